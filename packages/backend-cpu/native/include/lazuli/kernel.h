@@ -1,0 +1,97 @@
+/* The C interface between a command buffer and a kernel, for the kernels of this package and for addons built outside it.
+ *
+ * A kernel is one C function that reads `lz_call`: input and output operands, parameters as 64-bit words, and a context that
+ * lends it threads, scratch memory and an error slot. It never allocates outputs, never keeps a pointer, never calls Node-API.
+ * Version 0: unstable; an addon states the version it was built for and is refused when it differs. */
+#ifndef LAZULI_KERNEL_H
+#define LAZULI_KERNEL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define LZ_KERNEL_ABI 0
+
+/* Element types; the numbers are part of the command-buffer format and equal those in @lazuli/core's dtype.ts. */
+typedef enum lz_dtype {
+  LZ_BOOL = 0,
+  LZ_UINT8 = 1,
+  LZ_UINT16 = 2,
+  LZ_UINT32 = 3,
+  LZ_UINT64 = 4,
+  LZ_INT8 = 5,
+  LZ_INT16 = 6,
+  LZ_INT32 = 7,
+  LZ_INT64 = 8,
+  LZ_FLOAT16 = 9,
+  LZ_FLOAT32 = 10,
+  LZ_BFLOAT16 = 11,
+  LZ_FLOAT64 = 12,
+  LZ_COMPLEX64 = 13
+} lz_dtype;
+
+enum {
+  LZ_CONTIGUOUS = 1, /* row-major without gaps: `strides` still points to valid strides */
+  LZ_IMMEDIATE = 2   /* a constant: one element, every stride 0 */
+};
+
+/* One array as a kernel sees it. `data` already includes the byte offset. Strides count elements and may be 0 or negative. */
+typedef struct lz_operand {
+  void* data;
+  int32_t dtype;
+  int32_t ndim;
+  uint32_t flags;
+  uint32_t reserved;
+  int64_t size; /* number of elements: the product of shape */
+  const int64_t* shape;
+  const int64_t* strides;
+} lz_operand;
+
+typedef struct lz_context lz_context;
+
+/* What the runtime lends a kernel for the time of one call. */
+struct lz_context {
+  /* Runs fn(arg, begin, end) over [0, n) in chunks of at least `grain`, on the caller and the pool; returns when all ran. */
+  void (*parallel_for)(lz_context* ctx, int64_t n, int64_t grain, void (*fn)(void* arg, int64_t begin, int64_t end), void* arg);
+  /* 64-byte aligned memory that lives until the kernel returns; NULL when memory ran out. Call on the kernel's own thread. */
+  void* (*scratch)(lz_context* ctx, size_t bytes);
+  /* Marks the call as failed, printf style. The kernel should return LZ_FAILED after it. */
+  void (*fail)(lz_context* ctx, const char* format, ...);
+  int32_t threads; /* how many threads parallel_for may use */
+};
+
+/* One kernel call. Parameters come in the order of the primitive's schema: 'f64' is one word of double bits; 'i64', 'bool',
+ * 'dtype' and an enumeration (its position) one word each; 'i64[]' and 'f64[]' a count and then that many words; 'string' its
+ * length in bytes and then UTF-8 bytes padded to words. An absent optional value is preceded by a word 0, a present one by 1. */
+typedef struct lz_call {
+  int32_t n_in;
+  int32_t n_out;
+  const lz_operand* in;
+  const lz_operand* out;
+  const int64_t* params;
+  int64_t n_params; /* words */
+  lz_context* ctx;
+} lz_call;
+
+typedef enum lz_status { LZ_OK = 0, LZ_FAILED = 1 } lz_status;
+
+typedef lz_status (*lz_kernel)(const lz_call* call);
+
+/* What an outside addon exports as `lazuli_kernels`: a table ended by a null name. */
+typedef struct lz_kernel_entry {
+  const char* name; /* the primitive's name */
+  lz_kernel run;
+} lz_kernel_entry;
+
+typedef struct lz_kernel_table {
+  int32_t abi; /* LZ_KERNEL_ABI */
+  const lz_kernel_entry* entries;
+} lz_kernel_table;
+
+#ifdef __cplusplus
+}
+#endif
+#endif
