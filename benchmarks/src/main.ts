@@ -1,0 +1,1 @@
+console.log('The benchmarks are not here yet.')

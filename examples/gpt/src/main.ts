@@ -1,0 +1,1 @@
+console.log('The GPT example is not here yet.')
