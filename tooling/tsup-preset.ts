@@ -16,8 +16,9 @@ const shared = {
   silent: true,
 } as const
 
-/** A published package: one bundle for each entry of `exports`; `./dist/x.js` is made of `src/x.ts` or `src/x/index.ts`. */
-export function library() {
+/** A published package: one bundle for each entry of `exports`; `./dist/x.js` is made of `src/x.ts` or `src/x/index.ts`.
+ * A package's own entry named in `external` (`'./mx.js'`) stays an import of that file. */
+export function library({ external = [] }: { external?: string[] } = {}) {
   const { exports } = JSON.parse(readFileSync('package.json', 'utf8')) as { exports: Record<string, unknown> }
   const entry: Record<string, string> = {}
   for (const target of Object.values(exports)) {
@@ -29,7 +30,7 @@ export function library() {
     if (!source) throw new Error(`package.json exports ${file}, but none of ${candidates.join(', ')} exists`)
     entry[name] = source
   }
-  return defineConfig({ ...shared, entry, dts, splitting: true })
+  return defineConfig({ ...shared, entry, external, dts, splitting: true })
 }
 
 /** A program that is run and not imported: an example, the benchmarks. */

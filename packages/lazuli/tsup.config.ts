@@ -1,3 +1,4 @@
 import { library } from '../../tooling/tsup-preset'
 
-export default library()
+// Bundled into index, the namespace `mx` would become a copied object whose types are lost.
+export default library({ external: ['./mx.js'] })

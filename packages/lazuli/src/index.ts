@@ -4,4 +4,4 @@ import '@lazuli/backend-cpu'
 
 export * as nn from '@lazuli/nn'
 export * as optim from '@lazuli/nn/optimizers'
-export * as mx from './mx'
+export * as mx from './mx.js' // with its extension, because it stays an import: see tsup.config.ts
