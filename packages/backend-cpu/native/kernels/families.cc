@@ -1,0 +1,9 @@
+#include "kernels/families.h"
+
+namespace lazuli {
+
+void register_families(Registry& registry) {
+  register_copy(registry);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,16 @@
+// Every kernel family of this package. A family is a file kernels/<family>.cc that defines its register function;
+// it is named here and called in families.cc, so nothing depends on the order of static initialisation.
+#ifndef LAZULI_KERNELS_FAMILIES_H
+#define LAZULI_KERNELS_FAMILIES_H
+
+#include "runtime/registry.h"
+
+namespace lazuli {
+
+void register_copy(Registry& registry);
+
+void register_families(Registry& registry);
+
+}  // namespace lazuli
+
+#endif

@@ -1,0 +1,69 @@
+// Kernel names, ids, and loading of kernels from outside addons.
+#include "runtime/registry.h"
+
+#include <dlfcn.h>
+
+#include <mutex>
+#include <stdexcept>
+
+#include "kernels/families.h"
+
+namespace lazuli {
+namespace {
+
+std::mutex& guard() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+}  // namespace
+
+void Registry::add(std::string_view name, lz_kernel run) {
+  std::lock_guard lock(guard());
+  for (size_t id = 0; id < names_.size(); id++) {
+    if (names_[id] == name) {
+      table_[id] = run;
+      return;
+    }
+  }
+  if (names_.size() == kCapacity) throw std::runtime_error("[kernels] too many kernels");
+  table_[names_.size()] = run;
+  names_.emplace_back(name);
+}
+
+std::vector<std::string> Registry::names() const {
+  std::lock_guard lock(guard());
+  return names_;
+}
+
+std::vector<std::string> Registry::load(const std::string& path) {
+  // Never closed: the tables point into it.
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) throw std::runtime_error(std::string("[loadKernels] ") + dlerror());
+  auto* table = static_cast<const lz_kernel_table*>(dlsym(library, "lazuli_kernels"));
+  if (!table) throw std::runtime_error("[loadKernels] " + path + " exports no `lazuli_kernels`");
+  if (table->abi != LZ_KERNEL_ABI) {
+    throw std::runtime_error("[loadKernels] " + path + " was built for version " + std::to_string(table->abi) +
+                             " of lazuli/kernel.h, and this backend has version " +
+                             std::to_string(LZ_KERNEL_ABI) + "; build it again against this backend's header");
+  }
+  std::vector<std::string> added;
+  for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry++) {
+    if (!entry->run) throw std::runtime_error("[loadKernels] " + path + ": kernel " + entry->name + " is null");
+    add(entry->name, entry->run);
+    added.emplace_back(entry->name);
+  }
+  return added;
+}
+
+Registry& registry() {
+  // Leaked, so that no exit-time destructor races a thread that still runs kernels.
+  static Registry* it = [] {
+    auto* made = new Registry;
+    register_families(*made);
+    return made;
+  }();
+  return *it;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,40 @@
+// The kernels by name. A kernel's id is its position, so the tape names it by a number. Process-wide: ids are equal in
+// every isolate, and kernels of a loaded addon stay.
+#ifndef LAZULI_RUNTIME_REGISTRY_H
+#define LAZULI_RUNTIME_REGISTRY_H
+
+#include <lazuli/kernel.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lazuli {
+
+class Registry {
+ public:
+  // Adds a kernel, or replaces the one of that name under the same id.
+  void add(std::string_view name, lz_kernel run);
+
+  // Adds the table that the shared library at `path` exports as `lazuli_kernels`. Returns the names it added; throws
+  // std::runtime_error when the file does not load, exports no table, or was built for another version of kernel.h.
+  std::vector<std::string> load(const std::string& path);
+
+  std::vector<std::string> names() const;
+
+  // Null when there is no such id. Safe while another thread adds: the table never moves.
+  lz_kernel find(uint32_t id) const { return id < kCapacity ? table_[id] : nullptr; }
+
+ private:
+  static constexpr uint32_t kCapacity = 4096;
+  lz_kernel table_[kCapacity] = {};
+  std::vector<std::string> names_;
+};
+
+// The process's registry, holding the kernels of this package from the first call on.
+Registry& registry();
+
+}  // namespace lazuli
+
+#endif
