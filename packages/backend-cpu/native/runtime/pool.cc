@@ -1,0 +1,186 @@
+#include "runtime/pool.h"
+
+#include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
+#include <thread>
+
+namespace lazuli {
+namespace {
+
+constexpr uint64_t kOpen = 1, kWorker = 2, kClaimed = uint64_t(1) << 62;
+constexpr auto kSpinTime = std::chrono::microseconds(30);
+
+thread_local bool inside_body = false;
+
+void pause() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+int default_threads() {
+  if (const char* wish = std::getenv("LAZULI_NUM_THREADS")) {
+    const int count = std::atoi(wish);
+    if (count > 0) return count;
+  }
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, int(std::thread::hardware_concurrency()));
+}
+
+std::mutex& starting() {
+  static auto* mutex = new std::mutex;
+  return *mutex;
+}
+
+}  // namespace
+
+// Leaked, and its workers detached: nothing at exit waits for a parked thread.
+Pool& pool() {
+  static Pool* it = [] {
+    auto* made = new Pool;
+    // The workers do not exist in a forked child; it starts its own.
+    pthread_atfork(nullptr, nullptr, [] {
+      Pool& p = pool();
+      p.started_ = 0;
+      p.parked_ = 0;
+      for (auto& slot : p.slots_) slot.state = 0;
+    });
+    return made;
+  }();
+  return *it;
+}
+
+Pool::Pool() { set_threads(default_threads()); }
+
+void Pool::set_threads(int count) { threads_ = std::clamp(count, 1, kMaxThreads); }
+
+void Pool::start_workers() {
+  std::lock_guard lock(starting());
+  for (int index = started_; index < threads_ - 1; index++) {
+    try {
+      std::thread([this, index] { serve(index); }).detach();
+    } catch (...) {
+      return;  // the system has no thread to give: the caller does the work
+    }
+    started_ = index + 1;
+  }
+}
+
+bool Pool::join(Slot& slot) {
+  uint64_t state = slot.state.load(std::memory_order_relaxed);
+  while (state & kOpen) {
+    if (slot.state.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire)) return true;
+  }
+  return false;
+}
+
+void Pool::work(Slot& slot) {
+  const int64_t n = slot.n, chunk = slot.chunk;
+  for (;;) {
+    const int64_t begin = slot.next.fetch_add(chunk, std::memory_order_relaxed);
+    if (begin >= n) return;
+    slot.body(slot.arg, begin, std::min(n, begin + chunk));
+  }
+}
+
+bool Pool::help() {
+  bool helped = false;
+  for (Slot& slot : slots_) {
+    if (!join(slot)) continue;
+    work(slot);
+    slot.state.fetch_sub(kWorker, std::memory_order_release);
+    helped = true;
+  }
+  return helped;
+}
+
+void Pool::serve(int index) {
+  inside_body = true;
+  for (;;) {
+    const int32_t seen = epoch_.load(std::memory_order_acquire);
+    const bool wanted = index < threads() - 1;
+    if (wanted && help()) continue;
+    const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+    while (wanted && epoch_.load(std::memory_order_relaxed) == seen) {
+      for (int i = 0; i < 32; i++) pause();
+      if (std::chrono::steady_clock::now() > deadline) break;
+    }
+    if (epoch_.load(std::memory_order_acquire) != seen) continue;
+    parked_.fetch_add(1);
+    epoch_.wait(seen);
+    parked_.fetch_sub(1);
+  }
+}
+
+void Pool::wake(int64_t count) {
+  epoch_.fetch_add(1);
+  const int64_t parked = parked_.load();
+  if (parked == 0) return;
+  if (count >= parked || started_.load(std::memory_order_relaxed) >= threads()) {
+    epoch_.notify_all();
+  } else {
+    for (int64_t i = 0; i < count; i++) epoch_.notify_one();
+  }
+}
+
+void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
+  if (n <= 0) return;
+  grain = std::max<int64_t>(grain, 1);
+  const int workers = threads() - 1;
+  if (workers == 0 || n <= grain || inside_body) {
+    // A nested call keeps the flag; a plain inline call leaves it clear, so that the body itself may fork.
+    body(arg, 0, n);
+    return;
+  }
+  if (started_.load(std::memory_order_relaxed) < workers) start_workers();
+
+  Slot* slot = nullptr;
+  for (Slot& each : slots_) {
+    uint64_t free = 0;
+    if (each.state.compare_exchange_strong(free, kClaimed, std::memory_order_acquire)) {
+      slot = &each;
+      break;
+    }
+  }
+  if (!slot) {
+    body(arg, 0, n);
+    return;
+  }
+  // About four chunks a thread balance the load; borders at multiples of 64 keep threads off each other's cache lines.
+  int64_t chunk = std::max(grain, n / (int64_t(workers + 1) * 4));
+  if (chunk > 256) chunk = (chunk + 63) / 64 * 64;
+  slot->body = body;
+  slot->arg = arg;
+  slot->n = n;
+  slot->chunk = chunk;
+  slot->next.store(0, std::memory_order_relaxed);
+  slot->state.store(kOpen, std::memory_order_release);
+  wake(std::min<int64_t>(workers, (n + chunk - 1) / chunk - 1));
+
+  inside_body = true;
+  work(*slot);
+  inside_body = false;
+
+  slot->state.fetch_and(~kOpen, std::memory_order_acq_rel);
+  for (int spins = 0; slot->state.load(std::memory_order_acquire) != 0; spins++) {
+    if (spins < 2000) {
+      pause();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+}
+
+}  // namespace lazuli

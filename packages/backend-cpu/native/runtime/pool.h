@@ -1,0 +1,55 @@
+// The process's fork-join thread pool. The caller of run() works too and never waits for a worker that has not
+// started, so a busy machine costs nothing but the help it cannot give.
+#ifndef LAZULI_RUNTIME_POOL_H
+#define LAZULI_RUNTIME_POOL_H
+
+#include <atomic>
+#include <cstdint>
+
+namespace lazuli {
+
+class Pool {
+ public:
+  using Body = void (*)(void* arg, int64_t begin, int64_t end);
+
+  // Runs body over [0, n) in chunks of at least `grain`. Inside a body it runs inline.
+  void run(int64_t n, int64_t grain, Body body, void* arg);
+
+  int threads() const { return threads_.load(std::memory_order_relaxed); }
+  void set_threads(int count);
+
+ private:
+  friend Pool& pool();
+  Pool();
+
+  // A place for one job. `state`: bit 0 says workers may join, the bits above count those inside. A worker that has
+  // joined keeps the slot from being reused; one that never comes is not waited for.
+  struct alignas(64) Slot {
+    std::atomic<uint64_t> state{0};
+    Body body = nullptr;
+    void* arg = nullptr;
+    int64_t n = 0, chunk = 1;
+    alignas(64) std::atomic<int64_t> next{0};
+  };
+
+  static void work(Slot& slot);
+  static bool join(Slot& slot);
+  bool help();
+  void serve(int index);
+  void start_workers();
+  void wake(int64_t count);
+
+  static constexpr int kSlots = 8;
+  static constexpr int kMaxThreads = 256;
+  Slot slots_[kSlots];
+  alignas(64) std::atomic<int32_t> epoch_{0};
+  alignas(64) std::atomic<int32_t> parked_{0};
+  std::atomic<int> threads_{1};
+  std::atomic<int> started_{0};
+};
+
+Pool& pool();
+
+}  // namespace lazuli
+
+#endif
