@@ -1,13 +1,14 @@
 // What every kernel family needs around lz_call: reading parameters, lending threads and scratch memory, failing with a text,
 // and `entry`, which wraps a family's function so that nothing it throws leaves the library.
-#pragma once
+#ifndef LAZULI_KERNELS_CALL_H
+#define LAZULI_KERNELS_CALL_H
 
 #include <algorithm>
 #include <exception>
 #include <span>
-#include <stdexcept>
 
-#include "kernels/dispatch.h"
+#include "kernels/elements.h"
+#include "runtime/parallel.h"
 
 namespace lazuli {
 
@@ -26,10 +27,30 @@ template <class... Args>
   fail(call, "[%s] dtype %s is not supported", op, dtype_name(dtype));
 }
 
-// dispatch() that fails the call for an element type outside the set.
+// Fails the call unless a condition holds that the runtime does not check: counts, ranks, shapes, dtypes.
+template <class... Args>
+void require(const lz_call& call, bool condition, const char* format, Args... args) {
+  if (!condition) fail(call, format, args...);
+}
+
+inline void require_counts(const lz_call& call, const char* op, int n_in, int n_out) {
+  require(call, call.n_in == n_in && call.n_out == n_out, "[%s] expected %d inputs and %d outputs, received %d and %d", op, n_in,
+          n_out, call.n_in, call.n_out);
+}
+
+inline bool same_shape(const lz_operand& a, const lz_operand& b) {
+  return a.ndim == b.ndim && std::equal(a.shape, a.shape + a.ndim, b.shape);
+}
+
+// Shape and dtype of an elementwise result.
+inline void require_same(const lz_call& call, const char* op, const lz_operand& x, const lz_operand& y) {
+  require(call, x.dtype == y.dtype && same_shape(x, y), "[%s] the output must have the input's shape and dtype", op);
+}
+
+// dispatch_among() that fails the call for an element type outside the set.
 template <class Set = every, class F>
 void dispatch_or_fail(const lz_call& call, const char* op, int32_t dtype, F&& f) {
-  if (!dispatch<Set>(dtype, f)) fail_dtype(call, op, dtype);
+  if (!dispatch_among<Set>(dtype, f)) fail_dtype(call, op, dtype);
 }
 
 // Reads parameter words in schema order.
@@ -61,28 +82,22 @@ T* data(const lz_operand& operand) {
   return static_cast<T*>(operand.data);
 }
 
-// Scratch memory for `count` values, alive until the kernel returns.
+// Scratch memory for `count` values, alive until the kernel returns. To be called on the kernel's own thread.
 template <class T>
 T* scratch(const lz_call& call, int64_t count) {
-  if (count < 0 || static_cast<uint64_t>(count) > (uint64_t{1} << 62) / sizeof(T)) fail(call, "out of memory");
-  void* memory = call.ctx->scratch(call.ctx, std::max<size_t>(static_cast<size_t>(count) * sizeof(T), 1));
-  if (memory == nullptr) fail(call, "out of memory");
-  return static_cast<T*>(memory);
+  require(call, count >= 0 && uint64_t(count) <= (uint64_t{1} << 60) / sizeof(T), "out of memory");
+  auto* memory = static_cast<T*>(call.ctx->scratch(call.ctx, std::max<size_t>(size_t(count) * sizeof(T), 1)));
+  require(call, memory != nullptr, "out of memory: %lld bytes of scratch", (long long)(count * int64_t(sizeof(T))));
+  return memory;
 }
 
-// Runs f(begin, end) over [0, n). `cost` is a rough price of one item in nanoseconds; work below about 30 µs stays on the
-// calling thread, where a hand-over would cost more than it saves.
+// Runs f(begin, end) over [0, n). `cost` is a rough price of one item in nanoseconds: work below about 30 µs stays on the
+// calling thread, where a hand-over would cost more than it saves; above, chunks of about 10 µs balance the load.
 template <class F>
 void parallel(const lz_call& call, int64_t n, double cost, F&& f) {
   if (n <= 0) return;
-  constexpr double serial = 30000, chunk = 10000;
-  if (call.ctx->threads <= 1 || n == 1 || static_cast<double>(n) * cost < serial) return f(int64_t{0}, n);
-  // Chunks of about 10 µs balance the load; never fewer than one item.
-  const int64_t grain = std::max<int64_t>(1, static_cast<int64_t>(chunk / std::max(cost, 1e-3)));
-  using Body = std::remove_reference_t<F>;
-  call.ctx->parallel_for(
-      call.ctx, n, grain, [](void* arg, int64_t begin, int64_t end) { (*static_cast<Body*>(arg))(begin, end); },
-      const_cast<void*>(static_cast<const void*>(&f)));
+  if (call.ctx->threads <= 1 || n == 1 || double(n) * cost < 30000) return f(int64_t{0}, n);
+  parallel_for(call.ctx, n, std::max<int64_t>(1, int64_t(10000 / std::max(cost, 1e-3))), f);
 }
 
 inline int64_t normalize_axis(const lz_call& call, const char* op, int64_t axis, int64_t ndim) {
@@ -114,3 +129,5 @@ lz_status entry(const lz_call* call) {
 }
 
 }  // namespace lazuli
+
+#endif

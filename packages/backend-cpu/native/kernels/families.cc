@@ -4,6 +4,7 @@ namespace lazuli {
 
 void register_families(Registry& registry) {
   register_copy(registry);
+  register_reduce(registry);
 }
 
 }  // namespace lazuli

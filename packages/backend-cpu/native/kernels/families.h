@@ -8,6 +8,7 @@
 namespace lazuli {
 
 void register_copy(Registry& registry);
+void register_reduce(Registry& registry);
 
 void register_families(Registry& registry);
 

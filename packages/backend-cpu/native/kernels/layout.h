@@ -1,6 +1,7 @@
 // Shapes and strides of several operands walked together: dropping and merging axes, iterating over runs of the innermost
 // axis, and copying any layout into contiguous memory. No arithmetic on elements here.
-#pragma once
+#ifndef LAZULI_KERNELS_LAYOUT_H
+#define LAZULI_KERNELS_LAYOUT_H
 
 #include <array>
 
@@ -148,8 +149,10 @@ const T* contiguous(const lz_call& call, const lz_operand& x) {
 template <class To>
 To scalar(const lz_operand& x) {
   To value{};
-  dispatch(x.dtype, [&]<class T>() { value = convert<To>(*data<const T>(x)); });
+  dispatch_among<every>(x.dtype, [&]<class T>() { value = convert<To>(*data<const T>(x)); });
   return value;
 }
 
 }  // namespace lazuli
+
+#endif

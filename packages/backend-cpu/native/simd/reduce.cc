@@ -1,0 +1,253 @@
+// Reductions along and across rows. A row of floats goes through 64 lanes in blocks of 2,048 elements and blocks add up in
+// double, so rounding errors stay small and equal on every instruction set. Columns add up in float for 64 rows at a time.
+// max and min propagate NaN.
+#include "simd/reduce.h"
+
+#include "simd/vectors.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazuli::LZ_TARGET {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+struct Complex {
+  double re, im;
+};
+
+template <class T>
+inline constexpr bool is_float_like = same_type<T, float> || same_type<T, float16> || same_type<T, bfloat16>;
+template <class T>
+inline constexpr bool is_any_float = is_float_like<T> || same_type<T, double>;
+template <class T>
+inline constexpr bool is_cplx = same_type<T, complex64>;
+
+// What one element is computed as, and what results accumulate in.
+template <int Op, class T>
+constexpr auto step_of() {
+  if constexpr (Op == kAll || Op == kAny) return uint64_t{};
+  else if constexpr (is_float_like<T>) return float{};
+  else if constexpr (same_type<T, double>) return double{};
+  else if constexpr (is_cplx<T>) return Complex{};
+  else if constexpr (T(-1) < T(0)) return int64_t{};
+  else return uint64_t{};
+}
+template <int Op, class T>
+using Step = decltype(step_of<Op, T>());
+
+template <int Op, class T>
+constexpr auto wide_of() {
+  if constexpr (same_type<Step<Op, T>, float>) return double{};
+  else return Step<Op, T>{};
+}
+template <int Op, class T>
+using Wide = decltype(wide_of<Op, T>());
+
+template <int Op, class T>
+LZ_FORCE_INLINE Step<Op, T> element(T x) {
+  if constexpr (Op == kAll || Op == kAny) {
+    if constexpr (is_cplx<T>) return x.re != 0 || x.im != 0;
+    else if constexpr (same_type<T, float16> || same_type<T, bfloat16>) return (x.bits & 0x7fffu) != 0;
+    else return x != T(0);
+  } else if constexpr (is_float_like<T>) {
+    return to_float(x);
+  } else if constexpr (is_cplx<T>) {
+    return {x.re, x.im};
+  } else {
+    return x;
+  }
+}
+
+LZ_FORCE_INLINE bool before(Complex a, Complex b) { return a.re < b.re || (a.re == b.re && a.im < b.im); }
+LZ_FORCE_INLINE bool is_nan(Complex a) { return a.re != a.re || a.im != a.im; }
+
+template <int Op, class S>
+LZ_FORCE_INLINE S combine(S a, S b) {
+  if constexpr (same_type<S, Complex>) {
+    if constexpr (Op == kSum) return {a.re + b.re, a.im + b.im};
+    else if constexpr (Op == kProd) return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    else if constexpr (Op == kMax) return is_nan(a) ? a : is_nan(b) || before(a, b) ? b : a;
+    else return is_nan(a) ? a : is_nan(b) || before(b, a) ? b : a;
+  } else {
+    if constexpr (Op == kSum) return S(a + b);
+    else if constexpr (Op == kProd) return S(a * b);
+    else if constexpr (Op == kAll) return a & b;
+    else if constexpr (Op == kAny) return a | b;
+    else if constexpr (Op == kMax) return (b > a) | (b != b) ? b : a;
+    else return (b < a) | (b != b) ? b : a;
+  }
+}
+
+template <int Op, class D, class V = hn::Vec<D>>
+HWY_INLINE V combine_vectors(D, V a, V b) {
+  if constexpr (Op == kSum) return hn::Add(a, b);
+  else if constexpr (Op == kProd) return hn::Mul(a, b);
+  else if constexpr (Op == kMax) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+  else return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
+}
+
+// One block of a row of floating type: 64 lanes, then 16, then the tail, folded in a fixed order.
+template <int Op, class T>
+HWY_INLINE Step<Op, T> reduce_block(const T* x, int64_t n, Step<Op, T> initial) {
+  using S = Step<Op, T>;
+  const hn::CappedTag<S, 16> d;
+  constexpr int64_t N = int64_t(hn::MaxLanes(d)), kLanes = 64, kVectors = kLanes / N;
+  int64_t i = 0;
+  HWY_ALIGN S lanes[kLanes];
+  int64_t live = 0;
+  if (n >= kLanes) {
+    hn::Vec<decltype(d)> acc[kVectors];
+    for (int64_t v = 0; v < kVectors; v++) acc[v] = load(d, x + v * N);
+    for (i = kLanes; i + kLanes <= n; i += kLanes) {
+      for (int64_t v = 0; v < kVectors; v++) acc[v] = combine_vectors<Op>(d, acc[v], load(d, x + i + v * N));
+    }
+    for (int64_t width = kVectors / 2; width > 0; width /= 2) {
+      if (width * N < 16) break;
+      for (int64_t v = 0; v < width; v++) acc[v] = combine_vectors<Op>(d, acc[v], acc[v + width]);
+    }
+    for (int64_t v = 0; v < (N > 16 ? 1 : 16 / N); v++) hn::StoreU(acc[v], d, lanes + v * N);
+    live = 16;
+  }
+  if (n - i >= 16) {
+    constexpr int64_t kFew = 16 / N;
+    hn::Vec<decltype(d)> acc[kFew];
+    if (live == 0) {
+      for (int64_t v = 0; v < kFew; v++) acc[v] = load(d, x + i + v * N);
+      i += 16;
+      live = 16;
+    } else {
+      for (int64_t v = 0; v < kFew; v++) acc[v] = hn::LoadU(d, lanes + v * N);
+    }
+    for (; i + 16 <= n; i += 16) {
+      for (int64_t v = 0; v < kFew; v++) acc[v] = combine_vectors<Op>(d, acc[v], load(d, x + i + v * N));
+    }
+    for (int64_t v = 0; v < kFew; v++) hn::StoreU(acc[v], d, lanes + v * N);
+  }
+  if (live == 16) {
+    for (int64_t width = 8; width > 0; width /= 2) {
+      for (int64_t j = 0; j < width; j++) lanes[j] = combine<Op>(lanes[j], lanes[j + width]);
+    }
+    initial = combine<Op>(initial, lanes[0]);
+  }
+  for (; i < n; i++) initial = combine<Op>(initial, element<Op>(x[i]));
+  return initial;
+}
+
+template <int Op, class S>
+LZ_FORCE_INLINE S identity() {
+  if constexpr (Op == kSum) return S(0);
+  else if constexpr (Op == kProd) return S(1);
+  else if constexpr (Op == kMax) return -S(__builtin_inf());
+  else return S(__builtin_inf());
+}
+
+template <int Op, class T>
+void rows(const void* data, int64_t count, int64_t stride, int64_t n, void* wide_data) {
+  const T* x = static_cast<const T*>(data);
+  auto* wide = static_cast<Wide<Op, T>*>(wide_data);
+  for (int64_t row = 0; row < count; row++, x += stride) {
+    Wide<Op, T> total = wide[row];
+    if constexpr (is_any_float<T> && Op != kAll && Op != kAny) {
+      constexpr int64_t kBlock = 2048;
+      for (int64_t i = 0; i < n; i += kBlock) {
+        const int64_t length = n - i < kBlock ? n - i : kBlock;
+        total = combine<Op>(total, Wide<Op, T>(reduce_block<Op>(x + i, length, identity<Op, Step<Op, T>>())));
+      }
+    } else {
+      for (int64_t i = 0; i < n; i++) total = combine<Op>(total, Wide<Op, T>(element<Op>(x[i])));
+    }
+    wide[row] = total;
+  }
+}
+
+template <int Op, class T>
+void columns(const void* data, int64_t count, int64_t stride, int64_t n, void* wide_data) {
+  using S = Step<Op, T>;
+  constexpr int64_t kColumns = 512, kRows = 64;
+  const T* x = static_cast<const T*>(data);
+  auto* wide = static_cast<Wide<Op, T>*>(wide_data);
+  if constexpr (same_type<S, Wide<Op, T>>) {
+    for (int64_t row = 0; row < count; row++, x += stride) {
+      LZ_INDEPENDENT
+      for (int64_t j = 0; j < n; j++) wide[j] = combine<Op>(wide[j], element<Op>(x[j]));
+    }
+  } else {
+    S part[kColumns];
+    for (int64_t begin = 0; begin < n; begin += kColumns, x += kColumns, wide += kColumns) {
+      const int64_t length = n - begin < kColumns ? n - begin : kColumns;
+      for (int64_t first = 0; first < count; first += kRows) {
+        const int64_t last = count - first < kRows ? count : first + kRows;
+        const T* row = x + first * stride;
+        for (int64_t j = 0; j < length; j++) part[j] = element<Op>(row[j]);
+        int64_t i = first + 1;
+        for (; i + 4 <= last; i += 4) {
+          const T *a = x + i * stride, *b = a + stride, *c = b + stride, *e = c + stride;
+          for (int64_t j = 0; j < length; j++) {
+            const S ab = combine<Op>(element<Op>(a[j]), element<Op>(b[j]));
+            const S ce = combine<Op>(element<Op>(c[j]), element<Op>(e[j]));
+            part[j] = combine<Op>(part[j], combine<Op>(ab, ce));
+          }
+        }
+        for (; i < last; i++) {
+          row = x + i * stride;
+          for (int64_t j = 0; j < length; j++) part[j] = combine<Op>(part[j], element<Op>(row[j]));
+        }
+        for (int64_t j = 0; j < length; j++) wide[j] = combine<Op>(wide[j], Wide<Op, T>(part[j]));
+      }
+    }
+  }
+}
+
+// Types that differ in sign alone share the code of `all` and `any`.
+template <int Op, class T>
+constexpr auto truth() {
+  if constexpr (same_type<T, bool> || same_type<T, int8_t>) return uint8_t{};
+  else if constexpr (same_type<T, int16_t>) return uint16_t{};
+  else if constexpr (same_type<T, int32_t>) return uint32_t{};
+  else if constexpr (same_type<T, int64_t>) return uint64_t{};
+  else if constexpr (same_type<T, bfloat16>) return float16{};
+  else return T{};
+}
+
+template <int Op, class T>
+constexpr void fill(ReduceTable& table, int dtype) {
+  if constexpr (Op == kAll || Op == kAny) {
+    using U = decltype(truth<Op, T>());
+    table.rows[Op][dtype] = rows<Op, U>;
+    table.columns[Op][dtype] = columns<Op, U>;
+  } else {
+    // A bool is its byte, 0 or 1.
+    using U = decltype([] { if constexpr (same_type<T, bool>) return uint8_t{}; else return T{}; }());
+    table.rows[Op][dtype] = rows<Op, U>;
+    table.columns[Op][dtype] = columns<Op, U>;
+  }
+}
+
+template <class T>
+constexpr void fill_all(ReduceTable& table, int dtype) {
+  fill<kSum, T>(table, dtype);
+  fill<kProd, T>(table, dtype);
+  fill<kMax, T>(table, dtype);
+  fill<kMin, T>(table, dtype);
+  fill<kAll, T>(table, dtype);
+  fill<kAny, T>(table, dtype);
+}
+
+// In the order of lz_dtype.
+template <class... Types>
+constexpr ReduceTable make_table() {
+  ReduceTable table{};
+  int dtype = 0;
+  (fill_all<Types>(table, dtype++), ...);
+  return table;
+}
+
+}  // namespace
+
+const ReduceTable& reduce_table() {
+  static constexpr ReduceTable table = make_table<bool, uint8_t, uint16_t, uint32_t, uint64_t, int8_t, int16_t, int32_t, int64_t,
+                                                  float16, float, bfloat16, double, complex64>();
+  return table;
+}
+
+}  // namespace lazuli::LZ_TARGET
+HWY_AFTER_NAMESPACE();
