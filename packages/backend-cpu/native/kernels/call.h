@@ -1,5 +1,6 @@
-// What every kernel family needs around lz_call: reading parameters, lending threads and scratch memory, failing with a text,
-// and `entry`, which wraps a family's function so that nothing it throws leaves the library.
+// What every kernel family needs around lz_call: reading parameters, lending threads and scratch memory,
+// failing with a text, and `entry`, which wraps a family's function so that nothing it throws leaves the
+// library.
 #ifndef LAZULI_KERNELS_CALL_H
 #define LAZULI_KERNELS_CALL_H
 
@@ -34,8 +35,9 @@ void require(const lz_call& call, bool condition, const char* format, Args... ar
 }
 
 inline void require_counts(const lz_call& call, const char* op, int n_in, int n_out) {
-  require(call, call.n_in == n_in && call.n_out == n_out, "[%s] expected %d inputs and %d outputs, received %d and %d", op, n_in,
-          n_out, call.n_in, call.n_out);
+  require(call, call.n_in == n_in && call.n_out == n_out,
+          "[%s] expected %d inputs and %d outputs, received %d and %d", op, n_in, n_out, call.n_in,
+          call.n_out);
 }
 
 inline bool same_shape(const lz_operand& a, const lz_operand& b) {
@@ -44,7 +46,8 @@ inline bool same_shape(const lz_operand& a, const lz_operand& b) {
 
 // Shape and dtype of an elementwise result.
 inline void require_same(const lz_call& call, const char* op, const lz_operand& x, const lz_operand& y) {
-  require(call, x.dtype == y.dtype && same_shape(x, y), "[%s] the output must have the input's shape and dtype", op);
+  require(call, x.dtype == y.dtype && same_shape(x, y),
+          "[%s] the output must have the input's shape and dtype", op);
 }
 
 // dispatch_among() that fails the call for an element type outside the set.
@@ -87,12 +90,14 @@ template <class T>
 T* scratch(const lz_call& call, int64_t count) {
   require(call, count >= 0 && uint64_t(count) <= (uint64_t{1} << 60) / sizeof(T), "out of memory");
   auto* memory = static_cast<T*>(call.ctx->scratch(call.ctx, std::max<size_t>(size_t(count) * sizeof(T), 1)));
-  require(call, memory != nullptr, "out of memory: %lld bytes of scratch", (long long)(count * int64_t(sizeof(T))));
+  require(call, memory != nullptr, "out of memory: %lld bytes of scratch",
+          (long long)(count * int64_t(sizeof(T))));
   return memory;
 }
 
-// Runs f(begin, end) over [0, n). `cost` is a rough price of one item in nanoseconds: work below about 30 µs stays on the
-// calling thread, where a hand-over would cost more than it saves; above, chunks of about 10 µs balance the load.
+// Runs f(begin, end) over [0, n). `cost` is a rough price of one item in nanoseconds: work below about 30 µs
+// stays on the calling thread, where a hand-over would cost more than it saves; above, chunks of about 10 µs
+// balance the load.
 template <class F>
 void parallel(const lz_call& call, int64_t n, double cost, F&& f) {
   if (n <= 0) return;
@@ -102,8 +107,8 @@ void parallel(const lz_call& call, int64_t n, double cost, F&& f) {
 
 inline int64_t normalize_axis(const lz_call& call, const char* op, int64_t axis, int64_t ndim) {
   if (axis < -ndim || axis >= ndim) {
-    fail(call, "[%s] axis %lld is out of bounds for an array of %lld dimensions", op, static_cast<long long>(axis),
-         static_cast<long long>(ndim));
+    fail(call, "[%s] axis %lld is out of bounds for an array of %lld dimensions", op,
+         static_cast<long long>(axis), static_cast<long long>(ndim));
   }
   return axis < 0 ? axis + ndim : axis;
 }
@@ -112,10 +117,12 @@ template <void (*Kernel)(const lz_call&)>
 lz_status entry(const lz_call* call) {
   try {
     for (int i = 0; i < call->n_in; i++) {
-      if (call->in[i].ndim > kMaxDims) fail(*call, "arrays of more than %d dimensions are not supported", kMaxDims);
+      if (call->in[i].ndim > kMaxDims)
+        fail(*call, "arrays of more than %d dimensions are not supported", kMaxDims);
     }
     for (int i = 0; i < call->n_out; i++) {
-      if (call->out[i].ndim > kMaxDims) fail(*call, "arrays of more than %d dimensions are not supported", kMaxDims);
+      if (call->out[i].ndim > kMaxDims)
+        fail(*call, "arrays of more than %d dimensions are not supported", kMaxDims);
     }
     Kernel(*call);
     return LZ_OK;

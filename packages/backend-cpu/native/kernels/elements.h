@@ -1,5 +1,5 @@
-// What kernels ask of an element type beyond runtime/dtype.h: the type it computes in, its order, NaN, conversion between any
-// two types, and dispatch over a subset of the types. half types compute in float32.
+// What kernels ask of an element type beyond runtime/dtype.h: the type it computes in, its order, NaN,
+// conversion between any two types, and dispatch over a subset of the types. half types compute in float32.
 #ifndef LAZULI_KERNELS_ELEMENTS_H
 #define LAZULI_KERNELS_ELEMENTS_H
 
@@ -28,18 +28,25 @@ compute_t<T> load(T value) {
 
 template <class T>
 bool is_nan(T value) {
-  if constexpr (is_complex<T>) return value.real() != value.real() || value.imag() != value.imag();
-  else if constexpr (is_half<T>) return is_nan(float(value));
-  else if constexpr (std::is_floating_point_v<T>) return value != value;
-  else return false;
+  if constexpr (is_complex<T>)
+    return value.real() != value.real() || value.imag() != value.imag();
+  else if constexpr (is_half<T>)
+    return is_nan(float(value));
+  else if constexpr (std::is_floating_point_v<T>)
+    return value != value;
+  else
+    return false;
 }
 
 // Complex numbers are ordered by real part, then by imaginary part, as NumPy and MLX order them.
 template <class T>
 bool less(T a, T b) {
-  if constexpr (is_complex<T>) return a.real() < b.real() || (a.real() == b.real() && a.imag() < b.imag());
-  else if constexpr (is_half<T>) return float(a) < float(b);
-  else return a < b;
+  if constexpr (is_complex<T>)
+    return a.real() < b.real() || (a.real() == b.real() && a.imag() < b.imag());
+  else if constexpr (is_half<T>)
+    return float(a) < float(b);
+  else
+    return a < b;
 }
 
 // Order with every NaN after every number: a strict weak order for sorting.
@@ -48,7 +55,8 @@ bool less_nan_last(T a, T b) {
   return is_nan(a) ? false : is_nan(b) ? true : less(a, b);
 }
 
-// A cast between any two element types. What does not fit an integer type wraps; NaN and what exceeds 64 bits become 0.
+// A cast between any two element types. What does not fit an integer type wraps; NaN and what exceeds 64 bits
+// become 0.
 template <class To, class From>
 To convert(From value) {
   if constexpr (std::is_same_v<To, From>) {
@@ -56,8 +64,10 @@ To convert(From value) {
   } else if constexpr (is_half<From>) {
     return convert<To>(float(value));
   } else if constexpr (is_complex<From>) {
-    if constexpr (std::is_same_v<To, bool>) return value != From(0);
-    else return convert<To>(value.real());
+    if constexpr (std::is_same_v<To, bool>)
+      return value != From(0);
+    else
+      return convert<To>(value.real());
   } else if constexpr (is_complex<To> || is_half<To>) {
     return To(float(value));
   } else if constexpr (std::is_same_v<To, bool>) {
@@ -109,10 +119,14 @@ bool dispatch_among(int32_t dtype, F&& f) {
 template <class F>
 void dispatch_width(int32_t dtype, F&& f) {
   switch (itemsize(dtype)) {
-    case 1: return f.template operator()<uint8_t>();
-    case 2: return f.template operator()<uint16_t>();
-    case 4: return f.template operator()<uint32_t>();
-    default: return f.template operator()<uint64_t>();
+    case 1:
+      return f.template operator()<uint8_t>();
+    case 2:
+      return f.template operator()<uint16_t>();
+    case 4:
+      return f.template operator()<uint32_t>();
+    default:
+      return f.template operator()<uint64_t>();
   }
 }
 

@@ -1,5 +1,5 @@
-// Shapes and strides of several operands walked together: dropping and merging axes, iterating over runs of the innermost
-// axis, and copying any layout into contiguous memory. No arithmetic on elements here.
+// Shapes and strides of several operands walked together: dropping and merging axes, iterating over runs of
+// the innermost axis, and copying any layout into contiguous memory. No arithmetic on elements here.
 #ifndef LAZULI_KERNELS_LAYOUT_H
 #define LAZULI_KERNELS_LAYOUT_H
 
@@ -68,7 +68,8 @@ class Cursor {
   int64_t index_[kMaxDims];
 };
 
-// Calls f(offsets, count) for the runs along the innermost axis that cover elements [begin, end) of a collapsed layout.
+// Calls f(offsets, count) for the runs along the innermost axis that cover elements [begin, end) of a
+// collapsed layout.
 template <int K, class F>
 void for_runs(const Layout<K>& layout, int64_t begin, int64_t end, F&& f) {
   if (begin >= end) return;
@@ -110,39 +111,36 @@ inline void row_major(const int64_t* shape, int ndim, int64_t* strides) {
   }
 }
 
-// Copies elements of one width: `layout` has the destination's strides first, then the source's.
-template <class U>
-void copy_strided(const lz_call& call, Layout<2> layout, U* to, const U* from) {
-  layout.collapse();
-  const int64_t n = layout.size();
-  if (n == 0) return;
-  const int inner = layout.ndim - 1;
-  const int64_t to_step = layout.ndim ? layout.strides[0][inner] : 1, from_step = layout.ndim ? layout.strides[1][inner] : 1;
-  parallel(call, n, to_step == 1 && from_step == 1 ? 0.05 * sizeof(U) : 0.8, [&](int64_t begin, int64_t end) {
-    for_runs(layout, begin, end, [&](const std::array<int64_t, 2>& at, int64_t count) {
-      U* t = to + at[0];
-      const U* f = from + at[1];
-      if (to_step == 1 && from_step == 1) std::copy_n(f, count, t);
-      else if (to_step == 1 && from_step == 0) std::fill_n(t, count, *f);
-      else
-        for (int64_t i = 0; i < count; i++) t[i * to_step] = f[i * from_step];
-    });
-  });
-}
+// Copies elements of one size: `layout` has the destination's strides first, then the source's. Order of axes
+// is free.
+void copy_strided(const lz_call& call, Layout<2> layout, int64_t itemsize, void* to, const void* from);
 
-// The operand's elements in row-major order: itself when it already is, else a copy in scratch memory.
+// A copy of x's elements in row-major order, in scratch memory.
+void* packed(const lz_call& call, const lz_operand& x);
+
+// The same with `axis` moved to the end, so that its elements follow each other; and the way back into a
+// contiguous y.
+void* packed_axis_last(const lz_call& call, const lz_operand& x, int axis);
+void unpack_axis_last(const lz_call& call, const lz_operand& y, int axis, const void* from);
+
+// The operand's elements in row-major order: itself when it already is, else a copy.
 template <class T>
 const T* contiguous(const lz_call& call, const lz_operand& x) {
-  if (is_contiguous(x)) return data<const T>(x);
-  T* copy = scratch<T>(call, x.size);
-  Layout<2> layout;
-  int64_t strides[kMaxDims];
-  row_major(x.shape, x.ndim, strides);
-  for (int d = 0; d < x.ndim; d++) layout.push(x.shape[d], {strides[d], x.strides[d]});
-  dispatch_width(x.dtype, [&]<class U>() {
-    copy_strided(call, layout, reinterpret_cast<U*>(copy), data<const U>(x));
-  });
-  return copy;
+  return is_contiguous(x) ? data<const T>(x) : static_cast<const T*>(packed(call, x));
+}
+
+// True when the elements along `axis` follow each other and rows follow each other too.
+inline bool axis_is_last(const lz_operand& x, int axis) {
+  for (int d = axis + 1; d < x.ndim; d++) {
+    if (x.shape[d] != 1) return false;
+  }
+  return is_contiguous(x);
+}
+
+// Rows along `axis` as contiguous memory: x itself or a copy.
+template <class T>
+const T* rows_along(const lz_call& call, const lz_operand& x, int axis) {
+  return axis_is_last(x, axis) ? data<const T>(x) : static_cast<const T*>(packed_axis_last(call, x, axis));
 }
 
 // One element of an operand of any real type, as another type.

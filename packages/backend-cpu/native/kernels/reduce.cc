@@ -1,6 +1,6 @@
-// sum, prod, max, min, all, any over any axes of any layout. This file finds the order in which to walk memory and splits the
-// work; the loops over runs of memory are in simd/reduce.cc. Long reductions are cut into pieces by their size alone, so the
-// result does not depend on the number of threads.
+// sum, prod, max, min, all, any over any axes of any layout. This file finds the order in which to walk
+// memory and splits the work; the loops over runs of memory are in simd/reduce.cc. Long reductions are cut
+// into pieces by their size alone, so the result does not depend on the number of threads.
 #include "simd/reduce.h"
 
 #include <complex>
@@ -22,7 +22,9 @@ using wide_complex = std::complex<double>;
 bool before(double a, double b) { return a < b; }
 bool before(int64_t a, int64_t b) { return a < b; }
 bool before(uint64_t a, uint64_t b) { return a < b; }
-bool before(wide_complex a, wide_complex b) { return a.real() < b.real() || (a.real() == b.real() && a.imag() < b.imag()); }
+bool before(wide_complex a, wide_complex b) {
+  return a.real() < b.real() || (a.real() == b.real() && a.imag() < b.imag());
+}
 
 template <class W>
 W identity(ReduceOp op, int32_t dtype) {
@@ -44,17 +46,23 @@ W identity(ReduceOp op, int32_t dtype) {
 template <class W>
 W combine(ReduceOp op, W a, W b) {
   switch (op) {
-    case kSum: return a + b;
-    case kProd: return a * b;
-    case kAll: return W(a != W(0) && b != W(0));
-    case kAny: return W(a != W(0) || b != W(0));
-    case kMax: return a != a ? a : b != b || before(a, b) ? b : a;
-    default: return a != a ? a : b != b || before(b, a) ? b : a;
+    case kSum:
+      return a + b;
+    case kProd:
+      return a * b;
+    case kAll:
+      return W(a != W(0) && b != W(0));
+    case kAny:
+      return W(a != W(0) || b != W(0));
+    case kMax:
+      return a != a ? a : b != b || before(a, b) ? b : a;
+    default:
+      return a != a ? a : b != b || before(b, a) ? b : a;
   }
 }
 
-// The order of walking: `kept` has the input's and the output's strides. The vector axis, last in `kept` when `across`, else
-// last in `reduced`, is the one with the smallest stride.
+// The order of walking: `kept` has the input's and the output's strides. The vector axis, last in `kept` when
+// `across`, else last in `reduced`, is the one with the smallest stride.
 struct Walk {
   Layout<2> kept;
   Layout<1> reduced;
@@ -119,7 +127,8 @@ void pack(void* to, const void* from, int64_t step, int64_t n) {
   for (int64_t i = 0; i < n; i++) static_cast<U*>(to)[i] = static_cast<const U*>(from)[i * step];
 }
 
-// Reduces elements of the kept space [begin, end) over [first, last) of the reduced space, giving runs of results to `emit`.
+// Reduces elements of the kept space [begin, end) over [first, last) of the reduced space, giving runs of
+// results to `emit`.
 template <class W, class F>
 void reduce_part(const Job& job, int64_t begin, int64_t end, int64_t first, int64_t last, F&& emit) {
   const Walk& walk = job.walk;
@@ -140,7 +149,9 @@ void reduce_part(const Job& job, int64_t begin, int64_t end, int64_t first, int6
       std::fill_n(wide, n, nothing);
       for_runs(walk.reduced, first, last, [&](const std::array<int64_t, 1>& run, int64_t length) {
         const auto from = [&](int64_t i) { return job.x + (start + run[0] + i) * job.itemsize; };
-        if (walk.step == 1) return walk.across ? columns(from(0), length, reduced_step, n, wide) : rows(from(0), n, kept_step, length, wide);
+        if (walk.step == 1)
+          return walk.across ? columns(from(0), length, reduced_step, n, wide)
+                             : rows(from(0), n, kept_step, length, wide);
         // The vector axis has gaps: gather pieces of it.
         if (walk.across) {
           for (int64_t i = 0; i < length; i++) {
@@ -168,8 +179,10 @@ void store(const lz_operand& y, int64_t at, int64_t step, const W* wide, int64_t
   dispatch_among<every>(y.dtype, [&]<class U>() {
     U* to = data<U>(y) + at;
     for (int64_t i = 0; i < n; i++) {
-      if constexpr (std::is_same_v<W, wide_complex>) to[i * step] = convert<U>(complex64(float(wide[i].real()), float(wide[i].imag())));
-      else to[i * step] = convert<U>(wide[i]);
+      if constexpr (std::is_same_v<W, wide_complex>)
+        to[i * step] = convert<U>(complex64(float(wide[i].real()), float(wide[i].imag())));
+      else
+        to[i * step] = convert<U>(wide[i]);
     }
   });
 }
@@ -182,7 +195,8 @@ void reduce_wide(const lz_call& call, const Job& job) {
   const double each = walk.step == 1 ? 0.02 + 0.03 * double(job.itemsize) : 1.5;
   const auto write = [&](int64_t at, int64_t step, const W* wide, int64_t n) { store(y, at, step, wide, n); };
 
-  // A long reduction to few results is cut into pieces of the reduced space; each has a row of partial results.
+  // A long reduction to few results is cut into pieces of the reduced space; each has a row of partial
+  // results.
   const int64_t width = walk.across ? std::min(kept, kColumnBlock) : 1;
   const int64_t piece = std::max<int64_t>(kPiece / width, 1);
   if (kept <= 4096 && reduced >= 2 * piece) {
@@ -203,12 +217,12 @@ void reduce_wide(const lz_call& call, const Job& job) {
     return write(0, 1, partial, kept);
   }
   if (!walk.across) {
-    return parallel(call, kept, each * double(reduced) + 3, [&](int64_t begin, int64_t end) {
-      reduce_part<W>(job, begin, end, 0, reduced, write);
-    });
+    return parallel(call, kept, each * double(reduced) + 3,
+                    [&](int64_t begin, int64_t end) { reduce_part<W>(job, begin, end, 0, reduced, write); });
   }
   // Whole blocks of columns, so that every thread reads runs of a useful length.
-  const int64_t columns = walk.kept.shape[walk.kept.ndim - 1], blocks = (columns + kColumnBlock - 1) / kColumnBlock;
+  const int64_t columns = walk.kept.shape[walk.kept.ndim - 1],
+                blocks = (columns + kColumnBlock - 1) / kColumnBlock;
   const double price = each * double(reduced) * double(std::min(columns, kColumnBlock)) + 20;
   parallel(call, kept / columns * blocks, price, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; i++) {
@@ -222,8 +236,10 @@ void reduce(const lz_call& call, ReduceOp op) {
   require_counts(call, kNames[op], 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
   bool is_reduced[kMaxDims] = {};
-  for (const int64_t axis : Params(call).integers()) is_reduced[normalize_axis(call, kNames[op], axis, x.ndim)] = true;
-  bool fits = y.ndim == x.ndim && (y.dtype == LZ_COMPLEX64 || x.dtype != LZ_COMPLEX64 || op == kAll || op == kAny) &&
+  for (const int64_t axis : Params(call).integers())
+    is_reduced[normalize_axis(call, kNames[op], axis, x.ndim)] = true;
+  bool fits = y.ndim == x.ndim &&
+              (y.dtype == LZ_COMPLEX64 || x.dtype != LZ_COMPLEX64 || op == kAll || op == kAny) &&
               (y.dtype != LZ_COMPLEX64 || x.dtype == LZ_COMPLEX64);
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (is_reduced[d] ? 1 : x.shape[d]);
   require(call, fits, "[%s] the output's shape or dtype does not fit the input's", kNames[op]);
@@ -241,13 +257,17 @@ void reduce(const lz_call& call, ReduceOp op) {
     case LZ_FLOAT16:
     case LZ_BFLOAT16:
     case LZ_FLOAT32:
-    case LZ_FLOAT64: return run.template operator()<double>();
-    case LZ_COMPLEX64: return run.template operator()<wide_complex>();
+    case LZ_FLOAT64:
+      return run.template operator()<double>();
+    case LZ_COMPLEX64:
+      return run.template operator()<wide_complex>();
     case LZ_INT8:
     case LZ_INT16:
     case LZ_INT32:
-    case LZ_INT64: return run.template operator()<int64_t>();
-    default: return run.template operator()<uint64_t>();
+    case LZ_INT64:
+      return run.template operator()<int64_t>();
+    default:
+      return run.template operator()<uint64_t>();
   }
 }
 

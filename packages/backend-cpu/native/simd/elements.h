@@ -1,5 +1,6 @@
-// Element types for files of simd/, where nothing of runtime/ may be included: half types with conversions that compilers
-// vectorise, complex64 as two floats. Everything lives in the target's namespace, so no two targets share a function.
+// Element types for files of simd/, where nothing of runtime/ may be included: half types with conversions
+// that compilers vectorise, complex64 as two floats. Everything lives in the target's namespace, so no two
+// targets share a function.
 #ifndef LAZULI_SIMD_ELEMENTS_H
 #define LAZULI_SIMD_ELEMENTS_H
 
@@ -17,6 +18,9 @@ LZ_FORCE_INLINE To bits_as(From value) {
   return __builtin_bit_cast(To, value);
 }
 
+// Positions in lz_dtype.
+enum Dtype { kFloat16 = 9, kFloat32 = 10, kBfloat16 = 11, kFloat64 = 12 };
+
 struct float16 {
   uint16_t bits;
 };
@@ -32,7 +36,8 @@ inline constexpr bool same_type = false;
 template <class A>
 inline constexpr bool same_type<A, A> = true;
 
-// float16 → float32: exponent and mantissa move into place, and a product with 2^112 renormalises subnormals exactly.
+// float16 → float32: exponent and mantissa move into place, and a product with 2^112 renormalises subnormals
+// exactly.
 LZ_FORCE_INLINE float to_float(float16 value) {
   const uint32_t sign = uint32_t(value.bits & 0x8000u) << 16;
   const uint32_t rest = uint32_t(value.bits & 0x7fffu) << 13;

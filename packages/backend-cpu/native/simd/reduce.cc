@@ -1,6 +1,6 @@
-// Reductions along and across rows. A row of floats goes through 64 lanes in blocks of 2,048 elements and blocks add up in
-// double, so rounding errors stay small and equal on every instruction set. Columns add up in float for 64 rows at a time.
-// max and min propagate NaN.
+// Reductions along and across rows. A row of floats goes through 64 lanes in blocks of 2,048 elements and
+// blocks add up in double, so rounding errors stay small and equal on every instruction set. Columns add up
+// in float for 64 rows at a time. max and min propagate NaN.
 #include "simd/reduce.h"
 
 #include "simd/vectors.h"
@@ -24,20 +24,28 @@ inline constexpr bool is_cplx = same_type<T, complex64>;
 // What one element is computed as, and what results accumulate in.
 template <int Op, class T>
 constexpr auto step_of() {
-  if constexpr (Op == kAll || Op == kAny) return uint64_t{};
-  else if constexpr (is_float_like<T>) return float{};
-  else if constexpr (same_type<T, double>) return double{};
-  else if constexpr (is_cplx<T>) return Complex{};
-  else if constexpr (T(-1) < T(0)) return int64_t{};
-  else return uint64_t{};
+  if constexpr (Op == kAll || Op == kAny)
+    return uint64_t{};
+  else if constexpr (is_float_like<T>)
+    return float{};
+  else if constexpr (same_type<T, double>)
+    return double{};
+  else if constexpr (is_cplx<T>)
+    return Complex{};
+  else if constexpr (T(-1) < T(0))
+    return int64_t{};
+  else
+    return uint64_t{};
 }
 template <int Op, class T>
 using Step = decltype(step_of<Op, T>());
 
 template <int Op, class T>
 constexpr auto wide_of() {
-  if constexpr (same_type<Step<Op, T>, float>) return double{};
-  else return Step<Op, T>{};
+  if constexpr (same_type<Step<Op, T>, float>)
+    return double{};
+  else
+    return Step<Op, T>{};
 }
 template <int Op, class T>
 using Wide = decltype(wide_of<Op, T>());
@@ -45,9 +53,12 @@ using Wide = decltype(wide_of<Op, T>());
 template <int Op, class T>
 LZ_FORCE_INLINE Step<Op, T> element(T x) {
   if constexpr (Op == kAll || Op == kAny) {
-    if constexpr (is_cplx<T>) return x.re != 0 || x.im != 0;
-    else if constexpr (same_type<T, float16> || same_type<T, bfloat16>) return (x.bits & 0x7fffu) != 0;
-    else return x != T(0);
+    if constexpr (is_cplx<T>)
+      return x.re != 0 || x.im != 0;
+    else if constexpr (same_type<T, float16> || same_type<T, bfloat16>)
+      return (x.bits & 0x7fffu) != 0;
+    else
+      return x != T(0);
   } else if constexpr (is_float_like<T>) {
     return to_float(x);
   } else if constexpr (is_cplx<T>) {
@@ -63,26 +74,41 @@ LZ_FORCE_INLINE bool is_nan(Complex a) { return a.re != a.re || a.im != a.im; }
 template <int Op, class S>
 LZ_FORCE_INLINE S combine(S a, S b) {
   if constexpr (same_type<S, Complex>) {
-    if constexpr (Op == kSum) return {a.re + b.re, a.im + b.im};
-    else if constexpr (Op == kProd) return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
-    else if constexpr (Op == kMax) return is_nan(a) ? a : is_nan(b) || before(a, b) ? b : a;
-    else return is_nan(a) ? a : is_nan(b) || before(b, a) ? b : a;
+    if constexpr (Op == kSum)
+      return {a.re + b.re, a.im + b.im};
+    else if constexpr (Op == kProd)
+      return {a.re * b.re - a.im * b.im, a.re * b.im + a.im * b.re};
+    else if constexpr (Op == kMax)
+      return is_nan(a) ? a : is_nan(b) || before(a, b) ? b : a;
+    else
+      return is_nan(a) ? a : is_nan(b) || before(b, a) ? b : a;
   } else {
-    if constexpr (Op == kSum) return S(a + b);
-    else if constexpr (Op == kProd) return S(a * b);
-    else if constexpr (Op == kAll) return a & b;
-    else if constexpr (Op == kAny) return a | b;
-    else if constexpr (Op == kMax) return (b > a) | (b != b) ? b : a;
-    else return (b < a) | (b != b) ? b : a;
+    if constexpr (Op == kSum)
+      return S(a + b);
+    else if constexpr (Op == kProd)
+      return S(a * b);
+    else if constexpr (Op == kAll)
+      return a & b;
+    else if constexpr (Op == kAny)
+      return a | b;
+    else {
+      // Two plain selections: what compilers vectorise.
+      const S best = (Op == kMax ? b > a : b < a) ? b : a;
+      return b != b ? b : best;
+    }
   }
 }
 
 template <int Op, class D, class V = hn::Vec<D>>
 HWY_INLINE V combine_vectors(D, V a, V b) {
-  if constexpr (Op == kSum) return hn::Add(a, b);
-  else if constexpr (Op == kProd) return hn::Mul(a, b);
-  else if constexpr (Op == kMax) return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
-  else return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
+  if constexpr (Op == kSum)
+    return hn::Add(a, b);
+  else if constexpr (Op == kProd)
+    return hn::Mul(a, b);
+  else if constexpr (Op == kMax)
+    return hn::IfThenElse(hn::Or(hn::Gt(b, a), hn::IsNaN(b)), b, a);
+  else
+    return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
 }
 
 // One block of a row of floating type: 64 lanes, then 16, then the tail, folded in a fixed order.
@@ -134,10 +160,14 @@ HWY_INLINE Step<Op, T> reduce_block(const T* x, int64_t n, Step<Op, T> initial) 
 
 template <int Op, class S>
 LZ_FORCE_INLINE S identity() {
-  if constexpr (Op == kSum) return S(0);
-  else if constexpr (Op == kProd) return S(1);
-  else if constexpr (Op == kMax) return -S(__builtin_inf());
-  else return S(__builtin_inf());
+  if constexpr (Op == kSum)
+    return S(0);
+  else if constexpr (Op == kProd)
+    return S(1);
+  else if constexpr (Op == kMax)
+    return -S(__builtin_inf());
+  else
+    return S(__builtin_inf());
 }
 
 template <int Op, class T>
@@ -200,12 +230,18 @@ void columns(const void* data, int64_t count, int64_t stride, int64_t n, void* w
 // Types that differ in sign alone share the code of `all` and `any`.
 template <int Op, class T>
 constexpr auto truth() {
-  if constexpr (same_type<T, bool> || same_type<T, int8_t>) return uint8_t{};
-  else if constexpr (same_type<T, int16_t>) return uint16_t{};
-  else if constexpr (same_type<T, int32_t>) return uint32_t{};
-  else if constexpr (same_type<T, int64_t>) return uint64_t{};
-  else if constexpr (same_type<T, bfloat16>) return float16{};
-  else return T{};
+  if constexpr (same_type<T, bool> || same_type<T, int8_t>)
+    return uint8_t{};
+  else if constexpr (same_type<T, int16_t>)
+    return uint16_t{};
+  else if constexpr (same_type<T, int32_t>)
+    return uint32_t{};
+  else if constexpr (same_type<T, int64_t>)
+    return uint64_t{};
+  else if constexpr (same_type<T, bfloat16>)
+    return float16{};
+  else
+    return T{};
 }
 
 template <int Op, class T>
@@ -216,7 +252,12 @@ constexpr void fill(ReduceTable& table, int dtype) {
     table.columns[Op][dtype] = columns<Op, U>;
   } else {
     // A bool is its byte, 0 or 1.
-    using U = decltype([] { if constexpr (same_type<T, bool>) return uint8_t{}; else return T{}; }());
+    using U = decltype([] {
+      if constexpr (same_type<T, bool>)
+        return uint8_t{};
+      else
+        return T{};
+    }());
     table.rows[Op][dtype] = rows<Op, U>;
     table.columns[Op][dtype] = columns<Op, U>;
   }
@@ -244,8 +285,9 @@ constexpr ReduceTable make_table() {
 }  // namespace
 
 const ReduceTable& reduce_table() {
-  static constexpr ReduceTable table = make_table<bool, uint8_t, uint16_t, uint32_t, uint64_t, int8_t, int16_t, int32_t, int64_t,
-                                                  float16, float, bfloat16, double, complex64>();
+  static constexpr ReduceTable table =
+      make_table<bool, uint8_t, uint16_t, uint32_t, uint64_t, int8_t, int16_t, int32_t, int64_t, float16,
+                 float, bfloat16, double, complex64>();
   return table;
 }
 

@@ -1,5 +1,5 @@
-// Reductions of runs of memory, for every operation and element type. Results go to wide accumulators (see Wide below),
-// which the caller initialises, so a run can be fed in pieces and pieces can be combined.
+// Reductions of runs of memory, for every operation and element type. Results go to wide accumulators (see
+// Wide below), which the caller initialises, so a run can be fed in pieces and pieces can be combined.
 #ifndef LAZULI_SIMD_REDUCE_H
 #define LAZULI_SIMD_REDUCE_H
 
@@ -11,8 +11,8 @@ namespace lazuli {
 
 enum ReduceOp { kSum, kProd, kMax, kMin, kAll, kAny, kReduceOps };
 
-// The accumulator of an element type: double for floating types, (double, double) for complex64, int64 for signed integers,
-// uint64 for unsigned ones and bool; of `all` and `any`, uint64 for every type.
+// The accumulator of an element type: double for floating types, (double, double) for complex64, int64 for
+// signed integers, uint64 for unsigned ones and bool; of `all` and `any`, uint64 for every type.
 struct ReduceTable {
   // wide[i] = op(wide[i], x[i·stride … i·stride + n - 1]) for i < rows
   void (*rows[kReduceOps][14])(const void* x, int64_t rows, int64_t stride, int64_t n, void* wide);

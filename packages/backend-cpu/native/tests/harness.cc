@@ -1,11 +1,11 @@
 #include "tests/harness.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
-#include <algorithm>
 #include <map>
 #include <numeric>
 
@@ -18,7 +18,9 @@ namespace lazuli::test {
 std::mt19937_64 rng(7);
 
 int64_t uniform(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(rng); }
-double uniform_real(double low, double high) { return std::uniform_real_distribution<double>(low, high)(rng); }
+double uniform_real(double low, double high) {
+  return std::uniform_real_distribution<double>(low, high)(rng);
+}
 
 int64_t total(const Shape& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
@@ -39,16 +41,20 @@ static Value read(int32_t dtype, const void* from) {
     using T = typename decltype(tag)::type;
     T value;
     std::memcpy(&value, from, sizeof value);
-    if constexpr (is_complex<T>) return {value.real(), value.imag()};
-    else return double(value);
+    if constexpr (is_complex<T>)
+      return {value.real(), value.imag()};
+    else
+      return double(value);
   });
 }
 static void write(int32_t dtype, void* to, Value value) {
   dispatch(dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
     T t;
-    if constexpr (is_complex<T>) t = T(float(value.real()), float(value.imag()));
-    else t = convert<T>(value.real());
+    if constexpr (is_complex<T>)
+      t = T(float(value.real()), float(value.imag()));
+    else
+      t = convert<T>(value.real());
     std::memcpy(to, &t, sizeof t);
   });
 }
@@ -61,12 +67,17 @@ int64_t bits(double value) { return std::bit_cast<int64_t>(value); }
 bool is_integer(int32_t dtype) { return dtype <= LZ_INT64; }
 double epsilon(int32_t dtype) {
   switch (dtype) {
-    case LZ_FLOAT16: return 0x1p-11;
-    case LZ_BFLOAT16: return 0x1p-8;
-    case LZ_FLOAT64: return 0x1p-53;
+    case LZ_FLOAT16:
+      return 0x1p-11;
+    case LZ_BFLOAT16:
+      return 0x1p-8;
+    case LZ_FLOAT64:
+      return 0x1p-53;
     case LZ_FLOAT32:
-    case LZ_COMPLEX64: return 0x1p-24;
-    default: return 0;
+    case LZ_COMPLEX64:
+      return 0x1p-24;
+    default:
+      return 0;
   }
 }
 Value round_to(int32_t dtype, Value value) {
@@ -85,7 +96,8 @@ Array zeros(int32_t dtype, const Shape& shape) {
   int64_t step = 1;
   for (size_t d = shape.size(); d-- > 0; step *= shape[d]) a.strides[d] = step;
   a.offset = kGuard / itemsize(dtype);
-  a.storage = std::make_shared<std::vector<char>>(size_t(2 * kGuard + a.size() * itemsize(dtype)), char(0x5a));
+  a.storage =
+      std::make_shared<std::vector<char>>(size_t(2 * kGuard + a.size() * itemsize(dtype)), char(0x5a));
   if (a.size() > 0) std::memset(a.address(0), 0, size_t(a.size() * itemsize(dtype)));
   return a;
 }
@@ -232,14 +244,16 @@ struct Call {
   Context context;
   std::vector<lz_operand> in, out;
   lz_call call{};
-  Call(const std::vector<Array>& inputs, const std::vector<Array>& outputs, const std::vector<int64_t>& params) {
+  Call(const std::vector<Array>& inputs, const std::vector<Array>& outputs,
+       const std::vector<int64_t>& params) {
     context.parallel_for = shuffled_for;
     context.scratch = scratch;
     context.fail = fail;
     context.threads = 4;
     for (auto& a : inputs) in.push_back(operand(a));
     for (auto& a : outputs) out.push_back(operand(a));
-    call = {int32_t(in.size()), int32_t(out.size()), in.data(), out.data(), params.data(), int64_t(params.size()), &context};
+    call = {int32_t(in.size()), int32_t(out.size()),    in.data(), out.data(),
+            params.data(),      int64_t(params.size()), &context};
   }
 };
 
@@ -268,7 +282,8 @@ Outcome run(const std::string& kernel, const std::vector<Array>& inputs, const s
     std::vector<std::vector<char>> before;
     for (auto& out : outputs) before.push_back(*out.storage);
     fn(&serial.call);
-    for (size_t i = 0; i < outputs.size(); i++) check(before[i] == *outputs[i].storage, kernel + " depends on the number of threads");
+    for (size_t i = 0; i < outputs.size(); i++)
+      check(before[i] == *outputs[i].storage, kernel + " depends on the number of threads");
   }
   return {status == LZ_OK, call.context.message};
 }
@@ -313,9 +328,12 @@ void check(bool condition, const std::string& what) {
     std::printf("FAILED %s: %s\n", current.c_str(), what.c_str());
   }
 }
-void check_ok(const Outcome& outcome, const std::string& what) { check(outcome.ok, what + ": " + outcome.message); }
+void check_ok(const Outcome& outcome, const std::string& what) {
+  check(outcome.ok, what + ": " + outcome.message);
+}
 void check_fails(const Outcome& outcome, const std::string& message) {
-  check(!outcome.ok && outcome.message == message, "expected the failure '" + message + "', got '" + outcome.message + "'");
+  check(!outcome.ok && outcome.message == message,
+        "expected the failure '" + message + "', got '" + outcome.message + "'");
 }
 
 bool close(Value got, Value want, double rtol, double atol) {
@@ -328,7 +346,8 @@ bool close(Value got, Value want, double rtol, double atol) {
   return part(got.real(), want.real(), scale) && part(got.imag(), want.imag(), scale);
 }
 
-void check_close(const Array& got, const std::function<Value(const Shape&)>& want, double rtol, double atol, const std::string& what) {
+void check_close(const Array& got, const std::function<Value(const Shape&)>& want, double rtol, double atol,
+                 const std::string& what) {
   for_each_index(got.shape, [&](const Shape& index) {
     const Value w = want(index), g = got.get(index);
     if (close(g, w, rtol, atol)) {
@@ -338,14 +357,16 @@ void check_close(const Array& got, const std::function<Value(const Shape&)>& wan
     std::string place;
     for (auto i : index) place += std::to_string(i) + ",";
     char text[200];
-    std::snprintf(text, sizeof text, " at (%s): got %.9g%+.9gi, want %.9g%+.9gi", place.c_str(), g.real(), g.imag(), w.real(), w.imag());
+    std::snprintf(text, sizeof text, " at (%s): got %.9g%+.9gi, want %.9g%+.9gi", place.c_str(), g.real(),
+                  g.imag(), w.real(), w.imag());
     check(false, what + text);
   });
 }
 
 std::string describe(const Array& a) {
   std::string text = std::string(dtype_name(a.dtype)) + "[";
-  for (size_t d = 0; d < a.shape.size(); d++) text += std::to_string(a.shape[d]) + ":" + std::to_string(a.strides[d]) + " ";
+  for (size_t d = 0; d < a.shape.size(); d++)
+    text += std::to_string(a.shape[d]) + ":" + std::to_string(a.strides[d]) + " ";
   return text + "]";
 }
 
@@ -353,8 +374,10 @@ Registration::Registration(const char* name, void (*test)()) { tests()[name] = t
 
 int run_all(int argc, char** argv) {
   for (auto& [name, test] : tests()) {
-    const bool wanted = argc < 2 ? name.rfind("bench_", 0) != 0
-                                 : std::any_of(argv + 1, argv + argc, [&](const char* a) { return name.find(a) != std::string::npos; });
+    const bool wanted =
+        argc < 2 ? name.rfind("bench_", 0) != 0 : std::any_of(argv + 1, argv + argc, [&](const char* a) {
+          return name.find(a) != std::string::npos;
+        });
     if (!wanted) continue;
     current = name;
     rng.seed(7);

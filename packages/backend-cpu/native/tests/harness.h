@@ -1,5 +1,6 @@
-// Calls kernels as the runtime does, from C++: arrays of any layout, lz_call built by hand, results read back as
-// complex<double>. Outputs lie between guard bytes, and work is cut into chunks of odd sizes, run out of order.
+// Calls kernels as the runtime does, from C++: arrays of any layout, lz_call built by hand, results read back
+// as complex<double>. Outputs lie between guard bytes, and work is cut into chunks of odd sizes, run out of
+// order.
 #ifndef LAZULI_TESTS_HARNESS_H
 #define LAZULI_TESTS_HARNESS_H
 
@@ -46,7 +47,8 @@ Array zeros(int32_t dtype, const Shape& shape);
 // Row-major, small values that are exact in the dtype.
 Array random_array(int32_t dtype, const Shape& shape, double low = -4, double high = 4);
 // The same values behind a permuted, sliced, reversed or broadcast layout (broadcasting changes the values).
-Array random_layout(int32_t dtype, const Shape& shape, double low = -4, double high = 4, bool broadcasts = true);
+Array random_layout(int32_t dtype, const Shape& shape, double low = -4, double high = 4,
+                    bool broadcasts = true);
 Array of(int32_t dtype, const Shape& shape, const std::vector<double>& values);
 Shape random_shape(int min_ndim, int max_ndim, int64_t max_extent, int64_t min_extent = 1);
 // Calls f for every index of a shape, in row-major order.
@@ -76,15 +78,16 @@ void check_ok(const Outcome& outcome, const std::string& what);
 void check_fails(const Outcome& outcome, const std::string& message);
 // Equal within tolerances, NaN equal to NaN, infinities by equality.
 bool close(Value got, Value want, double rtol, double atol);
-void check_close(const Array& got, const std::function<Value(const Shape&)>& want, double rtol, double atol, const std::string& what);
+void check_close(const Array& got, const std::function<Value(const Shape&)>& want, double rtol, double atol,
+                 const std::string& what);
 std::string describe(const Array& a);
 
 struct Registration {
   Registration(const char* name, void (*test)());
 };
 // Defines a test that main.cc runs; a macro because it declares two things.
-#define LZ_TEST(name)                                                  \
-  static void name();                                                  \
+#define LZ_TEST(name)                                                         \
+  static void name();                                                         \
   static const ::lazuli::test::Registration registration_##name(#name, name); \
   static void name()
 

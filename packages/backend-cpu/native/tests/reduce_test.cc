@@ -40,15 +40,26 @@ void one(const std::string& op, const Array& x, const std::vector<bool>& reduced
     for (size_t d = 0; d < at.size(); d++) at[d] = reduced[d] ? 0 : at[d];
     const size_t i = size_t(want.at(at));
     const Value v = x.get(index);
-    if (op == "sum") total[i] += v;
-    else if (op == "prod") total[i] *= v;
-    else if (op == "all") total[i] = total[i] != 0.0 && v != 0.0;
-    else if (op == "any") total[i] = total[i] != 0.0 || v != 0.0;
-    else if (first[i] || (!is_nan(total[i]) && (is_nan(v) || (op == "max" ? before(total[i], v) : before(v, total[i]))))) total[i] = v;
+    if (op == "sum")
+      total[i] += v;
+    else if (op == "prod")
+      total[i] *= v;
+    else if (op == "all")
+      total[i] = total[i] != 0.0 && v != 0.0;
+    else if (op == "any")
+      total[i] = total[i] != 0.0 || v != 0.0;
+    else if (first[i] ||
+             (!is_nan(total[i]) && (is_nan(v) || (op == "max" ? before(total[i], v) : before(v, total[i])))))
+      total[i] = v;
     first[i] = false;
   });
-  const double eps = std::max(epsilon(out), out == LZ_FLOAT64 ? 0 : is_integer(out) ? 0 : 0x1p-24) * (op == "prod" ? 32 : 4);
-  check_close(y, [&](const Shape& index) { return total[size_t(want.at(index))]; }, eps, is_integer(out) ? 0 : 1e-4, what);
+  const double eps = std::max(epsilon(out), out == LZ_FLOAT64 ? 0
+                                            : is_integer(out) ? 0
+                                                              : 0x1p-24) *
+                     (op == "prod" ? 32 : 4);
+  check_close(
+      y, [&](const Shape& index) { return total[size_t(want.at(index))]; }, eps, is_integer(out) ? 0 : 1e-4,
+      what);
 }
 
 LZ_TEST(reduce_every_dtype_and_layout) {
@@ -124,7 +135,8 @@ LZ_TEST(reduce_accuracy) {
 }
 
 LZ_TEST(bench_reduce) {
-  const auto bench = [](const char* label, const Shape& shape, std::vector<int64_t> axes, const char* op = "sum", int32_t dtype = LZ_FLOAT32) {
+  const auto bench = [](const char* label, const Shape& shape, std::vector<int64_t> axes,
+                        const char* op = "sum", int32_t dtype = LZ_FLOAT32) {
     Array x = zeros(dtype, shape);
     Shape out = shape;
     for (auto a : axes) out[size_t(a)] = 1;
@@ -132,7 +144,8 @@ LZ_TEST(bench_reduce) {
     axes.insert(axes.begin(), int64_t(axes.size()));
     const double one = time_us(op, {x}, {y}, axes, 1), two = time_us(op, {x}, {y}, axes, 2);
     const double bytes = double(x.size() * itemsize(dtype));
-    std::printf("%-34s %10.2f us %6.1f GB/s   2 threads %10.2f us %6.1f GB/s\n", label, one, bytes / one / 1e3, two, bytes / two / 1e3);
+    std::printf("%-34s %10.2f us %6.1f GB/s   2 threads %10.2f us %6.1f GB/s\n", label, one,
+                bytes / one / 1e3, two, bytes / two / 1e3);
   };
   bench("sum 32M all", {32 << 20}, {0});
   bench("sum 4096x4096 last", {4096, 4096}, {1});
