@@ -1,0 +1,313 @@
+#include "runtime/map.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "runtime/dtype.h"
+#include "runtime/pool.h"
+
+namespace lazuli {
+namespace {
+
+// Rows shorter than this are gathered, several into a block; longer ones are read where they lie.
+constexpr int64_t kRow = 64;
+// Nanoseconds a chunk, and the least work worth a second thread.
+constexpr double kChunkTime = 10'000, kParallelTime = 30'000;
+
+// A thread's memory for pointer tables and registers. It grows to the largest program seen and is then reused.
+char* workspace(size_t bytes) {
+  struct Free {
+    void operator()(char* p) const { std::free(p); }
+  };
+  thread_local std::unique_ptr<char, Free> memory;
+  thread_local size_t capacity = 0;
+  if (bytes > capacity) {
+    capacity = (bytes + 4095) / 4096 * 4096;
+    memory.reset(static_cast<char*>(std::aligned_alloc(64, capacity)));
+  }
+  return memory.get();
+}
+
+size_t line(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Copies m elements, the first at linear position p of the index space, between a strided operand and a block.
+template <class T, bool kGather>
+void exchange(const MapJob& job, int operand, char* base, int64_t p, int64_t m, T* block) {
+  const int ndim = int(job.shape.size()), width = int(job.in_order.size());
+  const auto stride = [&](int axis) { return job.strides[size_t(axis * width + operand)]; };
+  int64_t index[64], rest = p;
+  char* row = base;
+  for (int axis = ndim - 1; axis >= 0; axis--) {
+    index[axis] = rest % job.shape[axis];
+    rest /= job.shape[axis];
+    row += index[axis] * stride(axis);
+  }
+  const int64_t length = job.shape[ndim - 1], step = stride(ndim - 1);
+  for (;;) {
+    const int64_t run = std::min(m, length - index[ndim - 1]);
+    if constexpr (kGather) {
+      if (step == int64_t(sizeof(T))) {
+        std::memcpy(block, row, size_t(run) * sizeof(T));
+      } else if (step == 0) {
+        std::fill_n(block, run, *reinterpret_cast<const T*>(row));
+      } else {
+        for (int64_t i = 0; i < run; i++) block[i] = *reinterpret_cast<const T*>(row + i * step);
+      }
+    } else {
+      for (int64_t i = 0; i < run; i++) *reinterpret_cast<T*>(row + i * step) = block[i];
+    }
+    block += run;
+    m -= run;
+    if (m == 0) return;
+    row -= index[ndim - 1] * step;
+    index[ndim - 1] = 0;
+    for (int axis = ndim - 2; axis >= 0; axis--) {
+      row += stride(axis);
+      if (++index[axis] < job.shape[axis]) break;
+      row -= job.shape[axis] * stride(axis);
+      index[axis] = 0;
+    }
+  }
+}
+
+template <bool kGather>
+void exchange(int log_size, const MapJob& job, int operand, char* base, int64_t p, int64_t m, void* block) {
+  switch (log_size) {
+    case 0: return exchange<uint8_t, kGather>(job, operand, base, p, m, static_cast<uint8_t*>(block));
+    case 1: return exchange<uint16_t, kGather>(job, operand, base, p, m, static_cast<uint16_t*>(block));
+    case 2: return exchange<uint32_t, kGather>(job, operand, base, p, m, static_cast<uint32_t*>(block));
+    default: return exchange<uint64_t, kGather>(job, operand, base, p, m, static_cast<uint64_t*>(block));
+  }
+}
+
+struct Run {
+  const MapJob& job;
+  const Variant& v;
+  const lz_operand *in, *out;
+  int n_in, n_out;
+  char* cells;
+
+  int32_t dtype(int operand) const {
+    return operand < n_in ? job.program->inputs()[operand] : job.program->outputs()[operand - n_in];
+  }
+  char* base(int operand) const {
+    return static_cast<char*>(operand < n_in ? in[operand].data : out[operand - n_in].data);
+  }
+  bool single(int operand) const { return operand < n_in && operand < 64 && (v.uniform >> operand & 1); }
+
+  void** table(char* memory, char* registers) const {
+    auto** slots = reinterpret_cast<void**>(memory);
+    for (const Variant::Fixed& f : v.fixed) {
+      char* from = f.kind == Variant::Fixed::block_register ? registers
+                   : f.kind == Variant::Fixed::cell          ? cells
+                                                             : reinterpret_cast<char*>(const_cast<int64_t*>(job.program->constants()));
+      slots[f.slot] = from + f.offset;
+    }
+    return slots;
+  }
+
+  void steps(void* const* slots, int64_t m) const {
+    for (const Step& s : v.block) s.run(slots[s.out], slots[s.a], slots[s.b], slots[s.c], m);
+  }
+
+  // Single elements first, once a call.
+  void once() const {
+    if (v.once.empty()) return;
+    void** slots = table(workspace(line(v.n_slots * sizeof(void*))), nullptr);
+    for (int i = 0; i < n_in; i++) slots[i] = base(i);
+    for (const Step& s : v.once) s.run(slots[s.out], slots[s.a], slots[s.b], slots[s.c], 1);
+  }
+
+  void dense(int64_t begin, int64_t end) const {
+    const size_t table_bytes = line(v.n_slots * sizeof(void*));
+    char* memory = workspace(table_bytes + v.register_bytes);
+    void** slots = table(memory, memory + table_bytes);
+    const int operands = n_in + n_out;
+    for (int i = 0; i < operands; i++) slots[i] = base(i) + (single(i) ? 0 : begin * itemsize(dtype(i)));
+    if (v.direct) return steps(slots, end - begin);
+    for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
+    for (int64_t p = begin; p < end; p += kBlock) {
+      steps(slots, std::min(kBlock, end - p));
+      for (int i = 0; i < operands; i++) {
+        if (!single(i)) slots[i] = static_cast<char*>(slots[i]) + kBlock * itemsize(dtype(i));
+      }
+    }
+  }
+
+  void strided(int64_t begin, int64_t end) const {
+    const int operands = n_in + n_out;
+    const size_t table_bytes = line(v.n_slots * sizeof(void*)), block_bytes = kBlock * 8;
+    char* memory = workspace(table_bytes + v.register_bytes + size_t(operands) * block_bytes);
+    void** slots = table(memory, memory + table_bytes);
+    char* blocks = memory + table_bytes + v.register_bytes;
+    for (int i = 0; i < n_in; i++) slots[i] = base(i);
+    for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
+
+    const int ndim = int(job.shape.size());
+    const int64_t length = job.shape[ndim - 1];
+    const bool by_rows = length >= kRow;
+    for (int64_t p = begin; p < end;) {
+      const int64_t column = p % length;
+      const int64_t m = std::min({kBlock, end - p, by_rows ? length - column : kBlock});
+      for (int i = 0; i < operands; i++) {
+        if (single(i)) continue;
+        char* block = blocks + i * block_bytes;
+        slots[i] = job.in_order[i] ? base(i) + p * itemsize(dtype(i)) : by_rows ? row(i, p, block) : block;
+        if (slots[i] == block && i < n_in) exchange<true>(log_size(i), job, i, base(i), p, m, block);
+      }
+      steps(slots, m);
+      for (int i = n_in; i < operands; i++) {
+        char* block = blocks + i * block_bytes;
+        if (slots[i] == block) exchange<false>(log_size(i), job, i, base(i), p, m, block);
+      }
+      p += m;
+    }
+  }
+
+  // Where the run of elements from p on lies, or `block` when it is not contiguous.
+  void* row(int operand, int64_t p, char* block) const {
+    const int ndim = int(job.shape.size()), width = int(job.in_order.size());
+    const int64_t* strides = job.strides.data() + operand;
+    if (strides[(ndim - 1) * width] != itemsize(dtype(operand))) return block;
+    char* at = base(operand);
+    for (int axis = ndim - 1; axis > 0; axis--) {
+      at += p % job.shape[axis] * strides[axis * width];
+      p /= job.shape[axis];
+    }
+    return at + p * strides[0];
+  }
+
+  int log_size(int operand) const { return std::countr_zero(uint64_t(itemsize(dtype(operand)))); }
+};
+
+bool same_shape(const lz_operand& a, const lz_operand& b) {
+  if (a.ndim != b.ndim) return false;
+  for (int i = 0; i < a.ndim; i++)
+    if (a.shape[i] != b.shape[i]) return false;
+  return true;
+}
+
+std::string shape_text(const lz_operand& a) {
+  std::string text = "[";
+  for (int i = 0; i < a.ndim; i++) text += (i ? ", " : "") + std::to_string(a.shape[i]);
+  return text + "]";
+}
+
+// Merges axes that every operand walks as one.
+void merge(MapJob& job, int width) {
+  int kept = 0;
+  const int ndim = int(job.shape.size());
+  auto* strides = job.strides.data();
+  for (int axis = 0; axis < ndim; axis++) {
+    if (job.shape[axis] == 1) continue;
+    bool merges = kept > 0;
+    for (int i = 0; merges && i < width; i++) {
+      merges = strides[(kept - 1) * width + i] == strides[axis * width + i] * job.shape[axis];
+    }
+    if (!merges) kept++;
+    job.shape[kept - 1] = merges ? job.shape[kept - 1] * job.shape[axis] : job.shape[axis];
+    for (int i = 0; i < width; i++) strides[(kept - 1) * width + i] = strides[axis * width + i];
+  }
+  job.shape.resize(kept);
+  job.strides.resize(size_t(kept) * width);
+}
+
+}  // namespace
+
+bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out, std::string* error) {
+  const auto refuse = [error](std::string text) {
+    *error = "[map] " + std::move(text);
+    return false;
+  };
+  if (n_in != int(p.inputs().size()) || n_out != int(p.outputs().size())) {
+    return refuse("the program takes " + std::to_string(p.inputs().size()) + " inputs and " +
+                  std::to_string(p.outputs().size()) + " outputs, received " + std::to_string(n_in) + " and " +
+                  std::to_string(n_out));
+  }
+  const lz_operand& first = out[0];
+  uint64_t uniform = 0;
+  dense = true;
+  for (int i = 0; i < n_out; i++) {
+    if (out[i].dtype != p.outputs()[i]) {
+      return refuse("output " + std::to_string(i) + " must be " + dtype_name(p.outputs()[i]) + ", received " + dtype_name(out[i].dtype));
+    }
+    if (out[i].flags & LZ_IMMEDIATE) return refuse("an output cannot be an immediate");
+    if (!same_shape(out[i], first)) return refuse("outputs have different shapes");
+    dense = dense && (out[i].flags & LZ_CONTIGUOUS);
+  }
+  n = first.size;
+  for (int i = 0; i < n_in; i++) {
+    if (in[i].dtype != p.inputs()[i]) {
+      return refuse("input " + std::to_string(i) + " must be " + dtype_name(p.inputs()[i]) + ", received " + dtype_name(in[i].dtype));
+    }
+    if (in[i].size == 1 && n != 1) {
+      if (i < 64) {
+        uniform |= uint64_t(1) << i;
+        continue;
+      }
+      dense = false;
+      if (in[i].ndim == 0) return refuse("only the first 64 inputs may be single elements of no dimensions");
+    }
+    if (in[i].size == 1 && n == 1) continue;
+    if (in[i].size != 1 && !same_shape(in[i], first)) {
+      return refuse("input " + std::to_string(i) + " has shape " + shape_text(in[i]) + ", the output " + shape_text(first));
+    }
+    if (in[i].flags & LZ_CONTIGUOUS) continue;
+    bool still = true;
+    for (int axis = 0; axis < in[i].ndim; axis++) still = still && (in[i].strides[axis] == 0 || in[i].shape[axis] == 1);
+    if (still && i < 64) {
+      uniform |= uint64_t(1) << i;
+    } else {
+      dense = false;
+    }
+  }
+  program = &p;
+  variant = &p.variant(uniform);
+  if (n <= 1) dense = true;
+  if (dense) return true;
+
+  const int width = n_in + n_out, ndim = first.ndim;
+  if (ndim > 64) return refuse("more than 64 dimensions");
+  shape.assign(first.shape, first.shape + ndim);
+  strides.assign(size_t(ndim) * width, 0);
+  for (int i = 0; i < width; i++) {
+    const lz_operand& x = i < n_in ? in[i] : out[i - n_in];
+    const bool single = i < 64 && i < n_in && (uniform >> i & 1);
+    for (int axis = 0; axis < ndim && !single && x.size != 1; axis++) strides[axis * width + i] = x.strides[axis] * itemsize(x.dtype);
+  }
+  merge(*this, width);
+  in_order.assign(width, 0);
+  for (int i = 0; i < width; i++) {
+    int64_t expected = itemsize(i < n_in ? in[i].dtype : out[i - n_in].dtype);
+    bool ordered = true;
+    for (int axis = int(shape.size()) - 1; axis >= 0; axis--) {
+      ordered = ordered && strides[axis * width + i] == expected;
+      expected *= shape[axis];
+    }
+    in_order[i] = ordered;
+  }
+  return true;
+}
+
+void MapJob::run(const lz_operand* in, const lz_operand* out) const {
+  if (n == 0) return;
+  alignas(64) char small_cells[512];
+  std::unique_ptr<char[]> large_cells;
+  if (variant->cell_bytes > sizeof small_cells) large_cells.reset(new char[variant->cell_bytes]);
+  const Run run{*this, *variant, in, out, int(program->inputs().size()), int(program->outputs().size()),
+                large_cells ? large_cells.get() : small_cells};
+  run.once();
+
+  const double cost = variant->cost + 0.1 * double(run.n_in + run.n_out) * (dense ? 1 : 3);
+  if (double(n) * cost < kParallelTime) return dense ? run.dense(0, n) : run.strided(0, n);
+  pool().run(
+      n, int64_t(kChunkTime / cost),
+      [](void* arg, int64_t begin, int64_t end) {
+        const Run& run = *static_cast<const Run*>(arg);
+        run.job.dense ? run.dense(begin, end) : run.strided(begin, end);
+      },
+      const_cast<Run*>(&run));
+}
+
+}  // namespace lazuli

@@ -1,0 +1,34 @@
+// Runs a scalar program over operands: decides from their layouts how, then works through blocks, on several threads where
+// that pays.
+#ifndef LAZULI_RUNTIME_MAP_H
+#define LAZULI_RUNTIME_MAP_H
+
+#include <lazuli/kernel.h>
+
+#include <string>
+#include <vector>
+
+#include "runtime/program.h"
+
+namespace lazuli {
+
+// What a MAP record's layouts ask for; addresses are not in it, so a plan prepares it once.
+struct MapJob {
+  const Program* program = nullptr;
+  const Variant* variant = nullptr;
+  int64_t n = 0;
+  // Every operand is contiguous or a single element. Otherwise the fields below hold the index space, merged as far as all
+  // operands allow, and their strides in it: strides[axis * operands + operand], in bytes.
+  bool dense = true;
+  std::vector<int64_t> shape, strides;
+  std::vector<uint8_t> in_order;  // an operand that is contiguous all the same
+
+  // Fills the job, or returns false with a reason. Keeps the memory of its vectors between calls.
+  bool prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out, std::string* error);
+  // The operands' data are the addresses; the rest of them is not read.
+  void run(const lz_operand* in, const lz_operand* out) const;
+};
+
+}  // namespace lazuli
+
+#endif

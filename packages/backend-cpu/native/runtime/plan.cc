@@ -1,0 +1,144 @@
+#include "runtime/plan.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "runtime/record.h"
+#include "runtime/registry.h"
+
+namespace lazuli {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("[registerPlan] " + what); }
+
+}  // namespace
+
+Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes,
+           const std::vector<std::shared_ptr<Program>>& programs, const std::vector<std::shared_ptr<Plan>>& plans)
+    : n_in_(n_in), n_out_(n_out), arena_bytes_(arena_bytes), words_(words, words + count), strides_(count + 1) {
+  needed_.assign(size_t(n_in + n_out) + 1, 0);
+  alignment_.assign(needed_.size(), 1);
+  int64_t* strides = strides_.data();
+  const int64_t* const end = words_.data() + words_.size();
+  for (const int64_t* next = words_.data(); next < end;) {
+    const uint32_t length = high32(*next);
+    if (length < 2 || length > size_t(end - next)) {
+      refuse("a record of " + std::to_string(length) + " words where " + std::to_string(end - next) + " are left");
+    }
+    add_step(next, next + length, strides, programs, plans);
+    next += length;
+  }
+  if (needed_.back() > arena_bytes_) {
+    refuse("records reach " + std::to_string(needed_.back()) + " bytes of an arena of " + std::to_string(arena_bytes_));
+  }
+  size_t widest = 0;
+  for (const Step& step : steps_)
+    if (step.plan) widest = std::max(widest, step.plan->needed_.size());
+  nested_.resize(widest);
+}
+
+void Plan::need(uint32_t slot, int64_t low, int64_t high, int64_t alignment) {
+  if (slot >= needed_.size()) refuse("local slot " + std::to_string(slot) + " is out of range");
+  if (low < 0) refuse("an operand reaches below local slot " + std::to_string(slot));
+  needed_[slot] = std::max(needed_[slot], high);
+  alignment_[slot] = std::max(alignment_[slot], alignment);
+}
+
+void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides,
+                    const std::vector<std::shared_ptr<Program>>& programs,
+                    const std::vector<std::shared_ptr<Plan>>& plans) {
+  const uint32_t opcode = low32(*record);
+  const int64_t* next = record + 1;
+  const int64_t head = *next++;
+  const uint32_t id = low32(head), counts = high32(head);
+  Step step;
+  if (opcode == kPlan) {
+    if (id >= plans.size() || !plans[id]) refuse("there is no plan " + std::to_string(id));
+    step.plan = plans[id];
+    const int count = step.plan->n_in_ + step.plan->n_out_;
+    if (end - next != 2 * int64_t(count)) refuse("a nested plan takes " + std::to_string(count) + " slots with offsets");
+    step.first = uint32_t(pairs_.size());
+    for (int i = 0; i < count; i++, next += 2) {
+      const int64_t slot = next[0], offset = next[1], needed = step.plan->needed_[size_t(i)];
+      if (slot < 0 || slot >= int64_t(needed_.size())) refuse("local slot " + std::to_string(slot) + " is out of range");
+      const int64_t alignment = step.plan->alignment_[size_t(i)];
+      if (offset < 0 || offset > int64_t(1) << 56 || offset % alignment) refuse("an offset is out of range or not aligned");
+      need(uint32_t(slot), offset, offset + needed, alignment);
+      pairs_.push_back({uint32_t(slot), offset});
+    }
+    steps_.push_back(std::move(step));
+    return;
+  }
+  if (opcode != kRun && opcode != kMap) refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
+  step.n_in = int(counts & 0xff);
+  step.n_out = int(counts >> 8 & 0xff);
+  step.first = uint32_t(operands_.size());
+  for (int i = 0; i < step.n_in + step.n_out; i++) {
+    DecodedOperand decoded;
+    if (const char* wrong = decode_operand(next, end, decoded, strides)) refuse(wrong);
+    const bool immediate = decoded.operand.flags & LZ_IMMEDIATE;
+    if (immediate && i >= step.n_in) refuse("an output is an immediate");
+    if (!immediate) need(decoded.slot, decoded.low, decoded.high, itemsize(decoded.operand.dtype));
+    operands_.push_back(decoded.operand);
+    places_.push_back({immediate ? kNoSlot : decoded.slot, decoded.offset});
+  }
+  if (opcode == kRun) {
+    step.kernel = registry().find(id);
+    if (!step.kernel) refuse("there is no kernel " + std::to_string(id));
+    step.params = next;
+    step.n_params = end - next;
+  } else {
+    if (id >= programs.size() || !programs[id]) refuse("there is no scalar program " + std::to_string(id));
+    step.program = programs[id];
+    const lz_operand* in = operands_.data() + step.first;
+    std::string error;
+    if (!step.job.prepare(*step.program, in, step.n_in, in + step.n_in, step.n_out, &error)) refuse(error);
+  }
+  steps_.push_back(std::move(step));
+}
+
+std::string Plan::check(int local_slot, int64_t offset, size_t capacity) const {
+  const int64_t needed = needed_[size_t(local_slot)];
+  if (offset < 0 || offset % alignment_[size_t(local_slot)]) {
+    return "offset " + std::to_string(offset) + " of the plan's slot " + std::to_string(local_slot) + " is negative or not aligned";
+  }
+  if (offset > int64_t(capacity) || needed > int64_t(capacity) - offset) {
+    return "the plan's slot " + std::to_string(local_slot) + " needs " + std::to_string(needed) + " bytes from offset " +
+           std::to_string(offset) + " of a buffer of " + std::to_string(capacity);
+  }
+  return {};
+}
+
+bool Plan::run(char** addresses, Context& context, std::string* error) const {
+  BufferRef arena;
+  addresses[n_in_ + n_out_] = nullptr;
+  if (arena_bytes_ > 0) {
+    arena = BufferRef(memory().allocate(size_t(arena_bytes_), error));
+    if (!arena) return false;
+    addresses[n_in_ + n_out_] = static_cast<char*>(arena->data);
+  }
+  for (size_t i = 0; i < operands_.size(); i++) {
+    if (places_[i].slot != kNoSlot) operands_[i].data = addresses[places_[i].slot] + places_[i].offset;
+  }
+  for (const Step& step : steps_) {
+    if (step.plan) {
+      const int count = step.plan->n_in_ + step.plan->n_out_;
+      for (int i = 0; i < count; i++) {
+        const Place& place = pairs_[step.first + size_t(i)];
+        nested_[size_t(i)] = addresses[place.slot] + place.offset;
+      }
+      if (!step.plan->run(nested_.data(), context, error)) return false;
+      continue;
+    }
+    const lz_operand* in = operands_.data() + step.first;
+    if (step.program) {
+      step.job.run(in, in + step.n_in);
+    } else {
+      lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr};
+      if (!context.call(step.kernel, call, error)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace lazuli

@@ -1,0 +1,66 @@
+// Plans: recorded tapes with local slots, checked and decoded once. A replay adds addresses to offsets and runs.
+#ifndef LAZULI_RUNTIME_PLAN_H
+#define LAZULI_RUNTIME_PLAN_H
+
+#include <lazuli/kernel.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/context.h"
+#include "runtime/map.h"
+
+namespace lazuli {
+
+class Plan {
+ public:
+  // Throws std::invalid_argument when the words do not hold a plan. Programs and nested plans are kept alive.
+  Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes,
+       const std::vector<std::shared_ptr<Program>>& programs, const std::vector<std::shared_ptr<Plan>>& plans);
+
+  int n_in() const { return n_in_; }
+  int n_out() const { return n_out_; }
+
+  // What is wrong with an input or output that starts at `offset` of a buffer of that capacity; empty when nothing.
+  std::string check(int local_slot, int64_t offset, size_t capacity) const;
+
+  // `addresses` has one checked address an input and output, and room for one more.
+  bool run(char** addresses, Context& context, std::string* error) const;
+
+ private:
+  struct Step {
+    lz_kernel kernel = nullptr;
+    std::shared_ptr<Program> program;
+    std::shared_ptr<Plan> plan;
+    MapJob job;
+    uint32_t first = 0;  // into operands_, or into pairs_
+    int n_in = 0, n_out = 0;
+    const int64_t* params = nullptr;
+    int64_t n_params = 0;
+  };
+  struct Place {
+    uint32_t slot;
+    int64_t offset;
+  };
+  static constexpr uint32_t kNoSlot = ~0u;
+
+  void add_step(const int64_t* record, const int64_t* end, int64_t*& strides,
+                const std::vector<std::shared_ptr<Program>>& programs, const std::vector<std::shared_ptr<Plan>>& plans);
+  void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
+
+  int n_in_, n_out_;
+  int64_t arena_bytes_;
+  std::vector<int64_t> words_, strides_;  // shapes, parameters and immediates point into words_
+  std::vector<Step> steps_;
+  // A replay writes addresses into these; a plan belongs to one isolate and never contains itself.
+  mutable std::vector<lz_operand> operands_;
+  std::vector<Place> places_;  // of operands_
+  std::vector<Place> pairs_;   // of nested plans
+  mutable std::vector<char*> nested_;
+  std::vector<int64_t> needed_, alignment_;  // by local slot
+};
+
+}  // namespace lazuli
+
+#endif

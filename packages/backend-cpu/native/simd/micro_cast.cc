@@ -1,0 +1,173 @@
+// Casts between all dtypes, and the conversions and roundings of float16 and bfloat16.
+//   float to integer: towards zero, wrapping; NaN gives 0.   anything to bool: whether it is not 0.
+//   to float16 and bfloat16: through float32, to nearest even.   complex64 to real: the real part.
+#include <string.h>
+
+#include "simd/micro_loops.h"
+
+namespace lazuli::LZ_TARGET {
+namespace {
+
+struct Bool { uint8_t value; };
+struct Half { uint16_t bits; };
+struct Bfloat { uint16_t bits; };
+struct Pair { float re, im; };
+
+inline uint32_t bits_of(float f) {
+  uint32_t u;
+  memcpy(&u, &f, 4);
+  return u;
+}
+inline float float_of(uint32_t u) {
+  float f;
+  memcpy(&f, &u, 4);
+  return f;
+}
+
+// Branch-free, so that the loops vectorise. The bits, moved into place, are the number scaled by 2^-112, subnormals
+// included, and scaling back is exact.
+inline float widen(Half h) {
+  const uint32_t sign = uint32_t(h.bits & 0x8000u) << 16, magnitude = h.bits & 0x7fffu;
+  const float finite = float_of(magnitude << 13) * 0x1p112f;
+  const uint32_t bits = magnitude >= 0x7c00u ? (0x7f800000u | magnitude << 13) : bits_of(finite);
+  return float_of(sign | bits);
+}
+inline float widen(Bfloat b) { return float_of(uint32_t(b.bits) << 16); }
+
+inline Half to_half(float f) {
+  const uint32_t all = bits_of(f), sign = all >> 16 & 0x8000u, magnitude = all & 0x7fffffffu;
+  // Below 2^-14 the addition of 0.5 puts the unit 2^-24 at the sum's last bit, and rounds there.
+  const uint32_t small = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000u;
+  const uint32_t normal = (magnitude - (112u << 23) + 0xfffu + (magnitude >> 13 & 1u)) >> 13;
+  uint32_t h = magnitude < 0x38800000u ? small : normal;
+  h = magnitude >= 0x477ff000u ? 0x7c00u : h;
+  h = magnitude > 0x7f800000u ? 0x7e00u : h;
+  return {uint16_t(sign | h)};
+}
+inline Bfloat to_bfloat(float f) {
+  const uint32_t all = bits_of(f);
+  const uint32_t rounded = (all + 0x7fffu + (all >> 16 & 1u)) >> 16;
+  return {uint16_t((all & 0x7fffffffu) > 0x7f800000u ? (all >> 16 | 0x40u) : rounded)};
+}
+
+// The number behind a stored value: itself for integers and floats.
+template <class T>
+inline T number(T x) { return x; }
+inline uint8_t number(Bool x) { return x.value; }
+inline float number(Half x) { return widen(x); }
+inline float number(Bfloat x) { return widen(x); }
+inline float number(Pair x) { return x.re; }
+
+template <class T> struct is_float { static constexpr bool value = false; };
+template <> struct is_float<float> { static constexpr bool value = true; };
+template <> struct is_float<double> { static constexpr bool value = true; };
+
+// Modulo 2^64 beyond int64.
+template <class F>
+inline int64_t wrapped(F x) {
+  if (!(x - x == F(0))) return 0;  // NaN and infinities
+  if (x >= F(-0x1p63) && x < F(0x1p63)) return int64_t(x);
+  const double rest = __builtin_fmod(__builtin_trunc(double(x)), 0x1p64);
+  return int64_t(rest < 0 ? uint64_t(0) - uint64_t(-rest) : uint64_t(rest));
+}
+
+template <class R, class N>
+struct Convert {
+  static R run(N x) { return R(x); }
+};
+template <class N> struct Convert<Bool, N> { static Bool run(N x) { return {uint8_t(x != N(0))}; } };
+template <class N> struct Convert<Half, N> { static Half run(N x) { return to_half(float(x)); } };
+template <class N> struct Convert<Bfloat, N> { static Bfloat run(N x) { return to_bfloat(float(x)); } };
+template <class N> struct Convert<Pair, N> { static Pair run(N x) { return {float(x), 0.0f}; } };
+
+template <class A, class R>
+void cast_plain(void* out, const void* a, const void*, const void*, int64_t n) {
+  auto* y = static_cast<R*>(out);
+  const auto* x = static_cast<const A*>(a);
+  using N = decltype(number(A{}));
+  LZ_INDEPENDENT
+  for (int64_t i = 0; i < n; i++) y[i] = Convert<R, N>::run(number(x[i]));
+}
+
+// Float to integer: blocks whose values all fit int32 convert with vectors, others one by one.
+template <class A, class R>
+void cast_to_integer(void* out, const void* a, const void*, const void*, int64_t n) {
+  auto* y = static_cast<R*>(out);
+  const auto* x = static_cast<const A*>(a);
+  constexpr int64_t kBlock = 256;
+  for (int64_t from = 0; from < n; from += kBlock) {
+    const int64_t m = n - from < kBlock ? n - from : kBlock;
+    int fits = 1;
+    for (int64_t i = 0; i < m; i++) {
+      const auto v = number(x[from + i]);
+      fits &= int(v > -2147483648.0f) & int(v < 2147483648.0f);
+    }
+    if (fits) {
+      LZ_INDEPENDENT
+      for (int64_t i = 0; i < m; i++) y[from + i] = R(int32_t(number(x[from + i])));
+    } else {
+      for (int64_t i = 0; i < m; i++) y[from + i] = R(wrapped(number(x[from + i])));
+    }
+  }
+}
+
+void cast_pairs(void* out, const void* a, const void*, const void*, int64_t n) { memmove(out, a, size_t(n) * 8); }
+
+struct PairToBool { static uint8_t run(Pair x) { return uint8_t((x.re != 0) | (x.im != 0)); } };
+
+template <class T> struct is_integer { static constexpr bool value = T(0.5f) == T(0); };
+template <> struct is_integer<Bool> { static constexpr bool value = false; };
+template <> struct is_integer<Half> { static constexpr bool value = false; };
+template <> struct is_integer<Bfloat> { static constexpr bool value = false; };
+template <> struct is_integer<Pair> { static constexpr bool value = false; };
+
+template <class A, class R>
+constexpr Micro cast_of() {
+  if constexpr (is_integer<R>::value && is_float<decltype(number(A{}))>::value) {
+    return cast_to_integer<A, R>;
+  } else {
+    return cast_plain<A, R>;
+  }
+}
+
+template <class A>
+void add_casts_from(MicroTable& table, int from) {
+  const Micro to[] = {cast_of<A, Bool>(),    cast_of<A, uint8_t>(), cast_of<A, uint16_t>(), cast_of<A, uint32_t>(),
+                      cast_of<A, uint64_t>(), cast_of<A, int8_t>(),  cast_of<A, int16_t>(),  cast_of<A, int32_t>(),
+                      cast_of<A, int64_t>(),  cast_of<A, Half>(),    cast_of<A, float>(),    cast_of<A, Bfloat>(),
+                      cast_of<A, double>(),   cast_of<A, Pair>()};
+  for (int i = 0; i < kMicroDtypes; i++) table.casts[from][i] = to[i];
+}
+
+struct RoundHalf { static float run(float x) { return widen(to_half(x)); } };
+struct RoundBfloat { static float run(float x) { return widen(to_bfloat(x)); } };
+
+void fill(MicroTable& table) {
+  add_casts_from<Bool>(table, LZ_BOOL);
+  add_casts_from<uint8_t>(table, LZ_UINT8);
+  add_casts_from<uint16_t>(table, LZ_UINT16);
+  add_casts_from<uint32_t>(table, LZ_UINT32);
+  add_casts_from<uint64_t>(table, LZ_UINT64);
+  add_casts_from<int8_t>(table, LZ_INT8);
+  add_casts_from<int16_t>(table, LZ_INT16);
+  add_casts_from<int32_t>(table, LZ_INT32);
+  add_casts_from<int64_t>(table, LZ_INT64);
+  add_casts_from<Half>(table, LZ_FLOAT16);
+  add_casts_from<float>(table, LZ_FLOAT32);
+  add_casts_from<Bfloat>(table, LZ_BFLOAT16);
+  add_casts_from<double>(table, LZ_FLOAT64);
+  add_casts_from<Pair>(table, LZ_COMPLEX64);
+  table.casts[LZ_COMPLEX64][LZ_COMPLEX64] = cast_pairs;
+  table.casts[LZ_COMPLEX64][LZ_BOOL] = unary_loop<PairToBool, Pair, uint8_t>;
+  table.round_float16 = unary_loop<RoundHalf, float, float>;
+  table.round_bfloat16 = unary_loop<RoundBfloat, float, float>;
+}
+
+}  // namespace
+
+const MicroFamily& micro_cast() {
+  static constexpr MicroFamily family = {fill};
+  return family;
+}
+
+}  // namespace lazuli::LZ_TARGET
