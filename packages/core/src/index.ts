@@ -1,1 +1,5 @@
-export {}
+import './methods'
+import './array-members'
+import './reference-backend'
+
+export * from './public'

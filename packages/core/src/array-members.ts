@@ -1,0 +1,88 @@
+/**
+ * The members of Array that are no operations: reading values, printing, iteration, giving memory back.
+ */
+import { inspect } from 'node:util'
+import { isPlainObject } from './args'
+import { ShapeError } from './errors'
+import { Array } from './graph'
+import { disposeHandle } from './memory'
+import { sliceRange } from './ops/slice'
+import { imag, real } from './ops/unary'
+import { transpose } from './ops/view'
+import { formatArray } from './print'
+import { copyOut, item, tolist, toTypedArray } from './readback'
+
+const members: PropertyDescriptorMap = {
+  item: {
+    value(this: Array) {
+      return item(this)
+    },
+  },
+  tolist: {
+    value(this: Array) {
+      return tolist(this)
+    },
+  },
+  toTypedArray: {
+    value(this: Array, options?: { copy?: boolean }) {
+      return toTypedArray(this, isPlainObject(options) ? options : {})
+    },
+  },
+  data: {
+    value(this: Array) {
+      return Promise.resolve().then(() => copyOut(this))
+    },
+  },
+  dispose: {
+    value(this: Array) {
+      disposeHandle(this)
+    },
+  },
+  toString: {
+    value(this: Array) {
+      return formatArray(this)
+    },
+  },
+  T: {
+    get(this: Array) {
+      return transpose(this)
+    },
+  },
+  real: {
+    get(this: Array) {
+      return real(this)
+    },
+  },
+  imag: {
+    get(this: Array) {
+      return imag(this)
+    },
+  },
+  [inspect.custom]: {
+    value(this: Array) {
+      return formatArray(this)
+    },
+  },
+  [Symbol.iterator]: {
+    *value(this: Array) {
+      if (this.ndim === 0) throw new ShapeError('iterate', 'a 0-d array cannot be iterated')
+      for (let i = 0; i < this.shape[0]; i++) {
+        const start = this.shape.map((_, axis) => (axis === 0 ? i : 0))
+        const stop = this.shape.map((n, axis) => (axis === 0 ? i + 1 : n))
+        yield sliceRange(this, start, stop).squeeze(0)
+      }
+    },
+  },
+}
+if (Symbol.dispose)
+  members[Symbol.dispose as unknown as string] = {
+    value(this: Array) {
+      disposeHandle(this)
+    },
+  }
+for (const key of Reflect.ownKeys(members))
+  Object.defineProperty(Array.prototype, key, {
+    configurable: true,
+    ...members[key as string],
+    ...('value' in members[key as string] ? { writable: true } : {}),
+  })

@@ -1,0 +1,153 @@
+/**
+ * What a backend is, and the registry of backends. A backend is a plain object: memory, a queue of encoded work, and kernels
+ * for whatever it likes. Importing its package registers it; nothing in core names one.
+ */
+import type { Device, DeviceType } from './device'
+import { DeviceError, RegistryError } from './errors'
+import type { Node } from './graph'
+import type { Memory, Storage } from './storage'
+
+/** Weak references, by which memory.ts learns that handles died. Only native code can offer them in synchronous programs. */
+export interface Tracker {
+  /** Makes weak references to objects[0 … count-1] under the numbers ids[i]. */
+  track(objects: readonly object[], count: number, ids: Int32Array): void
+  /** Forgets one. */
+  untrack(id: number): void
+  /** The numbers whose objects are gone, among the young references or among all. */
+  poll(all: boolean): ArrayLike<number>
+  /** Runs the garbage collector, if this program may. */
+  collect(full: boolean): boolean
+}
+
+/** Work that failed: the storages without a value now carry the error; see {@link Storage.failure}. */
+export interface Failure {
+  readonly error: Error
+  readonly storages: readonly Storage[]
+}
+
+/** A device's memory and kernels. */
+export interface Backend extends Memory {
+  /** Unique; its package's name without scope is customary. */
+  readonly name: string
+  /** What it serves. */
+  readonly device: DeviceType
+  /** Among backends of one device the highest serves it. The reference has 0. */
+  readonly priority: number
+  /** Memory for later encoded work. Never initialised. @throws DeviceError when a limit is reached */
+  allocate(nbytes: number): Storage
+  /** Whether it has a kernel for this application: its primitive, shapes, dtypes and parameters. */
+  supports(node: Node): boolean
+  /**
+   * Adds a node's work to the queue. Inputs have storage, unless they are immediates of an elementwise primitive; outputs have storage
+   * and are row-major. An output may share the storage of an input of the same size that dies here (elementwise only).
+   */
+  encode(node: Node): void
+  /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
+  encodeCopy(source: Node, target: Node): void
+  /** Runs what is encoded and waits. Failed work poisons its outputs, which is what the result lists. */
+  flush(): readonly Failure[]
+  /** Weak references, where it can offer them. */
+  readonly tracker?: Tracker
+  /** How {@link MemoryStats} are read. */
+  memory?(): MemoryStats
+  /** Bounds the bytes in use. */
+  setMemoryLimit?(bytes: number): void
+  /** Bounds the bytes kept for reuse. */
+  setCacheLimit?(bytes: number): void
+  /** Frees the bytes kept for reuse. */
+  clearCache?(): void
+  /** Starts the peak anew from what is in use. */
+  resetPeakMemory?(): void
+}
+
+/** Bytes in use, their peak, bytes kept for reuse, and the number of blocks in use. */
+export interface MemoryStats {
+  readonly active: number
+  readonly peak: number
+  readonly cache: number
+  readonly buffers: number
+  readonly limit: number
+}
+
+const backends: Backend[] = []
+const serving = new Map<DeviceType, Backend>()
+const listeners: ((backend: Backend) => void)[] = []
+
+/** Makes a backend known. @throws RegistryError when another one has its name. */
+export function registerBackend(backend: Backend): void {
+  if (backends.some((b) => b.name === backend.name)) {
+    throw new RegistryError('registerBackend', `a backend named "${backend.name}" is already registered`, {
+      hint: 'Two copies of its package in node_modules do this',
+    })
+  }
+  backends.push(backend)
+  const now = serving.get(backend.device)
+  if (!now || backend.priority > now.priority) serving.set(backend.device, backend)
+  for (const listener of listeners) listener(backend)
+}
+
+/** Calls `listener` for every backend, those to come included. */
+export function onBackend(listener: (backend: Backend) => void): void {
+  listeners.push(listener)
+  for (const backend of backends) listener(backend)
+}
+
+/** All backends, in the order of registration. */
+export function listBackends(): readonly Backend[] {
+  return backends
+}
+
+/** The backend that serves a device. @throws DeviceError when none does. */
+export function backendFor(device: Device): Backend {
+  const backend = serving.get(device.type)
+  if (!backend) {
+    throw new DeviceError('device', `no backend serves ${device}`, {
+      hint: `Import a package that does, such as "@lazuli/backend-${device.type === 'gpu' ? 'metal' : 'cpu'}"`,
+    })
+  }
+  return backend
+}
+
+/** Makes the named backend serve its device, or, with null, the one of highest priority again. For tests and comparisons. */
+export function setBackend(name: string | null, device: DeviceType = 'cpu'): void {
+  if (name === null) {
+    const best = backends.filter((b) => b.device === device).sort((a, b) => b.priority - a.priority)[0]
+    if (best) serving.set(device, best)
+    return
+  }
+  const backend = backends.find((b) => b.name === name)
+  if (!backend)
+    throw new RegistryError(
+      'setBackend',
+      `there is no backend "${name}"; registered are ${backends.map((b) => b.name).join(', ') || 'none'}`,
+    )
+  serving.set(backend.device, backend)
+}
+
+/** By backend and primitive: how often it ran by its decomposition or its TypeScript meaning, for want of a kernel. */
+export type BackendStats = Record<string, Record<string, { decomposed: number; meaning: number }>>
+
+const stats: BackendStats = {}
+
+/** Counts one fallback. */
+export function countFallback(backend: string, primitive: string, way: 'decomposed' | 'meaning'): void {
+  stats[backend] ??= {}
+  stats[backend][primitive] ??= { decomposed: 0, meaning: 0 }
+  stats[backend][primitive][way]++
+}
+
+/**
+ * Which primitives ran without a kernel of their own, by backend: through their decomposition or their TypeScript meaning.
+ *
+ * @example
+ * mx.backendStats()
+ * // => { cpu: { … } }
+ */
+export function backendStats(): BackendStats {
+  return structuredClone(stats)
+}
+
+/** Starts {@link backendStats} anew. */
+export function resetBackendStats(): void {
+  for (const key of Object.keys(stats)) delete stats[key]
+}

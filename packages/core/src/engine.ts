@@ -1,0 +1,91 @@
+/**
+ * `@lazuli/core/engine`: what transforms, compilers and backends build on. Unlike the main entry it follows the needs of this
+ * repository's packages and of backend authors, and may change with any minor version.
+ */
+
+export { asArrayArgument, isList, isPlainObject, operation } from './args'
+export {
+  type Backend,
+  type BackendStats,
+  backendFor,
+  countFallback,
+  type Failure,
+  listBackends,
+  type MemoryStats,
+  onBackend,
+  registerBackend,
+  setBackend,
+  type Tracker,
+} from './backend'
+export { cpu, currentStream, Device, type DeviceType, onStream, Stream, type StreamLike } from './device'
+export {
+  atLeastFloat,
+  bfloat16,
+  bool_,
+  complex64,
+  type Dtype,
+  dtypes,
+  encoder,
+  float16,
+  float32,
+  float64,
+  int32,
+  int64,
+  isDtype,
+  isInexact,
+  isInteger,
+  newStore,
+  promote,
+  storeWidth,
+  type TypedArray,
+  uint32,
+  viewStore,
+} from './dtype'
+export * from './errors'
+export { evaluate } from './evaluate'
+export {
+  Array,
+  applyNode,
+  applyNodes,
+  type HostArray,
+  handles,
+  type JvpContext,
+  type Layout,
+  Mark,
+  type Meta,
+  Node,
+  type Partial,
+  Primitive,
+  type PrimitiveRules,
+  sourceNode,
+  tracing,
+  type VjpContext,
+  type VmapContext,
+  type VmapResult,
+  withoutHandles,
+} from './graph'
+export { collectGarbage, disposeHandle, rebind } from './memory'
+export { cast, constant, scalarArray, scalarOf, toDtype } from './ops/constant'
+export { arrayFromStore } from './ops/creation'
+export { broadcastTo, sumTo } from './ops/reduce'
+export { moveToFront, reshapeLike } from './ops/view'
+export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from './params'
+export {
+  type Apply,
+  decompose,
+  definePrimitive,
+  listPrimitives,
+  primitiveByName,
+  programOf,
+} from './primitive'
+export {
+  type Instruction,
+  ProgramBuilder,
+  type ScalarOp,
+  type ScalarProgram,
+  type ScalarValue,
+} from './program'
+export { copyOut } from './readback'
+export * from './shape'
+export { type Memory, Storage } from './storage'
+export { arraysOf, forEachLeaf, mapLeaves, registerTreeNode, type TreeNodeRule, withArrays } from './tree'

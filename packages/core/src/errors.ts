@@ -1,0 +1,109 @@
+/**
+ * The errors that Lazuli throws. Each class has a stable `code`, so that a program can tell them apart without reading
+ * texts; every message reads `[op] fact: expected, received. Hint`.
+ */
+
+/** What an error message is made of. */
+export interface ErrorDetails {
+  /** What to do about it, where the cause is known. */
+  hint?: string
+  /** The error that led to this one. */
+  cause?: unknown
+}
+
+/**
+ * The base of all errors thrown by Lazuli.
+ *
+ * @example
+ * try { mx.zeros([2]).reshape([3]) } catch (e) { if (e instanceof LazuliError) console.log(e.code) }
+ * // => SHAPE
+ */
+export class LazuliError extends Error {
+  /** A stable identifier of the kind of error. */
+  readonly code: string = 'LAZULI'
+  constructor(
+    /** The op or function that refused, as users write it. */
+    readonly op: string,
+    fact: string,
+    details: ErrorDetails = {},
+  ) {
+    super(
+      `[${op}] ${fact}${details.hint ? `. ${details.hint}` : ''}`,
+      details.cause === undefined ? undefined : { cause: details.cause },
+    )
+    this.name = new.target.name
+  }
+}
+
+/** Shapes, axes and sizes that do not fit together. */
+export class ShapeError extends LazuliError {
+  override readonly code = 'SHAPE'
+}
+/** An element type that an operation does not take. */
+export class DTypeError extends LazuliError {
+  override readonly code = 'DTYPE'
+}
+/** An index outside an array. */
+export class IndexError extends LazuliError {
+  override readonly code = 'INDEX'
+}
+/** An argument of the wrong kind, an unknown option, a value out of range. */
+export class ArgumentError extends LazuliError {
+  override readonly code = 'ARGUMENT'
+}
+/** A device, a backend or its memory cannot do what was asked. */
+export class DeviceError extends LazuliError {
+  override readonly code = 'DEVICE'
+}
+/** A transform was used in a way it does not allow, such as reading a value while it is being traced. */
+export class TransformError extends LazuliError {
+  override readonly code = 'TRANSFORM'
+}
+/** A file that is not what it claims to be. */
+export class FormatError extends LazuliError {
+  override readonly code = 'FORMAT'
+}
+/** A primitive or a backend that was registered in a way that cannot work. */
+export class RegistryError extends LazuliError {
+  override readonly code = 'REGISTRY'
+}
+
+/** `a value of type Date`, `the string "abc"`, …: how an error names what it received. */
+export function describe(value: unknown): string {
+  if (value === null || value === undefined) return String(value)
+  if (typeof value === 'string')
+    return `the string ${JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value)}`
+  if (typeof value === 'number' || typeof value === 'boolean') return `the ${typeof value} ${value}`
+  if (typeof value === 'bigint') return `the bigint ${value}n`
+  if (typeof value === 'function') return `the function ${value.name || '(anonymous)'}`
+  if (globalThis.Array.isArray(value)) return `an array of length ${value.length}`
+  const name = (value as object).constructor?.name
+  return name && name !== 'Object' ? `a value of type ${name}` : 'a plain object'
+}
+
+/** The candidate nearest to `word` by edit distance, when it is near enough to be a likely typing error. */
+export function nearest(word: string, candidates: Iterable<string>): string | undefined {
+  let best: string | undefined
+  let bestDistance = Math.max(2, Math.floor(word.length / 3)) + 1
+  for (const candidate of candidates) {
+    const distance = editDistance(word.toLowerCase(), candidate.toLowerCase())
+    if (distance < bestDistance) {
+      best = candidate
+      bestDistance = distance
+    }
+  }
+  return best
+}
+
+function editDistance(a: string, b: string): number {
+  let previous = globalThis.Array.from({ length: b.length + 1 }, (_, j) => j)
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i]
+    for (let j = 1; j <= b.length; j++) {
+      const substitution = previous[j - 1] + (a[i - 1] === b[j - 1] ? 0 : 1)
+      row.push(Math.min(substitution, previous[j] + 1, row[j - 1] + 1))
+    }
+    previous = row
+  }
+  return previous[b.length]
+}

@@ -1,0 +1,325 @@
+/**
+ * Evaluation: puts the pending nodes behind the requested ones in order, without recursion, hands them to their backends, and lets
+ * go of the graph and of every intermediate that nothing can read any more.
+ */
+import { type Backend, backendFor, countFallback, type Failure } from './backend'
+import { onStream } from './device'
+import { DeviceError, RegistryError, TransformError } from './errors'
+import {
+  Array,
+  Mark,
+  type Meta,
+  type Node,
+  type Primitive,
+  sourceNode,
+  tracing,
+  withoutHandles,
+} from './graph'
+import { guard, noteAllocation, releaseNode, relieve } from './memory'
+import { NO_PARAMS } from './params'
+import { decompose } from './primitive'
+import { runMeaning } from './reference'
+import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from './shape'
+import type { Storage } from './storage'
+
+const NO_INPUTS: readonly Node[] = []
+let traversal = 0
+
+/** Computes the given nodes. @throws the first error of the work that failed; its outputs keep the error. */
+export function evaluate(roots: readonly Node[]): void {
+  let pending = false
+  for (const root of roots) {
+    if (root.storage === null) pending = true
+    else if (root.storage.failure) throw root.storage.failure
+  }
+  if (!pending) return
+  const order = schedule(roots)
+  relieve(intermediateBytes(order, roots))
+  for (const root of roots) root.handles++
+  const used: Backend[] = []
+  try {
+    for (const node of order) run(node, used)
+  } finally {
+    for (const root of roots) root.handles--
+    settle(order)
+  }
+  let failure: Failure | undefined
+  for (const backend of used) failure ??= backend.flush()[0]
+  if (failure) throw failure.error
+  for (const root of roots) if (root.storage?.failure) throw root.storage.failure
+}
+
+function refuse(node: Node): never {
+  if (node.mark & Mark.Abstract) {
+    throw new TransformError('eval', 'an array that is being traced by vmap or compile has no value yet', {
+      hint: 'Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function',
+    })
+  }
+  throw new DeviceError('eval', 'the value of this array was released', {
+    hint: 'It was disposed, donated to a compiled function, or made inside a rule and kept beyond it',
+  })
+}
+
+/** The pending nodes that the roots need, every node after its inputs; an application of several outputs by its first. */
+function schedule(roots: readonly Node[]): Node[] {
+  const round = ++traversal
+  const order: Node[] = []
+  const stack: Node[] = []
+  const next: number[] = []
+  const deps: (readonly Node[])[] = []
+  const push = (node: Node): void => {
+    const lead = node.outputs ? node.outputs[0] : node
+    if (lead.visit === round) return
+    lead.visit = round
+    if (lead.primitive === null || lead.mark & Mark.Abstract) refuse(node)
+    stack.push(lead)
+    next.push(0)
+    deps.push(dependencies(lead))
+  }
+  for (const root of roots) {
+    if (root.storage !== null) continue
+    push(root)
+    while (stack.length > 0) {
+      const top = stack.length - 1
+      const list = deps[top]
+      const i = next[top]
+      if (i === list.length) {
+        order.push(stack[top])
+        stack.length = top
+        next.length = top
+        deps.length = top
+        continue
+      }
+      next[top] = i + 1
+      const input = list[i]
+      // A kernel reads an immediate from its own record, so it needs no memory.
+      if (input.storage === null && !(input.primitive?.facts.immediate && readsImmediates(stack[top])))
+        push(input)
+    }
+  }
+  return order
+}
+
+function readsImmediates(node: Node): boolean {
+  return node.alias === null && (node.primitive as Primitive).elementwise
+}
+
+/** What must be computed before a node: its inputs, or, where its backend has no kernel, the outputs of its decomposition. */
+function dependencies(lead: Node): readonly Node[] {
+  const primitive = lead.primitive as Primitive
+  if (primitive.rules.view || lead.alias) return lead.alias ? aliasesOf(lead) : lead.inputs
+  const backend = backendFor(lead.stream.device)
+  if (!primitive.rules.decompose || backend.supports(lead)) return lead.inputs
+  countFallback(backend.name, primitive.name, 'decomposed')
+  const parts = onStream(lead.stream, () =>
+    withoutHandles(() =>
+      decompose(
+        primitive,
+        lead.inputs.map((n) => new Array(n)),
+        lead.params,
+      ),
+    ),
+  )
+  const outputs = lead.outputs ?? [lead]
+  for (let i = 0; i < outputs.length; i++) {
+    checkPart(primitive, outputs[i], parts[i])
+    outputs[i].alias = parts[i].node
+    parts[i].node.uses++
+  }
+  return aliasesOf(lead)
+}
+
+function checkPart(primitive: Primitive, output: Node, part: Array | undefined): void {
+  if (part && part.dtype === output.dtype && sameShape(part.node.shape, output.shape)) return
+  const got = part ? `${part.dtype.name} of shape ${format(part.shape)}` : 'nothing'
+  throw new RegistryError(
+    primitive.name,
+    `its decomposition gave ${got} where infer promised ${output.dtype.name} of shape ${format(output.shape)}`,
+  )
+}
+
+function aliasesOf(lead: Node): readonly Node[] {
+  return (lead.outputs ?? [lead]).map((n) => n.alias as Node)
+}
+
+/** Bytes of the intermediates that a handle may still show: what a poll for dead handles could save. */
+function intermediateBytes(order: readonly Node[], roots: readonly Node[]): number {
+  let bytes = 0
+  for (const node of order) if (node.handles > 0) bytes += sizeOf(node.shape) * node.dtype.size
+  for (const root of roots) bytes -= sizeOf(root.shape) * root.dtype.size
+  return bytes
+}
+
+function backendOf(node: Node, used: Backend[]): Backend {
+  const backend = backendFor(node.stream.device)
+  if (!used.includes(backend)) used.push(backend)
+  return backend
+}
+
+function run(lead: Node, used: Backend[]): void {
+  const backend = backendOf(lead, used)
+  const primitive = lead.primitive as Primitive
+  if (lead.alias) runAlias(lead)
+  else if (primitive.rules.view) runView(lead, backend, primitive)
+  else runKernel(lead, backend, primitive)
+  detach(lead)
+}
+
+function runAlias(lead: Node): void {
+  for (const output of lead.outputs ?? [lead]) {
+    const source = output.alias as Node
+    share(output, source, source.offset, source.strides)
+    output.alias = null
+    source.uses--
+    releaseIfDead(source)
+  }
+}
+
+function share(node: Node, source: Node, offset: number, strides: readonly number[] | null): void {
+  const storage = source.storage as Storage
+  storage.refs++
+  node.storage = storage
+  node.offset = offset
+  node.strides = strides && isContiguous(node.shape, strides) ? null : strides
+}
+
+function runView(node: Node, backend: Backend, primitive: Primitive): void {
+  const input = node.inputs[0]
+  const { shape, dtype } = input
+  const view = primitive.rules.view as NonNullable<Primitive['rules']['view']>
+  const strides = input.strides ?? contiguousStrides(shape)
+  const layout = view({ shape, dtype, offset: input.offset, strides }, node.params, node as Meta)
+  if (layout) {
+    share(node, input, layout.offset, layout.strides)
+    return
+  }
+  const copy = contiguousCopy(input, backend)
+  const again = view(
+    { shape, dtype, offset: 0, strides: contiguousStrides(shape) },
+    node.params,
+    node as Meta,
+  )
+  if (!again) throw new DeviceError(primitive.name, 'gave no view of a contiguous array')
+  share(node, copy, again.offset, again.strides)
+  releaseNode(copy)
+}
+
+/** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
+function contiguousCopy(source: Node, backend: Backend): Node {
+  moveTo(backend, source)
+  const copy = sourceNode(source.shape, source.dtype, allocate(backend, source))
+  backend.encodeCopy(source, copy)
+  return copy
+}
+
+function allocate(backend: Backend, meta: Meta): Storage {
+  const nbytes = sizeOf(meta.shape) * meta.dtype.size
+  noteAllocation(nbytes)
+  return backend.allocate(nbytes)
+}
+
+function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
+  for (const input of lead.inputs)
+    if (input.storage && input.storage.memory !== backend) moveTo(backend, input)
+  const outputs = lead.outputs ?? [lead]
+  if (backend.supports(lead)) {
+    if (lead.outputs !== null || !primitive.elementwise || !donate(lead))
+      for (const output of outputs) output.storage = allocate(backend, output)
+    backend.encode(lead)
+    return
+  }
+  countFallback(backend.name, primitive.name, 'meaning')
+  for (const output of outputs) output.storage = allocate(backend, output)
+  backend.flush()
+  let failure = lead.inputs.find((n) => n.storage?.failure)?.storage?.failure ?? null
+  try {
+    if (!failure) runMeaning(lead)
+  } catch (error) {
+    failure = error as Error
+  }
+  for (const output of outputs) (output.storage as Storage).failure = failure
+}
+
+/** Computes in place where an input of the same size dies here. */
+function donate(node: Node): boolean {
+  const nbytes = sizeOf(node.shape) * node.dtype.size
+  for (const input of node.inputs) {
+    const { storage } = input
+    if (
+      storage === null ||
+      input.uses !== 1 ||
+      input.handles !== 0 ||
+      input.guard !== 0 ||
+      storage.refs !== 1
+    )
+      continue
+    if (
+      storage.nbytes !== nbytes ||
+      input.strides !== null ||
+      input.offset !== 0 ||
+      input.dtype.size !== node.dtype.size
+    )
+      continue
+    if (sizeOf(input.shape) !== sizeOf(node.shape) || (node.mark & Mark.Traced && tracing.depth > 0)) continue
+    storage.refs++
+    node.storage = storage
+    return true
+  }
+  return false
+}
+
+/** Copies an evaluated node's memory to another backend, where it stays. */
+function moveTo(backend: Backend, node: Node): void {
+  const storage = node.storage as Storage
+  if (storage.memory === backend) return
+  const bytes = new Uint8Array(storage.nbytes)
+  storage.memory.read(storage, 0, bytes)
+  const copy = backend.allocate(storage.nbytes)
+  backend.flush()
+  backend.write(copy, 0, bytes)
+  // Views of the old storage keep it; this node moves alone. A guard stays with what it guards.
+  if (node.guard === 0) {
+    node.storage = copy
+    storage.drop()
+  } else {
+    releaseNode(node)
+    node.storage = copy
+  }
+}
+
+/** Lets go of the graph behind an evaluated application, unless an open trace wants it. */
+function detach(lead: Node): void {
+  if (lead.mark & Mark.Traced && tracing.depth > 0) return
+  const { inputs } = lead
+  for (const output of lead.outputs ?? [lead]) {
+    output.primitive = null
+    output.inputs = NO_INPUTS
+    output.params = NO_PARAMS
+    if (lead.outputs) releaseIfDead(output)
+  }
+  for (let i = 0; i < inputs.length; i++) {
+    const input = inputs[i]
+    input.uses--
+    releaseIfDead(input)
+  }
+}
+
+function releaseIfDead(node: Node): void {
+  if (node.uses === 0 && node.handles === 0 && node.storage !== null) releaseNode(node)
+}
+
+/** Guards what is evaluated, has no handle, and may still be read: by a pending graph, or by the engine that asked for it. */
+function settle(order: readonly Node[]): void {
+  for (const lead of order) {
+    if (lead.outputs === null) {
+      if (lead.handles === 0 && lead.storage !== null) guard(lead)
+    } else {
+      const { outputs } = lead
+      for (const output of outputs) {
+        if (output.handles === 0 && output.storage !== null) guard(output)
+        // Siblings must not keep each other alive once the application is history.
+        if (output.primitive === null) output.outputs = null
+      }
+    }
+  }
+}

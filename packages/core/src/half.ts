@@ -1,0 +1,48 @@
+/**
+ * Conversions between numbers and the bits of float16 and bfloat16, rounding to nearest, ties to even.
+ * Formats: IEEE 754-2019 binary16; bfloat16 is the upper half of binary32.
+ */
+const f32 = new Float32Array(1)
+const u32 = new Uint32Array(f32.buffer)
+
+/** The bits of `value` rounded to bfloat16. */
+export function toBfloat16Bits(value: number): number {
+  f32[0] = value
+  const bits = u32[0]
+  if ((bits & 0x7fffffff) > 0x7f800000) return (bits >>> 16) | 0x40
+  return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff
+}
+
+/** The number that bfloat16 bits stand for. */
+export function fromBfloat16Bits(bits: number): number {
+  u32[0] = bits << 16
+  return f32[0]
+}
+
+/** The bits of `value` (first rounded to float32, as the kernels do) rounded to float16. */
+export function toFloat16Bits(value: number): number {
+  f32[0] = value
+  const bits = u32[0]
+  const sign = (bits >>> 16) & 0x8000
+  const magnitude = bits & 0x7fffffff
+  if (magnitude > 0x7f800000) return sign | 0x7e00
+  if (magnitude >= 0x477ff000) return sign | 0x7c00
+  if (magnitude < 0x38800000) {
+    // Subnormal: the unit is 2^-24, and scaling by a power of two is exact.
+    const units = Math.abs(f32[0]) * 16777216
+    const floor = Math.floor(units)
+    const rest = units - floor
+    return sign | (floor + (rest > 0.5 || (rest === 0.5 && (floor & 1) === 1) ? 1 : 0))
+  }
+  return sign | ((magnitude - 0x38000000 + 0xfff + ((magnitude >>> 13) & 1)) >>> 13)
+}
+
+/** The number that float16 bits stand for. */
+export function fromFloat16Bits(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1
+  const exponent = (bits >>> 10) & 31
+  const fraction = bits & 1023
+  if (exponent === 0) return sign * fraction * 2 ** -24
+  if (exponent === 31) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15)
+}

@@ -1,0 +1,39 @@
+/**
+ * Types of the members of Array that are no operations; array-members.ts installs them.
+ */
+import type { inspect } from 'node:util'
+import type { Complex } from './complex-number'
+import type { TypedArray } from './dtype'
+
+/** A value of an array as JavaScript has it: bigint for 64-bit integers, {@link Complex} for complex64. */
+export type Value = number | bigint | boolean | Complex
+/** Values nested like the array's axes. */
+export type Nested = Value | Nested[]
+
+/** Reading, printing, iterating and giving back; `A` is the array class. */
+export interface ArrayMembers<A> {
+  /** The axes reversed. */
+  readonly T: A
+  /** The real part. */
+  readonly real: A
+  /** The imaginary part; zeros for real arrays. */
+  readonly imag: A
+  /** The value of an array of one element. @throws ShapeError when it has another number of elements */
+  item(): Value
+  /** All values, nested like the axes; a plain value for a 0-d array. */
+  tolist(): Nested
+  /**
+   * The elements in row-major order: a copy, or, with `copy: false` and a row-major array, a view that must not be written to and is
+   * valid while the array is. complex64 comes as pairs, float16 and bfloat16 as their bits in a Uint16Array.
+   */
+  toTypedArray(options?: { copy?: boolean }): TypedArray
+  /** The elements, as {@link toTypedArray} gives them, later. */
+  data(): Promise<TypedArray>
+  /** Gives the memory back now instead of when it is noticed that this handle died. The handle is unusable afterwards. */
+  dispose(): void
+  /** As MLX prints arrays. */
+  toString(): string
+  [Symbol.iterator](): Generator<A, void, undefined>
+  [inspect.custom](): string
+  [Symbol.dispose](): void
+}

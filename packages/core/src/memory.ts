@@ -1,0 +1,175 @@
+/**
+ * When memory is given back. JavaScript runs no finalizer in synchronous code, so the handles that users hold are known by
+ * native weak references, polled under pressure; nodes that only a pending graph can reach are guarded the same way.
+ * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
+ */
+import { type MemoryStats, onBackend, type Tracker } from './backend'
+import { type Array, handles, type Node, Ref } from './graph'
+import type { Storage } from './storage'
+
+/** Polls happen at least after this many allocated bytes, unless much more is alive. */
+const BUDGET = 256 * 2 ** 20
+/** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
+const LARGE_INTERMEDIATES = 16 * 2 ** 20
+/** Polls happen at least after this many new handles, so that the table of references stays small. */
+const MAX_YOUNG = 32768
+
+let tracker: Tracker | undefined
+let readStats: (() => MemoryStats) | undefined
+onBackend((backend) => {
+  if (backend.tracker && !tracker) {
+    tracker = backend.tracker
+    readStats = backend.memory?.bind(backend)
+  }
+})
+
+/** What each weak reference is about: a handle's node, or the storage that a guarded node keeps. */
+const watched: (Node | Storage | null)[] = [null]
+const free: number[] = []
+const guarded: Node[] = []
+let ids = new Int32Array(1024)
+let young = 0
+let allocated = 0
+let threshold = BUDGET
+
+function newId(entry: Node | Storage): number {
+  const id = free.pop() ?? watched.length
+  watched[id] = entry
+  return id
+}
+
+/** Gives every new handle, and every node to be guarded, its weak reference. */
+function flushHandles(t: Tracker): void {
+  const fresh = handles.fresh
+  const total = fresh.length + guarded.length
+  if (total === 0) return
+  if (ids.length < total) ids = new Int32Array(total * 2)
+  let count = 0
+  const objects = new globalThis.Array<object>(total)
+  for (let i = 0; i < fresh.length; i++) {
+    const handle = fresh[i]
+    if (handle.ref !== Ref.Fresh) continue
+    handle.ref = ids[count] = newId(handle.node)
+    objects[count++] = handle
+  }
+  for (let i = 0; i < guarded.length; i++) {
+    const node = guarded[i]
+    if (node.guard !== PENDING_GUARD || node.storage === null) continue
+    node.guard = ids[count] = newId(node.storage)
+    objects[count++] = node
+  }
+  fresh.length = 0
+  guarded.length = 0
+  t.track(objects, count, ids)
+  young += count
+}
+
+const PENDING_GUARD = -1
+
+/**
+ * Keeps an evaluated node's storage as long as the node can be reached, for instance from a pending graph: its
+ * reference to the storage passes to a weak reference on the node.
+ */
+export function guard(node: Node): void {
+  if (!tracker || node.guard !== 0) return
+  node.guard = PENDING_GUARD
+  guarded.push(node)
+}
+
+/** Drops the storage of an evaluated node that nothing can read any more. */
+export function releaseNode(node: Node): void {
+  const { storage } = node
+  if (storage === null) return
+  if (node.guard > 0) {
+    tracker?.untrack(node.guard)
+    forget(node.guard)
+  }
+  node.guard = 0
+  node.storage = null
+  storage.drop()
+}
+
+function forget(id: number): void {
+  watched[id] = null
+  free.push(id)
+}
+
+/** A handle stopped showing a node. */
+function dropHandle(node: Node): void {
+  if (--node.handles > 0 || node.storage === null) return
+  if (node.uses === 0) releaseNode(node)
+  else guard(node)
+}
+
+/** Frees a handle's hold at once, without waiting for the garbage collector. The handle is dead afterwards. */
+export function disposeHandle(handle: Array): void {
+  const { ref } = handle
+  if (ref === Ref.Disposed) return
+  if (ref > 0) {
+    tracker?.untrack(ref)
+    forget(ref)
+  }
+  handle.ref = Ref.Disposed
+  if (ref !== Ref.Untracked) dropHandle(handle.node)
+}
+
+/** Lets a handle show another node, as `x.set(...)` does. */
+export function rebind(handle: Array, node: Node): void {
+  const before = handle.node
+  handle.node = node
+  if (handle.ref === Ref.Untracked || handle.ref === Ref.Disposed) return
+  node.handles++
+  if (handle.ref > 0) watched[handle.ref] = node
+  dropHandle(before)
+}
+
+function poll(t: Tracker, all: boolean): void {
+  t.collect(all)
+  const dead = t.poll(all)
+  const count = dead.length
+  for (let i = 0; i < count; i++) {
+    const id = dead[i]
+    const entry = watched[id]
+    forget(id)
+    if (entry === null) continue
+    if ('primitive' in entry) dropHandle(entry)
+    else entry.drop()
+  }
+  young = 0
+  allocated = 0
+}
+
+/** Told of every allocation, so that pressure is known without asking the backend. */
+export function noteAllocation(nbytes: number): void {
+  allocated += nbytes
+}
+
+/** Finds dead handles when enough was allocated or enough handles were made since the last time. */
+export function relieve(intermediateBytes: number): void {
+  if (!tracker) {
+    // Memory of a backend in JavaScript goes with its nodes; handles need not be known.
+    handles.fresh.length = 0
+    guarded.length = 0
+    return
+  }
+  flushHandles(tracker)
+  if (allocated < threshold && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES) return
+  const pressed = allocated >= threshold
+  poll(tracker, false)
+  if (!pressed || !readStats) return
+  if (readStats().active > BUDGET / 2) {
+    // Much survived: it may be old, and old objects die only in a full collection. Wait longer for the next one when it was not.
+    flushHandles(tracker)
+    poll(tracker, true)
+    threshold = Math.max(BUDGET, 2 * readStats().active)
+  }
+}
+
+/** Collects garbage and frees every storage that no handle can reach. Rarely needed: it happens by itself under pressure. */
+export function collectGarbage(): void {
+  if (!tracker) return
+  for (let round = 0; round < 2; round++) {
+    flushHandles(tracker)
+    poll(tracker, true)
+  }
+}

@@ -1,0 +1,152 @@
+/**
+ * Constants and conversions: the two primitives every other family leans on, and the rules by which a JavaScript scalar
+ * beside an array finds its dtype.
+ */
+import { asArrayArgument, type Operand, operation, type Scalar, type StreamOptions } from '../args'
+import { Complex } from '../complex-number'
+import {
+  asDtype,
+  bool_,
+  complex64,
+  type Dtype,
+  float32,
+  int32,
+  int64,
+  integerRange,
+  isInteger,
+  promote,
+} from '../dtype'
+import { ArgumentError, DTypeError, describe } from '../errors'
+import { Array, applyNode } from '../graph'
+import { definePrimitive } from '../primitive'
+import type { ScalarValue } from '../program'
+import { SCALAR } from '../shape'
+
+/** A scalar that lives in its node: kernels read it from the command buffer. */
+export const constant = definePrimitive({
+  name: 'constant',
+  params: { value: 'value', dtype: 'dtype' },
+  infer: (_inputs, { dtype }) => ({ shape: SCALAR, dtype }),
+  scalar: (s, _inputs, { value, dtype }) => s.constant(value, dtype),
+  facts: { immediate: true },
+})
+
+/** Conversion between dtypes; floating to integer truncates. */
+export const cast = definePrimitive({
+  name: 'cast',
+  params: { dtype: 'dtype' },
+  infer: ([x], { dtype }) => ({ shape: x.shape, dtype }),
+  scalar: (s, [x], { dtype }) => s.cast(x, dtype),
+  vjp: ({ inputs: [x], cotangents: [g] }) => [
+    x.dtype.kind === 'floating' || x.dtype.kind === 'complex' ? toDtype(g, x.dtype) : null,
+  ],
+  jvp: ({ outputs: [y], tangents: [t] }) => [
+    t && (y.dtype.kind === 'floating' || y.dtype.kind === 'complex') ? toDtype(t, y.dtype) : null,
+  ],
+})
+
+/** `x` as `dtype`; `x` itself when it has it. */
+export function toDtype(x: Array, dtype: Dtype): Array {
+  return x.node.dtype === dtype ? x : cast([x], { dtype })
+}
+
+const NO_NODES: never[] = []
+
+/** A 0-d array that holds a constant. */
+export function scalarArray(value: ScalarValue, dtype: Dtype): Array {
+  return new Array(applyNode(constant.primitive, NO_NODES, { value, dtype }))
+}
+
+/** Whether a value is a JavaScript scalar that can stand beside arrays. */
+export function isScalar(value: unknown): value is Scalar {
+  return (
+    typeof value === 'number' ||
+    typeof value === 'boolean' ||
+    typeof value === 'bigint' ||
+    value instanceof Complex
+  )
+}
+
+/** The dtype a scalar takes when it meets no array. */
+export function scalarDtype(value: Scalar): Dtype {
+  if (typeof value === 'number') return float32
+  if (typeof value === 'boolean') return bool_
+  return typeof value === 'bigint' ? int64 : complex64
+}
+
+/** The dtype a scalar takes beside an array of `dtype`. */
+export function weakDtype(value: Scalar, dtype: Dtype): Dtype {
+  if (value instanceof Complex) return complex64
+  if (typeof value === 'boolean' || dtype.kind === 'floating' || dtype.kind === 'complex') return dtype
+  if (typeof value === 'bigint' || Number.isInteger(value)) return dtype === bool_ ? int32 : dtype
+  return float32
+}
+
+/** A scalar as a 0-d array of the dtype, checked to fit. @throws DTypeError */
+export function scalarOf(op: string, value: Scalar, dtype: Dtype): Array {
+  if (isInteger(dtype)) {
+    const { min, max } = integerRange(dtype)
+    const fits =
+      typeof value === 'bigint'
+        ? value >= min && value <= max
+        : !(Number(value) < Number(min) || Number(value) > Number(max))
+    if (!fits) {
+      throw new DTypeError(op, `the value ${value} does not fit ${dtype.name} (${min} to ${max})`, {
+        hint: `Convert the array first, or write mx.array(${value}, dtype)`,
+      })
+    }
+  }
+  return scalarArray(value, dtype)
+}
+
+/** An operand as an array; a scalar takes the dtype it has on its own. @throws ArgumentError */
+export function asOperand(op: string, value: unknown): Array {
+  if (value instanceof Array) return value
+  if (isScalar(value)) return scalarArray(value, scalarDtype(value))
+  throw new ArgumentError(op, `expected an array or a scalar, received ${describe(value)}`, {
+    hint: 'mx.array(data) makes an array',
+  })
+}
+
+/** Two operands as arrays of one dtype: scalars adapt, arrays promote. */
+export function promoteOperands(op: string, a: unknown, b: unknown): [Array, Array] {
+  if (a instanceof Array) {
+    if (b instanceof Array) {
+      if (a.node.dtype === b.node.dtype) return [a, b]
+      const dtype = promote(a.dtype, b.dtype)
+      return [toDtype(a, dtype), toDtype(b, dtype)]
+    }
+    if (isScalar(b)) {
+      const dtype = weakDtype(b, a.dtype)
+      return [toDtype(a, dtype), scalarOf(op, b, dtype)]
+    }
+  } else if (b instanceof Array && isScalar(a)) {
+    const dtype = weakDtype(a, b.dtype)
+    return [scalarOf(op, a, dtype), toDtype(b, dtype)]
+  }
+  const [x, y] = [asOperand(op, a), asOperand(op, b)]
+  const dtype = promote(x.dtype, y.dtype)
+  return [toDtype(x, dtype), toDtype(y, dtype)]
+}
+
+const astypeArgs = operation('astype', ['a', 'dtype'], (a: unknown, dtype: unknown) =>
+  toDtype(asArrayArgument('astype', 'a', a), asDtype('astype', dtype)),
+)
+/**
+ * Converts to another dtype. Floating to integer truncates towards zero; complex to real takes the real part.
+ *
+ * @example
+ * mx.array([1.7, -1.7]).astype(mx.int32).tolist()
+ * // => [1, -1]
+ */
+export function astype(a: Array, dtype: Dtype, options?: StreamOptions): Array
+export function astype(...args: unknown[]): Array {
+  return astypeArgs(args)
+}
+
+/** An operand of a function that computes in floating point: bool and integers become float32. */
+export function floatOperand(op: string, a: Operand): Array {
+  const x = asOperand(op, a)
+  const { kind } = x.node.dtype
+  return kind === 'floating' || kind === 'complex' ? x : toDtype(x, float32)
+}

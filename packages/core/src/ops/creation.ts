@@ -1,0 +1,350 @@
+/**
+ * Making arrays: from JavaScript data, from typed arrays, filled, counted.
+ */
+import { isList, type Operand, operation, type Scalar, type StreamOptions } from '../args'
+import { backendFor } from '../backend'
+import { Complex } from '../complex-number'
+import { currentStream } from '../device'
+import {
+  asDtype,
+  bool_,
+  complex64,
+  type Dtype,
+  dtypeOfTypedArray,
+  encoder,
+  float32,
+  int32,
+  isDtype,
+  newStore,
+  promote,
+  setArrayConstructor,
+  storeWidth,
+  type TypedArray,
+} from '../dtype'
+import { ArgumentError, DTypeError, describe, ShapeError } from '../errors'
+import { Array, sourceNode } from '../graph'
+import { noteAllocation, relieve } from '../memory'
+import { definePrimitive } from '../primitive'
+import { asShape, format, type Shape, sizeOf } from '../shape'
+import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from './constant'
+import { stack } from './join'
+import { broadcastTo } from './reduce'
+
+/** Data that {@link array} takes: scalars, typed arrays, arrays, and lists of them to any depth. */
+export type ArrayData = Operand | ArrayBufferView | ArrayBuffer | readonly ArrayData[]
+
+/** A handle on fresh memory that holds these stored elements. */
+export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): Array {
+  const backend = backendFor(currentStream().device)
+  relieve(0)
+  noteAllocation(store.byteLength)
+  const storage = backend.allocate(store.byteLength)
+  backend.flush()
+  if (store.byteLength > 0) backend.write(storage, 0, store)
+  return new Array(sourceNode(shape, dtype, storage))
+}
+
+function shapeOfList(data: unknown, depth = 0): number[] {
+  if (!isList(data)) return data instanceof Array ? data.shape.slice() : []
+  if (depth > 64) throw new ShapeError('array', 'lists are nested more than 64 deep')
+  if (data.length === 0) return [0]
+  const inner = shapeOfList(data[0], depth + 1)
+  for (let i = 1; i < data.length; i++) {
+    const other = shapeOfList(data[i], depth + 1)
+    if (other.length !== inner.length || other.some((n, k) => n !== inner[k])) {
+      throw new ShapeError(
+        'array',
+        `the lists are ragged: element 0 has shape ${format(inner)} and element ${i} has shape ${format(other)}`,
+      )
+    }
+  }
+  return [data.length, ...inner]
+}
+
+function leaves(data: unknown, visit: (leaf: unknown) => void): void {
+  if (isList(data)) for (const item of data) leaves(item, visit)
+  else visit(data)
+}
+
+function fromList(data: unknown, dtype: Dtype | undefined): Array {
+  const shape = shapeOfList(data)
+  let found: Dtype | undefined
+  let hasArrays = false
+  let hasBigint = false
+  leaves(data, (leaf) => {
+    if (leaf instanceof Array) {
+      hasArrays = true
+      found = found ? promote(found, leaf.dtype) : leaf.dtype
+    } else if (isScalar(leaf)) {
+      if (typeof leaf === 'bigint') hasBigint = true
+      found = found ? promote(found, scalarDtype(leaf)) : scalarDtype(leaf)
+    } else
+      throw new ArgumentError(
+        'array',
+        `expected numbers, booleans, bigints, complex numbers or arrays, received ${describe(leaf)}`,
+      )
+  })
+  const type = dtype ?? found ?? float32
+  if (hasArrays) return fromMixed(data, type)
+  const store = newStore(type, sizeOf(shape)) as unknown as { [i: number]: number | bigint }
+  const encode = encoder(type)
+  const width = storeWidth(type)
+  let i = 0
+  leaves(data, (leaf) => {
+    if (leaf instanceof Complex) {
+      if (width !== 2) throw new DTypeError('array', `a complex number does not fit ${type.name}`)
+      store[i] = leaf.re
+      store[i + 1] = leaf.im
+    } else {
+      if (hasBigint || typeof leaf === 'number') checkFits(leaf as number | bigint | boolean, type)
+      store[i] = encode(leaf as number | bigint | boolean)
+    }
+    i += width
+  })
+  return arrayFromStore(store as unknown as TypedArray, shape, type)
+}
+
+/** Integers must fit when they are given exactly; a fraction for an integer dtype is truncated, as astype does. */
+function checkFits(value: number | bigint | boolean, dtype: Dtype): void {
+  if (typeof value === 'boolean' || (dtype.kind !== 'signed' && dtype.kind !== 'unsigned')) return
+  scalarOf('array', value, dtype)
+}
+
+/** Lists that hold arrays: stacked level by level. */
+function fromMixed(data: unknown, dtype: Dtype): Array {
+  if (!isList(data)) return data instanceof Array ? toDtype(data, dtype) : scalarArray(data as Scalar, dtype)
+  return stack(data.map((item) => fromMixed(item, dtype)))
+}
+
+function fromView(view: ArrayBufferView, dtype: Dtype | undefined): Array {
+  const native = dtypeOfTypedArray(view)
+  if (!native)
+    throw new ArgumentError('array', `cannot read ${describe(view)}`, {
+      hint: 'Use a typed array such as Float32Array',
+    })
+  const data = view as unknown as TypedArray
+  if (dtype === undefined || dtype === native) return arrayFromStore(data, [data.length], native)
+  // Sixteen-bit floats have no typed array of their own: their bits come as Uint16Array.
+  if (data instanceof Uint16Array && dtype.size === 2 && dtype.kind === 'floating')
+    return arrayFromStore(data, [data.length], dtype)
+  if (dtype === bool_ && native.size === 1)
+    return arrayFromStore(
+      Uint8Array.from(data as Uint8Array, (v) => (v ? 1 : 0)),
+      [data.length],
+      bool_,
+    )
+  return toDtype(arrayFromStore(data, [data.length], native), dtype)
+}
+
+/**
+ * An array from JavaScript data. The JavaScript type decides the dtype: number → float32, boolean → bool_, bigint → int64,
+ * {@link Complex} → complex64, a typed array → its own; `dtype` asks for another. Uint16Array with float16 or bfloat16 gives their bits.
+ *
+ * @throws ShapeError when nested lists are ragged; DTypeError when a value does not fit
+ * @example
+ * mx.array([[1, 2], [3, 4]]).shape // => [2, 2]
+ */
+export function array(data: ArrayData, dtype?: Dtype | null): Array
+export function array(data: ArrayData, options: { dtype?: Dtype | null }): Array
+export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype | null }): Array {
+  const given = isDtype(options) ? options : (options?.dtype ?? undefined)
+  const dtype = given === undefined ? undefined : asDtype('array', given)
+  if (data instanceof Array) return dtype ? toDtype(data, dtype) : new Array(data.node)
+  if (ArrayBuffer.isView(data)) return fromView(data, dtype)
+  if (data instanceof ArrayBuffer) return fromView(new Uint8Array(data), dtype)
+  if (!isList(data) && !isScalar(data)) {
+    throw new ArgumentError('array', `cannot make an array of ${describe(data)}`, {
+      hint: 'Pass a number, a list of numbers or a typed array',
+    })
+  }
+  return fromList(data, dtype)
+}
+setArrayConstructor((data, dtype) => array(data as ArrayData, dtype))
+
+const fullArgs = operation(
+  'full',
+  ['shape', 'vals', 'dtype'],
+  (shape: unknown, vals: Operand, dtype?: Dtype | null): Array => {
+    const to = asShape('full', shape)
+    const type = dtype ? asDtype('full', dtype) : undefined
+    if (isScalar(vals)) return broadcastTo(scalarArray(vals, type ?? scalarDtype(vals)), to)
+    const x = array(vals)
+    return broadcastTo(type ? toDtype(x, type) : x, to)
+  },
+)
+/**
+ * An array filled with a value, or with an array broadcast to the shape.
+ * @example
+ * mx.full([2, 2], 7).tolist() // => [[7, 7], [7, 7]]
+ */
+export function full(
+  shape: number | readonly number[],
+  vals: Operand,
+  dtype?: Dtype | null,
+  options?: StreamOptions,
+): Array
+export function full(
+  shape: number | readonly number[],
+  vals: Operand,
+  options: { dtype?: Dtype | null } & StreamOptions,
+): Array
+export function full(...args: unknown[]): Array {
+  return fullArgs(args)
+}
+
+const zerosArgs = operation('zeros', ['shape', 'dtype'], (shape: unknown, dtype?: Dtype | null) =>
+  broadcastTo(scalarArray(0, dtype ? asDtype('zeros', dtype) : float32), asShape('zeros', shape)),
+)
+/**
+ * Zeros, float32 unless a dtype is given.
+ * @example
+ * mx.zeros([2]).tolist() // => [0, 0]
+ */
+export function zeros(shape: number | readonly number[], dtype?: Dtype | null, options?: StreamOptions): Array
+export function zeros(
+  shape: number | readonly number[],
+  options: { dtype?: Dtype | null } & StreamOptions,
+): Array
+export function zeros(...args: unknown[]): Array {
+  return zerosArgs(args)
+}
+
+const onesArgs = operation('ones', ['shape', 'dtype'], (shape: unknown, dtype?: Dtype | null) =>
+  broadcastTo(scalarArray(1, dtype ? asDtype('ones', dtype) : float32), asShape('ones', shape)),
+)
+/**
+ * Ones, float32 unless a dtype is given.
+ * @example
+ * mx.ones([2]).tolist() // => [1, 1]
+ */
+export function ones(shape: number | readonly number[], dtype?: Dtype | null, options?: StreamOptions): Array
+export function ones(
+  shape: number | readonly number[],
+  options: { dtype?: Dtype | null } & StreamOptions,
+): Array
+export function ones(...args: unknown[]): Array {
+  return onesArgs(args)
+}
+
+/** Zeros of the shape and dtype of `a`. */
+export function zerosLike(a: Array, options: StreamOptions = {}): Array {
+  return zeros(a.shape, { dtype: a.dtype, ...options })
+}
+
+/** Ones of the shape and dtype of `a`. */
+export function onesLike(a: Array, options: StreamOptions = {}): Array {
+  return ones(a.shape, { dtype: a.dtype, ...options })
+}
+
+const count = definePrimitive({
+  name: 'arange',
+  params: { start: 'f64', step: 'f64', size: 'i64', dtype: 'dtype' },
+  infer: (_inputs, { size, dtype }) => ({ shape: [size], dtype }),
+  reference: (_inputs, [out], { start, step }) => {
+    const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
+    for (let i = 0; i < out.shape[0]; i++) out.data[i] = big ? BigInt(start + i * step) : start + i * step
+  },
+})
+const arangeArgs = operation(
+  'arange',
+  ['start', 'stop', 'step', 'dtype'],
+  (a: number, b?: number | null, c?: number | null, dtype?: Dtype | null) => {
+    const [start, stop] = b === undefined || b === null ? [0, a] : [a, b]
+    const step = c ?? 1
+    for (const v of [start, stop, step])
+      if (typeof v !== 'number' || !Number.isFinite(v))
+        throw new ArgumentError(
+          'arange',
+          `start, stop and step must be finite numbers, received ${describe(v)}`,
+        )
+    if (step === 0) throw new ArgumentError('arange', 'the step is 0')
+    const type = dtype
+      ? asDtype('arange', dtype)
+      : [start, stop, step].every(Number.isInteger)
+        ? int32
+        : float32
+    if (type === bool_ || type === complex64)
+      throw new DTypeError('arange', `is not defined for ${type.name}`)
+    const integral = type.kind !== 'floating'
+    const [first, by] = integral ? [Math.trunc(start), Math.trunc(step)] : [start, step]
+    const size = Math.max(0, Math.ceil((stop - start) / step))
+    return count([], { start: first, step: by, size, dtype: type })
+  },
+)
+/**
+ * start, start + step, … below stop. Integral arguments give int32, others float32.
+ * @example
+ * mx.arange(1, 7, 2).tolist() // => [1, 3, 5]
+ */
+export function arange(stop: number, options?: { step?: number; dtype?: Dtype | null } & StreamOptions): Array
+export function arange(
+  start: number,
+  stop: number | null,
+  step?: number | null,
+  dtype?: Dtype | null,
+  options?: StreamOptions,
+): Array
+export function arange(
+  start: number,
+  stop: number | null,
+  options: { step?: number; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function arange(...args: unknown[]): Array {
+  return arangeArgs(args)
+}
+
+const eyeArgs = operation(
+  'eye',
+  ['n', 'm', 'k', 'dtype'],
+  (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
+    const rows = arange(n).reshape([-1, 1])
+    return toDtype(rows.add(k).equal(arange(m ?? n)), dtype ? asDtype('eye', dtype) : float32)
+  },
+)
+/**
+ * Ones on the k-th diagonal of an n×m matrix, zeros elsewhere.
+ * @example
+ * mx.eye(2).tolist() // => [[1, 0], [0, 1]]
+ */
+export function eye(
+  n: number,
+  m?: number | null,
+  k?: number,
+  dtype?: Dtype | null,
+  options?: StreamOptions,
+): Array
+export function eye(
+  n: number,
+  options: { m?: number | null; k?: number; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function eye(...args: unknown[]): Array {
+  return eyeArgs(args)
+}
+
+const triArgs = operation(
+  'tri',
+  ['n', 'm', 'k', 'dtype'],
+  (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
+    const rows = arange(n).reshape([-1, 1])
+    return toDtype(rows.add(k).greaterEqual(arange(m ?? n)), dtype ? asDtype('tri', dtype) : float32)
+  },
+)
+/**
+ * Ones on and below the k-th diagonal, zeros above.
+ * @example
+ * mx.tri(2).tolist() // => [[1, 0], [1, 1]]
+ */
+export function tri(
+  n: number,
+  m?: number | null,
+  k?: number,
+  dtype?: Dtype | null,
+  options?: StreamOptions,
+): Array
+export function tri(
+  n: number,
+  options: { m?: number | null; k?: number; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function tri(...args: unknown[]): Array {
+  return triArgs(args)
+}

@@ -1,0 +1,218 @@
+/**
+ * Products of matrices.
+ */
+import { asArrayArgument, operation, type StreamOptions } from '../args'
+import { atLeastFloat, complex64, promote } from '../dtype'
+import { ShapeError } from '../errors'
+import type { Array, HostArray, VmapContext } from '../graph'
+import { type Apply, definePrimitive, type NoParams } from '../primitive'
+import { broadcastShapes, format, type Shape, sameShape } from '../shape'
+import { toDtype } from './constant'
+import { sumTo } from './reduce'
+import { moveToFront } from './view'
+
+const swap = (x: Array): Array => x.swapaxes(-1, -2)
+
+/** a [..., M, K] times b [..., K, N], batch axes equal. */
+const product: Apply<NoParams> = definePrimitive({
+  name: 'matmul',
+  infer: ([a, b]) => {
+    const [m, k] = a.shape.slice(-2)
+    const [k2, n] = b.shape.slice(-2)
+    if (k !== k2)
+      throw new ShapeError(
+        'matmul',
+        `the last axis of a and the second-to-last of b differ: shapes ${format(a.shape)} and ${format(b.shape)}`,
+      )
+    return { shape: [...a.shape.slice(0, -2), m, n], dtype: a.dtype }
+  },
+  reference: ([a, b], [out]) => multiplyHost(a, b, out),
+  vjp: ({ inputs: [a, b], cotangents: [g], wanted }) => [
+    wanted[0] ? product([g, swap(b).conjugate()]) : null,
+    wanted[1] ? product([swap(a).conjugate(), g]) : null,
+  ],
+  jvp: ({ inputs: [a, b], tangents: [ta, tb] }) => {
+    const left = ta && product([ta, b])
+    const right = tb && product([a, tb])
+    return [left && right ? left.add(right) : (left ?? right)]
+  },
+  vmap: ({ inputs: [a, b], axes, size }) => {
+    const [x, y] = alignBatches([a, b], axes, size)
+    return { outputs: [product([x, y])], axes: [0] }
+  },
+})
+
+/** Puts the batch axis in front of both operands, repeating the one that has none. */
+function alignBatches(inputs: readonly Array[], axes: VmapContext<unknown>['axes'], size: number): Array[] {
+  return inputs.map((x, i) => {
+    const axis = axes[i]
+    return axis === null ? x.broadcastTo([size, ...x.shape]) : moveToFront(x, axis)
+  })
+}
+
+function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
+  const [m, k] = a.shape.slice(-2)
+  const n = b.shape[b.shape.length - 1]
+  const batches = out.data.length === 0 ? 0 : a.shape.slice(0, -2).reduce((x, y) => x * y, 1)
+  const complex = a.dtype === complex64
+  const big = typeof out.data[0] === 'bigint'
+  for (let batch = 0; batch < batches; batch++) {
+    for (let i = 0; i < m; i++) {
+      for (let j = 0; j < n; j++) {
+        let re = big ? 0n : 0
+        let im = 0
+        for (let p = 0; p < k; p++) {
+          const x = (batch * m + i) * k + p
+          const y = (batch * k + p) * n + j
+          if (complex) {
+            re = (re as number) + a.data[2 * x] * b.data[2 * y] - a.data[2 * x + 1] * b.data[2 * y + 1]
+            im += a.data[2 * x] * b.data[2 * y + 1] + a.data[2 * x + 1] * b.data[2 * y]
+          } else re = (re as number) + a.data[x] * b.data[y]
+        }
+        const o = (batch * m + i) * n + j
+        if (complex) {
+          out.data[2 * o] = re
+          out.data[2 * o + 1] = im
+        } else out.data[o] = re
+      }
+    }
+  }
+}
+
+/** Checks and promotes the two factors, and gives both at least two axes with equal batch axes; `finish` undoes the padding. */
+function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; finish: (out: Array) => Array } {
+  let x = asArrayArgument(op, 'a', a)
+  let y = asArrayArgument(op, 'b', b)
+  if (x.ndim === 0 || y.ndim === 0)
+    throw new ShapeError(
+      op,
+      `needs arrays of at least one dimension, received shapes ${format(x.shape)} and ${format(y.shape)}`,
+    )
+  const dtype = atLeastFloat(promote(x.dtype, y.dtype))
+  x = toDtype(x, dtype)
+  y = toDtype(y, dtype)
+  const [rowVector, columnVector] = [x.ndim === 1, y.ndim === 1]
+  const lengths: [number, number] = [x.shape[x.ndim - 1], y.shape[Math.max(0, y.ndim - 2)]]
+  if (lengths[0] !== lengths[1]) {
+    throw new ShapeError(
+      op,
+      `the last axis of a has size ${lengths[0]} and the matching axis of b has size ${lengths[1]}: shapes ${format(x.shape)} and ${format(y.shape)}`,
+    )
+  }
+  if (rowVector) x = x.expandDims(0)
+  if (columnVector) y = y.expandDims(1)
+  const finish = (out: Array): Array =>
+    rowVector || columnVector ? out.squeeze([...(rowVector ? [-2] : []), ...(columnVector ? [-1] : [])]) : out
+  const [batchX, batchY]: Shape[] = [x.shape.slice(0, -2), y.shape.slice(0, -2)]
+  // A matrix beside batches: fold the batches of the left factor into its rows, so that one large product remains.
+  if (batchY.length === 0 && batchX.length > 0) {
+    const { shape } = x
+    const rows = x.flatten(0, -2)
+    return { x: rows, y, finish: (out) => finish(out.unflatten(0, shape.slice(0, -1))) }
+  }
+  if (!sameShape(batchX, batchY)) {
+    const batch = broadcastShapes(op, batchX, batchY)
+    x = x.broadcastTo([...batch, ...x.shape.slice(-2)])
+    y = y.broadcastTo([...batch, ...y.shape.slice(-2)])
+  }
+  return { x, y, finish }
+}
+
+const matmulArgs = operation('matmul', ['a', 'b'], (a: unknown, b: unknown) => {
+  const { x, y, finish } = prepare('matmul', a, b)
+  return finish(product([x, y]))
+})
+/**
+ * Matrix product over the last two axes; the others broadcast. A vector is a row on the left, a column on the right. Integers
+ * are converted to float32.
+ * @throws ShapeError when the inner sizes differ
+ * @example
+ * mx.matmul(mx.array([[1, 2], [3, 4]]), mx.array([1, 1])).tolist() // => [3, 7]
+ */
+export function matmul(a: Array, b: Array, options?: StreamOptions): Array
+export function matmul(...args: unknown[]): Array {
+  return matmulArgs(args)
+}
+
+/** alpha · a@b + beta · c, with c broadcast to the product. */
+const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
+  name: 'addmm',
+  params: { alpha: 'f64', beta: 'f64' },
+  infer: ([c, a, b]) => {
+    const shape = [...a.shape.slice(0, -1), b.shape[b.shape.length - 1]]
+    if (!sameShape(broadcastShapes('addmm', c.shape, shape), shape))
+      throw new ShapeError(
+        'addmm',
+        `c of shape ${format(c.shape)} does not broadcast to the product's shape ${format(shape)}`,
+      )
+    return { shape, dtype: a.dtype }
+  },
+  decompose: ([c, a, b], { alpha, beta }) => scale(product([a, b]), alpha).add(scale(c, beta)),
+  vjp: ({ inputs: [c, a, b], cotangents: [g], params: { alpha, beta }, wanted }) => [
+    wanted[0] ? scale(sumTo(g, c.shape), beta) : null,
+    wanted[1] ? scale(product([g, swap(b).conjugate()]), alpha) : null,
+    wanted[2] ? scale(product([swap(a).conjugate(), g]), alpha) : null,
+  ],
+  jvp: ({ inputs: [, a, b], outputs: [y], tangents: [tc, ta, tb], params: { alpha, beta } }) => {
+    let sum: Array | null = tc && scale(tc, beta).broadcastTo(y.shape)
+    if (ta) sum = plus(sum, scale(product([ta, b]), alpha))
+    if (tb) sum = plus(sum, scale(product([a, tb]), alpha))
+    return [sum]
+  },
+  vmap: ({ inputs: [c, a, b], axes, size, params }) => {
+    const [x, y] = alignBatches([a, b], axes.slice(1), size)
+    const rank = x.ndim
+    const moved = axes[0] === null ? c : moveToFront(c, axes[0])
+    // The batch axis must stay in front when c has fewer axes than the product.
+    const aligned =
+      axes[0] === null
+        ? moved
+        : moved.reshape([
+            size,
+            ...new globalThis.Array<number>(rank - moved.ndim).fill(1),
+            ...moved.shape.slice(1),
+          ])
+    return { outputs: [scaledProduct([aligned, x, y], params)], axes: [0] }
+  },
+})
+const scale = (x: Array, factor: number): Array => (factor === 1 ? x : x.multiply(factor))
+const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
+
+const addmmArgs = operation(
+  'addmm',
+  ['c', 'a', 'b', 'alpha', 'beta'],
+  (c: unknown, a: unknown, b: unknown, alpha: number = 1, beta: number = 1) => {
+    const bias = asArrayArgument('addmm', 'c', c)
+    const { x, y, finish } = prepare('addmm', a, b)
+    const dtype = promote(bias.dtype, x.dtype)
+    const plain = bias.ndim <= 1 && dtype === x.dtype
+    if (!plain)
+      return scale(finish(product([toDtype(x, dtype), toDtype(y, dtype)])), alpha).add(
+        scale(toDtype(bias, dtype), beta),
+      )
+    return finish(scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
+  },
+)
+/**
+ * beta · c + alpha · (a @ b), in one pass where the backend can.
+ * @throws ShapeError when the inner sizes differ or c does not broadcast to the product
+ * @example
+ * mx.addmm(mx.array([10]), mx.array([[1, 2]]), mx.array([[1], [1]])).tolist() // => [[13]]
+ */
+export function addmm(
+  c: Array,
+  a: Array,
+  b: Array,
+  alpha?: number,
+  beta?: number,
+  options?: StreamOptions,
+): Array
+export function addmm(
+  c: Array,
+  a: Array,
+  b: Array,
+  options: { alpha?: number; beta?: number } & StreamOptions,
+): Array
+export function addmm(...args: unknown[]): Array {
+  return addmmArgs(args)
+}

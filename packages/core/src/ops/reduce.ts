@@ -1,0 +1,407 @@
+/**
+ * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with
+ * size 1; the public function drops them unless `keepdims` is set.
+ */
+import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from '../args'
+import { bool_, complex64, type Dtype, float32, int32, isInexact } from '../dtype'
+import { ShapeError } from '../errors'
+import type { Array, HostArray, Meta, VmapContext, VmapResult } from '../graph'
+import { type Apply, definePrimitive } from '../primitive'
+import {
+  asShape,
+  broadcastShapes,
+  broadcastStrides,
+  format,
+  normalizeAxes,
+  type Shape,
+  sameShape,
+  sizeOf,
+} from '../shape'
+import { asOperand, floatOperand, scalarOf, toDtype } from './constant'
+import { moveToFront, reshapeLike } from './view'
+
+const broadcast: Apply<{ shape: readonly number[] }> = definePrimitive({
+  name: 'broadcastTo',
+  params: { shape: 'i64[]' },
+  infer: ([x], { shape }) => {
+    const full = broadcastShapes('broadcastTo', x.shape, shape)
+    if (!sameShape(full, shape))
+      throw new ShapeError(
+        'broadcastTo',
+        `an array of shape ${format(x.shape)} cannot be broadcast to ${format(shape)}`,
+      )
+    return { shape, dtype: x.dtype }
+  },
+  view: ({ shape, strides, offset }, { shape: to }) => ({
+    offset,
+    strides: broadcastStrides(shape, strides, to),
+  }),
+  vjp: ({ inputs: [x], cotangents: [g] }) => [sumTo(g, x.shape)],
+  jvp: ({ tangents: [t], params }) => [t && broadcast([t], params)],
+  vmap: ({ inputs: [x], axes: [axis], params: { shape }, size }) => {
+    const front = moveToFront(x, axis as number)
+    const padded = reshapeLike(front, [
+      size,
+      ...new globalThis.Array<number>(shape.length + 1 - front.ndim).fill(1),
+      ...front.shape.slice(1),
+    ])
+    return { outputs: [broadcast([padded], { shape: [size, ...shape] })], axes: [0] }
+  },
+})
+const broadcastToArgs = operation('broadcastTo', ['a', 'shape'], (a: unknown, shape: unknown) => {
+  const x = asOperand('broadcastTo', a)
+  const to = asShape('broadcastTo', shape)
+  return sameShape(x.shape, to) ? x : broadcast([x], { shape: to })
+})
+/**
+ * Repeats axes of size 1, and new leading axes, without copying.
+ * @throws ShapeError when another size differs
+ * @example
+ * mx.broadcastTo(mx.array([1, 2]), [2, 2]).tolist() // => [[1, 2], [1, 2]]
+ */
+export function broadcastTo(a: Operand, shape: number | readonly number[], options?: StreamOptions): Array
+export function broadcastTo(...args: unknown[]): Array {
+  return broadcastToArgs(args)
+}
+
+/** Sums over whatever axes broadcasting from `shape` repeated: the transpose of broadcasting. */
+export function sumTo(x: Array, shape: Shape): Array {
+  if (sameShape(x.shape, shape)) return x
+  const lead = x.ndim - shape.length
+  const axes: number[] = []
+  for (let i = 0; i < x.ndim; i++) if (i < lead || (shape[i - lead] === 1 && x.shape[i] !== 1)) axes.push(i)
+  return reshapeLike(axes.length > 0 ? sumAxes([x], { axes }) : x, shape)
+}
+
+/** The shape after a reduction that keeps the axes. */
+function reduced(x: Meta, axes: readonly number[]): number[] {
+  return x.shape.map((n, i) => (axes.includes(i) ? 1 : n))
+}
+
+/** Calls `visit(element, cell)` for each element of `x` with the position of its cell in the reduced output. */
+function eachCell(
+  x: HostArray,
+  axes: readonly number[],
+  visit: (element: number, cell: number) => void,
+): void {
+  const shape = x.shape
+  const n = sizeOf(shape)
+  const step = new globalThis.Array<number>(shape.length).fill(0)
+  let stride = 1
+  for (let i = shape.length - 1; i >= 0; i--) {
+    if (axes.includes(i)) continue
+    step[i] = stride
+    stride *= shape[i]
+  }
+  const index = new globalThis.Array<number>(shape.length).fill(0)
+  let cell = 0
+  for (let i = 0; i < n; i++) {
+    visit(i, cell)
+    for (let axis = shape.length - 1; axis >= 0; axis--) {
+      index[axis]++
+      cell += step[axis]
+      if (index[axis] < shape[axis]) break
+      cell -= step[axis] * shape[axis]
+      index[axis] = 0
+    }
+  }
+}
+
+type Fold = (a: never, b: never) => unknown
+const numbers = (f: (a: number, b: number) => number): Fold => f as Fold
+
+/** A reference loop that folds every element into its cell, starting from `initial`. Half types accumulate in double. */
+function fold(initial: (dtype: Dtype) => number | bigint, number: Fold, bigint: Fold) {
+  return (
+    [x]: readonly HostArray[],
+    [out]: readonly HostArray[],
+    { axes }: { axes: readonly number[] },
+  ): void => {
+    const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
+    const f = (big ? bigint : number) as (a: unknown, b: unknown) => never
+    const start = initial(out.dtype)
+    const cells = new globalThis.Array<unknown>(sizeOf(out.shape)).fill(big ? BigInt(start) : start)
+    const toBig = big && typeof x.data[0] === 'number'
+    eachCell(x, axes, (i, cell) => {
+      cells[cell] = f(cells[cell], toBig ? BigInt(x.data[i]) : x.data[i])
+    })
+    for (let i = 0; i < cells.length; i++) out.data[i] = cells[i]
+  }
+}
+
+const vmapAxes =
+  (apply: (inputs: readonly Array[], params: { axes: readonly number[] }) => Array) =>
+  ({
+    inputs: [x],
+    axes: [axis],
+    params: { axes },
+  }: VmapContext<{ axes: readonly number[] }>): VmapResult => ({
+    outputs: [apply([moveToFront(x, axis as number)], { axes: axes.map((a) => a + 1) })],
+    axes: [0],
+  })
+
+/** MLX sums bool and small integers in int32, and small unsigned ones in uint32's signed sibling; others keep their dtype. */
+function sumDtype(dtype: Dtype): Dtype {
+  return dtype.kind === 'bool' || (dtype.kind === 'signed' && dtype.size < 4)
+    ? int32
+    : dtype.kind === 'unsigned' && dtype.size < 4
+      ? int32
+      : dtype
+}
+
+const sumReal = fold(
+  () => 0,
+  numbers((a, b) => a + b),
+  ((a: bigint, b: bigint) => a + b) as Fold,
+)
+const sumAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
+  name: 'sum',
+  params: { axes: 'i64[]' },
+  infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: sumDtype(x.dtype) }),
+  reference: ([x], [out], params) => {
+    if (x.dtype !== complex64) return sumReal([x], [out], params)
+    eachCell(x, params.axes, (i, cell) => {
+      out.data[2 * cell] += x.data[2 * i]
+      out.data[2 * cell + 1] += x.data[2 * i + 1]
+    })
+  },
+  vjp: ({ inputs: [x], cotangents: [g] }) => [broadcastTo(toDtype(g, x.dtype), x.shape)],
+  jvp: ({ tangents: [t], params }) => [t && sumAxes([t], params)],
+  vmap: (c) => vmapAxes(sumAxes)(c),
+})
+const mulReal = fold(
+  () => 1,
+  numbers((a, b) => a * b),
+  ((a: bigint, b: bigint) => a * b) as Fold,
+)
+const prodAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
+  name: 'prod',
+  params: { axes: 'i64[]' },
+  infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: sumDtype(x.dtype) }),
+  reference: ([x], [out], params) => {
+    if (x.dtype !== complex64) return mulReal([x], [out], params)
+    for (let i = 0; i < sizeOf(out.shape); i++) out.data[2 * i] = 1
+    eachCell(x, params.axes, (i, cell) => {
+      const [a, b, c, d] = [out.data[2 * cell], out.data[2 * cell + 1], x.data[2 * i], x.data[2 * i + 1]]
+      out.data[2 * cell] = a * c - b * d
+      out.data[2 * cell + 1] = a * d + b * c
+    })
+  },
+  // d(out)/d(xᵢ) is the product of the others: exclusive products from both ends, which need no division by zero.
+  vjp: ({ inputs: [x], cotangents: [g], params: { axes } }) => [
+    broadcastTo(g, x.shape).multiply(productOfOthers(x, axes).conjugate()),
+  ],
+  jvp: ({ inputs: [x], tangents: [t], params }) => [
+    t && sumAxes([t.multiply(productOfOthers(x, params.axes))], params),
+  ],
+  vmap: (c) => vmapAxes(prodAxes)(c),
+})
+function productOfOthers(x: Array, axes: readonly number[]): Array {
+  const kept = x.shape.map((_, i) => i).filter((i) => !axes.includes(i))
+  const order = [...kept, ...axes]
+  const inverse = order.map((_, i) => order.indexOf(i))
+  const moved = x.transpose(order)
+  const flat = moved.reshape([...kept.map((i) => x.shape[i]), sizeOf(axes.map((i) => x.shape[i]))])
+  const axis = kept.length
+  const before = flat.cumprod(axis, { inclusive: false })
+  const after = flat.cumprod(axis, { reverse: true, inclusive: false })
+  return before.multiply(after).reshape(moved.shape).transpose(inverse)
+}
+
+const lowest = (dtype: Dtype): number | bigint => {
+  if (isInexact(dtype)) return Number.NEGATIVE_INFINITY
+  if (dtype.kind !== 'signed') return 0
+  return dtype.size === 8 ? -(2n ** 63n) : -(2 ** (dtype.size * 8 - 1))
+}
+const highest = (dtype: Dtype): number | bigint => {
+  if (isInexact(dtype)) return Number.POSITIVE_INFINITY
+  const bits = dtype.kind === 'bool' ? 1 : dtype.size * 8 - (dtype.kind === 'signed' ? 1 : 0)
+  return dtype.size === 8 ? 2n ** BigInt(bits) - 1n : 2 ** bits - 1
+}
+
+/** max and min: the cotangent is shared among equal extremes. */
+function extreme(
+  name: 'max' | 'min',
+  initial: (dtype: Dtype) => number | bigint,
+  first: (a: number | bigint, b: number | bigint) => boolean,
+) {
+  const pick = (a: number | bigint, b: number | bigint): number | bigint =>
+    first(a, b) || Number.isNaN(a) ? a : b
+  const real = fold(initial, pick as unknown as Fold, pick as unknown as Fold)
+  const apply: Apply<{ axes: readonly number[] }> = definePrimitive({
+    name,
+    params: { axes: 'i64[]' },
+    infer: ([x], { axes }) => {
+      if (axes.some((axis) => x.shape[axis] === 0))
+        throw new ShapeError(name, `has no value over an empty axis, received shape ${format(x.shape)}`)
+      return { shape: reduced(x, axes), dtype: x.dtype }
+    },
+    reference: ([x], [out], params) => {
+      if (x.dtype !== complex64) return real([x], [out], params)
+      const seen = new Uint8Array(sizeOf(out.shape))
+      eachCell(x, params.axes, (i, cell) => {
+        const [re, im, a, b] = [x.data[2 * i], x.data[2 * i + 1], out.data[2 * cell], out.data[2 * cell + 1]]
+        if (seen[cell] && (Number.isNaN(a) || Number.isNaN(b) || (re === a ? !first(im, b) : !first(re, a))))
+          return
+        seen[cell] = 1
+        out.data[2 * cell] = re
+        out.data[2 * cell + 1] = im
+      })
+    },
+    vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params: { axes } }) => [
+      weights(x, y, axes).multiply(g),
+    ],
+    jvp: ({ inputs: [x], outputs: [y], tangents: [t], params }) => [
+      t && sumAxes([weights(x, y, params.axes).multiply(t)], params),
+    ],
+    vmap: (c) => vmapAxes(apply)(c),
+  })
+  return apply
+}
+/** 1/k at each of the k elements that equal the extreme of their cell. */
+function weights(x: Array, y: Array, axes: readonly number[]): Array {
+  const hit = toDtype(x.equal(y), x.dtype)
+  return hit.divide(sumAxes([hit], { axes }))
+}
+const maxAxes = extreme('max', lowest, (a, b) => a > b)
+const minAxes = extreme('min', highest, (a, b) => a < b)
+
+function truth(name: 'all' | 'any') {
+  const start = name === 'all' ? 1 : 0
+  const apply: Apply<{ axes: readonly number[] }> = definePrimitive({
+    name,
+    params: { axes: 'i64[]' },
+    infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: bool_ }),
+    reference: ([x], [out], { axes }) => {
+      const width = x.dtype === complex64 ? 2 : 1
+      out.data.fill(start)
+      eachCell(x, axes, (i, cell) => {
+        const holds = x.data[width * i] || (width === 2 && x.data[2 * i + 1]) ? 1 : 0
+        if (holds !== start) out.data[cell] = holds
+      })
+    },
+    vjp: () => [null],
+    jvp: () => [null],
+    vmap: (c) => vmapAxes(apply)(c),
+  })
+  return apply
+}
+const allAxes = truth('all')
+const anyAxes = truth('any')
+
+/** A reduction as a public function takes it. */
+export interface Reduction {
+  (a: Operand, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Array
+  (a: Operand, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Array
+}
+
+function reduction(name: string, body: (x: Array, axes: number[]) => Array): Reduction {
+  const args = operation(
+    name,
+    ['a', 'axis', 'keepdims'],
+    (a: Operand, axis?: Axes, keepdims = false): Array => {
+      const x = asOperand(name, a)
+      const axes = normalizeAxes(name, axis, x.ndim)
+      const y = body(x, axes)
+      return keepdims || axes.length === 0 ? y : y.squeeze(axes)
+    },
+  )
+  return ((...rest: unknown[]) => args(rest)) as Reduction
+}
+
+/**
+ * Sum over the axes (all by default). bool and integers below 32 bits sum to int32.
+ * @example
+ * mx.sum(mx.array([[1, 2], [3, 4]]), 0).tolist() // => [4, 6]
+ */
+export const sum: Reduction = reduction('sum', (x, axes) => sumAxes([x], { axes }))
+
+/**
+ * Product over the axes (all by default).
+ * @example
+ * mx.prod(mx.array([2, 3, 4])).item() // => 24
+ */
+export const prod: Reduction = reduction('prod', (x, axes) => prodAxes([x], { axes }))
+
+/**
+ * Largest element over the axes; NaN if there is one.
+ * @throws ShapeError over an empty axis
+ * @example
+ * mx.max(mx.array([1, 3, 2])).item() // => 3
+ */
+export const max: Reduction = reduction('max', (x, axes) => maxAxes([x], { axes }))
+
+/**
+ * Smallest element over the axes; NaN if there is one.
+ * @throws ShapeError over an empty axis
+ * @example
+ * mx.min(mx.array([1, 3, 2])).item() // => 1
+ */
+export const min: Reduction = reduction('min', (x, axes) => minAxes([x], { axes }))
+
+/**
+ * Whether all elements over the axes are nonzero.
+ * @example
+ * mx.all(mx.array([true, false])).item() // => false
+ */
+export const all: Reduction = reduction('all', (x, axes) => allAxes([x], { axes }))
+
+/**
+ * Whether any element over the axes is nonzero.
+ * @example
+ * mx.any(mx.array([true, false])).item() // => true
+ */
+export const any: Reduction = reduction('any', (x, axes) => anyAxes([x], { axes }))
+
+const meanOver = (x: Array, axes: readonly number[]): Array => {
+  const float = floatOperand('mean', x)
+  return sumAxes([float], { axes }).multiply(1 / sizeOf(axes.map((axis) => x.shape[axis])))
+}
+
+/**
+ * Arithmetic mean over the axes, in floating point.
+ * @example
+ * mx.mean(mx.array([1, 2, 3])).item() // => 2
+ */
+export const mean: Reduction = reduction('mean', meanOver)
+
+/** A reduction with a `ddof`: the divisor is N − ddof. */
+export interface Deviation {
+  (a: Operand, axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): Array
+  (a: Operand, options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): Array
+}
+
+function deviation(name: string, body: (variance: Array) => Array): Deviation {
+  const args = operation(
+    name,
+    ['a', 'axis', 'keepdims', 'ddof'],
+    (a: Operand, axis?: Axes, keepdims = false, ddof: number = 0): Array => {
+      const x = floatOperand(name, asArrayArgument(name, 'a', a))
+      const axes = normalizeAxes(name, axis, x.ndim)
+      const count = sizeOf(axes.map((i) => x.shape[i]))
+      const centered = x.subtract(meanOver(x, axes))
+      const squares = x.dtype === complex64 ? centered.abs().square() : centered.square()
+      const y = body(
+        sumAxes([squares], { axes }).multiply(
+          scalarOf(name, 1 / Math.max(count - ddof, 0), x.dtype === complex64 ? float32 : x.dtype),
+        ),
+      )
+      return keepdims || axes.length === 0 ? y : y.squeeze(axes)
+    },
+  )
+  return ((...rest: unknown[]) => args(rest)) as Deviation
+}
+
+/**
+ * Variance over the axes: the mean squared distance from the mean, with divisor N − ddof.
+ * @example
+ * mx.var(mx.array([1, 3])).item() // => 1
+ */
+export const variance: Deviation = deviation('var', (v) => v)
+
+/**
+ * Standard deviation over the axes: the square root of {@link variance}.
+ * @example
+ * mx.std(mx.array([1, 3])).item() // => 1
+ */
+export const std: Deviation = deviation('std', (v) => v.sqrt())

@@ -1,0 +1,165 @@
+/**
+ * Rectangular parts of arrays: taking one out (a view), putting one back, and padding around. Indexing is built on them.
+ */
+import { complex64, type Dtype } from '../dtype'
+import type { Array, HostArray } from '../graph'
+import type { ParamsOf } from '../params'
+import { type Apply, definePrimitive } from '../primitive'
+import { forEachPosition } from '../reference'
+import { contiguousStrides, type Shape, sizeOf } from '../shape'
+import { where as select } from './binary'
+import { scalarArray } from './constant'
+import { broadcastTo } from './reduce'
+import { moveToFront } from './view'
+
+const sliceParams = { start: 'i64[]', stop: 'i64[]', strides: 'i64[]' } as const
+type Range = ParamsOf<typeof sliceParams>
+
+/** How many elements start, start + stride, … lie before stop. */
+const lengthOf = (start: number, stop: number, stride: number): number =>
+  Math.max(0, Math.ceil((stop - start) / stride))
+const shapeOf = ({ start, stop, strides }: Range): number[] =>
+  start.map((s, i) => lengthOf(s, stop[i], strides[i]))
+
+/** The same range with a whole batch axis of `size` in front. */
+const underBatch = ({ start, stop, strides }: Range, size: number): Range => ({
+  start: [0, ...start],
+  stop: [size, ...stop],
+  strides: [1, ...strides],
+})
+
+const take: Apply<Range> = definePrimitive({
+  name: 'slice',
+  params: sliceParams,
+  infer: ([x], range) => ({ shape: shapeOf(range), dtype: x.dtype }),
+  view: ({ strides, offset }, range) => ({
+    offset: offset + range.start.reduce((sum, s, i) => sum + s * strides[i], 0),
+    strides: strides.map((s, i) => s * range.strides[i]),
+  }),
+  vjp: ({ inputs: [x], cotangents: [g], params }) => [
+    put([zeros(x.shape, x.dtype), g], { ...params, mode: 'set' }),
+  ],
+  jvp: ({ tangents: [t], params }) => [t && take([t], params)],
+  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
+    outputs: [take([moveToFront(x, axis as number)], underBatch(params, size))],
+    axes: [0],
+  }),
+})
+const zeros = (shape: Shape, dtype: Dtype): Array => broadcastTo(scalarArray(0, dtype), shape)
+
+/**
+ * The elements start, start + stride, … before stop along each axis, as a view. All three are already normal: within the axis, with
+ * `stop` -1 where a negative stride runs through the first element.
+ */
+export function sliceRange(
+  x: Array,
+  start: readonly number[],
+  stop: readonly number[],
+  strides?: readonly number[],
+): Array {
+  return take([x], { start, stop, strides: strides ?? start.map(() => 1) })
+}
+
+const modes = ['set', 'add', 'multiply', 'maximum', 'minimum'] as const
+/** How an update meets what is there. */
+export type UpdateMode = (typeof modes)[number]
+
+/** What an update mode does to one stored value. */
+export const combine: Record<UpdateMode, (old: never, update: never) => number | bigint> = {
+  set: (_old, update) => update,
+  add: (old: number, update: number) => old + update,
+  multiply: (old: number, update: number) => old * update,
+  maximum: (old: number, update: number) => (Number.isNaN(old) || old > update ? old : update),
+  minimum: (old: number, update: number) => (Number.isNaN(old) || old < update ? old : update),
+} as Record<UpdateMode, (old: never, update: never) => number | bigint>
+
+/** Combines element `i` of `updates` into element `position` of `out`, complex numbers included. */
+export function combineAt(
+  out: HostArray,
+  position: number,
+  updates: HostArray,
+  i: number,
+  mode: UpdateMode,
+): void {
+  const f = combine[mode] as (old: number, update: number) => number
+  if (out.dtype !== complex64) {
+    out.data[position] = f(out.data[position], updates.data[i])
+    return
+  }
+  const [a, b, c, d] = [
+    out.data[2 * position],
+    out.data[2 * position + 1],
+    updates.data[2 * i],
+    updates.data[2 * i + 1],
+  ]
+  const [re, im] = mode === 'multiply' ? [a * c - b * d, a * d + b * c] : [f(a, c), f(b, d)]
+  out.data[2 * position] = re
+  out.data[2 * position + 1] = im
+}
+
+/** A copy of x with the range combined with the update. */
+const put: Apply<Range & { mode: UpdateMode }> = definePrimitive({
+  name: 'sliceUpdate',
+  params: { ...sliceParams, mode: modes },
+  infer: ([x]) => x,
+  reference: ([x, update], [out], { start, strides, mode }) => {
+    for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
+    const steps = contiguousStrides(x.shape)
+    const offset = start.reduce((sum, s, i) => sum + s * steps[i], 0)
+    const stepped = steps.map((s, i) => s * strides[i])
+    if (sizeOf(update.shape) > 0)
+      forEachPosition(update.shape, stepped, offset, (i, position) =>
+        combineAt(out, position, update, i, mode),
+      )
+  },
+  vjp: ({ inputs: [x, update], outputs: [y], cotangents: [g], params, wanted }) => {
+    const { start, stop, strides, mode } = params
+    const part = (a: Array): Array => take([a], { start, stop, strides })
+    const inside = part(g)
+    if (mode === 'add') return [g, inside]
+    if (mode === 'set') return [wanted[0] ? put([g, zeros(update.shape, g.dtype)], params) : null, inside]
+    if (mode === 'multiply')
+      return [
+        wanted[0] ? put([g, update.conjugate()], params) : null,
+        wanted[1] ? inside.multiply(part(x).conjugate()) : null,
+      ]
+    // maximum, minimum: to the one that won, to x at ties.
+    const kept = part(y).equal(part(x)).astype(g.dtype)
+    return [
+      wanted[0] ? put([g, kept], { ...params, mode: 'multiply' }) : null,
+      wanted[1] ? inside.multiply(kept.subtract(1).negative()) : null,
+    ]
+  },
+  jvp: ({ inputs: [x, update], outputs: [y], tangents: [tx, tu], params }) => {
+    const { start, stop, strides, mode } = params
+    const part = (a: Array): Array => take([a], { start, stop, strides })
+    const dx = tx ?? zeros(x.shape, x.dtype)
+    const du = tu ?? zeros(update.shape, update.dtype)
+    if (mode === 'set' || mode === 'add') return [put([dx, du], params)]
+    if (mode === 'multiply')
+      return [
+        put(
+          [
+            dx,
+            part(dx)
+              .multiply(update)
+              .add(du.multiply(part(x))),
+          ],
+          { ...params, mode: 'set' },
+        ),
+      ]
+    const kept = part(y).equal(part(x))
+    return [put([dx, select(kept, part(dx), du)], { ...params, mode: 'set' })]
+  },
+  vmap: ({ inputs, axes, params, size }) => {
+    const [x, update] = inputs.map((a, i) =>
+      axes[i] === null ? broadcastTo(a, [size, ...a.shape]) : moveToFront(a, axes[i]),
+    )
+    return { outputs: [put([x, update], { ...underBatch(params, size), mode: params.mode })], axes: [0] }
+  },
+})
+
+/** A copy of `x` whose range is combined with `update`, which has the range's shape. The range is normal, as in {@link sliceRange}. */
+export function updateRange(x: Array, update: Array, range: Range, mode: UpdateMode): Array {
+  return put([x, update], { ...range, mode })
+}

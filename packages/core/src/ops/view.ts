@@ -1,0 +1,378 @@
+/**
+ * Other ways to look at the same memory: reshape, transpose, new and dropped axes. Nothing is copied where strides can say it.
+ */
+import { type Axes, asArrayArgument, operation, type StreamOptions } from '../args'
+import { ArgumentError, describe, ShapeError } from '../errors'
+import type { Array, VmapContext, VmapResult } from '../graph'
+import { type Apply, definePrimitive, type NoParams } from '../primitive'
+import {
+  format,
+  isContiguous,
+  normalizeAxes,
+  normalizeAxis,
+  reshapeStrides,
+  type Shape,
+  sizeOf,
+} from '../shape'
+
+/** The batched input of a rule with its batch axis in front, for primitives of one input. */
+function front({ inputs: [x], axes: [axis] }: Pick<VmapContext<unknown>, 'inputs' | 'axes'>): Array {
+  return moveToFront(x, axis as number)
+}
+const batched = (output: Array): VmapResult => ({ outputs: [output], axes: [0] })
+
+/** `x` with `axis` moved to the front. */
+export function moveToFront(x: Array, axis: number): Array {
+  if (axis === 0) return x
+  const axes = [axis]
+  for (let i = 0; i < x.ndim; i++) if (i !== axis) axes.push(i)
+  return permute([x], { axes })
+}
+
+const reshapeTo: Apply<{ shape: readonly number[] }> = definePrimitive({
+  name: 'reshape',
+  params: { shape: 'i64[]' },
+  infer: ([x], { shape }) => {
+    if (sizeOf(shape) !== sizeOf(x.shape))
+      throw new ShapeError(
+        'reshape',
+        `cannot reshape an array of shape ${format(x.shape)} into ${format(shape)}: ${sizeOf(x.shape)} elements do not fill ${sizeOf(shape)}`,
+      )
+    return { shape, dtype: x.dtype }
+  },
+  view: ({ shape, strides, offset }, { shape: to }) => {
+    const result = reshapeStrides(shape, strides, to)
+    return result && { offset, strides: result }
+  },
+  vjp: ({ inputs: [x], cotangents: [g] }) => [reshapeTo([g], { shape: x.shape })],
+  jvp: ({ tangents: [t], params }) => [t && reshapeTo([t], params)],
+  vmap: (c) => batched(reshapeTo([front(c)], { shape: [c.size, ...c.params.shape] })),
+})
+
+/** Fills in the one size given as -1. */
+function resolveShape(op: string, size: number, shape: readonly number[]): number[] {
+  const out = shape.slice()
+  let unknown = -1
+  let known = 1
+  for (let i = 0; i < shape.length; i++) {
+    const n = shape[i]
+    if (!Number.isInteger(n) || n < -1)
+      throw new ShapeError(
+        op,
+        `a shape must hold non-negative integers and at most one -1, received ${describe(n)}`,
+      )
+    if (n === -1) {
+      if (unknown >= 0) throw new ShapeError(op, `only one size can be -1, received ${format(shape)}`)
+      unknown = i
+    } else known *= n
+  }
+  if (unknown >= 0) {
+    if (known === 0 || size % known !== 0)
+      throw new ShapeError(
+        op,
+        `cannot infer the size -1 in ${format(shape)}: ${size} elements are not a multiple of ${known}`,
+      )
+    out[unknown] = size / known
+  }
+  return out
+}
+
+const reshapeArgs = operation('reshape', ['a', 'shape'], (a: unknown, shape: unknown) => {
+  const x = asArrayArgument('reshape', 'a', a)
+  const list = typeof shape === 'number' ? [shape] : shape
+  if (!globalThis.Array.isArray(list))
+    throw new ArgumentError('reshape', `shape must be a list of sizes, received ${describe(shape)}`)
+  return reshapeTo([x], { shape: resolveShape('reshape', x.size, list as number[]) })
+})
+/**
+ * The same elements in row-major order with another shape; one size may be -1.
+ * @throws ShapeError when the numbers of elements differ
+ * @example
+ * mx.arange(6).reshape([2, -1]).shape // => [2, 3]
+ */
+export function reshape(a: Array, shape: number | readonly number[], options?: StreamOptions): Array
+export function reshape(...args: unknown[]): Array {
+  return reshapeArgs(args)
+}
+
+const flattenArgs = operation(
+  'flatten',
+  ['a', 'startAxis', 'endAxis'],
+  (a: unknown, start: number = 0, end: number = -1) => {
+    const x = asArrayArgument('flatten', 'a', a)
+    if (x.ndim === 0) return reshapeTo([x], { shape: [1] })
+    const first = normalizeAxis('flatten', start, x.ndim)
+    const last = normalizeAxis('flatten', end, x.ndim)
+    if (first > last) throw new ShapeError('flatten', `startAxis ${start} comes after endAxis ${end}`)
+    return flattenAxes([x], { start: first, end: last })
+  },
+)
+const flattenAxes: Apply<{ start: number; end: number }> = definePrimitive({
+  name: 'flatten',
+  params: { start: 'i64', end: 'i64' },
+  infer: ([x], { start, end }) => ({
+    shape: [...x.shape.slice(0, start), sizeOf(x.shape.slice(start, end + 1)), ...x.shape.slice(end + 1)],
+    dtype: x.dtype,
+  }),
+  view: ({ shape, strides, offset }, _params, output) => {
+    const result = reshapeStrides(shape, strides, output.shape)
+    return result && { offset, strides: result }
+  },
+  vjp: ({ inputs: [x], cotangents: [g], params: { start, end } }) => [
+    unflattenAxis([g], { axis: start, shape: x.shape.slice(start, end + 1) }),
+  ],
+  jvp: ({ tangents: [t], params }) => [t && flattenAxes([t], params)],
+  vmap: (c) => batched(flattenAxes([front(c)], { start: c.params.start + 1, end: c.params.end + 1 })),
+})
+/**
+ * Merges the axes from `startAxis` to `endAxis` into one; all of them by default.
+ * @example
+ * mx.zeros([2, 3, 4]).flatten(1).shape // => [2, 12]
+ */
+export function flatten(a: Array, startAxis?: number, endAxis?: number, options?: StreamOptions): Array
+export function flatten(a: Array, options: { startAxis?: number; endAxis?: number } & StreamOptions): Array
+export function flatten(...args: unknown[]): Array {
+  return flattenArgs(args)
+}
+
+const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = definePrimitive({
+  name: 'unflatten',
+  params: { axis: 'i64', shape: 'i64[]' },
+  infer: ([x], { axis, shape }) => {
+    const inner = resolveShape('unflatten', x.shape[axis], shape)
+    if (sizeOf(inner) !== x.shape[axis])
+      throw new ShapeError(
+        'unflatten',
+        `axis ${axis} of size ${x.shape[axis]} cannot be split into ${format(shape)}`,
+      )
+    return { shape: [...x.shape.slice(0, axis), ...inner, ...x.shape.slice(axis + 1)], dtype: x.dtype }
+  },
+  view: ({ shape, strides, offset }, _params, output) => {
+    const result = reshapeStrides(shape, strides, output.shape)
+    return result && { offset, strides: result }
+  },
+  vjp: ({ cotangents: [g], params: { axis, shape } }) => [
+    flattenAxes([g], { start: axis, end: axis + shape.length - 1 }),
+  ],
+  jvp: ({ tangents: [t], params }) => [t && unflattenAxis([t], params)],
+  vmap: (c) => batched(unflattenAxis([front(c)], { axis: c.params.axis + 1, shape: c.params.shape })),
+})
+const unflattenArgs = operation(
+  'unflatten',
+  ['a', 'axis', 'shape'],
+  (a: unknown, axis: number, shape: readonly number[]) => {
+    const x = asArrayArgument('unflatten', 'a', a)
+    if (!globalThis.Array.isArray(shape) || shape.length === 0)
+      throw new ShapeError(
+        'unflatten',
+        `shape must be a list of one or more sizes, received ${describe(shape)}`,
+      )
+    return unflattenAxis([x], { axis: normalizeAxis('unflatten', axis, x.ndim), shape })
+  },
+)
+/**
+ * Splits one axis into several; one size may be -1.
+ * @example
+ * mx.zeros([2, 12]).unflatten(1, [3, -1]).shape // => [2, 3, 4]
+ */
+export function unflatten(a: Array, axis: number, shape: readonly number[], options?: StreamOptions): Array
+export function unflatten(...args: unknown[]): Array {
+  return unflattenArgs(args)
+}
+
+const permute: Apply<{ axes: readonly number[] }> = definePrimitive({
+  name: 'transpose',
+  params: { axes: 'i64[]' },
+  infer: ([x], { axes }) => ({ shape: axes.map((axis) => x.shape[axis]), dtype: x.dtype }),
+  view: ({ strides, offset }, { axes }) => ({ offset, strides: axes.map((axis) => strides[axis]) }),
+  vjp: ({ cotangents: [g], params: { axes } }) => {
+    const inverse = new globalThis.Array<number>(axes.length)
+    for (let i = 0; i < axes.length; i++) inverse[axes[i]] = i
+    return [permute([g], { axes: inverse })]
+  },
+  jvp: ({ tangents: [t], params }) => [t && permute([t], params)],
+  vmap: (c) => batched(permute([front(c)], { axes: [0, ...c.params.axes.map((a) => a + 1)] })),
+})
+const transposeArgs = operation('transpose', ['a', 'axes'], (a: unknown, axes?: readonly number[] | null) => {
+  const x = asArrayArgument('transpose', 'a', a)
+  if (axes === undefined || axes === null)
+    return permute([x], { axes: globalThis.Array.from({ length: x.ndim }, (_, i) => x.ndim - 1 - i) })
+  if (axes.length !== x.ndim)
+    throw new ShapeError('transpose', `expected ${x.ndim} axes, received ${axes.length}`)
+  normalizeAxes('transpose', axes, x.ndim)
+  return permute([x], { axes: axes.map((axis) => normalizeAxis('transpose', axis, x.ndim)) })
+})
+/**
+ * Permutes the axes; reverses them by default.
+ * @example
+ * mx.zeros([2, 3, 4]).transpose([1, 0, 2]).shape // => [3, 2, 4]
+ */
+export function transpose(a: Array, axes?: readonly number[] | null, options?: StreamOptions): Array
+export function transpose(...args: unknown[]): Array {
+  return transposeArgs(args)
+}
+export { transpose as permuteDims }
+
+const swapaxesArgs = operation(
+  'swapaxes',
+  ['a', 'axis1', 'axis2'],
+  (a: unknown, axis1: number, axis2: number) => {
+    const x = asArrayArgument('swapaxes', 'a', a)
+    const [i, j] = [normalizeAxis('swapaxes', axis1, x.ndim), normalizeAxis('swapaxes', axis2, x.ndim)]
+    const axes = globalThis.Array.from({ length: x.ndim }, (_, k) => (k === i ? j : k === j ? i : k))
+    return permute([x], { axes })
+  },
+)
+/**
+ * Swaps two axes.
+ * @example
+ * mx.zeros([2, 3, 4]).swapaxes(0, 2).shape // => [4, 3, 2]
+ */
+export function swapaxes(a: Array, axis1: number, axis2: number, options?: StreamOptions): Array
+export function swapaxes(...args: unknown[]): Array {
+  return swapaxesArgs(args)
+}
+
+const moveaxisArgs = operation(
+  'moveaxis',
+  ['a', 'source', 'destination'],
+  (a: unknown, source: number, destination: number) => {
+    const x = asArrayArgument('moveaxis', 'a', a)
+    const [from, to] = [
+      normalizeAxis('moveaxis', source, x.ndim),
+      normalizeAxis('moveaxis', destination, x.ndim),
+    ]
+    if (from === to) return x
+    const axes = globalThis.Array.from({ length: x.ndim }, (_, i) => i).filter((i) => i !== from)
+    axes.splice(to, 0, from)
+    return permute([x], { axes })
+  },
+)
+/**
+ * Moves one axis to another place; the others keep their order.
+ * @example
+ * mx.zeros([2, 3, 4]).moveaxis(0, 2).shape // => [3, 4, 2]
+ */
+export function moveaxis(a: Array, source: number, destination: number, options?: StreamOptions): Array
+export function moveaxis(...args: unknown[]): Array {
+  return moveaxisArgs(args)
+}
+
+const insertAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
+  name: 'expandDims',
+  params: { axes: 'i64[]' },
+  infer: ([x], { axes }) => ({ shape: spread(x.shape, axes, 1), dtype: x.dtype }),
+  view: ({ strides, offset }, { axes }) => ({ offset, strides: spread(strides, axes, 0) }),
+  vjp: ({ cotangents: [g], params }) => [dropAxes([g], params)],
+  jvp: ({ tangents: [t], params }) => [t && insertAxes([t], params)],
+  vmap: (c) => batched(insertAxes([front(c)], { axes: c.params.axes.map((a) => a + 1) })),
+})
+/** `values` with `filler` at the positions `axes` (ascending) of the result. */
+function spread(values: readonly number[], axes: readonly number[], filler: number): number[] {
+  const out = values.slice()
+  for (const axis of axes) out.splice(axis, 0, filler)
+  return out
+}
+const expandDimsArgs = operation(
+  'expandDims',
+  ['a', 'axis'],
+  (a: unknown, axis: number | readonly number[]) => {
+    const x = asArrayArgument('expandDims', 'a', a)
+    if (axis === null || axis === undefined)
+      throw new ArgumentError('expandDims', `axis must be a number or a list of numbers, received ${axis}`)
+    const count = typeof axis === 'number' ? 1 : axis.length
+    return insertAxes([x], { axes: normalizeAxes('expandDims', axis, x.ndim + count) })
+  },
+)
+/**
+ * Inserts axes of size 1, at these positions of the result.
+ * @example
+ * mx.zeros([2, 3]).expandDims([0, -1]).shape // => [1, 2, 3, 1]
+ */
+export function expandDims(a: Array, axis: number | readonly number[], options?: StreamOptions): Array
+export function expandDims(...args: unknown[]): Array {
+  return expandDimsArgs(args)
+}
+
+const dropAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
+  name: 'squeeze',
+  params: { axes: 'i64[]' },
+  infer: ([x], { axes }) => {
+    for (const axis of axes)
+      if (x.shape[axis] !== 1)
+        throw new ShapeError(
+          'squeeze',
+          `axis ${axis} has size ${x.shape[axis]}, not 1, in shape ${format(x.shape)}`,
+        )
+    return { shape: x.shape.filter((_, i) => !axes.includes(i)), dtype: x.dtype }
+  },
+  view: ({ strides, offset }, { axes }) => ({ offset, strides: strides.filter((_, i) => !axes.includes(i)) }),
+  vjp: ({ cotangents: [g], params }) => [insertAxes([g], params)],
+  jvp: ({ tangents: [t], params }) => [t && dropAxes([t], params)],
+  vmap: (c) => batched(dropAxes([front(c)], { axes: c.params.axes.map((a) => a + 1) })),
+})
+const squeezeArgs = operation('squeeze', ['a', 'axis'], (a: unknown, axis?: Axes) => {
+  const x = asArrayArgument('squeeze', 'a', a)
+  const all = axis === undefined || axis === null
+  const axes = all ? x.shape.flatMap((n, i) => (n === 1 ? [i] : [])) : normalizeAxes('squeeze', axis, x.ndim)
+  return dropAxes([x], { axes })
+})
+/**
+ * Drops axes of size 1: those given, or all of them.
+ * @throws ShapeError when a given axis has another size
+ * @example
+ * mx.zeros([1, 2, 1]).squeeze(0).shape // => [2, 1]
+ */
+export function squeeze(a: Array, axis?: Axes, options?: StreamOptions): Array
+export function squeeze(a: Array, options: { axis?: Axes } & StreamOptions): Array
+export function squeeze(...args: unknown[]): Array {
+  return squeezeArgs(args)
+}
+
+const makeContiguous: Apply<NoParams> = definePrimitive({
+  name: 'contiguous',
+  infer: ([x]) => x,
+  view: ({ shape, strides, offset }) => (isContiguous(shape, strides) ? { offset, strides } : null),
+  vjp: ({ cotangents: [g] }) => [g],
+  jvp: ({ tangents: [t] }) => [t],
+  vmap: (c) => batched(makeContiguous([front(c)])),
+})
+const contiguousArgs = operation('contiguous', ['a', 'allowColMajor'], (a: unknown) =>
+  makeContiguous([asArrayArgument('contiguous', 'a', a)]),
+)
+/**
+ * The same array laid out row-major without gaps; copied only where it is not so already.
+ * @example
+ * mx.contiguous(mx.zeros([2, 3]).T).shape // => [3, 2]
+ */
+export function contiguous(a: Array, allowColMajor?: boolean, options?: StreamOptions): Array
+export function contiguous(...args: unknown[]): Array {
+  return contiguousArgs(args)
+}
+
+const stop: Apply<NoParams> = definePrimitive({
+  name: 'stopGradient',
+  infer: ([x]) => x,
+  view: ({ strides, offset }) => ({ offset, strides }),
+  vjp: () => [null],
+  jvp: () => [null],
+  vmap: ({ inputs, axes }) => ({ outputs: [stop(inputs)], axes: [axes[0]] }),
+  facts: { stopsGradient: true },
+})
+const stopGradientArgs = operation('stopGradient', ['a'], (a: unknown) =>
+  stop([asArrayArgument('stopGradient', 'a', a)]),
+)
+/**
+ * The same values, as a constant to grad, vjp and jvp.
+ * @example
+ * mx.stopGradient(mx.array([1])).tolist() // => [1]
+ */
+export function stopGradient(a: Array, options?: StreamOptions): Array
+export function stopGradient(...args: unknown[]): Array {
+  return stopGradientArgs(args)
+}
+
+/** Whether two shapes have the same sizes: what `x.reshape(y.shape)` needs not do. */
+export function reshapeLike(x: Array, shape: Shape): Array {
+  return x.ndim === shape.length && x.shape.every((n, i) => n === shape[i]) ? x : reshapeTo([x], { shape })
+}

@@ -1,0 +1,61 @@
+/**
+ * The public names of @lazuli/core: what users call as `mx.*`, and the contract for primitive and backend packages.
+ */
+export type { Axes, Operand, Scalar, StreamOptions } from './args'
+export { backendStats, listBackends, registerBackend, resetBackendStats, setBackend } from './backend'
+export { Complex, complex } from './complex-number'
+export {
+  cpu,
+  Device,
+  defaultDevice,
+  defaultStream,
+  gpu,
+  newStream,
+  Stream,
+  setDefaultDevice,
+  setDefaultStream,
+} from './device'
+export type { Dtype } from './dtype'
+export {
+  bfloat16,
+  bool_,
+  bool_ as bool,
+  complex64,
+  float16,
+  float32,
+  float64,
+  int8,
+  int16,
+  int32,
+  int64,
+  uint8,
+  uint16,
+  uint32,
+  uint64,
+} from './dtypes'
+export * from './errors'
+export { Array } from './graph'
+export * from './ops/binary'
+export { astype } from './ops/constant'
+export { arange, array, eye, full, ones, onesLike, tri, zeros, zerosLike } from './ops/creation'
+export { concat, concatenate, stack } from './ops/join'
+export { addmm, matmul } from './ops/matmul'
+export { all, any, broadcastTo, max, mean, min, prod, std, sum, variance as var } from './ops/reduce'
+export { cumprod, cumsum } from './ops/scan'
+export * from './ops/unary'
+export {
+  contiguous,
+  expandDims,
+  flatten,
+  moveaxis,
+  permuteDims,
+  reshape,
+  squeeze,
+  stopGradient,
+  swapaxes,
+  transpose,
+  unflatten,
+} from './ops/view'
+export { definePrimitive, listPrimitives, PLUGIN_API } from './primitive'
+export { evalTrees as eval } from './readback'
+export { registerTreeNode } from './tree'

@@ -1,0 +1,168 @@
+/**
+ * Shapes, strides and axes: plain number arrays and the arithmetic on them. Shapes are shared between nodes and never
+ * modified after they were handed over.
+ */
+import { ArgumentError, describe, ShapeError } from './errors'
+
+/** Sizes of the axes, outermost first. */
+export type Shape = readonly number[]
+/** Elements to step over for a step along each axis; 0 where an axis is broadcast, negative where it is reversed. */
+export type Strides = readonly number[]
+
+/** The shape of a scalar. */
+export const SCALAR: Shape = []
+
+/** The product of the sizes. */
+export function sizeOf(shape: Shape): number {
+  let size = 1
+  for (let i = 0; i < shape.length; i++) size *= shape[i]
+  return size
+}
+
+/** Whether two shapes are equal. */
+export function sameShape(a: Shape, b: Shape): boolean {
+  if (a === b) return true
+  if (a.length !== b.length) return false
+  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false
+  return true
+}
+
+/** Row-major strides without gaps. */
+export function contiguousStrides(shape: Shape): number[] {
+  const strides = new globalThis.Array<number>(shape.length)
+  let step = 1
+  for (let i = shape.length - 1; i >= 0; i--) {
+    strides[i] = step
+    step *= shape[i]
+  }
+  return strides
+}
+
+/** Whether the strides walk the shape in row-major order without gaps; axes of size 1 do not count. */
+export function isContiguous(shape: Shape, strides: Strides): boolean {
+  let step = 1
+  for (let i = shape.length - 1; i >= 0; i--) {
+    if (shape[i] === 1) continue
+    if (shape[i] === 0) return true
+    if (strides[i] !== step) return false
+    step *= shape[i]
+  }
+  return true
+}
+
+/** The shape that both broadcast to, by NumPy's rules. @throws ShapeError */
+export function broadcastShapes(op: string, a: Shape, b: Shape): Shape {
+  if (a === b) return a
+  const long = a.length >= b.length ? a : b
+  const short = long === a ? b : a
+  const lead = long.length - short.length
+  let out: number[] | null = null
+  for (let i = 0; i < short.length; i++) {
+    const x = long[lead + i]
+    const y = short[i]
+    if (x === y || y === 1) continue
+    if (x !== 1) {
+      throw new ShapeError(
+        op,
+        `shapes ${format(a)} and ${format(b)} cannot be broadcast: ${x} and ${y} differ and neither is 1`,
+      )
+    }
+    out ??= long.slice()
+    out[lead + i] = y
+  }
+  return out ?? long
+}
+
+/** `(2, 3)`, and `(2,)` with one axis, as MLX prints shapes. */
+export function format(shape: Shape): string {
+  return shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(', ')})`
+}
+
+/** An axis counted from the front; negative axes count from the end. @throws ShapeError */
+export function normalizeAxis(op: string, axis: number, ndim: number): number {
+  if (!Number.isInteger(axis))
+    throw new ArgumentError(op, `an axis must be an integer, received ${describe(axis)}`)
+  const normal = axis < 0 ? axis + ndim : axis
+  if (normal < 0 || normal >= ndim) {
+    throw new ShapeError(
+      op,
+      `axis ${axis} is out of bounds for an array of ${ndim} dimension${ndim === 1 ? '' : 's'}`,
+    )
+  }
+  return normal
+}
+
+/** Axes counted from the front in ascending order; null means all. @throws ShapeError for an axis given twice. */
+export function normalizeAxes(
+  op: string,
+  axes: number | readonly number[] | null | undefined,
+  ndim: number,
+): number[] {
+  if (axes === null || axes === undefined) return globalThis.Array.from({ length: ndim }, (_, i) => i)
+  const list = typeof axes === 'number' ? [axes] : axes
+  if (!globalThis.Array.isArray(list))
+    throw new ArgumentError(op, `axes must be a number or a list of numbers, received ${describe(axes)}`)
+  const normal = list.map((axis) => normalizeAxis(op, axis, ndim)).sort((a, b) => a - b)
+  for (let i = 1; i < normal.length; i++) {
+    if (normal[i] === normal[i - 1]) throw new ShapeError(op, `axis ${normal[i]} is given twice`)
+  }
+  return normal
+}
+
+/** A shape given by a user: a size or a list of sizes, checked. */
+export function asShape(op: string, value: unknown): number[] {
+  const list = typeof value === 'number' ? [value] : value
+  if (!globalThis.Array.isArray(list))
+    throw new ArgumentError(op, `expected a shape (a list of sizes), received ${describe(value)}`)
+  for (const n of list) {
+    if (typeof n !== 'number' || !Number.isInteger(n) || n < 0) {
+      throw new ShapeError(op, `a shape must hold non-negative integers, received ${describe(n)}`)
+    }
+  }
+  return list.slice() as number[]
+}
+
+/** The strides that read an array of `shape` and `strides` as if it had the shape `to`: 0 along broadcast axes. */
+export function broadcastStrides(shape: Shape, strides: Strides, to: Shape): number[] {
+  const lead = to.length - shape.length
+  const out = new globalThis.Array<number>(to.length)
+  for (let i = 0; i < to.length; i++)
+    out[i] = i < lead || (shape[i - lead] === 1 && to[i] !== 1) ? 0 : strides[i - lead]
+  return out
+}
+
+/**
+ * The strides that let the same memory be read with a new shape, or null where it takes a copy.
+ * Groups of old axes that are contiguous among themselves are matched with groups of new axes of equal product.
+ */
+export function reshapeStrides(shape: Shape, strides: Strides, to: Shape): number[] | null {
+  const size = sizeOf(shape)
+  if (size === 0) return contiguousStrides(to)
+  const out = new globalThis.Array<number>(to.length)
+  let i = 0
+  let j = 0
+  while (i < shape.length || j < to.length) {
+    let oldProduct = i < shape.length ? shape[i] : 1
+    let newProduct = j < to.length ? to[j] : 1
+    const i0 = i++
+    const j0 = j++
+    while (oldProduct !== newProduct) {
+      if (oldProduct < newProduct) oldProduct *= shape[i++]
+      else newProduct *= to[j++]
+    }
+    // Old axes i0..i-1 must step evenly through each other, axes of size 1 aside.
+    let step = 0
+    let last = -1
+    for (let k = Math.min(i, shape.length) - 1; k >= i0; k--) {
+      if (shape[k] === 1) continue
+      if (last < 0) step = strides[k]
+      else if (strides[k] !== strides[last] * shape[last]) return null
+      last = k
+    }
+    for (let k = Math.min(j, to.length) - 1; k >= j0; k--) {
+      out[k] = step
+      step *= to[k]
+    }
+  }
+  return out
+}

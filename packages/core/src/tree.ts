@@ -1,0 +1,89 @@
+/**
+ * Trees: arrays nested in plain objects, JavaScript arrays and registered classes. Transforms, evaluation and optimizers walk
+ * them with these functions.
+ */
+import { isList, isPlainObject } from './args'
+import { Array } from './graph'
+
+/** How a class takes part in trees: its children by name, and how to put new children in. */
+export interface TreeNodeRule<T> {
+  /** The children that hold arrays, in a fixed order of keys. */
+  flatten(value: T): Record<string, unknown>
+  /** A value like `value` with other children. */
+  unflatten(value: T, children: Record<string, unknown>): T
+}
+
+type AnyClass = abstract new (...args: never[]) => unknown
+const rules = new Map<AnyClass, TreeNodeRule<unknown>>()
+
+/**
+ * Lets instances of a class, and of its subclasses, be inner nodes of trees.
+ * @example
+ * class Pair { constructor(a, b) { this.a = a; this.b = b } }
+ * mx.registerTreeNode(Pair, { flatten: (p) => ({ a: p.a, b: p.b }), unflatten: (p, c) => new Pair(c.a, c.b) })
+ */
+export function registerTreeNode<T>(type: abstract new (...args: never[]) => T, rule: TreeNodeRule<T>): void {
+  rules.set(type, rule as TreeNodeRule<unknown>)
+}
+
+function ruleOf(value: object): TreeNodeRule<unknown> | undefined {
+  if (rules.size === 0) return undefined
+  for (
+    let proto = Object.getPrototypeOf(value) as object | null;
+    proto !== null;
+    proto = Object.getPrototypeOf(proto) as object | null
+  ) {
+    const rule = rules.get(proto.constructor as AnyClass)
+    if (rule) return rule
+  }
+  return undefined
+}
+
+/** Calls `visit` for every leaf: whatever is not a plain object, a list or a registered class. `path` is dotted. */
+export function forEachLeaf(tree: unknown, visit: (leaf: unknown, path: string) => void, path = ''): void {
+  const under = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`)
+  if (isList(tree)) tree.forEach((child, i) => forEachLeaf(child, visit, under(i)))
+  else if (isPlainObject(tree)) for (const key of Object.keys(tree)) forEachLeaf(tree[key], visit, under(key))
+  else {
+    const rule =
+      typeof tree === 'object' && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
+    if (rule) {
+      const children = rule.flatten(tree)
+      for (const key of Object.keys(children)) forEachLeaf(children[key], visit, under(key))
+    } else visit(tree, path)
+  }
+}
+
+/** A tree of the same structure with every leaf replaced. */
+export function mapLeaves(
+  tree: unknown,
+  replace: (leaf: unknown, path: string) => unknown,
+  path = '',
+): unknown {
+  const under = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`)
+  if (isList(tree)) return tree.map((child, i) => mapLeaves(child, replace, under(i)))
+  const mapped = (children: Record<string, unknown>): Record<string, unknown> => {
+    const out: Record<string, unknown> = {}
+    for (const key of Object.keys(children)) out[key] = mapLeaves(children[key], replace, under(key))
+    return out
+  }
+  if (isPlainObject(tree)) return mapped(tree)
+  const rule =
+    typeof tree === 'object' && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
+  return rule ? rule.unflatten(tree, mapped(rule.flatten(tree))) : replace(tree, path)
+}
+
+/** The arrays of a tree, in order. */
+export function arraysOf(tree: unknown): Array[] {
+  const out: Array[] = []
+  forEachLeaf(tree, (leaf) => {
+    if (leaf instanceof Array) out.push(leaf)
+  })
+  return out
+}
+
+/** The tree with its arrays replaced, in order; other leaves stay. */
+export function withArrays(tree: unknown, arrays: readonly Array[]): unknown {
+  let next = 0
+  return mapLeaves(tree, (leaf) => (leaf instanceof Array ? arrays[next++] : leaf))
+}
