@@ -12,6 +12,8 @@ namespace {
 
 // Rows shorter than this are gathered, several into a block; longer ones are read where they lie.
 constexpr int64_t kRow = 64;
+// Below this many elements no instruction is worth a second thread.
+constexpr int64_t kSmall = 1024;
 // Nanoseconds a chunk, and the least work worth a second thread.
 constexpr double kChunkTime = 10'000, kParallelTime = 30'000;
 
@@ -84,27 +86,21 @@ void exchange(int log_size, const MapJob& job, int operand, char* base, int64_t 
 struct Run {
   const MapJob& job;
   const Variant& v;
-  const lz_operand *in, *out;
-  int n_in, n_out;
+  char* const* bases;
+  const uint8_t* log_sizes;
+  int n_in, operands;
   char* cells;
 
-  int32_t dtype(int operand) const {
-    return operand < n_in ? job.program->inputs()[operand] : job.program->outputs()[operand - n_in];
-  }
-  char* base(int operand) const {
-    return static_cast<char*>(operand < n_in ? in[operand].data : out[operand - n_in].data);
-  }
-  bool single(int operand) const { return operand < n_in && operand < 64 && (v.uniform >> operand & 1); }
+  bool single(int operand) const { return operand < 64 && (v.uniform >> operand & 1); }
+  int64_t item(int operand) const { return int64_t(1) << log_sizes[operand]; }
 
-  void** table(char* memory, char* registers) const {
-    auto** slots = reinterpret_cast<void**>(memory);
+  void table(void** slots, char* registers) const {
     for (const Variant::Fixed& f : v.fixed) {
       char* from = f.kind == Variant::Fixed::block_register ? registers
                    : f.kind == Variant::Fixed::cell          ? cells
                                                              : reinterpret_cast<char*>(const_cast<int64_t*>(job.program->constants()));
       slots[f.slot] = from + f.offset;
     }
-    return slots;
   }
 
   void steps(void* const* slots, int64_t m) const {
@@ -113,35 +109,45 @@ struct Run {
 
   // Single elements first, once a call.
   void once() const {
-    if (v.once.empty()) return;
-    void** slots = table(workspace(line(v.n_slots * sizeof(void*))), nullptr);
-    for (int i = 0; i < n_in; i++) slots[i] = base(i);
+    auto** slots = reinterpret_cast<void**>(workspace(line(v.n_slots * sizeof(void*))));
+    table(slots, nullptr);
+    for (int i = 0; i < n_in; i++) slots[i] = bases[i];
     for (const Step& s : v.once) s.run(slots[s.out], slots[s.a], slots[s.b], slots[s.c], 1);
   }
 
+  // One step, over any length at once.
+  void direct(int64_t begin, int64_t end) const {
+    const Step& s = v.block[0];
+    const auto at = [&](uint16_t slot) -> void* {
+      if (slot < operands) return bases[slot] + (single(slot) ? 0 : begin << log_sizes[slot]);
+      return const_cast<int64_t*>(job.program->constants()) + v.fixed[slot - operands].offset / 8;
+    };
+    s.run(at(s.out), at(s.a), at(s.b), at(s.c), end - begin);
+  }
+
   void dense(int64_t begin, int64_t end) const {
+    if (v.direct) return direct(begin, end);
     const size_t table_bytes = line(v.n_slots * sizeof(void*));
     char* memory = workspace(table_bytes + v.register_bytes);
-    void** slots = table(memory, memory + table_bytes);
-    const int operands = n_in + n_out;
-    for (int i = 0; i < operands; i++) slots[i] = base(i) + (single(i) ? 0 : begin * itemsize(dtype(i)));
-    if (v.direct) return steps(slots, end - begin);
+    auto** slots = reinterpret_cast<void**>(memory);
+    table(slots, memory + table_bytes);
+    for (int i = 0; i < operands; i++) slots[i] = bases[i] + (single(i) ? 0 : begin << log_sizes[i]);
     for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
     for (int64_t p = begin; p < end; p += kBlock) {
       steps(slots, std::min(kBlock, end - p));
       for (int i = 0; i < operands; i++) {
-        if (!single(i)) slots[i] = static_cast<char*>(slots[i]) + kBlock * itemsize(dtype(i));
+        if (!single(i)) slots[i] = static_cast<char*>(slots[i]) + (kBlock << log_sizes[i]);
       }
     }
   }
 
   void strided(int64_t begin, int64_t end) const {
-    const int operands = n_in + n_out;
     const size_t table_bytes = line(v.n_slots * sizeof(void*)), block_bytes = kBlock * 8;
     char* memory = workspace(table_bytes + v.register_bytes + size_t(operands) * block_bytes);
-    void** slots = table(memory, memory + table_bytes);
+    auto** slots = reinterpret_cast<void**>(memory);
+    table(slots, memory + table_bytes);
     char* blocks = memory + table_bytes + v.register_bytes;
-    for (int i = 0; i < n_in; i++) slots[i] = base(i);
+    for (int i = 0; i < n_in; i++) slots[i] = bases[i];
     for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
 
     const int ndim = int(job.shape.size());
@@ -153,13 +159,13 @@ struct Run {
       for (int i = 0; i < operands; i++) {
         if (single(i)) continue;
         char* block = blocks + i * block_bytes;
-        slots[i] = job.in_order[i] ? base(i) + p * itemsize(dtype(i)) : by_rows ? row(i, p, block) : block;
-        if (slots[i] == block && i < n_in) exchange<true>(log_size(i), job, i, base(i), p, m, block);
+        slots[i] = job.in_order[i] ? bases[i] + (p << log_sizes[i]) : by_rows ? row(i, p, block) : block;
+        if (slots[i] == block && i < n_in) exchange<true>(log_sizes[i], job, i, bases[i], p, m, block);
       }
       steps(slots, m);
       for (int i = n_in; i < operands; i++) {
         char* block = blocks + i * block_bytes;
-        if (slots[i] == block) exchange<false>(log_size(i), job, i, base(i), p, m, block);
+        if (slots[i] == block) exchange<false>(log_sizes[i], job, i, bases[i], p, m, block);
       }
       p += m;
     }
@@ -169,16 +175,14 @@ struct Run {
   void* row(int operand, int64_t p, char* block) const {
     const int ndim = int(job.shape.size()), width = int(job.in_order.size());
     const int64_t* strides = job.strides.data() + operand;
-    if (strides[(ndim - 1) * width] != itemsize(dtype(operand))) return block;
-    char* at = base(operand);
+    if (strides[(ndim - 1) * width] != item(operand)) return block;
+    char* at = bases[operand];
     for (int axis = ndim - 1; axis > 0; axis--) {
       at += p % job.shape[axis] * strides[axis * width];
       p /= job.shape[axis];
     }
     return at + p * strides[0];
   }
-
-  int log_size(int operand) const { return std::countr_zero(uint64_t(itemsize(dtype(operand)))); }
 };
 
 bool same_shape(const lz_operand& a, const lz_operand& b) {
@@ -290,16 +294,20 @@ bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operan
   return true;
 }
 
-void MapJob::run(const lz_operand* in, const lz_operand* out) const {
+void MapJob::run(char* const* addresses) const {
   if (n == 0) return;
+  const int n_in = int(program->inputs().size()), operands = n_in + int(program->outputs().size());
+  const Variant& v = *variant;
+  Run run{*this, v, addresses, program->log_sizes(), n_in, operands, nullptr};
+  if (v.direct && dense && n < kSmall) return run.direct(0, n);
+
   alignas(64) char small_cells[512];
   std::unique_ptr<char[]> large_cells;
-  if (variant->cell_bytes > sizeof small_cells) large_cells.reset(new char[variant->cell_bytes]);
-  const Run run{*this, *variant, in, out, int(program->inputs().size()), int(program->outputs().size()),
-                large_cells ? large_cells.get() : small_cells};
-  run.once();
+  if (v.cell_bytes > sizeof small_cells) large_cells.reset(new char[v.cell_bytes]);
+  run.cells = large_cells ? large_cells.get() : small_cells;
+  if (!v.once.empty()) run.once();
 
-  const double cost = variant->cost + 0.1 * double(run.n_in + run.n_out) * (dense ? 1 : 3);
+  const double cost = v.cost + 0.1 * double(operands) * (dense ? 1 : 3);
   if (double(n) * cost < kParallelTime) return dense ? run.dense(0, n) : run.strided(0, n);
   pool().run(
       n, int64_t(kChunkTime / cost),
@@ -307,7 +315,7 @@ void MapJob::run(const lz_operand* in, const lz_operand* out) const {
         const Run& run = *static_cast<const Run*>(arg);
         run.job.dense ? run.dense(begin, end) : run.strided(begin, end);
       },
-      const_cast<Run*>(&run));
+      &run);
 }
 
 }  // namespace lazuli

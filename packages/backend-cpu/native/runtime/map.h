@@ -25,8 +25,15 @@ struct MapJob {
 
   // Fills the job, or returns false with a reason. Keeps the memory of its vectors between calls.
   bool prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out, std::string* error);
-  // The operands' data are the addresses; the rest of them is not read.
-  void run(const lz_operand* in, const lz_operand* out) const;
+  // For operands that are all contiguous and of one shape, or single elements where `uniform` has their bit.
+  void prepare_dense(Program& p, uint64_t uniform, int64_t count) {
+    program = &p;
+    variant = &p.variant(uniform);
+    n = count;
+    dense = true;
+  }
+  // `addresses`: the inputs', then the outputs'.
+  void run(char* const* addresses) const;
 };
 
 }  // namespace lazuli

@@ -70,17 +70,18 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     return;
   }
   if (opcode != kRun && opcode != kMap) refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
-  step.n_in = int(counts & 0xff);
-  step.n_out = int(counts >> 8 & 0xff);
+  step.n_in = int(counts & 0xffff);
+  step.n_out = int(counts >> 16);
   step.first = uint32_t(operands_.size());
   for (int i = 0; i < step.n_in + step.n_out; i++) {
-    DecodedOperand decoded;
-    if (const char* wrong = decode_operand(next, end, decoded, strides)) refuse(wrong);
-    const bool immediate = decoded.operand.flags & LZ_IMMEDIATE;
+    lz_operand x{};
+    Extent extent;
+    if (const char* wrong = decode_operand(next, end, x, extent, strides)) refuse(wrong);
+    const bool immediate = x.flags & LZ_IMMEDIATE;
     if (immediate && i >= step.n_in) refuse("an output is an immediate");
-    if (!immediate) need(decoded.slot, decoded.low, decoded.high, itemsize(decoded.operand.dtype));
-    operands_.push_back(decoded.operand);
-    places_.push_back({immediate ? kNoSlot : decoded.slot, decoded.offset});
+    if (!immediate) need(extent.slot, extent.low, extent.high, itemsize(x.dtype));
+    operands_.push_back(x);
+    places_.push_back({immediate ? kNoSlot : extent.slot, extent.offset});
   }
   if (opcode == kRun) {
     step.kernel = registry().find(id);
@@ -132,7 +133,10 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     }
     const lz_operand* in = operands_.data() + step.first;
     if (step.program) {
-      step.job.run(in, in + step.n_in);
+      const int count = step.n_in + step.n_out;
+      char* at[510];
+      for (int i = 0; i < count; i++) at[i] = static_cast<char*>(in[i].data);
+      step.job.run(at);
     } else {
       lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr};
       if (!context.call(step.kernel, call, error)) return false;

@@ -201,6 +201,8 @@ Program::Program(const int64_t* words, size_t count) {
     outputs_.push_back(lowering.dtype(reg));
     results_.push_back(lowering.stored(reg));
   }
+  for (int32_t dtype : inputs_) log_sizes_.push_back(uint8_t(log_size(dtype)));
+  for (int32_t dtype : outputs_) log_sizes_.push_back(uint8_t(log_size(dtype)));
   if (!reader.done()) refuse("the program is longer than its header says");
   variant(0);
 }

@@ -50,6 +50,8 @@ class Program {
 
   const std::vector<int32_t>& inputs() const { return inputs_; }
   const std::vector<int32_t>& outputs() const { return outputs_; }
+  // log2 of the element's size, of inputs and then outputs.
+  const uint8_t* log_sizes() const { return log_sizes_.data(); }
   const int64_t* constants() const { return constants_.data(); }
 
   // Not thread-safe: a program belongs to one isolate. References stay valid.
@@ -70,6 +72,7 @@ class Program {
   };
 
   std::vector<int32_t> inputs_, outputs_;
+  std::vector<uint8_t> log_sizes_;
   std::vector<int64_t> constants_;
   std::vector<Value> values_;
   std::vector<Instruction> code_;

@@ -3,9 +3,7 @@
 namespace lazuli {
 namespace {
 
-constexpr uint8_t kLogSize[kDtypes] = {0, 0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 1, 3, 3};
-// Beyond every address space, and small enough that sums of a few do not overflow.
-constexpr int64_t kFar = int64_t(1) << 56;
+using record_detail::kFar;
 
 bool multiply(int64_t a, int64_t b, int64_t* product) {
   return !__builtin_mul_overflow(a, b, product) && *product > -kFar && *product < kFar;
@@ -43,56 +41,44 @@ bool reach(const int64_t* shape, const int64_t* strides, int ndim, int64_t size,
 
 }  // namespace
 
-const char* decode_operand(const int64_t*& next, const int64_t* end, DecodedOperand& out, int64_t*& strides) {
-  if (end - next < 2) return "an operand is cut short";
-  const int64_t head = *next++;
-  const uint32_t info = high32(head);
-  const uint32_t dtype = info & 0xff, ndim = info >> 8 & 0xff, flags = info >> 16;
-  out.slot = low32(head);
-  if (dtype >= uint32_t(kDtypes)) return "an operand has an unknown dtype";
-  lz_operand& x = out.operand;
-  x.dtype = int32_t(dtype);
-  x.ndim = int32_t(ndim);
-  x.flags = flags;
-  x.reserved = 0;
-  if (flags & LZ_IMMEDIATE) {
+const char* record_detail::decode_rest(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent,
+                                       int64_t*& strides) {
+  const int ndim = x.ndim;
+  next++;
+  if (x.flags & LZ_IMMEDIATE) {
     if (ndim != 0) return "an immediate has dimensions";
     x.data = const_cast<int64_t*>(next++);
     x.size = 1;
     x.flags |= LZ_CONTIGUOUS;
     x.shape = x.strides = nullptr;
-    out.offset = out.low = out.high = 0;
+    extent.offset = extent.low = extent.high = 0;
     return nullptr;
   }
-  const bool contiguous = flags & LZ_CONTIGUOUS;
-  if (end - next < int64_t(2 + (contiguous ? ndim : 2 * ndim))) return "an operand is cut short";
+  const bool contiguous = x.flags & LZ_CONTIGUOUS;
+  if (end - next < 2 + (contiguous ? ndim : 2 * ndim)) return "an operand is cut short";
   const int64_t offset = *next++, size = *next++;
-  const int log_size = kLogSize[dtype];
+  const int log_size = kLogSize[x.dtype];
   if (offset < 0 || offset >= kFar || (offset & ((1 << log_size) - 1))) return "an operand's offset is negative or not aligned";
   if (size < 0 || size >= kFar >> 3) return "an operand's size is out of range";
   x.size = size;
   x.shape = next;
   next += ndim;
-  out.offset = offset;
+  extent.offset = offset;
   if (contiguous) {
-    if (ndim == 1) {
-      strides[0] = 1;
-      if (x.shape[0] != size) return "an operand's shape does not match its size";
-    } else if (!row_major(x.shape, int(ndim), size, strides)) {
-      return "an operand's shape does not match its size";
-    }
+    if (!row_major(x.shape, ndim, size, strides)) return "an operand's shape does not match its size";
     x.strides = strides;
     strides += ndim;
-    out.low = offset;
-    out.high = offset + (size << log_size);
+    extent.low = offset;
+    extent.high = offset + (size << log_size);
     return nullptr;
   }
   x.strides = next;
   next += ndim;
   int64_t lowest, highest;
-  if (!reach(x.shape, x.strides, int(ndim), size, &lowest, &highest)) return "an operand's shape does not match its size";
-  out.low = offset + (lowest << log_size);
-  out.high = size == 0 ? offset : offset + ((highest + 1) << log_size);
+  if (!reach(x.shape, x.strides, ndim, size, &lowest, &highest)) return "an operand's shape does not match its size";
+  // Shifts of negative numbers are well defined in C++20.
+  extent.low = offset + (lowest << log_size);
+  extent.high = size == 0 ? offset : offset + ((highest + 1) << log_size);
   return nullptr;
 }
 

@@ -15,16 +15,54 @@ enum Opcode : uint32_t { kAlloc = 1, kFree = 2, kRun = 3, kMap = 4, kPlan = 5 };
 inline uint32_t low32(int64_t word) { return uint32_t(uint64_t(word)); }
 inline uint32_t high32(int64_t word) { return uint32_t(uint64_t(word) >> 32); }
 
-// An operand and where its bytes lie in its slot: [low, high), relative to the slot's start.
-struct DecodedOperand {
-  lz_operand operand;  // data is set for immediates only
+// Where an operand's bytes lie in its slot: [low, high), relative to the slot's start.
+struct Extent {
   uint32_t slot;
   int64_t offset, low, high;
 };
 
-// Reads one operand and moves `next` behind it. Strides of contiguous operands are written to `strides`, which is moved on.
-// Returns null, or what is wrong.
-const char* decode_operand(const int64_t*& next, const int64_t* end, DecodedOperand& out, int64_t*& strides);
+// Reads one operand and moves `next` behind it. `data` is set for immediates only. Strides of contiguous operands are written
+// to `strides`, which is moved on. Returns null, or what is wrong.
+inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent, int64_t*& strides);
+
+namespace record_detail {
+
+inline constexpr uint8_t kLogSize[kDtypes] = {0, 0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 1, 3, 3};
+// Beyond every address space, and small enough that sums of a few do not overflow.
+inline constexpr int64_t kFar = int64_t(1) << 56;
+
+// Everything but contiguous operands of one dimension, which is the operand of a small elementwise op.
+const char* decode_rest(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent, int64_t*& strides);
+
+}  // namespace record_detail
+
+inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent, int64_t*& strides) {
+  using namespace record_detail;
+  if (end - next < 2) return "an operand is cut short";
+  const int64_t head = next[0];
+  const uint32_t info = high32(head), dtype = info & 0xff, ndim = info >> 8 & 0xff, flags = info >> 16;
+  extent.slot = low32(head);
+  if (dtype >= uint32_t(kDtypes)) return "an operand has an unknown dtype";
+  // Filled in place and field by field: a copy of the struct would wait for these narrower stores.
+  x.dtype = int32_t(dtype);
+  x.ndim = int32_t(ndim);
+  x.flags = flags;
+  x.reserved = 0;
+  if (flags != LZ_CONTIGUOUS || ndim != 1 || end - next < 4) return decode_rest(next, end, x, extent, strides);
+  const int64_t offset = next[1], size = next[2];
+  const int log_size = kLogSize[dtype];
+  if (offset < 0 || offset >= kFar || (offset & ((1 << log_size) - 1))) return "an operand's offset is negative or not aligned";
+  if (size < 0 || size >= kFar >> 3) return "an operand's size is out of range";
+  if (next[3] != size) return "an operand's shape does not match its size";
+  x.size = size;
+  x.shape = next + 3;
+  x.strides = strides;
+  *strides++ = 1;
+  extent.offset = extent.low = offset;
+  extent.high = offset + (size << log_size);
+  next += 4;
+  return nullptr;
+}
 
 }  // namespace lazuli
 

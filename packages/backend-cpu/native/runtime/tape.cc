@@ -125,35 +125,32 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
   Outcome outcome = Outcome::done;
   const int count = n_in + n_out;
   for (int i = 0; i < count; i++) {
-    DecodedOperand decoded;
-    if (const char* wrong = decode_operand(next, end, decoded, strides)) {
+    lz_operand& x = operands_[size_t(i)];
+    Extent extent;
+    if (const char* wrong = decode_operand(next, end, x, extent, strides)) {
       // The words that follow cannot be understood, so the outputs after this operand are not known.
       return fail(std::string("malformed record: ") + wrong);
     }
-    lz_operand& x = operands_[size_t(i)];
-    x = decoded.operand;
     if (x.flags & LZ_IMMEDIATE) {
       if (i >= n_in) return fail("malformed record: an output is an immediate");
       continue;
     }
-    if (i >= n_in) outputs_.push_back(decoded.slot);
-    Slot* slot = slots_.find(decoded.slot);
-    if (!slot || !slot->buffer) {
-      if (slot && slot->poisoned) {
-        if (outcome == Outcome::done) outcome = Outcome::skipped;
-      } else {
-        outcome = fail("slot " + std::to_string(decoded.slot) + " has no buffer");
-      }
+    if (i >= n_in) outputs_.push_back(extent.slot);
+    const Slot* slot = slots_.find(extent.slot);
+    const Buffer* buffer = slot ? slot->buffer.get() : nullptr;
+    if (!buffer) {
+      if (!slot || !slot->poisoned) outcome = fail("slot " + std::to_string(extent.slot) + " has no buffer");
+      if (outcome == Outcome::done) outcome = Outcome::skipped;
       continue;
     }
     if (slot->poisoned && i < n_in && outcome == Outcome::done) outcome = Outcome::skipped;
-    if (decoded.low < 0 || decoded.high > int64_t(slot->buffer->capacity)) {
-      outcome = fail("malformed record: an operand reaches bytes " + std::to_string(decoded.low) + " to " +
-                     std::to_string(decoded.high) + " of slot " + std::to_string(decoded.slot) + ", which has " +
-                     std::to_string(slot->buffer->capacity));
+    if (extent.low < 0 || extent.high > int64_t(buffer->capacity)) {
+      outcome = fail("malformed record: an operand reaches bytes " + std::to_string(extent.low) + " to " +
+                     std::to_string(extent.high) + " of slot " + std::to_string(extent.slot) + ", which has " +
+                     std::to_string(buffer->capacity));
       continue;
     }
-    x.data = static_cast<char*>(slot->buffer->data) + decoded.offset;
+    x.data = static_cast<char*>(buffer->data) + extent.offset;
   }
   return outcome;
 }
@@ -162,7 +159,7 @@ Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
   if (end - next < 1) return fail("malformed record: RUN lacks its kernel");
   const int64_t head = *next++;
   const uint32_t counts = high32(head);
-  const int n_in = int(counts & 0xff), n_out = int(counts >> 8 & 0xff);
+  const int n_in = int(counts & 0xffff), n_out = int(counts >> 16);
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
   const lz_kernel kernel = registry().find(low32(head));
@@ -171,16 +168,74 @@ Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
   return context_.call(kernel, call, &message_) ? Outcome::done : Outcome::failed;
 }
 
+bool Tape::run_dense_map(const int64_t* next, const int64_t* end, Program& program, int n_in, int n_out) {
+  constexpr int kMost = 16;
+  const int count = n_in + n_out;
+  if (n_in != int(program.inputs().size()) || n_out != int(program.outputs().size()) || count > kMost) return false;
+  char* addresses[kMost];
+  const int64_t* shape = nullptr;  // of the first operand that is not a single element: size, then axes
+  int64_t shape_words = 0, size = 1;
+  uint64_t uniform = 0;
+  for (int i = 0; i < count; i++) {
+    if (end - next < 3) return false;
+    const uint32_t info = high32(next[0]), dtype = info & 0xff, ndim = info >> 8 & 0xff;
+    const bool input = i < n_in;
+    if (dtype != uint32_t(input ? program.inputs()[i] : program.outputs()[i - n_in])) return false;
+    if (info == (dtype | uint32_t(LZ_IMMEDIATE) << 16) && input) {
+      addresses[i] = reinterpret_cast<char*>(const_cast<int64_t*>(next + 1));
+      uniform |= uint64_t(1) << i;
+      next += 2;
+      continue;
+    }
+    if (info >> 16 != LZ_CONTIGUOUS || end - next < 3 + int64_t(ndim)) return false;
+    const Slot* slot = slots_.find(low32(next[0]));
+    if (!slot || !slot->buffer || slot->poisoned) return false;
+    const int64_t offset = next[1];
+    if (next[2] == 1 && input) {
+      // What the dimensions are does not matter; that they multiply to 1 is checked by the general path only.
+      uniform |= uint64_t(1) << i;
+    } else if (!shape) {
+      shape = next + 2;
+      shape_words = 1 + int64_t(ndim);
+      size = shape[0];
+      if (size <= 1 || size >= record_detail::kFar >> 3) return false;
+      int64_t product = 1;
+      for (uint32_t axis = 1; axis <= ndim; axis++) {
+        if (shape[axis] <= 0 || __builtin_mul_overflow(product, shape[axis], &product)) return false;
+      }
+      if (product != size) return false;
+    } else {
+      if (1 + int64_t(ndim) != shape_words) return false;
+      for (int64_t k = 0; k < shape_words; k++)
+        if (next[2 + k] != shape[k]) return false;
+    }
+    const int log_size = program.log_sizes()[i];
+    const int64_t bytes = next[2] << log_size, capacity = int64_t(slot->buffer->capacity);
+    if (offset < 0 || (offset & ((1 << log_size) - 1)) || offset > capacity || bytes > capacity - offset) return false;
+    addresses[i] = static_cast<char*>(slot->buffer->data) + offset;
+    next += 3 + ndim;
+  }
+  if (!shape) return false;
+  job_.prepare_dense(program, uniform, size);
+  job_.run(addresses);
+  return true;
+}
+
 Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
   if (end - next < 1) return fail("malformed record: MAP lacks its program");
   const int64_t head = *next++;
   const uint32_t counts = high32(head), id = low32(head);
-  const int n_in = int(counts & 0xff), n_out = int(counts >> 8 & 0xff);
+  const int n_in = int(counts & 0xffff), n_out = int(counts >> 16);
+  Program* program = id < programs_.size() ? programs_[id].get() : nullptr;
+  if (program && run_dense_map(next, end, *program, n_in, n_out)) return Outcome::done;
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
-  if (id >= programs_.size() || !programs_[id]) return fail("there is no scalar program " + std::to_string(id));
-  if (!job_.prepare(*programs_[id], operands_.data(), n_in, operands_.data() + n_in, n_out, &message_)) return Outcome::failed;
-  job_.run(operands_.data(), operands_.data() + n_in);
+  if (!program) return fail("there is no scalar program " + std::to_string(id));
+  const lz_operand* all = operands_.data();
+  if (!job_.prepare(*program, all, n_in, all + n_in, n_out, &message_)) return Outcome::failed;
+  addresses_.resize(size_t(n_in + n_out));
+  for (int i = 0; i < n_in + n_out; i++) addresses_[size_t(i)] = static_cast<char*>(all[i].data);
+  job_.run(addresses_.data());
   return Outcome::done;
 }
 
