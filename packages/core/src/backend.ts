@@ -4,7 +4,7 @@
  */
 import type { Device, DeviceType } from './device'
 import { DeviceError, RegistryError } from './errors'
-import type { Node } from './graph'
+import type { Node, Plan } from './graph'
 import type { Memory, Storage } from './storage'
 
 /** Weak references, by which memory.ts learns that handles died. Only native code can offer them in synchronous programs. */
@@ -44,6 +44,15 @@ export interface Backend extends Memory {
   encode(node: Node): void
   /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
   encodeCopy(source: Node, target: Node): void
+  /**
+   * Records what `body` encodes, to be run later any number of times. Storages seen meanwhile have local slots: the inputs, then the
+   * outputs, then one slot for all intermediates, of `arenaBytes` bytes.
+   */
+  record?(inputs: number, outputs: number, arenaBytes: number, body: () => void): Plan
+  /** Adds a run of a plan: the node's inputs (row-major) and outputs take the local slots' places. */
+  encodePlan?(plan: Plan, node: Node): void
+  /** Forgets a plan. */
+  releasePlan?(plan: Plan): void
   /** Runs what is encoded and waits. Failed work poisons its outputs, which is what the result lists. */
   flush(): readonly Failure[]
   /** Weak references, where it can offer them. */

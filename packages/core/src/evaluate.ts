@@ -10,6 +10,7 @@ import {
   Mark,
   type Meta,
   type Node,
+  type Plan,
   type Primitive,
   sourceNode,
   tracing,
@@ -109,8 +110,8 @@ function dependencies(lead: Node): readonly Node[] {
   const primitive = lead.primitive as Primitive
   if (primitive.rules.view || lead.alias) return lead.alias ? aliasesOf(lead) : lead.inputs
   const backend = backendFor(lead.stream.device)
-  if (!primitive.rules.decompose || backend.supports(lead)) return lead.inputs
-  countFallback(backend.name, primitive.name, 'decomposed')
+  if (!primitive.rules.decompose || primitive.rules.plan?.(lead) || backend.supports(lead)) return lead.inputs
+  if (!primitive.rules.plan) countFallback(backend.name, primitive.name, 'decomposed')
   const parts = onStream(lead.stream, () =>
     withoutHandles(() =>
       decompose(
@@ -161,7 +162,11 @@ function run(lead: Node, used: Backend[]): void {
   const primitive = lead.primitive as Primitive
   if (lead.alias) runAlias(lead)
   else if (primitive.rules.view) runView(lead, backend, primitive)
-  else runKernel(lead, backend, primitive)
+  else {
+    const plan = primitive.rules.plan?.(lead)
+    if (plan) runPlan(lead, backend, plan)
+    else runKernel(lead, backend, primitive)
+  }
   detach(lead)
 }
 
@@ -216,6 +221,25 @@ function allocate(backend: Backend, meta: Meta): Storage {
   const nbytes = sizeOf(meta.shape) * meta.dtype.size
   noteAllocation(nbytes)
   return backend.allocate(nbytes)
+}
+
+/** Runs a recorded program. Plans read row-major inputs. */
+function runPlan(lead: Node, backend: Backend, plan: Plan): void {
+  const copies: Node[] = []
+  const inputs = lead.inputs
+  const rowMajor = inputs.map((input) => {
+    moveTo(backend, input)
+    if (input.strides === null) return input
+    const copy = contiguousCopy(input, backend)
+    copies.push(copy)
+    return copy
+  })
+  const outputs = lead.outputs ?? [lead]
+  for (const output of outputs) output.storage = allocate(backend, output)
+  lead.inputs = rowMajor
+  backend.encodePlan?.(plan, lead)
+  lead.inputs = inputs
+  for (const copy of copies) releaseNode(copy)
 }
 
 function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {

@@ -31,6 +31,12 @@ export interface FluentMethods<A> {
   arctan2(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.arctanh`. */
   arctanh(options?: StreamOptions): A
+  /** See `mx.argmax`. */
+  argmax(axis?: number | null, keepdims?: boolean, options?: StreamOptions): A
+  argmax(options: { axis?: number | null; keepdims?: boolean } & StreamOptions): A
+  /** See `mx.argmin`. */
+  argmin(axis?: number | null, keepdims?: boolean, options?: StreamOptions): A
+  argmin(options: { axis?: number | null; keepdims?: boolean } & StreamOptions): A
   /** See `mx.astype`. */
   astype(dtype: Dtype, options?: StreamOptions): A
   /** See `mx.bitwiseAnd`. */
@@ -120,6 +126,9 @@ export interface FluentMethods<A> {
   logicalNot(options?: StreamOptions): A
   /** See `mx.logicalOr`. */
   logicalOr(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.logsumexp`. */
+  logsumexp(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
+  logsumexp(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
   /** See `mx.less`. */
   lt(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.matmul`. */
@@ -182,6 +191,9 @@ export interface FluentMethods<A> {
   sin(options?: StreamOptions): A
   /** See `mx.sinh`. */
   sinh(options?: StreamOptions): A
+  /** See `mx.softmax`. */
+  softmax(axis?: Axes, options?: { precise?: boolean } & StreamOptions): A
+  softmax(options: { axis?: Axes; precise?: boolean } & StreamOptions): A
   /** See `mx.sqrt`. */
   sqrt(options?: StreamOptions): A
   /** See `mx.square`. */

@@ -83,6 +83,14 @@ export interface PrimitiveRules<P> {
   vjp?(context: VjpContext<P>): readonly (Array | null)[]
   jvp?(context: JvpContext<P>): readonly (Array | null)[]
   vmap?(context: VmapContext<P>): VmapResult
+  /** For primitives that hold a whole program: what the node's backend runs in place of the decomposition, or null. */
+  plan?(node: Node): Plan | null
+}
+
+/** A recorded series of work that a backend runs as one; see {@link Backend.record}. */
+export interface Plan {
+  /** The backend's number for it. */
+  readonly id: number
 }
 
 /** Facts that engines ask for instead of names. */
@@ -185,6 +193,7 @@ export enum Ref {
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
  * `mx.array(data)` makes one; operations are functions (`mx.add(a, b)`) and methods (`a.add(b)`).
  */
+// biome-ignore lint/suspicious/noUnsafeDeclarationMerging: methods.ts and array-members.ts install what the interface adds
 export class Array {
   /** The node this handle shows. Engine-internal. */
   node: Node

@@ -35,6 +35,7 @@ export {
 } from './dtypes'
 export * from './errors'
 export { Array } from './graph'
+export { argmax, argmin } from './ops/arg-reduce'
 export * from './ops/binary'
 export { astype } from './ops/constant'
 export { arange, array, eye, full, ones, onesLike, tri, zeros, zerosLike } from './ops/creation'
@@ -42,6 +43,7 @@ export { concat, concatenate, stack } from './ops/join'
 export { addmm, matmul } from './ops/matmul'
 export { all, any, broadcastTo, max, mean, min, prod, std, sum, variance as var } from './ops/reduce'
 export { cumprod, cumsum } from './ops/scan'
+export { logsumexp, softmax } from './ops/softmax'
 export * from './ops/unary'
 export {
   contiguous,

@@ -1,0 +1,243 @@
+/**
+ * The CPU backend: encodes nodes as records of a tape and runs the tape with one native call.
+ */
+import {
+  type Backend,
+  DeviceError,
+  type Failure,
+  LazuliError,
+  type Node,
+  type Primitive,
+  programOf,
+  type ScalarProgram,
+  Storage,
+} from '@lazuli/core/engine'
+import { collect } from './collector'
+import { isEncodable, programWords, recordWords, writeMapInput, writeOperand, writeParams } from './encode'
+import { native } from './native'
+import { Op, Tape } from './tape'
+
+/** A tape longer than this runs before the graph is all encoded. */
+const MAX_WORDS = 1 << 18
+
+const main = new Tape(1 << 14)
+native.attachTape(main.buffer)
+/** Where records go: the main tape, or the tape of the plan being recorded. */
+let tape = main
+
+const kernels = new Map(native.kernels().map((name, id) => [name, id]))
+const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
+
+/** Storages by slot, for naming what failed; slots that are free point to the next free one's absence. */
+const storages: (Storage | undefined)[] = []
+const freeSlots: number[] = []
+
+/** Ids of registered scalar programs by key, -1 for programs the native side has no code for. */
+const programs = new Map<string, number>()
+const idOf = new WeakMap<ScalarProgram, number>()
+
+function programId(node: Node): number {
+  const program = programOf(node)
+  let id = idOf.get(program)
+  if (id !== undefined) return id
+  id = programs.get(program.key)
+  if (id === undefined) {
+    id = supported(program) ? native.registerProgram(programWords(program, scalarOps)) : -1
+    programs.set(program.key, id)
+  }
+  idOf.set(program, id)
+  return id
+}
+
+function supported(program: ScalarProgram): boolean {
+  return program.code.every((step) => {
+    const [first] = step.args
+    if (first === undefined) return scalarOps.has(step.op)
+    const dtype =
+      first < program.inputs.length
+        ? program.inputs[first]
+        : program.code[first - program.inputs.length].dtype
+    return scalarOps.has(step.op) && native.scalarSupport(step.op, dtype.code)
+  })
+}
+
+/** The kernel of a primitive; -1 where there is none. Remembered on the primitive. */
+function kernelOf(primitive: Primitive): number {
+  let id = primitive.kernels[KERNEL_INDEX]
+  if (id === undefined) {
+    id = isEncodable(primitive) ? (kernels.get(primitive.name) ?? -1) : -1
+    primitive.kernels[KERNEL_INDEX] = id
+  }
+  return id
+}
+/** This backend's place in {@link Primitive.kernels}. */
+const KERNEL_INDEX = 0
+
+/** Room for a record on the current tape. */
+function reserve(words: number): void {
+  if (tape === main) reserveMain(words)
+  else tape.reserve(words)
+}
+
+function reserveMain(words: number): void {
+  if (main.length > MAX_WORDS) runTape()
+  if (main.reserve(words)) native.attachTape(main.buffer)
+}
+
+const failed: Failure[] = []
+
+/** Runs what is on the main tape. */
+function runTape(): void {
+  if (main.length === 0) return
+  const words = main.length
+  main.length = 0
+  if (native.run(words) === 0) return
+  const errors = native.failures().map(({ message }) => errorOf(message))
+  const poisoned = native.poisoned().flatMap((slot) => storages[slot] ?? [])
+  for (const storage of poisoned) storage.failure ??= errors[0]
+  failed.push({ error: errors[0], storages: poisoned })
+}
+
+/** An error that reads `[op] fact`, of the class that the fact asks for. */
+function errorOf(message: string): Error {
+  const [, op = 'eval', fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
+  return /out of bounds/.test(fact) ? new IndexErrorFor(op, fact) : new DeviceError(op, fact)
+}
+class IndexErrorFor extends LazuliError {
+  override readonly code = 'INDEX'
+  override readonly name = 'IndexError'
+}
+
+function encodeMap(node: Node, program: number): void {
+  const outputs = node.outputs
+  const { inputs } = node
+  reserve(recordWords(node))
+  tape.begin(Op.Map)
+  tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))
+  for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], node.shape)
+  if (outputs) for (const output of outputs) writeOperand(tape, output)
+  else writeOperand(tape, node)
+  tape.end()
+}
+
+function encodeKernel(
+  id: number,
+  inputs: readonly Node[],
+  outputs: readonly Node[],
+  node: Node | null,
+): void {
+  tape.begin(Op.Run)
+  tape.pair(id, inputs.length | (outputs.length << 16))
+  for (const input of inputs) writeOperand(tape, input)
+  for (const output of outputs) writeOperand(tape, output)
+  if (node) writeParams(tape, (node.primitive as Primitive).schema, node.params)
+  tape.end()
+}
+
+/** The numbers of dead references. */
+const dead = new Int32Array(1 << 17)
+const copyKernel = kernels.get('copy') as number
+
+/** Serves `mx.cpu`. */
+export const cpuBackend: Backend = {
+  name: 'cpu',
+  device: 'cpu',
+  priority: 100,
+
+  allocate(nbytes) {
+    const slot = freeSlots.pop() ?? storages.length
+    const storage = new Storage(this, slot, nbytes)
+    storages[slot] = storage
+    reserveMain(3)
+    main.alloc(slot, nbytes)
+    return storage
+  },
+  release(storage) {
+    reserveMain(2)
+    main.free(storage.slot)
+    storages[storage.slot] = undefined
+    freeSlots.push(storage.slot)
+  },
+  read(storage, byteOffset, into) {
+    runTape()
+    if (storage.failure) throw storage.failure
+    native.read(storage.slot, byteOffset, into)
+  },
+  write(storage, byteOffset, from) {
+    runTape()
+    if (storage.failure) throw storage.failure
+    native.write(storage.slot, byteOffset, from)
+  },
+  host(storage) {
+    runTape()
+    if (storage.failure) throw storage.failure
+    return native.hostView(storage.slot)
+  },
+
+  supports(node) {
+    const primitive = node.primitive as Primitive
+    if (primitive.elementwise) return programId(node) >= 0
+    return kernelOf(primitive) >= 0
+  },
+  encode(node) {
+    const primitive = node.primitive as Primitive
+    if (primitive.elementwise) {
+      encodeMap(node, programId(node))
+      return
+    }
+    reserve(recordWords(node))
+    encodeKernel(kernelOf(primitive), node.inputs, node.outputs ?? [node], node)
+  },
+  encodeCopy(source, target) {
+    reserve(16 + 4 * source.shape.length)
+    encodeKernel(copyKernel, [source], [target], null)
+  },
+  flush() {
+    runTape()
+    return failed.splice(0)
+  },
+
+  record(inputs, outputs, arenaBytes, body) {
+    const before = tape
+    const recording = new Tape(1 << 10)
+    tape = recording
+    try {
+      body()
+    } finally {
+      tape = before
+    }
+    return {
+      id: native.registerPlan(recording.buffer.slice(0, recording.length * 8), inputs, outputs, arenaBytes),
+    }
+  },
+  encodePlan(plan, node) {
+    const outputs = node.outputs ?? [node]
+    reserve(4 + 2 * (node.inputs.length + outputs.length))
+    tape.begin(Op.Plan)
+    tape.pair(plan.id, Math.min(node.inputs.length, 0xffff) | (Math.min(outputs.length, 0x7fff) << 16))
+    for (const list of [node.inputs, outputs]) {
+      for (const operand of list) {
+        tape.int((operand.storage as Storage).slot)
+        tape.int(operand.offset * operand.dtype.size)
+      }
+    }
+    tape.end()
+  },
+  releasePlan: (plan) => native.releasePlan(plan.id),
+
+  tracker: {
+    track: (objects, count, ids) => native.track(objects as object[], count, ids),
+    untrack: (id) => native.untrack(id),
+    poll(all) {
+      const count = native.poll(all ? 1 : 0, dead)
+      // What does not fit now is found by the next poll.
+      return dead.subarray(0, count)
+    },
+    collect,
+  },
+  memory: () => native.memory(),
+  setMemoryLimit: (bytes) => native.setMemoryLimit(bytes),
+  setCacheLimit: (bytes) => native.setCacheLimit(bytes),
+  clearCache: () => native.clearCache(),
+  resetPeakMemory: () => native.resetPeakMemory(),
+}

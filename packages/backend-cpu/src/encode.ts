@@ -1,0 +1,152 @@
+/**
+ * From nodes to records: operands, parameters, and the words of scalar programs.
+ */
+import {
+  type AnyParams,
+  contiguousStrides,
+  type Dtype,
+  type Node,
+  type ParamSchema,
+  type Primitive,
+  type ScalarProgram,
+  type ScalarValue,
+  type Shape,
+  type Storage,
+  sameShape,
+  sizeOf,
+} from '@lazuli/core/engine'
+import { Flag, Tape } from './tape'
+
+/** One array as a kernel takes it. */
+export function writeOperand(tape: Tape, node: Node): void {
+  const { shape, strides, dtype } = node
+  const ndim = shape.length
+  tape.pair(
+    (node.storage as Storage).slot,
+    dtype.code | (ndim << 8) | ((strides === null ? Flag.Contiguous : 0) << 16),
+  )
+  tape.int(node.offset * dtype.size)
+  tape.int(sizeOf(shape))
+  for (let i = 0; i < ndim; i++) tape.int(shape[i])
+  if (strides !== null) for (let i = 0; i < ndim; i++) tape.int(strides[i])
+}
+
+/** One input of elementwise work: an immediate, a single element, or an array read with the output's shape. */
+export function writeMapInput(tape: Tape, node: Node, out: Shape): void {
+  const { storage, dtype } = node
+  if (storage === null) {
+    tape.pair(0, dtype.code | (Flag.Immediate << 16))
+    tape.scalar(dtype, node.params.value as ScalarValue)
+    return
+  }
+  const { shape, strides } = node
+  if ((shape === out || sameShape(shape, out)) && strides === null) {
+    writeOperand(tape, node)
+    return
+  }
+  tape.pair(storage.slot, dtype.code | (out.length << 8))
+  tape.int(node.offset * dtype.size)
+  tape.int(sizeOf(out))
+  for (let i = 0; i < out.length; i++) tape.int(out[i])
+  const own = strides ?? contiguousStrides(shape)
+  const lead = out.length - shape.length
+  for (let i = 0; i < out.length; i++) {
+    const axis = i - lead
+    tape.int(axis < 0 || (shape[axis] === 1 && out[i] !== 1) ? 0 : own[axis])
+  }
+}
+
+const ascii = new TextEncoder()
+
+/** Parameters in the order of the schema; see native/include/lazuli/kernel.h. */
+export function writeParams(tape: Tape, schema: ParamSchema, params: AnyParams): void {
+  for (const name in schema) {
+    const type = schema[name]
+    const value = params[name]
+    if (typeof type !== 'string') {
+      tape.int(type.indexOf(value as string))
+      continue
+    }
+    if (type.endsWith('?')) {
+      tape.int(value === null ? 0 : 1)
+      if (value !== null) writeValue(tape, type.slice(0, -1), value)
+    } else writeValue(tape, type, value)
+  }
+}
+
+function writeValue(tape: Tape, type: string, value: unknown): void {
+  switch (type) {
+    case 'f64':
+      tape.double(value as number)
+      break
+    case 'i64':
+      tape.int(value as number)
+      break
+    case 'bool':
+      tape.int(value ? 1 : 0)
+      break
+    case 'dtype':
+      tape.int((value as Dtype).code)
+      break
+    case 'i64[]':
+    case 'f64[]': {
+      const list = value as readonly number[]
+      tape.int(list.length)
+      for (const v of list) type === 'i64[]' ? tape.int(v) : tape.double(v)
+      break
+    }
+    case 'string': {
+      const bytes = ascii.encode(value as string)
+      tape.int(bytes.length)
+      for (let i = 0; i < bytes.length; i += 8) {
+        const word = new Uint8Array(8)
+        word.set(bytes.subarray(i, i + 8))
+        const halves = new Int32Array(word.buffer)
+        tape.pair(halves[0], halves[1])
+      }
+      break
+    }
+    default:
+      throw new TypeError(`a kernel cannot read a parameter of type ${type}`)
+  }
+}
+
+/** Whether a kernel can read all parameters of a primitive. */
+export function isEncodable(primitive: Primitive): boolean {
+  return Object.values(primitive.schema).every(
+    (type) => typeof type !== 'string' || !['program', 'function', 'value'].includes(type),
+  )
+}
+
+/** An upper bound on the words that a node's record takes. */
+export function recordWords(node: Node): number {
+  let words = 8
+  for (const input of node.inputs) words += 4 + 2 * Math.max(input.shape.length, node.shape.length)
+  for (const output of node.outputs ?? [node]) words += 4 + 2 * output.shape.length
+  for (const value of Object.values(node.params)) {
+    words += globalThis.Array.isArray(value)
+      ? value.length + 2
+      : typeof value === 'string'
+        ? 3 + value.length
+        : 2
+  }
+  return words
+}
+
+/** A scalar program's words for registration, op codes looked up in `ops`. */
+export function programWords(program: ScalarProgram, ops: ReadonlyMap<string, number>): ArrayBuffer {
+  const tape = new Tape(3 + program.inputs.length + program.code.length * 6 + program.outputs.length)
+  tape.int(program.inputs.length)
+  tape.int(program.code.length)
+  tape.int(program.outputs.length)
+  for (const dtype of program.inputs) tape.int(dtype.code)
+  for (const step of program.code) {
+    tape.int(ops.get(step.op) as number)
+    tape.int(step.dtype.code)
+    for (let i = 0; i < 3; i++) tape.int(step.args[i] ?? -1)
+    if (step.op === 'constant') tape.scalar(step.dtype, step.value as ScalarValue)
+    else tape.int(0)
+  }
+  for (const register of program.outputs) tape.int(register)
+  return tape.buffer
+}

@@ -1,0 +1,120 @@
+/**
+ * The native addon: where it is found, and the type of its functions. What the words of a tape mean is in
+ * native/PROTOCOL.md; nothing else of this package loads the addon.
+ */
+import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+
+/** Memory that tapes and kernels can name. */
+export type Bytes = ArrayBuffer | ArrayBufferView
+
+/** A record that failed; see "Failures" in native/PROTOCOL.md. */
+export interface NativeFailure {
+  /** Where the record starts in the tape. */
+  readonly word: number
+  readonly message: string
+}
+
+/** Of the whole process, in bytes; `buffers` counts those alive. */
+export interface NativeMemory {
+  readonly active: number
+  readonly peak: number
+  readonly cache: number
+  readonly buffers: number
+  readonly limit: number
+  readonly cacheLimit: number
+}
+
+/**
+ * The addon's functions. Slots, programs, plans and tracked objects are numbers of this isolate; memory and threads are the
+ * process's. Each throws an Error that names it: a TypeError with code `ERR_LAZULI_ARGUMENT` for a bad argument, an Error with
+ * code `ERR_LAZULI_NATIVE` otherwise.
+ */
+export interface Native {
+  /** The version of the package it was built for. */
+  version(): string
+  /** The instruction set its loops use: `avx512`, `avx2`, `sse4` or `neon`. */
+  simdTarget(): string
+  /** Kernel names; a kernel's id is its position. */
+  kernels(): string[]
+  /** Adds the kernels that a shared library exports as `lazuli_kernels`; returns their names. */
+  loadKernels(path: string): string[]
+  /** Scalar instructions; an instruction's code is its position. */
+  scalarOps(): string[]
+  /** Whether a scalar instruction takes arguments of a dtype (for `select`: branches). */
+  scalarSupport(op: string, dtype: number): boolean
+
+  /** Makes this buffer the tape that `run` reads. */
+  attachTape(tape: ArrayBuffer): void
+  /** Runs the first `nWords` words of the tape; returns how many records failed. */
+  run(nWords: number): number
+  /** The failures of the last run. */
+  failures(): NativeFailure[]
+  /** The slots poisoned since the last call. */
+  poisoned(): number[]
+  registerProgram(words: Bytes): number
+  releaseProgram(id: number): void
+  registerPlan(words: Bytes, nIn: number, nOut: number, arenaBytes: number): number
+  releasePlan(id: number): void
+
+  /** Gives the slot a new buffer, uninitialised. */
+  allocate(slot: number, nbytes: number): void
+  /** Drops the slot's reference. */
+  free(slot: number): void
+  /** Makes `other` a second reference to the slot's buffer. */
+  share(slot: number, other: number): void
+  write(slot: number, byteOffset: number, data: Bytes): void
+  read(slot: number, byteOffset: number, target: Bytes): void
+  /** The buffer itself, without a copy; it lives as long as the ArrayBuffer does. */
+  hostView(slot: number): ArrayBuffer
+  /** Where the buffer starts, for other backends. */
+  address(slot: number): bigint
+  /** Makes the slot stand for foreign memory; `owner` is kept alive as long as the buffer. */
+  adopt(slot: number, address: bigint, nbytes: number, owner?: object): void
+
+  /** Makes weak references to `objects[0 … count-1]` under `ids`. */
+  track(objects: readonly object[], count: number, ids: Int32Array): void
+  untrack(id: number): void
+  /** Writes the ids of objects that are gone, among the young references (0) or all (1), and forgets them. At most as many as
+   * `out` holds: call again when it comes back full. */
+  poll(generation: 0 | 1, out: Int32Array): number
+
+  memory(): NativeMemory
+  setMemoryLimit(bytes: number): void
+  setCacheLimit(bytes: number): void
+  clearCache(): void
+  resetPeakMemory(): void
+  /** How many threads work on one kernel, the caller included. */
+  setThreads(count: number): void
+  threads(): number
+}
+
+/**
+ * Loads the addon: `LAZULI_CPU_ADDON`, or what a build from source left in build/, or the platform's package.
+ * @throws Error that names the platform, what was tried and the cure
+ */
+function load(): Native {
+  const require = createRequire(import.meta.url)
+  const platform = `${process.platform}-${process.arch}`
+  // src/ and dist/ are both one below the package.
+  const built = fileURLToPath(new URL('../build/lazuli_cpu.node', import.meta.url))
+  const chosen = process.env.LAZULI_CPU_ADDON
+  const candidates = chosen ? [chosen] : [...(existsSync(built) ? [built] : []), `@lazuli/backend-cpu-${platform}`]
+  const reasons: string[] = []
+  for (const candidate of candidates) {
+    try {
+      return require(candidate) as Native
+    } catch (error) {
+      reasons.push(`  ${candidate}: ${(error as Error).message.split('\n')[0]}`)
+    }
+  }
+  throw new Error(
+    `[@lazuli/backend-cpu] no native addon for ${platform} could be loaded:\n${reasons.join('\n')}\n` +
+      'Install with optional dependencies (without --omit=optional) on the system that runs it, or build from source: ' +
+      'npm run build in a clone of the repository',
+  )
+}
+
+/** The loaded addon. */
+export const native: Native = load()

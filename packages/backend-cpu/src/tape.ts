@@ -1,0 +1,114 @@
+/**
+ * The tape: 64-bit words in one ArrayBuffer, in the format of native/PROTOCOL.md. Nothing here knows nodes or kernels.
+ */
+import { type Dtype, encoder, type ScalarValue, type TypedArray, viewStore } from '@lazuli/core/engine'
+
+/** Operation codes of records. */
+export enum Op {
+  Alloc = 1,
+  Free = 2,
+  Run = 3,
+  Map = 4,
+  Plan = 5,
+}
+
+/** Operand flags. */
+export enum Flag {
+  Contiguous = 1,
+  Immediate = 2,
+}
+
+const HIGH = 4294967296
+
+/** A growing buffer of 64-bit words. */
+export class Tape {
+  /** How many words are written. */
+  length = 0
+  buffer: ArrayBuffer
+  private i32: Int32Array
+  private f64: Float64Array
+  private recordStart = 0
+
+  constructor(words: number) {
+    this.buffer = new ArrayBuffer(words * 8)
+    this.i32 = new Int32Array(this.buffer)
+    this.f64 = new Float64Array(this.buffer)
+  }
+
+  /** Words that fit. */
+  get capacity(): number {
+    return this.f64.length
+  }
+
+  /** Makes room for `words` more words. Returns whether the buffer was replaced. */
+  reserve(words: number): boolean {
+    if (this.length + words <= this.f64.length) return false
+    const bigger = new ArrayBuffer(Math.max(this.f64.length * 2, this.length + words) * 8)
+    new Int32Array(bigger).set(this.i32.subarray(0, this.length * 2))
+    this.buffer = bigger
+    this.i32 = new Int32Array(bigger)
+    this.f64 = new Float64Array(bigger)
+    return true
+  }
+
+  /** A word that holds an integer. */
+  int(value: number): void {
+    const at = this.length++ * 2
+    if (value === (value | 0)) {
+      this.i32[at] = value
+      this.i32[at + 1] = value >> 31
+    } else {
+      // Beyond 32 bits: two's complement from the floor of the quotient.
+      const high = Math.floor(value / HIGH)
+      this.i32[at] = (value - high * HIGH) | 0
+      this.i32[at + 1] = high | 0
+    }
+  }
+
+  /** A word of two unsigned halves. */
+  pair(low: number, high: number): void {
+    const at = this.length++ * 2
+    this.i32[at] = low
+    this.i32[at + 1] = high
+  }
+
+  /** A word that holds a double. */
+  double(value: number): void {
+    this.f64[this.length++] = value
+  }
+
+  /** A word that starts with the bits of a scalar in its dtype. */
+  scalar(dtype: Dtype, value: ScalarValue): void {
+    const at = this.length++
+    this.f64[at] = 0
+    const store = viewStore(dtype, this.buffer, at * 8, 1) as TypedArray
+    if (typeof value === 'object') {
+      store[0] = value.re
+      store[1] = value.im
+    } else store[0] = encoder(dtype)(value) as never
+  }
+
+  /** Opens a record; `end` closes it. */
+  begin(op: Op): void {
+    this.recordStart = this.length
+    this.pair(op, 0)
+  }
+
+  /** Writes the open record's length. */
+  end(): void {
+    this.i32[this.recordStart * 2 + 1] = this.length - this.recordStart
+  }
+
+  /** Memory for a slot. */
+  alloc(slot: number, bytes: number): void {
+    this.pair(Op.Alloc, 3)
+    this.int(slot)
+    this.int(bytes)
+  }
+
+  /** The end of a slot. */
+  free(slot: number): void {
+    this.pair(Op.Free, 2)
+    this.int(slot)
+  }
+}

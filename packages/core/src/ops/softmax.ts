@@ -1,0 +1,143 @@
+/**
+ * Softmax and log-sum-exp along an axis: normalized exponentials without overflow. Their primitives work on one axis; several axes
+ * are merged first.
+ */
+import { type Axes, type Operand, operation, type StreamOptions } from '../args'
+import { type Dtype, float32, isInexact } from '../dtype'
+import { ShapeError } from '../errors'
+import type { Array } from '../graph'
+import { type Apply, definePrimitive } from '../primitive'
+import { format, normalizeAxes, sizeOf } from '../shape'
+import { where } from './binary'
+import { asOperand, floatOperand, toDtype } from './constant'
+import { max, sum } from './reduce'
+import { moveToFront } from './view'
+
+/** Exponentials of sixteen-bit floats are summed in float32. */
+const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
+
+/** yᵢ = exp(xᵢ − max x) / Σⱼ exp(xⱼ − max x) */
+const softmaxAlong: Apply<{ axis: number; precise: boolean }> = definePrimitive({
+  name: 'softmax',
+  params: { axis: 'i64', precise: 'bool' },
+  infer: ([x]) => x,
+  decompose: ([x], { axis }) => {
+    const w = toDtype(x, wide(x.dtype))
+    const e = w.subtract(max(w, axis, true)).exp()
+    return toDtype(e.divide(sum(e, axis, true)), x.dtype)
+  },
+  // dx = y · (g − Σ g·y), from the output alone. Over the complex numbers softmax is holomorphic: conjugate once.
+  vjp: ({ outputs: [y], cotangents: [g], params: { axis } }) => {
+    const yc = y.conjugate()
+    return [yc.multiply(g.subtract(sum(g.multiply(yc), axis, true)))]
+  },
+  jvp: ({ outputs: [y], tangents: [t], params: { axis } }) => [
+    t && y.multiply(t.subtract(sum(t.multiply(y), axis, true))),
+  ],
+  vmap: ({ inputs: [x], axes: [batch], params: { axis, precise } }) => ({
+    outputs: [softmaxAlong([moveToFront(x, batch as number)], { axis: axis + 1, precise })],
+    axes: [0],
+  }),
+})
+
+/** y = max x + log Σ exp(x − max x), with 1 on the axis. */
+const logsumexpAlong: Apply<{ axis: number }> = definePrimitive({
+  name: 'logsumexp',
+  params: { axis: 'i64' },
+  infer: ([x], { axis }) => {
+    if (x.shape[axis] === 0)
+      throw new ShapeError('logsumexp', `has no value over an empty axis, received shape ${format(x.shape)}`)
+    return { shape: x.shape.map((n, i) => (i === axis ? 1 : n)), dtype: x.dtype }
+  },
+  decompose: ([x], { axis }) => {
+    const w = toDtype(x, wide(x.dtype))
+    const top = max(w, axis, true)
+    const y = sum(w.subtract(top).exp(), axis, true).log().add(top)
+    // An infinite maximum is the answer; ∞ − ∞ above is not.
+    return toDtype(where(top.abs().equal(Number.POSITIVE_INFINITY), top, y), x.dtype)
+  },
+  // d(y)/d(xᵢ) = exp(xᵢ − y), which is softmax without another reduction.
+  vjp: ({ inputs: [x], outputs: [y], cotangents: [g] }) => [x.subtract(y).exp().conjugate().multiply(g)],
+  jvp: ({ inputs: [x], outputs: [y], tangents: [t], params: { axis } }) => [
+    t && sum(x.subtract(y).exp().multiply(t), axis, true),
+  ],
+  vmap: ({ inputs: [x], axes: [batch], params: { axis } }) => ({
+    outputs: [logsumexpAlong([moveToFront(x, batch as number)], { axis: axis + 1 })],
+    axes: [0],
+  }),
+})
+
+/** `x` with the axes merged into one, where it is now, and how to lay a result of the same shape out as before. */
+function mergeAxes(
+  x: Array,
+  axes: readonly number[],
+): { merged: Array; axis: number; restore(y: Array): Array } {
+  if (axes.length === 1) return { merged: x, axis: axes[0], restore: (y) => y }
+  const adjacent = axes.every((axis, i) => axis === axes[0] + i)
+  const others = x.shape.map((_, i) => i).filter((i) => !axes.includes(i))
+  const order = [...others, ...axes]
+  const front = adjacent ? x : x.transpose(order)
+  const axis = adjacent ? axes[0] : others.length
+  const sizes = axes.map((i) => x.shape[i])
+  return {
+    merged: front.flatten(axis, axis + axes.length - 1),
+    axis,
+    restore: (y) => {
+      const split = y.unflatten(axis, sizes)
+      return adjacent ? split : split.transpose(order.map((_, i) => order.indexOf(i)))
+    },
+  }
+}
+
+const softmaxArgs = operation(
+  'softmax',
+  ['a', 'axis', 'precise'],
+  (a: Operand, axis?: Axes, precise = false): Array => {
+    const given = asOperand('softmax', a)
+    const x = isInexact(given.dtype) ? given : toDtype(given, float32)
+    const axes = normalizeAxes('softmax', axis, x.ndim)
+    if (axes.length === 0 || sizeOf(x.shape) === 0) return axes.length === 0 ? softmaxOfNothing(x) : x
+    const { merged, axis: along, restore } = mergeAxes(x, axes)
+    return restore(softmaxAlong([merged], { axis: along, precise }))
+  },
+)
+/** Over no axis each element is alone: exp(0) / exp(0), but NaN where the element is not finite. */
+const softmaxOfNothing = (x: Array): Array =>
+  softmaxAlong([x.expandDims(-1)], { axis: x.ndim, precise: false }).squeeze(-1)
+/**
+ * exp(a) / Σ exp(a) over the axes (all by default), computed from a − max a. bool and integers become float32; sixteen-bit floats
+ * are summed in float32 whether `precise` is set or not.
+ * @throws ShapeError when an axis is out of bounds
+ * @example
+ * mx.softmax(mx.array([0, 0])).tolist() // => [0.5, 0.5]
+ */
+export function softmax(a: Array, axis?: Axes, options?: { precise?: boolean } & StreamOptions): Array
+export function softmax(a: Array, options: { axis?: Axes; precise?: boolean } & StreamOptions): Array
+export function softmax(...args: unknown[]): Array {
+  return softmaxArgs(args)
+}
+
+const logsumexpArgs = operation(
+  'logsumexp',
+  ['a', 'axis', 'keepdims'],
+  (a: Operand, axis?: Axes, keepdims = false): Array => {
+    const x = floatOperand('logsumexp', a)
+    const axes = normalizeAxes('logsumexp', axis, x.ndim)
+    if (axes.length === 0) return x
+    const kept = x.shape.map((n, i) => (axes.includes(i) ? 1 : n))
+    const { merged, axis: along } = mergeAxes(x, axes)
+    const y = logsumexpAlong([merged], { axis: along })
+    return keepdims ? y.reshape(kept) : y.squeeze(along)
+  },
+)
+/**
+ * log Σ exp(a) over the axes (all by default), without overflow, in floating point.
+ * @throws ShapeError over an empty axis
+ * @example
+ * mx.logsumexp(mx.array([0, -Infinity])).item() // => 0
+ */
+export function logsumexp(a: Array, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Array
+export function logsumexp(a: Array, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Array
+export function logsumexp(...args: unknown[]): Array {
+  return logsumexpArgs(args)
+}
