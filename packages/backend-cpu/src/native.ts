@@ -100,7 +100,9 @@ function load(): Native {
   // src/ and dist/ are both one below the package.
   const built = fileURLToPath(new URL('../build/lazuli_cpu.node', import.meta.url))
   const chosen = process.env.LAZULI_CPU_ADDON
-  const candidates = chosen ? [chosen] : [...(existsSync(built) ? [built] : []), `@lazuli/backend-cpu-${platform}`]
+  const candidates = chosen
+    ? [chosen]
+    : [...(existsSync(built) ? [built] : []), `@lazuli/backend-cpu-${platform}`]
   const reasons: string[] = []
   for (const candidate of candidates) {
     try {
