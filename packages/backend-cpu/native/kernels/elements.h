@@ -80,6 +80,8 @@ To convert(From value) {
   }
 }
 
+inline bool is_integral(int32_t dtype) { return dtype <= LZ_INT64; }
+
 struct every {
   template <class T>
   static constexpr bool accepts = true;

@@ -6,6 +6,7 @@ void register_families(Registry& registry) {
   register_copy(registry);
   register_reduce(registry);
   register_softmax(registry);
+  register_matmul(registry);
 }
 
 }  // namespace lazuli

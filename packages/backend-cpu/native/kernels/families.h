@@ -10,6 +10,7 @@ namespace lazuli {
 void register_copy(Registry& registry);
 void register_reduce(Registry& registry);
 void register_softmax(Registry& registry);
+void register_matmul(Registry& registry);
 
 void register_families(Registry& registry);
 

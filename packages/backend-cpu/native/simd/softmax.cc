@@ -86,11 +86,15 @@ void logsumexp(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, vo
   T* y = static_cast<T*>(y_data);
   for (int64_t row = 0; row < rows; row++, x += x_stride, y += y_stride) {
     const float max = row_max(x, n);
-    // Around an infinite maximum the differences are NaN; the sum is then taken around 0, where infinities
-    // add up right.
-    const float around = max - max == 0 ? max : 0;
-    const float sum = sum_exp(x, n, around, [](int64_t, int64_t, hn::Vec<Floats>) {});
-    *y = from_float<T>(max - max == 0 || sum != sum ? around + logf(sum) : max);
+    if (max == INFINITY) {
+      bool nan = false;
+      for (int64_t i = 0; i < n; i++) nan |= to_float(x[i]) != to_float(x[i]);
+      *y = from_float<T>(nan ? NAN : INFINITY);
+      continue;
+    }
+    // Where all are −∞ the differences would be NaN; around 0 the sum is 0, or NaN where there is one.
+    const float around = max == -INFINITY ? 0 : max;
+    *y = from_float<T>(around + logf(sum_exp(x, n, around, [](int64_t, int64_t, hn::Vec<Floats>) {})));
   }
 }
 

@@ -374,10 +374,11 @@ Registration::Registration(const char* name, void (*test)()) { tests()[name] = t
 
 int run_all(int argc, char** argv) {
   for (auto& [name, test] : tests()) {
-    const bool wanted =
-        argc < 2 ? name.rfind("bench_", 0) != 0 : std::any_of(argv + 1, argv + argc, [&](const char* a) {
-          return name.find(a) != std::string::npos;
-        });
+    const bool bench = name.rfind("bench_", 0) == 0;
+    bool wanted = argc < 2 && !bench;
+    for (int i = 1; i < argc; i++) {
+      wanted |= name.find(argv[i]) != std::string::npos && (!bench || std::string_view(argv[i]).starts_with("bench"));
+    }
     if (!wanted) continue;
     current = name;
     rng.seed(7);

@@ -1,0 +1,65 @@
+// Row-major GEMM and GEMV of one signature for float, double and complex64. The BLAS library runs
+// single-threaded: work is spread over this package's pool, in pieces that depend on the problem's size
+// alone.
+#ifndef LAZULI_KERNELS_BLAS_H
+#define LAZULI_KERNELS_BLAS_H
+
+#if defined(LAZULI_ACCELERATE)
+#include <Accelerate/Accelerate.h>
+#else
+#include <cblas.h>
+#endif
+
+#include <complex>
+#include <cstdint>
+
+namespace lazuli::blas {
+
+// Call once before any other function.
+inline void use_one_thread() {
+#if defined(LAZULI_OPENBLAS)
+  openblas_set_num_threads(1);
+#endif
+}
+
+inline CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
+
+// C = alpha · op(A) op(B) + beta · C, all row-major, sizes and leading dimensions below 2^31.
+inline void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
+                 const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  cblas_sgemm(CblasRowMajor, flag(ta), flag(tb), int(m), int(n), int(k), alpha, a, int(lda), b, int(ldb),
+              beta, c, int(ldc));
+}
+inline void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, double alpha, const double* a,
+                 int64_t lda, const double* b, int64_t ldb, double beta, double* c, int64_t ldc) {
+  cblas_dgemm(CblasRowMajor, flag(ta), flag(tb), int(m), int(n), int(k), alpha, a, int(lda), b, int(ldb),
+              beta, c, int(ldc));
+}
+inline void gemm(bool ta, bool tb, int64_t m, int64_t n, int64_t k, std::complex<float> alpha,
+                 const std::complex<float>* a, int64_t lda, const std::complex<float>* b, int64_t ldb,
+                 std::complex<float> beta, std::complex<float>* c, int64_t ldc) {
+  cblas_cgemm(CblasRowMajor, flag(ta), flag(tb), int(m), int(n), int(k), &alpha, a, int(lda), b, int(ldb),
+              &beta, c, int(ldc));
+}
+
+// y = alpha · op(A) x + beta · y; A is stored row-major with `rows` rows.
+inline void gemv(bool ta, int64_t rows, int64_t columns, float alpha, const float* a, int64_t lda,
+                 const float* x, int64_t incx, float beta, float* y, int64_t incy) {
+  cblas_sgemv(CblasRowMajor, flag(ta), int(rows), int(columns), alpha, a, int(lda), x, int(incx), beta, y,
+              int(incy));
+}
+inline void gemv(bool ta, int64_t rows, int64_t columns, double alpha, const double* a, int64_t lda,
+                 const double* x, int64_t incx, double beta, double* y, int64_t incy) {
+  cblas_dgemv(CblasRowMajor, flag(ta), int(rows), int(columns), alpha, a, int(lda), x, int(incx), beta, y,
+              int(incy));
+}
+inline void gemv(bool ta, int64_t rows, int64_t columns, std::complex<float> alpha,
+                 const std::complex<float>* a, int64_t lda, const std::complex<float>* x, int64_t incx,
+                 std::complex<float> beta, std::complex<float>* y, int64_t incy) {
+  cblas_cgemv(CblasRowMajor, flag(ta), int(rows), int(columns), &alpha, a, int(lda), x, int(incx), &beta, y,
+              int(incy));
+}
+
+}  // namespace lazuli::blas
+
+#endif

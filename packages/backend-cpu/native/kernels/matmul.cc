@@ -1,0 +1,315 @@
+// matmul and addmm. Transposes and row strides go to BLAS as flags and leading dimensions; only layouts that
+// BLAS cannot express are copied. Batch axes that b does not have become rows of one GEMM. The half types are
+// computed in float32, integers in a plain loop.
+//
+// Work is cut into tiles of rows and columns of the result by its size alone, never along K: an element's sum
+// is formed by one BLAS call whatever the number of threads, so results do not depend on it.
+#include <cmath>
+#include <limits>
+#include <mutex>
+
+#include "kernels/blas.h"
+#include "kernels/families.h"
+#include "kernels/layout.h"
+#include "simd/halves.h"
+
+namespace lazuli {
+namespace {
+
+// An operand with strides of its own: the original, or a copy in scratch memory.
+struct Source {
+  const void* data = nullptr;
+  int32_t dtype = 0;
+  int ndim = 0;
+  int64_t shape[kMaxDims];
+  int64_t strides[kMaxDims];
+  explicit Source(const lz_operand& x) : data(x.data), dtype(x.dtype), ndim(x.ndim) {
+    std::copy_n(x.shape, x.ndim, shape);
+    for (int d = 0; d < x.ndim; d++) strides[d] = x.shape[d] == 1 ? 0 : x.strides[d];
+  }
+};
+
+// Copies a source to dense memory, as float32 when it is of a half type. Of its first `broadcastable` axes,
+// those with stride 0 stay that way.
+Source densify(const lz_call& call, Source x, int broadcastable) {
+  Layout<2> layout;
+  int64_t strides[kMaxDims], n = 1;
+  for (int d = x.ndim - 1; d >= 0; d--) {
+    const bool stays = d < broadcastable && x.strides[d] == 0;
+    strides[d] = stays ? 0 : n;
+    if (!stays) n *= x.shape[d];
+  }
+  bool dense = true;
+  for (int d = 0; d < x.ndim; d++) {
+    if (strides[d] != 0 || d >= broadcastable) layout.push(x.shape[d], {strides[d], x.strides[d]});
+    dense &= x.shape[d] == 1 || strides[d] == x.strides[d];
+  }
+  if (!dense) {
+    void* copy = scratch<char>(call, n * itemsize(x.dtype));
+    copy_strided(call, layout, itemsize(x.dtype), copy, x.data);
+    x.data = copy;
+    std::copy_n(strides, x.ndim, x.strides);
+  }
+  if (const auto widen = half_table().widen[x.dtype]) {
+    float* wide = scratch<float>(call, n);
+    const char* from = static_cast<const char*>(x.data);
+    parallel(call, n, 0.3,
+             [&](int64_t begin, int64_t end) { widen(from + 2 * begin, wide + begin, end - begin); });
+    x.data = wide;
+    x.dtype = LZ_FLOAT32;
+  }
+  return x;
+}
+
+// How BLAS sees a matrix: stored by rows, or its transpose is; the distance between rows of what is stored.
+struct Order {
+  bool known = false, transposed = false;
+  int64_t ld = 1;
+};
+
+Order order_of(int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride) {
+  if ((column_stride == 1 || columns == 1) && (rows == 1 || row_stride >= std::max<int64_t>(columns, 1))) {
+    return {true, false, rows == 1 ? std::max<int64_t>(columns, 1) : row_stride};
+  }
+  if ((row_stride == 1 || rows == 1) && (columns == 1 || column_stride >= std::max<int64_t>(rows, 1))) {
+    return {true, true, columns == 1 ? std::max<int64_t>(rows, 1) : column_stride};
+  }
+  return {};
+}
+
+Order order_of(const Source& x) {
+  const int r = x.ndim - 2, c = x.ndim - 1;
+  return order_of(x.shape[r], x.shape[c], x.strides[r], x.strides[c]);
+}
+
+struct Problem {
+  Source a, b;
+  int64_t m, n, k;
+  Order a_order, b_order;
+  // Axes of the batch with the strides of a, b and the result; `m` above includes what was merged into rows.
+  Layout<3> batch;
+};
+
+// Batch axes and rows, merged where a's rows continue from one batch element to the next and b is the same
+// for both.
+void lay_out(const lz_operand& out, Problem& p) {
+  const int last = out.ndim - 2;
+  const auto axes = [&](bool with_rows) {
+    Layout<3> layout;
+    int64_t step[kMaxDims];
+    row_major(out.shape, out.ndim, step);
+    for (int d = 0; d < last; d++) layout.push(out.shape[d], {p.a.strides[d], p.b.strides[d], step[d]});
+    if (with_rows) layout.push(p.m, {p.a.strides[last], 0, p.n});
+    layout.collapse();
+    return layout;
+  };
+  if (!p.a_order.transposed) {
+    Layout<3> merged = axes(true);
+    const int rows = merged.ndim - 1;
+    if (rows >= 0 && merged.strides[1][rows] == 0 && merged.strides[0][rows] >= p.k &&
+        merged.strides[2][rows] == p.n) {
+      p.m = merged.shape[rows];
+      p.a_order.ld = std::max<int64_t>(merged.strides[0][rows], 1);
+      merged.ndim--;
+      p.batch = merged;
+      return;
+    }
+  }
+  p.batch = axes(false);
+}
+
+struct Tiles {
+  int64_t m, n;
+};
+
+// Cuts the side along which pieces are contiguous in memory, unless it is four times shorter: a tile of strided columns costs
+// more to pack. `side` is the smallest length worth cutting to, `price` that of a multiplication in nanoseconds.
+Tiles tile(const Problem& p, int64_t side, double price) {
+  constexpr int64_t kMost = 1 << 30;
+  const double pieces = std::min(32.0, double(p.m) * double(p.n) * double(p.k) * price / 150000);
+  Tiles t{p.m, p.n};
+  const auto count = [&] { return double((p.m + t.m - 1) / t.m) * double((p.n + t.n - 1) / t.n); };
+  for (;;) {
+    const bool rows = t.m * (p.a_order.transposed ? 1 : 4) >= t.n * (p.b_order.transposed ? 4 : 1);
+    int64_t& chosen = (rows && t.m >= 2 * side) || t.n < 2 * side ? t.m : t.n;
+    if (std::max(t.m, t.n) <= kMost && (chosen < 2 * side || count() * 2 > pieces)) return t;
+    chosen = ((chosen + 1) / 2 + 15) / 16 * 16;
+  }
+}
+
+template <class T>
+inline constexpr double price_of = std::is_same_v<T, float>    ? 0.02
+                                   : std::is_same_v<T, double> ? 0.04
+                                                               : 0.08;
+
+// out = alpha · a @ b + beta · out
+template <class T>
+void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out) {
+  const bool vector = p.m == 1 || p.n == 1;
+  const double price = vector ? 0.1 * sizeof(T) : price_of<T>;
+  const Tiles t = tile(p, vector ? 1024 : 128, price);
+  const int64_t rows = (p.m + t.m - 1) / t.m, columns = (p.n + t.n - 1) / t.n;
+  const T* a = static_cast<const T*>(p.a.data);
+  const T* b = static_cast<const T*>(p.b.data);
+  const auto [ta, lda] = std::pair(p.a_order.transposed, p.a_order.ld);
+  const auto [tb, ldb] = std::pair(p.b_order.transposed, p.b_order.ld);
+  const double each = 200 + double(std::min(t.m, p.m)) * double(std::min(t.n, p.n)) * double(p.k) * price;
+  parallel(call, p.batch.size() * rows * columns, each, [&](int64_t begin, int64_t end) {
+    Cursor<3> cursor(p.batch, p.batch.ndim, begin / (rows * columns));
+    for (int64_t at = begin; at < end; at++) {
+      if (at > begin && at % (rows * columns) == 0) cursor.next();
+      const int64_t i = at / columns % rows * t.m, j = at % columns * t.n;
+      const int64_t m = std::min(t.m, p.m - i), n = std::min(t.n, p.n - j);
+      const T* x = a + cursor.offset[0] + (ta ? i : i * lda);
+      const T* y = b + cursor.offset[1] + (tb ? j * ldb : j);
+      T* z = out + cursor.offset[2] + i * p.n + j;
+      if (p.m == 1) {
+        blas::gemv(!tb, tb ? n : p.k, tb ? p.k : n, alpha, y, ldb, x, ta ? lda : 1, beta, z, 1);
+      } else if (p.n == 1) {
+        blas::gemv(ta, ta ? p.k : m, ta ? m : p.k, alpha, x, lda, y, tb ? 1 : ldb, beta, z, 1);
+      } else {
+        blas::gemm(ta, tb, m, n, p.k, alpha, x, lda, y, ldb, beta, z, p.n);
+      }
+    }
+  });
+}
+
+// Integers and bool (or of ands). Wraps; alpha and beta are rounded towards zero first.
+template <class T>
+void multiply_integers(const lz_call& call, const Problem& p, double alpha, double beta, const T* c, T* out) {
+  using U = std::conditional_t<std::is_same_v<T, bool>, uint8_t,
+                               std::make_unsigned_t<std::conditional_t<std::is_same_v<T, bool>, int, T>>>;
+  const auto factor = [](double f) { return U(convert<int64_t>(f)); };
+  const int64_t ak = p.a_order.transposed ? p.a_order.ld : 1, am = p.a_order.transposed ? 1 : p.a_order.ld;
+  const int64_t bk = p.b_order.transposed ? 1 : p.b_order.ld, bn = p.b_order.transposed ? p.b_order.ld : 1;
+  parallel(call, p.batch.size() * p.m, 1.0 * double(p.n) * double(p.k) + 5, [&](int64_t begin, int64_t end) {
+    for (int64_t at = begin; at < end; at++) {
+      const Cursor<3> cursor(p.batch, p.batch.ndim, at / p.m);
+      const U* x = static_cast<const U*>(p.a.data) + cursor.offset[0] + at % p.m * am;
+      const U* y = static_cast<const U*>(p.b.data) + cursor.offset[1];
+      const int64_t row = cursor.offset[2] + at % p.m * p.n;
+      U* z = reinterpret_cast<U*>(out) + row;
+      std::fill_n(z, p.n, U(0));
+      for (int64_t k = 0; k < p.k; k++) {
+        const U v = x[k * ak];
+        for (int64_t j = 0; j < p.n; j++) {
+          if constexpr (std::is_same_v<T, bool>)
+            z[j] |= v & y[k * bk + j * bn];
+          else
+            z[j] = U(z[j] + U(uint64_t(v) * uint64_t(y[k * bk + j * bn])));
+        }
+      }
+      if (c == nullptr && alpha == 1) continue;
+      for (int64_t j = 0; j < p.n; j++) {
+        const U addend = c ? static_cast<const U*>(static_cast<const void*>(c))[row + j] : U(0);
+        if constexpr (std::is_same_v<T, bool>)
+          z[j] = (z[j] && alpha != 0) || (addend && beta != 0);
+        else
+          z[j] = U(uint64_t(z[j]) * uint64_t(factor(alpha)) + uint64_t(addend) * uint64_t(factor(beta)));
+      }
+    }
+  });
+}
+
+// The addend, broadcast to the result's shape, into `to`.
+void spread(const lz_call& call, const Source& c, const lz_operand& out, void* to) {
+  Layout<2> layout;
+  int64_t step[kMaxDims];
+  row_major(out.shape, out.ndim, step);
+  const int missing = out.ndim - c.ndim;
+  for (int d = 0; d < out.ndim; d++)
+    layout.push(out.shape[d], {step[d], d < missing ? 0 : c.strides[d - missing]});
+  copy_strided(call, layout, itemsize(c.dtype), to, c.data);
+}
+
+void require_shapes(const lz_call& call, const char* op, const lz_operand& a, const lz_operand& b,
+                    const lz_operand& out) {
+  bool fits =
+      a.ndim >= 2 && a.ndim == b.ndim && a.ndim == out.ndim && a.dtype == b.dtype && a.dtype == out.dtype;
+  for (int d = 0; d < a.ndim - 2 && fits; d++) fits = a.shape[d] == b.shape[d] && a.shape[d] == out.shape[d];
+  fits = fits && a.shape[a.ndim - 1] == b.shape[b.ndim - 2] &&
+         out.shape[out.ndim - 2] == a.shape[a.ndim - 2] && out.shape[out.ndim - 1] == b.shape[b.ndim - 1];
+  require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
+}
+
+void run(const lz_call& call, const char* op, const lz_operand& a, const lz_operand& b, const lz_operand* c,
+         double alpha, double beta) {
+  const lz_operand& out = call.out[0];
+  require_shapes(call, op, a, b, out);
+  if (out.size == 0) return;
+  if (c != nullptr && beta == 0) c = nullptr;
+  Problem p{Source(a), Source(b), out.shape[out.ndim - 2], out.shape[out.ndim - 1], a.shape[a.ndim - 1], {},
+            {},        {}};
+  const bool half = half_table().widen[out.dtype] != nullptr;
+  const bool loop = is_integral(out.dtype);
+  if (p.k > 0) {
+    const auto prepare = [&](Source& x) {
+      Order order = half ? Order{} : order_of(x);
+      if (!order.known || order.ld > INT32_MAX) order = order_of(x = densify(call, x, x.ndim - 2));
+      return order;
+    };
+    p.a_order = prepare(p.a);
+    p.b_order = prepare(p.b);
+    lay_out(out, p);
+    require(call, loop || std::max({p.k, p.n, p.a_order.ld, p.b_order.ld}) <= INT32_MAX,
+            "[%s] a matrix has more than 2^31 - 1 columns", op);
+  }
+  if (loop) {
+    return void(dispatch_among<integral_types>(out.dtype, [&]<class T>() {
+      if (c == nullptr && p.k == 0) return void(std::fill_n(data<T>(out), out.size, T(0)));
+      T* addend = c ? scratch<T>(call, out.size) : nullptr;
+      if (c) spread(call, Source(*c), out, addend);
+      if (p.k == 0) p.batch.push(1, {0, 0, 0}), p.m = out.size / p.n;
+      // matmul itself has neither factor.
+      multiply_integers<T>(call, p, alpha, beta, addend, data<T>(out));
+    }));
+  }
+  const auto compute = [&]<class T>(T* to) {
+    if (c != nullptr) spread(call, half ? densify(call, Source(*c), c->ndim) : Source(*c), out, to);
+    if (p.k > 0) return multiply<T>(call, p, T(alpha), c ? T(beta) : T(0), to);
+    parallel(call, out.size, 0.3, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) to[i] = c ? T(beta) * to[i] : T(0);
+    });
+  };
+  if (half) {
+    float* wide = scratch<float>(call, out.size);
+    compute(wide);
+    const auto narrow = half_table().narrow[out.dtype];
+    return parallel(call, out.size, 0.3, [&](int64_t begin, int64_t end) {
+      narrow(wide + begin, data<char>(out) + 2 * begin, end - begin);
+    });
+  }
+  if (out.dtype == LZ_FLOAT32)
+    compute(data<float>(out));
+  else if (out.dtype == LZ_FLOAT64)
+    compute(data<double>(out));
+  else
+    compute(data<complex64>(out));
+}
+
+void matmul(const lz_call& call) {
+  require_counts(call, "matmul", 2, 1);
+  run(call, "matmul", call.in[0], call.in[1], nullptr, 1, 0);
+}
+
+void addmm(const lz_call& call) {
+  require_counts(call, "addmm", 3, 1);
+  Params params(call);
+  const double alpha = params.number(), beta = params.number();
+  const lz_operand &c = call.in[0], &out = call.out[0];
+  bool fits = c.ndim <= out.ndim && c.dtype == out.dtype;
+  for (int d = 1; d <= c.ndim && fits; d++)
+    fits = c.shape[c.ndim - d] == 1 || c.shape[c.ndim - d] == out.shape[out.ndim - d];
+  require(call, fits, "[addmm] c does not broadcast to the shape of the product");
+  run(call, "addmm", call.in[1], call.in[2], &c, alpha, beta);
+}
+
+}  // namespace
+
+void register_matmul(Registry& registry) {
+  blas::use_one_thread();
+  registry.add("matmul", entry<matmul>);
+  registry.add("addmm", entry<addmm>);
+}
+
+}  // namespace lazuli
