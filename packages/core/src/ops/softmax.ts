@@ -92,7 +92,7 @@ function mergeAxes(
 const softmaxArgs = operation(
   'softmax',
   ['a', 'axis', 'precise'],
-  (a: Operand, axis?: Axes, precise = false): Array => {
+  (a: Operand, axis?: Axes, precise: boolean = false): Array => {
     const given = asOperand('softmax', a)
     const x = isInexact(given.dtype) ? given : toDtype(given, float32)
     const axes = normalizeAxes('softmax', axis, x.ndim)
@@ -120,7 +120,7 @@ export function softmax(...args: unknown[]): Array {
 const logsumexpArgs = operation(
   'logsumexp',
   ['a', 'axis', 'keepdims'],
-  (a: Operand, axis?: Axes, keepdims = false): Array => {
+  (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
     const x = floatOperand('logsumexp', a)
     const axes = normalizeAxes('logsumexp', axis, x.ndim)
     if (axes.length === 0) return x
