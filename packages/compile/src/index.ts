@@ -1,1 +1,4 @@
-export {}
+/**
+ * Compilation of functions on arrays.
+ */
+export { type Compiled, type CompileOptions, compile, disableCompile, enableCompile } from './compile'

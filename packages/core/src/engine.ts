@@ -42,7 +42,7 @@ export {
   viewStore,
 } from './dtype'
 export * from './errors'
-export { evaluate } from './evaluate'
+export { evaluate, releaseKept } from './evaluate'
 export {
   Array,
   applyNode,
@@ -55,6 +55,7 @@ export {
   type Meta,
   Node,
   type Partial,
+  type Plan,
   Primitive,
   type PrimitiveRules,
   sourceNode,
@@ -68,6 +69,7 @@ export { collectGarbage, disposeHandle, rebind } from './memory'
 export { cast, constant, scalarArray, scalarOf, toDtype } from './ops/constant'
 export { arrayFromStore } from './ops/creation'
 export { broadcastTo, sumTo } from './ops/reduce'
+export { sliceRange } from './ops/slice'
 export { moveToFront, reshapeLike } from './ops/view'
 export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from './params'
 export {
@@ -82,10 +84,19 @@ export {
   type Instruction,
   ProgramBuilder,
   type ScalarOp,
+  type ScalarOps,
   type ScalarProgram,
   type ScalarValue,
 } from './program'
 export { copyOut } from './readback'
 export * from './shape'
 export { type Memory, Storage } from './storage'
-export { arraysOf, forEachLeaf, mapLeaves, registerTreeNode, type TreeNodeRule, withArrays } from './tree'
+export {
+  arraysOf,
+  childrenOf,
+  forEachLeaf,
+  mapLeaves,
+  registerTreeNode,
+  type TreeNodeRule,
+  withArrays,
+} from './tree'

@@ -1,0 +1,273 @@
+/**
+ * Planning: a simplified and fused graph becomes one recorded series of work. Every intermediate gets its place in one arena ahead
+ * of time; places are reused as soon as their last reader has run.
+ */
+import {
+  type Backend,
+  contiguousStrides,
+  isContiguous,
+  type Layout,
+  type Node,
+  type Plan,
+  Storage,
+  sizeOf,
+  sourceNode,
+} from '@lazuli/core/engine'
+import { Arena } from './arena'
+import { fuse } from './fuse'
+import { inOrder, isLeaf, outputsOf, primitiveOf } from './order'
+import { simplify } from './simplify'
+
+/** A plan with what it takes. */
+export interface Planned {
+  readonly plan: Plan
+  readonly stats: {
+    readonly applications: number
+    readonly kernels: number
+    readonly arenaBytes: number
+    readonly liveBytes: number
+  }
+  release(): void
+}
+
+/** A block of memory of the program: a place in the arena, an output or an input. Views share the block of what they show. */
+interface Block {
+  readonly nbytes: number
+  /** Steps that read or write it, at most: the last one frees it. */
+  lastUse: number
+  /** Local slot for inputs and outputs; null for the arena. */
+  slot: number | null
+  /** In bytes, within the arena. */
+  offset: number
+}
+
+/** One thing to encode: an application, or a copy that a view or an output needs. */
+type Step =
+  | { readonly kind: 'run'; readonly node: Node }
+  | { readonly kind: 'copy'; readonly from: Node; readonly to: Node }
+
+/** Plans a program for a backend; null where the backend lacks a kernel or cannot record. */
+export function makePlan(
+  backend: Backend,
+  inputs: readonly Node[],
+  outputs: readonly Node[],
+): Planned | null {
+  if (!backend.record || !backend.encodePlan) return null
+  const simplified = simplify(backend, outputs)
+  if (!simplified) return null
+  const fusedOutputs = fuse(simplified)
+  return new Planner(backend, inputs, fusedOutputs, inOrder(outputs, isLeaf).length).finish()
+}
+
+class Planner {
+  private readonly steps: Step[] = []
+  private readonly blocks = new Map<Node, Block>()
+  private readonly layouts = new Map<Node, Layout>()
+
+  constructor(
+    private readonly backend: Backend,
+    private readonly inputs: readonly Node[],
+    private readonly outputs: readonly Node[],
+    private readonly applications: number,
+  ) {
+    inputs.forEach((node, i) =>
+      this.place(node, { nbytes: 0, lastUse: 0, slot: i, offset: 0 }, { offset: 0, strides: null }),
+    )
+  }
+
+  finish(): Planned | null {
+    const order = inOrder(this.outputs, isLeaf)
+    for (const lead of order) if (!this.add(lead)) return null
+    const copies = this.bindOutputs()
+    this.steps.push(...copies)
+    for (let i = 0; i < this.steps.length; i++)
+      for (const node of this.touched(this.steps[i])) this.blockOf(node).lastUse = i
+    const { arenaBytes, liveBytes } = this.allocate()
+    const plan = this.record(arenaBytes)
+    const kernels = this.steps.length
+    return {
+      plan,
+      stats: { applications: this.applications, kernels, arenaBytes, liveBytes },
+      release: () => this.backend.releasePlan?.(plan),
+    }
+  }
+
+  private place(node: Node, block: Block, layout: Layout): void {
+    this.blocks.set(node, block)
+    this.layouts.set(node, layout)
+  }
+  private fresh(node: Node): void {
+    this.place(
+      node,
+      { nbytes: sizeOf(node.shape) * node.dtype.size, lastUse: 0, slot: null, offset: 0 },
+      { offset: 0, strides: null },
+    )
+  }
+  private blockOf(node: Node): Block {
+    return this.blocks.get(node) as Block
+  }
+
+  /** Adds an application: a view moves nothing, a constant that a kernel reads is written first. */
+  private add(lead: Node): boolean {
+    const primitive = primitiveOf(lead)
+    if (primitive.facts.immediate) return true
+    for (const input of lead.inputs) {
+      if (this.blocks.has(input)) continue
+      // What comes from outside the trace was made an input of the program; only immediates are left.
+      if (isLeaf(input) || !primitiveOf(input).facts.immediate) return false
+      if (!primitive.elementwise) this.run(input)
+    }
+    if (primitive.rules.view) return this.addView(lead)
+    if (!this.backend.supports(lead)) return false
+    this.run(lead)
+    return true
+  }
+
+  private run(lead: Node): void {
+    for (const node of outputsOf(lead)) this.fresh(node)
+    this.steps.push({ kind: 'run', node: lead })
+  }
+
+  private addView(node: Node): boolean {
+    const [input] = node.inputs
+    const view = primitiveOf(node).rules.view as NonNullable<ReturnType<typeof primitiveOf>['rules']['view']>
+    const { offset, strides } = this.layouts.get(input) as Layout
+    const meta = { shape: input.shape, dtype: input.dtype }
+    let source = input
+    let layout = view(
+      { ...meta, offset, strides: strides ?? contiguousStrides(input.shape) },
+      node.params,
+      node,
+    )
+    if (!layout) {
+      source = this.copyOf(input)
+      layout = view({ ...meta, offset: 0, strides: contiguousStrides(input.shape) }, node.params, node)
+      if (!layout) return false
+    }
+    const rowMajor = layout.strides === null || isContiguous(node.shape, layout.strides)
+    this.place(node, this.blockOf(source), {
+      offset: layout.offset,
+      strides: rowMajor ? null : layout.strides,
+    })
+    return true
+  }
+
+  private copyOf(node: Node): Node {
+    const copy = sourceNode(node.shape, node.dtype, null)
+    this.fresh(copy)
+    this.steps.push({ kind: 'copy', from: node, to: copy })
+    return copy
+  }
+
+  /** Gives each output its own memory: the block it is computed in, or a copy where that block is shared or not its own. */
+  private bindOutputs(): Step[] {
+    const copies: Step[] = []
+    const taken = new Set<Block>()
+    this.outputs.forEach((node, i) => {
+      if (!this.blocks.has(node)) this.run(node)
+      const block = this.blockOf(node)
+      const { offset, strides } = this.layouts.get(node) as Layout
+      const slot = this.inputs.length + i
+      const whole = offset === 0 && strides === null && block.nbytes === sizeOf(node.shape) * node.dtype.size
+      if (whole && block.slot === null && !taken.has(block)) {
+        block.slot = slot
+        taken.add(block)
+        return
+      }
+      const target = sourceNode(node.shape, node.dtype, null)
+      this.place(
+        target,
+        { nbytes: sizeOf(node.shape) * node.dtype.size, lastUse: 0, slot, offset: 0 },
+        { offset: 0, strides: null },
+      )
+      copies.push({ kind: 'copy', from: node, to: target })
+    })
+    return copies
+  }
+
+  /** Walks the steps, giving places in the arena and taking them back. */
+  private allocate(): { arenaBytes: number; liveBytes: number } {
+    const arena = new Arena()
+    const placed = new Set<Block>()
+    this.steps.forEach((step, i) => {
+      const dying: Block[] = []
+      for (const node of this.touched(step)) {
+        const block = this.blockOf(node)
+        if (block.slot !== null || placed.has(block)) {
+          if (block.slot === null && block.lastUse === i && !dying.includes(block)) dying.push(block)
+          continue
+        }
+        placed.add(block)
+        const heir = this.inPlace(step, node, i, dying)
+        if (heir) {
+          block.offset = heir.offset
+          dying.splice(dying.indexOf(heir), 1)
+        } else block.offset = arena.take(block.nbytes)
+        if (block.lastUse === i) dying.push(block)
+      }
+      for (const block of dying) arena.give(block.offset, block.nbytes)
+    })
+    return { arenaBytes: arena.size, liveBytes: arena.peak }
+  }
+
+  /** The dying input whose place an elementwise result may take: same size, read row-major at the same positions. */
+  private inPlace(step: Step, output: Node, now: number, dying: readonly Block[]): Block | undefined {
+    if (step.kind !== 'run' || !primitiveOf(step.node).elementwise) return undefined
+    for (const input of step.node.inputs) {
+      const block = this.blocks.get(input)
+      if (
+        !block ||
+        !dying.includes(block) ||
+        block.lastUse !== now ||
+        block.nbytes !== this.blockOf(output).nbytes
+      )
+        continue
+      const { offset, strides } = this.layouts.get(input) as Layout
+      // Others that read the same block at other positions in this step would see what was written.
+      const alone = step.node.inputs.every((other) => other === input || this.blocks.get(other) !== block)
+      if (
+        alone &&
+        offset === 0 &&
+        strides === null &&
+        input.dtype.size === output.dtype.size &&
+        sizeOf(input.shape) === sizeOf(output.shape)
+      )
+        return block
+    }
+    return undefined
+  }
+
+  /** The placed nodes that a step reads, then those it writes; an immediate has no place. */
+  private touched(step: Step): readonly Node[] {
+    if (step.kind === 'copy') return [step.from, step.to]
+    return [...step.node.inputs.filter((n) => this.blocks.has(n)), ...outputsOf(step.node)]
+  }
+
+  /** Encodes the steps with local slots. */
+  private record(arenaBytes: number): Plan {
+    const arenaSlot = this.inputs.length + this.outputs.length
+    const show = (node: Node): void => {
+      const block = this.blocks.get(node)
+      if (!block) return
+      const layout = this.layouts.get(node) as Layout
+      node.storage = new Storage(this.backend, block.slot ?? arenaSlot, block.nbytes)
+      node.offset = layout.offset + block.offset / node.dtype.size
+      node.strides = layout.strides
+    }
+    const hide = (node: Node): void => {
+      node.storage = null
+      node.offset = 0
+      node.strides = null
+    }
+    const record = this.backend.record as NonNullable<Backend['record']>
+    return record(this.inputs.length, this.outputs.length, arenaBytes, () => {
+      for (const step of this.steps) {
+        const nodes = this.touched(step)
+        nodes.forEach(show)
+        if (step.kind === 'copy') this.backend.encodeCopy(step.from, step.to)
+        else this.backend.encode(step.node)
+        nodes.forEach(hide)
+      }
+    })
+  }
+}

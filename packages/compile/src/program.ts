@@ -1,0 +1,70 @@
+/**
+ * A traced program: placeholders, what was computed from them, and the values from outside that it reads. It is the parameter of
+ * the primitive that a compiled call adds to the graph.
+ */
+import {
+  Array,
+  backendFor,
+  definePrimitive,
+  type Meta,
+  type Node,
+  type Plan,
+  withoutHandles,
+} from '@lazuli/core/engine'
+import { isLeaf } from './order'
+import { makePlan, type Planned } from './plan'
+import { reapply, rebuild } from './rebuild'
+
+let count = 0
+
+/** A program as `compile` traced it. */
+export class Program {
+  /** Unique: two traces never share one, so it can stand for the program in cache keys. */
+  readonly key = `program#${++count}`
+  private readonly plans = new Map<string, Planned | null>()
+
+  constructor(
+    /** Placeholders, in the order in which a call passes its arrays. */
+    readonly inputs: readonly Node[],
+    /** Computed from them. */
+    readonly outputs: readonly Node[],
+  ) {}
+
+  /** The program's operations on other inputs: what it means, and what transforms walk. */
+  inline(inputs: readonly Array[]): Array[] {
+    const leaves = new Map(this.inputs.map((node, i) => [node, inputs[i].node]))
+    return rebuild(this.outputs, leaves, isLeaf, reapply).map((node) => new Array(node))
+  }
+
+  /** How the backend of `stream`'s device runs it with one call; null where it cannot. */
+  planFor(stream: Node['stream']): Plan | null {
+    const backend = backendFor(stream.device)
+    let planned = this.plans.get(backend.name)
+    if (planned === undefined) {
+      planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs))
+      this.plans.set(backend.name, planned)
+    }
+    return planned?.plan ?? null
+  }
+
+  /** Figures of the plan for a backend, for explanation and tests. */
+  statsFor(backend: string): Planned['stats'] | undefined {
+    return this.plans.get(backend)?.stats
+  }
+
+  /** Gives the backends' plans back. */
+  release(): void {
+    for (const planned of this.plans.values()) planned?.release()
+    this.plans.clear()
+  }
+}
+
+/** One call of a compiled function: a node with the program's inputs and outputs. */
+export const callProgram = definePrimitive({
+  name: '@lazuli/compile/program',
+  params: { program: 'program' },
+  infer: (_inputs, { program }): Meta[] =>
+    (program as Program).outputs.map(({ shape, dtype }) => ({ shape, dtype })),
+  decompose: (inputs, { program }) => (program as Program).inline(inputs),
+  plan: (node) => (node.params.program as Program).planFor(node.stream),
+})
