@@ -122,8 +122,9 @@ struct Tiles {
   int64_t m, n;
 };
 
-// Cuts the side along which pieces are contiguous in memory, unless it is four times shorter: a tile of strided columns costs
-// more to pack. `side` is the smallest length worth cutting to, `price` that of a multiplication in nanoseconds.
+// Cuts the side along which pieces are contiguous in memory, unless it is four times shorter: a tile of
+// strided columns costs more to pack. `side` is the smallest length worth cutting to, `price` that of a
+// multiplication in nanoseconds.
 Tiles tile(const Problem& p, int64_t side, double price) {
   constexpr int64_t kMost = 1 << 30;
   const double pieces = std::min(32.0, double(p.m) * double(p.n) * double(p.k) * price / 150000);

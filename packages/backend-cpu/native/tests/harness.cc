@@ -377,7 +377,8 @@ int run_all(int argc, char** argv) {
     const bool bench = name.rfind("bench_", 0) == 0;
     bool wanted = argc < 2 && !bench;
     for (int i = 1; i < argc; i++) {
-      wanted |= name.find(argv[i]) != std::string::npos && (!bench || std::string_view(argv[i]).starts_with("bench"));
+      wanted |= name.find(argv[i]) != std::string::npos &&
+                (!bench || std::string_view(argv[i]).starts_with("bench"));
     }
     if (!wanted) continue;
     current = name;
