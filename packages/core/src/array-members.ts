@@ -2,17 +2,34 @@
  * The members of Array that are no operations: reading values, printing, iteration, giving memory back.
  */
 import { inspect } from 'node:util'
-import { isPlainObject } from './args'
+import { isPlainObject, type Operand } from './args'
 import { ShapeError } from './errors'
 import { Array } from './graph'
 import { disposeHandle } from './memory'
+import { getIndex, IndexedArray, setIndex } from './ops/indexing'
 import { sliceRange } from './ops/slice'
 import { imag, real } from './ops/unary'
 import { transpose } from './ops/view'
+import type { IndexSpec } from './option-types'
 import { formatArray } from './print'
 import { copyOut, item, tolist, toTypedArray } from './readback'
 
 const members: PropertyDescriptorMap = {
+  index: {
+    value(this: Array, ...specs: IndexSpec<Array>[]) {
+      return getIndex(this, specs)
+    },
+  },
+  set: {
+    value(this: Array, specs: readonly IndexSpec<Array>[], value: Operand) {
+      setIndex(this, specs, value)
+    },
+  },
+  at: {
+    value(this: Array, ...specs: IndexSpec<Array>[]) {
+      return new IndexedArray(this, specs)
+    },
+  },
   item: {
     value(this: Array) {
       return item(this)

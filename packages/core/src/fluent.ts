@@ -169,6 +169,18 @@ export interface FluentMethods<A> {
   /** See `mx.prod`. */
   prod(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
   prod(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
+  /** See `mx.putAlongAxis`. */
+  putAlongAxis(
+    indices: A | readonly number[],
+    values: A | number,
+    axis?: number | null,
+    options?: StreamOptions,
+  ): A
+  putAlongAxis(
+    indices: A | readonly number[],
+    values: A | number,
+    options: { axis?: number | null } & StreamOptions,
+  ): A
   /** See `mx.radians`. */
   radians(options?: StreamOptions): A
   /** See `mx.reciprocal`. */
@@ -191,6 +203,20 @@ export interface FluentMethods<A> {
   sin(options?: StreamOptions): A
   /** See `mx.sinh`. */
   sinh(options?: StreamOptions): A
+  /** See `mx.slice`. */
+  slice(
+    startIndices: A | readonly number[],
+    axes: readonly number[],
+    sliceSize: readonly number[],
+    options?: StreamOptions,
+  ): A
+  /** See `mx.sliceUpdate`. */
+  sliceUpdate(
+    update: A,
+    startIndices: A | readonly number[],
+    axes: readonly number[],
+    options?: StreamOptions,
+  ): A
   /** See `mx.softmax`. */
   softmax(axis?: Axes, options?: { precise?: boolean } & StreamOptions): A
   softmax(options: { axis?: Axes; precise?: boolean } & StreamOptions): A
@@ -215,6 +241,12 @@ export interface FluentMethods<A> {
   sum(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
   /** See `mx.swapaxes`. */
   swapaxes(axis1: number, axis2: number, options?: StreamOptions): A
+  /** See `mx.take`. */
+  take(indices: A | readonly number[] | number, axis?: number | null, options?: StreamOptions): A
+  take(indices: A | readonly number[] | number, options: { axis?: number | null } & StreamOptions): A
+  /** See `mx.takeAlongAxis`. */
+  takeAlongAxis(indices: A | readonly number[], axis?: number | null, options?: StreamOptions): A
+  takeAlongAxis(indices: A | readonly number[], options: { axis?: number | null } & StreamOptions): A
   /** See `mx.tan`. */
   tan(options?: StreamOptions): A
   /** See `mx.tanh`. */

@@ -4,6 +4,7 @@
 import type { inspect } from 'node:util'
 import type { Complex } from './complex-number'
 import type { TypedArray } from './dtype'
+import type { ArrayAt, IndexSpec, IntegerList, Scalar } from './option-types'
 
 /** A value of an array as JavaScript has it: bigint for 64-bit integers, {@link Complex} for complex64. */
 export type Value = number | bigint | boolean | Complex
@@ -18,6 +19,27 @@ export interface ArrayMembers<A> {
   readonly real: A
   /** The imaginary part; zeros for real arrays. */
   readonly imag: A
+  /**
+   * Part of the array: `x.index(1, ':2', null, '...', [0, 2])`. Numbers, slices, new axes and `'...'` give a view; index arrays and
+   * masks a copy.
+   * @throws IndexError for an index out of bounds: at once for a number, when computed for an array
+   * @example
+   * mx.array([[1, 2], [3, 4]]).index(':', -1).tolist() // => [2, 4]
+   */
+  index(...specs: IndexSpec<A>[]): A
+  /**
+   * Replaces part of the array. Arrays are immutable: this handle then shows a changed copy, others keep what they show.
+   * @throws IndexError for an index out of bounds; ShapeError when the value does not broadcast
+   * @example
+   * const x = mx.zeros([3]); x.set(['1:'], 5); x.tolist() // => [0, 5, 5]
+   */
+  set(specs: readonly IndexSpec<A>[], value: A | Scalar | IntegerList): void
+  /**
+   * Part of the array, to be combined with a value: a new array is made. Elements named twice are updated twice.
+   * @example
+   * mx.zeros([3]).at([0, 0]).add(1).tolist() // => [2, 0, 0]
+   */
+  at(...specs: IndexSpec<A>[]): ArrayAt<A>
   /** The value of an array of one element. @throws ShapeError when it has another number of elements */
   item(): Value
   /** All values, nested like the axes; a plain value for a 0-d array. */

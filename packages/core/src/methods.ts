@@ -4,6 +4,7 @@ import { Array } from './graph'
 import * as argReduceOps from './ops/arg-reduce'
 import * as binaryOps from './ops/binary'
 import * as constantOps from './ops/constant'
+import * as gatherOps from './ops/gather'
 import * as matmulOps from './ops/matmul'
 import * as reduceOps from './ops/reduce'
 import * as scanOps from './ops/scan'
@@ -60,6 +61,11 @@ install('rightShift', binaryOps.rightShift)
 install('sub', binaryOps.subtract)
 install('subtract', binaryOps.subtract)
 install('astype', constantOps.astype)
+install('putAlongAxis', gatherOps.putAlongAxis)
+install('slice', gatherOps.slice)
+install('sliceUpdate', gatherOps.sliceUpdate)
+install('take', gatherOps.take)
+install('takeAlongAxis', gatherOps.takeAlongAxis)
 install('addmm', matmulOps.addmm)
 install('matmul', matmulOps.matmul)
 install('all', reduceOps.all)

@@ -34,11 +34,17 @@ export {
   uint64,
 } from './dtypes'
 export * from './errors'
+
+import type { Array as ArrayClass } from './graph'
+import type { IndexSpec as IndexSpecOf } from './option-types'
+
 export { Array } from './graph'
 export { argmax, argmin } from './ops/arg-reduce'
 export * from './ops/binary'
 export { astype } from './ops/constant'
 export { arange, array, eye, full, ones, onesLike, tri, zeros, zerosLike } from './ops/creation'
+export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from './ops/gather'
+export { nonzero, s } from './ops/indexing'
 export { concat, concatenate, stack } from './ops/join'
 export { addmm, matmul } from './ops/matmul'
 export { all, any, broadcastTo, max, mean, min, prod, std, sum, variance as var } from './ops/reduce'
@@ -58,6 +64,10 @@ export {
   transpose,
   unflatten,
 } from './ops/view'
+export type { ArrayAt, IntegerList, MaskList, Slice } from './option-types'
 export { definePrimitive, listPrimitives, PLUGIN_API } from './primitive'
 export { evalTrees as eval } from './readback'
 export { registerTreeNode } from './tree'
+
+/** One item of an index expression; see {@link Array.index}. */
+export type IndexSpec = IndexSpecOf<ArrayClass>

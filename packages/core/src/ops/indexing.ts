@@ -1,0 +1,399 @@
+/**
+ * Indexing: `x.index(…)`, `x.set([…], v)` and `x.at(…).add(v)`. Here index expressions are read and put together from the slices of
+ * slice.ts and the gathers of gather.ts, by NumPy's rules.
+ */
+import { isList, type Operand } from '../args'
+import { bool_, int32, isInteger } from '../dtype'
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from '../errors'
+import { Array, withoutHandles } from '../graph'
+import { rebind } from '../memory'
+import { type ArrayAt, type IndexSpec, Slice } from '../option-types'
+import { copyOut } from '../readback'
+import { broadcastShapes, format, type Shape, sizeOf } from '../shape'
+import { where } from './binary'
+import { isScalar, scalarArray, toDtype } from './constant'
+import { array } from './creation'
+import { asIndices, gather, scatter, staticIndex } from './gather'
+import { broadcastTo } from './reduce'
+import { sliceRange, type UpdateMode, updateRange } from './slice'
+
+type Spec = IndexSpec<Array>
+type Item = number | Slice | null | '...' | Array
+
+const parsed = new Map<string, Slice | '...'>()
+
+function parse(op: string, text: string): Slice | '...' {
+  const known = parsed.get(text)
+  if (known) return known
+  const trimmed = text.trim()
+  let result: Slice | '...'
+  if (trimmed === '...') result = '...'
+  else {
+    const parts = trimmed.split(':').map((part) => part.trim())
+    if (parts.length < 2 || parts.length > 3 || parts.some((part) => !/^(-?\d+)?$/.test(part)))
+      throw new ArgumentError(op, `cannot read the index ${JSON.stringify(text)}`, {
+        hint: 'A string is a slice such as "1:3", ":" or "::-2", or "..."',
+      })
+    const [start, stop, step] = parts.map((part) => (part === '' ? null : Number(part)))
+    result = new Slice(start, stop, step ?? null)
+  }
+  if (parsed.size >= 1024) parsed.clear()
+  parsed.set(text, result)
+  return result
+}
+
+/**
+ * A slice for {@link Array.index}: from `start` to before `stop` in steps of `step`; null leaves a bound open, and negative bounds
+ * count from the end. One argument alone is the start.
+ * @example
+ * mx.arange(6).index(mx.s(1, null, 2)).tolist() // => [1, 3, 5]
+ */
+export function s(start?: number | null, stop?: number | null, step?: number | null): Slice {
+  for (const v of [start, stop, step])
+    if (v !== undefined && v !== null && !Number.isInteger(v))
+      throw new ArgumentError('s', `bounds must be integers or null, received ${describe(v)}`)
+  return new Slice(start ?? null, stop ?? null, step ?? null)
+}
+
+function read(op: string, spec: unknown): Item {
+  if (typeof spec === 'number' || spec === null || spec instanceof Slice) return spec
+  if (typeof spec === 'string') return parse(op, spec)
+  if (spec instanceof Array) {
+    if (spec.dtype !== bool_ && !isInteger(spec.dtype))
+      throw new DTypeError(op, `an index array must hold integers or bools, received ${spec.dtype.name}`)
+    return spec
+  }
+  if (isList(spec)) return containsBoolean(spec) ? array(spec as boolean[]) : asIndices(op, spec)
+  throw new ArgumentError(op, `cannot index with ${describe(spec)}`, {
+    hint: 'Use integers, slices such as "1:3", null, "...", integer arrays or a mask',
+  })
+}
+
+function containsBoolean(list: readonly unknown[]): boolean {
+  const [first] = list
+  return isList(first) ? containsBoolean(first) : typeof first === 'boolean'
+}
+
+/** An index expression, understood: a rectangle of x, then places in it, then where the result's axes stand. */
+interface Plan {
+  /** The rectangle, along every axis of x. */
+  readonly start: number[]
+  readonly stop: number[]
+  readonly strides: number[]
+  /** Axes of the rectangle that a number picked: they vanish. */
+  readonly picked: number[]
+  /** Index arrays, and which axes they index once the picked ones are gone. */
+  readonly places: Array[]
+  readonly axes: number[]
+  /** Among the axes that no array indexes: before which one the places' axes stand. */
+  readonly before: number
+  /** Positions, in the result, of axes of size 1 that null inserts. */
+  readonly inserted: number[]
+  /** Whether the rectangle is all of x. */
+  readonly whole: boolean
+}
+
+function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
+  const items = expand(
+    op,
+    x,
+    specs.map((spec) => read(op, spec)),
+  )
+  const plan: Plan = {
+    start: [],
+    stop: [],
+    strides: [],
+    picked: [],
+    places: [],
+    axes: [],
+    before: 0,
+    inserted: [],
+    whole: true,
+  }
+  const hasArrays = items.some((item) => item instanceof Array)
+  /** Ranges of items that hold places: numbers count beside arrays. */
+  let groups = 0
+  let inGroup = false
+  let axis = 0
+  let before = 0
+  let whole = true
+  /** Result axes so far, without those of the places; and where nulls stand among them. */
+  let plain = 0
+  const nulls: { at: number; afterPlaces: boolean }[] = []
+  for (const item of items) {
+    const place = item instanceof Array || (hasArrays && typeof item === 'number')
+    if (place && !inGroup) {
+      groups++
+      if (groups === 1) before = plain
+    }
+    inGroup = place
+    if (item === null) {
+      nulls.push({ at: plain + nulls.length, afterPlaces: groups > 0 })
+      continue
+    }
+    const n = x.shape[axis]
+    if (typeof item === 'number') {
+      const at = staticIndex(op, item, axis, n)
+      plan.start.push(at)
+      plan.stop.push(at + 1)
+      plan.strides.push(1)
+      plan.picked.push(axis)
+      whole = false
+    } else if (item instanceof Slice) {
+      const [start, stop, step] = bounds(op, item, n)
+      plan.start.push(start)
+      plan.stop.push(stop)
+      plan.strides.push(step)
+      if (start !== 0 || stop !== n || step !== 1) whole = false
+      plain++
+    } else {
+      plan.start.push(0)
+      plan.stop.push(n)
+      plan.strides.push(1)
+      plan.places.push(item as Array)
+      plan.axes.push(axis - plan.picked.length)
+    }
+    axis++
+  }
+  // Places that other items separate have their axes in front.
+  const first = groups > 1
+  const shape = plan.places.reduce<Shape>((all, p) => broadcastShapes(op, all, p.shape), [])
+  const places = plan.places.map((p) => broadcastTo(p, shape))
+  const inserted = nulls.map(({ at, afterPlaces }) => at + (first || afterPlaces ? shape.length : 0))
+  return { ...plan, places, before: first ? 0 : before, inserted, whole }
+}
+
+/** Replaces the ellipsis, masks and missing items, so that every axis of x has one item. */
+function expand(op: string, x: Array, items: readonly Item[]): Item[] {
+  const out: Item[] = []
+  const width = (item: Item): number =>
+    item === null || item === '...' ? 0 : item instanceof Array && item.dtype === bool_ ? item.ndim : 1
+  const used = items.reduce((sum: number, item) => sum + width(item), 0)
+  if (used > x.ndim)
+    throw new IndexError(op, `${used} indices for an array of ${x.ndim} dimension${x.ndim === 1 ? '' : 's'}`)
+  if (items.filter((item) => item === '...').length > 1)
+    throw new IndexError(op, 'an index can hold only one "..."')
+  const rest = (): void => {
+    for (let i = used; i < x.ndim; i++) out.push(ALL)
+  }
+  for (const item of items) {
+    if (item === '...') rest()
+    else if (item instanceof Array && item.dtype === bool_) {
+      const axis = out.filter((o) => o !== null).length
+      const expected = x.shape.slice(axis, axis + item.ndim)
+      if (item.shape.some((n, i) => n !== expected[i]))
+        throw new IndexError(
+          op,
+          `a mask of shape ${format(item.shape)} does not fit axes of sizes ${format(expected)}`,
+        )
+      out.push(...positionsOf(item))
+    } else out.push(item)
+  }
+  if (!items.includes('...')) rest()
+  return out
+}
+
+const ALL = new Slice(null, null, null)
+
+/** Where a mask holds, an index array for each of its axes. It reads the mask, so it cannot be traced by vmap or compile. */
+function positionsOf(mask: Array): Array[] {
+  const data = copyOut(mask)
+  const { shape } = mask
+  const found: number[][] = shape.map(() => [])
+  for (let i = 0; i < data.length; i++) {
+    if (!data[i]) continue
+    let rest = i
+    for (let axis = shape.length - 1; axis >= 0; axis--) {
+      found[axis].push(rest % shape[axis])
+      rest = Math.floor(rest / shape[axis])
+    }
+  }
+  return found.map((list) => array(Int32Array.from(list)))
+}
+
+/**
+ * The positions of the nonzero elements, one int32 array for each axis. The sizes depend on values, so it cannot be traced by
+ * vmap or compile.
+ * @throws TransformError inside vmap and compile
+ * @example
+ * mx.nonzero(mx.array([0, 3, 5]))[0].tolist() // => [1, 2]
+ */
+export function nonzero(a: Array): Array[] {
+  return positionsOf(toDtype(a, bool_))
+}
+
+/** Start, stop and step of a slice on an axis of size n, clipped as Python does; `stop` is -1 before the first element. */
+function bounds(op: string, { start, stop, step }: Slice, n: number): [number, number, number] {
+  const by = step ?? 1
+  if (by === 0) throw new ArgumentError(op, 'the step of a slice is 0')
+  const [low, high] = by > 0 ? [0, n] : [-1, n - 1]
+  const clip = (v: number): number => Math.min(Math.max(v < 0 ? v + n : v, low), high)
+  const from = start === null ? (by > 0 ? 0 : n - 1) : clip(start)
+  const to = stop === null ? (by > 0 ? n : -1) : clip(stop)
+  const count = Math.max(0, Math.ceil((to - from) / by))
+  return count === 0 ? [0, 0, 1] : [from, to, by]
+}
+
+const rectangle = (x: Array, plan: Plan): Array =>
+  plan.whole ? x : sliceRange(x, plan.start, plan.stop, plan.strides)
+
+/** The order in which a gather's axes [places…, others…] stand in the result. */
+function orderOf(plan: Plan, others: number): number[] {
+  const b = plan.places[0].ndim
+  const range = (from: number, to: number): number[] =>
+    globalThis.Array.from({ length: to - from }, (_, i) => from + i)
+  return [...range(b, b + plan.before), ...range(0, b), ...range(b + plan.before, b + others)]
+}
+
+/** @internal The elements that an index expression names; see {@link Array.index}. */
+export function getIndex(x: Array, specs: readonly Spec[]): Array {
+  const plan = understand('index', x, specs)
+  let out = rectangle(x, plan)
+  if (plan.picked.length > 0) out = out.squeeze(plan.picked)
+  if (plan.places.length > 0) {
+    const { places, axes } = plan
+    const others = out.ndim - axes.length
+    const sliceSizes = out.shape.map((n, i) => (axes.includes(i) ? 1 : n))
+    const b = places[0].ndim
+    if (axes.some((axis) => out.shape[axis] === 0) && sizeOf(places[0].shape) > 0)
+      throw new IndexError('index', `cannot index an empty axis of shape ${format(x.shape)}`)
+    if (axes.some((axis) => out.shape[axis] === 0)) {
+      const rest = out.shape.filter((_, i) => !axes.includes(i))
+      out = broadcastTo(scalarArray(0, x.dtype), [...places[0].shape, ...rest])
+    } else out = gather([out, ...places], { axes, sliceSizes }).squeeze(axes.map((axis) => b + axis))
+    if (plan.before > 0 && b > 0) out = out.transpose(orderOf(plan, others))
+  }
+  if (plan.inserted.length > 0) out = out.expandDims(plan.inserted)
+  return out === x ? new Array(x.node) : out
+}
+
+/** The shape that an index expression's result has. */
+function resultShape(plan: Plan): number[] {
+  const sizes = plan.start
+    .map((from, i) => Math.max(0, Math.ceil((plan.stop[i] - from) / plan.strides[i])))
+    .filter((_, i) => !plan.picked.includes(i))
+  const others = sizes.filter((_, i) => !plan.axes.includes(i))
+  if (plan.places.length > 0) others.splice(plan.before, 0, ...plan.places[0].shape)
+  for (const axis of plan.inserted) others.splice(axis, 0, 1)
+  return others
+}
+
+/** A value for the places an index expression names: of x's dtype and, after broadcasting, of the result's shape. */
+function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
+  let v: Array
+  if (isScalar(value))
+    v = scalarArray(isInteger(x.dtype) && typeof value === 'number' ? Math.trunc(value) : value, x.dtype)
+  else if (value instanceof Array) v = toDtype(value, x.dtype)
+  else if (isList(value)) v = array(value as number[], x.dtype)
+  else throw new ArgumentError(op, `the value must be an array or a scalar, received ${describe(value)}`)
+  // Further leading axes of size 1 are dropped, as NumPy does.
+  while (v.ndim > shape.length && v.shape[0] === 1) v = v.squeeze(0)
+  if (v.ndim > shape.length)
+    throw new ShapeError(
+      op,
+      `a value of shape ${format(v.shape)} cannot be broadcast to the indexed shape ${format(shape)}`,
+    )
+  return broadcastTo(v, shape)
+}
+
+/** @internal A copy of x whose indexed elements are combined with the value. */
+export function updateIndex(
+  op: string,
+  x: Array,
+  specs: readonly Spec[],
+  value: unknown,
+  mode: UpdateMode,
+  division = false,
+): Array {
+  const plan = understand(op, x, specs)
+  const shape = resultShape(plan)
+  let update = valueFor(op, x, value, shape)
+  if (sizeOf(shape) === 0) return new Array(x.node)
+  if (plan.inserted.length > 0) update = update.squeeze(plan.inserted)
+  const region = rectangle(x, plan)
+  const range = { start: plan.start, stop: plan.stop, strides: plan.strides }
+  if (plan.places.length === 0) {
+    if (plan.picked.length > 0) update = update.expandDims(plan.picked)
+    if (division) return updateRange(x, toDtype(region.divide(update), x.dtype), range, 'set')
+    return mode === 'set' && plan.whole ? update : updateRange(x, update, range, mode)
+  }
+  const { places, axes } = plan
+  const inner = plan.picked.length > 0 ? region.squeeze(plan.picked) : region
+  const b = places[0].ndim
+  if (plan.before > 0 && b > 0) {
+    const order = orderOf(plan, inner.ndim - axes.length)
+    update = update.transpose(order.map((_, i) => order.indexOf(i)))
+  }
+  if (division) update = toDtype(update.reciprocal(), x.dtype)
+  const written = scatter([inner, update.expandDims(axes.map((axis) => b + axis)), ...places], { axes, mode })
+  if (plan.whole) return written
+  return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, 'set')
+}
+
+/** Assignment under a mask: a value for each true element in order, or one for all. */
+function setMask(x: Array, mask: Array, value: unknown): Array {
+  if (mask.ndim > x.ndim || mask.shape.some((n, i) => n !== x.shape[i]))
+    throw new IndexError(
+      'set',
+      `a mask of shape ${format(mask.shape)} does not fit an array of shape ${format(x.shape)}`,
+    )
+  const wide = mask.reshape([...mask.shape, ...x.shape.slice(mask.ndim).map(() => 1)])
+  const rest = x.shape.slice(mask.ndim)
+  if (isScalar(value) || (value instanceof Array && value.ndim === 0))
+    return where(wide, valueFor('set', x, value, []), x)
+  const v = isList(value) ? array(value as number[], x.dtype) : value
+  if (!(v instanceof Array))
+    throw new ArgumentError('set', `the value must be an array or a scalar, received ${describe(value)}`)
+  // The k-th true element takes the k-th value.
+  const order = mask.flatten().astype(int32).cumsum(0).subtract(1)
+  const count = v.shape[0]
+  const rows = broadcastTo(toDtype(v, x.dtype), [count, ...rest])
+  if (count === 0 || mask.size === 0) return new Array(x.node)
+  const picked = gather([rows, order.maximum(0).minimum(count - 1)], {
+    axes: [0],
+    sliceSizes: [1, ...rest],
+  }).squeeze(1)
+  return where(wide, picked.reshape(x.shape), x)
+}
+
+/** @internal `x[specs] = value`: rebinds the handle to a copy with the indexed elements replaced; see {@link Array.set}. */
+export function setIndex(x: Array, specs: readonly Spec[], value: Operand | readonly unknown[]): void {
+  const list = isList(specs) ? specs : [specs as Spec]
+  const next = withoutHandles(() => {
+    const [only] = list.map((spec) => (isList(spec) ? read('set', spec) : spec))
+    return list.length === 1 && only instanceof Array && only.dtype === bool_
+      ? setMask(x, only, value)
+      : updateIndex('set', x, list, value, 'set')
+  })
+  rebind(x, next.node)
+}
+
+/** @internal What `x.at(…)` gives. */
+export class IndexedArray implements ArrayAt<Array> {
+  constructor(
+    private readonly x: Array,
+    private readonly specs: readonly Spec[],
+  ) {}
+  add(value: Operand): Array {
+    return updateIndex('at.add', this.x, this.specs, value, 'add')
+  }
+  subtract(value: Operand): Array {
+    const negated =
+      value instanceof Array
+        ? toDtype(value, this.x.dtype).negative()
+        : scalarArray(value, this.x.dtype).negative()
+    return updateIndex('at.subtract', this.x, this.specs, negated, 'add')
+  }
+  multiply(value: Operand): Array {
+    return updateIndex('at.multiply', this.x, this.specs, value, 'multiply')
+  }
+  divide(value: Operand): Array {
+    return updateIndex('at.divide', this.x, this.specs, value, 'multiply', true)
+  }
+  maximum(value: Operand): Array {
+    return updateIndex('at.maximum', this.x, this.specs, value, 'maximum')
+  }
+  minimum(value: Operand): Array {
+    return updateIndex('at.minimum', this.x, this.specs, value, 'minimum')
+  }
+}
