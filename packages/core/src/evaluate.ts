@@ -313,10 +313,15 @@ function moveTo(backend: Backend, node: Node): void {
 
 /** Lets go of the graph behind an evaluated application, unless an open trace wants it. */
 function detach(lead: Node): void {
-  if (lead.mark & Mark.Traced && tracing.depth > 0) return
+  if (lead.mark & Mark.Traced && tracing.depth > 0) {
+    tracing.kept.push(lead)
+    return
+  }
   const { inputs } = lead
   for (const output of lead.outputs ?? [lead]) {
     output.primitive = null
+    // A value without a graph depends on no trace any more.
+    output.mark = Mark.None
     output.inputs = NO_INPUTS
     output.params = NO_PARAMS
     if (lead.outputs) releaseIfDead(output)
@@ -326,6 +331,15 @@ function detach(lead: Node): void {
     input.uses--
     releaseIfDead(input)
   }
+}
+
+/** Lets go of the graphs that evaluation kept for traces, once the last trace is closed. */
+export function releaseKept(): void {
+  const { kept } = tracing
+  if (kept.length === 0) return
+  tracing.kept = []
+  for (const lead of kept) if (lead.primitive !== null) detach(lead)
+  settle(kept)
 }
 
 function releaseIfDead(node: Node): void {

@@ -135,6 +135,16 @@ export enum Mark {
   Abstract = 2,
 }
 
+/** The traces of transforms. */
+export const tracing = {
+  /** How many are open; while there are any, evaluation keeps the graph of marked nodes. */
+  depth: 0,
+  /** How many were ever begun. */
+  begun: 0,
+  /** Evaluated applications whose graph an open trace may want. */
+  kept: [] as Node[],
+}
+
 /** One output of one application of a primitive; once evaluated, a place in some storage. */
 export class Node {
   /** Evaluated: where the elements are. */
@@ -153,6 +163,10 @@ export class Node {
   guard = 0
   /** The number of the last traversal that met this node. */
   visit = 0
+  /** Its place in the list of the walk that met it last; it belongs to a walk whose list has it there. */
+  slot = 0
+  /** How many traces had begun when it was made: what is older than a trace cannot depend on the trace's inputs. */
+  readonly epoch: number = tracing.begun
   /** What evaluation computes instead: the decomposition. */
   alias: Node | null = null
   /** Why there is no value. */
@@ -172,9 +186,6 @@ export class Node {
     return sizeOf(this.shape)
   }
 }
-
-/** How many transforms are tracing by value now; while there are any, evaluation keeps the graph of marked nodes. */
-export const tracing = { depth: 0 }
 
 /** Handles made since the last flush, for the backend's weak references; see memory.ts. */
 export const handles = { tracking: true, fresh: [] as Array[] }

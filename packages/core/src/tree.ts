@@ -39,6 +39,14 @@ function ruleOf(value: object): TreeNodeRule<unknown> | undefined {
   return undefined
 }
 
+/** The children of an inner node of a tree, by key; null for a leaf. */
+export function childrenOf(tree: unknown): Readonly<Record<string, unknown>> | readonly unknown[] | null {
+  if (isList(tree) || isPlainObject(tree)) return tree
+  if (typeof tree !== 'object' || tree === null || tree instanceof Array) return null
+  const rule = ruleOf(tree)
+  return rule ? rule.flatten(tree) : null
+}
+
 /** Calls `visit` for every leaf: whatever is not a plain object, a list or a registered class. `path` is dotted. */
 export function forEachLeaf(tree: unknown, visit: (leaf: unknown, path: string) => void, path = ''): void {
   const under = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`)

@@ -1,0 +1,69 @@
+/**
+ * The primitive behind `customFunction` and `checkpoint`: it gives the outputs of a function that has run, and knows rules that speak
+ * for the whole function. Its inputs are the function's arguments, then the outputs themselves; where no rule is given, derivatives
+ * and batches pass through to the outputs' own graph.
+ */
+import { type Array, definePrimitive, type Node, type VmapResult } from '@lazuli/core/engine'
+
+/** The rules of one call of a custom function, on flat lists of arrays. */
+export interface CallRules {
+  /** What printing and errors call it. */
+  readonly name: string
+  vjp?(call: {
+    primals: readonly Array[]
+    cotangents: readonly Array[]
+    outputs: readonly Array[]
+    /** The outputs as the function computed them, with their graph. */
+    inner: readonly Array[]
+  }): readonly (Array | null)[]
+  jvp?(call: {
+    primals: readonly Array[]
+    tangents: readonly (Array | null)[]
+    outputs: readonly Array[]
+  }): readonly (Array | null)[]
+  vmap?(call: { primals: readonly Array[]; axes: readonly (number | null)[]; size: number }): VmapResult
+  /** The rules of the call over a batch, when there is no vmap rule. */
+  batched(axes: readonly (number | null)[], outAxes: readonly (number | null)[], size: number): CallRules
+}
+
+type Params = { readonly count: number; readonly call: () => CallRules }
+
+/** `count` arguments, then the outputs. */
+export const custom = definePrimitive({
+  name: '@lazuli/transforms/custom',
+  params: { count: 'i64', call: 'function' },
+  infer: (inputs, { count }) => inputs.slice(count),
+  decompose: (inputs, { count }) => inputs.slice(count),
+  vjp: ({ inputs, outputs, cotangents, params }) => {
+    const { count, rules } = callOf(params as unknown as Params)
+    const [primals, inner] = [inputs.slice(0, count), inputs.slice(count)]
+    if (!rules.vjp) return [...primals.map(() => null), ...cotangents]
+    return [...rules.vjp({ primals, cotangents, outputs, inner }), ...inner.map(() => null)]
+  },
+  jvp: ({ inputs, outputs, tangents, params }) => {
+    const { count, rules } = callOf(params as unknown as Params)
+    if (!rules.jvp) return tangents.slice(count)
+    return rules.jvp({ primals: inputs.slice(0, count), tangents: tangents.slice(0, count), outputs })
+  },
+  vmap: ({ inputs, axes, params, size }) => {
+    const { count, rules } = callOf(params as unknown as Params)
+    if (rules.vmap) return rules.vmap({ primals: inputs.slice(0, count), axes: axes.slice(0, count), size })
+    const [inAxes, outAxes] = [axes.slice(0, count), axes.slice(count)]
+    return { outputs: customCall(inputs, count, rules.batched(inAxes, outAxes, size)), axes: outAxes }
+  },
+  facts: { opaque: true },
+})
+
+const callOf = ({ count, call }: Params) => ({ count, rules: call() })
+
+/** The outputs of a call, `inputs` after the first `count`, under its rules. */
+export function customCall(inputs: readonly Array[], count: number, rules: CallRules): Array[] {
+  return custom.all(inputs, { count, call: () => rules })
+}
+
+/** How many inputs of an application a walk goes through: a custom rule hides the graph of the function it speaks for. */
+export function visibleInputs(node: Node, purpose: 'vjp' | 'jvp' | 'vmap'): number {
+  if (node.primitive !== custom.primitive) return node.inputs.length
+  const { count, rules } = callOf(node.params as unknown as Params)
+  return rules[purpose] ? count : node.inputs.length
+}

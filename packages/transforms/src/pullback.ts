@@ -1,0 +1,163 @@
+/**
+ * Vector–Jacobian products: walks a graph from its outputs back to the traced inputs and adds up cotangents. An application's cotangents
+ * come from its own `vjp`, from its partial derivatives, or from its decomposition, in this order.
+ *
+ * Complex arrays: the cotangent c of an output o stands for the real number Re(Σ conj(c)·o), and the result is that number's gradient.
+ */
+import { add, multiply, zeros } from '@lazuli/core'
+import {
+  Array,
+  broadcastTo,
+  complex64,
+  decompose,
+  format,
+  handles,
+  type Node,
+  type Primitive,
+  sameShape,
+  scalarArray,
+  sumTo,
+  TransformError,
+  toDtype,
+} from '@lazuli/core/engine'
+import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from './trace'
+
+/** The cotangent of an input as the input has it: its shape, its dtype. */
+export function fit(primitive: Primitive, x: Node, g: Array): Array {
+  let out = g
+  if (!sameShape(g.node.shape, x.shape)) {
+    if (!primitive.elementwise)
+      throw new TransformError(
+        primitive.name,
+        `its vjp gave a cotangent of shape ${format(g.shape)} for an input of shape ${format(x.shape)}`,
+      )
+    out = sumTo(g, x.shape)
+  }
+  return toDtype(out, x.dtype)
+}
+
+/** g · conj(partial). */
+function scaled(g: Array, partial: Array | number): Array {
+  if (partial === 1) return g
+  if (partial === -1) return g.negative()
+  if (typeof partial === 'number') return multiply(g, partial)
+  return multiply(g, partial.dtype === complex64 ? partial.conjugate() : partial)
+}
+
+/** Cotangents of the inputs of one application; null where none flows or none is wanted. */
+export function inputCotangents(
+  lead: Node,
+  cotangents: readonly Array[],
+  wanted: readonly boolean[],
+): readonly (Array | null)[] {
+  const primitive = lead.primitive as Primitive
+  const { rules } = primitive
+  const inputs = lead.inputs.map((node) => new Array(node))
+  if (rules.vjp) {
+    const outputs = outputsOf(lead).map((node) => new Array(node))
+    return rules.vjp({ inputs, outputs, cotangents, params: lead.params, wanted })
+  }
+  if (rules.partials && lead.outputs === null) {
+    const output = new Array(lead)
+    return inputs.map((_, i) => {
+      const partial = wanted[i] && rules.partials?.(inputs, output, lead.params, i)
+      return partial ? scaled(cotangents[0], partial) : null
+    })
+  }
+  if (!rules.decompose && !rules.scalar)
+    throw new TransformError(primitive.name, 'has no derivative: it defines no vjp and no decomposition')
+  // Through what it means, on the same inputs.
+  const epoch = newEpoch()
+  const parts = decompose(primitive, inputs, lead.params)
+  return pullback(
+    lead.inputs,
+    parts.map((part) => part.node),
+    cotangents,
+    epoch,
+  )
+}
+
+/**
+ * Cotangents of `inputs` for those of `outputs`; null where none flows. An input that occurs twice has its whole cotangent at the first place.
+ */
+export function pullback(
+  inputs: readonly Node[],
+  outputs: readonly Node[],
+  cotangents: readonly (Array | null)[],
+  epoch: number,
+): (Array | null)[] {
+  const tape = collect(outputs, inputs, epoch, 'vjp')
+  try {
+    return walkBack(tape, inputs, outputs, cotangents)
+  } finally {
+    release(tape)
+  }
+}
+
+function walkBack(
+  tape: Tape,
+  inputs: readonly Node[],
+  outputs: readonly Node[],
+  seeds: readonly (Array | null)[],
+): (Array | null)[] {
+  const { order } = tape
+  const sums: (Array | null)[] = new globalThis.Array(tape.nodes.length).fill(null)
+  const accumulate = (node: Node, g: Array): void => {
+    const sum = sums[node.slot]
+    sums[node.slot] = sum === null ? g : add(sum, g)
+  }
+  const before = handles.tracking
+  // Nodes that only rules of core know need no handles. What foreign code may evaluate does: it must not be dropped while it waits here.
+  const tracking = before && tape.foreign
+  try {
+    handles.tracking = tracking
+    outputs.forEach((node, i) => {
+      const seed = seeds[i]
+      if (seed !== null && variesIn(tape, node)) accumulate(node, tracking ? new Array(seed.node) : seed)
+    })
+    for (let i = order.length - 1; i >= 0; i--) {
+      const lead = order[i]
+      const cotangents = takeCotangents(sums, lead)
+      if (cotangents === null) continue
+      const primitive = lead.primitive as Primitive
+      const wanted = lead.inputs.map((input) => variesIn(tape, input))
+      handles.tracking = before && runsForeignCode(primitive)
+      const given = besides(lead, () => inputCotangents(lead, cotangents, wanted))
+      handles.tracking = tracking
+      for (let k = 0; k < wanted.length; k++) {
+        const g = given[k]
+        if (!wanted[k] || !g) continue
+        const input = lead.inputs[k]
+        const fitted = fit(primitive, input, g)
+        accumulate(input, tracking ? new Array(fitted.node) : fitted)
+      }
+    }
+  } finally {
+    handles.tracking = before
+  }
+  const taken = new Set<number>()
+  return inputs.map(({ slot }) => {
+    if (taken.has(slot)) return null
+    taken.add(slot)
+    const sum = sums[slot]
+    return sum && new Array(sum.node)
+  })
+}
+
+/** Takes an application's cotangents out of the sums, zeros for outputs that have none; null where none of them has one. */
+function takeCotangents(sums: (Array | null)[], lead: Node): Array[] | null {
+  if (lead.outputs === null) {
+    const g = sums[lead.slot]
+    sums[lead.slot] = null
+    return g && [g]
+  }
+  if (lead.outputs.every((output) => sums[output.slot] === null)) return null
+  return lead.outputs.map((output) => {
+    const g = sums[output.slot] ?? zeros(output.shape as number[], output.dtype)
+    sums[output.slot] = null
+    return g
+  })
+}
+
+/** Ones of the shape and dtype of a node: the cotangent of a sum. */
+export const onesAs = (node: Node): Array => broadcastTo(scalarArray(1, node.dtype), node.shape)

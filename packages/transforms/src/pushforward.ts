@@ -1,0 +1,161 @@
+/**
+ * Jacobian–vector products: walks a graph from the traced inputs to its outputs and carries tangents. An application's tangents come from
+ * its own `jvp`, from its partial derivatives, from its decomposition, or, where all it has is a vjp, from the transpose of that.
+ */
+import { add, multiply, zeros } from '@lazuli/core'
+import {
+  Array,
+  broadcastTo,
+  decompose,
+  format,
+  handles,
+  isInexact,
+  type Node,
+  type Primitive,
+  sameShape,
+  TransformError,
+  toDtype,
+} from '@lazuli/core/engine'
+import { fit as fitCotangent, pullback } from './pullback'
+import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from './trace'
+
+type Tangents = readonly (Array | null)[]
+
+/** The tangent of an output as the output has it. */
+function fit(primitive: Primitive, y: Node, t: Array): Array {
+  let out = t
+  if (!sameShape(t.node.shape, y.shape)) {
+    if (!primitive.elementwise)
+      throw new TransformError(
+        primitive.name,
+        `its jvp gave a tangent of shape ${format(t.shape)} for an output of shape ${format(y.shape)}`,
+      )
+    out = broadcastTo(t, y.shape)
+  }
+  return toDtype(out, y.dtype)
+}
+
+function fromPartials(lead: Node, inputs: readonly Array[], tangents: Tangents): Array | null {
+  const { rules } = lead.primitive as Primitive
+  const output = new Array(lead)
+  let sum: Array | null = null
+  for (let i = 0; i < inputs.length; i++) {
+    const t = tangents[i]
+    const partial = t && rules.partials?.(inputs, output, lead.params, i)
+    if (!partial) continue
+    const term = partial === 1 ? t : partial === -1 ? t.negative() : multiply(t, partial)
+    sum = sum === null ? term : add(sum, term)
+  }
+  return sum
+}
+
+/** u ↦ vjp(u) is linear, so its own vjp at any u, applied to the tangents, is the jvp. */
+function fromTranspose(lead: Node, inputs: readonly Array[], tangents: Tangents): Tangents {
+  const { rules } = lead.primitive as Primitive
+  const epoch = newEpoch()
+  const outputs = outputsOf(lead)
+  const seeds = outputs.map((y) => zeros(y.shape as number[], y.dtype))
+  const given = (rules.vjp as NonNullable<typeof rules.vjp>)({
+    inputs,
+    outputs: outputs.map((node) => new Array(node)),
+    cotangents: seeds,
+    params: lead.params,
+    wanted: tangents.map((t) => t !== null),
+  })
+  const targets: Node[] = []
+  const cotangents: Array[] = []
+  tangents.forEach((t, i) => {
+    const g = given[i]
+    if (!t || !g) return
+    targets.push(fitCotangent(lead.primitive as Primitive, lead.inputs[i], g).node)
+    cotangents.push(t)
+  })
+  return pullback(
+    seeds.map((seed) => seed.node),
+    targets,
+    cotangents,
+    epoch,
+  )
+}
+
+function outputTangents(lead: Node, tangents: Tangents): Tangents {
+  const primitive = lead.primitive as Primitive
+  const { rules } = primitive
+  const inputs = lead.inputs.map((node) => new Array(node))
+  if (rules.jvp) {
+    const outputs = outputsOf(lead).map((node) => new Array(node))
+    return rules.jvp({ inputs, outputs, tangents, params: lead.params })
+  }
+  if (rules.partials && lead.outputs === null) return [fromPartials(lead, inputs, tangents)]
+  if (rules.decompose || rules.scalar) {
+    const epoch = newEpoch()
+    const parts = decompose(primitive, inputs, lead.params)
+    return pushforward(
+      lead.inputs,
+      tangents,
+      parts.map((part) => part.node),
+      epoch,
+    )
+  }
+  if (rules.vjp) return fromTranspose(lead, inputs, tangents)
+  throw new TransformError(
+    primitive.name,
+    'has no derivative: it defines no jvp, no vjp and no decomposition',
+  )
+}
+
+/** Tangents of `outputs` for those of `inputs`; null where an output does not vary. */
+export function pushforward(
+  inputs: readonly Node[],
+  tangents: Tangents,
+  outputs: readonly Node[],
+  epoch: number,
+): (Array | null)[] {
+  const varying = inputs.filter((_, i) => tangents[i] !== null)
+  const tape = collect(outputs, varying, epoch, 'jvp')
+  try {
+    return walkForward(tape, inputs, tangents, outputs)
+  } finally {
+    release(tape)
+  }
+}
+
+function walkForward(
+  tape: Tape,
+  inputs: readonly Node[],
+  seeds: Tangents,
+  outputs: readonly Node[],
+): (Array | null)[] {
+  const known: (Array | null)[] = new globalThis.Array(tape.nodes.length).fill(null)
+  const tangentOf = (node: Node): Array | null => (variesIn(tape, node) ? known[node.slot] : null)
+  const before = handles.tracking
+  // As in pullback.ts: only what foreign code may evaluate needs handles here.
+  const tracking = before && tape.foreign
+  try {
+    inputs.forEach((node, i) => {
+      const seed = seeds[i]
+      if (seed !== null) known[node.slot] = new Array(seed.node)
+    })
+    handles.tracking = tracking
+    for (const lead of tape.order) {
+      const tangents = lead.inputs.map(tangentOf)
+      if (tangents.every((t) => t === null)) continue
+      const primitive = lead.primitive as Primitive
+      handles.tracking = before && runsForeignCode(primitive)
+      const given = besides(lead, () => outputTangents(lead, tangents))
+      handles.tracking = tracking
+      outputsOf(lead).forEach((output, i) => {
+        const t = given[i]
+        if (!t || !isInexact(output.dtype)) return
+        const fitted = fit(primitive, output, t)
+        known[output.slot] = tracking ? new Array(fitted.node) : fitted
+      })
+    }
+  } finally {
+    handles.tracking = before
+  }
+  return outputs.map((node) => {
+    const t = tangentOf(node)
+    return t && new Array(t.node)
+  })
+}

@@ -1,0 +1,203 @@
+/**
+ * Traces: the inputs a transform hands to a function, and the part of the lazy graph that depends on them. The graph is the
+ * trace, so nothing is recorded while the function runs; afterwards {@link collect} finds the applications between its
+ * outputs and its inputs, in an order in which each comes after what it depends on. The rules live in vjp.ts, jvp.ts and vmap.ts.
+ */
+import {
+  Array,
+  applyNodes,
+  currentStream,
+  definePrimitive,
+  isInexact,
+  Mark,
+  type Node,
+  onStream,
+  type Primitive,
+  releaseKept,
+  Storage,
+  sourceNode,
+  tracing,
+} from '@lazuli/core/engine'
+import { visibleInputs } from './custom-primitive'
+
+/** What a walk is for: it decides which edges of the graph count. */
+export type Purpose = 'vjp' | 'jvp' | 'vmap'
+
+/** The applications between some inputs and some outputs of a graph. */
+export interface Tape {
+  /** Every node met: the inputs, then the outputs of every application. A node's `slot` is its place here. */
+  readonly nodes: Node[]
+  /** By slot: whether the node depends on an input. */
+  readonly varies: boolean[]
+  /** The applications that depend on an input, by their first outputs, each after those it depends on. */
+  readonly order: Node[]
+  /** Whether rules or callbacks that other packages and users wrote may run on it. */
+  readonly foreign: boolean
+  /** By slot: the slots of the walk around this one, to put back. */
+  readonly outer: number[]
+}
+
+/** Gives its input: what a traced function sees of an array that has a graph of its own. */
+export const identity = definePrimitive({
+  name: '@lazuli/transforms/identity',
+  infer: ([x]) => x,
+  view: ({ strides, offset }) => ({ offset, strides }),
+  vjp: ({ cotangents: [g] }) => [g],
+  jvp: ({ tangents: [t] }) => [t],
+  vmap: ({ inputs, axes }) => ({ outputs: inputs, axes }),
+  facts: { identity: true },
+}).primitive
+
+/**
+ * A fresh handle that a trace can tell from every other: it shows the same memory, or, where the array is pending or belongs to an
+ * outer trace, depends on it through an identity.
+ */
+export function traced(x: Array): Array {
+  const { node } = x
+  if (node.storage instanceof Storage && node.mark === Mark.None && node.storage.failure === null) {
+    const twin = sourceNode(node.shape, node.dtype, node.storage, Mark.Traced)
+    node.storage.refs++
+    twin.offset = node.offset
+    twin.strides = node.strides
+    return new Array(twin)
+  }
+  const [twin] = applyNodes(identity, [node], {})
+  twin.mark |= Mark.Traced
+  return new Array(twin)
+}
+
+/** Runs a trace: evaluation keeps the graphs of marked nodes meanwhile. `body` is given the number of the trace. */
+export function trace<T>(body: (epoch: number) => T): T {
+  tracing.depth++
+  try {
+    return body(newEpoch())
+  } finally {
+    if (--tracing.depth === 0) releaseKept()
+  }
+}
+
+/** A number below which no node depends on inputs made from now on. */
+export const newEpoch = (): number => ++tracing.begun
+
+const isForeign = ({ source }: Primitive): boolean =>
+  source !== '@lazuli/core' && source !== '@lazuli/transforms'
+
+/** Whether a primitive's rules are someone else's, or call what a user wrote. */
+export const runsForeignCode = (primitive: Primitive): boolean =>
+  isForeign(primitive) || primitive.facts.opaque === true
+
+/** Whether derivatives end at a node: it is a constant of differentiation. */
+function isFlat(node: Node, primitive: Primitive): boolean {
+  return primitive.facts.stopsGradient === true || (!isInexact(node.dtype) && node.outputs === null)
+}
+
+/**
+ * Finds the applications that `targets` depend on and that depend on `inputs`. Nodes older than `epoch` count as constants, and so does,
+ * for derivatives, what carries none. Every tape must be given to {@link release} once its slots were read.
+ */
+export function collect(
+  targets: readonly Node[],
+  inputs: readonly Node[],
+  epoch: number,
+  purpose: Purpose,
+): Tape {
+  const nodes: Node[] = []
+  const outer: number[] = []
+  const varies: boolean[] = []
+  const order: Node[] = []
+  let foreign = false
+  const register = (node: Node, vary: boolean): void => {
+    outer.push(node.slot)
+    node.slot = nodes.length
+    nodes.push(node)
+    varies.push(vary)
+  }
+  for (const input of inputs) if (nodes[input.slot] !== input) register(input, true)
+
+  const smooth = purpose !== 'vmap'
+  const stack: Node[] = []
+  const cursors: number[] = []
+  const counts: number[] = []
+  const enter = (node: Node): void => {
+    const { primitive } = node
+    if (nodes[node.slot] === node || primitive === null || node.epoch < epoch) return
+    if (smooth && isFlat(node, primitive)) return
+    if (node.outputs === null) register(node, false)
+    else for (const output of node.outputs) register(output, false)
+    stack.push(node.outputs === null ? node : node.outputs[0])
+    cursors.push(0)
+    counts.push(visibleInputs(node, purpose))
+  }
+  for (const target of targets) {
+    enter(target)
+    while (stack.length > 0) {
+      const top = stack.length - 1
+      const lead = stack[top]
+      const i = cursors[top]
+      if (i < counts[top]) {
+        cursors[top] = i + 1
+        enter(lead.inputs[i])
+        continue
+      }
+      stack.length = cursors.length = counts.length = top
+      let vary = false
+      for (let k = 0; k < i && !vary; k++) {
+        const { slot } = lead.inputs[k]
+        vary = nodes[slot] === lead.inputs[k] && varies[slot]
+      }
+      if (!vary) continue
+      order.push(lead)
+      foreign ||= runsForeignCode(lead.primitive as Primitive)
+      if (lead.outputs === null) varies[lead.slot] = true
+      else for (const output of lead.outputs) varies[output.slot] = !smooth || isInexact(output.dtype)
+    }
+  }
+  return { nodes, varies, order, foreign, outer }
+}
+
+/** Puts the slots back that a walk around this one may have given. */
+export function release(tape: Tape): void {
+  const { nodes, outer } = tape
+  for (let i = nodes.length - 1; i >= 0; i--) nodes[i].slot = outer[i]
+}
+
+/** Whether a node depends on the inputs of the tape. */
+export function variesIn(tape: Tape, node: Node): boolean {
+  return tape.nodes[node.slot] === node && tape.varies[node.slot]
+}
+
+/** Runs a rule on the stream of the application it belongs to. */
+export function besides<T>(lead: Node, rule: () => T): T {
+  return lead.stream === currentStream() ? rule() : onStream(lead.stream, rule)
+}
+
+/** The nodes of an application. */
+export const outputsOf = (lead: Node): readonly Node[] => lead.outputs ?? [lead]
+
+/** The graph from `inputs` to `targets` once more, from other inputs; what does not depend on them is shared. */
+export function replay(
+  targets: readonly Node[],
+  inputs: readonly Node[],
+  replacements: readonly Node[],
+  epoch: number,
+): Node[] {
+  const tape = collect(targets, inputs, epoch, 'vmap')
+  try {
+    const copies: Node[] = []
+    inputs.forEach((input, i) => {
+      copies[input.slot] = replacements[i]
+    })
+    const copyOf = (node: Node): Node => (variesIn(tape, node) ? copies[node.slot] : node)
+    for (const lead of tape.order) {
+      const made = besides(lead, () =>
+        applyNodes(lead.primitive as Primitive, lead.inputs.map(copyOf), lead.params),
+      )
+      outputsOf(lead).forEach((output, i) => {
+        copies[output.slot] = made[i]
+      })
+    }
+    return targets.map(copyOf)
+  } finally {
+    release(tape)
+  }
+}

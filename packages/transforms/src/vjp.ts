@@ -1,0 +1,56 @@
+/**
+ * `vjp`: a function's outputs and its vector–Jacobian products, for trees. The walk it starts is in pullback.ts.
+ */
+import { type Array, zeros } from '@lazuli/core'
+import { Array as ArrayClass, arraysOf, isInexact, toDtype, withArrays } from '@lazuli/core/engine'
+import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from './argument'
+import { pullback } from './pullback'
+import { trace, traced } from './trace'
+
+/** What a transform gives for a function's result: one array comes as a list of one, lists and other trees as they are. */
+export type Outputs<R> = R extends Array ? [R] : R
+
+/**
+ * The outputs of `f` at `primals`, and the products of its Jacobian, transposed, with `cotangents`: Jᵀ·c.
+ *
+ * `primals` has one entry, an array or a tree, for each argument, and the products come in the same form. Cotangents have the shapes of
+ * the outputs. With complex arrays the products are the gradient of Re(Σ conj(c)·o).
+ *
+ * @throws TransformError when a cotangent does not have the shape of its output
+ * @example
+ * const [outputs, grads] = vjp((x) => x.square(), [mx.array([2, 3])], [mx.array([1, 10])])
+ * grads[0].tolist() // => [4, 60]
+ */
+export function vjp<P extends readonly unknown[] | [], R>(
+  f: (...primals: P) => R,
+  primals: P,
+  cotangents: Outputs<R>,
+): [outputs: Outputs<R>, grads: P] {
+  checkFunction('vjp', f)
+  checkList('vjp', 'primals', primals)
+  return trace((epoch) => {
+    const given = arraysOf(primals)
+    const copies = given.map(traced)
+    const nodes = copies.map((copy) => copy.node)
+    const result = f(...(withArrays(primals, copies) as P))
+    checkSynchronous('vjp', result)
+    const outputs = arraysOf(result)
+    const seeds = arraysOf(asOutputs(cotangents))
+    checkSeeds('vjp', 'cotangent', seeds, outputs, 'output')
+    const sums = pullback(
+      nodes,
+      outputs.map((y) => y.node),
+      seeds.map((seed, i) => (isInexact(outputs[i].dtype) ? toDtype(seed, outputs[i].dtype) : null)),
+      epoch,
+    )
+    const grads = sums.map((sum, i) => sum ?? zeros(given[i].shape, given[i].dtype))
+    return [asOutputs(freshHandles(result)) as Outputs<R>, withArrays(primals, grads) as P]
+  })
+}
+
+/** The same tree with handles of its own. */
+export const freshHandles = (tree: unknown): unknown =>
+  withArrays(
+    tree,
+    arraysOf(tree).map((a) => new ArrayClass(a.node)),
+  )
