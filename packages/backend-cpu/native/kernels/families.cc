@@ -10,6 +10,7 @@ void register_families(Registry& registry) {
   register_index(registry);
   register_shape(registry);
   register_random(registry);
+  register_norm(registry);
 }
 
 }  // namespace lazuli

@@ -14,6 +14,7 @@ void register_matmul(Registry& registry);
 void register_index(Registry& registry);
 void register_shape(Registry& registry);
 void register_random(Registry& registry);
+void register_norm(Registry& registry);
 
 void register_families(Registry& registry);
 
