@@ -53,7 +53,7 @@ const alloc = (slot: number, bytes: number) => record(1, [BigInt(slot), BigInt(b
 const free = (slot: number) => record(2, [BigInt(slot)])
 const call = (opcode: number, id: number, inputs: Operand[], outputs: Operand[], params: bigint[] = []) =>
   record(opcode, [
-    pair(id, inputs.length | (outputs.length << 8)),
+    pair(id, inputs.length | (outputs.length << 16)),
     ...[...inputs, ...outputs].flatMap(operandWords),
     ...params,
   ])
@@ -61,7 +61,7 @@ const run = (id: number, inputs: Operand[], outputs: Operand[], params: bigint[]
   call(3, id, inputs, outputs, params)
 const map = (id: number, inputs: Operand[], outputs: Operand[]) => call(4, id, inputs, outputs)
 const plan = (id: number, inputs: [number, number][], outputs: [number, number][]) =>
-  record(5, [pair(id, inputs.length | (outputs.length << 8)), ...[...inputs, ...outputs].flat().map(BigInt)])
+  record(5, [pair(id, inputs.length | (outputs.length << 16)), ...[...inputs, ...outputs].flat().map(BigInt)])
 
 const tape = new BigInt64Array(1 << 20)
 native.attachTape(tape.buffer)
@@ -823,7 +823,7 @@ describe('the tape', () => {
       record(4, []),
       record(5, []),
       record(5, [pair(12345, 0)]),
-      record(4, [pair(add, 2 | (1 << 8))]),
+      record(4, [pair(add, 2 | (1 << 16))]),
       map(12345, [f32(x), f32(x)], [f32(y)]),
       map(add, [f32(x)], [f32(y)]),
       map(add, [f32(x, 5000), f32(x, 5000)], [f32(y, 5000)]),

@@ -124,6 +124,8 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
   int64_t* strides = strides_.data();
   Outcome outcome = Outcome::done;
   const int count = n_in + n_out;
+  if (end - next < 2 * int64_t(count)) return fail("malformed record: an operand is cut short");
+  if (operands_.size() < size_t(count)) operands_.resize(size_t(count));
   for (int i = 0; i < count; i++) {
     lz_operand& x = operands_[size_t(i)];
     Extent extent;
@@ -244,7 +246,7 @@ Tape::Outcome Tape::run_plan(const int64_t* next, const int64_t* end) {
   const uint32_t id = low32(*next++);
   if (id >= plans_.size() || !plans_[id]) return fail("there is no plan " + std::to_string(id));
   const Plan& plan = *plans_[id];
-  // The counts are the plan's own: eight bits of the record could not hold a model's parameters.
+  // The counts are the plan's own; the record's would not hold more than 65,535 parameters of a model.
   const int count = plan.n_in() + plan.n_out();
   if (end - next != 2 * int64_t(count)) {
     return fail("malformed record: plan " + std::to_string(id) + " takes " + std::to_string(count) + " slots with offsets");

@@ -63,7 +63,7 @@ class Tape {
   PagedTable<Slot> slots_;
   Context context_;
   MapJob job_;
-  std::vector<lz_operand> operands_ = std::vector<lz_operand>(512);
+  std::vector<lz_operand> operands_ = std::vector<lz_operand>(64);
   std::vector<int64_t> strides_;
   std::vector<uint32_t> outputs_;
   std::vector<char*> addresses_;
