@@ -37,6 +37,12 @@ export interface FluentMethods<A> {
   /** See `mx.argmin`. */
   argmin(axis?: number | null, keepdims?: boolean, options?: StreamOptions): A
   argmin(options: { axis?: number | null; keepdims?: boolean } & StreamOptions): A
+  /** See `mx.argpartition`. */
+  argpartition(kth: number, axis?: number | null, options?: StreamOptions): A
+  argpartition(kth: number, options: { axis?: number | null } & StreamOptions): A
+  /** See `mx.argsort`. */
+  argsort(axis?: number | null, options?: StreamOptions): A
+  argsort(options: { axis?: number | null } & StreamOptions): A
   /** See `mx.astype`. */
   astype(dtype: Dtype, options?: StreamOptions): A
   /** See `mx.bitwiseAnd`. */
@@ -141,6 +147,9 @@ export interface FluentMethods<A> {
   /** See `mx.mean`. */
   mean(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
   mean(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
+  /** See `mx.median`. */
+  median(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
+  median(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
   /** See `mx.min`. */
   min(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
   min(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
@@ -162,6 +171,9 @@ export interface FluentMethods<A> {
   negative(options?: StreamOptions): A
   /** See `mx.notEqual`. */
   notEqual(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.partition`. */
+  partition(kth: number, axis?: number | null, options?: StreamOptions): A
+  partition(kth: number, options: { axis?: number | null } & StreamOptions): A
   /** See `mx.power`. */
   pow(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.power`. */
@@ -195,6 +207,9 @@ export interface FluentMethods<A> {
   roundToInteger(options?: StreamOptions): A
   /** See `mx.rsqrt`. */
   rsqrt(options?: StreamOptions): A
+  /** See `mx.searchsorted`. */
+  searchsorted(values: A, side?: 'left' | 'right', options?: StreamOptions): A
+  searchsorted(values: A, options: { side?: 'left' | 'right' } & StreamOptions): A
   /** See `mx.sigmoid`. */
   sigmoid(options?: StreamOptions): A
   /** See `mx.sign`. */
@@ -220,6 +235,9 @@ export interface FluentMethods<A> {
   /** See `mx.softmax`. */
   softmax(axis?: Axes, options?: { precise?: boolean } & StreamOptions): A
   softmax(options: { axis?: Axes; precise?: boolean } & StreamOptions): A
+  /** See `mx.sort`. */
+  sort(axis?: number | null, options?: StreamOptions): A
+  sort(options: { axis?: number | null } & StreamOptions): A
   /** See `mx.sqrt`. */
   sqrt(options?: StreamOptions): A
   /** See `mx.square`. */
@@ -251,6 +269,9 @@ export interface FluentMethods<A> {
   tan(options?: StreamOptions): A
   /** See `mx.tanh`. */
   tanh(options?: StreamOptions): A
+  /** See `mx.topk`. */
+  topk(k: number, axis?: number | null, options?: StreamOptions): A
+  topk(k: number, options: { axis?: number | null } & StreamOptions): A
   /** See `mx.transpose`. */
   transpose(axes?: readonly number[] | null, options?: StreamOptions): A
   /** See `mx.unflatten`. */

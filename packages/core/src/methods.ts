@@ -9,6 +9,7 @@ import * as matmulOps from './ops/matmul'
 import * as reduceOps from './ops/reduce'
 import * as scanOps from './ops/scan'
 import * as softmaxOps from './ops/softmax'
+import * as sortOps from './ops/sort'
 import * as unaryOps from './ops/unary'
 import * as viewOps from './ops/view'
 
@@ -82,6 +83,13 @@ install('cumprod', scanOps.cumprod)
 install('cumsum', scanOps.cumsum)
 install('logsumexp', softmaxOps.logsumexp)
 install('softmax', softmaxOps.softmax)
+install('argpartition', sortOps.argpartition)
+install('argsort', sortOps.argsort)
+install('median', sortOps.median)
+install('partition', sortOps.partition)
+install('searchsorted', sortOps.searchsorted)
+install('sort', sortOps.sort)
+install('topk', sortOps.topk)
 install('abs', unaryOps.abs)
 install('arccos', unaryOps.arccos)
 install('arccosh', unaryOps.arccosh)

@@ -50,6 +50,7 @@ export { addmm, matmul } from './ops/matmul'
 export { all, any, broadcastTo, max, mean, min, prod, std, sum, variance as var } from './ops/reduce'
 export { cumprod, cumsum } from './ops/scan'
 export { logsumexp, softmax } from './ops/softmax'
+export { argpartition, argsort, median, partition, searchsorted, sort, topk } from './ops/sort'
 export * from './ops/unary'
 export {
   contiguous,
@@ -66,6 +67,7 @@ export {
 } from './ops/view'
 export type { ArrayAt, IntegerList, MaskList, Slice } from './option-types'
 export { definePrimitive, listPrimitives, PLUGIN_API } from './primitive'
+export * as random from './random'
 export { evalTrees as eval } from './readback'
 export { registerTreeNode } from './tree'
 

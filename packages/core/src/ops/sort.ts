@@ -1,0 +1,313 @@
+/**
+ * Order along an axis: sort and argsort, what follows from them (partition, topk, median), and the search in what is sorted.
+ * Sorting is stable, and NaN comes last.
+ */
+import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from '../args'
+import { bool_, complex64, int32, promote, uint32 } from '../dtype'
+import { ArgumentError, describe, ShapeError } from '../errors'
+import type { Array, HostArray } from '../graph'
+import { type Apply, definePrimitive } from '../primitive'
+import { format, normalizeAxes, normalizeAxis, sizeOf } from '../shape'
+import { where } from './binary'
+import { floatOperand, toDtype } from './constant'
+import { full, zeros } from './creation'
+import { gatherAlong, scatterAlong, take } from './gather'
+import { broadcastTo } from './reduce'
+import { sliceRange } from './slice'
+import { moveToFront } from './view'
+
+type Values = { [i: number]: number | bigint; readonly length: number }
+
+/** Less than 0 where element p comes before element q. */
+function orderOf(x: HostArray): (p: number, q: number) => number {
+  const data = x.data as Values
+  const compare = (a: number | bigint, b: number | bigint): number => {
+    if (a < b) return -1
+    if (a > b) return 1
+    return Number(Number.isNaN(a)) - Number(Number.isNaN(b))
+  }
+  return x.dtype === complex64
+    ? (p, q) => compare(data[2 * p], data[2 * q]) || compare(data[2 * p + 1], data[2 * q + 1])
+    : (p, q) => compare(data[p], data[q])
+}
+
+/** Calls `visit(k, place, source)`: the k-th smallest of its line stands at `source` and belongs to `place`. */
+function eachSorted(
+  x: HostArray,
+  axis: number,
+  visit: (k: number, place: number, source: number) => void,
+): void {
+  const n = x.shape[axis]
+  const outer = sizeOf(x.shape.slice(0, axis))
+  const inner = sizeOf(x.shape.slice(axis + 1))
+  const order = orderOf(x)
+  for (let o = 0; o < outer; o++) {
+    for (let i = 0; i < inner; i++) {
+      const at = (k: number): number => (o * n + k) * inner + i
+      const line = globalThis.Array.from({ length: n }, (_, k) => k).sort((j, k) => order(at(j), at(k)))
+      for (let k = 0; k < n; k++) visit(line[k], at(k), at(line[k]))
+    }
+  }
+}
+
+const sortAlong: Apply<{ axis: number }> = definePrimitive({
+  name: 'sort',
+  params: { axis: 'i64' },
+  infer: ([x]) => x,
+  reference: ([x], [out], { axis }) => {
+    const width = x.dtype === complex64 ? 2 : 1
+    eachSorted(x, axis, (_k, place, source) => {
+      for (let part = 0; part < width; part++) out.data[width * place + part] = x.data[width * source + part]
+    })
+  },
+  // Each cotangent goes back to where its element came from.
+  vjp: ({ inputs: [x], cotangents: [g], params }) => [
+    scatterAlong([zeros(x.shape, x.dtype), argsortAlong([x], params), g], { ...params, mode: 'set' }),
+  ],
+  jvp: ({ inputs: [x], tangents: [t], params }) => [t && gatherAlong([t, argsortAlong([x], params)], params)],
+  vmap: ({ inputs: [x], axes: [batch], params: { axis } }) => ({
+    outputs: [sortAlong([moveToFront(x, batch as number)], { axis: axis + 1 })],
+    axes: [0],
+  }),
+})
+
+const argsortAlong: Apply<{ axis: number }> = definePrimitive({
+  name: 'argsort',
+  params: { axis: 'i64' },
+  infer: ([x]) => ({ shape: x.shape, dtype: uint32 }),
+  reference: ([x], [out], { axis }) =>
+    eachSorted(x, axis, (k, place) => {
+      out.data[place] = k
+    }),
+  vjp: () => [null],
+  jvp: () => [null],
+  vmap: ({ inputs: [x], axes: [batch], params: { axis } }) => ({
+    outputs: [argsortAlong([moveToFront(x, batch as number)], { axis: axis + 1 })],
+    axes: [0],
+  }),
+})
+
+/** The array and its axis, counted from the front; flattened where the axis is null. */
+function lineUp(op: string, a: unknown, axis: number | null): { x: Array; along: number } {
+  const x = asArrayArgument(op, 'a', a)
+  if (axis === null) return { x: x.flatten(), along: 0 }
+  return { x, along: normalizeAxis(op, axis, x.ndim) }
+}
+
+const sortArgs = operation('sort', ['a', 'axis'], (a: unknown, axis: number | null = -1) => {
+  const { x, along } = lineUp('sort', a, axis)
+  return sortAlong([x], { axis: along })
+})
+/**
+ * The elements in ascending order along an axis (the last by default), NaN last; null flattens first. Complex numbers are ordered by
+ * their real, then their imaginary parts.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.sort(mx.array([3, 1, 2])).tolist() // => [1, 2, 3]
+ */
+export function sort(a: Array, axis?: number | null, options?: StreamOptions): Array
+export function sort(a: Array, options: { axis?: number | null } & StreamOptions): Array
+export function sort(...args: unknown[]): Array {
+  return sortArgs(args)
+}
+
+const argsortArgs = operation('argsort', ['a', 'axis'], (a: unknown, axis: number | null = -1) => {
+  const { x, along } = lineUp('argsort', a, axis)
+  return argsortAlong([x], { axis: along })
+})
+/**
+ * The positions (uint32) that sort the array along an axis (the last by default); null flattens first. Equal elements keep their order.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.argsort(mx.array([3, 1, 2])).tolist() // => [1, 2, 0]
+ */
+export function argsort(a: Array, axis?: number | null, options?: StreamOptions): Array
+export function argsort(a: Array, options: { axis?: number | null } & StreamOptions): Array
+export function argsort(...args: unknown[]): Array {
+  return argsortArgs(args)
+}
+
+function checkKth(op: string, kth: number, n: number): void {
+  if (!Number.isInteger(kth)) throw new ArgumentError(op, `kth must be an integer, received ${describe(kth)}`)
+  if (kth < -n || kth >= n) throw new ShapeError(op, `kth ${kth} is out of bounds for an axis of size ${n}`)
+}
+
+const partitionArgs = operation(
+  'partition',
+  ['a', 'kth', 'axis'],
+  (a: unknown, kth: number, axis: number | null = -1) => {
+    const { x, along } = lineUp('partition', a, axis)
+    checkKth('partition', kth, x.shape[along])
+    return sortAlong([x], { axis: along })
+  },
+)
+/**
+ * The elements along an axis (the last by default) with the kth in its sorted place, none larger before it, none smaller after it.
+ * @throws ShapeError when kth is out of bounds
+ * @example
+ * mx.partition(mx.array([3, 1, 2]), 1).index(1).item() // => 2
+ */
+export function partition(a: Array, kth: number, axis?: number | null, options?: StreamOptions): Array
+export function partition(a: Array, kth: number, options: { axis?: number | null } & StreamOptions): Array
+export function partition(...args: unknown[]): Array {
+  return partitionArgs(args)
+}
+
+const argpartitionArgs = operation(
+  'argpartition',
+  ['a', 'kth', 'axis'],
+  (a: unknown, kth: number, axis: number | null = -1) => {
+    const { x, along } = lineUp('argpartition', a, axis)
+    checkKth('argpartition', kth, x.shape[along])
+    return argsortAlong([x], { axis: along })
+  },
+)
+/**
+ * The positions (uint32) that partition the array as {@link partition} does.
+ * @throws ShapeError when kth is out of bounds
+ * @example
+ * mx.argpartition(mx.array([3, 1, 2]), 1).index(1).item() // => 2
+ */
+export function argpartition(a: Array, kth: number, axis?: number | null, options?: StreamOptions): Array
+export function argpartition(a: Array, kth: number, options: { axis?: number | null } & StreamOptions): Array
+export function argpartition(...args: unknown[]): Array {
+  return argpartitionArgs(args)
+}
+
+const topkArgs = operation('topk', ['a', 'k', 'axis'], (a: unknown, k: number, axis: number | null = -1) => {
+  const { x, along } = lineUp('topk', a, axis)
+  const n = x.shape[along]
+  if (!Number.isInteger(k) || k < 0 || k > n)
+    throw new ShapeError('topk', `k must be from 0 to ${n}, the size of the axis, received ${describe(k)}`)
+  const sorted = sortAlong([x], { axis: along })
+  const start = sorted.shape.map((_, i) => (i === along ? n - k : 0))
+  return sliceRange(sorted, start, sorted.shape)
+})
+/**
+ * The k largest elements along an axis (the last by default), in ascending order.
+ * @throws ShapeError when the axis has fewer elements
+ * @example
+ * mx.topk(mx.array([3, 1, 2]), 2).tolist() // => [2, 3]
+ */
+export function topk(a: Array, k: number, axis?: number | null, options?: StreamOptions): Array
+export function topk(a: Array, k: number, options: { axis?: number | null } & StreamOptions): Array
+export function topk(...args: unknown[]): Array {
+  return topkArgs(args)
+}
+
+const medianArgs = operation(
+  'median',
+  ['a', 'axis', 'keepdims'],
+  (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
+    const x = floatOperand('median', a)
+    const axes = normalizeAxes('median', axis, x.ndim)
+    if (axes.length === 0) return x
+    const others = x.shape.map((_, i) => i).filter((i) => !axes.includes(i))
+    const n = sizeOf(axes.map((i) => x.shape[i]))
+    if (n === 0)
+      throw new ShapeError('median', `has no value over an empty axis, received shape ${format(x.shape)}`)
+    const lines = x.transpose([...others, ...axes]).reshape([...others.map((i) => x.shape[i]), n])
+    const sorted = sortAlong([lines], { axis: others.length })
+    const middle = take(sorted, Math.floor(n / 2), -1)
+    const y =
+      n % 2 === 1
+        ? middle
+        : take(sorted, n / 2 - 1, -1)
+            .add(middle)
+            .multiply(0.5)
+    // A NaN is sorted last and makes the median NaN.
+    const last = take(sorted, n - 1, -1)
+    const out = where(last.equal(last), y, last)
+    return keepdims ? out.reshape(x.shape.map((size, i) => (axes.includes(i) ? 1 : size))) : out
+  },
+)
+/**
+ * The middle element over the axes (all by default), or the mean of the two in the middle, in floating point.
+ * @throws ShapeError over an empty axis
+ * @example
+ * mx.median(mx.array([5, 1, 2])).item() // => 2
+ */
+export function median(a: Array, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Array
+export function median(a: Array, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Array
+export function median(...args: unknown[]): Array {
+  return medianArgs(args)
+}
+
+/** Whether a comes before b in sorted order; NaN comes last. */
+const before = (a: Array, b: Array): Array => a.less(b).logicalOr(a.equal(a).logicalAnd(b.notEqual(b)))
+
+/** Bisection: how many of n sorted elements come before each value. `at` gives the elements at positions. */
+function bisect(n: number, values: Array, right: boolean, at: (position: Array) => Array): Array {
+  let low = full(values.shape, 0, int32)
+  let high = full(values.shape, n, int32)
+  for (let width = n; width > 0; width = Math.floor(width / 2)) {
+    const open = low.less(high)
+    const middle = low.add(high).floorDivide(2)
+    const element = at(middle.minimum(n - 1))
+    const below = right ? before(values, element).logicalNot() : before(element, values)
+    low = where(open.logicalAnd(below), middle.add(1), low)
+    high = where(open.logicalAnd(below.logicalNot()), middle, high)
+  }
+  return toDtype(low, uint32)
+}
+
+/** sorted [n], values of any shape → how many elements of `sorted` come before each value. */
+const searchSortedPrimitive: Apply<{ side: 'left' | 'right' }> = definePrimitive({
+  name: 'searchsorted',
+  params: { side: ['left', 'right'] },
+  infer: ([, values]) => ({ shape: values.shape, dtype: uint32 }),
+  decompose: ([sorted, values], { side }) =>
+    bisect(sorted.shape[0], values, side === 'right', (position) => take(sorted, position, 0)),
+  vjp: () => [null, null],
+  jvp: () => [null],
+  vmap: ({ inputs: [sorted, values], axes, params, size }) => {
+    const queries =
+      axes[1] === null ? broadcastTo(values, [size, ...values.shape]) : moveToFront(values, axes[1])
+    if (axes[0] === null) return { outputs: [searchSortedPrimitive([sorted, queries], params)], axes: [0] }
+    const lines = moveToFront(sorted, axes[0])
+    const flat = queries.reshape([size, -1])
+    const found = bisect(lines.shape[1], flat, params.side === 'right', (position) =>
+      gatherAlong([lines, position], { axis: 1 }),
+    )
+    return { outputs: [found.reshape(queries.shape)], axes: [0] }
+  },
+})
+const searchsortedArgs = operation(
+  'searchsorted',
+  ['sortedSequence', 'values', 'side'],
+  (sorted: unknown, values: unknown, side: string = 'left') => {
+    const s = asArrayArgument('searchsorted', 'sortedSequence', sorted)
+    const v = asArrayArgument('searchsorted', 'values', values)
+    if (side !== 'left' && side !== 'right')
+      throw new ArgumentError('searchsorted', `side must be "left" or "right", received ${describe(side)}`)
+    if (s.ndim !== 1)
+      throw new ShapeError(
+        'searchsorted',
+        `the sorted sequence must have 1 dimension, received shape ${format(s.shape)}`,
+      )
+    const met = promote(s.dtype, v.dtype)
+    const dtype = met === bool_ ? int32 : met
+    if (s.size === 0) return full(v.shape, 0, uint32)
+    return searchSortedPrimitive([toDtype(s, dtype), toDtype(v, dtype)], { side })
+  },
+)
+/**
+ * Where each value would be inserted (uint32) to keep a sorted 1-d sequence sorted: before its equals, or after them for `'right'`.
+ * @throws ShapeError when the sequence has another number of dimensions
+ * @example
+ * mx.searchsorted(mx.array([1, 3, 5]), mx.array([3, 4])).tolist() // => [1, 2]
+ */
+export function searchsorted(
+  sortedSequence: Array,
+  values: Array,
+  side?: 'left' | 'right',
+  options?: StreamOptions,
+): Array
+export function searchsorted(
+  sortedSequence: Array,
+  values: Array,
+  options: { side?: 'left' | 'right' } & StreamOptions,
+): Array
+export function searchsorted(...args: unknown[]): Array {
+  return searchsortedArgs(args)
+}
