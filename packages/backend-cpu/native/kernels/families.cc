@@ -11,6 +11,10 @@ void register_families(Registry& registry) {
   register_shape(registry);
   register_random(registry);
   register_norm(registry);
+  register_attention(registry);
+  register_argreduce(registry);
+  register_scan(registry);
+  register_sort(registry);
 }
 
 }  // namespace lazuli

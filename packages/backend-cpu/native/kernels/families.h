@@ -15,6 +15,10 @@ void register_index(Registry& registry);
 void register_shape(Registry& registry);
 void register_random(Registry& registry);
 void register_norm(Registry& registry);
+void register_attention(Registry& registry);
+void register_argreduce(Registry& registry);
+void register_scan(Registry& registry);
+void register_sort(Registry& registry);
 
 void register_families(Registry& registry);
 

@@ -10,56 +10,11 @@
 
 #include "kernels/blas.h"
 #include "kernels/families.h"
-#include "kernels/layout.h"
+#include "kernels/source.h"
 #include "simd/halves.h"
 
 namespace lazuli {
 namespace {
-
-// An operand with strides of its own: the original, or a copy in scratch memory.
-struct Source {
-  const void* data = nullptr;
-  int32_t dtype = 0;
-  int ndim = 0;
-  int64_t shape[kMaxDims];
-  int64_t strides[kMaxDims];
-  explicit Source(const lz_operand& x) : data(x.data), dtype(x.dtype), ndim(x.ndim) {
-    std::copy_n(x.shape, x.ndim, shape);
-    for (int d = 0; d < x.ndim; d++) strides[d] = x.shape[d] == 1 ? 0 : x.strides[d];
-  }
-};
-
-// Copies a source to dense memory, as float32 when it is of a half type. Of its first `broadcastable` axes,
-// those with stride 0 stay that way.
-Source densify(const lz_call& call, Source x, int broadcastable) {
-  Layout<2> layout;
-  int64_t strides[kMaxDims], n = 1;
-  for (int d = x.ndim - 1; d >= 0; d--) {
-    const bool stays = d < broadcastable && x.strides[d] == 0;
-    strides[d] = stays ? 0 : n;
-    if (!stays) n *= x.shape[d];
-  }
-  bool dense = true;
-  for (int d = 0; d < x.ndim; d++) {
-    if (strides[d] != 0 || d >= broadcastable) layout.push(x.shape[d], {strides[d], x.strides[d]});
-    dense &= x.shape[d] == 1 || strides[d] == x.strides[d];
-  }
-  if (!dense) {
-    void* copy = scratch<char>(call, n * itemsize(x.dtype));
-    copy_strided(call, layout, itemsize(x.dtype), copy, x.data);
-    x.data = copy;
-    std::copy_n(strides, x.ndim, x.strides);
-  }
-  if (const auto widen = half_table().widen[x.dtype]) {
-    float* wide = scratch<float>(call, n);
-    const char* from = static_cast<const char*>(x.data);
-    parallel(call, n, 0.3,
-             [&](int64_t begin, int64_t end) { widen(from + 2 * begin, wide + begin, end - begin); });
-    x.data = wide;
-    x.dtype = LZ_FLOAT32;
-  }
-  return x;
-}
 
 // How BLAS sees a matrix: stored by rows, or its transpose is; the distance between rows of what is stored.
 struct Order {

@@ -1,0 +1,86 @@
+// argmax and argmin along one axis: the place of the first extreme element, or of the first NaN where there
+// is one. A row's extreme comes from the reductions of simd/reduce.cc; what remains is to find it.
+#include <complex>
+
+#include "kernels/families.h"
+#include "kernels/layout.h"
+#include "simd/reduce.h"
+
+namespace lazuli {
+namespace {
+
+template <class T>
+bool same(T a, T b) {
+  if constexpr (is_half<T>)
+    return float(a) == float(b);
+  else
+    return a == b;
+}
+
+// The first place where is(x[i]) holds, testing blocks without leaving them early, so that compilers
+// vectorise the test.
+template <class T, class F>
+int64_t find(const T* x, int64_t n, F is) {
+  constexpr int64_t kBlock = 64;
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    int hits = 0;
+    for (int64_t j = 0; j < kBlock; j++) hits |= is(x[i + j]);
+    if (hits) break;
+  }
+  for (; i < n; i++) {
+    if (is(x[i])) return i;
+  }
+  return 0;
+}
+
+template <class T>
+uint32_t extreme(const T* x, int64_t n, ReduceOp op, int32_t dtype) {
+  if constexpr (is_complex<T>) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < n && !is_nan(x[best]); i++) {
+      if (is_nan(x[i]) || (op == kMax ? less(x[best], x[i]) : less(x[i], x[best]))) best = i;
+    }
+    return uint32_t(best);
+  } else {
+    using W = std::conditional_t<is_floating<T>, double,
+                                 std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
+    W wide = convert<W>(x[0]);
+    reduce_table().rows[op][dtype](x, 1, 0, n, &wide);
+    if (is_nan(wide)) return uint32_t(find(x, n, [](T v) { return is_nan(v); }));
+    const T value = convert<T>(wide);
+    return uint32_t(find(x, n, [value](T v) { return same(v, value); }));
+  }
+}
+
+void argreduce(const lz_call& call, const char* op, ReduceOp reduce) {
+  require_counts(call, op, 1, 1);
+  const lz_operand &x = call.in[0], &y = call.out[0];
+  const int axis = int(normalize_axis(call, op, Params(call).integer(), x.ndim));
+  bool fits = y.ndim == x.ndim && y.dtype == LZ_UINT32;
+  for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (d == axis ? 1 : x.shape[d]);
+  require(call, fits, "[%s] the output's shape or dtype does not fit the input's", op);
+  if (y.size == 0) return;
+  const int64_t n = x.shape[axis];
+  require(call, n > 0, "[%s] the axis has no elements", op);
+  require(call, n <= UINT32_MAX, "[%s] the axis has more than 2^32 - 1 elements", op);
+  dispatch_among<every>(x.dtype, [&]<class T>() {
+    const T* from = rows_along<T>(call, x, axis);
+    uint32_t* to = data<uint32_t>(y);
+    parallel(call, y.size, 10 + 0.15 * sizeof(T) * double(n), [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; row++) to[row] = extreme(from + row * n, n, reduce, x.dtype);
+    });
+  });
+}
+
+void argmax(const lz_call& call) { argreduce(call, "argmax", kMax); }
+void argmin(const lz_call& call) { argreduce(call, "argmin", kMin); }
+
+}  // namespace
+
+void register_argreduce(Registry& registry) {
+  registry.add("argmax", entry<argmax>);
+  registry.add("argmin", entry<argmin>);
+}
+
+}  // namespace lazuli

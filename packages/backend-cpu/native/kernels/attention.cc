@@ -1,0 +1,261 @@
+// Scaled dot-product attention in blocks of queries and keys with an online softmax, so that the matrix of
+// scores never exists, and its gradient, which forms each block of probabilities again from the log-sum-exp:
+// Dao et al., "FlashAttention: fast and memory-efficient exact attention", 2022. Everything is computed in
+// float32; other types are converted before and after.
+//
+// The forward pass divides blocks of queries among threads, the gradient heads of k and v: no two threads add
+// to one number.
+#include <cmath>
+#include <cstring>
+
+#include "kernels/blas.h"
+#include "kernels/families.h"
+#include "kernels/source.h"
+#include "simd/attention.h"
+#include "simd/halves.h"
+
+namespace lazuli {
+namespace {
+
+constexpr int64_t kRows = 64, kColumns = 128;
+
+struct Matrix {
+  const float* data;
+  int64_t ld;
+  const float* row(int64_t i) const { return data + i * ld; }
+};
+
+// The matrix of one batch element and head.
+Matrix matrix(const Source& x, int64_t b, int64_t h) {
+  const int64_t ld = x.shape[2] == 1 ? x.shape[3] : x.strides[2];
+  return {static_cast<const float*>(x.data) + b * x.strides[0] + h * x.strides[1], std::max<int64_t>(ld, 1)};
+}
+
+struct Problem {
+  const char* op;
+  int64_t batch, heads, kv_heads, rows, columns, depth, width;  // B, H, Hk, L, S, D, E
+  float scale;
+  bool causal;
+  // Strides of the mask over [B, H, L, S]; at most one of the pointers is set.
+  const bool* allowed = nullptr;
+  const float* additive = nullptr;
+  int64_t mask_strides[4] = {};
+
+  // The number of columns that rows before `end` may see.
+  int64_t visible(int64_t end) const {
+    return causal ? std::clamp<int64_t>(end + columns - rows, 0, columns) : columns;
+  }
+};
+
+Problem read_problem(const lz_call& call, const char* op, int after_mask, int outputs) {
+  Problem p{};
+  p.op = op;
+  Params params(call);
+  p.scale = float(params.number());
+  p.causal = params.boolean();
+  const bool has_mask = params.boolean();
+  require_counts(call, op, 3 + has_mask + after_mask, outputs);
+  const lz_operand &q = call.in[0], &k = call.in[1], &v = call.in[2];
+  require(call, q.ndim == 4 && k.ndim == 4 && v.ndim == 4, "[%s] q, k and v must have 4 dimensions", op);
+  if (half_table().widen[q.dtype] == nullptr && q.dtype != LZ_FLOAT32 && q.dtype != LZ_FLOAT64)
+    fail_dtype(call, op, q.dtype);
+  p.batch = q.shape[0], p.heads = q.shape[1], p.rows = q.shape[2], p.depth = q.shape[3];
+  p.kv_heads = k.shape[1], p.columns = k.shape[2], p.width = v.shape[3];
+  require(call,
+          k.dtype == q.dtype && v.dtype == q.dtype && k.shape[0] == p.batch && v.shape[0] == p.batch &&
+              k.shape[3] == p.depth && v.shape[1] == p.kv_heads && v.shape[2] == p.columns &&
+              (p.heads == 0 || (p.kv_heads > 0 && p.heads % p.kv_heads == 0)) &&
+              std::max({p.rows, p.columns, p.depth, p.width}) <= INT32_MAX,
+          "[%s] the shapes or dtypes of q, k and v do not fit", op);
+  if (!has_mask) return p;
+  const lz_operand& mask = call.in[3];
+  const int64_t full[4] = {p.batch, p.heads, p.rows, p.columns};
+  bool fits = mask.ndim <= 4;
+  for (int d = 0; d < mask.ndim && fits; d++)
+    fits = mask.shape[d] == 1 || mask.shape[d] == full[4 - mask.ndim + d];
+  require(call, fits, "[%s] the mask does not broadcast to the shape of the scores", op);
+  Source source(mask);
+  if (mask.dtype == LZ_BOOL) {
+    p.allowed = static_cast<const bool*>(source.data);
+  } else {
+    if (mask.dtype != LZ_FLOAT32 && mask.dtype != LZ_FLOAT64 && half_table().widen[mask.dtype] == nullptr)
+      fail_dtype(call, op, mask.dtype);
+    if (mask.dtype != LZ_FLOAT32) source = float_rows(call, mask);
+    p.additive = static_cast<const float*>(source.data);
+  }
+  for (int d = 0; d < mask.ndim; d++)
+    p.mask_strides[4 - mask.ndim + d] = source.shape[d] == 1 ? 0 : source.strides[d];
+  return p;
+}
+
+// Scores of rows [row, row + m) and columns [column, column + n): scale · q kᵀ, masked.
+void scores(const Problem& p, const Matrix& q, const Matrix& k, int64_t b, int64_t h, int64_t row, int64_t m,
+            int64_t column, int64_t n, float* to) {
+  if (m == 1)
+    blas::gemv(false, n, p.depth, p.scale, k.row(column), k.ld, q.row(row), 1, 0.0f, to, 1);
+  else
+    blas::gemm(false, true, m, n, p.depth, p.scale, q.row(row), q.ld, k.row(column), k.ld, 0.0f, to,
+               kColumns);
+  const auto* s = p.mask_strides;
+  if (p.allowed || p.additive) {
+    for (int64_t i = 0; i < m; i++) {
+      const int64_t at = b * s[0] + h * s[1] + (row + i) * s[2] + column * s[3];
+      float* line = to + i * kColumns;
+      if (p.allowed) {
+        for (int64_t j = 0; j < n; j++) line[j] = p.allowed[at + j * s[3]] ? line[j] : -INFINITY;
+      } else {
+        for (int64_t j = 0; j < n; j++) line[j] += p.additive[at + j * s[3]];
+      }
+    }
+  }
+  if (!p.causal) return;
+  for (int64_t i = 0; i < m; i++) {
+    const int64_t first = std::max<int64_t>(row + i + p.columns - p.rows + 1 - column, 0);
+    for (int64_t j = first; j < n; j++) to[i * kColumns + j] = -INFINITY;
+  }
+}
+
+// to = a @ b (+ to), for a block of probabilities or gradients `a` with rows of kColumns.
+void times(const float* a, int64_t m, int64_t n, int64_t k, const float* b, int64_t ldb, bool add, float* to,
+           int64_t ld) {
+  if (m == 1)
+    blas::gemv(true, k, n, 1.0f, b, ldb, a, 1, add ? 1.0f : 0.0f, to, 1);
+  else
+    blas::gemm(false, false, m, n, k, 1.0f, a, kColumns, b, ldb, add ? 1.0f : 0.0f, to, ld);
+}
+
+// Where a result is computed: in the output itself, or in scratch to be converted.
+float* result(const lz_call& call, const lz_operand& y) {
+  return y.dtype == LZ_FLOAT32 ? data<float>(y) : scratch<float>(call, y.size);
+}
+
+void finish(const lz_call& call, const lz_operand& y, const float* from) {
+  if (y.dtype == LZ_FLOAT32) return;
+  const auto narrow = half_table().narrow[y.dtype];
+  parallel(call, y.size, 0.3, [&](int64_t begin, int64_t end) {
+    if (narrow) return narrow(from + begin, data<char>(y) + 2 * begin, end - begin);
+    for (int64_t i = begin; i < end; i++) data<double>(y)[i] = from[i];
+  });
+}
+
+void attention(const lz_call& call) {
+  const Problem p = read_problem(call, "scaledDotProductAttention", 0, 2);
+  const lz_operand &o = call.out[0], &lse = call.out[1];
+  require(call,
+          o.size == p.batch * p.heads * p.rows * p.width && o.dtype == call.in[0].dtype &&
+              lse.size == p.batch * p.heads * p.rows && lse.dtype == LZ_FLOAT32,
+          "[%s] the outputs' shapes or dtypes do not fit", p.op);
+  if (lse.size == 0) return;
+  const Source q = float_rows(call, call.in[0]), k = float_rows(call, call.in[1]),
+               v = float_rows(call, call.in[2]);
+  float* out = result(call, o);
+  const int64_t blocks = (p.rows + kRows - 1) / kRows;
+  const double price =
+      double(std::min(p.rows, kRows)) * double(p.columns) * (1.2 + 0.02 * double(p.depth + p.width));
+  parallel(call, p.batch * p.heads * blocks, price, [&](int64_t begin, int64_t end) {
+    const AttentionTable& table = attention_table();
+    alignas(64) float block[kRows * kColumns];
+    float max[kRows], sum[kRows], factor[kRows];
+    for (int64_t item = begin; item < end; item++) {
+      const int64_t head = item / blocks, b = head / p.heads, h = head % p.heads,
+                    kv = h / (p.heads / p.kv_heads);
+      const int64_t row = item % blocks * kRows, m = std::min(kRows, p.rows - row);
+      const Matrix qm = matrix(q, b, h), km = matrix(k, b, kv), vm = matrix(v, b, kv);
+      float* to = out + (head * p.rows + row) * p.width;
+      std::fill_n(max, m, -INFINITY);
+      std::fill_n(sum, m, 0.0f);
+      const int64_t columns = p.visible(row + m);
+      for (int64_t column = 0; column < columns; column += kColumns) {
+        const int64_t n = std::min(kColumns, columns - column);
+        scores(p, qm, km, b, h, row, m, column, n, block);
+        table.online_softmax(block, m, n, kColumns, max, sum, factor);
+        if (column > 0) table.scale_rows(to, m, p.width, p.width, factor);
+        if (p.width > 0) times(block, m, p.width, n, vm.row(column), vm.ld, column > 0, to, p.width);
+      }
+      // A row that sees nothing has sum 0: its output is 0 and its log-sum-exp −∞.
+      for (int64_t i = 0; i < m; i++) {
+        factor[i] = sum[i] == 0 ? 0 : 1 / sum[i];
+        data<float>(lse)[head * p.rows + row + i] = sum[i] == 0 ? -INFINITY : max[i] + std::log(sum[i]);
+      }
+      if (columns == 0)
+        std::fill_n(to, m * p.width, 0.0f);
+      else
+        table.scale_rows(to, m, p.width, p.width, factor);
+    }
+  });
+  finish(call, o, out);
+}
+
+void attention_vjp(const lz_call& call) {
+  const Problem p = read_problem(call, "scaledDotProductAttentionVjp", 3, 3);
+  const lz_operand* rest = call.in + call.n_in - 3;
+  const lz_operand &dq = call.out[0], &dk = call.out[1], &dv = call.out[2];
+  const int32_t dtype = call.in[0].dtype;
+  const int64_t pairs = p.batch * p.heads;
+  bool fits = rest[0].ndim == 4 && same_shape(rest[0], rest[2]) && rest[0].size == pairs * p.rows * p.width &&
+              rest[1].size == pairs * p.rows;
+  fits = fits && rest[0].dtype == dtype && rest[1].dtype == LZ_FLOAT32 && rest[2].dtype == dtype;
+  for (int i = 0; i < 3; i++)
+    fits = fits && call.out[i].size == call.in[i].size && call.out[i].dtype == dtype;
+  require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", p.op);
+  const Source q = float_rows(call, call.in[0]), k = float_rows(call, call.in[1]),
+               v = float_rows(call, call.in[2]);
+  const Source o = float_rows(call, rest[0]), g = float_rows(call, rest[2]);
+  const float* lse = contiguous<float>(call, rest[1]);
+  float *to_q = result(call, dq), *to_k = result(call, dk), *to_v = result(call, dv);
+  const int64_t group = p.kv_heads ? p.heads / p.kv_heads : 0;
+  const double price =
+      double(group) * double(p.rows) * double(p.columns) * (1.5 + 0.02 * double(3 * p.depth + 2 * p.width)) +
+      100;
+  parallel(call, p.batch * p.kv_heads, price, [&](int64_t begin, int64_t end) {
+    const AttentionTable& table = attention_table();
+    alignas(64) float block[kRows * kColumns], gradient[kRows * kColumns];
+    float delta[kRows];
+    for (int64_t item = begin; item < end; item++) {
+      const int64_t b = item / p.kv_heads, kv = item % p.kv_heads;
+      const Matrix km = matrix(k, b, kv), vm = matrix(v, b, kv);
+      float *key = to_k + item * p.columns * p.depth, *value = to_v + item * p.columns * p.width;
+      std::fill_n(key, p.columns * p.depth, 0.0f);
+      std::fill_n(value, p.columns * p.width, 0.0f);
+      for (int64_t h = kv * group; h < (kv + 1) * group; h++) {
+        const Matrix qm = matrix(q, b, h), om = matrix(o, b, h), gm = matrix(g, b, h);
+        const int64_t head = b * p.heads + h;
+        for (int64_t row = 0; row < p.rows; row += kRows) {
+          const int64_t m = std::min(kRows, p.rows - row), columns = p.visible(row + m);
+          float* query = to_q + (head * p.rows + row) * p.depth;
+          if (columns == 0 || p.width == 0 || p.depth == 0) {
+            std::fill_n(query, m * p.depth, 0.0f);
+            if (columns == 0 || p.width == 0) continue;
+          }
+          table.dot_rows(om.row(row), om.ld, gm.row(row), gm.ld, m, p.width, delta);
+          for (int64_t column = 0; column < columns; column += kColumns) {
+            const int64_t n = std::min(kColumns, columns - column);
+            scores(p, qm, km, b, h, row, m, column, n, block);
+            table.probabilities(block, m, n, kColumns, lse + head * p.rows + row);
+            blas::gemm(true, false, n, p.width, m, 1.0f, block, kColumns, gm.row(row), gm.ld, 1.0f,
+                       value + column * p.width, p.width);
+            blas::gemm(false, true, m, n, p.width, 1.0f, gm.row(row), gm.ld, vm.row(column), vm.ld, 0.0f,
+                       gradient, kColumns);
+            table.score_gradient(block, gradient, m, n, kColumns, delta, p.scale);
+            if (p.depth == 0) continue;
+            blas::gemm(true, false, n, p.depth, m, 1.0f, gradient, kColumns, qm.row(row), qm.ld, 1.0f,
+                       key + column * p.depth, p.depth);
+            times(gradient, m, p.depth, n, km.row(column), km.ld, column > 0, query, p.depth);
+          }
+        }
+      }
+    }
+  });
+  finish(call, dq, to_q);
+  finish(call, dk, to_k);
+  finish(call, dv, to_v);
+}
+
+}  // namespace
+
+void register_attention(Registry& registry) {
+  registry.add("scaledDotProductAttention", entry<attention>);
+  registry.add("scaledDotProductAttentionVjp", entry<attention_vjp>);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,175 @@
+// sort and argsort along one axis: stable, NaN last. Real types become unsigned keys whose order is the order
+// of the values (NaN one largest key), sorted by counting digits from the lowest byte up; short rows and
+// complex numbers by comparison.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <utility>
+
+#include "kernels/families.h"
+#include "kernels/layout.h"
+
+namespace lazuli {
+namespace {
+
+template <size_t Size>
+using unsigned_of = std::conditional_t<
+    Size == 1, uint8_t,
+    std::conditional_t<Size == 2, uint16_t, std::conditional_t<Size == 4, uint32_t, uint64_t>>>;
+
+// Flipping all bits of negative numbers and the sign of the others orders floats as unsigned integers. −0
+// becomes 0, so that the two keep their order.
+template <class T>
+auto key_of(T value) {
+  using U = unsigned_of<sizeof(T)>;
+  constexpr U sign = U(U(1) << (8 * sizeof(T) - 1));
+  if constexpr (is_floating<T>) {
+    U bits;
+    std::memcpy(&bits, &value, sizeof bits);
+    if (is_nan(value)) return U(~U(0));
+    if (bits == sign) bits = 0;
+    return U(bits & sign ? ~bits : bits | sign);
+  } else if constexpr (std::is_signed_v<T>) {
+    return U(U(value) ^ sign);
+  } else {
+    return U(value);
+  }
+}
+
+template <class U>
+struct Item {
+  U key;
+  uint32_t place;
+};
+
+// Sorts by counting the values of each byte; `other` is as long. Returns where the sorted items are.
+template <class U>
+Item<U>* radix_sort(Item<U>* items, Item<U>* other, int64_t n) {
+  uint32_t counts[sizeof(U)][256] = {};
+  for (int64_t i = 0; i < n; i++) {
+    for (size_t byte = 0; byte < sizeof(U); byte++) counts[byte][items[i].key >> (8 * byte) & 0xff]++;
+  }
+  for (size_t byte = 0; byte < sizeof(U); byte++) {
+    uint32_t* count = counts[byte];
+    if (count[items[0].key >> (8 * byte) & 0xff] == n) continue;
+    uint32_t start = 0;
+    for (int value = 0; value < 256; value++) start += std::exchange(count[value], start);
+    for (int64_t i = 0; i < n; i++) other[count[items[i].key >> (8 * byte) & 0xff]++] = items[i];
+    std::swap(items, other);
+  }
+  return items;
+}
+
+template <class U>
+Item<U>* sort_items(Item<U>* items, Item<U>* other, int64_t n) {
+  const auto before = [](const Item<U>& a, const Item<U>& b) { return a.key < b.key; };
+  if (n > 128) return radix_sort(items, other, n);
+  if (n > 24) {
+    // Places tell equal keys apart, which makes any sort stable.
+    std::sort(items, items + n, [](const Item<U>& a, const Item<U>& b) {
+      return a.key != b.key ? a.key < b.key : a.place < b.place;
+    });
+    return items;
+  }
+  for (int64_t i = 1; i < n; i++) {
+    const Item<U> item = items[i];
+    int64_t j = i;
+    for (; j > 0 && before(item, items[j - 1]); j--) items[j] = items[j - 1];
+    items[j] = item;
+  }
+  return items;
+}
+
+// Calls write(place in the sorted row, place in the row) for one row.
+template <class T, class F>
+void sort_row(const T* x, int64_t n, void* room, F write) {
+  if constexpr (is_complex<T>) {
+    auto* order = static_cast<uint32_t*>(room);
+    for (int64_t i = 0; i < n; i++) order[i] = uint32_t(i);
+    std::sort(order, order + n, [x](uint32_t a, uint32_t b) {
+      if (less_nan_last(x[a], x[b])) return true;
+      return !less_nan_last(x[b], x[a]) && a < b;
+    });
+    for (int64_t i = 0; i < n; i++) write(i, order[i]);
+  } else {
+    using U = decltype(key_of(T{}));
+    auto* items = static_cast<Item<U>*>(room);
+    for (int64_t i = 0; i < n; i++) items[i] = {key_of(x[i]), uint32_t(i)};
+    const Item<U>* sorted = sort_items(items, items + n, n);
+    for (int64_t i = 0; i < n; i++) write(i, sorted[i].place);
+  }
+}
+
+template <class T>
+constexpr int64_t room_for(int64_t n) {
+  return is_complex<T> ? 4 * n : 2 * n * int64_t(sizeof(Item<unsigned_of<is_complex<T> ? 4 : sizeof(T)>>));
+}
+
+// Rooms for as many rows as threads may sort at a time.
+class Rooms {
+ public:
+  Rooms(const lz_call& call, int64_t bytes, int64_t rows)
+      : bytes_((bytes + 63) / 64 * 64), count_(std::clamp<int64_t>(rows, 1, call.ctx->threads)) {
+    memory_ = scratch<char>(call, bytes_ * count_);
+    taken_ = scratch<std::atomic<bool>>(call, count_);
+    for (int64_t i = 0; i < count_; i++) new (taken_ + i) std::atomic<bool>(false);
+  }
+  template <class F>
+  void with(F&& f) {
+    for (int64_t i = 0;; i = (i + 1) % count_) {
+      if (taken_[i].exchange(true, std::memory_order_acquire)) continue;
+      f(memory_ + i * bytes_);
+      taken_[i].store(false, std::memory_order_release);
+      return;
+    }
+  }
+
+ private:
+  int64_t bytes_, count_;
+  char* memory_;
+  std::atomic<bool>* taken_;
+};
+
+template <bool Arg>
+void sort(const lz_call& call) {
+  constexpr const char* op = Arg ? "argsort" : "sort";
+  require_counts(call, op, 1, 1);
+  const lz_operand &x = call.in[0], &y = call.out[0];
+  require(call, same_shape(x, y) && y.dtype == (Arg ? int32_t(LZ_UINT32) : x.dtype),
+          "[%s] the output's shape or dtype does not fit the input's", op);
+  const int axis = int(normalize_axis(call, op, Params(call).integer(), x.ndim));
+  if (y.size == 0) return;
+  const int64_t n = x.shape[axis], rows = x.size / n;
+  require(call, n <= UINT32_MAX, "[%s] the axis has more than 2^32 - 1 elements", op);
+  const bool direct = axis_is_last(y, axis);
+  dispatch_among<every>(x.dtype, [&]<class T>() {
+    using R = std::conditional_t<Arg, uint32_t, T>;
+    const T* from = rows_along<T>(call, x, axis);
+    R* to = direct ? data<R>(y) : scratch<R>(call, y.size);
+    Rooms rooms(call, room_for<T>(n), rows);
+    parallel(call, rows, 10.0 * double(n), [&](int64_t begin, int64_t end) {
+      rooms.with([&](void* room) {
+        for (int64_t row = begin; row < end; row++) {
+          const T* in = from + row * n;
+          R* out = to + row * n;
+          sort_row(in, n, room, [&](int64_t i, uint32_t place) {
+            if constexpr (Arg)
+              out[i] = place;
+            else
+              out[i] = in[place];
+          });
+        }
+      });
+    });
+    if (!direct) unpack_axis_last(call, y, axis, to);
+  });
+}
+
+}  // namespace
+
+void register_sort(Registry& registry) {
+  registry.add("sort", entry<sort<false>>);
+  registry.add("argsort", entry<sort<true>>);
+}
+
+}  // namespace lazuli

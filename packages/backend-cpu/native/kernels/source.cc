@@ -1,0 +1,62 @@
+// Dense copies of operands.
+#include "kernels/source.h"
+
+#include "simd/halves.h"
+
+namespace lazuli {
+
+// Copies a source to dense memory, as float32 when it is of a half type. Of its first `broadcastable` axes,
+// those with stride 0 stay that way.
+Source densify(const lz_call& call, Source x, int broadcastable) {
+  Layout<2> layout;
+  int64_t strides[kMaxDims], n = 1;
+  for (int d = x.ndim - 1; d >= 0; d--) {
+    const bool stays = d < broadcastable && x.strides[d] == 0;
+    strides[d] = stays ? 0 : n;
+    if (!stays) n *= x.shape[d];
+  }
+  bool dense = true;
+  for (int d = 0; d < x.ndim; d++) {
+    if (strides[d] != 0 || d >= broadcastable) layout.push(x.shape[d], {strides[d], x.strides[d]});
+    dense &= x.shape[d] == 1 || strides[d] == x.strides[d];
+  }
+  if (!dense) {
+    void* copy = scratch<char>(call, n * itemsize(x.dtype));
+    copy_strided(call, layout, itemsize(x.dtype), copy, x.data);
+    x.data = copy;
+    std::copy_n(strides, x.ndim, x.strides);
+  }
+  if (const auto widen = half_table().widen[x.dtype]) {
+    float* wide = scratch<float>(call, n);
+    const char* from = static_cast<const char*>(x.data);
+    parallel(call, n, 0.3,
+             [&](int64_t begin, int64_t end) { widen(from + 2 * begin, wide + begin, end - begin); });
+    x.data = wide;
+    x.dtype = LZ_FLOAT32;
+  }
+  return x;
+}
+
+Source float_rows(const lz_call& call, const lz_operand& operand) {
+  Source x(operand);
+  if (x.dtype == LZ_FLOAT32) {
+    const int row = x.ndim - 2, last = x.ndim - 1;
+    const bool runs = last < 0 || x.shape[last] == 1 || x.strides[last] == 1;
+    if (runs && (row < 0 || x.shape[row] == 1 || x.strides[row] >= x.shape[last])) return x;
+  }
+  x = densify(call, x, std::max(x.ndim - 2, 0));
+  if (x.dtype == LZ_FLOAT64) {
+    int64_t n = 1;
+    for (int d = 0; d < x.ndim; d++) n *= x.strides[d] == 0 ? 1 : x.shape[d];
+    float* narrow = scratch<float>(call, n);
+    const double* from = static_cast<const double*>(x.data);
+    parallel(call, n, 0.3, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) narrow[i] = float(from[i]);
+    });
+    x.data = narrow;
+    x.dtype = LZ_FLOAT32;
+  }
+  return x;
+}
+
+}  // namespace lazuli
