@@ -31,6 +31,11 @@ const NOT_METHODS = new Set([
   'toDtype',
   'floatOperand',
   'at',
+  // mx.fast's functions are no methods in MLX.
+  'layerNorm',
+  'rmsNorm',
+  'rope',
+  'scaledDotProductAttention',
 ])
 /** Short names of operators: API.md, section 3. */
 const ALIASES = {

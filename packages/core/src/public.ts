@@ -38,6 +38,7 @@ export * from './errors'
 import type { Array as ArrayClass } from './graph'
 import type { IndexSpec as IndexSpecOf } from './option-types'
 
+export * as fast from './fast'
 export { Array } from './graph'
 export { argmax, argmin } from './ops/arg-reduce'
 export * from './ops/binary'

@@ -1,0 +1,252 @@
+/**
+ * Scaled dot-product attention: softmax(scale · q kᵀ + mask) v for groups of heads, as one primitive, so that a backend need not
+ * keep the scores. Vaswani et al., "Attention is all you need", 2017.
+ */
+import { asArrayArgument, operation, type StreamOptions } from '../args'
+import { bool_, type Dtype, float32, promote } from '../dtype'
+import { ArgumentError, DTypeError, describe, ShapeError } from '../errors'
+import { type Array, Array as ArrayClass } from '../graph'
+import { type Apply, definePrimitive } from '../primitive'
+import { broadcastShapes, format, sameShape } from '../shape'
+import { where } from './binary'
+import { toDtype } from './constant'
+import { arange } from './creation'
+import { concatenate } from './join'
+import { matmul } from './matmul'
+import { broadcastTo, max, sum, sumTo } from './reduce'
+import { sliceRange } from './slice'
+import { softmax } from './softmax'
+import { moveToFront } from './view'
+
+type Params = { scale: number; causal: boolean; hasMask: boolean }
+const schema = { scale: 'f64', causal: 'bool', hasMask: 'bool' } as const
+
+const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
+const swap = (x: Array): Array => x.swapaxes(-1, -2)
+
+/** Query heads [B, H, L, D] grouped by the key head they share: [B, Hk, H/Hk, L, D]. */
+const grouped = (x: Array, keyHeads: number): Array => x.unflatten(1, [keyHeads, -1])
+
+/** The masked scores, [B, Hk, H/Hk, L, S], in at least float32. */
+function scores(q: Array, k: Array, mask: Array | undefined, { scale, causal }: Params): Array {
+  const dtype = wide(q.dtype)
+  const [heads, keyHeads] = [q.shape[1], k.shape[1]]
+  const [length, keys] = [q.shape[2], k.shape[2]]
+  const queries = grouped(toDtype(q, dtype).multiply(scale), keyHeads)
+  let s = matmul(queries, swap(toDtype(k, dtype)).expandDims(2))
+  if (causal) {
+    // The ends are aligned: row i sees columns j ≤ i + S − L.
+    const visible = arange(length)
+      .add(keys - length)
+      .reshape([-1, 1])
+      .greaterEqual(arange(keys))
+    s = where(visible, s, Number.NEGATIVE_INFINITY)
+  }
+  if (mask) {
+    const full = broadcastTo(mask, [mask.shape[0] ?? 1, heads, length, keys])
+    const m = grouped(full, keyHeads)
+    s = mask.dtype === bool_ ? where(m, s, Number.NEGATIVE_INFINITY) : s.add(toDtype(m, dtype))
+  }
+  return s
+}
+
+/** A mask with four axes, of which the first may have size 1. */
+const fourAxes = (mask: Array): Array =>
+  mask.reshape([...new globalThis.Array<number>(4 - mask.ndim).fill(1), ...mask.shape])
+
+/** Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?; outputs o [B,H,L,E] and lse float32 [B,H,L], the scores' log Σ exp. */
+const attend: Apply<Params> = definePrimitive({
+  name: 'scaledDotProductAttention',
+  params: schema,
+  infer: ([q, , v]) => [
+    { shape: [...q.shape.slice(0, 3), v.shape[3]], dtype: q.dtype },
+    { shape: q.shape.slice(0, 3), dtype: float32 },
+  ],
+  decompose: ([q, k, v, mask], params) => {
+    const s = scores(q, k, mask, params)
+    const top = max(s, -1, true)
+    const e = s.subtract(top).exp()
+    const total = sum(e, -1, true)
+    const o = matmul(e.divide(total), toDtype(v, s.dtype).expandDims(2))
+    const lse = total.log().add(top)
+    return [toDtype(o.flatten(1, 2), q.dtype), toDtype(lse.flatten(1, 2).squeeze(-1), float32)]
+  },
+  // lse exists for the backward kernel alone, so no cotangent ever reaches it.
+  vjp: ({ inputs: [q, k, v, mask], outputs: [o, lse], cotangents: [g], params, wanted }) => {
+    const inputs = mask ? [q, k, v, mask] : [q, k, v]
+    const [dq, dk, dv] = attendVjp.all([...inputs, o, lse, g], params)
+    if (!mask) return [dq, dk, dv]
+    return [dq, dk, dv, wanted[3] && mask.dtype !== bool_ ? maskVjp(q, k, v, mask, g, params) : null]
+  },
+  vmap: ({ inputs, axes, params, size }) => {
+    const outputs = attend.all(joinBatches(inputs, axes, size, params.hasMask), params)
+    return { outputs: outputs.map((y) => y.unflatten(0, [size, -1])), axes: [0, 0] }
+  },
+})
+
+/** The probabilities p, the cotangent of the scores ds = p · (dp − Σ p·dp) with dp = g vᵀ, and g in groups. */
+function backward(
+  [q, k, v, mask, g]: readonly (Array | undefined)[],
+  params: Params,
+): { p: Array; ds: Array; gs: Array } {
+  const [query, keys, values, cotangent] = [q, k, v, g] as Array[]
+  const p = softmax(scores(query, keys, mask, params), -1)
+  const gs = grouped(toDtype(cotangent, p.dtype), keys.shape[1])
+  const dp = matmul(gs, swap(toDtype(values, p.dtype)).expandDims(2))
+  return { p, ds: p.multiply(dp.subtract(sum(p.multiply(dp), -1, true))), gs }
+}
+
+function maskVjp(q: Array, k: Array, v: Array, mask: Array, g: Array, params: Params): Array {
+  const { ds } = backward([q, k, v, mask, g], params)
+  return toDtype(sumTo(ds.flatten(1, 2), mask.shape), mask.dtype)
+}
+
+/**
+ * Inputs q, k, v, mask?, o, lse, g; outputs dq, dk, dv. A kernel finds the probabilities again from lse; the meaning here starts from
+ * q and k, so that second derivatives need nothing of o and lse.
+ */
+const attendVjp: Apply<Params> = definePrimitive({
+  name: 'scaledDotProductAttentionVjp',
+  params: schema,
+  infer: ([q, k, v]) => [q, k, v],
+  decompose: ([q, k, v, ...rest], params) => {
+    const mask = params.hasMask ? rest[0] : undefined
+    const { p, ds, gs } = backward([q, k, v, mask, rest[rest.length - 1]], params)
+    const w = ds.dtype
+    const queries = grouped(toDtype(q, w), k.shape[1])
+    const dq = matmul(ds, toDtype(k, w).expandDims(2)).multiply(params.scale).flatten(1, 2)
+    // Query heads that share a key head add up.
+    const dk = sum(matmul(swap(ds), queries), 2).multiply(params.scale)
+    const dv = sum(matmul(swap(p), gs), 2)
+    return [toDtype(dq, q.dtype), toDtype(dk, k.dtype), toDtype(dv, v.dtype)]
+  },
+  vmap: ({ inputs, axes, params, size }) => {
+    const outputs = attendVjp.all(joinBatches(inputs, axes, size, params.hasMask), params)
+    return { outputs: outputs.map((y) => y.unflatten(0, [size, -1])), axes: [0, 0, 0] }
+  },
+})
+
+/** Merges the batch axis of a vmap with the arrays' own first axis. */
+function joinBatches(
+  inputs: readonly Array[],
+  axes: readonly (number | null)[],
+  size: number,
+  hasMask: boolean,
+): Array[] {
+  const batch = inputs[0].shape[axes[0] === 0 ? 1 : 0]
+  return inputs.map((x, i) => {
+    const axis = axes[i]
+    if (hasMask && i === 3) {
+      if (axis === null && x.shape[0] === 1) return x
+      const moved = axis === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, axis)
+      return broadcastTo(moved, [size, batch, ...moved.shape.slice(2)]).flatten(0, 1)
+    }
+    return (axis === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, axis)).flatten(0, 1)
+  })
+}
+
+/** With sinks, one more score for each head takes part in the softmax and has no value. */
+function withSinks(
+  q: Array,
+  k: Array,
+  v: Array,
+  mask: Array | undefined,
+  sinks: Array,
+  params: Params,
+): Array {
+  const s = scores(q, k, mask, params)
+  const column = toDtype(sinks, s.dtype).reshape([1, k.shape[1], -1, 1, 1])
+  const p = softmax(concatenate([s, broadcastTo(column, [...s.shape.slice(0, -1), 1])], -1), -1)
+  const seen = sliceRange(
+    p,
+    p.shape.map(() => 0),
+    s.shape,
+  )
+  return toDtype(matmul(seen, toDtype(v, s.dtype).expandDims(2)).flatten(1, 2), q.dtype)
+}
+
+function check(q: Array, k: Array, v: Array): void {
+  const op = 'scaledDotProductAttention'
+  for (const [name, x] of [['q', q] as const, ['k', k] as const, ['v', v] as const]) {
+    if (x.ndim !== 4)
+      throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(x.shape)}`, {
+        hint: 'They are batch, heads, positions, features',
+      })
+    if (x.dtype.kind !== 'floating')
+      throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
+  }
+  const shapes = `q ${format(q.shape)}, k ${format(k.shape)}, v ${format(v.shape)}`
+  if (q.shape[0] !== k.shape[0] || k.shape[0] !== v.shape[0])
+    throw new ShapeError(op, `the batches differ: ${shapes}`)
+  if (q.shape[3] !== k.shape[3]) throw new ShapeError(op, `the features of q and k differ: ${shapes}`)
+  if (!sameShape(k.shape.slice(1, 3), v.shape.slice(1, 3)))
+    throw new ShapeError(op, `the heads and positions of k and v differ: ${shapes}`)
+  if (q.shape[1] % k.shape[1] !== 0)
+    throw new ShapeError(op, `the heads of q are no multiple of those of k: ${shapes}`)
+}
+
+const attentionArgs = operation(
+  'scaledDotProductAttention',
+  ['q', 'k', 'v', 'scale', 'mask', 'sinks', 'forceFused'],
+  (q: unknown, k: unknown, v: unknown, scale: unknown, mask: unknown, sinks: unknown): Array => {
+    const op = 'scaledDotProductAttention'
+    const given = [
+      asArrayArgument(op, 'q', q),
+      asArrayArgument(op, 'k', k),
+      asArrayArgument(op, 'v', v),
+    ] as const
+    check(...given)
+    if (typeof scale !== 'number')
+      throw new ArgumentError(op, `scale must be a number, received ${describe(scale)}`)
+    const dtype = given.map((x) => x.dtype).reduce(promote)
+    const [query, keys, values] = given.map((x) => toDtype(x, dtype))
+    const causal = mask === 'causal'
+    let additive: Array | undefined
+    if (mask instanceof ArrayClass) {
+      const full = [query.shape[0], query.shape[1], query.shape[2], keys.shape[2]]
+      if (!sameShape(broadcastShapes(op, mask.shape, full), full))
+        throw new ShapeError(
+          op,
+          `a mask of shape ${format(mask.shape)} does not broadcast to ${format(full)}`,
+        )
+      if (mask.dtype !== bool_ && promote(mask.dtype, dtype) !== dtype)
+        throw new DTypeError(op, `a mask of ${mask.dtype.name} does not fit arrays of ${dtype.name}`)
+      additive = fourAxes(mask.dtype === bool_ ? mask : toDtype(mask, dtype))
+    } else if (!causal && mask !== null && mask !== undefined)
+      throw new ArgumentError(op, `mask must be an array, "causal" or null, received ${describe(mask)}`)
+    const params = { scale, causal, hasMask: additive !== undefined }
+    if (sinks !== null && sinks !== undefined) {
+      const s = asArrayArgument(op, 'sinks', sinks)
+      if (s.ndim !== 1 || s.shape[0] !== query.shape[1])
+        throw new ShapeError(op, `sinks must have shape (${query.shape[1]},), received ${format(s.shape)}`)
+      return withSinks(query, keys, values, additive, s, params)
+    }
+    return attend.all(additive ? [query, keys, values, additive] : [query, keys, values], params)[0]
+  },
+)
+/** The parameters of {@link scaledDotProductAttention}. */
+export interface AttentionOptions extends StreamOptions {
+  /** What the scores are multiplied by, usually 1/√features. */
+  scale: number
+  /**
+   * A bool array, true where a query sees a key; a floating one, added to the scores; both broadcast to [batch, heads, queries, keys]. Or
+   * `'causal'`: with the ends aligned, a query sees no later key.
+   */
+  mask?: Array | 'causal' | null
+  /** One more score for each head, which takes part in the softmax and contributes nothing to the result. */
+  sinks?: Array | null
+  /** Accepted for MLX's sake; the fused kernel is used wherever there is one. */
+  forceFused?: boolean
+}
+/**
+ * softmax(scale · q kᵀ + mask) v. Queries [batch, heads, queries, features]; keys and values may have fewer heads, a divisor of the
+ * queries'. Scores are computed in at least float32.
+ * @throws ShapeError when the shapes do not fit together; DTypeError unless the arrays are floating
+ * @example
+ * mx.fast.scaledDotProductAttention(mx.ones([1, 1, 1, 2]), mx.ones([1, 1, 3, 2]), mx.ones([1, 1, 3, 2]), { scale: 1 }).tolist()
+ * // => [[[[1, 1]]]]
+ */
+export function scaledDotProductAttention(q: Array, k: Array, v: Array, options: AttentionOptions): Array
+export function scaledDotProductAttention(...args: unknown[]): Array {
+  return attentionArgs(args)
+}
