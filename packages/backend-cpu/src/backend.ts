@@ -13,7 +13,15 @@ import {
   Storage,
 } from '@lazuli/core/engine'
 import { collect } from './collector'
-import { isEncodable, programWords, recordWords, writeMapInput, writeOperand, writeParams } from './encode'
+import {
+  isEncodable,
+  mapWords,
+  programWords,
+  recordWords,
+  writeMapInput,
+  writeOperand,
+  writeParams,
+} from './encode'
 import { native } from './native'
 import { Op, Tape } from './tape'
 
@@ -28,24 +36,35 @@ let tape = main
 const kernels = new Map(native.kernels().map((name, id) => [name, id]))
 const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 
+/** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
+const BACKEND = 0
+
 /** Storages by slot, for naming what failed; slots that are free point to the next free one's absence. */
 const storages: (Storage | undefined)[] = []
 const freeSlots: number[] = []
 
 /** Ids of registered scalar programs by key, -1 for programs the native side has no code for. */
 const programs = new Map<string, number>()
-const idOf = new WeakMap<ScalarProgram, number>()
+let lastNode: Node | null = null
+let lastId = -1
 
+/** The native number of an elementwise node's program. Asked twice for every node, so the last answer is remembered. */
 function programId(node: Node): number {
+  if (node === lastNode) return lastId
   const program = programOf(node)
-  let id = idOf.get(program)
-  if (id !== undefined) return id
-  id = programs.get(program.key)
+  let id = program.ids[BACKEND]
   if (id === undefined) {
-    id = supported(program) ? native.registerProgram(programWords(program, scalarOps)) : -1
-    programs.set(program.key, id)
+    id = programs.get(program.key) ?? register(program)
+    program.ids[BACKEND] = id
   }
-  idOf.set(program, id)
+  lastNode = node
+  lastId = id
+  return id
+}
+
+function register(program: ScalarProgram): number {
+  const id = supported(program) ? native.registerProgram(programWords(program, scalarOps)) : -1
+  programs.set(program.key, id)
   return id
 }
 
@@ -63,15 +82,13 @@ function supported(program: ScalarProgram): boolean {
 
 /** The kernel of a primitive; -1 where there is none. Remembered on the primitive. */
 function kernelOf(primitive: Primitive): number {
-  let id = primitive.kernels[KERNEL_INDEX]
+  let id = primitive.kernels[BACKEND]
   if (id === undefined) {
     id = isEncodable(primitive) ? (kernels.get(primitive.name) ?? -1) : -1
-    primitive.kernels[KERNEL_INDEX] = id
+    primitive.kernels[BACKEND] = id
   }
   return id
 }
-/** This backend's place in {@link Primitive.kernels}. */
-const KERNEL_INDEX = 0
 
 /** Room for a record on the current tape. */
 function reserve(words: number): void {
@@ -85,6 +102,7 @@ function reserveMain(words: number): void {
 }
 
 const failed: Failure[] = []
+const NONE: readonly Failure[] = []
 
 /** Runs what is on the main tape. */
 function runTape(): void {
@@ -111,7 +129,7 @@ class IndexErrorFor extends LazuliError {
 function encodeMap(node: Node, program: number): void {
   const outputs = node.outputs
   const { inputs } = node
-  reserve(recordWords(node))
+  reserve(mapWords(node))
   tape.begin(Op.Map)
   tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))
   for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], node.shape)
@@ -193,8 +211,9 @@ export const cpuBackend: Backend = {
     encodeKernel(copyKernel, [source], [target], null)
   },
   flush() {
+    lastNode = null
     runTape()
-    return failed.splice(0)
+    return failed.length === 0 ? NONE : failed.splice(0)
   },
 
   record(inputs, outputs, arenaBytes, body) {
@@ -235,7 +254,11 @@ export const cpuBackend: Backend = {
     },
     collect,
   },
-  memory: () => native.memory(),
+  memory() {
+    // What was released is only given back when the tape has run.
+    runTape()
+    return native.memory()
+  },
   setMemoryLimit: (bytes) => native.setMemoryLimit(bytes),
   setCacheLimit: (bytes) => native.setCacheLimit(bytes),
   clearCache: () => native.clearCache(),

@@ -118,10 +118,16 @@ export function isEncodable(primitive: Primitive): boolean {
   )
 }
 
-/** An upper bound on the words that a node's record takes. */
+/** An upper bound on the words that an elementwise record takes. */
+export function mapWords(node: Node): number {
+  const operands = node.inputs.length + (node.outputs === null ? 1 : node.outputs.length)
+  return 3 + operands * (4 + 2 * node.shape.length)
+}
+
+/** An upper bound on the words that a kernel's record takes. */
 export function recordWords(node: Node): number {
   let words = 8
-  for (const input of node.inputs) words += 4 + 2 * Math.max(input.shape.length, node.shape.length)
+  for (const input of node.inputs) words += 4 + 2 * input.shape.length
   for (const output of node.outputs ?? [node]) words += 4 + 2 * output.shape.length
   for (const value of Object.values(node.params)) {
     words += globalThis.Array.isArray(value)

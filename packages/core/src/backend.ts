@@ -79,7 +79,8 @@ export interface MemoryStats {
 }
 
 const backends: Backend[] = []
-const serving = new Map<DeviceType, Backend>()
+/** Who serves each device. */
+const serving: { cpu: Backend | undefined; gpu: Backend | undefined } = { cpu: undefined, gpu: undefined }
 const listeners: ((backend: Backend) => void)[] = []
 
 /** Makes a backend known. @throws RegistryError when another one has its name. */
@@ -90,8 +91,8 @@ export function registerBackend(backend: Backend): void {
     })
   }
   backends.push(backend)
-  const now = serving.get(backend.device)
-  if (!now || backend.priority > now.priority) serving.set(backend.device, backend)
+  const now = serving[backend.device]
+  if (!now || backend.priority > now.priority) serving[backend.device] = backend
   for (const listener of listeners) listener(backend)
 }
 
@@ -108,7 +109,7 @@ export function listBackends(): readonly Backend[] {
 
 /** The backend that serves a device. @throws DeviceError when none does. */
 export function backendFor(device: Device): Backend {
-  const backend = serving.get(device.type)
+  const backend = device.type === 'cpu' ? serving.cpu : serving.gpu
   if (!backend) {
     throw new DeviceError('device', `no backend serves ${device}`, {
       hint: `Import a package that does, such as "@lazuli/backend-${device.type === 'gpu' ? 'metal' : 'cpu'}"`,
@@ -121,7 +122,7 @@ export function backendFor(device: Device): Backend {
 export function setBackend(name: string | null, device: DeviceType = 'cpu'): void {
   if (name === null) {
     const best = backends.filter((b) => b.device === device).sort((a, b) => b.priority - a.priority)[0]
-    if (best) serving.set(device, best)
+    if (best) serving[device] = best
     return
   }
   const backend = backends.find((b) => b.name === name)
@@ -130,7 +131,7 @@ export function setBackend(name: string | null, device: DeviceType = 'cpu'): voi
       'setBackend',
       `there is no backend "${name}"; registered are ${backends.map((b) => b.name).join(', ') || 'none'}`,
     )
-  serving.set(backend.device, backend)
+  serving[backend.device] = backend
 }
 
 /** By backend and primitive: how often it ran by its decomposition or its TypeScript meaning, for want of a kernel. */

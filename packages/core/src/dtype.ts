@@ -61,16 +61,32 @@ export function setArrayConstructor(make: Make): void {
 /** All element types, by code. */
 export const dtypes: Dtype[] = []
 
+/** What dtypes inherit. Own properties stay few and alike, so that the engine reads them from one place in memory. */
+const prototype: object = Object.create(Function.prototype, {
+  toString: {
+    value(this: Dtype) {
+      return this.name
+    },
+  },
+  [Symbol.for('nodejs.util.inspect.custom')]: {
+    value(this: Dtype) {
+      return `mx.${this.name}`
+    },
+  },
+})
+
 function declare(name: DtypeName, size: number, kind: Kind): Dtype {
-  const dtype = ((data: unknown) => {
-    if (!makeArray) throw new DTypeError(name, 'cannot make arrays before @lazuli/core is loaded')
-    return makeArray(data, dtype as unknown as Dtype)
-  }) as unknown as Dtype
-  const fixed = { code: dtypes.length, size, kind }
-  Object.defineProperty(dtype, 'name', { value: name })
-  Object.assign(dtype, fixed)
-  Object.defineProperty(dtype, 'toString', { value: () => name })
-  Object.defineProperty(dtype, Symbol.for('nodejs.util.inspect.custom'), { value: () => `mx.${name}` })
+  const named = {
+    [name]: (data: unknown) => {
+      if (!makeArray) throw new DTypeError(name, 'cannot make arrays before @lazuli/core is loaded')
+      return makeArray(data, dtype)
+    },
+  }
+  const dtype = named[name] as unknown as { -readonly [K in keyof Dtype]: Dtype[K] }
+  Object.setPrototypeOf(dtype, prototype)
+  dtype.code = dtypes.length
+  dtype.size = size
+  dtype.kind = kind
   dtypes.push(dtype)
   return dtype
 }

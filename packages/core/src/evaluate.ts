@@ -16,7 +16,7 @@ import {
   tracing,
   withoutHandles,
 } from './graph'
-import { guard, noteAllocation, releaseNode, relieve } from './memory'
+import { keep, noteAllocation, releaseNode, relieve } from './memory'
 import { NO_PARAMS } from './params'
 import { decompose } from './primitive'
 import { runMeaning } from './reference'
@@ -61,45 +61,67 @@ function refuse(node: Node): never {
   })
 }
 
+/** The traversal's own stack, kept between evaluations: the node, what it needs, and which of that is next. */
+const stack: { nodes: (Node | null)[]; needs: (readonly Node[])[]; next: number[] } = {
+  nodes: [],
+  needs: [],
+  next: [],
+}
+
 /** The pending nodes that the roots need, every node after its inputs; an application of several outputs by its first. */
 function schedule(roots: readonly Node[]): Node[] {
   const round = ++traversal
   const order: Node[] = []
-  const stack: Node[] = []
-  const next: number[] = []
-  const deps: (readonly Node[])[] = []
-  const push = (node: Node): void => {
-    const lead = node.outputs ? node.outputs[0] : node
-    if (lead.visit === round) return
-    lead.visit = round
-    if (lead.primitive === null || lead.mark & Mark.Abstract) refuse(node)
-    stack.push(lead)
-    next.push(0)
-    deps.push(dependencies(lead))
-  }
+  const { nodes, needs, next } = stack
+  let deepest = -1
   for (const root of roots) {
-    if (root.storage !== null) continue
-    push(root)
-    while (stack.length > 0) {
-      const top = stack.length - 1
-      const list = deps[top]
-      const i = next[top]
-      if (i === list.length) {
-        order.push(stack[top])
-        stack.length = top
-        next.length = top
-        deps.length = top
+    if (root.storage !== null || !enter(root, round)) continue
+    let top = 0
+    let node = root.outputs === null ? root : root.outputs[0]
+    let list = dependencies(node)
+    let i = 0
+    for (;;) {
+      if (i < list.length) {
+        const input = list[i++]
+        // A kernel reads an immediate from its own record, so it needs no memory.
+        if (input.storage !== null || input.visit === round || (isImmediate(input) && readsImmediates(node)))
+          continue
+        if (!enter(input, round)) continue
+        nodes[top] = node
+        needs[top] = list
+        next[top] = i
+        if (top++ > deepest) deepest = top - 1
+        node = input.outputs === null ? input : input.outputs[0]
+        list = dependencies(node)
+        i = 0
         continue
       }
-      next[top] = i + 1
-      const input = list[i]
-      // A kernel reads an immediate from its own record, so it needs no memory.
-      if (input.storage === null && !(input.primitive?.facts.immediate && readsImmediates(stack[top])))
-        push(input)
+      order.push(node)
+      if (top-- === 0) break
+      node = nodes[top] as Node
+      list = needs[top]
+      i = next[top]
     }
+  }
+  // The stack must not keep a graph alive.
+  for (let k = 0; k <= deepest; k++) {
+    nodes[k] = null
+    needs[k] = NO_INPUTS
   }
   return order
 }
+
+/** Marks a node's application as met. Returns false where it was; refuses what has no value. */
+function enter(node: Node, round: number): boolean {
+  const lead = node.outputs === null ? node : node.outputs[0]
+  if (lead.visit === round) return false
+  lead.visit = round
+  if (lead.primitive === null || (lead.mark & Mark.Abstract) !== 0) refuse(node)
+  return true
+}
+
+const isImmediate = (node: Node): boolean =>
+  node.primitive !== null && node.primitive.facts.immediate === true
 
 function readsImmediates(node: Node): boolean {
   return node.alias === null && (node.primitive as Primitive).elementwise
@@ -308,6 +330,7 @@ function moveTo(backend: Backend, node: Node): void {
   } else {
     releaseNode(node)
     node.storage = copy
+    keep(node)
   }
 }
 
@@ -346,15 +369,15 @@ function releaseIfDead(node: Node): void {
   if (node.uses === 0 && node.handles === 0 && node.storage !== null) releaseNode(node)
 }
 
-/** Guards what is evaluated, has no handle, and may still be read: by a pending graph, or by the engine that asked for it. */
+/** Sees to the memory of what was evaluated and may still be read: by a handle, a pending graph, or the engine that asked for it. */
 function settle(order: readonly Node[]): void {
   for (const lead of order) {
     if (lead.outputs === null) {
-      if (lead.handles === 0 && lead.storage !== null) guard(lead)
+      if (lead.storage !== null) keep(lead)
     } else {
       const { outputs } = lead
       for (const output of outputs) {
-        if (output.handles === 0 && output.storage !== null) guard(output)
+        if (output.storage !== null) keep(output)
         // Siblings must not keep each other alive once the application is history.
         if (output.primitive === null) output.outputs = null
       }

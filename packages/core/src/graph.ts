@@ -109,6 +109,8 @@ export interface PrimitiveFacts {
 export class Primitive {
   /** By input dtypes: the scalar program of an elementwise primitive without parameters. */
   readonly programs: (ScalarProgram | undefined)[] = []
+  /** By input dtypes and parameters: the scalar programs of one that has parameters. */
+  readonly programsByParams = new Map<string, ScalarProgram>()
   /** Backends keep their kernel's number here, by backend index. */
   readonly kernels: (number | undefined)[] = []
   /** Whether it works element by element and its inputs broadcast. */
@@ -198,7 +200,15 @@ export enum Ref {
   Disposed = -1,
   /** Counted, and waiting for its weak reference. */
   Fresh = -2,
+  /** Counted, on a small node: its memory goes when the node is collected, which a weak reference on the node tells. */
+  Counted = -3,
 }
+
+/** From this many bytes on every handle has a weak reference, so that memory is reused as soon as the handle is known to be dead. */
+const LARGE = 65536
+
+/** Whether a node's handles are watched one by one. */
+export const isLarge = (node: Node): boolean => sizeOf(node.shape) * node.dtype.size >= LARGE
 
 /**
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
@@ -215,8 +225,10 @@ export class Array {
     this.node = node
     if (handles.tracking) {
       node.handles++
-      this.ref = Ref.Fresh
-      handles.fresh.push(this)
+      if (isLarge(node)) {
+        this.ref = Ref.Fresh
+        handles.fresh.push(this)
+      } else this.ref = Ref.Counted
     }
   }
 

@@ -1,10 +1,11 @@
 /**
- * When memory is given back. JavaScript runs no finalizer in synchronous code, so the handles that users hold are known by
- * native weak references, polled under pressure; nodes that only a pending graph can reach are guarded the same way.
+ * When memory is given back. JavaScript runs no finalizer in synchronous code, so what users still hold is known by native weak
+ * references, polled under pressure: on each handle of a large array, so that an evaluation can reuse what nobody can read any more;
+ * on the node of a small one, and of one that only a pending graph can reach.
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
 import { type MemoryStats, onBackend, type Tracker } from './backend'
-import { type Array, handles, type Node, Ref } from './graph'
+import { type Array, handles, isLarge, type Node, Ref } from './graph'
 import type { Storage } from './storage'
 
 /** Polls happen at least after this many allocated bytes, unless much more is alive. */
@@ -12,7 +13,7 @@ const BUDGET = 256 * 2 ** 20
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 16 * 2 ** 20
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
-const MAX_YOUNG = 32768
+const MAX_YOUNG = 8192
 
 let tracker: Tracker | undefined
 let readStats: (() => MemoryStats) | undefined
@@ -26,7 +27,10 @@ onBackend((backend) => {
 /** What each weak reference is about: a handle's node, or the storage that a guarded node keeps. */
 const watched: (Node | Storage | null)[] = [null]
 const free: number[] = []
-const guarded: Node[] = []
+/** Nodes that wait for their weak reference; entries from `guardedCount` on are null. Setting `length` would be slow. */
+const guarded: (Node | null)[] = []
+let guardedCount = 0
+let objects: (object | null)[] = []
 let ids = new Int32Array(1024)
 let young = 0
 let allocated = 0
@@ -40,27 +44,31 @@ function newId(entry: Node | Storage): number {
 
 /** Gives every new handle, and every node to be guarded, its weak reference. */
 function flushHandles(t: Tracker): void {
-  const fresh = handles.fresh
-  const total = fresh.length + guarded.length
+  const { fresh } = handles
+  const total = fresh.length + guardedCount
   if (total === 0) return
   if (ids.length < total) ids = new Int32Array(total * 2)
   let count = 0
-  const objects = new globalThis.Array<object>(total)
-  for (let i = 0; i < fresh.length; i++) {
-    const handle = fresh[i]
-    if (handle.ref !== Ref.Fresh) continue
-    handle.ref = ids[count] = newId(handle.node)
-    objects[count++] = handle
-  }
-  for (let i = 0; i < guarded.length; i++) {
-    const node = guarded[i]
+  for (let i = 0; i < guardedCount; i++) {
+    const node = guarded[i] as Node
+    guarded[i] = null
     if (node.guard !== PENDING_GUARD || node.storage === null) continue
     node.guard = ids[count] = newId(node.storage)
     objects[count++] = node
   }
-  fresh.length = 0
-  guarded.length = 0
-  t.track(objects, count, ids)
+  guardedCount = 0
+  if (fresh.length > 0) {
+    for (const handle of fresh) {
+      if (handle.ref !== Ref.Fresh) continue
+      handle.ref = ids[count] = newId(handle.node)
+      objects[count++] = handle
+    }
+    fresh.length = 0
+  }
+  if (count === 0) return
+  t.track(objects as object[], count, ids)
+  objects.fill(null, 0, count)
+  if (objects.length > MAX_YOUNG) objects = []
   young += count
 }
 
@@ -73,7 +81,12 @@ const PENDING_GUARD = -1
 export function guard(node: Node): void {
   if (!tracker || node.guard !== 0) return
   node.guard = PENDING_GUARD
-  guarded.push(node)
+  guarded[guardedCount++] = node
+}
+
+/** Sees to it that an evaluated node's storage goes with the last reader: by its handles where they are watched, else by the node. */
+export function keep(node: Node): void {
+  if (node.handles === 0 || !isLarge(node)) guard(node)
 }
 
 /** Drops the storage of an evaluated node that nothing can read any more. */
@@ -120,6 +133,10 @@ export function rebind(handle: Array, node: Node): void {
   if (handle.ref === Ref.Untracked || handle.ref === Ref.Disposed) return
   node.handles++
   if (handle.ref > 0) watched[handle.ref] = node
+  else if (handle.ref === Ref.Counted && isLarge(node)) {
+    handle.ref = Ref.Fresh
+    handles.fresh.push(handle)
+  }
   dropHandle(before)
 }
 
@@ -149,7 +166,8 @@ export function relieve(intermediateBytes: number): void {
   if (!tracker) {
     // Memory of a backend in JavaScript goes with its nodes; handles need not be known.
     handles.fresh.length = 0
-    guarded.length = 0
+    guarded.fill(null, 0, guardedCount)
+    guardedCount = 0
     return
   }
   flushHandles(tracker)

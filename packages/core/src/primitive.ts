@@ -14,7 +14,7 @@ import {
   type PrimitiveFacts,
   type PrimitiveRules,
 } from './graph'
-import { type AnyParams, checkParams, NO_PARAMS, type ParamSchema, type ParamsOf } from './params'
+import { type AnyParams, checkParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from './params'
 import {
   binaryOps,
   ProgramBuilder,
@@ -65,8 +65,14 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
 ): Apply<ParamsOf<S>> {
   const { name, params = {} as S, facts = {}, api = PLUGIN_API } = definition
   checkDefinition(definition as PrimitiveDefinition<ParamSchema>, api)
-  const rules = definition as unknown as PrimitiveRules<AnyParams>
-  const primitive = new Primitive(name, registry.size, params, rules, facts, sourceOf(name))
+  const primitive = new Primitive(
+    name,
+    registry.size,
+    params,
+    uniformRules(definition as unknown as PrimitiveRules<AnyParams>),
+    uniformFacts(facts),
+    sourceOf(name),
+  )
   registry.set(name, primitive)
   const check = primitive.source !== '@lazuli/core'
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
@@ -78,6 +84,15 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
   return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
+}
+
+/** Every primitive's rules in one object shape, so that the engine reads them from one place in memory. */
+function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
+  const { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan } = rules
+  return { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan }
+}
+function uniformFacts({ immediate, identity, stopsGradient, opaque }: PrimitiveFacts): PrimitiveFacts {
+  return { immediate, identity, stopsGradient, opaque }
 }
 
 function nodesOf(inputs: readonly Array[]): Node[] {
@@ -162,16 +177,31 @@ export function listPrimitives(): PrimitiveInfo[] {
   }))
 }
 
+/** Programs kept for each primitive with parameters: a fused one is met once, a cast again and again. */
+const MAX_PROGRAMS = 256
+
 /** The scalar program of an elementwise node. */
 export function programOf(node: Node): ScalarProgram {
   const primitive = node.primitive as Primitive
-  const plain = node.params === NO_PARAMS
   let code = 0
   for (const input of node.inputs) code = code * 16 + input.dtype.code + 1
-  if (plain) {
+  if (node.params === NO_PARAMS) {
     const known = primitive.programs[code]
     if (known) return known
+    const program = buildProgram(node, primitive)
+    primitive.programs[code] = program
+    return program
   }
+  const key = `${code}${paramsKey(primitive.schema, node.params)}`
+  const known = primitive.programsByParams.get(key)
+  if (known) return known
+  const program = buildProgram(node, primitive)
+  if (primitive.programsByParams.size >= MAX_PROGRAMS) primitive.programsByParams.clear()
+  primitive.programsByParams.set(key, program)
+  return program
+}
+
+function buildProgram(node: Node, primitive: Primitive): ScalarProgram {
   const builder = new ProgramBuilder(node.inputs.map((n) => n.dtype))
   const scalar = primitive.rules.scalar as NonNullable<PrimitiveRules<AnyParams>['scalar']>
   const result = scalar<number>(
@@ -179,9 +209,7 @@ export function programOf(node: Node): ScalarProgram {
     node.inputs.map((_, i) => i),
     node.params,
   )
-  const program = builder.finish(typeof result === 'number' ? [result] : (result as readonly number[]))
-  if (plain) primitive.programs[code] = program
-  return program
+  return builder.finish(typeof result === 'number' ? [result] : (result as readonly number[]))
 }
 
 let arrayOps: ScalarOps<Array> | undefined

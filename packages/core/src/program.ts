@@ -127,6 +127,8 @@ export interface ScalarProgram {
   readonly outputs: readonly number[]
   /** Equal for equal programs. */
   readonly key: string
+  /** Backends keep their number for it here, each at its own place. */
+  readonly ids: (number | undefined)[]
 }
 
 /** The dtype of an instruction's result, and the check of its arguments. @throws DTypeError */
@@ -202,7 +204,7 @@ export class ProgramBuilder {
   /** The program whose results are `outputs`. */
   finish(outputs: readonly number[]): ScalarProgram {
     const key = `${this.inputs.map((d) => d.code).join(',')};${this.code.map(keyOf).join(';')};${outputs.join(',')}`
-    return { inputs: this.inputs, code: this.code, outputs, key }
+    return { inputs: this.inputs, code: this.code, outputs, key, ids: [] }
   }
 
   private emit(op: ScalarOp, args: readonly number[], dtype?: Dtype, value?: ScalarValue): number {

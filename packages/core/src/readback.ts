@@ -5,7 +5,7 @@ import { Complex } from './complex-number'
 import { complex64, decoder, newStore, type TypedArray, viewStore } from './dtype'
 import { ShapeError } from './errors'
 import { evaluate } from './evaluate'
-import { type Array, withoutHandles } from './graph'
+import { Array, withoutHandles } from './graph'
 import type { Nested, Value } from './members'
 import { contiguous } from './ops/view'
 import { format, sizeOf } from './shape'
@@ -19,6 +19,10 @@ import { arraysOf } from './tree'
  * const x = mx.ones([2]).add(1); mx.eval(x); x.tolist() // => [2, 2]
  */
 export function evalTrees(...trees: unknown[]): void {
+  if (trees.length === 1 && trees[0] instanceof Array) {
+    evaluate([trees[0].node])
+    return
+  }
   evaluate(arraysOf(trees).map((a) => a.node))
 }
 

@@ -23,7 +23,7 @@ import {
 } from '../dtype'
 import { ArgumentError, DTypeError, describe, ShapeError } from '../errors'
 import { Array, sourceNode } from '../graph'
-import { noteAllocation, relieve } from '../memory'
+import { keep, noteAllocation, relieve } from '../memory'
 import { definePrimitive } from '../primitive'
 import { asShape, format, type Shape, sizeOf } from '../shape'
 import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from './constant'
@@ -41,7 +41,9 @@ export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): A
   const storage = backend.allocate(store.byteLength)
   backend.flush()
   if (store.byteLength > 0) backend.write(storage, 0, store)
-  return new Array(sourceNode(shape, dtype, storage))
+  const made = new Array(sourceNode(shape, dtype, storage))
+  keep(made.node)
+  return made
 }
 
 function shapeOfList(data: unknown, depth = 0): number[] {
