@@ -2,9 +2,19 @@
  * Tracing: the function runs once on placeholders, and what it computed from them becomes a program. A failed trace leaves nothing
  * behind: captured state gets its arrays back.
  */
-import { Array, arraysOf, Mark, type Node, sourceNode, TransformError, withArrays } from '@lazuli/core/engine'
-import { inOrder, isLeaf } from './order'
+import {
+  Array,
+  arraysOf,
+  Mark,
+  type Node,
+  sourceNode,
+  TransformError,
+  tracing,
+  withArrays,
+} from '@lazuli/core/engine'
+import { inOrder } from './order'
 import { Program } from './program'
+import { reapply, rebuild } from './rebuild'
 import { readSlots, type Slot, slotsOf, writeSlots } from './state'
 
 /** Where an output of a call comes from. */
@@ -34,6 +44,7 @@ export function capture(
   outputs: unknown,
 ): Capture {
   const given = arraysOf(args)
+  const epoch = ++tracing.begun
   const before = readSlots(inputs)
   const placeholders = [...given, ...before].map((a) =>
     sourceNode(a.node.shape, a.dtype, null, Mark.Abstract),
@@ -51,22 +62,31 @@ export function capture(
     writeSlots(inputs, before)
     throw error
   }
-  const inside = new Set(placeholders)
   // State that is an input and no output keeps its arrays; so does an output that the function did not touch.
   writeSlots(inputs, before)
   const traced = found.map((a) => a.node)
-  const outside = outsideOf(traced, inside)
-  const program = build(placeholders, traced, outside)
-  const sources = program.sources(traced, found)
-  return { program: program.program, outside, result, sources, resultCount: found.length - slots.length }
+  const isOutside = (node: Node): boolean => isFromOutside(node, epoch)
+  const outside = outsideOf(traced, new Set(placeholders), isOutside)
+  const { program, sources } = build(placeholders, found, outside, isOutside)
+  return { program, outside, result, sources, resultCount: found.length - slots.length }
 }
 
-/** Leaves that are no placeholders of this trace: values the function read from outside. */
-function outsideOf(roots: readonly Node[], inside: ReadonlySet<Node>): Array[] {
+/** Whether a node holds a value, or was waiting for it before the trace began. Constants belong to whoever reads them. */
+function isFromOutside(node: Node, epoch: number): boolean {
+  if (node.primitive === null) return true
+  return (node.mark & Mark.Abstract) === 0 && node.epoch < epoch && !node.primitive.facts.immediate
+}
+
+/** The values from outside that the traced function reads. */
+function outsideOf(
+  roots: readonly Node[],
+  inside: ReadonlySet<Node>,
+  isOutside: (node: Node) => boolean,
+): Array[] {
   const seen = new Set<Node>()
-  for (const lead of inOrder(roots, isLeaf)) {
+  for (const lead of inOrder(roots, isOutside)) {
     for (const input of lead.inputs) {
-      if (!isLeaf(input) || inside.has(input) || seen.has(input)) continue
+      if (!isOutside(input) || inside.has(input) || seen.has(input)) continue
       if (input.mark & Mark.Abstract) {
         throw new TransformError(
           'compile',
@@ -82,23 +102,26 @@ function outsideOf(roots: readonly Node[], inside: ReadonlySet<Node>): Array[] {
   return [...seen].map((node) => new Array(node))
 }
 
-function build(placeholders: readonly Node[], traced: readonly Node[], outside: readonly Array[]) {
+/** Makes the program, with placeholders of its own for what comes from outside, and says where each found array comes from. */
+function build(
+  placeholders: readonly Node[],
+  found: readonly Array[],
+  outside: readonly Array[],
+  isOutside: (node: Node) => boolean,
+): { program: Program | null; sources: Source[] } {
   const computed: Node[] = []
-  for (const node of traced) if (!isLeaf(node) && !computed.includes(node)) computed.push(node)
-  const program =
-    computed.length > 0 ? new Program([...placeholders, ...outside.map((a) => a.node)], computed) : null
+  for (const { node } of found) if (!isOutside(node) && !computed.includes(node)) computed.push(node)
+  const stands = outside.map(({ node }) => sourceNode(node.shape, node.dtype, null, Mark.Abstract))
+  const leaves = new Map(outside.map(({ node }, i) => [node, stands[i]]))
+  const outputs = rebuild(computed, leaves, isOutside, reapply)
+  const program = computed.length > 0 ? new Program([...placeholders, ...stands], outputs) : null
   const argumentOf = new Map(placeholders.map((node, i) => [node, i]))
   const positionOf = new Map(computed.map((node, i) => [node, i]))
-  return {
-    program,
-    sources: (nodes: readonly Node[], found: readonly Array[]): Source[] =>
-      nodes.map((node, i) => {
-        const index = positionOf.get(node)
-        if (index !== undefined) return { from: 'program', index }
-        const argument = argumentOf.get(node)
-        return argument === undefined
-          ? { from: 'outside', value: found[i] }
-          : { from: 'argument', index: argument }
-      }),
-  }
+  const sources = found.map((value): Source => {
+    const index = positionOf.get(value.node)
+    if (index !== undefined) return { from: 'program', index }
+    const argument = argumentOf.get(value.node)
+    return argument === undefined ? { from: 'outside', value } : { from: 'argument', index: argument }
+  })
+  return { program, sources }
 }

@@ -1,7 +1,7 @@
 /**
  * Graphs in order: every application after those it reads, without recursion.
  */
-import { Mark, type Node, type Primitive } from '@lazuli/core/engine'
+import type { Node, Primitive } from '@lazuli/core/engine'
 
 /** The node that stands for an application of several outputs: its first. */
 export const leadOf = (node: Node): Node => (node.outputs ? node.outputs[0] : node)
@@ -9,11 +9,8 @@ export const leadOf = (node: Node): Node => (node.outputs ? node.outputs[0] : no
 /** All outputs of an application. */
 export const outputsOf = (lead: Node): readonly Node[] => lead.outputs ?? [lead]
 
-/** Whether a node is a leaf of a traced graph: a placeholder, or a value from outside the trace. */
-export function isLeaf(node: Node): boolean {
-  if (node.primitive === null) return true
-  return (node.mark & Mark.Abstract) === 0 && !node.primitive.facts.immediate
-}
+/** Whether a node is a leaf of a program: one of its inputs. */
+export const isLeaf = (node: Node): boolean => node.primitive === null
 
 /** The applications that the roots need, inputs first. Leaves are not among them. */
 export function inOrder(roots: readonly Node[], leaf: (node: Node) => boolean): Node[] {

@@ -37,7 +37,7 @@ const take: Apply<Range> = definePrimitive({
     strides: strides.map((s, i) => s * range.strides[i]),
   }),
   vjp: ({ inputs: [x], cotangents: [g], params }) => [
-    put([zeros(x.shape, x.dtype), g], { ...params, mode: 'set' }),
+    put([zeros(x.shape, x.dtype), g], { start: params.start, strides: params.strides, mode: 'set' }),
   ],
   jvp: ({ tangents: [t], params }) => [t && take([t], params)],
   vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
@@ -97,10 +97,22 @@ export function combineAt(
   out.data[2 * position + 1] = im
 }
 
+/** Where an update goes, as the kernels read it: its shape says where it ends. */
+type Target = Pick<Range, 'start' | 'strides'> & { readonly mode: UpdateMode }
+
+/** The part of `a` that an update of that shape goes to. */
+function targetOf(a: Array, { start, strides }: Target, shape: Shape): Array {
+  // One step past the last element; -1 where a negative stride ends at the first.
+  const stop = start.map((s, i) =>
+    shape[i] === 0 ? s : s + (shape[i] - 1) * strides[i] + Math.sign(strides[i]),
+  )
+  return take([a], { start, stop, strides })
+}
+
 /** A copy of x with the range combined with the update. */
-const put: Apply<Range & { mode: UpdateMode }> = definePrimitive({
+const put: Apply<Target> = definePrimitive({
   name: 'sliceUpdate',
-  params: { ...sliceParams, mode: modes },
+  params: { start: 'i64[]', strides: 'i64[]', mode: modes },
   infer: ([x]) => x,
   reference: ([x, update], [out], { start, strides, mode }) => {
     for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
@@ -113,8 +125,8 @@ const put: Apply<Range & { mode: UpdateMode }> = definePrimitive({
       )
   },
   vjp: ({ inputs: [x, update], outputs: [y], cotangents: [g], params, wanted }) => {
-    const { start, stop, strides, mode } = params
-    const part = (a: Array): Array => take([a], { start, stop, strides })
+    const { mode } = params
+    const part = (a: Array): Array => targetOf(a, params, update.shape)
     const inside = part(g)
     if (mode === 'add') return [g, inside]
     if (mode === 'set') return [wanted[0] ? put([g, zeros(update.shape, g.dtype)], params) : null, inside]
@@ -131,8 +143,8 @@ const put: Apply<Range & { mode: UpdateMode }> = definePrimitive({
     ]
   },
   jvp: ({ inputs: [x, update], outputs: [y], tangents: [tx, tu], params }) => {
-    const { start, stop, strides, mode } = params
-    const part = (a: Array): Array => take([a], { start, stop, strides })
+    const { mode } = params
+    const part = (a: Array): Array => targetOf(a, params, update.shape)
     const dx = tx ?? zeros(x.shape, x.dtype)
     const du = tu ?? zeros(update.shape, update.dtype)
     if (mode === 'set' || mode === 'add') return [put([dx, du], params)]
@@ -155,11 +167,20 @@ const put: Apply<Range & { mode: UpdateMode }> = definePrimitive({
     const [x, update] = inputs.map((a, i) =>
       axes[i] === null ? broadcastTo(a, [size, ...a.shape]) : moveToFront(a, axes[i]),
     )
-    return { outputs: [put([x, update], { ...underBatch(params, size), mode: params.mode })], axes: [0] }
+    return {
+      outputs: [
+        put([x, update], {
+          start: [0, ...params.start],
+          strides: [1, ...params.strides],
+          mode: params.mode,
+        }),
+      ],
+      axes: [0],
+    }
   },
 })
 
 /** A copy of `x` whose range is combined with `update`, which has the range's shape. The range is normal, as in {@link sliceRange}. */
 export function updateRange(x: Array, update: Array, range: Range, mode: UpdateMode): Array {
-  return put([x, update], { ...range, mode })
+  return put([x, update], { start: range.start, strides: range.strides, mode })
 }
