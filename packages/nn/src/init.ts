@@ -1,0 +1,196 @@
+/**
+ * Initializers: functions that give fresh values for a parameter from its shape. `model.apply(nn.init.heUniform())` sets a whole model.
+ */
+import * as mx from '@lazuli/core'
+import { ArgumentError, describe, format, ShapeError } from '@lazuli/core/engine'
+import { named } from './arguments'
+
+/** Gives an array of fresh values in the shape of `a`. */
+export type Initializer = (a: mx.Array) => mx.Array
+/** An initializer whose spread can be scaled. */
+export type ScaledInitializer = (a: mx.Array, gain?: number | { gain?: number }) => mx.Array
+/** Which side of a layer keeps its variance: the forward pass (`fan_in`) or the backward pass. */
+export type FanMode = 'fan_in' | 'fan_out'
+/** An initializer by one of the two sides, whose spread can be scaled. */
+export type FanInitializer = (
+  a: mx.Array,
+  mode?: FanMode | { mode?: FanMode; gain?: number },
+  gain?: number | { gain?: number },
+) => mx.Array
+
+type DtypeOption = mx.Dtype | { dtype?: mx.Dtype }
+
+/** Inputs and outputs of one unit: the last axis and the first, times the positions of a kernel between them. */
+function fans(op: string, { ndim, shape }: mx.Array): { fanIn: number; fanOut: number } {
+  if (ndim < 2)
+    throw new ShapeError(op, `needs an array of at least 2 dimensions, received shape ${format(shape)}`)
+  const positions = shape.slice(1, -1).reduce((product, n) => product * n, 1)
+  return { fanIn: shape[ndim - 1] * positions, fanOut: shape[0] * positions }
+}
+
+/**
+ * Everywhere the same value.
+ * @example
+ * nn.init.constant(0.5)(mx.zeros([2])).tolist() // => [0.5, 0.5]
+ */
+export function constant(value: number, dtype?: DtypeOption): Initializer
+export function constant(...args: unknown[]): Initializer {
+  const [value, dtype = mx.float32] = named<[number, mx.Dtype?]>('init.constant', ['value', 'dtype'], args, 1)
+  return (a) => mx.full(a.shape, value, dtype)
+}
+
+/**
+ * Normal with this mean and standard deviation.
+ * @example
+ * nn.init.normal()(mx.zeros([2, 3])).shape // => [2, 3]
+ */
+export function normal(mean?: number, std?: number, dtype?: DtypeOption): Initializer
+export function normal(options: { mean?: number; std?: number; dtype?: mx.Dtype }): Initializer
+export function normal(...args: unknown[]): Initializer {
+  const [mean = 0, std = 1, dtype = mx.float32] = named<[number?, number?, mx.Dtype?]>(
+    'init.normal',
+    ['mean', 'std', 'dtype'],
+    args,
+  )
+  return (a) => mx.random.normal(a.shape, dtype, mean, std)
+}
+
+/**
+ * Uniform between low and high.
+ * @example
+ * nn.init.uniform()(mx.zeros([2, 3])).shape // => [2, 3]
+ */
+export function uniform(low?: number, high?: number, dtype?: DtypeOption): Initializer
+export function uniform(options: { low?: number; high?: number; dtype?: mx.Dtype }): Initializer
+export function uniform(...args: unknown[]): Initializer {
+  const [low = 0, high = 1, dtype = mx.float32] = named<[number?, number?, mx.Dtype?]>(
+    'init.uniform',
+    ['low', 'high', 'dtype'],
+    args,
+  )
+  return (a) => mx.random.uniform(low, high, a.shape, dtype)
+}
+
+/** The dtype of an initializer that has no other setting. */
+function dtypeOf(op: string, args: readonly unknown[]): mx.Dtype {
+  const [dtype = mx.float32] = named<[mx.Dtype?]>(`init.${op}`, ['dtype'], args)
+  return dtype
+}
+
+/**
+ * The identity matrix.
+ * @throws ShapeError from the initializer, unless the array is a square matrix
+ * @example
+ * nn.init.identity()(mx.zeros([2, 2])).tolist() // => [[1, 0], [0, 1]]
+ */
+export function identity(dtype?: DtypeOption): Initializer
+export function identity(...args: unknown[]): Initializer {
+  const dtype = dtypeOf('identity', args)
+  return ({ ndim, shape }) => {
+    if (ndim !== 2 || shape[0] !== shape[1])
+      throw new ShapeError('init.identity', `needs a square matrix, received shape ${format(shape)}`)
+    return mx.eye(shape[0], { dtype })
+  }
+}
+
+const gainOf = (op: string, args: readonly unknown[]): number => {
+  const [gain = 1] = named<[number?]>(`init.${op}`, ['gain'], args)
+  return gain
+}
+
+/**
+ * Normal with the standard deviation gain · √(2 / (fan in + fan out)). https://proceedings.mlr.press/v9/glorot10a.html
+ * @throws ShapeError from the initializer, below two dimensions
+ * @example
+ * nn.init.glorotNormal()(mx.zeros([2, 3]), { gain: 4 }).shape // => [2, 3]
+ */
+export function glorotNormal(dtype?: DtypeOption): ScaledInitializer
+export function glorotNormal(...args: unknown[]): ScaledInitializer {
+  const dtype = dtypeOf('glorotNormal', args)
+  return (a, ...rest) => {
+    const { fanIn, fanOut } = fans('init.glorotNormal', a)
+    const std = gainOf('glorotNormal', rest) * Math.sqrt(2 / (fanIn + fanOut))
+    return mx.random.normal(a.shape, { scale: std, dtype })
+  }
+}
+
+/**
+ * Uniform on ±gain · √(6 / (fan in + fan out)). https://proceedings.mlr.press/v9/glorot10a.html
+ * @throws ShapeError from the initializer, below two dimensions
+ * @example
+ * nn.init.glorotUniform()(mx.zeros([2, 3])).shape // => [2, 3]
+ */
+export function glorotUniform(dtype?: DtypeOption): ScaledInitializer
+export function glorotUniform(...args: unknown[]): ScaledInitializer {
+  const dtype = dtypeOf('glorotUniform', args)
+  return (a, ...rest) => {
+    const { fanIn, fanOut } = fans('init.glorotUniform', a)
+    const limit = gainOf('glorotUniform', rest) * Math.sqrt(6 / (fanIn + fanOut))
+    return mx.random.uniform(-limit, limit, a.shape, dtype)
+  }
+}
+
+/** gain / √fan, the standard deviation of He initialization. */
+function heSpread(op: string, a: mx.Array, args: readonly unknown[]): number {
+  const [mode = 'fan_in', gain = 1] = named<[FanMode?, number?]>(`init.${op}`, ['mode', 'gain'], args)
+  const { fanIn, fanOut } = fans(`init.${op}`, a)
+  if (mode !== 'fan_in' && mode !== 'fan_out')
+    throw new ArgumentError(`init.${op}`, `mode must be fan_in or fan_out, received ${describe(mode)}`)
+  return gain / Math.sqrt(mode === 'fan_in' ? fanIn : fanOut)
+}
+
+/**
+ * Normal with the standard deviation gain / √fan. https://arxiv.org/abs/1502.01852
+ * @throws ShapeError from the initializer, below two dimensions
+ * @example
+ * nn.init.heNormal()(mx.zeros([2, 3]), 'fan_out').shape // => [2, 3]
+ */
+export function heNormal(dtype?: DtypeOption): FanInitializer
+export function heNormal(...args: unknown[]): FanInitializer {
+  const dtype = dtypeOf('heNormal', args)
+  return (a, ...rest) => mx.random.normal(a.shape, { scale: heSpread('heNormal', a, rest), dtype })
+}
+
+/**
+ * Uniform on ±gain · √(3 / fan). https://arxiv.org/abs/1502.01852
+ * @throws ShapeError from the initializer, below two dimensions
+ * @example
+ * nn.init.heUniform()(mx.zeros([2, 3]), 'fan_out', 2).shape // => [2, 3]
+ */
+export function heUniform(dtype?: DtypeOption): FanInitializer
+export function heUniform(...args: unknown[]): FanInitializer {
+  const dtype = dtypeOf('heUniform', args)
+  return (a, ...rest) => {
+    const limit = heSpread('heUniform', a, rest) * Math.sqrt(3)
+    return mx.random.uniform(-limit, limit, a.shape, dtype)
+  }
+}
+
+/**
+ * Normal with this mean and standard deviation, and in each row a share of `sparsity` zeros at random places.
+ * https://www.cs.toronto.edu/~jmartens/docs/Deep_HessianFree.pdf
+ * @throws ShapeError from the initializer, unless the array is a matrix
+ * @example
+ * nn.init.sparse(0.5)(mx.zeros([1, 4])).equal(0).sum().item() // => 2
+ */
+export function sparse(sparsity: number, mean?: number, std?: number, dtype?: DtypeOption): Initializer
+export function sparse(
+  sparsity: number,
+  options: { mean?: number; std?: number; dtype?: mx.Dtype },
+): Initializer
+export function sparse(...args: unknown[]): Initializer {
+  const [sparsity, mean = 0, std = 1, dtype = mx.float32] = named<[number, number?, number?, mx.Dtype?]>(
+    'init.sparse',
+    ['sparsity', 'mean', 'std', 'dtype'],
+    args,
+    1,
+  )
+  return ({ ndim, shape }) => {
+    if (ndim !== 2) throw new ShapeError('init.sparse', `needs a matrix, received shape ${format(shape)}`)
+    const zeros = Math.ceil(sparsity * shape[1])
+    // The places of the smallest of random numbers are random places.
+    const order = mx.argsort(mx.random.uniform({ shape }), 1).index(':', `:${zeros}`)
+    const values = mx.random.normal(shape, dtype, mean, std)
+    return mx.putAlongAxis(values, order, mx.zeros([1], { dtype }), 1)
+  }
+}

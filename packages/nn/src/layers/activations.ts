@@ -1,0 +1,391 @@
+/**
+ * Activations as layers, for Sequential and wherever a module is asked for. Each applies the function of its name in activations.ts.
+ */
+import * as mx from '@lazuli/core'
+import { ArgumentError } from '@lazuli/core/engine'
+import {
+  type Activation,
+  celu,
+  elu,
+  gelu,
+  geluApprox,
+  geluFastApprox,
+  glu,
+  hardShrink,
+  hardswish,
+  hardTanh,
+  leakyRelu,
+  logSigmoid,
+  logSoftmax,
+  mish,
+  prelu,
+  relu,
+  relu2,
+  relu6,
+  selu,
+  sigmoid,
+  silu,
+  softmax,
+  softmin,
+  softplus,
+  softshrink,
+  softsign,
+  step,
+  tanh,
+} from '../activations'
+import { named } from '../arguments'
+import { Module } from '../module'
+
+/**
+ * max(x, 0): {@link relu} as a layer.
+ * @example
+ * new nn.ReLU().forward(mx.array([-1, 2])).tolist() // => [0, 2]
+ */
+export class ReLU extends Module {
+  forward(x: mx.Array): mx.Array {
+    return relu(x)
+  }
+}
+
+/**
+ * max(x, 0)²: {@link relu2} as a layer.
+ * @example
+ * new nn.ReLU2().forward(mx.array([-1, 2])).tolist() // => [0, 4]
+ */
+export class ReLU2 extends Module {
+  forward(x: mx.Array): mx.Array {
+    return relu2(x)
+  }
+}
+
+/**
+ * min(max(x, 0), 6): {@link relu6} as a layer.
+ * @example
+ * new nn.ReLU6().forward(mx.array([-1, 9])).tolist() // => [0, 6]
+ */
+export class ReLU6 extends Module {
+  forward(x: mx.Array): mx.Array {
+    return relu6(x)
+  }
+}
+
+/**
+ * The scaled exponential linear unit: {@link selu} as a layer.
+ * @example
+ * new nn.SELU().forward(mx.array([0])).tolist() // => [0]
+ */
+export class SELU extends Module {
+  forward(x: mx.Array): mx.Array {
+    return selu(x)
+  }
+}
+
+/**
+ * 1 / (1 + e⁻ˣ): {@link sigmoid} as a layer.
+ * @example
+ * new nn.Sigmoid().forward(mx.array([0])).tolist() // => [0.5]
+ */
+export class Sigmoid extends Module {
+  forward(x: mx.Array): mx.Array {
+    return sigmoid(x)
+  }
+}
+
+/**
+ * log sigmoid(x): {@link logSigmoid} as a layer.
+ * @example
+ * new nn.LogSigmoid().forward(mx.array([100])).tolist() // => [0]
+ */
+export class LogSigmoid extends Module {
+  forward(x: mx.Array): mx.Array {
+    return logSigmoid(x)
+  }
+}
+
+/**
+ * Hyperbolic tangent: {@link tanh} as a layer.
+ * @example
+ * new nn.Tanh().forward(mx.array([0])).tolist() // => [0]
+ */
+export class Tanh extends Module {
+  forward(x: mx.Array): mx.Array {
+    return tanh(x)
+  }
+}
+
+/**
+ * x · sigmoid(x): {@link silu} as a layer.
+ * @example
+ * new nn.SiLU().forward(mx.array([0])).tolist() // => [0]
+ */
+export class SiLU extends Module {
+  forward(x: mx.Array): mx.Array {
+    return silu(x)
+  }
+}
+
+/**
+ * log(1 + eˣ): {@link softplus} as a layer.
+ * @example
+ * new nn.Softplus().forward(mx.array([1000])).tolist() // => [1000]
+ */
+export class Softplus extends Module {
+  forward(x: mx.Array): mx.Array {
+    return softplus(x)
+  }
+}
+
+/**
+ * x / (1 + |x|): {@link softsign} as a layer.
+ * @example
+ * new nn.Softsign().forward(mx.array([3])).tolist() // => [0.75]
+ */
+export class Softsign extends Module {
+  forward(x: mx.Array): mx.Array {
+    return softsign(x)
+  }
+}
+
+/**
+ * x, held between −1 and 1: {@link hardTanh} as a layer.
+ * @example
+ * new nn.HardTanh().forward(mx.array([-2, 0.5])).tolist() // => [-1, 0.5]
+ */
+export class HardTanh extends Module {
+  forward(x: mx.Array): mx.Array {
+    return hardTanh(x)
+  }
+}
+
+/**
+ * x · min(max(x + 3, 0), 6) / 6: {@link hardswish} as a layer.
+ * @example
+ * new nn.Hardswish().forward(mx.array([3])).tolist() // => [3]
+ */
+export class Hardswish extends Module {
+  forward(x: mx.Array): mx.Array {
+    return hardswish(x)
+  }
+}
+
+/**
+ * x · tanh(softplus(x)): {@link mish} as a layer.
+ * @example
+ * new nn.Mish().forward(mx.array([0])).tolist() // => [0]
+ */
+export class Mish extends Module {
+  forward(x: mx.Array): mx.Array {
+    return mish(x)
+  }
+}
+
+/**
+ * Softmax over the last axis: {@link softmax} as a layer.
+ * @example
+ * new nn.Softmax().forward(mx.array([0, 0])).tolist() // => [0.5, 0.5]
+ */
+export class Softmax extends Module {
+  forward(x: mx.Array): mx.Array {
+    return softmax(x)
+  }
+}
+
+/**
+ * Softmin over the last axis: {@link softmin} as a layer.
+ * @example
+ * new nn.Softmin().forward(mx.array([0, 0])).tolist() // => [0.5, 0.5]
+ */
+export class Softmin extends Module {
+  forward(x: mx.Array): mx.Array {
+    return softmin(x)
+  }
+}
+
+/**
+ * Logarithm of softmax over the last axis: {@link logSoftmax} as a layer.
+ * @example
+ * new nn.LogSoftmax().forward(mx.array([0, -1000])).tolist() // => [0, -1000]
+ */
+export class LogSoftmax extends Module {
+  forward(x: mx.Array): mx.Array {
+    return logSoftmax(x)
+  }
+}
+
+/**
+ * max(negativeSlope · x, x): {@link leakyRelu} as a layer.
+ * @example
+ * new nn.LeakyReLU(0.5).forward(mx.array([-1, 2])).tolist() // => [-0.5, 2]
+ */
+export class LeakyReLU extends Module {
+  negativeSlope: number
+  constructor(negativeSlope?: number | { negativeSlope?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [negativeSlope = 0.01] = named<[number?]>('LeakyReLU', ['negativeSlope'], args)
+    this.negativeSlope = negativeSlope
+  }
+  forward(x: mx.Array): mx.Array {
+    return leakyRelu(x, this.negativeSlope)
+  }
+}
+
+/**
+ * x above 0, alpha · (eˣ − 1) below: {@link elu} as a layer.
+ * @example
+ * new nn.ELU().forward(mx.array([0, 2])).tolist() // => [0, 2]
+ */
+export class ELU extends Module {
+  alpha: number
+  constructor(alpha?: number | { alpha?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [alpha = 1] = named<[number?]>('ELU', ['alpha'], args)
+    this.alpha = alpha
+  }
+  forward(x: mx.Array): mx.Array {
+    return elu(x, this.alpha)
+  }
+}
+
+/**
+ * max(x, 0) + alpha · (exp(min(x, 0) / alpha) − 1): {@link celu} as a layer.
+ * @example
+ * new nn.CELU().forward(mx.array([0, 2])).tolist() // => [0, 2]
+ */
+export class CELU extends Module {
+  alpha: number
+  constructor(alpha?: number | { alpha?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [alpha = 1] = named<[number?]>('CELU', ['alpha'], args)
+    this.alpha = alpha
+  }
+  forward(x: mx.Array): mx.Array {
+    return celu(x, this.alpha)
+  }
+}
+
+/**
+ * x moved by lambd towards 0, and 0 within lambd of it: {@link softshrink} as a layer.
+ * @example
+ * new nn.Softshrink().forward(mx.array([-2, 0.25])).tolist() // => [-1.5, 0]
+ */
+export class Softshrink extends Module {
+  lambd: number
+  constructor(lambd?: number | { lambd?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [lambd = 0.5] = named<[number?]>('Softshrink', ['lambd'], args)
+    this.lambd = lambd
+  }
+  forward(x: mx.Array): mx.Array {
+    return softshrink(x, this.lambd)
+  }
+}
+
+/**
+ * x, and 0 within lambd of 0: {@link hardShrink} as a layer.
+ * @example
+ * new nn.HardShrink().forward(mx.array([-2, 0.25])).tolist() // => [-2, 0]
+ */
+export class HardShrink extends Module {
+  lambd: number
+  constructor(lambd?: number | { lambd?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [lambd = 0.5] = named<[number?]>('HardShrink', ['lambd'], args)
+    this.lambd = lambd
+  }
+  forward(x: mx.Array): mx.Array {
+    return hardShrink(x, this.lambd)
+  }
+}
+
+/**
+ * 1 from the threshold on, 0 below, as int32: {@link step} as a layer.
+ * @example
+ * new nn.Step().forward(mx.array([-1, 2])).tolist() // => [0, 1]
+ */
+export class Step extends Module {
+  threshold: number
+  constructor(threshold?: number | { threshold?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [threshold = 0] = named<[number?]>('Step', ['threshold'], args)
+    this.threshold = threshold
+  }
+  forward(x: mx.Array): mx.Array {
+    return step(x, this.threshold)
+  }
+}
+
+/**
+ * The gated linear unit: the first half along the axis times the sigmoid of the second: {@link glu} as a layer.
+ * @example
+ * new nn.GLU().forward(mx.array([3, 0])).tolist() // => [1.5]
+ */
+export class GLU extends Module {
+  axis: number
+  constructor(axis?: number | { axis?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [axis = -1] = named<[number?]>('GLU', ['axis'], args)
+    this.axis = axis
+  }
+  forward(x: mx.Array): mx.Array {
+    return glu(x, this.axis)
+  }
+}
+
+const gelus: Record<string, Activation> = {
+  none: gelu,
+  precise: geluApprox,
+  tanh: geluApprox,
+  fast: geluFastApprox,
+}
+/** How {@link GELU} computes: exactly, by tanh (`precise` and `tanh` are one), or by a sigmoid. */
+export type GeluApproximation = 'none' | 'precise' | 'tanh' | 'fast'
+
+/**
+ * x · Φ(x), exactly or approximated: {@link gelu}, {@link geluApprox} and {@link geluFastApprox} as a layer.
+ * @throws ArgumentError for an unknown approximation
+ * @example
+ * new nn.GELU('fast').forward(mx.array([0])).tolist() // => [0]
+ */
+export class GELU extends Module {
+  approx: GeluApproximation
+  constructor(approx?: GeluApproximation | { approx?: GeluApproximation })
+  constructor(...args: unknown[]) {
+    super()
+    const [approx = 'none'] = named<[GeluApproximation?]>('GELU', ['approx'], args)
+    if (!Object.hasOwn(gelus, approx))
+      throw new ArgumentError(
+        'GELU',
+        `approx must be one of ${Object.keys(gelus).join(', ')}, received "${approx}"`,
+      )
+    this.approx = approx
+  }
+  forward(x: mx.Array): mx.Array {
+    return gelus[this.approx](x)
+  }
+}
+
+/**
+ * max(x, 0) + weight · min(x, 0) with a learned weight, one or one a feature: {@link prelu} as a layer.
+ * @example
+ * new nn.PReLU().forward(mx.array([-4, 2])).tolist() // => [-1, 2]
+ */
+export class PReLU extends Module {
+  weight: mx.Array
+  constructor(numParameters?: number, init?: number)
+  constructor(options: { numParameters?: number; init?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [count = 1, init = 0.25] = named<[number?, number?]>('PReLU', ['numParameters', 'init'], args)
+    this.weight = mx.full([count], init)
+  }
+  forward(x: mx.Array): mx.Array {
+    return prelu(x, this.weight)
+  }
+}

@@ -1,0 +1,100 @@
+/**
+ * Dropout: in training, sets random elements or whole channels to 0 and scales up what is left; in evaluation mode it does nothing.
+ */
+import * as mx from '@lazuli/core'
+import { ArgumentError, ShapeError } from '@lazuli/core/engine'
+import { named } from '../arguments'
+import { Module } from '../module'
+
+/** Keeps what a mask of the given shape says, drawn with the probability `keep`, and scales it by 1 / keep. */
+function drop(x: mx.Array, keep: number, shape: readonly number[]): mx.Array {
+  return mx.random
+    .bernoulli(keep, shape)
+    .multiply(x)
+    .multiply(1 / keep)
+}
+
+/** What the three have in common: a probability and its check. */
+abstract class DropoutBase extends Module {
+  p: number
+
+  constructor(op: string, args: readonly unknown[]) {
+    super()
+    const [p = 0.5] = named<[number?]>(op, ['p'], args)
+    if (!(p >= 0 && p < 1)) throw new ArgumentError(op, `the probability p must be in [0, 1), received ${p}`)
+    this.p = p
+  }
+
+  /** Whether there is nothing to do. */
+  protected get idle(): boolean {
+    return this.p === 0 || !this.training
+  }
+
+  protected override extraRepr(): string {
+    return `p=${this.p}`
+  }
+}
+
+/**
+ * Sets each element to 0 with probability p and scales the others by 1 / (1 − p). https://jmlr.org/papers/v15/srivastava14a.html
+ * @throws ArgumentError unless 0 ≤ p < 1
+ * @example
+ * new nn.Dropout(0.5).eval().forward(mx.array([1, 2])).tolist() // => [1, 2]
+ */
+export class Dropout extends DropoutBase {
+  constructor(p?: number | { p?: number })
+  constructor(...args: unknown[]) {
+    super('Dropout', args)
+  }
+
+  forward(x: mx.Array): mx.Array {
+    return this.idle ? x : drop(x, 1 - this.p, x.shape)
+  }
+}
+
+/** The shape of a mask that drops whole channels: 1 at the `count` axes before the last. */
+function channelMask(op: string, x: mx.Array, count: number): number[] {
+  if (x.ndim !== count + 1 && x.ndim !== count + 2)
+    throw new ShapeError(
+      op,
+      `expects an array of ${count + 1} or ${count + 2} dimensions, received ${x.ndim}`,
+    )
+  return x.shape.map((n, i) => (i < x.ndim - 1 && i >= x.ndim - 1 - count ? 1 : n))
+}
+
+/**
+ * Sets whole channels of images [N, H, W, C] or [H, W, C] to 0 with probability p and scales the others.
+ * https://arxiv.org/abs/1411.4280
+ * @throws ArgumentError unless 0 ≤ p < 1; ShapeError for an array of other dimensions
+ * @example
+ * new nn.Dropout2d(0.5).forward(mx.ones([1, 2, 2, 3])).shape // => [1, 2, 2, 3]
+ */
+export class Dropout2d extends DropoutBase {
+  constructor(p?: number | { p?: number })
+  constructor(...args: unknown[]) {
+    super('Dropout2d', args)
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const shape = channelMask('Dropout2d', x, 2)
+    return this.idle ? x : drop(x, 1 - this.p, shape)
+  }
+}
+
+/**
+ * Sets whole channels of volumes [N, D, H, W, C] or [D, H, W, C] to 0 with probability p and scales the others.
+ * @throws ArgumentError unless 0 ≤ p < 1; ShapeError for an array of other dimensions
+ * @example
+ * new nn.Dropout3d(0.5).forward(mx.ones([1, 2, 2, 2, 3])).shape // => [1, 2, 2, 2, 3]
+ */
+export class Dropout3d extends DropoutBase {
+  constructor(p?: number | { p?: number })
+  constructor(...args: unknown[]) {
+    super('Dropout3d', args)
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const shape = channelMask('Dropout3d', x, 3)
+    return this.idle ? x : drop(x, 1 - this.p, shape)
+  }
+}

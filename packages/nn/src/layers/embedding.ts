@@ -1,0 +1,40 @@
+/**
+ * Tables of vectors that are looked up by index.
+ */
+import * as mx from '@lazuli/core'
+import { named } from '../arguments'
+import { Module } from '../module'
+
+/**
+ * Row x of a table, for every index in x. `weight` is [numEmbeddings, dims] and starts normal with a variance of 1/dims.
+ * @example
+ * new nn.Embedding(10, 4).forward(mx.array([1, 5, 1], mx.int32)).shape // => [3, 4]
+ */
+export class Embedding extends Module {
+  weight: mx.Array
+
+  constructor(numEmbeddings: number, dims: number)
+  constructor(options: { numEmbeddings: number; dims: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [numEmbeddings, dims] = named<[number, number]>('Embedding', ['numEmbeddings', 'dims'], args, 2)
+    this.weight = mx.random.normal([numEmbeddings, dims], { scale: Math.sqrt(1 / dims) })
+  }
+
+  forward(x: mx.Array): mx.Array {
+    return mx.take(this.weight, x, 0)
+  }
+
+  /**
+   * x Wᵀ: the table as the last layer of a model whose first layer it is.
+   * @example
+   * new nn.Embedding(10, 4).asLinear(mx.ones([2, 4])).shape // => [2, 10]
+   */
+  asLinear(x: mx.Array): mx.Array {
+    return mx.matmul(x, this.weight.T)
+  }
+
+  protected override extraRepr(): string {
+    return this.weight.shape.join(', ')
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * Linear maps: Linear, Bilinear, and Identity, which maps nothing.
+ */
+import * as mx from '@lazuli/core'
+import { named } from '../arguments'
+import { Module } from '../module'
+
+/**
+ * Gives back its input. Any arguments are ignored, so that it can stand in for another layer.
+ * @example
+ * new nn.Identity().forward(mx.array([1])).tolist() // => [1]
+ */
+export class Identity extends Module {
+  constructor(..._args: unknown[]) {
+    super()
+  }
+  forward(x: mx.Array): mx.Array {
+    return x
+  }
+}
+
+/**
+ * y = x Wᵀ + b, over the last axis of x. `weight` is [outputDims, inputDims], `bias` [outputDims]; both start uniform on ±1/√inputDims.
+ * @example
+ * new nn.Linear(2, 3).forward(mx.ones([4, 2])).shape // => [4, 3]
+ */
+export class Linear extends Module {
+  weight: mx.Array
+  bias?: mx.Array
+
+  constructor(inputDims: number, outputDims: number, bias?: boolean | { bias?: boolean })
+  constructor(options: { inputDims: number; outputDims: number; bias?: boolean })
+  constructor(...args: unknown[]) {
+    super()
+    const [inputDims, outputDims, bias = true] = named<[number, number, boolean?]>(
+      'Linear',
+      ['inputDims', 'outputDims', 'bias'],
+      args,
+      2,
+    )
+    const scale = Math.sqrt(1 / inputDims)
+    this.weight = mx.random.uniform(-scale, scale, [outputDims, inputDims])
+    if (bias) this.bias = mx.random.uniform(-scale, scale, [outputDims])
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const { weight, bias } = this
+    return bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)
+  }
+
+  protected override extraRepr(): string {
+    const [outputDims, inputDims] = this.weight.shape
+    return `inputDims=${inputDims}, outputDims=${outputDims}, bias=${this.bias !== undefined}`
+  }
+}
+
+/**
+ * yₖ = x₁ᵀ Wₖ x₂ + bₖ, over the last axes of x₁ and x₂. `weight` is [outputDims, input2Dims, input1Dims].
+ * @example
+ * new nn.Bilinear(2, 3, 4).forward(mx.ones([5, 2]), mx.ones([5, 3])).shape // => [5, 4]
+ */
+export class Bilinear extends Module {
+  weight: mx.Array
+  bias?: mx.Array
+
+  constructor(input1Dims: number, input2Dims: number, outputDims: number, bias?: boolean | { bias?: boolean })
+  constructor(options: { input1Dims: number; input2Dims: number; outputDims: number; bias?: boolean })
+  constructor(...args: unknown[]) {
+    super()
+    const [input1Dims, input2Dims, outputDims, bias = true] = named<[number, number, number, boolean?]>(
+      'Bilinear',
+      ['input1Dims', 'input2Dims', 'outputDims', 'bias'],
+      args,
+      3,
+    )
+    const scale = Math.sqrt(1 / input1Dims)
+    this.weight = mx.random.uniform(-scale, scale, [outputDims, input2Dims, input1Dims])
+    if (bias) this.bias = mx.random.uniform(-scale, scale, [outputDims])
+  }
+
+  forward(x1: mx.Array, x2: mx.Array): mx.Array {
+    const [out, in2, in1] = this.weight.shape
+    const batch = x1.shape.slice(0, -1)
+    const rows = x1.reshape([-1, in1])
+    const columns = x2.reshape([-1, 1, in2])
+    // x₁ meets all outputs in one product; what is left of each is a vector of length in2.
+    const left = mx.matmul(rows, this.weight.reshape([out * in2, in1]).T)
+    const y = mx.matmul(columns, left.reshape([-1, out, in2]).swapaxes(-2, -1)).squeeze(1)
+    const shaped = y.reshape([...batch, out])
+    return this.bias ? shaped.add(this.bias) : shaped
+  }
+
+  protected override extraRepr(): string {
+    const [out, in2, in1] = this.weight.shape
+    return `input1Dims=${in1}, input2Dims=${in2}, outputDims=${out}, bias=${this.bias !== undefined}`
+  }
+}

@@ -1,0 +1,170 @@
+/**
+ * Ways to tell a transformer where its tokens are.
+ */
+import * as mx from '@lazuli/core'
+import { ArgumentError } from '@lazuli/core/engine'
+import { named } from '../arguments'
+import { Module } from '../module'
+
+/**
+ * Rotary encoding: turns pairs of features by angles that grow with the position, the second-to-last axis.
+ * https://arxiv.org/abs/2104.09864
+ * @example
+ * new nn.RoPE(4).forward(mx.ones([1, 3, 4])).shape // => [1, 3, 4]
+ */
+export class RoPE extends Module {
+  dims: number
+  traditional: boolean
+  base: number
+  scale: number
+
+  constructor(dims: number, traditional?: boolean, base?: number, scale?: number)
+  constructor(dims: number, options: { traditional?: boolean; base?: number; scale?: number })
+  constructor(options: { dims: number; traditional?: boolean; base?: number; scale?: number })
+  constructor(...args: unknown[]) {
+    super()
+    const [dims, traditional = false, base = 10000, scale = 1] = named<[number, boolean?, number?, number?]>(
+      'RoPE',
+      ['dims', 'traditional', 'base', 'scale'],
+      args,
+      1,
+    )
+    this.dims = dims
+    this.traditional = traditional
+    this.base = base
+    this.scale = scale
+  }
+
+  /** @param offset - the position of the first token */
+  forward(x: mx.Array, offset?: number | mx.Array | { offset?: number | mx.Array }): mx.Array
+  forward(x: mx.Array, ...args: unknown[]): mx.Array {
+    const [offset = 0] = named<[(number | mx.Array)?]>('RoPE', ['offset'], args)
+    const { dims, traditional, base, scale } = this
+    return mx.fast.rope(x, dims, { traditional, base, scale, offset })
+  }
+
+  protected override extraRepr(): string {
+    return `${this.dims}, traditional=${this.traditional}`
+  }
+}
+
+/**
+ * Sines and cosines of positions at dims / 2 frequencies. https://arxiv.org/abs/1706.03762
+ * @throws ArgumentError unless dims is positive and even
+ * @example
+ * new nn.SinusoidalPositionalEncoding(4).forward(mx.arange(3)).shape // => [3, 4]
+ */
+export class SinusoidalPositionalEncoding extends Module {
+  /** Angular frequencies; not a parameter. @internal */
+  _sigmas: mx.Array
+  scale: number
+  cosFirst: boolean
+
+  constructor(
+    dims: number,
+    minFreq?: number,
+    maxFreq?: number,
+    scale?: number | null,
+    cosFirst?: boolean,
+    fullTurns?: boolean,
+  )
+  constructor(
+    dims: number,
+    options: {
+      minFreq?: number
+      maxFreq?: number
+      scale?: number | null
+      cosFirst?: boolean
+      fullTurns?: boolean
+    },
+  )
+  constructor(...args: unknown[]) {
+    super()
+    const [dims, minFreq = 0.0001, maxFreq = 1, scale, cosFirst = false, fullTurns = false] = named<
+      [number, number?, number?, number?, boolean?, boolean?]
+    >(
+      'SinusoidalPositionalEncoding',
+      ['dims', 'minFreq', 'maxFreq', 'scale', 'cosFirst', 'fullTurns'],
+      args,
+      1,
+    )
+    if (!(dims > 0 && dims % 2 === 0))
+      throw new ArgumentError(
+        'SinusoidalPositionalEncoding',
+        `dims must be positive and even, received ${dims}`,
+      )
+    const half = dims / 2
+    const [low, high] = [Math.log(minFreq), Math.log(maxFreq)]
+    // From 1 down to 0, so that frequencies fall from the largest to the smallest.
+    const fraction = mx.subtract(1, mx.arange(half).divide(Math.max(1, half - 1)))
+    const sigmas = fraction
+      .multiply(high - low)
+      .add(low)
+      .exp()
+    this._sigmas = fullTurns ? sigmas.multiply(2 * Math.PI) : sigmas
+    this.scale = scale || Math.sqrt(2 / dims)
+    this.cosFirst = cosFirst
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const angle = x.expandDims(-1).multiply(this._sigmas)
+    const [sine, cosine] = [angle.sin(), angle.cos()]
+    const y = mx.concatenate(this.cosFirst ? [cosine, sine] : [sine, cosine], -1)
+    return this.scale === 1 ? y : y.multiply(this.scale)
+  }
+}
+
+function alibiSlopes(heads: number): number[] {
+  const n = 2 ** Math.floor(Math.log2(heads))
+  const slopes = globalThis.Array.from({ length: n }, (_, k) => 2 ** ((-8 * (k + 1)) / n))
+  for (let k = 0; slopes.length < heads; k += 2) slopes.push(2 ** ((-8 * (k + 1)) / (2 * n)))
+  return slopes
+}
+
+/**
+ * Attention with linear biases: adds −slope · |i − j| to the score of query i and key j, with one slope a head.
+ * https://arxiv.org/abs/2108.12409
+ * @example
+ * new nn.ALiBi().forward(mx.zeros([1, 2, 3, 3])).shape // => [1, 2, 3, 3]
+ */
+export class ALiBi extends Module {
+  /** One slope a head, as [numHeads, 1, 1]: 2^(−8 k / n), for n the power of two below numHeads, then those between for 2n. */
+  static createAlibiSlope(this: void, numHeads: number, dtype: mx.Dtype = mx.float32): mx.Array {
+    return mx.array(alibiSlopes(numHeads)).reshape([-1, 1, 1]).astype(dtype)
+  }
+
+  /**
+   * The biases for all pairs of positions, as [1, numHeads, queries, keys]. The first `offset` of the queries are left out.
+   * @example
+   * nn.ALiBi.createAlibiMatrix(2, 2, 8, 0).shape // => [1, 8, 2, 2]
+   */
+  static createAlibiMatrix(
+    this: void,
+    qSequenceLength: number,
+    kSequenceLength: number,
+    numHeads: number,
+    offset: number | { offset: number; dtype?: mx.Dtype },
+    dtype?: mx.Dtype,
+  ): mx.Array {
+    const options = typeof offset === 'number' ? { offset, dtype } : offset
+    const to = options.dtype ?? mx.float32
+    const queries = mx.arange(options.offset, qSequenceLength).expandDims(1)
+    const keys = mx.arange(kSequenceLength).expandDims(0)
+    const distance = queries.subtract(keys).abs().negative().expandDims([0, 1])
+    return distance.multiply(ALiBi.createAlibiSlope(numHeads, to)).astype(to)
+  }
+
+  /**
+   * @param attentionScores - [batch, heads, queries, keys]
+   * @param offset - the position of the first query
+   * @param mask - added too
+   */
+  forward(attentionScores: mx.Array, offset?: number, mask?: mx.Array | null): mx.Array
+  forward(attentionScores: mx.Array, options: { offset?: number; mask?: mx.Array | null }): mx.Array
+  forward(attentionScores: mx.Array, ...args: unknown[]): mx.Array {
+    const [offset = 0, mask] = named<[number?, mx.Array?]>('ALiBi', ['offset', 'mask'], args)
+    const [, heads, queries, keys] = attentionScores.shape
+    const biases = ALiBi.createAlibiMatrix(queries + offset, keys, heads, offset, attentionScores.dtype)
+    return attentionScores.add(mask ? biases.add(mask) : biases)
+  }
+}

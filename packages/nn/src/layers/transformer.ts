@@ -1,0 +1,361 @@
+/**
+ * The transformer of https://arxiv.org/abs/1706.03762: encoder and decoder layers, stacks of them, and both together.
+ */
+import type * as mx from '@lazuli/core'
+import { type Activation, relu } from '../activations'
+import { named } from '../arguments'
+import { checkpoint } from '../model-transforms'
+import { Module } from '../module'
+import { MultiHeadAttention } from './attention'
+import { Dropout } from './dropout'
+import { Linear } from './linear'
+import { LayerNorm } from './normalization'
+
+/** Settings of one layer. */
+export interface TransformerLayerOptions {
+  /** Hidden features of the two linear layers; 4 · dims by default. */
+  mlpDims?: number | null
+  /** Probability of dropout; 0 by default. */
+  dropout?: number
+  /** Between the two linear layers; `nn.relu` by default. */
+  activation?: Activation
+  /** Whether normalization comes before attention and the linear layers (the default) or after. */
+  normFirst?: boolean
+}
+/** Settings of a stack of layers. */
+export interface TransformerStackOptions extends TransformerLayerOptions {
+  /** Whether to compute the inner values of each layer again in the backward pass instead of keeping them. */
+  checkpoint?: boolean
+}
+/** Settings of a whole {@link Transformer}. */
+export interface TransformerOptions extends TransformerStackOptions {
+  /** Features; 512 by default. */
+  dims?: number
+  /** Attention heads; 8 by default. */
+  numHeads?: number
+  /** 6 by default. */
+  numEncoderLayers?: number
+  /** 6 by default. */
+  numDecoderLayers?: number
+  /** Used instead of an encoder of its own. */
+  customEncoder?: Encoder | null
+  /** Used instead of a decoder of its own. */
+  customDecoder?: Decoder | null
+}
+/** What can be the encoder of a {@link Transformer}. */
+export type Encoder = Module & { forward(x: mx.Array, mask?: mx.Array | null): mx.Array }
+/** What can be the decoder of a {@link Transformer}. */
+export type Decoder = Module & {
+  forward(x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null): mx.Array
+}
+
+const LAYER = ['dims', 'numHeads', 'mlpDims', 'dropout', 'activation', 'normFirst']
+const STACK = ['numLayers', ...LAYER, 'checkpoint']
+type LayerArguments = [number, number, number?, number?, Activation?, boolean?]
+type StackArguments = [number, ...LayerArguments, boolean?]
+
+/**
+ * Self-attention and two linear layers, each with a residual connection and a normalization.
+ * @example
+ * new nn.TransformerEncoderLayer(8, 2).forward(mx.ones([1, 5, 8])).shape // => [1, 5, 8]
+ */
+export class TransformerEncoderLayer extends Module {
+  attention: MultiHeadAttention
+  ln1: LayerNorm
+  ln2: LayerNorm
+  linear1: Linear
+  linear2: Linear
+  dropout1: Dropout
+  dropout2: Dropout
+  activation: Activation
+  normFirst: boolean
+
+  constructor(dims: number, numHeads: number, options?: TransformerLayerOptions)
+  constructor(
+    dims: number,
+    numHeads: number,
+    mlpDims?: number | null,
+    dropout?: number,
+    activation?: Activation,
+    normFirst?: boolean,
+  )
+  constructor(...args: unknown[]) {
+    super()
+    const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
+      named<LayerArguments>('TransformerEncoderLayer', LAYER, args, 2)
+    this.attention = new MultiHeadAttention(dims, numHeads)
+    this.ln1 = new LayerNorm(dims)
+    this.ln2 = new LayerNorm(dims)
+    this.linear1 = new Linear(dims, mlpDims)
+    this.linear2 = new Linear(mlpDims, dims)
+    this.dropout1 = new Dropout(dropout)
+    this.dropout2 = new Dropout(dropout)
+    this.activation = activation
+    this.normFirst = normFirst
+  }
+
+  /**
+   * @param x - [batch, length, dims]
+   * @param mask - as in {@link MultiHeadAttention}
+   */
+  forward(x: mx.Array, mask?: mx.Array | null): mx.Array {
+    const attend = (y: mx.Array): mx.Array => this.dropout1.forward(this.attention.forward(y, y, y, mask))
+    const transform = (y: mx.Array): mx.Array =>
+      this.linear2.forward(this.dropout2.forward(this.activation(this.linear1.forward(y))))
+    if (this.normFirst) {
+      const y = x.add(attend(this.ln1.forward(x)))
+      return y.add(transform(this.ln2.forward(y)))
+    }
+    const y = this.ln1.forward(x.add(attend(x)))
+    return this.ln2.forward(y.add(transform(y)))
+  }
+}
+
+/**
+ * A stack of {@link TransformerEncoderLayer}s and a last normalization.
+ * @example
+ * new nn.TransformerEncoder(2, 8, 2).forward(mx.ones([1, 5, 8])).shape // => [1, 5, 8]
+ */
+export class TransformerEncoder extends Module {
+  layers: TransformerEncoderLayer[]
+  ln: LayerNorm
+  checkpoint: boolean
+
+  constructor(numLayers: number, dims: number, numHeads: number, options?: TransformerStackOptions)
+  constructor(
+    numLayers: number,
+    dims: number,
+    numHeads: number,
+    mlpDims?: number | null,
+    dropout?: number,
+    activation?: Activation,
+    normFirst?: boolean,
+    checkpoint?: boolean,
+  )
+  constructor(...args: unknown[]) {
+    super()
+    const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
+      named<StackArguments>('TransformerEncoder', STACK, args, 3)
+    this.layers = Array.from(
+      { length: numLayers },
+      () => new TransformerEncoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
+    )
+    this.ln = new LayerNorm(dims)
+    this.checkpoint = checkpointed
+  }
+
+  /** As in {@link TransformerEncoderLayer}. */
+  forward(x: mx.Array, mask?: mx.Array | null): mx.Array {
+    let y = x
+    for (const layer of this.layers) y = this.checkpoint ? checkpoint(layer)(y, mask) : layer.forward(y, mask)
+    return this.ln.forward(y)
+  }
+}
+
+/**
+ * Self-attention, attention to a memory and two linear layers, each with a residual connection and a normalization.
+ * @example
+ * new nn.TransformerDecoderLayer(8, 2).forward(mx.ones([1, 5, 8]), mx.ones([1, 7, 8])).shape // => [1, 5, 8]
+ */
+export class TransformerDecoderLayer extends Module {
+  selfAttention: MultiHeadAttention
+  crossAttention: MultiHeadAttention
+  ln1: LayerNorm
+  ln2: LayerNorm
+  ln3: LayerNorm
+  linear1: Linear
+  linear2: Linear
+  dropout1: Dropout
+  dropout2: Dropout
+  dropout3: Dropout
+  activation: Activation
+  normFirst: boolean
+
+  constructor(dims: number, numHeads: number, options?: TransformerLayerOptions)
+  constructor(
+    dims: number,
+    numHeads: number,
+    mlpDims?: number | null,
+    dropout?: number,
+    activation?: Activation,
+    normFirst?: boolean,
+  )
+  constructor(...args: unknown[]) {
+    super()
+    const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
+      named<LayerArguments>('TransformerDecoderLayer', LAYER, args, 2)
+    this.selfAttention = new MultiHeadAttention(dims, numHeads)
+    this.crossAttention = new MultiHeadAttention(dims, numHeads)
+    this.ln1 = new LayerNorm(dims)
+    this.ln2 = new LayerNorm(dims)
+    this.ln3 = new LayerNorm(dims)
+    this.linear1 = new Linear(dims, mlpDims)
+    this.linear2 = new Linear(mlpDims, dims)
+    this.dropout1 = new Dropout(dropout)
+    this.dropout2 = new Dropout(dropout)
+    this.dropout3 = new Dropout(dropout)
+    this.activation = activation
+    this.normFirst = normFirst
+  }
+
+  /**
+   * @param x - [batch, length, dims]
+   * @param memory - [batch, memory length, dims], the encoder's output
+   */
+  forward(x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null): mx.Array {
+    const attend = (y: mx.Array): mx.Array =>
+      this.dropout1.forward(this.selfAttention.forward(y, y, y, xMask))
+    const recall = (y: mx.Array): mx.Array =>
+      this.dropout2.forward(this.crossAttention.forward(y, memory, memory, memoryMask))
+    const transform = (y: mx.Array): mx.Array =>
+      this.linear2.forward(this.dropout3.forward(this.activation(this.linear1.forward(y))))
+    if (this.normFirst) {
+      const y = x.add(attend(this.ln1.forward(x)))
+      const z = y.add(recall(this.ln2.forward(y)))
+      return z.add(transform(this.ln3.forward(z)))
+    }
+    const y = this.ln1.forward(x.add(attend(x)))
+    const z = this.ln2.forward(y.add(recall(y)))
+    return this.ln3.forward(z.add(transform(z)))
+  }
+}
+
+/**
+ * A stack of {@link TransformerDecoderLayer}s and a last normalization.
+ * @example
+ * new nn.TransformerDecoder(2, 8, 2).forward(mx.ones([1, 5, 8]), mx.ones([1, 7, 8])).shape // => [1, 5, 8]
+ */
+export class TransformerDecoder extends Module {
+  layers: TransformerDecoderLayer[]
+  ln: LayerNorm
+  checkpoint: boolean
+
+  constructor(numLayers: number, dims: number, numHeads: number, options?: TransformerStackOptions)
+  constructor(
+    numLayers: number,
+    dims: number,
+    numHeads: number,
+    mlpDims?: number | null,
+    dropout?: number,
+    activation?: Activation,
+    normFirst?: boolean,
+    checkpoint?: boolean,
+  )
+  constructor(...args: unknown[]) {
+    super()
+    const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
+      named<StackArguments>('TransformerDecoder', STACK, args, 3)
+    this.layers = Array.from(
+      { length: numLayers },
+      () => new TransformerDecoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
+    )
+    this.ln = new LayerNorm(dims)
+    this.checkpoint = checkpointed
+  }
+
+  /** As in {@link TransformerDecoderLayer}. */
+  forward(x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null): mx.Array {
+    let y = x
+    for (const layer of this.layers)
+      y = this.checkpoint
+        ? checkpoint(layer)(y, memory, xMask, memoryMask)
+        : layer.forward(y, memory, xMask, memoryMask)
+    return this.ln.forward(y)
+  }
+}
+
+/**
+ * An encoder and a decoder that attends to its output.
+ * @example
+ * const model = new nn.Transformer({ dims: 8, numHeads: 2, numEncoderLayers: 1, numDecoderLayers: 1 })
+ * model.forward(mx.ones([1, 5, 8]), mx.ones([1, 7, 8])).shape // => [1, 7, 8]
+ */
+export class Transformer extends Module {
+  encoder: Encoder
+  decoder: Decoder
+
+  constructor(options?: TransformerOptions)
+  constructor(
+    dims?: number,
+    numHeads?: number,
+    numEncoderLayers?: number,
+    numDecoderLayers?: number,
+    options?: Omit<TransformerOptions, 'dims' | 'numHeads' | 'numEncoderLayers' | 'numDecoderLayers'>,
+  )
+  constructor(
+    dims?: number,
+    numHeads?: number,
+    numEncoderLayers?: number,
+    numDecoderLayers?: number,
+    mlpDims?: number | null,
+    dropout?: number,
+    activation?: Activation,
+    customEncoder?: Encoder | null,
+    customDecoder?: Decoder | null,
+    normFirst?: boolean,
+    checkpoint?: boolean,
+  )
+  constructor(...args: unknown[]) {
+    super()
+    const [
+      dims = 512,
+      numHeads = 8,
+      numEncoderLayers = 6,
+      numDecoderLayers = 6,
+      mlpDims,
+      dropout,
+      activation,
+      customEncoder,
+      customDecoder,
+      normFirst,
+      checkpointed,
+    ] = named<
+      [
+        number?,
+        number?,
+        number?,
+        number?,
+        number?,
+        number?,
+        Activation?,
+        Encoder?,
+        Decoder?,
+        boolean?,
+        boolean?,
+      ]
+    >(
+      'Transformer',
+      [
+        'dims',
+        'numHeads',
+        'numEncoderLayers',
+        'numDecoderLayers',
+        'mlpDims',
+        'dropout',
+        'activation',
+        'customEncoder',
+        'customDecoder',
+        'normFirst',
+        'checkpoint',
+      ],
+      args,
+    )
+    const layers = [dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed] as const
+    this.encoder = customEncoder ?? new TransformerEncoder(numEncoderLayers, ...layers)
+    this.decoder = customDecoder ?? new TransformerDecoder(numDecoderLayers, ...layers)
+  }
+
+  /**
+   * @param src - what the encoder reads: [batch, source length, dims]
+   * @param tgt - what the decoder reads: [batch, target length, dims]
+   */
+  forward(
+    src: mx.Array,
+    tgt: mx.Array,
+    srcMask?: mx.Array | null,
+    tgtMask?: mx.Array | null,
+    memoryMask?: mx.Array | null,
+  ): mx.Array {
+    return this.decoder.forward(tgt, this.encoder.forward(src, srcMask), tgtMask, memoryMask)
+  }
+}

@@ -1,0 +1,59 @@
+/**
+ * Transforms of functions that use a model: gradients by its parameters, and checkpointing of a layer.
+ */
+import * as transforms from '@lazuli/transforms'
+import { type Module, parameterSlots } from './module'
+import type { ParametersOf } from './parameter-tree'
+
+/** Runs `body` while the model holds these parameters, then gives it back those it had, but for what `body` replaced itself. */
+function withParameters<R>(model: Module, parameters: object, body: () => R): R {
+  const slots = parameterSlots(model)
+  const before = slots.map(({ holder, key }) => holder[key])
+  model.update(parameters)
+  const during = slots.map(({ holder, key }) => holder[key])
+  try {
+    return body()
+  } finally {
+    slots.forEach(({ holder, key }, i) => {
+      if (holder[key] === during[i]) holder[key] = before[i]
+    })
+  }
+}
+
+/**
+ * A function that gives the value of `fn` and its gradient by the trainable parameters of the model, in a tree like
+ * `model.trainableParameters()`. `fn` returns a scalar array, or a list whose first entry is one.
+ *
+ * @throws TransformError when the loss is not a scalar
+ * @example
+ * const model = new nn.Linear(1, 1, { bias: false })
+ * const [loss, grads] = nn.valueAndGrad(model, (x) => model.forward(x).sum())(mx.array([[3]]))
+ * grads.weight.tolist() // => [[3]]
+ */
+export function valueAndGrad<M extends Module, A extends unknown[], R>(
+  model: M,
+  fn: (...args: A) => R,
+): (...args: A) => [value: R, grads: ParametersOf<M>] {
+  const run = transforms.valueAndGrad((parameters: object, ...args: A) =>
+    withParameters(model, parameters, () => fn(...args)),
+  )
+  return (...args) => run(model.trainableParameters(), ...args) as [R, ParametersOf<M>]
+}
+
+/**
+ * A function like `fn`, by default the module's `forward`, that keeps none of its inner values for the gradient and computes them again
+ * instead. The gradient by the module's trainable parameters is part of it.
+ *
+ * @example
+ * const layer = new nn.Linear(2, 3)
+ * nn.utils.checkpoint(layer)(mx.ones([1, 2])).shape // => [1, 3]
+ */
+export function checkpoint<A extends unknown[], R>(
+  module: Module & { forward(...args: A): R },
+  fn: (...args: A) => R = (...args) => module.forward(...args),
+): (...args: A) => R {
+  const run = transforms.checkpoint((parameters: object, ...args: A) =>
+    withParameters(module, parameters, () => fn(...args)),
+  )
+  return (...args) => run(module.trainableParameters(), ...args) as R
+}

@@ -1,0 +1,255 @@
+import { inspect } from 'node:util'
+import * as mx from '@lazuli/core'
+import { describe, expect, expectTypeOf, test } from 'vitest'
+import * as nn from './index'
+
+class Block extends nn.Module {
+  inProj = new nn.Linear(2, 4)
+  outProj = new nn.Linear(4, 1, { bias: false })
+  scales = [mx.ones([1]), mx.array([2])]
+  named = { gate: mx.zeros([3]), note: 'no array' }
+  layers = [new nn.ReLU(), new nn.Linear(1, 1)]
+  sizes = [1, 2, 3]
+  label = 'block'
+  activation = nn.relu
+  missing: mx.Array | null = null
+  _cache = mx.zeros([9])
+  forward(x: mx.Array): mx.Array {
+    return this.outProj.forward(this.activation(this.inProj.forward(x)))
+  }
+}
+
+const shapes = (tree: unknown): unknown => {
+  if (tree instanceof mx.Array) return tree.shape.join('x')
+  if (Array.isArray(tree)) return tree.map(shapes)
+  return Object.fromEntries(Object.entries(tree as object).map(([key, value]) => [key, shapes(value)]))
+}
+
+describe('the tree of a module', () => {
+  test('parameters are the arrays of public fields, in objects and lists too', () => {
+    expect(shapes(new Block().parameters())).toEqual({
+      inProj: { weight: '4x2', bias: '4' },
+      outProj: { weight: '1x4' },
+      scales: ['1', '1'],
+      named: { gate: '3', note: {} },
+      layers: [{}, { weight: '1x1', bias: '1' }],
+    })
+  })
+
+  test('its type is read off the class', () => {
+    const parameters = new Block().parameters()
+    expectTypeOf(parameters.inProj.weight).toEqualTypeOf<mx.Array>()
+    expectTypeOf(parameters.inProj.bias).toEqualTypeOf<mx.Array | undefined>()
+    expectTypeOf(parameters.scales).toEqualTypeOf<mx.Array[]>()
+    expectTypeOf(parameters.named.gate).toEqualTypeOf<mx.Array>()
+    expectTypeOf(parameters.missing).toEqualTypeOf<mx.Array | undefined>()
+    expectTypeOf(parameters).not.toHaveProperty('_cache')
+    expectTypeOf(parameters).not.toHaveProperty('label')
+    expectTypeOf(parameters).not.toHaveProperty('activation')
+    expectTypeOf(parameters).not.toHaveProperty('sizes')
+    expectTypeOf(parameters).not.toHaveProperty('training')
+  })
+
+  test('children, modules and leaves', () => {
+    const block = new Block()
+    expect(block.children()).toEqual({
+      inProj: block.inProj,
+      outProj: block.outProj,
+      scales: [{}, {}],
+      named: { gate: {}, note: {} },
+      layers: block.layers,
+    })
+    const names = block.namedModules().map(([name]) => name)
+    expect(names[0]).toBe('')
+    expect(names.sort()).toEqual(['', 'inProj', 'layers.0', 'layers.1', 'outProj'])
+    expect(block.modules()).toHaveLength(5)
+    const outer = new nn.Sequential(block, new nn.ReLU())
+    expect(outer.leafModules()).toEqual({
+      layers: [{ ...block.leafModules(), inProj: block.inProj, outProj: block.outProj }, outer.layers[1]],
+    })
+  })
+
+  test('transforms and eval see a module as its parameters', () => {
+    const block = new Block()
+    mx.eval(block)
+    expect(block.inProj.weight.node.storage).not.toBeNull()
+  })
+})
+
+describe('update', () => {
+  test('replaces what it names', () => {
+    const block = new Block()
+    const { bias } = block.inProj
+    expect(block.update({ inProj: { weight: mx.zeros([4, 2]) }, scales: [mx.array([7])] })).toBe(block)
+    expect(block.inProj.weight.sum().item()).toBe(0)
+    expect(block.inProj.bias === bias).toBe(true)
+    expect(block.scales.map((s) => s.item())).toEqual([7, 2])
+  })
+
+  test('refuses unknown names and other values, unless told not to be strict', () => {
+    const block = new Block()
+    expect(() => block.update({ inProjj: { weight: mx.ones([1]) } })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [update] the module has no parameter named "inProjj"]`,
+    )
+    expect(() => block.update({ inProj: { wieght: mx.ones([1]) } })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [update] the module has no parameter named "inProj.wieght". Did you mean "inProj.weight"?]`,
+    )
+    expect(() => block.update({ inProj: { weight: 3 } })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [update] expected an array for "inProj.weight", received the number 3]`,
+    )
+    expect(() => block.update({ inProj: mx.ones([1]) })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [update] expected a tree of parameters for "inProj", received a value of type Array]`,
+    )
+    expect(() => block.update({ outProj: { bias: mx.ones([1]) } })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [update] the module has no parameter named "outProj.bias". Did you mean "inProj.bias"?]`,
+    )
+    block.update({ nothing: mx.ones([1]) }, { strict: false })
+    expect('nothing' in block).toBe(false)
+  })
+
+  test('a module can be the source', () => {
+    const [a, b] = [new Block(), new Block()]
+    a.update(b.parameters())
+    expect(a.inProj.weight === b.inProj.weight).toBe(true)
+    expect(a.inProj === b.inProj).toBe(false)
+  })
+
+  test('updateModules replaces modules', () => {
+    const block = new Block()
+    const other = new nn.Linear(5, 5)
+    block.updateModules({ inProj: other, layers: [{}, other] })
+    expect(block.inProj).toBe(other)
+    expect(block.layers[1]).toBe(other)
+    expect(block.layers[0]).toBeInstanceOf(nn.ReLU)
+    expect(() => block.updateModules({ inn: other })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [updateModules] the module has no submodule named "inn"]`,
+    )
+  })
+
+  test('apply and setDtype', () => {
+    const block = new Block().setDtype(mx.float16)
+    expect(block.inProj.weight.dtype).toBe(mx.float16)
+    expect(block._cache.dtype).toBe(mx.float32)
+    block.apply((x) => x.astype(mx.int32)).setDtype(mx.bfloat16)
+    expect(block.inProj.weight.dtype).toBe(mx.int32)
+    block.setDtype(mx.float32, null)
+    expect(block.inProj.weight.dtype).toBe(mx.float32)
+  })
+})
+
+describe('freezing', () => {
+  test('by keys, by recursion, strictly', () => {
+    const block = new Block()
+    block.freeze({ keys: 'bias' })
+    expect(shapes(block.trainableParameters())).toMatchObject({ inProj: { weight: '4x2' } })
+    expect(block.trainableParameters().inProj).not.toHaveProperty('bias')
+    block.freeze({ recurse: false })
+    expect(shapes(block.trainableParameters())).toEqual({
+      inProj: { weight: '4x2' },
+      outProj: { weight: '1x4' },
+      scales: [{}, {}],
+      named: { gate: {}, note: {} },
+      layers: [{}, { weight: '1x1' }],
+    })
+    block.unfreeze()
+    expect(shapes(block.trainableParameters())).toEqual(shapes(block.parameters()))
+    expect(() => block.freeze({ keys: ['weight'], strict: true })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [freeze] Block has no member "weight"]`,
+    )
+    block.inProj.freeze()
+    expect(shapes(block.trainableParameters())).toMatchObject({ inProj: {} })
+  })
+
+  test('batch statistics stay frozen', () => {
+    const norm = new nn.BatchNorm(3)
+    expect(Object.keys(norm.unfreeze().trainableParameters()).sort()).toEqual(['bias', 'weight'])
+    expect(Object.keys(norm.parameters())).toHaveLength(4)
+  })
+})
+
+test('training mode reaches every module', () => {
+  const block = new Block()
+  expect(block.training).toBe(true)
+  block.eval()
+  expect(block.modules().some((m) => m.training)).toBe(false)
+  expect(
+    block
+      .train()
+      .modules()
+      .every((m) => m.training),
+  ).toBe(true)
+})
+
+describe('weights by name', () => {
+  test('names are those of checkpoints, or of fields', () => {
+    const block = new Block()
+    const names = ['in_proj.weight', 'in_proj.bias', 'out_proj.weight']
+    block.loadWeights(
+      names.map((name, i) => [name, mx.full(i === 1 ? [4] : i === 0 ? [4, 2] : [1, 4], i)] as const),
+      { strict: false },
+    )
+    expect(block.inProj.bias?.tolist()).toEqual([1, 1, 1, 1])
+    block.loadWeights({ 'inProj.bias': mx.zeros([4]) }, false)
+    expect(block.inProj.bias?.tolist()).toEqual([0, 0, 0, 0])
+  })
+
+  test('strict loading says what does not fit', () => {
+    const layer = new nn.Linear(2, 1)
+    const weight = mx.zeros([1, 2])
+    expect(() => layer.loadWeights([['weight', weight]])).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [loadWeights] 1 parameters are missing: bias. With strict: false they stay as they are]`,
+    )
+    expect(() => layer.loadWeights({ weights: weight })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [loadWeights] received 1 parameters that the module does not have: weights. Did you mean "weight"?]`,
+    )
+    expect(() =>
+      layer.loadWeights({ weight: mx.zeros([2, 1]), bias: mx.zeros([1]) }),
+    ).toThrowErrorMatchingInlineSnapshot(
+      `[ShapeError: [loadWeights] "weight" must have shape (1, 2), received (2, 1)]`,
+    )
+  })
+})
+
+test('prints its modules and their settings', () => {
+  const model = new nn.Sequential(
+    new nn.Linear(2, 3),
+    nn.relu,
+    new nn.Dropout(0.1),
+    new nn.Sequential(new nn.LayerNorm(3)),
+  )
+  expect(`\n${inspect(model)}\n`).toMatchInlineSnapshot(`
+    "
+    Sequential(
+      (layers.0): Linear(inputDims=2, outputDims=3, bias=true)
+      (layers.2): Dropout(p=0.1)
+      (layers.3): Sequential(
+        (layers.0): LayerNorm(dims=3, eps=0.00001, affine=true)
+      )
+    )
+    "
+  `)
+})
+
+describe('constructors', () => {
+  test('take arguments by position, by name, or both', () => {
+    expect(new nn.Linear(2, 3, false).bias).toBeUndefined()
+    expect(new nn.Linear(2, 3, { bias: false }).bias).toBeUndefined()
+    expect(new nn.Linear({ inputDims: 2, outputDims: 3 }).weight.shape).toEqual([3, 2])
+  })
+
+  test('refuse what they do not know', () => {
+    const Loose = nn.Linear as unknown as new (...args: unknown[]) => nn.Linear
+    expect(() => new Loose(2, 3, { biass: false })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [Linear] has no parameter "biass"; it takes inputDims, outputDims, bias. Did you mean "bias"?]`,
+    )
+    expect(() => new Loose(2)).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [Linear] needs the parameter "outputDims"]`,
+    )
+    expect(() => new Loose(2, 3, true, 4)).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [Linear] takes at most 3 arguments (inputDims, outputDims, bias), received 4]`,
+    )
+    expect(() => new Loose(2, 3, { inputDims: 4 })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [Linear] parameter "inputDims" is given twice, by position and by name]`,
+    )
+  })
+})

@@ -1,0 +1,586 @@
+/**
+ * Module: what every layer and model extends. A module is a tree of parameters: its public fields that hold arrays, modules, or
+ * lists and plain objects of them. Everything here walks that tree; layers are in layers/.
+ */
+import { inspect } from 'node:util'
+import * as mx from '@lazuli/core'
+import {
+  ArgumentError,
+  describe,
+  forEachLeaf,
+  format,
+  isList,
+  isPlainObject,
+  nearest,
+  registerTreeNode,
+  ShapeError,
+  sameShape,
+} from '@lazuli/core/engine'
+import { fileName, type ParametersOf } from './parameter-tree'
+
+/** Says of a member of a module, under a key that is dotted inside lists and objects, whether it takes part. */
+export type ModuleFilter = (module: Module, key: string, value: unknown) => boolean
+/** Modules nested in objects and lists: what `children()` gives and `updateModules()` takes. */
+export interface ModuleTree {
+  [name: string]: Module | ModuleTree | readonly (Module | ModuleTree)[]
+}
+/** Options of `freeze` and `unfreeze`. */
+export interface FreezeOptions {
+  /** Also in the modules below (the default). */
+  recurse?: boolean
+  /** Only these members; all parameters by default. */
+  keys?: string | readonly string[] | null
+  /** Whether a key that a module does not have is an error. */
+  strict?: boolean
+}
+
+type Members = Record<string, unknown>
+/** Reading and writing files of arrays. */
+const files = mx as unknown as {
+  load(file: string): unknown
+  saveSafetensors(file: string, arrays: Record<string, mx.Array>): void
+  savez(file: string, arrays: Record<string, mx.Array>): void
+}
+const own = (module: object): Members => module as unknown as Members
+
+/** Whether a value is an array or a module, or a list or plain object with one somewhere in it. */
+function holdsArrays(value: unknown): boolean {
+  if (typeof value !== 'object' || value === null) return false
+  if (value instanceof mx.Array || value instanceof Module) return true
+  if (isList(value)) return value.some(holdsArrays)
+  return isPlainObject(value) && Object.values(value).some(holdsArrays)
+}
+
+/** The names of the fields that take part in trees, private ones included. */
+function memberNames(module: Module): string[] {
+  return Object.keys(module).filter((key) => holdsArrays(own(module)[key]))
+}
+
+const isPublic = (key: string): boolean => !key.startsWith('_')
+const isContainer = (value: unknown): value is Members | unknown[] =>
+  isList(value) || isPlainObject(value) || value instanceof Module
+
+/**
+ * The base of all layers and models. A subclass creates its layers and parameters as fields and defines `forward`, the call.
+ * Names that begin with `_` are private: no parameters.
+ *
+ * @example
+ * class MLP extends nn.Module {
+ *   inProj = new nn.Linear(2, 8)
+ *   outProj = new nn.Linear(8, 1)
+ *   forward(x) { return this.outProj.forward(nn.relu(this.inProj.forward(x))) }
+ * }
+ * new MLP().forward(mx.ones([3, 2])).shape // => [3, 1]
+ */
+export class Module {
+  /** @internal */
+  _training = true
+  /** Keys of the parameters that are not trained. @internal */
+  _noGrad: Set<string> = new Set()
+
+  /** Whether the module is in training mode, in which dropout drops and batch normalization learns. */
+  get training(): boolean {
+    return this._training
+  }
+
+  /**
+   * What `compile` takes as `inputs` and `outputs`: the module itself, whose arrays it reads and replaces, private ones included.
+   *
+   * @example
+   * const layer = new nn.Linear(1, 1)
+   * layer.state.bias = mx.array([7])
+   * layer.bias.tolist() // => [7]
+   */
+  get state(): this {
+    return this
+  }
+
+  /**
+   * The parameters: every array in the public fields of this module and of the modules below.
+   * @example
+   * Object.keys(new nn.Linear(2, 3).parameters()) // => ['weight', 'bias']
+   */
+  parameters(): ParametersOf<this> {
+    return this.filterAndMap(Module.validParameterFilter) as ParametersOf<this>
+  }
+
+  /**
+   * The parameters that are not frozen.
+   * @example
+   * Object.keys(new nn.Linear(2, 3).freeze({ keys: 'bias' }).trainableParameters()) // => ['weight']
+   */
+  trainableParameters(): ParametersOf<this> {
+    return this.filterAndMap(Module.trainableParameterFilter) as ParametersOf<this>
+  }
+
+  /**
+   * The modules directly below this one, in lists and objects too.
+   * @example
+   * Object.keys(new nn.MultiHeadAttention(4, 2).children())
+   * // => ['queryProj', 'keyProj', 'valueProj', 'outProj']
+   */
+  children(): ModuleTree {
+    return this.filterAndMap(
+      Module.validChildFilter,
+      undefined,
+      (_m, _k, value) => value instanceof Module,
+    ) as ModuleTree
+  }
+
+  /** The modules at any depth that have no modules below them, in a tree of the model's structure. */
+  leafModules(): ModuleTree {
+    return this.filterAndMap(
+      Module.validChildFilter,
+      undefined,
+      (_m, _k, value) => value instanceof Module && modulesBelow(value).length === 0,
+    ) as ModuleTree
+  }
+
+  /** This module and all modules below it. */
+  modules(): Module[] {
+    return this.namedModules().map(([, module]) => module)
+  }
+
+  /**
+   * This module and all modules below it, with their dotted paths.
+   * @example
+   * new nn.Sequential(new nn.ReLU()).namedModules().map(([name]) => name) // => ['', 'layers.0']
+   */
+  namedModules(): [string, Module][] {
+    const found: [string, Module][] = []
+    this.applyToModules((name, module) => found.push([name, module]))
+    return found
+  }
+
+  /**
+   * A tree of the module's members for which `filter` holds, each mapped by `map`. Members for which `isLeaf` holds are mapped whole;
+   * by default everything but modules, lists and objects.
+   */
+  filterAndMap(
+    filter: ModuleFilter,
+    map: (value: never) => unknown = (value) => value,
+    isLeaf: ModuleFilter = (_m, _k, value) => !isContainer(value),
+  ): Record<string, unknown> {
+    const unwrap = (module: Module, key: string, value: unknown): unknown => {
+      if (isLeaf(module, key, value)) return map(value as never)
+      if (value instanceof Module) return members(value)
+      const inside = (name: string | number, child: unknown): unknown => {
+        const path = `${key}.${name}`
+        return filter(module, path, child) ? unwrap(module, path, child) : {}
+      }
+      if (isList(value)) return value.map((child, i) => inside(i, child))
+      if (isPlainObject(value))
+        return Object.fromEntries(Object.keys(value).map((name) => [name, inside(name, value[name])]))
+      throw new ArgumentError(
+        'filterAndMap',
+        `the member "${key}" is ${describe(value)}, which isLeaf does not accept`,
+      )
+    }
+    const members = (module: Module): Record<string, unknown> => {
+      const out: Record<string, unknown> = {}
+      for (const key of memberNames(module)) {
+        const value = own(module)[key]
+        if (filter(module, key, value)) out[key] = unwrap(module, key, value)
+      }
+      return out
+    }
+    return members(this)
+  }
+
+  /**
+   * Replaces parameters by those of a tree, which need not name them all.
+   * @param options - `strict`, true by default: a name the module does not have, or a value that is no array, is an error
+   * @example
+   * new nn.Linear(1, 1).update({ bias: mx.array([3]) }).bias.tolist() // => [3]
+   */
+  update(parameters: object, options: boolean | { strict?: boolean } = {}): this {
+    const strict = strictOf(options)
+    const apply = (target: unknown, source: unknown, path: string): void => {
+      if (!isContainer(source)) {
+        if (strict)
+          throw new ArgumentError(
+            'update',
+            `expected a tree of parameters${path && ` for "${path}"`}, received ${describe(source)}`,
+          )
+        return
+      }
+      for (const key of keysOf(source)) {
+        const at = path === '' ? key : `${path}.${key}`
+        const current = memberOf(target, key)
+        const value = (source as Members)[key]
+        if (current instanceof mx.Array) {
+          if (strict && !(value instanceof mx.Array))
+            throw new ArgumentError('update', `expected an array for "${at}", received ${describe(value)}`)
+          ;(target as Members)[key] = value
+        } else if (isContainer(current)) apply(current, value, at)
+        else if (strict && !isEmpty(value)) throw unknownName('update', 'parameter', at, this.parameters())
+      }
+    }
+    apply(this, parameters, '')
+    return this
+  }
+
+  /**
+   * Replaces modules by those of a tree, which need not name them all.
+   * @param options - `strict`, true by default: a name the module does not have, or a value that is no module, is an error
+   */
+  updateModules(modules: object, options: boolean | { strict?: boolean } = {}): this {
+    const strict = strictOf(options)
+    const apply = (target: unknown, source: unknown, path: string): void => {
+      if (!isContainer(source)) {
+        if (strict)
+          throw new ArgumentError('updateModules', `expected a tree of modules, received ${describe(source)}`)
+        return
+      }
+      for (const key of keysOf(source)) {
+        const at = path === '' ? key : `${path}.${key}`
+        const current = memberOf(target, key)
+        const value = (source as Members)[key]
+        if (current instanceof Module && value instanceof Module) (target as Members)[key] = value
+        else if (isContainer(current)) apply(current, value, at)
+        else if (strict && !isEmpty(value)) {
+          if (current === undefined) throw unknownName('updateModules', 'submodule', at, this.children())
+          throw new ArgumentError('updateModules', `"${at}" is no module but ${describe(current)}`)
+        }
+      }
+    }
+    apply(this, modules, '')
+    return this
+  }
+
+  /**
+   * Replaces every parameter by its image.
+   * @example
+   * new nn.Linear(1, 1).apply((p) => mx.zerosLike(p)).weight.tolist() // => [[0]]
+   */
+  apply(map: (parameter: mx.Array) => mx.Array, filter: ModuleFilter = Module.validParameterFilter): this {
+    return this.update(this.filterAndMap(filter, map as (value: never) => unknown))
+  }
+
+  /** Calls `visit` with this module and every module below it, and their dotted paths. */
+  applyToModules(visit: (name: string, module: Module) => unknown): this {
+    const stack: [string, Module][] = [['', this]]
+    for (let next = stack.pop(); next; next = stack.pop()) {
+      const [prefix, module] = next
+      visit(prefix, module)
+      for (const [name, child] of modulesBelow(module))
+        stack.push([prefix === '' ? name : `${prefix}.${name}`, child])
+    }
+    return this
+  }
+
+  /**
+   * Takes parameters out of training: `trainableParameters()` no longer has them.
+   * @example
+   * Object.keys(new nn.Linear(2, 3).freeze().trainableParameters()) // => []
+   */
+  freeze(options: FreezeOptions = {}): this {
+    const { recurse = true, keys = null, strict = false } = options
+    const freezeOne = (_name: string, module: Module): void => {
+      const local: string[] = keys === null ? [] : checkedKeys('freeze', module, keys, strict)
+      if (keys === null) {
+        const isOwn: ModuleFilter = (m, k, v) =>
+          !(v instanceof Module) && Module.validParameterFilter(m, k, v)
+        forEachLeaf(module.filterAndMap(isOwn), (_leaf, path) => local.push(path))
+      }
+      for (const key of local) module._noGrad.add(key)
+    }
+    if (recurse) return this.applyToModules(freezeOne)
+    freezeOne('', this)
+    return this
+  }
+
+  /**
+   * Puts parameters back into training.
+   * @example
+   * Object.keys(new nn.Linear(2, 3).freeze().unfreeze({ keys: 'bias' }).trainableParameters()) // => ['bias']
+   */
+  unfreeze(options: FreezeOptions = {}): this {
+    const { recurse = true, keys = null, strict = false } = options
+    const unfreezeOne = (_name: string, module: Module): void => {
+      if (keys === null) module._noGrad.clear()
+      else for (const key of checkedKeys('unfreeze', module, keys, strict)) module._noGrad.delete(key)
+    }
+    if (recurse) return this.applyToModules(unfreezeOne)
+    unfreezeOne('', this)
+    return this
+  }
+
+  /**
+   * Sets the training mode of this module and of all below it.
+   * @example
+   * new nn.Dropout(0.5).train(false).forward(mx.ones([2])).tolist() // => [1, 1]
+   */
+  train(mode = true): this {
+    return this.applyToModules((_name, module) => {
+      module._training = mode
+    })
+  }
+
+  /** The same as `train(false)`. */
+  eval(): this {
+    return this.train(false)
+  }
+
+  /**
+   * Converts the parameters to a dtype.
+   * @param predicate - which dtypes are converted: the floating ones by default, all with null
+   * @example
+   * new nn.Linear(1, 1).setDtype(mx.float16).weight.dtype.name // => 'float16'
+   */
+  setDtype(
+    dtype: mx.Dtype,
+    predicate: ((dtype: mx.Dtype) => boolean) | null = (d) => d.kind === 'floating',
+  ): this {
+    return this.apply((x) => (predicate === null || predicate(x.dtype) ? x.astype(dtype) : x))
+  }
+
+  /**
+   * Writes the parameters to a `.safetensors` or `.npz` file, under the names that MLX's checkpoints have: the field `inProj` is `in_proj`.
+   * @throws ArgumentError for another extension
+   */
+  saveWeights(file: string): this {
+    const weights: Record<string, mx.Array> = {}
+    for (const { name, value } of namedParameters(this)) weights[name] = value
+    if (file.endsWith('.safetensors')) files.saveSafetensors(file, weights)
+    else if (file.endsWith('.npz')) files.savez(file, weights)
+    else throw new ArgumentError('saveWeights', `"${file}" ends in neither .safetensors nor .npz`)
+    return this
+  }
+
+  /**
+   * Replaces the parameters by those of a file, or of a list of names and arrays. Names are those of checkpoints (`in_proj.weight`) or
+   * of fields (`inProj.weight`).
+   * @param options - `strict`, true by default: every parameter must be there, in its shape, and nothing else
+   * @throws ArgumentError for missing and unknown names; ShapeError for another shape
+   * @example
+   * const layer = new nn.Linear(1, 1, { bias: false })
+   * layer.loadWeights([['weight', mx.array([[5]])]]).weight.tolist() // => [[5]]
+   */
+  loadWeights(
+    fileOrWeights: string | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
+    options: boolean | { strict?: boolean } = {},
+  ): this {
+    const strict = strictOf(options)
+    const weights = new Map<string, mx.Array>(weightsOf(fileOrWeights))
+    const places = namedParameters(this)
+    const byName = new Map<string, Place>()
+    for (const place of places) byName.set(place.field, place)
+    for (const place of places) byName.set(place.name, place)
+    const given = new Map<Place, mx.Array>()
+    const unknown: string[] = []
+    for (const [name, value] of weights) {
+      const place = byName.get(name)
+      if (place) given.set(place, value)
+      else unknown.push(name)
+    }
+    if (strict) checkWeights(places, given, unknown, byName)
+    for (const [place, value] of given) place.set(value)
+    return this
+  }
+
+  /** What the printed form shows in its parentheses, such as `dims=4`. Subclasses override it. */
+  protected extraRepr(): string {
+    return ''
+  }
+
+  /**
+   * The class, its settings and the modules below, one a line.
+   * @example
+   * new nn.Sequential(new nn.Linear(2, 3)).toString()
+   * // => 'Sequential(\n  (layers.0): Linear(inputDims=2, outputDims=3, bias=true)\n)'
+   */
+  toString(): string {
+    const lines = modulesBelow(this).map(([name, child]) =>
+      `(${name}): ${child.toString()}`.replace(/^/gm, '  '),
+    )
+    const below = lines.length > 0 ? `\n${lines.join('\n')}\n` : ''
+    return `${this.constructor.name}(${this.extraRepr()}${below})`
+  }
+
+  [inspect.custom](): string {
+    return this.toString()
+  }
+
+  /** Whether a value is a module. */
+  static isModule(this: void, value: unknown): value is Module {
+    return value instanceof Module
+  }
+
+  /** The filter behind `children()`: modules, lists and objects. */
+  static validChildFilter(this: void, _module: Module, _key: string, value: unknown): boolean {
+    return isContainer(value)
+  }
+
+  /** The filter behind `parameters()`: public members that hold arrays. */
+  static validParameterFilter(this: void, _module: Module, key: string, value: unknown): boolean {
+    return isPublic(key) && (value instanceof mx.Array || isContainer(value))
+  }
+
+  /** The filter behind `trainableParameters()`: public members that are not frozen. */
+  static trainableParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
+    return Module.validParameterFilter(module, key, value) && !module._noGrad.has(key)
+  }
+}
+
+registerTreeNode(Module, {
+  flatten: (module) => {
+    const out: Record<string, unknown> = {}
+    for (const key of memberNames(module)) if (isPublic(key)) out[key] = own(module)[key]
+    return out
+  },
+  unflatten: (module, children) => {
+    const copy = Object.create(Object.getPrototypeOf(module) as object) as Module
+    return Object.assign(copy, module, { _noGrad: new Set(module._noGrad) }, children)
+  },
+})
+
+const strictOf = (options: boolean | { strict?: boolean }): boolean =>
+  typeof options === 'boolean' ? options : (options.strict ?? true)
+
+/** The names of what a tree holds; of a module its parameters and children. */
+function keysOf(container: Members | unknown[] | Module): string[] {
+  return container instanceof Module ? memberNames(container) : Object.keys(container)
+}
+
+function memberOf(container: unknown, key: string): unknown {
+  return Object.hasOwn(container as object, key) ? (container as Members)[key] : undefined
+}
+
+const isEmpty = (value: unknown): boolean =>
+  value === undefined || (isContainer(value) && !holdsArrays(value))
+
+/** The modules directly below, with their dotted paths. */
+function modulesBelow(module: Module): [string, Module][] {
+  const found: [string, Module][] = []
+  const walk = (value: unknown, path: string): void => {
+    if (value instanceof Module) found.push([path, value])
+    else if (isList(value)) value.forEach((child, i) => walk(child, `${path}.${i}`))
+    else if (isPlainObject(value)) for (const key of Object.keys(value)) walk(value[key], `${path}.${key}`)
+  }
+  for (const key of memberNames(module)) walk(own(module)[key], key)
+  return found
+}
+
+function checkedKeys(
+  op: string,
+  module: Module,
+  keys: string | readonly string[],
+  strict: boolean,
+): string[] {
+  const list = typeof keys === 'string' ? [keys] : [...keys]
+  if (strict)
+    for (const key of list)
+      if (memberOf(module, key) === undefined)
+        throw new ArgumentError(op, `${module.constructor.name} has no member "${key}"`)
+  return list
+}
+
+function unknownName(
+  op: string,
+  kind: 'parameter' | 'submodule',
+  path: string,
+  known: object,
+): ArgumentError {
+  const paths: string[] = []
+  forEachLeaf(known, (_leaf, at) => paths.push(at))
+  const near = nearest(path, paths)
+  return new ArgumentError(
+    op,
+    `the module has no ${kind} named "${path}"`,
+    near ? { hint: `Did you mean "${near}"?` } : {},
+  )
+}
+
+/** A place that holds a parameter. @internal */
+export interface ParameterSlot {
+  readonly holder: Record<string, unknown>
+  readonly key: string
+}
+
+/** The places of the parameters in the fields of a module and of the modules below. @internal */
+export function parameterSlots(root: Module): ParameterSlot[] {
+  const slots: ParameterSlot[] = []
+  const walk = (container: Module | Members | unknown[]): void => {
+    for (const key of keysOf(container)) {
+      if (container instanceof Module && !isPublic(key)) continue
+      const value = (container as Members)[key]
+      if (value instanceof mx.Array) slots.push({ holder: container as Members, key })
+      else if (isContainer(value)) walk(value)
+    }
+  }
+  walk(root)
+  return slots
+}
+
+/** Where a parameter is: its names, and how to replace it. */
+interface Place {
+  /** Dotted, as in files. */
+  readonly name: string
+  /** Dotted, as fields are called. */
+  readonly field: string
+  readonly value: mx.Array
+  set(value: mx.Array): void
+}
+
+function namedParameters(root: Module): Place[] {
+  const places: Place[] = []
+  const walk = (container: Module | Members | unknown[], name: string, field: string): void => {
+    for (const key of keysOf(container)) {
+      if (container instanceof Module && !isPublic(key)) continue
+      const value = (container as Members)[key]
+      const at = (prefix: string, last: string): string => (prefix === '' ? last : `${prefix}.${last}`)
+      const [nextName, nextField] = [at(name, fileName(key)), at(field, key)]
+      if (value instanceof mx.Array) {
+        const set = (next: mx.Array): void => {
+          ;(container as Members)[key] = next
+        }
+        places.push({ name: nextName, field: nextField, value, set })
+      } else if (isContainer(value)) walk(value, nextName, nextField)
+    }
+  }
+  walk(root, '', '')
+  return places
+}
+
+function weightsOf(
+  source: string | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
+): Iterable<readonly [string, mx.Array]> {
+  if (typeof source === 'string') return Object.entries(files.load(source) as Record<string, mx.Array>)
+  return Symbol.iterator in source
+    ? (source as Iterable<readonly [string, mx.Array]>)
+    : Object.entries(source as Record<string, mx.Array>)
+}
+
+function checkWeights(
+  places: readonly Place[],
+  given: ReadonlyMap<Place, mx.Array>,
+  unknown: readonly string[],
+  known: ReadonlyMap<string, Place>,
+): void {
+  const op = 'loadWeights'
+  const list = (names: readonly string[]): string =>
+    `${names.slice(0, 10).join(', ')}${names.length > 10 ? ', …' : ''}`
+  if (unknown.length > 0) {
+    const near = nearest(unknown[0], known.keys())
+    throw new ArgumentError(
+      op,
+      `received ${unknown.length} parameters that the module does not have: ${list(unknown)}`,
+      near ? { hint: `Did you mean "${near}"?` } : { hint: 'With strict: false they are ignored' },
+    )
+  }
+  const missing = places.filter((place) => !given.has(place)).map((place) => place.name)
+  if (missing.length > 0)
+    throw new ArgumentError(op, `${missing.length} parameters are missing: ${list(missing)}`, {
+      hint: 'With strict: false they stay as they are',
+    })
+  for (const [{ name, value }, next] of given) {
+    if (!(next instanceof mx.Array))
+      throw new ArgumentError(op, `"${name}" must be an array, received ${describe(next)}`)
+    if (!sameShape(value.shape, next.shape))
+      throw new ShapeError(
+        op,
+        `"${name}" must have shape ${format(value.shape)}, received ${format(next.shape)}`,
+      )
+  }
+}

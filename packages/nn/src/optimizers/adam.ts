@@ -1,0 +1,165 @@
+/** Adam and its relatives: AdamW, with decoupled weight decay, and Adamax, with the largest gradient for the root of squares. */
+import * as mx from '@lazuli/core'
+import { ArgumentError } from '@lazuli/core/engine'
+import { named } from '../arguments'
+import { type LearningRate, Optimizer, type ParameterState } from './optimizer'
+
+/** How much of the running means of gradients and of their squares stays. */
+export type Betas = readonly [number, number]
+
+/** Settings of {@link Adamax} beside the learning rate. */
+export interface AdamaxOptions {
+  /** How much of the running means stays; [0.9, 0.999] by default. */
+  betas?: Betas
+  /** Added to the denominator; 1e-8 by default. */
+  eps?: number
+}
+/** Settings of {@link Adam} beside the learning rate. */
+export interface AdamOptions extends AdamaxOptions {
+  /** Whether the first steps are corrected for running means that start at 0; false by default. */
+  biasCorrection?: boolean
+}
+/** Settings of {@link AdamW} beside the learning rate. */
+export interface AdamWOptions extends AdamOptions {
+  /** Times the learning rate and the parameter, taken from it each step; 0.01 by default. */
+  weightDecay?: number
+}
+
+/** @throws ArgumentError unless both are in [0, 1) */
+export function checkBetas(op: string, betas: Betas): void {
+  betas.forEach((beta, i) => {
+    if (!(beta >= 0 && beta < 1))
+      throw new ArgumentError(op, `betas[${i}] must be in [0, 1), received ${beta}`)
+  })
+}
+
+/** What {@link Adam} and its relatives have in common. */
+abstract class Moments extends Optimizer {
+  readonly betas: Betas
+  readonly eps: number
+
+  constructor(op: string, learningRate: LearningRate, betas: Betas = [0.9, 0.999], eps: number = 1e-8) {
+    super()
+    checkBetas(op, betas)
+    if (!(eps >= 0)) throw new ArgumentError(op, `eps must be at least 0, received ${eps}`)
+    this.setting('learning_rate', learningRate)
+    this.betas = betas
+    this.eps = eps
+  }
+
+  override initSingle(parameter: mx.Array, state: ParameterState): void {
+    state.m = mx.zerosLike(parameter)
+    state.v = mx.zerosLike(parameter)
+  }
+}
+
+/** One step of Adam from a parameter that may have decayed. */
+function adamStep(
+  { betas: [b1, b2], eps, step }: Moments,
+  rate: mx.Array,
+  gradient: mx.Array,
+  parameter: mx.Array,
+  state: ParameterState,
+  biasCorrection: boolean,
+): mx.Array {
+  const m = state.m.multiply(b1).add(gradient.multiply(1 - b1))
+  const v = state.v.multiply(b2).add(gradient.square().multiply(1 - b2))
+  state.m = m
+  state.v = v
+  if (!biasCorrection) return parameter.subtract(rate.multiply(m).divide(v.sqrt().add(eps)))
+  const count = step.astype(mx.float32)
+  const left = (beta: number): mx.Array => mx.subtract(1, mx.power(beta, count))
+  const c1 = rate.divide(left(b1)).astype(gradient.dtype)
+  const c2 = left(b2).rsqrt().astype(gradient.dtype)
+  return parameter.subtract(c1.multiply(m).divide(v.sqrt().multiply(c2).add(eps)))
+}
+
+/**
+ * m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g² and w ← w − learningRate · m / (√v + eps). https://arxiv.org/abs/1412.6980
+ * @throws ArgumentError for betas outside [0, 1) or a negative eps
+ * @example
+ * new optim.Adam({ learningRate: 0.5, biasCorrection: true }).biasCorrection // => true
+ */
+export class Adam extends Moments {
+  readonly biasCorrection: boolean
+
+  constructor(learningRate: LearningRate, betas?: Betas, eps?: number, biasCorrection?: boolean)
+  constructor(learningRate: LearningRate, options: AdamOptions)
+  constructor(options: { learningRate: LearningRate } & AdamOptions)
+  constructor(...args: unknown[]) {
+    const [learningRate, betas, eps, biasCorrection = false] = named<
+      [LearningRate, Betas?, number?, boolean?]
+    >('Adam', ['learningRate', 'betas', 'eps', 'biasCorrection'], args, 1)
+    super('Adam', learningRate, betas, eps)
+    this.biasCorrection = biasCorrection
+  }
+
+  override applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array {
+    return adamStep(this, this.rateFor(gradient), gradient, parameter, state, this.biasCorrection)
+  }
+}
+
+/**
+ * Adam on w · (1 − learningRate · weightDecay): the decay does not go through the running means. https://arxiv.org/abs/1711.05101
+ * @throws ArgumentError for betas outside [0, 1) or a negative eps
+ * @example
+ * new optim.AdamW({ learningRate: 1e-3 }).weightDecay // => 0.01
+ */
+export class AdamW extends Moments {
+  readonly weightDecay: number
+  readonly biasCorrection: boolean
+
+  constructor(
+    learningRate: LearningRate,
+    betas?: Betas,
+    eps?: number,
+    weightDecay?: number,
+    biasCorrection?: boolean,
+  )
+  constructor(learningRate: LearningRate, options: AdamWOptions)
+  constructor(options: { learningRate: LearningRate } & AdamWOptions)
+  constructor(...args: unknown[]) {
+    const [learningRate, betas, eps, weightDecay = 0.01, biasCorrection = false] = named<
+      [LearningRate, Betas?, number?, number?, boolean?]
+    >('AdamW', ['learningRate', 'betas', 'eps', 'weightDecay', 'biasCorrection'], args, 1)
+    super('AdamW', learningRate, betas, eps)
+    this.weightDecay = weightDecay
+    this.biasCorrection = biasCorrection
+  }
+
+  override applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array {
+    const rate = this.rateFor(gradient)
+    const decayed = parameter.multiply(mx.subtract(1, rate.multiply(this.weightDecay)))
+    return adamStep(this, rate, gradient, decayed, state, this.biasCorrection)
+  }
+}
+
+/**
+ * m ← β₁ m + (1 − β₁) g, v ← max(β₂ v, |g|) and w ← w − learningRate · m / (v + eps). https://arxiv.org/abs/1412.6980
+ * @throws ArgumentError for betas outside [0, 1) or a negative eps
+ * @example
+ * new optim.Adamax({ learningRate: 1e-3 }).betas // => [0.9, 0.999]
+ */
+export class Adamax extends Moments {
+  constructor(learningRate: LearningRate, betas?: Betas, eps?: number)
+  constructor(learningRate: LearningRate, options: AdamaxOptions)
+  constructor(options: { learningRate: LearningRate } & AdamaxOptions)
+  constructor(...args: unknown[]) {
+    const [learningRate, betas, eps] = named<[LearningRate, Betas?, number?]>(
+      'Adamax',
+      ['learningRate', 'betas', 'eps'],
+      args,
+      1,
+    )
+    super('Adamax', learningRate, betas, eps)
+  }
+
+  override applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array {
+    const [b1, b2] = this.betas
+    const m = state.m.multiply(b1).add(gradient.multiply(1 - b1))
+    const v = mx.maximum(state.v.multiply(b2), gradient.abs())
+    state.m = m
+    state.v = v
+    return parameter.subtract(this.rateFor(gradient).multiply(m).divide(v.add(this.eps)))
+  }
+}

@@ -1,0 +1,122 @@
+/** Several optimizers, each for a part of the parameters. */
+import type * as mx from '@lazuli/core'
+import { ArgumentError, describe, forEachLeaf, isList, isPlainObject } from '@lazuli/core/engine'
+import { named } from '../arguments'
+import { Optimizer, type OptimizerState, plainTree } from './optimizer'
+
+/** Whether an optimizer takes a parameter, by its dotted path and its gradient. */
+export type ParameterFilter = (path: string, gradient: mx.Array) => boolean
+
+type Tree = Record<string, unknown>
+
+/**
+ * Gives each parameter to the first optimizer whose filter takes it; the last one, which has no filter, takes the rest.
+ * @throws ArgumentError unless there is one filter less than optimizers
+ * @example
+ * const optimizer = new optim.MultiOptimizer([new optim.SGD(1), new optim.SGD(2)], [(path) => path === 'a'])
+ * const g = { a: mx.array([1]), b: mx.array([1]) }
+ * optimizer.applyGradients(g, { a: mx.array([5]), b: mx.array([5]) }).b.tolist() // => [3]
+ */
+export class MultiOptimizer extends Optimizer {
+  readonly optimizers: readonly Optimizer[]
+  private readonly filters: readonly ParameterFilter[]
+
+  constructor(optimizers: readonly Optimizer[], filters?: readonly ParameterFilter[])
+  constructor(options: { optimizers: readonly Optimizer[]; filters?: readonly ParameterFilter[] })
+  constructor(...args: unknown[]) {
+    super()
+    const [optimizers, filters = []] = named<[readonly Optimizer[], (readonly ParameterFilter[])?]>(
+      'MultiOptimizer',
+      ['optimizers', 'filters'],
+      args,
+      1,
+    )
+    if (filters.length !== optimizers.length - 1)
+      throw new ArgumentError(
+        'MultiOptimizer',
+        `expected ${optimizers.length - 1} filters for ${optimizers.length} optimizers, received ${filters.length}`,
+      )
+    this.optimizers = optimizers
+    this.filters = [...filters, () => true]
+  }
+
+  /** The states of the optimizers, under `states`. */
+  override get state(): OptimizerState {
+    return { states: this.optimizers.map((optimizer) => optimizer.state) }
+  }
+  override set state(state: OptimizerState) {
+    const { states } = state
+    if (!isList(states) || states.length !== this.optimizers.length)
+      throw new ArgumentError(
+        'MultiOptimizer',
+        `the state must have ${this.optimizers.length} states, received ${describe(states)}`,
+      )
+    this.optimizers.forEach((optimizer, i) => {
+      optimizer.state = states[i] as OptimizerState
+    })
+  }
+
+  /** The learning rate of the first optimizer; setting it sets all. */
+  override get learningRate(): mx.Array {
+    return this.optimizers[0].learningRate
+  }
+  override set learningRate(value: number | mx.Array) {
+    for (const optimizer of this.optimizers) optimizer.learningRate = value
+  }
+
+  override init(parameters: object): void {
+    const parts = this.split(plainTree(parameters))
+    this.optimizers.forEach((optimizer, i) => optimizer.init(parts[i]))
+  }
+
+  override applyGradients<G extends object>(gradients: G, parameters: object): G {
+    const parts = this.split(plainTree(gradients))
+    return this.optimizers.reduce<unknown>(
+      (merged, optimizer, i) => merge(merged, optimizer.applyGradients(parts[i], parameters)),
+      {},
+    ) as G
+  }
+
+  override applySingle(): mx.Array {
+    throw new ArgumentError('MultiOptimizer', 'has no arithmetic of its own; use applyGradients')
+  }
+
+  /** What each optimizer takes, in trees of the same structure; what it does not take of a list is {}. */
+  private split(tree: object): Tree[] {
+    const taker = new Map<string, number>()
+    forEachLeaf(tree, (leaf, path) =>
+      taker.set(
+        path,
+        this.filters.findIndex((filter) => filter(path, leaf as mx.Array)),
+      ),
+    )
+    return this.optimizers.map((_, which) => (part(tree, which) ?? {}) as Tree)
+
+    function part(value: unknown, which: number, path = ''): unknown {
+      const inside = (key: string | number, child: unknown): unknown =>
+        part(child, which, path === '' ? String(key) : `${path}.${key}`)
+      if (isList(value)) {
+        const items = value.map((child, i) => inside(i, child))
+        return items.some((item) => item !== undefined) ? items.map((item) => item ?? {}) : undefined
+      }
+      if (isPlainObject(value)) {
+        const entries = Object.keys(value).map((key) => [key, inside(key, value[key])] as const)
+        const held = entries.filter(([, child]) => child !== undefined)
+        return held.length > 0 ? Object.fromEntries(held) : undefined
+      }
+      return taker.get(path) === which ? value : undefined
+    }
+  }
+}
+
+/** Two trees of disjoint leaves as one. */
+function merge(a: unknown, b: unknown): unknown {
+  if (isList(a) && isList(b))
+    return Array.from({ length: Math.max(a.length, b.length) }, (_, i) => merge(a[i] ?? {}, b[i] ?? {}))
+  if (isPlainObject(a) && isPlainObject(b)) {
+    const out: Tree = { ...a }
+    for (const key of Object.keys(b)) out[key] = key in out ? merge(out[key], b[key]) : b[key]
+    return out
+  }
+  return isPlainObject(a) && Object.keys(a).length === 0 ? b : a
+}
