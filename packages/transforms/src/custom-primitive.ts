@@ -3,7 +3,7 @@
  * for the whole function. Its inputs are the function's arguments, then the outputs themselves; where no rule is given, derivatives
  * and batches pass through to the outputs' own graph.
  */
-import { type Array, definePrimitive, type Node, type VmapResult } from '@lazuli/core/engine'
+import { type Array, broadcastTo, definePrimitive, type Node, type VmapResult } from '@lazuli/core/engine'
 
 /** The rules of one call of a custom function, on flat lists of arrays. */
 export interface CallRules {
@@ -23,7 +23,7 @@ export interface CallRules {
   }): readonly (Array | null)[]
   vmap?(call: { primals: readonly Array[]; axes: readonly (number | null)[]; size: number }): VmapResult
   /** The rules of the call over a batch, when there is no vmap rule. */
-  batched(axes: readonly (number | null)[], outAxes: readonly (number | null)[], size: number): CallRules
+  batched(axes: readonly (number | null)[], outAxes: readonly number[]): CallRules
 }
 
 type Params = { readonly count: number; readonly call: () => CallRules }
@@ -48,8 +48,16 @@ export const custom = definePrimitive({
   vmap: ({ inputs, axes, params, size }) => {
     const { count, rules } = callOf(params as unknown as Params)
     if (rules.vmap) return rules.vmap({ primals: inputs.slice(0, count), axes: axes.slice(0, count), size })
-    const [inAxes, outAxes] = [axes.slice(0, count), axes.slice(count)]
-    return { outputs: customCall(inputs, count, rules.batched(inAxes, outAxes, size)), axes: outAxes }
+    const [primals, inAxes] = [inputs.slice(0, count), axes.slice(0, count)]
+    // Every output gets a batch axis, so that the rules need not care which have one.
+    const outAxes = axes.slice(count).map((axis) => axis ?? 0)
+    const inner = inputs
+      .slice(count)
+      .map((y, i) => (axes[count + i] === null ? broadcastTo(y, [size, ...y.shape]) : y))
+    return {
+      outputs: customCall([...primals, ...inner], count, rules.batched(inAxes, outAxes)),
+      axes: outAxes,
+    }
   },
   facts: { opaque: true },
 })

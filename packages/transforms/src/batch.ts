@@ -1,0 +1,231 @@
+/**
+ * Batching: rewrites a graph of one example into the graph of a whole batch. An application is rewritten by its own `vmap`; an
+ * elementwise one by lining its axes up; another one through its decomposition; and what has neither, example by example.
+ */
+import { stack } from '@lazuli/core'
+import {
+  Array,
+  applyNodes,
+  decompose,
+  handles,
+  Mark,
+  moveToFront,
+  type Node,
+  type Primitive,
+  RegistryError,
+  reshapeLike,
+  type Shape,
+  sliceRange,
+  sourceNode,
+  type VmapResult,
+} from '@lazuli/core/engine'
+import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from './trace'
+
+/** Which axis of an array counts the examples; null where it has none. */
+export type Axis = number | null
+
+const loops: Record<string, number> = {}
+
+/**
+ * How often `vmap` ran a primitive example by example, for want of a better rule, by the primitive's name.
+ * @example
+ * vmapLoops() // => {}
+ */
+export function vmapLoops(): Record<string, number> {
+  return { ...loops }
+}
+
+/** The shape of one example. */
+export function exampleShape(shape: Shape, axis: Axis): number[] {
+  const out = shape.slice()
+  if (axis !== null) out.splice(axis, 1)
+  return out
+}
+
+/** A node that stands for one example. */
+export function placeholder(x: Array, axis: Axis, name: string): Node {
+  const node = sourceNode(exampleShape(x.node.shape, axis), x.dtype, null, Mark.Abstract)
+  node.params = { name }
+  return node
+}
+
+const wrap = (nodes: readonly Node[]): Array[] => nodes.map((node) => new Array(node))
+
+/** Elementwise: the batch axis goes in front, with ones after it where examples have fewer axes than others. */
+function alignElementwise(lead: Node, inputs: readonly Array[], axes: readonly Axis[]): VmapResult {
+  const primitive = lead.primitive as Primitive
+  const run = (aligned: readonly Array[], axis: number): VmapResult => {
+    const outputs = wrap(
+      applyNodes(
+        primitive,
+        aligned.map((x) => x.node),
+        lead.params,
+      ),
+    )
+    return { outputs, axes: outputs.map(() => axis) }
+  }
+  const first = axes.findIndex((axis) => axis !== null)
+  const same = inputs.every((x, i) =>
+    axes[i] === null ? x.ndim === 0 : axes[i] === axes[first] && x.ndim === inputs[first].ndim,
+  )
+  if (same) return run(inputs, axes[first] as number)
+  let rank = 0
+  inputs.forEach((x, i) => {
+    rank = Math.max(rank, x.ndim - (axes[i] === null ? 0 : 1))
+  })
+  return run(
+    inputs.map((x, i) => {
+      const axis = axes[i]
+      if (axis === null) return x
+      const front = moveToFront(x, axis)
+      const [size, ...example] = front.shape
+      return reshapeLike(front, [
+        size,
+        ...new globalThis.Array<number>(rank - example.length).fill(1),
+        ...example,
+      ])
+    }),
+    0,
+  )
+}
+
+/** Through what the primitive means: its decomposition for one example, rewritten in turn. */
+function throughDecomposition(
+  lead: Node,
+  inputs: readonly Array[],
+  axes: readonly Axis[],
+  size: number,
+): VmapResult {
+  const epoch = newEpoch()
+  const examples = inputs.map((x, i) =>
+    axes[i] === null ? x : new Array(placeholder(x, axes[i], 'example')),
+  )
+  const parts = decompose(lead.primitive as Primitive, examples, lead.params)
+  const batched = examples.map((x) => x.node).filter((_, i) => axes[i] !== null)
+  return batch(
+    parts.map((part) => part.node),
+    batched,
+    inputs.filter((_, i) => axes[i] !== null),
+    axes.filter((axis) => axis !== null),
+    size,
+    epoch,
+  )
+}
+
+/** Example by example, for want of anything better. */
+function loop(lead: Node, inputs: readonly Array[], axes: readonly Axis[], size: number): VmapResult {
+  const primitive = lead.primitive as Primitive
+  loops[primitive.name] = (loops[primitive.name] ?? 0) + 1
+  const fronts = inputs.map((x, i) => (axes[i] === null ? x : moveToFront(x, axes[i])))
+  const runs: Array[][] = []
+  for (let k = 0; k < size; k++) {
+    const example = fronts.map((x, i) => {
+      if (axes[i] === null) return x.node
+      const start = x.shape.map((_, axis) => (axis === 0 ? k : 0))
+      const stop = x.shape.map((n, axis) => (axis === 0 ? k + 1 : n))
+      return sliceRange(x, start, stop).squeeze(0).node
+    })
+    runs.push(wrap(applyNodes(primitive, example, lead.params)))
+  }
+  const outputs = outputsOf(lead).map((_, i) => stack(runs.map((run) => run[i])))
+  return { outputs, axes: outputs.map(() => 0) }
+}
+
+function rewrite(lead: Node, inputs: readonly Array[], axes: readonly Axis[], size: number): VmapResult {
+  const { rules, elementwise } = lead.primitive as Primitive
+  if (rules.vmap) return rules.vmap({ inputs, axes, params: lead.params, size })
+  if (elementwise) return alignElementwise(lead, inputs, axes)
+  if (rules.decompose) return throughDecomposition(lead, inputs, axes, size)
+  return loop(lead, inputs, axes, size)
+}
+
+/** The batch of `targets`, given for each of `inputs` its batch and where the batch axis is. */
+export function batch(
+  targets: readonly Node[],
+  inputs: readonly Node[],
+  values: readonly Array[],
+  axes: readonly number[],
+  size: number,
+  epoch: number,
+): VmapResult {
+  const tape = collect(targets, inputs, epoch, 'vmap')
+  try {
+    return walk(tape, targets, inputs, values, axes, size)
+  } finally {
+    release(tape)
+  }
+}
+
+function walk(
+  tape: Tape,
+  targets: readonly Node[],
+  inputs: readonly Node[],
+  values: readonly Array[],
+  axes: readonly number[],
+  size: number,
+): VmapResult {
+  const known: Array[] = new globalThis.Array(tape.nodes.length)
+  const axisOf: Axis[] = new globalThis.Array(tape.nodes.length).fill(null)
+  inputs.forEach(({ slot }, i) => {
+    known[slot] = values[i]
+    axisOf[slot] = axes[i]
+  })
+  const before = handles.tracking
+  // As in pullback.ts: only what foreign code may evaluate needs handles here.
+  const tracking = before && tape.foreign
+  const show = (node: Node): Array => (variesIn(tape, node) ? known[node.slot] : new Array(node))
+  const axisAt = (node: Node): Axis => (variesIn(tape, node) ? axisOf[node.slot] : null)
+  try {
+    for (const lead of tape.order) {
+      const primitive = lead.primitive as Primitive
+      handles.tracking = before && runsForeignCode(primitive)
+      const { outputs, axes: outAxes } = besides(lead, () =>
+        rewriteChecked(lead, lead.inputs.map(show), lead.inputs.map(axisAt), size),
+      )
+      handles.tracking = tracking
+      outputsOf(lead).forEach((output, i) => {
+        known[output.slot] = tracking ? new Array(outputs[i].node) : outputs[i]
+        axisOf[output.slot] = outAxes[i]
+      })
+    }
+  } finally {
+    handles.tracking = before
+  }
+  return { outputs: targets.map((node) => new Array(show(node).node)), axes: targets.map(axisAt) }
+}
+
+/** Applies the rule of an application; one that no batch reaches any more (a rule may drop it) stays as it is. */
+function rewriteChecked(
+  lead: Node,
+  inputs: readonly Array[],
+  axes: readonly Axis[],
+  size: number,
+): VmapResult {
+  const primitive = lead.primitive as Primitive
+  if (axes.every((axis) => axis === null)) {
+    const nodes = applyNodes(
+      primitive,
+      inputs.map((x) => x.node),
+      lead.params,
+    )
+    return { outputs: wrap(nodes), axes: nodes.map(() => null) }
+  }
+  const result = rewrite(lead, inputs, axes, size)
+  outputsOf(lead).forEach((output, i) => {
+    const got = result.outputs[i]
+    const axis = result.axes[i]
+    const expected = output.shape
+    const found = got && exampleShape(got.node.shape, axis)
+    if (
+      !found ||
+      found.length !== expected.length ||
+      found.some((n, k) => n !== expected[k]) ||
+      (axis !== null && got.node.shape[axis] !== size)
+    )
+      throw new RegistryError(
+        primitive.name,
+        `its vmap gave ${got ? `shape [${got.shape}] with batch axis ${axis}` : 'nothing'} where an example has shape [${expected}]`,
+      )
+  })
+  return result
+}

@@ -1,0 +1,82 @@
+/**
+ * `checkpoint`: memory for time. The function's intermediates are not kept for its gradient; the backward walk rebuilds the graph that
+ * makes them, behind the cotangents, so that they are computed again when they are needed.
+ */
+import { Array, arraysOf, definePrimitive, isInexact, Mark, type Node, withArrays } from '@lazuli/core/engine'
+import { checkFunction, checkSynchronous } from './argument'
+import { type CallRules, customCall } from './custom-primitive'
+import { pullback } from './pullback'
+import { newEpoch, replay } from './trace'
+
+/** Its first input; the others are only computed before. */
+const after = definePrimitive({
+  name: '@lazuli/transforms/after',
+  infer: ([x]) => x,
+  view: ({ strides, offset }) => ({ offset, strides }),
+  vjp: ({ inputs, cotangents: [g] }) => inputs.map((_, i) => (i === 0 ? g : null)),
+  jvp: ({ tangents: [t] }) => [t],
+  vmap: ({ inputs, axes }) => ({ outputs: [after(inputs)], axes: [axes[0]] }),
+}) as (inputs: readonly Array[]) => Array
+
+/** What the graph of `targets` reads that is older than `epoch` and that a transform may look at, without `inputs`. */
+function capturedBy(targets: readonly Node[], inputs: readonly Node[], epoch: number): Node[] {
+  const seen = new Set<Node>(inputs)
+  const captured: Node[] = []
+  const stack = [...targets]
+  for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
+    if (seen.has(node) || node.mark === Mark.None) continue
+    seen.add(node)
+    if (node.primitive === null || node.epoch < epoch) captured.push(node)
+    else stack.push(...node.inputs)
+  }
+  return captured
+}
+
+/** The vjp of a call that began at `epoch`: the same graph again from its inputs, once the cotangents are there. */
+function recomputing(name: string, epoch: number): CallRules {
+  const rules: CallRules = {
+    name,
+    vjp: ({ primals, cotangents, inner }) => {
+      const later = primals.map((x) => (isInexact(x.dtype) ? after([x, ...cotangents]) : x).node)
+      const walk = newEpoch()
+      const copies = replay(
+        inner.map((y) => y.node),
+        primals.map((x) => x.node),
+        later,
+        epoch,
+      )
+      return pullback(later, copies, cotangents, walk)
+    },
+    batched: () => rules,
+  }
+  return rules
+}
+
+/**
+ * The same function, whose intermediates are computed again for its gradient instead of being kept. Arrays that the function captures
+ * get their gradients as well.
+ *
+ * @example
+ * const block = checkpoint((x) => x.sin().exp())
+ * grad((x) => block(x))(mx.array(0)).item() // => 1
+ */
+export function checkpoint<A extends readonly unknown[], R>(f: (...args: A) => R): (...args: A) => R {
+  checkFunction('checkpoint', f)
+  return (...args) => {
+    const epoch = newEpoch()
+    const result = f(...args)
+    checkSynchronous('checkpoint', result)
+    const given = arraysOf(args)
+    const inner = arraysOf(result)
+    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return result
+    const nodes = given.map((x) => x.node)
+    const captured = capturedBy(
+      inner.map((y) => y.node),
+      nodes,
+      epoch,
+    ).map((node) => new Array(node))
+    const inputs = [...given, ...captured, ...inner]
+    const outputs = customCall(inputs, given.length + captured.length, recomputing(f.name, epoch))
+    return withArrays(result, outputs) as R
+  }
+}

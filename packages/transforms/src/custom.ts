@@ -1,0 +1,186 @@
+/**
+ * `customFunction`: a function with derivatives and batching rules of its own. The primitive that carries the rules through the graph
+ * is in custom-primitive.ts; here they are turned from trees, as users write them, to flat lists.
+ */
+import { type Array, TransformError, zerosLike } from '@lazuli/core'
+import {
+  Array as ArrayClass,
+  arraysOf,
+  childrenOf,
+  describe,
+  isList,
+  Mark,
+  mapLeaves,
+  sameShape,
+  withArrays,
+} from '@lazuli/core/engine'
+import { checkFunction, checkSynchronous } from './argument'
+import type { Axis } from './batch'
+import { type CallRules, customCall } from './custom-primitive'
+import { type Axes, vmap } from './vmap'
+
+/** The arguments as rules see them: one argument comes bare, several as a list. */
+export type Packed<A extends readonly unknown[]> = A extends readonly [infer X] ? X : A
+
+/** What a vjp rule returns: the cotangents of the arguments in their form; null where there is none. */
+export type Cotangents<A extends readonly unknown[]> = A extends readonly [infer X]
+  ? X | readonly [X] | null
+  : { readonly [K in keyof A]: A[K] | null }
+
+/** The batch axes of the arguments, in their form. */
+type PackedAxes<A extends readonly unknown[]> = A extends readonly [unknown] ? Axes : { [K in keyof A]: Axes }
+
+/** A function with rules of its own; calling it calls the function. */
+export interface CustomFunction<A extends readonly unknown[], R> {
+  (...args: A): R
+  /** States the vector–Jacobian product. Arrays that the function captures get no gradient from it. */
+  vjp(rule: (primals: Packed<A>, cotangents: R, outputs: R) => Cotangents<A>): CustomFunction<A, R>
+  /** States the Jacobian–vector product. */
+  jvp(rule: (primals: Packed<A>, tangents: Packed<A>) => R): CustomFunction<A, R>
+  /** States what the function is for a batch: the outputs and their batch axes. */
+  vmap(
+    rule: (inputs: Packed<A>, axes: PackedAxes<A>) => readonly [outputs: R, axes: Axes],
+  ): CustomFunction<A, R>
+}
+
+type Rules = {
+  vjp?: (primals: never, cotangents: never, outputs: never) => unknown
+  jvp?: (primals: never, tangents: never) => unknown
+  vmap?: (inputs: never, axes: never) => unknown
+}
+
+const packed = (args: readonly unknown[]): unknown => (args.length === 1 ? args[0] : args)
+
+/**
+ * Gives a function derivatives and batching rules of its own, where the derived ones are not wanted. What has no rule is derived from the
+ * function as always.
+ *
+ * With one argument, `primals`, `tangents` and the cotangents to return are bare; with several they are lists.
+ *
+ * @example
+ * const clipped = customFunction((x) => x.exp()).vjp((x, g, y) => g.multiply(y.minimum(10)))
+ * grad((x) => clipped(x).sum())(mx.array([0, 100])).tolist() // => [1, 10]
+ */
+export function customFunction<A extends readonly unknown[], R>(f: (...args: A) => R): CustomFunction<A, R> {
+  checkFunction('customFunction', f)
+  const rules: Rules = {}
+  const call = (...args: A): R => {
+    const result = f(...args)
+    checkSynchronous('customFunction', result)
+    if (!rules.vjp && !rules.jvp && !rules.vmap) return result
+    const given = arraysOf(args)
+    const inner = arraysOf(result)
+    // No transform looks at constants.
+    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return result
+    const outputs = customCall([...given, ...inner], given.length, flatRules(f.name, rules, args, result))
+    return withArrays(result, outputs) as R
+  }
+  const chain = call as CustomFunction<A, R>
+  const state = <K extends keyof Rules>(kind: K) => ({
+    value: (rule: Rules[K]): CustomFunction<A, R> => {
+      checkFunction(`customFunction.${kind}`, rule)
+      rules[kind] = rule
+      return chain
+    },
+  })
+  return Object.defineProperties(chain, { vjp: state('vjp'), jvp: state('jvp'), vmap: state('vmap') })
+}
+
+/** The rules of one call, with its trees folded in. */
+function flatRules(name: string, rules: Rules, args: readonly unknown[], result: unknown): CallRules {
+  const argsOf = (arrays: readonly Array[]): never =>
+    packed(withArrays(args, arrays) as readonly unknown[]) as never
+  const resultOf = (arrays: readonly Array[]): never => withArrays(result, arrays) as never
+  const flat: CallRules = { name, batched: (axes, outAxes) => batchedRules(flat, axes, outAxes) }
+  const { vjp, jvp, vmap: batch } = rules
+  if (vjp)
+    flat.vjp = ({ primals, cotangents, outputs }) => {
+      const given = vjp(argsOf(primals), resultOf(cotangents), resultOf(outputs))
+      const list = args.length === 1 && !(isList(given) && !isList(args[0])) ? [given] : given
+      return flattenLike(`${name || 'customFunction'}.vjp`, args, list)
+    }
+  if (jvp)
+    flat.jvp = ({ primals, tangents }) => {
+      const filled = tangents.map((t, i) => t ?? zerosLike(primals[i]))
+      return flattenLike(`${name || 'customFunction'}.jvp`, result, jvp(argsOf(primals), argsOf(filled)))
+    }
+  if (batch)
+    flat.vmap = ({ primals, axes }) => {
+      const answer = batch(argsOf(primals), packed(withAxes(args, axes) as readonly unknown[]) as never)
+      if (!isList(answer) || answer.length !== 2)
+        throw new TransformError(
+          `${name || 'customFunction'}.vmap`,
+          `must return [outputs, axes], it returned ${describe(answer)}`,
+        )
+      const outputs = arraysOf(answer[0])
+      return { outputs, axes: flatAxes(answer[1], answer[0]) }
+    }
+  return flat
+}
+
+/** The tree with its arrays replaced by axes. */
+function withAxes(tree: unknown, axes: readonly Axis[]): unknown {
+  let next = 0
+  return mapLeaves(tree, (leaf) => (leaf instanceof ArrayClass ? axes[next++] : leaf))
+}
+
+/** The axis of every array of a tree, from a prefix of it. */
+function flatAxes(prefix: unknown, tree: unknown): Axis[] {
+  if (prefix === null || typeof prefix === 'number') return arraysOf(tree).map(() => prefix)
+  const children = childrenOf(tree) as Record<string, unknown> | null
+  const axes = childrenOf(prefix) as Record<string, unknown> | null
+  if (!children || !axes)
+    throw new TransformError('vmap', `expected an axis or null, received ${describe(prefix)}`)
+  return Object.keys(children).flatMap((key) => flatAxes(axes[key] ?? null, children[key]))
+}
+
+/** The arrays of `given` at the places where `template` has arrays; null where `given` has none. */
+function flattenLike(op: string, template: unknown, given: unknown): (Array | null)[] {
+  if (template instanceof ArrayClass) {
+    if (given === null || given === undefined) return [null]
+    if (!(given instanceof ArrayClass))
+      throw new TransformError(op, `must return an array or null here, it returned ${describe(given)}`)
+    if (!sameShape(given.shape, template.shape))
+      throw new TransformError(
+        op,
+        `must return shape [${template.shape}] for this array, it returned [${given.shape}]`,
+      )
+    return [given]
+  }
+  const children = childrenOf(template) as Record<string, unknown> | null
+  if (children === null) return []
+  const own =
+    given === null || given === undefined ? {} : (childrenOf(given) as Record<string, unknown> | null)
+  if (own === null || (isList(template) && isList(given) && given.length !== template.length))
+    throw new TransformError(op, `must return ${describe(template)}, it returned ${describe(given)}`)
+  return Object.keys(children).flatMap((key) => flattenLike(op, children[key], own[key]))
+}
+
+/** The rules of a call over a batch, where no rule says what the batch does: the given rules, batched. */
+export function batchedRules(rules: CallRules, axes: readonly Axis[], outAxes: readonly number[]): CallRules {
+  const batched: CallRules = {
+    name: rules.name,
+    batched: (inner, outer) => batchedRules(batched, inner, outer),
+  }
+  const { vjp, jvp } = rules
+  if (vjp)
+    batched.vjp = ({ primals, cotangents, outputs, inner }) => {
+      const each = vmap(
+        (xs: readonly Array[], gs: readonly Array[], ys: readonly Array[], zs: readonly Array[]) =>
+          vjp({ primals: xs, cotangents: gs, outputs: ys, inner: zs }).map((g, i) => g ?? zerosLike(xs[i])),
+        { inAxes: [axes, outAxes, outAxes, outAxes], outAxes: axes.map((axis) => axis ?? 0) },
+      )
+      return each(primals, cotangents, outputs, inner).map((g, i) => (axes[i] === null ? g.sum(0) : g))
+    }
+  if (jvp)
+    batched.jvp = ({ primals, tangents, outputs }) => {
+      const filled = tangents.map((t, i) => t ?? zerosLike(primals[i]))
+      const each = vmap(
+        (xs: readonly Array[], ts: readonly Array[], ys: readonly Array[]) =>
+          jvp({ primals: xs, tangents: ts, outputs: ys }).map((t, i) => t ?? zerosLike(ys[i])),
+        { inAxes: [axes, axes, outAxes], outAxes },
+      )
+      return each(primals, filled, outputs)
+    }
+  return batched
+}

@@ -1,0 +1,147 @@
+/**
+ * Whole Jacobians and Hessians, by mapping vjp over the rows of an identity matrix, or jvp over its columns.
+ */
+import { type Array, eye, TransformError } from '@lazuli/core'
+import { Array as ArrayClass, arraysOf, isInexact, mapLeaves, sizeOf, withArrays } from '@lazuli/core/engine'
+import { checkDifferentiable, checkFunction, leavesOf } from './argument'
+import { jvp } from './jvp'
+import { vjp } from './vjp'
+import { vmap } from './vmap'
+
+/** Jacobians of a result `R` by an argument `X`: a tree like the argument at every array of the result. */
+export type Jacobian<R, X> = R extends Array
+  ? X
+  : R extends readonly unknown[] | Record<string, unknown>
+    ? { [K in keyof R]: Jacobian<R[K], X> }
+    : R
+
+type Nth<A extends readonly unknown[], N extends number> = number extends N ? A[0] : A[N]
+
+function argument(op: string, f: unknown, args: readonly unknown[], argnum: number): unknown {
+  checkFunction(op, f)
+  if (!Number.isInteger(argnum) || argnum < 0 || argnum >= args.length)
+    throw new TransformError(
+      op,
+      `argnum ${argnum} is out of range: the function was called with ${args.length} arguments`,
+    )
+  const leaves = leavesOf(args[argnum], `argument ${argnum}`)
+  if (leaves.arrays.length === 0) throw new TransformError(op, `argument ${argnum} holds no array`)
+  checkDifferentiable(op, leaves)
+  return args[argnum]
+}
+
+/** `f` as a function of one argument and its arrays. */
+function alone<A extends readonly unknown[], R>(f: (...args: A) => R, args: A, argnum: number) {
+  return (arrays: readonly Array[]): R =>
+    f(...(args.map((arg, i) => (i === argnum ? withArrays(arg, arrays) : arg)) as unknown as A))
+}
+
+/** The rows of an identity matrix, one for each element of `like`, in its shape. */
+const basis = (like: Array): Array =>
+  eye(like.size, { dtype: like.dtype }).reshape([like.size, ...like.shape])
+
+/**
+ * The Jacobian of `f` by one argument, row by row with {@link vjp}: cheaper than {@link jacfwd} where there are fewer outputs than inputs.
+ * Its shape is the output's followed by the argument's; trees on either side give trees of such arrays.
+ *
+ * @example
+ * jacrev((x) => x.square())(mx.array([1, 2])).tolist() // => [[2, 0], [0, 4]]
+ */
+export function jacrev<A extends readonly unknown[], R, const N extends number = 0>(
+  f: (...args: A) => R,
+  argnum?: N,
+): (...args: A) => Jacobian<R, Nth<A, N>> {
+  const position: number = argnum ?? 0
+  return (...args) => {
+    const owner = argument('jacrev', f, args, position)
+    const xs = arraysOf(owner)
+    const g = alone(f, args, position)
+    const result = g(xs)
+    const outputs = arraysOf(result)
+    checkOutputs('jacrev', outputs)
+    const rows = outputs.map((y, k) => {
+      const row = (seed: Array): Array[] =>
+        vjp((inputs: readonly Array[]) => [arraysOf(g(inputs))[k]], [xs], [seed])[1][0]
+      const jacobians = vmap(row)(basis(y))
+      return withArrays(
+        owner,
+        jacobians.map((j, i) => j.reshape([...y.shape, ...xs[i].shape])),
+      )
+    })
+    return placed(result, rows) as Jacobian<R, Nth<typeof args, N>>
+  }
+}
+
+/**
+ * The Jacobian of `f` by one argument, column by column with {@link jvp}: cheaper than {@link jacrev} where there are fewer inputs than
+ * outputs. Its shape is the output's followed by the argument's; trees on either side give trees of such arrays.
+ *
+ * @example
+ * jacfwd((x) => x.square())(mx.array([1, 2])).tolist() // => [[2, 0], [0, 4]]
+ */
+export function jacfwd<A extends readonly unknown[], R, const N extends number = 0>(
+  f: (...args: A) => R,
+  argnum?: N,
+): (...args: A) => Jacobian<R, Nth<A, N>> {
+  const position: number = argnum ?? 0
+  return (...args) => {
+    const owner = argument('jacfwd', f, args, position)
+    const xs = arraysOf(owner)
+    const g = alone(f, args, position)
+    let result: unknown
+    const columns = xs.map((x, i) => {
+      const column = (t: Array): Array[] => {
+        const [outputs, tangents] = jvp(
+          (input: Array) => {
+            result = g(xs.map((other, k) => (k === i ? input : other)))
+            return arraysOf(result)
+          },
+          [x],
+          [t],
+        )
+        checkOutputs('jacfwd', outputs)
+        return tangents
+      }
+      return vmap(column, { outAxes: -1 })(basis(x)).map((j) =>
+        j.reshape([...j.shape.slice(0, -1), ...x.shape]),
+      )
+    })
+    const count = columns[0].length
+    const rows = globalThis.Array.from({ length: count }, (_, k) =>
+      withArrays(
+        owner,
+        columns.map((column) => column[k]),
+      ),
+    )
+    return placed(result, rows) as Jacobian<R, Nth<typeof args, N>>
+  }
+}
+
+/**
+ * The matrix of second derivatives of a function by one argument: jacfwd of jacrev. For a scalar function of an array of shape s it has
+ * the shape s followed by s.
+ *
+ * @example
+ * hessian((x) => x.power(3).sum())(mx.array([1, 2])).tolist() // => [[6, 0], [0, 12]]
+ */
+export function hessian<A extends readonly unknown[], R, const N extends number = 0>(
+  f: (...args: A) => R,
+  argnum?: N,
+): (...args: A) => Jacobian<Jacobian<R, Nth<A, N>>, Nth<A, N>> {
+  return jacfwd(jacrev(f, argnum), argnum)
+}
+
+/** The tree with its arrays replaced by trees, in order. */
+function placed(tree: unknown, rows: readonly unknown[]): unknown {
+  let next = 0
+  return mapLeaves(tree, (leaf) => (leaf instanceof ArrayClass ? rows[next++] : leaf))
+}
+
+function checkOutputs(op: string, outputs: readonly Array[]): void {
+  if (outputs.length === 0) throw new TransformError(op, 'the function returned no array')
+  for (const y of outputs)
+    if (!isInexact(y.dtype))
+      throw new TransformError(op, `the function returned ${y.dtype.name}, which has no derivative`)
+  if (outputs.some((y) => sizeOf(y.node.shape) === 0))
+    throw new TransformError(op, 'the function returned an empty array')
+}
