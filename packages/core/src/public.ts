@@ -40,6 +40,9 @@ import type { IndexSpec as IndexSpecOf } from './option-types'
 
 export * as fast from './fast'
 export { Array } from './graph'
+export { load } from './io/load'
+export { save, savez, savezCompressed } from './io/npy'
+export { saveSafetensors } from './io/safetensors'
 export { argmax, argmin } from './ops/arg-reduce'
 export * from './ops/binary'
 export { astype } from './ops/constant'
@@ -71,6 +74,16 @@ export { definePrimitive, listPrimitives, PLUGIN_API } from './primitive'
 export * as random from './random'
 export { evalTrees as eval } from './readback'
 export { registerTreeNode } from './tree'
+export {
+  type FlattenOptions,
+  type IsLeaf,
+  treeFlatten,
+  treeMap,
+  treeMapWithPath,
+  treeMerge,
+  treeReduce,
+  treeUnflatten,
+} from './tree-functions'
 
 /** One item of an index expression; see {@link Array.index}. */
 export type IndexSpec = IndexSpecOf<ArrayClass>

@@ -47,6 +47,15 @@ export function childrenOf(tree: unknown): Readonly<Record<string, unknown>> | r
   return rule ? rule.flatten(tree) : null
 }
 
+/** An inner node like `tree` with other children: a list for a list, a record of the same keys otherwise. */
+export function withChildren(
+  tree: unknown,
+  children: Readonly<Record<string, unknown>> | readonly unknown[],
+): unknown {
+  const rule = isList(tree) || isPlainObject(tree) ? undefined : ruleOf(tree as object)
+  return rule ? rule.unflatten(tree, children as Record<string, unknown>) : children
+}
+
 /** Calls `visit` for every leaf: whatever is not a plain object, a list or a registered class. `path` is dotted. */
 export function forEachLeaf(tree: unknown, visit: (leaf: unknown, path: string) => void, path = ''): void {
   const under = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`)
