@@ -1,0 +1,142 @@
+/**
+ * The program, in the order in which things happen: command line, text, baseline, training, judgement, picture, samples.
+ */
+import { mkdirSync } from 'node:fs'
+import { relative } from 'node:path'
+import { bigramLoss, bits, fitBigram } from './bigram'
+import { checkCompatible, readCheckpoint, restore, saveCheckpoint } from './checkpoint'
+import { type Corpus, checkLength, readRepository, readText, windows } from './data'
+import { checkHeads, configOf, type Options, parseOptions } from './options'
+import { writePlot } from './plot'
+import { showProgress, thousands } from './progress'
+import { sample } from './sample'
+import { type Place, stepsWithin, Trainer, train } from './train'
+import { UserError } from './user-error'
+
+const say = (line = ''): boolean => process.stdout.write(`${line}\n`)
+const short = (path: string): string => relative(process.cwd(), path) || '.'
+const loss = (nats: number): string => `${nats.toFixed(3)} nats (${bits(nats).toFixed(3)} bits) a byte`
+
+/** A trainer at its place: at the start, or where the checkpoint is. */
+function prepare(options: Options, corpus: Corpus): { trainer: Trainer; place: Place } {
+  if (!options.resume) {
+    const config = configOf(options)
+    checkHeads(config)
+    checkLength(corpus, config.context)
+    const steps = options.steps ?? stepsWithin(options.seconds, config, corpus)
+    const place = { step: 0, seconds: 0, history: { train: [], validation: [] } }
+    return { trainer: new Trainer(config, steps), place }
+  }
+  const checkpoint = readCheckpoint(options.out)
+  checkCompatible(checkpoint, corpus, options)
+  const trainer = new Trainer(checkpoint.config, options.steps ?? checkpoint.steps)
+  restore(trainer, checkpoint)
+  say(`Resuming after step ${checkpoint.place.step} of ${trainer.steps}.`)
+  return { trainer, place: checkpoint.place }
+}
+
+/** Whether the user has asked to stop. A second Ctrl-C finds no listener and ends the process at once. */
+function listenForSignals(onSignal: () => void): { asked: () => boolean; forget: () => void } {
+  let asked = false
+  const signals = ['SIGINT', 'SIGTERM'] as const
+  const forget = (): void => {
+    for (const signal of signals) process.removeListener(signal, listener)
+  }
+  const listener = (): void => {
+    asked = true
+    forget()
+    onSignal()
+  }
+  for (const signal of signals) process.on(signal, listener)
+  return { asked: () => asked, forget }
+}
+
+/** Trains to the end; false when the user stopped it. */
+async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Options): Promise<boolean> {
+  const { batch, context } = trainer.config
+  const progress = showProgress({
+    first: place.step,
+    last: trainer.steps,
+    tokensPerStep: batch * context,
+    stream: process.stdout,
+  })
+  const signals = listenForSignals(() => {
+    progress.stop()
+    say('Stopping after this step; once more to quit at once.')
+  })
+  let saved = performance.now()
+  try {
+    await train(trainer, corpus, place, {
+      onStep: (step, loss, validation) => progress.update({ step, loss, validation }),
+      stop: signals.asked,
+      between: () => {
+        if (performance.now() - saved < options.saveEvery * 1000) return
+        saveCheckpoint(options.out, trainer, place, corpus)
+        saved = performance.now()
+      },
+    })
+    progress.stop()
+    const file = saveCheckpoint(options.out, trainer, place, corpus)
+    if (!signals.asked()) return true
+    say(`Saved step ${place.step} of ${trainer.steps} to ${short(file)}. To go on:`)
+    say(
+      `  npm run demo -- --resume${options.given.has('out') ? ` --out ${options.out}` : ''}${textFlag(options)}`,
+    )
+    return false
+  } finally {
+    progress.stop()
+    signals.forget()
+  }
+}
+
+const textFlag = ({ text }: Options): string => (text === null ? '' : ` --text ${text}`)
+
+export async function main(args: readonly string[]): Promise<number> {
+  const options = parseOptions(args)
+  if (options === null) return 0
+  const corpus = options.text === null ? readRepository() : readText(options.text)
+  mkdirSync(options.out, { recursive: true })
+  const { trainer, place } = prepare(options, corpus)
+  const { config, model } = trainer
+  const held = windows(corpus.validation, config.context)
+  const bigram = fitBigram(corpus.train)
+  const baseline = bigramLoss(bigram, held)
+
+  say(
+    `Text: ${corpus.name}, ${thousands(corpus.train.length)} bytes to learn, ${thousands(corpus.validation.length)} held out`,
+  )
+  say(
+    `Model: ${thousands(model.size)} parameters, ${config.layers} layers, width ${config.width}, context ${config.context}`,
+  )
+  say(`Bigram baseline on the held-out text: ${loss(baseline)}`)
+  say(`Training: ${thousands(trainer.steps)} steps of ${config.batch} × ${config.context} bytes`)
+  const { step, seconds } = place
+  const finished = await run(trainer, place, corpus, options)
+  const trained = place.step - step
+  if (trained > 0) {
+    const speed = (trained * config.batch * config.context) / (place.seconds - seconds)
+    say(
+      `Trained ${thousands(trained)} steps in ${(place.seconds - seconds).toFixed(0)} s: ${thousands(speed)} tokens/s`,
+    )
+  }
+  if (!finished) return 130
+
+  const final = trainer.evaluate(held)
+  const title = `A GPT of ${thousands(model.size)} parameters on ${corpus.name}`
+  const files = await writePlot(options.out, place.history, baseline, title)
+  say(`Loss curve: ${files.map(short).join(', ')}`)
+  for (const text of options.sample > 0
+    ? sample(model, { ...options, ...config, count: options.sample })
+    : [])
+    say(`\n──── ${JSON.stringify(options.prompt)} goes on:\n${text}`)
+  say(`\nHeld-out text, ${thousands(held.length * config.context)} predictions:`)
+  say(`  GPT     ${loss(final)}`)
+  say(`  bigram  ${loss(baseline)}`)
+  const difference = Math.abs(100 * (1 - final / baseline)).toFixed(1)
+  say(
+    final < baseline
+      ? `Verdict: the GPT beats the bigram baseline by ${difference} %.`
+      : `Verdict: the GPT does not beat the bigram baseline; its loss is ${difference} % higher. Train longer.`,
+  )
+  return 0
+}
