@@ -181,7 +181,7 @@ export const sigmoid: Activation = ofArray('sigmoid', (x) => mx.sigmoid(x))
 /**
  * log sigmoid(x), accurate where sigmoid(x) is near 0.
  * @example
- * nn.logSigmoid(mx.array([100])).item() // => 0
+ * nn.logSigmoid(mx.array([1000])).tolist() // => [0]
  */
 export const logSigmoid: Activation = activation(
   'logSigmoid',

@@ -159,7 +159,7 @@ function clippedEntropy(p: mx.Array, targets: mx.Array): mx.Array {
  * −(t log p + (1 − t) log(1 − p)) with p = sigmoid(inputs), or with p = inputs when `withLogits` is false.
  * @throws ShapeError when targets or weights do not fit
  * @example
- * nn.losses.binaryCrossEntropy(mx.array([100, -100]), mx.array([1, 0])).item() // => 0
+ * nn.losses.binaryCrossEntropy(mx.array([1000, -1000]), mx.array([1, 0])).item() // => 0
  */
 export function binaryCrossEntropy(
   inputs: mx.Array,

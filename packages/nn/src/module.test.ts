@@ -1,3 +1,6 @@
+import { mkdtempSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { inspect } from 'node:util'
 import * as mx from '@lazuli/core'
 import { describe, expect, expectTypeOf, test } from 'vitest'
@@ -191,6 +194,25 @@ describe('weights by name', () => {
     expect(block.inProj.bias?.tolist()).toEqual([1, 1, 1, 1])
     block.loadWeights({ 'inProj.bias': mx.zeros([4]) }, false)
     expect(block.inProj.bias?.tolist()).toEqual([0, 0, 0, 0])
+  })
+
+  test.each(['safetensors', 'npz'])('%s files keep them', (extension) => {
+    const file = join(mkdtempSync(join(tmpdir(), 'weights-')), `model.${extension}`)
+    const [from, to] = [new Block(), new Block()]
+    from.saveWeights(file)
+    expect(Object.keys(mx.load(file) as object).sort()).toEqual([
+      'in_proj.bias',
+      'in_proj.weight',
+      'layers.1.bias',
+      'layers.1.weight',
+      'named.gate',
+      'out_proj.weight',
+      'scales.0',
+      'scales.1',
+    ])
+    to.loadWeights(file)
+    expect(to.inProj.weight.tolist()).toEqual(from.inProj.weight.tolist())
+    expect(to.scales[1].tolist()).toEqual([2])
   })
 
   test('strict loading says what does not fit', () => {

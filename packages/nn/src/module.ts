@@ -35,12 +35,6 @@ export interface FreezeOptions {
 }
 
 type Members = Record<string, unknown>
-/** Reading and writing files of arrays. */
-const files = mx as unknown as {
-  load(file: string): unknown
-  saveSafetensors(file: string, arrays: Record<string, mx.Array>): void
-  savez(file: string, arrays: Record<string, mx.Array>): void
-}
 const own = (module: object): Members => module as unknown as Members
 
 /** Whether a value is an array or a module, or a list or plain object with one somewhere in it. */
@@ -342,8 +336,8 @@ export class Module {
   saveWeights(file: string): this {
     const weights: Record<string, mx.Array> = {}
     for (const { name, value } of namedParameters(this)) weights[name] = value
-    if (file.endsWith('.safetensors')) files.saveSafetensors(file, weights)
-    else if (file.endsWith('.npz')) files.savez(file, weights)
+    if (file.endsWith('.safetensors')) mx.saveSafetensors(file, weights)
+    else if (file.endsWith('.npz')) mx.savez(file, weights)
     else throw new ArgumentError('saveWeights', `"${file}" ends in neither .safetensors nor .npz`)
     return this
   }
@@ -515,7 +509,7 @@ export function parameterSlots(root: Module): ParameterSlot[] {
 
 /** Where a parameter is: its names, and how to replace it. */
 interface Place {
-  /** Dotted, as in files. */
+  /** Dotted, as in mx. */
   readonly name: string
   /** Dotted, as fields are called. */
   readonly field: string
@@ -546,7 +540,7 @@ function namedParameters(root: Module): Place[] {
 function weightsOf(
   source: string | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
 ): Iterable<readonly [string, mx.Array]> {
-  if (typeof source === 'string') return Object.entries(files.load(source) as Record<string, mx.Array>)
+  if (typeof source === 'string') return Object.entries(mx.load(source) as Record<string, mx.Array>)
   return Symbol.iterator in source
     ? (source as Iterable<readonly [string, mx.Array]>)
     : Object.entries(source as Record<string, mx.Array>)

@@ -94,7 +94,7 @@ export class Sigmoid extends Module {
 /**
  * log sigmoid(x): {@link logSigmoid} as a layer.
  * @example
- * new nn.LogSigmoid().forward(mx.array([100])).tolist() // => [0]
+ * new nn.LogSigmoid().forward(mx.array([1000])).tolist() // => [0]
  */
 export class LogSigmoid extends Module {
   forward(x: mx.Array): mx.Array {

@@ -1,0 +1,188 @@
+/**
+ * Recurrent layers. Each walks the second-to-last axis, the time, and gives its hidden state at every step.
+ */
+import * as mx from '@lazuli/core'
+import { named } from '../arguments'
+import { Module } from '../module'
+
+const NAMES = ['inputSize', 'hiddenSize', 'bias']
+type Arguments = [number, number, boolean?]
+
+/** Uniform on ±1/√hiddenSize. */
+function drawn(hiddenSize: number, shape: readonly number[]): mx.Array {
+  const scale = 1 / Math.sqrt(hiddenSize)
+  return mx.random.uniform(-scale, scale, shape)
+}
+
+/** x Wᵀ, with the bias where there is one. */
+const project = (x: mx.Array, weight: mx.Array, bias?: mx.Array): mx.Array =>
+  bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)
+
+/** The features from part `from` to part `to`, of parts of `size`. */
+const part = (x: mx.Array, size: number, from: number, to: number): mx.Array =>
+  x.index('...', `${from * size}:${to * size}`)
+
+const at = (x: mx.Array, time: number): mx.Array => x.index('...', time, ':')
+
+/**
+ * h ← nonlinearity(Wxh x + Whh h + bias).
+ * @example
+ * new nn.RNN(2, 4).forward(mx.ones([1, 5, 2])).shape // => [1, 5, 4]
+ */
+export class RNN extends Module {
+  Wxh: mx.Array
+  Whh: mx.Array
+  bias?: mx.Array
+  hiddenSize: number
+  nonlinearity: (x: mx.Array) => mx.Array
+
+  constructor(
+    inputSize: number,
+    hiddenSize: number,
+    bias?: boolean,
+    nonlinearity?: ((x: mx.Array) => mx.Array) | null,
+  )
+  constructor(
+    inputSize: number,
+    hiddenSize: number,
+    options: { bias?: boolean; nonlinearity?: ((x: mx.Array) => mx.Array) | null },
+  )
+  constructor(...args: unknown[]) {
+    super()
+    const [inputSize, hiddenSize, bias = true, nonlinearity = (x: mx.Array) => mx.tanh(x)] = named<
+      [...Required<Arguments>, ((x: mx.Array) => mx.Array)?]
+    >('RNN', [...NAMES, 'nonlinearity'], args, 2)
+    this.hiddenSize = hiddenSize
+    this.nonlinearity = nonlinearity
+    this.Wxh = drawn(hiddenSize, [hiddenSize, inputSize])
+    this.Whh = drawn(hiddenSize, [hiddenSize, hiddenSize])
+    if (bias) this.bias = drawn(hiddenSize, [hiddenSize])
+  }
+
+  /**
+   * @param x - [batch, time, inputSize] or [time, inputSize]
+   * @param hidden - the state before the first step; nothing for zeros
+   */
+  forward(x: mx.Array, hidden?: mx.Array | null): mx.Array {
+    const inputs = project(x, this.Wxh, this.bias)
+    const states: mx.Array[] = []
+    let h = hidden ?? null
+    for (let time = 0; time < x.shape[x.ndim - 2]; time++) {
+      const input = at(inputs, time)
+      h = this.nonlinearity(h ? mx.addmm(input, h, this.Whh.T) : input)
+      states.push(h)
+    }
+    return mx.stack(states, -2)
+  }
+
+  protected override extraRepr(): string {
+    return `inputDims=${this.Wxh.shape[1]}, hiddenSize=${this.hiddenSize}, bias=${this.bias !== undefined}`
+  }
+}
+
+/**
+ * The gated recurrent unit: h ← (1 − z) n + z h with gates r and z from x and h, and n = tanh(W x + b + r (U h + bₙ)).
+ * https://arxiv.org/abs/1406.1078
+ * @example
+ * new nn.GRU(2, 4).forward(mx.ones([1, 5, 2])).shape // => [1, 5, 4]
+ */
+export class GRU extends Module {
+  Wx: mx.Array
+  Wh: mx.Array
+  b?: mx.Array
+  bhn?: mx.Array
+  hiddenSize: number
+
+  constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
+  constructor(...args: unknown[]) {
+    super()
+    const [inputSize, hiddenSize, bias = true] = named<Arguments>('GRU', NAMES, args, 2)
+    this.hiddenSize = hiddenSize
+    this.Wx = drawn(hiddenSize, [3 * hiddenSize, inputSize])
+    this.Wh = drawn(hiddenSize, [3 * hiddenSize, hiddenSize])
+    if (bias) {
+      this.b = drawn(hiddenSize, [3 * hiddenSize])
+      this.bhn = drawn(hiddenSize, [hiddenSize])
+    }
+  }
+
+  /** As in {@link RNN}. */
+  forward(x: mx.Array, hidden?: mx.Array | null): mx.Array {
+    const { hiddenSize: size, bhn } = this
+    const inputs = project(x, this.Wx, this.b)
+    const [gateInputs, newInputs] = [part(inputs, size, 0, 2), part(inputs, size, 2, 3)]
+    const states: mx.Array[] = []
+    let h = hidden ?? null
+    for (let time = 0; time < x.shape[x.ndim - 2]; time++) {
+      let gates = at(gateInputs, time)
+      let fresh = at(newInputs, time)
+      const memory = h && mx.matmul(h, this.Wh.T)
+      if (memory) gates = gates.add(part(memory, size, 0, 2))
+      gates = gates.sigmoid()
+      const [reset, keep] = [part(gates, size, 0, 1), part(gates, size, 1, 2)]
+      const old = memory && part(memory, size, 2, 3)
+      const remembered = old && bhn ? old.add(bhn) : (old ?? bhn)
+      if (remembered) fresh = fresh.add(reset.multiply(remembered))
+      fresh = mx.subtract(1, keep).multiply(fresh.tanh())
+      h = h ? fresh.add(keep.multiply(h)) : fresh
+      states.push(h)
+    }
+    return mx.stack(states, -2)
+  }
+
+  protected override extraRepr(): string {
+    return `inputDims=${this.Wx.shape[1]}, hiddenSize=${this.hiddenSize}, bias=${this.b !== undefined}`
+  }
+}
+
+/**
+ * Long short-term memory: c ← f c + i g and h = o tanh(c), with gates i, f, o and g = tanh(…) from x and h.
+ * https://www.bioinf.jku.at/publications/older/2604.pdf
+ * @example
+ * const [hidden, cell] = new nn.LSTM(2, 4).forward(mx.ones([1, 5, 2]))
+ * cell.shape // => [1, 5, 4]
+ */
+export class LSTM extends Module {
+  Wx: mx.Array
+  Wh: mx.Array
+  bias?: mx.Array
+  hiddenSize: number
+
+  constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
+  constructor(...args: unknown[]) {
+    super()
+    const [inputSize, hiddenSize, bias = true] = named<Arguments>('LSTM', NAMES, args, 2)
+    this.hiddenSize = hiddenSize
+    this.Wx = drawn(hiddenSize, [4 * hiddenSize, inputSize])
+    this.Wh = drawn(hiddenSize, [4 * hiddenSize, hiddenSize])
+    if (bias) this.bias = drawn(hiddenSize, [4 * hiddenSize])
+  }
+
+  /**
+   * @param x - [batch, time, inputSize] or [time, inputSize]
+   * @param hidden - the hidden state before the first step; nothing for zeros
+   * @param cell - the cell state before the first step; nothing for zeros
+   * @returns the hidden states and the cell states
+   */
+  forward(x: mx.Array, hidden?: mx.Array | null, cell?: mx.Array | null): [mx.Array, mx.Array] {
+    const { hiddenSize: size } = this
+    const inputs = project(x, this.Wx, this.bias)
+    const [hiddens, cells]: mx.Array[][] = [[], []]
+    let [h, c] = [hidden ?? null, cell ?? null]
+    for (let time = 0; time < x.shape[x.ndim - 2]; time++) {
+      const input = at(inputs, time)
+      const all = h ? mx.addmm(input, h, this.Wh.T) : input
+      const gate = (k: number): mx.Array => part(all, size, k, k + 1)
+      const added = gate(0).sigmoid().multiply(gate(2).tanh())
+      c = c ? gate(1).sigmoid().multiply(c).add(added) : added
+      h = gate(3).sigmoid().multiply(c.tanh())
+      cells.push(c)
+      hiddens.push(h)
+    }
+    return [mx.stack(hiddens, -2), mx.stack(cells, -2)]
+  }
+
+  protected override extraRepr(): string {
+    return `inputDims=${this.Wx.shape[1]}, hiddenSize=${this.hiddenSize}, bias=${this.bias !== undefined}`
+  }
+}
