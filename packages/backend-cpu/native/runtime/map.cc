@@ -10,8 +10,6 @@
 namespace lazuli {
 namespace {
 
-// Rows shorter than this are gathered, several into a block; longer ones are read where they lie.
-constexpr int64_t kRow = 64;
 // Below this many elements no instruction is worth a second thread.
 constexpr int64_t kSmall = 1024;
 // Nanoseconds a chunk, and the least work worth a second thread.
@@ -32,56 +30,6 @@ char* workspace(size_t bytes) {
 }
 
 size_t line(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-// Copies m elements, the first at linear position p of the index space, between a strided operand and a block.
-template <class T, bool kGather>
-void exchange(const MapJob& job, int operand, char* base, int64_t p, int64_t m, T* block) {
-  const int ndim = int(job.shape.size()), width = int(job.in_order.size());
-  const auto stride = [&](int axis) { return job.strides[size_t(axis * width + operand)]; };
-  int64_t index[64], rest = p;
-  char* row = base;
-  for (int axis = ndim - 1; axis >= 0; axis--) {
-    index[axis] = rest % job.shape[axis];
-    rest /= job.shape[axis];
-    row += index[axis] * stride(axis);
-  }
-  const int64_t length = job.shape[ndim - 1], step = stride(ndim - 1);
-  for (;;) {
-    const int64_t run = std::min(m, length - index[ndim - 1]);
-    if constexpr (kGather) {
-      if (step == int64_t(sizeof(T))) {
-        std::memcpy(block, row, size_t(run) * sizeof(T));
-      } else if (step == 0) {
-        std::fill_n(block, run, *reinterpret_cast<const T*>(row));
-      } else {
-        for (int64_t i = 0; i < run; i++) block[i] = *reinterpret_cast<const T*>(row + i * step);
-      }
-    } else {
-      for (int64_t i = 0; i < run; i++) *reinterpret_cast<T*>(row + i * step) = block[i];
-    }
-    block += run;
-    m -= run;
-    if (m == 0) return;
-    row -= index[ndim - 1] * step;
-    index[ndim - 1] = 0;
-    for (int axis = ndim - 2; axis >= 0; axis--) {
-      row += stride(axis);
-      if (++index[axis] < job.shape[axis]) break;
-      row -= job.shape[axis] * stride(axis);
-      index[axis] = 0;
-    }
-  }
-}
-
-template <bool kGather>
-void exchange(int log_size, const MapJob& job, int operand, char* base, int64_t p, int64_t m, void* block) {
-  switch (log_size) {
-    case 0: return exchange<uint8_t, kGather>(job, operand, base, p, m, static_cast<uint8_t*>(block));
-    case 1: return exchange<uint16_t, kGather>(job, operand, base, p, m, static_cast<uint16_t*>(block));
-    case 2: return exchange<uint32_t, kGather>(job, operand, base, p, m, static_cast<uint32_t*>(block));
-    default: return exchange<uint64_t, kGather>(job, operand, base, p, m, static_cast<uint64_t*>(block));
-  }
-}
 
 struct Run {
   const MapJob& job;
@@ -141,47 +89,47 @@ struct Run {
     }
   }
 
+  // Patches begin … end-1.
   void strided(int64_t begin, int64_t end) const {
-    const size_t table_bytes = line(v.n_slots * sizeof(void*)), block_bytes = kBlock * 8;
-    char* memory = workspace(table_bytes + v.register_bytes + size_t(operands) * block_bytes);
-    auto** slots = reinterpret_cast<void**>(memory);
-    table(slots, memory + table_bytes);
-    char* blocks = memory + table_bytes + v.register_bytes;
-    for (int i = 0; i < n_in; i++) slots[i] = bases[i];
+    const Patches& patches = job.patches;
+    const size_t pointers = line(size_t(operands) * sizeof(char*));
+    const size_t table_bytes = line(v.n_slots * sizeof(void*)), block_bytes = size_t(kBlock) * 8;
+    char* memory = workspace(2 * pointers + table_bytes + v.register_bytes + size_t(operands) * block_bytes);
+    auto** at = reinterpret_cast<char**>(memory);
+    auto** gathered = reinterpret_cast<char**>(memory + pointers);  // what each block holds
+    auto** slots = reinterpret_cast<void**>(memory + 2 * pointers);
+    char* registers = memory + 2 * pointers + table_bytes;
+    char* blocks = registers + v.register_bytes;
+    table(slots, registers);
+    for (int i = 0; i < operands; i++) slots[i] = bases[i], gathered[i] = nullptr;
     for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
 
-    const int ndim = int(job.shape.size());
-    const int64_t length = job.shape[ndim - 1];
-    const bool by_rows = length >= kRow;
-    for (int64_t p = begin; p < end;) {
-      const int64_t column = p % length;
-      const int64_t m = std::min({kBlock, end - p, by_rows ? length - column : kBlock});
+    PatchCursor cursor(patches, bases, at, begin);
+    int64_t held_rows = 0, held_cols = 0;
+    for (int64_t p = begin; p < end; p++, cursor.next()) {
+      const int64_t rows = cursor.rows(), cols = cursor.cols();
+      const bool same = rows == held_rows && cols == held_cols;
+      held_rows = rows, held_cols = cols;
       for (int i = 0; i < operands; i++) {
         if (single(i)) continue;
-        char* block = blocks + i * block_bytes;
-        slots[i] = job.in_order[i] ? bases[i] + (p << log_sizes[i]) : by_rows ? row(i, p, block) : block;
-        if (slots[i] == block && i < n_in) exchange<true>(log_sizes[i], job, i, bases[i], p, m, block);
+        const int64_t row_stride = patches.row_stride(i), col_stride = patches.col_stride(i);
+        if (col_stride == item(i) && (rows == 1 || row_stride == cols * col_stride)) {
+          slots[i] = at[i];
+          continue;
+        }
+        char* block = blocks + size_t(i) * block_bytes;
+        slots[i] = block;
+        // A broadcast operand's patch is often the one before.
+        if (i >= n_in || (same && gathered[i] == at[i])) continue;
+        gather_patch(log_sizes[i], at[i], rows, cols, row_stride, col_stride, block);
+        gathered[i] = at[i];
       }
-      steps(slots, m);
+      steps(slots, rows * cols);
       for (int i = n_in; i < operands; i++) {
-        char* block = blocks + i * block_bytes;
-        if (slots[i] == block) exchange<false>(log_sizes[i], job, i, bases[i], p, m, block);
+        char* block = blocks + size_t(i) * block_bytes;
+        if (slots[i] == block) scatter_patch(log_sizes[i], at[i], rows, cols, patches.row_stride(i), patches.col_stride(i), block);
       }
-      p += m;
     }
-  }
-
-  // Where the run of elements from p on lies, or `block` when it is not contiguous.
-  void* row(int operand, int64_t p, char* block) const {
-    const int ndim = int(job.shape.size()), width = int(job.in_order.size());
-    const int64_t* strides = job.strides.data() + operand;
-    if (strides[(ndim - 1) * width] != item(operand)) return block;
-    char* at = bases[operand];
-    for (int axis = ndim - 1; axis > 0; axis--) {
-      at += p % job.shape[axis] * strides[axis * width];
-      p /= job.shape[axis];
-    }
-    return at + p * strides[0];
   }
 };
 
@@ -196,25 +144,6 @@ std::string shape_text(const lz_operand& a) {
   std::string text = "[";
   for (int i = 0; i < a.ndim; i++) text += (i ? ", " : "") + std::to_string(a.shape[i]);
   return text + "]";
-}
-
-// Merges axes that every operand walks as one.
-void merge(MapJob& job, int width) {
-  int kept = 0;
-  const int ndim = int(job.shape.size());
-  auto* strides = job.strides.data();
-  for (int axis = 0; axis < ndim; axis++) {
-    if (job.shape[axis] == 1) continue;
-    bool merges = kept > 0;
-    for (int i = 0; merges && i < width; i++) {
-      merges = strides[(kept - 1) * width + i] == strides[axis * width + i] * job.shape[axis];
-    }
-    if (!merges) kept++;
-    job.shape[kept - 1] = merges ? job.shape[kept - 1] * job.shape[axis] : job.shape[axis];
-    for (int i = 0; i < width; i++) strides[(kept - 1) * width + i] = strides[axis * width + i];
-  }
-  job.shape.resize(kept);
-  job.strides.resize(size_t(kept) * width);
 }
 
 }  // namespace
@@ -273,24 +202,16 @@ bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operan
 
   const int width = n_in + n_out, ndim = first.ndim;
   if (ndim > 64) return refuse("more than 64 dimensions");
-  shape.assign(first.shape, first.shape + ndim);
-  strides.assign(size_t(ndim) * width, 0);
+  patches.width = width;
+  patches.shape.assign(first.shape, first.shape + ndim);
+  patches.strides.assign(size_t(ndim) * width, 0);
   for (int i = 0; i < width; i++) {
     const lz_operand& x = i < n_in ? in[i] : out[i - n_in];
-    const bool single = i < 64 && i < n_in && (uniform >> i & 1);
-    for (int axis = 0; axis < ndim && !single && x.size != 1; axis++) strides[axis * width + i] = x.strides[axis] * itemsize(x.dtype);
+    // Single elements keep strides of 0, which never stand in the way of merging.
+    if ((i < n_in && i < 64 && (uniform >> i & 1)) || x.size == 1) continue;
+    for (int axis = 0; axis < ndim; axis++) patches.strides[size_t(axis * width + i)] = x.strides[axis] * itemsize(x.dtype);
   }
-  merge(*this, width);
-  in_order.assign(width, 0);
-  for (int i = 0; i < width; i++) {
-    int64_t expected = itemsize(i < n_in ? in[i].dtype : out[i - n_in].dtype);
-    bool ordered = true;
-    for (int axis = int(shape.size()) - 1; axis >= 0; axis--) {
-      ordered = ordered && strides[axis * width + i] == expected;
-      expected *= shape[axis];
-    }
-    in_order[i] = ordered;
-  }
+  patches.plan(p.log_sizes());
   return true;
 }
 
@@ -308,9 +229,10 @@ void MapJob::run(char* const* addresses) const {
   if (!v.once.empty()) run.once();
 
   const double cost = v.cost + 0.1 * double(operands) * (dense ? 1 : 3);
-  if (double(n) * cost < kParallelTime) return dense ? run.dense(0, n) : run.strided(0, n);
+  const int64_t units = dense ? n : patches.count();
+  if (double(n) * cost < kParallelTime) return dense ? run.dense(0, units) : run.strided(0, units);
   pool().run(
-      n, int64_t(kChunkTime / cost),
+      units, int64_t(kChunkTime / cost * double(units) / double(n)),
       [](void* arg, int64_t begin, int64_t end) {
         const Run& run = *static_cast<const Run*>(arg);
         run.job.dense ? run.dense(begin, end) : run.strided(begin, end);

@@ -6,8 +6,8 @@
 #include <lazuli/kernel.h>
 
 #include <string>
-#include <vector>
 
+#include "runtime/patches.h"
 #include "runtime/program.h"
 
 namespace lazuli {
@@ -17,13 +17,11 @@ struct MapJob {
   const Program* program = nullptr;
   const Variant* variant = nullptr;
   int64_t n = 0;
-  // Every operand is contiguous or a single element. Otherwise the fields below hold the index space, merged as far as all
-  // operands allow, and their strides in it: strides[axis * operands + operand], in bytes.
+  // Every operand is contiguous or a single element; otherwise the patches say how the index space is walked.
   bool dense = true;
-  std::vector<int64_t> shape, strides;
-  std::vector<uint8_t> in_order;  // an operand that is contiguous all the same
+  Patches patches;
 
-  // Fills the job, or returns false with a reason. Keeps the memory of its vectors between calls.
+  // Fills the job, or returns false with a reason. Memory is kept between calls.
   bool prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out, std::string* error);
   // For operands that are all contiguous and of one shape, or single elements where `uniform` has their bit.
   void prepare_dense(Program& p, uint64_t uniform, int64_t count) {
