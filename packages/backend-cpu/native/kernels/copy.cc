@@ -1,26 +1,18 @@
-// copy: any layout to contiguous.
-#include <cstring>
-
+// copy: the same elements in row-major order, from any layout.
 #include "kernels/families.h"
-#include "runtime/dtype.h"
-#include "runtime/parallel.h"
+#include "kernels/update.h"
 
 namespace lazuli {
 namespace {
 
-lz_status copy(const lz_call* call) {
-  if (call->n_in != 1 || call->n_out != 1) {
-    call->ctx->fail(call->ctx, "[copy] expected 1 input and 1 output, received %d and %d", call->n_in, call->n_out);
-    return LZ_FAILED;
-  }
-  const lz_operand &x = call->in[0], &y = call->out[0];
-  const int64_t bytes = itemsize(x.dtype);
-  std::memcpy(y.data, x.data, size_t(y.size * bytes));
-  return LZ_OK;
+void copy(const lz_call& call) {
+  require_counts(call, "copy", 1, 1);
+  require_same(call, "copy", call.in[0], call.out[0]);
+  copy_into(call, call.in[0], call.out[0]);
 }
 
 }  // namespace
 
-void register_copy(Registry& registry) { registry.add("copy", copy); }
+void register_copy(Registry& registry) { registry.add("copy", entry<copy>); }
 
 }  // namespace lazuli
