@@ -13,7 +13,7 @@ export interface Bigram {
 }
 
 /** Candidates for the smoothing. */
-const SMOOTHINGS = [0.5, 1, 2, 4, 8, 16, 32, 64, 128]
+const SMOOTHINGS = [0.5, 1, 2, 4, 8, 16, 32, 64, 128, 1e3, 1e4, 1e5]
 
 /**
  * Counts the pairs of a text. p(b | a) = (n(a, b) + s·p(b)) / (n(a) + s), a Dirichlet prior around the frequencies

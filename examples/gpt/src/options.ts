@@ -102,7 +102,9 @@ export function parseOptions(args: readonly string[]): Options | null {
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     if (error.exitCode === 0) return null
-    throw new UserError(`${error.message.replace(/^error: /, '')} (--help lists the options)`)
+    throw new UserError(
+      `${error.message.replace(/^error: /, '').replaceAll('\n', ' ')} (--help lists the options)`,
+    )
   }
   const values = program.opts<Partial<Options> & { text?: string; out: string }>()
   const given = new Set(Object.keys(values).filter((name) => program.getOptionValueSource(name) === 'cli'))

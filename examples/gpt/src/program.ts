@@ -11,7 +11,6 @@ import { writePlot } from './plot'
 import { showProgress, thousands } from './progress'
 import { sample } from './sample'
 import { type Place, stepsWithin, Trainer, train } from './train'
-import { UserError } from './user-error'
 
 const say = (line = ''): boolean => process.stdout.write(`${line}\n`)
 const short = (path: string): string => relative(process.cwd(), path) || '.'
