@@ -17,9 +17,10 @@ using unsigned_of = std::conditional_t<
     Size == 1, uint8_t,
     std::conditional_t<Size == 2, uint16_t, std::conditional_t<Size == 4, uint32_t, uint64_t>>>;
 
-// Flipping all bits of negative numbers and the sign of the others orders floats as unsigned integers. −0
-// becomes 0, so that the two keep their order.
-template <class T>
+// Flipping all bits of negative numbers and the sign of the others orders floats as unsigned integers. Where
+// places are sorted, −0 has the key of 0, so that the two keep their order; where values are, it stays
+// itself.
+template <bool Arg, class T>
 auto key_of(T value) {
   using U = unsigned_of<sizeof(T)>;
   constexpr U sign = U(U(1) << (8 * sizeof(T) - 1));
@@ -27,7 +28,7 @@ auto key_of(T value) {
     U bits;
     std::memcpy(&bits, &value, sizeof bits);
     if (is_nan(value)) return U(~U(0));
-    if (bits == sign) bits = 0;
+    if (Arg && bits == sign) bits = 0;
     return U(bits & sign ? ~bits : bits | sign);
   } else if constexpr (std::is_signed_v<T>) {
     return U(U(value) ^ sign);
@@ -36,67 +37,105 @@ auto key_of(T value) {
   }
 }
 
+// The value of a key, for sorting values alone. NaN becomes the canonical one.
+template <class T, class U>
+T value_of(U key) {
+  constexpr U sign = U(U(1) << (8 * sizeof(T) - 1));
+  if constexpr (is_floating<T>) {
+    if (key == U(~U(0))) return T(std::numeric_limits<float>::quiet_NaN());
+    return std::bit_cast<T>(U(key & sign ? key ^ sign : ~key));
+  } else if constexpr (std::is_signed_v<T>) {
+    return T(U(key ^ sign));
+  } else {
+    return T(key);
+  }
+}
+
+// What is sorted: keys with the places they came from, or keys alone.
 template <class U>
 struct Item {
   U key;
   uint32_t place;
 };
+template <class U>
+U key_in(const Item<U>& item) {
+  return item.key;
+}
+template <class U>
+U key_in(const U& item) {
+  return item;
+}
 
 // Sorts by counting the values of each byte; `other` is as long. Returns where the sorted items are.
-template <class U>
-Item<U>* radix_sort(Item<U>* items, Item<U>* other, int64_t n) {
-  uint32_t counts[sizeof(U)][256] = {};
+template <class I>
+I* radix_sort(I* items, I* other, int64_t n) {
+  constexpr size_t kBytes = sizeof(key_in(I{}));
+  uint32_t counts[kBytes][256] = {};
   for (int64_t i = 0; i < n; i++) {
-    for (size_t byte = 0; byte < sizeof(U); byte++) counts[byte][items[i].key >> (8 * byte) & 0xff]++;
+    for (size_t byte = 0; byte < kBytes; byte++) counts[byte][key_in(items[i]) >> (8 * byte) & 0xff]++;
   }
-  for (size_t byte = 0; byte < sizeof(U); byte++) {
+  for (size_t byte = 0; byte < kBytes; byte++) {
     uint32_t* count = counts[byte];
-    if (count[items[0].key >> (8 * byte) & 0xff] == n) continue;
+    // All alike in this byte.
+    if (count[key_in(items[0]) >> (8 * byte) & 0xff] == n) continue;
     uint32_t start = 0;
     for (int value = 0; value < 256; value++) start += std::exchange(count[value], start);
-    for (int64_t i = 0; i < n; i++) other[count[items[i].key >> (8 * byte) & 0xff]++] = items[i];
+    for (int64_t i = 0; i < n; i++) other[count[key_in(items[i]) >> (8 * byte) & 0xff]++] = items[i];
     std::swap(items, other);
   }
   return items;
 }
 
-template <class U>
-Item<U>* sort_items(Item<U>* items, Item<U>* other, int64_t n) {
-  const auto before = [](const Item<U>& a, const Item<U>& b) { return a.key < b.key; };
+template <class I>
+I* sort_items(I* items, I* other, int64_t n) {
   if (n > 128) return radix_sort(items, other, n);
-  if (n > 24) {
-    // Places tell equal keys apart, which makes any sort stable.
-    std::sort(items, items + n, [](const Item<U>& a, const Item<U>& b) {
-      return a.key != b.key ? a.key < b.key : a.place < b.place;
-    });
+  if (n > 32) {
+    std::stable_sort(items, items + n, [](const I& a, const I& b) { return key_in(a) < key_in(b); });
     return items;
   }
   for (int64_t i = 1; i < n; i++) {
-    const Item<U> item = items[i];
+    const I item = items[i];
     int64_t j = i;
-    for (; j > 0 && before(item, items[j - 1]); j--) items[j] = items[j - 1];
+    for (; j > 0 && key_in(item) < key_in(items[j - 1]); j--) items[j] = items[j - 1];
     items[j] = item;
   }
   return items;
 }
 
-// Calls write(place in the sorted row, place in the row) for one row.
-template <class T, class F>
-void sort_row(const T* x, int64_t n, void* room, F write) {
+template <class T>
+void order_complex(const T* x, int64_t n, uint32_t* order) {
+  for (int64_t i = 0; i < n; i++) order[i] = uint32_t(i);
+  // Places tell equal numbers apart, which makes any sort stable.
+  std::sort(order, order + n, [x](uint32_t a, uint32_t b) {
+    if (less_nan_last(x[a], x[b])) return true;
+    return !less_nan_last(x[b], x[a]) && a < b;
+  });
+}
+
+// Sorts one row into `to`, which takes values or, for R = uint32_t with Arg, places.
+template <bool Arg, class T, class R>
+void sort_row(const T* x, int64_t n, void* room, R* to) {
   if constexpr (is_complex<T>) {
     auto* order = static_cast<uint32_t*>(room);
-    for (int64_t i = 0; i < n; i++) order[i] = uint32_t(i);
-    std::sort(order, order + n, [x](uint32_t a, uint32_t b) {
-      if (less_nan_last(x[a], x[b])) return true;
-      return !less_nan_last(x[b], x[a]) && a < b;
-    });
-    for (int64_t i = 0; i < n; i++) write(i, order[i]);
-  } else {
-    using U = decltype(key_of(T{}));
+    order_complex(x, n, order);
+    for (int64_t i = 0; i < n; i++) {
+      if constexpr (Arg)
+        to[i] = order[i];
+      else
+        to[i] = x[order[i]];
+    }
+  } else if constexpr (Arg) {
+    using U = decltype(key_of<Arg>(T{}));
     auto* items = static_cast<Item<U>*>(room);
-    for (int64_t i = 0; i < n; i++) items[i] = {key_of(x[i]), uint32_t(i)};
+    for (int64_t i = 0; i < n; i++) items[i] = {key_of<true>(x[i]), uint32_t(i)};
     const Item<U>* sorted = sort_items(items, items + n, n);
-    for (int64_t i = 0; i < n; i++) write(i, sorted[i].place);
+    for (int64_t i = 0; i < n; i++) to[i] = sorted[i].place;
+  } else {
+    using U = decltype(key_of<Arg>(T{}));
+    auto* keys = static_cast<U*>(room);
+    for (int64_t i = 0; i < n; i++) keys[i] = key_of<false>(x[i]);
+    const U* sorted = sort_items(keys, keys + n, n);
+    for (int64_t i = 0; i < n; i++) to[i] = value_of<T>(sorted[i]);
   }
 }
 
@@ -150,14 +189,7 @@ void sort(const lz_call& call) {
     parallel(call, rows, 10.0 * double(n), [&](int64_t begin, int64_t end) {
       rooms.with([&](void* room) {
         for (int64_t row = begin; row < end; row++) {
-          const T* in = from + row * n;
-          R* out = to + row * n;
-          sort_row(in, n, room, [&](int64_t i, uint32_t place) {
-            if constexpr (Arg)
-              out[i] = place;
-            else
-              out[i] = in[place];
-          });
+          sort_row<Arg>(from + row * n, n, room, to + row * n);
         }
       });
     });
