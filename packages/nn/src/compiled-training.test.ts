@@ -1,0 +1,73 @@
+import { compile } from '@lazuli/compile'
+import * as mx from '@lazuli/core'
+import { describe, expect, test } from 'vitest'
+import * as nn from './index'
+import * as optim from './optimizers'
+
+class Model extends nn.Module {
+  embedding = new nn.Embedding(5, 4)
+  layers = [new nn.TransformerEncoderLayer(4, 2, { activation: nn.gelu, mlpDims: 6 }), new nn.LayerNorm(4)]
+  dropout = new nn.Dropout(0.1)
+  norm = new nn.BatchNorm(4)
+  head = new nn.Linear(4, 5)
+  forward(x: mx.Array): mx.Array {
+    let y = this.embedding.forward(x)
+    for (const layer of this.layers) y = layer.forward(y)
+    return this.head.forward(this.norm.forward(this.dropout.forward(y)))
+  }
+}
+
+const tokens = mx.array(
+  [
+    [0, 1, 2],
+    [3, 4, 0],
+  ],
+  mx.int32,
+)
+const targets = mx.array(
+  [
+    [1, 2, 3],
+    [4, 0, 1],
+  ],
+  mx.int32,
+)
+
+function train(steps: number, compiled: boolean, make: () => optim.Optimizer) {
+  mx.random.seed(7)
+  const model = new Model()
+  model.head.freeze({ keys: 'bias' })
+  const optimizer = make()
+  optimizer.init(model.trainableParameters())
+  const lossAndGrad = nn.valueAndGrad(model, (x: mx.Array, y: mx.Array) =>
+    nn.losses.crossEntropy(model.forward(x), y, { reduction: 'mean' }),
+  )
+  const state = [model.state, optimizer.state, mx.random.state]
+  const step = (x: mx.Array, y: mx.Array): mx.Array => {
+    const [loss, grads] = lossAndGrad(x, y)
+    optimizer.update(model, optim.clipGradNorm(grads, 1)[0])
+    return loss
+  }
+  const run = compiled ? compile(step, { inputs: state, outputs: state }) : step
+  const losses: number[] = []
+  for (let i = 0; i < steps; i++) {
+    const loss = run(tokens, targets)
+    mx.eval(loss, model, optimizer.state)
+    losses.push(loss.item() as number)
+  }
+  return { losses, model, optimizer }
+}
+
+describe('a compiled step of training gives what the plain one gives', () => {
+  test.each([
+    ['AdamW', () => new optim.AdamW(optim.linearSchedule(0.01, 0.1, 5), { biasCorrection: true })],
+    ['SGD', () => new optim.SGD(0.1, { momentum: 0.9 })],
+  ])('%s', (_name, make) => {
+    const [plain, fast] = [train(4, false, make), train(4, true, make)]
+    expect(fast.losses).toEqual(plain.losses)
+    expect(fast.losses[3]).toBeLessThan(fast.losses[0])
+    expect(fast.model.head.weight.tolist()).toEqual(plain.model.head.weight.tolist())
+    expect(fast.model.norm.runningMean?.tolist()).toEqual(plain.model.norm.runningMean?.tolist())
+    expect(fast.optimizer.step.item()).toBe(4n)
+    expect(fast.optimizer.learningRate.item()).toBe(plain.optimizer.learningRate.item())
+  })
+})
