@@ -34,7 +34,7 @@ export function operation<A extends unknown[], R>(
   return (args) => {
     const last = args[args.length - 1]
     if (args.length === 0 || !isPlainObject(last)) {
-      if (args.length > count)
+      if (args.length > count && args.slice(count).some((extra) => extra !== undefined))
         throw new ArgumentError(
           op,
           `takes at most ${count} arguments (${names.join(', ')}), received ${args.length}`,

@@ -65,7 +65,10 @@ export interface VmapResult {
   readonly axes: readonly (number | null)[]
 }
 
-/** The partial derivative of an elementwise output with respect to one input: a number where it is constant. */
+/**
+ * The partial derivative of an elementwise output with respect to one input: a number where it is constant. Of a real output by a
+ * complex input it is the gradient ∂o/∂Re + i·∂o/∂Im.
+ */
 export type Partial = Array | number | null
 
 /** The rules of a primitive, as {@link definePrimitive} takes them. */

@@ -36,12 +36,15 @@ export function fit(primitive: Primitive, x: Node, g: Array): Array {
   return toDtype(out, x.dtype)
 }
 
-/** g · conj(partial). */
-function scaled(g: Array, partial: Array | number): Array {
+/** g · conj(partial). Where a real output has a complex partial, that is the gradient ∂o/∂Re + i·∂o/∂Im already. */
+function scaled(g: Array, partial: Array | number, output: Array): Array {
   if (partial === 1) return g
   if (partial === -1) return g.negative()
   if (typeof partial === 'number') return multiply(g, partial)
-  return multiply(g, partial.dtype === complex64 ? partial.conjugate() : partial)
+  return multiply(
+    g,
+    partial.dtype === complex64 && output.dtype === complex64 ? partial.conjugate() : partial,
+  )
 }
 
 /** Cotangents of the inputs of one application; null where none flows or none is wanted. */
@@ -61,7 +64,7 @@ export function inputCotangents(
     const output = new Array(lead)
     return inputs.map((_, i) => {
       const partial = wanted[i] && rules.partials?.(inputs, output, lead.params, i)
-      return partial ? scaled(cotangents[0], partial) : null
+      return partial ? scaled(cotangents[0], partial, output) : null
     })
   }
   if (!rules.decompose && !rules.scalar)

@@ -6,6 +6,7 @@ import { add, multiply, zeros } from '@lazuli/core'
 import {
   Array,
   broadcastTo,
+  complex64,
   decompose,
   format,
   handles,
@@ -35,6 +36,13 @@ function fit(primitive: Primitive, y: Node, t: Array): Array {
   return toDtype(out, y.dtype)
 }
 
+/** t · partial. Where a real output has a complex partial, that is the gradient ∂o/∂Re + i·∂o/∂Im. */
+function scaled(t: Array, partial: Array | number, output: Array): Array {
+  if (typeof partial === 'number' || partial.dtype !== complex64 || output.dtype === complex64)
+    return multiply(t, partial)
+  return multiply(t, partial.conjugate()).real
+}
+
 function fromPartials(lead: Node, inputs: readonly Array[], tangents: Tangents): Array | null {
   const { rules } = lead.primitive as Primitive
   const output = new Array(lead)
@@ -43,7 +51,7 @@ function fromPartials(lead: Node, inputs: readonly Array[], tangents: Tangents):
     const t = tangents[i]
     const partial = t && rules.partials?.(inputs, output, lead.params, i)
     if (!partial) continue
-    const term = partial === 1 ? t : partial === -1 ? t.negative() : multiply(t, partial)
+    const term = partial === 1 ? t : partial === -1 ? t.negative() : scaled(t, partial, output)
     sum = sum === null ? term : add(sum, term)
   }
   return sum

@@ -29,7 +29,7 @@ describe('vmap', () => {
     expect(out.b.tolist()).toBe(10)
   })
   it('repeats results that do not depend on the batch', () => {
-    expect(vmap(() => mx.array([1, 2]), { outAxes: 1 })(a).tolist()).toEqual([
+    expect(vmap((_x: mx.Array) => mx.array([1, 2]), { outAxes: 1 })(a).tolist()).toEqual([
       [1, 1],
       [2, 2],
     ])
