@@ -150,8 +150,9 @@ export function countFallback(backend: string, primitive: string, way: 'decompos
  * Which primitives ran without a kernel of their own, by backend: through their decomposition or their TypeScript meaning.
  *
  * @example
- * mx.backendStats()
- * // => { cpu: { … } }
+ * mx.resetBackendStats()
+ * mx.eval(mx.exp(mx.ones([2])))
+ * mx.backendStats() // => {}
  */
 export function backendStats(): BackendStats {
   return structuredClone(stats)

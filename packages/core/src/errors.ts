@@ -15,8 +15,9 @@ export interface ErrorDetails {
  * The base of all errors thrown by Lazuli.
  *
  * @example
- * try { mx.zeros([2]).reshape([3]) } catch (e) { if (e instanceof LazuliError) console.log(e.code) }
- * // => SHAPE
+ * let code = ''
+ * try { mx.zeros([2]).reshape([3]) } catch (error) { if (error instanceof mx.LazuliError) code = error.code }
+ * code // => 'SHAPE'
  */
 export class LazuliError extends Error {
   /** A stable identifier of the kind of error. */
