@@ -13,6 +13,7 @@ export { BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm } from './layers
 export { ALiBi, RoPE, SinusoidalPositionalEncoding } from './layers/positional-encoding'
 export { GRU, LSTM, RNN } from './layers/recurrent'
 export * from './layers/transformer'
+export { Upsample, type UpsampleMode, type UpsampleOptions } from './layers/upsample'
 export * as losses from './losses'
 export * as utils from './model-transforms'
 export { valueAndGrad } from './model-transforms'

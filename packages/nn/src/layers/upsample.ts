@@ -1,0 +1,182 @@
+/**
+ * Upsample: resizes the spatial axes of [batch, …, channels] by interpolation, one axis after the other.
+ */
+import * as mx from '@lazuli/core'
+import { ArgumentError, isList, ShapeError } from '@lazuli/core/engine'
+import { named } from '../arguments'
+import { Module } from '../module'
+
+const modes = ['nearest', 'linear', 'cubic'] as const
+/** How values between positions are found. */
+export type UpsampleMode = (typeof modes)[number]
+
+/** Settings of {@link Upsample} beside the factor. */
+export interface UpsampleOptions {
+  /** By the nearest value (the default), a line, or a cubic. */
+  mode?: UpsampleMode
+  /** Whether the first and last positions of input and output coincide, instead of the edges of their cells. */
+  alignCorners?: boolean
+  /** Whether to average over more positions when shrinking. */
+  antialias?: boolean
+}
+
+/** For every output position, one input position and its weight. */
+interface Tap {
+  readonly positions: number[]
+  readonly weights: number[]
+}
+
+/** (1 − |d|) near 0, nothing from 1 on. */
+const triangle = (d: number): number => Math.max(0, 1 - Math.abs(d))
+
+/** Keys' cubic; a = −0.75 is OpenCV's, −0.5 the one of antialiasing. https://doi.org/10.1109/TASSP.1981.1163711 */
+function cubic(d: number, a: number): number {
+  const x = Math.abs(d)
+  if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1
+  return x < 2 ? (((x - 5) * x + 8) * x - 4) * a : 0
+}
+
+/** Where output position i lies among `from` input positions. */
+function coordinate(i: number, from: number, to: number, scale: number, alignCorners: boolean): number {
+  if (alignCorners) return to > 1 ? (i * (from - 1)) / (to - 1) : 0
+  const step = 1 / scale
+  return i * step - ((to - 1) * step - from + 1) / 2
+}
+
+/** The taps of plain interpolation: positions beyond the border count as the border. */
+function plainTaps(
+  from: number,
+  to: number,
+  scale: number,
+  mode: UpsampleMode,
+  alignCorners: boolean,
+): Tap[] {
+  const clip = (k: number): number => Math.min(Math.max(k, 0), from - 1)
+  const offsets = mode === 'linear' ? [0, 1] : [-1, 0, 1, 2]
+  const taps = offsets.map((): Tap => ({ positions: [], weights: [] }))
+  for (let i = 0; i < to; i++) {
+    const raw = coordinate(i, from, to, scale, alignCorners)
+    const at = mode === 'linear' ? clip(raw) : raw
+    const base = Math.floor(at)
+    offsets.forEach((offset, t) => {
+      taps[t].positions.push(clip(base + offset))
+      taps[t].weights.push(
+        mode === 'linear' ? triangle(at - base - offset) : cubic(at - base - offset, -0.75),
+      )
+    })
+  }
+  return taps
+}
+
+/** The taps of antialiased interpolation: a filter as wide as a step, over the positions there are. */
+function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode, alignCorners: boolean): Tap[] {
+  const step = alignCorners ? (to > 1 ? (from - 1) / (to - 1) : 0) : 1 / scale
+  const width = Math.max(1, step)
+  const support = (mode === 'linear' ? 1 : 2) * width
+  const filter = (d: number): number => (mode === 'linear' ? triangle(d) : cubic(d, -0.5))
+  const rows = Array.from({ length: to }, (_, i) => {
+    const center = step * (i + 0.5)
+    const first = Math.max(Math.trunc(center - support + 0.5), 0)
+    const end = Math.min(Math.trunc(center + support + 0.5), from)
+    const weights: number[] = []
+    for (let k = first; k < end; k++) weights.push(filter((k - center + 0.5) / width))
+    const total = weights.reduce((a, b) => a + b, 0)
+    return { first, weights: weights.map((w) => (total === 0 ? 0 : w / total)) }
+  })
+  const count = Math.max(...rows.map((row) => row.weights.length))
+  return Array.from({ length: count }, (_, t) => ({
+    positions: rows.map(({ first }) => Math.min(first + t, from - 1)),
+    weights: rows.map(({ weights }) => weights[t] ?? 0),
+  }))
+}
+
+/** x along the axis: each tap's positions times its weights, added up. */
+function combine(x: mx.Array, axis: number, taps: readonly Tap[]): mx.Array {
+  const shape = x.shape.map((_, i) => (i === axis ? -1 : 1))
+  return taps
+    .map(({ positions, weights }) =>
+      mx.take(x, mx.array(positions, mx.int32), axis).multiply(mx.array(weights, x.dtype).reshape(shape)),
+    )
+    .reduce((sum, part) => sum.add(part))
+}
+
+/** The nearest input position of each output position, in the arithmetic of float32. */
+function nearestPositions(from: number, to: number): number[] {
+  const ratio = Math.fround(from / to)
+  return Array.from({ length: to }, (_, i) => {
+    if (to <= from) return Math.trunc(Math.fround(i * ratio))
+    const at = Math.fround(Math.fround((i + 0.5) * ratio) - 0.5)
+    const below = Math.floor(at)
+    // Halves go to the even neighbour.
+    const near = at - below === 0.5 ? below + (below % 2) : Math.round(at)
+    return Math.min(Math.max(near, 0), from - 1)
+  })
+}
+
+function resizeNearest(x: mx.Array, axis: number, scale: number): mx.Array {
+  const from = x.shape[axis]
+  if (!Number.isInteger(scale))
+    return mx.take(x, mx.array(nearestPositions(from, Math.trunc(scale * from)), mx.int32), axis)
+  const repeated = x.expandDims(axis + 1)
+  const shape = repeated.shape.map((n, i) => (i === axis + 1 ? scale : n))
+  return repeated.broadcastTo(shape).flatten(axis, axis + 1)
+}
+
+/**
+ * Resizes the spatial axes of [batch, …, channels] by a factor, or one factor an axis.
+ * @throws ArgumentError for an unknown mode, or antialiasing by the nearest value; ShapeError for the wrong number of factors
+ * @example
+ * new nn.Upsample(2).forward(mx.array([1, 2]).reshape([1, 2, 1])).flatten().tolist() // => [1, 1, 2, 2]
+ */
+export class Upsample extends Module {
+  scaleFactor: number | readonly number[]
+  mode: UpsampleMode
+  alignCorners: boolean
+  antialias: boolean
+
+  constructor(
+    scaleFactor: number | readonly number[],
+    mode?: UpsampleMode,
+    alignCorners?: boolean,
+    antialias?: boolean,
+  )
+  constructor(scaleFactor: number | readonly number[], options: UpsampleOptions)
+  constructor(options: { scaleFactor: number | readonly number[] } & UpsampleOptions)
+  constructor(...args: unknown[]) {
+    super()
+    const [scaleFactor, mode = 'nearest', alignCorners = false, antialias = false] = named<
+      [number | readonly number[], UpsampleMode?, boolean?, boolean?]
+    >('Upsample', ['scaleFactor', 'mode', 'alignCorners', 'antialias'], args, 1)
+    if (!modes.includes(mode))
+      throw new ArgumentError('Upsample', `mode must be one of ${modes.join(', ')}, received "${mode}"`)
+    if (antialias && mode === 'nearest')
+      throw new ArgumentError('Upsample', 'there is no antialiasing by the nearest value')
+    this.scaleFactor = scaleFactor
+    this.mode = mode
+    this.alignCorners = alignCorners
+    this.antialias = antialias
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const { mode, alignCorners, antialias } = this
+    const spatial = x.ndim - 2
+    if (spatial < 1)
+      throw new ShapeError('Upsample', `expects an array of at least 3 dimensions, received ${x.ndim}`)
+    const factors = isList(this.scaleFactor)
+      ? (this.scaleFactor as readonly number[])
+      : Array.from({ length: spatial }, () => this.scaleFactor as number)
+    if (factors.length !== spatial)
+      throw new ShapeError('Upsample', `expected ${spatial} scale factors, received ${factors.length}`)
+    return factors.reduce((y, scale, i) => {
+      const axis = i + 1
+      if (mode === 'nearest') return resizeNearest(y, axis, scale)
+      const [from, to] = [y.shape[axis], Math.trunc(scale * y.shape[axis])]
+      return combine(y, axis, (antialias ? wideTaps : plainTaps)(from, to, scale, mode, alignCorners))
+    }, x)
+  }
+
+  protected override extraRepr(): string {
+    const { scaleFactor, mode, alignCorners } = this
+    return `scaleFactor=${String(scaleFactor)}, mode=${mode}, alignCorners=${alignCorners}`
+  }
+}
