@@ -15,27 +15,45 @@ constexpr int64_t kTile = 16;
 // Columns further apart than this do not share a cache line.
 constexpr int64_t kLine = 64;
 
+// Contiguous rows between places `to_stride` and `from_stride` apart. A full tile's row is one constant-size move.
+template <class T>
+void copy_rows(char* to, const char* from, int64_t rows, int64_t cols, int64_t to_stride, int64_t from_stride) {
+  if (cols == kTile) {
+    for (int64_t r = 0; r < rows; r++) std::memcpy(to + r * to_stride, from + r * from_stride, kTile * sizeof(T));
+  } else if (cols >= 32) {
+    for (int64_t r = 0; r < rows; r++) std::memcpy(to + r * to_stride, from + r * from_stride, size_t(cols) * sizeof(T));
+  } else {
+    for (int64_t r = 0; r < rows; r++, to += to_stride, from += from_stride)
+      for (int64_t c = 0; c < cols; c++) reinterpret_cast<T*>(to)[c] = reinterpret_cast<const T*>(from)[c];
+  }
+}
+
 template <class T>
 void gather(const char* from, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, T* block) {
-  const auto at = [&](int64_t r, int64_t c) { return *reinterpret_cast<const T*>(from + r * row_stride + c * col_stride); };
+  constexpr auto kSize = int64_t(sizeof(T));
   if (col_stride == 0) {
-    for (int64_t r = 0; r < rows; r++) std::fill_n(block + r * cols, cols, at(r, 0));
-  } else if (col_stride == int64_t(sizeof(T)) && cols >= 32) {
-    for (int64_t r = 0; r < rows; r++) std::memcpy(block + r * cols, from + r * row_stride, size_t(cols) * sizeof(T));
-  } else if (rows > 1 && std::abs(row_stride) < std::abs(col_stride)) {
-    // Along the smaller stride, so that a cache line is used up before the next is needed.
-    for (int64_t c = 0; c < cols; c++)
-      for (int64_t r = 0; r < rows; r++) block[r * cols + c] = at(r, c);
+    for (int64_t r = 0; r < rows; r++) std::fill_n(block + r * cols, cols, *reinterpret_cast<const T*>(from + r * row_stride));
+  } else if (col_stride == kSize) {
+    copy_rows<T>(reinterpret_cast<char*>(block), from, rows, cols, cols * kSize, row_stride);
+  } else if (row_stride == kSize && cols == kTile) {
+    // A column's elements share a cache line, which is used up before the next is needed. The next tile's columns follow;
+    // they lie too far apart for the processor to guess.
+    for (int64_t c = 0; c < kTile; c++, from += col_stride) {
+      __builtin_prefetch(from + kTile * col_stride);
+      for (int64_t r = 0; r < rows; r++) block[r * kTile + c] = reinterpret_cast<const T*>(from)[r];
+    }
   } else {
-    for (int64_t r = 0; r < rows; r++)
-      for (int64_t c = 0; c < cols; c++) block[r * cols + c] = at(r, c);
+    for (int64_t r = 0; r < rows; r++, from += row_stride)
+      for (int64_t c = 0; c < cols; c++) block[r * cols + c] = *reinterpret_cast<const T*>(from + c * col_stride);
   }
 }
 
 template <class T>
 void scatter(char* to, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, const T* block) {
-  for (int64_t r = 0; r < rows; r++)
-    for (int64_t c = 0; c < cols; c++) *reinterpret_cast<T*>(to + r * row_stride + c * col_stride) = block[r * cols + c];
+  constexpr auto kSize = int64_t(sizeof(T));
+  if (col_stride == kSize) return copy_rows<T>(to, reinterpret_cast<const char*>(block), rows, cols, row_stride, cols * kSize);
+  for (int64_t r = 0; r < rows; r++, to += row_stride)
+    for (int64_t c = 0; c < cols; c++) *reinterpret_cast<T*>(to + c * col_stride) = block[r * cols + c];
 }
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
