@@ -5,7 +5,7 @@ import {
   type Backend,
   DeviceError,
   type Failure,
-  LazuliError,
+  IndexError,
   type Node,
   type Primitive,
   programOf,
@@ -119,13 +119,8 @@ function runTape(): void {
 /** An error that reads `[op] fact`, of the class that the fact asks for. */
 function errorOf(message: string): Error {
   const [, op = 'eval', fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
-  return /out of bounds/.test(fact) ? new IndexErrorFor(op, fact) : new DeviceError(op, fact)
+  return /out of bounds/.test(fact) ? new IndexError(op, fact) : new DeviceError(op, fact)
 }
-class IndexErrorFor extends LazuliError {
-  override readonly code = 'INDEX'
-  override readonly name = 'IndexError'
-}
-
 function encodeMap(node: Node, program: number): void {
   const outputs = node.outputs
   const { inputs } = node

@@ -133,7 +133,7 @@ function dependencies(lead: Node): readonly Node[] {
   if (primitive.rules.view || lead.alias) return lead.alias ? aliasesOf(lead) : lead.inputs
   const backend = backendFor(lead.stream.device)
   if (!primitive.rules.decompose || primitive.rules.plan?.(lead) || backend.supports(lead)) return lead.inputs
-  if (!primitive.rules.plan) countFallback(backend.name, primitive.name, 'decomposed')
+  countFallback(backend.name, primitive.name, 'decomposed')
   const parts = onStream(lead.stream, () =>
     withoutHandles(() =>
       decompose(
@@ -182,7 +182,9 @@ function backendOf(node: Node, used: Backend[]): Backend {
 function run(lead: Node, used: Backend[]): void {
   const backend = backendOf(lead, used)
   const primitive = lead.primitive as Primitive
-  if (lead.alias) runAlias(lead)
+  const failure = failureOf(lead.inputs)
+  if (failure && !lead.alias && !primitive.rules.view) poison(lead, backend, failure)
+  else if (lead.alias) runAlias(lead)
   else if (primitive.rules.view) runView(lead, backend, primitive)
   else {
     const plan = primitive.rules.plan?.(lead)
@@ -190,6 +192,23 @@ function run(lead: Node, used: Backend[]): void {
     else runKernel(lead, backend, primitive)
   }
   detach(lead)
+}
+
+/** The error of an input that has no value. */
+function failureOf(inputs: readonly Node[]): Error | null {
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.failure !== null) return storage.failure
+  }
+  return null
+}
+
+/** Gives an application's outputs the error of its input in place of values. */
+function poison(lead: Node, backend: Backend, failure: Error): void {
+  for (const output of lead.outputs ?? [lead]) {
+    output.storage = allocate(backend, output)
+    output.storage.failure = failure
+  }
 }
 
 function runAlias(lead: Node): void {
@@ -277,7 +296,8 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
   countFallback(backend.name, primitive.name, 'meaning')
   for (const output of outputs) output.storage = allocate(backend, output)
   backend.flush()
-  let failure = lead.inputs.find((n) => n.storage?.failure)?.storage?.failure ?? null
+  // What just ran may have failed.
+  let failure = failureOf(lead.inputs)
   try {
     if (!failure) runMeaning(lead)
   } catch (error) {

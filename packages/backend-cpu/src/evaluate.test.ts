@@ -1,0 +1,210 @@
+/** Evaluation on the CPU: order, reuse of memory, fallbacks, failures. */
+import * as mx from '@lazuli/core'
+import { Array } from '@lazuli/core/engine'
+import { afterEach, describe, expect, test } from 'vitest'
+import { cpuBackend } from './index'
+
+const values = (a: mx.Array): number[] => globalThis.Array.from(a.flatten().toTypedArray() as Float32Array)
+
+/** A reproducible stream of numbers in [0, 1). Source: mulberry32, public domain. */
+function generator(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+}
+
+describe('a living handle keeps its value', () => {
+  // Sizes on both sides of the limit from which handles are watched one by one.
+  for (const size of [3, 1000, 40_000]) {
+    test(`whatever is evaluated or reused since (${size} elements)`, () => {
+      const random = generator(size)
+      const pick = (n: number): number => Math.floor(random() * n)
+      const held: { array: mx.Array; expected: Float32Array }[] = [
+        {
+          array: mx.arange(size).astype(mx.float32),
+          expected: Float32Array.from({ length: size }, (_, i) => i),
+        },
+      ]
+      for (let step = 0; step < 400; step++) {
+        const [x, y] = [held[pick(held.length)], held[pick(held.length)]]
+        const kind = pick(4)
+        const combine = (a: number, b: number): number =>
+          kind === 0
+            ? Math.fround(a + b)
+            : kind === 1
+              ? Math.max(a, b)
+              : kind === 2
+                ? Math.fround(a - Math.fround(b * 0.5))
+                : a
+        const array =
+          kind === 0
+            ? x.array.add(y.array)
+            : kind === 1
+              ? x.array.maximum(y.array)
+              : kind === 2
+                ? x.array.subtract(y.array.multiply(0.5))
+                : x.array.index('::-1')
+        const expected =
+          kind === 3 ? x.expected.slice().reverse() : x.expected.map((v, i) => combine(v, y.expected[i]))
+        held.push({ array, expected })
+        if (pick(3) === 0) mx.eval(held[pick(held.length)].array)
+        // Dropping handles lets their memory be reused by what comes next.
+        if (held.length > 12) held.splice(pick(held.length), 1 + pick(3))
+        if (held.length === 0) held.push({ array: mx.ones([size]), expected: new Float32Array(size).fill(1) })
+      }
+      for (const { array, expected } of held) expect(array.toTypedArray()).toEqual(expected)
+    })
+  }
+
+  test('also of an intermediate of one evaluation', () => {
+    const x = mx.ones([100_000])
+    const a = x.add(1)
+    const b = a.multiply(3)
+    const c = b.subtract(a)
+    mx.eval(c)
+    expect([a, b, c].map((y) => y.max().item())).toEqual([2, 6, 4])
+  })
+
+  test('also when a pending graph is all that reaches it', () => {
+    const make = (): mx.Array => mx.ones([100_000]).add(1)
+    const shared = make()
+    const later = shared.multiply(5)
+    const now = shared.add(1)
+    mx.eval(now)
+    expect(later.max().item()).toBe(10)
+  })
+})
+
+describe('memory', () => {
+  test('stays flat in a synchronous loop', () => {
+    const x = mx.zeros([512, 512])
+    mx.eval(x)
+    let most = 0
+    for (let i = 0; i < 3000; i++) {
+      mx.eval(x.add(i))
+      if (i % 100 === 0) most = Math.max(most, cpuBackend.memory?.().active ?? Number.POSITIVE_INFINITY)
+    }
+    // 3,000 arrays of 1 MB were made.
+    expect(most).toBeLessThan(400 * 2 ** 20)
+  })
+
+  test('of dead intermediates is reused within an evaluation', () => {
+    mx.eval(mx.zeros([1]))
+    cpuBackend.clearCache?.()
+    cpuBackend.resetPeakMemory?.()
+    const before = cpuBackend.memory?.().active ?? 0
+    let x = mx.zeros([1024, 1024]).add(1)
+    for (let i = 0; i < 30; i++) x = x.multiply(1.5).subtract(0.25)
+    mx.eval(x)
+    const peak = (cpuBackend.memory?.().peak ?? Number.POSITIVE_INFINITY) - before
+    // 61 arrays of 4 MB; two at a time are enough, and some slack for what was alive.
+    expect(peak).toBeLessThan(80 * 2 ** 20)
+  })
+
+  test('is given back by dispose', () => {
+    const x = mx.ones([1024, 1024]).add(1)
+    mx.eval(x)
+    const before = cpuBackend.memory?.().active as number
+    x.dispose()
+    expect(before - (cpuBackend.memory?.().active as number)).toBeGreaterThanOrEqual(4 * 2 ** 20)
+    expect(() => x.tolist()).toThrowErrorMatchingInlineSnapshot(
+      `[DeviceError: [eval] the value of this array was released. It was disposed, donated to a compiled function, or made inside a rule and kept beyond it]`,
+    )
+  })
+})
+
+test('a graph of 300,000 nodes evaluates without overflowing the stack', () => {
+  let x = mx.zeros([2])
+  for (let i = 0; i < 300_000; i++) x = x.add(1)
+  expect(values(x)).toEqual([300_000, 300_000])
+})
+
+describe('what has no kernel', () => {
+  afterEach(() => mx.resetBackendStats())
+
+  test('runs by its TypeScript meaning, and is counted', () => {
+    const addIndex = mx.definePrimitive({
+      name: '@lazuli/test/addIndex',
+      infer: ([x]) => x,
+      reference: ([x], [out]) => {
+        for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i] + i
+      },
+    })
+    const y = addIndex([
+      mx
+        .array([
+          [1, 2],
+          [3, 4],
+        ])
+        .T.add(1),
+    ]).multiply(2)
+    expect(y.tolist()).toEqual([
+      [4, 10],
+      [10, 16],
+    ])
+    expect(mx.backendStats().cpu['@lazuli/test/addIndex']).toEqual({ decomposed: 0, meaning: 1 })
+  })
+
+  test('or by its decomposition', () => {
+    const axpby = mx.definePrimitive({
+      name: '@lazuli/test/axpby',
+      params: { alpha: 'f64', beta: 'f64' },
+      infer: ([x]) => x,
+      decompose: ([x, y], { alpha, beta }) => x.multiply(alpha).add(y.multiply(beta)),
+    })
+    expect(axpby([mx.array([1, 2]), mx.array([10, 20])], { alpha: 2, beta: 0.5 }).tolist()).toEqual([7, 14])
+    expect(mx.backendStats().cpu['@lazuli/test/axpby']).toEqual({ decomposed: 1, meaning: 0 })
+  })
+
+  test('an elementwise primitive of anybody runs natively', () => {
+    const smoothstep = mx.definePrimitive({
+      name: '@lazuli/test/smoothstep',
+      infer: ([x]) => x,
+      scalar: (s, [x]) => s.multiply(s.square(x), s.subtract(s.constant(3, s.dtypeOf(x)), s.add(x, x))),
+    })
+    expect(smoothstep([mx.array([0, 0.5, 1])]).tolist()).toEqual([0, 0.5, 1])
+    expect(mx.backendStats()).toEqual({})
+  })
+})
+
+describe('a failure', () => {
+  test('names the op, stays on what depends on it, and spares the rest', () => {
+    const x = mx.array([1, 2, 3])
+    const bad = x.take(mx.array([7], mx.int32), 0)
+    const dependent = bad.add(1)
+    const fine = x.add(1)
+    expect(() => mx.eval(dependent, fine)).toThrowErrorMatchingInlineSnapshot(
+      `[IndexError: [gather] index 7 is out of bounds for axis 0 with size 3]`,
+    )
+    expect(() => dependent.tolist()).toThrowErrorMatchingInlineSnapshot(
+      `[IndexError: [gather] index 7 is out of bounds for axis 0 with size 3]`,
+    )
+    expect(() => dependent.multiply(2).tolist()).toThrowErrorMatchingInlineSnapshot(
+      `[IndexError: [gather] index 7 is out of bounds for axis 0 with size 3]`,
+    )
+    expect(fine.tolist()).toEqual([2, 3, 4])
+    expect(x.take(mx.array([2], mx.int32), 0).tolist()).toEqual([3])
+  })
+
+  test('of a TypeScript meaning surfaces too', () => {
+    const broken = mx.definePrimitive({
+      name: '@lazuli/test/broken',
+      infer: ([x]) => x,
+      reference: () => {
+        throw new Error('no luck')
+      },
+    })
+    const y = broken([mx.ones([2])])
+    expect(() => y.tolist()).toThrow('no luck')
+    expect(() => y.add(1).tolist()).toThrow('no luck')
+  })
+})
+
+test('handles are of the class that users see', () => {
+  expect(mx.ones([1]).add(1)).toBeInstanceOf(Array)
+  expect(mx.Array.name).toBe('Array')
+})
