@@ -1,4 +1,5 @@
 import * as mx from '@lazuli/core'
+import { grad } from '@lazuli/transforms'
 import { describe, expect, expectTypeOf, test } from 'vitest'
 import * as nn from './index'
 import * as optim from './optimizers'
@@ -65,6 +66,16 @@ describe('valueAndGrad', () => {
     expect(loss.shape).toEqual([])
     expect(logits.shape).toEqual([4, 1])
   })
+})
+
+test('transforms take modules as trees of their parameters', () => {
+  const model = new MLP()
+  const grads = grad((m: MLP, x: mx.Array) => m.forward(x).sum())(model, xor.x)
+  expectTypeOf(grads).toEqualTypeOf<MLP>()
+  expect(grads).toBeInstanceOf(MLP)
+  expect(grads === model).toBe(false)
+  expect(grads.l2.bias?.tolist()).toEqual([4])
+  expect(model.l2.bias === grads.l2.bias).toBe(false)
 })
 
 test('checkpoint gives the same gradients', () => {

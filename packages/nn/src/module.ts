@@ -95,7 +95,7 @@ export class Module {
    * Object.keys(new nn.Linear(2, 3).parameters()) // => ['weight', 'bias']
    */
   parameters(): ParametersOf<this> {
-    return this.filterAndMap(Module.validParameterFilter) as ParametersOf<this>
+    return this.filterAndMap(holdsParameters) as ParametersOf<this>
   }
 
   /**
@@ -104,7 +104,7 @@ export class Module {
    * Object.keys(new nn.Linear(2, 3).freeze({ keys: 'bias' }).trainableParameters()) // => ['weight']
    */
   trainableParameters(): ParametersOf<this> {
-    return this.filterAndMap(Module.trainableParameterFilter) as ParametersOf<this>
+    return this.filterAndMap(isTrainable) as ParametersOf<this>
   }
 
   /**
@@ -114,19 +114,15 @@ export class Module {
    * // => ['queryProj', 'keyProj', 'valueProj', 'outProj']
    */
   children(): ModuleTree {
-    return this.filterAndMap(
-      Module.validChildFilter,
-      undefined,
-      (_m, _k, value) => value instanceof Module,
-    ) as ModuleTree
+    return this.filterAndMap(mayHoldModules, undefined, (_m, _k, value) => isModule(value)) as ModuleTree
   }
 
   /** The modules at any depth that have no modules below them, in a tree of the model's structure. */
   leafModules(): ModuleTree {
     return this.filterAndMap(
-      Module.validChildFilter,
+      mayHoldModules,
       undefined,
-      (_m, _k, value) => value instanceof Module && modulesBelow(value).length === 0,
+      (_m, _k, value) => isModule(value) && modulesBelow(value).length === 0,
     ) as ModuleTree
   }
 
@@ -157,7 +153,7 @@ export class Module {
   ): Record<string, unknown> {
     const unwrap = (module: Module, key: string, value: unknown): unknown => {
       if (isLeaf(module, key, value)) return map(value as never)
-      if (value instanceof Module) return members(value)
+      if (isModule(value)) return members(value)
       const inside = (name: string | number, child: unknown): unknown => {
         const path = `${key}.${name}`
         return filter(module, path, child) ? unwrap(module, path, child) : {}
@@ -230,7 +226,7 @@ export class Module {
         const at = path === '' ? key : `${path}.${key}`
         const current = memberOf(target, key)
         const value = (source as Members)[key]
-        if (current instanceof Module && value instanceof Module) (target as Members)[key] = value
+        if (isModule(current) && isModule(value)) (target as Members)[key] = value
         else if (isContainer(current)) apply(current, value, at)
         else if (strict && !isEmpty(value)) {
           if (current === undefined) throw unknownName('updateModules', 'submodule', at, this.children())
@@ -247,7 +243,7 @@ export class Module {
    * @example
    * new nn.Linear(1, 1).apply((p) => mx.zerosLike(p)).weight.tolist() // => [[0]]
    */
-  apply(map: (parameter: mx.Array) => mx.Array, filter: ModuleFilter = Module.validParameterFilter): this {
+  apply(map: (parameter: mx.Array) => mx.Array, filter: ModuleFilter = holdsParameters): this {
     return this.update(this.filterAndMap(filter, map as (value: never) => unknown))
   }
 
@@ -273,8 +269,7 @@ export class Module {
     const freezeOne = (_name: string, module: Module): void => {
       const local: string[] = keys === null ? [] : checkedKeys('freeze', module, keys, strict)
       if (keys === null) {
-        const isOwn: ModuleFilter = (m, k, v) =>
-          !(v instanceof Module) && Module.validParameterFilter(m, k, v)
+        const isOwn: ModuleFilter = (m, k, v) => !isModule(v) && holdsParameters(m, k, v)
         forEachLeaf(module.filterAndMap(isOwn), (_leaf, path) => local.push(path))
       }
       for (const key of local) module._noGrad.add(key)
@@ -398,24 +393,35 @@ export class Module {
 
   /** Whether a value is a module. */
   static isModule(this: void, value: unknown): value is Module {
-    return value instanceof Module
+    return isModule(value)
   }
 
   /** The filter behind `children()`: modules, lists and objects. */
-  static validChildFilter(this: void, _module: Module, _key: string, value: unknown): boolean {
-    return isContainer(value)
+  static validChildFilter(this: void, module: Module, key: string, value: unknown): boolean {
+    return mayHoldModules(module, key, value)
   }
 
   /** The filter behind `parameters()`: public members that hold arrays. */
-  static validParameterFilter(this: void, _module: Module, key: string, value: unknown): boolean {
-    return isPublic(key) && (value instanceof mx.Array || isContainer(value))
+  static validParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
+    return holdsParameters(module, key, value)
   }
 
   /** The filter behind `trainableParameters()`: public members that are not frozen. */
   static trainableParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
-    return Module.validParameterFilter(module, key, value) && !module._noGrad.has(key)
+    return isTrainable(module, key, value)
   }
 }
+
+// The class does not name itself: a bundler would then rename it, and with it what `toString` prints.
+
+function isModule(value: unknown): value is Module {
+  return value instanceof Module
+}
+const mayHoldModules: ModuleFilter = (_module, _key, value) => isContainer(value)
+const holdsParameters: ModuleFilter = (_module, key, value) =>
+  isPublic(key) && (value instanceof mx.Array || isContainer(value))
+const isTrainable: ModuleFilter = (module, key, value) =>
+  holdsParameters(module, key, value) && !module._noGrad.has(key)
 
 registerTreeNode(Module, {
   flatten: (module) => {

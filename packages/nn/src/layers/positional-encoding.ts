@@ -121,6 +121,20 @@ function alibiSlopes(heads: number): number[] {
   return slopes
 }
 
+const alibiSlope = (heads: number, dtype: mx.Dtype): mx.Array =>
+  mx.array(alibiSlopes(heads)).reshape([-1, 1, 1]).astype(dtype)
+
+function alibiMatrix(
+  queries: number,
+  keys: number,
+  heads: number,
+  offset: number,
+  dtype: mx.Dtype,
+): mx.Array {
+  const distance = mx.arange(offset, queries).expandDims(1).subtract(mx.arange(keys)).abs().negative()
+  return distance.multiply(alibiSlope(heads, dtype)).expandDims(0).astype(dtype)
+}
+
 /**
  * Attention with linear biases: adds −slope · |i − j| to the score of query i and key j, with one slope a head.
  * https://arxiv.org/abs/2108.12409
@@ -130,7 +144,7 @@ function alibiSlopes(heads: number): number[] {
 export class ALiBi extends Module {
   /** One slope a head, as [numHeads, 1, 1]: 2^(−8 k / n), for n the power of two below numHeads, then those between for 2n. */
   static createAlibiSlope(this: void, numHeads: number, dtype: mx.Dtype = mx.float32): mx.Array {
-    return mx.array(alibiSlopes(numHeads)).reshape([-1, 1, 1]).astype(dtype)
+    return alibiSlope(numHeads, dtype)
   }
 
   /**
@@ -144,14 +158,10 @@ export class ALiBi extends Module {
     kSequenceLength: number,
     numHeads: number,
     offset: number | { offset: number; dtype?: mx.Dtype },
-    dtype?: mx.Dtype,
+    dtype: mx.Dtype = mx.float32,
   ): mx.Array {
-    const options = typeof offset === 'number' ? { offset, dtype } : offset
-    const to = options.dtype ?? mx.float32
-    const queries = mx.arange(options.offset, qSequenceLength).expandDims(1)
-    const keys = mx.arange(kSequenceLength).expandDims(0)
-    const distance = queries.subtract(keys).abs().negative().expandDims([0, 1])
-    return distance.multiply(ALiBi.createAlibiSlope(numHeads, to)).astype(to)
+    const options = typeof offset === 'number' ? { offset, dtype } : { dtype, ...offset }
+    return alibiMatrix(qSequenceLength, kSequenceLength, numHeads, options.offset, options.dtype)
   }
 
   /**
@@ -164,7 +174,7 @@ export class ALiBi extends Module {
   forward(attentionScores: mx.Array, ...args: unknown[]): mx.Array {
     const [offset = 0, mask] = named<[number?, mx.Array?]>('ALiBi', ['offset', 'mask'], args)
     const [, heads, queries, keys] = attentionScores.shape
-    const biases = ALiBi.createAlibiMatrix(queries + offset, keys, heads, offset, attentionScores.dtype)
+    const biases = alibiMatrix(queries + offset, keys, heads, offset, attentionScores.dtype)
     return attentionScores.add(mask ? biases.add(mask) : biases)
   }
 }
