@@ -38,7 +38,11 @@ function formatExponent(value: number): string {
 export function formatArray(a: Array): string {
   const { shape, dtype } = a
   const name = dtype === bool_ ? 'bool' : dtype.name
-  if (a.node.mark & Mark.Abstract) return `array(<being traced>, shape=[${shape.join(', ')}], dtype=${name})`
+  if (a.node.mark & Mark.Abstract) {
+    // Stand-ins carry their name as a parameter.
+    const what = a.node.primitive === null ? (a.node.params.name ?? 'being traced') : 'being traced'
+    return `array(<${what}>, shape=[${shape.join(', ')}], dtype=${name})`
+  }
   if (sizeOf(shape) === 0) return `array([], dtype=${name})`
   const floating = dtype.kind === 'floating'
   const summarize = sizeOf(shape) > THRESHOLD

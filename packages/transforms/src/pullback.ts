@@ -68,7 +68,9 @@ export function inputCotangents(
     })
   }
   if (!rules.decompose && !rules.scalar)
-    throw new TransformError(primitive.name, 'has no derivative: it defines no vjp and no decomposition')
+    throw new TransformError(primitive.name, 'has no derivative: it defines no vjp and no decomposition', {
+      hint: 'Define one of them, or put it in a customFunction that has a rule',
+    })
   // Through what it means, on the same inputs.
   const epoch = newEpoch()
   const parts = decompose(primitive, inputs, lead.params)

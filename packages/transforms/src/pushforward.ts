@@ -109,6 +109,9 @@ function outputTangents(lead: Node, tangents: Tangents): Tangents {
   throw new TransformError(
     primitive.name,
     'has no derivative: it defines no jvp, no vjp and no decomposition',
+    {
+      hint: 'Define one of them, or put it in a customFunction that has a rule',
+    },
   )
 }
 

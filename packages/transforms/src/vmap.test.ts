@@ -161,6 +161,6 @@ describe('errors of vmap', () => {
       text = String(x)
       return x
     })(mx.zeros([2, 3]))
-    expect(text).toMatchInlineSnapshot(`"array(<being traced>, shape=[3], dtype=float32)"`)
+    expect(text).toMatchInlineSnapshot(`"array(<vmap input 0>, shape=[3], dtype=float32)"`)
   })
 })

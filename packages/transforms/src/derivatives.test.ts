@@ -1,0 +1,174 @@
+/**
+ * The rules of core's primitives: against finite differences in float64, against each other, and against loops.
+ */
+import * as mx from '@lazuli/core'
+import { decompose, type Node, primitiveByName } from '@lazuli/core/engine'
+import { afterAll, describe, expect, it } from 'vitest'
+import { grad, jvp, vjp, vmap } from './index'
+import { numbers, type Sample, samples, values } from './samples'
+
+const STEP = 1e-6
+
+const flat = (a: mx.Array): number[] =>
+  globalThis.Array.from(a.astype(mx.float64).toTypedArray() as Float64Array)
+const dot = (as: readonly mx.Array[], bs: readonly mx.Array[]): number =>
+  as.reduce((sum, a, i) => sum + flat(a).reduce((s, v, k) => s + v * flat(bs[i])[k], 0), 0)
+const directions = (xs: readonly mx.Array[], seed: number): mx.Array[] =>
+  xs.map((x, i) => values(x.shape, -1, 1, seed + i))
+const moved = (xs: readonly mx.Array[], ts: readonly mx.Array[], by: number): mx.Array[] =>
+  xs.map((x, i) => x.add(ts[i].multiply(by)))
+
+function expectClose(got: readonly number[], want: readonly number[], tolerance: number): void {
+  expect(got.length).toBe(want.length)
+  got.forEach((g, i) => {
+    if (Math.abs(g - want[i]) > tolerance * (1 + Math.abs(want[i])))
+      expect.fail(`element ${i}: ${g}, expected ${want[i]}`)
+  })
+}
+
+/** (f(x + εt) − f(x − εt)) / 2ε, for every output. */
+function difference(
+  f: (...xs: mx.Array[]) => mx.Array[],
+  xs: readonly mx.Array[],
+  ts: readonly mx.Array[],
+): number[][] {
+  const [after, before] = [f(...moved(xs, ts, STEP)), f(...moved(xs, ts, -STEP))]
+  return after.map((y, i) => flat(y.subtract(before[i]).divide(2 * STEP)))
+}
+
+describe.each(samples)('$name', ({ f, inputs, name }: Sample) => {
+  const ts = directions(inputs, 11)
+  const stopped = name === 'stopGradient'
+
+  it('has a jvp that agrees with finite differences, and a vjp that agrees with the jvp', () => {
+    const [[y], [t]] = jvp(f, inputs, ts)
+    expect(t.dtype).toBe(y.dtype)
+    expect(t.shape).toEqual(y.shape)
+    const [slope] = difference((...xs) => [f(...xs)], inputs, ts)
+    expectClose(flat(t), stopped ? slope.map(() => 0) : slope, 1e-6)
+    const c = values(y.shape, -1, 1, 5)
+    const [, grads] = vjp(f, inputs, [c])
+    grads.forEach((g, i) => {
+      expect(g.shape).toEqual(inputs[i].shape)
+      expect(g.dtype).toBe(inputs[i].dtype)
+    })
+    expectClose([dot(grads, ts)], [dot([c], [t])], 1e-9)
+  })
+
+  it('has second derivatives', () => {
+    if (stopped) return
+    const c = values(f(...inputs).shape, -1, 1, 5)
+    const gradients = (...xs: mx.Array[]): mx.Array[] => vjp(f, xs, [c])[1]
+    const [, curved] = jvp(gradients, inputs, ts)
+    const slopes = difference(gradients, inputs, ts)
+    curved.forEach((t, i) => {
+      expectClose(flat(t), slopes[i], 2e-5)
+    })
+    // Reverse over reverse, and reverse over forward.
+    const twice = vjp(gradients, inputs, ts)[1]
+    expectClose([dot(twice, ts)], [dot(curved, ts)], 1e-8)
+    const along = (...xs: mx.Array[]): mx.Array => jvp(f, xs, ts)[1][0]
+    expectClose([dot(vjp(along, inputs, [c])[1], ts)], [dot(curved, ts)], 1e-8)
+  })
+
+  it('has a vmap that agrees with a loop', () => {
+    const batches = inputs.map((x) => mx.stack([x, x.multiply(0.9), x.multiply(1.05)]))
+    const example = (i: number): mx.Array[] => batches.map((b) => b.index(i))
+    const all = vmap(f)(...batches)
+    expectClose(flat(all), flat(mx.stack([0, 1, 2].map((i) => f(...example(i))))), 1e-12)
+    inputs.forEach((_, which) => {
+      const axis = inputs[which].ndim
+      const mixed = inputs.map((x, i) => (i === which ? batches[i].moveaxis(0, -1) : x))
+      const got = vmap(f, { inAxes: inputs.map((__, i) => (i === which ? axis : null)), outAxes: -1 })(
+        ...mixed,
+      )
+      const want = [0, 1, 2].map((k) => f(...inputs.map((x, i) => (i === which ? example(k)[i] : x))))
+      expectClose(flat(got), flat(mx.stack(want, -1)), 1e-12)
+    })
+    if (stopped) return
+    const y = f(...inputs)
+    const weight = values(y.shape, -1, 1, 5)
+    const loss = (...xs: mx.Array[]): mx.Array =>
+      f(...xs)
+        .multiply(weight)
+        .sum()
+    const each = vmap(grad(loss))(...batches)
+    expectClose(flat(each), flat(mx.stack([0, 1, 2].map((i) => grad(loss)(...example(i))))), 1e-9)
+  })
+})
+
+describe('complex derivatives', () => {
+  const z = mx.array(numbers(6, -1, 1, 3)).add(mx.array(numbers(6, 0.5, 1, 4)).multiply(mx.complex(0, 1)))
+  const w = z.multiply(mx.complex(0.5, -1)).add(1)
+  const t = mx.array(numbers(6, -1, 1, 5)).add(mx.array(numbers(6, -1, 1, 6)).multiply(mx.complex(0, 1)))
+  const inner = (a: mx.Array, b: mx.Array): number => a.conjugate().multiply(b).real.sum().item() as number
+  const functions: [string, (x: mx.Array) => mx.Array][] = [
+    ...'exp log sin cos sqrt square reciprocal abs real imag conjugate negative tanh'
+      .split(' ')
+      .map((name): [string, (x: mx.Array) => mx.Array] => [
+        name,
+        (mx as unknown as Record<string, (x: mx.Array) => mx.Array>)[name],
+      ]),
+    ['multiply', (x) => x.multiply(w).multiply(x)],
+    ['divide', (x) => w.divide(x)],
+    ['matmul', (x) => x.reshape([2, 3]).matmul(w.reshape([3, 2]))],
+    ['mixed with real', (x) => x.real.square().multiply(x).add(x.abs())],
+    ['cumsum', (x) => mx.cumsum(x.square())],
+    ['prod', (x) => x.prod()],
+  ]
+  it.each(functions)('%s', (_name, f) => {
+    const h = 1e-2
+    const slope = f(z.add(t.multiply(h)))
+      .subtract(f(z.subtract(t.multiply(h))))
+      .divide(2 * h)
+    const [[y], [dy]] = jvp(f, [z], [t])
+    expect(slope.subtract(dy).abs().max().item() as number).toBeLessThan(2e-3)
+    const c = y.dtype === mx.complex64 ? y.multiply(mx.complex(0.3, 1)).add(1) : y.add(1)
+    const [, [g]] = vjp(f, [z], [c])
+    expect(g.dtype).toBe(mx.complex64)
+    const [a, b] = [inner(g, t), inner(c, dy)]
+    expect(Math.abs(a - b)).toBeLessThan(1e-4 * (1 + Math.abs(b)))
+  })
+})
+
+describe('the rules of core', () => {
+  const core = mx.listPrimitives().filter((p) => p.source === '@lazuli/core')
+  const makers = ['constant', 'arange']
+
+  it('reach every primitive: nothing lacks a derivative or a batching rule', () => {
+    const lacking = core
+      .filter(({ name }) => !makers.includes(name))
+      .filter(({ meaning, rules }) => {
+        const derived = meaning === 'scalar' || meaning === 'decompose'
+        const differentiable = derived || rules.includes('vjp')
+        return !differentiable || !(derived || rules.includes('vmap'))
+      })
+      .map(({ name }) => name)
+    expect(lacking).toEqual([])
+  })
+
+  afterAll(() => {
+    const tried = new Set<string>()
+    const visit = (node: Node): void => {
+      if (node.primitive === null) return
+      tried.add(node.primitive.name)
+      for (const input of node.inputs) visit(input)
+      const { rules } = node.primitive
+      if (rules.decompose)
+        for (const part of decompose(
+          node.primitive,
+          node.inputs.map((n) => new mx.Array(n)),
+          node.params,
+        ))
+          visit(part.node)
+    }
+    for (const { f, inputs } of samples) visit(f(...inputs).node)
+    const constant =
+      /^(constant|arange|conjugate|real|imag|linearRecurrence|arg\w+|all|any|logical\w+|bitwise\w+|\w+Shift|equal|notEqual|less\w*|greater\w*|randomBits|searchsorted)$/
+    const untried = core
+      .map(({ name }) => name)
+      .filter((name) => !tried.has(name) && !constant.test(name) && !/Vjp$/.test(name))
+      .filter((name) => primitiveByName(name) !== null)
+    if (untried.length > 0) console.log(`primitives without a sample in samples.ts: ${untried.join(' ')}`)
+  })
+})
