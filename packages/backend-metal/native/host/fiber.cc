@@ -1,0 +1,158 @@
+#include "host/fiber.h"
+
+#include <sys/mman.h>
+
+#if !defined(__x86_64__) && !defined(__aarch64__)
+#include <ucontext.h>
+#endif
+
+namespace lz {
+namespace {
+
+constexpr size_t kPage = 4096;
+constexpr u32 kBatch = 32;  // stacks mapped at once
+
+}  // namespace
+
+#if defined(__x86_64__)
+
+// System V: rbx, rbp and r12 to r15 belong to the caller.
+asm(R"(
+.text
+.p2align 4
+.globl lazuli_metal_switch
+.hidden lazuli_metal_switch
+.type lazuli_metal_switch, @function
+lazuli_metal_switch:
+  pushq %rbp
+  pushq %rbx
+  pushq %r12
+  pushq %r13
+  pushq %r14
+  pushq %r15
+  movq %rsp, (%rdi)
+  movq %rsi, %rsp
+  popq %r15
+  popq %r14
+  popq %r13
+  popq %r12
+  popq %rbx
+  popq %rbp
+  ret
+.size lazuli_metal_switch, .-lazuli_metal_switch
+)");
+extern "C" void lazuli_metal_switch(void** from, void* to);
+void switch_stack(void** from, void* to) { lazuli_metal_switch(from, to); }
+
+void prepare(Fiber* fiber, u32 index, void (*entry)()) {
+  // Tops differ by cache lines, or all stacks would compete for the same sets of the cache.
+  const uintptr_t top = reinterpret_cast<uintptr_t>(fiber) + kStackBytes - 64 - (index % 61) * 64;
+  void** frame = reinterpret_cast<void**>(top & ~uintptr_t{15}) - 8;
+  for (int i = 0; i < 6; i++) frame[i] = nullptr;
+  frame[6] = reinterpret_cast<void*>(entry);
+  frame[7] = nullptr;  // where entry would return to; leaves the stack aligned as after a call
+  fiber->stack = frame;
+}
+
+#elif defined(__aarch64__)
+
+// AAPCS64: x19 to x30 and the low halves of v8 to v15 belong to the caller.
+asm(R"(
+.text
+.p2align 4
+.globl lazuli_metal_switch
+.hidden lazuli_metal_switch
+.type lazuli_metal_switch, %function
+lazuli_metal_switch:
+  sub sp, sp, #160
+  stp x19, x20, [sp, #0]
+  stp x21, x22, [sp, #16]
+  stp x23, x24, [sp, #32]
+  stp x25, x26, [sp, #48]
+  stp x27, x28, [sp, #64]
+  stp x29, x30, [sp, #80]
+  stp d8, d9, [sp, #96]
+  stp d10, d11, [sp, #112]
+  stp d12, d13, [sp, #128]
+  stp d14, d15, [sp, #144]
+  mov x2, sp
+  str x2, [x0]
+  mov sp, x1
+  ldp x19, x20, [sp, #0]
+  ldp x21, x22, [sp, #16]
+  ldp x23, x24, [sp, #32]
+  ldp x25, x26, [sp, #48]
+  ldp x27, x28, [sp, #64]
+  ldp x29, x30, [sp, #80]
+  ldp d8, d9, [sp, #96]
+  ldp d10, d11, [sp, #112]
+  ldp d12, d13, [sp, #128]
+  ldp d14, d15, [sp, #144]
+  add sp, sp, #160
+  ret
+.size lazuli_metal_switch, .-lazuli_metal_switch
+)");
+extern "C" void lazuli_metal_switch(void** from, void* to);
+void switch_stack(void** from, void* to) { lazuli_metal_switch(from, to); }
+
+void prepare(Fiber* fiber, u32 index, void (*entry)()) {
+  const uintptr_t top = reinterpret_cast<uintptr_t>(fiber) + kStackBytes - 64 - (index % 61) * 64;
+  void** frame = reinterpret_cast<void**>(top & ~uintptr_t{15}) - 20;
+  for (int i = 0; i < 20; i++) frame[i] = nullptr;
+  frame[11] = reinterpret_cast<void*>(entry);  // x30, the return address
+  fiber->stack = frame;
+}
+
+#else
+
+// Elsewhere the C library's contexts, some 250 ns a switch: each stack keeps its context, and the pointer names it.
+namespace {
+struct Saved {
+  ucontext_t context;
+};
+}  // namespace
+void switch_stack(void** from, void* to) {
+  Saved here;
+  *from = &here;
+  swapcontext(&here.context, &static_cast<Saved*>(to)->context);
+}
+void prepare(Fiber* fiber, u32, void (*entry)()) {
+  Saved* saved = reinterpret_cast<Saved*>(fiber + 1);
+  getcontext(&saved->context);
+  saved->context.uc_stack.ss_sp = saved + 1;
+  saved->context.uc_stack.ss_size = kStackBytes - sizeof(Fiber) - sizeof(Saved);
+  saved->context.uc_link = nullptr;
+  makecontext(&saved->context, entry, 0);
+  fiber->stack = saved;
+}
+
+#endif
+
+Stacks::~Stacks() {
+  for (const auto& [start, size] : regions_) munmap(start, size);
+}
+
+bool Stacks::contains(uintptr_t address) const {
+  for (const auto& [start, size] : regions_)
+    if (address - reinterpret_cast<uintptr_t>(start) < size) return true;
+  return false;
+}
+
+Fiber* Stacks::fiber(u32 index) {
+  while (fibers_.size() <= index) {
+    const size_t size = (kBatch + 1) * kStackBytes;
+    void* start = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (start == MAP_FAILED) return nullptr;
+    regions_.emplace_back(start, size);
+    const uintptr_t first = (reinterpret_cast<uintptr_t>(start) + kStackBytes - 1) & ~(uintptr_t{kStackBytes} - 1);
+    for (u32 i = 0; i < kBatch; i++) {
+      char* base = reinterpret_cast<char*>(first + i * kStackBytes);
+      // A stack that overflows must not run into the fiber at its low end.
+      mprotect(base + kPage, kPage, PROT_NONE);
+      fibers_.push_back(reinterpret_cast<Fiber*>(base));
+    }
+  }
+  return fibers_[index];
+}
+
+}  // namespace lz

@@ -1,0 +1,66 @@
+/* Metal's scalar types: fixed widths, half as the compiler's _Float16, bfloat as a class. */
+#pragma once
+
+typedef unsigned char uchar;
+typedef unsigned short ushort;
+typedef unsigned int uint;
+typedef unsigned long ulong;
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned int uint32_t;
+typedef long int64_t;
+typedef unsigned long uint64_t;
+typedef unsigned long size_t;
+typedef long ptrdiff_t;
+typedef unsigned long uintptr_t;
+typedef long intptr_t;
+typedef _Float16 half;
+
+static_assert(sizeof(long) == 8, "Metal's long has 64 bits");
+static_assert(sizeof(half) == 2, "half has 16 bits");
+
+/* bfloat16: the upper half of a float. Arithmetic between two rounds to bfloat; beside a float it is float. Conversion from float is
+ * explicit, as in Metal. */
+struct bfloat {
+  ushort bits;
+  bfloat() = default;
+  template <class A, class = decltype(float(A()))>
+  explicit bfloat(A value) : bits(round(float(value))) {}
+  bfloat(int value) : bits(round(float(value))) {}
+  operator float() const {
+    const uint word = uint(bits) << 16;
+    float f;
+    __builtin_memcpy(&f, &word, 4);
+    return f;
+  }
+
+ private:
+  /* To nearest, ties to even. */
+  static ushort round(float f) {
+    uint word;
+    __builtin_memcpy(&word, &f, 4);
+    if ((word & 0x7fffffffu) > 0x7f800000u) return ushort((word >> 16) | 0x40u);
+    return ushort((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+  }
+};
+
+#define LZ_BFLOAT_WITH(op, I, R)                                               \
+  inline R operator op(bfloat a, I b) { return R(float(a) op float(b)); }      \
+  inline R operator op(I a, bfloat b) { return R(float(a) op float(b)); }
+#define LZ_BFLOAT(op)                                                                                          \
+  inline bfloat operator op(bfloat a, bfloat b) { return bfloat(float(a) op float(b)); }                       \
+  LZ_BFLOAT_WITH(op, float, float) LZ_BFLOAT_WITH(op, half, float) LZ_BFLOAT_WITH(op, bool, bfloat)            \
+  LZ_BFLOAT_WITH(op, char, bfloat) LZ_BFLOAT_WITH(op, uchar, bfloat) LZ_BFLOAT_WITH(op, short, bfloat)         \
+  LZ_BFLOAT_WITH(op, ushort, bfloat) LZ_BFLOAT_WITH(op, int, bfloat) LZ_BFLOAT_WITH(op, uint, bfloat)          \
+  LZ_BFLOAT_WITH(op, long, bfloat) LZ_BFLOAT_WITH(op, ulong, bfloat)                                           \
+  template <class B>                                                                                           \
+  inline bfloat& operator op##=(bfloat& a, const B& b) {                                                       \
+    return a = bfloat(float(a) op float(b));                                                                   \
+  }
+LZ_BFLOAT(+) LZ_BFLOAT(-) LZ_BFLOAT(*) LZ_BFLOAT(/)
+#undef LZ_BFLOAT
+#undef LZ_BFLOAT_WITH
+inline bfloat operator-(bfloat a) { return bfloat(-float(a)); }

@@ -1,0 +1,158 @@
+/**
+ * Commands for a {@link MetalRuntime} as 32-bit words: what Metal's encoders take call by call, packed so that the native side reads a
+ * whole stream at once. Checks what Metal would refuse.
+ *
+ * A record is a header (opcode in the low byte, length in words above, the header included) and its words.
+ */
+import { DeviceError } from '@lazuli/core/engine'
+import { MAX_BUFFER_INDEX } from './msl/lint'
+import type { MetalBuffer, MetalEvent, MetalPipeline } from './runtime'
+
+/** Opcodes, as native/host/commands.h has them. */
+export enum Command {
+  Pipeline = 1,
+  Buffer = 2,
+  Bytes = 3,
+  ThreadgroupMemory = 4,
+  DispatchThreads = 5,
+  DispatchThreadgroups = 6,
+  Barrier = 7,
+  Signal = 8,
+  Wait = 9,
+}
+
+/** A size in up to three dimensions. */
+export type Size = readonly [number, number, number]
+
+/** The most bytes that may be bound without a buffer. */
+export const MAX_INLINE_BYTES = 4096
+
+/** A growing list of commands. State set for one dispatch holds for the next. */
+export class CommandStream {
+  /** The words; those from `length` on are rubbish. */
+  words: Int32Array = new Int32Array(1024)
+  /** How many words are in use. */
+  length = 0
+  /** How many dispatches are in it. */
+  dispatches = 0
+  private pipeline: MetalPipeline | null = null
+
+  /** Empties the stream. */
+  clear(): void {
+    this.length = 0
+    this.dispatches = 0
+    this.pipeline = null
+  }
+
+  /** Chooses the kernel of the dispatches that follow. */
+  setPipeline(pipeline: MetalPipeline): void {
+    if (pipeline === this.pipeline) return
+    this.pipeline = pipeline
+    const at = this.begin(Command.Pipeline, 2)
+    this.words[at] = pipeline.id
+  }
+
+  /** Binds a buffer from a byte offset on. */
+  setBuffer(index: number, buffer: MetalBuffer, offset = 0): void {
+    checkIndex(index)
+    if (!(offset >= 0 && offset <= buffer.length))
+      throw new DeviceError('setBuffer', `the offset ${offset} is outside a buffer of ${buffer.length} bytes`)
+    const at = this.begin(Command.Buffer, 5)
+    this.words[at] = index
+    this.words[at + 1] = buffer.id
+    this.words[at + 2] = offset >>> 0
+    this.words[at + 3] = Math.floor(offset / 2 ** 32)
+  }
+
+  /** Binds a copy of a few bytes. @throws DeviceError for more than 4,096 */
+  setBytes(index: number, bytes: ArrayBufferView): void {
+    checkIndex(index)
+    const { byteLength } = bytes
+    if (byteLength > MAX_INLINE_BYTES)
+      throw new DeviceError(
+        'setBytes',
+        `takes at most ${MAX_INLINE_BYTES} bytes, received ${byteLength}: use a buffer`,
+      )
+    const at = this.begin(Command.Bytes, 3 + ((byteLength + 3) >> 2))
+    this.words[at] = index
+    this.words[at + 1] = byteLength
+    new Uint8Array(this.words.buffer, (at + 2) * 4, byteLength).set(
+      new Uint8Array(bytes.buffer, bytes.byteOffset, byteLength),
+    )
+  }
+
+  /** Sets the size of the memory behind a `[[threadgroup(index)]]` parameter. */
+  setThreadgroupMemory(index: number, bytes: number): void {
+    checkIndex(index)
+    const at = this.begin(Command.ThreadgroupMemory, 3)
+    this.words[at] = index
+    this.words[at + 1] = bytes
+  }
+
+  /** Runs one thread for each cell of the grid; groups at its edges may be smaller. Returns where the record starts. */
+  dispatchThreads(grid: Size, threadgroup: Size): number {
+    return this.dispatch(Command.DispatchThreads, grid, threadgroup)
+  }
+
+  /** Runs whole threadgroups. Returns where the record starts. */
+  dispatchThreadgroups(groups: Size, threadgroup: Size): number {
+    return this.dispatch(Command.DispatchThreadgroups, groups, threadgroup)
+  }
+
+  /** Makes the writes of earlier dispatches visible to later ones. */
+  barrier(): void {
+    this.begin(Command.Barrier, 1)
+  }
+  /** Sets a counter once the commands before it have ended. */
+  signal(event: MetalEvent, value: number): void {
+    const at = this.begin(Command.Signal, 3)
+    this.words[at] = event.id
+    this.words[at + 1] = value
+  }
+  /** Holds the commands after it back until a counter has the value. */
+  wait(event: MetalEvent, value: number): void {
+    const at = this.begin(Command.Wait, 3)
+    this.words[at] = event.id
+    this.words[at + 1] = value
+  }
+
+  private dispatch(command: Command, grid: Size, threadgroup: Size): number {
+    if (!this.pipeline) throw new DeviceError('dispatch', 'needs a pipeline: call setPipeline first')
+    const { name, maxThreads } = this.pipeline
+    const threads = threadgroup[0] * threadgroup[1] * threadgroup[2]
+    if (!(threads >= 1 && threads <= maxThreads))
+      throw new DeviceError(
+        name,
+        `a threadgroup must have 1 to ${maxThreads} threads, received ${threadgroup.join(' × ')}`,
+      )
+    for (const n of grid)
+      if (!(Number.isInteger(n) && n >= 0 && n <= 0xffffffff))
+        throw new DeviceError(name, `a grid needs sizes of 32 bits, received ${grid.join(' × ')}`)
+    const start = this.length
+    const at = this.begin(command, 7)
+    for (let i = 0; i < 3; i++) {
+      this.words[at + i] = grid[i]
+      this.words[at + 3 + i] = threadgroup[i]
+    }
+    this.dispatches++
+    return start
+  }
+
+  /** Room for a record; returns the place of its first word after the header. */
+  private begin(command: Command, words: number): number {
+    const at = this.length
+    if (at + words > this.words.length) {
+      const grown = new Int32Array(Math.max(2 * this.words.length, at + words))
+      grown.set(this.words.subarray(0, at))
+      this.words = grown
+    }
+    this.words[at] = command | (words << 8)
+    this.length = at + words
+    return at + 1
+  }
+}
+
+function checkIndex(index: number): void {
+  if (!(Number.isInteger(index) && index >= 0 && index <= MAX_BUFFER_INDEX))
+    throw new DeviceError('setBuffer', `buffer indices go from 0 to ${MAX_BUFFER_INDEX}, received ${index}`)
+}

@@ -1,0 +1,57 @@
+/**
+ * The addon that executes compiled kernels: where it is found, and the type of its functions. It is loaded when the first buffer or
+ * kernel asks for it, so that importing the package works everywhere.
+ */
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
+import { DeviceError } from '@lazuli/core/engine'
+
+/** Memory that native calls can name. */
+export type Bytes = ArrayBuffer | ArrayBufferView
+
+/** The addon's functions. Buffers, kernels and events are numbers of this isolate. */
+export interface HostNative {
+  /** The version of the interface between kernels and the executor. */
+  abi(): number
+  /** Zeroed memory; checked memory ends at an inaccessible page, to 16 bytes. */
+  newBuffer(nbytes: number, checked: boolean): number
+  /** Memory of JavaScript, which is kept alive. */
+  borrowBuffer(bytes: Bytes): number
+  freeBuffer(buffer: number): void
+  contents(buffer: number): ArrayBuffer
+  address(buffer: number): bigint
+  read(buffer: number, offset: number, into: ArrayBufferView): void
+  write(buffer: number, offset: number, from: ArrayBufferView): void
+  /** The kernels of a shared library. */
+  loadLibrary(path: string): { name: string; id: number; maxThreads: number }[]
+  /** Runs the first `count` words; null when nothing failed. */
+  run(words: Int32Array, count: number): { word: number; message: string }[] | null
+  eventValue(event: number): number
+  /** Bytes of this isolate's buffers. */
+  allocated(): number
+  /** How many threads work on one dispatch; 0 asks for the default. */
+  setThreads(count: number): void
+  threads(): number
+}
+
+let loaded: HostNative | undefined
+
+/** The addon: `LAZULI_METAL_HOST_ADDON`, or what a build from source left in build/. @throws DeviceError that says how to get it */
+export function hostNative(): HostNative {
+  if (loaded) return loaded
+  // src/ and dist/ are both one below the package.
+  const path =
+    process.env.LAZULI_METAL_HOST_ADDON ??
+    fileURLToPath(new URL('../build/lazuli_metal_host.node', import.meta.url))
+  try {
+    loaded = createRequire(import.meta.url)(path) as HostNative
+  } catch (cause) {
+    throw new DeviceError(
+      'metal',
+      `the host runtime's addon for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split('\n')[0]}`,
+      { cause, hint: 'Build it from source: npm run build in a clone of the repository' },
+    )
+  }
+  if (process.env.LAZULI_METAL_THREADS) loaded.setThreads(Number(process.env.LAZULI_METAL_THREADS))
+  return loaded
+}

@@ -1,0 +1,170 @@
+/**
+ * The runtime that executes Metal kernels on the CPU: the same source text, compiled as C++ and run thread by thread. Commands run
+ * when they are committed, on the calling thread and a few helpers.
+ */
+import { totalmem } from 'node:os'
+import { DeviceError } from '@lazuli/core/engine'
+import { compileLibrary, preprocess } from './host-compiler'
+import { hostNative } from './host-native'
+import { needsPreprocessor, refusal, type Translation, translate, withoutMetalIncludes } from './msl/scanner'
+import type {
+  CommandFailure,
+  Commands,
+  DeviceInfo,
+  FunctionConstants,
+  LibraryOptions,
+  MetalBuffer,
+  MetalEvent,
+  MetalLibrary,
+  MetalPipeline,
+  MetalRuntime,
+  Submission,
+} from './runtime'
+
+const NONE: readonly CommandFailure[] = []
+
+/** A library of this runtime: compiled at once, or, with function constants, once for each set of them. */
+class HostLibrary implements MetalLibrary {
+  readonly kernels: readonly string[]
+  /** By the values of the constants. */
+  private readonly compiled = new Map<string, ReadonlyMap<string, MetalPipeline>>()
+
+  constructor(
+    private readonly source: string,
+    private readonly file: string,
+    private readonly translation: Translation,
+  ) {
+    this.kernels = translation.kernels.map((k) => k.name)
+    if (translation.constants.length === 0) this.pipelines({})
+  }
+
+  /** The kernels with these constants. */
+  pipelines(constants: FunctionConstants): ReadonlyMap<string, MetalPipeline> {
+    const definitions = this.translation.constants
+      .map(({ index }) => {
+        const value = constants[index]
+        const literal = typeof value === 'boolean' ? String(value) : literalOf(value ?? 0)
+        return `#define LZ_CONSTANT_${index} ${literal}\n#define LZ_DEFINED_${index} ${value !== undefined}\n`
+      })
+      .join('')
+    const known = this.compiled.get(definitions)
+    if (known) return known
+    const path = compileLibrary(definitions + this.translation.code, this.file)
+    if (typeof path !== 'string') throw this.refusal(path)
+    const made = new Map(
+      hostNative()
+        .loadLibrary(path)
+        .map((kernel) => [kernel.name, kernel]),
+    )
+    this.compiled.set(definitions, made)
+    return made
+  }
+
+  private refusal({
+    problems,
+    output,
+  }: {
+    problems: readonly { line: number; message: string }[]
+    output: string
+  }): DeviceError {
+    if (problems.length > 0) return refusal(this.file, this.source, problems)
+    return new DeviceError('metal', `the source of a kernel does not compile:\n${output.slice(0, 4000)}`)
+  }
+}
+
+function literalOf(value: number): string {
+  if (Number.isInteger(value)) return String(value)
+  if (Number.isFinite(value)) return `${value}f`
+  return Number.isNaN(value) ? '__builtin_nanf("")' : `${value < 0 ? '-' : ''}__builtin_inff()`
+}
+
+/** Runs kernels on the CPU. */
+export class HostRuntime implements MetalRuntime {
+  readonly name = 'host'
+  readonly info: DeviceInfo = {
+    name: 'Metal on the CPU',
+    simdWidth: 32,
+    maxThreadsPerThreadgroup: 1024,
+    maxThreadgroupMemory: 32768,
+    maxBufferLength: 2 ** 40,
+    recommendedWorkingSet: Math.floor(totalmem() * 0.75),
+  }
+  /** Whether buffers end at an inaccessible page, so that any access behind them is an error. */
+  private readonly checked: boolean
+  private readonly libraries = new Map<string, HostLibrary>()
+  private readonly failures = new Map<number, readonly CommandFailure[]>()
+  private submissions = 0
+  private events = 0
+
+  /** `checked` (or `LAZULI_METAL_CHECK=1`) makes every access behind a buffer an error, at the price of more memory. */
+  constructor({ checked = process.env.LAZULI_METAL_CHECK === '1' }: { checked?: boolean } = {}) {
+    this.checked = checked
+  }
+
+  newBuffer(length: number): MetalBuffer {
+    try {
+      return { id: hostNative().newBuffer(length, this.checked), length }
+    } catch (cause) {
+      if (cause instanceof DeviceError) throw cause
+      throw new DeviceError('metal', (cause as Error).message, { cause })
+    }
+  }
+  wrapBuffer(bytes: ArrayBuffer): MetalBuffer {
+    return { id: hostNative().borrowBuffer(bytes), length: bytes.byteLength }
+  }
+  releaseBuffer(buffer: MetalBuffer): void {
+    hostNative().freeBuffer(buffer.id)
+  }
+  contents(buffer: MetalBuffer): ArrayBuffer {
+    return hostNative().contents(buffer.id)
+  }
+  address(buffer: MetalBuffer): bigint {
+    return hostNative().address(buffer.id)
+  }
+  read(buffer: MetalBuffer, offset: number, into: ArrayBufferView): void {
+    hostNative().read(buffer.id, offset, into)
+  }
+  write(buffer: MetalBuffer, offset: number, from: ArrayBufferView): void {
+    hostNative().write(buffer.id, offset, from)
+  }
+
+  newLibrary(source: string, { file = 'kernel.metal' }: LibraryOptions = {}): MetalLibrary {
+    const key = `${file}\0${source}`
+    const known = this.libraries.get(key)
+    if (known) return known
+    const text = needsPreprocessor(source) ? preprocess(withoutMetalIncludes(source), file) : source
+    const library = new HostLibrary(source, file, translate(text, file))
+    this.libraries.set(key, library)
+    return library
+  }
+
+  newPipeline(library: MetalLibrary, name: string, constants: FunctionConstants = {}): MetalPipeline {
+    const pipeline = (library as HostLibrary).pipelines(constants).get(name)
+    if (pipeline) return pipeline
+    throw new DeviceError(
+      'metal',
+      `the library has no kernel "${name}"; it has ${library.kernels.join(', ') || 'none'}`,
+    )
+  }
+
+  newEvent(): MetalEvent {
+    return { id: ++this.events }
+  }
+  eventValue(event: MetalEvent): number {
+    return hostNative().eventValue(event.id)
+  }
+  commit(stream: Commands): Submission {
+    const id = ++this.submissions
+    const failed = hostNative().run(stream.words, stream.length)
+    if (failed) this.failures.set(id, failed)
+    return { id }
+  }
+  wait({ id }: Submission): readonly CommandFailure[] {
+    const failed = this.failures.get(id) ?? NONE
+    this.failures.delete(id)
+    return failed
+  }
+  done(submission: Submission): Promise<readonly CommandFailure[]> {
+    return Promise.resolve(this.wait(submission))
+  }
+}
