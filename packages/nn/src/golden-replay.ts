@@ -4,6 +4,7 @@
  */
 import { readFileSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
+import { compile } from '@lazuli/compile'
 import * as mx from '@lazuli/core'
 import { arraysOf, forEachLeaf, viewStore, withArrays } from '@lazuli/core/engine'
 import * as transforms from '@lazuli/transforms'
@@ -273,7 +274,7 @@ function replayTransform(c: GoldenCase): unknown[] {
     return arraysOf(f(...(withArrays(all, full) as unknown[]), ...options))
   }
   if (t.wrap === 'checkpoint') g = transforms.checkpoint(g)
-  else if (t.wrap === 'compile') throw new Missing('compile')
+  else if (t.wrap === 'compile') g = compile(g)
   const x = chosen.map((i) => leaves[i])
   const given = (name: string): mx.Array[] => (t[name] as Json[]).map(decode) as mx.Array[]
   const total = (...y: mx.Array[]): mx.Array =>
@@ -288,6 +289,8 @@ function replayTransform(c: GoldenCase): unknown[] {
   const dot = (a: mx.Array[], b: mx.Array[]): mx.Array =>
     b.map((w, i) => a[i].multiply(w).sum()).reduce((p, q) => p.add(q), mx.array(0))
   switch (t.kind) {
+    case 'compile':
+      return compile(g)(...x)
     case 'vjp':
       return transforms.vjp(g, x, given('cotangents'))[1] as unknown[]
     case 'jvp':
