@@ -1,5 +1,5 @@
-// The functions JavaScript sees. Only this file and its binding_*.h know Node-API; every argument is checked here, and
-// nothing that C++ throws passes.
+// The functions JavaScript sees. Only this file and its binding_*.h know Node-API; every argument is checked
+// here, and nothing that C++ throws passes.
 #include <memory>
 #include <unordered_map>
 
@@ -14,7 +14,8 @@
 
 namespace lazuli {
 
-// What outlives its users: host views are finalized at a time of the collector's choosing, also after the instance.
+// What outlives its users: host views are finalized at a time of the collector's choosing, also after the
+// instance.
 struct Shared {
   std::unordered_map<Buffer*, napi_ref> views;  // weak; one ArrayBuffer a buffer at a time
   std::vector<napi_ref> garbage;                // to delete at the next call
@@ -51,8 +52,8 @@ Slot& slot_at(const Call& call, size_t index) {
 
 char* range_of(const Call& call, Buffer* buffer, int64_t offset, size_t size) {
   if (uint64_t(offset) > buffer->bytes || size > buffer->bytes - uint64_t(offset)) {
-    call.refuse(std::to_string(size) + " bytes at offset " + std::to_string(offset) + " do not fit the slot's " +
-                std::to_string(buffer->bytes));
+    call.refuse(std::to_string(size) + " bytes at offset " + std::to_string(offset) +
+                " do not fit the slot's " + std::to_string(buffer->bytes));
   }
   return static_cast<char*>(buffer->data) + offset;
 }
@@ -67,7 +68,8 @@ napi_value kernels(Call& call) {
 }
 
 napi_value load_kernels(Call& call) {
-  return call.array(registry().load(call.text(0, "path")), [&](const std::string& name) { return call.string(name); });
+  return call.array(registry().load(call.text(0, "path")),
+                    [&](const std::string& name) { return call.string(name); });
 }
 
 napi_value scalar_ops(Call& call) {
@@ -106,13 +108,16 @@ napi_value run(Call& call) {
   size_t size;
   // Asked anew each time: the ArrayBuffer may have been detached or resized.
   call.check(napi_get_arraybuffer_info(call.env, buffer, &data, &size));
-  if (uint64_t(count) > size / 8) call.refuse(std::to_string(count) + " words do not fit the attached tape of " + std::to_string(size) + " bytes");
+  if (uint64_t(count) > size / 8)
+    call.refuse(std::to_string(count) + " words do not fit the attached tape of " + std::to_string(size) +
+                " bytes");
   return call.number(double(it.tape.run(static_cast<const int64_t*>(data), size_t(count))));
 }
 
 napi_value failures(Call& call) {
   return call.array(call.instance->tape.failures(), [&](const Failure& failure) {
-    return call.object({{"word", call.number(double(failure.word))}, {"message", call.string(failure.message)}});
+    return call.object(
+        {{"word", call.number(double(failure.word))}, {"message", call.string(failure.message)}});
   });
 }
 
@@ -127,7 +132,8 @@ napi_value register_program(Call& call) {
 
 napi_value release_program(Call& call) {
   const int64_t id = call.integer(0, "id", 0, UINT32_MAX);
-  if (!call.instance->tape.release_program(uint32_t(id))) call.refuse("there is no scalar program " + std::to_string(id));
+  if (!call.instance->tape.release_program(uint32_t(id)))
+    call.refuse("there is no scalar program " + std::to_string(id));
   return nullptr;
 }
 
@@ -150,7 +156,8 @@ napi_value allocate(Call& call) {
   const int64_t bytes = call.integer(1, "nbytes");
   std::string error;
   const int64_t slot = call.integer(0, "slot");
-  if (!call.instance->tape.allocate(uint64_t(slot), bytes, &error)) throw std::runtime_error("[allocate] " + error);
+  if (!call.instance->tape.allocate(uint64_t(slot), bytes, &error))
+    throw std::runtime_error("[allocate] " + error);
   return nullptr;
 }
 
@@ -190,7 +197,8 @@ napi_value read(Call& call) {
 
 napi_value address(Call& call) {
   napi_value out;
-  call.check(napi_create_bigint_uint64(call.env, reinterpret_cast<uintptr_t>(buffer_of(call, 0)->data), &out));
+  call.check(
+      napi_create_bigint_uint64(call.env, reinterpret_cast<uintptr_t>(buffer_of(call, 0)->data), &out));
   return out;
 }
 
@@ -230,8 +238,8 @@ napi_value host_view(Call& call) {
   Memory::share(buffer);
   view->buffer = BufferRef(buffer);
   view->shared = it.shared;
-  const napi_status status =
-      napi_create_external_arraybuffer(call.env, buffer->data, buffer->bytes, View::finalize, view.get(), &out);
+  const napi_status status = napi_create_external_arraybuffer(call.env, buffer->data, buffer->bytes,
+                                                              View::finalize, view.get(), &out);
   if (status != napi_ok) call.refuse("this runtime does not let native memory be an ArrayBuffer; use read()");
   View* made = view.release();
   call.check(napi_create_reference(call.env, out, 0, &made->weak));
@@ -282,7 +290,8 @@ napi_value track(Call& call) {
     for (int64_t i = from; i < std::min(count, from + kBatch) && wrong.empty(); i++) {
       napi_value object = nullptr;
       napi_valuetype type = napi_undefined;
-      if (napi_get_element(call.env, array, uint32_t(i), &object) == napi_ok) napi_typeof(call.env, object, &type);
+      if (napi_get_element(call.env, array, uint32_t(i), &object) == napi_ok)
+        napi_typeof(call.env, object, &type);
       if (type != napi_object && type != napi_function) {
         wrong = "element " + std::to_string(i) + " is not an object";
       } else if (ids.data[i] < 0 || !call.instance->handles.track(call.env, object, uint32_t(ids.data[i]))) {
@@ -319,11 +328,17 @@ napi_value memory_stats(Call& call) {
                       {"cacheLimit", number(now.cache_limit)}});
 }
 
-napi_value set_memory_limit(Call& call) { return memory().set_limit(size_t(call.integer(0, "bytes"))), nullptr; }
-napi_value set_cache_limit(Call& call) { return memory().set_cache_limit(size_t(call.integer(0, "bytes"))), nullptr; }
+napi_value set_memory_limit(Call& call) {
+  return memory().set_limit(size_t(call.integer(0, "bytes"))), nullptr;
+}
+napi_value set_cache_limit(Call& call) {
+  return memory().set_cache_limit(size_t(call.integer(0, "bytes"))), nullptr;
+}
 napi_value clear_cache(Call&) { return memory().clear_cache(), nullptr; }
 napi_value reset_peak_memory(Call&) { return memory().reset_peak(), nullptr; }
-napi_value set_threads(Call& call) { return pool().set_threads(int(call.integer(0, "count", 1, 256))), nullptr; }
+napi_value set_threads(Call& call) {
+  return pool().set_threads(int(call.integer(0, "count", 1, 256))), nullptr;
+}
 napi_value threads(Call& call) { return call.number(pool().threads()); }
 
 // --- The table
@@ -386,8 +401,8 @@ napi_value entry(napi_env env, napi_callback_info info) {
 
 template <size_t... kIndex>
 napi_status define(napi_env env, napi_value exports, Instance* instance, std::index_sequence<kIndex...>) {
-  const napi_property_descriptor properties[] = {
-      {kFunctions[kIndex].name, nullptr, entry<kIndex>, nullptr, nullptr, nullptr, napi_enumerable, instance}...};
+  const napi_property_descriptor properties[] = {{kFunctions[kIndex].name, nullptr, entry<kIndex>, nullptr,
+                                                  nullptr, nullptr, napi_enumerable, instance}...};
   return napi_define_properties(env, exports, std::size(properties), properties);
 }
 
@@ -401,7 +416,8 @@ NAPI_MODULE_INIT() {
     return exports;
   }
   auto* instance = new Instance;
-  napi_set_instance_data(env, instance, [](napi_env, void* data, void*) { delete static_cast<Instance*>(data); }, nullptr);
+  napi_set_instance_data(
+      env, instance, [](napi_env, void* data, void*) { delete static_cast<Instance*>(data); }, nullptr);
   if (define(env, exports, instance, std::make_index_sequence<std::size(kFunctions)>()) != napi_ok) {
     napi_throw_error(env, "ERR_LAZULI_NATIVE", "the addon's functions cannot be defined");
   }

@@ -1,5 +1,5 @@
-// A call from JavaScript: arguments with their checks, results, and the way from a C++ exception to a JavaScript error.
-// Part of binding.cc, and like it allowed to know Node-API.
+// A call from JavaScript: arguments with their checks, results, and the way from a C++ exception to a
+// JavaScript error. Part of binding.cc, and like it allowed to know Node-API.
 #ifndef LAZULI_RUNTIME_BINDING_CALL_H
 #define LAZULI_RUNTIME_BINDING_CALL_H
 
@@ -41,7 +41,9 @@ class Call {
   napi_env env;
   Instance* instance;
 
-  [[noreturn]] void refuse(const std::string& what) const { throw ArgumentError(std::string("[") + name_ + "] " + what); }
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw ArgumentError(std::string("[") + name_ + "] " + what);
+  }
   void check(napi_status status) const {
     if (status == napi_ok) [[likely]]
       return;
@@ -64,10 +66,11 @@ class Call {
   // An integer that a double holds exactly, not below `low`.
   int64_t integer(size_t index, const char* what, int64_t low = 0, int64_t high = int64_t(1) << 53) const {
     double number;
-    if (napi_get_value_double(env, value(index, what), &number) != napi_ok) refuse(std::string(what) + " must be a number");
+    if (napi_get_value_double(env, value(index, what), &number) != napi_ok)
+      refuse(std::string(what) + " must be a number");
     if (!(number >= double(low) && number <= double(high)) || std::floor(number) != number) {
-      refuse(std::string(what) + " must be an integer from " + std::to_string(low) + " to " + std::to_string(high) +
-             ", received " + std::to_string(number));
+      refuse(std::string(what) + " must be an integer from " + std::to_string(low) + " to " +
+             std::to_string(high) + ", received " + std::to_string(number));
     }
     return int64_t(number);
   }

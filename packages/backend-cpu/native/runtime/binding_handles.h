@@ -1,6 +1,6 @@
-// Weak references to JavaScript objects under numbers, and the walk that finds whose objects are gone. JavaScript runs no
-// finalizers in synchronous code, but a weak reference is empty as soon as the collector has run.
-// Part of binding.cc, and like it allowed to know Node-API.
+// Weak references to JavaScript objects under numbers, and the walk that finds whose objects are gone.
+// JavaScript runs no finalizers in synchronous code, but a weak reference is empty as soon as the collector
+// has run. Part of binding.cc, and like it allowed to know Node-API.
 #ifndef LAZULI_RUNTIME_BINDING_HANDLES_H
 #define LAZULI_RUNTIME_BINDING_HANDLES_H
 
@@ -37,8 +37,8 @@ class Handles {
     take_out(*entry);
   }
 
-  // Writes at most `capacity` numbers of objects that are gone, and forgets those. References that survive two walks of the
-  // young become old, and only a walk of all sees them again.
+  // Writes at most `capacity` numbers of objects that are gone, and forgets those. References that survive
+  // two walks of the young become old, and only a walk of all sees them again.
   size_t poll(napi_env env, bool all, int32_t* out, size_t capacity) {
     size_t found = walk(env, young_, true, out, capacity);
     if (all) found += walk(env, old_, false, out + found, capacity - found);

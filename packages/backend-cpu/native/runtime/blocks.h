@@ -11,8 +11,9 @@ inline constexpr size_t kPage = 16384;
 #else
 inline constexpr size_t kPage = 4096;
 #endif
-inline constexpr size_t kPagedFrom = 16384;           // blocks from here on start on a page
-inline constexpr size_t kMappedFrom = size_t(1) << 20;  // and from here on are mapped, in huge pages where possible
+inline constexpr size_t kPagedFrom = 16384;  // blocks from here on start on a page
+inline constexpr size_t kMappedFrom = size_t(1)
+                                      << 20;  // and from here on are mapped, in huge pages where possible
 
 // Null when the system refuses. `bytes` is the same for both calls.
 void* allocate_block(size_t bytes);

@@ -15,7 +15,8 @@ Context::Context() {
   threads = 1;
 }
 
-void Context::do_parallel_for(lz_context*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* arg) {
+void Context::do_parallel_for(lz_context*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t),
+                              void* arg) {
   pool().run(n, grain, body, arg);
 }
 

@@ -70,8 +70,9 @@ constexpr int64_t itemsize(int32_t dtype) {
 }
 
 constexpr const char* dtype_name(int32_t dtype) {
-  constexpr const char* names[kDtypes] = {"bool",  "uint8", "uint16",  "uint32",  "uint64",   "int8",    "int16",
-                                          "int32", "int64", "float16", "float32", "bfloat16", "float64", "complex64"};
+  constexpr const char* names[kDtypes] = {"bool",    "uint8",    "uint16",  "uint32",   "uint64",
+                                          "int8",    "int16",    "int32",   "int64",    "float16",
+                                          "float32", "bfloat16", "float64", "complex64"};
   return dtype >= 0 && dtype < kDtypes ? names[dtype] : "?";
 }
 
@@ -85,20 +86,34 @@ struct type_tag {
 template <class F>
 decltype(auto) dispatch(int32_t dtype, F&& f) {
   switch (dtype) {
-    case LZ_BOOL: return f(type_tag<bool>{});
-    case LZ_UINT8: return f(type_tag<uint8_t>{});
-    case LZ_UINT16: return f(type_tag<uint16_t>{});
-    case LZ_UINT32: return f(type_tag<uint32_t>{});
-    case LZ_UINT64: return f(type_tag<uint64_t>{});
-    case LZ_INT8: return f(type_tag<int8_t>{});
-    case LZ_INT16: return f(type_tag<int16_t>{});
-    case LZ_INT32: return f(type_tag<int32_t>{});
-    case LZ_INT64: return f(type_tag<int64_t>{});
-    case LZ_FLOAT16: return f(type_tag<float16>{});
-    case LZ_FLOAT32: return f(type_tag<float>{});
-    case LZ_BFLOAT16: return f(type_tag<bfloat16>{});
-    case LZ_FLOAT64: return f(type_tag<double>{});
-    default: return f(type_tag<complex64>{});
+    case LZ_BOOL:
+      return f(type_tag<bool>{});
+    case LZ_UINT8:
+      return f(type_tag<uint8_t>{});
+    case LZ_UINT16:
+      return f(type_tag<uint16_t>{});
+    case LZ_UINT32:
+      return f(type_tag<uint32_t>{});
+    case LZ_UINT64:
+      return f(type_tag<uint64_t>{});
+    case LZ_INT8:
+      return f(type_tag<int8_t>{});
+    case LZ_INT16:
+      return f(type_tag<int16_t>{});
+    case LZ_INT32:
+      return f(type_tag<int32_t>{});
+    case LZ_INT64:
+      return f(type_tag<int64_t>{});
+    case LZ_FLOAT16:
+      return f(type_tag<float16>{});
+    case LZ_FLOAT32:
+      return f(type_tag<float>{});
+    case LZ_BFLOAT16:
+      return f(type_tag<bfloat16>{});
+    case LZ_FLOAT64:
+      return f(type_tag<double>{});
+    default:
+      return f(type_tag<complex64>{});
   }
 }
 

@@ -15,7 +15,8 @@ constexpr int64_t kSmall = 1024;
 // Nanoseconds a chunk, and the least work worth a second thread.
 constexpr double kChunkTime = 10'000, kParallelTime = 30'000;
 
-// A thread's memory for pointer tables and registers. It grows to the largest program seen and is then reused.
+// A thread's memory for pointer tables and registers. It grows to the largest program seen and is then
+// reused.
 char* workspace(size_t bytes) {
   struct Free {
     void operator()(char* p) const { std::free(p); }
@@ -45,8 +46,9 @@ struct Run {
   void table(void** slots, char* registers) const {
     for (const Variant::Fixed& f : v.fixed) {
       char* from = f.kind == Variant::Fixed::block_register ? registers
-                   : f.kind == Variant::Fixed::cell          ? cells
-                                                             : reinterpret_cast<char*>(const_cast<int64_t*>(job.program->constants()));
+                   : f.kind == Variant::Fixed::cell
+                       ? cells
+                       : reinterpret_cast<char*>(const_cast<int64_t*>(job.program->constants()));
       slots[f.slot] = from + f.offset;
     }
   }
@@ -127,7 +129,8 @@ struct Run {
       steps(slots, rows * cols);
       for (int i = n_in; i < operands; i++) {
         char* block = blocks + size_t(i) * block_bytes;
-        if (slots[i] == block) scatter_patch(log_sizes[i], at[i], rows, cols, patches.row_stride(i), patches.col_stride(i), block);
+        if (slots[i] == block)
+          scatter_patch(log_sizes[i], at[i], rows, cols, patches.row_stride(i), patches.col_stride(i), block);
       }
     }
   }
@@ -148,22 +151,24 @@ std::string shape_text(const lz_operand& a) {
 
 }  // namespace
 
-bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out, std::string* error) {
+bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out,
+                     std::string* error) {
   const auto refuse = [error](std::string text) {
     *error = "[map] " + std::move(text);
     return false;
   };
   if (n_in != int(p.inputs().size()) || n_out != int(p.outputs().size())) {
     return refuse("the program takes " + std::to_string(p.inputs().size()) + " inputs and " +
-                  std::to_string(p.outputs().size()) + " outputs, received " + std::to_string(n_in) + " and " +
-                  std::to_string(n_out));
+                  std::to_string(p.outputs().size()) + " outputs, received " + std::to_string(n_in) +
+                  " and " + std::to_string(n_out));
   }
   const lz_operand& first = out[0];
   uint64_t uniform = 0;
   dense = true;
   for (int i = 0; i < n_out; i++) {
     if (out[i].dtype != p.outputs()[i]) {
-      return refuse("output " + std::to_string(i) + " must be " + dtype_name(p.outputs()[i]) + ", received " + dtype_name(out[i].dtype));
+      return refuse("output " + std::to_string(i) + " must be " + dtype_name(p.outputs()[i]) + ", received " +
+                    dtype_name(out[i].dtype));
     }
     if (out[i].flags & LZ_IMMEDIATE) return refuse("an output cannot be an immediate");
     if (!same_shape(out[i], first)) return refuse("outputs have different shapes");
@@ -172,7 +177,8 @@ bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operan
   n = first.size;
   for (int i = 0; i < n_in; i++) {
     if (in[i].dtype != p.inputs()[i]) {
-      return refuse("input " + std::to_string(i) + " must be " + dtype_name(p.inputs()[i]) + ", received " + dtype_name(in[i].dtype));
+      return refuse("input " + std::to_string(i) + " must be " + dtype_name(p.inputs()[i]) + ", received " +
+                    dtype_name(in[i].dtype));
     }
     if (in[i].size == 1 && n != 1) {
       if (i < 64) {
@@ -184,11 +190,13 @@ bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operan
     }
     if (in[i].size == 1 && n == 1) continue;
     if (in[i].size != 1 && !same_shape(in[i], first)) {
-      return refuse("input " + std::to_string(i) + " has shape " + shape_text(in[i]) + ", the output " + shape_text(first));
+      return refuse("input " + std::to_string(i) + " has shape " + shape_text(in[i]) + ", the output " +
+                    shape_text(first));
     }
     if (in[i].flags & LZ_CONTIGUOUS) continue;
     bool still = true;
-    for (int axis = 0; axis < in[i].ndim; axis++) still = still && (in[i].strides[axis] == 0 || in[i].shape[axis] == 1);
+    for (int axis = 0; axis < in[i].ndim; axis++)
+      still = still && (in[i].strides[axis] == 0 || in[i].shape[axis] == 1);
     if (still && i < 64) {
       uniform |= uint64_t(1) << i;
     } else {
@@ -209,7 +217,8 @@ bool MapJob::prepare(Program& p, const lz_operand* in, int n_in, const lz_operan
     const lz_operand& x = i < n_in ? in[i] : out[i - n_in];
     // Single elements keep strides of 0, which never stand in the way of merging.
     if ((i < n_in && i < 64 && (uniform >> i & 1)) || x.size == 1) continue;
-    for (int axis = 0; axis < ndim; axis++) patches.strides[size_t(axis * width + i)] = x.strides[axis] * itemsize(x.dtype);
+    for (int axis = 0; axis < ndim; axis++)
+      patches.strides[size_t(axis * width + i)] = x.strides[axis] * itemsize(x.dtype);
   }
   patches.plan(p.log_sizes());
   return true;

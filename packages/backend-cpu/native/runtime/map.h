@@ -1,5 +1,5 @@
-// Runs a scalar program over operands: decides from their layouts how, then works through blocks, on several threads where
-// that pays.
+// Runs a scalar program over operands: decides from their layouts how, then works through blocks, on several
+// threads where that pays.
 #ifndef LAZULI_RUNTIME_MAP_H
 #define LAZULI_RUNTIME_MAP_H
 
@@ -22,7 +22,8 @@ struct MapJob {
   Patches patches;
 
   // Fills the job, or returns false with a reason. Memory is kept between calls.
-  bool prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out, std::string* error);
+  bool prepare(Program& p, const lz_operand* in, int n_in, const lz_operand* out, int n_out,
+               std::string* error);
   // For operands that are all contiguous and of one shape, or single elements where `uniform` has their bit.
   void prepare_dense(Program& p, uint64_t uniform, int64_t count) {
     program = &p;

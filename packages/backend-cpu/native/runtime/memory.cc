@@ -31,8 +31,8 @@ size_t capacity_of(int size_class) {
 }
 
 std::string oom_message(size_t requested, const MemoryStats& now) {
-  return "out of memory: requested " + std::to_string(requested) + " bytes with " + std::to_string(now.active) +
-         " active, limit " + std::to_string(now.limit);
+  return "out of memory: requested " + std::to_string(requested) + " bytes with " +
+         std::to_string(now.active) + " active, limit " + std::to_string(now.limit);
 }
 
 }  // namespace
@@ -99,7 +99,7 @@ Buffer* Memory::evict(size_t keep) {
 
 namespace {
 
-void release_blocks(Buffer* list, Buffer* Buffer::* next) {
+void release_blocks(Buffer* list, Buffer* Buffer::*next) {
   while (list) {
     Buffer* following = list->*next;
     free_block(list->data, list->capacity);

@@ -1,5 +1,6 @@
-// Buffers and the process-wide allocator behind them: a cache of blocks by size class, with limits and statistics.
-// Blocks of 16 KB and more start on a page, so that another device may adopt them; smaller ones on a cache line.
+// Buffers and the process-wide allocator behind them: a cache of blocks by size class, with limits and
+// statistics. Blocks of 16 KB and more start on a page, so that another device may adopt them; smaller ones
+// on a cache line.
 #ifndef LAZULI_RUNTIME_MEMORY_H
 #define LAZULI_RUNTIME_MEMORY_H
 
@@ -11,7 +12,8 @@
 
 namespace lazuli {
 
-// A block of memory. Descriptors are cached with their blocks, so that an allocation touches no other allocator.
+// A block of memory. Descriptors are cached with their blocks, so that an allocation touches no other
+// allocator.
 struct Buffer {
   void* data = nullptr;
   size_t capacity = 0;  // bytes that may be touched

@@ -1,5 +1,5 @@
-// A sparse array with numbers for keys: pages made on first use, so that a large number costs one page and not the range
-// below it, and entries never move.
+// A sparse array with numbers for keys: pages made on first use, so that a large number costs one page and
+// not the range below it, and entries never move.
 #ifndef LAZULI_RUNTIME_PAGED_TABLE_H
 #define LAZULI_RUNTIME_PAGED_TABLE_H
 

@@ -15,13 +15,17 @@ constexpr int64_t kTile = 16;
 // Columns further apart than this do not share a cache line.
 constexpr int64_t kLine = 64;
 
-// Contiguous rows between places `to_stride` and `from_stride` apart. A full tile's row is one constant-size move.
+// Contiguous rows between places `to_stride` and `from_stride` apart. A full tile's row is one constant-size
+// move.
 template <class T>
-void copy_rows(char* to, const char* from, int64_t rows, int64_t cols, int64_t to_stride, int64_t from_stride) {
+void copy_rows(char* to, const char* from, int64_t rows, int64_t cols, int64_t to_stride,
+               int64_t from_stride) {
   if (cols == kTile) {
-    for (int64_t r = 0; r < rows; r++) std::memcpy(to + r * to_stride, from + r * from_stride, kTile * sizeof(T));
+    for (int64_t r = 0; r < rows; r++)
+      std::memcpy(to + r * to_stride, from + r * from_stride, kTile * sizeof(T));
   } else if (cols >= 32) {
-    for (int64_t r = 0; r < rows; r++) std::memcpy(to + r * to_stride, from + r * from_stride, size_t(cols) * sizeof(T));
+    for (int64_t r = 0; r < rows; r++)
+      std::memcpy(to + r * to_stride, from + r * from_stride, size_t(cols) * sizeof(T));
   } else {
     for (int64_t r = 0; r < rows; r++, to += to_stride, from += from_stride)
       for (int64_t c = 0; c < cols; c++) reinterpret_cast<T*>(to)[c] = reinterpret_cast<const T*>(from)[c];
@@ -32,26 +36,29 @@ template <class T>
 void gather(const char* from, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, T* block) {
   constexpr auto kSize = int64_t(sizeof(T));
   if (col_stride == 0) {
-    for (int64_t r = 0; r < rows; r++) std::fill_n(block + r * cols, cols, *reinterpret_cast<const T*>(from + r * row_stride));
+    for (int64_t r = 0; r < rows; r++)
+      std::fill_n(block + r * cols, cols, *reinterpret_cast<const T*>(from + r * row_stride));
   } else if (col_stride == kSize) {
     copy_rows<T>(reinterpret_cast<char*>(block), from, rows, cols, cols * kSize, row_stride);
   } else if (row_stride == kSize && cols == kTile) {
-    // A column's elements share a cache line, which is used up before the next is needed. The next tile's columns follow;
-    // they lie too far apart for the processor to guess.
+    // A column's elements share a cache line, which is used up before the next is needed. The next tile's
+    // columns follow; they lie too far apart for the processor to guess.
     for (int64_t c = 0; c < kTile; c++, from += col_stride) {
       __builtin_prefetch(from + kTile * col_stride);
       for (int64_t r = 0; r < rows; r++) block[r * kTile + c] = reinterpret_cast<const T*>(from)[r];
     }
   } else {
     for (int64_t r = 0; r < rows; r++, from += row_stride)
-      for (int64_t c = 0; c < cols; c++) block[r * cols + c] = *reinterpret_cast<const T*>(from + c * col_stride);
+      for (int64_t c = 0; c < cols; c++)
+        block[r * cols + c] = *reinterpret_cast<const T*>(from + c * col_stride);
   }
 }
 
 template <class T>
 void scatter(char* to, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, const T* block) {
   constexpr auto kSize = int64_t(sizeof(T));
-  if (col_stride == kSize) return copy_rows<T>(to, reinterpret_cast<const char*>(block), rows, cols, row_stride, cols * kSize);
+  if (col_stride == kSize)
+    return copy_rows<T>(to, reinterpret_cast<const char*>(block), rows, cols, row_stride, cols * kSize);
   for (int64_t r = 0; r < rows; r++, to += row_stride)
     for (int64_t c = 0; c < cols; c++) *reinterpret_cast<T*>(to + c * col_stride) = block[r * cols + c];
 }
@@ -60,21 +67,31 @@ int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 }  // namespace
 
-void gather_patch(int log_size, const char* from, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, void* block) {
+void gather_patch(int log_size, const char* from, int64_t rows, int64_t cols, int64_t row_stride,
+                  int64_t col_stride, void* block) {
   switch (log_size) {
-    case 0: return gather(from, rows, cols, row_stride, col_stride, static_cast<uint8_t*>(block));
-    case 1: return gather(from, rows, cols, row_stride, col_stride, static_cast<uint16_t*>(block));
-    case 2: return gather(from, rows, cols, row_stride, col_stride, static_cast<uint32_t*>(block));
-    default: return gather(from, rows, cols, row_stride, col_stride, static_cast<uint64_t*>(block));
+    case 0:
+      return gather(from, rows, cols, row_stride, col_stride, static_cast<uint8_t*>(block));
+    case 1:
+      return gather(from, rows, cols, row_stride, col_stride, static_cast<uint16_t*>(block));
+    case 2:
+      return gather(from, rows, cols, row_stride, col_stride, static_cast<uint32_t*>(block));
+    default:
+      return gather(from, rows, cols, row_stride, col_stride, static_cast<uint64_t*>(block));
   }
 }
 
-void scatter_patch(int log_size, char* to, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, const void* block) {
+void scatter_patch(int log_size, char* to, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
+                   const void* block) {
   switch (log_size) {
-    case 0: return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint8_t*>(block));
-    case 1: return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint16_t*>(block));
-    case 2: return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint32_t*>(block));
-    default: return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint64_t*>(block));
+    case 0:
+      return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint8_t*>(block));
+    case 1:
+      return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint16_t*>(block));
+    case 2:
+      return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint32_t*>(block));
+    default:
+      return scatter(to, rows, cols, row_stride, col_stride, static_cast<const uint64_t*>(block));
   }
 }
 
@@ -87,7 +104,8 @@ void Patches::merge() {
     for (int i = 0; merges && i < width; i++) merges = stride(kept - 1, i) == stride(axis, i) * shape[axis];
     if (!merges) kept++;
     shape[kept - 1] = merges ? shape[kept - 1] * shape[axis] : shape[axis];
-    for (int i = 0; i < width; i++) strides[size_t((kept - 1) * width + i)] = strides[size_t(axis * width + i)];
+    for (int i = 0; i < width; i++)
+      strides[size_t((kept - 1) * width + i)] = strides[size_t(axis * width + i)];
   }
   shape.resize(size_t(kept));
   strides.resize(size_t(kept * width));
@@ -122,7 +140,9 @@ int64_t Patches::count() const {
   int64_t total = 1;
   const int last = int(shape.size()) - 1;
   for (int axis = 0; axis <= last; axis++) {
-    total *= axis == last ? ceil_div(shape[axis], tile_cols) : axis == row_axis ? ceil_div(shape[axis], tile_rows) : shape[axis];
+    total *= axis == last       ? ceil_div(shape[axis], tile_cols)
+             : axis == row_axis ? ceil_div(shape[axis], tile_rows)
+                                : shape[axis];
   }
   return total;
 }

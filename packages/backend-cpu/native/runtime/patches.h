@@ -1,5 +1,5 @@
-// How an index space is cut into patches of at most a block, for elementwise work on operands that are not all contiguous:
-// parts of long rows, several short rows, or square tiles where an operand is transposed.
+// How an index space is cut into patches of at most a block, for elementwise work on operands that are not
+// all contiguous: parts of long rows, several short rows, or square tiles where an operand is transposed.
 #ifndef LAZULI_RUNTIME_PATCHES_H
 #define LAZULI_RUNTIME_PATCHES_H
 
@@ -10,10 +10,10 @@
 namespace lazuli {
 
 struct Patches {
-  int width = 0;                       // operands
-  std::vector<int64_t> shape;          // merged as far as all operands allow
-  std::vector<int64_t> strides;        // in bytes, [axis * width + operand]
-  int row_axis = -1;                   // the axis of a patch's rows, -1 for patches of one row; columns are the last axis
+  int width = 0;                 // operands
+  std::vector<int64_t> shape;    // merged as far as all operands allow
+  std::vector<int64_t> strides;  // in bytes, [axis * width + operand]
+  int row_axis = -1;  // the axis of a patch's rows, -1 for patches of one row; columns are the last axis
   int64_t tile_rows = 1, tile_cols = 1;
 
   // From shape and strides, still unmerged, and each operand's element size in bytes.
@@ -28,7 +28,8 @@ struct Patches {
   void merge();
 };
 
-// Walks patches in order, keeping every operand's address. Columns move fastest, then rows, then the other axes.
+// Walks patches in order, keeping every operand's address. Columns move fastest, then rows, then the other
+// axes.
 class PatchCursor {
  public:
   PatchCursor(const Patches& patches, char* const* bases, char** at, int64_t first);
@@ -46,8 +47,10 @@ class PatchCursor {
 };
 
 // Moves a patch between strided memory and a contiguous block.
-void gather_patch(int log_size, const char* from, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, void* block);
-void scatter_patch(int log_size, char* to, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride, const void* block);
+void gather_patch(int log_size, const char* from, int64_t rows, int64_t cols, int64_t row_stride,
+                  int64_t col_stride, void* block);
+void scatter_patch(int log_size, char* to, int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
+                   const void* block);
 
 }  // namespace lazuli
 

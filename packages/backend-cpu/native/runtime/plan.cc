@@ -14,8 +14,13 @@ namespace {
 }  // namespace
 
 Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes,
-           const std::vector<std::shared_ptr<Program>>& programs, const std::vector<std::shared_ptr<Plan>>& plans)
-    : n_in_(n_in), n_out_(n_out), arena_bytes_(arena_bytes), words_(words, words + count), strides_(count + 1) {
+           const std::vector<std::shared_ptr<Program>>& programs,
+           const std::vector<std::shared_ptr<Plan>>& plans)
+    : n_in_(n_in),
+      n_out_(n_out),
+      arena_bytes_(arena_bytes),
+      words_(words, words + count),
+      strides_(count + 1) {
   needed_.assign(size_t(n_in + n_out) + 1, 0);
   alignment_.assign(needed_.size(), 1);
   int64_t* strides = strides_.data();
@@ -23,13 +28,15 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
   for (const int64_t* next = words_.data(); next < end;) {
     const uint32_t length = high32(*next);
     if (length < 2 || length > size_t(end - next)) {
-      refuse("a record of " + std::to_string(length) + " words where " + std::to_string(end - next) + " are left");
+      refuse("a record of " + std::to_string(length) + " words where " + std::to_string(end - next) +
+             " are left");
     }
     add_step(next, next + length, strides, programs, plans);
     next += length;
   }
   if (needed_.back() > arena_bytes_) {
-    refuse("records reach " + std::to_string(needed_.back()) + " bytes of an arena of " + std::to_string(arena_bytes_));
+    refuse("records reach " + std::to_string(needed_.back()) + " bytes of an arena of " +
+           std::to_string(arena_bytes_));
   }
   size_t widest = 0;
   for (const Step& step : steps_)
@@ -56,20 +63,24 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     if (id >= plans.size() || !plans[id]) refuse("there is no plan " + std::to_string(id));
     step.plan = plans[id];
     const int count = step.plan->n_in_ + step.plan->n_out_;
-    if (end - next != 2 * int64_t(count)) refuse("a nested plan takes " + std::to_string(count) + " slots with offsets");
+    if (end - next != 2 * int64_t(count))
+      refuse("a nested plan takes " + std::to_string(count) + " slots with offsets");
     step.first = uint32_t(pairs_.size());
     for (int i = 0; i < count; i++, next += 2) {
       const int64_t slot = next[0], offset = next[1], needed = step.plan->needed_[size_t(i)];
-      if (slot < 0 || slot >= int64_t(needed_.size())) refuse("local slot " + std::to_string(slot) + " is out of range");
+      if (slot < 0 || slot >= int64_t(needed_.size()))
+        refuse("local slot " + std::to_string(slot) + " is out of range");
       const int64_t alignment = step.plan->alignment_[size_t(i)];
-      if (offset < 0 || offset > int64_t(1) << 56 || offset % alignment) refuse("an offset is out of range or not aligned");
+      if (offset < 0 || offset > int64_t(1) << 56 || offset % alignment)
+        refuse("an offset is out of range or not aligned");
       need(uint32_t(slot), offset, offset + needed, alignment);
       pairs_.push_back({uint32_t(slot), offset});
     }
     steps_.push_back(std::move(step));
     return;
   }
-  if (opcode != kRun && opcode != kMap) refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
+  if (opcode != kRun && opcode != kMap)
+    refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
   step.n_in = int(counts & 0xffff);
   step.n_out = int(counts >> 16);
   step.first = uint32_t(operands_.size());
@@ -101,11 +112,12 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
 std::string Plan::check(int local_slot, int64_t offset, size_t capacity) const {
   const int64_t needed = needed_[size_t(local_slot)];
   if (offset < 0 || offset % alignment_[size_t(local_slot)]) {
-    return "offset " + std::to_string(offset) + " of the plan's slot " + std::to_string(local_slot) + " is negative or not aligned";
+    return "offset " + std::to_string(offset) + " of the plan's slot " + std::to_string(local_slot) +
+           " is negative or not aligned";
   }
   if (offset > int64_t(capacity) || needed > int64_t(capacity) - offset) {
-    return "the plan's slot " + std::to_string(local_slot) + " needs " + std::to_string(needed) + " bytes from offset " +
-           std::to_string(offset) + " of a buffer of " + std::to_string(capacity);
+    return "the plan's slot " + std::to_string(local_slot) + " needs " + std::to_string(needed) +
+           " bytes from offset " + std::to_string(offset) + " of a buffer of " + std::to_string(capacity);
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// Plans: recorded tapes with local slots, checked and decoded once. A replay adds addresses to offsets and runs.
+// Plans: recorded tapes with local slots, checked and decoded once. A replay adds addresses to offsets and
+// runs.
 #ifndef LAZULI_RUNTIME_PLAN_H
 #define LAZULI_RUNTIME_PLAN_H
 
@@ -17,12 +18,14 @@ class Plan {
  public:
   // Throws std::invalid_argument when the words do not hold a plan. Programs and nested plans are kept alive.
   Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes,
-       const std::vector<std::shared_ptr<Program>>& programs, const std::vector<std::shared_ptr<Plan>>& plans);
+       const std::vector<std::shared_ptr<Program>>& programs,
+       const std::vector<std::shared_ptr<Plan>>& plans);
 
   int n_in() const { return n_in_; }
   int n_out() const { return n_out_; }
 
-  // What is wrong with an input or output that starts at `offset` of a buffer of that capacity; empty when nothing.
+  // What is wrong with an input or output that starts at `offset` of a buffer of that capacity; empty when
+  // nothing.
   std::string check(int local_slot, int64_t offset, size_t capacity) const;
 
   // `addresses` has one checked address an input and output, and room for one more.
@@ -46,7 +49,8 @@ class Plan {
   static constexpr uint32_t kNoSlot = ~0u;
 
   void add_step(const int64_t* record, const int64_t* end, int64_t*& strides,
-                const std::vector<std::shared_ptr<Program>>& programs, const std::vector<std::shared_ptr<Plan>>& plans);
+                const std::vector<std::shared_ptr<Program>>& programs,
+                const std::vector<std::shared_ptr<Plan>>& plans);
   void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
 
   int n_in_, n_out_;

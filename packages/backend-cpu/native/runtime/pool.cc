@@ -158,7 +158,8 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
     body(arg, 0, n);
     return;
   }
-  // About four chunks a thread balance the load; borders at multiples of 64 keep threads off each other's cache lines.
+  // About four chunks a thread balance the load; borders at multiples of 64 keep threads off each other's
+  // cache lines.
   int64_t chunk = std::max(grain, n / (int64_t(workers + 1) * 4));
   if (chunk > 256) chunk = (chunk + 63) / 64 * 64;
   slot->body = body;

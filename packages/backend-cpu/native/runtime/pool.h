@@ -1,5 +1,5 @@
-// The process's fork-join thread pool. The caller of run() works too and never waits for a worker that has not
-// started, so a busy machine costs nothing but the help it cannot give.
+// The process's fork-join thread pool. The caller of run() works too and never waits for a worker that has
+// not started, so a busy machine costs nothing but the help it cannot give.
 #ifndef LAZULI_RUNTIME_POOL_H
 #define LAZULI_RUNTIME_POOL_H
 
@@ -22,8 +22,8 @@ class Pool {
   friend Pool& pool();
   Pool();
 
-  // A place for one job. `state`: bit 0 says workers may join, the bits above count those inside. A worker that has
-  // joined keeps the slot from being reused; one that never comes is not waited for.
+  // A place for one job. `state`: bit 0 says workers may join, the bits above count those inside. A worker
+  // that has joined keeps the slot from being reused; one that never comes is not waited for.
   struct alignas(64) Slot {
     std::atomic<uint64_t> state{0};
     Body body = nullptr;

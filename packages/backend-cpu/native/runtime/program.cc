@@ -1,5 +1,5 @@
-// Parses a scalar program and lowers it: float16 and bfloat16 registers hold float32 values that are rounded to the half
-// type after every instruction, so that their arithmetic is float32's micro-kernels.
+// Parses a scalar program and lowers it: float16 and bfloat16 registers hold float32 values that are rounded
+// to the half type after every instruction, so that their arithmetic is float32's micro-kernels.
 #include "runtime/program.h"
 
 #include <cstring>
@@ -14,7 +14,9 @@
 namespace lazuli {
 namespace {
 
-[[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("[registerProgram] " + what); }
+[[noreturn]] void refuse(const std::string& what) {
+  throw std::invalid_argument("[registerProgram] " + what);
+}
 
 bool is_half(int32_t dtype) { return dtype == LZ_FLOAT16 || dtype == LZ_BFLOAT16; }
 int32_t computing(int32_t dtype) { return is_half(dtype) ? int32_t(LZ_FLOAT32) : dtype; }
@@ -35,8 +37,10 @@ bool rounds_to_itself(Op op) {
     case Op::select:
     case Op::conjugate:
     case Op::real:
-    case Op::imag: return true;
-    default: return false;
+    case Op::imag:
+      return true;
+    default:
+      return false;
   }
 }
 
@@ -50,8 +54,8 @@ class Reader {
   int64_t within(int64_t low, int64_t high, const char* what) {
     const int64_t value = word();
     if (value < low || value > high) {
-      refuse(std::string(what) + " " + std::to_string(value) + " is out of range [" + std::to_string(low) + ", " +
-             std::to_string(high) + "]");
+      refuse(std::string(what) + " " + std::to_string(value) + " is out of range [" + std::to_string(low) +
+             ", " + std::to_string(high) + "]");
     }
     return value;
   }
@@ -63,7 +67,8 @@ class Reader {
 
 }  // namespace
 
-// Builds code_ and values_. A register of a half type has two values: wide (float32) and, for inputs and outputs, stored.
+// Builds code_ and values_. A register of a half type has two values: wide (float32) and, for inputs and
+// outputs, stored.
 class Program::Lowering {
  public:
   explicit Lowering(Program& program) : p_(program) {}
@@ -75,7 +80,8 @@ class Program::Lowering {
 
   void constant(int32_t dtype, int64_t bits) {
     if (is_half(dtype)) {
-      const float wide = dtype == LZ_FLOAT16 ? half_to_float(uint16_t(bits)) : bfloat_to_float(uint16_t(bits));
+      const float wide =
+          dtype == LZ_FLOAT16 ? half_to_float(uint16_t(bits)) : bfloat_to_float(uint16_t(bits));
       bits = int64_t(std::bit_cast<uint32_t>(wide));
     }
     if (dtype == LZ_BOOL) bits = (bits & 0xff) != 0;
@@ -89,7 +95,8 @@ class Program::Lowering {
     for (int i = 0; i < n_args; i++) values[i] = wide(args[i]);
     if (op == Op::cast) return cast(args[0], dtype);
     const int32_t argument = computing(registers_[args[n_args - 1]].dtype);
-    const int result = emit(micro_table().sets[int(op)][argument], op_cost(op), log_size(computing(dtype)), values, n_args);
+    const int result =
+        emit(micro_table().sets[int(op)][argument], op_cost(op), log_size(computing(dtype)), values, n_args);
     add(dtype, rounds_to_itself(op) ? result : rounded(result, dtype));
   }
 
@@ -147,7 +154,8 @@ class Program::Lowering {
     const int source = wide(reg);
     int result = source;
     if (computing(from) != computing(dtype)) {
-      result = emit({micro_table().casts[computing(from)][computing(dtype)]}, 0.3, log_size(computing(dtype)), &source, 1);
+      result = emit({micro_table().casts[computing(from)][computing(dtype)]}, 0.3, log_size(computing(dtype)),
+                    &source, 1);
     }
     add(dtype, rounded(result, dtype));
   }
@@ -183,8 +191,8 @@ Program::Program(const int64_t* words, size_t count) {
     const int first = op == Op::select ? 1 : 0;
     for (int k = first; k < arity; k++) {
       if (lowering.dtype(args[k]) != argument) {
-        refuse(where + ": arguments must have one dtype, received " + dtype_name(lowering.dtype(args[k])) + " and " +
-               dtype_name(argument));
+        refuse(where + ": arguments must have one dtype, received " + dtype_name(lowering.dtype(args[k])) +
+               " and " + dtype_name(argument));
       }
     }
     if (op == Op::select && lowering.dtype(args[0]) != LZ_BOOL) {
@@ -192,7 +200,8 @@ Program::Program(const int64_t* words, size_t count) {
     }
     if (!op_supported(op, argument)) refuse(where + " is not supported for " + dtype_name(argument));
     if (op != Op::cast && op_result(op, argument) != dtype) {
-      refuse(where + ": expected a result of dtype " + dtype_name(op_result(op, argument)) + ", received " + dtype_name(dtype));
+      refuse(where + ": expected a result of dtype " + dtype_name(op_result(op, argument)) + ", received " +
+             dtype_name(dtype));
     }
     lowering.instruction(op, dtype, args, arity);
   }
@@ -216,12 +225,19 @@ const Variant& Program::variant(uint64_t uniform) {
   VariantBuilder builder(int(inputs_.size()), int(outputs_.size()));
   for (const Value& v : values_) {
     switch (v.kind) {
-      case Value::input: builder.input(v.index, v.log_size, v.index < 64 && (uniform >> v.index & 1)); break;
-      case Value::constant: builder.constant(v.index, v.log_size); break;
-      case Value::computed: builder.computed(v.log_size); break;
+      case Value::input:
+        builder.input(v.index, v.log_size, v.index < 64 && (uniform >> v.index & 1));
+        break;
+      case Value::constant:
+        builder.constant(v.index, v.log_size);
+        break;
+      case Value::computed:
+        builder.computed(v.log_size);
+        break;
     }
   }
-  for (const Instruction& each : code_) builder.instruction(each.forms, each.cost, each.out, each.args, each.n_args);
+  for (const Instruction& each : code_)
+    builder.instruction(each.forms, each.cost, each.out, each.args, each.n_args);
   auto made = std::make_unique<Variant>(builder.build(results_));
   made->uniform = uniform;
   variants_.push_back(std::move(made));

@@ -1,4 +1,5 @@
-// Scalar programs: from registered words to steps over blocks of elements. How the steps meet operands is in map.h.
+// Scalar programs: from registered words to steps over blocks of elements. How the steps meet operands is in
+// map.h.
 #ifndef LAZULI_RUNTIME_PROGRAM_H
 #define LAZULI_RUNTIME_PROGRAM_H
 
@@ -20,11 +21,12 @@ struct Step {
   uint16_t out, a, b, c;
 };
 
-// A program compiled for one choice of which inputs are single elements. Slots: inputs, outputs, then the fixed ones.
+// A program compiled for one choice of which inputs are single elements. Slots: inputs, outputs, then the
+// fixed ones.
 struct Variant {
-  uint64_t uniform = 0;       // bit i: input i is a single element
-  std::vector<Step> once;     // on single elements, before all blocks
-  std::vector<Step> block;    // per block
+  uint64_t uniform = 0;     // bit i: input i is a single element
+  std::vector<Step> once;   // on single elements, before all blocks
+  std::vector<Step> block;  // per block
   struct Splat {
     Micro fill;
     uint16_t out, from;

@@ -19,8 +19,10 @@ bool row_major(const int64_t* shape, int ndim, int64_t size, int64_t* strides) {
   return product == size;
 }
 
-// The range of element offsets that shape and strides reach; false when the product of the shape is not `size`.
-bool reach(const int64_t* shape, const int64_t* strides, int ndim, int64_t size, int64_t* lowest, int64_t* highest) {
+// The range of element offsets that shape and strides reach; false when the product of the shape is not
+// `size`.
+bool reach(const int64_t* shape, const int64_t* strides, int ndim, int64_t size, int64_t* lowest,
+           int64_t* highest) {
   int64_t product = 1, low = 0, high = 0;
   for (int axis = 0; axis < ndim; axis++) {
     if (shape[axis] < 0) return false;
@@ -41,8 +43,8 @@ bool reach(const int64_t* shape, const int64_t* strides, int ndim, int64_t size,
 
 }  // namespace
 
-const char* record_detail::decode_rest(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent,
-                                       int64_t*& strides) {
+const char* record_detail::decode_rest(const int64_t*& next, const int64_t* end, lz_operand& x,
+                                       Extent& extent, int64_t*& strides) {
   const int ndim = x.ndim;
   next++;
   if (x.flags & LZ_IMMEDIATE) {
@@ -58,7 +60,8 @@ const char* record_detail::decode_rest(const int64_t*& next, const int64_t* end,
   if (end - next < 2 + (contiguous ? ndim : 2 * ndim)) return "an operand is cut short";
   const int64_t offset = *next++, size = *next++;
   const int log_size = kLogSize[x.dtype];
-  if (offset < 0 || offset >= kFar || (offset & ((1 << log_size) - 1))) return "an operand's offset is negative or not aligned";
+  if (offset < 0 || offset >= kFar || (offset & ((1 << log_size) - 1)))
+    return "an operand's offset is negative or not aligned";
   if (size < 0 || size >= kFar >> 3) return "an operand's size is out of range";
   x.size = size;
   x.shape = next;
@@ -75,7 +78,8 @@ const char* record_detail::decode_rest(const int64_t*& next, const int64_t* end,
   x.strides = next;
   next += ndim;
   int64_t lowest, highest;
-  if (!reach(x.shape, x.strides, ndim, size, &lowest, &highest)) return "an operand's shape does not match its size";
+  if (!reach(x.shape, x.strides, ndim, size, &lowest, &highest))
+    return "an operand's shape does not match its size";
   // Shifts of negative numbers are well defined in C++20.
   extent.low = offset + (lowest << log_size);
   extent.high = size == 0 ? offset : offset + ((highest + 1) << log_size);

@@ -21,9 +21,10 @@ struct Extent {
   int64_t offset, low, high;
 };
 
-// Reads one operand and moves `next` behind it. `data` is set for immediates only. Strides of contiguous operands are written
-// to `strides`, which is moved on. Returns null, or what is wrong.
-inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent, int64_t*& strides);
+// Reads one operand and moves `next` behind it. `data` is set for immediates only. Strides of contiguous
+// operands are written to `strides`, which is moved on. Returns null, or what is wrong.
+inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent,
+                                  int64_t*& strides);
 
 namespace record_detail {
 
@@ -32,11 +33,13 @@ inline constexpr uint8_t kLogSize[kDtypes] = {0, 0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 1
 inline constexpr int64_t kFar = int64_t(1) << 56;
 
 // Everything but contiguous operands of one dimension, which is the operand of a small elementwise op.
-const char* decode_rest(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent, int64_t*& strides);
+const char* decode_rest(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent,
+                        int64_t*& strides);
 
 }  // namespace record_detail
 
-inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent, int64_t*& strides) {
+inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_operand& x, Extent& extent,
+                                  int64_t*& strides) {
   using namespace record_detail;
   if (end - next < 2) return "an operand is cut short";
   const int64_t head = next[0];
@@ -48,10 +51,12 @@ inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_o
   x.ndim = int32_t(ndim);
   x.flags = flags;
   x.reserved = 0;
-  if (flags != LZ_CONTIGUOUS || ndim != 1 || end - next < 4) return decode_rest(next, end, x, extent, strides);
+  if (flags != LZ_CONTIGUOUS || ndim != 1 || end - next < 4)
+    return decode_rest(next, end, x, extent, strides);
   const int64_t offset = next[1], size = next[2];
   const int log_size = kLogSize[dtype];
-  if (offset < 0 || offset >= kFar || (offset & ((1 << log_size) - 1))) return "an operand's offset is negative or not aligned";
+  if (offset < 0 || offset >= kFar || (offset & ((1 << log_size) - 1)))
+    return "an operand's offset is negative or not aligned";
   if (size < 0 || size >= kFar >> 3) return "an operand's size is out of range";
   if (next[3] != size) return "an operand's shape does not match its size";
   x.size = size;

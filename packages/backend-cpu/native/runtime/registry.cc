@@ -43,13 +43,15 @@ std::vector<std::string> Registry::load(const std::string& path) {
   auto* table = static_cast<const lz_kernel_table*>(dlsym(library, "lazuli_kernels"));
   if (!table) throw std::runtime_error("[loadKernels] " + path + " exports no `lazuli_kernels`");
   if (table->abi != LZ_KERNEL_ABI) {
-    throw std::runtime_error("[loadKernels] " + path + " was built for version " + std::to_string(table->abi) +
-                             " of lazuli/kernel.h, and this backend has version " +
-                             std::to_string(LZ_KERNEL_ABI) + "; build it again against this backend's header");
+    throw std::runtime_error(
+        "[loadKernels] " + path + " was built for version " + std::to_string(table->abi) +
+        " of lazuli/kernel.h, and this backend has version " + std::to_string(LZ_KERNEL_ABI) +
+        "; build it again against this backend's header");
   }
   std::vector<std::string> added;
   for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry++) {
-    if (!entry->run) throw std::runtime_error("[loadKernels] " + path + ": kernel " + entry->name + " is null");
+    if (!entry->run)
+      throw std::runtime_error("[loadKernels] " + path + ": kernel " + entry->name + " is null");
     add(entry->name, entry->run);
     added.emplace_back(entry->name);
   }

@@ -1,5 +1,5 @@
-// The kernels by name. A kernel's id is its position, so the tape names it by a number. Process-wide: ids are equal in
-// every isolate, and kernels of a loaded addon stay.
+// The kernels by name. A kernel's id is its position, so the tape names it by a number. Process-wide: ids are
+// equal in every isolate, and kernels of a loaded addon stay.
 #ifndef LAZULI_RUNTIME_REGISTRY_H
 #define LAZULI_RUNTIME_REGISTRY_H
 
@@ -17,8 +17,9 @@ class Registry {
   // Adds a kernel, or replaces the one of that name under the same id.
   void add(std::string_view name, lz_kernel run);
 
-  // Adds the table that the shared library at `path` exports as `lazuli_kernels`. Returns the names it added; throws
-  // std::runtime_error when the file does not load, exports no table, or was built for another version of kernel.h.
+  // Adds the table that the shared library at `path` exports as `lazuli_kernels`. Returns the names it added;
+  // throws std::runtime_error when the file does not load, exports no table, or was built for another version
+  // of kernel.h.
   std::vector<std::string> load(const std::string& path);
 
   std::vector<std::string> names() const;

@@ -6,6 +6,7 @@ namespace lazuli {
 namespace {
 
 // In the order of Op.
+// clang-format off
 constexpr const char* kNames[] = {
     "negative", "abs", "sign", "floor", "ceil", "round", "sqrt", "rsqrt", "square", "reciprocal",
     "exp", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "arcsin", "arccos", "arctan",
@@ -15,6 +16,7 @@ constexpr const char* kNames[] = {
     "bitwiseAnd", "bitwiseOr", "bitwiseXor", "leftShift", "rightShift", "logicalAnd", "logicalOr",
     "equal", "notEqual", "less", "lessEqual", "greater", "greaterEqual", "complex",
     "select", "cast", "constant"};
+// clang-format on
 static_assert(std::size(kNames) == size_t(kOps));
 
 bool between(Op op, Op first, Op last) { return op >= first && op <= last; }

@@ -16,7 +16,8 @@ int op_arity(Op op);
 // A rough price of one float32 element in nanoseconds.
 double op_cost(Op op);
 
-// The dtype of the result; `argument` is that of the arguments, of the branches for select, of the result for cast.
+// The dtype of the result; `argument` is that of the arguments, of the branches for select, of the result for
+// cast.
 int32_t op_result(Op op, int32_t argument);
 // Whether there is a micro-kernel for arguments of this dtype.
 bool op_supported(Op op, int32_t argument);

@@ -1,4 +1,5 @@
-// Chooses the SIMD target by the processor's features. Compiled for the baseline, as all code that runs before the choice.
+// Chooses the SIMD target by the processor's features. Compiled for the baseline, as all code that runs
+// before the choice.
 #include <cstdlib>
 #include <cstring>
 
@@ -15,8 +16,8 @@ struct Named {
 
 #if defined(__x86_64__) || defined(_M_X64)
 bool has_sse4() {
-  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("pclmul") &&
-         __builtin_cpu_supports("aes");
+  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") &&
+         __builtin_cpu_supports("pclmul") && __builtin_cpu_supports("aes");
 }
 bool has_avx2() {
   // f16c has no name here in older compilers; every processor with AVX2 and FMA has it.

@@ -72,8 +72,8 @@ size_t Tape::run(const int64_t* words, size_t count) {
   for (const int64_t* next = words; next < end;) {
     const uint32_t length = high32(*next);
     if (length == 0 || length > size_t(end - next)) {
-      failures_.push_back({next - words, "malformed tape: a record of " + std::to_string(length) + " words where " +
-                                             std::to_string(end - next) + " are left"});
+      failures_.push_back({next - words, "malformed tape: a record of " + std::to_string(length) +
+                                             " words where " + std::to_string(end - next) + " are left"});
       break;
     }
     outputs_.clear();
@@ -111,10 +111,14 @@ Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
       }
       return Outcome::done;
     }
-    case kRun: return run_kernel(next, end);
-    case kMap: return run_map(next, end);
-    case kPlan: return run_plan(next, end);
-    default: return fail("malformed record: unknown opcode " + std::to_string(opcode));
+    case kRun:
+      return run_kernel(next, end);
+    case kMap:
+      return run_map(next, end);
+    case kPlan:
+      return run_plan(next, end);
+    default:
+      return fail("malformed record: unknown opcode " + std::to_string(opcode));
   }
 }
 
@@ -148,8 +152,8 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
     if (slot->poisoned && i < n_in && outcome == Outcome::done) outcome = Outcome::skipped;
     if (extent.low < 0 || extent.high > int64_t(buffer->capacity)) {
       outcome = fail("malformed record: an operand reaches bytes " + std::to_string(extent.low) + " to " +
-                     std::to_string(extent.high) + " of slot " + std::to_string(extent.slot) + ", which has " +
-                     std::to_string(buffer->capacity));
+                     std::to_string(extent.high) + " of slot " + std::to_string(extent.slot) +
+                     ", which has " + std::to_string(buffer->capacity));
       continue;
     }
     x.data = static_cast<char*>(buffer->data) + extent.offset;
@@ -173,7 +177,8 @@ Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
 bool Tape::run_dense_map(const int64_t* next, const int64_t* end, Program& program, int n_in, int n_out) {
   constexpr int kMost = 16;
   const int count = n_in + n_out;
-  if (n_in != int(program.inputs().size()) || n_out != int(program.outputs().size()) || count > kMost) return false;
+  if (n_in != int(program.inputs().size()) || n_out != int(program.outputs().size()) || count > kMost)
+    return false;
   char* addresses[kMost];
   const int64_t* shape = nullptr;  // of the first operand that is not a single element: size, then axes
   int64_t shape_words = 0, size = 1;
@@ -213,7 +218,8 @@ bool Tape::run_dense_map(const int64_t* next, const int64_t* end, Program& progr
     }
     const int log_size = program.log_sizes()[i];
     const int64_t bytes = next[2] << log_size, capacity = int64_t(slot->buffer->capacity);
-    if (offset < 0 || (offset & ((1 << log_size) - 1)) || offset > capacity || bytes > capacity - offset) return false;
+    if (offset < 0 || (offset & ((1 << log_size) - 1)) || offset > capacity || bytes > capacity - offset)
+      return false;
     addresses[i] = static_cast<char*>(slot->buffer->data) + offset;
     next += 3 + ndim;
   }
@@ -249,7 +255,8 @@ Tape::Outcome Tape::run_plan(const int64_t* next, const int64_t* end) {
   // The counts are the plan's own; the record's would not hold more than 65,535 parameters of a model.
   const int count = plan.n_in() + plan.n_out();
   if (end - next != 2 * int64_t(count)) {
-    return fail("malformed record: plan " + std::to_string(id) + " takes " + std::to_string(count) + " slots with offsets");
+    return fail("malformed record: plan " + std::to_string(id) + " takes " + std::to_string(count) +
+                " slots with offsets");
   }
   for (int i = plan.n_in(); i < count; i++) {
     if (uint64_t(next[2 * i]) < slots_.kLimit) outputs_.push_back(low32(next[2 * i]));

@@ -1,5 +1,5 @@
-// The executor of tapes: one an isolate. It holds the isolate's slots, scalar programs and plans, runs records, and keeps
-// what failed. Not thread-safe; memory, pool and registry below it are.
+// The executor of tapes: one an isolate. It holds the isolate's slots, scalar programs and plans, runs
+// records, and keeps what failed. Not thread-safe; memory, pool and registry below it are.
 #ifndef LAZULI_RUNTIME_TAPE_H
 #define LAZULI_RUNTIME_TAPE_H
 
@@ -52,8 +52,9 @@ class Tape {
   Outcome run_kernel(const int64_t* next, const int64_t* end);
   Outcome run_map(const int64_t* next, const int64_t* end);
   Outcome run_plan(const int64_t* next, const int64_t* end);
-  // The record of a common MAP (all operands contiguous and of one shape, or single elements), without the detour over
-  // lz_operand: this is what an op on a small array costs. False, having done nothing, for every other record.
+  // The record of a common MAP (all operands contiguous and of one shape, or single elements), without the
+  // detour over lz_operand: this is what an op on a small array costs. False, having done nothing, for every
+  // other record.
   bool run_dense_map(const int64_t* next, const int64_t* end, Program& program, int n_in, int n_out);
   // Decodes operands into operands_ and finds their memory. Outputs are noted in outputs_ even when it fails.
   Outcome operands(const int64_t*& next, const int64_t* end, int n_in, int n_out);

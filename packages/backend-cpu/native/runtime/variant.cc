@@ -21,12 +21,14 @@ void fill_elements(void* out, const void* a, const void*, const void*, int64_t n
 }  // namespace
 
 Micro copy_micro(int log_size) {
-  constexpr Micro all[] = {copy_elements<uint8_t>, copy_elements<uint16_t>, copy_elements<uint32_t>, copy_elements<uint64_t>};
+  constexpr Micro all[] = {copy_elements<uint8_t>, copy_elements<uint16_t>, copy_elements<uint32_t>,
+                           copy_elements<uint64_t>};
   return all[log_size];
 }
 
 Micro fill_micro(int log_size) {
-  constexpr Micro all[] = {fill_elements<uint8_t>, fill_elements<uint16_t>, fill_elements<uint32_t>, fill_elements<uint64_t>};
+  constexpr Micro all[] = {fill_elements<uint8_t>, fill_elements<uint16_t>, fill_elements<uint32_t>,
+                           fill_elements<uint64_t>};
   return all[log_size];
 }
 
@@ -35,7 +37,9 @@ void VariantBuilder::input(int index, int log_size, bool uniform) {
   values_.back().slot = index;
 }
 
-void VariantBuilder::constant(int index, int log_size) { values_.push_back({Kind::constant, index, log_size, true}); }
+void VariantBuilder::constant(int index, int log_size) {
+  values_.push_back({Kind::constant, index, log_size, true});
+}
 
 void VariantBuilder::computed(int log_size) { values_.push_back({Kind::computed, 0, log_size}); }
 
@@ -88,8 +92,8 @@ int VariantBuilder::splat_of(int value, Variant& v) {
   return it.splat;
 }
 
-// The order of the block's steps, and which results go straight to an output. An output may be the memory of an input, so a
-// step may write it only when no later step reads an input.
+// The order of the block's steps, and which results go straight to an output. An output may be the memory of
+// an input, so a step may write it only when no later step reads an input.
 std::vector<VariantBuilder::Planned> VariantBuilder::plan(const std::vector<int>& results, Variant& v) {
   std::vector<Planned> steps;
   for (const Instruction& each : code_) {
@@ -103,10 +107,11 @@ std::vector<VariantBuilder::Planned> VariantBuilder::plan(const std::vector<int>
     const int slot = values_[each.out].slot = new_slot();
     v.fixed.push_back({uint16_t(slot), Variant::Fixed::cell, v.cell_bytes});
     v.cell_bytes += 8;
-    v.once.push_back({each.forms.dense, uint16_t(slot), uint16_t(args[0]), uint16_t(args[1]), uint16_t(args[2])});
+    v.once.push_back(
+        {each.forms.dense, uint16_t(slot), uint16_t(args[0]), uint16_t(args[1]), uint16_t(args[2])});
   }
-  // Inputs that are outputs unchanged: with several outputs they pass through a register, since one output's memory may be
-  // the input of another.
+  // Inputs that are outputs unchanged: with several outputs they pass through a register, since one output's
+  // memory may be the input of another.
   std::vector<int> sources = results;
   if (results.size() > 1) {
     for (int& source : sources) {
@@ -130,17 +135,20 @@ std::vector<VariantBuilder::Planned> VariantBuilder::plan(const std::vector<int>
   for (int i = std::max(last_input_read, 0); i < int(steps.size()); i++) {
     if (!steps[i].code) continue;
     for (size_t o = 0; o < sources.size(); o++) {
-      if (sources[o] == steps[i].code->out && values_[sources[o]].output < 0) values_[sources[o]].output = int(o);
+      if (sources[o] == steps[i].code->out && values_[sources[o]].output < 0)
+        values_[sources[o]].output = int(o);
     }
   }
   for (size_t o = 0; o < sources.size(); o++) {
     const Value& it = values_[sources[o]];
     if (it.output == int(o)) continue;
-    steps.push_back({nullptr, it.uniform ? fill_micro(it.log_size) : copy_micro(it.log_size), int(o), sources[o]});
+    steps.push_back(
+        {nullptr, it.uniform ? fill_micro(it.log_size) : copy_micro(it.log_size), int(o), sources[o]});
   }
   for (int i = 0; i < int(steps.size()); i++) {
     if (!steps[i].code) values_[steps[i].from].last_use = i;
-    for (int k = 0; steps[i].code && k < steps[i].code->n_args; k++) values_[steps[i].code->args[k]].last_use = i;
+    for (int k = 0; steps[i].code && k < steps[i].code->n_args; k++)
+      values_[steps[i].code->args[k]].last_use = i;
   }
   return steps;
 }
@@ -169,10 +177,14 @@ void VariantBuilder::emit(const std::vector<Planned>& planned, Variant& v) {
     }
     const Instruction& code = *step.code;
     const auto uniform = [&](int k) { return k < code.n_args && values_[code.args[k]].uniform; };
-    // The form whose single elements are those that are single here; the operands of select's forms are its branches.
+    // The form whose single elements are those that are single here; the operands of select's forms are its
+    // branches.
     const int first = code.n_args == 3 ? 1 : 0;
     const bool left = code.n_args > 1 && uniform(first), right = code.n_args > 1 && uniform(first + 1);
-    Micro form = left && right ? code.forms.both : left ? code.forms.left : right ? code.forms.right : code.forms.dense;
+    Micro form = left && right ? code.forms.both
+                 : left        ? code.forms.left
+                 : right       ? code.forms.right
+                               : code.forms.dense;
     const bool in_form = form != nullptr;
     if (!form) form = code.forms.dense;
     int args[3] = {0, 0, 0};
@@ -194,7 +206,8 @@ Variant VariantBuilder::build(const std::vector<int>& results) {
   const auto planned = plan(results, v);
   emit(planned, v);
   v.n_slots = uint32_t(next_slot_);
-  if (v.n_slots > 0xffff) throw std::invalid_argument("[registerProgram] the program needs too many registers");
+  if (v.n_slots > 0xffff)
+    throw std::invalid_argument("[registerProgram] the program needs too many registers");
   // Constants do not move either; cells and registers belong to one call.
   v.direct = v.block.size() == 1 && v.once.empty() && v.register_bytes == 0;
   return v;

@@ -1,5 +1,6 @@
-// Compiles a lowered program for one choice of single-element inputs: drops dead instructions, hoists what needs no
-// block, writes outputs in place where that is safe, and assigns block registers, reused after their last use.
+// Compiles a lowered program for one choice of single-element inputs: drops dead instructions, hoists what
+// needs no block, writes outputs in place where that is safe, and assigns block registers, reused after their
+// last use.
 #ifndef LAZULI_RUNTIME_VARIANT_H
 #define LAZULI_RUNTIME_VARIANT_H
 
@@ -32,10 +33,10 @@ class VariantBuilder {
     int index, log_size;
     bool uniform = false;
     bool needed = false;
-    int slot = -1;        // in the pointer table
-    int splat = -1;       // the slot of a register full of it
-    int last_use = -1;    // position among the block's steps
-    int output = -1;      // written straight to this output
+    int slot = -1;      // in the pointer table
+    int splat = -1;     // the slot of a register full of it
+    int last_use = -1;  // position among the block's steps
+    int output = -1;    // written straight to this output
   };
   struct Instruction {
     MicroSet forms;

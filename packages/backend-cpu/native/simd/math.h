@@ -1,5 +1,5 @@
-// Functions of float32 vectors, for all arguments, within about 2 units in the last place. Polynomials are minimax fits
-// (Remez) of what remains after the range reduction that each function states.
+// Functions of float32 vectors, for all arguments, within about 2 units in the last place. Polynomials are
+// minimax fits (Remez) of what remains after the range reduction that each function states.
 #ifndef LAZULI_SIMD_MATH_H
 #define LAZULI_SIMD_MATH_H
 
@@ -47,7 +47,8 @@ HWY_INLINE Reduced<V> reduce_exp(D d, V x) {
 // exp(r) - 1 for |r| ≤ ln(2)/2.
 template <class D, class V>
 HWY_INLINE V expm1_reduced(D d, V r) {
-  const V q = polynomial(d, r, 0.5f, 0x1.555556p-3f, 0x1.5554aep-5f, 0x1.11109p-7f, 0x1.6d7526p-10f, 0x1.a1a242p-13f);
+  const V q =
+      polynomial(d, r, 0.5f, 0x1.555556p-3f, 0x1.5554aep-5f, 0x1.11109p-7f, 0x1.6d7526p-10f, 0x1.a1a242p-13f);
   return hn::MulAdd(hn::Mul(r, r), q, r);
 }
 
@@ -67,14 +68,16 @@ HWY_INLINE V exp_normal(D d, V x) {
 
 template <class D, class V>
 HWY_INLINE V exp(D d, V x) {
-  // Beyond these the result is 0 or infinite anyway; within, two factors reach all subnormal and finite results.
+  // Beyond these the result is 0 or infinite anyway; within, two factors reach all subnormal and finite
+  // results.
   const V inside = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
   const auto it = reduce_exp(d, inside);
   const hn::RebindToSigned<D> di;
   const auto n = hn::ConvertTo(di, it.n);
   const auto half = hn::ShiftRight<1>(n);
   const V p = hn::Add(hn::Set(d, 1.0f), expm1_reduced(d, it.r));
-  const V y = hn::Mul(hn::Mul(p, power_of_two(d, hn::BitCast(d, half))), power_of_two(d, hn::BitCast(d, hn::Sub(n, half))));
+  const V y = hn::Mul(hn::Mul(p, power_of_two(d, hn::BitCast(d, half))),
+                      power_of_two(d, hn::BitCast(d, hn::Sub(n, half))));
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
@@ -90,7 +93,8 @@ HWY_INLINE V expm1(D d, V x) {
   // Above 2^25 the 1 no longer shows, and 2^-n need not be formed.
   const V down = power_of_two(d, hn::BitCast(d, hn::Neg(hn::Min(n, hn::Set(di, 26)))));
   const V sum = hn::Add(p, hn::Sub(hn::Set(d, 1.0f), down));
-  const V y = hn::Mul(hn::Mul(sum, power_of_two(d, hn::BitCast(d, half))), power_of_two(d, hn::BitCast(d, hn::Sub(n, half))));
+  const V y = hn::Mul(hn::Mul(sum, power_of_two(d, hn::BitCast(d, half))),
+                      power_of_two(d, hn::BitCast(d, hn::Sub(n, half))));
   // Zeros keep their sign, NaN stays.
   return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::Eq(x, hn::Zero(d))), x, y);
 }
@@ -99,8 +103,8 @@ HWY_INLINE V expm1(D d, V x) {
 template <class D, class V>
 HWY_INLINE V log_reduced(D d, V e, V f) {
   const V square = hn::Mul(f, f);
-  const V r = polynomial(d, f, 0x1.555546p-2f, -0x1.ffffeep-3f, 0x1.99a54cp-3f, -0x1.5562f2p-3f, 0x1.233248p-3f,
-                         -0x1.fb408ap-4f, 0x1.e65559p-4f, -0x1.e2fc5cp-4f, 0x1.1b4dfap-4f);
+  const V r = polynomial(d, f, 0x1.555546p-2f, -0x1.ffffeep-3f, 0x1.99a54cp-3f, -0x1.5562f2p-3f,
+                         0x1.233248p-3f, -0x1.fb408ap-4f, 0x1.e65559p-4f, -0x1.e2fc5cp-4f, 0x1.1b4dfap-4f);
   V y = hn::MulAdd(hn::Mul(square, f), r, hn::Mul(e, hn::Set(d, 1.42860677e-6f)));
   y = hn::NegMulAdd(square, hn::Set(d, 0.5f), y);
   return hn::MulAdd(e, hn::Set(d, 0x1.62e4p-1f), hn::Add(f, y));
@@ -154,7 +158,8 @@ HWY_INLINE V tanh(D d, V x) {
   const V one = hn::Set(d, 1.0f);
   const V a = hn::Abs(x), u = hn::Mul(x, x);
   // x + x³·T(x²) below 0.63, 1 - 2/(exp(2a) + 1) above; from 10 on that is 1.
-  const V t = polynomial(d, u, -0x1.55553p-2f, 0x1.11068ep-3f, -0x1.b8265cp-5f, 0x1.518b12p-6f, -0x1.72fc3cp-8f);
+  const V t =
+      polynomial(d, u, -0x1.55553p-2f, 0x1.11068ep-3f, -0x1.b8265cp-5f, 0x1.518b12p-6f, -0x1.72fc3cp-8f);
   const V small = hn::MulAdd(hn::Mul(u, x), t, x);
   const V twice = hn::Min(hn::Add(a, a), hn::Set(d, 20.0f));
   const V large = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(exp_normal(d, twice), one)));
@@ -173,11 +178,14 @@ HWY_INLINE V sigmoid(D d, V x) {
 template <class D, class V>
 HWY_INLINE V erf(D d, V x) {
   const V a = hn::Min(hn::Abs(x), hn::Set(d, 4.0f)), u = hn::Mul(x, x);
-  // x + x·E(x²) below 1; above, 1 - exp(-P) with P a fit of -log(erfc), whose errors count for little beside the 1.
-  const V small = hn::MulAdd(x, polynomial(d, u, 0x1.06eba8p-3f, -0x1.81273ep-2f, 0x1.ce2d2p-4f, -0x1.b7fbb4p-6f, 0x1.5419f4p-8f,
-                                           -0x1.a485e6p-11f, 0x1.4ae4bap-14f), x);
-  const V p = polynomial(d, a, -0x1.8b3ecap-13f, 0x1.212c2cp+0f, 0x1.4434fp-1f, 0x1.bc18cep-4f, -0x1.9d0bdp-6f,
-                         0x1.1398f2p-8f, -0x1.ceead4p-12f, 0x1.6c066ap-16f);
+  // x + x·E(x²) below 1; above, 1 - exp(-P) with P a fit of -log(erfc), whose errors count for little beside
+  // the 1.
+  const V small = hn::MulAdd(x,
+                             polynomial(d, u, 0x1.06eba8p-3f, -0x1.81273ep-2f, 0x1.ce2d2p-4f, -0x1.b7fbb4p-6f,
+                                        0x1.5419f4p-8f, -0x1.a485e6p-11f, 0x1.4ae4bap-14f),
+                             x);
+  const V p = polynomial(d, a, -0x1.8b3ecap-13f, 0x1.212c2cp+0f, 0x1.4434fp-1f, 0x1.bc18cep-4f,
+                         -0x1.9d0bdp-6f, 0x1.1398f2p-8f, -0x1.ceead4p-12f, 0x1.6c066ap-16f);
   const V large = hn::Sub(hn::Set(d, 1.0f), exp_normal(d, hn::Neg(p)));
   const V y = hn::IfThenElse(hn::Lt(a, hn::Set(d, 1.0f)), small, with_sign_of(d, large, x));
   return hn::IfThenElse(hn::IsNaN(x), x, y);

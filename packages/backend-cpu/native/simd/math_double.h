@@ -1,5 +1,5 @@
-// Functions of float32 vectors whose range reduction needs more than float32: the lanes widen to float64, so that only the
-// last rounding counts. Also sin and cos, which reduce in float64 and then go on in float32.
+// Functions of float32 vectors whose range reduction needs more than float32: the lanes widen to float64, so
+// that only the last rounding counts. Also sin and cos, which reduce in float64 and then go on in float32.
 #ifndef LAZULI_SIMD_MATH_DOUBLE_H
 #define LAZULI_SIMD_MATH_DOUBLE_H
 
@@ -32,8 +32,9 @@ HWY_INLINE V wide_exp(D d, V x) {
   const V n = hn::Sub(bits, magic);
   V r = hn::NegMulAdd(n, hn::Set(d, 0x1.62e42fee00000p-1), inside);
   r = hn::NegMulAdd(n, hn::Set(d, 0x1.a39ef35793c76p-33), r);
-  const V q = polynomial(d, r, 0.5, 0x1.555555558a59fp-3, 0x1.5555557e2be96p-5, 0x1.1111108d6af3ep-7,
-                         0x1.6c163b62c04b2p-10, 0x1.a01b74e317b54p-13, 0x1.a16ede8391a7dp-16, 0x1.71012f8652b75p-19);
+  const V q =
+      polynomial(d, r, 0.5, 0x1.555555558a59fp-3, 0x1.5555557e2be96p-5, 0x1.1111108d6af3ep-7,
+                 0x1.6c163b62c04b2p-10, 0x1.a01b74e317b54p-13, 0x1.a16ede8391a7dp-16, 0x1.71012f8652b75p-19);
   const V p = hn::Add(hn::Set(d, 1.0), hn::MulAdd(hn::Mul(r, r), q, r));
   const V scale = hn::BitCast(d, hn::ShiftLeft<52>(hn::Add(hn::BitCast(di, bits), hn::Set(di, 1023))));
   return hn::IfThenElse(hn::IsNaN(x), x, hn::Mul(p, scale));
@@ -46,15 +47,17 @@ HWY_INLINE V wide_log(D d, V x) {
   const auto bits = hn::BitCast(di, x);
   const auto offset = hn::Sub(bits, hn::Set(di, 0x3fe6a09e667f3bcdLL));
   // The exponent, biased by 2048 so that it is not negative, becomes a number in the last bits of 2^52.
-  const auto biased = hn::ShiftRight<52>(hn::BitCast(hn::RebindToUnsigned<D>(), hn::Add(offset, hn::Set(di, int64_t(2048) << 52))));
-  const V e = hn::Sub(hn::BitCast(d, hn::Or(hn::BitCast(di, biased), hn::Set(di, 0x4330000000000000LL))), hn::Set(d, 0x1p52 + 2048));
+  const auto biased = hn::ShiftRight<52>(
+      hn::BitCast(hn::RebindToUnsigned<D>(), hn::Add(offset, hn::Set(di, int64_t(2048) << 52))));
+  const V e = hn::Sub(hn::BitCast(d, hn::Or(hn::BitCast(di, biased), hn::Set(di, 0x4330000000000000LL))),
+                      hn::Set(d, 0x1p52 + 2048));
   const auto high = hn::And(offset, hn::Set(di, int64_t(0xfff0000000000000ULL)));
   const V m = hn::BitCast(d, hn::Sub(bits, high));
   // log(m) = 2·artanh(s) with s = (m - 1)/(m + 1).
   const V one = hn::Set(d, 1.0);
   const V s = hn::Div(hn::Sub(m, one), hn::Add(m, one)), u = hn::Mul(s, s);
-  const V l = polynomial(d, u, 0x1.5555555620390p-1, 0x1.999996a367dc3p-2, 0x1.2494149e8aa05p-2, 0x1.c62a208f83612p-3,
-                         0x1.91244b6281c9ap-3);
+  const V l = polynomial(d, u, 0x1.5555555620390p-1, 0x1.999996a367dc3p-2, 0x1.2494149e8aa05p-2,
+                         0x1.c62a208f83612p-3, 0x1.91244b6281c9ap-3);
   const V y = hn::Add(hn::Add(s, s), hn::Mul(hn::Mul(s, u), l));
   return log_edges(d, x, hn::MulAdd(e, hn::Set(d, 0.6931471805599453), y));
 }
@@ -71,9 +74,10 @@ HWY_INLINE V wide_log1p(D d, V x) {
 template <class D, class V>
 HWY_INLINE V wide_arctan(D d, V a) {
   const V u = hn::Mul(a, a);
-  const V p = polynomial(d, u, -0x1.5555515f85350p-2, 0x1.9997fcfa8c693p-3, -0x1.247502720c453p-3, 0x1.c5070ae7897f3p-4,
-                         -0x1.69383bd5e198ep-4, 0x1.14df0e70628edp-4, -0x1.7033061d0eb5cp-5, 0x1.74e6ff4a03042p-6,
-                         -0x1.e671d270a4a58p-8, 0x1.297f623527a12p-10);
+  const V p =
+      polynomial(d, u, -0x1.5555515f85350p-2, 0x1.9997fcfa8c693p-3, -0x1.247502720c453p-3,
+                 0x1.c5070ae7897f3p-4, -0x1.69383bd5e198ep-4, 0x1.14df0e70628edp-4, -0x1.7033061d0eb5cp-5,
+                 0x1.74e6ff4a03042p-6, -0x1.e671d270a4a58p-8, 0x1.297f623527a12p-10);
   return hn::MulAdd(hn::Mul(a, u), p, a);
 }
 
@@ -103,8 +107,9 @@ HWY_INLINE V wide_arcsin(D d, V x) {
   // Above ½: arcsin(a) = π/2 - 2·arcsin(√((1 - a)/2)).
   const V u = hn::IfThenElse(small, hn::Mul(a, a), hn::Mul(hn::Sub(hn::Set(d, 1.0), a), half));
   const V s = hn::IfThenElse(small, a, hn::Sqrt(u));
-  const V p = polynomial(d, u, 0x1.55555609ab63cp-3, 0x1.3332a7a46f7dap-4, 0x1.6ddb3cf8af0d8p-5, 0x1.ed514c23c5473p-6,
-                         0x1.93679ab62e503p-6, 0x1.e8c39a87b35f4p-8, 0x1.1c51808e9c4fdp-5);
+  const V p =
+      polynomial(d, u, 0x1.55555609ab63cp-3, 0x1.3332a7a46f7dap-4, 0x1.6ddb3cf8af0d8p-5, 0x1.ed514c23c5473p-6,
+                 0x1.93679ab62e503p-6, 0x1.e8c39a87b35f4p-8, 0x1.1c51808e9c4fdp-5);
   const V r = hn::MulAdd(hn::Mul(s, u), p, s);
   return with_sign_of(d, hn::IfThenElse(small, r, hn::Sub(hn::Set(d, kHalfPi), hn::Add(r, r))), x);
 }
@@ -130,12 +135,14 @@ HWY_INLINE V wide_erfinv(D d, V x) {
   const V one = hn::Set(d, 1.0);
   const V w = hn::Neg(wide_log(d, hn::Mul(hn::Sub(one, x), hn::Add(one, x))));
   const V t = hn::Sub(w, hn::Set(d, 2.5)), s = hn::Sub(hn::Sqrt(hn::Max(w, hn::Zero(d))), hn::Set(d, 3.15));
-  const V centre = polynomial(d, t, 0x1.805c5d073f533p+0, 0x1.f91e8b0a2b8fbp-3, -0x1.11c4201b8f346p-8, -0x1.48664571b2343p-10,
-                              0x1.c9c597cbd4528p-13, -0x1.4cfcf4c5149c2p-18, -0x1.ccfc4e9b79edcp-19, 0x1.f43f48632df0cp-22,
-                              0x1.35df6eff2c76dp-26, -0x1.2d6e2b04ddf18p-27, 0x1.70f1c7d57d00ap-32);
-  const V tail = polynomial(d, s, 0x1.7de09f36e1e3ap+1, 0x1.010a2b6092ceap+0, 0x1.b4d76e8811171p-8, -0x1.4396756efbae5p-8,
-                            0x1.c787ef94c52a6p-9, -0x1.31cde0a73b706p-9, 0x1.4a10a02c4dbd5p-10, -0x1.6a121b0c1be03p-12,
-                            -0x1.3bb3e3f372733p-13, 0x1.00829b8216b3ap-13);
+  const V centre = polynomial(d, t, 0x1.805c5d073f533p+0, 0x1.f91e8b0a2b8fbp-3, -0x1.11c4201b8f346p-8,
+                              -0x1.48664571b2343p-10, 0x1.c9c597cbd4528p-13, -0x1.4cfcf4c5149c2p-18,
+                              -0x1.ccfc4e9b79edcp-19, 0x1.f43f48632df0cp-22, 0x1.35df6eff2c76dp-26,
+                              -0x1.2d6e2b04ddf18p-27, 0x1.70f1c7d57d00ap-32);
+  const V tail =
+      polynomial(d, s, 0x1.7de09f36e1e3ap+1, 0x1.010a2b6092ceap+0, 0x1.b4d76e8811171p-8,
+                 -0x1.4396756efbae5p-8, 0x1.c787ef94c52a6p-9, -0x1.31cde0a73b706p-9, 0x1.4a10a02c4dbd5p-10,
+                 -0x1.6a121b0c1be03p-12, -0x1.3bb3e3f372733p-13, 0x1.00829b8216b3ap-13);
   const V y = hn::Mul(x, hn::IfThenElse(hn::Lt(w, hn::Set(d, 5.0)), centre, tail));
   const V edge = hn::IfThenElse(hn::Eq(hn::Abs(x), one), with_sign_of(d, hn::Inf(d), x), y);
   return hn::IfThenElse(hn::Gt(hn::Abs(x), one), hn::NaN(d), edge);
@@ -163,9 +170,11 @@ HWY_INLINE V sine(D d, V x, int32_t quarters) {
   const auto r0 = reduce_angle(wide, hn::PromoteTo(wide, hn::LowerHalf(half, x)), n0);
   const auto r1 = reduce_angle(wide, hn::PromoteTo(wide, hn::UpperHalf(half, x)), n1);
   const V r = hn::Combine(d, hn::DemoteTo(half, r1), hn::DemoteTo(half, r0));
-  const auto n = hn::Add(hn::Combine(di, hn::DemoteTo(turns, n1), hn::DemoteTo(turns, n0)), hn::Set(di, quarters));
+  const auto n =
+      hn::Add(hn::Combine(di, hn::DemoteTo(turns, n1), hn::DemoteTo(turns, n0)), hn::Set(di, quarters));
   const V u = hn::Mul(r, r);
-  const V s = hn::MulAdd(hn::Mul(u, r), polynomial(d, u, -0x1.555556p-3f, 0x1.111108p-7f, -0x1.a00f98p-13f, 0x1.6cd73p-19f), r);
+  const V s = hn::MulAdd(
+      hn::Mul(u, r), polynomial(d, u, -0x1.555556p-3f, 0x1.111108p-7f, -0x1.a00f98p-13f, 0x1.6cd73p-19f), r);
   const V tail = polynomial(d, u, 0x1.555556p-5f, -0x1.6c16b8p-10f, 0x1.a0111cp-16f, -0x1.2429fcp-22f);
   const V c = hn::MulAdd(hn::Mul(u, u), tail, hn::NegMulAdd(u, hn::Set(d, 0.5f), hn::Set(d, 1.0f)));
   const auto odd = hn::RebindMask(d, hn::Ne(hn::And(n, hn::Set(di, 1)), hn::Zero(di)));
@@ -205,7 +214,9 @@ HWY_INLINE V tan(D d, V x) {
   const auto f = [](auto wide, auto a) HWY_ATTR {
     decltype(a) n;
     const auto r = reduce_angle(wide, a, n), u = hn::Mul(r, r);
-    const auto s = hn::MulAdd(hn::Mul(u, r), polynomial(wide, u, -0x1.5555554p-3, 0x1.1111073p-7, -0x1.a00f98p-13, 0x1.6cd73p-19), r);
+    const auto s =
+        hn::MulAdd(hn::Mul(u, r),
+                   polynomial(wide, u, -0x1.5555554p-3, 0x1.1111073p-7, -0x1.a00f98p-13, 0x1.6cd73p-19), r);
     const auto tail = polynomial(wide, u, 0x1.5555554cp-5, -0x1.6c16b8p-10, 0x1.a0111cp-16, -0x1.2429fcp-22);
     const auto c = hn::MulAdd(hn::Mul(u, u), tail, hn::NegMulAdd(u, hn::Set(wide, 0.5), hn::Set(wide, 1.0)));
     const auto half = hn::Mul(n, hn::Set(wide, 0.5));

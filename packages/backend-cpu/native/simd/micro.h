@@ -1,5 +1,6 @@
-// The micro-kernels of scalar programs: one instruction over n contiguous elements. Eager and fused elementwise work
-// run the same ones, which is why their results agree bit for bit. Included by simd/ and by runtime/.
+// The micro-kernels of scalar programs: one instruction over n contiguous elements. Eager and fused
+// elementwise work run the same ones, which is why their results agree bit for bit. Included by simd/ and by
+// runtime/.
 #ifndef LAZULI_SIMD_MICRO_H
 #define LAZULI_SIMD_MICRO_H
 
@@ -10,7 +11,9 @@
 
 namespace lazuli {
 
-// The instructions; their positions are the codes of a registered program. Names are in runtime/scalar_ops.cc.
+// The instructions; their positions are the codes of a registered program. Names are in
+// runtime/scalar_ops.cc.
+// clang-format off
 enum class Op : int16_t {
   negative, abs, sign, floor, ceil, round, sqrt, rsqrt, square, reciprocal,
   exp, expm1, log, log2, log10, log1p, sin, cos, tan, arcsin, arccos, arctan,
@@ -22,20 +25,21 @@ enum class Op : int16_t {
   select, cast, constant,
   count
 };
+// clang-format on
 inline constexpr int kOps = int(Op::count);
 inline constexpr int kMicroDtypes = 14;
 
 // Writes out[0 … n-1]. `out` may be exactly a, b or c, and otherwise overlaps none.
 using Micro = void (*)(void* out, const void* a, const void* b, const void* c, int64_t n);
 
-// Forms of one instruction. `left` reads one element through a, `right` one through b (for select: through b and c);
-// a null form is served by the dense one and a block of equal elements.
+// Forms of one instruction. `left` reads one element through a, `right` one through b (for select: through b
+// and c); a null form is served by the dense one and a block of equal elements.
 struct MicroSet {
   Micro dense = nullptr, left = nullptr, right = nullptr, both = nullptr;
 };
 
-// By instruction and the dtype of the arguments (for select: of the branches). float16 and bfloat16 have no entries
-// but casts: their arithmetic is float32's and a rounding.
+// By instruction and the dtype of the arguments (for select: of the branches). float16 and bfloat16 have no
+// entries but casts: their arithmetic is float32's and a rounding.
 struct MicroTable {
   MicroSet sets[kOps][kMicroDtypes];
   Micro casts[kMicroDtypes][kMicroDtypes];  // from, to

@@ -8,10 +8,18 @@
 namespace lazuli::LZ_TARGET {
 namespace {
 
-struct Bool { uint8_t value; };
-struct Half { uint16_t bits; };
-struct Bfloat { uint16_t bits; };
-struct Pair { float re, im; };
+struct Bool {
+  uint8_t value;
+};
+struct Half {
+  uint16_t bits;
+};
+struct Bfloat {
+  uint16_t bits;
+};
+struct Pair {
+  float re, im;
+};
 
 inline uint32_t bits_of(float f) {
   uint32_t u;
@@ -24,8 +32,8 @@ inline float float_of(uint32_t u) {
   return f;
 }
 
-// Branch-free, so that the loops vectorise. The bits, moved into place, are the number scaled by 2^-112, subnormals
-// included, and scaling back is exact.
+// Branch-free, so that the loops vectorise. The bits, moved into place, are the number scaled by 2^-112,
+// subnormals included, and scaling back is exact.
 inline float widen(Half h) {
   const uint32_t sign = uint32_t(h.bits & 0x8000u) << 16, magnitude = h.bits & 0x7fffu;
   const float finite = float_of(magnitude << 13) * 0x1p112f;
@@ -52,15 +60,19 @@ inline Bfloat to_bfloat(float f) {
 
 // The number behind a stored value: itself for integers and floats.
 template <class T>
-inline T number(T x) { return x; }
+inline T number(T x) {
+  return x;
+}
 inline uint8_t number(Bool x) { return x.value; }
 inline float number(Half x) { return widen(x); }
 inline float number(Bfloat x) { return widen(x); }
 inline float number(Pair x) { return x.re; }
 
+// clang-format off
 template <class T> struct is_float { static constexpr bool value = false; };
 template <> struct is_float<float> { static constexpr bool value = true; };
 template <> struct is_float<double> { static constexpr bool value = true; };
+// clang-format on
 
 // Modulo 2^64 beyond int64.
 template <class F>
@@ -75,10 +87,12 @@ template <class R, class N>
 struct Convert {
   static R run(N x) { return R(x); }
 };
+// clang-format off
 template <class N> struct Convert<Bool, N> { static Bool run(N x) { return {uint8_t(x != N(0))}; } };
 template <class N> struct Convert<Half, N> { static Half run(N x) { return to_half(float(x)); } };
 template <class N> struct Convert<Bfloat, N> { static Bfloat run(N x) { return to_bfloat(float(x)); } };
 template <class N> struct Convert<Pair, N> { static Pair run(N x) { return {float(x), 0.0f}; } };
+// clang-format on
 
 template <class A, class R>
 void cast_plain(void* out, const void* a, const void*, const void*, int64_t n) {
@@ -111,15 +125,21 @@ void cast_to_integer(void* out, const void* a, const void*, const void*, int64_t
   }
 }
 
-void cast_pairs(void* out, const void* a, const void*, const void*, int64_t n) { memmove(out, a, size_t(n) * 8); }
+void cast_pairs(void* out, const void* a, const void*, const void*, int64_t n) {
+  memmove(out, a, size_t(n) * 8);
+}
 
-struct PairToBool { static uint8_t run(Pair x) { return uint8_t((x.re != 0) | (x.im != 0)); } };
+struct PairToBool {
+  static uint8_t run(Pair x) { return uint8_t((x.re != 0) | (x.im != 0)); }
+};
 
+// clang-format off
 template <class T> struct is_integer { static constexpr bool value = T(0.5f) == T(0); };
 template <> struct is_integer<Bool> { static constexpr bool value = false; };
 template <> struct is_integer<Half> { static constexpr bool value = false; };
 template <> struct is_integer<Bfloat> { static constexpr bool value = false; };
 template <> struct is_integer<Pair> { static constexpr bool value = false; };
+// clang-format on
 
 template <class A, class R>
 constexpr Micro cast_of() {
@@ -132,15 +152,20 @@ constexpr Micro cast_of() {
 
 template <class A>
 void add_casts_from(MicroTable& table, int from) {
-  const Micro to[] = {cast_of<A, Bool>(),    cast_of<A, uint8_t>(), cast_of<A, uint16_t>(), cast_of<A, uint32_t>(),
-                      cast_of<A, uint64_t>(), cast_of<A, int8_t>(),  cast_of<A, int16_t>(),  cast_of<A, int32_t>(),
-                      cast_of<A, int64_t>(),  cast_of<A, Half>(),    cast_of<A, float>(),    cast_of<A, Bfloat>(),
+  const Micro to[] = {cast_of<A, Bool>(),     cast_of<A, uint8_t>(),  cast_of<A, uint16_t>(),
+                      cast_of<A, uint32_t>(), cast_of<A, uint64_t>(), cast_of<A, int8_t>(),
+                      cast_of<A, int16_t>(),  cast_of<A, int32_t>(),  cast_of<A, int64_t>(),
+                      cast_of<A, Half>(),     cast_of<A, float>(),    cast_of<A, Bfloat>(),
                       cast_of<A, double>(),   cast_of<A, Pair>()};
   for (int i = 0; i < kMicroDtypes; i++) table.casts[from][i] = to[i];
 }
 
-struct RoundHalf { static float run(float x) { return widen(to_half(x)); } };
-struct RoundBfloat { static float run(float x) { return widen(to_bfloat(x)); } };
+struct RoundHalf {
+  static float run(float x) { return widen(to_half(x)); }
+};
+struct RoundBfloat {
+  static float run(float x) { return widen(to_bfloat(x)); }
+};
 
 void fill(MicroTable& table) {
   add_casts_from<Bool>(table, LZ_BOOL);

@@ -1,5 +1,5 @@
-// The exact arithmetic of float32 and float64: every function here is one or a few IEEE operations, so all targets agree.
-// Included by simd/micro_float32.cc and micro_float64.cc.
+// The exact arithmetic of float32 and float64: every function here is one or a few IEEE operations, so all
+// targets agree. Included by simd/micro_float32.cc and micro_float64.cc.
 #ifndef LAZULI_SIMD_MICRO_FLOAT_H
 #define LAZULI_SIMD_MICRO_FLOAT_H
 
@@ -19,6 +19,7 @@ inline double even(double x) { return __builtin_rint(x); }
 inline float magnitude(float x) { return __builtin_fabsf(x); }
 inline double magnitude(double x) { return __builtin_fabs(x); }
 
+// clang-format off
 struct Negative { template <class T> static T run(T x) { return -x; } };
 struct Abs { template <class T> static T run(T x) { return magnitude(x); } };
 // NaN stays NaN, and ±0 becomes +0.
@@ -38,6 +39,7 @@ struct FloorDivide { template <class T> static T run(T x, T y) { return down(x /
 // NaN wins, as in NumPy's maximum; of equal values the second.
 struct Maximum { template <class T> static T run(T x, T y) { return (x != x) | (x > y) ? x : y; } };
 struct Minimum { template <class T> static T run(T x, T y) { return (x != x) | (x < y) ? x : y; } };
+// clang-format on
 
 template <class T>
 void add_float(MicroTable& table, int dtype) {

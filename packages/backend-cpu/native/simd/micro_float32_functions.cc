@@ -11,8 +11,8 @@ namespace {
 using Floats = hn::ScalableTag<float>;
 using Vector = hn::Vec<Floats>;
 
-// Loads the last elements, fewer than a vector, so that no memory beyond them is read. Lanes are independent, hence what
-// fills the rest does not matter; 1 is in every function's domain.
+// Loads the last elements, fewer than a vector, so that no memory beyond them is read. Lanes are independent,
+// hence what fills the rest does not matter; 1 is in every function's domain.
 HWY_INLINE Vector load_rest(Floats d, const float* x, int64_t count) {
   HWY_ALIGN float lanes[hn::MaxLanes(d)];
   hn::Store(hn::Set(d, 1.0f), d, lanes);
@@ -54,6 +54,7 @@ void binary(void* out, const void* a, const void* b, const void*, int64_t n) {
   store_rest(d, F::run(d, u, v), z + i, n - i);
 }
 
+// clang-format off
 struct Exp { static HWY_INLINE Vector run(Floats d, Vector x) { return exp(d, x); } };
 struct Expm1 { static HWY_INLINE Vector run(Floats d, Vector x) { return expm1(d, x); } };
 struct Log { static HWY_INLINE Vector run(Floats d, Vector x) { return log(d, x); } };
@@ -64,25 +65,32 @@ struct Erf { static HWY_INLINE Vector run(Floats d, Vector x) { return erf(d, x)
 struct Sin { static HWY_INLINE Vector run(Floats d, Vector x) { return sin(d, x); } };
 struct Cos { static HWY_INLINE Vector run(Floats d, Vector x) { return cos(d, x); } };
 struct Tan { static HWY_INLINE Vector run(Floats d, Vector x) { return tan(d, x); } };
+// clang-format on
 
 // A function of float64 vectors, given as a struct with `static V wide(D, V…)`, on widened lanes.
 template <class F>
 struct Widened {
   template <class... V>
   static HWY_INLINE Vector run(Floats d, V... x) {
-    return widened(d, [](auto wide, auto... w) HWY_ATTR { return F::wide(wide, w...); }, x...);
+    return widened(
+        d, [](auto wide, auto... w) HWY_ATTR { return F::wide(wide, w...); }, x...);
   }
 };
 
 struct Log2 {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V x) { return hn::Mul(wide_log(d, x), hn::Set(d, 1.4426950408889634)); }
+  static HWY_INLINE V wide(D d, V x) {
+    return hn::Mul(wide_log(d, x), hn::Set(d, 1.4426950408889634));
+  }
 };
 struct Log10 {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V x) { return hn::Mul(wide_log(d, x), hn::Set(d, 0.43429448190325183)); }
+  static HWY_INLINE V wide(D d, V x) {
+    return hn::Mul(wide_log(d, x), hn::Set(d, 0.43429448190325183));
+  }
 };
-// Odd functions lose their small values to cancellation; there two terms of the series do. k is the second's coefficient.
+// Odd functions lose their small values to cancellation; there two terms of the series do. k is the second's
+// coefficient.
 template <class D, class V>
 HWY_INLINE V odd_function(D d, V x, V positive, double k) {
   const V a = hn::Abs(x), series = hn::MulAdd(hn::Mul(hn::Mul(a, a), a), hn::Set(d, k), a);
@@ -126,27 +134,39 @@ struct Arctanh {
 };
 struct Arcsin {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V x) { return wide_arcsin(d, x); }
+  static HWY_INLINE V wide(D d, V x) {
+    return wide_arcsin(d, x);
+  }
 };
 struct Arccos {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V x) { return hn::Sub(hn::Set(d, kHalfPi), wide_arcsin(d, x)); }
+  static HWY_INLINE V wide(D d, V x) {
+    return hn::Sub(hn::Set(d, kHalfPi), wide_arcsin(d, x));
+  }
 };
 struct Arctan {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V x) { return wide_arctan2(d, x, hn::Set(d, 1.0)); }
+  static HWY_INLINE V wide(D d, V x) {
+    return wide_arctan2(d, x, hn::Set(d, 1.0));
+  }
 };
 struct Erfinv {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V x) { return wide_erfinv(d, x); }
+  static HWY_INLINE V wide(D d, V x) {
+    return wide_erfinv(d, x);
+  }
 };
 struct Arctan2 {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V y, V x) { return wide_arctan2(d, y, x); }
+  static HWY_INLINE V wide(D d, V y, V x) {
+    return wide_arctan2(d, y, x);
+  }
 };
 struct Power {
   template <class D, class V>
-  static HWY_INLINE V wide(D d, V x, V y) { return wide_power(d, x, y); }
+  static HWY_INLINE V wide(D d, V x, V y) {
+    return wide_power(d, x, y);
+  }
 };
 struct Logaddexp {
   template <class D, class V>

@@ -1,5 +1,5 @@
-// float64 arithmetic, and complex64 where it is plain arithmetic on pairs. Functions of both are the C library's
-// (runtime/scalar_functions.cc).
+// float64 arithmetic, and complex64 where it is plain arithmetic on pairs. Functions of both are the C
+// library's (runtime/scalar_functions.cc).
 #include "simd/micro_float.h"
 
 namespace lazuli::LZ_TARGET {
@@ -9,19 +9,39 @@ struct Pair {
   float re, im;
 };
 
-struct PairAdd { static Pair run(Pair x, Pair y) { return {x.re + y.re, x.im + y.im}; } };
-struct PairSubtract { static Pair run(Pair x, Pair y) { return {x.re - y.re, x.im - y.im}; } };
+struct PairAdd {
+  static Pair run(Pair x, Pair y) { return {x.re + y.re, x.im + y.im}; }
+};
+struct PairSubtract {
+  static Pair run(Pair x, Pair y) { return {x.re - y.re, x.im - y.im}; }
+};
 struct PairMultiply {
   static Pair run(Pair x, Pair y) { return {x.re * y.re - x.im * y.im, x.re * y.im + x.im * y.re}; }
 };
-struct PairNegative { static Pair run(Pair x) { return {-x.re, -x.im}; } };
-struct PairConjugate { static Pair run(Pair x) { return {x.re, -x.im}; } };
-struct PairSquare { static Pair run(Pair x) { return PairMultiply::run(x, x); } };
-struct PairReal { static float run(Pair x) { return x.re; } };
-struct PairImag { static float run(Pair x) { return x.im; } };
-struct PairEqual { static bool run(Pair x, Pair y) { return bool(x.re == y.re) & bool(x.im == y.im); } };
-struct PairNotEqual { static bool run(Pair x, Pair y) { return bool(x.re != y.re) | bool(x.im != y.im); } };
-struct PairOf { static Pair run(float re, float im) { return {re, im}; } };
+struct PairNegative {
+  static Pair run(Pair x) { return {-x.re, -x.im}; }
+};
+struct PairConjugate {
+  static Pair run(Pair x) { return {x.re, -x.im}; }
+};
+struct PairSquare {
+  static Pair run(Pair x) { return PairMultiply::run(x, x); }
+};
+struct PairReal {
+  static float run(Pair x) { return x.re; }
+};
+struct PairImag {
+  static float run(Pair x) { return x.im; }
+};
+struct PairEqual {
+  static bool run(Pair x, Pair y) { return bool(x.re == y.re) & bool(x.im == y.im); }
+};
+struct PairNotEqual {
+  static bool run(Pair x, Pair y) { return bool(x.re != y.re) | bool(x.im != y.im); }
+};
+struct PairOf {
+  static Pair run(float re, float im) { return {re, im}; }
+};
 
 void fill(MicroTable& table) {
   add_float<double>(table, LZ_FLOAT64);

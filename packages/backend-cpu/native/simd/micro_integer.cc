@@ -1,5 +1,5 @@
-// The eight integer types, and bool. Overflow wraps, a division by zero gives 0, a shift by the width or more brings in
-// nothing but the sign.
+// The eight integer types, and bool. Overflow wraps, a division by zero gives 0, a shift by the width or more
+// brings in nothing but the sign.
 #include "simd/micro_loops.h"
 
 namespace lazuli::LZ_TARGET {
@@ -10,17 +10,22 @@ inline constexpr bool is_signed = T(-1) < T(0);
 
 template <int kBytes>
 struct Unsigned;
+// clang-format off
 template <> struct Unsigned<1> { using type = uint8_t; };
 template <> struct Unsigned<2> { using type = uint16_t; };
 template <> struct Unsigned<4> { using type = uint32_t; };
 template <> struct Unsigned<8> { using type = uint64_t; };
+// clang-format on
 
 // Arithmetic that wraps: unsigned, and at least 32 bits wide, because narrower types would promote to int.
 template <class T>
 using Word = typename Unsigned<sizeof(T) < 4 ? 4 : sizeof(T)>::type;
 template <class T>
-constexpr Word<T> word(T x) { return Word<T>(x); }
+constexpr Word<T> word(T x) {
+  return Word<T>(x);
+}
 
+// clang-format off
 struct Negative { template <class T> static T run(T x) { return T(Word<T>(0) - word(x)); } };
 struct Abs { template <class T> static T run(T x) { return x < T(0) ? Negative::run(x) : x; } };
 struct Sign { template <class T> static T run(T x) { return T(int(x > T(0)) - int(x < T(0))); } };
@@ -34,6 +39,7 @@ struct And { template <class T> static T run(T x, T y) { return T(x & y); } };
 struct Or { template <class T> static T run(T x, T y) { return T(x | y); } };
 struct Xor { template <class T> static T run(T x, T y) { return T(x ^ y); } };
 struct Invert { template <class T> static T run(T x) { return T(~x); } };
+// clang-format on
 
 // The quotient towards minus infinity. -1 is apart because the quotient of the least number by it would trap.
 struct FloorDivide {
@@ -121,12 +127,15 @@ void add_integer(MicroTable& table, int dtype) {
 }
 
 // bool is a byte of 0 or 1. Sums and products are or and and.
-struct BoolInvert { static uint8_t run(uint8_t x) { return x ^ 1; } };
+struct BoolInvert {
+  static uint8_t run(uint8_t x) { return x ^ 1; }
+};
 
 void add_bool(MicroTable& table) {
   using T = uint8_t;
   constexpr Op kSame[] = {Op::abs, Op::sign, Op::floor, Op::ceil, Op::round, Op::square};
-  constexpr Op kAny[] = {Op::add, Op::maximum, Op::bitwiseOr}, kAll[] = {Op::multiply, Op::minimum, Op::bitwiseAnd};
+  constexpr Op kAny[] = {Op::add, Op::maximum, Op::bitwiseOr},
+               kAll[] = {Op::multiply, Op::minimum, Op::bitwiseAnd};
   for (Op same : kSame) add_unary<Identity, T>(table, same, LZ_BOOL);
   add_unary<BoolInvert, T>(table, Op::bitwiseInvert, LZ_BOOL);
   for (Op any : kAny) add_binary<Or, T>(table, any, LZ_BOOL);

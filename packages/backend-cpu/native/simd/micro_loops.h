@@ -1,5 +1,5 @@
-// Loops from a scalar function to micro-kernels, vectorised by the compiler for the target. Included by simd/micro_*.cc,
-// inside no namespace.
+// Loops from a scalar function to micro-kernels, vectorised by the compiler for the target. Included by
+// simd/micro_*.cc, inside no namespace.
 #ifndef LAZULI_SIMD_MICRO_LOOPS_H
 #define LAZULI_SIMD_MICRO_LOOPS_H
 
@@ -69,6 +69,7 @@ void add_select(MicroTable& table, int dtype) {
 }
 
 // What every ordered type has in the same words.
+// clang-format off
 struct Equal { template <class T> static bool run(T x, T y) { return x == y; } };
 struct NotEqual { template <class T> static bool run(T x, T y) { return x != y; } };
 struct Less { template <class T> static bool run(T x, T y) { return x < y; } };
@@ -80,6 +81,7 @@ struct LogicalOr { template <class T> static bool run(T x, T y) { return bool(x 
 struct LogicalNot { template <class T> static bool run(T x) { return x == T(0); } };
 struct Identity { template <class T> static T run(T x) { return x; } };
 struct Zero { template <class T> static T run(T) { return T(0); } };
+// clang-format on
 
 template <class T>
 void add_comparisons(MicroTable& table, int dtype) {

@@ -1,5 +1,5 @@
-// The instruction sets that simd/*.cc is compiled for, and the choice among them, made once when the addon loads.
-// A family declares a table of function pointers with LZ_SIMD_TABLE and defines it in a file of simd/.
+// The instruction sets that simd/*.cc is compiled for, and the choice among them, made once when the addon
+// loads. A family declares a table of function pointers with LZ_SIMD_TABLE and defines it in a file of simd/.
 #ifndef LAZULI_SIMD_TARGETS_H
 #define LAZULI_SIMD_TARGETS_H
 
@@ -8,29 +8,32 @@ namespace lazuli {
 #if defined(__x86_64__) || defined(_M_X64)
 enum class SimdTarget { sse4, avx2, avx512 };
 // A macro because a namespace cannot be a template argument.
-#define LZ_SIMD_TABLE(Table, name)                              \
-  namespace sse4 {                                              \
-  const Table& name();                                          \
-  }                                                             \
-  namespace avx2 {                                              \
-  const Table& name();                                          \
-  }                                                             \
-  namespace avx512 {                                            \
-  const Table& name();                                          \
-  }                                                             \
-  inline const Table& name() {                                  \
-    switch (simd_target()) {                                    \
-      case SimdTarget::avx512: return avx512::name();           \
-      case SimdTarget::avx2: return avx2::name();               \
-      default: return sse4::name();                             \
-    }                                                           \
+#define LZ_SIMD_TABLE(Table, name) \
+  namespace sse4 {                 \
+  const Table& name();             \
+  }                                \
+  namespace avx2 {                 \
+  const Table& name();             \
+  }                                \
+  namespace avx512 {               \
+  const Table& name();             \
+  }                                \
+  inline const Table& name() {     \
+    switch (simd_target()) {       \
+      case SimdTarget::avx512:     \
+        return avx512::name();     \
+      case SimdTarget::avx2:       \
+        return avx2::name();       \
+      default:                     \
+        return sse4::name();       \
+    }                              \
   }
 #else
 enum class SimdTarget { neon };
-#define LZ_SIMD_TABLE(Table, name)                    \
-  namespace neon {                                    \
-  const Table& name();                                \
-  }                                                   \
+#define LZ_SIMD_TABLE(Table, name) \
+  namespace neon {                 \
+  const Table& name();             \
+  }                                \
   inline const Table& name() { return neon::name(); }
 #endif
 
@@ -42,8 +45,8 @@ bool simd_supported();
 
 }  // namespace lazuli
 
-// Promises the compiler that iterations are independent, so that a loop whose output is exactly one of its inputs
-// is vectorised too.
+// Promises the compiler that iterations are independent, so that a loop whose output is exactly one of its
+// inputs is vectorised too.
 #if defined(__clang__)
 #define LZ_INDEPENDENT _Pragma("clang loop vectorize(assume_safety)")
 #else

@@ -1,5 +1,5 @@
-// Measures every float32 function against long double over the whole range of float32, and checks that results depend
-// neither on the position in an array nor on working in place.
+// Measures every float32 function against long double over the whole range of float32, and checks that
+// results depend neither on the position in an array nor on working in place.
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -26,8 +26,8 @@ Wide erfinv(Wide y) {
   for (int i = 0; i < 3; i++) {
     const Wide slope = 2 / sqrtl(acosl(-1.0L)) * expl(-refined * refined);
     const Wide error = fabsl(y) < 0.5L ? erfl(refined) - y
-                       : y > 0          ? (1 - y) - erfcl(refined)
-                                        : erfcl(-refined) - (1 + y);
+                       : y > 0         ? (1 - y) - erfcl(refined)
+                                       : erfcl(-refined) - (1 + y);
     refined += -error / slope;
   }
   return refined;
@@ -40,11 +40,11 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {Op::exp, expl, 1.5},          {Op::expm1, expm1l, 2},       {Op::log, logl, 1.5},        {Op::log1p, log1pl, 2},
-    {Op::log2, log2l, 1},          {Op::log10, log10l, 1},       {Op::sin, sinl, 2},          {Op::cos, cosl, 2},
-    {Op::tan, tanl, 1},            {Op::tanh, tanhl, 2},         {Op::sigmoid, sigmoid, 2.5}, {Op::erf, erfl, 2},
-    {Op::sinh, sinhl, 1},          {Op::cosh, coshl, 1},         {Op::arcsin, asinl, 1},      {Op::arccos, acosl, 1},
-    {Op::arctan, atanl, 1},        {Op::arcsinh, asinhl, 1},     {Op::arccosh, acoshl, 1},    {Op::arctanh, atanhl, 1},
+    {Op::exp, expl, 1.5},    {Op::expm1, expm1l, 2},   {Op::log, logl, 1.5},        {Op::log1p, log1pl, 2},
+    {Op::log2, log2l, 1},    {Op::log10, log10l, 1},   {Op::sin, sinl, 2},          {Op::cos, cosl, 2},
+    {Op::tan, tanl, 1},      {Op::tanh, tanhl, 2},     {Op::sigmoid, sigmoid, 2.5}, {Op::erf, erfl, 2},
+    {Op::sinh, sinhl, 1},    {Op::cosh, coshl, 1},     {Op::arcsin, asinl, 1},      {Op::arccos, acosl, 1},
+    {Op::arctan, atanl, 1},  {Op::arcsinh, asinhl, 1}, {Op::arccosh, acoshl, 1},    {Op::arctanh, atanhl, 1},
     {Op::erfinv, erfinv, 1},
 };
 
@@ -66,19 +66,22 @@ double ulps(float got, Wide want) {
 
 bool measure(const Case& each) {
   constexpr size_t kBatch = 1 << 16;
-  // A prime stride over all bit patterns: some four million arguments, NaN, infinities and subnormals among them.
+  // A prime stride over all bit patterns: some four million arguments, NaN, infinities and subnormals among
+  // them.
   constexpr uint64_t kStride = 1009;
   const Micro run = micro_table().sets[int(each.op)][LZ_FLOAT32].dense;
   std::vector<float> x(kBatch), y(kBatch);
   double worst = 0;
   float worst_at = 0;
   uint64_t next = 0;
-  const float edges[] = {0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 0.5f, -0.5f, 88.7228f, 88.73f, -87.4f, -103.9f, -104.1f, 1e-45f, 0x1p20f, 1e30f};
+  const float edges[] = {0.0f,     -0.0f,  1.0f,   -1.0f,   INFINITY, -INFINITY, NAN,     0.5f, -0.5f,
+                         88.7228f, 88.73f, -87.4f, -103.9f, -104.1f,  1e-45f,    0x1p20f, 1e30f};
   while (next < (uint64_t(1) << 32)) {
     size_t n = 0;
     if (next == 0)
       for (float edge : edges) x[n++] = edge;
-    for (; n < kBatch && next < (uint64_t(1) << 32); n++, next += kStride) x[n] = std::bit_cast<float>(uint32_t(next));
+    for (; n < kBatch && next < (uint64_t(1) << 32); n++, next += kStride)
+      x[n] = std::bit_cast<float>(uint32_t(next));
     run(y.data(), x.data(), nullptr, nullptr, int64_t(n));
     for (size_t i = 0; i < n; i++) {
       const double error = ulps(y[i], each.exact(x[i]));
@@ -86,7 +89,8 @@ bool measure(const Case& each) {
     }
   }
   const bool good = worst <= each.limit;
-  std::printf("%-10s %6.3f ulp at %.9g%s\n", op_name(each.op), worst, double(worst_at), good ? "" : "   TOO FAR");
+  std::printf("%-10s %6.3f ulp at %.9g%s\n", op_name(each.op), worst, double(worst_at),
+              good ? "" : "   TOO FAR");
   return good;
 }
 
@@ -130,7 +134,8 @@ bool measure_arctan2() {
       float got;
       run(&got, &y, &x, nullptr, 1);
       if (ulps(got, atan2l(y, x)) > 1) {
-        std::printf("arctan2(%g, %g) = %g, expected %g\n", double(y), double(x), double(got), double(atan2l(y, x)));
+        std::printf("arctan2(%g, %g) = %g, expected %g\n", double(y), double(x), double(got),
+                    double(atan2l(y, x)));
         good = false;
       }
     }
