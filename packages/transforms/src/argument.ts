@@ -4,29 +4,13 @@
 import { type Array, TransformError } from '@lazuli/core'
 import { Array as ArrayClass, describe, forEachLeaf, format, isInexact, isList } from '@lazuli/core/engine'
 
-/** The arrays of a tree with the places they stand at, for errors. */
-export interface NamedLeaves {
-  readonly arrays: Array[]
-  readonly paths: string[]
-}
-
-/** The arrays of a tree in order, and how an error names each: `argument 0 at "layers.0.weight"`. */
-export function leavesOf(tree: unknown, name: string): NamedLeaves {
-  const arrays: Array[] = []
-  const paths: string[] = []
+/** Refuses trees that hold an array without a gradient; `name` is what the error calls the tree. @throws TransformError */
+export function checkDifferentiable(op: string, tree: unknown, arrays: readonly Array[], name: string): void {
+  if (arrays.every((a) => isInexact(a.dtype))) return
   forEachLeaf(tree, (leaf, path) => {
-    if (!(leaf instanceof ArrayClass)) return
-    arrays.push(leaf)
-    paths.push(path === '' ? name : `${name} at "${path}"`)
-  })
-  return { arrays, paths }
-}
-
-/** Refuses what has no gradient. @throws TransformError */
-export function checkDifferentiable(op: string, { arrays, paths }: NamedLeaves): void {
-  arrays.forEach((a, i) => {
-    if (isInexact(a.dtype)) return
-    throw new TransformError(op, `${paths[i]} is ${a.dtype.name}, which has no gradient`, {
+    if (!(leaf instanceof ArrayClass) || isInexact(leaf.dtype)) return
+    const place = path === '' ? name : `${name} at "${path}"`
+    throw new TransformError(op, `${place} is ${leaf.dtype.name}, which has no gradient`, {
       hint: 'Convert it to a floating dtype with astype, or leave it out of argnums',
     })
   })

@@ -4,14 +4,16 @@
 import { type Array, TransformError, zeros } from '@lazuli/core'
 import {
   Array as ArrayClass,
+  arraysOf,
   describe,
   format,
   isInexact,
   isList,
   isPlainObject,
+  mapLeaves,
   withArrays,
 } from '@lazuli/core/engine'
-import { checkDifferentiable, checkFunction, checkSynchronous, leavesOf } from './argument'
+import { checkDifferentiable, checkFunction, checkSynchronous } from './argument'
 import { onesAs, pullback } from './pullback'
 import { trace, traced } from './trace'
 import { freshHandles } from './vjp'
@@ -116,18 +118,16 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
       const owners: Array[] = []
       const copies: Array[] = []
       const swap = (tree: unknown, name: string): unknown => {
-        const leaves = leavesOf(tree, name)
-        if (leaves.arrays.length === 0)
+        const arrays = arraysOf(tree)
+        if (arrays.length === 0)
           throw new TransformError(
             op,
             `${name} holds no array to differentiate by, received ${describe(tree)}`,
-            {
-              hint: 'mx.array(value) makes one',
-            },
+            { hint: 'mx.array(value) makes one' },
           )
-        checkDifferentiable(op, leaves)
-        const fresh = leaves.arrays.map(traced)
-        owners.push(...leaves.arrays)
+        checkDifferentiable(op, tree, arrays, name)
+        const fresh = arrays.map(traced)
+        owners.push(...arrays)
         copies.push(...fresh)
         return withArrays(tree, fresh)
       }
@@ -156,15 +156,10 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
       const result = f(...passed)
       const loss = lossOf(op, result, options.hasAux)
       const sums = pullback(nodes, [loss.node], [onesAs(loss.node)], epoch)
+      const grads = sums.map((sum, i) => sum ?? zeros(owners[i].shape, owners[i].dtype))
       let next = 0
       const takeLike = (tree: unknown): unknown =>
-        withArrays(
-          tree,
-          leavesOf(tree, '').arrays.map((a) => {
-            const sum = sums[next++]
-            return sum ?? zeros(a.shape, a.dtype)
-          }),
-        )
+        mapLeaves(tree, (leaf) => (leaf instanceof ArrayClass ? grads[next++] : leaf))
       const positional = argnums.map((n) => takeLike(args[n]))
       const byPosition = positional.length === 0 ? null : positional.length === 1 ? positional[0] : positional
       if (!named) return { result: freshHandles(result), grads: byPosition }

@@ -3,7 +3,7 @@
  */
 import { type Array, eye, TransformError } from '@lazuli/core'
 import { Array as ArrayClass, arraysOf, isInexact, mapLeaves, sizeOf, withArrays } from '@lazuli/core/engine'
-import { checkDifferentiable, checkFunction, leavesOf } from './argument'
+import { checkDifferentiable, checkFunction } from './argument'
 import { jvp } from './jvp'
 import { vjp } from './vjp'
 import { vmap } from './vmap'
@@ -24,9 +24,9 @@ function argument(op: string, f: unknown, args: readonly unknown[], argnum: numb
       op,
       `argnum ${argnum} is out of range: the function was called with ${args.length} arguments`,
     )
-  const leaves = leavesOf(args[argnum], `argument ${argnum}`)
-  if (leaves.arrays.length === 0) throw new TransformError(op, `argument ${argnum} holds no array`)
-  checkDifferentiable(op, leaves)
+  const arrays = arraysOf(args[argnum])
+  if (arrays.length === 0) throw new TransformError(op, `argument ${argnum} holds no array`)
+  checkDifferentiable(op, args[argnum], arrays, `argument ${argnum}`)
   return args[argnum]
 }
 

@@ -9,10 +9,12 @@ import {
   Array,
   broadcastTo,
   complex64,
+  currentStream,
   decompose,
   format,
   handles,
   type Node,
+  onStream,
   type Primitive,
   sameShape,
   scalarArray,
@@ -20,20 +22,19 @@ import {
   TransformError,
   toDtype,
 } from '@lazuli/core/engine'
-import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from './trace'
+import { collect, newEpoch, release, runsForeignCode, type Tape, variesIn } from './trace'
 
 /** The cotangent of an input as the input has it: its shape, its dtype. */
 export function fit(primitive: Primitive, x: Node, g: Array): Array {
-  let out = g
-  if (!sameShape(g.node.shape, x.shape)) {
-    if (!primitive.elementwise)
-      throw new TransformError(
-        primitive.name,
-        `its vjp gave a cotangent of shape ${format(g.shape)} for an input of shape ${format(x.shape)}`,
-      )
-    out = sumTo(g, x.shape)
-  }
-  return toDtype(out, x.dtype)
+  const { shape, dtype } = g.node
+  if (shape === x.shape && dtype === x.dtype) return g
+  if (sameShape(shape, x.shape)) return toDtype(g, x.dtype)
+  if (!primitive.elementwise)
+    throw new TransformError(
+      primitive.name,
+      `its vjp gave a cotangent of shape ${format(shape)} for an input of shape ${format(x.shape)}`,
+    )
+  return toDtype(sumTo(g, x.shape), x.dtype)
 }
 
 /** g · conj(partial). Where a real output has a complex partial, that is the gradient ∂o/∂Re + i·∂o/∂Im already. */
@@ -47,6 +48,13 @@ function scaled(g: Array, partial: Array | number, output: Array): Array {
   )
 }
 
+/** Handles on nodes. */
+export function arraysAt(nodes: readonly Node[]): Array[] {
+  const arrays = new globalThis.Array<Array>(nodes.length)
+  for (let i = 0; i < nodes.length; i++) arrays[i] = new Array(nodes[i])
+  return arrays
+}
+
 /** Cotangents of the inputs of one application; null where none flows or none is wanted. */
 export function inputCotangents(
   lead: Node,
@@ -55,17 +63,19 @@ export function inputCotangents(
 ): readonly (Array | null)[] {
   const primitive = lead.primitive as Primitive
   const { rules } = primitive
-  const inputs = lead.inputs.map((node) => new Array(node))
+  const inputs = arraysAt(lead.inputs)
   if (rules.vjp) {
-    const outputs = outputsOf(lead).map((node) => new Array(node))
+    const outputs = lead.outputs === null ? [new Array(lead)] : arraysAt(lead.outputs)
     return rules.vjp({ inputs, outputs, cotangents, params: lead.params, wanted })
   }
   if (rules.partials && lead.outputs === null) {
     const output = new Array(lead)
-    return inputs.map((_, i) => {
-      const partial = wanted[i] && rules.partials?.(inputs, output, lead.params, i)
-      return partial ? scaled(cotangents[0], partial, output) : null
-    })
+    const given = new globalThis.Array<Array | null>(inputs.length)
+    for (let i = 0; i < inputs.length; i++) {
+      const partial = wanted[i] ? rules.partials(inputs, output, lead.params, i) : null
+      given[i] = partial ? scaled(cotangents[0], partial, output) : null
+    }
+    return given
   }
   if (!rules.decompose && !rules.scalar)
     throw new TransformError(primitive.name, 'has no derivative: it defines no vjp and no decomposition', {
@@ -125,14 +135,19 @@ function walkBack(
       const cotangents = takeCotangents(sums, lead)
       if (cotangents === null) continue
       const primitive = lead.primitive as Primitive
-      const wanted = lead.inputs.map((input) => variesIn(tape, input))
+      const { inputs: sources } = lead
+      const wanted = new globalThis.Array<boolean>(sources.length)
+      for (let k = 0; k < sources.length; k++) wanted[k] = variesIn(tape, sources[k])
       handles.tracking = before && runsForeignCode(primitive)
-      const given = besides(lead, () => inputCotangents(lead, cotangents, wanted))
+      const given =
+        lead.stream === currentStream()
+          ? inputCotangents(lead, cotangents, wanted)
+          : onStream(lead.stream, () => inputCotangents(lead, cotangents, wanted))
       handles.tracking = tracking
       for (let k = 0; k < wanted.length; k++) {
         const g = given[k]
         if (!wanted[k] || !g) continue
-        const input = lead.inputs[k]
+        const input = sources[k]
         const fitted = fit(primitive, input, g)
         accumulate(input, tracking ? new Array(fitted.node) : fitted)
       }

@@ -32,7 +32,7 @@ export interface Tape {
   /** The applications that depend on an input, by their first outputs, each after those it depends on. */
   readonly order: Node[]
   /** Whether rules or callbacks that other packages and users wrote may run on it. */
-  readonly foreign: boolean
+  foreign: boolean
   /** By slot: the slots of the walk around this one, to put back. */
   readonly outer: number[]
 }
@@ -101,58 +101,82 @@ export function collect(
   epoch: number,
   purpose: Purpose,
 ): Tape {
-  const nodes: Node[] = []
-  const outer: number[] = []
-  const varies: boolean[] = []
-  const order: Node[] = []
-  let foreign = false
-  const register = (node: Node, vary: boolean): void => {
-    outer.push(node.slot)
-    node.slot = nodes.length
-    nodes.push(node)
-    varies.push(vary)
-  }
-  for (const input of inputs) if (nodes[input.slot] !== input) register(input, true)
-
+  const tape: Tape = { nodes: [], varies: [], order: [], outer: [], foreign: false }
+  const { nodes, varies } = tape
+  for (const input of inputs) if (nodes[input.slot] !== input) register(tape, input, true)
   const smooth = purpose !== 'vmap'
-  const stack: Node[] = []
-  const cursors: number[] = []
+  // The applications on the way down, how many inputs each has, how many were seen, and whether one of those varies.
+  const leads: Node[] = []
   const counts: number[] = []
-  const enter = (node: Node): void => {
-    const { primitive } = node
-    if (nodes[node.slot] === node || primitive === null || node.epoch < epoch) return
-    if (smooth && isFlat(node, primitive)) return
-    if (node.outputs === null) register(node, false)
-    else for (const output of node.outputs) register(output, false)
-    stack.push(node.outputs === null ? node : node.outputs[0])
-    cursors.push(0)
-    counts.push(visibleInputs(node, purpose))
-  }
+  const cursors: number[] = []
+  const varying: boolean[] = []
   for (const target of targets) {
-    enter(target)
-    while (stack.length > 0) {
-      const top = stack.length - 1
-      const lead = stack[top]
-      const i = cursors[top]
-      if (i < counts[top]) {
-        cursors[top] = i + 1
-        enter(lead.inputs[i])
+    if (nodes[target.slot] === target || !mayVary(target, epoch, smooth)) continue
+    let top = 0
+    let lead = begin(tape, target)
+    let count = visibleInputs(lead, purpose)
+    let i = 0
+    let vary = false
+    for (;;) {
+      if (i < count) {
+        const input = lead.inputs[i]
+        if (nodes[input.slot] === input) {
+          vary ||= varies[input.slot]
+          i++
+        } else if (!mayVary(input, epoch, smooth)) i++
+        else {
+          // Comes back to this input when it is known.
+          leads[top] = lead
+          counts[top] = count
+          cursors[top] = i
+          varying[top++] = vary
+          lead = begin(tape, input)
+          count = visibleInputs(lead, purpose)
+          i = 0
+          vary = false
+        }
         continue
       }
-      stack.length = cursors.length = counts.length = top
-      let vary = false
-      for (let k = 0; k < i && !vary; k++) {
-        const { slot } = lead.inputs[k]
-        vary = nodes[slot] === lead.inputs[k] && varies[slot]
-      }
-      if (!vary) continue
-      order.push(lead)
-      foreign ||= runsForeignCode(lead.primitive as Primitive)
-      if (lead.outputs === null) varies[lead.slot] = true
-      else for (const output of lead.outputs) varies[output.slot] = !smooth || isInexact(output.dtype)
+      if (vary) finish(tape, lead, smooth)
+      if (top-- === 0) break
+      lead = leads[top]
+      count = counts[top]
+      i = cursors[top]
+      vary = varying[top]
     }
   }
-  return { nodes, varies, order, foreign, outer }
+  return tape
+}
+
+function register({ nodes, varies, outer }: Tape, node: Node, vary: boolean): void {
+  outer.push(node.slot)
+  node.slot = nodes.length
+  nodes.push(node)
+  varies.push(vary)
+}
+
+function mayVary(node: Node, epoch: number, smooth: boolean): boolean {
+  const { primitive } = node
+  return primitive !== null && node.epoch >= epoch && !(smooth && isFlat(node, primitive))
+}
+
+/** Registers all outputs of a node's application, and gives the first. */
+function begin(tape: Tape, node: Node): Node {
+  const { outputs } = node
+  if (outputs === null) {
+    register(tape, node, false)
+    return node
+  }
+  for (const output of outputs) register(tape, output, false)
+  return outputs[0]
+}
+
+/** Takes an application that varies into the order. */
+function finish(tape: Tape, lead: Node, smooth: boolean): void {
+  tape.order.push(lead)
+  tape.foreign ||= runsForeignCode(lead.primitive as Primitive)
+  if (lead.outputs === null) tape.varies[lead.slot] = true
+  else for (const output of lead.outputs) tape.varies[output.slot] = !smooth || isInexact(output.dtype)
 }
 
 /** Puts the slots back that a walk around this one may have given. */
