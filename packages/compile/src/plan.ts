@@ -59,6 +59,8 @@ export function makePlan(
   return new Planner(backend, inputs, fusedOutputs, inOrder(outputs, isLeaf).length).finish()
 }
 
+const isImmediate = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).facts.immediate === true
+
 class Planner {
   private readonly steps: Step[] = []
   private readonly blocks = new Map<Node, Block>()
@@ -237,10 +239,16 @@ class Planner {
     return undefined
   }
 
-  /** The placed nodes that a step reads, then those it writes; an immediate has no place. */
+  /**
+   * The placed nodes that a step reads, then those it writes. An immediate has a place only for kernels; elementwise work has it in its
+   * record, and may come before the step that writes it.
+   */
   private touched(step: Step): readonly Node[] {
     if (step.kind === 'copy') return [step.from, step.to]
-    return [...step.node.inputs.filter((n) => this.blocks.has(n)), ...outputsOf(step.node)]
+    const { inputs } = step.node
+    const { elementwise } = primitiveOf(step.node)
+    const placed = inputs.filter((n) => this.blocks.has(n) && !(elementwise && isImmediate(n)))
+    return [...placed, ...outputsOf(step.node)]
   }
 
   /** Encodes the steps with local slots. */
