@@ -4,7 +4,7 @@
  */
 import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { mx, type optim } from 'lazuli'
+import { mx } from 'lazuli'
 import type { Corpus } from './data'
 import { CONFIG_KEYS, type Config, type Options } from './options'
 import type { Place, Trainer } from './train'
@@ -109,13 +109,21 @@ export function restore(trainer: Trainer, { arrays }: Checkpoint): void {
     const what = found ? `shape [${found.shape}] where the model has [${shape}]` : 'nothing'
     throw new UserError(`cannot resume: the checkpoint has ${what} for ${name}`)
   }
-  const leaves = state.map(([name]) => [name, arrays[name]] as const)
-  const { model, optimizer, random } = mx.treeUnflatten(leaves) as {
+  for (const [name] of state) {
+    if (name.startsWith('optimizer.'))
+      replaceLeaf(trainer.optimizer.state, name.split('.').slice(1), arrays[name])
+  }
+  const { model, random } = mx.treeUnflatten(state.map(([name]) => [name, arrays[name]] as const)) as {
     model: object
-    optimizer: optim.OptimizerState
     random: mx.Array[]
   }
   trainer.model.update(model)
-  trainer.optimizer.state = optimizer
   mx.random.state[0] = random[0]
+}
+
+/** Compiled functions hold the optimizer's tree itself, so its leaves are replaced and not the tree. */
+function replaceLeaf(tree: object, [key, ...rest]: string[], array: mx.Array): void {
+  const holder = tree as Record<string, unknown>
+  if (rest.length === 0) holder[key] = array
+  else replaceLeaf(holder[key] as object, rest, array)
 }

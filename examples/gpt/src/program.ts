@@ -12,6 +12,11 @@ import { showProgress, thousands } from './progress'
 import { sample } from './sample'
 import { type Place, stepsWithin, Trainer, train } from './train'
 
+/** Held-out windows that the verdict rests on, at most: more change its third digit and take their time. */
+const MAX_WINDOWS = 1024
+/** Without --steps, training that takes this many times longer than planned is ended: the machine has become slower. */
+const PATIENCE = 1.5
+
 const say = (line = ''): boolean => process.stdout.write(`${line}\n`)
 const short = (path: string): string => relative(process.cwd(), path) || '.'
 const loss = (nats: number): string => `${nats.toFixed(3)} nats (${bits(nats).toFixed(3)} bits) a byte`
@@ -67,7 +72,8 @@ async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Opti
   try {
     await train(trainer, corpus, place, {
       onStep: (step, loss, validation) => progress.update({ step, loss, validation }),
-      stop: signals.asked,
+      stop: ({ seconds }) =>
+        signals.asked() || (options.steps === null && seconds > PATIENCE * options.seconds),
       between: () => {
         if (performance.now() - saved < options.saveEvery * 1000) return
         saveCheckpoint(options.out, trainer, place, corpus)
@@ -97,7 +103,7 @@ export async function main(args: readonly string[]): Promise<number> {
   mkdirSync(options.out, { recursive: true })
   const { trainer, place } = prepare(options, corpus)
   const { config, model } = trainer
-  const held = windows(corpus.validation, config.context)
+  const held = windows(corpus.validation, config.context, MAX_WINDOWS)
   const bigram = fitBigram(corpus.train)
   const baseline = bigramLoss(bigram, held)
 
