@@ -1,79 +1,345 @@
 /**
- * Running sums, products and extremes along an axis.
+ * Running sums, products, extremes and log-sums along an axis, and the linear recurrence that their derivatives are made of.
  */
 import { asArrayArgument, operation, type StreamOptions } from '../args'
-import { complex64, int32 } from '../dtype'
-import type { Array, HostArray } from '../graph'
+import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from '../dtype'
+import type { Array, HostArray, Meta } from '../graph'
 import { type Apply, definePrimitive } from '../primitive'
-import { normalizeAxis, sizeOf } from '../shape'
+import { normalizeAxis, type Shape, sizeOf } from '../shape'
+import { where } from './binary'
+import { toDtype } from './constant'
+import { arange, full, ones, zeros } from './creation'
+import { gatherAlong, scatterAlong } from './gather'
+import { concatenate } from './join'
+import { broadcastTo } from './reduce'
+import { sliceRange } from './slice'
 import { moveToFront } from './view'
 
 type Params = { axis: number; reverse: boolean; inclusive: boolean }
+const schema = { axis: 'i64', reverse: 'bool', inclusive: 'bool' } as const
 
 /** Walks each line along the axis in scan order with the positions of its elements. */
-function eachLine(
-  { shape }: HostArray,
-  { axis, reverse }: Params,
-  visit: (positions: number[]) => void,
-): void {
+function eachLine(shape: Shape, axis: number, reverse: boolean, visit: (positions: number[]) => void): void {
   const outer = sizeOf(shape.slice(0, axis))
   const inner = sizeOf(shape.slice(axis + 1))
   const n = shape[axis]
   for (let o = 0; o < outer; o++) {
     for (let i = 0; i < inner; i++) {
-      const positions = globalThis.Array.from(
-        { length: n },
-        (_, k) => (o * n + (reverse ? n - 1 - k : k)) * inner + i,
-      )
-      visit(positions)
+      const at = (k: number): number => (o * n + (reverse ? n - 1 - k : k)) * inner + i
+      visit(globalThis.Array.from({ length: n }, (_, k) => at(k)))
     }
   }
 }
 
-const schema = { axis: 'i64', reverse: 'bool', inclusive: 'bool' } as const
+type Value = number | bigint
+
+/** A reference loop that folds each line with `combine`, writing before or after each step. Complex numbers come as pairs. */
+function scanHost(
+  start: (dtype: Dtype) => Value | [number, number],
+  combine: (a: never, b: never) => unknown,
+  complex?: (a: [number, number], b: [number, number]) => [number, number],
+) {
+  return ([x]: readonly HostArray[], [out]: readonly HostArray[], params: Params): void => {
+    const f = combine as (a: unknown, b: unknown) => unknown
+    eachLine(x.shape, params.axis, params.reverse, (positions) => {
+      let total = start(out.dtype) as unknown
+      for (const p of positions) {
+        const write = (): void => {
+          if (x.dtype === complex64) [out.data[2 * p], out.data[2 * p + 1]] = total as [number, number]
+          else out.data[p] = total
+        }
+        if (!params.inclusive) write()
+        total =
+          x.dtype === complex64 && complex
+            ? complex(total as [number, number], [x.data[2 * p], x.data[2 * p + 1]])
+            : f(total, x.data[p])
+        if (params.inclusive) write()
+      }
+    })
+  }
+}
+
+const isBig = (dtype: Dtype): boolean =>
+  dtype.size === 8 && (dtype.kind === 'signed' || dtype.kind === 'unsigned')
+/** A neutral element in the dtype's own representation. */
+const neutral =
+  (value: number) =>
+  (dtype: Dtype): Value | [number, number] =>
+    dtype === complex64 ? [value, 0] : isBig(dtype) ? BigInt(value) : value
+
+const inFront =
+  (apply: Apply<Params>) =>
+  (c: { inputs: readonly Array[]; axes: readonly (number | null)[]; params: Params }) => ({
+    outputs: [
+      apply([moveToFront(c.inputs[0], c.axes[0] as number)], { ...c.params, axis: c.params.axis + 1 }),
+    ],
+    axes: [0],
+  })
+
+/** `x` moved one place along an axis, forward (towards higher positions) or back, with `filler` where nothing came. */
+function shifted(x: Array, axis: number, forward: boolean, filler: number): Array {
+  const n = x.shape[axis]
+  const edge = full(
+    x.shape.map((size, i) => (i === axis ? 1 : size)),
+    filler,
+    x.dtype,
+  )
+  const part = (from: number, to: number): Array =>
+    sliceRange(
+      x,
+      x.shape.map((_, i) => (i === axis ? from : 0)),
+      x.shape.map((size, i) => (i === axis ? to : size)),
+    )
+  return concatenate(forward ? [edge, part(0, n - 1)] : [part(1, n), edge], axis)
+}
+/** In scan order: what stood one step before each place. */
+const previous = (x: Array, { axis, reverse }: Pick<Params, 'axis' | 'reverse'>, filler: number): Array =>
+  shifted(x, axis, !reverse, filler)
+/** In scan order: what stands one step after each place. */
+const next = (x: Array, { axis, reverse }: Pick<Params, 'axis' | 'reverse'>, filler: number): Array =>
+  shifted(x, axis, reverse, filler)
+
+/**
+ * h[i] = a[i] · h[i−1] + b[i] along an axis, from h = 0. The derivatives of running products and log-sums, and its own, are such
+ * recurrences. It decomposes by doubling: after step k, each place knows the composition of the 2ᵏ maps up to it.
+ */
+const recurrence: Apply<{ axis: number; reverse: boolean }> = definePrimitive({
+  name: 'linearRecurrence',
+  params: { axis: 'i64', reverse: 'bool' },
+  infer: ([, b]) => b,
+  decompose: ([a, b], { axis, reverse }) => {
+    const n = b.shape[axis]
+    let [factor, sum] = [a, b]
+    const before = (x: Array, by: number, filler: number): Array => {
+      const edge = full(
+        x.shape.map((size, i) => (i === axis ? by : size)),
+        filler,
+        x.dtype,
+      )
+      const start = x.shape.map((_, i) => (i === axis && reverse ? by : 0))
+      const stop = x.shape.map((size, i) => (i === axis && !reverse ? n - by : size))
+      const rest = sliceRange(x, start, stop)
+      return concatenate(reverse ? [rest, edge] : [edge, rest], axis)
+    }
+    for (let by = 1; by < n; by *= 2) {
+      sum = sum.add(factor.multiply(before(sum, by, 0)))
+      factor = factor.multiply(before(factor, by, 1))
+    }
+    return sum
+  },
+  // λ[i] = g[i] + a[i+1] · λ[i+1] runs the other way; then db = λ and da = λ · h[i−1].
+  vjp: ({ inputs: [a], outputs: [h], cotangents: [g], params, wanted }) => {
+    const lambda = recurrence([next(a, params, 0).conjugate(), g], { ...params, reverse: !params.reverse })
+    return [wanted[0] ? lambda.multiply(previous(h, params, 0).conjugate()) : null, lambda]
+  },
+  jvp: ({ inputs: [a, b], outputs: [h], tangents: [ta, tb], params }) => {
+    const change = ta ? ta.multiply(previous(h, params, 0)) : zeros(b.shape, b.dtype)
+    return [recurrence([a, tb ? change.add(tb) : change], params)]
+  },
+  vmap: ({ inputs, axes, params: { axis, reverse }, size }) => {
+    const moved = inputs.map((x, i) =>
+      axes[i] === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, axes[i]),
+    )
+    return { outputs: [recurrence(moved, { axis: axis + 1, reverse })], axes: [0] }
+  },
+})
+
+/** MLX sums and multiplies bool and small integers in 32 bits where `dtype` is not given. */
+const sumDtype = (x: Meta): Meta => (x.dtype.kind === 'bool' ? { shape: x.shape, dtype: int32 } : x)
 
 const sumAlong: Apply<Params> = definePrimitive({
   name: 'cumsum',
   params: schema,
-  infer: ([x]) => (x.dtype.kind === 'bool' ? { shape: x.shape, dtype: int32 } : x),
-  reference: ([x], [out], params) => {
-    const width = x.dtype === complex64 ? 2 : 1
-    const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
-    for (let part = 0; part < width; part++) {
-      eachLine(x, params, (positions) => {
-        let total = (big ? 0n : 0) as number
-        for (const p of positions) {
-          const at = width * p + part
-          if (!params.inclusive) out.data[at] = total
-          total += x.data[at]
-          if (params.inclusive) out.data[at] = total
-        }
-      })
-    }
+  infer: ([x]) => sumDtype(x),
+  reference: (inputs, outputs, params) => {
+    const loop = scanHost(
+      neutral(0),
+      (a: number, b: number) => a + b,
+      (a, b) => [a[0] + b[0], a[1] + b[1]],
+    )
+    loop(inputs, outputs, params)
   },
   vjp: ({ cotangents: [g], params }) => [sumAlong([g], { ...params, reverse: !params.reverse })],
   jvp: ({ tangents: [t], params }) => [t && sumAlong([t], params)],
-  vmap: ({ inputs: [x], axes: [axis], params }) => ({
-    outputs: [sumAlong([moveToFront(x, axis as number)], { ...params, axis: params.axis + 1 })],
-    axes: [0],
-  }),
+  vmap: (c) => inFront(sumAlong)(c),
 })
 
-const cumsumArgs = operation(
-  'cumsum',
-  ['a', 'axis', 'reverse', 'inclusive'],
-  (a: unknown, axis?: number | null, reverse = false, inclusive = true) => {
-    const x = asArrayArgument('cumsum', 'a', a)
-    const flat = axis === undefined || axis === null
-    return sumAlong([flat ? x.flatten() : x], {
-      axis: flat ? 0 : normalizeAxis('cumsum', axis as number, x.ndim),
-      reverse: reverse as boolean,
-      inclusive: inclusive as boolean,
+const productAlong: Apply<Params> = definePrimitive({
+  name: 'cumprod',
+  params: schema,
+  infer: ([x]) => x,
+  reference: scanHost(
+    neutral(1),
+    (a: number, b: number) => a * b,
+    (a, b) => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
+  ),
+  // y[i] = x₀ ⋯ x[i]: dx[k] = (x₀ ⋯ x[k−1]) · Σ_{i≥k} g[i] · x[k+1] ⋯ x[i], and the sum is a recurrence. Nothing is divided, so zeros are
+  // no exception.
+  vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
+    const before = params.inclusive ? previous(y, params, 1) : y
+    const later = params.inclusive ? g : next(g, params, 0)
+    const sums = recurrence([next(x, params, 0).conjugate(), later], {
+      axis: params.axis,
+      reverse: !params.reverse,
     })
+    return [before.conjugate().multiply(sums)]
   },
-)
+  jvp: ({ inputs: [x], outputs: [y], tangents: [t], params }) => {
+    if (!t) return [null]
+    const before = params.inclusive ? previous(y, params, 1) : y
+    const { axis, reverse } = params
+    const change = recurrence([x, t.multiply(before)], { axis, reverse })
+    return [params.inclusive ? change : previous(change, params, 0)]
+  },
+  vmap: (c) => inFront(productAlong)(c),
+})
+
+const lowest = (dtype: Dtype): Value | [number, number] => {
+  if (dtype === complex64) return [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY]
+  if (isInexact(dtype)) return Number.NEGATIVE_INFINITY
+  if (dtype.kind !== 'signed') return isBig(dtype) ? 0n : 0
+  return isBig(dtype) ? -(2n ** 63n) : -(2 ** (dtype.size * 8 - 1))
+}
+const highest = (dtype: Dtype): Value | [number, number] => {
+  if (dtype === complex64) return [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]
+  if (isInexact(dtype)) return Number.POSITIVE_INFINITY
+  const bits = dtype.kind === 'bool' ? 1 : dtype.size * 8 - (dtype.kind === 'signed' ? 1 : 0)
+  return isBig(dtype) ? 2n ** BigInt(bits) - 1n : 2 ** bits - 1
+}
+
+function extremeAlong(
+  name: 'cummax' | 'cummin',
+  start: (dtype: Dtype) => Value | [number, number],
+  better: (a: Value, b: Value) => boolean,
+): Apply<Params> {
+  const pick = (a: Value, b: Value): Value => (Number.isNaN(a) || (!Number.isNaN(b) && !better(b, a)) ? a : b)
+  const apply: Apply<Params> = definePrimitive({
+    name,
+    params: schema,
+    infer: ([x]) => x,
+    reference: scanHost(start, pick as (a: never, b: never) => unknown, (a, b) =>
+      better(b[0], a[0]) || (b[0] === a[0] && better(b[1], a[1])) ? b : a,
+    ),
+    // Each result is one of the elements: the cotangent goes there, and the tangent comes from there.
+    vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
+      const { source, exists } = sources(x, y, params, name)
+      const zero = zeros(x.shape, x.dtype)
+      return [scatterAlong([zero, source, where(exists, g, 0)], { axis: params.axis, mode: 'add' })]
+    },
+    jvp: ({ inputs: [x], outputs: [y], tangents: [t], params }) => {
+      if (!t) return [null]
+      const { source, exists } = sources(x, y, params, name)
+      return [where(exists, gatherAlong([t, source], { axis: params.axis }), 0)]
+    },
+    vmap: (c) => inFront(apply)(c),
+  })
+  return apply
+}
+/** The position of the element that each running extreme is: of equal ones the latest. It does not exist before the first element. */
+function sources(
+  x: Array,
+  y: Array,
+  params: Params,
+  name: 'cummax' | 'cummin',
+): { source: Array; exists: Array } {
+  const { axis, reverse, inclusive } = params
+  const n = x.shape[axis]
+  const places = arange(n).reshape(x.shape.map((_, i) => (i === axis ? n : 1)))
+  const order = reverse ? places.negative().add(n - 1) : places
+  const here = inclusive ? y : name === 'cummax' ? y.maximum(x) : y.minimum(x)
+  // NaN, once met, stays: it is its own source too.
+  const hit = x.equal(here).logicalOr(x.notEqual(x))
+  let last = maxAlong([where(hit, order, 0)], { axis, reverse, inclusive: true })
+  let exists = ones(x.shape, x.dtype).notEqual(0)
+  if (!inclusive) {
+    last = previous(last, params, 0)
+    exists = broadcastTo(order.greater(0), x.shape)
+  }
+  const source = reverse ? last.negative().add(n - 1) : last
+  return { source: toDtype(source, uint32), exists }
+}
+const maxAlong = extremeAlong('cummax', lowest, (a, b) => a > b)
+const minAlong = extremeAlong('cummin', highest, (a, b) => a < b)
+
+const addExponents = (a: number, b: number): number => {
+  const [high, low] = a > b || Number.isNaN(a) ? [a, b] : [b, a]
+  if (low === Number.NEGATIVE_INFINITY || high === Number.POSITIVE_INFINITY) return high
+  return high + Math.log1p(Math.exp(low - high))
+}
+const addComplexExponents = (a: [number, number], b: [number, number]): [number, number] => {
+  const [high, low] = a[0] > b[0] ? [a, b] : [b, a]
+  if (low[0] === Number.NEGATIVE_INFINITY) return high
+  const size = Math.exp(low[0] - high[0])
+  const [re, im] = [1 + size * Math.cos(low[1] - high[1]), size * Math.sin(low[1] - high[1])]
+  return [high[0] + Math.log(Math.hypot(re, im)), high[1] + Math.atan2(im, re)]
+}
+const logSumAlong: Apply<Params> = definePrimitive({
+  name: 'logcumsumexp',
+  params: schema,
+  infer: ([x]) => x,
+  reference: (inputs, outputs, params) => {
+    const { dtype } = inputs[0]
+    // Of integers every running result is truncated, as in MLX.
+    const add = (a: Value, b: Value): Value => {
+      const sum = Math.trunc(addExponents(Number(a), Number(b)))
+      return isBig(dtype) ? BigInt(sum) : sum
+    }
+    const start = isBig(dtype) ? lowest : () => Number.NEGATIVE_INFINITY
+    const real = isInexact(dtype) ? addExponents : add
+    if (dtype !== complex64)
+      return scanHost(start, real as (a: never, b: never) => unknown)(inputs, outputs, params)
+    scanHost(() => [Number.NEGATIVE_INFINITY, 0], addExponents, addComplexExponents)(inputs, outputs, params)
+  },
+  // With inclusive y: dx[k] = e^(x[k]−y[k]) · T[k], T[k] = g[k] + e^(y[k]−y[k+1]) · T[k+1]. No exponent is positive.
+  vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
+    const own = params.inclusive ? y : y.logaddexp(x)
+    const sums = recurrence(
+      [next(decay(own, params), params, 0), params.inclusive ? g : next(g, params, 0)],
+      { axis: params.axis, reverse: !params.reverse },
+    )
+    return [share(x, own).multiply(sums)]
+  },
+  // ẏ[i] = e^(y[i−1]−y[i]) · ẏ[i−1] + e^(x[i]−y[i]) · ẋ[i].
+  jvp: ({ inputs: [x], outputs: [y], tangents: [t], params }) => {
+    if (!t) return [null]
+    const own = params.inclusive ? y : y.logaddexp(x)
+    const { axis, reverse } = params
+    const change = recurrence([decay(own, params), share(x, own).multiply(t)], { axis, reverse })
+    return [params.inclusive ? change : previous(change, params, 0)]
+  },
+  vmap: (c) => inFront(logSumAlong)(c),
+})
+/** e^(x−y), 0 where both are −∞. */
+const share = (x: Array, y: Array): Array => where(y.equal(Number.NEGATIVE_INFINITY), 0, x.subtract(y).exp())
+/** e^(y[i−1]−y[i]). */
+const decay = (y: Array, params: Params): Array => share(previous(y, params, Number.NEGATIVE_INFINITY), y)
+
+/** The public body: along one axis, or over the flattened array. */
+function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
+  return operation(
+    name,
+    ['a', 'axis', 'reverse', 'inclusive', 'dtype'],
+    (
+      a: unknown,
+      axis?: number | null,
+      reverse: boolean = false,
+      inclusive: boolean = true,
+      dtype?: Dtype | null,
+    ) => {
+      let x = asArrayArgument(name, 'a', a)
+      if (dtype) x = toDtype(x, asDtype(name, dtype))
+      const whole = axis === undefined || axis === null
+      const along = whole ? 0 : normalizeAxis(name, axis, x.ndim)
+      return apply([whole ? x.flatten() : x], { axis: along, reverse, inclusive })
+    },
+  )
+}
+
+const cumsumArgs = scan('cumsum', sumAlong)
 /**
- * Running sum along an axis, or over the flattened array.
+ * Running sum along an axis, or over the flattened array. bool sums to int32; `dtype` converts first. `inclusive: false` leaves each
+ * element itself out.
+ * @throws ShapeError when the axis is out of bounds
  * @example
  * mx.cumsum(mx.array([1, 2, 3])).tolist() // => [1, 3, 6]
  */
@@ -82,56 +348,30 @@ export function cumsum(
   axis?: number | null,
   reverse?: boolean,
   inclusive?: boolean,
-  options?: StreamOptions,
+  options?: { dtype?: Dtype | null } & StreamOptions,
 ): Array
 export function cumsum(
   a: Array,
   axis: number | null,
-  options: { reverse?: boolean; inclusive?: boolean } & StreamOptions,
+  options: { reverse?: boolean; inclusive?: boolean; dtype?: Dtype | null } & StreamOptions,
 ): Array
 export function cumsum(
   a: Array,
-  options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions,
+  options: {
+    axis?: number | null
+    reverse?: boolean
+    inclusive?: boolean
+    dtype?: Dtype | null
+  } & StreamOptions,
 ): Array
 export function cumsum(...args: unknown[]): Array {
   return cumsumArgs(args)
 }
 
-const productAlong: Apply<Params> = definePrimitive({
-  name: 'cumprod',
-  params: schema,
-  infer: ([x]) => (x.dtype.kind === 'bool' ? { shape: x.shape, dtype: int32 } : x),
-  reference: ([x], [out], params) => {
-    const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
-    eachLine(x, params, (positions) => {
-      let total = (big ? 1n : 1) as number
-      for (const p of positions) {
-        if (!params.inclusive) out.data[p] = total
-        total *= x.data[p]
-        if (params.inclusive) out.data[p] = total
-      }
-    })
-  },
-  vmap: ({ inputs: [x], axes: [axis], params }) => ({
-    outputs: [productAlong([moveToFront(x, axis as number)], { ...params, axis: params.axis + 1 })],
-    axes: [0],
-  }),
-})
-const cumprodArgs = operation(
-  'cumprod',
-  ['a', 'axis', 'reverse', 'inclusive'],
-  (a: unknown, axis?: number | null, reverse = false, inclusive = true) => {
-    const x = asArrayArgument('cumprod', 'a', a)
-    const flat = axis === undefined || axis === null
-    return productAlong([flat ? x.flatten() : x], {
-      axis: flat ? 0 : normalizeAxis('cumprod', axis as number, x.ndim),
-      reverse: reverse as boolean,
-      inclusive: inclusive as boolean,
-    })
-  },
-)
+const cumprodArgs = scan('cumprod', productAlong)
 /**
- * Running product along an axis, or over the flattened array.
+ * Running product along an axis, or over the flattened array; `dtype` converts first.
+ * @throws ShapeError when the axis is out of bounds
  * @example
  * mx.cumprod(mx.array([1, 2, 3])).tolist() // => [1, 2, 6]
  */
@@ -140,17 +380,104 @@ export function cumprod(
   axis?: number | null,
   reverse?: boolean,
   inclusive?: boolean,
-  options?: StreamOptions,
+  options?: { dtype?: Dtype | null } & StreamOptions,
 ): Array
 export function cumprod(
   a: Array,
   axis: number | null,
-  options: { reverse?: boolean; inclusive?: boolean } & StreamOptions,
+  options: { reverse?: boolean; inclusive?: boolean; dtype?: Dtype | null } & StreamOptions,
 ): Array
 export function cumprod(
   a: Array,
-  options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions,
+  options: {
+    axis?: number | null
+    reverse?: boolean
+    inclusive?: boolean
+    dtype?: Dtype | null
+  } & StreamOptions,
 ): Array
 export function cumprod(...args: unknown[]): Array {
   return cumprodArgs(args)
+}
+
+const cummaxArgs = scan('cummax', maxAlong)
+/**
+ * Running maximum along an axis, or over the flattened array.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.cummax(mx.array([1, 3, 2])).tolist() // => [1, 3, 3]
+ */
+export function cummax(
+  a: Array,
+  axis?: number | null,
+  reverse?: boolean,
+  inclusive?: boolean,
+  options?: StreamOptions,
+): Array
+export function cummax(
+  a: Array,
+  axis: number | null,
+  options: { reverse?: boolean; inclusive?: boolean } & StreamOptions,
+): Array
+export function cummax(
+  a: Array,
+  options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions,
+): Array
+export function cummax(...args: unknown[]): Array {
+  return cummaxArgs(args)
+}
+
+const cumminArgs = scan('cummin', minAlong)
+/**
+ * Running minimum along an axis, or over the flattened array.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.cummin(mx.array([2, 3, 1])).tolist() // => [2, 2, 1]
+ */
+export function cummin(
+  a: Array,
+  axis?: number | null,
+  reverse?: boolean,
+  inclusive?: boolean,
+  options?: StreamOptions,
+): Array
+export function cummin(
+  a: Array,
+  axis: number | null,
+  options: { reverse?: boolean; inclusive?: boolean } & StreamOptions,
+): Array
+export function cummin(
+  a: Array,
+  options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions,
+): Array
+export function cummin(...args: unknown[]): Array {
+  return cumminArgs(args)
+}
+
+const logcumsumexpArgs = scan('logcumsumexp', logSumAlong)
+/**
+ * Running log Σ exp along an axis, or over the flattened array, without overflow. Integers keep their dtype and are truncated at
+ * every step.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.logcumsumexp(mx.array([0, -Infinity])).tolist() // => [0, 0]
+ */
+export function logcumsumexp(
+  a: Array,
+  axis?: number | null,
+  reverse?: boolean,
+  inclusive?: boolean,
+  options?: StreamOptions,
+): Array
+export function logcumsumexp(
+  a: Array,
+  axis: number | null,
+  options: { reverse?: boolean; inclusive?: boolean } & StreamOptions,
+): Array
+export function logcumsumexp(
+  a: Array,
+  options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions,
+): Array
+export function logcumsumexp(...args: unknown[]): Array {
+  return logcumsumexpArgs(args)
 }
