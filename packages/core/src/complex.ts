@@ -2,12 +2,18 @@
  * Complex arithmetic on (re, im) pairs, for the reference meanings of complex64. Principal branches, as in C99's annex G.
  */
 import type { BinaryOp, UnaryOp } from './program'
+import { roundHalfEven } from './special'
 
 /** A complex number as a pair. */
 export type Pair = readonly [number, number]
 
 const mul = ([a, b]: Pair, [c, d]: Pair): Pair => [a * c - b * d, a * d + b * c]
 const div = ([a, b]: Pair, [c, d]: Pair): Pair => {
+  // A division by zero is infinite in the direction of the numerator.
+  if (c === 0 && d === 0) {
+    const infinity = Object.is(c, -0) ? Number.NEGATIVE_INFINITY : Number.POSITIVE_INFINITY
+    return [infinity * a, infinity * b]
+  }
   // Smith's method: scales by the larger part of the divisor, so that squares do not overflow.
   if (Math.abs(c) >= Math.abs(d)) {
     const r = d / c
@@ -41,11 +47,29 @@ const tanh = ([a, b]: Pair): Pair => {
   const den = Math.cosh(2 * a) + Math.cos(2 * b)
   return [Math.sinh(2 * a) / den, Math.sin(2 * b) / den]
 }
-const arctanh = (z: Pair): Pair => scale(sub(log(add(ONE, z)), log(sub(ONE, z))), 0.5)
-const arcsinh = (z: Pair): Pair => log(add(z, sqrt(add(mul(z, z), ONE))))
-const arccosh = (z: Pair): Pair => log(add(z, mul(sqrt(add(z, ONE)), sqrt(sub(z, ONE)))))
+// Kahan, "Branch cuts for complex elementary functions", 1987: no cancellation, and signs of zero choose the side of a cut.
+const below = ([x, y]: Pair): Pair => sqrt([1 - x, -y])
+const above = ([x, y]: Pair): Pair => sqrt([1 + x, y])
+const arctanh = ([x, y]: Pair): Pair => {
+  if (Math.abs(x) > 1e150 || Math.abs(y) > 1e150)
+    return [x / (x * x + y * y), y < 0 ? -Math.PI / 2 : Math.PI / 2]
+  const gap = (1 - x) * (1 - x) + y * y
+  return [0.25 * Math.log1p((4 * x) / gap), 0.5 * Math.atan2(2 * y, (1 - x) * (1 + x) - y * y)]
+}
 const notI = (z: Pair): Pair => [z[1], -z[0]]
-const arcsin = (z: Pair): Pair => notI(arcsinh(timesI(z)))
+const arcsin = (z: Pair): Pair => {
+  const [p, q] = [below(z), above(z)]
+  return [Math.atan2(z[0], p[0] * q[0] - p[1] * q[1]), Math.asinh(p[0] * q[1] - p[1] * q[0])]
+}
+const arccos = (z: Pair): Pair => {
+  const [p, q] = [below(z), above(z)]
+  return [2 * Math.atan2(p[0], q[0]), Math.asinh(q[0] * p[1] - q[1] * p[0])]
+}
+const arcsinh = (z: Pair): Pair => notI(arcsin(timesI(z)))
+const arccosh = ([x, y]: Pair): Pair => {
+  const [p, q] = [sqrt([x - 1, y]), sqrt([x + 1, y])]
+  return [Math.asinh(p[0] * q[0] + p[1] * q[1]), 2 * Math.atan2(p[1], q[0])]
+}
 const less = (x: Pair, y: Pair): boolean => x[0] < y[0] || (x[0] === y[0] && x[1] < y[1])
 const isNaNPair = (x: Pair): boolean => Number.isNaN(x[0]) || Number.isNaN(x[1])
 const bool = (b: boolean): number => (b ? 1 : 0)
@@ -69,7 +93,7 @@ export const complexUnary: Partial<Record<UnaryOp, (x: Pair) => Pair | number>> 
   cos: (x) => cosh(timesI(x)),
   tan: (x) => notI(tanh(timesI(x))),
   arcsin,
-  arccos: (x) => sub([Math.PI / 2, 0], arcsin(x)),
+  arccos,
   arctan: (x) => notI(arctanh(timesI(x))),
   sinh,
   cosh,
@@ -78,6 +102,7 @@ export const complexUnary: Partial<Record<UnaryOp, (x: Pair) => Pair | number>> 
   arccosh,
   arctanh,
   sigmoid: (x) => div(ONE, add(ONE, exp([-x[0], -x[1]]))),
+  round: ([a, b]) => [roundHalfEven(a), roundHalfEven(b)],
   floor: ([a, b]) => [Math.floor(a), Math.floor(b)],
   ceil: ([a, b]) => [Math.ceil(a), Math.ceil(b)],
   logicalNot: ([a, b]) => bool(a === 0 && b === 0),

@@ -167,7 +167,8 @@ function constantValues(dtype: Dtype, value: ScalarValue, count: number): Values
 
 /** A value converted as a kernel's cast does: truncation towards zero, wrapping; NaN becomes 0 as an integer. */
 function convert(value: number | bigint | boolean, dtype: Dtype): number | bigint {
-  if (dtype.kind === 'bool') return value ? 1 : 0
+  // NaN is not zero, so it is true.
+  if (dtype.kind === 'bool') return Number(value) === 0 ? 0 : 1
   if (dtype.size === 8 && (dtype.kind === 'signed' || dtype.kind === 'unsigned')) {
     if (typeof value === 'bigint') return value
     const n = Number(value)
@@ -215,7 +216,7 @@ function castValues(x: Values, from: Dtype, out: Values, to: Dtype, count: numbe
   for (let i = 0; i < count; i++) {
     if (from === complex64) {
       // bool asks whether the number differs from zero; everything else takes the real part.
-      out[i] = to === bool_ ? (x[2 * i] || x[2 * i + 1] ? 1 : 0) : convert(x[2 * i], to)
+      out[i] = to === bool_ ? (x[2 * i] === 0 && x[2 * i + 1] === 0 ? 0 : 1) : convert(x[2 * i], to)
     } else if (to === complex64) {
       out[2 * i] = Number(x[i])
     } else out[i] = convert(x[i], to)

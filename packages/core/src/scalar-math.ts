@@ -7,7 +7,8 @@ import type { BinaryOp, UnaryOp } from './program'
 import { erf, erfinv, roundHalfEven } from './special'
 
 type N = number
-const sign = (x: N): N => (Number.isNaN(x) ? x : x > 0 ? 1 : x < 0 ? -1 : 0)
+/** As in MLX, NaN has the sign 0. */
+const sign = (x: N): N => (x > 0 ? 1 : x < 0 ? -1 : 0)
 const floorMod = (x: N, y: N): N => {
   const r = x % y
   return r !== 0 && r < 0 !== y < 0 ? r + y : r
@@ -46,7 +47,8 @@ const floatUnary: Record<UnaryOp, (x: N) => N> = {
   erfinv,
   sigmoid: (x) => (x >= 0 ? 1 / (1 + Math.exp(-x)) : Math.exp(x) / (1 + Math.exp(x))),
   bitwiseInvert: (x) => ~x,
-  logicalNot: (x) => (x ? 0 : 1),
+  // NaN is not zero, so it is true.
+  logicalNot: (x) => (x === 0 ? 1 : 0),
   conjugate: (x) => x,
   real: (x) => x,
   imag: () => 0,
@@ -78,8 +80,8 @@ const floatBinary: Record<BinaryOp, (x: N, y: N) => N> = {
   bitwiseXor: (x, y) => x ^ y,
   leftShift: (x, y) => (y >= 0 && y < 32 ? x << y : 0),
   rightShift: (x, y) => (y >= 0 && y < 32 ? x >> y : x < 0 ? -1 : 0),
-  logicalAnd: (x, y) => (x && y ? 1 : 0),
-  logicalOr: (x, y) => (x || y ? 1 : 0),
+  logicalAnd: (x, y) => (x !== 0 && y !== 0 ? 1 : 0),
+  logicalOr: (x, y) => (x !== 0 || y !== 0 ? 1 : 0),
   equal: (x, y) => (x === y ? 1 : 0),
   notEqual: (x, y) => (x !== y ? 1 : 0),
   less: (x, y) => (x < y ? 1 : 0),
@@ -94,10 +96,12 @@ const floatBinary: Record<BinaryOp, (x: N, y: N) => N> = {
 /** Integers: an overflow wraps when the result is stored; a division by zero gives 0. */
 const integerBinary: Partial<Record<BinaryOp, (x: N, y: N) => N>> = {
   multiply: Math.imul,
-  floorDivide: (x, y) => (y === 0 ? 0 : Math.floor(x / y)),
+  // As in MLX, integers are divided towards zero.
+  floorDivide: (x, y) => (y === 0 ? 0 : Math.trunc(x / y)),
   remainder: (x, y) => (y === 0 ? 0 : floorMod(x, y)),
   power: (x, y) => {
-    if (y < 0) return x === 1 ? 1 : x === -1 ? (y % 2 ? -1 : 1) : 0
+    // As in MLX, a negative power of an integer is 0, of 1 too.
+    if (y < 0) return 0
     let result = 1
     for (let base = x, n = y; n > 0; n = Math.floor(n / 2), base = Math.imul(base, base))
       if (n % 2) result = Math.imul(result, base)
@@ -139,10 +143,10 @@ const bigBinary: Partial<Record<BinaryOp, (x: B, y: B) => B | N>> = {
   add: (x, y) => x + y,
   subtract: (x, y) => x - y,
   multiply: (x, y) => x * y,
-  floorDivide: (x, y) => (y === 0n ? 0n : (x - bigMod(x, y)) / y),
+  floorDivide: (x, y) => (y === 0n ? 0n : x / y),
   remainder: bigMod,
   power: (x, y) => {
-    if (y < 0n) return x === 1n ? 1n : x === -1n ? (y % 2n ? -1n : 1n) : 0n
+    if (y < 0n) return 0n
     let result = 1n
     for (let base = x, n = y; n > 0n; n /= 2n, base = BigInt.asIntN(64, base * base))
       if (n % 2n) result = BigInt.asIntN(64, result * base)
@@ -170,6 +174,8 @@ export type ScalarFunction = (x: never, y: never) => number | bigint
 
 /** What `op` computes on values of `dtype` (the arguments' dtype; not complex64). */
 export function scalarFunction(op: UnaryOp | BinaryOp, dtype: Dtype): ScalarFunction | undefined {
+  if (op === 'bitwiseInvert' && dtype.kind === 'bool')
+    return floatUnary.logicalNot as unknown as ScalarFunction
   const found: unknown =
     dtype === int64 || dtype === uint64
       ? ((bigUnary as Record<string, unknown>)[op] ?? (bigBinary as Record<string, unknown>)[op])

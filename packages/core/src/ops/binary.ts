@@ -3,7 +3,7 @@
  * scalar instruction with its derivatives beside it.
  */
 import { type Operand, operation, type StreamOptions } from '../args'
-import { bool_, complex64, type Dtype, float32, isInexact, promote } from '../dtype'
+import { bool_, complex64, type Dtype, float32, isInexact, promote, uint8 } from '../dtype'
 import { DTypeError } from '../errors'
 import { Array, applyNode, type Meta, type Partial } from '../graph'
 import { NO_PARAMS } from '../params'
@@ -62,6 +62,13 @@ const integral = (name: string): Options => ({
     return dtype
   },
 })
+/** bools are shifted as uint8. */
+const shifting = (name: string): Options => ({
+  convert: (dtype) => {
+    const same = integral(name).convert?.(dtype) ?? dtype
+    return same === bool_ ? uint8 : same
+  },
+})
 /** 1 where the condition holds, in the dtype of `like`. */
 const indicator = (condition: Array, like: Array): Array => toDtype(condition, like.dtype)
 
@@ -98,9 +105,9 @@ export const divide: BinaryFunction = binary(
 )
 
 /**
- * The floor of a / b. An integer division by zero gives 0.
+ * The floor of a / b; of integers a / b rounded towards zero, as in MLX. An integer division by zero gives 0.
  * @example
- * mx.floorDivide(mx.array([7, -7], mx.int32), 2).tolist() // => [3, -4]
+ * mx.floorDivide(mx.array([7, -7]), 2).tolist() // => [3, -4]
  */
 export const floorDivide: BinaryFunction = binary('floorDivide', noDerivatives, {
   convert: (dtype) => {
@@ -204,14 +211,14 @@ export const bitwiseXor: BinaryFunction = binary('bitwiseXor', noDerivatives, in
  * @example
  * mx.leftShift(mx.array([1], mx.int32), 3).tolist() // => [8]
  */
-export const leftShift: BinaryFunction = binary('leftShift', noDerivatives, integral('leftShift'))
+export const leftShift: BinaryFunction = binary('leftShift', noDerivatives, shifting('leftShift'))
 
 /**
  * The floor of a / 2ᵇ on integers.
  * @example
  * mx.rightShift(mx.array([8], mx.int32), 3).tolist() // => [1]
  */
-export const rightShift: BinaryFunction = binary('rightShift', noDerivatives, integral('rightShift'))
+export const rightShift: BinaryFunction = binary('rightShift', noDerivatives, shifting('rightShift'))
 
 /**
  * Whether both are nonzero.

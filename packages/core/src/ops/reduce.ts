@@ -3,7 +3,7 @@
  * size 1; the public function drops them unless `keepdims` is set.
  */
 import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from '../args'
-import { bool_, complex64, type Dtype, float32, int32, isInexact } from '../dtype'
+import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from '../dtype'
 import { ShapeError } from '../errors'
 import type { Array, HostArray, Meta, VmapContext, VmapResult } from '../graph'
 import { type Apply, definePrimitive } from '../primitive'
@@ -140,12 +140,12 @@ const vmapAxes =
     axes: [0],
   })
 
-/** MLX sums bool and small integers in int32, and small unsigned ones in uint32's signed sibling; others keep their dtype. */
+/** MLX sums bool and small signed integers in int32, small unsigned ones in uint32; others keep their dtype. */
 function sumDtype(dtype: Dtype): Dtype {
   return dtype.kind === 'bool' || (dtype.kind === 'signed' && dtype.size < 4)
     ? int32
     : dtype.kind === 'unsigned' && dtype.size < 4
-      ? int32
+      ? uint32
       : dtype
 }
 
@@ -266,6 +266,8 @@ function weights(x: Array, y: Array, axes: readonly number[]): Array {
 const maxAxes = extreme('max', lowest, (a, b) => a > b)
 const minAxes = extreme('min', highest, (a, b) => a < b)
 
+/** NaN is not zero, so it is true. */
+const isZero = (value: number | bigint): boolean => value === 0 || value === 0n
 function truth(name: 'all' | 'any') {
   const start = name === 'all' ? 1 : 0
   const apply: Apply<{ axes: readonly number[] }> = definePrimitive({
@@ -276,7 +278,8 @@ function truth(name: 'all' | 'any') {
       const width = x.dtype === complex64 ? 2 : 1
       out.data.fill(start)
       eachCell(x, axes, (i, cell) => {
-        const holds = x.data[width * i] || (width === 2 && x.data[2 * i + 1]) ? 1 : 0
+        const zero = isZero(x.data[width * i]) && (width === 1 || isZero(x.data[2 * i + 1]))
+        const holds = zero ? 0 : 1
         if (holds !== start) out.data[cell] = holds
       })
     },
@@ -310,7 +313,7 @@ function reduction(name: string, body: (x: Array, axes: number[]) => Array): Red
 }
 
 /**
- * Sum over the axes (all by default). bool and integers below 32 bits sum to int32.
+ * Sum over the axes (all by default). bool and integers below 32 bits sum to int32, unsigned ones to uint32.
  * @example
  * mx.sum(mx.array([[1, 2], [3, 4]]), 0).tolist() // => [4, 6]
  */
@@ -354,8 +357,8 @@ export const all: Reduction = reduction('all', (x, axes) => allAxes([x], { axes 
 export const any: Reduction = reduction('any', (x, axes) => anyAxes([x], { axes }))
 
 const meanOver = (x: Array, axes: readonly number[]): Array => {
-  const float = floatOperand('mean', x)
-  return sumAxes([float], { axes }).multiply(1 / sizeOf(axes.map((axis) => x.shape[axis])))
+  // As in MLX, integers are summed as integers.
+  return floatOperand('mean', sumAxes([x], { axes })).multiply(1 / sizeOf(axes.map((axis) => x.shape[axis])))
 }
 
 /**

@@ -42,7 +42,7 @@ test('errors name the op and the fact', () => {
     `[ShapeError: [softmax] axis 3 is out of bounds for an array of 2 dimensions]`,
   )
   expect(() => mx.logsumexp(mx.zeros([2, 0]), 1)).toThrowErrorMatchingInlineSnapshot(
-    `[ShapeError: [logsumexp] has no value over an empty axis, received shape (2, 0)]`,
+    `[ShapeError: [logsumexp] has no value of an empty array, received shape (2, 0)]`,
   )
   expect(() => mx.softmax(mx.zeros([2]), { axes: 0 } as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [softmax] has no parameter "axes"; it takes a, axis, precise, stream. Did you mean "axis"?]`,

@@ -96,17 +96,21 @@ const softmaxArgs = operation(
     const given = asOperand('softmax', a)
     const x = isInexact(given.dtype) ? given : toDtype(given, float32)
     const axes = normalizeAxes('softmax', axis, x.ndim)
-    if (axes.length === 0 || sizeOf(x.shape) === 0) return axes.length === 0 ? softmaxOfNothing(x) : x
+    // MLX gives integers back as integers, except over the last axis alone.
+    const floats = (axes.length === 1 && axes[0] === x.ndim - 1) || x.size === 1
+    const back = (y: Array): Array => (floats ? y : toDtype(y, given.dtype))
+    if (axes.length === 0 || sizeOf(x.shape) === 0) return back(axes.length === 0 ? softmaxOfNothing(x) : x)
     const { merged, axis: along, restore } = mergeAxes(x, axes)
-    return restore(softmaxAlong([merged], { axis: along, precise }))
+    return back(restore(softmaxAlong([merged], { axis: along, precise })))
   },
 )
 /** Over no axis each element is alone: exp(0) / exp(0), but NaN where the element is not finite. */
 const softmaxOfNothing = (x: Array): Array =>
   softmaxAlong([x.expandDims(-1)], { axis: x.ndim, precise: false }).squeeze(-1)
 /**
- * exp(a) / Σ exp(a) over the axes (all by default), computed from a − max a. bool and integers become float32; sixteen-bit floats
- * are summed in float32 whether `precise` is set or not.
+ * exp(a) / Σ exp(a) over the axes (all by default), computed from a − max a. Sixteen-bit floats are summed in float32 whether
+ * `precise` is set or not. Convert integers to floating point first: as in MLX, they become float32 over the last axis alone, and over
+ * other axes the result is converted back.
  * @throws ShapeError when an axis is out of bounds
  * @example
  * mx.softmax(mx.array([0, 0])).tolist() // => [0.5, 0.5]
@@ -124,6 +128,8 @@ const logsumexpArgs = operation(
     const x = floatOperand('logsumexp', a)
     const axes = normalizeAxes('logsumexp', axis, x.ndim)
     if (axes.length === 0) return x
+    if (x.size === 0)
+      throw new ShapeError('logsumexp', `has no value of an empty array, received shape ${format(x.shape)}`)
     const kept = x.shape.map((n, i) => (axes.includes(i) ? 1 : n))
     const { merged, axis: along } = mergeAxes(x, axes)
     const y = logsumexpAlong([merged], { axis: along })

@@ -9,7 +9,8 @@ import { Array, applyNode, type Meta, type Partial } from '../graph'
 import { NO_PARAMS } from '../params'
 import { definePrimitive } from '../primitive'
 import type { UnaryOp } from '../program'
-import { asOperand, toDtype } from './constant'
+import { asOperand, scalarArray, toDtype } from './constant'
+import { broadcastTo } from './reduce'
 
 /** A function of one array, element by element. */
 export type UnaryFunction = (a: Operand, options?: StreamOptions) => Array
@@ -45,6 +46,13 @@ function unary(
 
 /** For functions that compute in floating point: bool and integers become float32. */
 const float: Options = { convert: (dtype) => (isInexact(dtype) ? dtype : float32) }
+/** For functions that complex numbers do not have. */
+const realOnly = (name: string, { convert }: Options = {}): Options => ({
+  convert: (dtype) => {
+    if (dtype === complex64) throw new DTypeError(name, 'is not defined for complex64')
+    return convert ? convert(dtype) : dtype
+  },
+})
 const toBool: Options = { infer: (x) => ({ shape: x.shape, dtype: bool_ }) }
 const toReal: Options = { infer: (x) => (x.dtype === complex64 ? { shape: x.shape, dtype: float32 } : x) }
 const flat = (): Partial => 0
@@ -55,7 +63,13 @@ const TWO_OVER_SQRT_PI = 1.1283791670955126
  * @example
  * mx.negative(mx.array([1, -2])).tolist() // => [-1, 2]
  */
-export const negative: UnaryFunction = unary('negative', () => -1)
+export const negative: UnaryFunction = unary('negative', () => -1, {
+  convert: (dtype) => {
+    if (dtype === bool_)
+      throw new DTypeError('negative', 'is not defined for bool_', { hint: 'mx.logicalNot negates truth' })
+    return dtype
+  },
+})
 
 /**
  * Absolute value; the modulus, as float32, of complex numbers.
@@ -76,14 +90,14 @@ export const sign: UnaryFunction = unary('sign', flat)
  * @example
  * mx.floor(mx.array([1.5, -1.5])).tolist() // => [1, -2]
  */
-export const floor: UnaryFunction = unary('floor', flat)
+export const floor: UnaryFunction = unary('floor', flat, realOnly('floor'))
 
 /**
  * The smallest integer not below each element; integers stay.
  * @example
  * mx.ceil(mx.array([1.5, -1.5])).tolist() // => [2, -1]
  */
-export const ceil: UnaryFunction = unary('ceil', flat)
+export const ceil: UnaryFunction = unary('ceil', flat, realOnly('ceil'))
 
 /** Rounds to the nearest integer, ties to even; `round` in shape.ts's sense of decimals is built on it. */
 export const roundToInteger: UnaryFunction = unary('round', flat)
@@ -128,7 +142,7 @@ export const exp: UnaryFunction = unary('exp', (_x, y) => y, float)
  * @example
  * mx.expm1(mx.array([0])).tolist() // => [0]
  */
-export const expm1: UnaryFunction = unary('expm1', (_x, y) => y.add(1), float)
+export const expm1: UnaryFunction = unary('expm1', (_x, y) => y.add(1), realOnly('expm1', float))
 
 /**
  * Natural logarithm.
@@ -281,7 +295,11 @@ export const erfinv: UnaryFunction = unary(
  * @example
  * mx.sigmoid(mx.array([0])).tolist() // => [0.5]
  */
-export const sigmoid: UnaryFunction = unary('sigmoid', (_x, y) => y.multiply(y.subtract(1).negative()), float)
+export const sigmoid: UnaryFunction = unary(
+  'sigmoid',
+  (_x, y) => y.multiply(y.subtract(1).negative()),
+  realOnly('sigmoid', float),
+)
 
 /**
  * Flips every bit of an integer; of a bool its truth.
@@ -349,7 +367,7 @@ const imagPrimitive = definePrimitive({
 })
 const imagOf = operation('imag', ['a'], (a: unknown) => {
   const x = asOperand('imag', a)
-  return x.dtype === complex64 ? imagPrimitive([x]) : x.multiply(0)
+  return x.dtype === complex64 ? imagPrimitive([x]) : broadcastTo(scalarArray(0, x.dtype), x.shape)
 })
 /**
  * The imaginary part, as float32; zeros for real arrays.
