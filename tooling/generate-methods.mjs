@@ -51,6 +51,7 @@ const ALIASES = {
   le: 'lessEqual',
   gt: 'greater',
   ge: 'greaterEqual',
+  conj: 'conjugate',
 }
 /** Exported names that the public API spells differently. */
 const RENAMES = { variance: 'var' }

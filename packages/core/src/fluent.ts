@@ -14,6 +14,9 @@ export interface FluentMethods<A> {
   /** See `mx.all`. */
   all(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
   all(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
+  /** See `mx.allclose`. */
+  allclose(b: A | Scalar, rtol?: number, atol?: number, options?: { equalNan?: boolean } & StreamOptions): A
+  allclose(b: A | Scalar, options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions): A
   /** See `mx.any`. */
   any(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
   any(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
@@ -43,8 +46,31 @@ export interface FluentMethods<A> {
   /** See `mx.argsort`. */
   argsort(axis?: number | null, options?: StreamOptions): A
   argsort(options: { axis?: number | null } & StreamOptions): A
+  /** See `mx.arrayEqual`. */
+  arrayEqual(b: A | Scalar, equalNan?: boolean, options?: StreamOptions): A
+  arrayEqual(b: A | Scalar, options: { equalNan?: boolean } & StreamOptions): A
+  /** See `mx.asStrided`. */
+  asStrided(
+    shape?: readonly number[] | null,
+    strides?: readonly number[] | null,
+    offset?: number,
+    options?: StreamOptions,
+  ): A
+  asStrided(
+    options: {
+      shape?: readonly number[] | null
+      strides?: readonly number[] | null
+      offset?: number
+    } & StreamOptions,
+  ): A
   /** See `mx.astype`. */
   astype(dtype: Dtype, options?: StreamOptions): A
+  /** See `mx.atleast1d`. */
+  atleast1d(options?: StreamOptions): A
+  /** See `mx.atleast2d`. */
+  atleast2d(options?: StreamOptions): A
+  /** See `mx.atleast3d`. */
+  atleast3d(options?: StreamOptions): A
   /** See `mx.bitwiseAnd`. */
   bitwiseAnd(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.bitwiseInvert`. */
@@ -57,6 +83,11 @@ export interface FluentMethods<A> {
   broadcastTo(shape: number | readonly number[], options?: StreamOptions): A
   /** See `mx.ceil`. */
   ceil(options?: StreamOptions): A
+  /** See `mx.clip`. */
+  clip(aMin: A | Scalar | null, aMax?: A | Scalar | null, options?: StreamOptions): A
+  clip(options: { aMin?: A | Scalar | null; aMax?: A | Scalar | null } & StreamOptions): A
+  /** See `mx.conjugate`. */
+  conj(options?: StreamOptions): A
   /** See `mx.conjugate`. */
   conjugate(options?: StreamOptions): A
   /** See `mx.contiguous`. */
@@ -65,20 +96,73 @@ export interface FluentMethods<A> {
   cos(options?: StreamOptions): A
   /** See `mx.cosh`. */
   cosh(options?: StreamOptions): A
+  /** See `mx.countNonzero`. */
+  countNonzero(options?: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
+  /** See `mx.cummax`. */
+  cummax(axis?: number | null, reverse?: boolean, inclusive?: boolean, options?: StreamOptions): A
+  cummax(axis: number | null, options: { reverse?: boolean; inclusive?: boolean } & StreamOptions): A
+  cummax(options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions): A
+  /** See `mx.cummin`. */
+  cummin(axis?: number | null, reverse?: boolean, inclusive?: boolean, options?: StreamOptions): A
+  cummin(axis: number | null, options: { reverse?: boolean; inclusive?: boolean } & StreamOptions): A
+  cummin(options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions): A
   /** See `mx.cumprod`. */
-  cumprod(axis?: number | null, reverse?: boolean, inclusive?: boolean, options?: StreamOptions): A
-  cumprod(axis: number | null, options: { reverse?: boolean; inclusive?: boolean } & StreamOptions): A
-  cumprod(options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions): A
+  cumprod(
+    axis?: number | null,
+    reverse?: boolean,
+    inclusive?: boolean,
+    options?: { dtype?: Dtype | null } & StreamOptions,
+  ): A
+  cumprod(
+    axis: number | null,
+    options: { reverse?: boolean; inclusive?: boolean; dtype?: Dtype | null } & StreamOptions,
+  ): A
+  cumprod(
+    options: {
+      axis?: number | null
+      reverse?: boolean
+      inclusive?: boolean
+      dtype?: Dtype | null
+    } & StreamOptions,
+  ): A
   /** See `mx.cumsum`. */
-  cumsum(axis?: number | null, reverse?: boolean, inclusive?: boolean, options?: StreamOptions): A
-  cumsum(axis: number | null, options: { reverse?: boolean; inclusive?: boolean } & StreamOptions): A
-  cumsum(options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions): A
+  cumsum(
+    axis?: number | null,
+    reverse?: boolean,
+    inclusive?: boolean,
+    options?: { dtype?: Dtype | null } & StreamOptions,
+  ): A
+  cumsum(
+    axis: number | null,
+    options: { reverse?: boolean; inclusive?: boolean; dtype?: Dtype | null } & StreamOptions,
+  ): A
+  cumsum(
+    options: {
+      axis?: number | null
+      reverse?: boolean
+      inclusive?: boolean
+      dtype?: Dtype | null
+    } & StreamOptions,
+  ): A
   /** See `mx.degrees`. */
   degrees(options?: StreamOptions): A
+  /** See `mx.depends`. */
+  depends(dependencies: A | readonly A[]): A
+  /** See `mx.diag`. */
+  diag(k?: number, options?: StreamOptions): A
+  diag(options: { k?: number } & StreamOptions): A
+  /** See `mx.diagonal`. */
+  diagonal(offset?: number, axis1?: number, axis2?: number, options?: StreamOptions): A
+  diagonal(options: { offset?: number; axis1?: number; axis2?: number } & StreamOptions): A
+  /** See `mx.diff`. */
+  diff(n?: number, axis?: number, options?: StreamOptions): A
+  diff(options: { n?: number; axis?: number } & StreamOptions): A
   /** See `mx.divide`. */
   div(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.divide`. */
   divide(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.divmod`. */
+  divmod(b: A | Scalar, options?: StreamOptions): [A, A]
   /** See `mx.equal`. */
   eq(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.equal`. */
@@ -96,10 +180,16 @@ export interface FluentMethods<A> {
   /** See `mx.flatten`. */
   flatten(startAxis?: number, endAxis?: number, options?: StreamOptions): A
   flatten(options: { startAxis?: number; endAxis?: number } & StreamOptions): A
+  /** See `mx.flip`. */
+  flip(axis?: Axes, options?: StreamOptions): A
+  flip(options: { axis?: Axes } & StreamOptions): A
   /** See `mx.floor`. */
   floor(options?: StreamOptions): A
   /** See `mx.floorDivide`. */
   floorDivide(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.fullLike`. */
+  fullLike(vals: A | Scalar, dtype?: Dtype | null, options?: StreamOptions): A
+  fullLike(vals: A | Scalar, options: { dtype?: Dtype | null } & StreamOptions): A
   /** See `mx.greaterEqual`. */
   ge(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.greater`. */
@@ -108,6 +198,23 @@ export interface FluentMethods<A> {
   greaterEqual(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.greater`. */
   gt(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.inner`. */
+  inner(b: A, options?: StreamOptions): A
+  /** See `mx.isclose`. */
+  isclose(b: A | Scalar, rtol?: number, atol?: number, options?: { equalNan?: boolean } & StreamOptions): A
+  isclose(b: A | Scalar, options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions): A
+  /** See `mx.isfinite`. */
+  isfinite(options?: StreamOptions): A
+  /** See `mx.isinf`. */
+  isinf(options?: StreamOptions): A
+  /** See `mx.isnan`. */
+  isnan(options?: StreamOptions): A
+  /** See `mx.isneginf`. */
+  isneginf(options?: StreamOptions): A
+  /** See `mx.isposinf`. */
+  isposinf(options?: StreamOptions): A
+  /** See `mx.kron`. */
+  kron(b: A, options?: StreamOptions): A
   /** See `mx.lessEqual`. */
   le(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.leftShift`. */
@@ -126,12 +233,18 @@ export interface FluentMethods<A> {
   log2(options?: StreamOptions): A
   /** See `mx.logaddexp`. */
   logaddexp(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.logcumsumexp`. */
+  logcumsumexp(axis?: number | null, reverse?: boolean, inclusive?: boolean, options?: StreamOptions): A
+  logcumsumexp(axis: number | null, options: { reverse?: boolean; inclusive?: boolean } & StreamOptions): A
+  logcumsumexp(options: { axis?: number | null; reverse?: boolean; inclusive?: boolean } & StreamOptions): A
   /** See `mx.logicalAnd`. */
   logicalAnd(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.logicalNot`. */
   logicalNot(options?: StreamOptions): A
   /** See `mx.logicalOr`. */
   logicalOr(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.logicalXor`. */
+  logicalXor(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.logsumexp`. */
   logsumexp(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
   logsumexp(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A
@@ -163,6 +276,9 @@ export interface FluentMethods<A> {
   mul(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.multiply`. */
   multiply(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.nanToNum`. */
+  nanToNum(nan?: number, posinf?: number | null, neginf?: number | null, options?: StreamOptions): A
+  nanToNum(options: { nan?: number; posinf?: number | null; neginf?: number | null } & StreamOptions): A
   /** See `mx.notEqual`. */
   ne(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.negative`. */
@@ -171,9 +287,30 @@ export interface FluentMethods<A> {
   negative(options?: StreamOptions): A
   /** See `mx.notEqual`. */
   notEqual(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.onesLike`. */
+  onesLike(dtype?: Dtype | null, options?: StreamOptions): A
+  onesLike(options: { dtype?: Dtype | null } & StreamOptions): A
+  /** See `mx.outer`. */
+  outer(b: A, options?: StreamOptions): A
+  /** See `mx.pad`. */
+  pad(
+    padWidth: number | readonly number[] | readonly (readonly number[])[],
+    mode?: 'constant' | 'edge' | 'reflect' | 'symmetric',
+    constantValues?: A | Scalar,
+    options?: StreamOptions,
+  ): A
+  pad(
+    padWidth: number | readonly number[] | readonly (readonly number[])[],
+    options: {
+      mode?: 'constant' | 'edge' | 'reflect' | 'symmetric'
+      constantValues?: A | Scalar
+    } & StreamOptions,
+  ): A
   /** See `mx.partition`. */
   partition(kth: number, axis?: number | null, options?: StreamOptions): A
   partition(kth: number, options: { axis?: number | null } & StreamOptions): A
+  /** See `mx.positive`. */
+  positive(options?: StreamOptions): A
   /** See `mx.power`. */
   pow(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.power`. */
@@ -199,10 +336,19 @@ export interface FluentMethods<A> {
   reciprocal(options?: StreamOptions): A
   /** See `mx.remainder`. */
   remainder(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.repeat`. */
+  repeat(repeats: number, axis?: number | null, options?: StreamOptions): A
+  repeat(repeats: number, options: { axis?: number | null } & StreamOptions): A
   /** See `mx.reshape`. */
   reshape(shape: number | readonly number[], options?: StreamOptions): A
   /** See `mx.rightShift`. */
   rightShift(b: A | Scalar, options?: StreamOptions): A
+  /** See `mx.roll`. */
+  roll(shift: number | readonly number[], axis?: Axes, options?: StreamOptions): A
+  roll(shift: number | readonly number[], options: { axis?: Axes } & StreamOptions): A
+  /** See `mx.round`. */
+  round(decimals?: number, options?: StreamOptions): A
+  round(options: { decimals?: number } & StreamOptions): A
   /** See `mx.roundToInteger`. */
   roundToInteger(options?: StreamOptions): A
   /** See `mx.rsqrt`. */
@@ -238,6 +384,9 @@ export interface FluentMethods<A> {
   /** See `mx.sort`. */
   sort(axis?: number | null, options?: StreamOptions): A
   sort(options: { axis?: number | null } & StreamOptions): A
+  /** See `mx.split`. */
+  split(indicesOrSections: number | readonly number[], axis?: number, options?: StreamOptions): A[]
+  split(indicesOrSections: number | readonly number[], options: { axis?: number } & StreamOptions): A[]
   /** See `mx.sqrt`. */
   sqrt(options?: StreamOptions): A
   /** See `mx.square`. */
@@ -269,14 +418,39 @@ export interface FluentMethods<A> {
   tan(options?: StreamOptions): A
   /** See `mx.tanh`. */
   tanh(options?: StreamOptions): A
+  /** See `mx.tensordot`. */
+  tensordot(b: A, axes?: number | readonly (number | readonly number[])[], options?: StreamOptions): A
+  tensordot(b: A, options: { axes?: number | readonly (number | readonly number[])[] } & StreamOptions): A
+  /** See `mx.tile`. */
+  tile(reps: number | readonly number[], options?: StreamOptions): A
   /** See `mx.topk`. */
   topk(k: number, axis?: number | null, options?: StreamOptions): A
   topk(k: number, options: { axis?: number | null } & StreamOptions): A
+  /** See `mx.trace`. */
+  trace(offset?: number, axis1?: number, axis2?: number, dtype?: Dtype | null, options?: StreamOptions): A
+  trace(options: { offset?: number; axis1?: number; axis2?: number; dtype?: Dtype | null } & StreamOptions): A
   /** See `mx.transpose`. */
   transpose(axes?: readonly number[] | null, options?: StreamOptions): A
+  /** See `mx.tril`. */
+  tril(k?: number, options?: StreamOptions): A
+  tril(options: { k?: number } & StreamOptions): A
+  /** See `mx.triu`. */
+  triu(k?: number, options?: StreamOptions): A
+  triu(options: { k?: number } & StreamOptions): A
+  /** See `mx.trunc`. */
+  trunc(options?: StreamOptions): A
   /** See `mx.unflatten`. */
   unflatten(axis: number, shape: readonly number[], options?: StreamOptions): A
+  /** See `mx.unstack`. */
+  unstack(options?: { axis?: number } & StreamOptions): A[]
   /** See `mx.var`. */
   var(axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): A
   var(options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): A
+  /** See `mx.vecdot`. */
+  vecdot(b: A, options?: { axis?: number } & StreamOptions): A
+  /** See `mx.view`. */
+  view(dtype: Dtype, options?: StreamOptions): A
+  /** See `mx.zerosLike`. */
+  zerosLike(dtype?: Dtype | null, options?: StreamOptions): A
+  zerosLike(options: { dtype?: Dtype | null } & StreamOptions): A
 }

@@ -4,10 +4,19 @@ import { Array } from './graph'
 import * as argReduceOps from './ops/arg-reduce'
 import * as binaryOps from './ops/binary'
 import * as constantOps from './ops/constant'
+import * as creationOps from './ops/creation'
+import * as diagonalOps from './ops/diagonal'
 import * as gatherOps from './ops/gather'
 import * as matmulOps from './ops/matmul'
+import * as memoryViewOps from './ops/memory-view'
+import * as padOps from './ops/pad'
+import * as predicatesOps from './ops/predicates'
+import * as productsOps from './ops/products'
+import * as rearrangeOps from './ops/rearrange'
 import * as reduceOps from './ops/reduce'
+import * as roundingOps from './ops/rounding'
 import * as scanOps from './ops/scan'
+import * as sequencesOps from './ops/sequences'
 import * as softmaxOps from './ops/softmax'
 import * as sortOps from './ops/sort'
 import * as unaryOps from './ops/unary'
@@ -62,6 +71,13 @@ install('rightShift', binaryOps.rightShift)
 install('sub', binaryOps.subtract)
 install('subtract', binaryOps.subtract)
 install('astype', constantOps.astype)
+install('onesLike', creationOps.onesLike)
+install('zerosLike', creationOps.zerosLike)
+install('diag', diagonalOps.diag)
+install('diagonal', diagonalOps.diagonal)
+install('trace', diagonalOps.trace)
+install('tril', diagonalOps.tril)
+install('triu', diagonalOps.triu)
 install('putAlongAxis', gatherOps.putAlongAxis)
 install('slice', gatherOps.slice)
 install('sliceUpdate', gatherOps.sliceUpdate)
@@ -69,6 +85,37 @@ install('take', gatherOps.take)
 install('takeAlongAxis', gatherOps.takeAlongAxis)
 install('addmm', matmulOps.addmm)
 install('matmul', matmulOps.matmul)
+install('asStrided', memoryViewOps.asStrided)
+install('depends', memoryViewOps.depends)
+install('view', memoryViewOps.view)
+install('pad', padOps.pad)
+install('allclose', predicatesOps.allclose)
+install('arrayEqual', predicatesOps.arrayEqual)
+install('clip', predicatesOps.clip)
+install('countNonzero', predicatesOps.countNonzero)
+install('isclose', predicatesOps.isclose)
+install('isfinite', predicatesOps.isfinite)
+install('isinf', predicatesOps.isinf)
+install('isnan', predicatesOps.isnan)
+install('isneginf', predicatesOps.isneginf)
+install('isposinf', predicatesOps.isposinf)
+install('logicalXor', predicatesOps.logicalXor)
+install('nanToNum', predicatesOps.nanToNum)
+install('inner', productsOps.inner)
+install('kron', productsOps.kron)
+install('outer', productsOps.outer)
+install('tensordot', productsOps.tensordot)
+install('vecdot', productsOps.vecdot)
+install('atleast1d', rearrangeOps.atleast1d)
+install('atleast2d', rearrangeOps.atleast2d)
+install('atleast3d', rearrangeOps.atleast3d)
+install('diff', rearrangeOps.diff)
+install('flip', rearrangeOps.flip)
+install('repeat', rearrangeOps.repeat)
+install('roll', rearrangeOps.roll)
+install('split', rearrangeOps.split)
+install('tile', rearrangeOps.tile)
+install('unstack', rearrangeOps.unstack)
 install('all', reduceOps.all)
 install('any', reduceOps.any)
 install('broadcastTo', reduceOps.broadcastTo)
@@ -79,8 +126,16 @@ install('prod', reduceOps.prod)
 install('std', reduceOps.std)
 install('sum', reduceOps.sum)
 install('var', reduceOps.variance)
+install('divmod', roundingOps.divmod)
+install('positive', roundingOps.positive)
+install('round', roundingOps.round)
+install('trunc', roundingOps.trunc)
+install('cummax', scanOps.cummax)
+install('cummin', scanOps.cummin)
 install('cumprod', scanOps.cumprod)
 install('cumsum', scanOps.cumsum)
+install('logcumsumexp', scanOps.logcumsumexp)
+install('fullLike', sequencesOps.fullLike)
 install('logsumexp', softmaxOps.logsumexp)
 install('softmax', softmaxOps.softmax)
 install('argpartition', sortOps.argpartition)
@@ -99,6 +154,7 @@ install('arctan', unaryOps.arctan)
 install('arctanh', unaryOps.arctanh)
 install('bitwiseInvert', unaryOps.bitwiseInvert)
 install('ceil', unaryOps.ceil)
+install('conj', unaryOps.conjugate)
 install('conjugate', unaryOps.conjugate)
 install('cos', unaryOps.cos)
 install('cosh', unaryOps.cosh)

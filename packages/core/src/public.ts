@@ -38,6 +38,32 @@ export * from './errors'
 import type { Array as ArrayClass } from './graph'
 import type { IndexSpec as IndexSpecOf } from './option-types'
 
+export {
+  canCast,
+  complexfloating,
+  type DtypeCategory,
+  type DtypeKind,
+  e,
+  eulerGamma,
+  type FloatInfo,
+  finfo,
+  floating,
+  generic,
+  type IntegerInfo,
+  iinfo,
+  inexact,
+  inf,
+  integer,
+  isdtype,
+  issubdtype,
+  nan,
+  newaxis,
+  number,
+  pi,
+  resultType,
+  signedinteger,
+  unsignedinteger,
+} from './dtype-info'
 export * as fast from './fast'
 export { Array } from './graph'
 export { load } from './io/load'
@@ -45,17 +71,86 @@ export { save, savez, savezCompressed } from './io/npy'
 export { saveSafetensors } from './io/safetensors'
 export { argmax, argmin } from './ops/arg-reduce'
 export * from './ops/binary'
+export {
+  arctan2 as atan2,
+  leftShift as bitwiseLeftShift,
+  power as pow,
+  rightShift as bitwiseRightShift,
+} from './ops/binary'
 export { astype } from './ops/constant'
-export { arange, array, eye, full, ones, onesLike, tri, zeros, zerosLike } from './ops/creation'
+export {
+  arange,
+  array,
+  array as asarray,
+  eye,
+  full,
+  ones,
+  onesLike,
+  tri,
+  zeros,
+  zerosLike,
+} from './ops/creation'
+export { diag, diagonal, trace, tril, triu } from './ops/diagonal'
 export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from './ops/gather'
 export { nonzero, s } from './ops/indexing'
 export { concat, concatenate, stack } from './ops/join'
 export { addmm, matmul } from './ops/matmul'
+export { asStrided, depends, view } from './ops/memory-view'
+export { pad } from './ops/pad'
+export {
+  allclose,
+  arrayEqual,
+  clip,
+  countNonzero,
+  isclose,
+  isfinite,
+  isinf,
+  isnan,
+  isneginf,
+  isposinf,
+  logicalXor,
+  nanToNum,
+} from './ops/predicates'
+export { inner, kron, outer, tensordot, vecdot } from './ops/products'
+export {
+  atleast1d,
+  atleast2d,
+  atleast3d,
+  broadcastArrays,
+  broadcastShapes,
+  diff,
+  flip,
+  meshgrid,
+  repeat,
+  roll,
+  split,
+  tile,
+  unstack,
+} from './ops/rearrange'
 export { all, any, broadcastTo, max, mean, min, prod, std, sum, variance as var } from './ops/reduce'
-export { cumprod, cumsum } from './ops/scan'
+export { divmod, positive, round, trunc } from './ops/rounding'
+export {
+  cummax,
+  cummin,
+  cumprod,
+  cumprod as cumulativeProd,
+  cumsum,
+  cumsum as cumulativeSum,
+  logcumsumexp,
+} from './ops/scan'
+export { bartlett, blackman, fullLike, hamming, hanning, identity, linspace } from './ops/sequences'
 export { logsumexp, softmax } from './ops/softmax'
 export { argpartition, argsort, median, partition, searchsorted, sort, topk } from './ops/sort'
 export * from './ops/unary'
+export {
+  arccos as acos,
+  arccosh as acosh,
+  arcsin as asin,
+  arcsinh as asinh,
+  arctan as atan,
+  arctanh as atanh,
+  conjugate as conj,
+} from './ops/unary'
 export {
   contiguous,
   expandDims,
@@ -67,6 +162,7 @@ export {
   stopGradient,
   swapaxes,
   transpose,
+  transpose as matrixTranspose,
   unflatten,
 } from './ops/view'
 export type { ArrayAt, IntegerList, MaskList, Slice } from './option-types'

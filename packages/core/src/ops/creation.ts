@@ -1,7 +1,7 @@
 /**
  * Making arrays: from JavaScript data, from typed arrays, filled, counted.
  */
-import { isList, type Operand, operation, type Scalar, type StreamOptions } from '../args'
+import { asArrayArgument, isList, type Operand, operation, type Scalar, type StreamOptions } from '../args'
 import { backendFor } from '../backend'
 import { Complex } from '../complex-number'
 import { currentStream } from '../device'
@@ -228,14 +228,34 @@ export function ones(...args: unknown[]): Array {
   return onesArgs(args)
 }
 
-/** Zeros of the shape and dtype of `a`. */
-export function zerosLike(a: Array, options: StreamOptions = {}): Array {
-  return zeros(a.shape, { dtype: a.dtype, ...options })
+const zerosLikeArgs = operation('zerosLike', ['a', 'dtype'], (a: unknown, dtype?: Dtype | null) => {
+  const x = asArrayArgument('zerosLike', 'a', a)
+  return zeros(x.shape, dtype ?? x.dtype)
+})
+/**
+ * Zeros of the shape, and unless another is given of the dtype, of `a`.
+ * @example
+ * mx.zerosLike(mx.array([1, 2])).tolist() // => [0, 0]
+ */
+export function zerosLike(a: Array, dtype?: Dtype | null, options?: StreamOptions): Array
+export function zerosLike(a: Array, options: { dtype?: Dtype | null } & StreamOptions): Array
+export function zerosLike(...args: unknown[]): Array {
+  return zerosLikeArgs(args)
 }
 
-/** Ones of the shape and dtype of `a`. */
-export function onesLike(a: Array, options: StreamOptions = {}): Array {
-  return ones(a.shape, { dtype: a.dtype, ...options })
+const onesLikeArgs = operation('onesLike', ['a', 'dtype'], (a: unknown, dtype?: Dtype | null) => {
+  const x = asArrayArgument('onesLike', 'a', a)
+  return ones(x.shape, dtype ?? x.dtype)
+})
+/**
+ * Ones of the shape, and unless another is given of the dtype, of `a`.
+ * @example
+ * mx.onesLike(mx.array([5, 2])).tolist() // => [1, 1]
+ */
+export function onesLike(a: Array, dtype?: Dtype | null, options?: StreamOptions): Array
+export function onesLike(a: Array, options: { dtype?: Dtype | null } & StreamOptions): Array
+export function onesLike(...args: unknown[]): Array {
+  return onesLikeArgs(args)
 }
 
 const count = definePrimitive({

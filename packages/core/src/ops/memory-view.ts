@@ -1,0 +1,146 @@
+/**
+ * Other readings of an array's memory: its bytes as another dtype, its elements with free strides, and ordering without data.
+ */
+import { asArrayArgument, isList, operation, type StreamOptions } from '../args'
+import { asDtype, bool_, type Dtype } from '../dtype'
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from '../errors'
+import { Array } from '../graph'
+import { type Apply, definePrimitive, type NoParams } from '../primitive'
+import { contiguousStrides, format, isContiguous } from '../shape'
+import { arange } from './creation'
+import { take } from './gather'
+import { moveToFront } from './view'
+
+/** The bytes of x read as another dtype, along the last axis. */
+const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
+  name: 'view',
+  params: { dtype: 'dtype' },
+  infer: ([x], { dtype }) => {
+    if (x.dtype.size === dtype.size) return { shape: x.shape, dtype }
+    const bytes = x.shape[x.shape.length - 1] * x.dtype.size
+    if (x.shape.length === 0 || bytes % dtype.size !== 0)
+      throw new ShapeError(
+        'view',
+        `the last axis of shape ${format(x.shape)} in ${x.dtype.name} does not fill elements of ${dtype.name}`,
+      )
+    return { shape: [...x.shape.slice(0, -1), bytes / dtype.size], dtype }
+  },
+  view: ({ shape, strides, offset, dtype: from }, { dtype }, output) => {
+    if (from.size === dtype.size) return { offset, strides }
+    const start = (offset * from.size) / dtype.size
+    if (!isContiguous(shape, strides) || !Number.isInteger(start)) return null
+    return { offset: start, strides: contiguousStrides(output.shape) }
+  },
+  vjp: () => [null],
+  jvp: () => [null],
+  vmap: ({ inputs: [x], axes: [axis], params }) => {
+    const moved = moveToFront(x, axis as number)
+    // A 0-d example has no last axis of its own to lengthen or shorten.
+    if (moved.ndim === 1 && x.dtype.size !== params.dtype.size)
+      throw new ShapeError('view', `a 0-d array of ${x.dtype.name} is no element of ${params.dtype.name}`)
+    return { outputs: [reinterpret([moved], params)], axes: [0] }
+  },
+})
+const viewArgs = operation('view', ['a', 'dtype'], (a: unknown, dtype: unknown): Array => {
+  const x = asArrayArgument('view', 'a', a)
+  const type = asDtype('view', dtype)
+  if (type === x.dtype) return x
+  if (type === bool_) throw new DTypeError('view', 'bytes that are neither 0 nor 1 are no bools')
+  return reinterpret([x], { dtype: type })
+})
+/**
+ * The same bytes read as another dtype; of another size, the last axis grows or shrinks.
+ * @throws ShapeError when the last axis does not divide; DTypeError for bool_
+ * @example
+ * mx.view(mx.array([1]), mx.uint32).tolist() // => [1065353216]
+ */
+export function view(a: Array, dtype: Dtype, options?: StreamOptions): Array
+export function view(...args: unknown[]): Array {
+  return viewArgs(args)
+}
+
+const asStridedArgs = operation(
+  'asStrided',
+  ['a', 'shape', 'strides', 'offset'],
+  (
+    a: unknown,
+    shape?: readonly number[] | null,
+    strides?: readonly number[] | null,
+    offset: number = 0,
+  ): Array => {
+    const x = asArrayArgument('asStrided', 'a', a)
+    const to = shape ?? x.shape
+    const steps = strides ?? contiguousStrides(to)
+    if (!isList(to) || !isList(steps) || to.length !== steps.length)
+      throw new ArgumentError(
+        'asStrided',
+        `shape and strides must have one length, received ${describe(to)} and ${describe(steps)}`,
+      )
+    let [low, high] = [offset, offset]
+    for (let i = 0; i < to.length; i++) {
+      if (to[i] > 0 && steps[i] < 0) low += (to[i] - 1) * steps[i]
+      else if (to[i] > 0) high += (to[i] - 1) * steps[i]
+    }
+    if (!to.includes(0) && (low < 0 || high >= x.size))
+      throw new IndexError('asStrided', `positions ${low} to ${high} leave an array of ${x.size} elements`)
+    const places = to.reduce<Array>(
+      (sum, n, i) => {
+        const along = arange(n).multiply(steps[i])
+        return sum.add(along.reshape(to.map((_, k) => (k === i ? n : 1))))
+      },
+      arange(1)
+        .reshape(to.map(() => 1))
+        .add(offset),
+    )
+    return take(x.flatten(), places.reshape(to.slice() as number[]), 0)
+  },
+)
+/**
+ * Elements of the flattened, row-major array at positions offset + Σ index · stride, checked to lie within it. Elements may be read more
+ * than once; derivatives add up there.
+ * @throws IndexError when a position lies outside
+ * @example
+ * mx.asStrided(mx.arange(4), [3, 2], [1, 1]).tolist() // => [[0, 1], [1, 2], [2, 3]]
+ */
+export function asStrided(
+  a: Array,
+  shape?: readonly number[] | null,
+  strides?: readonly number[] | null,
+  offset?: number,
+  options?: StreamOptions,
+): Array
+export function asStrided(
+  a: Array,
+  options: {
+    shape?: readonly number[] | null
+    strides?: readonly number[] | null
+    offset?: number
+  } & StreamOptions,
+): Array
+export function asStrided(...args: unknown[]): Array {
+  return asStridedArgs(args)
+}
+
+/** The first input, computed after all others. */
+const after: Apply<NoParams> = definePrimitive({
+  name: 'depends',
+  infer: ([x]) => x,
+  view: ({ strides, offset }) => ({ offset, strides }),
+  vjp: ({ inputs, cotangents: [g] }) => inputs.map((_, i) => (i === 0 ? g : null)),
+  jvp: ({ inputs: [x, ...rest], tangents: [t] }) => [t ? after([t, x, ...rest]) : null],
+  vmap: ({ inputs, axes }) => ({ outputs: [after(inputs)], axes: [axes[0]] }),
+})
+/**
+ * The inputs, which are computed only after the dependencies are: one array for one array, a list for a list.
+ * @example
+ * mx.depends(mx.array([1]), mx.array([2])).tolist() // => [1]
+ */
+export function depends(inputs: Array, dependencies: Array | readonly Array[]): Array
+export function depends(inputs: readonly Array[], dependencies: Array | readonly Array[]): Array[]
+export function depends(
+  inputs: Array | readonly Array[],
+  dependencies: Array | readonly Array[],
+): Array | Array[] {
+  const rest = dependencies instanceof Array ? [dependencies] : dependencies
+  return inputs instanceof Array ? after([inputs, ...rest]) : inputs.map((x) => after([x, ...rest]))
+}

@@ -1,0 +1,239 @@
+/**
+ * Questions about elements and about whole arrays, and what repairs their answers: isnan, isclose, arrayEqual, nanToNum, clip.
+ */
+import { type Axes, type Operand, operation, type StreamOptions } from '../args'
+import { bool_, complex64, float32 as FLOAT, isInexact } from '../dtype'
+import { largest } from '../dtype-info'
+import { ArgumentError } from '../errors'
+import type { Array } from '../graph'
+import { sameShape } from '../shape'
+import { type BinaryFunction, where } from './binary'
+import { asOperand, promoteOperands, scalarArray, toDtype } from './constant'
+import { broadcastTo, sum } from './reduce'
+import type { UnaryFunction } from './unary'
+
+/** A bool array of the shape of x that is false everywhere. */
+const never = (x: Array): Array => broadcastTo(scalarArray(false, bool_), x.shape)
+
+/** A question about single elements: asked of both parts of complex numbers, and answered no for integers. */
+function question(name: string, ask: (x: Array) => Array): UnaryFunction {
+  const args = operation(name, ['a'], (a: unknown) => {
+    const x = asOperand(name, a)
+    if (!isInexact(x.dtype)) return never(x)
+    return x.dtype === complex64 ? ask(x.real).logicalOr(ask(x.imag)) : ask(x)
+  })
+  return (...rest: unknown[]) => args(rest)
+}
+
+/**
+ * Whether each element is NaN.
+ * @example
+ * mx.isnan(mx.array([1, NaN])).tolist() // => [false, true]
+ */
+export const isnan: UnaryFunction = question('isnan', (x) => x.notEqual(x))
+
+/**
+ * Whether each element is infinite.
+ * @example
+ * mx.isinf(mx.array([1, -Infinity])).tolist() // => [false, true]
+ */
+export const isinf: UnaryFunction = question('isinf', (x) => x.abs().equal(Number.POSITIVE_INFINITY))
+
+/**
+ * Whether each element is +∞.
+ * @example
+ * mx.isposinf(mx.array([Infinity, -Infinity])).tolist() // => [true, false]
+ */
+export const isposinf: UnaryFunction = question('isposinf', (x) => x.equal(Number.POSITIVE_INFINITY))
+
+/**
+ * Whether each element is −∞.
+ * @example
+ * mx.isneginf(mx.array([Infinity, -Infinity])).tolist() // => [false, true]
+ */
+export const isneginf: UnaryFunction = question('isneginf', (x) => x.equal(Number.NEGATIVE_INFINITY))
+
+const isUnbounded: UnaryFunction = question('isfinite', (x) => x.subtract(x).notEqual(0))
+/**
+ * Whether each element is neither infinite nor NaN.
+ * @example
+ * mx.isfinite(mx.array([1, NaN, Infinity])).tolist() // => [true, false, false]
+ */
+export const isfinite: UnaryFunction = (a, options) => isUnbounded(a, options).logicalNot(options)
+
+const logicalXorArgs = operation('logicalXor', ['a', 'b'], (a: unknown, b: unknown) =>
+  toDtype(asOperand('logicalXor', a), bool_).notEqual(toDtype(asOperand('logicalXor', b), bool_)),
+)
+/**
+ * Whether exactly one of both is nonzero.
+ * @example
+ * mx.logicalXor(mx.array([true, true]), mx.array([true, false])).tolist() // => [false, true]
+ */
+export const logicalXor: BinaryFunction = (...args) => logicalXorArgs(args)
+
+/** |a − b| ≤ atol + rtol · |b|, equal infinities, and NaN beside NaN where that is asked for. */
+function near(op: string, a: unknown, b: unknown, rtol: number, atol: number, equalNan: boolean): Array {
+  let [x, y] = promoteOperands(op, a, b)
+  if (!isInexact(x.dtype)) [x, y] = [x.multiply(scalarArray(1, FLOAT)), y.multiply(scalarArray(1, FLOAT))]
+  const close = x.subtract(y).abs().lessEqual(y.abs().multiply(rtol).add(atol))
+  // The difference to an infinity is within rtol · ∞: only finite numbers may be near.
+  const answer = close.logicalAnd(isfinite(x)).logicalAnd(isfinite(y)).logicalOr(x.equal(y))
+  return equalNan ? answer.logicalOr(isnan(x).logicalAnd(isnan(y))) : answer
+}
+
+const iscloseArgs = operation(
+  'isclose',
+  ['a', 'b', 'rtol', 'atol', 'equalNan'],
+  (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
+    near('isclose', a, b, rtol, atol, equalNan),
+)
+/**
+ * Whether |a − b| ≤ atol + rtol · |b|, element by element; infinities by equality.
+ * @example
+ * mx.isclose(mx.array([1, 2]), mx.array([1, 2.1])).tolist() // => [true, false]
+ */
+export function isclose(
+  a: Operand,
+  b: Operand,
+  rtol?: number,
+  atol?: number,
+  options?: { equalNan?: boolean } & StreamOptions,
+): Array
+export function isclose(
+  a: Operand,
+  b: Operand,
+  options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions,
+): Array
+export function isclose(...args: unknown[]): Array {
+  return iscloseArgs(args)
+}
+
+const allcloseArgs = operation(
+  'allclose',
+  ['a', 'b', 'rtol', 'atol', 'equalNan'],
+  (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
+    near('allclose', a, b, rtol, atol, equalNan).all(),
+)
+/**
+ * Whether all elements are close, as {@link isclose} asks.
+ * @example
+ * mx.allclose(mx.array([1, 2]), mx.array([1, 2.000001])).item() // => true
+ */
+export function allclose(
+  a: Operand,
+  b: Operand,
+  rtol?: number,
+  atol?: number,
+  options?: { equalNan?: boolean } & StreamOptions,
+): Array
+export function allclose(
+  a: Operand,
+  b: Operand,
+  options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions,
+): Array
+export function allclose(...args: unknown[]): Array {
+  return allcloseArgs(args)
+}
+
+const arrayEqualArgs = operation(
+  'arrayEqual',
+  ['a', 'b', 'equalNan'],
+  (a: unknown, b: unknown, equalNan: boolean = false) => {
+    const [x, y] = promoteOperands('arrayEqual', a, b)
+    if (!sameShape(x.shape, y.shape)) return scalarArray(false, bool_)
+    const same = x.equal(y)
+    return (equalNan ? same.logicalOr(isnan(x).logicalAnd(isnan(y))) : same).all()
+  },
+)
+/**
+ * Whether two arrays have the same shape and equal elements.
+ * @example
+ * mx.arrayEqual(mx.array([1, 2]), mx.array([1, 2])).item() // => true
+ */
+export function arrayEqual(a: Operand, b: Operand, equalNan?: boolean, options?: StreamOptions): Array
+export function arrayEqual(a: Operand, b: Operand, options: { equalNan?: boolean } & StreamOptions): Array
+export function arrayEqual(...args: unknown[]): Array {
+  return arrayEqualArgs(args)
+}
+
+const countNonzeroArgs = operation(
+  'countNonzero',
+  ['a', 'axis', 'keepdims'],
+  (a: unknown, axis?: Axes, keepdims: boolean = false) => {
+    const x = asOperand('countNonzero', a)
+    return sum(x.notEqual(scalarArray(0, x.dtype)), { axis, keepdims })
+  },
+)
+/**
+ * How many elements over the axes (all by default) are not zero, as int32.
+ * @example
+ * mx.countNonzero(mx.array([0, 3, 5])).item() // => 2
+ */
+export function countNonzero(a: Array, options?: { axis?: Axes; keepdims?: boolean } & StreamOptions): Array
+export function countNonzero(...args: unknown[]): Array {
+  return countNonzeroArgs(args)
+}
+
+const nanToNumArgs = operation(
+  'nanToNum',
+  ['a', 'nan', 'posinf', 'neginf'],
+  (a: unknown, nan: number = 0, posinf?: number | null, neginf?: number | null): Array => {
+    const x = asOperand('nanToNum', a)
+    if (!isInexact(x.dtype)) return x
+    if (x.dtype === complex64) {
+      const [re, im] = [nanToNum(x.real, nan, posinf, neginf), nanToNum(x.imag, nan, posinf, neginf)]
+      return toDtype(re, complex64).add(
+        toDtype(im, complex64).multiply(scalarArray({ re: 0, im: 1 }, complex64)),
+      )
+    }
+    const high = largest(x.dtype)
+    let y = where(isnan(x), nan, x)
+    y = where(isposinf(x), posinf ?? high, y)
+    return where(isneginf(x), neginf ?? -high, y)
+  },
+)
+/**
+ * The array with NaN replaced by `nan` (0) and infinities by `posinf` and `neginf` (the dtype's extremes).
+ * @example
+ * mx.nanToNum(mx.array([1, NaN])).tolist() // => [1, 0]
+ */
+export function nanToNum(
+  a: Operand,
+  nan?: number,
+  posinf?: number | null,
+  neginf?: number | null,
+  options?: StreamOptions,
+): Array
+export function nanToNum(
+  a: Operand,
+  options: { nan?: number; posinf?: number | null; neginf?: number | null } & StreamOptions,
+): Array
+export function nanToNum(...args: unknown[]): Array {
+  return nanToNumArgs(args)
+}
+
+const clipArgs = operation(
+  'clip',
+  ['a', 'aMin', 'aMax'],
+  (a: Operand, low?: Operand | null, high?: Operand | null): Array => {
+    let x = asOperand('clip', a)
+    if ((low === null || low === undefined) && (high === null || high === undefined))
+      throw new ArgumentError('clip', 'needs at least one of aMin and aMax')
+    if (low !== null && low !== undefined) x = x.maximum(low)
+    return high !== null && high !== undefined ? x.minimum(high) : x
+  },
+)
+/**
+ * The elements limited to the range from `aMin` to `aMax`; null leaves a side open.
+ * @throws ArgumentError when both sides are open
+ * @example
+ * mx.clip(mx.array([-1, 2, 5]), 0, 3).tolist() // => [0, 2, 3]
+ */
+export function clip(a: Operand, aMin: Operand | null, aMax?: Operand | null, options?: StreamOptions): Array
+export function clip(
+  a: Operand,
+  options: { aMin?: Operand | null; aMax?: Operand | null } & StreamOptions,
+): Array
+export function clip(...args: unknown[]): Array {
+  return clipArgs(args)
+}

@@ -1,0 +1,350 @@
+/**
+ * Cutting, repeating and turning arrays: split, tile, repeat, roll, flip, meshgrid and the like, all made of views and joins.
+ */
+import { type Axes, asArrayArgument, isList, isPlainObject, operation, type StreamOptions } from '../args'
+import { onStream, type StreamLike } from '../device'
+import { ArgumentError, describe, ShapeError } from '../errors'
+import type { Array } from '../graph'
+import { broadcastShapes as broadcastTwo, normalizeAxes, normalizeAxis, type Shape } from '../shape'
+import { concatenate } from './join'
+import { broadcastTo } from './reduce'
+import { sliceRange } from './slice'
+
+/** The elements from `start` to before `stop` along one axis. */
+function between(x: Array, axis: number, start: number, stop: number): Array {
+  return sliceRange(
+    x,
+    x.shape.map((_, i) => (i === axis ? start : 0)),
+    x.shape.map((n, i) => (i === axis ? stop : n)),
+  )
+}
+
+const splitArgs = operation(
+  'split',
+  ['a', 'indicesOrSections', 'axis'],
+  (a: unknown, where: number | readonly number[], axis: number = 0): Array[] => {
+    const x = asArrayArgument('split', 'a', a)
+    const along = normalizeAxis('split', axis, x.ndim)
+    const n = x.shape[along]
+    let bounds: number[]
+    if (typeof where === 'number') {
+      if (!Number.isInteger(where) || where <= 0 || n % where !== 0)
+        throw new ShapeError('split', `axis ${along} of size ${n} cannot be cut into ${where} equal parts`)
+      bounds = globalThis.Array.from({ length: where + 1 }, (_, i) => (i * n) / where)
+    } else {
+      if (!isList(where) || !where.every(Number.isInteger))
+        throw new ArgumentError(
+          'split',
+          `expected a number of parts or a list of positions, received ${describe(where)}`,
+        )
+      bounds = [0, ...where.map((i) => Math.min(Math.max(i < 0 ? i + n : i, 0), n)), n]
+    }
+    return bounds.slice(1).map((stop, i) => between(x, along, bounds[i], Math.max(stop, bounds[i])))
+  },
+)
+/**
+ * The array cut along an axis: into equal parts, or at positions.
+ * @throws ShapeError when the axis cannot be cut into equal parts
+ * @example
+ * mx.split(mx.array([1, 2, 3, 4]), [1]).map((part) => part.tolist()) // => [[1], [2, 3, 4]]
+ */
+export function split(
+  a: Array,
+  indicesOrSections: number | readonly number[],
+  axis?: number,
+  options?: StreamOptions,
+): Array[]
+export function split(
+  a: Array,
+  indicesOrSections: number | readonly number[],
+  options: { axis?: number } & StreamOptions,
+): Array[]
+export function split(...args: unknown[]): Array[] {
+  return splitArgs(args)
+}
+
+const unstackArgs = operation('unstack', ['x', 'axis'], (a: unknown, axis: number = 0): Array[] => {
+  const x = asArrayArgument('unstack', 'x', a)
+  const along = normalizeAxis('unstack', axis, x.ndim)
+  return globalThis.Array.from({ length: x.shape[along] }, (_, i) =>
+    between(x, along, i, i + 1).squeeze(along),
+  )
+})
+/**
+ * The slices along an axis, as a list: what undoes stack.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.unstack(mx.array([[1, 2], [3, 4]])).map((row) => row.tolist()) // => [[1, 2], [3, 4]]
+ */
+export function unstack(x: Array, options?: { axis?: number } & StreamOptions): Array[]
+export function unstack(...args: unknown[]): Array[] {
+  return unstackArgs(args)
+}
+
+const tileArgs = operation('tile', ['a', 'reps'], (a: unknown, reps: number | readonly number[]): Array => {
+  const x = asArrayArgument('tile', 'a', a)
+  const list = typeof reps === 'number' ? [reps] : reps
+  if (!isList(list) || !list.every((n) => Number.isInteger(n) && n >= 0))
+    throw new ArgumentError('tile', `reps must be non-negative integers, received ${describe(reps)}`)
+  const rank = Math.max(x.ndim, list.length)
+  const sizes = [...new globalThis.Array<number>(rank - x.ndim).fill(1), ...x.shape]
+  const times = [...new globalThis.Array<number>(rank - list.length).fill(1), ...list]
+  const apart = x.reshape(sizes.flatMap((n) => [1, n]))
+  return broadcastTo(
+    apart,
+    sizes.flatMap((n, i) => [times[i], n]),
+  ).reshape(sizes.map((n, i) => n * times[i]))
+})
+/**
+ * The whole array repeated along each axis.
+ * @throws ArgumentError unless reps are non-negative integers
+ * @example
+ * mx.tile(mx.array([1, 2]), 2).tolist() // => [1, 2, 1, 2]
+ */
+export function tile(a: Array, reps: number | readonly number[], options?: StreamOptions): Array
+export function tile(...args: unknown[]): Array {
+  return tileArgs(args)
+}
+
+const repeatArgs = operation(
+  'repeat',
+  ['array', 'repeats', 'axis'],
+  (a: unknown, repeats: number, axis?: number | null): Array => {
+    const given = asArrayArgument('repeat', 'array', a)
+    if (!Number.isInteger(repeats) || repeats < 0)
+      throw new ArgumentError(
+        'repeat',
+        `repeats must be a non-negative integer, received ${describe(repeats)}`,
+      )
+    const flat = axis === undefined || axis === null
+    const x = flat ? given.flatten() : given
+    const along = flat ? 0 : normalizeAxis('repeat', axis, x.ndim)
+    const wide = [...x.shape.slice(0, along + 1), repeats, ...x.shape.slice(along + 1)]
+    return broadcastTo(x.expandDims(along + 1), wide).flatten(along, along + 1)
+  },
+)
+/**
+ * Each element repeated along an axis, or of the flattened array.
+ * @throws ArgumentError unless repeats is a non-negative integer
+ * @example
+ * mx.repeat(mx.array([1, 2]), 2).tolist() // => [1, 1, 2, 2]
+ */
+export function repeat(array: Array, repeats: number, axis?: number | null, options?: StreamOptions): Array
+export function repeat(
+  array: Array,
+  repeats: number,
+  options: { axis?: number | null } & StreamOptions,
+): Array
+export function repeat(...args: unknown[]): Array {
+  return repeatArgs(args)
+}
+
+const rollArgs = operation(
+  'roll',
+  ['a', 'shift', 'axis'],
+  (a: unknown, shift: number | readonly number[], axis?: Axes): Array => {
+    const given = asArrayArgument('roll', 'a', a)
+    const shifts = typeof shift === 'number' ? [shift] : shift
+    if (!isList(shifts) || !shifts.every(Number.isInteger))
+      throw new ArgumentError(
+        'roll',
+        `shift must be an integer or a list of them, received ${describe(shift)}`,
+      )
+    if (axis === undefined || axis === null) {
+      const total = shifts.reduce((sum, n) => sum + n, 0)
+      return rollAlong(given.flatten(), total, 0).reshape(given.shape)
+    }
+    const axes = typeof axis === 'number' ? [axis] : axis
+    if (shifts.length !== 1 && axes.length !== 1 && shifts.length !== axes.length)
+      throw new ShapeError('roll', `${shifts.length} shifts for ${axes.length} axes`)
+    const count = Math.max(shifts.length, axes.length)
+    let x = given
+    for (let i = 0; i < count; i++) {
+      const along = normalizeAxis('roll', axes[axes.length === 1 ? 0 : i], given.ndim)
+      x = rollAlong(x, shifts[shifts.length === 1 ? 0 : i], along)
+    }
+    return x
+  },
+)
+function rollAlong(x: Array, shift: number, axis: number): Array {
+  const n = x.shape[axis]
+  if (n === 0) return x
+  const by = ((shift % n) + n) % n
+  return by === 0 ? x : concatenate([between(x, axis, n - by, n), between(x, axis, 0, n - by)], axis)
+}
+/**
+ * The elements shifted along axes, those that leave entering at the other side; without an axis, of the flattened array.
+ * @throws ShapeError when there are not as many shifts as axes
+ * @example
+ * mx.roll(mx.array([1, 2, 3]), 1).tolist() // => [3, 1, 2]
+ */
+export function roll(a: Array, shift: number | readonly number[], axis?: Axes, options?: StreamOptions): Array
+export function roll(
+  a: Array,
+  shift: number | readonly number[],
+  options: { axis?: Axes } & StreamOptions,
+): Array
+export function roll(...args: unknown[]): Array {
+  return rollArgs(args)
+}
+
+const flipArgs = operation('flip', ['a', 'axis'], (a: unknown, axis?: Axes): Array => {
+  const x = asArrayArgument('flip', 'a', a)
+  const axes = normalizeAxes('flip', axis, x.ndim).filter((i) => x.shape[i] > 1)
+  return sliceRange(
+    x,
+    x.shape.map((n, i) => (axes.includes(i) ? n - 1 : 0)),
+    x.shape.map((n, i) => (axes.includes(i) ? -1 : n)),
+    x.shape.map((_, i) => (axes.includes(i) ? -1 : 1)),
+  )
+})
+/**
+ * The elements in reverse order along the axes (all by default), as a view.
+ * @throws ShapeError when an axis is out of bounds
+ * @example
+ * mx.flip(mx.array([1, 2, 3])).tolist() // => [3, 2, 1]
+ */
+export function flip(a: Array, axis?: Axes, options?: StreamOptions): Array
+export function flip(a: Array, options: { axis?: Axes } & StreamOptions): Array
+export function flip(...args: unknown[]): Array {
+  return flipArgs(args)
+}
+
+/** Takes a trailing plain object off the arguments of a function of any number of arrays. */
+function withOptions(
+  op: string,
+  args: readonly unknown[],
+  known: readonly string[],
+): { arrays: Array[]; options: Record<string, unknown> } {
+  const last = args[args.length - 1]
+  const options = isPlainObject(last) ? last : {}
+  for (const key of Object.keys(options))
+    if (!known.includes(key) && key !== 'stream')
+      throw new ArgumentError(op, `has no parameter "${key}"; it takes ${[...known, 'stream'].join(', ')}`)
+  const given = isPlainObject(last) ? args.slice(0, -1) : args
+  return { arrays: given.map((x, i) => asArrayArgument(op, `array ${i}`, x)), options }
+}
+const streamed = <T>(options: Record<string, unknown>, body: () => T): T =>
+  options.stream === undefined ? body() : onStream(options.stream as StreamLike, body)
+
+/**
+ * Coordinate arrays of a grid, from the coordinates along each of its axes. `'xy'` (the default) puts the second array's axis first, as
+ * pictures have it; `'ij'` keeps their order. `sparse` leaves the axes of size 1 that broadcasting would repeat.
+ * @throws ArgumentError for another indexing
+ * @example
+ * mx.meshgrid(mx.array([1, 2]), mx.array([3]))[0].tolist() // => [[1, 2]]
+ */
+export function meshgrid(
+  ...args: (Array | ({ sparse?: boolean; indexing?: 'xy' | 'ij' | null } & StreamOptions))[]
+): Array[] {
+  const { arrays, options } = withOptions('meshgrid', args, ['sparse', 'indexing'])
+  const indexing = (options.indexing ?? 'xy') as string
+  if (indexing !== 'xy' && indexing !== 'ij')
+    throw new ArgumentError('meshgrid', `indexing must be "xy" or "ij", received ${describe(indexing)}`)
+  return streamed(options, () => {
+    const rank = arrays.length
+    const place = (i: number): number => (indexing === 'xy' && rank > 1 && i < 2 ? 1 - i : i)
+    const lines = arrays.map((x, i) =>
+      x.flatten().reshape(globalThis.Array.from({ length: rank }, (_, axis) => (axis === place(i) ? -1 : 1))),
+    )
+    return options.sparse ? lines : broadcastArrays(...lines)
+  })
+}
+
+/**
+ * The shape that all broadcast to.
+ * @throws ShapeError when they do not
+ * @example
+ * mx.broadcastShapes([2, 1], [3]) // => [2, 3]
+ */
+export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
+  return shapes.reduce<Shape>((all, shape) => broadcastTwo('broadcastShapes', all, shape), []).slice()
+}
+
+/**
+ * All arrays broadcast to their common shape.
+ * @throws ShapeError when there is none
+ * @example
+ * mx.broadcastArrays(mx.array([1, 2]), mx.array([[3]]))[1].tolist() // => [[3, 3]]
+ */
+export function broadcastArrays(...args: (Array | StreamOptions)[]): Array[] {
+  const { arrays, options } = withOptions('broadcastArrays', args, [])
+  return streamed(options, () => {
+    const shape = arrays.reduce<Shape>((all, x) => broadcastTwo('broadcastArrays', all, x.shape), [])
+    return arrays.map((x) => broadcastTo(x, shape))
+  })
+}
+
+function atLeast(op: string, args: readonly unknown[], lift: (x: Array) => Array): Array | Array[] {
+  const { arrays, options } = withOptions(op, args, [])
+  const lifted = streamed(options, () => arrays.map(lift))
+  return lifted.length === 1 ? lifted[0] : lifted
+}
+const first = (x: Array): Array => (x.ndim === 0 ? x.reshape([1]) : x)
+const second = (x: Array): Array => (x.ndim < 2 ? x.reshape([1, x.size]) : x)
+const third = (x: Array): Array =>
+  x.ndim < 2 ? x.reshape([1, x.size, 1]) : x.ndim === 2 ? x.expandDims(-1) : x
+
+/**
+ * Arrays of at least one dimension; of several arrays a list.
+ * @example
+ * mx.atleast1d(mx.array(1)).shape // => [1]
+ */
+export function atleast1d(a: Array, options?: StreamOptions): Array
+export function atleast1d(...arrays: Array[]): Array[]
+export function atleast1d(...args: unknown[]): Array | Array[] {
+  return atLeast('atleast1d', args, first)
+}
+
+/**
+ * Arrays of at least two dimensions: a vector becomes a row. Of several arrays a list.
+ * @example
+ * mx.atleast2d(mx.array([1, 2])).shape // => [1, 2]
+ */
+export function atleast2d(a: Array, options?: StreamOptions): Array
+export function atleast2d(...arrays: Array[]): Array[]
+export function atleast2d(...args: unknown[]): Array | Array[] {
+  return atLeast('atleast2d', args, second)
+}
+
+/**
+ * Arrays of at least three dimensions: [n] becomes [1, n, 1], [m, n] becomes [m, n, 1]. Of several arrays a list.
+ * @example
+ * mx.atleast3d(mx.array([1, 2])).shape // => [1, 2, 1]
+ */
+export function atleast3d(a: Array, options?: StreamOptions): Array
+export function atleast3d(...arrays: Array[]): Array[]
+export function atleast3d(...args: unknown[]): Array | Array[] {
+  return atLeast('atleast3d', args, third)
+}
+
+const diffArgs = operation(
+  'diff',
+  ['a', 'n', 'axis'],
+  (a: unknown, n: number = 1, axis: number = -1): Array => {
+    let x = asArrayArgument('diff', 'a', a)
+    const along = normalizeAxis('diff', axis, x.ndim)
+    if (!Number.isInteger(n) || n < 0)
+      throw new ArgumentError('diff', `n must be a non-negative integer, received ${describe(n)}`)
+    for (let i = 0; i < n; i++) {
+      const size = x.shape[along]
+      const [later, earlier] = [
+        between(x, along, Math.min(1, size), size),
+        between(x, along, 0, Math.max(0, size - 1)),
+      ]
+      x = x.dtype.kind === 'bool' ? later.notEqual(earlier) : later.subtract(earlier)
+    }
+    return x
+  },
+)
+/**
+ * Differences of neighbours along an axis (the last by default), `n` times over.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.diff(mx.array([1, 4, 9])).tolist() // => [3, 5]
+ */
+export function diff(a: Array, n?: number, axis?: number, options?: StreamOptions): Array
+export function diff(a: Array, options: { n?: number; axis?: number } & StreamOptions): Array
+export function diff(...args: unknown[]): Array {
+  return diffArgs(args)
+}

@@ -1,0 +1,69 @@
+/**
+ * Rounding to decimals and towards zero, and division with remainder.
+ */
+import { type Operand, operation, type StreamOptions } from '../args'
+import { complex64, isInexact } from '../dtype'
+import { ArgumentError, DTypeError, describe } from '../errors'
+import type { Array } from '../graph'
+import { floorDivide, remainder, subtract, where } from './binary'
+import { asOperand } from './constant'
+import type { UnaryFunction } from './unary'
+
+const roundArgs = operation('round', ['a', 'decimals'], (a: unknown, decimals: number = 0): Array => {
+  const x = asOperand('round', a)
+  if (!Number.isInteger(decimals))
+    throw new ArgumentError('round', `decimals must be an integer, received ${describe(decimals)}`)
+  if (decimals === 0) return x.roundToInteger()
+  if (!isInexact(x.dtype) && decimals > 0) return x
+  const scale = 10 ** Math.abs(decimals)
+  if (decimals > 0) return x.multiply(scale).roundToInteger().divide(scale)
+  const tens = x.divide(scale).roundToInteger().multiply(scale)
+  return tens.astype(x.dtype)
+})
+/**
+ * The nearest number with that many decimals, ties to even; negative decimals round to tens, hundreds, …
+ * @throws ArgumentError unless decimals is an integer
+ * @example
+ * mx.round(mx.array([1.25, 2.5]), 1).tolist()[1] // => 2.5
+ */
+export function round(a: Array, decimals?: number, options?: StreamOptions): Array
+export function round(a: Array, options: { decimals?: number } & StreamOptions): Array
+export function round(...args: unknown[]): Array {
+  return roundArgs(args)
+}
+
+const truncArgs = operation('trunc', ['a'], (a: unknown): Array => {
+  const x = asOperand('trunc', a)
+  if (x.dtype === complex64) throw new DTypeError('trunc', 'is not defined for complex64')
+  return isInexact(x.dtype) ? where(x.less(0), x.ceil(), x.floor()) : x
+})
+/**
+ * The integer part: rounding towards zero. Integers stay.
+ * @throws DTypeError for complex numbers
+ * @example
+ * mx.trunc(mx.array([1.7, -1.7])).tolist() // => [1, -1]
+ */
+export const trunc: UnaryFunction = (...args) => truncArgs(args)
+
+const positiveArgs = operation('positive', ['a'], (a: unknown): Array => asOperand('positive', a))
+/**
+ * The array itself.
+ * @example
+ * mx.positive(mx.array([-1])).tolist() // => [-1]
+ */
+export const positive: UnaryFunction = (...args) => positiveArgs(args)
+
+const divmodArgs = operation('divmod', ['a', 'b'], (a: Operand, b: Operand): [Array, Array] => {
+  const rest = remainder(a, b)
+  // Of integers too the quotient is the floor: with the remainder taken away the division is exact.
+  return [isInexact(rest.dtype) ? floorDivide(a, b) : floorDivide(subtract(a, rest), b), rest]
+})
+/**
+ * Quotient and remainder: the floor of a / b, and what is left, with the sign of b.
+ * @example
+ * mx.divmod(mx.array([7]), 2).map((part) => part.tolist()) // => [[3], [1]]
+ */
+export function divmod(a: Operand, b: Operand, options?: StreamOptions): [Array, Array]
+export function divmod(...args: unknown[]): [Array, Array] {
+  return divmodArgs(args)
+}

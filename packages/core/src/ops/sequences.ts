@@ -1,0 +1,135 @@
+/**
+ * Arrays by formula: evenly spaced numbers, windows, and arrays like another one.
+ */
+import { asArrayArgument, type Operand, operation, type StreamOptions } from '../args'
+import { asDtype, type Dtype, float32, float64 } from '../dtype'
+import { ArgumentError, describe } from '../errors'
+import type { Array } from '../graph'
+import { isScalar, scalarArray, toDtype } from './constant'
+import { arange, array, eye, full } from './creation'
+import { broadcastTo } from './reduce'
+
+const linspaceArgs = operation(
+  'linspace',
+  ['start', 'stop', 'num', 'dtype', 'endpoint'],
+  (start: number, stop: number, num: number = 50, dtype?: Dtype | null, endpoint: boolean = true): Array => {
+    for (const v of [start, stop])
+      if (typeof v !== 'number')
+        throw new ArgumentError('linspace', `start and stop must be numbers, received ${describe(v)}`)
+    if (!Number.isInteger(num) || num < 0)
+      throw new ArgumentError('linspace', `num must be a non-negative integer, received ${describe(num)}`)
+    const type = dtype ? asDtype('linspace', dtype) : float32
+    const work = type === float64 ? float64 : float32
+    const steps = endpoint ? num - 1 : num
+    const t = arange(num, { dtype: work }).multiply(steps > 0 ? 1 / steps : 0)
+    const exact = arange(num, { dtype: work }).divide(Math.max(1, steps))
+    const fraction = work === float64 ? exact : t
+    return toDtype(fraction.multiply(-1).add(1).multiply(start).add(exact.multiply(stop)), type)
+  },
+)
+/**
+ * `num` evenly spaced numbers (50) from `start` to `stop`, which `endpoint: false` leaves out; float32 unless a dtype is given.
+ * @throws ArgumentError unless num is a non-negative integer
+ * @example
+ * mx.linspace(0, 1, 3).tolist() // => [0, 0.5, 1]
+ */
+export function linspace(
+  start: number,
+  stop: number,
+  num?: number,
+  dtype?: Dtype | null,
+  options?: { endpoint?: boolean } & StreamOptions,
+): Array
+export function linspace(
+  start: number,
+  stop: number,
+  options: { num?: number; dtype?: Dtype | null; endpoint?: boolean } & StreamOptions,
+): Array
+export function linspace(...args: unknown[]): Array {
+  return linspaceArgs(args)
+}
+
+const identityArgs = operation(
+  'identity',
+  ['n', 'dtype'],
+  (n: number, dtype?: Dtype | null): Array => eye(n, { dtype: dtype ?? null }),
+)
+/**
+ * The n×n identity matrix.
+ * @example
+ * mx.identity(2).tolist() // => [[1, 0], [0, 1]]
+ */
+export function identity(n: number, dtype?: Dtype | null, options?: StreamOptions): Array
+export function identity(n: number, options: { dtype?: Dtype | null } & StreamOptions): Array
+export function identity(...args: unknown[]): Array {
+  return identityArgs(args)
+}
+
+const fullLikeArgs = operation(
+  'fullLike',
+  ['a', 'vals', 'dtype'],
+  (a: unknown, vals: Operand, dtype?: Dtype | null): Array => {
+    const x = asArrayArgument('fullLike', 'a', a)
+    const type = dtype ? asDtype('fullLike', dtype) : x.dtype
+    if (isScalar(vals)) return toDtype(full(x.shape, vals), type)
+    return broadcastTo(toDtype(array(vals), type), x.shape)
+  },
+)
+/**
+ * An array of the shape, and unless another is given of the dtype, of `a`, filled with a value.
+ * @example
+ * mx.fullLike(mx.zeros([2]), 7).tolist() // => [7, 7]
+ */
+export function fullLike(a: Array, vals: Operand, dtype?: Dtype | null, options?: StreamOptions): Array
+export function fullLike(a: Array, vals: Operand, options: { dtype?: Dtype | null } & StreamOptions): Array
+export function fullLike(...args: unknown[]): Array {
+  return fullLikeArgs(args)
+}
+
+/** A window of M points: `shape(2π·i/(M−1))` of the angle that runs once around. */
+function window_(
+  name: string,
+  shape: (angle: number) => number,
+): (m: number, options?: StreamOptions) => Array {
+  const args = operation(name, ['m'], (m: number): Array => {
+    if (!Number.isInteger(m))
+      throw new ArgumentError(name, `the size must be an integer, received ${describe(m)}`)
+    if (m < 1) return array(new Float32Array(0))
+    if (m === 1) return scalarArray(1, float32).reshape([1])
+    return array(Float32Array.from({ length: m }, (_, i) => shape((2 * Math.PI * i) / (m - 1))))
+  })
+  return (...rest) => args(rest)
+}
+/** A function that makes a window of a number of points, float32. */
+export type WindowFunction = (m: number, options?: StreamOptions) => Array
+
+/**
+ * The Bartlett window, a triangle from 0 to 1 to 0.
+ * @example
+ * mx.bartlett(3).tolist() // => [0, 1, 0]
+ */
+export const bartlett: WindowFunction = window_('bartlett', (angle) => 1 - Math.abs(angle / Math.PI - 1))
+
+/**
+ * The Hann window, 0.5 − 0.5 cos.
+ * @example
+ * mx.hanning(3).tolist() // => [0, 1, 0]
+ */
+export const hanning: WindowFunction = window_('hanning', (angle) => 0.5 - 0.5 * Math.cos(angle))
+
+/**
+ * The Hamming window, 0.54 − 0.46 cos.
+ * @example
+ * mx.hamming(3).index(1).item() // => 1
+ */
+export const hamming: WindowFunction = window_('hamming', (angle) => 0.54 - 0.46 * Math.cos(angle))
+
+/**
+ * The Blackman window, 0.42 − 0.5 cos + 0.08 cos 2.
+ * @example
+ * mx.blackman(5).shape // => [5]
+ */
+export const blackman: WindowFunction = window_(
+  'blackman',
+  (angle) => 0.42 - 0.5 * Math.cos(angle) + 0.08 * Math.cos(2 * angle),
+)
