@@ -1,0 +1,18 @@
+/**
+ * A family of kernels: which applications of a primitive it takes, and how it runs them.
+ */
+import type { Node } from '@lazuli/core/engine'
+import type { MetalQueue } from './queue'
+
+export interface Family {
+  /** Whether it has a kernel for this application. */
+  supports(node: Node): boolean
+  /** Adds its work. Inputs and outputs have storage. */
+  encode(node: Node, queue: MetalQueue): void
+}
+
+/** Families by primitive. */
+export type Families = Readonly<Record<string, Family>>
+
+/** Elements that kernels can count with 32 bits. */
+export const MAX_ELEMENTS = 2 ** 31 - 1

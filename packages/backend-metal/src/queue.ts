@@ -1,0 +1,239 @@
+/**
+ * The backend's queue on a runtime: buffers that are reused in the order of the work, pipelines by source, dispatches with what they
+ * read and write, and whom a failed dispatch concerns.
+ */
+import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from '@lazuli/core/engine'
+import { CommandStream, type Size } from './command-stream'
+import type { MetalBuffer, MetalPipeline, MetalRuntime } from './runtime'
+
+/** A place in a storage. */
+export interface Place {
+  readonly storage: Storage
+  /** In bytes. */
+  readonly offset: number
+}
+
+/** What a kernel's parameters take, in the order of their indices: places and bytes. */
+export type Argument = Place | ArrayBufferView
+
+interface Entry {
+  readonly word: number
+  readonly op: string
+  readonly reads: readonly Storage[]
+  readonly writes: readonly Storage[]
+}
+
+/** The stream runs once it has this many dispatches, so that it does not grow without bound. */
+const MAX_DISPATCHES = 4096
+const MAX_CACHE = 256 * 2 ** 20
+
+const isPlace = (argument: Argument): argument is Place => 'storage' in argument
+
+/** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
+function sizeClass(nbytes: number): number {
+  if (nbytes <= 4096) return 4096
+  const step = Math.max(4096, 2 ** (Math.floor(Math.log2(nbytes)) - 3))
+  return Math.ceil(nbytes / step) * step
+}
+
+/** Orders work on one runtime. */
+export class MetalQueue {
+  private readonly stream = new CommandStream()
+  private readonly buffers: (MetalBuffer | undefined)[] = []
+  private readonly freeSlots: number[] = []
+  private readonly pool = new Map<number, MetalBuffer[]>()
+  private readonly views = new Map<number, ArrayBuffer>()
+  private readonly pipelines = new Map<string, MetalPipeline>()
+  private readonly entries: Entry[] = []
+  private readonly failed: Failure[] = []
+  private readonly written = new Set<number>()
+  private readonly read_ = new Set<number>()
+  private active = 0
+  private peak = 0
+  private cached = 0
+  private live = 0
+  private limit = Number.POSITIVE_INFINITY
+  private cacheLimit = MAX_CACHE
+  /** Frees the memory of storages that were dropped without being released. */
+  private readonly lost = new FinalizationRegistry<number>((slot) => this.releaseSlot(slot))
+
+  constructor(
+    readonly runtime: MetalRuntime,
+    private readonly memory: Memory,
+  ) {}
+
+  // Memory
+
+  allocate(nbytes: number): Storage {
+    const size = sizeClass(nbytes)
+    const reused = this.pool.get(size)?.pop()
+    if (reused) this.cached -= size
+    else if (this.active + size > this.limit) {
+      this.clearCache()
+      throw new DeviceError(
+        'metal',
+        `${size} bytes more would exceed the memory limit of ${this.limit} bytes: ${this.active} are in use`,
+      )
+    }
+    const slot = this.freeSlots.pop() ?? this.buffers.length
+    this.buffers[slot] = reused ?? this.runtime.newBuffer(size)
+    this.active += size
+    this.live++
+    if (this.active > this.peak) this.peak = this.active
+    const storage = new Storage(this.memory, slot, nbytes)
+    this.lost.register(storage, slot, storage)
+    return storage
+  }
+
+  /** Later work may have the buffer at once: it runs after what is encoded now. */
+  release(storage: Storage): void {
+    this.lost.unregister(storage)
+    this.releaseSlot(storage.slot)
+  }
+  private releaseSlot(slot: number): void {
+    const buffer = this.buffers[slot]
+    if (!buffer) return
+    this.buffers[slot] = undefined
+    this.freeSlots.push(slot)
+    this.views.delete(slot)
+    this.active -= buffer.length
+    this.live--
+    const list = this.pool.get(buffer.length)
+    if (list) list.push(buffer)
+    else this.pool.set(buffer.length, [buffer])
+    this.cached += buffer.length
+    if (this.cached > this.cacheLimit) this.clearCache()
+  }
+
+  clearCache(): void {
+    this.run()
+    for (const list of this.pool.values()) for (const buffer of list) this.runtime.releaseBuffer(buffer)
+    this.pool.clear()
+    this.cached = 0
+  }
+  stats(): MemoryStats {
+    return {
+      active: this.active,
+      peak: this.peak,
+      cache: this.cached,
+      buffers: this.live,
+      limit: this.limit,
+    }
+  }
+  setMemoryLimit(bytes: number): void {
+    this.limit = bytes
+  }
+  setCacheLimit(bytes: number): void {
+    this.cacheLimit = bytes
+    if (this.cached > bytes) this.clearCache()
+  }
+  resetPeak(): void {
+    this.peak = this.active
+  }
+
+  read(storage: Storage, offset: number, into: ArrayBufferView): void {
+    this.settle(storage)
+    this.runtime.read(this.bufferOf(storage), offset, into)
+  }
+  write(storage: Storage, offset: number, from: ArrayBufferView): void {
+    this.settle(storage)
+    this.runtime.write(this.bufferOf(storage), offset, from)
+  }
+  host(storage: Storage): ArrayBuffer {
+    this.settle(storage)
+    let view = this.views.get(storage.slot)
+    if (!view) {
+      view = this.runtime.contents(this.bufferOf(storage))
+      this.views.set(storage.slot, view)
+    }
+    return view
+  }
+  private settle(storage: Storage): void {
+    this.run()
+    if (storage.failure) throw storage.failure
+  }
+  private bufferOf(storage: Storage): MetalBuffer {
+    return this.buffers[storage.slot] as MetalBuffer
+  }
+
+  // Work
+
+  /** The kernel `name` of a source, compiled once. `key` stands for the source, so that it is made only when it is needed. */
+  pipeline(key: string, source: () => string, name: string): MetalPipeline {
+    let made = this.pipelines.get(key)
+    if (!made) {
+      made = this.runtime.newPipeline(this.runtime.newLibrary(source(), { file: `${name}.metal` }), name)
+      this.pipelines.set(key, made)
+    }
+    return made
+  }
+
+  /** Adds a dispatch. The last `outputs` places among the arguments are written, the others read, unless `writes` lists them. */
+  dispatch(
+    op: string,
+    pipeline: MetalPipeline,
+    args: readonly Argument[],
+    writes: readonly Storage[],
+    grid: Size,
+    group: Size,
+  ): void {
+    const places = args.filter(isPlace)
+    const reads = places.map((p) => p.storage).filter((s) => !writes.includes(s))
+    this.order(reads, writes)
+    const { stream } = this
+    stream.setPipeline(pipeline)
+    args.forEach((argument, i) => {
+      if (isPlace(argument)) stream.setBuffer(i, this.bufferOf(argument.storage), argument.offset)
+      else stream.setBytes(i, argument)
+    })
+    const word = stream.dispatchThreads(grid, group)
+    this.entries.push({ word, op, reads: places.map((p) => p.storage), writes })
+    if (stream.dispatches >= MAX_DISPATCHES) this.run()
+  }
+
+  /** A barrier where this work depends on work since the last one. Buffers count, because storages share them one after another. */
+  private order(reads: readonly Storage[], writes: readonly Storage[]): void {
+    const { written, read_ } = this
+    const id = (s: Storage): number => this.bufferOf(s).id
+    if (reads.some((s) => written.has(id(s))) || writes.some((s) => written.has(id(s)) || read_.has(id(s)))) {
+      this.stream.barrier()
+      written.clear()
+      read_.clear()
+    }
+    for (const s of reads) read_.add(id(s))
+    for (const s of writes) written.add(id(s))
+  }
+
+  /** Runs what is encoded. */
+  run(): void {
+    const { stream, entries } = this
+    if (stream.length === 0) return
+    const failures = new Map(
+      this.runtime.wait(this.runtime.commit(stream)).map((f) => [f.word, f.message] as const),
+    )
+    stream.clear()
+    this.written.clear()
+    this.read_.clear()
+    for (const { word, op, reads, writes } of entries.splice(0)) {
+      const message = failures.get(word)
+      const error =
+        reads.find((s) => s.failure && !writes.includes(s))?.failure ??
+        (message === undefined ? null : new DeviceError(op, message))
+      if (error) this.poison(error, writes)
+    }
+  }
+
+  /** Marks storages as without a value. */
+  poison(error: Error, storages: readonly Storage[]): void {
+    for (const storage of storages) storage.failure ??= error
+    this.failed.push({ error, storages })
+  }
+
+  /** Runs what is encoded; gives what failed since the last time. */
+  flush(): readonly Failure[] {
+    this.run()
+    return this.failed.length === 0 ? NONE : this.failed.splice(0)
+  }
+}
+
+const NONE: readonly Failure[] = []
