@@ -3,6 +3,7 @@
  */
 import {
   type AnyParams,
+  broadcastStrides,
   contiguousStrides,
   type Dtype,
   type Node,
@@ -19,41 +20,28 @@ import { Flag, Tape } from './tape'
 
 /** One array as a kernel takes it. */
 export function writeOperand(tape: Tape, node: Node): void {
-  const { shape, strides, dtype } = node
-  const ndim = shape.length
-  tape.pair(
+  const { shape, dtype } = node
+  tape.operand(
     (node.storage as Storage).slot,
-    dtype.code | (ndim << 8) | ((strides === null ? Flag.Contiguous : 0) << 16),
+    dtype.code,
+    node.offset * dtype.size,
+    sizeOf(shape),
+    shape,
+    node.strides,
   )
-  tape.int(node.offset * dtype.size)
-  tape.int(sizeOf(shape))
-  for (let i = 0; i < ndim; i++) tape.int(shape[i])
-  if (strides !== null) for (let i = 0; i < ndim; i++) tape.int(strides[i])
 }
 
 /** One input of elementwise work: an immediate, a single element, or an array read with the output's shape. */
 export function writeMapInput(tape: Tape, node: Node, out: Shape): void {
-  const { storage, dtype } = node
+  const { storage, dtype, shape, strides } = node
   if (storage === null) {
     tape.pair(0, dtype.code | (Flag.Immediate << 16))
     tape.scalar(dtype, node.params.value as ScalarValue)
     return
   }
-  const { shape, strides } = node
-  if ((shape === out || sameShape(shape, out)) && strides === null) {
-    writeOperand(tape, node)
-    return
-  }
-  tape.pair(storage.slot, dtype.code | (out.length << 8))
-  tape.int(node.offset * dtype.size)
-  tape.int(sizeOf(out))
-  for (let i = 0; i < out.length; i++) tape.int(out[i])
-  const own = strides ?? contiguousStrides(shape)
-  const lead = out.length - shape.length
-  for (let i = 0; i < out.length; i++) {
-    const axis = i - lead
-    tape.int(axis < 0 || (shape[axis] === 1 && out[i] !== 1) ? 0 : own[axis])
-  }
+  const whole = strides === null && (shape === out || sameShape(shape, out))
+  const steps = whole ? null : broadcastStrides(shape, strides ?? contiguousStrides(shape), out)
+  tape.operand(storage.slot, dtype.code, node.offset * dtype.size, sizeOf(out), out, steps)
 }
 
 const ascii = new TextEncoder()

@@ -19,6 +19,7 @@ export enum Flag {
 }
 
 const HIGH = 4294967296
+const MAX_INT = 2147483647
 
 /** A growing buffer of 64-bit words. */
 export class Tape {
@@ -97,6 +98,41 @@ export class Tape {
   /** Writes the open record's length. */
   end(): void {
     this.i32[this.recordStart * 2 + 1] = this.length - this.recordStart
+  }
+
+  /**
+   * An operand: see native/PROTOCOL.md. `strides` null means row-major. Everything else is written word by word; operands are most of a
+   * tape, so they are written at once where all numbers fit 32 bits.
+   */
+  operand(
+    slot: number,
+    code: number,
+    offset: number,
+    size: number,
+    shape: readonly number[],
+    strides: readonly number[] | null,
+  ): void {
+    const ndim = shape.length
+    this.pair(slot, code | (ndim << 8) | (strides === null ? Flag.Contiguous << 16 : 0))
+    if (offset > MAX_INT || size > MAX_INT) {
+      this.int(offset)
+      this.int(size)
+      for (let i = 0; i < ndim; i++) this.int(shape[i])
+    } else {
+      const { i32 } = this
+      let at = this.length * 2
+      i32[at] = offset
+      i32[at + 1] = 0
+      i32[at + 2] = size
+      i32[at + 3] = 0
+      at += 4
+      for (let i = 0; i < ndim; i++, at += 2) {
+        i32[at] = shape[i]
+        i32[at + 1] = 0
+      }
+      this.length = at / 2
+    }
+    if (strides !== null) for (let i = 0; i < ndim; i++) this.int(strides[i])
   }
 
   /** Memory for a slot. */

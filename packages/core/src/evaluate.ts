@@ -130,9 +130,11 @@ function readsImmediates(node: Node): boolean {
 /** What must be computed before a node: its inputs, or, where its backend has no kernel, the outputs of its decomposition. */
 function dependencies(lead: Node): readonly Node[] {
   const primitive = lead.primitive as Primitive
-  if (primitive.rules.view || lead.alias) return lead.alias ? aliasesOf(lead) : lead.inputs
+  const { rules } = primitive
+  if (lead.alias !== null) return aliasesOf(lead)
+  if (rules.view !== undefined || rules.decompose === undefined) return lead.inputs
   const backend = backendFor(lead.stream.device)
-  if (!primitive.rules.decompose || primitive.rules.plan?.(lead) || backend.supports(lead)) return lead.inputs
+  if (rules.plan?.(lead) || backend.supports(lead)) return lead.inputs
   countFallback(backend.name, primitive.name, 'decomposed')
   const parts = onStream(lead.stream, () =>
     withoutHandles(() =>
@@ -182,13 +184,14 @@ function backendOf(node: Node, used: Backend[]): Backend {
 function run(lead: Node, used: Backend[]): void {
   const backend = backendOf(lead, used)
   const primitive = lead.primitive as Primitive
-  const failure = failureOf(lead.inputs)
-  if (failure && !lead.alias && !primitive.rules.view) poison(lead, backend, failure)
-  else if (lead.alias) runAlias(lead)
-  else if (primitive.rules.view) runView(lead, backend, primitive)
+  const { view, plan } = primitive.rules
+  if (lead.alias !== null) runAlias(lead)
+  else if (view !== undefined) runView(lead, backend, primitive)
   else {
-    const plan = primitive.rules.plan?.(lead)
-    if (plan) runPlan(lead, backend, plan)
+    const failure = failureOf(lead.inputs)
+    const recorded = failure === null && plan !== undefined ? plan(lead) : null
+    if (failure !== null) poison(lead, backend, failure)
+    else if (recorded !== null) runPlan(lead, backend, recorded)
     else runKernel(lead, backend, primitive)
   }
   detach(lead)
@@ -284,17 +287,21 @@ function runPlan(lead: Node, backend: Backend, plan: Plan): void {
 }
 
 function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
-  for (const input of lead.inputs)
-    if (input.storage && input.storage.memory !== backend) moveTo(backend, input)
-  const outputs = lead.outputs ?? [lead]
-  if (backend.supports(lead)) {
-    if (lead.outputs !== null || !primitive.elementwise || !donate(lead))
-      for (const output of outputs) output.storage = allocate(backend, output)
+  const { inputs } = lead
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.memory !== backend) moveTo(backend, inputs[i])
+  }
+  const supported = backend.supports(lead)
+  if (lead.outputs === null) {
+    if (!(supported && primitive.elementwise && donate(lead))) lead.storage = allocate(backend, lead)
+  } else for (const output of lead.outputs) output.storage = allocate(backend, output)
+  if (supported) {
     backend.encode(lead)
     return
   }
+  const outputs = lead.outputs ?? [lead]
   countFallback(backend.name, primitive.name, 'meaning')
-  for (const output of outputs) output.storage = allocate(backend, output)
   backend.flush()
   // What just ran may have failed.
   let failure = failureOf(lead.inputs)
@@ -308,17 +315,14 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
 
 /** Computes in place where an input of the same size dies here. */
 function donate(node: Node): boolean {
-  const nbytes = sizeOf(node.shape) * node.dtype.size
-  for (const input of node.inputs) {
+  const { inputs } = node
+  let nbytes = -1
+  for (let i = 0; i < inputs.length; i++) {
+    const input = inputs[i]
+    if (input.handles !== 0 || input.uses !== 1) continue
     const { storage } = input
-    if (
-      storage === null ||
-      input.uses !== 1 ||
-      input.handles !== 0 ||
-      input.guard !== 0 ||
-      storage.refs !== 1
-    )
-      continue
+    if (nbytes < 0) nbytes = sizeOf(node.shape) * node.dtype.size
+    if (storage === null || input.guard !== 0 || storage.refs !== 1) continue
     if (
       storage.nbytes !== nbytes ||
       input.strides !== null ||
@@ -361,19 +365,26 @@ function detach(lead: Node): void {
     return
   }
   const { inputs } = lead
-  for (const output of lead.outputs ?? [lead]) {
-    output.primitive = null
-    // A value without a graph depends on no trace any more.
-    output.mark = Mark.None
-    output.inputs = NO_INPUTS
-    output.params = NO_PARAMS
-    if (lead.outputs) releaseIfDead(output)
+  if (lead.outputs === null) forgetGraph(lead)
+  else {
+    for (const output of lead.outputs) {
+      forgetGraph(output)
+      releaseIfDead(output)
+    }
   }
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
     input.uses--
     releaseIfDead(input)
   }
+}
+
+function forgetGraph(node: Node): void {
+  node.primitive = null
+  // A value without a graph depends on no trace any more.
+  node.mark = Mark.None
+  node.inputs = NO_INPUTS
+  node.params = NO_PARAMS
 }
 
 /** Lets go of the graphs that evaluation kept for traces, once the last trace is closed. */

@@ -166,6 +166,8 @@ export class Node {
   handles = 0
   /** The number of the weak reference that keeps `storage` while this node lives; 0 without one. */
   guard = 0
+  /** Keeps the storages of the tiny nodes that were evaluated with this one; see memory.ts. */
+  anchor: object | null = null
   /** The number of the last traversal that met this node. */
   visit = 0
   /** Its place in the list of the walk that met it last; it belongs to a walk whose list has it there. */

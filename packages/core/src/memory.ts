@@ -5,7 +5,7 @@
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
 import { type MemoryStats, onBackend, type Tracker } from './backend'
-import { type Array, handles, isLarge, type Node, Ref } from './graph'
+import { type Array, handles, isLarge, Node, Ref } from './graph'
 import type { Storage } from './storage'
 
 /** Polls happen at least after this many allocated bytes, unless much more is alive. */
@@ -13,7 +13,7 @@ const BUDGET = 256 * 2 ** 20
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 16 * 2 ** 20
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
-const MAX_YOUNG = 8192
+const MAX_YOUNG = 16384
 
 let tracker: Tracker | undefined
 let readStats: (() => MemoryStats) | undefined
@@ -24,19 +24,35 @@ onBackend((backend) => {
   }
 })
 
-/** What each weak reference is about: a handle's node, or the storage that a guarded node keeps. */
-const watched: (Node | Storage | null)[] = [null]
+/** Storages of at most this many bytes share a weak reference, up to that many at a time: one living array keeps little more than itself. */
+const TINY = 1024
+const GROUP = 32
+
+/** What tiny nodes that were evaluated together hold on to: while one of them lives, it lives. */
+class Anchor {}
+
+/** Tiny storages that are given back together. It must not refer to the anchor. */
+class Group {
+  readonly storages: Storage[] = []
+}
+
+/** What each weak reference is about: a handle's node, the storage that a guarded node keeps, or a group's storages. */
+const watched: (Node | Storage | Group | null)[] = [null]
+let anchor = new Anchor()
+let group = new Group()
 const free: number[] = []
 /** Nodes that wait for their weak reference; entries from `guardedCount` on are null. Setting `length` would be slow. */
-const guarded: (Node | null)[] = []
+const guarded: (Node | Anchor | null)[] = []
 let guardedCount = 0
+/** The group of the anchor at the same place of `guarded`. */
+const groups: (Group | null)[] = []
 let objects: (object | null)[] = []
 let ids = new Int32Array(1024)
 let young = 0
 let allocated = 0
 let threshold = BUDGET
 
-function newId(entry: Node | Storage): number {
+function newId(entry: Node | Storage | Group): number {
   const id = free.pop() ?? watched.length
   watched[id] = entry
   return id
@@ -50,9 +66,17 @@ function flushHandles(t: Tracker): void {
   if (ids.length < total) ids = new Int32Array(total * 2)
   let count = 0
   for (let i = 0; i < guardedCount; i++) {
-    const node = guarded[i] as Node
+    const node = guarded[i]
     guarded[i] = null
-    if (node.guard !== PENDING_GUARD || node.storage === null) continue
+    if (node instanceof Anchor) {
+      const members = groups[i] as Group
+      ids[count] = newId(members)
+      young += members.storages.length
+      groups[i] = null
+      objects[count++] = node
+      continue
+    }
+    if (node === null || node.guard !== PENDING_GUARD || node.storage === null) continue
     node.guard = ids[count] = newId(node.storage)
     objects[count++] = node
   }
@@ -74,14 +98,36 @@ function flushHandles(t: Tracker): void {
 
 const PENDING_GUARD = -1
 
+/** The group of a node is not told apart from others: its storage goes with the group. */
+const GROUPED = -2
+
 /**
  * Keeps an evaluated node's storage as long as the node can be reached, for instance from a pending graph: its
- * reference to the storage passes to a weak reference on the node.
+ * reference to the storage passes to a weak reference on the node, or on the anchor of its group.
  */
 export function guard(node: Node): void {
   if (!tracker || node.guard !== 0) return
-  node.guard = PENDING_GUARD
-  guarded[guardedCount++] = node
+  const storage = node.storage as Storage
+  if (storage.nbytes > TINY) {
+    node.guard = PENDING_GUARD
+    guarded[guardedCount++] = node
+    return
+  }
+  if (group.storages.length === 0) {
+    groups[guardedCount] = group
+    guarded[guardedCount++] = anchor
+  }
+  group.storages.push(storage)
+  node.guard = GROUPED
+  node.anchor = anchor
+  if (group.storages.length === GROUP) endGroup()
+}
+
+/** Nodes of different evaluations do not share a group: they seldom die together. */
+function endGroup(): void {
+  if (group.storages.length === 0) return
+  anchor = new Anchor()
+  group = new Group()
 }
 
 /** Sees to it that an evaluated node's storage goes with the last reader: by its handles where they are watched, else by the node. */
@@ -97,9 +143,10 @@ export function releaseNode(node: Node): void {
     tracker?.untrack(node.guard)
     forget(node.guard)
   }
-  node.guard = 0
   node.storage = null
-  storage.drop()
+  // A group gives its storages back itself.
+  if (node.guard !== GROUPED) storage.drop()
+  node.guard = 0
 }
 
 function forget(id: number): void {
@@ -149,7 +196,8 @@ function poll(t: Tracker, all: boolean): void {
     const entry = watched[id]
     forget(id)
     if (entry === null) continue
-    if ('primitive' in entry) dropHandle(entry)
+    if (entry instanceof Group) for (const storage of entry.storages) storage.drop()
+    else if (entry instanceof Node) dropHandle(entry)
     else entry.drop()
   }
   young = 0
@@ -170,6 +218,7 @@ export function relieve(intermediateBytes: number): void {
     guardedCount = 0
     return
   }
+  endGroup()
   flushHandles(tracker)
   if (allocated < threshold && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES) return
   const pressed = allocated >= threshold

@@ -184,7 +184,8 @@ const MAX_PROGRAMS = 256
 export function programOf(node: Node): ScalarProgram {
   const primitive = node.primitive as Primitive
   let code = 0
-  for (const input of node.inputs) code = code * 16 + input.dtype.code + 1
+  const { inputs } = node
+  for (let i = 0; i < inputs.length; i++) code = code * 16 + inputs[i].dtype.code + 1
   if (node.params === NO_PARAMS) {
     const known = primitive.programs[code]
     if (known) return known
