@@ -65,7 +65,7 @@ export {
   type VmapResult,
   withoutHandles,
 } from './graph'
-export { collectGarbage, disposeHandle, rebind } from './memory'
+export { collectGarbage, disposeHandle, keep, rebind } from './memory'
 export { cast, constant, scalarArray, scalarOf, toDtype } from './ops/constant'
 export { arrayFromStore } from './ops/creation'
 export { broadcastTo, sumTo } from './ops/reduce'

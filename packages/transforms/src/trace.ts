@@ -9,6 +9,7 @@ import {
   currentStream,
   definePrimitive,
   isInexact,
+  keep,
   Mark,
   type Node,
   onStream,
@@ -59,7 +60,9 @@ export function traced(x: Array): Array {
     node.storage.refs++
     twin.offset = node.offset
     twin.strides = node.strides
-    return new Array(twin)
+    const handle = new Array(twin)
+    keep(twin)
+    return handle
   }
   const [twin] = applyNodes(identity, [node], {})
   twin.mark |= Mark.Traced
