@@ -319,12 +319,14 @@ const eyeArgs = operation(
   'eye',
   ['n', 'm', 'k', 'dtype'],
   (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
-    const rows = arange(n).reshape([-1, 1])
+    asShape('eye', [n, m ?? n])
+    const rows = arange(n).reshape([n, 1])
     return toDtype(rows.add(k).equal(arange(m ?? n)), dtype ? asDtype('eye', dtype) : float32)
   },
 )
 /**
  * Ones on the k-th diagonal of an n×m matrix, zeros elsewhere.
+ * @throws ShapeError for a negative size
  * @example
  * mx.eye(2).tolist() // => [[1, 0], [0, 1]]
  */
@@ -347,7 +349,8 @@ const triArgs = operation(
   'tri',
   ['n', 'm', 'k', 'dtype'],
   (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
-    const rows = arange(n).reshape([-1, 1])
+    asShape('tri', [n, m ?? n])
+    const rows = arange(n).reshape([n, 1])
     return toDtype(rows.add(k).greaterEqual(arange(m ?? n)), dtype ? asDtype('tri', dtype) : float32)
   },
 )

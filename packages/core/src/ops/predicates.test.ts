@@ -49,7 +49,12 @@ test('products', () => {
 })
 
 test('rounding, sequences, limits, bytes', () => {
-  expect(mx.round(mx.array([0.5, 1.5, 2.345]), 2).tolist()[2]).toBeCloseTo(2.35, 1)
+  expect(
+    mx
+      .round(mx.array([0.5, 1.5, 2.346]), 2)
+      .index(2)
+      .item(),
+  ).toBeCloseTo(2.35, 5)
   expect(mx.round(mx.array([15, 25], mx.int32), -1).tolist()).toEqual([20, 20])
   expect(mx.divmod(mx.array([-7], mx.int32), 2).map((x) => x.item())).toEqual([-4, 1])
   expect(mx.linspace(0, 1, 4, { endpoint: false } as never).size).toBe(4)

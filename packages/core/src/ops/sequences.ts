@@ -20,11 +20,8 @@ const linspaceArgs = operation(
       throw new ArgumentError('linspace', `num must be a non-negative integer, received ${describe(num)}`)
     const type = dtype ? asDtype('linspace', dtype) : float32
     const work = type === float64 ? float64 : float32
-    const steps = endpoint ? num - 1 : num
-    const t = arange(num, { dtype: work }).multiply(steps > 0 ? 1 / steps : 0)
-    const exact = arange(num, { dtype: work }).divide(Math.max(1, steps))
-    const fraction = work === float64 ? exact : t
-    return toDtype(fraction.multiply(-1).add(1).multiply(start).add(exact.multiply(stop)), type)
+    const t = arange(num, { dtype: work }).divide(Math.max(1, endpoint ? num - 1 : num))
+    return toDtype(t.subtract(1).multiply(-start).add(t.multiply(stop)), type)
   },
 )
 /**
