@@ -40,6 +40,10 @@ export function examplesOf(source: string): Snippet[] {
   return examples
 }
 
+/** How many values snippets promise. */
+export const promises = (snippets: readonly Snippet[]): number =>
+  snippets.reduce((sum, { code }) => sum + code.split('// =>').length - 1, 0)
+
 const lineAt = (text: string, index: number): number => text.slice(0, index).split('\n').length
 
 /** Everything a snippet may import, and names it has without importing. */

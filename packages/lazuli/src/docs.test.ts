@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import * as lazuli from 'lazuli'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { blocksOf, runSnippets } from '../../../tooling/snippets'
+import { blocksOf, promises, runSnippets } from '../../../tooling/snippets'
 
 const root = fileURLToPath(new URL('../../..', import.meta.url))
 const here = process.cwd()
@@ -38,6 +38,8 @@ const modules = {
 }
 
 test.each(pages)('%s', async (page) => {
-  const { problems } = await runSnippets(blocksOf(readFileSync(join(root, page), 'utf8')), { modules })
+  const blocks = blocksOf(readFileSync(join(root, page), 'utf8'))
+  const { problems, checked } = await runSnippets(blocks, { modules })
   expect(problems).toEqual([])
+  expect(checked, 'every // => is behind or below a statement').toBe(promises(blocks))
 })

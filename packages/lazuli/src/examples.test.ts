@@ -7,7 +7,7 @@ import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import * as lazuli from 'lazuli'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { examplesOf, runSnippets } from '../../../tooling/snippets'
+import { examplesOf, promises, runSnippets } from '../../../tooling/snippets'
 
 const packages = fileURLToPath(new URL('../..', import.meta.url))
 const here = process.cwd()
@@ -46,8 +46,9 @@ describe.each(files)('$path', ({ path, examples }) => {
   test.each(examples.map((example) => [example.line, example] as const))(
     'line %i',
     async (_line, example) => {
-      const { problems } = await runSnippets([example], { modules: { lazuli }, names })
+      const { problems, checked } = await runSnippets([example], { modules: { lazuli }, names })
       expect(problems, relative(packages, path)).toEqual([])
+      expect(checked, 'every // => is behind or below a statement').toBe(promises([example]))
     },
   )
 })
