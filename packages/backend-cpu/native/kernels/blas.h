@@ -4,14 +4,14 @@
 #ifndef LAZULI_KERNELS_BLAS_H
 #define LAZULI_KERNELS_BLAS_H
 
+#include <complex>
+#include <cstdint>
+
 #if defined(LAZULI_ACCELERATE)
 #include <Accelerate/Accelerate.h>
 #else
 #include <cblas.h>
 #endif
-
-#include <complex>
-#include <cstdint>
 
 namespace lazuli::blas {
 

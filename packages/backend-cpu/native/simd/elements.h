@@ -8,6 +8,9 @@
 #include <string.h>
 
 #define LZ_FORCE_INLINE static inline __attribute__((always_inline))
+// After a lambda's parameters. A loop's body that is called for whole vectors and for the rest would else
+// stay a function.
+#define LZ_INLINE_LAMBDA __attribute__((always_inline))
 
 namespace lazuli::LZ_TARGET {
 namespace {

@@ -64,14 +64,14 @@ HWY_INLINE Moments moments(const T* x, int64_t n, float eps) {
   float mean = 0;
   if constexpr (Layer) {
     mean = sum_pairs(n,
-                     [&](int64_t i, int64_t count) HWY_ATTR {
+                     [&](int64_t i, int64_t count) LZ_INLINE_LAMBDA {
                        return Pair{take(x, i, count), hn::Zero(d)};
                      })
                .a /
            float(n);
   }
   const V m = hn::Set(d, mean);
-  const float square = sum_pairs(n, [&](int64_t i, int64_t count) HWY_ATTR {
+  const float square = sum_pairs(n, [&](int64_t i, int64_t count) LZ_INLINE_LAMBDA {
                          const V c = hn::Sub(take(x, i, count, mean), m);
                          return Pair{hn::Mul(c, c), hn::Zero(d)};
                        }).a;
@@ -87,7 +87,7 @@ HWY_INLINE void norm(const void* x_data, int64_t rows, int64_t n, float eps, con
   for (int64_t row = 0; row < rows; row++, x += n, y += n) {
     const Moments stats = moments<Layer>(x, n, eps);
     const V mean = hn::Set(d, stats.mean), scale = hn::Set(d, stats.scale);
-    for_vectors(n, [&](int64_t i, int64_t count) HWY_ATTR {
+    for_vectors(n, [&](int64_t i, int64_t count) LZ_INLINE_LAMBDA {
       V v = hn::Mul(hn::Sub(take(x, i, count), mean), scale);
       if (weight) v = hn::Mul(v, take(weight, i, count));
       if (bias) v = hn::Add(v, take(bias, i, count));
@@ -105,7 +105,7 @@ HWY_INLINE void norm_vjp(const void* x_data, const void* g_data, int64_t rows, i
   for (int64_t row = 0; row < rows; row++, x += n, g += n, dx += n) {
     const Moments stats = moments<Layer>(x, n, eps);
     const V mean = hn::Set(d, stats.mean), scale = hn::Set(d, stats.scale);
-    const Sums sums = sum_pairs(n, [&](int64_t i, int64_t count) HWY_ATTR {
+    const Sums sums = sum_pairs(n, [&](int64_t i, int64_t count) LZ_INLINE_LAMBDA {
       const V hat = hn::Mul(hn::Sub(take(x, i, count, stats.mean), mean), scale), in = take(g, i, count);
       const V gw = weight ? hn::Mul(in, take(weight, i, count)) : in;
       if (dweight) store_some(d, hn::MulAdd(in, hat, take(dweight, i, count)), dweight + i, count);
@@ -113,7 +113,7 @@ HWY_INLINE void norm_vjp(const void* x_data, const void* g_data, int64_t rows, i
       return Pair{gw, hn::Mul(gw, hat)};
     });
     const V shift = hn::Set(d, Layer ? sums.a / float(n) : 0.0f), slope = hn::Set(d, sums.b / float(n));
-    for_vectors(n, [&](int64_t i, int64_t count) HWY_ATTR {
+    for_vectors(n, [&](int64_t i, int64_t count) LZ_INLINE_LAMBDA {
       const V hat = hn::Mul(hn::Sub(take(x, i, count), mean), scale), in = take(g, i, count);
       const V gw = weight ? hn::Mul(in, take(weight, i, count)) : in;
       store_some(d, hn::Mul(scale, hn::Sub(hn::Sub(gw, shift), hn::Mul(hat, slope))), dx + i, count);

@@ -244,6 +244,15 @@ constexpr auto truth() {
     return T{};
 }
 
+// A bool is its byte, 0 or 1.
+template <class T>
+constexpr auto number() {
+  if constexpr (same_type<T, bool>)
+    return uint8_t{};
+  else
+    return T{};
+}
+
 template <int Op, class T>
 constexpr void fill(ReduceTable& table, int dtype) {
   if constexpr (Op == kAll || Op == kAny) {
@@ -251,13 +260,7 @@ constexpr void fill(ReduceTable& table, int dtype) {
     table.rows[Op][dtype] = rows<Op, U>;
     table.columns[Op][dtype] = columns<Op, U>;
   } else {
-    // A bool is its byte, 0 or 1.
-    using U = decltype([] {
-      if constexpr (same_type<T, bool>)
-        return uint8_t{};
-      else
-        return T{};
-    }());
+    using U = decltype(number<T>());
     table.rows[Op][dtype] = rows<Op, U>;
     table.columns[Op][dtype] = columns<Op, U>;
   }

@@ -63,8 +63,8 @@ void softmax(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, void
   for (int64_t row = 0; row < rows; row++, x += x_stride, y += y_stride) {
     const float max = row_max(x, n);
     if constexpr (same_type<T, float>) {
-      const float sum =
-          sum_exp(x, n, max, [&](int64_t i, int64_t count, V e) { store_some(d, e, y + i, count); });
+      const float sum = sum_exp(
+          x, n, max, [&](int64_t i, int64_t count, V e) LZ_INLINE_LAMBDA { store_some(d, e, y + i, count); });
       const auto scale = hn::Set(d, 1.0f / sum);
       int64_t i = 0;
       for (; i + N <= n; i += N) hn::StoreU(hn::Mul(hn::LoadU(d, y + i), scale), d, y + i);
@@ -73,8 +73,9 @@ void softmax(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, void
       // Exponentials are not kept: the half types could not hold them without rounding twice.
       const float sum = sum_exp(x, n, max, [](int64_t, int64_t, V) {});
       const auto scale = hn::Set(d, 1.0f / sum);
-      sum_exp(x, n, max,
-              [&](int64_t i, int64_t count, V e) { store_some(d, hn::Mul(e, scale), y + i, count); });
+      sum_exp(x, n, max, [&](int64_t i, int64_t count, V e) LZ_INLINE_LAMBDA {
+        store_some(d, hn::Mul(e, scale), y + i, count);
+      });
     }
   }
 }
