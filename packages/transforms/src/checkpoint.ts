@@ -2,21 +2,12 @@
  * `checkpoint`: memory for time. The function's intermediates are not kept for its gradient; the backward walk rebuilds the graph that
  * makes them, behind the cotangents, so that they are computed again when they are needed.
  */
-import { Array, arraysOf, definePrimitive, isInexact, Mark, type Node, withArrays } from '@lazuli/core/engine'
+import { depends } from '@lazuli/core'
+import { Array, arraysOf, isInexact, Mark, type Node, withArrays } from '@lazuli/core/engine'
 import { checkFunction, checkSynchronous } from './argument'
 import { type CallRules, customCall } from './custom-primitive'
 import { pullback } from './pullback'
 import { newEpoch, replay } from './trace'
-
-/** Its first input; the others are only computed before. */
-const after = definePrimitive({
-  name: '@lazuli/transforms/after',
-  infer: ([x]) => x,
-  view: ({ strides, offset }) => ({ offset, strides }),
-  vjp: ({ inputs, cotangents: [g] }) => inputs.map((_, i) => (i === 0 ? g : null)),
-  jvp: ({ tangents: [t] }) => [t],
-  vmap: ({ inputs, axes }) => ({ outputs: [after(inputs)], axes: [axes[0]] }),
-}) as (inputs: readonly Array[]) => Array
 
 /** What the graph of `targets` reads that is older than `epoch` and that a transform may look at, without `inputs`. */
 function capturedBy(targets: readonly Node[], inputs: readonly Node[], epoch: number): Node[] {
@@ -37,7 +28,7 @@ function recomputing(name: string, epoch: number): CallRules {
   const rules: CallRules = {
     name,
     vjp: ({ primals, cotangents, inner }) => {
-      const later = primals.map((x) => (isInexact(x.dtype) ? after([x, ...cotangents]) : x).node)
+      const later = primals.map((x) => (isInexact(x.dtype) ? depends(x, cotangents) : x).node)
       const walk = newEpoch()
       const copies = replay(
         inner.map((y) => y.node),

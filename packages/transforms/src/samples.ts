@@ -146,6 +146,39 @@ export const samples: Sample[] = [
   ),
 
   sample(
+    'pad',
+    (x, v) =>
+      mx
+        .pad(
+          x,
+          [
+            [1, 2],
+            [0, 1],
+          ],
+          'constant',
+          v,
+        )
+        .square(),
+    x23,
+    values([]),
+  ),
+  sample(
+    'pad by mirroring',
+    (x) =>
+      mx
+        .pad(
+          x,
+          [
+            [1, 0],
+            [2, 1],
+          ],
+          'symmetric',
+        )
+        .square(),
+    x23,
+  ),
+  sample('depends', (x, y) => mx.depends(x, [y]).square(), x23, x23),
+  sample(
     'layerNorm',
     (x, w, b) => mx.fast.layerNorm(x, w, b, 1e-5),
     values([2, 4]),

@@ -59,7 +59,7 @@ const surround: Apply<Params> = definePrimitive({
     const zero = zeros([], x.dtype)
     const y = surround([moved, zero], batch)
     const fill = full(moved.shape, 1, x.dtype)
-    const own = moveToFront(value, valueAxis).reshape([size, ...x.shape.map(() => 1)])
+    const own = moveToFront(value, valueAxis).reshape(moved.shape.map((n, i) => (i === 0 ? n : 1)))
     return { outputs: [where(surround([fill, zero], batch).equal(0), own, y)], axes: [0] }
   },
 })
