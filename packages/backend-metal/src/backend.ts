@@ -6,6 +6,7 @@ import type { Backend, Node, Primitive, Storage } from '@lazuli/core/engine'
 import type { Families, Family } from './family'
 import { HostRuntime } from './host-runtime'
 import { encodeCopy } from './kernels/copy'
+import { customKernels } from './kernels/custom'
 import { elementwise } from './kernels/elementwise'
 import { products } from './kernels/matmul'
 import { reductions } from './kernels/reduce'
@@ -14,7 +15,7 @@ import { viewOf } from './layout'
 import { MetalQueue } from './queue'
 import type { MetalRuntime } from './runtime'
 
-const families: Families = { ...reductions, ...softmax, ...products }
+const families: Families = { ...reductions, ...softmax, ...products, ...customKernels }
 
 function familyOf(primitive: Primitive): Family | undefined {
   if (primitive.elementwise) return elementwise

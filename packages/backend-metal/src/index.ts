@@ -9,7 +9,9 @@ registerBackend(metalBackend)
 
 export { createMetalBackend, metalBackend } from './backend'
 export { Command, CommandStream, MAX_INLINE_BYTES, type Size } from './command-stream'
+export type { TemplateValue } from './custom-source'
 export { HostRuntime } from './host-runtime'
+export { type MetalKernel, type MetalKernelCall, type MetalKernelOptions, metalKernel } from './metal-kernel'
 export type {
   CommandFailure,
   Commands,

@@ -1,0 +1,351 @@
+/**
+ * Kernels written by users: those that MLX's documentation explains, written anew from what they compute, against plain loops.
+ */
+import * as mx from '@lazuli/core'
+import { customFunction, grad } from '@lazuli/transforms'
+import { describe, expect, it, vi } from 'vitest'
+import { metalKernel } from './index'
+
+const close = (got: mx.Array, want: ArrayLike<number>, tolerance = 1e-5): void => {
+  const values = got.toTypedArray() as Float32Array
+  expect(values.length).toBe(want.length)
+  let worst = 0
+  for (let i = 0; i < want.length; i++)
+    worst = Math.max(worst, Math.abs(values[i] - want[i]) / Math.max(1, Math.abs(want[i])))
+  expect(worst).toBeLessThan(tolerance)
+}
+/** Smooth numbers between -1 and 1. */
+const wave = (n: number, step: number): number[] =>
+  Array.from({ length: n }, (_, i) => Math.sin(step * i + 1))
+
+describe('metalKernel', () => {
+  const exp = metalKernel({
+    name: 'myexp',
+    inputNames: ['inp'],
+    outputNames: ['out'],
+    source: `
+      uint i = thread_position_in_grid.x;
+      T x = inp[i];
+      out[i] = metal::exp(x);`,
+  })
+  const run = (kernel: typeof exp, a: mx.Array): mx.Array =>
+    kernel({
+      inputs: [a],
+      template: { T: a.dtype },
+      grid: [a.size, 1, 1],
+      threadgroup: [256, 1, 1],
+      outputShapes: [a.shape],
+      outputDtypes: [a.dtype],
+    })[0]
+
+  it('computes exp element by element, lazily', () => {
+    const a = mx.array(wave(64, 0.3)).reshape([4, 16])
+    const y = run(exp, a).multiply(2)
+    expect(y.shape).toEqual([4, 16])
+    close(
+      y,
+      wave(64, 0.3).map((x) => 2 * Math.exp(x)),
+    )
+  })
+  it.each([mx.float16, mx.bfloat16])('takes other dtypes: %o', (dtype) => {
+    const a = mx.array(wave(40, 0.3)).astype(dtype)
+    const [got, want] = [run(exp, a).astype(mx.float32), mx.exp(a).astype(mx.float32)]
+    close(got, want.toTypedArray() as Float32Array, 0.01)
+  })
+  it('copies inputs that are not row-major', () => {
+    const a = mx.array(wave(24, 0.5)).reshape([4, 6]).transpose()
+    close(run(exp, a), mx.exp(a).toTypedArray() as Float32Array)
+  })
+  it('reads strided inputs without a copy', () => {
+    const strided = metalKernel({
+      name: 'myexp_strided',
+      inputNames: ['inp'],
+      outputNames: ['out'],
+      source: `
+        uint i = thread_position_in_grid.x;
+        uint at = elem_to_loc(i, inp_shape, inp_strides, inp_ndim);
+        T x = inp[at];
+        out[i] = metal::exp(x);`,
+      ensureRowContiguous: false,
+    })
+    const a = mx.array(wave(60, 0.5)).reshape([3, 4, 5]).index(':', '::2').transpose()
+    close(run(strided, a), mx.exp(a).toTypedArray() as Float32Array)
+  })
+
+  it('puts what the body names into the signature, and prints it', () => {
+    const log = vi.spyOn(console, 'log').mockImplementation(() => {})
+    const kernel = metalKernel({
+      name: 'mixed',
+      inputNames: ['x', 'scale', 'few'],
+      outputNames: ['y', 'z'],
+      source: `
+        uint i = thread_position_in_grid.x;
+        y[i] = TWICE ? 2 * x[i] * scale : x[i];
+        z[i] = x_ndim * 100 + x_shape[0] * 10 + few[1] + N + int(thread_index_in_simdgroup);`,
+      header: '// nothing',
+    })
+    const [y, z] = kernel({
+      inputs: [mx.array(wave(8, 1)).reshape([2, 4]), 3, mx.array([1, 2], mx.int32)],
+      template: { TWICE: true, N: 5 },
+      grid: [8, 1, 1],
+      threadgroup: [8, 1, 1],
+      outputShapes: [[8], [2, 4]],
+      outputDtypes: [mx.float32, mx.int32],
+      verbose: true,
+    })
+    close(
+      y,
+      wave(8, 1).map((v) => 6 * v),
+    )
+    expect(z.tolist()).toEqual([
+      [227, 228, 229, 230],
+      [231, 232, 233, 234],
+    ])
+    const text = String(log.mock.calls[0])
+    log.mockRestore()
+    expect(text.slice(text.indexOf('template <bool'))).toMatchInlineSnapshot(`
+      "template <bool TWICE, int N>
+      [[kernel]] void custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5(
+          const device float* x [[buffer(0)]],
+          const constant int* x_shape [[buffer(1)]],
+          const constant int& x_ndim [[buffer(2)]],
+          const constant float& scale [[buffer(3)]],
+          const constant int* few [[buffer(4)]],
+          device float* y [[buffer(5)]],
+          device int* z [[buffer(6)]],
+          uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
+          uint3 thread_position_in_grid [[thread_position_in_grid]]) {
+
+              uint i = thread_position_in_grid.x;
+              y[i] = TWICE ? 2 * x[i] * scale : x[i];
+              z[i] = x_ndim * 100 + x_shape[0] * 10 + few[1] + N + int(thread_index_in_simdgroup);
+      }
+      template [[host_name("custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5")]] [[kernel]] decltype(custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5<true, 5>) custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5<true, 5>;
+      "
+    `)
+  })
+
+  it('says what is wrong with a call', () => {
+    const a = mx.array([1, 2])
+    const call = {
+      inputs: [a],
+      template: { T: mx.float32 },
+      grid: [2, 1, 1],
+      threadgroup: [2, 1, 1],
+      outputShapes: [[2]],
+      outputDtypes: [mx.float32],
+    }
+    expect(() => exp({ ...call, inputs: [a, a] })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [myexp] takes 1 inputs (inp), received 2]`,
+    )
+    expect(() => exp({ ...call, outputShapes: [] })).toThrowErrorMatchingInlineSnapshot(
+      `[ShapeError: [myexp] needs a shape and a dtype for each of its outputs (out), received 0 shapes and 1 dtypes]`,
+    )
+    expect(() => exp({ ...call, threadgroup: [2048] })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [myexp] a threadgroup must have 1 to 1024 threads, received 2048 × 1 × 1]`,
+    )
+    expect(() => exp({ ...call, stream: 'cpu' })).toThrowErrorMatchingInlineSnapshot(
+      `[DeviceError: [myexp] is a Metal kernel and runs on the GPU only, received a stream of the CPU]`,
+    )
+    expect(() => exp({ ...call, template: { T: 1.5 } })).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [myexp] the template parameter "T" must be a dtype, an integer or a boolean, received the number 1.5]`,
+    )
+    expect(() => exp({ ...call, inputs: [mx.array([1], mx.float64)] })).toThrowErrorMatchingInlineSnapshot(
+      `[DTypeError: [myexp] Metal has no float64, the dtype of "inp"]`,
+    )
+  })
+
+  it('reports bodies that do not compile, and keeps the error on the outputs', () => {
+    const broken = metalKernel({
+      name: 'broken',
+      inputNames: ['inp'],
+      outputNames: ['out'],
+      source: 'out[0] = nothing;',
+    })
+    const y = run(broken, mx.array([1, 2]))
+    expect(() => mx.eval(y)).toThrow(/‘nothing’ was not declared[\s\S]*out\[0\] = nothing;/)
+    expect(() => y.add(1).tolist()).toThrow('nothing')
+  })
+  it('reports accesses out of bounds, and keeps the error on what depends on them', () => {
+    const wild = metalKernel({
+      name: 'wild',
+      inputNames: ['inp'],
+      outputNames: ['out'],
+      source: 'out[0] = inp[2000];',
+    })
+    const y = wild({
+      inputs: [mx.ones([10])],
+      grid: [1],
+      threadgroup: [1],
+      outputShapes: [[1]],
+      outputDtypes: [mx.float32],
+    })[0]
+    const z = y.add(1)
+    expect(() => z.tolist()).toThrow('accesses memory behind the end of buffer 0')
+    expect(() => y.tolist()).toThrow('accesses memory behind the end of buffer 0')
+    expect(run(exp, mx.zeros([1])).tolist()).toEqual([1])
+  })
+})
+
+/**
+ * Bilinear sampling of x [B, H, W, C] at points in [-1, 1]², grid [B, N, M, 2], zero outside: the point (u, v) lies at
+ * ((u + 1) W − 1) / 2 from the left, and takes from its four neighbours by the areas opposite to them.
+ */
+function sampleLoops(x: number[], grid: number[], [B, H, W, C]: number[], [N, M]: number[]) {
+  const out = new Float64Array(B * N * M * C)
+  const visit = (
+    each: (p: number, c: number, at: number, weight: number, du: number, dv: number) => void,
+  ): void => {
+    for (let p = 0; p < B * N * M; p++) {
+      const b = Math.floor(p / (N * M))
+      const u = ((grid[2 * p] + 1) * W - 1) / 2
+      const v = ((grid[2 * p + 1] + 1) * H - 1) / 2
+      for (const [dx, dy] of [
+        [0, 0],
+        [1, 0],
+        [0, 1],
+        [1, 1],
+      ]) {
+        const [col, row] = [Math.floor(u) + dx, Math.floor(v) + dy]
+        if (col < 0 || col >= W || row < 0 || row >= H) continue
+        const [wu, wv] = [1 - Math.abs(u - col), 1 - Math.abs(v - row)]
+        const [du, dv] = [((dx ? 1 : -1) * wv * W) / 2, ((dy ? 1 : -1) * wu * H) / 2]
+        for (let c = 0; c < C; c++) each(p, c, ((b * H + row) * W + col) * C + c, wu * wv, du, dv)
+      }
+    }
+  }
+  visit((p, c, at, weight) => {
+    out[p * C + c] += weight * x[at]
+  })
+  const gradients = (g: ArrayLike<number>) => {
+    const dx = new Float64Array(x.length)
+    const dgrid = new Float64Array(grid.length)
+    visit((p, c, at, weight, du, dv) => {
+      dx[at] += weight * g[p * C + c]
+      dgrid[2 * p] += du * x[at] * g[p * C + c]
+      dgrid[2 * p + 1] += dv * x[at] * g[p * C + c]
+    })
+    return { dx, dgrid }
+  }
+  return { out, gradients }
+}
+
+describe('grid sampling', () => {
+  const [B, H, W, C, N, M] = [2, 7, 9, 40, 5, 6]
+  const xs = wave(B * H * W * C, 0.37)
+  const grids = wave(B * N * M * 2, 0.91).map((v) => 1.2 * v)
+  const x = (): mx.Array => mx.array(xs).reshape([B, H, W, C])
+  const grid = (): mx.Array => mx.array(grids).reshape([B, N, M, 2])
+  const loops = sampleLoops(xs, grids, [B, H, W, C], [N, M])
+
+  // Corner k of a point: its place, its weight, and the weight's derivatives; zero weights outside the image.
+  const header = `
+struct Corner {
+  bool inside;
+  uint at;
+  float weight, du, dv;
+};
+inline Corner corner(float u, float v, int k, int H, int W) {
+  float left = floor(u), top = floor(v);
+  int dx = k & 1, dy = k >> 1;
+  float fu = u - left, fv = v - top;
+  float wu = dx ? fu : 1.0f - fu, wv = dy ? fv : 1.0f - fv;
+  int column = int(left) + dx, row = int(top) + dy;
+  Corner c;
+  c.inside = column >= 0 && column < W && row >= 0 && row < H;
+  c.at = c.inside ? uint(row * W + column) : 0;
+  c.weight = wu * wv;
+  c.du = (dx ? wv : -wv) * float(W) * 0.5f;
+  c.dv = (dy ? wu : -wu) * float(H) * 0.5f;
+  return c;
+}`
+  const forward = metalKernel({
+    name: 'grid_sample',
+    inputNames: ['x', 'grid'],
+    outputNames: ['out'],
+    header,
+    source: `
+      uint elem = thread_position_in_grid.x;
+      int H = x_shape[1], W = x_shape[2], C = x_shape[3];
+      uint point = elem / C, channel = elem % C;
+      uint image = point / (grid_shape[1] * grid_shape[2]);
+      float u = ((float(grid[2 * point]) + 1) * W - 1) / 2;
+      float v = ((float(grid[2 * point + 1]) + 1) * H - 1) / 2;
+      float sum = 0;
+      for (int k = 0; k < 4; k++) {
+        Corner c = corner(u, v, k, H, W);
+        if (c.inside) sum += c.weight * float(x[(image * H * W + c.at) * C + channel]);
+      }
+      out[elem] = T(sum);`,
+  })
+  // A simdgroup works on one point: its channels share the point's gradient, which is summed before it is added.
+  const backward = metalKernel({
+    name: 'grid_sample_grad',
+    inputNames: ['x', 'grid', 'cotangent'],
+    outputNames: ['x_grad', 'grid_grad'],
+    header,
+    atomicOutputs: true,
+    source: `
+      int H = x_shape[1], W = x_shape[2], C = x_shape[3];
+      uint point = thread_position_in_grid.y, channel = thread_position_in_grid.x;
+      uint image = point / (grid_shape[1] * grid_shape[2]);
+      float u = ((float(grid[2 * point]) + 1) * W - 1) / 2;
+      float v = ((float(grid[2 * point + 1]) + 1) * H - 1) / 2;
+      float du = 0, dv = 0;
+      if (int(channel) < C) {
+        float g = cotangent[point * C + channel];
+        for (int k = 0; k < 4; k++) {
+          Corner c = corner(u, v, k, H, W);
+          if (!c.inside) continue;
+          uint at = (image * H * W + c.at) * C + channel;
+          atomic_fetch_add_explicit(&x_grad[at], c.weight * g, memory_order_relaxed);
+          du += c.du * g * x[at];
+          dv += c.dv * g * x[at];
+        }
+      }
+      du = simd_sum(du);
+      dv = simd_sum(dv);
+      if (thread_index_in_simdgroup == 0) {
+        atomic_fetch_add_explicit(&grid_grad[2 * point], du, memory_order_relaxed);
+        atomic_fetch_add_explicit(&grid_grad[2 * point + 1], dv, memory_order_relaxed);
+      }`,
+  })
+  const sample = (a: mx.Array, b: mx.Array): mx.Array =>
+    forward({
+      inputs: [a, b],
+      template: { T: a.dtype },
+      grid: [B * N * M * C, 1, 1],
+      threadgroup: [256, 1, 1],
+      outputShapes: [[B, N, M, C]],
+      outputDtypes: [a.dtype],
+    })[0]
+  const gradients = (a: mx.Array, b: mx.Array, g: mx.Array): mx.Array[] =>
+    backward({
+      inputs: [a, b, g],
+      grid: [Math.ceil(C / 32) * 32, B * N * M, 1],
+      threadgroup: [32, 8, 1],
+      outputShapes: [a.shape, b.shape],
+      outputDtypes: [mx.float32, mx.float32],
+      initValue: 0,
+    })
+
+  it('agrees with loops', () => {
+    close(sample(x(), grid()), loops.out)
+  })
+  it('has a gradient by atomics and simdgroup sums that agrees with loops', () => {
+    const g = wave(B * N * M * C, 0.11)
+    const [dx, dgrid] = gradients(x(), grid(), mx.array(g).reshape([B, N, M, C]))
+    const want = loops.gradients(g)
+    close(dx, want.dx)
+    close(dgrid, want.dgrid)
+  })
+  it('differentiates as a custom function', () => {
+    const sampled = customFunction(sample)
+    sampled.vjp(([a, b], g) => {
+      const [dx, dgrid] = gradients(a, b, g)
+      return [dx, dgrid]
+    })
+    const dx = grad((a: mx.Array) => sampled(a, grid()).square().sum())(x())
+    close(dx, loops.gradients(loops.out.map((v) => 2 * v)).dx)
+  })
+})
