@@ -927,6 +927,62 @@ describe('the tape', () => {
     }
   })
 
+  it('does not crash on noise in programs and plans', () => {
+    const x = put(new Float32Array(256))
+    const y = put(new Float32Array(256))
+    const f = code('float32')
+    const op = (name: string) => opNames.indexOf(name)
+    const steps = [
+      [op('exp'), f, 0, -1, -1, 0],
+      [op('less'), 0, 0, 1, -1, 0],
+      [op('constant'), f, -1, -1, -1, 7],
+      [op('select'), f, 3, 4, 1, 0],
+      [op('cast'), code('float16'), 5, -1, -1, 0],
+      [op('cast'), f, 6, -1, -1, 0],
+    ]
+    const programs = [2, steps.length, 1, f, f, ...steps.flat(), 7].map(BigInt)
+    const operand = (s: number): Operand => ({ slot: s, dtype: 'float32', shape: [16, 16] })
+    const plans = [
+      ...map(add, [operand(0), operand(0)], [operand(2)]),
+      ...map(add, [operand(2), operand(0)], [operand(1)]),
+    ]
+    let state = 99
+    const next = (bound: number) => {
+      state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff
+      return (state >>> 4) % bound
+    }
+    const noisy = (words: bigint[]) => {
+      const out = new BigInt64Array(words)
+      for (let k = next(3); k >= 0; k--)
+        out[next(out.length)] = [0n, 1n, -1n, 3n, 13n, 60n, 255n, 1n << 33n, -(1n << 60n)][next(9)]
+      return next(4) ? out : out.subarray(0, next(out.length))
+    }
+    let [ran, refused] = [0, 0]
+    for (let round = 0; round < 3000; round++) {
+      try {
+        const id = native.registerProgram(noisy(programs))
+        execute(map(id, [f32(x, 256), f32(x, 256)], [f32(y, 256)]))
+        native.releaseProgram(id)
+        ran++
+      } catch {
+        refused++
+      }
+      try {
+        const id = native.registerPlan(noisy(plans), 1, 1, 1024)
+        execute(plan(id, [[x, 0]], [[y, 0]]))
+        native.releasePlan(id)
+        ran++
+      } catch {
+        refused++
+      }
+      native.free(y)
+      native.allocate(y, 1024)
+    }
+    native.poisoned()
+    expect(ran).toBeGreaterThan(100)
+    expect(refused).toBeGreaterThan(100)
+  })
+
   it('keeps running when the tape was detached', () => {
     const other = new ArrayBuffer(64)
     native.attachTape(other)
@@ -1085,6 +1141,67 @@ describe('memory', () => {
     expect(() => native.read(u, 8, new Float32Array(2))).toThrow(
       "8 bytes at offset 8 do not fit the slot's 12",
     )
+  })
+
+  it('lets go of a viewed buffer when both the slot and the view are gone', async () => {
+    setFlagsFromString('--expose-gc')
+    const gc = runInNewContext('gc') as () => void
+    const s = slot()
+    native.allocate(s, 1 << 20)
+    const { active } = native.memory()
+    ;(() => new Uint8Array(native.hostView(s)).fill(1))()
+    native.free(s)
+    expect(native.memory().active).toBe(active)
+    for (let i = 0; i < 20 && native.memory().active > active - (1 << 20); i++) {
+      gc()
+      await new Promise((resolve) => setImmediate(resolve))
+    }
+    expect(native.memory().active).toBeLessThanOrEqual(active - (1 << 20))
+  })
+
+  it('serves several isolates at once', async () => {
+    const addon =
+      process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL('../build/lazuli_cpu.node', import.meta.url))
+    const before = native.threads()
+    native.setThreads(4)
+    const script = `
+      const { parentPort, workerData } = require('node:worker_threads')
+      const native = require(workerData.addon)
+      native.attachTape(workerData.tape.buffer)
+      native.registerProgram(workerData.program)
+      let wrong = 0
+      for (let round = 0; round < 60; round++) {
+        for (let s = 0; s < 2; s++) native.allocate(s, 4 << 18)
+        native.write(0, 0, new Float32Array(1 << 18).fill(round))
+        wrong += native.run(workerData.tape.length)
+        const out = new Float32Array(1 << 18)
+        native.read(1, 0, out)
+        wrong += out.findIndex((v) => v !== 2 * round) === -1 ? 0 : 1
+      }
+      parentPort.postMessage(wrong)`
+    const operand = (s: number): Operand => ({ slot: s, dtype: 'float32', shape: [1 << 18] })
+    const words = new BigInt64Array(map(0, [operand(0), operand(0)], [operand(1)]))
+    const code32 = BigInt(code('float32'))
+    const double = new BigInt64Array([
+      2n,
+      1n,
+      1n,
+      code32,
+      code32,
+      BigInt(opNames.indexOf('add')),
+      code32,
+      0n,
+      1n,
+      -1n,
+      0n,
+      2n,
+    ])
+    const results = Array.from({ length: 4 }, () => {
+      const worker = new Worker(script, { eval: true, workerData: { addon, tape: words, program: double } })
+      return new Promise((resolve, reject) => worker.once('message', resolve).once('error', reject))
+    })
+    expect(await Promise.all(results)).toEqual([0, 0, 0, 0])
+    native.setThreads(before)
   })
 
   it('finds handles that are gone after a minor collection, and not those in use', () => {
