@@ -337,15 +337,15 @@ describe('errors instead of crashes', () => {
     expect(
       run(
         `kernel void k(device float* out, ${AT}) {
-           volatile float a[50000];
-           for (int n = 49999; n >= 0; n--) a[n] = n;
+           volatile float a[90000];
+           for (int n = 89999; n >= 0; n--) a[n] = n;
            threadgroup_barrier(mem_flags::mem_none);
            out[i] = a[i];
          }`,
         [out()],
         64,
       )[0],
-    ).toContain("a thread's variables need more than 128 KB")
+    ).toContain("a thread's variables need more than 224 KB")
   })
   it('limits threadgroup memory', () => {
     expect(

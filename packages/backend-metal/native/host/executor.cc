@@ -135,7 +135,7 @@ Fiber* Worker::next() {
     return nullptr;
   }
   if (index >= prepared_) {
-    prepare(fiber, index, fiber_main);
+    prepare(fiber, fiber_main);
     prepared_ = index + 1;
   }
   fiber->group = group_;
@@ -339,7 +339,7 @@ std::string run(const Dispatch& dispatch) {
         else if (!worker.run_group(dispatch.kernel, group, dispatch.threadgroup_bytes)) break;
       }
     } else {
-      worker.error = worker.on_stack(guard.fault.address) ? "a thread's variables need more than " + std::to_string(kStackBytes / 1024) + " KB"
+      worker.error = worker.on_stack(guard.fault.address) ? "a thread's variables need more than " + std::to_string((kStackBytes - 64 * kStackColors) / 1024) + " KB"
                                                           : describe_fault(guard.fault, dispatch);
       worker.reset();
     }

@@ -44,10 +44,8 @@ lazuli_metal_switch:
 extern "C" void lazuli_metal_switch(void** from, void* to);
 void switch_stack(void** from, void* to) { lazuli_metal_switch(from, to); }
 
-void prepare(Fiber* fiber, u32 index, void (*entry)()) {
-  // Tops differ by cache lines, or all stacks would compete for the same sets of the cache.
-  const uintptr_t top = reinterpret_cast<uintptr_t>(fiber) + kStackBytes - 64 - (index % 61) * 64;
-  void** frame = reinterpret_cast<void**>(top & ~uintptr_t{15}) - 8;
+void prepare(Fiber* fiber, void (*entry)()) {
+  void** frame = reinterpret_cast<void**>(fiber) - 8;
   for (int i = 0; i < 6; i++) frame[i] = nullptr;
   frame[6] = reinterpret_cast<void*>(entry);
   frame[7] = nullptr;  // where entry would return to; leaves the stack aligned as after a call
@@ -95,9 +93,8 @@ lazuli_metal_switch:
 extern "C" void lazuli_metal_switch(void** from, void* to);
 void switch_stack(void** from, void* to) { lazuli_metal_switch(from, to); }
 
-void prepare(Fiber* fiber, u32 index, void (*entry)()) {
-  const uintptr_t top = reinterpret_cast<uintptr_t>(fiber) + kStackBytes - 64 - (index % 61) * 64;
-  void** frame = reinterpret_cast<void**>(top & ~uintptr_t{15}) - 20;
+void prepare(Fiber* fiber, void (*entry)()) {
+  void** frame = reinterpret_cast<void**>(fiber) - 20;
   for (int i = 0; i < 20; i++) frame[i] = nullptr;
   frame[11] = reinterpret_cast<void*>(entry);  // x30, the return address
   fiber->stack = frame;
@@ -116,11 +113,12 @@ void switch_stack(void** from, void* to) {
   *from = &here;
   swapcontext(&here.context, &static_cast<Saved*>(to)->context);
 }
-void prepare(Fiber* fiber, u32, void (*entry)()) {
-  Saved* saved = reinterpret_cast<Saved*>(fiber + 1);
+void prepare(Fiber* fiber, void (*entry)()) {
+  const uintptr_t base = reinterpret_cast<uintptr_t>(fiber) & ~(uintptr_t{kStackBytes} - 1);
+  Saved* saved = reinterpret_cast<Saved*>(fiber) - 1;
   getcontext(&saved->context);
-  saved->context.uc_stack.ss_sp = saved + 1;
-  saved->context.uc_stack.ss_size = kStackBytes - sizeof(Fiber) - sizeof(Saved);
+  saved->context.uc_stack.ss_sp = reinterpret_cast<void*>(base + kPage);
+  saved->context.uc_stack.ss_size = (reinterpret_cast<uintptr_t>(saved) & ~uintptr_t{15}) - base - kPage;
   saved->context.uc_link = nullptr;
   makecontext(&saved->context, entry, 0);
   fiber->stack = saved;
@@ -146,10 +144,10 @@ Fiber* Stacks::fiber(u32 index) {
     regions_.emplace_back(start, size);
     const uintptr_t first = (reinterpret_cast<uintptr_t>(start) + kStackBytes - 1) & ~(uintptr_t{kStackBytes} - 1);
     for (u32 i = 0; i < kBatch; i++) {
-      char* base = reinterpret_cast<char*>(first + i * kStackBytes);
-      // A stack that overflows must not run into the fiber at its low end.
-      mprotect(base + kPage, kPage, PROT_NONE);
-      fibers_.push_back(reinterpret_cast<Fiber*>(base));
+      const uintptr_t base = first + i * kStackBytes;
+      // A stack that overflows must not run into the fiber below.
+      mprotect(reinterpret_cast<void*>(base), kPage, PROT_NONE);
+      fibers_.push_back(fiber_of(base));
     }
   }
   return fibers_[index];

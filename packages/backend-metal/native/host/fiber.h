@@ -14,7 +14,7 @@ namespace lz {
 // Saves the callee's registers on the current stack, notes the stack in *from, and continues at `to`.
 void switch_stack(void** from, void* to);
 
-// A range of stacks with their fibers at the low ends, each followed by an inaccessible page.
+// Stacks with their fibers above them; each ends at an inaccessible page.
 class Stacks {
  public:
   Stacks() = default;
@@ -33,6 +33,6 @@ class Stacks {
 };
 
 // Makes the fiber start at `entry`, which must not return, when it is switched to.
-void prepare(Fiber* fiber, u32 index, void (*entry)());
+void prepare(Fiber* fiber, void (*entry)());
 
 }  // namespace lz

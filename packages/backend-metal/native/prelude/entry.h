@@ -106,7 +106,12 @@ struct Entry<F, void (*)(A...), S...> {
     const Thread t{{index % g->size.x, index / g->size.x % g->size.y, index / (g->size.x * g->size.y)}, index};
     F(S::template get<A>(l, g, t)...);
   }
-  __attribute__((flatten)) static void group(const Launch* l, const Group* g) {
+  __attribute__((flatten)) static void group(const Launch* launch, const Group* here) {
+    // Copies, which the kernel's own writes cannot change: they stay in registers.
+    const Launch local = *launch;
+    const Group mine = *here;
+    const Launch* l = &local;
+    const Group* g = &mine;
     Thread t{{0, 0, 0}, 0};
     const Dim3 size = g->size;
     for (t.in_group.z = 0; t.in_group.z < size.z; t.in_group.z++)

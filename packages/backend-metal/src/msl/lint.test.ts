@@ -80,6 +80,7 @@ const accepted: [name: string, source: string][] = [
   ['a constant table', 'constant float t[2] = {1.0, 2.0};\nconstant constexpr int n = 3;'],
   ['template arguments of pointers', 'template <typename P> struct H { P p; };\nH<int> f() { return {}; }'],
   ['a deleted function', 'struct A { A(thread const A& a) = delete; };'],
+  ['a variable of the name of its function', kernel('for (int k = 0; k < 9; k++) { }')],
   ['operators', 'struct A { int n; };\nbool operator<(A a, A b) { return a.n < b.n; }'],
 ]
 

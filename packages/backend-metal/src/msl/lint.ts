@@ -179,6 +179,12 @@ function lintStatements(words: Words, { statements }: Structure, report: Report)
   }
 }
 
+/** `name(…)` or `name<…>(…)`. */
+function isCall(words: Words, i: number): boolean {
+  if (words.text(i + 1) === '(') return true
+  return words.text(i + 1) === '<' && words.text(words.closing(i + 1) + 1) === '('
+}
+
 /** Calls that lead back to their function. Overloads share a name, so only names with one definition are judged. */
 function lintRecursion(words: Words, functions: readonly FunctionDefinition[], report: Report): void {
   const byName = new Map<string, FunctionDefinition | null>()
@@ -188,8 +194,7 @@ function lintRecursion(words: Words, functions: readonly FunctionDefinition[], r
     const called: FunctionDefinition[] = []
     for (let i = f.open; i < f.end; i++) {
       const before = words.text(i - 1)
-      const opens = words.text(i + 1) === '(' || words.text(i + 1) === '<'
-      const target = words.at(i).kind === 'word' && opens ? byName.get(words.text(i)) : undefined
+      const target = words.at(i).kind === 'word' && isCall(words, i) ? byName.get(words.text(i)) : undefined
       if (target && before !== '.' && before !== '->') called.push(target)
     }
     calls.set(f, called)

@@ -13,7 +13,8 @@ constexpr u32 kBuffers = 31;              // buffer indices of a kernel
 constexpr u32 kSimdWidth = 32;            // threads of a simdgroup
 constexpr u32 kMaxThreads = 1024;         // threads of a threadgroup
 constexpr u32 kThreadgroupBytes = 32768;  // threadgroup memory
-constexpr usize kStackBytes = 128 * 1024; // of a fiber; a power of two, to which stacks are aligned
+constexpr usize kStackBytes = 256 * 1024;  // of a fiber; a power of two, to which stacks are aligned
+constexpr usize kStackColors = 512;        // cache lines by which the tops of stacks differ
 
 struct Dim3 {
   u32 x, y, z;
@@ -30,7 +31,7 @@ struct Launch {
 
 struct Group;
 
-/* The head of a fiber, at the low end of its stack. */
+/* What is known of a fiber, above its stack. */
 struct Fiber {
   Group* group;
   void* argument;  // of the exchange in which the thread waits
@@ -54,10 +55,16 @@ struct Group {
   void* (*variable)(Fiber*, const void* tag, usize size, usize align);
 };
 
-/* The fiber that is running. Code that may wait runs on fibers only. */
-__attribute__((always_inline)) inline Fiber* current() {
-  return reinterpret_cast<Fiber*>(reinterpret_cast<usize>(__builtin_frame_address(0)) & ~(kStackBytes - 1));
+/* The fiber of a stack. Stacks that began at equal offsets would compete for a few sets of the caches, so their tops differ by cache
+ * lines, in a way that follows from the address. */
+__attribute__((always_inline)) inline Fiber* fiber_of(usize stack) {
+  const usize base = stack & ~(kStackBytes - 1);
+  const usize color = base / kStackBytes * 5 % kStackColors;
+  return reinterpret_cast<Fiber*>(base + kStackBytes - 64 * (color + 1));
 }
+
+/* The fiber that is running. Code that may wait runs on fibers only. */
+__attribute__((always_inline)) inline Fiber* current() { return fiber_of(reinterpret_cast<usize>(__builtin_frame_address(0))); }
 
 /* One compiled kernel. */
 struct Kernel {
