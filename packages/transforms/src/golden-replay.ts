@@ -104,8 +104,8 @@ function leavesOf(v: Json): mx.Array[] {
   return v !== null && typeof v === 'object' && isArray(v) ? [arrayOf(v)] : []
 }
 
-/** Where recorded function names are looked up, by the part before the dot. */
-export type Spaces = Readonly<Record<string, unknown>>
+/** Where recorded function names are looked up, by the part before the dot; `compile` is what wraps compiled cases. */
+export type Spaces = Readonly<Record<string, unknown>> & { readonly compile?: (f: ArrayFn) => ArrayFn }
 
 function lookup(name: string, spaces: Spaces): Fn {
   const [space, ...rest] = name.split('.')
@@ -166,10 +166,14 @@ function run(c: TransformCase, spaces: Spaces): mx.Array[] {
     return call(...full)
   }
   if (spec.wrap === 'checkpoint') f = checkpoint(f)
+  else if (spec.wrap === 'compile' && spaces.compile) f = spaces.compile(f)
   else if (spec.wrap) throw new Missing(`wrap ${spec.wrap}`)
   const xs = chosen.map((n) => all[n])
   const arrays = (list: EncodedArray[] | undefined): mx.Array[] => (list ?? []).map(arrayOf)
   switch (spec.kind) {
+    case 'compile':
+      if (!spaces.compile) throw new Missing('transform compile')
+      return spaces.compile(f)(...xs)
     case 'vjp':
       return vjp(f, xs, arrays(spec.cotangents))[1]
     case 'jvp':

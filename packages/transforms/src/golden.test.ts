@@ -1,6 +1,8 @@
 /**
  * MLX's derivatives and batches, replayed on the reference backend: every function that exists must agree.
  */
+
+import { compile } from '@lazuli/compile'
 import * as mx from '@lazuli/core'
 import { afterAll, describe, expect, test } from 'vitest'
 import { Missing, replay, transformCases } from './golden-replay'
@@ -9,7 +11,7 @@ const families = (process.env.GOLDEN ?? 'vjp,jvp,vmap,second_order').split(',')
 const lines: string[] = []
 const missing = new Set<string>()
 const home = mx as unknown as Record<string, unknown>
-const spaces = { core: mx, fast: home.fast, linalg: home.linalg, fft: home.fft, random: home.random }
+const spaces = { core: mx, fast: home.fast, linalg: home.linalg, fft: home.fft, random: home.random, compile }
 
 /** Cases on which we differ from MLX on purpose, with the reason. */
 const deviations: readonly (readonly [ids: RegExp, reason: string])[] = [

@@ -15,7 +15,6 @@ import {
   onStream,
   type Primitive,
   releaseKept,
-  Storage,
   sourceNode,
   tracing,
 } from '@lazuli/core/engine'
@@ -55,7 +54,7 @@ export const identity = definePrimitive({
  */
 export function traced(x: Array): Array {
   const { node } = x
-  if (node.storage instanceof Storage && node.mark === Mark.None && node.storage.failure === null) {
+  if (node.storage !== null && node.mark === Mark.None && node.storage.failure === null) {
     const twin = sourceNode(node.shape, node.dtype, node.storage, Mark.Traced)
     node.storage.refs++
     twin.offset = node.offset

@@ -1,0 +1,103 @@
+/**
+ * Laws that hold for any program: random graphs of a dozen operations that share their intermediates.
+ */
+import * as mx from '@lazuli/core'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { checkpoint, customFunction, grad, jacfwd, jacrev, jvp, vjp, vmap } from './index'
+import { values } from './samples'
+
+type Step = { op: number; a: number; b: number }
+type Program = (x: mx.Array, y: mx.Array) => mx.Array
+
+const tripled = customFunction((a: mx.Array) => a.multiply(3))
+  .vjp((_a, g) => g.multiply(3))
+  .jvp((_a, t) => t.multiply(3))
+
+/** Operations that keep the shape [2, 3]. */
+const operations: ((a: mx.Array, b: mx.Array) => mx.Array)[] = [
+  (a, b) => a.add(b),
+  (a, b) => a.multiply(b),
+  (a, b) => a.subtract(b.sum(1, true)),
+  (a, b) => a.divide(b.square().add(1)),
+  (a, b) => mx.maximum(a, b),
+  (a) => a.sin(),
+  (a) => a.tanh(),
+  (a) => mx.softmax(a, 1),
+  (a) => a.T.reshape([2, 3]),
+  (a, b) => a.matmul(b.T).matmul(b).tanh(),
+  (a, b) => mx.where(a.greater(0.1), a, b),
+  (a) => mx.cumsum(a, 0),
+  (a, b) => mx.concatenate([a.index('0:1'), b.index('1:')], 0),
+  (a) => mx.logsumexp(a, 0, true).broadcastTo([2, 3]),
+  (a, b) => mx.addmm(a, b, mx.ones([3, 3], mx.float64), 0.3, 0.7),
+  (a) => mx.stopGradient(a),
+  (a) => a.index('::-1').multiply(0.5),
+  checkpoint((a: mx.Array, b: mx.Array) => a.multiply(b.cos())),
+  (a) => tripled(a),
+]
+
+const programs: fc.Arbitrary<Program> = fc
+  .array(fc.record({ op: fc.nat(operations.length - 1), a: fc.nat(20), b: fc.nat(20) }), {
+    minLength: 1,
+    maxLength: 12,
+  })
+  .map((steps: Step[]) => (x: mx.Array, y: mx.Array) => {
+    const made = [x, y]
+    for (const { op, a, b } of steps)
+      made.push(operations[op](made[made.length - 1 - (a % made.length)], made[b % made.length]))
+    return made[made.length - 1].add(made[made.length - 2])
+  })
+
+const x = values([2, 3], -1, 1, 1)
+const y = values([2, 3], -1, 1, 2)
+const [tx, ty, c] = [values([2, 3], -1, 1, 3), values([2, 3], -1, 1, 4), values([2, 3], -1, 1, 5)]
+const dot = (a: mx.Array, b: mx.Array): number => a.multiply(b).sum().item() as number
+const far = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
+const runs = { numRuns: 80 }
+
+describe('random programs', () => {
+  it('⟨c, J·t⟩ = ⟨Jᵀ·c, t⟩, also of their gradients', () => {
+    fc.assert(
+      fc.property(programs, (f) => {
+        const [, [t]] = jvp(f, [x, y], [tx, ty])
+        const [, [gx, gy]] = vjp(f, [x, y], [c])
+        expect(dot(gx, tx) + dot(gy, ty)).toBeCloseTo(dot(c, t), 8)
+        const gradient = (a: mx.Array, b: mx.Array): mx.Array[] => vjp(f, [a, b], [c])[1]
+        const [, [hx, hy]] = jvp(gradient, [x, y], [tx, ty])
+        const [, [kx, ky]] = vjp(gradient, [x, y], [tx, ty])
+        // The matrix of second derivatives is symmetric.
+        expect(dot(hx, tx) + dot(hy, ty)).toBeCloseTo(dot(kx, tx) + dot(ky, ty), 6)
+      }),
+      runs,
+    )
+  })
+  it('a batch is a loop, of values and of gradients', () => {
+    fc.assert(
+      fc.property(programs, fc.boolean(), (f, both) => {
+        const xs = mx.stack([x, tx, c])
+        const ys = both ? mx.stack([y, ty, tx]) : y
+        const pick = (k: number): mx.Array => (both ? ys.index(k) : ys)
+        const axes = { inAxes: [0, both ? 0 : null] }
+        const loop = (g: Program): mx.Array => mx.stack([0, 1, 2].map((k) => g(xs.index(k), pick(k))))
+        expect(far(vmap(f, axes)(xs, ys), loop(f))).toBeLessThan(1e-10)
+        const g = grad((a: mx.Array, b: mx.Array) => f(a, b).multiply(c).sum())
+        expect(far(vmap(g, axes)(xs, ys), loop(g))).toBeLessThan(1e-8)
+        const whole = grad((a: mx.Array) => vmap(f, axes)(a, ys).multiply(c).sum())
+        expect(far(whole(xs), loop(g))).toBeLessThan(1e-8)
+      }),
+      runs,
+    )
+  })
+  it('both ways to a Jacobian agree, and checkpoints change nothing', () => {
+    fc.assert(
+      fc.property(programs, (f) => {
+        const [rev, fwd] = [jacrev(f, 1)(x, y), jacfwd(f, 1)(x, y)]
+        expect(rev.shape).toEqual([2, 3, 2, 3])
+        expect(far(rev, fwd)).toBeLessThan(1e-8)
+        expect(far(vjp(checkpoint(f), [x, y], [c])[1][0], vjp(f, [x, y], [c])[1][0])).toBeLessThan(1e-12)
+      }),
+      { numRuns: 40 },
+    )
+  })
+})
