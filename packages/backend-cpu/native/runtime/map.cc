@@ -10,8 +10,6 @@
 namespace lazuli {
 namespace {
 
-// Below this many elements no instruction is worth a second thread.
-constexpr int64_t kSmall = 1024;
 // Nanoseconds a chunk, and the least work worth a second thread.
 constexpr double kChunkTime = 10'000, kParallelTime = 30'000;
 

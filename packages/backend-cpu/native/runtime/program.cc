@@ -213,12 +213,12 @@ Program::Program(const int64_t* words, size_t count) {
   for (int32_t dtype : inputs_) log_sizes_.push_back(uint8_t(log_size(dtype)));
   for (int32_t dtype : outputs_) log_sizes_.push_back(uint8_t(log_size(dtype)));
   if (!reader.done()) refuse("the program is longer than its header says");
-  variant(0);
+  find_variant(0);
 }
 
 Program::~Program() = default;
 
-const Variant& Program::variant(uint64_t uniform) {
+const Variant& Program::find_variant(uint64_t uniform) {
   for (const auto& each : variants_)
     if (each->uniform == uniform) return *each;
 

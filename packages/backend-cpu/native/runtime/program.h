@@ -41,6 +41,8 @@ struct Variant {
   uint32_t n_slots = 0, cell_bytes = 0, register_bytes = 0;
   // A single step from inputs and constants to the output: it may run over any length at once.
   bool direct = false;
+  // … and from inputs alone: its slots are operands.
+  bool plain = false;
   double cost = 0;  // nanoseconds an element, roughly
 };
 
@@ -57,10 +59,14 @@ class Program {
   const int64_t* constants() const { return constants_.data(); }
 
   // Not thread-safe: a program belongs to one isolate. References stay valid.
-  const Variant& variant(uint64_t uniform);
+  const Variant& variant(uint64_t uniform) {
+    // The one without single elements is made first.
+    return uniform == 0 ? *variants_[0] : find_variant(uniform);
+  }
 
  private:
   class Lowering;
+  const Variant& find_variant(uint64_t uniform);
   // An instruction over virtual registers, where half types have become float32 with explicit conversions.
   struct Instruction {
     MicroSet forms;

@@ -5,6 +5,7 @@
 
 #include <lazuli/kernel.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -25,11 +26,13 @@ class Registry {
   std::vector<std::string> names() const;
 
   // Null when there is no such id. Safe while another thread adds: the table never moves.
-  lz_kernel find(uint32_t id) const { return id < kCapacity ? table_[id] : nullptr; }
+  lz_kernel find(uint32_t id) const {
+    return id < kCapacity ? table_[id].load(std::memory_order_acquire) : nullptr;
+  }
 
  private:
   static constexpr uint32_t kCapacity = 4096;
-  lz_kernel table_[kCapacity] = {};
+  std::atomic<lz_kernel> table_[kCapacity] = {};
   std::vector<std::string> names_;
 };
 

@@ -224,6 +224,12 @@ bool Tape::run_dense_map(const int64_t* next, const int64_t* end, Program& progr
     next += 3 + ndim;
   }
   if (!shape) return false;
+  const Variant& variant = program.variant(uniform);
+  if (variant.plain && size < MapJob::kSmall) {
+    const Step& step = variant.block[0];
+    step.run(addresses[step.out], addresses[step.a], addresses[step.b], addresses[step.c], size);
+    return true;
+  }
   job_.prepare_dense(program, uniform, size);
   job_.run(addresses);
   return true;

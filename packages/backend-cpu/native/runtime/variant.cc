@@ -210,6 +210,7 @@ Variant VariantBuilder::build(const std::vector<int>& results) {
     throw std::invalid_argument("[registerProgram] the program needs too many registers");
   // Constants do not move either; cells and registers belong to one call.
   v.direct = v.block.size() == 1 && v.once.empty() && v.register_bytes == 0;
+  v.plain = v.direct && v.fixed.empty();
   return v;
 }
 
