@@ -1,11 +1,11 @@
 // One run over the whole repository. Packages resolve to each other's sources, so tests need no build (the native
 // addon excepted: `npm run build` makes it).
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
-import { defineConfig } from 'vitest/config'
+import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import { defineConfig } from "vitest/config"
 
-const root = fileURLToPath(new URL('.', import.meta.url))
+const root = fileURLToPath(new URL(".", import.meta.url))
 
 type Manifest = { name: string; exports?: Record<string, { default?: string } | string> }
 
@@ -15,10 +15,10 @@ function sourceAliases() {
   for (const dir of readdirSync(`${root}packages`)) {
     const folder = `${root}packages/${dir}`
     if (!existsSync(`${folder}/package.json`)) continue
-    const manifest = JSON.parse(readFileSync(`${folder}/package.json`, 'utf8')) as Manifest
+    const manifest = JSON.parse(readFileSync(`${folder}/package.json`, "utf8")) as Manifest
     for (const [subpath, target] of Object.entries(manifest.exports ?? {})) {
-      const file = typeof target === 'string' ? target : target.default
-      const stem = /^\.\/dist\/(.+)\.js$/.exec(file ?? '')?.[1]
+      const file = typeof target === "string" ? target : target.default
+      const stem = /^\.\/dist\/(.+)\.js$/.exec(file ?? "")?.[1]
       if (!stem) continue
       const source = [`${folder}/src/${stem}.ts`, `${folder}/src/${stem}/index.ts`].find(existsSync)
       if (source) aliases.push({ find: exactly(manifest.name + subpath.slice(1)), replacement: source })
@@ -28,20 +28,20 @@ function sourceAliases() {
 }
 
 function exactly(name: string) {
-  return new RegExp(`^${name.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')}$`)
+  return new RegExp(`^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`)
 }
 
 export default defineConfig({
   resolve: { alias: sourceAliases() },
   test: {
     include: [
-      '{packages,examples}/*/src/**/*.test.ts',
-      'benchmarks/src/**/*.test.ts',
-      'tooling/**/*.test.ts',
+      "{packages,examples}/*/src/**/*.test.ts",
+      "benchmarks/src/**/*.test.ts",
+      "tooling/**/*.test.ts",
     ],
     // A process per worker: a native fault then fails one file and names it, and the addon's process-wide state
     // (allocator, thread pool) is each worker's own.
-    pool: 'forks',
+    pool: "forks",
     maxWorkers: 2,
     testTimeout: 30_000,
     passWithNoTests: true,

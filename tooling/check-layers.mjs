@@ -6,26 +6,26 @@
 //
 //   node tooling/check-layers.mjs [--only layers|circles] [ROOT]
 
-import { existsSync, readdirSync, readFileSync } from 'node:fs'
-import { dirname, join, relative, resolve, sep } from 'node:path'
-import { pathToFileURL } from 'node:url'
-import ts from 'typescript'
+import { existsSync, readdirSync, readFileSync } from "node:fs"
+import { dirname, join, relative, resolve, sep } from "node:path"
+import { pathToFileURL } from "node:url"
+import ts from "typescript"
 
 /** What a package's own code may import. A family (`backend-*`) is a folder prefix. */
 const ALLOWED = {
   core: [],
-  transforms: ['core'],
-  compile: ['core', 'transforms'],
-  nn: ['core', 'transforms', 'compile'],
-  conformance: ['core', 'transforms'],
-  'backend-*': ['core'],
-  'ext-*': ['core'],
-  lazuli: ['*'],
+  transforms: ["core"],
+  compile: ["core", "transforms"],
+  nn: ["core", "transforms", "compile"],
+  conformance: ["core", "transforms"],
+  "backend-*": ["core"],
+  "ext-*": ["core"],
+  lazuli: ["*"],
 }
 
 /** What any package's tests may import besides: the engines and the test kit, but no backend; core, transforms and nn
  * are tested on the reference. */
-const ALLOWED_IN_TESTS = ['core', 'transforms', 'compile', 'conformance']
+const ALLOWED_IN_TESTS = ["core", "transforms", "compile", "conformance"]
 
 const EMPTY_NAMES = /^(utils?|helpers?|common|misc)$/
 const TEST_FILE = /\.test(-d)?\.ts$/
@@ -43,7 +43,7 @@ export function checkLayers(root) {
   for (const pkg of packages.values()) {
     for (const file of sourceFiles(pkg.src)) {
       const here = display(root, file)
-      const stem = file.split(sep).pop().split('.')[0]
+      const stem = file.split(sep).pop().split(".")[0]
       const folders = relative(pkg.src, dirname(file)).split(sep)
       for (const name of [stem, ...folders]) {
         if (EMPTY_NAMES.test(name))
@@ -53,7 +53,7 @@ export function checkLayers(root) {
       graph.set(file, targets)
       for (const { specifier, line } of importsOf(file)) {
         const at = `${here}:${line}`
-        const found = specifier.startsWith('.')
+        const found = specifier.startsWith(".")
           ? resolveRelative(root, packages, pkg, file, specifier)
           : resolvePackage(packages, pkg, specifier, TEST_FILE.test(file))
         if (found.problem) layers.push(`${at}: ${found.problem}`)
@@ -63,7 +63,7 @@ export function checkLayers(root) {
   }
 
   const circles = findCircles(graph).map(
-    (circle) => `import circle: ${[...circle, circle[0]].map((file) => display(root, file)).join(' → ')}`,
+    (circle) => `import circle: ${[...circle, circle[0]].map((file) => display(root, file)).join(" → ")}`,
   )
   return { layers, circles, files: graph.size }
 }
@@ -71,16 +71,16 @@ export function checkLayers(root) {
 /** Folder name → its package, with the source file behind each entry of `exports`. */
 function readPackages(root) {
   const packages = new Map()
-  const base = join(root, 'packages')
+  const base = join(root, "packages")
   for (const folder of readdirSync(base)) {
-    const manifestFile = join(base, folder, 'package.json')
-    const src = join(base, folder, 'src')
+    const manifestFile = join(base, folder, "package.json")
+    const src = join(base, folder, "src")
     if (!existsSync(manifestFile) || !existsSync(src)) continue
-    const manifest = JSON.parse(readFileSync(manifestFile, 'utf8'))
+    const manifest = JSON.parse(readFileSync(manifestFile, "utf8"))
     const entries = new Map()
-    for (const [subpath, target] of Object.entries(manifest.exports ?? { '.': './dist/index.js' })) {
-      const file = typeof target === 'string' ? target : target.default
-      const stem = /^\.\/dist\/(.+)\.js$/.exec(file ?? '')?.[1]
+    for (const [subpath, target] of Object.entries(manifest.exports ?? { ".": "./dist/index.js" })) {
+      const file = typeof target === "string" ? target : target.default
+      const stem = /^\.\/dist\/(.+)\.js$/.exec(file ?? "")?.[1]
       const source = stem && asFile(join(src, stem))
       entries.set(manifest.name + subpath.slice(1), source)
     }
@@ -101,7 +101,7 @@ function* sourceFiles(folder) {
 
 /** Every module that a file names: import, export … from, import type, import('x') as a call or a type, import = require. */
 function importsOf(file) {
-  const source = ts.createSourceFile(file, readFileSync(file, 'utf8'), ts.ScriptTarget.Latest, true)
+  const source = ts.createSourceFile(file, readFileSync(file, "utf8"), ts.ScriptTarget.Latest, true)
   const found = []
   const add = (node) => {
     if (node && ts.isStringLiteralLike(node)) {
@@ -146,7 +146,7 @@ function resolvePackage(packages, pkg, specifier, isTest) {
   const target = other.entries.get(specifier)
   if (!other.entries.has(specifier)) {
     return {
-      problem: `"${specifier}" is a deep import: ${other.name} exports ${[...other.entries.keys()].join(', ')}`,
+      problem: `"${specifier}" is a deep import: ${other.name} exports ${[...other.entries.keys()].join(", ")}`,
     }
   }
   if (other === pkg) {
@@ -156,19 +156,19 @@ function resolvePackage(packages, pkg, specifier, isTest) {
   }
   const allowed = allowedFor(pkg.folder)
   const granted = isTest ? [...allowed, ...ALLOWED_IN_TESTS] : allowed
-  if (granted.includes('*') || granted.includes(other.folder)) return { target }
+  if (granted.includes("*") || granted.includes(other.folder)) return { target }
   const may = granted.length
-    ? `may import ${[...new Set(granted)].join(', ')} only`
-    : 'imports no other package'
+    ? `may import ${[...new Set(granted)].join(", ")} only`
+    : "imports no other package"
   return {
     target,
-    problem: `${pkg.folder} → ${other.folder} ("${specifier}"): ${pkg.folder} ${may}${isTest ? ' in tests' : ''}`,
+    problem: `${pkg.folder} → ${other.folder} ("${specifier}"): ${pkg.folder} ${may}${isTest ? " in tests" : ""}`,
   }
 }
 
 function allowedFor(folder) {
   const row = Object.keys(ALLOWED).find((key) =>
-    key.endsWith('*') ? folder.startsWith(key.slice(0, -1)) : key === folder,
+    key.endsWith("*") ? folder.startsWith(key.slice(0, -1)) : key === folder,
   )
   if (!row)
     throw new Error(`packages/${folder} has no row in the table of allowed arrows (tooling/check-layers.mjs)`)
@@ -176,8 +176,8 @@ function allowedFor(folder) {
 }
 
 function asFile(path) {
-  const bare = path.replace(/\.js$/, '')
-  return [path, `${bare}.ts`, `${bare}.tsx`, join(bare, 'index.ts')].find(
+  const bare = path.replace(/\.js$/, "")
+  return [path, `${bare}.ts`, `${bare}.tsx`, join(bare, "index.ts")].find(
     (file) => /\.tsx?$/.test(file) && existsSync(file),
   )
 }
@@ -231,18 +231,18 @@ function shortestCircle(group, targetsOf) {
 }
 
 function display(root, file) {
-  return relative(root, file).split(sep).join('/')
+  return relative(root, file).split(sep).join("/")
 }
 
 if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
   const args = process.argv.slice(2)
-  const only = args[0] === '--only' ? args.splice(0, 2)[1] : undefined
-  const result = checkLayers(resolve(args[0] ?? '.'))
+  const only = args[0] === "--only" ? args.splice(0, 2)[1] : undefined
+  const result = checkLayers(resolve(args[0] ?? "."))
   const problems = [
-    ...(only === 'circles' ? [] : result.layers),
-    ...(only === 'layers' ? [] : result.circles),
+    ...(only === "circles" ? [] : result.layers),
+    ...(only === "layers" ? [] : result.circles),
   ]
   for (const problem of problems) console.error(problem)
-  console.log(`${only ?? 'layers and circles'}: ${result.files} files, ${problems.length} problems`)
+  console.log(`${only ?? "layers and circles"}: ${result.files} files, ${problems.length} problems`)
   process.exitCode = problems.length ? 1 : 0
 }

@@ -1,27 +1,27 @@
 // The whole test: style, types, layers, the build, the published form of each package, and every unit test, in one
 // count. Each check counts as one test.
 
-import { spawn } from 'node:child_process'
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join, resolve } from 'node:path'
+import { spawn } from "node:child_process"
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join, resolve } from "node:path"
 
 const MAX_LINES_OF_A_FAILURE = 150
 
 /** Runs everything and prints `N passed, N failed` as its last line. Returns the exit code. */
 export async function runChecks({ build }) {
   const outcome = { passed: 0, failed: [], skipped: 0 }
-  const scratch = mkdtempSync(join(tmpdir(), 'lazuli-test-'))
+  const scratch = mkdtempSync(join(tmpdir(), "lazuli-test-"))
   try {
-    await check(outcome, 'style (biome)', 'biome', ['check', '--diagnostic-level=warn'])
-    await check(outcome, 'types (tsc)', 'tsc', ['--noEmit'])
-    await check(outcome, 'layers', 'node', ['tooling/check-layers.mjs', '--only', 'layers'])
-    await check(outcome, 'import circles', 'node', ['tooling/check-layers.mjs', '--only', 'circles'])
+    await check(outcome, "style (biome)", "biome", ["check", "--diagnostic-level=warn"])
+    await check(outcome, "types (tsc)", "tsc", ["--noEmit"])
+    await check(outcome, "layers", "node", ["tooling/check-layers.mjs", "--only", "layers"])
+    await check(outcome, "import circles", "node", ["tooling/check-layers.mjs", "--only", "circles"])
 
     const built = build()
-    count(outcome, 'build', built)
+    count(outcome, "build", built)
     for (const folder of nativePackages()) {
-      if (existsSync(join(folder, 'native/CMakeLists.txt'))) continue
+      if (existsSync(join(folder, "native/CMakeLists.txt"))) continue
       console.log(`skip  native build of ${folder}: it has no native/CMakeLists.txt`)
       outcome.skipped++
     }
@@ -32,9 +32,9 @@ export async function runChecks({ build }) {
   }
 
   if (outcome.failed.length) {
-    console.log(`\nFailed:\n${outcome.failed.map((name) => `  ${name}`).join('\n')}`)
+    console.log(`\nFailed:\n${outcome.failed.map((name) => `  ${name}`).join("\n")}`)
   }
-  const skipped = outcome.skipped ? `, ${outcome.skipped} skipped` : ''
+  const skipped = outcome.skipped ? `, ${outcome.skipped} skipped` : ""
   console.log(`\n${outcome.passed} passed, ${outcome.failed.length} failed${skipped}`)
   return outcome.failed.length ? 1 : 0
 }
@@ -43,7 +43,7 @@ function count(outcome, name, passed, seconds) {
   if (passed) outcome.passed++
   else outcome.failed.push(name)
   console.log(
-    `${passed ? 'ok  ' : 'FAIL'}  ${name}${seconds === undefined ? '' : ` (${seconds.toFixed(1)} s)`}`,
+    `${passed ? "ok  " : "FAIL"}  ${name}${seconds === undefined ? "" : ` (${seconds.toFixed(1)} s)`}`,
   )
 }
 
@@ -56,10 +56,10 @@ async function check(outcome, name, program, args) {
 
 /** The beginning of what a failed check had to say; `npm run check` shows the rest. */
 function show(output) {
-  const lines = output.trimEnd().split('\n')
+  const lines = output.trimEnd().split("\n")
   const shown = lines.slice(0, MAX_LINES_OF_A_FAILURE)
   if (shown.length < lines.length) shown.push(`… and ${lines.length - shown.length} lines more`)
-  console.log(shown.map((line) => `      ${line}`).join('\n'))
+  console.log(shown.map((line) => `      ${line}`).join("\n"))
 }
 
 /** What npm will serve: the packed tarball, judged by publint and by are-the-types-wrong. */
@@ -70,40 +70,40 @@ async function published(outcome, scratch, built) {
       outcome.skipped += 2
       continue
     }
-    const { status, output } = await run('pnpm', ['pack', '--json', '--pack-destination', scratch], folder)
+    const { status, output } = await run("pnpm", ["pack", "--json", "--pack-destination", scratch], folder)
     if (status !== 0) {
       count(outcome, `pack ${name}`, false)
       show(output)
       continue
     }
-    const { filename } = JSON.parse(output.slice(output.indexOf('{')))
+    const { filename } = JSON.parse(output.slice(output.indexOf("{")))
     const tarball = resolve(scratch, filename)
-    await check(outcome, `publint ${name}`, 'publint', [tarball, '--strict'])
-    await check(outcome, `attw ${name}`, 'attw', [
+    await check(outcome, `publint ${name}`, "publint", [tarball, "--strict"])
+    await check(outcome, `attw ${name}`, "attw", [
       tarball,
-      '--profile',
-      'esm-only',
-      '--no-color',
-      '--no-emoji',
+      "--profile",
+      "esm-only",
+      "--no-color",
+      "--no-emoji",
     ])
   }
 }
 
 /** One run of vitest over the repository, shown as it goes and counted from its report. */
 async function unitTests(outcome, scratch) {
-  const report = join(scratch, 'vitest.json')
-  const reporters = ['--reporter=default', '--reporter=json', `--outputFile.json=${report}`]
-  const { status } = await run('vitest', ['run', ...reporters], '.', 'inherit')
+  const report = join(scratch, "vitest.json")
+  const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`]
+  const { status } = await run("vitest", ["run", ...reporters], ".", "inherit")
   const failedBefore = outcome.failed.length
   if (existsSync(report)) {
-    for (const file of JSON.parse(readFileSync(report, 'utf8')).testResults) {
-      const path = file.name.replace(`${resolve('.')}/`, '')
-      if (file.status === 'failed' && !file.assertionResults.some((test) => test.status === 'failed')) {
-        outcome.failed.push(`${path} (the file itself: ${file.message.split('\n')[0]})`)
+    for (const file of JSON.parse(readFileSync(report, "utf8")).testResults) {
+      const path = file.name.replace(`${resolve(".")}/`, "")
+      if (file.status === "failed" && !file.assertionResults.some((test) => test.status === "failed")) {
+        outcome.failed.push(`${path} (the file itself: ${file.message.split("\n")[0]})`)
       }
       for (const test of file.assertionResults) {
-        if (test.status === 'passed') outcome.passed++
-        else if (test.status === 'failed') outcome.failed.push(`${path} > ${test.fullName}`)
+        if (test.status === "passed") outcome.passed++
+        else if (test.status === "failed") outcome.failed.push(`${path} > ${test.fullName}`)
         else outcome.skipped++
       }
     }
@@ -119,30 +119,30 @@ function publishable() {
 
 function nativePackages() {
   return packages()
-    .filter(({ manifest }) => manifest.scripts?.['build:native'])
+    .filter(({ manifest }) => manifest.scripts?.["build:native"])
     .map(({ folder }) => folder)
 }
 
 function packages() {
-  return readdirSync('packages')
+  return readdirSync("packages")
     .map((name) => `packages/${name}`)
     .filter((folder) => existsSync(`${folder}/package.json`))
     .map((folder) => {
-      const manifest = JSON.parse(readFileSync(`${folder}/package.json`, 'utf8'))
+      const manifest = JSON.parse(readFileSync(`${folder}/package.json`, "utf8"))
       return { folder, name: manifest.name, manifest }
     })
 }
 
-function run(program, args, cwd = '.', stdio = 'pipe') {
+function run(program, args, cwd = ".", stdio = "pipe") {
   return new Promise((done) => {
-    const child = spawn(program, args, { cwd, stdio: ['ignore', stdio, stdio] })
-    let output = ''
+    const child = spawn(program, args, { cwd, stdio: ["ignore", stdio, stdio] })
+    let output = ""
     for (const stream of [child.stdout, child.stderr]) {
-      stream?.setEncoding('utf8').on('data', (text) => {
+      stream?.setEncoding("utf8").on("data", (text) => {
         output += text
       })
     }
-    child.on('error', (error) => done({ status: 1, output: error.message }))
-    child.on('close', (status, signal) => done({ status: status ?? signal, output }))
+    child.on("error", (error) => done({ status: 1, output: error.message }))
+    child.on("close", (status, signal) => done({ status: status ?? signal, output }))
   })
 }

@@ -1,60 +1,60 @@
 // Writes packages/core/src/fluent.ts (types) and methods.ts (installation) from the public functions of packages/core/src/ops:
 // every exported function whose first parameter is an array becomes a method. Run after adding an op: `npm run generate`.
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import ts from 'typescript'
+import { readdirSync, readFileSync, writeFileSync } from "node:fs"
+import { dirname, join } from "node:path"
+import { fileURLToPath } from "node:url"
+import ts from "typescript"
 
-const core = join(dirname(fileURLToPath(import.meta.url)), '../packages/core/src')
+const core = join(dirname(fileURLToPath(import.meta.url)), "../packages/core/src")
 
 /** Function types that stand for a whole signature; the names live in the families. */
 const FUNCTION_TYPES = {
-  UnaryFunction: ['(options?: StreamOptions): A'],
-  BinaryFunction: ['(b: A | Scalar, options?: StreamOptions): A'],
+  UnaryFunction: ["(options?: StreamOptions): A"],
+  BinaryFunction: ["(b: A | Scalar, options?: StreamOptions): A"],
   Reduction: [
-    '(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A',
-    '(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A',
+    "(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A",
+    "(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A",
   ],
   Deviation: [
-    '(axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): A',
-    '(options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): A',
+    "(axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): A",
+    "(options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): A",
   ],
 }
 /** Functions of an array that are no methods: MLX has them as properties, or the name means something else. */
 const NOT_METHODS = new Set([
-  'real',
-  'imag',
-  'array',
-  'full',
-  'where',
-  'asOperand',
-  'toDtype',
-  'floatOperand',
-  'at',
+  "real",
+  "imag",
+  "array",
+  "full",
+  "where",
+  "asOperand",
+  "toDtype",
+  "floatOperand",
+  "at",
   // mx.fast's functions are no methods in MLX.
-  'layerNorm',
-  'rmsNorm',
-  'rope',
-  'scaledDotProductAttention',
+  "layerNorm",
+  "rmsNorm",
+  "rope",
+  "scaledDotProductAttention",
 ])
 /** Short names of operators: API.md, section 3. */
 const ALIASES = {
-  sub: 'subtract',
-  mul: 'multiply',
-  div: 'divide',
-  mod: 'remainder',
-  pow: 'power',
-  neg: 'negative',
-  eq: 'equal',
-  ne: 'notEqual',
-  lt: 'less',
-  le: 'lessEqual',
-  gt: 'greater',
-  ge: 'greaterEqual',
-  conj: 'conjugate',
+  sub: "subtract",
+  mul: "multiply",
+  div: "divide",
+  mod: "remainder",
+  pow: "power",
+  neg: "negative",
+  eq: "equal",
+  ne: "notEqual",
+  lt: "less",
+  le: "lessEqual",
+  gt: "greater",
+  ge: "greaterEqual",
+  conj: "conjugate",
 }
 /** Exported names that the public API spells differently. */
-const RENAMES = { variance: 'var' }
+const RENAMES = { variance: "var" }
 
 /** Names that engines import from the families and users never see. */
 const isInternal = (node, text) => /@internal\b/.test(text.slice(node.getFullStart(), node.getStart()))
@@ -72,11 +72,11 @@ function collectTypes(node) {
   ts.forEachChild(node, collectTypes)
 }
 
-const families = readdirSync(join(core, 'ops'))
-  .filter((f) => f.endsWith('.ts') && !f.endsWith('.test.ts'))
+const families = readdirSync(join(core, "ops"))
+  .filter((f) => f.endsWith(".ts") && !f.endsWith(".test.ts"))
   .sort()
 for (const file of families) {
-  const text = readFileSync(join(core, 'ops', file), 'utf8')
+  const text = readFileSync(join(core, "ops", file), "utf8")
   const source = ts.createSourceFile(file, text, ts.ScriptTarget.ES2022, true)
   const module = file.slice(0, -3)
   for (const node of source.statements) {
@@ -93,16 +93,16 @@ for (const file of families) {
       const [first, ...rest] = node.parameters
       const firstType = first?.type?.getText()
       if (
-        (firstType !== 'Array' && firstType !== 'Operand') ||
+        (firstType !== "Array" && firstType !== "Operand") ||
         NOT_METHODS.has(node.name.text) ||
         first.questionToken
       )
         continue
       for (const p of rest) if (p.type) collectTypes(p.type)
       if (node.type) collectTypes(node.type)
-      const generic = (s) => s.replace(/\bArray\b/g, 'A').replace(/\bOperand\b/g, 'A | Scalar')
+      const generic = (s) => s.replace(/\bArray\b/g, "A").replace(/\bOperand\b/g, "A | Scalar")
       record(node.name.text, module, node.name.text, [
-        `(${rest.map((p) => generic(p.getText())).join(', ')}): ${generic(node.type.getText())}`,
+        `(${rest.map((p) => generic(p.getText())).join(", ")}): ${generic(node.type.getText())}`,
       ])
     }
   }
@@ -113,30 +113,30 @@ for (const [alias, name] of Object.entries(ALIASES)) {
 }
 
 const sorted = [...methods].sort(([a], [b]) => (a < b ? -1 : 1))
-for (const name of ['Array', 'Operand', 'A']) typeNames.delete(name)
+for (const name of ["Array", "Operand", "A"]) typeNames.delete(name)
 // Types come from modules below graph.ts only, or the file would close an import circle.
 const HOMES = {
-  Axes: './option-types',
-  Scalar: './option-types',
-  StreamOptions: './option-types',
-  Dtype: './dtype',
-  Shape: './shape',
+  Axes: "./option-types",
+  Scalar: "./option-types",
+  StreamOptions: "./option-types",
+  Dtype: "./dtype",
+  Shape: "./shape",
 }
-for (const name of ['Axes', 'Scalar', 'StreamOptions']) typeNames.add(name)
+for (const name of ["Axes", "Scalar", "StreamOptions"]) typeNames.add(name)
 const imports = {}
 for (const name of typeNames) {
-  const home = HOMES[name] ?? './option-types'
+  const home = HOMES[name] ?? "./option-types"
   ;(imports[home] ??= []).push(name)
 }
-const header = '// Generated by tooling/generate-methods.mjs from ops/*.ts. Do not edit.\n'
+const header = "// Generated by tooling/generate-methods.mjs from ops/*.ts. Do not edit.\n"
 const fluent = `${header}${Object.keys(imports)
   .sort()
-  .map((home) => `import type { ${imports[home].sort().join(', ')} } from '${home}'`)
-  .join('\n')}
+  .map((home) => `import type { ${imports[home].sort().join(", ")} } from '${home}'`)
+  .join("\n")}
 
 /** The methods of an array; \`A\` is the array class, which graph.ts fills in. */
 export interface FluentMethods<A> {
-${sorted.map(([name, m]) => `  /** See \`mx.${m.alias ? m.alias : name}\`. */\n${m.signatures.map((s) => `  ${name}${s}`).join('\n')}`).join('\n')}
+${sorted.map(([name, m]) => `  /** See \`mx.${m.alias ? m.alias : name}\`. */\n${m.signatures.map((s) => `  ${name}${s}`).join("\n")}`).join("\n")}
 }
 `
 const byModule = {}
@@ -144,7 +144,7 @@ for (const [name, m] of sorted) (byModule[m.module] ??= []).push([name, m.export
 const methodsFile = `${header}${Object.keys(byModule)
   .sort()
   .map((m) => `import * as ${m.replace(/-(.)/g, (_, c) => c.toUpperCase())}Ops from './ops/${m}'`)
-  .join('\n')}
+  .join("\n")}
 import { Array } from './graph'
 
 type Fn = (...args: never[]) => unknown
@@ -166,8 +166,8 @@ ${Object.keys(byModule)
         `install('${name}', ${m.replace(/-(.)/g, (_, c) => c.toUpperCase())}Ops.${exported})`,
     ),
   )
-  .join('\n')}
+  .join("\n")}
 `
-writeFileSync(join(core, 'fluent.ts'), fluent)
-writeFileSync(join(core, 'methods.ts'), methodsFile)
+writeFileSync(join(core, "fluent.ts"), fluent)
+writeFileSync(join(core, "methods.ts"), methodsFile)
 console.log(`${methods.size} methods from ${families.length} families`)

@@ -2,45 +2,45 @@
 // and the Node-API headers from npm. Nothing is downloaded. CC, CXX and CMAKE_* from the environment hold as usual;
 // further arguments go to CMake's configure step (`pnpm run build:native -DCMAKE_BUILD_TYPE=Debug`).
 
-import { spawnSync } from 'node:child_process'
-import { existsSync, readFileSync, rmSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { availableParallelism } from 'node:os'
-import { dirname, join, resolve } from 'node:path'
+import { spawnSync } from "node:child_process"
+import { existsSync, readFileSync, rmSync } from "node:fs"
+import { createRequire } from "node:module"
+import { availableParallelism } from "node:os"
+import { dirname, join, resolve } from "node:path"
 
-const source = resolve('native')
-const build = resolve('build')
+const source = resolve("native")
+const build = resolve("build")
 
-if (!existsSync(join(source, 'CMakeLists.txt'))) {
+if (!existsSync(join(source, "CMakeLists.txt"))) {
   console.log(`notice: ${source} has no CMakeLists.txt, so there is no native part to build`)
   process.exit(0)
 }
 
 // Resolved from the package, whose devDependencies name both.
-const require = createRequire(join(process.cwd(), 'package.json'))
-const headers = require('node-api-headers').include_dir
-const addonApi = dirname(require.resolve('node-addon-api/package.json'))
+const require = createRequire(join(process.cwd(), "package.json"))
+const headers = require("node-api-headers").include_dir
+const addonApi = dirname(require.resolve("node-addon-api/package.json"))
 
-const generator = process.env.CMAKE_GENERATOR ?? (runs('ninja') ? 'Ninja' : 'Unix Makefiles')
+const generator = process.env.CMAKE_GENERATOR ?? (runs("ninja") ? "Ninja" : "Unix Makefiles")
 discardForeignCache(generator)
 
 cmake([
-  ...['-S', source, '-B', build, '-G', generator],
-  `-DCMAKE_BUILD_TYPE=${process.env.CMAKE_BUILD_TYPE ?? 'Release'}`,
-  '-DCMAKE_EXPORT_COMPILE_COMMANDS=ON',
+  ...["-S", source, "-B", build, "-G", generator],
+  `-DCMAKE_BUILD_TYPE=${process.env.CMAKE_BUILD_TYPE ?? "Release"}`,
+  "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
   `-DNODE_API_HEADERS=${headers}`,
   `-DNODE_ADDON_API=${addonApi}`,
   ...process.argv.slice(2),
 ])
 cmake([
-  '--build',
+  "--build",
   build,
-  '--parallel',
+  "--parallel",
   process.env.CMAKE_BUILD_PARALLEL_LEVEL ?? String(availableParallelism()),
 ])
 
 function cmake(args) {
-  const { status, error } = spawnSync('cmake', args, { stdio: 'inherit' })
+  const { status, error } = spawnSync("cmake", args, { stdio: "inherit" })
   if (error) {
     console.error(`cannot run cmake (${error.code}); README.md lists what a build from source needs`)
     process.exit(1)
@@ -49,15 +49,15 @@ function cmake(args) {
 }
 
 function runs(program) {
-  return spawnSync(program, ['--version'], { stdio: 'ignore' }).status === 0
+  return spawnSync(program, ["--version"], { stdio: "ignore" }).status === 0
 }
 
 /** CMake refuses a build folder made by another generator or in another place: a copied or moved checkout has one. */
 function discardForeignCache(generator) {
-  const cache = join(build, 'CMakeCache.txt')
+  const cache = join(build, "CMakeCache.txt")
   if (!existsSync(cache)) return
-  const text = readFileSync(cache, 'utf8')
-  const made = (key) => new RegExp(`^${key}:\\w+=(.*)$`, 'm').exec(text)?.[1]
-  if (made('CMAKE_GENERATOR') === generator && made('CMAKE_HOME_DIRECTORY') === source) return
+  const text = readFileSync(cache, "utf8")
+  const made = (key) => new RegExp(`^${key}:\\w+=(.*)$`, "m").exec(text)?.[1]
+  if (made("CMAKE_GENERATOR") === generator && made("CMAKE_HOME_DIRECTORY") === source) return
   rmSync(build, { recursive: true, force: true })
 }

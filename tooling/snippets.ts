@@ -5,8 +5,8 @@
 // objects are compared as values, everything else by how it is printed. `// => throws TEXT` expects an error whose
 // name and message contain TEXT.
 
-import { format, inspect } from 'node:util'
-import ts from 'typescript'
+import { format, inspect } from "node:util"
+import ts from "typescript"
 
 /** A piece of code and where it stands. */
 export interface Snippet {
@@ -16,9 +16,9 @@ export interface Snippet {
 }
 
 /** The fenced blocks of a language in Markdown. */
-export function blocksOf(markdown: string, language = 'ts'): Snippet[] {
+export function blocksOf(markdown: string, language = "ts"): Snippet[] {
   const blocks: Snippet[] = []
-  const fence = new RegExp(`^\`\`\`${language}\\n([sS]*?)^\`\`\`$`, 'gm')
+  const fence = new RegExp(`^\`\`\`${language}\\n([sS]*?)^\`\`\`$`, "gm")
   for (const match of markdown.matchAll(fence)) {
     blocks.push({ code: match[1], line: lineAt(markdown, match.index) + 1 })
   }
@@ -31,8 +31,8 @@ export function examplesOf(source: string): Snippet[] {
   for (const comment of source.matchAll(/\/\*\*[\s\S]*?\*\//g)) {
     for (const match of comment[0].matchAll(/@example\b([\s\S]*?)(?=^\s*\*\s*@\w|\*\/$)/gm)) {
       const code = match[1]
-        .replace(/^[ \t]*\* ?/gm, '')
-        .replace(/^```\w*$/gm, '')
+        .replace(/^[ \t]*\* ?/gm, "")
+        .replace(/^```\w*$/gm, "")
         .trimEnd()
       examples.push({ code, line: lineAt(source, comment.index + match.index) })
     }
@@ -42,9 +42,9 @@ export function examplesOf(source: string): Snippet[] {
 
 /** How many values snippets promise. */
 export const promises = (snippets: readonly Snippet[]): number =>
-  snippets.reduce((sum, { code }) => sum + code.split('// =>').length - 1, 0)
+  snippets.reduce((sum, { code }) => sum + code.split("// =>").length - 1, 0)
 
-const lineAt = (text: string, index: number): number => text.slice(0, index).split('\n').length
+const lineAt = (text: string, index: number): number => text.slice(0, index).split("\n").length
 
 /** Everything a snippet may import, and names it has without importing. */
 export interface Surroundings {
@@ -62,7 +62,7 @@ export async function runSnippets(
 ): Promise<{ problems: string[]; checked: number }> {
   const problems: string[] = []
   const expectations: { text: string; line: number }[] = []
-  const source = snippets.map((snippet) => instrument(snippet, expectations)).join('\n')
+  const source = snippets.map((snippet) => instrument(snippet, expectations)).join("\n")
   let at = snippets[0]?.line ?? 0
   let checked = 0
   const tools = {
@@ -84,7 +84,7 @@ export async function runSnippets(
     },
     $throws: async (index: number, body: () => unknown) => {
       const { text, line } = expectations[index]
-      const wanted = text.replace(/^throws\s*/, '')
+      const wanted = text.replace(/^throws\s*/, "")
       checked++
       try {
         await body()
@@ -97,7 +97,7 @@ export async function runSnippets(
     },
     require: (name: string) => {
       if (name in modules) return modules[name]
-      throw new Error(`snippets may import ${Object.keys(modules).join(', ')}, not ${name}`)
+      throw new Error(`snippets may import ${Object.keys(modules).join(", ")}, not ${name}`)
     },
     exports: {},
   }
@@ -118,19 +118,19 @@ export async function runSnippets(
 
 /** The code with each expectation turned into a call. */
 function instrument(snippet: Snippet, expectations: { text: string; line: number }[]): string {
-  const file = ts.createSourceFile('snippet.ts', snippet.code, ts.ScriptTarget.Latest, true)
-  let out = ''
+  const file = ts.createSourceFile("snippet.ts", snippet.code, ts.ScriptTarget.Latest, true)
+  let out = ""
   const copy = (statement: ts.Statement): void => {
     const text = statement.getText(file)
     const line = snippet.line + file.getLineAndCharacterOfPosition(statement.getStart(file)).line
     const expected = expectationAfter(snippet.code, statement.getEnd())
-    const mark = ts.isImportDeclaration(statement) ? '' : `$at(${line});`
+    const mark = ts.isImportDeclaration(statement) ? "" : `$at(${line});`
     if (expected === null) {
       out += `${mark}${text}\n`
       return
     }
     const index = expectations.push({ text: expected, line }) - 1
-    if (expected.startsWith('throws')) out += `${mark}await $throws(${index}, async () => { ${text} });\n`
+    if (expected.startsWith("throws")) out += `${mark}await $throws(${index}, async () => { ${text} });\n`
     else if (ts.isExpressionStatement(statement)) {
       const { expression } = statement
       const printed = /^console\.\w+\(/.exec(expression.getText(file))
@@ -141,7 +141,7 @@ function instrument(snippet: Snippet, expectations: { text: string; line: number
       const { name } = statement.declarationList.declarations.at(-1) as ts.VariableDeclaration
       const value = ts.isIdentifier(name)
         ? name.text
-        : `[${name.elements.map((e) => e.getText(file)).join(', ')}]`
+        : `[${name.elements.map((e) => e.getText(file)).join(", ")}]`
       out += `${mark}${text}\n$check(${index}, ${value});\n`
     } else out += `${mark}${text}\n$check(${index}, undefined);\n`
   }
@@ -153,16 +153,16 @@ function instrument(snippet: Snippet, expectations: { text: string; line: number
 function expectationAfter(code: string, end: number): string | null {
   const match = /^[;,]?[ \t]*(?:\n[ \t]*)?\/\/ =>[ \t]?(.*)((?:\n[ \t]*\/\/ {2,}.*)*)/.exec(code.slice(end))
   if (!match) return null
-  const more = match[2].replace(/^[ \t]*\/\/ {2,}/gm, '')
+  const more = match[2].replace(/^[ \t]*\/\/ {2,}/gm, "")
   return `${match[1]}${more}`.trim()
 }
 
 /** What is wrong with a value, or null. */
 function compare(expected: string, value: unknown): string | null {
-  const file = ts.createSourceFile('value.ts', `(${expected})`, ts.ScriptTarget.Latest, true)
+  const file = ts.createSourceFile("value.ts", `(${expected})`, ts.ScriptTarget.Latest, true)
   const statement = file.statements[0]
   const parsed =
-    file.statements.length === 1 && ts.isExpressionStatement(statement) && !expected.includes('…')
+    file.statements.length === 1 && ts.isExpressionStatement(statement) && !expected.includes("…")
       ? sameValue(statement.expression, value)
       : null
   if (parsed === true || (parsed === null && samePrint(expected, print(value)))) return null
@@ -172,24 +172,24 @@ function compare(expected: string, value: unknown): string | null {
 const print = (value: unknown): string =>
   inspect(value, { depth: 8, breakLength: Number.POSITIVE_INFINITY, compact: true })
 
-const squeezed = (text: string): string => text.replace(/\s+/g, '')
+const squeezed = (text: string): string => text.replace(/\s+/g, "")
 
 /** Equal but for white space, where `…` in the expectation matches anything. */
 function samePrint(expected: string, printed: string): boolean {
-  const parts = squeezed(expected).replaceAll('...', '…').split('…')
-  const pattern = parts.map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, '\\$&')).join('.*')
-  return new RegExp(`^${pattern}$`).test(squeezed(printed).replaceAll('...', '…'))
+  const parts = squeezed(expected).replaceAll("...", "…").split("…")
+  const pattern = parts.map((part) => part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")).join(".*")
+  return new RegExp(`^${pattern}$`).test(squeezed(printed).replaceAll("...", "…"))
 }
 
 /** Whether a value is what a literal says; null when the text is no literal. */
 function sameValue(node: ts.Expression, value: unknown): boolean | null {
   if (ts.isParenthesizedExpression(node)) return sameValue(node.expression, value)
-  if (ts.isNumericLiteral(node)) return typeof value === 'number' && close(value, node.getText())
+  if (ts.isNumericLiteral(node)) return typeof value === "number" && close(value, node.getText())
   if (ts.isPrefixUnaryExpression(node) && node.operator === ts.SyntaxKind.MinusToken) {
-    if (typeof value !== 'number' && typeof value !== 'bigint') return false
+    if (typeof value !== "number" && typeof value !== "bigint") return false
     return sameValue(node.operand, -value)
   }
-  if (ts.isBigIntLiteral(node)) return typeof value === 'bigint' && value === BigInt(node.text.slice(0, -1))
+  if (ts.isBigIntLiteral(node)) return typeof value === "bigint" && value === BigInt(node.text.slice(0, -1))
   if (ts.isStringLiteralLike(node)) return value === node.text
   if (node.kind === ts.SyntaxKind.TrueKeyword) return value === true
   if (node.kind === ts.SyntaxKind.FalseKeyword) return value === false
@@ -203,7 +203,7 @@ function sameValue(node: ts.Expression, value: unknown): boolean | null {
     return all(node.elements.map((element, i) => sameValue(element, value[i])))
   }
   if (ts.isObjectLiteralExpression(node)) {
-    if (typeof value !== 'object' || value === null) return false
+    if (typeof value !== "object" || value === null) return false
     const entries = node.properties.filter(ts.isPropertyAssignment)
     if (entries.length !== node.properties.length || entries.length !== Object.keys(value).length)
       return false
@@ -224,10 +224,10 @@ function all(results: readonly (boolean | null)[]): boolean | null {
 
 /** Equal to as many digits as are written; whole numbers exactly. */
 function close(value: number, text: string): boolean {
-  const wanted = Number(text.replaceAll('_', ''))
+  const wanted = Number(text.replaceAll("_", ""))
   if (value === wanted) return true
-  const [mantissa, exponent = '0'] = text.toLowerCase().split('e')
-  const digits = mantissa.split('.')[1]?.length ?? 0
-  if (digits === 0 && exponent === '0') return false
+  const [mantissa, exponent = "0"] = text.toLowerCase().split("e")
+  const digits = mantissa.split(".")[1]?.length ?? 0
+  if (digits === 0 && exponent === "0") return false
   return Math.abs(value - wanted) <= 0.501 * 10 ** (Number(exponent) - digits)
 }

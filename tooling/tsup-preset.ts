@@ -1,16 +1,16 @@
 // How every package is built: ESM only, its entries read from its own `exports`, types beside them.
 
-import { existsSync, readFileSync } from 'node:fs'
-import { defineConfig } from 'tsup'
+import { existsSync, readFileSync } from "node:fs"
+import { defineConfig } from "tsup"
 
 // TypeScript 6 warns about an option that tsup sets by itself. Types of other packages come from their builds, as a
 // user will get them, and not from the sources that the editor sees.
-const dts = { compilerOptions: { ignoreDeprecations: '6.0', paths: {}, noEmit: false } }
+const dts = { compilerOptions: { ignoreDeprecations: "6.0", paths: {}, noEmit: false } }
 
 const shared = {
-  format: 'esm',
-  target: 'node20',
-  platform: 'node',
+  format: "esm",
+  target: "node20",
+  platform: "node",
   sourcemap: true,
   clean: true,
   silent: true,
@@ -19,15 +19,15 @@ const shared = {
 /** A published package: one bundle for each entry of `exports`; `./dist/x.js` is made of `src/x.ts` or `src/x/index.ts`.
  * A package's own entry named in `external` (`'./mx.js'`) stays an import of that file. */
 export function library({ external = [] }: { external?: string[] } = {}) {
-  const { exports } = JSON.parse(readFileSync('package.json', 'utf8')) as { exports: Record<string, unknown> }
+  const { exports } = JSON.parse(readFileSync("package.json", "utf8")) as { exports: Record<string, unknown> }
   const entry: Record<string, string> = {}
   for (const target of Object.values(exports)) {
-    const file = typeof target === 'string' ? target : (target as { default: string }).default
+    const file = typeof target === "string" ? target : (target as { default: string }).default
     const name = /^\.\/dist\/(.+)\.js$/.exec(file)?.[1]
     if (!name) continue
     const candidates = [`src/${name}.ts`, `src/${name}/index.ts`]
     const source = candidates.find(existsSync)
-    if (!source) throw new Error(`package.json exports ${file}, but none of ${candidates.join(', ')} exists`)
+    if (!source) throw new Error(`package.json exports ${file}, but none of ${candidates.join(", ")} exists`)
     entry[name] = source
   }
   return defineConfig({ ...shared, entry, external, dts, splitting: true })

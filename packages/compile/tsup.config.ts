@@ -1,3 +1,3 @@
-import { library } from '../../tooling/tsup-preset'
+import { library } from "../../tooling/tsup-preset"
 
 export default library()

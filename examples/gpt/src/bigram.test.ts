@@ -1,10 +1,10 @@
-import { expect, test } from 'vitest'
-import { bigramLoss, bits, fitBigram } from './bigram'
-import { generatedText } from './generated-text'
+import { expect, test } from "vitest"
+import { bigramLoss, bits, fitBigram } from "./bigram"
+import { generatedText } from "./generated-text"
 
 const all = (text: Uint8Array) => [Int32Array.from(text)]
 
-test('every row is a distribution', () => {
+test("every row is a distribution", () => {
   const { logProbabilities } = fitBigram(generatedText(2000))
   for (let a = 0; a < 256; a++) {
     const sum = logProbabilities.subarray(a * 256, a * 256 + 256).reduce((s, p) => s + Math.exp(p), 0)
@@ -12,12 +12,12 @@ test('every row is a distribution', () => {
   }
 })
 
-test('a text without surprise costs next to nothing', () => {
+test("a text without surprise costs next to nothing", () => {
   const text = Uint8Array.from({ length: 10000 }, (_, i) => i % 7)
   expect(bigramLoss(fitBigram(text), all(text))).toBeLessThan(0.02)
 })
 
-test('random bytes cost eight bits', () => {
+test("random bytes cost eight bits", () => {
   const noise = (seed: number) => {
     let state = seed
     return Uint8Array.from({ length: 20000 }, () => {
@@ -28,7 +28,7 @@ test('random bytes cost eight bits', () => {
   expect(bits(bigramLoss(fitBigram(noise(1)), all(noise(2))))).toBeCloseTo(8, 1)
 })
 
-test('it beats add-one smoothing on text it has not seen', () => {
+test("it beats add-one smoothing on text it has not seen", () => {
   const text = generatedText(4000, 1)
   const unseen = generatedText(4000, 2)
   const pairs = new Float64Array(65536)
@@ -42,7 +42,7 @@ test('it beats add-one smoothing on text it has not seen', () => {
   expect(ours).toBeLessThan(bigramLoss({ smoothing: 1, logProbabilities: addOne }, all(unseen)))
 })
 
-test('windows count all bytes but their first', () => {
+test("windows count all bytes but their first", () => {
   const bigram = fitBigram(generatedText(1000))
   const [a, b, c] = [97, 98, 99]
   const p = (x: number, y: number) => bigram.logProbabilities[x * 256 + y]

@@ -1,13 +1,13 @@
-import { copyFileSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { mx } from 'lazuli'
-import { afterEach, beforeEach, expect, test } from 'vitest'
-import { checkCompatible, readCheckpoint, restore, saveCheckpoint } from './checkpoint'
-import { divide } from './data'
-import { generatedText } from './generated-text'
-import { type Config, parseOptions } from './options'
-import { type Place, Trainer, train } from './train'
+import { copyFileSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { mx } from "lazuli"
+import { afterEach, beforeEach, expect, test } from "vitest"
+import { checkCompatible, readCheckpoint, restore, saveCheckpoint } from "./checkpoint"
+import { divide } from "./data"
+import { generatedText } from "./generated-text"
+import { type Config, parseOptions } from "./options"
+import { type Place, Trainer, train } from "./train"
 
 const config: Config = {
   batch: 4,
@@ -19,13 +19,13 @@ const config: Config = {
   dropout: 0.2,
   seed: 5,
 }
-const corpus = divide('generated', [generatedText(3000)])
+const corpus = divide("generated", [generatedText(3000)])
 const start = (): Place => ({ step: 0, seconds: 0, history: { train: [], validation: [] } })
-const parse = (line: string) => parseOptions(line.split(' ').filter(Boolean))!
+const parse = (line: string) => parseOptions(line.split(" ").filter(Boolean))!
 
-let folder = ''
+let folder = ""
 beforeEach(() => {
-  folder = mkdtempSync(join(tmpdir(), 'lazuli-checkpoint-'))
+  folder = mkdtempSync(join(tmpdir(), "lazuli-checkpoint-"))
 })
 afterEach(() => rmSync(folder, { recursive: true }))
 
@@ -37,9 +37,9 @@ const bytesOf = (trainer: Trainer) =>
       optimizer: trainer.optimizer.state,
       random: mx.random.state,
     })
-    .map(([name, a]) => `${name} ${a.dtype.name} ${Buffer.from(a.toTypedArray().buffer).toString('base64')}`)
+    .map(([name, a]) => `${name} ${a.dtype.name} ${Buffer.from(a.toTypedArray().buffer).toString("base64")}`)
 
-test('ten steps, a checkpoint and ten more are twenty steps, bit for bit', async () => {
+test("ten steps, a checkpoint and ten more are twenty steps, bit for bit", async () => {
   const whole = new Trainer(config, 20)
   const place = start()
   await train(whole, corpus, place, {})
@@ -59,38 +59,38 @@ test('ten steps, a checkpoint and ten more are twenty steps, bit for bit', async
   expect(checkpoint.place.history).toEqual(place.history)
 })
 
-test('a checkpoint is one file, and says what it is', () => {
+test("a checkpoint is one file, and says what it is", () => {
   const file = saveCheckpoint(folder, new Trainer(config, 20), start(), corpus)
   saveCheckpoint(folder, new Trainer(config, 20), start(), corpus)
-  expect(readdirSync(folder)).toEqual(['checkpoint.safetensors'])
+  expect(readdirSync(folder)).toEqual(["checkpoint.safetensors"])
   const [arrays, metadata] = mx.load(file, { returnMetadata: true }) as [Record<string, mx.Array>, object]
-  expect(metadata).toMatchObject({ step: '0', steps: '20', seed: '5', data: corpus.hash })
-  expect(Object.keys(arrays)).toContain('model.blocks.1.attention.qkvProj.weight')
+  expect(metadata).toMatchObject({ step: "0", steps: "20", seed: "5", data: corpus.hash })
+  expect(Object.keys(arrays)).toContain("model.blocks.1.attention.qkvProj.weight")
 })
 
-test('an old checkpoint survives a save that fails', () => {
+test("an old checkpoint survives a save that fails", () => {
   const trainer = new Trainer(config, 20)
   const file = saveCheckpoint(folder, trainer, start(), corpus)
-  const copy = join(folder, 'copy')
+  const copy = join(folder, "copy")
   copyFileSync(file, copy)
   trainer.optimizer.state.broken = 5 as unknown as mx.Array
   expect(() => saveCheckpoint(folder, trainer, start(), corpus)).toThrow()
   expect(readCheckpoint(folder).place.step).toBe(0)
-  expect(existsSync(join(folder, 'partial-checkpoint.safetensors'))).toBe(false)
+  expect(existsSync(join(folder, "partial-checkpoint.safetensors"))).toBe(false)
 })
 
-test('what cannot be resumed is refused in one sentence', () => {
+test("what cannot be resumed is refused in one sentence", () => {
   expect(() => readCheckpoint(folder)).toThrow(`there is no checkpoint to resume in ${folder}`)
   const file = saveCheckpoint(folder, new Trainer(config, 20), start(), corpus)
   const checkpoint = readCheckpoint(folder)
-  checkCompatible(checkpoint, corpus, parse('--width 16'))
+  checkCompatible(checkpoint, corpus, parse("--width 16"))
   expect(() =>
-    checkCompatible(checkpoint, corpus, parse('--learning-rate 0.5')),
+    checkCompatible(checkpoint, corpus, parse("--learning-rate 0.5")),
   ).toThrowErrorMatchingInlineSnapshot(
     `[UserError: cannot resume: the checkpoint has --learning-rate 0.01, not 0.5]`,
   )
   expect(() =>
-    checkCompatible(checkpoint, divide('x.txt', [generatedText(400)]), parse('')),
+    checkCompatible(checkpoint, divide("x.txt", [generatedText(400)]), parse("")),
   ).toThrowErrorMatchingInlineSnapshot(
     `[UserError: cannot resume: the checkpoint was trained on another text than x.txt]`,
   )
@@ -104,8 +104,8 @@ test('what cannot be resumed is refused in one sentence', () => {
   ).toThrowErrorMatchingInlineSnapshot(
     `[UserError: cannot resume: the checkpoint has nothing for model.blocks.2.attentionNorm.weight]`,
   )
-  writeFileSync(file, 'no checkpoint at all')
-  expect(() => readCheckpoint(folder)).toThrow('is no checkpoint of this program')
+  writeFileSync(file, "no checkpoint at all")
+  expect(() => readCheckpoint(folder)).toThrow("is no checkpoint of this program")
   mx.saveSafetensors(file, { a: mx.ones([1]) })
-  expect(() => readCheckpoint(folder)).toThrow('its format is undefined, not lazuli-gpt-1')
+  expect(() => readCheckpoint(folder)).toThrow("its format is undefined, not lazuli-gpt-1")
 })

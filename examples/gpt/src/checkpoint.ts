@@ -2,16 +2,16 @@
  * Checkpoints: everything that decides how a run goes on, in one safetensors file. It is written beside and renamed, so that there is
  * always a whole one.
  */
-import { existsSync, mkdirSync, renameSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
-import { mx } from 'lazuli'
-import type { Corpus } from './data'
-import { CONFIG_KEYS, type Config, type Options } from './options'
-import type { Place, Trainer } from './train'
-import { UserError } from './user-error'
+import { existsSync, mkdirSync, renameSync, rmSync } from "node:fs"
+import { join } from "node:path"
+import { mx } from "lazuli"
+import type { Corpus } from "./data"
+import { CONFIG_KEYS, type Config, type Options } from "./options"
+import type { Place, Trainer } from "./train"
+import { UserError } from "./user-error"
 
-const FORMAT = 'lazuli-gpt-1'
-const FILE = 'checkpoint.safetensors'
+const FORMAT = "lazuli-gpt-1"
+const FILE = "checkpoint.safetensors"
 
 /** A run as a file holds it. */
 export interface Checkpoint {
@@ -41,8 +41,8 @@ export function saveCheckpoint(folder: string, trainer: Trainer, place: Place, c
   const beside = join(folder, `partial-${FILE}`)
   const { history, step, seconds } = place
   const arrays = Object.fromEntries(stateOf(trainer))
-  arrays['history.train'] = flat(history.train)
-  arrays['history.validation'] = flat(history.validation)
+  arrays["history.train"] = flat(history.train)
+  arrays["history.validation"] = flat(history.validation)
   try {
     mx.saveSafetensors(beside, arrays, {
       format: FORMAT,
@@ -77,7 +77,7 @@ export function readCheckpoint(folder: string): Checkpoint {
       place: {
         step: Number(metadata.step),
         seconds: Number(metadata.seconds),
-        history: { train: points(arrays['history.train']), validation: points(arrays['history.validation']) },
+        history: { train: points(arrays["history.train"]), validation: points(arrays["history.validation"]) },
       },
       dataHash: metadata.data,
       arrays,
@@ -106,12 +106,12 @@ export function restore(trainer: Trainer, { arrays }: Checkpoint): void {
   for (const [name, { shape }] of state) {
     const found = arrays[name]
     if (found && String(found.shape) === String(shape)) continue
-    const what = found ? `shape [${found.shape}] where the model has [${shape}]` : 'nothing'
+    const what = found ? `shape [${found.shape}] where the model has [${shape}]` : "nothing"
     throw new UserError(`cannot resume: the checkpoint has ${what} for ${name}`)
   }
   for (const [name] of state) {
-    if (name.startsWith('optimizer.'))
-      replaceLeaf(trainer.optimizer.state, name.split('.').slice(1), arrays[name])
+    if (name.startsWith("optimizer."))
+      replaceLeaf(trainer.optimizer.state, name.split(".").slice(1), arrays[name])
   }
   const { model, random } = mx.treeUnflatten(state.map(([name]) => [name, arrays[name]] as const)) as {
     model: object

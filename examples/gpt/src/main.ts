@@ -1,8 +1,8 @@
 /**
  * Runs program.ts. What the user can put right is one line and exit code 2.
  */
-import { main } from './program'
-import { UserError } from './user-error'
+import { main } from "./program"
+import { UserError } from "./user-error"
 
 try {
   process.exitCode = await main(process.argv.slice(2))

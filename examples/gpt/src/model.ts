@@ -2,7 +2,7 @@
  * The model: a GPT over bytes. Blocks of causal attention and a GELU network, each after a layer norm and beside a residual
  * connection; the table of byte embeddings is also the last layer.
  */
-import { mx, nn } from 'lazuli'
+import { mx, nn } from "lazuli"
 
 /** What decides the model's shape. */
 export interface Shape {
@@ -38,7 +38,7 @@ class CausalAttention extends nn.Module {
       .transpose([2, 0, 3, 1, 4])
     const [q, k, v] = [qkv.index(0), qkv.index(1), qkv.index(2)]
     const scale = 1 / Math.sqrt(width / this.heads)
-    const attended = mx.fast.scaledDotProductAttention(q, k, v, { scale, mask: 'causal' })
+    const attended = mx.fast.scaledDotProductAttention(q, k, v, { scale, mask: "causal" })
     return this.outProj.forward(attended.transpose([0, 2, 1, 3]).reshape([batch, length, width]))
   }
 }
@@ -94,8 +94,8 @@ export class GPT extends nn.Module {
 
   /** The mean loss, in nats a byte, over windows [batch, length + 1], of predicting each byte but the first. */
   loss(windows: mx.Array): mx.Array {
-    const logits = this.forward(windows.index(':', ':-1'))
-    return nn.losses.crossEntropy(logits, windows.index(':', '1:'), { reduction: 'mean' })
+    const logits = this.forward(windows.index(":", ":-1"))
+    return nn.losses.crossEntropy(logits, windows.index(":", "1:"), { reduction: "mean" })
   }
 
   /** How many numbers are trained. */

@@ -2,11 +2,11 @@
  * The picture of a run: training and held-out loss over steps, and the bigram baseline as a level line. As SVG and PNG, without a
  * browser.
  */
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
-import { Resvg } from '@resvg/resvg-js'
-import { parse, View } from 'vega'
-import { compile, type TopLevelSpec } from 'vega-lite'
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { Resvg } from "@resvg/resvg-js"
+import { parse, View } from "vega"
+import { compile, type TopLevelSpec } from "vega-lite"
 
 /** Losses in nats a byte at steps. */
 export interface History {
@@ -14,8 +14,8 @@ export interface History {
   readonly validation: readonly (readonly [step: number, loss: number])[]
 }
 
-const SERIES = ['training (smoothed)', 'held out', 'bigram baseline, held out'] as const
-const COLORS = ['#9ecae1', '#08519c', '#d95f02']
+const SERIES = ["training (smoothed)", "held out", "bigram baseline, held out"] as const
+const COLORS = ["#9ecae1", "#08519c", "#d95f02"]
 /** More points than pixels say nothing more. */
 const MAX_POINTS = 800
 
@@ -48,31 +48,31 @@ export function smoothed(values: readonly number[], keep = 0.95): number[] {
 
 /** The picture's description in the grammar of Vega-Lite. */
 export function lossChart(history: History, baseline: number, title: string): TopLevelSpec {
-  const color = { field: 'series', type: 'nominal' as const, title: null }
+  const color = { field: "series", type: "nominal" as const, title: null }
   return {
-    title: { text: title, anchor: 'start' },
+    title: { text: title, anchor: "start" },
     width: 720,
     height: 400,
     padding: 12,
-    background: 'white',
+    background: "white",
     data: { values: rows(history, baseline) },
-    mark: { type: 'line', strokeWidth: 2 },
+    mark: { type: "line", strokeWidth: 2 },
     encoding: {
-      x: { field: 'step', type: 'quantitative', title: 'training step' },
+      x: { field: "step", type: "quantitative", title: "training step" },
       y: {
-        field: 'loss',
-        type: 'quantitative',
-        title: 'loss, nats per byte',
+        field: "loss",
+        type: "quantitative",
+        title: "loss, nats per byte",
         scale: { zero: false, nice: true },
       },
       color: {
         ...color,
         scale: { domain: [...SERIES], range: COLORS },
-        legend: { orient: 'top-right', labelLimit: 300 },
+        legend: { orient: "top-right", labelLimit: 300 },
       },
     },
     config: {
-      font: 'sans-serif',
+      font: "sans-serif",
       axis: { labelFontSize: 12, titleFontSize: 13 },
       legend: { labelFontSize: 12 },
     },
@@ -81,7 +81,7 @@ export function lossChart(history: History, baseline: number, title: string): To
 
 /** SVG text of a chart. */
 export async function toSvg(spec: TopLevelSpec): Promise<string> {
-  const view = new View(parse(compile(spec).spec), { renderer: 'none' })
+  const view = new View(parse(compile(spec).spec), { renderer: "none" })
   try {
     return await view.toSVG()
   } finally {
@@ -97,12 +97,12 @@ export async function writePlot(
   title: string,
 ): Promise<string[]> {
   const svg = await toSvg(lossChart(history, baseline, title))
-  const png = new Resvg(svg, { fitTo: { mode: 'zoom', value: 2 }, font: { loadSystemFonts: true } })
+  const png = new Resvg(svg, { fitTo: { mode: "zoom", value: 2 }, font: { loadSystemFonts: true } })
     .render()
     .asPng()
   const files: [string, string | Uint8Array][] = [
-    ['loss.svg', svg],
-    ['loss.png', png],
+    ["loss.svg", svg],
+    ["loss.png", png],
   ]
   return files.map(([name, content]) => {
     const file = join(folder, name)

@@ -1,24 +1,27 @@
 /**
  * The program, in the order in which things happen: command line, text, baseline, training, judgement, picture, samples.
  */
-import { mkdirSync } from 'node:fs'
-import { relative } from 'node:path'
-import { bigramLoss, bits, fitBigram } from './bigram'
-import { checkCompatible, readCheckpoint, restore, saveCheckpoint } from './checkpoint'
-import { type Corpus, checkLength, readRepository, readText, windows } from './data'
-import { checkHeads, configOf, type Options, parseOptions } from './options'
-import { writePlot } from './plot'
-import { showProgress, thousands } from './progress'
-import { sample } from './sample'
-import { type Place, stepsWithin, Trainer, train } from './train'
+import { mkdirSync } from "node:fs"
+import { relative } from "node:path"
+import { bigramLoss, bits, fitBigram } from "./bigram"
+import { checkCompatible, readCheckpoint, restore, saveCheckpoint } from "./checkpoint"
+import { type Corpus, checkLength, readRepository, readText, windows } from "./data"
+import { checkHeads, configOf, type Options, parseOptions } from "./options"
+import { writePlot } from "./plot"
+import { showProgress, thousands } from "./progress"
+import { sample } from "./sample"
+import { type Place, stepsWithin, Trainer, train } from "./train"
 
 /** Held-out windows that the verdict rests on, at most: more change its third digit and take their time. */
 const MAX_WINDOWS = 1024
 /** Without --steps, training that takes this many times longer than planned is ended: the machine has become slower. */
 const PATIENCE = 1.5
 
-const say = (line = ''): boolean => process.stdout.write(`${line}\n`)
-const short = (path: string): string => relative(process.cwd(), path) || '.'
+const say = (line = ""): boolean => process.stdout.write(`${line}\n`)
+const short = (path: string): string => {
+  const here = relative(process.cwd(), path)
+  return here.startsWith("..") ? path : here
+}
 const loss = (nats: number): string => `${nats.toFixed(3)} nats (${bits(nats).toFixed(3)} bits) a byte`
 
 /** A trainer at its place: at the start, or where the checkpoint is. */
@@ -42,7 +45,7 @@ function prepare(options: Options, corpus: Corpus): { trainer: Trainer; place: P
 /** Whether the user has asked to stop. A second Ctrl-C finds no listener and ends the process at once. */
 function listenForSignals(onSignal: () => void): { asked: () => boolean; forget: () => void } {
   let asked = false
-  const signals = ['SIGINT', 'SIGTERM'] as const
+  const signals = ["SIGINT", "SIGTERM"] as const
   const forget = (): void => {
     for (const signal of signals) process.removeListener(signal, listener)
   }
@@ -66,7 +69,7 @@ async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Opti
   })
   const signals = listenForSignals(() => {
     progress.stop()
-    say('Stopping after this step; once more to quit at once.')
+    say("Stopping after this step; once more to quit at once.")
   })
   let saved = performance.now()
   try {
@@ -85,7 +88,7 @@ async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Opti
     if (!signals.asked()) return true
     say(`Saved step ${place.step} of ${trainer.steps} to ${short(file)}. To go on:`)
     say(
-      `  npm run demo -- --resume${options.given.has('out') ? ` --out ${options.out}` : ''}${textFlag(options)}`,
+      `  npm run demo -- --resume${options.given.has("out") ? ` --out ${options.out}` : ""}${textFlag(options)}`,
     )
     return false
   } finally {
@@ -94,7 +97,7 @@ async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Opti
   }
 }
 
-const textFlag = ({ text }: Options): string => (text === null ? '' : ` --text ${text}`)
+const textFlag = ({ text }: Options): string => (text === null ? "" : ` --text ${text}`)
 
 export async function main(args: readonly string[]): Promise<number> {
   const options = parseOptions(args)
@@ -129,7 +132,7 @@ export async function main(args: readonly string[]): Promise<number> {
   const final = trainer.evaluate(held)
   const title = `A GPT of ${thousands(model.size)} parameters on ${corpus.name}`
   const files = await writePlot(options.out, place.history, baseline, title)
-  say(`Loss curve: ${files.map(short).join(', ')}`)
+  say(`Loss curve: ${files.map(short).join(", ")}`)
   for (const text of options.sample > 0
     ? sample(model, { ...options, ...config, count: options.sample })
     : [])

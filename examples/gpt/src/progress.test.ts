@@ -1,12 +1,12 @@
-import { PassThrough } from 'node:stream'
-import { expect, test } from 'vitest'
-import { duration, showProgress } from './progress'
+import { PassThrough } from "node:stream"
+import { expect, test } from "vitest"
+import { duration, showProgress } from "./progress"
 
 const run = (isTTY: boolean) => {
   let time = 0
-  let text = ''
+  let text = ""
   const stream = Object.assign(new PassThrough(), { isTTY, columns: 120, cursorTo() {}, clearLine() {} })
-  stream.on('data', (data) => {
+  stream.on("data", (data) => {
     text += data
   })
   const progress = showProgress({
@@ -25,7 +25,7 @@ const run = (isTTY: boolean) => {
   return text
 }
 
-test('a line every five seconds, and the last', () => {
+test("a line every five seconds, and the last", () => {
   expect(run(false)).toMatchInlineSnapshot(`
     "step 50/100  loss 3.000  held out 2.500  10,000 tokens/s  0:05 left
     step 100/100  loss 3.000  held out 2.500  10,000 tokens/s  0:00 left
@@ -33,16 +33,16 @@ test('a line every five seconds, and the last', () => {
   `)
 })
 
-test('a bar on a terminal', () => {
-  expect(run(true)).toContain('100/100')
+test("a bar on a terminal", () => {
+  expect(run(true)).toContain("100/100")
 })
 
-test('durations', () => {
+test("durations", () => {
   expect([0, 59.6, 61, 3600, Number.POSITIVE_INFINITY].map(duration)).toEqual([
-    '0:00',
-    '1:00',
-    '1:01',
-    '60:00',
-    '?',
+    "0:00",
+    "1:00",
+    "1:01",
+    "60:00",
+    "?",
   ])
 })

@@ -1,7 +1,7 @@
 /**
  * Shows how training goes: a bar on a terminal, a line every few seconds anywhere else.
  */
-import cliProgress from 'cli-progress'
+import cliProgress from "cli-progress"
 
 /** One moment of a run. */
 export interface Moment {
@@ -35,13 +35,13 @@ export function showProgress(options: ProgressOptions): Progress {
 }
 
 function bar({ first, last, tokensPerStep, stream, now }: ProgressOptions): Progress {
-  const format = 'training [{bar}] {value}/{total}  loss {loss}{validation}  {speed} tokens/s  {left} left'
+  const format = "training [{bar}] {value}/{total}  loss {loss}{validation}  {speed} tokens/s  {left} left"
   const view = new cliProgress.SingleBar(
     { format, stream, barsize: 24, hideCursor: false, clearOnComplete: false, fps: 8 },
     cliProgress.Presets.rect,
   )
   const pace = paceOf(first, last, tokensPerStep, now)
-  view.start(last, first, { loss: '–', validation: '', speed: '–', left: '–' })
+  view.start(last, first, { loss: "–", validation: "", speed: "–", left: "–" })
   return {
     update: (moment) => view.update(moment.step, texts(moment, pace(moment.step))),
     stop: () => view.stop(),
@@ -99,18 +99,18 @@ function paceOf(first: number, last: number, tokensPerStep: number, now = () => 
 function texts({ loss, validation }: Moment, { tokensPerSecond, secondsLeft }: Pace) {
   return {
     loss: loss.toFixed(3),
-    validation: validation === null ? '' : `  held out ${validation.toFixed(3)}`,
+    validation: validation === null ? "" : `  held out ${validation.toFixed(3)}`,
     speed: thousands(tokensPerSecond),
     left: duration(secondsLeft),
   }
 }
 
 /** 12345 → `12,345`. */
-export const thousands = (value: number): string => Math.round(value).toLocaleString('en-US')
+export const thousands = (value: number): string => Math.round(value).toLocaleString("en-US")
 
 /** 75 → `1:15`. */
 export function duration(seconds: number): string {
-  if (!Number.isFinite(seconds)) return '?'
+  if (!Number.isFinite(seconds)) return "?"
   const whole = Math.round(seconds)
-  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, '0')}`
+  return `${Math.floor(whole / 60)}:${String(whole % 60).padStart(2, "0")}`
 }

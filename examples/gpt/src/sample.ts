@@ -2,8 +2,8 @@
  * Writing: continues a prompt byte by byte. Each byte is drawn from the most likely ones after the model has read all
  * of its context again.
  */
-import { mx } from 'lazuli'
-import type { GPT } from './model'
+import { mx } from "lazuli"
+import type { GPT } from "./model"
 
 /** How to write. */
 export interface SampleOptions {
@@ -50,11 +50,11 @@ export function sample(model: GPT, options: SampleOptions): string[] {
 export function keepLargest(logits: mx.Array, k: number): mx.Array {
   const count = logits.shape.at(-1) as number
   if (k >= count) return logits
-  const least = mx.sort(logits, -1).index('...', `${count - k}:${count - k + 1}`)
+  const least = mx.sort(logits, -1).index("...", `${count - k}:${count - k + 1}`)
   return mx.where(logits.less(least), -Infinity, logits)
 }
 
 /** Text for a terminal: control characters, which the model may well write, could move the cursor or worse. */
 export function readable(bytes: Uint8Array): string {
-  return new TextDecoder().decode(bytes).replace(/[^\P{C}\n\t]/gu, '\u{fffd}')
+  return new TextDecoder().decode(bytes).replace(/[^\P{C}\n\t]/gu, "\u{fffd}")
 }

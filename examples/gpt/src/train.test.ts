@@ -1,10 +1,10 @@
-import { mx } from 'lazuli'
-import { expect, test } from 'vitest'
-import { bigramLoss, fitBigram } from './bigram'
-import { divide, windows } from './data'
-import { generatedText } from './generated-text'
-import type { Config } from './options'
-import { type Place, stepsWithin, Trainer, train } from './train'
+import { mx } from "lazuli"
+import { expect, test } from "vitest"
+import { bigramLoss, fitBigram } from "./bigram"
+import { divide, windows } from "./data"
+import { generatedText } from "./generated-text"
+import type { Config } from "./options"
+import { type Place, stepsWithin, Trainer, train } from "./train"
 
 const config: Config = {
   batch: 8,
@@ -16,10 +16,10 @@ const config: Config = {
   dropout: 0,
   seed: 1,
 }
-const corpus = divide('generated', [generatedText(8000)])
+const corpus = divide("generated", [generatedText(8000)])
 const start = (): Place => ({ step: 0, seconds: 0, history: { train: [], validation: [] } })
 
-test('training beats the bigram baseline on text that was held out', async () => {
+test("training beats the bigram baseline on text that was held out", async () => {
   const trainer = new Trainer(config, 150)
   const place = start()
   await train(trainer, corpus, place, {})
@@ -31,7 +31,7 @@ test('training beats the bigram baseline on text that was held out', async () =>
   expect(place.history.validation.map(([step]) => step)).toContain(150)
 })
 
-test('a step needs nothing but kernels', () => {
+test("a step needs nothing but kernels", () => {
   const trainer = new Trainer({ ...config, dropout: 0.1 }, 10)
   mx.resetBackendStats()
   const batch = new Int32Array(8 * 17).fill(65)
@@ -40,7 +40,7 @@ test('a step needs nothing but kernels', () => {
   expect(mx.backendStats()).toEqual({})
 })
 
-test('the same seed gives the same run, another one another', () => {
+test("the same seed gives the same run, another one another", () => {
   const losses = (seed: number, dropout = 0) => {
     const trainer = new Trainer({ ...config, seed, dropout }, 10)
     const batch = Int32Array.from(corpus.train.subarray(0, 8 * 17))
@@ -52,14 +52,14 @@ test('the same seed gives the same run, another one another', () => {
   expect(losses(1, 0.5)).not.toEqual(losses(1))
 })
 
-test('dropout rests while the model is judged', () => {
+test("dropout rests while the model is judged", () => {
   const trainer = new Trainer({ ...config, dropout: 0.5 }, 10)
   const held = windows(corpus.validation, config.context, 4)
   expect(trainer.evaluate(held)).toBe(trainer.evaluate(held))
   expect(trainer.model.training).toBe(true)
 })
 
-test('the learning rate rises, falls, and ends above zero', () => {
+test("the learning rate rises, falls, and ends above zero", () => {
   const trainer = new Trainer(config, 20)
   const rates = Array.from({ length: 20 }, () => {
     trainer.step(new Int32Array(8 * 17))
@@ -71,12 +71,12 @@ test('the learning rate rises, falls, and ends above zero', () => {
   expect(rates[19]).toBeGreaterThan(0)
 })
 
-test('a watcher can stop the loop after any step', async () => {
+test("a watcher can stop the loop after any step", async () => {
   const place = start()
   await train(new Trainer(config, 50), corpus, place, { stop: ({ step }) => step === 7 })
   expect(place.step).toBe(7)
 })
 
-test('a time becomes a number of steps', () => {
+test("a time becomes a number of steps", () => {
   expect(stepsWithin(0.5, config, corpus)).toBeGreaterThanOrEqual(1)
 })

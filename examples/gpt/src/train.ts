@@ -2,11 +2,11 @@
  * Training: one compiled function that computes the loss, its gradient and AdamW's update, the loop around it, and the evaluation
  * on held-out text.
  */
-import { mx, nn, optim } from 'lazuli'
-import { batchAt, type Corpus, windows } from './data'
-import { GPT } from './model'
-import type { Config } from './options'
-import type { History } from './plot'
+import { mx, nn, optim } from "lazuli"
+import { batchAt, type Corpus, windows } from "./data"
+import { GPT } from "./model"
+import type { Config } from "./options"
+import type { History } from "./plot"
 
 /** Steps at the beginning in which the learning rate rises from 0. */
 const WARMUP = 100

@@ -3,5 +3,5 @@
  * exits with code 2; every other error is a defect and keeps its stack.
  */
 export class UserError extends Error {
-  override name = 'UserError'
+  override name = "UserError"
 }

@@ -11,8 +11,8 @@ import {
   programOf,
   type ScalarProgram,
   Storage,
-} from '@lazuli/core/engine'
-import { collect } from './collector'
+} from "@lazuli/core/engine"
+import { collect } from "./collector"
 import {
   isEncodable,
   mapWords,
@@ -21,9 +21,9 @@ import {
   writeMapInput,
   writeOperand,
   writeParams,
-} from './encode'
-import { native } from './native'
-import { Op, Tape } from './tape'
+} from "./encode"
+import { native } from "./native"
+import { Op, Tape } from "./tape"
 
 /** A tape longer than this runs before the graph is all encoded. */
 const MAX_WORDS = 1 << 18
@@ -118,7 +118,7 @@ function runTape(): void {
 
 /** An error that reads `[op] fact`, of the class that the fact asks for. */
 function errorOf(message: string): Error {
-  const [, op = 'eval', fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
+  const [, op = "eval", fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
   return /out of bounds/.test(fact) ? new IndexError(op, fact) : new DeviceError(op, fact)
 }
 function encodeMap(node: Node, program: number): void {
@@ -149,12 +149,12 @@ function encodeKernel(
 
 /** The numbers of dead references. */
 const dead = new Int32Array(1 << 17)
-const copyKernel = kernels.get('copy') as number
+const copyKernel = kernels.get("copy") as number
 
 /** Serves `mx.cpu`. */
 export const cpuBackend: Backend = {
-  name: 'cpu',
-  device: 'cpu',
+  name: "cpu",
+  device: "cpu",
   priority: 100,
 
   allocate(nbytes) {

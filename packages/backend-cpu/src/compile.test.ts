@@ -1,11 +1,11 @@
 /** Compiled functions on the CPU: equal to eager ones bit for bit, with one native call. */
-import { compile, disableCompile, enableCompile } from '@lazuli/compile'
-import * as mx from '@lazuli/core'
-import { arraysOf } from '@lazuli/core/engine'
-import { grad, valueAndGrad, vmap } from '@lazuli/transforms'
-import fc from 'fast-check'
-import { afterEach, describe, expect, test, vi } from 'vitest'
-import './index'
+import { compile, disableCompile, enableCompile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { arraysOf } from "@lazuli/core/engine"
+import { grad, valueAndGrad, vmap } from "@lazuli/transforms"
+import fc from "fast-check"
+import { afterEach, describe, expect, test, vi } from "vitest"
+import "./index"
 
 // A program that cannot be recorded would run by its decomposition, and be counted.
 afterEach(() => expect(mx.backendStats()).toEqual({}))
@@ -20,7 +20,7 @@ const unary: Unary[] = [
   (x) => x.sigmoid().multiply(x),
   (x) => x.T.contiguous().T,
   (x) => x.reshape([-1]).reshape(x.shape),
-  (x) => x.index('::-1'),
+  (x) => x.index("::-1"),
   (x) => x.sum(0, true).broadcastTo(x.shape),
   (x) => x.subtract(x.mean(1, true)),
   (x) => x.softmax(-1),
@@ -35,7 +35,7 @@ const binary: Binary[] = [
   (x, y) => mx.where(x.less(y), x, y.negative()),
   (x, y) => x.matmul(y).tanh(),
   (x, y) => x.subtract(y.index(0)),
-  (x, y) => mx.concatenate([x.index('0:2'), y.index('2:')]),
+  (x, y) => mx.concatenate([x.index("0:2"), y.index("2:")]),
 ]
 
 /** A random program over 4×4 matrices: each step applies a function to earlier values; several values are returned. */
@@ -60,7 +60,7 @@ const build =
 const bits = (arrays: readonly mx.Array[]): unknown[] =>
   arrays.map((a) => [a.shape, a.dtype.name, [...a.toTypedArray()]])
 
-test('random programs: compiled equals eager bit for bit', () => {
+test("random programs: compiled equals eager bit for bit", () => {
   fc.assert(
     fc.property(programs, (program) => {
       const f = build(program)
@@ -77,7 +77,7 @@ test('random programs: compiled equals eager bit for bit', () => {
   )
 })
 
-test('a training step with captured state equals the eager one bit for bit', () => {
+test("a training step with captured state equals the eager one bit for bit", () => {
   const make = () => {
     const model = {
       w: mx.array([
@@ -91,7 +91,7 @@ test('a training step with captured state equals the eager one bit for bit', () 
       mx.addmm(p.b, x, p.w).tanh().subtract(y).square().mean()
     const step = (x: mx.Array, y: mx.Array): mx.Array => {
       const [value, gradient] = valueAndGrad(loss)(model, x, y)
-      for (const key of ['w', 'b'] as const) {
+      for (const key of ["w", "b"] as const) {
         state.m[key] = state.m[key].multiply(0.9).add(gradient[key])
         model[key] = model[key].subtract(state.m[key].multiply(0.1))
       }
@@ -131,8 +131,8 @@ test('a training step with captured state equals the eager one bit for bit', () 
   ])
 })
 
-describe('compile', () => {
-  test('traces again for other shapes, dtypes, structures and constants, and not otherwise', () => {
+describe("compile", () => {
+  test("traces again for other shapes, dtypes, structures and constants, and not otherwise", () => {
     const body = vi.fn((tree: { a: mx.Array; k?: number }) => tree.a.multiply(tree.k ?? 2))
     const reasons: string[] = []
     const f = compile(body, { onRecompile: (reason) => reasons.push(reason) })
@@ -151,9 +151,9 @@ describe('compile', () => {
     expect(reasons).toHaveLength(5)
   })
 
-  test('reads values from outside, passes inputs through and keeps constants', () => {
+  test("reads values from outside, passes inputs through and keeps constants", () => {
     const scale = mx.array([2, 3])
-    const f = compile((x: mx.Array) => ({ x, y: x.multiply(scale), one: mx.ones([2]), text: 'same' }))
+    const f = compile((x: mx.Array) => ({ x, y: x.multiply(scale), one: mx.ones([2]), text: "same" }))
     for (let i = 0; i < 2; i++) {
       const x = mx.array([i, 1])
       const out = f(x)
@@ -161,31 +161,31 @@ describe('compile', () => {
         [i, 1],
         [2 * i, 3],
         [1, 1],
-        'same',
+        "same",
       ])
     }
     expect(scale.tolist()).toEqual([2, 3])
   })
 
-  test('a failed trace leaves nothing behind', () => {
+  test("a failed trace leaves nothing behind", () => {
     const state = { w: mx.array([1]) }
     let fail = true
     const f = compile(
       (x: mx.Array) => {
         state.w = state.w.add(x)
-        if (fail) throw new Error('not today')
+        if (fail) throw new Error("not today")
         return state.w
       },
       { inputs: state, outputs: state },
     )
-    expect(() => f(mx.array([5]))).toThrow('not today')
+    expect(() => f(mx.array([5]))).toThrow("not today")
     expect(state.w.tolist()).toEqual([1])
     fail = false
     expect(f(mx.array([5])).tolist()).toEqual([6])
     expect(state.w.tolist()).toEqual([6])
   })
 
-  test('explains that a traced array has no value', () => {
+  test("explains that a traced array has no value", () => {
     const f = compile((x: mx.Array) => (Number(x.sum().item()) > 0 ? x : x.negative()))
     expect(() => f(mx.ones([2]))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [eval] an array that is being traced by vmap or compile has no value yet. Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function]`,
@@ -202,7 +202,7 @@ describe('compile', () => {
     `)
   })
 
-  test('composes with transforms, inside and outside', () => {
+  test("composes with transforms, inside and outside", () => {
     const f = (x: mx.Array): mx.Array => x.sin().multiply(x).sum()
     const x = mx.array([0.1, 0.2, 0.3])
     const expected = bits([grad(f)(x)])
@@ -213,7 +213,7 @@ describe('compile', () => {
     expect(compile((v: mx.Array) => compile(f)(v).add(1))(x).item()).toBeCloseTo(Number(f(x).item()) + 1, 6)
   })
 
-  test('can be switched off', () => {
+  test("can be switched off", () => {
     const body = vi.fn((x: mx.Array) => x.add(1))
     const f = compile(body)
     disableCompile()

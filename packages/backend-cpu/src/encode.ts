@@ -15,8 +15,8 @@ import {
   type Storage,
   sameShape,
   sizeOf,
-} from '@lazuli/core/engine'
-import { Flag, Tape } from './tape'
+} from "@lazuli/core/engine"
+import { Flag, Tape } from "./tape"
 
 /** One array as a kernel takes it. */
 export function writeOperand(tape: Tape, node: Node): void {
@@ -51,11 +51,11 @@ export function writeParams(tape: Tape, schema: ParamSchema, params: AnyParams):
   for (const name in schema) {
     const type = schema[name]
     const value = params[name]
-    if (typeof type !== 'string') {
+    if (typeof type !== "string") {
       tape.int(type.indexOf(value as string))
       continue
     }
-    if (type.endsWith('?')) {
+    if (type.endsWith("?")) {
       tape.int(value === null ? 0 : 1)
       if (value !== null) writeValue(tape, type.slice(0, -1), value)
     } else writeValue(tape, type, value)
@@ -64,26 +64,26 @@ export function writeParams(tape: Tape, schema: ParamSchema, params: AnyParams):
 
 function writeValue(tape: Tape, type: string, value: unknown): void {
   switch (type) {
-    case 'f64':
+    case "f64":
       tape.double(value as number)
       break
-    case 'i64':
+    case "i64":
       tape.int(value as number)
       break
-    case 'bool':
+    case "bool":
       tape.int(value ? 1 : 0)
       break
-    case 'dtype':
+    case "dtype":
       tape.int((value as Dtype).code)
       break
-    case 'i64[]':
-    case 'f64[]': {
+    case "i64[]":
+    case "f64[]": {
       const list = value as readonly number[]
       tape.int(list.length)
-      for (const v of list) type === 'i64[]' ? tape.int(v) : tape.double(v)
+      for (const v of list) type === "i64[]" ? tape.int(v) : tape.double(v)
       break
     }
-    case 'string': {
+    case "string": {
       const bytes = ascii.encode(value as string)
       tape.int(bytes.length)
       for (let i = 0; i < bytes.length; i += 8) {
@@ -102,7 +102,7 @@ function writeValue(tape: Tape, type: string, value: unknown): void {
 /** Whether a kernel can read all parameters of a primitive. */
 export function isEncodable(primitive: Primitive): boolean {
   return Object.values(primitive.schema).every(
-    (type) => typeof type !== 'string' || !['program', 'function', 'value'].includes(type),
+    (type) => typeof type !== "string" || !["program", "function", "value"].includes(type),
   )
 }
 
@@ -120,7 +120,7 @@ export function recordWords(node: Node): number {
   for (const value of Object.values(node.params)) {
     words += globalThis.Array.isArray(value)
       ? value.length + 2
-      : typeof value === 'string'
+      : typeof value === "string"
         ? 3 + value.length
         : 2
   }
@@ -138,7 +138,7 @@ export function programWords(program: ScalarProgram, ops: ReadonlyMap<string, nu
     tape.int(ops.get(step.op) as number)
     tape.int(step.dtype.code)
     for (let i = 0; i < 3; i++) tape.int(step.args[i] ?? -1)
-    if (step.op === 'constant') tape.scalar(step.dtype, step.value as ScalarValue)
+    if (step.op === "constant") tape.scalar(step.dtype, step.value as ScalarValue)
     else tape.int(0)
   }
   for (const register of program.outputs) tape.int(register)

@@ -1,8 +1,8 @@
 /** Evaluation on the CPU: order, reuse of memory, fallbacks, failures. */
-import * as mx from '@lazuli/core'
-import { Array } from '@lazuli/core/engine'
-import { afterEach, describe, expect, test } from 'vitest'
-import { cpuBackend } from './index'
+import * as mx from "@lazuli/core"
+import { Array } from "@lazuli/core/engine"
+import { afterEach, describe, expect, test } from "vitest"
+import { cpuBackend } from "./index"
 
 const values = (a: mx.Array): number[] => globalThis.Array.from(a.flatten().toTypedArray() as Float32Array)
 
@@ -17,7 +17,7 @@ function generator(seed: number): () => number {
   }
 }
 
-describe('a living handle keeps its value', () => {
+describe("a living handle keeps its value", () => {
   // Sizes on both sides of the limit from which handles are watched one by one.
   for (const size of [3, 1000, 40_000]) {
     test(`whatever is evaluated or reused since (${size} elements)`, () => {
@@ -47,7 +47,7 @@ describe('a living handle keeps its value', () => {
               ? x.array.maximum(y.array)
               : kind === 2
                 ? x.array.subtract(y.array.multiply(0.5))
-                : x.array.index('::-1')
+                : x.array.index("::-1")
         const expected =
           kind === 3 ? x.expected.slice().reverse() : x.expected.map((v, i) => combine(v, y.expected[i]))
         held.push({ array, expected })
@@ -60,7 +60,7 @@ describe('a living handle keeps its value', () => {
     })
   }
 
-  test('also of an intermediate of one evaluation', () => {
+  test("also of an intermediate of one evaluation", () => {
     const x = mx.ones([100_000])
     const a = x.add(1)
     const b = a.multiply(3)
@@ -69,7 +69,7 @@ describe('a living handle keeps its value', () => {
     expect([a, b, c].map((y) => y.max().item())).toEqual([2, 6, 4])
   })
 
-  test('also when a pending graph is all that reaches it', () => {
+  test("also when a pending graph is all that reaches it", () => {
     const make = (): mx.Array => mx.ones([100_000]).add(1)
     const shared = make()
     const later = shared.multiply(5)
@@ -79,8 +79,8 @@ describe('a living handle keeps its value', () => {
   })
 })
 
-describe('memory', () => {
-  test('stays flat in a synchronous loop', () => {
+describe("memory", () => {
+  test("stays flat in a synchronous loop", () => {
     const x = mx.zeros([512, 512])
     mx.eval(x)
     let most = 0
@@ -92,7 +92,7 @@ describe('memory', () => {
     expect(most).toBeLessThan(400 * 2 ** 20)
   })
 
-  test('of dead intermediates is reused within an evaluation', () => {
+  test("of dead intermediates is reused within an evaluation", () => {
     mx.eval(mx.zeros([1]))
     cpuBackend.clearCache?.()
     cpuBackend.resetPeakMemory?.()
@@ -105,7 +105,7 @@ describe('memory', () => {
     expect(peak).toBeLessThan(80 * 2 ** 20)
   })
 
-  test('is given back by dispose', () => {
+  test("is given back by dispose", () => {
     const x = mx.ones([1024, 1024]).add(1)
     mx.eval(x)
     const before = cpuBackend.memory?.().active as number
@@ -117,18 +117,18 @@ describe('memory', () => {
   })
 })
 
-test('a graph of 300,000 nodes evaluates without overflowing the stack', () => {
+test("a graph of 300,000 nodes evaluates without overflowing the stack", () => {
   let x = mx.zeros([2])
   for (let i = 0; i < 300_000; i++) x = x.add(1)
   expect(values(x)).toEqual([300_000, 300_000])
 })
 
-describe('what has no kernel', () => {
+describe("what has no kernel", () => {
   afterEach(() => mx.resetBackendStats())
 
-  test('runs by its TypeScript meaning, and is counted', () => {
+  test("runs by its TypeScript meaning, and is counted", () => {
     const addIndex = mx.definePrimitive({
-      name: '@lazuli/test/addIndex',
+      name: "@lazuli/test/addIndex",
       infer: ([x]) => x,
       reference: ([x], [out]) => {
         for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i] + i
@@ -146,23 +146,23 @@ describe('what has no kernel', () => {
       [4, 10],
       [10, 16],
     ])
-    expect(mx.backendStats().cpu['@lazuli/test/addIndex']).toEqual({ decomposed: 0, meaning: 1 })
+    expect(mx.backendStats().cpu["@lazuli/test/addIndex"]).toEqual({ decomposed: 0, meaning: 1 })
   })
 
-  test('or by its decomposition', () => {
+  test("or by its decomposition", () => {
     const axpby = mx.definePrimitive({
-      name: '@lazuli/test/axpby',
-      params: { alpha: 'f64', beta: 'f64' },
+      name: "@lazuli/test/axpby",
+      params: { alpha: "f64", beta: "f64" },
       infer: ([x]) => x,
       decompose: ([x, y], { alpha, beta }) => x.multiply(alpha).add(y.multiply(beta)),
     })
     expect(axpby([mx.array([1, 2]), mx.array([10, 20])], { alpha: 2, beta: 0.5 }).tolist()).toEqual([7, 14])
-    expect(mx.backendStats().cpu['@lazuli/test/axpby']).toEqual({ decomposed: 1, meaning: 0 })
+    expect(mx.backendStats().cpu["@lazuli/test/axpby"]).toEqual({ decomposed: 1, meaning: 0 })
   })
 
-  test('an elementwise primitive of anybody runs natively', () => {
+  test("an elementwise primitive of anybody runs natively", () => {
     const smoothstep = mx.definePrimitive({
-      name: '@lazuli/test/smoothstep',
+      name: "@lazuli/test/smoothstep",
       infer: ([x]) => x,
       scalar: (s, [x]) => s.multiply(s.square(x), s.subtract(s.constant(3, s.dtypeOf(x)), s.add(x, x))),
     })
@@ -171,8 +171,8 @@ describe('what has no kernel', () => {
   })
 })
 
-describe('a failure', () => {
-  test('names the op, stays on what depends on it, and spares the rest', () => {
+describe("a failure", () => {
+  test("names the op, stays on what depends on it, and spares the rest", () => {
     const x = mx.array([1, 2, 3])
     const bad = x.take(mx.array([7], mx.int32), 0)
     const dependent = bad.add(1)
@@ -190,21 +190,21 @@ describe('a failure', () => {
     expect(x.take(mx.array([2], mx.int32), 0).tolist()).toEqual([3])
   })
 
-  test('of a TypeScript meaning surfaces too', () => {
+  test("of a TypeScript meaning surfaces too", () => {
     const broken = mx.definePrimitive({
-      name: '@lazuli/test/broken',
+      name: "@lazuli/test/broken",
       infer: ([x]) => x,
       reference: () => {
-        throw new Error('no luck')
+        throw new Error("no luck")
       },
     })
     const y = broken([mx.ones([2])])
-    expect(() => y.tolist()).toThrow('no luck')
-    expect(() => y.add(1).tolist()).toThrow('no luck')
+    expect(() => y.tolist()).toThrow("no luck")
+    expect(() => y.add(1).tolist()).toThrow("no luck")
   })
 })
 
-test('handles are of the class that users see', () => {
+test("handles are of the class that users see", () => {
   expect(mx.ones([1]).add(1)).toBeInstanceOf(Array)
-  expect(mx.Array.name).toBe('Array')
+  expect(mx.Array.name).toBe("Array")
 })

@@ -1,27 +1,27 @@
-import { execFileSync } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
-import { setFlagsFromString } from 'node:v8'
-import { runInNewContext } from 'node:vm'
-import { Worker } from 'node:worker_threads'
-import { afterEach, describe, expect, it } from 'vitest'
-import { native } from './native'
+import { execFileSync } from "node:child_process"
+import { fileURLToPath } from "node:url"
+import { setFlagsFromString } from "node:v8"
+import { runInNewContext } from "node:vm"
+import { Worker } from "node:worker_threads"
+import { afterEach, describe, expect, it } from "vitest"
+import { native } from "./native"
 
 // A small assembler for tapes, independent of the package's own encoder.
 const dtypes = [
-  'bool',
-  'uint8',
-  'uint16',
-  'uint32',
-  'uint64',
-  'int8',
-  'int16',
-  'int32',
-  'int64',
-  'float16',
-  'float32',
-  'bfloat16',
-  'float64',
-  'complex64',
+  "bool",
+  "uint8",
+  "uint16",
+  "uint32",
+  "uint64",
+  "int8",
+  "int16",
+  "int32",
+  "int64",
+  "float16",
+  "float32",
+  "bfloat16",
+  "float64",
+  "complex64",
 ] as const
 type DtypeName = (typeof dtypes)[number]
 const code = (name: DtypeName) => dtypes.indexOf(name)
@@ -35,7 +35,7 @@ const size = (shape: number[]) => shape.reduce((a, b) => a * b, 1)
 const pair = (low: number, high: number) => BigInt(low >>> 0) | (BigInt(high >>> 0) << 32n)
 
 function operandWords(o: Operand): bigint[] {
-  if ('bits' in o) return [pair(0, code(o.dtype) | (2 << 16)), o.bits]
+  if ("bits" in o) return [pair(0, code(o.dtype) | (2 << 16)), o.bits]
   const flags = o.strides ? 0 : 1
   return [
     pair(o.slot, code(o.dtype) | (o.shape.length << 8) | (flags << 16)),
@@ -110,7 +110,7 @@ function ok(...records: bigint[][]): void {
       native
         .failures()
         .map((f) => f.message)
-        .join('; '),
+        .join("; "),
     )
 }
 afterEach(() => {
@@ -151,51 +151,51 @@ function apply(
   native.releaseProgram(id)
 }
 
-describe('the addon', () => {
-  it('tells what it has', () => {
+describe("the addon", () => {
+  it("tells what it has", () => {
     expect(native.version()).toMatch(/^\d+\.\d+\.\d+/)
-    expect(native.kernels()).toContain('copy')
-    expect(native.scalarOps()).toContain('add')
-    expect(native.scalarSupport('exp', code('float32'))).toBe(true)
-    expect(native.scalarSupport('exp', code('float16'))).toBe(true)
-    expect(native.scalarSupport('exp', code('int32'))).toBe(false)
-    expect(native.scalarSupport('nonsense', 0)).toBe(false)
+    expect(native.kernels()).toContain("copy")
+    expect(native.scalarOps()).toContain("add")
+    expect(native.scalarSupport("exp", code("float32"))).toBe(true)
+    expect(native.scalarSupport("exp", code("float16"))).toBe(true)
+    expect(native.scalarSupport("exp", code("int32"))).toBe(false)
+    expect(native.scalarSupport("nonsense", 0)).toBe(false)
   })
 
   it.each([
     [
-      'run',
+      "run",
       () => native.run(-1),
-      '[run] nWords must be an integer from 0 to 9007199254740992, received -1.000000',
+      "[run] nWords must be an integer from 0 to 9007199254740992, received -1.000000",
     ],
     [
-      'run',
+      "run",
       () => native.run(2 ** 40),
-      '[run] 1099511627776 words do not fit the attached tape of 8388608 bytes',
+      "[run] 1099511627776 words do not fit the attached tape of 8388608 bytes",
     ],
-    ['read', () => native.read(12345678, 0, new Uint8Array(1)), '[read] slot 12345678 has no buffer'],
-    ['attachTape', () => native.attachTape({} as ArrayBuffer), '[attachTape] tape must be an ArrayBuffer'],
-    ['free', () => native.free('x' as unknown as number), '[free] slot must be a number'],
-    ['releasePlan', () => native.releasePlan(99), '[releasePlan] there is no plan 99'],
+    ["read", () => native.read(12345678, 0, new Uint8Array(1)), "[read] slot 12345678 has no buffer"],
+    ["attachTape", () => native.attachTape({} as ArrayBuffer), "[attachTape] tape must be an ArrayBuffer"],
+    ["free", () => native.free("x" as unknown as number), "[free] slot must be a number"],
+    ["releasePlan", () => native.releasePlan(99), "[releasePlan] there is no plan 99"],
     [
-      'track',
+      "track",
       () => native.track([1 as unknown as object], 1, new Int32Array(1)),
-      '[track] element 0 is not an object',
+      "[track] element 0 is not an object",
     ],
-    ['allocate', () => native.allocate(2 ** 30, 8), '[allocate] slot 1073741824 is out of range'],
+    ["allocate", () => native.allocate(2 ** 30, 8), "[allocate] slot 1073741824 is out of range"],
     [
-      'loadKernels',
+      "loadKernels",
       () => (native as unknown as { loadKernels(): void }).loadKernels(),
-      '[loadKernels] path is missing',
+      "[loadKernels] path is missing",
     ],
-  ])('%s checks its arguments', (_, f, message) => {
+  ])("%s checks its arguments", (_, f, message) => {
     expect(f).toThrow(message)
   })
 
-  it('loads in worker threads, each with slots of its own', async () => {
+  it("loads in worker threads, each with slots of its own", async () => {
     const s = put(new Uint8Array([7]))
     const addon =
-      process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL('../build/lazuli_cpu.node', import.meta.url))
+      process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL("../build/lazuli_cpu.node", import.meta.url))
     const worker = new Worker(
       `const { parentPort, workerData } = require('node:worker_threads')
        const native = require(workerData.addon)
@@ -207,22 +207,22 @@ describe('the addon', () => {
       { eval: true, workerData: { addon, s } },
     )
     const message = await new Promise((resolve, reject) =>
-      worker.once('message', resolve).once('error', reject),
+      worker.once("message", resolve).once("error", reject),
     )
     expect(message).toBe(`[read] slot ${s} has no buffer`)
     await worker.terminate()
     expect(get(s, new Uint8Array(1))).toEqual(new Uint8Array([7]))
   })
 
-  it('ends a process that used threads', () => {
+  it("ends a process that used threads", () => {
     const addon =
-      process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL('../build/lazuli_cpu.node', import.meta.url))
+      process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL("../build/lazuli_cpu.node", import.meta.url))
     const script = `const n = require(${JSON.stringify(addon)}); n.setThreads(4); console.log(n.threads())`
-    expect(execFileSync(process.execPath, ['-e', script], { timeout: 10_000 }).toString()).toBe('4\n')
+    expect(execFileSync(process.execPath, ["-e", script], { timeout: 10_000 }).toString()).toBe("4\n")
   })
 })
 
-describe('map', () => {
+describe("map", () => {
   const close = (a: ArrayLike<number>, b: ArrayLike<number>, relative: number) => {
     for (let i = 0; i < b.length; i++) {
       if (Object.is(a[i], b[i]) || a[i] === b[i]) continue
@@ -232,21 +232,21 @@ describe('map', () => {
   }
 
   const floats: [string, (x: number, y: number) => number, number][] = [
-    ['add', (x, y) => x + y, 0],
-    ['subtract', (x, y) => x - y, 0],
-    ['multiply', (x, y) => x * y, 0],
-    ['divide', (x, y) => x / y, 0],
-    ['floorDivide', (x, y) => Math.floor(Math.fround(x / y)), 0],
-    ['maximum', Math.max, 0],
-    ['minimum', Math.min, 0],
-    ['power', (x, y) => x ** y, 3e-7],
-    ['arctan2', Math.atan2, 3e-7],
+    ["add", (x, y) => x + y, 0],
+    ["subtract", (x, y) => x - y, 0],
+    ["multiply", (x, y) => x * y, 0],
+    ["divide", (x, y) => x / y, 0],
+    ["floorDivide", (x, y) => Math.floor(Math.fround(x / y)), 0],
+    ["maximum", Math.max, 0],
+    ["minimum", Math.min, 0],
+    ["power", (x, y) => x ** y, 3e-7],
+    ["arctan2", Math.atan2, 3e-7],
   ]
-  it.each(floats)('%s of float32', (op, f, tolerance) => {
+  it.each(floats)("%s of float32", (op, f, tolerance) => {
     const x = random(1003, -5, 5)
     const y = random(1003, -5, 5, 2)
     const out = new Float32Array(1003)
-    apply(op, 'float32', 'float32', out, x, y)
+    apply(op, "float32", "float32", out, x, y)
     close(
       out,
       x.map((v, i) => f(v, y[i])),
@@ -255,54 +255,54 @@ describe('map', () => {
   })
 
   const functions: [string, (x: number) => number, number, number][] = [
-    ['negative', (x) => -x, -9, 9],
-    ['abs', Math.abs, -9, 9],
-    ['sign', Math.sign, -9, 9],
-    ['floor', Math.floor, -9, 9],
-    ['ceil', Math.ceil, -9, 9],
-    ['sqrt', Math.sqrt, 0, 9],
-    ['square', (x) => x * x, -9, 9],
-    ['reciprocal', (x) => 1 / x, -9, 9],
-    ['rsqrt', (x) => 1 / Math.sqrt(x), 0.1, 9],
-    ['exp', Math.exp, -87, 88],
-    ['expm1', Math.expm1, -3, 3],
-    ['log', Math.log, 1e-6, 100],
-    ['log2', Math.log2, 1e-6, 100],
-    ['log10', Math.log10, 1e-6, 100],
-    ['log1p', Math.log1p, -0.9, 9],
-    ['sin', Math.sin, -100, 100],
-    ['cos', Math.cos, -100, 100],
-    ['tan', Math.tan, -1.5, 1.5],
-    ['arcsin', Math.asin, -1, 1],
-    ['arccos', Math.acos, -1, 0.99],
-    ['arctan', Math.atan, -9, 9],
-    ['sinh', Math.sinh, -9, 9],
-    ['cosh', Math.cosh, -9, 9],
-    ['tanh', Math.tanh, -9, 9],
-    ['arcsinh', Math.asinh, -9, 9],
-    ['arccosh', Math.acosh, 1.1, 9],
-    ['arctanh', Math.atanh, -0.99, 0.99],
-    ['sigmoid', (x) => 1 / (1 + Math.exp(-x)), -20, 20],
+    ["negative", (x) => -x, -9, 9],
+    ["abs", Math.abs, -9, 9],
+    ["sign", Math.sign, -9, 9],
+    ["floor", Math.floor, -9, 9],
+    ["ceil", Math.ceil, -9, 9],
+    ["sqrt", Math.sqrt, 0, 9],
+    ["square", (x) => x * x, -9, 9],
+    ["reciprocal", (x) => 1 / x, -9, 9],
+    ["rsqrt", (x) => 1 / Math.sqrt(x), 0.1, 9],
+    ["exp", Math.exp, -87, 88],
+    ["expm1", Math.expm1, -3, 3],
+    ["log", Math.log, 1e-6, 100],
+    ["log2", Math.log2, 1e-6, 100],
+    ["log10", Math.log10, 1e-6, 100],
+    ["log1p", Math.log1p, -0.9, 9],
+    ["sin", Math.sin, -100, 100],
+    ["cos", Math.cos, -100, 100],
+    ["tan", Math.tan, -1.5, 1.5],
+    ["arcsin", Math.asin, -1, 1],
+    ["arccos", Math.acos, -1, 0.99],
+    ["arctan", Math.atan, -9, 9],
+    ["sinh", Math.sinh, -9, 9],
+    ["cosh", Math.cosh, -9, 9],
+    ["tanh", Math.tanh, -9, 9],
+    ["arcsinh", Math.asinh, -9, 9],
+    ["arccosh", Math.acosh, 1.1, 9],
+    ["arctanh", Math.atanh, -0.99, 0.99],
+    ["sigmoid", (x) => 1 / (1 + Math.exp(-x)), -20, 20],
   ]
-  it.each(functions)('%s of float32 and float64', (op, f, low, high) => {
+  it.each(functions)("%s of float32 and float64", (op, f, low, high) => {
     const x = random(1003, low, high)
     const out = new Float32Array(1003)
-    apply(op, 'float32', 'float32', out, x)
+    apply(op, "float32", "float32", out, x)
     close(out, x.map(f), 3e-7)
     const wide = Float64Array.from(x)
     const wideOut = new Float64Array(1003)
-    apply(op, 'float64', 'float64', wideOut, wide)
+    apply(op, "float64", "float64", wideOut, wide)
     close(wideOut, wide.map(f), 1e-14)
   })
 
-  it('round goes to even, maximum propagates NaN, -0 stays', () => {
+  it("round goes to even, maximum propagates NaN, -0 stays", () => {
     const out = new Float32Array(6)
-    apply('round', 'float32', 'float32', out, new Float32Array([0.5, 1.5, 2.5, -0.5, -1.5, 1e10]))
+    apply("round", "float32", "float32", out, new Float32Array([0.5, 1.5, 2.5, -0.5, -1.5, 1e10]))
     expect([...out]).toEqual([0, 2, 2, -0, -2, 1e10])
     apply(
-      'maximum',
-      'float32',
-      'float32',
+      "maximum",
+      "float32",
+      "float32",
       out,
       new Float32Array([Number.NaN, 1, 1, 2, 0, 0]),
       new Float32Array([1, Number.NaN, 2, 1, 0, 0]),
@@ -311,17 +311,17 @@ describe('map', () => {
   })
 
   const integers = [
-    ['int8', Int8Array],
-    ['uint8', Uint8Array],
-    ['int16', Int16Array],
-    ['uint16', Uint16Array],
-    ['int32', Int32Array],
-    ['uint32', Uint32Array],
+    ["int8", Int8Array],
+    ["uint8", Uint8Array],
+    ["int16", Int16Array],
+    ["uint16", Uint16Array],
+    ["int32", Int32Array],
+    ["uint32", Uint32Array],
   ] as const
-  it.each(integers)('%s wraps, divides towards minus infinity and survives zero', (dtype, Ints) => {
+  it.each(integers)("%s wraps, divides towards minus infinity and survives zero", (dtype, Ints) => {
     const bits = itemsize(dtype) * 8
-    const low = dtype.startsWith('u') ? 0 : -(2 ** (bits - 1))
-    const high = dtype.startsWith('u') ? 2 ** bits - 1 : 2 ** (bits - 1) - 1
+    const low = dtype.startsWith("u") ? 0 : -(2 ** (bits - 1))
+    const high = dtype.startsWith("u") ? 2 ** bits - 1 : 2 ** (bits - 1) - 1
     const values = [
       low,
       low + 1,
@@ -332,8 +332,8 @@ describe('map', () => {
       7,
       high - 1,
       high,
-      dtype.startsWith('u') ? 5 : -5,
-      dtype.startsWith('u') ? 1 : -1,
+      dtype.startsWith("u") ? 5 : -5,
+      dtype.startsWith("u") ? 1 : -1,
     ]
     const x = Ints.from(values.flatMap((v) => values.map(() => v)))
     const y = Ints.from(values.flatMap(() => values))
@@ -343,35 +343,35 @@ describe('map', () => {
       expect([...out], op).toEqual([...(Ints as typeof Int32Array).from(x, (v, i) => f(v, y[i]))])
     }
     const wrap = (v: bigint) =>
-      Number(dtype.startsWith('u') ? BigInt.asUintN(bits, v) : BigInt.asIntN(bits, v))
-    check('add', (a, b) => wrap(BigInt(a) + BigInt(b)))
-    check('subtract', (a, b) => wrap(BigInt(a) - BigInt(b)))
-    check('multiply', (a, b) => wrap(BigInt(a) * BigInt(b)))
-    check('floorDivide', (a, b) => (b === 0 ? 0 : wrap(BigInt(Math.floor(a / b)))))
-    check('remainder', (a, b) => (b === 0 ? 0 : ((a % b) + b) % b))
-    check('maximum', Math.max)
-    check('minimum', Math.min)
-    check('bitwiseAnd', (a, b) => wrap(BigInt(a) & BigInt(b)))
-    check('bitwiseXor', (a, b) => wrap(BigInt(a) ^ BigInt(b)))
-    check('leftShift', (a, b) => (b >= 0 && b < bits ? wrap(BigInt(a) << BigInt(b)) : 0))
-    check('rightShift', (a, b) => wrap(BigInt(a) >> BigInt(b >= 0 && b < bits ? b : 64)))
+      Number(dtype.startsWith("u") ? BigInt.asUintN(bits, v) : BigInt.asIntN(bits, v))
+    check("add", (a, b) => wrap(BigInt(a) + BigInt(b)))
+    check("subtract", (a, b) => wrap(BigInt(a) - BigInt(b)))
+    check("multiply", (a, b) => wrap(BigInt(a) * BigInt(b)))
+    check("floorDivide", (a, b) => (b === 0 ? 0 : wrap(BigInt(Math.floor(a / b)))))
+    check("remainder", (a, b) => (b === 0 ? 0 : ((a % b) + b) % b))
+    check("maximum", Math.max)
+    check("minimum", Math.min)
+    check("bitwiseAnd", (a, b) => wrap(BigInt(a) & BigInt(b)))
+    check("bitwiseXor", (a, b) => wrap(BigInt(a) ^ BigInt(b)))
+    check("leftShift", (a, b) => (b >= 0 && b < bits ? wrap(BigInt(a) << BigInt(b)) : 0))
+    check("rightShift", (a, b) => wrap(BigInt(a) >> BigInt(b >= 0 && b < bits ? b : 64)))
     const bool = new Uint8Array(x.length)
-    apply('less', dtype, 'bool', bool, x, y)
+    apply("less", dtype, "bool", bool, x, y)
     expect([...bool]).toEqual([...x].map((v, i) => (v < y[i] ? 1 : 0)))
   })
 
-  it('int64 and uint64', () => {
+  it("int64 and uint64", () => {
     const x = new BigInt64Array([-(2n ** 63n), -7n, 7n, 0n, 2n ** 62n])
     const y = new BigInt64Array([-1n, 2n, -2n, 0n, 4n])
     const out = new BigInt64Array(5)
-    apply('floorDivide', 'int64', 'int64', out, x, y)
+    apply("floorDivide", "int64", "int64", out, x, y)
     expect([...out]).toEqual([-(2n ** 63n), -4n, -4n, 0n, 2n ** 60n])
-    apply('remainder', 'int64', 'int64', out, x, y)
+    apply("remainder", "int64", "int64", out, x, y)
     expect([...out]).toEqual([0n, 1n, -1n, 0n, 0n])
     apply(
-      'power',
-      'int64',
-      'int64',
+      "power",
+      "int64",
+      "int64",
       out,
       new BigInt64Array([3n, 2n, -1n, 2n, 1n]),
       new BigInt64Array([5n, 63n, -3n, -1n, -9n]),
@@ -379,18 +379,18 @@ describe('map', () => {
     expect([...out]).toEqual([243n, -(2n ** 63n), -1n, 0n, 1n])
   })
 
-  it('float16 and bfloat16 round after every instruction', () => {
-    for (const dtype of ['float16', 'bfloat16'] as const) {
+  it("float16 and bfloat16 round after every instruction", () => {
+    for (const dtype of ["float16", "bfloat16"] as const) {
       const narrow = (v: Float32Array) => {
         const s = put(v)
         const out = new Uint16Array(v.length)
-        const id = program(['float32'], [['cast', dtype, [0]]])
+        const id = program(["float32"], [["cast", dtype, [0]]])
         const t = slot()
         native.allocate(t, out.byteLength)
         ok(
           map(
             id,
-            [{ slot: s, dtype: 'float32', shape: [v.length] }],
+            [{ slot: s, dtype: "float32", shape: [v.length] }],
             [{ slot: t, dtype, shape: [v.length] }],
           ),
         )
@@ -398,14 +398,14 @@ describe('map', () => {
       }
       const widen = (v: Uint16Array) => {
         const out = new Float32Array(v.length)
-        const id = program([dtype], [['cast', 'float32', [0]]])
+        const id = program([dtype], [["cast", "float32", [0]]])
         const t = slot()
         native.allocate(t, out.byteLength)
         ok(
           map(
             id,
             [{ slot: put(v), dtype, shape: [v.length] }],
-            [{ slot: t, dtype: 'float32', shape: [v.length] }],
+            [{ slot: t, dtype: "float32", shape: [v.length] }],
           ),
         )
         return get(t, out)
@@ -416,7 +416,7 @@ describe('map', () => {
       for (let i = 0; i < 65536; i++)
         if (!Number.isNaN(values[i]) && back[i] !== i)
           throw new Error(`${dtype} ${i} came back as ${back[i]}`)
-      if (dtype === 'float16')
+      if (dtype === "float16")
         expect([values[1], values[0x3c00], values[0x7bff], values[0x7c00], values[0x8400]]).toEqual([
           2 ** -24,
           1,
@@ -430,8 +430,8 @@ describe('map', () => {
       const fused = program(
         [dtype, dtype],
         [
-          ['add', dtype, [0, 1]],
-          ['multiply', dtype, [2, 1]],
+          ["add", dtype, [0, 1]],
+          ["multiply", dtype, [2, 1]],
         ],
       )
       const operand = (s: number): Operand => ({ slot: s, dtype, shape: [1000] })
@@ -442,8 +442,8 @@ describe('map', () => {
       ok(map(fused, [operand(xs), operand(ys)], [operand(t)]))
       const sum = new Uint16Array(1000)
       const product = new Uint16Array(1000)
-      apply('add', dtype, dtype, sum, x, y)
-      apply('multiply', dtype, dtype, product, sum, y)
+      apply("add", dtype, dtype, sum, x, y)
+      apply("multiply", dtype, dtype, product, sum, y)
       expect(get(t, new Uint16Array(1000))).toEqual(product)
       const wx = widen(x)
       const wy = widen(y)
@@ -451,10 +451,10 @@ describe('map', () => {
     }
   })
 
-  it('casts like a C program that never traps', () => {
+  it("casts like a C program that never traps", () => {
     const cast = (from: DtypeName, to: DtypeName, x: ArrayBufferView, out: ArrayBufferView) => {
       const n = out.byteLength / itemsize(to)
-      const id = program([from], [['cast', to, [0]]])
+      const id = program([from], [["cast", to, [0]]])
       const t = slot()
       native.allocate(t, out.byteLength)
       ok(map(id, [{ slot: put(x), dtype: from, shape: [n] }], [{ slot: t, dtype: to, shape: [n] }]))
@@ -462,52 +462,52 @@ describe('map', () => {
     }
     const x = new Float32Array([1.9, -1.9, 300, -1, 3e9, -3e9, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 40])
     const with32 = (f: (v: number) => number) => [...x].map(f)
-    expect([...(cast('float32', 'int32', x, new Int32Array(9)) as Int32Array)]).toEqual(with32((v) => v | 0))
-    expect([...(cast('float32', 'uint32', x, new Uint32Array(9)) as Uint32Array)]).toEqual(
+    expect([...(cast("float32", "int32", x, new Int32Array(9)) as Int32Array)]).toEqual(with32((v) => v | 0))
+    expect([...(cast("float32", "uint32", x, new Uint32Array(9)) as Uint32Array)]).toEqual(
       with32((v) => v >>> 0),
     )
-    expect([...(cast('float32', 'uint8', x, new Uint8Array(9)) as Uint8Array)]).toEqual([
+    expect([...(cast("float32", "uint8", x, new Uint8Array(9)) as Uint8Array)]).toEqual([
       ...Uint8Array.from(x),
     ])
-    expect([...(cast('float32', 'bool', x, new Uint8Array(9)) as Uint8Array)]).toEqual(Array(9).fill(1))
+    expect([...(cast("float32", "bool", x, new Uint8Array(9)) as Uint8Array)]).toEqual(Array(9).fill(1))
     expect([
       ...(cast(
-        'float64',
-        'int64',
+        "float64",
+        "int64",
         new Float64Array([-1.5, 2 ** 62, Number.NaN]),
         new BigInt64Array(3),
       ) as BigInt64Array),
     ]).toEqual([-1n, 2n ** 62n, 0n])
     expect([
-      ...(cast('int32', 'float64', new Int32Array([-5, 6]), new Float64Array(2)) as Float64Array),
+      ...(cast("int32", "float64", new Int32Array([-5, 6]), new Float64Array(2)) as Float64Array),
     ]).toEqual([-5, 6])
     expect([
-      ...(cast('bool', 'complex64', new Uint8Array([0, 1]), new Float32Array(4)) as Float32Array),
+      ...(cast("bool", "complex64", new Uint8Array([0, 1]), new Float32Array(4)) as Float32Array),
     ]).toEqual([0, 0, 1, 0])
   })
 
-  it('complex64', () => {
+  it("complex64", () => {
     const x = new Float32Array([1, 2, -3, 0.5])
     const y = new Float32Array([0, 1, 2, 2])
     const out = new Float32Array(4)
-    apply('multiply', 'complex64', 'complex64', out, x, y)
+    apply("multiply", "complex64", "complex64", out, x, y)
     expect([...out]).toEqual([-2, 1, -7, -5])
-    apply('divide', 'complex64', 'complex64', out, x, y)
+    apply("divide", "complex64", "complex64", out, x, y)
     close(out, [2, -1, -0.625, 0.875], 1e-6)
     const size = new Float32Array(2)
-    apply('abs', 'complex64', 'float32', size, x)
+    apply("abs", "complex64", "float32", size, x)
     close(size, [Math.hypot(1, 2), Math.hypot(3, 0.5)], 1e-6)
-    const id = program(['float32', 'float32'], [['complex', 'complex64', [0, 1]]])
+    const id = program(["float32", "float32"], [["complex", "complex64", [0, 1]]])
     const t = slot()
     native.allocate(t, 16)
     ok(
       map(
         id,
         [
-          { slot: put(new Float32Array([1, 3])), dtype: 'float32', shape: [2] },
-          { slot: put(new Float32Array([2, 4])), dtype: 'float32', shape: [2] },
+          { slot: put(new Float32Array([1, 3])), dtype: "float32", shape: [2] },
+          { slot: put(new Float32Array([2, 4])), dtype: "float32", shape: [2] },
         ],
-        [{ slot: t, dtype: 'complex64', shape: [2] }],
+        [{ slot: t, dtype: "complex64", shape: [2] }],
       ),
     )
     expect([...get(t, new Float32Array(4))]).toEqual([1, 2, 3, 4])
@@ -523,16 +523,16 @@ describe('map', () => {
   }
 
   const layouts: [string, number[], number[], number[], number][] = [
-    ['rows and a broadcast row', [40, 100], [100, 1], [0, 1], 0],
-    ['rows and a broadcast column', [40, 100], [100, 1], [1, 0], 0],
-    ['a transpose', [64, 80], [80, 1], [1, 64], 0],
-    ['short rows', [500, 3], [3, 1], [0, 1], 0],
-    ['every second element', [1000], [1], [2], 0],
-    ['backwards', [1000], [1], [-1], 999],
-    ['four axes', [3, 5, 7, 11], [385, 77, 11, 1], [1, 3, 0, 15], 0],
-    ['a long row, shifted', [3, 700], [700, 1], [701, 1], 5],
+    ["rows and a broadcast row", [40, 100], [100, 1], [0, 1], 0],
+    ["rows and a broadcast column", [40, 100], [100, 1], [1, 0], 0],
+    ["a transpose", [64, 80], [80, 1], [1, 64], 0],
+    ["short rows", [500, 3], [3, 1], [0, 1], 0],
+    ["every second element", [1000], [1], [2], 0],
+    ["backwards", [1000], [1], [-1], 999],
+    ["four axes", [3, 5, 7, 11], [385, 77, 11, 1], [1, 3, 0, 15], 0],
+    ["a long row, shifted", [3, 700], [700, 1], [701, 1], 5],
   ]
-  it.each(layouts)('%s', (_, shape, xStrides, yStrides, offset) => {
+  it.each(layouts)("%s", (_, shape, xStrides, yStrides, offset) => {
     const x = random(size(shape), -1, 1)
     const data = random(8192, -1, 1, 2)
     const n = size(shape)
@@ -543,10 +543,10 @@ describe('map', () => {
     const expected = Float32Array.from(a, (v, i) => Math.fround(Math.fround(v + b[i]) * b[i]))
     for (const steps of [1, 2]) {
       const id = program(
-        ['float32', 'float32'],
+        ["float32", "float32"],
         [
-          ['add', 'float32', [0, 1]],
-          ['multiply', 'float32', [2, 1]],
+          ["add", "float32", [0, 1]],
+          ["multiply", "float32", [2, 1]],
         ].slice(0, steps) as Code[],
       )
       const t = slot()
@@ -555,10 +555,10 @@ describe('map', () => {
         map(
           id,
           [
-            { slot: xs, dtype: 'float32', shape },
-            { slot: ys, dtype: 'float32', shape, strides: yStrides, offset: offset * 4 },
+            { slot: xs, dtype: "float32", shape },
+            { slot: ys, dtype: "float32", shape, strides: yStrides, offset: offset * 4 },
           ],
-          [{ slot: t, dtype: 'float32', shape }],
+          [{ slot: t, dtype: "float32", shape }],
         ),
       )
       expect(get(t, new Float32Array(n))).toEqual(
@@ -567,50 +567,50 @@ describe('map', () => {
     }
   })
 
-  it('single elements on every side: immediates, size one, constants, and all at once', () => {
+  it("single elements on every side: immediates, size one, constants, and all at once", () => {
     const x = random(700, -1, 1)
     const xs = put(x)
     const one = put(new Float32Array([3]))
-    const big: Operand = { slot: xs, dtype: 'float32', shape: [700] }
+    const big: Operand = { slot: xs, dtype: "float32", shape: [700] }
     const three: Operand[] = [
-      { bits: bitsOf(3), dtype: 'float32' },
-      { slot: one, dtype: 'float32', shape: [1] },
-      { slot: one, dtype: 'float32', shape: [700], strides: [0] },
+      { bits: bitsOf(3), dtype: "float32" },
+      { slot: one, dtype: "float32", shape: [1] },
+      { slot: one, dtype: "float32", shape: [700], strides: [0] },
     ]
-    const subtract = program(['float32', 'float32'], [['subtract', 'float32', [0, 1]]])
+    const subtract = program(["float32", "float32"], [["subtract", "float32", [0, 1]]])
     for (const c of three) {
       const t = slot()
       native.allocate(t, 2800)
-      const out: Operand = { slot: t, dtype: 'float32', shape: [700] }
+      const out: Operand = { slot: t, dtype: "float32", shape: [700] }
       ok(map(subtract, [c, big], [out]))
       expect(get(t, new Float32Array(700))).toEqual(x.map((v) => 3 - v))
       ok(map(subtract, [big, c], [out]))
       expect(get(t, new Float32Array(700))).toEqual(x.map((v) => v - 3))
-      ok(map(subtract, [c, { bits: bitsOf(1), dtype: 'float32' }], [out]))
+      ok(map(subtract, [c, { bits: bitsOf(1), dtype: "float32" }], [out]))
       expect(get(t, new Float32Array(700))).toEqual(new Float32Array(700).fill(2))
     }
     const halve = program(
-      ['float32'],
+      ["float32"],
       [
-        ['constant', 'float32', [], bitsOf(0.5)],
-        ['multiply', 'float32', [0, 1]],
+        ["constant", "float32", [], bitsOf(0.5)],
+        ["multiply", "float32", [0, 1]],
       ],
     )
     const t = slot()
     native.allocate(t, 2800)
-    ok(map(halve, [big], [{ slot: t, dtype: 'float32', shape: [700] }]))
+    ok(map(halve, [big], [{ slot: t, dtype: "float32", shape: [700] }]))
     expect(get(t, new Float32Array(700))).toEqual(x.map((v) => v / 2))
   })
 
-  it('select with each operand single', () => {
+  it("select with each operand single", () => {
     const n = 300
     const p = Uint8Array.from({ length: n }, (_, i) => (i % 3 === 0 ? 1 : 0))
     const x = random(n, 0, 1)
     const y = random(n, 1, 2)
     const slots = [put(p), put(x), put(y)]
-    const id = program(['bool', 'float32', 'float32'], [['select', 'float32', [0, 1, 2]]])
+    const id = program(["bool", "float32", "float32"], [["select", "float32", [0, 1, 2]]])
     for (let mask = 0; mask < 8; mask++) {
-      const operands: Operand[] = (['bool', 'float32', 'float32'] as const).map((dtype, i) => ({
+      const operands: Operand[] = (["bool", "float32", "float32"] as const).map((dtype, i) => ({
         slot: slots[i],
         dtype,
         shape: [n],
@@ -618,7 +618,7 @@ describe('map', () => {
       }))
       const t = slot()
       native.allocate(t, n * 4)
-      ok(map(id, operands, [{ slot: t, dtype: 'float32', shape: [n] }]))
+      ok(map(id, operands, [{ slot: t, dtype: "float32", shape: [n] }]))
       const at = (i: number, k: number) => (mask & (1 << k) ? 0 : i)
       expect(get(t, new Float32Array(n)), `mask ${mask}`).toEqual(
         Float32Array.from(p, (_, i) => (p[at(i, 0)] ? x[at(i, 1)] : y[at(i, 2)])),
@@ -626,26 +626,26 @@ describe('map', () => {
     }
   })
 
-  it('in place, and swapping two arrays', () => {
+  it("in place, and swapping two arrays", () => {
     const n = 5000
     const x = random(n, -1, 1)
     const y = random(n, -1, 1, 2)
     const xs = put(x)
     const ys = put(y)
-    const operand = (s: number): Operand => ({ slot: s, dtype: 'float32', shape: [n] })
+    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [n] })
     // Both outputs first, then what still needs the inputs.
     const both = program(
-      ['float32', 'float32'],
+      ["float32", "float32"],
       [
-        ['add', 'float32', [0, 1]],
-        ['subtract', 'float32', [0, 1]],
+        ["add", "float32", [0, 1]],
+        ["subtract", "float32", [0, 1]],
       ],
       [2, 3],
     )
     ok(map(both, [operand(xs), operand(ys)], [operand(xs), operand(ys)]))
     expect(get(xs, new Float32Array(n))).toEqual(x.map((v, i) => v + y[i]))
     expect(get(ys, new Float32Array(n))).toEqual(x.map((v, i) => v - y[i]))
-    const swap = program(['float32', 'float32'], [], [1, 0])
+    const swap = program(["float32", "float32"], [], [1, 0])
     native.write(xs, 0, x)
     native.write(ys, 0, y)
     ok(map(swap, [operand(xs), operand(ys)], [operand(xs), operand(ys)]))
@@ -653,11 +653,11 @@ describe('map', () => {
     expect(get(ys, new Float32Array(n))).toEqual(x)
   })
 
-  it('a program of many registers, with some outputs used further and one given twice', () => {
+  it("a program of many registers, with some outputs used further and one given twice", () => {
     const n = 1000
     const steps: Code[] = []
-    for (let i = 0; i < 40; i++) steps.push(['add', 'float32', [i, Math.max(0, i - 7)]], ...[])
-    const id = program(['float32'], steps, [40, 20, 20, 0])
+    for (let i = 0; i < 40; i++) steps.push(["add", "float32", [i, Math.max(0, i - 7)]], ...[])
+    const id = program(["float32"], steps, [40, 20, 20, 0])
     const x = random(n, 0, 1)
     const registers = [x]
     for (let i = 0; i < 40; i++)
@@ -667,8 +667,8 @@ describe('map', () => {
     ok(
       map(
         id,
-        [{ slot: put(x), dtype: 'float32', shape: [n] }],
-        outs.map((s) => ({ slot: s, dtype: 'float32' as const, shape: [n] })),
+        [{ slot: put(x), dtype: "float32", shape: [n] }],
+        outs.map((s) => ({ slot: s, dtype: "float32" as const, shape: [n] })),
       ),
     )
     expect(outs.map((s) => get(s, new Float32Array(n)))).toEqual([
@@ -679,20 +679,20 @@ describe('map', () => {
     ])
   })
 
-  it('gives the same bits with one thread and two, fused and eager', () => {
+  it("gives the same bits with one thread and two, fused and eager", () => {
     const n = 300_001
     const x = random(n, -4, 4)
     const xs = put(x)
-    const operand = (s: number): Operand => ({ slot: s, dtype: 'float32', shape: [n] })
+    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [n] })
     const steps: Code[] = [
-      ['tanh', 'float32', [0]],
-      ['multiply', 'float32', [1, 0]],
-      ['exp', 'float32', [2]],
-      ['erf', 'float32', [3]],
-      ['sin', 'float32', [2]],
-      ['add', 'float32', [4, 5]],
+      ["tanh", "float32", [0]],
+      ["multiply", "float32", [1, 0]],
+      ["exp", "float32", [2]],
+      ["erf", "float32", [3]],
+      ["sin", "float32", [2]],
+      ["add", "float32", [4, 5]],
     ]
-    const fused = program(['float32'], steps)
+    const fused = program(["float32"], steps)
     const before = native.threads()
     const results: Float32Array[] = []
     for (const threads of [1, 2]) {
@@ -710,8 +710,8 @@ describe('map', () => {
       ok(
         map(
           program(
-            args.map(() => 'float32' as const),
-            [[op, 'float32', args.map((_, i) => i)]],
+            args.map(() => "float32" as const),
+            [[op, "float32", args.map((_, i) => i)]],
           ),
           args.map((a) => operand(registers[a])),
           [operand(t)],
@@ -726,44 +726,44 @@ describe('map', () => {
     expect(same(results[0], eager)).toBe(true)
   })
 
-  it('refuses what it cannot run, by name', () => {
-    expect(() => program(['int32'], [['exp', 'int32', [0]]])).toThrow(
-      '[registerProgram] instruction 0 (exp) is not supported for int32',
+  it("refuses what it cannot run, by name", () => {
+    expect(() => program(["int32"], [["exp", "int32", [0]]])).toThrow(
+      "[registerProgram] instruction 0 (exp) is not supported for int32",
     )
-    expect(() => program(['int32', 'float32'], [['add', 'int32', [0, 1]]])).toThrow(
-      'instruction 0 (add): arguments must have one dtype, received int32 and float32',
+    expect(() => program(["int32", "float32"], [["add", "int32", [0, 1]]])).toThrow(
+      "instruction 0 (add): arguments must have one dtype, received int32 and float32",
     )
-    expect(() => program(['float32'], [['add', 'float32', [0, 5]]])).toThrow(
-      'register 5 is out of range [-1, 0]',
+    expect(() => program(["float32"], [["add", "float32", [0, 5]]])).toThrow(
+      "register 5 is out of range [-1, 0]",
     )
-    expect(() => program(['float32'], [['less', 'float32', [0, 0]]])).toThrow(
-      'expected a result of dtype bool, received float32',
+    expect(() => program(["float32"], [["less", "float32", [0, 0]]])).toThrow(
+      "expected a result of dtype bool, received float32",
     )
     expect(() => native.registerProgram(new BigInt64Array([1n, 1n]))).toThrow(
-      'the program is shorter than its header says',
+      "the program is shorter than its header says",
     )
   })
 })
 
-describe('the tape', () => {
-  const f32 = (s: number, n = 4): Operand => ({ slot: s, dtype: 'float32', shape: [n] })
-  const add = program(['float32', 'float32'], [['add', 'float32', [0, 1]]])
+describe("the tape", () => {
+  const f32 = (s: number, n = 4): Operand => ({ slot: s, dtype: "float32", shape: [n] })
+  const add = program(["float32", "float32"], [["add", "float32", [0, 1]]])
 
-  it('allocates, runs, frees; ALLOC of a taken slot replaces the buffer', () => {
+  it("allocates, runs, frees; ALLOC of a taken slot replaces the buffer", () => {
     const x = put(new Float32Array([1, 2, 3, 4]))
     const y = slot()
     ok(
       alloc(y, 16),
       alloc(y, 16),
       map(add, [f32(x), f32(x)], [f32(y)]),
-      run(native.kernels().indexOf('copy'), [f32(y)], [f32(x)]),
+      run(native.kernels().indexOf("copy"), [f32(y)], [f32(x)]),
     )
     expect([...get(x, new Float32Array(4))]).toEqual([2, 4, 6, 8])
     ok(free(y))
-    expect(() => native.read(y, 0, new Uint8Array(1))).toThrow('has no buffer')
+    expect(() => native.read(y, 0, new Uint8Array(1))).toThrow("has no buffer")
   })
 
-  it('poisons what depends on a failure and runs the rest', () => {
+  it("poisons what depends on a failure and runs the rest", () => {
     const [a, b, c, d] = [put(new Float32Array(4).fill(1)), slot(), slot(), slot()]
     native.poisoned()
     const failed = execute(
@@ -775,7 +775,7 @@ describe('the tape', () => {
       map(add, [f32(a), f32(a)], [f32(d)]),
     )
     expect(failed).toBe(1)
-    expect(native.failures()).toEqual([{ word: 9, message: 'there is no kernel 4000' }])
+    expect(native.failures()).toEqual([{ word: 9, message: "there is no kernel 4000" }])
     expect(native.poisoned()).toEqual([b, c])
     expect(native.poisoned()).toEqual([])
     expect([...get(d, new Float32Array(4))]).toEqual([2, 2, 2, 2])
@@ -792,7 +792,7 @@ describe('the tape', () => {
     expect([...get(d, new Float32Array(4))]).toEqual([3, 3, 3, 3])
   })
 
-  it('survives an allocation beyond the limit, and says what was asked', () => {
+  it("survives an allocation beyond the limit, and says what was asked", () => {
     const [a, b] = [slot(), slot()]
     const { limit } = native.memory()
     native.setMemoryLimit(1 << 20)
@@ -802,13 +802,13 @@ describe('the tape', () => {
         /^\[allocate\] out of memory: requested 16777216 bytes with \d+ active, limit 1048576$/,
       )
       expect(native.poisoned()).toEqual([a, b])
-      expect(() => native.allocate(a, 1 << 24)).toThrow('out of memory: requested 16777216 bytes')
+      expect(() => native.allocate(a, 1 << 24)).toThrow("out of memory: requested 16777216 bytes")
     } finally {
       native.setMemoryLimit(limit)
     }
   })
 
-  it('turns every malformed record into a failure', () => {
+  it("turns every malformed record into a failure", () => {
     const x = put(new Float32Array([1, 2, 3, 4]))
     const y = put(new Float32Array(4))
     const messages: string[] = []
@@ -827,17 +827,17 @@ describe('the tape', () => {
       map(12345, [f32(x), f32(x)], [f32(y)]),
       map(add, [f32(x)], [f32(y)]),
       map(add, [f32(x, 5000), f32(x, 5000)], [f32(y, 5000)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [3] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'int32', shape: [4] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [4], strides: [1000000] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [4], strides: [-1] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [4], strides: [2 ** 60] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [2 ** 33, 2 ** 33], strides: [0, 0] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [-4], strides: [1] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [4], offset: 2 }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: 'float32', shape: [4], offset: -16 }], [f32(y)]),
-      map(add, [f32(x), { slot: 66_000_000, dtype: 'float32', shape: [4] }], [f32(y)]),
-      map(add, [f32(x), f32(x)], [{ bits: 0n, dtype: 'float32' }]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [3] }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "int32", shape: [4] }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], strides: [1000000] }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], strides: [-1] }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], strides: [2 ** 60] }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [2 ** 33, 2 ** 33], strides: [0, 0] }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [-4], strides: [1] }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], offset: 2 }], [f32(y)]),
+      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], offset: -16 }], [f32(y)]),
+      map(add, [f32(x), { slot: 66_000_000, dtype: "float32", shape: [4] }], [f32(y)]),
+      map(add, [f32(x), f32(x)], [{ bits: 0n, dtype: "float32" }]),
     ]
     for (const [i, each] of bad.entries()) {
       expect(execute(each), `record ${i}`).toBe(1)
@@ -848,7 +848,7 @@ describe('the tape', () => {
     }
     expect(
       messages.map((m) =>
-        m.replaceAll(/slot \d+/g, 'slot N').replaceAll(/, which has \d+/g, ', which has C'),
+        m.replaceAll(/slot \d+/g, "slot N").replaceAll(/, which has \d+/g, ", which has C"),
       ),
     ).toMatchInlineSnapshot(`
       [
@@ -881,7 +881,7 @@ describe('the tape', () => {
     `)
   })
 
-  it('does not crash on noise', () => {
+  it("does not crash on noise", () => {
     const x = put(new Float32Array(1024))
     const y = put(new Float32Array(1024))
     const shape = [32, 32]
@@ -889,12 +889,12 @@ describe('the tape', () => {
       map(
         add,
         [
-          { slot: x, dtype: 'float32', shape },
-          { slot: x, dtype: 'float32', shape, strides: [1, 32] },
+          { slot: x, dtype: "float32", shape },
+          { slot: x, dtype: "float32", shape, strides: [1, 32] },
         ],
-        [{ slot: y, dtype: 'float32', shape }],
+        [{ slot: y, dtype: "float32", shape }],
       ),
-      run(native.kernels().indexOf('copy'), [f32(x, 1024)], [f32(y, 1024)]),
+      run(native.kernels().indexOf("copy"), [f32(x, 1024)], [f32(y, 1024)]),
     ].flat()
     let state = 12345
     const next = (bound: number) => {
@@ -927,21 +927,21 @@ describe('the tape', () => {
     }
   })
 
-  it('does not crash on noise in programs and plans', () => {
+  it("does not crash on noise in programs and plans", () => {
     const x = put(new Float32Array(256))
     const y = put(new Float32Array(256))
-    const f = code('float32')
+    const f = code("float32")
     const op = (name: string) => opNames.indexOf(name)
     const steps = [
-      [op('exp'), f, 0, -1, -1, 0],
-      [op('less'), 0, 0, 1, -1, 0],
-      [op('constant'), f, -1, -1, -1, 7],
-      [op('select'), f, 3, 4, 1, 0],
-      [op('cast'), code('float16'), 5, -1, -1, 0],
-      [op('cast'), f, 6, -1, -1, 0],
+      [op("exp"), f, 0, -1, -1, 0],
+      [op("less"), 0, 0, 1, -1, 0],
+      [op("constant"), f, -1, -1, -1, 7],
+      [op("select"), f, 3, 4, 1, 0],
+      [op("cast"), code("float16"), 5, -1, -1, 0],
+      [op("cast"), f, 6, -1, -1, 0],
     ]
     const programs = [2, steps.length, 1, f, f, ...steps.flat(), 7].map(BigInt)
-    const operand = (s: number): Operand => ({ slot: s, dtype: 'float32', shape: [16, 16] })
+    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [16, 16] })
     const plans = [
       ...map(add, [operand(0), operand(0)], [operand(2)]),
       ...map(add, [operand(2), operand(0)], [operand(1)]),
@@ -983,32 +983,32 @@ describe('the tape', () => {
     expect(refused).toBeGreaterThan(100)
   })
 
-  it('keeps running when the tape was detached', () => {
+  it("keeps running when the tape was detached", () => {
     const other = new ArrayBuffer(64)
     native.attachTape(other)
     structuredClone(other, { transfer: [other] })
-    expect(() => native.run(2)).toThrow('2 words do not fit the attached tape of 0 bytes')
+    expect(() => native.run(2)).toThrow("2 words do not fit the attached tape of 0 bytes")
     native.attachTape(tape.buffer)
   })
 })
 
-describe('plans', () => {
+describe("plans", () => {
   const operand = (s: number, offset = 0, n = 256): Operand => ({
     slot: s,
-    dtype: 'float32',
+    dtype: "float32",
     shape: [n],
     offset,
   })
-  const add = program(['float32', 'float32'], [['add', 'float32', [0, 1]]])
-  const scale = program(['float32', 'float32'], [['multiply', 'float32', [0, 1]]])
+  const add = program(["float32", "float32"], [["add", "float32", [0, 1]]])
+  const scale = program(["float32", "float32"], [["multiply", "float32", [0, 1]]])
 
-  it('replay a recorded tape on new inputs, nested ones too', () => {
+  it("replay a recorded tape on new inputs, nested ones too", () => {
     // Slots: 0 input, 1 output, 2 arena.
     const double = native.registerPlan(
       new BigInt64Array(
         [
           map(add, [operand(0), operand(0)], [operand(2, 1024)]),
-          map(scale, [operand(2, 1024), { bits: bitsOf(0.5), dtype: 'float32' }], [operand(2)]),
+          map(scale, [operand(2, 1024), { bits: bitsOf(0.5), dtype: "float32" }], [operand(2)]),
           map(add, [operand(2), operand(2, 1024)], [operand(1)]),
         ].flat(),
       ),
@@ -1037,7 +1037,7 @@ describe('plans', () => {
     expect(native.failures()[0].message).toBe(`there is no plan ${double}`)
   })
 
-  it('take any number of inputs', () => {
+  it("take any number of inputs", () => {
     const n = 400
     const words: bigint[] = []
     for (let i = 0; i < n; i++)
@@ -1055,19 +1055,19 @@ describe('plans', () => {
     expect(get(y, new Float32Array(1))[0]).toBe((n * (n - 1)) / 2)
   })
 
-  it('are checked when registered and when run', () => {
+  it("are checked when registered and when run", () => {
     const words = (r: bigint[]) => new BigInt64Array(r)
     expect(() =>
       native.registerPlan(words(map(add, [operand(0), operand(0)], [operand(1)])), 1, 0, 16),
-    ).toThrow('records reach 1024 bytes of an arena of 16')
+    ).toThrow("records reach 1024 bytes of an arena of 16")
     expect(() =>
       native.registerPlan(words(map(add, [operand(7), operand(0)], [operand(1)])), 1, 1, 0),
-    ).toThrow('local slot 7 is out of range')
+    ).toThrow("local slot 7 is out of range")
     expect(() => native.registerPlan(words(alloc(0, 8)), 1, 1, 0)).toThrow(
-      'a plan cannot hold records of opcode 1',
+      "a plan cannot hold records of opcode 1",
     )
     expect(() => native.registerPlan(words(run(4000, [], [operand(0)])), 1, 1, 0)).toThrow(
-      'there is no kernel 4000',
+      "there is no kernel 4000",
     )
     const id = native.registerPlan(words(map(add, [operand(0), operand(0)], [operand(1)])), 1, 1, 0)
     const small = put(new Float32Array(4))
@@ -1078,7 +1078,7 @@ describe('plans', () => {
     )
     expect(native.poisoned()).toEqual([y])
     expect(execute(plan(id, [[small, 0]], []))).toBe(1)
-    expect(native.failures()[0].message).toMatch('takes 2 slots with offsets')
+    expect(native.failures()[0].message).toMatch("takes 2 slots with offsets")
     const z = slot()
     ok(alloc(z, 1024))
     expect(execute(plan(id, [[y, 0]], [[z, 0]]))).toBe(0)
@@ -1089,8 +1089,8 @@ describe('plans', () => {
   })
 })
 
-describe('memory', () => {
-  it('counts, caches and gives back', () => {
+describe("memory", () => {
+  it("counts, caches and gives back", () => {
     native.clearCache()
     const before = native.memory()
     const s = slot()
@@ -1111,7 +1111,7 @@ describe('memory', () => {
     expect(native.memory().peak).toBe(native.memory().active)
   })
 
-  it('keeps the cache within its limit, dropping the oldest', () => {
+  it("keeps the cache within its limit, dropping the oldest", () => {
     const { cacheLimit } = native.memory()
     native.clearCache()
     native.setCacheLimit(1 << 20)
@@ -1124,7 +1124,7 @@ describe('memory', () => {
     native.setCacheLimit(cacheLimit)
   })
 
-  it('shares, views and adopts without a copy', () => {
+  it("shares, views and adopts without a copy", () => {
     const s = put(new Float32Array([1, 2, 3]))
     const t = slot()
     native.share(s, t)
@@ -1143,9 +1143,9 @@ describe('memory', () => {
     )
   })
 
-  it('lets go of a viewed buffer when both the slot and the view are gone', async () => {
-    setFlagsFromString('--expose-gc')
-    const gc = runInNewContext('gc') as () => void
+  it("lets go of a viewed buffer when both the slot and the view are gone", async () => {
+    setFlagsFromString("--expose-gc")
+    const gc = runInNewContext("gc") as () => void
     const s = slot()
     native.allocate(s, 1 << 20)
     const { active } = native.memory()
@@ -1159,9 +1159,9 @@ describe('memory', () => {
     expect(native.memory().active).toBeLessThanOrEqual(active - (1 << 20))
   })
 
-  it('serves several isolates at once', async () => {
+  it("serves several isolates at once", async () => {
     const addon =
-      process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL('../build/lazuli_cpu.node', import.meta.url))
+      process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL("../build/lazuli_cpu.node", import.meta.url))
     const before = native.threads()
     native.setThreads(4)
     const script = `
@@ -1179,16 +1179,16 @@ describe('memory', () => {
         wrong += out.findIndex((v) => v !== 2 * round) === -1 ? 0 : 1
       }
       parentPort.postMessage(wrong)`
-    const operand = (s: number): Operand => ({ slot: s, dtype: 'float32', shape: [1 << 18] })
+    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [1 << 18] })
     const words = new BigInt64Array(map(0, [operand(0), operand(0)], [operand(1)]))
-    const code32 = BigInt(code('float32'))
+    const code32 = BigInt(code("float32"))
     const double = new BigInt64Array([
       2n,
       1n,
       1n,
       code32,
       code32,
-      BigInt(opNames.indexOf('add')),
+      BigInt(opNames.indexOf("add")),
       code32,
       0n,
       1n,
@@ -1198,15 +1198,15 @@ describe('memory', () => {
     ])
     const results = Array.from({ length: 4 }, () => {
       const worker = new Worker(script, { eval: true, workerData: { addon, tape: words, program: double } })
-      return new Promise((resolve, reject) => worker.once('message', resolve).once('error', reject))
+      return new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject))
     })
     expect(await Promise.all(results)).toEqual([0, 0, 0, 0])
     native.setThreads(before)
   })
 
-  it('finds handles that are gone after a minor collection, and not those in use', () => {
-    setFlagsFromString('--expose-gc')
-    const gc = runInNewContext('gc') as (options?: { type: 'minor' }) => void
+  it("finds handles that are gone after a minor collection, and not those in use", () => {
+    setFlagsFromString("--expose-gc")
+    const gc = runInNewContext("gc") as (options?: { type: "minor" }) => void
     const out = new Int32Array(2000)
     const kept: object[] = []
     const make = () => {
@@ -1220,7 +1220,7 @@ describe('memory', () => {
       objects.length = 0
     }
     make()
-    gc({ type: 'minor' })
+    gc({ type: "minor" })
     const found = native.poll(0, out)
     expect(found).toBeGreaterThan(800)
     expect(found).toBeLessThanOrEqual(900)

@@ -2,9 +2,9 @@
  * The native addon: where it is found, and the type of its functions. What the words of a tape mean is in
  * native/PROTOCOL.md; nothing else of this package loads the addon.
  */
-import { existsSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { fileURLToPath } from 'node:url'
+import { existsSync } from "node:fs"
+import { createRequire } from "node:module"
+import { fileURLToPath } from "node:url"
 
 /** Memory that tapes and kernels can name. */
 export type Bytes = ArrayBuffer | ArrayBufferView
@@ -98,7 +98,7 @@ function load(): Native {
   const require = createRequire(import.meta.url)
   const platform = `${process.platform}-${process.arch}`
   // src/ and dist/ are both one below the package.
-  const built = fileURLToPath(new URL('../build/lazuli_cpu.node', import.meta.url))
+  const built = fileURLToPath(new URL("../build/lazuli_cpu.node", import.meta.url))
   const chosen = process.env.LAZULI_CPU_ADDON
   const candidates = chosen
     ? [chosen]
@@ -108,13 +108,13 @@ function load(): Native {
     try {
       return require(candidate) as Native
     } catch (error) {
-      reasons.push(`  ${candidate}: ${(error as Error).message.split('\n')[0]}`)
+      reasons.push(`  ${candidate}: ${(error as Error).message.split("\n")[0]}`)
     }
   }
   throw new Error(
-    `[@lazuli/backend-cpu] no native addon for ${platform} could be loaded:\n${reasons.join('\n')}\n` +
-      'Install with optional dependencies (without --omit=optional) on the system that runs it, or build from source: ' +
-      'npm run build in a clone of the repository',
+    `[@lazuli/backend-cpu] no native addon for ${platform} could be loaded:\n${reasons.join("\n")}\n` +
+      "Install with optional dependencies (without --omit=optional) on the system that runs it, or build from source: " +
+      "npm run build in a clone of the repository",
   )
 }
 

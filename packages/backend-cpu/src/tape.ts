@@ -1,7 +1,7 @@
 /**
  * The tape: 64-bit words in one ArrayBuffer, in the format of native/PROTOCOL.md. Nothing here knows nodes or kernels.
  */
-import { type Dtype, encoder, type ScalarValue, type TypedArray, viewStore } from '@lazuli/core/engine'
+import { type Dtype, encoder, type ScalarValue, type TypedArray, viewStore } from "@lazuli/core/engine"
 
 /** Operation codes of records. */
 export enum Op {
@@ -83,7 +83,7 @@ export class Tape {
     const at = this.length++
     this.f64[at] = 0
     const store = viewStore(dtype, this.buffer, at * 8, 1) as TypedArray
-    if (typeof value === 'object') {
+    if (typeof value === "object") {
       store[0] = value.re
       store[1] = value.im
     } else store[0] = encoder(dtype)(value) as never

@@ -1,18 +1,18 @@
 /**
  * The backend on the host runtime, against the reference backend on the CPU.
  */
-import * as mx from '@lazuli/core'
-import { onStream } from '@lazuli/core/engine'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
-import { HostRuntime } from './host-runtime'
-import { createMetalBackend, metalBackend } from './index'
+import * as mx from "@lazuli/core"
+import { onStream } from "@lazuli/core/engine"
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { HostRuntime } from "./host-runtime"
+import { createMetalBackend, metalBackend } from "./index"
 
 beforeAll(() => mx.setDefaultDevice(mx.gpu))
 afterAll(() => mx.setDefaultDevice(mx.cpu))
 beforeEach(() => mx.resetBackendStats())
 
 type Make = () => mx.Array
-const onCpu = <T>(body: () => T): T => onStream('cpu', body)
+const onCpu = <T>(body: () => T): T => onStream("cpu", body)
 
 /** Numbers that are exact in every dtype. */
 function numbers(shape: number[], dtype: mx.Dtype, seed = 1): mx.Array {
@@ -49,16 +49,16 @@ function agree(make: Make, tolerance = 0): void {
 
 const floats = [mx.float32, mx.float16, mx.bfloat16]
 const layouts: [string, (shape: number[], dtype: mx.Dtype, seed?: number) => mx.Array][] = [
-  ['row-major', numbers],
-  ['transposed', (shape, dtype, seed) => numbers([...shape].reverse(), dtype, seed).transpose()],
-  ['strided', ([first, ...rest], dtype, seed) => numbers([2 * first, ...rest], dtype, seed).index('::2')],
-  ['reversed', (shape, dtype, seed) => numbers(shape, dtype, seed).index('::-1')],
-  ['broadcast', (shape, dtype, seed) => mx.broadcastTo(numbers(shape.slice(-1), dtype, seed), shape)],
+  ["row-major", numbers],
+  ["transposed", (shape, dtype, seed) => numbers([...shape].reverse(), dtype, seed).transpose()],
+  ["strided", ([first, ...rest], dtype, seed) => numbers([2 * first, ...rest], dtype, seed).index("::2")],
+  ["reversed", (shape, dtype, seed) => numbers(shape, dtype, seed).index("::-1")],
+  ["broadcast", (shape, dtype, seed) => mx.broadcastTo(numbers(shape.slice(-1), dtype, seed), shape)],
 ]
 
-describe('elementwise', () => {
+describe("elementwise", () => {
   it.each([...floats, mx.int32, mx.int64, mx.uint8, mx.int8, mx.uint32, mx.bool_])(
-    'agrees for %o',
+    "agrees for %o",
     (dtype) => {
       agree(() => {
         const [x, y] = [numbers([3, 5], dtype), numbers([5], dtype, 2)]
@@ -71,12 +71,12 @@ describe('elementwise', () => {
     },
   )
 
-  it.each(layouts)('reads %s inputs', (_, make) => {
+  it.each(layouts)("reads %s inputs", (_, make) => {
     agree(() => make([4, 6], mx.float32).add(make([4, 6], mx.float32, 5).multiply(numbers([6], mx.float32))))
     agree(() => make([2, 3, 4], mx.int32).multiply(numbers([3, 1], mx.int32)))
   })
 
-  it('computes functions to float precision', () => {
+  it("computes functions to float precision", () => {
     const x = (): mx.Array => mx.array([-2.5, -1, -0.3, 0, 1e-4, 0.2, 0.9, 1.5, 3, 20])
     for (const f of [
       mx.exp,
@@ -99,7 +99,7 @@ describe('elementwise', () => {
     expect(mx.backendStats().metal).toBeUndefined()
   })
 
-  it.each([mx.float16, mx.bfloat16])('rounds every instruction of %o', (dtype) => {
+  it.each([mx.float16, mx.bfloat16])("rounds every instruction of %o", (dtype) => {
     agree(() =>
       numbers([64], dtype)
         .divide(3)
@@ -109,7 +109,7 @@ describe('elementwise', () => {
     agree(() => mx.exp(numbers([64], dtype).divide(8)), dtype === mx.float16 ? 1e-3 : 8e-3)
   })
 
-  it('divides, shifts and raises integers as the definition does', () => {
+  it("divides, shifts and raises integers as the definition does", () => {
     const a = (): mx.Array => mx.array([7, -7, 5, 0, -2147483648], mx.int32)
     const b = (): mx.Array => mx.array([2, 2, 0, 3, -1], mx.int32)
     agree(() => a().floorDivide(b()))
@@ -122,29 +122,29 @@ describe('elementwise', () => {
     agree(() => mx.array([300.7, -1.5, 5e9]).astype(mx.uint8))
   })
 
-  it('keeps NaN, infinities and selects', () => {
+  it("keeps NaN, infinities and selects", () => {
     const x = (): mx.Array => mx.array([Number.NaN, 1, Number.POSITIVE_INFINITY, -0])
     agree(() => x().maximum(2))
     agree(() => mx.minimum(0, x()))
     agree(() => mx.where(x().greater(0), x(), -5))
   })
 
-  it('moves arrays between devices', () => {
+  it("moves arrays between devices", () => {
     const x = onCpu(() => mx.array([1, 2, 3]).add(1))
     const y = mx.multiply(x, 2)
     const z = onCpu(() => y.add(x))
     expect(z.tolist()).toEqual([6, 9, 12])
   })
 
-  it('handles empty arrays and scalars', () => {
+  it("handles empty arrays and scalars", () => {
     expect(mx.zeros([0, 3]).add(1).shape).toEqual([0, 3])
     expect(mx.zeros([0, 3]).add(1).tolist()).toEqual([])
     expect(mx.array(2).multiply(3).item()).toBe(6)
   })
 })
 
-describe('rows', () => {
-  it.each([...floats, mx.int32, mx.int64, mx.bool_, mx.uint8])('sums and extremes of %o', (dtype) => {
+describe("rows", () => {
+  it.each([...floats, mx.int32, mx.int64, mx.bool_, mx.uint8])("sums and extremes of %o", (dtype) => {
     for (const shape of [
       [3, 5],
       [2, 300],
@@ -157,39 +157,39 @@ describe('rows', () => {
     agree(() => mx.min(numbers([4, 70], dtype), 1))
     expect(mx.backendStats().metal).toBeUndefined()
   })
-  it('lets NaN win', () => {
+  it("lets NaN win", () => {
     agree(() => mx.max(mx.array(Array.from({ length: 100 }, (_, i) => (i === 50 ? Number.NaN : i)))))
   })
-  it.each(layouts)('reads %s inputs', (_, make) => {
+  it.each(layouts)("reads %s inputs", (_, make) => {
     agree(() => mx.sum(make([4, 6, 5], mx.float32), [0, 2]))
     agree(() => mx.softmax(make([4, 6], mx.float32), -1), 1e-6)
   })
-  it.each(floats)('softmax of %o', (dtype) => {
+  it.each(floats)("softmax of %o", (dtype) => {
     const tolerance = dtype === mx.float32 ? 1e-6 : dtype === mx.float16 ? 1e-3 : 8e-3
     for (const n of [1, 7, 130, 1000]) agree(() => mx.softmax(numbers([3, n], dtype), -1), tolerance)
     expect(mx.backendStats().metal).toBeUndefined()
   })
 })
 
-describe('matmul', () => {
-  it.each(floats)('multiplies %o', (dtype) => {
+describe("matmul", () => {
+  it.each(floats)("multiplies %o", (dtype) => {
     const tolerance = dtype === mx.float32 ? 1e-6 : dtype === mx.float16 ? 2e-3 : 1e-2
     agree(() => mx.matmul(numbers([5, 33], dtype), numbers([33, 17], dtype, 4)), tolerance)
     expect(mx.backendStats().metal).toBeUndefined()
   })
-  it('takes transposes, batches and broadcasts', () => {
+  it("takes transposes, batches and broadcasts", () => {
     const a = (): mx.Array => numbers([2, 3, 4, 5], mx.float32)
     const b = (): mx.Array => numbers([2, 3, 6, 5], mx.float32, 7)
     agree(() => mx.matmul(a(), b().swapaxes(-1, -2)), 1e-6)
     agree(() => mx.matmul(a().transpose([1, 0, 2, 3]), numbers([5, 3], mx.float32)), 1e-6)
     agree(() => mx.matmul(a(), numbers([3, 5, 2], mx.float32)), 1e-6)
-    agree(() => mx.matmul(a().index(':', '::-1'), numbers([2, 1, 5, 2], mx.float32)), 1e-6)
+    agree(() => mx.matmul(a().index(":", "::-1"), numbers([2, 1, 5, 2], mx.float32)), 1e-6)
     agree(() => mx.matmul(numbers([4], mx.float32), numbers([4, 3], mx.float32)), 1e-6)
   })
 })
 
-describe('fallbacks', () => {
-  it('run by their meaning or their decomposition, and are counted', () => {
+describe("fallbacks", () => {
+  it("run by their meaning or their decomposition, and are counted", () => {
     agree(() => mx.cumsum(numbers([3, 4], mx.float32), 1))
     agree(() => mx.logsumexp(numbers([3, 4], mx.float32), 1), 1e-6)
     agree(() => numbers([3, 4], mx.float32).astype(mx.complex64).multiply(2).real)
@@ -198,13 +198,13 @@ describe('fallbacks', () => {
       logsumexp: { decomposed: 1 },
     })
   })
-  it('serve float64 in TypeScript', () => {
+  it("serve float64 in TypeScript", () => {
     agree(() => numbers([4], mx.float64).add(0.5))
   })
 })
 
-describe('memory', () => {
-  it('reuses buffers and stays flat in a synchronous loop', () => {
+describe("memory", () => {
+  it("reuses buffers and stays flat in a synchronous loop", () => {
     let x = mx.zeros([1000])
     mx.eval(x)
     const before = metalBackend.memory?.().buffers as number
@@ -217,8 +217,8 @@ describe('memory', () => {
     expect(x.index(0).item()).toBe(200)
     expect((metalBackend.memory?.().buffers as number) - before).toBeLessThan(4)
   })
-  it('refuses more than its limit', () => {
-    const small = createMetalBackend(new HostRuntime(), 'small')
+  it("refuses more than its limit", () => {
+    const small = createMetalBackend(new HostRuntime(), "small")
     small.setMemoryLimit?.(10_000)
     expect(() => small.allocate(20_000)).toThrowErrorMatchingInlineSnapshot(
       `[DeviceError: [metal] 20480 bytes more would exceed the memory limit of 10000 bytes: 0 are in use]`,

@@ -2,18 +2,18 @@
  * The Metal backend: hands each application to the family that has a kernel for it. What no family has falls back in core, through
  * decompositions or the TypeScript meaning on the buffers' memory.
  */
-import type { Backend, Node, Primitive, Storage } from '@lazuli/core/engine'
-import type { Families, Family } from './family'
-import { HostRuntime } from './host-runtime'
-import { encodeCopy } from './kernels/copy'
-import { customKernels } from './kernels/custom'
-import { elementwise } from './kernels/elementwise'
-import { products } from './kernels/matmul'
-import { reductions } from './kernels/reduce'
-import { softmax } from './kernels/softmax'
-import { viewOf } from './layout'
-import { MetalQueue } from './queue'
-import type { MetalRuntime } from './runtime'
+import type { Backend, Node, Primitive, Storage } from "@lazuli/core/engine"
+import type { Families, Family } from "./family"
+import { HostRuntime } from "./host-runtime"
+import { encodeCopy } from "./kernels/copy"
+import { customKernels } from "./kernels/custom"
+import { elementwise } from "./kernels/elementwise"
+import { products } from "./kernels/matmul"
+import { reductions } from "./kernels/reduce"
+import { softmax } from "./kernels/softmax"
+import { viewOf } from "./layout"
+import { MetalQueue } from "./queue"
+import type { MetalRuntime } from "./runtime"
 
 const families: Families = { ...reductions, ...softmax, ...products, ...customKernels }
 
@@ -23,10 +23,10 @@ function familyOf(primitive: Primitive): Family | undefined {
 }
 
 /** A backend on a runtime. */
-export function createMetalBackend(runtime: MetalRuntime, name = 'metal', priority = 100): Backend {
+export function createMetalBackend(runtime: MetalRuntime, name = "metal", priority = 100): Backend {
   const backend: Backend = {
     name,
-    device: 'gpu',
+    device: "gpu",
     priority,
     allocate: (nbytes) => queue.allocate(nbytes),
     release: (storage) => queue.release(storage),

@@ -4,9 +4,9 @@
  *
  * A record is a header (opcode in the low byte, length in words above, the header included) and its words.
  */
-import { DeviceError } from '@lazuli/core/engine'
-import { MAX_BUFFER_INDEX } from './msl/lint'
-import type { MetalBuffer, MetalEvent, MetalPipeline } from './runtime'
+import { DeviceError } from "@lazuli/core/engine"
+import { MAX_BUFFER_INDEX } from "./msl/lint"
+import type { MetalBuffer, MetalEvent, MetalPipeline } from "./runtime"
 
 /** Opcodes, as native/host/commands.h has them. */
 export enum Command {
@@ -56,7 +56,7 @@ export class CommandStream {
   setBuffer(index: number, buffer: MetalBuffer, offset = 0): void {
     checkIndex(index)
     if (!(offset >= 0 && offset <= buffer.length))
-      throw new DeviceError('setBuffer', `the offset ${offset} is outside a buffer of ${buffer.length} bytes`)
+      throw new DeviceError("setBuffer", `the offset ${offset} is outside a buffer of ${buffer.length} bytes`)
     const at = this.begin(Command.Buffer, 5)
     this.words[at] = index
     this.words[at + 1] = buffer.id
@@ -70,7 +70,7 @@ export class CommandStream {
     const { byteLength } = bytes
     if (byteLength > MAX_INLINE_BYTES)
       throw new DeviceError(
-        'setBytes',
+        "setBytes",
         `takes at most ${MAX_INLINE_BYTES} bytes, received ${byteLength}: use a buffer`,
       )
     const at = this.begin(Command.Bytes, 3 + ((byteLength + 3) >> 2))
@@ -117,17 +117,17 @@ export class CommandStream {
   }
 
   private dispatch(command: Command, grid: Size, threadgroup: Size): number {
-    if (!this.pipeline) throw new DeviceError('dispatch', 'needs a pipeline: call setPipeline first')
+    if (!this.pipeline) throw new DeviceError("dispatch", "needs a pipeline: call setPipeline first")
     const { name, maxThreads } = this.pipeline
     const threads = threadgroup[0] * threadgroup[1] * threadgroup[2]
     if (!(threads >= 1 && threads <= maxThreads))
       throw new DeviceError(
         name,
-        `a threadgroup must have 1 to ${maxThreads} threads, received ${threadgroup.join(' × ')}`,
+        `a threadgroup must have 1 to ${maxThreads} threads, received ${threadgroup.join(" × ")}`,
       )
     for (const n of grid)
       if (!(Number.isInteger(n) && n >= 0 && n <= 0xffffffff))
-        throw new DeviceError(name, `a grid needs sizes of 32 bits, received ${grid.join(' × ')}`)
+        throw new DeviceError(name, `a grid needs sizes of 32 bits, received ${grid.join(" × ")}`)
     const start = this.length
     const at = this.begin(command, 7)
     for (let i = 0; i < 3; i++) {
@@ -154,5 +154,5 @@ export class CommandStream {
 
 function checkIndex(index: number): void {
   if (!(Number.isInteger(index) && index >= 0 && index <= MAX_BUFFER_INDEX))
-    throw new DeviceError('setBuffer', `buffer indices go from 0 to ${MAX_BUFFER_INDEX}, received ${index}`)
+    throw new DeviceError("setBuffer", `buffer indices go from 0 to ${MAX_BUFFER_INDEX}, received ${index}`)
 }

@@ -2,8 +2,8 @@
  * The source of a kernel that a user wrote the body of: what goes before the body, and the signature that follows from the arguments.
  * By MLX's rules, so that bodies written for it compile here: https://ml-explore.github.io/mlx/build/html/dev/custom_metal_kernels.html
  */
-import { complex64, type Dtype, isDtype, sizeOf } from '@lazuli/core/engine'
-import { METAL_HEADER, metalType } from './metal-types'
+import { complex64, type Dtype, isDtype, sizeOf } from "@lazuli/core/engine"
+import { METAL_HEADER, metalType } from "./metal-types"
 
 /** What a kernel is made of; the same for all of its calls. */
 export interface KernelSpec {
@@ -22,7 +22,7 @@ export type TemplateValue = Dtype | number | boolean
 /** One parameter that takes the place, shape, strides or rank of an input. */
 export interface InputParameter {
   readonly input: number
-  readonly what: 'data' | 'shape' | 'strides' | 'ndim'
+  readonly what: "data" | "shape" | "strides" | "ndim"
 }
 
 /** A generated source: the kernel's name, its text, and what its buffers are, before the outputs. */
@@ -37,26 +37,26 @@ const MAX_CONSTANT = 8
 
 /** Attributes that a body may name, with their types. */
 const attributes: Record<string, string> = {
-  dispatch_quadgroups_per_threadgroup: 'uint',
-  dispatch_simdgroups_per_threadgroup: 'uint',
-  dispatch_threads_per_threadgroup: 'uint3',
-  grid_origin: 'uint3',
-  grid_size: 'uint3',
-  quadgroup_index_in_threadgroup: 'uint',
-  quadgroups_per_threadgroup: 'uint',
-  simdgroup_index_in_threadgroup: 'uint',
-  simdgroups_per_threadgroup: 'uint',
-  thread_execution_width: 'uint',
-  thread_index_in_quadgroup: 'uint',
-  thread_index_in_simdgroup: 'uint',
-  thread_index_in_threadgroup: 'uint',
-  thread_position_in_grid: 'uint3',
-  thread_position_in_threadgroup: 'uint3',
-  threadgroup_position_in_grid: 'uint3',
-  threadgroups_per_grid: 'uint3',
-  threads_per_grid: 'uint3',
-  threads_per_simdgroup: 'uint',
-  threads_per_threadgroup: 'uint3',
+  dispatch_quadgroups_per_threadgroup: "uint",
+  dispatch_simdgroups_per_threadgroup: "uint",
+  dispatch_threads_per_threadgroup: "uint3",
+  grid_origin: "uint3",
+  grid_size: "uint3",
+  quadgroup_index_in_threadgroup: "uint",
+  quadgroups_per_threadgroup: "uint",
+  simdgroup_index_in_threadgroup: "uint",
+  simdgroups_per_threadgroup: "uint",
+  thread_execution_width: "uint",
+  thread_index_in_quadgroup: "uint",
+  thread_index_in_simdgroup: "uint",
+  thread_index_in_threadgroup: "uint",
+  thread_position_in_grid: "uint3",
+  thread_position_in_threadgroup: "uint3",
+  threadgroup_position_in_grid: "uint3",
+  threadgroups_per_grid: "uint3",
+  threads_per_grid: "uint3",
+  threads_per_simdgroup: "uint",
+  threads_per_threadgroup: "uint3",
 }
 
 /**
@@ -79,11 +79,11 @@ inline long elem_to_loc(Index elem, constant const int* shape, constant const in
 }
 `
 
-const shortNames: Record<string, string> = { half: 'float16_t', bfloat: 'bfloat16_t' }
+const shortNames: Record<string, string> = { half: "float16_t", bfloat: "bfloat16_t" }
 
 /** The type's name in generated signatures; undefined where Metal has none. */
 export function customType(dtype: Dtype): string | undefined {
-  if (dtype === complex64) return 'complex64_t'
+  if (dtype === complex64) return "complex64_t"
   const type = metalType(dtype)
   return type && (shortNames[type] ?? type)
 }
@@ -105,10 +105,10 @@ export function customKey(
 ): string {
   const classes = inputs.map(
     ({ shape, dtype }) =>
-      `${dtype.name}${shape.length === 0 ? 's' : sizeOf(shape) < MAX_CONSTANT ? 'c' : ''}`,
+      `${dtype.name}${shape.length === 0 ? "s" : sizeOf(shape) < MAX_CONSTANT ? "c" : ""}`,
   )
   const values = template.map(([name, value]) => `${name}-${valueName(value)}`)
-  return [spec.name, ...classes, ...outputs.map((d) => d.name), ...values].join('_')
+  return [spec.name, ...classes, ...outputs.map((d) => d.name), ...values].join("_")
 }
 
 const isType = (value: TemplateValue): value is Dtype => isDtype(value)
@@ -126,16 +126,16 @@ export function customSource(
   const signature: string[] = []
   inputs.forEach(({ shape, dtype }, input) => {
     const name = inputNames[input]
-    const space = sizeOf(shape) < MAX_CONSTANT ? 'constant' : 'device'
-    const add = (what: InputParameter['what'], text: string): void => {
+    const space = sizeOf(shape) < MAX_CONSTANT ? "constant" : "device"
+    const add = (what: InputParameter["what"], text: string): void => {
       signature.push(`const ${text} [[buffer(${parameters.length})]]`)
       parameters.push({ input, what })
     }
-    add('data', `${space} ${customType(dtype)}${shape.length === 0 ? '&' : '*'} ${name}`)
-    if (shape.length > 0 && mentions(source, `${name}_shape`)) add('shape', `constant int* ${name}_shape`)
+    add("data", `${space} ${customType(dtype)}${shape.length === 0 ? "&" : "*"} ${name}`)
+    if (shape.length > 0 && mentions(source, `${name}_shape`)) add("shape", `constant int* ${name}_shape`)
     if (shape.length > 0 && mentions(source, `${name}_strides`))
-      add('strides', `constant int64_t* ${name}_strides`)
-    if (mentions(source, `${name}_ndim`)) add('ndim', `constant int& ${name}_ndim`)
+      add("strides", `constant int64_t* ${name}_strides`)
+    if (mentions(source, `${name}_ndim`)) add("ndim", `constant int& ${name}_ndim`)
   })
   outputs.forEach((dtype, k) => {
     const type = customType(dtype)
@@ -146,19 +146,19 @@ export function customSource(
   for (const [name, type] of Object.entries(attributes))
     if (mentions(source, name)) signature.push(`${type} ${name} [[${name}]]`)
 
-  const kernel = `custom_kernel_${customKey(spec, inputs, outputs, template).replace(/\W/g, '_')}`
+  const kernel = `custom_kernel_${customKey(spec, inputs, outputs, template).replace(/\W/g, "_")}`
   const declared = template.map(([name, value]) =>
-    isType(value) ? `typename ${name}` : `${typeof value === 'boolean' ? 'bool' : 'int'} ${name}`,
+    isType(value) ? `typename ${name}` : `${typeof value === "boolean" ? "bool" : "int"} ${name}`,
   )
   const given = template.map(([, value]) => (isType(value) ? customType(value) : String(value)))
-  const head = template.length > 0 ? `template <${declared.join(', ')}>\n` : ''
+  const head = template.length > 0 ? `template <${declared.join(", ")}>\n` : ""
   const tail =
     template.length > 0
-      ? `template [[host_name("${kernel}")]] [[kernel]] decltype(${kernel}<${given.join(', ')}>) ${kernel}<${given.join(', ')}>;\n`
-      : ''
+      ? `template [[host_name("${kernel}")]] [[kernel]] decltype(${kernel}<${given.join(", ")}>) ${kernel}<${given.join(", ")}>;\n`
+      : ""
   const text = `${METAL_HEADER}${SUPPORT}${spec.header}
 ${head}[[kernel]] void ${kernel}(
-    ${signature.join(',\n    ')}) {
+    ${signature.join(",\n    ")}) {
 ${source}
 }
 ${tail}`

@@ -1,8 +1,8 @@
 /**
  * A family of kernels: which applications of a primitive it takes, and how it runs them.
  */
-import type { Node } from '@lazuli/core/engine'
-import type { MetalQueue } from './queue'
+import type { Node } from "@lazuli/core/engine"
+import type { MetalQueue } from "./queue"
 
 export interface Family {
   /** Whether it has a kernel for this application. */

@@ -2,34 +2,34 @@
  * Runs the C++ compiler for the host runtime, and keeps what it made on disk: one shared library for each source, named by a hash of
  * everything that went into it. Files are written beside their place and then renamed, so that processes can share the folder.
  */
-import { spawnSync } from 'node:child_process'
-import { createHash } from 'node:crypto'
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs'
-import { cpus, homedir, tmpdir, userInfo } from 'node:os'
-import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import { DeviceError } from '@lazuli/core/engine'
+import { spawnSync } from "node:child_process"
+import { createHash } from "node:crypto"
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { cpus, homedir, tmpdir, userInfo } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { DeviceError } from "@lazuli/core/engine"
 
-const native = fileURLToPath(new URL('../native/', import.meta.url))
+const native = fileURLToPath(new URL("../native/", import.meta.url))
 
 const FLAGS = [
-  '-std=c++17',
-  '-O1',
-  '-fPIC',
-  '-march=native',
+  "-std=c++17",
+  "-O1",
+  "-fPIC",
+  "-march=native",
   // Metal's char is signed everywhere, and every instruction rounds by itself.
-  '-fsigned-char',
-  '-ffp-contract=off',
-  '-fno-math-errno',
-  '-fno-trapping-math',
-  '-fno-exceptions',
-  '-fno-rtti',
-  '-fvisibility=hidden',
-  '-w',
+  "-fsigned-char",
+  "-ffp-contract=off",
+  "-fno-math-errno",
+  "-fno-trapping-math",
+  "-fno-exceptions",
+  "-fno-rtti",
+  "-fvisibility=hidden",
+  "-w",
 ]
 /** Rounds each operation on half, which g++ otherwise lets wait. */
-const GCC_FLAGS = ['-fexcess-precision=16']
-const MACROS = ['-D__METAL__=1', '-D__METAL_VERSION__=320', '-D__HAVE_BFLOAT__=1']
+const GCC_FLAGS = ["-fexcess-precision=16"]
+const MACROS = ["-D__METAL__=1", "-D__METAL_VERSION__=320", "-D__HAVE_BFLOAT__=1"]
 
 /** What the compiler refused, by lines of the file that was named in the source. */
 export interface CompileFailure {
@@ -45,10 +45,10 @@ let folder: string | undefined
 /** Where compiled kernels are kept: `LAZULI_CACHE_DIR`, or `lazuli` in the user's cache folder; under the system's temporary one if need be. */
 export function cacheFolder(): string {
   const base =
-    process.env.LAZULI_CACHE_DIR ?? join(process.env.XDG_CACHE_HOME || join(homedir(), '.cache'), 'lazuli')
-  const wanted = join(base, 'metal-host')
+    process.env.LAZULI_CACHE_DIR ?? join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "lazuli")
+  const wanted = join(base, "metal-host")
   if (folder === wanted && existsSync(folder)) return folder
-  for (const candidate of [wanted, join(tmpdir(), `lazuli-${userInfo().username}`, 'metal-host')]) {
+  for (const candidate of [wanted, join(tmpdir(), `lazuli-${userInfo().username}`, "metal-host")]) {
     try {
       // Libraries from it are loaded: nobody else may write to it.
       mkdirSync(candidate, { recursive: true, mode: 0o700 })
@@ -56,8 +56,8 @@ export function cacheFolder(): string {
       return candidate
     } catch {}
   }
-  throw new DeviceError('metal', `cannot make the folder ${wanted} for compiled kernels`, {
-    hint: 'Set LAZULI_CACHE_DIR to a folder that can be written to',
+  throw new DeviceError("metal", `cannot make the folder ${wanted} for compiled kernels`, {
+    hint: "Set LAZULI_CACHE_DIR to a folder that can be written to",
   })
 }
 
@@ -65,23 +65,23 @@ let digest: string | undefined
 /** A hash of the prelude, the flags and the processor: what every library depends on besides its source. */
 function baseDigest(): string {
   if (digest) return digest
-  const hash = createHash('sha256')
-  const files = ['include/lazuli/metal_host.h']
-  for (const name of readdirSync(join(native, 'prelude')).sort()) files.push(`prelude/${name}`)
+  const hash = createHash("sha256")
+  const files = ["include/lazuli/metal_host.h"]
+  for (const name of readdirSync(join(native, "prelude")).sort()) files.push(`prelude/${name}`)
   for (const name of files)
     hash
       .update(name)
-      .update('\0')
+      .update("\0")
       .update(readFileSync(join(native, name)))
   hash.update(JSON.stringify([FLAGS, GCC_FLAGS, MACROS, process.platform, process.arch, cpus()[0]?.model]))
-  digest = hash.digest('hex')
+  digest = hash.digest("hex")
   return digest
 }
 
 function keyOf(...parts: string[]): string {
-  const hash = createHash('sha256').update(baseDigest())
-  for (const part of parts) hash.update('\0').update(part)
-  return hash.digest('hex').slice(0, 40)
+  const hash = createHash("sha256").update(baseDigest())
+  for (const part of parts) hash.update("\0").update(part)
+  return hash.digest("hex").slice(0, 40)
 }
 
 /** Puts a file in its place in one step. */
@@ -105,17 +105,17 @@ let compiler: Compiler | undefined
 /** `CXX`, or the first of g++, clang++ and c++ that runs. @throws DeviceError when none does */
 function findCompiler(): Compiler {
   if (compiler) return compiler
-  const candidates = process.env.CXX ? [process.env.CXX] : ['g++', 'clang++', 'c++']
+  const candidates = process.env.CXX ? [process.env.CXX] : ["g++", "clang++", "c++"]
   for (const command of candidates) {
-    const { status, stdout } = spawnSync(command, ['--version'], { encoding: 'utf8' })
+    const { status, stdout } = spawnSync(command, ["--version"], { encoding: "utf8" })
     if (status !== 0) continue
-    compiler = { command, isGcc: !/clang/i.test(stdout), version: stdout.split('\n')[0] }
+    compiler = { command, isGcc: !/clang/i.test(stdout), version: stdout.split("\n")[0] }
     return compiler
   }
   throw new DeviceError(
-    'metal',
-    `the host runtime needs a C++ compiler to compile a kernel, and ${candidates.join(', ')} ${candidates.length > 1 ? 'do' : 'does'} not run`,
-    { hint: 'Install one (on Debian or Ubuntu: apt-get install g++), or name one in CXX' },
+    "metal",
+    `the host runtime needs a C++ compiler to compile a kernel, and ${candidates.join(", ")} ${candidates.length > 1 ? "do" : "does"} not run`,
+    { hint: "Install one (on Debian or Ubuntu: apt-get install g++), or name one in CXX" },
   )
 }
 
@@ -126,22 +126,22 @@ function flagsOf({ isGcc }: Compiler): string[] {
 /** The prelude, precompiled once for each compiler; gives the file to include. */
 function prelude(used: Compiler): string {
   const place = join(cacheFolder(), `prelude-${keyOf(used.version)}`)
-  const header = join(place, 'prelude.h')
+  const header = join(place, "prelude.h")
   const compiled = `${header}.gch`
   if (existsSync(compiled)) return header
   mkdirSync(place, { recursive: true, mode: 0o700 })
   publish(header, (beside) =>
-    writeFileSync(beside, `#include ${JSON.stringify(join(native, 'prelude/prelude.h'))}\n`),
+    writeFileSync(beside, `#include ${JSON.stringify(join(native, "prelude/prelude.h"))}\n`),
   )
   publish(compiled, (beside) => {
     const { status, stderr } = spawnSync(
       used.command,
-      [...flagsOf(used), '-x', 'c++-header', header, '-o', beside],
-      { encoding: 'utf8' },
+      [...flagsOf(used), "-x", "c++-header", header, "-o", beside],
+      { encoding: "utf8" },
     )
     if (status !== 0)
       throw new DeviceError(
-        'metal',
+        "metal",
         `${used.version} does not compile the host runtime's prelude:\n${stderr}`,
       )
   })
@@ -151,16 +151,16 @@ function prelude(used: Compiler): string {
 
 /** Expands macros and conditions; what it gives has line markers. Remembered on disk. */
 export function preprocess(source: string, file: string): string {
-  const path = join(cacheFolder(), `${keyOf('preprocessed', file, source)}.ii`)
-  if (existsSync(path)) return readFileSync(path, 'utf8')
+  const path = join(cacheFolder(), `${keyOf("preprocessed", file, source)}.ii`)
+  if (existsSync(path)) return readFileSync(path, "utf8")
   const { command } = findCompiler()
-  const { status, stdout, stderr } = spawnSync(command, ['-E', '-w', '-undef', ...MACROS, '-x', 'c++', '-'], {
+  const { status, stdout, stderr } = spawnSync(command, ["-E", "-w", "-undef", ...MACROS, "-x", "c++", "-"], {
     input: `#line 1 ${JSON.stringify(file)}\n${source}`,
-    encoding: 'utf8',
+    encoding: "utf8",
     maxBuffer: 1 << 28,
   })
   if (status !== 0)
-    throw new DeviceError('metal', `the preprocessor refuses the source of a kernel:\n${stderr}`)
+    throw new DeviceError("metal", `the preprocessor refuses the source of a kernel:\n${stderr}`)
   compilerStats.preprocessed++
   publish(path, (beside) => writeFileSync(beside, stdout))
   return stdout
@@ -181,16 +181,16 @@ export function compileLibrary(code: string, file: string): string | CompileFail
       used.command,
       [
         ...flagsOf(used),
-        ...['-shared', '-nostdlib', '-include', header, '-x', 'c++', '-', '-o', beside],
-        ...['-lm', '-lgcc'],
+        ...["-shared", "-nostdlib", "-include", header, "-x", "c++", "-", "-o", beside],
+        ...["-lm", "-lgcc"],
       ],
-      { input: code, encoding: 'utf8', maxBuffer: 1 << 28 },
+      { input: code, encoding: "utf8", maxBuffer: 1 << 28 },
     )
     if (status === 0) compilerStats.compiled++
     else {
       failure = readFailure(stderr, file)
       // Nothing to rename; what the compiler left is removed.
-      writeFileSync(beside, '')
+      writeFileSync(beside, "")
     }
   })
   if (failure) rmSync(path, { force: true })
@@ -199,7 +199,7 @@ export function compileLibrary(code: string, file: string): string | CompileFail
 
 function readFailure(output: string, file: string): CompileFailure {
   const problems: { line: number; message: string }[] = []
-  for (const text of output.split('\n')) {
+  for (const text of output.split("\n")) {
     const found = /^(.*?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$/.exec(text)
     if (found && found[1] === file) problems.push({ line: Number(found[2]), message: found[3] })
   }

@@ -2,9 +2,9 @@
  * The addon that executes compiled kernels: where it is found, and the type of its functions. It is loaded when the first buffer or
  * kernel asks for it, so that importing the package works everywhere.
  */
-import { createRequire } from 'node:module'
-import { fileURLToPath } from 'node:url'
-import { DeviceError } from '@lazuli/core/engine'
+import { createRequire } from "node:module"
+import { fileURLToPath } from "node:url"
+import { DeviceError } from "@lazuli/core/engine"
 
 /** Memory that native calls can name. */
 export type Bytes = ArrayBuffer | ArrayBufferView
@@ -42,14 +42,14 @@ export function hostNative(): HostNative {
   // src/ and dist/ are both one below the package.
   const path =
     process.env.LAZULI_METAL_HOST_ADDON ??
-    fileURLToPath(new URL('../build/lazuli_metal_host.node', import.meta.url))
+    fileURLToPath(new URL("../build/lazuli_metal_host.node", import.meta.url))
   try {
     loaded = createRequire(import.meta.url)(path) as HostNative
   } catch (cause) {
     throw new DeviceError(
-      'metal',
-      `the host runtime's addon for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split('\n')[0]}`,
-      { cause, hint: 'Build it from source: npm run build in a clone of the repository' },
+      "metal",
+      `the host runtime's addon for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
+      { cause, hint: "Build it from source: npm run build in a clone of the repository" },
     )
   }
   if (process.env.LAZULI_METAL_THREADS) loaded.setThreads(Number(process.env.LAZULI_METAL_THREADS))

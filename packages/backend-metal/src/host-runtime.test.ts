@@ -1,14 +1,14 @@
 /**
  * The prelude and the executor, by kernels whose results are known.
  */
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { describe, expect, it } from 'vitest'
-import { CommandStream, type Size } from './command-stream'
-import { compilerStats } from './host-compiler'
-import { hostNative } from './host-native'
-import { HostRuntime } from './host-runtime'
+import { mkdtempSync, readdirSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { describe, expect, it } from "vitest"
+import { CommandStream, type Size } from "./command-stream"
+import { compilerStats } from "./host-compiler"
+import { hostNative } from "./host-native"
+import { HostRuntime } from "./host-runtime"
 
 const runtime = new HostRuntime()
 type Data = Float32Array | Int32Array | Uint32Array | Uint16Array | BigInt64Array
@@ -21,7 +21,7 @@ function run(
   group: number | Size = 32,
   options: { name?: string; constants?: Record<number, number | boolean>; on?: HostRuntime } = {},
 ): string[] {
-  const { name = 'k', constants, on = runtime } = options
+  const { name = "k", constants, on = runtime } = options
   const pipeline = on.newPipeline(on.newLibrary(`using namespace metal;\n${source}`), name, constants)
   const stream = new CommandStream()
   stream.setPipeline(pipeline)
@@ -31,7 +31,7 @@ function run(
     stream.setBuffer(i, buffer)
     return buffer
   })
-  const size = (n: number | Size): Size => (typeof n === 'number' ? [n, 1, 1] : n)
+  const size = (n: number | Size): Size => (typeof n === "number" ? [n, 1, 1] : n)
   stream.dispatchThreads(size(grid), size(group))
   const failures = on.wait(on.commit(stream))
   args.forEach((data, i) => on.read(buffers[i], 0, data))
@@ -39,7 +39,7 @@ function run(
   return failures.map((f) => f.message)
 }
 const iota = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i)
-const AT = 'uint i [[thread_position_in_grid]]'
+const AT = "uint i [[thread_position_in_grid]]"
 /** The values that `statements` write to out[0], out[1], …, by one thread. */
 function values(statements: string, count: number): number[] {
   const out = new Float32Array(count)
@@ -47,8 +47,8 @@ function values(statements: string, count: number): number[] {
   return [...out]
 }
 
-describe('grids', () => {
-  it('runs ragged grids, with smaller groups at the edge', () => {
+describe("grids", () => {
+  it("runs ragged grids, with smaller groups at the edge", () => {
     const out = new Float32Array(1000)
     const sizes = new Uint32Array(1000)
     const failed = run(
@@ -63,7 +63,7 @@ describe('grids', () => {
     expect([sizes[0], sizes[999]]).toEqual([256, 1000 - 768])
   })
 
-  it('knows all coordinates in three dimensions', () => {
+  it("knows all coordinates in three dimensions", () => {
     const out = new Uint32Array(6 * 4 * 2 * 8)
     const failed = run(
       `kernel void k(device uint* out, uint3 p [[thread_position_in_grid]], uint3 grid [[threads_per_grid]],
@@ -85,7 +85,7 @@ describe('grids', () => {
     expect(at(4, 3, 1)).toEqual([1, 3, 1, 1, 10, 1, 10, 0])
   })
 
-  it('sets function constants', () => {
+  it("sets function constants", () => {
     const source = `constant int factor [[function_constant(0)]];
       constant bool twice [[function_constant(1)]];
       kernel void k(device float* out, ${AT}) { out[i] = factor * (is_function_constant_defined(twice) && twice ? 2 : 1); }`
@@ -96,7 +96,7 @@ describe('grids', () => {
     expect(out[0]).toBe(10)
   })
 
-  it('expands macros', () => {
+  it("expands macros", () => {
     const out = new Float32Array(2)
     const source = `#define KERNEL(name, type) \\
   template [[host_name(#name)]] [[kernel]] decltype(fill<type>) fill<type>;
@@ -110,8 +110,8 @@ KERNEL(k, int)
   })
 })
 
-describe('prelude', () => {
-  it('has vectors with swizzles', () => {
+describe("prelude", () => {
+  it("has vectors with swizzles", () => {
     expect(
       values(
         `float4 a(1, 2, 3, 4); out[0] = float4(a.wzyx).x; float2 b = a.xz * 2.0; out[1] = b.y; a.xy = a.yx; out[2] = a.x;
@@ -124,7 +124,7 @@ describe('prelude', () => {
     ).toEqual([4, 6, 2, 24, 2 + 1 + 13, 9, 2, 1, 28, 3, 1, 4, 5, 1, 0, 6])
   })
 
-  it('rounds half after every operation', () => {
+  it("rounds half after every operation", () => {
     // 2048 + 1 and 3 · half(1/3) are ties that go to the even neighbour.
     expect(
       values(
@@ -135,7 +135,7 @@ describe('prelude', () => {
     ).toEqual([2048, 2048, 0.0999755859375, Number.POSITIVE_INFINITY, 1, 2 ** -24, 1.4140625])
   })
 
-  it('rounds bfloat to nearest even, and computes beside float in float', () => {
+  it("rounds bfloat to nearest even, and computes beside float in float", () => {
     expect(
       values(
         `bfloat a = bfloat(256.0); out[0] = a + bfloat(1.0); out[1] = a + bfloat(3.0); out[2] = a + 1.0f; out[3] = bfloat(0.1);
@@ -146,7 +146,7 @@ describe('prelude', () => {
     ).toEqual([256, 260, 257, 0.10009765625, 512, 1, 0x3f80, 1, 1, 2.71875])
   })
 
-  it('has integer, relational and common functions', () => {
+  it("has integer, relational and common functions", () => {
     expect(
       values(
         `out[0] = popcount(0xffu); out[1] = clz(1u); out[2] = ctz(8); out[3] = rotate(1u, 33u); out[4] = mulhi(1u << 31, 4u);
@@ -158,7 +158,7 @@ describe('prelude', () => {
     ).toEqual([8, 31, 3, 2, 2, 3, 2, 2, 1, 1, 2, 2, -1, 4, 0.75, 7, 0.5, 1024, Math.fround(Math.PI), -1])
   })
 
-  it('adds atomically from many threadgroups', () => {
+  it("adds atomically from many threadgroups", () => {
     const n = 100_000
     const [f, u, s] = [new Float32Array(1), new Uint32Array(2), new Int32Array([0x7fffffff, 5])]
     const failed = run(
@@ -179,8 +179,8 @@ describe('prelude', () => {
   })
 })
 
-describe('threads that wait for each other', () => {
-  it('reduces rows with simdgroups and barriers', () => {
+describe("threads that wait for each other", () => {
+  it("reduces rows with simdgroups and barriers", () => {
     const out = new Float32Array(8)
     const failed = run(
       `kernel void k(device const float* x, device float* out, ${AT}, uint lane [[thread_index_in_simdgroup]],
@@ -199,7 +199,7 @@ describe('threads that wait for each other', () => {
     expect([...out]).toEqual([0, 1, 2, 3, 4, 5, 6, 7].map((r) => 128 * 128 * r + (127 * 128) / 2))
   })
 
-  it('passes a value around a ring, one barrier a step', () => {
+  it("passes a value around a ring, one barrier a step", () => {
     const out = new Float32Array(1024)
     const failed = run(
       `kernel void k(device float* out, ${AT}, uint t [[thread_index_in_threadgroup]], uint n [[threads_per_threadgroup]]) {
@@ -221,7 +221,7 @@ describe('threads that wait for each other', () => {
     expect([out[0], out[511], out[512], out[1023]]).toEqual([10, 9, 522, 521])
   })
 
-  it('has simdgroup and quad operations', () => {
+  it("has simdgroup and quad operations", () => {
     const out = new Float32Array(12 * 64)
     const failed = run(
       `kernel void k(device float* out, ${AT}, uint lane [[thread_index_in_simdgroup]]) {
@@ -239,7 +239,7 @@ describe('threads that wait for each other', () => {
     expect([...out.subarray(12 * 34, 12 * 35)]).toEqual([1520, 63, 32, 37, 36, 35, 3, 2, 70, 6, 1, 16])
   })
 
-  it('lets a part of a simdgroup take part', () => {
+  it("lets a part of a simdgroup take part", () => {
     const out = new Float32Array(32)
     const failed = run(
       `kernel void k(device float* out, ${AT}) {
@@ -254,7 +254,7 @@ describe('threads that wait for each other', () => {
     expect([out[0], out[31]]).toEqual([40, 32])
   })
 
-  it('multiplies simdgroup matrices', () => {
+  it("multiplies simdgroup matrices", () => {
     const [a, b, c] = [
       iota(64),
       Float32Array.from({ length: 64 }, (_, i) => ((i * 7) % 11) - 5),
@@ -281,9 +281,9 @@ describe('threads that wait for each other', () => {
   })
 })
 
-describe('errors instead of crashes', () => {
+describe("errors instead of crashes", () => {
   const out = (): Float32Array => new Float32Array(8192)
-  it('names a barrier that some threads never reach', () => {
+  it("names a barrier that some threads never reach", () => {
     expect(
       run(
         `kernel void k(device float* out, ${AT}) {
@@ -294,9 +294,9 @@ describe('errors instead of crashes', () => {
         [out()],
         32,
       ),
-    ).toEqual(['k: threadgroup_barrier at line 4 was reached by 6 of 32 threads; the others returned'])
+    ).toEqual(["k: threadgroup_barrier at line 4 was reached by 6 of 32 threads; the others returned"])
   })
-  it('names two barriers on different ways', () => {
+  it("names two barriers on different ways", () => {
     expect(
       run(
         `kernel void k(device float* out, ${AT}) {
@@ -306,34 +306,34 @@ describe('errors instead of crashes', () => {
         [out()],
         32,
       ),
-    ).toEqual(['k: the threads of a threadgroup wait at different barriers, at lines 3 and 4'])
+    ).toEqual(["k: the threads of a threadgroup wait at different barriers, at lines 3 and 4"])
   })
-  it('names the buffer that is overrun', () => {
+  it("names the buffer that is overrun", () => {
     const name = `kernel void k(device float* out, device const float* x, ${AT}) { out[i] = x[i + 100000]; }`
     expect(run(name, [out(), iota(99_328)], 1024)).toEqual([
-      'k: accesses memory behind the end of buffer 1: byte 400000 of 397312',
+      "k: accesses memory behind the end of buffer 1: byte 400000 of 397312",
     ])
   })
-  it('finds an overrun by one where buffers are checked', () => {
+  it("finds an overrun by one where buffers are checked", () => {
     const checked = new HostRuntime({ checked: true })
     const source = `kernel void k(device float* out, ${AT}) { out[i] = 1.0; }`
     expect(run(source, [new Float32Array(12)], 12, 32, { on: checked })).toEqual([])
     expect(run(source, [new Float32Array(12)], 13, 32, { on: checked })).toEqual([
-      'k: accesses memory behind the end of buffer 0: byte 48 of 48',
+      "k: accesses memory behind the end of buffer 0: byte 48 of 48",
     ])
   })
-  it('names a buffer that is not bound', () => {
+  it("names a buffer that is not bound", () => {
     expect(
       run(`kernel void k(device float* out, device const float* x, ${AT}) { out[i] = x[i]; }`, [out()], 1),
-    ).toEqual(['k: accesses buffer 1, which is not bound'])
+    ).toEqual(["k: accesses buffer 1, which is not bound"])
   })
-  it('survives integer division by zero, wild pointers and stacks that overflow', () => {
+  it("survives integer division by zero, wild pointers and stacks that overflow", () => {
     expect(
       run(`kernel void k(device int* out, ${AT}) { out[i] = 7 / out[i + 1]; }`, [new Int32Array(4096)], 1),
-    ).toEqual(['k: divides an integer by zero'])
+    ).toEqual(["k: divides an integer by zero"])
     expect(
       run(`kernel void k(device float* out, ${AT}) { *(device float*)(ulong(i) + 8) = 1; }`, [out()], 1)[0],
-    ).toContain('accesses memory that it has no right to')
+    ).toContain("accesses memory that it has no right to")
     expect(
       run(
         `kernel void k(device float* out, ${AT}) {
@@ -347,25 +347,25 @@ describe('errors instead of crashes', () => {
       )[0],
     ).toContain("a thread's variables need more than 224 KB")
   })
-  it('limits threadgroup memory', () => {
+  it("limits threadgroup memory", () => {
     expect(
       run(
         `kernel void k(device float* out, ${AT}) { threadgroup float big[10000]; big[i] = 1; out[i] = big[i]; }`,
         [out()],
         32,
       ),
-    ).toEqual(['k: needs more than 32768 bytes of threadgroup memory'])
+    ).toEqual(["k: needs more than 32768 bytes of threadgroup memory"])
   })
-  it('goes on after a failed command', () => {
+  it("goes on after a failed command", () => {
     const source = `kernel void k(device int* out, ${AT}) { out[i] = 7; }`
     const data = new Int32Array(4)
     expect(run(source, [data], 4)).toEqual([])
     expect([...data]).toEqual([7, 7, 7, 7])
   })
-  it('points to the line that does not compile', () => {
+  it("points to the line that does not compile", () => {
     expect(() =>
-      runtime.newLibrary('kernel void k(device float* out) {\n\n  out[0] = missing(1.0);\n}', {
-        file: 'mine.metal',
+      runtime.newLibrary("kernel void k(device float* out) {\n\n  out[0] = missing(1.0);\n}", {
+        file: "mine.metal",
       }),
     ).toThrowErrorMatchingInlineSnapshot(`
       [DeviceError: [metal] the source of a kernel does not compile:
@@ -373,22 +373,22 @@ describe('errors instead of crashes', () => {
           out[0] = missing(1.0);]
     `)
   })
-  it('refuses what Metal refuses at dispatch', () => {
+  it("refuses what Metal refuses at dispatch", () => {
     const stream = new CommandStream()
     expect(() => stream.setBytes(0, new Uint8Array(4097))).toThrowErrorMatchingInlineSnapshot(
       `[DeviceError: [setBytes] takes at most 4096 bytes, received 4097: use a buffer]`,
     )
-    expect(() => stream.setBytes(31, new Uint8Array(4))).toThrow('buffer indices go from 0 to 30')
-    stream.setPipeline({ id: 0, name: 'k', maxThreads: 256 })
-    expect(() => stream.dispatchThreads([1, 1, 1], [512, 1, 1])).toThrow('1 to 256 threads')
-    expect(() => runtime.newPipeline(runtime.newLibrary('kernel void k(device int* a) {}'), 'j')).toThrow(
+    expect(() => stream.setBytes(31, new Uint8Array(4))).toThrow("buffer indices go from 0 to 30")
+    stream.setPipeline({ id: 0, name: "k", maxThreads: 256 })
+    expect(() => stream.dispatchThreads([1, 1, 1], [512, 1, 1])).toThrow("1 to 256 threads")
+    expect(() => runtime.newPipeline(runtime.newLibrary("kernel void k(device int* a) {}"), "j")).toThrow(
       'has no kernel "j"; it has k',
     )
   })
 })
 
-describe('memory and events', () => {
-  it('shares memory with JavaScript both ways', () => {
+describe("memory and events", () => {
+  it("shares memory with JavaScript both ways", () => {
     const buffer = runtime.newBuffer(16)
     const view = new Float32Array(runtime.contents(buffer))
     view[1] = 5
@@ -400,12 +400,12 @@ describe('memory and events', () => {
     runtime.write(wrapped, 8, new Float32Array([9]))
     expect([...own]).toEqual([1, 2, 9])
     expect(runtime.contents(wrapped)).toBe(own.buffer)
-    expect(() => runtime.read(wrapped, 8, new Float32Array(2))).toThrow('outside the buffer')
+    expect(() => runtime.read(wrapped, 8, new Float32Array(2))).toThrow("outside the buffer")
     runtime.releaseBuffer(wrapped)
     runtime.releaseBuffer(buffer)
     expect(view[1]).toBe(5)
   })
-  it('counts events', () => {
+  it("counts events", () => {
     const stream = new CommandStream()
     const event = runtime.newEvent()
     stream.signal(event, 3)
@@ -414,14 +414,14 @@ describe('memory and events', () => {
     expect(runtime.eventValue(event)).toBe(3)
     stream.wait(event, 4)
     expect(runtime.wait(runtime.commit(stream))).toMatchObject([
-      { message: 'waits for an event that nothing has signalled' },
+      { message: "waits for an event that nothing has signalled" },
     ])
   })
 })
 
-describe('compiled kernels', () => {
+describe("compiled kernels", () => {
   const source = `kernel void k(device float* out, ${AT}) { out[i] = ${Math.random()}; }`
-  it('are kept by this process and on disk', () => {
+  it("are kept by this process and on disk", () => {
     const before = { ...compilerStats }
     const library = runtime.newLibrary(source)
     expect(runtime.newLibrary(source)).toBe(library)
@@ -430,15 +430,15 @@ describe('compiled kernels', () => {
     expect(compilerStats.compiled).toBe(before.compiled + 1)
     expect(compilerStats.fromDisk).toBe(before.fromDisk + 1)
   })
-  it('leave nothing half-written, and need a compiler only when one is not kept', () => {
-    const folder = mkdtempSync(join(tmpdir(), 'lazuli-metal-'))
+  it("leave nothing half-written, and need a compiler only when one is not kept", () => {
+    const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
     const previous = process.env.LAZULI_CACHE_DIR
     process.env.LAZULI_CACHE_DIR = folder
     try {
-      expect(() => new HostRuntime().newLibrary('kernel void k(device float* a) { a[0] = b; }')).toThrow(
-        'was not declared',
+      expect(() => new HostRuntime().newLibrary("kernel void k(device float* a) { a[0] = b; }")).toThrow(
+        "was not declared",
       )
-      const files = readdirSync(join(folder, 'metal-host'), { recursive: true }) as string[]
+      const files = readdirSync(join(folder, "metal-host"), { recursive: true }) as string[]
       expect(files.filter((f) => /\.(tmp|so)$/.test(f))).toEqual([])
     } finally {
       process.env.LAZULI_CACHE_DIR = previous
@@ -446,7 +446,7 @@ describe('compiled kernels', () => {
       rmSync(folder, { recursive: true })
     }
   })
-  it('are run by as many threads as asked for, with the same result', () => {
+  it("are run by as many threads as asked for, with the same result", () => {
     const native = hostNative()
     const results = [1, 2].map((threads) => {
       native.setThreads(threads)

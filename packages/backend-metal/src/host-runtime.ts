@@ -2,11 +2,11 @@
  * The runtime that executes Metal kernels on the CPU: the same source text, compiled as C++ and run thread by thread. Commands run
  * when they are committed, on the calling thread and a few helpers.
  */
-import { totalmem } from 'node:os'
-import { DeviceError } from '@lazuli/core/engine'
-import { compileLibrary, preprocess } from './host-compiler'
-import { hostNative } from './host-native'
-import { needsPreprocessor, refusal, type Translation, translate, withoutMetalIncludes } from './msl/scanner'
+import { totalmem } from "node:os"
+import { DeviceError } from "@lazuli/core/engine"
+import { compileLibrary, preprocess } from "./host-compiler"
+import { hostNative } from "./host-native"
+import { needsPreprocessor, refusal, type Translation, translate, withoutMetalIncludes } from "./msl/scanner"
 import type {
   CommandFailure,
   Commands,
@@ -19,7 +19,7 @@ import type {
   MetalPipeline,
   MetalRuntime,
   Submission,
-} from './runtime'
+} from "./runtime"
 
 const NONE: readonly CommandFailure[] = []
 
@@ -43,14 +43,14 @@ class HostLibrary implements MetalLibrary {
     const definitions = this.translation.constants
       .map(({ index }) => {
         const value = constants[index]
-        const literal = typeof value === 'boolean' ? String(value) : literalOf(value ?? 0)
+        const literal = typeof value === "boolean" ? String(value) : literalOf(value ?? 0)
         return `#define LZ_CONSTANT_${index} ${literal}\n#define LZ_DEFINED_${index} ${value !== undefined}\n`
       })
-      .join('')
+      .join("")
     const known = this.compiled.get(definitions)
     if (known) return known
     const path = compileLibrary(definitions + this.translation.code, this.file)
-    if (typeof path !== 'string') throw this.refusal(path)
+    if (typeof path !== "string") throw this.refusal(path)
     const made = new Map(
       hostNative()
         .loadLibrary(path)
@@ -68,21 +68,21 @@ class HostLibrary implements MetalLibrary {
     output: string
   }): DeviceError {
     if (problems.length > 0) return refusal(this.file, this.source, problems)
-    return new DeviceError('metal', `the source of a kernel does not compile:\n${output.slice(0, 4000)}`)
+    return new DeviceError("metal", `the source of a kernel does not compile:\n${output.slice(0, 4000)}`)
   }
 }
 
 function literalOf(value: number): string {
   if (Number.isInteger(value)) return String(value)
   if (Number.isFinite(value)) return `${value}f`
-  return Number.isNaN(value) ? '__builtin_nanf("")' : `${value < 0 ? '-' : ''}__builtin_inff()`
+  return Number.isNaN(value) ? '__builtin_nanf("")' : `${value < 0 ? "-" : ""}__builtin_inff()`
 }
 
 /** Runs kernels on the CPU. */
 export class HostRuntime implements MetalRuntime {
-  readonly name = 'host'
+  readonly name = "host"
   readonly info: DeviceInfo = {
-    name: 'Metal on the CPU',
+    name: "Metal on the CPU",
     simdWidth: 32,
     maxThreadsPerThreadgroup: 1024,
     maxThreadgroupMemory: 32768,
@@ -97,7 +97,7 @@ export class HostRuntime implements MetalRuntime {
   private events = 0
 
   /** `checked` (or `LAZULI_METAL_CHECK=1`) makes every access behind a buffer an error, at the price of more memory. */
-  constructor({ checked = process.env.LAZULI_METAL_CHECK === '1' }: { checked?: boolean } = {}) {
+  constructor({ checked = process.env.LAZULI_METAL_CHECK === "1" }: { checked?: boolean } = {}) {
     this.checked = checked
   }
 
@@ -106,7 +106,7 @@ export class HostRuntime implements MetalRuntime {
       return { id: hostNative().newBuffer(length, this.checked), length }
     } catch (cause) {
       if (cause instanceof DeviceError) throw cause
-      throw new DeviceError('metal', (cause as Error).message, { cause })
+      throw new DeviceError("metal", (cause as Error).message, { cause })
     }
   }
   wrapBuffer(bytes: ArrayBuffer): MetalBuffer {
@@ -128,7 +128,7 @@ export class HostRuntime implements MetalRuntime {
     hostNative().write(buffer.id, offset, from)
   }
 
-  newLibrary(source: string, { file = 'kernel.metal' }: LibraryOptions = {}): MetalLibrary {
+  newLibrary(source: string, { file = "kernel.metal" }: LibraryOptions = {}): MetalLibrary {
     const key = `${file}\0${source}`
     const known = this.libraries.get(key)
     if (known) return known
@@ -142,8 +142,8 @@ export class HostRuntime implements MetalRuntime {
     const pipeline = (library as HostLibrary).pipelines(constants).get(name)
     if (pipeline) return pipeline
     throw new DeviceError(
-      'metal',
-      `the library has no kernel "${name}"; it has ${library.kernels.join(', ') || 'none'}`,
+      "metal",
+      `the library has no kernel "${name}"; it has ${library.kernels.join(", ") || "none"}`,
     )
   }
 

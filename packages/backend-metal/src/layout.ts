@@ -1,7 +1,7 @@
 /**
  * Layouts of operands as kernels want them: as few axes as possible.
  */
-import { contiguousStrides, isContiguous, type Node, type Storage, sizeOf } from '@lazuli/core/engine'
+import { contiguousStrides, isContiguous, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 
 /** Elements in a storage, in any layout. */
 export interface View {

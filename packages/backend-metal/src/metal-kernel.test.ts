@@ -1,10 +1,10 @@
 /**
  * Kernels written by users: those that MLX's documentation explains, written anew from what they compute, against plain loops.
  */
-import * as mx from '@lazuli/core'
-import { customFunction, grad } from '@lazuli/transforms'
-import { describe, expect, it, vi } from 'vitest'
-import { metalKernel } from './index'
+import * as mx from "@lazuli/core"
+import { customFunction, grad } from "@lazuli/transforms"
+import { describe, expect, it, vi } from "vitest"
+import { metalKernel } from "./index"
 
 const close = (got: mx.Array, want: ArrayLike<number>, tolerance = 1e-5): void => {
   const values = got.toTypedArray() as Float32Array
@@ -18,11 +18,11 @@ const close = (got: mx.Array, want: ArrayLike<number>, tolerance = 1e-5): void =
 const wave = (n: number, step: number): number[] =>
   Array.from({ length: n }, (_, i) => Math.sin(step * i + 1))
 
-describe('metalKernel', () => {
+describe("metalKernel", () => {
   const exp = metalKernel({
-    name: 'myexp',
-    inputNames: ['inp'],
-    outputNames: ['out'],
+    name: "myexp",
+    inputNames: ["inp"],
+    outputNames: ["out"],
     source: `
       uint i = thread_position_in_grid.x;
       T x = inp[i];
@@ -38,7 +38,7 @@ describe('metalKernel', () => {
       outputDtypes: [a.dtype],
     })[0]
 
-  it('computes exp element by element, lazily', () => {
+  it("computes exp element by element, lazily", () => {
     const a = mx.array(wave(64, 0.3)).reshape([4, 16])
     const y = run(exp, a).multiply(2)
     expect(y.shape).toEqual([4, 16])
@@ -47,20 +47,20 @@ describe('metalKernel', () => {
       wave(64, 0.3).map((x) => 2 * Math.exp(x)),
     )
   })
-  it.each([mx.float16, mx.bfloat16])('takes other dtypes: %o', (dtype) => {
+  it.each([mx.float16, mx.bfloat16])("takes other dtypes: %o", (dtype) => {
     const a = mx.array(wave(40, 0.3)).astype(dtype)
     const [got, want] = [run(exp, a).astype(mx.float32), mx.exp(a).astype(mx.float32)]
     close(got, want.toTypedArray() as Float32Array, 0.01)
   })
-  it('copies inputs that are not row-major', () => {
+  it("copies inputs that are not row-major", () => {
     const a = mx.array(wave(24, 0.5)).reshape([4, 6]).transpose()
     close(run(exp, a), mx.exp(a).toTypedArray() as Float32Array)
   })
-  it('reads strided inputs without a copy', () => {
+  it("reads strided inputs without a copy", () => {
     const strided = metalKernel({
-      name: 'myexp_strided',
-      inputNames: ['inp'],
-      outputNames: ['out'],
+      name: "myexp_strided",
+      inputNames: ["inp"],
+      outputNames: ["out"],
       source: `
         uint i = thread_position_in_grid.x;
         uint at = elem_to_loc(i, inp_shape, inp_strides, inp_ndim);
@@ -68,21 +68,21 @@ describe('metalKernel', () => {
         out[i] = metal::exp(x);`,
       ensureRowContiguous: false,
     })
-    const a = mx.array(wave(60, 0.5)).reshape([3, 4, 5]).index(':', '::2').transpose()
+    const a = mx.array(wave(60, 0.5)).reshape([3, 4, 5]).index(":", "::2").transpose()
     close(run(strided, a), mx.exp(a).toTypedArray() as Float32Array)
   })
 
-  it('puts what the body names into the signature, and prints it', () => {
-    const log = vi.spyOn(console, 'log').mockImplementation(() => {})
+  it("puts what the body names into the signature, and prints it", () => {
+    const log = vi.spyOn(console, "log").mockImplementation(() => {})
     const kernel = metalKernel({
-      name: 'mixed',
-      inputNames: ['x', 'scale', 'few'],
-      outputNames: ['y', 'z'],
+      name: "mixed",
+      inputNames: ["x", "scale", "few"],
+      outputNames: ["y", "z"],
       source: `
         uint i = thread_position_in_grid.x;
         y[i] = TWICE ? 2 * x[i] * scale : x[i];
         z[i] = x_ndim * 100 + x_shape[0] * 10 + few[1] + N + int(thread_index_in_simdgroup);`,
-      header: '// nothing',
+      header: "// nothing",
     })
     const [y, z] = kernel({
       inputs: [mx.array(wave(8, 1)).reshape([2, 4]), 3, mx.array([1, 2], mx.int32)],
@@ -103,7 +103,7 @@ describe('metalKernel', () => {
     ])
     const text = String(log.mock.calls[0])
     log.mockRestore()
-    expect(text.slice(text.indexOf('template <bool'))).toMatchInlineSnapshot(`
+    expect(text.slice(text.indexOf("template <bool"))).toMatchInlineSnapshot(`
       "template <bool TWICE, int N>
       [[kernel]] void custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5(
           const device float* x [[buffer(0)]],
@@ -125,7 +125,7 @@ describe('metalKernel', () => {
     `)
   })
 
-  it('says what is wrong with a call', () => {
+  it("says what is wrong with a call", () => {
     const a = mx.array([1, 2])
     const call = {
       inputs: [a],
@@ -144,7 +144,7 @@ describe('metalKernel', () => {
     expect(() => exp({ ...call, threadgroup: [2048] })).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [myexp] a threadgroup must have 1 to 1024 threads, received 2048 × 1 × 1]`,
     )
-    expect(() => exp({ ...call, stream: 'cpu' })).toThrowErrorMatchingInlineSnapshot(
+    expect(() => exp({ ...call, stream: "cpu" })).toThrowErrorMatchingInlineSnapshot(
       `[DeviceError: [myexp] is a Metal kernel and runs on the GPU only, received a stream of the CPU]`,
     )
     expect(() => exp({ ...call, template: { T: 1.5 } })).toThrowErrorMatchingInlineSnapshot(
@@ -155,23 +155,23 @@ describe('metalKernel', () => {
     )
   })
 
-  it('reports bodies that do not compile, and keeps the error on the outputs', () => {
+  it("reports bodies that do not compile, and keeps the error on the outputs", () => {
     const broken = metalKernel({
-      name: 'broken',
-      inputNames: ['inp'],
-      outputNames: ['out'],
-      source: 'out[0] = nothing;',
+      name: "broken",
+      inputNames: ["inp"],
+      outputNames: ["out"],
+      source: "out[0] = nothing;",
     })
     const y = run(broken, mx.array([1, 2]))
     expect(() => mx.eval(y)).toThrow(/‘nothing’ was not declared[\s\S]*out\[0\] = nothing;/)
-    expect(() => y.add(1).tolist()).toThrow('nothing')
+    expect(() => y.add(1).tolist()).toThrow("nothing")
   })
-  it('reports accesses out of bounds, and keeps the error on what depends on them', () => {
+  it("reports accesses out of bounds, and keeps the error on what depends on them", () => {
     const wild = metalKernel({
-      name: 'wild',
-      inputNames: ['inp'],
-      outputNames: ['out'],
-      source: 'out[0] = inp[2000];',
+      name: "wild",
+      inputNames: ["inp"],
+      outputNames: ["out"],
+      source: "out[0] = inp[2000];",
     })
     const y = wild({
       inputs: [mx.ones([10])],
@@ -181,8 +181,8 @@ describe('metalKernel', () => {
       outputDtypes: [mx.float32],
     })[0]
     const z = y.add(1)
-    expect(() => z.tolist()).toThrow('accesses memory behind the end of buffer 0')
-    expect(() => y.tolist()).toThrow('accesses memory behind the end of buffer 0')
+    expect(() => z.tolist()).toThrow("accesses memory behind the end of buffer 0")
+    expect(() => y.tolist()).toThrow("accesses memory behind the end of buffer 0")
     expect(run(exp, mx.zeros([1])).tolist()).toEqual([1])
   })
 })
@@ -230,7 +230,7 @@ function sampleLoops(x: number[], grid: number[], [B, H, W, C]: number[], [N, M]
   return { out, gradients }
 }
 
-describe('grid sampling', () => {
+describe("grid sampling", () => {
   const [B, H, W, C, N, M] = [2, 7, 9, 40, 5, 6]
   const xs = wave(B * H * W * C, 0.37)
   const grids = wave(B * N * M * 2, 0.91).map((v) => 1.2 * v)
@@ -260,9 +260,9 @@ inline Corner corner(float u, float v, int k, int H, int W) {
   return c;
 }`
   const forward = metalKernel({
-    name: 'grid_sample',
-    inputNames: ['x', 'grid'],
-    outputNames: ['out'],
+    name: "grid_sample",
+    inputNames: ["x", "grid"],
+    outputNames: ["out"],
     header,
     source: `
       uint elem = thread_position_in_grid.x;
@@ -280,9 +280,9 @@ inline Corner corner(float u, float v, int k, int H, int W) {
   })
   // A simdgroup works on one point: its channels share the point's gradient, which is summed before it is added.
   const backward = metalKernel({
-    name: 'grid_sample_grad',
-    inputNames: ['x', 'grid', 'cotangent'],
-    outputNames: ['x_grad', 'grid_grad'],
+    name: "grid_sample_grad",
+    inputNames: ["x", "grid", "cotangent"],
+    outputNames: ["x_grad", "grid_grad"],
     header,
     atomicOutputs: true,
     source: `
@@ -329,17 +329,17 @@ inline Corner corner(float u, float v, int k, int H, int W) {
       initValue: 0,
     })
 
-  it('agrees with loops', () => {
+  it("agrees with loops", () => {
     close(sample(x(), grid()), loops.out)
   })
-  it('has a gradient by atomics and simdgroup sums that agrees with loops', () => {
+  it("has a gradient by atomics and simdgroup sums that agrees with loops", () => {
     const g = wave(B * N * M * C, 0.11)
     const [dx, dgrid] = gradients(x(), grid(), mx.array(g).reshape([B, N, M, C]))
     const want = loops.gradients(g)
     close(dx, want.dx)
     close(dgrid, want.dgrid)
   })
-  it('differentiates as a custom function', () => {
+  it("differentiates as a custom function", () => {
     const sampled = customFunction(sample)
     sampled.vjp(([a, b], g) => {
       const [dx, dgrid] = gradients(a, b, g)

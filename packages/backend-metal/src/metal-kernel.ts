@@ -20,9 +20,9 @@ import {
   type StreamLike,
   scalarArray,
   sizeOf,
-} from '@lazuli/core/engine'
-import { customType, type KernelSpec, type TemplateValue } from './custom-source'
-import { type KernelCall, METAL_KERNEL } from './kernels/custom'
+} from "@lazuli/core/engine"
+import { customType, type KernelSpec, type TemplateValue } from "./custom-source"
+import { type KernelCall, METAL_KERNEL } from "./kernels/custom"
 
 /** What {@link metalKernel} makes a kernel of. */
 export interface MetalKernelOptions {
@@ -67,12 +67,12 @@ export type MetalKernel = (call: MetalKernelCall) => Array[]
 
 const apply = definePrimitive({
   name: METAL_KERNEL,
-  params: { kernel: 'program' },
+  params: { kernel: "program" },
   facts: { opaque: true },
   infer: (_inputs, { kernel }) => (kernel as KernelCall).outputs,
   reference: (_inputs, _outputs, { kernel }) => {
     const { spec } = kernel as KernelCall
-    throw new DeviceError(spec.name, 'is a Metal kernel and runs on the GPU only, by the Metal backend')
+    throw new DeviceError(spec.name, "is a Metal kernel and runs on the GPU only, by the Metal backend")
   },
 })
 
@@ -104,16 +104,16 @@ export function metalKernel(options: MetalKernelOptions): MetalKernel {
 }
 
 function checkSpec(options: MetalKernelOptions): KernelSpec {
-  const { name, inputNames, outputNames, source, header = '' } = options
-  const op = 'metalKernel'
-  if (typeof name !== 'string' || !/^[A-Za-z_]\w*$/.test(name))
+  const { name, inputNames, outputNames, source, header = "" } = options
+  const op = "metalKernel"
+  if (typeof name !== "string" || !/^[A-Za-z_]\w*$/.test(name))
     throw new ArgumentError(op, `name must be a name that Metal accepts, received ${describe(name)}`)
-  if (typeof source !== 'string')
+  if (typeof source !== "string")
     throw new ArgumentError(op, `source must be a string, received ${describe(source)}`)
   for (const list of [inputNames, outputNames])
     if (!globalThis.Array.isArray(list) || !list.every((n) => /^[A-Za-z_]\w*$/.test(n)))
       throw new ArgumentError(op, `inputNames and outputNames must be lists of names that Metal accepts`)
-  if (outputNames.length === 0) throw new ArgumentError(op, 'needs at least one output')
+  if (outputNames.length === 0) throw new ArgumentError(op, "needs at least one output")
   return {
     name,
     inputNames: [...inputNames],
@@ -134,9 +134,9 @@ function asInput(spec: KernelSpec, input: unknown, i: number): Array {
       )
     return input
   }
-  if (typeof input === 'number') return scalarArray(input, float32)
-  if (typeof input === 'boolean') return scalarArray(input, bool_)
-  if (typeof input === 'bigint') return scalarArray(input, int64)
+  if (typeof input === "number") return scalarArray(input, float32)
+  if (typeof input === "boolean") return scalarArray(input, bool_)
+  if (typeof input === "bigint") return scalarArray(input, int64)
   throw new ArgumentError(spec.name, `inputs must be arrays or scalars, received ${describe(input)}`)
 }
 
@@ -152,13 +152,13 @@ function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall, give
   if (given !== inputNames.length)
     throw new ArgumentError(
       name,
-      `takes ${inputNames.length} inputs (${inputNames.join(', ')}), received ${given}`,
+      `takes ${inputNames.length} inputs (${inputNames.join(", ")}), received ${given}`,
     )
   const { outputShapes, outputDtypes, initValue = null, verbose = false } = call
   if (outputShapes?.length !== outputNames.length || outputDtypes?.length !== outputNames.length)
     throw new ShapeError(
       name,
-      `needs a shape and a dtype for each of its outputs (${outputNames.join(', ')}), received ${outputShapes?.length ?? 0} shapes and ${outputDtypes?.length ?? 0} dtypes`,
+      `needs a shape and a dtype for each of its outputs (${outputNames.join(", ")}), received ${outputShapes?.length ?? 0} shapes and ${outputDtypes?.length ?? 0} dtypes`,
     )
   const outputs = outputShapes.map((shape, i) => {
     const dtype = outputDtypes[i]
@@ -172,17 +172,17 @@ function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall, give
     ? (call.template as readonly (readonly [string, TemplateValue])[])
     : Object.entries(call.template ?? {})
   for (const [key, value] of template)
-    if (!isDtype(value) && typeof value !== 'boolean' && !Number.isInteger(value))
+    if (!isDtype(value) && typeof value !== "boolean" && !Number.isInteger(value))
       throw new ArgumentError(
         name,
         `the template parameter "${key}" must be a dtype, an integer or a boolean, received ${describe(value)}`,
       )
-  const grid = size3(name, 'grid', call.grid)
-  const threadgroup = size3(name, 'threadgroup', call.threadgroup)
+  const grid = size3(name, "grid", call.grid)
+  const threadgroup = size3(name, "threadgroup", call.threadgroup)
   if (sizeOf(threadgroup) < 1 || sizeOf(threadgroup) > 1024)
     throw new ArgumentError(
       name,
-      `a threadgroup must have 1 to 1024 threads, received ${threadgroup.join(' × ')}`,
+      `a threadgroup must have 1 to 1024 threads, received ${threadgroup.join(" × ")}`,
     )
   const values = template.map(([k, v]) => `${k}=${isDtype(v) ? v.name : v}`)
   const key = JSON.stringify([
@@ -194,9 +194,9 @@ function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall, give
 
 /** The stream asked for; without one the GPU's, whatever the default device is. @throws DeviceError for the CPU */
 function gpuStream(op: string, stream: StreamLike): StreamLike {
-  if (stream === null) return currentStream().device.type === 'gpu' ? null : 'gpu'
+  if (stream === null) return currentStream().device.type === "gpu" ? null : "gpu"
   const type =
-    typeof stream === 'string' ? stream : stream instanceof Stream ? stream.device.type : stream.type
-  if (type === 'gpu') return stream
-  throw new DeviceError(op, 'is a Metal kernel and runs on the GPU only, received a stream of the CPU')
+    typeof stream === "string" ? stream : stream instanceof Stream ? stream.device.type : stream.type
+  if (type === "gpu") return stream
+  throw new DeviceError(op, "is a Metal kernel and runs on the GPU only, received a stream of the CPU")
 }

@@ -1,21 +1,21 @@
 /**
  * How dtypes are written in Metal.
  */
-import type { Dtype } from '@lazuli/core/engine'
+import type { Dtype } from "@lazuli/core/engine"
 
 const names: Record<string, string> = {
-  bool_: 'bool',
-  uint8: 'uchar',
-  uint16: 'ushort',
-  uint32: 'uint',
-  uint64: 'ulong',
-  int8: 'char',
-  int16: 'short',
-  int32: 'int',
-  int64: 'long',
-  float16: 'half',
-  float32: 'float',
-  bfloat16: 'bfloat',
+  bool_: "bool",
+  uint8: "uchar",
+  uint16: "ushort",
+  uint32: "uint",
+  uint64: "ulong",
+  int8: "char",
+  int16: "short",
+  int32: "int",
+  int64: "long",
+  float16: "half",
+  float32: "float",
+  bfloat16: "bfloat",
 }
 
 /** The type of an element in memory, or undefined where Metal has none (float64; complex64 has no kernels here). */
@@ -25,11 +25,11 @@ export function metalType(dtype: Dtype): string | undefined {
 
 /** The type in which a kernel computes: sixteen-bit floats widen, and so do small integers. */
 export function computeType(dtype: Dtype): string {
-  if (dtype.kind === 'floating') return 'float'
-  if (dtype.kind === 'bool') return 'bool'
-  if (dtype.size === 8) return dtype.kind === 'signed' ? 'long' : 'ulong'
-  return dtype.kind === 'signed' ? 'int' : 'uint'
+  if (dtype.kind === "floating") return "float"
+  if (dtype.kind === "bool") return "bool"
+  if (dtype.size === 8) return dtype.kind === "signed" ? "long" : "ulong"
+  return dtype.kind === "signed" ? "int" : "uint"
 }
 
 /** What every source begins with. */
-export const METAL_HEADER = '#include <metal_stdlib>\nusing namespace metal;\n'
+export const METAL_HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"

@@ -2,9 +2,9 @@
  * The backend's queue on a runtime: buffers that are reused in the order of the work, pipelines by source, dispatches with what they
  * read and write, and whom a failed dispatch concerns.
  */
-import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from '@lazuli/core/engine'
-import { CommandStream, type Size } from './command-stream'
-import type { MetalBuffer, MetalPipeline, MetalRuntime } from './runtime'
+import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
+import { CommandStream, type Size } from "./command-stream"
+import type { MetalBuffer, MetalPipeline, MetalRuntime } from "./runtime"
 
 /** A place in a storage. */
 export interface Place {
@@ -27,7 +27,7 @@ interface Entry {
 const MAX_DISPATCHES = 4096
 const MAX_CACHE = 256 * 2 ** 20
 
-const isPlace = (argument: Argument): argument is Place => 'storage' in argument
+const isPlace = (argument: Argument): argument is Place => "storage" in argument
 
 /** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
 function sizeClass(nbytes: number): number {
@@ -71,7 +71,7 @@ export class MetalQueue {
     else if (this.active + size > this.limit) {
       this.clearCache()
       throw new DeviceError(
-        'metal',
+        "metal",
         `${size} bytes more would exceed the memory limit of ${this.limit} bytes: ${this.active} are in use`,
       )
     }

@@ -2,8 +2,8 @@
  * What each scalar instruction is in Metal: an expression over registers, and the functions that Metal's library lacks.
  * The definition they are held to is @lazuli/core's scalar-math.ts.
  */
-import { type Dtype, encoder, newStore, type ScalarOp, type ScalarValue } from '@lazuli/core/engine'
-import { computeType, metalType } from './metal-types'
+import { type Dtype, encoder, newStore, type ScalarOp, type ScalarValue } from "@lazuli/core/engine"
+import { computeType, metalType } from "./metal-types"
 
 type Expression = (x: string, y: string) => string
 
@@ -111,7 +111,7 @@ export function functionsFor(text: string): string {
   return Object.keys(functions)
     .filter((name) => needed.has(name))
     .map((name) => `${functions[name]}\n`)
-    .join('')
+    .join("")
 }
 
 const call =
@@ -131,17 +131,17 @@ const anyKind: Partial<Record<ScalarOp, Expression>> = {
   square: (x) => `${x} * ${x}`,
   conjugate: (x) => x,
   real: (x) => x,
-  add: infix('+'),
-  subtract: infix('-'),
-  multiply: infix('*'),
-  maximum: call2('lz_maximum'),
-  minimum: call2('lz_minimum'),
-  equal: infix('=='),
-  notEqual: infix('!='),
-  less: infix('<'),
-  lessEqual: infix('<='),
-  greater: infix('>'),
-  greaterEqual: infix('>='),
+  add: infix("+"),
+  subtract: infix("-"),
+  multiply: infix("*"),
+  maximum: call2("lz_maximum"),
+  minimum: call2("lz_minimum"),
+  equal: infix("=="),
+  notEqual: infix("!="),
+  less: infix("<"),
+  lessEqual: infix("<="),
+  greater: infix(">"),
+  greaterEqual: infix(">="),
   logicalNot: (x) => `!bool(${x})`,
   logicalAnd: (x, y) => `bool(${x}) && bool(${y})`,
   logicalOr: (x, y) => `bool(${x}) || bool(${y})`,
@@ -150,88 +150,88 @@ const anyKind: Partial<Record<ScalarOp, Expression>> = {
 const floating: Partial<Record<ScalarOp, Expression>> = {
   ...anyKind,
   negative: (x) => `-${x}`,
-  abs: call('fabs'),
+  abs: call("fabs"),
   sign: (x) => `float(${x} > 0.0f) - float(${x} < 0.0f)`,
-  floor: call('floor'),
-  ceil: call('ceil'),
-  round: call('rint'),
-  sqrt: call('precise::sqrt'),
+  floor: call("floor"),
+  ceil: call("ceil"),
+  round: call("rint"),
+  sqrt: call("precise::sqrt"),
   rsqrt: (x) => `1.0f / precise::sqrt(${x})`,
   reciprocal: (x) => `1.0f / ${x}`,
-  exp: call('precise::exp'),
-  expm1: call('lz_expm1'),
-  log: call('precise::log'),
-  log2: call('precise::log2'),
-  log10: call('precise::log10'),
-  log1p: call('lz_log1p'),
-  sin: call('precise::sin'),
-  cos: call('precise::cos'),
-  tan: call('precise::tan'),
-  arcsin: call('precise::asin'),
-  arccos: call('precise::acos'),
-  arctan: call('precise::atan'),
-  sinh: call('precise::sinh'),
-  cosh: call('precise::cosh'),
-  tanh: call('precise::tanh'),
-  arcsinh: call('precise::asinh'),
-  arccosh: call('precise::acosh'),
-  arctanh: call('precise::atanh'),
-  erf: call('lz_erf'),
-  erfinv: call('lz_erfinv'),
-  sigmoid: call('lz_sigmoid'),
-  imag: () => '0.0f',
-  divide: infix('/'),
+  exp: call("precise::exp"),
+  expm1: call("lz_expm1"),
+  log: call("precise::log"),
+  log2: call("precise::log2"),
+  log10: call("precise::log10"),
+  log1p: call("lz_log1p"),
+  sin: call("precise::sin"),
+  cos: call("precise::cos"),
+  tan: call("precise::tan"),
+  arcsin: call("precise::asin"),
+  arccos: call("precise::acos"),
+  arctan: call("precise::atan"),
+  sinh: call("precise::sinh"),
+  cosh: call("precise::cosh"),
+  tanh: call("precise::tanh"),
+  arcsinh: call("precise::asinh"),
+  arccosh: call("precise::acosh"),
+  arctanh: call("precise::atanh"),
+  erf: call("lz_erf"),
+  erfinv: call("lz_erfinv"),
+  sigmoid: call("lz_sigmoid"),
+  imag: () => "0.0f",
+  divide: infix("/"),
   floorDivide: (x, y) => `floor(${x} / ${y})`,
-  remainder: call2('lz_remainder'),
-  power: call2('lz_power'),
-  arctan2: call2('precise::atan2'),
-  logaddexp: call2('lz_logaddexp'),
+  remainder: call2("lz_remainder"),
+  power: call2("lz_power"),
+  arctan2: call2("precise::atan2"),
+  logaddexp: call2("lz_logaddexp"),
 }
 
 function integer(op: ScalarOp, dtype: Dtype): Expression | undefined {
   const type = computeType(dtype)
   const bits = dtype.size * 8
-  const signed = dtype.kind === 'signed'
+  const signed = dtype.kind === "signed"
   switch (op) {
     // Through the unsigned type, in which an overflow wraps.
-    case 'add':
-    case 'subtract':
-    case 'multiply': {
-      const wide = dtype.size === 8 ? 'ulong' : 'uint'
-      const sign = { add: '+', subtract: '-', multiply: '*' }[op]
+    case "add":
+    case "subtract":
+    case "multiply": {
+      const wide = dtype.size === 8 ? "ulong" : "uint"
+      const sign = { add: "+", subtract: "-", multiply: "*" }[op]
       return (x, y) => `${type}(${wide}(${x}) ${sign} ${wide}(${y}))`
     }
-    case 'square':
+    case "square":
       return (x) => `${x} * ${x}`
-    case 'negative':
+    case "negative":
       return (x) => `${type}(0) - ${x}`
-    case 'abs':
+    case "abs":
       return (x) => (signed ? `(${x} < 0 ? ${type}(0) - ${x} : ${x})` : x)
-    case 'sign':
+    case "sign":
       return (x) => `${type}(${x} > 0) - ${type}(${x} < 0)`
-    case 'floor':
-    case 'ceil':
-    case 'round':
+    case "floor":
+    case "ceil":
+    case "round":
       return (x) => x
-    case 'imag':
+    case "imag":
       return () => `${type}(0)`
-    case 'bitwiseInvert':
+    case "bitwiseInvert":
       return (x) => `~${x}`
-    case 'floorDivide':
-      return call2('lz_int_divide')
-    case 'remainder':
-      return call2('lz_int_remainder')
-    case 'power':
-      return call2('lz_int_power')
-    case 'bitwiseAnd':
-      return infix('&')
-    case 'bitwiseOr':
-      return infix('|')
-    case 'bitwiseXor':
-      return infix('^')
-    case 'leftShift':
+    case "floorDivide":
+      return call2("lz_int_divide")
+    case "remainder":
+      return call2("lz_int_remainder")
+    case "power":
+      return call2("lz_int_power")
+    case "bitwiseAnd":
+      return infix("&")
+    case "bitwiseOr":
+      return infix("|")
+    case "bitwiseXor":
+      return infix("^")
+    case "leftShift":
       return (x, y) => `(${y} >= 0 && ${y} < ${bits} ? ${x} << ${y} : ${type}(0))`
-    case 'rightShift':
+    case "rightShift":
       return signed
         ? (x, y) => `${x} >> (${y} >= 0 && ${y} < ${bits} ? ${y} : ${type}(${bits - 1}))`
         : (x, y) => `(${y} < ${bits} ? ${x} >> ${y} : ${type}(0))`
@@ -242,11 +242,11 @@ function integer(op: ScalarOp, dtype: Dtype): Expression | undefined {
 
 const boolean: Partial<Record<ScalarOp, Expression>> = {
   ...anyKind,
-  add: infix('|'),
-  multiply: infix('&'),
-  bitwiseAnd: infix('&'),
-  bitwiseOr: infix('|'),
-  bitwiseXor: infix('^'),
+  add: infix("|"),
+  multiply: infix("&"),
+  bitwiseAnd: infix("&"),
+  bitwiseOr: infix("|"),
+  bitwiseXor: infix("^"),
   subtract: undefined,
   square: (x) => x,
   abs: (x) => x,
@@ -256,8 +256,8 @@ const boolean: Partial<Record<ScalarOp, Expression>> = {
 /** What an instruction on arguments of `dtype` is in Metal; undefined where there is nothing. */
 export function expressionFor(op: ScalarOp, dtype: Dtype): Expression | undefined {
   if (!metalType(dtype)) return undefined
-  if (dtype.kind === 'floating') return floating[op]
-  return dtype.kind === 'bool' ? boolean[op] : integer(op, dtype)
+  if (dtype.kind === "floating") return floating[op]
+  return dtype.kind === "bool" ? boolean[op] : integer(op, dtype)
 }
 
 /** A value of the compute type as the dtype would store it. */
@@ -269,9 +269,9 @@ export function rounded(expression: string, dtype: Dtype): string {
 
 /** Conversion between dtypes: truncation towards zero, wrapping; NaN is 0 as an integer. */
 export function conversion(x: string, from: Dtype, to: Dtype): string {
-  if (to.kind === 'bool') return `bool(${x})`
-  if (from.kind === 'floating' && to.kind !== 'floating')
-    return rounded(to.size === 8 && to.kind === 'unsigned' ? `lz_ulong(${x})` : `lz_long(${x})`, to)
+  if (to.kind === "bool") return `bool(${x})`
+  if (from.kind === "floating" && to.kind !== "floating")
+    return rounded(to.size === 8 && to.kind === "unsigned" ? `lz_ulong(${x})` : `lz_long(${x})`, to)
   return rounded(x, to)
 }
 
@@ -284,12 +284,12 @@ export function bytesOf(value: ScalarValue, dtype: Dtype): ArrayBufferView {
 
 /** A constant of the compute type, to the bit. */
 export function constantSource(value: ScalarValue, dtype: Dtype): string {
-  if (dtype.kind === 'bool') return String(Boolean(value))
+  if (dtype.kind === "bool") return String(Boolean(value))
   const store = bytesOf(value, dtype) as Uint8Array
   const type = metalType(dtype) as string
-  if (dtype.kind === 'floating') {
+  if (dtype.kind === "floating") {
     const bits = dtype.size === 4 ? new Uint32Array(store.buffer)[0] : new Uint16Array(store.buffer)[0]
-    return `float(as_type<${type}>(${dtype.size === 4 ? 'uint' : 'ushort'}(0x${bits.toString(16)}u)))`
+    return `float(as_type<${type}>(${dtype.size === 4 ? "uint" : "ushort"}(0x${bits.toString(16)}u)))`
   }
   const compute = computeType(dtype)
   if (dtype.size === 8) return `${compute}(0x${new BigUint64Array(store.buffer)[0].toString(16)}ul)`

@@ -1,9 +1,9 @@
 /** The arena never hands out overlapping places, and reuses what was given back. */
-import fc from 'fast-check'
-import { expect, test } from 'vitest'
-import { Arena } from './arena'
+import fc from "fast-check"
+import { expect, test } from "vitest"
+import { Arena } from "./arena"
 
-test('living places never overlap, are aligned, and stay within the size', () => {
+test("living places never overlap, are aligned, and stay within the size", () => {
   fc.assert(
     fc.property(
       fc.array(fc.record({ bytes: fc.integer({ min: 0, max: 5000 }), release: fc.nat(20) }), {
@@ -35,7 +35,7 @@ test('living places never overlap, are aligned, and stay within the size', () =>
   )
 })
 
-test('a place given back is taken again', () => {
+test("a place given back is taken again", () => {
   const arena = new Arena()
   const first = arena.take(1000)
   arena.take(64)

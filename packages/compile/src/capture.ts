@@ -11,17 +11,17 @@ import {
   TransformError,
   tracing,
   withArrays,
-} from '@lazuli/core/engine'
-import { inOrder } from './order'
-import { Program } from './program'
-import { reapply, rebuild } from './rebuild'
-import { readSlots, type Slot, slotsOf, writeSlots } from './state'
+} from "@lazuli/core/engine"
+import { inOrder } from "./order"
+import { Program } from "./program"
+import { reapply, rebuild } from "./rebuild"
+import { readSlots, type Slot, slotsOf, writeSlots } from "./state"
 
 /** Where an output of a call comes from. */
 type Source =
-  | { readonly from: 'program'; readonly index: number }
-  | { readonly from: 'argument'; readonly index: number }
-  | { readonly from: 'outside'; readonly value: Array }
+  | { readonly from: "program"; readonly index: number }
+  | { readonly from: "argument"; readonly index: number }
+  | { readonly from: "outside"; readonly value: Array }
 
 /** What one trace found. */
 export interface Capture {
@@ -89,10 +89,10 @@ function outsideOf(
       if (!isOutside(input) || inside.has(input) || seen.has(input)) continue
       if (input.mark & Mark.Abstract) {
         throw new TransformError(
-          'compile',
-          'the function uses an array of another trace, which has no value here',
+          "compile",
+          "the function uses an array of another trace, which has no value here",
           {
-            hint: 'Pass it as an argument, or name the tree that holds it in `inputs`',
+            hint: "Pass it as an argument, or name the tree that holds it in `inputs`",
           },
         )
       }
@@ -119,9 +119,9 @@ function build(
   const positionOf = new Map(computed.map((node, i) => [node, i]))
   const sources = found.map((value): Source => {
     const index = positionOf.get(value.node)
-    if (index !== undefined) return { from: 'program', index }
+    if (index !== undefined) return { from: "program", index }
     const argument = argumentOf.get(value.node)
-    return argument === undefined ? { from: 'outside', value } : { from: 'argument', index: argument }
+    return argument === undefined ? { from: "outside", value } : { from: "argument", index: argument }
   })
   return { program, sources }
 }

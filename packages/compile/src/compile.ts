@@ -9,10 +9,10 @@ import {
   Mark,
   TransformError,
   withArrays,
-} from '@lazuli/core/engine'
-import { type Capture, capture } from './capture'
-import { callProgram } from './program'
-import { readSlots, slotsOf, writeSlots } from './state'
+} from "@lazuli/core/engine"
+import { type Capture, capture } from "./capture"
+import { callProgram } from "./program"
+import { readSlots, slotsOf, writeSlots } from "./state"
 
 /** Options of {@link compile}. */
 export interface CompileOptions {
@@ -33,7 +33,7 @@ export interface Compiled {
 /** Programs that one compiled function keeps; the least recently used goes first. */
 const MAX_PROGRAMS = 64
 
-let enabled = process.env.LAZULI_DISABLE_COMPILE !== '1'
+let enabled = process.env.LAZULI_DISABLE_COMPILE !== "1"
 
 /** Lets compiled functions run as they were written; the environment variable `LAZULI_DISABLE_COMPILE=1` does the same. */
 export function disableCompile(): void {
@@ -49,29 +49,29 @@ const identity = new WeakMap<object, number>()
 
 /** A string for a leaf that is no array: constants are part of what a program was traced for. */
 function constantKey(leaf: unknown): string {
-  if ((typeof leaf === 'object' && leaf !== null) || typeof leaf === 'function') {
+  if ((typeof leaf === "object" && leaf !== null) || typeof leaf === "function") {
     let id = identity.get(leaf)
     if (id === undefined) identity.set(leaf, (id = ++identities))
     return `#${id}`
   }
-  return typeof leaf === 'string'
+  return typeof leaf === "string"
     ? JSON.stringify(leaf)
     : Object.is(leaf, -0)
-      ? '-0'
+      ? "-0"
       : `${typeof leaf} ${String(leaf)}`
 }
 
 /** Equal for arguments that the same program serves: structure, shapes, dtypes, constants. */
 function keyOf(args: readonly unknown[], state: readonly Array[]): string {
-  let key = ''
+  let key = ""
   forEachLeaf(args, (leaf, path) => {
     key +=
       leaf instanceof Array
-        ? `${path}:${leaf.dtype.code}[${leaf.node.shape.join(',')}];`
+        ? `${path}:${leaf.dtype.code}[${leaf.node.shape.join(",")}];`
         : `${path}=${constantKey(leaf)};`
   })
-  key += '|'
-  for (const a of state) key += `${a.dtype.code}[${a.node.shape.join(',')}];`
+  key += "|"
+  for (const a of state) key += `${a.dtype.code}[${a.node.shape.join(",")}];`
   return key
 }
 
@@ -88,10 +88,10 @@ export function compile<A extends unknown[], R>(
   f: (...args: A) => R,
   options: CompileOptions = {},
 ): ((...args: A) => R) & Compiled {
-  if (typeof (f as unknown) !== 'function')
-    throw new TransformError('compile', `expected a function, received ${typeof f}`)
+  if (typeof (f as unknown) !== "function")
+    throw new TransformError("compile", `expected a function, received ${typeof f}`)
   if (!isPlainObject(options as unknown))
-    throw new TransformError('compile', 'options must be a plain object with inputs, outputs or onRecompile')
+    throw new TransformError("compile", "options must be a plain object with inputs, outputs or onRecompile")
   const { inputs, outputs, onRecompile } = options
   const programs = new Map<string, Capture>()
   const figures = { calls: 0, traces: 0 }
@@ -111,8 +111,8 @@ export function compile<A extends unknown[], R>(
     } else {
       onRecompile?.(
         figures.traces === 0
-          ? 'first call'
-          : 'structure, shapes, dtypes or constants of the arguments changed',
+          ? "first call"
+          : "structure, shapes, dtypes or constants of the arguments changed",
       )
       figures.traces++
       entry = capture(f as (...args: never[]) => unknown, args, inputSlots, outputs)
@@ -141,14 +141,14 @@ function replay(
 ): unknown {
   const computed = program ? callProgram.all([...values, ...outside], { program }) : []
   const arrays = sources.map((source) => {
-    if (source.from === 'program') return computed[source.index]
-    return new Array(source.from === 'argument' ? values[source.index].node : source.value.node)
+    if (source.from === "program") return computed[source.index]
+    return new Array(source.from === "argument" ? values[source.index].node : source.value.node)
   })
   if (outputs !== undefined) {
     const slots = slotsOf(outputs)
     if (slots.length !== arrays.length - resultCount) {
       throw new TransformError(
-        'compile',
+        "compile",
         `the captured outputs hold ${slots.length} arrays, but held ${arrays.length - resultCount} when the function was traced`,
       )
     }

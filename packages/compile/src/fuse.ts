@@ -13,8 +13,8 @@ import {
   type ScalarProgram,
   type ScalarValue,
   sameShape,
-} from '@lazuli/core/engine'
-import { inOrder, isLeaf, primitiveOf } from './order'
+} from "@lazuli/core/engine"
+import { inOrder, isLeaf, primitiveOf } from "./order"
 
 /** A program stays below these, so that its registers fit the first-level cache and its operands one record. */
 const MAX_INSTRUCTIONS = 96
@@ -22,8 +22,8 @@ const MAX_OPERANDS = 14
 
 /** Several elementwise operations in one pass. */
 export const fused = definePrimitive({
-  name: '@lazuli/compile/fused',
-  params: { program: 'program', shape: 'i64[]' },
+  name: "@lazuli/compile/fused",
+  params: { program: "program", shape: "i64[]" },
   infer: (_inputs, { program, shape }): Meta | Meta[] => {
     const { outputs } = program as ScalarProgram
     const metas = outputs.map((r) => ({ shape, dtype: dtypeOf(program as ScalarProgram, r) }))
@@ -42,9 +42,9 @@ function run<V>(ops: ScalarOps<V>, inputs: readonly V[], program: ScalarProgram)
   const registers = inputs.slice()
   for (const step of program.code) {
     const args = step.args.map((a) => registers[a])
-    if (step.op === 'constant') registers.push(ops.constant(step.value as ScalarValue, step.dtype))
-    else if (step.op === 'cast') registers.push(ops.cast(args[0], step.dtype))
-    else if (step.op === 'select') registers.push(ops.select(args[0], args[1], args[2]))
+    if (step.op === "constant") registers.push(ops.constant(step.value as ScalarValue, step.dtype))
+    else if (step.op === "cast") registers.push(ops.cast(args[0], step.dtype))
+    else if (step.op === "select") registers.push(ops.select(args[0], args[1], args[2]))
     else registers.push((ops[step.op] as (...xs: V[]) => V)(...args))
   }
   const outputs = program.outputs.map((r) => registers[r])
@@ -59,7 +59,7 @@ const isElementwise = (node: Node): boolean =>
 
 /** What an elementwise application may read directly: broadcasting is implied, so a broadcast in front of it goes. */
 function unbroadcast(node: Node): Node {
-  return !isLeaf(node) && primitiveOf(node).name === 'broadcastTo' && node.outputs === null
+  return !isLeaf(node) && primitiveOf(node).name === "broadcastTo" && node.outputs === null
     ? unbroadcast(node.inputs[0])
     : node
 }

@@ -1,4 +1,4 @@
 /**
  * Compilation of functions on arrays.
  */
-export { type Compiled, type CompileOptions, compile, disableCompile, enableCompile } from './compile'
+export { type Compiled, type CompileOptions, compile, disableCompile, enableCompile } from "./compile"

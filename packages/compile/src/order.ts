@@ -1,7 +1,7 @@
 /**
  * Graphs in order: every application after those it reads, without recursion.
  */
-import type { Node, Primitive } from '@lazuli/core/engine'
+import type { Node, Primitive } from "@lazuli/core/engine"
 
 /** The node that stands for an application of several outputs: its first. */
 export const leadOf = (node: Node): Node => (node.outputs ? node.outputs[0] : node)

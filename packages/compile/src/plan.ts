@@ -12,11 +12,11 @@ import {
   Storage,
   sizeOf,
   sourceNode,
-} from '@lazuli/core/engine'
-import { Arena } from './arena'
-import { fuse } from './fuse'
-import { inOrder, isLeaf, outputsOf, primitiveOf } from './order'
-import { simplify } from './simplify'
+} from "@lazuli/core/engine"
+import { Arena } from "./arena"
+import { fuse } from "./fuse"
+import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
+import { simplify } from "./simplify"
 
 /** A plan with what it takes. */
 export interface Planned {
@@ -43,8 +43,8 @@ interface Block {
 
 /** One thing to encode: an application, or a copy that a view or an output needs. */
 type Step =
-  | { readonly kind: 'run'; readonly node: Node }
-  | { readonly kind: 'copy'; readonly from: Node; readonly to: Node }
+  | { readonly kind: "run"; readonly node: Node }
+  | { readonly kind: "copy"; readonly from: Node; readonly to: Node }
 
 /** Plans a program for a backend; null where the backend lacks a kernel or cannot record. */
 export function makePlan(
@@ -127,12 +127,12 @@ class Planner {
 
   private run(lead: Node): void {
     for (const node of outputsOf(lead)) this.fresh(node)
-    this.steps.push({ kind: 'run', node: lead })
+    this.steps.push({ kind: "run", node: lead })
   }
 
   private addView(node: Node): boolean {
     const [input] = node.inputs
-    const view = primitiveOf(node).rules.view as NonNullable<ReturnType<typeof primitiveOf>['rules']['view']>
+    const view = primitiveOf(node).rules.view as NonNullable<ReturnType<typeof primitiveOf>["rules"]["view"]>
     const { offset, strides } = this.layouts.get(input) as Layout
     const meta = { shape: input.shape, dtype: input.dtype }
     let source = input
@@ -157,7 +157,7 @@ class Planner {
   private copyOf(node: Node): Node {
     const copy = sourceNode(node.shape, node.dtype, null)
     this.fresh(copy)
-    this.steps.push({ kind: 'copy', from: node, to: copy })
+    this.steps.push({ kind: "copy", from: node, to: copy })
     return copy
   }
 
@@ -182,7 +182,7 @@ class Planner {
         { nbytes: sizeOf(node.shape) * node.dtype.size, lastUse: 0, slot, offset: 0 },
         { offset: 0, strides: null },
       )
-      copies.push({ kind: 'copy', from: node, to: target })
+      copies.push({ kind: "copy", from: node, to: target })
     })
     return copies
   }
@@ -214,7 +214,7 @@ class Planner {
 
   /** The dying input whose place an elementwise result may take: same size, read row-major at the same positions. */
   private inPlace(step: Step, output: Node, now: number, dying: readonly Block[]): Block | undefined {
-    if (step.kind !== 'run' || !primitiveOf(step.node).elementwise) return undefined
+    if (step.kind !== "run" || !primitiveOf(step.node).elementwise) return undefined
     for (const input of step.node.inputs) {
       const block = this.blocks.get(input)
       if (
@@ -244,7 +244,7 @@ class Planner {
    * record, and may come before the step that writes it.
    */
   private touched(step: Step): readonly Node[] {
-    if (step.kind === 'copy') return [step.from, step.to]
+    if (step.kind === "copy") return [step.from, step.to]
     const { inputs } = step.node
     const { elementwise } = primitiveOf(step.node)
     const placed = inputs.filter((n) => this.blocks.has(n) && !(elementwise && isImmediate(n)))
@@ -267,12 +267,12 @@ class Planner {
       node.offset = 0
       node.strides = null
     }
-    const record = this.backend.record as NonNullable<Backend['record']>
+    const record = this.backend.record as NonNullable<Backend["record"]>
     return record(this.inputs.length, this.outputs.length, arenaBytes, () => {
       for (const step of this.steps) {
         const nodes = this.touched(step)
         nodes.forEach(show)
-        if (step.kind === 'copy') this.backend.encodeCopy(step.from, step.to)
+        if (step.kind === "copy") this.backend.encodeCopy(step.from, step.to)
         else this.backend.encode(step.node)
         nodes.forEach(hide)
       }

@@ -10,10 +10,10 @@ import {
   type Node,
   type Plan,
   withoutHandles,
-} from '@lazuli/core/engine'
-import { isLeaf } from './order'
-import { makePlan, type Planned } from './plan'
-import { reapply, rebuild } from './rebuild'
+} from "@lazuli/core/engine"
+import { isLeaf } from "./order"
+import { makePlan, type Planned } from "./plan"
+import { reapply, rebuild } from "./rebuild"
 
 let count = 0
 
@@ -37,7 +37,7 @@ export class Program {
   }
 
   /** How the backend of `stream`'s device runs it with one call; null where it cannot. */
-  planFor(stream: Node['stream']): Plan | null {
+  planFor(stream: Node["stream"]): Plan | null {
     const backend = backendFor(stream.device)
     let planned = this.plans.get(backend.name)
     if (planned === undefined) {
@@ -48,7 +48,7 @@ export class Program {
   }
 
   /** Figures of the plan for a backend, for explanation and tests. */
-  statsFor(backend: string): Planned['stats'] | undefined {
+  statsFor(backend: string): Planned["stats"] | undefined {
     return this.plans.get(backend)?.stats
   }
 
@@ -61,8 +61,8 @@ export class Program {
 
 /** One call of a compiled function: a node with the program's inputs and outputs. */
 export const callProgram = definePrimitive({
-  name: '@lazuli/compile/program',
-  params: { program: 'program' },
+  name: "@lazuli/compile/program",
+  params: { program: "program" },
   infer: (_inputs, { program }): Meta[] =>
     (program as Program).outputs.map(({ shape, dtype }) => ({ shape, dtype })),
   decompose: (inputs, { program }) => (program as Program).inline(inputs),

@@ -1,8 +1,8 @@
 /**
  * Building a graph anew on other inputs, application by application: the one loop behind inlining, simplification and fusion.
  */
-import { applyNodes, type Node, onStream } from '@lazuli/core/engine'
-import { inOrder, outputsOf, primitiveOf } from './order'
+import { applyNodes, type Node, onStream } from "@lazuli/core/engine"
+import { inOrder, outputsOf, primitiveOf } from "./order"
 
 /** What replaces an application: its outputs on the new inputs. */
 export type Rewrite = (lead: Node, inputs: readonly Node[]) => readonly Node[]

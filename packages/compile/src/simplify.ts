@@ -2,9 +2,9 @@
  * Simplification: dead code goes because only what the outputs need is rebuilt; equal applications become one; what a
  * backend has no kernel for is replaced by its decomposition; casts and reshapes that change nothing vanish.
  */
-import { Array, type Backend, decompose, type Node, paramsKey, sameShape } from '@lazuli/core/engine'
-import { isLeaf, primitiveOf } from './order'
-import { reapply, rebuild } from './rebuild'
+import { Array, type Backend, decompose, type Node, paramsKey, sameShape } from "@lazuli/core/engine"
+import { isLeaf, primitiveOf } from "./order"
+import { reapply, rebuild } from "./rebuild"
 
 /** Rewrites a graph for a backend; the result's applications are views, or the backend has kernels for them. Null where that fails. */
 export function simplify(backend: Backend, outputs: readonly Node[]): Node[] | null {
@@ -20,7 +20,7 @@ export function simplify(backend: Backend, outputs: readonly Node[]): Node[] | n
 
   const rewrite = (lead: Node, inputs: readonly Node[]): readonly Node[] => {
     const primitive = primitiveOf(lead)
-    const key = `${primitive.id}(${inputs.map(idOf).join(',')})${paramsKey(primitive.schema, lead.params)}`
+    const key = `${primitive.id}(${inputs.map(idOf).join(",")})${paramsKey(primitive.schema, lead.params)}`
     const equal = known.get(key)
     if (equal) return equal
     const results = build(lead, inputs)

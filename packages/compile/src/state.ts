@@ -2,7 +2,7 @@
  * Captured state: the places in mutable trees (a Module, an optimizer's state, `mx.random.state`) that hold arrays, to be read and
  * replaced in place.
  */
-import { Array, isList, isPlainObject } from '@lazuli/core/engine'
+import { Array, isList, isPlainObject } from "@lazuli/core/engine"
 
 /** A place that holds an array. */
 export interface Slot {
@@ -15,7 +15,7 @@ export function slotsOf(tree: unknown): Slot[] {
   const slots: Slot[] = []
   const seen = new Set<object>()
   const visit = (value: unknown): void => {
-    if (typeof value !== 'object' || value === null || value instanceof Array || seen.has(value)) return
+    if (typeof value !== "object" || value === null || value instanceof Array || seen.has(value)) return
     seen.add(value)
     const holder = value as Record<string | number, unknown>
     if (!isList(value) && !isPlainObject(value) && !isModuleLike(value)) return

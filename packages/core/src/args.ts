@@ -2,10 +2,10 @@
  * How public functions take arguments: positional in MLX's order, or in one trailing plain object by name; unknown names are
  * errors that point to the nearest known one.
  */
-import { onStream, type StreamLike } from './device'
-import { ArgumentError, describe, nearest } from './errors'
-import { Array } from './graph'
-import type { Axes, Scalar, StreamOptions } from './option-types'
+import { onStream, type StreamLike } from "./device"
+import { ArgumentError, describe, nearest } from "./errors"
+import { Array } from "./graph"
+import type { Axes, Scalar, StreamOptions } from "./option-types"
 
 export type { Axes, Scalar, StreamOptions }
 /** An array, or a scalar that takes its dtype from what it stands beside. */
@@ -13,7 +13,7 @@ export type Operand = Array | Scalar
 
 /** Whether a value is a plain object, which as a last argument means options. */
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
-  if (typeof value !== 'object' || value === null) return false
+  if (typeof value !== "object" || value === null) return false
   const proto = Object.getPrototypeOf(value) as unknown
   return proto === Object.prototype || proto === null
 }
@@ -37,23 +37,23 @@ export function operation<A extends unknown[], R>(
       if (args.length > count && args.slice(count).some((extra) => extra !== undefined))
         throw new ArgumentError(
           op,
-          `takes at most ${count} arguments (${names.join(', ')}), received ${args.length}`,
+          `takes at most ${count} arguments (${names.join(", ")}), received ${args.length}`,
         )
       return body(...(args as A))
     }
     const values = args.slice(0, -1)
     let stream: StreamLike = null
     for (const key of Object.keys(last)) {
-      if (key === 'stream') {
+      if (key === "stream") {
         stream = (last.stream ?? null) as StreamLike
         continue
       }
       const position = names.indexOf(key)
       if (position < 0) {
-        const near = nearest(key, [...names, 'stream'])
+        const near = nearest(key, [...names, "stream"])
         throw new ArgumentError(
           op,
-          `has no parameter "${key}"; it takes ${[...names, 'stream'].join(', ')}`,
+          `has no parameter "${key}"; it takes ${[...names, "stream"].join(", ")}`,
           near ? { hint: `Did you mean "${near}"?` } : {},
         )
       }
@@ -69,6 +69,6 @@ export function operation<A extends unknown[], R>(
 export function asArrayArgument(op: string, name: string, value: unknown): Array {
   if (value instanceof Array) return value
   throw new ArgumentError(op, `${name} must be an array, received ${describe(value)}`, {
-    hint: 'mx.array(data) makes one',
+    hint: "mx.array(data) makes one",
   })
 }

@@ -1,18 +1,18 @@
 /**
  * The members of Array that are no operations: reading values, printing, iteration, giving memory back.
  */
-import { inspect } from 'node:util'
-import { isPlainObject, type Operand } from './args'
-import { ShapeError } from './errors'
-import { Array } from './graph'
-import { disposeHandle } from './memory'
-import { getIndex, IndexedArray, setIndex } from './ops/indexing'
-import { sliceRange } from './ops/slice'
-import { imag, real } from './ops/unary'
-import { transpose } from './ops/view'
-import type { IndexSpec } from './option-types'
-import { formatArray } from './print'
-import { copyOut, item, tolist, toTypedArray } from './readback'
+import { inspect } from "node:util"
+import { isPlainObject, type Operand } from "./args"
+import { ShapeError } from "./errors"
+import { Array } from "./graph"
+import { disposeHandle } from "./memory"
+import { getIndex, IndexedArray, setIndex } from "./ops/indexing"
+import { sliceRange } from "./ops/slice"
+import { imag, real } from "./ops/unary"
+import { transpose } from "./ops/view"
+import type { IndexSpec } from "./option-types"
+import { formatArray } from "./print"
+import { copyOut, item, tolist, toTypedArray } from "./readback"
 
 const members: PropertyDescriptorMap = {
   index: {
@@ -82,7 +82,7 @@ const members: PropertyDescriptorMap = {
   },
   [Symbol.iterator]: {
     *value(this: Array) {
-      if (this.ndim === 0) throw new ShapeError('iterate', 'a 0-d array cannot be iterated')
+      if (this.ndim === 0) throw new ShapeError("iterate", "a 0-d array cannot be iterated")
       for (let i = 0; i < this.shape[0]; i++) {
         const start = this.shape.map((_, axis) => (axis === 0 ? i : 0))
         const stop = this.shape.map((n, axis) => (axis === 0 ? i + 1 : n))
@@ -101,5 +101,5 @@ for (const key of Reflect.ownKeys(members))
   Object.defineProperty(Array.prototype, key, {
     configurable: true,
     ...members[key as string],
-    ...('value' in members[key as string] ? { writable: true } : {}),
+    ...("value" in members[key as string] ? { writable: true } : {}),
   })

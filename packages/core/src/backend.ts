@@ -2,10 +2,10 @@
  * What a backend is, and the registry of backends. A backend is a plain object: memory, a queue of encoded work, and kernels
  * for whatever it likes. Importing its package registers it; nothing in core names one.
  */
-import type { Device, DeviceType } from './device'
-import { DeviceError, RegistryError } from './errors'
-import type { Node, Plan } from './graph'
-import type { Memory, Storage } from './storage'
+import type { Device, DeviceType } from "./device"
+import { DeviceError, RegistryError } from "./errors"
+import type { Node, Plan } from "./graph"
+import type { Memory, Storage } from "./storage"
 
 /** Weak references, by which memory.ts learns that handles died. Only native code can offer them in synchronous programs. */
 export interface Tracker {
@@ -86,8 +86,8 @@ const listeners: ((backend: Backend) => void)[] = []
 /** Makes a backend known. @throws RegistryError when another one has its name. */
 export function registerBackend(backend: Backend): void {
   if (backends.some((b) => b.name === backend.name)) {
-    throw new RegistryError('registerBackend', `a backend named "${backend.name}" is already registered`, {
-      hint: 'Two copies of its package in node_modules do this',
+    throw new RegistryError("registerBackend", `a backend named "${backend.name}" is already registered`, {
+      hint: "Two copies of its package in node_modules do this",
     })
   }
   backends.push(backend)
@@ -109,17 +109,17 @@ export function listBackends(): readonly Backend[] {
 
 /** The backend that serves a device. @throws DeviceError when none does. */
 export function backendFor(device: Device): Backend {
-  const backend = device.type === 'cpu' ? serving.cpu : serving.gpu
+  const backend = device.type === "cpu" ? serving.cpu : serving.gpu
   if (!backend) {
-    throw new DeviceError('device', `no backend serves ${device}`, {
-      hint: `Import a package that does, such as "@lazuli/backend-${device.type === 'gpu' ? 'metal' : 'cpu'}"`,
+    throw new DeviceError("device", `no backend serves ${device}`, {
+      hint: `Import a package that does, such as "@lazuli/backend-${device.type === "gpu" ? "metal" : "cpu"}"`,
     })
   }
   return backend
 }
 
 /** Makes the named backend serve its device, or, with null, the one of highest priority again. For tests and comparisons. */
-export function setBackend(name: string | null, device: DeviceType = 'cpu'): void {
+export function setBackend(name: string | null, device: DeviceType = "cpu"): void {
   if (name === null) {
     const best = backends.filter((b) => b.device === device).sort((a, b) => b.priority - a.priority)[0]
     if (best) serving[device] = best
@@ -128,8 +128,8 @@ export function setBackend(name: string | null, device: DeviceType = 'cpu'): voi
   const backend = backends.find((b) => b.name === name)
   if (!backend)
     throw new RegistryError(
-      'setBackend',
-      `there is no backend "${name}"; registered are ${backends.map((b) => b.name).join(', ') || 'none'}`,
+      "setBackend",
+      `there is no backend "${name}"; registered are ${backends.map((b) => b.name).join(", ") || "none"}`,
     )
   serving[backend.device] = backend
 }
@@ -140,7 +140,7 @@ export type BackendStats = Record<string, Record<string, { decomposed: number; m
 const stats: BackendStats = {}
 
 /** Counts one fallback. */
-export function countFallback(backend: string, primitive: string, way: 'decomposed' | 'meaning'): void {
+export function countFallback(backend: string, primitive: string, way: "decomposed" | "meaning"): void {
   stats[backend] ??= {}
   stats[backend][primitive] ??= { decomposed: 0, meaning: 0 }
   stats[backend][primitive][way]++

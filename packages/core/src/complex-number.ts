@@ -1,7 +1,7 @@
 /**
  * A complex number as a JavaScript value: what `item()` gives for complex64, and what stands beside arrays as a scalar.
  */
-import { inspect } from 'node:util'
+import { inspect } from "node:util"
 
 /** A complex number. `mx.complex(re, im)` makes one. */
 export class Complex {
@@ -14,7 +14,7 @@ export class Complex {
 
   /** As MLX prints it: `1+2j`. */
   toString(): string {
-    return `${this.re}${this.im < 0 || Object.is(this.im, -0) ? '-' : '+'}${Math.abs(this.im)}j`
+    return `${this.re}${this.im < 0 || Object.is(this.im, -0) ? "-" : "+"}${Math.abs(this.im)}j`
   }
 
   [inspect.custom](): string {

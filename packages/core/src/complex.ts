@@ -1,8 +1,8 @@
 /**
  * Complex arithmetic on (re, im) pairs, for the reference meanings of complex64. Principal branches, as in C99's annex G.
  */
-import type { BinaryOp, UnaryOp } from './program'
-import { roundHalfEven } from './special'
+import type { BinaryOp, UnaryOp } from "./program"
+import { roundHalfEven } from "./special"
 
 /** A complex number as a pair. */
 export type Pair = readonly [number, number]

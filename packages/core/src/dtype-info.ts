@@ -12,9 +12,9 @@ import {
   isInteger,
   type Kind,
   promote,
-} from './dtype'
-import { ArgumentError, DTypeError, describe } from './errors'
-import { Array } from './graph'
+} from "./dtype"
+import { ArgumentError, DTypeError, describe } from "./errors"
+import { Array } from "./graph"
 
 /** π. */
 export const pi: number = Math.PI
@@ -56,10 +56,10 @@ export interface FloatInfo {
  * mx.finfo(mx.float16).max // => 65504
  */
 export function finfo(dtype: Dtype): FloatInfo {
-  const info = floatInfo.get(isDtype(dtype) && dtype.kind === 'complex' ? float32 : dtype)
+  const info = floatInfo.get(isDtype(dtype) && dtype.kind === "complex" ? float32 : dtype)
   if (info) return info
   throw new DTypeError(
-    'finfo',
+    "finfo",
     `expected a floating dtype, received ${isDtype(dtype) ? dtype.name : describe(dtype)}`,
   )
 }
@@ -79,7 +79,7 @@ export interface IntegerInfo {
 export function iinfo(dtype: Dtype): IntegerInfo {
   if (!isDtype(dtype) || !isInteger(dtype))
     throw new DTypeError(
-      'iinfo',
+      "iinfo",
       `expected an integer dtype, received ${isDtype(dtype) ? dtype.name : describe(dtype)}`,
     )
   const { min, max } = integerRange(dtype)
@@ -93,14 +93,14 @@ export interface DtypeCategory {
   readonly kinds: readonly Kind[]
 }
 const category = (name: string, ...kinds: Kind[]): DtypeCategory => ({ category: name, kinds })
-export const complexfloating: DtypeCategory = category('complexfloating', 'complex')
-export const floating: DtypeCategory = category('floating', 'floating')
-export const inexact: DtypeCategory = category('inexact', 'complex', 'floating')
-export const signedinteger: DtypeCategory = category('signedinteger', 'signed')
-export const unsignedinteger: DtypeCategory = category('unsignedinteger', 'unsigned')
-export const integer: DtypeCategory = category('integer', 'signed', 'unsigned')
-export const number: DtypeCategory = category('number', 'complex', 'floating', 'signed', 'unsigned')
-export const generic: DtypeCategory = category('generic', 'bool', 'complex', 'floating', 'signed', 'unsigned')
+export const complexfloating: DtypeCategory = category("complexfloating", "complex")
+export const floating: DtypeCategory = category("floating", "floating")
+export const inexact: DtypeCategory = category("inexact", "complex", "floating")
+export const signedinteger: DtypeCategory = category("signedinteger", "signed")
+export const unsignedinteger: DtypeCategory = category("unsignedinteger", "unsigned")
+export const integer: DtypeCategory = category("integer", "signed", "unsigned")
+export const number: DtypeCategory = category("number", "complex", "floating", "signed", "unsigned")
+export const generic: DtypeCategory = category("generic", "bool", "complex", "floating", "signed", "unsigned")
 
 /**
  * Whether a dtype, or a whole category, belongs to another dtype or category.
@@ -114,23 +114,23 @@ export function issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCateg
 }
 
 const kindsOf: Record<string, readonly Kind[]> = {
-  bool: ['bool'],
-  'signed integer': ['signed'],
-  'unsigned integer': ['unsigned'],
-  integral: ['signed', 'unsigned'],
-  'real floating': ['floating'],
-  'complex floating': ['complex'],
-  numeric: ['signed', 'unsigned', 'floating', 'complex'],
+  bool: ["bool"],
+  "signed integer": ["signed"],
+  "unsigned integer": ["unsigned"],
+  integral: ["signed", "unsigned"],
+  "real floating": ["floating"],
+  "complex floating": ["complex"],
+  numeric: ["signed", "unsigned", "floating", "complex"],
 }
 /** A kind of dtype in the words of the array API standard, a dtype, or a list of them. */
 export type DtypeKind =
-  | 'bool'
-  | 'signed integer'
-  | 'unsigned integer'
-  | 'integral'
-  | 'real floating'
-  | 'complex floating'
-  | 'numeric'
+  | "bool"
+  | "signed integer"
+  | "unsigned integer"
+  | "integral"
+  | "real floating"
+  | "complex floating"
+  | "numeric"
   | Dtype
   | readonly DtypeKind[]
 /**
@@ -145,8 +145,8 @@ export function isdtype(dtype: Dtype, kind: DtypeKind): boolean {
   const kinds = kindsOf[kind as string]
   if (!kinds)
     throw new ArgumentError(
-      'isdtype',
-      `the kind must be one of ${Object.keys(kindsOf).join(', ')}, received ${describe(kind)}`,
+      "isdtype",
+      `the kind must be one of ${Object.keys(kindsOf).join(", ")}, received ${describe(kind)}`,
     )
   return kinds.includes(dtype.kind)
 }
@@ -163,8 +163,8 @@ const dtypeFrom = (op: string, value: Array | Dtype): Dtype => {
  * mx.resultType(mx.int32, mx.float16) // => mx.float16
  */
 export function resultType(...args: (Array | Dtype)[]): Dtype {
-  if (args.length === 0) throw new ArgumentError('resultType', 'needs at least one array or dtype')
-  return args.map((value) => dtypeFrom('resultType', value)).reduce(promote)
+  if (args.length === 0) throw new ArgumentError("resultType", "needs at least one array or dtype")
+  return args.map((value) => dtypeFrom("resultType", value)).reduce(promote)
 }
 
 /**
@@ -173,5 +173,5 @@ export function resultType(...args: (Array | Dtype)[]): Dtype {
  * mx.canCast(mx.int8, mx.float32) // => true
  */
 export function canCast(from: Array | Dtype, to: Dtype): boolean {
-  return promote(dtypeFrom('canCast', from), to) === to
+  return promote(dtypeFrom("canCast", from), to) === to
 }

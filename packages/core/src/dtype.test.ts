@@ -1,21 +1,21 @@
 /** Element types: promotion, conversion, sixteen-bit floats, and how JavaScript values choose a dtype. */
-import fc from 'fast-check'
-import { describe, expect, test } from 'vitest'
-import { dtypes, promote } from './dtype'
-import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from './half'
-import * as mx from './index'
+import fc from "fast-check"
+import { describe, expect, test } from "vitest"
+import { dtypes, promote } from "./dtype"
+import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "./half"
+import * as mx from "./index"
 
-test('promotion is symmetric, and a dtype promotes to itself', () => {
+test("promotion is symmetric, and a dtype promotes to itself", () => {
   for (const a of dtypes) {
     expect(promote(a, a)).toBe(a)
     for (const b of dtypes) expect(promote(a, b)).toBe(promote(b, a))
   }
 })
 
-describe('sixteen-bit floats', () => {
+describe("sixteen-bit floats", () => {
   const kinds = [
-    { name: 'float16', to: toFloat16Bits, from: fromFloat16Bits, infinity: 0x7c00 },
-    { name: 'bfloat16', to: toBfloat16Bits, from: fromBfloat16Bits, infinity: 0x7f80 },
+    { name: "float16", to: toFloat16Bits, from: fromFloat16Bits, infinity: 0x7c00 },
+    { name: "bfloat16", to: toBfloat16Bits, from: fromBfloat16Bits, infinity: 0x7f80 },
   ]
   for (const { name, to, from, infinity } of kinds) {
     test(`${name}: every value survives the round trip`, () => {
@@ -43,7 +43,7 @@ describe('sixteen-bit floats', () => {
   }
 })
 
-test('the JavaScript type decides the dtype', () => {
+test("the JavaScript type decides the dtype", () => {
   const name = (data: Parameters<typeof mx.array>[0]): string => mx.array(data).dtype.name
   expect([
     name(1),
@@ -53,29 +53,31 @@ test('the JavaScript type decides the dtype', () => {
     name(mx.complex(1, 2)),
     name(new Float64Array(2)),
     name(new BigInt64Array(1)),
-  ]).toEqual(['float32', 'float32', 'bool_', 'int64', 'complex64', 'float64', 'int64'])
+  ]).toEqual(["float32", "float32", "bool_", "int64", "complex64", "float64", "int64"])
   expect(mx.int32([1, 2]).dtype).toBe(mx.int32)
   expect(mx.array(new Uint16Array([0x3c00]), mx.float16).item()).toBe(1)
 })
 
-test('scalars beside arrays are weak', () => {
+test("scalars beside arrays are weak", () => {
   const name = (x: mx.Array): string => x.dtype.name
   const i = mx.array([1, 2], mx.int8)
   expect([name(i.add(1)), name(i.add(1.5)), name(i.add(1n)), name(i.add(true))]).toEqual([
-    'int8',
-    'float32',
-    'int8',
-    'int8',
+    "int8",
+    "float32",
+    "int8",
+    "int8",
   ])
   expect([
     name(mx.array([true]).add(1)),
     name(mx.ones([1], mx.float16).multiply(2.5)),
     name(i.add(mx.complex(0, 1))),
-  ]).toEqual(['int32', 'float16', 'complex64'])
-  expect(() => i.add(1000)).toThrowErrorMatchingInlineSnapshot(`[DTypeError: [add] the value 1000 does not fit int8 (-128 to 127). Convert the array first, or write mx.array(1000, dtype)]`)
+  ]).toEqual(["int32", "float16", "complex64"])
+  expect(() => i.add(1000)).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [add] the value 1000 does not fit int8 (-128 to 127). Convert the array first, or write mx.array(1000, dtype)]`,
+  )
 })
 
-test('64-bit integers are exact', () => {
+test("64-bit integers are exact", () => {
   const big = 2n ** 62n + 1n
   expect(mx.array([big]).add(1).tolist()).toEqual([big + 1n])
   expect(
@@ -86,7 +88,7 @@ test('64-bit integers are exact', () => {
   ).toEqual([-(2n ** 63n)])
 })
 
-test('dtypes print and call as MLX spells them', () => {
-  expect(String(mx.float32)).toBe('float32')
+test("dtypes print and call as MLX spells them", () => {
+  expect(String(mx.float32)).toBe("float32")
   expect(mx.bool).toBe(mx.bool_)
 })

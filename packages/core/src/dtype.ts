@@ -2,28 +2,28 @@
  * Element types: the fourteen of MLX, their categories, limits and the promotion table.
  * A dtype is a function object, so that `mx.int32([1, 2])` can make an array; what it calls is set by ops/creation.ts.
  */
-import { DTypeError, describe } from './errors'
-import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from './half'
+import { DTypeError, describe } from "./errors"
+import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "./half"
 
 /** The name of an element type. */
 export type DtypeName =
-  | 'bool_'
-  | 'uint8'
-  | 'uint16'
-  | 'uint32'
-  | 'uint64'
-  | 'int8'
-  | 'int16'
-  | 'int32'
-  | 'int64'
-  | 'float16'
-  | 'float32'
-  | 'bfloat16'
-  | 'float64'
-  | 'complex64'
+  | "bool_"
+  | "uint8"
+  | "uint16"
+  | "uint32"
+  | "uint64"
+  | "int8"
+  | "int16"
+  | "int32"
+  | "int64"
+  | "float16"
+  | "float32"
+  | "bfloat16"
+  | "float64"
+  | "complex64"
 
 /** The family an element type belongs to; `complex` covers complex64. */
-export type Kind = 'bool' | 'unsigned' | 'signed' | 'floating' | 'complex'
+export type Kind = "bool" | "unsigned" | "signed" | "floating" | "complex"
 
 /** An element type. */
 export interface Dtype {
@@ -68,7 +68,7 @@ const prototype: object = Object.create(Function.prototype, {
       return this.name
     },
   },
-  [Symbol.for('nodejs.util.inspect.custom')]: {
+  [Symbol.for("nodejs.util.inspect.custom")]: {
     value(this: Dtype) {
       return `mx.${this.name}`
     },
@@ -78,7 +78,7 @@ const prototype: object = Object.create(Function.prototype, {
 function declare(name: DtypeName, size: number, kind: Kind): Dtype {
   const named = {
     [name]: (data: unknown) => {
-      if (!makeArray) throw new DTypeError(name, 'cannot make arrays before @lazuli/core is loaded')
+      if (!makeArray) throw new DTypeError(name, "cannot make arrays before @lazuli/core is loaded")
       return makeArray(data, dtype)
     },
   }
@@ -91,34 +91,34 @@ function declare(name: DtypeName, size: number, kind: Kind): Dtype {
   return dtype
 }
 
-export const bool_: Dtype = declare('bool_', 1, 'bool')
-export const uint8: Dtype = declare('uint8', 1, 'unsigned')
-export const uint16: Dtype = declare('uint16', 2, 'unsigned')
-export const uint32: Dtype = declare('uint32', 4, 'unsigned')
-export const uint64: Dtype = declare('uint64', 8, 'unsigned')
-export const int8: Dtype = declare('int8', 1, 'signed')
-export const int16: Dtype = declare('int16', 2, 'signed')
-export const int32: Dtype = declare('int32', 4, 'signed')
-export const int64: Dtype = declare('int64', 8, 'signed')
-export const float16: Dtype = declare('float16', 2, 'floating')
-export const float32: Dtype = declare('float32', 4, 'floating')
-export const bfloat16: Dtype = declare('bfloat16', 2, 'floating')
-export const float64: Dtype = declare('float64', 8, 'floating')
-export const complex64: Dtype = declare('complex64', 8, 'complex')
+export const bool_: Dtype = declare("bool_", 1, "bool")
+export const uint8: Dtype = declare("uint8", 1, "unsigned")
+export const uint16: Dtype = declare("uint16", 2, "unsigned")
+export const uint32: Dtype = declare("uint32", 4, "unsigned")
+export const uint64: Dtype = declare("uint64", 8, "unsigned")
+export const int8: Dtype = declare("int8", 1, "signed")
+export const int16: Dtype = declare("int16", 2, "signed")
+export const int32: Dtype = declare("int32", 4, "signed")
+export const int64: Dtype = declare("int64", 8, "signed")
+export const float16: Dtype = declare("float16", 2, "floating")
+export const float32: Dtype = declare("float32", 4, "floating")
+export const bfloat16: Dtype = declare("bfloat16", 2, "floating")
+export const float64: Dtype = declare("float64", 8, "floating")
+export const complex64: Dtype = declare("complex64", 8, "complex")
 
 /** Whether `value` is an element type. */
 export function isDtype(value: unknown): value is Dtype {
-  return typeof value === 'function' && dtypes[(value as unknown as Dtype).code] === (value as unknown)
+  return typeof value === "function" && dtypes[(value as unknown as Dtype).code] === (value as unknown)
 }
 
 /** floating or complex. */
 export function isInexact(dtype: Dtype): boolean {
-  return dtype.kind === 'floating' || dtype.kind === 'complex'
+  return dtype.kind === "floating" || dtype.kind === "complex"
 }
 
 /** signed or unsigned integer; bool is not one. */
 export function isInteger(dtype: Dtype): boolean {
-  return dtype.kind === 'signed' || dtype.kind === 'unsigned'
+  return dtype.kind === "signed" || dtype.kind === "unsigned"
 }
 
 const unsignedOf: Record<number, Dtype> = { 1: uint8, 2: uint16, 4: uint32, 8: uint64 }
@@ -126,18 +126,18 @@ const signedOf: Record<number, Dtype> = { 1: int8, 2: int16, 4: int32, 8: int64 
 
 function promotePair(a: Dtype, b: Dtype): Dtype {
   if (a === b) return a
-  if (a.kind === 'bool') return b
-  if (b.kind === 'bool') return a
-  if (a.kind === 'complex' || b.kind === 'complex') return complex64
-  if (a.kind === 'floating' && b.kind === 'floating') {
+  if (a.kind === "bool") return b
+  if (b.kind === "bool") return a
+  if (a.kind === "complex" || b.kind === "complex") return complex64
+  if (a.kind === "floating" && b.kind === "floating") {
     if (a.size === 2 && b.size === 2) return float32
     return a.size >= b.size ? a : b
   }
-  if (a.kind === 'floating') return a
-  if (b.kind === 'floating') return b
+  if (a.kind === "floating") return a
+  if (b.kind === "floating") return b
   if (a.kind === b.kind) return a.size >= b.size ? a : b
-  const signed = a.kind === 'signed' ? a : b
-  const unsigned = a.kind === 'signed' ? b : a
+  const signed = a.kind === "signed" ? a : b
+  const unsigned = a.kind === "signed" ? b : a
   if (signed.size > unsigned.size) return signed
   // uint64 beside a signed type has no common integer type: MLX's table says float32.
   return unsigned.size === 8 ? float32 : signedOf[unsigned.size * 2]
@@ -249,12 +249,12 @@ export function encoder(dtype: Dtype): (value: number | bigint | boolean) => num
     case complex64:
       return Number
     default:
-      return (v) => (typeof v === 'bigint' ? Number(BigInt.asIntN(32, v)) : Number(v) | 0)
+      return (v) => (typeof v === "bigint" ? Number(BigInt.asIntN(32, v)) : Number(v) | 0)
   }
 }
 
 function toBigInt(v: number | bigint | boolean): bigint {
-  if (typeof v === 'bigint') return v
+  if (typeof v === "bigint") return v
   const n = Number(v)
   return Number.isFinite(n) ? BigInt(Math.trunc(n)) : 0n
 }
@@ -262,8 +262,8 @@ function toBigInt(v: number | bigint | boolean): bigint {
 /** Smallest and largest value of an integer type. */
 export function integerRange(dtype: Dtype): { min: bigint; max: bigint } {
   const bits = BigInt(dtype.size * 8)
-  if (dtype.kind === 'bool') return { min: 0n, max: 1n }
-  return dtype.kind === 'unsigned'
+  if (dtype.kind === "bool") return { min: 0n, max: 1n }
+  return dtype.kind === "unsigned"
     ? { min: 0n, max: (1n << bits) - 1n }
     : { min: -(1n << (bits - 1n)), max: (1n << (bits - 1n)) - 1n }
 }

@@ -1,9 +1,9 @@
 /**
  * The element types as users have them: callable, so that `mx.int32([1, 2])` makes an array.
  */
-import * as plain from './dtype'
-import type { Array } from './graph'
-import type { ArrayData } from './ops/creation'
+import * as plain from "./dtype"
+import type { Array } from "./graph"
+import type { ArrayData } from "./ops/creation"
 
 /** An element type that makes arrays of itself when called. */
 export type DtypeConstructor = plain.Dtype & ((data: ArrayData) => Array)

@@ -3,7 +3,7 @@
  * repository's packages and of backend authors, and may change with any minor version.
  */
 
-export { asArrayArgument, isList, isPlainObject, operation } from './args'
+export { asArrayArgument, isList, isPlainObject, operation } from "./args"
 export {
   type Backend,
   type BackendStats,
@@ -16,8 +16,8 @@ export {
   registerBackend,
   setBackend,
   type Tracker,
-} from './backend'
-export { cpu, currentStream, Device, type DeviceType, onStream, Stream, type StreamLike } from './device'
+} from "./backend"
+export { cpu, currentStream, Device, type DeviceType, onStream, Stream, type StreamLike } from "./device"
 export {
   atLeastFloat,
   bfloat16,
@@ -40,9 +40,9 @@ export {
   type TypedArray,
   uint32,
   viewStore,
-} from './dtype'
-export * from './errors'
-export { evaluate, releaseKept } from './evaluate'
+} from "./dtype"
+export * from "./errors"
+export { evaluate, releaseKept } from "./evaluate"
 export {
   Array,
   applyNode,
@@ -64,14 +64,14 @@ export {
   type VmapContext,
   type VmapResult,
   withoutHandles,
-} from './graph'
-export { collectGarbage, disposeHandle, keep, rebind } from './memory'
-export { cast, constant, scalarArray, scalarOf, toDtype } from './ops/constant'
-export { arrayFromStore } from './ops/creation'
-export { broadcastTo, sumTo } from './ops/reduce'
-export { sliceRange } from './ops/slice'
-export { moveToFront, reshapeLike } from './ops/view'
-export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from './params'
+} from "./graph"
+export { collectGarbage, disposeHandle, keep, rebind } from "./memory"
+export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
+export { arrayFromStore } from "./ops/creation"
+export { broadcastTo, sumTo } from "./ops/reduce"
+export { sliceRange } from "./ops/slice"
+export { moveToFront, reshapeLike } from "./ops/view"
+export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./params"
 export {
   type Apply,
   decompose,
@@ -79,7 +79,7 @@ export {
   listPrimitives,
   primitiveByName,
   programOf,
-} from './primitive'
+} from "./primitive"
 export {
   type Instruction,
   ProgramBuilder,
@@ -87,10 +87,10 @@ export {
   type ScalarOps,
   type ScalarProgram,
   type ScalarValue,
-} from './program'
-export { copyOut } from './readback'
-export * from './shape'
-export { type Memory, Storage } from './storage'
+} from "./program"
+export { copyOut } from "./readback"
+export * from "./shape"
+export { type Memory, Storage } from "./storage"
 export {
   arraysOf,
   childrenOf,
@@ -99,4 +99,4 @@ export {
   registerTreeNode,
   type TreeNodeRule,
   withArrays,
-} from './tree'
+} from "./tree"

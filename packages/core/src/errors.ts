@@ -21,7 +21,7 @@ export interface ErrorDetails {
  */
 export class LazuliError extends Error {
   /** A stable identifier of the kind of error. */
-  readonly code: string = 'LAZULI'
+  readonly code: string = "LAZULI"
   constructor(
     /** The op or function that refused, as users write it. */
     readonly op: string,
@@ -29,7 +29,7 @@ export class LazuliError extends Error {
     details: ErrorDetails = {},
   ) {
     super(
-      `[${op}] ${fact}${details.hint ? `. ${details.hint}` : ''}`,
+      `[${op}] ${fact}${details.hint ? `. ${details.hint}` : ""}`,
       details.cause === undefined ? undefined : { cause: details.cause },
     )
     this.name = new.target.name
@@ -38,48 +38,48 @@ export class LazuliError extends Error {
 
 /** Shapes, axes and sizes that do not fit together. */
 export class ShapeError extends LazuliError {
-  override readonly code = 'SHAPE'
+  override readonly code = "SHAPE"
 }
 /** An element type that an operation does not take. */
 export class DTypeError extends LazuliError {
-  override readonly code = 'DTYPE'
+  override readonly code = "DTYPE"
 }
 /** An index outside an array. */
 export class IndexError extends LazuliError {
-  override readonly code = 'INDEX'
+  override readonly code = "INDEX"
 }
 /** An argument of the wrong kind, an unknown option, a value out of range. */
 export class ArgumentError extends LazuliError {
-  override readonly code = 'ARGUMENT'
+  override readonly code = "ARGUMENT"
 }
 /** A device, a backend or its memory cannot do what was asked. */
 export class DeviceError extends LazuliError {
-  override readonly code = 'DEVICE'
+  override readonly code = "DEVICE"
 }
 /** A transform was used in a way it does not allow, such as reading a value while it is being traced. */
 export class TransformError extends LazuliError {
-  override readonly code = 'TRANSFORM'
+  override readonly code = "TRANSFORM"
 }
 /** A file that is not what it claims to be. */
 export class FormatError extends LazuliError {
-  override readonly code = 'FORMAT'
+  override readonly code = "FORMAT"
 }
 /** A primitive or a backend that was registered in a way that cannot work. */
 export class RegistryError extends LazuliError {
-  override readonly code = 'REGISTRY'
+  override readonly code = "REGISTRY"
 }
 
 /** `a value of type Date`, `the string "abc"`, …: how an error names what it received. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return String(value)
-  if (typeof value === 'string')
+  if (typeof value === "string")
     return `the string ${JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value)}`
-  if (typeof value === 'number' || typeof value === 'boolean') return `the ${typeof value} ${value}`
-  if (typeof value === 'bigint') return `the bigint ${value}n`
-  if (typeof value === 'function') return `the function ${value.name || '(anonymous)'}`
+  if (typeof value === "number" || typeof value === "boolean") return `the ${typeof value} ${value}`
+  if (typeof value === "bigint") return `the bigint ${value}n`
+  if (typeof value === "function") return `the function ${value.name || "(anonymous)"}`
   if (globalThis.Array.isArray(value)) return `an array of length ${value.length}`
   const name = (value as object).constructor?.name
-  return name && name !== 'Object' ? `a value of type ${name}` : 'a plain object'
+  return name && name !== "Object" ? `a value of type ${name}` : "a plain object"
 }
 
 /** The candidate nearest to `word` by edit distance, when it is near enough to be a likely typing error. */

@@ -2,9 +2,9 @@
  * Evaluation: puts the pending nodes behind the requested ones in order, without recursion, hands them to their backends, and lets
  * go of the graph and of every intermediate that nothing can read any more.
  */
-import { type Backend, backendFor, countFallback, type Failure } from './backend'
-import { onStream } from './device'
-import { DeviceError, RegistryError, TransformError } from './errors'
+import { type Backend, backendFor, countFallback, type Failure } from "./backend"
+import { onStream } from "./device"
+import { DeviceError, RegistryError, TransformError } from "./errors"
 import {
   Array,
   Mark,
@@ -15,13 +15,13 @@ import {
   sourceNode,
   tracing,
   withoutHandles,
-} from './graph'
-import { keep, noteAllocation, releaseNode, relieve } from './memory'
-import { NO_PARAMS } from './params'
-import { decompose } from './primitive'
-import { runMeaning } from './reference'
-import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from './shape'
-import type { Storage } from './storage'
+} from "./graph"
+import { keep, noteAllocation, releaseNode, relieve } from "./memory"
+import { NO_PARAMS } from "./params"
+import { decompose } from "./primitive"
+import { runMeaning } from "./reference"
+import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from "./shape"
+import type { Storage } from "./storage"
 
 const NO_INPUTS: readonly Node[] = []
 let traversal = 0
@@ -52,12 +52,12 @@ export function evaluate(roots: readonly Node[]): void {
 
 function refuse(node: Node): never {
   if (node.mark & Mark.Abstract) {
-    throw new TransformError('eval', 'an array that is being traced by vmap or compile has no value yet', {
-      hint: 'Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function',
+    throw new TransformError("eval", "an array that is being traced by vmap or compile has no value yet", {
+      hint: "Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function",
     })
   }
-  throw new DeviceError('eval', 'the value of this array was released', {
-    hint: 'It was disposed, donated to a compiled function, or made inside a rule and kept beyond it',
+  throw new DeviceError("eval", "the value of this array was released", {
+    hint: "It was disposed, donated to a compiled function, or made inside a rule and kept beyond it",
   })
 }
 
@@ -135,7 +135,7 @@ function dependencies(lead: Node): readonly Node[] {
   if (rules.view !== undefined || rules.decompose === undefined) return lead.inputs
   const backend = backendFor(lead.stream.device)
   if (rules.plan?.(lead) || backend.supports(lead)) return lead.inputs
-  countFallback(backend.name, primitive.name, 'decomposed')
+  countFallback(backend.name, primitive.name, "decomposed")
   const parts = onStream(lead.stream, () =>
     withoutHandles(() =>
       decompose(
@@ -156,7 +156,7 @@ function dependencies(lead: Node): readonly Node[] {
 
 function checkPart(primitive: Primitive, output: Node, part: Array | undefined): void {
   if (part && part.dtype === output.dtype && sameShape(part.node.shape, output.shape)) return
-  const got = part ? `${part.dtype.name} of shape ${format(part.shape)}` : 'nothing'
+  const got = part ? `${part.dtype.name} of shape ${format(part.shape)}` : "nothing"
   throw new RegistryError(
     primitive.name,
     `its decomposition gave ${got} where infer promised ${output.dtype.name} of shape ${format(output.shape)}`,
@@ -235,7 +235,7 @@ function share(node: Node, source: Node, offset: number, strides: readonly numbe
 function runView(node: Node, backend: Backend, primitive: Primitive): void {
   const input = node.inputs[0]
   const { shape, dtype } = input
-  const view = primitive.rules.view as NonNullable<Primitive['rules']['view']>
+  const view = primitive.rules.view as NonNullable<Primitive["rules"]["view"]>
   const strides = input.strides ?? contiguousStrides(shape)
   const layout = view({ shape, dtype, offset: input.offset, strides }, node.params, node as Meta)
   if (layout) {
@@ -248,7 +248,7 @@ function runView(node: Node, backend: Backend, primitive: Primitive): void {
     node.params,
     node as Meta,
   )
-  if (!again) throw new DeviceError(primitive.name, 'gave no view of a contiguous array')
+  if (!again) throw new DeviceError(primitive.name, "gave no view of a contiguous array")
   share(node, copy, again.offset, again.strides)
   releaseNode(copy)
 }
@@ -301,7 +301,7 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
     return
   }
   const outputs = lead.outputs ?? [lead]
-  countFallback(backend.name, primitive.name, 'meaning')
+  countFallback(backend.name, primitive.name, "meaning")
   backend.flush()
   // What just ran may have failed.
   let failure = failureOf(lead.inputs)

@@ -1,6 +1,6 @@
-import { describe, expect, test } from 'vitest'
-import * as mx from './index'
-import { primitiveByName } from './primitive'
+import { describe, expect, test } from "vitest"
+import * as mx from "./index"
+import { primitiveByName } from "./primitive"
 
 const randn = (shape: number[], seed: number) => mx.random.normal(shape, { key: mx.random.key(seed) })
 const far = (a: mx.Array, b: mx.Array) => mx.abs(a.subtract(b)).max().item() as number
@@ -30,40 +30,40 @@ function checkVjp(name: string, inputs: mx.Array[], params: Record<string, unkno
   }
 }
 
-describe('vjp against finite differences', () => {
+describe("vjp against finite differences", () => {
   const x = randn([2, 3, 4], 1)
   const [w, b] = [randn([4], 2), randn([4], 3)]
-  test('layerNorm', () => {
-    checkVjp('layerNorm', [x, w, b], { eps: 0.1, hasWeight: true, hasBias: true }, [0, 1, 2])
-    checkVjp('layerNorm', [x, b], { eps: 0.1, hasWeight: false, hasBias: true }, [0, 1])
+  test("layerNorm", () => {
+    checkVjp("layerNorm", [x, w, b], { eps: 0.1, hasWeight: true, hasBias: true }, [0, 1, 2])
+    checkVjp("layerNorm", [x, b], { eps: 0.1, hasWeight: false, hasBias: true }, [0, 1])
   })
-  test('rmsNorm', () => {
-    checkVjp('rmsNorm', [x, w], { eps: 0.1, hasWeight: true }, [0, 1])
-    checkVjp('rmsNorm', [x], { eps: 0.1, hasWeight: false }, [0])
+  test("rmsNorm", () => {
+    checkVjp("rmsNorm", [x, w], { eps: 0.1, hasWeight: true }, [0, 1])
+    checkVjp("rmsNorm", [x], { eps: 0.1, hasWeight: false }, [0])
   })
-  test('rope', () => {
+  test("rope", () => {
     const offset = mx.array([3, 5], mx.int32)
     for (const traditional of [true, false])
-      checkVjp('rope', [x, offset], { dims: 2, traditional, base: 100, scale: 1, inverse: false }, [0])
+      checkVjp("rope", [x, offset], { dims: 2, traditional, base: 100, scale: 1, inverse: false }, [0])
   })
-  test('scaledDotProductAttention', () => {
+  test("scaledDotProductAttention", () => {
     const [q, k, v] = [randn([2, 4, 3, 5], 4), randn([2, 2, 6, 5], 5), randn([2, 2, 6, 3], 6)]
-    checkVjp('scaledDotProductAttention', [q, k, v], { scale: 0.4, causal: true, hasMask: false }, [0, 1, 2])
+    checkVjp("scaledDotProductAttention", [q, k, v], { scale: 0.4, causal: true, hasMask: false }, [0, 1, 2])
     const mask = randn([1, 4, 1, 6], 7)
     checkVjp(
-      'scaledDotProductAttention',
+      "scaledDotProductAttention",
       [q, k, v, mask],
       { scale: 0.4, causal: false, hasMask: true },
       [0, 1, 2, 3],
     )
   })
-  test('softmax and logsumexp', () => {
-    checkVjp('softmax', [x], { axis: 1, precise: false }, [0])
-    checkVjp('logsumexp', [x], { axis: 2 }, [0])
+  test("softmax and logsumexp", () => {
+    checkVjp("softmax", [x], { axis: 1, precise: false }, [0])
+    checkVjp("logsumexp", [x], { axis: 2 }, [0])
   })
 })
 
-describe('vmap rules against a loop', () => {
+describe("vmap rules against a loop", () => {
   const run = (
     name: string,
     inputs: mx.Array[],
@@ -82,22 +82,22 @@ describe('vmap rules against a loop', () => {
         expect(far(mx.take(got.outputs[o], i, got.axes[o]), want[o])).toBeLessThan(1e-5)
     }
   }
-  test('norms', () => {
+  test("norms", () => {
     const params = { eps: 0.1, hasWeight: true, hasBias: true }
-    run('layerNorm', [randn([2, 4, 3], 1), randn([4], 2), randn([4], 3)], [2, null, null], params)
-    run('layerNorm', [randn([2, 4], 1), randn([4, 3], 2), randn([3, 4], 3)], [null, 1, 0], params)
-    run('rmsNorm', [randn([3, 5, 4], 1), randn([3, 4], 2)], [0, 0], { eps: 0.1, hasWeight: true })
+    run("layerNorm", [randn([2, 4, 3], 1), randn([4], 2), randn([4], 3)], [2, null, null], params)
+    run("layerNorm", [randn([2, 4], 1), randn([4, 3], 2), randn([3, 4], 3)], [null, 1, 0], params)
+    run("rmsNorm", [randn([3, 5, 4], 1), randn([3, 4], 2)], [0, 0], { eps: 0.1, hasWeight: true })
   })
-  test('rope', () => {
+  test("rope", () => {
     const params = { dims: 4, traditional: false, base: 100, scale: 1, inverse: false }
-    run('rope', [randn([2, 3, 5, 4], 1), mx.array([1, 7], mx.int32)], [1, null], params)
-    run('rope', [randn([2, 5, 4], 1), mx.array([4, 2, 9], mx.int32)], [null, 0], params)
+    run("rope", [randn([2, 3, 5, 4], 1), mx.array([1, 7], mx.int32)], [1, null], params)
+    run("rope", [randn([2, 5, 4], 1), mx.array([4, 2, 9], mx.int32)], [null, 0], params)
   })
-  test('attention', () => {
+  test("attention", () => {
     const [q, k, v] = [randn([2, 4, 3, 3, 5], 4), randn([2, 2, 6, 5], 5), randn([3, 2, 2, 6, 3], 6)]
     const mask = randn([1, 4, 1, 6, 3], 7)
-    run('scaledDotProductAttention', [q, k, v], [2, null, 0], { scale: 0.4, causal: true, hasMask: false })
-    run('scaledDotProductAttention', [q, k, v, mask], [2, null, 0, 4], {
+    run("scaledDotProductAttention", [q, k, v], [2, null, 0], { scale: 0.4, causal: true, hasMask: false })
+    run("scaledDotProductAttention", [q, k, v, mask], [2, null, 0, 4], {
       scale: 0.4,
       causal: false,
       hasMask: true,
@@ -105,7 +105,7 @@ describe('vmap rules against a loop', () => {
   })
 })
 
-test('errors', () => {
+test("errors", () => {
   const x = mx.zeros([2, 4])
   const q = mx.zeros([1, 4, 3, 8])
   const a = mx.fast
@@ -115,7 +115,7 @@ test('errors', () => {
   expect(() => a.rmsNorm(mx.zeros([2], mx.int32), null, 1e-5)).toThrowErrorMatchingInlineSnapshot(
     `[DTypeError: [rmsNorm] x must be floating, received int32]`,
   )
-  expect(() => a.rmsNorm(x, null, 'a' as never)).toThrowErrorMatchingInlineSnapshot(
+  expect(() => a.rmsNorm(x, null, "a" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [rmsNorm] eps must be a number, received the string "a"]`,
   )
   expect(() => a.rope(q, 7, { base: 10 })).toThrowErrorMatchingInlineSnapshot(
@@ -135,7 +135,7 @@ test('errors', () => {
   expect(() => sdpa(mx.zeros([1, 2, 3, 6]), null)).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [scaledDotProductAttention] the features of q and k differ: q (1, 4, 3, 8), k (1, 2, 3, 6), v (1, 2, 3, 6)]`,
   )
-  expect(() => sdpa(q, 'nope')).toThrowErrorMatchingInlineSnapshot(
+  expect(() => sdpa(q, "nope")).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [scaledDotProductAttention] mask must be an array, "causal" or null, received the string "nope"]`,
   )
   expect(() => sdpa(q, mx.zeros([2, 5, 5, 5]))).toThrowErrorMatchingInlineSnapshot(

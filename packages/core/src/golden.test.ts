@@ -1,23 +1,23 @@
 /**
  * MLX's answers, replayed on the reference backend: every function that exists must agree in value, shape and dtype.
  */
-import { readFileSync } from 'node:fs'
-import { afterAll, describe, expect, test } from 'vitest'
-import { goldenCases, Missing, replay } from './golden-replay'
+import { readFileSync } from "node:fs"
+import { afterAll, describe, expect, test } from "vitest"
+import { goldenCases, Missing, replay } from "./golden-replay"
 
 const families = (
   process.env.GOLDEN ??
-  'unary,binary,promotion,reduce,argreduce,shape,creation,indexing,random,fast,sort,scan,utils,io'
-).split(',')
+  "unary,binary,promotion,reduce,argreduce,shape,creation,indexing,random,fast,sort,scan,utils,io"
+).split(",")
 const missing = new Set<string>()
 const lines: string[] = []
 
 /** Cases on which we differ from MLX on purpose, by id, with the reason. */
 const deviations: Record<string, string> = JSON.parse(
-  readFileSync(new URL('./golden-deviations.json', import.meta.url), 'utf8'),
+  readFileSync(new URL("./golden-deviations.json", import.meta.url), "utf8"),
 )
 
-describe('golden vectors', () => {
+describe("golden vectors", () => {
   for (const family of families) {
     test(family, () => {
       const failures: string[] = []
@@ -48,6 +48,6 @@ describe('golden vectors', () => {
   }
 
   afterAll(() => {
-    console.log([...lines, `missing functions: ${[...missing].sort().join(' ') || 'none'}`].join('\n'))
+    console.log([...lines, `missing functions: ${[...missing].sort().join(" ") || "none"}`].join("\n"))
   })
 })

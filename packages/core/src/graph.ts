@@ -2,15 +2,15 @@
  * Array, Node and Primitive, the trio that cannot be read apart: an Array is a user's handle on a Node, a Node is one
  * output of one application of a Primitive, and a Primitive's rules speak of Arrays. Nothing is computed here; see evaluate.ts.
  */
-import { currentStream, type Stream } from './device'
-import type { Dtype } from './dtype'
-import type { FluentMethods } from './fluent'
-import type { ArrayMembers } from './members'
-import { type AnyParams, NO_PARAMS, type ParamSchema } from './params'
-import type { ScalarOps, ScalarProgram } from './program'
-import type { Shape, Strides } from './shape'
-import { sizeOf } from './shape'
-import type { Storage } from './storage'
+import { currentStream, type Stream } from "./device"
+import type { Dtype } from "./dtype"
+import type { FluentMethods } from "./fluent"
+import type { ArrayMembers } from "./members"
+import { type AnyParams, NO_PARAMS, type ParamSchema } from "./params"
+import type { ScalarOps, ScalarProgram } from "./program"
+import type { Shape, Strides } from "./shape"
+import { sizeOf } from "./shape"
+import type { Storage } from "./storage"
 
 /** Shape and dtype: what `infer` works on. Every node is one. */
 export interface Meta {

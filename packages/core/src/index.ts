@@ -1,5 +1,5 @@
-import './methods'
-import './array-members'
-import './reference-backend'
+import "./methods"
+import "./array-members"
+import "./reference-backend"
 
-export * from './public'
+export * from "./public"

@@ -1,10 +1,10 @@
 /**
  * Types of the members of Array that are no operations; array-members.ts installs them.
  */
-import type { inspect } from 'node:util'
-import type { Complex } from './complex-number'
-import type { TypedArray } from './dtype'
-import type { ArrayAt, IndexSpec, IntegerList, Scalar } from './option-types'
+import type { inspect } from "node:util"
+import type { Complex } from "./complex-number"
+import type { TypedArray } from "./dtype"
+import type { ArrayAt, IndexSpec, IntegerList, Scalar } from "./option-types"
 
 /** A value of an array as JavaScript has it: bigint for 64-bit integers, {@link Complex} for complex64. */
 export type Value = number | bigint | boolean | Complex

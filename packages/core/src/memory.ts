@@ -4,9 +4,9 @@
  * on the node of a small one, and of one that only a pending graph can reach.
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
-import { type MemoryStats, onBackend, type Tracker } from './backend'
-import { type Array, handles, isLarge, Node, Ref } from './graph'
-import type { Storage } from './storage'
+import { type MemoryStats, onBackend, type Tracker } from "./backend"
+import { type Array, handles, isLarge, Node, Ref } from "./graph"
+import type { Storage } from "./storage"
 
 /** Polls happen at least after this many allocated bytes, unless much more is alive. */
 const BUDGET = 256 * 2 ** 20

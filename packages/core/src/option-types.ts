@@ -1,8 +1,8 @@
 /**
  * Types of arguments that many functions share and that mention no array.
  */
-import type { Complex } from './complex-number'
-import type { StreamLike } from './device'
+import type { Complex } from "./complex-number"
+import type { StreamLike } from "./device"
 
 /** A JavaScript scalar that may stand beside an array. */
 export type Scalar = number | bigint | boolean | Complex

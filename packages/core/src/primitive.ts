@@ -2,8 +2,8 @@
  * `definePrimitive`: checks a definition, registers it under a unique name, and returns the function that applies it.
  * Also what follows from a scalar meaning: its program, and its expansion into primitives of one instruction each.
  */
-import type { Dtype } from './dtype'
-import { nearest, RegistryError, TransformError } from './errors'
+import type { Dtype } from "./dtype"
+import { nearest, RegistryError, TransformError } from "./errors"
 import {
   type Array,
   Array as ArrayClass,
@@ -13,8 +13,8 @@ import {
   Primitive,
   type PrimitiveFacts,
   type PrimitiveRules,
-} from './graph'
-import { type AnyParams, checkParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from './params'
+} from "./graph"
+import { type AnyParams, checkParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./params"
 import {
   binaryOps,
   ProgramBuilder,
@@ -22,7 +22,7 @@ import {
   type ScalarProgram,
   type ScalarValue,
   unaryOps,
-} from './program'
+} from "./program"
 
 /** The version of the plugin contract: definitions written for another one are refused. */
 export const PLUGIN_API = 0
@@ -53,7 +53,7 @@ export interface Apply<P> {
 
 const registry = new Map<string, Primitive>()
 const sourceOf = (name: string): string =>
-  name.includes('/') ? name.slice(0, name.lastIndexOf('/')) : '@lazuli/core'
+  name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "@lazuli/core"
 
 /**
  * Registers a primitive and returns the function that applies it.
@@ -74,7 +74,7 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     sourceOf(name),
   )
   registry.set(name, primitive)
-  const check = primitive.source !== '@lazuli/core'
+  const check = primitive.source !== "@lazuli/core"
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
     if (check) checkParams(name, params, values ?? NO_PARAMS)
     return new ArrayClass(applyNode(primitive, nodesOf(inputs), values ?? NO_PARAMS))
@@ -103,8 +103,8 @@ function nodesOf(inputs: readonly Array[]): Node[] {
 
 function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: number): void {
   const { name } = definition
-  if (typeof name !== 'string' || !/^(@[\w.-]+\/)?([\w.-]+\/)?[A-Za-z_]\w*$/.test(name)) {
-    throw new RegistryError('definePrimitive', `the name ${JSON.stringify(name)} is malformed`, {
+  if (typeof name !== "string" || !/^(@[\w.-]+\/)?([\w.-]+\/)?[A-Za-z_]\w*$/.test(name)) {
+    throw new RegistryError("definePrimitive", `the name ${JSON.stringify(name)} is malformed`, {
       hint: 'Use "<npm package>/<name>", such as "@me/my-ops/axpby"',
     })
   }
@@ -127,15 +127,15 @@ function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: numb
       },
     )
   }
-  const meanings = (['scalar', 'decompose', 'reference', 'view'] as const).filter((m) => definition[m])
+  const meanings = (["scalar", "decompose", "reference", "view"] as const).filter((m) => definition[m])
   if (meanings.length !== 1) {
     throw new RegistryError(
       name,
-      `needs exactly one meaning (scalar, decompose, reference or view), received ${meanings.join(' and ') || 'none'}`,
+      `needs exactly one meaning (scalar, decompose, reference or view), received ${meanings.join(" and ") || "none"}`,
     )
   }
-  if (typeof definition.infer !== 'function')
-    throw new RegistryError(name, 'needs infer, which gives the output shapes and dtypes')
+  if (typeof definition.infer !== "function")
+    throw new RegistryError(name, "needs infer, which gives the output shapes and dtypes")
 }
 
 /** The primitive of that name. @throws RegistryError */
@@ -143,7 +143,7 @@ export function primitiveByName(name: string): Primitive {
   const primitive = registry.get(name)
   if (primitive) return primitive
   const near = nearest(name, registry.keys())
-  throw new RegistryError(name, 'is not a registered primitive', {
+  throw new RegistryError(name, "is not a registered primitive", {
     hint: near ? `Did you mean "${near}"?` : `Import the package that defines it`,
   })
 }
@@ -154,10 +154,10 @@ export interface PrimitiveInfo {
   /** The package that registered it. */
   readonly source: string
   /** The kind of its meaning. */
-  readonly meaning: 'scalar' | 'decompose' | 'reference' | 'view'
+  readonly meaning: "scalar" | "decompose" | "reference" | "view"
   readonly params: ParamSchema
   /** Which rules it states itself; the others are derived. */
-  readonly rules: readonly ('partials' | 'vjp' | 'jvp' | 'vmap')[]
+  readonly rules: readonly ("partials" | "vjp" | "jvp" | "vmap")[]
 }
 
 /**
@@ -172,8 +172,8 @@ export function listPrimitives(): PrimitiveInfo[] {
     name,
     source,
     params: schema,
-    meaning: rules.scalar ? 'scalar' : rules.decompose ? 'decompose' : rules.reference ? 'reference' : 'view',
-    rules: (['partials', 'vjp', 'jvp', 'vmap'] as const).filter((rule) => rules[rule]),
+    meaning: rules.scalar ? "scalar" : rules.decompose ? "decompose" : rules.reference ? "reference" : "view",
+    rules: (["partials", "vjp", "jvp", "vmap"] as const).filter((rule) => rules[rule]),
   }))
 }
 
@@ -204,13 +204,13 @@ export function programOf(node: Node): ScalarProgram {
 
 function buildProgram(node: Node, primitive: Primitive): ScalarProgram {
   const builder = new ProgramBuilder(node.inputs.map((n) => n.dtype))
-  const scalar = primitive.rules.scalar as NonNullable<PrimitiveRules<AnyParams>['scalar']>
+  const scalar = primitive.rules.scalar as NonNullable<PrimitiveRules<AnyParams>["scalar"]>
   const result = scalar<number>(
     builder.ops,
     node.inputs.map((_, i) => i),
     node.params,
   )
-  return builder.finish(typeof result === 'number' ? [result] : (result as readonly number[]))
+  return builder.finish(typeof result === "number" ? [result] : (result as readonly number[]))
 }
 
 let arrayOps: ScalarOps<Array> | undefined
@@ -222,11 +222,11 @@ function scalarOpsOnArrays(): ScalarOps<Array> {
   const one = (primitive: Primitive, inputs: readonly Array[], params: AnyParams = NO_PARAMS): Array =>
     new ArrayClass(applyNode(primitive, nodesOf(inputs), params))
   for (const op of [...unaryOps, ...binaryOps]) table[op] = (...xs: Array[]) => one(primitiveByName(op), xs)
-  table.select = (...xs: Array[]) => one(primitiveByName('select'), xs)
+  table.select = (...xs: Array[]) => one(primitiveByName("select"), xs)
   table.cast = (x: Array, dtype: Dtype) =>
-    x.dtype === dtype ? x : one(primitiveByName('cast'), [x], { dtype })
+    x.dtype === dtype ? x : one(primitiveByName("cast"), [x], { dtype })
   table.constant = (value: ScalarValue, dtype: Dtype) =>
-    one(primitiveByName('constant'), [], { value, dtype })
+    one(primitiveByName("constant"), [], { value, dtype })
   table.dtypeOf = (x: Array) => x.dtype
   arrayOps = table as unknown as ScalarOps<Array>
   return arrayOps
@@ -242,6 +242,6 @@ export function decompose(
   const result = rules.decompose
     ? rules.decompose(inputs, params)
     : rules.scalar?.(scalarOpsOnArrays(), inputs, params)
-  if (result === undefined) throw new TransformError(primitive.name, 'has no decomposition')
+  if (result === undefined) throw new TransformError(primitive.name, "has no decomposition")
   return globalThis.Array.isArray(result) ? (result as readonly Array[]) : [result as Array]
 }

@@ -1,9 +1,9 @@
 /** Arrays print as MLX's do. */
-import { inspect } from 'node:util'
-import { expect, test } from 'vitest'
-import * as mx from './index'
+import { inspect } from "node:util"
+import { expect, test } from "vitest"
+import * as mx from "./index"
 
-test('console.log(array) shows values, shape by nesting, and dtype', () => {
+test("console.log(array) shows values, shape by nesting, and dtype", () => {
   const shown = [
     mx.array([
       [1, 2],
@@ -17,7 +17,7 @@ test('console.log(array) shows values, shape by nesting, and dtype', () => {
     mx.array([Number.NaN, Number.POSITIVE_INFINITY, 1e-7, 123456789]),
     mx.arange(2000),
   ]
-  expect(shown.map((a) => inspect(a)).join('\n')).toMatchInlineSnapshot(`
+  expect(shown.map((a) => inspect(a)).join("\n")).toMatchInlineSnapshot(`
     "array([[1, 2],
            [3, 4.5]], dtype=float32)
     array(3, dtype=float32)

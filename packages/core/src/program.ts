@@ -4,75 +4,75 @@
  * elementwise primitive means is written once, as a function of a `ScalarOps`, and yields a program (here) or, with
  * arrays in place of registers, a graph (primitive.ts).
  */
-import { bool_, complex64, type Dtype, float32 } from './dtype'
-import { DTypeError } from './errors'
+import { bool_, complex64, type Dtype, float32 } from "./dtype"
+import { DTypeError } from "./errors"
 
 /** Instructions of one argument that keep its dtype. */
 export const unaryOps = [
-  'negative',
-  'abs',
-  'sign',
-  'floor',
-  'ceil',
-  'round',
-  'sqrt',
-  'rsqrt',
-  'square',
-  'reciprocal',
-  'exp',
-  'expm1',
-  'log',
-  'log2',
-  'log10',
-  'log1p',
-  'sin',
-  'cos',
-  'tan',
-  'arcsin',
-  'arccos',
-  'arctan',
-  'sinh',
-  'cosh',
-  'tanh',
-  'arcsinh',
-  'arccosh',
-  'arctanh',
-  'erf',
-  'erfinv',
-  'sigmoid',
-  'bitwiseInvert',
-  'logicalNot',
-  'conjugate',
-  'real',
-  'imag',
+  "negative",
+  "abs",
+  "sign",
+  "floor",
+  "ceil",
+  "round",
+  "sqrt",
+  "rsqrt",
+  "square",
+  "reciprocal",
+  "exp",
+  "expm1",
+  "log",
+  "log2",
+  "log10",
+  "log1p",
+  "sin",
+  "cos",
+  "tan",
+  "arcsin",
+  "arccos",
+  "arctan",
+  "sinh",
+  "cosh",
+  "tanh",
+  "arcsinh",
+  "arccosh",
+  "arctanh",
+  "erf",
+  "erfinv",
+  "sigmoid",
+  "bitwiseInvert",
+  "logicalNot",
+  "conjugate",
+  "real",
+  "imag",
 ] as const
 /** Instructions of two arguments of one dtype. */
 export const binaryOps = [
-  'add',
-  'subtract',
-  'multiply',
-  'divide',
-  'floorDivide',
-  'remainder',
-  'power',
-  'maximum',
-  'minimum',
-  'arctan2',
-  'logaddexp',
-  'bitwiseAnd',
-  'bitwiseOr',
-  'bitwiseXor',
-  'leftShift',
-  'rightShift',
-  'logicalAnd',
-  'logicalOr',
-  'equal',
-  'notEqual',
-  'less',
-  'lessEqual',
-  'greater',
-  'greaterEqual',
-  'complex',
+  "add",
+  "subtract",
+  "multiply",
+  "divide",
+  "floorDivide",
+  "remainder",
+  "power",
+  "maximum",
+  "minimum",
+  "arctan2",
+  "logaddexp",
+  "bitwiseAnd",
+  "bitwiseOr",
+  "bitwiseXor",
+  "leftShift",
+  "rightShift",
+  "logicalAnd",
+  "logicalOr",
+  "equal",
+  "notEqual",
+  "less",
+  "lessEqual",
+  "greater",
+  "greaterEqual",
+  "complex",
 ] as const
 
 /** The name of an instruction of one argument. */
@@ -80,17 +80,17 @@ export type UnaryOp = (typeof unaryOps)[number]
 /** The name of an instruction of two arguments. */
 export type BinaryOp = (typeof binaryOps)[number]
 /** The name of an instruction. */
-export type ScalarOp = UnaryOp | BinaryOp | 'select' | 'cast' | 'constant'
+export type ScalarOp = UnaryOp | BinaryOp | "select" | "cast" | "constant"
 
 const comparisons = new Set<string>([
-  'equal',
-  'notEqual',
-  'less',
-  'lessEqual',
-  'greater',
-  'greaterEqual',
-  'logicalAnd',
-  'logicalOr',
+  "equal",
+  "notEqual",
+  "less",
+  "lessEqual",
+  "greater",
+  "greaterEqual",
+  "logicalAnd",
+  "logicalOr",
 ])
 
 /** A scalar of any dtype: complex numbers as an object with `re` and `im`. */
@@ -133,12 +133,12 @@ export interface ScalarProgram {
 
 /** The dtype of an instruction's result, and the check of its arguments. @throws DTypeError */
 export function resultDtype(op: ScalarOp, args: readonly Dtype[]): Dtype {
-  if (op === 'select') {
+  if (op === "select") {
     if (args[0] !== bool_)
-      throw new DTypeError('select', `the condition must be bool_, received ${args[0].name}`)
+      throw new DTypeError("select", `the condition must be bool_, received ${args[0].name}`)
     if (args[1] !== args[2])
       throw new DTypeError(
-        'select',
+        "select",
         `both branches must have one dtype, received ${args[1].name} and ${args[2].name}`,
       )
     return args[1]
@@ -149,9 +149,9 @@ export function resultDtype(op: ScalarOp, args: readonly Dtype[]): Dtype {
       `both arguments must have one dtype, received ${args[0].name} and ${args[1].name}`,
     )
   }
-  if (comparisons.has(op) || op === 'logicalNot') return bool_
-  if (op === 'complex') return complex64
-  if ((op === 'abs' || op === 'real' || op === 'imag') && args[0] === complex64) return float32
+  if (comparisons.has(op) || op === "logicalNot") return bool_
+  if (op === "complex") return complex64
+  if ((op === "abs" || op === "real" || op === "imag") && args[0] === complex64) return float32
   return args[0]
 }
 
@@ -166,9 +166,9 @@ export class ProgramBuilder {
     const table: Record<string, unknown> = {}
     for (const op of unaryOps) table[op] = (x: number) => this.emit(op, [x])
     for (const op of binaryOps) table[op] = (x: number, y: number) => this.emit(op, [x, y])
-    table.select = (c: number, x: number, y: number) => this.emit('select', [c, x, y])
-    table.cast = (x: number, dtype: Dtype) => (this.dtypeOf(x) === dtype ? x : this.emit('cast', [x], dtype))
-    table.constant = (value: ScalarValue, dtype: Dtype) => this.emit('constant', [], dtype, value)
+    table.select = (c: number, x: number, y: number) => this.emit("select", [c, x, y])
+    table.cast = (x: number, dtype: Dtype) => (this.dtypeOf(x) === dtype ? x : this.emit("cast", [x], dtype))
+    table.constant = (value: ScalarValue, dtype: Dtype) => this.emit("constant", [], dtype, value)
     table.dtypeOf = (x: number) => this.dtypeOf(x)
     this.ops = table as unknown as ScalarOps<number>
   }
@@ -203,7 +203,7 @@ export class ProgramBuilder {
 
   /** The program whose results are `outputs`. */
   finish(outputs: readonly number[]): ScalarProgram {
-    const key = `${this.inputs.map((d) => d.code).join(',')};${this.code.map(keyOf).join(';')};${outputs.join(',')}`
+    const key = `${this.inputs.map((d) => d.code).join(",")};${this.code.map(keyOf).join(";")};${outputs.join(",")}`
     return { inputs: this.inputs, code: this.code, outputs, key, ids: [] }
   }
 
@@ -230,12 +230,12 @@ export class ProgramBuilder {
 }
 
 function keyOf(step: Instruction): string {
-  return `${step.op}:${step.dtype.code}(${step.args.join(',')})${step.value === undefined ? '' : `=${valueKey(step.value)}`}`
+  return `${step.op}:${step.dtype.code}(${step.args.join(",")})${step.value === undefined ? "" : `=${valueKey(step.value)}`}`
 }
 
 /** A string that is equal exactly for equal scalars: 1, 1n, true and -0 differ from each other. */
 export function valueKey(value: ScalarValue): string {
-  if (typeof value === 'object') return `${valueKey(value.re)}+${valueKey(value.im)}i`
-  if (typeof value === 'bigint') return `${value}n`
-  return Object.is(value, -0) ? '-0' : String(value)
+  if (typeof value === "object") return `${valueKey(value.re)}+${valueKey(value.im)}i`
+  if (typeof value === "bigint") return `${value}n`
+  return Object.is(value, -0) ? "-0" : String(value)
 }

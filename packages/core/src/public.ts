@@ -1,9 +1,9 @@
 /**
  * The public names of @lazuli/core: what users call as `mx.*`, and the contract for primitive and backend packages.
  */
-export type { Axes, Operand, Scalar, StreamOptions } from './args'
-export { backendStats, listBackends, registerBackend, resetBackendStats, setBackend } from './backend'
-export { Complex, complex } from './complex-number'
+export type { Axes, Operand, Scalar, StreamOptions } from "./args"
+export { backendStats, listBackends, registerBackend, resetBackendStats, setBackend } from "./backend"
+export { Complex, complex } from "./complex-number"
 export {
   cpu,
   Device,
@@ -14,8 +14,8 @@ export {
   Stream,
   setDefaultDevice,
   setDefaultStream,
-} from './device'
-export type { Dtype } from './dtype'
+} from "./device"
+export type { Dtype } from "./dtype"
 export {
   bfloat16,
   bool_,
@@ -32,11 +32,11 @@ export {
   uint16,
   uint32,
   uint64,
-} from './dtypes'
-export * from './errors'
+} from "./dtypes"
+export * from "./errors"
 
-import type { Array as ArrayClass } from './graph'
-import type { IndexSpec as IndexSpecOf } from './option-types'
+import type { Array as ArrayClass } from "./graph"
+import type { IndexSpec as IndexSpecOf } from "./option-types"
 
 export {
   canCast,
@@ -63,21 +63,21 @@ export {
   resultType,
   signedinteger,
   unsignedinteger,
-} from './dtype-info'
-export * as fast from './fast'
-export { Array } from './graph'
-export { load } from './io/load'
-export { save, savez, savezCompressed } from './io/npy'
-export { saveSafetensors } from './io/safetensors'
-export { argmax, argmin } from './ops/arg-reduce'
-export * from './ops/binary'
+} from "./dtype-info"
+export * as fast from "./fast"
+export { Array } from "./graph"
+export { load } from "./io/load"
+export { save, savez, savezCompressed } from "./io/npy"
+export { saveSafetensors } from "./io/safetensors"
+export { argmax, argmin } from "./ops/arg-reduce"
+export * from "./ops/binary"
 export {
   arctan2 as atan2,
   leftShift as bitwiseLeftShift,
   power as pow,
   rightShift as bitwiseRightShift,
-} from './ops/binary'
-export { astype } from './ops/constant'
+} from "./ops/binary"
+export { astype } from "./ops/constant"
 export {
   arange,
   array,
@@ -89,14 +89,14 @@ export {
   tri,
   zeros,
   zerosLike,
-} from './ops/creation'
-export { diag, diagonal, trace, tril, triu } from './ops/diagonal'
-export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from './ops/gather'
-export { nonzero, s } from './ops/indexing'
-export { concat, concatenate, stack } from './ops/join'
-export { addmm, matmul } from './ops/matmul'
-export { asStrided, depends, view } from './ops/memory-view'
-export { pad } from './ops/pad'
+} from "./ops/creation"
+export { diag, diagonal, trace, tril, triu } from "./ops/diagonal"
+export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from "./ops/gather"
+export { nonzero, s } from "./ops/indexing"
+export { concat, concatenate, stack } from "./ops/join"
+export { addmm, matmul } from "./ops/matmul"
+export { asStrided, depends, view } from "./ops/memory-view"
+export { pad } from "./ops/pad"
 export {
   allclose,
   arrayEqual,
@@ -110,8 +110,8 @@ export {
   isposinf,
   logicalXor,
   nanToNum,
-} from './ops/predicates'
-export { inner, kron, outer, tensordot, vecdot } from './ops/products'
+} from "./ops/predicates"
+export { inner, kron, outer, tensordot, vecdot } from "./ops/products"
 export {
   atleast1d,
   atleast2d,
@@ -126,9 +126,9 @@ export {
   split,
   tile,
   unstack,
-} from './ops/rearrange'
-export { all, any, broadcastTo, max, mean, min, prod, std, sum, variance as var } from './ops/reduce'
-export { divmod, positive, round, trunc } from './ops/rounding'
+} from "./ops/rearrange"
+export { all, any, broadcastTo, max, mean, min, prod, std, sum, variance as var } from "./ops/reduce"
+export { divmod, positive, round, trunc } from "./ops/rounding"
 export {
   cummax,
   cummin,
@@ -137,11 +137,11 @@ export {
   cumsum,
   cumsum as cumulativeSum,
   logcumsumexp,
-} from './ops/scan'
-export { bartlett, blackman, fullLike, hamming, hanning, identity, linspace } from './ops/sequences'
-export { logsumexp, softmax } from './ops/softmax'
-export { argpartition, argsort, median, partition, searchsorted, sort, topk } from './ops/sort'
-export * from './ops/unary'
+} from "./ops/scan"
+export { bartlett, blackman, fullLike, hamming, hanning, identity, linspace } from "./ops/sequences"
+export { logsumexp, softmax } from "./ops/softmax"
+export { argpartition, argsort, median, partition, searchsorted, sort, topk } from "./ops/sort"
+export * from "./ops/unary"
 export {
   arccos as acos,
   arccosh as acosh,
@@ -150,7 +150,7 @@ export {
   arctan as atan,
   arctanh as atanh,
   conjugate as conj,
-} from './ops/unary'
+} from "./ops/unary"
 export {
   contiguous,
   expandDims,
@@ -164,12 +164,12 @@ export {
   transpose,
   transpose as matrixTranspose,
   unflatten,
-} from './ops/view'
-export type { ArrayAt, IntegerList, MaskList, Slice } from './option-types'
-export { definePrimitive, listPrimitives, PLUGIN_API } from './primitive'
-export * as random from './random'
-export { evalTrees as eval } from './readback'
-export { registerTreeNode } from './tree'
+} from "./ops/view"
+export type { ArrayAt, IntegerList, MaskList, Slice } from "./option-types"
+export { definePrimitive, listPrimitives, PLUGIN_API } from "./primitive"
+export * as random from "./random"
+export { evalTrees as eval } from "./readback"
+export { registerTreeNode } from "./tree"
 export {
   type FlattenOptions,
   type IsLeaf,
@@ -179,7 +179,7 @@ export {
   treeMerge,
   treeReduce,
   treeUnflatten,
-} from './tree-functions'
+} from "./tree-functions"
 
 /** One item of an index expression; see {@link Array.index}. */
 export type IndexSpec = IndexSpecOf<ArrayClass>

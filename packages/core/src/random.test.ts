@@ -1,7 +1,7 @@
-import { describe, expect, test } from 'vitest'
-import * as mx from './index'
+import { describe, expect, test } from "vitest"
+import * as mx from "./index"
 
-test('a key gives the same bits as in MLX', () => {
+test("a key gives the same bits as in MLX", () => {
   const key = mx.random.key(42)
   expect(key.tolist()).toEqual([0, 42])
   expect(mx.random.key(2n ** 33n + 5n).tolist()).toEqual([2, 5])
@@ -15,7 +15,7 @@ test('a key gives the same bits as in MLX', () => {
   ])
 })
 
-test('the state is one key, split at every draw', () => {
+test("the state is one key, split at every draw", () => {
   mx.random.seed(3)
   const [before] = mx.random.state
   const a = mx.random.uniform({ shape: [3] })
@@ -27,19 +27,19 @@ test('the state is one key, split at every draw', () => {
   expect(mx.random.uniform({ shape: [3] }).tolist()).toEqual(a.tolist())
 })
 
-describe('moments of 20,000 draws', () => {
+describe("moments of 20,000 draws", () => {
   const n = 20_000
   const key = mx.random.key(1)
   const cases: [string, mx.Array, number, number][] = [
-    ['uniform', mx.random.uniform(-1, 3, { shape: [n], key }), 1, 4 / 3],
-    ['normal', mx.random.normal([n], { loc: 2, scale: 3, key }), 2, 9],
-    ['laplace', mx.random.laplace([n], { loc: 1, scale: 2, key }), 1, 8],
-    ['gumbel', mx.random.gumbel([n], { key }), 0.5772, Math.PI ** 2 / 6],
-    ['randint', mx.random.randint(0, 10, { shape: [n], key }).astype(mx.float32), 4.5, 8.25],
-    ['bernoulli', mx.random.bernoulli(0.3, { shape: [n], key }).astype(mx.float32), 0.3, 0.21],
-    ['truncatedNormal', mx.random.truncatedNormal(-1, 1, { shape: [n], key }), 0, 0.2911],
+    ["uniform", mx.random.uniform(-1, 3, { shape: [n], key }), 1, 4 / 3],
+    ["normal", mx.random.normal([n], { loc: 2, scale: 3, key }), 2, 9],
+    ["laplace", mx.random.laplace([n], { loc: 1, scale: 2, key }), 1, 8],
+    ["gumbel", mx.random.gumbel([n], { key }), 0.5772, Math.PI ** 2 / 6],
+    ["randint", mx.random.randint(0, 10, { shape: [n], key }).astype(mx.float32), 4.5, 8.25],
+    ["bernoulli", mx.random.bernoulli(0.3, { shape: [n], key }).astype(mx.float32), 0.3, 0.21],
+    ["truncatedNormal", mx.random.truncatedNormal(-1, 1, { shape: [n], key }), 0, 0.2911],
     [
-      'categorical',
+      "categorical",
       mx.random.categorical(mx.array([0, Math.log(3)]), { shape: [n], key }).astype(mx.float32),
       0.75,
       0.1875,
@@ -52,7 +52,7 @@ describe('moments of 20,000 draws', () => {
     })
 })
 
-test('uniform stays below its upper bound', () => {
+test("uniform stays below its upper bound", () => {
   for (const dtype of [mx.float32, mx.float16, mx.bfloat16]) {
     const x = mx.random.uniform({ shape: [4000], dtype, key: mx.random.key(5) })
     expect(x.max().item()).toBeLessThan(1)
@@ -60,14 +60,14 @@ test('uniform stays below its upper bound', () => {
   }
 })
 
-test('permutation', () => {
+test("permutation", () => {
   const p = mx.random.permutation(10, { key: mx.random.key(0) })
   expect(mx.sort(p).tolist()).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
   const x = mx.arange(6).reshape([2, 3])
   expect(mx.random.permutation(x, 1).sum(1).tolist()).toEqual([3, 12])
 })
 
-test('errors', () => {
+test("errors", () => {
   expect(() => mx.random.uniform({ dtype: mx.int32 })).toThrowErrorMatchingInlineSnapshot(
     `[DTypeError: [random.uniform] expected a floating dtype, received int32]`,
   )

@@ -2,7 +2,7 @@
  * `mx.random`: keys and distributions. The same key gives the same numbers as in MLX; without a key, one is split off
  * the global state, which `seed` sets.
  */
-import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from './args'
+import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "./args"
 import {
   asDtype,
   bfloat16,
@@ -14,19 +14,19 @@ import {
   int32,
   isInteger,
   uint32,
-} from './dtype'
-import { ArgumentError, DTypeError, describe, ShapeError } from './errors'
-import { type Array, Array as ArrayClass } from './graph'
-import { argmax } from './ops/arg-reduce'
-import { maximum, minimum } from './ops/binary'
-import { asOperand, scalarArray, toDtype } from './ops/constant'
-import { arrayFromStore } from './ops/creation'
-import { take } from './ops/gather'
-import { stack } from './ops/join'
-import { randomBits } from './ops/random-bits'
-import { softmax } from './ops/softmax'
-import { argsort, searchsorted } from './ops/sort'
-import { asShape, broadcastShapes, format, normalizeAxis, sameShape } from './shape'
+} from "./dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "./errors"
+import { type Array, Array as ArrayClass } from "./graph"
+import { argmax } from "./ops/arg-reduce"
+import { maximum, minimum } from "./ops/binary"
+import { asOperand, scalarArray, toDtype } from "./ops/constant"
+import { arrayFromStore } from "./ops/creation"
+import { take } from "./ops/gather"
+import { stack } from "./ops/join"
+import { randomBits } from "./ops/random-bits"
+import { softmax } from "./ops/softmax"
+import { argsort, searchsorted } from "./ops/sort"
+import { asShape, broadcastShapes, format, normalizeAxis, sameShape } from "./shape"
 
 type ShapeArgument = number | readonly number[]
 /** What draws without a positional argument of their own take. */
@@ -41,8 +41,8 @@ export interface DrawOptions extends StreamOptions {
 
 /** The two words of a seed, the upper one first. */
 function wordsOfSeed(op: string, value: unknown): [number, number] {
-  const big = typeof value === 'number' && Number.isSafeInteger(value) ? BigInt(value) : value
-  if (typeof big !== 'bigint')
+  const big = typeof value === "number" && Number.isSafeInteger(value) ? BigInt(value) : value
+  if (typeof big !== "bigint")
     throw new ArgumentError(op, `a seed must be an integer, received ${describe(value)}`)
   const bits = BigInt.asUintN(64, big)
   return [Number(bits >> 32n), Number(bits & 0xffffffffn)]
@@ -56,7 +56,7 @@ export const state: [Array] = [lazyKey(Date.now())]
 
 /** A key made of constants: it needs no memory, so it can exist before any backend does. */
 function lazyKey(value: number | bigint): Array {
-  const words = wordsOfSeed('random.seed', value)
+  const words = wordsOfSeed("random.seed", value)
   return stack(words.map((word) => scalarArray(word, uint32)))
 }
 
@@ -75,14 +75,14 @@ export function seed(value: number | bigint): void {
  * mx.random.key(42).tolist() // => [0, 42]
  */
 export function key(seed: number | bigint): Array {
-  return arrayFromStore(Uint32Array.from(wordsOfSeed('random.key', seed)), [2], uint32)
+  return arrayFromStore(Uint32Array.from(wordsOfSeed("random.key", seed)), [2], uint32)
 }
 
-const splitArgs = operation('random.split', ['key', 'num'], (k: unknown, num: number = 2) => {
-  const one = asArrayArgument('random.split', 'key', k)
+const splitArgs = operation("random.split", ["key", "num"], (k: unknown, num: number = 2) => {
+  const one = asArrayArgument("random.split", "key", k)
   if (one.ndim !== 1 || one.shape[0] !== 2)
-    throw new ShapeError('random.split', `expected a key of shape (2,), received ${format(one.shape)}`)
-  return randomBits([one], { width: 4, shape: asShape('random.split', [num, 2]) })
+    throw new ShapeError("random.split", `expected a key of shape (2,), received ${format(one.shape)}`)
+  return randomBits([one], { width: 4, shape: asShape("random.split", [num, 2]) })
 })
 /**
  * Several independent keys from one: an array of shape [num, 2].
@@ -98,20 +98,20 @@ export function split(...args: unknown[]): Array {
 
 /** The given key, or one split off the global state: row 0 of the split stays there, row 1 is used. */
 function keyOr(op: string, given: unknown): Array {
-  if (given !== undefined && given !== null) return asArrayArgument(op, 'key', given)
+  if (given !== undefined && given !== null) return asArrayArgument(op, "key", given)
   const pair = split(state[0], 2)
   state[0] = take(pair, 0, 0)
   return take(pair, 1, 0)
 }
 
 const bitsArgs = operation(
-  'random.bits',
-  ['shape', 'width', 'key'],
+  "random.bits",
+  ["shape", "width", "key"],
   (shape: ShapeArgument = [], width: number = 4, k?: Array | null) => {
     if (width !== 1 && width !== 2 && width !== 4)
-      throw new ArgumentError('random.bits', `width must be 1, 2 or 4 bytes, received ${describe(width)}`)
-    const to = asShape('random.bits', shape)
-    return randomBits([keyOr('random.bits', k)], { width, shape: to })
+      throw new ArgumentError("random.bits", `width must be 1, 2 or 4 bytes, received ${describe(width)}`)
+    const to = asShape("random.bits", shape)
+    return randomBits([keyOr("random.bits", k)], { width, shape: to })
   },
 )
 /**
@@ -134,7 +134,7 @@ export function bits(...args: unknown[]): Array {
 
 function floating(op: string, dtype: Dtype | null | undefined): Dtype {
   const type = dtype ? asDtype(op, dtype) : float32
-  if (type.kind !== 'floating') throw new DTypeError(op, `expected a floating dtype, received ${type.name}`)
+  if (type.kind !== "floating") throw new DTypeError(op, `expected a floating dtype, received ${type.name}`)
   return type
 }
 
@@ -161,7 +161,7 @@ function uniformOn(
 
 const convert = (op: string, value: unknown, dtype: Dtype): Array => {
   if (value instanceof ArrayClass) return toDtype(value, dtype)
-  if (typeof value === 'number') return scalarArray(value, dtype)
+  if (typeof value === "number") return scalarArray(value, dtype)
   return toDtype(asOperand(op, value), dtype)
 }
 
@@ -174,8 +174,8 @@ function checkFits(op: string, bounds: Array, shape: readonly number[]): void {
 }
 
 const uniformArgs = operation(
-  'random.uniform',
-  ['low', 'high', 'shape', 'dtype', 'key'],
+  "random.uniform",
+  ["low", "high", "shape", "dtype", "key"],
   (
     low: Operand = 0,
     high: Operand = 1,
@@ -183,7 +183,7 @@ const uniformArgs = operation(
     dtype?: Dtype | null,
     k?: Array | null,
   ) => {
-    const op = 'random.uniform'
+    const op = "random.uniform"
     const type = floating(op, dtype)
     return uniformOn(op, low, high, asShape(op, shape), type, keyOr(op, k))
   },
@@ -213,8 +213,8 @@ const symmetric = (op: string, shape: readonly number[], dtype: Dtype, k: Array)
   uniformOn(op, -1 + (dtype === float64 ? 2 ** -24 : spacing(dtype)), 1, shape, dtype, k)
 
 const normalArgs = operation(
-  'random.normal',
-  ['shape', 'dtype', 'loc', 'scale', 'key'],
+  "random.normal",
+  ["shape", "dtype", "loc", "scale", "key"],
   (
     shape: ShapeArgument = [],
     dtype?: Dtype | null,
@@ -222,7 +222,7 @@ const normalArgs = operation(
     scale?: Operand | null,
     k?: Array | null,
   ) => {
-    const op = 'random.normal'
+    const op = "random.normal"
     const to = asShape(op, shape)
     const type = dtype ? asDtype(op, dtype) : float32
     const shift = (x: Array): Array => (loc === undefined || loc === null ? x : convert(op, loc, type).add(x))
@@ -254,7 +254,7 @@ export function normal(
 ): Array
 export function normal(
   shape: ShapeArgument,
-  options: { loc?: Operand | null; scale?: Operand | null } & Omit<DrawOptions, 'shape'>,
+  options: { loc?: Operand | null; scale?: Operand | null } & Omit<DrawOptions, "shape">,
 ): Array
 export function normal(options: { loc?: Operand | null; scale?: Operand | null } & DrawOptions): Array
 export function normal(...args: unknown[]): Array {
@@ -266,12 +266,12 @@ const joinParts = (re: Array, im: Array): Array =>
   toDtype(re, complex64).add(toDtype(im, complex64).multiply(scalarArray(I, complex64)))
 
 const bernoulliArgs = operation(
-  'random.bernoulli',
-  ['p', 'shape', 'key'],
+  "random.bernoulli",
+  ["p", "shape", "key"],
   (p: Operand = 0.5, shape?: ShapeArgument | null, k?: Array | null) => {
-    const op = 'random.bernoulli'
+    const op = "random.bernoulli"
     const chance = asOperand(op, p)
-    if (chance.dtype.kind !== 'floating')
+    if (chance.dtype.kind !== "floating")
       throw new DTypeError(op, `p must be floating, received ${chance.dtype.name}`)
     const to = shape === undefined || shape === null ? chance.shape : asShape(op, shape)
     checkFits(op, chance, to)
@@ -302,10 +302,10 @@ export function bernoulli(...args: unknown[]): Array {
 }
 
 const randintArgs = operation(
-  'random.randint',
-  ['low', 'high', 'shape', 'dtype', 'key'],
+  "random.randint",
+  ["low", "high", "shape", "dtype", "key"],
   (low: Operand, high: Operand, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
-    const op = 'random.randint'
+    const op = "random.randint"
     const type = dtype ? asDtype(op, dtype) : int32
     if (!isInteger(type)) throw new DTypeError(op, `expected an integer dtype, received ${type.name}`)
     const lo = convert(op, low, float32)
@@ -334,10 +334,10 @@ export function randint(...args: unknown[]): Array {
 }
 
 const truncatedNormalArgs = operation(
-  'random.truncatedNormal',
-  ['lower', 'upper', 'shape', 'dtype', 'key'],
+  "random.truncatedNormal",
+  ["lower", "upper", "shape", "dtype", "key"],
   (lower: Operand, upper: Operand, shape?: ShapeArgument | null, dtype?: Dtype | null, k?: Array | null) => {
-    const op = 'random.truncatedNormal'
+    const op = "random.truncatedNormal"
     const type = floating(op, dtype)
     const [lo, hi] = [convert(op, lower, type), convert(op, upper, type)]
     const root = scalarArray(Math.SQRT2, type)
@@ -364,7 +364,7 @@ export function truncatedNormal(
 export function truncatedNormal(
   lower: Operand,
   upper: Operand,
-  options: Omit<DrawOptions, 'shape'> & { shape?: ShapeArgument | null },
+  options: Omit<DrawOptions, "shape"> & { shape?: ShapeArgument | null },
 ): Array
 export function truncatedNormal(...args: unknown[]): Array {
   return truncatedNormalArgs(args)
@@ -374,10 +374,10 @@ const gumbelOf = (op: string, shape: readonly number[], dtype: Dtype, k: Array):
   uniformOn(op, 0, 1, shape, dtype, k).log().negative().log().negative()
 
 const gumbelArgs = operation(
-  'random.gumbel',
-  ['shape', 'dtype', 'key'],
+  "random.gumbel",
+  ["shape", "dtype", "key"],
   (shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
-    const op = 'random.gumbel'
+    const op = "random.gumbel"
     const type = floating(op, dtype)
     return gumbelOf(op, asShape(op, shape), type, keyOr(op, k))
   },
@@ -394,15 +394,15 @@ export function gumbel(
   key?: Array | null,
   options?: StreamOptions,
 ): Array
-export function gumbel(shape: ShapeArgument, options: Omit<DrawOptions, 'shape'>): Array
+export function gumbel(shape: ShapeArgument, options: Omit<DrawOptions, "shape">): Array
 export function gumbel(options: DrawOptions): Array
 export function gumbel(...args: unknown[]): Array {
   return gumbelArgs(args)
 }
 
 const categoricalArgs = operation(
-  'random.categorical',
-  ['logits', 'axis', 'shape', 'numSamples', 'key'],
+  "random.categorical",
+  ["logits", "axis", "shape", "numSamples", "key"],
   (
     given: unknown,
     axis: number = -1,
@@ -410,13 +410,13 @@ const categoricalArgs = operation(
     numSamples?: number | null,
     k?: Array | null,
   ) => {
-    const op = 'random.categorical'
-    const logits = asArrayArgument(op, 'logits', given)
+    const op = "random.categorical"
+    const logits = asArrayArgument(op, "logits", given)
     const along = normalizeAxis(op, axis, logits.ndim)
     const rest = logits.shape.filter((_, i) => i !== along)
     const hasShape = shape !== undefined && shape !== null
     if (hasShape && numSamples !== undefined && numSamples !== null)
-      throw new ArgumentError(op, 'takes shape or numSamples, not both')
+      throw new ArgumentError(op, "takes shape or numSamples, not both")
     if (numSamples !== undefined && numSamples !== null) {
       const [n] = asShape(op, numSamples)
       return draw(op, logits.expandDims(-1), along, [...rest, n], k)
@@ -442,7 +442,7 @@ function draw(
     // One distribution, many samples: its cumulative probabilities, inverted at uniform numbers.
     const cumulative = softmax(toDtype(logits.flatten(), float32)).cumsum(0)
     const u = uniformOn(op, 0, 1, to, float32, key).multiply(take(cumulative, n - 1, 0))
-    return searchsorted(cumulative, u, 'right').minimum(n - 1)
+    return searchsorted(cumulative, u, "right").minimum(n - 1)
   }
   const axis = along + to.length - logits.ndim + 1
   const full = [...to.slice(0, axis), n, ...to.slice(axis)]
@@ -477,10 +477,10 @@ export function categorical(...args: unknown[]): Array {
 }
 
 const laplaceArgs = operation(
-  'random.laplace',
-  ['shape', 'dtype', 'loc', 'scale', 'key'],
+  "random.laplace",
+  ["shape", "dtype", "loc", "scale", "key"],
   (shape: ShapeArgument = [], dtype?: Dtype | null, loc: number = 0, scale: number = 1, k?: Array | null) => {
-    const op = 'random.laplace'
+    const op = "random.laplace"
     const type = floating(op, dtype)
     const u = symmetric(op, asShape(op, shape), type, keyOr(op, k))
     let x = u.sign().multiply(u.abs().negative().log1p())
@@ -504,7 +504,7 @@ export function laplace(
 ): Array
 export function laplace(
   shape: ShapeArgument,
-  options: { loc?: number; scale?: number } & Omit<DrawOptions, 'shape'>,
+  options: { loc?: number; scale?: number } & Omit<DrawOptions, "shape">,
 ): Array
 export function laplace(options: { loc?: number; scale?: number } & DrawOptions): Array
 export function laplace(...args: unknown[]): Array {
@@ -512,14 +512,14 @@ export function laplace(...args: unknown[]): Array {
 }
 
 const permutationArgs = operation(
-  'random.permutation',
-  ['x', 'axis', 'key'],
+  "random.permutation",
+  ["x", "axis", "key"],
   (x: unknown, axis: number = 0, k?: Array | null) => {
-    const op = 'random.permutation'
+    const op = "random.permutation"
     const order = (n: number): Array => argsort(randomBits([keyOr(op, k)], { width: 4, shape: [n] }))
-    if (typeof x === 'number') return order(asShape(op, x)[0])
+    if (typeof x === "number") return order(asShape(op, x)[0])
     if (isList(x)) throw new ArgumentError(op, `x must be an array or an integer, received ${describe(x)}`)
-    const a = asArrayArgument(op, 'x', x)
+    const a = asArrayArgument(op, "x", x)
     const along = normalizeAxis(op, axis, a.ndim)
     return take(a, order(a.shape[along]), along)
   },

@@ -1,16 +1,16 @@
 /**
  * Getting values out: eval, item, tolist, typed arrays. Each evaluates what it needs first.
  */
-import { Complex } from './complex-number'
-import { complex64, decoder, newStore, type TypedArray, viewStore } from './dtype'
-import { ShapeError } from './errors'
-import { evaluate } from './evaluate'
-import { Array, withoutHandles } from './graph'
-import type { Nested, Value } from './members'
-import { contiguous } from './ops/view'
-import { format, sizeOf } from './shape'
-import type { Storage } from './storage'
-import { arraysOf } from './tree'
+import { Complex } from "./complex-number"
+import { complex64, decoder, newStore, type TypedArray, viewStore } from "./dtype"
+import { ShapeError } from "./errors"
+import { evaluate } from "./evaluate"
+import { Array, withoutHandles } from "./graph"
+import type { Nested, Value } from "./members"
+import { contiguous } from "./ops/view"
+import { format, sizeOf } from "./shape"
+import type { Storage } from "./storage"
+import { arraysOf } from "./tree"
 
 /**
  * Computes the arrays of the given trees now.
@@ -43,8 +43,8 @@ const scratch = new ArrayBuffer(16)
 export function item(a: Array): Value {
   const { node } = a
   if (sizeOf(node.shape) !== 1)
-    throw new ShapeError('item', `needs an array of one element, received shape ${format(node.shape)}`, {
-      hint: 'tolist() gives all elements',
+    throw new ShapeError("item", `needs an array of one element, received shape ${format(node.shape)}`, {
+      hint: "tolist() gives all elements",
     })
   evaluate([node])
   const out = viewStore(node.dtype, scratch, 0, 1)

@@ -2,17 +2,17 @@
  * The reference backend: memory in JavaScript, every primitive by its meaning. Slow on purpose, always available, and what
  * other backends are compared with.
  */
-import { type Backend, type Failure, registerBackend } from './backend'
-import type { Node } from './graph'
-import { copyElements, runMeaning } from './reference'
-import { Storage } from './storage'
+import { type Backend, type Failure, registerBackend } from "./backend"
+import type { Node } from "./graph"
+import { copyElements, runMeaning } from "./reference"
+import { Storage } from "./storage"
 
 const failures: Failure[] = []
 
 /** Serves the CPU until a faster backend registers. */
 export const referenceBackend: Backend = {
-  name: 'reference',
-  device: 'cpu',
+  name: "reference",
+  device: "cpu",
   priority: 0,
   allocate(nbytes) {
     return new Storage(this, 0, nbytes, new ArrayBuffer(nbytes))

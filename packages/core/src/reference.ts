@@ -3,7 +3,7 @@
  * It is the definition that every backend is held to, the fallback for what a backend lacks, and the engine of the reference backend.
  */
 
-import { complexBinary, complexUnary, type Pair } from './complex'
+import { complexBinary, complexUnary, type Pair } from "./complex"
 import {
   bfloat16,
   bool_,
@@ -14,15 +14,15 @@ import {
   storeWidth,
   type TypedArray,
   viewStore,
-} from './dtype'
-import { DTypeError } from './errors'
-import type { HostArray, Node, Primitive } from './graph'
-import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from './half'
-import { programOf } from './primitive'
-import type { BinaryOp, Instruction, ScalarProgram, ScalarValue, UnaryOp } from './program'
-import { scalarFunction } from './scalar-math'
-import { broadcastStrides, contiguousStrides, type Shape, type Strides, sizeOf } from './shape'
-import type { Storage } from './storage'
+} from "./dtype"
+import { DTypeError } from "./errors"
+import type { HostArray, Node, Primitive } from "./graph"
+import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "./half"
+import { programOf } from "./primitive"
+import type { BinaryOp, Instruction, ScalarProgram, ScalarValue, UnaryOp } from "./program"
+import { scalarFunction } from "./scalar-math"
+import { broadcastStrides, contiguousStrides, type Shape, type Strides, sizeOf } from "./shape"
+import type { Storage } from "./storage"
 
 type Values = { [i: number]: number | bigint; readonly length: number }
 
@@ -123,7 +123,7 @@ export function runMeaning(lead: Node): void {
     return
   }
   const { reference } = primitive.rules
-  if (!reference) throw new DTypeError(primitive.name, 'has no meaning that can run here')
+  if (!reference) throw new DTypeError(primitive.name, "has no meaning that can run here")
   const host = (node: Node, data: Values): HostArray => ({ shape: node.shape, dtype: node.dtype, data })
   const results = outputs.map((node) => newValues(node.dtype, sizeOf(node.shape)))
   reference(
@@ -156,7 +156,7 @@ function constantValues(dtype: Dtype, value: ScalarValue, count: number): Values
   const out = newValues(dtype, count)
   for (let i = 0; i < count; i++) {
     if (dtype === complex64) {
-      const [re, im] = typeof value === 'object' ? [value.re, value.im] : [Number(value), 0]
+      const [re, im] = typeof value === "object" ? [value.re, value.im] : [Number(value), 0]
       out[2 * i] = re
       out[2 * i + 1] = im
     } else out[i] = convert(value as number | bigint | boolean, dtype)
@@ -168,14 +168,14 @@ function constantValues(dtype: Dtype, value: ScalarValue, count: number): Values
 /** A value converted as a kernel's cast does: truncation towards zero, wrapping; NaN becomes 0 as an integer. */
 function convert(value: number | bigint | boolean, dtype: Dtype): number | bigint {
   // NaN is not zero, so it is true.
-  if (dtype.kind === 'bool') return Number(value) === 0 ? 0 : 1
-  if (dtype.size === 8 && (dtype.kind === 'signed' || dtype.kind === 'unsigned')) {
-    if (typeof value === 'bigint') return value
+  if (dtype.kind === "bool") return Number(value) === 0 ? 0 : 1
+  if (dtype.size === 8 && (dtype.kind === "signed" || dtype.kind === "unsigned")) {
+    if (typeof value === "bigint") return value
     const n = Number(value)
     return Number.isFinite(n) ? BigInt(Math.trunc(n)) : 0n
   }
-  if (typeof value === 'bigint')
-    return dtype.kind === 'floating' ? Number(value) : Number(BigInt.asIntN(32, value))
+  if (typeof value === "bigint")
+    return dtype.kind === "floating" ? Number(value) : Number(BigInt.asIntN(32, value))
   return Number(value)
 }
 
@@ -185,16 +185,16 @@ function execute(
   dtypes: readonly Dtype[],
   count: number,
 ): Values {
-  if (step.op === 'constant') return constantValues(step.dtype, step.value as ScalarValue, count)
+  if (step.op === "constant") return constantValues(step.dtype, step.value as ScalarValue, count)
   const out = newValues(step.dtype, count)
   const [x, y] = args
-  if (step.op === 'cast') castValues(x, dtypes[0], out, step.dtype, count)
-  else if (step.op === 'complex') {
+  if (step.op === "cast") castValues(x, dtypes[0], out, step.dtype, count)
+  else if (step.op === "complex") {
     for (let i = 0; i < count; i++) {
       out[2 * i] = x[i]
       out[2 * i + 1] = y[i]
     }
-  } else if (step.op === 'select')
+  } else if (step.op === "select")
     selectValues(args, out, count * storeWidth(step.dtype), storeWidth(step.dtype))
   else if (dtypes[0] === complex64) executeComplex(step, x, y, out, count)
   else {
@@ -233,10 +233,10 @@ function executeComplex(
   const pair = (v: Values, i: number): Pair => [v[2 * i] as number, v[2 * i + 1] as number]
   const unary = complexUnary[step.op as UnaryOp]
   const binary = complexBinary[step.op as BinaryOp]
-  if (!unary && !binary) throw new DTypeError(step.op, 'is not defined for complex64')
+  if (!unary && !binary) throw new DTypeError(step.op, "is not defined for complex64")
   for (let i = 0; i < count; i++) {
     const result = y && binary ? binary(pair(x, i), pair(y, i)) : unary?.(pair(x, i))
-    if (typeof result === 'object') {
+    if (typeof result === "object") {
       out[2 * i] = result[0]
       out[2 * i + 1] = result[1]
     } else if (result !== undefined) out[i] = result

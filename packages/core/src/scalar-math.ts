@@ -2,9 +2,9 @@
  * What each scalar instruction computes, on JavaScript values: the definition that every backend's kernels are held to.
  * Numbers stand for all dtypes but the 64-bit integers (bigint) and complex64 (see complex.ts).
  */
-import { type Dtype, int64, isInteger, uint64 } from './dtype'
-import type { BinaryOp, UnaryOp } from './program'
-import { erf, erfinv, roundHalfEven } from './special'
+import { type Dtype, int64, isInteger, uint64 } from "./dtype"
+import type { BinaryOp, UnaryOp } from "./program"
+import { erf, erfinv, roundHalfEven } from "./special"
 
 type N = number
 /** As in MLX, NaN has the sign 0. */
@@ -89,7 +89,7 @@ const floatBinary: Record<BinaryOp, (x: N, y: N) => N> = {
   greater: (x, y) => (x > y ? 1 : 0),
   greaterEqual: (x, y) => (x >= y ? 1 : 0),
   complex: () => {
-    throw new Error('unreachable: complex has its own path')
+    throw new Error("unreachable: complex has its own path")
   },
 }
 
@@ -110,10 +110,10 @@ const integerBinary: Partial<Record<BinaryOp, (x: N, y: N) => N>> = {
 }
 
 /** Shifts of unsigned dtypes bring in zeros, and a shift by the width or more leaves nothing. */
-function shift(op: 'leftShift' | 'rightShift', dtype: Dtype): (x: N, y: N) => N {
+function shift(op: "leftShift" | "rightShift", dtype: Dtype): (x: N, y: N) => N {
   const bits = dtype.size * 8
-  if (op === 'leftShift') return (x, y) => (y >= 0 && y < bits ? x << y : 0)
-  if (dtype.kind === 'signed') return (x, y) => x >> (y >= 0 && y < bits ? y : bits - 1)
+  if (op === "leftShift") return (x, y) => (y >= 0 && y < bits ? x << y : 0)
+  if (dtype.kind === "signed") return (x, y) => x >> (y >= 0 && y < bits ? y : bits - 1)
   return (x, y) => (y >= 0 && y < bits ? x >>> y : 0)
 }
 
@@ -174,13 +174,13 @@ export type ScalarFunction = (x: never, y: never) => number | bigint
 
 /** What `op` computes on values of `dtype` (the arguments' dtype; not complex64). */
 export function scalarFunction(op: UnaryOp | BinaryOp, dtype: Dtype): ScalarFunction | undefined {
-  if (op === 'bitwiseInvert' && dtype.kind === 'bool')
+  if (op === "bitwiseInvert" && dtype.kind === "bool")
     return floatUnary.logicalNot as unknown as ScalarFunction
   const found: unknown =
     dtype === int64 || dtype === uint64
       ? ((bigUnary as Record<string, unknown>)[op] ?? (bigBinary as Record<string, unknown>)[op])
-      : isInteger(dtype) || dtype.kind === 'bool'
-        ? op === 'leftShift' || op === 'rightShift'
+      : isInteger(dtype) || dtype.kind === "bool"
+        ? op === "leftShift" || op === "rightShift"
           ? shift(op, dtype)
           : ((integerBinary as Record<string, unknown>)[op] ??
             (floatUnary as Record<string, unknown>)[op] ??

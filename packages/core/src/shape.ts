@@ -2,7 +2,7 @@
  * Shapes, strides and axes: plain number arrays and the arithmetic on them. Shapes are shared between nodes and never
  * modified after they were handed over.
  */
-import { ArgumentError, describe, ShapeError } from './errors'
+import { ArgumentError, describe, ShapeError } from "./errors"
 
 /** Sizes of the axes, outermost first. */
 export type Shape = readonly number[]
@@ -75,7 +75,7 @@ export function broadcastShapes(op: string, a: Shape, b: Shape): Shape {
 
 /** `(2, 3)`, and `(2,)` with one axis, as MLX prints shapes. */
 export function format(shape: Shape): string {
-  return shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(', ')})`
+  return shape.length === 1 ? `(${shape[0]},)` : `(${shape.join(", ")})`
 }
 
 /** An axis counted from the front; negative axes count from the end. @throws ShapeError */
@@ -86,7 +86,7 @@ export function normalizeAxis(op: string, axis: number, ndim: number): number {
   if (normal < 0 || normal >= ndim) {
     throw new ShapeError(
       op,
-      `axis ${axis} is out of bounds for an array of ${ndim} dimension${ndim === 1 ? '' : 's'}`,
+      `axis ${axis} is out of bounds for an array of ${ndim} dimension${ndim === 1 ? "" : "s"}`,
     )
   }
   return normal
@@ -99,7 +99,7 @@ export function normalizeAxes(
   ndim: number,
 ): number[] {
   if (axes === null || axes === undefined) return globalThis.Array.from({ length: ndim }, (_, i) => i)
-  const list = typeof axes === 'number' ? [axes] : axes
+  const list = typeof axes === "number" ? [axes] : axes
   if (!globalThis.Array.isArray(list))
     throw new ArgumentError(op, `axes must be a number or a list of numbers, received ${describe(axes)}`)
   const normal = list.map((axis) => normalizeAxis(op, axis, ndim)).sort((a, b) => a - b)
@@ -111,11 +111,11 @@ export function normalizeAxes(
 
 /** A shape given by a user: a size or a list of sizes, checked. */
 export function asShape(op: string, value: unknown): number[] {
-  const list = typeof value === 'number' ? [value] : value
+  const list = typeof value === "number" ? [value] : value
   if (!globalThis.Array.isArray(list))
     throw new ArgumentError(op, `expected a shape (a list of sizes), received ${describe(value)}`)
   for (const n of list) {
-    if (typeof n !== 'number' || !Number.isInteger(n) || n < 0) {
+    if (typeof n !== "number" || !Number.isInteger(n) || n < 0) {
       throw new ShapeError(op, `a shape must hold non-negative integers, received ${describe(n)}`)
     }
   }

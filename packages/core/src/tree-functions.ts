@@ -2,10 +2,10 @@
  * What users do with trees of arrays: list their leaves under dotted names, rebuild, map, reduce and merge them. What a tree is stands
  * in tree.ts.
  */
-import { isList, isPlainObject } from './args'
-import { ArgumentError } from './errors'
-import type { Array } from './graph'
-import { childrenOf, withChildren } from './tree'
+import { isList, isPlainObject } from "./args"
+import { ArgumentError } from "./errors"
+import type { Array } from "./graph"
+import { childrenOf, withChildren } from "./tree"
 
 /** Says of a part of a tree whether to take it whole. */
 export type IsLeaf = (value: unknown) => boolean
@@ -39,22 +39,22 @@ export function treeFlatten<L = Array>(
 ): Record<string, L>
 export function treeFlatten<L = Array>(
   tree: unknown,
-  prefix: string | FlattenOptions = '',
+  prefix: string | FlattenOptions = "",
   isLeaf: IsLeaf | null = null,
   destination?: Record<string, L>,
 ): [string, L][] | Record<string, L> {
-  if (typeof prefix === 'object') return treeFlatten<L>(tree, prefix.prefix, prefix.isLeaf)
+  if (typeof prefix === "object") return treeFlatten<L>(tree, prefix.prefix, prefix.isLeaf)
   const leaves: [string, L][] = []
   const walk = (value: unknown, path: string): void => {
     const children = isLeaf?.(value) ? null : childrenOf(value)
     if (children === null) leaves.push([path, value as L])
     else
       for (const key of Object.keys(children)) {
-        walk((children as Record<string, unknown>)[key], path === '' ? key : `${path}.${key}`)
+        walk((children as Record<string, unknown>)[key], path === "" ? key : `${path}.${key}`)
       }
   }
   // MLX's prefixes begin with a dot.
-  walk(tree, prefix.replace(/^\./, ''))
+  walk(tree, prefix.replace(/^\./, ""))
   return destination ? Object.assign(destination, Object.fromEntries(leaves)) : leaves
 }
 
@@ -76,13 +76,13 @@ export function treeUnflatten(
 
 function build(entries: readonly (readonly [string, unknown])[], start: number): unknown {
   if (entries.length === 1 && entries[0][0].length < start) return entries[0][1]
-  if (entries.length === 1 && entries[0][0] === '') return entries[0][1]
+  if (entries.length === 1 && entries[0][0] === "") return entries[0][1]
   const groups = new Map<string, (readonly [string, unknown])[]>()
   for (const entry of entries) {
     const [name] = entry
     if (name.length < start)
-      throw new ArgumentError('treeUnflatten', `"${name}" is a leaf and the beginning of other names`)
-    const end = name.indexOf('.', start)
+      throw new ArgumentError("treeUnflatten", `"${name}" is a leaf and the beginning of other names`)
+    const end = name.indexOf(".", start)
     const key = name.slice(start, end < 0 ? undefined : end)
     const group = groups.get(key)
     if (group) group.push(entry)
@@ -94,7 +94,7 @@ function build(entries: readonly (readonly [string, unknown])[], start: number):
   const length = places.reduce((last, place) => Math.max(last, place + 1), 0)
   if (length - children.length > MAX_GAPS)
     throw new ArgumentError(
-      'treeUnflatten',
+      "treeUnflatten",
       `a list of length ${length} has only ${children.length} elements`,
     )
   const list: unknown[] = globalThis.Array.from({ length }, () => ({}))
@@ -117,10 +117,10 @@ function map(
   if (children === null) return fn(path, tree, ...rest)
   const others = rest.map(childrenOf) as (Record<string, unknown> | null)[]
   const mapped = Object.keys(children).map((key) => {
-    const under = path === '' ? key : `${path}.${key}`
+    const under = path === "" ? key : `${path}.${key}`
     const matching = others.map((other, i) => {
       if (other && key in other) return other[key]
-      throw new ArgumentError('treeMap', `tree ${i + 2} has no leaf "${under}"`)
+      throw new ArgumentError("treeMap", `tree ${i + 2} has no leaf "${under}"`)
     })
     return [key, map(fn, (children as Record<string, unknown>)[key], matching, isLeaf, under)] as const
   })
@@ -131,7 +131,7 @@ function map(
 /** A trailing function among further trees says what to take whole: a trailing plain object would be data. */
 function leafTest(rest: readonly unknown[]): [trees: readonly unknown[], isLeaf: IsLeaf | null] {
   const last = rest[rest.length - 1]
-  return typeof last === 'function' ? [rest.slice(0, -1), last as IsLeaf] : [rest, null]
+  return typeof last === "function" ? [rest.slice(0, -1), last as IsLeaf] : [rest, null]
 }
 
 /**
@@ -143,7 +143,7 @@ function leafTest(rest: readonly unknown[]): [trees: readonly unknown[], isLeaf:
  */
 export function treeMap<T, L = Array>(fn: (...leaves: L[]) => unknown, tree: T, ...rest: unknown[]): T {
   const [others, isLeaf] = leafTest(rest)
-  return map((_path, ...leaves) => fn(...(leaves as L[])), tree, others, isLeaf, '') as T
+  return map((_path, ...leaves) => fn(...(leaves as L[])), tree, others, isLeaf, "") as T
 }
 
 /**
@@ -157,7 +157,7 @@ export function treeMapWithPath<T, L = Array>(
   ...rest: unknown[]
 ): T {
   const [others, isLeaf] = leafTest(rest)
-  return map(fn as (path: string, ...leaves: unknown[]) => unknown, tree, others, isLeaf, '') as T
+  return map(fn as (path: string, ...leaves: unknown[]) => unknown, tree, others, isLeaf, "") as T
 }
 
 /**
@@ -172,11 +172,11 @@ export function treeReduce<R, L = Array>(
   initial?: R | null,
   isLeaf: IsLeaf | null = null,
 ): R {
-  const leaves = treeFlatten<L>(tree, '', isLeaf).map(([, leaf]) => leaf)
+  const leaves = treeFlatten<L>(tree, "", isLeaf).map(([, leaf]) => leaf)
   let result = initial as R
   if (initial === undefined || initial === null) {
     if (leaves.length === 0)
-      throw new ArgumentError('treeReduce', 'the tree is empty and there is no initial value')
+      throw new ArgumentError("treeReduce", "the tree is empty and there is no initial value")
     result = leaves.shift() as unknown as R
   }
   for (const leaf of leaves) result = fn(result, leaf)
@@ -209,8 +209,8 @@ export function treeMerge(
     return Object.fromEntries(keys.map((key) => [key, treeMerge(a[key], b[key], merge)]))
   }
   if (merge === null)
-    throw new ArgumentError('treeMerge', 'both trees have a value at the same place', {
-      hint: 'Give a function that combines them',
+    throw new ArgumentError("treeMerge", "both trees have a value at the same place", {
+      hint: "Give a function that combines them",
     })
   return merge(a, b)
 }

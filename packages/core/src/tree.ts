@@ -2,8 +2,8 @@
  * Trees: arrays nested in plain objects, JavaScript arrays and registered classes. Transforms, evaluation and optimizers walk
  * them with these functions.
  */
-import { isList, isPlainObject } from './args'
-import { Array } from './graph'
+import { isList, isPlainObject } from "./args"
+import { Array } from "./graph"
 
 /** How a class takes part in trees: its children by name, and how to put new children in. */
 export interface TreeNodeRule<T> {
@@ -42,7 +42,7 @@ function ruleOf(value: object): TreeNodeRule<unknown> | undefined {
 /** The children of an inner node of a tree, by key; null for a leaf. */
 export function childrenOf(tree: unknown): Readonly<Record<string, unknown>> | readonly unknown[] | null {
   if (isList(tree) || isPlainObject(tree)) return tree
-  if (typeof tree !== 'object' || tree === null || tree instanceof Array) return null
+  if (typeof tree !== "object" || tree === null || tree instanceof Array) return null
   const rule = ruleOf(tree)
   return rule ? rule.flatten(tree) : null
 }
@@ -57,13 +57,13 @@ export function withChildren(
 }
 
 /** Calls `visit` for every leaf: whatever is not a plain object, a list or a registered class. `path` is dotted. */
-export function forEachLeaf(tree: unknown, visit: (leaf: unknown, path: string) => void, path = ''): void {
-  const under = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`)
+export function forEachLeaf(tree: unknown, visit: (leaf: unknown, path: string) => void, path = ""): void {
+  const under = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
   if (isList(tree)) tree.forEach((child, i) => forEachLeaf(child, visit, under(i)))
   else if (isPlainObject(tree)) for (const key of Object.keys(tree)) forEachLeaf(tree[key], visit, under(key))
   else {
     const rule =
-      typeof tree === 'object' && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
+      typeof tree === "object" && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
     if (rule) {
       const children = rule.flatten(tree)
       for (const key of Object.keys(children)) forEachLeaf(children[key], visit, under(key))
@@ -75,9 +75,9 @@ export function forEachLeaf(tree: unknown, visit: (leaf: unknown, path: string) 
 export function mapLeaves(
   tree: unknown,
   replace: (leaf: unknown, path: string) => unknown,
-  path = '',
+  path = "",
 ): unknown {
-  const under = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`)
+  const under = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
   if (isList(tree)) return tree.map((child, i) => mapLeaves(child, replace, under(i)))
   const mapped = (children: Record<string, unknown>): Record<string, unknown> => {
     const out: Record<string, unknown> = {}
@@ -86,7 +86,7 @@ export function mapLeaves(
   }
   if (isPlainObject(tree)) return mapped(tree)
   const rule =
-    typeof tree === 'object' && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
+    typeof tree === "object" && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
   return rule ? rule.unflatten(tree, mapped(rule.flatten(tree))) : replace(tree, path)
 }
 

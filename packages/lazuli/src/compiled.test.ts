@@ -1,10 +1,10 @@
 /**
  * Compiled functions on the native backend against the same functions as they were written, from the first call on.
  */
-import { mx, nn } from 'lazuli'
-import { expect, test } from 'vitest'
+import { mx, nn } from "lazuli"
+import { expect, test } from "vitest"
 
-test('a constant that elementwise work and, later, a kernel read', () => {
+test("a constant that elementwise work and, later, a kernel read", () => {
   const drop = new nn.Dropout(0.5)
   const f = (x: mx.Array) => mx.valueAndGrad((y: mx.Array) => drop.forward(y).square().sum())(x)
   const compiled = mx.compile(f, { inputs: mx.random.state, outputs: mx.random.state })

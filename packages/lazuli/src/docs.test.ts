@@ -1,17 +1,17 @@
 /**
  * Runs the `ts` blocks of the README and of every page in docs/, each page's in order and in one scope, and holds what `// =>` promises.
  */
-import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import * as lazuli from 'lazuli'
-import { afterAll, beforeAll, expect, test } from 'vitest'
-import { blocksOf, promises, runSnippets } from '../../../tooling/snippets'
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import * as lazuli from "lazuli"
+import { afterAll, beforeAll, expect, test } from "vitest"
+import { blocksOf, promises, runSnippets } from "../../../tooling/snippets"
 
-const root = fileURLToPath(new URL('../../..', import.meta.url))
+const root = fileURLToPath(new URL("../../..", import.meta.url))
 const here = process.cwd()
-const scratch = mkdtempSync(join(tmpdir(), 'lazuli-docs-'))
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-docs-"))
 
 // Pages may save files: they do it in a folder of their own.
 beforeAll(() => process.chdir(scratch))
@@ -21,25 +21,25 @@ afterAll(() => {
 })
 
 const pages = [
-  'README.md',
-  ...readdirSync(join(root, 'docs'))
-    .filter((name) => name.endsWith('.md'))
+  "README.md",
+  ...readdirSync(join(root, "docs"))
+    .filter((name) => name.endsWith(".md"))
     .map((name) => `docs/${name}`),
 ].filter((page) => existsSync(join(root, page)))
 
 const modules = {
   lazuli,
-  '@lazuli/core': await import('@lazuli/core'),
-  '@lazuli/core/engine': await import('@lazuli/core/engine'),
-  '@lazuli/transforms': await import('@lazuli/transforms'),
-  '@lazuli/compile': await import('@lazuli/compile'),
-  '@lazuli/nn': await import('@lazuli/nn'),
-  '@lazuli/nn/optimizers': await import('@lazuli/nn/optimizers'),
+  "@lazuli/core": await import("@lazuli/core"),
+  "@lazuli/core/engine": await import("@lazuli/core/engine"),
+  "@lazuli/transforms": await import("@lazuli/transforms"),
+  "@lazuli/compile": await import("@lazuli/compile"),
+  "@lazuli/nn": await import("@lazuli/nn"),
+  "@lazuli/nn/optimizers": await import("@lazuli/nn/optimizers"),
 }
 
-test.each(pages)('%s', async (page) => {
-  const blocks = blocksOf(readFileSync(join(root, page), 'utf8'))
+test.each(pages)("%s", async (page) => {
+  const blocks = blocksOf(readFileSync(join(root, page), "utf8"))
   const { problems, checked } = await runSnippets(blocks, { modules })
   expect(problems).toEqual([])
-  expect(checked, 'every // => is behind or below a statement').toBe(promises(blocks))
+  expect(checked, "every // => is behind or below a statement").toBe(promises(blocks))
 })

@@ -1,17 +1,17 @@
 /**
  * Runs every `@example` of the packages' doc comments, and holds what `// =>` promises.
  */
-import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join, relative } from 'node:path'
-import { fileURLToPath } from 'node:url'
-import * as lazuli from 'lazuli'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { examplesOf, promises, runSnippets } from '../../../tooling/snippets'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join, relative } from "node:path"
+import { fileURLToPath } from "node:url"
+import * as lazuli from "lazuli"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { examplesOf, promises, runSnippets } from "../../../tooling/snippets"
 
-const packages = fileURLToPath(new URL('../..', import.meta.url))
+const packages = fileURLToPath(new URL("../..", import.meta.url))
 const here = process.cwd()
-const scratch = mkdtempSync(join(tmpdir(), 'lazuli-examples-'))
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-examples-"))
 
 // Examples may write files: they do it in a folder of their own.
 beforeAll(() => process.chdir(scratch))
@@ -23,7 +23,7 @@ afterAll(() => {
 /** `mx.exp` and `exp` alike; names that JavaScript has itself stay JavaScript's. */
 const names = {
   ...Object.fromEntries(
-    Object.entries(lazuli.mx).filter(([name]) => !(name in globalThis) && name !== 'var' && name !== 'eval'),
+    Object.entries(lazuli.mx).filter(([name]) => !(name in globalThis) && name !== "var" && name !== "eval"),
   ),
   ...lazuli,
 }
@@ -37,18 +37,18 @@ function sources(folder: string): string[] {
 }
 
 const files = readdirSync(packages)
-  .map((name) => join(packages, name, 'src'))
+  .map((name) => join(packages, name, "src"))
   .flatMap(sources)
-  .map((path) => ({ path, examples: examplesOf(readFileSync(path, 'utf8')) }))
+  .map((path) => ({ path, examples: examplesOf(readFileSync(path, "utf8")) }))
   .filter(({ examples }) => examples.length > 0)
 
-describe.each(files)('$path', ({ path, examples }) => {
+describe.each(files)("$path", ({ path, examples }) => {
   test.each(examples.map((example) => [example.line, example] as const))(
-    'line %i',
+    "line %i",
     async (_line, example) => {
       const { problems, checked } = await runSnippets([example], { modules: { lazuli }, names })
       expect(problems, relative(packages, path)).toEqual([])
-      expect(checked, 'every // => is behind or below a statement').toBe(promises([example]))
+      expect(checked, "every // => is behind or below a statement").toBe(promises([example]))
     },
   )
 })

@@ -2,7 +2,7 @@
  * Activation functions. Those of several steps are primitives with a scalar meaning, so that each is one pass over memory
  * without a compiler and derivatives follow by themselves. The layers of the same names are in layers/activations.ts.
  */
-import * as mx from '@lazuli/core'
+import * as mx from "@lazuli/core"
 import {
   asArrayArgument,
   atLeastFloat,
@@ -11,12 +11,12 @@ import {
   type ParamsOf,
   type PrimitiveRules,
   ShapeError,
-} from '@lazuli/core/engine'
+} from "@lazuli/core/engine"
 
 /** A function of an array, element by element. */
 export type Activation = (x: mx.Array, options?: mx.StreamOptions) => mx.Array
 
-type Rules<S extends ParamSchema> = Pick<PrimitiveRules<ParamsOf<S>>, 'scalar' | 'partials'>
+type Rules<S extends ParamSchema> = Pick<PrimitiveRules<ParamsOf<S>>, "scalar" | "partials">
 
 /** A primitive of one array, element by element, in its floating dtype. */
 const elementwise = <const S extends ParamSchema>(name: string, params: S, rules: Rules<S>) =>
@@ -24,7 +24,7 @@ const elementwise = <const S extends ParamSchema>(name: string, params: S, rules
 
 /** An argument that is computed with in floating point: integers become float32. */
 function floating(op: string, x: unknown): mx.Array {
-  const array = asArrayArgument(op, 'x', x)
+  const array = asArrayArgument(op, "x", x)
   const dtype = atLeastFloat(array.dtype)
   return dtype === array.dtype ? array : array.astype(dtype)
 }
@@ -36,7 +36,7 @@ function activation(name: string, apply: (inputs: readonly mx.Array[]) => mx.Arr
 
 /** A public function of one array of any dtype. */
 function ofArray(name: string, apply: (x: mx.Array) => mx.Array): Activation {
-  const args = operation(name, ['x'], (x: unknown) => apply(asArrayArgument(name, 'x', x)))
+  const args = operation(name, ["x"], (x: unknown) => apply(asArrayArgument(name, "x", x)))
   return (...rest) => args(rest)
 }
 
@@ -45,14 +45,14 @@ function ofArray(name: string, apply: (x: mx.Array) => mx.Array): Activation {
  * @example
  * nn.relu(mx.array([-1, 2])).tolist() // => [0, 2]
  */
-export const relu: Activation = ofArray('relu', (x) => mx.maximum(x, 0))
+export const relu: Activation = ofArray("relu", (x) => mx.maximum(x, 0))
 
 /**
  * max(x, 0)².
  * @example
  * nn.relu2(mx.array([-1, 2])).tolist() // => [0, 4]
  */
-export const relu2: Activation = ofArray('relu2', (x) => mx.maximum(x, 0).square())
+export const relu2: Activation = ofArray("relu2", (x) => mx.maximum(x, 0).square())
 
 /**
  * min(max(x, 0), 6).
@@ -60,9 +60,9 @@ export const relu2: Activation = ofArray('relu2', (x) => mx.maximum(x, 0).square
  * nn.relu6(mx.array([-1, 2, 9])).tolist() // => [0, 2, 6]
  */
 export const relu6: Activation = activation(
-  'relu6',
+  "relu6",
   elementwise(
-    'relu6',
+    "relu6",
     {},
     {
       scalar: (s, [x]) => {
@@ -74,17 +74,17 @@ export const relu6: Activation = activation(
 )
 
 const leakyReluOf = elementwise(
-  'leakyRelu',
-  { negativeSlope: 'f64' },
+  "leakyRelu",
+  { negativeSlope: "f64" },
   {
     scalar: (s, [x], { negativeSlope }) =>
       s.maximum(s.multiply(s.constant(negativeSlope, s.dtypeOf(x)), x), x),
   },
 )
 const leakyReluArgs = operation(
-  'leakyRelu',
-  ['x', 'negativeSlope'],
-  (x: unknown, negativeSlope: number = 0.01) => leakyReluOf([floating('leakyRelu', x)], { negativeSlope }),
+  "leakyRelu",
+  ["x", "negativeSlope"],
+  (x: unknown, negativeSlope: number = 0.01) => leakyReluOf([floating("leakyRelu", x)], { negativeSlope }),
 )
 /**
  * max(negativeSlope · x, x).
@@ -98,8 +98,8 @@ export function leakyRelu(...args: unknown[]): mx.Array {
 }
 
 const eluOf = elementwise(
-  'elu',
-  { alpha: 'f64' },
+  "elu",
+  { alpha: "f64" },
   {
     scalar: (s, [x], { alpha }) => {
       const dtype = s.dtypeOf(x)
@@ -113,8 +113,8 @@ const eluOf = elementwise(
 )
 /** 1 above 0, alpha · eˣ below. */
 const eluSlope = elementwise(
-  'eluSlope',
-  { alpha: 'f64' },
+  "eluSlope",
+  { alpha: "f64" },
   {
     scalar: (s, [x], { alpha }) => {
       const dtype = s.dtypeOf(x)
@@ -124,8 +124,8 @@ const eluSlope = elementwise(
     },
   },
 )
-const eluArgs = operation('elu', ['x', 'alpha'], (x: unknown, alpha: number = 1) =>
-  eluOf([floating('elu', x)], { alpha }),
+const eluArgs = operation("elu", ["x", "alpha"], (x: unknown, alpha: number = 1) =>
+  eluOf([floating("elu", x)], { alpha }),
 )
 /**
  * x above 0, alpha · (eˣ − 1) below.
@@ -143,11 +143,11 @@ export function elu(...args: unknown[]): mx.Array {
  * @example
  * nn.selu(mx.array([0])).tolist() // => [0]
  */
-export const selu: Activation = ofArray('selu', (x) => elu(x, 1.67326).multiply(1.0507))
+export const selu: Activation = ofArray("selu", (x) => elu(x, 1.67326).multiply(1.0507))
 
 const celuOf = elementwise(
-  'celu',
-  { alpha: 'f64' },
+  "celu",
+  { alpha: "f64" },
   {
     scalar: (s, [x], { alpha }) => {
       const dtype = s.dtypeOf(x)
@@ -157,8 +157,8 @@ const celuOf = elementwise(
     },
   },
 )
-const celuArgs = operation('celu', ['x', 'alpha'], (x: unknown, alpha: number = 1) =>
-  celuOf([floating('celu', x)], { alpha }),
+const celuArgs = operation("celu", ["x", "alpha"], (x: unknown, alpha: number = 1) =>
+  celuOf([floating("celu", x)], { alpha }),
 )
 /**
  * max(x, 0) + alpha · (exp(min(x, 0) / alpha) − 1). https://arxiv.org/abs/1704.07483
@@ -176,7 +176,7 @@ export function celu(...args: unknown[]): mx.Array {
  * @example
  * nn.sigmoid(mx.array([0])).tolist() // => [0.5]
  */
-export const sigmoid: Activation = ofArray('sigmoid', (x) => mx.sigmoid(x))
+export const sigmoid: Activation = ofArray("sigmoid", (x) => mx.sigmoid(x))
 
 /**
  * log sigmoid(x), accurate where sigmoid(x) is near 0.
@@ -184,9 +184,9 @@ export const sigmoid: Activation = ofArray('sigmoid', (x) => mx.sigmoid(x))
  * nn.logSigmoid(mx.array([1000])).tolist() // => [0]
  */
 export const logSigmoid: Activation = activation(
-  'logSigmoid',
+  "logSigmoid",
   elementwise(
-    'logSigmoid',
+    "logSigmoid",
     {},
     {
       scalar: (s, [x]) => s.negative(s.logaddexp(s.negative(x), s.constant(0, s.dtypeOf(x)))),
@@ -199,7 +199,7 @@ export const logSigmoid: Activation = activation(
  * @example
  * nn.tanh(mx.array([0])).tolist() // => [0]
  */
-export const tanh: Activation = ofArray('tanh', (x) => mx.tanh(x))
+export const tanh: Activation = ofArray("tanh", (x) => mx.tanh(x))
 
 /**
  * x · sigmoid(x), also called swish.
@@ -207,9 +207,9 @@ export const tanh: Activation = ofArray('tanh', (x) => mx.tanh(x))
  * nn.silu(mx.array([0])).tolist() // => [0]
  */
 export const silu: Activation = activation(
-  'silu',
+  "silu",
   elementwise(
-    'silu',
+    "silu",
     {},
     {
       scalar: (s, [x]) => s.multiply(x, s.sigmoid(x)),
@@ -219,7 +219,7 @@ export const silu: Activation = activation(
 )
 /** σ + x·σ·(1 − σ) */
 const siluSlope = elementwise(
-  'siluSlope',
+  "siluSlope",
   {},
   {
     scalar: (s, [x]) => {
@@ -235,7 +235,7 @@ const siluSlope = elementwise(
  * @example
  * nn.softplus(mx.array([-Infinity, 1000])).tolist() // => [0, 1000]
  */
-export const softplus: Activation = ofArray('softplus', (x) => mx.logaddexp(x, 0))
+export const softplus: Activation = ofArray("softplus", (x) => mx.logaddexp(x, 0))
 
 /**
  * x / (1 + |x|).
@@ -243,9 +243,9 @@ export const softplus: Activation = ofArray('softplus', (x) => mx.logaddexp(x, 0
  * nn.softsign(mx.array([-1, 3])).tolist() // => [-0.5, 0.75]
  */
 export const softsign: Activation = activation(
-  'softsign',
+  "softsign",
   elementwise(
-    'softsign',
+    "softsign",
     {},
     {
       scalar: (s, [x]) => s.divide(x, s.add(s.constant(1, s.dtypeOf(x)), s.abs(x))),
@@ -254,8 +254,8 @@ export const softsign: Activation = activation(
 )
 
 const softshrinkOf = elementwise(
-  'softshrink',
-  { lambd: 'f64' },
+  "softshrink",
+  { lambd: "f64" },
   {
     scalar: (s, [x], { lambd }) => {
       const dtype = s.dtypeOf(x)
@@ -265,8 +265,8 @@ const softshrinkOf = elementwise(
     },
   },
 )
-const softshrinkArgs = operation('softshrink', ['x', 'lambd'], (x: unknown, lambd: number = 0.5) =>
-  softshrinkOf([floating('softshrink', x)], { lambd }),
+const softshrinkArgs = operation("softshrink", ["x", "lambd"], (x: unknown, lambd: number = 0.5) =>
+  softshrinkOf([floating("softshrink", x)], { lambd }),
 )
 /**
  * x moved by lambd towards 0, and 0 within lambd of it.
@@ -279,7 +279,7 @@ export function softshrink(...args: unknown[]): mx.Array {
   return softshrinkArgs(args)
 }
 
-const hardShrinkArgs = operation('hardShrink', ['x', 'lambd'], (x: mx.Array, lambd: number = 0.5) =>
+const hardShrinkArgs = operation("hardShrink", ["x", "lambd"], (x: mx.Array, lambd: number = 0.5) =>
   mx.where(mx.abs(x).greater(lambd), x, 0),
 )
 /**
@@ -294,8 +294,8 @@ export function hardShrink(...args: unknown[]): mx.Array {
 }
 
 const hardTanhOf = elementwise(
-  'hardTanh',
-  { minVal: 'f64', maxVal: 'f64' },
+  "hardTanh",
+  { minVal: "f64", maxVal: "f64" },
   {
     scalar: (s, [x], { minVal, maxVal }) => {
       const dtype = s.dtypeOf(x)
@@ -304,10 +304,10 @@ const hardTanhOf = elementwise(
   },
 )
 const hardTanhArgs = operation(
-  'hardTanh',
-  ['x', 'minVal', 'maxVal'],
+  "hardTanh",
+  ["x", "minVal", "maxVal"],
   (x: unknown, minVal: number = -1, maxVal: number = 1) =>
-    hardTanhOf([floating('hardTanh', x)], { minVal, maxVal }),
+    hardTanhOf([floating("hardTanh", x)], { minVal, maxVal }),
 )
 /**
  * x, held between minVal and maxVal.
@@ -329,9 +329,9 @@ export function hardTanh(...args: unknown[]): mx.Array {
  * nn.hardswish(mx.array([-3, 0, 3])).tolist() // => [0, 0, 3]
  */
 export const hardswish: Activation = activation(
-  'hardswish',
+  "hardswish",
   elementwise(
-    'hardswish',
+    "hardswish",
     {},
     {
       scalar: (s, [x]) => {
@@ -350,9 +350,9 @@ export const hardswish: Activation = activation(
  * nn.mish(mx.array([0])).tolist() // => [0]
  */
 export const mish: Activation = activation(
-  'mish',
+  "mish",
   elementwise(
-    'mish',
+    "mish",
     {},
     {
       scalar: (s, [x]) => s.multiply(x, s.tanh(s.logaddexp(x, s.constant(0, s.dtypeOf(x))))),
@@ -366,9 +366,9 @@ export const mish: Activation = activation(
  * nn.gelu(mx.array([0])).tolist() // => [0]
  */
 export const gelu: Activation = activation(
-  'gelu',
+  "gelu",
   elementwise(
-    'gelu',
+    "gelu",
     {},
     {
       scalar: (s, [x]) => {
@@ -382,7 +382,7 @@ export const gelu: Activation = activation(
 )
 /** Φ(x) + x·φ(x) */
 const geluSlope = elementwise(
-  'geluSlope',
+  "geluSlope",
   {},
   {
     scalar: (s, [x]) => {
@@ -407,9 +407,9 @@ const GELU_CUBIC = 0.044715
  * nn.geluApprox(mx.array([0])).tolist() // => [0]
  */
 export const geluApprox: Activation = activation(
-  'geluApprox',
+  "geluApprox",
   elementwise(
-    'geluApprox',
+    "geluApprox",
     {},
     {
       scalar: (s, [x]) => {
@@ -424,7 +424,7 @@ export const geluApprox: Activation = activation(
 )
 /** ½ (1 + t) + ½ x (1 − t²) c (1 + 3·0.044715 x²) with t = tanh(c (x + 0.044715 x³)) */
 const geluApproxSlope = elementwise(
-  'geluApproxSlope',
+  "geluApproxSlope",
   {},
   {
     scalar: (s, [x]) => {
@@ -446,9 +446,9 @@ const geluApproxSlope = elementwise(
  * nn.geluFastApprox(mx.array([0])).tolist() // => [0]
  */
 export const geluFastApprox: Activation = activation(
-  'geluFastApprox',
+  "geluFastApprox",
   elementwise(
-    'geluFastApprox',
+    "geluFastApprox",
     {},
     {
       scalar: (s, [x]) => s.multiply(x, s.sigmoid(s.multiply(s.constant(1.702, s.dtypeOf(x)), x))),
@@ -456,7 +456,7 @@ export const geluFastApprox: Activation = activation(
   ),
 )
 
-const preluArgs = operation('prelu', ['x', 'alpha'], (x: mx.Array, alpha: mx.Operand) =>
+const preluArgs = operation("prelu", ["x", "alpha"], (x: mx.Array, alpha: mx.Operand) =>
   mx.maximum(0, x).add(mx.multiply(alpha, mx.minimum(0, x))),
 )
 /**
@@ -469,7 +469,7 @@ export function prelu(...args: unknown[]): mx.Array {
   return preluArgs(args)
 }
 
-const stepArgs = operation('step', ['x', 'threshold'], (x: mx.Array, threshold: number = 0) =>
+const stepArgs = operation("step", ["x", "threshold"], (x: mx.Array, threshold: number = 0) =>
   mx.greaterEqual(x, threshold).astype(mx.int32),
 )
 /**
@@ -489,7 +489,7 @@ export interface AxisActivation {
   (x: mx.Array, options: { axis?: number } & mx.StreamOptions): mx.Array
 }
 function alongAxis(name: string, body: (x: mx.Array, axis: number) => mx.Array): AxisActivation {
-  const args = operation(name, ['x', 'axis'], (x: unknown, axis: number = -1) =>
+  const args = operation(name, ["x", "axis"], (x: unknown, axis: number = -1) =>
     body(floating(name, x), axis),
   )
   return (...rest: unknown[]) => args(rest)
@@ -500,21 +500,21 @@ function alongAxis(name: string, body: (x: mx.Array, axis: number) => mx.Array):
  * @example
  * nn.softmax(mx.array([0, 0])).tolist() // => [0.5, 0.5]
  */
-export const softmax: AxisActivation = alongAxis('softmax', (x, axis) => mx.softmax(x, axis))
+export const softmax: AxisActivation = alongAxis("softmax", (x, axis) => mx.softmax(x, axis))
 
 /**
  * softmax(−x).
  * @example
  * nn.softmin(mx.array([0, 0])).tolist() // => [0.5, 0.5]
  */
-export const softmin: AxisActivation = alongAxis('softmin', (x, axis) => mx.softmax(x.negative(), axis))
+export const softmin: AxisActivation = alongAxis("softmin", (x, axis) => mx.softmax(x.negative(), axis))
 
 /**
  * log softmax(x), without underflow.
  * @example
  * nn.logSoftmax(mx.array([0, -1000])).tolist() // => [0, -1000]
  */
-export const logSoftmax: AxisActivation = alongAxis('logSoftmax', (x, axis) =>
+export const logSoftmax: AxisActivation = alongAxis("logSoftmax", (x, axis) =>
   x.subtract(mx.logsumexp(x, axis, true)),
 )
 
@@ -524,11 +524,11 @@ export const logSoftmax: AxisActivation = alongAxis('logSoftmax', (x, axis) =>
  * @example
  * nn.glu(mx.array([3, 0])).tolist() // => [1.5]
  */
-export const glu: AxisActivation = alongAxis('glu', (x, axis) => {
+export const glu: AxisActivation = alongAxis("glu", (x, axis) => {
   const size = x.shape.at(axis) ?? 0
-  if (size % 2 !== 0) throw new ShapeError('glu', `axis ${axis} must have an even size, received ${size}`)
+  if (size % 2 !== 0) throw new ShapeError("glu", `axis ${axis} must have an even size, received ${size}`)
   const halves = x.unflatten(axis, [2, size / 2])
-  const before = x.shape.slice(0, axis).map(() => ':')
+  const before = x.shape.slice(0, axis).map(() => ":")
   const at = (i: number): mx.Array => halves.index(...before, i)
   return at(0).multiply(at(1).sigmoid())
 })

@@ -2,7 +2,7 @@
  * How constructors take arguments: positional in MLX's order, or by name in one trailing plain object. Functions of arrays use
  * `operation` of @lazuli/core instead, which also takes a stream.
  */
-import { ArgumentError, isPlainObject, nearest } from '@lazuli/core/engine'
+import { ArgumentError, isPlainObject, nearest } from "@lazuli/core/engine"
 
 /**
  * The arguments in the order of `names`, with null as undefined. The first `required` of them must be given.
@@ -21,7 +21,7 @@ export function named<A extends unknown[]>(
   if (positional > names.length) {
     throw new ArgumentError(
       op,
-      `takes at most ${names.length} arguments (${names.join(', ')}), received ${positional}`,
+      `takes at most ${names.length} arguments (${names.join(", ")}), received ${positional}`,
     )
   }
   for (const key of Object.keys(byName)) {
@@ -30,7 +30,7 @@ export function named<A extends unknown[]>(
       const near = nearest(key, names)
       throw new ArgumentError(
         op,
-        `has no parameter "${key}"; it takes ${names.join(', ') || 'none'}`,
+        `has no parameter "${key}"; it takes ${names.join(", ") || "none"}`,
         near ? { hint: `Did you mean "${near}"?` } : {},
       )
     }

@@ -1,8 +1,8 @@
-import { compile } from '@lazuli/compile'
-import * as mx from '@lazuli/core'
-import { describe, expect, test } from 'vitest'
-import * as nn from './index'
-import * as optim from './optimizers'
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { describe, expect, test } from "vitest"
+import * as nn from "./index"
+import * as optim from "./optimizers"
 
 class Model extends nn.Module {
   embedding = new nn.Embedding(5, 4)
@@ -35,11 +35,11 @@ const targets = mx.array(
 function train(steps: number, compiled: boolean, make: () => optim.Optimizer) {
   mx.random.seed(7)
   const model = new Model()
-  model.head.freeze({ keys: 'bias' })
+  model.head.freeze({ keys: "bias" })
   const optimizer = make()
   optimizer.init(model.trainableParameters())
   const lossAndGrad = nn.valueAndGrad(model, (x: mx.Array, y: mx.Array) =>
-    nn.losses.crossEntropy(model.forward(x), y, { reduction: 'mean' }),
+    nn.losses.crossEntropy(model.forward(x), y, { reduction: "mean" }),
   )
   const state = [model.state, optimizer.state, mx.random.state]
   const step = (x: mx.Array, y: mx.Array): mx.Array => {
@@ -57,11 +57,11 @@ function train(steps: number, compiled: boolean, make: () => optim.Optimizer) {
   return { losses, model, optimizer }
 }
 
-describe('a compiled step of training gives what the plain one gives', () => {
+describe("a compiled step of training gives what the plain one gives", () => {
   test.each([
-    ['AdamW', () => new optim.AdamW(optim.linearSchedule(0.01, 0.1, 5), { biasCorrection: true })],
-    ['SGD', () => new optim.SGD(0.1, { momentum: 0.9 })],
-  ])('%s', (_name, make) => {
+    ["AdamW", () => new optim.AdamW(optim.linearSchedule(0.01, 0.1, 5), { biasCorrection: true })],
+    ["SGD", () => new optim.SGD(0.1, { momentum: 0.9 })],
+  ])("%s", (_name, make) => {
     const [plain, fast] = [train(4, false, make), train(4, true, make)]
     expect(fast.losses).toEqual(plain.losses)
     expect(fast.losses[3]).toBeLessThan(fast.losses[0])

@@ -2,15 +2,15 @@
  * Replays golden vectors of layers, losses, initializers, optimizers and schedules: calls recorded from MLX, with its answers, from
  * packages/conformance/golden. Test support only; it is not part of the package.
  */
-import { readFileSync } from 'node:fs'
-import { fileURLToPath } from 'node:url'
-import { compile } from '@lazuli/compile'
-import * as mx from '@lazuli/core'
-import { arraysOf, forEachLeaf, viewStore, withArrays } from '@lazuli/core/engine'
-import * as transforms from '@lazuli/transforms'
-import * as nn from './index'
-import * as optimizers from './optimizers'
-import { fileName } from './parameter-tree'
+import { readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { arraysOf, forEachLeaf, viewStore, withArrays } from "@lazuli/core/engine"
+import * as transforms from "@lazuli/transforms"
+import * as nn from "./index"
+import * as optimizers from "./optimizers"
+import { fileName } from "./parameter-tree"
 
 type Json = null | boolean | string | number | Json[] | { [key: string]: Json }
 type Fields = { [key: string]: Json }
@@ -56,25 +56,25 @@ export interface GoldenCase extends Call, Tolerance {
 export class Missing extends Error {}
 class Mismatch extends Error {}
 
-const folder = fileURLToPath(new URL('../../conformance/golden', import.meta.url))
+const folder = fileURLToPath(new URL("../../conformance/golden", import.meta.url))
 
 /** The cases of a family that concern this package. */
 export function goldenCases(family: string): GoldenCase[] {
-  const { cases } = JSON.parse(readFileSync(`${folder}/${family}.json`, 'utf8')) as { cases: GoldenCase[] }
+  const { cases } = JSON.parse(readFileSync(`${folder}/${family}.json`, "utf8")) as { cases: GoldenCase[] }
   return cases.filter((c) => /^(nn|optimizers)\./.test(c.fn))
 }
 
 const camel = (name: string): string => name.replace(/_+([a-z0-9])/g, (_, c: string) => c.toUpperCase())
 const spaces: Record<string, unknown> = { core: mx, nn, optimizers }
 const filters: Record<string, optimizers.ParameterFilter> = {
-  'filter.ndim_ge_2': (_path, w) => w.ndim >= 2,
-  'filter.name_has_b': (path) => path.includes('b'),
+  "filter.ndim_ge_2": (_path, w) => w.ndim >= 2,
+  "filter.name_has_b": (path) => path.includes("b"),
 }
 
 type Fn = (...args: unknown[]) => unknown
 function lookup(name: string): Fn {
   if (name in filters) return filters[name] as Fn
-  const [space, ...rest] = name.split('.')
+  const [space, ...rest] = name.split(".")
   let found = spaces[space]
   for (const part of rest) found = (found as Record<string, unknown> | undefined)?.[camel(part)]
   if (found === undefined) throw new Missing(name)
@@ -85,7 +85,7 @@ function lookup(name: string): Fn {
 function invoke({ fn, args, kwargs }: Call): unknown {
   const found = lookup(fn)
   const all = [...args.map(decode), ...named(kwargs)]
-  const name = fn.split('.').pop() as string
+  const name = fn.split(".").pop() as string
   return /^[A-Z]/.test(name) && found.prototype
     ? new (found as unknown as new (...a: unknown[]) => unknown)(...all)
     : found(...all)
@@ -95,40 +95,40 @@ function named(kwargs: Fields): unknown[] {
   return keys.length > 0 ? [Object.fromEntries(keys.map((key) => [camel(key), decode(kwargs[key])]))] : []
 }
 
-const isEncoded = (v: unknown): v is EncodedArray => typeof v === 'object' && v !== null && 'b64' in v
+const isEncoded = (v: unknown): v is EncodedArray => typeof v === "object" && v !== null && "b64" in v
 const dtypeOf = (name: string): mx.Dtype => (mx as unknown as Record<string, mx.Dtype>)[name]
 
 function arrayOf(v: EncodedArray): mx.Array {
-  const bytes = new Uint8Array(Buffer.from(v.b64, 'base64')).buffer
+  const bytes = new Uint8Array(Buffer.from(v.b64, "base64")).buffer
   const count = v.shape.reduce((a, b) => a * b, 1)
   const dtype = dtypeOf(v.dtype)
   const a = mx.array(viewStore(dtype, bytes, 0, count), dtype).reshape(v.shape)
-  if (v.view === 'transpose') return a.transpose()
-  if (v.view === 'stride2') return a.index('...', '::2')
-  if (v.view === 'reversed') return a.index('::-1')
-  return v.view === 'broadcast' ? a.broadcastTo(v.to as number[]) : a
+  if (v.view === "transpose") return a.transpose()
+  if (v.view === "stride2") return a.index("...", "::2")
+  if (v.view === "reversed") return a.index("::-1")
+  return v.view === "broadcast" ? a.broadcastTo(v.to as number[]) : a
 }
 
 const number = (v: Json): number =>
-  typeof v === 'string' ? Number(v.replace('inf', 'Infinity')) : (v as number)
+  typeof v === "string" ? Number(v.replace("inf", "Infinity")) : (v as number)
 
 function decode(v: Json): unknown {
-  if (v === null || typeof v !== 'object') return v
+  if (v === null || typeof v !== "object") return v
   if (Array.isArray(v)) return v.map(decode)
   if (isEncoded(v)) return arrayOf(v)
-  if ('int' in v) return number(v.int)
-  if ('float' in v) return number(v.float)
-  if ('dtype' in v) return dtypeOf(v.dtype as string)
-  if ('fn' in v) return lookup(v.fn as string)
-  if ('call' in v) return invoke(v.call as unknown as Call)
-  if ('dict' in v)
+  if ("int" in v) return number(v.int)
+  if ("float" in v) return number(v.float)
+  if ("dtype" in v) return dtypeOf(v.dtype as string)
+  if ("fn" in v) return lookup(v.fn as string)
+  if ("call" in v) return invoke(v.call as unknown as Call)
+  if ("dict" in v)
     return Object.fromEntries(Object.entries(v.dict as Fields).map(([key, child]) => [key, decode(child)]))
   throw new Missing(`value ${Object.keys(v)}`)
 }
 
 const host = (a: mx.Array): number[] =>
   Array.from(
-    (a.dtype.size === 2 && a.dtype.kind === 'floating' ? a.astype(mx.float32) : a).toTypedArray(),
+    (a.dtype.size === 2 && a.dtype.kind === "floating" ? a.astype(mx.float32) : a).toTypedArray(),
     Number,
   )
 
@@ -139,7 +139,7 @@ function compare(got: unknown, want: EncodedArray, { rtol, atol, exact }: Tolera
   if (got.shape.join() !== expected.shape.join())
     throw new Mismatch(`${what}: shape [${got.shape}], expected [${expected.shape}]`)
   const [a, b] = [host(got), host(expected)]
-  const loose = !exact && expected.dtype.kind === 'floating'
+  const loose = !exact && expected.dtype.kind === "floating"
   b.forEach((w, i) => {
     const g = a[i]
     if (Number.isNaN(w) ? Number.isNaN(g) : g === w) return
@@ -154,7 +154,7 @@ function compareTree(got: unknown, want: Json, tolerance: Tolerance, what: strin
     if (!Array.isArray(got) || got.length !== want.length)
       throw new Mismatch(`${what}: expected a list of ${want.length}, got ${String(got)}`)
     want.forEach((child, i) => compareTree(got[i], child, tolerance, `${what}.${i}`))
-  } else if (want && typeof want === 'object' && 'dict' in want) {
+  } else if (want && typeof want === "object" && "dict" in want) {
     const dict = want.dict as Fields
     const keys = Object.keys((got ?? {}) as object).sort()
     if (keys.join() !== Object.keys(dict).sort().join()) throw new Mismatch(`${what}: keys ${keys}`)
@@ -167,7 +167,7 @@ function compareTree(got: unknown, want: Json, tolerance: Tolerance, what: strin
 function namedArrays(tree: unknown, rename: (segment: string) => string): Record<string, mx.Array> {
   const out: Record<string, mx.Array> = {}
   forEachLeaf(tree, (leaf, path) => {
-    if (leaf instanceof mx.Array) out[path.split('.').map(rename).join('.')] = leaf
+    if (leaf instanceof mx.Array) out[path.split(".").map(rename).join(".")] = leaf
   })
   return out
 }
@@ -185,7 +185,7 @@ function replayLayer(c: GoldenCase): unknown[] {
   mx.random.seed(c.seed ?? 0)
   const made = invoke(c) as nn.Module
   if (c.parameters) {
-    compareNamed(namedArrays(made.parameters(), fileName), c.parameters, c, 'parameters')
+    compareNamed(namedArrays(made.parameters(), fileName), c.parameters, c, "parameters")
     return []
   }
   if (c.params)
@@ -199,7 +199,7 @@ function replayLayer(c: GoldenCase): unknown[] {
     if (c.train !== undefined) model.train(c.train)
     if (c.apply) {
       const options = named(c.apply.kwargs)
-      if (c.apply.fn.includes('.')) lookup(c.apply.fn)(model, ...options)
+      if (c.apply.fn.includes(".")) lookup(c.apply.fn)(model, ...options)
       else {
         const method = (model as unknown as Record<string, Fn | undefined>)[camel(c.apply.fn)]
         if (!method) throw new Missing(`${c.fn}.${c.apply.fn}`)
@@ -207,7 +207,7 @@ function replayLayer(c: GoldenCase): unknown[] {
       }
     }
     if (c.seed !== undefined) mx.random.seed(c.seed)
-    const method = (model as unknown as Record<string, Fn | undefined>)[camel(c.method ?? 'forward')]
+    const method = (model as unknown as Record<string, Fn | undefined>)[camel(c.method ?? "forward")]
     if (!method) throw new Missing(`${c.fn}.${c.method}`)
     return arraysOf(method.apply(model, [...args, ...named(call.kwargs)]))
   }
@@ -215,7 +215,7 @@ function replayLayer(c: GoldenCase): unknown[] {
   const outputs = forward(args)
   mx.eval(outputs)
   if (c.params_after)
-    compareNamed(namedArrays(made.parameters(), fileName), c.params_after, c, 'parameters after')
+    compareNamed(namedArrays(made.parameters(), fileName), c.params_after, c, "parameters after")
   const { grad } = c
   if (grad) {
     const cotangents = grad.cotangents.map(decode) as mx.Array[]
@@ -234,7 +234,7 @@ function replayLayer(c: GoldenCase): unknown[] {
       made.trainableParameters(),
       inputs,
     ]) as [object, mx.Array[]]
-    compareNamed(namedArrays(byParameters, fileName), grad.params, grad, 'gradient of')
+    compareNamed(namedArrays(byParameters, fileName), grad.params, grad, "gradient of")
     grad.inputs.forEach((want, i) =>
       compare(byInputs[i], want as unknown as EncodedArray, grad, `gradient of input ${i}`),
     )
@@ -252,7 +252,7 @@ function replayOptimizer(c: GoldenCase): unknown[] {
     if (want !== undefined) compareTree(parameters, want, c, `parameters after ${i + 1}`)
   })
   if (c.learning_rate)
-    compare(optimizer.learningRate, c.learning_rate as unknown as EncodedArray, c, 'learning rate')
+    compare(optimizer.learningRate, c.learning_rate as unknown as EncodedArray, c, "learning rate")
   const state = namedArrays(optimizer.state, (segment) => segment)
   for (const [key, want] of Object.entries(c.state ?? {}))
     compare(state[key], want as unknown as EncodedArray, c, `state ${key}`)
@@ -273,8 +273,8 @@ function replayTransform(c: GoldenCase): unknown[] {
     })
     return arraysOf(f(...(withArrays(all, full) as unknown[]), ...options))
   }
-  if (t.wrap === 'checkpoint') g = transforms.checkpoint(g)
-  else if (t.wrap === 'compile') g = compile(g)
+  if (t.wrap === "checkpoint") g = transforms.checkpoint(g)
+  else if (t.wrap === "compile") g = compile(g)
   const x = chosen.map((i) => leaves[i])
   const given = (name: string): mx.Array[] => (t[name] as Json[]).map(decode) as mx.Array[]
   const total = (...y: mx.Array[]): mx.Array =>
@@ -289,41 +289,41 @@ function replayTransform(c: GoldenCase): unknown[] {
   const dot = (a: mx.Array[], b: mx.Array[]): mx.Array =>
     b.map((w, i) => a[i].multiply(w).sum()).reduce((p, q) => p.add(q), mx.array(0))
   switch (t.kind) {
-    case 'compile':
+    case "compile":
       return compile(g)(...x)
-    case 'vjp':
-      return transforms.vjp(g, x, given('cotangents'))[1] as unknown[]
-    case 'jvp':
-      return transforms.jvp(g, x, given('tangents'))[1] as unknown[]
-    case 'jvp_of_vjp': {
-      const cotangents = given('cotangents')
+    case "vjp":
+      return transforms.vjp(g, x, given("cotangents"))[1] as unknown[]
+    case "jvp":
+      return transforms.jvp(g, x, given("tangents"))[1] as unknown[]
+    case "jvp_of_vjp": {
+      const cotangents = given("cotangents")
       const inner = (...y: mx.Array[]) => transforms.vjp(g, y, cotangents)[1] as mx.Array[]
-      return transforms.jvp(inner, x, given('tangents'))[1] as unknown[]
+      return transforms.jvp(inner, x, given("tangents"))[1] as unknown[]
     }
-    case 'jvp_jvp': {
-      const tangents = given('tangents')
+    case "jvp_jvp": {
+      const tangents = given("tangents")
       const inner = (...y: mx.Array[]) => transforms.jvp(g, y, tangents)[1] as mx.Array[]
-      return transforms.jvp(inner, x, given('tangents2'))[1] as unknown[]
+      return transforms.jvp(inner, x, given("tangents2"))[1] as unknown[]
     }
-    case 'grad_grad': {
-      const weights = given('weights')
+    case "grad_grad": {
+      const weights = given("weights")
       const first = grads((...y) => dot(g(...y), weights.slice(0, 1)))
       return grads((...y) => dot(first(...y), weights.slice(1)))(...x)
     }
-    case 'value_and_grad':
+    case "value_and_grad":
       return [total(...x), ...grads(total)(...x)]
-    case 'vmap': {
+    case "vmap": {
       const [inAxes, outAxes] = [t.in_axes, t.out_axes] as [(number | null)[], number | number[]]
       const axes = { inAxes, outAxes: Array.isArray(outAxes) ? outAxes : [outAxes] }
       return listed(transforms.vmap(g, axes)(...x))
     }
-    case 'vmap_vmap': {
+    case "vmap_vmap": {
       const [outer, inner] = t.in_axes as (number | null)[][]
       const [outAxes, innerOut] = t.out_axes as (number | number[])[]
       const one = transforms.vmap(g, { inAxes: inner, outAxes: listed(innerOut) as number[] })
       return listed(transforms.vmap(one, { inAxes: outer, outAxes: listed(outAxes) as number[] })(...x))
     }
-    case 'vmap_grad':
+    case "vmap_grad":
       return listed(transforms.vmap(grads(total), { inAxes: t.in_axes as (number | null)[] })(...x))
     default:
       throw new Missing(`transform ${String(t.kind)}`)
@@ -333,7 +333,7 @@ function replayTransform(c: GoldenCase): unknown[] {
 function outputsOf(c: GoldenCase): unknown[] {
   if (c.transform) return replayTransform(c)
   if (c.grads) return replayOptimizer(c)
-  if (c.fn.startsWith('nn.') && !c.fn.startsWith('nn.init.') && (c.call || c.parameters))
+  if (c.fn.startsWith("nn.") && !c.fn.startsWith("nn.init.") && (c.call || c.parameters))
     return replayLayer(c)
   const { call, calls } = c
   if (c.seed !== undefined) mx.random.seed(c.seed)

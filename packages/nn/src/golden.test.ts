@@ -1,24 +1,24 @@
 /**
  * MLX's answers, replayed on the reference backend: every function and layer that exists must agree in value, shape and dtype.
  */
-import { afterAll, describe, expect, test } from 'vitest'
-import { goldenCases, Missing, replay } from './golden-replay'
+import { afterAll, describe, expect, test } from "vitest"
+import { goldenCases, Missing, replay } from "./golden-replay"
 
 const families = (
   process.env.GOLDEN ??
-  'losses,nn_functions,init,optimizers,schedulers,nn_layers,errors,vjp,jvp,vmap,second_order'
-).split(',')
+  "losses,nn_functions,init,optimizers,schedulers,nn_layers,errors,vjp,jvp,vmap,second_order"
+).split(",")
 const missing = new Map<string, number>()
 const lines: string[] = []
 
 /** Cases on which we differ from MLX on purpose, with the reason. */
 const deviations: Record<string, string> = {
-  'init/init.normal/7': "bfloat16: one element in the tail; MLX's erfinv of bfloat16 is coarser there",
-  'init/init.he_normal/3': "float16: one element in the tail; MLX's erfinv of float16 is coarser there",
-  'nn_layers/Step/1': 'the loss is int32, of which grad says that it has no gradient',
+  "init/init.normal/7": "bfloat16: one element in the tail; MLX's erfinv of bfloat16 is coarser there",
+  "init/init.he_normal/3": "float16: one element in the tail; MLX's erfinv of float16 is coarser there",
+  "nn_layers/Step/1": "the loss is int32, of which grad says that it has no gradient",
 }
 
-describe('golden vectors', () => {
+describe("golden vectors", () => {
   for (const family of families) {
     test(family, () => {
       const failures: string[] = []
@@ -48,6 +48,6 @@ describe('golden vectors', () => {
 
   afterAll(() => {
     const names = [...missing].sort().map(([name, count]) => `${name} (${count})`)
-    console.log([...lines, `missing: ${names.join(' ') || 'nothing'}`].join('\n'))
+    console.log([...lines, `missing: ${names.join(" ") || "nothing"}`].join("\n"))
   })
 })

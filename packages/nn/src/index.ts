@@ -1,22 +1,22 @@
 /**
  * The public names of @lazuli/nn: `nn.*`.
  */
-export * from './activations'
-export * as init from './init'
-export * from './layers/activations'
-export { type AttentionOptions, MultiHeadAttention } from './layers/attention'
-export { type Layer, Sequential } from './layers/containers'
-export { Dropout, Dropout2d, Dropout3d } from './layers/dropout'
-export { Embedding } from './layers/embedding'
-export { Bilinear, Identity, Linear } from './layers/linear'
-export { BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm } from './layers/normalization'
-export * from './layers/pooling'
-export { ALiBi, RoPE, SinusoidalPositionalEncoding } from './layers/positional-encoding'
-export { GRU, LSTM, RNN } from './layers/recurrent'
-export * from './layers/transformer'
-export { Upsample, type UpsampleMode, type UpsampleOptions } from './layers/upsample'
-export * as losses from './losses'
-export * as utils from './model-transforms'
-export { valueAndGrad } from './model-transforms'
-export { type FreezeOptions, Module, type ModuleFilter, type ModuleTree } from './module'
-export type { ParametersOf, ParameterTree } from './parameter-tree'
+export * from "./activations"
+export * as init from "./init"
+export * from "./layers/activations"
+export { type AttentionOptions, MultiHeadAttention } from "./layers/attention"
+export { type Layer, Sequential } from "./layers/containers"
+export { Dropout, Dropout2d, Dropout3d } from "./layers/dropout"
+export { Embedding } from "./layers/embedding"
+export { Bilinear, Identity, Linear } from "./layers/linear"
+export { BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm } from "./layers/normalization"
+export * from "./layers/pooling"
+export { ALiBi, RoPE, SinusoidalPositionalEncoding } from "./layers/positional-encoding"
+export { GRU, LSTM, RNN } from "./layers/recurrent"
+export * from "./layers/transformer"
+export { Upsample, type UpsampleMode, type UpsampleOptions } from "./layers/upsample"
+export * as losses from "./losses"
+export * as utils from "./model-transforms"
+export { valueAndGrad } from "./model-transforms"
+export { type FreezeOptions, Module, type ModuleFilter, type ModuleTree } from "./module"
+export type { ParametersOf, ParameterTree } from "./parameter-tree"

@@ -1,16 +1,16 @@
 /**
  * Initializers: functions that give fresh values for a parameter from its shape. `model.apply(nn.init.heUniform())` sets a whole model.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError, describe, format, ShapeError } from '@lazuli/core/engine'
-import { named } from './arguments'
+import * as mx from "@lazuli/core"
+import { ArgumentError, describe, format, ShapeError } from "@lazuli/core/engine"
+import { named } from "./arguments"
 
 /** Gives an array of fresh values in the shape of `a`. */
 export type Initializer = (a: mx.Array) => mx.Array
 /** An initializer whose spread can be scaled. */
 export type ScaledInitializer = (a: mx.Array, gain?: number | { gain?: number }) => mx.Array
 /** Which side of a layer keeps its variance: the forward pass (`fan_in`) or the backward pass. */
-export type FanMode = 'fan_in' | 'fan_out'
+export type FanMode = "fan_in" | "fan_out"
 /** An initializer by one of the two sides, whose spread can be scaled. */
 export type FanInitializer = (
   a: mx.Array,
@@ -35,7 +35,7 @@ function fans(op: string, { ndim, shape }: mx.Array): { fanIn: number; fanOut: n
  */
 export function constant(value: number, dtype?: DtypeOption): Initializer
 export function constant(...args: unknown[]): Initializer {
-  const [value, dtype = mx.float32] = named<[number, mx.Dtype?]>('init.constant', ['value', 'dtype'], args, 1)
+  const [value, dtype = mx.float32] = named<[number, mx.Dtype?]>("init.constant", ["value", "dtype"], args, 1)
   return (a) => mx.full(a.shape, value, dtype)
 }
 
@@ -48,8 +48,8 @@ export function normal(mean?: number, std?: number, dtype?: DtypeOption): Initia
 export function normal(options: { mean?: number; std?: number; dtype?: mx.Dtype }): Initializer
 export function normal(...args: unknown[]): Initializer {
   const [mean = 0, std = 1, dtype = mx.float32] = named<[number?, number?, mx.Dtype?]>(
-    'init.normal',
-    ['mean', 'std', 'dtype'],
+    "init.normal",
+    ["mean", "std", "dtype"],
     args,
   )
   return (a) => mx.random.normal(a.shape, dtype, mean, std)
@@ -64,8 +64,8 @@ export function uniform(low?: number, high?: number, dtype?: DtypeOption): Initi
 export function uniform(options: { low?: number; high?: number; dtype?: mx.Dtype }): Initializer
 export function uniform(...args: unknown[]): Initializer {
   const [low = 0, high = 1, dtype = mx.float32] = named<[number?, number?, mx.Dtype?]>(
-    'init.uniform',
-    ['low', 'high', 'dtype'],
+    "init.uniform",
+    ["low", "high", "dtype"],
     args,
   )
   return (a) => mx.random.uniform(low, high, a.shape, dtype)
@@ -73,7 +73,7 @@ export function uniform(...args: unknown[]): Initializer {
 
 /** The dtype of an initializer that has no other setting. */
 function dtypeOf(op: string, args: readonly unknown[]): mx.Dtype {
-  const [dtype = mx.float32] = named<[mx.Dtype?]>(`init.${op}`, ['dtype'], args)
+  const [dtype = mx.float32] = named<[mx.Dtype?]>(`init.${op}`, ["dtype"], args)
   return dtype
 }
 
@@ -85,16 +85,16 @@ function dtypeOf(op: string, args: readonly unknown[]): mx.Dtype {
  */
 export function identity(dtype?: DtypeOption): Initializer
 export function identity(...args: unknown[]): Initializer {
-  const dtype = dtypeOf('identity', args)
+  const dtype = dtypeOf("identity", args)
   return ({ ndim, shape }) => {
     if (ndim !== 2 || shape[0] !== shape[1])
-      throw new ShapeError('init.identity', `needs a square matrix, received shape ${format(shape)}`)
+      throw new ShapeError("init.identity", `needs a square matrix, received shape ${format(shape)}`)
     return mx.eye(shape[0], { dtype })
   }
 }
 
 const gainOf = (op: string, args: readonly unknown[]): number => {
-  const [gain = 1] = named<[number?]>(`init.${op}`, ['gain'], args)
+  const [gain = 1] = named<[number?]>(`init.${op}`, ["gain"], args)
   return gain
 }
 
@@ -106,10 +106,10 @@ const gainOf = (op: string, args: readonly unknown[]): number => {
  */
 export function glorotNormal(dtype?: DtypeOption): ScaledInitializer
 export function glorotNormal(...args: unknown[]): ScaledInitializer {
-  const dtype = dtypeOf('glorotNormal', args)
+  const dtype = dtypeOf("glorotNormal", args)
   return (a, ...rest) => {
-    const { fanIn, fanOut } = fans('init.glorotNormal', a)
-    const std = gainOf('glorotNormal', rest) * Math.sqrt(2 / (fanIn + fanOut))
+    const { fanIn, fanOut } = fans("init.glorotNormal", a)
+    const std = gainOf("glorotNormal", rest) * Math.sqrt(2 / (fanIn + fanOut))
     return mx.random.normal(a.shape, { scale: std, dtype })
   }
 }
@@ -122,21 +122,21 @@ export function glorotNormal(...args: unknown[]): ScaledInitializer {
  */
 export function glorotUniform(dtype?: DtypeOption): ScaledInitializer
 export function glorotUniform(...args: unknown[]): ScaledInitializer {
-  const dtype = dtypeOf('glorotUniform', args)
+  const dtype = dtypeOf("glorotUniform", args)
   return (a, ...rest) => {
-    const { fanIn, fanOut } = fans('init.glorotUniform', a)
-    const limit = gainOf('glorotUniform', rest) * Math.sqrt(6 / (fanIn + fanOut))
+    const { fanIn, fanOut } = fans("init.glorotUniform", a)
+    const limit = gainOf("glorotUniform", rest) * Math.sqrt(6 / (fanIn + fanOut))
     return mx.random.uniform(-limit, limit, a.shape, dtype)
   }
 }
 
 /** gain / √fan, the standard deviation of He initialization. */
 function heSpread(op: string, a: mx.Array, args: readonly unknown[]): number {
-  const [mode = 'fan_in', gain = 1] = named<[FanMode?, number?]>(`init.${op}`, ['mode', 'gain'], args)
+  const [mode = "fan_in", gain = 1] = named<[FanMode?, number?]>(`init.${op}`, ["mode", "gain"], args)
   const { fanIn, fanOut } = fans(`init.${op}`, a)
-  if (mode !== 'fan_in' && mode !== 'fan_out')
+  if (mode !== "fan_in" && mode !== "fan_out")
     throw new ArgumentError(`init.${op}`, `mode must be fan_in or fan_out, received ${describe(mode)}`)
-  return gain / Math.sqrt(mode === 'fan_in' ? fanIn : fanOut)
+  return gain / Math.sqrt(mode === "fan_in" ? fanIn : fanOut)
 }
 
 /**
@@ -147,8 +147,8 @@ function heSpread(op: string, a: mx.Array, args: readonly unknown[]): number {
  */
 export function heNormal(dtype?: DtypeOption): FanInitializer
 export function heNormal(...args: unknown[]): FanInitializer {
-  const dtype = dtypeOf('heNormal', args)
-  return (a, ...rest) => mx.random.normal(a.shape, { scale: heSpread('heNormal', a, rest), dtype })
+  const dtype = dtypeOf("heNormal", args)
+  return (a, ...rest) => mx.random.normal(a.shape, { scale: heSpread("heNormal", a, rest), dtype })
 }
 
 /**
@@ -159,9 +159,9 @@ export function heNormal(...args: unknown[]): FanInitializer {
  */
 export function heUniform(dtype?: DtypeOption): FanInitializer
 export function heUniform(...args: unknown[]): FanInitializer {
-  const dtype = dtypeOf('heUniform', args)
+  const dtype = dtypeOf("heUniform", args)
   return (a, ...rest) => {
-    const limit = heSpread('heUniform', a, rest) * Math.sqrt(3)
+    const limit = heSpread("heUniform", a, rest) * Math.sqrt(3)
     return mx.random.uniform(-limit, limit, a.shape, dtype)
   }
 }
@@ -180,16 +180,16 @@ export function sparse(
 ): Initializer
 export function sparse(...args: unknown[]): Initializer {
   const [sparsity, mean = 0, std = 1, dtype = mx.float32] = named<[number, number?, number?, mx.Dtype?]>(
-    'init.sparse',
-    ['sparsity', 'mean', 'std', 'dtype'],
+    "init.sparse",
+    ["sparsity", "mean", "std", "dtype"],
     args,
     1,
   )
   return ({ ndim, shape }) => {
-    if (ndim !== 2) throw new ShapeError('init.sparse', `needs a matrix, received shape ${format(shape)}`)
+    if (ndim !== 2) throw new ShapeError("init.sparse", `needs a matrix, received shape ${format(shape)}`)
     const zeros = Math.ceil(sparsity * shape[1])
     // The places of the smallest of random numbers are random places.
-    const order = mx.argsort(mx.random.uniform({ shape }), 1).index(':', `:${zeros}`)
+    const order = mx.argsort(mx.random.uniform({ shape }), 1).index(":", `:${zeros}`)
     const values = mx.random.normal(shape, dtype, mean, std)
     return mx.putAlongAxis(values, order, mx.zeros([1], { dtype }), 1)
   }

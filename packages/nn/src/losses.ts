@@ -1,10 +1,10 @@
 /**
  * Loss functions. Each ends with a reduction: `none` gives one value an example, `mean` and `sum` one for all.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError, format, operation, ShapeError, sameShape } from '@lazuli/core/engine'
+import * as mx from "@lazuli/core"
+import { ArgumentError, format, operation, ShapeError, sameShape } from "@lazuli/core/engine"
 
-const reductions = ['none', 'mean', 'sum'] as const
+const reductions = ["none", "mean", "sum"] as const
 /** What becomes of the losses of single examples. */
 export type Reduction = (typeof reductions)[number]
 
@@ -17,9 +17,9 @@ export interface Loss {
 
 function reduce(op: string, loss: mx.Array, reduction: Reduction): mx.Array {
   if (!reductions.includes(reduction))
-    throw new ArgumentError(op, `reduction must be one of ${reductions.join(', ')}, received "${reduction}"`)
-  if (reduction === 'mean') return loss.mean()
-  return reduction === 'sum' ? loss.sum() : loss
+    throw new ArgumentError(op, `reduction must be one of ${reductions.join(", ")}, received "${reduction}"`)
+  if (reduction === "mean") return loss.mean()
+  return reduction === "sum" ? loss.sum() : loss
 }
 
 function checkShapes(op: string, names: readonly string[], first: mx.Array, ...others: mx.Array[]): void {
@@ -51,7 +51,7 @@ function pairwise(
 ): Loss {
   const args = operation(
     op,
-    [...names, 'reduction'],
+    [...names, "reduction"],
     (predictions: mx.Array, targets: mx.Array, reduction?: Reduction | null) => {
       checkShapes(op, names, predictions, targets)
       return reduce(op, body(predictions, targets), reduction ?? initial)
@@ -66,17 +66,17 @@ function pick(x: mx.Array, targets: mx.Array, axis: number): mx.Array {
 }
 
 const crossEntropyArgs = operation(
-  'crossEntropy',
-  ['logits', 'targets', 'weights', 'axis', 'labelSmoothing', 'reduction'],
+  "crossEntropy",
+  ["logits", "targets", "weights", "axis", "labelSmoothing", "reduction"],
   (
     logits: mx.Array,
     targets: mx.Array,
     weights?: mx.Array | null,
     axis: number = -1,
     labelSmoothing: number = 0,
-    reduction: Reduction = 'none',
+    reduction: Reduction = "none",
   ) => {
-    const op = 'crossEntropy'
+    const op = "crossEntropy"
     if (!(labelSmoothing >= 0 && labelSmoothing < 1))
       throw new ArgumentError(op, `labelSmoothing must be in [0, 1), received ${labelSmoothing}`)
     const probabilities = targets.ndim === logits.ndim
@@ -132,17 +132,17 @@ export function crossEntropy(...args: unknown[]): mx.Array {
 }
 
 const binaryCrossEntropyArgs = operation(
-  'binaryCrossEntropy',
-  ['inputs', 'targets', 'weights', 'withLogits', 'reduction'],
+  "binaryCrossEntropy",
+  ["inputs", "targets", "weights", "withLogits", "reduction"],
   (
     inputs: mx.Array,
     targets: mx.Array,
     weights?: mx.Array | null,
     withLogits: boolean = true,
-    reduction: Reduction = 'mean',
+    reduction: Reduction = "mean",
   ) => {
-    const op = 'binaryCrossEntropy'
-    checkShapes(op, ['inputs', 'targets'], inputs, targets)
+    const op = "binaryCrossEntropy"
+    checkShapes(op, ["inputs", "targets"], inputs, targets)
     const loss = withLogits
       ? mx.logaddexp(0, inputs).subtract(inputs.multiply(targets))
       : clippedEntropy(inputs, targets)
@@ -184,7 +184,7 @@ export function binaryCrossEntropy(...args: unknown[]): mx.Array {
  * @example
  * nn.losses.l1Loss(mx.array([1, 2]), mx.array([1, 4])).item() // => 1
  */
-export const l1Loss: Loss = pairwise('l1Loss', ['predictions', 'targets'], 'mean', (p, t) =>
+export const l1Loss: Loss = pairwise("l1Loss", ["predictions", "targets"], "mean", (p, t) =>
   p.subtract(t).abs(),
 )
 
@@ -194,15 +194,15 @@ export const l1Loss: Loss = pairwise('l1Loss', ['predictions', 'targets'], 'mean
  * @example
  * nn.losses.mseLoss(mx.array([1, 2]), mx.array([1, 4])).item() // => 2
  */
-export const mseLoss: Loss = pairwise('mseLoss', ['predictions', 'targets'], 'mean', (p, t) =>
+export const mseLoss: Loss = pairwise("mseLoss", ["predictions", "targets"], "mean", (p, t) =>
   p.subtract(t).square(),
 )
 
 const nllLossArgs = operation(
-  'nllLoss',
-  ['inputs', 'targets', 'axis', 'reduction'],
-  (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = 'none') =>
-    reduce('nllLoss', pick(inputs, targets, axis).negative(), reduction),
+  "nllLoss",
+  ["inputs", "targets", "axis", "reduction"],
+  (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = "none") =>
+    reduce("nllLoss", pick(inputs, targets, axis).negative(), reduction),
 )
 /**
  * −inputs[target]: the negative log-likelihood of class indices, from logarithms of probabilities.
@@ -222,18 +222,18 @@ export function nllLoss(...args: unknown[]): mx.Array {
 }
 
 const gaussianNllLossArgs = operation(
-  'gaussianNllLoss',
-  ['inputs', 'targets', 'vars', 'full', 'eps', 'reduction'],
+  "gaussianNllLoss",
+  ["inputs", "targets", "vars", "full", "eps", "reduction"],
   (
     inputs: mx.Array,
     targets: mx.Array,
     vars: mx.Array,
     full: boolean = false,
     eps: number = 1e-6,
-    reduction: Reduction = 'mean',
+    reduction: Reduction = "mean",
   ) => {
-    const op = 'gaussianNllLoss'
-    checkShapes(op, ['inputs', 'targets', 'vars'], inputs, targets, vars)
+    const op = "gaussianNllLoss"
+    checkShapes(op, ["inputs", "targets", "vars"], inputs, targets, vars)
     const variance = mx.maximum(vars, eps)
     const loss = variance.log().add(targets.subtract(inputs).square().divide(variance)).multiply(0.5)
     return reduce(op, full ? loss.add(0.5 * Math.log(2 * Math.PI)) : loss, reduction)
@@ -266,10 +266,10 @@ export function gaussianNllLoss(...args: unknown[]): mx.Array {
 }
 
 const klDivLossArgs = operation(
-  'klDivLoss',
-  ['inputs', 'targets', 'axis', 'reduction'],
-  (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = 'none') =>
-    reduce('klDivLoss', targets.exp().multiply(targets.subtract(inputs)).sum(axis), reduction),
+  "klDivLoss",
+  ["inputs", "targets", "axis", "reduction"],
+  (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = "none") =>
+    reduce("klDivLoss", targets.exp().multiply(targets.subtract(inputs)).sum(axis), reduction),
 )
 /**
  * Σ exp(targets) · (targets − inputs) over the axis: the Kullback–Leibler divergence, both given as logarithms.
@@ -289,13 +289,13 @@ export function klDivLoss(...args: unknown[]): mx.Array {
 }
 
 const smoothL1LossArgs = operation(
-  'smoothL1Loss',
-  ['predictions', 'targets', 'beta', 'reduction'],
-  (predictions: mx.Array, targets: mx.Array, beta: number = 1, reduction: Reduction = 'mean') => {
-    checkShapes('smoothL1Loss', ['predictions', 'targets'], predictions, targets)
+  "smoothL1Loss",
+  ["predictions", "targets", "beta", "reduction"],
+  (predictions: mx.Array, targets: mx.Array, beta: number = 1, reduction: Reduction = "mean") => {
+    checkShapes("smoothL1Loss", ["predictions", "targets"], predictions, targets)
     const error = predictions.subtract(targets).abs()
     const near = error.square().multiply(0.5).divide(beta)
-    return reduce('smoothL1Loss', mx.where(error.less(beta), near, error.subtract(0.5 * beta)), reduction)
+    return reduce("smoothL1Loss", mx.where(error.less(beta), near, error.subtract(0.5 * beta)), reduction)
   },
 )
 /**
@@ -321,8 +321,8 @@ export function smoothL1Loss(...args: unknown[]): mx.Array {
 }
 
 const tripletLossArgs = operation(
-  'tripletLoss',
-  ['anchors', 'positives', 'negatives', 'axis', 'p', 'margin', 'eps', 'reduction'],
+  "tripletLoss",
+  ["anchors", "positives", "negatives", "axis", "p", "margin", "eps", "reduction"],
   (
     anchors: mx.Array,
     positives: mx.Array,
@@ -331,7 +331,7 @@ const tripletLossArgs = operation(
     p: number = 2,
     margin: number = 1,
     eps: number = 1e-6,
-    reduction: Reduction = 'none',
+    reduction: Reduction = "none",
   ) => {
     const distance = (others: mx.Array): mx.Array => {
       const d = anchors.subtract(others)
@@ -344,7 +344,7 @@ const tripletLossArgs = operation(
         .power(1 / p)
     }
     const loss = mx.maximum(distance(positives).subtract(distance(negatives)).add(margin), 0)
-    return reduce('tripletLoss', loss, reduction)
+    return reduce("tripletLoss", loss, reduction)
   },
 )
 /** What {@link tripletLoss} takes beside its three arrays. */
@@ -385,10 +385,10 @@ export function tripletLoss(...args: unknown[]): mx.Array {
 }
 
 const hingeLossArgs = operation(
-  'hingeLoss',
-  ['inputs', 'targets', 'reduction'],
-  (inputs: mx.Array, targets: mx.Array, reduction: Reduction = 'none') =>
-    reduce('hingeLoss', mx.maximum(mx.subtract(1, inputs.multiply(targets)), 0), reduction),
+  "hingeLoss",
+  ["inputs", "targets", "reduction"],
+  (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") =>
+    reduce("hingeLoss", mx.maximum(mx.subtract(1, inputs.multiply(targets)), 0), reduction),
 )
 /**
  * max(1 − inputs · targets, 0), for targets −1 and 1.
@@ -398,13 +398,13 @@ const hingeLossArgs = operation(
 export const hingeLoss: Loss = (...args: unknown[]) => hingeLossArgs(args)
 
 const huberLossArgs = operation(
-  'huberLoss',
-  ['inputs', 'targets', 'delta', 'reduction'],
-  (inputs: mx.Array, targets: mx.Array, delta: number = 1, reduction: Reduction = 'none') => {
+  "huberLoss",
+  ["inputs", "targets", "delta", "reduction"],
+  (inputs: mx.Array, targets: mx.Array, delta: number = 1, reduction: Reduction = "none") => {
     const error = inputs.subtract(targets).abs()
     const quadratic = mx.minimum(error, delta)
     const loss = quadratic.square().multiply(0.5).add(error.subtract(quadratic).multiply(delta))
-    return reduce('huberLoss', loss, reduction)
+    return reduce("huberLoss", loss, reduction)
   },
 )
 /**
@@ -425,11 +425,11 @@ export function huberLoss(...args: unknown[]): mx.Array {
 }
 
 const logCoshLossArgs = operation(
-  'logCoshLoss',
-  ['inputs', 'targets', 'reduction'],
-  (inputs: mx.Array, targets: mx.Array, reduction: Reduction = 'none') => {
+  "logCoshLoss",
+  ["inputs", "targets", "reduction"],
+  (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") => {
     const error = inputs.subtract(targets)
-    return reduce('logCoshLoss', mx.logaddexp(error, error.negative()).subtract(Math.LN2), reduction)
+    return reduce("logCoshLoss", mx.logaddexp(error, error.negative()).subtract(Math.LN2), reduction)
   },
 )
 /**
@@ -440,15 +440,15 @@ const logCoshLossArgs = operation(
 export const logCoshLoss: Loss = (...args: unknown[]) => logCoshLossArgs(args)
 
 const cosineSimilarityLossArgs = operation(
-  'cosineSimilarityLoss',
-  ['x1', 'x2', 'axis', 'eps', 'reduction'],
-  (x1: mx.Array, x2: mx.Array, axis: number = 1, eps: number = 1e-8, reduction: Reduction = 'none') => {
+  "cosineSimilarityLoss",
+  ["x1", "x2", "axis", "eps", "reduction"],
+  (x1: mx.Array, x2: mx.Array, axis: number = 1, eps: number = 1e-8, reduction: Reduction = "none") => {
     const norm = (x: mx.Array): mx.Array => x.square().sum(axis).sqrt()
     const loss = x1
       .multiply(x2)
       .sum(axis)
       .divide(mx.maximum(norm(x1).multiply(norm(x2)), eps))
-    return reduce('cosineSimilarityLoss', loss, reduction)
+    return reduce("cosineSimilarityLoss", loss, reduction)
   },
 )
 /**
@@ -474,17 +474,17 @@ export function cosineSimilarityLoss(...args: unknown[]): mx.Array {
 }
 
 const marginRankingLossArgs = operation(
-  'marginRankingLoss',
-  ['inputs1', 'inputs2', 'targets', 'margin', 'reduction'],
+  "marginRankingLoss",
+  ["inputs1", "inputs2", "targets", "margin", "reduction"],
   (
     inputs1: mx.Array,
     inputs2: mx.Array,
     targets: mx.Array,
     margin: number = 0,
-    reduction: Reduction = 'none',
+    reduction: Reduction = "none",
   ) => {
-    const op = 'marginRankingLoss'
-    checkShapes(op, ['inputs1', 'inputs2', 'targets'], inputs1, inputs2, targets)
+    const op = "marginRankingLoss"
+    checkShapes(op, ["inputs1", "inputs2", "targets"], inputs1, inputs2, targets)
     const differences = inputs1.subtract(inputs2)
     return reduce(op, mx.maximum(0, targets.negative().multiply(differences).add(margin)), reduction)
   },

@@ -1,8 +1,8 @@
-import * as mx from '@lazuli/core'
-import { grad } from '@lazuli/transforms'
-import { describe, expect, expectTypeOf, test } from 'vitest'
-import * as nn from './index'
-import * as optim from './optimizers'
+import * as mx from "@lazuli/core"
+import { grad } from "@lazuli/transforms"
+import { describe, expect, expectTypeOf, test } from "vitest"
+import * as nn from "./index"
+import * as optim from "./optimizers"
 
 class MLP extends nn.Module {
   l1 = new nn.Linear(2, 8)
@@ -22,10 +22,10 @@ const xor = {
   y: mx.array([[0], [1], [1], [0]]),
 }
 
-describe('valueAndGrad', () => {
-  test('gives gradients like the trainable parameters', () => {
+describe("valueAndGrad", () => {
+  test("gives gradients like the trainable parameters", () => {
     const model = new MLP()
-    model.l1.freeze({ keys: 'bias' })
+    model.l1.freeze({ keys: "bias" })
     const weight = model.l1.weight
     const loss = (m: MLP, x: mx.Array, y: mx.Array) => nn.losses.mseLoss(m.forward(x), y)
     const step = nn.valueAndGrad(model, loss)
@@ -33,12 +33,12 @@ describe('valueAndGrad', () => {
     expectTypeOf(value).toEqualTypeOf<mx.Array>()
     expectTypeOf(grads.l1.weight).toEqualTypeOf<mx.Array>()
     expect(value.shape).toEqual([])
-    expect(Object.keys(grads.l1)).toEqual(['weight'])
+    expect(Object.keys(grads.l1)).toEqual(["weight"])
     expect(grads.l2.weight.shape).toEqual([1, 8])
     expect(model.l1.weight === weight).toBe(true)
   })
 
-  test('leaves alone what the function itself replaces', () => {
+  test("leaves alone what the function itself replaces", () => {
     const model = new nn.Sequential(new nn.BatchNorm(2), new nn.Linear(2, 1))
     const norm = model.layers[0] as nn.BatchNorm
     const before = norm.runningMean
@@ -47,17 +47,17 @@ describe('valueAndGrad', () => {
     expect(norm.runningMean?.tolist()).toEqual([0.05000000074505806, 0.05000000074505806])
   })
 
-  test('gives the model its parameters back when the function throws', () => {
+  test("gives the model its parameters back when the function throws", () => {
     const model = new MLP()
     const { weight } = model.l1
     const step = nn.valueAndGrad(model, (): mx.Array => {
-      throw new Error('no')
+      throw new Error("no")
     })
-    expect(() => step()).toThrow('no')
+    expect(() => step()).toThrow("no")
     expect(model.l1.weight === weight).toBe(true)
   })
 
-  test('passes what the function returns beside the loss', () => {
+  test("passes what the function returns beside the loss", () => {
     const model = new MLP()
     const [[loss, logits]] = nn.valueAndGrad(model, (x: mx.Array) => {
       const y = model.forward(x)
@@ -68,7 +68,7 @@ describe('valueAndGrad', () => {
   })
 })
 
-test('transforms take modules as trees of their parameters', () => {
+test("transforms take modules as trees of their parameters", () => {
   const model = new MLP()
   const grads = grad((m: MLP, x: mx.Array) => m.forward(x).sum())(model, xor.x)
   expectTypeOf(grads).toEqualTypeOf<MLP>()
@@ -78,7 +78,7 @@ test('transforms take modules as trees of their parameters', () => {
   expect(model.l2.bias === grads.l2.bias).toBe(false)
 })
 
-test('checkpoint gives the same gradients', () => {
+test("checkpoint gives the same gradients", () => {
   const model = new MLP()
   const plain = nn.valueAndGrad(model, (x: mx.Array) => model.forward(x).square().sum())(xor.x)
   const checked = nn.valueAndGrad(model, (x: mx.Array) => nn.utils.checkpoint(model)(x).square().sum())(xor.x)
@@ -88,9 +88,9 @@ test('checkpoint gives the same gradients', () => {
 })
 
 test.each([
-  ['SGD', () => new optim.SGD(optim.cosineDecay(0.1, 1000), { momentum: 0.9 })],
-  ['AdamW', () => new optim.AdamW({ learningRate: 0.05 })],
-])('%s learns xor', (_name, make) => {
+  ["SGD", () => new optim.SGD(optim.cosineDecay(0.1, 1000), { momentum: 0.9 })],
+  ["AdamW", () => new optim.AdamW({ learningRate: 0.05 })],
+])("%s learns xor", (_name, make) => {
   mx.random.seed(3)
   const model = new MLP()
   const optimizer = make()

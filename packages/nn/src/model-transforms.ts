@@ -1,9 +1,9 @@
 /**
  * Transforms of functions that use a model: gradients by its parameters, and checkpointing of a layer.
  */
-import * as transforms from '@lazuli/transforms'
-import { type Module, parameterSlots } from './module'
-import type { ParametersOf } from './parameter-tree'
+import * as transforms from "@lazuli/transforms"
+import { type Module, parameterSlots } from "./module"
+import type { ParametersOf } from "./parameter-tree"
 
 /** Runs `body` while the model holds these parameters, then gives it back those it had, but for what `body` replaced itself. */
 function withParameters<R>(model: Module, parameters: object, body: () => R): R {

@@ -1,19 +1,19 @@
-import { mkdtempSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { inspect } from 'node:util'
-import * as mx from '@lazuli/core'
-import { describe, expect, expectTypeOf, test } from 'vitest'
-import * as nn from './index'
+import { mkdtempSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { inspect } from "node:util"
+import * as mx from "@lazuli/core"
+import { describe, expect, expectTypeOf, test } from "vitest"
+import * as nn from "./index"
 
 class Block extends nn.Module {
   inProj = new nn.Linear(2, 4)
   outProj = new nn.Linear(4, 1, { bias: false })
   scales = [mx.ones([1]), mx.array([2])]
-  named = { gate: mx.zeros([3]), note: 'no array' }
+  named = { gate: mx.zeros([3]), note: "no array" }
   layers = [new nn.ReLU(), new nn.Linear(1, 1)]
   sizes = [1, 2, 3]
-  label = 'block'
+  label = "block"
   activation = nn.relu
   missing: mx.Array | null = null
   _cache = mx.zeros([9])
@@ -23,37 +23,37 @@ class Block extends nn.Module {
 }
 
 const shapes = (tree: unknown): unknown => {
-  if (tree instanceof mx.Array) return tree.shape.join('x')
+  if (tree instanceof mx.Array) return tree.shape.join("x")
   if (Array.isArray(tree)) return tree.map(shapes)
   return Object.fromEntries(Object.entries(tree as object).map(([key, value]) => [key, shapes(value)]))
 }
 
-describe('the tree of a module', () => {
-  test('parameters are the arrays of public fields, in objects and lists too', () => {
+describe("the tree of a module", () => {
+  test("parameters are the arrays of public fields, in objects and lists too", () => {
     expect(shapes(new Block().parameters())).toEqual({
-      inProj: { weight: '4x2', bias: '4' },
-      outProj: { weight: '1x4' },
-      scales: ['1', '1'],
-      named: { gate: '3', note: {} },
-      layers: [{}, { weight: '1x1', bias: '1' }],
+      inProj: { weight: "4x2", bias: "4" },
+      outProj: { weight: "1x4" },
+      scales: ["1", "1"],
+      named: { gate: "3", note: {} },
+      layers: [{}, { weight: "1x1", bias: "1" }],
     })
   })
 
-  test('its type is read off the class', () => {
+  test("its type is read off the class", () => {
     const parameters = new Block().parameters()
     expectTypeOf(parameters.inProj.weight).toEqualTypeOf<mx.Array>()
     expectTypeOf(parameters.inProj.bias).toEqualTypeOf<mx.Array | undefined>()
     expectTypeOf(parameters.scales).toEqualTypeOf<mx.Array[]>()
     expectTypeOf(parameters.named.gate).toEqualTypeOf<mx.Array>()
     expectTypeOf(parameters.missing).toEqualTypeOf<mx.Array | undefined>()
-    expectTypeOf(parameters).not.toHaveProperty('_cache')
-    expectTypeOf(parameters).not.toHaveProperty('label')
-    expectTypeOf(parameters).not.toHaveProperty('activation')
-    expectTypeOf(parameters).not.toHaveProperty('sizes')
-    expectTypeOf(parameters).not.toHaveProperty('training')
+    expectTypeOf(parameters).not.toHaveProperty("_cache")
+    expectTypeOf(parameters).not.toHaveProperty("label")
+    expectTypeOf(parameters).not.toHaveProperty("activation")
+    expectTypeOf(parameters).not.toHaveProperty("sizes")
+    expectTypeOf(parameters).not.toHaveProperty("training")
   })
 
-  test('children, modules and leaves', () => {
+  test("children, modules and leaves", () => {
     const block = new Block()
     expect(block.children()).toEqual({
       inProj: block.inProj,
@@ -63,8 +63,8 @@ describe('the tree of a module', () => {
       layers: block.layers,
     })
     const names = block.namedModules().map(([name]) => name)
-    expect(names[0]).toBe('')
-    expect(names.sort()).toEqual(['', 'inProj', 'layers.0', 'layers.1', 'outProj'])
+    expect(names[0]).toBe("")
+    expect(names.sort()).toEqual(["", "inProj", "layers.0", "layers.1", "outProj"])
     expect(block.modules()).toHaveLength(5)
     const outer = new nn.Sequential(block, new nn.ReLU())
     expect(outer.leafModules()).toEqual({
@@ -72,15 +72,15 @@ describe('the tree of a module', () => {
     })
   })
 
-  test('transforms and eval see a module as its parameters', () => {
+  test("transforms and eval see a module as its parameters", () => {
     const block = new Block()
     mx.eval(block)
     expect(block.inProj.weight.node.storage).not.toBeNull()
   })
 })
 
-describe('update', () => {
-  test('replaces what it names', () => {
+describe("update", () => {
+  test("replaces what it names", () => {
     const block = new Block()
     const { bias } = block.inProj
     expect(block.update({ inProj: { weight: mx.zeros([4, 2]) }, scales: [mx.array([7])] })).toBe(block)
@@ -89,7 +89,7 @@ describe('update', () => {
     expect(block.scales.map((s) => s.item())).toEqual([7, 2])
   })
 
-  test('refuses unknown names and other values, unless told not to be strict', () => {
+  test("refuses unknown names and other values, unless told not to be strict", () => {
     const block = new Block()
     expect(() => block.update({ inProjj: { weight: mx.ones([1]) } })).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [update] the module has no parameter named "inProjj"]`,
@@ -107,17 +107,17 @@ describe('update', () => {
       `[ArgumentError: [update] the module has no parameter named "outProj.bias". Did you mean "inProj.bias"?]`,
     )
     block.update({ nothing: mx.ones([1]) }, { strict: false })
-    expect('nothing' in block).toBe(false)
+    expect("nothing" in block).toBe(false)
   })
 
-  test('a module can be the source', () => {
+  test("a module can be the source", () => {
     const [a, b] = [new Block(), new Block()]
     a.update(b.parameters())
     expect(a.inProj.weight === b.inProj.weight).toBe(true)
     expect(a.inProj === b.inProj).toBe(false)
   })
 
-  test('updateModules replaces modules', () => {
+  test("updateModules replaces modules", () => {
     const block = new Block()
     const other = new nn.Linear(5, 5)
     block.updateModules({ inProj: other, layers: [{}, other] })
@@ -129,7 +129,7 @@ describe('update', () => {
     )
   })
 
-  test('apply and setDtype', () => {
+  test("apply and setDtype", () => {
     const block = new Block().setDtype(mx.float16)
     expect(block.inProj.weight.dtype).toBe(mx.float16)
     expect(block._cache.dtype).toBe(mx.float32)
@@ -140,37 +140,37 @@ describe('update', () => {
   })
 })
 
-describe('freezing', () => {
-  test('by keys, by recursion, strictly', () => {
+describe("freezing", () => {
+  test("by keys, by recursion, strictly", () => {
     const block = new Block()
-    block.freeze({ keys: 'bias' })
-    expect(shapes(block.trainableParameters())).toMatchObject({ inProj: { weight: '4x2' } })
-    expect(block.trainableParameters().inProj).not.toHaveProperty('bias')
+    block.freeze({ keys: "bias" })
+    expect(shapes(block.trainableParameters())).toMatchObject({ inProj: { weight: "4x2" } })
+    expect(block.trainableParameters().inProj).not.toHaveProperty("bias")
     block.freeze({ recurse: false })
     expect(shapes(block.trainableParameters())).toEqual({
-      inProj: { weight: '4x2' },
-      outProj: { weight: '1x4' },
+      inProj: { weight: "4x2" },
+      outProj: { weight: "1x4" },
       scales: [{}, {}],
       named: { gate: {}, note: {} },
-      layers: [{}, { weight: '1x1' }],
+      layers: [{}, { weight: "1x1" }],
     })
     block.unfreeze()
     expect(shapes(block.trainableParameters())).toEqual(shapes(block.parameters()))
-    expect(() => block.freeze({ keys: ['weight'], strict: true })).toThrowErrorMatchingInlineSnapshot(
+    expect(() => block.freeze({ keys: ["weight"], strict: true })).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [freeze] Block has no member "weight"]`,
     )
     block.inProj.freeze()
     expect(shapes(block.trainableParameters())).toMatchObject({ inProj: {} })
   })
 
-  test('batch statistics stay frozen', () => {
+  test("batch statistics stay frozen", () => {
     const norm = new nn.BatchNorm(3)
-    expect(Object.keys(norm.unfreeze().trainableParameters()).sort()).toEqual(['bias', 'weight'])
+    expect(Object.keys(norm.unfreeze().trainableParameters()).sort()).toEqual(["bias", "weight"])
     expect(Object.keys(norm.parameters())).toHaveLength(4)
   })
 })
 
-test('training mode reaches every module', () => {
+test("training mode reaches every module", () => {
   const block = new Block()
   expect(block.training).toBe(true)
   block.eval()
@@ -183,42 +183,42 @@ test('training mode reaches every module', () => {
   ).toBe(true)
 })
 
-describe('weights by name', () => {
-  test('names are those of checkpoints, or of fields', () => {
+describe("weights by name", () => {
+  test("names are those of checkpoints, or of fields", () => {
     const block = new Block()
-    const names = ['in_proj.weight', 'in_proj.bias', 'out_proj.weight']
+    const names = ["in_proj.weight", "in_proj.bias", "out_proj.weight"]
     block.loadWeights(
       names.map((name, i) => [name, mx.full(i === 1 ? [4] : i === 0 ? [4, 2] : [1, 4], i)] as const),
       { strict: false },
     )
     expect(block.inProj.bias?.tolist()).toEqual([1, 1, 1, 1])
-    block.loadWeights({ 'inProj.bias': mx.zeros([4]) }, false)
+    block.loadWeights({ "inProj.bias": mx.zeros([4]) }, false)
     expect(block.inProj.bias?.tolist()).toEqual([0, 0, 0, 0])
   })
 
-  test.each(['safetensors', 'npz'])('%s files keep them', (extension) => {
-    const file = join(mkdtempSync(join(tmpdir(), 'weights-')), `model.${extension}`)
+  test.each(["safetensors", "npz"])("%s files keep them", (extension) => {
+    const file = join(mkdtempSync(join(tmpdir(), "weights-")), `model.${extension}`)
     const [from, to] = [new Block(), new Block()]
     from.saveWeights(file)
     expect(Object.keys(mx.load(file) as object).sort()).toEqual([
-      'in_proj.bias',
-      'in_proj.weight',
-      'layers.1.bias',
-      'layers.1.weight',
-      'named.gate',
-      'out_proj.weight',
-      'scales.0',
-      'scales.1',
+      "in_proj.bias",
+      "in_proj.weight",
+      "layers.1.bias",
+      "layers.1.weight",
+      "named.gate",
+      "out_proj.weight",
+      "scales.0",
+      "scales.1",
     ])
     to.loadWeights(file)
     expect(to.inProj.weight.tolist()).toEqual(from.inProj.weight.tolist())
     expect(to.scales[1].tolist()).toEqual([2])
   })
 
-  test('strict loading says what does not fit', () => {
+  test("strict loading says what does not fit", () => {
     const layer = new nn.Linear(2, 1)
     const weight = mx.zeros([1, 2])
-    expect(() => layer.loadWeights([['weight', weight]])).toThrowErrorMatchingInlineSnapshot(
+    expect(() => layer.loadWeights([["weight", weight]])).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [loadWeights] 1 parameters are missing: bias. With strict: false they stay as they are]`,
     )
     expect(() => layer.loadWeights({ weights: weight })).toThrowErrorMatchingInlineSnapshot(
@@ -232,7 +232,7 @@ describe('weights by name', () => {
   })
 })
 
-test('prints its modules and their settings', () => {
+test("prints its modules and their settings", () => {
   const model = new nn.Sequential(
     new nn.Linear(2, 3),
     nn.relu,
@@ -252,14 +252,14 @@ test('prints its modules and their settings', () => {
   `)
 })
 
-describe('constructors', () => {
-  test('take arguments by position, by name, or both', () => {
+describe("constructors", () => {
+  test("take arguments by position, by name, or both", () => {
     expect(new nn.Linear(2, 3, false).bias).toBeUndefined()
     expect(new nn.Linear(2, 3, { bias: false }).bias).toBeUndefined()
     expect(new nn.Linear({ inputDims: 2, outputDims: 3 }).weight.shape).toEqual([3, 2])
   })
 
-  test('refuse what they do not know', () => {
+  test("refuse what they do not know", () => {
     const Loose = nn.Linear as unknown as new (...args: unknown[]) => nn.Linear
     expect(() => new Loose(2, 3, { biass: false })).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [Linear] has no parameter "biass"; it takes inputDims, outputDims, bias. Did you mean "bias"?]`,

@@ -2,8 +2,8 @@
  * Module: what every layer and model extends. A module is a tree of parameters: its public fields that hold arrays, modules, or
  * lists and plain objects of them. Everything here walks that tree; layers are in layers/.
  */
-import { inspect } from 'node:util'
-import * as mx from '@lazuli/core'
+import { inspect } from "node:util"
+import * as mx from "@lazuli/core"
 import {
   ArgumentError,
   describe,
@@ -15,8 +15,8 @@ import {
   registerTreeNode,
   ShapeError,
   sameShape,
-} from '@lazuli/core/engine'
-import { fileName, type ParametersOf } from './parameter-tree'
+} from "@lazuli/core/engine"
+import { fileName, type ParametersOf } from "./parameter-tree"
 
 /** Says of a member of a module, under a key that is dotted inside lists and objects, whether it takes part. */
 export type ModuleFilter = (module: Module, key: string, value: unknown) => boolean
@@ -39,7 +39,7 @@ const own = (module: object): Members => module as unknown as Members
 
 /** Whether a value is an array or a module, or a list or plain object with one somewhere in it. */
 function holdsArrays(value: unknown): boolean {
-  if (typeof value !== 'object' || value === null) return false
+  if (typeof value !== "object" || value === null) return false
   if (value instanceof mx.Array || value instanceof Module) return true
   if (isList(value)) return value.some(holdsArrays)
   return isPlainObject(value) && Object.values(value).some(holdsArrays)
@@ -50,7 +50,7 @@ function memberNames(module: Module): string[] {
   return Object.keys(module).filter((key) => holdsArrays(own(module)[key]))
 }
 
-const isPublic = (key: string): boolean => !key.startsWith('_')
+const isPublic = (key: string): boolean => !key.startsWith("_")
 const isContainer = (value: unknown): value is Members | unknown[] =>
   isList(value) || isPlainObject(value) || value instanceof Module
 
@@ -162,7 +162,7 @@ export class Module {
       if (isPlainObject(value))
         return Object.fromEntries(Object.keys(value).map((name) => [name, inside(name, value[name])]))
       throw new ArgumentError(
-        'filterAndMap',
+        "filterAndMap",
         `the member "${key}" is ${describe(value)}, which isLeaf does not accept`,
       )
     }
@@ -189,24 +189,24 @@ export class Module {
       if (!isContainer(source)) {
         if (strict)
           throw new ArgumentError(
-            'update',
+            "update",
             `expected a tree of parameters${path && ` for "${path}"`}, received ${describe(source)}`,
           )
         return
       }
       for (const key of keysOf(source)) {
-        const at = path === '' ? key : `${path}.${key}`
+        const at = path === "" ? key : `${path}.${key}`
         const current = memberOf(target, key)
         const value = (source as Members)[key]
         if (current instanceof mx.Array) {
           if (strict && !(value instanceof mx.Array))
-            throw new ArgumentError('update', `expected an array for "${at}", received ${describe(value)}`)
+            throw new ArgumentError("update", `expected an array for "${at}", received ${describe(value)}`)
           ;(target as Members)[key] = value
         } else if (isContainer(current)) apply(current, value, at)
-        else if (strict && !isEmpty(value)) throw unknownName('update', 'parameter', at, this.parameters())
+        else if (strict && !isEmpty(value)) throw unknownName("update", "parameter", at, this.parameters())
       }
     }
-    apply(this, parameters, '')
+    apply(this, parameters, "")
     return this
   }
 
@@ -219,22 +219,22 @@ export class Module {
     const apply = (target: unknown, source: unknown, path: string): void => {
       if (!isContainer(source)) {
         if (strict)
-          throw new ArgumentError('updateModules', `expected a tree of modules, received ${describe(source)}`)
+          throw new ArgumentError("updateModules", `expected a tree of modules, received ${describe(source)}`)
         return
       }
       for (const key of keysOf(source)) {
-        const at = path === '' ? key : `${path}.${key}`
+        const at = path === "" ? key : `${path}.${key}`
         const current = memberOf(target, key)
         const value = (source as Members)[key]
         if (isModule(current) && isModule(value)) (target as Members)[key] = value
         else if (isContainer(current)) apply(current, value, at)
         else if (strict && !isEmpty(value)) {
-          if (current === undefined) throw unknownName('updateModules', 'submodule', at, this.children())
-          throw new ArgumentError('updateModules', `"${at}" is no module but ${describe(current)}`)
+          if (current === undefined) throw unknownName("updateModules", "submodule", at, this.children())
+          throw new ArgumentError("updateModules", `"${at}" is no module but ${describe(current)}`)
         }
       }
     }
-    apply(this, modules, '')
+    apply(this, modules, "")
     return this
   }
 
@@ -249,12 +249,12 @@ export class Module {
 
   /** Calls `visit` with this module and every module below it, and their dotted paths. */
   applyToModules(visit: (name: string, module: Module) => unknown): this {
-    const stack: [string, Module][] = [['', this]]
+    const stack: [string, Module][] = [["", this]]
     for (let next = stack.pop(); next; next = stack.pop()) {
       const [prefix, module] = next
       visit(prefix, module)
       for (const [name, child] of modulesBelow(module))
-        stack.push([prefix === '' ? name : `${prefix}.${name}`, child])
+        stack.push([prefix === "" ? name : `${prefix}.${name}`, child])
     }
     return this
   }
@@ -267,7 +267,7 @@ export class Module {
   freeze(options: FreezeOptions = {}): this {
     const { recurse = true, keys = null, strict = false } = options
     const freezeOne = (_name: string, module: Module): void => {
-      const local: string[] = keys === null ? [] : checkedKeys('freeze', module, keys, strict)
+      const local: string[] = keys === null ? [] : checkedKeys("freeze", module, keys, strict)
       if (keys === null) {
         const isOwn: ModuleFilter = (m, k, v) => !isModule(v) && holdsParameters(m, k, v)
         forEachLeaf(module.filterAndMap(isOwn), (_leaf, path) => local.push(path))
@@ -275,7 +275,7 @@ export class Module {
       for (const key of local) module._noGrad.add(key)
     }
     if (recurse) return this.applyToModules(freezeOne)
-    freezeOne('', this)
+    freezeOne("", this)
     return this
   }
 
@@ -288,10 +288,10 @@ export class Module {
     const { recurse = true, keys = null, strict = false } = options
     const unfreezeOne = (_name: string, module: Module): void => {
       if (keys === null) module._noGrad.clear()
-      else for (const key of checkedKeys('unfreeze', module, keys, strict)) module._noGrad.delete(key)
+      else for (const key of checkedKeys("unfreeze", module, keys, strict)) module._noGrad.delete(key)
     }
     if (recurse) return this.applyToModules(unfreezeOne)
-    unfreezeOne('', this)
+    unfreezeOne("", this)
     return this
   }
 
@@ -319,7 +319,7 @@ export class Module {
    */
   setDtype(
     dtype: mx.Dtype,
-    predicate: ((dtype: mx.Dtype) => boolean) | null = (d) => d.kind === 'floating',
+    predicate: ((dtype: mx.Dtype) => boolean) | null = (d) => d.kind === "floating",
   ): this {
     return this.apply((x) => (predicate === null || predicate(x.dtype) ? x.astype(dtype) : x))
   }
@@ -331,9 +331,9 @@ export class Module {
   saveWeights(file: string): this {
     const weights: Record<string, mx.Array> = {}
     for (const { name, value } of namedParameters(this)) weights[name] = value
-    if (file.endsWith('.safetensors')) mx.saveSafetensors(file, weights)
-    else if (file.endsWith('.npz')) mx.savez(file, weights)
-    else throw new ArgumentError('saveWeights', `"${file}" ends in neither .safetensors nor .npz`)
+    if (file.endsWith(".safetensors")) mx.saveSafetensors(file, weights)
+    else if (file.endsWith(".npz")) mx.savez(file, weights)
+    else throw new ArgumentError("saveWeights", `"${file}" ends in neither .safetensors nor .npz`)
     return this
   }
 
@@ -370,7 +370,7 @@ export class Module {
 
   /** What the printed form shows in its parentheses, such as `dims=4`. Subclasses override it. */
   protected extraRepr(): string {
-    return ''
+    return ""
   }
 
   /**
@@ -381,9 +381,9 @@ export class Module {
    */
   toString(): string {
     const lines = modulesBelow(this).map(([name, child]) =>
-      `(${name}): ${child.toString()}`.replace(/^/gm, '  '),
+      `(${name}): ${child.toString()}`.replace(/^/gm, "  "),
     )
-    const below = lines.length > 0 ? `\n${lines.join('\n')}\n` : ''
+    const below = lines.length > 0 ? `\n${lines.join("\n")}\n` : ""
     return `${this.constructor.name}(${this.extraRepr()}${below})`
   }
 
@@ -436,7 +436,7 @@ registerTreeNode(Module, {
 })
 
 const strictOf = (options: boolean | { strict?: boolean }): boolean =>
-  typeof options === 'boolean' ? options : (options.strict ?? true)
+  typeof options === "boolean" ? options : (options.strict ?? true)
 
 /** The names of what a tree holds; of a module its parameters and children. */
 function keysOf(container: Members | unknown[] | Module): string[] {
@@ -468,7 +468,7 @@ function checkedKeys(
   keys: string | readonly string[],
   strict: boolean,
 ): string[] {
-  const list = typeof keys === 'string' ? [keys] : [...keys]
+  const list = typeof keys === "string" ? [keys] : [...keys]
   if (strict)
     for (const key of list)
       if (memberOf(module, key) === undefined)
@@ -478,7 +478,7 @@ function checkedKeys(
 
 function unknownName(
   op: string,
-  kind: 'parameter' | 'submodule',
+  kind: "parameter" | "submodule",
   path: string,
   known: object,
 ): ArgumentError {
@@ -529,7 +529,7 @@ function namedParameters(root: Module): Place[] {
     for (const key of keysOf(container)) {
       if (container instanceof Module && !isPublic(key)) continue
       const value = (container as Members)[key]
-      const at = (prefix: string, last: string): string => (prefix === '' ? last : `${prefix}.${last}`)
+      const at = (prefix: string, last: string): string => (prefix === "" ? last : `${prefix}.${last}`)
       const [nextName, nextField] = [at(name, fileName(key)), at(field, key)]
       if (value instanceof mx.Array) {
         const set = (next: mx.Array): void => {
@@ -539,14 +539,14 @@ function namedParameters(root: Module): Place[] {
       } else if (isContainer(value)) walk(value, nextName, nextField)
     }
   }
-  walk(root, '', '')
+  walk(root, "", "")
   return places
 }
 
 function weightsOf(
   source: string | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
 ): Iterable<readonly [string, mx.Array]> {
-  if (typeof source === 'string') return Object.entries(mx.load(source) as Record<string, mx.Array>)
+  if (typeof source === "string") return Object.entries(mx.load(source) as Record<string, mx.Array>)
   return Symbol.iterator in source
     ? (source as Iterable<readonly [string, mx.Array]>)
     : Object.entries(source as Record<string, mx.Array>)
@@ -558,21 +558,21 @@ function checkWeights(
   unknown: readonly string[],
   known: ReadonlyMap<string, Place>,
 ): void {
-  const op = 'loadWeights'
+  const op = "loadWeights"
   const list = (names: readonly string[]): string =>
-    `${names.slice(0, 10).join(', ')}${names.length > 10 ? ', …' : ''}`
+    `${names.slice(0, 10).join(", ")}${names.length > 10 ? ", …" : ""}`
   if (unknown.length > 0) {
     const near = nearest(unknown[0], known.keys())
     throw new ArgumentError(
       op,
       `received ${unknown.length} parameters that the module does not have: ${list(unknown)}`,
-      near ? { hint: `Did you mean "${near}"?` } : { hint: 'With strict: false they are ignored' },
+      near ? { hint: `Did you mean "${near}"?` } : { hint: "With strict: false they are ignored" },
     )
   }
   const missing = places.filter((place) => !given.has(place)).map((place) => place.name)
   if (missing.length > 0)
     throw new ArgumentError(op, `${missing.length} parameters are missing: ${list(missing)}`, {
-      hint: 'With strict: false they stay as they are',
+      hint: "With strict: false they stay as they are",
     })
   for (const [{ name, value }, next] of given) {
     if (!(next instanceof mx.Array))

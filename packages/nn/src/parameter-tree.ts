@@ -1,7 +1,7 @@
 /**
  * The types of parameter trees, and the names that parameters have in files. What a module does with them is in module.ts.
  */
-import type { Array } from '@lazuli/core'
+import type { Array } from "@lazuli/core"
 
 /** Arrays nested in objects and lists: what `parameters()` gives and `update()` takes. */
 export interface ParameterTree {
@@ -34,7 +34,7 @@ type Held<T> = T extends Array
  * type of `model.parameters()` and of the gradients of `nn.valueAndGrad`; fields that are frozen or unset are missing at run time.
  */
 export type ParametersOf<M> = {
-  [K in keyof M as K extends `_${string}` | 'training' | 'state'
+  [K in keyof M as K extends `_${string}` | "training" | "state"
     ? never
     : K extends string | number
       ? IsNever<Held<M[K]>> extends true

@@ -2,7 +2,7 @@
  * Batching: rewrites a graph of one example into the graph of a whole batch. An application is rewritten by its own `vmap`; an
  * elementwise one by lining its axes up; another one through its decomposition; and what has neither, example by example.
  */
-import { stack } from '@lazuli/core'
+import { stack } from "@lazuli/core"
 import {
   Array,
   applyNodes,
@@ -18,8 +18,8 @@ import {
   sliceRange,
   sourceNode,
   type VmapResult,
-} from '@lazuli/core/engine'
-import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from './trace'
+} from "@lazuli/core/engine"
+import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from "./trace"
 
 /** Which axis of an array counts the examples; null where it has none. */
 export type Axis = number | null
@@ -98,7 +98,7 @@ function throughDecomposition(
 ): VmapResult {
   const epoch = newEpoch()
   const examples = inputs.map((x, i) =>
-    axes[i] === null ? x : new Array(placeholder(x, axes[i], 'example')),
+    axes[i] === null ? x : new Array(placeholder(x, axes[i], "example")),
   )
   const parts = decompose(lead.primitive as Primitive, examples, lead.params)
   const batched = examples.map((x) => x.node).filter((_, i) => axes[i] !== null)
@@ -148,7 +148,7 @@ export function batch(
   size: number,
   epoch: number,
 ): VmapResult {
-  const tape = collect(targets, inputs, epoch, 'vmap')
+  const tape = collect(targets, inputs, epoch, "vmap")
   try {
     return walk(tape, targets, inputs, values, axes, size)
   } finally {
@@ -224,7 +224,7 @@ function rewriteChecked(
     )
       throw new RegistryError(
         primitive.name,
-        `its vmap gave ${got ? `shape [${got.shape}] with batch axis ${axis}` : 'nothing'} where an example has shape [${expected}]`,
+        `its vmap gave ${got ? `shape [${got.shape}] with batch axis ${axis}` : "nothing"} where an example has shape [${expected}]`,
       )
   })
   return result

@@ -1,14 +1,14 @@
-import * as mx from '@lazuli/core'
-import { describe, expect, it } from 'vitest'
-import { checkpoint, grad, hessian, jvp, vmap } from './index'
+import * as mx from "@lazuli/core"
+import { describe, expect, it } from "vitest"
+import { checkpoint, grad, hessian, jvp, vmap } from "./index"
 
-describe('checkpoint', () => {
+describe("checkpoint", () => {
   const f = (x: mx.Array) => x.sin().exp().multiply(x)
   const x = mx.array([0.3, -1.2, 2])
   const close = (a: mx.Array, b: mx.Array) =>
     expect(a.subtract(b).abs().max().item() as number).toBeLessThan(1e-5)
 
-  it('has the derivatives of the function', () => {
+  it("has the derivatives of the function", () => {
     const c = checkpoint(f)
     close(c(x), f(x))
     close(grad((v: mx.Array) => c(v).sum())(x), grad((v: mx.Array) => f(v).sum())(x))
@@ -19,17 +19,17 @@ describe('checkpoint', () => {
     const nested = checkpoint((v: mx.Array) => checkpoint(f)(v.multiply(2)))
     close(grad((v: mx.Array) => nested(v).sum())(x), grad((v: mx.Array) => f(v.multiply(2)).sum())(x))
   })
-  it('gives captured arrays their gradients', () => {
+  it("gives captured arrays their gradients", () => {
     const loss = (w: mx.Array) => {
       const scale = w.square()
       return checkpoint((v: mx.Array) => v.multiply(scale).multiply(w))(x).sum()
     }
     close(grad(loss)(mx.array(2)), x.sum().multiply(12))
   })
-  it('computes again what the gradient needs', () => {
+  it("computes again what the gradient needs", () => {
     let runs = 0
     const counted = mx.definePrimitive({
-      name: '@lazuli/transforms-test/countedExp',
+      name: "@lazuli/transforms-test/countedExp",
       infer: ([v]) => v,
       reference: ([v], [out]) => {
         runs++

@@ -2,12 +2,12 @@
  * `checkpoint`: memory for time. The function's intermediates are not kept for its gradient; the backward walk rebuilds the graph that
  * makes them, behind the cotangents, so that they are computed again when they are needed.
  */
-import { depends } from '@lazuli/core'
-import { Array, arraysOf, isInexact, Mark, type Node, withArrays } from '@lazuli/core/engine'
-import { checkFunction, checkSynchronous } from './argument'
-import { type CallRules, customCall } from './custom-primitive'
-import { pullback } from './pullback'
-import { newEpoch, replay } from './trace'
+import { depends } from "@lazuli/core"
+import { Array, arraysOf, isInexact, Mark, type Node, withArrays } from "@lazuli/core/engine"
+import { checkFunction, checkSynchronous } from "./argument"
+import { type CallRules, customCall } from "./custom-primitive"
+import { pullback } from "./pullback"
+import { newEpoch, replay } from "./trace"
 
 /** What the graph of `targets` reads that is older than `epoch` and that a transform may look at, without `inputs`. */
 function capturedBy(targets: readonly Node[], inputs: readonly Node[], epoch: number): Node[] {
@@ -52,11 +52,11 @@ function recomputing(name: string, epoch: number): CallRules {
  * grad((x) => block(x))(mx.array(0)).item() // => 1
  */
 export function checkpoint<A extends readonly unknown[], R>(f: (...args: A) => R): (...args: A) => R {
-  checkFunction('checkpoint', f)
+  checkFunction("checkpoint", f)
   return (...args) => {
     const epoch = newEpoch()
     const result = f(...args)
-    checkSynchronous('checkpoint', result)
+    checkSynchronous("checkpoint", result)
     const given = arraysOf(args)
     const inner = arraysOf(result)
     if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return result

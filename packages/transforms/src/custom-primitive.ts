@@ -3,7 +3,7 @@
  * for the whole function. Its inputs are the function's arguments, then the outputs themselves; where no rule is given, derivatives
  * and batches pass through to the outputs' own graph.
  */
-import { type Array, broadcastTo, definePrimitive, type Node, type VmapResult } from '@lazuli/core/engine'
+import { type Array, broadcastTo, definePrimitive, type Node, type VmapResult } from "@lazuli/core/engine"
 
 /** The rules of one call of a custom function, on flat lists of arrays. */
 export interface CallRules {
@@ -30,8 +30,8 @@ type Params = { readonly count: number; readonly call: () => CallRules }
 
 /** `count` arguments, then the outputs. */
 export const custom = definePrimitive({
-  name: '@lazuli/transforms/custom',
-  params: { count: 'i64', call: 'function' },
+  name: "@lazuli/transforms/custom",
+  params: { count: "i64", call: "function" },
   infer: (inputs, { count }) => inputs.slice(count),
   decompose: (inputs, { count }) => inputs.slice(count),
   vjp: ({ inputs, outputs, cotangents, params }) => {
@@ -70,7 +70,7 @@ export function customCall(inputs: readonly Array[], count: number, rules: CallR
 }
 
 /** How many inputs of an application a walk goes through: a custom rule hides the graph of the function it speaks for. */
-export function visibleInputs(node: Node, purpose: 'vjp' | 'jvp' | 'vmap'): number {
+export function visibleInputs(node: Node, purpose: "vjp" | "jvp" | "vmap"): number {
   if (node.primitive !== custom.primitive) return node.inputs.length
   const { count, rules } = callOf(node.params as unknown as Params)
   return rules[purpose] ? count : node.inputs.length

@@ -1,13 +1,13 @@
-import * as mx from '@lazuli/core'
-import { describe, expect, it } from 'vitest'
-import { customFunction, grad, jvp, vjp, vmap } from './index'
+import * as mx from "@lazuli/core"
+import { describe, expect, it } from "vitest"
+import { customFunction, grad, jvp, vjp, vmap } from "./index"
 
-describe('customFunction', () => {
-  it('is the function itself where no transform looks', () => {
+describe("customFunction", () => {
+  it("is the function itself where no transform looks", () => {
     const f = customFunction((x: mx.Array) => x.exp()).vjp((x, g) => g.multiply(x))
     expect(f(mx.array(0)).item()).toBe(1)
   })
-  it('uses its vjp, and hands it what it needs', () => {
+  it("uses its vjp, and hands it what it needs", () => {
     const f = customFunction((x: mx.Array, y: mx.Array) => x.multiply(y)).vjp(([x, y], g, out) => [
       g.multiply(100),
       g.multiply(x).add(y).add(out),
@@ -15,7 +15,7 @@ describe('customFunction', () => {
     const [gx, gy] = grad(f, [0, 1])(mx.array(2), mx.array(3))
     expect([gx.item(), gy.item()]).toEqual([100, 2 + 3 + 6])
   })
-  it('lets a vjp evaluate what it is given', () => {
+  it("lets a vjp evaluate what it is given", () => {
     const f = customFunction((x: mx.Array) => x.square()).vjp((x, g) => {
       const scale = (g.item() as number) > 0 ? 1 : -1
       return x.multiply(2 * scale)
@@ -23,17 +23,17 @@ describe('customFunction', () => {
     const h = (x: mx.Array) => f(x.multiply(3)).add(x).multiply(-1)
     expect(grad(h)(mx.array(2)).item()).toBe(12 * -1 * 3 - 1 + 2 * 12 * 3 - 12 * 3 * 2)
   })
-  it('uses its jvp', () => {
+  it("uses its jvp", () => {
     const f = customFunction((x: mx.Array) => x.sin()).jvp((_x, t) => t.multiply(7))
     expect(jvp(f, [mx.array(1)], [mx.array(2)])[1][0].item()).toBe(14)
     // Without a vjp rule the derivative is the function's own.
     expect(grad(f)(mx.array(0)).item()).toBe(1)
   })
-  it('uses its vmap', () => {
+  it("uses its vmap", () => {
     const f = customFunction((x: mx.Array) => x.sin()).vmap((x, axis) => [x.multiply(5), axis])
     expect(vmap(f)(mx.array([1, 2])).tolist()).toEqual([5, 10])
   })
-  it('keeps a custom vjp under vmap, also with arguments that are not batched', () => {
+  it("keeps a custom vjp under vmap, also with arguments that are not batched", () => {
     const f = customFunction((x: mx.Array, w: mx.Array) => x.multiply(w)).vjp(([x], g) => [
       g.multiply(1000),
       g.multiply(x),
@@ -46,11 +46,11 @@ describe('customFunction', () => {
       1000, 1000,
     ])
   })
-  it('differentiates its own vjp for second derivatives', () => {
+  it("differentiates its own vjp for second derivatives", () => {
     const f = customFunction((x: mx.Array) => x.exp()).vjp((x, g) => g.multiply(x.power(3)))
     expect(grad(grad(f))(mx.array(2)).item()).toBe(12)
   })
-  it('takes and returns trees', () => {
+  it("takes and returns trees", () => {
     const f = customFunction((p: { a: mx.Array; k: number }) => ({ y: p.a.multiply(p.k) })).vjp((p, g) => ({
       a: g.y.multiply(p.k + 1),
       k: 0,
@@ -59,7 +59,7 @@ describe('customFunction', () => {
     expect(out.y.tolist()).toEqual([3, 6])
     expect(grads[0].a.tolist()).toEqual([4, 4])
   })
-  it('says what a rule returned wrong', () => {
+  it("says what a rule returned wrong", () => {
     const wrong = customFunction(function scale(x: mx.Array) {
       return x.multiply(2)
     }).vjp(() => mx.zeros([3]))

@@ -2,7 +2,7 @@
  * `customFunction`: a function with derivatives and batching rules of its own. The primitive that carries the rules through the graph
  * is in custom-primitive.ts; here they are turned from trees, as users write them, to flat lists.
  */
-import { type Array, TransformError, zerosLike } from '@lazuli/core'
+import { type Array, TransformError, zerosLike } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
@@ -13,11 +13,11 @@ import {
   mapLeaves,
   sameShape,
   withArrays,
-} from '@lazuli/core/engine'
-import { checkFunction, checkSynchronous } from './argument'
-import type { Axis } from './batch'
-import { type CallRules, customCall } from './custom-primitive'
-import { type Axes, vmap } from './vmap'
+} from "@lazuli/core/engine"
+import { checkFunction, checkSynchronous } from "./argument"
+import type { Axis } from "./batch"
+import { type CallRules, customCall } from "./custom-primitive"
+import { type Axes, vmap } from "./vmap"
 
 /** The arguments as rules see them: one argument comes bare, several as a list. */
 export type Packed<A extends readonly unknown[]> = A extends readonly [infer X] ? X : A
@@ -62,11 +62,11 @@ const packed = (args: readonly unknown[]): unknown => (args.length === 1 ? args[
  * grad((x) => clipped(x).sum())(mx.array([0, 100])).tolist() // => [1, 10]
  */
 export function customFunction<A extends readonly unknown[], R>(f: (...args: A) => R): CustomFunction<A, R> {
-  checkFunction('customFunction', f)
+  checkFunction("customFunction", f)
   const rules: Rules = {}
   const call = (...args: A): R => {
     const result = f(...args)
-    checkSynchronous('customFunction', result)
+    checkSynchronous("customFunction", result)
     if (!rules.vjp && !rules.jvp && !rules.vmap) return result
     const given = arraysOf(args)
     const inner = arraysOf(result)
@@ -83,7 +83,7 @@ export function customFunction<A extends readonly unknown[], R>(f: (...args: A) 
       return chain
     },
   })
-  return Object.defineProperties(chain, { vjp: state('vjp'), jvp: state('jvp'), vmap: state('vmap') })
+  return Object.defineProperties(chain, { vjp: state("vjp"), jvp: state("jvp"), vmap: state("vmap") })
 }
 
 /** The rules of one call, with its trees folded in. */
@@ -97,19 +97,19 @@ function flatRules(name: string, rules: Rules, args: readonly unknown[], result:
     flat.vjp = ({ primals, cotangents, outputs }) => {
       const given = vjp(argsOf(primals), resultOf(cotangents), resultOf(outputs))
       const list = args.length === 1 && !(isList(given) && !isList(args[0])) ? [given] : given
-      return flattenLike(`${name || 'customFunction'}.vjp`, args, list)
+      return flattenLike(`${name || "customFunction"}.vjp`, args, list)
     }
   if (jvp)
     flat.jvp = ({ primals, tangents }) => {
       const filled = tangents.map((t, i) => t ?? zerosLike(primals[i]))
-      return flattenLike(`${name || 'customFunction'}.jvp`, result, jvp(argsOf(primals), argsOf(filled)))
+      return flattenLike(`${name || "customFunction"}.jvp`, result, jvp(argsOf(primals), argsOf(filled)))
     }
   if (batch)
     flat.vmap = ({ primals, axes }) => {
       const answer = batch(argsOf(primals), packed(withAxes(args, axes) as readonly unknown[]) as never)
       if (!isList(answer) || answer.length !== 2)
         throw new TransformError(
-          `${name || 'customFunction'}.vmap`,
+          `${name || "customFunction"}.vmap`,
           `must return [outputs, axes], it returned ${describe(answer)}`,
         )
       const outputs = arraysOf(answer[0])
@@ -126,11 +126,11 @@ function withAxes(tree: unknown, axes: readonly Axis[]): unknown {
 
 /** The axis of every array of a tree, from a prefix of it. */
 function flatAxes(prefix: unknown, tree: unknown): Axis[] {
-  if (prefix === null || typeof prefix === 'number') return arraysOf(tree).map(() => prefix)
+  if (prefix === null || typeof prefix === "number") return arraysOf(tree).map(() => prefix)
   const children = childrenOf(tree) as Record<string, unknown> | null
   const axes = childrenOf(prefix) as Record<string, unknown> | null
   if (!children || !axes)
-    throw new TransformError('vmap', `expected an axis or null, received ${describe(prefix)}`)
+    throw new TransformError("vmap", `expected an axis or null, received ${describe(prefix)}`)
   return Object.keys(children).flatMap((key) => flatAxes(axes[key] ?? null, children[key]))
 }
 

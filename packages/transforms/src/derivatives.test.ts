@@ -1,11 +1,11 @@
 /**
  * The rules of core's primitives: against finite differences in float64, against each other, and against loops.
  */
-import * as mx from '@lazuli/core'
-import { decompose, type Node, primitiveByName } from '@lazuli/core/engine'
-import { afterAll, describe, expect, it } from 'vitest'
-import { grad, jvp, vjp, vmap } from './index'
-import { numbers, type Sample, samples, values } from './samples'
+import * as mx from "@lazuli/core"
+import { decompose, type Node, primitiveByName } from "@lazuli/core/engine"
+import { afterAll, describe, expect, it } from "vitest"
+import { grad, jvp, vjp, vmap } from "./index"
+import { numbers, type Sample, samples, values } from "./samples"
 
 const STEP = 1e-6
 
@@ -36,11 +36,11 @@ function difference(
   return after.map((y, i) => flat(y.subtract(before[i]).divide(2 * STEP)))
 }
 
-describe.each(samples)('$name', ({ f, inputs, name }: Sample) => {
+describe.each(samples)("$name", ({ f, inputs, name }: Sample) => {
   const ts = directions(inputs, 11)
-  const stopped = name === 'stopGradient'
+  const stopped = name === "stopGradient"
 
-  it('has a jvp that agrees with finite differences, and a vjp that agrees with the jvp', () => {
+  it("has a jvp that agrees with finite differences, and a vjp that agrees with the jvp", () => {
     const [[y], [t]] = jvp(f, inputs, ts)
     expect(t.dtype).toBe(y.dtype)
     expect(t.shape).toEqual(y.shape)
@@ -55,7 +55,7 @@ describe.each(samples)('$name', ({ f, inputs, name }: Sample) => {
     expectClose([dot(grads, ts)], [dot([c], [t])], 1e-9)
   })
 
-  it('has second derivatives', () => {
+  it("has second derivatives", () => {
     if (stopped) return
     const c = values(f(...inputs).shape, -1, 1, 5)
     const gradients = (...xs: mx.Array[]): mx.Array[] => vjp(f, xs, [c])[1]
@@ -71,7 +71,7 @@ describe.each(samples)('$name', ({ f, inputs, name }: Sample) => {
     expectClose([dot(vjp(along, inputs, [c])[1], ts)], [dot(curved, ts)], 1e-8)
   })
 
-  it('has a vmap that agrees with a loop', () => {
+  it("has a vmap that agrees with a loop", () => {
     const batches = inputs.map((x) => mx.stack([x, x.multiply(0.9), x.multiply(1.05)]))
     const example = (i: number): mx.Array[] => batches.map((b) => b.index(i))
     const all = vmap(f)(...batches)
@@ -97,26 +97,26 @@ describe.each(samples)('$name', ({ f, inputs, name }: Sample) => {
   })
 })
 
-describe('complex derivatives', () => {
+describe("complex derivatives", () => {
   const z = mx.array(numbers(6, -1, 1, 3)).add(mx.array(numbers(6, 0.5, 1, 4)).multiply(mx.complex(0, 1)))
   const w = z.multiply(mx.complex(0.5, -1)).add(1)
   const t = mx.array(numbers(6, -1, 1, 5)).add(mx.array(numbers(6, -1, 1, 6)).multiply(mx.complex(0, 1)))
   const inner = (a: mx.Array, b: mx.Array): number => a.conjugate().multiply(b).real.sum().item() as number
   const functions: [string, (x: mx.Array) => mx.Array][] = [
-    ...'exp log sin cos sqrt square reciprocal abs real imag conjugate negative tanh'
-      .split(' ')
+    ..."exp log sin cos sqrt square reciprocal abs real imag conjugate negative tanh"
+      .split(" ")
       .map((name): [string, (x: mx.Array) => mx.Array] => [
         name,
         (mx as unknown as Record<string, (x: mx.Array) => mx.Array>)[name],
       ]),
-    ['multiply', (x) => x.multiply(w).multiply(x)],
-    ['divide', (x) => w.divide(x)],
-    ['matmul', (x) => x.reshape([2, 3]).matmul(w.reshape([3, 2]))],
-    ['mixed with real', (x) => x.real.square().multiply(x).add(x.abs())],
-    ['cumsum', (x) => mx.cumsum(x.square())],
-    ['prod', (x) => x.prod()],
+    ["multiply", (x) => x.multiply(w).multiply(x)],
+    ["divide", (x) => w.divide(x)],
+    ["matmul", (x) => x.reshape([2, 3]).matmul(w.reshape([3, 2]))],
+    ["mixed with real", (x) => x.real.square().multiply(x).add(x.abs())],
+    ["cumsum", (x) => mx.cumsum(x.square())],
+    ["prod", (x) => x.prod()],
   ]
-  it.each(functions)('%s', (_name, f) => {
+  it.each(functions)("%s", (_name, f) => {
     const h = 1e-2
     const slope = f(z.add(t.multiply(h)))
       .subtract(f(z.subtract(t.multiply(h))))
@@ -131,17 +131,17 @@ describe('complex derivatives', () => {
   })
 })
 
-describe('the rules of core', () => {
-  const core = mx.listPrimitives().filter((p) => p.source === '@lazuli/core')
-  const makers = ['constant', 'arange']
+describe("the rules of core", () => {
+  const core = mx.listPrimitives().filter((p) => p.source === "@lazuli/core")
+  const makers = ["constant", "arange"]
 
-  it('reach every primitive: nothing lacks a derivative or a batching rule', () => {
+  it("reach every primitive: nothing lacks a derivative or a batching rule", () => {
     const lacking = core
       .filter(({ name }) => !makers.includes(name))
       .filter(({ meaning, rules }) => {
-        const derived = meaning === 'scalar' || meaning === 'decompose'
-        const differentiable = derived || rules.includes('vjp')
-        return !differentiable || !(derived || rules.includes('vmap'))
+        const derived = meaning === "scalar" || meaning === "decompose"
+        const differentiable = derived || rules.includes("vjp")
+        return !differentiable || !(derived || rules.includes("vmap"))
       })
       .map(({ name }) => name)
     expect(lacking).toEqual([])
@@ -169,6 +169,6 @@ describe('the rules of core', () => {
       .map(({ name }) => name)
       .filter((name) => !tried.has(name) && !constant.test(name) && !/Vjp$/.test(name))
       .filter((name) => primitiveByName(name) !== null)
-    if (untried.length > 0) console.log(`primitives without a sample in samples.ts: ${untried.join(' ')}`)
+    if (untried.length > 0) console.log(`primitives without a sample in samples.ts: ${untried.join(" ")}`)
   })
 })

@@ -2,10 +2,10 @@
  * Replays golden vectors of transforms: derivatives and batches of recorded calls, with MLX's answers. Reads the files of
  * packages/conformance/golden. Test support only; it is not part of the package.
  */
-import { readFileSync } from 'node:fs'
-import * as mx from '@lazuli/core'
-import { viewStore } from '@lazuli/core/engine'
-import { checkpoint, grad, jvp, valueAndGrad, vjp, vmap } from './index'
+import { readFileSync } from "node:fs"
+import * as mx from "@lazuli/core"
+import { viewStore } from "@lazuli/core/engine"
+import { checkpoint, grad, jvp, valueAndGrad, vjp, vmap } from "./index"
 
 type Json = null | boolean | string | number | Json[] | { [key: string]: Json }
 type JsonObject = { [key: string]: Json }
@@ -45,18 +45,18 @@ export class Missing extends Error {}
 /** The cases of a family. */
 export function transformCases(family: string): TransformCase[] {
   const file = new URL(`../../conformance/golden/${family}.json`, import.meta.url)
-  return (JSON.parse(readFileSync(file, 'utf8')) as { cases: TransformCase[] }).cases
+  return (JSON.parse(readFileSync(file, "utf8")) as { cases: TransformCase[] }).cases
 }
 
 const camel = (name: string): string =>
-  name.replace(/_+([a-z0-9])/g, (_, c: string) => c.toUpperCase()).replace(/_$/, '')
+  name.replace(/_+([a-z0-9])/g, (_, c: string) => c.toUpperCase()).replace(/_$/, "")
 const dtypeOf = (name: string): mx.Dtype => (mx as unknown as Record<string, mx.Dtype>)[name]
 const isArray = (v: Json): v is JsonObject & EncodedArray =>
-  typeof v === 'object' && v !== null && !globalThis.Array.isArray(v) && 'b64' in v
+  typeof v === "object" && v !== null && !globalThis.Array.isArray(v) && "b64" in v
 
 /** A recorded array. */
 export function arrayOf(v: EncodedArray): mx.Array {
-  const bytes = Uint8Array.from(Buffer.from(v.b64, 'base64')).buffer
+  const bytes = Uint8Array.from(Buffer.from(v.b64, "base64")).buffer
   const count = v.shape.reduce((a, b) => a * b, 1)
   const dtype = dtypeOf(v.dtype)
   const store = viewStore(dtype, bytes, 0, count)
@@ -67,58 +67,58 @@ export function arrayOf(v: EncodedArray): mx.Array {
     a = count > 0 ? mx.array(parts) : mx.zeros([0], mx.complex64)
   } else a = mx.array(store, dtype)
   a = a.reshape(v.shape)
-  if (v.view === 'transpose') return a.transpose()
-  if (v.view === 'stride2') return a.index('...', '::2')
-  if (v.view === 'reversed') return a.index('::-1')
-  if (v.view === 'broadcast') return a.broadcastTo(v.to as number[])
+  if (v.view === "transpose") return a.transpose()
+  if (v.view === "stride2") return a.index("...", "::2")
+  if (v.view === "reversed") return a.index("::-1")
+  if (v.view === "broadcast") return a.broadcastTo(v.to as number[])
   return a
 }
 
 const toNumber = (v: Json): number =>
-  typeof v === 'string' ? Number(v.replace('inf', 'Infinity')) : (v as number)
+  typeof v === "string" ? Number(v.replace("inf", "Infinity")) : (v as number)
 
 function indexItem(item: JsonObject): unknown {
-  if ('int' in item) return item.int
-  if ('slice' in item) return mx.s(...(item.slice as [number | null, number | null, number | null]))
-  if ('newaxis' in item) return null
-  if ('ellipsis' in item) return '...'
-  if ('array' in item) return arrayOf(item.array as unknown as EncodedArray)
+  if ("int" in item) return item.int
+  if ("slice" in item) return mx.s(...(item.slice as [number | null, number | null, number | null]))
+  if ("newaxis" in item) return null
+  if ("ellipsis" in item) return "..."
+  if ("array" in item) return arrayOf(item.array as unknown as EncodedArray)
   throw new Missing(`index ${Object.keys(item)}`)
 }
 
 /** A recorded value; arrays in `args` are taken from `leaves`, in order. */
 function decode(v: Json, leaves: (() => mx.Array) | null): unknown {
-  if (v === null || typeof v !== 'object') return v
+  if (v === null || typeof v !== "object") return v
   if (globalThis.Array.isArray(v)) return v.map((item) => decode(item, leaves))
   if (isArray(v)) return leaves ? leaves() : arrayOf(v)
-  if ('int' in v) return toNumber(v.int)
-  if ('float' in v) return toNumber(v.float)
-  if ('re' in v) return mx.complex(toNumber(v.re), toNumber(v.im))
-  if ('dtype' in v) return dtypeOf(v.dtype as string)
-  if ('index' in v) return (v.index as JsonObject[]).map(indexItem)
+  if ("int" in v) return toNumber(v.int)
+  if ("float" in v) return toNumber(v.float)
+  if ("re" in v) return mx.complex(toNumber(v.re), toNumber(v.im))
+  if ("dtype" in v) return dtypeOf(v.dtype as string)
+  if ("index" in v) return (v.index as JsonObject[]).map(indexItem)
   throw new Missing(`value ${Object.keys(v)}`)
 }
 
 function leavesOf(v: Json): mx.Array[] {
   if (globalThis.Array.isArray(v)) return v.flatMap(leavesOf)
-  return v !== null && typeof v === 'object' && isArray(v) ? [arrayOf(v)] : []
+  return v !== null && typeof v === "object" && isArray(v) ? [arrayOf(v)] : []
 }
 
 /** Where recorded function names are looked up, by the part before the dot; `compile` is what wraps compiled cases. */
 export type Spaces = Readonly<Record<string, unknown>> & { readonly compile?: (f: ArrayFn) => ArrayFn }
 
 function lookup(name: string, spaces: Spaces): Fn {
-  const [space, ...rest] = name.split('.')
-  if (space === 'array') return method(camel(rest.join('.')))
+  const [space, ...rest] = name.split(".")
+  if (space === "array") return method(camel(rest.join(".")))
   let found: unknown = spaces[space]
   for (const part of rest) found = (found as Record<string, unknown> | undefined)?.[camel(part)]
-  if (typeof found !== 'function') throw new Missing(name)
+  if (typeof found !== "function") throw new Missing(name)
   return found as Fn
 }
 
 function method(name: string): Fn {
-  if (name === 'getitem') return (a, index) => (a as mx.Array).index(...(index as mx.IndexSpec[]))
-  if (name === 'setitem')
+  if (name === "getitem") return (a, index) => (a as mx.Array).index(...(index as mx.IndexSpec[]))
+  if (name === "setitem")
     return (a, index, value) => {
       const copy = mx.array(a as mx.Array)
       copy.set(index as mx.IndexSpec[], value as mx.Operand)
@@ -165,31 +165,31 @@ function run(c: TransformCase, spaces: Spaces): mx.Array[] {
     })
     return call(...full)
   }
-  if (spec.wrap === 'checkpoint') f = checkpoint(f)
-  else if (spec.wrap === 'compile' && spaces.compile) f = spaces.compile(f)
+  if (spec.wrap === "checkpoint") f = checkpoint(f)
+  else if (spec.wrap === "compile" && spaces.compile) f = spaces.compile(f)
   else if (spec.wrap) throw new Missing(`wrap ${spec.wrap}`)
   const xs = chosen.map((n) => all[n])
   const arrays = (list: EncodedArray[] | undefined): mx.Array[] => (list ?? []).map(arrayOf)
   switch (spec.kind) {
-    case 'compile':
-      if (!spaces.compile) throw new Missing('transform compile')
+    case "compile":
+      if (!spaces.compile) throw new Missing("transform compile")
       return spaces.compile(f)(...xs)
-    case 'vjp':
+    case "vjp":
       return vjp(f, xs, arrays(spec.cotangents))[1]
-    case 'jvp':
+    case "jvp":
       return jvp(f, xs, arrays(spec.tangents))[1]
-    case 'vmap':
+    case "vmap":
       return vmap(f, { inAxes: spec.in_axes as number[], outAxes: spec.out_axes as number })(...xs)
-    case 'vmap_vmap': {
+    case "vmap_vmap": {
       const [outer, inner] = spec.in_axes as number[][]
       const [outOuter, outInner] = spec.out_axes as number[]
       return vmap(vmap(f, { inAxes: inner, outAxes: outInner }), { inAxes: outer, outAxes: outOuter })(...xs)
     }
-    case 'value_and_grad': {
+    case "value_and_grad": {
       const [value, grads] = valueAndGrad((...ys: mx.Array[]) => total(f(...ys)), everything(xs))(...xs)
       return [value, ...asList(grads)]
     }
-    case 'vmap_grad':
+    case "vmap_grad":
       return asList(
         vmap(
           (...ys: mx.Array[]) => asList(grad((...zs: mx.Array[]) => total(f(...zs)), everything(xs))(...ys)),
@@ -199,16 +199,16 @@ function run(c: TransformCase, spaces: Spaces): mx.Array[] {
           },
         )(...xs),
       )
-    case 'grad_grad': {
+    case "grad_grad": {
       const [first, ...others] = arrays(spec.weights)
       const inner = grad((...zs: mx.Array[]) => weighted(f(...zs)[0], first), everything(xs))
       const outer = (...ys: mx.Array[]): mx.Array =>
         total(asList(inner(...ys)).map((g, i) => weighted(g, others[i])))
       return asList(grad(outer, everything(xs))(...xs))
     }
-    case 'jvp_of_vjp':
+    case "jvp_of_vjp":
       return jvp((...ys: mx.Array[]) => vjp(f, ys, arrays(spec.cotangents))[1], xs, arrays(spec.tangents))[1]
-    case 'jvp_jvp':
+    case "jvp_jvp":
       return jvp((...ys: mx.Array[]) => jvp(f, ys, arrays(spec.tangents))[1], xs, arrays(spec.tangents2))[1]
     default:
       throw new Missing(`transform ${spec.kind}`)
@@ -224,7 +224,7 @@ function compare(got: mx.Array, want: mx.Array, c: TransformCase): string | null
   }
   const [g, w] = [values(got), values(want)]
   const step = got.dtype === mx.complex64 ? 2 : 1
-  const exact = c.exact || want.dtype.kind === 'bool' || /signed/.test(want.dtype.kind)
+  const exact = c.exact || want.dtype.kind === "bool" || /signed/.test(want.dtype.kind)
   for (let i = 0; i < w.length; i += step) {
     const pairs = [i, i + step - 1]
     if (pairs.every((k) => Object.is(g[k], w[k]) || (g[k] === w[k] && !exact))) continue

@@ -2,12 +2,12 @@
  * MLX's derivatives and batches, replayed on the reference backend: every function that exists must agree.
  */
 
-import { compile } from '@lazuli/compile'
-import * as mx from '@lazuli/core'
-import { afterAll, describe, expect, test } from 'vitest'
-import { Missing, replay, transformCases } from './golden-replay'
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { afterAll, describe, expect, test } from "vitest"
+import { Missing, replay, transformCases } from "./golden-replay"
 
-const families = (process.env.GOLDEN ?? 'vjp,jvp,vmap,second_order').split(',')
+const families = (process.env.GOLDEN ?? "vjp,jvp,vmap,second_order").split(",")
 const lines: string[] = []
 const missing = new Set<string>()
 const home = mx as unknown as Record<string, unknown>
@@ -18,12 +18,12 @@ const deviations: readonly (readonly [ids: RegExp, reason: string])[] = [
   [/^vjp\/sqrt\/2$/, "MLX's sqrt leaves out the conjugate that its other complex derivatives have"],
   [/^second_order\/addmm\/2$/, "MLX's jvp of addmm leaves out alpha and beta"],
   [/^vjp\/pad\/1$/, "MLX's gradient of a symmetric pad leaves out the repeated row"],
-  [/^vmap\/floor_divide\//, 'integers round down here, and towards zero in MLX'],
-  [/^\w+\/(arg)?partition\//, 'the order within each side of a partition is free, and derivatives follow it'],
+  [/^vmap\/floor_divide\//, "integers round down here, and towards zero in MLX"],
+  [/^\w+\/(arg)?partition\//, "the order within each side of a partition is free, and derivatives follow it"],
 ]
 
-describe('golden vectors of transforms', () => {
-  test.each(families)('%s', (family) => {
+describe("golden vectors of transforms", () => {
+  test.each(families)("%s", (family) => {
     const failures: string[] = []
     let passed = 0
     let absent = 0
@@ -46,6 +46,6 @@ describe('golden vectors of transforms', () => {
     expect(failures).toEqual([])
   })
   afterAll(() => {
-    console.log([...lines, `missing: ${[...missing].sort().join(' ') || 'none'}`].join('\n'))
+    console.log([...lines, `missing: ${[...missing].sort().join(" ") || "none"}`].join("\n"))
   })
 })

@@ -1,12 +1,12 @@
-import * as mx from '@lazuli/core'
-import { describe, expect, it } from 'vitest'
-import { grad, jvp, valueAndGrad, vjp } from './index'
+import * as mx from "@lazuli/core"
+import { describe, expect, it } from "vitest"
+import { grad, jvp, valueAndGrad, vjp } from "./index"
 
-describe('grad', () => {
-  it('differentiates a scalar function', () => {
+describe("grad", () => {
+  it("differentiates a scalar function", () => {
     expect(grad((x: mx.Array) => x.square())(mx.array(3)).item()).toBe(6)
   })
-  it('composes with itself to any depth', () => {
+  it("composes with itself to any depth", () => {
     const cube = (x: mx.Array) => x.multiply(x).multiply(x)
     const first = grad(cube)
     const second = grad(first)
@@ -15,12 +15,12 @@ describe('grad', () => {
     const x = mx.array(2)
     expect([first(x).item(), second(x).item(), third(x).item(), fourth(x).item()]).toEqual([12, 12, 6, 0])
   })
-  it('gives the value and the gradient', () => {
+  it("gives the value and the gradient", () => {
     const [v, g] = valueAndGrad((w: mx.Array) => w.square().sum())(mx.array([1, 2]))
     expect(v.item()).toBe(5)
     expect(g.tolist()).toEqual([2, 4])
   })
-  it('vjp and jvp', () => {
+  it("vjp and jvp", () => {
     const [o, g] = vjp((x: mx.Array) => x.square(), [mx.array([2, 3])], [mx.array([1, 10])])
     expect(o[0].tolist()).toEqual([4, 9])
     expect(g[0].tolist()).toEqual([4, 60])
@@ -28,7 +28,7 @@ describe('grad', () => {
     expect(p[0].tolist()).toEqual([4, 9])
     expect(t[0].tolist()).toEqual([4, 60])
   })
-  it('survives a graph of 100,000 nodes', () => {
+  it("survives a graph of 100,000 nodes", () => {
     const f = (x: mx.Array) => {
       let y = x
       for (let i = 0; i < 100_000; i++) y = y.add(x)
@@ -37,7 +37,7 @@ describe('grad', () => {
     expect(grad(f)(mx.array(1)).item()).toBe(100_001)
     expect(jvp(f, [mx.array(1)], [mx.array(1)])[1][0].item()).toBe(100_001)
   })
-  it('keeps the graph of what is evaluated inside', () => {
+  it("keeps the graph of what is evaluated inside", () => {
     const f = (x: mx.Array) => {
       const y = x.exp()
       y.item()
@@ -49,8 +49,8 @@ describe('grad', () => {
   })
 })
 
-describe('held intermediates', () => {
-  it('keep their values, whatever is evaluated when', () => {
+describe("held intermediates", () => {
+  it("keep their values, whatever is evaluated when", () => {
     const held: mx.Array[] = []
     const f = (x: mx.Array) => {
       const y = x.exp()
@@ -67,7 +67,7 @@ describe('held intermediates', () => {
     expect(held[2].item()).toBe(value.item())
     expect(g.tolist()).toEqual([1, expect.closeTo(2 * Math.E, 5)])
   })
-  it('do not hold the graph behind them when the trace is over', () => {
+  it("do not hold the graph behind them when the trace is over", () => {
     let inside: mx.Array | undefined
     const g = grad((x: mx.Array) => {
       inside = x.exp().multiply(2)
@@ -78,7 +78,7 @@ describe('held intermediates', () => {
     expect(g.item()).toBe(8)
     expect(g.node.mark).toBe(0)
   })
-  it('may be used by a later trace', () => {
+  it("may be used by a later trace", () => {
     let y = mx.array(2)
     const w = mx.array(3)
     for (let i = 0; i < 3; i++) y = grad((x: mx.Array) => x.square().multiply(w))(y)
@@ -88,19 +88,19 @@ describe('held intermediates', () => {
   })
 })
 
-describe('trees', () => {
-  it('gradients look like the arguments', () => {
-    const params = { layers: [{ w: mx.array([1, 2]), b: mx.array(3) }], name: 'net' }
+describe("trees", () => {
+  it("gradients look like the arguments", () => {
+    const params = { layers: [{ w: mx.array([1, 2]), b: mx.array(3) }], name: "net" }
     const f = (p: typeof params, x: mx.Array) => p.layers[0].w.multiply(x).sum().add(p.layers[0].b.square())
     const g = grad(f)(params, mx.array([10, 20]))
-    expect(g.name).toBe('net')
+    expect(g.name).toBe("net")
     expect(g.layers[0].w.tolist()).toEqual([10, 20])
     expect(g.layers[0].b.item()).toBe(6)
     const [gp, gx] = grad(f, [0, 1])(params, mx.array([10, 20]))
     expect(gp.layers[0].b.item()).toBe(6)
     expect(gx.tolist()).toEqual([1, 2])
   })
-  it('take classes that are registered', () => {
+  it("take classes that are registered", () => {
     class Pair {
       constructor(
         readonly a: mx.Array,
@@ -115,13 +115,13 @@ describe('trees', () => {
     expect(g).toBeInstanceOf(Pair)
     expect([g.a.item(), g.b.item()]).toEqual([3, 2])
   })
-  it('by position, by name, with the value and with more than the loss', () => {
+  it("by position, by name, with the value and with more than the loss", () => {
     const f = (x: mx.Array, options: { y: mx.Array; k?: number }) => x.multiply(options.y)
     const [x, y] = [mx.array(2), mx.array(5)]
-    const [none, byName] = grad(f, { argnames: 'y' })(x, { y })
+    const [none, byName] = grad(f, { argnames: "y" })(x, { y })
     expect(none).toBe(null)
     expect(byName.y.item()).toBe(2)
-    const [first, named] = grad(f, { argnums: 0, argnames: ['y'] })(x, { y })
+    const [first, named] = grad(f, { argnums: 0, argnames: ["y"] })(x, { y })
     expect([first.item(), named.y.item()]).toEqual([5, 2])
     expect(grad(f, [0])(x, { y }).item()).toBe(5)
     const withAux = (v: mx.Array): [mx.Array, { doubled: mx.Array }] => [
@@ -133,7 +133,7 @@ describe('trees', () => {
     const [[loss, more], same] = valueAndGrad(withAux)(x)
     expect([loss.item(), more.doubled.item(), same.item()]).toEqual([4, 4, 4])
   })
-  it('zeros where nothing depends', () => {
+  it("zeros where nothing depends", () => {
     const [gx, gy] = grad((x: mx.Array, _y: mx.Array) => x.multiply(2).sum(), [0, 1])(
       mx.ones([2]),
       mx.ones([2, 2]),
@@ -146,7 +146,7 @@ describe('trees', () => {
     expect(grad((x: mx.Array) => mx.stopGradient(x).multiply(x))(mx.array(3)).item()).toBe(3)
     expect(jvp((_x: mx.Array) => mx.array([1]), [mx.array(1)], [mx.array(1)])[1][0].tolist()).toEqual([0])
   })
-  it('arrays that are assigned into are traced', () => {
+  it("arrays that are assigned into are traced", () => {
     const f = (x: mx.Array) => {
       const y = mx.zeros([3])
       y.set([1], x.square())
@@ -155,7 +155,7 @@ describe('trees', () => {
     }
     expect(grad(f)(mx.array(2)).item()).toBe(9 * 4)
   })
-  it('the same array twice is two arguments', () => {
+  it("the same array twice is two arguments", () => {
     const x = mx.array(3)
     const [a, b] = grad((u: mx.Array, v: mx.Array) => u.square().multiply(v), [0, 1])(x, x)
     expect([a.item(), b.item()]).toEqual([18, 9])
@@ -163,9 +163,9 @@ describe('trees', () => {
   })
 })
 
-describe('errors', () => {
+describe("errors", () => {
   const x = mx.array([1, 2])
-  it('say what does not fit', () => {
+  it("say what does not fit", () => {
     const square = (v: mx.Array) => v.square()
     expect(() => grad(square)(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] the loss must be a scalar, it has shape (2,). Reduce it with sum or mean, or use vjp with a cotangent of its shape]`,
@@ -208,7 +208,7 @@ describe('errors', () => {
     expect(() => grad(3 as never)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] expected a function, received the number 3]`,
     )
-    expect(() => grad(square, { argnames: 'k' })(x)).toThrowErrorMatchingInlineSnapshot(
+    expect(() => grad(square, { argnames: "k" })(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] argnames names "k", but the last argument has no such property]`,
     )
     expect(() => vjp(square, [x], [mx.ones([3])])).toThrowErrorMatchingInlineSnapshot(
@@ -224,14 +224,14 @@ describe('errors', () => {
       `[TransformError: [jvp] tangent 0 has shape (3,), but primal 0 has shape (2,)]`,
     )
   })
-  it('name the primitive that has no derivative, or a wrong one', () => {
+  it("name the primitive that has no derivative, or a wrong one", () => {
     const opaque = mx.definePrimitive({
-      name: '@lazuli/transforms-test/opaque',
+      name: "@lazuli/transforms-test/opaque",
       infer: ([v]) => v,
       reference: ([v], [out]) => out.data.set(v.data),
     })
     const wrong = mx.definePrimitive({
-      name: '@lazuli/transforms-test/wrong',
+      name: "@lazuli/transforms-test/wrong",
       infer: ([v]) => v,
       reference: ([v], [out]) => out.data.set(v.data),
       vjp: ({ cotangents: [g] }) => [g.sum()],
@@ -246,27 +246,27 @@ describe('errors', () => {
       `[TransformError: [@lazuli/transforms-test/wrong] its vjp gave a cotangent of shape () for an input of shape (2,)]`,
     )
   })
-  it('leave no trace open', () => {
+  it("leave no trace open", () => {
     expect(() =>
       grad((_v: mx.Array): mx.Array => {
-        throw new Error('mine')
+        throw new Error("mine")
       })(x),
-    ).toThrow('mine')
+    ).toThrow("mine")
     const y = x.add(1)
     y.tolist()
     expect(y.node.primitive).toBe(null)
   })
 })
 
-describe('derived rules', () => {
-  it('differentiate a third party through what its primitive means', () => {
+describe("derived rules", () => {
+  it("differentiate a third party through what its primitive means", () => {
     const cubed = mx.definePrimitive({
-      name: '@lazuli/transforms-test/cubed',
+      name: "@lazuli/transforms-test/cubed",
       infer: ([v]) => v,
       scalar: (s, [v]) => s.multiply(s.multiply(v, v), v),
     })
     const mixed = mx.definePrimitive({
-      name: '@lazuli/transforms-test/mixed',
+      name: "@lazuli/transforms-test/mixed",
       infer: ([v]) => [v, v],
       decompose: ([v]) => [v.sin(), cubed([v])],
     })
@@ -277,9 +277,9 @@ describe('derived rules', () => {
     // Only the second output is used: the cotangent of the first is zeros.
     expect(grad((v: mx.Array) => mixed.all([v])[1])(mx.array(2)).item()).toBe(12)
   })
-  it('transpose a vjp where there is no jvp', () => {
+  it("transpose a vjp where there is no jvp", () => {
     const scaled = mx.definePrimitive({
-      name: '@lazuli/transforms-test/scaled',
+      name: "@lazuli/transforms-test/scaled",
       infer: ([v]) => v,
       reference: ([v, w], [out]) => {
         for (let i = 0; i < v.data.length; i++) out.data[i] = v.data[i] ** 2 * w.data[0]

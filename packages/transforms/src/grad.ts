@@ -1,7 +1,7 @@
 /**
  * `grad` and `valueAndGrad`: gradients of functions that return a loss, with respect to whole trees of arrays.
  */
-import { type Array, TransformError, zeros } from '@lazuli/core'
+import { type Array, TransformError, zeros } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
@@ -12,11 +12,11 @@ import {
   isPlainObject,
   mapLeaves,
   withArrays,
-} from '@lazuli/core/engine'
-import { checkDifferentiable, checkFunction, checkSynchronous } from './argument'
-import { onesAs, pullback } from './pullback'
-import { trace, traced } from './trace'
-import { freshHandles } from './vjp'
+} from "@lazuli/core/engine"
+import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
+import { onesAs, pullback } from "./pullback"
+import { trace, traced } from "./trace"
+import { freshHandles } from "./vjp"
 
 /** Which arguments to differentiate by, and what the function returns. */
 export interface GradOptions {
@@ -69,18 +69,18 @@ type Selection = {
 
 function select(op: string, options: GradOptions): Selection {
   const { argnums, argnames } = options
-  const names = argnames === undefined ? [] : typeof argnames === 'string' ? [argnames] : argnames
+  const names = argnames === undefined ? [] : typeof argnames === "string" ? [argnames] : argnames
   const numbers = argnums ?? (names.length > 0 ? [] : [0])
-  const list = typeof numbers === 'number' ? [numbers] : numbers
+  const list = typeof numbers === "number" ? [numbers] : numbers
   for (const n of list)
     if (!Number.isInteger(n) || n < 0)
       throw new TransformError(
         op,
         `argnums must be positions of arguments, counted from 0, received ${describe(n)}`,
       )
-  if (new Set(list).size < list.length) throw new TransformError(op, 'argnums names an argument twice')
+  if (new Set(list).size < list.length) throw new TransformError(op, "argnums names an argument twice")
   if (list.length === 0 && names.length === 0)
-    throw new TransformError(op, 'argnums and argnames are empty: there is nothing to differentiate by')
+    throw new TransformError(op, "argnums and argnames are empty: there is nothing to differentiate by")
   return { argnums: list, argnames: names, named: names.length > 0 }
 }
 
@@ -100,11 +100,11 @@ function lossOf(op: string, result: unknown, hasAux: boolean | undefined): Array
     )
   if (loss.ndim !== 0)
     throw new TransformError(op, `the loss must be a scalar, it has shape ${format(loss.shape)}`, {
-      hint: 'Reduce it with sum or mean, or use vjp with a cotangent of its shape',
+      hint: "Reduce it with sum or mean, or use vjp with a cotangent of its shape",
     })
   if (!isInexact(loss.dtype))
     throw new TransformError(op, `the loss is ${loss.dtype.name}, which has no gradient`, {
-      hint: 'Compute it in a floating dtype',
+      hint: "Compute it in a floating dtype",
     })
   return loss
 }
@@ -123,7 +123,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
           throw new TransformError(
             op,
             `${name} holds no array to differentiate by, received ${describe(tree)}`,
-            { hint: 'mx.array(value) makes one' },
+            { hint: "mx.array(value) makes one" },
           )
         checkDifferentiable(op, tree, arrays, name)
         const fresh = arrays.map(traced)
@@ -212,7 +212,7 @@ export function valueAndGrad(
   argnames?: string | readonly string[],
 ): (...args: never[]) => unknown {
   const run = differentiate(
-    'valueAndGrad',
+    "valueAndGrad",
     f as (...args: unknown[]) => unknown,
     asOptions(argnums, argnames),
   )
@@ -252,7 +252,7 @@ export function grad(
   argnames?: string | readonly string[],
 ): (...args: never[]) => unknown {
   const options = asOptions(argnums, argnames)
-  const run = differentiate('grad', f as (...args: unknown[]) => unknown, options)
+  const run = differentiate("grad", f as (...args: unknown[]) => unknown, options)
   return (...args) => {
     const { result, grads } = run(args)
     if (options.hasAux) {
@@ -261,10 +261,10 @@ export function grad(
     }
     if (isList(result))
       throw new TransformError(
-        'grad',
+        "grad",
         `the function must return the loss alone, it returned ${describe(result)}`,
         {
-          hint: 'Pass hasAux: true, or use valueAndGrad',
+          hint: "Pass hasAux: true, or use valueAndGrad",
         },
       )
     return grads

@@ -1,12 +1,12 @@
-import * as mx from '@lazuli/core'
-import { describe, expect, it } from 'vitest'
-import { hessian, jacfwd, jacrev, vmap } from './index'
+import * as mx from "@lazuli/core"
+import { describe, expect, it } from "vitest"
+import { hessian, jacfwd, jacrev, vmap } from "./index"
 
-describe('Jacobians', () => {
+describe("Jacobians", () => {
   const f = (x: mx.Array) => mx.stack([x.square().sum(), x.prod()])
   const x = mx.array([1, 2, 3])
 
-  it('agree in both directions', () => {
+  it("agree in both directions", () => {
     const want = [
       [2, 4, 6],
       [6, 3, 2],
@@ -14,12 +14,12 @@ describe('Jacobians', () => {
     expect(jacrev(f)(x).tolist()).toEqual(want)
     expect(jacfwd(f)(x).tolist()).toEqual(want)
   })
-  it('have the shape of the output, then of the argument', () => {
+  it("have the shape of the output, then of the argument", () => {
     const g = (_k: number, v: mx.Array) => v.matmul(mx.ones([3, 4]))
     expect(jacrev(g, 1)(1, mx.zeros([2, 3])).shape).toEqual([2, 4, 2, 3])
     expect(jacfwd(g, 1)(1, mx.zeros([2, 3])).shape).toEqual([2, 4, 2, 3])
   })
-  it('are trees for trees', () => {
+  it("are trees for trees", () => {
     const g = (p: { a: mx.Array; b: mx.Array }) => ({ s: p.a.multiply(p.b), t: [p.a.sum()] as [mx.Array] })
     const p = { a: mx.array([1, 2]), b: mx.array(3) }
     for (const jac of [jacrev, jacfwd]) {
@@ -33,7 +33,7 @@ describe('Jacobians', () => {
       expect(j.t[0].b.tolist()).toBe(0)
     }
   })
-  it('give Hessians, also of a batch', () => {
+  it("give Hessians, also of a batch", () => {
     const cubes = (v: mx.Array) => v.power(3).sum()
     expect(hessian(cubes)(mx.array([1, 2])).tolist()).toEqual([
       [6, 0],
@@ -51,7 +51,7 @@ describe('Jacobians', () => {
       [2, 1, 0],
     ])
   })
-  it('refuse arguments that are not there', () => {
+  it("refuse arguments that are not there", () => {
     expect(() => jacrev(f, 1 as never)(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [jacrev] argnum 1 is out of range: the function was called with 1 arguments]`,
     )

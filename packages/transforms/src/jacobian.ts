@@ -1,12 +1,12 @@
 /**
  * Whole Jacobians and Hessians, by mapping vjp over the rows of an identity matrix, or jvp over its columns.
  */
-import { type Array, eye, TransformError } from '@lazuli/core'
-import { Array as ArrayClass, arraysOf, isInexact, mapLeaves, sizeOf, withArrays } from '@lazuli/core/engine'
-import { checkDifferentiable, checkFunction } from './argument'
-import { jvp } from './jvp'
-import { vjp } from './vjp'
-import { vmap } from './vmap'
+import { type Array, eye, TransformError } from "@lazuli/core"
+import { Array as ArrayClass, arraysOf, isInexact, mapLeaves, sizeOf, withArrays } from "@lazuli/core/engine"
+import { checkDifferentiable, checkFunction } from "./argument"
+import { jvp } from "./jvp"
+import { vjp } from "./vjp"
+import { vmap } from "./vmap"
 
 /** Jacobians of a result `R` by an argument `X`: a tree like the argument at every array of the result. */
 export type Jacobian<R, X> = R extends Array
@@ -53,12 +53,12 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
 ): (...args: A) => Jacobian<R, Nth<A, N>> {
   const position: number = argnum ?? 0
   return (...args) => {
-    const owner = argument('jacrev', f, args, position)
+    const owner = argument("jacrev", f, args, position)
     const xs = arraysOf(owner)
     const g = alone(f, args, position)
     const result = g(xs)
     const outputs = arraysOf(result)
-    checkOutputs('jacrev', outputs)
+    checkOutputs("jacrev", outputs)
     const rows = outputs.map((y, k) => {
       const row = (seed: Array): Array[] =>
         vjp((inputs: readonly Array[]) => [arraysOf(g(inputs))[k]], [xs], [seed])[1][0]
@@ -85,7 +85,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
 ): (...args: A) => Jacobian<R, Nth<A, N>> {
   const position: number = argnum ?? 0
   return (...args) => {
-    const owner = argument('jacfwd', f, args, position)
+    const owner = argument("jacfwd", f, args, position)
     const xs = arraysOf(owner)
     const g = alone(f, args, position)
     let result: unknown
@@ -99,7 +99,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
           [x],
           [t],
         )
-        checkOutputs('jacfwd', outputs)
+        checkOutputs("jacfwd", outputs)
         return tangents
       }
       return vmap(column, { outAxes: -1 })(basis(x)).map((j) =>
@@ -138,10 +138,10 @@ function placed(tree: unknown, rows: readonly unknown[]): unknown {
 }
 
 function checkOutputs(op: string, outputs: readonly Array[]): void {
-  if (outputs.length === 0) throw new TransformError(op, 'the function returned no array')
+  if (outputs.length === 0) throw new TransformError(op, "the function returned no array")
   for (const y of outputs)
     if (!isInexact(y.dtype))
       throw new TransformError(op, `the function returned ${y.dtype.name}, which has no derivative`)
   if (outputs.some((y) => sizeOf(y.node.shape) === 0))
-    throw new TransformError(op, 'the function returned an empty array')
+    throw new TransformError(op, "the function returned an empty array")
 }

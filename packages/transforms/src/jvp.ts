@@ -1,12 +1,12 @@
 /**
  * `jvp`: a function's outputs and its Jacobian–vector products, for trees. The walk it starts is in pushforward.ts.
  */
-import { zeros } from '@lazuli/core'
-import { arraysOf, isInexact, toDtype, withArrays } from '@lazuli/core/engine'
-import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from './argument'
-import { pushforward } from './pushforward'
-import { trace, traced } from './trace'
-import { freshHandles, type Outputs } from './vjp'
+import { zeros } from "@lazuli/core"
+import { arraysOf, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
+import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
+import { pushforward } from "./pushforward"
+import { trace, traced } from "./trace"
+import { freshHandles, type Outputs } from "./vjp"
 
 /**
  * The outputs of `f` at `primals`, and how they change along `tangents`: J·t.
@@ -23,17 +23,17 @@ export function jvp<P extends readonly unknown[] | [], R>(
   primals: P,
   tangents: P,
 ): [outputs: Outputs<R>, tangents: Outputs<R>] {
-  checkFunction('jvp', f)
-  checkList('jvp', 'primals', primals)
-  checkList('jvp', 'tangents', tangents)
+  checkFunction("jvp", f)
+  checkList("jvp", "primals", primals)
+  checkList("jvp", "tangents", tangents)
   return trace((epoch) => {
     const given = arraysOf(primals)
     const seeds = arraysOf(tangents)
-    checkSeeds('jvp', 'tangent', seeds, given, 'primal')
+    checkSeeds("jvp", "tangent", seeds, given, "primal")
     const copies = given.map(traced)
     const nodes = copies.map((copy) => copy.node)
     const result = f(...(withArrays(primals, copies) as P))
-    checkSynchronous('jvp', result)
+    checkSynchronous("jvp", result)
     const outputs = arraysOf(result)
     const moved = pushforward(
       nodes,

@@ -1,11 +1,11 @@
 /**
  * Laws that hold for any program: random graphs of a dozen operations that share their intermediates.
  */
-import * as mx from '@lazuli/core'
-import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
-import { checkpoint, customFunction, grad, jacfwd, jacrev, jvp, vjp, vmap } from './index'
-import { values } from './samples'
+import * as mx from "@lazuli/core"
+import fc from "fast-check"
+import { describe, expect, it } from "vitest"
+import { checkpoint, customFunction, grad, jacfwd, jacrev, jvp, vjp, vmap } from "./index"
+import { values } from "./samples"
 
 type Step = { op: number; a: number; b: number }
 type Program = (x: mx.Array, y: mx.Array) => mx.Array
@@ -28,11 +28,11 @@ const operations: ((a: mx.Array, b: mx.Array) => mx.Array)[] = [
   (a, b) => a.matmul(b.T).matmul(b).tanh(),
   (a, b) => mx.where(a.greater(0.1), a, b),
   (a) => mx.cumsum(a, 0),
-  (a, b) => mx.concatenate([a.index('0:1'), b.index('1:')], 0),
+  (a, b) => mx.concatenate([a.index("0:1"), b.index("1:")], 0),
   (a) => mx.logsumexp(a, 0, true).broadcastTo([2, 3]),
   (a, b) => mx.addmm(a, b, mx.ones([3, 3], mx.float64), 0.3, 0.7),
   (a) => mx.stopGradient(a),
-  (a) => a.index('::-1').multiply(0.5),
+  (a) => a.index("::-1").multiply(0.5),
   checkpoint((a: mx.Array, b: mx.Array) => a.multiply(b.cos())),
   (a) => tripled(a),
 ]
@@ -56,8 +56,8 @@ const dot = (a: mx.Array, b: mx.Array): number => a.multiply(b).sum().item() as 
 const far = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
 const runs = { numRuns: 80 }
 
-describe('random programs', () => {
-  it('⟨c, J·t⟩ = ⟨Jᵀ·c, t⟩, also of their gradients', () => {
+describe("random programs", () => {
+  it("⟨c, J·t⟩ = ⟨Jᵀ·c, t⟩, also of their gradients", () => {
     fc.assert(
       fc.property(programs, (f) => {
         const [, [t]] = jvp(f, [x, y], [tx, ty])
@@ -72,7 +72,7 @@ describe('random programs', () => {
       runs,
     )
   })
-  it('a batch is a loop, of values and of gradients', () => {
+  it("a batch is a loop, of values and of gradients", () => {
     fc.assert(
       fc.property(programs, fc.boolean(), (f, both) => {
         const xs = mx.stack([x, tx, c])
@@ -89,7 +89,7 @@ describe('random programs', () => {
       runs,
     )
   })
-  it('both ways to a Jacobian agree, and checkpoints change nothing', () => {
+  it("both ways to a Jacobian agree, and checkpoints change nothing", () => {
     fc.assert(
       fc.property(programs, (f) => {
         const [rev, fwd] = [jacrev(f, 1)(x, y), jacfwd(f, 1)(x, y)]

@@ -4,7 +4,7 @@
  *
  * Complex arrays: the cotangent c of an output o stands for the real number Re(Σ conj(c)·o), and the result is that number's gradient.
  */
-import { add, multiply, zeros } from '@lazuli/core'
+import { add, multiply, zeros } from "@lazuli/core"
 import {
   Array,
   broadcastTo,
@@ -21,8 +21,8 @@ import {
   sumTo,
   TransformError,
   toDtype,
-} from '@lazuli/core/engine'
-import { collect, newEpoch, release, runsForeignCode, type Tape, variesIn } from './trace'
+} from "@lazuli/core/engine"
+import { collect, newEpoch, release, runsForeignCode, type Tape, variesIn } from "./trace"
 
 /** The cotangent of an input as the input has it: its shape, its dtype. */
 export function fit(primitive: Primitive, x: Node, g: Array): Array {
@@ -41,7 +41,7 @@ export function fit(primitive: Primitive, x: Node, g: Array): Array {
 function scaled(g: Array, partial: Array | number, output: Array): Array {
   if (partial === 1) return g
   if (partial === -1) return g.negative()
-  if (typeof partial === 'number') return multiply(g, partial)
+  if (typeof partial === "number") return multiply(g, partial)
   return multiply(
     g,
     partial.dtype === complex64 && output.dtype === complex64 ? partial.conjugate() : partial,
@@ -78,8 +78,8 @@ export function inputCotangents(
     return given
   }
   if (!rules.decompose && !rules.scalar)
-    throw new TransformError(primitive.name, 'has no derivative: it defines no vjp and no decomposition', {
-      hint: 'Define one of them, or put it in a customFunction that has a rule',
+    throw new TransformError(primitive.name, "has no derivative: it defines no vjp and no decomposition", {
+      hint: "Define one of them, or put it in a customFunction that has a rule",
     })
   // Through what it means, on the same inputs.
   const epoch = newEpoch()
@@ -101,7 +101,7 @@ export function pullback(
   cotangents: readonly (Array | null)[],
   epoch: number,
 ): (Array | null)[] {
-  const tape = collect(outputs, inputs, epoch, 'vjp')
+  const tape = collect(outputs, inputs, epoch, "vjp")
   try {
     return walkBack(tape, inputs, outputs, cotangents)
   } finally {

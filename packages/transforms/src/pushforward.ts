@@ -2,7 +2,7 @@
  * Jacobian–vector products: walks a graph from the traced inputs to its outputs and carries tangents. An application's tangents come from
  * its own `jvp`, from its partial derivatives, from its decomposition, or, where all it has is a vjp, from the transpose of that.
  */
-import { add, multiply, zeros } from '@lazuli/core'
+import { add, multiply, zeros } from "@lazuli/core"
 import {
   Array,
   broadcastTo,
@@ -16,9 +16,9 @@ import {
   sameShape,
   TransformError,
   toDtype,
-} from '@lazuli/core/engine'
-import { fit as fitCotangent, pullback } from './pullback'
-import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from './trace'
+} from "@lazuli/core/engine"
+import { fit as fitCotangent, pullback } from "./pullback"
+import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from "./trace"
 
 type Tangents = readonly (Array | null)[]
 
@@ -38,7 +38,7 @@ function fit(primitive: Primitive, y: Node, t: Array): Array {
 
 /** t · partial. Where a real output has a complex partial, that is the gradient ∂o/∂Re + i·∂o/∂Im. */
 function scaled(t: Array, partial: Array | number, output: Array): Array {
-  if (typeof partial === 'number' || partial.dtype !== complex64 || output.dtype === complex64)
+  if (typeof partial === "number" || partial.dtype !== complex64 || output.dtype === complex64)
     return multiply(t, partial)
   return multiply(t, partial.conjugate()).real
 }
@@ -108,9 +108,9 @@ function outputTangents(lead: Node, tangents: Tangents): Tangents {
   if (rules.vjp) return fromTranspose(lead, inputs, tangents)
   throw new TransformError(
     primitive.name,
-    'has no derivative: it defines no jvp, no vjp and no decomposition',
+    "has no derivative: it defines no jvp, no vjp and no decomposition",
     {
-      hint: 'Define one of them, or put it in a customFunction that has a rule',
+      hint: "Define one of them, or put it in a customFunction that has a rule",
     },
   )
 }
@@ -123,7 +123,7 @@ export function pushforward(
   epoch: number,
 ): (Array | null)[] {
   const varying = inputs.filter((_, i) => tangents[i] !== null)
-  const tape = collect(outputs, varying, epoch, 'jvp')
+  const tape = collect(outputs, varying, epoch, "jvp")
   try {
     return walkForward(tape, inputs, tangents, outputs)
   } finally {

@@ -2,7 +2,7 @@
  * Functions with inputs at which they are smooth: at least one for every differentiable primitive of core. The tests compare their
  * derivatives with finite differences and their batches with loops. Test support only; it is not part of the package.
  */
-import * as mx from '@lazuli/core'
+import * as mx from "@lazuli/core"
 
 /** A function of float64 arrays and arrays to try it on. */
 export interface Sample {
@@ -31,23 +31,23 @@ const table = mx as unknown as Record<string, Unary>
 
 /** Functions of one argument, with where they are smooth. */
 const unary: [name: string, low?: number, high?: number][] = [
-  ...'negative abs sign floor ceil sqrt rsqrt square reciprocal exp expm1 log log2 log10 log1p sin cos tan'
-    .split(' ')
+  ..."negative abs sign floor ceil sqrt rsqrt square reciprocal exp expm1 log log2 log10 log1p sin cos tan"
+    .split(" ")
     .map((name): [string] => [name]),
-  ...'arcsin arccos arctan sinh cosh tanh arcsinh arctanh erf erfinv sigmoid conjugate degrees radians'
-    .split(' ')
+  ..."arcsin arccos arctan sinh cosh tanh arcsinh arctanh erf erfinv sigmoid conjugate degrees radians"
+    .split(" ")
     .map((name): [string] => [name]),
-  ['roundToInteger', 0.6, 1.4],
-  ['arccosh', 1.2, 3],
-  ['abs', -0.9, -0.1],
-  ['real'],
-  ['stopGradient', 1, 1],
+  ["roundToInteger", 0.6, 1.4],
+  ["arccosh", 1.2, 3],
+  ["abs", -0.9, -0.1],
+  ["real"],
+  ["stopGradient", 1, 1],
 ]
 const binary =
-  'add subtract multiply divide remainder power maximum minimum arctan2 logaddexp floorDivide'.split(' ')
-const scans = ['cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp']
+  "add subtract multiply divide remainder power maximum minimum arctan2 logaddexp floorDivide".split(" ")
+const scans = ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"]
 
-const sample = (name: string, f: Sample['f'], ...inputs: mx.Array[]): Sample => ({ name, f, inputs })
+const sample = (name: string, f: Sample["f"], ...inputs: mx.Array[]): Sample => ({ name, f, inputs })
 const x23 = values([2, 3])
 const y23 = values([2, 3], 1.1, 2.3, 2)
 const matrix = values([3, 4], -1, 1, 3)
@@ -55,7 +55,7 @@ const index = mx.array([1, 0, 1], mx.int32)
 const spots = mx.array([[1, 0, 0]], mx.int32)
 const optional = (name: string, make: (f: (...args: never[]) => mx.Array) => Sample[]): Sample[] => {
   const f = (mx as unknown as Record<string, unknown>)[name]
-  return typeof f === 'function' ? make(f as (...args: never[]) => mx.Array) : []
+  return typeof f === "function" ? make(f as (...args: never[]) => mx.Array) : []
 }
 
 /** All samples. */
@@ -64,68 +64,68 @@ export const samples: Sample[] = [
     optional(name, () => [sample(name, table[name], values([2, 3], low, high))]),
   ),
   ...binary.flatMap((name) => [
-    sample(name, (mx as unknown as Record<string, Sample['f']>)[name], x23, y23),
+    sample(name, (mx as unknown as Record<string, Sample["f"]>)[name], x23, y23),
     sample(
       `${name} with broadcasting`,
-      (mx as unknown as Record<string, Sample['f']>)[name],
+      (mx as unknown as Record<string, Sample["f"]>)[name],
       values([2, 1, 3]),
       values([4, 1], 1.1, 2, 5),
     ),
   ]),
-  sample('where', (x, y) => mx.where(mx.array([true, false, true]), x, y), x23, values([1, 3])),
-  sample('astype', (x) => x.astype(mx.float32).astype(mx.float64).multiply(0).add(x.astype(mx.float64)), x23),
-  sample('imag', (x) => x.imag.add(x), x23),
+  sample("where", (x, y) => mx.where(mx.array([true, false, true]), x, y), x23, values([1, 3])),
+  sample("astype", (x) => x.astype(mx.float32).astype(mx.float64).multiply(0).add(x.astype(mx.float64)), x23),
+  sample("imag", (x) => x.imag.add(x), x23),
 
-  sample('reshape', (x) => x.reshape([3, 2]).square(), x23),
-  sample('flatten', (x) => x.flatten(0, 1).square(), values([2, 2, 2])),
-  sample('unflatten', (x) => x.unflatten(1, [3, 1]).square(), x23),
-  sample('transpose', (x) => x.transpose([2, 0, 1]).square(), values([2, 3, 2])),
-  sample('expandDims', (x) => x.expandDims([0, 2]).square(), x23),
-  sample('squeeze', (x) => x.squeeze(1).square(), values([2, 1, 3])),
-  sample('contiguous', (x) => mx.contiguous(x.T).square(), x23),
-  sample('broadcastTo', (x) => x.broadcastTo([4, 2, 3]).square(), values([2, 1])),
-  sample('concatenate', (x, y) => mx.concatenate([x, y, x], 1).square(), x23, values([2, 2])),
-  sample('stack', (x, y) => mx.stack([x, y], 1).square(), x23, y23),
-  sample('index', (x) => x.index('::-1', '0:3:2').square(), values([2, 3])),
+  sample("reshape", (x) => x.reshape([3, 2]).square(), x23),
+  sample("flatten", (x) => x.flatten(0, 1).square(), values([2, 2, 2])),
+  sample("unflatten", (x) => x.unflatten(1, [3, 1]).square(), x23),
+  sample("transpose", (x) => x.transpose([2, 0, 1]).square(), values([2, 3, 2])),
+  sample("expandDims", (x) => x.expandDims([0, 2]).square(), x23),
+  sample("squeeze", (x) => x.squeeze(1).square(), values([2, 1, 3])),
+  sample("contiguous", (x) => mx.contiguous(x.T).square(), x23),
+  sample("broadcastTo", (x) => x.broadcastTo([4, 2, 3]).square(), values([2, 1])),
+  sample("concatenate", (x, y) => mx.concatenate([x, y, x], 1).square(), x23, values([2, 2])),
+  sample("stack", (x, y) => mx.stack([x, y], 1).square(), x23, y23),
+  sample("index", (x) => x.index("::-1", "0:3:2").square(), values([2, 3])),
 
-  sample('sum', (x) => x.sum(1), x23),
-  sample('sum of everything', (x) => x.sum(), x23),
-  sample('mean', (x) => x.mean(0, true), x23),
-  sample('prod', (x) => x.prod(1), x23),
-  sample('prod with a zero', (x) => x.multiply(mx.array([0, 1, 1])).prod(1), x23),
-  sample('max', (x) => x.max(1), values([2, 3], 0, 5)),
-  sample('min', (x) => x.min([0, 1]), values([2, 3], 0, 5)),
-  sample('var', (x) => x.var(1), x23),
-  sample('std', (x) => x.std(1, false, 1), x23),
-  sample('softmax', (x) => mx.softmax(x, 0), x23),
-  sample('softmax of both axes', (x) => mx.softmax(x, [0, 1]), x23),
-  sample('logsumexp', (x) => mx.logsumexp(x, 1), x23),
+  sample("sum", (x) => x.sum(1), x23),
+  sample("sum of everything", (x) => x.sum(), x23),
+  sample("mean", (x) => x.mean(0, true), x23),
+  sample("prod", (x) => x.prod(1), x23),
+  sample("prod with a zero", (x) => x.multiply(mx.array([0, 1, 1])).prod(1), x23),
+  sample("max", (x) => x.max(1), values([2, 3], 0, 5)),
+  sample("min", (x) => x.min([0, 1]), values([2, 3], 0, 5)),
+  sample("var", (x) => x.var(1), x23),
+  sample("std", (x) => x.std(1, false, 1), x23),
+  sample("softmax", (x) => mx.softmax(x, 0), x23),
+  sample("softmax of both axes", (x) => mx.softmax(x, [0, 1]), x23),
+  sample("logsumexp", (x) => mx.logsumexp(x, 1), x23),
   ...scans.flatMap((name) =>
     optional(name, (f) => [
       sample(name, (x) => f(x as never, 1 as never), values([2, 4], 0.3, 2)),
       sample(
         `${name} reversed and exclusive`,
-        (x) => f(x as never, 0 as never, true as never, false as never).index('0:2'),
+        (x) => f(x as never, 0 as never, true as never, false as never).index("0:2"),
         values([3, 2], 0.3, 2),
       ),
     ]),
   ),
-  sample('sort', (x) => mx.sort(x, 0), values([3, 2], 0, 5)),
-  sample('median', (x) => mx.median(x, 1), values([2, 3], 0, 5)),
+  sample("sort", (x) => mx.sort(x, 0), values([3, 2], 0, 5)),
+  sample("median", (x) => mx.median(x, 1), values([2, 3], 0, 5)),
 
-  sample('matmul', (a, b) => a.matmul(b), x23, matrix),
-  sample('matmul of batches', (a, b) => a.matmul(b), values([2, 1, 2, 3]), values([3, 3, 2])),
-  sample('matmul of vectors', (a, b) => a.matmul(b), values([3]), values([3])),
-  sample('addmm', (c, a, b) => mx.addmm(c, a, b, 0.5, 3), values([4]), x23, matrix),
+  sample("matmul", (a, b) => a.matmul(b), x23, matrix),
+  sample("matmul of batches", (a, b) => a.matmul(b), values([2, 1, 2, 3]), values([3, 3, 2])),
+  sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),
+  sample("addmm", (c, a, b) => mx.addmm(c, a, b, 0.5, 3), values([4]), x23, matrix),
 
-  sample('take', (x) => mx.take(x, index, 0).square(), x23),
-  sample('index by arrays', (x) => x.index(index, '::2').square(), x23),
-  sample('takeAlongAxis', (x) => mx.takeAlongAxis(x, spots, 0).square(), x23),
-  sample('putAlongAxis', (x, y) => mx.putAlongAxis(x, spots, y, 0).square(), x23, values([1, 3])),
-  sample('set', (x, y) => set(x, ['0:1', '1:'], y).square(), x23, values([1, 2])),
-  sample('at add', (x, y) => x.at(index).add(y).square(), x23, values([3, 3])),
+  sample("take", (x) => mx.take(x, index, 0).square(), x23),
+  sample("index by arrays", (x) => x.index(index, "::2").square(), x23),
+  sample("takeAlongAxis", (x) => mx.takeAlongAxis(x, spots, 0).square(), x23),
+  sample("putAlongAxis", (x, y) => mx.putAlongAxis(x, spots, y, 0).square(), x23, values([1, 3])),
+  sample("set", (x, y) => set(x, ["0:1", "1:"], y).square(), x23, values([1, 2])),
+  sample("at add", (x, y) => x.at(index).add(y).square(), x23, values([3, 3])),
   sample(
-    'at multiply',
+    "at multiply",
     (x, y) =>
       x
         .at(mx.array([1], mx.int32))
@@ -135,7 +135,7 @@ export const samples: Sample[] = [
     values([1, 3]),
   ),
   sample(
-    'at maximum',
+    "at maximum",
     (x, y) =>
       x
         .at(mx.array([1], mx.int32))
@@ -146,7 +146,7 @@ export const samples: Sample[] = [
   ),
 
   sample(
-    'pad',
+    "pad",
     (x, v) =>
       mx
         .pad(
@@ -155,7 +155,7 @@ export const samples: Sample[] = [
             [1, 2],
             [0, 1],
           ],
-          'constant',
+          "constant",
           v,
         )
         .square(),
@@ -163,7 +163,7 @@ export const samples: Sample[] = [
     values([]),
   ),
   sample(
-    'pad by mirroring',
+    "pad by mirroring",
     (x) =>
       mx
         .pad(
@@ -172,35 +172,35 @@ export const samples: Sample[] = [
             [1, 0],
             [2, 1],
           ],
-          'symmetric',
+          "symmetric",
         )
         .square(),
     x23,
   ),
-  sample('depends', (x, y) => mx.depends(x, [y]).square(), x23, x23),
+  sample("depends", (x, y) => mx.depends(x, [y]).square(), x23, x23),
   sample(
-    'layerNorm',
+    "layerNorm",
     (x, w, b) => mx.fast.layerNorm(x, w, b, 1e-5),
     values([2, 4]),
     values([4]),
     values([4]),
   ),
-  sample('rmsNorm', (x, w) => mx.fast.rmsNorm(x, w, 1e-5), values([2, 4]), values([4])),
+  sample("rmsNorm", (x, w) => mx.fast.rmsNorm(x, w, 1e-5), values([2, 4]), values([4])),
   sample(
-    'rope',
+    "rope",
     (x) => mx.fast.rope(x, 4, { traditional: false, base: 100, scale: 1, offset: 1 }),
     values([1, 2, 3, 4], -1, 1),
   ),
   sample(
-    'scaledDotProductAttention',
+    "scaledDotProductAttention",
     (q, k, v) => mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.7 }),
     values([1, 2, 3, 4], -1, 1, 1),
     values([1, 1, 3, 4], -1, 1, 2),
     values([1, 1, 3, 4], -1, 1, 3),
   ),
   sample(
-    'causal attention',
-    (q, k, v) => mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.7, mask: 'causal' }),
+    "causal attention",
+    (q, k, v) => mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.7, mask: "causal" }),
     values([1, 2, 3, 4], -1, 1, 1),
     values([1, 2, 3, 4], -1, 1, 2),
     values([1, 2, 3, 4], -1, 1, 3),

@@ -17,11 +17,11 @@ import {
   releaseKept,
   sourceNode,
   tracing,
-} from '@lazuli/core/engine'
-import { visibleInputs } from './custom-primitive'
+} from "@lazuli/core/engine"
+import { visibleInputs } from "./custom-primitive"
 
 /** What a walk is for: it decides which edges of the graph count. */
-export type Purpose = 'vjp' | 'jvp' | 'vmap'
+export type Purpose = "vjp" | "jvp" | "vmap"
 
 /** The applications between some inputs and some outputs of a graph. */
 export interface Tape {
@@ -39,7 +39,7 @@ export interface Tape {
 
 /** Gives its input: what a traced function sees of an array that has a graph of its own. */
 export const identity = definePrimitive({
-  name: '@lazuli/transforms/identity',
+  name: "@lazuli/transforms/identity",
   infer: ([x]) => x,
   view: ({ strides, offset }) => ({ offset, strides }),
   vjp: ({ cotangents: [g] }) => [g],
@@ -82,7 +82,7 @@ export function trace<T>(body: (epoch: number) => T): T {
 export const newEpoch = (): number => ++tracing.begun
 
 const isForeign = ({ source }: Primitive): boolean =>
-  source !== '@lazuli/core' && source !== '@lazuli/transforms'
+  source !== "@lazuli/core" && source !== "@lazuli/transforms"
 
 /** Whether a primitive's rules are someone else's, or call what a user wrote. */
 export const runsForeignCode = (primitive: Primitive): boolean =>
@@ -106,7 +106,7 @@ export function collect(
   const tape: Tape = { nodes: [], varies: [], order: [], outer: [], foreign: false }
   const { nodes, varies } = tape
   for (const input of inputs) if (nodes[input.slot] !== input) register(tape, input, true)
-  const smooth = purpose !== 'vmap'
+  const smooth = purpose !== "vmap"
   // The applications on the way down, how many inputs each has, how many were seen, and whether one of those varies.
   const leads: Node[] = []
   const counts: number[] = []
@@ -207,7 +207,7 @@ export function replay(
   replacements: readonly Node[],
   epoch: number,
 ): Node[] {
-  const tape = collect(targets, inputs, epoch, 'vmap')
+  const tape = collect(targets, inputs, epoch, "vmap")
   try {
     const copies: Node[] = []
     inputs.forEach((input, i) => {

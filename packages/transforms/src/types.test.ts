@@ -1,16 +1,16 @@
 /**
  * The types that transforms infer; the type checker is the test.
  */
-import * as mx from '@lazuli/core'
-import { expectTypeOf, it } from 'vitest'
-import { customFunction, grad, hessian, jacrev, jvp, valueAndGrad, vjp, vmap } from './index'
+import * as mx from "@lazuli/core"
+import { expectTypeOf, it } from "vitest"
+import { customFunction, grad, hessian, jacrev, jvp, valueAndGrad, vjp, vmap } from "./index"
 
 type Params = { w: mx.Array; layers: { b: mx.Array }[]; name: string }
 const f = (p: Params, x: mx.Array, _k: number): mx.Array => p.w.multiply(x).sum()
 const aux = (p: Params): [mx.Array, { hits: mx.Array }] => [p.w.sum(), { hits: p.w }]
 const options = (x: mx.Array, _o: { y: mx.Array; train?: boolean }): mx.Array => x.sum()
 
-it('follows arguments and results', () => {
+it("follows arguments and results", () => {
   expectTypeOf(grad(f)).toEqualTypeOf<(p: Params, x: mx.Array, k: number) => Params>()
   expectTypeOf(grad(f, 1)).returns.toEqualTypeOf<mx.Array>()
   expectTypeOf(grad(f, [0, 1])).returns.toEqualTypeOf<[Params, mx.Array]>()
@@ -21,15 +21,15 @@ it('follows arguments and results', () => {
     [value: [mx.Array, { hits: mx.Array }], grads: Params]
   >()
   expectTypeOf(valueAndGrad(f, { argnums: 1 })).returns.toEqualTypeOf<[value: mx.Array, grads: mx.Array]>()
-  expectTypeOf(grad(options, { argnames: 'y' })).returns.toEqualTypeOf<[null, { y: mx.Array }]>()
-  expectTypeOf(grad(options, 0, ['y'])).returns.toEqualTypeOf<[mx.Array, { y: mx.Array }]>()
+  expectTypeOf(grad(options, { argnames: "y" })).returns.toEqualTypeOf<[null, { y: mx.Array }]>()
+  expectTypeOf(grad(options, 0, ["y"])).returns.toEqualTypeOf<[mx.Array, { y: mx.Array }]>()
   expectTypeOf(grad(grad((x: mx.Array) => x.square()))).returns.toEqualTypeOf<mx.Array>()
 
   const x = mx.array(1)
   expectTypeOf(vjp((a: mx.Array) => a, [x], [x])).toEqualTypeOf<[outputs: [mx.Array], grads: [mx.Array]]>()
   expectTypeOf(vjp((a: mx.Array) => [a, a], [x], [x, x])[0]).toEqualTypeOf<mx.Array[]>()
   expectTypeOf(
-    jvp((p: Params) => ({ y: p.w }), [{ w: x, layers: [], name: '' }], [{ w: x, layers: [], name: '' }])[1],
+    jvp((p: Params) => ({ y: p.w }), [{ w: x, layers: [], name: "" }], [{ w: x, layers: [], name: "" }])[1],
   ).toEqualTypeOf<{
     y: mx.Array
   }>()
@@ -49,7 +49,7 @@ it('follows arguments and results', () => {
     .toEqualTypeOf<mx.Array>()
 })
 
-it('refuses what does not fit', () => {
+it("refuses what does not fit", () => {
   // @ts-expect-error a cotangent for each output
   expectTypeOf(() => vjp((a: mx.Array) => a, [mx.array(1)], [])).toBeFunction()
   // @ts-expect-error tangents look like the primals

@@ -1,11 +1,11 @@
 /**
  * `vjp`: a function's outputs and its vector–Jacobian products, for trees. The walk it starts is in pullback.ts.
  */
-import { type Array, zeros } from '@lazuli/core'
-import { Array as ArrayClass, arraysOf, isInexact, toDtype, withArrays } from '@lazuli/core/engine'
-import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from './argument'
-import { pullback } from './pullback'
-import { trace, traced } from './trace'
+import { type Array, zeros } from "@lazuli/core"
+import { Array as ArrayClass, arraysOf, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
+import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
+import { pullback } from "./pullback"
+import { trace, traced } from "./trace"
 
 /** What a transform gives for a function's result: one array comes as a list of one, lists and other trees as they are. */
 export type Outputs<R> = R extends Array ? [R] : R
@@ -26,17 +26,17 @@ export function vjp<P extends readonly unknown[] | [], R>(
   primals: P,
   cotangents: Outputs<R>,
 ): [outputs: Outputs<R>, grads: P] {
-  checkFunction('vjp', f)
-  checkList('vjp', 'primals', primals)
+  checkFunction("vjp", f)
+  checkList("vjp", "primals", primals)
   return trace((epoch) => {
     const given = arraysOf(primals)
     const copies = given.map(traced)
     const nodes = copies.map((copy) => copy.node)
     const result = f(...(withArrays(primals, copies) as P))
-    checkSynchronous('vjp', result)
+    checkSynchronous("vjp", result)
     const outputs = arraysOf(result)
     const seeds = arraysOf(asOutputs(cotangents))
-    checkSeeds('vjp', 'cotangent', seeds, outputs, 'output')
+    checkSeeds("vjp", "cotangent", seeds, outputs, "output")
     const sums = pullback(
       nodes,
       outputs.map((y) => y.node),

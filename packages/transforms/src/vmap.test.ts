@@ -1,21 +1,21 @@
-import * as mx from '@lazuli/core'
-import fc from 'fast-check'
-import { describe, expect, it } from 'vitest'
-import { grad, jvp, vjp, vmap, vmapLoops } from './index'
+import * as mx from "@lazuli/core"
+import fc from "fast-check"
+import { describe, expect, it } from "vitest"
+import { grad, jvp, vjp, vmap, vmapLoops } from "./index"
 
 const a = mx.arange(6, { dtype: mx.float32 }).reshape([2, 3])
 
-describe('vmap', () => {
-  it('maps over the first axis', () => {
+describe("vmap", () => {
+  it("maps over the first axis", () => {
     expect(vmap((x: mx.Array) => x.sum())(a).tolist()).toEqual([3, 12])
   })
-  it('takes axes for each argument, null for none', () => {
+  it("takes axes for each argument, null for none", () => {
     const f = (x: mx.Array, y: mx.Array) => x.multiply(y).sum()
     expect(vmap(f, { inAxes: [1, null] })(a, mx.array([1, 10])).tolist()).toEqual([30, 41, 52])
     expect(vmap(f, [0, null])(a, mx.array([1, 10, 100])).tolist()).toEqual([210, 543])
     expect(vmap((x: mx.Array) => x.exp(), { inAxes: -1, outAxes: 1 })(a).tolist()).toEqual(a.exp().tolist())
   })
-  it('takes trees, and axes for parts of them', () => {
+  it("takes trees, and axes for parts of them", () => {
     const f = (p: { w: mx.Array; b: mx.Array }, xs: [mx.Array, number]) => ({
       y: p.w.multiply(xs[0]).add(p.b).multiply(xs[1]),
       b: p.b,
@@ -28,13 +28,13 @@ describe('vmap', () => {
     expect(out.y.tolist()).toEqual([26, 36])
     expect(out.b.tolist()).toBe(10)
   })
-  it('repeats results that do not depend on the batch', () => {
+  it("repeats results that do not depend on the batch", () => {
     expect(vmap((_x: mx.Array) => mx.array([1, 2]), { outAxes: 1 })(a).tolist()).toEqual([
       [1, 1],
       [2, 2],
     ])
   })
-  it('keeps what is not batched unbatched, and lines up examples of different ranks', () => {
+  it("keeps what is not batched unbatched, and lines up examples of different ranks", () => {
     const f = (x: mx.Array, y: mx.Array) => x.add(y)
     const x = mx.arange(2, { dtype: mx.float32 })
     const y = mx.arange(6, { dtype: mx.float32 }).reshape([3, 2])
@@ -44,7 +44,7 @@ describe('vmap', () => {
     ])
     expect(vmap(f, { inAxes: [0, null] })(x, y).shape).toEqual([2, 3, 2])
   })
-  it('composes with itself and with derivatives', () => {
+  it("composes with itself and with derivatives", () => {
     const outer = vmap((x: mx.Array) => vmap((y: mx.Array) => x.multiply(y))(mx.array([1, 2, 3])))
     expect(outer(mx.array([1, 10])).tolist()).toEqual([
       [1, 2, 3],
@@ -63,7 +63,7 @@ describe('vmap', () => {
     )
     expect(t[0].item()).toBe(12)
   })
-  it('runs the function once, whatever the size of the batch', () => {
+  it("runs the function once, whatever the size of the batch", () => {
     let runs = 0
     vmap((x: mx.Array) => {
       runs++
@@ -71,22 +71,22 @@ describe('vmap', () => {
     })(mx.zeros([1000]))
     expect(runs).toBe(1)
   })
-  it('runs what has no rule example by example, and counts it', () => {
+  it("runs what has no rule example by example, and counts it", () => {
     const noRule = mx.definePrimitive({
-      name: '@lazuli/transforms-test/reverse',
+      name: "@lazuli/transforms-test/reverse",
       infer: ([x]) => x,
       reference: ([x], [out]) => {
         for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[x.data.length - 1 - i]
       },
     })
-    const before = vmapLoops()['@lazuli/transforms-test/reverse'] ?? 0
+    const before = vmapLoops()["@lazuli/transforms-test/reverse"] ?? 0
     expect(vmap((x: mx.Array) => noRule([x]))(a).tolist()).toEqual([
       [2, 1, 0],
       [5, 4, 3],
     ])
-    expect(vmapLoops()['@lazuli/transforms-test/reverse']).toBe(before + 1)
+    expect(vmapLoops()["@lazuli/transforms-test/reverse"]).toBe(before + 1)
   })
-  it('agrees with a loop for any axes', () => {
+  it("agrees with a loop for any axes", () => {
     fc.assert(
       fc.property(
         fc.array(fc.integer({ min: 1, max: 3 }), { minLength: 1, maxLength: 3 }),
@@ -122,9 +122,9 @@ describe('vmap', () => {
   })
 })
 
-describe('errors of vmap', () => {
+describe("errors of vmap", () => {
   const f = (x: mx.Array, y: mx.Array) => x.add(y)
-  it('says what does not fit', () => {
+  it("says what does not fit", () => {
     expect(() => vmap(f)(mx.zeros([2]), mx.zeros([3]))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [vmap] the batched axes differ in size: 2 in array 0 of the arguments and 3 in array 1]`,
     )
@@ -155,8 +155,8 @@ describe('errors of vmap', () => {
       `[TransformError: [vmap] the function is async: it returned a promise. Transforms trace synchronous functions; await what it needs before]`,
     )
   })
-  it('shows a stand-in by its name', () => {
-    let text = ''
+  it("shows a stand-in by its name", () => {
+    let text = ""
     vmap((x: mx.Array) => {
       text = String(x)
       return x

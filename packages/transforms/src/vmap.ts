@@ -1,7 +1,7 @@
 /**
  * `vmap`: a function of one example becomes one of a whole batch. Axes are given by prefix trees; the rewriting is in batch.ts.
  */
-import { type Array, TransformError } from '@lazuli/core'
+import { type Array, TransformError } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
@@ -11,10 +11,10 @@ import {
   format,
   isList,
   withArrays,
-} from '@lazuli/core/engine'
-import { checkFunction, checkSynchronous } from './argument'
-import { type Axis, batch, placeholder } from './batch'
-import { newEpoch } from './trace'
+} from "@lazuli/core/engine"
+import { checkFunction, checkSynchronous } from "./argument"
+import { type Axis, batch, placeholder } from "./batch"
+import { newEpoch } from "./trace"
 
 /** Axes for a tree of arrays: one for all of it, null for none, or a tree of axes with the same structure from the top down. */
 export type Axes = number | null | readonly Axes[] | { readonly [key: string]: Axes }
@@ -29,29 +29,29 @@ export interface VmapOptions {
 
 /** The axis of every array of a tree, in order, from a prefix of the tree. */
 function axesFor(name: string, prefix: unknown, tree: unknown): Axis[] {
-  if (prefix === null || typeof prefix === 'number') return arraysOf(tree).map(() => prefix)
+  if (prefix === null || typeof prefix === "number") return arraysOf(tree).map(() => prefix)
   const children = childrenOf(tree)
   const axes = childrenOf(prefix)
   if (axes === null)
-    throw new TransformError('vmap', `${name} must hold integers and null, received ${describe(prefix)}`)
+    throw new TransformError("vmap", `${name} must hold integers and null, received ${describe(prefix)}`)
   if (children === null)
-    throw new TransformError('vmap', `${name} holds a list where the tree has ${describe(tree)}`)
+    throw new TransformError("vmap", `${name} holds a list where the tree has ${describe(tree)}`)
   const keys = Object.keys(children)
   const given = Object.keys(axes)
   if (isList(children) !== isList(axes) || (isList(axes) && given.length !== keys.length))
     throw new TransformError(
-      'vmap',
+      "vmap",
       `${name} does not match the tree: it has ${describe(axes)} where the tree has ${describe(children)}`,
     )
   const unknown = given.find((key) => !keys.includes(key))
   if (unknown !== undefined)
-    throw new TransformError('vmap', `${name} names "${unknown}", which the tree does not have`)
+    throw new TransformError("vmap", `${name} names "${unknown}", which the tree does not have`)
   const part = (of: object, key: string): unknown => (of as Record<string, unknown>)[key]
   return keys.flatMap((key) => {
     const axis = part(axes, key)
     if (axis === undefined)
-      throw new TransformError('vmap', `${name} has no axis for "${key}"`, {
-        hint: 'Use null where there is none',
+      throw new TransformError("vmap", `${name} has no axis for "${key}"`, {
+        hint: "Use null where there is none",
       })
     return axesFor(name, axis, part(children, key))
   })
@@ -62,7 +62,7 @@ function normal(axis: Axis, ndim: number, what: () => string): Axis {
   if (axis === null) return null
   const front = axis < 0 ? axis + ndim : axis
   if (Number.isInteger(axis) && front >= 0 && front < ndim) return front
-  throw new TransformError('vmap', `${what()} has no axis ${axis}`)
+  throw new TransformError("vmap", `${what()} has no axis ${axis}`)
 }
 
 /**
@@ -91,17 +91,17 @@ export function vmap<A extends readonly unknown[], R>(
   first: VmapOptions | Axes = 0,
   second: Axes = 0,
 ): (...args: A) => R {
-  checkFunction('vmap', f)
-  const named = first !== null && typeof first === 'object' && !isList(first)
+  checkFunction("vmap", f)
+  const named = first !== null && typeof first === "object" && !isList(first)
   const { inAxes = 0, outAxes = 0 } = (named ? first : { inAxes: first, outAxes: second }) as VmapOptions
   return (...args) => {
     if (isList(inAxes) && inAxes.length !== args.length)
       throw new TransformError(
-        'vmap',
+        "vmap",
         `inAxes has ${inAxes.length} entries, but the function was called with ${args.length} arguments`,
       )
     const arrays = arraysOf(args)
-    const axes = axesFor('inAxes', inAxes, args).map((axis, i) =>
+    const axes = axesFor("inAxes", inAxes, args).map((axis, i) =>
       normal(axis, arrays[i].ndim, () => `array ${i} of the arguments, of shape ${format(arrays[i].shape)},`),
     )
     const size = batchSize(arrays, axes)
@@ -112,7 +112,7 @@ export function vmap<A extends readonly unknown[], R>(
     const batched = arrays.flatMap((_, i) => (axes[i] === null ? [] : [i]))
     const nodes = batched.map((i) => examples[i].node)
     const result = f(...(withArrays(args, examples) as unknown as A))
-    checkSynchronous('vmap', result)
+    checkSynchronous("vmap", result)
     const targets = arraysOf(result)
     const { outputs, axes: found } = batch(
       targets.map((y) => y.node),
@@ -122,7 +122,7 @@ export function vmap<A extends readonly unknown[], R>(
       size,
       epoch,
     )
-    const wanted = axesFor('outAxes', outAxes, result)
+    const wanted = axesFor("outAxes", outAxes, result)
     return withArrays(
       result,
       outputs.map((y, i) => placeAxis(y, found[i], wanted[i], size, i)),
@@ -138,15 +138,15 @@ function batchSize(arrays: readonly Array[], axes: readonly Axis[]): number {
     const n = arrays[i].shape[axis]
     if (size >= 0 && n !== size)
       throw new TransformError(
-        'vmap',
+        "vmap",
         `the batched axes differ in size: ${size} in array ${from} of the arguments and ${n} in array ${i}`,
       )
     size = n
     from = i
   })
   if (size < 0)
-    throw new TransformError('vmap', 'nothing is batched: inAxes is null for every array', {
-      hint: 'Call the function itself, or give an axis',
+    throw new TransformError("vmap", "nothing is batched: inAxes is null for every array", {
+      hint: "Call the function itself, or give an axis",
     })
   return size
 }
@@ -155,7 +155,7 @@ function batchSize(arrays: readonly Array[], axes: readonly Axis[]): number {
 function placeAxis(y: Array, axis: Axis, wanted: Axis, size: number, i: number): Array {
   if (wanted === null) {
     if (axis === null) return y
-    throw new TransformError('vmap', `output ${i} depends on the batch, but outAxes is null for it`)
+    throw new TransformError("vmap", `output ${i} depends on the batch, but outAxes is null for it`)
   }
   const ndim = y.ndim + (axis === null ? 1 : 0)
   const to = normal(wanted, ndim, () => `output ${i} of ${ndim - 1} dimensions, with the batch,`) as number

@@ -1,17 +1,17 @@
 /**
  * Copies from any layout to row-major. Only the size of an element matters.
  */
-import { type Storage, sizeOf } from '@lazuli/core/engine'
-import { collapse, isRowMajor, type View } from '../layout'
-import { METAL_HEADER } from '../metal-types'
-import type { Argument, MetalQueue, Place } from '../queue'
+import { type Storage, sizeOf } from "@lazuli/core/engine"
+import { collapse, isRowMajor, type View } from "../layout"
+import { METAL_HEADER } from "../metal-types"
+import type { Argument, MetalQueue, Place } from "../queue"
 
 const GROUP = 256
-const types: Record<number, string> = { 1: 'uchar', 2: 'ushort', 4: 'uint', 8: 'ulong' }
+const types: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong" }
 
 /** One thread an element; `layout` holds the axes' sizes, the offset and the strides. */
 function source(type: string, ndim: number): string {
-  const lines = [`long p = long(layout[${ndim}]);`, 'uint rest = i;']
+  const lines = [`long p = long(layout[${ndim}]);`, "uint rest = i;"]
   for (let axis = ndim - 1; axis >= 0; axis--) {
     if (axis === 0) lines.push(`p += long(rest) * layout[${ndim + 1}];`)
     else
@@ -22,13 +22,13 @@ function source(type: string, ndim: number): string {
   }
   return `${METAL_HEADER}kernel void copy(device const ${type}* x [[buffer(0)]], device ${type}* y [[buffer(1)]],
     constant int* layout [[buffer(2)]], uint i [[thread_position_in_grid]]) {
-${lines.map((line) => `  ${line}\n`).join('')}  y[i] = x[p];
+${lines.map((line) => `  ${line}\n`).join("")}  y[i] = x[p];
 }
 `
 }
 
 /** Adds a copy of `from` to `target`. */
-export function encodeCopy(queue: MetalQueue, from: View, target: Place, op = 'copy'): void {
+export function encodeCopy(queue: MetalQueue, from: View, target: Place, op = "copy"): void {
   const size = sizeOf(from.shape)
   if (size === 0) return
   const {
@@ -37,7 +37,7 @@ export function encodeCopy(queue: MetalQueue, from: View, target: Place, op = 'c
   } = collapse(from.shape, [from.strides])
   const ndim = shape.length
   const type = types[from.itemsize]
-  const pipeline = queue.pipeline(`copy ${type} ${ndim}`, () => source(type, ndim), 'copy')
+  const pipeline = queue.pipeline(`copy ${type} ${ndim}`, () => source(type, ndim), "copy")
   const args: Argument[] = [
     { storage: from.storage, offset: 0 },
     target,

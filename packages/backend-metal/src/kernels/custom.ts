@@ -1,18 +1,18 @@
 /**
  * Kernels that users write: runs the applications that src/metal-kernel.ts makes.
  */
-import { contiguousStrides, type Dtype, type Node, type Storage, sizeOf } from '@lazuli/core/engine'
-import type { Size } from '../command-stream'
-import { customKey, customSource, customType, type KernelSpec, type TemplateValue } from '../custom-source'
-import type { Families } from '../family'
-import { viewOf } from '../layout'
-import { METAL_HEADER } from '../metal-types'
-import type { Argument, MetalQueue, Place } from '../queue'
-import { bytesOf } from '../scalar-source'
-import { withRowMajor } from './copy'
+import { contiguousStrides, type Dtype, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { Size } from "../command-stream"
+import { customKey, customSource, customType, type KernelSpec, type TemplateValue } from "../custom-source"
+import type { Families } from "../family"
+import { viewOf } from "../layout"
+import { METAL_HEADER } from "../metal-types"
+import type { Argument, MetalQueue, Place } from "../queue"
+import { bytesOf } from "../scalar-source"
+import { withRowMajor } from "./copy"
 
 /** The name of the primitive. */
-export const METAL_KERNEL = '@lazuli/backend-metal/metalKernel'
+export const METAL_KERNEL = "@lazuli/backend-metal/metalKernel"
 
 /** One call of a kernel, as its node's parameter holds it. */
 export interface KernelCall {
@@ -28,7 +28,7 @@ export interface KernelCall {
   readonly verbose: boolean
 }
 
-const fillTypes: Record<number, string> = { 1: 'uchar', 2: 'ushort', 4: 'uint', 8: 'ulong' }
+const fillTypes: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong" }
 
 /** Sets every element of an output. */
 function encodeFill(queue: MetalQueue, node: Node, value: number): void {
@@ -42,11 +42,11 @@ function encodeFill(queue: MetalQueue, node: Node, value: number): void {
   y[i] = value;
 }
 `,
-    'fill',
+    "fill",
   )
   const storage = node.storage as Storage
   queue.dispatch(
-    'metalKernel',
+    "metalKernel",
     pipeline,
     [{ storage, offset: 0 }, bytesOf(value, node.dtype)],
     [storage],
@@ -88,9 +88,9 @@ function encode(node: Node, queue: MetalQueue): void {
   withInputs(queue, node.inputs, spec.ensureRowContiguous, (places) => {
     const args: Argument[] = made.parameters.map(({ input, what }) => {
       const { shape, strides } = node.inputs[input]
-      if (what === 'data') return places[input]
-      if (what === 'ndim') return Int32Array.of(shape.length)
-      if (what === 'shape') return Int32Array.from(shape)
+      if (what === "data") return places[input]
+      if (what === "ndim") return Int32Array.of(shape.length)
+      if (what === "shape") return Int32Array.from(shape)
       const own = spec.ensureRowContiguous || !strides ? contiguousStrides(shape) : strides
       return BigInt64Array.from(own, BigInt)
     })

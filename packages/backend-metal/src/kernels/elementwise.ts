@@ -13,13 +13,13 @@ import {
   type ScalarValue,
   type Storage,
   sizeOf,
-} from '@lazuli/core/engine'
-import { type Family, MAX_ELEMENTS } from '../family'
-import { collapse } from '../layout'
-import { computeType, METAL_HEADER, metalType } from '../metal-types'
-import { MAX_BUFFER_INDEX } from '../msl/lint'
-import type { Argument, MetalQueue, Place } from '../queue'
-import { bytesOf, constantSource, conversion, expressionFor, functionsFor, rounded } from '../scalar-source'
+} from "@lazuli/core/engine"
+import { type Family, MAX_ELEMENTS } from "../family"
+import { collapse } from "../layout"
+import { computeType, METAL_HEADER, metalType } from "../metal-types"
+import { MAX_BUFFER_INDEX } from "../msl/lint"
+import type { Argument, MetalQueue, Place } from "../queue"
+import { bytesOf, constantSource, conversion, expressionFor, functionsFor, rounded } from "../scalar-source"
 
 const GROUP = 256
 
@@ -35,9 +35,9 @@ function isWritable(program: ScalarProgram): boolean {
       dtypes.every((dtype) => metalType(dtype) !== undefined) &&
       program.code.every(
         ({ op, args }) =>
-          op === 'constant' ||
-          op === 'cast' ||
-          op === 'select' ||
+          op === "constant" ||
+          op === "cast" ||
+          op === "select" ||
           expressionFor(op, dtypeOf(args[0])) !== undefined,
       ) &&
       // One index is left for the layout.
@@ -51,9 +51,9 @@ function isWritable(program: ScalarProgram): boolean {
 export function mapSource(program: ScalarProgram, classes: string, ndim: number): string {
   const { inputs, code, outputs } = program
   const dtypes = [...inputs, ...code.map((step) => step.dtype)]
-  const general = [...classes].map((c, i) => (c === 'g' ? i : -1)).filter((i) => i >= 0)
+  const general = [...classes].map((c, i) => (c === "g" ? i : -1)).filter((i) => i >= 0)
   const parameters = inputs.map((dtype, i) =>
-    classes[i] === 'i'
+    classes[i] === "i"
       ? `constant ${metalType(dtype)}& x${i} [[buffer(${i})]]`
       : `device const ${metalType(dtype)}* x${i} [[buffer(${i})]]`,
   )
@@ -64,15 +64,15 @@ export function mapSource(program: ScalarProgram, classes: string, ndim: number)
   if (general.length > 0) {
     parameters.push(`constant int* layout [[buffer(${inputs.length + outputs.length})]]`)
     general.forEach((i, k) => lines.push(`int p${i} = layout[${ndim + k * (ndim + 1)}];`))
-    lines.push('uint rest = i;')
+    lines.push("uint rest = i;")
     for (let axis = ndim - 1; axis >= 0; axis--) {
       lines.push(
         axis === 0
-          ? '{ int c = int(rest);'
+          ? "{ int c = int(rest);"
           : `{ int c = int(rest % uint(layout[${axis}])); rest /= uint(layout[${axis}]);`,
       )
       general.forEach((i, k) => lines.push(`p${i} += c * layout[${ndim + k * (ndim + 1) + 1 + axis}];`))
-      lines.push('}')
+      lines.push("}")
     }
   }
   inputs.forEach((dtype, i) => {
@@ -85,27 +85,27 @@ export function mapSource(program: ScalarProgram, classes: string, ndim: number)
     )
   })
   outputs.forEach((register, k) => lines.push(`y${k}[i] = ${metalType(dtypes[register])}(r${register});`))
-  const body = lines.map((line) => `  ${line}\n`).join('')
-  return `${METAL_HEADER}${functionsFor(body)}kernel void map(${parameters.join(', ')}, uint i [[thread_position_in_grid]]) {\n${body}}\n`
+  const body = lines.map((line) => `  ${line}\n`).join("")
+  return `${METAL_HEADER}${functionsFor(body)}kernel void map(${parameters.join(", ")}, uint i [[thread_position_in_grid]]) {\n${body}}\n`
 }
 
 function instructionSource(
-  op: ScalarProgram['code'][number]['op'],
+  op: ScalarProgram["code"][number]["op"],
   args: readonly number[],
   dtypes: readonly Dtype[],
   dtype: Dtype,
   value: ScalarValue | undefined,
 ): string {
   const [a, b, c] = args.map((r) => `r${r}`)
-  if (op === 'constant') return constantSource(value as ScalarValue, dtype)
-  if (op === 'cast') return conversion(a, dtypes[args[0]], dtype)
-  if (op === 'select') return `${a} ? ${b} : ${c}`
+  if (op === "constant") return constantSource(value as ScalarValue, dtype)
+  if (op === "cast") return conversion(a, dtypes[args[0]], dtype)
+  if (op === "select") return `${a} ? ${b} : ${c}`
   const expression = expressionFor(op, dtypes[args[0]]) as (x: string, y: string) => string
   return rounded(expression(a, b), dtype)
 }
 
 interface Operand {
-  readonly letter: 'i' | 's' | 'c' | 'g'
+  readonly letter: "i" | "s" | "c" | "g"
   readonly argument: Argument
   readonly strides: number[]
   readonly offset: number
@@ -116,7 +116,7 @@ function operandOf(input: Node, shape: readonly number[]): Operand {
   const { dtype } = input
   if (input.storage === null)
     return {
-      letter: 'i',
+      letter: "i",
       argument: bytesOf(input.params.value as ScalarValue, dtype),
       strides: [],
       offset: 0,
@@ -126,11 +126,11 @@ function operandOf(input: Node, shape: readonly number[]): Operand {
     storage: input.storage as Storage,
     offset: offset * dtype.size,
   })
-  if (sizeOf(input.shape) === 1) return { letter: 's', argument: place(input.offset), strides: [], offset: 0 }
+  if (sizeOf(input.shape) === 1) return { letter: "s", argument: place(input.offset), strides: [], offset: 0 }
   const strides = broadcastStrides(input.shape, own, shape)
   return isContiguous(shape, strides)
-    ? { letter: 'c', argument: place(input.offset), strides, offset: 0 }
-    : { letter: 'g', argument: place(0), strides, offset: input.offset }
+    ? { letter: "c", argument: place(input.offset), strides, offset: 0 }
+    : { letter: "g", argument: place(0), strides, offset: input.offset }
 }
 
 /** Adds a program's work over operands; `shape` is the output's. */
@@ -145,17 +145,17 @@ export function encodeProgram(
   const size = sizeOf(shape)
   if (size === 0) return
   const operands = inputs.map((input) => operandOf(input, shape))
-  const general = operands.filter((o) => o.letter === 'g')
+  const general = operands.filter((o) => o.letter === "g")
   const { shape: axes, strides } = collapse(shape, [
     ...general.map((o) => o.strides),
     contiguousStrides(shape),
   ])
   const ndim = general.length > 0 ? axes.length : 0
-  const classes = operands.map((o) => o.letter).join('')
+  const classes = operands.map((o) => o.letter).join("")
   const pipeline = queue.pipeline(
     `map ${classes} ${ndim} ${program.key}`,
     () => mapSource(program, classes, ndim),
-    'map',
+    "map",
   )
   const args: Argument[] = operands.map((o) => o.argument)
   for (const output of outputs)

@@ -1,12 +1,12 @@
 /**
  * Products of matrices, in tiles of threadgroup memory. Rows and columns may step by anything, so that transposes are free.
  */
-import { type Node, type Storage, sizeOf } from '@lazuli/core/engine'
-import { type Families, MAX_ELEMENTS } from '../family'
-import { collapse, type View, viewOf } from '../layout'
-import { METAL_HEADER, metalType } from '../metal-types'
-import type { MetalQueue } from '../queue'
-import { withRowMajor } from './copy'
+import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { type Families, MAX_ELEMENTS } from "../family"
+import { collapse, type View, viewOf } from "../layout"
+import { METAL_HEADER, metalType } from "../metal-types"
+import type { MetalQueue } from "../queue"
+import { withRowMajor } from "./copy"
 
 const TILE = 16
 
@@ -63,7 +63,7 @@ function encode(node: Node, queue: MetalQueue): void {
   const pipeline = queue.pipeline(
     `matmul ${x.dtype.name}`,
     () => source(metalType(x.dtype) as string),
-    'matmul',
+    "matmul",
   )
   const target = node.storage as Storage
   const { size } = node.dtype
@@ -71,7 +71,7 @@ function encode(node: Node, queue: MetalQueue): void {
     withBatches(queue, viewOf(y), (b, stepB) => {
       const shape = [m, n, k, stepA, ...a.strides.slice(-2), stepB, ...b.strides.slice(-2)]
       queue.dispatch(
-        'matmul',
+        "matmul",
         pipeline,
         [
           { storage: a.storage, offset: a.offset * size },
@@ -91,7 +91,7 @@ function encode(node: Node, queue: MetalQueue): void {
 export const products: Families = {
   matmul: {
     supports: ({ inputs: [x, y], dtype, shape }) =>
-      dtype.kind === 'floating' &&
+      dtype.kind === "floating" &&
       metalType(dtype) !== undefined &&
       [x.shape, y.shape, shape].every((s) => sizeOf(s) <= MAX_ELEMENTS),
     encode,

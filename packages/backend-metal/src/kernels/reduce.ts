@@ -3,13 +3,13 @@
  * take a thread, long ones a threadgroup: strided partial results, a simdgroup's result by shuffles, the simdgroups' through
  * threadgroup memory.
  */
-import { bool_, type Dtype, type Node, type Storage, sizeOf } from '@lazuli/core/engine'
-import { type Families, type Family, MAX_ELEMENTS } from '../family'
-import { permuted, viewOf } from '../layout'
-import { computeType, METAL_HEADER, metalType } from '../metal-types'
-import type { MetalQueue } from '../queue'
-import { functionsFor } from '../scalar-source'
-import { withRowMajor } from './copy'
+import { bool_, type Dtype, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { type Families, type Family, MAX_ELEMENTS } from "../family"
+import { permuted, viewOf } from "../layout"
+import { computeType, METAL_HEADER, metalType } from "../metal-types"
+import type { MetalQueue } from "../queue"
+import { functionsFor } from "../scalar-source"
+import { withRowMajor } from "./copy"
 
 /** Rows up to this long take one thread. */
 const SHORT_ROW = 64
@@ -22,33 +22,33 @@ interface Fold {
   combine(a: string, b: string): string
 }
 
-const sum: Fold = { name: 'sum', start: () => '0', combine: (a, b) => `${a} + ${b}` }
+const sum: Fold = { name: "sum", start: () => "0", combine: (a, b) => `${a} + ${b}` }
 const max: Fold = {
-  name: 'max',
-  start: (type) => (type === 'float' ? '-INFINITY' : `numeric_limits<${type}>::min()`),
+  name: "max",
+  start: (type) => (type === "float" ? "-INFINITY" : `numeric_limits<${type}>::min()`),
   combine: (a, b) => `lz_maximum(${a}, ${b})`,
 }
 const min: Fold = {
-  name: 'min',
-  start: (type) => (type === 'float' ? 'INFINITY' : `numeric_limits<${type}>::max()`),
+  name: "min",
+  start: (type) => (type === "float" ? "INFINITY" : `numeric_limits<${type}>::max()`),
   combine: (a, b) => `lz_minimum(${a}, ${b})`,
 }
 
 /** Accumulators: float for the floats, int for bool. */
-const accumulator = (dtype: Dtype): string => (dtype === bool_ ? 'int' : computeType(dtype))
+const accumulator = (dtype: Dtype): string => (dtype === bool_ ? "int" : computeType(dtype))
 
 function source(fold: Fold, from: Dtype, to: Dtype, long: boolean): string {
-  const type = accumulator(to.size === 8 ? to : from.kind === 'floating' ? from : to)
-  const step = (value: string): string => `acc = ${fold.combine('acc', value)};`
+  const type = accumulator(to.size === 8 ? to : from.kind === "floating" ? from : to)
+  const step = (value: string): string => `acc = ${fold.combine("acc", value)};`
   const body = long
     ? `  ${type} acc = ${fold.start(type)};
   for (uint k = t; k < n; k += threads) { ${step(`${type}(x[k])`)} }
-  for (uint d = 16; d > 0; d /= 2) { ${step('simd_shuffle_xor(acc, ushort(d))')} }
+  for (uint d = 16; d > 0; d /= 2) { ${step("simd_shuffle_xor(acc, ushort(d))")} }
   threadgroup ${type} parts[32];
   if (lane == 0) parts[simdgroup] = acc;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   if (t == 0) {
-    for (uint k = 1; k < threads / 32; k++) { ${step('parts[k]')} }
+    for (uint k = 1; k < threads / 32; k++) { ${step("parts[k]")} }
     y[row] = ${metalType(to)}(acc);
   }
 `
@@ -59,7 +59,7 @@ function source(fold: Fold, from: Dtype, to: Dtype, long: boolean): string {
   const attributes = long
     ? `uint row [[threadgroup_position_in_grid]], uint t [[thread_position_in_threadgroup]],
     uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]`
-    : 'uint row [[thread_position_in_grid]]'
+    : "uint row [[thread_position_in_grid]]"
   return `${METAL_HEADER}${functionsFor(body)}kernel void ${fold.name}_rows(device const ${metalType(from)}* x [[buffer(0)]], device ${metalType(to)}* y [[buffer(1)]],
     constant uint& n [[buffer(2)]], ${attributes}) {
   x += ulong(row) * n;

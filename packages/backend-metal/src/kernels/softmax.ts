@@ -1,11 +1,11 @@
 /**
  * Softmax along the last axis: one threadgroup a row, the row's maximum and sum by simdgroups and threadgroup memory, in float.
  */
-import { type Storage, sizeOf } from '@lazuli/core/engine'
-import { type Families, MAX_ELEMENTS } from '../family'
-import { viewOf } from '../layout'
-import { METAL_HEADER, metalType } from '../metal-types'
-import { withRowMajor } from './copy'
+import { type Storage, sizeOf } from "@lazuli/core/engine"
+import { type Families, MAX_ELEMENTS } from "../family"
+import { viewOf } from "../layout"
+import { METAL_HEADER, metalType } from "../metal-types"
+import { withRowMajor } from "./copy"
 
 const GROUP = 256
 
@@ -39,7 +39,7 @@ kernel void softmax_rows(device const ${type}* x [[buffer(0)]], device ${type}* 
 export const softmax: Families = {
   softmax: {
     supports: ({ inputs: [x], params }) =>
-      x.dtype.kind === 'floating' &&
+      x.dtype.kind === "floating" &&
       metalType(x.dtype) !== undefined &&
       params.axis === x.shape.length - 1 &&
       sizeOf(x.shape) <= MAX_ELEMENTS,
@@ -51,13 +51,13 @@ export const softmax: Families = {
       const pipeline = queue.pipeline(
         `softmax ${input.dtype.name}`,
         () => source(metalType(input.dtype) as string),
-        'softmax_rows',
+        "softmax_rows",
       )
       const group = Math.min(GROUP, Math.ceil(n / 128) * 32)
       const target = node.storage as Storage
       withRowMajor(queue, viewOf(input), (place) => {
         queue.dispatch(
-          'softmax',
+          "softmax",
           pipeline,
           [place, { storage: target, offset: node.offset * node.dtype.size }, Uint32Array.of(n)],
           [target],

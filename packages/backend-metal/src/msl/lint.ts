@@ -2,8 +2,8 @@
  * Rejects what Metal rejects and a C++ compiler would accept. Not a full check: address spaces of expressions, for one, are Apple's
  * compiler's business.
  */
-import type { FunctionDefinition, Structure } from './structure'
-import type { Words } from './tokens'
+import type { FunctionDefinition, Structure } from "./structure"
+import type { Words } from "./tokens"
 
 /** Something that Metal does not accept. */
 export interface Problem {
@@ -13,53 +13,53 @@ export interface Problem {
 
 /** Words that have no place in Metal, with the reason. */
 const refused: Record<string, string> = {
-  double: 'Metal has no double: use float',
-  goto: 'Metal has no goto',
-  thread_local: 'Metal has no thread_local variables',
-  register: 'Metal has no register variables',
-  dynamic_cast: 'Metal has no dynamic_cast',
-  typeid: 'Metal has no type identification',
-  new: 'Metal has no new',
-  delete: 'Metal has no delete',
-  try: 'Metal has no exceptions',
-  throw: 'Metal has no exceptions',
-  catch: 'Metal has no exceptions',
-  virtual: 'Metal has no virtual functions',
-  asm: 'Metal has no inline assembly',
+  double: "Metal has no double: use float",
+  goto: "Metal has no goto",
+  thread_local: "Metal has no thread_local variables",
+  register: "Metal has no register variables",
+  dynamic_cast: "Metal has no dynamic_cast",
+  typeid: "Metal has no type identification",
+  new: "Metal has no new",
+  delete: "Metal has no delete",
+  try: "Metal has no exceptions",
+  throw: "Metal has no exceptions",
+  catch: "Metal has no exceptions",
+  virtual: "Metal has no virtual functions",
+  asm: "Metal has no inline assembly",
 }
 
 const SPACES = new Set([
-  'device',
-  'constant',
-  'threadgroup',
-  'thread',
-  'threadgroup_imageblock',
-  'ray_data',
-  'object_data',
+  "device",
+  "constant",
+  "threadgroup",
+  "thread",
+  "threadgroup_imageblock",
+  "ray_data",
+  "object_data",
 ])
 
 /** Attributes by which a kernel's parameter may get its value from the dispatch. */
 export const dispatchAttributes: ReadonlySet<string> = new Set([
-  'thread_position_in_grid',
-  'thread_position_in_threadgroup',
-  'thread_index_in_threadgroup',
-  'threadgroup_position_in_grid',
-  'threadgroups_per_grid',
-  'threads_per_grid',
-  'grid_size',
-  'grid_origin',
-  'threads_per_threadgroup',
-  'dispatch_threads_per_threadgroup',
-  'thread_index_in_simdgroup',
-  'simdgroup_index_in_threadgroup',
-  'simdgroups_per_threadgroup',
-  'dispatch_simdgroups_per_threadgroup',
-  'threads_per_simdgroup',
-  'thread_execution_width',
-  'thread_index_in_quadgroup',
-  'quadgroup_index_in_threadgroup',
-  'quadgroups_per_threadgroup',
-  'dispatch_quadgroups_per_threadgroup',
+  "thread_position_in_grid",
+  "thread_position_in_threadgroup",
+  "thread_index_in_threadgroup",
+  "threadgroup_position_in_grid",
+  "threadgroups_per_grid",
+  "threads_per_grid",
+  "grid_size",
+  "grid_origin",
+  "threads_per_threadgroup",
+  "dispatch_threads_per_threadgroup",
+  "thread_index_in_simdgroup",
+  "simdgroup_index_in_threadgroup",
+  "simdgroups_per_threadgroup",
+  "dispatch_simdgroups_per_threadgroup",
+  "threads_per_simdgroup",
+  "thread_execution_width",
+  "thread_index_in_quadgroup",
+  "quadgroup_index_in_threadgroup",
+  "quadgroups_per_threadgroup",
+  "dispatch_quadgroups_per_threadgroup",
 ])
 
 /** The highest index of a buffer. */
@@ -74,7 +74,7 @@ export function lint(words: Words, structure: Structure): Problem[] {
   for (let i = 0; i < words.length; i++) {
     const { kind, text, line } = words.at(i)
     // A deleted function is no use of the operator.
-    if (kind === 'word' && Object.hasOwn(refused, text) && !(text === 'delete' && words.text(i - 1) === '='))
+    if (kind === "word" && Object.hasOwn(refused, text) && !(text === "delete" && words.text(i - 1) === "="))
       report(line, refused[text])
   }
   for (const f of structure.functions) {
@@ -96,8 +96,8 @@ function lintParameters(words: Words, f: FunctionDefinition, report: Report): vo
     for (let i = p.begin; i < p.end; i++) {
       const text = words.text(i)
       if (words.isAttribute(i)) i = words.closing(i)
-      else if (text === '<') i = Math.min(words.closing(i), p.end)
-      else if (text === '*' || text === '&' || text === '&&') pointer = true
+      else if (text === "<") i = Math.min(words.closing(i), p.end)
+      else if (text === "*" || text === "&" || text === "&&") pointer = true
       else if (SPACES.has(text)) space = true
     }
     if (pointer && !space)
@@ -111,12 +111,12 @@ function lintParameters(words: Words, f: FunctionDefinition, report: Report): vo
 function lintBody(words: Words, f: FunctionDefinition, report: Report): void {
   for (let i = f.open; i < f.end; i++) {
     const { text, line } = words.at(i)
-    if (text === 'static' && !/^(constant|constexpr|const)$/.test(words.text(i + 1)))
-      report(line, 'Metal has no static variables in functions')
-    if (text === 'threadgroup' && startsStatement(words, i)) {
+    if (text === "static" && !/^(constant|constexpr|const)$/.test(words.text(i + 1)))
+      report(line, "Metal has no static variables in functions")
+    if (text === "threadgroup" && startsStatement(words, i)) {
       for (let k = i + 1; k < f.end && !/^[;*&()]$/.test(words.text(k)); k++)
-        if (words.text(k) === '=' || words.text(k) === '{') {
-          report(line, 'a threadgroup variable cannot have an initializer')
+        if (words.text(k) === "=" || words.text(k) === "{") {
+          report(line, "a threadgroup variable cannot have an initializer")
           break
         }
     }
@@ -131,21 +131,21 @@ function lintKernel(words: Words, f: FunctionDefinition, report: Report): void {
   const seen = new Map<string, string>()
   for (const p of f.parameters) {
     const { line } = words.at(p.begin)
-    const text = words.slice(p.begin, p.end).replace(/\[\[.*\]\]/, '')
-    const isReference = /[*&]/.test(text.replace(/<.*>/, ''))
+    const text = words.slice(p.begin, p.end).replace(/\[\[.*\]\]/, "")
+    const isReference = /[*&]/.test(text.replace(/<.*>/, ""))
     if (isReference && /\bthread\b/.test(text))
       report(line, `the kernel parameter "${p.name}" cannot be in the thread address space`)
     for (const { name, argument } of p.attributes) {
-      if (name === 'buffer' || name === 'threadgroup') {
+      if (name === "buffer" || name === "threadgroup") {
         const index = Number(argument)
-        if (!Number.isInteger(index) || argument === '')
+        if (!Number.isInteger(index) || argument === "")
           report(line, `[[${name}(${argument})]] needs a number`)
         else if (index > MAX_BUFFER_INDEX) report(line, `${name} index ${index} is above ${MAX_BUFFER_INDEX}`)
         const other = seen.get(`${name}${index}`)
         if (other) report(line, `"${other}" and "${p.name}" have the same ${name} index ${index}`)
         seen.set(`${name}${index}`, p.name)
         if (!isReference) report(line, `"${p.name}" must be a pointer or a reference to be a ${name}`)
-      } else if (name !== 'function_constant' && name !== 'maybe_unused' && !dispatchAttributes.has(name))
+      } else if (name !== "function_constant" && name !== "maybe_unused" && !dispatchAttributes.has(name))
         report(line, `kernels have no parameters with the attribute [[${name}]]`)
     }
     if (p.attributes.length === 0 && !isReference)
@@ -170,19 +170,19 @@ function lintStatements(words: Words, { statements }: Structure, report: Report)
     for (let i = s.begin; i < s.end; i++) {
       const text = words.text(i)
       if (words.isAttribute(i)) i = words.closing(i)
-      else if (text === 'constant') isConstant = true
-      else if (text === '=') break
-      else if (text === '(') isVariable = false
+      else if (text === "constant") isConstant = true
+      else if (text === "=") break
+      else if (text === "(") isVariable = false
     }
     if (isVariable && !isConstant && s.end > s.begin + 1)
-      report(words.at(s.begin).line, 'a variable outside functions must be in the constant address space')
+      report(words.at(s.begin).line, "a variable outside functions must be in the constant address space")
   }
 }
 
 /** `name(…)` or `name<…>(…)`. */
 function isCall(words: Words, i: number): boolean {
-  if (words.text(i + 1) === '(') return true
-  return words.text(i + 1) === '<' && words.text(words.closing(i + 1) + 1) === '('
+  if (words.text(i + 1) === "(") return true
+  return words.text(i + 1) === "<" && words.text(words.closing(i + 1) + 1) === "("
 }
 
 /** Calls that lead back to their function. Overloads share a name, so only names with one definition are judged. */
@@ -194,20 +194,20 @@ function lintRecursion(words: Words, functions: readonly FunctionDefinition[], r
     const called: FunctionDefinition[] = []
     for (let i = f.open; i < f.end; i++) {
       const before = words.text(i - 1)
-      const target = words.at(i).kind === 'word' && isCall(words, i) ? byName.get(words.text(i)) : undefined
-      if (target && before !== '.' && before !== '->') called.push(target)
+      const target = words.at(i).kind === "word" && isCall(words, i) ? byName.get(words.text(i)) : undefined
+      if (target && before !== "." && before !== "->") called.push(target)
     }
     calls.set(f, called)
   }
-  const state = new Map<FunctionDefinition, 'open' | 'done'>()
+  const state = new Map<FunctionDefinition, "open" | "done">()
   const visit = (f: FunctionDefinition): void => {
-    state.set(f, 'open')
+    state.set(f, "open")
     for (const target of calls.get(f) ?? []) {
-      if (state.get(target) === 'open')
+      if (state.get(target) === "open")
         report(target.line, `"${target.name}" calls itself: Metal has no recursion`)
       else if (!state.has(target)) visit(target)
     }
-    state.set(f, 'done')
+    state.set(f, "done")
   }
   for (const f of functions) if (!state.has(f)) visit(f)
 }

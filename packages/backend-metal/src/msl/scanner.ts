@@ -3,16 +3,16 @@
  * references into the group's memory, address spaces vanish. Lines stay where they are, so that a compiler's messages name the lines
  * of the Metal source.
  */
-import { DeviceError } from '@lazuli/core/engine'
-import { dispatchAttributes, lint, type Problem } from './lint'
+import { DeviceError } from "@lazuli/core/engine"
+import { dispatchAttributes, lint, type Problem } from "./lint"
 import {
   type FunctionDefinition,
   type Parameter,
   readAttributes,
   readStructure,
   type Statement,
-} from './structure'
-import { type Token, tokenize, Words } from './tokens'
+} from "./structure"
+import { type Token, tokenize, Words } from "./tokens"
 
 /** A kernel that a source offers, by the name that the host uses. */
 export interface ScannedKernel {
@@ -43,19 +43,19 @@ export function needsPreprocessor(source: string): boolean {
 
 /** Empties the lines that include Metal's own headers, which the prelude stands for. */
 export function withoutMetalIncludes(source: string): string {
-  return source.replace(/^[ \t]*#[ \t]*(include|import)[ \t]*<(metal|simd)[\w/.]*>.*$/gm, '')
+  return source.replace(/^[ \t]*#[ \t]*(include|import)[ \t]*<(metal|simd)[\w/.]*>.*$/gm, "")
 }
 
 /**
  * Translates a source whose macros are expanded.
  * @throws DeviceError that lists what Metal does not accept, by line
  */
-export function translate(source: string, file = 'kernel.metal'): Translation {
+export function translate(source: string, file = "kernel.metal"): Translation {
   const tokens = tokenize(withoutMetalIncludes(source))
   const words = new Words(tokens)
   const problems: Problem[] = []
   for (const t of tokens)
-    if (t.kind === 'directive' && /^\s*#\s*(include|import)\b/.test(t.text))
+    if (t.kind === "directive" && /^\s*#\s*(include|import)\b/.test(t.text))
       problems.push({ line: t.line, message: `cannot include files: ${t.text.trim()}` })
   const structure = readStructure(words)
   problems.push(...lint(words, structure))
@@ -71,13 +71,13 @@ export function translate(source: string, file = 'kernel.metal'): Translation {
 
 /** The error for a source that Metal, or the compiler, does not accept. */
 export function refusal(file: string, source: string, problems: readonly Problem[]): DeviceError {
-  const lines = source.split('\n')
+  const lines = source.split("\n")
   const shown = problems.slice(0, 5).map(({ line, message }) => {
     const text = lines[line - 1]?.trim()
-    return `${file}:${line}: ${message}${text ? `\n    ${text}` : ''}`
+    return `${file}:${line}: ${message}${text ? `\n    ${text}` : ""}`
   })
   if (problems.length > shown.length) shown.push(`and ${problems.length - shown.length} more`)
-  return new DeviceError('metal', `the source of a kernel does not compile:\n${shown.join('\n')}`)
+  return new DeviceError("metal", `the source of a kernel does not compile:\n${shown.join("\n")}`)
 }
 
 /** What waits for other threads, and so needs fibers. */
@@ -100,22 +100,22 @@ class Scan {
     const slots = this.slotsOf(f)
     this.slots.set(f, slots)
     if (!f.isTemplate)
-      this.register(f.attributes.find((a) => a.name === 'host_name')?.argument, f, f.qualified)
+      this.register(f.attributes.find((a) => a.name === "host_name")?.argument, f, f.qualified)
   }
 
   private register(hostName: string | undefined, f: FunctionDefinition, expression: string): void {
     const slots = this.slots.get(f) ?? this.slotsOf(f)
-    const name = hostName?.replace(/^"|"$/g, '') ?? f.name
+    const name = hostName?.replace(/^"|"$/g, "") ?? f.name
     this.kernels.push({ name, buffers: slots.buffers })
     this.entries.push(
-      `lz::Entry<&${expression}, decltype(&${expression})${slots.types.map((t) => `, ${t}`).join('')}>::describe(${JSON.stringify(name)}, LZ_WAITS, ${slots.limit})`,
+      `lz::Entry<&${expression}, decltype(&${expression})${slots.types.map((t) => `, ${t}`).join("")}>::describe(${JSON.stringify(name)}, LZ_WAITS, ${slots.limit})`,
     )
   }
 
   private slotsOf(f: FunctionDefinition): { types: string[]; buffers: number; limit: number } {
     const taken = new Set(
       f.parameters.flatMap((p) =>
-        p.attributes.filter((a) => a.name === 'buffer').map((a) => Number(a.argument)),
+        p.attributes.filter((a) => a.name === "buffer").map((a) => Number(a.argument)),
       ),
     )
     let highest = taken.size > 0 ? Math.max(...taken) : -1
@@ -124,14 +124,14 @@ class Scan {
       if (slot.buffer !== undefined && slot.buffer > highest) highest = slot.buffer
       return slot.type
     })
-    const limit = f.attributes.find((a) => a.name === 'max_total_threads_per_threadgroup')?.argument
+    const limit = f.attributes.find((a) => a.name === "max_total_threads_per_threadgroup")?.argument
     return { types, buffers: highest + 1, limit: Number(limit ?? 0) || 0 }
   }
 
   private slotOf(p: Parameter, taken: Set<number>): { type: string; buffer?: number } {
     for (const { name, argument } of p.attributes) {
-      if (name === 'buffer') return { type: `lz::Buffer<${argument}>`, buffer: Number(argument) }
-      if (name === 'threadgroup') return { type: `lz::Threadgroup<${argument}>` }
+      if (name === "buffer") return { type: `lz::Buffer<${argument}>`, buffer: Number(argument) }
+      if (name === "threadgroup") return { type: `lz::Threadgroup<${argument}>` }
       if (dispatchAttributes.has(name)) return { type: `lz::attribute::${name}` }
     }
     // Without an attribute a buffer takes the first free index.
@@ -145,7 +145,7 @@ class Scan {
   private threadgroupVariables(open: number, end: number): void {
     const { words } = this
     for (let i = open; i < end; i++) {
-      if (words.text(i) !== 'threadgroup' || words.text(i + 1) === '(') continue
+      if (words.text(i) !== "threadgroup" || words.text(i + 1) === "(") continue
       const stop = this.declaratorEnd(i + 1, end)
       if (stop === null) continue
       const [first, ...others] = words.split(i + 1, stop)
@@ -153,7 +153,7 @@ class Scan {
       const type = words.slice(first[0], name)
       const made = [[name, first[1]], ...others].map(([from, to]) => this.variable(type, from, to))
       words.erase(i + 1, stop + 1)
-      words.at(i).text = made.join(' ')
+      words.at(i).text = made.join(" ")
       this.waits = true
       i = stop
     }
@@ -171,18 +171,18 @@ class Scan {
     const { words } = this
     for (let i = begin; i < end; i++) {
       const text = words.text(i)
-      if (text === ';') return i
-      if (text === '[') i = words.closing(i)
-      else if (text === '<') i = words.closing(i)
-      else if (text !== ',' && text !== '::' && words.at(i).kind !== 'word') return null
+      if (text === ";") return i
+      if (text === "[") i = words.closing(i)
+      else if (text === "<") i = words.closing(i)
+      else if (text !== "," && text !== "::" && words.at(i).kind !== "word") return null
     }
     return null
   }
   private declaratorName(begin: number, end: number): number {
     let name = begin
-    for (let i = begin; i < end && this.words.text(i) !== '['; i++) {
-      if (this.words.text(i) === '<') i = this.words.closing(i)
-      else if (this.words.at(i).kind === 'word') name = i
+    for (let i = begin; i < end && this.words.text(i) !== "["; i++) {
+      if (this.words.text(i) === "<") i = this.words.closing(i)
+      else if (this.words.at(i).kind === "word") name = i
     }
     return name
   }
@@ -190,14 +190,14 @@ class Scan {
   /** Instantiations with host names, and function constants. */
   statement(s: Statement, kernels: ReadonlyMap<string, FunctionDefinition>): void {
     const { words } = this
-    if (words.text(s.begin) === 'template' && words.text(s.begin + 1) !== '<') {
+    if (words.text(s.begin) === "template" && words.text(s.begin + 1) !== "<") {
       this.instantiation(s, kernels)
       return
     }
     for (let i = s.begin; i < s.end; i++) {
       if (!words.isAttribute(i)) continue
       const close = words.closing(i)
-      const attribute = readAttributes(words, i + 2, close - 1).find((a) => a.name === 'function_constant')
+      const attribute = readAttributes(words, i + 2, close - 1).find((a) => a.name === "function_constant")
       if (attribute) this.functionConstant(s, i, attribute.argument)
       i = close
     }
@@ -208,22 +208,22 @@ class Scan {
     let hostName: string | undefined
     let i = s.begin + 1
     for (; words.isAttribute(i); i = words.closing(i) + 1) {
-      const found = readAttributes(words, i + 2, words.closing(i) - 1).find((a) => a.name === 'host_name')
+      const found = readAttributes(words, i + 2, words.closing(i) - 1).find((a) => a.name === "host_name")
       if (found) hostName = found.argument
     }
-    if (words.text(i) === 'kernel') i++
+    if (words.text(i) === "kernel") i++
     // decltype(f<float>) f<float>, or void f<float>(…)
-    i = words.text(i) === 'decltype' ? words.closing(i + 1) + 1 : i + 1
+    i = words.text(i) === "decltype" ? words.closing(i + 1) + 1 : i + 1
     const from = i
-    let name = ''
-    for (; i < s.end && words.text(i) !== '('; i++) {
-      if (words.text(i) === '<') i = words.closing(i)
-      else if (words.at(i).kind === 'word') name = words.text(i)
+    let name = ""
+    for (; i < s.end && words.text(i) !== "("; i++) {
+      if (words.text(i) === "<") i = words.closing(i)
+      else if (words.at(i).kind === "word") name = words.text(i)
     }
     const f = kernels.get(name)
     if (!f || hostName === undefined) return
     const expression = words.slice(from, i)
-    this.register(hostName, f, expression.includes('::') ? expression : `${s.namespace}${expression}`)
+    this.register(hostName, f, expression.includes("::") ? expression : `${s.namespace}${expression}`)
     words.erase(s.begin, s.end + 1)
   }
 
@@ -250,26 +250,26 @@ class Scan {
         const close = words.closing(i)
         words.erase(i, close + 1)
         i = close
-      } else if (token.kind === 'number') token.text = literal(text)
-      else if (token.kind !== 'word') continue
-      else if (text === 'device' || text === 'thread' || text === 'threadgroup' || text === 'kernel')
-        token.text = ''
-      else if (text === 'constant')
-        token.text = words.text(i - 1) === 'const' || words.text(i + 1) === 'const' ? '' : 'const'
-      else if (text === 'is_function_constant_defined') {
+      } else if (token.kind === "number") token.text = literal(text)
+      else if (token.kind !== "word") continue
+      else if (text === "device" || text === "thread" || text === "threadgroup" || text === "kernel")
+        token.text = ""
+      else if (text === "constant")
+        token.text = words.text(i - 1) === "const" || words.text(i + 1) === "const" ? "" : "const"
+      else if (text === "is_function_constant_defined") {
         const close = words.closing(i + 1)
         const index = constants.get(words.text(i + 2))
         words.erase(i + 1, close + 1)
-        token.text = index === undefined ? 'false' : `(LZ_DEFINED_${index})`
+        token.text = index === undefined ? "false" : `(LZ_DEFINED_${index})`
         i = close
       } else if (WAITS.test(text)) this.waits = true
     }
   }
 
   finish(tokens: readonly Token[], file: string): Translation {
-    const table = this.entries.length > 0 ? this.entries.join(',\n') : '{}'
+    const table = this.entries.length > 0 ? this.entries.join(",\n") : "{}"
     const code = `#line 1 ${JSON.stringify(file)}
-${tokens.map((t) => t.text).join('')}
+${tokens.map((t) => t.text).join("")}
 #line 1 "kernel table"
 #define LZ_WAITS ${this.waits}
 static const lz::Kernel lz_kernels[] = {
@@ -290,6 +290,6 @@ function literal(text: string): string {
   return floating(text)
 }
 const floating = (text: string): string => {
-  const digits = text.replace(/f$/i, '')
+  const digits = text.replace(/f$/i, "")
   return `${/[.eEpP]/.test(digits) ? digits : `${digits}.0`}f`
 }

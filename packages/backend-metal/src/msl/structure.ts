@@ -2,7 +2,7 @@
  * What a Metal source declares: namespaces, functions with their parameters, statements outside functions. Just enough of a parser
  * to rewrite and to judge; types stay text.
  */
-import type { Words } from './tokens'
+import type { Words } from "./tokens"
 
 /** A parameter of a function. */
 export interface Parameter {
@@ -48,38 +48,38 @@ export interface Structure {
 export function readStructure(words: Words): Structure {
   const functions: FunctionDefinition[] = []
   const statements: Statement[] = []
-  const scopes: { kind: 'namespace' | 'type'; name: string }[] = []
+  const scopes: { kind: "namespace" | "type"; name: string }[] = []
   let begin = 0
   for (let i = 0; i < words.length; i++) {
     const text = words.text(i)
-    const path = scopes.map((s) => `${s.name}::`).join('')
-    if (text === '}') {
+    const path = scopes.map((s) => `${s.name}::`).join("")
+    if (text === "}") {
       scopes.pop()
       // `};` belongs to the type; variables after it are not Metal's habit.
-      if (words.text(i + 1) === ';') i++
+      if (words.text(i + 1) === ";") i++
       begin = i + 1
-    } else if (text === ';') {
+    } else if (text === ";") {
       if (i > begin)
-        statements.push({ begin, end: i, namespace: path, inType: scopes.some((s) => s.kind === 'type') })
+        statements.push({ begin, end: i, namespace: path, inType: scopes.some((s) => s.kind === "type") })
       begin = i + 1
-    } else if (text === '(' || words.isAttribute(i)) {
+    } else if (text === "(" || words.isAttribute(i)) {
       i = words.closing(i)
-    } else if (text === '{') {
+    } else if (text === "{") {
       const opened = classify(words, begin, i)
-      if (opened.kind === 'function') {
+      if (opened.kind === "function") {
         const end = words.closing(i)
         functions.push(readFunction(words, begin, i, end, path))
         i = end
         begin = i + 1
-      } else if (opened.kind === 'braces') {
+      } else if (opened.kind === "braces") {
         i = words.closing(i)
       } else {
         scopes.push({ kind: opened.kind, name: opened.name })
         begin = i + 1
       }
     } else if (
-      (text === 'public' || text === 'private' || text === 'protected') &&
-      words.text(i + 1) === ':'
+      (text === "public" || text === "private" || text === "protected") &&
+      words.text(i + 1) === ":"
     ) {
       i++
       begin = i + 1
@@ -92,26 +92,26 @@ function classify(
   words: Words,
   begin: number,
   open: number,
-): { kind: 'namespace' | 'type'; name: string } | { kind: 'function' } | { kind: 'braces' } {
+): { kind: "namespace" | "type"; name: string } | { kind: "function" } | { kind: "braces" } {
   const start = skipTemplate(words, begin)
   const first = words.text(start)
-  if (first === 'namespace' || (first === 'inline' && words.text(start + 1) === 'namespace'))
-    return { kind: 'namespace', name: words.text(open - 1) === 'namespace' ? '' : words.text(open - 1) }
+  if (first === "namespace" || (first === "inline" && words.text(start + 1) === "namespace"))
+    return { kind: "namespace", name: words.text(open - 1) === "namespace" ? "" : words.text(open - 1) }
   for (let i = start; i < open; i++) {
     if (words.isAttribute(i)) i = words.closing(i)
-    else if (words.text(i) === '<') i = Math.min(words.closing(i), open)
-    else if (words.text(i) === '(') return { kind: 'function' }
-    else if (words.text(i) === '=') return { kind: 'braces' }
-    else if (words.text(i) === 'enum') return { kind: 'braces' }
-    else if (/^(struct|class|union)$/.test(words.text(i))) return { kind: 'type', name: words.text(i + 1) }
+    else if (words.text(i) === "<") i = Math.min(words.closing(i), open)
+    else if (words.text(i) === "(") return { kind: "function" }
+    else if (words.text(i) === "=") return { kind: "braces" }
+    else if (words.text(i) === "enum") return { kind: "braces" }
+    else if (/^(struct|class|union)$/.test(words.text(i))) return { kind: "type", name: words.text(i + 1) }
   }
-  return { kind: 'braces' }
+  return { kind: "braces" }
 }
 
 /** The position after `template <…>`, any number of times. */
 export function skipTemplate(words: Words, begin: number): number {
   let i = begin
-  while (words.text(i) === 'template' && words.text(i + 1) === '<') i = words.closing(i + 1) + 1
+  while (words.text(i) === "template" && words.text(i + 1) === "<") i = words.closing(i + 1) + 1
   return i
 }
 
@@ -132,18 +132,18 @@ function readFunction(
       const close = words.closing(i)
       attributes.push(...readAttributes(words, i + 2, close - 1))
       i = close
-    } else if (text === 'kernel') isKernel = true
-    else if (text === '<') i = Math.min(words.closing(i), open)
-    else if (text === '(') {
+    } else if (text === "kernel") isKernel = true
+    else if (text === "<") i = Math.min(words.closing(i), open)
+    else if (text === "(") {
       list = i
       break
     }
   }
-  const name = words.at(list - 1).kind === 'word' ? words.text(list - 1) : 'operator'
+  const name = words.at(list - 1).kind === "word" ? words.text(list - 1) : "operator"
   return {
     name,
     qualified: path + name,
-    isKernel: isKernel || attributes.some((a) => a.name === 'kernel'),
+    isKernel: isKernel || attributes.some((a) => a.name === "kernel"),
     isTemplate: start > begin,
     parameters: readParameters(words, list + 1, words.closing(list)),
     begin,
@@ -161,7 +161,7 @@ export function readAttributes(
   end: number,
 ): { name: string; argument: string }[] {
   return words.split(begin, end).map(([from, to]) => {
-    const bracket = words.text(from + 1) === '(' ? from + 1 : to
+    const bracket = words.text(from + 1) === "(" ? from + 1 : to
     return { name: words.text(from), argument: words.slice(bracket + 1, to - 1) }
   })
 }
@@ -170,18 +170,18 @@ export function readAttributes(
 export function readParameters(words: Words, begin: number, end: number): Parameter[] {
   const parameters: Parameter[] = []
   for (const [from, to] of words.split(begin, end)) {
-    if (to === from + 1 && words.text(from) === 'void') continue
+    if (to === from + 1 && words.text(from) === "void") continue
     const attributes: { name: string; argument: string }[] = []
-    let name = ''
+    let name = ""
     for (let i = from; i < to; i++) {
       if (words.isAttribute(i)) {
         const close = words.closing(i)
         attributes.push(...readAttributes(words, i + 2, close - 1))
         i = close
-      } else if (words.text(i) === '=') break
-      else if (words.text(i) === '<') i = Math.min(words.closing(i), to)
-      else if (words.text(i) === '[') i = words.closing(i)
-      else if (words.at(i).kind === 'word') name = words.text(i)
+      } else if (words.text(i) === "=") break
+      else if (words.text(i) === "<") i = Math.min(words.closing(i), to)
+      else if (words.text(i) === "[") i = words.closing(i)
+      else if (words.at(i).kind === "word") name = words.text(i)
     }
     parameters.push({ begin: from, end: to, name, attributes })
   }

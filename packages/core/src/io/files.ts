@@ -1,7 +1,7 @@
 /**
  * Files read in bounded pieces, and written beside their place and renamed, so that no reader ever sees half of one.
  */
-import { randomBytes } from 'node:crypto'
+import { randomBytes } from "node:crypto"
 import {
   closeSync,
   fstatSync,
@@ -11,8 +11,8 @@ import {
   renameSync,
   unlinkSync,
   writeSync,
-} from 'node:fs'
-import { FormatError } from '../errors'
+} from "node:fs"
+import { FormatError } from "../errors"
 
 /** A file open for reading; every read is checked against its size. */
 export class BoundedFile {
@@ -23,7 +23,7 @@ export class BoundedFile {
     readonly op: string,
     readonly path: string,
   ) {
-    this.fd = openSync(path, 'r')
+    this.fd = openSync(path, "r")
     this.size = fstatSync(this.fd).size
   }
 
@@ -63,8 +63,8 @@ export function withFile<T>(op: string, path: string, body: (file: BoundedFile) 
 
 /** Writes a new file of these parts: beside its place under another name first. */
 export function writeBeside(path: string, parts: Iterable<Uint8Array>): void {
-  const temporary = `${path}.${process.pid}.${randomBytes(4).toString('hex')}.tmp`
-  const fd = openSync(temporary, 'wx')
+  const temporary = `${path}.${process.pid}.${randomBytes(4).toString("hex")}.tmp`
+  const fd = openSync(temporary, "wx")
   let open = true
   try {
     for (const part of parts) {

@@ -1,10 +1,10 @@
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { afterAll, describe, expect, test } from 'vitest'
-import * as mx from '../index'
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { afterAll, describe, expect, test } from "vitest"
+import * as mx from "../index"
 
-const folder = mkdtempSync(join(tmpdir(), 'io-'))
+const folder = mkdtempSync(join(tmpdir(), "io-"))
 afterAll(() => rmSync(folder, { recursive: true }))
 const path = (name: string) => join(folder, name)
 
@@ -25,7 +25,7 @@ const dtypes = [
   mx.complex64,
 ]
 
-describe('every dtype and layout survives', () => {
+describe("every dtype and layout survives", () => {
   const arrays = Object.fromEntries(
     dtypes.map((dtype) => [dtype.name, mx.arange(6).reshape([3, 2]).astype(dtype).T]),
   )
@@ -39,43 +39,43 @@ describe('every dtype and layout survives', () => {
       expect(got[name].tolist()).toEqual(a.tolist())
     }
   }
-  test('safetensors', () => {
-    mx.saveSafetensors(path('a.safetensors'), arrays, { format: 'mlx' })
-    same(mx.load(path('a.safetensors') as 'a.safetensors'))
-    const [got, metadata] = mx.load(path('a.safetensors'), { returnMetadata: true })
+  test("safetensors", () => {
+    mx.saveSafetensors(path("a.safetensors"), arrays, { format: "mlx" })
+    same(mx.load(path("a.safetensors") as "a.safetensors"))
+    const [got, metadata] = mx.load(path("a.safetensors"), { returnMetadata: true })
     same(got)
-    expect(metadata).toEqual({ format: 'mlx' })
+    expect(metadata).toEqual({ format: "mlx" })
   })
-  test('npz', () => {
-    mx.savez(path('a'), arrays)
-    same(mx.load(path('a.npz') as 'a.npz'))
-    mx.savezCompressed(path('b.npz'), mx.ones([2]), { x: mx.zeros([1]) })
-    expect(Object.keys(mx.load(path('b.npz') as 'b.npz'))).toEqual(['arr_0', 'x'])
+  test("npz", () => {
+    mx.savez(path("a"), arrays)
+    same(mx.load(path("a.npz") as "a.npz"))
+    mx.savezCompressed(path("b.npz"), mx.ones([2]), { x: mx.zeros([1]) })
+    expect(Object.keys(mx.load(path("b.npz") as "b.npz"))).toEqual(["arr_0", "x"])
   })
-  test('npy', () => {
+  test("npy", () => {
     for (const a of Object.values(arrays)) {
-      mx.save(path('a.npy'), a)
-      const got = mx.load(path('a.npy') as 'a.npy')
+      mx.save(path("a.npy"), a)
+      const got = mx.load(path("a.npy") as "a.npy")
       expect([got.dtype, got.shape, got.tolist()]).toEqual([a.dtype, a.shape, a.tolist()])
     }
   })
-  test('nothing else is left in the folder', () => {
-    expect(readdirSync(folder).sort()).toEqual(['a.npy', 'a.npz', 'a.safetensors', 'b.npz'])
+  test("nothing else is left in the folder", () => {
+    expect(readdirSync(folder).sort()).toEqual(["a.npy", "a.npz", "a.safetensors", "b.npz"])
   })
 })
 
-test('a failed save leaves the old file and nothing beside it', () => {
-  const file = path('kept.safetensors')
+test("a failed save leaves the old file and nothing beside it", () => {
+  const file = path("kept.safetensors")
   mx.saveSafetensors(file, { w: mx.ones([1]) })
   const before = readFileSync(file)
   const bad = mx.take(mx.zeros([2]), [5])
   expect(() => mx.saveSafetensors(file, { w: bad })).toThrow(mx.IndexError)
   expect(() => mx.saveSafetensors(file, { w: 1 as never })).toThrow(mx.ArgumentError)
   expect(readFileSync(file)).toEqual(before)
-  expect(readdirSync(folder).filter((name) => name.endsWith('.tmp'))).toEqual([])
+  expect(readdirSync(folder).filter((name) => name.endsWith(".tmp"))).toEqual([])
 })
 
-describe('hostile files are refused', () => {
+describe("hostile files are refused", () => {
   const load = (name: string, bytes: Uint8Array) => {
     writeFileSync(path(name), bytes)
     return () => mx.load(path(name))
@@ -86,35 +86,35 @@ describe('hostile files are refused', () => {
     return Buffer.concat([length, Buffer.from(header), Buffer.alloc(data)])
   }
   const tensor = (entry: object) => withHeader(JSON.stringify({ w: entry }))
-  const good = { dtype: 'F32', shape: [2], data_offsets: [0, 8] }
+  const good = { dtype: "F32", shape: [2], data_offsets: [0, 8] }
   const cases: [string, Uint8Array][] = [
-    ['nothing', Buffer.alloc(0)],
-    ['a header longer than the file', withHeader('{}', 0, 1000)],
-    ['a header of 2⁶³ bytes', withHeader('{}', 0, 2 ** 63)],
-    ['a header that is no JSON', withHeader('{"w":')],
-    ['a header that is a list', withHeader('[1]')],
+    ["nothing", Buffer.alloc(0)],
+    ["a header longer than the file", withHeader("{}", 0, 1000)],
+    ["a header of 2⁶³ bytes", withHeader("{}", 0, 2 ** 63)],
+    ["a header that is no JSON", withHeader('{"w":')],
+    ["a header that is a list", withHeader("[1]")],
     [
-      'bytes that are no UTF-8',
-      Buffer.concat([withHeader('{}', 0, 2).subarray(0, 8), Buffer.from([0xff, 0xfe])]),
+      "bytes that are no UTF-8",
+      Buffer.concat([withHeader("{}", 0, 2).subarray(0, 8), Buffer.from([0xff, 0xfe])]),
     ],
-    ['no description', withHeader('{"w":null}')],
-    ['an unknown dtype', tensor({ ...good, dtype: 'F31' })],
-    ['a negative size', tensor({ ...good, shape: [-2] })],
-    ['a fraction as a size', tensor({ ...good, shape: [0.5] })],
-    ['sizes that overflow', tensor({ ...good, shape: [2 ** 32, 2 ** 32, 2 ** 32] })],
-    ['a shape that is no list', tensor({ ...good, shape: 2 })],
-    ['offsets beyond the file', tensor({ ...good, data_offsets: [8, 16] })],
-    ['offsets in the wrong order', tensor({ ...good, data_offsets: [8, 0] })],
-    ['offsets that do not fit the shape', tensor({ ...good, data_offsets: [0, 4] })],
-    ['metadata that are no strings', withHeader('{"__metadata__":{"a":1}}')],
+    ["no description", withHeader('{"w":null}')],
+    ["an unknown dtype", tensor({ ...good, dtype: "F31" })],
+    ["a negative size", tensor({ ...good, shape: [-2] })],
+    ["a fraction as a size", tensor({ ...good, shape: [0.5] })],
+    ["sizes that overflow", tensor({ ...good, shape: [2 ** 32, 2 ** 32, 2 ** 32] })],
+    ["a shape that is no list", tensor({ ...good, shape: 2 })],
+    ["offsets beyond the file", tensor({ ...good, data_offsets: [8, 16] })],
+    ["offsets in the wrong order", tensor({ ...good, data_offsets: [8, 0] })],
+    ["offsets that do not fit the shape", tensor({ ...good, data_offsets: [0, 4] })],
+    ["metadata that are no strings", withHeader('{"__metadata__":{"a":1}}')],
   ]
   for (const [name, bytes] of cases)
-    test(name, () => expect(load('x.safetensors', bytes)).toThrow(mx.FormatError))
+    test(name, () => expect(load("x.safetensors", bytes)).toThrow(mx.FormatError))
 
-  test('a tensor named __proto__ is only a name', () => {
+  test("a tensor named __proto__ is only a name", () => {
     const bytes = withHeader(`{"__proto__":${JSON.stringify(good)}}`)
-    const got = load('proto.safetensors', bytes)() as Record<string, mx.Array>
-    expect(Object.keys(got)).toEqual(['__proto__'])
+    const got = load("proto.safetensors", bytes)() as Record<string, mx.Array>
+    expect(Object.keys(got)).toEqual(["__proto__"])
     expect(Object.getPrototypeOf(got)).toBe(Object.prototype)
   })
 
@@ -123,49 +123,49 @@ describe('hostile files are refused', () => {
     return Buffer.concat([lead, Buffer.from(header), Buffer.alloc(data)])
   }
   const arrays: [string, Uint8Array][] = [
-    ['no magic', Buffer.from('hello world')],
-    ['an object array', npy("{'descr': '|O8', 'fortran_order': False, 'shape': (1,)}")],
-    ['too few bytes', npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}")],
-    ['a huge shape', npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999)}")],
-    ['no shape', npy("{'descr': '<f4', 'fortran_order': False}")],
-    ['an unknown version', Buffer.from([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 9, 0, 0, 0, 0, 0])],
+    ["no magic", Buffer.from("hello world")],
+    ["an object array", npy("{'descr': '|O8', 'fortran_order': False, 'shape': (1,)}")],
+    ["too few bytes", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}")],
+    ["a huge shape", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999)}")],
+    ["no shape", npy("{'descr': '<f4', 'fortran_order': False}")],
+    ["an unknown version", Buffer.from([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 9, 0, 0, 0, 0, 0])],
   ]
-  for (const [name, bytes] of arrays) test(name, () => expect(load('x.npy', bytes)).toThrow(mx.FormatError))
+  for (const [name, bytes] of arrays) test(name, () => expect(load("x.npy", bytes)).toThrow(mx.FormatError))
 
-  test('archives', () => {
-    expect(load('x.npz', Buffer.from('PK'))).toThrow(mx.FormatError)
-    mx.savez(path('good.npz'), { x: mx.ones([4]) })
-    const bytes = readFileSync(path('good.npz'))
-    const at = bytes.indexOf('NUMPY')
+  test("archives", () => {
+    expect(load("x.npz", Buffer.from("PK"))).toThrow(mx.FormatError)
+    mx.savez(path("good.npz"), { x: mx.ones([4]) })
+    const bytes = readFileSync(path("good.npz"))
+    const at = bytes.indexOf("NUMPY")
     const changed = (offset: number, value: number) => {
       const copy = Buffer.from(bytes)
       copy[offset] = value
       return copy
     }
-    expect(load('x.npz', changed(at + 130, 77))).toThrow(/wrong checksum/)
-    expect(load('x.npz', bytes.subarray(0, bytes.length - 30))).toThrow(mx.FormatError)
+    expect(load("x.npz", changed(at + 130, 77))).toThrow(/wrong checksum/)
+    expect(load("x.npz", bytes.subarray(0, bytes.length - 30))).toThrow(mx.FormatError)
     // A member that claims fewer bytes than it unpacks to does not grow beyond its claim.
-    mx.savezCompressed(path('bomb.npz'), { x: mx.zeros([100_000]) })
-    const bomb = readFileSync(path('bomb.npz'))
+    mx.savezCompressed(path("bomb.npz"), { x: mx.zeros([100_000]) })
+    const bomb = readFileSync(path("bomb.npz"))
     const central = bomb.lastIndexOf(Buffer.from([0x50, 0x4b, 0x01, 0x02]))
     bomb.writeUInt32LE(100, central + 24)
-    expect(load('x.npz', bomb)).toThrow(/cannot be unpacked/)
+    expect(load("x.npz", bomb)).toThrow(/cannot be unpacked/)
   })
 
-  test('texts name the file and the fact', () => {
-    const read = load('t.safetensors', tensor({ ...good, data_offsets: [0, 4] }))
-    let text = ''
+  test("texts name the file and the fact", () => {
+    const read = load("t.safetensors", tensor({ ...good, data_offsets: [0, 4] }))
+    let text = ""
     try {
       read()
     } catch (error) {
-      text = (error as Error).message.replace(folder, '…')
+      text = (error as Error).message.replace(folder, "…")
     }
     expect(text).toMatchInlineSnapshot(
       `"[load] …/t.safetensors: tensor "w" of float32 and shape [2] does not fit the bytes 0 to 4 of 8"`,
     )
-    expect(() => mx.load('a.txt')).toThrowErrorMatchingInlineSnapshot(
+    expect(() => mx.load("a.txt")).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [load] the format the string "txt" of a.txt is unknown. Known are npy, npz and safetensors]`,
     )
-    expect(() => mx.load(path('missing.npy'))).toThrow(/ENOENT/)
+    expect(() => mx.load(path("missing.npy"))).toThrow(/ENOENT/)
   })
 })

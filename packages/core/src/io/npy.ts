@@ -2,7 +2,7 @@
  * NumPy's formats: one array (.npy), or several by name in a ZIP archive (.npz). Format 1.0 to 3.0:
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
-import { deflateRawSync, inflateRawSync } from 'node:zlib'
+import { deflateRawSync, inflateRawSync } from "node:zlib"
 import {
   bfloat16,
   bool_,
@@ -19,31 +19,31 @@ import {
   uint16,
   uint32,
   uint64,
-} from '../dtype'
-import { ArgumentError, describe, FormatError } from '../errors'
-import { Array } from '../graph'
-import { arrayFromStore } from '../ops/creation'
-import { transpose } from '../ops/view'
-import { copyOut, evalTrees } from '../readback'
-import { bytesOf, writeBeside } from './files'
+} from "../dtype"
+import { ArgumentError, describe, FormatError } from "../errors"
+import { Array } from "../graph"
+import { arrayFromStore } from "../ops/creation"
+import { transpose } from "../ops/view"
+import { copyOut, evalTrees } from "../readback"
+import { bytesOf, writeBeside } from "./files"
 
 const MAX_HEADER = 65536
 const codes: [string, Dtype][] = [
-  ['b1', bool_],
-  ['u1', uint8],
-  ['u2', uint16],
-  ['u4', uint32],
-  ['u8', uint64],
-  ['i1', int8],
-  ['i2', int16],
-  ['i4', int32],
-  ['i8', int64],
-  ['f2', float16],
-  ['f4', float32],
-  ['f8', float64],
-  ['c8', complex64],
+  ["b1", bool_],
+  ["u1", uint8],
+  ["u2", uint16],
+  ["u4", uint32],
+  ["u8", uint64],
+  ["i1", int8],
+  ["i2", int16],
+  ["i4", int32],
+  ["i8", int64],
+  ["f2", float16],
+  ["f4", float32],
+  ["f8", float64],
+  ["c8", complex64],
   // NumPy has no bfloat16: its two bytes travel as an opaque type.
-  ['V2', bfloat16],
+  ["V2", bfloat16],
 ]
 const dtypeOf = new Map(codes)
 const codeOf = new Map(codes.map(([code, dtype]) => [dtype, code]))
@@ -52,26 +52,26 @@ const codeOf = new Map(codes.map(([code, dtype]) => [dtype, code]))
 export function parseNpy(op: string, source: string, bytes: Uint8Array<ArrayBuffer>): Array {
   const fail = (fact: string): FormatError => new FormatError(op, `${source}: ${fact}`)
   const magic = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59]
-  if (bytes.length < 10 || magic.some((b, i) => bytes[i] !== b)) throw fail('is no .npy file')
+  if (bytes.length < 10 || magic.some((b, i) => bytes[i] !== b)) throw fail("is no .npy file")
   const [major] = [bytes[6]]
   if (major < 1 || major > 3) throw fail(`has the unknown format version ${major}`)
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const lengthSize = major === 1 ? 2 : 4
-  if (bytes.length < 8 + lengthSize) throw fail('ends in its header')
+  if (bytes.length < 8 + lengthSize) throw fail("ends in its header")
   const length = major === 1 ? view.getUint16(8, true) : view.getUint32(8, true)
   const start = 8 + lengthSize + length
   if (length > MAX_HEADER || start > bytes.length) throw fail(`claims a header of ${length} bytes`)
-  const header = Buffer.from(bytes.buffer, bytes.byteOffset + 8 + lengthSize, length).toString('latin1')
+  const header = Buffer.from(bytes.buffer, bytes.byteOffset + 8 + lengthSize, length).toString("latin1")
   const descr = /'descr'\s*:\s*'([<>|=]?)([a-zA-Z]\d+)'/.exec(header)
   const order = /'fortran_order'\s*:\s*(True|False)/.exec(header)
   const sizes = /'shape'\s*:\s*\(([\d\s,]*)\)/.exec(header)
-  if (!descr || !order || !sizes) throw fail('has a header that cannot be read')
+  if (!descr || !order || !sizes) throw fail("has a header that cannot be read")
   const dtype = dtypeOf.get(descr[2])
   if (!dtype) throw fail(`has elements of the unknown type ${descr[2]}`)
   const shape = sizes[1]
-    .split(',')
+    .split(",")
     .map((part) => part.trim())
-    .filter((part) => part !== '')
+    .filter((part) => part !== "")
     .map(Number)
   const available = bytes.length - start
   let expected = shape.includes(0) ? 0 : dtype.size
@@ -81,11 +81,11 @@ export function parseNpy(op: string, source: string, bytes: Uint8Array<ArrayBuff
     if (expected > available) break
   }
   if (expected > available)
-    throw fail(`holds ${available} bytes of elements where its shape (${shape.join(', ')}) needs more`)
+    throw fail(`holds ${available} bytes of elements where its shape (${shape.join(", ")}) needs more`)
   const data = bytes.slice(start, start + expected)
-  if (descr[1] === '>') swapBytes(data, dtype === complex64 ? 4 : dtype.size)
+  if (descr[1] === ">") swapBytes(data, dtype === complex64 ? 4 : dtype.size)
   if (dtype === bool_) for (let i = 0; i < data.length; i++) data[i] = data[i] ? 1 : 0
-  if (order[1] === 'False' || shape.length < 2) return arrayFromStore(data, shape, dtype)
+  if (order[1] === "False" || shape.length < 2) return arrayFromStore(data, shape, dtype)
   return transpose(arrayFromStore(data, shape.slice().reverse(), dtype))
 }
 
@@ -96,10 +96,10 @@ function swapBytes(data: Uint8Array, width: number): void {
 /** The bytes of an .npy file, in parts. */
 export function formatNpy(a: Array): Uint8Array[] {
   const code = codeOf.get(a.dtype) as string
-  const shape = `(${a.shape.join(', ')}${a.ndim === 1 ? ',' : ''})`
-  const text = `{'descr': '${a.dtype.size === 1 ? '|' : '<'}${code}', 'fortran_order': False, 'shape': ${shape}, }`
+  const shape = `(${a.shape.join(", ")}${a.ndim === 1 ? "," : ""})`
+  const text = `{'descr': '${a.dtype.size === 1 ? "|" : "<"}${code}', 'fortran_order': False, 'shape': ${shape}, }`
   const padding = (64 - ((10 + text.length + 1) % 64)) % 64
-  const header = Buffer.from(`${text}${' '.repeat(padding)}\n`, 'latin1')
+  const header = Buffer.from(`${text}${" ".repeat(padding)}\n`, "latin1")
   const lead = Buffer.from([
     0x93,
     0x4e,
@@ -123,11 +123,11 @@ export function formatNpy(a: Array): Uint8Array[] {
  * mx.save('/tmp/a.npy', mx.ones([2])); mx.load('/tmp/a.npy').tolist() // => [1, 1]
  */
 export function save(file: string, arr: Array): void {
-  if (typeof file !== 'string')
-    throw new ArgumentError('save', `file must be a path, received ${describe(file)}`)
+  if (typeof file !== "string")
+    throw new ArgumentError("save", `file must be a path, received ${describe(file)}`)
   if (!(arr instanceof Array))
-    throw new ArgumentError('save', `arr must be an array, received ${describe(arr)}`)
-  writeBeside(file.endsWith('.npy') ? file : `${file}.npy`, formatNpy(arr))
+    throw new ArgumentError("save", `arr must be an array, received ${describe(arr)}`)
+  writeBeside(file.endsWith(".npy") ? file : `${file}.npy`, formatNpy(arr))
 }
 
 const LOCAL = 0x04034b50
@@ -141,12 +141,12 @@ export function parseNpz(op: string, source: string, bytes: Uint8Array<ArrayBuff
   let end = bytes.length - 22
   const lowest = Math.max(0, end - 65535)
   while (end >= lowest && view.getUint32(end, true) !== END) end--
-  if (end < lowest) throw fail('is no ZIP archive')
+  if (end < lowest) throw fail("is no ZIP archive")
   const count = view.getUint16(end + 10, true)
   let at = view.getUint32(end + 16, true)
   const out: [string, Array][] = []
   for (let i = 0; i < count; i++) {
-    if (at + 46 > end || view.getUint32(at, true) !== CENTRAL) throw fail('has a damaged directory')
+    if (at + 46 > end || view.getUint32(at, true) !== CENTRAL) throw fail("has a damaged directory")
     const method = view.getUint16(at + 10, true)
     const packed = view.getUint32(at + 20, true)
     const size = view.getUint32(at + 24, true)
@@ -177,7 +177,7 @@ export function parseNpz(op: string, source: string, bytes: Uint8Array<ArrayBuff
     if (member.length !== size) throw fail(`${JSON.stringify(name)} has ${member.length} bytes, not ${size}`)
     if (crc32(member) !== view.getUint32(local + 14, true) && !(view.getUint16(local + 6, true) & 8))
       throw fail(`${JSON.stringify(name)} has a wrong checksum`)
-    out.push([name.replace(/\.npy$/, ''), parseNpy(op, `${source}, ${name}`, Uint8Array.from(member))])
+    out.push([name.replace(/\.npy$/, ""), parseNpy(op, `${source}, ${name}`, Uint8Array.from(member))])
   }
   return Object.fromEntries(out)
 }
@@ -201,8 +201,8 @@ function* archive(arrays: Readonly<Record<string, Array>>, compress: boolean): G
     const data = Buffer.concat(formatNpy(a))
     const packed = compress ? deflateRawSync(data) : data
     if (data.length > 0xfffffffe || offset + packed.length > 0xfffffffe)
-      throw new ArgumentError('savez', 'archives above 4 GiB are not supported', {
-        hint: 'mx.saveSafetensors has no such limit',
+      throw new ArgumentError("savez", "archives above 4 GiB are not supported", {
+        hint: "mx.saveSafetensors has no such limit",
       })
     const common = Buffer.alloc(26)
     common.writeUInt16LE(20, 0)
@@ -236,18 +236,18 @@ function* archive(arrays: Readonly<Record<string, Array>>, compress: boolean): G
 }
 
 function saveArchive(op: string, file: string, args: readonly unknown[], compress: boolean): void {
-  if (typeof file !== 'string') throw new ArgumentError(op, `file must be a path, received ${describe(file)}`)
+  if (typeof file !== "string") throw new ArgumentError(op, `file must be a path, received ${describe(file)}`)
   const named: Record<string, Array> = {}
   args.forEach((value, i) => {
     if (value instanceof Array) named[`arr_${i}`] = value
-    else if (typeof value === 'object' && value !== null) Object.assign(named, value)
+    else if (typeof value === "object" && value !== null) Object.assign(named, value)
     else throw new ArgumentError(op, `expected arrays, received ${describe(value)}`)
   })
   for (const [name, a] of Object.entries(named))
     if (!(a instanceof Array))
       throw new ArgumentError(op, `${JSON.stringify(name)} must be an array, received ${describe(a)}`)
   evalTrees(Object.values(named))
-  writeBeside(file.endsWith('.npz') ? file : `${file}.npz`, archive(named, compress))
+  writeBeside(file.endsWith(".npz") ? file : `${file}.npz`, archive(named, compress))
 }
 
 /**
@@ -257,7 +257,7 @@ function saveArchive(op: string, file: string, args: readonly unknown[], compres
  * mx.savez('/tmp/a.npz', { x: mx.ones([2]) }); mx.load('/tmp/a.npz').x.tolist() // => [1, 1]
  */
 export function savez(file: string, ...arrays: (Array | Readonly<Record<string, Array>>)[]): void {
-  saveArchive('savez', file, arrays, false)
+  saveArchive("savez", file, arrays, false)
 }
 
 /**
@@ -267,5 +267,5 @@ export function savez(file: string, ...arrays: (Array | Readonly<Record<string, 
  * mx.savezCompressed('/tmp/b.npz', mx.ones([2])); mx.load('/tmp/b.npz').arr_0.tolist() // => [1, 1]
  */
 export function savezCompressed(file: string, ...arrays: (Array | Readonly<Record<string, Array>>)[]): void {
-  saveArchive('savezCompressed', file, arrays, true)
+  saveArchive("savezCompressed", file, arrays, true)
 }

@@ -2,7 +2,7 @@
  * The safetensors format: eight bytes that give the length of a JSON header, the header (name → dtype, shape, byte range; and
  * `__metadata__`), then the tensors' bytes. https://huggingface.co/docs/safetensors
  */
-import { isPlainObject } from '../args'
+import { isPlainObject } from "../args"
 import {
   bfloat16,
   bool_,
@@ -20,34 +20,34 @@ import {
   uint16,
   uint32,
   uint64,
-} from '../dtype'
-import { ArgumentError, describe, FormatError } from '../errors'
-import { Array } from '../graph'
-import { arrayFromStore } from '../ops/creation'
-import { copyOut, evalTrees } from '../readback'
-import { type BoundedFile, bytesOf, writeBeside } from './files'
+} from "../dtype"
+import { ArgumentError, describe, FormatError } from "../errors"
+import { Array } from "../graph"
+import { arrayFromStore } from "../ops/creation"
+import { copyOut, evalTrees } from "../readback"
+import { type BoundedFile, bytesOf, writeBeside } from "./files"
 
 /** The largest header that is read: what the format's own library allows. */
 const MAX_HEADER = 100_000_000
 
 const names: [string, Dtype][] = [
-  ['BOOL', bool_],
-  ['U8', uint8],
-  ['I8', int8],
-  ['U16', uint16],
-  ['I16', int16],
-  ['U32', uint32],
-  ['I32', int32],
-  ['U64', uint64],
-  ['I64', int64],
-  ['F16', float16],
-  ['BF16', bfloat16],
-  ['F32', float32],
-  ['F64', float64],
-  ['C64', complex64],
+  ["BOOL", bool_],
+  ["U8", uint8],
+  ["I8", int8],
+  ["U16", uint16],
+  ["I16", int16],
+  ["U32", uint32],
+  ["I32", int32],
+  ["U64", uint64],
+  ["I64", int64],
+  ["F16", float16],
+  ["BF16", bfloat16],
+  ["F32", float32],
+  ["F64", float64],
+  ["C64", complex64],
 ]
 /** Eight-bit floats have no dtype here and come as their bytes, as in MLX. */
-const dtypeOf = new Map<string, Dtype>([...names, ['F8_E4M3', uint8], ['F8_E5M2', uint8]])
+const dtypeOf = new Map<string, Dtype>([...names, ["F8_E4M3", uint8], ["F8_E5M2", uint8]])
 const nameOf = new Map<Dtype, string>(names.map(([name, dtype]) => [dtype, name]))
 
 /** What a safetensors file holds. */
@@ -97,14 +97,14 @@ export function readSafetensors(file: BoundedFile): Safetensors {
     throw file.error(`claims a header of ${length} bytes in a file of ${file.size}`)
   let header: unknown
   try {
-    header = JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(file.read(8, length)))
+    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(file.read(8, length)))
   } catch (cause) {
     throw new FormatError(file.op, `${file.path}: the header is no JSON`, { cause })
   }
-  if (!isPlainObject(header)) throw file.error('the header is no JSON object')
+  if (!isPlainObject(header)) throw file.error("the header is no JSON object")
   const start = 8 + length
   const entries = Object.keys(header)
-    .filter((name) => name !== '__metadata__')
+    .filter((name) => name !== "__metadata__")
     .map((name) => [name, readEntry(file, name, header[name], file.size - start)] as const)
   const arrays = entries.map(([name, { dtype, shape, begin, length: bytes }]) => {
     const data = file.read(start + begin, bytes)
@@ -112,8 +112,8 @@ export function readSafetensors(file: BoundedFile): Safetensors {
     return [name, arrayFromStore(data, shape, dtype)] as const
   })
   const metadata = header.__metadata__ ?? {}
-  if (!isPlainObject(metadata) || Object.values(metadata).some((v) => typeof v !== 'string'))
-    throw file.error('__metadata__ must hold strings')
+  if (!isPlainObject(metadata) || Object.values(metadata).some((v) => typeof v !== "string"))
+    throw file.error("__metadata__ must hold strings")
   return { arrays: Object.fromEntries(arrays), metadata: metadata as Record<string, string> }
 }
 
@@ -129,16 +129,16 @@ export function saveSafetensors(
   arrays: Readonly<Record<string, Array>>,
   metadata?: Readonly<Record<string, string>> | null,
 ): void {
-  const op = 'saveSafetensors'
-  if (typeof file !== 'string') throw new ArgumentError(op, `file must be a path, received ${describe(file)}`)
-  const path = file.endsWith('.safetensors') ? file : `${file}.safetensors`
+  const op = "saveSafetensors"
+  if (typeof file !== "string") throw new ArgumentError(op, `file must be a path, received ${describe(file)}`)
+  const path = file.endsWith(".safetensors") ? file : `${file}.safetensors`
   for (const [name, a] of Object.entries(arrays)) {
     if (!(a instanceof Array))
       throw new ArgumentError(op, `${JSON.stringify(name)} must be an array, received ${describe(a)}`)
-    if (name === '__metadata__') throw new ArgumentError(op, 'no array can be named "__metadata__"')
+    if (name === "__metadata__") throw new ArgumentError(op, 'no array can be named "__metadata__"')
   }
   for (const [name, text] of Object.entries(metadata ?? {}))
-    if (typeof text !== 'string')
+    if (typeof text !== "string")
       throw new ArgumentError(
         op,
         `the metadata ${JSON.stringify(name)} must be a string, received ${describe(text)}`,
@@ -149,14 +149,14 @@ export function saveSafetensors(
     ([a, x], [b, y]) => y.dtype.size - x.dtype.size || (a < b ? -1 : 1),
   )
   let offset = 0
-  const header: [string, unknown][] = metadata ? [['__metadata__', metadata]] : []
+  const header: [string, unknown][] = metadata ? [["__metadata__", metadata]] : []
   for (const [name, a] of order) {
     const end = offset + a.nbytes
     header.push([name, { dtype: nameOf.get(a.dtype), shape: a.shape, data_offsets: [offset, end] }])
     offset = end
   }
   const json = Buffer.from(JSON.stringify(Object.fromEntries(header)))
-  const text = Buffer.alloc(Math.ceil(json.length / 8) * 8, ' ')
+  const text = Buffer.alloc(Math.ceil(json.length / 8) * 8, " ")
   json.copy(text)
   const length = new Uint8Array(8)
   new DataView(length.buffer).setBigUint64(0, BigInt(text.length), true)

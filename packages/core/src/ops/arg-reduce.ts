@@ -1,14 +1,14 @@
 /**
  * Where the extremes are: positions of the largest and the smallest element along an axis.
  */
-import { type Operand, operation, type StreamOptions } from '../args'
-import { complex64, uint32 } from '../dtype'
-import { ShapeError } from '../errors'
-import type { Array, HostArray } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { format, normalizeAxis, sizeOf } from '../shape'
-import { asOperand } from './constant'
-import { moveToFront } from './view'
+import { type Operand, operation, type StreamOptions } from "../args"
+import { complex64, uint32 } from "../dtype"
+import { ShapeError } from "../errors"
+import type { Array, HostArray } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { format, normalizeAxis, sizeOf } from "../shape"
+import { asOperand } from "./constant"
+import { moveToFront } from "./view"
 
 type Better = (a: number | bigint, b: number | bigint) => boolean
 
@@ -37,10 +37,10 @@ function positions(better: Better) {
   }
 }
 
-function extremePosition(name: 'argmax' | 'argmin', better: Better): Apply<{ axis: number }> {
+function extremePosition(name: "argmax" | "argmin", better: Better): Apply<{ axis: number }> {
   const apply: Apply<{ axis: number }> = definePrimitive({
     name,
-    params: { axis: 'i64' },
+    params: { axis: "i64" },
     infer: ([x], { axis }) => {
       if (x.shape[axis] === 0)
         throw new ShapeError(name, `has no value over an empty axis, received shape ${format(x.shape)}`)
@@ -56,12 +56,12 @@ function extremePosition(name: 'argmax' | 'argmin', better: Better): Apply<{ axi
   })
   return apply
 }
-const argmaxAlong = extremePosition('argmax', (a, b) => a > b)
-const argminAlong = extremePosition('argmin', (a, b) => a < b)
+const argmaxAlong = extremePosition("argmax", (a, b) => a > b)
+const argminAlong = extremePosition("argmin", (a, b) => a < b)
 
 /** The public body: over one axis, or over the flattened array. */
 function search(name: string, apply: Apply<{ axis: number }>): (args: readonly unknown[]) => Array {
-  return operation(name, ['a', 'axis', 'keepdims'], (a: Operand, axis?: number | null, keepdims = false) => {
+  return operation(name, ["a", "axis", "keepdims"], (a: Operand, axis?: number | null, keepdims = false) => {
     const x = asOperand(name, a)
     if (axis === undefined || axis === null) {
       const y = apply([x.flatten()], { axis: 0 })
@@ -72,8 +72,8 @@ function search(name: string, apply: Apply<{ axis: number }>): (args: readonly u
     return keepdims ? y : y.squeeze(along)
   })
 }
-const argmaxArgs = search('argmax', argmaxAlong)
-const argminArgs = search('argmin', argminAlong)
+const argmaxArgs = search("argmax", argmaxAlong)
+const argminArgs = search("argmin", argminAlong)
 
 /**
  * The position (uint32) of the largest element along an axis, or in the flattened array; the first one among equals.

@@ -2,24 +2,24 @@
  * Scaled dot-product attention: softmax(scale · q kᵀ + mask) v for groups of heads, as one primitive, so that a backend need not
  * keep the scores. Vaswani et al., "Attention is all you need", 2017.
  */
-import { asArrayArgument, operation, type StreamOptions } from '../args'
-import { bool_, type Dtype, float32, promote } from '../dtype'
-import { ArgumentError, DTypeError, describe, ShapeError } from '../errors'
-import { type Array, Array as ArrayClass } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { broadcastShapes, format, sameShape } from '../shape'
-import { where } from './binary'
-import { toDtype } from './constant'
-import { arange } from './creation'
-import { concatenate } from './join'
-import { matmul } from './matmul'
-import { broadcastTo, max, sum, sumTo } from './reduce'
-import { sliceRange } from './slice'
-import { softmax } from './softmax'
-import { moveToFront } from './view'
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { bool_, type Dtype, float32, promote } from "../dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
+import { type Array, Array as ArrayClass } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { broadcastShapes, format, sameShape } from "../shape"
+import { where } from "./binary"
+import { toDtype } from "./constant"
+import { arange } from "./creation"
+import { concatenate } from "./join"
+import { matmul } from "./matmul"
+import { broadcastTo, max, sum, sumTo } from "./reduce"
+import { sliceRange } from "./slice"
+import { softmax } from "./softmax"
+import { moveToFront } from "./view"
 
 type Params = { scale: number; causal: boolean; hasMask: boolean }
-const schema = { scale: 'f64', causal: 'bool', hasMask: 'bool' } as const
+const schema = { scale: "f64", causal: "bool", hasMask: "bool" } as const
 
 const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
@@ -56,7 +56,7 @@ const fourAxes = (mask: Array): Array =>
 
 /** Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?; outputs o [B,H,L,E] and lse float32 [B,H,L], the scores' log Σ exp. */
 const attend: Apply<Params> = definePrimitive({
-  name: 'scaledDotProductAttention',
+  name: "scaledDotProductAttention",
   params: schema,
   infer: ([q, , v]) => [
     { shape: [...q.shape.slice(0, 3), v.shape[3]], dtype: q.dtype },
@@ -106,7 +106,7 @@ function maskVjp(q: Array, k: Array, v: Array, mask: Array, g: Array, params: Pa
  * q and k, so that second derivatives need nothing of o and lse.
  */
 const attendVjp: Apply<Params> = definePrimitive({
-  name: 'scaledDotProductAttentionVjp',
+  name: "scaledDotProductAttentionVjp",
   params: schema,
   infer: ([q, k, v]) => [q, k, v],
   decompose: ([q, k, v, ...rest], params) => {
@@ -166,13 +166,13 @@ function withSinks(
 }
 
 function check(q: Array, k: Array, v: Array): void {
-  const op = 'scaledDotProductAttention'
-  for (const [name, x] of [['q', q] as const, ['k', k] as const, ['v', v] as const]) {
+  const op = "scaledDotProductAttention"
+  for (const [name, x] of [["q", q] as const, ["k", k] as const, ["v", v] as const]) {
     if (x.ndim !== 4)
       throw new ShapeError(op, `${name} must have 4 dimensions, received shape ${format(x.shape)}`, {
-        hint: 'They are batch, heads, positions, features',
+        hint: "They are batch, heads, positions, features",
       })
-    if (x.dtype.kind !== 'floating')
+    if (x.dtype.kind !== "floating")
       throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
   }
   const shapes = `q ${format(q.shape)}, k ${format(k.shape)}, v ${format(v.shape)}`
@@ -186,21 +186,21 @@ function check(q: Array, k: Array, v: Array): void {
 }
 
 const attentionArgs = operation(
-  'scaledDotProductAttention',
-  ['q', 'k', 'v', 'scale', 'mask', 'sinks', 'forceFused'],
+  "scaledDotProductAttention",
+  ["q", "k", "v", "scale", "mask", "sinks", "forceFused"],
   (q: unknown, k: unknown, v: unknown, scale: unknown, mask: unknown, sinks: unknown): Array => {
-    const op = 'scaledDotProductAttention'
+    const op = "scaledDotProductAttention"
     const given = [
-      asArrayArgument(op, 'q', q),
-      asArrayArgument(op, 'k', k),
-      asArrayArgument(op, 'v', v),
+      asArrayArgument(op, "q", q),
+      asArrayArgument(op, "k", k),
+      asArrayArgument(op, "v", v),
     ] as const
     check(...given)
-    if (typeof scale !== 'number')
+    if (typeof scale !== "number")
       throw new ArgumentError(op, `scale must be a number, received ${describe(scale)}`)
     const dtype = given.map((x) => x.dtype).reduce(promote)
     const [query, keys, values] = given.map((x) => toDtype(x, dtype))
-    const causal = mask === 'causal'
+    const causal = mask === "causal"
     let additive: Array | undefined
     if (mask instanceof ArrayClass) {
       const full = [query.shape[0], query.shape[1], query.shape[2], keys.shape[2]]
@@ -216,7 +216,7 @@ const attentionArgs = operation(
       throw new ArgumentError(op, `mask must be an array, "causal" or null, received ${describe(mask)}`)
     const params = { scale, causal, hasMask: additive !== undefined }
     if (sinks !== null && sinks !== undefined) {
-      const s = asArrayArgument(op, 'sinks', sinks)
+      const s = asArrayArgument(op, "sinks", sinks)
       if (s.ndim !== 1 || s.shape[0] !== query.shape[1])
         throw new ShapeError(op, `sinks must have shape (${query.shape[1]},), received ${format(s.shape)}`)
       return withSinks(query, keys, values, additive, s, params)
@@ -232,7 +232,7 @@ export interface AttentionOptions extends StreamOptions {
    * A bool array, true where a query sees a key; a floating one, added to the scores; both broadcast to [batch, heads, queries, keys]. Or
    * `'causal'`: with the ends aligned, a query sees no later key.
    */
-  mask?: Array | 'causal' | null
+  mask?: Array | "causal" | null
   /** One more score for each head, which takes part in the softmax and contributes nothing to the result. */
   sinks?: Array | null
   /** Accepted for MLX's sake; the fused kernel is used wherever there is one. */

@@ -2,15 +2,15 @@
  * Functions of two arguments, element by element with broadcasting, and the choice between two by a condition. Each is one
  * scalar instruction with its derivatives beside it.
  */
-import { type Operand, operation, type StreamOptions } from '../args'
-import { bool_, complex64, type Dtype, float32, isInexact, promote, uint8 } from '../dtype'
-import { DTypeError } from '../errors'
-import { Array, applyNode, type Meta, type Partial } from '../graph'
-import { NO_PARAMS } from '../params'
-import { definePrimitive } from '../primitive'
-import type { BinaryOp } from '../program'
-import { broadcastShapes } from '../shape'
-import { asOperand, isScalar, promoteOperands, scalarOf, toDtype, weakDtype } from './constant'
+import { type Operand, operation, type StreamOptions } from "../args"
+import { bool_, complex64, type Dtype, float32, isInexact, promote, uint8 } from "../dtype"
+import { DTypeError } from "../errors"
+import { Array, applyNode, type Meta, type Partial } from "../graph"
+import { NO_PARAMS } from "../params"
+import { definePrimitive } from "../primitive"
+import type { BinaryOp } from "../program"
+import { broadcastShapes } from "../shape"
+import { asOperand, isScalar, promoteOperands, scalarOf, toDtype, weakDtype } from "./constant"
 
 /** A function of two arrays, element by element; shapes broadcast, dtypes promote. */
 export type BinaryFunction = (a: Operand, b: Operand, options?: StreamOptions) => Array
@@ -46,7 +46,7 @@ function binary(name: BinaryOp, derivatives: Derivatives, { convert, result }: O
     }
     return new Array(applyNode(primitive, [x.node, y.node], NO_PARAMS))
   }
-  const general = operation(name, ['a', 'b'], apply)
+  const general = operation(name, ["a", "b"], apply)
   return (a: unknown, b: unknown, ...rest: unknown[]) =>
     rest.length === 0 && b instanceof Array ? apply(a, b) : general([a, b, ...rest])
 }
@@ -77,21 +77,21 @@ const indicator = (condition: Array, like: Array): Array => toDtype(condition, l
  * @example
  * mx.add(mx.array([1, 2]), 10).tolist() // => [11, 12]
  */
-export const add: BinaryFunction = binary('add', [() => 1, () => 1])
+export const add: BinaryFunction = binary("add", [() => 1, () => 1])
 
 /**
  * a − b.
  * @example
  * mx.subtract(1, mx.array([1, 2])).tolist() // => [0, -1]
  */
-export const subtract: BinaryFunction = binary('subtract', [() => 1, () => -1])
+export const subtract: BinaryFunction = binary("subtract", [() => 1, () => -1])
 
 /**
  * a · b.
  * @example
  * mx.multiply(mx.array([1, 2]), 3).tolist() // => [3, 6]
  */
-export const multiply: BinaryFunction = binary('multiply', [(_x, y) => y, (x) => x])
+export const multiply: BinaryFunction = binary("multiply", [(_x, y) => y, (x) => x])
 
 /**
  * a / b, in floating point also for integers.
@@ -99,7 +99,7 @@ export const multiply: BinaryFunction = binary('multiply', [(_x, y) => y, (x) =>
  * mx.divide(mx.array([1, 2], mx.int32), 2).tolist() // => [0.5, 1]
  */
 export const divide: BinaryFunction = binary(
-  'divide',
+  "divide",
   [(_x, y) => y.reciprocal(), (_x, y, out) => out.divide(y).negative()],
   float,
 )
@@ -109,9 +109,9 @@ export const divide: BinaryFunction = binary(
  * @example
  * mx.floorDivide(mx.array([7, -7]), 2).tolist() // => [3, -4]
  */
-export const floorDivide: BinaryFunction = binary('floorDivide', noDerivatives, {
+export const floorDivide: BinaryFunction = binary("floorDivide", noDerivatives, {
   convert: (dtype) => {
-    if (dtype === complex64) throw new DTypeError('floorDivide', 'is not defined for complex64')
+    if (dtype === complex64) throw new DTypeError("floorDivide", "is not defined for complex64")
     return dtype
   },
 })
@@ -122,11 +122,11 @@ export const floorDivide: BinaryFunction = binary('floorDivide', noDerivatives, 
  * mx.remainder(mx.array([7, -7], mx.int32), 4).tolist() // => [3, 1]
  */
 export const remainder: BinaryFunction = binary(
-  'remainder',
+  "remainder",
   [() => 1, (x, y) => x.floorDivide(y).negative()],
   {
     convert: (dtype) => {
-      if (dtype === complex64) throw new DTypeError('remainder', 'is not defined for complex64')
+      if (dtype === complex64) throw new DTypeError("remainder", "is not defined for complex64")
       return dtype
     },
   },
@@ -137,7 +137,7 @@ export const remainder: BinaryFunction = binary(
  * @example
  * mx.power(mx.array([2, 3]), 2).tolist() // => [4, 9]
  */
-export const power: BinaryFunction = binary('power', [
+export const power: BinaryFunction = binary("power", [
   (x, y) => x.power(y.subtract(1)).multiply(y),
   // Where a is 0 the logarithm is replaced by 0, so that 0^b has the derivative 0 and not NaN.
   (x, _y, out) => out.multiply(select(x.equal(0), x.multiply(0), x.log())),
@@ -148,7 +148,7 @@ export const power: BinaryFunction = binary('power', [
  * @example
  * mx.maximum(mx.array([1, 5]), 3).tolist() // => [3, 5]
  */
-export const maximum: BinaryFunction = binary('maximum', [
+export const maximum: BinaryFunction = binary("maximum", [
   (x, y) => indicator(x.greater(y), x),
   (x, y) => indicator(x.lessEqual(y), x),
 ])
@@ -158,7 +158,7 @@ export const maximum: BinaryFunction = binary('maximum', [
  * @example
  * mx.minimum(mx.array([1, 5]), 3).tolist() // => [1, 3]
  */
-export const minimum: BinaryFunction = binary('minimum', [
+export const minimum: BinaryFunction = binary("minimum", [
   (x, y) => indicator(x.less(y), x),
   (x, y) => indicator(x.greaterEqual(y), x),
 ])
@@ -169,7 +169,7 @@ export const minimum: BinaryFunction = binary('minimum', [
  * mx.arctan2(mx.array([0]), mx.array([1])).tolist() // => [0]
  */
 export const arctan2: BinaryFunction = binary(
-  'arctan2',
+  "arctan2",
   [(x, y) => y.divide(x.square().add(y.square())), (x, y) => x.divide(x.square().add(y.square())).negative()],
   float,
 )
@@ -180,7 +180,7 @@ export const arctan2: BinaryFunction = binary(
  * mx.logaddexp(mx.array([0]), -Infinity).tolist() // => [0]
  */
 export const logaddexp: BinaryFunction = binary(
-  'logaddexp',
+  "logaddexp",
   [(x, y) => x.subtract(y).sigmoid(), (x, y) => y.subtract(x).sigmoid()],
   float,
 )
@@ -190,106 +190,106 @@ export const logaddexp: BinaryFunction = binary(
  * @example
  * mx.bitwiseAnd(mx.array([6], mx.int32), 3).tolist() // => [2]
  */
-export const bitwiseAnd: BinaryFunction = binary('bitwiseAnd', noDerivatives, integral('bitwiseAnd'))
+export const bitwiseAnd: BinaryFunction = binary("bitwiseAnd", noDerivatives, integral("bitwiseAnd"))
 
 /**
  * Bitwise or of integers, logical or of bools.
  * @example
  * mx.bitwiseOr(mx.array([6], mx.int32), 1).tolist() // => [7]
  */
-export const bitwiseOr: BinaryFunction = binary('bitwiseOr', noDerivatives, integral('bitwiseOr'))
+export const bitwiseOr: BinaryFunction = binary("bitwiseOr", noDerivatives, integral("bitwiseOr"))
 
 /**
  * Bitwise exclusive or of integers and bools.
  * @example
  * mx.bitwiseXor(mx.array([6], mx.int32), 3).tolist() // => [5]
  */
-export const bitwiseXor: BinaryFunction = binary('bitwiseXor', noDerivatives, integral('bitwiseXor'))
+export const bitwiseXor: BinaryFunction = binary("bitwiseXor", noDerivatives, integral("bitwiseXor"))
 
 /**
  * a · 2ᵇ on integers; bits that leave are lost.
  * @example
  * mx.leftShift(mx.array([1], mx.int32), 3).tolist() // => [8]
  */
-export const leftShift: BinaryFunction = binary('leftShift', noDerivatives, shifting('leftShift'))
+export const leftShift: BinaryFunction = binary("leftShift", noDerivatives, shifting("leftShift"))
 
 /**
  * The floor of a / 2ᵇ on integers.
  * @example
  * mx.rightShift(mx.array([8], mx.int32), 3).tolist() // => [1]
  */
-export const rightShift: BinaryFunction = binary('rightShift', noDerivatives, shifting('rightShift'))
+export const rightShift: BinaryFunction = binary("rightShift", noDerivatives, shifting("rightShift"))
 
 /**
  * Whether both are nonzero.
  * @example
  * mx.logicalAnd(mx.array([true, true]), mx.array([true, false])).tolist() // => [true, false]
  */
-export const logicalAnd: BinaryFunction = binary('logicalAnd', noDerivatives, comparison)
+export const logicalAnd: BinaryFunction = binary("logicalAnd", noDerivatives, comparison)
 
 /**
  * Whether either is nonzero.
  * @example
  * mx.logicalOr(mx.array([true, false]), mx.array([false, false])).tolist() // => [true, false]
  */
-export const logicalOr: BinaryFunction = binary('logicalOr', noDerivatives, comparison)
+export const logicalOr: BinaryFunction = binary("logicalOr", noDerivatives, comparison)
 
 /**
  * Whether a = b.
  * @example
  * mx.equal(mx.array([1, 2]), 2).tolist() // => [false, true]
  */
-export const equal: BinaryFunction = binary('equal', noDerivatives, comparison)
+export const equal: BinaryFunction = binary("equal", noDerivatives, comparison)
 
 /**
  * Whether a ≠ b.
  * @example
  * mx.notEqual(mx.array([1, 2]), 2).tolist() // => [true, false]
  */
-export const notEqual: BinaryFunction = binary('notEqual', noDerivatives, comparison)
+export const notEqual: BinaryFunction = binary("notEqual", noDerivatives, comparison)
 
 /**
  * Whether a < b.
  * @example
  * mx.less(mx.array([1, 2]), 2).tolist() // => [true, false]
  */
-export const less: BinaryFunction = binary('less', noDerivatives, comparison)
+export const less: BinaryFunction = binary("less", noDerivatives, comparison)
 
 /**
  * Whether a ≤ b.
  * @example
  * mx.lessEqual(mx.array([1, 3]), 2).tolist() // => [true, false]
  */
-export const lessEqual: BinaryFunction = binary('lessEqual', noDerivatives, comparison)
+export const lessEqual: BinaryFunction = binary("lessEqual", noDerivatives, comparison)
 
 /**
  * Whether a > b.
  * @example
  * mx.greater(mx.array([1, 3]), 2).tolist() // => [false, true]
  */
-export const greater: BinaryFunction = binary('greater', noDerivatives, comparison)
+export const greater: BinaryFunction = binary("greater", noDerivatives, comparison)
 
 /**
  * Whether a ≥ b.
  * @example
  * mx.greaterEqual(mx.array([1, 2]), 2).tolist() // => [false, true]
  */
-export const greaterEqual: BinaryFunction = binary('greaterEqual', noDerivatives, comparison)
+export const greaterEqual: BinaryFunction = binary("greaterEqual", noDerivatives, comparison)
 
 /** The primitive behind {@link where}: condition, then the two branches of one dtype. */
 const select_ = definePrimitive({
-  name: 'select',
+  name: "select",
   infer: ([c, x, y]): Meta => ({
-    shape: broadcastShapes('where', c.shape, broadcastShapes('where', x.shape, y.shape)),
+    shape: broadcastShapes("where", c.shape, broadcastShapes("where", x.shape, y.shape)),
     dtype: x.dtype,
   }),
   scalar: (s, [c, x, y]) => s.select(c, x, y),
   vjp: ({ inputs: [c, x], cotangents: [g], wanted }) => {
-    const zero = scalarOf('where', 0, x.dtype)
+    const zero = scalarOf("where", 0, x.dtype)
     return [null, wanted[1] ? select(c, g, zero) : null, wanted[2] ? select(c, zero, g) : null]
   },
   jvp: ({ inputs: [c, x], tangents: [, tx, ty] }) => {
-    const zero = scalarOf('where', 0, x.dtype)
+    const zero = scalarOf("where", 0, x.dtype)
     return [select(c, tx ?? zero, ty ?? zero)]
   },
 })
@@ -300,11 +300,11 @@ function select(condition: Array, x: Array, y: Array): Array {
 }
 
 const whereArgs = operation(
-  'where',
-  ['condition', 'x', 'y'],
+  "where",
+  ["condition", "x", "y"],
   (condition: Operand, a: Operand, b: Operand) => {
-    const [x, y] = promoteOperands('where', a, b)
-    return select(toDtype(asOperand('where', condition), bool_), x, y)
+    const [x, y] = promoteOperands("where", a, b)
+    return select(toDtype(asOperand("where", condition), bool_), x, y)
   },
 )
 /**

@@ -2,8 +2,8 @@
  * Constants and conversions: the two primitives every other family leans on, and the rules by which a JavaScript scalar
  * beside an array finds its dtype.
  */
-import { asArrayArgument, type Operand, operation, type Scalar, type StreamOptions } from '../args'
-import { Complex } from '../complex-number'
+import { asArrayArgument, type Operand, operation, type Scalar, type StreamOptions } from "../args"
+import { Complex } from "../complex-number"
 import {
   asDtype,
   bool_,
@@ -15,17 +15,17 @@ import {
   integerRange,
   isInteger,
   promote,
-} from '../dtype'
-import { ArgumentError, DTypeError, describe } from '../errors'
-import { Array, applyNode } from '../graph'
-import { definePrimitive } from '../primitive'
-import type { ScalarValue } from '../program'
-import { SCALAR } from '../shape'
+} from "../dtype"
+import { ArgumentError, DTypeError, describe } from "../errors"
+import { Array, applyNode } from "../graph"
+import { definePrimitive } from "../primitive"
+import type { ScalarValue } from "../program"
+import { SCALAR } from "../shape"
 
 /** A scalar that lives in its node: kernels read it from the command buffer. */
 export const constant = definePrimitive({
-  name: 'constant',
-  params: { value: 'value', dtype: 'dtype' },
+  name: "constant",
+  params: { value: "value", dtype: "dtype" },
   infer: (_inputs, { dtype }) => ({ shape: SCALAR, dtype }),
   scalar: (s, _inputs, { value, dtype }) => s.constant(value, dtype),
   facts: { immediate: true },
@@ -33,15 +33,15 @@ export const constant = definePrimitive({
 
 /** Conversion between dtypes; floating to integer truncates. */
 export const cast = definePrimitive({
-  name: 'cast',
-  params: { dtype: 'dtype' },
+  name: "cast",
+  params: { dtype: "dtype" },
   infer: ([x], { dtype }) => ({ shape: x.shape, dtype }),
   scalar: (s, [x], { dtype }) => s.cast(x, dtype),
   vjp: ({ inputs: [x], cotangents: [g] }) => [
-    x.dtype.kind === 'floating' || x.dtype.kind === 'complex' ? toDtype(g, x.dtype) : null,
+    x.dtype.kind === "floating" || x.dtype.kind === "complex" ? toDtype(g, x.dtype) : null,
   ],
   jvp: ({ outputs: [y], tangents: [t] }) => [
-    t && (y.dtype.kind === 'floating' || y.dtype.kind === 'complex') ? toDtype(t, y.dtype) : null,
+    t && (y.dtype.kind === "floating" || y.dtype.kind === "complex") ? toDtype(t, y.dtype) : null,
   ],
 })
 
@@ -60,25 +60,25 @@ export function scalarArray(value: ScalarValue, dtype: Dtype): Array {
 /** Whether a value is a JavaScript scalar that can stand beside arrays. */
 export function isScalar(value: unknown): value is Scalar {
   return (
-    typeof value === 'number' ||
-    typeof value === 'boolean' ||
-    typeof value === 'bigint' ||
+    typeof value === "number" ||
+    typeof value === "boolean" ||
+    typeof value === "bigint" ||
     value instanceof Complex
   )
 }
 
 /** The dtype a scalar takes when it meets no array. */
 export function scalarDtype(value: Scalar): Dtype {
-  if (typeof value === 'number') return float32
-  if (typeof value === 'boolean') return bool_
-  return typeof value === 'bigint' ? int64 : complex64
+  if (typeof value === "number") return float32
+  if (typeof value === "boolean") return bool_
+  return typeof value === "bigint" ? int64 : complex64
 }
 
 /** The dtype a scalar takes beside an array of `dtype`. */
 export function weakDtype(value: Scalar, dtype: Dtype): Dtype {
   if (value instanceof Complex) return complex64
-  if (typeof value === 'boolean' || dtype.kind === 'floating' || dtype.kind === 'complex') return dtype
-  if (typeof value === 'bigint' || Number.isInteger(value)) return dtype === bool_ ? int32 : dtype
+  if (typeof value === "boolean" || dtype.kind === "floating" || dtype.kind === "complex") return dtype
+  if (typeof value === "bigint" || Number.isInteger(value)) return dtype === bool_ ? int32 : dtype
   return float32
 }
 
@@ -87,7 +87,7 @@ export function scalarOf(op: string, value: Scalar, dtype: Dtype): Array {
   if (isInteger(dtype)) {
     const { min, max } = integerRange(dtype)
     const fits =
-      typeof value === 'bigint'
+      typeof value === "bigint"
         ? value >= min && value <= max
         : !(Number(value) < Number(min) || Number(value) > Number(max))
     if (!fits) {
@@ -104,7 +104,7 @@ export function asOperand(op: string, value: unknown): Array {
   if (value instanceof Array) return value
   if (isScalar(value)) return scalarArray(value, scalarDtype(value))
   throw new ArgumentError(op, `expected an array or a scalar, received ${describe(value)}`, {
-    hint: 'mx.array(data) makes an array',
+    hint: "mx.array(data) makes an array",
   })
 }
 
@@ -129,8 +129,8 @@ export function promoteOperands(op: string, a: unknown, b: unknown): [Array, Arr
   return [toDtype(x, dtype), toDtype(y, dtype)]
 }
 
-const astypeArgs = operation('astype', ['a', 'dtype'], (a: unknown, dtype: unknown) =>
-  toDtype(asArrayArgument('astype', 'a', a), asDtype('astype', dtype)),
+const astypeArgs = operation("astype", ["a", "dtype"], (a: unknown, dtype: unknown) =>
+  toDtype(asArrayArgument("astype", "a", a), asDtype("astype", dtype)),
 )
 /**
  * Converts to another dtype. Floating to integer truncates towards zero; complex to real takes the real part.
@@ -148,5 +148,5 @@ export function astype(...args: unknown[]): Array {
 export function floatOperand(op: string, a: Operand): Array {
   const x = asOperand(op, a)
   const { kind } = x.node.dtype
-  return kind === 'floating' || kind === 'complex' ? x : toDtype(x, float32)
+  return kind === "floating" || kind === "complex" ? x : toDtype(x, float32)
 }

@@ -1,10 +1,10 @@
 /**
  * Making arrays: from JavaScript data, from typed arrays, filled, counted.
  */
-import { asArrayArgument, isList, type Operand, operation, type Scalar, type StreamOptions } from '../args'
-import { backendFor } from '../backend'
-import { Complex } from '../complex-number'
-import { currentStream } from '../device'
+import { asArrayArgument, isList, type Operand, operation, type Scalar, type StreamOptions } from "../args"
+import { backendFor } from "../backend"
+import { Complex } from "../complex-number"
+import { currentStream } from "../device"
 import {
   asDtype,
   bool_,
@@ -20,15 +20,15 @@ import {
   setArrayConstructor,
   storeWidth,
   type TypedArray,
-} from '../dtype'
-import { ArgumentError, DTypeError, describe, ShapeError } from '../errors'
-import { Array, sourceNode } from '../graph'
-import { keep, noteAllocation, relieve } from '../memory'
-import { definePrimitive } from '../primitive'
-import { asShape, format, type Shape, sizeOf } from '../shape'
-import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from './constant'
-import { stack } from './join'
-import { broadcastTo } from './reduce'
+} from "../dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
+import { Array, sourceNode } from "../graph"
+import { keep, noteAllocation, relieve } from "../memory"
+import { definePrimitive } from "../primitive"
+import { asShape, format, type Shape, sizeOf } from "../shape"
+import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from "./constant"
+import { stack } from "./join"
+import { broadcastTo } from "./reduce"
 
 /** Data that {@link array} takes: scalars, typed arrays, arrays, and lists of them to any depth. */
 export type ArrayData = Operand | ArrayBufferView | ArrayBuffer | readonly ArrayData[]
@@ -48,14 +48,14 @@ export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): A
 
 function shapeOfList(data: unknown, depth = 0): number[] {
   if (!isList(data)) return data instanceof Array ? data.shape.slice() : []
-  if (depth > 64) throw new ShapeError('array', 'lists are nested more than 64 deep')
+  if (depth > 64) throw new ShapeError("array", "lists are nested more than 64 deep")
   if (data.length === 0) return [0]
   const inner = shapeOfList(data[0], depth + 1)
   for (let i = 1; i < data.length; i++) {
     const other = shapeOfList(data[i], depth + 1)
     if (other.length !== inner.length || other.some((n, k) => n !== inner[k])) {
       throw new ShapeError(
-        'array',
+        "array",
         `the lists are ragged: element 0 has shape ${format(inner)} and element ${i} has shape ${format(other)}`,
       )
     }
@@ -78,11 +78,11 @@ function fromList(data: unknown, dtype: Dtype | undefined): Array {
       hasArrays = true
       found = found ? promote(found, leaf.dtype) : leaf.dtype
     } else if (isScalar(leaf)) {
-      if (typeof leaf === 'bigint') hasBigint = true
+      if (typeof leaf === "bigint") hasBigint = true
       found = found ? promote(found, scalarDtype(leaf)) : scalarDtype(leaf)
     } else
       throw new ArgumentError(
-        'array',
+        "array",
         `expected numbers, booleans, bigints, complex numbers or arrays, received ${describe(leaf)}`,
       )
   })
@@ -94,11 +94,11 @@ function fromList(data: unknown, dtype: Dtype | undefined): Array {
   let i = 0
   leaves(data, (leaf) => {
     if (leaf instanceof Complex) {
-      if (width !== 2) throw new DTypeError('array', `a complex number does not fit ${type.name}`)
+      if (width !== 2) throw new DTypeError("array", `a complex number does not fit ${type.name}`)
       store[i] = leaf.re
       store[i + 1] = leaf.im
     } else {
-      if (hasBigint || typeof leaf === 'number') checkFits(leaf as number | bigint | boolean, type)
+      if (hasBigint || typeof leaf === "number") checkFits(leaf as number | bigint | boolean, type)
       store[i] = encode(leaf as number | bigint | boolean)
     }
     i += width
@@ -108,8 +108,8 @@ function fromList(data: unknown, dtype: Dtype | undefined): Array {
 
 /** Integers must fit when they are given exactly; a fraction for an integer dtype is truncated, as astype does. */
 function checkFits(value: number | bigint | boolean, dtype: Dtype): void {
-  if (typeof value === 'boolean' || (dtype.kind !== 'signed' && dtype.kind !== 'unsigned')) return
-  scalarOf('array', value, dtype)
+  if (typeof value === "boolean" || (dtype.kind !== "signed" && dtype.kind !== "unsigned")) return
+  scalarOf("array", value, dtype)
 }
 
 /** Lists that hold arrays: stacked level by level. */
@@ -121,13 +121,13 @@ function fromMixed(data: unknown, dtype: Dtype): Array {
 function fromView(view: ArrayBufferView, dtype: Dtype | undefined): Array {
   const native = dtypeOfTypedArray(view)
   if (!native)
-    throw new ArgumentError('array', `cannot read ${describe(view)}`, {
-      hint: 'Use a typed array such as Float32Array',
+    throw new ArgumentError("array", `cannot read ${describe(view)}`, {
+      hint: "Use a typed array such as Float32Array",
     })
   const data = view as unknown as TypedArray
   if (dtype === undefined || dtype === native) return arrayFromStore(data, [data.length], native)
   // Sixteen-bit floats have no typed array of their own: their bits come as Uint16Array.
-  if (data instanceof Uint16Array && dtype.size === 2 && dtype.kind === 'floating')
+  if (data instanceof Uint16Array && dtype.size === 2 && dtype.kind === "floating")
     return arrayFromStore(data, [data.length], dtype)
   if (dtype === bool_ && native.size === 1)
     return arrayFromStore(
@@ -150,13 +150,13 @@ export function array(data: ArrayData, dtype?: Dtype | null): Array
 export function array(data: ArrayData, options: { dtype?: Dtype | null }): Array
 export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype | null }): Array {
   const given = isDtype(options) ? options : (options?.dtype ?? undefined)
-  const dtype = given === undefined ? undefined : asDtype('array', given)
+  const dtype = given === undefined ? undefined : asDtype("array", given)
   if (data instanceof Array) return dtype ? toDtype(data, dtype) : new Array(data.node)
   if (ArrayBuffer.isView(data)) return fromView(data, dtype)
   if (data instanceof ArrayBuffer) return fromView(new Uint8Array(data), dtype)
   if (!isList(data) && !isScalar(data)) {
-    throw new ArgumentError('array', `cannot make an array of ${describe(data)}`, {
-      hint: 'Pass a number, a list of numbers or a typed array',
+    throw new ArgumentError("array", `cannot make an array of ${describe(data)}`, {
+      hint: "Pass a number, a list of numbers or a typed array",
     })
   }
   return fromList(data, dtype)
@@ -164,11 +164,11 @@ export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype 
 setArrayConstructor((data, dtype) => array(data as ArrayData, dtype))
 
 const fullArgs = operation(
-  'full',
-  ['shape', 'vals', 'dtype'],
+  "full",
+  ["shape", "vals", "dtype"],
   (shape: unknown, vals: Operand, dtype?: Dtype | null): Array => {
-    const to = asShape('full', shape)
-    const type = dtype ? asDtype('full', dtype) : undefined
+    const to = asShape("full", shape)
+    const type = dtype ? asDtype("full", dtype) : undefined
     if (isScalar(vals)) return broadcastTo(scalarArray(vals, type ?? scalarDtype(vals)), to)
     const x = array(vals)
     return broadcastTo(type ? toDtype(x, type) : x, to)
@@ -194,8 +194,8 @@ export function full(...args: unknown[]): Array {
   return fullArgs(args)
 }
 
-const zerosArgs = operation('zeros', ['shape', 'dtype'], (shape: unknown, dtype?: Dtype | null) =>
-  broadcastTo(scalarArray(0, dtype ? asDtype('zeros', dtype) : float32), asShape('zeros', shape)),
+const zerosArgs = operation("zeros", ["shape", "dtype"], (shape: unknown, dtype?: Dtype | null) =>
+  broadcastTo(scalarArray(0, dtype ? asDtype("zeros", dtype) : float32), asShape("zeros", shape)),
 )
 /**
  * Zeros, float32 unless a dtype is given.
@@ -211,8 +211,8 @@ export function zeros(...args: unknown[]): Array {
   return zerosArgs(args)
 }
 
-const onesArgs = operation('ones', ['shape', 'dtype'], (shape: unknown, dtype?: Dtype | null) =>
-  broadcastTo(scalarArray(1, dtype ? asDtype('ones', dtype) : float32), asShape('ones', shape)),
+const onesArgs = operation("ones", ["shape", "dtype"], (shape: unknown, dtype?: Dtype | null) =>
+  broadcastTo(scalarArray(1, dtype ? asDtype("ones", dtype) : float32), asShape("ones", shape)),
 )
 /**
  * Ones, float32 unless a dtype is given.
@@ -228,8 +228,8 @@ export function ones(...args: unknown[]): Array {
   return onesArgs(args)
 }
 
-const zerosLikeArgs = operation('zerosLike', ['a', 'dtype'], (a: unknown, dtype?: Dtype | null) => {
-  const x = asArrayArgument('zerosLike', 'a', a)
+const zerosLikeArgs = operation("zerosLike", ["a", "dtype"], (a: unknown, dtype?: Dtype | null) => {
+  const x = asArrayArgument("zerosLike", "a", a)
   return zeros(x.shape, dtype ?? x.dtype)
 })
 /**
@@ -243,8 +243,8 @@ export function zerosLike(...args: unknown[]): Array {
   return zerosLikeArgs(args)
 }
 
-const onesLikeArgs = operation('onesLike', ['a', 'dtype'], (a: unknown, dtype?: Dtype | null) => {
-  const x = asArrayArgument('onesLike', 'a', a)
+const onesLikeArgs = operation("onesLike", ["a", "dtype"], (a: unknown, dtype?: Dtype | null) => {
+  const x = asArrayArgument("onesLike", "a", a)
   return ones(x.shape, dtype ?? x.dtype)
 })
 /**
@@ -259,8 +259,8 @@ export function onesLike(...args: unknown[]): Array {
 }
 
 const count = definePrimitive({
-  name: 'arange',
-  params: { start: 'f64', step: 'f64', size: 'i64', dtype: 'dtype' },
+  name: "arange",
+  params: { start: "f64", step: "f64", size: "i64", dtype: "dtype" },
   infer: (_inputs, { size, dtype }) => ({ shape: [size], dtype }),
   reference: (_inputs, [out], { start, step }) => {
     const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
@@ -268,26 +268,26 @@ const count = definePrimitive({
   },
 })
 const arangeArgs = operation(
-  'arange',
-  ['start', 'stop', 'step', 'dtype'],
+  "arange",
+  ["start", "stop", "step", "dtype"],
   (a: number, b?: number | null, c?: number | null, dtype?: Dtype | null) => {
     const [start, stop] = b === undefined || b === null ? [0, a] : [a, b]
     const step = c ?? 1
     for (const v of [start, stop, step])
-      if (typeof v !== 'number' || !Number.isFinite(v))
+      if (typeof v !== "number" || !Number.isFinite(v))
         throw new ArgumentError(
-          'arange',
+          "arange",
           `start, stop and step must be finite numbers, received ${describe(v)}`,
         )
-    if (step === 0) throw new ArgumentError('arange', 'the step is 0')
+    if (step === 0) throw new ArgumentError("arange", "the step is 0")
     const type = dtype
-      ? asDtype('arange', dtype)
+      ? asDtype("arange", dtype)
       : [start, stop, step].every(Number.isInteger)
         ? int32
         : float32
     if (type === bool_ || type === complex64)
-      throw new DTypeError('arange', `is not defined for ${type.name}`)
-    const integral = type.kind !== 'floating'
+      throw new DTypeError("arange", `is not defined for ${type.name}`)
+    const integral = type.kind !== "floating"
     const [first, by] = integral ? [Math.trunc(start), Math.trunc(step)] : [start, step]
     const size = Math.max(0, Math.ceil((stop - start) / step))
     return count([], { start: first, step: by, size, dtype: type })
@@ -316,12 +316,12 @@ export function arange(...args: unknown[]): Array {
 }
 
 const eyeArgs = operation(
-  'eye',
-  ['n', 'm', 'k', 'dtype'],
+  "eye",
+  ["n", "m", "k", "dtype"],
   (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
-    asShape('eye', [n, m ?? n])
+    asShape("eye", [n, m ?? n])
     const rows = arange(n).reshape([n, 1])
-    return toDtype(rows.add(k).equal(arange(m ?? n)), dtype ? asDtype('eye', dtype) : float32)
+    return toDtype(rows.add(k).equal(arange(m ?? n)), dtype ? asDtype("eye", dtype) : float32)
   },
 )
 /**
@@ -346,12 +346,12 @@ export function eye(...args: unknown[]): Array {
 }
 
 const triArgs = operation(
-  'tri',
-  ['n', 'm', 'k', 'dtype'],
+  "tri",
+  ["n", "m", "k", "dtype"],
   (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
-    asShape('tri', [n, m ?? n])
+    asShape("tri", [n, m ?? n])
     const rows = arange(n).reshape([n, 1])
-    return toDtype(rows.add(k).greaterEqual(arange(m ?? n)), dtype ? asDtype('tri', dtype) : float32)
+    return toDtype(rows.add(k).greaterEqual(arange(m ?? n)), dtype ? asDtype("tri", dtype) : float32)
   },
 )
 /**

@@ -1,16 +1,16 @@
 /**
  * Diagonals and triangles of matrices.
  */
-import { asArrayArgument, operation, type StreamOptions } from '../args'
-import { asDtype, type Dtype } from '../dtype'
-import { ArgumentError, describe, ShapeError } from '../errors'
-import type { Array } from '../graph'
-import { format, normalizeAxis } from '../shape'
-import { where } from './binary'
-import { toDtype } from './constant'
-import { arange, zeros } from './creation'
-import { scatter, take } from './gather'
-import { sum } from './reduce'
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { asDtype, type Dtype } from "../dtype"
+import { ArgumentError, describe, ShapeError } from "../errors"
+import type { Array } from "../graph"
+import { format, normalizeAxis } from "../shape"
+import { where } from "./binary"
+import { toDtype } from "./constant"
+import { arange, zeros } from "./creation"
+import { scatter, take } from "./gather"
+import { sum } from "./reduce"
 
 /** The diagonal along two axes, as the last axis of the result. */
 function diagonalOf(op: string, x: Array, offset: number, axis1: number, axis2: number): Array {
@@ -32,10 +32,10 @@ function diagonalOf(op: string, x: Array, offset: number, axis1: number, axis2: 
 }
 
 const diagonalArgs = operation(
-  'diagonal',
-  ['a', 'offset', 'axis1', 'axis2'],
+  "diagonal",
+  ["a", "offset", "axis1", "axis2"],
   (a: unknown, offset: number = 0, axis1: number = 0, axis2: number = 1): Array =>
-    diagonalOf('diagonal', asArrayArgument('diagonal', 'a', a), offset, axis1, axis2),
+    diagonalOf("diagonal", asArrayArgument("diagonal", "a", a), offset, axis1, axis2),
 )
 /**
  * The diagonal of the matrices along two axes (the first two by default), `offset` columns right of the main one; it is the last axis of
@@ -59,11 +59,11 @@ export function diagonal(...args: unknown[]): Array {
   return diagonalArgs(args)
 }
 
-const diagArgs = operation('diag', ['a', 'k'], (a: unknown, k: number = 0): Array => {
-  const x = asArrayArgument('diag', 'a', a)
-  if (x.ndim === 2) return diagonalOf('diag', x, k, 0, 1)
-  if (x.ndim !== 1) throw new ShapeError('diag', `needs 1 or 2 dimensions, received shape ${format(x.shape)}`)
-  if (!Number.isInteger(k)) throw new ArgumentError('diag', `k must be an integer, received ${describe(k)}`)
+const diagArgs = operation("diag", ["a", "k"], (a: unknown, k: number = 0): Array => {
+  const x = asArrayArgument("diag", "a", a)
+  if (x.ndim === 2) return diagonalOf("diag", x, k, 0, 1)
+  if (x.ndim !== 1) throw new ShapeError("diag", `needs 1 or 2 dimensions, received shape ${format(x.shape)}`)
+  if (!Number.isInteger(k)) throw new ArgumentError("diag", `k must be an integer, received ${describe(k)}`)
   const n = x.shape[0]
   const size = n + Math.abs(k)
   const target = zeros([size, size], x.dtype)
@@ -71,7 +71,7 @@ const diagArgs = operation('diag', ['a', 'k'], (a: unknown, k: number = 0): Arra
   const places = arange(n)
   return scatter([target, x.reshape([n, 1, 1]), places.add(Math.max(-k, 0)), places.add(Math.max(k, 0))], {
     axes: [0, 1],
-    mode: 'add',
+    mode: "add",
   })
 })
 /**
@@ -87,11 +87,11 @@ export function diag(...args: unknown[]): Array {
 }
 
 const traceArgs = operation(
-  'trace',
-  ['a', 'offset', 'axis1', 'axis2', 'dtype'],
+  "trace",
+  ["a", "offset", "axis1", "axis2", "dtype"],
   (a: unknown, offset: number = 0, axis1: number = 0, axis2: number = 1, dtype?: Dtype | null): Array => {
-    const line = diagonalOf('trace', asArrayArgument('trace', 'a', a), offset, axis1, axis2)
-    return dtype ? toDtype(sum(toDtype(line, asDtype('trace', dtype)), -1), dtype) : sum(line, -1)
+    const line = diagonalOf("trace", asArrayArgument("trace", "a", a), offset, axis1, axis2)
+    return dtype ? toDtype(sum(toDtype(line, asDtype("trace", dtype)), -1), dtype) : sum(line, -1)
   },
 )
 /**
@@ -118,7 +118,7 @@ export function trace(...args: unknown[]): Array {
 
 /** The elements where column − row compares with k, zeros elsewhere. */
 function triangle(op: string, a: unknown, k: number, keep: (difference: Array) => Array): Array {
-  const x = asArrayArgument(op, 'x', a)
+  const x = asArrayArgument(op, "x", a)
   if (x.ndim < 2) throw new ShapeError(op, `needs at least 2 dimensions, received shape ${format(x.shape)}`)
   if (!Number.isInteger(k)) throw new ArgumentError(op, `k must be an integer, received ${describe(k)}`)
   const [rows, columns] = x.shape.slice(-2)
@@ -126,8 +126,8 @@ function triangle(op: string, a: unknown, k: number, keep: (difference: Array) =
   return where(keep(difference), x, zeros([], x.dtype))
 }
 
-const trilArgs = operation('tril', ['x', 'k'], (x: unknown, k: number = 0) =>
-  triangle('tril', x, k, (difference) => difference.lessEqual(k)),
+const trilArgs = operation("tril", ["x", "k"], (x: unknown, k: number = 0) =>
+  triangle("tril", x, k, (difference) => difference.lessEqual(k)),
 )
 /**
  * The matrices over the last two axes with zeros above the k-th diagonal.
@@ -141,8 +141,8 @@ export function tril(...args: unknown[]): Array {
   return trilArgs(args)
 }
 
-const triuArgs = operation('triu', ['x', 'k'], (x: unknown, k: number = 0) =>
-  triangle('triu', x, k, (difference) => difference.greaterEqual(k)),
+const triuArgs = operation("triu", ["x", "k"], (x: unknown, k: number = 0) =>
+  triangle("triu", x, k, (difference) => difference.greaterEqual(k)),
 )
 /**
  * The matrices over the last two axes with zeros below the k-th diagonal.

@@ -1,6 +1,6 @@
-import { expect, test } from 'vitest'
-import * as mx from '../index'
-import { gather, scatter } from './gather'
+import { expect, test } from "vitest"
+import * as mx from "../index"
+import { gather, scatter } from "./gather"
 
 const m = () =>
   mx.array([
@@ -8,7 +8,7 @@ const m = () =>
     [4, 5, 6],
   ])
 
-test('take', () => {
+test("take", () => {
   expect(mx.take(m(), [2, 0], 1).tolist()).toEqual([
     [3, 1],
     [6, 4],
@@ -19,7 +19,7 @@ test('take', () => {
   expect(mx.take(mx.zeros([0, 3]), [], 0).shape).toEqual([0, 3])
 })
 
-test('takeAlongAxis and putAlongAxis', () => {
+test("takeAlongAxis and putAlongAxis", () => {
   const order = mx.array([[2, 1, 0]], mx.int32)
   expect(mx.takeAlongAxis(m(), order, 1).tolist()).toEqual([
     [3, 2, 1],
@@ -34,7 +34,7 @@ test('takeAlongAxis and putAlongAxis', () => {
   )
 })
 
-test('slice and sliceUpdate start where arrays say', () => {
+test("slice and sliceUpdate start where arrays say", () => {
   expect(mx.slice(m(), mx.array([1], mx.int32), [1], [2, 2]).tolist()).toEqual([
     [2, 3],
     [5, 6],
@@ -45,7 +45,7 @@ test('slice and sliceUpdate start where arrays say', () => {
   ])
 })
 
-test('gather and scatter are transposes of each other', () => {
+test("gather and scatter are transposes of each other", () => {
   const x = m()
   const index = mx.array([1, 1, 0], mx.int32)
   const g = mx.array([1, 2, 4]).reshape([3, 1, 1]).broadcastTo([3, 1, 3])
@@ -62,8 +62,8 @@ test('gather and scatter are transposes of each other', () => {
   ])
 })
 
-test('the gradient of scatter knows which update counted', () => {
-  const vjp = (mode: 'set' | 'multiply' | 'maximum', updates: number[]) => {
+test("the gradient of scatter knows which update counted", () => {
+  const vjp = (mode: "set" | "multiply" | "maximum", updates: number[]) => {
     const x = mx.array([2, 3, 5])
     const inputs = [x, mx.array(updates).reshape([3, 1]), mx.array([1, 1, 0], mx.int32)]
     const params = { axes: [0], mode }
@@ -78,12 +78,12 @@ test('the gradient of scatter knows which update counted', () => {
       }) as mx.Array[]
     ).map((a) => a?.flatten().tolist() ?? null)
   }
-  expect(vjp('set', [7, 8, 9])).toEqual([[0, 0, 100], [0, 10, 1], null])
-  expect(vjp('multiply', [0, 4, 6])).toEqual([[6, 0, 100], [120, 0, 2], null])
-  expect(vjp('maximum', [9, 9, 1])).toEqual([[1, 0, 100], [5, 5, 0], null])
+  expect(vjp("set", [7, 8, 9])).toEqual([[0, 0, 100], [0, 10, 1], null])
+  expect(vjp("multiply", [0, 4, 6])).toEqual([[6, 0, 100], [120, 0, 2], null])
+  expect(vjp("maximum", [9, 9, 1])).toEqual([[1, 0, 100], [5, 5, 0], null])
 })
 
-test('errors', () => {
+test("errors", () => {
   expect(() => mx.take(m(), 7, 1)).toThrowErrorMatchingInlineSnapshot(
     `[IndexError: [take] index 7 is out of bounds for axis 1 with size 3]`,
   )

@@ -2,11 +2,11 @@
  * Reading and writing at positions that are values: gather and its transpose scatter, and the same along one axis. Indexing
  * with arrays (indexing.ts) is built on them. Negative positions count from the end.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from '../args'
-import { isInteger, storeWidth } from '../dtype'
-import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from '../errors'
-import type { Array, HostArray, Meta } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
+import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
+import { isInteger, storeWidth } from "../dtype"
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../errors"
+import type { Array, HostArray, Meta } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
 import {
   broadcastShapes,
   contiguousStrides,
@@ -15,13 +15,13 @@ import {
   type Shape,
   sameShape,
   sizeOf,
-} from '../shape'
-import { where } from './binary'
-import { toDtype } from './constant'
-import { arange, array, ones, zeros } from './creation'
-import { broadcastTo } from './reduce'
-import { combineAt, sliceRange, type UpdateMode } from './slice'
-import { moveToFront } from './view'
+} from "../shape"
+import { where } from "./binary"
+import { toDtype } from "./constant"
+import { arange, array, ones, zeros } from "./creation"
+import { broadcastTo } from "./reduce"
+import { combineAt, sliceRange, type UpdateMode } from "./slice"
+import { moveToFront } from "./view"
 
 /** A stored index counted from the front. @throws IndexError */
 function position(op: string, value: number | bigint, axis: number, size: number, span = 1): number {
@@ -103,23 +103,23 @@ type GatherParams = { axes: readonly number[]; sliceSizes: readonly number[] }
 
 /** out[b…, s…] = x[index₀[b…] + s₀, …]: one slice of x for every place of the index arrays. */
 export const gather: Apply<GatherParams> = definePrimitive({
-  name: 'gather',
-  params: { axes: 'i64[]', sliceSizes: 'i64[]' },
+  name: "gather",
+  params: { axes: "i64[]", sliceSizes: "i64[]" },
   infer: ([x, ...indices], { axes, sliceSizes }) => {
-    checkIndices('gather', indices)
+    checkIndices("gather", indices)
     const batch = indices.length > 0 ? indices[0].shape : []
     for (let i = 0; i < sliceSizes.length; i++)
       if (sliceSizes[i] > x.shape[i] && (sizeOf(batch) > 0 || !axes.includes(i)))
         throw new ShapeError(
-          'gather',
+          "gather",
           `slices of shape ${format(sliceSizes)} do not fit an array of shape ${format(x.shape)}`,
         )
     return { shape: [...batch, ...sliceSizes], dtype: x.dtype }
   },
   reference: ([x, ...indices], [out], { axes, sliceSizes }) =>
-    eachSlice('gather', x, indices, axes, sliceSizes, (i, place) => copyElement(x, place, out, i)),
+    eachSlice("gather", x, indices, axes, sliceSizes, (i, place) => copyElement(x, place, out, i)),
   vjp: ({ inputs: [x, ...indices], cotangents: [g], params: { axes } }) => [
-    scatter([zeros(x.shape, x.dtype), g, ...indices], { axes, mode: 'add' }),
+    scatter([zeros(x.shape, x.dtype), g, ...indices], { axes, mode: "add" }),
     ...indices.map(() => null),
   ],
   jvp: ({ inputs: [, ...indices], tangents: [t], params }) => [t && gather([t, ...indices], params)],
@@ -142,20 +142,20 @@ export const gather: Apply<GatherParams> = definePrimitive({
   },
 })
 
-const modes = ['set', 'add', 'multiply', 'maximum', 'minimum'] as const
+const modes = ["set", "add", "multiply", "maximum", "minimum"] as const
 type ScatterParams = { axes: readonly number[]; mode: UpdateMode }
 
 /** A copy of x in which the slices at the index arrays are combined with the updates, in their order. */
 export const scatter: Apply<ScatterParams> = definePrimitive({
-  name: 'scatter',
-  params: { axes: 'i64[]', mode: modes },
+  name: "scatter",
+  params: { axes: "i64[]", mode: modes },
   infer: ([x, updates, ...indices]) => {
-    checkIndices('scatter', indices)
+    checkIndices("scatter", indices)
     const batch = indices.length > 0 ? indices[0].shape : []
     const lead = updates.shape.slice(0, batch.length)
     if (updates.shape.length !== batch.length + x.shape.length || !sameShape(lead, batch))
       throw new ShapeError(
-        'scatter',
+        "scatter",
         `updates must have the indices' axes ${format(batch)} and then the ${x.shape.length} axes of a slice, received shape ${format(updates.shape)}`,
       )
     return x
@@ -163,21 +163,21 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
   reference: ([x, updates, ...indices], [out], { axes, mode }) => {
     for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
     const sliceSizes = updates.shape.slice(updates.shape.length - x.shape.length)
-    eachSlice('scatter', x, indices, axes, sliceSizes, (i, place) => combineAt(out, place, updates, i, mode))
+    eachSlice("scatter", x, indices, axes, sliceSizes, (i, place) => combineAt(out, place, updates, i, mode))
   },
   vjp: ({ inputs: [x, updates, ...indices], outputs: [y], cotangents: [g], params, wanted }) => {
     const { axes, mode } = params
     const at = (a: Array): Array => gather([a, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
     const none = indices.map(() => null)
-    if (mode === 'add') return [g, wanted[1] ? at(g) : null, ...none]
-    if (mode === 'set')
+    if (mode === "add") return [g, wanted[1] ? at(g) : null, ...none]
+    if (mode === "set")
       return [
         wanted[0] ? scatter([g, zeros(updates.shape, g.dtype), ...indices], params) : null,
         // Of several updates of one element the last one counts.
         wanted[1] ? where(lastWriters(x, updates, indices, params), at(g), 0) : null,
         ...none,
       ]
-    if (mode === 'multiply')
+    if (mode === "multiply")
       return [
         wanted[0] ? scatter([g, updates.conjugate(), ...indices], params) : null,
         wanted[1]
@@ -193,9 +193,9 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
     const dx = tx ?? zeros(x.shape, x.dtype)
     const du = tu ?? zeros(updates.shape, updates.dtype)
     const add = (target: Array, values: Array): Array =>
-      scatter([target, values, ...indices], { axes, mode: 'add' })
-    if (mode === 'set' || mode === 'add') return [scatter([dx, du, ...indices], params)]
-    if (mode === 'multiply') {
+      scatter([target, values, ...indices], { axes, mode: "add" })
+    if (mode === "set" || mode === "add") return [scatter([dx, du, ...indices], params)]
+    if (mode === "multiply") {
       const at = gather([x, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
       const scaled = scatter([dx, updates, ...indices], params)
       return [tu ? add(scaled, tu.multiply(at).multiply(productOfOthers(x, updates, indices, axes))) : scaled]
@@ -243,10 +243,10 @@ function productOfOthers(
   const isZero = updates.equal(0)
   const zeroCount = scatter([zeros(x.shape, updates.dtype), toDtype(isZero, updates.dtype), ...indices], {
     axes,
-    mode: 'add',
+    mode: "add",
   })
   const nonzero = where(isZero, 1, updates)
-  const product = scatter([ones(x.shape, updates.dtype), nonzero, ...indices], { axes, mode: 'multiply' })
+  const product = scatter([ones(x.shape, updates.dtype), nonzero, ...indices], { axes, mode: "multiply" })
   const at = (a: Array): Array => gather([a, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
   const otherZeros = at(zeroCount).subtract(toDtype(isZero, updates.dtype))
   return where(otherZeros.equal(0), at(product).divide(nonzero), 0)
@@ -263,7 +263,7 @@ function winners(
   const at = (a: Array): Array => gather([a, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
   const kept = x.equal(y)
   const hit = toDtype(updates.equal(at(y)).logicalAnd(at(kept).logicalNot()), updates.dtype)
-  const hits = scatter([zeros(x.shape, updates.dtype), hit, ...indices], { axes, mode: 'add' })
+  const hits = scatter([zeros(x.shape, updates.dtype), hit, ...indices], { axes, mode: "add" })
   return { kept, weight: hit.divide(at(hits).maximum(1)) }
 }
 
@@ -305,16 +305,16 @@ const inFront = (inputs: readonly Array[], axes: readonly (number | null)[], siz
 
 /** out[…, i, …] = x[…, indices[…, i, …], …] */
 export const gatherAlong: Apply<{ axis: number }> = definePrimitive({
-  name: 'takeAlongAxis',
-  params: { axis: 'i64' },
+  name: "takeAlongAxis",
+  params: { axis: "i64" },
   infer: ([x, indices], { axis }) => {
-    checkAlong('takeAlongAxis', x, indices, axis)
+    checkAlong("takeAlongAxis", x, indices, axis)
     return { shape: indices.shape, dtype: x.dtype }
   },
   reference: ([x, indices], [out], { axis }) =>
-    eachAlong('takeAlongAxis', x.shape, indices, axis, (i, place) => copyElement(x, place, out, i)),
+    eachAlong("takeAlongAxis", x.shape, indices, axis, (i, place) => copyElement(x, place, out, i)),
   vjp: ({ inputs: [x, indices], cotangents: [g], params: { axis } }) => [
-    scatterAlong([zeros(x.shape, x.dtype), indices, g], { axis, mode: 'add' }),
+    scatterAlong([zeros(x.shape, x.dtype), indices, g], { axis, mode: "add" }),
     null,
   ],
   jvp: ({ inputs: [, indices], tangents: [t], params }) => [t && gatherAlong([t, indices], params)],
@@ -325,21 +325,21 @@ export const gatherAlong: Apply<{ axis: number }> = definePrimitive({
 })
 
 /** A copy of x with x[…, indices[…, i, …], …] replaced by, or increased by, values[…, i, …]. */
-export const scatterAlong: Apply<{ axis: number; mode: 'set' | 'add' }> = definePrimitive({
-  name: 'putAlongAxis',
-  params: { axis: 'i64', mode: ['set', 'add'] },
+export const scatterAlong: Apply<{ axis: number; mode: "set" | "add" }> = definePrimitive({
+  name: "putAlongAxis",
+  params: { axis: "i64", mode: ["set", "add"] },
   infer: ([x, indices], { axis }) => {
-    checkAlong('putAlongAxis', x, indices, axis)
+    checkAlong("putAlongAxis", x, indices, axis)
     return x
   },
   reference: ([x, indices, values], [out], { axis, mode }) => {
     for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
-    eachAlong('putAlongAxis', x.shape, indices, axis, (i, place) => combineAt(out, place, values, i, mode))
+    eachAlong("putAlongAxis", x.shape, indices, axis, (i, place) => combineAt(out, place, values, i, mode))
   },
   vjp: ({ inputs: [x, indices, values], cotangents: [g], params, wanted }) => {
     const { axis, mode } = params
     const at = gatherAlong([g, indices], { axis })
-    if (mode === 'add') return [g, null, at]
+    if (mode === "add") return [g, null, at]
     const numbers = (): Array => arange(values.size).reshape(values.shape)
     return [
       wanted[0] ? scatterAlong([g, indices, zeros(values.shape, g.dtype)], params) : null,
@@ -375,13 +375,13 @@ export function asIndices(op: string, value: unknown): Array {
   const index = isList(value)
     ? array(value as number[], { dtype: value.length > 0 ? integerList(op, value) : null })
     : value
-  const x = asArrayArgument(op, 'indices', index)
+  const x = asArrayArgument(op, "indices", index)
   if (isList(value) && value.length === 0) return toDtype(x, arange(0).dtype)
   if (!isInteger(x.dtype)) throw new DTypeError(op, `indices must be integers, received ${x.dtype.name}`)
   return x
 }
 
-function integerList(op: string, list: readonly unknown[]): Array['dtype'] {
+function integerList(op: string, list: readonly unknown[]): Array["dtype"] {
   const visit = (v: unknown): void => {
     if (isList(v)) v.forEach(visit)
     else if (!Number.isInteger(v))
@@ -399,23 +399,23 @@ export function staticIndex(op: string, index: number, axis: number, size: numbe
 }
 
 const takeArgs = operation(
-  'take',
-  ['a', 'indices', 'axis'],
+  "take",
+  ["a", "indices", "axis"],
   (a: unknown, indices: unknown, axis?: number | null): Array => {
-    const given = asArrayArgument('take', 'a', a)
+    const given = asArrayArgument("take", "a", a)
     const flat = axis === undefined || axis === null
     const x = flat ? given.flatten() : given
-    const along = flat ? 0 : normalizeAxis('take', axis, x.ndim)
+    const along = flat ? 0 : normalizeAxis("take", axis, x.ndim)
     const n = x.shape[along]
-    if (typeof indices === 'number') {
-      const at = staticIndex('take', indices, along, n)
+    if (typeof indices === "number") {
+      const at = staticIndex("take", indices, along, n)
       const start = x.shape.map((_, i) => (i === along ? at : 0))
       const stop = x.shape.map((size, i) => (i === along ? at + 1 : size))
       return sliceRange(x, start, stop).squeeze(along)
     }
-    const index = asIndices('take', indices)
+    const index = asIndices("take", indices)
     if (n === 0 && index.size > 0)
-      throw new IndexError('take', `cannot take from axis ${along} with size 0 of shape ${format(x.shape)}`)
+      throw new IndexError("take", `cannot take from axis ${along} with size 0 of shape ${format(x.shape)}`)
     const sliceSizes = x.shape.map((size, i) => (i === along ? 1 : size))
     if (n === 0)
       return zeros([...x.shape.slice(0, along), ...index.shape, ...x.shape.slice(along + 1)], x.dtype)
@@ -458,14 +458,14 @@ function alignAlong(
   indices: unknown,
   axis: number | null | undefined,
 ): { x: Array; index: Array; along: number } {
-  const x = asArrayArgument(op, 'a', a)
+  const x = asArrayArgument(op, "a", a)
   const index = asIndices(op, indices)
   if (axis === undefined || axis === null) return { x: x.flatten(), index: index.flatten(), along: 0 }
   const along = normalizeAxis(op, axis, x.ndim)
   if (index.ndim !== x.ndim)
     throw new ShapeError(
       op,
-      `indices must have ${x.ndim} dimension${x.ndim === 1 ? '' : 's'} like the array, received shape ${format(index.shape)}`,
+      `indices must have ${x.ndim} dimension${x.ndim === 1 ? "" : "s"} like the array, received shape ${format(index.shape)}`,
     )
   const one = (shape: Shape): number[] => shape.map((n, i) => (i === along ? 1 : n))
   const common = broadcastShapes(op, one(x.shape), one(index.shape))
@@ -478,10 +478,10 @@ function alignAlong(
 }
 
 const takeAlongAxisArgs = operation(
-  'takeAlongAxis',
-  ['a', 'indices', 'axis'],
+  "takeAlongAxis",
+  ["a", "indices", "axis"],
   (a: unknown, indices: unknown, axis?: number | null): Array => {
-    const { x, index, along } = alignAlong('takeAlongAxis', a, indices, axis)
+    const { x, index, along } = alignAlong("takeAlongAxis", a, indices, axis)
     return gatherAlong([x, index], { axis: along })
   },
 )
@@ -508,28 +508,28 @@ export function takeAlongAxis(...args: unknown[]): Array {
 }
 
 const putAlongAxisArgs = operation(
-  'putAlongAxis',
-  ['a', 'indices', 'values', 'axis'],
+  "putAlongAxis",
+  ["a", "indices", "values", "axis"],
   (a: unknown, indices: unknown, values: unknown, axis?: number | null): Array => {
-    const x = asArrayArgument('putAlongAxis', 'a', a)
-    const index = asIndices('putAlongAxis', indices)
-    const given = typeof values === 'number' ? array(values, x.dtype) : values
-    const value = toDtype(asArrayArgument('putAlongAxis', 'values', given), x.dtype)
+    const x = asArrayArgument("putAlongAxis", "a", a)
+    const index = asIndices("putAlongAxis", indices)
+    const given = typeof values === "number" ? array(values, x.dtype) : values
+    const value = toDtype(asArrayArgument("putAlongAxis", "values", given), x.dtype)
     if (axis === undefined || axis === null) {
       const flat = broadcastTo(value, index.shape).flatten()
-      return scatterAlong([x.flatten(), index.flatten(), flat], { axis: 0, mode: 'set' }).reshape(x.shape)
+      return scatterAlong([x.flatten(), index.flatten(), flat], { axis: 0, mode: "set" }).reshape(x.shape)
     }
-    const along = normalizeAxis('putAlongAxis', axis, x.ndim)
+    const along = normalizeAxis("putAlongAxis", axis, x.ndim)
     if (index.ndim !== x.ndim)
       throw new ShapeError(
-        'putAlongAxis',
-        `indices must have ${x.ndim} dimension${x.ndim === 1 ? '' : 's'} like the array, received shape ${format(index.shape)}`,
+        "putAlongAxis",
+        `indices must have ${x.ndim} dimension${x.ndim === 1 ? "" : "s"} like the array, received shape ${format(index.shape)}`,
       )
     const places = broadcastTo(
       index,
       x.shape.map((n, i) => (i === along ? index.shape[i] : n)),
     )
-    return scatterAlong([x, places, broadcastTo(value, places.shape)], { axis: along, mode: 'set' })
+    return scatterAlong([x, places, broadcastTo(value, places.shape)], { axis: along, mode: "set" })
   },
 )
 /**
@@ -576,14 +576,14 @@ function startsOf(
 }
 
 const sliceArgs = operation(
-  'slice',
-  ['a', 'startIndices', 'axes', 'sliceSize'],
+  "slice",
+  ["a", "startIndices", "axes", "sliceSize"],
   (a: unknown, start: unknown, axes: readonly number[], sliceSize: readonly number[]): Array => {
-    const x = asArrayArgument('slice', 'a', a)
-    const { starts, normal } = startsOf('slice', start, axes, x)
+    const x = asArrayArgument("slice", "a", a)
+    const { starts, normal } = startsOf("slice", start, axes, x)
     if (sliceSize.length !== x.ndim || sliceSize.some((n, i) => n > x.shape[i]))
       throw new ShapeError(
-        'slice',
+        "slice",
         `a slice of size ${format(sliceSize)} does not fit an array of shape ${format(x.shape)}`,
       )
     return gather([x, ...starts], { axes: normal, sliceSizes: sliceSize.slice() })
@@ -607,22 +607,22 @@ export function slice(...args: unknown[]): Array {
 }
 
 const sliceUpdateArgs = operation(
-  'sliceUpdate',
-  ['a', 'update', 'startIndices', 'axes'],
+  "sliceUpdate",
+  ["a", "update", "startIndices", "axes"],
   (a: unknown, update: unknown, start: unknown, axes: readonly number[]): Array => {
-    const x = asArrayArgument('sliceUpdate', 'a', a)
-    let values = toDtype(asArrayArgument('sliceUpdate', 'update', update), x.dtype)
-    const { starts, normal } = startsOf('sliceUpdate', start, axes, x)
+    const x = asArrayArgument("sliceUpdate", "a", a)
+    let values = toDtype(asArrayArgument("sliceUpdate", "update", update), x.dtype)
+    const { starts, normal } = startsOf("sliceUpdate", start, axes, x)
     const lead = x.ndim - values.ndim
     // Axes without a start are written whole; the update broadcasts along them.
     const shape = x.shape.map((n, i) => (normal.includes(i) ? (values.shape[i - lead] ?? 1) : n))
     values = broadcastTo(values, shape)
     if (shape.some((n, i) => n > x.shape[i]))
       throw new ShapeError(
-        'sliceUpdate',
+        "sliceUpdate",
         `an update of shape ${format(shape)} does not fit an array of shape ${format(x.shape)}`,
       )
-    return scatter([x, values, ...starts], { axes: normal, mode: 'set' })
+    return scatter([x, values, ...starts], { axes: normal, mode: "set" })
   },
 )
 /**

@@ -1,45 +1,45 @@
-import { describe, expect, test } from 'vitest'
-import * as mx from '../index'
+import { describe, expect, test } from "vitest"
+import * as mx from "../index"
 
 const x = () => mx.arange(24).reshape([2, 3, 4])
 
-describe('index', () => {
+describe("index", () => {
   const cases: [string, mx.IndexSpec[], number[]][] = [
-    ['an integer', [1], [3, 4]],
-    ['a negative integer', [-1, -2], [4]],
-    ['slices', [':', '1:3', '::-2'], [2, 2, 2]],
-    ['slices by mx.s', [mx.s(0, 1), mx.s(null, null, -2)], [1, 2, 4]],
-    ['an ellipsis', ['...', 0], [2, 3]],
-    ['a new axis', [null, 1, null], [1, 1, 3, 4]],
-    ['a list', [[0, 1, 0]], [3, 3, 4]],
-    ['a nested list', [':', [[0, 1]]], [2, 1, 2, 4]],
+    ["an integer", [1], [3, 4]],
+    ["a negative integer", [-1, -2], [4]],
+    ["slices", [":", "1:3", "::-2"], [2, 2, 2]],
+    ["slices by mx.s", [mx.s(0, 1), mx.s(null, null, -2)], [1, 2, 4]],
+    ["an ellipsis", ["...", 0], [2, 3]],
+    ["a new axis", [null, 1, null], [1, 1, 3, 4]],
+    ["a list", [[0, 1, 0]], [3, 3, 4]],
+    ["a nested list", [":", [[0, 1]]], [2, 1, 2, 4]],
     [
-      'two lists',
+      "two lists",
       [
         [0, 1],
         [0, 2],
       ],
       [2, 4],
     ],
-    ['lists apart', [[0, 1], ':', [0, 2]], [2, 3]],
-    ['a list, a new axis, a list', [[0, 1], null, [0, 2]], [2, 1, 4]],
-    ['a number beside a list', [0, ':', [0, 2, 1]], [3, 3]],
-    ['a slice that leaves the axis', ['5:'], [0, 3, 4]],
-    ['nothing', [], [2, 3, 4]],
+    ["lists apart", [[0, 1], ":", [0, 2]], [2, 3]],
+    ["a list, a new axis, a list", [[0, 1], null, [0, 2]], [2, 1, 4]],
+    ["a number beside a list", [0, ":", [0, 2, 1]], [3, 3]],
+    ["a slice that leaves the axis", ["5:"], [0, 3, 4]],
+    ["nothing", [], [2, 3, 4]],
   ]
   for (const [name, specs, shape] of cases) test(name, () => expect(x().index(...specs).shape).toEqual(shape))
 
-  test('values', () => {
+  test("values", () => {
     expect(x().index(1, 2, 3).item()).toBe(23)
-    expect(x().index(0, '::-1', 0).tolist()).toEqual([8, 4, 0])
+    expect(x().index(0, "::-1", 0).tolist()).toEqual([8, 4, 0])
     expect(x().index([1, 0], [2, 0], [3, 0]).tolist()).toEqual([23, 0])
-    expect(x().index(0, ':', [3, 0]).tolist()).toEqual([
+    expect(x().index(0, ":", [3, 0]).tolist()).toEqual([
       [3, 7, 11],
       [0, 4, 8],
     ])
   })
 
-  test('a mask', () => {
+  test("a mask", () => {
     const v = mx.array([5, 1, 7])
     expect(v.index(v.greater(2)).tolist()).toEqual([5, 7])
     expect(mx.nonzero(mx.eye(2)).map((a) => a.tolist())).toEqual([
@@ -48,17 +48,17 @@ describe('index', () => {
     ])
   })
 
-  test('errors come at once for what is known', () => {
+  test("errors come at once for what is known", () => {
     expect(() => x().index(2)).toThrowErrorMatchingInlineSnapshot(
       `[IndexError: [index] index 2 is out of bounds for axis 0 with size 2]`,
     )
     expect(() => x().index(0, 0, 0, 0)).toThrowErrorMatchingInlineSnapshot(
       `[IndexError: [index] 4 indices for an array of 3 dimensions]`,
     )
-    expect(() => x().index('1-3')).toThrowErrorMatchingInlineSnapshot(
+    expect(() => x().index("1-3")).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [index] cannot read the index "1-3". A string is a slice such as "1:3", ":" or "::-2", or "..."]`,
     )
-    expect(() => x().index('...', '...')).toThrowErrorMatchingInlineSnapshot(
+    expect(() => x().index("...", "...")).toThrowErrorMatchingInlineSnapshot(
       `[IndexError: [index] an index can hold only one "..."]`,
     )
     expect(() => x().index(1.5)).toThrowErrorMatchingInlineSnapshot(
@@ -67,7 +67,7 @@ describe('index', () => {
     expect(() => x().index(mx.array([0.5]))).toThrowErrorMatchingInlineSnapshot(
       `[DTypeError: [index] an index array must hold integers or bools, received float32]`,
     )
-    expect(() => x().index('::0')).toThrowErrorMatchingInlineSnapshot(
+    expect(() => x().index("::0")).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [index] the step of a slice is 0]`,
     )
     expect(() => x().index({} as never)).toThrowErrorMatchingInlineSnapshot(
@@ -82,11 +82,11 @@ describe('index', () => {
   })
 })
 
-describe('set', () => {
-  test('rebinds the handle; others keep what they show', () => {
+describe("set", () => {
+  test("rebinds the handle; others keep what they show", () => {
     const a = mx.zeros([2, 3])
     const b = mx.array(a)
-    a.set(['...', '::2'], mx.array([1, 2]))
+    a.set(["...", "::2"], mx.array([1, 2]))
     expect(a.tolist()).toEqual([
       [1, 0, 2],
       [1, 0, 2],
@@ -96,7 +96,7 @@ describe('set', () => {
       [0, 0, 0],
     ])
   })
-  test('index arrays, masks, reversed slices', () => {
+  test("index arrays, masks, reversed slices", () => {
     const a = mx.zeros([4])
     a.set([[3, 0]], mx.array([7, 8]))
     expect(a.tolist()).toEqual([8, 0, 0, 7])
@@ -104,29 +104,29 @@ describe('set', () => {
     expect(a.tolist()).toEqual([8, -1, -1, 7])
     a.set([a.equal(-1)], mx.array([1, 2]))
     expect(a.tolist()).toEqual([8, 1, 2, 7])
-    a.set(['::-1'], mx.array([1, 2, 3, 4]))
+    a.set(["::-1"], mx.array([1, 2, 3, 4]))
     expect(a.tolist()).toEqual([4, 3, 2, 1])
     const m = mx.zeros([2, 3])
-    m.set(['1:', [2, 0]], 5)
+    m.set(["1:", [2, 0]], 5)
     expect(m.tolist()).toEqual([
       [0, 0, 0],
       [5, 0, 5],
     ])
   })
-  test('errors', () => {
+  test("errors", () => {
     expect(() => mx.zeros([3]).set([3], 1)).toThrowErrorMatchingInlineSnapshot(
       `[IndexError: [set] index 3 is out of bounds for axis 0 with size 3]`,
     )
-    expect(() => mx.zeros([3]).set([':2'], mx.zeros([3]))).toThrowErrorMatchingInlineSnapshot(
+    expect(() => mx.zeros([3]).set([":2"], mx.zeros([3]))).toThrowErrorMatchingInlineSnapshot(
       `[ShapeError: [broadcastTo] shapes (3,) and (2,) cannot be broadcast: 3 and 2 differ and neither is 1]`,
     )
-    expect(() => mx.zeros([3]).set([0], 'a' as never)).toThrowErrorMatchingInlineSnapshot(
+    expect(() => mx.zeros([3]).set([0], "a" as never)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [set] the value must be an array or a scalar, received the string "a"]`,
     )
   })
 })
 
-test('at', () => {
+test("at", () => {
   const a = mx.ones([3])
   expect(
     a
@@ -135,7 +135,7 @@ test('at', () => {
       .tolist(),
   ).toEqual([4, 1, 4])
   expect(a.at([0, 0]).multiply(3).tolist()).toEqual([9, 1, 1])
-  expect(a.at(':2').subtract(3).tolist()).toEqual([-2, -2, 1])
+  expect(a.at(":2").subtract(3).tolist()).toEqual([-2, -2, 1])
   expect(a.at(1).divide(4).tolist()).toEqual([1, 0.25, 1])
   expect(a.at([1]).divide(4).tolist()).toEqual([1, 0.25, 1])
   expect(a.at(-1).maximum(5).tolist()).toEqual([1, 1, 5])

@@ -2,39 +2,39 @@
  * Indexing: `x.index(…)`, `x.set([…], v)` and `x.at(…).add(v)`. Here index expressions are read and put together from the slices of
  * slice.ts and the gathers of gather.ts, by NumPy's rules.
  */
-import { isList, type Operand } from '../args'
-import { bool_, int32, isInteger } from '../dtype'
-import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from '../errors'
-import { Array, withoutHandles } from '../graph'
-import { rebind } from '../memory'
-import { type ArrayAt, type IndexSpec, Slice } from '../option-types'
-import { copyOut } from '../readback'
-import { broadcastShapes, format, type Shape, sizeOf } from '../shape'
-import { where } from './binary'
-import { isScalar, scalarArray, toDtype } from './constant'
-import { array } from './creation'
-import { asIndices, gather, scatter, staticIndex } from './gather'
-import { broadcastTo } from './reduce'
-import { sliceRange, type UpdateMode, updateRange } from './slice'
+import { isList, type Operand } from "../args"
+import { bool_, int32, isInteger } from "../dtype"
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../errors"
+import { Array, withoutHandles } from "../graph"
+import { rebind } from "../memory"
+import { type ArrayAt, type IndexSpec, Slice } from "../option-types"
+import { copyOut } from "../readback"
+import { broadcastShapes, format, type Shape, sizeOf } from "../shape"
+import { where } from "./binary"
+import { isScalar, scalarArray, toDtype } from "./constant"
+import { array } from "./creation"
+import { asIndices, gather, scatter, staticIndex } from "./gather"
+import { broadcastTo } from "./reduce"
+import { sliceRange, type UpdateMode, updateRange } from "./slice"
 
 type Spec = IndexSpec<Array>
-type Item = number | Slice | null | '...' | Array
+type Item = number | Slice | null | "..." | Array
 
-const parsed = new Map<string, Slice | '...'>()
+const parsed = new Map<string, Slice | "...">()
 
-function parse(op: string, text: string): Slice | '...' {
+function parse(op: string, text: string): Slice | "..." {
   const known = parsed.get(text)
   if (known) return known
   const trimmed = text.trim()
-  let result: Slice | '...'
-  if (trimmed === '...') result = '...'
+  let result: Slice | "..."
+  if (trimmed === "...") result = "..."
   else {
-    const parts = trimmed.split(':').map((part) => part.trim())
+    const parts = trimmed.split(":").map((part) => part.trim())
     if (parts.length < 2 || parts.length > 3 || parts.some((part) => !/^(-?\d+)?$/.test(part)))
       throw new ArgumentError(op, `cannot read the index ${JSON.stringify(text)}`, {
         hint: 'A string is a slice such as "1:3", ":" or "::-2", or "..."',
       })
-    const [start, stop, step] = parts.map((part) => (part === '' ? null : Number(part)))
+    const [start, stop, step] = parts.map((part) => (part === "" ? null : Number(part)))
     result = new Slice(start, stop, step ?? null)
   }
   if (parsed.size >= 1024) parsed.clear()
@@ -51,13 +51,13 @@ function parse(op: string, text: string): Slice | '...' {
 export function s(start?: number | null, stop?: number | null, step?: number | null): Slice {
   for (const v of [start, stop, step])
     if (v !== undefined && v !== null && !Number.isInteger(v))
-      throw new ArgumentError('s', `bounds must be integers or null, received ${describe(v)}`)
+      throw new ArgumentError("s", `bounds must be integers or null, received ${describe(v)}`)
   return new Slice(start ?? null, stop ?? null, step ?? null)
 }
 
 function read(op: string, spec: unknown): Item {
-  if (typeof spec === 'number' || spec === null || spec instanceof Slice) return spec
-  if (typeof spec === 'string') return parse(op, spec)
+  if (typeof spec === "number" || spec === null || spec instanceof Slice) return spec
+  if (typeof spec === "string") return parse(op, spec)
   if (spec instanceof Array) {
     if (spec.dtype !== bool_ && !isInteger(spec.dtype))
       throw new DTypeError(op, `an index array must hold integers or bools, received ${spec.dtype.name}`)
@@ -71,7 +71,7 @@ function read(op: string, spec: unknown): Item {
 
 function containsBoolean(list: readonly unknown[]): boolean {
   const [first] = list
-  return isList(first) ? containsBoolean(first) : typeof first === 'boolean'
+  return isList(first) ? containsBoolean(first) : typeof first === "boolean"
 }
 
 /** An index expression, understood: a rectangle of x, then places in it, then where the result's axes stand. */
@@ -121,7 +121,7 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
   let plain = 0
   const nulls: { at: number; afterPlaces: boolean }[] = []
   for (const item of items) {
-    const place = item instanceof Array || (hasArrays && typeof item === 'number')
+    const place = item instanceof Array || (hasArrays && typeof item === "number")
     if (place && !inGroup) {
       groups++
       if (groups === 1) before = plain
@@ -132,7 +132,7 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
       continue
     }
     const n = x.shape[axis]
-    if (typeof item === 'number') {
+    if (typeof item === "number") {
       const at = staticIndex(op, item, axis, n)
       plan.start.push(at)
       plan.stop.push(at + 1)
@@ -167,17 +167,17 @@ function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
 function expand(op: string, x: Array, items: readonly Item[]): Item[] {
   const out: Item[] = []
   const width = (item: Item): number =>
-    item === null || item === '...' ? 0 : item instanceof Array && item.dtype === bool_ ? item.ndim : 1
+    item === null || item === "..." ? 0 : item instanceof Array && item.dtype === bool_ ? item.ndim : 1
   const used = items.reduce((sum: number, item) => sum + width(item), 0)
   if (used > x.ndim)
-    throw new IndexError(op, `${used} indices for an array of ${x.ndim} dimension${x.ndim === 1 ? '' : 's'}`)
-  if (items.filter((item) => item === '...').length > 1)
+    throw new IndexError(op, `${used} indices for an array of ${x.ndim} dimension${x.ndim === 1 ? "" : "s"}`)
+  if (items.filter((item) => item === "...").length > 1)
     throw new IndexError(op, 'an index can hold only one "..."')
   const rest = (): void => {
     for (let i = used; i < x.ndim; i++) out.push(ALL)
   }
   for (const item of items) {
-    if (item === '...') rest()
+    if (item === "...") rest()
     else if (item instanceof Array && item.dtype === bool_) {
       const axis = out.filter((o) => o !== null).length
       const expected = x.shape.slice(axis, axis + item.ndim)
@@ -189,7 +189,7 @@ function expand(op: string, x: Array, items: readonly Item[]): Item[] {
       out.push(...positionsOf(item))
     } else out.push(item)
   }
-  if (!items.includes('...')) rest()
+  if (!items.includes("...")) rest()
   return out
 }
 
@@ -225,7 +225,7 @@ export function nonzero(a: Array): Array[] {
 /** Start, stop and step of a slice on an axis of size n, clipped as Python does; `stop` is -1 before the first element. */
 function bounds(op: string, { start, stop, step }: Slice, n: number): [number, number, number] {
   const by = step ?? 1
-  if (by === 0) throw new ArgumentError(op, 'the step of a slice is 0')
+  if (by === 0) throw new ArgumentError(op, "the step of a slice is 0")
   const [low, high] = by > 0 ? [0, n] : [-1, n - 1]
   const clip = (v: number): number => Math.min(Math.max(v < 0 ? v + n : v, low), high)
   const from = start === null ? (by > 0 ? 0 : n - 1) : clip(start)
@@ -247,7 +247,7 @@ function orderOf(plan: Plan, others: number): number[] {
 
 /** @internal The elements that an index expression names; see {@link Array.index}. */
 export function getIndex(x: Array, specs: readonly Spec[]): Array {
-  const plan = understand('index', x, specs)
+  const plan = understand("index", x, specs)
   let out = rectangle(x, plan)
   if (plan.picked.length > 0) out = out.squeeze(plan.picked)
   if (plan.places.length > 0) {
@@ -256,7 +256,7 @@ export function getIndex(x: Array, specs: readonly Spec[]): Array {
     const sliceSizes = out.shape.map((n, i) => (axes.includes(i) ? 1 : n))
     const b = places[0].ndim
     if (axes.some((axis) => out.shape[axis] === 0) && sizeOf(places[0].shape) > 0)
-      throw new IndexError('index', `cannot index an empty axis of shape ${format(x.shape)}`)
+      throw new IndexError("index", `cannot index an empty axis of shape ${format(x.shape)}`)
     if (axes.some((axis) => out.shape[axis] === 0)) {
       const rest = out.shape.filter((_, i) => !axes.includes(i))
       out = broadcastTo(scalarArray(0, x.dtype), [...places[0].shape, ...rest])
@@ -282,7 +282,7 @@ function resultShape(plan: Plan): number[] {
 function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
   let v: Array
   if (isScalar(value))
-    v = scalarArray(isInteger(x.dtype) && typeof value === 'number' ? Math.trunc(value) : value, x.dtype)
+    v = scalarArray(isInteger(x.dtype) && typeof value === "number" ? Math.trunc(value) : value, x.dtype)
   else if (value instanceof Array) v = toDtype(value, x.dtype)
   else if (isList(value)) v = array(value as number[], x.dtype)
   else throw new ArgumentError(op, `the value must be an array or a scalar, received ${describe(value)}`)
@@ -314,8 +314,8 @@ export function updateIndex(
   const range = { start: plan.start, stop: plan.stop, strides: plan.strides }
   if (plan.places.length === 0) {
     if (plan.picked.length > 0) update = update.expandDims(plan.picked)
-    if (division) return updateRange(x, toDtype(region.divide(update), x.dtype), range, 'set')
-    return mode === 'set' && plan.whole ? update : updateRange(x, update, range, mode)
+    if (division) return updateRange(x, toDtype(region.divide(update), x.dtype), range, "set")
+    return mode === "set" && plan.whole ? update : updateRange(x, update, range, mode)
   }
   const { places, axes } = plan
   const inner = plan.picked.length > 0 ? region.squeeze(plan.picked) : region
@@ -327,23 +327,23 @@ export function updateIndex(
   if (division) update = toDtype(update.reciprocal(), x.dtype)
   const written = scatter([inner, update.expandDims(axes.map((axis) => b + axis)), ...places], { axes, mode })
   if (plan.whole) return written
-  return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, 'set')
+  return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, "set")
 }
 
 /** Assignment under a mask: a value for each true element in order, or one for all. */
 function setMask(x: Array, mask: Array, value: unknown): Array {
   if (mask.ndim > x.ndim || mask.shape.some((n, i) => n !== x.shape[i]))
     throw new IndexError(
-      'set',
+      "set",
       `a mask of shape ${format(mask.shape)} does not fit an array of shape ${format(x.shape)}`,
     )
   const wide = mask.reshape([...mask.shape, ...x.shape.slice(mask.ndim).map(() => 1)])
   const rest = x.shape.slice(mask.ndim)
   if (isScalar(value) || (value instanceof Array && value.ndim === 0))
-    return where(wide, valueFor('set', x, value, []), x)
+    return where(wide, valueFor("set", x, value, []), x)
   const v = isList(value) ? array(value as number[], x.dtype) : value
   if (!(v instanceof Array))
-    throw new ArgumentError('set', `the value must be an array or a scalar, received ${describe(value)}`)
+    throw new ArgumentError("set", `the value must be an array or a scalar, received ${describe(value)}`)
   // The k-th true element takes the k-th value.
   const order = mask.flatten().astype(int32).cumsum(0).subtract(1)
   const count = v.shape[0]
@@ -360,10 +360,10 @@ function setMask(x: Array, mask: Array, value: unknown): Array {
 export function setIndex(x: Array, specs: readonly Spec[], value: Operand | readonly unknown[]): void {
   const list = isList(specs) ? specs : [specs as Spec]
   const next = withoutHandles(() => {
-    const [only] = list.map((spec) => (isList(spec) ? read('set', spec) : spec))
+    const [only] = list.map((spec) => (isList(spec) ? read("set", spec) : spec))
     return list.length === 1 && only instanceof Array && only.dtype === bool_
       ? setMask(x, only, value)
-      : updateIndex('set', x, list, value, 'set')
+      : updateIndex("set", x, list, value, "set")
   })
   rebind(x, next.node)
 }
@@ -375,25 +375,25 @@ export class IndexedArray implements ArrayAt<Array> {
     private readonly specs: readonly Spec[],
   ) {}
   add(value: Operand): Array {
-    return updateIndex('at.add', this.x, this.specs, value, 'add')
+    return updateIndex("at.add", this.x, this.specs, value, "add")
   }
   subtract(value: Operand): Array {
     const negated =
       value instanceof Array
         ? toDtype(value, this.x.dtype).negative()
         : scalarArray(value, this.x.dtype).negative()
-    return updateIndex('at.subtract', this.x, this.specs, negated, 'add')
+    return updateIndex("at.subtract", this.x, this.specs, negated, "add")
   }
   multiply(value: Operand): Array {
-    return updateIndex('at.multiply', this.x, this.specs, value, 'multiply')
+    return updateIndex("at.multiply", this.x, this.specs, value, "multiply")
   }
   divide(value: Operand): Array {
-    return updateIndex('at.divide', this.x, this.specs, value, 'multiply', true)
+    return updateIndex("at.divide", this.x, this.specs, value, "multiply", true)
   }
   maximum(value: Operand): Array {
-    return updateIndex('at.maximum', this.x, this.specs, value, 'maximum')
+    return updateIndex("at.maximum", this.x, this.specs, value, "maximum")
   }
   minimum(value: Operand): Array {
-    return updateIndex('at.minimum', this.x, this.specs, value, 'minimum')
+    return updateIndex("at.minimum", this.x, this.specs, value, "minimum")
   }
 }

@@ -1,19 +1,19 @@
 /**
  * Putting arrays together: concatenate and stack.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from '../args'
-import { promote, storeWidth } from '../dtype'
-import { ArgumentError, describe, ShapeError } from '../errors'
-import type { Array } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { format, normalizeAxis, sizeOf } from '../shape'
-import { toDtype } from './constant'
-import { sliceRange } from './slice'
-import { moveToFront } from './view'
+import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
+import { promote, storeWidth } from "../dtype"
+import { ArgumentError, describe, ShapeError } from "../errors"
+import type { Array } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { format, normalizeAxis, sizeOf } from "../shape"
+import { toDtype } from "./constant"
+import { sliceRange } from "./slice"
+import { moveToFront } from "./view"
 
 const join: Apply<{ axis: number }> = definePrimitive({
-  name: 'concatenate',
-  params: { axis: 'i64' },
+  name: "concatenate",
+  params: { axis: "i64" },
   infer: (inputs, { axis }) => {
     const [first] = inputs
     let total = 0
@@ -23,7 +23,7 @@ const join: Apply<{ axis: number }> = definePrimitive({
         x.shape.some((n, i) => i !== axis && n !== first.shape[i])
       ) {
         throw new ShapeError(
-          'concatenate',
+          "concatenate",
           `all sizes but that of axis ${axis} must agree: shapes ${format(first.shape)} and ${format(x.shape)}`,
         )
       }
@@ -80,16 +80,16 @@ function listOf(op: string, arrays: unknown): Array[] {
 }
 
 const concatenateArgs = operation(
-  'concatenate',
-  ['arrays', 'axis'],
+  "concatenate",
+  ["arrays", "axis"],
   (arrays: unknown, axis: number | null = 0) => {
-    let list = listOf('concatenate', arrays)
+    let list = listOf("concatenate", arrays)
     const dtype = list.map((x) => x.dtype).reduce(promote)
     list = list.map((x) => toDtype(x, dtype))
     if (axis === null) list = list.map((x) => x.flatten())
     return list.length === 1
       ? list[0]
-      : join(list, { axis: normalizeAxis('concatenate', axis ?? 0, list[0].ndim) })
+      : join(list, { axis: normalizeAxis("concatenate", axis ?? 0, list[0].ndim) })
   },
 )
 /**
@@ -108,12 +108,12 @@ export function concatenate(...args: unknown[]): Array {
 }
 export { concatenate as concat }
 
-const stackArgs = operation('stack', ['arrays', 'axis'], (arrays: unknown, axis: number = 0) => {
-  const list = listOf('stack', arrays)
+const stackArgs = operation("stack", ["arrays", "axis"], (arrays: unknown, axis: number = 0) => {
+  const list = listOf("stack", arrays)
   for (const x of list) {
     if (format(x.shape) !== format(list[0].shape))
       throw new ShapeError(
-        'stack',
+        "stack",
         `all arrays must have one shape, received ${format(list[0].shape)} and ${format(x.shape)}`,
       )
   }

@@ -1,27 +1,27 @@
 /**
  * Products of matrices.
  */
-import { asArrayArgument, operation, type StreamOptions } from '../args'
-import { atLeastFloat, complex64, promote } from '../dtype'
-import { ShapeError } from '../errors'
-import type { Array, HostArray, VmapContext } from '../graph'
-import { type Apply, definePrimitive, type NoParams } from '../primitive'
-import { broadcastShapes, format, type Shape, sameShape } from '../shape'
-import { toDtype } from './constant'
-import { sumTo } from './reduce'
-import { moveToFront } from './view'
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { atLeastFloat, complex64, promote } from "../dtype"
+import { ShapeError } from "../errors"
+import type { Array, HostArray, VmapContext } from "../graph"
+import { type Apply, definePrimitive, type NoParams } from "../primitive"
+import { broadcastShapes, format, type Shape, sameShape } from "../shape"
+import { toDtype } from "./constant"
+import { sumTo } from "./reduce"
+import { moveToFront } from "./view"
 
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 
 /** a [..., M, K] times b [..., K, N], batch axes equal. */
 const product: Apply<NoParams> = definePrimitive({
-  name: 'matmul',
+  name: "matmul",
   infer: ([a, b]) => {
     const [m, k] = a.shape.slice(-2)
     const [k2, n] = b.shape.slice(-2)
     if (k !== k2)
       throw new ShapeError(
-        'matmul',
+        "matmul",
         `the last axis of a and the second-to-last of b differ: shapes ${format(a.shape)} and ${format(b.shape)}`,
       )
     return { shape: [...a.shape.slice(0, -2), m, n], dtype: a.dtype }
@@ -43,7 +43,7 @@ const product: Apply<NoParams> = definePrimitive({
 })
 
 /** Puts the batch axis in front of both operands, repeating the one that has none. */
-function alignBatches(inputs: readonly Array[], axes: VmapContext<unknown>['axes'], size: number): Array[] {
+function alignBatches(inputs: readonly Array[], axes: VmapContext<unknown>["axes"], size: number): Array[] {
   return inputs.map((x, i) => {
     const axis = axes[i]
     return axis === null ? x.broadcastTo([size, ...x.shape]) : moveToFront(x, axis)
@@ -55,7 +55,7 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
   const n = b.shape[b.shape.length - 1]
   const batches = out.data.length === 0 ? 0 : a.shape.slice(0, -2).reduce((x, y) => x * y, 1)
   const complex = a.dtype === complex64
-  const big = typeof out.data[0] === 'bigint'
+  const big = typeof out.data[0] === "bigint"
   for (let batch = 0; batch < batches; batch++) {
     for (let i = 0; i < m; i++) {
       for (let j = 0; j < n; j++) {
@@ -81,8 +81,8 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
 
 /** Checks and promotes the two factors, and gives both at least two axes with equal batch axes; `finish` undoes the padding. */
 function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; finish: (out: Array) => Array } {
-  let x = asArrayArgument(op, 'a', a)
-  let y = asArrayArgument(op, 'b', b)
+  let x = asArrayArgument(op, "a", a)
+  let y = asArrayArgument(op, "b", b)
   if (x.ndim === 0 || y.ndim === 0)
     throw new ShapeError(
       op,
@@ -118,8 +118,8 @@ function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; fini
   return { x, y, finish }
 }
 
-const matmulArgs = operation('matmul', ['a', 'b'], (a: unknown, b: unknown) => {
-  const { x, y, finish } = prepare('matmul', a, b)
+const matmulArgs = operation("matmul", ["a", "b"], (a: unknown, b: unknown) => {
+  const { x, y, finish } = prepare("matmul", a, b)
   return finish(product([x, y]))
 })
 /**
@@ -136,13 +136,13 @@ export function matmul(...args: unknown[]): Array {
 
 /** alpha · a@b + beta · c, with c broadcast to the product. */
 const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
-  name: 'addmm',
-  params: { alpha: 'f64', beta: 'f64' },
+  name: "addmm",
+  params: { alpha: "f64", beta: "f64" },
   infer: ([c, a, b]) => {
     const shape = [...a.shape.slice(0, -1), b.shape[b.shape.length - 1]]
-    if (!sameShape(broadcastShapes('addmm', c.shape, shape), shape))
+    if (!sameShape(broadcastShapes("addmm", c.shape, shape), shape))
       throw new ShapeError(
-        'addmm',
+        "addmm",
         `c of shape ${format(c.shape)} does not broadcast to the product's shape ${format(shape)}`,
       )
     return { shape, dtype: a.dtype }
@@ -179,11 +179,11 @@ const scale = (x: Array, factor: number): Array => (factor === 1 ? x : x.multipl
 const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 
 const addmmArgs = operation(
-  'addmm',
-  ['c', 'a', 'b', 'alpha', 'beta'],
+  "addmm",
+  ["c", "a", "b", "alpha", "beta"],
   (c: unknown, a: unknown, b: unknown, alpha: number = 1, beta: number = 1) => {
-    const bias = asArrayArgument('addmm', 'c', c)
-    const { x, y, finish } = prepare('addmm', a, b)
+    const bias = asArrayArgument("addmm", "c", c)
+    const { x, y, finish } = prepare("addmm", a, b)
     const dtype = promote(bias.dtype, x.dtype)
     const plain = bias.ndim <= 1 && dtype === x.dtype
     if (!plain)

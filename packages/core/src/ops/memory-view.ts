@@ -1,26 +1,26 @@
 /**
  * Other readings of an array's memory: its bytes as another dtype, its elements with free strides, and ordering without data.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from '../args'
-import { asDtype, bool_, type Dtype } from '../dtype'
-import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from '../errors'
-import { Array } from '../graph'
-import { type Apply, definePrimitive, type NoParams } from '../primitive'
-import { contiguousStrides, format, isContiguous } from '../shape'
-import { arange } from './creation'
-import { take } from './gather'
-import { moveToFront } from './view'
+import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
+import { asDtype, bool_, type Dtype } from "../dtype"
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../errors"
+import { Array } from "../graph"
+import { type Apply, definePrimitive, type NoParams } from "../primitive"
+import { contiguousStrides, format, isContiguous } from "../shape"
+import { arange } from "./creation"
+import { take } from "./gather"
+import { moveToFront } from "./view"
 
 /** The bytes of x read as another dtype, along the last axis. */
 const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
-  name: 'view',
-  params: { dtype: 'dtype' },
+  name: "view",
+  params: { dtype: "dtype" },
   infer: ([x], { dtype }) => {
     if (x.dtype.size === dtype.size) return { shape: x.shape, dtype }
     const bytes = x.shape[x.shape.length - 1] * x.dtype.size
     if (x.shape.length === 0 || bytes % dtype.size !== 0)
       throw new ShapeError(
-        'view',
+        "view",
         `the last axis of shape ${format(x.shape)} in ${x.dtype.name} does not fill elements of ${dtype.name}`,
       )
     return { shape: [...x.shape.slice(0, -1), bytes / dtype.size], dtype }
@@ -37,15 +37,15 @@ const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
     const moved = moveToFront(x, axis as number)
     // A 0-d example has no last axis of its own to lengthen or shorten.
     if (moved.ndim === 1 && x.dtype.size !== params.dtype.size)
-      throw new ShapeError('view', `a 0-d array of ${x.dtype.name} is no element of ${params.dtype.name}`)
+      throw new ShapeError("view", `a 0-d array of ${x.dtype.name} is no element of ${params.dtype.name}`)
     return { outputs: [reinterpret([moved], params)], axes: [0] }
   },
 })
-const viewArgs = operation('view', ['a', 'dtype'], (a: unknown, dtype: unknown): Array => {
-  const x = asArrayArgument('view', 'a', a)
-  const type = asDtype('view', dtype)
+const viewArgs = operation("view", ["a", "dtype"], (a: unknown, dtype: unknown): Array => {
+  const x = asArrayArgument("view", "a", a)
+  const type = asDtype("view", dtype)
   if (type === x.dtype) return x
-  if (type === bool_) throw new DTypeError('view', 'bytes that are neither 0 nor 1 are no bools')
+  if (type === bool_) throw new DTypeError("view", "bytes that are neither 0 nor 1 are no bools")
   return reinterpret([x], { dtype: type })
 })
 /**
@@ -60,20 +60,20 @@ export function view(...args: unknown[]): Array {
 }
 
 const asStridedArgs = operation(
-  'asStrided',
-  ['a', 'shape', 'strides', 'offset'],
+  "asStrided",
+  ["a", "shape", "strides", "offset"],
   (
     a: unknown,
     shape?: readonly number[] | null,
     strides?: readonly number[] | null,
     offset: number = 0,
   ): Array => {
-    const x = asArrayArgument('asStrided', 'a', a)
+    const x = asArrayArgument("asStrided", "a", a)
     const to = shape ?? x.shape
     const steps = strides ?? contiguousStrides(to)
     if (!isList(to) || !isList(steps) || to.length !== steps.length)
       throw new ArgumentError(
-        'asStrided',
+        "asStrided",
         `shape and strides must have one length, received ${describe(to)} and ${describe(steps)}`,
       )
     let [low, high] = [offset, offset]
@@ -82,7 +82,7 @@ const asStridedArgs = operation(
       else if (to[i] > 0) high += (to[i] - 1) * steps[i]
     }
     if (!to.includes(0) && (low < 0 || high >= x.size))
-      throw new IndexError('asStrided', `positions ${low} to ${high} leave an array of ${x.size} elements`)
+      throw new IndexError("asStrided", `positions ${low} to ${high} leave an array of ${x.size} elements`)
     const places = to.reduce<Array>(
       (sum, n, i) => {
         const along = arange(n).multiply(steps[i])
@@ -123,7 +123,7 @@ export function asStrided(...args: unknown[]): Array {
 
 /** The first input, computed after all others. */
 const after: Apply<NoParams> = definePrimitive({
-  name: 'depends',
+  name: "depends",
   infer: ([x]) => x,
   view: ({ strides, offset }) => ({ offset, strides }),
   vjp: ({ inputs, cotangents: [g] }) => inputs.map((_, i) => (i === 0 ? g : null)),

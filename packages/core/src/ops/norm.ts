@@ -2,18 +2,18 @@
  * Normalization of rows, and rotary positions: the `mx.fast` functions that nn's layers stand on. All work over the last axis,
  * and compute in float32 where the array is narrower.
  */
-import { asArrayArgument, operation, type StreamOptions } from '../args'
-import { type Dtype, float32, int32, isInteger, promote } from '../dtype'
-import { ArgumentError, DTypeError, describe, ShapeError } from '../errors'
-import type { Array, Meta } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { format } from '../shape'
-import { toDtype } from './constant'
-import { arange, array } from './creation'
-import { concatenate, stack } from './join'
-import { broadcastTo, mean, sum } from './reduce'
-import { sliceRange } from './slice'
-import { moveToFront } from './view'
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { type Dtype, float32, int32, isInteger, promote } from "../dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
+import type { Array, Meta } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { format } from "../shape"
+import { toDtype } from "./constant"
+import { arange, array } from "./creation"
+import { concatenate, stack } from "./join"
+import { broadcastTo, mean, sum } from "./reduce"
+import { sliceRange } from "./slice"
+import { moveToFront } from "./view"
 
 const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 /** All axes but the last. */
@@ -43,8 +43,8 @@ type NormParams = { eps: number; hasWeight: boolean; hasBias: boolean }
 
 /** y = (x − mean x) / √(var x + ε) · weight + bias, over the last axis. Inputs: x, weight?, bias?. */
 const layerNormPrimitive: Apply<NormParams> = definePrimitive({
-  name: 'layerNorm',
-  params: { eps: 'f64', hasWeight: 'bool', hasBias: 'bool' },
+  name: "layerNorm",
+  params: { eps: "f64", hasWeight: "bool", hasBias: "bool" },
   infer: ([x]) => x,
   decompose: ([x, ...rest], { eps, hasWeight, hasBias }) => {
     let { normal } = standardize(x, eps)
@@ -91,8 +91,8 @@ const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 
 /** Inputs x, weight?, g. Outputs dx, with a weight dweight, then always dbias. */
 const layerNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
-  name: 'layerNormVjp',
-  params: { eps: 'f64', hasWeight: 'bool' },
+  name: "layerNormVjp",
+  params: { eps: "f64", hasWeight: "bool" },
   infer: ([x], { hasWeight }) => [x, ...(hasWeight ? [row(x)] : []), row(x)],
   // With x̂ the normal form and h = g·weight: dx = (h − mean h − x̂ · mean(h·x̂)) / σ.
   decompose: ([x, ...rest], { eps, hasWeight }) => {
@@ -117,8 +117,8 @@ function scaleRows(x: Array, eps: number): { normal: Array; rate: Array } {
 
 /** y = x / √(mean x² + ε) · weight, over the last axis. Inputs: x, weight?. */
 const rmsNormPrimitive: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
-  name: 'rmsNorm',
-  params: { eps: 'f64', hasWeight: 'bool' },
+  name: "rmsNorm",
+  params: { eps: "f64", hasWeight: "bool" },
   infer: ([x]) => x,
   decompose: ([x, weight], { eps }) => {
     const { normal } = scaleRows(x, eps)
@@ -147,8 +147,8 @@ const rmsNormPrimitive: Apply<{ eps: number; hasWeight: boolean }> = definePrimi
 
 /** Inputs x, weight?, g. Outputs dx, and with a weight dweight. */
 const rmsNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
-  name: 'rmsNormVjp',
-  params: { eps: 'f64', hasWeight: 'bool' },
+  name: "rmsNormVjp",
+  params: { eps: "f64", hasWeight: "bool" },
   infer: ([x], { hasWeight }) => (hasWeight ? [x, row(x)] : [x]),
   // With x̂ the normal form, r the factor and h = g·weight: dx = r · (h − x̂ · mean(h·x̂)).
   decompose: ([x, ...rest], { eps, hasWeight }) => {
@@ -162,9 +162,9 @@ const rmsNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
 
 /** The arguments of a norm in one dtype. @throws ShapeError, DTypeError */
 function rowsWith(op: string, a: unknown, given: Record<string, unknown>): Array[] {
-  const x = asArrayArgument(op, 'x', a)
-  if (x.dtype.kind !== 'floating') throw new DTypeError(op, `x must be floating, received ${x.dtype.name}`)
-  if (x.ndim === 0) throw new ShapeError(op, 'x must have at least one dimension, received a 0-d array')
+  const x = asArrayArgument(op, "x", a)
+  if (x.dtype.kind !== "floating") throw new DTypeError(op, `x must be floating, received ${x.dtype.name}`)
+  if (x.ndim === 0) throw new ShapeError(op, "x must have at least one dimension, received a 0-d array")
   const parameters = Object.entries(given)
     .filter(([, value]) => value !== null && value !== undefined)
     .map(([name, value]) => {
@@ -181,17 +181,17 @@ function rowsWith(op: string, a: unknown, given: Record<string, unknown>): Array
 }
 
 function checkEps(op: string, eps: unknown): number {
-  if (typeof eps === 'number') return eps
+  if (typeof eps === "number") return eps
   throw new ArgumentError(op, `eps must be a number, received ${describe(eps)}`)
 }
 
 const layerNormArgs = operation(
-  'layerNorm',
-  ['x', 'weight', 'bias', 'eps'],
+  "layerNorm",
+  ["x", "weight", "bias", "eps"],
   (x: unknown, weight: unknown, bias: unknown, eps: unknown): Array => {
-    const inputs = rowsWith('layerNorm', x, { weight, bias })
+    const inputs = rowsWith("layerNorm", x, { weight, bias })
     return layerNormPrimitive(inputs, {
-      eps: checkEps('layerNorm', eps),
+      eps: checkEps("layerNorm", eps),
       hasWeight: weight !== null && weight !== undefined,
       hasBias: bias !== null && bias !== undefined,
     })
@@ -220,11 +220,11 @@ export function layerNorm(...args: unknown[]): Array {
 }
 
 const rmsNormArgs = operation(
-  'rmsNorm',
-  ['x', 'weight', 'eps'],
+  "rmsNorm",
+  ["x", "weight", "eps"],
   (x: unknown, weight: unknown, eps: unknown): Array => {
-    const inputs = rowsWith('rmsNorm', x, { weight })
-    return rmsNormPrimitive(inputs, { eps: checkEps('rmsNorm', eps), hasWeight: inputs.length > 1 })
+    const inputs = rowsWith("rmsNorm", x, { weight })
+    return rmsNormPrimitive(inputs, { eps: checkEps("rmsNorm", eps), hasWeight: inputs.length > 1 })
   },
 )
 /**
@@ -253,8 +253,8 @@ type RopeParams = {
  * and frequencies [dims/2] where there is no base. A rotation's transpose is its inverse.
  */
 const ropePrimitive: Apply<RopeParams> = definePrimitive({
-  name: 'rope',
-  params: { dims: 'i64', traditional: 'bool', base: 'f64?', scale: 'f64', inverse: 'bool' },
+  name: "rope",
+  params: { dims: "i64", traditional: "bool", base: "f64?", scale: "f64", inverse: "bool" },
   infer: ([x]) => x,
   decompose: ([x, offset, freqs], { dims, traditional, base, scale, inverse }) => {
     const half = dims / 2
@@ -295,7 +295,7 @@ const ropePrimitive: Apply<RopeParams> = definePrimitive({
   jvp: ({ inputs: [, ...rest], tangents: [t], params }) => [t && ropePrimitive([t, ...rest], params)],
   vmap: ({ inputs: [x, offset, ...freqs], axes: [axis, batch, freqAxis], params, size }) => {
     if (freqs.length > 0 && freqAxis !== null)
-      throw new ArgumentError('rope', 'cannot be mapped over its frequencies')
+      throw new ArgumentError("rope", "cannot be mapped over its frequencies")
     // The batch joins x's own first axis, and each example keeps its offsets.
     const moved = batchOfRows(x, axis, size)
     const count = moved.shape[1]
@@ -309,8 +309,8 @@ const ropePrimitive: Apply<RopeParams> = definePrimitive({
 })
 
 const ropeArgs = operation(
-  'rope',
-  ['a', 'dims', 'traditional', 'base', 'scale', 'offset', 'freqs'],
+  "rope",
+  ["a", "dims", "traditional", "base", "scale", "offset", "freqs"],
   (
     a: unknown,
     dims: number,
@@ -320,9 +320,9 @@ const ropeArgs = operation(
     offset: unknown = 0,
     freqs: unknown = null,
   ): Array => {
-    const op = 'rope'
-    const x = asArrayArgument(op, 'a', a)
-    if (x.dtype.kind !== 'floating') throw new DTypeError(op, `a must be floating, received ${x.dtype.name}`)
+    const op = "rope"
+    const x = asArrayArgument(op, "a", a)
+    if (x.dtype.kind !== "floating") throw new DTypeError(op, `a must be floating, received ${x.dtype.name}`)
     if (x.ndim < 3)
       throw new ShapeError(op, `a must have at least 3 dimensions, received shape ${format(x.shape)}`)
     if (!Number.isInteger(dims) || dims < 2 || dims % 2 !== 0 || dims > x.shape[x.ndim - 1])
@@ -332,8 +332,8 @@ const ropeArgs = operation(
       )
     const hasBase = base !== null && base !== undefined
     if (hasBase === (freqs !== null && freqs !== undefined))
-      throw new ArgumentError(op, `needs either base or freqs, received ${hasBase ? 'both' : 'neither'}`)
-    const start = typeof offset === 'number' ? array(offset, int32) : asArrayArgument(op, 'offset', offset)
+      throw new ArgumentError(op, `needs either base or freqs, received ${hasBase ? "both" : "neither"}`)
+    const start = typeof offset === "number" ? array(offset, int32) : asArrayArgument(op, "offset", offset)
     if (!isInteger(start.dtype))
       throw new DTypeError(op, `offset must be an integer, received ${start.dtype.name}`)
     if (start.ndim > 1 || (start.ndim === 1 && start.shape[0] !== x.shape[0] && start.shape[0] !== 1))
@@ -343,7 +343,7 @@ const ropeArgs = operation(
       )
     const inputs = [x, start.size === 1 ? start.reshape([]) : start]
     if (!hasBase) {
-      const f = asArrayArgument(op, 'freqs', freqs)
+      const f = asArrayArgument(op, "freqs", freqs)
       if (f.ndim !== 1 || f.shape[0] !== dims / 2)
         throw new ShapeError(op, `freqs must have shape (${dims / 2},), received ${format(f.shape)}`)
       inputs.push(toDtype(f, float32))

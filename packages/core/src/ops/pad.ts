@@ -1,20 +1,20 @@
 /**
  * Padding: with a value, or with what the array has near its edges.
  */
-import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from '../args'
-import { storeWidth } from '../dtype'
-import { ArgumentError, describe, ShapeError } from '../errors'
-import { Array } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { forEachPosition } from '../reference'
-import { contiguousStrides, sizeOf } from '../shape'
-import { where } from './binary'
-import { isScalar, scalarOf, toDtype, weakDtype } from './constant'
-import { array, full, zeros } from './creation'
-import { take } from './gather'
-import { broadcastTo, sum } from './reduce'
-import { sliceRange, updateRange } from './slice'
-import { moveToFront } from './view'
+import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../args"
+import { storeWidth } from "../dtype"
+import { ArgumentError, describe, ShapeError } from "../errors"
+import { Array } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { forEachPosition } from "../reference"
+import { contiguousStrides, sizeOf } from "../shape"
+import { where } from "./binary"
+import { isScalar, scalarOf, toDtype, weakDtype } from "./constant"
+import { array, full, zeros } from "./creation"
+import { take } from "./gather"
+import { broadcastTo, sum } from "./reduce"
+import { sliceRange, updateRange } from "./slice"
+import { moveToFront } from "./view"
 
 type Params = { low: readonly number[]; high: readonly number[] }
 
@@ -28,8 +28,8 @@ const inside = (y: Array, { low, high }: Params): Array =>
 
 /** x with `low` and `high` elements of the value around it. Inputs: x, value (0-d). */
 const surround: Apply<Params> = definePrimitive({
-  name: 'pad',
-  params: { low: 'i64[]', high: 'i64[]' },
+  name: "pad",
+  params: { low: "i64[]", high: "i64[]" },
   infer: ([x], { low, high }) => ({ shape: x.shape.map((n, i) => low[i] + n + high[i]), dtype: x.dtype }),
   reference: ([x, value], [out], { low }) => {
     const width = storeWidth(x.dtype)
@@ -45,7 +45,7 @@ const surround: Apply<Params> = definePrimitive({
     const outside = (): Array => {
       const stop = g.shape.map((n, i) => n - params.high[i])
       const range = { start: params.low, stop, strides: params.low.map(() => 1) }
-      return updateRange(g, zeros(x.shape, g.dtype), range, 'set')
+      return updateRange(g, zeros(x.shape, g.dtype), range, "set")
     }
     return [inside(g, params), wanted[1] ? sum(outside()).reshape(value.shape) : null]
   },
@@ -69,10 +69,10 @@ function widths(value: unknown, ndim: number): [number, number][] {
   const isCount = (n: unknown): n is number => Number.isInteger(n) && (n as number) >= 0
   const fail = (): never => {
     throw new ArgumentError(
-      'pad',
+      "pad",
       `the widths must be non-negative integers, received ${JSON.stringify(value) ?? describe(value)}`,
       {
-        hint: 'Give a number, a pair for all axes, or a pair for each axis',
+        hint: "Give a number, a pair for all axes, or a pair for each axis",
       },
     )
   }
@@ -85,7 +85,7 @@ function widths(value: unknown, ndim: number): [number, number][] {
   if (isList(value) && value.length > 0 && value.every(isList)) {
     if (value.length === 1 || value.length === ndim)
       return globalThis.Array.from({ length: ndim }, (_, i) => pair(value[value.length === 1 ? 0 : i]))
-    throw new ShapeError('pad', `${value.length} pairs of widths for an array of ${ndim} dimensions`)
+    throw new ShapeError("pad", `${value.length} pairs of widths for an array of ${ndim} dimensions`)
   }
   const all = pair(value)
   return globalThis.Array.from({ length: ndim }, () => all)
@@ -95,53 +95,53 @@ function widths(value: unknown, ndim: number): [number, number][] {
 function sources(mode: string, n: number, low: number, high: number): number[] {
   return globalThis.Array.from({ length: low + n + high }, (_, i) => {
     const at = i - low
-    if (mode === 'edge') return Math.min(Math.max(at, 0), n - 1)
+    if (mode === "edge") return Math.min(Math.max(at, 0), n - 1)
     // Mirrored: with period 2n − 2 the edge stands once, with period 2n twice.
-    const period = mode === 'reflect' ? 2 * n - 2 : 2 * n
+    const period = mode === "reflect" ? 2 * n - 2 : 2 * n
     if (period === 0) return 0
     const phase = ((at % period) + period) % period
-    return phase < n ? phase : mode === 'reflect' ? period - phase : period - 1 - phase
+    return phase < n ? phase : mode === "reflect" ? period - phase : period - 1 - phase
   })
 }
 
 const padArgs = operation(
-  'pad',
-  ['a', 'padWidth', 'mode', 'constantValues'],
-  (a: unknown, padWidth: unknown, mode: string = 'constant', constant: Operand = 0): Array => {
-    const given = asArrayArgument('pad', 'a', a)
+  "pad",
+  ["a", "padWidth", "mode", "constantValues"],
+  (a: unknown, padWidth: unknown, mode: string = "constant", constant: Operand = 0): Array => {
+    const given = asArrayArgument("pad", "a", a)
     const pairs = widths(padWidth, given.ndim)
     const [low, high] = [pairs.map((p) => p[0]), pairs.map((p) => p[1])]
-    if (mode === 'constant') {
+    if (mode === "constant") {
       if (constant instanceof Array) {
         if (constant.size !== 1)
           throw new ShapeError(
-            'pad',
-            `the value must have one element, received shape (${constant.shape.join(', ')})`,
+            "pad",
+            `the value must have one element, received shape (${constant.shape.join(", ")})`,
           )
         return surround([given, toDtype(constant, given.dtype).reshape([])], { low, high })
       }
       if (!isScalar(constant))
         throw new ArgumentError(
-          'pad',
+          "pad",
           `the value must be a scalar or an array, received ${describe(constant)}`,
         )
       const exact = weakDtype(constant, given.dtype) === given.dtype
-      const value = exact ? scalarOf('pad', constant, given.dtype) : toDtype(array(constant), given.dtype)
+      const value = exact ? scalarOf("pad", constant, given.dtype) : toDtype(array(constant), given.dtype)
       return surround([given, value], { low, high })
     }
-    if (mode !== 'edge' && mode !== 'reflect' && mode !== 'symmetric')
+    if (mode !== "edge" && mode !== "reflect" && mode !== "symmetric")
       throw new ArgumentError(
-        'pad',
+        "pad",
         `mode must be "constant", "edge", "reflect" or "symmetric", received ${describe(mode)}`,
       )
     let y = given
     pairs.forEach(([before, after], axis) => {
       if (before === 0 && after === 0) return
       const n = given.shape[axis]
-      if (n === 0) throw new ShapeError('pad', `axis ${axis} is empty: there is nothing to continue`)
-      if (mode === 'reflect' && Math.max(before, after) >= n && n > 1)
+      if (n === 0) throw new ShapeError("pad", `axis ${axis} is empty: there is nothing to continue`)
+      if (mode === "reflect" && Math.max(before, after) >= n && n > 1)
         throw new ShapeError(
-          'pad',
+          "pad",
           `axis ${axis} of size ${n} cannot be reflected by ${Math.max(before, after)}`,
         )
       y = take(y, array(Int32Array.from(sources(mode, n, before, after))), axis)
@@ -159,14 +159,14 @@ const padArgs = operation(
 export function pad(
   a: Array,
   padWidth: number | readonly number[] | readonly (readonly number[])[],
-  mode?: 'constant' | 'edge' | 'reflect' | 'symmetric',
+  mode?: "constant" | "edge" | "reflect" | "symmetric",
   constantValues?: Operand,
   options?: StreamOptions,
 ): Array
 export function pad(
   a: Array,
   padWidth: number | readonly number[] | readonly (readonly number[])[],
-  options: { mode?: 'constant' | 'edge' | 'reflect' | 'symmetric'; constantValues?: Operand } & StreamOptions,
+  options: { mode?: "constant" | "edge" | "reflect" | "symmetric"; constantValues?: Operand } & StreamOptions,
 ): Array
 export function pad(...args: unknown[]): Array {
   return padArgs(args)

@@ -1,9 +1,9 @@
-import { expect, test } from 'vitest'
-import * as mx from '../index'
+import { expect, test } from "vitest"
+import * as mx from "../index"
 
 const odd = () => mx.array([1, Number.NaN, Infinity, -Infinity])
 
-test('questions about elements', () => {
+test("questions about elements", () => {
   const asked = [mx.isnan, mx.isinf, mx.isposinf, mx.isneginf, mx.isfinite].map((f) => f(odd()).tolist())
   expect(asked).toEqual([
     [false, true, false, false],
@@ -16,7 +16,7 @@ test('questions about elements', () => {
   expect(mx.isnan(mx.array([mx.complex(0, Number.NaN)])).tolist()).toEqual([true])
 })
 
-test('closeness and equality', () => {
+test("closeness and equality", () => {
   expect(mx.isclose(odd(), odd()).tolist()).toEqual([true, false, true, true])
   expect(mx.isclose(odd(), odd(), { equalNan: true }).tolist()).toEqual([true, true, true, true])
   expect(mx.isclose(mx.array([Infinity]), 1e30, 1, 1).tolist()).toEqual([false])
@@ -26,7 +26,7 @@ test('closeness and equality', () => {
   expect(mx.countNonzero(mx.eye(3), { axis: 0 }).tolist()).toEqual([1, 1, 1])
 })
 
-test('repairs', () => {
+test("repairs", () => {
   expect(mx.nanToNum(odd(), 7, 8, 9).tolist()).toEqual([1, 7, 8, 9])
   expect(mx.nanToNum(mx.array([Infinity], mx.float16)).item()).toBe(65504)
   expect(mx.clip(mx.array([-5, 0, 5], mx.int32), -1, null).tolist()).toEqual([-1, 0, 5])
@@ -36,7 +36,7 @@ test('repairs', () => {
   )
 })
 
-test('products', () => {
+test("products", () => {
   const [a, b] = [mx.array([1, 2]), mx.array([3, 4])]
   expect(mx.inner(a, b).item()).toBe(11)
   expect(mx.outer(a, b).shape).toEqual([2, 2])
@@ -48,7 +48,7 @@ test('products', () => {
   )
 })
 
-test('rounding, sequences, limits, bytes', () => {
+test("rounding, sequences, limits, bytes", () => {
   expect(
     mx
       .round(mx.array([0.5, 1.5, 2.346]), 2)
@@ -61,12 +61,12 @@ test('rounding, sequences, limits, bytes', () => {
   expect(mx.linspace(0, 1, 2, null, { endpoint: false }).tolist()).toEqual([0, 0.5])
   expect(mx.fullLike(mx.zeros([2], mx.int8), 3).dtype).toBe(mx.int8)
   expect([mx.finfo(mx.bfloat16).eps, mx.iinfo(mx.int64).max]).toEqual([2 ** -7, 2n ** 63n - 1n])
-  expect([mx.issubdtype(mx.int8, mx.integer), mx.isdtype(mx.int8, ['bool', 'integral'])]).toEqual([
+  expect([mx.issubdtype(mx.int8, mx.integer), mx.isdtype(mx.int8, ["bool", "integral"])]).toEqual([
     true,
     true,
   ])
-  expect(mx.view(mx.array([1, 2]).index('::-1'), mx.uint8).shape).toEqual([8])
-  expect(mx.view(mx.arange(4).index('1:3'), mx.int16).tolist()).toEqual([1, 0, 2, 0])
+  expect(mx.view(mx.array([1, 2]).index("::-1"), mx.uint8).shape).toEqual([8])
+  expect(mx.view(mx.arange(4).index("1:3"), mx.int16).tolist()).toEqual([1, 0, 2, 0])
   expect(mx.asStrided(mx.arange(5), [2, 2], [2, -1], 1).tolist()).toEqual([
     [1, 0],
     [3, 2],

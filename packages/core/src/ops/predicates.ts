@@ -1,23 +1,23 @@
 /**
  * Questions about elements and about whole arrays, and what repairs their answers: isnan, isclose, arrayEqual, nanToNum, clip.
  */
-import { type Axes, type Operand, operation, type StreamOptions } from '../args'
-import { bool_, complex64, float32 as FLOAT, isInexact } from '../dtype'
-import { largest } from '../dtype-info'
-import { ArgumentError } from '../errors'
-import type { Array } from '../graph'
-import { sameShape } from '../shape'
-import { type BinaryFunction, where } from './binary'
-import { asOperand, promoteOperands, scalarArray, toDtype } from './constant'
-import { broadcastTo, sum } from './reduce'
-import type { UnaryFunction } from './unary'
+import { type Axes, type Operand, operation, type StreamOptions } from "../args"
+import { bool_, complex64, float32 as FLOAT, isInexact } from "../dtype"
+import { largest } from "../dtype-info"
+import { ArgumentError } from "../errors"
+import type { Array } from "../graph"
+import { sameShape } from "../shape"
+import { type BinaryFunction, where } from "./binary"
+import { asOperand, promoteOperands, scalarArray, toDtype } from "./constant"
+import { broadcastTo, sum } from "./reduce"
+import type { UnaryFunction } from "./unary"
 
 /** A bool array of the shape of x that is false everywhere. */
 const never = (x: Array): Array => broadcastTo(scalarArray(false, bool_), x.shape)
 
 /** A question about single elements: asked of both parts of complex numbers, and answered no for integers. */
 function question(name: string, ask: (x: Array) => Array): UnaryFunction {
-  const args = operation(name, ['a'], (a: unknown) => {
+  const args = operation(name, ["a"], (a: unknown) => {
     const x = asOperand(name, a)
     if (!isInexact(x.dtype)) return never(x)
     return x.dtype === complex64 ? ask(x.real).logicalOr(ask(x.imag)) : ask(x)
@@ -30,30 +30,30 @@ function question(name: string, ask: (x: Array) => Array): UnaryFunction {
  * @example
  * mx.isnan(mx.array([1, NaN])).tolist() // => [false, true]
  */
-export const isnan: UnaryFunction = question('isnan', (x) => x.notEqual(x))
+export const isnan: UnaryFunction = question("isnan", (x) => x.notEqual(x))
 
 /**
  * Whether each element is infinite.
  * @example
  * mx.isinf(mx.array([1, -Infinity])).tolist() // => [false, true]
  */
-export const isinf: UnaryFunction = question('isinf', (x) => x.abs().equal(Number.POSITIVE_INFINITY))
+export const isinf: UnaryFunction = question("isinf", (x) => x.abs().equal(Number.POSITIVE_INFINITY))
 
 /**
  * Whether each element is +∞.
  * @example
  * mx.isposinf(mx.array([Infinity, -Infinity])).tolist() // => [true, false]
  */
-export const isposinf: UnaryFunction = question('isposinf', (x) => x.equal(Number.POSITIVE_INFINITY))
+export const isposinf: UnaryFunction = question("isposinf", (x) => x.equal(Number.POSITIVE_INFINITY))
 
 /**
  * Whether each element is −∞.
  * @example
  * mx.isneginf(mx.array([Infinity, -Infinity])).tolist() // => [false, true]
  */
-export const isneginf: UnaryFunction = question('isneginf', (x) => x.equal(Number.NEGATIVE_INFINITY))
+export const isneginf: UnaryFunction = question("isneginf", (x) => x.equal(Number.NEGATIVE_INFINITY))
 
-const isUnbounded: UnaryFunction = question('isfinite', (x) => x.subtract(x).notEqual(0))
+const isUnbounded: UnaryFunction = question("isfinite", (x) => x.subtract(x).notEqual(0))
 /**
  * Whether each element is neither infinite nor NaN.
  * @example
@@ -61,8 +61,8 @@ const isUnbounded: UnaryFunction = question('isfinite', (x) => x.subtract(x).not
  */
 export const isfinite: UnaryFunction = (a, options) => isUnbounded(a, options).logicalNot(options)
 
-const logicalXorArgs = operation('logicalXor', ['a', 'b'], (a: unknown, b: unknown) =>
-  toDtype(asOperand('logicalXor', a), bool_).notEqual(toDtype(asOperand('logicalXor', b), bool_)),
+const logicalXorArgs = operation("logicalXor", ["a", "b"], (a: unknown, b: unknown) =>
+  toDtype(asOperand("logicalXor", a), bool_).notEqual(toDtype(asOperand("logicalXor", b), bool_)),
 )
 /**
  * Whether exactly one of both is nonzero.
@@ -82,10 +82,10 @@ function near(op: string, a: unknown, b: unknown, rtol: number, atol: number, eq
 }
 
 const iscloseArgs = operation(
-  'isclose',
-  ['a', 'b', 'rtol', 'atol', 'equalNan'],
+  "isclose",
+  ["a", "b", "rtol", "atol", "equalNan"],
   (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
-    near('isclose', a, b, rtol, atol, equalNan),
+    near("isclose", a, b, rtol, atol, equalNan),
 )
 /**
  * Whether |a − b| ≤ atol + rtol · |b|, element by element; infinities by equality.
@@ -109,10 +109,10 @@ export function isclose(...args: unknown[]): Array {
 }
 
 const allcloseArgs = operation(
-  'allclose',
-  ['a', 'b', 'rtol', 'atol', 'equalNan'],
+  "allclose",
+  ["a", "b", "rtol", "atol", "equalNan"],
   (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
-    near('allclose', a, b, rtol, atol, equalNan).all(),
+    near("allclose", a, b, rtol, atol, equalNan).all(),
 )
 /**
  * Whether all elements are close, as {@link isclose} asks.
@@ -136,10 +136,10 @@ export function allclose(...args: unknown[]): Array {
 }
 
 const arrayEqualArgs = operation(
-  'arrayEqual',
-  ['a', 'b', 'equalNan'],
+  "arrayEqual",
+  ["a", "b", "equalNan"],
   (a: unknown, b: unknown, equalNan: boolean = false) => {
-    const [x, y] = promoteOperands('arrayEqual', a, b)
+    const [x, y] = promoteOperands("arrayEqual", a, b)
     if (!sameShape(x.shape, y.shape)) return scalarArray(false, bool_)
     const same = x.equal(y)
     return (equalNan ? same.logicalOr(isnan(x).logicalAnd(isnan(y))) : same).all()
@@ -157,10 +157,10 @@ export function arrayEqual(...args: unknown[]): Array {
 }
 
 const countNonzeroArgs = operation(
-  'countNonzero',
-  ['a', 'axis', 'keepdims'],
+  "countNonzero",
+  ["a", "axis", "keepdims"],
   (a: unknown, axis?: Axes, keepdims: boolean = false) => {
-    const x = asOperand('countNonzero', a)
+    const x = asOperand("countNonzero", a)
     return sum(x.notEqual(scalarArray(0, x.dtype)), { axis, keepdims })
   },
 )
@@ -175,10 +175,10 @@ export function countNonzero(...args: unknown[]): Array {
 }
 
 const nanToNumArgs = operation(
-  'nanToNum',
-  ['a', 'nan', 'posinf', 'neginf'],
+  "nanToNum",
+  ["a", "nan", "posinf", "neginf"],
   (a: unknown, nan: number = 0, posinf?: number | null, neginf?: number | null): Array => {
-    const x = asOperand('nanToNum', a)
+    const x = asOperand("nanToNum", a)
     if (!isInexact(x.dtype)) return x
     if (x.dtype === complex64) {
       const [re, im] = [nanToNum(x.real, nan, posinf, neginf), nanToNum(x.imag, nan, posinf, neginf)]
@@ -213,12 +213,12 @@ export function nanToNum(...args: unknown[]): Array {
 }
 
 const clipArgs = operation(
-  'clip',
-  ['a', 'aMin', 'aMax'],
+  "clip",
+  ["a", "aMin", "aMax"],
   (a: Operand, low?: Operand | null, high?: Operand | null): Array => {
-    let x = asOperand('clip', a)
+    let x = asOperand("clip", a)
     if ((low === null || low === undefined) && (high === null || high === undefined))
-      throw new ArgumentError('clip', 'needs at least one of aMin and aMax')
+      throw new ArgumentError("clip", "needs at least one of aMin and aMax")
     if (low !== null && low !== undefined) x = x.maximum(low)
     return high !== null && high !== undefined ? x.minimum(high) : x
   },

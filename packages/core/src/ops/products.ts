@@ -1,14 +1,14 @@
 /**
  * Products over chosen axes: inner, outer, tensordot, vecdot, kron, all by way of matmul and multiply.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from '../args'
-import { promote } from '../dtype'
-import { ArgumentError, describe, ShapeError } from '../errors'
-import type { Array } from '../graph'
-import { format, normalizeAxis, sizeOf } from '../shape'
-import { toDtype } from './constant'
-import { matmul } from './matmul'
-import { sum } from './reduce'
+import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
+import { promote } from "../dtype"
+import { ArgumentError, describe, ShapeError } from "../errors"
+import type { Array } from "../graph"
+import { format, normalizeAxis, sizeOf } from "../shape"
+import { toDtype } from "./constant"
+import { matmul } from "./matmul"
+import { sum } from "./reduce"
 
 /** Sums over pairs of axes; the other axes of x, then those of y, remain. */
 function contract(op: string, x: Array, y: Array, axesX: readonly number[], axesY: readonly number[]): Array {
@@ -17,7 +17,7 @@ function contract(op: string, x: Array, y: Array, axesX: readonly number[], axes
   if (left.length !== right.length)
     throw new ShapeError(op, `${left.length} axes of a for ${right.length} of b`)
   if (new Set(left).size < left.length || new Set(right).size < right.length)
-    throw new ShapeError(op, 'an axis is given twice')
+    throw new ShapeError(op, "an axis is given twice")
   left.forEach((axis, i) => {
     if (x.shape[axis] !== y.shape[right[i]])
       throw new ShapeError(
@@ -35,10 +35,10 @@ function contract(op: string, x: Array, y: Array, axesX: readonly number[], axes
   return matmul(a, b).reshape([...shapeX, ...shapeY])
 }
 
-const innerArgs = operation('inner', ['a', 'b'], (a: unknown, b: unknown): Array => {
-  const [x, y] = [asArrayArgument('inner', 'a', a), asArrayArgument('inner', 'b', b)]
+const innerArgs = operation("inner", ["a", "b"], (a: unknown, b: unknown): Array => {
+  const [x, y] = [asArrayArgument("inner", "a", a), asArrayArgument("inner", "b", b)]
   if (x.ndim === 0 || y.ndim === 0) return x.multiply(y)
-  return contract('inner', x, y, [-1], [-1])
+  return contract("inner", x, y, [-1], [-1])
 })
 /**
  * Sums of products over the last axes of both.
@@ -51,8 +51,8 @@ export function inner(...args: unknown[]): Array {
   return innerArgs(args)
 }
 
-const outerArgs = operation('outer', ['a', 'b'], (a: unknown, b: unknown): Array => {
-  const [x, y] = [asArrayArgument('outer', 'a', a), asArrayArgument('outer', 'b', b)]
+const outerArgs = operation("outer", ["a", "b"], (a: unknown, b: unknown): Array => {
+  const [x, y] = [asArrayArgument("outer", "a", a), asArrayArgument("outer", "b", b)]
   return x.flatten().reshape([-1, 1]).multiply(y.flatten())
 })
 /**
@@ -66,19 +66,19 @@ export function outer(...args: unknown[]): Array {
 }
 
 const tensordotArgs = operation(
-  'tensordot',
-  ['a', 'b', 'axes'],
+  "tensordot",
+  ["a", "b", "axes"],
   (a: unknown, b: unknown, axes: number | readonly (number | readonly number[])[] = 2): Array => {
-    const [x, y] = [asArrayArgument('tensordot', 'a', a), asArrayArgument('tensordot', 'b', b)]
-    if (typeof axes === 'number') {
+    const [x, y] = [asArrayArgument("tensordot", "a", a), asArrayArgument("tensordot", "b", b)]
+    if (typeof axes === "number") {
       if (!Number.isInteger(axes) || axes < 0 || axes > Math.min(x.ndim, y.ndim))
         throw new ShapeError(
-          'tensordot',
+          "tensordot",
           `cannot sum over ${axes} axes of shapes ${format(x.shape)} and ${format(y.shape)}`,
         )
       const count = globalThis.Array.from({ length: axes }, (_, i) => i)
       return contract(
-        'tensordot',
+        "tensordot",
         x,
         y,
         count.map((i) => x.ndim - axes + i),
@@ -87,11 +87,11 @@ const tensordotArgs = operation(
     }
     if (!isList(axes) || axes.length !== 2)
       throw new ArgumentError(
-        'tensordot',
+        "tensordot",
         `axes must be a number or a pair of lists, received ${describe(axes)}`,
       )
-    const [left, right] = axes.map((list) => (typeof list === 'number' ? [list] : list))
-    return contract('tensordot', x, y, left, right)
+    const [left, right] = axes.map((list) => (typeof list === "number" ? [list] : list))
+    return contract("tensordot", x, y, left, right)
   },
 )
 /**
@@ -116,14 +116,14 @@ export function tensordot(...args: unknown[]): Array {
 }
 
 const vecdotArgs = operation(
-  'vecdot',
-  ['a', 'b', 'axis'],
+  "vecdot",
+  ["a", "b", "axis"],
   (a: unknown, b: unknown, axis: number = -1): Array => {
-    const [x, y] = [asArrayArgument('vecdot', 'a', a), asArrayArgument('vecdot', 'b', b)]
-    const [i, j] = [normalizeAxis('vecdot', axis, x.ndim), normalizeAxis('vecdot', axis, y.ndim)]
+    const [x, y] = [asArrayArgument("vecdot", "a", a), asArrayArgument("vecdot", "b", b)]
+    const [i, j] = [normalizeAxis("vecdot", axis, x.ndim), normalizeAxis("vecdot", axis, y.ndim)]
     if (x.shape[i] !== y.shape[j])
       throw new ShapeError(
-        'vecdot',
+        "vecdot",
         `axis ${axis} has sizes ${x.shape[i]} and ${y.shape[j]}: shapes ${format(x.shape)} and ${format(y.shape)}`,
       )
     const product = x.moveaxis(i, -1).conjugate().multiply(y.moveaxis(j, -1))
@@ -141,8 +141,8 @@ export function vecdot(...args: unknown[]): Array {
   return vecdotArgs(args)
 }
 
-const kronArgs = operation('kron', ['a', 'b'], (a: unknown, b: unknown): Array => {
-  const [x, y] = [asArrayArgument('kron', 'a', a), asArrayArgument('kron', 'b', b)]
+const kronArgs = operation("kron", ["a", "b"], (a: unknown, b: unknown): Array => {
+  const [x, y] = [asArrayArgument("kron", "a", a), asArrayArgument("kron", "b", b)]
   const rank = Math.max(x.ndim, y.ndim)
   const pad = (shape: readonly number[]): number[] => [
     ...new globalThis.Array<number>(rank - shape.length).fill(1),

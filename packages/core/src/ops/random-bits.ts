@@ -2,12 +2,12 @@
  * Random bits from keys: the counter-based generator Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random
  * numbers: as easy as 1, 2, 3", 2011). The distributions of `mx.random` are made of them in random.ts.
  */
-import { uint32, unsignedOfSize } from '../dtype'
-import { DTypeError, ShapeError } from '../errors'
-import type { HostArray } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { format, sizeOf } from '../shape'
-import { moveToFront } from './view'
+import { uint32, unsignedOfSize } from "../dtype"
+import { DTypeError, ShapeError } from "../errors"
+import type { HostArray } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { format, sizeOf } from "../shape"
+import { moveToFront } from "./view"
 
 const ROTATIONS = [
   [13, 15, 26, 6],
@@ -54,16 +54,16 @@ function wordsOf(k0: number, k1: number, count: number): Uint32Array {
 
 /** @internal keys [..., 2] → [..., ...shape] of unsigned integers of `width` bytes: each key's bytes in order. */
 export const randomBits: Apply<{ width: number; shape: readonly number[] }> = definePrimitive({
-  name: 'randomBits',
-  params: { width: 'i64', shape: 'i64[]' },
+  name: "randomBits",
+  params: { width: "i64", shape: "i64[]" },
   infer: ([keys], { width, shape }) => {
     if (keys.dtype !== uint32)
-      throw new DTypeError('random.bits', `a key must be uint32, received ${keys.dtype.name}`, {
-        hint: 'mx.random.key(seed) makes one',
+      throw new DTypeError("random.bits", `a key must be uint32, received ${keys.dtype.name}`, {
+        hint: "mx.random.key(seed) makes one",
       })
     if (keys.shape[keys.shape.length - 1] !== 2)
-      throw new ShapeError('random.bits', `a key must have shape (2,), received ${format(keys.shape)}`, {
-        hint: 'mx.random.key(seed) makes one',
+      throw new ShapeError("random.bits", `a key must have shape (2,), received ${format(keys.shape)}`, {
+        hint: "mx.random.key(seed) makes one",
       })
     return { shape: [...keys.shape.slice(0, -1), ...shape], dtype: unsignedOfSize(width) }
   },

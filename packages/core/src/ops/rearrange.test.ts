@@ -1,10 +1,10 @@
-import { expect, test } from 'vitest'
-import * as mx from '../index'
+import { expect, test } from "vitest"
+import * as mx from "../index"
 
 const lists = (arrays: mx.Array[]) => arrays.map((a) => a.tolist())
 const shapes = (arrays: mx.Array[]) => arrays.map((a) => a.shape)
 
-test('split and unstack', () => {
+test("split and unstack", () => {
   const x = mx.arange(6)
   expect(lists(mx.split(x, 3))).toEqual([
     [0, 1],
@@ -20,12 +20,12 @@ test('split and unstack', () => {
   expect(() => mx.split(x, 4)).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [split] axis 0 of size 6 cannot be cut into 4 equal parts]`,
   )
-  expect(() => mx.split(x, 'a' as never)).toThrowErrorMatchingInlineSnapshot(
+  expect(() => mx.split(x, "a" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [split] expected a number of parts or a list of positions, received the string "a"]`,
   )
 })
 
-test('tile, repeat, roll, flip, diff', () => {
+test("tile, repeat, roll, flip, diff", () => {
   const m = mx.array([
     [1, 2],
     [3, 4],
@@ -57,13 +57,13 @@ test('tile, repeat, roll, flip, diff', () => {
   )
 })
 
-test('grids and common shapes', () => {
+test("grids and common shapes", () => {
   const [a, b] = [mx.array([1, 2, 3]), mx.array([4, 5])]
   expect(shapes(mx.meshgrid(a, b))).toEqual([
     [2, 3],
     [2, 3],
   ])
-  expect(shapes(mx.meshgrid(a, b, { indexing: 'ij', sparse: true }))).toEqual([
+  expect(shapes(mx.meshgrid(a, b, { indexing: "ij", sparse: true }))).toEqual([
     [3, 1],
     [1, 2],
   ])
@@ -77,17 +77,17 @@ test('grids and common shapes', () => {
     [1, 3, 1],
     [2, 2, 1],
   ])
-  expect(() => mx.meshgrid(a, { index: 'ij' } as never)).toThrowErrorMatchingInlineSnapshot(
+  expect(() => mx.meshgrid(a, { index: "ij" } as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [meshgrid] has no parameter "index"; it takes sparse, indexing, stream]`,
   )
 })
 
-test('pad', () => {
+test("pad", () => {
   const x = mx.array([1, 2, 3])
-  expect(mx.pad(x, 1, 'constant', 9).tolist()).toEqual([9, 1, 2, 3, 9])
-  expect(mx.pad(x, [0, 2], { mode: 'edge' }).tolist()).toEqual([1, 2, 3, 3, 3])
-  expect(mx.pad(x, 2, { mode: 'reflect' }).tolist()).toEqual([3, 2, 1, 2, 3, 2, 1])
-  expect(mx.pad(x, [2, 1], { mode: 'symmetric' }).tolist()).toEqual([2, 1, 1, 2, 3, 3])
+  expect(mx.pad(x, 1, "constant", 9).tolist()).toEqual([9, 1, 2, 3, 9])
+  expect(mx.pad(x, [0, 2], { mode: "edge" }).tolist()).toEqual([1, 2, 3, 3, 3])
+  expect(mx.pad(x, 2, { mode: "reflect" }).tolist()).toEqual([3, 2, 1, 2, 3, 2, 1])
+  expect(mx.pad(x, [2, 1], { mode: "symmetric" }).tolist()).toEqual([2, 1, 1, 2, 3, 3])
   const m = mx.pad(mx.ones([2, 2]), [
     [1, 0],
     [0, 2],
@@ -100,15 +100,15 @@ test('pad', () => {
   expect(() => mx.pad(x, -1)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [pad] the widths must be non-negative integers, received -1. Give a number, a pair for all axes, or a pair for each axis]`,
   )
-  expect(() => mx.pad(x, 1, 'wrap' as never)).toThrowErrorMatchingInlineSnapshot(
+  expect(() => mx.pad(x, 1, "wrap" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [pad] mode must be "constant", "edge", "reflect" or "symmetric", received the string "wrap"]`,
   )
-  expect(() => mx.pad(x, 3, 'reflect')).toThrowErrorMatchingInlineSnapshot(
+  expect(() => mx.pad(x, 3, "reflect")).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [pad] axis 0 of size 3 cannot be reflected by 3]`,
   )
 })
 
-test('diagonals and triangles', () => {
+test("diagonals and triangles", () => {
   const m = mx.arange(6).reshape([2, 3])
   expect(mx.diagonal(m, 1).tolist()).toEqual([1, 5])
   expect(mx.diag(mx.array([1, 2]), -1).tolist()).toEqual([

@@ -1,14 +1,14 @@
 /**
  * Cutting, repeating and turning arrays: split, tile, repeat, roll, flip, meshgrid and the like, all made of views and joins.
  */
-import { type Axes, asArrayArgument, isList, isPlainObject, operation, type StreamOptions } from '../args'
-import { onStream, type StreamLike } from '../device'
-import { ArgumentError, describe, ShapeError } from '../errors'
-import type { Array } from '../graph'
-import { broadcastShapes as broadcastTwo, normalizeAxes, normalizeAxis, type Shape } from '../shape'
-import { concatenate } from './join'
-import { broadcastTo } from './reduce'
-import { sliceRange } from './slice'
+import { type Axes, asArrayArgument, isList, isPlainObject, operation, type StreamOptions } from "../args"
+import { onStream, type StreamLike } from "../device"
+import { ArgumentError, describe, ShapeError } from "../errors"
+import type { Array } from "../graph"
+import { broadcastShapes as broadcastTwo, normalizeAxes, normalizeAxis, type Shape } from "../shape"
+import { concatenate } from "./join"
+import { broadcastTo } from "./reduce"
+import { sliceRange } from "./slice"
 
 /** The elements from `start` to before `stop` along one axis. */
 function between(x: Array, axis: number, start: number, stop: number): Array {
@@ -20,21 +20,21 @@ function between(x: Array, axis: number, start: number, stop: number): Array {
 }
 
 const splitArgs = operation(
-  'split',
-  ['a', 'indicesOrSections', 'axis'],
+  "split",
+  ["a", "indicesOrSections", "axis"],
   (a: unknown, where: number | readonly number[], axis: number = 0): Array[] => {
-    const x = asArrayArgument('split', 'a', a)
-    const along = normalizeAxis('split', axis, x.ndim)
+    const x = asArrayArgument("split", "a", a)
+    const along = normalizeAxis("split", axis, x.ndim)
     const n = x.shape[along]
     let bounds: number[]
-    if (typeof where === 'number') {
+    if (typeof where === "number") {
       if (!Number.isInteger(where) || where <= 0 || n % where !== 0)
-        throw new ShapeError('split', `axis ${along} of size ${n} cannot be cut into ${where} equal parts`)
+        throw new ShapeError("split", `axis ${along} of size ${n} cannot be cut into ${where} equal parts`)
       bounds = globalThis.Array.from({ length: where + 1 }, (_, i) => (i * n) / where)
     } else {
       if (!isList(where) || !where.every(Number.isInteger))
         throw new ArgumentError(
-          'split',
+          "split",
           `expected a number of parts or a list of positions, received ${describe(where)}`,
         )
       bounds = [0, ...where.map((i) => Math.min(Math.max(i < 0 ? i + n : i, 0), n)), n]
@@ -63,9 +63,9 @@ export function split(...args: unknown[]): Array[] {
   return splitArgs(args)
 }
 
-const unstackArgs = operation('unstack', ['x', 'axis'], (a: unknown, axis: number = 0): Array[] => {
-  const x = asArrayArgument('unstack', 'x', a)
-  const along = normalizeAxis('unstack', axis, x.ndim)
+const unstackArgs = operation("unstack", ["x", "axis"], (a: unknown, axis: number = 0): Array[] => {
+  const x = asArrayArgument("unstack", "x", a)
+  const along = normalizeAxis("unstack", axis, x.ndim)
   return globalThis.Array.from({ length: x.shape[along] }, (_, i) =>
     between(x, along, i, i + 1).squeeze(along),
   )
@@ -81,11 +81,11 @@ export function unstack(...args: unknown[]): Array[] {
   return unstackArgs(args)
 }
 
-const tileArgs = operation('tile', ['a', 'reps'], (a: unknown, reps: number | readonly number[]): Array => {
-  const x = asArrayArgument('tile', 'a', a)
-  const list = typeof reps === 'number' ? [reps] : reps
+const tileArgs = operation("tile", ["a", "reps"], (a: unknown, reps: number | readonly number[]): Array => {
+  const x = asArrayArgument("tile", "a", a)
+  const list = typeof reps === "number" ? [reps] : reps
   if (!isList(list) || !list.every((n) => Number.isInteger(n) && n >= 0))
-    throw new ArgumentError('tile', `reps must be non-negative integers, received ${describe(reps)}`)
+    throw new ArgumentError("tile", `reps must be non-negative integers, received ${describe(reps)}`)
   const rank = Math.max(x.ndim, list.length)
   const sizes = [...new globalThis.Array<number>(rank - x.ndim).fill(1), ...x.shape]
   const times = [...new globalThis.Array<number>(rank - list.length).fill(1), ...list]
@@ -107,18 +107,18 @@ export function tile(...args: unknown[]): Array {
 }
 
 const repeatArgs = operation(
-  'repeat',
-  ['array', 'repeats', 'axis'],
+  "repeat",
+  ["array", "repeats", "axis"],
   (a: unknown, repeats: number, axis?: number | null): Array => {
-    const given = asArrayArgument('repeat', 'array', a)
+    const given = asArrayArgument("repeat", "array", a)
     if (!Number.isInteger(repeats) || repeats < 0)
       throw new ArgumentError(
-        'repeat',
+        "repeat",
         `repeats must be a non-negative integer, received ${describe(repeats)}`,
       )
     const flat = axis === undefined || axis === null
     const x = flat ? given.flatten() : given
-    const along = flat ? 0 : normalizeAxis('repeat', axis, x.ndim)
+    const along = flat ? 0 : normalizeAxis("repeat", axis, x.ndim)
     const wide = [...x.shape.slice(0, along + 1), repeats, ...x.shape.slice(along + 1)]
     return broadcastTo(x.expandDims(along + 1), wide).flatten(along, along + 1)
   },
@@ -140,27 +140,27 @@ export function repeat(...args: unknown[]): Array {
 }
 
 const rollArgs = operation(
-  'roll',
-  ['a', 'shift', 'axis'],
+  "roll",
+  ["a", "shift", "axis"],
   (a: unknown, shift: number | readonly number[], axis?: Axes): Array => {
-    const given = asArrayArgument('roll', 'a', a)
-    const shifts = typeof shift === 'number' ? [shift] : shift
+    const given = asArrayArgument("roll", "a", a)
+    const shifts = typeof shift === "number" ? [shift] : shift
     if (!isList(shifts) || !shifts.every(Number.isInteger))
       throw new ArgumentError(
-        'roll',
+        "roll",
         `shift must be an integer or a list of them, received ${describe(shift)}`,
       )
     if (axis === undefined || axis === null) {
       const total = shifts.reduce((sum, n) => sum + n, 0)
       return rollAlong(given.flatten(), total, 0).reshape(given.shape)
     }
-    const axes = typeof axis === 'number' ? [axis] : axis
+    const axes = typeof axis === "number" ? [axis] : axis
     if (shifts.length !== 1 && axes.length !== 1 && shifts.length !== axes.length)
-      throw new ShapeError('roll', `${shifts.length} shifts for ${axes.length} axes`)
+      throw new ShapeError("roll", `${shifts.length} shifts for ${axes.length} axes`)
     const count = Math.max(shifts.length, axes.length)
     let x = given
     for (let i = 0; i < count; i++) {
-      const along = normalizeAxis('roll', axes[axes.length === 1 ? 0 : i], given.ndim)
+      const along = normalizeAxis("roll", axes[axes.length === 1 ? 0 : i], given.ndim)
       x = rollAlong(x, shifts[shifts.length === 1 ? 0 : i], along)
     }
     return x
@@ -188,9 +188,9 @@ export function roll(...args: unknown[]): Array {
   return rollArgs(args)
 }
 
-const flipArgs = operation('flip', ['a', 'axis'], (a: unknown, axis?: Axes): Array => {
-  const x = asArrayArgument('flip', 'a', a)
-  const axes = normalizeAxes('flip', axis, x.ndim).filter((i) => x.shape[i] > 1)
+const flipArgs = operation("flip", ["a", "axis"], (a: unknown, axis?: Axes): Array => {
+  const x = asArrayArgument("flip", "a", a)
+  const axes = normalizeAxes("flip", axis, x.ndim).filter((i) => x.shape[i] > 1)
   return sliceRange(
     x,
     x.shape.map((n, i) => (axes.includes(i) ? n - 1 : 0)),
@@ -219,8 +219,8 @@ function withOptions(
   const last = args[args.length - 1]
   const options = isPlainObject(last) ? last : {}
   for (const key of Object.keys(options))
-    if (!known.includes(key) && key !== 'stream')
-      throw new ArgumentError(op, `has no parameter "${key}"; it takes ${[...known, 'stream'].join(', ')}`)
+    if (!known.includes(key) && key !== "stream")
+      throw new ArgumentError(op, `has no parameter "${key}"; it takes ${[...known, "stream"].join(", ")}`)
   const given = isPlainObject(last) ? args.slice(0, -1) : args
   return { arrays: given.map((x, i) => asArrayArgument(op, `array ${i}`, x)), options }
 }
@@ -235,15 +235,15 @@ const streamed = <T>(options: Record<string, unknown>, body: () => T): T =>
  * mx.meshgrid(mx.array([1, 2]), mx.array([3]))[0].tolist() // => [[1, 2]]
  */
 export function meshgrid(
-  ...args: (Array | ({ sparse?: boolean; indexing?: 'xy' | 'ij' | null } & StreamOptions))[]
+  ...args: (Array | ({ sparse?: boolean; indexing?: "xy" | "ij" | null } & StreamOptions))[]
 ): Array[] {
-  const { arrays, options } = withOptions('meshgrid', args, ['sparse', 'indexing'])
-  const indexing = (options.indexing ?? 'xy') as string
-  if (indexing !== 'xy' && indexing !== 'ij')
-    throw new ArgumentError('meshgrid', `indexing must be "xy" or "ij", received ${describe(indexing)}`)
+  const { arrays, options } = withOptions("meshgrid", args, ["sparse", "indexing"])
+  const indexing = (options.indexing ?? "xy") as string
+  if (indexing !== "xy" && indexing !== "ij")
+    throw new ArgumentError("meshgrid", `indexing must be "xy" or "ij", received ${describe(indexing)}`)
   return streamed(options, () => {
     const rank = arrays.length
-    const place = (i: number): number => (indexing === 'xy' && rank > 1 && i < 2 ? 1 - i : i)
+    const place = (i: number): number => (indexing === "xy" && rank > 1 && i < 2 ? 1 - i : i)
     const lines = arrays.map((x, i) =>
       x.flatten().reshape(globalThis.Array.from({ length: rank }, (_, axis) => (axis === place(i) ? -1 : 1))),
     )
@@ -258,7 +258,7 @@ export function meshgrid(
  * mx.broadcastShapes([2, 1], [3]) // => [2, 3]
  */
 export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
-  return shapes.reduce<Shape>((all, shape) => broadcastTwo('broadcastShapes', all, shape), []).slice()
+  return shapes.reduce<Shape>((all, shape) => broadcastTwo("broadcastShapes", all, shape), []).slice()
 }
 
 /**
@@ -268,9 +268,9 @@ export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
  * mx.broadcastArrays(mx.array([1, 2]), mx.array([[3]]))[1].tolist() // => [[3, 3]]
  */
 export function broadcastArrays(...args: (Array | StreamOptions)[]): Array[] {
-  const { arrays, options } = withOptions('broadcastArrays', args, [])
+  const { arrays, options } = withOptions("broadcastArrays", args, [])
   return streamed(options, () => {
-    const shape = arrays.reduce<Shape>((all, x) => broadcastTwo('broadcastArrays', all, x.shape), [])
+    const shape = arrays.reduce<Shape>((all, x) => broadcastTwo("broadcastArrays", all, x.shape), [])
     return arrays.map((x) => broadcastTo(x, shape))
   })
 }
@@ -293,7 +293,7 @@ const third = (x: Array): Array =>
 export function atleast1d(a: Array, options?: StreamOptions): Array
 export function atleast1d(...arrays: Array[]): Array[]
 export function atleast1d(...args: unknown[]): Array | Array[] {
-  return atLeast('atleast1d', args, first)
+  return atLeast("atleast1d", args, first)
 }
 
 /**
@@ -304,7 +304,7 @@ export function atleast1d(...args: unknown[]): Array | Array[] {
 export function atleast2d(a: Array, options?: StreamOptions): Array
 export function atleast2d(...arrays: Array[]): Array[]
 export function atleast2d(...args: unknown[]): Array | Array[] {
-  return atLeast('atleast2d', args, second)
+  return atLeast("atleast2d", args, second)
 }
 
 /**
@@ -315,24 +315,24 @@ export function atleast2d(...args: unknown[]): Array | Array[] {
 export function atleast3d(a: Array, options?: StreamOptions): Array
 export function atleast3d(...arrays: Array[]): Array[]
 export function atleast3d(...args: unknown[]): Array | Array[] {
-  return atLeast('atleast3d', args, third)
+  return atLeast("atleast3d", args, third)
 }
 
 const diffArgs = operation(
-  'diff',
-  ['a', 'n', 'axis'],
+  "diff",
+  ["a", "n", "axis"],
   (a: unknown, n: number = 1, axis: number = -1): Array => {
-    let x = asArrayArgument('diff', 'a', a)
-    const along = normalizeAxis('diff', axis, x.ndim)
+    let x = asArrayArgument("diff", "a", a)
+    const along = normalizeAxis("diff", axis, x.ndim)
     if (!Number.isInteger(n) || n < 0)
-      throw new ArgumentError('diff', `n must be a non-negative integer, received ${describe(n)}`)
+      throw new ArgumentError("diff", `n must be a non-negative integer, received ${describe(n)}`)
     for (let i = 0; i < n; i++) {
       const size = x.shape[along]
       const [later, earlier] = [
         between(x, along, Math.min(1, size), size),
         between(x, along, 0, Math.max(0, size - 1)),
       ]
-      x = x.dtype.kind === 'bool' ? later.notEqual(earlier) : later.subtract(earlier)
+      x = x.dtype.kind === "bool" ? later.notEqual(earlier) : later.subtract(earlier)
     }
     return x
   },

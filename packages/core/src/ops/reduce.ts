@@ -2,11 +2,11 @@
  * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with
  * size 1; the public function drops them unless `keepdims` is set.
  */
-import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from '../args'
-import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from '../dtype'
-import { ShapeError } from '../errors'
-import type { Array, HostArray, Meta, VmapContext, VmapResult } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
+import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../args"
+import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from "../dtype"
+import { ShapeError } from "../errors"
+import type { Array, HostArray, Meta, VmapContext, VmapResult } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
 import {
   asShape,
   broadcastShapes,
@@ -16,18 +16,18 @@ import {
   type Shape,
   sameShape,
   sizeOf,
-} from '../shape'
-import { asOperand, floatOperand, scalarOf, toDtype } from './constant'
-import { moveToFront, reshapeLike } from './view'
+} from "../shape"
+import { asOperand, floatOperand, scalarOf, toDtype } from "./constant"
+import { moveToFront, reshapeLike } from "./view"
 
 const broadcast: Apply<{ shape: readonly number[] }> = definePrimitive({
-  name: 'broadcastTo',
-  params: { shape: 'i64[]' },
+  name: "broadcastTo",
+  params: { shape: "i64[]" },
   infer: ([x], { shape }) => {
-    const full = broadcastShapes('broadcastTo', x.shape, shape)
+    const full = broadcastShapes("broadcastTo", x.shape, shape)
     if (!sameShape(full, shape))
       throw new ShapeError(
-        'broadcastTo',
+        "broadcastTo",
         `an array of shape ${format(x.shape)} cannot be broadcast to ${format(shape)}`,
       )
     return { shape, dtype: x.dtype }
@@ -48,9 +48,9 @@ const broadcast: Apply<{ shape: readonly number[] }> = definePrimitive({
     return { outputs: [broadcast([padded], { shape: [size, ...shape] })], axes: [0] }
   },
 })
-const broadcastToArgs = operation('broadcastTo', ['a', 'shape'], (a: unknown, shape: unknown) => {
-  const x = asOperand('broadcastTo', a)
-  const to = asShape('broadcastTo', shape)
+const broadcastToArgs = operation("broadcastTo", ["a", "shape"], (a: unknown, shape: unknown) => {
+  const x = asOperand("broadcastTo", a)
+  const to = asShape("broadcastTo", shape)
   return sameShape(x.shape, to) ? x : broadcast([x], { shape: to })
 })
 /**
@@ -121,7 +121,7 @@ function fold(initial: (dtype: Dtype) => number | bigint, number: Fold, bigint: 
     const f = (big ? bigint : number) as (a: unknown, b: unknown) => never
     const start = initial(out.dtype)
     const cells = new globalThis.Array<unknown>(sizeOf(out.shape)).fill(big ? BigInt(start) : start)
-    const toBig = big && typeof x.data[0] === 'number'
+    const toBig = big && typeof x.data[0] === "number"
     eachCell(x, axes, (i, cell) => {
       cells[cell] = f(cells[cell], toBig ? BigInt(x.data[i]) : x.data[i])
     })
@@ -142,9 +142,9 @@ const vmapAxes =
 
 /** MLX sums bool and small signed integers in int32, small unsigned ones in uint32; others keep their dtype. */
 function sumDtype(dtype: Dtype): Dtype {
-  return dtype.kind === 'bool' || (dtype.kind === 'signed' && dtype.size < 4)
+  return dtype.kind === "bool" || (dtype.kind === "signed" && dtype.size < 4)
     ? int32
-    : dtype.kind === 'unsigned' && dtype.size < 4
+    : dtype.kind === "unsigned" && dtype.size < 4
       ? uint32
       : dtype
 }
@@ -155,8 +155,8 @@ const sumReal = fold(
   ((a: bigint, b: bigint) => a + b) as Fold,
 )
 const sumAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
-  name: 'sum',
-  params: { axes: 'i64[]' },
+  name: "sum",
+  params: { axes: "i64[]" },
   infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: sumDtype(x.dtype) }),
   reference: ([x], [out], params) => {
     if (x.dtype !== complex64) return sumReal([x], [out], params)
@@ -175,8 +175,8 @@ const mulReal = fold(
   ((a: bigint, b: bigint) => a * b) as Fold,
 )
 const prodAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
-  name: 'prod',
-  params: { axes: 'i64[]' },
+  name: "prod",
+  params: { axes: "i64[]" },
   infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: sumDtype(x.dtype) }),
   reference: ([x], [out], params) => {
     if (x.dtype !== complex64) return mulReal([x], [out], params)
@@ -210,18 +210,18 @@ function productOfOthers(x: Array, axes: readonly number[]): Array {
 
 const lowest = (dtype: Dtype): number | bigint => {
   if (isInexact(dtype)) return Number.NEGATIVE_INFINITY
-  if (dtype.kind !== 'signed') return 0
+  if (dtype.kind !== "signed") return 0
   return dtype.size === 8 ? -(2n ** 63n) : -(2 ** (dtype.size * 8 - 1))
 }
 const highest = (dtype: Dtype): number | bigint => {
   if (isInexact(dtype)) return Number.POSITIVE_INFINITY
-  const bits = dtype.kind === 'bool' ? 1 : dtype.size * 8 - (dtype.kind === 'signed' ? 1 : 0)
+  const bits = dtype.kind === "bool" ? 1 : dtype.size * 8 - (dtype.kind === "signed" ? 1 : 0)
   return dtype.size === 8 ? 2n ** BigInt(bits) - 1n : 2 ** bits - 1
 }
 
 /** max and min: the cotangent is shared among equal extremes. */
 function extreme(
-  name: 'max' | 'min',
+  name: "max" | "min",
   initial: (dtype: Dtype) => number | bigint,
   first: (a: number | bigint, b: number | bigint) => boolean,
 ) {
@@ -230,7 +230,7 @@ function extreme(
   const real = fold(initial, pick as unknown as Fold, pick as unknown as Fold)
   const apply: Apply<{ axes: readonly number[] }> = definePrimitive({
     name,
-    params: { axes: 'i64[]' },
+    params: { axes: "i64[]" },
     infer: ([x], { axes }) => {
       if (axes.some((axis) => x.shape[axis] === 0))
         throw new ShapeError(name, `has no value over an empty axis, received shape ${format(x.shape)}`)
@@ -263,16 +263,16 @@ function weights(x: Array, y: Array, axes: readonly number[]): Array {
   const hit = toDtype(x.equal(y), x.dtype)
   return hit.divide(sumAxes([hit], { axes }))
 }
-const maxAxes = extreme('max', lowest, (a, b) => a > b)
-const minAxes = extreme('min', highest, (a, b) => a < b)
+const maxAxes = extreme("max", lowest, (a, b) => a > b)
+const minAxes = extreme("min", highest, (a, b) => a < b)
 
 /** NaN is not zero, so it is true. */
 const isZero = (value: number | bigint): boolean => value === 0 || value === 0n
-function truth(name: 'all' | 'any') {
-  const start = name === 'all' ? 1 : 0
+function truth(name: "all" | "any") {
+  const start = name === "all" ? 1 : 0
   const apply: Apply<{ axes: readonly number[] }> = definePrimitive({
     name,
-    params: { axes: 'i64[]' },
+    params: { axes: "i64[]" },
     infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: bool_ }),
     reference: ([x], [out], { axes }) => {
       const width = x.dtype === complex64 ? 2 : 1
@@ -289,8 +289,8 @@ function truth(name: 'all' | 'any') {
   })
   return apply
 }
-const allAxes = truth('all')
-const anyAxes = truth('any')
+const allAxes = truth("all")
+const anyAxes = truth("any")
 
 /** A reduction as a public function takes it. */
 export interface Reduction {
@@ -301,7 +301,7 @@ export interface Reduction {
 function reduction(name: string, body: (x: Array, axes: number[]) => Array): Reduction {
   const args = operation(
     name,
-    ['a', 'axis', 'keepdims'],
+    ["a", "axis", "keepdims"],
     (a: Operand, axis?: Axes, keepdims = false): Array => {
       const x = asOperand(name, a)
       const axes = normalizeAxes(name, axis, x.ndim)
@@ -317,14 +317,14 @@ function reduction(name: string, body: (x: Array, axes: number[]) => Array): Red
  * @example
  * mx.sum(mx.array([[1, 2], [3, 4]]), 0).tolist() // => [4, 6]
  */
-export const sum: Reduction = reduction('sum', (x, axes) => sumAxes([x], { axes }))
+export const sum: Reduction = reduction("sum", (x, axes) => sumAxes([x], { axes }))
 
 /**
  * Product over the axes (all by default).
  * @example
  * mx.prod(mx.array([2, 3, 4])).item() // => 24
  */
-export const prod: Reduction = reduction('prod', (x, axes) => prodAxes([x], { axes }))
+export const prod: Reduction = reduction("prod", (x, axes) => prodAxes([x], { axes }))
 
 /**
  * Largest element over the axes; NaN if there is one.
@@ -332,7 +332,7 @@ export const prod: Reduction = reduction('prod', (x, axes) => prodAxes([x], { ax
  * @example
  * mx.max(mx.array([1, 3, 2])).item() // => 3
  */
-export const max: Reduction = reduction('max', (x, axes) => maxAxes([x], { axes }))
+export const max: Reduction = reduction("max", (x, axes) => maxAxes([x], { axes }))
 
 /**
  * Smallest element over the axes; NaN if there is one.
@@ -340,25 +340,25 @@ export const max: Reduction = reduction('max', (x, axes) => maxAxes([x], { axes 
  * @example
  * mx.min(mx.array([1, 3, 2])).item() // => 1
  */
-export const min: Reduction = reduction('min', (x, axes) => minAxes([x], { axes }))
+export const min: Reduction = reduction("min", (x, axes) => minAxes([x], { axes }))
 
 /**
  * Whether all elements over the axes are nonzero.
  * @example
  * mx.all(mx.array([true, false])).item() // => false
  */
-export const all: Reduction = reduction('all', (x, axes) => allAxes([x], { axes }))
+export const all: Reduction = reduction("all", (x, axes) => allAxes([x], { axes }))
 
 /**
  * Whether any element over the axes is nonzero.
  * @example
  * mx.any(mx.array([true, false])).item() // => true
  */
-export const any: Reduction = reduction('any', (x, axes) => anyAxes([x], { axes }))
+export const any: Reduction = reduction("any", (x, axes) => anyAxes([x], { axes }))
 
 const meanOver = (x: Array, axes: readonly number[]): Array => {
   // As in MLX, integers are summed as integers.
-  return floatOperand('mean', sumAxes([x], { axes })).multiply(1 / sizeOf(axes.map((axis) => x.shape[axis])))
+  return floatOperand("mean", sumAxes([x], { axes })).multiply(1 / sizeOf(axes.map((axis) => x.shape[axis])))
 }
 
 /**
@@ -366,7 +366,7 @@ const meanOver = (x: Array, axes: readonly number[]): Array => {
  * @example
  * mx.mean(mx.array([1, 2, 3])).item() // => 2
  */
-export const mean: Reduction = reduction('mean', meanOver)
+export const mean: Reduction = reduction("mean", meanOver)
 
 /** A reduction with a `ddof`: the divisor is N − ddof. */
 export interface Deviation {
@@ -377,9 +377,9 @@ export interface Deviation {
 function deviation(name: string, body: (variance: Array) => Array): Deviation {
   const args = operation(
     name,
-    ['a', 'axis', 'keepdims', 'ddof'],
+    ["a", "axis", "keepdims", "ddof"],
     (a: Operand, axis?: Axes, keepdims = false, ddof: number = 0): Array => {
-      const x = floatOperand(name, asArrayArgument(name, 'a', a))
+      const x = floatOperand(name, asArrayArgument(name, "a", a))
       const axes = normalizeAxes(name, axis, x.ndim)
       const count = sizeOf(axes.map((i) => x.shape[i]))
       const centered = x.subtract(meanOver(x, axes))
@@ -400,11 +400,11 @@ function deviation(name: string, body: (variance: Array) => Array): Deviation {
  * @example
  * mx.var(mx.array([1, 3])).item() // => 1
  */
-export const variance: Deviation = deviation('var', (v) => v)
+export const variance: Deviation = deviation("var", (v) => v)
 
 /**
  * Standard deviation over the axes: the square root of {@link variance}.
  * @example
  * mx.std(mx.array([1, 3])).item() // => 1
  */
-export const std: Deviation = deviation('std', (v) => v.sqrt())
+export const std: Deviation = deviation("std", (v) => v.sqrt())

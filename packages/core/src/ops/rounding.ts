@@ -1,18 +1,18 @@
 /**
  * Rounding to decimals and towards zero, and division with remainder.
  */
-import { type Operand, operation, type StreamOptions } from '../args'
-import { complex64, isInexact } from '../dtype'
-import { ArgumentError, DTypeError, describe } from '../errors'
-import type { Array } from '../graph'
-import { floorDivide, remainder, subtract, where } from './binary'
-import { asOperand } from './constant'
-import type { UnaryFunction } from './unary'
+import { type Operand, operation, type StreamOptions } from "../args"
+import { complex64, isInexact } from "../dtype"
+import { ArgumentError, DTypeError, describe } from "../errors"
+import type { Array } from "../graph"
+import { floorDivide, remainder, subtract, where } from "./binary"
+import { asOperand } from "./constant"
+import type { UnaryFunction } from "./unary"
 
-const roundArgs = operation('round', ['a', 'decimals'], (a: unknown, decimals: number = 0): Array => {
-  const x = asOperand('round', a)
+const roundArgs = operation("round", ["a", "decimals"], (a: unknown, decimals: number = 0): Array => {
+  const x = asOperand("round", a)
   if (!Number.isInteger(decimals))
-    throw new ArgumentError('round', `decimals must be an integer, received ${describe(decimals)}`)
+    throw new ArgumentError("round", `decimals must be an integer, received ${describe(decimals)}`)
   if (decimals === 0) return x.roundToInteger()
   if (!isInexact(x.dtype) && decimals > 0) return x
   const scale = 10 ** Math.abs(decimals)
@@ -32,9 +32,9 @@ export function round(...args: unknown[]): Array {
   return roundArgs(args)
 }
 
-const truncArgs = operation('trunc', ['a'], (a: unknown): Array => {
-  const x = asOperand('trunc', a)
-  if (x.dtype === complex64) throw new DTypeError('trunc', 'is not defined for complex64')
+const truncArgs = operation("trunc", ["a"], (a: unknown): Array => {
+  const x = asOperand("trunc", a)
+  if (x.dtype === complex64) throw new DTypeError("trunc", "is not defined for complex64")
   return isInexact(x.dtype) ? where(x.less(0), x.ceil(), x.floor()) : x
 })
 /**
@@ -45,7 +45,7 @@ const truncArgs = operation('trunc', ['a'], (a: unknown): Array => {
  */
 export const trunc: UnaryFunction = (...args) => truncArgs(args)
 
-const positiveArgs = operation('positive', ['a'], (a: unknown): Array => asOperand('positive', a))
+const positiveArgs = operation("positive", ["a"], (a: unknown): Array => asOperand("positive", a))
 /**
  * The array itself.
  * @example
@@ -53,7 +53,7 @@ const positiveArgs = operation('positive', ['a'], (a: unknown): Array => asOpera
  */
 export const positive: UnaryFunction = (...args) => positiveArgs(args)
 
-const divmodArgs = operation('divmod', ['a', 'b'], (a: Operand, b: Operand): [Array, Array] => {
+const divmodArgs = operation("divmod", ["a", "b"], (a: Operand, b: Operand): [Array, Array] => {
   const rest = remainder(a, b)
   // Of integers too the quotient is the floor: with the remainder taken away the division is exact.
   return [isInexact(rest.dtype) ? floorDivide(a, b) : floorDivide(subtract(a, rest), b), rest]

@@ -1,6 +1,6 @@
-import { describe, expect, test } from 'vitest'
-import * as mx from '../index'
-import { primitiveByName } from '../primitive'
+import { describe, expect, test } from "vitest"
+import * as mx from "../index"
+import { primitiveByName } from "../primitive"
 
 const randn = (shape: number[], seed: number) =>
   mx.random.normal(shape, { key: mx.random.key(seed) }).astype(mx.float64)
@@ -43,15 +43,15 @@ function check(name: string, x: mx.Array): void {
   }
 }
 
-describe('derivatives against finite differences', () => {
-  for (const name of ['cumsum', 'cumprod', 'cummax', 'cummin', 'logcumsumexp'])
+describe("derivatives against finite differences", () => {
+  for (const name of ["cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"])
     test(name, () => check(name, randn([2, 5, 3], 1)))
-  test('cumprod where elements are zero', () => {
+  test("cumprod where elements are zero", () => {
     check('cumprod', mx.array([[2, 0, 3, 4], [0, 5, 0, 2], [1, 2, 3, 0]], mx.float64)) // biome-ignore format: a matrix
   })
-  test('logcumsumexp where elements are -Infinity', () => {
+  test("logcumsumexp where elements are -Infinity", () => {
     const x = mx.array([[-Infinity, 1, -Infinity, 2]], mx.float64)
-    const { vjp } = primitiveByName('logcumsumexp').rules
+    const { vjp } = primitiveByName("logcumsumexp").rules
     const [dx] = (vjp as NonNullable<typeof vjp>)({
       inputs: [x],
       outputs: [mx.logcumsumexp(x, 1)],
@@ -65,7 +65,7 @@ describe('derivatives against finite differences', () => {
   })
 })
 
-test('values', () => {
+test("values", () => {
   const x = mx.array([1, 3, 2])
   expect(mx.cumsum(x, { reverse: true }).tolist()).toEqual([6, 5, 2])
   expect(mx.cumprod(x, 0, false, false).tolist()).toEqual([1, 1, 3])

@@ -1,22 +1,22 @@
 /**
  * Running sums, products, extremes and log-sums along an axis, and the linear recurrence that their derivatives are made of.
  */
-import { asArrayArgument, operation, type StreamOptions } from '../args'
-import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from '../dtype'
-import type { Array, HostArray, Meta } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { normalizeAxis, type Shape, sizeOf } from '../shape'
-import { where } from './binary'
-import { toDtype } from './constant'
-import { arange, full, ones, zeros } from './creation'
-import { gatherAlong, scatterAlong } from './gather'
-import { concatenate } from './join'
-import { broadcastTo } from './reduce'
-import { sliceRange } from './slice'
-import { moveToFront } from './view'
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../dtype"
+import type { Array, HostArray, Meta } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { normalizeAxis, type Shape, sizeOf } from "../shape"
+import { where } from "./binary"
+import { toDtype } from "./constant"
+import { arange, full, ones, zeros } from "./creation"
+import { gatherAlong, scatterAlong } from "./gather"
+import { concatenate } from "./join"
+import { broadcastTo } from "./reduce"
+import { sliceRange } from "./slice"
+import { moveToFront } from "./view"
 
 type Params = { axis: number; reverse: boolean; inclusive: boolean }
-const schema = { axis: 'i64', reverse: 'bool', inclusive: 'bool' } as const
+const schema = { axis: "i64", reverse: "bool", inclusive: "bool" } as const
 
 /** Walks each line along the axis in scan order with the positions of its elements. */
 function eachLine(shape: Shape, axis: number, reverse: boolean, visit: (positions: number[]) => void): void {
@@ -60,7 +60,7 @@ function scanHost(
 }
 
 const isBig = (dtype: Dtype): boolean =>
-  dtype.size === 8 && (dtype.kind === 'signed' || dtype.kind === 'unsigned')
+  dtype.size === 8 && (dtype.kind === "signed" || dtype.kind === "unsigned")
 /** A neutral element in the dtype's own representation. */
 const neutral =
   (value: number) =>
@@ -93,10 +93,10 @@ function shifted(x: Array, axis: number, forward: boolean, filler: number): Arra
   return concatenate(forward ? [edge, part(0, n - 1)] : [part(1, n), edge], axis)
 }
 /** In scan order: what stood one step before each place. */
-const previous = (x: Array, { axis, reverse }: Pick<Params, 'axis' | 'reverse'>, filler: number): Array =>
+const previous = (x: Array, { axis, reverse }: Pick<Params, "axis" | "reverse">, filler: number): Array =>
   shifted(x, axis, !reverse, filler)
 /** In scan order: what stands one step after each place. */
-const next = (x: Array, { axis, reverse }: Pick<Params, 'axis' | 'reverse'>, filler: number): Array =>
+const next = (x: Array, { axis, reverse }: Pick<Params, "axis" | "reverse">, filler: number): Array =>
   shifted(x, axis, reverse, filler)
 
 /**
@@ -104,8 +104,8 @@ const next = (x: Array, { axis, reverse }: Pick<Params, 'axis' | 'reverse'>, fil
  * recurrences. It decomposes by doubling: after step k, each place knows the composition of the 2ᵏ maps up to it.
  */
 const recurrence: Apply<{ axis: number; reverse: boolean }> = definePrimitive({
-  name: 'linearRecurrence',
-  params: { axis: 'i64', reverse: 'bool' },
+  name: "linearRecurrence",
+  params: { axis: "i64", reverse: "bool" },
   infer: ([, b]) => b,
   decompose: ([a, b], { axis, reverse }) => {
     const n = b.shape[axis]
@@ -145,10 +145,10 @@ const recurrence: Apply<{ axis: number; reverse: boolean }> = definePrimitive({
 })
 
 /** MLX sums and multiplies bool and small integers in 32 bits where `dtype` is not given. */
-const sumDtype = (x: Meta): Meta => (x.dtype.kind === 'bool' ? { shape: x.shape, dtype: int32 } : x)
+const sumDtype = (x: Meta): Meta => (x.dtype.kind === "bool" ? { shape: x.shape, dtype: int32 } : x)
 
 const sumAlong: Apply<Params> = definePrimitive({
-  name: 'cumsum',
+  name: "cumsum",
   params: schema,
   infer: ([x]) => sumDtype(x),
   reference: (inputs, outputs, params) => {
@@ -165,7 +165,7 @@ const sumAlong: Apply<Params> = definePrimitive({
 })
 
 const productAlong: Apply<Params> = definePrimitive({
-  name: 'cumprod',
+  name: "cumprod",
   params: schema,
   infer: ([x]) => x,
   reference: scanHost(
@@ -197,18 +197,18 @@ const productAlong: Apply<Params> = definePrimitive({
 const lowest = (dtype: Dtype): Value | [number, number] => {
   if (dtype === complex64) return [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY]
   if (isInexact(dtype)) return Number.NEGATIVE_INFINITY
-  if (dtype.kind !== 'signed') return isBig(dtype) ? 0n : 0
+  if (dtype.kind !== "signed") return isBig(dtype) ? 0n : 0
   return isBig(dtype) ? -(2n ** 63n) : -(2 ** (dtype.size * 8 - 1))
 }
 const highest = (dtype: Dtype): Value | [number, number] => {
   if (dtype === complex64) return [Number.POSITIVE_INFINITY, Number.POSITIVE_INFINITY]
   if (isInexact(dtype)) return Number.POSITIVE_INFINITY
-  const bits = dtype.kind === 'bool' ? 1 : dtype.size * 8 - (dtype.kind === 'signed' ? 1 : 0)
+  const bits = dtype.kind === "bool" ? 1 : dtype.size * 8 - (dtype.kind === "signed" ? 1 : 0)
   return isBig(dtype) ? 2n ** BigInt(bits) - 1n : 2 ** bits - 1
 }
 
 function extremeAlong(
-  name: 'cummax' | 'cummin',
+  name: "cummax" | "cummin",
   start: (dtype: Dtype) => Value | [number, number],
   better: (a: Value, b: Value) => boolean,
 ): Apply<Params> {
@@ -224,7 +224,7 @@ function extremeAlong(
     vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
       const { source, exists } = sources(x, y, params, name)
       const zero = zeros(x.shape, x.dtype)
-      return [scatterAlong([zero, source, where(exists, g, 0)], { axis: params.axis, mode: 'add' })]
+      return [scatterAlong([zero, source, where(exists, g, 0)], { axis: params.axis, mode: "add" })]
     },
     jvp: ({ inputs: [x], outputs: [y], tangents: [t], params }) => {
       if (!t) return [null]
@@ -240,13 +240,13 @@ function sources(
   x: Array,
   y: Array,
   params: Params,
-  name: 'cummax' | 'cummin',
+  name: "cummax" | "cummin",
 ): { source: Array; exists: Array } {
   const { axis, reverse, inclusive } = params
   const n = x.shape[axis]
   const places = arange(n).reshape(x.shape.map((_, i) => (i === axis ? n : 1)))
   const order = reverse ? places.negative().add(n - 1) : places
-  const here = inclusive ? y : name === 'cummax' ? y.maximum(x) : y.minimum(x)
+  const here = inclusive ? y : name === "cummax" ? y.maximum(x) : y.minimum(x)
   // NaN, once met, stays: it is its own source too.
   const hit = x.equal(here).logicalOr(x.notEqual(x))
   let last = maxAlong([where(hit, order, 0)], { axis, reverse, inclusive: true })
@@ -258,8 +258,8 @@ function sources(
   const source = reverse ? last.negative().add(n - 1) : last
   return { source: toDtype(source, uint32), exists }
 }
-const maxAlong = extremeAlong('cummax', lowest, (a, b) => a > b)
-const minAlong = extremeAlong('cummin', highest, (a, b) => a < b)
+const maxAlong = extremeAlong("cummax", lowest, (a, b) => a > b)
+const minAlong = extremeAlong("cummin", highest, (a, b) => a < b)
 
 const addExponents = (a: number, b: number): number => {
   const [high, low] = a > b || Number.isNaN(a) ? [a, b] : [b, a]
@@ -274,7 +274,7 @@ const addComplexExponents = (a: [number, number], b: [number, number]): [number,
   return [high[0] + Math.log(Math.hypot(re, im)), high[1] + Math.atan2(im, re)]
 }
 const logSumAlong: Apply<Params> = definePrimitive({
-  name: 'logcumsumexp',
+  name: "logcumsumexp",
   params: schema,
   infer: ([x]) => x,
   reference: (inputs, outputs, params) => {
@@ -318,7 +318,7 @@ const decay = (y: Array, params: Params): Array => share(previous(y, params, Num
 function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
   return operation(
     name,
-    ['a', 'axis', 'reverse', 'inclusive', 'dtype'],
+    ["a", "axis", "reverse", "inclusive", "dtype"],
     (
       a: unknown,
       axis?: number | null,
@@ -326,7 +326,7 @@ function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) =>
       inclusive: boolean = true,
       dtype?: Dtype | null,
     ) => {
-      let x = asArrayArgument(name, 'a', a)
+      let x = asArrayArgument(name, "a", a)
       if (dtype) x = toDtype(x, asDtype(name, dtype))
       const whole = axis === undefined || axis === null
       const along = whole ? 0 : normalizeAxis(name, axis, x.ndim)
@@ -335,7 +335,7 @@ function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) =>
   )
 }
 
-const cumsumArgs = scan('cumsum', sumAlong)
+const cumsumArgs = scan("cumsum", sumAlong)
 /**
  * Running sum along an axis, or over the flattened array. bool sums to int32; `dtype` converts first. `inclusive: false` leaves each
  * element itself out.
@@ -368,7 +368,7 @@ export function cumsum(...args: unknown[]): Array {
   return cumsumArgs(args)
 }
 
-const cumprodArgs = scan('cumprod', productAlong)
+const cumprodArgs = scan("cumprod", productAlong)
 /**
  * Running product along an axis, or over the flattened array; `dtype` converts first.
  * @throws ShapeError when the axis is out of bounds
@@ -400,7 +400,7 @@ export function cumprod(...args: unknown[]): Array {
   return cumprodArgs(args)
 }
 
-const cummaxArgs = scan('cummax', maxAlong)
+const cummaxArgs = scan("cummax", maxAlong)
 /**
  * Running maximum along an axis, or over the flattened array.
  * @throws ShapeError when the axis is out of bounds
@@ -427,7 +427,7 @@ export function cummax(...args: unknown[]): Array {
   return cummaxArgs(args)
 }
 
-const cumminArgs = scan('cummin', minAlong)
+const cumminArgs = scan("cummin", minAlong)
 /**
  * Running minimum along an axis, or over the flattened array.
  * @throws ShapeError when the axis is out of bounds
@@ -454,7 +454,7 @@ export function cummin(...args: unknown[]): Array {
   return cumminArgs(args)
 }
 
-const logcumsumexpArgs = scan('logcumsumexp', logSumAlong)
+const logcumsumexpArgs = scan("logcumsumexp", logSumAlong)
 /**
  * Running log Σ exp along an axis, or over the flattened array, without overflow. Integers keep their dtype and are truncated at
  * every step.

@@ -1,24 +1,24 @@
 /**
  * Arrays by formula: evenly spaced numbers, windows, and arrays like another one.
  */
-import { asArrayArgument, type Operand, operation, type StreamOptions } from '../args'
-import { asDtype, type Dtype, float32, float64 } from '../dtype'
-import { ArgumentError, describe } from '../errors'
-import type { Array } from '../graph'
-import { isScalar, scalarArray, toDtype } from './constant'
-import { arange, array, eye, full } from './creation'
-import { broadcastTo } from './reduce'
+import { asArrayArgument, type Operand, operation, type StreamOptions } from "../args"
+import { asDtype, type Dtype, float32, float64 } from "../dtype"
+import { ArgumentError, describe } from "../errors"
+import type { Array } from "../graph"
+import { isScalar, scalarArray, toDtype } from "./constant"
+import { arange, array, eye, full } from "./creation"
+import { broadcastTo } from "./reduce"
 
 const linspaceArgs = operation(
-  'linspace',
-  ['start', 'stop', 'num', 'dtype', 'endpoint'],
+  "linspace",
+  ["start", "stop", "num", "dtype", "endpoint"],
   (start: number, stop: number, num: number = 50, dtype?: Dtype | null, endpoint: boolean = true): Array => {
     for (const v of [start, stop])
-      if (typeof v !== 'number')
-        throw new ArgumentError('linspace', `start and stop must be numbers, received ${describe(v)}`)
+      if (typeof v !== "number")
+        throw new ArgumentError("linspace", `start and stop must be numbers, received ${describe(v)}`)
     if (!Number.isInteger(num) || num < 0)
-      throw new ArgumentError('linspace', `num must be a non-negative integer, received ${describe(num)}`)
-    const type = dtype ? asDtype('linspace', dtype) : float32
+      throw new ArgumentError("linspace", `num must be a non-negative integer, received ${describe(num)}`)
+    const type = dtype ? asDtype("linspace", dtype) : float32
     const work = type === float64 ? float64 : float32
     const t = arange(num, { dtype: work }).divide(Math.max(1, endpoint ? num - 1 : num))
     return toDtype(t.subtract(1).multiply(-start).add(t.multiply(stop)), type)
@@ -47,8 +47,8 @@ export function linspace(...args: unknown[]): Array {
 }
 
 const identityArgs = operation(
-  'identity',
-  ['n', 'dtype'],
+  "identity",
+  ["n", "dtype"],
   (n: number, dtype?: Dtype | null): Array => eye(n, { dtype: dtype ?? null }),
 )
 /**
@@ -63,11 +63,11 @@ export function identity(...args: unknown[]): Array {
 }
 
 const fullLikeArgs = operation(
-  'fullLike',
-  ['a', 'vals', 'dtype'],
+  "fullLike",
+  ["a", "vals", "dtype"],
   (a: unknown, vals: Operand, dtype?: Dtype | null): Array => {
-    const x = asArrayArgument('fullLike', 'a', a)
-    const type = dtype ? asDtype('fullLike', dtype) : x.dtype
+    const x = asArrayArgument("fullLike", "a", a)
+    const type = dtype ? asDtype("fullLike", dtype) : x.dtype
     if (isScalar(vals)) return toDtype(full(x.shape, vals), type)
     return broadcastTo(toDtype(array(vals), type), x.shape)
   },
@@ -88,7 +88,7 @@ function window_(
   name: string,
   shape: (angle: number) => number,
 ): (m: number, options?: StreamOptions) => Array {
-  const args = operation(name, ['m'], (m: number): Array => {
+  const args = operation(name, ["m"], (m: number): Array => {
     if (!Number.isInteger(m))
       throw new ArgumentError(name, `the size must be an integer, received ${describe(m)}`)
     if (m < 1) return array(new Float32Array(0))
@@ -105,21 +105,21 @@ export type WindowFunction = (m: number, options?: StreamOptions) => Array
  * @example
  * mx.bartlett(3).tolist() // => [0, 1, 0]
  */
-export const bartlett: WindowFunction = window_('bartlett', (angle) => 1 - Math.abs(angle / Math.PI - 1))
+export const bartlett: WindowFunction = window_("bartlett", (angle) => 1 - Math.abs(angle / Math.PI - 1))
 
 /**
  * The Hann window, 0.5 − 0.5 cos.
  * @example
  * mx.hanning(3).tolist() // => [0, 1, 0]
  */
-export const hanning: WindowFunction = window_('hanning', (angle) => 0.5 - 0.5 * Math.cos(angle))
+export const hanning: WindowFunction = window_("hanning", (angle) => 0.5 - 0.5 * Math.cos(angle))
 
 /**
  * The Hamming window, 0.54 − 0.46 cos.
  * @example
  * mx.hamming(3).index(1).item() // => 1
  */
-export const hamming: WindowFunction = window_('hamming', (angle) => 0.54 - 0.46 * Math.cos(angle))
+export const hamming: WindowFunction = window_("hamming", (angle) => 0.54 - 0.46 * Math.cos(angle))
 
 /**
  * The Blackman window, 0.42 − 0.5 cos + 0.08 cos 2.
@@ -127,6 +127,6 @@ export const hamming: WindowFunction = window_('hamming', (angle) => 0.54 - 0.46
  * mx.blackman(5).shape // => [5]
  */
 export const blackman: WindowFunction = window_(
-  'blackman',
+  "blackman",
   (angle) => 0.42 - 0.5 * Math.cos(angle) + 0.08 * Math.cos(2 * angle),
 )

@@ -1,18 +1,18 @@
 /**
  * Rectangular parts of arrays: taking one out (a view), putting one back, and padding around. Indexing is built on them.
  */
-import { complex64, type Dtype } from '../dtype'
-import type { Array, HostArray } from '../graph'
-import type { ParamsOf } from '../params'
-import { type Apply, definePrimitive } from '../primitive'
-import { forEachPosition } from '../reference'
-import { contiguousStrides, type Shape, sizeOf } from '../shape'
-import { where as select } from './binary'
-import { scalarArray } from './constant'
-import { broadcastTo } from './reduce'
-import { moveToFront } from './view'
+import { complex64, type Dtype } from "../dtype"
+import type { Array, HostArray } from "../graph"
+import type { ParamsOf } from "../params"
+import { type Apply, definePrimitive } from "../primitive"
+import { forEachPosition } from "../reference"
+import { contiguousStrides, type Shape, sizeOf } from "../shape"
+import { where as select } from "./binary"
+import { scalarArray } from "./constant"
+import { broadcastTo } from "./reduce"
+import { moveToFront } from "./view"
 
-const sliceParams = { start: 'i64[]', stop: 'i64[]', strides: 'i64[]' } as const
+const sliceParams = { start: "i64[]", stop: "i64[]", strides: "i64[]" } as const
 type Range = ParamsOf<typeof sliceParams>
 
 /** How many elements start, start + stride, … lie before stop. */
@@ -29,7 +29,7 @@ const underBatch = ({ start, stop, strides }: Range, size: number): Range => ({
 })
 
 const take: Apply<Range> = definePrimitive({
-  name: 'slice',
+  name: "slice",
   params: sliceParams,
   infer: ([x], range) => ({ shape: shapeOf(range), dtype: x.dtype }),
   view: ({ strides, offset }, range) => ({
@@ -37,7 +37,7 @@ const take: Apply<Range> = definePrimitive({
     strides: strides.map((s, i) => s * range.strides[i]),
   }),
   vjp: ({ inputs: [x], cotangents: [g], params }) => [
-    put([zeros(x.shape, x.dtype), g], { start: params.start, strides: params.strides, mode: 'set' }),
+    put([zeros(x.shape, x.dtype), g], { start: params.start, strides: params.strides, mode: "set" }),
   ],
   jvp: ({ tangents: [t], params }) => [t && take([t], params)],
   vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
@@ -60,7 +60,7 @@ export function sliceRange(
   return take([x], { start, stop, strides: strides ?? start.map(() => 1) })
 }
 
-const modes = ['set', 'add', 'multiply', 'maximum', 'minimum'] as const
+const modes = ["set", "add", "multiply", "maximum", "minimum"] as const
 /** How an update meets what is there. */
 export type UpdateMode = (typeof modes)[number]
 
@@ -92,13 +92,13 @@ export function combineAt(
     updates.data[2 * i],
     updates.data[2 * i + 1],
   ]
-  const [re, im] = mode === 'multiply' ? [a * c - b * d, a * d + b * c] : [f(a, c), f(b, d)]
+  const [re, im] = mode === "multiply" ? [a * c - b * d, a * d + b * c] : [f(a, c), f(b, d)]
   out.data[2 * position] = re
   out.data[2 * position + 1] = im
 }
 
 /** Where an update goes, as the kernels read it: its shape says where it ends. */
-type Target = Pick<Range, 'start' | 'strides'> & { readonly mode: UpdateMode }
+type Target = Pick<Range, "start" | "strides"> & { readonly mode: UpdateMode }
 
 /** The part of `a` that an update of that shape goes to. */
 function targetOf(a: Array, { start, strides }: Target, shape: Shape): Array {
@@ -111,8 +111,8 @@ function targetOf(a: Array, { start, strides }: Target, shape: Shape): Array {
 
 /** A copy of x with the range combined with the update. */
 const put: Apply<Target> = definePrimitive({
-  name: 'sliceUpdate',
-  params: { start: 'i64[]', strides: 'i64[]', mode: modes },
+  name: "sliceUpdate",
+  params: { start: "i64[]", strides: "i64[]", mode: modes },
   infer: ([x]) => x,
   reference: ([x, update], [out], { start, strides, mode }) => {
     for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
@@ -128,9 +128,9 @@ const put: Apply<Target> = definePrimitive({
     const { mode } = params
     const part = (a: Array): Array => targetOf(a, params, update.shape)
     const inside = part(g)
-    if (mode === 'add') return [g, inside]
-    if (mode === 'set') return [wanted[0] ? put([g, zeros(update.shape, g.dtype)], params) : null, inside]
-    if (mode === 'multiply')
+    if (mode === "add") return [g, inside]
+    if (mode === "set") return [wanted[0] ? put([g, zeros(update.shape, g.dtype)], params) : null, inside]
+    if (mode === "multiply")
       return [
         wanted[0] ? put([g, update.conjugate()], params) : null,
         wanted[1] ? inside.multiply(part(x).conjugate()) : null,
@@ -138,7 +138,7 @@ const put: Apply<Target> = definePrimitive({
     // maximum, minimum: to the one that won, to x at ties.
     const kept = part(y).equal(part(x)).astype(g.dtype)
     return [
-      wanted[0] ? put([g, kept], { ...params, mode: 'multiply' }) : null,
+      wanted[0] ? put([g, kept], { ...params, mode: "multiply" }) : null,
       wanted[1] ? inside.multiply(kept.subtract(1).negative()) : null,
     ]
   },
@@ -147,8 +147,8 @@ const put: Apply<Target> = definePrimitive({
     const part = (a: Array): Array => targetOf(a, params, update.shape)
     const dx = tx ?? zeros(x.shape, x.dtype)
     const du = tu ?? zeros(update.shape, update.dtype)
-    if (mode === 'set' || mode === 'add') return [put([dx, du], params)]
-    if (mode === 'multiply')
+    if (mode === "set" || mode === "add") return [put([dx, du], params)]
+    if (mode === "multiply")
       return [
         put(
           [
@@ -157,11 +157,11 @@ const put: Apply<Target> = definePrimitive({
               .multiply(update)
               .add(du.multiply(part(x))),
           ],
-          { ...params, mode: 'set' },
+          { ...params, mode: "set" },
         ),
       ]
     const kept = part(y).equal(part(x))
-    return [put([dx, select(kept, part(dx), du)], { ...params, mode: 'set' })]
+    return [put([dx, select(kept, part(dx), du)], { ...params, mode: "set" })]
   },
   vmap: ({ inputs, axes, params, size }) => {
     const [x, update] = inputs.map((a, i) =>

@@ -1,9 +1,9 @@
-import { expect, test } from 'vitest'
-import * as mx from '../index'
+import { expect, test } from "vitest"
+import * as mx from "../index"
 
 const values = (a: mx.Array) => a.tolist()
 
-test('softmax over one, several and all axes sums to one there', () => {
+test("softmax over one, several and all axes sums to one there", () => {
   const x = mx.array([
     [
       [1, 2],
@@ -20,7 +20,7 @@ test('softmax over one, several and all axes sums to one there', () => {
   }
 })
 
-test('softmax of extremes', () => {
+test("softmax of extremes", () => {
   expect(values(mx.softmax(mx.array([1000, 1000, -Infinity])))).toEqual([0.5, 0.5, 0])
   expect(values(mx.softmax(mx.array([Infinity, 1])))).toEqual([NaN, NaN])
   expect(mx.softmax(mx.zeros([2, 0]), -1).shape).toEqual([2, 0])
@@ -29,7 +29,7 @@ test('softmax of extremes', () => {
   expect(mx.softmax(mx.array([1, 1], mx.float16), { precise: true }).dtype).toBe(mx.float16)
 })
 
-test('logsumexp', () => {
+test("logsumexp", () => {
   expect(mx.logsumexp(mx.array([1000, 1000])).item()).toBeCloseTo(1000 + Math.LN2, 3)
   expect(mx.logsumexp(mx.array([-Infinity, -Infinity])).item()).toBe(-Infinity)
   expect(mx.logsumexp(mx.array([Infinity, 1])).item()).toBe(Infinity)
@@ -37,7 +37,7 @@ test('logsumexp', () => {
   expect(mx.logsumexp(mx.zeros([2, 3, 4]), [0, 2], true).shape).toEqual([1, 3, 1])
 })
 
-test('errors name the op and the fact', () => {
+test("errors name the op and the fact", () => {
   expect(() => mx.softmax(mx.zeros([2, 2]), 3)).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [softmax] axis 3 is out of bounds for an array of 2 dimensions]`,
   )
@@ -49,7 +49,7 @@ test('errors name the op and the fact', () => {
   )
 })
 
-test('argmax and argmin give the first of equals, and find NaN', () => {
+test("argmax and argmin give the first of equals, and find NaN", () => {
   expect(mx.argmax(mx.array([1, 3, 3])).item()).toBe(1)
   expect(mx.argmin(mx.array([2, 1, 1])).item()).toBe(1)
   expect(mx.argmax(mx.array([1, Number.NaN, 3])).item()).toBe(1)

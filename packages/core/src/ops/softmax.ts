@@ -2,24 +2,24 @@
  * Softmax and log-sum-exp along an axis: normalized exponentials without overflow. Their primitives work on one axis; several axes
  * are merged first.
  */
-import { type Axes, type Operand, operation, type StreamOptions } from '../args'
-import { type Dtype, float32, isInexact } from '../dtype'
-import { ShapeError } from '../errors'
-import type { Array } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { format, normalizeAxes, sizeOf } from '../shape'
-import { where } from './binary'
-import { asOperand, floatOperand, toDtype } from './constant'
-import { max, sum } from './reduce'
-import { moveToFront } from './view'
+import { type Axes, type Operand, operation, type StreamOptions } from "../args"
+import { type Dtype, float32, isInexact } from "../dtype"
+import { ShapeError } from "../errors"
+import type { Array } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { format, normalizeAxes, sizeOf } from "../shape"
+import { where } from "./binary"
+import { asOperand, floatOperand, toDtype } from "./constant"
+import { max, sum } from "./reduce"
+import { moveToFront } from "./view"
 
 /** Exponentials of sixteen-bit floats are summed in float32. */
 const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 
 /** yᵢ = exp(xᵢ − max x) / Σⱼ exp(xⱼ − max x) */
 const softmaxAlong: Apply<{ axis: number; precise: boolean }> = definePrimitive({
-  name: 'softmax',
-  params: { axis: 'i64', precise: 'bool' },
+  name: "softmax",
+  params: { axis: "i64", precise: "bool" },
   infer: ([x]) => x,
   decompose: ([x], { axis }) => {
     const w = toDtype(x, wide(x.dtype))
@@ -42,11 +42,11 @@ const softmaxAlong: Apply<{ axis: number; precise: boolean }> = definePrimitive(
 
 /** y = max x + log Σ exp(x − max x), with 1 on the axis. */
 const logsumexpAlong: Apply<{ axis: number }> = definePrimitive({
-  name: 'logsumexp',
-  params: { axis: 'i64' },
+  name: "logsumexp",
+  params: { axis: "i64" },
   infer: ([x], { axis }) => {
     if (x.shape[axis] === 0)
-      throw new ShapeError('logsumexp', `has no value over an empty axis, received shape ${format(x.shape)}`)
+      throw new ShapeError("logsumexp", `has no value over an empty axis, received shape ${format(x.shape)}`)
     return { shape: x.shape.map((n, i) => (i === axis ? 1 : n)), dtype: x.dtype }
   },
   decompose: ([x], { axis }) => {
@@ -90,12 +90,12 @@ function mergeAxes(
 }
 
 const softmaxArgs = operation(
-  'softmax',
-  ['a', 'axis', 'precise'],
+  "softmax",
+  ["a", "axis", "precise"],
   (a: Operand, axis?: Axes, precise: boolean = false): Array => {
-    const given = asOperand('softmax', a)
+    const given = asOperand("softmax", a)
     const x = isInexact(given.dtype) ? given : toDtype(given, float32)
-    const axes = normalizeAxes('softmax', axis, x.ndim)
+    const axes = normalizeAxes("softmax", axis, x.ndim)
     // MLX gives integers back as integers, except over the last axis alone.
     const floats = (axes.length === 1 && axes[0] === x.ndim - 1) || x.size === 1
     const back = (y: Array): Array => (floats ? y : toDtype(y, given.dtype))
@@ -122,14 +122,14 @@ export function softmax(...args: unknown[]): Array {
 }
 
 const logsumexpArgs = operation(
-  'logsumexp',
-  ['a', 'axis', 'keepdims'],
+  "logsumexp",
+  ["a", "axis", "keepdims"],
   (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
-    const x = floatOperand('logsumexp', a)
-    const axes = normalizeAxes('logsumexp', axis, x.ndim)
+    const x = floatOperand("logsumexp", a)
+    const axes = normalizeAxes("logsumexp", axis, x.ndim)
     if (axes.length === 0) return x
     if (x.size === 0)
-      throw new ShapeError('logsumexp', `has no value of an empty array, received shape ${format(x.shape)}`)
+      throw new ShapeError("logsumexp", `has no value of an empty array, received shape ${format(x.shape)}`)
     const kept = x.shape.map((n, i) => (axes.includes(i) ? 1 : n))
     const { merged, axis: along } = mergeAxes(x, axes)
     const y = logsumexpAlong([merged], { axis: along })

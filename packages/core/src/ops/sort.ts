@@ -2,19 +2,19 @@
  * Order along an axis: sort and argsort, what follows from them (partition, topk, median), and the search in what is sorted.
  * Sorting is stable, and NaN comes last.
  */
-import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from '../args'
-import { bool_, complex64, int32, promote, uint32 } from '../dtype'
-import { ArgumentError, describe, ShapeError } from '../errors'
-import type { Array, HostArray } from '../graph'
-import { type Apply, definePrimitive } from '../primitive'
-import { format, normalizeAxes, normalizeAxis, sizeOf } from '../shape'
-import { where } from './binary'
-import { floatOperand, toDtype } from './constant'
-import { full, zeros } from './creation'
-import { gatherAlong, scatterAlong, take } from './gather'
-import { broadcastTo } from './reduce'
-import { sliceRange } from './slice'
-import { moveToFront } from './view'
+import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../args"
+import { bool_, complex64, int32, promote, uint32 } from "../dtype"
+import { ArgumentError, describe, ShapeError } from "../errors"
+import type { Array, HostArray } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { format, normalizeAxes, normalizeAxis, sizeOf } from "../shape"
+import { where } from "./binary"
+import { floatOperand, toDtype } from "./constant"
+import { full, zeros } from "./creation"
+import { gatherAlong, scatterAlong, take } from "./gather"
+import { broadcastTo } from "./reduce"
+import { sliceRange } from "./slice"
+import { moveToFront } from "./view"
 
 type Values = { [i: number]: number | bigint; readonly length: number }
 
@@ -51,8 +51,8 @@ function eachSorted(
 }
 
 const sortAlong: Apply<{ axis: number }> = definePrimitive({
-  name: 'sort',
-  params: { axis: 'i64' },
+  name: "sort",
+  params: { axis: "i64" },
   infer: ([x]) => x,
   reference: ([x], [out], { axis }) => {
     const width = x.dtype === complex64 ? 2 : 1
@@ -62,7 +62,7 @@ const sortAlong: Apply<{ axis: number }> = definePrimitive({
   },
   // Each cotangent goes back to where its element came from.
   vjp: ({ inputs: [x], cotangents: [g], params }) => [
-    scatterAlong([zeros(x.shape, x.dtype), argsortAlong([x], params), g], { ...params, mode: 'set' }),
+    scatterAlong([zeros(x.shape, x.dtype), argsortAlong([x], params), g], { ...params, mode: "set" }),
   ],
   jvp: ({ inputs: [x], tangents: [t], params }) => [t && gatherAlong([t, argsortAlong([x], params)], params)],
   vmap: ({ inputs: [x], axes: [batch], params: { axis } }) => ({
@@ -72,8 +72,8 @@ const sortAlong: Apply<{ axis: number }> = definePrimitive({
 })
 
 const argsortAlong: Apply<{ axis: number }> = definePrimitive({
-  name: 'argsort',
-  params: { axis: 'i64' },
+  name: "argsort",
+  params: { axis: "i64" },
   infer: ([x]) => ({ shape: x.shape, dtype: uint32 }),
   reference: ([x], [out], { axis }) =>
     eachSorted(x, axis, (k, place) => {
@@ -89,13 +89,13 @@ const argsortAlong: Apply<{ axis: number }> = definePrimitive({
 
 /** The array and its axis, counted from the front; flattened where the axis is null. */
 function lineUp(op: string, a: unknown, axis: number | null): { x: Array; along: number } {
-  const x = asArrayArgument(op, 'a', a)
+  const x = asArrayArgument(op, "a", a)
   if (axis === null) return { x: x.flatten(), along: 0 }
   return { x, along: normalizeAxis(op, axis, x.ndim) }
 }
 
-const sortArgs = operation('sort', ['a', 'axis'], (a: unknown, axis: number | null = -1) => {
-  const { x, along } = lineUp('sort', a, axis)
+const sortArgs = operation("sort", ["a", "axis"], (a: unknown, axis: number | null = -1) => {
+  const { x, along } = lineUp("sort", a, axis)
   return sortAlong([x], { axis: along })
 })
 /**
@@ -111,8 +111,8 @@ export function sort(...args: unknown[]): Array {
   return sortArgs(args)
 }
 
-const argsortArgs = operation('argsort', ['a', 'axis'], (a: unknown, axis: number | null = -1) => {
-  const { x, along } = lineUp('argsort', a, axis)
+const argsortArgs = operation("argsort", ["a", "axis"], (a: unknown, axis: number | null = -1) => {
+  const { x, along } = lineUp("argsort", a, axis)
   return argsortAlong([x], { axis: along })
 })
 /**
@@ -133,11 +133,11 @@ function checkKth(op: string, kth: number, n: number): void {
 }
 
 const partitionArgs = operation(
-  'partition',
-  ['a', 'kth', 'axis'],
+  "partition",
+  ["a", "kth", "axis"],
   (a: unknown, kth: number, axis: number | null = -1) => {
-    const { x, along } = lineUp('partition', a, axis)
-    checkKth('partition', kth, x.shape[along])
+    const { x, along } = lineUp("partition", a, axis)
+    checkKth("partition", kth, x.shape[along])
     return sortAlong([x], { axis: along })
   },
 )
@@ -154,11 +154,11 @@ export function partition(...args: unknown[]): Array {
 }
 
 const argpartitionArgs = operation(
-  'argpartition',
-  ['a', 'kth', 'axis'],
+  "argpartition",
+  ["a", "kth", "axis"],
   (a: unknown, kth: number, axis: number | null = -1) => {
-    const { x, along } = lineUp('argpartition', a, axis)
-    checkKth('argpartition', kth, x.shape[along])
+    const { x, along } = lineUp("argpartition", a, axis)
+    checkKth("argpartition", kth, x.shape[along])
     return argsortAlong([x], { axis: along })
   },
 )
@@ -174,11 +174,11 @@ export function argpartition(...args: unknown[]): Array {
   return argpartitionArgs(args)
 }
 
-const topkArgs = operation('topk', ['a', 'k', 'axis'], (a: unknown, k: number, axis: number | null = -1) => {
-  const { x, along } = lineUp('topk', a, axis)
+const topkArgs = operation("topk", ["a", "k", "axis"], (a: unknown, k: number, axis: number | null = -1) => {
+  const { x, along } = lineUp("topk", a, axis)
   const n = x.shape[along]
   if (!Number.isInteger(k) || k < 0 || k > n)
-    throw new ShapeError('topk', `k must be from 0 to ${n}, the size of the axis, received ${describe(k)}`)
+    throw new ShapeError("topk", `k must be from 0 to ${n}, the size of the axis, received ${describe(k)}`)
   const sorted = sortAlong([x], { axis: along })
   const start = sorted.shape.map((_, i) => (i === along ? n - k : 0))
   return sliceRange(sorted, start, sorted.shape)
@@ -196,16 +196,16 @@ export function topk(...args: unknown[]): Array {
 }
 
 const medianArgs = operation(
-  'median',
-  ['a', 'axis', 'keepdims'],
+  "median",
+  ["a", "axis", "keepdims"],
   (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
-    const x = floatOperand('median', a)
-    const axes = normalizeAxes('median', axis, x.ndim)
+    const x = floatOperand("median", a)
+    const axes = normalizeAxes("median", axis, x.ndim)
     if (axes.length === 0) return x
     const others = x.shape.map((_, i) => i).filter((i) => !axes.includes(i))
     const n = sizeOf(axes.map((i) => x.shape[i]))
     if (n === 0)
-      throw new ShapeError('median', `has no value over an empty axis, received shape ${format(x.shape)}`)
+      throw new ShapeError("median", `has no value over an empty axis, received shape ${format(x.shape)}`)
     const lines = x.transpose([...others, ...axes]).reshape([...others.map((i) => x.shape[i]), n])
     const sorted = sortAlong([lines], { axis: others.length })
     const middle = take(sorted, Math.floor(n / 2), -1)
@@ -252,12 +252,12 @@ function bisect(n: number, values: Array, right: boolean, at: (position: Array) 
 }
 
 /** sorted [n], values of any shape → how many elements of `sorted` come before each value. */
-const searchSortedPrimitive: Apply<{ side: 'left' | 'right' }> = definePrimitive({
-  name: 'searchsorted',
-  params: { side: ['left', 'right'] },
+const searchSortedPrimitive: Apply<{ side: "left" | "right" }> = definePrimitive({
+  name: "searchsorted",
+  params: { side: ["left", "right"] },
   infer: ([, values]) => ({ shape: values.shape, dtype: uint32 }),
   decompose: ([sorted, values], { side }) =>
-    bisect(sorted.shape[0], values, side === 'right', (position) => take(sorted, position, 0)),
+    bisect(sorted.shape[0], values, side === "right", (position) => take(sorted, position, 0)),
   vjp: () => [null, null],
   jvp: () => [null],
   vmap: ({ inputs: [sorted, values], axes, params, size }) => {
@@ -266,23 +266,23 @@ const searchSortedPrimitive: Apply<{ side: 'left' | 'right' }> = definePrimitive
     if (axes[0] === null) return { outputs: [searchSortedPrimitive([sorted, queries], params)], axes: [0] }
     const lines = moveToFront(sorted, axes[0])
     const flat = queries.reshape([size, -1])
-    const found = bisect(lines.shape[1], flat, params.side === 'right', (position) =>
+    const found = bisect(lines.shape[1], flat, params.side === "right", (position) =>
       gatherAlong([lines, position], { axis: 1 }),
     )
     return { outputs: [found.reshape(queries.shape)], axes: [0] }
   },
 })
 const searchsortedArgs = operation(
-  'searchsorted',
-  ['sortedSequence', 'values', 'side'],
-  (sorted: unknown, values: unknown, side: string = 'left') => {
-    const s = asArrayArgument('searchsorted', 'sortedSequence', sorted)
-    const v = asArrayArgument('searchsorted', 'values', values)
-    if (side !== 'left' && side !== 'right')
-      throw new ArgumentError('searchsorted', `side must be "left" or "right", received ${describe(side)}`)
+  "searchsorted",
+  ["sortedSequence", "values", "side"],
+  (sorted: unknown, values: unknown, side: string = "left") => {
+    const s = asArrayArgument("searchsorted", "sortedSequence", sorted)
+    const v = asArrayArgument("searchsorted", "values", values)
+    if (side !== "left" && side !== "right")
+      throw new ArgumentError("searchsorted", `side must be "left" or "right", received ${describe(side)}`)
     if (s.ndim !== 1)
       throw new ShapeError(
-        'searchsorted',
+        "searchsorted",
         `the sorted sequence must have 1 dimension, received shape ${format(s.shape)}`,
       )
     const met = promote(s.dtype, v.dtype)
@@ -300,13 +300,13 @@ const searchsortedArgs = operation(
 export function searchsorted(
   sortedSequence: Array,
   values: Array,
-  side?: 'left' | 'right',
+  side?: "left" | "right",
   options?: StreamOptions,
 ): Array
 export function searchsorted(
   sortedSequence: Array,
   values: Array,
-  options: { side?: 'left' | 'right' } & StreamOptions,
+  options: { side?: "left" | "right" } & StreamOptions,
 ): Array
 export function searchsorted(...args: unknown[]): Array {
   return searchsortedArgs(args)

@@ -1,16 +1,16 @@
 /**
  * Functions of one argument, element by element. Each is one scalar instruction with its derivative beside it.
  */
-import { type Operand, operation, type StreamOptions } from '../args'
-import { Complex } from '../complex-number'
-import { bool_, complex64, type Dtype, float32, isInexact } from '../dtype'
-import { DTypeError } from '../errors'
-import { Array, applyNode, type Meta, type Partial } from '../graph'
-import { NO_PARAMS } from '../params'
-import { definePrimitive } from '../primitive'
-import type { UnaryOp } from '../program'
-import { asOperand, scalarArray, toDtype } from './constant'
-import { broadcastTo } from './reduce'
+import { type Operand, operation, type StreamOptions } from "../args"
+import { Complex } from "../complex-number"
+import { bool_, complex64, type Dtype, float32, isInexact } from "../dtype"
+import { DTypeError } from "../errors"
+import { Array, applyNode, type Meta, type Partial } from "../graph"
+import { NO_PARAMS } from "../params"
+import { definePrimitive } from "../primitive"
+import type { UnaryOp } from "../program"
+import { asOperand, scalarArray, toDtype } from "./constant"
+import { broadcastTo } from "./reduce"
 
 /** A function of one array, element by element. */
 export type UnaryFunction = (a: Operand, options?: StreamOptions) => Array
@@ -39,7 +39,7 @@ function unary(
     if (convert) x = toDtype(x, convert(x.node.dtype))
     return new Array(applyNode(primitive, [x.node], NO_PARAMS))
   }
-  const general = operation(name, ['a'], apply)
+  const general = operation(name, ["a"], apply)
   return (...args: unknown[]) =>
     args.length === 1 && args[0] instanceof Array ? apply(args[0]) : general(args)
 }
@@ -49,7 +49,7 @@ const float: Options = { convert: (dtype) => (isInexact(dtype) ? dtype : float32
 /** For functions that complex numbers do not have. */
 const realOnly = (name: string, { convert }: Options = {}): Options => ({
   convert: (dtype) => {
-    if (dtype === complex64) throw new DTypeError(name, 'is not defined for complex64')
+    if (dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
     return convert ? convert(dtype) : dtype
   },
 })
@@ -63,10 +63,10 @@ const TWO_OVER_SQRT_PI = 1.1283791670955126
  * @example
  * mx.negative(mx.array([1, -2])).tolist() // => [-1, 2]
  */
-export const negative: UnaryFunction = unary('negative', () => -1, {
+export const negative: UnaryFunction = unary("negative", () => -1, {
   convert: (dtype) => {
     if (dtype === bool_)
-      throw new DTypeError('negative', 'is not defined for bool_', { hint: 'mx.logicalNot negates truth' })
+      throw new DTypeError("negative", "is not defined for bool_", { hint: "mx.logicalNot negates truth" })
     return dtype
   },
 })
@@ -76,129 +76,129 @@ export const negative: UnaryFunction = unary('negative', () => -1, {
  * @example
  * mx.abs(mx.array([-1, 2])).tolist() // => [1, 2]
  */
-export const abs: UnaryFunction = unary('abs', (x) => x.sign(), toReal)
+export const abs: UnaryFunction = unary("abs", (x) => x.sign(), toReal)
 
 /**
  * −1, 0 or 1 by the sign; of complex numbers a / |a|.
  * @example
  * mx.sign(mx.array([-3, 0, 2])).tolist() // => [-1, 0, 1]
  */
-export const sign: UnaryFunction = unary('sign', flat)
+export const sign: UnaryFunction = unary("sign", flat)
 
 /**
  * The largest integer not above each element; integers stay.
  * @example
  * mx.floor(mx.array([1.5, -1.5])).tolist() // => [1, -2]
  */
-export const floor: UnaryFunction = unary('floor', flat, realOnly('floor'))
+export const floor: UnaryFunction = unary("floor", flat, realOnly("floor"))
 
 /**
  * The smallest integer not below each element; integers stay.
  * @example
  * mx.ceil(mx.array([1.5, -1.5])).tolist() // => [2, -1]
  */
-export const ceil: UnaryFunction = unary('ceil', flat, realOnly('ceil'))
+export const ceil: UnaryFunction = unary("ceil", flat, realOnly("ceil"))
 
 /** Rounds to the nearest integer, ties to even; `round` in shape.ts's sense of decimals is built on it. */
-export const roundToInteger: UnaryFunction = unary('round', flat)
+export const roundToInteger: UnaryFunction = unary("round", flat)
 
 /**
  * Square root; float32 for integers.
  * @example
  * mx.sqrt(mx.array([4, 9])).tolist() // => [2, 3]
  */
-export const sqrt: UnaryFunction = unary('sqrt', (_x, y) => y.reciprocal().multiply(0.5), float)
+export const sqrt: UnaryFunction = unary("sqrt", (_x, y) => y.reciprocal().multiply(0.5), float)
 
 /**
  * 1 / √a.
  * @example
  * mx.rsqrt(mx.array([4])).tolist() // => [0.5]
  */
-export const rsqrt: UnaryFunction = unary('rsqrt', (x, y) => y.divide(x).multiply(-0.5), float)
+export const rsqrt: UnaryFunction = unary("rsqrt", (x, y) => y.divide(x).multiply(-0.5), float)
 
 /**
  * a².
  * @example
  * mx.square(mx.array([-3, 2])).tolist() // => [9, 4]
  */
-export const square: UnaryFunction = unary('square', (x) => x.multiply(2))
+export const square: UnaryFunction = unary("square", (x) => x.multiply(2))
 
 /**
  * 1 / a; float32 for integers.
  * @example
  * mx.reciprocal(mx.array([4])).tolist() // => [0.25]
  */
-export const reciprocal: UnaryFunction = unary('reciprocal', (_x, y) => y.square().negative(), float)
+export const reciprocal: UnaryFunction = unary("reciprocal", (_x, y) => y.square().negative(), float)
 
 /**
  * eᵃ.
  * @example
  * mx.exp(mx.array([0])).tolist() // => [1]
  */
-export const exp: UnaryFunction = unary('exp', (_x, y) => y, float)
+export const exp: UnaryFunction = unary("exp", (_x, y) => y, float)
 
 /**
  * eᵃ − 1, accurate for small a.
  * @example
  * mx.expm1(mx.array([0])).tolist() // => [0]
  */
-export const expm1: UnaryFunction = unary('expm1', (_x, y) => y.add(1), realOnly('expm1', float))
+export const expm1: UnaryFunction = unary("expm1", (_x, y) => y.add(1), realOnly("expm1", float))
 
 /**
  * Natural logarithm.
  * @example
  * mx.log(mx.array([1])).tolist() // => [0]
  */
-export const log: UnaryFunction = unary('log', (x) => x.reciprocal(), float)
+export const log: UnaryFunction = unary("log", (x) => x.reciprocal(), float)
 
 /**
  * Logarithm to base 2.
  * @example
  * mx.log2(mx.array([8])).tolist() // => [3]
  */
-export const log2: UnaryFunction = unary('log2', (x) => x.reciprocal().multiply(Math.LOG2E), float)
+export const log2: UnaryFunction = unary("log2", (x) => x.reciprocal().multiply(Math.LOG2E), float)
 
 /**
  * Logarithm to base 10.
  * @example
  * mx.log10(mx.array([100])).tolist() // => [2]
  */
-export const log10: UnaryFunction = unary('log10', (x) => x.reciprocal().multiply(Math.LOG10E), float)
+export const log10: UnaryFunction = unary("log10", (x) => x.reciprocal().multiply(Math.LOG10E), float)
 
 /**
  * log(1 + a), accurate for small a.
  * @example
  * mx.log1p(mx.array([0])).tolist() // => [0]
  */
-export const log1p: UnaryFunction = unary('log1p', (x) => x.add(1).reciprocal(), float)
+export const log1p: UnaryFunction = unary("log1p", (x) => x.add(1).reciprocal(), float)
 
 /**
  * Sine of radians.
  * @example
  * mx.sin(mx.array([0])).tolist() // => [0]
  */
-export const sin: UnaryFunction = unary('sin', (x) => x.cos(), float)
+export const sin: UnaryFunction = unary("sin", (x) => x.cos(), float)
 
 /**
  * Cosine of radians.
  * @example
  * mx.cos(mx.array([0])).tolist() // => [1]
  */
-export const cos: UnaryFunction = unary('cos', (x) => x.sin().negative(), float)
+export const cos: UnaryFunction = unary("cos", (x) => x.sin().negative(), float)
 
 /**
  * Tangent of radians.
  * @example
  * mx.tan(mx.array([0])).tolist() // => [0]
  */
-export const tan: UnaryFunction = unary('tan', (_x, y) => y.square().add(1), float)
+export const tan: UnaryFunction = unary("tan", (_x, y) => y.square().add(1), float)
 
 /**
  * Inverse sine, in radians.
  * @example
  * mx.arcsin(mx.array([0])).tolist() // => [0]
  */
-export const arcsin: UnaryFunction = unary('arcsin', (x) => x.square().subtract(1).negative().rsqrt(), float)
+export const arcsin: UnaryFunction = unary("arcsin", (x) => x.square().subtract(1).negative().rsqrt(), float)
 
 /**
  * Inverse cosine, in radians.
@@ -206,7 +206,7 @@ export const arcsin: UnaryFunction = unary('arcsin', (x) => x.square().subtract(
  * mx.arccos(mx.array([1])).tolist() // => [0]
  */
 export const arccos: UnaryFunction = unary(
-  'arccos',
+  "arccos",
   (x) => x.square().subtract(1).negative().rsqrt().negative(),
   float,
 )
@@ -216,42 +216,42 @@ export const arccos: UnaryFunction = unary(
  * @example
  * mx.arctan(mx.array([0])).tolist() // => [0]
  */
-export const arctan: UnaryFunction = unary('arctan', (x) => x.square().add(1).reciprocal(), float)
+export const arctan: UnaryFunction = unary("arctan", (x) => x.square().add(1).reciprocal(), float)
 
 /**
  * Hyperbolic sine.
  * @example
  * mx.sinh(mx.array([0])).tolist() // => [0]
  */
-export const sinh: UnaryFunction = unary('sinh', (x) => x.cosh(), float)
+export const sinh: UnaryFunction = unary("sinh", (x) => x.cosh(), float)
 
 /**
  * Hyperbolic cosine.
  * @example
  * mx.cosh(mx.array([0])).tolist() // => [1]
  */
-export const cosh: UnaryFunction = unary('cosh', (x) => x.sinh(), float)
+export const cosh: UnaryFunction = unary("cosh", (x) => x.sinh(), float)
 
 /**
  * Hyperbolic tangent.
  * @example
  * mx.tanh(mx.array([0])).tolist() // => [0]
  */
-export const tanh: UnaryFunction = unary('tanh', (_x, y) => y.square().subtract(1).negative(), float)
+export const tanh: UnaryFunction = unary("tanh", (_x, y) => y.square().subtract(1).negative(), float)
 
 /**
  * Inverse hyperbolic sine.
  * @example
  * mx.arcsinh(mx.array([0])).tolist() // => [0]
  */
-export const arcsinh: UnaryFunction = unary('arcsinh', (x) => x.square().add(1).rsqrt(), float)
+export const arcsinh: UnaryFunction = unary("arcsinh", (x) => x.square().add(1).rsqrt(), float)
 
 /**
  * Inverse hyperbolic cosine.
  * @example
  * mx.arccosh(mx.array([1])).tolist() // => [0]
  */
-export const arccosh: UnaryFunction = unary('arccosh', (x) => x.square().subtract(1).rsqrt(), float)
+export const arccosh: UnaryFunction = unary("arccosh", (x) => x.square().subtract(1).rsqrt(), float)
 
 /**
  * Inverse hyperbolic tangent.
@@ -259,7 +259,7 @@ export const arccosh: UnaryFunction = unary('arccosh', (x) => x.square().subtrac
  * mx.arctanh(mx.array([0])).tolist() // => [0]
  */
 export const arctanh: UnaryFunction = unary(
-  'arctanh',
+  "arctanh",
   (x) => x.square().subtract(1).negative().reciprocal(),
   float,
 )
@@ -270,7 +270,7 @@ export const arctanh: UnaryFunction = unary(
  * mx.erf(mx.array([0])).tolist() // => [0]
  */
 export const erf: UnaryFunction = unary(
-  'erf',
+  "erf",
   (x) => x.square().negative().exp().multiply(TWO_OVER_SQRT_PI),
   float,
 )
@@ -281,7 +281,7 @@ export const erf: UnaryFunction = unary(
  * mx.erfinv(mx.array([0])).tolist() // => [0]
  */
 export const erfinv: UnaryFunction = unary(
-  'erfinv',
+  "erfinv",
   (_x, y) =>
     y
       .square()
@@ -296,9 +296,9 @@ export const erfinv: UnaryFunction = unary(
  * mx.sigmoid(mx.array([0])).tolist() // => [0.5]
  */
 export const sigmoid: UnaryFunction = unary(
-  'sigmoid',
+  "sigmoid",
   (_x, y) => y.multiply(y.subtract(1).negative()),
-  realOnly('sigmoid', float),
+  realOnly("sigmoid", float),
 )
 
 /**
@@ -306,10 +306,10 @@ export const sigmoid: UnaryFunction = unary(
  * @example
  * mx.bitwiseInvert(mx.array([0, 5], mx.int32)).tolist() // => [-1, -6]
  */
-export const bitwiseInvert: UnaryFunction = unary('bitwiseInvert', flat, {
+export const bitwiseInvert: UnaryFunction = unary("bitwiseInvert", flat, {
   convert: (dtype) => {
     if (isInexact(dtype))
-      throw new DTypeError('bitwiseInvert', `expected an integer or bool array, received ${dtype.name}`)
+      throw new DTypeError("bitwiseInvert", `expected an integer or bool array, received ${dtype.name}`)
     return dtype
   },
 })
@@ -319,17 +319,17 @@ export const bitwiseInvert: UnaryFunction = unary('bitwiseInvert', flat, {
  * @example
  * mx.logicalNot(mx.array([true, false])).tolist() // => [false, true]
  */
-export const logicalNot: UnaryFunction = unary('logicalNot', flat, toBool)
+export const logicalNot: UnaryFunction = unary("logicalNot", flat, toBool)
 
 const conjugatePrimitive = definePrimitive({
-  name: 'conjugate',
+  name: "conjugate",
   infer: ([x]) => x,
   scalar: (s, [x]) => s.conjugate(x),
   vjp: ({ cotangents: [g] }) => [g.conjugate()],
   jvp: ({ tangents: [t] }) => [t ? t.conjugate() : null],
 })
-const conjugateOf = operation('conjugate', ['a'], (a: unknown) => {
-  const x = asOperand('conjugate', a)
+const conjugateOf = operation("conjugate", ["a"], (a: unknown) => {
+  const x = asOperand("conjugate", a)
   return x.dtype === complex64 ? conjugatePrimitive([x]) : x
 })
 /**
@@ -340,14 +340,14 @@ const conjugateOf = operation('conjugate', ['a'], (a: unknown) => {
 export const conjugate: UnaryFunction = (...args) => conjugateOf(args)
 
 const realPrimitive = definePrimitive({
-  name: 'real',
+  name: "real",
   infer: ([x]) => ({ shape: x.shape, dtype: float32 }),
   scalar: (s, [x]) => s.real(x),
   vjp: ({ cotangents: [g] }) => [toDtype(g, complex64)],
   jvp: ({ tangents: [t] }) => [t ? t.real : null],
 })
-const realOf = operation('real', ['a'], (a: unknown) => {
-  const x = asOperand('real', a)
+const realOf = operation("real", ["a"], (a: unknown) => {
+  const x = asOperand("real", a)
   return x.dtype === complex64 ? realPrimitive([x]) : x
 })
 /**
@@ -358,15 +358,15 @@ const realOf = operation('real', ['a'], (a: unknown) => {
 export const real: UnaryFunction = (...args) => realOf(args)
 
 const imagPrimitive = definePrimitive({
-  name: 'imag',
+  name: "imag",
   infer: ([x]) => ({ shape: x.shape, dtype: float32 }),
   scalar: (s, [x]) => s.imag(x),
   // Re(conj(c)·imag(z)) has the gradient i·c.
   vjp: ({ cotangents: [g] }) => [toDtype(g, complex64).multiply(new Complex(0, 1))],
   jvp: ({ tangents: [t] }) => [t ? t.imag : null],
 })
-const imagOf = operation('imag', ['a'], (a: unknown) => {
-  const x = asOperand('imag', a)
+const imagOf = operation("imag", ["a"], (a: unknown) => {
+  const x = asOperand("imag", a)
   return x.dtype === complex64 ? imagPrimitive([x]) : broadcastTo(scalarArray(0, x.dtype), x.shape)
 })
 /**
@@ -381,11 +381,11 @@ export const imag: UnaryFunction = (...args) => imagOf(args)
  * @example
  * mx.degrees(mx.array([Math.PI])).tolist() // => [180]
  */
-export const degrees: UnaryFunction = (a, options) => asOperand('degrees', a).multiply(180 / Math.PI, options)
+export const degrees: UnaryFunction = (a, options) => asOperand("degrees", a).multiply(180 / Math.PI, options)
 
 /**
  * Degrees to radians.
  * @example
  * mx.radians(mx.array([0])).tolist() // => [0]
  */
-export const radians: UnaryFunction = (a, options) => asOperand('radians', a).multiply(Math.PI / 180, options)
+export const radians: UnaryFunction = (a, options) => asOperand("radians", a).multiply(Math.PI / 180, options)

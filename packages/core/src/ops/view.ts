@@ -1,10 +1,10 @@
 /**
  * Other ways to look at the same memory: reshape, transpose, new and dropped axes. Nothing is copied where strides can say it.
  */
-import { type Axes, asArrayArgument, operation, type StreamOptions } from '../args'
-import { ArgumentError, describe, ShapeError } from '../errors'
-import type { Array, VmapContext, VmapResult } from '../graph'
-import { type Apply, definePrimitive, type NoParams } from '../primitive'
+import { type Axes, asArrayArgument, operation, type StreamOptions } from "../args"
+import { ArgumentError, describe, ShapeError } from "../errors"
+import type { Array, VmapContext, VmapResult } from "../graph"
+import { type Apply, definePrimitive, type NoParams } from "../primitive"
 import {
   format,
   isContiguous,
@@ -13,10 +13,10 @@ import {
   reshapeStrides,
   type Shape,
   sizeOf,
-} from '../shape'
+} from "../shape"
 
 /** The batched input of a rule with its batch axis in front, for primitives of one input. */
-function front({ inputs: [x], axes: [axis] }: Pick<VmapContext<unknown>, 'inputs' | 'axes'>): Array {
+function front({ inputs: [x], axes: [axis] }: Pick<VmapContext<unknown>, "inputs" | "axes">): Array {
   return moveToFront(x, axis as number)
 }
 const batched = (output: Array): VmapResult => ({ outputs: [output], axes: [0] })
@@ -30,12 +30,12 @@ export function moveToFront(x: Array, axis: number): Array {
 }
 
 const reshapeTo: Apply<{ shape: readonly number[] }> = definePrimitive({
-  name: 'reshape',
-  params: { shape: 'i64[]' },
+  name: "reshape",
+  params: { shape: "i64[]" },
   infer: ([x], { shape }) => {
     if (sizeOf(shape) !== sizeOf(x.shape))
       throw new ShapeError(
-        'reshape',
+        "reshape",
         `cannot reshape an array of shape ${format(x.shape)} into ${format(shape)}: ${sizeOf(x.shape)} elements do not fill ${sizeOf(shape)}`,
       )
     return { shape, dtype: x.dtype }
@@ -77,12 +77,12 @@ function resolveShape(op: string, size: number, shape: readonly number[]): numbe
   return out
 }
 
-const reshapeArgs = operation('reshape', ['a', 'shape'], (a: unknown, shape: unknown) => {
-  const x = asArrayArgument('reshape', 'a', a)
-  const list = typeof shape === 'number' ? [shape] : shape
+const reshapeArgs = operation("reshape", ["a", "shape"], (a: unknown, shape: unknown) => {
+  const x = asArrayArgument("reshape", "a", a)
+  const list = typeof shape === "number" ? [shape] : shape
   if (!globalThis.Array.isArray(list))
-    throw new ArgumentError('reshape', `shape must be a list of sizes, received ${describe(shape)}`)
-  return reshapeTo([x], { shape: resolveShape('reshape', x.size, list as number[]) })
+    throw new ArgumentError("reshape", `shape must be a list of sizes, received ${describe(shape)}`)
+  return reshapeTo([x], { shape: resolveShape("reshape", x.size, list as number[]) })
 })
 /**
  * The same elements in row-major order with another shape; one size may be -1.
@@ -96,20 +96,20 @@ export function reshape(...args: unknown[]): Array {
 }
 
 const flattenArgs = operation(
-  'flatten',
-  ['a', 'startAxis', 'endAxis'],
+  "flatten",
+  ["a", "startAxis", "endAxis"],
   (a: unknown, start: number = 0, end: number = -1) => {
-    const x = asArrayArgument('flatten', 'a', a)
+    const x = asArrayArgument("flatten", "a", a)
     if (x.ndim === 0) return reshapeTo([x], { shape: [1] })
-    const first = normalizeAxis('flatten', start, x.ndim)
-    const last = normalizeAxis('flatten', end, x.ndim)
-    if (first > last) throw new ShapeError('flatten', `startAxis ${start} comes after endAxis ${end}`)
+    const first = normalizeAxis("flatten", start, x.ndim)
+    const last = normalizeAxis("flatten", end, x.ndim)
+    if (first > last) throw new ShapeError("flatten", `startAxis ${start} comes after endAxis ${end}`)
     return flattenAxes([x], { start: first, end: last })
   },
 )
 const flattenAxes: Apply<{ start: number; end: number }> = definePrimitive({
-  name: 'flatten',
-  params: { start: 'i64', end: 'i64' },
+  name: "flatten",
+  params: { start: "i64", end: "i64" },
   infer: ([x], { start, end }) => ({
     shape: [...x.shape.slice(0, start), sizeOf(x.shape.slice(start, end + 1)), ...x.shape.slice(end + 1)],
     dtype: x.dtype,
@@ -136,13 +136,13 @@ export function flatten(...args: unknown[]): Array {
 }
 
 const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = definePrimitive({
-  name: 'unflatten',
-  params: { axis: 'i64', shape: 'i64[]' },
+  name: "unflatten",
+  params: { axis: "i64", shape: "i64[]" },
   infer: ([x], { axis, shape }) => {
-    const inner = resolveShape('unflatten', x.shape[axis], shape)
+    const inner = resolveShape("unflatten", x.shape[axis], shape)
     if (sizeOf(inner) !== x.shape[axis])
       throw new ShapeError(
-        'unflatten',
+        "unflatten",
         `axis ${axis} of size ${x.shape[axis]} cannot be split into ${format(shape)}`,
       )
     return { shape: [...x.shape.slice(0, axis), ...inner, ...x.shape.slice(axis + 1)], dtype: x.dtype }
@@ -158,16 +158,16 @@ const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = defineP
   vmap: (c) => batched(unflattenAxis([front(c)], { axis: c.params.axis + 1, shape: c.params.shape })),
 })
 const unflattenArgs = operation(
-  'unflatten',
-  ['a', 'axis', 'shape'],
+  "unflatten",
+  ["a", "axis", "shape"],
   (a: unknown, axis: number, shape: readonly number[]) => {
-    const x = asArrayArgument('unflatten', 'a', a)
+    const x = asArrayArgument("unflatten", "a", a)
     if (!globalThis.Array.isArray(shape) || shape.length === 0)
       throw new ShapeError(
-        'unflatten',
+        "unflatten",
         `shape must be a list of one or more sizes, received ${describe(shape)}`,
       )
-    return unflattenAxis([x], { axis: normalizeAxis('unflatten', axis, x.ndim), shape })
+    return unflattenAxis([x], { axis: normalizeAxis("unflatten", axis, x.ndim), shape })
   },
 )
 /**
@@ -181,8 +181,8 @@ export function unflatten(...args: unknown[]): Array {
 }
 
 const permute: Apply<{ axes: readonly number[] }> = definePrimitive({
-  name: 'transpose',
-  params: { axes: 'i64[]' },
+  name: "transpose",
+  params: { axes: "i64[]" },
   infer: ([x], { axes }) => ({ shape: axes.map((axis) => x.shape[axis]), dtype: x.dtype }),
   view: ({ strides, offset }, { axes }) => ({ offset, strides: axes.map((axis) => strides[axis]) }),
   vjp: ({ cotangents: [g], params: { axes } }) => {
@@ -193,14 +193,14 @@ const permute: Apply<{ axes: readonly number[] }> = definePrimitive({
   jvp: ({ tangents: [t], params }) => [t && permute([t], params)],
   vmap: (c) => batched(permute([front(c)], { axes: [0, ...c.params.axes.map((a) => a + 1)] })),
 })
-const transposeArgs = operation('transpose', ['a', 'axes'], (a: unknown, axes?: readonly number[] | null) => {
-  const x = asArrayArgument('transpose', 'a', a)
+const transposeArgs = operation("transpose", ["a", "axes"], (a: unknown, axes?: readonly number[] | null) => {
+  const x = asArrayArgument("transpose", "a", a)
   if (axes === undefined || axes === null)
     return permute([x], { axes: globalThis.Array.from({ length: x.ndim }, (_, i) => x.ndim - 1 - i) })
   if (axes.length !== x.ndim)
-    throw new ShapeError('transpose', `expected ${x.ndim} axes, received ${axes.length}`)
-  normalizeAxes('transpose', axes, x.ndim)
-  return permute([x], { axes: axes.map((axis) => normalizeAxis('transpose', axis, x.ndim)) })
+    throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
+  normalizeAxes("transpose", axes, x.ndim)
+  return permute([x], { axes: axes.map((axis) => normalizeAxis("transpose", axis, x.ndim)) })
 })
 /**
  * Permutes the axes; reverses them by default.
@@ -214,11 +214,11 @@ export function transpose(...args: unknown[]): Array {
 export { transpose as permuteDims }
 
 const swapaxesArgs = operation(
-  'swapaxes',
-  ['a', 'axis1', 'axis2'],
+  "swapaxes",
+  ["a", "axis1", "axis2"],
   (a: unknown, axis1: number, axis2: number) => {
-    const x = asArrayArgument('swapaxes', 'a', a)
-    const [i, j] = [normalizeAxis('swapaxes', axis1, x.ndim), normalizeAxis('swapaxes', axis2, x.ndim)]
+    const x = asArrayArgument("swapaxes", "a", a)
+    const [i, j] = [normalizeAxis("swapaxes", axis1, x.ndim), normalizeAxis("swapaxes", axis2, x.ndim)]
     const axes = globalThis.Array.from({ length: x.ndim }, (_, k) => (k === i ? j : k === j ? i : k))
     return permute([x], { axes })
   },
@@ -234,13 +234,13 @@ export function swapaxes(...args: unknown[]): Array {
 }
 
 const moveaxisArgs = operation(
-  'moveaxis',
-  ['a', 'source', 'destination'],
+  "moveaxis",
+  ["a", "source", "destination"],
   (a: unknown, source: number, destination: number) => {
-    const x = asArrayArgument('moveaxis', 'a', a)
+    const x = asArrayArgument("moveaxis", "a", a)
     const [from, to] = [
-      normalizeAxis('moveaxis', source, x.ndim),
-      normalizeAxis('moveaxis', destination, x.ndim),
+      normalizeAxis("moveaxis", source, x.ndim),
+      normalizeAxis("moveaxis", destination, x.ndim),
     ]
     if (from === to) return x
     const axes = globalThis.Array.from({ length: x.ndim }, (_, i) => i).filter((i) => i !== from)
@@ -259,8 +259,8 @@ export function moveaxis(...args: unknown[]): Array {
 }
 
 const insertAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
-  name: 'expandDims',
-  params: { axes: 'i64[]' },
+  name: "expandDims",
+  params: { axes: "i64[]" },
   infer: ([x], { axes }) => ({ shape: spread(x.shape, axes, 1), dtype: x.dtype }),
   view: ({ strides, offset }, { axes }) => ({ offset, strides: spread(strides, axes, 0) }),
   vjp: ({ cotangents: [g], params }) => [dropAxes([g], params)],
@@ -274,14 +274,14 @@ function spread(values: readonly number[], axes: readonly number[], filler: numb
   return out
 }
 const expandDimsArgs = operation(
-  'expandDims',
-  ['a', 'axis'],
+  "expandDims",
+  ["a", "axis"],
   (a: unknown, axis: number | readonly number[]) => {
-    const x = asArrayArgument('expandDims', 'a', a)
+    const x = asArrayArgument("expandDims", "a", a)
     if (axis === null || axis === undefined)
-      throw new ArgumentError('expandDims', `axis must be a number or a list of numbers, received ${axis}`)
-    const count = typeof axis === 'number' ? 1 : axis.length
-    return insertAxes([x], { axes: normalizeAxes('expandDims', axis, x.ndim + count) })
+      throw new ArgumentError("expandDims", `axis must be a number or a list of numbers, received ${axis}`)
+    const count = typeof axis === "number" ? 1 : axis.length
+    return insertAxes([x], { axes: normalizeAxes("expandDims", axis, x.ndim + count) })
   },
 )
 /**
@@ -295,13 +295,13 @@ export function expandDims(...args: unknown[]): Array {
 }
 
 const dropAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
-  name: 'squeeze',
-  params: { axes: 'i64[]' },
+  name: "squeeze",
+  params: { axes: "i64[]" },
   infer: ([x], { axes }) => {
     for (const axis of axes)
       if (x.shape[axis] !== 1)
         throw new ShapeError(
-          'squeeze',
+          "squeeze",
           `axis ${axis} has size ${x.shape[axis]}, not 1, in shape ${format(x.shape)}`,
         )
     return { shape: x.shape.filter((_, i) => !axes.includes(i)), dtype: x.dtype }
@@ -311,10 +311,10 @@ const dropAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   jvp: ({ tangents: [t], params }) => [t && dropAxes([t], params)],
   vmap: (c) => batched(dropAxes([front(c)], { axes: c.params.axes.map((a) => a + 1) })),
 })
-const squeezeArgs = operation('squeeze', ['a', 'axis'], (a: unknown, axis?: Axes) => {
-  const x = asArrayArgument('squeeze', 'a', a)
+const squeezeArgs = operation("squeeze", ["a", "axis"], (a: unknown, axis?: Axes) => {
+  const x = asArrayArgument("squeeze", "a", a)
   const all = axis === undefined || axis === null
-  const axes = all ? x.shape.flatMap((n, i) => (n === 1 ? [i] : [])) : normalizeAxes('squeeze', axis, x.ndim)
+  const axes = all ? x.shape.flatMap((n, i) => (n === 1 ? [i] : [])) : normalizeAxes("squeeze", axis, x.ndim)
   return dropAxes([x], { axes })
 })
 /**
@@ -330,15 +330,15 @@ export function squeeze(...args: unknown[]): Array {
 }
 
 const makeContiguous: Apply<NoParams> = definePrimitive({
-  name: 'contiguous',
+  name: "contiguous",
   infer: ([x]) => x,
   view: ({ shape, strides, offset }) => (isContiguous(shape, strides) ? { offset, strides } : null),
   vjp: ({ cotangents: [g] }) => [g],
   jvp: ({ tangents: [t] }) => [t],
   vmap: (c) => batched(makeContiguous([front(c)])),
 })
-const contiguousArgs = operation('contiguous', ['a', 'allowColMajor'], (a: unknown) =>
-  makeContiguous([asArrayArgument('contiguous', 'a', a)]),
+const contiguousArgs = operation("contiguous", ["a", "allowColMajor"], (a: unknown) =>
+  makeContiguous([asArrayArgument("contiguous", "a", a)]),
 )
 /**
  * The same array laid out row-major without gaps; copied only where it is not so already.
@@ -351,7 +351,7 @@ export function contiguous(...args: unknown[]): Array {
 }
 
 const stop: Apply<NoParams> = definePrimitive({
-  name: 'stopGradient',
+  name: "stopGradient",
   infer: ([x]) => x,
   view: ({ strides, offset }) => ({ offset, strides }),
   vjp: () => [null],
@@ -359,8 +359,8 @@ const stop: Apply<NoParams> = definePrimitive({
   vmap: ({ inputs, axes }) => ({ outputs: [stop(inputs)], axes: [axes[0]] }),
   facts: { stopsGradient: true },
 })
-const stopGradientArgs = operation('stopGradient', ['a'], (a: unknown) =>
-  stop([asArrayArgument('stopGradient', 'a', a)]),
+const stopGradientArgs = operation("stopGradient", ["a"], (a: unknown) =>
+  stop([asArrayArgument("stopGradient", "a", a)]),
 )
 /**
  * The same values, as a constant to grad, vjp and jvp.

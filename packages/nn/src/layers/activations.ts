@@ -1,8 +1,8 @@
 /**
  * Activations as layers, for Sequential and wherever a module is asked for. Each applies the function of its name in activations.ts.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
 import {
   type Activation,
   celu,
@@ -32,9 +32,9 @@ import {
   softsign,
   step,
   tanh,
-} from '../activations'
-import { named } from '../arguments'
-import { Module } from '../module'
+} from "../activations"
+import { named } from "../arguments"
+import { Module } from "../module"
 
 /**
  * max(x, 0): {@link relu} as a layer.
@@ -222,7 +222,7 @@ export class LeakyReLU extends Module {
   constructor(negativeSlope?: number | { negativeSlope?: number })
   constructor(...args: unknown[]) {
     super()
-    const [negativeSlope = 0.01] = named<[number?]>('LeakyReLU', ['negativeSlope'], args)
+    const [negativeSlope = 0.01] = named<[number?]>("LeakyReLU", ["negativeSlope"], args)
     this.negativeSlope = negativeSlope
   }
   forward(x: mx.Array): mx.Array {
@@ -240,7 +240,7 @@ export class ELU extends Module {
   constructor(alpha?: number | { alpha?: number })
   constructor(...args: unknown[]) {
     super()
-    const [alpha = 1] = named<[number?]>('ELU', ['alpha'], args)
+    const [alpha = 1] = named<[number?]>("ELU", ["alpha"], args)
     this.alpha = alpha
   }
   forward(x: mx.Array): mx.Array {
@@ -258,7 +258,7 @@ export class CELU extends Module {
   constructor(alpha?: number | { alpha?: number })
   constructor(...args: unknown[]) {
     super()
-    const [alpha = 1] = named<[number?]>('CELU', ['alpha'], args)
+    const [alpha = 1] = named<[number?]>("CELU", ["alpha"], args)
     this.alpha = alpha
   }
   forward(x: mx.Array): mx.Array {
@@ -276,7 +276,7 @@ export class Softshrink extends Module {
   constructor(lambd?: number | { lambd?: number })
   constructor(...args: unknown[]) {
     super()
-    const [lambd = 0.5] = named<[number?]>('Softshrink', ['lambd'], args)
+    const [lambd = 0.5] = named<[number?]>("Softshrink", ["lambd"], args)
     this.lambd = lambd
   }
   forward(x: mx.Array): mx.Array {
@@ -294,7 +294,7 @@ export class HardShrink extends Module {
   constructor(lambd?: number | { lambd?: number })
   constructor(...args: unknown[]) {
     super()
-    const [lambd = 0.5] = named<[number?]>('HardShrink', ['lambd'], args)
+    const [lambd = 0.5] = named<[number?]>("HardShrink", ["lambd"], args)
     this.lambd = lambd
   }
   forward(x: mx.Array): mx.Array {
@@ -312,7 +312,7 @@ export class Step extends Module {
   constructor(threshold?: number | { threshold?: number })
   constructor(...args: unknown[]) {
     super()
-    const [threshold = 0] = named<[number?]>('Step', ['threshold'], args)
+    const [threshold = 0] = named<[number?]>("Step", ["threshold"], args)
     this.threshold = threshold
   }
   forward(x: mx.Array): mx.Array {
@@ -330,7 +330,7 @@ export class GLU extends Module {
   constructor(axis?: number | { axis?: number })
   constructor(...args: unknown[]) {
     super()
-    const [axis = -1] = named<[number?]>('GLU', ['axis'], args)
+    const [axis = -1] = named<[number?]>("GLU", ["axis"], args)
     this.axis = axis
   }
   forward(x: mx.Array): mx.Array {
@@ -345,7 +345,7 @@ const gelus: Record<string, Activation> = {
   fast: geluFastApprox,
 }
 /** How {@link GELU} computes: exactly, by tanh (`precise` and `tanh` are one), or by a sigmoid. */
-export type GeluApproximation = 'none' | 'precise' | 'tanh' | 'fast'
+export type GeluApproximation = "none" | "precise" | "tanh" | "fast"
 
 /**
  * x · Φ(x), exactly or approximated: {@link gelu}, {@link geluApprox} and {@link geluFastApprox} as a layer.
@@ -358,11 +358,11 @@ export class GELU extends Module {
   constructor(approx?: GeluApproximation | { approx?: GeluApproximation })
   constructor(...args: unknown[]) {
     super()
-    const [approx = 'none'] = named<[GeluApproximation?]>('GELU', ['approx'], args)
+    const [approx = "none"] = named<[GeluApproximation?]>("GELU", ["approx"], args)
     if (!Object.hasOwn(gelus, approx))
       throw new ArgumentError(
-        'GELU',
-        `approx must be one of ${Object.keys(gelus).join(', ')}, received "${approx}"`,
+        "GELU",
+        `approx must be one of ${Object.keys(gelus).join(", ")}, received "${approx}"`,
       )
     this.approx = approx
   }
@@ -382,7 +382,7 @@ export class PReLU extends Module {
   constructor(options: { numParameters?: number; init?: number })
   constructor(...args: unknown[]) {
     super()
-    const [count = 1, init = 0.25] = named<[number?, number?]>('PReLU', ['numParameters', 'init'], args)
+    const [count = 1, init = 0.25] = named<[number?, number?]>("PReLU", ["numParameters", "init"], args)
     this.weight = mx.full([count], init)
   }
   forward(x: mx.Array): mx.Array {

@@ -1,11 +1,11 @@
 /**
  * Multi-head attention. The attention itself is `mx.fast.scaledDotProductAttention`; here are the projections around it.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { Module } from '../module'
-import { Linear } from './linear'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { Module } from "../module"
+import { Linear } from "./linear"
 
 /** Sizes of {@link MultiHeadAttention} that differ from `dims`, and whether its projections have biases. */
 export interface AttentionOptions {
@@ -62,23 +62,23 @@ export class MultiHeadAttention extends Module {
     const [dims, numHeads, queryInput, keyInput, valueInput, value, valueOutput, bias = false] = named<
       [number, number, number?, number?, number?, number?, number?, boolean?]
     >(
-      'MultiHeadAttention',
+      "MultiHeadAttention",
       [
-        'dims',
-        'numHeads',
-        'queryInputDims',
-        'keyInputDims',
-        'valueInputDims',
-        'valueDims',
-        'valueOutputDims',
-        'bias',
+        "dims",
+        "numHeads",
+        "queryInputDims",
+        "keyInputDims",
+        "valueInputDims",
+        "valueDims",
+        "valueOutputDims",
+        "bias",
       ],
       args,
       2,
     )
     if (dims % numHeads !== 0)
       throw new ArgumentError(
-        'MultiHeadAttention',
+        "MultiHeadAttention",
         `dims must be divisible by numHeads, received ${dims} and ${numHeads}`,
       )
     const keyDims = keyInput ?? dims
@@ -114,8 +114,8 @@ export class MultiHeadAttention extends Module {
   static createAdditiveCausalMask(this: void, n: number, dtype?: mx.Dtype | { dtype?: mx.Dtype }): mx.Array
   static createAdditiveCausalMask(this: void, ...args: unknown[]): mx.Array {
     const [n, dtype = mx.float32] = named<[number, mx.Dtype?]>(
-      'createAdditiveCausalMask',
-      ['n', 'dtype'],
+      "createAdditiveCausalMask",
+      ["n", "dtype"],
       args,
       1,
     )

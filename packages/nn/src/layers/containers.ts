@@ -1,8 +1,8 @@
 /**
  * Modules that call other modules.
  */
-import type * as mx from '@lazuli/core'
-import { Module } from '../module'
+import type * as mx from "@lazuli/core"
+import { Module } from "../module"
 
 /** A module of one array, or a function of one. */
 export type Layer = (Module & { forward(x: mx.Array): mx.Array }) | ((x: mx.Array) => mx.Array)

@@ -1,10 +1,10 @@
 /**
  * Dropout: in training, sets random elements or whole channels to 0 and scales up what is left; in evaluation mode it does nothing.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError, ShapeError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { Module } from '../module'
+import * as mx from "@lazuli/core"
+import { ArgumentError, ShapeError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { Module } from "../module"
 
 /** Keeps what a mask of the given shape says, drawn with the probability `keep`, and scales it by 1 / keep. */
 function drop(x: mx.Array, keep: number, shape: readonly number[]): mx.Array {
@@ -20,7 +20,7 @@ abstract class DropoutBase extends Module {
 
   constructor(op: string, args: readonly unknown[]) {
     super()
-    const [p = 0.5] = named<[number?]>(op, ['p'], args)
+    const [p = 0.5] = named<[number?]>(op, ["p"], args)
     if (!(p >= 0 && p < 1)) throw new ArgumentError(op, `the probability p must be in [0, 1), received ${p}`)
     this.p = p
   }
@@ -44,7 +44,7 @@ abstract class DropoutBase extends Module {
 export class Dropout extends DropoutBase {
   constructor(p?: number | { p?: number })
   constructor(...args: unknown[]) {
-    super('Dropout', args)
+    super("Dropout", args)
   }
 
   forward(x: mx.Array): mx.Array {
@@ -72,11 +72,11 @@ function channelMask(op: string, x: mx.Array, count: number): number[] {
 export class Dropout2d extends DropoutBase {
   constructor(p?: number | { p?: number })
   constructor(...args: unknown[]) {
-    super('Dropout2d', args)
+    super("Dropout2d", args)
   }
 
   forward(x: mx.Array): mx.Array {
-    const shape = channelMask('Dropout2d', x, 2)
+    const shape = channelMask("Dropout2d", x, 2)
     return this.idle ? x : drop(x, 1 - this.p, shape)
   }
 }
@@ -90,11 +90,11 @@ export class Dropout2d extends DropoutBase {
 export class Dropout3d extends DropoutBase {
   constructor(p?: number | { p?: number })
   constructor(...args: unknown[]) {
-    super('Dropout3d', args)
+    super("Dropout3d", args)
   }
 
   forward(x: mx.Array): mx.Array {
-    const shape = channelMask('Dropout3d', x, 3)
+    const shape = channelMask("Dropout3d", x, 3)
     return this.idle ? x : drop(x, 1 - this.p, shape)
   }
 }

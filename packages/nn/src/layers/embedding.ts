@@ -1,9 +1,9 @@
 /**
  * Tables of vectors that are looked up by index.
  */
-import * as mx from '@lazuli/core'
-import { named } from '../arguments'
-import { Module } from '../module'
+import * as mx from "@lazuli/core"
+import { named } from "../arguments"
+import { Module } from "../module"
 
 /**
  * Row x of a table, for every index in x. `weight` is [numEmbeddings, dims] and starts normal with a variance of 1/dims.
@@ -17,7 +17,7 @@ export class Embedding extends Module {
   constructor(options: { numEmbeddings: number; dims: number })
   constructor(...args: unknown[]) {
     super()
-    const [numEmbeddings, dims] = named<[number, number]>('Embedding', ['numEmbeddings', 'dims'], args, 2)
+    const [numEmbeddings, dims] = named<[number, number]>("Embedding", ["numEmbeddings", "dims"], args, 2)
     this.weight = mx.random.normal([numEmbeddings, dims], { scale: Math.sqrt(1 / dims) })
   }
 
@@ -35,6 +35,6 @@ export class Embedding extends Module {
   }
 
   protected override extraRepr(): string {
-    return this.weight.shape.join(', ')
+    return this.weight.shape.join(", ")
   }
 }

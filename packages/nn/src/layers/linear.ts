@@ -1,9 +1,9 @@
 /**
  * Linear maps: Linear, Bilinear, and Identity, which maps nothing.
  */
-import * as mx from '@lazuli/core'
-import { named } from '../arguments'
-import { Module } from '../module'
+import * as mx from "@lazuli/core"
+import { named } from "../arguments"
+import { Module } from "../module"
 
 /**
  * Gives back its input. Any arguments are ignored, so that it can stand in for another layer.
@@ -33,8 +33,8 @@ export class Linear extends Module {
   constructor(...args: unknown[]) {
     super()
     const [inputDims, outputDims, bias = true] = named<[number, number, boolean?]>(
-      'Linear',
-      ['inputDims', 'outputDims', 'bias'],
+      "Linear",
+      ["inputDims", "outputDims", "bias"],
       args,
       2,
     )
@@ -68,8 +68,8 @@ export class Bilinear extends Module {
   constructor(...args: unknown[]) {
     super()
     const [input1Dims, input2Dims, outputDims, bias = true] = named<[number, number, number, boolean?]>(
-      'Bilinear',
-      ['input1Dims', 'input2Dims', 'outputDims', 'bias'],
+      "Bilinear",
+      ["input1Dims", "input2Dims", "outputDims", "bias"],
       args,
       3,
     )

@@ -2,10 +2,10 @@
  * Normalization: over the last axis (LayerNorm, RMSNorm), over groups of channels, over each example's channels, over the batch.
  * Channels are the last axis everywhere.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError, ShapeError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { type FreezeOptions, Module } from '../module'
+import * as mx from "@lazuli/core"
+import { ArgumentError, ShapeError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { type FreezeOptions, Module } from "../module"
 
 /** (x − mean) / √(variance + eps) */
 const standardize = (x: mx.Array, mean: mx.Array, variance: mx.Array, eps: number): mx.Array =>
@@ -19,7 +19,7 @@ const scaled = (x: mx.Array, weight?: mx.Array, bias?: mx.Array): mx.Array =>
 const settings = (values: Record<string, unknown>): string =>
   Object.entries(values)
     .map(([name, value]) => `${name}=${value}`)
-    .join(', ')
+    .join(", ")
 
 /**
  * y = (x − E[x]) / √(Var[x] + eps) · weight + bias, over the last axis. https://arxiv.org/abs/1607.06450
@@ -38,8 +38,8 @@ export class LayerNorm extends Module {
   constructor(...args: unknown[]) {
     super()
     const [dims, eps = 1e-5, affine = true, bias = true] = named<[number, number?, boolean?, boolean?]>(
-      'LayerNorm',
-      ['dims', 'eps', 'affine', 'bias'],
+      "LayerNorm",
+      ["dims", "eps", "affine", "bias"],
       args,
       1,
     )
@@ -71,7 +71,7 @@ export class RMSNorm extends Module {
   constructor(options: { dims: number; eps?: number })
   constructor(...args: unknown[]) {
     super()
-    const [dims, eps = 1e-5] = named<[number, number?]>('RMSNorm', ['dims', 'eps'], args, 1)
+    const [dims, eps = 1e-5] = named<[number, number?]>("RMSNorm", ["dims", "eps"], args, 1)
     this.weight = mx.ones([dims])
     this.eps = eps
   }
@@ -109,10 +109,10 @@ export class GroupNorm extends Module {
     super()
     const [numGroups, dims, eps = 1e-5, affine = true, pytorchCompatible = false] = named<
       [number, number, number?, boolean?, boolean?]
-    >('GroupNorm', ['numGroups', 'dims', 'eps', 'affine', 'pytorchCompatible'], args, 2)
+    >("GroupNorm", ["numGroups", "dims", "eps", "affine", "pytorchCompatible"], args, 2)
     if (dims % numGroups !== 0)
       throw new ArgumentError(
-        'GroupNorm',
+        "GroupNorm",
         `dims must be divisible by numGroups, received ${dims} and ${numGroups}`,
       )
     if (affine) {
@@ -167,8 +167,8 @@ export class InstanceNorm extends Module {
   constructor(...args: unknown[]) {
     super()
     const [dims, eps = 1e-5, affine = false] = named<[number, number?, boolean?]>(
-      'InstanceNorm',
-      ['dims', 'eps', 'affine'],
+      "InstanceNorm",
+      ["dims", "eps", "affine"],
       args,
       1,
     )
@@ -224,8 +224,8 @@ export class BatchNorm extends Module {
     super()
     const [numFeatures, eps = 1e-5, momentum = 0.1, affine = true, trackRunningStats = true] = named<
       [number, number?, number?, boolean?, boolean?]
-    >('BatchNorm', ['numFeatures', 'eps', 'momentum', 'affine', 'trackRunningStats'], args, 1)
-    if (!(eps > 0)) throw new ArgumentError('BatchNorm', `eps must be positive, received ${eps}`)
+    >("BatchNorm", ["numFeatures", "eps", "momentum", "affine", "trackRunningStats"], args, 1)
+    if (!(eps > 0)) throw new ArgumentError("BatchNorm", `eps must be positive, received ${eps}`)
     this.numFeatures = numFeatures
     this.eps = eps
     this.momentum = momentum
@@ -247,12 +247,12 @@ export class BatchNorm extends Module {
   }
 
   private freezeStatistics(): this {
-    return this.freeze({ recurse: false, keys: ['runningMean', 'runningVar'] })
+    return this.freeze({ recurse: false, keys: ["runningMean", "runningVar"] })
   }
 
   forward(x: mx.Array): mx.Array {
     if (x.ndim < 2 || x.ndim > 4)
-      throw new ShapeError('BatchNorm', `expects an array of 2 to 4 dimensions, received ${x.ndim}`)
+      throw new ShapeError("BatchNorm", `expects an array of 2 to 4 dimensions, received ${x.ndim}`)
     const { runningMean, runningVar, momentum, eps } = this
     if (!this.training && runningMean && runningVar)
       return scaled(standardize(x, runningMean, runningVar, eps), this.weight, this.bias)

@@ -1,10 +1,10 @@
 /**
  * Pooling: the maximum or the mean of each window of the spatial axes of [batch, …, channels].
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError, describe, format, isList, ShapeError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { Module } from '../module'
+import * as mx from "@lazuli/core"
+import { ArgumentError, describe, format, isList, ShapeError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { Module } from "../module"
 
 /** One number for all spatial axes, or one for each. */
 export type PerAxis = number | readonly number[]
@@ -45,13 +45,13 @@ abstract class Pool extends Module {
     super()
     const [kernelSize, stride, padding = 0] = named<[PerAxis, PerAxis?, PerAxis?]>(
       op,
-      ['kernelSize', 'stride', 'padding'],
+      ["kernelSize", "stride", "padding"],
       args,
       1,
     )
-    this.kernelSize = perAxis(op, 'kernelSize', kernelSize, axes, 1)
-    this.stride = perAxis(op, 'stride', stride ?? kernelSize, axes, 1)
-    this.padding = perAxis(op, 'padding', padding, axes, 0)
+    this.kernelSize = perAxis(op, "kernelSize", kernelSize, axes, 1)
+    this.stride = perAxis(op, "stride", stride ?? kernelSize, axes, 1)
+    this.padding = perAxis(op, "padding", padding, axes, 0)
   }
 
   /** What padding consists of. */
@@ -95,7 +95,7 @@ abstract class Pool extends Module {
   /** Others are gathered: for each place in a window, the elements at that place, as one slice with steps. */
   private reduceWindows(x: mx.Array): mx.Array {
     const { kernelSize, stride } = this
-    let places: mx.IndexSpec[][] = [[':']]
+    let places: mx.IndexSpec[][] = [[":"]]
     kernelSize.forEach((k, i) => {
       const last = Math.floor((x.shape[i + 1] - k) / stride[i]) * stride[i]
       places = places.flatMap((before) =>
@@ -140,7 +140,7 @@ export class MaxPool1d extends MaxPool {
   constructor(kernelSize: PerAxis, options: PoolingOptions)
   constructor(options: { kernelSize: PerAxis } & PoolingOptions)
   constructor(...args: unknown[]) {
-    super('MaxPool1d', 1, args)
+    super("MaxPool1d", 1, args)
   }
 }
 
@@ -155,7 +155,7 @@ export class MaxPool2d extends MaxPool {
   constructor(kernelSize: PerAxis, options: PoolingOptions)
   constructor(options: { kernelSize: PerAxis } & PoolingOptions)
   constructor(...args: unknown[]) {
-    super('MaxPool2d', 2, args)
+    super("MaxPool2d", 2, args)
   }
 }
 
@@ -170,7 +170,7 @@ export class MaxPool3d extends MaxPool {
   constructor(kernelSize: PerAxis, options: PoolingOptions)
   constructor(options: { kernelSize: PerAxis } & PoolingOptions)
   constructor(...args: unknown[]) {
-    super('MaxPool3d', 3, args)
+    super("MaxPool3d", 3, args)
   }
 }
 
@@ -185,7 +185,7 @@ export class AvgPool1d extends AvgPool {
   constructor(kernelSize: PerAxis, options: PoolingOptions)
   constructor(options: { kernelSize: PerAxis } & PoolingOptions)
   constructor(...args: unknown[]) {
-    super('AvgPool1d', 1, args)
+    super("AvgPool1d", 1, args)
   }
 }
 
@@ -200,7 +200,7 @@ export class AvgPool2d extends AvgPool {
   constructor(kernelSize: PerAxis, options: PoolingOptions)
   constructor(options: { kernelSize: PerAxis } & PoolingOptions)
   constructor(...args: unknown[]) {
-    super('AvgPool2d', 2, args)
+    super("AvgPool2d", 2, args)
   }
 }
 
@@ -215,6 +215,6 @@ export class AvgPool3d extends AvgPool {
   constructor(kernelSize: PerAxis, options: PoolingOptions)
   constructor(options: { kernelSize: PerAxis } & PoolingOptions)
   constructor(...args: unknown[]) {
-    super('AvgPool3d', 3, args)
+    super("AvgPool3d", 3, args)
   }
 }

@@ -1,10 +1,10 @@
 /**
  * Ways to tell a transformer where its tokens are.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { Module } from '../module'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { Module } from "../module"
 
 /**
  * Rotary encoding: turns pairs of features by angles that grow with the position, the second-to-last axis.
@@ -24,8 +24,8 @@ export class RoPE extends Module {
   constructor(...args: unknown[]) {
     super()
     const [dims, traditional = false, base = 10000, scale = 1] = named<[number, boolean?, number?, number?]>(
-      'RoPE',
-      ['dims', 'traditional', 'base', 'scale'],
+      "RoPE",
+      ["dims", "traditional", "base", "scale"],
       args,
       1,
     )
@@ -38,7 +38,7 @@ export class RoPE extends Module {
   /** @param offset - the position of the first token */
   forward(x: mx.Array, offset?: number | mx.Array | { offset?: number | mx.Array }): mx.Array
   forward(x: mx.Array, ...args: unknown[]): mx.Array {
-    const [offset = 0] = named<[(number | mx.Array)?]>('RoPE', ['offset'], args)
+    const [offset = 0] = named<[(number | mx.Array)?]>("RoPE", ["offset"], args)
     const { dims, traditional, base, scale } = this
     return mx.fast.rope(x, dims, { traditional, base, scale, offset })
   }
@@ -83,14 +83,14 @@ export class SinusoidalPositionalEncoding extends Module {
     const [dims, minFreq = 0.0001, maxFreq = 1, scale, cosFirst = false, fullTurns = false] = named<
       [number, number?, number?, number?, boolean?, boolean?]
     >(
-      'SinusoidalPositionalEncoding',
-      ['dims', 'minFreq', 'maxFreq', 'scale', 'cosFirst', 'fullTurns'],
+      "SinusoidalPositionalEncoding",
+      ["dims", "minFreq", "maxFreq", "scale", "cosFirst", "fullTurns"],
       args,
       1,
     )
     if (!(dims > 0 && dims % 2 === 0))
       throw new ArgumentError(
-        'SinusoidalPositionalEncoding',
+        "SinusoidalPositionalEncoding",
         `dims must be positive and even, received ${dims}`,
       )
     const half = dims / 2
@@ -160,7 +160,7 @@ export class ALiBi extends Module {
     offset: number | { offset: number; dtype?: mx.Dtype },
     dtype: mx.Dtype = mx.float32,
   ): mx.Array {
-    const options = typeof offset === 'number' ? { offset, dtype } : { dtype, ...offset }
+    const options = typeof offset === "number" ? { offset, dtype } : { dtype, ...offset }
     return alibiMatrix(qSequenceLength, kSequenceLength, numHeads, options.offset, options.dtype)
   }
 
@@ -172,7 +172,7 @@ export class ALiBi extends Module {
   forward(attentionScores: mx.Array, offset?: number, mask?: mx.Array | null): mx.Array
   forward(attentionScores: mx.Array, options: { offset?: number; mask?: mx.Array | null }): mx.Array
   forward(attentionScores: mx.Array, ...args: unknown[]): mx.Array {
-    const [offset = 0, mask] = named<[number?, mx.Array?]>('ALiBi', ['offset', 'mask'], args)
+    const [offset = 0, mask] = named<[number?, mx.Array?]>("ALiBi", ["offset", "mask"], args)
     const [, heads, queries, keys] = attentionScores.shape
     const biases = alibiMatrix(queries + offset, keys, heads, offset, attentionScores.dtype)
     return attentionScores.add(mask ? biases.add(mask) : biases)

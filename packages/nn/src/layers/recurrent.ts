@@ -1,11 +1,11 @@
 /**
  * Recurrent layers. Each walks the second-to-last axis, the time, and gives its hidden state at every step.
  */
-import * as mx from '@lazuli/core'
-import { named } from '../arguments'
-import { Module } from '../module'
+import * as mx from "@lazuli/core"
+import { named } from "../arguments"
+import { Module } from "../module"
 
-const NAMES = ['inputSize', 'hiddenSize', 'bias']
+const NAMES = ["inputSize", "hiddenSize", "bias"]
 type Arguments = [number, number, boolean?]
 
 /** Uniform on ±1/√hiddenSize. */
@@ -20,9 +20,9 @@ const project = (x: mx.Array, weight: mx.Array, bias?: mx.Array): mx.Array =>
 
 /** The features from part `from` to part `to`, of parts of `size`. */
 const part = (x: mx.Array, size: number, from: number, to: number): mx.Array =>
-  x.index('...', `${from * size}:${to * size}`)
+  x.index("...", `${from * size}:${to * size}`)
 
-const at = (x: mx.Array, time: number): mx.Array => x.index('...', time, ':')
+const at = (x: mx.Array, time: number): mx.Array => x.index("...", time, ":")
 
 /**
  * h ← nonlinearity(Wxh x + Whh h + bias).
@@ -51,7 +51,7 @@ export class RNN extends Module {
     super()
     const [inputSize, hiddenSize, bias = true, nonlinearity = (x: mx.Array) => mx.tanh(x)] = named<
       [...Required<Arguments>, ((x: mx.Array) => mx.Array)?]
-    >('RNN', [...NAMES, 'nonlinearity'], args, 2)
+    >("RNN", [...NAMES, "nonlinearity"], args, 2)
     this.hiddenSize = hiddenSize
     this.nonlinearity = nonlinearity
     this.Wxh = drawn(hiddenSize, [hiddenSize, inputSize])
@@ -96,7 +96,7 @@ export class GRU extends Module {
   constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
   constructor(...args: unknown[]) {
     super()
-    const [inputSize, hiddenSize, bias = true] = named<Arguments>('GRU', NAMES, args, 2)
+    const [inputSize, hiddenSize, bias = true] = named<Arguments>("GRU", NAMES, args, 2)
     this.hiddenSize = hiddenSize
     this.Wx = drawn(hiddenSize, [3 * hiddenSize, inputSize])
     this.Wh = drawn(hiddenSize, [3 * hiddenSize, hiddenSize])
@@ -151,7 +151,7 @@ export class LSTM extends Module {
   constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
   constructor(...args: unknown[]) {
     super()
-    const [inputSize, hiddenSize, bias = true] = named<Arguments>('LSTM', NAMES, args, 2)
+    const [inputSize, hiddenSize, bias = true] = named<Arguments>("LSTM", NAMES, args, 2)
     this.hiddenSize = hiddenSize
     this.Wx = drawn(hiddenSize, [4 * hiddenSize, inputSize])
     this.Wh = drawn(hiddenSize, [4 * hiddenSize, hiddenSize])

@@ -1,15 +1,15 @@
 /**
  * The transformer of https://arxiv.org/abs/1706.03762: encoder and decoder layers, stacks of them, and both together.
  */
-import type * as mx from '@lazuli/core'
-import { type Activation, relu } from '../activations'
-import { named } from '../arguments'
-import { checkpoint } from '../model-transforms'
-import { Module } from '../module'
-import { MultiHeadAttention } from './attention'
-import { Dropout } from './dropout'
-import { Linear } from './linear'
-import { LayerNorm } from './normalization'
+import type * as mx from "@lazuli/core"
+import { type Activation, relu } from "../activations"
+import { named } from "../arguments"
+import { checkpoint } from "../model-transforms"
+import { Module } from "../module"
+import { MultiHeadAttention } from "./attention"
+import { Dropout } from "./dropout"
+import { Linear } from "./linear"
+import { LayerNorm } from "./normalization"
 
 /** Settings of one layer. */
 export interface TransformerLayerOptions {
@@ -49,8 +49,8 @@ export type Decoder = Module & {
   forward(x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null): mx.Array
 }
 
-const LAYER = ['dims', 'numHeads', 'mlpDims', 'dropout', 'activation', 'normFirst']
-const STACK = ['numLayers', ...LAYER, 'checkpoint']
+const LAYER = ["dims", "numHeads", "mlpDims", "dropout", "activation", "normFirst"]
+const STACK = ["numLayers", ...LAYER, "checkpoint"]
 type LayerArguments = [number, number, number?, number?, Activation?, boolean?]
 type StackArguments = [number, ...LayerArguments, boolean?]
 
@@ -82,7 +82,7 @@ export class TransformerEncoderLayer extends Module {
   constructor(...args: unknown[]) {
     super()
     const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
-      named<LayerArguments>('TransformerEncoderLayer', LAYER, args, 2)
+      named<LayerArguments>("TransformerEncoderLayer", LAYER, args, 2)
     this.attention = new MultiHeadAttention(dims, numHeads)
     this.ln1 = new LayerNorm(dims)
     this.ln2 = new LayerNorm(dims)
@@ -135,7 +135,7 @@ export class TransformerEncoder extends Module {
   constructor(...args: unknown[]) {
     super()
     const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
-      named<StackArguments>('TransformerEncoder', STACK, args, 3)
+      named<StackArguments>("TransformerEncoder", STACK, args, 3)
     this.layers = Array.from(
       { length: numLayers },
       () => new TransformerEncoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
@@ -183,7 +183,7 @@ export class TransformerDecoderLayer extends Module {
   constructor(...args: unknown[]) {
     super()
     const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
-      named<LayerArguments>('TransformerDecoderLayer', LAYER, args, 2)
+      named<LayerArguments>("TransformerDecoderLayer", LAYER, args, 2)
     this.selfAttention = new MultiHeadAttention(dims, numHeads)
     this.crossAttention = new MultiHeadAttention(dims, numHeads)
     this.ln1 = new LayerNorm(dims)
@@ -244,7 +244,7 @@ export class TransformerDecoder extends Module {
   constructor(...args: unknown[]) {
     super()
     const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
-      named<StackArguments>('TransformerDecoder', STACK, args, 3)
+      named<StackArguments>("TransformerDecoder", STACK, args, 3)
     this.layers = Array.from(
       { length: numLayers },
       () => new TransformerDecoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
@@ -280,7 +280,7 @@ export class Transformer extends Module {
     numHeads?: number,
     numEncoderLayers?: number,
     numDecoderLayers?: number,
-    options?: Omit<TransformerOptions, 'dims' | 'numHeads' | 'numEncoderLayers' | 'numDecoderLayers'>,
+    options?: Omit<TransformerOptions, "dims" | "numHeads" | "numEncoderLayers" | "numDecoderLayers">,
   )
   constructor(
     dims?: number,
@@ -324,19 +324,19 @@ export class Transformer extends Module {
         boolean?,
       ]
     >(
-      'Transformer',
+      "Transformer",
       [
-        'dims',
-        'numHeads',
-        'numEncoderLayers',
-        'numDecoderLayers',
-        'mlpDims',
-        'dropout',
-        'activation',
-        'customEncoder',
-        'customDecoder',
-        'normFirst',
-        'checkpoint',
+        "dims",
+        "numHeads",
+        "numEncoderLayers",
+        "numDecoderLayers",
+        "mlpDims",
+        "dropout",
+        "activation",
+        "customEncoder",
+        "customDecoder",
+        "normFirst",
+        "checkpoint",
       ],
       args,
     )

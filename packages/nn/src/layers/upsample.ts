@@ -1,12 +1,12 @@
 /**
  * Upsample: resizes the spatial axes of [batch, …, channels] by interpolation, one axis after the other.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError, isList, ShapeError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { Module } from '../module'
+import * as mx from "@lazuli/core"
+import { ArgumentError, isList, ShapeError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { Module } from "../module"
 
-const modes = ['nearest', 'linear', 'cubic'] as const
+const modes = ["nearest", "linear", "cubic"] as const
 /** How values between positions are found. */
 export type UpsampleMode = (typeof modes)[number]
 
@@ -52,16 +52,16 @@ function plainTaps(
   alignCorners: boolean,
 ): Tap[] {
   const clip = (k: number): number => Math.min(Math.max(k, 0), from - 1)
-  const offsets = mode === 'linear' ? [0, 1] : [-1, 0, 1, 2]
+  const offsets = mode === "linear" ? [0, 1] : [-1, 0, 1, 2]
   const taps = offsets.map((): Tap => ({ positions: [], weights: [] }))
   for (let i = 0; i < to; i++) {
     const raw = coordinate(i, from, to, scale, alignCorners)
-    const at = mode === 'linear' ? clip(raw) : raw
+    const at = mode === "linear" ? clip(raw) : raw
     const base = Math.floor(at)
     offsets.forEach((offset, t) => {
       taps[t].positions.push(clip(base + offset))
       taps[t].weights.push(
-        mode === 'linear' ? triangle(at - base - offset) : cubic(at - base - offset, -0.75),
+        mode === "linear" ? triangle(at - base - offset) : cubic(at - base - offset, -0.75),
       )
     })
   }
@@ -72,8 +72,8 @@ function plainTaps(
 function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode, alignCorners: boolean): Tap[] {
   const step = alignCorners ? (to > 1 ? (from - 1) / (to - 1) : 0) : 1 / scale
   const width = Math.max(1, step)
-  const support = (mode === 'linear' ? 1 : 2) * width
-  const filter = (d: number): number => (mode === 'linear' ? triangle(d) : cubic(d, -0.5))
+  const support = (mode === "linear" ? 1 : 2) * width
+  const filter = (d: number): number => (mode === "linear" ? triangle(d) : cubic(d, -0.5))
   const rows = Array.from({ length: to }, (_, i) => {
     const center = step * (i + 0.5)
     const first = Math.max(Math.trunc(center - support + 0.5), 0)
@@ -144,13 +144,13 @@ export class Upsample extends Module {
   constructor(options: { scaleFactor: number | readonly number[] } & UpsampleOptions)
   constructor(...args: unknown[]) {
     super()
-    const [scaleFactor, mode = 'nearest', alignCorners = false, antialias = false] = named<
+    const [scaleFactor, mode = "nearest", alignCorners = false, antialias = false] = named<
       [number | readonly number[], UpsampleMode?, boolean?, boolean?]
-    >('Upsample', ['scaleFactor', 'mode', 'alignCorners', 'antialias'], args, 1)
+    >("Upsample", ["scaleFactor", "mode", "alignCorners", "antialias"], args, 1)
     if (!modes.includes(mode))
-      throw new ArgumentError('Upsample', `mode must be one of ${modes.join(', ')}, received "${mode}"`)
-    if (antialias && mode === 'nearest')
-      throw new ArgumentError('Upsample', 'there is no antialiasing by the nearest value')
+      throw new ArgumentError("Upsample", `mode must be one of ${modes.join(", ")}, received "${mode}"`)
+    if (antialias && mode === "nearest")
+      throw new ArgumentError("Upsample", "there is no antialiasing by the nearest value")
     this.scaleFactor = scaleFactor
     this.mode = mode
     this.alignCorners = alignCorners
@@ -161,15 +161,15 @@ export class Upsample extends Module {
     const { mode, alignCorners, antialias } = this
     const spatial = x.ndim - 2
     if (spatial < 1)
-      throw new ShapeError('Upsample', `expects an array of at least 3 dimensions, received ${x.ndim}`)
+      throw new ShapeError("Upsample", `expects an array of at least 3 dimensions, received ${x.ndim}`)
     const factors = isList(this.scaleFactor)
       ? (this.scaleFactor as readonly number[])
       : Array.from({ length: spatial }, () => this.scaleFactor as number)
     if (factors.length !== spatial)
-      throw new ShapeError('Upsample', `expected ${spatial} scale factors, received ${factors.length}`)
+      throw new ShapeError("Upsample", `expected ${spatial} scale factors, received ${factors.length}`)
     return factors.reduce((y, scale, i) => {
       const axis = i + 1
-      if (mode === 'nearest') return resizeNearest(y, axis, scale)
+      if (mode === "nearest") return resizeNearest(y, axis, scale)
       const [from, to] = [y.shape[axis], Math.trunc(scale * y.shape[axis])]
       return combine(y, axis, (antialias ? wideTaps : plainTaps)(from, to, scale, mode, alignCorners))
     }, x)

@@ -1,8 +1,8 @@
 /** AdaDelta: steps as large as the last ones were, by running means of squares. */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { type LearningRate, Optimizer, type ParameterState } from './optimizer'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link AdaDelta} beside the learning rate. */
 export interface AdaDeltaOptions {
@@ -29,14 +29,14 @@ export class AdaDelta extends Optimizer {
   constructor(...args: unknown[]) {
     super()
     const [learningRate, rho = 0.9, eps = 1e-6] = named<[LearningRate, number?, number?]>(
-      'AdaDelta',
-      ['learningRate', 'rho', 'eps'],
+      "AdaDelta",
+      ["learningRate", "rho", "eps"],
       args,
       1,
     )
-    if (!(rho >= 0)) throw new ArgumentError('AdaDelta', `rho must be at least 0, received ${rho}`)
-    if (!(eps > 0)) throw new ArgumentError('AdaDelta', `eps must be positive, received ${eps}`)
-    this.setting('learning_rate', learningRate)
+    if (!(rho >= 0)) throw new ArgumentError("AdaDelta", `rho must be at least 0, received ${rho}`)
+    if (!(eps > 0)) throw new ArgumentError("AdaDelta", `eps must be positive, received ${eps}`)
+    this.setting("learning_rate", learningRate)
     this.rho = rho
     this.eps = eps
   }

@@ -1,7 +1,7 @@
 /** Adafactor: Adam with the squares of a matrix kept as the means of its rows and columns. */
-import * as mx from '@lazuli/core'
-import { named } from '../arguments'
-import { type LearningRate, Optimizer, type ParameterState } from './optimizer'
+import * as mx from "@lazuli/core"
+import { named } from "../arguments"
+import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link Adafactor} beside the learning rate. */
 export interface AdafactorOptions {
@@ -81,21 +81,21 @@ export class Adafactor extends Optimizer {
         boolean?,
       ]
     >(
-      'Adafactor',
+      "Adafactor",
       [
-        'learningRate',
-        'eps',
-        'clipThreshold',
-        'decayRate',
-        'beta1',
-        'weightDecay',
-        'scaleParameter',
-        'relativeStep',
-        'warmupInit',
+        "learningRate",
+        "eps",
+        "clipThreshold",
+        "decayRate",
+        "beta1",
+        "weightDecay",
+        "scaleParameter",
+        "relativeStep",
+        "warmupInit",
       ],
       args,
     )
-    if (learningRate !== undefined) this.setting('learning_rate', learningRate)
+    if (learningRate !== undefined) this.setting("learning_rate", learningRate)
     this.eps = eps
     this.clipThreshold = clipThreshold
     this.decayRate = decayRate
@@ -134,9 +134,9 @@ export class Adafactor extends Optimizer {
     const running = (name: string, value: mx.Array): mx.Array =>
       (state[name] = beta.multiply(state[name]).add(rest.multiply(value)))
     const squares = gradient.square().add(this.eps[0])
-    if (gradient.ndim < 2) return running('exp_avg_sq', squares).rsqrt().multiply(gradient)
-    const rows = running('exp_avg_sq_row', squares.mean(-1))
-    const columns = running('exp_avg_sq_col', squares.mean(-2))
+    if (gradient.ndim < 2) return running("exp_avg_sq", squares).rsqrt().multiply(gradient)
+    const rows = running("exp_avg_sq_row", squares.mean(-1))
+    const columns = running("exp_avg_sq_col", squares.mean(-2))
     const byRow = rows.divide(rows.mean(-1, true)).rsqrt()
     return mx.matmul(byRow.expandDims(-1), columns.rsqrt().expandDims(-2)).multiply(gradient)
   }

@@ -1,8 +1,8 @@
 /** Adam and its relatives: AdamW, with decoupled weight decay, and Adamax, with the largest gradient for the root of squares. */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { type LearningRate, Optimizer, type ParameterState } from './optimizer'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** How much of the running means of gradients and of their squares stays. */
 export type Betas = readonly [number, number]
@@ -42,7 +42,7 @@ abstract class Moments extends Optimizer {
     super()
     checkBetas(op, betas)
     if (!(eps >= 0)) throw new ArgumentError(op, `eps must be at least 0, received ${eps}`)
-    this.setting('learning_rate', learningRate)
+    this.setting("learning_rate", learningRate)
     this.betas = betas
     this.eps = eps
   }
@@ -89,8 +89,8 @@ export class Adam extends Moments {
   constructor(...args: unknown[]) {
     const [learningRate, betas, eps, biasCorrection = false] = named<
       [LearningRate, Betas?, number?, boolean?]
-    >('Adam', ['learningRate', 'betas', 'eps', 'biasCorrection'], args, 1)
-    super('Adam', learningRate, betas, eps)
+    >("Adam", ["learningRate", "betas", "eps", "biasCorrection"], args, 1)
+    super("Adam", learningRate, betas, eps)
     this.biasCorrection = biasCorrection
   }
 
@@ -121,8 +121,8 @@ export class AdamW extends Moments {
   constructor(...args: unknown[]) {
     const [learningRate, betas, eps, weightDecay = 0.01, biasCorrection = false] = named<
       [LearningRate, Betas?, number?, number?, boolean?]
-    >('AdamW', ['learningRate', 'betas', 'eps', 'weightDecay', 'biasCorrection'], args, 1)
-    super('AdamW', learningRate, betas, eps)
+    >("AdamW", ["learningRate", "betas", "eps", "weightDecay", "biasCorrection"], args, 1)
+    super("AdamW", learningRate, betas, eps)
     this.weightDecay = weightDecay
     this.biasCorrection = biasCorrection
   }
@@ -146,12 +146,12 @@ export class Adamax extends Moments {
   constructor(options: { learningRate: LearningRate } & AdamaxOptions)
   constructor(...args: unknown[]) {
     const [learningRate, betas, eps] = named<[LearningRate, Betas?, number?]>(
-      'Adamax',
-      ['learningRate', 'betas', 'eps'],
+      "Adamax",
+      ["learningRate", "betas", "eps"],
       args,
       1,
     )
-    super('Adamax', learningRate, betas, eps)
+    super("Adamax", learningRate, betas, eps)
   }
 
   override applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array {

@@ -1,6 +1,6 @@
 /** Limits on gradients before an optimizer sees them. */
-import * as mx from '@lazuli/core'
-import { forEachLeaf, mapLeaves } from '@lazuli/core/engine'
+import * as mx from "@lazuli/core"
+import { forEachLeaf, mapLeaves } from "@lazuli/core/engine"
 
 /**
  * Scales all gradients by one factor so that their common norm, the root of the sum of all squares, is at most maxNorm.
@@ -13,7 +13,7 @@ export function clipGradNorm<G extends object>(
   grads: G,
   maxNorm: number | { maxNorm: number },
 ): [clipped: G, norm: mx.Array] {
-  const limit = typeof maxNorm === 'number' ? maxNorm : maxNorm.maxNorm
+  const limit = typeof maxNorm === "number" ? maxNorm : maxNorm.maxNorm
   let squares: mx.Array | null = null
   forEachLeaf(grads, (leaf) => {
     if (!(leaf instanceof mx.Array)) return

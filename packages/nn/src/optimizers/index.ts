@@ -1,9 +1,9 @@
 /**
  * The public names of @lazuli/nn/optimizers: `optim.*`.
  */
-export { AdaDelta, type AdaDeltaOptions } from './adadelta'
-export { Adafactor, type AdafactorOptions } from './adafactor'
-export { Adagrad } from './adagrad'
+export { AdaDelta, type AdaDeltaOptions } from "./adadelta"
+export { Adafactor, type AdafactorOptions } from "./adafactor"
+export { Adagrad } from "./adagrad"
 export {
   Adam,
   Adamax,
@@ -12,13 +12,13 @@ export {
   AdamW,
   type AdamWOptions,
   type Betas,
-} from './adam'
-export { clipGradNorm } from './clip'
-export { Lion, type LionOptions } from './lion'
-export { MultiOptimizer, type ParameterFilter } from './multi-optimizer'
-export { Muon, type MuonOptions } from './muon'
-export { type LearningRate, Optimizer, type OptimizerState, type ParameterState } from './optimizer'
-export { RMSprop, type RMSpropOptions } from './rmsprop'
+} from "./adam"
+export { clipGradNorm } from "./clip"
+export { Lion, type LionOptions } from "./lion"
+export { MultiOptimizer, type ParameterFilter } from "./multi-optimizer"
+export { Muon, type MuonOptions } from "./muon"
+export { type LearningRate, Optimizer, type OptimizerState, type ParameterState } from "./optimizer"
+export { RMSprop, type RMSpropOptions } from "./rmsprop"
 export {
   cosineDecay,
   exponentialDecay,
@@ -26,5 +26,5 @@ export {
   linearSchedule,
   type Schedule,
   stepDecay,
-} from './schedulers'
-export { SGD, type SGDOptions } from './sgd'
+} from "./schedulers"
+export { SGD, type SGDOptions } from "./sgd"

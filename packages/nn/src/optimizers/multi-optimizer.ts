@@ -1,8 +1,8 @@
 /** Several optimizers, each for a part of the parameters. */
-import type * as mx from '@lazuli/core'
-import { ArgumentError, describe, forEachLeaf, isList, isPlainObject } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { Optimizer, type OptimizerState, plainTree } from './optimizer'
+import type * as mx from "@lazuli/core"
+import { ArgumentError, describe, forEachLeaf, isList, isPlainObject } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { Optimizer, type OptimizerState, plainTree } from "./optimizer"
 
 /** Whether an optimizer takes a parameter, by its dotted path and its gradient. */
 export type ParameterFilter = (path: string, gradient: mx.Array) => boolean
@@ -26,14 +26,14 @@ export class MultiOptimizer extends Optimizer {
   constructor(...args: unknown[]) {
     super()
     const [optimizers, filters = []] = named<[readonly Optimizer[], (readonly ParameterFilter[])?]>(
-      'MultiOptimizer',
-      ['optimizers', 'filters'],
+      "MultiOptimizer",
+      ["optimizers", "filters"],
       args,
       1,
     )
     if (filters.length !== optimizers.length - 1)
       throw new ArgumentError(
-        'MultiOptimizer',
+        "MultiOptimizer",
         `expected ${optimizers.length - 1} filters for ${optimizers.length} optimizers, received ${filters.length}`,
       )
     this.optimizers = optimizers
@@ -48,7 +48,7 @@ export class MultiOptimizer extends Optimizer {
     const { states } = state
     if (!isList(states) || states.length !== this.optimizers.length)
       throw new ArgumentError(
-        'MultiOptimizer',
+        "MultiOptimizer",
         `the state must have ${this.optimizers.length} states, received ${describe(states)}`,
       )
     this.optimizers.forEach((optimizer, i) => {
@@ -78,7 +78,7 @@ export class MultiOptimizer extends Optimizer {
   }
 
   override applySingle(): mx.Array {
-    throw new ArgumentError('MultiOptimizer', 'has no arithmetic of its own; use applyGradients')
+    throw new ArgumentError("MultiOptimizer", "has no arithmetic of its own; use applyGradients")
   }
 
   /** What each optimizer takes, in trees of the same structure; what it does not take of a list is {}. */
@@ -92,9 +92,9 @@ export class MultiOptimizer extends Optimizer {
     )
     return this.optimizers.map((_, which) => (part(tree, which) ?? {}) as Tree)
 
-    function part(value: unknown, which: number, path = ''): unknown {
+    function part(value: unknown, which: number, path = ""): unknown {
       const inside = (key: string | number, child: unknown): unknown =>
-        part(child, which, path === '' ? String(key) : `${path}.${key}`)
+        part(child, which, path === "" ? String(key) : `${path}.${key}`)
       if (isList(value)) {
         const items = value.map((child, i) => inside(i, child))
         return items.some((item) => item !== undefined) ? items.map((item) => item ?? {}) : undefined

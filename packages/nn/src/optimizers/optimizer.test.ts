@@ -1,17 +1,17 @@
-import * as mx from '@lazuli/core'
-import { describe, expect, test } from 'vitest'
-import * as nn from '../index'
-import * as optim from './index'
+import * as mx from "@lazuli/core"
+import { describe, expect, test } from "vitest"
+import * as nn from "../index"
+import * as optim from "./index"
 
-describe('state', () => {
-  test('is one tree, made by init and kept in place', () => {
+describe("state", () => {
+  test("is one tree, made by init and kept in place", () => {
     const model = new nn.Sequential(new nn.Linear(2, 1))
     const optimizer = new optim.Adam(0.1)
     const { state } = optimizer
     optimizer.init(model.trainableParameters())
-    expect(Object.keys(state)).toEqual(['step', 'learning_rate', 'layers'])
+    expect(Object.keys(state)).toEqual(["step", "learning_rate", "layers"])
     const layer = (state.layers as optim.OptimizerState[])[0].weight as optim.ParameterState
-    expect(Object.keys(layer)).toEqual(['m', 'v'])
+    expect(Object.keys(layer)).toEqual(["m", "v"])
     const before = layer.m
     optimizer.update(model, model.apply((p) => p).parameters())
     expect(optimizer.state === state).toBe(true)
@@ -20,7 +20,7 @@ describe('state', () => {
     expect(optimizer.step.item()).toBe(1n)
   })
 
-  test('can be set, to continue', () => {
+  test("can be set, to continue", () => {
     const grads = { w: mx.array([1]) }
     const first = new optim.SGD(0.1, 0.9)
     const w = first.applyGradients(grads, { w: mx.array([1]) })
@@ -29,7 +29,7 @@ describe('state', () => {
     expect(second.applyGradients(grads, w).w.item()).toBeCloseTo(0.9 - 0.19)
   })
 
-  test('learning rates are settings, schedules or arrays', () => {
+  test("learning rates are settings, schedules or arrays", () => {
     const optimizer = new optim.SGD((step) => step.add(1).astype(mx.float32))
     expect(optimizer.learningRate.item()).toBe(1)
     const w = { w: mx.array([0]) }
@@ -41,20 +41,20 @@ describe('state', () => {
     expect(plain.learningRate.item()).toBe(0.25)
   })
 
-  test('parameters keep their dtype', () => {
+  test("parameters keep their dtype", () => {
     const optimizer = new optim.AdamW(0.1, { biasCorrection: true })
     const w = optimizer.applyGradients({ w: mx.ones([2], mx.float16) }, { w: mx.ones([2], mx.float16) })
     expect(w.w.dtype).toBe(mx.float16)
   })
 })
 
-describe('trees', () => {
-  test('parameters may hold more than there are gradients for', () => {
+describe("trees", () => {
+  test("parameters may hold more than there are gradients for", () => {
     const out = new optim.SGD(1).applyGradients({ a: mx.array([1]) }, { a: mx.array([3]), b: mx.array([1]) })
-    expect(Object.keys(out)).toEqual(['a'])
+    expect(Object.keys(out)).toEqual(["a"])
   })
 
-  test('a gradient without its parameter is an error', () => {
+  test("a gradient without its parameter is an error", () => {
     expect(() =>
       new optim.SGD(1).applyGradients({ a: [{ b: mx.array([1]) }] }, { a: [{}] }),
     ).toThrowErrorMatchingInlineSnapshot(
@@ -63,22 +63,22 @@ describe('trees', () => {
   })
 })
 
-describe('settings', () => {
+describe("settings", () => {
   test.each([
-    ['SGD', () => new optim.SGD(1, { nesterov: true })],
-    ['RMSprop', () => new optim.RMSprop(1, { eps: 0 })],
-    ['Adam', () => new optim.Adam(1, { betas: [1, 0] })],
-    ['Lion', () => new optim.Lion(1, [0, 1])],
-    ['MultiOptimizer', () => new optim.MultiOptimizer([new optim.SGD(1)], [() => true])],
-    ['joinSchedules', () => optim.joinSchedules([], [])],
-    ['linearSchedule', () => optim.linearSchedule(0, 1, 0)],
-    ['learningRate', () => new (optim.Adam as unknown as new () => optim.Adam)()],
-  ])('%s refuses what cannot work', (_name, make) => {
+    ["SGD", () => new optim.SGD(1, { nesterov: true })],
+    ["RMSprop", () => new optim.RMSprop(1, { eps: 0 })],
+    ["Adam", () => new optim.Adam(1, { betas: [1, 0] })],
+    ["Lion", () => new optim.Lion(1, [0, 1])],
+    ["MultiOptimizer", () => new optim.MultiOptimizer([new optim.SGD(1)], [() => true])],
+    ["joinSchedules", () => optim.joinSchedules([], [])],
+    ["linearSchedule", () => optim.linearSchedule(0, 1, 0)],
+    ["learningRate", () => new (optim.Adam as unknown as new () => optim.Adam)()],
+  ])("%s refuses what cannot work", (_name, make) => {
     expect(make).toThrowErrorMatchingSnapshot()
   })
 })
 
-test('clipGradNorm scales all gradients by one factor', () => {
+test("clipGradNorm scales all gradients by one factor", () => {
   const [clipped, norm] = optim.clipGradNorm({ a: mx.array([3]), b: [mx.array([4])] }, 1)
   expect(norm.item()).toBe(5)
   expect(clipped.a.item()).toBeCloseTo(0.6)
@@ -86,10 +86,10 @@ test('clipGradNorm scales all gradients by one factor', () => {
   expect(optim.clipGradNorm({ a: mx.array([3]) }, 10)[0].a.item()).toBe(3)
 })
 
-test('MultiOptimizer gives each parameter to the first filter that takes it', () => {
+test("MultiOptimizer gives each parameter to the first filter that takes it", () => {
   const optimizer = new optim.MultiOptimizer(
     [new optim.SGD(1), new optim.SGD(2), new optim.SGD(3)],
-    [(path) => path.endsWith('0'), (_path, g) => g.ndim === 2],
+    [(path) => path.endsWith("0"), (_path, g) => g.ndim === 2],
   )
   const ones = () => ({ list: [mx.ones([1]), mx.ones([1, 1])], rest: mx.ones([1]) })
   const out = optimizer.applyGradients(ones(), ones())

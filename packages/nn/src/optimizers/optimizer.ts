@@ -2,10 +2,10 @@
  * What all optimizers share: the state, the walk over trees of gradients and parameters, and settings that follow a schedule. The
  * arithmetic of each optimizer is in the file of its name.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError, describe, isList, isPlainObject } from '@lazuli/core/engine'
-import { Module } from '../module'
-import type { Schedule } from './schedulers'
+import * as mx from "@lazuli/core"
+import { ArgumentError, describe, isList, isPlainObject } from "@lazuli/core/engine"
+import { Module } from "../module"
+import type { Schedule } from "./schedulers"
 
 /** The state that an optimizer keeps for one parameter. */
 export type ParameterState = Record<string, mx.Array>
@@ -65,8 +65,8 @@ export abstract class Optimizer {
 
   /** Sets a setting of the state to a value, or to what a schedule gives for the step, before each update. */
   protected setting(name: string, value: LearningRate): void {
-    if (typeof value === 'function') this.schedules.push([name, value])
-    this.values[name] = asArray(typeof value === 'function' ? value(this.step) : value)
+    if (typeof value === "function") this.schedules.push([name, value])
+    this.values[name] = asArray(typeof value === "function" ? value(this.step) : value)
   }
 
   /**
@@ -98,7 +98,7 @@ export abstract class Optimizer {
     const tree = plainTree(parameters)
     if (!isPlainObject(tree))
       throw new ArgumentError(
-        'init',
+        "init",
         `expected an object of parameters or a module, received ${describe(parameters)}`,
       )
     prepareAll(tree, this.values)
@@ -120,13 +120,13 @@ export abstract class Optimizer {
       if (gradient instanceof mx.Array) {
         if (!(parameter instanceof mx.Array))
           throw new ArgumentError(
-            'applyGradients',
+            "applyGradients",
             `there is a gradient for "${path}", but the parameter is ${describe(parameter)}`,
           )
         return this.applySingle(gradient, parameter, state as ParameterState)
       }
       const [of, states] = [parameter as Tree | undefined, state as Tree]
-      const at = (key: string | number): string => (path === '' ? String(key) : `${path}.${key}`)
+      const at = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
       if (isList(gradient)) return gradient.map((child, i) => apply(child, of?.[i], states?.[i], at(i)))
       if (!isPlainObject(gradient)) return gradient
       const out: Tree = {}
@@ -134,7 +134,7 @@ export abstract class Optimizer {
         out[key] = apply(gradient[key], of?.[key], states?.[key], at(key))
       return out
     }
-    return apply(plainTree(gradients), parameters, this.values, '') as G
+    return apply(plainTree(gradients), parameters, this.values, "") as G
   }
 
   /**

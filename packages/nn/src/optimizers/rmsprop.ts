@@ -1,8 +1,8 @@
 /** RMSprop: gradients over a running root of their squares. */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { type LearningRate, Optimizer, type ParameterState } from './optimizer'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link RMSprop} beside the learning rate. */
 export interface RMSpropOptions {
@@ -29,14 +29,14 @@ export class RMSprop extends Optimizer {
   constructor(...args: unknown[]) {
     super()
     const [learningRate, alpha = 0.99, eps = 1e-8] = named<[LearningRate, number?, number?]>(
-      'RMSprop',
-      ['learningRate', 'alpha', 'eps'],
+      "RMSprop",
+      ["learningRate", "alpha", "eps"],
       args,
       1,
     )
-    if (!(alpha >= 0)) throw new ArgumentError('RMSprop', `alpha must be at least 0, received ${alpha}`)
-    if (!(eps > 0)) throw new ArgumentError('RMSprop', `eps must be positive, received ${eps}`)
-    this.setting('learning_rate', learningRate)
+    if (!(alpha >= 0)) throw new ArgumentError("RMSprop", `alpha must be at least 0, received ${alpha}`)
+    if (!(eps > 0)) throw new ArgumentError("RMSprop", `eps must be positive, received ${eps}`)
+    this.setting("learning_rate", learningRate)
     this.alpha = alpha
     this.eps = eps
   }

@@ -1,9 +1,9 @@
 /**
  * Schedules: settings as functions of the step, for the learning rate of any optimizer.
  */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
-import { named } from '../arguments'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { named } from "../arguments"
 
 /** A setting as a function of the step, which is an integer array without axes. */
 export type Schedule = (step: mx.Array) => mx.Array
@@ -19,7 +19,7 @@ const real = (step: mx.Array): mx.Array => step.astype(mx.float32)
 export function exponentialDecay(init: number, decayRate: number): Schedule
 export function exponentialDecay(options: { init: number; decayRate: number }): Schedule
 export function exponentialDecay(...args: unknown[]): Schedule {
-  const [init, decayRate] = named<[number, number]>('exponentialDecay', ['init', 'decayRate'], args, 2)
+  const [init, decayRate] = named<[number, number]>("exponentialDecay", ["init", "decayRate"], args, 2)
   return (step) => mx.power(decayRate, real(step)).multiply(init)
 }
 
@@ -31,8 +31,8 @@ export function exponentialDecay(...args: unknown[]): Schedule {
 export function stepDecay(init: number, decayRate: number, stepSize: number): Schedule
 export function stepDecay(options: { init: number; decayRate: number; stepSize: number }): Schedule
 export function stepDecay(...args: unknown[]): Schedule {
-  const names = ['init', 'decayRate', 'stepSize']
-  const [init, decayRate, stepSize] = named<[number, number, number]>('stepDecay', names, args, 3)
+  const names = ["init", "decayRate", "stepSize"]
+  const [init, decayRate, stepSize] = named<[number, number, number]>("stepDecay", names, args, 3)
   return (step) => mx.power(decayRate, real(step.floorDivide(stepSize))).multiply(init)
 }
 
@@ -44,8 +44,8 @@ export function stepDecay(...args: unknown[]): Schedule {
 export function cosineDecay(init: number, decaySteps: number, end?: number | { end?: number }): Schedule
 export function cosineDecay(options: { init: number; decaySteps: number; end?: number }): Schedule
 export function cosineDecay(...args: unknown[]): Schedule {
-  const names = ['init', 'decaySteps', 'end']
-  const [init, decaySteps, end = 0] = named<[number, number, number?]>('cosineDecay', names, args, 2)
+  const names = ["init", "decaySteps", "end"]
+  const [init, decaySteps, end = 0] = named<[number, number, number?]>("cosineDecay", names, args, 2)
   return (step) => {
     const angle = real(mx.minimum(step, decaySteps)).multiply(Math.PI / decaySteps)
     const decay = angle.cos().add(1).multiply(0.5)
@@ -62,9 +62,9 @@ export function cosineDecay(...args: unknown[]): Schedule {
 export function linearSchedule(init: number, end: number, steps: number): Schedule
 export function linearSchedule(options: { init: number; end: number; steps: number }): Schedule
 export function linearSchedule(...args: unknown[]): Schedule {
-  const names = ['init', 'end', 'steps']
-  const [init, end, steps] = named<[number, number, number]>('linearSchedule', names, args, 3)
-  if (!(steps >= 1)) throw new ArgumentError('linearSchedule', `steps must be at least 1, received ${steps}`)
+  const names = ["init", "end", "steps"]
+  const [init, end, steps] = named<[number, number, number]>("linearSchedule", names, args, 3)
+  if (!(steps >= 1)) throw new ArgumentError("linearSchedule", `steps must be at least 1, received ${steps}`)
   return (step) =>
     real(mx.minimum(step, steps))
       .multiply((end - init) / steps)
@@ -85,15 +85,15 @@ export function joinSchedules(options: {
 }): Schedule
 export function joinSchedules(...args: unknown[]): Schedule {
   const [schedules, boundaries] = named<[readonly Schedule[], readonly number[]]>(
-    'joinSchedules',
-    ['schedules', 'boundaries'],
+    "joinSchedules",
+    ["schedules", "boundaries"],
     args,
     2,
   )
-  if (schedules.length === 0) throw new ArgumentError('joinSchedules', 'needs at least one schedule')
+  if (schedules.length === 0) throw new ArgumentError("joinSchedules", "needs at least one schedule")
   if (schedules.length !== boundaries.length + 1)
     throw new ArgumentError(
-      'joinSchedules',
+      "joinSchedules",
       `expected ${schedules.length - 1} boundaries for ${schedules.length} schedules, received ${boundaries.length}`,
     )
   return (step) =>

@@ -1,8 +1,8 @@
 /** Stochastic gradient descent, with momentum. */
-import * as mx from '@lazuli/core'
-import { ArgumentError } from '@lazuli/core/engine'
-import { named } from '../arguments'
-import { type LearningRate, Optimizer, type ParameterState } from './optimizer'
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link SGD} beside the learning rate. */
 export interface SGDOptions {
@@ -41,10 +41,10 @@ export class SGD extends Optimizer {
     super()
     const [learningRate, momentum = 0, weightDecay = 0, dampening = 0, nesterov = false] = named<
       [LearningRate, number?, number?, number?, boolean?]
-    >('SGD', ['learningRate', 'momentum', 'weightDecay', 'dampening', 'nesterov'], args, 1)
+    >("SGD", ["learningRate", "momentum", "weightDecay", "dampening", "nesterov"], args, 1)
     if (nesterov && (momentum <= 0 || dampening !== 0))
-      throw new ArgumentError('SGD', 'Nesterov momentum needs a momentum and no dampening')
-    this.setting('learning_rate', learningRate)
+      throw new ArgumentError("SGD", "Nesterov momentum needs a momentum and no dampening")
+    this.setting("learning_rate", learningRate)
     this.momentum = momentum
     this.weightDecay = weightDecay
     this.dampening = dampening
