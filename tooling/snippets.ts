@@ -18,7 +18,7 @@ export interface Snippet {
 /** The fenced blocks of a language in Markdown. */
 export function blocksOf(markdown: string, language = "ts"): Snippet[] {
   const blocks: Snippet[] = []
-  const fence = new RegExp(`^\`\`\`${language}\\n([sS]*?)^\`\`\`$`, "gm")
+  const fence = new RegExp(`^\`\`\`${language}\\n([\\s\\S]*?)^\`\`\`$`, "gm")
   for (const match of markdown.matchAll(fence)) {
     blocks.push({ code: match[1], line: lineAt(markdown, match.index) + 1 })
   }
