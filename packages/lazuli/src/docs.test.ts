@@ -38,7 +38,9 @@ const modules = {
 }
 
 test.each(pages)("%s", async (page) => {
-  const blocks = blocksOf(readFileSync(join(root, page), "utf8"))
+  const text = readFileSync(join(root, page), "utf8")
+  const blocks = blocksOf(text)
+  expect(blocks.length, "every block is found").toBe(text.split("\n```ts\n").length - 1)
   const { problems, checked } = await runSnippets(blocks, { modules })
   expect(problems).toEqual([])
   expect(checked, "every // => is behind or below a statement").toBe(promises(blocks))
