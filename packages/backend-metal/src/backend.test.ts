@@ -1,8 +1,11 @@
 /**
  * The backend on the host runtime, against the reference backend on the CPU.
  */
+
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { onStream } from "@lazuli/core/engine"
+import { grad, vmap } from "@lazuli/transforms"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
 import { HostRuntime } from "./host-runtime"
 import { createMetalBackend, metalBackend } from "./index"
@@ -96,6 +99,8 @@ describe("elementwise", () => {
     agree(() => mx.erfinv(x().divide(21)), 1e-6)
     agree(() => mx.power(x().abs(), x()), 1e-6)
     agree(() => mx.logaddexp(x(), 1), 1e-6)
+    const edges = [Number.NEGATIVE_INFINITY, -2, -1, -0, Number.POSITIVE_INFINITY, Number.NaN]
+    for (const f of [mx.log1p, mx.expm1, mx.erf, mx.sigmoid, mx.tanh]) agree(() => f(mx.array(edges)), 1e-6)
     expect(mx.backendStats().metal).toBeUndefined()
   })
 
@@ -185,6 +190,18 @@ describe("matmul", () => {
     agree(() => mx.matmul(a(), numbers([3, 5, 2], mx.float32)), 1e-6)
     agree(() => mx.matmul(a().index(":", "::-1"), numbers([2, 1, 5, 2], mx.float32)), 1e-6)
     agree(() => mx.matmul(numbers([4], mx.float32), numbers([4, 3], mx.float32)), 1e-6)
+  })
+})
+
+describe("transforms", () => {
+  const loss = (x: mx.Array, w: mx.Array): mx.Array => mx.tanh(mx.matmul(x, w)).square().sum()
+  const x = (): mx.Array => numbers([3, 4], mx.float32)
+  const w = (): mx.Array => numbers([4, 2], mx.float32, 5)
+  it("differentiate, batch and compile what runs here", () => {
+    agree(() => grad(loss)(x(), w()), 1e-5)
+    agree(() => vmap((row: mx.Array) => mx.softmax(row, -1))(x()), 1e-6)
+    const compiled = compile(loss)
+    expect(compiled(x(), w()).item()).toBeCloseTo(loss(x(), w()).item() as number, 5)
   })
 })
 

@@ -102,14 +102,22 @@ export class MetalQueue {
     if (list) list.push(buffer)
     else this.pool.set(buffer.length, [buffer])
     this.cached += buffer.length
-    if (this.cached > this.cacheLimit) this.clearCache()
+    if (this.cached > this.cacheLimit) this.shrinkCache(this.cacheLimit / 2)
   }
 
   clearCache(): void {
+    this.shrinkCache(0)
+  }
+  /** Frees buffers kept for reuse, the largest first, until at most `bytes` are kept. */
+  private shrinkCache(bytes: number): void {
     this.run()
-    for (const list of this.pool.values()) for (const buffer of list) this.runtime.releaseBuffer(buffer)
-    this.pool.clear()
-    this.cached = 0
+    for (const size of [...this.pool.keys()].sort((a, b) => b - a)) {
+      const list = this.pool.get(size) as MetalBuffer[]
+      while (list.length > 0 && this.cached > bytes) {
+        this.runtime.releaseBuffer(list.pop() as MetalBuffer)
+        this.cached -= size
+      }
+    }
   }
   stats(): MemoryStats {
     return {
@@ -125,7 +133,7 @@ export class MetalQueue {
   }
   setCacheLimit(bytes: number): void {
     this.cacheLimit = bytes
-    if (this.cached > bytes) this.clearCache()
+    if (this.cached > bytes) this.shrinkCache(bytes)
   }
   resetPeak(): void {
     this.peak = this.active

@@ -12,7 +12,7 @@ const functions: Record<string, string> = {
   // Kahan's corrections of the rounding of 1 + x and of exp(x).
   lz_log1p: `float lz_log1p(float x) {
   float u = 1.0f + x;
-  return u == 1.0f ? x : isinf(u) ? u : log(u) * (x / (u - 1.0f));
+  return u == 1.0f ? x : u == INFINITY ? u : log(u) * (x / (u - 1.0f));
 }`,
   lz_expm1: `float lz_expm1(float x) {
   if (fabs(x) < 1e-5f) return x + 0.5f * x * x;
