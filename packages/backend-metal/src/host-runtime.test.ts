@@ -4,7 +4,7 @@
 import { mkdtempSync, readdirSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { describe, expect, it } from "vitest"
+import { describe, expect, it, vi } from "vitest"
 import { CommandStream, type Size } from "./command-stream"
 import { compilerStats } from "./host-compiler"
 import { hostNative } from "./host-native"
@@ -430,10 +430,9 @@ describe("compiled kernels", () => {
     expect(compilerStats.compiled).toBe(before.compiled + 1)
     expect(compilerStats.fromDisk).toBe(before.fromDisk + 1)
   })
-  it("leave nothing half-written, and need a compiler only when one is not kept", () => {
+  it("leave nothing half-written", () => {
     const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
-    const previous = process.env.LAZULI_CACHE_DIR
-    process.env.LAZULI_CACHE_DIR = folder
+    vi.stubEnv("LAZULI_CACHE_DIR", folder)
     try {
       expect(() => new HostRuntime().newLibrary("kernel void k(device float* a) { a[0] = b; }")).toThrow(
         "was not declared",
@@ -441,8 +440,25 @@ describe("compiled kernels", () => {
       const files = readdirSync(join(folder, "metal-host"), { recursive: true }) as string[]
       expect(files.filter((f) => /\.(tmp|so)$/.test(f))).toEqual([])
     } finally {
-      process.env.LAZULI_CACHE_DIR = previous
-      if (previous === undefined) delete process.env.LAZULI_CACHE_DIR
+      vi.unstubAllEnvs()
+      rmSync(folder, { recursive: true })
+    }
+  })
+  it("say what is missing where there is no compiler or no addon", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
+    vi.stubEnv("LAZULI_CACHE_DIR", folder)
+    vi.stubEnv("CXX", "no-such-compiler")
+    vi.stubEnv("LAZULI_METAL_HOST_ADDON", join(folder, "no-such.node"))
+    try {
+      vi.resetModules()
+      const fresh = new (await import("./host-runtime")).HostRuntime()
+      expect(() => fresh.newLibrary(source)).toThrowErrorMatchingInlineSnapshot(
+        `[DeviceError: [metal] the host runtime needs a C++ compiler to compile a kernel, and no-such-compiler does not run. Install one (on Debian or Ubuntu: apt-get install g++), or name one in CXX]`,
+      )
+      expect(() => fresh.newBuffer(16)).toThrow(/addon for .* could not be loaded: .*Build it from source/)
+    } finally {
+      vi.unstubAllEnvs()
+      vi.resetModules()
       rmSync(folder, { recursive: true })
     }
   })

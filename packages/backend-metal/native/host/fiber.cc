@@ -2,7 +2,8 @@
 
 #include <sys/mman.h>
 
-#if !defined(__x86_64__) && !defined(__aarch64__)
+#if defined(LAZULI_UCONTEXT) || (!defined(__x86_64__) && !defined(__aarch64__))
+#define USE_UCONTEXT 1
 #include <ucontext.h>
 #endif
 
@@ -14,7 +15,31 @@ constexpr u32 kBatch = 32;  // stacks mapped at once
 
 }  // namespace
 
-#if defined(__x86_64__)
+#if defined(USE_UCONTEXT)
+
+// Elsewhere the C library's contexts, some 250 ns a switch: each stack keeps its context, and the pointer names it.
+namespace {
+struct Saved {
+  ucontext_t context;
+};
+}  // namespace
+void switch_stack(void** from, void* to) {
+  Saved here;
+  *from = &here;
+  swapcontext(&here.context, &static_cast<Saved*>(to)->context);
+}
+void prepare(Fiber* fiber, void (*entry)()) {
+  const uintptr_t base = reinterpret_cast<uintptr_t>(fiber) & ~(uintptr_t{kStackBytes} - 1);
+  Saved* saved = reinterpret_cast<Saved*>(fiber) - 1;
+  getcontext(&saved->context);
+  saved->context.uc_stack.ss_sp = reinterpret_cast<void*>(base + kPage);
+  saved->context.uc_stack.ss_size = (reinterpret_cast<uintptr_t>(saved) & ~uintptr_t{15}) - base - kPage;
+  saved->context.uc_link = nullptr;
+  makecontext(&saved->context, entry, 0);
+  fiber->stack = saved;
+}
+
+#elif defined(__x86_64__)
 
 // System V: rbx, rbp and r12 to r15 belong to the caller.
 asm(R"(
@@ -98,30 +123,6 @@ void prepare(Fiber* fiber, void (*entry)()) {
   for (int i = 0; i < 20; i++) frame[i] = nullptr;
   frame[11] = reinterpret_cast<void*>(entry);  // x30, the return address
   fiber->stack = frame;
-}
-
-#else
-
-// Elsewhere the C library's contexts, some 250 ns a switch: each stack keeps its context, and the pointer names it.
-namespace {
-struct Saved {
-  ucontext_t context;
-};
-}  // namespace
-void switch_stack(void** from, void* to) {
-  Saved here;
-  *from = &here;
-  swapcontext(&here.context, &static_cast<Saved*>(to)->context);
-}
-void prepare(Fiber* fiber, void (*entry)()) {
-  const uintptr_t base = reinterpret_cast<uintptr_t>(fiber) & ~(uintptr_t{kStackBytes} - 1);
-  Saved* saved = reinterpret_cast<Saved*>(fiber) - 1;
-  getcontext(&saved->context);
-  saved->context.uc_stack.ss_sp = reinterpret_cast<void*>(base + kPage);
-  saved->context.uc_stack.ss_size = (reinterpret_cast<uintptr_t>(saved) & ~uintptr_t{15}) - base - kPage;
-  saved->context.uc_link = nullptr;
-  makecontext(&saved->context, entry, 0);
-  fiber->stack = saved;
 }
 
 #endif
