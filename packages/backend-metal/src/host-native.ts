@@ -27,8 +27,6 @@ export interface HostNative {
   /** Runs the first `count` words; null when nothing failed. */
   run(words: Int32Array, count: number): { word: number; message: string }[] | null
   eventValue(event: number): number
-  /** Bytes of this isolate's buffers. */
-  allocated(): number
   /** How many threads work on one dispatch; 0 asks for the default. */
   setThreads(count: number): void
   threads(): number

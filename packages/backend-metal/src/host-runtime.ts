@@ -90,7 +90,7 @@ export class HostRuntime implements MetalRuntime {
     recommendedWorkingSet: Math.floor(totalmem() * 0.75),
   }
   /** Whether buffers end at an inaccessible page, so that any access behind them is an error. */
-  private readonly checked: boolean
+  readonly exactBuffers: boolean
   private readonly libraries = new Map<string, HostLibrary>()
   private readonly failures = new Map<number, readonly CommandFailure[]>()
   private submissions = 0
@@ -98,12 +98,12 @@ export class HostRuntime implements MetalRuntime {
 
   /** `checked` (or `LAZULI_METAL_CHECK=1`) makes every access behind a buffer an error, at the price of more memory. */
   constructor({ checked = process.env.LAZULI_METAL_CHECK === "1" }: { checked?: boolean } = {}) {
-    this.checked = checked
+    this.exactBuffers = checked
   }
 
   newBuffer(length: number): MetalBuffer {
     try {
-      return { id: hostNative().newBuffer(length, this.checked), length }
+      return { id: hostNative().newBuffer(length, this.exactBuffers), length }
     } catch (cause) {
       if (cause instanceof DeviceError) throw cause
       throw new DeviceError("metal", (cause as Error).message, { cause })

@@ -2,9 +2,10 @@
  * Kernels written by users: those that MLX's documentation explains, written anew from what they compute, against plain loops.
  */
 import * as mx from "@lazuli/core"
+import { registerBackend } from "@lazuli/core/engine"
 import { customFunction, grad } from "@lazuli/transforms"
 import { describe, expect, it, vi } from "vitest"
-import { metalKernel } from "./index"
+import { createMetalBackend, HostRuntime, metalKernel } from "./index"
 
 const close = (got: mx.Array, want: ArrayLike<number>, tolerance = 1e-5): void => {
   const values = got.toTypedArray() as Float32Array
@@ -165,6 +166,28 @@ describe("metalKernel", () => {
     const y = run(broken, mx.array([1, 2]))
     expect(() => mx.eval(y)).toThrow(/‘nothing’ was not declared[\s\S]*out\[0\] = nothing;/)
     expect(() => y.add(1).tolist()).toThrow("nothing")
+  })
+  it("finds an access one element too far where buffers are checked", () => {
+    registerBackend(createMetalBackend(new HostRuntime({ checked: true }), "metal-checked", 1))
+    mx.setBackend("metal-checked", "gpu")
+    try {
+      const next = metalKernel({
+        name: "next",
+        inputNames: ["inp"],
+        outputNames: ["out"],
+        source: "uint i = thread_position_in_grid.x; out[i] = inp[i + 1];",
+      })
+      expect(() => run(next, mx.ones([12])).tolist()).toThrow(
+        "accesses memory behind the end of buffer 0: byte 48 of 48",
+      )
+      expect(
+        run(exp, mx.zeros([12]))
+          .sum()
+          .item(),
+      ).toBe(12)
+    } finally {
+      mx.setBackend(null, "gpu")
+    }
   })
   it("reports accesses out of bounds, and keeps the error on what depends on them", () => {
     const wild = metalKernel({

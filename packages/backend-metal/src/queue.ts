@@ -47,7 +47,7 @@ export class MetalQueue {
   private readonly entries: Entry[] = []
   private readonly failed: Failure[] = []
   private readonly written = new Set<number>()
-  private readonly read_ = new Set<number>()
+  private readonly touched = new Set<number>()
   private active = 0
   private peak = 0
   private cached = 0
@@ -65,7 +65,7 @@ export class MetalQueue {
   // Memory
 
   allocate(nbytes: number): Storage {
-    const size = sizeClass(nbytes)
+    const size = this.runtime.exactBuffers ? nbytes : sizeClass(nbytes)
     const reused = this.pool.get(size)?.pop()
     if (reused) this.cached -= size
     else if (this.active + size > this.limit) {
@@ -176,7 +176,7 @@ export class MetalQueue {
     return made
   }
 
-  /** Adds a dispatch. The last `outputs` places among the arguments are written, the others read, unless `writes` lists them. */
+  /** Adds a dispatch. The places among the arguments whose storages are in `writes` are written, the others read. */
   dispatch(
     op: string,
     pipeline: MetalPipeline,
@@ -201,14 +201,17 @@ export class MetalQueue {
 
   /** A barrier where this work depends on work since the last one. Buffers count, because storages share them one after another. */
   private order(reads: readonly Storage[], writes: readonly Storage[]): void {
-    const { written, read_ } = this
+    const { written, touched } = this
     const id = (s: Storage): number => this.bufferOf(s).id
-    if (reads.some((s) => written.has(id(s))) || writes.some((s) => written.has(id(s)) || read_.has(id(s)))) {
+    if (
+      reads.some((s) => written.has(id(s))) ||
+      writes.some((s) => written.has(id(s)) || touched.has(id(s)))
+    ) {
       this.stream.barrier()
       written.clear()
-      read_.clear()
+      touched.clear()
     }
-    for (const s of reads) read_.add(id(s))
+    for (const s of reads) touched.add(id(s))
     for (const s of writes) written.add(id(s))
   }
 
@@ -221,7 +224,7 @@ export class MetalQueue {
     )
     stream.clear()
     this.written.clear()
-    this.read_.clear()
+    this.touched.clear()
     for (const { word, op, reads, writes } of entries.splice(0)) {
       const message = failures.get(word)
       const error =

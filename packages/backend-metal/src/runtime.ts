@@ -87,6 +87,8 @@ export interface MetalRuntime {
   readonly name: string
   /** What its device can do. */
   readonly info: DeviceInfo
+  /** Whether buffers are wanted in the sizes that are needed, so that any access behind them shows. */
+  readonly exactBuffers?: boolean
 
   /** Zeroed memory. @throws DeviceError when there is none */
   newBuffer(length: number): MetalBuffer

@@ -1,4 +1,5 @@
-// The Node-API face of the host runtime. Buffers, kernels and events are numbers of one isolate; nothing else knows JavaScript.
+// The Node-API face of the host runtime. Buffers, kernels and events are numbers of one isolate; nothing else
+// knows JavaScript.
 #include <dlfcn.h>
 #include <node_api.h>
 
@@ -16,7 +17,6 @@ struct State {
   Tables tables;
   std::vector<uint32_t> free_buffers;
   std::vector<napi_ref> owners;  // of borrowed memory, by buffer
-  size_t bytes = 0;
 };
 
 // Arguments and the isolate's state; throws by returning null after napi_throw_error.
@@ -73,7 +73,6 @@ struct Call {
 };
 
 uint32_t add_buffer(State* s, Block* block) {
-  s->bytes += block->mapped || block->start ? block->length : 0;
   if (!s->free_buffers.empty()) {
     const uint32_t id = s->free_buffers.back();
     s->free_buffers.pop_back();
@@ -114,7 +113,6 @@ napi_value free_buffer(napi_env env, napi_callback_info info) {
   Block* block = c.block(0);
   if (!block) return nullptr;
   const uint32_t id = uint32_t(c.number(0));
-  c.state->bytes -= block->start ? block->length : 0;
   c.state->tables.buffers[id] = nullptr;
   if (c.state->owners[id]) napi_delete_reference(env, c.state->owners[id]);
   c.state->owners[id] = nullptr;
@@ -135,7 +133,8 @@ napi_value contents(napi_env env, napi_callback_info info) {
   }
   block->refs++;
   const napi_status status = napi_create_external_arraybuffer(
-      env, block->data, block->length, [](napi_env, void*, void* hint) { drop_block(static_cast<Block*>(hint)); }, block, &result);
+      env, block->data, block->length,
+      [](napi_env, void*, void* hint) { drop_block(static_cast<Block*>(hint)); }, block, &result);
   if (status == napi_ok) return result;
   block->refs--;
   return c.fail("this runtime allows no ArrayBuffer over native memory");
@@ -148,10 +147,13 @@ napi_value transfer(napi_env env, napi_callback_info info, bool out) {
   size_t length = 0;
   const double offset = c.number(1);
   if (!block || !c.bytes(2, &data, &length)) return c.fail("expected a buffer, an offset and bytes");
-  if (!(offset >= 0) || offset + double(length) > double(block->length)) return c.fail("the bytes are outside the buffer");
+  if (!(offset >= 0) || offset + double(length) > double(block->length))
+    return c.fail("the bytes are outside the buffer");
   if (length == 0) return nullptr;
-  if (out) std::memcpy(data, block->data + size_t(offset), length);
-  else std::memcpy(block->data + size_t(offset), data, length);
+  if (out)
+    std::memcpy(data, block->data + size_t(offset), length);
+  else
+    std::memcpy(block->data + size_t(offset), data, length);
   return nullptr;
 }
 // read(buffer, offset, into), write(buffer, offset, from)
@@ -173,11 +175,13 @@ napi_value load_library(napi_env env, napi_callback_info info) {
   Call c(env, info);
   char path[4096];
   size_t length = 0;
-  if (c.argc < 1 || napi_get_value_string_utf8(env, c.argv[0], path, sizeof path, &length) != napi_ok) return c.fail("expected a path");
+  if (c.argc < 1 || napi_get_value_string_utf8(env, c.argv[0], path, sizeof path, &length) != napi_ok)
+    return c.fail("expected a path");
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!handle) return c.fail(dlerror());
   const Library* library = static_cast<const Library*>(dlsym(handle, "lazuli_metal_library"));
-  if (!library || library->abi != kAbi) return c.fail(std::string(path) + " is not a kernel library of this version");
+  if (!library || library->abi != kAbi)
+    return c.fail(std::string(path) + " is not a kernel library of this version");
   napi_value list;
   napi_create_array_with_length(env, library->count, &list);
   for (u32 i = 0; i < library->count; i++) {
@@ -187,7 +191,8 @@ napi_value load_library(napi_env env, napi_callback_info info) {
     napi_create_string_utf8(env, kernel.name, NAPI_AUTO_LENGTH, &name);
     napi_set_named_property(env, entry, "name", name);
     napi_set_named_property(env, entry, "id", c.number_value(double(c.state->tables.kernels.size())));
-    napi_set_named_property(env, entry, "maxThreads", c.number_value(kernel.max_threads ? kernel.max_threads : kMaxThreads));
+    napi_set_named_property(env, entry, "maxThreads",
+                            c.number_value(kernel.max_threads ? kernel.max_threads : kMaxThreads));
     c.state->tables.kernels.push_back(&kernel);
     napi_set_element(env, list, i, entry);
   }
@@ -199,8 +204,10 @@ napi_value run_words(napi_env env, napi_callback_info info) {
   Call c(env, info);
   char* data = nullptr;
   size_t length = 0;
-  if (!c.bytes(0, &data, &length) || c.number(1) * 4 > double(length)) return c.fail("expected words and their count");
-  const std::vector<Failed> failed = run_stream(c.state->tables, reinterpret_cast<const uint32_t*>(data), size_t(c.number(1)));
+  if (!c.bytes(0, &data, &length) || c.number(1) * 4 > double(length))
+    return c.fail("expected words and their count");
+  const std::vector<Failed> failed =
+      run_stream(c.state->tables, reinterpret_cast<const uint32_t*>(data), size_t(c.number(1)));
   napi_value result;
   if (failed.empty()) {
     napi_get_null(env, &result);
@@ -222,10 +229,6 @@ napi_value event_value(napi_env env, napi_callback_info info) {
   Call c(env, info);
   return c.number_value(c.state->tables.events[uint32_t(c.number(0))]);
 }
-napi_value allocated(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  return c.number_value(double(c.state->bytes));
-}
 napi_value set_threads(napi_env env, napi_callback_info info) {
   Call c(env, info);
   set_workers(u32(c.number(0)));
@@ -246,10 +249,19 @@ napi_value init(napi_env env, napi_value exports) {
   const struct {
     const char* name;
     napi_callback call;
-  } functions[] = {{"newBuffer", new_buffer}, {"borrowBuffer", borrow_buffer}, {"freeBuffer", free_buffer}, {"contents", contents},
-                   {"read", read_buffer},     {"write", write_buffer},         {"address", address},        {"loadLibrary", load_library},
-                   {"run", run_words},        {"eventValue", event_value},     {"allocated", allocated},    {"setThreads", set_threads},
-                   {"threads", threads},      {"abi", abi}};
+  } functions[] = {{"newBuffer", new_buffer},
+                   {"borrowBuffer", borrow_buffer},
+                   {"freeBuffer", free_buffer},
+                   {"contents", contents},
+                   {"read", read_buffer},
+                   {"write", write_buffer},
+                   {"address", address},
+                   {"loadLibrary", load_library},
+                   {"run", run_words},
+                   {"eventValue", event_value},
+                   {"setThreads", set_threads},
+                   {"threads", threads},
+                   {"abi", abi}};
   for (const auto& f : functions) {
     napi_value value;
     napi_create_function(env, f.name, NAPI_AUTO_LENGTH, f.call, nullptr, &value);

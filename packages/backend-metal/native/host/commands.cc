@@ -42,12 +42,15 @@ std::string Stream::record(Op op, const uint32_t* w, uint32_t size) {
       const uint64_t offset = w[3] | uint64_t{w[4]} << 32;
       Block* block = w[2] < tables_.buffers.size() ? tables_.buffers[w[2]] : nullptr;
       if (index >= kBuffers || !block) return "there is no such buffer";
-      if (offset > block->length) return "the offset " + std::to_string(offset) + " is behind the buffer's end";
-      bindings_[index] = {block->data + offset, block->length - offset, block->reach ? block->reach - offset : 0};
+      if (offset > block->length)
+        return "the offset " + std::to_string(offset) + " is behind the buffer's end";
+      bindings_[index] = {block->data + offset, block->length - offset,
+                          block->reach ? block->reach - offset : 0};
       return {};
     }
     case Op::kBytes:
-      if (index >= kBuffers || w[2] > kMaxBytes || size < 3 + (w[2] + 3) / 4) return "the record is malformed";
+      if (index >= kBuffers || w[2] > kMaxBytes || size < 3 + (w[2] + 3) / 4)
+        return "the record is malformed";
       std::memcpy(scratch_[index].bytes, w + 3, w[2]);
       bindings_[index] = {scratch_[index].bytes, w[2], 0};
       return {};
@@ -77,13 +80,16 @@ std::string Stream::dispatch(const uint32_t* w, bool in_threads) {
   d.kernel = kernel_;
   const Dim3 grid{w[0], w[1], w[2]}, size{w[3], w[4], w[5]};
   const uint64_t threads = uint64_t{size.x} * size.y * size.z;
-  const uint32_t limit = kernel_->max_threads && kernel_->max_threads < kMaxThreads ? kernel_->max_threads : kMaxThreads;
+  const uint32_t limit =
+      kernel_->max_threads && kernel_->max_threads < kMaxThreads ? kernel_->max_threads : kMaxThreads;
   if (threads == 0 || threads > limit)
-    return "a threadgroup of " + std::to_string(threads) + " threads is not between 1 and " + std::to_string(limit);
+    return "a threadgroup of " + std::to_string(threads) + " threads is not between 1 and " +
+           std::to_string(limit);
   d.launch.group_size = size;
   if (in_threads) {
     d.launch.threads = grid;
-    d.launch.groups = {(grid.x + size.x - 1) / size.x, (grid.y + size.y - 1) / size.y, (grid.z + size.z - 1) / size.z};
+    d.launch.groups = {(grid.x + size.x - 1) / size.x, (grid.y + size.y - 1) / size.y,
+                       (grid.z + size.z - 1) / size.z};
   } else {
     d.launch.groups = grid;
     d.launch.threads = {grid.x * size.x, grid.y * size.y, grid.z * size.z};
@@ -95,10 +101,11 @@ std::string Stream::dispatch(const uint32_t* w, bool in_threads) {
     d.bindings[i] = bindings_[i];
     d.launch.buffers[i] = bindings_[i].data ? bindings_[i].data : unbound_memory();
     if (kernel_->bytes[i] > 0 && bindings_[i].data && bindings_[i].length < size_t(kernel_->bytes[i]))
-      return "buffer " + std::to_string(i) + " has " + std::to_string(bindings_[i].length) + " bytes, and its parameter takes " +
-             std::to_string(kernel_->bytes[i]);
+      return "buffer " + std::to_string(i) + " has " + std::to_string(bindings_[i].length) +
+             " bytes, and its parameter takes " + std::to_string(kernel_->bytes[i]);
   }
-  if (offset > kThreadgroupBytes) return "needs more than " + std::to_string(kThreadgroupBytes) + " bytes of threadgroup memory";
+  if (offset > kThreadgroupBytes)
+    return "needs more than " + std::to_string(kThreadgroupBytes) + " bytes of threadgroup memory";
   d.threadgroup_bytes = offset;
   const std::string error = run(d);
   return error.empty() ? error : std::string(kernel_->name) + ": " + error;

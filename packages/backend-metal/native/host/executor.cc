@@ -28,8 +28,8 @@ struct Simdgroup {
   void* arguments[kSimdWidth];
   Fiber* fibers[kSimdWidth];
   Exchange compute[kSimdWidth];
-  u32 waiting;   // bits of the threads
-  u32 lines;     // bits: whether all wait at `line`
+  u32 waiting;  // bits of the threads
+  u32 lines;    // bits: whether all wait at `line`
   u32 line;
   u32 finished;  // how many threads have returned
 };
@@ -40,8 +40,8 @@ struct Variable {
   usize size;
 };
 
-// One threadgroup at a time, with the stacks and the memory that its threads need. Every thread of the process that runs kernels
-// has one.
+// One threadgroup at a time, with the stacks and the memory that its threads need. Every thread of the
+// process that runs kernels has one.
 class Worker {
  public:
   // Runs one group whose threads may wait. Returns false after an error.
@@ -53,7 +53,8 @@ class Worker {
   void reset() { prepared_ = 0; }
   bool on_stack(uintptr_t address) const { return stacks_.contains(address); }
   static Worker& mine() {
-    static thread_local Worker* worker = new Worker;  // as long as the process: a fault may interrupt anything
+    static thread_local Worker* worker =
+        new Worker;  // as long as the process: a fault may interrupt anything
     return *worker;
   }
 
@@ -180,14 +181,16 @@ bool Worker::unblock() {
     if (!s.waiting) continue;
     // Threads on different ways through the kernel: the earliest line first, as if the others waited for it.
     u32 line = ~0u;
-    for (u32 bits = s.waiting; bits; bits &= bits - 1) line = std::min(line, s.fibers[__builtin_ctz(bits)]->line);
+    for (u32 bits = s.waiting; bits; bits &= bits - 1)
+      line = std::min(line, s.fibers[__builtin_ctz(bits)]->line);
     resolve(s, line, nullptr);
   }
   if (count_ > 0) return true;
   const std::string where = "threadgroup_barrier at line " + std::to_string(barrier_line_);
   if (other_barrier_)
-    fail("the threads of a threadgroup wait at different barriers, at lines " + std::to_string(std::min(barrier_line_, other_barrier_)) +
-         " and " + std::to_string(std::max(barrier_line_, other_barrier_)));
+    fail("the threads of a threadgroup wait at different barriers, at lines " +
+         std::to_string(std::min(barrier_line_, other_barrier_)) + " and " +
+         std::to_string(std::max(barrier_line_, other_barrier_)));
   else
     fail(where + " was reached by " + std::to_string(at_barrier_) + " of " + std::to_string(group_->lanes) +
          " threads; the others returned");
@@ -197,8 +200,10 @@ bool Worker::unblock() {
 void Worker::barrier(Fiber* fiber, u32 line) {
   Worker& w = of(fiber);
   fiber->line = line;
-  if (w.at_barrier_ == 0) w.barrier_line_ = line;
-  else if (w.barrier_line_ != line) w.other_barrier_ = line;
+  if (w.at_barrier_ == 0)
+    w.barrier_line_ = line;
+  else if (w.barrier_line_ != line)
+    w.other_barrier_ = line;
   w.waiting_[w.at_barrier_++] = fiber;
   if (w.at_barrier_ < w.group_->lanes || w.other_barrier_) return w.leave(fiber);
   // The last one: all may go on, this one first.
@@ -220,7 +225,8 @@ void Worker::exchange(Fiber* fiber, Exchange compute, void* argument, u32 line) 
   s.fibers[lane] = fiber;
   s.compute[lane] = compute;
   s.waiting |= 1u << lane;
-  if (s.lines && static_cast<u32>(__builtin_popcount(s.waiting)) + s.finished == w.width(index)) return w.resolve(s, line, fiber);
+  if (s.lines && static_cast<u32>(__builtin_popcount(s.waiting)) + s.finished == w.width(index))
+    return w.resolve(s, line, fiber);
   w.leave(fiber);
 }
 
@@ -304,8 +310,8 @@ u32 workers() {
 }
 
 char* unbound_memory() {
-  static char* memory =
-      static_cast<char*>(mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+  static char* memory = static_cast<char*>(
+      mmap(nullptr, 1 << 20, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
   return memory;
 }
 
@@ -332,15 +338,20 @@ std::string run(const Dispatch& dispatch) {
         group.position = {u32(i % launch.groups.x), u32(i / launch.groups.x % launch.groups.y),
                           u32(i / (uint64_t{launch.groups.x} * launch.groups.y))};
         const Dim3 &p = group.position, &g = launch.group_size, &t = launch.threads;
-        group.size = {std::min(g.x, t.x - p.x * g.x), std::min(g.y, t.y - p.y * g.y), std::min(g.z, t.z - p.z * g.z)};
+        group.size = {std::min(g.x, t.x - p.x * g.x), std::min(g.y, t.y - p.y * g.y),
+                      std::min(g.z, t.z - p.z * g.z)};
         group.lanes = group.size.x * group.size.y * group.size.z;
         group.arena = worker.arena();
-        if (dispatch.kernel->group) dispatch.kernel->group(&launch, &group);
-        else if (!worker.run_group(dispatch.kernel, group, dispatch.threadgroup_bytes)) break;
+        if (dispatch.kernel->group)
+          dispatch.kernel->group(&launch, &group);
+        else if (!worker.run_group(dispatch.kernel, group, dispatch.threadgroup_bytes))
+          break;
       }
     } else {
-      worker.error = worker.on_stack(guard.fault.address) ? "a thread's variables need more than " + std::to_string((kStackBytes - 64 * kStackColors) / 1024) + " KB"
-                                                          : describe_fault(guard.fault, dispatch);
+      worker.error = worker.on_stack(guard.fault.address)
+                         ? "a thread's variables need more than " +
+                               std::to_string((kStackBytes - 64 * kStackColors) / 1024) + " KB"
+                         : describe_fault(guard.fault, dispatch);
       worker.reset();
     }
     current_guard() = guard.outer;
@@ -351,8 +362,10 @@ std::string run(const Dispatch& dispatch) {
   };
   const u32 threads = groups * size < kParallelThreads ? 1 : workers();
   const uint64_t chunk = std::max<uint64_t>(1, std::max(groups / (uint64_t{threads} * 8), 2048 / size));
-  if (threads == 1) body(0, groups);
-  else Pool::run(groups, chunk, threads, body);
+  if (threads == 1)
+    body(0, groups);
+  else
+    Pool::run(groups, chunk, threads, body);
   return error;
 }
 

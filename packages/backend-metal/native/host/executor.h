@@ -1,5 +1,5 @@
-// Runs dispatches: threadgroups over a few workers, the threads of a group one after another, on fibers where they wait for each
-// other.
+// Runs dispatches: threadgroups over a few workers, the threads of a group one after another, on fibers where
+// they wait for each other.
 #pragma once
 
 #include <string>

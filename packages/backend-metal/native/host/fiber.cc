@@ -17,7 +17,8 @@ constexpr u32 kBatch = 32;  // stacks mapped at once
 
 #if defined(USE_UCONTEXT)
 
-// Elsewhere the C library's contexts, some 250 ns a switch: each stack keeps its context, and the pointer names it.
+// Elsewhere the C library's contexts, some 250 ns a switch: each stack keeps its context, and the pointer
+// names it.
 namespace {
 struct Saved {
   ucontext_t context;
@@ -140,10 +141,12 @@ bool Stacks::contains(uintptr_t address) const {
 Fiber* Stacks::fiber(u32 index) {
   while (fibers_.size() <= index) {
     const size_t size = (kBatch + 1) * kStackBytes;
-    void* start = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    void* start =
+        mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (start == MAP_FAILED) return nullptr;
     regions_.emplace_back(start, size);
-    const uintptr_t first = (reinterpret_cast<uintptr_t>(start) + kStackBytes - 1) & ~(uintptr_t{kStackBytes} - 1);
+    const uintptr_t first =
+        (reinterpret_cast<uintptr_t>(start) + kStackBytes - 1) & ~(uintptr_t{kStackBytes} - 1);
     for (u32 i = 0; i < kBatch; i++) {
       const uintptr_t base = first + i * kStackBytes;
       // A stack that overflows must not run into the fiber below.

@@ -1,5 +1,5 @@
-// Fibers: stacks of their own for threads that must wait for each other, and the switch between them. What runs on them and when
-// is the executor's business.
+// Fibers: stacks of their own for threads that must wait for each other, and the switch between them. What
+// runs on them and when is the executor's business.
 #pragma once
 
 #include <cstddef>

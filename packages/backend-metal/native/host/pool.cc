@@ -56,10 +56,12 @@ void help() {
 
 }  // namespace
 
-void Pool::run(uint64_t count, uint64_t chunk, unsigned threads, const std::function<void(uint64_t, uint64_t)>& body) {
+void Pool::run(uint64_t count, uint64_t chunk, unsigned threads,
+               const std::function<void(uint64_t, uint64_t)>& body) {
   Work work{&body, count, std::max<uint64_t>(chunk, 1)};
   const uint64_t chunks = (count + work.chunk - 1) / work.chunk;
-  const unsigned helpers = static_cast<unsigned>(std::min<uint64_t>(threads > 0 ? threads - 1 : 0, chunks > 0 ? chunks - 1 : 0));
+  const unsigned helpers =
+      static_cast<unsigned>(std::min<uint64_t>(threads > 0 ? threads - 1 : 0, chunks > 0 ? chunks - 1 : 0));
   State& s = state();
   bool shared = false;
   if (helpers > 0) {

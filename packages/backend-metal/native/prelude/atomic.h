@@ -4,7 +4,13 @@
 namespace metal {
 
 enum memory_order { memory_order_relaxed };
-enum class mem_flags { mem_none = 0, mem_device = 1, mem_threadgroup = 2, mem_texture = 4, mem_threadgroup_imageblock = 8 };
+enum class mem_flags {
+  mem_none = 0,
+  mem_device = 1,
+  mem_threadgroup = 2,
+  mem_texture = 4,
+  mem_threadgroup_imageblock = 8
+};
 inline constexpr mem_flags operator|(mem_flags a, mem_flags b) { return mem_flags(int(a) | int(b)); }
 
 template <class T>
@@ -54,22 +60,26 @@ inline T atomic_exchange_explicit(atomic<T>* p, lz::Exactly<T> v, memory_order) 
   return lz::exchange(p, [&](T) { return v; });
 }
 template <class T>
-inline bool atomic_compare_exchange_weak_explicit(atomic<T>* p, lz::Exactly<T>* expected, lz::Exactly<T> v, memory_order, memory_order) {
+inline bool atomic_compare_exchange_weak_explicit(atomic<T>* p, lz::Exactly<T>* expected, lz::Exactly<T> v,
+                                                  memory_order, memory_order) {
   typedef typename lz::UnsignedOf<T>::type U;
   U before = bits_as<U>(*expected);
-  const bool done = __atomic_compare_exchange_n(reinterpret_cast<U*>(&p->value), &before, bits_as<U>(v), false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  const bool done = __atomic_compare_exchange_n(reinterpret_cast<U*>(&p->value), &before, bits_as<U>(v),
+                                                false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
   *expected = bits_as<T>(before);
   return done;
 }
-#define LZ_ATOMIC(name, expression)                                                        \
-  template <class T>                                                                       \
-  inline T atomic_fetch_##name##_explicit(atomic<T>* p, lz::Exactly<T> v, memory_order) {  \
-    return lz::exchange(p, [&](T old) { return expression; });                             \
+#define LZ_ATOMIC(name, expression)                                                       \
+  template <class T>                                                                      \
+  inline T atomic_fetch_##name##_explicit(atomic<T>* p, lz::Exactly<T> v, memory_order) { \
+    return lz::exchange(p, [&](T old) { return expression; });                            \
   }
-LZ_ATOMIC(add, T(old + v)) LZ_ATOMIC(sub, T(old - v)) LZ_ATOMIC(and, T(old & v)) LZ_ATOMIC(or, T(old | v))
-LZ_ATOMIC(xor, T(old ^ v)) LZ_ATOMIC(max, old < v ? v : old) LZ_ATOMIC(min, v < old ? v : old)
+LZ_ATOMIC(add, T(old + v))
+LZ_ATOMIC(sub, T(old - v)) LZ_ATOMIC(and, T(old& v)) LZ_ATOMIC(or, T(old | v)) LZ_ATOMIC(xor, T(old ^ v))
+    LZ_ATOMIC(max, old < v ? v : old) LZ_ATOMIC(min, v < old ? v : old)
 #undef LZ_ATOMIC
-inline void atomic_thread_fence(mem_flags, memory_order) {}
+        inline void atomic_thread_fence(mem_flags, memory_order) {
+}
 
 }  // namespace metal
 

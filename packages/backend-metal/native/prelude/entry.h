@@ -1,5 +1,5 @@
-/* From a Metal function to an entry of the kernel table: where each parameter comes from is a list of types, what it is comes from
- * the function's own type. */
+/* From a Metal function to an entry of the kernel table: where each parameter comes from is a list of types,
+ * what it is comes from the function's own type. */
 #pragma once
 
 namespace lz {
@@ -43,29 +43,39 @@ template <int I>
 struct Buffer {
   static constexpr int index = I;
   template <class A>
-  static constexpr int bytes() { return At<A>::bytes; }
+  static constexpr int bytes() {
+    return At<A>::bytes;
+  }
   template <class A>
-  static A get(const Launch* l, const Group*, const Thread&) { return At<A>::get(l->buffers[I]); }
+  static A get(const Launch* l, const Group*, const Thread&) {
+    return At<A>::get(l->buffers[I]);
+  }
 };
 template <int I>
 struct Threadgroup {
   static constexpr int index = -1;
   template <class A>
-  static constexpr int bytes() { return 0; }
+  static constexpr int bytes() {
+    return 0;
+  }
   template <class A>
-  static A get(const Launch* l, const Group* g, const Thread&) { return At<A>::get(g->arena + l->threadgroup_offset[I]); }
+  static A get(const Launch* l, const Group* g, const Thread&) {
+    return At<A>::get(g->arena + l->threadgroup_offset[I]);
+  }
 };
 
-#define LZ_ATTRIBUTE(name, expression)                                             \
-  struct name {                                                                    \
-    static constexpr int index = -1;                                               \
-    template <class A>                                                             \
-    static constexpr int bytes() { return 0; }                                     \
-    template <class A>                                                             \
-    static A get(const Launch* l, const Group* g, const Thread& t) {               \
-      (void)l, (void)g, (void)t;                                                   \
-      return FromDim3<plain<A>>::get(expression);                                  \
-    }                                                                              \
+#define LZ_ATTRIBUTE(name, expression)                               \
+  struct name {                                                      \
+    static constexpr int index = -1;                                 \
+    template <class A>                                               \
+    static constexpr int bytes() {                                   \
+      return 0;                                                      \
+    }                                                                \
+    template <class A>                                               \
+    static A get(const Launch* l, const Group* g, const Thread& t) { \
+      (void)l, (void)g, (void)t;                                     \
+      return FromDim3<plain<A>>::get(expression);                    \
+    }                                                                \
   };
 namespace attribute {
 inline Dim3 in_grid(const Launch* l, const Group* g, const Thread& t) {
@@ -103,7 +113,8 @@ struct Entry<F, void (*)(A...), S...> {
   static_assert(sizeof...(A) == sizeof...(S), "every parameter of a kernel has one source");
 
   static void lane(const Launch* l, const Group* g, u32 index) {
-    const Thread t{{index % g->size.x, index / g->size.x % g->size.y, index / (g->size.x * g->size.y)}, index};
+    const Thread t{{index % g->size.x, index / g->size.x % g->size.y, index / (g->size.x * g->size.y)},
+                   index};
     F(S::template get<A>(l, g, t)...);
   }
   __attribute__((flatten)) static void group(const Launch* launch, const Group* here) {
@@ -116,7 +127,8 @@ struct Entry<F, void (*)(A...), S...> {
     const Dim3 size = g->size;
     for (t.in_group.z = 0; t.in_group.z < size.z; t.in_group.z++)
       for (t.in_group.y = 0; t.in_group.y < size.y; t.in_group.y++)
-        for (t.in_group.x = 0; t.in_group.x < size.x; t.in_group.x++, t.index++) F(S::template get<A>(l, g, t)...);
+        for (t.in_group.x = 0; t.in_group.x < size.x; t.in_group.x++, t.index++)
+          F(S::template get<A>(l, g, t)...);
   }
   static constexpr Kernel describe(const char* name, bool waits, u32 max_threads) {
     Kernel k{name, &lane, waits ? nullptr : &group, {}, max_threads};

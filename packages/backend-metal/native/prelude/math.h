@@ -1,5 +1,6 @@
-/* Metal's functions on scalars and vectors: <metal_math>, <metal_integer>, <metal_relational>, <metal_geometric>. Half and
- * bfloat compute in float and round once. The namespaces fast and precise hold the same functions. */
+/* Metal's functions on scalars and vectors: <metal_math>, <metal_integer>, <metal_relational>,
+ * <metal_geometric>. Half and bfloat compute in float and round once. The namespaces fast and precise hold
+ * the same functions. */
 #pragma once
 
 namespace lz {
@@ -11,11 +12,14 @@ using FloatOf = typename Choice<is_floating<T>, T, float>::type;
 template <class A, class B>
 using Both = decltype(true ? A() : B());
 template <class T>
-constexpr bool is_unsigned = same<T, uchar> || same<T, ushort> || same<T, uint> || same<T, ulong> || same<T, bool>;
+constexpr bool is_unsigned =
+    same<T, uchar> || same<T, ushort> || same<T, uint> || same<T, ulong> || same<T, bool>;
 template <class T>
 struct UnsignedOf {
-  typedef typename Choice<sizeof(T) == 1, uchar,
-                          typename Choice<sizeof(T) == 2, ushort, typename Choice<sizeof(T) == 4, uint, ulong>::type>::type>::type type;
+  typedef
+      typename Choice<sizeof(T) == 1, uchar,
+                      typename Choice<sizeof(T) == 2, ushort,
+                                      typename Choice<sizeof(T) == 4, uint, ulong>::type>::type>::type type;
 };
 
 }  // namespace lz
@@ -48,55 +52,69 @@ struct UnsignedOf {
 namespace metal {
 
 /* name(x) for scalars by an expression on a float x, and for vectors element by element. */
-#define LZ_FLOAT1(name, expression)                                                 \
-  template <class T, lz::If<lz::is_scalar<T>, int> = 0>                             \
-  inline lz::FloatOf<T> name(T a) {                                                 \
-    const float x = float(a);                                                       \
-    return lz::FloatOf<T>(expression);                                              \
-  }                                                                                 \
-  template <class A, class V = lz::VecOf<A>>                                        \
-  inline V name(const A& a) {                                                       \
-    V x(a), r;                                                                      \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = name(x.data[i]);      \
-    return r;                                                                       \
+#define LZ_FLOAT1(name, expression)                                            \
+  template <class T, lz::If<lz::is_scalar<T>, int> = 0>                        \
+  inline lz::FloatOf<T> name(T a) {                                            \
+    const float x = float(a);                                                  \
+    return lz::FloatOf<T>(expression);                                         \
+  }                                                                            \
+  template <class A, class V = lz::VecOf<A>>                                   \
+  inline V name(const A& a) {                                                  \
+    V x(a), r;                                                                 \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = name(x.data[i]); \
+    return r;                                                                  \
   }
 /* The same with two arguments; scalars beside vectors are repeated. */
-#define LZ_VECTOR2(name)                                                                              \
-  template <class A, class B, class V = lz::VecOf<A>,                                                 \
-            lz::If<lz::is_scalar<B> || lz::Count<B>::value == lz::Count<V>::value, int> = 0>          \
-  inline V name(const A& a, const B& b) {                                                             \
-    V x(a), y(b), r;                                                                                  \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = name(x.data[i], y.data[i]);             \
-    return r;                                                                                         \
-  }                                                                                                   \
-  template <class A, class B, class V = lz::VecOf<B>, lz::If<lz::is_scalar<A>, char> = 0>             \
-  inline V name(const A& a, const B& b) {                                                             \
-    return name(V(a), V(b));                                                                          \
+#define LZ_VECTOR2(name)                                                                     \
+  template <class A, class B, class V = lz::VecOf<A>,                                        \
+            lz::If<lz::is_scalar<B> || lz::Count<B>::value == lz::Count<V>::value, int> = 0> \
+  inline V name(const A& a, const B& b) {                                                    \
+    V x(a), y(b), r;                                                                         \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = name(x.data[i], y.data[i]);    \
+    return r;                                                                                \
+  }                                                                                          \
+  template <class A, class B, class V = lz::VecOf<B>, lz::If<lz::is_scalar<A>, char> = 0>    \
+  inline V name(const A& a, const B& b) {                                                    \
+    return name(V(a), V(b));                                                                 \
   }
-#define LZ_FLOAT2(name, expression)                                                                  \
-  template <class S, class T, lz::If<lz::is_scalar<S> && lz::is_scalar<T>, int> = 0>                 \
-  inline lz::FloatOf<lz::Both<S, T>> name(S a, T b) {                                                \
-    const float x = float(a), y = float(b);                                                          \
-    return lz::FloatOf<lz::Both<S, T>>(expression);                                                  \
-  }                                                                                                  \
+#define LZ_FLOAT2(name, expression)                                                  \
+  template <class S, class T, lz::If<lz::is_scalar<S> && lz::is_scalar<T>, int> = 0> \
+  inline lz::FloatOf<lz::Both<S, T>> name(S a, T b) {                                \
+    const float x = float(a), y = float(b);                                          \
+    return lz::FloatOf<lz::Both<S, T>>(expression);                                  \
+  }                                                                                  \
   LZ_VECTOR2(name)
 
-#define LZ_FUNCTIONS                                                                                       \
-  LZ_FLOAT1(acos, __builtin_acosf(x)) LZ_FLOAT1(acosh, __builtin_acoshf(x)) LZ_FLOAT1(asin, __builtin_asinf(x)) \
-  LZ_FLOAT1(asinh, __builtin_asinhf(x)) LZ_FLOAT1(atan, __builtin_atanf(x)) LZ_FLOAT1(atanh, __builtin_atanhf(x)) \
-  LZ_FLOAT1(ceil, __builtin_ceilf(x)) LZ_FLOAT1(cos, __builtin_cosf(x)) LZ_FLOAT1(cosh, __builtin_coshf(x)) \
-  LZ_FLOAT1(cospi, __builtin_cosf(x * M_PI_F)) LZ_FLOAT1(exp, __builtin_expf(x)) LZ_FLOAT1(exp2, __builtin_exp2f(x)) \
-  LZ_FLOAT1(exp10, __builtin_powf(10.0f, x)) LZ_FLOAT1(fabs, __builtin_fabsf(x)) LZ_FLOAT1(floor, __builtin_floorf(x)) \
-  LZ_FLOAT1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f)) LZ_FLOAT1(log, __builtin_logf(x)) \
-  LZ_FLOAT1(log2, __builtin_log2f(x)) LZ_FLOAT1(log10, __builtin_log10f(x)) LZ_FLOAT1(rint, __builtin_rintf(x)) \
-  LZ_FLOAT1(round, __builtin_roundf(x)) LZ_FLOAT1(rsqrt, 1.0f / __builtin_sqrtf(x)) LZ_FLOAT1(sin, __builtin_sinf(x)) \
-  LZ_FLOAT1(sinh, __builtin_sinhf(x)) LZ_FLOAT1(sinpi, __builtin_sinf(x * M_PI_F)) LZ_FLOAT1(sqrt, __builtin_sqrtf(x)) \
-  LZ_FLOAT1(tan, __builtin_tanf(x)) LZ_FLOAT1(tanh, __builtin_tanhf(x)) LZ_FLOAT1(tanpi, __builtin_tanf(x * M_PI_F)) \
-  LZ_FLOAT1(trunc, __builtin_truncf(x)) LZ_FLOAT1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f)) \
-  LZ_FLOAT2(atan2, __builtin_atan2f(x, y)) LZ_FLOAT2(copysign, __builtin_copysignf(x, y)) \
-  LZ_FLOAT2(fdim, __builtin_fdimf(x, y)) LZ_FLOAT2(fmax, __builtin_fmaxf(x, y)) LZ_FLOAT2(fmin, __builtin_fminf(x, y)) \
-  LZ_FLOAT2(fmod, __builtin_fmodf(x, y)) LZ_FLOAT2(pow, __builtin_powf(x, y)) LZ_FLOAT2(powr, __builtin_powf(x, y)) \
-  LZ_FLOAT2(nextafter, __builtin_nextafterf(x, y)) LZ_FLOAT2(step, y < x ? 0.0f : 1.0f) LZ_FLOAT2(divide, x / y)
+#define LZ_FUNCTIONS                                                                                         \
+  LZ_FLOAT1(acos, __builtin_acosf(x))                                                                        \
+  LZ_FLOAT1(acosh, __builtin_acoshf(x)) LZ_FLOAT1(asin, __builtin_asinf(x)) LZ_FLOAT1(                       \
+      asinh, __builtin_asinhf(x)) LZ_FLOAT1(atan, __builtin_atanf(x)) LZ_FLOAT1(atanh, __builtin_atanhf(x))  \
+      LZ_FLOAT1(ceil, __builtin_ceilf(x)) LZ_FLOAT1(cos, __builtin_cosf(x)) LZ_FLOAT1(                       \
+          cosh, __builtin_coshf(x)) LZ_FLOAT1(cospi, __builtin_cosf(x* M_PI_F)) LZ_FLOAT1(exp,               \
+                                                                                          __builtin_expf(x)) \
+          LZ_FLOAT1(exp2, __builtin_exp2f(x)) LZ_FLOAT1(exp10, __builtin_powf(10.0f, x)) LZ_FLOAT1(          \
+              fabs, __builtin_fabsf(x)) LZ_FLOAT1(floor, __builtin_floorf(x))                                \
+              LZ_FLOAT1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f)) LZ_FLOAT1(          \
+                  log, __builtin_logf(x)) LZ_FLOAT1(log2, __builtin_log2f(x))                                \
+                  LZ_FLOAT1(log10, __builtin_log10f(x)) LZ_FLOAT1(rint, __builtin_rintf(x)) LZ_FLOAT1(       \
+                      round, __builtin_roundf(x)) LZ_FLOAT1(rsqrt, 1.0f / __builtin_sqrtf(x))                \
+                      LZ_FLOAT1(sin, __builtin_sinf(x)) LZ_FLOAT1(sinh, __builtin_sinhf(x)) LZ_FLOAT1(       \
+                          sinpi, __builtin_sinf(x* M_PI_F)) LZ_FLOAT1(sqrt, __builtin_sqrtf(x))              \
+                          LZ_FLOAT1(tan, __builtin_tanf(x)) LZ_FLOAT1(tanh, __builtin_tanhf(x)) LZ_FLOAT1(   \
+                              tanpi, __builtin_tanf(x* M_PI_F)) LZ_FLOAT1(trunc, __builtin_truncf(x))        \
+                              LZ_FLOAT1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))           \
+                                  LZ_FLOAT2(atan2, __builtin_atan2f(x, y))                                   \
+                                      LZ_FLOAT2(copysign, __builtin_copysignf(x, y))                         \
+                                          LZ_FLOAT2(fdim, __builtin_fdimf(x, y))                             \
+                                              LZ_FLOAT2(fmax, __builtin_fmaxf(x, y))                         \
+                                                  LZ_FLOAT2(fmin, __builtin_fminf(x, y))                     \
+                                                      LZ_FLOAT2(fmod, __builtin_fmodf(x, y))                 \
+                                                          LZ_FLOAT2(pow, __builtin_powf(x, y))               \
+                                                              LZ_FLOAT2(powr, __builtin_powf(x, y))          \
+                                                                  LZ_FLOAT2(nextafter,                       \
+                                                                            __builtin_nextafterf(x, y))      \
+                                                                      LZ_FLOAT2(step, y < x ? 0.0f : 1.0f)   \
+                                                                          LZ_FLOAT2(divide, x / y)
 
 LZ_FUNCTIONS
 namespace precise {
@@ -108,9 +126,12 @@ LZ_FUNCTIONS
 
 template <class T, lz::If<lz::is_scalar<T>, int> = 0>
 inline T abs(T a) {
-  if constexpr (lz::is_unsigned<T>) return a;
-  else if constexpr (lz::is_floating<T>) return T(__builtin_fabsf(float(a)));
-  else return a < T(0) ? T(-a) : a;
+  if constexpr (lz::is_unsigned<T>)
+    return a;
+  else if constexpr (lz::is_floating<T>)
+    return T(__builtin_fabsf(float(a)));
+  else
+    return a < T(0) ? T(-a) : a;
 }
 template <class A, class V = lz::VecOf<A>>
 inline V abs(const A& a) {
@@ -134,33 +155,51 @@ template <class S, class T, lz::If<lz::is_scalar<S> && lz::is_scalar<T>, int> = 
 inline lz::Both<S, T> max(S a, T b) {
   typedef lz::Both<S, T> R;
   const R x = R(a), y = R(b);
-  if constexpr (lz::is_floating<R>) return R(__builtin_fmaxf(float(x), float(y)));
-  else return x < y ? y : x;
+  if constexpr (lz::is_floating<R>)
+    return R(__builtin_fmaxf(float(x), float(y)));
+  else
+    return x < y ? y : x;
 }
 template <class S, class T, lz::If<lz::is_scalar<S> && lz::is_scalar<T>, int> = 0>
 inline lz::Both<S, T> min(S a, T b) {
   typedef lz::Both<S, T> R;
   const R x = R(a), y = R(b);
-  if constexpr (lz::is_floating<R>) return R(__builtin_fminf(float(x), float(y)));
-  else return y < x ? y : x;
+  if constexpr (lz::is_floating<R>)
+    return R(__builtin_fminf(float(x), float(y)));
+  else
+    return y < x ? y : x;
 }
 LZ_VECTOR2(max)
 LZ_VECTOR2(min)
 template <class A, class B, class C>
-inline auto max3(A a, B b, C c) { return max(max(a, b), c); }
+inline auto max3(A a, B b, C c) {
+  return max(max(a, b), c);
+}
 template <class A, class B, class C>
-inline auto min3(A a, B b, C c) { return min(min(a, b), c); }
+inline auto min3(A a, B b, C c) {
+  return min(min(a, b), c);
+}
 template <class X, class A, class B>
-inline auto clamp(X x, A low, B high) { return min(max(x, low), high); }
+inline auto clamp(X x, A low, B high) {
+  return min(max(x, low), high);
+}
 namespace precise {
-using metal::abs; using metal::clamp; using metal::max; using metal::min;
-}
+using metal::abs;
+using metal::clamp;
+using metal::max;
+using metal::min;
+}  // namespace precise
 namespace fast {
-using metal::abs; using metal::clamp; using metal::max; using metal::min;
-}
+using metal::abs;
+using metal::clamp;
+using metal::max;
+using metal::min;
+}  // namespace fast
 
 template <class T, lz::If<lz::is_scalar<T>, int> = 0>
-inline T fma(T a, T b, T c) { return T(__builtin_fmaf(float(a), float(b), float(c))); }
+inline T fma(T a, T b, T c) {
+  return T(__builtin_fmaf(float(a), float(b), float(c)));
+}
 template <class A, class V = lz::VecOf<A>>
 inline V fma(const A& a, const V& b, const V& c) {
   V x(a), r;
@@ -168,23 +207,31 @@ inline V fma(const A& a, const V& b, const V& c) {
   return r;
 }
 template <class A, class B, class C>
-inline auto mix(A a, B b, C t) { return a + (b - a) * t; }
+inline auto mix(A a, B b, C t) {
+  return a + (b - a) * t;
+}
 template <class A, class B, class X>
 inline auto smoothstep(A low, B high, X x) {
   auto t = clamp((x - low) / (high - low), X(0), X(1));
   return t * t * (X(3) - X(2) * t);
 }
 template <class T>
-inline T ldexp(T x, int n) { return T(__builtin_ldexpf(float(x), n)); }
+inline T ldexp(T x, int n) {
+  return T(__builtin_ldexpf(float(x), n));
+}
 template <class T>
-inline T frexp(T x, int& n) { return T(__builtin_frexpf(float(x), &n)); }
+inline T frexp(T x, int& n) {
+  return T(__builtin_frexpf(float(x), &n));
+}
 template <class T>
 inline T modf(T x, T& whole) {
   whole = trunc(x);
   return T(x - whole);
 }
 template <class T>
-inline int ilogb(T x) { return __builtin_ilogbf(float(x)); }
+inline int ilogb(T x) {
+  return __builtin_ilogbf(float(x));
+}
 template <class T>
 inline T sincos(T x, T& c) {
   c = cos(x);
@@ -192,23 +239,26 @@ inline T sincos(T x, T& c) {
 }
 
 /* <metal_relational> */
-#define LZ_TEST(name, expression)                                                           \
-  template <class T, lz::If<lz::is_scalar<T>, int> = 0>                                     \
-  inline bool name(T a) {                                                                   \
-    const float x = float(a);                                                               \
-    return expression;                                                                      \
-  }                                                                                         \
-  template <class A, class V = lz::VecOf<A>>                                                \
-  inline vec<bool, lz::Count<V>::value> name(const A& a) {                                  \
-    V x(a);                                                                                 \
-    vec<bool, lz::Count<V>::value> r;                                                       \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = name(x.data[i]);              \
-    return r;                                                                               \
+#define LZ_TEST(name, expression)                                              \
+  template <class T, lz::If<lz::is_scalar<T>, int> = 0>                        \
+  inline bool name(T a) {                                                      \
+    const float x = float(a);                                                  \
+    return expression;                                                         \
+  }                                                                            \
+  template <class A, class V = lz::VecOf<A>>                                   \
+  inline vec<bool, lz::Count<V>::value> name(const A& a) {                     \
+    V x(a);                                                                    \
+    vec<bool, lz::Count<V>::value> r;                                          \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = name(x.data[i]); \
+    return r;                                                                  \
   }
-LZ_TEST(isnan, __builtin_isnan(x)) LZ_TEST(isinf, __builtin_isinf(x)) LZ_TEST(isfinite, __builtin_isfinite(x))
-LZ_TEST(isnormal, __builtin_isnormal(x)) LZ_TEST(signbit, __builtin_signbit(x))
+LZ_TEST(isnan, __builtin_isnan(x))
+LZ_TEST(isinf, __builtin_isinf(x)) LZ_TEST(isfinite, __builtin_isfinite(x))
+    LZ_TEST(isnormal, __builtin_isnormal(x)) LZ_TEST(signbit, __builtin_signbit(x))
 #undef LZ_TEST
-inline bool any(bool b) { return b; }
+        inline bool any(bool b) {
+  return b;
+}
 inline bool all(bool b) { return b; }
 template <int N>
 inline bool any(const vec<bool, N>& v) {
@@ -224,7 +274,9 @@ inline bool all(const vec<bool, N>& v) {
 }
 /* b where c holds, a elsewhere. */
 template <class S, class T, lz::If<lz::is_scalar<S> && lz::is_scalar<T>, int> = 0>
-inline lz::Both<S, T> select(S a, T b, bool c) { return c ? lz::Both<S, T>(b) : lz::Both<S, T>(a); }
+inline lz::Both<S, T> select(S a, T b, bool c) {
+  return c ? lz::Both<S, T>(b) : lz::Both<S, T>(a);
+}
 template <class A, class V = lz::VecOf<A>>
 inline V select(const A& a, const V& b, const vec<bool, lz::Count<V>::value>& c) {
   V x(a), r;
@@ -233,21 +285,27 @@ inline V select(const A& a, const V& b, const vec<bool, lz::Count<V>::value>& c)
 }
 
 /* <metal_integer> */
-#define LZ_INTEGER(name, expression)                                                \
-  template <class T, lz::If<lz::is_scalar<T>, int> = 0>                             \
-  inline T name(T a) {                                                              \
-    typedef typename lz::UnsignedOf<T>::type U;                                     \
-    const U x = U(a);                                                               \
-    const int bits = int(sizeof(T) * 8);                                            \
-    return T(expression);                                                           \
+#define LZ_INTEGER(name, expression)                    \
+  template <class T, lz::If<lz::is_scalar<T>, int> = 0> \
+  inline T name(T a) {                                  \
+    typedef typename lz::UnsignedOf<T>::type U;         \
+    const U x = U(a);                                   \
+    const int bits = int(sizeof(T) * 8);                \
+    return T(expression);                               \
   }
-LZ_INTEGER(popcount, __builtin_popcountl(x)) LZ_INTEGER(clz, x == 0 ? bits : __builtin_clzl(x) - (64 - bits))
-LZ_INTEGER(ctz, x == 0 ? bits : __builtin_ctzl(x))
+LZ_INTEGER(popcount, __builtin_popcountl(x))
+LZ_INTEGER(clz, x == 0 ? bits : __builtin_clzl(x) - (64 - bits))
+    LZ_INTEGER(ctz, x == 0 ? bits : __builtin_ctzl(x))
 #undef LZ_INTEGER
+        template <class T>
+        inline T mulhi(T a, T b) {
+  return T((static_cast<typename lz::Choice<lz::is_unsigned<T>, unsigned __int128, __int128>::type>(a) * b) >>
+           (sizeof(T) * 8));
+}
 template <class T>
-inline T mulhi(T a, T b) { return T((static_cast<typename lz::Choice<lz::is_unsigned<T>, unsigned __int128, __int128>::type>(a) * b) >> (sizeof(T) * 8)); }
-template <class T>
-inline T absdiff(T a, T b) { return a > b ? T(a - b) : T(b - a); }
+inline T absdiff(T a, T b) {
+  return a > b ? T(a - b) : T(b - a);
+}
 template <class T>
 inline T rotate(T a, T n) {
   const int bits = sizeof(T) * 8, k = int(n) & (bits - 1);
@@ -261,7 +319,9 @@ inline T reverse_bits(T a) {
   return r;
 }
 template <class T>
-inline T extract_bits(T x, uint offset, uint bits) { return bits == 0 ? T(0) : T(T(x << (sizeof(T) * 8 - offset - bits)) >> (sizeof(T) * 8 - bits)); }
+inline T extract_bits(T x, uint offset, uint bits) {
+  return bits == 0 ? T(0) : T(T(x << (sizeof(T) * 8 - offset - bits)) >> (sizeof(T) * 8 - bits));
+}
 inline int mul24(int a, int b) { return a * b; }
 inline uint mul24(uint a, uint b) { return a * b; }
 inline int mad24(int a, int b, int c) { return a * b + c; }
@@ -276,13 +336,21 @@ inline auto dot(const A& a, const V& b) {
   return s;
 }
 template <class A, class V = lz::VecOf<A>>
-inline auto length_squared(const A& a) { return dot(V(a), V(a)); }
+inline auto length_squared(const A& a) {
+  return dot(V(a), V(a));
+}
 template <class A, class V = lz::VecOf<A>>
-inline auto length(const A& a) { return sqrt(dot(V(a), V(a))); }
+inline auto length(const A& a) {
+  return sqrt(dot(V(a), V(a)));
+}
 template <class A, class V = lz::VecOf<A>>
-inline auto distance(const A& a, const V& b) { return length(V(a) - b); }
+inline auto distance(const A& a, const V& b) {
+  return length(V(a) - b);
+}
 template <class A, class V = lz::VecOf<A>>
-inline V normalize(const A& a) { return V(a) / length(a); }
+inline V normalize(const A& a) {
+  return V(a) / length(a);
+}
 template <class T>
 inline vec<T, 3> cross(const vec<T, 3>& a, const vec<T, 3>& b) {
   return vec<T, 3>(a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x);
@@ -300,43 +368,45 @@ inline T bits_as(const A& a) {
 /* <metal_limits> */
 template <class T>
 struct numeric_limits;
-#define LZ_INTEGER_LIMITS(T, low, high)                     \
-  template <>                                               \
-  struct numeric_limits<T> {                                \
-    static constexpr bool is_specialized = true;            \
-    static constexpr bool is_integer = true;                \
-    static constexpr bool is_signed = !lz::is_unsigned<T>;  \
+#define LZ_INTEGER_LIMITS(T, low, high)                      \
+  template <>                                                \
+  struct numeric_limits<T> {                                 \
+    static constexpr bool is_specialized = true;             \
+    static constexpr bool is_integer = true;                 \
+    static constexpr bool is_signed = !lz::is_unsigned<T>;   \
     static constexpr int digits = sizeof(T) * 8 - is_signed; \
-    static constexpr T min() { return low; }                \
-    static constexpr T max() { return high; }               \
-    static constexpr T lowest() { return low; }             \
+    static constexpr T min() { return low; }                 \
+    static constexpr T max() { return high; }                \
+    static constexpr T lowest() { return low; }              \
   };
-LZ_INTEGER_LIMITS(bool, false, true) LZ_INTEGER_LIMITS(char, -128, 127) LZ_INTEGER_LIMITS(signed char, -128, 127)
-LZ_INTEGER_LIMITS(uchar, 0, 255) LZ_INTEGER_LIMITS(short, -32768, 32767) LZ_INTEGER_LIMITS(ushort, 0, 65535)
-LZ_INTEGER_LIMITS(int, INT_MIN, INT_MAX) LZ_INTEGER_LIMITS(uint, 0, UINT_MAX)
-LZ_INTEGER_LIMITS(long, -0x7fffffffffffffffL - 1, 0x7fffffffffffffffL) LZ_INTEGER_LIMITS(ulong, 0, ~0ul)
+LZ_INTEGER_LIMITS(bool, false, true)
+LZ_INTEGER_LIMITS(char, -128, 127) LZ_INTEGER_LIMITS(signed char, -128, 127) LZ_INTEGER_LIMITS(uchar, 0, 255)
+    LZ_INTEGER_LIMITS(short, -32768, 32767) LZ_INTEGER_LIMITS(ushort, 0, 65535)
+        LZ_INTEGER_LIMITS(int, INT_MIN, INT_MAX) LZ_INTEGER_LIMITS(uint, 0, UINT_MAX)
+            LZ_INTEGER_LIMITS(long, -0x7fffffffffffffffL - 1, 0x7fffffffffffffffL)
+                LZ_INTEGER_LIMITS(ulong, 0, ~0ul)
 #undef LZ_INTEGER_LIMITS
-#define LZ_FLOAT_LIMITS(T, from, low, high, eps)                                  \
-  template <>                                                                    \
-  struct numeric_limits<T> {                                                     \
-    static constexpr bool is_specialized = true;                                 \
-    static constexpr bool is_integer = false;                                    \
-    static constexpr bool is_signed = true;                                      \
-    static from T min() { return T(low); }                                       \
-    static from T max() { return T(high); }                                      \
-    static from T lowest() { return T(-high); }                                  \
-    static from T epsilon() { return T(eps); }                                   \
-    static from T infinity() { return T(__builtin_inff()); }                     \
-    static from T quiet_NaN() { return T(__builtin_nanf("")); }                  \
+#define LZ_FLOAT_LIMITS(T, from, low, high, eps)                \
+  template <>                                                   \
+  struct numeric_limits<T> {                                    \
+    static constexpr bool is_specialized = true;                \
+    static constexpr bool is_integer = false;                   \
+    static constexpr bool is_signed = true;                     \
+    static from T min() { return T(low); }                      \
+    static from T max() { return T(high); }                     \
+    static from T lowest() { return T(-high); }                 \
+    static from T epsilon() { return T(eps); }                  \
+    static from T infinity() { return T(__builtin_inff()); }    \
+    static from T quiet_NaN() { return T(__builtin_nanf("")); } \
   };
-LZ_FLOAT_LIMITS(float, constexpr, FLT_MIN, FLT_MAX, FLT_EPSILON)
-LZ_FLOAT_LIMITS(half, constexpr, 6.103515625e-05f, 65504.0f, 9.765625e-04f)
-LZ_FLOAT_LIMITS(bfloat, , FLT_MIN, 3.3895313892515355e+38f, 7.8125e-03f)
+                    LZ_FLOAT_LIMITS(float, constexpr, FLT_MIN, FLT_MAX, FLT_EPSILON)
+                        LZ_FLOAT_LIMITS(half, constexpr, 6.103515625e-05f, 65504.0f, 9.765625e-04f)
+                            LZ_FLOAT_LIMITS(bfloat, , FLT_MIN, 3.3895313892515355e+38f, 7.8125e-03f)
 #undef LZ_FLOAT_LIMITS
 
-/* <metal_type_traits> */
-template <class T, T V>
-struct integral_constant {
+    /* <metal_type_traits> */
+    template <class T, T V>
+    struct integral_constant {
   static constexpr T value = V;
   typedef T value_type;
   typedef integral_constant type;
@@ -391,4 +461,6 @@ using make_unsigned = lz::UnsignedOf<T>;
 }  // namespace metal
 
 template <class T, class A>
-inline T as_type(const A& a) { return metal::bits_as<T>(a); }
+inline T as_type(const A& a) {
+  return metal::bits_as<T>(a);
+}

@@ -1,4 +1,5 @@
-/* What Metal source sees in place of <metal_stdlib> when it is compiled for the CPU. No standard header is included. */
+/* What Metal source sees in place of <metal_stdlib> when it is compiled for the CPU. No standard header is
+ * included. */
 #pragma once
 
 #include "../include/lazuli/metal_host.h"

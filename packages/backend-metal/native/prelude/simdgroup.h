@@ -1,5 +1,6 @@
-/* What threads do together: barriers, <metal_simdgroup>, <metal_simdgroup_matrix>, quads, threadgroup variables. A thread hands
- * its argument to the executor and waits; once every thread of its simdgroup has come, one call computes all results. */
+/* What threads do together: barriers, <metal_simdgroup>, <metal_simdgroup_matrix>, quads, threadgroup
+ * variables. A thread hands its argument to the executor and waits; once every thread of its simdgroup has
+ * come, one call computes all results. */
 #pragma once
 
 namespace lz {
@@ -17,7 +18,9 @@ struct Pair {
   T out;
 };
 template <class T>
-inline Pair<T>* pair_of(void* const* arguments, u32 i) { return static_cast<Pair<T>*>(arguments[i]); }
+inline Pair<T>* pair_of(void* const* arguments, u32 i) {
+  return static_cast<Pair<T>*>(arguments[i]);
+}
 
 /* Combines the arguments of each run of `width` threads, in order; F is a stateless function object. */
 template <int width, class T, class F>
@@ -50,8 +53,10 @@ inline T scan(T x, F, T identity, int line) {
         for (u32 i = 0; i < kSimdWidth; i++) {
           Pair<T>* p = pair_of<T>(arguments, i);
           if (!p) continue;
-          if (inclusive) p->out = before ? F::apply(before->out, p->in) : p->in;
-          else if (before) p->out = F::apply(before->out, before->in);
+          if (inclusive)
+            p->out = before ? F::apply(before->out, p->in) : p->in;
+          else if (before)
+            p->out = F::apply(before->out, before->in);
           before = p;
         }
       },
@@ -83,31 +88,45 @@ inline T shuffle(T x, u32 from, int line) {
 
 struct Add {
   template <class T>
-  static T apply(const T& a, const T& b) { return T(a + b); }
+  static T apply(const T& a, const T& b) {
+    return T(a + b);
+  }
 };
 struct Multiply {
   template <class T>
-  static T apply(const T& a, const T& b) { return T(a * b); }
+  static T apply(const T& a, const T& b) {
+    return T(a * b);
+  }
 };
 struct Max {
   template <class T>
-  static T apply(const T& a, const T& b) { return T(metal::max(a, b)); }
+  static T apply(const T& a, const T& b) {
+    return T(metal::max(a, b));
+  }
 };
 struct Min {
   template <class T>
-  static T apply(const T& a, const T& b) { return T(metal::min(a, b)); }
+  static T apply(const T& a, const T& b) {
+    return T(metal::min(a, b));
+  }
 };
 struct And {
   template <class T>
-  static T apply(const T& a, const T& b) { return T(a & b); }
+  static T apply(const T& a, const T& b) {
+    return T(a & b);
+  }
 };
 struct Or {
   template <class T>
-  static T apply(const T& a, const T& b) { return T(a | b); }
+  static T apply(const T& a, const T& b) {
+    return T(a | b);
+  }
 };
 struct Xor {
   template <class T>
-  static T apply(const T& a, const T& b) { return T(a ^ b); }
+  static T apply(const T& a, const T& b) {
+    return T(a ^ b);
+  }
 };
 
 /* Threadgroup memory for one declaration, the same for all threads of the group. */
@@ -133,37 +152,64 @@ inline void simdgroup_barrier(mem_flags, int line = __builtin_LINE()) {
   __asm__ volatile("" ::: "memory");
 }
 
-#define LZ_REDUCE(name, F)                                                                                           \
-  template <class T>                                                                                                 \
-  inline T simd_##name(T x, int line = __builtin_LINE()) { return lz::reduce<lz::kSimdWidth>(x, lz::F(), line); }    \
-  template <class T>                                                                                                 \
-  inline T quad_##name(T x, int line = __builtin_LINE()) { return lz::reduce<4>(x, lz::F(), line); }
-LZ_REDUCE(sum, Add) LZ_REDUCE(product, Multiply) LZ_REDUCE(max, Max) LZ_REDUCE(min, Min)
-LZ_REDUCE(and, And) LZ_REDUCE(or, Or) LZ_REDUCE(xor, Xor)
+#define LZ_REDUCE(name, F)                                 \
+  template <class T>                                       \
+  inline T simd_##name(T x, int line = __builtin_LINE()) { \
+    return lz::reduce<lz::kSimdWidth>(x, lz::F(), line);   \
+  }                                                        \
+  template <class T>                                       \
+  inline T quad_##name(T x, int line = __builtin_LINE()) { \
+    return lz::reduce<4>(x, lz::F(), line);                \
+  }
+LZ_REDUCE(sum, Add)
+LZ_REDUCE(product, Multiply) LZ_REDUCE(max, Max) LZ_REDUCE(min, Min) LZ_REDUCE(and, And) LZ_REDUCE(or, Or)
+    LZ_REDUCE(xor, Xor)
 #undef LZ_REDUCE
+        template <class T>
+        inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) {
+  return lz::scan<true>(x, lz::Add(), T(0), line);
+}
 template <class T>
-inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) { return lz::scan<true>(x, lz::Add(), T(0), line); }
+inline T simd_prefix_exclusive_sum(T x, int line = __builtin_LINE()) {
+  return lz::scan<false>(x, lz::Add(), T(0), line);
+}
 template <class T>
-inline T simd_prefix_exclusive_sum(T x, int line = __builtin_LINE()) { return lz::scan<false>(x, lz::Add(), T(0), line); }
+inline T simd_prefix_inclusive_product(T x, int line = __builtin_LINE()) {
+  return lz::scan<true>(x, lz::Multiply(), T(1), line);
+}
 template <class T>
-inline T simd_prefix_inclusive_product(T x, int line = __builtin_LINE()) { return lz::scan<true>(x, lz::Multiply(), T(1), line); }
-template <class T>
-inline T simd_prefix_exclusive_product(T x, int line = __builtin_LINE()) { return lz::scan<false>(x, lz::Multiply(), T(1), line); }
+inline T simd_prefix_exclusive_product(T x, int line = __builtin_LINE()) {
+  return lz::scan<false>(x, lz::Multiply(), T(1), line);
+}
 
 template <class T>
-inline T simd_shuffle(T x, ushort from, int line = __builtin_LINE()) { return lz::shuffle(x, from, line); }
+inline T simd_shuffle(T x, ushort from, int line = __builtin_LINE()) {
+  return lz::shuffle(x, from, line);
+}
 template <class T>
-inline T simd_broadcast(T x, ushort from, int line = __builtin_LINE()) { return lz::shuffle(x, from, line); }
+inline T simd_broadcast(T x, ushort from, int line = __builtin_LINE()) {
+  return lz::shuffle(x, from, line);
+}
 template <class T>
-inline T simd_shuffle_down(T x, ushort by, int line = __builtin_LINE()) { return lz::shuffle(x, lz::lane_of_simdgroup() + by, line); }
+inline T simd_shuffle_down(T x, ushort by, int line = __builtin_LINE()) {
+  return lz::shuffle(x, lz::lane_of_simdgroup() + by, line);
+}
 template <class T>
-inline T simd_shuffle_up(T x, ushort by, int line = __builtin_LINE()) { return lz::shuffle(x, lz::lane_of_simdgroup() - by, line); }
+inline T simd_shuffle_up(T x, ushort by, int line = __builtin_LINE()) {
+  return lz::shuffle(x, lz::lane_of_simdgroup() - by, line);
+}
 template <class T>
-inline T simd_shuffle_xor(T x, ushort mask, int line = __builtin_LINE()) { return lz::shuffle(x, lz::lane_of_simdgroup() ^ mask, line); }
+inline T simd_shuffle_xor(T x, ushort mask, int line = __builtin_LINE()) {
+  return lz::shuffle(x, lz::lane_of_simdgroup() ^ mask, line);
+}
 template <class T>
-inline T simd_shuffle_rotate_down(T x, ushort by, int line = __builtin_LINE()) { return lz::shuffle(x, (lz::lane_of_simdgroup() + by) % lz::kSimdWidth, line); }
+inline T simd_shuffle_rotate_down(T x, ushort by, int line = __builtin_LINE()) {
+  return lz::shuffle(x, (lz::lane_of_simdgroup() + by) % lz::kSimdWidth, line);
+}
 template <class T>
-inline T simd_shuffle_rotate_up(T x, ushort by, int line = __builtin_LINE()) { return lz::shuffle(x, (lz::lane_of_simdgroup() - by) % lz::kSimdWidth, line); }
+inline T simd_shuffle_rotate_up(T x, ushort by, int line = __builtin_LINE()) {
+  return lz::shuffle(x, (lz::lane_of_simdgroup() - by) % lz::kSimdWidth, line);
+}
 template <class T>
 inline T simd_shuffle_and_fill_down(T x, T fill, ushort by, int line = __builtin_LINE()) {
   const T moved = lz::shuffle(x, lz::lane_of_simdgroup() + by, line);
@@ -179,11 +225,17 @@ inline T simd_shuffle_and_fill_up(T x, T fill, ushort by, int line = __builtin_L
   return lane >= by ? moved : filled;
 }
 template <class T>
-inline T quad_broadcast(T x, ushort from, int line = __builtin_LINE()) { return lz::shuffle(x, (lz::lane_of_simdgroup() & ~3u) + from, line); }
+inline T quad_broadcast(T x, ushort from, int line = __builtin_LINE()) {
+  return lz::shuffle(x, (lz::lane_of_simdgroup() & ~3u) + from, line);
+}
 template <class T>
-inline T quad_shuffle(T x, ushort from, int line = __builtin_LINE()) { return lz::shuffle(x, (lz::lane_of_simdgroup() & ~3u) + from, line); }
+inline T quad_shuffle(T x, ushort from, int line = __builtin_LINE()) {
+  return lz::shuffle(x, (lz::lane_of_simdgroup() & ~3u) + from, line);
+}
 template <class T>
-inline T quad_shuffle_xor(T x, ushort mask, int line = __builtin_LINE()) { return lz::shuffle(x, lz::lane_of_simdgroup() ^ (mask & 3u), line); }
+inline T quad_shuffle_xor(T x, ushort mask, int line = __builtin_LINE()) {
+  return lz::shuffle(x, lz::lane_of_simdgroup() ^ (mask & 3u), line);
+}
 template <class T>
 inline T quad_shuffle_down(T x, ushort by, int line = __builtin_LINE()) {
   const lz::u32 lane = lz::lane_of_simdgroup();
@@ -273,19 +325,23 @@ inline simdgroup_matrix<T, C, R> make_filled_simdgroup_matrix(T value) {
   return m;
 }
 template <class T, int C, int R, class S>
-inline void simdgroup_load(simdgroup_matrix<T, C, R>& m, const S* from, ulong stride = 8, ulong2 origin = ulong2(0ul), bool transposed = false) {
+inline void simdgroup_load(simdgroup_matrix<T, C, R>& m, const S* from, ulong stride = 8,
+                           ulong2 origin = ulong2(0ul), bool transposed = false) {
   const ushort2 at = simdgroup_matrix<T, C, R>::place(lz::lane_of_simdgroup());
   for (int i = 0; i < 2; i++) {
     const ulong column = at.x + i, row = at.y;
-    m.elements[i] = T(transposed ? from[(column + origin.y) * stride + row + origin.x] : from[(row + origin.y) * stride + column + origin.x]);
+    m.elements[i] = T(transposed ? from[(column + origin.y) * stride + row + origin.x]
+                                 : from[(row + origin.y) * stride + column + origin.x]);
   }
 }
 template <class T, int C, int R, class S>
-inline void simdgroup_store(const simdgroup_matrix<T, C, R>& m, S* to, ulong stride = 8, ulong2 origin = ulong2(0ul), bool transposed = false) {
+inline void simdgroup_store(const simdgroup_matrix<T, C, R>& m, S* to, ulong stride = 8,
+                            ulong2 origin = ulong2(0ul), bool transposed = false) {
   const ushort2 at = simdgroup_matrix<T, C, R>::place(lz::lane_of_simdgroup());
   for (int i = 0; i < 2; i++) {
     const ulong column = at.x + i, row = at.y;
-    S& place = transposed ? to[(column + origin.y) * stride + row + origin.x] : to[(row + origin.y) * stride + column + origin.x];
+    S& place = transposed ? to[(column + origin.y) * stride + row + origin.x]
+                          : to[(row + origin.y) * stride + column + origin.x];
     place = S(m.elements[i]);
   }
 }
@@ -298,7 +354,9 @@ struct LzProduct {
 };
 /* d = a · b + c */
 template <class T, class A, class B, class U, int N>
-inline void simdgroup_multiply_accumulate(simdgroup_matrix<T, N, N>& d, const simdgroup_matrix<A, N, N>& a, const simdgroup_matrix<B, N, N>& b, const simdgroup_matrix<U, N, N>& c, int line = __builtin_LINE()) {
+inline void simdgroup_multiply_accumulate(simdgroup_matrix<T, N, N>& d, const simdgroup_matrix<A, N, N>& a,
+                                          const simdgroup_matrix<B, N, N>& b,
+                                          const simdgroup_matrix<U, N, N>& c, int line = __builtin_LINE()) {
   typedef LzProduct<T, A, B, U> Product;
   Product p;
   p.a = a.elements;
@@ -331,7 +389,8 @@ inline void simdgroup_multiply_accumulate(simdgroup_matrix<T, N, N>& d, const si
   d.elements = p.d;
 }
 template <class T, class A, class B, int N>
-inline void simdgroup_multiply(simdgroup_matrix<T, N, N>& d, const simdgroup_matrix<A, N, N>& a, const simdgroup_matrix<B, N, N>& b, int line = __builtin_LINE()) {
+inline void simdgroup_multiply(simdgroup_matrix<T, N, N>& d, const simdgroup_matrix<A, N, N>& a,
+                               const simdgroup_matrix<B, N, N>& b, int line = __builtin_LINE()) {
   const simdgroup_matrix<T, N, N> zero = make_filled_simdgroup_matrix<T, N, N>(T(0));
   simdgroup_multiply_accumulate(d, a, b, zero, line);
 }

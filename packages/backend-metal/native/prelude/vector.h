@@ -41,9 +41,10 @@ using plain = typename Plain<T>::type;
 template <class T>
 constexpr bool is_floating = same<T, float> || same<T, half> || same<T, bfloat>;
 template <class T>
-constexpr bool is_scalar = is_floating<T> || same<T, bool> || same<T, char> || same<T, signed char> || same<T, uchar> ||
-                           same<T, short> || same<T, ushort> || same<T, int> || same<T, uint> || same<T, long> ||
-                           same<T, ulong> || same<T, long long> || same<T, unsigned long long> || __is_enum(T);
+constexpr bool is_scalar = is_floating<T> || same<T, bool> || same<T, char> || same<T, signed char> ||
+                           same<T, uchar> || same<T, short> || same<T, ushort> || same<T, int> ||
+                           same<T, uint> || same<T, long> || same<T, ulong> || same<T, long long> ||
+                           same<T, unsigned long long> || __is_enum(T);
 
 }  // namespace lz
 
@@ -73,13 +74,21 @@ struct Swizzle {
   Swizzle& operator=(const Swizzle& other) { return *this = Vec(other); }
   T operator[](uint i) const { return Vec(*this)[i]; }
   template <class B>
-  Swizzle& operator+=(const B& b) { return *this = Vec(*this) + b; }
+  Swizzle& operator+=(const B& b) {
+    return *this = Vec(*this) + b;
+  }
   template <class B>
-  Swizzle& operator-=(const B& b) { return *this = Vec(*this) - b; }
+  Swizzle& operator-=(const B& b) {
+    return *this = Vec(*this) - b;
+  }
   template <class B>
-  Swizzle& operator*=(const B& b) { return *this = Vec(*this) * b; }
+  Swizzle& operator*=(const B& b) {
+    return *this = Vec(*this) * b;
+  }
   template <class B>
-  Swizzle& operator/=(const B& b) { return *this = Vec(*this) / b; }
+  Swizzle& operator/=(const B& b) {
+    return *this = Vec(*this) / b;
+  }
 };
 
 /* The vector a type stands for; none for scalars. */
@@ -110,7 +119,9 @@ struct Count<Swizzle<T, N, I...>> {
 };
 
 template <class T, class A, If<is_scalar<A>, int> = 0>
-inline void fill(T* to, int& k, const A& a) { to[k++] = T(a); }
+inline void fill(T* to, int& k, const A& a) {
+  to[k++] = T(a);
+}
 template <class T, class A, class V = VecOf<A>>
 inline void fill(T* to, int& k, const A& a) {
   V v(a);
@@ -253,17 +264,17 @@ struct vec : lz::Elements<T, N> {
   }
   T& operator[](uint i) { return data[i]; }
   const T& operator[](uint i) const { return data[i]; }
-#define LZ_ASSIGN(op)                                   \
-  template <class B>                                    \
-  vec& operator op##=(const B& b) {                     \
-    return *this = vec(*this op b);                     \
+#define LZ_ASSIGN(op)               \
+  template <class B>                \
+  vec& operator op##=(const B& b) { \
+    return *this = vec(*this op b); \
   }
-  LZ_ASSIGN(+) LZ_ASSIGN(-) LZ_ASSIGN(*) LZ_ASSIGN(/) LZ_ASSIGN(%)
-  LZ_ASSIGN(&) LZ_ASSIGN(|) LZ_ASSIGN(^) LZ_ASSIGN(<<) LZ_ASSIGN(>>)
+  LZ_ASSIGN(+)
+  LZ_ASSIGN(-) LZ_ASSIGN(*) LZ_ASSIGN(/) LZ_ASSIGN(%) LZ_ASSIGN(&) LZ_ASSIGN(|) LZ_ASSIGN(^) LZ_ASSIGN(<<)
+      LZ_ASSIGN(>>)
 #undef LZ_ASSIGN
 
- private:
-  void copy(const vec& o) {
+          private : void copy(const vec& o) {
     for (int i = 0; i < N; i++) data[i] = o.data[i];
   }
 };
@@ -286,62 +297,63 @@ struct packed_vec {
 };
 
 /* Operators between vectors of one type, and between a vector and a scalar, which takes the element type. */
-#define LZ_BINARY(op)                                                                      \
-  template <class A, class B, class V = lz::VecOf<A>, class W = lz::VecOf<B>,              \
-            lz::If<lz::same<V, W>, int> = 0>                                               \
-  inline V operator op(const A& a, const B& b) {                                           \
-    V x(a), y(b), r;                                                                       \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x.data[i] op y.data[i];      \
-    return r;                                                                              \
-  }                                                                                        \
-  template <class A, class B, class V = lz::VecOf<A>, lz::If<lz::is_scalar<B>, int> = 0>   \
-  inline V operator op(const A& a, const B& b) {                                           \
-    V x(a), r;                                                                             \
-    const auto y = V(b).data[0];                                                           \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x.data[i] op y;              \
-    return r;                                                                              \
-  }                                                                                        \
-  template <class A, class B, class V = lz::VecOf<B>, lz::If<lz::is_scalar<A>, char> = 0>  \
-  inline V operator op(const A& a, const B& b) {                                           \
-    V y(b), r;                                                                             \
-    const auto x = V(a).data[0];                                                           \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x op y.data[i];              \
-    return r;                                                                              \
+#define LZ_BINARY(op)                                                                     \
+  template <class A, class B, class V = lz::VecOf<A>, class W = lz::VecOf<B>,             \
+            lz::If<lz::same<V, W>, int> = 0>                                              \
+  inline V operator op(const A& a, const B& b) {                                          \
+    V x(a), y(b), r;                                                                      \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x.data[i] op y.data[i];     \
+    return r;                                                                             \
+  }                                                                                       \
+  template <class A, class B, class V = lz::VecOf<A>, lz::If<lz::is_scalar<B>, int> = 0>  \
+  inline V operator op(const A& a, const B& b) {                                          \
+    V x(a), r;                                                                            \
+    const auto y = V(b).data[0];                                                          \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x.data[i] op y;             \
+    return r;                                                                             \
+  }                                                                                       \
+  template <class A, class B, class V = lz::VecOf<B>, lz::If<lz::is_scalar<A>, char> = 0> \
+  inline V operator op(const A& a, const B& b) {                                          \
+    V y(b), r;                                                                            \
+    const auto x = V(a).data[0];                                                          \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x op y.data[i];             \
+    return r;                                                                             \
   }
-LZ_BINARY(+) LZ_BINARY(-) LZ_BINARY(*) LZ_BINARY(/) LZ_BINARY(%)
-LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<) LZ_BINARY(>>)
+LZ_BINARY(+)
+LZ_BINARY(-) LZ_BINARY(*) LZ_BINARY(/) LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<)
+    LZ_BINARY(>>)
 #undef LZ_BINARY
 
-#define LZ_COMPARE(op)                                                                                  \
-  template <class A, class B, class V = lz::VecOf<A>,                                                   \
-            lz::If<lz::is_scalar<B> || lz::Count<B>::value == lz::Count<V>::value, int> = 0>            \
-  inline vec<bool, lz::Count<V>::value> operator op(const A& a, const B& b) {                           \
-    V x(a), y(b);                                                                                       \
-    vec<bool, lz::Count<V>::value> r;                                                                   \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x.data[i] op y.data[i];                   \
-    return r;                                                                                           \
-  }                                                                                                     \
-  template <class A, class B, class V = lz::VecOf<B>, lz::If<lz::is_scalar<A>, char> = 0>               \
-  inline vec<bool, lz::Count<V>::value> operator op(const A& a, const B& b) {                           \
-    return V(a) op V(b);                                                                                \
+#define LZ_COMPARE(op)                                                                       \
+  template <class A, class B, class V = lz::VecOf<A>,                                        \
+            lz::If<lz::is_scalar<B> || lz::Count<B>::value == lz::Count<V>::value, int> = 0> \
+  inline vec<bool, lz::Count<V>::value> operator op(const A& a, const B& b) {                \
+    V x(a), y(b);                                                                            \
+    vec<bool, lz::Count<V>::value> r;                                                        \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x.data[i] op y.data[i];        \
+    return r;                                                                                \
+  }                                                                                          \
+  template <class A, class B, class V = lz::VecOf<B>, lz::If<lz::is_scalar<A>, char> = 0>    \
+  inline vec<bool, lz::Count<V>::value> operator op(const A& a, const B& b) {                \
+    return V(a) op V(b);                                                                     \
   }
-LZ_COMPARE(==) LZ_COMPARE(!=) LZ_COMPARE(<) LZ_COMPARE(<=) LZ_COMPARE(>) LZ_COMPARE(>=)
-LZ_COMPARE(&&) LZ_COMPARE(||)
+        LZ_COMPARE(==) LZ_COMPARE(!=) LZ_COMPARE(<) LZ_COMPARE(<=) LZ_COMPARE(>) LZ_COMPARE(>=) LZ_COMPARE(&&)
+            LZ_COMPARE(||)
 #undef LZ_COMPARE
 
-#define LZ_PREFIX(op)                                                               \
-  template <class A, class V = lz::VecOf<A>>                                        \
-  inline V operator op(const A& a) {                                                \
-    V x(a), r;                                                                      \
-    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = op x.data[i];         \
-    return r;                                                                       \
+#define LZ_PREFIX(op)                                                       \
+  template <class A, class V = lz::VecOf<A>>                                \
+  inline V operator op(const A& a) {                                        \
+    V x(a), r;                                                              \
+    for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = op x.data[i]; \
+    return r;                                                               \
   }
-LZ_PREFIX(-) LZ_PREFIX(+) LZ_PREFIX(~) LZ_PREFIX(!)
+                LZ_PREFIX(-) LZ_PREFIX(+) LZ_PREFIX(~) LZ_PREFIX(!)
 #undef LZ_PREFIX
 
-/* Matrices by columns, as Metal has them. */
-template <class T, int C, int R>
-struct matrix {
+    /* Matrices by columns, as Metal has them. */
+    template <class T, int C, int R>
+    struct matrix {
   vec<T, R> columns[C];
   matrix() = default;
   explicit matrix(T diagonal) {
@@ -382,20 +394,21 @@ inline matrix<T, R, C> transpose(const matrix<T, C, R>& m) {
   typedef metal::vec<T, 2> T##2; \
   typedef metal::vec<T, 3> T##3; \
   typedef metal::vec<T, 4> T##4;
-LZ_NAMES(bool) LZ_NAMES(char) LZ_NAMES(uchar) LZ_NAMES(short) LZ_NAMES(ushort) LZ_NAMES(int) LZ_NAMES(uint)
-LZ_NAMES(long) LZ_NAMES(ulong) LZ_NAMES(half) LZ_NAMES(float) LZ_NAMES(bfloat)
+LZ_NAMES(bool)
+LZ_NAMES(char) LZ_NAMES(uchar) LZ_NAMES(short) LZ_NAMES(ushort) LZ_NAMES(int) LZ_NAMES(uint) LZ_NAMES(long)
+    LZ_NAMES(ulong) LZ_NAMES(half) LZ_NAMES(float) LZ_NAMES(bfloat)
 #undef LZ_NAMES
-#define LZ_PACKED(T)                           \
+#define LZ_PACKED(T)                             \
   typedef metal::packed_vec<T, 2> packed_##T##2; \
   typedef metal::packed_vec<T, 3> packed_##T##3; \
   typedef metal::packed_vec<T, 4> packed_##T##4;
-LZ_PACKED(char) LZ_PACKED(uchar) LZ_PACKED(short) LZ_PACKED(ushort) LZ_PACKED(int) LZ_PACKED(uint)
-LZ_PACKED(half) LZ_PACKED(float) LZ_PACKED(bfloat)
+        LZ_PACKED(char) LZ_PACKED(uchar) LZ_PACKED(short) LZ_PACKED(ushort) LZ_PACKED(int) LZ_PACKED(uint)
+            LZ_PACKED(half) LZ_PACKED(float) LZ_PACKED(bfloat)
 #undef LZ_PACKED
-#define LZ_MATRICES(T, C)                 \
+#define LZ_MATRICES(T, C)                  \
   typedef metal::matrix<T, C, 2> T##C##x2; \
   typedef metal::matrix<T, C, 3> T##C##x3; \
   typedef metal::matrix<T, C, 4> T##C##x4;
-LZ_MATRICES(float, 2) LZ_MATRICES(float, 3) LZ_MATRICES(float, 4)
-LZ_MATRICES(half, 2) LZ_MATRICES(half, 3) LZ_MATRICES(half, 4)
+                LZ_MATRICES(float, 2) LZ_MATRICES(float, 3) LZ_MATRICES(float, 4) LZ_MATRICES(half, 2)
+                    LZ_MATRICES(half, 3) LZ_MATRICES(half, 4)
 #undef LZ_MATRICES

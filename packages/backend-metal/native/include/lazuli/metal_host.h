@@ -1,6 +1,6 @@
-/* What a compiled kernel and the host executor know of each other. A kernel library is plain C++ made from Metal source: it
- * imports nothing but the math library, and reaches the executor through the pointers below. No standard header is included,
- * because Metal source declares names of its own in the global namespace. */
+/* What a compiled kernel and the host executor know of each other. A kernel library is plain C++ made from
+ * Metal source: it imports nothing but the math library, and reaches the executor through the pointers below.
+ * No standard header is included, because Metal source declares names of its own in the global namespace. */
 #pragma once
 
 namespace lz {
@@ -9,10 +9,10 @@ typedef unsigned int u32;
 typedef unsigned long usize;
 
 constexpr int kAbi = 1;
-constexpr u32 kBuffers = 31;              // buffer indices of a kernel
-constexpr u32 kSimdWidth = 32;            // threads of a simdgroup
-constexpr u32 kMaxThreads = 1024;         // threads of a threadgroup
-constexpr u32 kThreadgroupBytes = 32768;  // threadgroup memory
+constexpr u32 kBuffers = 31;               // buffer indices of a kernel
+constexpr u32 kSimdWidth = 32;             // threads of a simdgroup
+constexpr u32 kMaxThreads = 1024;          // threads of a threadgroup
+constexpr u32 kThreadgroupBytes = 32768;   // threadgroup memory
 constexpr usize kStackBytes = 256 * 1024;  // of a fiber; a power of two, to which stacks are aligned
 constexpr usize kStackColors = 512;        // cache lines by which the tops of stacks differ
 
@@ -40,7 +40,8 @@ struct Fiber {
   void* stack;     // where it stopped
 };
 
-/* What an exchange computes, once, for all threads of a simdgroup that take part. arguments[i] is null where thread i does not. */
+/* What an exchange computes, once, for all threads of a simdgroup that take part. arguments[i] is null where
+ * thread i does not. */
 typedef void (*Exchange)(void* const* arguments);
 
 /* One threadgroup on one worker. */
@@ -55,8 +56,8 @@ struct Group {
   void* (*variable)(Fiber*, const void* tag, usize size, usize align);
 };
 
-/* The fiber of a stack. Stacks that began at equal offsets would compete for a few sets of the caches, so their tops differ by cache
- * lines, in a way that follows from the address. */
+/* The fiber of a stack. Stacks that began at equal offsets would compete for a few sets of the caches, so
+ * their tops differ by cache lines, in a way that follows from the address. */
 __attribute__((always_inline)) inline Fiber* fiber_of(usize stack) {
   const usize base = stack & ~(kStackBytes - 1);
   const usize color = base / kStackBytes * 5 % kStackColors;
@@ -64,15 +65,17 @@ __attribute__((always_inline)) inline Fiber* fiber_of(usize stack) {
 }
 
 /* The fiber that is running. Code that may wait runs on fibers only. */
-__attribute__((always_inline)) inline Fiber* current() { return fiber_of(reinterpret_cast<usize>(__builtin_frame_address(0))); }
+__attribute__((always_inline)) inline Fiber* current() {
+  return fiber_of(reinterpret_cast<usize>(__builtin_frame_address(0)));
+}
 
 /* One compiled kernel. */
 struct Kernel {
   const char* name;
   void (*lane)(const Launch*, const Group*, u32 lane);  // one thread
-  void (*group)(const Launch*, const Group*);           // all threads of a group, of a kernel that never waits
-  int bytes[kBuffers];                                  // least size of each buffer; -1 where there is none
-  u32 max_threads;                                      // 0 without a limit of its own
+  void (*group)(const Launch*, const Group*);  // all threads of a group, of a kernel that never waits
+  int bytes[kBuffers];                         // least size of each buffer; -1 where there is none
+  u32 max_threads;                             // 0 without a limit of its own
 };
 
 /* What a library exports as lazuli_metal_library. */
