@@ -24,12 +24,18 @@ export interface Layout {
   readonly strides: Strides | null
 }
 
+/** Elements as a reference meaning reads and writes them: a typed array, whose elements are bigints where the dtype is a 64-bit integer. */
+export interface HostData extends ArrayLike<number> {
+  [index: number]: number
+  fill(value: number): unknown
+  set(values: ArrayLike<number>): void
+}
+
 /** An array as a reference meaning sees it: row-major, float16 and bfloat16 as Float32Array, complex64 as (re, im) pairs. */
 export interface HostArray {
   readonly shape: Shape
   readonly dtype: Dtype
-  // biome-ignore lint/suspicious/noExplicitAny: the element type follows the dtype, known only at run time
-  readonly data: any
+  readonly data: HostData
 }
 
 /** What a vjp rule is given. */

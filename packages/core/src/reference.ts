@@ -16,7 +16,7 @@ import {
   viewStore,
 } from "./dtype"
 import { DTypeError } from "./errors"
-import type { HostArray, Node, Primitive } from "./graph"
+import type { HostArray, HostData, Node, Primitive } from "./graph"
 import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "./half"
 import { programOf } from "./primitive"
 import type { BinaryOp, Instruction, ScalarProgram, ScalarValue, UnaryOp } from "./program"
@@ -124,7 +124,11 @@ export function runMeaning(lead: Node): void {
   }
   const { reference } = primitive.rules
   if (!reference) throw new DTypeError(primitive.name, "has no meaning that can run here")
-  const host = (node: Node, data: Values): HostArray => ({ shape: node.shape, dtype: node.dtype, data })
+  const host = (node: Node, data: Values): HostArray => ({
+    shape: node.shape,
+    dtype: node.dtype,
+    data: data as unknown as HostData,
+  })
   const results = outputs.map((node) => newValues(node.dtype, sizeOf(node.shape)))
   reference(
     lead.inputs.map((node) => host(node, gather(node, node.shape))),

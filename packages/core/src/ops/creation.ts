@@ -264,7 +264,8 @@ const count = definePrimitive({
   infer: (_inputs, { size, dtype }) => ({ shape: [size], dtype }),
   reference: (_inputs, [out], { start, step }) => {
     const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
-    for (let i = 0; i < out.shape[0]; i++) out.data[i] = big ? BigInt(start + i * step) : start + i * step
+    for (let i = 0; i < out.shape[0]; i++)
+      out.data[i] = (big ? BigInt(start + i * step) : start + i * step) as number
   },
 })
 const arangeArgs = operation(

@@ -55,19 +55,19 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
   const n = b.shape[b.shape.length - 1]
   const batches = out.data.length === 0 ? 0 : a.shape.slice(0, -2).reduce((x, y) => x * y, 1)
   const complex = a.dtype === complex64
-  const big = typeof out.data[0] === "bigint"
+  const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
   for (let batch = 0; batch < batches; batch++) {
     for (let i = 0; i < m; i++) {
       for (let j = 0; j < n; j++) {
-        let re = big ? 0n : 0
+        let re = (big ? 0n : 0) as number
         let im = 0
         for (let p = 0; p < k; p++) {
           const x = (batch * m + i) * k + p
           const y = (batch * k + p) * n + j
           if (complex) {
-            re = (re as number) + a.data[2 * x] * b.data[2 * y] - a.data[2 * x + 1] * b.data[2 * y + 1]
+            re += a.data[2 * x] * b.data[2 * y] - a.data[2 * x + 1] * b.data[2 * y + 1]
             im += a.data[2 * x] * b.data[2 * y + 1] + a.data[2 * x + 1] * b.data[2 * y]
-          } else re = (re as number) + a.data[x] * b.data[y]
+          } else re += a.data[x] * b.data[y]
         }
         const o = (batch * m + i) * n + j
         if (complex) {

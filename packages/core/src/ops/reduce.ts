@@ -125,7 +125,7 @@ function fold(initial: (dtype: Dtype) => number | bigint, number: Fold, bigint: 
     eachCell(x, axes, (i, cell) => {
       cells[cell] = f(cells[cell], toBig ? BigInt(x.data[i]) : x.data[i])
     })
-    for (let i = 0; i < cells.length; i++) out.data[i] = cells[i]
+    for (let i = 0; i < cells.length; i++) out.data[i] = cells[i] as number
   }
 }
 

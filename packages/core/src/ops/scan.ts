@@ -46,7 +46,7 @@ function scanHost(
       for (const p of positions) {
         const write = (): void => {
           if (x.dtype === complex64) [out.data[2 * p], out.data[2 * p + 1]] = total as [number, number]
-          else out.data[p] = total
+          else out.data[p] = total as number
         }
         if (!params.inclusive) write()
         total =
