@@ -71,12 +71,14 @@ async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Opti
     progress.stop()
     say("Stopping after this step; once more to quit at once.")
   })
-  let saved = performance.now()
+  const began = performance.now()
+  let saved = began
   try {
     await train(trainer, corpus, place, {
       onStep: (step, loss, validation) => progress.update({ step, loss, validation }),
-      stop: ({ seconds }) =>
-        signals.asked() || (options.steps === null && seconds > PATIENCE * options.seconds),
+      stop: () =>
+        signals.asked() ||
+        (options.steps === null && performance.now() - began > PATIENCE * options.seconds * 1000),
       between: () => {
         if (performance.now() - saved < options.saveEvery * 1000) return
         saveCheckpoint(options.out, trainer, place, corpus)

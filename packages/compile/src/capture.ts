@@ -15,7 +15,7 @@ import {
 import { inOrder } from "./order"
 import { Program } from "./program"
 import { reapply, rebuild } from "./rebuild"
-import { readSlots, type Slot, slotsOf, writeSlots } from "./state"
+import { readSlots, type Slot, slotsOf, snapshot, writeSlots } from "./state"
 
 /** Where an output of a call comes from. */
 type Source =
@@ -34,6 +34,8 @@ export interface Capture {
   readonly sources: readonly Source[]
   /** How many of them belong to the result. */
   readonly resultCount: number
+  /** Where the captured outputs' arrays go. */
+  readonly outputPaths: readonly (readonly (string | number)[])[]
 }
 
 /** Runs `f` on placeholders shaped like `args`' arrays and the captured inputs. */
@@ -41,6 +43,23 @@ export function capture(
   f: (...args: never[]) => unknown,
   args: readonly unknown[],
   inputs: readonly Slot[],
+  inputTrees: unknown,
+  outputs: unknown,
+): Capture {
+  const restore = snapshot([inputTrees, outputs])
+  try {
+    return trace(f, args, inputs, inputTrees, outputs)
+  } catch (error) {
+    restore()
+    throw error
+  }
+}
+
+function trace(
+  f: (...args: never[]) => unknown,
+  args: readonly unknown[],
+  inputs: readonly Slot[],
+  inputTrees: unknown,
   outputs: unknown,
 ): Capture {
   const given = arraysOf(args)
@@ -51,24 +70,25 @@ export function capture(
   )
   const handles = placeholders.map((node) => new Array(node))
   writeSlots(inputs, handles.slice(given.length))
-  let result: unknown
-  let slots: Slot[]
-  let found: Array[]
-  try {
-    result = f(...(withArrays(args, handles.slice(0, given.length)) as never[]))
-    slots = slotsOf(outputs)
-    found = [...arraysOf(result), ...readSlots(slots)]
-  } catch (error) {
-    writeSlots(inputs, before)
-    throw error
-  }
+  const result = f(...(withArrays(args, handles.slice(0, given.length)) as never[]))
+  const slots = slotsOf(outputs)
+  const found = [...arraysOf(result), ...readSlots(slots)]
+  dropNew(slotsOf(inputTrees), inputs, slots)
   // State that is an input and no output keeps its arrays; so does an output that the function did not touch.
   writeSlots(inputs, before)
   const traced = found.map((a) => a.node)
   const isOutside = (node: Node): boolean => isFromOutside(node, epoch)
   const outside = outsideOf(traced, new Set(placeholders), isOutside)
   const { program, sources } = build(placeholders, found, outside, isOutside)
-  return { program, outside, result, sources, resultCount: found.length - slots.length }
+  const outputPaths = slots.map(({ path }) => path)
+  return { program, outside, result, sources, resultCount: found.length - slots.length, outputPaths }
+}
+
+/** What the function put into trees that are inputs and no outputs has no value outside the trace. */
+function dropNew(now: readonly Slot[], before: readonly Slot[], outputs: readonly Slot[]): void {
+  const known = (slot: Slot, list: readonly Slot[]): boolean =>
+    list.some(({ holder, key }) => holder === slot.holder && key === slot.key)
+  for (const slot of now) if (!known(slot, before) && !known(slot, outputs)) delete slot.holder[slot.key]
 }
 
 /** Whether a node holds a value, or was waiting for it before the trace began. Constants belong to whoever reads them. */
@@ -87,10 +107,10 @@ function outsideOf(
   for (const lead of inOrder(roots, isOutside)) {
     for (const input of lead.inputs) {
       if (!isOutside(input) || inside.has(input) || seen.has(input)) continue
-      if (input.mark & Mark.Abstract) {
+      if (input.mark & Mark.Abstract || (input.mark & Mark.Traced && tracing.depth > 0)) {
         throw new TransformError(
           "compile",
-          "the function uses an array of another trace, which has no value here",
+          "the function uses an array of another trace, which it did not get as an argument",
           {
             hint: "Pass it as an argument, or name the tree that holds it in `inputs`",
           },

@@ -4,7 +4,8 @@
 import {
   Array,
   arraysOf,
-  forEachLeaf,
+  childrenOf,
+  isList,
   isPlainObject,
   Mark,
   TransformError,
@@ -12,7 +13,7 @@ import {
 } from "@lazuli/core/engine"
 import { type Capture, capture } from "./capture"
 import { callProgram } from "./program"
-import { readSlots, slotsOf, writeSlots } from "./state"
+import { readSlots, type Slot, slotsOf, writePath } from "./state"
 
 /** Options of {@link compile}. */
 export interface CompileOptions {
@@ -29,6 +30,11 @@ export interface Compiled {
   /** How often it was called and traced, and how many programs it keeps. */
   stats(): { calls: number; traces: number; programs: number }
 }
+
+/** Gives the plans of compiled functions back that nobody can call any more. */
+const dropped = new FinalizationRegistry<Map<string, Capture>>((programs) => {
+  for (const { program } of programs.values()) program?.release()
+})
 
 /** Programs that one compiled function keeps; the least recently used goes first. */
 const MAX_PROGRAMS = 64
@@ -61,18 +67,26 @@ function constantKey(leaf: unknown): string {
       : `${typeof leaf} ${String(leaf)}`
 }
 
-/** Equal for arguments that the same program serves: structure, shapes, dtypes, constants. */
-function keyOf(args: readonly unknown[], state: readonly Array[]): string {
-  let key = ""
-  forEachLeaf(args, (leaf, path) => {
-    key +=
-      leaf instanceof Array
-        ? `${path}:${leaf.dtype.code}[${leaf.node.shape.join(",")}];`
-        : `${path}=${constantKey(leaf)};`
-  })
-  key += "|"
-  for (const a of state) key += `${a.dtype.code}[${a.node.shape.join(",")}];`
+/** Equal for arguments that the same program serves: structure, shapes, dtypes, constants; and for the places of captured state. */
+function keyOf(args: readonly unknown[], inputs: readonly Slot[], outputs: readonly Slot[]): string {
+  let key = structureKey(args)
+  for (const { holder, key: name, path } of inputs)
+    key += `|${JSON.stringify(path)}${arrayKey(holder[name] as Array)}`
+  for (const { path } of outputs) key += `>${JSON.stringify(path)}`
   return key
+}
+
+const arrayKey = ({ node }: Array): string => `${node.dtype.code}[${node.shape.join(",")}]`
+
+function structureKey(tree: unknown): string {
+  if (tree instanceof Array) return arrayKey(tree)
+  if (isList(tree)) return `(${tree.map(structureKey).join(",")})`
+  const children = childrenOf(tree) as Readonly<Record<string, unknown>> | undefined
+  if (!children) return constantKey(tree)
+  const kind = isPlainObject(tree) ? "" : constantKey((tree as object).constructor)
+  return `${kind}{${Object.keys(children)
+    .map((name) => `${JSON.stringify(name)}:${structureKey(children[name])}`)
+    .join(",")}}`
 }
 
 /**
@@ -103,7 +117,7 @@ export function compile<A extends unknown[], R>(
     const inputSlots = slotsOf(inputs)
     const state = readSlots(inputSlots)
     if (!enabled || given.some(isAbstract) || state.some(isAbstract)) return f(...args)
-    const key = keyOf(args, state)
+    const key = keyOf(args, inputSlots, slotsOf(outputs))
     let entry = programs.get(key)
     if (entry) {
       programs.delete(key)
@@ -115,12 +129,13 @@ export function compile<A extends unknown[], R>(
           : "structure, shapes, dtypes or constants of the arguments changed",
       )
       figures.traces++
-      entry = capture(f as (...args: never[]) => unknown, args, inputSlots, outputs)
+      entry = capture(f as (...args: never[]) => unknown, args, inputSlots, inputs, outputs)
       programs.set(key, entry)
       evictOldest(programs)
     }
     return replay(entry, [...given, ...state], outputs) as R
   }
+  dropped.register(call, programs)
   return Object.assign(call, { stats: () => ({ ...figures, programs: programs.size }) })
 }
 
@@ -135,7 +150,7 @@ function evictOldest(programs: Map<string, Capture>): void {
 
 /** Adds one call of a traced program to the graph, and hands out its results. */
 function replay(
-  { program, outside, result, sources, resultCount }: Capture,
+  { program, outside, result, sources, resultCount, outputPaths }: Capture,
   values: readonly Array[],
   outputs: unknown,
 ): unknown {
@@ -144,15 +159,6 @@ function replay(
     if (source.from === "program") return computed[source.index]
     return new Array(source.from === "argument" ? values[source.index].node : source.value.node)
   })
-  if (outputs !== undefined) {
-    const slots = slotsOf(outputs)
-    if (slots.length !== arrays.length - resultCount) {
-      throw new TransformError(
-        "compile",
-        `the captured outputs hold ${slots.length} arrays, but held ${arrays.length - resultCount} when the function was traced`,
-      )
-    }
-    writeSlots(slots, arrays.slice(resultCount))
-  }
+  outputPaths.forEach((path, i) => writePath(outputs, path, arrays[resultCount + i]))
   return withArrays(result, arrays.slice(0, resultCount))
 }

@@ -59,7 +59,7 @@ const isElementwise = (node: Node): boolean =>
 
 /** What an elementwise application may read directly: broadcasting is implied, so a broadcast in front of it goes. */
 function unbroadcast(node: Node): Node {
-  return !isLeaf(node) && primitiveOf(node).name === "broadcastTo" && node.outputs === null
+  return !isLeaf(node) && primitiveOf(node).facts.broadcasts && node.outputs === null
     ? unbroadcast(node.inputs[0])
     : node
 }

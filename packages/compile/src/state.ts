@@ -8,25 +8,59 @@ import { Array, isList, isPlainObject } from "@lazuli/core/engine"
 export interface Slot {
   readonly holder: Record<string | number, unknown>
   readonly key: string | number
+  /** How to get there from the tree's root. */
+  readonly path: readonly (string | number)[]
 }
 
 /** The places of a tree that hold arrays, in a fixed order; objects met twice count once. */
 export function slotsOf(tree: unknown): Slot[] {
   const slots: Slot[] = []
   const seen = new Set<object>()
-  const visit = (value: unknown): void => {
+  const visit = (value: unknown, path: readonly (string | number)[]): void => {
     if (typeof value !== "object" || value === null || value instanceof Array || seen.has(value)) return
     seen.add(value)
     const holder = value as Record<string | number, unknown>
     if (!isList(value) && !isPlainObject(value) && !isModuleLike(value)) return
-    for (const key of Object.keys(value)) {
-      const child = holder[key]
-      if (child instanceof Array) slots.push({ holder, key })
-      else visit(child)
+    for (const name of Object.keys(value)) {
+      const child = holder[name]
+      const key = isList(value) ? Number(name) : name
+      const below = [...path, key]
+      if (child instanceof Array) slots.push({ holder, key, path: below })
+      else visit(child, below)
     }
   }
-  visit(tree)
+  visit(tree, [])
   return slots
+}
+
+/** What every container of a tree holds, to be put back when a trace fails: nothing of it may stay. */
+export function snapshot(tree: unknown): () => void {
+  const containers = new Map<Record<string, unknown>, Record<string, unknown>>()
+  const visit = (value: unknown): void => {
+    if (typeof value !== "object" || value === null || value instanceof Array) return
+    const holder = value as Record<string, unknown>
+    if (containers.has(holder) || (!isList(value) && !isPlainObject(value) && !isModuleLike(value))) return
+    containers.set(holder, { ...holder })
+    for (const key of Object.keys(holder)) visit(holder[key])
+  }
+  visit(tree)
+  return () => {
+    for (const [holder, entries] of containers) {
+      for (const key of Object.keys(holder)) if (!(key in entries)) delete holder[key]
+      if (isList(holder)) (holder as unknown as unknown[]).length = Object.keys(entries).length
+      Object.assign(holder, entries)
+    }
+  }
+}
+
+/** Puts an array at a path of a tree, making the containers that are missing. */
+export function writePath(tree: unknown, path: readonly (string | number)[], array: Array): void {
+  let holder = tree as Record<string | number, unknown>
+  for (let i = 0; i + 1 < path.length; i++) {
+    holder[path[i]] ??= typeof path[i + 1] === "number" ? [] : {}
+    holder = holder[path[i]] as Record<string | number, unknown>
+  }
+  holder[path[path.length - 1]] = array
 }
 
 /** Instances of user classes hold arrays in their fields; the platform's own objects do not take part. */

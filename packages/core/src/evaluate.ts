@@ -25,6 +25,8 @@ import type { Storage } from "./storage"
 
 const NO_INPUTS: readonly Node[] = []
 let traversal = 0
+/** Whether a traversal is under way; decompositions run within it. */
+let scheduling = false
 
 /** Computes the given nodes. @throws the first error of the work that failed; its outputs keep the error. */
 export function evaluate(roots: readonly Node[]): void {
@@ -70,6 +72,19 @@ const stack: { nodes: (Node | null)[]; needs: (readonly Node[])[]; next: number[
 
 /** The pending nodes that the roots need, every node after its inputs; an application of several outputs by its first. */
 function schedule(roots: readonly Node[]): Node[] {
+  if (scheduling)
+    throw new TransformError("eval", "a decomposition needs the value of an array", {
+      hint: "A meaning states what is computed from which arrays; it cannot evaluate them while it does",
+    })
+  scheduling = true
+  try {
+    return traverse(roots)
+  } finally {
+    scheduling = false
+  }
+}
+
+function traverse(roots: readonly Node[]): Node[] {
   const round = ++traversal
   const order: Node[] = []
   const { nodes, needs, next } = stack
@@ -297,7 +312,12 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
     if (!(supported && primitive.elementwise && donate(lead))) lead.storage = allocate(backend, lead)
   } else for (const output of lead.outputs) output.storage = allocate(backend, output)
   if (supported) {
-    backend.encode(lead)
+    try {
+      backend.encode(lead)
+    } catch (error) {
+      for (const output of lead.outputs ?? [lead]) (output.storage as Storage).failure = error as Error
+      throw error
+    }
     return
   }
   const outputs = lead.outputs ?? [lead]

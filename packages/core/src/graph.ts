@@ -108,6 +108,8 @@ export interface PrimitiveFacts {
   readonly immediate?: boolean
   /** Gives its input unchanged; derivative and value pass through. */
   readonly identity?: boolean
+  /** Repeats its input along axes: an elementwise reader can read the input itself. */
+  readonly broadcasts?: boolean
   /** Derivatives stop here. */
   readonly stopsGradient?: boolean
   /** Holds a JavaScript function: not exportable. */

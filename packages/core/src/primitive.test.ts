@@ -120,3 +120,17 @@ test("a decomposition that breaks the promise of infer is reported", () => {
     `[RegistryError: [@me/pack/wrong] its decomposition gave float32 of shape () where infer promised float32 of shape (3,)]`,
   )
 })
+
+test("a decomposition that reads a value is refused, and evaluation goes on", () => {
+  const peeks = mx.definePrimitive({
+    name: "@me/pack/peeks",
+    infer,
+    decompose: ([x]) => x.add(mx.ones([3]).max().item() as number),
+  })
+  expect(() =>
+    peeks([mx.ones([3])])
+      .add(1)
+      .tolist(),
+  ).toThrowErrorMatchingInlineSnapshot(`[TransformError: [eval] a decomposition needs the value of an array. A meaning states what is computed from which arrays; it cannot evaluate them while it does]`)
+  expect(mx.ones([3]).add(1).tolist()).toEqual([2, 2, 2])
+})

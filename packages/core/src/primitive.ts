@@ -91,8 +91,14 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
   const { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan } = rules
   return { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan }
 }
-function uniformFacts({ immediate, identity, stopsGradient, opaque }: PrimitiveFacts): PrimitiveFacts {
-  return { immediate, identity, stopsGradient, opaque }
+function uniformFacts({
+  immediate,
+  identity,
+  broadcasts,
+  stopsGradient,
+  opaque,
+}: PrimitiveFacts): PrimitiveFacts {
+  return { immediate, identity, broadcasts, stopsGradient, opaque }
 }
 
 function nodesOf(inputs: readonly Array[]): Node[] {

@@ -183,3 +183,12 @@ export {
 
 /** One item of an index expression; see {@link Array.index}. */
 export type IndexSpec = IndexSpecOf<ArrayClass>
+export {
+  clearCache,
+  getActiveMemory,
+  getCacheMemory,
+  getPeakMemory,
+  resetPeakMemory,
+  setCacheLimit,
+  setMemoryLimit,
+} from "./memory-stats"

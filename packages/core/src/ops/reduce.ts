@@ -47,6 +47,7 @@ const broadcast: Apply<{ shape: readonly number[] }> = definePrimitive({
     ])
     return { outputs: [broadcast([padded], { shape: [size, ...shape] })], axes: [0] }
   },
+  facts: { broadcasts: true },
 })
 const broadcastToArgs = operation("broadcastTo", ["a", "shape"], (a: unknown, shape: unknown) => {
   const x = asOperand("broadcastTo", a)

@@ -1,0 +1,50 @@
+/**
+ * Looking at memory and bounding it, on the default device.
+ */
+import { type Backend, backendFor, type MemoryStats } from "./backend"
+import { currentStream } from "./device"
+
+const backend = (): Backend => backendFor(currentStream().device)
+const NOTHING: MemoryStats = { active: 0, peak: 0, cache: 0, buffers: 0, limit: 0 }
+const stats = (): MemoryStats => backend().memory?.() ?? NOTHING
+
+/**
+ * Bytes of all living arrays; 0 on a backend that does not count them.
+ * @example
+ * mx.getActiveMemory() >= 0 // => true
+ */
+export function getActiveMemory(): number {
+  return stats().active
+}
+
+/** The most bytes that were alive at once since the start, or since {@link resetPeakMemory}. */
+export function getPeakMemory(): number {
+  return stats().peak
+}
+
+/** Bytes that are free and kept for the next arrays. */
+export function getCacheMemory(): number {
+  return stats().cache
+}
+
+/** Starts {@link getPeakMemory} anew. */
+export function resetPeakMemory(): void {
+  backend().resetPeakMemory?.()
+}
+
+/** Bounds the bytes of living arrays: what would exceed it fails with a DeviceError. Gives the bound before. */
+export function setMemoryLimit(limit: number): number {
+  const before = stats().limit
+  backend().setMemoryLimit?.(limit)
+  return before
+}
+
+/** Bounds the bytes kept for reuse. */
+export function setCacheLimit(limit: number): void {
+  backend().setCacheLimit?.(limit)
+}
+
+/** Gives the bytes kept for reuse back to the system. */
+export function clearCache(): void {
+  backend().clearCache?.()
+}
