@@ -108,6 +108,8 @@ describe("a trace", () => {
         w = u
         return f(mx.array([1, 2])).sum()
       })(mx.array([v, v]))
-    expect(() => g(1)).toThrowErrorMatchingInlineSnapshot(`[TransformError: [compile] the function uses an array of another trace, which it did not get as an argument. Pass it as an argument, or name the tree that holds it in \`inputs\`]`)
+    expect(() => g(1)).toThrowErrorMatchingInlineSnapshot(
+      `[TransformError: [compile] the function uses an array of another trace, which it did not get as an argument. Pass it as an argument, or name the tree that holds it in \`inputs\`]`,
+    )
   })
 })

@@ -131,6 +131,8 @@ test("a decomposition that reads a value is refused, and evaluation goes on", ()
     peeks([mx.ones([3])])
       .add(1)
       .tolist(),
-  ).toThrowErrorMatchingInlineSnapshot(`[TransformError: [eval] a decomposition needs the value of an array. A meaning states what is computed from which arrays; it cannot evaluate them while it does]`)
+  ).toThrowErrorMatchingInlineSnapshot(
+    `[TransformError: [eval] a decomposition needs the value of an array. A meaning states what is computed from which arrays; it cannot evaluate them while it does]`,
+  )
   expect(mx.ones([3]).add(1).tolist()).toEqual([2, 2, 2])
 })
