@@ -106,8 +106,6 @@ export interface Plan {
 export interface PrimitiveFacts {
   /** Holds its value in its parameters; kernels read it as an immediate. */
   readonly immediate?: boolean
-  /** Gives its input unchanged; derivative and value pass through. */
-  readonly identity?: boolean
   /** Repeats its input along axes: an elementwise reader can read the input itself. */
   readonly broadcasts?: boolean
   /** Derivatives stop here. */
@@ -184,8 +182,6 @@ export class Node {
   readonly epoch: number = tracing.begun
   /** What evaluation computes instead: the decomposition. */
   alias: Node | null = null
-  /** Why there is no value. */
-  failure: Error | null = null
   constructor(
     readonly shape: Shape,
     readonly dtype: Dtype,

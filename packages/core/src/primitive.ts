@@ -91,14 +91,8 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
   const { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan } = rules
   return { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan }
 }
-function uniformFacts({
-  immediate,
-  identity,
-  broadcasts,
-  stopsGradient,
-  opaque,
-}: PrimitiveFacts): PrimitiveFacts {
-  return { immediate, identity, broadcasts, stopsGradient, opaque }
+function uniformFacts({ immediate, broadcasts, stopsGradient, opaque }: PrimitiveFacts): PrimitiveFacts {
+  return { immediate, broadcasts, stopsGradient, opaque }
 }
 
 function nodesOf(inputs: readonly Array[]): Node[] {

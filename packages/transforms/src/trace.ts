@@ -45,7 +45,6 @@ export const identity = definePrimitive({
   vjp: ({ cotangents: [g] }) => [g],
   jvp: ({ tangents: [t] }) => [t],
   vmap: ({ inputs, axes }) => ({ outputs: inputs, axes }),
-  facts: { identity: true },
 }).primitive
 
 /**

@@ -3,14 +3,14 @@
  * scalar instruction with its derivatives beside it.
  */
 import { type Operand, operation, type StreamOptions } from "../args"
-import { bool_, complex64, type Dtype, float32, isInexact, promote, uint8 } from "../dtype"
+import { bool_, complex64, type Dtype, float32, isInexact, uint8 } from "../dtype"
 import { DTypeError } from "../errors"
 import { Array, applyNode, type Meta, type Partial } from "../graph"
 import { NO_PARAMS } from "../params"
 import { definePrimitive } from "../primitive"
 import type { BinaryOp } from "../program"
 import { broadcastShapes } from "../shape"
-import { asOperand, isScalar, promoteOperands, scalarOf, toDtype, weakDtype } from "./constant"
+import { asOperand, promoteOperands, scalarOf, toDtype } from "./constant"
 
 /** A function of two arrays, element by element; shapes broadcast, dtypes promote. */
 export type BinaryFunction = (a: Operand, b: Operand, options?: StreamOptions) => Array
@@ -315,8 +315,3 @@ const whereArgs = operation(
 export const where: (condition: Operand, x: Operand, y: Operand, options?: StreamOptions) => Array = (
   ...args
 ) => whereArgs(args)
-
-/** The dtype in which an array and an operand meet. */
-export function commonDtype(a: Array, b: Operand): Dtype {
-  return isScalar(b) ? weakDtype(b, a.dtype) : promote(a.dtype, b.dtype)
-}
