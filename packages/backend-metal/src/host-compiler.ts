@@ -119,6 +119,9 @@ function findCompiler(): Compiler {
   )
 }
 
+/** The compiler speaks plain English whatever the user's locale is. */
+const RUN = { env: { ...process.env, LC_ALL: "C" } }
+
 function flagsOf({ isGcc }: Compiler): string[] {
   return isGcc ? [...FLAGS, ...GCC_FLAGS] : FLAGS
 }
@@ -137,7 +140,7 @@ function prelude(used: Compiler): string {
     const { status, stderr } = spawnSync(
       used.command,
       [...flagsOf(used), "-x", "c++-header", header, "-o", beside],
-      { encoding: "utf8" },
+      { ...RUN, encoding: "utf8" },
     )
     if (status !== 0)
       throw new DeviceError(
@@ -155,6 +158,7 @@ export function preprocess(source: string, file: string): string {
   if (existsSync(path)) return readFileSync(path, "utf8")
   const { command } = findCompiler()
   const { status, stdout, stderr } = spawnSync(command, ["-E", "-w", "-undef", ...MACROS, "-x", "c++", "-"], {
+    ...RUN,
     input: `#line 1 ${JSON.stringify(file)}\n${source}`,
     encoding: "utf8",
     maxBuffer: 1 << 28,
@@ -184,7 +188,7 @@ export function compileLibrary(code: string, file: string): string | CompileFail
         ...["-shared", "-nostdlib", "-include", header, "-x", "c++", "-", "-o", beside],
         ...["-lm", "-lgcc"],
       ],
-      { input: code, encoding: "utf8", maxBuffer: 1 << 28 },
+      { ...RUN, input: code, encoding: "utf8", maxBuffer: 1 << 28 },
     )
     if (status === 0) compilerStats.compiled++
     else {

@@ -369,7 +369,7 @@ describe("errors instead of crashes", () => {
       }),
     ).toThrowErrorMatchingInlineSnapshot(`
       [DeviceError: [metal] the source of a kernel does not compile:
-      mine.metal:3: ‘missing’ was not declared in this scope
+      mine.metal:3: 'missing' was not declared in this scope
           out[0] = missing(1.0);]
     `)
   })

@@ -164,7 +164,7 @@ describe("metalKernel", () => {
       source: "out[0] = nothing;",
     })
     const y = run(broken, mx.array([1, 2]))
-    expect(() => mx.eval(y)).toThrow(/‘nothing’ was not declared[\s\S]*out\[0\] = nothing;/)
+    expect(() => mx.eval(y)).toThrow(/'nothing' was not declared[\s\S]*out\[0\] = nothing;/)
     expect(() => y.add(1).tolist()).toThrow("nothing")
   })
   it("finds an access one element too far where buffers are checked", () => {
