@@ -37,7 +37,7 @@ export function checkSeeds(
   op: string,
   kind: "cotangent" | "tangent",
   seeds: readonly Array[],
-  owners: readonly Array[],
+  owners: readonly Pick<Array, "shape">[],
   what: "output" | "primal",
 ): void {
   if (seeds.length !== owners.length)

@@ -7,5 +7,6 @@ export { type Cotangents, type CustomFunction, customFunction, type Packed } fro
 export { type Gradients, type GradOptions, grad, valueAndGrad } from "./grad"
 export { hessian, type Jacobian, jacfwd, jacrev } from "./jacobian"
 export { jvp } from "./jvp"
+export { linearize } from "./linearize"
 export { type Outputs, vjp } from "./vjp"
 export { type Axes, type VmapOptions, vmap } from "./vmap"

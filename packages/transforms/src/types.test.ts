@@ -3,7 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { expectTypeOf, it } from "vitest"
-import { customFunction, grad, hessian, jacrev, jvp, valueAndGrad, vjp, vmap } from "./index"
+import { customFunction, grad, hessian, jacrev, jvp, linearize, valueAndGrad, vjp, vmap } from "./index"
 
 type Params = { w: mx.Array; layers: { b: mx.Array }[]; name: string }
 const f = (p: Params, x: mx.Array, _k: number): mx.Array => p.w.multiply(x).sum()
@@ -33,6 +33,13 @@ it("follows arguments and results", () => {
   ).toEqualTypeOf<{
     y: mx.Array
   }>()
+  const [value, linear] = linearize(
+    (a: mx.Array, p: Params) => ({ y: a.add(p.w) }),
+    [x, { w: x, layers: [], name: "" }],
+  )
+  expectTypeOf(value).toEqualTypeOf<{ y: mx.Array }>()
+  expectTypeOf(linear).toEqualTypeOf<(a: mx.Array, p: Params) => { y: mx.Array }>()
+  expectTypeOf(linearize((a: mx.Array) => a, [x])[1]).returns.toEqualTypeOf<[mx.Array]>()
   expectTypeOf(vjp(mx.exp, [x], [x])[1]).toEqualTypeOf<[mx.Array]>()
   expectTypeOf(vmap(f, { inAxes: [null, 0, null] })).toEqualTypeOf<
     (p: Params, x: mx.Array, k: number) => mx.Array
