@@ -2,8 +2,7 @@
  * The rules of core's primitives: against finite differences in float64, against each other, and against loops.
  */
 import * as mx from "@lazuli/core"
-import { decompose, type Node, primitiveByName } from "@lazuli/core/engine"
-import { afterAll, describe, expect, it } from "vitest"
+import { describe, expect, it } from "vitest"
 import { grad, jvp, vjp, vmap } from "./index"
 import { numbers, type Sample, samples, values } from "./samples"
 
@@ -128,47 +127,5 @@ describe("complex derivatives", () => {
     expect(g.dtype).toBe(mx.complex64)
     const [a, b] = [inner(g, t), inner(c, dy)]
     expect(Math.abs(a - b)).toBeLessThan(1e-4 * (1 + Math.abs(b)))
-  })
-})
-
-describe("the rules of core", () => {
-  const core = mx.listPrimitives().filter((p) => p.source === "@lazuli/core")
-  const makers = ["constant", "arange"]
-
-  it("reach every primitive: nothing lacks a derivative or a batching rule", () => {
-    const lacking = core
-      .filter(({ name }) => !makers.includes(name))
-      .filter(({ meaning, rules }) => {
-        const derived = meaning === "scalar" || meaning === "decompose"
-        const differentiable = derived || rules.includes("vjp")
-        return !differentiable || !(derived || rules.includes("vmap"))
-      })
-      .map(({ name }) => name)
-    expect(lacking).toEqual([])
-  })
-
-  afterAll(() => {
-    const tried = new Set<string>()
-    const visit = (node: Node): void => {
-      if (node.primitive === null) return
-      tried.add(node.primitive.name)
-      for (const input of node.inputs) visit(input)
-      const { rules } = node.primitive
-      if (rules.decompose)
-        for (const part of decompose(
-          node.primitive,
-          node.inputs.map((n) => new mx.Array(n)),
-          node.params,
-        ))
-          visit(part.node)
-    }
-    for (const { f, inputs } of samples) visit(f(...inputs).node)
-    const constant =
-      /^(constant|arange|view|conjugate|real|imag|linearRecurrence|arg\w+|all|any|logical\w+|bitwise\w+|\w+Shift|equal|notEqual|less\w*|greater\w*|randomBits|searchsorted)$/
-    const untried = core
-      .map(({ name }) => name)
-      .filter((name) => !tried.has(name) && !constant.test(name) && !/Vjp$/.test(name))
-      .filter((name) => primitiveByName(name) !== null)
-    if (untried.length > 0) console.log(`primitives without a sample in samples.ts: ${untried.join(" ")}`)
   })
 })

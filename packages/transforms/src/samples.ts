@@ -3,6 +3,7 @@
  * derivatives with finite differences and their batches with loops. Test support only; it is not part of the package.
  */
 import * as mx from "@lazuli/core"
+import { checkpoint } from "./checkpoint"
 
 /** A function of float64 arrays and arrays to try it on. */
 export interface Sample {
@@ -53,6 +54,7 @@ const y23 = values([2, 3], 1.1, 2.3, 2)
 const matrix = values([3, 4], -1, 1, 3)
 const index = mx.array([1, 0, 1], mx.int32)
 const spots = mx.array([[1, 0, 0]], mx.int32)
+const modes = ["add", "subtract", "multiply", "divide", "maximum", "minimum"] as const
 const optional = (name: string, make: (f: (...args: never[]) => mx.Array) => Sample[]): Sample[] => {
   const f = (mx as unknown as Record<string, unknown>)[name]
   return typeof f === "function" ? make(f as (...args: never[]) => mx.Array) : []
@@ -124,27 +126,27 @@ export const samples: Sample[] = [
   sample("putAlongAxis", (x, y) => mx.putAlongAxis(x, spots, y, 0).square(), x23, values([1, 3])),
   sample("set", (x, y) => set(x, ["0:1", "1:"], y).square(), x23, values([1, 2])),
   sample("at add", (x, y) => x.at(index).add(y).square(), x23, values([3, 3])),
-  sample(
-    "at multiply",
-    (x, y) =>
-      x
-        .at(mx.array([1], mx.int32))
-        .multiply(y)
-        .square(),
-    x23,
-    values([1, 3]),
-  ),
-  sample(
-    "at maximum",
-    (x, y) =>
-      x
-        .at(mx.array([1], mx.int32))
-        .maximum(y)
-        .square(),
-    x23,
-    values([1, 3], 0, 2, 9),
-  ),
-
+  ...modes.flatMap((mode) => [
+    sample(
+      `at ${mode} by repeated indices`,
+      (x, y) => x.at(index)[mode](y).square(),
+      x23,
+      values([3, 3], 0.3, 2, 9),
+    ),
+    sample(
+      `at ${mode} of a range`,
+      (x, y) => x.at(":", "0:3:2")[mode](y).square(),
+      x23,
+      values([2, 2], 0.3, 2, 9),
+    ),
+    sample(
+      `at ${mode} by indices and ranges`,
+      (x, y) => x.at(":", spots, "::-1")[mode](y).square(),
+      values([2, 2, 2]),
+      values([2, 1, 3, 2], 0.3, 2, 9),
+    ),
+  ]),
+  sample("scatter by set", (x, y) => set(x, [mx.array([1, 0], mx.int32)], y).square(), x23, values([2, 3])),
   sample(
     "pad",
     (x, v) =>
@@ -177,6 +179,7 @@ export const samples: Sample[] = [
         .square(),
     x23,
   ),
+  sample("checkpoint", (x, y) => checkpoint((u: mx.Array) => u.sin().multiply(y))(x), x23, y23),
   sample("depends", (x, y) => mx.depends(x, [y]).square(), x23, x23),
   sample(
     "layerNorm",
@@ -205,6 +208,59 @@ export const samples: Sample[] = [
     values([1, 2, 3, 4], -1, 1, 2),
     values([1, 2, 3, 4], -1, 1, 3),
   ),
+]
+
+const flags = mx.array([true, false, true])
+const wholes = mx.array(
+  [
+    [5, 3, 9],
+    [2, 7, 4],
+  ],
+  mx.int32,
+)
+const others = mx.array([1, 4, 2], mx.int32)
+const complexes = mx
+  .array(numbers(6, -1, 1, 3))
+  .add(mx.array(numbers(6, 0.5, 1, 4)).multiply(mx.complex(0, 1)))
+
+/** What has no derivative, or none by a real number: functions of other dtypes, and those whose results are integers or bools. */
+export const discreteSamples: Sample[] = [
+  ..."equal notEqual less lessEqual greater greaterEqual logicalAnd logicalOr"
+    .split(" ")
+    .map((name) => sample(name, (mx as unknown as Record<string, Sample["f"]>)[name], x23, values([1, 3]))),
+  ..."bitwiseAnd bitwiseOr bitwiseXor leftShift rightShift add floorDivide remainder maximum"
+    .split(" ")
+    .map((name) => sample(name, (mx as unknown as Record<string, Sample["f"]>)[name], wholes, others)),
+  ...["bitwiseInvert", "negative", "sign", "abs"].map((name) => sample(name, table[name], wholes)),
+  sample("logicalNot", (x) => mx.logicalNot(x), flags),
+  sample("isnan", (x) => mx.isnan(x), x23),
+  ...["sum", "prod", "max", "min", "all", "any", "argmax", "argmin"].map((name) =>
+    sample(
+      name,
+      (x) => (mx as unknown as Record<string, (x: mx.Array, axis: number) => mx.Array>)[name](x, 1),
+      wholes,
+    ),
+  ),
+  sample("argmax of floats", (x) => mx.argmax(x, 0), x23),
+  sample("argsort", (x) => mx.argsort(x, 1), x23),
+  sample("argpartition", (x) => mx.argpartition(x, 1, 0), x23),
+  sample("sort of integers", (x) => mx.sort(x, 1), wholes),
+  sample("cumsum of integers", (x) => mx.cumsum(x, 1), wholes),
+  sample(
+    "searchsorted",
+    (a, v) => mx.searchsorted(a, v),
+    mx.array(Float64Array.of(0.1, 0.4, 0.6)),
+    values([2, 2]),
+  ),
+  sample("view", (x) => x.view(mx.uint32), wholes),
+  sample("random bits", (key) => mx.random.bits({ shape: [3], key }), mx.random.key(5)),
+  sample(
+    "complex products",
+    (x, y) => x.conjugate().multiply(y).add(x.real).add(y.imag),
+    complexes,
+    complexes,
+  ),
+  sample("complex to real", (x) => x.abs().add(x.real).add(x.imag), complexes),
 ]
 
 function set(x: mx.Array, index: mx.IndexSpec[], value: mx.Array): mx.Array {

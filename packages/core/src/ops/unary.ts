@@ -20,19 +20,23 @@ type Options = {
   convert?: (dtype: Dtype) => Dtype
   /** The output, where it is not like the input. */
   infer?: (x: Meta) => Meta
+  /** How the output changes with the input, and the transpose of that, where the derivative is no number: both for a tangent or cotangent d. */
+  change?: (x: Array, y: Array, d: Array) => Array | null
 }
 
 /** Defines the primitive and its public function. `derivative` is d(output)/d(input), a number where it is constant. */
 function unary(
   name: UnaryOp,
   derivative: (x: Array, y: Array) => Partial,
-  { convert, infer }: Options = {},
+  { convert, infer, change }: Options = {},
 ): UnaryFunction {
   const { primitive } = definePrimitive({
     name,
     infer: infer ? ([x]) => infer(x) : ([x]) => x,
     scalar: (s, [x]) => s[name](x),
     partials: ([x], y) => derivative(x, y),
+    vjp: change && (({ inputs: [x], outputs: [y], cotangents: [g] }) => [change(x, y, g)]),
+    jvp: change && (({ inputs: [x], outputs: [y], tangents: [t] }) => [t && change(x, y, t)]),
   })
   const apply = (a: unknown): Array => {
     let x = asOperand(name, a)
@@ -83,7 +87,16 @@ export const abs: UnaryFunction = unary("abs", (x) => x.sign(), toReal)
  * @example
  * mx.sign(mx.array([-3, 0, 2])).tolist() // => [-1, 0, 1]
  */
-export const sign: UnaryFunction = unary("sign", flat)
+export const sign: UnaryFunction = unary("sign", flat, {
+  // Of a complex y = x / |x|, the part of d that turns y: (d − y · Re(conj(y) · d)) / |x|; it is its own transpose.
+  change: (x, y, d) => {
+    if (x.dtype !== complex64) return null
+    const size = x.abs()
+    const turning = d.subtract(y.multiply(y.conjugate().multiply(d).real))
+    // At 0, where nothing turns, by infinity.
+    return turning.divide(size.add(size.equal(0).divide(size)))
+  },
+})
 
 /**
  * The largest integer not above each element; integers stay.
