@@ -92,6 +92,143 @@ export interface FluentMethods<A> {
   conjugate(options?: StreamOptions): A
   /** See `mx.contiguous`. */
   contiguous(allowColMajor?: boolean, options?: StreamOptions): A
+  /** See `mx.conv1d`. */
+  conv1d(
+    weight: A,
+    stride?: number,
+    padding?: number,
+    dilation?: number,
+    groups?: number,
+    options?: StreamOptions,
+  ): A
+  conv1d(
+    weight: A,
+    options: { stride?: number; padding?: number; dilation?: number; groups?: number } & StreamOptions,
+  ): A
+  /** See `mx.conv2d`. */
+  conv2d(
+    weight: A,
+    stride?: number | readonly number[],
+    padding?: number | readonly number[],
+    dilation?: number | readonly number[],
+    groups?: number,
+    options?: StreamOptions,
+  ): A
+  conv2d(
+    weight: A,
+    options: {
+      stride?: number | readonly number[]
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
+  ): A
+  /** See `mx.conv3d`. */
+  conv3d(
+    weight: A,
+    stride?: number | readonly number[],
+    padding?: number | readonly number[],
+    dilation?: number | readonly number[],
+    groups?: number,
+    options?: StreamOptions,
+  ): A
+  conv3d(
+    weight: A,
+    options: {
+      stride?: number | readonly number[]
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
+  ): A
+  /** See `mx.convGeneral`. */
+  convGeneral(
+    weight: A,
+    stride?: number | readonly number[],
+    padding?: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]],
+    kernelDilation?: number | readonly number[],
+    inputDilation?: number | readonly number[],
+    groups?: number,
+    flip?: boolean,
+    options?: StreamOptions,
+  ): A
+  convGeneral(
+    weight: A,
+    options: {
+      stride?: number | readonly number[]
+      padding?: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]]
+      kernelDilation?: number | readonly number[]
+      inputDilation?: number | readonly number[]
+      groups?: number
+      flip?: boolean
+    } & StreamOptions,
+  ): A
+  /** See `mx.convTranspose1d`. */
+  convTranspose1d(
+    weight: A,
+    stride?: number,
+    padding?: number,
+    dilation?: number,
+    outputPadding?: number,
+    groups?: number,
+    options?: StreamOptions,
+  ): A
+  convTranspose1d(
+    weight: A,
+    options: {
+      stride?: number
+      padding?: number
+      dilation?: number
+      outputPadding?: number
+      groups?: number
+    } & StreamOptions,
+  ): A
+  /** See `mx.convTranspose2d`. */
+  convTranspose2d(
+    weight: A,
+    stride?: number | readonly number[],
+    padding?: number | readonly number[],
+    dilation?: number | readonly number[],
+    outputPadding?: number | readonly number[],
+    groups?: number,
+    options?: StreamOptions,
+  ): A
+  convTranspose2d(
+    weight: A,
+    options: {
+      stride?: number | readonly number[]
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      outputPadding?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
+  ): A
+  /** See `mx.convTranspose3d`. */
+  convTranspose3d(
+    weight: A,
+    stride?: number | readonly number[],
+    padding?: number | readonly number[],
+    dilation?: number | readonly number[],
+    outputPadding?: number | readonly number[],
+    groups?: number,
+    options?: StreamOptions,
+  ): A
+  convTranspose3d(
+    weight: A,
+    options: {
+      stride?: number | readonly number[]
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      outputPadding?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
+  ): A
+  /** See `mx.convolve`. */
+  convolve(
+    v: A,
+    mode?: "full" | "valid" | "same" | ({ mode?: "full" | "valid" | "same" } & StreamOptions),
+    options?: StreamOptions,
+  ): A
   /** See `mx.cos`. */
   cos(options?: StreamOptions): A
   /** See `mx.cosh`. */

@@ -7,7 +7,7 @@ import { goldenCases, Missing, replay } from "./golden-replay"
 
 const families = (
   process.env.GOLDEN ??
-  "unary,binary,promotion,reduce,argreduce,shape,creation,indexing,random,fast,sort,scan,utils,io"
+  "unary,binary,promotion,reduce,argreduce,shape,creation,indexing,random,fast,sort,scan,utils,io,conv"
 ).split(",")
 const missing = new Set<string>()
 const lines: string[] = []

@@ -4,6 +4,7 @@ import { Array } from "./graph"
 import * as argReduceOps from "./ops/arg-reduce"
 import * as binaryOps from "./ops/binary"
 import * as constantOps from "./ops/constant"
+import * as convolutionsOps from "./ops/convolutions"
 import * as creationOps from "./ops/creation"
 import * as diagonalOps from "./ops/diagonal"
 import * as gatherOps from "./ops/gather"
@@ -71,6 +72,14 @@ install("rightShift", binaryOps.rightShift)
 install("sub", binaryOps.subtract)
 install("subtract", binaryOps.subtract)
 install("astype", constantOps.astype)
+install("conv1d", convolutionsOps.conv1d)
+install("conv2d", convolutionsOps.conv2d)
+install("conv3d", convolutionsOps.conv3d)
+install("convGeneral", convolutionsOps.convGeneral)
+install("convTranspose1d", convolutionsOps.convTranspose1d)
+install("convTranspose2d", convolutionsOps.convTranspose2d)
+install("convTranspose3d", convolutionsOps.convTranspose3d)
+install("convolve", convolutionsOps.convolve)
 install("onesLike", creationOps.onesLike)
 install("zerosLike", creationOps.zerosLike)
 install("diag", diagonalOps.diag)

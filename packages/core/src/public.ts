@@ -79,6 +79,16 @@ export {
 } from "./ops/binary"
 export { astype } from "./ops/constant"
 export {
+  conv1d,
+  conv2d,
+  conv3d,
+  convGeneral,
+  convolve,
+  convTranspose1d,
+  convTranspose2d,
+  convTranspose3d,
+} from "./ops/convolutions"
+export {
   arange,
   array,
   array as asarray,

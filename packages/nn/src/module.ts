@@ -391,6 +391,31 @@ export class Module {
     return this.toString()
   }
 
+  /** The same as {@link Module.isModule}, for filters written with `this`. */
+  isModule(value: unknown): value is Module {
+    return isModule(value)
+  }
+
+  /** The same as {@link Module.validChildFilter}. */
+  validChildFilter(module: Module, key: string, value: unknown): boolean {
+    return mayHoldModules(module, key, value)
+  }
+
+  /**
+   * The same as {@link Module.validParameterFilter}.
+   * @example
+   * const layer = new nn.Linear(2, 3)
+   * Object.keys(layer.filterAndMap(layer.validParameterFilter)) // => ['weight', 'bias']
+   */
+  validParameterFilter(module: Module, key: string, value: unknown): boolean {
+    return holdsParameters(module, key, value)
+  }
+
+  /** The same as {@link Module.trainableParameterFilter}. */
+  trainableParameterFilter(module: Module, key: string, value: unknown): boolean {
+    return isTrainable(module, key, value)
+  }
+
   /** Whether a value is a module. */
   static isModule(this: void, value: unknown): value is Module {
     return isModule(value)

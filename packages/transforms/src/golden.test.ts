@@ -18,6 +18,10 @@ const deviations: readonly (readonly [ids: RegExp, reason: string])[] = [
   [/^vjp\/sqrt\/2$/, "MLX's sqrt leaves out the conjugate that its other complex derivatives have"],
   [/^second_order\/addmm\/2$/, "MLX's jvp of addmm leaves out alpha and beta"],
   [/^vjp\/pad\/1$/, "MLX's gradient of a symmetric pad leaves out the repeated row"],
+  [
+    /^vjp\/conv_general\/[02]$/,
+    "MLX's gradient by the input of a convolution with asymmetric padding has another shape than the input",
+  ],
   [/^vmap\/floor_divide\//, "integers round down here, and towards zero in MLX"],
   [/^\w+\/(arg)?partition\//, "the order within each side of a partition is free, and derivatives follow it"],
 ]

@@ -1,0 +1,266 @@
+/**
+ * The convolution primitive: a kernel slides over the spatial axes of [batch, …, channels]. Its derivatives are convolutions again, so
+ * there is no other primitive. The public functions are in convolutions.ts.
+ */
+import { DTypeError, ShapeError } from "../errors"
+import type { Array, HostArray, Meta } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { format, sizeOf } from "../shape"
+import { zeros } from "./creation"
+import { sliceRange } from "./slice"
+import { moveToFront } from "./view"
+
+/** One number for each spatial axis, the same number of groups for all. `low` and `high` are padding and may be negative. */
+export type ConvParams = {
+  readonly stride: readonly number[]
+  readonly low: readonly number[]
+  readonly high: readonly number[]
+  readonly kernelDilation: readonly number[]
+  readonly inputDilation: readonly number[]
+  readonly groups: number
+  /** Whether the kernel is read from its end: the mathematician's convolution. */
+  readonly flip: boolean
+}
+
+/** The length of n elements with `dilation` − 1 zeros between neighbours. */
+const spread = (n: number, dilation: number): number => (n === 0 ? 0 : (n - 1) * dilation + 1)
+
+/**
+ * The output's shape: for each axis 1 + ⌊(spread input + low + high − spread kernel) / stride⌋.
+ * @internal
+ * @throws ShapeError, DTypeError
+ */
+export function convShape(op: string, x: Meta, w: Meta, p: ConvParams): number[] {
+  for (const [name, { dtype }] of [
+    ["the input", x],
+    ["the weight", w],
+  ] as const)
+    if (dtype.kind !== "floating")
+      throw new DTypeError(op, `${name} must be floating, received ${dtype.name}`)
+  const [a, b] = [x.shape, w.shape]
+  const axes = p.stride.length
+  const layout = ["one axis", "two axes", "three axes"][axes - 1] ?? `${axes} axes`
+  if (a.length !== axes + 2)
+    throw new ShapeError(
+      op,
+      `the input must be [batch, ${layout}, channels], of ${axes + 2} dimensions, received shape ${format(a)}`,
+    )
+  if (b.length !== axes + 2)
+    throw new ShapeError(
+      op,
+      `the weight must be [output channels, ${layout}, channels / groups], of ${axes + 2} dimensions, received shape ${format(b)}`,
+    )
+  const [channels, perGroup, outputs] = [a[axes + 1], b[axes + 1], b[0]]
+  if (channels % p.groups !== 0)
+    throw new ShapeError(
+      op,
+      `${channels} input channels cannot be divided into ${p.groups} groups: input ${format(a)}`,
+    )
+  if (outputs % p.groups !== 0)
+    throw new ShapeError(
+      op,
+      `${outputs} output channels cannot be divided into ${p.groups} groups: weight ${format(b)}`,
+    )
+  if (perGroup * p.groups !== channels)
+    throw new ShapeError(
+      op,
+      `the weight takes ${perGroup} channels${p.groups > 1 ? ` in each of ${p.groups} groups` : ""}, but the input has ${channels}: input ${format(a)}, weight ${format(b)}`,
+      { hint: "Channels are the last axis of both" },
+    )
+  const shape = [a[0]]
+  for (let i = 0; i < axes; i++) {
+    const kernel = spread(b[i + 1], p.kernelDilation[i])
+    const room = spread(a[i + 1], p.inputDilation[i]) + p.low[i] + p.high[i]
+    if (kernel === 0) throw new ShapeError(op, `the kernel is empty along axis ${i + 1}: weight ${format(b)}`)
+    if (kernel > room)
+      throw new ShapeError(
+        op,
+        `the kernel spans ${kernel} along axis ${i + 1}, more than the input's ${room} with padding: input ${format(a)}, weight ${format(b)}`,
+      )
+    shape.push(1 + Math.floor((room - kernel) / p.stride[i]))
+  }
+  shape.push(outputs)
+  return shape
+}
+
+/**
+ * y[n, o, c] = Σ x[n, i, …] · w[c, k, …] over the pairs of kernel place k and input place i with i · inputDilation = o · stride +
+ * k · kernelDilation − low, and over the channels of c's group.
+ * @internal
+ */
+export const conv: Apply<ConvParams> = definePrimitive({
+  name: "conv",
+  params: {
+    stride: "i64[]",
+    low: "i64[]",
+    high: "i64[]",
+    kernelDilation: "i64[]",
+    inputDilation: "i64[]",
+    groups: "i64",
+    flip: "bool",
+  },
+  infer: ([x, w], params) => ({ shape: convShape("conv", x, w, params), dtype: x.dtype }),
+  reference: ([x, w], [out], params) => convolveHost(x, w, out, params),
+  vjp: ({ inputs: [x, w], cotangents: [g], params, wanted }) => [
+    wanted[0] ? inputGradient(x, w, g, params) : null,
+    wanted[1] ? weightGradient(x, w, g, params) : null,
+  ],
+  jvp: ({ inputs: [x, w], tangents: [tx, tw], params }) => {
+    const left = tx && conv([tx, w], params)
+    const right = tw && conv([x, tw], params)
+    return [left && right ? left.add(right) : (left ?? right)]
+  },
+  vmap: ({ inputs: [x, w], axes: [xAxis, wAxis], params, size }) => {
+    const { groups } = params
+    if (wAxis === null) {
+      const examples = moveToFront(x, xAxis as number)
+      const y = conv([examples.flatten(0, 1), w], params)
+      return { outputs: [y.unflatten(0, [size, examples.shape[1]])], axes: [0] }
+    }
+    const kernels = moveToFront(w, wAxis)
+    if (xAxis === null) {
+      // Every example's output channels stand beside each other within their group.
+      const [, outputs, ...rest] = kernels.shape
+      const inGroup = outputs / groups
+      const merged = kernels
+        .reshape([size, groups, inGroup, ...rest])
+        .swapaxes(0, 1)
+        .reshape([size * outputs, ...rest])
+      const y = conv([x, merged], params)
+      const last = y.ndim - 1
+      const parted = y.reshape([...y.shape.slice(0, -1), groups, size, inGroup]).moveaxis(last + 1, 0)
+      return { outputs: [parted.flatten(-2, -1)], axes: [0] }
+    }
+    // Every example is a group, or several.
+    const examples = moveToFront(x, xAxis).moveaxis(0, -2)
+    const y = conv([examples.flatten(-2, -1), kernels.flatten(0, 1)], { ...params, groups: groups * size })
+    return { outputs: [y.unflatten(-1, [size, kernels.shape[1]])], axes: [y.ndim - 1] }
+  },
+})
+
+const range = (n: number): number[] => globalThis.Array.from({ length: n }, (_, i) => i)
+
+/** A kernel for the way back: input and output channels change places within each group. */
+function transposeKernel(w: Array, groups: number): Array {
+  if (groups === 1) return w.swapaxes(0, -1)
+  return w
+    .unflatten(0, [groups, w.shape[0] / groups])
+    .swapaxes(1, -1)
+    .flatten(0, 1)
+}
+
+/**
+ * dx[i] = Σ g[o] · w[k] over o · stride = i · inputDilation + low − k · kernelDilation. With k counted from the end that is a convolution of g
+ * in which stride and input dilation have changed places.
+ */
+function inputGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
+  if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(x.shape, x.dtype)
+  const axes = p.stride.map((stride, i) => {
+    const reach = (w.shape[i + 1] - 1) * p.kernelDilation[i]
+    const low = reach - p.low[i]
+    const length = spread(x.shape[i + 1], p.inputDilation[i]) + reach
+    return { low, high: length - low - spread(g.shape[i + 1], stride) }
+  })
+  return conv([g, transposeKernel(w, p.groups)], {
+    ...p,
+    stride: p.inputDilation,
+    inputDilation: p.stride,
+    low: axes.map(({ low }) => low),
+    high: axes.map(({ high }) => high),
+    flip: !p.flip,
+  })
+}
+
+/**
+ * dw[k] = Σ x[i] · g[o] over the same triples: a convolution of x with the kernel g in which stride and kernel dilation have changed places,
+ * channels are the batch, and the batch is summed over. Where there are groups the batch is a spatial axis of x and g, so that both stay views.
+ */
+function weightGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
+  if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(w.shape, w.dtype)
+  const grouped = p.groups > 1
+  const high = p.stride.map((stride, i) => {
+    const length = spread(g.shape[i + 1], stride) + (w.shape[i + 1] - 1) * p.kernelDilation[i]
+    return length - p.low[i] - spread(x.shape[i + 1], p.inputDilation[i])
+  })
+  const lead = (first: number, list: readonly number[]): readonly number[] =>
+    grouped ? [first, ...list] : list
+  const images = grouped
+    ? moveToFront(x.unflatten(-1, [p.groups, x.shape[x.ndim - 1] / p.groups]), x.ndim)
+    : x.swapaxes(0, -1)
+  const kernels = grouped ? moveToFront(g, g.ndim - 1).expandDims(-1) : g.swapaxes(0, -1)
+  let dw = conv([images, kernels], {
+    stride: lead(1, p.kernelDilation),
+    low: lead(0, p.low),
+    high: lead(0, high),
+    kernelDilation: lead(1, p.stride),
+    inputDilation: lead(1, p.inputDilation),
+    groups: p.groups,
+    flip: false,
+  })
+  if (grouped) dw = dw.squeeze(1)
+  dw = dw.swapaxes(0, -1)
+  return p.flip ? reverseKernel(dw) : dw
+}
+
+/** The spatial axes read backwards. */
+function reverseKernel(w: Array): Array {
+  const inner = (i: number): boolean => i > 0 && i < w.ndim - 1
+  return sliceRange(
+    w,
+    w.shape.map((n, i) => (inner(i) ? n - 1 : 0)),
+    w.shape.map((n, i) => (inner(i) ? -1 : n)),
+    w.shape.map((_, i) => (inner(i) ? -1 : 1)),
+  )
+}
+
+/** The pairs of kernel place and input place that meet at each output place of an axis. */
+function meetings(
+  x: HostArray,
+  w: HostArray,
+  out: HostArray,
+  p: ConvParams,
+  axis: number,
+): [number, number][][] {
+  const [n, kernel] = [x.shape[axis + 1], w.shape[axis + 1]]
+  return range(out.shape[axis + 1]).map((o) =>
+    range(kernel).flatMap((k): [number, number][] => {
+      const at = o * p.stride[axis] + k * p.kernelDilation[axis] - p.low[axis]
+      const i = at / p.inputDilation[axis]
+      return Number.isInteger(i) && i >= 0 && i < n ? [[p.flip ? kernel - 1 - k : k, i]] : []
+    }),
+  )
+}
+
+function convolveHost(x: HostArray, w: HostArray, out: HostArray, p: ConvParams): void {
+  if (out.data.length === 0) return
+  const axes = p.stride.length
+  const pairs = range(axes).map((axis) => meetings(x, w, out, p, axis))
+  const [outputs, perGroup] = [w.shape[0], w.shape[axes + 1]]
+  const channels = perGroup * p.groups
+  const inGroup = outputs / p.groups
+  const places = sizeOf(out.shape.slice(1, -1))
+  const [image, kernel] = [sizeOf(x.shape.slice(1)), sizeOf(w.shape.slice(1))]
+  for (let o = 0; o < places; o++) {
+    // What meets at this place, axis by axis, as offsets into one image and one kernel.
+    let taps: [number, number][] = [[0, 0]]
+    let rest = o
+    let size = places
+    for (let axis = 0; axis < axes; axis++) {
+      size /= out.shape[axis + 1]
+      const meeting = pairs[axis][Math.floor(rest / size)]
+      rest %= size
+      taps = taps.flatMap(([k0, i0]) =>
+        meeting.map(([k, i]): [number, number] => [k0 * w.shape[axis + 1] + k, i0 * x.shape[axis + 1] + i]),
+      )
+    }
+    for (let n = 0; n < out.shape[0]; n++)
+      for (let c = 0; c < outputs; c++) {
+        const first = n * image + Math.floor(c / inGroup) * perGroup
+        let sum = 0
+        for (const [k, i] of taps)
+          for (let j = 0; j < perGroup; j++)
+            sum += x.data[first + i * channels + j] * w.data[c * kernel + k * perGroup + j]
+        out.data[(n * places + o) * outputs + c] = sum
+      }
+  }
+}

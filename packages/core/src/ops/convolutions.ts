@@ -1,0 +1,429 @@
+/**
+ * Convolutions and transposed convolutions over one, two and three spatial axes, channels last; and the convolution of sequences.
+ */
+import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
+import { promote } from "../dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
+import type { Array } from "../graph"
+import { format } from "../shape"
+import { toDtype } from "./constant"
+import { type ConvParams, conv, convShape } from "./conv"
+
+/** A setting as one number an axis. @throws ArgumentError */
+function perAxis(op: string, name: string, value: unknown, axes: number, least: number): number[] {
+  const list = isList(value) ? value : globalThis.Array.from({ length: axes }, () => value)
+  if (list.length !== axes || !list.every((n) => Number.isSafeInteger(n) && (n as number) >= least)) {
+    const bound = least > Number.MIN_SAFE_INTEGER ? ` of at least ${least}` : ""
+    throw new ArgumentError(
+      op,
+      `${name} must be an integer${bound}${axes > 1 || isList(value) ? `, or a list of ${axes}` : ""}, received ${isList(value) ? `[${value.map(String).join(", ")}]` : describe(value)}`,
+    )
+  }
+  return list as number[]
+}
+
+function checkGroups(op: string, groups: unknown): number {
+  if (Number.isSafeInteger(groups) && (groups as number) >= 1) return groups as number
+  throw new ArgumentError(op, `groups must be an integer of at least 1, received ${describe(groups)}`)
+}
+
+/** Checks both arrays, promotes them to one dtype and convolves. */
+function apply(op: string, input: unknown, weight: unknown, params: ConvParams): Array {
+  const x = asArrayArgument(op, "input", input)
+  const w = asArrayArgument(op, "weight", weight)
+  convShape(op, x, w, params)
+  const dtype = promote(x.dtype, w.dtype)
+  return conv([toDtype(x, dtype), toDtype(w, dtype)], params)
+}
+
+const ones = (axes: number): number[] => globalThis.Array.from({ length: axes }, () => 1)
+
+/** The function of MLX's conv1d, conv2d or conv3d. */
+function forward(op: string, axes: number): (args: readonly unknown[]) => Array {
+  return operation(
+    op,
+    ["input", "weight", "stride", "padding", "dilation", "groups"],
+    (
+      input: unknown,
+      weight: unknown,
+      stride: unknown = 1,
+      padding: unknown = 0,
+      dilation: unknown = 1,
+      groups: unknown = 1,
+    ) => {
+      const pad = perAxis(op, "padding", padding ?? 0, axes, 0)
+      return apply(op, input, weight, {
+        stride: perAxis(op, "stride", stride ?? 1, axes, 1),
+        low: pad,
+        high: pad,
+        kernelDilation: perAxis(op, "dilation", dilation ?? 1, axes, 1),
+        inputDilation: ones(axes),
+        groups: checkGroups(op, groups ?? 1),
+        flip: false,
+      })
+    },
+  )
+}
+
+/**
+ * The function of MLX's conv_transpose1d, 2d or 3d: the convolution whose output a forward one with these settings would take as input. The
+ * kernel is flipped, the input spread by the stride, and its edges widened by what the kernel reaches beyond the padding.
+ */
+function backward(op: string, axes: number): (args: readonly unknown[]) => Array {
+  return operation(
+    op,
+    ["input", "weight", "stride", "padding", "dilation", "outputPadding", "groups"],
+    (
+      input: unknown,
+      weight: unknown,
+      stride: unknown = 1,
+      padding: unknown = 0,
+      dilation: unknown = 1,
+      outputPadding: unknown = 0,
+      groups: unknown = 1,
+    ) => {
+      const pad = perAxis(op, "padding", padding ?? 0, axes, 0)
+      const more = perAxis(op, "outputPadding", outputPadding ?? 0, axes, 0)
+      const kernelDilation = perAxis(op, "dilation", dilation ?? 1, axes, 1)
+      const { shape } = asArrayArgument(op, "weight", weight)
+      const low = pad.map((n, i) => kernelDilation[i] * ((shape[i + 1] ?? 1) - 1) - n)
+      return apply(op, input, weight, {
+        stride: ones(axes),
+        low,
+        high: low.map((n, i) => n + more[i]),
+        kernelDilation,
+        inputDilation: perAxis(op, "stride", stride ?? 1, axes, 1),
+        groups: checkGroups(op, groups ?? 1),
+        flip: true,
+      })
+    },
+  )
+}
+
+const conv1dArgs = forward("conv1d", 1)
+const conv2dArgs = forward("conv2d", 2)
+const conv3dArgs = forward("conv3d", 3)
+const convTranspose1dArgs = backward("convTranspose1d", 1)
+const convTranspose2dArgs = backward("convTranspose2d", 2)
+const convTranspose3dArgs = backward("convTranspose3d", 3)
+
+/**
+ * Slides kernels along sequences: input [batch, length, channels], weight [output channels, size, channels / groups], result
+ * [batch, 1 + ⌊(length + 2 · padding − dilation · (size − 1) − 1) / stride⌋, output channels]. As everywhere in deep learning the kernel is not
+ * flipped. Floating dtypes only; the half types are summed in float32.
+ * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
+ *   stride or dilation below 1 or a negative padding
+ * @example
+ * const x = mx.array([1, 2, 3, 4]).reshape([1, 4, 1])
+ * mx.conv1d(x, mx.array([1, -1]).reshape([1, 2, 1])).flatten().tolist() // => [-1, -1, -1]
+ */
+export function conv1d(
+  input: Array,
+  weight: Array,
+  stride?: number,
+  padding?: number,
+  dilation?: number,
+  groups?: number,
+  options?: StreamOptions,
+): Array
+export function conv1d(
+  input: Array,
+  weight: Array,
+  options: { stride?: number; padding?: number; dilation?: number; groups?: number } & StreamOptions,
+): Array
+export function conv1d(...args: unknown[]): Array {
+  return conv1dArgs(args)
+}
+
+/**
+ * Slides kernels over images: input [batch, height, width, channels], weight [output channels, height, width, channels / groups], result
+ * [batch, height, width, output channels] with the sizes that {@link conv1d} gives for each axis. Settings are one number, or one
+ * an axis.
+ * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
+ *   stride or dilation below 1 or a negative padding
+ * @example
+ * mx.conv2d(mx.ones([8, 32, 32, 3]), mx.ones([16, 3, 3, 3]), { padding: 1, stride: 2 }).shape // => [8, 16, 16, 16]
+ */
+export function conv2d(
+  input: Array,
+  weight: Array,
+  stride?: number | readonly number[],
+  padding?: number | readonly number[],
+  dilation?: number | readonly number[],
+  groups?: number,
+  options?: StreamOptions,
+): Array
+export function conv2d(
+  input: Array,
+  weight: Array,
+  options: {
+    stride?: number | readonly number[]
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
+): Array
+export function conv2d(...args: unknown[]): Array {
+  return conv2dArgs(args)
+}
+
+/**
+ * Slides kernels through volumes: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels /
+ * groups]. Settings are one number, or one an axis; see {@link conv1d} for the sizes of the result.
+ * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
+ *   stride or dilation below 1 or a negative padding
+ * @example
+ * mx.conv3d(mx.ones([1, 4, 8, 8, 2]), mx.ones([5, 2, 3, 3, 2]), { padding: [0, 1, 1] }).shape // => [1, 3, 8, 8, 5]
+ */
+export function conv3d(
+  input: Array,
+  weight: Array,
+  stride?: number | readonly number[],
+  padding?: number | readonly number[],
+  dilation?: number | readonly number[],
+  groups?: number,
+  options?: StreamOptions,
+): Array
+export function conv3d(
+  input: Array,
+  weight: Array,
+  options: {
+    stride?: number | readonly number[]
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
+): Array
+export function conv3d(...args: unknown[]): Array {
+  return conv3dArgs(args)
+}
+
+/**
+ * The transpose of {@link conv1d} as a linear map of its input, with the kernel's channels the other way round: input [batch, length,
+ * channels], weight [output channels, size, channels / groups], result of length (length − 1) · stride − 2 · padding + dilation · (size − 1) + 1 +
+ * outputPadding, where outputPadding chooses among the lengths that a stride maps to the same one.
+ * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
+ *   stride or dilation below 1 or a negative padding
+ * @example
+ * const x = mx.array([1, 2]).reshape([1, 2, 1])
+ * mx.convTranspose1d(x, mx.ones([1, 2, 1]), { stride: 2 }).flatten().tolist() // => [1, 1, 2, 2]
+ */
+export function convTranspose1d(
+  input: Array,
+  weight: Array,
+  stride?: number,
+  padding?: number,
+  dilation?: number,
+  outputPadding?: number,
+  groups?: number,
+  options?: StreamOptions,
+): Array
+export function convTranspose1d(
+  input: Array,
+  weight: Array,
+  options: {
+    stride?: number
+    padding?: number
+    dilation?: number
+    outputPadding?: number
+    groups?: number
+  } & StreamOptions,
+): Array
+export function convTranspose1d(...args: unknown[]): Array {
+  return convTranspose1dArgs(args)
+}
+
+/**
+ * The transpose of {@link conv2d}: input [batch, height, width, channels], weight [output channels, height, width, channels / groups]. Each axis
+ * gets the size that {@link convTranspose1d} gives.
+ * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
+ *   stride or dilation below 1 or a negative padding
+ * @example
+ * mx.convTranspose2d(mx.ones([1, 8, 8, 4]), mx.ones([2, 3, 3, 4]), { stride: 2, padding: 1, outputPadding: 1 }).shape // => [1, 16, 16, 2]
+ */
+export function convTranspose2d(
+  input: Array,
+  weight: Array,
+  stride?: number | readonly number[],
+  padding?: number | readonly number[],
+  dilation?: number | readonly number[],
+  outputPadding?: number | readonly number[],
+  groups?: number,
+  options?: StreamOptions,
+): Array
+export function convTranspose2d(
+  input: Array,
+  weight: Array,
+  options: {
+    stride?: number | readonly number[]
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    outputPadding?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
+): Array
+export function convTranspose2d(...args: unknown[]): Array {
+  return convTranspose2dArgs(args)
+}
+
+/**
+ * The transpose of {@link conv3d}: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels / groups].
+ * Each axis gets the size that {@link convTranspose1d} gives.
+ * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
+ *   stride or dilation below 1 or a negative padding
+ * @example
+ * mx.convTranspose3d(mx.ones([1, 2, 4, 4, 3]), mx.ones([1, 2, 2, 2, 3]), 2).shape // => [1, 4, 8, 8, 1]
+ */
+export function convTranspose3d(
+  input: Array,
+  weight: Array,
+  stride?: number | readonly number[],
+  padding?: number | readonly number[],
+  dilation?: number | readonly number[],
+  outputPadding?: number | readonly number[],
+  groups?: number,
+  options?: StreamOptions,
+): Array
+export function convTranspose3d(
+  input: Array,
+  weight: Array,
+  options: {
+    stride?: number | readonly number[]
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    outputPadding?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
+): Array
+export function convTranspose3d(...args: unknown[]): Array {
+  return convTranspose3dArgs(args)
+}
+
+const convGeneralArgs = operation(
+  "convGeneral",
+  ["input", "weight", "stride", "padding", "kernelDilation", "inputDilation", "groups", "flip"],
+  (
+    input: unknown,
+    weight: unknown,
+    stride: unknown = 1,
+    padding: unknown = 0,
+    kernelDilation: unknown = 1,
+    inputDilation: unknown = 1,
+    groups: unknown = 1,
+    flip: unknown = false,
+  ): Array => {
+    const op = "convGeneral"
+    const x = asArrayArgument(op, "input", input)
+    const axes = x.ndim - 2
+    if (axes < 1 || axes > 3)
+      throw new ShapeError(
+        op,
+        `the input must be [batch, one to three axes, channels], received shape ${format(x.shape)}`,
+      )
+    const any = Number.MIN_SAFE_INTEGER
+    const pair = isList(padding) && padding.some(isList)
+    if (pair && (padding.length !== 2 || !padding.every(isList)))
+      throw new ArgumentError(
+        op,
+        `padding must be a number, a list of ${axes}, or a pair of such lists for the low and the high ends, received a list of ${padding.length}`,
+      )
+    const ends = pair ? padding : [padding ?? 0, padding ?? 0]
+    return apply(op, x, weight, {
+      stride: perAxis(op, "stride", stride ?? 1, axes, 1),
+      low: perAxis(op, "padding", ends[0], axes, any),
+      high: perAxis(op, "padding", ends[1], axes, any),
+      kernelDilation: perAxis(op, "kernelDilation", kernelDilation ?? 1, axes, 1),
+      inputDilation: perAxis(op, "inputDilation", inputDilation ?? 1, axes, 1),
+      groups: checkGroups(op, groups ?? 1),
+      flip: Boolean(flip),
+    })
+  },
+)
+/**
+ * The convolution behind all others, over one to three spatial axes: input [batch, …, channels], weight [output channels, …, channels /
+ * groups]. Zeros stand between the input's elements where `inputDilation` exceeds 1. `padding` may be a pair of lists, for the low and the high ends
+ * of the axes, and may be negative, which cuts off; `flip` reads the kernel from its end.
+ * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
+ *   stride or dilation below 1
+ * @example
+ * const x = mx.array([1, 2, 3]).reshape([1, 3, 1])
+ * const w = mx.array([1, 10]).reshape([1, 2, 1])
+ * mx.convGeneral(x, w, { padding: [[1], [0]], flip: true }).flatten().tolist() // => [1, 12, 23]
+ */
+export function convGeneral(
+  input: Array,
+  weight: Array,
+  stride?: number | readonly number[],
+  padding?: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]],
+  kernelDilation?: number | readonly number[],
+  inputDilation?: number | readonly number[],
+  groups?: number,
+  flip?: boolean,
+  options?: StreamOptions,
+): Array
+export function convGeneral(
+  input: Array,
+  weight: Array,
+  options: {
+    stride?: number | readonly number[]
+    padding?: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]]
+    kernelDilation?: number | readonly number[]
+    inputDilation?: number | readonly number[]
+    groups?: number
+    flip?: boolean
+  } & StreamOptions,
+): Array
+export function convGeneral(...args: unknown[]): Array {
+  return convGeneralArgs(args)
+}
+
+const convolveArgs = operation(
+  "convolve",
+  ["a", "v", "mode"],
+  (first: unknown, second: unknown, mode: unknown = "full"): Array => {
+    const op = "convolve"
+    let a = asArrayArgument(op, "a", first)
+    let v = asArrayArgument(op, "v", second)
+    for (const [name, x] of [
+      ["a", a],
+      ["v", v],
+    ] as const) {
+      if (x.ndim !== 1)
+        throw new ShapeError(op, `${name} must have one dimension, received shape ${format(x.shape)}`)
+      if (x.size === 0) throw new ShapeError(op, `${name} is empty`)
+      if (x.dtype.kind !== "floating")
+        throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
+    }
+    if (mode !== "full" && mode !== "valid" && mode !== "same")
+      throw new ArgumentError(op, `mode must be "full", "valid" or "same", received ${describe(mode)}`)
+    if (a.size < v.size) [a, v] = [v, a]
+    const n = v.size
+    const [low, high] =
+      mode === "full" ? [n - 1, n - 1] : mode === "valid" ? [0, 0] : [n >> 1, n - 1 - (n >> 1)]
+    return apply(op, a.reshape([1, -1, 1]), v.reshape([1, -1, 1]), {
+      stride: [1],
+      low: [low],
+      high: [high],
+      kernelDilation: [1],
+      inputDilation: [1],
+      groups: 1,
+      flip: true,
+    }).flatten()
+  },
+)
+/**
+ * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` gives every place where they overlap, `'valid'` those
+ * where they overlap wholly, `'same'` as many as the longer one has, from the middle.
+ * @throws ShapeError unless both have one dimension and are not empty; DTypeError unless both are floating; ArgumentError for another mode
+ * @example
+ * mx.convolve(mx.array([1, 2, 3]), mx.array([1, 1])).tolist() // => [1, 3, 5, 3]
+ */
+export function convolve(
+  a: Array,
+  v: Array,
+  mode?: "full" | "valid" | "same" | ({ mode?: "full" | "valid" | "same" } & StreamOptions),
+  options?: StreamOptions,
+): Array
+export function convolve(...args: unknown[]): Array {
+  return convolveArgs(args)
+}
