@@ -34,6 +34,7 @@ native.attachTape(main.buffer)
 let tape = main
 
 const kernels = new Map(native.kernels().map((name, id) => [name, id]))
+const kernelDtypes = native.kernelDtypes()
 const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 
 /** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
@@ -190,7 +191,10 @@ export const cpuBackend: Backend = {
   supports(node) {
     const primitive = node.primitive as Primitive
     if (primitive.elementwise) return programId(node) >= 0
-    return kernelOf(primitive) >= 0
+    const kernel = kernelOf(primitive)
+    if (kernel < 0) return false
+    const [first] = node.inputs
+    return first === undefined || ((kernelDtypes[kernel] >> first.dtype.code) & 1) === 1
   },
   encode(node) {
     const primitive = node.primitive as Primitive

@@ -38,6 +38,8 @@ export interface Native {
   simdTarget(): string
   /** Kernel names; a kernel's id is its position. */
   kernels(): string[]
+  /** For each kernel the dtypes that its first input may have: a bit for each dtype's code. */
+  kernelDtypes(): number[]
   /** Adds the kernels that a shared library exports as `lazuli_kernels`; returns their names. */
   loadKernels(path: string): string[]
   /** Scalar instructions; an instruction's code is its position. */

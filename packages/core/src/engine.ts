@@ -65,6 +65,7 @@ export {
   type VmapResult,
   withoutHandles,
 } from "./graph"
+export { fromBfloat16Bits, fromFloat16Bits } from "./half"
 export { collectGarbage, disposeHandle, keep, rebind } from "./memory"
 export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
 export { arrayFromStore } from "./ops/creation"

@@ -1,5 +1,5 @@
 // Running sums, products, extremes and log-sum-exps along one axis. Floating types accumulate in double, so
-// long scans do not drift. Along the last axis rows are scanned one by one; along another, all that lies
+// long scans do not drift. Sums of bool are int32; log-sum-exps of integers are truncated at every step. Along the last axis rows are scanned one by one; along another, all that lies
 // behind it is scanned side by side.
 #include <cmath>
 
@@ -11,15 +11,19 @@ namespace {
 
 enum class Scan { sum, prod, max, min, logsumexp };
 
-template <class T>
+template <Scan Op, class T>
 using wide_of = std::conditional_t<
-    is_floating<T>, double,
+    is_floating<T> || Op == Scan::logsumexp, double,
     std::conditional_t<is_complex<T>, complex64, std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>>;
 
 template <Scan Op, class T>
-wide_of<T> identity() {
-  using W = wide_of<T>;
-  if constexpr (Op == Scan::sum)
+wide_of<Op, T> identity() {
+  using W = wide_of<Op, T>;
+  if constexpr (Op == Scan::logsumexp) {
+    // Of 64-bit integers the least number stands for minus infinity.
+    if constexpr (std::is_integral_v<T> && sizeof(T) == 8) return W(std::numeric_limits<T>::min());
+    return -HUGE_VAL;
+  } else if constexpr (Op == Scan::sum)
     return W(0);
   else if constexpr (Op == Scan::prod)
     return W(1);
@@ -57,29 +61,47 @@ W combine(W a, W b) {
   }
 }
 
+template <Scan Op, class T, class W>
+W step(W total, T x) {
+  const W next = combine<Op>(total, convert<W>(x));
+  if constexpr (Op == Scan::logsumexp && std::is_integral_v<T>)
+    return std::trunc(next);
+  else
+    return next;
+}
+
+// A running result as an element: -infinity, which only integers' log-sum-exps start from, is 0.
+template <class R, class W>
+R result(W total) {
+  if constexpr (std::is_same_v<R, bool> && std::is_same_v<W, double>)
+    return total != 0 && !std::isinf(total);
+  else
+    return convert<R>(total);
+}
+
 // Scans `lanes` neighbours (at most kLanes) through n steps.
 constexpr int64_t kLanes = 64;
 
-template <Scan Op, class T>
-void scan_lanes(const T* x, T* y, int64_t lanes, int64_t n, int64_t step, bool inclusive) {
-  using W = wide_of<T>;
+template <Scan Op, class T, class R>
+void scan_lanes(const T* x, R* y, int64_t lanes, int64_t n, int64_t stride, bool inclusive) {
+  using W = wide_of<Op, T>;
   W total[kLanes];
   std::fill_n(total, lanes, identity<Op, T>());
-  for (int64_t i = 0; i < n; i++, x += step, y += step) {
+  for (int64_t i = 0; i < n; i++, x += stride, y += stride) {
     for (int64_t j = 0; j < lanes; j++) {
-      const W next = combine<Op>(total[j], convert<W>(x[j]));
-      y[j] = convert<T>(inclusive ? next : total[j]);
+      const W next = step<Op>(total[j], x[j]);
+      y[j] = result<R>(inclusive ? next : total[j]);
       total[j] = next;
     }
   }
 }
 
-template <Scan Op, class T>
-void scan_row(const T* x, T* y, int64_t n, int64_t step, bool inclusive) {
+template <Scan Op, class T, class R>
+void scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclusive) {
   auto total = identity<Op, T>();
-  for (int64_t i = 0; i < n; i++, x += step, y += step) {
-    const auto next = combine<Op>(total, convert<wide_of<T>>(*x));
-    *y = convert<T>(inclusive ? next : total);
+  for (int64_t i = 0; i < n; i++, x += stride, y += stride) {
+    const auto next = step<Op>(total, *x);
+    *y = result<R>(inclusive ? next : total);
     total = next;
   }
 }
@@ -90,19 +112,23 @@ void scan(const lz_call& call) {
   constexpr const char* op = names[int(Op)];
   require_counts(call, op, 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
-  require_same(call, op, x, y);
+  const bool counts = Op == Scan::sum && x.dtype == LZ_BOOL;
+  bool fits = y.ndim == x.ndim && y.dtype == (counts ? int32_t(LZ_INT32) : x.dtype);
+  for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == x.shape[d];
+  require(call, fits, "[%s] the output's shape or dtype does not fit the input's", op);
   Params params(call);
   const int axis = int(normalize_axis(call, op, params.integer(), x.ndim));
   const bool reverse = params.boolean(), inclusive = params.boolean();
-  using Types = std::conditional_t<Op == Scan::logsumexp, floating_types, every>;
+  using Types = std::conditional_t<Op == Scan::logsumexp, real_types, every>;
   dispatch_or_fail<Types>(call, op, x.dtype, [&]<class T>() {
     if (y.size == 0) return;
     const T* from = contiguous<T>(call, x);
-    T* to = data<T>(y);
+    using R = std::conditional_t<Op == Scan::sum && std::is_same_v<T, bool>, int32_t, T>;
+    R* to = data<R>(y);
     int64_t inner = 1;
     for (int d = axis + 1; d < x.ndim; d++) inner *= x.shape[d];
     const int64_t n = x.shape[axis], outer = x.size / (n * inner);
-    const int64_t step = reverse ? -inner : inner, first = reverse ? (n - 1) * inner : 0;
+    const int64_t stride = reverse ? -inner : inner, first = reverse ? (n - 1) * inner : 0;
     const double each = Op == Scan::logsumexp ? 25 : 1.5;
     const int64_t groups = (inner + kLanes - 1) / kLanes;
     parallel(call, outer * groups, each * double(n) * double(std::min(inner, kLanes)),
@@ -110,9 +136,9 @@ void scan(const lz_call& call) {
                for (int64_t item = begin; item < end; item++) {
                  const int64_t lane = item % groups * kLanes, at = item / groups * n * inner + first + lane;
                  if (inner == 1)
-                   scan_row<Op>(from + at, to + at, n, step, inclusive);
+                   scan_row<Op>(from + at, to + at, n, stride, inclusive);
                  else
-                   scan_lanes<Op>(from + at, to + at, std::min(kLanes, inner - lane), n, step, inclusive);
+                   scan_lanes<Op>(from + at, to + at, std::min(kLanes, inner - lane), n, stride, inclusive);
                }
              });
   });
@@ -125,7 +151,7 @@ void register_scan(Registry& registry) {
   registry.add("cumprod", entry<scan<Scan::prod>>);
   registry.add("cummax", entry<scan<Scan::max>>);
   registry.add("cummin", entry<scan<Scan::min>>);
-  registry.add("logcumsumexp", entry<scan<Scan::logsumexp>>);
+  registry.add("logcumsumexp", entry<scan<Scan::logsumexp>>, kRealDtypes);
 }
 
 }  // namespace lazuli

@@ -109,8 +109,8 @@ void logsumexp(const lz_call& call) {
 }  // namespace
 
 void register_softmax(Registry& registry) {
-  registry.add("softmax", entry<softmax>);
-  registry.add("logsumexp", entry<logsumexp>);
+  registry.add("softmax", entry<softmax>, kFloatingDtypes);
+  registry.add("logsumexp", entry<logsumexp>, kFloatingDtypes);
 }
 
 }  // namespace lazuli

@@ -67,6 +67,10 @@ napi_value kernels(Call& call) {
   return call.array(registry().names(), [&](const std::string& name) { return call.string(name); });
 }
 
+napi_value kernel_dtypes(Call& call) {
+  return call.array(registry().dtypes(), [&](uint32_t dtypes) { return call.number(dtypes); });
+}
+
 napi_value load_kernels(Call& call) {
   return call.array(registry().load(call.text(0, "path")),
                     [&](const std::string& name) { return call.string(name); });
@@ -351,6 +355,7 @@ struct Function {
 constexpr Function kFunctions[] = {
     {"version", version},
     {"kernels", kernels},
+    {"kernelDtypes", kernel_dtypes},
     {"loadKernels", load_kernels},
     {"scalarOps", scalar_ops},
     {"scalarSupport", scalar_support},

@@ -18,22 +18,29 @@ std::mutex& guard() {
 
 }  // namespace
 
-void Registry::add(std::string_view name, lz_kernel run) {
+void Registry::add(std::string_view name, lz_kernel run, uint32_t dtypes) {
   std::lock_guard lock(guard());
   for (size_t id = 0; id < names_.size(); id++) {
     if (names_[id] == name) {
       table_[id] = run;
+      dtypes_[id] = dtypes;
       return;
     }
   }
   if (names_.size() == kCapacity) throw std::runtime_error("[kernels] too many kernels");
   table_[names_.size()] = run;
   names_.emplace_back(name);
+  dtypes_.push_back(dtypes);
 }
 
 std::vector<std::string> Registry::names() const {
   std::lock_guard lock(guard());
   return names_;
+}
+
+std::vector<uint32_t> Registry::dtypes() const {
+  std::lock_guard lock(guard());
+  return dtypes_;
 }
 
 std::vector<std::string> Registry::load(const std::string& path) {

@@ -13,10 +13,16 @@
 
 namespace lazuli {
 
+inline constexpr uint32_t kEveryDtype = (1u << (LZ_COMPLEX64 + 1)) - 1;
+inline constexpr uint32_t kRealDtypes = kEveryDtype & ~(1u << LZ_COMPLEX64);
+inline constexpr uint32_t kFloatingDtypes =
+    1u << LZ_FLOAT16 | 1u << LZ_BFLOAT16 | 1u << LZ_FLOAT32 | 1u << LZ_FLOAT64;
+
 class Registry {
  public:
-  // Adds a kernel, or replaces the one of that name under the same id.
-  void add(std::string_view name, lz_kernel run);
+  // Adds a kernel, or replaces the one of that name under the same id. `dtypes` has a bit for each lz_dtype that
+  // its first input may have.
+  void add(std::string_view name, lz_kernel run, uint32_t dtypes = kEveryDtype);
 
   // Adds the table that the shared library at `path` exports as `lazuli_kernels`. Returns the names it added;
   // throws std::runtime_error when the file does not load, exports no table, or was built for another version
@@ -24,6 +30,8 @@ class Registry {
   std::vector<std::string> load(const std::string& path);
 
   std::vector<std::string> names() const;
+  // The sets of dtypes, in the order of the ids.
+  std::vector<uint32_t> dtypes() const;
 
   // Null when there is no such id. Safe while another thread adds: the table never moves.
   lz_kernel find(uint32_t id) const {
@@ -34,6 +42,7 @@ class Registry {
   static constexpr uint32_t kCapacity = 4096;
   std::atomic<lz_kernel> table_[kCapacity] = {};
   std::vector<std::string> names_;
+  std::vector<uint32_t> dtypes_;
 };
 
 // The process's registry, holding the kernels of this package from the first call on.

@@ -114,6 +114,11 @@ using C = complex64;
 C divide(C x, C y) {
   // Smith's method: scaled by the larger part of the divisor, squares cannot overflow.
   const float a = x.real(), b = x.imag(), c = y.real(), d = y.imag();
+  if (c == 0 && d == 0) {
+    // Infinite in the direction of the numerator.
+    const float infinity = std::copysign(HUGE_VALF, c);
+    return {infinity * a, infinity * b};
+  }
   if (std::abs(c) >= std::abs(d)) {
     const float r = d / c, den = c + d * r;
     return {(a + b * r) / den, (b - a * r) / den};

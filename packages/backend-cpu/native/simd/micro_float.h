@@ -22,8 +22,8 @@ inline double magnitude(double x) { return __builtin_fabs(x); }
 // clang-format off
 struct Negative { template <class T> static T run(T x) { return -x; } };
 struct Abs { template <class T> static T run(T x) { return magnitude(x); } };
-// NaN stays NaN, and ±0 becomes +0.
-struct Sign { template <class T> static T run(T x) { return x != x ? x : T(x > T(0)) - T(x < T(0)); } };
+// NaN and ±0 give +0.
+struct Sign { template <class T> static T run(T x) { return T(x > T(0)) - T(x < T(0)); } };
 struct Floor { template <class T> static T run(T x) { return down(x); } };
 struct Ceil { template <class T> static T run(T x) { return up(x); } };
 struct Round { template <class T> static T run(T x) { return even(x); } };

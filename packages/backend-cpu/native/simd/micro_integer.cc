@@ -41,15 +41,13 @@ struct Xor { template <class T> static T run(T x, T y) { return T(x ^ y); } };
 struct Invert { template <class T> static T run(T x) { return T(~x); } };
 // clang-format on
 
-// The quotient towards minus infinity. -1 is apart because the quotient of the least number by it would trap.
+// The quotient towards zero, as in MLX. -1 is apart because the quotient of the least number by it would trap.
 struct FloorDivide {
   template <class T>
   static T run(T x, T y) {
     if (y == T(0)) return T(0);
     if constexpr (is_signed<T>) {
       if (y == T(-1)) return Negative::run(x);
-      const T q = T(x / y);
-      return T(q - T((x % y != 0) & ((x < T(0)) != (y < T(0)))));
     }
     return T(x / y);
   }
@@ -69,11 +67,11 @@ struct Remainder {
   }
 };
 
-// By squaring; a negative exponent gives the true value's integer part.
+// By squaring; a negative exponent gives 0, of 1 too, as in MLX.
 struct Power {
   template <class T>
   static T run(T x, T y) {
-    if (y < T(0)) return x == T(1) ? T(1) : x == T(-1) ? T(y % T(2) ? -1 : 1) : T(0);
+    if (y < T(0)) return T(0);
     Word<T> result = 1, base = word(x);
     for (Word<T> n = word(y); n; n >>= 1, base *= base)
       if (n & 1) result *= base;

@@ -1,0 +1,46 @@
+// `npm run conformance`: replays MLX's recorded answers through the public functions and prints what agrees, by family.
+//
+//   npm run conformance -- [--backend cpu,reference,metal] [--families unary,linalg] [--only REGEX] [--verbose]
+
+import { parseArgs } from "node:util"
+import { formatReplay, replayGolden } from "@lazuli/conformance"
+import { listBackends } from "@lazuli/core/engine"
+import { goldenSpaces } from "./golden-spaces"
+import "@lazuli/backend-cpu"
+
+const { values } = parseArgs({
+  options: {
+    backend: { type: "string", default: "reference,cpu" },
+    families: { type: "string" },
+    only: { type: "string" },
+    verbose: { type: "boolean", default: false },
+  },
+})
+const backends = values.backend.split(",")
+if (backends.includes("metal")) await import("@lazuli/backend-metal")
+
+let failures = 0
+for (const backend of backends) {
+  if (!listBackends().some((b) => b.name === backend)) {
+    console.error(`no backend is named "${backend}"; there are reference, cpu and metal`)
+    process.exit(2)
+  }
+  const results = replayGolden({
+    spaces: goldenSpaces,
+    backend,
+    families: values.families?.split(","),
+    only: values.only === undefined ? undefined : new RegExp(values.only),
+  })
+  console.log(`\n${backend}\n${formatReplay(results)}`)
+  const absent = new Map<string, number>()
+  for (const { failed, missing, deviating } of results) {
+    failures += failed.length
+    for (const { id, fn, problem } of failed) console.log(`FAIL ${id} ${fn}: ${problem}`)
+    for (const [name, count] of Object.entries(missing)) absent.set(name, (absent.get(name) ?? 0) + count)
+    if (values.verbose)
+      for (const [id, reason] of Object.entries(deviating)) console.log(`deviates ${id}: ${reason}`)
+  }
+  const names = [...absent].sort().map(([name, count]) => `${name} (${count})`)
+  if (names.length > 0) console.log(`missing: ${names.join(" ")}`)
+}
+process.exitCode = failures > 0 ? 1 : 0
