@@ -5,7 +5,7 @@ import { Complex } from "./complex-number"
 import { complex64, decoder, newStore, type TypedArray, viewStore } from "./dtype"
 import { ShapeError } from "./errors"
 import { evaluate } from "./evaluate"
-import { Array, withoutHandles } from "./graph"
+import { Array, type Node, withoutHandles } from "./graph"
 import type { Nested, Value } from "./members"
 import { contiguous } from "./ops/view"
 import { format, sizeOf } from "./shape"
@@ -26,15 +26,38 @@ export function evalTrees(...trees: unknown[]): void {
   evaluate(arraysOf(trees).map((a) => a.node))
 }
 
+/** The evaluated node itself, or one of the same elements that is row-major. */
+function rowMajor(a: Array): Node {
+  evaluate([a.node])
+  if (a.node.strides === null) return a.node
+  const copy = withoutHandles(() => contiguous(a)).node
+  evaluate([copy])
+  return copy
+}
+
 /** The elements as stored, row-major, in a fresh typed array (complex64 as pairs, float16 and bfloat16 as bits). */
 export function copyOut(a: Array): TypedArray {
-  evaluate([a.node])
-  const source = a.node.strides === null ? a.node : withoutHandles(() => contiguous(a)).node
-  if (source !== a.node) evaluate([source])
+  const source = rowMajor(a)
   const out = newStore(a.dtype, sizeOf(a.shape))
   const storage = source.storage as Storage
   if (out.byteLength > 0) storage.memory.read(storage, source.offset * a.dtype.size, out)
   return out
+}
+
+/** What {@link partsOf} and arrayFromParts move at a time: it stays in the cache, and no second copy of a large array is ever made. */
+export const PART_BYTES: number = 2 ** 20
+
+/** The bytes that {@link copyOut} gives, a part at a time; each part is overwritten by the next. */
+export function* partsOf(a: Array): Generator<Uint8Array> {
+  const source = rowMajor(a)
+  const { memory } = source.storage as Storage
+  const part = new Uint8Array(Math.min(a.nbytes, PART_BYTES))
+  const offset = source.offset * a.dtype.size
+  for (let at = 0; at < a.nbytes; at += part.length) {
+    const bytes = part.subarray(0, Math.min(part.length, a.nbytes - at))
+    memory.read(source.storage as Storage, offset + at, bytes)
+    yield bytes
+  }
 }
 
 const scratch = new ArrayBuffer(16)

@@ -4,15 +4,40 @@
 import { randomBytes } from "node:crypto"
 import {
   closeSync,
+  fchmodSync,
   fstatSync,
   fsyncSync,
   openSync,
   readSync,
+  realpathSync,
   renameSync,
+  statSync,
   unlinkSync,
   writeSync,
 } from "node:fs"
-import { FormatError } from "../errors"
+import { fileURLToPath } from "node:url"
+import { bool_, complex64, type Dtype } from "../dtype"
+import { ArgumentError, describe, FormatError } from "../errors"
+import { Array } from "../graph"
+import { arrayFromParts } from "../ops/creation"
+import { PART_BYTES } from "../readback"
+import type { Shape } from "../shape"
+
+/** One system call moves at most 2 GiB. */
+const PART = 2 ** 30
+/** The most axes a file may claim. */
+const MAX_AXES = 64
+
+/** Where a file is: a path, or a `file:` URL. */
+export type FilePath = string | URL
+
+/** The path of a file argument, with the format's ending if it has none. @throws ArgumentError */
+export function asPath(op: string, file: unknown, ending = ""): string {
+  const path = file instanceof URL && file.protocol === "file:" ? fileURLToPath(file) : file
+  if (typeof path !== "string" || path === "" || path.includes("\0"))
+    throw new ArgumentError(op, `file must be a path or a file: URL, received ${describe(file)}`)
+  return path.endsWith(ending) ? path : path + ending
+}
 
 /** A file open for reading; every read is checked against its size. */
 export class BoundedFile {
@@ -24,30 +49,57 @@ export class BoundedFile {
     readonly path: string,
   ) {
     this.fd = openSync(path, "r")
-    this.size = fstatSync(this.fd).size
+    const stats = fstatSync(this.fd)
+    this.size = stats.size
+    if (!stats.isFile()) {
+      closeSync(this.fd)
+      throw this.error("is no regular file")
+    }
   }
 
   /** `length` bytes from `offset`. @throws FormatError when the file is shorter */
   read(offset: number, length: number): Uint8Array<ArrayBuffer> {
-    if (!(offset >= 0 && length >= 0 && offset + length <= this.size))
-      throw this.error(`ends at byte ${this.size}, before bytes ${offset} to ${offset + length}`)
+    this.check(offset, length)
     const out = new Uint8Array(length)
-    let done = 0
-    while (done < length) {
-      // Large reads come in parts: one system call moves at most 2 GiB.
-      const got = readSync(this.fd, out, done, Math.min(length - done, 2 ** 30), offset + done)
-      if (got === 0) throw this.error(`became shorter while it was read`)
-      done += got
-    }
+    this.readInto(offset, out)
     return out
   }
 
-  error(fact: string): FormatError {
-    return new FormatError(this.op, `${this.path}: ${fact}`)
+  /** Fills `out` with the bytes from `offset`. @throws FormatError when the file is shorter */
+  readInto(offset: number, out: Uint8Array): void {
+    const { length } = out
+    this.check(offset, length)
+    let done = 0
+    while (done < length) {
+      const got = readSync(this.fd, out, done, Math.min(length - done, PART), offset + done)
+      if (got === 0) throw this.error("became shorter while it was read")
+      done += got
+    }
+  }
+
+  /**
+   * An array of the bytes from `offset`, read into its memory part by part. How many they are must have been checked with
+   * {@link bytesOfShape}. `tidy` may change each part first, which holds whole elements.
+   */
+  readArray(offset: number, shape: Shape, dtype: Dtype, tidy?: (bytes: Uint8Array) => void): Array {
+    return arrayFromParts(shape, dtype, PART_BYTES, (bytes, at) => {
+      this.readInto(offset + at, bytes)
+      tidy?.(bytes)
+      if (dtype === bool_) tidyBools(bytes)
+    })
+  }
+
+  error(fact: string, details?: { cause: unknown }): FormatError {
+    return new FormatError(this.op, `${this.path}: ${fact}`, details)
   }
 
   close(): void {
     closeSync(this.fd)
+  }
+
+  private check(offset: number, length: number): void {
+    if (!(offset >= 0 && length >= 0 && offset + length <= this.size))
+      throw this.error(`ends at byte ${this.size}, before bytes ${offset} to ${offset + length}`)
   }
 }
 
@@ -61,21 +113,69 @@ export function withFile<T>(op: string, path: string, body: (file: BoundedFile) 
   }
 }
 
-/** Writes a new file of these parts: beside its place under another name first. */
+/**
+ * How many bytes a claimed shape takes, `unit` bytes an element; null where a size is none, or where more than `available` would be needed.
+ * The product is bounded at every step: sizes may be made to overflow. A zero anywhere makes it zero.
+ */
+export function bytesOfShape(shape: readonly unknown[], unit: number, available: number): number | null {
+  if (shape.length > MAX_AXES || !shape.every((n) => Number.isSafeInteger(n) && (n as number) >= 0))
+    return null
+  if (shape.includes(0)) return 0
+  let bytes = unit
+  for (const n of shape as number[]) {
+    bytes *= n
+    if (bytes > available) return null
+  }
+  return bytes > available ? null : bytes
+}
+
+/** Refuses ranges that share bytes: each tensor of a file has its own. */
+export function checkDisjoint(
+  file: BoundedFile,
+  ranges: readonly { readonly name: string; readonly begin: number; readonly length: number }[],
+): void {
+  const order = ranges.filter(({ length }) => length > 0).sort((a, b) => a.begin - b.begin)
+  for (let i = 1; i < order.length; i++) {
+    const [before, after] = [order[i - 1], order[i]]
+    if (before.begin + before.length > after.begin)
+      throw file.error(`${quoted(before.name)} and ${quoted(after.name)} overlap`)
+  }
+}
+
+/** A name from a file as errors show it. */
+export const quoted = (name: string): string =>
+  JSON.stringify(name.length > 100 ? `${name.slice(0, 100)}…` : name)
+
+/** Any byte but 0 means true, and is 1 here. */
+export function tidyBools(bytes: Uint8Array): void {
+  for (let i = 0; i < bytes.length; i++) bytes[i] = bytes[i] ? 1 : 0
+}
+
+/** Turns elements of the other byte order around. */
+export function swapBytes(bytes: Uint8Array, dtype: Dtype): void {
+  const width = dtype === complex64 ? 4 : dtype.size
+  for (let i = 0; i < bytes.length; i += width) bytes.subarray(i, i + width).reverse()
+}
+
+/**
+ * Writes a new file of these parts: beside its place under another name first. A file that was there keeps its permissions, and a link
+ * to it stays a link.
+ */
 export function writeBeside(path: string, parts: Iterable<Uint8Array>): void {
-  const temporary = `${path}.${process.pid}.${randomBytes(4).toString("hex")}.tmp`
+  const { target, mode } = existing(path)
+  const temporary = `${target}.${process.pid}.${randomBytes(4).toString("hex")}.tmp`
   const fd = openSync(temporary, "wx")
   let open = true
   try {
     for (const part of parts) {
       let done = 0
-      while (done < part.byteLength)
-        done += writeSync(fd, part, done, Math.min(part.byteLength - done, 2 ** 30))
+      while (done < part.byteLength) done += writeSync(fd, part, done, Math.min(part.byteLength - done, PART))
     }
+    if (mode !== null) fchmodSync(fd, mode)
     fsyncSync(fd)
     closeSync(fd)
     open = false
-    renameSync(temporary, path)
+    renameSync(temporary, target)
   } catch (error) {
     if (open) closeSync(fd)
     unlinkSync(temporary)
@@ -83,6 +183,32 @@ export function writeBeside(path: string, parts: Iterable<Uint8Array>): void {
   }
 }
 
+function existing(path: string): { target: string; mode: number | null } {
+  try {
+    const target = realpathSync(path)
+    return { target, mode: statSync(target).mode & 0o7777 }
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error
+    return { target: path, mode: null }
+  }
+}
+
 /** The bytes of a typed array. */
 export const bytesOf = (view: ArrayBufferView): Uint8Array<ArrayBufferLike> =>
   new Uint8Array(view.buffer, view.byteOffset, view.byteLength)
+
+/** The named arrays that a file is to hold, checked. @throws ArgumentError */
+export function checkNamed(op: string, arrays: unknown): [string, Array][] {
+  if (
+    typeof arrays !== "object" ||
+    arrays === null ||
+    globalThis.Array.isArray(arrays) ||
+    arrays instanceof Array
+  )
+    throw new ArgumentError(op, `arrays must be a plain object of arrays, received ${describe(arrays)}`)
+  const entries = Object.entries(arrays)
+  for (const [name, a] of entries)
+    if (!(a instanceof Array))
+      throw new ArgumentError(op, `${quoted(name)} must be an array, received ${describe(a)}`)
+  return entries
+}

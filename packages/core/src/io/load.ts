@@ -1,51 +1,97 @@
 /**
  * Loading a file by what its name ends in.
  */
-import { ArgumentError, describe } from "../errors"
+import { isPlainObject } from "../args"
+import { ArgumentError, describe, nearest } from "../errors"
 import type { Array } from "../graph"
-import { withFile } from "./files"
-import { parseNpy, parseNpz } from "./npy"
+import { asPath, type BoundedFile, type FilePath, withFile } from "./files"
+import { type GgufValue, readGguf } from "./gguf"
+import { readNpy } from "./npy"
+import { readNpz } from "./npz"
 import { readSafetensors } from "./safetensors"
 
 type Arrays = Record<string, Array>
-type Format = "npy" | "npz" | "safetensors"
+type Named = { readonly arrays: Arrays; readonly metadata: Record<string, GgufValue> }
+
+const one = { npy: readNpy }
+const several: Record<string, (file: BoundedFile) => Named> = {
+  npz: (file) => ({ arrays: readNpz(file), metadata: {} }),
+  safetensors: readSafetensors,
+  gguf: readGguf,
+}
+const FORMATS = [...Object.keys(one), ...Object.keys(several)]
+const PARAMETERS = ["format", "returnMetadata", "stream"]
 
 /**
- * The array of an .npy file, or the arrays by name of an .npz or .safetensors file; with `returnMetadata` a pair of them and the
- * metadata (safetensors). The file is read now.
+ * The array of an .npy file, or the arrays by name of an .npz, .safetensors or .gguf file; with `returnMetadata` a pair of them and the
+ * metadata (safetensors: strings; gguf: strings, lists of strings, arrays). The file is read now, each array straight into its memory.
+ * Tensors of a gguf file of type Q4_0, Q4_1 and Q8_0 stay quantized (`x.weight` comes with `x.scales` and `x.biases`, in groups of
+ * 32); those in other blocks become float16.
  * @throws FormatError when the file is not what it claims to be; ArgumentError for an unknown format
  * @example
  * mx.save('/tmp/x.npy', mx.array([1, 2])); mx.load('/tmp/x.npy').tolist() // => [1, 2]
  */
 export function load(file: `${string}.npy`): Array
-export function load(file: `${string}.npz` | `${string}.safetensors`): Arrays
-export function load(file: string, options: { format: "npy" }): Array
+export function load(file: `${string}.npz` | `${string}.safetensors` | `${string}.gguf`): Arrays
+export function load(file: FilePath, format: "npy"): Array
+export function load(file: FilePath, format: "npz" | "safetensors" | "gguf"): Arrays
+export function load(file: FilePath, options: { format: "npy" }): Array
 export function load(
-  file: string,
-  options: { format?: "safetensors"; returnMetadata: true },
+  file: FilePath,
+  format: "safetensors",
+  returnMetadata: true,
 ): [Arrays, Record<string, string>]
-export function load(file: string, options: { format: "npz" | "safetensors" }): Arrays
 export function load(
-  file: string,
-  options?: { format?: string; returnMetadata?: boolean },
-): Array | Arrays | [Arrays, Record<string, string>]
+  file: FilePath,
+  options: { format: "safetensors"; returnMetadata: true },
+): [Arrays, Record<string, string>]
 export function load(
-  file: string,
-  options: { format?: string; returnMetadata?: boolean } = {},
-): Array | Arrays | [Arrays, Record<string, string>] {
-  if (typeof file !== "string")
-    throw new ArgumentError("load", `file must be a path, received ${describe(file)}`)
-  const format = (options.format ?? file.slice(file.lastIndexOf(".") + 1)) as Format
-  if (!["npy", "npz", "safetensors"].includes(format))
-    throw new ArgumentError("load", `the format ${describe(format)} of ${file} is unknown`, {
-      hint: "Known are npy, npz and safetensors",
+  file: `${string}.safetensors`,
+  options: { returnMetadata: true },
+): [Arrays, Record<string, string>]
+export function load(
+  file: FilePath,
+  format: "gguf" | null | undefined,
+  returnMetadata: true,
+): [Arrays, Record<string, GgufValue>]
+export function load(
+  file: FilePath,
+  options: { format?: "gguf" | null; returnMetadata: true },
+): [Arrays, Record<string, GgufValue>]
+export function load(file: FilePath, options: { format: "npz" | "safetensors" | "gguf" }): Arrays
+export function load(
+  file: FilePath,
+  format?: string | null | { format?: string | null; returnMetadata?: boolean },
+  returnMetadata?: boolean,
+): Array | Arrays | [Arrays, Record<string, GgufValue>]
+export function load(
+  file: FilePath,
+  formatOrOptions: string | null | { format?: string | null; returnMetadata?: boolean } = null,
+  returnMetadata = false,
+): Array | Arrays | [Arrays, Record<string, GgufValue>] {
+  const options = isPlainObject(formatOrOptions)
+    ? formatOrOptions
+    : { format: formatOrOptions, returnMetadata }
+  for (const key of Object.keys(options))
+    if (!PARAMETERS.includes(key)) {
+      const near = nearest(key, PARAMETERS)
+      throw new ArgumentError(
+        "load",
+        `has no parameter "${key}"; it takes ${PARAMETERS.join(", ")}`,
+        near ? { hint: `Did you mean "${near}"?` } : {},
+      )
+    }
+  const path = asPath("load", file)
+  const format = options.format ?? path.slice(path.lastIndexOf(".") + 1)
+  if (!FORMATS.includes(format as string))
+    throw new ArgumentError("load", `the format ${describe(format)} of ${path} is unknown`, {
+      hint: `Known are ${FORMATS.slice(0, -1).join(", ")} and ${FORMATS.at(-1)}`,
     })
-  if (options.returnMetadata && format !== "safetensors")
-    throw new ArgumentError("load", `returnMetadata needs a safetensors file, received ${file}`)
-  return withFile("load", file, (open) => {
-    if (format === "npy") return parseNpy("load", file, open.read(0, open.size))
-    if (format === "npz") return parseNpz("load", file, open.read(0, open.size))
-    const { arrays, metadata } = readSafetensors(open)
+  if (options.returnMetadata && format !== "safetensors" && format !== "gguf")
+    throw new ArgumentError("load", `returnMetadata needs a safetensors or gguf file, received ${path}`)
+  return withFile("load", path, (open) => {
+    if (format === "npy") return readNpy(open)
+    const { arrays, metadata } = several[format as string](open)
     return options.returnMetadata ? [arrays, metadata] : arrays
   })
 }

@@ -3,52 +3,24 @@
  * `__metadata__`), then the tensors' bytes. https://huggingface.co/docs/safetensors
  */
 import { isPlainObject } from "../args"
+import type { Dtype } from "../dtype"
+import { ArgumentError, describe } from "../errors"
+import type { Array } from "../graph"
+import { evalTrees, partsOf } from "../readback"
+import { safetensorsNames } from "./element-types"
 import {
-  bfloat16,
-  bool_,
-  complex64,
-  type Dtype,
-  float16,
-  float32,
-  float64,
-  int8,
-  int16,
-  int32,
-  int64,
-  type TypedArray,
-  uint8,
-  uint16,
-  uint32,
-  uint64,
-} from "../dtype"
-import { ArgumentError, describe, FormatError } from "../errors"
-import { Array } from "../graph"
-import { arrayFromStore } from "../ops/creation"
-import { copyOut, evalTrees } from "../readback"
-import { type BoundedFile, bytesOf, writeBeside } from "./files"
+  asPath,
+  type BoundedFile,
+  bytesOfShape,
+  checkDisjoint,
+  checkNamed,
+  type FilePath,
+  quoted,
+  writeBeside,
+} from "./files"
 
 /** The largest header that is read: what the format's own library allows. */
 const MAX_HEADER = 100_000_000
-
-const names: [string, Dtype][] = [
-  ["BOOL", bool_],
-  ["U8", uint8],
-  ["I8", int8],
-  ["U16", uint16],
-  ["I16", int16],
-  ["U32", uint32],
-  ["I32", int32],
-  ["U64", uint64],
-  ["I64", int64],
-  ["F16", float16],
-  ["BF16", bfloat16],
-  ["F32", float32],
-  ["F64", float64],
-  ["C64", complex64],
-]
-/** Eight-bit floats have no dtype here and come as their bytes, as in MLX. */
-const dtypeOf = new Map<string, Dtype>([...names, ["F8_E4M3", uint8], ["F8_E5M2", uint8]])
-const nameOf = new Map<Dtype, string>(names.map(([name, dtype]) => [dtype, name]))
 
 /** What a safetensors file holds. */
 export interface Safetensors {
@@ -57,6 +29,7 @@ export interface Safetensors {
 }
 
 interface Entry {
+  readonly name: string
   readonly dtype: Dtype
   readonly shape: number[]
   readonly begin: number
@@ -67,27 +40,22 @@ const isSize = (n: unknown): n is number => Number.isSafeInteger(n) && (n as num
 
 /** Checks one tensor's description against the bytes that there are. */
 function readEntry(file: BoundedFile, name: string, value: unknown, available: number): Entry {
-  const what = `tensor ${JSON.stringify(name.slice(0, 100))}`
+  const what = `tensor ${quoted(name)}`
   if (!isPlainObject(value)) throw file.error(`${what} is described by ${describe(value)}`)
   const { dtype: dtypeName, shape, data_offsets: offsets } = value
-  const dtype = dtypeOf.get(dtypeName as string)
+  const dtype = safetensorsNames.dtypeOf.get(dtypeName as string)
   if (!dtype) throw file.error(`${what} has the unknown dtype ${describe(dtypeName)}`)
-  if (!globalThis.Array.isArray(shape) || shape.length > 64 || !shape.every(isSize))
+  if (!globalThis.Array.isArray(shape) || !shape.every(isSize))
     throw file.error(`${what} has the malformed shape ${JSON.stringify(shape)?.slice(0, 100)}`)
   if (!globalThis.Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize))
     throw file.error(`${what} has malformed data_offsets`)
   const [begin, end] = offsets as [number, number]
-  // The product is bounded at every step: sizes may be made to overflow. A zero anywhere makes it zero.
-  let length = shape.includes(0) ? 0 : dtype.size
-  for (const n of shape) {
-    length *= n
-    if (length > available) break
-  }
+  const length = bytesOfShape(shape, dtype.size, available)
   if (begin > end || end > available || end - begin !== length)
     throw file.error(
       `${what} of ${dtype.name} and shape ${JSON.stringify(shape).slice(0, 100)} does not fit the bytes ${begin} to ${end} of ${available}`,
     )
-  return { dtype, shape: shape.slice(), begin, length }
+  return { name, dtype, shape, begin, length }
 }
 
 /** Reads all tensors. @throws FormatError when the file is not what it claims to be */
@@ -99,21 +67,20 @@ export function readSafetensors(file: BoundedFile): Safetensors {
   try {
     header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(file.read(8, length)))
   } catch (cause) {
-    throw new FormatError(file.op, `${file.path}: the header is no JSON`, { cause })
+    throw file.error("the header is no JSON", { cause })
   }
   if (!isPlainObject(header)) throw file.error("the header is no JSON object")
-  const start = 8 + length
-  const entries = Object.keys(header)
-    .filter((name) => name !== "__metadata__")
-    .map((name) => [name, readEntry(file, name, header[name], file.size - start)] as const)
-  const arrays = entries.map(([name, { dtype, shape, begin, length: bytes }]) => {
-    const data = file.read(start + begin, bytes)
-    if (dtype === bool_) for (let i = 0; i < data.length; i++) data[i] = data[i] ? 1 : 0
-    return [name, arrayFromStore(data, shape, dtype)] as const
-  })
   const metadata = header.__metadata__ ?? {}
   if (!isPlainObject(metadata) || Object.values(metadata).some((v) => typeof v !== "string"))
     throw file.error("__metadata__ must hold strings")
+  const start = 8 + length
+  const entries = Object.keys(header)
+    .filter((name) => name !== "__metadata__")
+    .map((name) => readEntry(file, name, header[name], file.size - start))
+  checkDisjoint(file, entries)
+  const arrays = entries.map(
+    ({ name, shape, dtype, begin }) => [name, file.readArray(start + begin, shape, dtype)] as const,
+  )
   return { arrays: Object.fromEntries(arrays), metadata: metadata as Record<string, string> }
 }
 
@@ -125,34 +92,29 @@ export function readSafetensors(file: BoundedFile): Safetensors {
  * mx.saveSafetensors('/tmp/w.safetensors', { w: mx.ones([2]) }); mx.load('/tmp/w.safetensors').w.tolist() // => [1, 1]
  */
 export function saveSafetensors(
-  file: string,
+  file: FilePath,
   arrays: Readonly<Record<string, Array>>,
   metadata?: Readonly<Record<string, string>> | null,
 ): void {
   const op = "saveSafetensors"
-  if (typeof file !== "string") throw new ArgumentError(op, `file must be a path, received ${describe(file)}`)
-  const path = file.endsWith(".safetensors") ? file : `${file}.safetensors`
-  for (const [name, a] of Object.entries(arrays)) {
-    if (!(a instanceof Array))
-      throw new ArgumentError(op, `${JSON.stringify(name)} must be an array, received ${describe(a)}`)
-    if (name === "__metadata__") throw new ArgumentError(op, 'no array can be named "__metadata__"')
-  }
+  const path = asPath(op, file, ".safetensors")
+  const entries = checkNamed(op, arrays)
+  if (Object.hasOwn(arrays, "__metadata__"))
+    throw new ArgumentError(op, 'no array can be named "__metadata__"')
   for (const [name, text] of Object.entries(metadata ?? {}))
     if (typeof text !== "string")
-      throw new ArgumentError(
-        op,
-        `the metadata ${JSON.stringify(name)} must be a string, received ${describe(text)}`,
-      )
-  evalTrees(Object.values(arrays))
+      throw new ArgumentError(op, `the metadata ${quoted(name)} must be a string, received ${describe(text)}`)
+  evalTrees(entries.map(([, a]) => a))
   // Wide elements first, so that every tensor starts at a multiple of its element's size.
-  const order = Object.entries(arrays).sort(
-    ([a, x], [b, y]) => y.dtype.size - x.dtype.size || (a < b ? -1 : 1),
-  )
+  const order = entries.sort(([a, x], [b, y]) => y.dtype.size - x.dtype.size || (a < b ? -1 : 1))
   let offset = 0
   const header: [string, unknown][] = metadata ? [["__metadata__", metadata]] : []
   for (const [name, a] of order) {
     const end = offset + a.nbytes
-    header.push([name, { dtype: nameOf.get(a.dtype), shape: a.shape, data_offsets: [offset, end] }])
+    header.push([
+      name,
+      { dtype: safetensorsNames.nameOf.get(a.dtype), shape: a.shape, data_offsets: [offset, end] },
+    ])
     offset = end
   }
   const json = Buffer.from(JSON.stringify(Object.fromEntries(header)))
@@ -165,7 +127,7 @@ export function saveSafetensors(
     (function* (): Generator<Uint8Array> {
       yield length
       yield text
-      for (const [, a] of order) yield bytesOf(copyOut(a) as TypedArray)
+      for (const [, a] of order) yield* partsOf(a)
     })(),
   )
 }

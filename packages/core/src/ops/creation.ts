@@ -46,6 +46,35 @@ export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): A
   return made
 }
 
+/** The same from parts of at most `part` bytes: `fill` writes the bytes that begin at `at`. When it throws, nothing is left behind. */
+export function arrayFromParts(
+  shape: Shape,
+  dtype: Dtype,
+  part: number,
+  fill: (bytes: Uint8Array, at: number) => void,
+): Array {
+  const backend = backendFor(currentStream().device)
+  const nbytes = sizeOf(shape) * dtype.size
+  relieve(0)
+  noteAllocation(nbytes)
+  const storage = backend.allocate(nbytes)
+  try {
+    backend.flush()
+    const buffer = new Uint8Array(Math.min(part, nbytes))
+    for (let at = 0; at < nbytes; at += part) {
+      const bytes = buffer.subarray(0, Math.min(part, nbytes - at))
+      fill(bytes, at)
+      backend.write(storage, at, bytes)
+    }
+  } catch (error) {
+    storage.drop()
+    throw error
+  }
+  const made = new Array(sourceNode(shape, dtype, storage))
+  keep(made.node)
+  return made
+}
+
 function shapeOfList(data: unknown, depth = 0): number[] {
   if (!isList(data)) return data instanceof Array ? data.shape.slice() : []
   if (depth > 64) throw new ShapeError("array", "lists are nested more than 64 deep")
