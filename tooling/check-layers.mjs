@@ -29,6 +29,8 @@ const ALLOWED_IN_TESTS = ["core", "transforms", "compile", "conformance"]
 
 /** Whose tests may import everything: the kit tests itself on every backend and package there is. */
 const FREE_TESTS = ["conformance"]
+/** What else the tests of some families may import: a package with kernels is tested on the backends that run them. */
+const ALSO_IN_TESTS = { ext: ["backend-cpu", "backend-metal"] }
 
 const EMPTY_NAMES = /^(utils?|helpers?|common|misc)$/
 const TEST_FILE = /\.test(-d)?\.ts$/
@@ -159,7 +161,9 @@ function resolvePackage(packages, pkg, specifier, isTest) {
   }
   const allowed = allowedFor(pkg.folder)
   const granted = isTest
-    ? [...allowed, ...(FREE_TESTS.includes(pkg.folder) ? ["*"] : ALLOWED_IN_TESTS)]
+    ? FREE_TESTS.includes(pkg.folder)
+      ? ["*"]
+      : [...allowed, ...ALLOWED_IN_TESTS, ...(ALSO_IN_TESTS[pkg.folder.split("-")[0]] ?? [])]
     : allowed
   if (granted.includes("*") || granted.includes(other.folder)) return { target }
   const may = granted.length

@@ -1,13 +1,19 @@
 /**
  * The CPU backend: encodes nodes as records of a tape and runs the tape with one native call.
  */
+import { fileURLToPath } from "node:url"
 import {
+  type Application,
   type Backend,
   DeviceError,
   type Failure,
   IndexError,
+  listPrimitives,
+  type NativeKernels,
   type Node,
+  onKernels,
   type Primitive,
+  primitiveByName,
   programOf,
   type ScalarProgram,
   Storage,
@@ -33,8 +39,52 @@ native.attachTape(main.buffer)
 /** Where records go: the main tape, or the tape of the plan being recorded. */
 let tape = main
 
-const kernels = new Map(native.kernels().map((name, id) => [name, id]))
-const kernelDtypes = native.kernelDtypes()
+/** Ids by primitive; those of other packages come by {@link addLibrary}. */
+const kernels = new Map<string, number>()
+/** By id: a bit for each dtype that the first input may have. */
+let kernelDtypes: readonly number[] = []
+/** Of the kernels that other packages brought: which applications they take. */
+const restrictions = new Map<string, (application: Application) => boolean>()
+listKernels()
+
+function listKernels(): void {
+  for (const [id, name] of native.kernels().entries()) kernels.set(name, id)
+  kernelDtypes = native.kernelDtypes()
+}
+
+/** Loads the kernels that another package brings. @throws DeviceError that names the package */
+function addLibrary(offer: NativeKernels): void {
+  const { library, supports } = offer
+  let names: string[]
+  try {
+    names = native.loadKernels(typeof library === "string" ? library : fileURLToPath(library))
+  } catch (cause) {
+    const fact = (cause as Error).message.replace(/^\[\w+\] /, "")
+    const hint = /was built for version/.test(fact)
+      ? "Build it again against native/include of the installed @lazuli/backend-cpu"
+      : /already$/.test(fact)
+        ? undefined
+        : `It must be a library for ${process.platform}-${process.arch}`
+    throw new DeviceError("backend-cpu", `cannot load the kernels of ${offer.package}: ${fact}`, {
+      cause,
+      hint,
+    })
+  }
+  listKernels()
+  const brought = new Set(names)
+  for (const name of names) if (supports) restrictions.set(name, (application) => supports(application))
+  // Primitives that ran before this remember that they had none.
+  for (const { name } of listPrimitives())
+    if (brought.has(name)) primitiveByName(name).kernels[BACKEND] = undefined
+}
+
+function isTaken(node: Node, name: string): boolean {
+  const restriction = restrictions.get(name)
+  if (restriction === undefined) return true
+  const { inputs, params } = node
+  return restriction({ primitive: name, inputs, outputs: node.outputs ?? [node], params })
+}
+
 const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 
 /** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
@@ -194,6 +244,7 @@ export const cpuBackend: Backend = {
     const kernel = kernelOf(primitive)
     if (kernel < 0) return false
     const [first] = node.inputs
+    if (restrictions.size > 0 && !isTaken(node, primitive.name)) return false
     return first === undefined || ((kernelDtypes[kernel] >> first.dtype.code) & 1) === 1
   },
   encode(node) {
@@ -263,3 +314,5 @@ export const cpuBackend: Backend = {
   clearCache: () => native.clearCache(),
   resetPeakMemory: () => native.resetPeakMemory(),
 }
+
+onKernels("native", addLibrary)

@@ -2,11 +2,18 @@
  * The Metal backend: hands each application to the family that has a kernel for it. What no family has falls back in core, through
  * decompositions or the TypeScript meaning on the buffers' memory.
  */
-import type { Backend, Node, Primitive, Storage } from "@lazuli/core/engine"
-import type { Families, Family } from "./family"
+import {
+  type Backend,
+  type Node,
+  onKernels,
+  type Primitive,
+  RegistryError,
+  type Storage,
+} from "@lazuli/core/engine"
+import type { Family } from "./family"
 import { HostRuntime } from "./host-runtime"
 import { encodeCopy } from "./kernels/copy"
-import { customKernels } from "./kernels/custom"
+import { customKernels, providedKernels } from "./kernels/custom"
 import { elementwise } from "./kernels/elementwise"
 import { products } from "./kernels/matmul"
 import { reductions } from "./kernels/reduce"
@@ -15,7 +22,23 @@ import { viewOf } from "./layout"
 import { MetalQueue } from "./queue"
 import type { MetalRuntime } from "./runtime"
 
-const families: Families = { ...reductions, ...softmax, ...products, ...customKernels }
+const families: Record<string, Family> = { ...reductions, ...softmax, ...products, ...customKernels }
+/** Who brought the kernels that are not this package's own. */
+const providers = new Map<string, string>()
+
+onKernels("metal", (offer) => {
+  const provided = providedKernels(offer)
+  for (const name of Object.keys(provided))
+    if (Object.hasOwn(families, name))
+      throw new RegistryError(
+        "backend-metal",
+        `${offer.package} brings a kernel for ${name}, which ${providers.get(name) ?? "the Metal backend itself"} has already`,
+      )
+  for (const [name, family] of Object.entries(provided)) {
+    families[name] = family
+    providers.set(name, offer.package)
+  }
+})
 
 function familyOf(primitive: Primitive): Family | undefined {
   if (primitive.elementwise) return elementwise

@@ -14,6 +14,8 @@ export interface KernelSpec {
   readonly header: string
   readonly ensureRowContiguous: boolean
   readonly atomicOutputs: boolean
+  /** Numbers that the body knows by these names, as `constant float&`. */
+  readonly scalarNames: readonly string[]
 }
 
 /** A value of a template parameter. */
@@ -25,7 +27,7 @@ export interface InputParameter {
   readonly what: "data" | "shape" | "strides" | "ndim"
 }
 
-/** A generated source: the kernel's name, its text, and what its buffers are, before the outputs. */
+/** A generated source: the kernel's name, its text, and what its buffers are, before the scalars and the outputs. */
 export interface CustomSource {
   readonly kernel: string
   readonly text: string
@@ -137,10 +139,12 @@ export function customSource(
       add("strides", `constant int64_t* ${name}_strides`)
     if (mentions(source, `${name}_ndim`)) add("ndim", `constant int& ${name}_ndim`)
   })
+  let index = parameters.length
+  for (const name of spec.scalarNames) signature.push(`constant float& ${name} [[buffer(${index++})]]`)
   outputs.forEach((dtype, k) => {
     const type = customType(dtype)
     signature.push(
-      `device ${spec.atomicOutputs ? `atomic<${type}>` : type}* ${outputNames[k]} [[buffer(${parameters.length + k})]]`,
+      `device ${spec.atomicOutputs ? `atomic<${type}>` : type}* ${outputNames[k]} [[buffer(${index + k})]]`,
     )
   })
   for (const [name, type] of Object.entries(attributes))

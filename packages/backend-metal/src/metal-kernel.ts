@@ -19,10 +19,9 @@ import {
   Stream,
   type StreamLike,
   scalarArray,
-  sizeOf,
 } from "@lazuli/core/engine"
 import { customType, type KernelSpec, type TemplateValue } from "./custom-source"
-import { type KernelCall, METAL_KERNEL } from "./kernels/custom"
+import { groupSize, type KernelCall, METAL_KERNEL, newSpecId, size3 } from "./kernels/custom"
 
 /** What {@link metalKernel} makes a kernel of. */
 export interface MetalKernelOptions {
@@ -76,8 +75,6 @@ const apply = definePrimitive({
   },
 })
 
-let count = 0
-
 /**
  * A kernel from the body of a Metal function. The signature follows from the arguments of each call: an input is `const device T* x`
  * (`constant` below 8 elements, a reference without axes), an output `device T* y`; `x_shape`, `x_strides`, `x_ndim` and attributes
@@ -95,7 +92,7 @@ let count = 0
  */
 export function metalKernel(options: MetalKernelOptions): MetalKernel {
   const spec = checkSpec(options)
-  const specId = ++count
+  const specId = newSpecId()
   return (call) => {
     const inputs = call.inputs.map((input, i) => asInput(spec, input, i))
     const kernel = checkCall(spec, specId, call, inputs.length)
@@ -122,6 +119,7 @@ function checkSpec(options: MetalKernelOptions): KernelSpec {
     header,
     ensureRowContiguous: options.ensureRowContiguous ?? true,
     atomicOutputs: options.atomicOutputs ?? false,
+    scalarNames: [],
   }
 }
 
@@ -138,13 +136,6 @@ function asInput(spec: KernelSpec, input: unknown, i: number): Array {
   if (typeof input === "boolean") return scalarArray(input, bool_)
   if (typeof input === "bigint") return scalarArray(input, int64)
   throw new ArgumentError(spec.name, `inputs must be arrays or scalars, received ${describe(input)}`)
-}
-
-function size3(op: string, what: string, value: readonly number[]): [number, number, number] {
-  const list = globalThis.Array.isArray(value) ? [...value, 1, 1].slice(0, 3) : []
-  if (list.length !== 3 || value.length > 3 || !list.every((n) => Number.isInteger(n) && n >= 0))
-    throw new ArgumentError(op, `${what} must be up to three sizes, received ${describe(value)}`)
-  return list as [number, number, number]
 }
 
 function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall, given: number): KernelCall {
@@ -178,18 +169,13 @@ function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall, give
         `the template parameter "${key}" must be a dtype, an integer or a boolean, received ${describe(value)}`,
       )
   const grid = size3(name, "grid", call.grid)
-  const threadgroup = size3(name, "threadgroup", call.threadgroup)
-  if (sizeOf(threadgroup) < 1 || sizeOf(threadgroup) > 1024)
-    throw new ArgumentError(
-      name,
-      `a threadgroup must have 1 to 1024 threads, received ${threadgroup.join(" × ")}`,
-    )
+  const threadgroup = groupSize(name, call.threadgroup)
   const values = template.map(([k, v]) => `${k}=${isDtype(v) ? v.name : v}`)
   const key = JSON.stringify([
     ...[specId, values, grid, threadgroup, initValue, verbose],
     outputs.map((o) => [o.shape, o.dtype.name]),
   ])
-  return { key, spec, specId, template, grid, threadgroup, outputs, initValue, verbose }
+  return { key, spec, specId, template, scalars: [], grid, threadgroup, outputs, initValue, verbose }
 }
 
 /** The stream asked for; without one the GPU's, whatever the default device is. @throws DeviceError for the CPU */

@@ -66,6 +66,16 @@ export {
   withoutHandles,
 } from "./graph"
 export { fromBfloat16Bits, fromFloat16Bits } from "./half"
+export {
+  type Application,
+  type KernelOffer,
+  type MetalKernelSource,
+  type MetalKernels,
+  type MetalLaunch,
+  type NativeKernels,
+  onKernels,
+  provideKernels,
+} from "./kernel-offers"
 export { collectGarbage, disposeHandle, keep, rebind } from "./memory"
 export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
 export { arrayFromStore } from "./ops/creation"

@@ -55,6 +55,22 @@ const registry = new Map<string, Primitive>()
 const sourceOf = (name: string): string =>
   name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "@lazuli/core"
 
+/** Where the primitives of other packages were registered, as {@link registrant} gives it. */
+const registrants = new Map<string, string>()
+
+/** Which package is calling, by the stack: `<package> (<file>)`, or null where the file is in no installed package. */
+function registrant(): string | null {
+  for (const line of new Error().stack?.split("\n").slice(1) ?? []) {
+    if (/^\s*at (registrant|checkDefinition|definePrimitive)\d* /.test(line)) continue
+    const file = /\(?((?:file:\/\/)?(?:\/|[A-Za-z]:[\\/])[^()]*?):\d+:\d+\)?$/
+      .exec(line)?.[1]
+      .replace("file://", "")
+    const installed = file && /^.*[\\/]node_modules[\\/]((?:@[^\\/]+[\\/])?[^\\/]+)[\\/]/.exec(file)?.[1]
+    return installed ? `${installed} (${file})` : null
+  }
+  return null
+}
+
 /**
  * Registers a primitive and returns the function that applies it.
  *
@@ -75,6 +91,7 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   )
   registry.set(name, primitive)
   const check = primitive.source !== "@lazuli/core"
+  if (check) registrants.set(name, registrant() ?? primitive.source)
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
     if (check) checkParams(name, params, values ?? NO_PARAMS)
     return new ArrayClass(applyNode(primitive, nodesOf(inputs), values ?? NO_PARAMS))
@@ -121,7 +138,7 @@ function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: numb
   if (known) {
     throw new RegistryError(
       name,
-      `is already registered by ${known.source}, and ${sourceOf(name)} registers it again`,
+      `is already registered by ${registrants.get(name) ?? known.source}, and ${registrant() ?? sourceOf(name)} registers it again`,
       {
         hint: "Two copies of one package in node_modules do this; so does a package that uses another package's name",
       },

@@ -18,7 +18,7 @@ std::mutex& guard() {
 
 }  // namespace
 
-void Registry::add(std::string_view name, lz_kernel run, uint32_t dtypes) {
+void Registry::add(std::string_view name, lz_kernel run, uint32_t dtypes, const std::string& library) {
   std::lock_guard lock(guard());
   for (size_t id = 0; id < names_.size(); id++) {
     if (names_[id] == name) {
@@ -31,6 +31,7 @@ void Registry::add(std::string_view name, lz_kernel run, uint32_t dtypes) {
   table_[names_.size()] = run;
   names_.emplace_back(name);
   dtypes_.push_back(dtypes);
+  libraries_.emplace_back(library);
 }
 
 std::vector<std::string> Registry::names() const {
@@ -52,16 +53,25 @@ std::vector<std::string> Registry::load(const std::string& path) {
   if (table->abi != LZ_KERNEL_ABI) {
     throw std::runtime_error(
         "[loadKernels] " + path + " was built for version " + std::to_string(table->abi) +
-        " of lazuli/kernel.h, and this backend has version " + std::to_string(LZ_KERNEL_ABI) +
-        "; build it again against this backend's header");
+        " of lazuli/kernel.h, and this backend has version " + std::to_string(LZ_KERNEL_ABI));
   }
   std::vector<std::string> added;
   for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry++) {
     if (!entry->run)
       throw std::runtime_error("[loadKernels] " + path + ": kernel " + entry->name + " is null");
-    add(entry->name, entry->run);
+    std::lock_guard lock(guard());
+    for (size_t id = 0; id < names_.size(); id++) {
+      // The same library again, from another isolate, changes nothing.
+      if (names_[id] == entry->name && table_[id] != entry->run) {
+        throw std::runtime_error("[loadKernels] " + path + " has a kernel for " + entry->name + ", which " +
+                                 (libraries_[id].empty() ? "the CPU backend itself" : libraries_[id]) +
+                                 " has already");
+      }
+    }
     added.emplace_back(entry->name);
   }
+  for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry++)
+    add(entry->name, entry->run, kEveryDtype, path);
   return added;
 }
 

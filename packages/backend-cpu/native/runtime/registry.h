@@ -21,12 +21,12 @@ inline constexpr uint32_t kFloatingDtypes =
 class Registry {
  public:
   // Adds a kernel, or replaces the one of that name under the same id. `dtypes` has a bit for each lz_dtype that
-  // its first input may have.
-  void add(std::string_view name, lz_kernel run, uint32_t dtypes = kEveryDtype);
+  // its first input may have; `library` is empty for this package's own.
+  void add(std::string_view name, lz_kernel run, uint32_t dtypes = kEveryDtype, const std::string& library = {});
 
   // Adds the table that the shared library at `path` exports as `lazuli_kernels`. Returns the names it added;
-  // throws std::runtime_error when the file does not load, exports no table, or was built for another version
-  // of kernel.h.
+  // throws std::runtime_error, having added nothing, when the file does not load, exports no table, was built
+  // for another version of kernel.h, or has a kernel for what this package or another library has one for.
   std::vector<std::string> load(const std::string& path);
 
   std::vector<std::string> names() const;
@@ -43,6 +43,7 @@ class Registry {
   std::atomic<lz_kernel> table_[kCapacity] = {};
   std::vector<std::string> names_;
   std::vector<uint32_t> dtypes_;
+  std::vector<std::string> libraries_;  // where each came from
 };
 
 // The process's registry, holding the kernels of this package from the first call on.

@@ -1,10 +1,22 @@
 /**
- * Kernels that users write: runs the applications that src/metal-kernel.ts makes.
+ * Kernels that users write: runs the applications that src/metal-kernel.ts makes, and those of primitives whose packages bring the body
+ * of a Metal function.
  */
-import { contiguousStrides, type Dtype, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  type Application,
+  ArgumentError,
+  contiguousStrides,
+  type Dtype,
+  describe,
+  type MetalKernelSource,
+  type MetalKernels,
+  type Node,
+  type Storage,
+  sizeOf,
+} from "@lazuli/core/engine"
 import type { Size } from "../command-stream"
 import { customKey, customSource, customType, type KernelSpec, type TemplateValue } from "../custom-source"
-import type { Families } from "../family"
+import type { Families, Family } from "../family"
 import { viewOf } from "../layout"
 import { METAL_HEADER } from "../metal-types"
 import type { Argument, MetalQueue, Place } from "../queue"
@@ -14,19 +26,31 @@ import { withRowMajor } from "./copy"
 /** The name of the primitive. */
 export const METAL_KERNEL = "@lazuli/backend-metal/metalKernel"
 
-/** One call of a kernel, as its node's parameter holds it. */
-export interface KernelCall {
-  /** Equal for equal calls. */
-  readonly key: string
+/** How a kernel runs. */
+export interface Launch {
   readonly spec: KernelSpec
+  /** Tells kernels of one name apart. */
   readonly specId: number
   readonly template: readonly (readonly [string, TemplateValue])[]
+  /** In the order of the kernel's scalar names. */
+  readonly scalars: readonly number[]
   readonly grid: Size
   readonly threadgroup: Size
-  readonly outputs: readonly { readonly shape: readonly number[]; readonly dtype: Dtype }[]
   readonly initValue: number | null
   readonly verbose: boolean
 }
+
+/** One call of a kernel, as its node's parameter holds it. */
+export interface KernelCall extends Launch {
+  /** Equal for equal calls. */
+  readonly key: string
+  readonly outputs: readonly { readonly shape: readonly number[]; readonly dtype: Dtype }[]
+}
+
+let count = 0
+
+/** A number for a kernel's specification. */
+export const newSpecId = (): number => ++count
 
 const fillTypes: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong" }
 
@@ -71,8 +95,7 @@ function withInputs(
   next([])
 }
 
-function encode(node: Node, queue: MetalQueue): void {
-  const call = node.params.kernel as KernelCall
+function encode(node: Node, queue: MetalQueue, call: Launch): void {
   const { spec, template } = call
   const outputs = node.outputs ?? [node]
   const dtypes = outputs.map((o) => o.dtype)
@@ -94,6 +117,7 @@ function encode(node: Node, queue: MetalQueue): void {
       const own = spec.ensureRowContiguous || !strides ? contiguousStrides(shape) : strides
       return BigInt64Array.from(own, BigInt)
     })
+    for (const value of call.scalars) args.push(Float32Array.of(value))
     for (const output of outputs)
       args.push({ storage: output.storage as Storage, offset: output.offset * output.dtype.size })
     const group = call.threadgroup.map((n, i) => Math.min(n, call.grid[i])) as unknown as Size
@@ -108,12 +132,86 @@ function encode(node: Node, queue: MetalQueue): void {
   })
 }
 
+/** Whether Metal has the dtypes of all operands. */
+const hasTypes = (node: Node): boolean =>
+  node.inputs.every((n) => customType(n.dtype) !== undefined) &&
+  (node.outputs ?? [node]).every((n) => customType(n.dtype) !== undefined)
+
 /** The users' kernels, by primitive. */
 export const customKernels: Families = {
   [METAL_KERNEL]: {
-    supports: (node) =>
-      node.inputs.every((n) => customType(n.dtype) !== undefined) &&
-      (node.outputs ?? [node]).every((n) => customType(n.dtype) !== undefined),
-    encode,
+    supports: hasTypes,
+    encode: (node, queue) => encode(node, queue, node.params.kernel as KernelCall),
   },
+}
+
+/** Up to three sizes, filled up with ones. @throws ArgumentError */
+export function size3(op: string, what: string, value: readonly number[]): Size {
+  const list = globalThis.Array.isArray(value) ? [...value, 1, 1].slice(0, 3) : []
+  if (list.length !== 3 || value.length > 3 || !list.every((n) => Number.isInteger(n) && n >= 0))
+    throw new ArgumentError(op, `${what} must be up to three sizes, received ${describe(value)}`)
+  return list as unknown as Size
+}
+
+/** The sizes of a threadgroup. @throws ArgumentError */
+export function groupSize(op: string, value: readonly number[]): Size {
+  const threadgroup = size3(op, "threadgroup", value)
+  if (sizeOf(threadgroup) < 1 || sizeOf(threadgroup) > 1024)
+    throw new ArgumentError(
+      op,
+      `a threadgroup must have 1 to 1024 threads, received ${threadgroup.join(" × ")}`,
+    )
+  return threadgroup
+}
+
+/** The kernels that a package brings for its primitives. */
+export function providedKernels({ kernels }: MetalKernels): Families {
+  return Object.fromEntries(
+    Object.entries(kernels).map(([primitive, source]) => [primitive, providedKernel(primitive, source)]),
+  )
+}
+
+function providedKernel(primitive: string, kernel: MetalKernelSource): Family {
+  const specs = new Map<string, { spec: KernelSpec; specId: number }>()
+  const specFor = (scalarNames: readonly string[]): { spec: KernelSpec; specId: number } => {
+    const key = scalarNames.join()
+    const known = specs.get(key)
+    if (known) return known
+    const spec: KernelSpec = {
+      name: primitive.slice(primitive.lastIndexOf("/") + 1),
+      inputNames: kernel.inputNames,
+      outputNames: kernel.outputNames,
+      source: kernel.source,
+      header: kernel.header ?? "",
+      ensureRowContiguous: kernel.ensureRowContiguous ?? true,
+      atomicOutputs: kernel.atomicOutputs ?? false,
+      scalarNames,
+    }
+    const made = { spec, specId: newSpecId() }
+    specs.set(key, made)
+    return made
+  }
+  const application = (node: Node): Application => ({
+    primitive,
+    inputs: node.inputs,
+    outputs: node.outputs ?? [node],
+    params: node.params,
+  })
+  return {
+    supports: (node) => hasTypes(node) && kernel.launch(application(node)) !== null,
+    encode(node, queue) {
+      const launch = kernel.launch(application(node))
+      if (launch === null) throw new ArgumentError(primitive, "its kernel's launch changed its mind")
+      const scalars = launch.scalars ?? {}
+      encode(node, queue, {
+        ...specFor(Object.keys(scalars)),
+        template: Object.entries(launch.template ?? {}),
+        scalars: Object.values(scalars),
+        grid: size3(primitive, "grid", launch.grid),
+        threadgroup: groupSize(primitive, launch.threadgroup),
+        initValue: launch.initValue ?? null,
+        verbose: false,
+      })
+    },
+  }
 }

@@ -91,6 +91,12 @@ typedef struct lz_kernel_table {
   const lz_kernel_entry* entries;
 } lz_kernel_table;
 
+/* For the addon to define. `abi` stays the first member in every version. */
+#if defined(__GNUC__)
+__attribute__((visibility("default")))
+#endif
+extern const lz_kernel_table lazuli_kernels;
+
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,100 @@
+/**
+ * Kernels that packages bring for their primitives, and how backends come by them, in whatever order the packages are imported.
+ * A package offers kernels in a form (a native library, Metal source), not to a backend by name: who can run the form takes it.
+ */
+import type { Dtype } from "./dtype"
+import { ArgumentError, describe } from "./errors"
+import type { Meta } from "./graph"
+import type { AnyParams } from "./params"
+
+/** One application of a primitive, as a kernel's package is asked about it. */
+export interface Application {
+  /** The primitive's name. */
+  readonly primitive: string
+  readonly inputs: readonly Meta[]
+  readonly outputs: readonly Meta[]
+  readonly params: AnyParams
+}
+
+/** A shared library that exports `lazuli_kernels`, as `lazuli/kernel.h` (in `@lazuli/backend-cpu`) describes it. */
+export interface NativeKernels {
+  readonly form: "native"
+  /** The npm package that brings them; errors name it. */
+  readonly package: string
+  /** Where the library is. */
+  readonly library: string | URL
+  /** Which applications its kernels take; all of them by default. The others fall back. */
+  supports?(application: Application): boolean
+}
+
+/** How a Metal kernel runs on one application. */
+export interface MetalLaunch {
+  /** How many threads there are, along each axis. */
+  readonly grid: readonly number[]
+  /** How many of them make a threadgroup. */
+  readonly threadgroup: readonly number[]
+  /** Values of template parameters. */
+  readonly template?: Readonly<Record<string, Dtype | number | boolean>>
+  /** Numbers that the body knows by name, as `constant float&`. */
+  readonly scalars?: Readonly<Record<string, number>>
+  /** What outputs hold before the kernel runs; nothing in particular by default. */
+  readonly initValue?: number | null
+}
+
+/** The body of a Metal function that computes a primitive; by the rules of `mx.fast.metalKernel`. */
+export interface MetalKernelSource {
+  /** The names by which the body knows its inputs and outputs. */
+  readonly inputNames: readonly string[]
+  readonly outputNames: readonly string[]
+  /** The body of the kernel. */
+  readonly source: string
+  /** What the body needs outside of itself, such as functions. */
+  readonly header?: string
+  /** Whether inputs are copied to row-major order first where they are not; true by default. */
+  readonly ensureRowContiguous?: boolean
+  /** Whether outputs are atomic. */
+  readonly atomicOutputs?: boolean
+  /** How an application runs; null where there is no kernel for it, so that it falls back. */
+  launch(application: Application): MetalLaunch | null
+}
+
+/** Kernels in Metal Shading Language, by the names of their primitives. */
+export interface MetalKernels {
+  readonly form: "metal"
+  /** The npm package that brings them; errors name it. */
+  readonly package: string
+  readonly kernels: Readonly<Record<string, MetalKernelSource>>
+}
+
+/** Kernels in one of the forms that backends take. */
+export type KernelOffer = NativeKernels | MetalKernels
+
+const offers: KernelOffer[] = []
+const listeners: { form: string; take: (offer: KernelOffer) => void }[] = []
+
+/**
+ * Brings kernels for primitives. Backends that run the form take them now, or when they are imported. Without any, the primitives work as
+ * before, by their meaning.
+ *
+ * Elementwise primitives need none: those with a `scalar` meaning run, and fuse, as programs.
+ *
+ * @throws ArgumentError for a malformed offer, and whatever a backend says of kernels that it cannot load
+ */
+export function provideKernels(offer: KernelOffer): void {
+  const { form, package: from } = (offer ?? {}) as Partial<KernelOffer>
+  if (typeof form !== "string" || typeof from !== "string" || from === "")
+    throw new ArgumentError("provideKernels", `expected { form, package, … }, received ${describe(offer)}`, {
+      hint: 'form is "native" or "metal", package the npm name of the package that brings the kernels',
+    })
+  for (const listener of listeners) if (listener.form === form) listener.take(offer)
+  offers.push(offer)
+}
+
+/** Calls `take` for every offer in this form, those to come included. For backends. */
+export function onKernels<F extends KernelOffer["form"]>(
+  form: F,
+  take: (offer: Extract<KernelOffer, { form: F }>) => void,
+): void {
+  listeners.push({ form, take: take as (offer: KernelOffer) => void })
+  for (const offer of offers) if (offer.form === form) take(offer as Extract<KernelOffer, { form: F }>)
+}

@@ -1,0 +1,49 @@
+/** The entry for packages that bring primitives: what it asks for beyond core's own, and the exchange of kernels. */
+import { expect, test, vi } from "vitest"
+import * as mx from "./index"
+import { onKernels } from "./kernel-offers"
+import { definePrimitive, type NativeKernels, provideKernels } from "./plugin"
+
+const infer = ([x]: readonly { shape: readonly number[]; dtype: mx.Dtype }[]) => x
+
+test("a primitive names its package and its plugin API", () => {
+  const scale = definePrimitive({
+    name: "@me/plugin/scale",
+    api: 0,
+    params: { by: "f64" },
+    infer,
+    decompose: ([x], { by }) => x.multiply(by),
+  })
+  expect(scale([mx.array([1, 2])], { by: 3 }).tolist()).toEqual([3, 6])
+  expect(() =>
+    definePrimitive({ name: "scale", api: 0, infer, decompose: ([x]) => x }),
+  ).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [definePrimitive] the name "scale" does not name its package. Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core]`,
+  )
+  expect(() =>
+    definePrimitive({ name: "@me/plugin/old", infer, decompose: ([x]: readonly mx.Array[]) => x } as never),
+  ).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/plugin/old] does not say for which plugin API it was written: expected api, a number, received undefined. The installed @lazuli/core has plugin API 0: write api: 0]`,
+  )
+  expect(() =>
+    definePrimitive({ name: "@me/plugin/new", api: 7, infer, decompose: ([x]) => x }),
+  ).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/plugin/new] was written for plugin API 7, but the installed @lazuli/core has plugin API 0. Install a version of @me/plugin made for it, or another version of @lazuli/core]`,
+  )
+})
+
+test("kernels reach backends in any order", () => {
+  const [a, b] = ["a", "b"].map(
+    (library): NativeKernels => ({ form: "native", package: "@me/plugin", library }),
+  )
+  const take = vi.fn()
+  provideKernels(a)
+  onKernels("native", take)
+  expect(take.mock.calls).toEqual([[a]])
+  provideKernels(b)
+  provideKernels({ form: "metal", package: "@me/plugin", kernels: {} })
+  expect(take.mock.calls).toEqual([[a], [b]])
+  expect(() => provideKernels({} as never)).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [provideKernels] expected { form, package, … }, received a plain object. form is "native" or "metal", package the npm name of the package that brings the kernels]`,
+  )
+})

@@ -1,0 +1,68 @@
+/**
+ * `@lazuli/core/plugin`: what packages that bring primitives build on, besides the functions of `@lazuli/core` itself. It changes with
+ * {@link PLUGIN_API} alone.
+ */
+import { describe, RegistryError } from "./errors"
+import type { ParamSchema, ParamsOf } from "./params"
+import { type Apply, definePrimitive as define, PLUGIN_API, type PrimitiveDefinition } from "./primitive"
+
+export { operation } from "./args"
+export { type Dtype, promote } from "./dtype"
+export * from "./errors"
+export type {
+  HostArray,
+  HostData,
+  JvpContext,
+  Layout,
+  Meta,
+  Partial,
+  PrimitiveFacts,
+  PrimitiveRules,
+  VjpContext,
+  VmapContext,
+  VmapResult,
+} from "./graph"
+export {
+  type Application,
+  type KernelOffer,
+  type MetalKernelSource,
+  type MetalKernels,
+  type MetalLaunch,
+  type NativeKernels,
+  provideKernels,
+} from "./kernel-offers"
+export { promoteOperands } from "./ops/constant"
+export { sumTo } from "./ops/reduce"
+export type { AnyParams, ParamSchema, ParamsOf } from "./params"
+export { type Apply, PLUGIN_API, type PrimitiveDefinition } from "./primitive"
+export type { ScalarOps, ScalarValue } from "./program"
+export { broadcastShapes, contiguousStrides, format, isContiguous, sameShape, sizeOf } from "./shape"
+
+/** A definition in a package: it says for which plugin API it was written. */
+export type PluginDefinition<S extends ParamSchema> = PrimitiveDefinition<S> & {
+  /** The plugin API that the definition was written for: a number in your source, not {@link PLUGIN_API}, which is the installed one. */
+  readonly api: number
+}
+
+/**
+ * Registers a primitive under `<npm package>/<name>` and returns the function that applies it to arrays.
+ *
+ * @throws RegistryError when the name is taken or malformed, when it was written for another plugin API, and when the definition has no
+ * meaning or more than one. Errors that concern two packages name both.
+ */
+export function definePrimitive<const S extends ParamSchema = Record<never, never>>(
+  definition: PluginDefinition<S>,
+): Apply<ParamsOf<S>> {
+  const { name, api } = definition
+  if (typeof name !== "string" || !name.includes("/"))
+    throw new RegistryError("definePrimitive", `the name ${JSON.stringify(name)} does not name its package`, {
+      hint: 'Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core',
+    })
+  if (typeof api !== "number")
+    throw new RegistryError(
+      name,
+      `does not say for which plugin API it was written: expected api, a number, received ${describe(api)}`,
+      { hint: `The installed @lazuli/core has plugin API ${PLUGIN_API}: write api: ${PLUGIN_API}` },
+    )
+  return define(definition)
+}
