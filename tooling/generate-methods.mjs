@@ -36,6 +36,18 @@ const NOT_METHODS = new Set([
   "rmsNorm",
   "rope",
   "scaledDotProductAttention",
+  // Nor are quantization and the products with chosen blocks.
+  "quantize",
+  "dequantize",
+  "quantizedMatmul",
+  "gatherQmm",
+  "qqmm",
+  "gatherQqmm",
+  "toFp8",
+  "fromFp8",
+  "gatherMm",
+  "segmentedMm",
+  "blockMaskedMm",
 ])
 /** Short names of operators: API.md, section 3. */
 const ALIASES = {

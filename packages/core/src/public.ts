@@ -104,7 +104,9 @@ export {
   zerosLike,
 } from "./ops/creation"
 export { diag, diagonal, trace, tril, triu } from "./ops/diagonal"
+export { fromFp8, toFp8 } from "./ops/fp8"
 export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from "./ops/gather"
+export { type BlockMasks, blockMaskedMm, gatherMm, segmentedMm } from "./ops/gather-matmul"
 export { nonzero, s } from "./ops/indexing"
 export { concat, concatenate, stack } from "./ops/join"
 export { addmm, matmul } from "./ops/matmul"
@@ -125,6 +127,22 @@ export {
   nanToNum,
 } from "./ops/predicates"
 export { inner, kron, outer, tensordot, vecdot } from "./ops/products"
+export {
+  type DequantizeOptions,
+  dequantize,
+  type QuantizationMode,
+  type QuantizeOptions,
+  quantize,
+} from "./ops/quantize"
+export {
+  type GatherOptions,
+  gatherQmm,
+  gatherQqmm,
+  type PackedOptions,
+  type QqmmOptions,
+  qqmm,
+  quantizedMatmul,
+} from "./ops/quantized-matmul"
 export {
   atleast1d,
   atleast2d,

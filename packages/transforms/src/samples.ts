@@ -118,6 +118,8 @@ export const samples: Sample[] = [
   sample("matmul", (a, b) => a.matmul(b), x23, matrix),
   sample("matmul of batches", (a, b) => a.matmul(b), values([2, 1, 2, 3]), values([3, 3, 2])),
   sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),
+  ...products(),
+  ...quantized(),
   sample("addmm", (c, a, b) => mx.addmm(c, a, b, 0.5, 3), values([4]), x23, matrix),
 
   sample("take", (x) => mx.take(x, index, 0).square(), x23),
@@ -261,7 +263,77 @@ export const discreteSamples: Sample[] = [
     complexes,
   ),
   sample("complex to real", (x) => x.abs().add(x.real).add(x.imag), complexes),
+  sample("toFp8", (x) => mx.toFp8(x), x23),
+  sample("fromFp8", (x) => mx.fromFp8(x, mx.float64), mx.array([[1, 100, 255]], mx.uint8)),
+  sample("codes of quantize", (x) => mx.quantize(x, 32)[0], values([2, 32])),
 ]
+
+/** Products of chosen matrices and of blocks. */
+function products(): Sample[] {
+  const lhsIndices = mx.array([[1, 0, -1]], mx.int32)
+  const rhsIndices = mx.array([[0], [3]], mx.uint32)
+  const segments = mx.array(
+    [
+      [0, 2],
+      [1, 9],
+      [2, 2],
+    ],
+    mx.int32,
+  )
+  const kept = mx.array([[true, false]])
+  return [
+    sample(
+      "gatherMm",
+      (a, b) => mx.gatherMm(a, b, { lhsIndices, rhsIndices }),
+      values([2, 2, 3], -1, 1, 1),
+      values([2, 2, 3, 2], -1, 1, 2),
+    ),
+    sample("segmentedMm", (a, b) => mx.segmentedMm(a, b, segments), x23, matrix),
+    sample(
+      "blockMaskedMm",
+      (a, b, m) => mx.blockMaskedMm(a, b, 32, { maskOut: kept, maskLhs: m }),
+      values([2, 40], -1, 1, 1),
+      values([40, 33], -1, 1, 2),
+      values([1, 2], 0.5, 1.5, 3),
+    ),
+  ]
+}
+
+/** Products with packed weights, by everything that is not packed. */
+function quantized(): Sample[] {
+  const [w, scales, biases] = mx.quantize(values([2, 3, 32], -1, 1, 7), { groupSize: 32, bits: 3 })
+  const [floats, powers] = mx.quantize(values([2, 3, 32], -1, 1, 7), { mode: "nvfp4" })
+  const q = { groupSize: 32, bits: 3 }
+  const x = values([2, 2, 32], -1, 1, 8)
+  const y = values([2, 3], -1, 1, 9)
+  const lhsIndices = mx.array([1, 0, 1], mx.int32)
+  const rhsIndices = mx.array([0, 1, 1], mx.int32)
+  return [
+    sample("quantize", (a) => mx.quantize(a, q)[1].add(mx.quantize(a, q)[2].square()), x),
+    sample("dequantize", (s, b) => mx.dequantize(w, s, b, q).square(), scales, biases),
+    sample("quantizedMatmul", (a, s, b) => mx.quantizedMatmul(a, w, s, b, q), x, scales, biases),
+    sample(
+      "quantizedMatmul, not transposed",
+      (a, s, b) => mx.quantizedMatmul(a, w.index(0), s, b, { transpose: false, ...q }),
+      y,
+      scales.index(0),
+      biases.index(0),
+    ),
+    sample("quantizedMatmul of floats", (a) => mx.quantizedMatmul(a, floats, powers, { mode: "nvfp4" }), x),
+    sample(
+      "gatherQmm",
+      (a, s, b) => mx.gatherQmm(a, w, s, b, { lhsIndices, rhsIndices, ...q }),
+      x,
+      scales,
+      biases,
+    ),
+    sample(
+      "gatherQmm of floats",
+      (a) => mx.gatherQmm(a, floats, powers, { rhsIndices, lhsIndices, mode: "nvfp4" }),
+      x,
+    ),
+  ]
+}
 
 function set(x: mx.Array, index: mx.IndexSpec[], value: mx.Array): mx.Array {
   const copy = mx.array(x)

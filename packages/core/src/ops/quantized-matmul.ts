@@ -1,0 +1,571 @@
+/**
+ * Products with quantized matrices: of numbers with packed weights, and of numbers that are quantized too. The formats are in
+ * quantize.ts. Products are computed in float32 at least, from weights that are not rounded in between.
+ */
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { type Dtype, float32, int32, promote, uint32 } from "../dtype"
+import { ArgumentError, DTypeError, ShapeError } from "../errors"
+import type { Array, Meta } from "../graph"
+import { type Apply, definePrimitive } from "../primitive"
+import { broadcastShapes, format, sameShape } from "../shape"
+import { toDtype } from "./constant"
+import { arange, ones, zeros } from "./creation"
+import { take } from "./gather"
+import { addAt, asStack, checkMatrixIndices, gatherMm, matrixIndices, stackExamples } from "./gather-matmul"
+import { matmul } from "./matmul"
+import {
+  checkGlobalScale,
+  checkPacked,
+  dequantizePacked,
+  formatSchema,
+  NVFP4_RANGE,
+  optionalArray,
+  type Quantization,
+  type QuantizationMode,
+  quantizePacked,
+  resolveFormat,
+  wide,
+} from "./quantize"
+import { broadcastTo } from "./reduce"
+import { moveToFront, stopGradient } from "./view"
+
+const swap = (x: Array): Array => x.swapaxes(-1, -2)
+const plus = (a: Array | null, b: Array | null): Array | null => (a && b ? a.add(b) : (a ?? b))
+
+type ProductParams = Quantization & { transpose: boolean }
+const productSchema = { transpose: "bool", ...formatSchema } as const
+
+/** The numbers of packed weights, in the dtype products are computed in; scales of mode affine are exact in it. */
+function unpacked(w: Array, scales: Array, biases: Array | undefined, dtype: Dtype, q: Quantization): Array {
+  const { groupSize, bits, mode } = q
+  const inputs = biases ? [w, toDtype(scales, dtype), toDtype(biases, dtype)] : [w, scales]
+  return dequantizePacked(inputs, { groupSize, bits, mode, dtype })
+}
+
+/** Checks the packed weights and the inner axis, and gives the number of columns of the result. */
+function checkProduct(
+  op: string,
+  x: Meta,
+  w: Meta,
+  scales: Meta,
+  biases: Meta | undefined,
+  { transpose, ...q }: ProductParams,
+): number {
+  if (x.dtype.kind !== "floating")
+    throw new DTypeError(op, `x must be of a real floating dtype, received ${x.dtype.name}`)
+  const columns = checkPacked(op, w, scales, biases, q)
+  const rows = w.shape[w.shape.length - 2]
+  const [inner, outer] = transpose ? [columns, rows] : [rows, columns]
+  const k = x.shape[x.shape.length - 1]
+  if (k !== inner)
+    throw new ShapeError(
+      op,
+      `the last axis of x has size ${k}, but weights of shape ${format(w.shape)} with ${q.bits} bits and transpose=${transpose} are a ${inner} × ${outer} matrix`,
+    )
+  return outer
+}
+
+/** The derivative by scales and biases from that by the weights: Σ over a group of dw · code, and of dw. */
+function scaleGradients(x: Array, w: Array, scales: Array, g: Array, params: ProductParams): [Array, Array] {
+  const { transpose, groupSize } = params
+  const inner = wide(x.dtype)
+  const dw = toDtype(transpose ? matmul(swap(g), x) : matmul(swap(x), g), inner)
+  const codes = unpacked(w, ones(scales.shape, inner), zeros(scales.shape, inner), inner, params)
+  const sums = (a: Array): Array =>
+    toDtype(a.unflatten(-1, [scales.shape[scales.ndim - 1], groupSize]).sum(-1), scales.dtype)
+  return [sums(dw.multiply(codes)), sums(dw)]
+}
+
+/** x [..., M, K] times packed weights [..., N, ·] transposed, or [..., K, ·]; equal axes in front. Inputs: x, w, scales, biases?. */
+const packedProduct: Apply<ProductParams> = definePrimitive({
+  name: "quantizedMatmul",
+  params: productSchema,
+  infer: ([x, w, scales, biases], params) => {
+    const op = "quantizedMatmul"
+    const outer = checkProduct(op, x, w, scales, biases, params)
+    if (!sameShape(x.shape.slice(0, -2), w.shape.slice(0, -2)))
+      throw new ShapeError(
+        op,
+        `x and w must have the same axes in front, received shapes ${format(x.shape)} and ${format(w.shape)}`,
+      )
+    return { shape: [...x.shape.slice(0, -1), outer], dtype: x.dtype }
+  },
+  decompose: ([x, w, scales, biases], params) => {
+    const inner = wide(x.dtype)
+    const full = unpacked(w, scales, biases, inner, params)
+    return toDtype(matmul(toDtype(x, inner), params.transpose ? swap(full) : full), x.dtype)
+  },
+  vjp: ({ inputs: [x, w, scales, biases], cotangents: [g], params, wanted }) => {
+    const flipped = { ...params, transpose: !params.transpose }
+    const dx = wanted[0] ? packedProduct(biases ? [g, w, scales, biases] : [g, w, scales], flipped) : null
+    if (!biases) return [dx, null, null]
+    const [ds, db] = wanted[2] || wanted[3] ? scaleGradients(x, w, scales, g, params) : [null, null]
+    return [dx, null, ds, db]
+  },
+  // Linear in x, and in scales and biases together.
+  jvp: ({ inputs: [x, w, scales, biases], tangents: [tx, , ts, tb], params }) => {
+    const byX = tx && packedProduct(biases ? [tx, w, scales, biases] : [tx, w, scales], params)
+    if (!biases || (!ts && !tb)) return [byX]
+    const [ds, db] = [ts, tb].map((t) => t ?? zeros(scales.shape, scales.dtype))
+    return [plus(byX, packedProduct([x, w, ds, db], params))]
+  },
+  vmap: ({ inputs, axes, params, size }) => {
+    const [x, ...packed] = inputs
+    if (packed[0].ndim === 2 && axes.slice(1).every((axis) => axis === null)) {
+      const rows = moveToFront(x, axes[0] as number)
+      const y = packedProduct([rows.flatten(0, 1), ...packed], params)
+      return { outputs: [y.unflatten(0, [size, -1])], axes: [0] }
+    }
+    const batched = inputs.map((a, i) => {
+      const axis = axes[i]
+      return axis === null ? broadcastTo(a, [size, ...a.shape]) : moveToFront(a, axis)
+    })
+    return { outputs: [packedProduct(batched, params)], axes: [0] }
+  },
+})
+
+/** x and what belongs to the weights, in the dtype of the result. */
+function asOperands(
+  op: string,
+  x: unknown,
+  w: unknown,
+  scales: unknown,
+  biases: unknown,
+  mode: QuantizationMode,
+): { a: Array; packed: Array[] } {
+  let a = asArrayArgument(op, "x", x)
+  const weights = asArrayArgument(op, "w", w)
+  const scale = asArrayArgument(op, "scales", scales)
+  const bias = optionalArray(op, "biases", biases)
+  if (mode === "affine" ? !bias : bias)
+    throw new ArgumentError(op, mode === "affine" ? "mode affine needs biases" : `mode ${mode} has no biases`)
+  if (!bias || a.dtype === scale.dtype) return { a, packed: bias ? [weights, scale, bias] : [weights, scale] }
+  const dtype = promote(a.dtype, scale.dtype)
+  if (a.dtype.kind !== "floating" || dtype.kind !== "floating")
+    throw new DTypeError(
+      op,
+      `needs real floating x and scales, received ${a.dtype.name} and ${scale.dtype.name}`,
+    )
+  a = toDtype(a, dtype)
+  return { a, packed: [weights, toDtype(scale, dtype), toDtype(bias, dtype)] }
+}
+
+/** The product for axes in front that broadcast; rows of x are gathered where the weights are one matrix. */
+function multiplyPacked(op: string, a: Array, packed: Array[], params: ProductParams): Array {
+  if (a.ndim === 0) throw new ShapeError(op, "x must have at least one dimension")
+  const x = a.ndim === 1 ? a.expandDims(0) : a
+  const [w] = packed
+  let out: Array
+  if (w.ndim <= 2) {
+    const flat = x.ndim === 2 ? x : x.flatten(0, -2)
+    const y = packedProduct([flat, ...packed], params)
+    out = x.ndim === 2 ? y : y.unflatten(0, x.shape.slice(0, -1))
+  } else {
+    const batch = broadcastShapes(op, x.shape.slice(0, -2), w.shape.slice(0, -2))
+    const spread = (y: Array): Array => broadcastTo(y, [...batch, ...y.shape.slice(-2)])
+    checkProduct(op, x.node, w.node, packed[1].node, packed[2]?.node, params)
+    out = packedProduct([x, ...packed].map(spread), params)
+  }
+  return a.ndim === 1 ? out.squeeze(-2) : out
+}
+
+const quantizedMatmulArgs = operation(
+  "quantizedMatmul",
+  ["x", "w", "scales", "biases", "transpose", "groupSize", "bits", "mode"],
+  (
+    x: unknown,
+    w: unknown,
+    scales: unknown,
+    biases?: unknown,
+    transpose: boolean = true,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode: string = "affine",
+  ): Array => {
+    const op = "quantizedMatmul"
+    const q = resolveFormat(op, groupSize, bits, mode)
+    const { a, packed } = asOperands(op, x, w, scales, biases, q.mode)
+    return multiplyPacked(op, a, packed, { transpose: Boolean(transpose), ...q })
+  },
+)
+/** The format of packed weights, as {@link quantize} was given it. */
+export interface PackedOptions extends StreamOptions {
+  /** Mode affine only: the offsets of the groups. */
+  biases?: Array | null
+  /** Whether the weights are stored as [N, K], and used transposed; true by default. */
+  transpose?: boolean
+  groupSize?: number | null
+  bits?: number | null
+  mode?: QuantizationMode
+}
+/**
+ * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. The axes in
+ * front broadcast. Differentiable in x, and in mode affine in scales and biases.
+ * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
+ * @example
+ * const [w, scales, biases] = mx.quantize(mx.ones([2, 64]))
+ * mx.quantizedMatmul(mx.ones([1, 64]), w, scales, biases).tolist() // => [[64, 64]]
+ */
+export function quantizedMatmul(
+  x: Array,
+  w: Array,
+  scales: Array,
+  biases?: Array | null,
+  transpose?: boolean,
+  groupSize?: number | null,
+  bits?: number | null,
+  mode?: QuantizationMode,
+  options?: StreamOptions,
+): Array
+export function quantizedMatmul(
+  x: Array,
+  w: Array,
+  scales: Array,
+  biases: Array | null | undefined,
+  options: Omit<PackedOptions, "biases">,
+): Array
+export function quantizedMatmul(x: Array, w: Array, scales: Array, options: PackedOptions): Array
+export function quantizedMatmul(...args: unknown[]): Array {
+  return quantizedMatmulArgs(args)
+}
+
+/** out[i] = x[lhs[i]] times packed weights number rhs[i]. Inputs: x [·, M, K], w, scales, biases?, lists lhs and rhs → [n, M, N]. */
+const gatherPacked: Apply<ProductParams> = definePrimitive({
+  name: "gatherQmm",
+  params: productSchema,
+  infer: (inputs, params) => {
+    const op = "gatherQmm"
+    const { packed, lhs, rhs } = gathered(inputs)
+    checkMatrixIndices(op, lhs, rhs)
+    const outer = checkProduct(op, inputs[0], packed[0], packed[1], packed[2], params)
+    return { shape: [lhs.shape[0], inputs[0].shape[1], outer], dtype: inputs[0].dtype }
+  },
+  decompose: (inputs, params) => {
+    const { packed, lhs, rhs } = gathered(inputs)
+    return packedProduct([take(inputs[0], lhs, 0), ...packed.map((a) => take(a, rhs, 0))], params)
+  },
+  vjp: ({ inputs, cotangents: [g], params, wanted }) => {
+    const [x] = inputs
+    const { packed, lhs, rhs } = gathered(inputs)
+    const flipped = { ...params, transpose: !params.transpose }
+    const inOrder = arange(g.shape[0], { dtype: int32 })
+    const dx = wanted[0] ? addAt(x, lhs, gatherPacked([g, ...packed, inOrder, rhs], flipped)) : null
+    const [w, scales, biases] = packed
+    if (!biases) return [dx, null, null, null, null]
+    const [ds, db] =
+      wanted[2] || wanted[3]
+        ? scaleGradients(take(x, lhs, 0), take(w, rhs, 0), take(scales, rhs, 0), g, params)
+        : [null, null]
+    return [dx, null, ds && addAt(scales, rhs, ds), db && addAt(biases, rhs, db), null, null]
+  },
+  jvp: ({ inputs, tangents, params }) => {
+    const { packed, lhs, rhs } = gathered(inputs)
+    const [w, scales, biases] = packed
+    const byX = tangents[0] && gatherPacked([tangents[0], ...packed, lhs, rhs], params)
+    if (!biases || (!tangents[2] && !tangents[3])) return [byX]
+    const [ds, db] = [tangents[2], tangents[3]].map((t) => t ?? zeros(scales.shape, scales.dtype))
+    return [plus(byX, gatherPacked([inputs[0], w, ds, db, lhs, rhs], params))]
+  },
+  vmap: ({ inputs, axes, params, size }) => {
+    const { packed, lhs, rhs } = gathered(inputs)
+    const last = inputs.length - 2
+    const left = stackExamples(size, [inputs[0]], [axes[0]], lhs, axes[last])
+    const right = stackExamples(size, packed, axes.slice(1, last), rhs, axes[last + 1])
+    const out = gatherPacked([...left.matrices, ...right.matrices, left.index, right.index], params)
+    return { outputs: [out.unflatten(0, [size, -1])], axes: [0] }
+  },
+})
+function gathered<A>(inputs: readonly A[]): { packed: A[]; lhs: A; rhs: A } {
+  const last = inputs.length - 2
+  return { packed: inputs.slice(1, last), lhs: inputs[last], rhs: inputs[last + 1] }
+}
+
+/** The product of chosen matrices, for any axes in front. */
+function multiplyGathered(
+  op: string,
+  a: Array,
+  packed: Array[],
+  lhsIndices: Array | undefined,
+  rhsIndices: Array | undefined,
+  params: ProductParams,
+): Array {
+  if (a.ndim < 2)
+    throw new ShapeError(op, `x must have at least 2 dimensions, received shape ${format(a.shape)}`)
+  checkProduct(op, a.node, packed[0].node, packed[1].node, packed[2]?.node, params)
+  const { lhs, rhs, shape } = matrixIndices(
+    op,
+    lhsIndices,
+    rhsIndices,
+    a.shape.slice(0, -2),
+    packed[0].shape.slice(0, -2),
+  )
+  const out = gatherPacked([asStack(a), ...packed.map(asStack), lhs, rhs], params)
+  return out.reshape([...shape, ...out.shape.slice(1)])
+}
+
+const gatherQmmArgs = operation(
+  "gatherQmm",
+  [
+    "x",
+    "w",
+    "scales",
+    "biases",
+    "lhsIndices",
+    "rhsIndices",
+    "transpose",
+    "groupSize",
+    "bits",
+    "mode",
+    "sortedIndices",
+  ],
+  (
+    x: unknown,
+    w: unknown,
+    scales: unknown,
+    biases?: unknown,
+    lhsIndices?: unknown,
+    rhsIndices?: unknown,
+    transpose: boolean = true,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode: string = "affine",
+    _sorted: boolean = false,
+  ): Array => {
+    const op = "gatherQmm"
+    const params = { transpose: Boolean(transpose), ...resolveFormat(op, groupSize, bits, mode) }
+    const { a, packed } = asOperands(op, x, w, scales, biases, params.mode)
+    const lhs = optionalArray(op, "lhsIndices", lhsIndices)
+    const rhs = optionalArray(op, "rhsIndices", rhsIndices)
+    if (!lhs && !rhs) return multiplyPacked(op, a, packed, params)
+    return multiplyGathered(op, a, packed, lhs, rhs, params)
+  },
+)
+/** Which matrices are multiplied; see {@link gatherMm}. */
+export interface GatherOptions {
+  lhsIndices?: Array | null
+  rhsIndices?: Array | null
+  /** A promise that indices ascend; nothing depends on it. */
+  sortedIndices?: boolean
+}
+/**
+ * {@link quantizedMatmul} of matrices chosen by index: out[i] = x[lhsIndices[i]] @ w[rhsIndices[i]]ᵀ, as {@link gatherMm} chooses
+ * them. For mixtures of experts: w holds one packed matrix an expert.
+ * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
+ * @example
+ * const [w, scales, biases] = mx.quantize(mx.stack([mx.ones([2, 64]), mx.zeros([2, 64])]))
+ * const rhsIndices = mx.array([1, 0], mx.int32)
+ * mx.gatherQmm(mx.ones([2, 1, 64]), w, scales, biases, { rhsIndices }).tolist() // => [[[0, 0]], [[64, 64]]]
+ */
+export function gatherQmm(
+  x: Array,
+  w: Array,
+  scales: Array,
+  biases?: Array | null,
+  lhsIndices?: Array | null,
+  rhsIndices?: Array | null,
+  transpose?: boolean,
+  groupSize?: number | null,
+  bits?: number | null,
+  mode?: QuantizationMode,
+  options?: { sortedIndices?: boolean } & StreamOptions,
+): Array
+export function gatherQmm(
+  x: Array,
+  w: Array,
+  scales: Array,
+  biases: Array | null | undefined,
+  options: Omit<PackedOptions, "biases"> & GatherOptions,
+): Array
+export function gatherQmm(x: Array, w: Array, scales: Array, options: PackedOptions & GatherOptions): Array
+export function gatherQmm(...args: unknown[]): Array {
+  return gatherQmmArgs(args)
+}
+
+/** x as quantization gives it back, in its own dtype. Derivatives pass straight through: x − stopGradient(x) is 0, and varies like x. */
+function roundTrip(x: Array, globalScale: Array | undefined, q: Quantization): Array {
+  const global = globalScale ? [globalScale] : []
+  const row = x.ndim === 1 ? x.expandDims(0) : x
+  const rounded = dequantizePacked([...quantizePacked.all([row, ...global], q), ...global], {
+    ...q,
+    dtype: x.dtype,
+  })
+  return stopGradient(rounded.reshape(x.shape)).add(x.subtract(stopGradient(x)))
+}
+
+/** What qqmm and gatherQqmm check alike: their x and w, rounded, with the packed form of w where it has one. */
+function asQuantized(
+  op: string,
+  x: unknown,
+  w: unknown,
+  scales: unknown,
+  q: Quantization,
+  globalScaleX: unknown,
+  globalScaleW: unknown,
+): { a: Array; weights: Array; scale: Array | undefined; global: Array | undefined } {
+  if (q.mode === "affine")
+    throw new ArgumentError(op, "quantizes to floats: mode must be mxfp4, mxfp8 or nvfp4, received affine")
+  const given = asArrayArgument(op, "x", x)
+  let weights = asArrayArgument(op, "w", w)
+  const scale = optionalArray(op, "scales", scales)
+  const globals = [
+    optionalArray(op, "globalScaleX", globalScaleX),
+    optionalArray(op, "globalScaleW", globalScaleW),
+  ]
+  globals.forEach((g, i) => {
+    if (g) checkGlobalScale(op, i === 0 ? "globalScaleX" : "globalScaleW", g.node, q.mode)
+  })
+  if (given.dtype.kind !== "floating")
+    throw new DTypeError(op, `x must be of a real floating dtype, received ${given.dtype.name}`)
+  if ((weights.dtype === uint32) !== (scale !== undefined))
+    throw new ArgumentError(
+      op,
+      scale
+        ? `scales belong to quantized weights in uint32, received weights in ${weights.dtype.name}`
+        : "quantized weights need scales",
+    )
+  if (!scale) weights = roundTrip(weights, globals[1], q)
+  return { a: roundTrip(given, globals[0], q), weights, scale, global: scale && globals[1] }
+}
+
+/** A product of packed weights times their global scale. */
+function scaled(y: Array, global: Array | undefined): Array {
+  if (!global) return y
+  const factor = toDtype(global.reshape([]), float32).divide(NVFP4_RANGE)
+  return toDtype(toDtype(y, promote(y.dtype, float32)).multiply(factor), y.dtype)
+}
+
+const qqmmArgs = operation(
+  "qqmm",
+  ["x", "w", "scales", "groupSize", "bits", "mode", "globalScaleX", "globalScaleW"],
+  (
+    x: unknown,
+    w: unknown,
+    scales?: unknown,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode: string = "nvfp4",
+    globalScaleX?: unknown,
+    globalScaleW?: unknown,
+  ): Array => {
+    const op = "qqmm"
+    const q = resolveFormat(op, groupSize, bits, mode)
+    const { a, weights, scale, global } = asQuantized(op, x, w, scales, q, globalScaleX, globalScaleW)
+    if (scale) return scaled(multiplyPacked(op, a, [weights, scale], { transpose: true, ...q }), global)
+    return toDtype(matmul(a, swap(weights)), a.dtype)
+  },
+)
+/** The options of {@link qqmm}. */
+export interface QqmmOptions extends StreamOptions {
+  /** Of packed weights. */
+  scales?: Array | null
+  groupSize?: number | null
+  bits?: number | null
+  /** nvfp4 (the default), mxfp8 or mxfp4. */
+  mode?: QuantizationMode
+  /** In nvfp4, the global scale x is quantized with. */
+  globalScaleX?: Array | null
+  /** In nvfp4, the global scale of the weights. */
+  globalScaleW?: Array | null
+}
+/**
+ * x @ wᵀ with both quantized: x as it is read, w too unless it comes packed with its scales. The value is that of the product of the
+ * rounded numbers, in x's dtype. Derivatives, by x and by unpacked w, are those of that product; they pass the rounding unchanged.
+ * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for mode affine, or weights without scales
+ * @example
+ * const [w, scales] = mx.quantize(mx.ones([2, 32]), { mode: 'mxfp8' })
+ * mx.qqmm(mx.ones([1, 32]), w, scales, { mode: 'mxfp8' }).tolist() // => [[32, 32]]
+ */
+export function qqmm(
+  x: Array,
+  w: Array,
+  scales?: Array | null,
+  groupSize?: number | null,
+  bits?: number | null,
+  mode?: QuantizationMode,
+  globalScaleX?: Array | null,
+  globalScaleW?: Array | null,
+  options?: StreamOptions,
+): Array
+export function qqmm(
+  x: Array,
+  w: Array,
+  scales: Array | null | undefined,
+  options: Omit<QqmmOptions, "scales">,
+): Array
+export function qqmm(x: Array, w: Array, options: QqmmOptions): Array
+export function qqmm(...args: unknown[]): Array {
+  return qqmmArgs(args)
+}
+
+const gatherQqmmArgs = operation(
+  "gatherQqmm",
+  [
+    "x",
+    "w",
+    "scales",
+    "lhsIndices",
+    "rhsIndices",
+    "groupSize",
+    "bits",
+    "mode",
+    "globalScaleX",
+    "globalScaleW",
+    "sortedIndices",
+  ],
+  (
+    x: unknown,
+    w: unknown,
+    scales?: unknown,
+    lhsIndices?: unknown,
+    rhsIndices?: unknown,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode: string = "nvfp4",
+    globalScaleX?: unknown,
+    globalScaleW?: unknown,
+    _sorted: boolean = false,
+  ): Array => {
+    const op = "gatherQqmm"
+    const q = resolveFormat(op, groupSize, bits, mode)
+    const { a, weights, scale, global } = asQuantized(op, x, w, scales, q, globalScaleX, globalScaleW)
+    const lhs = optionalArray(op, "lhsIndices", lhsIndices)
+    const rhs = optionalArray(op, "rhsIndices", rhsIndices)
+    if (!scale) return toDtype(gatherMm(a, swap(weights), lhs, rhs), a.dtype)
+    const params = { transpose: true, ...q }
+    const packed = [weights, scale]
+    const y =
+      lhs || rhs ? multiplyGathered(op, a, packed, lhs, rhs, params) : multiplyPacked(op, a, packed, params)
+    return scaled(y, global)
+  },
+)
+/**
+ * {@link qqmm} of matrices chosen by index, as {@link gatherMm} chooses them.
+ * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
+ * @example
+ * const [w, scales] = mx.quantize(mx.ones([3, 2, 32]), { mode: 'nvfp4' })
+ * const rhsIndices = mx.array([2, 0], mx.int32)
+ * mx.gatherQqmm(mx.ones([2, 1, 32]), w, scales, { rhsIndices }).shape // => [2, 1, 2]
+ */
+export function gatherQqmm(
+  x: Array,
+  w: Array,
+  scales?: Array | null,
+  lhsIndices?: Array | null,
+  rhsIndices?: Array | null,
+  groupSize?: number | null,
+  bits?: number | null,
+  mode?: QuantizationMode,
+  globalScaleX?: Array | null,
+  globalScaleW?: Array | null,
+  options?: { sortedIndices?: boolean } & StreamOptions,
+): Array
+export function gatherQqmm(
+  x: Array,
+  w: Array,
+  scales: Array | null | undefined,
+  options: Omit<QqmmOptions, "scales"> & GatherOptions,
+): Array
+export function gatherQqmm(x: Array, w: Array, options: QqmmOptions & GatherOptions): Array
+export function gatherQqmm(...args: unknown[]): Array {
+  return gatherQqmmArgs(args)
+}
