@@ -1,10 +1,11 @@
 /**
  * Tracing: the function runs once on placeholders, and what it computed from them becomes a program. A failed trace leaves nothing
- * behind: captured state gets its arrays back.
+ * behind: captured state gets its arrays back. A trace for any sizes also keeps the function's calls, which other sizes repeat.
  */
 import {
   Array,
   arraysOf,
+  calls,
   Mark,
   type Node,
   sourceNode,
@@ -15,6 +16,7 @@ import {
 import { inOrder } from "./order"
 import { Program } from "./program"
 import { reapply, rebuild } from "./rebuild"
+import { type RecordedCall, Recorder, repeat } from "./recorder"
 import { readSlots, type Slot, slotsOf, snapshot, writeSlots } from "./state"
 
 /** Where an output of a call comes from. */
@@ -23,65 +25,160 @@ type Source =
   | { readonly from: "argument"; readonly index: number }
   | { readonly from: "outside"; readonly value: Array }
 
-/** What one trace found. */
-export interface Capture {
-  readonly program: Program | null
-  /** Arrays from outside the trace that the program reads; they follow the arguments. */
-  readonly outside: readonly Array[]
+/** What a function gives, apart from the values. */
+interface Form {
   /** The result's tree; its arrays are replaced at each call. */
   readonly result: unknown
-  /** First the result's arrays, then the captured outputs'. */
-  readonly sources: readonly Source[]
-  /** How many of them belong to the result. */
+  /** How many arrays belong to the result; the captured outputs' follow. */
   readonly resultCount: number
   /** Where the captured outputs' arrays go. */
   readonly outputPaths: readonly (readonly (string | number)[])[]
 }
 
-/** Runs `f` on placeholders shaped like `args`' arrays and the captured inputs. */
-export function capture(
-  f: (...args: never[]) => unknown,
-  args: readonly unknown[],
-  inputs: readonly Slot[],
-  inputTrees: unknown,
-  outputs: unknown,
-): Capture {
-  const restore = snapshot([inputTrees, outputs])
+/** What one trace found. */
+export interface Capture extends Form {
+  readonly program: Program | null
+  /** Arrays from outside the trace that the program reads; they follow the arguments. */
+  readonly outside: readonly Array[]
+  /** First the result's arrays, then the captured outputs'. */
+  readonly sources: readonly Source[]
+}
+
+/** What a trace for any sizes found: the calls, and which of their results the function gives. */
+export interface Recording extends Form {
+  readonly calls: readonly RecordedCall[]
+  /** Where the function looked at the sizes of arrays. */
+  readonly reads: readonly string[]
+  /** By number, or arrays from outside. */
+  readonly found: readonly (number | Array)[]
+  /** What could not be remembered, if anything. */
+  readonly gap: string | null
+}
+
+/** A function, what it is called with, and the state that it reads and changes. */
+export interface Subject {
+  readonly f: (...args: never[]) => unknown
+  readonly args: readonly unknown[]
+  /** The arrays of `args`. */
+  readonly given: readonly Array[]
+  readonly inputs: readonly Slot[]
+  readonly inputTrees: unknown
+  readonly outputs: unknown
+}
+
+/** Runs the function on placeholders shaped like its arguments' arrays and the captured inputs. */
+export function capture(subject: Subject): Capture {
+  return traced(subject, null).capture
+}
+
+/** The same, and what it takes to capture for other sizes without running the function. */
+export function captureForAnySizes(subject: Subject): { capture: Capture; recording: Recording } {
+  const recorder = { current: null as Recorder | null }
+  const { capture: first, found, outsideFound } = traced(subject, recorder)
+  const { recorded, reads, gap } = recorder.current as Recorder
+  const { result, resultCount, outputPaths } = first
+  const places = found.map((id, i) => id ?? outsideFound[i])
+  return {
+    capture: first,
+    recording: { calls: recorded, reads, found: places, gap, result, resultCount, outputPaths },
+  }
+}
+
+/** Captures for the sizes of `subject`'s arguments from an earlier trace. */
+export function captureAgain(recording: Recording, subject: Subject): Capture {
+  const { given, inputs } = subject
+  if (recording.gap !== null)
+    throw new TransformError(
+      "compile",
+      `a shapeless program cannot follow what ${recording.gap} does to other shapes than those it was traced for`,
+    )
+  const before = readSlots(inputs)
+  const epoch = ++tracing.begun
+  const placeholders = placeholdersFor([...given, ...before])
+  // Calls may read the state without being given it, as random draws do.
+  writeSlots(
+    inputs,
+    placeholders.slice(given.length).map((node) => new Array(node)),
+  )
+  const outer = calls.recorder
+  calls.recorder = null
   try {
-    return trace(f, args, inputs, inputTrees, outputs)
+    const values = repeat(recording.calls, placeholders)
+    const found = recording.found.map((place) =>
+      typeof place === "number" ? new Array(values[place] as Node) : place,
+    )
+    return { ...recording, ...build(placeholders, found, epoch) }
+  } catch (error) {
+    const sizes = placeholders.map(({ shape }) => `[${shape.join(", ")}]`).join(", ")
+    const reads = recording.reads.map((line) => `\n    at ${line}`).join("")
+    throw new TransformError(
+      "compile",
+      `the shapeless program does not take arrays of shape ${sizes}: ${(error as Error).message}`,
+      {
+        hint:
+          "Numbers that the function computed from sizes are those of the first call. Let operations find them: -1 in reshape, flatten, " +
+          `unflatten, or axes in place of sizes${reads && `. It looked at sizes here:${reads}`}`,
+      },
+    )
+  } finally {
+    calls.recorder = outer
+    writeSlots(inputs, before)
+  }
+}
+
+const placeholdersFor = (arrays: readonly Array[]): Node[] =>
+  arrays.map((a) => sourceNode(a.node.shape, a.dtype, null, Mark.Abstract))
+
+interface Traced {
+  readonly capture: Capture
+  /** The recorder's numbers of what was found. */
+  readonly found: readonly (number | null)[]
+  readonly outsideFound: readonly Array[]
+}
+
+function traced(subject: Subject, recording: { current: Recorder | null } | null): Traced {
+  const restore = snapshot([subject.inputTrees, subject.outputs])
+  const outer = calls.recorder
+  try {
+    return trace(subject, recording)
   } catch (error) {
     restore()
     throw error
+  } finally {
+    calls.recorder = outer
   }
 }
 
 function trace(
-  f: (...args: never[]) => unknown,
-  args: readonly unknown[],
-  inputs: readonly Slot[],
-  inputTrees: unknown,
-  outputs: unknown,
-): Capture {
-  const given = arraysOf(args)
+  { f, args, given, inputs, inputTrees, outputs }: Subject,
+  recording: { current: Recorder | null } | null,
+): Traced {
   const epoch = ++tracing.begun
   const before = readSlots(inputs)
-  const placeholders = [...given, ...before].map((a) =>
-    sourceNode(a.node.shape, a.dtype, null, Mark.Abstract),
-  )
+  const placeholders = placeholdersFor([...given, ...before])
   const handles = placeholders.map((node) => new Array(node))
   writeSlots(inputs, handles.slice(given.length))
-  const result = f(...(withArrays(args, handles.slice(0, given.length)) as never[]))
+  const recorder = recording === null ? null : new Recorder(placeholders)
+  if (recording) recording.current = recorder
+  const traceArgs = withArrays(args, handles.slice(0, given.length)) as never[]
+  calls.recorder = recorder
+  const result = f(...traceArgs)
+  calls.recorder = null
   const slots = slotsOf(outputs)
   const found = [...arraysOf(result), ...readSlots(slots)]
   dropNew(slotsOf(inputTrees), inputs, slots)
   // State that is an input and no output keeps its arrays; so does an output that the function did not touch.
   writeSlots(inputs, before)
-  const traced = found.map((a) => a.node)
-  const isOutside = (node: Node): boolean => isFromOutside(node, epoch)
-  const outside = outsideOf(traced, new Set(placeholders), isOutside)
-  const { program, sources } = build(placeholders, found, outside, isOutside)
-  const outputPaths = slots.map(({ path }) => path)
-  return { program, outside, result, sources, resultCount: found.length - slots.length, outputPaths }
+  const form: Form = {
+    result,
+    resultCount: found.length - slots.length,
+    outputPaths: slots.map(({ path }) => path),
+  }
+  return {
+    capture: { ...form, ...build(placeholders, found, epoch) },
+    found: recorder ? found.map(({ node }) => recorder.idOf(node)) : [],
+    outsideFound: found,
+  }
 }
 
 /** What the function put into trees that are inputs and no outputs has no value outside the trace. */
@@ -126,12 +223,12 @@ function outsideOf(
 function build(
   placeholders: readonly Node[],
   found: readonly Array[],
-  outside: readonly Array[],
-  isOutside: (node: Node) => boolean,
-): { program: Program | null; sources: Source[] } {
-  const computed: Node[] = []
-  for (const { node } of found) if (!isOutside(node) && !computed.includes(node)) computed.push(node)
-  const stands = outside.map(({ node }) => sourceNode(node.shape, node.dtype, null, Mark.Abstract))
+  epoch: number,
+): Pick<Capture, "program" | "outside" | "sources"> {
+  const isOutside = (node: Node): boolean => isFromOutside(node, epoch)
+  const computed = [...new Set(found.map(({ node }) => node).filter((node) => !isOutside(node)))]
+  const outside = outsideOf(computed, new Set(placeholders), isOutside)
+  const stands = placeholdersFor(outside)
   const leaves = new Map(outside.map(({ node }, i) => [node, stands[i]]))
   const outputs = rebuild(computed, leaves, isOutside, reapply)
   const program = computed.length > 0 ? new Program([...placeholders, ...stands], outputs) : null
@@ -143,5 +240,5 @@ function build(
     const argument = argumentOf.get(value.node)
     return argument === undefined ? { from: "outside", value } : { from: "argument", index: argument }
   })
-  return { program, sources }
+  return { program, outside, sources }
 }

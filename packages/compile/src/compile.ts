@@ -3,17 +3,27 @@
  */
 import {
   Array,
+  applyNodes,
   arraysOf,
-  childrenOf,
-  isList,
   isPlainObject,
   Mark,
+  type Meta,
+  type Node,
   TransformError,
   withArrays,
 } from "@lazuli/core/engine"
-import { type Capture, capture } from "./capture"
+import {
+  type Capture,
+  capture,
+  captureAgain,
+  captureForAnySizes,
+  type Recording,
+  type Subject,
+} from "./capture"
+import { type Explanation, explanationOf } from "./explain"
 import { callProgram } from "./program"
-import { readSlots, type Slot, slotsOf, writePath } from "./state"
+import { arrayKey, difference, fits, keyOf, type Signature, signatureOf } from "./signature"
+import { Places, readSlots, type Slot, slotsOf, writePath } from "./state"
 
 /** Options of {@link compile}. */
 export interface CompileOptions {
@@ -21,23 +31,36 @@ export interface CompileOptions {
   inputs?: unknown
   /** Mutable trees that the function changes; their arrays are replaced after each call. */
   outputs?: unknown
+  /** One trace serves all sizes of arguments of the same rank and dtype; false by default. */
+  shapeless?: boolean
   /** Called with the reason whenever the function is traced. */
   onRecompile?: (reason: string) => void
 }
 
-/** What a compiled function offers besides being called. */
-export interface Compiled {
-  /** How often it was called and traced, and how many programs it keeps. */
-  stats(): { calls: number; traces: number; programs: number }
+/** What a compiled function has done. */
+export interface CompileStats {
+  readonly calls: number
+  /** How often the function itself ran to be traced. */
+  readonly traces: number
+  /** How many programs it keeps. */
+  readonly programs: number
 }
 
-/** Gives the plans of compiled functions back that nobody can call any more. */
-const dropped = new FinalizationRegistry<Map<string, Capture>>((programs) => {
-  for (const { program } of programs.values()) program?.release()
-})
+/** What a compiled function offers besides being called. */
+export interface Compiled<A extends readonly unknown[] = readonly unknown[]> {
+  /** How often it was called and traced, and how many programs it keeps. */
+  stats(): CompileStats
+  /**
+   * What became of the function for such arguments: which operations were fused, which were not and why, and what the plan takes. Traces
+   * where no call did so before.
+   */
+  explain(...args: A): Explanation
+}
 
 /** Programs that one compiled function keeps; the least recently used goes first. */
 const MAX_PROGRAMS = 64
+/** After this many traces a warning names the argument that keeps changing. */
+const TRACES_BEFORE_WARNING = 8
 
 let enabled = process.env.LAZULI_DISABLE_COMPILE !== "1"
 
@@ -50,115 +73,245 @@ export function enableCompile(): void {
   enabled = true
 }
 
-let identities = 0
-const identity = new WeakMap<object, number>()
-
-/** A string for a leaf that is no array: constants are part of what a program was traced for. */
-function constantKey(leaf: unknown): string {
-  if ((typeof leaf === "object" && leaf !== null) || typeof leaf === "function") {
-    let id = identity.get(leaf)
-    if (id === undefined) identity.set(leaf, (id = ++identities))
-    return `#${id}`
-  }
-  return typeof leaf === "string"
-    ? JSON.stringify(leaf)
-    : Object.is(leaf, -0)
-      ? "-0"
-      : `${typeof leaf} ${String(leaf)}`
+/** A program, and what it takes for a call to use it. */
+interface Entry {
+  readonly key: string
+  readonly signature: Signature
+  readonly capture: Capture
+  readonly params: { readonly program: Capture["program"] }
+  /** Where the captured inputs were at the last call that used it. */
+  holders: readonly object[]
+  keys: readonly (string | number)[]
+  /** What the captured inputs were traced with. */
+  readonly state: readonly Meta[]
+  /** Whether the captured outputs are the captured inputs, place by place. */
+  readonly inPlace: boolean
 }
 
-/** Equal for arguments that the same program serves: structure, shapes, dtypes, constants; and for the places of captured state. */
-function keyOf(args: readonly unknown[], inputs: readonly Slot[], outputs: readonly Slot[]): string {
-  let key = structureKey(args)
-  for (const { holder, key: name, path } of inputs)
-    key += `|${JSON.stringify(path)}${arrayKey(holder[name] as Array)}`
+/** Gives the plans of compiled functions back that nobody can call any more. */
+const dropped = new FinalizationRegistry<Map<string, Entry>>((programs) => {
+  for (const { capture: c } of programs.values()) c.program?.release()
+})
+
+const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
+
+/** Equal for state in the same places with the same dtypes and ranks, and sizes where they count. */
+function stateKey(inputs: readonly Slot[], outputs: readonly Slot[], sizes: boolean): string {
+  let key = ""
+  for (const { holder, key: name, path } of inputs) {
+    const { node } = holder[name] as Array
+    key += `|${JSON.stringify(path)}${arrayKey(node.dtype, node.shape, sizes)}`
+  }
   for (const { path } of outputs) key += `>${JSON.stringify(path)}`
   return key
 }
 
-const arrayKey = ({ node }: Array): string => `${node.dtype.code}[${node.shape.join(",")}]`
+/** The programs of one compiled function. */
+class Programs {
+  readonly entries = new Map<string, Entry>()
+  private readonly recordings = new Map<string, Recording>()
+  private readonly figures = { calls: 0, traces: 0 }
+  private readonly places = new Places()
+  private readonly changes = new Map<string, number>()
+  private last: Entry | null = null
 
-function structureKey(tree: unknown): string {
-  if (tree instanceof Array) return arrayKey(tree)
-  if (isList(tree)) return `(${tree.map(structureKey).join(",")})`
-  const children = childrenOf(tree) as Readonly<Record<string, unknown>> | undefined
-  if (!children) return constantKey(tree)
-  const kind = isPlainObject(tree) ? "" : constantKey((tree as object).constructor)
-  return `${kind}{${Object.keys(children)
-    .map((name) => `${JSON.stringify(name)}:${structureKey(children[name])}`)
-    .join(",")}}`
+  constructor(
+    private readonly f: (...args: never[]) => unknown,
+    private readonly options: CompileOptions,
+  ) {}
+
+  stats(): CompileStats {
+    return { ...this.figures, programs: this.entries.size }
+  }
+
+  call(args: readonly unknown[]): unknown {
+    this.figures.calls++
+    if (!enabled) return this.f(...(args as never[]))
+    const { places, last } = this
+    places.read(this.options.inputs)
+    const given: Array[] = []
+    if (last !== null && fits(last.signature, args, given) && this.stateFits(last))
+      return this.replay(last, given)
+    const entry = this.lookUp(args)
+    return entry === null ? this.f(...(args as never[])) : this.replay(entry, arraysOf(args))
+  }
+
+  explain(args: readonly unknown[]): Explanation {
+    this.places.read(this.options.inputs)
+    const entry = this.lookUp(args)
+    if (entry === null)
+      throw new TransformError("explain", "the arguments belong to a trace, where nothing is compiled")
+    return explanationOf(entry.capture.program)
+  }
+
+  /** Whether the captured inputs are where they were, with the same shapes and dtypes. */
+  private stateFits(entry: Entry): boolean {
+    const { holders, keys, arrays } = this.places
+    if (arrays.length !== entry.state.length) return false
+    for (let i = 0; i < arrays.length; i++) {
+      if (holders[i] !== entry.holders[i] || keys[i] !== entry.keys[i]) return false
+      const { node } = arrays[i]
+      const was = entry.state[i]
+      if (node.dtype !== was.dtype || (node.mark & Mark.Abstract) !== 0) return false
+      if (node.shape === was.shape) continue
+      if (node.shape.length !== was.shape.length) return false
+      for (let k = 0; k < was.shape.length; k++) if (node.shape[k] !== was.shape[k]) return false
+    }
+    return true
+  }
+
+  /** The program for arguments, traced if there is none; null inside another trace, which the operations join. */
+  private lookUp(args: readonly unknown[]): Entry | null {
+    const { inputs, outputs, shapeless = false } = this.options
+    const given = arraysOf(args)
+    const inputSlots = slotsOf(inputs)
+    if (given.some(isAbstract) || readSlots(inputSlots).some(isAbstract)) return null
+    const signature = signatureOf(args)
+    const outputSlots = slotsOf(outputs)
+    const key = keyOf(signature, true) + stateKey(inputSlots, outputSlots, true)
+    let entry = this.entries.get(key)
+    if (entry) {
+      this.entries.delete(key)
+      entry.holders = inputSlots.map(({ holder }) => holder)
+      entry.keys = inputSlots.map(({ key: name }) => name)
+    } else {
+      const subject = { f: this.f, args, given, inputs: inputSlots, inputTrees: inputs, outputs }
+      const state = readSlots(inputSlots).map(({ node }) => node)
+      const found = shapeless
+        ? this.captureShapeless(
+            subject,
+            keyOf(signature, false) + stateKey(inputSlots, outputSlots, false),
+            signature,
+          )
+        : this.captureNew(subject, signature)
+      entry = {
+        key,
+        signature,
+        capture: found,
+        params: { program: found.program },
+        holders: inputSlots.map(({ holder }) => holder),
+        keys: inputSlots.map(({ key: name }) => name),
+        state: state.map(({ shape, dtype }) => ({ shape, dtype })),
+        inPlace: inputs === outputs && samePaths(inputSlots, found.outputPaths),
+      }
+    }
+    this.entries.set(key, entry)
+    this.last = entry
+    if (this.entries.size > MAX_PROGRAMS) this.evictOldest()
+    return entry
+  }
+
+  private captureNew(subject: Subject, signature: Signature): Capture {
+    this.announce(signature)
+    const found = capture(subject)
+    this.figures.traces++
+    return found
+  }
+
+  private captureShapeless(subject: Subject, key: string, signature: Signature): Capture {
+    const known = this.recordings.get(key)
+    if (known) return captureAgain(known, subject)
+    this.announce(signature)
+    const { capture: found, recording } = captureForAnySizes(subject)
+    this.figures.traces++
+    this.recordings.set(key, recording)
+    if (this.recordings.size > MAX_PROGRAMS)
+      this.recordings.delete(this.recordings.keys().next().value as string)
+    return found
+  }
+
+  /** Says why the function is traced, and warns where one argument makes it so again and again. */
+  private announce(signature: Signature): void {
+    const { onRecompile } = this.options
+    const change = this.last === null ? null : difference(this.last.signature, signature)
+    onRecompile?.(
+      this.last === null
+        ? "first call"
+        : (change?.reason ?? "the captured state changed its structure, shapes or dtypes"),
+    )
+    if (change === null) return
+    const count = (this.changes.get(change.path) ?? 0) + 1
+    this.changes.set(change.path, count)
+    if (count !== TRACES_BEFORE_WARNING) return
+    process.emitWarning(
+      `${this.f.name || "a compiled function"} was traced ${count + 1} times because ${change.path} kept changing (last ` +
+        `${change.reason}). Each trace costs what many calls do: pass numbers as arrays, or compile with { shapeless: true } for ` +
+        "sizes that vary.",
+      { type: "LazuliWarning", code: "LAZULI_RECOMPILE" },
+    )
+  }
+
+  private evictOldest(): void {
+    const [key, entry] = this.entries.entries().next().value as [string, Entry]
+    this.entries.delete(key)
+    entry.capture.program?.release()
+  }
+
+  /** Adds one call of a traced program to the graph, and hands out its results. */
+  private replay(entry: Entry, given: readonly Array[]): unknown {
+    const { program, outside, result, sources, resultCount, outputPaths } = entry.capture
+    const { arrays, holders, keys } = this.places
+    const nodes: Node[] = []
+    for (const { node } of given) nodes.push(node)
+    for (const { node } of arrays) nodes.push(node)
+    const known = nodes.length
+    let computed: readonly Node[] = []
+    if (program !== null) {
+      for (const { node } of outside) nodes.push(node)
+      computed = applyNodes(callProgram.primitive, nodes, entry.params)
+    }
+    const arrayAt = (i: number): Array => {
+      const source = sources[i]
+      if (source.from === "program") return new Array(computed[source.index])
+      return new Array(
+        source.from === "argument" && source.index < known
+          ? nodes[source.index]
+          : (source as { value: Array }).value.node,
+      )
+    }
+    const values: Array[] = []
+    for (let i = 0; i < sources.length; i++) values.push(arrayAt(i))
+    if (entry.inPlace) for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
+    else outputPaths.forEach((path, i) => writePath(this.options.outputs, path, values[resultCount + i]))
+    return result instanceof Array ? values[0] : withArrays(result, values)
+  }
 }
+
+const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): boolean =>
+  inputs.length === outputs.length && inputs.every(({ path }, i) => String(path) === String(outputs[i]))
 
 /**
  * A function that computes what `f` does, faster: `f` runs once for each combination of structure, shapes, dtypes and constants of its
  * arguments, and what it computed is simplified, fused and planned. `f` must not have effects other than on the trees named in
  * `inputs` and `outputs`. A call gives lazy arrays, as `f` does.
  *
- * @throws TransformError when `f` needs a value while it is traced
+ * With `shapeless`, `f` runs once for each combination of structure, ranks, dtypes and constants: for other sizes, the calls that it made
+ * are made again. Numbers that it computes from sizes stay those of the first call.
+ *
+ * @throws TransformError when `f` needs a value while it is traced, or a shapeless one depends on the sizes of the first call
  * @example
  * const f = compile((x) => x.exp().add(1)); f(mx.zeros([2])).tolist() // => [2, 2]
+ * @example
+ * const g = compile((x) => x.flatten().sum(), { shapeless: true })
+ * g(mx.ones([2, 3])).item() + g(mx.ones([4, 5])).item() // => 26
+ * g.stats().traces // => 1
  */
 export function compile<A extends unknown[], R>(
   f: (...args: A) => R,
   options: CompileOptions = {},
-): ((...args: A) => R) & Compiled {
+): ((...args: A) => R) & Compiled<A> {
   if (typeof (f as unknown) !== "function")
     throw new TransformError("compile", `expected a function, received ${typeof f}`)
   if (!isPlainObject(options as unknown))
-    throw new TransformError("compile", "options must be a plain object with inputs, outputs or onRecompile")
-  const { inputs, outputs, onRecompile } = options
-  const programs = new Map<string, Capture>()
-  const figures = { calls: 0, traces: 0 }
-
-  const call = (...args: A): R => {
-    figures.calls++
-    const given = arraysOf(args)
-    // Inside another trace the operations join it; compiling them twice would only hide them.
-    const inputSlots = slotsOf(inputs)
-    const state = readSlots(inputSlots)
-    if (!enabled || given.some(isAbstract) || state.some(isAbstract)) return f(...args)
-    const key = keyOf(args, inputSlots, slotsOf(outputs))
-    let entry = programs.get(key)
-    if (entry) {
-      programs.delete(key)
-      programs.set(key, entry)
-    } else {
-      onRecompile?.(
-        figures.traces === 0
-          ? "first call"
-          : "structure, shapes, dtypes or constants of the arguments changed",
-      )
-      figures.traces++
-      entry = capture(f as (...args: never[]) => unknown, args, inputSlots, inputs, outputs)
-      programs.set(key, entry)
-      evictOldest(programs)
-    }
-    return replay(entry, [...given, ...state], outputs) as R
-  }
-  dropped.register(call, programs)
-  return Object.assign(call, { stats: () => ({ ...figures, programs: programs.size }) })
-}
-
-const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
-
-function evictOldest(programs: Map<string, Capture>): void {
-  if (programs.size <= MAX_PROGRAMS) return
-  const [key, entry] = programs.entries().next().value as [string, Capture]
-  programs.delete(key)
-  entry.program?.release()
-}
-
-/** Adds one call of a traced program to the graph, and hands out its results. */
-function replay(
-  { program, outside, result, sources, resultCount, outputPaths }: Capture,
-  values: readonly Array[],
-  outputs: unknown,
-): unknown {
-  const computed = program ? callProgram.all([...values, ...outside], { program }) : []
-  const arrays = sources.map((source) => {
-    if (source.from === "program") return computed[source.index]
-    return new Array(source.from === "argument" ? values[source.index].node : source.value.node)
+    throw new TransformError(
+      "compile",
+      "options must be a plain object with inputs, outputs, shapeless or onRecompile",
+    )
+  const programs = new Programs(f as (...args: never[]) => unknown, options)
+  const call = (...args: A): R => programs.call(args) as R
+  dropped.register(call, programs.entries)
+  return Object.assign(call, {
+    stats: () => programs.stats(),
+    explain: (...args: A) => programs.explain(args),
   })
-  outputPaths.forEach((path, i) => writePath(outputs, path, arrays[resultCount + i]))
-  return withArrays(result, arrays.slice(0, resultCount))
 }

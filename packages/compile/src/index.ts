@@ -1,4 +1,12 @@
 /**
  * Compilation of functions on arrays.
  */
-export { type Compiled, type CompileOptions, compile, disableCompile, enableCompile } from "./compile"
+export {
+  type Compiled,
+  type CompileOptions,
+  type CompileStats,
+  compile,
+  disableCompile,
+  enableCompile,
+} from "./compile"
+export type { ExplainedStep, Explanation } from "./explain"

@@ -53,10 +53,15 @@ export function makePlan(
   outputs: readonly Node[],
 ): Planned | null {
   if (!backend.record || !backend.encodePlan) return null
-  const simplified = simplify(backend, outputs)
-  if (!simplified) return null
-  const fusedOutputs = fuse(simplified)
+  const fusedOutputs = optimize(backend, outputs)
+  if (!fusedOutputs) return null
   return new Planner(backend, inputs, fusedOutputs, inOrder(outputs, isLeaf).length).finish()
+}
+
+/** The simplified and fused graph; null where the backend lacks a kernel for it. */
+export function optimize(backend: Backend, outputs: readonly Node[]): Node[] | null {
+  const simplified = simplify(backend, outputs)
+  return simplified && fuse(simplified)
 }
 
 const isImmediate = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).facts.immediate === true

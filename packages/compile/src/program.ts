@@ -4,6 +4,7 @@
  */
 import {
   Array,
+  type Backend,
   backendFor,
   definePrimitive,
   type Meta,
@@ -12,7 +13,7 @@ import {
   withoutHandles,
 } from "@lazuli/core/engine"
 import { isLeaf } from "./order"
-import { makePlan, type Planned } from "./plan"
+import { makePlan, optimize, type Planned } from "./plan"
 import { reapply, rebuild } from "./rebuild"
 
 let count = 0
@@ -22,13 +23,19 @@ export class Program {
   /** Unique: two traces never share one, so it can stand for the program in cache keys. */
   readonly key = `program#${++count}`
   private readonly plans = new Map<string, Planned | null>()
+  /** Shapes and dtypes of the outputs. */
+  readonly metas: readonly Meta[]
+  private device: Node["stream"]["device"] | null = null
+  private plan: Plan | null = null
 
   constructor(
     /** Placeholders, in the order in which a call passes its arrays. */
     readonly inputs: readonly Node[],
     /** Computed from them. */
     readonly outputs: readonly Node[],
-  ) {}
+  ) {
+    this.metas = outputs.map(({ shape, dtype }) => ({ shape, dtype }))
+  }
 
   /** The program's operations on other inputs: what it means, and what transforms walk. */
   inline(inputs: readonly Array[]): Array[] {
@@ -38,13 +45,27 @@ export class Program {
 
   /** How the backend of `stream`'s device runs it with one call; null where it cannot. */
   planFor(stream: Node["stream"]): Plan | null {
+    // Asked twice for every call.
+    if (stream.device === this.device) return this.plan
     const backend = backendFor(stream.device)
     let planned = this.plans.get(backend.name)
     if (planned === undefined) {
       planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs))
       this.plans.set(backend.name, planned)
     }
-    return planned?.plan ?? null
+    this.device = stream.device
+    this.plan = planned?.plan ?? null
+    return this.plan
+  }
+
+  /** The backend of a stream's device. */
+  backendOf(stream: Node["stream"]): Backend {
+    return backendFor(stream.device)
+  }
+
+  /** What a plan for the backend runs: simplified and fused; null where that fails. */
+  optimized(backend: Backend): Node[] | null {
+    return withoutHandles(() => optimize(backend, this.outputs))
   }
 
   /** Figures of the plan for a backend, for explanation and tests. */
@@ -56,6 +77,8 @@ export class Program {
   release(): void {
     for (const planned of this.plans.values()) planned?.release()
     this.plans.clear()
+    this.device = null
+    this.plan = null
   }
 }
 
@@ -63,8 +86,7 @@ export class Program {
 export const callProgram = definePrimitive({
   name: "@lazuli/compile/program",
   params: { program: "program" },
-  infer: (_inputs, { program }): Meta[] =>
-    (program as Program).outputs.map(({ shape, dtype }) => ({ shape, dtype })),
+  infer: (_inputs, { program }) => (program as Program).metas,
   decompose: (inputs, { program }) => (program as Program).inline(inputs),
   plan: (node) => (node.params.program as Program).planFor(node.stream),
 })

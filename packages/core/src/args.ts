@@ -2,6 +2,7 @@
  * How public functions take arguments: positional in MLX's order, or in one trailing plain object by name; unknown names are
  * errors that point to the nearest known one.
  */
+import { calls } from "./calls"
 import { onStream, type StreamLike } from "./device"
 import { ArgumentError, describe, nearest } from "./errors"
 import { Array } from "./graph"
@@ -31,6 +32,8 @@ export function operation<A extends unknown[], R>(
   body: (...args: A) => R,
 ): (args: readonly unknown[]) => R {
   const count = names.length
+  const run = (values: A): R =>
+    calls.recorder === null ? body(...values) : calls.recorder.call(op, body, values)
   return (args) => {
     const last = args[args.length - 1]
     if (args.length === 0 || !isPlainObject(last)) {
@@ -39,7 +42,7 @@ export function operation<A extends unknown[], R>(
           op,
           `takes at most ${count} arguments (${names.join(", ")}), received ${args.length}`,
         )
-      return body(...(args as A))
+      return run(args as A)
     }
     const values = args.slice(0, -1)
     let stream: StreamLike = null
@@ -61,7 +64,7 @@ export function operation<A extends unknown[], R>(
         throw new ArgumentError(op, `parameter "${key}" is given twice, by position and by name`)
       values[position] = last[key]
     }
-    return stream === null ? body(...(values as A)) : onStream(stream, () => body(...(values as A)))
+    return stream === null ? run(values as A) : onStream(stream, () => run(values as A))
   }
 }
 

@@ -17,6 +17,7 @@ export {
   setBackend,
   type Tracker,
 } from "./backend"
+export { asCall, type CallRecorder, calls, implicitState } from "./calls"
 export { cpu, currentStream, Device, type DeviceType, onStream, Stream, type StreamLike } from "./device"
 export {
   atLeastFloat,

@@ -2,6 +2,7 @@
  * Array, Node and Primitive, the trio that cannot be read apart: an Array is a user's handle on a Node, a Node is one
  * output of one application of a Primitive, and a Primitive's rules speak of Arrays. Nothing is computed here; see evaluate.ts.
  */
+import { calls } from "./calls"
 import { currentStream, type Stream } from "./device"
 import type { Dtype } from "./dtype"
 import type { FluentMethods } from "./fluent"
@@ -243,6 +244,7 @@ export class Array {
 
   /** Sizes of the axes. */
   get shape(): number[] {
+    if (calls.recorder !== null) calls.recorder.readSizes()
     return this.node.shape as number[]
   }
   /** Element type. */
@@ -255,6 +257,7 @@ export class Array {
   }
   /** Number of elements. */
   get size(): number {
+    if (calls.recorder !== null) calls.recorder.readSizes()
     return sizeOf(this.node.shape)
   }
   /** Bytes an element. */
@@ -263,10 +266,12 @@ export class Array {
   }
   /** The size of the first axis; 0 for a 0-d array. */
   get length(): number {
+    if (calls.recorder !== null) calls.recorder.readSizes()
     return this.node.shape[0] ?? 0
   }
   /** Bytes of all elements. */
   get nbytes(): number {
+    if (calls.recorder !== null) calls.recorder.readSizes()
     return sizeOf(this.node.shape) * this.node.dtype.size
   }
 }

@@ -113,19 +113,17 @@ export function guard(node: Node): void {
     guarded[guardedCount++] = node
     return
   }
-  if (group.storages.length === 0) {
-    groups[guardedCount] = group
-    guarded[guardedCount++] = anchor
-  }
   group.storages.push(storage)
   node.guard = GROUPED
   node.anchor = anchor
   if (group.storages.length === GROUP) endGroup()
 }
 
-/** Nodes of different evaluations do not share a group: they seldom die together. */
+/** Hands the open group over to a weak reference, and opens another. */
 function endGroup(): void {
   if (group.storages.length === 0) return
+  groups[guardedCount] = group
+  guarded[guardedCount++] = anchor
   anchor = new Anchor()
   group = new Group()
 }
@@ -187,7 +185,10 @@ export function rebind(handle: Array, node: Node): void {
   dropHandle(before)
 }
 
+/** Finds what died, the members of the open group included. */
 function poll(t: Tracker, all: boolean): void {
+  endGroup()
+  flushHandles(t)
   t.collect(all)
   const dead = t.poll(all)
   const count = dead.length
@@ -218,7 +219,6 @@ export function relieve(intermediateBytes: number): void {
     guardedCount = 0
     return
   }
-  endGroup()
   flushHandles(tracker)
   if (allocated < threshold && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES) return
   const pressed = allocated >= threshold
@@ -226,7 +226,6 @@ export function relieve(intermediateBytes: number): void {
   if (!pressed || !readStats) return
   if (readStats().active > BUDGET / 2) {
     // Much survived: it may be old, and old objects die only in a full collection. Wait longer for the next one when it was not.
-    flushHandles(tracker)
     poll(tracker, true)
     threshold = Math.max(BUDGET, 2 * readStats().active)
   }
@@ -235,8 +234,5 @@ export function relieve(intermediateBytes: number): void {
 /** Collects garbage and frees every storage that no handle can reach. Rarely needed: it happens by itself under pressure. */
 export function collectGarbage(): void {
   if (!tracker) return
-  for (let round = 0; round < 2; round++) {
-    flushHandles(tracker)
-    poll(tracker, true)
-  }
+  for (let round = 0; round < 2; round++) poll(tracker, true)
 }

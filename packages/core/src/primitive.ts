@@ -2,6 +2,7 @@
  * `definePrimitive`: checks a definition, registers it under a unique name, and returns the function that applies it.
  * Also what follows from a scalar meaning: its program, and its expansion into primitives of one instruction each.
  */
+import { calls } from "./calls"
 import type { Dtype } from "./dtype"
 import { nearest, RegistryError, TransformError } from "./errors"
 import {
@@ -94,10 +95,12 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   if (check) registrants.set(name, registrant() ?? primitive.source)
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
     if (check) checkParams(name, params, values ?? NO_PARAMS)
+    if (calls.recorder !== null) return calls.recorder.call(name, apply, [inputs, values])
     return new ArrayClass(applyNode(primitive, nodesOf(inputs), values ?? NO_PARAMS))
   }
   const all = (inputs: readonly Array[], values?: AnyParams): Array[] => {
     if (check) checkParams(name, params, values ?? NO_PARAMS)
+    if (calls.recorder !== null) return calls.recorder.call(`${name}.all`, all, [inputs, values])
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
   return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>

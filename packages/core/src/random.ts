@@ -3,6 +3,7 @@
  * the global state, which `seed` sets.
  */
 import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "./args"
+import { implicitState } from "./calls"
 import {
   asDtype,
   bfloat16,
@@ -53,6 +54,7 @@ function wordsOfSeed(op: string, value: unknown): [number, number] {
  * outputs: mx.random.state })` captures it.
  */
 export const state: [Array] = [lazyKey(Date.now())]
+implicitState.push(state)
 
 /** A key made of constants: it needs no memory, so it can exist before any backend does. */
 function lazyKey(value: number | bigint): Array {

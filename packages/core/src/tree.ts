@@ -93,10 +93,19 @@ export function mapLeaves(
 /** The arrays of a tree, in order. */
 export function arraysOf(tree: unknown): Array[] {
   const out: Array[] = []
-  forEachLeaf(tree, (leaf) => {
-    if (leaf instanceof Array) out.push(leaf)
-  })
+  addArrays(tree, out)
   return out
+}
+
+function addArrays(tree: unknown, out: Array[]): void {
+  if (tree instanceof Array) {
+    out.push(tree)
+    return
+  }
+  const children = childrenOf(tree)
+  if (children === null) return
+  if (isList(children)) for (let i = 0; i < children.length; i++) addArrays(children[i], out)
+  else for (const key of Object.keys(children)) addArrays((children as Record<string, unknown>)[key], out)
 }
 
 /** The tree with its arrays replaced, in order; other leaves stay. */

@@ -6,6 +6,7 @@ import { stack } from "@lazuli/core"
 import {
   Array,
   applyNodes,
+  asCall,
   decompose,
   handles,
   Mark,
@@ -43,7 +44,9 @@ export function exampleShape(shape: Shape, axis: Axis): number[] {
 }
 
 /** A node that stands for one example. */
-export function placeholder(x: Array, axis: Axis, name: string): Node {
+export const placeholder: typeof exampleOf = asCall("@lazuli/transforms/example", exampleOf)
+
+function exampleOf(x: Array, axis: Axis, name: string): Node {
   const node = sourceNode(exampleShape(x.node.shape, axis), x.dtype, null, Mark.Abstract)
   node.params = { name }
   return node
@@ -90,12 +93,7 @@ function alignElementwise(lead: Node, inputs: readonly Array[], axes: readonly A
 }
 
 /** Through what the primitive means: its decomposition for one example, rewritten in turn. */
-function throughDecomposition(
-  lead: Node,
-  inputs: readonly Array[],
-  axes: readonly Axis[],
-  size: number,
-): VmapResult {
+function throughDecomposition(lead: Node, inputs: readonly Array[], axes: readonly Axis[]): VmapResult {
   const epoch = newEpoch()
   const examples = inputs.map((x, i) =>
     axes[i] === null ? x : new Array(placeholder(x, axes[i], "example")),
@@ -107,7 +105,6 @@ function throughDecomposition(
     batched,
     inputs.filter((_, i) => axes[i] !== null),
     axes.filter((axis) => axis !== null),
-    size,
     epoch,
   )
 }
@@ -135,19 +132,21 @@ function rewrite(lead: Node, inputs: readonly Array[], axes: readonly Axis[], si
   const { rules, elementwise } = lead.primitive as Primitive
   if (rules.vmap) return rules.vmap({ inputs, axes, params: lead.params, size })
   if (elementwise) return alignElementwise(lead, inputs, axes)
-  if (rules.decompose) return throughDecomposition(lead, inputs, axes, size)
+  if (rules.decompose) return throughDecomposition(lead, inputs, axes)
   return loop(lead, inputs, axes, size)
 }
 
 /** The batch of `targets`, given for each of `inputs` its batch and where the batch axis is. */
-export function batch(
+export const batch: typeof rewriteForBatch = asCall("@lazuli/transforms/batch", rewriteForBatch)
+
+function rewriteForBatch(
   targets: readonly Node[],
   inputs: readonly Node[],
   values: readonly Array[],
   axes: readonly number[],
-  size: number,
   epoch: number,
 ): VmapResult {
+  const size = values[0].node.shape[axes[0]]
   const tape = collect(targets, inputs, epoch, "vmap")
   try {
     return walk(tape, targets, inputs, values, axes, size)

@@ -3,7 +3,14 @@
  * for the whole function. Its inputs are the function's arguments, then the outputs themselves; where no rule is given, derivatives
  * and batches pass through to the outputs' own graph.
  */
-import { type Array, broadcastTo, definePrimitive, type Node, type VmapResult } from "@lazuli/core/engine"
+import {
+  type Array,
+  asCall,
+  broadcastTo,
+  definePrimitive,
+  type Node,
+  type VmapResult,
+} from "@lazuli/core/engine"
 
 /** The rules of one call of a custom function, on flat lists of arrays. */
 export interface CallRules {
@@ -65,7 +72,9 @@ export const custom = definePrimitive({
 const callOf = ({ count, call }: Params) => ({ count, rules: call() })
 
 /** The outputs of a call, `inputs` after the first `count`, under its rules. */
-export function customCall(inputs: readonly Array[], count: number, rules: CallRules): Array[] {
+export const customCall: typeof callUnderRules = asCall("@lazuli/transforms/custom", callUnderRules)
+
+function callUnderRules(inputs: readonly Array[], count: number, rules: CallRules): Array[] {
   return custom.all(inputs, { count, call: () => rules })
 }
 

@@ -97,12 +97,16 @@ function flatRules(name: string, rules: Rules, args: readonly unknown[], result:
     flat.vjp = ({ primals, cotangents, outputs }) => {
       const given = vjp(argsOf(primals), resultOf(cotangents), resultOf(outputs))
       const list = args.length === 1 && !(isList(given) && !isList(args[0])) ? [given] : given
-      return flattenLike(`${name || "customFunction"}.vjp`, args, list)
+      return flattenLike(`${name || "customFunction"}.vjp`, withArrays(args, primals), list)
     }
   if (jvp)
-    flat.jvp = ({ primals, tangents }) => {
+    flat.jvp = ({ primals, tangents, outputs }) => {
       const filled = tangents.map((t, i) => t ?? zerosLike(primals[i]))
-      return flattenLike(`${name || "customFunction"}.jvp`, result, jvp(argsOf(primals), argsOf(filled)))
+      return flattenLike(
+        `${name || "customFunction"}.jvp`,
+        resultOf(outputs),
+        jvp(argsOf(primals), argsOf(filled)),
+      )
     }
   if (batch)
     flat.vmap = ({ primals, axes }) => {

@@ -1,7 +1,7 @@
 /**
  * `grad` and `valueAndGrad`: gradients of functions that return a loss, with respect to whole trees of arrays.
  */
-import { type Array, TransformError, zeros } from "@lazuli/core"
+import { type Array, TransformError, zerosLike } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
@@ -156,7 +156,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
       const result = f(...passed)
       const loss = lossOf(op, result, options.hasAux)
       const sums = pullback(nodes, [loss.node], [onesAs(loss.node)], epoch)
-      const grads = sums.map((sum, i) => sum ?? zeros(owners[i].shape, owners[i].dtype))
+      const grads = sums.map((sum, i) => sum ?? zerosLike(owners[i]))
       let next = 0
       const takeLike = (tree: unknown): unknown =>
         mapLeaves(tree, (leaf) => (leaf instanceof ArrayClass ? grads[next++] : leaf))

@@ -1,7 +1,7 @@
 /**
  * `jvp`: a function's outputs and its Jacobian–vector products, for trees. The walk it starts is in pushforward.ts.
  */
-import { zeros } from "@lazuli/core"
+import { zerosLike } from "@lazuli/core"
 import { arraysOf, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
 import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
 import { pushforward } from "./pushforward"
@@ -40,7 +40,7 @@ export function jvp<P extends readonly unknown[] | [], R>(
       seeds.map((seed, i) => (isInexact(given[i].dtype) ? toDtype(seed, given[i].dtype) : null)),
       outputs.map((y) => y.node),
       epoch,
-    ).map((t, i) => t ?? zeros(outputs[i].shape, outputs[i].dtype))
+    ).map((t, i) => t ?? zerosLike(outputs[i]))
     const asList = (tree: unknown): Outputs<R> => asOutputs(tree) as Outputs<R>
     return [asList(freshHandles(result)), asList(withArrays(result, moved))]
   })

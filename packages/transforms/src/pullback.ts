@@ -7,6 +7,7 @@
 import { add, multiply, zeros } from "@lazuli/core"
 import {
   Array,
+  asCall,
   broadcastTo,
   complex64,
   currentStream,
@@ -95,7 +96,9 @@ export function inputCotangents(
 /**
  * Cotangents of `inputs` for those of `outputs`; null where none flows. An input that occurs twice has its whole cotangent at the first place.
  */
-export function pullback(
+export const pullback: typeof cotangentsAt = asCall("@lazuli/transforms/pullback", cotangentsAt)
+
+function cotangentsAt(
   inputs: readonly Node[],
   outputs: readonly Node[],
   cotangents: readonly (Array | null)[],

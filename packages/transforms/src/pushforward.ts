@@ -5,6 +5,7 @@
 import { add, multiply, zeros } from "@lazuli/core"
 import {
   Array,
+  asCall,
   broadcastTo,
   complex64,
   decompose,
@@ -116,7 +117,9 @@ function outputTangents(lead: Node, tangents: Tangents): Tangents {
 }
 
 /** Tangents of `outputs` for those of `inputs`; null where an output does not vary. */
-export function pushforward(
+export const pushforward: typeof tangentsAt = asCall("@lazuli/transforms/pushforward", tangentsAt)
+
+function tangentsAt(
   inputs: readonly Node[],
   tangents: Tangents,
   outputs: readonly Node[],

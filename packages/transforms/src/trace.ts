@@ -6,6 +6,7 @@
 import {
   Array,
   applyNodes,
+  asCall,
   currentStream,
   definePrimitive,
   isInexact,
@@ -51,7 +52,9 @@ export const identity = definePrimitive({
  * A fresh handle that a trace can tell from every other: it shows the same memory, or, where the array is pending or belongs to an
  * outer trace, depends on it through an identity.
  */
-export function traced(x: Array): Array {
+export const traced: typeof twinOf = asCall("@lazuli/transforms/traced", twinOf)
+
+function twinOf(x: Array): Array {
   const { node } = x
   if (node.storage !== null && node.mark === Mark.None && node.storage.failure === null) {
     const twin = sourceNode(node.shape, node.dtype, node.storage, Mark.Traced)
@@ -200,7 +203,9 @@ export function besides<T>(lead: Node, rule: () => T): T {
 export const outputsOf = (lead: Node): readonly Node[] => lead.outputs ?? [lead]
 
 /** The graph from `inputs` to `targets` once more, from other inputs; what does not depend on them is shared. */
-export function replay(
+export const replay: typeof applyAgain = asCall("@lazuli/transforms/replay", applyAgain)
+
+function applyAgain(
   targets: readonly Node[],
   inputs: readonly Node[],
   replacements: readonly Node[],

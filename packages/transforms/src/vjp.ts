@@ -1,7 +1,7 @@
 /**
  * `vjp`: a function's outputs and its vector–Jacobian products, for trees. The walk it starts is in pullback.ts.
  */
-import { type Array, zeros } from "@lazuli/core"
+import { type Array, zerosLike } from "@lazuli/core"
 import { Array as ArrayClass, arraysOf, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
 import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
 import { pullback } from "./pullback"
@@ -43,7 +43,7 @@ export function vjp<P extends readonly unknown[] | [], R>(
       seeds.map((seed, i) => (isInexact(outputs[i].dtype) ? toDtype(seed, outputs[i].dtype) : null)),
       epoch,
     )
-    const grads = sums.map((sum, i) => sum ?? zeros(given[i].shape, given[i].dtype))
+    const grads = sums.map((sum, i) => sum ?? zerosLike(given[i]))
     return [asOutputs(freshHandles(result)) as Outputs<R>, withArrays(primals, grads) as P]
   })
 }

@@ -5,6 +5,7 @@ import { type Array, TransformError } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  asCall,
   broadcastTo,
   childrenOf,
   describe,
@@ -104,7 +105,7 @@ export function vmap<A extends readonly unknown[], R>(
     const axes = axesFor("inAxes", inAxes, args).map((axis, i) =>
       normal(axis, arrays[i].ndim, () => `array ${i} of the arguments, of shape ${format(arrays[i].shape)},`),
     )
-    const size = batchSize(arrays, axes)
+    checkBatch(arrays, axes)
     const epoch = newEpoch()
     const examples = arrays.map((x, i) =>
       axes[i] === null ? x : new ArrayClass(placeholder(x, axes[i], `vmap input ${i}`)),
@@ -119,23 +120,24 @@ export function vmap<A extends readonly unknown[], R>(
       nodes,
       batched.map((i) => arrays[i]),
       batched.map((i) => axes[i] as number),
-      size,
       epoch,
     )
     const wanted = axesFor("outAxes", outAxes, result)
     return withArrays(
       result,
-      outputs.map((y, i) => placeAxis(y, found[i], wanted[i], size, i)),
+      outputs.map((y, i) =>
+        placeAxis(y, found[i], wanted[i], arrays[batched[0]], axes[batched[0]] as number, i),
+      ),
     ) as R
   }
 }
 
-function batchSize(arrays: readonly Array[], axes: readonly Axis[]): number {
+function checkBatch(arrays: readonly Array[], axes: readonly Axis[]): void {
   let size = -1
   let from = 0
   axes.forEach((axis, i) => {
     if (axis === null) return
-    const n = arrays[i].shape[axis]
+    const n = arrays[i].node.shape[axis]
     if (size >= 0 && n !== size)
       throw new TransformError(
         "vmap",
@@ -148,11 +150,12 @@ function batchSize(arrays: readonly Array[], axes: readonly Axis[]): number {
     throw new TransformError("vmap", "nothing is batched: inAxes is null for every array", {
       hint: "Call the function itself, or give an axis",
     })
-  return size
 }
 
-/** A result with its batch axis where it is wanted. */
-function placeAxis(y: Array, axis: Axis, wanted: Axis, size: number, i: number): Array {
+/** A result with its batch axis where it is wanted; `example`'s axis `along` counts the examples. */
+const placeAxis = asCall("@lazuli/transforms/placeAxis", withAxisAt)
+
+function withAxisAt(y: Array, axis: Axis, wanted: Axis, example: Array, along: number, i: number): Array {
   if (wanted === null) {
     if (axis === null) return y
     throw new TransformError("vmap", `output ${i} depends on the batch, but outAxes is null for it`)
@@ -160,6 +163,6 @@ function placeAxis(y: Array, axis: Axis, wanted: Axis, size: number, i: number):
   const ndim = y.ndim + (axis === null ? 1 : 0)
   const to = normal(wanted, ndim, () => `output ${i} of ${ndim - 1} dimensions, with the batch,`) as number
   if (axis !== null) return y.moveaxis(axis, to)
-  const repeated = broadcastTo(y, [size, ...y.shape])
+  const repeated = broadcastTo(y, [example.shape[along], ...y.shape])
   return repeated.moveaxis(0, to)
 }

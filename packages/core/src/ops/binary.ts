@@ -3,6 +3,7 @@
  * scalar instruction with its derivatives beside it.
  */
 import { type Operand, operation, type StreamOptions } from "../args"
+import { calls } from "../calls"
 import { bool_, complex64, type Dtype, float32, isInexact, uint8 } from "../dtype"
 import { DTypeError } from "../errors"
 import { Array, applyNode, type Meta, type Partial } from "../graph"
@@ -48,7 +49,9 @@ function binary(name: BinaryOp, derivatives: Derivatives, { convert, result }: O
   }
   const general = operation(name, ["a", "b"], apply)
   return (a: unknown, b: unknown, ...rest: unknown[]) =>
-    rest.length === 0 && b instanceof Array ? apply(a, b) : general([a, b, ...rest])
+    rest.length === 0 && b instanceof Array && calls.recorder === null
+      ? apply(a, b)
+      : general([a, b, ...rest])
 }
 
 const flat = (): Partial => 0

@@ -3,6 +3,7 @@
  * slice.ts and the gathers of gather.ts, by NumPy's rules.
  */
 import { isList, type Operand } from "../args"
+import { asCall } from "../calls"
 import { bool_, int32, isInteger } from "../dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../errors"
 import { Array, withoutHandles } from "../graph"
@@ -246,7 +247,7 @@ function orderOf(plan: Plan, others: number): number[] {
 }
 
 /** @internal The elements that an index expression names; see {@link Array.index}. */
-export function getIndex(x: Array, specs: readonly Spec[]): Array {
+export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("index", (x, specs) => {
   const plan = understand("index", x, specs)
   let out = rectangle(x, plan)
   if (plan.picked.length > 0) out = out.squeeze(plan.picked)
@@ -265,7 +266,7 @@ export function getIndex(x: Array, specs: readonly Spec[]): Array {
   }
   if (plan.inserted.length > 0) out = out.expandDims(plan.inserted)
   return out === x ? new Array(x.node) : out
-}
+})
 
 /** The shape that an index expression's result has. */
 function resultShape(plan: Plan): number[] {
@@ -297,14 +298,14 @@ function valueFor(op: string, x: Array, value: unknown, shape: Shape): Array {
 }
 
 /** @internal A copy of x whose indexed elements are combined with the value. */
-export function updateIndex(
+export const updateIndex: (
   op: string,
   x: Array,
   specs: readonly Spec[],
   value: unknown,
   mode: UpdateMode,
-  division = false,
-): Array {
+  division?: boolean,
+) => Array = asCall("updateIndex", (op, x, specs, value, mode, division = false) => {
   const plan = understand(op, x, specs)
   const shape = resultShape(plan)
   let update = valueFor(op, x, value, shape)
@@ -328,10 +329,10 @@ export function updateIndex(
   const written = scatter([inner, update.expandDims(axes.map((axis) => b + axis)), ...places], { axes, mode })
   if (plan.whole) return written
   return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, "set")
-}
+})
 
 /** Assignment under a mask: a value for each true element in order, or one for all. */
-function setMask(x: Array, mask: Array, value: unknown): Array {
+const setMask = asCall("setMask", (x: Array, mask: Array, value: unknown): Array => {
   if (mask.ndim > x.ndim || mask.shape.some((n, i) => n !== x.shape[i]))
     throw new IndexError(
       "set",
@@ -354,7 +355,7 @@ function setMask(x: Array, mask: Array, value: unknown): Array {
     sliceSizes: [1, ...rest],
   }).squeeze(1)
   return where(wide, picked.reshape(x.shape), x)
-}
+})
 
 /** @internal `x[specs] = value`: rebinds the handle to a copy with the indexed elements replaced; see {@link Array.set}. */
 export function setIndex(x: Array, specs: readonly Spec[], value: Operand | readonly unknown[]): void {

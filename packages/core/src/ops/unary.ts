@@ -2,6 +2,7 @@
  * Functions of one argument, element by element. Each is one scalar instruction with its derivative beside it.
  */
 import { type Operand, operation, type StreamOptions } from "../args"
+import { calls } from "../calls"
 import { Complex } from "../complex-number"
 import { bool_, complex64, type Dtype, float32, isInexact } from "../dtype"
 import { DTypeError } from "../errors"
@@ -45,7 +46,7 @@ function unary(
   }
   const general = operation(name, ["a"], apply)
   return (...args: unknown[]) =>
-    args.length === 1 && args[0] instanceof Array ? apply(args[0]) : general(args)
+    args.length === 1 && args[0] instanceof Array && calls.recorder === null ? apply(args[0]) : general(args)
 }
 
 /** For functions that compute in floating point: bool and integers become float32. */

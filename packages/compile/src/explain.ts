@@ -1,0 +1,101 @@
+/**
+ * What became of a traced function: which operations were fused, which stay alone and why, and what the plan takes.
+ */
+import { type Backend, currentStream, format, type Node, type ScalarProgram } from "@lazuli/core/engine"
+import { fused } from "./fuse"
+import { inOrder, isLeaf, primitiveOf } from "./order"
+import type { Program } from "./program"
+
+/** One piece of work of a compiled function. */
+export interface ExplainedStep {
+  /** The operations in it: several where they were fused. */
+  readonly operations: readonly string[]
+  /** The shape that it works on. */
+  readonly shape: readonly number[]
+  /** Why it is as it is. */
+  readonly reason: string
+}
+
+/** What {@link Compiled.explain} tells. Printing it shows a table. */
+export interface Explanation {
+  /** How many operations the function applied. */
+  readonly applications: number
+  /** How many kernels and copies a call runs; null where the backend runs the operations one by one. */
+  readonly kernels: number | null
+  /** Memory for everything between inputs and outputs, laid out ahead, in bytes; null as above. */
+  readonly arenaBytes: number | null
+  readonly steps: readonly ExplainedStep[]
+  toString(): string
+}
+
+/** Explains a program for the device of the current stream. */
+export function explanationOf(program: Program | null): Explanation {
+  if (program === null) return explained(0, 0, 0, [])
+  const stream = currentStream()
+  const backend = program.backendOf(stream)
+  program.planFor(stream)
+  const stats = program.statsFor(backend.name)
+  const applications = inOrder(program.outputs, isLeaf).length
+  const outputs = program.optimized(backend) ?? program.outputs
+  const steps = inOrder(outputs, isLeaf)
+    .filter((node) => !primitiveOf(node).facts.immediate)
+    .map((node) => explainStep(node, backend))
+  return explained(applications, stats?.kernels ?? null, stats?.arenaBytes ?? null, steps)
+}
+
+function explained(
+  applications: number,
+  kernels: number | null,
+  arenaBytes: number | null,
+  steps: readonly ExplainedStep[],
+): Explanation {
+  return {
+    applications,
+    kernels,
+    arenaBytes,
+    steps,
+    toString: () => {
+      const head =
+        kernels === null
+          ? `${applications} operations, run one by one: the backend records no plans`
+          : `${applications} operations, ${kernels} kernels and copies, ${arenaBytes} bytes between inputs and outputs`
+      const lines = steps.map(
+        ({ operations, shape, reason }) => `  ${operations.join(" + ")} ${format(shape)}: ${reason}`,
+      )
+      return [head, ...lines].join("\n")
+    },
+  }
+}
+
+function explainStep(node: Node, backend: Backend): ExplainedStep {
+  const primitive = primitiveOf(node)
+  const { shape } = node
+  if (primitive === fused.primitive) {
+    const operations = (node.params.program as ScalarProgram).code
+      .map(({ op }) => op)
+      .filter((op) => op !== "constant")
+    return {
+      operations,
+      shape,
+      reason:
+        operations.length > 1 ? "fused into one pass" : "reads its broadcast or constant input in place",
+    }
+  }
+  const operations = [primitive.name]
+  if (primitive.rules.view)
+    return { operations, shape, reason: "a view: nothing moves unless strides cannot say it" }
+  if (primitive.elementwise)
+    return {
+      operations,
+      shape,
+      reason:
+        "elementwise, but no neighbour of its shape may join it: others need its value first, or the program would grow too large",
+    }
+  return {
+    operations,
+    shape,
+    reason: backend.supports(node)
+      ? `a kernel of its own on ${backend.name}: not elementwise`
+      : `${backend.name} has no kernel for it`,
+  }
+}

@@ -1,0 +1,144 @@
+/**
+ * The calls that a function made while it was traced, to be made again for other shapes without running the function. A call holds numbers
+ * in place of the arrays that the trace computed.
+ */
+import {
+  Array,
+  type CallRecorder,
+  calls,
+  implicitState,
+  isList,
+  isPlainObject,
+  Mark,
+  Node,
+  TransformError,
+} from "@lazuli/core/engine"
+
+/** Stands for an array, or for a node, that an earlier call gave or that is an input. */
+export class Place {
+  constructor(
+    readonly id: number,
+    readonly isHandle: boolean,
+  ) {}
+}
+
+/** One call: arguments with places in them, and the numbers of the arrays that it gave. */
+export interface RecordedCall {
+  readonly name: string
+  readonly run: (...args: never[]) => unknown
+  readonly args: readonly unknown[]
+  readonly results: readonly number[]
+}
+
+/** Copies lists and plain data objects; `replace` decides about everything else. */
+function mapValues(value: unknown, replace: (leaf: unknown) => unknown): unknown {
+  if (isList(value)) return value.map((child) => mapValues(child, replace))
+  if (isPlainObject(value) && !Object.values(value).some((child) => typeof child === "function"))
+    return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, mapValues(child, replace)]))
+  return replace(value)
+}
+
+/** The nodes in a result, in order. */
+function nodesIn(result: unknown): Node[] {
+  const nodes: Node[] = []
+  mapValues(result, (leaf) => {
+    if (leaf instanceof Array) nodes.push(leaf.node)
+    else if (leaf instanceof Node) nodes.push(leaf)
+    return leaf
+  })
+  return nodes
+}
+
+const stateNodes = (): Node[] => implicitState.flatMap(nodesIn)
+
+/** How many places of shape reads are kept for errors. */
+const MAX_READS = 4
+
+/** Remembers a trace's calls. */
+export class Recorder implements CallRecorder {
+  readonly recorded: RecordedCall[] = []
+  /** Where the function looked at sizes: lines of the call stack. */
+  readonly reads: string[] = []
+  /** Why the calls are not all there is to the function, if they are not. */
+  gap: string | null = null
+  private readonly ids = new Map<Node, number>()
+
+  constructor(inputs: readonly Node[]) {
+    for (const node of inputs) this.ids.set(node, this.ids.size)
+  }
+
+  call<A extends readonly unknown[], R>(name: string, f: (...args: A) => R, args: A): R {
+    const frozen = mapValues(args, (leaf) => this.freeze(leaf, name)) as readonly unknown[]
+    const before = stateNodes()
+    calls.recorder = null
+    let result: R
+    try {
+      result = f(...args)
+    } finally {
+      calls.recorder = this
+    }
+    const nodes = nodesIn(result)
+    stateNodes().forEach((node, i) => {
+      if (node !== before[i]) nodes.push(node)
+    })
+    const results = nodes.map((node) => this.number(node))
+    if (results.length > 0) this.recorded.push({ name, run: f as RecordedCall["run"], args: frozen, results })
+    return result
+  }
+
+  readSizes(): void {
+    if (this.reads.length >= MAX_READS) return
+    const line = new Error().stack?.split("\n")[3]?.trim().replace(/^at /, "")
+    if (line && !this.reads.includes(line)) this.reads.push(line)
+  }
+
+  /** The number of a node that the function gave; null for one from outside the trace. */
+  idOf(node: Node): number | null {
+    const id = this.ids.get(node)
+    if (id === undefined && (node.mark & Mark.Abstract) !== 0) this.gap ??= "a result"
+    return id ?? null
+  }
+
+  private number(node: Node): number {
+    let id = this.ids.get(node)
+    if (id === undefined) this.ids.set(node, (id = this.ids.size))
+    return id
+  }
+
+  private freeze(leaf: unknown, name: string): unknown {
+    const isHandle = leaf instanceof Array
+    if (!isHandle && !(leaf instanceof Node)) return leaf
+    const node = isHandle ? leaf.node : leaf
+    const id = this.ids.get(node)
+    if (id !== undefined) return new Place(id, isHandle)
+    if ((node.mark & Mark.Abstract) !== 0) this.gap ??= name
+    // What x.set rebinds later must stay what it was.
+    return isHandle ? new Array(node) : node
+  }
+}
+
+/** Makes the calls again on other inputs, and gives the nodes by number. */
+export function repeat(recorded: readonly RecordedCall[], inputs: readonly Node[]): (Node | undefined)[] {
+  const values: (Node | undefined)[] = [...inputs]
+  const thaw = (leaf: unknown): unknown => {
+    if (!(leaf instanceof Place)) return leaf
+    const node = values[leaf.id] as Node
+    return leaf.isHandle ? new Array(node) : node
+  }
+  for (const { name, run, args, results } of recorded) {
+    const before = stateNodes()
+    const nodes = nodesIn(run(...((mapValues(args, thaw) as never[]) ?? [])))
+    stateNodes().forEach((node, i) => {
+      if (node !== before[i]) nodes.push(node)
+    })
+    if (nodes.length !== results.length)
+      throw new TransformError(
+        name,
+        `gave ${results.length} arrays when it was traced and gives ${nodes.length} for these shapes`,
+      )
+    results.forEach((id, i) => {
+      values[id] = nodes[i]
+    })
+  }
+  return values
+}
