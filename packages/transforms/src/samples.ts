@@ -119,6 +119,12 @@ export const samples: Sample[] = [
   sample("matmul of batches", (a, b) => a.matmul(b), values([2, 1, 2, 3]), values([3, 3, 2])),
   sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),
   ...products(),
+  sample(
+    "conv",
+    (a, b) => mx.convGeneral(a, b, { stride: 2, padding: 1, groups: 2, flip: true }),
+    values([2, 5, 4]),
+    values([2, 3, 2]),
+  ),
   ...quantized(),
   sample("addmm", (c, a, b) => mx.addmm(c, a, b, 0.5, 3), values([4]), x23, matrix),
 
