@@ -5,6 +5,7 @@ import { spawn } from "node:child_process"
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
+import { runOutside } from "./outside.mjs"
 
 const MAX_LINES_OF_A_FAILURE = 150
 
@@ -62,8 +63,9 @@ function show(output) {
   console.log(shown.map((line) => `      ${line}`).join("\n"))
 }
 
-/** What npm will serve: the packed tarball, judged by publint and by are-the-types-wrong. */
+/** What npm will serve: the packed tarballs, judged by publint and by are-the-types-wrong, and used in a folder of their own. */
 async function published(outcome, scratch, built) {
+  const tarballs = new Map()
   for (const { folder, name } of publishable()) {
     if (!built) {
       console.log(`skip  publint and attw of ${name}: the build failed`)
@@ -78,6 +80,7 @@ async function published(outcome, scratch, built) {
     }
     const { filename } = JSON.parse(output.slice(output.indexOf("{")))
     const tarball = resolve(scratch, filename)
+    tarballs.set(name, tarball)
     await check(outcome, `publint ${name}`, "publint", [tarball, "--strict"])
     await check(outcome, `attw ${name}`, "attw", [
       tarball,
@@ -86,6 +89,11 @@ async function published(outcome, scratch, built) {
       "--no-color",
       "--no-emoji",
     ])
+  }
+  if (!built) return
+  for (const { name, problem } of runOutside(tarballs)) {
+    count(outcome, name, problem === null)
+    if (problem !== null) show(problem)
   }
 }
 
