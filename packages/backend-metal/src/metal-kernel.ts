@@ -6,6 +6,7 @@ import {
   Array,
   bool_,
   currentStream,
+  Device,
   DeviceError,
   DTypeError,
   type Dtype,
@@ -16,7 +17,6 @@ import {
   isDtype,
   onStream,
   ShapeError,
-  Stream,
   type StreamLike,
   scalarArray,
 } from "@lazuli/core/engine"
@@ -182,7 +182,7 @@ function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall, give
 function gpuStream(op: string, stream: StreamLike): StreamLike {
   if (stream === null) return currentStream().device.type === "gpu" ? null : "gpu"
   const type =
-    typeof stream === "string" ? stream : stream instanceof Stream ? stream.device.type : stream.type
+    typeof stream === "string" ? stream : stream instanceof Device ? stream.type : stream.device.type
   if (type === "gpu") return stream
   throw new DeviceError(op, "is a Metal kernel and runs on the GPU only, received a stream of the CPU")
 }

@@ -28,8 +28,20 @@ export class Stream {
   }
 }
 
+/** Stands for a stream of its own in each thread that uses it. A thread of JavaScript loads its own copy of this module. */
+export class ThreadLocalStream {
+  /** The stream that it is in this thread. Engine-internal. */
+  readonly stream: Stream
+  constructor(readonly device: Device) {
+    this.stream = newStream(device)
+  }
+  toString(): string {
+    return `ThreadLocalStream(${this.device})`
+  }
+}
+
 /** What functions take as `stream`: a stream, or a device, which stands for its default stream. */
-export type StreamLike = Stream | Device | DeviceType | null
+export type StreamLike = Stream | ThreadLocalStream | Device | DeviceType | null
 
 /** The processor. */
 export const cpu: Device = new Device("cpu")
@@ -68,11 +80,24 @@ export function setDefaultDevice(device: Device | DeviceType): void {
 }
 
 /** Makes `stream` the default of its device, and its device the default device. */
-export function setDefaultStream(stream: Stream): void {
-  if (!(stream instanceof Stream))
+export function setDefaultStream(stream: Stream | ThreadLocalStream): void {
+  if (!(stream instanceof Stream || stream instanceof ThreadLocalStream))
     throw new ArgumentError("setDefaultStream", `expected a stream, received ${describe(stream)}`)
-  defaults.set(stream.device.type, stream)
-  current = stream
+  current = asStream("setDefaultStream", stream)
+  defaults.set(current.device.type, current)
+}
+
+/** Forgets every default stream; the processor is the default device again. */
+export function resetStreams(): void {
+  defaults.clear()
+  current = defaultStream(cpu)
+}
+
+/** Makes `stream` the current one, and gives the one before. */
+export function enterStream(op: string, stream: StreamLike): Stream {
+  const before = current
+  if (stream !== null) current = asStream(op, stream)
+  return before
 }
 
 /** The stream that nodes made now belong to. */
@@ -82,14 +107,19 @@ export function currentStream(): Stream {
 
 /** Runs `body` with another current stream. */
 export function onStream<T>(stream: StreamLike, body: () => T): T {
-  if (stream === null) return body()
-  const before = current
-  current = stream instanceof Stream ? stream : defaultStream(asDevice("stream", stream))
+  const before = enterStream("stream", stream)
   try {
     return body()
   } finally {
     current = before
   }
+}
+
+/** The stream that a stream argument means. @throws ArgumentError */
+export function asStream(op: string, stream: Exclude<StreamLike, null>): Stream {
+  if (stream instanceof Stream) return stream
+  if (stream instanceof ThreadLocalStream) return stream.stream
+  return defaultStream(asDevice(op, stream))
 }
 
 function asDevice(op: string, value: unknown): Device {

@@ -62,7 +62,7 @@ export function setArrayConstructor(make: Make): void {
 export const dtypes: Dtype[] = []
 
 /** What dtypes inherit. Own properties stay few and alike, so that the engine reads them from one place in memory. */
-const prototype: object = Object.create(Function.prototype, {
+const prototype: Dtype = Object.create(Function.prototype, {
   toString: {
     value(this: Dtype) {
       return this.name
@@ -74,6 +74,20 @@ const prototype: object = Object.create(Function.prototype, {
     },
   },
 })
+
+/**
+ * The class of element types: `mx.float32 instanceof mx.Dtype`. It makes none; there are those of {@link DtypeName}.
+ * @example
+ * mx.float32 instanceof mx.Dtype // => true
+ */
+export const Dtype: abstract new () => Dtype = Object.assign(
+  function Dtype(): never {
+    throw new DTypeError("Dtype", "cannot be constructed", {
+      hint: "mx.float32 and its kin are all there are",
+    })
+  },
+  { prototype },
+) as unknown as abstract new () => Dtype
 
 function declare(name: DtypeName, size: number, kind: Kind): Dtype {
   const named = {

@@ -3,6 +3,7 @@
  */
 import { type Backend, backendFor, type MemoryStats } from "./backend"
 import { currentStream } from "./device"
+import { ArgumentError, describe } from "./errors"
 
 const backend = (): Backend => backendFor(currentStream().device)
 const NOTHING: MemoryStats = { active: 0, peak: 0, cache: 0, buffers: 0, limit: 0 }
@@ -47,4 +48,17 @@ export function setCacheLimit(limit: number): void {
 /** Gives the bytes kept for reuse back to the system. */
 export function clearCache(): void {
   backend().clearCache?.()
+}
+
+let wired = 0
+/**
+ * Bounds the bytes that stay in physical memory; gives the bound before. It is kept, and wires nothing: neither backend here can.
+ * @throws ArgumentError for a negative bound
+ */
+export function setWiredLimit(limit: number): number {
+  if (!(limit >= 0))
+    throw new ArgumentError("setWiredLimit", `limit must be a number of bytes, received ${describe(limit)}`)
+  const before = wired
+  wired = limit
+  return before
 }

@@ -12,10 +12,13 @@ export {
   gpu,
   newStream,
   Stream,
+  type StreamLike,
   setDefaultDevice,
   setDefaultStream,
+  ThreadLocalStream,
 } from "./device"
-export type { Dtype } from "./dtype"
+export * as distributed from "./distributed"
+export { Dtype } from "./dtype"
 export {
   bfloat16,
   bool_,
@@ -101,7 +104,9 @@ export {
   onesLike,
   tri,
   zeros,
+  zeros as empty,
   zerosLike,
+  zerosLike as emptyLike,
 } from "./ops/creation"
 export { diag, diagonal, trace, tril, triu } from "./ops/diagonal"
 export { fromFp8, toFp8 } from "./ops/fp8"
@@ -198,8 +203,18 @@ export {
 } from "./ops/view"
 export type { ArrayAt, IntegerList, MaskList, Slice } from "./option-types"
 export { definePrimitive, listPrimitives, PLUGIN_API } from "./primitive"
+export { getPrintoptions, PrintOptions, printoptions, setPrintoptions } from "./print"
 export * as random from "./random"
 export { evalTrees as eval } from "./readback"
+export {
+  asyncEval,
+  clearStreams,
+  newThreadLocalStream,
+  newThreadUnsafeStream,
+  StreamContext,
+  stream,
+  synchronize,
+} from "./streams"
 export { registerTreeNode } from "./tree"
 export {
   type FlattenOptions,
@@ -222,4 +237,5 @@ export {
   resetPeakMemory,
   setCacheLimit,
   setMemoryLimit,
+  setWiredLimit,
 } from "./memory-stats"
