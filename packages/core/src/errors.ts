@@ -60,6 +60,10 @@ export class DeviceError extends LazuliError {
 export class TransformError extends LazuliError {
   override readonly code = "TRANSFORM"
 }
+/** Values for which an operation has no result, such as a singular matrix. */
+export class NumericError extends LazuliError {
+  override readonly code = "NUMERIC"
+}
 /** A file that is not what it claims to be. */
 export class FormatError extends LazuliError {
   override readonly code = "FORMAT"

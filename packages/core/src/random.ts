@@ -24,6 +24,7 @@ import { asOperand, scalarArray, toDtype } from "./ops/constant"
 import { arrayFromStore } from "./ops/creation"
 import { take } from "./ops/gather"
 import { stack } from "./ops/join"
+import { svd } from "./ops/linalg/svd"
 import { randomBits } from "./ops/random-bits"
 import { softmax } from "./ops/softmax"
 import { argsort, searchsorted } from "./ops/sort"
@@ -511,6 +512,58 @@ export function laplace(
 export function laplace(options: { loc?: number; scale?: number } & DrawOptions): Array
 export function laplace(...args: unknown[]): Array {
   return laplaceArgs(args)
+}
+
+const multivariateNormalArgs = operation(
+  "random.multivariateNormal",
+  ["mean", "cov", "shape", "dtype", "key"],
+  (mean: unknown, cov: unknown, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
+    const op = "random.multivariateNormal"
+    const type = dtype ? asDtype(op, dtype) : float32
+    if (type !== float32 && type !== float64)
+      throw new DTypeError(op, `the dtype must be float32 or float64, received ${type.name}`)
+    const center = toDtype(asArrayArgument(op, "mean", mean), type)
+    const spread = toDtype(asArrayArgument(op, "cov", cov), type)
+    const n = center.shape[center.ndim - 1]
+    if (center.ndim < 1) throw new ShapeError(op, "the mean needs at least 1 dimension, received a 0-d array")
+    if (spread.ndim < 2 || spread.shape[spread.ndim - 1] !== n || spread.shape[spread.ndim - 2] !== n)
+      throw new ShapeError(
+        op,
+        `the covariance must be ${n}×${n} matrices for a mean of shape ${format(center.shape)}, received shape ${format(spread.shape)}`,
+      )
+    const lead = asShape(op, shape)
+    const given = broadcastShapes(op, center.shape.slice(0, -1), spread.shape.slice(0, -2))
+    const to = lead.length > 0 ? lead : given
+    if (!sameShape(broadcastShapes(op, to, given), to))
+      throw new ShapeError(
+        op,
+        `a mean of shape ${format(center.shape)} and a covariance of shape ${format(spread.shape)} do not broadcast to the shape ${format(to)}`,
+      )
+    // The symmetric root of the covariance, which no choice of singular vectors changes.
+    const [u, s, vt] = svd(spread)
+    const root = u.multiply(s.sqrt().expandDims(-2)).matmul(vt)
+    const z = normal({ shape: [...to, n], dtype: type, key: keyOr(op, k) })
+    return center.add(z.expandDims(-2).matmul(root).squeeze(-2))
+  },
+)
+/**
+ * Vectors of the normal distribution with the given mean [..., N] and covariance [..., N, N], which must be positive semidefinite. The
+ * result has shape [...shape, N]; without a shape, that of mean and covariance, broadcast.
+ * @throws ShapeError when the shapes do not fit; DTypeError unless the dtype is float32 or float64
+ * @example
+ * mx.random.multivariateNormal(mx.zeros([2]), mx.eye(2), [3]).shape // => [3, 2]
+ */
+export function multivariateNormal(
+  mean: Array,
+  cov: Array,
+  shape?: ShapeArgument,
+  dtype?: Dtype | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function multivariateNormal(mean: Array, cov: Array, options: DrawOptions): Array
+export function multivariateNormal(...args: unknown[]): Array {
+  return multivariateNormalArgs(args)
 }
 
 const permutationArgs = operation(
