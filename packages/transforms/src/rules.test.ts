@@ -20,8 +20,12 @@ const dot = (a: mx.Array, b: mx.Array): number => {
   const [x, y] = [flat(a), flat(b)]
   return x.reduce((sum, v, i) => sum + (v === 0 || y[i] === 0 ? 0 : v * y[i]), 0)
 }
+/** Whether a matrix is its own transpose: factorizations that take such matrices read one triangle. */
+const isSymmetric = (x: mx.Array): boolean =>
+  x.ndim === 2 && x.shape[0] === x.shape[1] && mx.arrayEqual(x, x.T).item() === true
 const direction = (x: mx.Array, seed: number): mx.Array => {
-  const t = values(x.shape, -1, 1, seed)
+  const any = values(x.shape, -1, 1, seed)
+  const t = isSymmetric(x) ? any.add(any.T).multiply(0.5) : any
   if (x.dtype !== mx.complex64) return t.astype(x.dtype)
   return t.astype(x.dtype).add(values(x.shape, -1, 1, seed + 1).multiply(mx.complex(0, 1)))
 }

@@ -4,6 +4,7 @@
  */
 import * as mx from "@lazuli/core"
 import { checkpoint } from "./checkpoint"
+import { complexLinalgSamples, linalgSamples } from "./linalg-samples"
 
 /** A function of float64 arrays and arrays to try it on. */
 export interface Sample {
@@ -216,6 +217,7 @@ export const samples: Sample[] = [
     values([1, 2, 3, 4], -1, 1, 2),
     values([1, 2, 3, 4], -1, 1, 3),
   ),
+  ...linalgSamples(values).map((parts) => sample(...parts)),
 ]
 
 const flags = mx.array([true, false, true])
@@ -268,6 +270,7 @@ export const discreteSamples: Sample[] = [
     complexes,
     complexes,
   ),
+  ...complexLinalgSamples(values).map((parts) => sample(...parts)),
   sample("complex to real", (x) => x.abs().add(x.real).add(x.imag), complexes),
   sample("toFp8", (x) => mx.toFp8(x), x23),
   sample("fromFp8", (x) => mx.fromFp8(x, mx.float64), mx.array([[1, 100, 255]], mx.uint8)),
