@@ -13,6 +13,15 @@ export { Bilinear, Identity, Linear } from "./layers/linear"
 export { BatchNorm, GroupNorm, InstanceNorm, LayerNorm, RMSNorm } from "./layers/normalization"
 export * from "./layers/pooling"
 export { ALiBi, RoPE, SinusoidalPositionalEncoding } from "./layers/positional-encoding"
+export {
+  QQLinear,
+  type QuantizationOptions,
+  QuantizedEmbedding,
+  QuantizedLinear,
+  type QuantizePredicate,
+  quantize,
+  type ToQuantizedOptions,
+} from "./layers/quantized"
 export { GRU, LSTM, RNN } from "./layers/recurrent"
 export * from "./layers/transformer"
 export { Upsample, type UpsampleMode, type UpsampleOptions } from "./layers/upsample"

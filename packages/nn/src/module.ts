@@ -301,9 +301,12 @@ export class Module {
    * new nn.Dropout(0.5).train(false).forward(mx.ones([2])).tolist() // => [1, 1]
    */
   train(mode = true): this {
-    return this.applyToModules((_name, module) => {
-      module._training = mode
-    })
+    return this.applyToModules((_name, module) => module._setTraining(mode))
+  }
+
+  /** Sets this module's own mode; layers that change with it override it. @internal */
+  _setTraining(mode: boolean): void {
+    this._training = mode
   }
 
   /** The same as `train(false)`. */

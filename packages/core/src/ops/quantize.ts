@@ -421,7 +421,7 @@ export function dequantize(
 export function dequantize(
   w: Array,
   scales: Array,
-  biases: Array | null,
+  biases: Array | null | undefined,
   options: Omit<DequantizeOptions, "biases">,
 ): Array
 export function dequantize(w: Array, scales: Array, options: DequantizeOptions): Array

@@ -2,8 +2,10 @@
  * Tables of vectors that are looked up by index.
  */
 import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
+import { QuantizedEmbedding, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
 
 /**
  * Row x of a table, for every index in x. `weight` is [numEmbeddings, dims] and starts normal with a variance of 1/dims.
@@ -32,6 +34,25 @@ export class Embedding extends Module {
    */
   asLinear(x: mx.Array): mx.Array {
     return mx.matmul(x, this.weight.T)
+  }
+
+  /**
+   * This table quantized.
+   * @throws ArgumentError for a format that `mx.quantize` does not have, and for `quantizeInput`: indices are not quantized
+   * @example
+   * new nn.Embedding(10, 64).toQuantized({ bits: 8 }).weight.shape // => [10, 16]
+   */
+  toQuantized(
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+    quantizeInput?: boolean,
+  ): QuantizedEmbedding
+  toQuantized(options: ToQuantizedOptions): QuantizedEmbedding
+  toQuantized(...args: unknown[]): QuantizedEmbedding {
+    const { quantizeInput, ...format } = toQuantizedArguments(args)
+    if (quantizeInput) throw new ArgumentError("toQuantized", "an embedding has no input to quantize")
+    return QuantizedEmbedding.fromEmbedding(this, format)
   }
 
   protected override extraRepr(): string {

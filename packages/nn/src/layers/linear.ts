@@ -2,8 +2,10 @@
  * Linear maps: Linear, Bilinear, and Identity, which maps nothing.
  */
 import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
+import { QQLinear, QuantizedLinear, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
 
 /**
  * Gives back its input. Any arguments are ignored, so that it can stand in for another layer.
@@ -46,6 +48,30 @@ export class Linear extends Module {
   forward(x: mx.Array): mx.Array {
     const { weight, bias } = this
     return bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)
+  }
+
+  /**
+   * This layer with its weight quantized; with `quantizeInput` one that quantizes its input too, in mode nvfp4 or mxfp8.
+   * @throws ArgumentError for a format that `mx.quantize` does not have
+   * @example
+   * new nn.Linear(64, 3).toQuantized({ bits: 8 }).weight.shape // => [3, 16]
+   */
+  toQuantized(
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+    quantizeInput?: boolean,
+  ): QuantizedLinear | QQLinear
+  toQuantized(options: ToQuantizedOptions): QuantizedLinear | QQLinear
+  toQuantized(...args: unknown[]): QuantizedLinear | QQLinear {
+    const { quantizeInput, ...format } = toQuantizedArguments(args)
+    if (!quantizeInput) return QuantizedLinear.fromLinear(this, format)
+    if (format.mode !== "nvfp4" && format.mode !== "mxfp8")
+      throw new ArgumentError(
+        "toQuantized",
+        `inputs are quantized in mode nvfp4 or mxfp8, received ${format.mode}`,
+      )
+    return QQLinear.fromLinear(this, format)
   }
 
   protected override extraRepr(): string {

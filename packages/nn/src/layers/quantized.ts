@@ -1,0 +1,393 @@
+/**
+ * Layers with quantized weights, and `quantize`, which turns a model's layers into them. The formats are those of `mx.quantize`.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError, describe } from "@lazuli/core/engine"
+import { named } from "../arguments"
+import { Module } from "../module"
+
+/** A format: what is not given, or null, is the mode's own. */
+export interface QuantizationOptions {
+  /** Elements that share a scale. */
+  groupSize?: number | null
+  /** Bits an element. */
+  bits?: number | null
+  mode?: mx.QuantizationMode
+}
+/** How a layer is quantized. */
+export interface ToQuantizedOptions extends QuantizationOptions {
+  /** Whether a linear layer quantizes its input too; modes nvfp4 and mxfp8 alone. */
+  quantizeInput?: boolean
+}
+/** What a linear layer has. */
+interface LinearLike extends Module {
+  weight: mx.Array
+  bias?: mx.Array
+}
+type Format = { groupSize: number; bits: number; mode: mx.QuantizationMode }
+
+const defaults: Record<mx.QuantizationMode, [groupSize: number, bits: number]> = {
+  affine: [64, 4],
+  mxfp4: [32, 4],
+  nvfp4: [16, 4],
+  mxfp8: [32, 8],
+}
+
+/** @throws ArgumentError for an unknown mode; mx.quantize checks the rest */
+function formatOf(
+  op: string,
+  groupSize: number | null | undefined,
+  bits: number | null | undefined,
+  mode: mx.QuantizationMode,
+): Format {
+  if (!Object.hasOwn(defaults, mode))
+    throw new ArgumentError(
+      op,
+      `mode must be one of ${Object.keys(defaults).join(", ")}, received ${describe(mode)}`,
+    )
+  const [size, width] = defaults[mode]
+  return { groupSize: groupSize ?? size, bits: bits ?? width, mode }
+}
+
+const formatNames = ["groupSize", "bits", "mode"]
+
+/** A matrix of packed weights and what is done with it: what QuantizedLinear and QuantizedEmbedding share. */
+class Packed extends Module {
+  readonly groupSize: number
+  readonly bits: number
+  readonly mode: mx.QuantizationMode
+  weight: mx.Array
+  scales: mx.Array
+  biases?: mx.Array
+
+  constructor(weight: mx.Array, { groupSize, bits, mode }: Format) {
+    super()
+    this.groupSize = groupSize
+    this.bits = bits
+    this.mode = mode
+    const [packed, scales, biases] = mx.quantize(weight, { groupSize, bits, mode })
+    this.weight = packed
+    this.scales = scales
+    if (biases) this.biases = biases
+  }
+
+  /** @internal */
+  protected format(): Format {
+    const { groupSize, bits, mode } = this
+    return { groupSize, bits, mode }
+  }
+  /** x Wᵀ. @internal */
+  protected multiply(x: mx.Array): mx.Array {
+    return mx.quantizedMatmul(x, this.weight, this.scales, this.biases, this.format())
+  }
+  /** @internal */
+  protected formatRepr(): string {
+    return `groupSize=${this.groupSize}, bits=${this.bits}, mode=${this.mode}`
+  }
+}
+
+/** The weights of a layer that `make` makes, replaced by those of another one. */
+function repack<L extends Packed>(layer: L, weight: mx.Array): L {
+  const { groupSize, bits, mode } = layer
+  const [packed, scales, biases] = mx.quantize(weight, { groupSize, bits, mode })
+  layer.weight = packed
+  layer.scales = scales
+  if (biases) layer.biases = biases
+  return layer
+}
+
+/**
+ * {@link Linear} with a quantized weight, whose parameters are frozen. `weight`, `scales` and `biases` are those of `mx.quantize`,
+ * `bias` is [outputDims].
+ * @example
+ * const layer = new nn.QuantizedLinear(64, 3, { bits: 8 })
+ * Object.keys(layer.parameters()) // => ['weight', 'scales', 'biases', 'bias']
+ * layer.forward(mx.ones([2, 64])).shape // => [2, 3]
+ */
+export class QuantizedLinear extends Packed {
+  bias?: mx.Array
+
+  constructor(
+    inputDims: number,
+    outputDims: number,
+    bias?: boolean,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+  )
+  constructor(inputDims: number, outputDims: number, options: { bias?: boolean } & QuantizationOptions)
+  constructor(options: { inputDims: number; outputDims: number; bias?: boolean } & QuantizationOptions)
+  constructor(...args: unknown[]) {
+    const [inputDims, outputDims, bias = true, groupSize, bits, mode = "affine"] = named<
+      [number, number, boolean?, number?, number?, mx.QuantizationMode?]
+    >("QuantizedLinear", ["inputDims", "outputDims", "bias", ...formatNames], args, 2)
+    const format = formatOf("QuantizedLinear", groupSize, bits, mode)
+    const scale = Math.sqrt(1 / inputDims)
+    super(mx.random.uniform(-scale, scale, [outputDims, inputDims]), format)
+    if (bias) this.bias = mx.zeros([outputDims])
+    this.freeze()
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const y = this.multiply(x)
+    return this.bias ? y.add(this.bias) : y
+  }
+
+  protected override extraRepr(): string {
+    const [outputDims, words] = this.weight.shape
+    return `inputDims=${(words * 32) / this.bits}, outputDims=${outputDims}, bias=${this.bias !== undefined}, ${this.formatRepr()}`
+  }
+
+  /**
+   * A linear layer, quantized.
+   * @example
+   * nn.QuantizedLinear.fromLinear(new nn.Linear(64, 3), { bits: 2 }).weight.shape // => [3, 4]
+   */
+  static fromLinear(
+    layer: LinearLike,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+  ): QuantizedLinear
+  static fromLinear(layer: LinearLike, options: QuantizationOptions): QuantizedLinear
+  static fromLinear(...args: unknown[]): QuantizedLinear {
+    const [layer, groupSize, bits, mode = "affine"] = named<
+      [LinearLike, number?, number?, mx.QuantizationMode?]
+    >("fromLinear", ["layer", ...formatNames], args, 1)
+    const [outputDims, inputDims] = layer.weight.shape
+    const made = repack(
+      new QuantizedLinear(inputDims, outputDims, false, groupSize, bits, mode),
+      layer.weight,
+    )
+    if (layer.bias) made.bias = layer.bias
+    return made
+  }
+}
+
+/**
+ * {@link Embedding} with a quantized table, whose parameters are frozen.
+ * @example
+ * new nn.QuantizedEmbedding(10, 64).forward(mx.array([1, 5, 1], mx.int32)).shape // => [3, 64]
+ */
+export class QuantizedEmbedding extends Packed {
+  constructor(
+    numEmbeddings: number,
+    dims: number,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+  )
+  constructor(numEmbeddings: number, dims: number, options: QuantizationOptions)
+  constructor(options: { numEmbeddings: number; dims: number } & QuantizationOptions)
+  constructor(...args: unknown[]) {
+    const [numEmbeddings, dims, groupSize, bits, mode = "affine"] = named<
+      [number, number, number?, number?, mx.QuantizationMode?]
+    >("QuantizedEmbedding", ["numEmbeddings", "dims", ...formatNames], args, 2)
+    const format = formatOf("QuantizedEmbedding", groupSize, bits, mode)
+    super(mx.random.normal([numEmbeddings, dims], { scale: Math.sqrt(1 / dims) }), format)
+    this.freeze()
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const rows = x.flatten()
+    const at = (a: mx.Array): mx.Array => mx.take(a, rows, 0)
+    const { weight, scales, biases } = this
+    const y = mx.dequantize(at(weight), at(scales), biases && at(biases), this.format())
+    return y.reshape([...x.shape, y.shape[1]])
+  }
+
+  /**
+   * x Wᵀ: the table as the last layer of a model whose first layer it is.
+   * @example
+   * new nn.QuantizedEmbedding(10, 64).asLinear(mx.ones([2, 64])).shape // => [2, 10]
+   */
+  asLinear(x: mx.Array): mx.Array {
+    return this.multiply(x)
+  }
+
+  protected override extraRepr(): string {
+    const [numEmbeddings, words] = this.weight.shape
+    return `${numEmbeddings}, ${(words * 32) / this.bits}, ${this.formatRepr()}`
+  }
+
+  /** A table of vectors, quantized. */
+  static fromEmbedding(
+    layer: Module & { weight: mx.Array },
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+  ): QuantizedEmbedding
+  static fromEmbedding(layer: Module & { weight: mx.Array }, options: QuantizationOptions): QuantizedEmbedding
+  static fromEmbedding(...args: unknown[]): QuantizedEmbedding {
+    const [layer, groupSize, bits, mode = "affine"] = named<
+      [Module & { weight: mx.Array }, number?, number?, mx.QuantizationMode?]
+    >("fromEmbedding", ["layer", ...formatNames], args, 1)
+    const [numEmbeddings, dims] = layer.weight.shape
+    return repack(new QuantizedEmbedding(numEmbeddings, dims, groupSize, bits, mode), layer.weight)
+  }
+}
+
+/**
+ * {@link Linear} that quantizes both its input and its weight: `mx.qqmm`. In training mode the weight is a matrix of numbers, rounded
+ * at each call, and is trained; `eval()` packs it and `train()` unpacks it again. Without a bias, but one that a layer had is kept.
+ * @example
+ * const layer = new nn.QQLinear(32, 3, { mode: 'mxfp8' })
+ * layer.eval()
+ * Object.keys(layer.parameters()) // => ['weight', 'scales']
+ * layer.forward(mx.ones([2, 32])).shape // => [2, 3]
+ */
+export class QQLinear extends Module {
+  readonly groupSize: number
+  readonly bits: number
+  readonly mode: mx.QuantizationMode
+  weight: mx.Array
+  scales?: mx.Array
+  bias?: mx.Array
+  private _dtype: mx.Dtype
+
+  constructor(
+    inputDims: number,
+    outputDims: number,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+  )
+  constructor(inputDims: number, outputDims: number, options: QuantizationOptions)
+  constructor(options: { inputDims: number; outputDims: number } & QuantizationOptions)
+  constructor(...args: unknown[]) {
+    super()
+    const [inputDims, outputDims, groupSize, bits, mode = "nvfp4"] = named<
+      [number, number, number?, number?, mx.QuantizationMode?]
+    >("QQLinear", ["inputDims", "outputDims", ...formatNames], args, 2)
+    const format = formatOf("QQLinear", groupSize, bits, mode)
+    if (mode === "affine")
+      throw new ArgumentError("QQLinear", "quantizes to floats: mode must be nvfp4, mxfp8 or mxfp4")
+    this.groupSize = format.groupSize
+    this.bits = format.bits
+    this.mode = format.mode
+    const scale = Math.sqrt(1 / inputDims)
+    this.weight = mx.random.uniform(-scale, scale, [outputDims, inputDims])
+    this._dtype = this.weight.dtype
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const { groupSize, bits, mode, scales, bias } = this
+    const y = mx.qqmm(x, this.weight, { scales, groupSize, bits, mode })
+    return bias ? y.add(bias) : y
+  }
+
+  /** Packs the weight; nothing where it is packed. */
+  quantize(): this {
+    if (this.scales) return this
+    const { groupSize, bits, mode } = this
+    this._dtype = this.weight.dtype
+    const [weight, scales] = mx.quantize(this.weight, { groupSize, bits, mode })
+    this.weight = weight
+    this.scales = scales
+    return this
+  }
+
+  /** Unpacks the weight, into the dtype it had; nothing where it is not packed. */
+  dequantize(): this {
+    const { groupSize, bits, mode, scales, _dtype: dtype } = this
+    if (!scales) return this
+    this.weight = mx.dequantize(this.weight, scales, { groupSize, bits, mode, dtype })
+    delete this.scales
+    return this
+  }
+
+  /** @internal */
+  override _setTraining(mode: boolean): void {
+    super._setTraining(mode)
+    if (mode) this.dequantize()
+    else this.quantize()
+  }
+
+  protected override extraRepr(): string {
+    const [outputDims, columns] = this.weight.shape
+    const inputDims = this.scales ? (columns * 32) / this.bits : columns
+    return `inputDims=${inputDims}, outputDims=${outputDims}, bias=${this.bias !== undefined}, groupSize=${this.groupSize}, bits=${this.bits}, mode=${this.mode}`
+  }
+
+  /** A linear layer that quantizes its input too, in the training mode the layer has. */
+  static fromLinear(
+    layer: LinearLike,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode?: mx.QuantizationMode,
+  ): QQLinear
+  static fromLinear(layer: LinearLike, options: QuantizationOptions): QQLinear
+  static fromLinear(...args: unknown[]): QQLinear {
+    const [layer, groupSize, bits, mode = "nvfp4"] = named<
+      [LinearLike, number?, number?, mx.QuantizationMode?]
+    >("fromLinear", ["layer", ...formatNames], args, 1)
+    const [outputDims, inputDims] = layer.weight.shape
+    const made = new QQLinear(inputDims, outputDims, groupSize, bits, mode)
+    made.weight = layer.weight
+    if (layer.bias) made.bias = layer.bias
+    return made.train(layer.training)
+  }
+}
+
+/** A layer that {@link quantize} can replace. */
+interface Quantizable extends Module {
+  toQuantized(options: ToQuantizedOptions): Module
+}
+const isQuantizable = (module: Module): module is Quantizable =>
+  typeof (module as { toQuantized?: unknown }).toQuantized === "function"
+
+/** Whether the module at a path is quantized: no, yes as the call says, or in a way of its own. */
+export type QuantizePredicate = (path: string, module: Module) => boolean | ToQuantizedOptions
+
+/**
+ * Replaces a model's layers by quantized ones, in place: all that have a method `toQuantized`, as {@link Linear} and
+ * {@link Embedding} do, or those that `classPredicate` chooses by path and module. Gives the model.
+ * @throws ArgumentError when the predicate chooses a layer that has no quantized form
+ * @example
+ * const model = new nn.Sequential(new nn.Linear(64, 64), new nn.ReLU(), new nn.Linear(64, 2))
+ * nn.quantize(model, { bits: 8, classPredicate: (path) => path === 'layers.0' })
+ * model.layers.map((layer) => layer.constructor.name) // => ['QuantizedLinear', 'ReLU', 'Linear']
+ */
+export function quantize<M extends Module>(
+  model: M,
+  groupSize?: number | null,
+  bits?: number | null,
+  options?: Omit<ToQuantizedOptions, "groupSize" | "bits"> & { classPredicate?: QuantizePredicate | null },
+): M
+export function quantize<M extends Module>(
+  model: M,
+  options: ToQuantizedOptions & { classPredicate?: QuantizePredicate | null },
+): M
+export function quantize(...args: unknown[]): Module {
+  const [model, groupSize, bits, mode, quantizeInput, classPredicate = (_, m) => isQuantizable(m)] = named<
+    [Module, number?, number?, mx.QuantizationMode?, boolean?, QuantizePredicate?]
+  >("quantize", ["model", ...formatNames, "quantizeInput", "classPredicate"], args, 1)
+  const common: ToQuantizedOptions = { groupSize, bits, mode, quantizeInput }
+  const replace = (path: string, module: Module): Module => {
+    const answer = classPredicate(path, module)
+    if (answer === false) return module
+    if (answer !== true && (typeof answer !== "object" || answer === null))
+      throw new ArgumentError(
+        "quantize",
+        `classPredicate must give a boolean or options, received ${describe(answer)} for "${path}"`,
+      )
+    if (!isQuantizable(module))
+      throw new ArgumentError("quantize", `"${path}", a ${module.constructor.name}, has no quantized form`)
+    return module.toQuantized(answer === true ? common : answer)
+  }
+  const leaves = mx.treeMapWithPath(replace, model.leafModules(), Module.isModule)
+  return model.updateModules(leaves)
+}
+
+/**
+ * The arguments of the layers' `toQuantized`.
+ * @internal
+ */
+export function toQuantizedArguments(
+  args: readonly unknown[],
+): Required<Pick<ToQuantizedOptions, "mode" | "quantizeInput">> & QuantizationOptions {
+  const [groupSize, bits, mode = "affine", quantizeInput = false] = named<
+    [number?, number?, mx.QuantizationMode?, boolean?]
+  >("toQuantized", [...formatNames, "quantizeInput"], args)
+  return { groupSize, bits, mode, quantizeInput }
+}
