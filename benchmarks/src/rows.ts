@@ -77,26 +77,45 @@ const memory: Row = {
   },
 }
 
-/** One AdamW step of a small transformer: 4 layers, 128 wide, batch 16, length 64, 256 tokens. */
+/** A small transformer: 4 layers, 128 wide, length 64, 256 tokens. */
+class Transformer extends nn.Module {
+  tokens = new nn.Embedding(256, 128)
+  positions = new nn.Embedding(64, 128)
+  body = new nn.TransformerEncoder(4, 128, 4, { mlpDims: 512, normFirst: true })
+  head = new nn.Linear(128, 256)
+  forward(ids: mx.Array): mx.Array {
+    const mask = nn.MultiHeadAttention.createAdditiveCausalMask(64)
+    return this.head.forward(
+      this.body.forward(this.tokens.forward(ids).add(this.positions.forward(mx.arange(64))), mask),
+    )
+  }
+}
+
+/** The graph alone of a transformer's loss and of all its gradients; nothing is evaluated. */
+function transformerGraph(name: string, withGradient: boolean): Row {
+  return {
+    name,
+    unit: "ms",
+    rounds: 400,
+    prepare() {
+      const model = new Transformer()
+      const [x, y] = [mx.random.randint(0, 256, [16, 64]), mx.random.randint(0, 256, [16, 64])]
+      mx.eval(x, y, model.parameters())
+      const loss = (): mx.Array => nn.losses.crossEntropy(model.forward(x), y, { reduction: "mean" })
+      const lossAndGradient = nn.valueAndGrad(model, loss)
+      return () => milliseconds(withGradient ? lossAndGradient : loss)
+    },
+  }
+}
+
+/** One AdamW step of a small transformer, batch 16. */
 function transformerStep(name: string, compiled: boolean): Row {
   return {
     name,
     unit: "ms",
     rounds: 30,
     prepare() {
-      class Model extends nn.Module {
-        tokens = new nn.Embedding(256, 128)
-        positions = new nn.Embedding(64, 128)
-        body = new nn.TransformerEncoder(4, 128, 4, { mlpDims: 512, normFirst: true })
-        head = new nn.Linear(128, 256)
-        forward(ids: mx.Array): mx.Array {
-          const mask = nn.MultiHeadAttention.createAdditiveCausalMask(64)
-          return this.head.forward(
-            this.body.forward(this.tokens.forward(ids).add(this.positions.forward(mx.arange(64))), mask),
-          )
-        }
-      }
-      const model = new Model()
+      const model = new Transformer()
       const optimizer = new optim.AdamW({ learningRate: 1e-3 })
       const [x, y] = [mx.random.randint(0, 256, [16, 64]), mx.random.randint(0, 256, [16, 64])]
       const lossAndGradient = nn.valueAndGrad(model, (a: mx.Array, b: mx.Array) =>
@@ -122,6 +141,8 @@ export const rows: readonly Row[] = [
   chain("chain of 1,000 adds (16 elements)", false),
   chain("chain of 1,000 adds (16 elements), handles held", true),
   oneOperation,
+  transformerGraph("transformer, 4 layers: graph of the loss", false),
+  transformerGraph("transformer, 4 layers: graph of the loss and its gradients", true),
   transformerStep("transformer step, eager", false),
   transformerStep("transformer step, compiled", true),
   memory,

@@ -66,6 +66,14 @@ describe("customFunction", () => {
     expect(() => grad(wrong)(mx.array(1))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [scale.vjp] must return shape [] for this array, it returned [3]]`,
     )
+    const small = customFunction((x: mx.Array) => x.square()).vmap((x) => [x.sum(), 0])
+    expect(() => vmap(small)(mx.zeros([3]))).toThrowErrorMatchingInlineSnapshot(
+      `[TransformError: [customFunction.vmap] must return shape (3,) for a batch with axis 0, it returned ()]`,
+    )
+    const far = customFunction((x: mx.Array) => x.square()).vmap((x) => [x, 5])
+    expect(() => vmap(far)(mx.zeros([3]))).toThrowErrorMatchingInlineSnapshot(
+      `[TransformError: [customFunction.vmap] returned the axis 5 for a batch of shape (3,)]`,
+    )
     const few = customFunction((x: mx.Array, y: mx.Array) => x.multiply(y)).vjp((() => [null]) as never)
     expect(() => grad(few)(mx.array(1), mx.array(1))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [customFunction.vjp] must return an array of length 2, it returned an array of length 1]`,

@@ -8,6 +8,7 @@ import {
   arraysOf,
   childrenOf,
   describe,
+  format,
   isList,
   Mark,
   mapLeaves,
@@ -109,7 +110,7 @@ function flatRules(name: string, rules: Rules, args: readonly unknown[], result:
       )
     }
   if (batch)
-    flat.vmap = ({ primals, axes }) => {
+    flat.vmap = ({ primals, axes, size }) => {
       const answer = batch(argsOf(primals), packed(withAxes(args, axes) as readonly unknown[]) as never)
       if (!isList(answer) || answer.length !== 2)
         throw new TransformError(
@@ -117,9 +118,38 @@ function flatRules(name: string, rules: Rules, args: readonly unknown[], result:
           `must return [outputs, axes], it returned ${describe(answer)}`,
         )
       const outputs = arraysOf(answer[0])
-      return { outputs, axes: flatAxes(answer[1], answer[0]) }
+      const outAxes = flatAxes(answer[1], answer[0])
+      checkBatch(`${name || "customFunction"}.vmap`, outputs, outAxes, arraysOf(result), size)
+      return { outputs, axes: outAxes }
     }
   return flat
+}
+
+/** Refuses a batch whose examples are not like the outputs of the function. @throws TransformError */
+function checkBatch(
+  op: string,
+  batch: readonly Array[],
+  axes: readonly Axis[],
+  examples: readonly Array[],
+  size: number,
+): void {
+  if (batch.length !== examples.length)
+    throw new TransformError(
+      op,
+      `must return as many arrays as the function, ${examples.length}, it returned ${batch.length}`,
+    )
+  batch.forEach((y, i) => {
+    const axis = axes[i]
+    const expected = examples[i].shape.slice()
+    if (axis !== null) expected.splice(axis, 0, size)
+    if (axis !== null && !(Number.isInteger(axis) && axis >= 0 && axis <= examples[i].ndim))
+      throw new TransformError(op, `returned the axis ${axis} for a batch of shape ${format(y.shape)}`)
+    if (!sameShape(y.shape, expected))
+      throw new TransformError(
+        op,
+        `must return shape ${format(expected)} for a batch with axis ${axis}, it returned ${format(y.shape)}`,
+      )
+  })
 }
 
 /** The tree with its arrays replaced by axes. */

@@ -175,6 +175,12 @@ describe("errors", () => {
     expect(() => grad(square, -1 as never)(mx.array(1))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] argnums must be positions of arguments, counted from 0, received the number -1]`,
     )
+    expect(() => grad(square, true as never)(mx.array(1))).toThrowErrorMatchingInlineSnapshot(
+      `[TransformError: [grad] argnums must be positions of arguments, counted from 0, received the boolean true]`,
+    )
+    expect(() => grad(square, { argnum: 1 } as never)(mx.array(1))).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [grad] has no option "argnum"; it takes argnums, argnames, hasAux. Did you mean "argnums"?]`,
+    )
     expect(() => grad(square, [0, 0])(mx.array(1))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] argnums names an argument twice]`,
     )

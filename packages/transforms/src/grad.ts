@@ -13,7 +13,7 @@ import {
   mapLeaves,
   withArrays,
 } from "@lazuli/core/engine"
-import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
+import { checkDifferentiable, checkFunction, checkOptions, checkSynchronous } from "./argument"
 import { onesAs, pullback } from "./pullback"
 import { trace, traced } from "./trace"
 import { freshHandles } from "./vjp"
@@ -68,10 +68,11 @@ type Selection = {
 }
 
 function select(op: string, options: GradOptions): Selection {
+  checkOptions(op, options, ["argnums", "argnames", "hasAux"])
   const { argnums, argnames } = options
   const names = argnames === undefined ? [] : typeof argnames === "string" ? [argnames] : argnames
   const numbers = argnums ?? (names.length > 0 ? [] : [0])
-  const list = typeof numbers === "number" ? [numbers] : numbers
+  const list = isList(numbers) ? (numbers as readonly number[]) : [numbers as number]
   for (const n of list)
     if (!Number.isInteger(n) || n < 0)
       throw new TransformError(

@@ -55,6 +55,9 @@ describe("Jacobians", () => {
     expect(() => jacrev(f, 1 as never)(x)).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [jacrev] argnum 1 is out of range: the function was called with 1 arguments]`,
     )
+    expect(() => hessian(f, 1 as never)(x)).toThrowErrorMatchingInlineSnapshot(
+      `[TransformError: [hessian] argnum 1 is out of range: the function was called with 1 arguments]`,
+    )
     expect(() => jacfwd(f)(mx.array([1], mx.int32))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [jacfwd] argument 0 is int32, which has no gradient. Convert it to a floating dtype with astype, or leave it out of argnums]`,
     )

@@ -128,7 +128,12 @@ export function hessian<A extends readonly unknown[], R, const N extends number 
   f: (...args: A) => R,
   argnum?: N,
 ): (...args: A) => Jacobian<Jacobian<R, Nth<A, N>>, Nth<A, N>> {
-  return jacfwd(jacrev(f, argnum), argnum)
+  checkFunction("hessian", f)
+  const run = jacfwd(jacrev(f, argnum), argnum)
+  return (...args) => {
+    argument("hessian", f, args, argnum ?? 0)
+    return run(...args)
+  }
 }
 
 /** The tree with its arrays replaced by trees, in order. */

@@ -4,50 +4,9 @@
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
-import { checkpoint, customFunction, grad, jacfwd, jacrev, jvp, vjp, vmap } from "./index"
+import { checkpoint, grad, jacfwd, jacrev, jvp, vjp, vmap } from "./index"
+import { type Program, programs } from "./random-programs"
 import { values } from "./samples"
-
-type Step = { op: number; a: number; b: number }
-type Program = (x: mx.Array, y: mx.Array) => mx.Array
-
-const tripled = customFunction((a: mx.Array) => a.multiply(3))
-  .vjp((_a, g) => g.multiply(3))
-  .jvp((_a, t) => t.multiply(3))
-
-/** Operations that keep the shape [2, 3]. */
-const operations: ((a: mx.Array, b: mx.Array) => mx.Array)[] = [
-  (a, b) => a.add(b),
-  (a, b) => a.multiply(b),
-  (a, b) => a.subtract(b.sum(1, true)),
-  (a, b) => a.divide(b.square().add(1)),
-  (a, b) => mx.maximum(a, b),
-  (a) => a.sin(),
-  (a) => a.tanh(),
-  (a) => mx.softmax(a, 1),
-  (a) => a.T.reshape([2, 3]),
-  (a, b) => a.matmul(b.T).matmul(b).tanh(),
-  (a, b) => mx.where(a.greater(0.1), a, b),
-  (a) => mx.cumsum(a, 0),
-  (a, b) => mx.concatenate([a.index("0:1"), b.index("1:")], 0),
-  (a) => mx.logsumexp(a, 0, true).broadcastTo([2, 3]),
-  (a, b) => mx.addmm(a, b, mx.ones([3, 3], mx.float64), 0.3, 0.7),
-  (a) => mx.stopGradient(a),
-  (a) => a.index("::-1").multiply(0.5),
-  checkpoint((a: mx.Array, b: mx.Array) => a.multiply(b.cos())),
-  (a) => tripled(a),
-]
-
-const programs: fc.Arbitrary<Program> = fc
-  .array(fc.record({ op: fc.nat(operations.length - 1), a: fc.nat(20), b: fc.nat(20) }), {
-    minLength: 1,
-    maxLength: 12,
-  })
-  .map((steps: Step[]) => (x: mx.Array, y: mx.Array) => {
-    const made = [x, y]
-    for (const { op, a, b } of steps)
-      made.push(operations[op](made[made.length - 1 - (a % made.length)], made[b % made.length]))
-    return made[made.length - 1].add(made[made.length - 2])
-  })
 
 const x = values([2, 3], -1, 1, 1)
 const y = values([2, 3], -1, 1, 2)

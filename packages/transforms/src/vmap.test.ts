@@ -134,6 +134,9 @@ describe("errors of vmap", () => {
     expect(() => vmap(f, { inAxes: null })(mx.zeros([2]), mx.zeros([2]))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [vmap] nothing is batched: inAxes is null for every array. Call the function itself, or give an axis]`,
     )
+    expect(() => vmap(f, { inAxis: 1 } as never)).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [vmap] has no option "inAxis"; it takes inAxes, outAxes. Did you mean "inAxes"?]`,
+    )
     expect(() => vmap(f, { outAxes: 3 })(mx.zeros([2]), mx.zeros([2]))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [vmap] output 0 of 0 dimensions, with the batch, has no axis 3]`,
     )

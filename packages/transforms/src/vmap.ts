@@ -13,7 +13,7 @@ import {
   isList,
   withArrays,
 } from "@lazuli/core/engine"
-import { checkFunction, checkSynchronous } from "./argument"
+import { checkFunction, checkOptions, checkSynchronous } from "./argument"
 import { type Axis, batch, placeholder } from "./batch"
 import { newEpoch } from "./trace"
 
@@ -94,6 +94,7 @@ export function vmap<A extends readonly unknown[], R>(
 ): (...args: A) => R {
   checkFunction("vmap", f)
   const named = first !== null && typeof first === "object" && !isList(first)
+  if (named) checkOptions("vmap", first, ["inAxes", "outAxes"])
   const { inAxes = 0, outAxes = 0 } = (named ? first : { inAxes: first, outAxes: second }) as VmapOptions
   return (...args) => {
     if (isList(inAxes) && inAxes.length !== args.length)
