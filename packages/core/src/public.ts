@@ -68,6 +68,7 @@ export {
   unsignedinteger,
 } from "./dtype-info"
 export * as fast from "./fast"
+export * as fft from "./fft"
 export { Array } from "./graph"
 export type { FilePath } from "./io/files"
 export { type GgufValue, saveGguf } from "./io/gguf"

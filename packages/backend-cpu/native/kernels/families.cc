@@ -15,6 +15,7 @@ void register_families(Registry& registry) {
   register_argreduce(registry);
   register_scan(registry);
   register_sort(registry);
+  register_fft(registry);
 }
 
 }  // namespace lazuli

@@ -19,6 +19,7 @@ void register_attention(Registry& registry);
 void register_argreduce(Registry& registry);
 void register_scan(Registry& registry);
 void register_sort(Registry& registry);
+void register_fft(Registry& registry);
 
 void register_families(Registry& registry);
 
