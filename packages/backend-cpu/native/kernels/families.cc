@@ -7,6 +7,7 @@ void register_families(Registry& registry) {
   register_reduce(registry);
   register_softmax(registry);
   register_matmul(registry);
+  register_conv(registry);
   register_index(registry);
   register_shape(registry);
   register_random(registry);

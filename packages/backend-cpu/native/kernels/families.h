@@ -11,6 +11,7 @@ void register_copy(Registry& registry);
 void register_reduce(Registry& registry);
 void register_softmax(Registry& registry);
 void register_matmul(Registry& registry);
+void register_conv(Registry& registry);
 void register_index(Registry& registry);
 void register_shape(Registry& registry);
 void register_random(Registry& registry);

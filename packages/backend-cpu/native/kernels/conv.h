@@ -1,0 +1,131 @@
+// A convolution as its algorithms see it: one problem of at most three spatial axes, in float or double, with
+// strides for everything. conv.cc makes problems out of calls and chooses; each algorithm is a file.
+#ifndef LAZULI_KERNELS_CONV_H
+#define LAZULI_KERNELS_CONV_H
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "kernels/call.h"
+#include "simd/conv.h"
+
+namespace lazuli::conv {
+
+// Output place o, kernel place k and input place i meet where i · input_dilation = o · stride + k ·
+// kernel_dilation − low. Steps are the distances between places in memory, in elements.
+struct Axis {
+  int64_t in = 1, kernel = 1, out = 1;
+  int64_t stride = 1, low = 0, kernel_dilation = 1, input_dilation = 1;
+  int64_t x_step = 0, w_step = 0, y_step = 0;
+};
+
+inline constexpr int kAxes = 3;
+
+template <class T>
+struct Problem {
+  const T *x, *w;
+  T* y;
+  int64_t batch, groups, channels, outputs;  // channels and outputs of one group
+  int64_t x_batch, x_channel, w_output, w_channel, y_batch;
+  Axis axes[kAxes];
+  bool add;  // to what y holds
+
+  int64_t output_places() const { return axes[0].out * axes[1].out * axes[2].out; }
+  // Whether every channel is a group of its own.
+  bool unmixed() const { return groups > 1 && channels == 1 && outputs == 1; }
+};
+
+template <class T>
+const ConvLoops<T>& loops() {
+  if constexpr (std::is_same_v<T, float>)
+    return conv_table().f32;
+  else
+    return conv_table().f64;
+}
+
+// Nanoseconds of a multiplication and addition.
+template <class T>
+inline constexpr double kPrice = sizeof(T) == 4 ? 0.02 : 0.04;
+
+inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Every parallel body needs memory of its own for a while: as many pieces as there are threads.
+template <class T>
+class Leases {
+ public:
+  Leases(const lz_call& call, int64_t count)
+      : size_((count + 63) / 64 * 64),
+        pieces_(call.ctx->threads + 1),
+        taken_(new std::atomic<bool>[size_t(pieces_)]),
+        memory_(scratch<T>(call, size_ * pieces_)) {
+    for (int i = 0; i < pieces_; i++) taken_[size_t(i)] = false;
+  }
+  class Lease {
+   public:
+    explicit Lease(Leases& from) : from_(from) {
+      while (from_.taken_[size_t(index_)].exchange(true, std::memory_order_acquire))
+        index_ = (index_ + 1) % from_.pieces_;
+    }
+    ~Lease() { from_.taken_[size_t(index_)].store(false, std::memory_order_release); }
+    Lease(const Lease&) = delete;
+    T* data() const { return from_.memory_ + from_.size_ * index_; }
+
+   private:
+    Leases& from_;
+    int index_ = 0;
+  };
+
+ private:
+  int64_t size_;
+  int pieces_;
+  std::unique_ptr<std::atomic<bool>[]> taken_;
+  T* memory_;
+};
+
+// Outputs whose places differ by a multiple of `step` meet the same kernel places.
+struct Tap {
+  int64_t kernel, offset;  // input place = offset + t · stride
+};
+struct Phase {
+  int64_t first, step, count, stride;  // outputs first + t · step for t < count
+  std::vector<Tap> taps;
+  int64_t lowest() const {
+    int64_t least = taps[0].offset;
+    for (const Tap& tap : taps) least = std::min(least, tap.offset);
+    return least;
+  }
+  int64_t highest() const {
+    int64_t most = taps[0].offset;
+    for (const Tap& tap : taps) most = std::max(most, tap.offset);
+    return most;
+  }
+};
+std::vector<Phase> phases_of(const Axis& axis);
+
+// Calls f for every combination of the axes' phases; where one has no taps nothing meets, and y is set to 0
+// unless it is added to.
+template <class T, class F>
+void for_phases(const lz_call& call, const Problem<T>& p, F f) {
+  const std::vector<Phase> phases[] = {phases_of(p.axes[0]), phases_of(p.axes[1]), phases_of(p.axes[2])};
+  for (const Phase& a : phases[0]) {
+    for (const Phase& b : phases[1]) {
+      for (const Phase& c : phases[2]) f(a, b, c);
+    }
+  }
+}
+
+// Sums over the channels of a group: tiles of pixels × output channels.
+template <class T>
+void by_tiles(const lz_call& call, const Problem<T>& p);
+// One channel and one output a group: vectors of channels. x and w have channels in a row.
+template <class T>
+void by_lanes(const lz_call& call, const Problem<T>& p);
+// Long sums for few output places, as gradients by weights are. x has its batch in a row and w its outputs;
+// of one image whose channels do not mix, x and w have channels in a row.
+template <class T>
+void by_sums(const lz_call& call, const Problem<T>& p);
+
+}  // namespace lazuli::conv
+
+#endif

@@ -1,0 +1,85 @@
+// The inner loops of convolutions: tiles of output elements that stay in registers while a sum runs. Which
+// elements meet is the caller's business; here are pointers, steps and counts.
+#ifndef LAZULI_SIMD_CONV_H
+#define LAZULI_SIMD_CONV_H
+
+#include <stdint.h>
+
+#include "simd/targets.h"
+
+namespace lazuli {
+
+// rows × columns outputs. Row r is y[r] + column and sums over runs of consecutive input elements, each of
+// which meets a row of weights:
+//   y[r][column + j] (+)= Σ_t Σ_i x[r][offsets[t] + i] · w[(t · length + i) · width + j]
+// with width = lanes when columns ≤ lanes, else 2 · lanes. The rest of w's rows is padding.
+template <class T>
+struct ConvTile {
+  const T* const* x;
+  T* const* y;
+  const int64_t* offsets;
+  const T* w;
+  int64_t taps, length, column;
+  int32_t rows, columns;
+  bool add;
+};
+
+// A run of pairs that meet: a and b advance by the steps of the call.
+template <class T>
+struct ConvRun {
+  const T *a, *b;
+  int64_t count;
+};
+
+// rows × columns outputs as a sum of outer products:
+//   y[r · y_step + j] += Σ_runs Σ_t a[t · a_step + r] · b[t · b_step + j]
+// b can be read for a whole width of columns, as above.
+template <class T>
+struct ConvOuter {
+  const ConvRun<T>* runs;
+  int64_t n_runs, a_step, b_step;
+  T* y;
+  int64_t y_step;
+  int32_t rows, columns;
+};
+
+// Channels that do not mix, for a row of pixels:
+//   y[p · y_step + c] (+)= Σ_t x[p · x_step + x_offsets[t] + c] · w[w_offsets[t] + c]
+template <class T>
+struct ConvLanes {
+  const T* x;
+  const T* w;
+  T* y;
+  const int64_t *x_offsets, *w_offsets;
+  int64_t taps, pixels, channels, x_step, y_step;
+  bool add;
+};
+
+// y[c] += Σ_runs Σ_t a[t · a_step + c] · b[t · b_step + c]
+template <class T>
+struct ConvDots {
+  const ConvRun<T>* runs;
+  int64_t n_runs, a_step, b_step;
+  T* y;
+  int64_t channels;
+};
+
+template <class T>
+struct ConvLoops {
+  int32_t max_rows, lanes;
+  void (*tile)(const ConvTile<T>&);
+  void (*outer)(const ConvOuter<T>&);
+  void (*lanewise)(const ConvLanes<T>&);
+  void (*dots)(const ConvDots<T>&);
+};
+
+struct ConvTable {
+  ConvLoops<float> f32;
+  ConvLoops<double> f64;
+};
+
+LZ_SIMD_TABLE(ConvTable, conv_table)
+
+}  // namespace lazuli
+
+#endif
