@@ -16,6 +16,7 @@ export async function runChecks({ build }) {
   try {
     await check(outcome, "style (biome)", "biome", ["check", "--diagnostic-level=warn"])
     await check(outcome, "types (tsc)", "tsc", ["--noEmit"])
+    await check(outcome, "public types", "node", ["tooling/check-public-types.mjs"])
     await check(outcome, "layers", "node", ["tooling/check-layers.mjs", "--only", "layers"])
     await check(outcome, "import circles", "node", ["tooling/check-layers.mjs", "--only", "circles"])
 
