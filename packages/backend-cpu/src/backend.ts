@@ -155,12 +155,19 @@ function reserveMain(words: number): void {
 const failed: Failure[] = []
 const NONE: readonly Failure[] = []
 
+/** By slot: whom to tell that memory of another backend is not used any more. */
+const adopted = new Map<number, () => void>()
+/** Those whose slots are freed on the main tape. */
+const leaving: (() => void)[] = []
+
 /** Runs what is on the main tape. */
 function runTape(): void {
   if (main.length === 0) return
   const words = main.length
   main.length = 0
-  if (native.run(words) === 0) return
+  const failures = native.run(words)
+  if (leaving.length > 0) for (const done of leaving.splice(0)) done()
+  if (failures === 0) return
   const errors = native.failures().map(({ message }) => errorOf(message))
   const poisoned = native.poisoned().flatMap((slot) => storages[slot] ?? [])
   for (const storage of poisoned) storage.failure ??= errors[0]
@@ -219,6 +226,10 @@ export const cpuBackend: Backend = {
   release(storage) {
     reserveMain(2)
     main.free(storage.slot)
+    if (storage.lender !== null) {
+      leaving.push(adopted.get(storage.slot) as () => void)
+      adopted.delete(storage.slot)
+    }
     storages[storage.slot] = undefined
     freeSlots.push(storage.slot)
   },
@@ -233,9 +244,26 @@ export const cpuBackend: Backend = {
     native.write(storage.slot, byteOffset, from)
   },
   host(storage) {
+    // A view keeps the memory of its own backend.
+    if (storage.lender !== null) return storage.lender.memory.host(storage.lender)
     runTape()
     if (storage.failure) throw storage.failure
     return native.hostView(storage.slot)
+  },
+  address(storage) {
+    runTape()
+    if (storage.failure) throw storage.failure
+    return native.address(storage.slot)
+  },
+  adopt(address, nbytes, done) {
+    // The slot may have been freed on the tape.
+    runTape()
+    const slot = freeSlots.pop() ?? storages.length
+    native.adopt(slot, address, nbytes)
+    const storage = new Storage(this, slot, nbytes)
+    storages[slot] = storage
+    adopted.set(slot, done)
+    return storage
   },
 
   supports(node) {

@@ -50,12 +50,15 @@ export function createMetalBackend(runtime: MetalRuntime, name = "metal", priori
   const backend: Backend = {
     name,
     device: "gpu",
+    emulated: runtime.emulated,
     priority,
     allocate: (nbytes) => queue.allocate(nbytes),
     release: (storage) => queue.release(storage),
     read: (storage, byteOffset, into) => queue.read(storage, byteOffset, into),
     write: (storage, byteOffset, from) => queue.write(storage, byteOffset, from),
     host: (storage) => queue.host(storage),
+    address: (storage) => queue.address(storage),
+    adopt: (address, nbytes, done) => queue.adopt(address, nbytes, done),
     supports: (node) => familyOf(node.primitive as Primitive)?.supports(node) ?? false,
     encode: (node) =>
       guarded(node, () => (familyOf(node.primitive as Primitive) as Family).encode(node, queue)),

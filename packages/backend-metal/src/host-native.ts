@@ -17,6 +17,8 @@ export interface HostNative {
   newBuffer(nbytes: number, checked: boolean): number
   /** Memory of JavaScript, which is kept alive. */
   borrowBuffer(bytes: Bytes): number
+  /** Memory at an address, which its owner keeps. */
+  borrowAddress(address: bigint, nbytes: number): number
   freeBuffer(buffer: number): void
   contents(buffer: number): ArrayBuffer
   address(buffer: number): bigint

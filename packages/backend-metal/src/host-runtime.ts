@@ -81,6 +81,7 @@ function literalOf(value: number): string {
 /** Runs kernels on the CPU. */
 export class HostRuntime implements MetalRuntime {
   readonly name = "host"
+  readonly emulated = true
   readonly info: DeviceInfo = {
     name: "Metal on the CPU",
     simdWidth: 32,
@@ -111,6 +112,11 @@ export class HostRuntime implements MetalRuntime {
   }
   wrapBuffer(bytes: ArrayBuffer): MetalBuffer {
     return { id: hostNative().borrowBuffer(bytes), length: bytes.byteLength }
+  }
+  wrapAddress(address: bigint, length: number): MetalBuffer | null {
+    // Kernels may read vectors of 16 bytes; an access behind memory of others would not show.
+    if (this.exactBuffers || address % 16n !== 0n) return null
+    return { id: hostNative().borrowAddress(address, length), length }
   }
   releaseBuffer(buffer: MetalBuffer): void {
     hostNative().freeBuffer(buffer.id)

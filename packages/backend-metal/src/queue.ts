@@ -42,6 +42,10 @@ export class MetalQueue {
   private readonly buffers: (MetalBuffer | undefined)[] = []
   private readonly freeSlots: number[] = []
   private readonly pool = new Map<number, MetalBuffer[]>()
+  /** By slot: whom to tell that memory of another backend is not used any more. */
+  private readonly adopted = new Map<number, () => void>()
+  /** Those whose storages are released, while work that uses them may wait. */
+  private readonly leaving: { buffer: MetalBuffer; done: () => void }[] = []
   private readonly views = new Map<number, ArrayBuffer>()
   private readonly pipelines = new Map<string, MetalPipeline>()
   private readonly entries: Entry[] = []
@@ -85,6 +89,18 @@ export class MetalQueue {
     return storage
   }
 
+  /** A storage over memory of another backend; null where the runtime cannot use it. */
+  adopt(address: bigint, nbytes: number, done: () => void): Storage | null {
+    const buffer = this.runtime.wrapAddress(address, nbytes)
+    if (!buffer) return null
+    const slot = this.freeSlots.pop() ?? this.buffers.length
+    this.buffers[slot] = buffer
+    this.adopted.set(slot, done)
+    const storage = new Storage(this.memory, slot, nbytes)
+    this.lost.register(storage, slot, storage)
+    return storage
+  }
+
   /** Later work may have the buffer at once: it runs after what is encoded now. */
   release(storage: Storage): void {
     this.lost.unregister(storage)
@@ -96,6 +112,13 @@ export class MetalQueue {
     this.buffers[slot] = undefined
     this.freeSlots.push(slot)
     this.views.delete(slot)
+    const done = this.adopted.get(slot)
+    if (done) {
+      this.adopted.delete(slot)
+      this.leaving.push({ buffer, done })
+      if (this.stream.length === 0) this.giveBack()
+      return
+    }
     this.active -= buffer.length
     this.live--
     const list = this.pool.get(buffer.length)
@@ -103,6 +126,14 @@ export class MetalQueue {
     else this.pool.set(buffer.length, [buffer])
     this.cached += buffer.length
     if (this.cached > this.cacheLimit) this.shrinkCache(this.cacheLimit / 2)
+  }
+
+  /** Tells the owners of adopted memory that no work uses it any more. */
+  private giveBack(): void {
+    for (const { buffer, done } of this.leaving.splice(0)) {
+      this.runtime.releaseBuffer(buffer)
+      done()
+    }
   }
 
   clearCache(): void {
@@ -147,7 +178,13 @@ export class MetalQueue {
     this.settle(storage)
     this.runtime.write(this.bufferOf(storage), offset, from)
   }
+  address(storage: Storage): bigint {
+    this.settle(storage)
+    return this.runtime.address(this.bufferOf(storage))
+  }
   host(storage: Storage): ArrayBuffer {
+    // A view keeps the memory of its own backend.
+    if (storage.lender !== null) return storage.lender.memory.host(storage.lender)
     this.settle(storage)
     let view = this.views.get(storage.slot)
     if (!view) {
@@ -232,6 +269,7 @@ export class MetalQueue {
         (message === undefined ? null : new DeviceError(op, message))
       if (error) this.poison(error, writes)
     }
+    if (this.leaving.length > 0) this.giveBack()
   }
 
   /** Marks storages as without a value. */

@@ -89,11 +89,15 @@ export interface MetalRuntime {
   readonly info: DeviceInfo
   /** Whether buffers are wanted in the sizes that are needed, so that any access behind them shows. */
   readonly exactBuffers?: boolean
+  /** Whether it executes kernels without a GPU. */
+  readonly emulated?: boolean
 
   /** Zeroed memory. @throws DeviceError when there is none */
   newBuffer(length: number): MetalBuffer
   /** Makes memory of the host a buffer without a copy; its address and size must be multiples of the page size on some platforms. */
   wrapBuffer(bytes: ArrayBuffer): MetalBuffer
+  /** The same for memory at an address, which its owner keeps; null where the platform cannot, for instance for want of alignment. */
+  wrapAddress(address: bigint, length: number): MetalBuffer | null
   /** Gives the memory back. Work that uses it must have ended; an ArrayBuffer from `contents` keeps it. */
   releaseBuffer(buffer: MetalBuffer): void
   /** The memory itself. */

@@ -33,6 +33,8 @@ export interface Backend extends Memory {
   readonly device: DeviceType
   /** Among backends of one device the highest serves it. The reference has 0. */
   readonly priority: number
+  /** Whether it stands in for hardware that is not there: other backends then do not borrow its kernels. */
+  readonly emulated?: boolean
   /** Memory for later encoded work. Never initialised. @throws DeviceError when a limit is reached */
   allocate(nbytes: number): Storage
   /** Whether it has a kernel for this application: its primitive, shapes, dtypes and parameters. */
@@ -134,20 +136,31 @@ export function setBackend(name: string | null, device: DeviceType = "cpu"): voi
   serving[backend.device] = backend
 }
 
-/** By backend and primitive: how often it ran by its decomposition or its TypeScript meaning, for want of a kernel. */
-export type BackendStats = Record<string, Record<string, { decomposed: number; meaning: number }>>
+/**
+ * By backend and primitive: how often it ran by its decomposition, by another backend's kernel on shared memory (`borrowed`), or by its
+ * TypeScript meaning, for want of a kernel.
+ */
+export type BackendStats = Record<
+  string,
+  Record<string, { decomposed: number; meaning: number; borrowed?: number }>
+>
 
 const stats: BackendStats = {}
 
 /** Counts one fallback. */
-export function countFallback(backend: string, primitive: string, way: "decomposed" | "meaning"): void {
+export function countFallback(
+  backend: string,
+  primitive: string,
+  way: "decomposed" | "meaning" | "borrowed",
+): void {
   stats[backend] ??= {}
-  stats[backend][primitive] ??= { decomposed: 0, meaning: 0 }
-  stats[backend][primitive][way]++
+  const counts = (stats[backend][primitive] ??= { decomposed: 0, meaning: 0 })
+  counts[way] = (counts[way] ?? 0) + 1
 }
 
 /**
- * Which primitives ran without a kernel of their own, by backend: through their decomposition or their TypeScript meaning.
+ * Which primitives ran without a kernel of their own, by backend: through their decomposition, another backend's kernel on shared
+ * memory, or their TypeScript meaning.
  *
  * @example
  * mx.resetBackendStats()

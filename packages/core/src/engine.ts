@@ -102,7 +102,7 @@ export {
 } from "./program"
 export { copyOut } from "./readback"
 export * from "./shape"
-export { type Memory, Storage } from "./storage"
+export { lend, type Memory, Storage } from "./storage"
 export {
   arraysOf,
   childrenOf,

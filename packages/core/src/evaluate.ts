@@ -2,7 +2,7 @@
  * Evaluation: puts the pending nodes behind the requested ones in order, without recursion, hands them to their backends, and lets
  * go of the graph and of every intermediate that nothing can read any more.
  */
-import { type Backend, backendFor, countFallback, type Failure } from "./backend"
+import { type Backend, backendFor, countFallback, type Failure, listBackends } from "./backend"
 import { onStream } from "./device"
 import { DeviceError, RegistryError, TransformError } from "./errors"
 import {
@@ -21,7 +21,7 @@ import { NO_PARAMS } from "./params"
 import { decompose } from "./primitive"
 import { runMeaning } from "./reference"
 import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from "./shape"
-import type { Storage } from "./storage"
+import { lend, type Storage } from "./storage"
 
 const NO_INPUTS: readonly Node[] = []
 let traversal = 0
@@ -321,6 +321,11 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
     return
   }
   const outputs = lead.outputs ?? [lead]
+  const other = kernelElsewhere(lead, backend)
+  if (other !== null && runElsewhere(lead, backend, other)) {
+    countFallback(backend.name, primitive.name, "borrowed")
+    return
+  }
   countFallback(backend.name, primitive.name, "meaning")
   backend.flush()
   // What just ran may have failed.
@@ -342,7 +347,7 @@ function donate(node: Node): boolean {
     if (input.handles !== 0 || input.uses !== 1) continue
     const { storage } = input
     if (nbytes < 0) nbytes = sizeOf(node.shape) * node.dtype.size
-    if (storage === null || input.guard !== 0 || storage.refs !== 1) continue
+    if (storage === null || input.guard !== 0 || storage.refs !== 1 || storage.lender !== null) continue
     if (
       storage.nbytes !== nbytes ||
       input.strides !== null ||
@@ -358,15 +363,71 @@ function donate(node: Node): boolean {
   return false
 }
 
-/** Copies an evaluated node's memory to another backend, where it stays. */
-function moveTo(backend: Backend, node: Node): void {
-  const storage = node.storage as Storage
-  if (storage.memory === backend) return
+/** Another backend that sees this one's memory and has a kernel for the application; the best, if there are several. */
+function kernelElsewhere(lead: Node, backend: Backend): Backend | null {
+  if (!backend.address) return null
+  let best: Backend | null = null
+  for (const other of listBackends()) {
+    if (other === backend || !other.adopt || other.emulated) continue
+    if ((best === null || best.priority < other.priority) && other.supports(lead)) best = other
+  }
+  return best
+}
+
+/**
+ * Runs an application by another backend's kernel, on this one's memory. Outputs have storage. Returns whether that worked: where it did
+ * not, the meaning gives the values or the error.
+ */
+function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
+  backend.flush()
+  if (failureOf(lead.inputs) !== null) return false
+  const outputs = lead.outputs ?? [lead]
+  const moved: { node: Node; storage: Storage; theirs: Storage }[] = []
+  let failed = false
+  try {
+    for (const node of [...lead.inputs, ...outputs]) {
+      const { storage } = node
+      // Immediates have none, and an input may come twice.
+      if (storage === null || storage.memory === other) continue
+      const theirs = lend(other, storage) ?? copyTo(other, storage)
+      moved.push({ node, storage, theirs })
+      node.storage = theirs
+    }
+    other.encode(lead)
+    other.flush()
+    failed = failureOf(outputs) !== null
+  } catch {
+    failed = true
+  }
+  for (const { node, storage } of moved) node.storage = storage
+  for (const { node, storage, theirs } of moved) {
+    if (!failed && theirs.lender !== storage && outputs.includes(node))
+      backend.write(storage, 0, bytesOf(theirs))
+    theirs.drop()
+  }
+  return !failed
+}
+
+function bytesOf(storage: Storage): Uint8Array {
   const bytes = new Uint8Array(storage.nbytes)
   storage.memory.read(storage, 0, bytes)
+  return bytes
+}
+
+/** A copy of a storage on another backend. */
+function copyTo(backend: Backend, storage: Storage): Storage {
+  const bytes = bytesOf(storage)
   const copy = backend.allocate(storage.nbytes)
   backend.flush()
   backend.write(copy, 0, bytes)
+  return copy
+}
+
+/** Makes an evaluated node's memory another backend's, where it stays: the same memory where both can see it, else a copy. */
+function moveTo(backend: Backend, node: Node): void {
+  const storage = node.storage as Storage
+  if (storage.memory === backend) return
+  const copy = lend(backend, storage) ?? copyTo(backend, storage)
   // Views of the old storage keep it; this node moves alone. A guard stays with what it guards.
   if (node.guard === 0) {
     node.storage = copy

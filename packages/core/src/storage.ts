@@ -14,6 +14,13 @@ export interface Memory {
   write(storage: Storage, byteOffset: number, from: ArrayBufferView): void
   /** Waits for encoded work, then gives the bytes themselves, without a copy. */
   host(storage: Storage): ArrayBuffer
+  /** Waits for encoded work, then says where the bytes start, for other backends of this process. Memory from 16 KB on starts on a page. */
+  address?(storage: Storage): bigint
+  /**
+   * Makes memory of another backend memory of this one too, without a copy; null where it cannot, for instance for want of alignment. Calls
+   * `done` once the storage was released and no work that uses it is left. What is adopted is read only, but for a kernel's outputs.
+   */
+  adopt?(address: bigint, nbytes: number, done: () => void): Storage | null
 }
 
 /** A block of memory; `refs` counts the nodes that show it. */
@@ -22,6 +29,8 @@ export class Storage {
   refs = 1
   /** Why the contents are not there: the error of the work that should have made them. */
   failure: Error | null = null
+  /** The storage of another backend whose memory this is, for adopted memory. It lives as long as this one. */
+  lender: Storage | null = null
   constructor(
     readonly memory: Memory,
     /** The backend's number for it. */
@@ -35,4 +44,23 @@ export class Storage {
   drop(): void {
     if (--this.refs === 0) this.memory.release(this)
   }
+}
+
+/**
+ * A storage of `memory` over the bytes of another backend's storage, without a copy; null where the two do not share memory. The caller
+ * holds one reference to it.
+ */
+export function lend(memory: Memory, storage: Storage): Storage | null {
+  const { lender } = storage
+  // Back to where it came from.
+  if (lender !== null && lender.memory === memory) {
+    lender.refs++
+    return lender
+  }
+  if (!storage.memory.address || !memory.adopt || storage.nbytes === 0) return null
+  const adopted = memory.adopt(storage.memory.address(storage), storage.nbytes, () => storage.drop())
+  if (adopted === null) return null
+  storage.refs++
+  adopted.lender = storage
+  return adopted
 }

@@ -107,6 +107,19 @@ napi_value borrow_buffer(napi_env env, napi_callback_info info) {
   return c.number_value(id);
 }
 
+// borrowAddress(address, nbytes) → number; whoever owns the memory keeps it
+napi_value borrow_address(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  uint64_t address = 0;
+  bool exact = false;
+  const double nbytes = c.number(1);
+  if (c.argc < 2 || napi_get_value_bigint_uint64(env, c.argv[0], &address, &exact) != napi_ok || !exact ||
+      !address || !(nbytes >= 0 && nbytes < 1e15))
+    return c.fail("expected an address and a number of bytes");
+  return c.number_value(
+      add_buffer(c.state, borrow_block(reinterpret_cast<char*>(uintptr_t(address)), size_t(nbytes))));
+}
+
 // freeBuffer(buffer)
 napi_value free_buffer(napi_env env, napi_callback_info info) {
   Call c(env, info);
@@ -251,6 +264,7 @@ napi_value init(napi_env env, napi_value exports) {
     napi_callback call;
   } functions[] = {{"newBuffer", new_buffer},
                    {"borrowBuffer", borrow_buffer},
+                   {"borrowAddress", borrow_address},
                    {"freeBuffer", free_buffer},
                    {"contents", contents},
                    {"read", read_buffer},

@@ -1,0 +1,115 @@
+/**
+ * The CPU and the Metal backend on the same memory: arrays move between them without a copy, nobody writes into what the other reads,
+ * memory goes back when both are done, and Metal borrows the CPU's kernels.
+ */
+import { createMetalBackend, HostRuntime, metalBackend } from "@lazuli/backend-metal"
+import { registerBackend, type Storage } from "@lazuli/core/engine"
+import { mx } from "lazuli"
+import { beforeEach, expect, test } from "vitest"
+
+const gpu = { stream: mx.gpu }
+const storageOf = (x: mx.Array): Storage => x.node.storage as Storage
+const address = (x: mx.Array): bigint => storageOf(x).memory.address?.(storageOf(x)) ?? 0n
+beforeEach(() => mx.resetBackendStats())
+
+test("an array moves to the other device and back without a copy", () => {
+  const x = mx.arange(10000).astype(mx.float32)
+  mx.eval(x)
+  const [before, storage] = [address(x), storageOf(x)]
+  expect(before % 4096n).toBe(0n)
+  const y = mx.multiply(x, 2, gpu)
+  mx.eval(y)
+  expect([storageOf(x).memory.name, storageOf(x).lender, address(x)]).toEqual(["metal", storage, before])
+  const z = mx.add(x, 1)
+  mx.eval(z)
+  expect([storageOf(x), address(x)]).toEqual([storage, before])
+  const there = address(y)
+  mx.eval(mx.add(y, 1))
+  expect([storageOf(y).memory.name, address(y)]).toEqual(["cpu", there])
+  expect([y.index(9999).item(), z.index(9999).item()]).toEqual([19998, 10000])
+})
+
+test("results in place do not reach an array that the other device still shows", () => {
+  const base = mx.arange(5000).astype(mx.float32)
+  mx.eval(base)
+  const view = base.reshape([50, 100])
+  mx.eval(view)
+  const chain = (x: mx.Array): mx.Array => {
+    const moved = mx.add(x, 0, gpu)
+    return mx.multiply(mx.add(moved, 1, gpu), 3, gpu)
+  }
+  const result = chain(view)
+  mx.eval(result)
+  expect(mx.arrayEqual(base, mx.arange(5000).astype(mx.float32)).item()).toBe(true)
+  expect(result.index(0, 1).item()).toBe(6)
+})
+
+test("memory that is lent is given back after the borrower's work", () => {
+  const steps = 200
+  let total = mx.zeros([4096])
+  mx.eval(total)
+  mx.clearCache()
+  const before = mx.getActiveMemory()
+  for (let i = 0; i < steps; i++) {
+    // Temporaries of either device die in the other's work.
+    const a = mx.add(total, 1)
+    const b = mx.multiply(a, 2, gpu)
+    const c = mx.subtract(b, a)
+    const d = mx.multiply(a, 0, gpu)
+    const next = mx.subtract(c, d)
+    mx.eval(next)
+    for (const used of [a, b, c, d, total]) used.dispose()
+    total = next
+  }
+  expect(total.tolist()).toEqual(new Array(4096).fill(steps))
+  expect(mx.getActiveMemory() - before).toBeLessThan(20 * 4096 * 4)
+})
+
+test("a view into shared memory outlives the arrays", () => {
+  const x = mx.arange(6000).astype(mx.float32)
+  mx.eval(x)
+  mx.eval(mx.add(x, 1, gpu))
+  const bytes = x.toTypedArray({ copy: false }) as Float32Array
+  x.dispose()
+  for (let i = 0; i < 20; i++) mx.eval(mx.full([6000], i))
+  expect([bytes[0], bytes[5999]]).toEqual([0, 5999])
+})
+
+test("Metal borrows the CPU's kernels before it asks for the meaning, and counts it", () => {
+  const x = mx.array([3, 1, 2])
+  expect(mx.sort(x, gpu).tolist()).toEqual([1, 2, 3])
+  expect(mx.backendStats().metal).toEqual({ sort: { decomposed: 0, meaning: 0, borrowed: 1 } })
+  const c = mx.array([mx.complex(1, 2)])
+  expect(mx.multiply(c, c, gpu).tolist()).toEqual([mx.complex(-3, 4)])
+  expect(mx.backendStats().metal.multiply).toEqual({ decomposed: 0, meaning: 0, borrowed: 1 })
+  const [big, order] = [mx.arange(9999, -1, -1), mx.argsort(mx.arange(9999, -1, -1), gpu)]
+  expect(mx.take(big, order, gpu).index(":3").tolist()).toEqual([0, 1, 2])
+})
+
+test("what the CPU's kernel refuses keeps its error", () => {
+  const wrong = mx.take(mx.arange(3), mx.array([7], mx.int32), gpu)
+  const onCpu = mx.take(mx.arange(3), mx.array([7], mx.int32))
+  const messageOf = (x: mx.Array): string => {
+    try {
+      return String(x.tolist())
+    } catch (error) {
+      return (error as Error).message
+    }
+  }
+  expect(messageOf(wrong)).toBe(messageOf(onCpu))
+})
+
+test("where memory is not shared, it is copied", () => {
+  registerBackend(createMetalBackend(new HostRuntime({ checked: true }), "metal-apart", 1))
+  mx.setBackend("metal-apart", "gpu")
+  try {
+    const x = mx.arange(5000).astype(mx.float32)
+    mx.eval(mx.add(x, 1, gpu))
+    expect([storageOf(x).memory.name, storageOf(x).lender]).toEqual(["metal-apart", null])
+    expect(mx.sort(mx.array([3, 1, 2]), gpu).tolist()).toEqual([1, 2, 3])
+    expect(mx.backendStats()["metal-apart"].sort.borrowed).toBe(1)
+  } finally {
+    mx.setBackend(null, "gpu")
+  }
+  expect(metalBackend.name).toBe("metal")
+})
