@@ -271,6 +271,12 @@ export const discreteSamples: Sample[] = [
     complexes,
   ),
   ...complexLinalgSamples(values).map((parts) => sample(...parts)),
+  sample("fft", (x) => mx.fft.fft2(x.reshape([2, 3])), complexes),
+  sample("ifft", (x) => mx.fft.ifft(x), complexes),
+  ...[4, 5].flatMap((n) => [
+    sample(`rfft of ${n}`, (x) => mx.fft.rfft(x), values([2, n]).astype(mx.float32)),
+    sample(`irfft to ${n}`, (x) => mx.fft.irfft2(x.reshape([2, 3]), [2, n]), complexes),
+  ]),
   sample("complex to real", (x) => x.abs().add(x.real).add(x.imag), complexes),
   sample("toFp8", (x) => mx.toFp8(x), x23),
   sample("fromFp8", (x) => mx.fromFp8(x, mx.float64), mx.array([[1, 100, 255]], mx.uint8)),
