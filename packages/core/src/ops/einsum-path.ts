@@ -1,0 +1,206 @@
+/**
+ * What `einsum`'s subscripts say, and the order in which its operands are contracted. No arrays are touched here, only shapes.
+ */
+import { ArgumentError, describe, ShapeError } from "../errors"
+import { format, type Shape } from "../shape"
+
+/** The subscripts of one array, one for each axis: letters, and `.0`, `.1`, … for what an ellipsis stands for, counted from its end. */
+export type Term = readonly string[]
+
+/** Subscripts that fit their operands. */
+export interface Contraction {
+  readonly inputs: readonly Term[]
+  readonly output: Term
+  /** The size of each subscript; an operand's size may be 1 instead. */
+  readonly sizes: ReadonlyMap<string, number>
+}
+
+const ELLIPSIS = "..."
+
+/** The letters of one term, with an ellipsis as one of them. */
+function lettersOf(op: string, text: string): string[] {
+  const letters: string[] = []
+  for (let i = 0; i < text.length; i++) {
+    if (text.startsWith(ELLIPSIS, i)) {
+      if (letters.includes(ELLIPSIS))
+        throw new ArgumentError(op, `a term takes one ellipsis at most, received "${text}"`)
+      letters.push(ELLIPSIS)
+      i += 2
+    } else if (/[a-zA-Z]/.test(text[i])) letters.push(text[i])
+    else
+      throw new ArgumentError(
+        op,
+        `subscripts must be letters, received ${JSON.stringify(text[i])} in "${text}"`,
+      )
+  }
+  return letters
+}
+
+const expand = (letters: readonly string[], length: number): string[] =>
+  letters.flatMap((c) => (c === ELLIPSIS ? Array.from({ length }, (_, i) => `.${length - 1 - i}`) : [c]))
+
+/** Without an arrow the output has the ellipsis, then in alphabetical order what occurs once. */
+function impliedOutput(inputs: readonly (readonly string[])[]): string[] {
+  const all = inputs.flat()
+  const once = all.filter((c) => c !== ELLIPSIS && all.indexOf(c) === all.lastIndexOf(c))
+  return [...(all.includes(ELLIPSIS) ? [ELLIPSIS] : []), ...once.sort()]
+}
+
+/** Reads subscripts and checks them against the shapes of the operands. */
+export function parseSubscripts(op: string, subscripts: unknown, shapes: readonly Shape[]): Contraction {
+  if (typeof subscripts !== "string")
+    throw new ArgumentError(op, `subscripts must be a string, received ${describe(subscripts)}`)
+  if (shapes.length === 0) throw new ArgumentError(op, "needs at least one operand")
+  const text = subscripts.replace(/\s/g, "")
+  const arrow = text.indexOf("->")
+  const terms = (arrow < 0 ? text : text.slice(0, arrow)).split(",").map((term) => lettersOf(op, term))
+  const result = arrow < 0 ? impliedOutput(terms) : lettersOf(op, text.slice(arrow + 2))
+  if (terms.length !== shapes.length)
+    throw new ArgumentError(
+      op,
+      `"${subscripts}" describes ${terms.length} operands, received ${shapes.length}`,
+    )
+  let longest = 0
+  const inputs = terms.map((letters, i) => {
+    const rest = shapes[i].length - letters.length + (letters.includes(ELLIPSIS) ? 1 : 0)
+    if (letters.includes(ELLIPSIS) ? rest < 0 : rest !== 0)
+      throw new ShapeError(
+        op,
+        `operand ${i} of shape ${format(shapes[i])} does not have the axes of "${letters.join("")}"`,
+      )
+    if (letters.includes(ELLIPSIS)) longest = Math.max(longest, rest)
+    return expand(letters, rest)
+  })
+  const sizes = sizesOf(op, inputs, shapes)
+  const output = expand(result, longest)
+  for (const c of output) {
+    if (output.indexOf(c) !== output.lastIndexOf(c))
+      throw new ArgumentError(op, `the output repeats "${c}" in "${subscripts}"`)
+    if (!sizes.has(c)) throw new ArgumentError(op, `the output's "${c}" is in no input of "${subscripts}"`)
+  }
+  return { inputs, output, sizes }
+}
+
+function sizesOf(op: string, inputs: readonly Term[], shapes: readonly Shape[]): Map<string, number> {
+  const sizes = new Map<string, number>()
+  inputs.forEach((term, i) => {
+    term.forEach((c, axis) => {
+      const size = shapes[i][axis]
+      const own = shapes[i][term.indexOf(c)]
+      if (own !== size)
+        throw new ShapeError(
+          op,
+          `"${c}" stands for the sizes ${own} and ${size} of one operand of shape ${format(shapes[i])}`,
+        )
+      const known = sizes.get(c) ?? 1
+      if (size !== known && size !== 1 && known !== 1)
+        throw new ShapeError(
+          op,
+          `"${c}" has size ${known} before, and ${size} in operand ${i} of shape ${format(shapes[i])}`,
+        )
+      sizes.set(c, known === 1 ? size : known)
+    })
+  })
+  return sizes
+}
+
+/** An order of contraction with its price: the numbers that `einsumPath` prints. */
+export interface Path {
+  /** For each step, the operands that leave the list; the result joins it at the end. */
+  readonly steps: readonly (readonly number[])[]
+  readonly cost: number
+  readonly scaling: number
+  readonly naiveCost: number
+  readonly naiveScaling: number
+}
+
+type Subscripts = ReadonlySet<string>
+const union = (sets: readonly Subscripts[]): Set<string> => new Set(sets.flatMap((s) => [...s]))
+const volume = (subscripts: Iterable<string>, sizes: ReadonlyMap<string, number>): number => {
+  let product = 1
+  for (const c of subscripts) product *= sizes.get(c) as number
+  return product
+}
+
+/** Multiplications and additions of contracting some operands at once. */
+function costOf(
+  all: Subscripts,
+  sums: boolean,
+  operands: number,
+  sizes: ReadonlyMap<string, number>,
+): number {
+  return volume(all, sizes) * (Math.max(1, operands - 1) + (sums ? 1 : 0))
+}
+
+interface Candidate {
+  /** The number of elements that the step takes away. */
+  removed: number
+  cost: number
+  result: Subscripts
+  scaling: number
+  pair: [number, number]
+}
+
+/**
+ * The greedy order of opt_einsum (Smith and Gray, 2018), by MLX's choices: always the pair that leaves fewest elements, the cheapest of
+ * equals. No step may cost more than doing all at once, nor make an array larger than any operand and the output; where none is left,
+ * the rest is done at once.
+ */
+export function contractionPath({ inputs, output, sizes }: Contraction): Path {
+  let terms: Subscripts[] = inputs.map((term) => new Set(term))
+  const wanted = new Set(output)
+  const everything = union(terms)
+  const sums = (all: Subscripts): boolean => [...all].some((c) => !wanted.has(c))
+  const naiveCost = costOf(everything, sums(everything), terms.length, sizes)
+  const naiveScaling = everything.size
+  if (terms.length <= 2)
+    return {
+      steps: [terms.map((_, i) => i)],
+      cost: naiveCost,
+      scaling: naiveScaling,
+      naiveCost,
+      naiveScaling,
+    }
+  const limit = Math.max(volume(output, sizes), ...inputs.map((term) => volume(term, sizes)))
+  const steps: number[][] = []
+  let [cost, scaling] = [0, 0]
+  let candidates: Candidate[] = []
+  let pairs: [number, number][] = []
+  for (let i = 0; i < terms.length; i++) for (let j = i + 1; j < terms.length; j++) pairs.push([i, j])
+  const consider = (pair: [number, number]): void => {
+    const all = union(pair.map((i) => terms[i]))
+    const others = union([wanted, ...terms.filter((_, i) => !pair.includes(i))])
+    const result = new Set([...all].filter((c) => others.has(c)))
+    const size = volume(result, sizes)
+    const price = costOf(all, all.size > result.size, 2, sizes)
+    if (size > limit || cost + price > naiveCost) return
+    const removed = pair.reduce((sum, i) => sum + volume(terms[i], sizes), 0) - size
+    candidates.push({ removed, cost: price, result, scaling: all.size, pair })
+  }
+  while (terms.length > 1) {
+    const shares = ([i, j]: [number, number]): boolean => [...terms[i]].some((c) => terms[j].has(c))
+    for (const pair of pairs) if (shares(pair)) consider(pair)
+    if (candidates.length === 0) pairs.forEach(consider)
+    if (candidates.length === 0) {
+      const all = union(terms)
+      steps.push(terms.map((_, i) => i))
+      cost += costOf(all, sums(all), terms.length, sizes)
+      scaling = Math.max(scaling, all.size)
+      break
+    }
+    let best = candidates[0]
+    for (const c of candidates)
+      if (c.removed > best.removed || (c.removed === best.removed && c.cost < best.cost)) best = c
+    const [x, y] = best.pair
+    steps.push([x, y])
+    cost += best.cost
+    scaling = Math.max(scaling, best.scaling)
+    terms = [...terms.filter((_, i) => i !== x && i !== y), best.result]
+    const moved = (i: number): number => i - (i > x ? 1 : 0) - (i > y ? 1 : 0)
+    candidates = candidates
+      .filter(({ pair: [i, j] }) => i !== x && i !== y && j !== x && j !== y)
+      .map((c) => ({ ...c, pair: [moved(c.pair[0]), moved(c.pair[1])] }))
+    pairs = terms.slice(1).map((_, i) => [i, terms.length - 1])
+  }
+  return { steps, cost, scaling, naiveCost, naiveScaling }
+}

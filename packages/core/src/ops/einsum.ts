@@ -1,0 +1,177 @@
+/**
+ * Sums of products by Einstein's convention, as transposes, products and sums of other families: einsum and einsumPath. Their
+ * subscripts and the order of contraction are in einsum-path.ts.
+ */
+import { asArrayArgument, isPlainObject, operation, type StreamOptions } from "../args"
+import type { Array } from "../graph"
+import { multiply } from "./binary"
+import { diagonal } from "./diagonal"
+import { type Contraction, contractionPath, parseSubscripts, type Term } from "./einsum-path"
+import { matmul } from "./matmul"
+import { sum } from "./reduce"
+
+/** An array with a subscript for each axis, all different. */
+interface Factor {
+  readonly x: Array
+  readonly term: Term
+}
+
+/** Brings the axes into another order. */
+function arrange({ x, term }: Factor, order: Term): Array {
+  if (order.every((c, i) => c === term[i])) return x
+  return x.transpose(order.map((c) => term.indexOf(c)))
+}
+
+/** Repeated subscripts become diagonals, and axes of size 1 that stand beside larger ones leave. */
+function normalize(x: Array, term: Term, { sizes }: Contraction): Factor {
+  let [array, left] = [x, term]
+  for (let i = 0; i < left.length; i++) {
+    const j = left.indexOf(left[i], i + 1)
+    if (j < 0) continue
+    // The diagonal becomes the last axis.
+    array = diagonal(array, 0, i, j)
+    left = [...left.filter((_, axis) => axis !== i && axis !== j), left[i]]
+    i = -1
+  }
+  const single = left.map((_, i) => i).filter((i) => array.shape[i] === 1 && sizes.get(left[i]) !== 1)
+  if (single.length === 0) return { x: array, term: left }
+  return { x: array.squeeze(single), term: left.filter((_, i) => !single.includes(i)) }
+}
+
+/** Sums over the subscripts that nobody else needs. */
+function sumOut({ x, term }: Factor, needed: ReadonlySet<string>): Factor {
+  const axes = term.map((_, i) => i).filter((i) => !needed.has(term[i]))
+  if (axes.length === 0) return { x, term }
+  return { x: sum(x, axes), term: term.filter((c) => needed.has(c)) }
+}
+
+/** The axes of each group made one axis, but for those of the batch. */
+function asMatrices({ x, term }: Factor, batch: Term, rows: Term, columns: Term): Array {
+  const arranged = arrange({ x, term }, [...batch, ...rows, ...columns])
+  if (rows.length === 1 && columns.length === 1) return arranged
+  const size = (from: number, to: number): number => arranged.shape.slice(from, to).reduce((a, b) => a * b, 1)
+  const split = batch.length + rows.length
+  return arranged.reshape([
+    ...arranged.shape.slice(0, batch.length),
+    size(batch.length, split),
+    size(split, arranged.ndim),
+  ])
+}
+
+/** The product of two factors, summed over the subscripts that are not needed; of two possible orders of axes the one nearer to `order`. */
+function contract(first: Factor, second: Factor, needed: ReadonlySet<string>, order: Term | null): Factor {
+  let a = sumOut(first, union(needed, second.term))
+  let b = sumOut(second, union(needed, a.term))
+  const shared = (a.x.size >= b.x.size ? a : b).term.filter((c) => a.term.includes(c) && b.term.includes(c))
+  const inner = shared.filter((c) => !needed.has(c))
+  if (inner.length === 0) {
+    const all = [...a.term, ...b.term.filter((c) => !a.term.includes(c))]
+    const term = order ?? all
+    return { x: multiply(spread(a, term), spread(b, term)), term }
+  }
+  const batch = shared.filter((c) => needed.has(c))
+  // The columns of the result come from the second factor.
+  if (order && a.term.includes(order[order.length - 1]) && !batch.includes(order[order.length - 1]))
+    [a, b] = [b, a]
+  const [rows, columns] = [a, b].map(({ term }) => term.filter((c) => !shared.includes(c)))
+  const product = matmul(asMatrices(a, batch, rows, inner), asMatrices(b, batch, inner, columns))
+  const shape = [
+    ...batch.map((c) => sizeIn(a, c)),
+    ...rows.map((c) => sizeIn(a, c)),
+    ...columns.map((c) => sizeIn(b, c)),
+  ]
+  return { x: product.reshape(shape), term: [...batch, ...rows, ...columns] }
+}
+const union = (a: Iterable<string>, b: Iterable<string>): Set<string> => new Set([...a, ...b])
+const sizeIn = ({ x, term }: Factor, c: string): number => x.shape[term.indexOf(c)]
+
+/** A factor with an axis for every subscript of `term`, of size 1 where it has none. */
+function spread(factor: Factor, term: Term): Array {
+  const own = arrange(
+    factor,
+    term.filter((c) => factor.term.includes(c)),
+  )
+  const missing = term.map((_, i) => i).filter((i) => !factor.term.includes(term[i]))
+  return missing.length === 0 ? own : own.expandDims(missing)
+}
+
+function evaluate(contraction: Contraction, arrays: readonly Array[]): Array {
+  const { inputs, output } = contraction
+  let factors = arrays.map((x, i) => normalize(x, inputs[i], contraction))
+  for (const step of contractionPath(contraction).steps) {
+    const rest = factors.filter((_, i) => !step.includes(i))
+    const outside = union(
+      output,
+      rest.flatMap(({ term }) => [...term]),
+    )
+    const [head, ...tail] = step.map((i) => factors[i])
+    let result = tail.length === 0 ? sumOut(head, outside) : head
+    tail.forEach((factor, i) => {
+      const later = tail.slice(i + 1).flatMap(({ term }) => [...term])
+      const isLast = rest.length === 0 && later.length === 0 && i === tail.length - 1
+      result = contract(result, factor, union(outside, later), isLast ? output : null)
+    })
+    factors = [...rest, result]
+  }
+  return arrange(factors[0], output)
+}
+
+/** Operands come one by one, so options are taken off by hand. */
+function read(
+  op: string,
+  args: readonly unknown[],
+): { arrays: Array[]; contraction: Contraction; options: unknown[] } {
+  const hasOptions = args.length > 1 && isPlainObject(args[args.length - 1])
+  const [subscripts, ...operands] = hasOptions ? args.slice(0, -1) : args
+  const arrays = operands.map((x, i) => asArrayArgument(op, `operand ${i}`, x))
+  const contraction = parseSubscripts(
+    op,
+    subscripts,
+    arrays.map((x) => x.shape),
+  )
+  return { arrays, contraction, options: hasOptions ? [args[args.length - 1]] : [] }
+}
+
+/**
+ * Sums of products over named axes: `subscripts` has a letter for each axis of each operand, terms separated by commas, and behind an
+ * arrow those of the result. What the result leaves out is summed; a letter twice in one term takes the diagonal; `...` stands for any
+ * axes, which broadcast, as do axes of size 1. Without an arrow the result has the axes of the ellipsis and, in alphabetical order, the
+ * letters that occur once. Operands are contracted in the order that {@link einsumPath} gives. Sums of products of integers are those of
+ * {@link matmul}, in float32.
+ * @throws ArgumentError for subscripts that are no letters, for a wrong number of operands, and for an output with repeated or unknown
+ * letters; ShapeError when subscripts do not fit the shapes
+ * @example
+ * mx.einsum('ij,jk->ik', mx.array([[1, 2], [3, 4]]), mx.array([[1], [1]])).tolist() // => [[3], [7]]
+ * mx.einsum('ii', mx.array([[1, 2], [3, 4]])).item() // => 5
+ */
+export function einsum(subscripts: string, ...operands: Array[]): Array
+export function einsum(subscripts: string, ...operandsAndOptions: [...Array[], StreamOptions]): Array
+export function einsum(...args: unknown[]): Array {
+  const { arrays, contraction, options } = read("einsum", args)
+  return operation("einsum", [], () => evaluate(contraction, arrays))(options)
+}
+
+/**
+ * The order in which {@link einsum} contracts its operands: for each step the places of those that leave the list, while the result joins
+ * it at the end; and a text with the cost of that order beside that of doing all at once.
+ * @throws what einsum throws
+ * @example
+ * const [a, b, c] = [mx.zeros([5, 8]), mx.zeros([8, 10]), mx.zeros([10, 7])]
+ * mx.einsumPath('ij,jk,kl', a, b, c)[0] // => [[1, 2], [0, 1]]
+ */
+export function einsumPath(
+  subscripts: string,
+  ...operands: Array[]
+): [path: number[][], description: string] {
+  const { contraction } = read("einsumPath", [subscripts, ...operands])
+  const { steps, cost, scaling, naiveCost, naiveScaling } = contractionPath(contraction)
+  const lines: [string, string | number][] = [
+    ["Complete contraction", subscripts],
+    ["Naive scaling", naiveScaling],
+    ["Optimized scaling", scaling],
+    ["Naive FLOP count", naiveCost],
+    ["Optimized FLOP count", cost],
+  ]
+  const description = lines.map(([name, value]) => `${name.padStart(22)}:  ${value}\n`).join("")
+  return [steps.map((step) => [...step]), description]
+}
