@@ -1,5 +1,8 @@
 /** Compiled functions on the CPU: equal to eager ones bit for bit, with one native call. */
-import { compile, disableCompile, enableCompile } from "@lazuli/compile"
+import { rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { compile, disableCompile, enableCompile, exportFunction, importFunction } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { arraysOf } from "@lazuli/core/engine"
 import { grad, valueAndGrad, vmap } from "@lazuli/transforms"
@@ -60,7 +63,8 @@ const build =
 const bits = (arrays: readonly mx.Array[]): unknown[] =>
   arrays.map((a) => [a.shape, a.dtype.name, [...a.toTypedArray()]])
 
-test("random programs: compiled equals eager bit for bit", () => {
+test("random programs: compiled, shapeless and from a file, equal eager bit for bit", () => {
+  const file = join(tmpdir(), `lazuli-program-${process.pid}.lazuli`)
   fc.assert(
     fc.property(programs, (program) => {
       const f = build(program)
@@ -72,9 +76,14 @@ test("random programs: compiled equals eager bit for bit", () => {
       // The second call replays; other inputs, strided ones among them, go through the same program.
       expect(bits(compiled(y.T, x))).toEqual(bits(f(y.T, x)))
       expect(compiled.stats().traces).toBe(1)
+      const shapeless = compile(f, { shapeless: true })
+      expect(bits(shapeless(x, y))).toEqual(expected)
+      exportFunction(file, f, [x, y], { shapeless: true })
+      expect(bits(importFunction<[mx.Array, mx.Array], mx.Array[]>(file)(x, y))).toEqual(expected)
     }),
     { numRuns: 150, seed: 20 },
   )
+  rmSync(file, { force: true })
 })
 
 test("a training step with captured state equals the eager one bit for bit", () => {

@@ -10,3 +10,4 @@ export {
   enableCompile,
 } from "./compile"
 export type { ExplainedStep, Explanation } from "./explain"
+export { type ExportOptions, exporter, exportFunction, type FunctionExporter, importFunction } from "./export"

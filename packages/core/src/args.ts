@@ -2,7 +2,7 @@
  * How public functions take arguments: positional in MLX's order, or in one trailing plain object by name; unknown names are
  * errors that point to the nearest known one.
  */
-import { calls } from "./calls"
+import { calls, nameCall } from "./calls"
 import { onStream, type StreamLike } from "./device"
 import { ArgumentError, describe, nearest } from "./errors"
 import { Array } from "./graph"
@@ -25,15 +25,18 @@ export const isList = (value: unknown): value is readonly unknown[] => globalThi
 /**
  * Makes the body of a public function. `names` are the parameters in order; `body` receives them in that order, undefined where none was
  * given. A trailing plain object fills in the rest, and `stream` is taken out of it.
+ * `call` names it in recorded programs, where `op`, which errors name, is not unique.
  */
 export function operation<A extends unknown[], R>(
   op: string,
   names: readonly string[],
   body: (...args: A) => R,
+  call: string = op,
 ): (args: readonly unknown[]) => R {
   const count = names.length
+  nameCall(call, body as (...args: never[]) => unknown)
   const run = (values: A): R =>
-    calls.recorder === null ? body(...values) : calls.recorder.call(op, body, values)
+    calls.recorder === null ? body(...values) : calls.recorder.call(call, body, values)
   return (args) => {
     const last = args[args.length - 1]
     if (args.length === 0 || !isPlainObject(last)) {

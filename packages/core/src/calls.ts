@@ -14,11 +14,24 @@ export interface CallRecorder {
 /** Who remembers calls, if anybody. */
 export const calls: { recorder: CallRecorder | null } = { recorder: null }
 
+/** What can be called by name: programs in files name their calls. */
+const named = new Map<string, Call | null>()
+type Call = (...args: never[]) => unknown
+
+/** Gives a call its name. A name that two calls have stands for neither: packages cannot know of each other. */
+export function nameCall(name: string, f: Call): void {
+  named.set(name, named.has(name) ? null : f)
+}
+
+/** The call of that name; undefined where no loaded package has one, null where several do. */
+export const callNamed = (name: string): Call | null | undefined => named.get(name)
+
 /** `f`, reported as one call where calls are remembered. */
 export function asCall<A extends readonly unknown[], R>(
   name: string,
   f: (...args: A) => R,
 ): (...args: A) => R {
+  nameCall(name, f as Call)
   return (...args) => (calls.recorder === null ? f(...args) : calls.recorder.call(name, f, args))
 }
 

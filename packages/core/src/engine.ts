@@ -17,8 +17,9 @@ export {
   setBackend,
   type Tracker,
 } from "./backend"
-export { asCall, type CallRecorder, calls, implicitState } from "./calls"
-export { cpu, currentStream, Device, type DeviceType, onStream, Stream, type StreamLike } from "./device"
+export { asCall, type CallRecorder, callNamed, calls, implicitState } from "./calls"
+export { Complex } from "./complex-number"
+export { cpu, currentStream, Device, type DeviceType, gpu, onStream, Stream, type StreamLike } from "./device"
 export {
   atLeastFloat,
   bfloat16,
@@ -67,6 +68,8 @@ export {
   withoutHandles,
 } from "./graph"
 export { fromBfloat16Bits, fromFloat16Bits } from "./half"
+export { asPath, type FilePath, withFile, writeBeside } from "./io/files"
+export { readSafetensors, writeSafetensors } from "./io/safetensors"
 export {
   type Application,
   type KernelOffer,
@@ -83,6 +86,7 @@ export { arrayFromStore } from "./ops/creation"
 export { broadcastTo, sumTo } from "./ops/reduce"
 export { sliceRange } from "./ops/slice"
 export { moveToFront, reshapeLike } from "./ops/view"
+export { Slice } from "./option-types"
 export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./params"
 export {
   type Apply,
@@ -100,7 +104,7 @@ export {
   type ScalarProgram,
   type ScalarValue,
 } from "./program"
-export { copyOut } from "./readback"
+export { copyOut, evalTrees } from "./readback"
 export * from "./shape"
 export { lend, type Memory, Storage } from "./storage"
 export {

@@ -133,6 +133,8 @@ export class Primitive {
     readonly facts: PrimitiveFacts,
     /** The package that registered it. */
     readonly source: string,
+    /** The version of that package, where it tells. */
+    readonly version: string | null = null,
   ) {
     this.elementwise = rules.scalar !== undefined
   }

@@ -2,7 +2,7 @@
  * `definePrimitive`: checks a definition, registers it under a unique name, and returns the function that applies it.
  * Also what follows from a scalar meaning: its program, and its expansion into primitives of one instruction each.
  */
-import { calls } from "./calls"
+import { calls, nameCall } from "./calls"
 import type { Dtype } from "./dtype"
 import { nearest, RegistryError, TransformError } from "./errors"
 import {
@@ -36,6 +36,8 @@ export type PrimitiveDefinition<S extends ParamSchema> = {
   readonly params?: S
   /** Properties that engines ask for. */
   readonly facts?: PrimitiveFacts
+  /** The version of its package, for programs in files that apply it. */
+  readonly version?: string
   /** The plugin contract it was written for; `mx.PLUGIN_API` by default. */
   readonly api?: number
 } & PrimitiveRules<ParamsOf<S>>
@@ -80,7 +82,7 @@ function registrant(): string | null {
 export function definePrimitive<const S extends ParamSchema = Record<never, never>>(
   definition: PrimitiveDefinition<S>,
 ): Apply<ParamsOf<S>> {
-  const { name, params = {} as S, facts = {}, api = PLUGIN_API } = definition
+  const { name, params = {} as S, facts = {}, api = PLUGIN_API, version = null } = definition
   checkDefinition(definition as PrimitiveDefinition<ParamSchema>, api)
   const primitive = new Primitive(
     name,
@@ -89,20 +91,24 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     uniformRules(definition as unknown as PrimitiveRules<AnyParams>),
     uniformFacts(facts),
     sourceOf(name),
+    version,
   )
   registry.set(name, primitive)
   const check = primitive.source !== "@lazuli/core"
   if (check) registrants.set(name, registrant() ?? primitive.source)
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
     if (check) checkParams(name, params, values ?? NO_PARAMS)
-    if (calls.recorder !== null) return calls.recorder.call(name, apply, [inputs, values])
+    if (calls.recorder !== null) return calls.recorder.call(`primitive ${name}`, apply, [inputs, values])
     return new ArrayClass(applyNode(primitive, nodesOf(inputs), values ?? NO_PARAMS))
   }
   const all = (inputs: readonly Array[], values?: AnyParams): Array[] => {
     if (check) checkParams(name, params, values ?? NO_PARAMS)
-    if (calls.recorder !== null) return calls.recorder.call(`${name}.all`, all, [inputs, values])
+    if (calls.recorder !== null)
+      return calls.recorder.call(`primitive ${name}, all outputs`, all, [inputs, values])
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
+  nameCall(`primitive ${name}`, apply as (...args: never[]) => unknown)
+  nameCall(`primitive ${name}, all outputs`, all as (...args: never[]) => unknown)
   return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
 }
 

@@ -36,7 +36,7 @@ function activation(name: string, apply: (inputs: readonly mx.Array[]) => mx.Arr
 
 /** A public function of one array of any dtype. */
 function ofArray(name: string, apply: (x: mx.Array) => mx.Array): Activation {
-  const args = operation(name, ["x"], (x: unknown) => apply(asArrayArgument(name, "x", x)))
+  const args = operation(name, ["x"], (x: unknown) => apply(asArrayArgument(name, "x", x)), `nn.${name}`)
   return (...rest) => args(rest)
 }
 
@@ -489,8 +489,11 @@ export interface AxisActivation {
   (x: mx.Array, options: { axis?: number } & mx.StreamOptions): mx.Array
 }
 function alongAxis(name: string, body: (x: mx.Array, axis: number) => mx.Array): AxisActivation {
-  const args = operation(name, ["x", "axis"], (x: unknown, axis: number = -1) =>
-    body(floating(name, x), axis),
+  const args = operation(
+    name,
+    ["x", "axis"],
+    (x: unknown, axis: number = -1) => body(floating(name, x), axis),
+    `nn.${name}`,
   )
   return (...rest: unknown[]) => args(rest)
 }

@@ -96,8 +96,16 @@ export function saveSafetensors(
   arrays: Readonly<Record<string, Array>>,
   metadata?: Readonly<Record<string, string>> | null,
 ): void {
-  const op = "saveSafetensors"
-  const path = asPath(op, file, ".safetensors")
+  writeSafetensors("saveSafetensors", asPath("saveSafetensors", file, ".safetensors"), arrays, metadata)
+}
+
+/** The same under any ending, for `op`. */
+export function writeSafetensors(
+  op: string,
+  path: string,
+  arrays: Readonly<Record<string, Array>>,
+  metadata?: Readonly<Record<string, string>> | null,
+): void {
   const entries = checkNamed(op, arrays)
   if (Object.hasOwn(arrays, "__metadata__"))
     throw new ArgumentError(op, 'no array can be named "__metadata__"')

@@ -19,6 +19,8 @@ export type UnaryFunction = (a: Operand, options?: StreamOptions) => Array
 type Options = {
   /** What an argument's dtype becomes before the function is applied. */
   convert?: (dtype: Dtype) => Dtype
+  /** What recorded programs call it; the name by default. */
+  call?: string
   /** The output, where it is not like the input. */
   infer?: (x: Meta) => Meta
   /** How the output changes with the input, and the transpose of that, where the derivative is no number: both for a tangent or cotangent d. */
@@ -29,7 +31,7 @@ type Options = {
 function unary(
   name: UnaryOp,
   derivative: (x: Array, y: Array) => Partial,
-  { convert, infer, change }: Options = {},
+  { convert, infer, change, call }: Options = {},
 ): UnaryFunction {
   const { primitive } = definePrimitive({
     name,
@@ -44,7 +46,7 @@ function unary(
     if (convert) x = toDtype(x, convert(x.node.dtype))
     return new Array(applyNode(primitive, [x.node], NO_PARAMS))
   }
-  const general = operation(name, ["a"], apply)
+  const general = operation(name, ["a"], apply, call)
   return (...args: unknown[]) =>
     args.length === 1 && args[0] instanceof Array && calls.recorder === null ? apply(args[0]) : general(args)
 }
@@ -114,7 +116,7 @@ export const floor: UnaryFunction = unary("floor", flat, realOnly("floor"))
 export const ceil: UnaryFunction = unary("ceil", flat, realOnly("ceil"))
 
 /** Rounds to the nearest integer, ties to even; `round` in shape.ts's sense of decimals is built on it. */
-export const roundToInteger: UnaryFunction = unary("round", flat)
+export const roundToInteger: UnaryFunction = unary("round", flat, { call: "roundToInteger" })
 
 /**
  * Square root; float32 for integers.

@@ -1,0 +1,149 @@
+/** Programs in files: what comes back computes the same, and damaged or hostile files are refused. */
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import { customFunction, grad, vmap } from "@lazuli/transforms"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { compile } from "./compile"
+import { exporter, exportFunction, importFunction } from "./export"
+
+let folder: string
+let count = 0
+beforeAll(() => {
+  folder = mkdtempSync(join(tmpdir(), "lazuli-export-"))
+})
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+const fresh = (): string => join(folder, `${++count}.lazuli`)
+
+function roundTrip<A extends unknown[], R>(
+  f: (...args: A) => R,
+  args: [...A],
+  options = {},
+): (...args: A) => R {
+  const file = fresh()
+  exportFunction(file, f, args, options)
+  return importFunction<A, R>(file)
+}
+
+describe("what comes back from a file", () => {
+  const x = mx.array([
+    [0.5, -1, 2],
+    [3, 0.25, -0.5],
+  ])
+
+  test("computes the same, constants and structure included", () => {
+    const w = mx.array([
+      [1, 2],
+      [3, 4],
+      [5, 6],
+    ])
+    const f = (tree: { x: mx.Array; y: mx.Array[] }, k: number) => ({
+      sum: tree.x.matmul(w).add(tree.y[0]).multiply(k),
+      rest: [tree.y[0], tree.x.index(":", "::-2"), mx.concatenate([tree.x, tree.x.astype(mx.float16)], 1)],
+      name: "kept",
+    })
+    const args: Parameters<typeof f> = [{ x, y: [mx.array([1, -1])] }, 2]
+    const [got, want] = [roundTrip(f, args)(...args), f(...args)]
+    expect(got.sum.tolist()).toEqual(want.sum.tolist())
+    expect(got.rest.map((a) => [a.dtype, a.tolist()])).toEqual(want.rest.map((a) => [a.dtype, a.tolist()]))
+    expect(got.name).toBe("kept")
+  })
+
+  test("holds every kind of constant", () => {
+    const f = (a: mx.Array) => [
+      mx.where(a.greater(Number.NEGATIVE_INFINITY), Number.NaN, -0),
+      mx.full([1], mx.complex(1, Number.POSITIVE_INFINITY)),
+      mx.full([1], 2n ** 62n),
+      a.index("1:", null, [0, -1]),
+      mx.random.normal([2], { key: mx.random.key(3) }),
+    ]
+    const [got, want] = [roundTrip(f, [x])(x), f(x)]
+    got.forEach((a, i) =>
+      expect([a.dtype.name, [...a.toTypedArray()]]).toEqual([
+        want[i].dtype.name,
+        [...want[i].toTypedArray()],
+      ]),
+    )
+  })
+
+  test("can be differentiated, vectorized and compiled, and holds derivatives itself", () => {
+    const f = (a: mx.Array) => a.sin().multiply(a).sum()
+    const back = roundTrip(f, [x])
+    expect(grad(back)(x).tolist()).toEqual(grad(f)(x).tolist())
+    expect(compile((a: mx.Array) => back(a).multiply(2))(x).item()).toBe((f(x).item() as number) * 2)
+    const row = roundTrip(f, [x.index(0)])
+    expect(vmap(row)(x).tolist()).toEqual(vmap(f)(x).tolist())
+    const slope = roundTrip(grad(f), [x], { shapeless: true })
+    for (const a of [x, x.T, x.index(":1")]) expect(slope(a).tolist()).toEqual(grad(f)(a).tolist())
+    const each = roundTrip(vmap(grad(f)), [x], { shapeless: true })
+    expect(each(x.T).tolist()).toEqual(vmap(grad(f))(x.T).tolist())
+  })
+
+  test("serves the kinds of arguments that it was traced for, and tells which those are", () => {
+    const file = fresh()
+    const exporting = exporter(file, (a: mx.Array, b?: mx.Array) => (b ? a.add(b) : a.negative()))
+    exporting(mx.ones([2]))
+    exporting(mx.ones([2]), mx.ones([2]))
+    expect(existsSync(file)).toBe(false)
+    exporting.close()
+    const f = importFunction(file)
+    expect((f(mx.array([1, 2])) as mx.Array).tolist()).toEqual([-1, -2])
+    expect((f(mx.array([1, 2]), mx.array([1, 2])) as mx.Array).tolist()).toEqual([2, 4])
+    expect(() => f(mx.ones([3]))).toThrow(
+      /has no trace for float32\[3\]; it has float32\[2\] and float32\[2\], float32\[2\].*shapeless/,
+    )
+    expect(() => exporting(mx.ones([2]))).toThrow(/is closed/)
+  })
+
+  test("a shapeless program that depends on sizes says so", () => {
+    const f = roundTrip((a: mx.Array) => a.reshape([6]), [x], { shapeless: true })
+    expect(() => f(mx.ones([4, 3]))).toThrow(/\[reshape\].*12 elements do not fill 6/)
+  })
+})
+
+describe("what a file cannot hold", () => {
+  test("is refused when it is written, and no file is left", () => {
+    const file = fresh()
+    const rule = customFunction((a: mx.Array) => a.exp()).vjp((a, g) => g.multiply(a))
+    expect(() => exportFunction(file, rule, [mx.ones([2])])).toThrow(
+      /is a function, which a file cannot hold/,
+    )
+    expect(() => exportFunction(file, (a: mx.Array) => a.sum().item(), [mx.ones([2])])).toThrow(
+      /has no value/,
+    )
+    expect(existsSync(file)).toBe(false)
+  })
+
+  test("is refused when it is read", () => {
+    const file = fresh()
+    exportFunction(file, (a: mx.Array) => a.exp().index(mx.s(1, null)), [mx.ones([2])])
+    const bytes = readFileSync(file)
+    const changed = (from: string, to: string): string => {
+      const other = fresh()
+      // The same length: a header says how long it is.
+      const text = bytes.toString("latin1")
+      if (!text.includes(from)) throw new Error(`${from} is not in the file`)
+      writeFileSync(other, Buffer.from(text.replace(from, to.padEnd(from.length)), "latin1"))
+      return other
+    }
+    const cases: [string, string, RegExp][] = [
+      ['\\"call\\":\\"exp\\"', '\\"call\\":\\"eXp\\"', /calls "eXp", which no loaded package has/],
+      ['\\"value\\":0', '\\"value\\":9', /used before it is there/],
+      ['\\"results\\":[1]', '\\"results\\":[7]', /out of turn/],
+      ['\\"version\\":1', '\\"version\\":9', /has version 9/],
+      ['\\"slice\\"', '\\"spice\\"', /unknown kind/],
+      ['\\"traces\\"', '\\"tracks\\"', /traces are malformed/],
+    ]
+    for (const [from, to, message] of cases)
+      expect(() => importFunction(changed(from, to)), from).toThrow(message)
+    for (let length = 0; length < bytes.length; length += 37) {
+      const cut = fresh()
+      writeFileSync(cut, bytes.subarray(0, length))
+      expect(() => importFunction(cut)).toThrow(mx.FormatError)
+    }
+    const plain = fresh()
+    mx.saveSafetensors(`${plain}.safetensors`, { w: mx.ones([1]) })
+    expect(() => importFunction(`${plain}.safetensors`)).toThrow(/without a program/)
+  })
+})

@@ -1,0 +1,237 @@
+/**
+ * Programs in files: a safetensors file whose tensors are the program's constants and whose metadata entry `lazuli_program` is JSON. What
+ * the JSON holds is written in docs/compile.md. Here values become JSON and JSON becomes values; nothing of a file is ever run as code.
+ */
+import {
+  Array,
+  Complex,
+  callNamed,
+  cpu,
+  Device,
+  dtypes,
+  FormatError,
+  gpu,
+  isDtype,
+  isList,
+  isPlainObject,
+  Node,
+  Slice,
+  TransformError,
+} from "@lazuli/core/engine"
+import { Place, type RecordedCall } from "./recorder"
+
+/** The version of the format that this package writes. */
+export const FILE_VERSION = 1
+
+/** One call in a file. */
+interface CallJson {
+  readonly call: string
+  readonly args: readonly Json[]
+  readonly results: readonly number[]
+}
+/** One trace in a file. */
+export interface TraceJson {
+  readonly shapeless: boolean
+  /** Dtype and shape of the arrays among the arguments, in order. */
+  readonly inputs: readonly { readonly dtype: string; readonly shape: readonly number[] }[]
+  /** The arguments; an array is `{ value: number }`. */
+  readonly args: Json
+  readonly calls: readonly CallJson[]
+  /** The result in the same form. */
+  readonly result: Json
+}
+/** The whole program. */
+export interface ProgramJson {
+  readonly version: number
+  /** Traces number nodes by age; numbers from here on are newer than any that the calls speak of. */
+  readonly epoch: number
+  /** The packages, besides Lazuli's own, whose primitives the calls apply. */
+  readonly requires: readonly { readonly package: string; readonly version: string | null }[]
+  readonly traces: readonly TraceJson[]
+}
+
+/** A value in JSON. Whatever JSON has no form for is an object of one key, listed in {@link decode}. */
+export type Json = null | boolean | number | string | readonly Json[] | { readonly [key: string]: Json }
+
+/** Turns values into JSON; arrays from outside the program become constants. */
+export class Encoder {
+  /** Arrays by the names that they get in the file. */
+  readonly constants: Record<string, Array> = {}
+  private readonly names = new Map<Node, string>()
+
+  encode(value: unknown, where: string): Json {
+    switch (typeof value) {
+      case "boolean":
+      case "string":
+        return value
+      case "number":
+        return Number.isFinite(value) && !Object.is(value, -0)
+          ? value
+          : { number: Object.is(value, -0) ? "-0" : String(value) }
+      case "bigint":
+        return { bigint: String(value) }
+      case "undefined":
+        return { undefined: true }
+    }
+    if (value === null) return null
+    if (value instanceof Place) return value.isHandle ? { value: value.id } : { node: value.id }
+    if (value instanceof Array) return { constant: this.nameOf(value.node) }
+    if (value instanceof Node) return { constantNode: this.nameOf(value) }
+    if (isDtype(value)) return { dtype: value.name }
+    if (value instanceof Complex)
+      return { complex: [this.encode(value.re, where), this.encode(value.im, where)] }
+    if (value instanceof Slice) return { slice: [value.start, value.stop, value.step] }
+    if (value instanceof Device) return { device: value.type }
+    if (isList(value)) return value.map((child) => this.encode(child, where))
+    if (isPlainObject(value))
+      return { object: Object.fromEntries(Object.entries(value).map(([k, v]) => [k, this.encode(v, where)])) }
+    const what =
+      typeof value === "function" ? "a function" : `an instance of ${(value as object).constructor.name}`
+    throw new TransformError("exportFunction", `${where} is ${what}, which a file cannot hold`, {
+      hint: "Custom functions, checkpoints and custom kernels have rules in JavaScript: export the function without them",
+    })
+  }
+
+  calls(recorded: readonly RecordedCall[]): CallJson[] {
+    return recorded.map(({ name, args, results }) => {
+      if (!callNamed(name))
+        throw new TransformError("exportFunction", `two loaded packages have a call named ${name}`)
+      return {
+        call: name,
+        args: args.map((arg, i) => this.encode(arg, `argument ${i} of ${name}`)),
+        results,
+      }
+    })
+  }
+
+  private nameOf(node: Node): string {
+    let name = this.names.get(node)
+    if (name === undefined) {
+      name = `constant.${this.names.size}`
+      this.names.set(node, name)
+      this.constants[name] = new Array(node)
+    }
+    return name
+  }
+}
+
+/** Values nested deeper than this are refused. */
+const MAX_DEPTH = 64
+
+/** Turns JSON into values; see {@link Encoder}. */
+export class Decoder {
+  constructor(
+    private readonly file: string,
+    private readonly constants: Readonly<Record<string, Array>>,
+  ) {}
+
+  error(fact: string): FormatError {
+    return new FormatError("importFunction", `${this.file}: ${fact}`)
+  }
+
+  /** Calls with the functions that they name. `count` is how many arrays the trace has for arguments. */
+  calls(given: unknown, count: number): RecordedCall[] {
+    if (!isList(given)) throw this.error("a trace has no list of calls")
+    let known = count
+    return given.map((entry, i) => {
+      if (
+        !isPlainObject(entry) ||
+        typeof entry.call !== "string" ||
+        !isList(entry.args) ||
+        !isList(entry.results)
+      )
+        throw this.error(`call ${i} is malformed`)
+      const name = entry.call
+      const run = callNamed(name)
+      if (!run)
+        throw new TransformError(
+          "importFunction",
+          `${this.file} calls ${JSON.stringify(name)}, which no loaded package has`,
+          {
+            hint: name.includes("/")
+              ? `Install and import ${packageOf(name)}`
+              : "It was written by another version of Lazuli, or needs a package that is not imported",
+          },
+        )
+      const limit = known
+      const args = entry.args.map((arg) => this.decode(arg, limit, 0))
+      const results = entry.results as number[]
+      for (const id of results) {
+        if (!Number.isSafeInteger(id) || id < 0 || id > known)
+          throw this.error(`call ${i} (${name}) gives the value ${id} out of turn`)
+        if (id === known) known++
+      }
+      return { name, run: run as RecordedCall["run"], args, results }
+    })
+  }
+
+  /** A value; places must be among the first `limit` values. */
+  decode(json: unknown, limit: number, depth: number): unknown {
+    if (depth > MAX_DEPTH) throw this.error("a value is nested too deeply")
+    if (json === null || typeof json !== "object") return json
+    if (isList(json)) return json.map((child) => this.decode(child, limit, depth + 1))
+    const [[kind, content], ...more] = Object.entries(json as object) as [string, unknown][]
+    if (kind === undefined || more.length > 0) throw this.error("a value is malformed")
+    switch (kind) {
+      case "value":
+      case "node":
+        if (!Number.isSafeInteger(content) || (content as number) < 0 || (content as number) >= limit)
+          throw this.error(`the value ${String(content)} is used before it is there`)
+        return new Place(content as number, kind === "value")
+      case "constant":
+      case "constantNode": {
+        const array =
+          typeof content === "string" && Object.hasOwn(this.constants, content)
+            ? this.constants[content]
+            : null
+        if (array === null) throw this.error(`the constant ${String(content)} is missing`)
+        return kind === "constant" ? array : array.node
+      }
+      case "number":
+        return Number(content)
+      case "bigint":
+        if (typeof content !== "string" || !/^-?\d{1,20}$/.test(content))
+          throw this.error("an integer is malformed")
+        return BigInt(content)
+      case "undefined":
+        return undefined
+      case "dtype": {
+        const dtype = dtypes.find(({ name }) => name === content)
+        if (!dtype) throw this.error(`the dtype ${String(content)} is unknown`)
+        return dtype
+      }
+      case "complex": {
+        if (!isList(content) || content.length !== 2) throw this.error("a complex number is malformed")
+        const [re, im] = content.map((part) => this.decode(part, limit, depth + 1))
+        return new Complex(Number(re), Number(im))
+      }
+      case "slice": {
+        const parts = isList(content) && content.length === 3 ? (content as (number | null)[]) : [Number.NaN]
+        if (!parts.every((part) => part === null || Number.isSafeInteger(part)))
+          throw this.error("a slice is malformed")
+        return new Slice(parts[0], parts[1], parts[2])
+      }
+      case "device":
+        if (content !== "cpu" && content !== "gpu")
+          throw this.error(`the device ${String(content)} is unknown`)
+        return content === "cpu" ? cpu : gpu
+      case "object": {
+        if (!isPlainObject(content)) throw this.error("an object is malformed")
+        const out: Record<string, unknown> = Object.create(null) as Record<string, unknown>
+        for (const [key, child] of Object.entries(content)) {
+          if (key === "__proto__") throw this.error("an object has a key named __proto__")
+          out[key] = this.decode(child, limit, depth + 1)
+        }
+        return Object.assign({}, out)
+      }
+      default:
+        throw this.error(`a value of the unknown kind ${JSON.stringify(kind)}`)
+    }
+  }
+}
+
+/** The package whose primitive or function a call names. */
+export const packageOf = (call: string): string => {
+  const name = call.replace(/^primitive /, "").replace(/, all outputs$/, "")
+  return name.slice(0, name.lastIndexOf("/"))
+}
