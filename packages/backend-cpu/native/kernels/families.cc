@@ -17,6 +17,7 @@ void register_families(Registry& registry) {
   register_scan(registry);
   register_sort(registry);
   register_fft(registry);
+  register_quantized(registry);
 }
 
 }  // namespace lazuli

@@ -21,6 +21,7 @@ void register_argreduce(Registry& registry);
 void register_scan(Registry& registry);
 void register_sort(Registry& registry);
 void register_fft(Registry& registry);
+void register_quantized(Registry& registry);
 
 void register_families(Registry& registry);
 

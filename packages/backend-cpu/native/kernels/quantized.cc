@@ -1,0 +1,540 @@
+// quantize, dequantize, quantizedMatmul and gatherQmm. A product reads packed words: few rows at once multiply them
+// in registers (simd/quantized.cc), more rows multiply with panels that are unpacked to a cache's size and go to
+// BLAS. Products are computed in float32.
+//
+// Rows of x that meet the same weights form a job, so that broadcast batches and neighbouring equal indices read
+// the weights once. Work is cut by its size alone, and one task forms the whole sum of an element.
+#include "simd/quantized.h"
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "kernels/blas.h"
+#include "kernels/families.h"
+#include "kernels/source.h"
+#include "simd/halves.h"
+
+namespace lazuli {
+namespace {
+
+enum Mode { kAffine, kMxfp4, kMxfp8, kNvfp4 };
+// The largest value of a code times the largest scale: what a global scale is relative to.
+constexpr float kNvfp4Range = 448 * 6;
+// Readable zeros after a row of scales.
+constexpr int64_t kPad = 16;
+
+struct Format : CodeFormat {
+  int mode;
+};
+
+Format read_format(const lz_call& call, const char* op, Params& params) {
+  Format f{};
+  f.group = params.integer();
+  f.bits = int(params.integer());
+  f.mode = int(params.integer());
+  const bool integers = f.mode == kAffine;
+  f.code = integers ? Code::integer : f.mode == kMxfp8 ? Code::e4m3 : Code::e2m1;
+  const bool fits = integers ? (f.group == 32 || f.group == 64 || f.group == 128) &&
+                                   (f.bits >= 2 && f.bits <= 8 && f.bits != 7)
+                             : f.mode > 0 && f.mode <= kNvfp4 && f.group == (f.mode == kNvfp4 ? 16 : 32) &&
+                                   f.bits == (f.mode == kMxfp8 ? 8 : 4);
+  require(call, fits, "[%s] there is no format of %d bits in groups of %lld in mode %d", op, f.bits,
+          (long long)f.group, f.mode);
+  return f;
+}
+
+// E4M3: see ops/fp8.ts in core, whose steps these are.
+float decode_fp8(uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const float value = exponent ? std::ldexp(float(8 + mantissa), exponent - 10) : std::ldexp(float(mantissa), -9);
+  return code & 0x80 ? -value : value;
+}
+uint8_t encode_fp8(float x) {
+  const float size = std::abs(x);
+  float units = (size <= 448 ? size : 448) * 512;
+  int code = 0;
+  for (int shift = 8; shift > 0; shift /= 2) {
+    if (units >= (shift == 1 ? 16.0f : std::ldexp(8.0f, shift))) {
+      units = std::ldexp(units, -shift);
+      code += 8 * shift;
+    }
+  }
+  return uint8_t(code + int(std::nearbyint(units)) + (std::signbit(x) && !std::isnan(x) ? 128 : 0));
+}
+
+// Scales of one byte as floats.
+const float* byte_scales(int mode) {
+  static const auto tables = [] {
+    auto both = std::make_unique<float[]>(512);
+    for (int i = 0; i < 256; i++) {
+      both[i] = std::ldexp(1.0f, i - 127);
+      both[256 + i] = decode_fp8(uint8_t(i));
+    }
+    return both;
+  }();
+  return tables.get() + (mode == kNvfp4 ? 256 : 0);
+}
+
+// Rows of scales or biases of any dtype they may have.
+struct Scales {
+  const char* data = nullptr;
+  int32_t dtype = 0;
+  int mode = 0;
+  // In float32, for the product of packed weights.
+  void read(const char* from, int64_t n, float* to) const {
+    if (dtype == LZ_FLOAT32) {
+      std::memcpy(to, from, size_t(n) * 4);
+    } else if (const auto widen = half_table().widen[dtype]) {
+      widen(from, to, n);
+    } else {
+      const float* table = byte_scales(mode);
+      for (int64_t i = 0; i < n; i++) to[i] = table[uint8_t(from[i])];
+    }
+  }
+};
+
+// The last two axes with elements of rows next to each other; a copy where they are not.
+Source matrices(const lz_call& call, const lz_operand& operand) {
+  Source x(operand);
+  const int last = x.ndim - 1;
+  return x.shape[last] == 1 || x.strides[last] == 1 ? x : densify(call, x, x.ndim - 2);
+}
+
+// Rows [first, first + rows) of x and y meet one packed matrix.
+struct Job {
+  const uint32_t* words;
+  const char *scales, *biases;
+  int64_t first, rows;
+};
+
+struct Product {
+  const char* op;
+  Format format;
+  bool transpose;
+  int64_t k, n;
+  // Of packed rows: their elements, and the distances between rows in words and in scales' elements.
+  int64_t columns, groups, stride, scale_stride, bias_stride;
+  Scales scale, bias;
+  std::vector<Job> jobs;
+  const float* x;
+  float* y;
+
+  void add(Job job) {
+    if (!jobs.empty()) {
+      Job& last = jobs.back();
+      if (last.words == job.words && last.scales == job.scales && last.biases == job.biases) {
+        last.rows += job.rows;
+        return;
+      }
+    }
+    jobs.push_back(job);
+  }
+  // Scales and biases of `count` groups of a packed row, from group `group` on, each padded.
+  void read_scales(const Job& job, int64_t row, int64_t group, int64_t count, float* scales,
+                   float* biases) const {
+    scale.read(job.scales + (row * scale_stride + group) * itemsize(scale.dtype), count, scales);
+    std::fill_n(scales + count, kPad, 0.0f);
+    if (job.biases == nullptr) return;
+    bias.read(job.biases + (row * bias_stride + group) * itemsize(bias.dtype), count, biases);
+    std::fill_n(biases + count, kPad, 0.0f);
+  }
+};
+
+constexpr int64_t kFewRows = 8;
+
+// y = x Wᵀ for few rows of x: rows of W are read once, four at a time.
+void few_rows(const lz_call& call, const Product& p, const Job& job) {
+  const QuantizedTable& table = quantized_table();
+  const int64_t size = (table.arranged_size(p.k, p.format) + 15) / 16 * 16, width = p.groups + kPad;
+  float* arranged = scratch<float>(call, job.rows * size);
+  float* sums = scratch<float>(call, job.rows * width);
+  for (int64_t r = 0; r < job.rows; r++) {
+    const float* x = p.x + (job.first + r) * p.k;
+    table.arrange(x, p.k, p.format, arranged + r * size);
+    for (int64_t g = 0; g < p.groups; g++) {
+      float sum = 0;
+      for (int64_t i = 0; i < p.format.group; i++) sum += x[g * p.format.group + i];
+      sums[r * width + g] = sum;
+    }
+    std::fill_n(sums + r * width + p.groups, kPad, 0.0f);
+  }
+  constexpr int64_t kRows = 16;
+  const int64_t tasks = (p.n + kRows - 1) / kRows;
+  const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
+  parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
+    const auto buffer = std::make_unique_for_overwrite<float[]>(size_t(8 * width));
+    PackedRows rows{p.format, nullptr, p.stride, 0, p.k, buffer.get(),
+                    job.biases ? buffer.get() + 4 * width : nullptr, width};
+    const int64_t last = std::min(p.n, end * kRows);
+    for (int64_t row = begin * kRows; row < last; row += 4) {
+      rows.words = job.words + row * p.stride;
+      rows.rows = std::min<int64_t>(4, last - row);
+      for (int64_t r = 0; r < rows.rows; r++)
+        p.read_scales(job, row + r, 0, p.groups, buffer.get() + r * width, buffer.get() + (4 + r) * width);
+      for (int64_t m = 0; m < job.rows; m++)
+        table.dot(rows, arranged + m * size, sums + m * width, p.y + (job.first + m) * p.n + row);
+    }
+  });
+}
+
+// y += x[:, at : at + k] times a panel of floats, which holds columns of y as rows when `transposed`.
+void times_panel(const Product& p, const Job& job, bool transposed, int64_t at, int64_t k, int64_t column,
+                 int64_t n, const float* panel, int64_t ld) {
+  const float* x = p.x + job.first * p.k + at;
+  float* y = p.y + job.first * p.n + column;
+  const float beta = at > 0 ? 1 : 0;
+  if (job.rows == 1)
+    blas::gemv(!transposed, transposed ? n : k, transposed ? k : n, 1.0f, panel, ld, x, 1, beta, y, 1);
+  else
+    blas::gemm(false, transposed, job.rows, n, k, 1.0f, x, p.k, panel, ld, beta, y, p.n);
+}
+
+// y = x Wᵀ through panels of kTall rows of W, or y = x W through panels of kWide of its columns.
+void by_panels(const lz_call& call, const Product& p, const Job& job) {
+  constexpr int64_t kTall = 64, kLong = 1024, kWide = 512;
+  const int64_t columns = p.transpose ? kTall : kWide, depth = p.transpose ? kLong : kTall;
+  const int64_t tasks = (p.n + columns - 1) / columns;
+  const double price = double(columns) * double(p.k) * (0.2 + 0.02 * double(job.rows));
+  parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
+    const auto buffer = std::make_unique_for_overwrite<float[]>(size_t(columns * depth) + 256);
+    float *panel = buffer.get() + 128, scales[kLong / 16 + kPad], biases[kLong / 16 + kPad];
+    const auto unpack = [&](int64_t row, int64_t column, int64_t count, float* to) {
+      p.read_scales(job, row, column / p.format.group, count / p.format.group, scales, biases);
+      quantized_table().expand(job.words + row * p.stride + column * p.format.bits / 32, count, p.format, scales,
+                               job.biases ? biases : nullptr, to);
+    };
+    for (int64_t task = begin; task < end; task++) {
+      const int64_t column = task * columns, n = std::min(columns, p.n - column);
+      for (int64_t at = 0; at < p.k; at += depth) {
+        const int64_t k = std::min(depth, p.k - at);
+        if (p.transpose) {
+          for (int64_t row = 0; row < n; row++) unpack(column + row, at, k, panel + row * k);
+        } else {
+          for (int64_t row = 0; row < k; row++) unpack(at + row, column, n, panel + row * n);
+        }
+        times_panel(p, job, p.transpose, at, k, column, n, panel, p.transpose ? k : n);
+      }
+    }
+  });
+}
+
+void multiply(const lz_call& call, const Product& p) {
+  for (const Job& job : p.jobs) {
+    if (p.transpose && job.rows <= kFewRows)
+      few_rows(call, p, job);
+    else
+      by_panels(call, p, job);
+  }
+}
+
+// Checks x [..., M, K], w, scales and biases against each other and the result, and reads what products need.
+Product read_product(const lz_call& call, const char* op, int indices, Source& w, Source& scales, Source& biases) {
+  Product p{};
+  p.op = op;
+  Params params(call);
+  p.transpose = params.boolean();
+  p.format = read_format(call, op, params);
+  const bool affine = p.format.mode == kAffine;
+  require_counts(call, op, 3 + affine + indices, 1);
+  const lz_operand &x = call.in[0], &y = call.out[0];
+  const int nd = x.ndim;
+  bool fits = nd >= 2 && y.dtype == x.dtype && call.in[1].dtype == LZ_UINT32;
+  for (int i = 1; i < 3 + affine && fits; i++) {
+    fits = call.in[i].ndim == nd;
+    for (int d = 0; d < nd - 1 && fits; d++) fits = call.in[i].shape[d] == call.in[1].shape[d];
+  }
+  require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
+  if (x.dtype != LZ_FLOAT32 && half_table().widen[x.dtype] == nullptr) fail_dtype(call, op, x.dtype);
+  const int64_t words = w.shape[nd - 1], rows = w.shape[nd - 2];
+  p.columns = words * 32 / p.format.bits;
+  p.groups = p.columns / p.format.group;
+  p.k = p.transpose ? p.columns : rows;
+  p.n = p.transpose ? rows : p.columns;
+  fits = words * 32 == p.columns * p.format.bits && p.groups * p.format.group == p.columns &&
+         x.shape[nd - 1] == p.k && y.ndim >= 2 && y.shape[y.ndim - 1] == p.n &&
+         y.shape[y.ndim - 2] == x.shape[nd - 2] && call.in[2].shape[nd - 1] == p.groups &&
+         std::max({p.k, p.n, x.shape[nd - 2]}) <= INT32_MAX;
+  fits = fits && call.in[2].dtype == (affine ? x.dtype : int32_t(LZ_UINT8)) &&
+         (!affine || (call.in[3].shape[nd - 1] == p.groups && call.in[3].dtype == x.dtype));
+  require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
+  w = matrices(call, call.in[1]);
+  scales = matrices(call, call.in[2]);
+  p.stride = w.strides[nd - 2];
+  p.scale_stride = scales.strides[nd - 2];
+  p.scale = {static_cast<const char*>(scales.data), scales.dtype, p.format.mode};
+  if (affine) {
+    biases = matrices(call, call.in[3]);
+    p.bias_stride = biases.strides[nd - 2];
+    p.bias = {static_cast<const char*>(biases.data), biases.dtype, p.format.mode};
+  }
+  return p;
+}
+
+// The packed matrix at offsets into words, scales and biases.
+Job job_at(const Product& p, const Source& w, int64_t words, int64_t scales, int64_t biases, int64_t first,
+           int64_t rows) {
+  return {static_cast<const uint32_t*>(w.data) + words, p.scale.data + scales * itemsize(p.scale.dtype),
+          p.bias.data ? p.bias.data + biases * itemsize(p.bias.dtype) : nullptr, first, rows};
+}
+
+// The product, computed in the result itself or in scratch to be narrowed.
+void finish(const lz_call& call, Product& p) {
+  const lz_operand& y = call.out[0];
+  const auto narrow = half_table().narrow[y.dtype];
+  p.y = narrow ? scratch<float>(call, y.size) : data<float>(y);
+  if (p.k == 0)
+    std::fill_n(p.y, y.size, 0.0f);
+  else
+    multiply(call, p);
+  if (narrow == nullptr) return;
+  parallel(call, y.size, 0.3, [&](int64_t begin, int64_t end) {
+    narrow(p.y + begin, data<char>(y) + 2 * begin, end - begin);
+  });
+}
+
+void quantized_matmul(const lz_call& call) {
+  constexpr const char* op = "quantizedMatmul";
+  require(call, call.n_in >= 3, "[%s] expected at least 3 inputs", op);
+  Source w(call.in[1]), scales(call.in[2]), biases(call.in[2]);
+  Product p = read_product(call, op, 0, w, scales, biases);
+  const lz_operand &x = call.in[0], &y = call.out[0];
+  bool fits = y.ndim == x.ndim;
+  for (int d = 0; d < x.ndim - 2 && fits; d++) fits = x.shape[d] == w.shape[d] && y.shape[d] == x.shape[d];
+  require(call, fits, "[%s] the axes in front differ", op);
+  if (y.size == 0) return;
+  p.x = static_cast<const float*>(densify(call, Source(x), 0).data);
+  const int64_t rows = x.shape[x.ndim - 2];
+  Layout<3> batch;
+  for (int d = 0; d < x.ndim - 2; d++)
+    batch.push(x.shape[d], {w.strides[d], scales.strides[d], p.bias.data ? biases.strides[d] : 0});
+  const int64_t count = batch.size();
+  Cursor<3> at(batch, batch.ndim, 0);
+  for (int64_t b = 0; b < count; b++, at.next())
+    p.add(job_at(p, w, at.offset[0], at.offset[1], at.offset[2], b * rows, rows));
+  finish(call, p);
+}
+
+// One index list, counted from the front.
+std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list, int64_t extent) {
+  require(call, list.ndim == 1, "[%s] indices must be lists", op);
+  std::vector<int64_t> out(size_t(list.size));
+  dispatch_or_fail<index_types>(call, op, list.dtype, [&]<class T>() {
+    for (int64_t i = 0; i < list.size; i++) {
+      const T raw = data<const T>(list)[i * list.strides[0]];
+      int64_t index = int64_t(raw);
+      if (std::is_signed_v<T> && index < 0) index += extent;
+      if (uint64_t(index) >= uint64_t(extent))
+        fail(call, "[%s] index %lld is out of bounds for axis 0 with size %lld", op, (long long)raw,
+             (long long)extent);
+      out[size_t(i)] = index;
+    }
+  });
+  return out;
+}
+
+void gather_qmm(const lz_call& call) {
+  constexpr const char* op = "gatherQmm";
+  require(call, call.n_in >= 5, "[%s] expected at least 5 inputs", op);
+  Source w(call.in[1]), scales(call.in[2]), biases(call.in[2]);
+  Product p = read_product(call, op, 2, w, scales, biases);
+  const lz_operand &x = call.in[0], &y = call.out[0], *lists = call.in + call.n_in - 2;
+  require(call, x.ndim == 3 && y.ndim == 3 && y.shape[0] == lists[0].size && lists[0].size == lists[1].size,
+          "[%s] the shapes of the operands do not fit", op);
+  const auto lhs = read_indices(call, op, lists[0], x.shape[0]);
+  const auto rhs = read_indices(call, op, lists[1], w.shape[0]);
+  if (y.size == 0) return;
+  const int64_t rows = x.shape[1], size = rows * p.k, count = y.shape[0];
+  const auto* from = static_cast<const float*>(densify(call, Source(x), 0).data);
+  float* gathered = scratch<float>(call, count * size);
+  p.x = gathered;
+  for (int64_t i = 0; i < count; i++) {
+    if (size > 0) std::memcpy(gathered + i * size, from + lhs[size_t(i)] * size, size_t(size) * 4);
+    const int64_t r = rhs[size_t(i)];
+    p.add(job_at(p, w, r * w.strides[0], r * scales.strides[0], p.bias.data ? r * biases.strides[0] : 0, i * rows,
+                 rows));
+  }
+  finish(call, p);
+}
+
+// Codes as one stream of bits, least significant first.
+class Packer {
+ public:
+  explicit Packer(uint32_t* to) : to_(to) {}
+  void put(uint32_t code, int bits) {
+    held_ |= uint64_t(code) << have_;
+    if ((have_ += bits) < 32) return;
+    *to_++ = uint32_t(held_);
+    held_ >>= 32;
+    have_ -= 32;
+  }
+
+ private:
+  uint32_t* to_;
+  uint64_t held_ = 0;
+  int have_ = 0;
+};
+
+// The rules are those of quantizeAffine in core, step by step, with C the type they are computed in.
+template <class T>
+void quantize_affine(const T* w, const Format& f, T* scale_to, T* bias_to, uint32_t* to) {
+  using C = compute_t<T>;
+  const C most = C((1 << f.bits) - 1);
+  C low = load(w[0]), high = low;
+  bool nan = false;
+  for (int64_t i = 0; i < f.group; i++) {
+    const C v = load(w[i]);
+    low = v < low ? v : low;
+    high = v > high ? v : high;
+    nan |= v != v;
+  }
+  if (nan) low = high = std::numeric_limits<C>::quiet_NaN();
+  const bool low_edge = std::abs(low) > std::abs(high);
+  const C edge = low_edge ? low : high, ideal = (high - low) / most, least = C(1e-7);
+  const C step = ideal < least ? least : ideal, signed_step = low_edge ? step : -step;
+  const C steps = std::nearbyint(edge / signed_step);
+  const C scale = steps == 0 ? signed_step : edge / steps, bias = steps == 0 ? C(0) : edge;
+  *scale_to = T(scale);
+  *bias_to = T(bias);
+  Packer packer(to);
+  for (int64_t i = 0; i < f.group; i++) {
+    const C code = std::nearbyint((load(w[i]) - bias) / scale);
+    packer.put(code > 0 ? uint32_t(std::min(code, most)) : 0, f.bits);
+  }
+}
+
+// Those of quantizeFloats; what core rounds to w's dtype is rounded to T here. `encode` is 0 without a global scale.
+template <class T>
+void quantize_floats(const T* w, const Format& f, float encode, uint8_t* scale_to, uint32_t* to) {
+  using C = compute_t<T>;
+  using Wide = std::conditional_t<std::is_same_v<T, double>, double, float>;
+  C most = 0;
+  for (int64_t i = 0; i < f.group; i++) {
+    const C size = std::abs(load(w[i]));
+    most = size > most || size != size ? size : most;
+    if (most != most) break;
+  }
+  const C ideal = load(T(most / C(f.bits == 4 ? 6 : 448)));
+  C divisor;
+  if (f.mode == kNvfp4) {
+    *scale_to = encode_fp8(encode != 0 ? float(Wide(ideal) * Wide(encode)) : float(ideal));
+    divisor = C(decode_fp8(*scale_to));
+  } else {
+    const C exponent = ideal == 0 ? C(0) : std::nearbyint(load(T(C(std::log2(double(ideal))))));
+    *scale_to = exponent != exponent ? 0 : uint8_t(std::clamp(exponent, C(-127), C(127)) + 127);
+    divisor = C(byte_scales(f.mode)[*scale_to]);
+  }
+  static constexpr float middles[] = {0.25f, 0.75f, 1.25f, 1.75f, 2.5f, 3.5f, 5};
+  Packer packer(to);
+  for (int64_t i = 0; i < f.group; i++) {
+    C y = load(w[i]) / divisor;
+    if (f.mode == kNvfp4) y = load(T(y));
+    if (encode != 0) y = C(Wide(y) * Wide(encode));
+    if (f.bits == 8) {
+      packer.put(encode_fp8(float(y)), 8);
+      continue;
+    }
+    uint32_t code = 0;
+    for (const float middle : middles) code += std::abs(y) > C(middle);
+    packer.put(y < 0 && code > 0 ? code + 8 : code, 4);
+  }
+}
+
+void quantize(const lz_call& call) {
+  constexpr const char* op = "quantize";
+  Params params(call);
+  const Format f = read_format(call, op, params);
+  const bool affine = f.mode == kAffine, global = call.n_in == 2 && f.mode == kNvfp4;
+  require_counts(call, op, 1 + global, 2 + affine);
+  const lz_operand &w = call.in[0], &packed = call.out[0], &scales = call.out[1];
+  const int64_t n = w.ndim > 0 ? w.shape[w.ndim - 1] : 0, groups = w.size / f.group, words = f.group * f.bits / 32;
+  bool fits = n % f.group == 0 && packed.dtype == LZ_UINT32 && packed.size == groups * words &&
+              scales.size == groups && scales.dtype == (affine ? w.dtype : int32_t(LZ_UINT8));
+  fits = fits && (!affine || (call.out[2].size == groups && call.out[2].dtype == w.dtype)) &&
+         (!global || call.in[1].size == 1);
+  require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
+  const float encode = global ? 1 / scalar<float>(call.in[1]) * kNvfp4Range : 0;
+  dispatch_or_fail<floating_types>(call, op, w.dtype, [&]<class T>() {
+    const T* from = contiguous<T>(call, w);
+    parallel(call, groups, 4.0 * double(f.group), [&](int64_t begin, int64_t end) {
+      for (int64_t g = begin; g < end; g++) {
+        uint32_t* to = data<uint32_t>(packed) + g * words;
+        if (affine)
+          quantize_affine<T>(from + g * f.group, f, data<T>(scales) + g, data<T>(call.out[2]) + g, to);
+        else
+          quantize_floats<T>(from + g * f.group, f, encode, data<uint8_t>(scales) + g, to);
+      }
+    });
+  });
+}
+
+// Groups [begin, end) of mode affine with scales of type T, rounded to T after each of the two steps.
+template <class T, class To>
+void dequantize_affine(const float* codes, const T* scales, const T* biases, int64_t begin, int64_t end,
+                       int64_t group, To* to) {
+  for (int64_t g = begin; g < end; g++, codes += group, to += group) {
+    const auto scale = load(scales[g]), bias = load(biases[g]);
+    for (int64_t i = 0; i < group; i++) to[i] = convert<To>(T(load(T(codes[i] * scale)) + bias));
+  }
+}
+
+void dequantize(const lz_call& call) {
+  constexpr const char* op = "dequantize";
+  Params params(call);
+  const Format f = read_format(call, op, params);
+  const bool affine = f.mode == kAffine, global = call.n_in == 3 && f.mode == kNvfp4;
+  require_counts(call, op, 2 + affine + global, 1);
+  const lz_operand &w = call.in[0], &s = call.in[1], &y = call.out[0];
+  const int64_t groups = y.size / f.group, words = f.group * f.bits / 32;
+  bool fits = w.dtype == LZ_UINT32 && y.size % f.group == 0 && w.size == groups * words && s.size == groups &&
+              (affine || s.dtype == LZ_UINT8);
+  fits = fits && (!affine || (call.in[2].size == groups && call.in[2].dtype == s.dtype)) &&
+         (!global || call.in[2].size == 1);
+  require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
+  const uint32_t* from = contiguous<uint32_t>(call, w);
+  // A few groups at a time, so that codes stay in a cache.
+  constexpr int64_t kGroups = 8;
+  const auto each = [&]<class To>(auto&& convert_groups) {
+    parallel(call, (groups + kGroups - 1) / kGroups, 0.6 * double(kGroups * f.group),
+             [&](int64_t begin, int64_t end) {
+               alignas(64) float codes[kGroups * 128];
+               for (int64_t g = begin * kGroups; g < std::min(groups, end * kGroups); g += kGroups) {
+                 const int64_t last = std::min(groups, g + kGroups);
+                 quantized_table().decode(from + g * words, (last - g) * f.group, f, codes);
+                 convert_groups(codes, g, last, data<To>(y) + g * f.group);
+               }
+             });
+  };
+  dispatch_or_fail<floating_types>(call, op, y.dtype, [&]<class To>() {
+    if (!affine) {
+      const uint8_t* scales = contiguous<uint8_t>(call, s);
+      const float* table = byte_scales(f.mode);
+      const float factor = global ? scalar<float>(call.in[2]) / kNvfp4Range : 1;
+      return each.template operator()<To>([&](const float* codes, int64_t begin, int64_t end, To* to) {
+        for (int64_t g = begin; g < end; g++, codes += f.group, to += f.group) {
+          const float scale = table[scales[g]] * factor;
+          for (int64_t i = 0; i < f.group; i++) to[i] = convert<To>(codes[i] * scale);
+        }
+      });
+    }
+    dispatch_or_fail<floating_types>(call, op, s.dtype, [&]<class T>() {
+      const T *scales = contiguous<T>(call, s), *biases = contiguous<T>(call, call.in[2]);
+      each.template operator()<To>([&](const float* codes, int64_t begin, int64_t end, To* to) {
+        dequantize_affine<T, To>(codes, scales, biases, begin, end, f.group, to);
+      });
+    });
+  });
+}
+
+}  // namespace
+
+void register_quantized(Registry& registry) {
+  constexpr uint32_t products = kFloatingDtypes & ~(1u << LZ_FLOAT64);
+  registry.add("quantize", entry<quantize>, kFloatingDtypes);
+  registry.add("dequantize", entry<dequantize>);
+  registry.add("quantizedMatmul", entry<quantized_matmul>, products);
+  registry.add("gatherQmm", entry<gather_qmm>, products);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,305 @@
+// Codes of 2, 4 and 8 bits stay in the lanes of their words: step j looks at bits [j · bits, (j + 1) · bits) of every
+// word, and the vector they are multiplied with was arranged to match. Codes of 3, 5 and 6 bits cross words and
+// are unpacked to a small buffer.
+#include "simd/quantized.h"
+
+#include <hwy/cache_control.h>
+
+#include "simd/vectors.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazuli::LZ_TARGET {
+namespace {
+
+using V = hn::Vec<Floats>;
+using Words = hn::RebindToUnsigned<Floats>;
+using W = hn::Vec<Words>;
+
+constexpr bool has_tables() {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return true;
+#else
+  return false;
+#endif
+}
+
+// Sixteen values by the low four bits of each lane.
+HWY_INLINE V table_of(CodeFormat format) {
+  const Floats d;
+  HWY_ALIGN float values[16 > hn::MaxLanes(d) ? 16 : hn::MaxLanes(d)];
+  static constexpr float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+  for (int i = 0; i < 16; i++) {
+    if (format.code == Code::e2m1)
+      values[i] = i < 8 ? e2m1[i] : -e2m1[i - 8];
+    else
+      values[i] = float(i & ((1 << format.bits) - 1));
+  }
+  return hn::Load(d, values);
+}
+
+// The values of the codes in the low bits of each lane, whatever is above them.
+template <int kBits, Code kCode>
+HWY_INLINE V value_of(W w, V table) {
+  const Floats d;
+  const Words u;
+  const hn::RebindToSigned<Floats> i;
+  if constexpr (kBits <= 4 && has_tables()) {
+    return hn::TableLookupLanes(table, hn::IndicesFromVec(d, w));
+  } else if constexpr (kCode == Code::integer) {
+    return hn::ConvertTo(d, hn::BitCast(i, hn::And(w, hn::Set(u, (1u << kBits) - 1))));
+  } else {
+    // Sign, exponent and mantissa move to where a float32 has them; a power of two corrects the exponent's bias,
+    // for subnormal values too.
+    constexpr int kMantissa = kBits == 4 ? 22 : 20;
+    const auto sign = hn::ShiftLeft<31>(hn::ShiftRight<kBits - 1>(w));
+    const auto rest = hn::ShiftLeft<kMantissa>(hn::And(w, hn::Set(u, (1u << (kBits - 1)) - 1)));
+    return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, kBits == 4 ? 0x1p126f : 0x1p120f));
+  }
+}
+
+HWY_INLINE int log2_of(int64_t n) {
+  int k = 0;
+  while ((int64_t(1) << k) < n) k++;
+  return k;
+}
+
+HWY_INLINE W some_words(const uint32_t* words, int64_t count) {
+  const Words u;
+  HWY_ALIGN uint32_t lanes[hn::MaxLanes(u)] = {};
+  memcpy(lanes, words, size_t(count) * 4);
+  return hn::Load(u, lanes);
+}
+
+// Products of `kRows` rows that follow each other with one arranged vector.
+template <int kBits, Code kCode, int kRows>
+HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V table, float* y) {
+  const Floats d;
+  const Words u;
+  constexpr int kPer = 32 / kBits;
+  const int64_t N = int64_t(hn::Lanes(d)), count = p.columns / kPer;
+  const int shift = log2_of(p.format.group / kPer);
+  const auto places = hn::IndicesFromVec(
+      d, hn::BitCast(u, hn::ShiftRightSame(hn::Iota(u, 0), shift > 30 ? 30 : shift)));
+  const uint32_t* words[kRows];
+  const float* scales[kRows];
+  V sum[kRows];
+  for (int r = 0; r < kRows; r++) {
+    words[r] = p.words + (first + r) * p.stride;
+    scales[r] = p.scales + r * p.scale_stride;
+    sum[r] = hn::Zero(d);
+  }
+  for (int64_t at = 0; at < count; at += N) {
+    W w[kRows];
+    V part[kRows];
+    for (int r = 0; r < kRows; r++) {
+      w[r] = at + N <= count ? hn::LoadU(u, words[r] + at) : some_words(words[r] + at, count - at);
+      hwy::Prefetch(words[r] + kRows * p.stride + at);
+      part[r] = hn::Zero(d);
+    }
+    for (int j = 0; j < kPer; j++, x += N) {
+      const V v = hn::Load(d, x);
+      for (int r = 0; r < kRows; r++) {
+        part[r] = hn::MulAdd(value_of<kBits, kCode>(w[r], table), v, part[r]);
+        w[r] = hn::ShiftRight<kBits>(w[r]);
+      }
+    }
+    for (int r = 0; r < kRows; r++) {
+      const V scale = hn::TableLookupLanes(hn::LoadU(d, scales[r] + (at >> shift)), places);
+      sum[r] = hn::MulAdd(part[r], scale, sum[r]);
+    }
+  }
+  for (int r = 0; r < kRows; r++) y[r] = hn::GetLane(hn::SumOfLanes(d, sum[r]));
+}
+
+template <int kBits, Code kCode>
+void dot_in_lanes(const PackedRows& p, const float* x, float* y) {
+  const V table = table_of(p.format);
+  PackedRows rest = p;
+  int64_t row = 0;
+  for (; row + 4 <= p.rows; row += 4) {
+    rest.scales = p.scales + row * p.scale_stride;
+    dot_some<kBits, kCode, 4>(rest, row, x, table, y + row);
+  }
+  for (; row < p.rows; row++) {
+    rest.scales = p.scales + row * p.scale_stride;
+    dot_some<kBits, kCode, 1>(rest, row, x, table, y + row);
+  }
+}
+
+// Codes of kBits bits, 32 at a time: they fill kBits words.
+template <int kBits>
+HWY_INLINE void unpack32(const uint32_t* words, float* y) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  const Floats d;
+  const Words u;
+  const hn::RebindToSigned<Floats> i;
+  const W all = some_words(words, kBits);
+  for (int half = 0; half < 2; half++) {
+    const auto bit = hn::Mul(hn::Add(hn::Iota(u, 0), hn::Set(u, uint32_t(half * 16))), hn::Set(u, uint32_t(kBits)));
+    const auto word = hn::ShiftRight<5>(bit), shift = hn::And(bit, hn::Set(u, 31u));
+    const auto low = hn::Shr(hn::TableLookupLanes(all, hn::IndicesFromVec(u, word)), shift);
+    const auto next = hn::TableLookupLanes(
+        all, hn::IndicesFromVec(u, hn::Min(hn::Add(word, hn::Set(u, 1u)), hn::Set(u, uint32_t(kBits)))));
+    // Two shifts, since one by 32 is not defined.
+    const auto high = hn::Shl(hn::ShiftLeft<1>(next), hn::Sub(hn::Set(u, 31u), shift));
+    const auto code = hn::And(hn::Or(low, high), hn::Set(u, (1u << kBits) - 1));
+    hn::StoreU(hn::ConvertTo(d, hn::BitCast(i, code)), d, y + half * 16);
+  }
+#else
+  uint64_t held = 0;
+  int have = 0;
+  for (int k = 0; k < 32; k++) {
+    if (have < kBits) {
+      held |= uint64_t(*words++) << have;
+      have += 32;
+    }
+    y[k] = float(held & ((1u << kBits) - 1));
+    held >>= kBits;
+    have -= kBits;
+  }
+#endif
+}
+
+template <int kBits>
+void decode_across(const uint32_t* words, int64_t n, float* y) {
+  for (int64_t i = 0; i < n; i += 32) unpack32<kBits>(words + i / 32 * kBits, y + i);
+}
+
+template <int kBits, Code kCode>
+void decode_in_lanes(const uint32_t* words, int64_t n, V table, float* y) {
+  const Floats d;
+  const Words u;
+  constexpr int kPer = 32 / kBits;
+  const int64_t N = int64_t(hn::Lanes(d));
+  // A word's codes become neighbours: each word is repeated over kPer lanes and shifted by the lane's share.
+  const auto lane = hn::And(hn::Iota(u, 0), hn::Set(u, uint32_t(kPer - 1)));
+  const auto shift = hn::Mul(lane, hn::Set(u, uint32_t(kBits)));
+  int64_t i = 0;
+  if (N >= kPer) {
+    const auto places = hn::IndicesFromVec(u, hn::ShiftRightSame(hn::Iota(u, 0), log2_of(kPer)));
+    for (; i + N <= n; i += N) {
+      const W w = hn::TableLookupLanes(some_words(words + i / kPer, N / kPer), places);
+      hn::StoreU(value_of<kBits, kCode>(hn::Shr(w, shift), table), d, y + i);
+    }
+  } else {
+    for (; i < n; i += N) {
+      const auto from = hn::Set(u, words[i / kPer]);
+      const auto start = hn::Set(u, uint32_t(i % kPer) * kBits);
+      const auto step = hn::Mul(hn::Iota(u, 0), hn::Set(u, uint32_t(kBits)));
+      hn::StoreU(value_of<kBits, kCode>(hn::Shr(from, hn::Add(start, step)), table), d, y + i);
+    }
+  }
+  if (i < n) {
+    const W w = hn::TableLookupLanes(some_words(words + i / kPer, (n - i) / kPer),
+                                     hn::IndicesFromVec(u, hn::ShiftRightSame(hn::Iota(u, 0), log2_of(kPer))));
+    store_some(d, value_of<kBits, kCode>(hn::Shr(w, shift), table), y + i, n - i);
+  }
+}
+
+void decode(const uint32_t* words, int64_t n, CodeFormat format, float* y) {
+  const V table = table_of(format);
+  switch (format.bits) {
+    case 2:
+      return decode_in_lanes<2, Code::integer>(words, n, table, y);
+    case 3:
+      return decode_across<3>(words, n, y);
+    case 4:
+      if (format.code == Code::e2m1) return decode_in_lanes<4, Code::e2m1>(words, n, table, y);
+      return decode_in_lanes<4, Code::integer>(words, n, table, y);
+    case 5:
+      return decode_across<5>(words, n, y);
+    case 6:
+      return decode_across<6>(words, n, y);
+    default:
+      if (format.code == Code::e4m3) return decode_in_lanes<8, Code::e4m3>(words, n, table, y);
+      return decode_in_lanes<8, Code::integer>(words, n, table, y);
+  }
+}
+
+void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* scales, const float* biases,
+            float* y) {
+  decode(words, n, format, y);
+  for (int64_t at = 0; at < n; at += format.group, scales++) {
+    const float scale = *scales, bias = biases ? biases[at / format.group] : 0;
+    for (int64_t i = at; i < at + format.group; i++) y[i] = y[i] * scale + bias;
+  }
+}
+
+bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
+
+int64_t arranged_size(int64_t columns, CodeFormat format) {
+  const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits;
+  return stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns;
+}
+
+void arrange(const float* x, int64_t columns, CodeFormat format, float* to) {
+  if (!stays_in_lanes(format)) {
+    memcpy(to, x, size_t(columns) * 4);
+    return;
+  }
+  const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits, count = columns / per;
+  for (int64_t at = 0; at < count; at += N) {
+    for (int64_t j = 0; j < per; j++) {
+      for (int64_t lane = 0; lane < N; lane++) *to++ = at + lane < count ? x[(at + lane) * per + j] : 0;
+    }
+  }
+}
+
+// Through a buffer, group by group.
+void dot_across(const PackedRows& p, const float* x, float* y) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d)), group = p.format.group;
+  HWY_ALIGN float codes[128];
+  for (int64_t row = 0; row < p.rows; row++) {
+    const uint32_t* words = p.words + row * p.stride;
+    const float* scales = p.scales + row * p.scale_stride;
+    V sum = hn::Zero(d);
+    for (int64_t at = 0; at < p.columns; at += group) {
+      decode(words + at / 32 * p.format.bits, group, p.format, codes);
+      V a = hn::Zero(d), b = a;
+      for (int64_t i = 0; i < group; i += 2 * N) {
+        a = hn::MulAdd(hn::Load(d, codes + i), hn::LoadU(d, x + at + i), a);
+        b = hn::MulAdd(hn::Load(d, codes + i + N), hn::LoadU(d, x + at + i + N), b);
+      }
+      sum = hn::MulAdd(hn::Add(a, b), hn::Set(d, scales[at / group]), sum);
+    }
+    y[row] = hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+void dot(const PackedRows& p, const float* x, const float* sums, float* y) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  const CodeFormat f = p.format;
+  if (!stays_in_lanes(f))
+    dot_across(p, x, y);
+  else if (f.bits == 2)
+    dot_in_lanes<2, Code::integer>(p, x, y);
+  else if (f.bits == 4 && f.code == Code::integer)
+    dot_in_lanes<4, Code::integer>(p, x, y);
+  else if (f.bits == 4)
+    dot_in_lanes<4, Code::e2m1>(p, x, y);
+  else if (f.code == Code::integer)
+    dot_in_lanes<8, Code::integer>(p, x, y);
+  else
+    dot_in_lanes<8, Code::e4m3>(p, x, y);
+  if (p.biases == nullptr) return;
+  const int64_t groups = p.columns / f.group;
+  for (int64_t row = 0; row < p.rows; row++) {
+    const float* biases = p.biases + row * p.scale_stride;
+    V sum = hn::Zero(d);
+    for (int64_t g = 0; g < groups; g += N)
+      sum = hn::MulAdd(hn::LoadU(d, biases + g), hn::LoadU(d, sums + g), sum);
+    y[row] += hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+}  // namespace
+
+const QuantizedTable& quantized_table() {
+  static constexpr QuantizedTable table = {decode, expand, arranged_size, arrange, dot};
+  return table;
+}
+
+}  // namespace lazuli::LZ_TARGET
+HWY_AFTER_NAMESPACE();

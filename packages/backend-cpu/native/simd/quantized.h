@@ -1,0 +1,49 @@
+// Rows of packed codes: unpacking them, and their products with a vector without unpacking them to memory.
+#ifndef LAZULI_SIMD_QUANTIZED_H
+#define LAZULI_SIMD_QUANTIZED_H
+
+#include <stdint.h>
+
+#include "simd/targets.h"
+
+namespace lazuli {
+
+// What a code stands for before its scale: an unsigned integer of 2 to 8 bits, or a float of 4 (E2M1) or 8 (E4M3) bits.
+enum class Code { integer, e2m1, e4m3 };
+
+struct CodeFormat {
+  int bits;
+  Code code;
+  int64_t group;  // codes that share a scale: a power of two from 16 on
+};
+
+// Packed rows of `columns` codes with float scales, and biases unless null. Rows of scales and biases are
+// `scale_stride` apart and readable, as zeros, for 16 elements beyond their end.
+struct PackedRows {
+  CodeFormat format;
+  const uint32_t* words;
+  int64_t stride;
+  int64_t rows, columns;
+  const float *scales, *biases;
+  int64_t scale_stride;
+};
+
+struct QuantizedTable {
+  // y[i] = the value of code i, for n codes that fill whole words.
+  void (*decode)(const uint32_t* words, int64_t n, CodeFormat format, float* y);
+  // y = scale · code + bias; without biases where they are null.
+  void (*expand)(const uint32_t* words, int64_t n, CodeFormat format, const float* scales,
+                 const float* biases, float* y);
+  // The number of floats that arrange() writes.
+  int64_t (*arranged_size)(int64_t columns, CodeFormat format);
+  // Puts a vector into the order in which dot() meets the codes.
+  void (*arrange)(const float* x, int64_t columns, CodeFormat format, float* to);
+  // y[r] = Σ_k (scale · code + bias) · x[k], for an arranged x and its sums over groups (padded as scales are).
+  void (*dot)(const PackedRows& rows, const float* x, const float* sums, float* y);
+};
+
+LZ_SIMD_TABLE(QuantizedTable, quantized_table)
+
+}  // namespace lazuli
+
+#endif

@@ -1,0 +1,158 @@
+/** The kernels of quantized weights against their meanings, on the reference backend. */
+import * as mx from "@lazuli/core"
+import { setBackend } from "@lazuli/core/engine"
+import { afterEach, describe, expect, test } from "vitest"
+import "./index"
+
+// What has no kernel would run by its decomposition, and be counted.
+afterEach(() => expect(mx.backendStats()).toEqual({}))
+
+/** Numbers in (−1, 1) that are the same every time. */
+function numbers(shape: number[], seed = 1): mx.Array {
+  let state = seed * 7919 + 17
+  const list = globalThis.Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
+    state = (state * 1103515245 + 12345) % 2147483648
+    return (2 * state) / 2147483648 - 1
+  })
+  return mx.array(Float32Array.from(list)).reshape(shape)
+}
+
+/** What `body` gives on the reference backend. */
+function meant(body: () => mx.Array[]): mx.Array[] {
+  setBackend("reference", "cpu")
+  try {
+    const out = body()
+    mx.eval(out)
+    return out
+  } finally {
+    setBackend("cpu", "cpu")
+    mx.resetBackendStats()
+  }
+}
+const most = (a: mx.Array): number => (a.size === 0 ? 0 : (a.abs().max().item() as number))
+const wide = (a: mx.Array): mx.Array => a.astype(mx.float32)
+
+const formats = [
+  ...[2, 3, 4, 5, 6, 8].flatMap((bits) =>
+    [32, 64, 128].map((groupSize) => ({ bits, groupSize, mode: "affine" as const })),
+  ),
+  { mode: "mxfp4" as const },
+  { mode: "mxfp8" as const },
+  { mode: "nvfp4" as const },
+]
+
+// Every format in float32, and in one more dtype in turn.
+const more = [mx.float16, mx.bfloat16, mx.float64]
+describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))("$q", ({ q, dtypes }) => {
+  test("quantize and dequantize give the same bits", () => {
+    for (const dtype of dtypes) {
+      const w = mx
+        .concatenate([numbers([5, 256], 3), mx.zeros([1, 256]), mx.full([1, 256], -2.5)])
+        .astype(dtype)
+      // Rows that do not follow each other in memory.
+      const all = [w, w.index("::-2"), w.T.contiguous().T]
+      const forms = all.map((x) => mx.quantize(x, q))
+      const want = meant(() => all.flatMap((x) => mx.quantize(x, q)))
+      forms.flat().forEach((got, i) => {
+        expect([got.dtype, got.shape]).toEqual([want[i].dtype, want[i].shape])
+        expect(got.equal(want[i]).all().item(), `${dtype.name}, output ${i}`).toBe(true)
+      })
+      const [packed, scales, biases] = forms[0]
+      for (const to of dtypes) {
+        const got = mx.dequantize(packed, scales, biases, { ...q, dtype: to })
+        const [same] = meant(() => [mx.dequantize(packed, scales, biases, { ...q, dtype: to })])
+        expect(got.equal(same).all().item(), `${dtype.name} to ${to.name}`).toBe(true)
+      }
+    }
+  })
+
+  test("products agree with their meaning", () => {
+    for (const dtype of dtypes.filter(({ size }) => size < 8)) {
+      const w = numbers([2, 19, 256], 5).astype(dtype)
+      const packed = mx.quantize(w, q)
+      for (const transpose of [true, false]) {
+        const k = transpose ? 256 : 19
+        for (const shape of [[k], [3, k], [2, 11, k], [3, 1, 1, k], [0, k]]) {
+          const x = numbers(shape, 6).astype(dtype)
+          const use = shape.length > 2 ? packed : packed.map((a) => a.index(1))
+          const run = (): mx.Array => mx.quantizedMatmul(x, use[0], use[1], use[2], { transpose, ...q })
+          const got = run()
+          const [want] = meant(() => [run()])
+          expect([got.dtype, got.shape]).toEqual([want.dtype, want.shape])
+          const bound = dtype === mx.float32 ? 2e-6 : dtype === mx.float16 ? 1e-3 : 8e-3
+          expect(most(wide(got).subtract(wide(want)))).toBeLessThan(bound * (1 + most(wide(want))))
+        }
+      }
+    }
+  })
+})
+
+test("gatherQmm agrees with its meaning, for neighbouring equal indices too", () => {
+  for (const q of [{ bits: 4 }, { mode: "nvfp4" as const }, { bits: 3, groupSize: 32 }]) {
+    const [w, scales, biases] = mx.quantize(numbers([4, 10, 128], 2), q)
+    const lhsIndices = mx.array([[5, 0, -1, 3, 3, 2, 1, 0, 4, 5]], mx.int32)
+    const rhsIndices = mx.array([1, 1, 1, 1, 1, 1, 1, 1, 1, 3], mx.uint8)
+    for (const rows of [1, 3]) {
+      const x = numbers([2, 3, rows, 128], 3)
+      const run = (): mx.Array => mx.gatherQmm(x, w, scales, biases, { lhsIndices, rhsIndices, ...q })
+      const got = run()
+      const [want] = meant(() => [run()])
+      expect(most(got.subtract(want))).toBeLessThan(2e-5)
+      const back = (): mx.Array =>
+        mx.gatherQmm(numbers([6, rows, 10]), w, scales, biases, {
+          lhsIndices,
+          rhsIndices,
+          transpose: false,
+          ...q,
+        })
+      const [flat] = meant(() => [back()])
+      expect(most(back().subtract(flat))).toBeLessThan(2e-5)
+    }
+    expect(() =>
+      mx
+        .gatherQmm(numbers([1, 1, 128]), w, scales, biases, { rhsIndices: mx.array([4], mx.int32), ...q })
+        .tolist(),
+    ).toThrow("[gatherQmm] index 4 is out of bounds for axis 0 with size 4")
+  }
+})
+
+test("weights that are views, broadcast or larger than a block", () => {
+  const packed = mx.quantize(numbers([70, 2048], 4), { bits: 4 })
+  const x = numbers([2, 9, 2048], 5)
+  const run = (use: mx.Array[], y = x): mx.Array => mx.quantizedMatmul(y, use[0], use[1], use[2])
+  const check = (use: mx.Array[], y = x): void => {
+    const got = run(use, y)
+    const [want] = meant(() => [run(use, y)])
+    expect(most(got.subtract(want))).toBeLessThan(1e-4)
+  }
+  check(packed)
+  check(packed.map((a) => a.index("::-3")))
+  check(packed.map((a) => mx.broadcastTo(a, [2, ...a.shape])))
+  check(packed.map((a) => a.T.contiguous().T))
+  check(packed, x.index(":", "::4").swapaxes(0, 1))
+})
+
+test("NaN, infinities and a global scale", () => {
+  const w = mx.concatenate(
+    [mx.array([[Number.NaN, Infinity, -Infinity, 1e-40, 3e38, -0]]), numbers([1, 122])],
+    1,
+  )
+  for (const q of [...formats.filter(({ mode }, i) => mode !== "affine" || i % 5 === 0)]) {
+    const [rows, mixed] = [w.reshape([1, 128]), mx.where(mx.isfinite(w), w, 1).reshape([1, 128])]
+    for (const x of [rows, mixed]) {
+      const got = mx.quantize(x, q)
+      const want = meant(() => mx.quantize(x, q))
+      got.forEach((a, i) => {
+        expect(mx.arrayEqual(a, want[i], { equalNan: true }).item(), `${JSON.stringify(q)} ${i}`).toBe(true)
+      })
+    }
+  }
+  const globalScale = mx.array(0.37)
+  const x = numbers([3, 64])
+  const got = mx.quantize(x, { mode: "nvfp4", globalScale })
+  const want = meant(() => mx.quantize(x, { mode: "nvfp4", globalScale }))
+  got.forEach((a, i) => expect(a.tolist()).toEqual(want[i].tolist()))
+  const back = mx.dequantize(got[0], got[1], { mode: "nvfp4", globalScale })
+  const [same] = meant(() => [mx.dequantize(got[0], got[1], { mode: "nvfp4", globalScale })])
+  expect(back.tolist()).toEqual(same.tolist())
+})
