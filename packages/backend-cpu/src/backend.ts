@@ -11,6 +11,7 @@ import {
   listPrimitives,
   type NativeKernels,
   type Node,
+  NumericError,
   onKernels,
   type Primitive,
   primitiveByName,
@@ -177,7 +178,9 @@ function runTape(): void {
 /** An error that reads `[op] fact`, of the class that the fact asks for. */
 function errorOf(message: string): Error {
   const [, op = "eval", fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
-  return /out of bounds/.test(fact) ? new IndexError(op, fact) : new DeviceError(op, fact)
+  if (/out of bounds/.test(fact)) return new IndexError(op, fact)
+  if (/singular|positive definite|not converge/.test(fact)) return new NumericError(op, fact)
+  return new DeviceError(op, fact)
 }
 function encodeMap(node: Node, program: number): void {
   const outputs = node.outputs

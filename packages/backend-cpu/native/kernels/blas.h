@@ -60,6 +60,22 @@ inline void gemv(bool ta, int64_t rows, int64_t columns, std::complex<float> alp
               int(incy));
 }
 
+// b ← a⁻¹ · b for one triangle of a, n×n, and b, n×columns, row-major without gaps.
+inline void solve_triangular(bool upper, int64_t n, int64_t columns, const float* a, float* b) {
+  cblas_strsm(CblasRowMajor, CblasLeft, upper ? CblasUpper : CblasLower, CblasNoTrans, CblasNonUnit, int(n),
+              int(columns), 1, a, int(n), b, int(columns));
+}
+inline void solve_triangular(bool upper, int64_t n, int64_t columns, const double* a, double* b) {
+  cblas_dtrsm(CblasRowMajor, CblasLeft, upper ? CblasUpper : CblasLower, CblasNoTrans, CblasNonUnit, int(n),
+              int(columns), 1, a, int(n), b, int(columns));
+}
+inline void solve_triangular(bool upper, int64_t n, int64_t columns, const std::complex<float>* a,
+                             std::complex<float>* b) {
+  const std::complex<float> one = 1;
+  cblas_ctrsm(CblasRowMajor, CblasLeft, upper ? CblasUpper : CblasLower, CblasNoTrans, CblasNonUnit, int(n),
+              int(columns), &one, a, int(n), b, int(columns));
+}
+
 }  // namespace lazuli::blas
 
 #endif

@@ -6,6 +6,8 @@ void register_families(Registry& registry) {
   register_copy(registry);
   register_reduce(registry);
   register_softmax(registry);
+  register_linalg(registry);
+  register_eigen(registry);
   register_matmul(registry);
   register_conv(registry);
   register_index(registry);

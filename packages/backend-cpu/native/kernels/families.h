@@ -1,5 +1,6 @@
-// Every kernel family of this package. A family is a file kernels/<family>.cc that defines its register function;
-// it is named here and called in families.cc, so nothing depends on the order of static initialisation.
+// Every kernel family of this package. A family is a file kernels/<family>.cc that defines its register
+// function; it is named here and called in families.cc, so nothing depends on the order of static
+// initialisation.
 #ifndef LAZULI_KERNELS_FAMILIES_H
 #define LAZULI_KERNELS_FAMILIES_H
 
@@ -10,6 +11,8 @@ namespace lazuli {
 void register_copy(Registry& registry);
 void register_reduce(Registry& registry);
 void register_softmax(Registry& registry);
+void register_linalg(Registry& registry);
+void register_eigen(Registry& registry);
 void register_matmul(Registry& registry);
 void register_conv(Registry& registry);
 void register_index(Registry& registry);

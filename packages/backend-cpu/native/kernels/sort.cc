@@ -2,12 +2,12 @@
 // of the values (NaN one largest key), sorted by counting digits from the lowest byte up; short rows and
 // complex numbers by comparison.
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <utility>
 
 #include "kernels/families.h"
 #include "kernels/layout.h"
+#include "kernels/rooms.h"
 
 namespace lazuli {
 namespace {
@@ -143,31 +143,6 @@ template <class T>
 constexpr int64_t room_for(int64_t n) {
   return is_complex<T> ? 4 * n : 2 * n * int64_t(sizeof(Item<unsigned_of<is_complex<T> ? 4 : sizeof(T)>>));
 }
-
-// Rooms for as many rows as threads may sort at a time.
-class Rooms {
- public:
-  Rooms(const lz_call& call, int64_t bytes, int64_t rows)
-      : bytes_((bytes + 63) / 64 * 64), count_(std::clamp<int64_t>(rows, 1, call.ctx->threads)) {
-    memory_ = scratch<char>(call, bytes_ * count_);
-    taken_ = scratch<std::atomic<bool>>(call, count_);
-    for (int64_t i = 0; i < count_; i++) new (taken_ + i) std::atomic<bool>(false);
-  }
-  template <class F>
-  void with(F&& f) {
-    for (int64_t i = 0;; i = (i + 1) % count_) {
-      if (taken_[i].exchange(true, std::memory_order_acquire)) continue;
-      f(memory_ + i * bytes_);
-      taken_[i].store(false, std::memory_order_release);
-      return;
-    }
-  }
-
- private:
-  int64_t bytes_, count_;
-  char* memory_;
-  std::atomic<bool>* taken_;
-};
 
 template <bool Arg>
 void sort(const lz_call& call) {
