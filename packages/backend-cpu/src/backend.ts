@@ -1,6 +1,7 @@
 /**
  * The CPU backend: encodes nodes as records of a tape and runs the tape with one native call.
  */
+import { cpus, totalmem } from "node:os"
 import { fileURLToPath } from "node:url"
 import {
   type Application,
@@ -344,6 +345,12 @@ export const cpuBackend: Backend = {
   setCacheLimit: (bytes) => native.setCacheLimit(bytes),
   clearCache: () => native.clearCache(),
   resetPeakMemory: () => native.resetPeakMemory(),
+  info: () => ({
+    deviceName: cpus()[0]?.model.trim() || process.arch,
+    architecture: `${process.arch} ${native.simdTarget()}`,
+    memorySize: totalmem(),
+    threads: native.threads(),
+  }),
 }
 
 onKernels("native", addLibrary)

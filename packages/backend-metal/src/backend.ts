@@ -2,6 +2,7 @@
  * The Metal backend: hands each application to the family that has a kernel for it. What no family has falls back in core, through
  * decompositions or the TypeScript meaning on the buffers' memory.
  */
+import { totalmem } from "node:os"
 import {
   type Backend,
   type Node,
@@ -72,6 +73,20 @@ export function createMetalBackend(runtime: MetalRuntime, name = "metal", priori
     setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
     clearCache: () => queue.clearCache(),
     resetPeakMemory: () => queue.resetPeak(),
+    info: () => {
+      const { info } = runtime
+      return {
+        deviceName: info.name,
+        architecture: runtime.name,
+        memorySize: totalmem(),
+        maxBufferLength: info.maxBufferLength,
+        maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
+        maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
+        resourceLimit: info.resourceLimit,
+      }
+    },
+    startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
+    stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
   }
   const queue = new MetalQueue(runtime, backend)
   /** A kernel that does not compile leaves its outputs without a value, like one that fails. */

@@ -2,7 +2,7 @@
  * The source of a kernel that a user wrote the body of: what goes before the body, and the signature that follows from the arguments.
  * By MLX's rules, so that bodies written for it compile here: https://ml-explore.github.io/mlx/build/html/dev/custom_metal_kernels.html
  */
-import { complex64, type Dtype, isDtype, sizeOf } from "@lazuli/core/engine"
+import { complex64, type Dtype, isDtype, sizeOf, type TemplateValue } from "@lazuli/core/engine"
 import { METAL_HEADER, metalType } from "./metal-types"
 
 /** What a kernel is made of; the same for all of its calls. */
@@ -17,9 +17,6 @@ export interface KernelSpec {
   /** Numbers that the body knows by these names, as `constant float&`. */
   readonly scalarNames: readonly string[]
 }
-
-/** A value of a template parameter. */
-export type TemplateValue = Dtype | number | boolean
 
 /** One parameter that takes the place, shape, strides or rank of an input. */
 export interface InputParameter {

@@ -39,6 +39,16 @@ describe("metalKernel", () => {
       outputDtypes: [a.dtype],
     })[0]
 
+  it("gives exp a gradient as a custom function, which equals that of the operation", () => {
+    const f = customFunction((a: mx.Array) => run(exp, a))
+    f.vjp((a, g) => g.multiply(run(exp, a)))
+    const a = mx.array(wave(64, 0.3)).reshape([4, 16])
+    const loss = (h: (b: mx.Array) => mx.Array) => grad((b: mx.Array) => h(b).square().sum())(a)
+    close(
+      loss((b) => f(b)),
+      loss(mx.exp).toTypedArray() as Float32Array,
+    )
+  })
   it("computes exp element by element, lazily", () => {
     const a = mx.array(wave(64, 0.3)).reshape([4, 16])
     const y = run(exp, a).multiply(2)
@@ -362,12 +372,54 @@ inline Corner corner(float u, float v, int k, int H, int W) {
     close(dx, want.dx)
     close(dgrid, want.dgrid)
   })
-  it("differentiates as a custom function", () => {
-    const sampled = customFunction(sample)
-    sampled.vjp(([a, b], g) => {
-      const [dx, dgrid] = gradients(a, b, g)
-      return [dx, dgrid]
+  const sampled = customFunction(sample)
+  sampled.vjp(([a, b], g) => {
+    const [dx, dgrid] = gradients(a, b, g)
+    return [dx, dgrid]
+  })
+
+  /** The same of ordinary operations. */
+  const composed = (a: mx.Array, b: mx.Array): mx.Array => {
+    const u = b.index("...", 0).add(1).multiply(W).subtract(1).divide(2)
+    const v = b.index("...", 1).add(1).multiply(H).subtract(1).divide(2)
+    const [left, top] = [mx.floor(u), mx.floor(v)]
+    const image = mx.arange(B).reshape([B, 1, 1])
+    const corners = [
+      [0, 0],
+      [1, 0],
+      [0, 1],
+      [1, 1],
+    ].map(([dx, dy]) => {
+      const [column, row] = [left.add(dx), top.add(dy)]
+      const inside = column
+        .greaterEqual(0)
+        .logicalAnd(column.less(W))
+        .logicalAnd(row.greaterEqual(0))
+        .logicalAnd(row.less(H))
+      const weight = mx.multiply(
+        mx.subtract(1, mx.abs(u.subtract(column))),
+        mx.subtract(1, mx.abs(v.subtract(row))),
+      )
+      const at = image
+        .multiply(H)
+        .add(mx.clip(row, 0, H - 1).astype(mx.int32))
+        .multiply(W)
+        .add(mx.clip(column, 0, W - 1).astype(mx.int32))
+      const values = a.reshape([B * H * W, C]).take(at, 0)
+      return mx.where(inside, weight, 0).expandDims(-1).multiply(values)
     })
+    return corners.reduce((sum, corner) => sum.add(corner))
+  }
+  it("agrees with the composition of ordinary operations, forward and backward", () => {
+    close(sampled(x(), grid()), composed(x(), grid()).toTypedArray() as Float32Array)
+    const loss = (f: typeof composed) => (a: mx.Array, b: mx.Array) => f(a, b).square().sum()
+    const got = grad(loss(sampled), { argnums: [0, 1] })(x(), grid())
+    const want = grad(loss(composed), { argnums: [0, 1] })(x(), grid())
+    got.forEach((g, i) => {
+      close(g, want[i].toTypedArray() as Float32Array)
+    })
+  })
+  it("differentiates as a custom function", () => {
     const dx = grad((a: mx.Array) => sampled(a, grid()).square().sum())(x())
     close(dx, loops.gradients(loops.out.map((v) => 2 * v)).dx)
   })

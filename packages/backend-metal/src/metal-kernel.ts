@@ -9,60 +9,22 @@ import {
   Device,
   DeviceError,
   DTypeError,
-  type Dtype,
   definePrimitive,
   describe,
   float32,
   int64,
   isDtype,
+  type MetalKernel,
+  type MetalKernelCall,
+  type MetalKernelOptions,
   onStream,
   ShapeError,
   type StreamLike,
   scalarArray,
+  type TemplateValue,
 } from "@lazuli/core/engine"
-import { customType, type KernelSpec, type TemplateValue } from "./custom-source"
+import { customType, type KernelSpec } from "./custom-source"
 import { groupSize, type KernelCall, METAL_KERNEL, newSpecId, size3 } from "./kernels/custom"
-
-/** What {@link metalKernel} makes a kernel of. */
-export interface MetalKernelOptions {
-  /** Names the kernel in messages and in its source. */
-  readonly name: string
-  /** The names by which the body knows its inputs. */
-  readonly inputNames: readonly string[]
-  /** The names by which the body knows its outputs. */
-  readonly outputNames: readonly string[]
-  /** The body of the kernel. */
-  readonly source: string
-  /** What the body needs outside of itself, such as functions. */
-  readonly header?: string
-  /** Whether inputs are copied to row-major order first where they are not; true by default. */
-  readonly ensureRowContiguous?: boolean
-  /** Whether outputs are atomic: `device atomic<float>*`. */
-  readonly atomicOutputs?: boolean
-}
-
-/** What a call of a kernel takes. */
-export interface MetalKernelCall {
-  /** Arrays, or scalars, one for each name. */
-  readonly inputs: readonly (Array | number | bigint | boolean)[]
-  /** Values of template parameters: dtypes, integers, booleans. */
-  readonly template?: Readonly<Record<string, TemplateValue>> | readonly (readonly [string, TemplateValue])[]
-  /** How many threads there are, along each axis. */
-  readonly grid: readonly number[]
-  /** How many of them make a threadgroup. */
-  readonly threadgroup: readonly number[]
-  readonly outputShapes: readonly (readonly number[])[]
-  readonly outputDtypes: readonly Dtype[]
-  /** What outputs hold before the kernel runs; nothing in particular by default. */
-  readonly initValue?: number | null
-  /** Whether to print the generated source. */
-  readonly verbose?: boolean
-  /** A stream of the GPU, or the GPU; its default stream by default. */
-  readonly stream?: StreamLike
-}
-
-/** A kernel: called with arrays, it gives its outputs, lazily. */
-export type MetalKernel = (call: MetalKernelCall) => Array[]
 
 const apply = definePrimitive({
   name: METAL_KERNEL,
@@ -75,21 +37,7 @@ const apply = definePrimitive({
   },
 })
 
-/**
- * A kernel from the body of a Metal function. The signature follows from the arguments of each call: an input is `const device T* x`
- * (`constant` below 8 elements, a reference without axes), an output `device T* y`; `x_shape`, `x_strides`, `x_ndim` and attributes
- * such as `thread_position_in_grid` are parameters where the body names them. Bodies may use `elem_to_loc(i, x_shape, x_strides, x_ndim)`.
- *
- * Has no derivative of its own: wrap it in `customFunction`.
- *
- * @throws ArgumentError when names are missing or malformed
- * @example
- * const twice = metalKernel({ name: 'twice', inputNames: ['x'], outputNames: ['y'],
- *   source: 'uint i = thread_position_in_grid.x; y[i] = 2 * x[i];' })
- * const [y] = twice({ inputs: [mx.array([1, 2])], grid: [2, 1, 1], threadgroup: [2, 1, 1],
- *   outputShapes: [[2]], outputDtypes: [mx.float32] })
- * y.tolist() // => [2, 4]
- */
+/** Makes kernels for `mx.fast.metalKernel`, whose documentation in core holds here too. */
 export function metalKernel(options: MetalKernelOptions): MetalKernel {
   const spec = checkSpec(options)
   const specId = newSpecId()
@@ -101,7 +49,8 @@ export function metalKernel(options: MetalKernelOptions): MetalKernel {
 }
 
 function checkSpec(options: MetalKernelOptions): KernelSpec {
-  const { name, inputNames, outputNames, source, header = "" } = options
+  const { name, inputNames, outputNames, source } = options
+  const header = options.header ?? ""
   const op = "metalKernel"
   if (typeof name !== "string" || !/^[A-Za-z_]\w*$/.test(name))
     throw new ArgumentError(op, `name must be a name that Metal accepts, received ${describe(name)}`)

@@ -157,6 +157,7 @@ export class MetalQueue {
       cache: this.cached,
       buffers: this.live,
       limit: this.limit,
+      cacheLimit: this.cacheLimit,
     }
   }
   setMemoryLimit(bytes: number): void {

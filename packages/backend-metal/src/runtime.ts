@@ -22,6 +22,8 @@ export interface DeviceInfo {
   readonly maxBufferLength: number
   /** Bytes that may be in use before the device slows down. */
   readonly recommendedWorkingSet: number
+  /** How many buffers there may be at once, where there is a limit. */
+  readonly resourceLimit?: number
 }
 
 /** A block of memory that kernels and the host both see. */
@@ -124,4 +126,8 @@ export interface MetalRuntime {
   wait(submission: Submission): readonly CommandFailure[]
   /** The same without blocking. */
   done(submission: Submission): Promise<readonly CommandFailure[]>
+  /** Begins to record submissions into a file for the platform's tools, where it has such. @throws DeviceError */
+  startCapture?(path: string): void
+  /** Ends the recording. */
+  stopCapture?(): void
 }

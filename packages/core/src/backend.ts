@@ -69,6 +69,26 @@ export interface Backend extends Memory {
   clearCache?(): void
   /** Starts the peak anew from what is in use. */
   resetPeakMemory?(): void
+  /** What it knows of its device. */
+  info?(): DeviceFacts
+  /** Begins to record the device's work into a file. */
+  startCapture?(path: string): void
+  /** Ends the recording. */
+  stopCapture?(): void
+}
+
+/** What is known of a device. */
+export interface DeviceFacts {
+  readonly deviceName: string
+  readonly architecture: string
+  /** Bytes of memory. */
+  readonly memorySize?: number
+  /** Bytes of the largest buffer. */
+  readonly maxBufferLength?: number
+  /** Bytes that may be in use before the device slows down. */
+  readonly maxRecommendedWorkingSetSize?: number
+  /** Other facts. */
+  readonly [fact: string]: string | number | undefined
 }
 
 /** Bytes in use, their peak, bytes kept for reuse, and the number of blocks in use. */
@@ -78,6 +98,8 @@ export interface MemoryStats {
   readonly cache: number
   readonly buffers: number
   readonly limit: number
+  /** The bound of {@link cache}, where it is told. */
+  readonly cacheLimit?: number
 }
 
 const backends: Backend[] = []
@@ -103,6 +125,9 @@ export function onBackend(listener: (backend: Backend) => void): void {
   listeners.push(listener)
   for (const backend of backends) listener(backend)
 }
+
+/** Whether a backend serves devices of this type. */
+export const isServed = (type: DeviceType): boolean => serving[type] !== undefined
 
 /** All backends, in the order of registration. */
 export function listBackends(): readonly Backend[] {

@@ -81,6 +81,13 @@ export {
   provideKernels,
 } from "./kernel-offers"
 export { collectGarbage, disposeHandle, keep, rebind } from "./memory"
+export {
+  type MetalKernel,
+  type MetalKernelCall,
+  type MetalKernelOptions,
+  setMetalKernelMaker,
+  type TemplateValue,
+} from "./metal-kernel"
 export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
 export { arrayFromStore } from "./ops/creation"
 export { broadcastTo, sumTo } from "./ops/reduce"

@@ -40,9 +40,11 @@ export function setMemoryLimit(limit: number): number {
   return before
 }
 
-/** Bounds the bytes kept for reuse. */
-export function setCacheLimit(limit: number): void {
+/** Bounds the bytes kept for reuse. Gives the bound before, 0 on a backend that keeps none. */
+export function setCacheLimit(limit: number): number {
+  const before = stats().cacheLimit ?? 0
   backend().setCacheLimit?.(limit)
+  return before
 }
 
 /** Gives the bytes kept for reuse back to the system. */

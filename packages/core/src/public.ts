@@ -2,7 +2,14 @@
  * The public names of @lazuli/core: what users call as `mx.*`, and the contract for primitive and backend packages.
  */
 export type { Axes, Operand, Scalar, StreamOptions } from "./args"
-export { backendStats, listBackends, registerBackend, resetBackendStats, setBackend } from "./backend"
+export {
+  backendStats,
+  type DeviceFacts,
+  listBackends,
+  registerBackend,
+  resetBackendStats,
+  setBackend,
+} from "./backend"
 export { Complex, complex } from "./complex-number"
 export {
   cpu,
@@ -41,6 +48,7 @@ export * from "./errors"
 import type { Array as ArrayClass } from "./graph"
 import type { IndexSpec as IndexSpecOf } from "./option-types"
 
+export { deviceCount, deviceInfo, isAvailable } from "./device-info"
 export {
   canCast,
   complexfloating,
@@ -77,6 +85,7 @@ export { save } from "./io/npy"
 export { savez, savezCompressed } from "./io/npz"
 export { saveSafetensors } from "./io/safetensors"
 export * as linalg from "./linalg"
+export * as metal from "./metal"
 export { argmax, argmin } from "./ops/arg-reduce"
 export * from "./ops/binary"
 export {

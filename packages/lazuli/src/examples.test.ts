@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join, relative } from "node:path"
 import { fileURLToPath } from "node:url"
-import { metalKernel } from "@lazuli/backend-metal"
+import "@lazuli/backend-metal"
 import * as lazuli from "lazuli"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { examplesOf, promises, runSnippets } from "../../../tooling/snippets"
@@ -27,7 +27,6 @@ const names = {
     Object.entries(lazuli.mx).filter(([name]) => !(name in globalThis) && name !== "var" && name !== "eval"),
   ),
   ...lazuli,
-  metalKernel,
 }
 
 function sources(folder: string): string[] {

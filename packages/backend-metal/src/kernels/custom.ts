@@ -13,9 +13,10 @@ import {
   type Node,
   type Storage,
   sizeOf,
+  type TemplateValue,
 } from "@lazuli/core/engine"
 import type { Size } from "../command-stream"
-import { customKey, customSource, customType, type KernelSpec, type TemplateValue } from "../custom-source"
+import { customKey, customSource, customType, type KernelSpec } from "../custom-source"
 import type { Families, Family } from "../family"
 import { viewOf } from "../layout"
 import { METAL_HEADER } from "../metal-types"
