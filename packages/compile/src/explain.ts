@@ -3,6 +3,7 @@
  */
 import { type Backend, currentStream, format, type Node, type ScalarProgram } from "@lazuli/core/engine"
 import { fused } from "./fuse"
+import { dotOf } from "./graph-picture"
 import { inOrder, isLeaf, primitiveOf } from "./order"
 import type { Program } from "./program"
 
@@ -25,12 +26,14 @@ export interface Explanation {
   /** Memory for everything between inputs and outputs, laid out ahead, in bytes; null as above. */
   readonly arenaBytes: number | null
   readonly steps: readonly ExplainedStep[]
+  /** The graph in Graphviz' DOT language, as the function built it and as it runs; see {@link drawGraph}. */
+  readonly dot: { readonly before: string; readonly after: string }
   toString(): string
 }
 
 /** Explains a program for the device of the current stream. */
 export function explanationOf(program: Program | null): Explanation {
-  if (program === null) return explained(0, 0, 0, [])
+  if (program === null) return explained(0, 0, 0, [], { before: dotOf([]), after: dotOf([]) })
   const stream = currentStream()
   const backend = program.backendOf(stream)
   program.planFor(stream)
@@ -40,7 +43,10 @@ export function explanationOf(program: Program | null): Explanation {
   const steps = inOrder(outputs, isLeaf)
     .filter((node) => !primitiveOf(node).facts.immediate)
     .map((node) => explainStep(node, backend))
-  return explained(applications, stats?.kernels ?? null, stats?.arenaBytes ?? null, steps)
+  return explained(applications, stats?.kernels ?? null, stats?.arenaBytes ?? null, steps, {
+    before: dotOf(program.outputs),
+    after: dotOf(outputs),
+  })
 }
 
 function explained(
@@ -48,12 +54,14 @@ function explained(
   kernels: number | null,
   arenaBytes: number | null,
   steps: readonly ExplainedStep[],
+  dot: Explanation["dot"],
 ): Explanation {
   return {
     applications,
     kernels,
     arenaBytes,
     steps,
+    dot,
     toString: () => {
       const head =
         kernels === null

@@ -11,3 +11,4 @@ export {
 } from "./compile"
 export type { ExplainedStep, Explanation } from "./explain"
 export { type ExportOptions, exporter, exportFunction, type FunctionExporter, importFunction } from "./export"
+export { drawGraph, exportToDot } from "./graph-picture"

@@ -1,0 +1,78 @@
+/** What compiled functions tell of themselves: reasons of traces, warnings, explanations and pictures. */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import { expect, test, vi } from "vitest"
+import { compile } from "./compile"
+import { drawGraph, exportToDot } from "./graph-picture"
+
+test("a trace's reason names the argument that changed, and how", () => {
+  const reasons: string[] = []
+  const f = compile((x: mx.Array, o: { k: number; y?: mx.Array }) => x.multiply(o.k), {
+    onRecompile: (reason) => reasons.push(reason),
+  })
+  f(mx.ones([2]), { k: 1 })
+  f(mx.ones([3]), { k: 1 })
+  f(mx.ones([3], mx.int32), { k: 1 })
+  f(mx.ones([3], mx.int32), { k: 2 })
+  f(mx.ones([3], mx.int32), { k: 2, y: mx.ones([1]) })
+  expect(reasons).toMatchInlineSnapshot(`
+    [
+      "first call",
+      "argument 0: float32[2] became float32[3]",
+      "argument 0: float32[3] became int32[3]",
+      "argument 1.k: 1 became 2",
+      "argument 1: {k} became {k, y}",
+    ]
+  `)
+})
+
+test("an argument that keeps changing is warned about once", () => {
+  const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
+  try {
+    const scale = compile(function scale(x: mx.Array, k: number) {
+      return x.multiply(k)
+    })
+    for (let k = 0; k < 20; k++) scale(mx.ones([1]), k)
+    expect(warn).toHaveBeenCalledTimes(1)
+    expect(warn.mock.calls[0][0]).toMatch(
+      /scale was traced 9 times because argument 1 kept changing \(last argument 1: 7 became 8\)/,
+    )
+  } finally {
+    warn.mockRestore()
+  }
+})
+
+test("an explanation lists what was fused and what was not", () => {
+  const f = compile((x: mx.Array) => x.exp().add(1).multiply(x.sum(0)).sort(1))
+  const { applications, steps } = f.explain(mx.ones([2, 3]))
+  expect(applications).toBe(7)
+  expect(steps.map(({ operations }) => operations)).toEqual([
+    ["sum"],
+    ["squeeze"],
+    ["exp", "add", "multiply"],
+    ["sort"],
+  ])
+  expect(String(f.explain(mx.ones([2, 3])))).toMatch(/exp \+ add \+ multiply \(2, 3\): fused into one pass/)
+  expect(f.stats()).toEqual({ calls: 0, traces: 1, programs: 1 })
+})
+
+test("graphs become DOT and SVG", async () => {
+  const folder = mkdtempSync(join(tmpdir(), "lazuli-dot-"))
+  try {
+    const x = mx.array([1, 2])
+    exportToDot(join(folder, "g.dot"), { y: x.exp().add(x), 'quo"te': mx.split(x, 2) })
+    const dot = readFileSync(join(folder, "g.dot"), "utf8")
+    for (const part of ['label="y"', 'label="exp"', 'label="input 0"', 'quo\\"te.1', "float32(2,)"])
+      expect(dot).toContain(part)
+    await drawGraph(join(folder, "g.svg"), dot)
+    expect(readFileSync(join(folder, "g.svg"), "utf8")).toMatch(/<svg[\s\S]*>exp<\/text>[\s\S]*<\/svg>/)
+    await expect(drawGraph(join(folder, "bad.svg"), "nonsense")).rejects.toThrow(
+      /\[drawGraph\] cannot draw this graph/,
+    )
+    expect(() => exportToDot(join(folder, "none.dot"), 3)).toThrow(/received no array/)
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})

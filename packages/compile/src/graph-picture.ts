@@ -1,0 +1,128 @@
+/**
+ * Pictures of graphs: what an array would be computed from, or a compiled function before and after fusion, in Graphviz' DOT language and,
+ * with the package `@viz-js/viz` installed, as SVG.
+ */
+import {
+  Array,
+  asPath,
+  type FilePath,
+  forEachLeaf,
+  format,
+  type Node,
+  type ScalarProgram,
+  TransformError,
+  writeBeside,
+} from "@lazuli/core/engine"
+import { fused } from "./fuse"
+import { inOrder, leadOf, outputsOf } from "./order"
+
+/** An applied operation's name; a fused one lists its instructions. */
+function labelOf(lead: Node): string {
+  if (lead.primitive === fused.primitive) {
+    const { code } = lead.params.program as ScalarProgram
+    return code
+      .filter(({ op }) => op !== "constant")
+      .map(({ op }) => op)
+      .join("\n")
+  }
+  return lead.primitive?.facts.immediate ? String(lead.params.value) : (lead.primitive?.name ?? "")
+}
+
+const quote = (text: string): string => JSON.stringify(text).replaceAll("\\\\n", "\\n")
+
+/** A graph in DOT; `names` are those of outputs and inputs, where they have any. */
+export function dotOf(outputs: readonly Node[], names: ReadonlyMap<Node, string> = new Map()): string {
+  const isLeaf = (node: Node): boolean => node.primitive === null
+  const order = inOrder(outputs, isLeaf)
+  const ids = new Map<Node, string>()
+  const idOf = (node: Node): string => {
+    let id = ids.get(node)
+    if (id === undefined) ids.set(node, (id = `n${ids.size}`))
+    return id
+  }
+  const lines = [
+    "digraph {",
+    '  node [fontname="Helvetica", fontsize=11]',
+    '  edge [fontname="Helvetica", fontsize=9, color="#555555"]',
+  ]
+  const leaves = new Set<Node>()
+  const edge = (from: Node, to: string): void => {
+    if (isLeaf(from) && !leaves.has(from)) {
+      leaves.add(from)
+      const name = names.get(from) ?? `input ${leaves.size - 1}`
+      lines.push(`  ${idOf(from)} [label=${quote(name)}, shape=ellipse, style=filled, fillcolor="#e8f0fe"]`)
+    }
+    lines.push(
+      `  ${idOf(leadOf(from))} -> ${to} [label=${quote(`  ${from.dtype.name}${format(from.shape)}  `)}]`,
+    )
+  }
+  for (const lead of order) {
+    const isFused = lead.primitive === fused.primitive
+    const look = isFused
+      ? 'shape=box, style="filled,rounded", fillcolor="#fde8c8"'
+      : lead.primitive?.facts.immediate
+        ? "shape=plaintext"
+        : "shape=box, style=rounded"
+    lines.push(`  ${idOf(lead)} [label=${quote(labelOf(lead))}, ${look}]`)
+    for (const input of lead.inputs) edge(input, idOf(lead))
+  }
+  outputs.forEach((output, i) => {
+    const id = `out${i}`
+    const name = names.get(output) ?? `output ${i}`
+    lines.push(`  ${id} [label=${quote(name)}, shape=ellipse, style=filled, fillcolor="#e6f4ea"]`)
+    edge(output, id)
+  })
+  return `${[...lines, "}"].join("\n")}\n`
+}
+
+/**
+ * Writes, in DOT, the graph that the arrays in some trees would be computed from. An array in an object is named by its key. What was
+ * evaluated has no graph any more.
+ *
+ * @throws TransformError when there is no array
+ * @example
+ * const x = mx.array([1, 2])
+ * exportToDot('/tmp/graph.dot', { y: x.exp().add(x) })
+ */
+export function exportToDot(file: FilePath, ...trees: unknown[]): void {
+  const outputs: Node[] = []
+  const names = new Map<Node, string>()
+  for (const tree of trees)
+    forEachLeaf(tree, (leaf, path) => {
+      if (!(leaf instanceof Array)) return
+      outputs.push(leaf.node)
+      if (path !== "") names.set(leaf.node, path)
+    })
+  if (outputs.length === 0) throw new TransformError("exportToDot", "received no array")
+  writeText(asPath("exportToDot", file), dotOf(outputs, names))
+}
+
+function writeText(path: string, text: string): void {
+  writeBeside(path, [new TextEncoder().encode(text)])
+}
+
+/**
+ * Draws a graph in DOT, such as `f.explain(x).dot.after`, to an SVG file.
+ *
+ * @throws TransformError when the package `@viz-js/viz`, which lays graphs out, is not installed, or the text is no DOT
+ * @example
+ * const f = compile((x) => x.exp().add(1).sum())
+ * await drawGraph('/tmp/graph.svg', f.explain(mx.ones([2])).dot.after)
+ */
+export async function drawGraph(file: FilePath, dot: string): Promise<void> {
+  const path = asPath("drawGraph", file)
+  const { instance } = await import("@viz-js/viz").catch((cause: unknown) => {
+    throw new TransformError("drawGraph", "needs the package @viz-js/viz, which lays graphs out", {
+      hint: "npm install @viz-js/viz; or write DOT with exportToDot and use Graphviz",
+      cause,
+    })
+  })
+  const viz = await instance()
+  const result = viz.render(dot, { format: "svg" })
+  if (result.status !== "success")
+    throw new TransformError(
+      "drawGraph",
+      `cannot draw this graph: ${result.errors.map(({ message }) => message).join("; ")}`,
+    )
+  writeText(path, result.output)
+}
