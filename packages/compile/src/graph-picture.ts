@@ -14,7 +14,7 @@ import {
   writeBeside,
 } from "@lazuli/core/engine"
 import { fused } from "./fuse"
-import { inOrder, leadOf, outputsOf } from "./order"
+import { inOrder, leadOf } from "./order"
 
 /** An applied operation's name; a fused one lists its instructions. */
 function labelOf(lead: Node): string {

@@ -472,8 +472,8 @@ export interface QqmmOptions extends StreamOptions {
  * rounded numbers, in x's dtype. Derivatives, by x and by unpacked w, are those of that product; they pass the rounding unchanged.
  * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for mode affine, or weights without scales
  * @example
- * const [w, scales] = mx.quantize(mx.ones([2, 32]), { mode: 'mxfp8' })
- * mx.qqmm(mx.ones([1, 32]), w, scales, { mode: 'mxfp8' }).tolist() // => [[32, 32]]
+ * const [w, scales] = mx.quantize(mx.full([2, 32], 0.875), { mode: 'mxfp8' })
+ * mx.qqmm(mx.full([1, 32], 0.875), w, scales, { mode: 'mxfp8' }).tolist() // => [[24.5, 24.5]]
  */
 export function qqmm(
   x: Array,
