@@ -1,6 +1,6 @@
 /** One trace for all sizes: the function runs once, and what depends on the sizes of the first call says so. */
 import * as mx from "@lazuli/core"
-import { checkpoint, customFunction, grad, jvp, valueAndGrad, vmap } from "@lazuli/transforms"
+import { checkpoint, customFunction, grad, jvp, linearize, valueAndGrad, vmap } from "@lazuli/transforms"
 import { describe, expect, test, vi } from "vitest"
 import { compile } from "./compile"
 
@@ -55,6 +55,7 @@ const functions: Record<string, Unary> = {
   "second derivative": (x) =>
     grad((v: mx.Array) => grad((w: mx.Array) => w.exp().mean().add(w.square().sum()))(v).sum())(x),
   jvp: (x) => jvp((v: mx.Array) => v.softmax(0), [x], [mx.onesLike(x)])[1][0],
+  linearize: (x) => linearize((v: mx.Array) => [v.softmax(0), mx.ones([1])], [x])[1](mx.onesLike(x))[0],
   vmap: (x) => vmap((row: mx.Array) => row.subtract(row.mean()).cumsum())(x),
   "gradient of a batch": (x) => vmap(grad((row: mx.Array) => row.square().mean()))(x),
   checkpoint: (x) => grad((v: mx.Array) => checkpoint((w: mx.Array) => w.sin().mean(0))(v).sum())(x),

@@ -2,7 +2,7 @@
  * Batching: rewrites a graph of one example into the graph of a whole batch. An application is rewritten by its own `vmap`; an
  * elementwise one by lining its axes up; another one through its decomposition; and what has neither, example by example.
  */
-import { stack } from "@lazuli/core"
+import { stack, zeros } from "@lazuli/core"
 import {
   Array,
   applyNodes,
@@ -193,6 +193,12 @@ function walk(
   return { outputs: targets.map((node) => new Array(show(node).node)), axes: targets.map(axisAt) }
 }
 
+/** No examples: nothing is computed, and no rule needs to divide by their number. */
+function emptyBatch(examples: readonly Node[]): VmapResult {
+  const outputs = examples.map(({ shape, dtype }) => zeros([0, ...shape], dtype))
+  return { outputs, axes: outputs.map(() => 0) }
+}
+
 /** Applies the rule of an application; one that no batch reaches any more (a rule may drop it) stays as it is. */
 function rewriteChecked(
   lead: Node,
@@ -209,6 +215,7 @@ function rewriteChecked(
     )
     return { outputs: wrap(nodes), axes: nodes.map(() => null) }
   }
+  if (size === 0) return emptyBatch(outputsOf(lead))
   const result = rewrite(lead, inputs, axes, size)
   outputsOf(lead).forEach((output, i) => {
     const got = result.outputs[i]

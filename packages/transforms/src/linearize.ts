@@ -2,10 +2,11 @@
  * `linearize`: a function's outputs, and its derivative at one place as a function of its own. The walk of `jvp` runs once, on stand-ins
  * for the tangents; what it built from them is a linear graph, which every later call copies with tangents in their place.
  */
-import { type Array, zeros } from "@lazuli/core"
+import { type Array, zerosLike } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  asCall,
   float32,
   isInexact,
   Mark,
@@ -19,9 +20,10 @@ import { pushforward } from "./pushforward"
 import { newEpoch, replay, trace, traced } from "./trace"
 import { freshHandles, type Outputs } from "./vjp"
 
-/** A node that stands for the tangent of an array; null where that has none. */
-function standIn(x: Array, i: number): Array | null {
-  if (!isInexact(x.dtype)) return null
+/** Stands for the tangent of an array. */
+const standIn: typeof tangentOf = asCall("@lazuli/transforms/tangent", tangentOf)
+
+function tangentOf(x: Array, i: number): Array {
   const node = sourceNode(x.node.shape, x.dtype, null, Mark.Abstract)
   node.params = { name: `tangent ${i} of linearize` }
   return new ArrayClass(node)
@@ -54,7 +56,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
     checkSynchronous("linearize", result)
     const outputs = arraysOf(result)
     const start = newEpoch()
-    const standIns = given.map(standIn)
+    const standIns = given.map((x, i) => (isInexact(x.dtype) ? standIn(x, i) : null))
     const targets = pushforward(
       copies.map((copy) => copy.node),
       standIns,
@@ -62,10 +64,10 @@ export function linearize<P extends readonly unknown[] | [], R>(
       epoch,
     )
     const varying = targets.flatMap((t) => (t ? [t.node] : []))
-    const varies = targets.map((t) => t !== null)
     const places = standIns.flatMap((t) => (t ? [t.node] : []))
-    // Shapes and dtypes, so that the values themselves can go.
-    const [metas, outMetas] = [given, outputs].map((xs) => xs.map(({ shape, dtype }) => ({ shape, dtype })))
+    // Of the arrays themselves nothing is kept: their values can go.
+    const metas = given.map(({ node: { shape, dtype } }) => ({ shape: shape as number[], dtype }))
+    const still = outputs.map((y, i) => (targets[i] ? null : zerosLike(y).node))
     const blank = new ArrayClass(sourceNode([], float32, null, Mark.Abstract))
     const template = asOutputs(
       withArrays(
@@ -81,9 +83,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
       )
       const moved = replay(varying, places, images, start)
       let next = 0
-      const arrays = outMetas.map(({ shape, dtype }, i) =>
-        varies[i] ? new ArrayClass(moved[next++]) : zeros(shape, dtype),
-      )
+      const arrays = still.map((zero) => new ArrayClass(zero ?? moved[next++]))
       return withArrays(template, arrays) as Outputs<R>
     }
     return [asOutputs(freshHandles(result)) as Outputs<R>, linear]

@@ -63,6 +63,14 @@ describe("vmap", () => {
     )
     expect(t[0].item()).toBe(12)
   })
+  it("takes batches without examples", () => {
+    const attend = (x: mx.Array) => mx.fast.scaledDotProductAttention(x, x, x, { scale: 1 })
+    expect(vmap(attend)(mx.zeros([0, 1, 1, 2, 4])).shape).toEqual([0, 1, 1, 2, 4])
+    expect(vmap((x: mx.Array) => mx.sort(x.matmul(x.T)))(mx.zeros([0, 3, 2])).shape).toEqual([0, 3, 3])
+    expect(
+      vmap(grad((x: mx.Array) => mx.fast.layerNorm(x, x, x, 1e-5).sum()))(mx.zeros([0, 4])).shape,
+    ).toEqual([0, 4])
+  })
   it("runs the function once, whatever the size of the batch", () => {
     let runs = 0
     vmap((x: mx.Array) => {
