@@ -57,7 +57,7 @@ Problem read_problem(const lz_call& call, const char* op, int after_mask, int ou
   require_counts(call, op, 3 + has_mask + after_mask, outputs);
   const lz_operand &q = call.in[0], &k = call.in[1], &v = call.in[2];
   require(call, q.ndim == 4 && k.ndim == 4 && v.ndim == 4, "[%s] q, k and v must have 4 dimensions", op);
-  if (half_table().widen[q.dtype] == nullptr && q.dtype != LZ_FLOAT32 && q.dtype != LZ_FLOAT64)
+  if (half_table().widen[q.dtype] == nullptr && q.dtype != LZ_FLOAT32)
     fail_dtype(call, op, q.dtype);
   p.batch = q.shape[0], p.heads = q.shape[1], p.rows = q.shape[2], p.depth = q.shape[3];
   p.kv_heads = k.shape[1], p.columns = k.shape[2], p.width = v.shape[3];
@@ -78,7 +78,7 @@ Problem read_problem(const lz_call& call, const char* op, int after_mask, int ou
   if (mask.dtype == LZ_BOOL) {
     p.allowed = static_cast<const bool*>(source.data);
   } else {
-    if (mask.dtype != LZ_FLOAT32 && mask.dtype != LZ_FLOAT64 && half_table().widen[mask.dtype] == nullptr)
+    if (mask.dtype != LZ_FLOAT32 && half_table().widen[mask.dtype] == nullptr)
       fail_dtype(call, op, mask.dtype);
     if (mask.dtype != LZ_FLOAT32) source = float_rows(call, mask);
     p.additive = static_cast<const float*>(source.data);
@@ -133,8 +133,7 @@ void finish(const lz_call& call, const lz_operand& y, const float* from) {
   if (y.dtype == LZ_FLOAT32) return;
   const auto narrow = half_table().narrow[y.dtype];
   parallel(call, y.size, 0.3, [&](int64_t begin, int64_t end) {
-    if (narrow) return narrow(from + begin, data<char>(y) + 2 * begin, end - begin);
-    for (int64_t i = begin; i < end; i++) data<double>(y)[i] = from[i];
+    narrow(from + begin, data<char>(y) + 2 * begin, end - begin);
   });
 }
 
@@ -254,8 +253,9 @@ void attention_vjp(const lz_call& call) {
 }  // namespace
 
 void register_attention(Registry& registry) {
-  registry.add("scaledDotProductAttention", entry<attention>);
-  registry.add("scaledDotProductAttentionVjp", entry<attention_vjp>);
+  constexpr uint32_t dtypes = kFloatingDtypes & ~(1u << LZ_FLOAT64);
+  registry.add("scaledDotProductAttention", entry<attention>, dtypes);
+  registry.add("scaledDotProductAttentionVjp", entry<attention_vjp>, dtypes);
 }
 
 }  // namespace lazuli

@@ -50,6 +50,15 @@ function scores(q: Array, k: Array, mask: Array | undefined, { scale, causal }: 
   return s
 }
 
+/** The softmax of rows of scores and their log Σ exp; zeros and −∞ for a query that sees no key. */
+function probabilities(s: Array): { p: Array; lse: Array } {
+  // Of a row of −∞ nothing may be −∞ − (−∞), nor be divided by a sum of 0.
+  const top = max(s, -1, true).maximum(-3e38)
+  const e = s.subtract(top).exp()
+  const total = sum(e, -1, true)
+  return { p: e.divide(total.maximum(1e-38)), lse: total.log().add(top) }
+}
+
 /** A mask with four axes, of which the first may have size 1. */
 const fourAxes = (mask: Array): Array =>
   mask.reshape([...new globalThis.Array<number>(4 - mask.ndim).fill(1), ...mask.shape])
@@ -63,12 +72,8 @@ const attend: Apply<Params> = definePrimitive({
     { shape: q.shape.slice(0, 3), dtype: float32 },
   ],
   decompose: ([q, k, v, mask], params) => {
-    const s = scores(q, k, mask, params)
-    const top = max(s, -1, true)
-    const e = s.subtract(top).exp()
-    const total = sum(e, -1, true)
-    const o = matmul(e.divide(total), toDtype(v, s.dtype).expandDims(2))
-    const lse = total.log().add(top)
+    const { p, lse } = probabilities(scores(q, k, mask, params))
+    const o = matmul(p, toDtype(v, p.dtype).expandDims(2))
     return [toDtype(o.flatten(1, 2), q.dtype), toDtype(lse.flatten(1, 2).squeeze(-1), float32)]
   },
   // lse exists for the backward kernel alone, so no cotangent ever reaches it.
@@ -90,7 +95,7 @@ function backward(
   params: Params,
 ): { p: Array; ds: Array; gs: Array } {
   const [query, keys, values, cotangent] = [q, k, v, g] as Array[]
-  const p = softmax(scores(query, keys, mask, params), -1)
+  const { p } = probabilities(scores(query, keys, mask, params))
   const gs = grouped(toDtype(cotangent, p.dtype), keys.shape[1])
   const dp = matmul(gs, swap(toDtype(values, p.dtype)).expandDims(2))
   return { p, ds: p.multiply(dp.subtract(sum(p.multiply(dp), -1, true))), gs }
