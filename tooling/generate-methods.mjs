@@ -31,6 +31,7 @@ const NOT_METHODS = new Set([
   "toDtype",
   "floatOperand",
   "at",
+  "hadamardTransform",
   // mx.fast's functions are no methods in MLX.
   "layerNorm",
   "rmsNorm",
