@@ -34,6 +34,8 @@ export interface NativeMemory {
 export interface Native {
   /** The version of the package it was built for. */
   version(): string
+  /** The version of native/PROTOCOL.md that it was built for. */
+  protocol(): number
   /** The instruction set its loops use: `avx512`, `avx2`, `sse4` or `neon`. */
   simdTarget(): string
   /** Kernel names; a kernel's id is its position. */
@@ -92,6 +94,20 @@ export interface Native {
   threads(): number
 }
 
+/** The version of native/PROTOCOL.md that this package writes. */
+const PROTOCOL = 1
+
+/** Refuses an addon that would read other words than this package writes. @throws Error that names both versions and the cure */
+export function checkProtocol(addon: Partial<Native>, file: string): void {
+  const found = typeof addon.protocol === "function" ? addon.protocol() : 0
+  if (found === PROTOCOL) return
+  const version = typeof addon.version === "function" ? addon.version() : "an unknown version"
+  throw new Error(
+    `[@lazuli/backend-cpu] ${file} was built for protocol ${found} (package ${version}), and this package writes protocol ${PROTOCOL}. ` +
+      "Build it again (npm run build in a clone of the repository), or install all @lazuli packages in one version",
+  )
+}
+
 /**
  * Loads the addon: `LAZULI_CPU_ADDON`, or what a build from source left in build/, or the platform's package.
  * @throws Error that names the platform, what was tried and the cure
@@ -107,11 +123,15 @@ function load(): Native {
     : [...(existsSync(built) ? [built] : []), `@lazuli/backend-cpu-${platform}`]
   const reasons: string[] = []
   for (const candidate of candidates) {
+    let addon: Native
     try {
-      return require(candidate) as Native
+      addon = require(candidate) as Native
     } catch (error) {
       reasons.push(`  ${candidate}: ${(error as Error).message.split("\n")[0]}`)
+      continue
     }
+    checkProtocol(addon, candidate)
+    return addon
   }
   throw new Error(
     `[@lazuli/backend-cpu] no native addon for ${platform} could be loaded:\n${reasons.join("\n")}\n` +

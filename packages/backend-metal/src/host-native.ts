@@ -11,6 +11,8 @@ export type Bytes = ArrayBuffer | ArrayBufferView
 
 /** The addon's functions. Buffers, kernels and events are numbers of this isolate. */
 export interface HostNative {
+  /** The version of these functions and of the commands. */
+  protocol(): number
   /** The version of the interface between kernels and the executor. */
   abi(): number
   /** Zeroed memory; checked memory ends at an inaccessible page, to 16 bytes. */
@@ -34,7 +36,21 @@ export interface HostNative {
   threads(): number
 }
 
+/** The version of {@link HostNative} and of the commands that this package writes. */
+const PROTOCOL = 1
+
 let loaded: HostNative | undefined
+
+/** Refuses an addon of another version. @throws DeviceError that names both */
+export function checkProtocol(addon: Partial<HostNative>, path: string): void {
+  const found = typeof addon.protocol === "function" ? addon.protocol() : 0
+  if (found === PROTOCOL) return
+  throw new DeviceError(
+    "metal",
+    `${path} was built for protocol ${found} of the host runtime, and this package writes protocol ${PROTOCOL}`,
+    { hint: "Build it again: npm run build in a clone of the repository" },
+  )
+}
 
 /** The addon: `LAZULI_METAL_HOST_ADDON`, or what a build from source left in build/. @throws DeviceError that says how to get it */
 export function hostNative(): HostNative {
@@ -43,8 +59,9 @@ export function hostNative(): HostNative {
   const path =
     process.env.LAZULI_METAL_HOST_ADDON ??
     fileURLToPath(new URL("../build/lazuli_metal_host.node", import.meta.url))
+  let addon: HostNative
   try {
-    loaded = createRequire(import.meta.url)(path) as HostNative
+    addon = createRequire(import.meta.url)(path) as HostNative
   } catch (cause) {
     throw new DeviceError(
       "metal",
@@ -52,6 +69,8 @@ export function hostNative(): HostNative {
       { cause, hint: "Build it from source: npm run build in a clone of the repository" },
     )
   }
+  checkProtocol(addon, path)
+  loaded = addon
   if (process.env.LAZULI_METAL_THREADS) loaded.setThreads(Number(process.env.LAZULI_METAL_THREADS))
   return loaded
 }

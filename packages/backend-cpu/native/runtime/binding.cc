@@ -61,6 +61,7 @@ char* range_of(const Call& call, Buffer* buffer, int64_t offset, size_t size) {
 // --- What there is
 
 napi_value version(Call& call) { return call.string(LAZULI_VERSION); }
+napi_value protocol(Call& call) { return call.number(kProtocol); }
 napi_value simd_target_text(Call& call) { return call.string(simd_target_name()); }
 
 napi_value kernels(Call& call) {
@@ -354,6 +355,7 @@ struct Function {
 
 constexpr Function kFunctions[] = {
     {"version", version},
+    {"protocol", protocol},
     {"kernels", kernels},
     {"kernelDtypes", kernel_dtypes},
     {"loadKernels", load_kernels},

@@ -16,6 +16,10 @@
 
 namespace lazuli {
 
+// The version of PROTOCOL.md, which src/native.ts states too. Raise both with any change to what words mean, a
+// kernel's parameters included.
+inline constexpr int kProtocol = 1;
+
 struct Slot {
   BufferRef buffer;
   bool poisoned = false;

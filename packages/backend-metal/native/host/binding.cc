@@ -248,6 +248,12 @@ napi_value set_threads(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 napi_value threads(napi_env env, napi_callback_info info) { return Call(env, info).number_value(workers()); }
+// The version of these functions and of the commands, which src/host-native.ts states too: raise both together.
+constexpr int kProtocol = 1;
+
+napi_value protocol(napi_env env, napi_callback_info info) {
+  return Call(env, info).number_value(kProtocol);
+}
 napi_value abi(napi_env env, napi_callback_info info) { return Call(env, info).number_value(kAbi); }
 
 void forget(napi_env env, void* data, void*) {
@@ -275,7 +281,8 @@ napi_value init(napi_env env, napi_value exports) {
                    {"eventValue", event_value},
                    {"setThreads", set_threads},
                    {"threads", threads},
-                   {"abi", abi}};
+                   {"abi", abi},
+                   {"protocol", protocol}};
   for (const auto& f : functions) {
     napi_value value;
     napi_create_function(env, f.name, NAPI_AUTO_LENGTH, f.call, nullptr, &value);
