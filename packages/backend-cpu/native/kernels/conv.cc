@@ -115,6 +115,58 @@ void solve(const lz_call& call, Problem<T> p, std::vector<Axis> axes, Algorithm 
   }
 }
 
+// How many groups are computed as one, where a group's outputs alone would leave lanes of a vector idle.
+template <class T>
+int64_t groups_together(const Problem<T>& p) {
+  for (int64_t m = std::min(p.groups, loops<T>().lanes / p.outputs); m > 1; m--) {
+    if (p.groups % m == 0) return m;
+  }
+  return 1;
+}
+
+// Makes one group of m: with zeros in the kernel where channels do not mix.
+template <class T>
+void join_groups(const lz_call& call, Problem<T>& p, std::vector<Axis>& axes, int64_t m) {
+  int64_t places = 1;
+  for (const Axis& a : axes) places *= a.kernel;
+  const int64_t row = places * m * p.channels, outputs = p.groups * p.outputs;
+  T* joined = scratch<T>(call, outputs * row);
+  std::fill_n(joined, outputs * row, T(0));
+  for (int64_t o = 0; o < outputs; o++) {
+    for (int64_t k = 0; k < places; k++) {
+      const T* from = p.w + o * p.w_output;
+      int64_t rest = k;
+      for (size_t i = axes.size(); i-- > 0; rest /= axes[i].kernel)
+        from += rest % axes[i].kernel * axes[i].w_step;
+      T* to = joined + o * row + (k * m + o / p.outputs % m) * p.channels;
+      for (int64_t c = 0; c < p.channels; c++) to[c] = from[c * p.w_channel];
+    }
+  }
+  p.w = joined;
+  p.groups /= m, p.channels *= m, p.outputs *= m;
+  p.w_output = row, p.w_channel = 1;
+  int64_t step = p.channels;
+  for (size_t i = axes.size(); i-- > 0; step *= axes[i].kernel) axes[i].w_step = step;
+}
+
+// The sums of m groups as one, of which only the products within groups are wanted.
+template <class T>
+void solve_joined(const lz_call& call, const Problem<T>& p, const std::vector<Axis>& axes, int64_t m) {
+  Problem<T> joined = p;
+  joined.batch *= m, joined.groups /= m, joined.outputs *= m, joined.x_channel *= m;
+  joined.y = scratch<T>(call, joined.batch * p.y_batch);
+  if (p.add) std::fill_n(joined.y, joined.batch * p.y_batch, T(0));
+  solve(call, joined, axes, Algorithm::sums);
+  const int64_t outputs = p.groups * p.outputs;
+  for (int64_t image = 0; image < p.batch; image++) {
+    for (int64_t place = 0; place < p.y_batch; place += outputs) {
+      for (int64_t o = 0; o < outputs; o++)
+        p.y[image * p.y_batch + place + o] =
+            joined.y[(o / p.outputs % m * p.batch + image) * p.y_batch + place + o];
+    }
+  }
+}
+
 struct Settings {
   std::span<const int64_t> stride, low, high, kernel_dilation, input_dilation;
   int64_t groups;
@@ -191,6 +243,10 @@ void compute(const lz_call& call, Source x, Source w, const lz_operand& out, con
     std::fill_n(y, out.size, T(0));
     p.add = true;
   }
+  const int64_t m = lanewise ? 1 : groups_together(p);
+  if (m > 1 && algorithm == Algorithm::tiles) join_groups(call, p, merged, m);
+  if (m > 1 && algorithm == Algorithm::sums && p.channels == 1 && p.x_batch == 1 && p.x_channel == p.batch)
+    return solve_joined(call, p, merged, m);
   solve(call, p, merged, algorithm);
 }
 

@@ -161,7 +161,7 @@ class Sums {
             loop_.dots({runs, n, c.stride * axes[2].x_step, c.step * w_step, to, count});
             continue;
           }
-          const int64_t tiles = ceil_div(p_.batch, loop_.max_rows);
+          const int64_t tiles = ceil_div(p_.batch, loop_.outer_rows);
           for (int64_t tile = 0; tile < tiles; tile++) {
             const int64_t row = p_.batch * tile / tiles, end = p_.batch * (tile + 1) / tiles;
             const int64_t shift = tile == 0 ? 0 : row - p_.batch * (tile - 1) / tiles;

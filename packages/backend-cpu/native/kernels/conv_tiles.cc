@@ -135,6 +135,8 @@ class Tiles {
           // The side that is contiguous in memory runs innermost.
           if (p_.w_output == 1) {
             for (int64_t i = 0; i < n; i++) std::copy_n(from + i * p_.w_channel, used, to + i * width);
+          } else if (p_.w_channel == 1) {
+            loops<T>().transpose(from, p_.w_output, used, n, to, width);
           } else {
             for (int64_t j = 0; j < used; j++) {
               for (int64_t i = 0; i < n; i++) to[i * width + j] = from[j * p_.w_output + i * p_.w_channel];
@@ -176,7 +178,7 @@ class Tiles {
       for (int64_t c = 0; c < at.columns; c++) to[i++] = row + output(2, at.column + c) * p_.axes[2].y_step;
     }
     const T* x = p_.x + at.image * p_.x_batch + group * p_.channels * p_.x_channel;
-    const int64_t row_tiles = ceil_div(pixels, loop.max_rows);
+    const int64_t row_tiles = ceil_div(pixels, loop.tile_rows);
     for (int64_t pass = 0; pass < passes_; pass++) {
       const int64_t n = channels(pass);
       int64_t step[kAxes];

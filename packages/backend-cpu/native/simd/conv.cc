@@ -9,10 +9,12 @@ HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
 namespace {
 
+// Rows of a tile: two vectors of sums each, and room for the operands. Tiles of pixels have a pointer for
+// every row, which want general registers.
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
-constexpr int kMaxRows = 6;  // 16 registers
+constexpr int kTileRows = 6, kOuterRows = 6;  // 16 registers
 #else
-constexpr int kMaxRows = 14;  // 32 registers
+constexpr int kTileRows = 12, kOuterRows = 14;  // 32 registers
 #endif
 
 #if defined(__clang__)
@@ -87,11 +89,18 @@ void tile_of(const ConvTile<T>& t) {
   LZ_UNROLL for (int r = 0; r < Rows; r++) {
     LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Zero(d);
   }
+  T* y[Rows];
+  LZ_UNROLL for (int r = 0; r < Rows; r++) y[r] = t.y[r] + t.column;
+  int64_t fetched = 0;
   const T* w = t.w;
   const int64_t length = t.length;
   for (int64_t tap = 0; tap < t.taps; tap++) {
     const T* x[Rows];
     LZ_UNROLL for (int r = 0; r < Rows; r++) x[r] = t.x[r] + t.offsets[tap];
+    // The results' lines are fetched while the sums run, some with every tap.
+    for (; fetched * t.taps < (tap + 1) * Rows; fetched++) {
+      for (int v = 0; v < Vectors; v++) __builtin_prefetch(t.y[fetched] + t.column + v * N, 1);
+    }
     for (int64_t i = 0; i < length; i++, w += Vectors * N) {
       Vector<T> weight[Vectors];
       LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, w + v * N);
@@ -101,8 +110,6 @@ void tile_of(const ConvTile<T>& t) {
       }
     }
   }
-  T* y[Rows];
-  LZ_UNROLL for (int r = 0; r < Rows; r++) y[r] = t.y[r] + t.column;
   finish<T, Rows, Vectors>(sum, y, t.columns, t.add);
 }
 
@@ -132,7 +139,7 @@ void outer_of(const ConvOuter<T>& t) {
 }
 
 // Calls f.operator()<Rows, Vectors>() for the tile's size.
-template <int Rows = kMaxRows, class F>
+template <int Rows, class F>
 HWY_INLINE void for_size(int rows, bool wide, F f) {
   if constexpr (Rows > 1) {
     if (rows < Rows) return for_size<Rows - 1>(rows, wide, f);
@@ -145,11 +152,13 @@ HWY_INLINE void for_size(int rows, bool wide, F f) {
 
 template <class T>
 void tile(const ConvTile<T>& t) {
-  for_size(t.rows, t.columns > lanes<T>(), [&]<int Rows, int Vectors>() { tile_of<T, Rows, Vectors>(t); });
+  for_size<kTileRows>(t.rows, t.columns > lanes<T>(),
+                      [&]<int Rows, int Vectors>() { tile_of<T, Rows, Vectors>(t); });
 }
 template <class T>
 void outer(const ConvOuter<T>& t) {
-  for_size(t.rows, t.columns > lanes<T>(), [&]<int Rows, int Vectors>() { outer_of<T, Rows, Vectors>(t); });
+  for_size<kOuterRows>(t.rows, t.columns > lanes<T>(),
+                       [&]<int Rows, int Vectors>() { outer_of<T, Rows, Vectors>(t); });
 }
 
 // `count` lanes of Pixels neighbouring pixels.
@@ -167,30 +176,31 @@ HWY_INLINE void lanes_of(const ConvLanes<T>& t, const T* x, T* y, int64_t c, int
   LZ_UNROLL for (int p = 0; p < Pixels; p++) put(sum[p], y + p * t.y_step + c, count);
 }
 
-template <class T>
-HWY_INLINE void lanes_block(const ConvLanes<T>& t, int64_t c, int64_t count) {
-  const T* x = t.x;
-  T* y = t.y;
-  int64_t left = t.pixels;
-  for (; left >= 8; left -= 8, x += 8 * t.x_step, y += 8 * t.y_step) lanes_of<T, 8>(t, x, y, c, count);
-  if (left >= 4) {
-    lanes_of<T, 4>(t, x, y, c, count);
-    left -= 4, x += 4 * t.x_step, y += 4 * t.y_step;
-  }
-  for (; left > 0; left--, x += t.x_step, y += t.y_step) lanes_of<T, 1>(t, x, y, c, count);
+// All channels of Pixels pixels. What is left over behind the last whole vector is computed with its
+// neighbours again, where there are any and nothing is added up.
+template <class T, int Pixels>
+HWY_INLINE void lanes_block(const ConvLanes<T>& t, const T* x, T* y) {
+  const int64_t N = lanes<T>();
+  int64_t c = 0;
+  for (; c + N <= t.channels; c += N) lanes_of<T, Pixels>(t, x, y, c, N);
+  if (c == t.channels) return;
+  if (c > 0 && !t.add)
+    lanes_of<T, Pixels>(t, x, y, t.channels - N, N);
+  else
+    lanes_of<T, Pixels>(t, x, y, c, t.channels - c);
 }
 
 template <class T>
 void lanewise(const ConvLanes<T>& t) {
-  const int64_t N = lanes<T>();
-  int64_t c = 0;
-  for (; c + N <= t.channels; c += N) lanes_block(t, c, N);
-  if (c == t.channels) return;
-  // What is left over is computed with its neighbours again, where there are any and nothing is added up.
-  if (c > 0 && !t.add)
-    lanes_block(t, t.channels - N, N);
-  else
-    lanes_block(t, c, t.channels - c);
+  const T* x = t.x;
+  T* y = t.y;
+  int64_t left = t.pixels;
+  for (; left >= 8; left -= 8, x += 8 * t.x_step, y += 8 * t.y_step) lanes_block<T, 8>(t, x, y);
+  if (left >= 4) {
+    lanes_block<T, 4>(t, x, y);
+    left -= 4, x += 4 * t.x_step, y += 4 * t.y_step;
+  }
+  for (; left > 0; left--, x += t.x_step, y += t.y_step) lanes_block<T, 1>(t, x, y);
 }
 
 template <class T, int Vectors>
@@ -235,9 +245,39 @@ void dots(const ConvDots<T>& t) {
   }
 }
 
+// Squares of 4 × 4 floats are turned in registers.
+template <class T>
+void transpose(const T* from, int64_t from_step, int64_t rows, int64_t n, T* to, int64_t to_step) {
+  int64_t j = 0;
+  if constexpr (sizeof(T) == 4) {
+    const hn::FixedTag<T, 4> d;
+    for (; j + 4 <= rows; j += 4) {
+      const T* row = from + j * from_step;
+      int64_t i = 0;
+      for (; i + 4 <= n; i += 4) {
+        const auto a = hn::LoadU(d, row + i), b = hn::LoadU(d, row + from_step + i),
+                   c = hn::LoadU(d, row + 2 * from_step + i), e = hn::LoadU(d, row + 3 * from_step + i);
+        const auto p = hn::InterleaveLower(d, a, c), q = hn::InterleaveLower(d, b, e);
+        const auto r = hn::InterleaveUpper(d, a, c), s = hn::InterleaveUpper(d, b, e);
+        T* square = to + i * to_step + j;
+        hn::StoreU(hn::InterleaveLower(d, p, q), d, square);
+        hn::StoreU(hn::InterleaveUpper(d, p, q), d, square + to_step);
+        hn::StoreU(hn::InterleaveLower(d, r, s), d, square + 2 * to_step);
+        hn::StoreU(hn::InterleaveUpper(d, r, s), d, square + 3 * to_step);
+      }
+      for (; i < n; i++) {
+        for (int64_t k = 0; k < 4; k++) to[i * to_step + j + k] = row[k * from_step + i];
+      }
+    }
+  }
+  for (; j < rows; j++) {
+    for (int64_t i = 0; i < n; i++) to[i * to_step + j] = from[j * from_step + i];
+  }
+}
+
 template <class T>
 ConvLoops<T> loops() {
-  return {kMaxRows, int32_t(lanes<T>()), tile<T>, outer<T>, lanewise<T>, dots<T>};
+  return {kTileRows, kOuterRows, int32_t(lanes<T>()), transpose<T>, tile<T>, outer<T>, lanewise<T>, dots<T>};
 }
 
 }  // namespace

@@ -66,7 +66,9 @@ struct ConvDots {
 
 template <class T>
 struct ConvLoops {
-  int32_t max_rows, lanes;
+  int32_t tile_rows, outer_rows, lanes;  // at most, and of a vector
+  // to[i · to_step + j] = from[j · from_step + i] for i < n, j < rows
+  void (*transpose)(const T* from, int64_t from_step, int64_t rows, int64_t n, T* to, int64_t to_step);
   void (*tile)(const ConvTile<T>&);
   void (*outer)(const ConvOuter<T>&);
   void (*lanewise)(const ConvLanes<T>&);
