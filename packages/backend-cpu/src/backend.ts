@@ -341,6 +341,9 @@ export const cpuBackend: Backend = {
     runTape()
     return native.memory()
   },
+  *storages() {
+    for (const storage of storages) if (storage) yield storage
+  },
   setMemoryLimit: (bytes) => native.setMemoryLimit(bytes),
   setCacheLimit: (bytes) => native.setCacheLimit(bytes),
   clearCache: () => native.clearCache(),

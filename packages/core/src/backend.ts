@@ -61,6 +61,8 @@ export interface Backend extends Memory {
   readonly tracker?: Tracker
   /** How {@link MemoryStats} are read. */
   memory?(): MemoryStats
+  /** The blocks in use, for `mx.memoryReport()`. */
+  storages?(): Iterable<Storage>
   /** Bounds the bytes in use. */
   setMemoryLimit?(bytes: number): void
   /** Bounds the bytes kept for reuse. */

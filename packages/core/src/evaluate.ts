@@ -3,10 +3,12 @@
  * go of the graph and of every intermediate that nothing can read any more.
  */
 import { type Backend, backendFor, countFallback, type Failure, listBackends } from "./backend"
+import { inheritingSite, isDebugging, nameSite } from "./debug"
 import { onStream } from "./device"
 import { DeviceError, RegistryError, TransformError } from "./errors"
 import {
   Array,
+  handles,
   Mark,
   type Meta,
   type Node,
@@ -16,7 +18,7 @@ import {
   tracing,
   withoutHandles,
 } from "./graph"
-import { keep, noteAllocation, releaseNode, relieve } from "./memory"
+import { isOverdue, keep, noteAllocation, pendingNodes, releaseNode, relieve, sweepRecent } from "./memory"
 import { NO_PARAMS } from "./params"
 import { decompose } from "./primitive"
 import { runMeaning } from "./reference"
@@ -28,21 +30,60 @@ let traversal = 0
 /** Whether a traversal is under way; decompositions run within it. */
 let scheduling = false
 
+/** Whether work is being encoded or run. */
+let running = false
+
 /** Computes the given nodes. @throws the first error of the work that failed; its outputs keep the error. */
 export function evaluate(roots: readonly Node[]): void {
+  if (!compute(roots) || tracing.depth > 0) return
+  sweepRecent()
+  if (isOverdue()) computePending()
+}
+
+/**
+ * Computes what small arrays wait for, so that what it is computed from can be given back: a list of losses that nobody has read must not
+ * keep a whole run. Errors stay on the arrays.
+ */
+function computePending(): void {
+  const nodes = pendingNodes()
+  if (nodes.length === 0) return
+  try {
+    compute(nodes)
+  } catch {
+    // Whoever reads the array meets the error.
+  }
+}
+
+handles.overflow = () => {
+  if (running || scheduling || tracing.depth > 0) {
+    // What is known of them is forgotten: a trace ends before its graph is too large.
+    handles.recent.fill(null)
+    handles.recentCount = 0
+    return
+  }
+  sweepRecent()
+  computePending()
+}
+
+/** Computes nodes, and says whether there was something to do. */
+function compute(roots: readonly Node[]): boolean {
   let pending = false
   for (const root of roots) {
     if (root.storage === null) pending = true
     else if (root.storage.failure) throw root.storage.failure
   }
-  if (!pending) return
+  if (!pending) return false
   const order = schedule(roots)
   relieve(intermediateBytes(order, roots))
   for (const root of roots) root.handles++
   const used: Backend[] = []
+  const outer = running
+  running = true
   try {
-    for (const node of order) run(node, used)
+    if (isDebugging()) for (const node of order) runAlone(node, used)
+    else for (const node of order) run(node, used)
   } finally {
+    running = outer
     for (const root of roots) root.handles--
     settle(order)
   }
@@ -50,6 +91,7 @@ export function evaluate(roots: readonly Node[]): void {
   for (const backend of used) failure ??= backend.flush()[0]
   if (failure) throw failure.error
   for (const root of roots) if (root.storage?.failure) throw root.storage.failure
+  return true
 }
 
 function refuse(node: Node): never {
@@ -153,10 +195,12 @@ function dependencies(lead: Node): readonly Node[] {
   countFallback(backend.name, primitive.name, "decomposed")
   const parts = onStream(lead.stream, () =>
     withoutHandles(() =>
-      decompose(
-        primitive,
-        lead.inputs.map((n) => new Array(n)),
-        lead.params,
+      inheritingSite(lead, () =>
+        decompose(
+          primitive,
+          lead.inputs.map((n) => new Array(n)),
+          lead.params,
+        ),
       ),
     ),
   )
@@ -196,6 +240,22 @@ function backendOf(node: Node, used: Backend[]): Backend {
   return backend
 }
 
+/** Runs a node and waits for it, so that its error is known to be its own. */
+function runAlone(lead: Node, used: Backend[]): void {
+  // The graph behind it is gone afterwards, and so is what failed without it.
+  const outputs = lead.outputs ?? [lead]
+  const failedBefore = failureOf(lead.inputs) !== null
+  try {
+    run(lead, used)
+    if (failedBefore) return
+    backendFor(lead.stream.device).flush()
+  } catch (error) {
+    nameSite(error, lead)
+    throw error
+  }
+  for (const { storage } of outputs) if (storage?.failure) nameSite(storage.failure, lead)
+}
+
 function run(lead: Node, used: Backend[]): void {
   const backend = backendOf(lead, used)
   const primitive = lead.primitive as Primitive
@@ -224,7 +284,7 @@ function failureOf(inputs: readonly Node[]): Error | null {
 /** Gives an application's outputs the error of its input in place of values. */
 function poison(lead: Node, backend: Backend, failure: Error): void {
   for (const output of lead.outputs ?? [lead]) {
-    output.storage = allocate(backend, output)
+    output.storage = allocate(backend, output, (lead.primitive as Primitive).name)
     output.storage.failure = failure
   }
 }
@@ -271,15 +331,17 @@ function runView(node: Node, backend: Backend, primitive: Primitive): void {
 /** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
 function contiguousCopy(source: Node, backend: Backend): Node {
   moveTo(backend, source)
-  const copy = sourceNode(source.shape, source.dtype, allocate(backend, source))
+  const copy = sourceNode(source.shape, source.dtype, allocate(backend, source, "copy"))
   backend.encodeCopy(source, copy)
   return copy
 }
 
-function allocate(backend: Backend, meta: Meta): Storage {
+function allocate(backend: Backend, meta: Meta, op: string): Storage {
   const nbytes = sizeOf(meta.shape) * meta.dtype.size
   noteAllocation(nbytes)
-  return backend.allocate(nbytes)
+  const storage = backend.allocate(nbytes)
+  storage.op = op
+  return storage
 }
 
 /** Runs a recorded program. Plans read row-major inputs. */
@@ -294,7 +356,8 @@ function runPlan(lead: Node, backend: Backend, plan: Plan): void {
     return copy
   })
   const outputs = lead.outputs ?? [lead]
-  for (const output of outputs) output.storage = allocate(backend, output)
+  const { name } = lead.primitive as Primitive
+  for (const output of outputs) output.storage = allocate(backend, output, name)
   lead.inputs = rowMajor
   backend.encodePlan?.(plan, lead)
   lead.inputs = inputs
@@ -309,8 +372,9 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
   }
   const supported = backend.supports(lead)
   if (lead.outputs === null) {
-    if (!(supported && primitive.elementwise && donate(lead))) lead.storage = allocate(backend, lead)
-  } else for (const output of lead.outputs) output.storage = allocate(backend, output)
+    if (!(supported && primitive.elementwise && donate(lead)))
+      lead.storage = allocate(backend, lead, primitive.name)
+  } else for (const output of lead.outputs) output.storage = allocate(backend, output, primitive.name)
   if (supported) {
     try {
       backend.encode(lead)
@@ -357,6 +421,7 @@ function donate(node: Node): boolean {
       continue
     if (sizeOf(input.shape) !== sizeOf(node.shape) || (node.mark & Mark.Traced && tracing.depth > 0)) continue
     storage.refs++
+    storage.op = (node.primitive as Primitive).name
     node.storage = storage
     return true
   }

@@ -201,8 +201,26 @@ export class Node {
   }
 }
 
-/** Handles made since the last flush, for the backend's weak references; see memory.ts. */
-export const handles = { tracking: true, fresh: [] as Array[] }
+/** What is known of handles; see memory.ts. */
+export const handles = {
+  /** Whether handles are counted: not inside rules and engines. */
+  tracking: true,
+  /** Handles made since the last flush, for the backend's weak references. */
+  fresh: [] as Array[],
+  /** Handles of small pending nodes made since the last evaluation; entries from `recentCount` on are null. */
+  recent: [] as (Array | null)[],
+  recentCount: 0,
+  /** Called when there are {@link MAX_RECENT}: a graph grows, and nobody evaluates it. */
+  overflow: (): void => {},
+  /** Told of every handle while a {@link tidy} runs. */
+  scope: null as ((handle: Array) => void) | null,
+}
+
+/** How many operations without an evaluation are too many. */
+export const MAX_RECENT = 65536
+
+/** The debug mode's hook: told of every node that is built. */
+export const building = { note: null as ((node: Node) => void) | null }
 
 /** The states of a handle's `ref` that are not the number of a weak reference. */
 export enum Ref {
@@ -240,7 +258,14 @@ export class Array {
       if (isLarge(node)) {
         this.ref = Ref.Fresh
         handles.fresh.push(this)
-      } else this.ref = Ref.Counted
+      } else {
+        this.ref = Ref.Counted
+        if (node.storage === null) {
+          if (handles.recentCount === MAX_RECENT) handles.overflow()
+          handles.recent[handles.recentCount++] = this
+        }
+      }
+      if (handles.scope !== null) handles.scope(this)
     }
   }
 
@@ -315,6 +340,7 @@ export function applyNode(primitive: Primitive, inputs: readonly Node[], params:
     input.uses++
     node.mark |= input.mark
   }
+  if (building.note !== null) building.note(node)
   return node
 }
 
@@ -337,5 +363,6 @@ export function applyNodes(primitive: Primitive, inputs: readonly Node[], params
       outputs[i].index = i
     }
   }
+  if (building.note !== null) for (const node of outputs) building.note(node)
   return outputs
 }

@@ -4,6 +4,7 @@
 import { type Backend, backendFor, type MemoryStats } from "./backend"
 import { currentStream } from "./device"
 import { ArgumentError, describe } from "./errors"
+import { collectGarbage } from "./memory"
 
 const backend = (): Backend => backendFor(currentStream().device)
 const NOTHING: MemoryStats = { active: 0, peak: 0, cache: 0, buffers: 0, limit: 0 }
@@ -26,6 +27,30 @@ export function getPeakMemory(): number {
 /** Bytes that are free and kept for the next arrays. */
 export function getCacheMemory(): number {
   return stats().cache
+}
+
+/** What {@link memoryReport} tells. */
+export interface MemoryReport extends MemoryStats {
+  /** The living buffers by what made them, the most bytes first: a primitive, `array` for data from JavaScript or a file, `copy`. */
+  readonly byOp: readonly { readonly op: string; readonly buffers: number; readonly bytes: number }[]
+}
+
+/**
+ * What memory is in use for: after a collection, the living buffers of the default device by the operation that made them. For finding
+ * what a program keeps. Empty on a backend that does not count its buffers.
+ * @example
+ * mx.memoryReport().byOp.every(({ bytes }) => bytes >= 0) // => true
+ */
+export function memoryReport(): MemoryReport {
+  collectGarbage()
+  const totals = new Map<string, { op: string; buffers: number; bytes: number }>()
+  for (const { op, nbytes } of backend().storages?.() ?? []) {
+    const total = totals.get(op) ?? { op, buffers: 0, bytes: 0 }
+    total.buffers++
+    total.bytes += nbytes
+    totals.set(op, total)
+  }
+  return { ...stats(), byOp: [...totals.values()].sort((a, b) => b.bytes - a.bytes) }
 }
 
 /** Starts {@link getPeakMemory} anew. */

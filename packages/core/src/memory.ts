@@ -5,7 +5,7 @@
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
 import { type MemoryStats, onBackend, type Tracker } from "./backend"
-import { type Array, handles, isLarge, Node, Ref } from "./graph"
+import { type Array, handles, isLarge, Mark, Node, Ref } from "./graph"
 import type { Storage } from "./storage"
 
 /** Polls happen at least after this many allocated bytes, unless much more is alive. */
@@ -186,6 +186,43 @@ export function rebind(handle: Array, node: Node): void {
 }
 
 /** Finds what died, the members of the open group included. */
+/**
+ * Looks through the handles of small nodes made since the last time: those that are pending, and that no other pending node reads, get a
+ * weak reference of their own, so that {@link pendingNodes} knows them.
+ */
+export function sweepRecent(): void {
+  const { recent, fresh } = handles
+  for (let i = 0; i < handles.recentCount; i++) {
+    const handle = recent[i] as Array
+    recent[i] = null
+    const { node } = handle
+    if (node.storage !== null || node.uses > 0 || handle.ref !== Ref.Counted) continue
+    if ((node.mark & Mark.Abstract) !== 0) continue
+    handle.ref = Ref.Fresh
+    fresh.push(handle)
+  }
+  handles.recentCount = 0
+}
+
+const isSmallPending = (node: Node): boolean =>
+  node.storage === null && node.primitive !== null && (node.mark & Mark.Abstract) === 0 && !isLarge(node)
+
+/** Small pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */
+export function pendingNodes(): Node[] {
+  if (!tracker) return handles.fresh.map((handle) => handle.node).filter(isSmallPending)
+  poll(tracker, false)
+  return watched.filter((entry) => entry instanceof Node && isSmallPending(entry)) as Node[]
+}
+
+let overdue = false
+
+/** Whether much was alive at the last poll, although everything dead was given back; asking answers it. */
+export function isOverdue(): boolean {
+  const answer = overdue
+  overdue = false
+  return answer
+}
+
 function poll(t: Tracker, all: boolean): void {
   endGroup()
   flushHandles(t)
@@ -222,17 +259,21 @@ export function relieve(intermediateBytes: number): void {
   flushHandles(tracker)
   if (allocated < threshold && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES) return
   const pressed = allocated >= threshold
+  if (pressed) sweepRecent()
   poll(tracker, false)
   if (!pressed || !readStats) return
   if (readStats().active > BUDGET / 2) {
     // Much survived: it may be old, and old objects die only in a full collection. Wait longer for the next one when it was not.
     poll(tracker, true)
-    threshold = Math.max(BUDGET, 2 * readStats().active)
+    const { active } = readStats()
+    threshold = Math.max(BUDGET, 2 * active)
+    overdue = active > BUDGET / 2
   }
 }
 
 /** Collects garbage and frees every storage that no handle can reach. Rarely needed: it happens by itself under pressure. */
 export function collectGarbage(): void {
   if (!tracker) return
+  sweepRecent()
   for (let round = 0; round < 2; round++) poll(tracker, true)
 }

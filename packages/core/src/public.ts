@@ -11,6 +11,7 @@ export {
   setBackend,
 } from "./backend"
 export { Complex, complex } from "./complex-number"
+export { setDebug } from "./debug"
 export {
   cpu,
   Device,
@@ -229,6 +230,7 @@ export {
   stream,
   synchronize,
 } from "./streams"
+export { tidy } from "./tidy"
 export { registerTreeNode } from "./tree"
 export {
   type FlattenOptions,
@@ -248,6 +250,8 @@ export {
   getActiveMemory,
   getCacheMemory,
   getPeakMemory,
+  type MemoryReport,
+  memoryReport,
   resetPeakMemory,
   setCacheLimit,
   setMemoryLimit,

@@ -27,6 +27,8 @@ export interface Memory {
 export class Storage {
   /** Nodes that show this memory, and guards that keep it. */
   refs = 1
+  /** What made its contents: the name of a primitive, or "array" for what came from JavaScript or a file. */
+  op = "array"
   /** Why the contents are not there: the error of the work that should have made them. */
   failure: Error | null = null
   /** The storage of another backend whose memory this is, for adopted memory. It lives as long as this one. */

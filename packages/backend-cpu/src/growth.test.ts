@@ -1,0 +1,80 @@
+/**
+ * Memory that a program keeps without meaning to: pending losses, temporary arrays; and the report that says what is kept.
+ */
+import * as mx from "@lazuli/core"
+import { collectGarbage } from "@lazuli/core/engine"
+import { expect, test } from "vitest"
+import "./index"
+
+const MB = 2 ** 20
+
+test("losses that nobody reads do not keep what they are computed from", () => {
+  collectGarbage()
+  mx.resetPeakMemory()
+  const before = mx.getActiveMemory()
+  const losses: mx.Array[] = []
+  const w = mx.ones([512, 512])
+  for (let i = 0; i < 800; i++) {
+    const h = w.add(i)
+    mx.eval(h)
+    losses.push(h.mean().multiply(2))
+  }
+  // Each keeps its own megabyte until it is computed.
+  expect(mx.getPeakMemory() - before).toBeLessThan(600 * MB)
+  expect(losses.map((loss) => loss.item())).toEqual(losses.map((_, i) => 2 * (i + 1)))
+})
+
+test("a failed loss keeps its error for whoever reads it", () => {
+  const losses: mx.Array[] = []
+  const w = mx.ones([512, 512])
+  for (let i = 0; i < 400; i++) {
+    const h = w.add(i)
+    mx.eval(h)
+    losses.push(i === 3 ? mx.take(h, mx.array([2 ** 20], mx.int32)).sum() : h.sum())
+  }
+  expect(() => losses[3].item()).toThrow(mx.IndexError)
+  expect(losses[4].item()).toBe(5 * 2 ** 18)
+})
+
+test("tidy gives memory back at once", () => {
+  collectGarbage()
+  const before = mx.getActiveMemory()
+  const kept = mx.tidy(() => {
+    const parts = Array.from({ length: 20 }, (_, i) => mx.ones([512, 512]).add(i))
+    mx.eval(parts)
+    expect(mx.getActiveMemory() - before).toBeGreaterThanOrEqual(20 * MB)
+    const sum = parts[0].add(parts[1])
+    mx.eval(sum)
+    return sum
+  })
+  // A few bytes of scalars wait for the collector.
+  expect(mx.getActiveMemory() - before).toBeLessThan(MB + 4096)
+  expect(kept.index(0, 0).item()).toBe(3)
+})
+
+test("the report names what is alive by what made it", () => {
+  const a = mx.array(new Float32Array(65536))
+  const b = mx.exp(a)
+  const c = mx.matmul(b.reshape([256, 256]), b.reshape([256, 256]))
+  mx.eval(b, c)
+  const { byOp, active, buffers } = mx.memoryReport()
+  const of = (op: string) => byOp.find((entry) => entry.op === op)
+  expect(of("exp")).toEqual({ op: "exp", buffers: 1, bytes: 262144 })
+  expect(of("matmul")?.bytes).toBe(262144)
+  expect(of("array")?.bytes).toBeGreaterThanOrEqual(262144)
+  expect(byOp.reduce((sum, { bytes }) => sum + bytes, 0)).toBeLessThanOrEqual(active)
+  expect(byOp.reduce((sum, entry) => sum + entry.buffers, 0)).toBe(buffers)
+  a.dispose()
+})
+
+test("the debug mode names the line of a kernel that failed", () => {
+  const before = mx.setDebug(true)
+  try {
+    const x = mx.ones([2]).add(1)
+    const bad = mx.take(x, mx.array([7], mx.int32))
+    expect(() => mx.eval(bad.sum(), x)).toThrow(/Built at .*growth\.test\.ts:\d+:\d+$/)
+    expect(x.tolist()).toEqual([2, 2])
+  } finally {
+    mx.setDebug(before)
+  }
+})
