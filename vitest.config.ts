@@ -3,7 +3,7 @@
 
 import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
-import { defineConfig } from "vitest/config"
+import { configDefaults, defineConfig } from "vitest/config"
 
 const root = fileURLToPath(new URL(".", import.meta.url))
 
@@ -31,6 +31,12 @@ function exactly(name: string) {
   return new RegExp(`^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`)
 }
 
+/** The runtime that runs Metal kernels on the CPU is for Linux, and there is none for Apple's GPUs yet: elsewhere these are left out. */
+const needMetal =
+  process.platform === "linux"
+    ? []
+    : ["packages/backend-metal/src/**", "packages/lazuli/src/{metal,shared-memory}.test.ts"]
+
 export default defineConfig({
   resolve: { alias: sourceAliases() },
   test: {
@@ -39,6 +45,7 @@ export default defineConfig({
       "benchmarks/src/**/*.test.ts",
       "tooling/**/*.test.ts",
     ],
+    exclude: [...configDefaults.exclude, ...needMetal],
     // A process per worker: a native fault then fails one file and names it, and the addon's process-wide state
     // (allocator, thread pool) is each worker's own.
     pool: "forks",

@@ -5,6 +5,7 @@
 import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
 import { CommandStream, type Size } from "./command-stream"
 import type { MetalBuffer, MetalPipeline, MetalRuntime } from "./runtime"
+import { dumpSource } from "./source-dump"
 
 /** A place in a storage. */
 export interface Place {
@@ -208,7 +209,9 @@ export class MetalQueue {
   pipeline(key: string, source: () => string, name: string): MetalPipeline {
     let made = this.pipelines.get(key)
     if (!made) {
-      made = this.runtime.newPipeline(this.runtime.newLibrary(source(), { file: `${name}.metal` }), name)
+      const text = source()
+      made = this.runtime.newPipeline(this.runtime.newLibrary(text, { file: `${name}.metal` }), name)
+      dumpSource(name, text)
       this.pipelines.set(key, made)
     }
     return made
