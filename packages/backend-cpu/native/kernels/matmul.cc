@@ -1,6 +1,7 @@
 // matmul and addmm. Transposes and row strides go to BLAS as flags and leading dimensions; only layouts that
 // BLAS cannot express are copied. Batch axes that b does not have become rows of one GEMM. The half types are
-// computed in float32, integers in a plain loop.
+// computed in float32: where a has few rows, b is read as it is and widened in registers, or in panels of a
+// cache's size. Integers go through a plain loop.
 //
 // Work is cut into tiles of rows and columns of the result by its size alone, never along K: an element's sum
 // is formed by one BLAS call whatever the number of threads, so results do not depend on it.
@@ -11,6 +12,7 @@
 #include "kernels/blas.h"
 #include "kernels/families.h"
 #include "kernels/source.h"
+#include "simd/half_products.h"
 #include "simd/halves.h"
 
 namespace lazuli {
@@ -130,6 +132,48 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out) {
   });
 }
 
+constexpr int64_t kFewRows = 256;
+// Columns and depth of a panel of b.
+constexpr int64_t kPanelColumns = 64, kPanelDepth = 256;
+
+// out = alpha · a @ b + beta · out for float32 a and out, few rows, and b of a half type. A task owns columns of the
+// result.
+void multiply_halves(const lz_call& call, const Problem& p, int32_t dtype, float alpha, float beta, float* out) {
+  const bool rows_of_b = p.b_order.transposed;
+  const int64_t width = p.m > 1 ? kPanelColumns : rows_of_b ? 32 : 512, tasks = (p.n + width - 1) / width;
+  const double price = double(std::min(width, p.n)) * double(p.k) * (0.08 + 0.02 * double(p.m)) + 100;
+  parallel(call, p.batch.size() * tasks, price, [&](int64_t begin, int64_t end) {
+    alignas(64) float panel[kPanelColumns * kPanelDepth];
+    for (int64_t at = begin; at < end; at++) {
+      const Cursor<3> cursor(p.batch, p.batch.ndim, at / tasks);
+      const int64_t column = at % tasks * width, n = std::min(width, p.n - column), ld = p.b_order.ld;
+      const float* a = static_cast<const float*>(p.a.data) + cursor.offset[0];
+      const char* b = static_cast<const char*>(p.b.data) +
+                      2 * (cursor.offset[1] + (rows_of_b ? column * ld : column));
+      float* to = out + cursor.offset[2] + column;
+      if (p.m == 1) {
+        std::fill_n(panel, n, 0.0f);
+        if (rows_of_b)
+          half_product_table().dot[dtype](b, ld, n, p.k, a, panel);
+        else
+          half_product_table().add_rows[dtype](b, ld, p.k, n, a, panel);
+        for (int64_t j = 0; j < n; j++) to[j] = alpha * panel[j] + (beta == 0 ? 0 : beta * to[j]);
+        continue;
+      }
+      const auto widen = half_table().widen[dtype];
+      for (int64_t k = 0; k < p.k; k += kPanelDepth) {
+        const int64_t depth = std::min(kPanelDepth, p.k - k);
+        const int64_t lines = rows_of_b ? n : depth, length = rows_of_b ? depth : n;
+        for (int64_t i = 0; i < lines; i++)
+          widen(b + 2 * (rows_of_b ? i * ld + k : (k + i) * ld), panel + i * length, length);
+        blas::gemm(p.a_order.transposed, rows_of_b, p.m, n, depth, alpha,
+                   a + (p.a_order.transposed ? k * p.a_order.ld : k), p.a_order.ld, panel, length,
+                   k > 0 ? 1.0f : beta, to, p.n);
+      }
+    }
+  });
+}
+
 // Integers and bool (or of ands). Wraps; alpha and beta are rounded towards zero first.
 template <class T>
 void multiply_integers(const lz_call& call, const Problem& p, double alpha, double beta, const T* c, T* out) {
@@ -198,15 +242,30 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
             {},        {}};
   const bool half = half_table().widen[out.dtype] != nullptr;
   const bool loop = is_integral(out.dtype);
+  const int32_t half_type = b.dtype;
+  bool halves = half && p.k > 0;
   if (p.k > 0) {
+    const Order raw = order_of(p.b);
+    halves = halves && raw.known && raw.ld <= INT32_MAX && p.m <= kFewRows;
     const auto prepare = [&](Source& x) {
       Order order = half ? Order{} : order_of(x);
       if (!order.known || order.ld > INT32_MAX) order = order_of(x = densify(call, x, x.ndim - 2));
       return order;
     };
     p.a_order = prepare(p.a);
-    p.b_order = prepare(p.b);
+    if (halves)
+      p.b_order = raw;
+    else
+      p.b_order = prepare(p.b);
     lay_out(out, p);
+    // Rows that merged may be too many; then b is widened after all.
+    if (halves && p.m > kFewRows) {
+      p.a_order = order_of(p.a);
+      p.b_order = prepare(p.b);
+      p.m = out.shape[out.ndim - 2];
+      halves = false;
+      lay_out(out, p);
+    }
     require(call, loop || std::max({p.k, p.n, p.a_order.ld, p.b_order.ld}) <= INT32_MAX,
             "[%s] a matrix has more than 2^31 - 1 columns", op);
   }
@@ -222,6 +281,9 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
   }
   const auto compute = [&]<class T>(T* to) {
     if (c != nullptr) spread(call, half ? densify(call, Source(*c), c->ndim) : Source(*c), out, to);
+    if constexpr (std::is_same_v<T, float>) {
+      if (halves) return multiply_halves(call, p, half_type, T(alpha), c ? T(beta) : T(0), to);
+    }
     if (p.k > 0) return multiply<T>(call, p, T(alpha), c ? T(beta) : T(0), to);
     parallel(call, out.size, 0.3, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; i++) to[i] = c ? T(beta) * to[i] : T(0);

@@ -6,9 +6,11 @@
 // the weights once. Work is cut by its size alone, and one task forms the whole sum of an element.
 #include "simd/quantized.h"
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "kernels/blas.h"
@@ -142,7 +144,14 @@ struct Product {
   }
 };
 
-constexpr int64_t kFewRows = 8;
+// Memory for a thread's part of a parallel loop, which must not throw; null, with a note, when there is none.
+std::unique_ptr<float[]> borrow(int64_t count, std::atomic<bool>& exhausted) {
+  auto* memory = new (std::nothrow) float[size_t(count)];
+  if (memory == nullptr) exhausted = true;
+  return std::unique_ptr<float[]>(memory);
+}
+
+constexpr int64_t kFewRows = 32;
 
 // y = x Wᵀ for few rows of x: rows of W are read once, four at a time.
 void few_rows(const lz_call& call, const Product& p, const Job& job) {
@@ -163,8 +172,10 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
   constexpr int64_t kRows = 16;
   const int64_t tasks = (p.n + kRows - 1) / kRows;
   const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
+  std::atomic<bool> exhausted{false};
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
-    const auto buffer = std::make_unique_for_overwrite<float[]>(size_t(8 * width));
+    const auto buffer = borrow(8 * width, exhausted);
+    if (!buffer) return;
     PackedRows rows{p.format, nullptr, p.stride, 0, p.k, buffer.get(),
                     job.biases ? buffer.get() + 4 * width : nullptr, width};
     const int64_t last = std::min(p.n, end * kRows);
@@ -177,6 +188,7 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
         table.dot(rows, arranged + m * size, sums + m * width, p.y + (job.first + m) * p.n + row);
     }
   });
+  require(call, !exhausted, "out of memory");
 }
 
 // y += x[:, at : at + k] times a panel of floats, which holds columns of y as rows when `transposed`.
@@ -191,15 +203,17 @@ void times_panel(const Product& p, const Job& job, bool transposed, int64_t at, 
     blas::gemm(false, transposed, job.rows, n, k, 1.0f, x, p.k, panel, ld, beta, y, p.n);
 }
 
-// y = x Wᵀ through panels of kTall rows of W, or y = x W through panels of kWide of its columns.
+// y = x Wᵀ through panels of kTall rows of W, or y = x W through panels of kWide of its columns and kFlat rows.
 void by_panels(const lz_call& call, const Product& p, const Job& job) {
-  constexpr int64_t kTall = 64, kLong = 1024, kWide = 512;
-  const int64_t columns = p.transpose ? kTall : kWide, depth = p.transpose ? kLong : kTall;
+  constexpr int64_t kTall = 128, kLong = 512, kWide = 512, kFlat = 64;
+  const int64_t columns = p.transpose ? kTall : kWide, depth = p.transpose ? kLong : kFlat;
   const int64_t tasks = (p.n + columns - 1) / columns;
   const double price = double(columns) * double(p.k) * (0.2 + 0.02 * double(job.rows));
+  std::atomic<bool> exhausted{false};
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
-    const auto buffer = std::make_unique_for_overwrite<float[]>(size_t(columns * depth) + 256);
-    float *panel = buffer.get() + 128, scales[kLong / 16 + kPad], biases[kLong / 16 + kPad];
+    const auto buffer = borrow(columns * depth, exhausted);
+    if (!buffer) return;
+    float *panel = buffer.get(), scales[kLong / 16 + kPad], biases[kLong / 16 + kPad];
     const auto unpack = [&](int64_t row, int64_t column, int64_t count, float* to) {
       p.read_scales(job, row, column / p.format.group, count / p.format.group, scales, biases);
       quantized_table().expand(job.words + row * p.stride + column * p.format.bits / 32, count, p.format, scales,
@@ -218,6 +232,7 @@ void by_panels(const lz_call& call, const Product& p, const Job& job) {
       }
     }
   });
+  require(call, !exhausted, "out of memory");
 }
 
 void multiply(const lz_call& call, const Product& p) {

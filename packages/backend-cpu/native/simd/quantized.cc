@@ -65,9 +65,40 @@ HWY_INLINE int log2_of(int64_t n) {
 
 HWY_INLINE W some_words(const uint32_t* words, int64_t count) {
   const Words u;
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  return hn::MaskedLoad(hn::FirstN(u, size_t(count)), u, words);
+#else
   HWY_ALIGN uint32_t lanes[hn::MaxLanes(u)] = {};
-  memcpy(lanes, words, size_t(count) * 4);
+  for (int64_t i = 0; i < count; i++) lanes[i] = words[i];
   return hn::Load(u, lanes);
+#endif
+}
+
+// Integer codes between the lowest and bit 16 are converted where they are, 2^k times too large, which saves a
+// shift; arrange() makes up for it. The others go through the table where there is one: both kinds of steps
+// together keep all of a processor's vector units busy.
+constexpr bool in_place(int bits, Code code, int step) {
+  return code == Code::integer && step > 0 && step * bits < 16;
+}
+
+// part[r] += (code `J` of every lane) · x, and so on for the codes after it.
+template <int kBits, Code kCode, int kRows, int J = 0>
+HWY_INLINE void steps(const W (&w)[kRows], const float* x, V table, V (&part)[kRows]) {
+  const Floats d;
+  const Words u;
+  const hn::RebindToSigned<Floats> i;
+  const V v = hn::Load(d, x + J * int64_t(hn::Lanes(d)));
+  for (int r = 0; r < kRows; r++) {
+    V value;
+    if constexpr (in_place(kBits, kCode, J))
+      value = hn::ConvertTo(d, hn::BitCast(i, hn::And(w[r], hn::Set(u, ((1u << kBits) - 1) << (J * kBits)))));
+    else if constexpr (J > 0)
+      value = value_of<kBits, kCode>(hn::ShiftRight<J * kBits>(w[r]), table);
+    else
+      value = value_of<kBits, kCode>(w[r], table);
+    part[r] = hn::MulAdd(value, v, part[r]);
+  }
+  if constexpr (J + 1 < 32 / kBits) steps<kBits, kCode, kRows, J + 1>(w, x, table, part);
 }
 
 // Products of `kRows` rows that follow each other with one arranged vector.
@@ -78,8 +109,8 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
   constexpr int kPer = 32 / kBits;
   const int64_t N = int64_t(hn::Lanes(d)), count = p.columns / kPer;
   const int shift = log2_of(p.format.group / kPer);
-  const auto places = hn::IndicesFromVec(
-      d, hn::BitCast(u, hn::ShiftRightSame(hn::Iota(u, 0), shift > 30 ? 30 : shift)));
+  const auto places =
+      hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
   const uint32_t* words[kRows];
   const float* scales[kRows];
   V sum[kRows];
@@ -88,7 +119,7 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
     scales[r] = p.scales + r * p.scale_stride;
     sum[r] = hn::Zero(d);
   }
-  for (int64_t at = 0; at < count; at += N) {
+  for (int64_t at = 0; at < count; at += N, x += N * kPer) {
     W w[kRows];
     V part[kRows];
     for (int r = 0; r < kRows; r++) {
@@ -96,13 +127,7 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
       hwy::Prefetch(words[r] + kRows * p.stride + at);
       part[r] = hn::Zero(d);
     }
-    for (int j = 0; j < kPer; j++, x += N) {
-      const V v = hn::Load(d, x);
-      for (int r = 0; r < kRows; r++) {
-        part[r] = hn::MulAdd(value_of<kBits, kCode>(w[r], table), v, part[r]);
-        w[r] = hn::ShiftRight<kBits>(w[r]);
-      }
-    }
+    steps<kBits, kCode, kRows>(w, x, table, part);
     for (int r = 0; r < kRows; r++) {
       const V scale = hn::TableLookupLanes(hn::LoadU(d, scales[r] + (at >> shift)), places);
       sum[r] = hn::MulAdd(part[r], scale, sum[r]);
@@ -239,8 +264,10 @@ void arrange(const float* x, int64_t columns, CodeFormat format, float* to) {
   }
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits, count = columns / per;
   for (int64_t at = 0; at < count; at += N) {
-    for (int64_t j = 0; j < per; j++) {
-      for (int64_t lane = 0; lane < N; lane++) *to++ = at + lane < count ? x[(at + lane) * per + j] : 0;
+    for (int j = 0; j < int(per); j++) {
+      const float factor = in_place(format.bits, format.code, j) ? 1.0f / float(1 << (j * format.bits)) : 1;
+      for (int64_t lane = 0; lane < N; lane++)
+        *to++ = at + lane < count ? x[(at + lane) * per + j] * factor : 0;
     }
   }
 }

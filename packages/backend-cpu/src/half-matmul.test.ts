@@ -1,0 +1,67 @@
+/** Products of float16 and bfloat16 matrices, which have ways of their own for few rows, against float32. */
+import * as mx from "@lazuli/core"
+import { describe, expect, test } from "vitest"
+import "./index"
+
+const numbers = (shape: number[], seed: number): mx.Array =>
+  mx.random.uniform({ low: -1, high: 1, shape, key: mx.random.key(seed) })
+
+describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
+  const close = (got: mx.Array, want: mx.Array): void => {
+    expect([got.dtype, got.shape]).toEqual([dtype, want.shape])
+    const bound =
+      (dtype === mx.float16 ? 6e-4 : 5e-3) * (want.size > 0 ? (want.abs().max().item() as number) : 0)
+    const error = got.size > 0 ? (got.astype(mx.float32).subtract(want).abs().max().item() as number) : 0
+    expect(error).toBeLessThanOrEqual(bound)
+  }
+  const half = (shape: number[], seed: number): mx.Array => numbers(shape, seed).astype(dtype)
+  const wide = (x: mx.Array): mx.Array => x.astype(mx.float32)
+
+  test.each([
+    [1, 1, 1],
+    [1, 70, 33],
+    [1, 1030, 600],
+    [3, 257, 65],
+    [17, 300, 130],
+    [300, 40, 50],
+    [1, 5, 0],
+    [2, 0, 3],
+  ])("%i × %i × %i", (m, k, n) => {
+    const [a, b, t] = [half([m, k], 1), half([k, n], 2), half([n, k], 3)]
+    close(a.matmul(b), wide(a).matmul(wide(b)))
+    close(a.matmul(t.T), wide(a).matmul(wide(t).T))
+    close(half([k, m], 4).T.matmul(b), wide(half([k, m], 4)).T.matmul(wide(b)))
+    const c = half([n], 5)
+    const want = wide(a).matmul(wide(t).T).multiply(0.5).add(wide(c).multiply(2))
+    close(mx.addmm(c, a, t.T, 0.5, 2), want)
+  })
+
+  test("batches, broadcasts and views", () => {
+    const a = half([3, 2, 1, 96], 1)
+    for (const b of [
+      half([3, 2, 96, 40], 2),
+      half([2, 96, 40], 3),
+      half([96, 40], 4),
+      half([3, 2, 40, 96], 5).swapaxes(-1, -2),
+    ])
+      close(a.matmul(b), wide(a).matmul(wide(b)))
+    const strided = half([192, 80], 6).index("::2", "::-2")
+    close(a.matmul(strided), wide(a).matmul(wide(strided)))
+    const rows = half([192, 40], 7).index("::2")
+    close(a.matmul(rows), wide(a).matmul(wide(rows)))
+    close(half([150, 2, 96], 8).matmul(rows), wide(half([150, 2, 96], 8)).matmul(wide(rows)))
+    close(half([96], 9).matmul(rows), wide(half([96], 9)).matmul(wide(rows)))
+  })
+
+  test("infinities and NaN stay with their row", () => {
+    const b = mx.where(mx.arange(64).equal(5).expandDims(1), Infinity, mx.ones([64, 20])).astype(dtype)
+    expect(mx.ones([1, 64], dtype).matmul(b).index(0, 0).item()).toBe(Infinity)
+    expect(mx.ones([1, 64], dtype).matmul(b.T.contiguous().T).index(0, 0).item()).toBe(Infinity)
+    expect(
+      mx
+        .isnan(mx.zeros([1, 64], dtype).matmul(b))
+        .all()
+        .item(),
+    ).toBe(true)
+  })
+})
