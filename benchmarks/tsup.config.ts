@@ -1,3 +1,3 @@
 import { program } from "../tooling/tsup-preset"
 
-export default program("main")
+export default program("main", "lazuli", "serve")

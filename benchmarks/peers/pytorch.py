@@ -1,0 +1,179 @@
+"""PyTorch on the CPU as a contestant."""
+
+import math
+import os
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+from serve import numbers, serve
+
+torch.set_num_threads(int(os.environ.get("BENCH_THREADS", os.cpu_count())))
+
+
+def make(*shape):
+    return torch.from_numpy(numbers(*shape))
+
+
+def on(f, *shapes):
+    def prepare():
+        inputs = [make(*shape) for shape in shapes]
+        return lambda: f(*inputs)
+
+    return prepare
+
+
+def chain(held):
+    def prepare():
+        y = torch.ones(16)
+
+        def body():
+            kept = []
+            x = y
+            for _ in range(1000):
+                x = x + y
+                if held:
+                    kept.append(x)
+
+        return body
+
+    return prepare
+
+
+def eight(x):
+    y = x
+    for _ in range(8):
+        y = y + x
+    return y
+
+
+def gelu(x):
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def rms_norm(x, w):
+    return x * torch.rsqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w
+
+
+def composed_attention(length, causal):
+    def prepare():
+        q, k, v = (make(1, 8, length, 64) for _ in range(3))
+        mask = torch.full((length, length), -math.inf).triu(1) if causal else None
+
+        def body():
+            s = (q @ k.transpose(-1, -2)) * 0.125
+            if mask is not None:
+                s = s + mask
+            return s.softmax(-1) @ v
+
+        return body
+
+    return prepare
+
+
+def bfloat():
+    x, w = make(1, 4096).bfloat16(), make(4096, 4096).bfloat16()
+    return lambda: x @ w.T
+
+
+def conv():
+    x = make(8, 64, 64, 32).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+    w = make(64, 3, 3, 32).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
+    return lambda: F.conv2d(x, w, padding=1)
+
+
+def gather():
+    table, order = make(1_000_000, 64), torch.randperm(1_000_000)
+    return lambda: table[order]
+
+
+def scatter():
+    table, order, update = make(1_000_000, 64), torch.randperm(1_000_000), make(1_000_000, 64)
+    return lambda: table.index_add(0, order, update)
+
+
+def step(model, optimizer, x, y):
+    def body():
+        optimizer.zero_grad()
+        out = model(x)
+        F.cross_entropy(out.reshape(-1, out.shape[-1]), y.reshape(-1)).backward()
+        optimizer.step()
+
+    return body
+
+
+def mlp():
+    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
+    return step(model, torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), make(64, 784), torch.randint(0, 10, (64,)))
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.tokens = nn.Embedding(256, 128)
+        self.positions = nn.Embedding(64, 128)
+        layer = nn.TransformerEncoderLayer(128, 4, 512, 0.0, batch_first=True, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 4, nn.LayerNorm(128))
+        self.head = nn.Linear(128, 256)
+        self.register_buffer("mask", torch.full((64, 64), -math.inf).triu(1))
+
+    def forward(self, ids):
+        x = self.tokens(ids) + self.positions(torch.arange(64))
+        return self.head(self.body(x, self.mask))
+
+
+def transformer():
+    model = Transformer()
+    optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
+    return step(model, optimizer, torch.randint(0, 256, (16, 64)), torch.randint(0, 256, (16, 64)))
+
+
+BIG, WIDE, NORM = (4096, 4096), (8, 1000, 1024), (4096, 1024)
+
+serve(
+    {
+        "chain of 1,000 adds (16 elements)": chain(False),
+        "chain of 1,000 adds (16 elements), handles held": chain(True),
+        "one add, one eval (16 elements)": on(lambda x: x + x, (16,)),
+        "eight adds, one eval (16 elements)": on(eight, (16,)),
+        "add 4096²": on(lambda x, y: x + y, BIG, BIG),
+        "multiply 4096²": on(lambda x, y: x * y, BIG, BIG),
+        "copy 4096²": on(lambda x: x.clone(), BIG),
+        "axpby 4096²": on(lambda x, y: 4 * x + 2 * y, BIG, BIG),
+        "exp 8×1000×1024": on(torch.exp, WIDE),
+        "erf 8×1000×1024": on(torch.erf, WIDE),
+        "tanh 8×1000×1024": on(torch.tanh, WIDE),
+        "gelu 8×1000×1024": on(F.gelu, WIDE),
+        "gelu 32×1000×4096": on(F.gelu, (32, 1000, 4096)),
+        "sum 4096², axis 0": on(lambda x: x.sum(0), BIG),
+        "sum 4096², axis 1": on(lambda x: x.sum(1), BIG),
+        "sum 4096², all": on(lambda x: x.sum(), BIG),
+        "max 4096², axis 1": on(lambda x: x.amax(1), BIG),
+        "argmax 4096², axis 1": on(lambda x: x.argmax(1), BIG),
+        "var 4096², axis 1": on(lambda x: x.var(1, unbiased=False), BIG),
+        "softmax 4096²": on(lambda x: x.softmax(-1), BIG),
+        "logsumexp 4096²": on(lambda x: x.logsumexp(-1), BIG),
+        "layerNorm 4096×1024": on(lambda x, w, b: F.layer_norm(x, (1024,), w, b), NORM, (1024,), (1024,)),
+        "rmsNorm 4096×1024": on(rms_norm, NORM, (1024,)),
+        "matmul 64": on(torch.matmul, (64, 64), (64, 64)),
+        "matmul 512": on(torch.matmul, (512, 512), (512, 512)),
+        "matmul 1024": on(torch.matmul, (1024, 1024), (1024, 1024)),
+        "matmul 2048": on(torch.matmul, (2048, 2048), (2048, 2048)),
+        "matmul 1024, second transposed": on(lambda x, y: x @ y.T, (1024, 1024), (1024, 1024)),
+        "matmul 64 × 128²": on(torch.matmul, (64, 128, 128), (64, 128, 128)),
+        "matmul 1×4096×4096, bfloat16": bfloat,
+        "attention 1×8×512×64": composed_attention(512, False),
+        "attention 1×8×4096×64, causal": composed_attention(4096, True),
+        "conv2d 8×64×64×32, 64 of 3×3": conv,
+        "sort 1e6": on(lambda x: x.sort().values, (10**6,)),
+        "argsort 1e6": on(lambda x: x.argsort(), (10**6,)),
+        "cumsum 1e7": on(lambda x: x.cumsum(0), (10**7,)),
+        "gather 1e6 rows of 64": gather,
+        "scatter-add 1e6 rows of 64": scatter,
+        "random normal 1e7": on(lambda: torch.randn(10**7)),
+        "random uniform 1e7": on(lambda: torch.rand(10**7)),
+        "MLP step (64, 784-256-10, SGD momentum)": mlp,
+        "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
+    }
+)

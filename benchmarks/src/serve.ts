@@ -1,0 +1,64 @@
+/**
+ * A contestant's side of the conversation with main.ts: a process measures one workload. It says whether it has the workload and, on each line that
+ * it hears, what one call takes.
+ */
+import { createInterface } from "node:readline"
+
+/** Sets up and gives the call to measure; a call that gives a number has measured something itself. */
+export type Prepare = () => Measured | Promise<Measured>
+/** One call. */
+export type Measured = () => unknown
+
+/** A measurement takes at least this long. */
+const LEAST_MS = 15
+
+const say = (message: object): void => {
+  process.stdout.write(`${JSON.stringify(message)}\n`)
+}
+
+/** Serves the workload named by the first argument. */
+export async function serve(workloads: Readonly<Record<string, Prepare | undefined>>): Promise<void> {
+  const prepare = workloads[process.argv[2]]
+  if (!prepare) {
+    say({ missing: "not there" })
+    return
+  }
+  let body: Measured
+  let calls = 1
+  let gives = false
+  try {
+    body = await prepare()
+    gives = typeof (await body()) === "number"
+    // A measurement of few calls would measure the clock.
+    for (let ms = 0; !gives && ms < LEAST_MS; ) {
+      const start = performance.now()
+      for (let i = 0; i < calls; i++) await body()
+      ms = performance.now() - start
+      if (ms < LEAST_MS) calls = Math.ceil(calls * Math.min(16, Math.max(1.5, LEAST_MS / Math.max(ms, 0.01))))
+    }
+  } catch (error) {
+    say({ missing: String(error instanceof Error ? error.message : error).split("\n")[0] })
+    process.exit(0)
+  }
+  say({ ready: true })
+  for await (const _line of createInterface({ input: process.stdin })) {
+    if (gives) {
+      say({ value: await body() })
+      continue
+    }
+    const start = performance.now()
+    for (let i = 0; i < calls; i++) {
+      const result = body()
+      if (result instanceof Promise) await result
+    }
+    say({ value: (performance.now() - start) / calls })
+  }
+  process.exit(0)
+}
+
+/** Numbers between −1 and 1 that every contestant makes alike. */
+export function numbers(count: number): Float32Array {
+  const out = new Float32Array(count)
+  for (let i = 0; i < count; i++) out[i] = ((i * 0.6180339887498949) % 1) * 2 - 1
+  return out
+}
