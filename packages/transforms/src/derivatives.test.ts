@@ -3,7 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { describe, expect, it } from "vitest"
-import { grad, jvp, vjp, vmap } from "./index"
+import { checkpoint, grad, jvp, vjp, vmap } from "./index"
 import { numbers, type Sample, samples, values } from "./samples"
 
 const STEP = 1e-6
@@ -101,9 +101,11 @@ describe("complex derivatives", () => {
   const w = z.multiply(mx.complex(0.5, -1)).add(1)
   const t = mx.array(numbers(6, -1, 1, 5)).add(mx.array(numbers(6, -1, 1, 6)).multiply(mx.complex(0, 1)))
   const inner = (a: mx.Array, b: mx.Array): number => a.conjugate().multiply(b).real.sum().item() as number
+  const index = mx.array([4, 0, 4], mx.int32)
   const functions: [string, (x: mx.Array) => mx.Array][] = [
-    ..."exp log sin cos sqrt square reciprocal abs real imag conjugate negative tanh"
+    ..."exp log log2 log10 log1p sqrt rsqrt square reciprocal abs sign real imag conjugate negative"
       .split(" ")
+      .concat("sin cos tan sinh cosh tanh arcsin arccos arctan arcsinh arccosh arctanh".split(" "))
       .map((name): [string, (x: mx.Array) => mx.Array] => [
         name,
         (mx as unknown as Record<string, (x: mx.Array) => mx.Array>)[name],
@@ -113,7 +115,32 @@ describe("complex derivatives", () => {
     ["matmul", (x) => x.reshape([2, 3]).matmul(w.reshape([3, 2]))],
     ["mixed with real", (x) => x.real.square().multiply(x).add(x.abs())],
     ["cumsum", (x) => mx.cumsum(x.square())],
+    ["cumprod", (x) => mx.cumprod(x)],
+    ["logcumsumexp", (x) => mx.logcumsumexp(x)],
     ["prod", (x) => x.prod()],
+    ["power", (x) => x.power(w).add(w.power(x)).add(x.power(3))],
+    ["logaddexp", (x) => mx.logaddexp(x, w)],
+    ["softmax", (x) => mx.softmax(x)],
+    ["logsumexp", (x) => mx.logsumexp(x)],
+    ["mean and var", (x) => x.mean().add(x.var())],
+    ["sort", (x) => mx.sort(x).multiply(w)],
+    ["max", (x) => x.max().multiply(x)],
+    ["cummax", (x) => mx.cummax(x)],
+    ["maximum", (x) => mx.maximum(x, w.multiply(-0.3))],
+    ["where", (x) => mx.where(x.real.greater(0), x, w)],
+    ["gather", (x) => mx.take(x, index).square()],
+    ["scatter", (x) => x.at(index).add(x.index("0:3").square())],
+    ["scatter by multiplying", (x) => x.at(index).multiply(w.index("0:3").multiply(x.index("3:")))],
+    [
+      "addmm",
+      (x) => mx.addmm(w.reshape([2, 3]), x.reshape([2, 3]), x.index("0:3").broadcastTo([3, 3]), 0.5, 2),
+    ],
+    ["fft", (x) => mx.fft.fft(x.multiply(x))],
+    ["irfft", (x) => mx.fft.irfft(x.multiply(x))],
+    ["norm", (x) => mx.linalg.norm(x)],
+    ["pad", (x) => mx.pad(x.square(), 1)],
+    ["custom", (x) => checkpoint((v: mx.Array) => v.exp().multiply(v.conjugate()))(x)],
+    ["cast to real and back", (x) => x.real.astype(mx.complex64).multiply(x)],
   ]
   it.each(functions)("%s", (_name, f) => {
     const h = 1e-2
@@ -127,5 +154,18 @@ describe("complex derivatives", () => {
     expect(g.dtype).toBe(mx.complex64)
     const [a, b] = [inner(g, t), inner(c, dy)]
     expect(Math.abs(a - b)).toBeLessThan(1e-4 * (1 + Math.abs(b)))
+    // The gradient of Re(Σ conj(c)·f) has a symmetric derivative, for the product Re(Σ conj(a)·b).
+    const gradient = (x: mx.Array): mx.Array => vjp(f, [x], [c])[1][0]
+    const u = t.multiply(mx.complex(0.2, 1)).add(0.3)
+    const along = (d: mx.Array): mx.Array => jvp(gradient, [z], [d])[1][0]
+    const [p, q] = [inner(along(t), u), inner(t, along(u))]
+    expect(Math.abs(p - q)).toBeLessThan(1e-3 * (1 + Math.abs(q)))
+    const back = vjp(gradient, [z], [t])[1][0]
+    expect(Math.abs(inner(back, u) - p)).toBeLessThan(1e-3 * (1 + Math.abs(q)))
+    const bend = gradient(z.add(t.multiply(h)))
+      .subtract(gradient(z.subtract(t.multiply(h))))
+      .divide(2 * h)
+    const size = bend.abs().max().item() as number
+    expect(bend.subtract(along(t)).abs().max().item() as number).toBeLessThan(1e-2 * (1 + size))
   })
 })

@@ -177,6 +177,10 @@ export const arctan2: BinaryFunction = binary(
   float,
 )
 
+/** eˣ / (eˣ + eʸ). */
+const shareOf = (x: Array, y: Array, out: Array): Array =>
+  x.dtype === complex64 ? x.subtract(out).exp() : x.subtract(y).sigmoid()
+
 /**
  * log(eᵃ + eᵇ), without overflow.
  * @example
@@ -184,7 +188,7 @@ export const arctan2: BinaryFunction = binary(
  */
 export const logaddexp: BinaryFunction = binary(
   "logaddexp",
-  [(x, y) => x.subtract(y).sigmoid(), (x, y) => y.subtract(x).sigmoid()],
+  [(x, y, out) => shareOf(x, y, out), (x, y, out) => shareOf(y, x, out)],
   float,
 )
 

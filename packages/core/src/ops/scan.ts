@@ -294,10 +294,10 @@ const logSumAlong: Apply<Params> = definePrimitive({
   vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
     const own = params.inclusive ? y : y.logaddexp(x)
     const sums = recurrence(
-      [next(decay(own, params), params, 0), params.inclusive ? g : next(g, params, 0)],
+      [next(decay(own, params), params, 0).conjugate(), params.inclusive ? g : next(g, params, 0)],
       { axis: params.axis, reverse: !params.reverse },
     )
-    return [share(x, own).multiply(sums)]
+    return [share(x, own).conjugate().multiply(sums)]
   },
   // ẏ[i] = e^(y[i−1]−y[i]) · ẏ[i−1] + e^(x[i]−y[i]) · ẋ[i].
   jvp: ({ inputs: [x], outputs: [y], tangents: [t], params }) => {

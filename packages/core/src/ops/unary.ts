@@ -267,7 +267,13 @@ export const arcsinh: UnaryFunction = unary("arcsinh", (x) => x.square().add(1).
  * @example
  * mx.arccosh(mx.array([1])).tolist() // => [0]
  */
-export const arccosh: UnaryFunction = unary("arccosh", (x) => x.square().subtract(1).rsqrt(), float)
+export const arccosh: UnaryFunction = unary(
+  "arccosh",
+  // √(x − 1) · √(x + 1) is √(x² − 1) but for complex numbers on the left, where it is the one that fits.
+  (x) =>
+    x.dtype === complex64 ? x.subtract(1).rsqrt().multiply(x.add(1).rsqrt()) : x.square().subtract(1).rsqrt(),
+  float,
+)
 
 /**
  * Inverse hyperbolic tangent.
