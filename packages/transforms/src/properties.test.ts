@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { checkpoint, grad, jacfwd, jacrev, jvp, vjp, vmap } from "./index"
-import { type Program, programs } from "./random-programs"
+import { type Program, patience, programs, runs } from "./random-programs"
 import { values } from "./samples"
 
 const x = values([2, 3], -1, 1, 1)
@@ -13,9 +13,8 @@ const y = values([2, 3], -1, 1, 2)
 const [tx, ty, c] = [values([2, 3], -1, 1, 3), values([2, 3], -1, 1, 4), values([2, 3], -1, 1, 5)]
 const dot = (a: mx.Array, b: mx.Array): number => a.multiply(b).sum().item() as number
 const far = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
-const runs = { numRuns: 80 }
 
-describe("random programs", () => {
+describe("random programs", { timeout: patience }, () => {
   it("⟨c, J·t⟩ = ⟨Jᵀ·c, t⟩, also of their gradients", () => {
     fc.assert(
       fc.property(programs, (f) => {
@@ -28,7 +27,7 @@ describe("random programs", () => {
         // The matrix of second derivatives is symmetric.
         expect(dot(hx, tx) + dot(hy, ty)).toBeCloseTo(dot(kx, tx) + dot(ky, ty), 6)
       }),
-      runs,
+      runs(80),
     )
   })
   it("a batch is a loop, of values and of gradients", () => {
@@ -45,7 +44,7 @@ describe("random programs", () => {
         const whole = grad((a: mx.Array) => vmap(f, axes)(a, ys).multiply(c).sum())
         expect(far(whole(xs), loop(g))).toBeLessThan(1e-8)
       }),
-      runs,
+      runs(80),
     )
   })
   it("both ways to a Jacobian agree, and checkpoints change nothing", () => {
@@ -56,7 +55,7 @@ describe("random programs", () => {
         expect(far(rev, fwd)).toBeLessThan(1e-8)
         expect(far(vjp(checkpoint(f), [x, y], [c])[1][0], vjp(f, [x, y], [c])[1][0])).toBeLessThan(1e-12)
       }),
-      { numRuns: 40 },
+      runs(40),
     )
   })
 })

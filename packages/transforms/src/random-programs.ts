@@ -85,3 +85,10 @@ const of = (choice: typeof operations): fc.Arbitrary<Program> =>
 export const smoothPrograms = of(operations)
 /** Any programs. */
 export const programs = of(withStops)
+
+const asked = process.env.LAZULI_PROPERTY_RUNS
+/** How often a property is tried: the same programs every time, or as many random ones as `LAZULI_PROPERTY_RUNS` asks for. */
+export const runs = (count: number): { numRuns: number; seed?: number } =>
+  asked === undefined ? { numRuns: count, seed: 42 } : { numRuns: Number(asked) }
+/** The time a test of properties may take, in milliseconds. */
+export const patience = asked === undefined ? 120_000 : 1000 * Number(asked)

@@ -7,7 +7,7 @@ import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { checkpoint, customFunction, grad, jacfwd, jvp, linearize, vjp, vmap } from "./index"
-import { smoothPrograms } from "./random-programs"
+import { patience, runs, smoothPrograms } from "./random-programs"
 import { values } from "./samples"
 
 /** A function whose result has the shape of its argument. */
@@ -137,13 +137,8 @@ const stacks = fc.record({
   seed: fc.integer({ min: 100, max: 1000 }),
 })
 
-const runs = {
-  numRuns: Number(process.env.LAZULI_PROPERTY_RUNS ?? 500),
-  seed: process.env.LAZULI_PROPERTY_RUNS ? undefined : 42,
-}
-
 describe("random stacks of transforms", () => {
-  it("mean what each transform means", { timeout: runs.numRuns * 1000 }, () => {
+  it("mean what each transform means", { timeout: patience }, () => {
     fc.assert(
       fc.property(stacks, ({ program, layers: chosen, seed }) => {
         const other = values([2, 3], -1, 1, 2)
@@ -161,7 +156,7 @@ describe("random stacks of transforms", () => {
           inner = outer
         })
       }),
-      runs,
+      runs(500),
     )
   })
 })

@@ -2,6 +2,7 @@ import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { grad, jvp, vjp, vmap, vmapLoops } from "./index"
+import { runs } from "./random-programs"
 
 const a = mx.arange(6, { dtype: mx.float32 }).reshape([2, 3])
 
@@ -125,7 +126,7 @@ describe("vmap", () => {
           expect(got.tolist()).toEqual(want.tolist())
         },
       ),
-      { numRuns: 60 },
+      runs(60),
     )
   })
 })
