@@ -118,6 +118,8 @@ export const samples: Sample[] = [
 
   sample("matmul", (a, b) => a.matmul(b), x23, matrix),
   sample("matmul of batches", (a, b) => a.matmul(b), values([2, 1, 2, 3]), values([3, 3, 2])),
+  sample("hadamardTransform", (x) => mx.hadamardTransform(x), values([2, 4])),
+  sample("einsum", (a, b) => mx.einsum("ij,kj->ik", a, b), x23, values([2, 3], -1, 1, 4)),
   sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),
   ...products(),
   sample(
