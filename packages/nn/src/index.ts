@@ -2,6 +2,7 @@
  * The public names of @lazuli/nn: `nn.*`.
  */
 export * from "./activations"
+export { type AverageGradientsOptions, averageGradients } from "./gradient-exchange"
 export * as init from "./init"
 export * from "./layers/activations"
 export { type AttentionOptions, MultiHeadAttention } from "./layers/attention"
@@ -23,10 +24,20 @@ export {
   type ToQuantizedOptions,
 } from "./layers/quantized"
 export { GRU, LSTM, RNN } from "./layers/recurrent"
+export {
+  AllToShardedLinear,
+  FullyShardedModule,
+  type FullyShardOptions,
+  fullyShard,
+  QuantizedAllToShardedLinear,
+  QuantizedShardedToAllLinear,
+  ShardedToAllLinear,
+  type ShardOptions,
+} from "./layers/sharded"
 export * from "./layers/transformer"
 export { Upsample, type UpsampleMode, type UpsampleOptions } from "./layers/upsample"
 export * as losses from "./losses"
-export * as utils from "./model-transforms"
+export * as utils from "./model-functions"
 export { valueAndGrad } from "./model-transforms"
 export { type FreezeOptions, Module, type ModuleFilter, type ModuleTree } from "./module"
 export type { ParametersOf, ParameterTree } from "./parameter-tree"

@@ -6,7 +6,7 @@ import { type Module, parameterSlots } from "./module"
 import type { ParametersOf } from "./parameter-tree"
 
 /** Runs `body` while the model holds these parameters, then gives it back those it had, but for what `body` replaced itself. */
-function withParameters<R>(model: Module, parameters: object, body: () => R): R {
+export function withParameters<R>(model: Module, parameters: object, body: () => R): R {
   const slots = parameterSlots(model)
   const before = slots.map(({ holder, key }) => holder[key])
   model.update(parameters)

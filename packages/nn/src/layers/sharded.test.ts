@@ -1,0 +1,88 @@
+import * as mx from "@lazuli/core"
+import { expect, test } from "vitest"
+import * as nn from "../index"
+
+const group = mx.distributed.init()
+const names = (m: nn.Module) => mx.treeFlatten(m.parameters()).map(([name]) => name)
+
+test("linear layers of a group of one are those they are made of", () => {
+  const x = mx.random.normal([3, 4])
+  for (const bias of [true, false]) {
+    const linear = new nn.Linear(4, 2, { bias })
+    for (const Layer of [nn.AllToShardedLinear, nn.ShardedToAllLinear]) {
+      const layer = Layer.fromLinear(linear, { segments: 2, group })
+      expect(names(layer)).toEqual(names(linear))
+      expect(mx.allclose(layer.forward(x), linear.forward(x)).item()).toBe(true)
+      const [, grads] = nn.valueAndGrad(layer, (a: mx.Array) => layer.forward(a).square().sum())(x)
+      const [, want] = nn.valueAndGrad(linear, (a: mx.Array) => linear.forward(a).square().sum())(x)
+      expect(mx.allclose(grads.weight, want.weight, 1e-4, 1e-5).item()).toBe(true)
+      expect(new Layer(4, 2, bias, group).weight.shape).toEqual([2, 4])
+    }
+  }
+  expect(`${new nn.AllToShardedLinear(4, 2, { bias: false })}`).toBe(
+    "AllToShardedLinear(inputDims=4, outputDims=2, bias=false)",
+  )
+})
+
+test("quantized layers keep the weights and stay frozen", () => {
+  const x = mx.random.normal([3, 64])
+  for (const mode of ["affine", "mxfp4"] as const) {
+    const quantized = nn.QuantizedLinear.fromLinear(new nn.Linear(64, 4), { mode })
+    for (const Layer of [nn.QuantizedAllToShardedLinear, nn.QuantizedShardedToAllLinear]) {
+      const layer = Layer.fromQuantizedLinear(quantized)
+      expect(names(layer)).toEqual(names(quantized))
+      expect(mx.allclose(layer.forward(x), quantized.forward(x)).item()).toBe(true)
+      expect(Object.keys(layer.unfreeze().trainableParameters())).toEqual([])
+      expect(new Layer(64, 4, { bits: 4, mode, group }).forward(x).shape).toEqual([3, 4])
+    }
+  }
+})
+
+test("a fully sharded module calls its module, in the dtype asked for, and gradients keep their own", () => {
+  const mlp = new nn.Sequential(new nn.Linear(4, 8), new nn.ReLU(), new nn.Linear(8, 2))
+  const x = mx.random.normal([3, 4])
+  expect(nn.fullyShard(mlp, { group })).toBe(mlp)
+  const plain = new nn.FullyShardedModule(mlp)
+  expect(mx.arrayEqual(plain.forward(x), mlp.forward(x)).item()).toBe(true)
+  const half = new nn.FullyShardedModule(mlp, { computeDtype: mx.float16 })
+  expect(half.forward(x.astype(mx.float16)).dtype).toBe(mx.float16)
+  expect((mlp.layers[0] as nn.Linear).weight.dtype).toBe(mx.float32)
+  const [, grads] = nn.valueAndGrad(half, (a: mx.Array) => half.forward(a).astype(mx.float32).sum())(
+    x.astype(mx.float16),
+  )
+  for (const [, g] of mx.treeFlatten(grads)) expect((g as mx.Array).dtype).toBe(mx.float32)
+  const table = new nn.FullyShardedModule(new nn.Embedding(5, 4))
+  expect(table.asLinear(x).shape).toEqual([3, 5])
+  expect(`${plain}`).toMatch(/numShardedParams=4/)
+})
+
+test("gradients of a group of one", () => {
+  const grads = { w: mx.array([3, 4]), b: [mx.array([0])] }
+  expect(nn.averageGradients(grads)).toBe(grads)
+  expect(nn.utils.averageGradients(grads, { group, allReduceSize: 0 })).toBe(grads)
+  const [clipped, norm] = nn.utils.clipGradNormSharded(grads, 1, group)
+  expect(norm.item()).toBe(5)
+  expect((clipped.w.tolist() as number[]).map((v) => Math.round(v * 1000))).toEqual([600, 800])
+  expect(nn.utils.clipGradNormSharded(grads, 10)[0].w.tolist()).toEqual([3, 4])
+})
+
+test("what does not fit is refused", () => {
+  const linear = new nn.Linear(2, 2)
+  const bad = 3 as never
+  class Scale extends nn.Module {
+    scale = mx.array(1)
+    forward(x: mx.Array) {
+      return x.multiply(this.scale)
+    }
+  }
+  expect(() => new nn.AllToShardedLinear(2, 2, true, bad)).toThrow(mx.ArgumentError)
+  expect(() => nn.ShardedToAllLinear.fromLinear(linear, { segments: 0 })).toThrow(mx.ArgumentError)
+  expect(() => nn.ShardedToAllLinear.fromLinear(linear, { grup: 1 } as object)).toThrow(mx.ArgumentError)
+  expect(() => nn.averageGradients({}, { group: bad })).toThrow(mx.ArgumentError)
+  expect(() => nn.averageGradients({}, { size: 1 } as object)).toThrow(mx.ArgumentError)
+  expect(() => nn.fullyShard(bad)).toThrow(mx.ArgumentError)
+  expect(() => new nn.FullyShardedModule(linear).asLinear(mx.ones([1, 2]))).toThrow(mx.ArgumentError)
+  expect(() => new nn.FullyShardedModule(new Scale())).toThrowErrorMatchingInlineSnapshot(
+    `[ShapeError: [FullyShardedModule] the parameter "scale" of shape () has no axis along which it could be spread]`,
+  )
+})
