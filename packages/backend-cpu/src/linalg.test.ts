@@ -268,7 +268,9 @@ describe.each(["reference", "cpu"])("on %s", (backend) => {
     test("singular matrices", () => {
       const x = mx.array([1, 2, 2, 4]).reshape([2, 2]).astype(dtype)
       const b = mx.ones([2], dtype)
-      expect(() => mx.eval(linalg.inv(x))).toThrow(mx.NumericError)
+      expect(() => mx.eval(linalg.inv(x))).toThrow(
+        new mx.NumericError("linalg.inv", "the matrix is singular"),
+      )
       expect(() => linalg.solve(x, b).tolist()).toThrow("[linalg.solve] the matrix is singular")
       expect(() => linalg.solveTriangular(mx.triu(x.subtract(x)), b).tolist()).toThrow(
         "[linalg.solveTriangular] the matrix is singular",
@@ -305,10 +307,7 @@ describe.each(["reference", "cpu"])("on %s", (backend) => {
     const bad = linalg.inv(x)
     const good = linalg.inv(mx.eye(2))
     expect(() => mx.eval(bad, good)).toThrow(mx.NumericError)
-    expect(good.tolist()).toEqual([
-      [1, 0],
-      [0, 1],
-    ])
+    expectNear(good, mx.eye(2), 0)
     expect(() => bad.add(1).tolist()).toThrow(mx.NumericError)
   })
   test("a defective matrix has eigenvalues and unit vectors", () => {

@@ -18,6 +18,7 @@ extern "C" {
   void p##getrf_(const int*, const int*, T*, const int*, int*, int*);                                   \
   void p##getrs_(const char*, const int*, const int*, const T*, const int*, const int*, T*, const int*, \
                  int*, std::size_t);                                                                    \
+  void p##getri_(const int*, T*, const int*, const int*, T*, const int*, int*);                         \
   void p##potrf_(const char*, const int*, T*, const int*, int*, std::size_t);                           \
   void p##gelqf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                     \
   void p##unitary##lq_(const int*, const int*, const int*, T*, const int*, const T*, T*, const int*, int*);
@@ -61,6 +62,12 @@ namespace lazuli::lapack {
   inline int getrs_transposed(int n, int count, T* a, int lda, int* pivots, T* b, int ldb) { \
     int info = 0;                                                                            \
     p##getrs_("T", &n, &count, a, &lda, pivots, b, &ldb, &info LAZULI_LENGTH);               \
+    return info;                                                                             \
+  }                                                                                          \
+  /* The inverse of what was factored. */                                                    \
+  inline int getri(int n, T* a, int lda, int* pivots, T* work, int lwork) {                  \
+    int info = 0;                                                                            \
+    p##getri_(&n, a, &lda, pivots, work, &lwork, &info);                                     \
     return info;                                                                             \
   }                                                                                          \
   inline int potrf(char uplo, int n, T* a, int lda) {                                        \

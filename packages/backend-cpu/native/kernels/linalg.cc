@@ -108,6 +108,39 @@ void solve(const lz_call& call) {
                                  [&]<class T>() { solve_typed<T>(call, batch, columns); });
 }
 
+// The transpose of the transpose's inverse, in place.
+void inv(const lz_call& call) {
+  constexpr const char* op = "linalg.inv";
+  require_counts(call, "inv", 1, 1);
+  const Batch batch = squares(call, op, call.in[0]);
+  require_same(call, op, call.in[0], call.out[0]);
+  if (call.out[0].size == 0) return;
+  dispatch_or_fail<lapack_types>(call, op, call.in[0].dtype, [&]<class T>() {
+    const T* from = contiguous<T>(call, call.in[0]);
+    T* to = data<T>(call.out[0]);
+    const int n = batch.n();
+    T best{};
+    int none = 0;
+    lapack::getri(n, &best, n, &none, &best, -1);
+    const int length = work_length(call, op, best);
+    const auto carve = [&](Pieces& room) { return std::tuple{room.take<int>(n), room.take<T>(length)}; };
+    Pieces measure;
+    carve(measure);
+    each_matrix(call, op, "the matrix is singular", batch.count, measure.used(), cost_of<T>(2 * cube(n)),
+                [&](int64_t i, Pieces room) {
+                  auto [pivots, work] = carve(room);
+                  T* y = to + i * batch.size();
+                  std::copy_n(from + i * batch.size(), batch.size(), y);
+                  if (!all_finite(y, batch.size())) {
+                    std::fill_n(y, batch.size(), T(kNan<T>));
+                    return true;
+                  }
+                  return lapack::getrf(n, n, y, n, pivots) == 0 &&
+                         lapack::getri(n, y, n, pivots, work, length) == 0;
+                });
+  });
+}
+
 void solve_triangular(const lz_call& call) {
   constexpr const char* op = "linalg.solveTriangular";
   require_counts(call, "solveTriangular", 2, 1);
@@ -217,6 +250,7 @@ void register_linalg(Registry& registry) {
   blas::use_one_thread();
   registry.add("lu", entry<lu>, kLapackDtypes);
   registry.add("solve", entry<solve>, kLapackDtypes);
+  registry.add("inv", entry<inv>, kLapackDtypes);
   registry.add("solveTriangular", entry<solve_triangular>, kLapackDtypes);
   registry.add("cholesky", entry<cholesky>, kLapackDtypes);
   registry.add("qr", entry<qr>, kLapackDtypes);

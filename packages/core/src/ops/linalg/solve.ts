@@ -4,11 +4,22 @@
 import { asArrayArgument, operation, type StreamOptions } from "../../args"
 import type { Array } from "../../graph"
 import { type Apply, definePrimitive, type NoParams } from "../../primitive"
-import { broadcastTo } from "../reduce"
-import { eachMatrix } from "./dense"
+import { Dense, eachMatrix } from "./dense"
 import { factorLu } from "./lu"
-import { adjoint, batched, batchedPair, equation, identityFor, squareShape } from "./matrix"
+import { adjoint, batched, batchedPair, equation, squareShape } from "./matrix"
 import { singular, substitute } from "./triangular"
+
+/** b ← a⁻¹·b; a becomes its factors. @throws NumericError */
+function solveDense(op: string, a: Dense, b: Dense): Dense {
+  if (!a.isFinite()) return b.filled(Number.NaN)
+  factorLu(a).forEach((p, i) => {
+    b.swapRows(i, p)
+  })
+  for (let i = 0; i < a.rows; i++) if (a.abs(i, i) === 0) throw singular(op)
+  substitute(a, b, false, true)
+  substitute(a, b, true)
+  return b
+}
 
 /** Inputs: a [..., N, N] and b [..., N, K]. Output: x with a·x = b. */
 const solvePrimitive: Apply<NoParams> = definePrimitive({
@@ -17,17 +28,7 @@ const solvePrimitive: Apply<NoParams> = definePrimitive({
     squareShape("linalg.solve", a)
     return b
   },
-  reference: (inputs, outputs) =>
-    eachMatrix(inputs, outputs, ([a, b]) => {
-      if (!a.isFinite()) return [b.filled(Number.NaN)]
-      factorLu(a).forEach((p, i) => {
-        b.swapRows(i, p)
-      })
-      for (let i = 0; i < a.rows; i++) if (a.abs(i, i) === 0) throw singular("linalg.solve")
-      substitute(a, b, false, true)
-      substitute(a, b, true)
-      return [b]
-    }),
+  reference: (inputs, outputs) => eachMatrix(inputs, outputs, ([a, b]) => [solveDense("linalg.solve", a, b)]),
   // x = a⁻¹·b: db = a⁻ᴴ·g, da = −db·xᴴ.
   vjp: ({ inputs: [a], outputs: [x], cotangents: [g], wanted }) => {
     const db = solvePrimitive([adjoint(a), g])
@@ -64,7 +65,8 @@ const invPrimitive: Apply<NoParams> = definePrimitive({
     squareShape("linalg.inv", a)
     return a
   },
-  decompose: ([a]) => solvePrimitive([a, broadcastTo(identityFor(a, a.shape[a.ndim - 1]), a.shape)]),
+  reference: (inputs, outputs) =>
+    eachMatrix(inputs, outputs, ([a]) => [solveDense("linalg.inv", a, Dense.identity(a.rows))]),
   // d(a⁻¹) = −a⁻¹·da·a⁻¹
   vjp: ({ outputs: [y], cotangents: [g] }) => [adjoint(y).matmul(g).matmul(adjoint(y)).negative()],
   jvp: ({ outputs: [y], tangents: [t] }) => [t && y.matmul(t).matmul(y).negative()],
