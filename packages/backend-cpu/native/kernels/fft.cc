@@ -116,8 +116,8 @@ void transform_complex(const lz_call& call, const View& in, const View& out, int
                        double scale) {
   const int64_t n = in.shape[axis];
   const Layout<2> lines = lines_of(in, out, ndim, axis);
-  const auto plan = fft_plan<float>(n, lines.size());
   const int64_t from = in.strides[axis], to = out.strides[axis];
+  const auto plan = fft_plan<float>(n, lines.size(), from != 2 || to != 2);
   for_blocks(call, *plan, lines, n, 0,
              [&](const int64_t* a, const int64_t* b, int64_t count, float* work, float*,
                  const FftCrew<float>* crew) {
@@ -152,8 +152,9 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
         auto* y = static_cast<float*>(out.data);
         const Rows places(count, row);
         if (!even || from != 1) {
-          for (int64_t l = 0; l < count; l++) {
-            for (int64_t i = 0; i < n; i++) {
+          // Neighbours in memory are mostly neighbouring lines.
+          for (int64_t i = 0; i < n; i++) {
+            for (int64_t l = 0; l < count; l++) {
               rows[l * row + (even ? i : 2 * i)] = x[a[l] + i * from];
               if (!even) rows[l * row + 2 * i + 1] = 0;
             }
@@ -168,10 +169,12 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
         }
         plan->run({x, a, 2, false, false}, {z, at, 2, false, false}, count, even ? T(1) : T(scale), work,
                   crew);
-        for (int64_t l = 0; l < count; l++) {
-          if (even) fft_table(T()).unpack(z + at[l], h, roots->data(), T(scale));
-          if (direct) continue;
-          for (int64_t k = 0; k <= h; k++) {
+        if (even) {
+          for (int64_t l = 0; l < count; l++) fft_table(T()).unpack(z + at[l], h, roots->data(), T(scale));
+        }
+        if (direct) return;
+        for (int64_t k = 0; k <= h; k++) {
+          for (int64_t l = 0; l < count; l++) {
             y[b[l] + k * to] = float(z[at[l] + 2 * k]);
             y[b[l] + k * to + 1] = float(z[at[l] + 2 * k + 1]);
           }
@@ -195,18 +198,17 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                const auto* x = static_cast<const float*>(in.data);
                auto* y = static_cast<float*>(out.data);
                const Rows places(count, row);
-               for (int64_t l = 0; l < count; l++) {
-                 const float* line = x + a[l];
-                 float* z = rows + l * row;
-                 if (from != 2 || !even) {
-                   for (int64_t k = 0; k <= h; k++) {
-                     z[2 * k] = line[k * from];
-                     z[2 * k + 1] = line[k * from + 1];
-                   }
-                   line = z;
+               const bool packed = even && from == 2;
+               for (int64_t k = 0; k <= h && !packed; k++) {
+                 for (int64_t l = 0; l < count; l++) {
+                   rows[l * row + 2 * k] = x[a[l] + k * from];
+                   rows[l * row + 2 * k + 1] = x[a[l] + k * from + 1];
                  }
+               }
+               for (int64_t l = 0; l < count; l++) {
+                 float* z = rows + l * row;
                  if (even) {
-                   fft_table(0.0f).pack(line, z, h, roots->data());
+                   fft_table(0.0f).pack(packed ? x + a[l] : z, z, h, roots->data());
                    continue;
                  }
                  z[1] = 0;
@@ -219,8 +221,8 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                          {direct ? y : rows, direct ? b : places.offsets, 2, false, true}, count,
                          float(scale), work, crew);
                if (direct) return;
-               for (int64_t l = 0; l < count; l++) {
-                 for (int64_t i = 0; i < n; i++) y[b[l] + i * to] = rows[l * row + (even ? i : 2 * i)];
+               for (int64_t i = 0; i < n; i++) {
+                 for (int64_t l = 0; l < count; l++) y[b[l] + i * to] = rows[l * row + (even ? i : 2 * i)];
                }
              });
 }

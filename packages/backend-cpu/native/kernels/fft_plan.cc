@@ -100,7 +100,7 @@ double price(int64_t n) {
   if (!is_smooth(n)) return 2.2 * price(padded_length(n)) + 20 * double(n);
   double each = 12;  // in and out
   for (int r : radices(n)) each += r == 8 ? 12 : r == 4 ? 9 : r <= 7 ? 5.0 + r : 10.0 + r;
-  return each * double(n);
+  return each * double(n) + 150;
 }
 constexpr double kNanoseconds = 0.3;  // of a vector instruction
 
@@ -131,16 +131,19 @@ struct Choice {
   typename FftPlan<T>::Way way;
 };
 template <class T>
-Choice<T> choose(int64_t n, int64_t count) {
+Choice<T> choose(int64_t n, int64_t count, bool scattered) {
   using Way = typename FftPlan<T>::Way;
   const int64_t lanes = fft_table(T()).lanes;
   const int64_t length = is_smooth(n) ? n : padded_length(n);
   const double bytes = double(length) * double(lanes) * 4 * sizeof(T);
-  const double far = bytes < 0x1p18 ? 1 : bytes < 0x1p20 ? 1.5 : 3;  // from level 1, 2 or 3 of the cache
+  // By the level of the cache that work fits in.
+  const double far = bytes < 0x1p19 ? 1 : bytes < 0x1p20 ? 1.3 : bytes < 0x1p24 ? 3 : 20;
   const double lines = far * price(n) / double(count);
-  const double split = best_split(n, lanes).price;
+  // Numbers that lie apart are moved one by one where a line is alone.
+  const double moves = scattered ? 16 * double(n) : 0;
+  const double split = best_split(n, lanes).price + moves;
   const double convolution =
-      is_smooth(n) ? HUGE_VAL : 2 * best_split(length, lanes).price + 4 * double(length);
+      is_smooth(n) ? HUGE_VAL : 2 * best_split(length, lanes).price + 4 * double(length) + moves;
   if (lines <= split && lines <= convolution) return {Way::lines};
   return {split <= convolution ? Way::split : Way::convolution};
 }
@@ -307,7 +310,7 @@ template <class T>
 int64_t FftPlan<T>::crew_work() const {
   if (way_ == Way::convolution) return inner_->crew_work();
   const int64_t longest = std::max(first_->line().length(), second_ ? second_->line().length() : 0);
-  return 4 * longest * fft_table(T()).lanes;
+  return (4 * longest + 2 * kFftGap) * fft_table(T()).lanes;
 }
 template <class T>
 int64_t FftPlan<T>::work() const {
@@ -394,14 +397,11 @@ void FftPlan<T>::run_convolution(const FftSide<const T>& in, const FftSide<T>& o
 }
 
 template <class T>
-std::shared_ptr<const FftPlan<T>> fft_plan(int64_t n, int64_t count) {
+std::shared_ptr<const FftPlan<T>> fft_plan(int64_t n, int64_t count, bool scattered) {
   const int64_t lanes = std::min(count, fft_table(T()).lanes);
-  const auto way =
-      cache<Choice<T>>()
-          .get(
-              64 * n + lanes, [&] { return std::make_shared<const Choice<T>>(choose<T>(n, lanes)); },
-              [](const Choice<T>&) { return size_t{64}; })
-          ->way;
+  const auto make = [&] { return std::make_shared<const Choice<T>>(choose<T>(n, lanes, scattered)); };
+  const int64_t key = 128 * n + 2 * (lanes - 1) + scattered;
+  const auto way = cache<Choice<T>>().get(key, make, [](const Choice<T>&) { return size_t{64}; })->way;
   return cache<FftPlan<T>>().get(
       4 * n + int64_t(way), [&] { return std::make_shared<const FftPlan<T>>(n, way); },
       [](const FftPlan<T>& plan) { return plan.bytes(); });
@@ -421,8 +421,8 @@ std::shared_ptr<const std::vector<T>> fft_half_roots(int64_t h) {
 
 template class FftPlan<float>;
 template class FftPlan<double>;
-template std::shared_ptr<const FftPlan<float>> fft_plan(int64_t, int64_t);
-template std::shared_ptr<const FftPlan<double>> fft_plan(int64_t, int64_t);
+template std::shared_ptr<const FftPlan<float>> fft_plan(int64_t, int64_t, bool);
+template std::shared_ptr<const FftPlan<double>> fft_plan(int64_t, int64_t, bool);
 template std::shared_ptr<const std::vector<float>> fft_half_roots(int64_t);
 template std::shared_ptr<const std::vector<double>> fft_half_roots(int64_t);
 

@@ -69,9 +69,9 @@ class FftPlan {
   std::vector<T> chirp_, filter_;
 };
 
-// The plan for `count` lines of length n.
+// The plan for `count` lines of length n; `scattered` when the numbers of a line lie apart.
 template <class T>
-std::shared_ptr<const FftPlan<T>> fft_plan(int64_t n, int64_t count);
+std::shared_ptr<const FftPlan<T>> fft_plan(int64_t n, int64_t count, bool scattered = false);
 
 // exp(−πik/h) for k ≤ h/2, real parts first, then imaginary ones: what unpack() and pack() take.
 template <class T>

@@ -104,35 +104,81 @@ T* run_stages(const FftLine<T>& plan, T* x, T* y) {
   return x;
 }
 
-// Rows are moved a few pairs of numbers at a time through a small buffer in which a pair of every lane stands
-// together: so each copy moves two numbers, and whole vectors are stored before they are read in other
-// pieces.
-constexpr int kPairs = 8;
-
+// Transposes the square of as many vectors as a vector has lanes: within blocks of 128 bits first, then the
+// blocks.
 template <class T>
-void load_rows(const FftSide<const T>& in, int64_t n, int64_t count, T* to) {
+HWY_INLINE void transpose(Vector<T>* v) {
+  using V = Vector<T>;
   const Lanes<T> d;
-  constexpr int64_t L = lane_count<T>();
-  HWY_ALIGN T block[kPairs * 4 * L];
-  memset(block, 0, sizeof(block));
-  for (int64_t i = 0; i < n; i += 2 * kPairs) {
-    const int64_t numbers = n - i < 2 * kPairs ? n - i : 2 * kPairs;
-    for (int64_t l = 0; l < count; l++) {
-      const T* from = in.data + in.offsets[l] + 2 * i;
-      T* at = block + 4 * l;
-      if (numbers == 2 * kPairs) {
-        for (int k = 0; k < kPairs; k++) memcpy(at + k * 4 * L, from + 4 * k, 4 * sizeof(T));
-      } else {
-        for (int64_t k = 0; k < numbers; k++)
-          memcpy(at + k / 2 * 4 * L + k % 2 * 2, from + 2 * k, 2 * sizeof(T));
+  constexpr int kLanes = int(lane_count<T>()), kBlock = 16 / sizeof(T), kBlocks = kLanes / kBlock;
+  for (int g = 0; g < kLanes; g += kBlock) {
+    if constexpr (kBlock == 2) {
+      const V a = v[g], b = v[g + 1];
+      v[g] = hn::InterleaveLower(d, a, b);
+      v[g + 1] = hn::InterleaveUpper(d, a, b);
+    } else {
+      const hn::RepartitionToWide<Lanes<T>> wide;
+      const auto ab = hn::BitCast(wide, hn::InterleaveLower(d, v[g], v[g + 1]));
+      const auto cd = hn::BitCast(wide, hn::InterleaveLower(d, v[g + 2], v[g + 3]));
+      const auto ef = hn::BitCast(wide, hn::InterleaveUpper(d, v[g], v[g + 1]));
+      const auto gh = hn::BitCast(wide, hn::InterleaveUpper(d, v[g + 2], v[g + 3]));
+      v[g] = hn::BitCast(d, hn::InterleaveLower(wide, ab, cd));
+      v[g + 1] = hn::BitCast(d, hn::InterleaveUpper(wide, ab, cd));
+      v[g + 2] = hn::BitCast(d, hn::InterleaveLower(wide, ef, gh));
+      v[g + 3] = hn::BitCast(d, hn::InterleaveUpper(wide, ef, gh));
+    }
+  }
+  if constexpr (kBlocks > 1) {
+    // Block b of v[c + kBlock·g] changes places with block g of v[c + kBlock·b]: first halves, then single
+    // blocks.
+    for (int c = 0; c < kBlock; c++) {
+      for (int g = 0; g < kBlocks / 2; g++) {
+        const int at = c + kBlock * g, to = at + kBlock * (kBlocks / 2);
+        const V a = v[at], b = v[to];
+        v[at] = hn::ConcatLowerLower(d, b, a);
+        v[to] = hn::ConcatUpperUpper(d, b, a);
+      }
+      if constexpr (kBlocks == 4) {
+        for (int g = 0; g < kBlocks; g += 2) {
+          const int at = c + kBlock * g, to = at + kBlock;
+          const V a = v[at], b = v[to];
+          v[at] = hn::OddEvenBlocks(hn::SwapAdjacentBlocks(b), a);
+          v[to] = hn::OddEvenBlocks(b, hn::SwapAdjacentBlocks(a));
+        }
       }
     }
-    for (int64_t k = 0; k < numbers; k += 2, to += 4 * L) {
-      Number<T> a, b;
-      hn::LoadInterleaved4(d, block + k * 2 * L, a.re, a.im, b.re, b.im);
-      if (in.swap) std::swap(a.re, a.im), std::swap(b.re, b.im);
-      put(a, to);
-      if (k + 1 < numbers) put(b, to + 2 * L);
+  }
+}
+
+// Rows are moved a square at a time: a vector of each, half as many numbers as there are lanes.
+template <class T, bool All>
+void load_rows(const FftSide<const T>& in, int64_t n, int64_t count, T* to) {
+  const Lanes<T> d;
+  constexpr int64_t L = lane_count<T>(), kNumbers = L / 2;
+  const T* rows[L];
+  for (int64_t l = 0; l < count; l++) rows[l] = in.data + in.offsets[l];
+  HWY_ALIGN T tail[L * L];
+  for (int64_t i = 0; i < n; i += kNumbers) {
+    const int64_t numbers = n - i < kNumbers ? n - i : kNumbers;
+    Vector<T> v[L];
+    if (numbers < kNumbers) {
+      memset(tail, 0, sizeof(tail));
+      for (int64_t l = 0; l < count; l++)
+        memcpy(tail + l * L, rows[l] + 2 * i, size_t(numbers) * 2 * sizeof(T));
+      for (int64_t l = 0; l < L; l++) v[l] = hn::Load(d, tail + l * L);
+    } else {
+      for (int64_t l = 0; l < L; l++) v[l] = All || l < count ? hn::LoadU(d, rows[l] + 2 * i) : hn::Zero(d);
+    }
+    transpose<T>(v);
+    const int re = in.swap ? 1 : 0;
+    if (numbers == kNumbers) {
+      for (int64_t k = 0; k < L; k++, to += L) hn::Store(v[k], d, to + (k & 1 ? -re * L : re * L));
+    } else {
+      for (int64_t k = 0; k < L; k++) hn::Store(v[k], d, tail + k * L);
+      for (int64_t k = 0; k < numbers; k++, to += 2 * L) {
+        const Number<T> a = get(tail + k * 2 * L);
+        put(in.swap ? Number<T>{a.im, a.re} : a, to);
+      }
     }
   }
 }
@@ -156,7 +202,8 @@ template <class T>
 void load_lanes(const FftSide<const T>& in, int64_t n, int64_t count, T* to) {
   constexpr int64_t L = lane_count<T>();
   if (in.columns) return load_columns(in, n, count, to);
-  if (in.step == 2) return load_rows(in, n, count, to);
+  if (in.step == 2)
+    return count == L ? load_rows<T, true>(in, n, count, to) : load_rows<T, false>(in, n, count, to);
   const int64_t re = in.swap ? L : 0, im = in.swap ? 0 : L;
   if (count < L) memset(to, 0, size_t(n) * 2 * L * sizeof(T));
   for (int64_t i = 0; i < n; i++, to += 2 * L) {
@@ -190,25 +237,31 @@ struct Finish {
 template <class T>
 void store_rows(const FftSide<T>& out, int64_t n, int64_t count, const T* from, const Finish<T>& finish) {
   const Lanes<T> d;
-  constexpr int64_t L = lane_count<T>();
-  HWY_ALIGN T block[kPairs * 4 * L];
-  for (int64_t i = 0; i < n; i += 2 * kPairs) {
-    const int64_t numbers = n - i < 2 * kPairs ? n - i : 2 * kPairs;
-    for (int64_t k = 0; k < numbers; k += 2) {
-      const T* at = from + (i + k) * 2 * L;
-      const Number<T> a = finish(at, i + k);
-      const Number<T> b = k + 1 < numbers ? finish(at + 2 * L, i + k + 1) : a;
-      hn::StoreInterleaved4(a.re, a.im, b.re, b.im, d, block + k * 2 * L);
+  constexpr int64_t L = lane_count<T>(), kNumbers = L / 2;
+  T* rows[L];
+  for (int64_t l = 0; l < count; l++) rows[l] = out.data + out.offsets[l];
+  HWY_ALIGN T tail[L * L];
+  int64_t i = 0;
+  for (; i + kNumbers <= n; i += kNumbers) {
+    Vector<T> v[L];
+    for (int64_t k = 0; k < kNumbers; k++) {
+      const Number<T> a = finish(from + (i + k) * 2 * L, i + k);
+      v[2 * k] = a.re;
+      v[2 * k + 1] = a.im;
     }
+    transpose<T>(v);
+    if (count == L) {
+      for (int64_t l = 0; l < L; l++) hn::StoreU(v[l], d, rows[l] + 2 * i);
+    } else {
+      for (int64_t l = 0; l < L; l++) hn::Store(v[l], d, tail + l * L);
+      for (int64_t l = 0; l < count; l++) memcpy(rows[l] + 2 * i, tail + l * L, sizeof(T) * L);
+    }
+  }
+  for (; i < n; i++) {
+    put(finish(from + i * 2 * L, i), tail);
     for (int64_t l = 0; l < count; l++) {
-      T* to = out.data + out.offsets[l] + 2 * i;
-      const T* at = block + 4 * l;
-      if (numbers == 2 * kPairs) {
-        for (int k = 0; k < kPairs; k++) memcpy(to + 4 * k, at + k * 4 * L, 4 * sizeof(T));
-      } else {
-        for (int64_t k = 0; k < numbers; k++)
-          memcpy(to + 2 * k, at + k / 2 * 4 * L + k % 2 * 2, 2 * sizeof(T));
-      }
+      rows[l][2 * i] = tail[l];
+      rows[l][2 * i + 1] = tail[L + l];
     }
   }
 }
@@ -243,7 +296,7 @@ void lines(const FftLine<T>& plan, const FftSide<const T>& in, const FftSide<T>&
            const T* twist, T* work) {
   const Lanes<T> d;
   constexpr int64_t kNumber = 2 * lane_count<T>();
-  T *x = work, *y = work + plan.length() * kNumber;
+  T *x = work, *y = work + (plan.length() + kFftGap) * kNumber;
   load_lanes(in, plan.n, count, x);
   if (plan.inner) {
     for (int64_t i = 0; i < plan.n; i++) {
@@ -273,74 +326,89 @@ void lines(const FftLine<T>& plan, const FftSide<const T>& in, const FftSide<T>&
   store_lanes(out, plan.n, count, x, Finish<T>{hn::Set(d, scale), scale != T(1), out.swap, twist});
 }
 
-// With e = z[k] + conj z[h−k] and o = −i·w^k·(z[k] − conj z[h−k]): x[k] = (e + o)/2 and x[h−k] = conj(e −
-// o)/2.
+template <class D>
+struct Pair {
+  hn::Vec<D> re, im;
+};
+// Numbers k, k + 1, … of a row, and those opposite to them: conj x[h−k], conj x[h−k−1], …
+template <class D, class T>
+HWY_INLINE Pair<D> forwards(D d, const T* x, int64_t k) {
+  Pair<D> a;
+  hn::LoadInterleaved2(d, x + 2 * k, a.re, a.im);
+  return a;
+}
+template <class D, class T>
+HWY_INLINE Pair<D> backwards(D d, const T* x, int64_t h, int64_t k) {
+  Pair<D> a;
+  hn::LoadInterleaved2(d, x + 2 * (h - k - int64_t(hn::MaxLanes(d)) + 1), a.re, a.im);
+  return {hn::Reverse(d, a.re), hn::Neg(hn::Reverse(d, a.im))};
+}
+template <class D, class T>
+HWY_INLINE void put_backwards(D d, Pair<D> a, T* x, int64_t h, int64_t k) {
+  hn::StoreInterleaved2(hn::Reverse(d, a.re), hn::Neg(hn::Reverse(d, a.im)), d,
+                        x + 2 * (h - k - int64_t(hn::MaxLanes(d)) + 1));
+}
+
+// What unpack() and pack() share, for the numbers from k on that fill vectors of D; gives the first that is
+// left. With e = x[k] + conj x[h−k] and o = turn · w^±k · (x[k] − conj x[h−k]), the results are factor · (e +
+// o) and factor · conj(e − o); `turn` is −i and the exponent k for unpack(), i and −k for pack().
+template <bool Unpack, class D, class T>
+HWY_INLINE int64_t combine(D d, const T* x, T* y, int64_t h, const T* w, T factor, int64_t k) {
+  constexpr int64_t L = int64_t(hn::MaxLanes(D()));
+  const T *cosines = w, *sines = w + h / 2 + 1;
+  const auto scale = hn::Set(d, factor);
+  for (; 2 * (k + L) - 2 < h; k += L) {
+    const Pair<D> a = forwards(d, x, k), b = backwards(d, x, h, k);
+    const auto e_re = hn::Add(a.re, b.re), e_im = hn::Add(a.im, b.im);
+    const auto t_re = hn::Sub(a.re, b.re), t_im = hn::Sub(a.im, b.im);
+    const auto c = hn::LoadU(d, cosines + k), s = hn::LoadU(d, sines + k);
+    // The two cases differ by the sign of i: o = ∓i·(c ± i·s)·t.
+    auto o_re = hn::MulAdd(t_im, c, hn::Mul(t_re, s)), o_im = hn::NegMulAdd(t_re, c, hn::Mul(t_im, s));
+    if constexpr (!Unpack) {
+      o_re = hn::NegMulAdd(t_im, c, hn::Mul(t_re, s));
+      o_im = hn::MulAdd(t_re, c, hn::Mul(t_im, s));
+    }
+    hn::StoreInterleaved2(hn::Mul(hn::Add(e_re, o_re), scale), hn::Mul(hn::Add(e_im, o_im), scale), d,
+                          y + 2 * k);
+    put_backwards(d, Pair<D>{hn::Mul(hn::Sub(e_re, o_re), scale), hn::Mul(hn::Sub(e_im, o_im), scale)}, y, h,
+                  k);
+  }
+  return k;
+}
+
+template <bool Unpack, class T>
+HWY_INLINE void combine_row(const T* x, T* y, int64_t h, const T* w, T factor) {
+  const T *cosines = w, *sines = w + h / 2 + 1;
+  int64_t k = combine<Unpack>(Lanes<T>(), x, y, h, w, factor, 1);
+  k = combine<Unpack>(hn::CappedTag<T, 16 / sizeof(T)>(), x, y, h, w, factor, k);
+  for (; 2 * k <= h; k++) {
+    const T *a = x + 2 * k, *b = x + 2 * (h - k);
+    const T e_re = a[0] + b[0], e_im = a[1] - b[1], t_re = a[0] - b[0], t_im = a[1] + b[1];
+    const T c = Unpack ? cosines[k] : -cosines[k], s = sines[k];
+    const T o_re = t_im * c + t_re * s, o_im = t_im * s - t_re * c;
+    y[2 * (h - k)] = (e_re - o_re) * factor;
+    y[2 * (h - k) + 1] = (o_im - e_im) * factor;
+    y[2 * k] = (e_re + o_re) * factor;
+    y[2 * k + 1] = (e_im + o_im) * factor;
+  }
+}
+
 template <class T>
 void unpack(T* z, int64_t h, const T* w, T scale) {
-  const Lanes<T> d;
-  constexpr int64_t L = lane_count<T>();
-  const T *cosines = w, *sines = w + h / 2 + 1;
-  const T re = z[0], im = z[1], half = scale / 2;
+  const T re = z[0], im = z[1];
+  combine_row<true>(z, z, h, w, scale / 2);
   z[0] = (re + im) * scale;
   z[1] = 0;
   z[2 * h] = (re - im) * scale;
   z[2 * h + 1] = 0;
-  int64_t k = 1;
-  const Vector<T> factor = hn::Set(d, half);
-  for (; 2 * (k + L) - 2 < h; k += L) {
-    Number<T> a, b;
-    hn::LoadInterleaved2(d, z + 2 * k, a.re, a.im);
-    hn::LoadInterleaved2(d, z + 2 * (h - k - L + 1), b.re, b.im);
-    b = {hn::Reverse(d, b.re), hn::Neg(hn::Reverse(d, b.im))};
-    const Number<T> e = add(a, b), t = subtract(a, b);
-    const Number<T> o = multiply(t, hn::LoadU(d, cosines + k), hn::LoadU(d, sines + k));
-    const Number<T> p = minus_i(e, o), q = plus_i(e, o);
-    hn::StoreInterleaved2(hn::Mul(p.re, factor), hn::Mul(p.im, factor), d, z + 2 * k);
-    hn::StoreInterleaved2(hn::Reverse(d, hn::Mul(q.re, factor)),
-                          hn::Neg(hn::Reverse(d, hn::Mul(q.im, factor))), d, z + 2 * (h - k - L + 1));
-  }
-  for (; 2 * k <= h; k++) {
-    T *a = z + 2 * k, *b = z + 2 * (h - k);
-    const T e_re = a[0] + b[0], e_im = a[1] - b[1], t_re = a[0] - b[0], t_im = a[1] + b[1];
-    const T o_re = t_re * cosines[k] - t_im * sines[k], o_im = t_re * sines[k] + t_im * cosines[k];
-    a[0] = (e_re + o_im) * half;
-    a[1] = (e_im - o_re) * half;
-    if (a == b) break;
-    b[0] = (e_re - o_im) * half;
-    b[1] = -(e_im + o_re) * half;
-  }
 }
 
-// With e = x[k] + conj x[h−k] and o = i·w^−k·(x[k] − conj x[h−k]): z[k] = e + o and z[h−k] = conj(e − o).
 template <class T>
 void pack(const T* x, T* z, int64_t h, const T* w) {
-  const Lanes<T> d;
-  constexpr int64_t L = lane_count<T>();
-  const T *cosines = w, *sines = w + h / 2 + 1;
   const T first = x[0], last = x[2 * h];
+  combine_row<false>(x, z, h, w, T(1));
   z[0] = first + last;
   z[1] = first - last;
-  int64_t k = 1;
-  for (; 2 * (k + L) - 2 < h; k += L) {
-    Number<T> a, b;
-    hn::LoadInterleaved2(d, x + 2 * k, a.re, a.im);
-    hn::LoadInterleaved2(d, x + 2 * (h - k - L + 1), b.re, b.im);
-    b = {hn::Reverse(d, b.re), hn::Neg(hn::Reverse(d, b.im))};
-    const Number<T> e = add(a, b), t = subtract(a, b);
-    const Number<T> o = multiply(t, hn::LoadU(d, cosines + k), hn::Neg(hn::LoadU(d, sines + k)));
-    const Number<T> p = plus_i(e, o), q = minus_i(e, o);
-    hn::StoreInterleaved2(p.re, p.im, d, z + 2 * k);
-    hn::StoreInterleaved2(hn::Reverse(d, q.re), hn::Neg(hn::Reverse(d, q.im)), d, z + 2 * (h - k - L + 1));
-  }
-  for (; 2 * k <= h; k++) {
-    const T *a = x + 2 * k, *b = x + 2 * (h - k);
-    const T e_re = a[0] + b[0], e_im = a[1] - b[1], t_re = a[0] - b[0], t_im = a[1] + b[1];
-    const T o_re = t_re * cosines[k] + t_im * sines[k], o_im = t_im * cosines[k] - t_re * sines[k];
-    z[2 * k] = e_re - o_im;
-    z[2 * k + 1] = e_im + o_re;
-    z[2 * (h - k)] = 2 * k == h ? z[2 * k] : e_re + o_im;
-    z[2 * (h - k) + 1] = 2 * k == h ? z[2 * k + 1] : o_re - e_im;
-  }
 }
 
 template <class T>

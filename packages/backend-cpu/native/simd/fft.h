@@ -9,7 +9,10 @@
 
 namespace lazuli {
 
-inline constexpr int kFftStages = 40;        // a length below 2^63 has fewer factors
+inline constexpr int kFftStages = 40;  // a length below 2^63 has fewer factors
+// Numbers between the two buffers of work: at a power of 2 apart, equal places look like a dependency to the
+// processor.
+inline constexpr int kFftGap = 5;
 inline constexpr int kFftLargestRadix = 31;  // lengths with a larger prime factor go by way of a convolution
 
 // The plan of one length, with tables that someone else owns. Complex numbers in tables are (re, im) pairs.
@@ -45,7 +48,8 @@ template <class T>
 struct FftTable {
   int64_t lanes;
   // Transforms `count` lines, at most `lanes`. The result is multiplied by `twist` (where given: n × (re, im)
-  // vectors of lanes) and by `scale`. `work`: 4 · length · lanes values, aligned. In place is allowed.
+  // vectors of lanes) and by `scale`. `work`: (4 · length + 2 · kFftGap) · lanes values, aligned. In place is
+  // allowed.
   void (*lines)(const FftLine<T>& plan, const FftSide<const T>& in, const FftSide<T>& out, int64_t count,
                 T scale, const T* twist, T* work);
   // From the transform z of h pairs of real numbers, in place the h + 1 numbers of the real transform. `w`:
