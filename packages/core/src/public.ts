@@ -87,6 +87,8 @@ export { savez, savezCompressed } from "./io/npz"
 export { saveSafetensors } from "./io/safetensors"
 export * as linalg from "./linalg"
 export * as metal from "./metal"
+// Not in fast.ts: declarations of a namespace cannot pass on types that another entry shares.
+export type { MetalKernel, MetalKernelCall, MetalKernelOptions, TemplateValue } from "./metal-kernel"
 export { argmax, argmin } from "./ops/arg-reduce"
 export * from "./ops/binary"
 export {
