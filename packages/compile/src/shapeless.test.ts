@@ -57,6 +57,8 @@ const functions: Record<string, Unary> = {
   jvp: (x) => jvp((v: mx.Array) => v.softmax(0), [x], [mx.onesLike(x)])[1][0],
   linearize: (x) => linearize((v: mx.Array) => [v.softmax(0), mx.ones([1])], [x])[1](mx.onesLike(x))[0],
   vmap: (x) => vmap((row: mx.Array) => row.subtract(row.mean()).cumsum())(x),
+  "batch of a custom function": (x) =>
+    vmap(customFunction((row: mx.Array) => row.cumsum()).vmap((rows, axis) => [rows.cumsum(1), axis]))(x),
   "gradient of a batch": (x) => vmap(grad((row: mx.Array) => row.square().mean()))(x),
   checkpoint: (x) => grad((v: mx.Array) => checkpoint((w: mx.Array) => w.sin().mean(0))(v).sum())(x),
   "custom rule": (x) => {

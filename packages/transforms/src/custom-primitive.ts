@@ -9,6 +9,7 @@ import {
   broadcastTo,
   definePrimitive,
   type Node,
+  type Shape,
   type VmapResult,
 } from "@lazuli/core/engine"
 
@@ -28,7 +29,13 @@ export interface CallRules {
     tangents: readonly (Array | null)[]
     outputs: readonly Array[]
   }): readonly (Array | null)[]
-  vmap?(call: { primals: readonly Array[]; axes: readonly (number | null)[]; size: number }): VmapResult
+  vmap?(call: {
+    primals: readonly Array[]
+    axes: readonly (number | null)[]
+    size: number
+    /** The outputs' shapes for one example. */
+    shapes: readonly Shape[]
+  }): VmapResult
   /** The rules of the call over a batch, when there is no vmap rule. */
   batched(axes: readonly (number | null)[], outAxes: readonly number[]): CallRules
 }
@@ -54,8 +61,13 @@ export const custom = definePrimitive({
   },
   vmap: ({ inputs, axes, params, size }) => {
     const { count, rules } = callOf(params as unknown as Params)
-    if (rules.vmap) return rules.vmap({ primals: inputs.slice(0, count), axes: axes.slice(0, count), size })
     const [primals, inAxes] = [inputs.slice(0, count), axes.slice(0, count)]
+    if (rules.vmap) {
+      const shapes = inputs
+        .slice(count)
+        .map((y, i) => y.node.shape.filter((_, axis) => axis !== axes[count + i]))
+      return rules.vmap({ primals, axes: inAxes, size, shapes })
+    }
     // Every output gets a batch axis, so that the rules need not care which have one.
     const outAxes = axes.slice(count).map((axis) => axis ?? 0)
     const inner = inputs

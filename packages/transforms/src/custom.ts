@@ -12,6 +12,7 @@ import {
   isList,
   Mark,
   mapLeaves,
+  type Shape,
   sameShape,
   withArrays,
 } from "@lazuli/core/engine"
@@ -110,7 +111,7 @@ function flatRules(name: string, rules: Rules, args: readonly unknown[], result:
       )
     }
   if (batch)
-    flat.vmap = ({ primals, axes, size }) => {
+    flat.vmap = ({ primals, axes, size, shapes }) => {
       const answer = batch(argsOf(primals), packed(withAxes(args, axes) as readonly unknown[]) as never)
       if (!isList(answer) || answer.length !== 2)
         throw new TransformError(
@@ -119,7 +120,7 @@ function flatRules(name: string, rules: Rules, args: readonly unknown[], result:
         )
       const outputs = arraysOf(answer[0])
       const outAxes = flatAxes(answer[1], answer[0])
-      checkBatch(`${name || "customFunction"}.vmap`, outputs, outAxes, arraysOf(result), size)
+      checkBatch(`${name || "customFunction"}.vmap`, outputs, outAxes, shapes, size)
       return { outputs, axes: outAxes }
     }
   return flat
@@ -130,24 +131,25 @@ function checkBatch(
   op: string,
   batch: readonly Array[],
   axes: readonly Axis[],
-  examples: readonly Array[],
+  shapes: readonly Shape[],
   size: number,
 ): void {
-  if (batch.length !== examples.length)
+  if (batch.length !== shapes.length)
     throw new TransformError(
       op,
-      `must return as many arrays as the function, ${examples.length}, it returned ${batch.length}`,
+      `must return as many arrays as the function, ${shapes.length}, it returned ${batch.length}`,
     )
   batch.forEach((y, i) => {
     const axis = axes[i]
-    const expected = examples[i].shape.slice()
+    const { shape } = y.node
+    const expected = shapes[i].slice()
     if (axis !== null) expected.splice(axis, 0, size)
-    if (axis !== null && !(Number.isInteger(axis) && axis >= 0 && axis <= examples[i].ndim))
-      throw new TransformError(op, `returned the axis ${axis} for a batch of shape ${format(y.shape)}`)
-    if (!sameShape(y.shape, expected))
+    if (axis !== null && !(Number.isInteger(axis) && axis >= 0 && axis <= shapes[i].length))
+      throw new TransformError(op, `returned the axis ${axis} for a batch of shape ${format(shape)}`)
+    if (!sameShape(shape, expected))
       throw new TransformError(
         op,
-        `must return shape ${format(expected)} for a batch with axis ${axis}, it returned ${format(y.shape)}`,
+        `must return shape ${format(expected)} for a batch with axis ${axis}, it returned ${format(shape)}`,
       )
   })
 }

@@ -56,7 +56,7 @@ function probabilities(s: Array): { p: Array; lse: Array } {
   const top = max(s, -1, true).maximum(-3e38)
   const e = s.subtract(top).exp()
   const total = sum(e, -1, true)
-  return { p: e.divide(total.maximum(1e-38)), lse: total.log().add(top) }
+  return { p: e.divide(total.maximum(1e-30)), lse: total.log().add(top) }
 }
 
 /** A mask with four axes, of which the first may have size 1. */
