@@ -223,9 +223,19 @@ export function full(...args: unknown[]): Array {
   return fullArgs(args)
 }
 
-const zerosArgs = operation("zeros", ["shape", "dtype"], (shape: unknown, dtype?: Dtype | null) =>
-  broadcastTo(scalarArray(0, dtype ? asDtype("zeros", dtype) : float32), asShape("zeros", shape)),
-)
+/** The body of `zeros` and `ones`. */
+const filled = (op: string, value: number): ((args: readonly unknown[]) => Array) =>
+  operation(op, ["shape", "dtype"], (shape: unknown, dtype?: Dtype | null) =>
+    broadcastTo(scalarArray(value, dtype ? asDtype(op, dtype) : float32), asShape(op, shape)),
+  )
+/** The body of `zerosLike` and `onesLike`. */
+const filledLike = (op: string, value: number): ((args: readonly unknown[]) => Array) =>
+  operation(op, ["a", "dtype"], (a: unknown, dtype?: Dtype | null) => {
+    const { shape, dtype: own } = asArrayArgument(op, "a", a)
+    return broadcastTo(scalarArray(value, dtype ? asDtype(op, dtype) : own), shape)
+  })
+
+const zerosArgs = filled("zeros", 0)
 /**
  * Zeros, float32 unless a dtype is given.
  * @example
@@ -240,9 +250,7 @@ export function zeros(...args: unknown[]): Array {
   return zerosArgs(args)
 }
 
-const onesArgs = operation("ones", ["shape", "dtype"], (shape: unknown, dtype?: Dtype | null) =>
-  broadcastTo(scalarArray(1, dtype ? asDtype("ones", dtype) : float32), asShape("ones", shape)),
-)
+const onesArgs = filled("ones", 1)
 /**
  * Ones, float32 unless a dtype is given.
  * @example
@@ -257,10 +265,7 @@ export function ones(...args: unknown[]): Array {
   return onesArgs(args)
 }
 
-const zerosLikeArgs = operation("zerosLike", ["a", "dtype"], (a: unknown, dtype?: Dtype | null) => {
-  const x = asArrayArgument("zerosLike", "a", a)
-  return zeros(x.shape, dtype ?? x.dtype)
-})
+const zerosLikeArgs = filledLike("zerosLike", 0)
 /**
  * Zeros of the shape, and unless another is given of the dtype, of `a`.
  * @example
@@ -272,10 +277,7 @@ export function zerosLike(...args: unknown[]): Array {
   return zerosLikeArgs(args)
 }
 
-const onesLikeArgs = operation("onesLike", ["a", "dtype"], (a: unknown, dtype?: Dtype | null) => {
-  const x = asArrayArgument("onesLike", "a", a)
-  return ones(x.shape, dtype ?? x.dtype)
-})
+const onesLikeArgs = filledLike("onesLike", 1)
 /**
  * Ones of the shape, and unless another is given of the dtype, of `a`.
  * @example
@@ -345,15 +347,22 @@ export function arange(...args: unknown[]): Array {
   return arangeArgs(args)
 }
 
-const eyeArgs = operation(
-  "eye",
-  ["n", "m", "k", "dtype"],
-  (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
-    asShape("eye", [n, m ?? n])
-    const rows = arange(n).reshape([n, 1])
-    return toDtype(rows.add(k).equal(arange(m ?? n)), dtype ? asDtype("eye", dtype) : float32)
-  },
-)
+/** The body of `eye` and `tri`: an n×m matrix, n×n by default, that tells by row + k and column where the ones are. */
+const banded = (
+  op: string,
+  isOne: (row: Array, column: Array) => Array,
+): ((args: readonly unknown[]) => Array) =>
+  operation(
+    op,
+    ["n", "m", "k", "dtype"],
+    (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
+      const [rows, columns] = asShape(op, [n, m ?? n])
+      const row = arange(rows).reshape([rows, 1]).add(k)
+      return toDtype(isOne(row, arange(columns)), dtype ? asDtype(op, dtype) : float32)
+    },
+  )
+
+const eyeArgs = banded("eye", (row, column) => row.equal(column))
 /**
  * Ones on the k-th diagonal of an n×m matrix, zeros elsewhere.
  * @throws ShapeError for a negative size
@@ -375,15 +384,7 @@ export function eye(...args: unknown[]): Array {
   return eyeArgs(args)
 }
 
-const triArgs = operation(
-  "tri",
-  ["n", "m", "k", "dtype"],
-  (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
-    asShape("tri", [n, m ?? n])
-    const rows = arange(n).reshape([n, 1])
-    return toDtype(rows.add(k).greaterEqual(arange(m ?? n)), dtype ? asDtype("tri", dtype) : float32)
-  },
-)
+const triArgs = banded("tri", (row, column) => row.greaterEqual(column))
 /**
  * Ones on and below the k-th diagonal, zeros above.
  * @example

@@ -79,3 +79,10 @@ test("values", () => {
     `[ShapeError: [cumsum] axis 1 is out of bounds for an array of 1 dimension]`,
   )
 })
+
+test("only sums and products convert first", () => {
+  const options = { axis: 0, dtype: mx.int32 } as object
+  for (const scan of [mx.cummax, mx.cummin, mx.logcumsumexp])
+    expect(() => scan(mx.ones([2]), options)).toThrow(/has no parameter "dtype"/)
+  expect(mx.cumsum(mx.ones([2]), options).dtype).toBe(mx.int32)
+})

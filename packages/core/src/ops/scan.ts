@@ -314,11 +314,15 @@ const share = (x: Array, y: Array): Array => where(y.equal(Number.NEGATIVE_INFIN
 /** e^(y[i−1]−y[i]). */
 const decay = (y: Array, params: Params): Array => share(previous(y, params, Number.NEGATIVE_INFINITY), y)
 
-/** The public body: along one axis, or over the flattened array. */
-function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
+/** The public body: along one axis, or over the flattened array; in another dtype where that is an option. */
+function scan(
+  name: string,
+  apply: Apply<Params>,
+  ...options: "dtype"[]
+): (args: readonly unknown[]) => Array {
   return operation(
     name,
-    ["a", "axis", "reverse", "inclusive", "dtype"],
+    ["a", "axis", "reverse", "inclusive", ...options],
     (
       a: unknown,
       axis?: number | null,
@@ -335,7 +339,7 @@ function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) =>
   )
 }
 
-const cumsumArgs = scan("cumsum", sumAlong)
+const cumsumArgs = scan("cumsum", sumAlong, "dtype")
 /**
  * Running sum along an axis, or over the flattened array. bool sums to int32; `dtype` converts first. `inclusive: false` leaves each
  * element itself out.
@@ -368,7 +372,7 @@ export function cumsum(...args: unknown[]): Array {
   return cumsumArgs(args)
 }
 
-const cumprodArgs = scan("cumprod", productAlong)
+const cumprodArgs = scan("cumprod", productAlong, "dtype")
 /**
  * Running product along an axis, or over the flattened array; `dtype` converts first.
  * @throws ShapeError when the axis is out of bounds
