@@ -273,6 +273,7 @@ class Programs {
     for (let i = 0; i < sources.length; i++) values.push(arrayAt(i))
     if (entry.inPlace) for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
     else outputPaths.forEach((path, i) => writePath(this.options.outputs, path, values[resultCount + i]))
+    this.places.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 }

@@ -47,6 +47,11 @@ export class Places {
     if (typeof tree === "object" && tree !== null) this.visit(tree, new Set())
   }
 
+  /** Lets go of the arrays: they must not live longer than their owners let them. */
+  forget(): void {
+    this.arrays.length = 0
+  }
+
   private visit(value: object, seen: Set<object>): void {
     if (value instanceof Array || seen.has(value)) return
     seen.add(value)

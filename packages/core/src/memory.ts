@@ -12,6 +12,10 @@ import type { Storage } from "./storage"
 const BUDGET = 256 * 2 ** 20
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 16 * 2 ** 20
+/** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
+const SMALL_BUDGET = 4 * 2 ** 20
+/** A poll that may pay takes at most one part in this many of the time since the last one. */
+const POLL_SHARE = 50
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
 const MAX_YOUNG = 16384
 
@@ -51,6 +55,8 @@ let ids = new Int32Array(1024)
 let young = 0
 let allocated = 0
 let threshold = BUDGET
+let lastPoll = 0
+let pollCost = 0
 
 function newId(entry: Node | Storage | Group): number {
   const id = free.pop() ?? watched.length
@@ -224,6 +230,7 @@ export function isOverdue(): boolean {
 }
 
 function poll(t: Tracker, all: boolean): void {
+  const start = performance.now()
   endGroup()
   flushHandles(t)
   t.collect(all)
@@ -240,7 +247,14 @@ function poll(t: Tracker, all: boolean): void {
   }
   young = 0
   allocated = 0
+  lastPoll = performance.now()
+  // One that was interrupted says little about the next.
+  pollCost = Math.min(lastPoll - start, pollCost === 0 ? Infinity : 2 * pollCost)
 }
+
+/** Whether enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
+const mayPay = (): boolean =>
+  allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * pollCost
 
 /** Told of every allocation, so that pressure is known without asking the backend. */
 export function noteAllocation(nbytes: number): void {
@@ -257,7 +271,8 @@ export function relieve(intermediateBytes: number): void {
     return
   }
   flushHandles(tracker)
-  if (allocated < threshold && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES) return
+  if (allocated < threshold && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay())
+    return
   const pressed = allocated >= threshold
   if (pressed) sweepRecent()
   poll(tracker, false)
