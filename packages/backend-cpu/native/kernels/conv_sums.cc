@@ -79,7 +79,7 @@ class Sums {
     const int64_t y_batch = splits > 1 ? image_ : p_.y_batch;
     if (splits > 1) std::fill_n(sums, size * splits, T(0));
     Leases<T> packed(call_, lanewise_ ? 0 : per_chunk_ * length_ * width_);
-    Leases<ConvRun<T>> runs(call_, per_chunk_);
+    Leases<ConvRun<T>> runs(call_, lanewise_ ? (2 * kTaps + 1) * per_chunk_ : per_chunk_);
     const double price = double(units_ * length_) / double(splits) * double(p_.output_places() * p_.batch) *
                          double(std::min(columns_, width_)) * kPrice<T> * (lanewise_ ? 2 : 1);
     parallel(call_, pieces * splits, price, [&](int64_t begin, int64_t end) {
@@ -89,9 +89,13 @@ class Sums {
         const int64_t split = item / pieces;
         T* y = sums + (splits > 1 ? split * size : 0);
         for (int64_t unit = units_ * split / splits, stop = units_ * (split + 1) / splits; unit < stop;
-             unit += per_chunk_)
-          chunk(item % pieces / panels_, item % pieces % panels_, unit, std::min(unit + per_chunk_, stop), y,
-                y_batch, panel.data(), run.data());
+             unit += per_chunk_) {
+          const int64_t last = std::min(unit + per_chunk_, stop), panel_index = item % pieces % panels_;
+          if (lanewise_)
+            chunk_lanes(panel_index, unit, last, y, run.data());
+          else
+            chunk(item % pieces / panels_, panel_index, unit, last, y, y_batch, panel.data(), run.data());
+        }
       }
     });
     if (splits == 1) return;
@@ -128,9 +132,9 @@ class Sums {
     const Axis* axes = p_.axes;
     const int64_t column = panel * width_, count = std::min(width_, columns_ - column);
     const int64_t readable = count > loop_.lanes ? 2 * loop_.lanes : loop_.lanes;
-    const T* x = p_.x + (lanewise_ ? column : group * p_.channels) * p_.x_channel;
+    const T* x = p_.x + group * p_.channels * p_.x_channel;
     const T* w = p_.w + (group * p_.outputs + column) * p_.w_output;
-    const bool pack = !lanewise_ && count < readable;
+    const bool pack = count < readable;
     int64_t w_step = axes[2].w_step;
     if (pack) {
       for (int64_t u = first; u < last; u++)
@@ -156,11 +160,7 @@ class Sums {
             runs[n++] = {from, weights, k.count};
           }
           if (n == 0) continue;
-          T* to = y + at * p_.groups * p_.outputs + (lanewise_ ? 0 : group * p_.outputs) + column;
-          if (lanewise_) {
-            loop_.dots({runs, n, c.stride * axes[2].x_step, c.step * w_step, to, count});
-            continue;
-          }
+          T* to = y + (at * p_.groups + group) * p_.outputs + column;
           const int64_t tiles = ceil_div(p_.batch, loop_.outer_rows);
           for (int64_t tile = 0; tile < tiles; tile++) {
             const int64_t row = p_.batch * tile / tiles, end = p_.batch * (tile + 1) / tiles;
@@ -169,6 +169,59 @@ class Sums {
             loop_.outer({runs, n, c.stride * axes[2].x_step, c.step * w_step, to + row * y_batch, y_batch,
                          int32_t(end - row), int32_t(count)});
           }
+        }
+      }
+    }
+  }
+
+  // Channels that do not mix. Neighbouring output places of the last axis share the kernel places at which
+  // all of them meet an input; the rest is summed for each.
+  void chunk_lanes(int64_t panel, int64_t first, int64_t last, T* y, ConvRun<T>* memory) const {
+    const Axis* axes = p_.axes;
+    const int64_t column = panel * width_, count = std::min(width_, columns_ - column);
+    const T *x = p_.x + column, *w = p_.w + column;
+    const int64_t kept = per_chunk_, taps = axes[2].input_dilation == 1 ? kTaps : 1;
+    ConvRun<T>*shared = memory, *own = memory + kept;
+    y += column;
+    for (const Meeting& a : meetings_[0]) {
+      for (const Meeting& b : meetings_[1]) {
+        for (int64_t o = 0; o < axes[2].out; o += taps) {
+          const int64_t together = std::min(taps, axes[2].out - o);
+          const Meeting* c = &meetings_[2][size_t(o)];
+          int64_t n_shared = 0, n_own[kTaps] = {}, offsets[kTaps];
+          for (int64_t t = 0; t < together; t++) offsets[t] = t * axes[2].stride * axes[2].x_step;
+          for (int64_t u = first; u < last; u++) {
+            const Unit unit = unit_at(u);
+            const Meeting i = within(a, unit.place[0], unit.place[0] + 1),
+                          j = within(b, unit.place[1], unit.place[1] + 1);
+            if (i.count == 0 || j.count == 0) continue;
+            const T* from = x + i.begin * axes[0].x_step + j.begin * axes[1].x_step;
+            const T* weights = w + unit.place[0] * axes[0].w_step + unit.place[1] * axes[1].w_step;
+            const auto add = [&](ConvRun<T>* list, int64_t& n, const Meeting& k) {
+              if (k.count > 0)
+                list[n++] = {from + k.begin * axes[2].x_step, weights + k.first * axes[2].w_step, k.count};
+            };
+            int64_t low = unit.from, high = unit.to;
+            for (int64_t t = 0; t < together && together > 1; t++) {
+              low = std::max(low, c[t].first);
+              high = std::min(high, c[t].count == 0 ? low : c[t].first + c[t].count);
+            }
+            high = std::max(low, high);
+            add(shared, n_shared, within(c[0], low, high));
+            for (int64_t t = 0; t < together && together > 1; t++) {
+              add(own + 2 * kept * t, n_own[t], within(c[t], unit.from, low));
+              add(own + 2 * kept * t, n_own[t], within(c[t], high, unit.to));
+            }
+          }
+          const int64_t a_step = c[0].stride * axes[2].x_step, b_step = c[0].step * axes[2].w_step;
+          if (n_shared > 0)
+            loop_.dots({shared, n_shared, a_step, b_step, offsets, y, p_.groups, count, int32_t(together)});
+          for (int64_t t = 0; t < together; t++) {
+            if (n_own[t] > 0)
+              loop_.dots({own + 2 * kept * t, n_own[t], c[t].stride * axes[2].x_step,
+                          c[t].step * axes[2].w_step, offsets, y + t * p_.groups, p_.groups, count, 1});
+          }
+          y += together * p_.groups;
         }
       }
     }
@@ -184,6 +237,7 @@ class Sums {
     }
   }
 
+  static constexpr int64_t kTaps = 3;
   const lz_call& call_;
   const Problem<T>& p_;
   const ConvLoops<T>& loop_;

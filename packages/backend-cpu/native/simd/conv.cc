@@ -203,46 +203,69 @@ void lanewise(const ConvLanes<T>& t) {
   for (; left > 0; left--, x += t.x_step, y += t.y_step) lanes_block<T, 1>(t, x, y);
 }
 
-template <class T, int Vectors>
+template <class T, int Taps, int Vectors>
 HWY_INLINE void dots_of(const ConvDots<T>& t, int64_t c) {
   const Tag<T> d;
   const int64_t N = lanes<T>();
-  // Two sums for each vector, so that additions do not wait for each other.
-  Vector<T> even[Vectors], odd[Vectors];
-  LZ_UNROLL for (int v = 0; v < Vectors; v++) even[v] = odd[v] = hn::Zero(d);
+  // Where there are few sums, each is kept in two parts, so that additions do not wait for each other.
+  constexpr int kParts = Taps * Vectors < 8 ? 2 : 1;
+  Vector<T> sum[kParts][Taps][Vectors];
+  LZ_UNROLL for (int part = 0; part < kParts; part++) {
+    LZ_UNROLL for (int k = 0; k < Taps; k++) {
+      LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[part][k][v] = hn::Zero(d);
+    }
+  }
+  const auto add = [&](const T* a, const T* b, int part) HWY_ATTR LZ_INLINE_LAMBDA {
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) {
+      const auto y = hn::LoadU(d, b + v * N);
+      LZ_UNROLL for (int k = 0; k < Taps; k++) sum[part][k][v] =
+          hn::MulAdd(hn::LoadU(d, a + t.offsets[k] + v * N), y, sum[part][k][v]);
+    }
+  };
   for (const ConvRun<T>*run = t.runs, *end = run + t.n_runs; run != end; run++) {
     const T *a = run->a + c, *b = run->b + c;
     int64_t i = 0;
-    for (; i + 2 <= run->count; i += 2, a += 2 * t.a_step, b += 2 * t.b_step) {
-      LZ_UNROLL for (int v = 0; v < Vectors; v++) {
-        even[v] = hn::MulAdd(hn::LoadU(d, a + v * N), hn::LoadU(d, b + v * N), even[v]);
-        odd[v] = hn::MulAdd(hn::LoadU(d, a + t.a_step + v * N), hn::LoadU(d, b + t.b_step + v * N), odd[v]);
-      }
+    for (; i + kParts <= run->count; i += kParts) {
+      LZ_UNROLL for (int part = 0; part < kParts; part++, a += t.a_step, b += t.b_step) add(a, b, part);
     }
-    if (i < run->count) {
-      LZ_UNROLL for (int v = 0; v < Vectors; v++) even[v] =
-          hn::MulAdd(hn::LoadU(d, a + v * N), hn::LoadU(d, b + v * N), even[v]);
+    if (i < run->count) add(a, b, 0);
+  }
+  LZ_UNROLL for (int k = 0; k < Taps; k++) {
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) {
+      T* y = t.y + k * t.y_step + c + v * N;
+      auto all = sum[0][k][v];
+      if constexpr (kParts == 2) all = hn::Add(all, sum[1][k][v]);
+      hn::StoreU(hn::Add(hn::LoadU(d, y), all), d, y);
     }
   }
-  LZ_UNROLL for (int v = 0; v < Vectors; v++) {
-    T* y = t.y + c + v * N;
-    hn::StoreU(hn::Add(hn::LoadU(d, y), hn::Add(even[v], odd[v])), d, y);
+}
+
+template <class T, int Taps>
+HWY_INLINE void dots_of_taps(const ConvDots<T>& t) {
+  const int64_t N = lanes<T>();
+  int64_t c = 0;
+  for (; c + 4 * N <= t.channels; c += 4 * N) dots_of<T, Taps, 4>(t, c);
+  for (; c + N <= t.channels; c += N) dots_of<T, Taps, 1>(t, c);
+  for (; c < t.channels; c++) {
+    for (int k = 0; k < Taps; k++) {
+      T sum = 0;
+      for (const ConvRun<T>*run = t.runs, *end = run + t.n_runs; run != end; run++) {
+        const T *a = run->a + t.offsets[k] + c, *b = run->b + c;
+        for (int64_t i = 0; i < run->count; i++) sum += a[i * t.a_step] * b[i * t.b_step];
+      }
+      t.y[k * t.y_step + c] += sum;
+    }
   }
 }
 
 template <class T>
 void dots(const ConvDots<T>& t) {
-  const int64_t N = lanes<T>();
-  int64_t c = 0;
-  for (; c + 4 * N <= t.channels; c += 4 * N) dots_of<T, 4>(t, c);
-  for (; c + N <= t.channels; c += N) dots_of<T, 1>(t, c);
-  for (; c < t.channels; c++) {
-    T sum = 0;
-    for (const ConvRun<T>*run = t.runs, *end = run + t.n_runs; run != end; run++) {
-      for (int64_t i = 0; i < run->count; i++) sum += run->a[i * t.a_step + c] * run->b[i * t.b_step + c];
-    }
-    t.y[c] += sum;
-  }
+  if (t.taps == 3)
+    dots_of_taps<T, 3>(t);
+  else if (t.taps == 2)
+    dots_of_taps<T, 2>(t);
+  else
+    dots_of_taps<T, 1>(t);
 }
 
 // Squares of 4 × 4 floats are turned in registers.

@@ -55,13 +55,16 @@ struct ConvLanes {
   bool add;
 };
 
-// y[c] += Σ_runs Σ_t a[t · a_step + c] · b[t · b_step + c]
+// Channels that do not mix, summed for up to three taps that meet the same b:
+//   y[k · y_step + c] += Σ_runs Σ_t a[t · a_step + offsets[k] + c] · b[t · b_step + c]
 template <class T>
 struct ConvDots {
   const ConvRun<T>* runs;
   int64_t n_runs, a_step, b_step;
+  const int64_t* offsets;
   T* y;
-  int64_t channels;
+  int64_t y_step, channels;
+  int32_t taps;
 };
 
 template <class T>
