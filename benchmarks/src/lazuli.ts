@@ -124,7 +124,8 @@ const mlp: Prepare = () => {
   )
 }
 
-const transformer: Prepare = () => {
+/** A transformer, its loss, and a batch. */
+function smallTransformer() {
   class Model extends nn.Module {
     tokens = new nn.Embedding(256, 128)
     positions = new nn.Embedding(64, 128)
@@ -140,8 +141,23 @@ const transformer: Prepare = () => {
   const loss = (x: mx.Array, y: mx.Array) =>
     nn.losses.crossEntropy(model.forward(x), y, { reduction: "mean" })
   const ids = () => mx.random.randint(0, 256, [16, 64])
-  return step(model, new optim.AdamW({ learningRate: 1e-3 }), loss, ids(), ids())
+  return { model, loss, x: ids(), y: ids() }
 }
+
+const transformer: Prepare = () => {
+  const { model, loss, x, y } = smallTransformer()
+  return step(model, new optim.AdamW({ learningRate: 1e-3 }), loss, x, y)
+}
+
+/** The graph alone of the loss and of all its gradients; nothing is evaluated. */
+const gradientGraph: Prepare | undefined = compiled
+  ? undefined
+  : () => {
+      const { model, loss, x, y } = smallTransformer()
+      mx.eval(x, y, model.parameters())
+      const lossAndGradient = nn.valueAndGrad(model, loss)
+      return () => lossAndGradient(x, y)
+    }
 
 /** The most resident memory seen in 100,000 steps that make a 1 MB array each, without dispose; in MB. */
 const memory: Prepare | undefined = compiled
@@ -217,5 +233,6 @@ await serve({
   "random uniform 1e7": on((k) => mx.random.uniform({ shape: [1e7], key: k.astype(mx.uint32) }), [2]),
   "MLP step (64, 784-256-10, SGD momentum)": mlp,
   "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
+  "transformer, 4 layers: graph of the loss and its gradients": gradientGraph,
   "synchronous loop, 100,000 × 1 MB: peak resident memory": memory,
 })

@@ -80,5 +80,6 @@ export const workloads: readonly Workload[] = [
   { name: "random uniform 1e7", unit: "ms", bytes: 4e7 },
   { name: "MLP step (64, 784-256-10, SGD momentum)", unit: "ms", flops: 6 * 64 * (784 * 256 + 256 * 10) },
   { name: "transformer step (4 layers, 128 wide, 16×64, AdamW)", unit: "ms", rounds: 20 },
+  { name: "transformer, 4 layers: graph of the loss and its gradients", unit: "ms", rounds: 60 },
   { name: "synchronous loop, 100,000 × 1 MB: peak resident memory", unit: "MB", rounds: 1 },
 ]
