@@ -135,6 +135,19 @@ struct Rows {
   }
 };
 
+// Calls f(line, i) for n numbers of some lines, in the order in which they lie in memory: where numbers of a
+// line lie apart, neighbours are mostly of neighbouring lines.
+template <class F>
+void for_numbers(bool apart, int64_t count, int64_t n, F&& f) {
+  if (apart) {
+    for (int64_t i = 0; i < n; i++)
+      for (int64_t l = 0; l < count; l++) f(l, i);
+  } else {
+    for (int64_t l = 0; l < count; l++)
+      for (int64_t i = 0; i < n; i++) f(l, i);
+  }
+}
+
 // n real numbers along an axis to n/2 + 1 complex ones.
 template <class T>
 void transform_real(const lz_call& call, const View& in, const View& out, int ndim, int axis, double scale) {
@@ -152,12 +165,14 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
         auto* y = static_cast<float*>(out.data);
         const Rows places(count, row);
         if (!even || from != 1) {
-          // Neighbours in memory are mostly neighbouring lines.
-          for (int64_t i = 0; i < n; i++) {
-            for (int64_t l = 0; l < count; l++) {
-              rows[l * row + (even ? i : 2 * i)] = x[a[l] + i * from];
-              if (!even) rows[l * row + 2 * i + 1] = 0;
-            }
+          if (even) {
+            for_numbers(true, count, n,
+                        [&](int64_t l, int64_t i) { rows[l * row + i] = x[a[l] + i * from]; });
+          } else {
+            for_numbers(from != 1, count, n, [&](int64_t l, int64_t i) {
+              rows[l * row + 2 * i] = x[a[l] + i * from];
+              rows[l * row + 2 * i + 1] = 0;
+            });
           }
           x = rows;
           a = places.offsets;
@@ -173,12 +188,10 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
           for (int64_t l = 0; l < count; l++) fft_table(T()).unpack(z + at[l], h, roots->data(), T(scale));
         }
         if (direct) return;
-        for (int64_t k = 0; k <= h; k++) {
-          for (int64_t l = 0; l < count; l++) {
-            y[b[l] + k * to] = float(z[at[l] + 2 * k]);
-            y[b[l] + k * to + 1] = float(z[at[l] + 2 * k + 1]);
-          }
-        }
+        for_numbers(to != 2, count, h + 1, [&](int64_t l, int64_t k) {
+          y[b[l] + k * to] = float(z[at[l] + 2 * k]);
+          y[b[l] + k * to + 1] = float(z[at[l] + 2 * k + 1]);
+        });
       });
 }
 
@@ -199,11 +212,11 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                auto* y = static_cast<float*>(out.data);
                const Rows places(count, row);
                const bool packed = even && from == 2;
-               for (int64_t k = 0; k <= h && !packed; k++) {
-                 for (int64_t l = 0; l < count; l++) {
+               if (!packed) {
+                 for_numbers(from != 2, count, h + 1, [&](int64_t l, int64_t k) {
                    rows[l * row + 2 * k] = x[a[l] + k * from];
                    rows[l * row + 2 * k + 1] = x[a[l] + k * from + 1];
-                 }
+                 });
                }
                for (int64_t l = 0; l < count; l++) {
                  float* z = rows + l * row;
@@ -221,9 +234,9 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                          {direct ? y : rows, direct ? b : places.offsets, 2, false, true}, count,
                          float(scale), work, crew);
                if (direct) return;
-               for (int64_t i = 0; i < n; i++) {
-                 for (int64_t l = 0; l < count; l++) y[b[l] + i * to] = rows[l * row + (even ? i : 2 * i)];
-               }
+               for_numbers(to != 1, count, n, [&](int64_t l, int64_t i) {
+                 y[b[l] + i * to] = rows[l * row + (even ? i : 2 * i)];
+               });
              });
 }
 
