@@ -104,9 +104,10 @@ void for_blocks(const lz_call& call, const FftPlan<T>& plan, const Layout<2>& li
                [&](int64_t begin, int64_t end, T* work) { run(begin, end, work, nullptr); });
 }
 
-bool neighbours(const int64_t* offsets, int64_t count) {
+// Whether lines start one after the other in memory, `step` values apart.
+bool neighbours(const int64_t* offsets, int64_t count, int64_t step) {
   for (int64_t l = 1; l < count; l++) {
-    if (offsets[l] != offsets[0] + 2 * l) return false;
+    if (offsets[l] != offsets[0] + step * l) return false;
   }
   return true;
 }
@@ -121,8 +122,8 @@ void transform_complex(const lz_call& call, const View& in, const View& out, int
   for_blocks(call, *plan, lines, n, 0,
              [&](const int64_t* a, const int64_t* b, int64_t count, float* work, float*,
                  const FftCrew<float>* crew) {
-               plan->run({static_cast<const float*>(in.data), a, from, neighbours(a, count), inverse},
-                         {static_cast<float*>(out.data), b, to, neighbours(b, count), inverse}, count,
+               plan->run({static_cast<const float*>(in.data), a, from, neighbours(a, count, 2), inverse},
+                         {static_cast<float*>(out.data), b, to, neighbours(b, count, 2), inverse}, count,
                          float(scale), work, crew);
              });
 }
@@ -148,6 +149,21 @@ void for_numbers(bool apart, int64_t count, int64_t n, F&& f) {
   }
 }
 
+// Float32 or complex64 numbers (`parts` of 1 or 2) of neighbouring lines, `step` values apart along the
+// lines, to rows that follow each other, and back. Complex numbers move as doubles.
+void columns_to_rows(const float* x, int64_t step, float* rows, int64_t row, int64_t n, int64_t count,
+                     int parts) {
+  if (parts == 1) return fft_table(0.0f).turn(x, step, rows, row, n, count);
+  fft_table(0.0).turn(reinterpret_cast<const double*>(x), step / 2, reinterpret_cast<double*>(rows), row / 2,
+                      n, count);
+}
+void rows_to_columns(const float* rows, int64_t row, float* y, int64_t step, int64_t n, int64_t count,
+                     int parts) {
+  if (parts == 1) return fft_table(0.0f).turn(rows, row, y, step, count, n);
+  fft_table(0.0).turn(reinterpret_cast<const double*>(rows), row / 2, reinterpret_cast<double*>(y), step / 2,
+                      count, n);
+}
+
 // n real numbers along an axis to n/2 + 1 complex ones.
 template <class T>
 void transform_real(const lz_call& call, const View& in, const View& out, int ndim, int axis, double scale) {
@@ -165,13 +181,15 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
         auto* y = static_cast<float*>(out.data);
         const Rows places(count, row);
         if (!even || from != 1) {
-          if (even) {
-            for_numbers(true, count, n,
-                        [&](int64_t l, int64_t i) { rows[l * row + i] = x[a[l] + i * from]; });
-          } else {
+          bool moved = false;
+          if constexpr (std::is_same_v<T, float>) {
+            moved = even && neighbours(a, count, 1);
+            if (moved) columns_to_rows(x + a[0], from, rows, row, n, count, 1);
+          }
+          if (!moved) {
             for_numbers(from != 1, count, n, [&](int64_t l, int64_t i) {
-              rows[l * row + 2 * i] = x[a[l] + i * from];
-              rows[l * row + 2 * i + 1] = 0;
+              rows[l * row + (even ? i : 2 * i)] = x[a[l] + i * from];
+              if (!even) rows[l * row + 2 * i + 1] = 0;
             });
           }
           x = rows;
@@ -188,6 +206,9 @@ void transform_real(const lz_call& call, const View& in, const View& out, int nd
           for (int64_t l = 0; l < count; l++) fft_table(T()).unpack(z + at[l], h, roots->data(), T(scale));
         }
         if (direct) return;
+        if constexpr (std::is_same_v<T, float>) {
+          if (neighbours(b, count, 2)) return rows_to_columns(z, row, y + b[0], to, h + 1, count, 2);
+        }
         for_numbers(to != 2, count, h + 1, [&](int64_t l, int64_t k) {
           y[b[l] + k * to] = float(z[at[l] + 2 * k]);
           y[b[l] + k * to + 1] = float(z[at[l] + 2 * k + 1]);
@@ -212,7 +233,9 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                auto* y = static_cast<float*>(out.data);
                const Rows places(count, row);
                const bool packed = even && from == 2;
-               if (!packed) {
+               if (!packed && neighbours(a, count, 2)) {
+                 columns_to_rows(x + a[0], from, rows, row, h + 1, count, 2);
+               } else if (!packed) {
                  for_numbers(from != 2, count, h + 1, [&](int64_t l, int64_t k) {
                    rows[l * row + 2 * k] = x[a[l] + k * from];
                    rows[l * row + 2 * k + 1] = x[a[l] + k * from + 1];
@@ -234,6 +257,8 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
                          {direct ? y : rows, direct ? b : places.offsets, 2, false, true}, count,
                          float(scale), work, crew);
                if (direct) return;
+               if (even && neighbours(b, count, 1))
+                 return rows_to_columns(rows, row, y + b[0], to, n, count, 1);
                for_numbers(to != 1, count, n, [&](int64_t l, int64_t i) {
                  y[b[l] + i * to] = rows[l * row + (even ? i : 2 * i)];
                });

@@ -412,6 +412,24 @@ void pack(const T* x, T* z, int64_t h, const T* w) {
 }
 
 template <class T>
+void turn(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t columns) {
+  const Lanes<T> d;
+  constexpr int64_t L = lane_count<T>();
+  for (int64_t i = 0; i < rows; i += L) {
+    int64_t j = 0;
+    for (; i + L <= rows && j + L <= columns; j += L) {
+      Vector<T> v[L];
+      for (int64_t k = 0; k < L; k++) v[k] = hn::LoadU(d, x + (i + k) * x_step + j);
+      transpose<T>(v);
+      for (int64_t k = 0; k < L; k++) hn::StoreU(v[k], d, y + (j + k) * y_step + i);
+    }
+    for (; j < columns; j++) {
+      for (int64_t k = i; k < rows && k < i + L; k++) y[j * y_step + k] = x[k * x_step + j];
+    }
+  }
+}
+
+template <class T>
 void multiply_rows(const T* x, const T* a, T* y, int64_t n) {
   const Lanes<T> d;
   constexpr int64_t L = lane_count<T>();
@@ -432,7 +450,7 @@ void multiply_rows(const T* x, const T* a, T* y, int64_t n) {
 }
 
 template <class T>
-constexpr FftTable<T> kTable = {lane_count<T>(), lines<T>, unpack<T>, pack<T>, multiply_rows<T>};
+constexpr FftTable<T> kTable = {lane_count<T>(), lines<T>, unpack<T>, pack<T>, turn<T>, multiply_rows<T>};
 
 }  // namespace
 

@@ -57,6 +57,8 @@ struct FftTable {
   void (*unpack)(T* z, int64_t h, const T* w, T scale);
   // The way back, up to a factor 2h: from h + 1 numbers the h whose inverse transform are the pairs.
   void (*pack)(const T* x, T* z, int64_t h, const T* w);
+  // y[j·y_step + i] = x[i·x_step + j] for i < rows and j < columns.
+  void (*turn)(const T* x, int64_t x_step, T* y, int64_t y_step, int64_t rows, int64_t columns);
   // y = x·a of complex numbers; y may be x.
   void (*multiply)(const T* x, const T* a, T* y, int64_t n);
 };
