@@ -1,6 +1,27 @@
 /**
  * The conformance kit: what a backend and a primitive must do, as functions that return data.
  */
+
+export { type Application, applicationsOf, functionOf } from "./check/applications"
+export { vmapColumn } from "./check/batches"
+export type { Column } from "./check/column"
+export { jvpColumn, secondOrderColumn, vjpColumn } from "./check/derivatives"
+export { compiledColumn, memoryColumn } from "./check/engines"
+export { inferColumn } from "./check/inference"
+export { type KernelOptions, kernelColumn } from "./check/kernels"
+export {
+  type CheckResult,
+  checkApplications,
+  type DirectSample,
+  formatChecks,
+  type OpCheckOptions,
+  type OpReport,
+  type OpSample,
+  opCheck,
+  type Subject,
+  standardColumns,
+} from "./check/op-check"
+export { CheckFailure, numbers, values } from "./check/values"
 export type { Spaces } from "./golden/calls"
 export { type EncodedArray, type GoldenCase, Missing, type TransformSpec } from "./golden/format"
 export {
@@ -14,3 +35,4 @@ export {
   replayCase,
   replayGolden,
 } from "./golden/replay"
+export { discreteSamples, type Sample, samples } from "./samples"

@@ -303,7 +303,8 @@ function share(node: Node, source: Node, offset: number, strides: readonly numbe
   const storage = source.storage as Storage
   storage.refs++
   node.storage = storage
-  node.offset = offset
+  // What has no elements may begin anywhere, outside the storage too.
+  node.offset = offset !== 0 && sizeOf(node.shape) === 0 ? 0 : offset
   node.strides = strides && isContiguous(node.shape, strides) ? null : strides
 }
 

@@ -61,10 +61,16 @@ export function forEachPosition(
   }
 }
 
-/** The storage's memory as a typed array. */
+/**
+ * The storage's memory as a typed array: itself where it is JavaScript's, a copy where it is native. A view of native memory would
+ * keep it until the next turn of the event loop, and synchronous programs have none.
+ */
 function storeOf(storage: Storage, dtype: Dtype): TypedArray {
-  const bytes = storage.memory.host(storage)
-  return viewStore(dtype, bytes, 0, Math.floor(storage.nbytes / dtype.size))
+  const count = Math.floor(storage.nbytes / dtype.size)
+  if (storage.bytes) return viewStore(dtype, storage.bytes as ArrayBuffer, 0, count)
+  const copy = new Uint8Array(storage.nbytes)
+  if (storage.nbytes > 0) storage.memory.read(storage, 0, copy)
+  return viewStore(dtype, copy.buffer, 0, count)
 }
 
 /** The elements of an evaluated node, row-major, in a fresh work array, read as if it had the shape `as`. */
@@ -97,7 +103,9 @@ function gather(node: Node, as: Shape): Values {
 function scatter(values: Values, node: Node): void {
   const { dtype } = node
   const count = sizeOf(node.shape) * storeWidth(dtype)
-  const store = storeOf(node.storage as Storage, dtype) as unknown as Values
+  const storage = node.storage as Storage
+  const elements = storage.bytes ? storeOf(storage, dtype) : newStore(dtype, sizeOf(node.shape))
+  const store = elements as unknown as Values
   if (isHalf(dtype)) {
     const encode = dtype === float16 ? toFloat16Bits : toBfloat16Bits
     for (let i = 0; i < count; i++) store[i] = encode(values[i] as number)
@@ -106,6 +114,7 @@ function scatter(values: Values, node: Node): void {
   } else {
     for (let i = 0; i < count; i++) store[i] = values[i]
   }
+  if (!storage.bytes && count > 0) storage.memory.write(storage, 0, elements)
 }
 
 /** Computes a node by its primitive's meaning, in the host's view of its storages. Decompositions are evaluate.ts's business. */

@@ -93,7 +93,7 @@ const floatBinary: Record<BinaryOp, (x: N, y: N) => N> = {
   },
 }
 
-/** Integers: an overflow wraps when the result is stored; a division by zero gives 0. */
+/** Integers: an overflow wraps when the result is stored, products at once; a division by zero gives 0. */
 const integerBinary: Partial<Record<BinaryOp, (x: N, y: N) => N>> = {
   multiply: Math.imul,
   // As in MLX, integers are divided towards zero.
@@ -180,11 +180,13 @@ export function scalarFunction(op: UnaryOp | BinaryOp, dtype: Dtype): ScalarFunc
     dtype === int64 || dtype === uint64
       ? ((bigUnary as Record<string, unknown>)[op] ?? (bigBinary as Record<string, unknown>)[op])
       : isInteger(dtype) || dtype.kind === "bool"
-        ? op === "leftShift" || op === "rightShift"
-          ? shift(op, dtype)
-          : ((integerBinary as Record<string, unknown>)[op] ??
-            (floatUnary as Record<string, unknown>)[op] ??
-            (floatBinary as Record<string, unknown>)[op])
+        ? op === "square"
+          ? (x: N) => Math.imul(x, x)
+          : op === "leftShift" || op === "rightShift"
+            ? shift(op, dtype)
+            : ((integerBinary as Record<string, unknown>)[op] ??
+              (floatUnary as Record<string, unknown>)[op] ??
+              (floatBinary as Record<string, unknown>)[op])
         : ((floatUnary as Record<string, unknown>)[op] ?? (floatBinary as Record<string, unknown>)[op])
   return found as ScalarFunction | undefined
 }

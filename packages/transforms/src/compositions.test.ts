@@ -1,6 +1,7 @@
 /**
  * Transforms of transforms as programs use them: second derivatives of networks, per-example gradients, learned steps, nested batches.
  */
+import { values } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { describe, expect, it } from "vitest"
 import {
@@ -15,7 +16,6 @@ import {
   vjp,
   vmap,
 } from "./index"
-import { values } from "./samples"
 
 const far = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
 const close = (a: mx.Array, b: mx.Array, tolerance = 1e-9): void => {

@@ -1,10 +1,10 @@
 /**
  * The rules of core's primitives: against finite differences in float64, against each other, and against loops.
  */
+import { numbers, type Sample, samples, values } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { describe, expect, it } from "vitest"
 import { checkpoint, grad, jvp, vjp, vmap } from "./index"
-import { numbers, type Sample, samples, values } from "./samples"
 
 const STEP = 1e-6
 

@@ -2,10 +2,10 @@
  * Derivatives and batches of `mx.linalg` on the reference backend: against finite differences, in float64 and complex64, and
  * against loops. Factors that are unique up to signs and phases are tested through what does not depend on them.
  */
+import { values } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { describe, expect, it } from "vitest"
 import { grad, jvp, vjp, vmap } from "./index"
-import { values } from "./samples"
 
 const { linalg } = mx
 type Fn = (...xs: mx.Array[]) => mx.Array[]

@@ -1,12 +1,12 @@
 /**
  * Laws that hold for any program: random graphs of a dozen operations that share their intermediates.
  */
+import { values } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { checkpoint, grad, jacfwd, jacrev, jvp, vjp, vmap } from "./index"
 import { type Program, patience, programs, runs } from "./random-programs"
-import { values } from "./samples"
 
 const x = values([2, 3], -1, 1, 1)
 const y = values([2, 3], -1, 1, 2)

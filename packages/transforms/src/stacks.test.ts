@@ -3,12 +3,12 @@
  * loop, the function itself; so every transform is checked on top of every other. `LAZULI_PROPERTY_RUNS=2000 npx vitest run stacks` looks longer.
  */
 import { compile } from "@lazuli/compile"
+import { values } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
 import { checkpoint, customFunction, grad, jacfwd, jvp, linearize, vjp, vmap } from "./index"
 import { patience, runs, smoothPrograms } from "./random-programs"
-import { values } from "./samples"
 
 /** A function whose result has the shape of its argument. */
 type Endo = (x: mx.Array) => mx.Array

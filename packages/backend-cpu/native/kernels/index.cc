@@ -79,7 +79,9 @@ void gather(const lz_call& call) {
   bool fits = int64_t(slice.size()) == x.ndim && y.ndim == index_ndim + x.ndim && y.dtype == x.dtype;
   for (int d = 0; d < y.ndim && fits; d++)
     fits = y.shape[d] == (d < index_ndim ? call.in[1].shape[d] : slice[size_t(d - index_ndim)]);
-  for (int d = 0; d < x.ndim && fits; d++) fits = slice[size_t(d)] >= 0 && slice[size_t(d)] <= x.shape[d];
+  // Without indices no slice is read.
+  for (int d = 0; d < x.ndim && fits; d++)
+    fits = slice[size_t(d)] >= 0 && (slice[size_t(d)] <= x.shape[d] || y.size == 0);
   require(call, fits, "[gather] the output's shape or dtype does not fit the operands");
   const int64_t* offsets = offsets_of(call, "gather", x, x.strides, axes, call.in + 1, slice);
   if (y.size == 0) return;
@@ -121,7 +123,8 @@ void scatter(const lz_call& call) {
   const int index_ndim = axes.empty() ? 0 : call.in[2].ndim;
   bool fits = updates.ndim == index_ndim + x.ndim && updates.dtype == x.dtype;
   for (int d = 0; d < index_ndim && fits; d++) fits = updates.shape[d] == call.in[2].shape[d];
-  for (int d = 0; d < x.ndim && fits; d++) fits = updates.shape[index_ndim + d] <= x.shape[d];
+  for (int d = 0; d < x.ndim && fits; d++)
+    fits = updates.shape[index_ndim + d] <= x.shape[d] || updates.size == 0;
   require(call, fits, "[scatter] the updates' shape or dtype does not fit x and the indices");
   const UpdateRun run = find_update(call, "scatter", mode, x.dtype);
   const std::span slice(updates.shape + index_ndim, size_t(x.ndim));

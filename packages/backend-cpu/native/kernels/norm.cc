@@ -178,10 +178,10 @@ void norm_vjp(const lz_call& call) {
 }  // namespace
 
 void register_norm(Registry& registry) {
-  registry.add("layerNorm", entry<norm<true>>);
-  registry.add("layerNormVjp", entry<norm_vjp<true>>);
-  registry.add("rmsNorm", entry<norm<false>>);
-  registry.add("rmsNormVjp", entry<norm_vjp<false>>);
+  registry.add("layerNorm", entry<norm<true>>, kFloatingDtypes);
+  registry.add("layerNormVjp", entry<norm_vjp<true>>, kFloatingDtypes);
+  registry.add("rmsNorm", entry<norm<false>>, kFloatingDtypes);
+  registry.add("rmsNormVjp", entry<norm_vjp<false>>, kFloatingDtypes);
 }
 
 }  // namespace lazuli

@@ -2,8 +2,8 @@
  * Products of matrices.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { atLeastFloat, complex64, promote } from "../dtype"
-import { ShapeError } from "../errors"
+import { atLeastFloat, complex64, isInexact, promote } from "../dtype"
+import { DTypeError, ShapeError } from "../errors"
 import type { Array, HostArray, VmapContext } from "../graph"
 import { type Apply, definePrimitive, type NoParams } from "../primitive"
 import { broadcastShapes, format, type Shape, sameShape } from "../shape"
@@ -56,6 +56,7 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
   const batches = out.data.length === 0 ? 0 : a.shape.slice(0, -2).reduce((x, y) => x * y, 1)
   const complex = a.dtype === complex64
   const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
+  const integers = !big && !isInexact(out.dtype)
   for (let batch = 0; batch < batches; batch++) {
     for (let i = 0; i < m; i++) {
       for (let j = 0; j < n; j++) {
@@ -67,7 +68,8 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
           if (complex) {
             re += a.data[2 * x] * b.data[2 * y] - a.data[2 * x + 1] * b.data[2 * y + 1]
             im += a.data[2 * x] * b.data[2 * y + 1] + a.data[2 * x + 1] * b.data[2 * y]
-          } else re += a.data[x] * b.data[y]
+          } else if (integers) re = (re + Math.imul(a.data[x], b.data[y])) | 0
+          else re += a.data[x] * b.data[y]
         }
         const o = (batch * m + i) * n + j
         if (complex) {
@@ -139,6 +141,7 @@ const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
   name: "addmm",
   params: { alpha: "f64", beta: "f64" },
   infer: ([c, a, b]) => {
+    if (!isInexact(a.dtype)) throw new DTypeError("addmm", `needs a floating dtype, received ${a.dtype.name}`)
     const shape = [...a.shape.slice(0, -1), b.shape[b.shape.length - 1]]
     if (!sameShape(broadcastShapes("addmm", c.shape, shape), shape))
       throw new ShapeError(

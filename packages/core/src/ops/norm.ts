@@ -3,7 +3,7 @@
  * and compute in float32 where the array is narrower.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { type Dtype, float32, int32, isInteger, promote } from "../dtype"
+import { type Dtype, float32, float64, int32, isInexact, isInteger, promote } from "../dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
 import type { Array, Meta } from "../graph"
 import { type Apply, definePrimitive } from "../primitive"
@@ -20,6 +20,11 @@ const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 const rows = (x: Array): number[] => globalThis.Array.from({ length: x.ndim - 1 }, (_, i) => i)
 const sumRows = (x: Array): Array => (x.ndim > 1 ? sum(x, rows(x)) : x)
 const row = (x: Meta): Meta => ({ shape: x.shape.slice(-1), dtype: x.dtype })
+/** The input, whose dtype must be a floating one. */
+function floating(op: string, x: Meta): Meta {
+  if (isInexact(x.dtype)) return x
+  throw new DTypeError(op, `needs a floating dtype, received ${x.dtype.name}`)
+}
 
 /** A parameter of one number a column, with its own batch axis where it has one, to stand beside rows with theirs in front. */
 function beside(parameter: Array, axis: number | null, ndim: number): Array {
@@ -45,7 +50,7 @@ type NormParams = { eps: number; hasWeight: boolean; hasBias: boolean }
 const layerNormPrimitive: Apply<NormParams> = definePrimitive({
   name: "layerNorm",
   params: { eps: "f64", hasWeight: "bool", hasBias: "bool" },
-  infer: ([x]) => x,
+  infer: ([x]) => floating("layerNorm", x),
   decompose: ([x, ...rest], { eps, hasWeight, hasBias }) => {
     let { normal } = standardize(x, eps)
     if (hasWeight) normal = normal.multiply(rest[0])
@@ -93,7 +98,7 @@ const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 const layerNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   name: "layerNormVjp",
   params: { eps: "f64", hasWeight: "bool" },
-  infer: ([x], { hasWeight }) => [x, ...(hasWeight ? [row(x)] : []), row(x)],
+  infer: ([x], { hasWeight }) => [floating("layerNormVjp", x), ...(hasWeight ? [row(x)] : []), row(x)],
   // With x̂ the normal form and h = g·weight: dx = (h − mean h − x̂ · mean(h·x̂)) / σ.
   decompose: ([x, ...rest], { eps, hasWeight }) => {
     const { normal, rate } = standardize(x, eps)
@@ -119,7 +124,7 @@ function scaleRows(x: Array, eps: number): { normal: Array; rate: Array } {
 const rmsNormPrimitive: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   name: "rmsNorm",
   params: { eps: "f64", hasWeight: "bool" },
-  infer: ([x]) => x,
+  infer: ([x]) => floating("rmsNorm", x),
   decompose: ([x, weight], { eps }) => {
     const { normal } = scaleRows(x, eps)
     return toDtype(weight ? normal.multiply(weight) : normal, x.dtype)
@@ -149,7 +154,7 @@ const rmsNormPrimitive: Apply<{ eps: number; hasWeight: boolean }> = definePrimi
 const rmsNormVjp: Apply<{ eps: number; hasWeight: boolean }> = definePrimitive({
   name: "rmsNormVjp",
   params: { eps: "f64", hasWeight: "bool" },
-  infer: ([x], { hasWeight }) => (hasWeight ? [x, row(x)] : [x]),
+  infer: ([x], { hasWeight }) => [floating("rmsNormVjp", x), ...(hasWeight ? [row(x)] : [])],
   // With x̂ the normal form, r the factor and h = g·weight: dx = r · (h − x̂ · mean(h·x̂)).
   decompose: ([x, ...rest], { eps, hasWeight }) => {
     const { normal, rate } = scaleRows(x, eps)
@@ -255,19 +260,25 @@ type RopeParams = {
 const ropePrimitive: Apply<RopeParams> = definePrimitive({
   name: "rope",
   params: { dims: "i64", traditional: "bool", base: "f64?", scale: "f64", inverse: "bool" },
-  infer: ([x]) => x,
+  infer: ([x], { dims }) => {
+    if (x.shape[x.shape.length - 1] < dims)
+      throw new ShapeError("rope", `dims ${dims} exceeds the last axis of shape ${format(x.shape)}`)
+    return floating("rope", x)
+  },
   decompose: ([x, offset, freqs], { dims, traditional, base, scale, inverse }) => {
     const half = dims / 2
     const w = toDtype(x, wide(x.dtype))
-    const steps = arange(x.shape[x.ndim - 2], { dtype: float32 })
+    // Angles are computed in at least float32.
+    const exact = x.dtype === float64 ? float64 : float32
+    const steps = arange(x.shape[x.ndim - 2], { dtype: exact })
     // [B, 1, …, T, 1] or [T, 1]
-    const start = toDtype(offset, float32)
+    const start = toDtype(offset, exact)
     const begins = offset.ndim === 0 ? start : start.reshape([-1, ...x.shape.slice(1).map(() => 1)])
     const positions = steps.reshape([-1, 1]).add(begins).multiply(scale)
     const rates =
       base === null
-        ? toDtype(freqs, float32).reciprocal()
-        : arange(half, { dtype: float32 })
+        ? toDtype(freqs, exact).reciprocal()
+        : arange(half, { dtype: exact })
             .multiply(-Math.log(base) / half)
             .exp()
     const angles = positions.multiply(rates)

@@ -170,17 +170,20 @@ const sumAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   jvp: ({ tangents: [t], params }) => [t && sumAxes([t], params)],
   vmap: (c) => vmapAxes(sumAxes)(c),
 })
+const times = ((a: bigint, b: bigint) => a * b) as Fold
 const mulReal = fold(
   () => 1,
   numbers((a, b) => a * b),
-  ((a: bigint, b: bigint) => a * b) as Fold,
+  times,
 )
+/** Products of integers wrap at 32 bits, so that no digit is lost. */
+const mulInteger = fold(() => 1, numbers(Math.imul), times)
 const prodAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "prod",
   params: { axes: "i64[]" },
   infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: sumDtype(x.dtype) }),
   reference: ([x], [out], params) => {
-    if (x.dtype !== complex64) return mulReal([x], [out], params)
+    if (x.dtype !== complex64) return (isInexact(x.dtype) ? mulReal : mulInteger)([x], [out], params)
     for (let i = 0; i < sizeOf(out.shape); i++) out.data[2 * i] = 1
     eachCell(x, params.axes, (i, cell) => {
       const [a, b, c, d] = [out.data[2 * cell], out.data[2 * cell + 1], x.data[2 * i], x.data[2 * i + 1]]
@@ -242,8 +245,9 @@ function extreme(
       const seen = new Uint8Array(sizeOf(out.shape))
       eachCell(x, params.axes, (i, cell) => {
         const [re, im, a, b] = [x.data[2 * i], x.data[2 * i + 1], out.data[2 * cell], out.data[2 * cell + 1]]
-        if (seen[cell] && (Number.isNaN(a) || Number.isNaN(b) || (re === a ? !first(im, b) : !first(re, a))))
-          return
+        // NaN wins, in either part.
+        const wins = Number.isNaN(re) || Number.isNaN(im) || (re === a ? first(im, b) : first(re, a))
+        if (seen[cell] && (Number.isNaN(a) || Number.isNaN(b) || !wins)) return
         seen[cell] = 1
         out.data[2 * cell] = re
         out.data[2 * cell + 1] = im

@@ -168,11 +168,13 @@ const productAlong: Apply<Params> = definePrimitive({
   name: "cumprod",
   params: schema,
   infer: ([x]) => x,
-  reference: scanHost(
-    neutral(1),
-    (a: number, b: number) => a * b,
-    (a, b) => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]],
-  ),
+  reference: (inputs, outputs, params) => {
+    const { dtype } = inputs[0]
+    // Products of integers wrap at 32 bits, so that no digit is lost.
+    const times = isInexact(dtype) || isBig(dtype) ? (a: number, b: number) => a * b : Math.imul
+    const loop = scanHost(neutral(1), times, (a, b) => [a[0] * b[0] - a[1] * b[1], a[0] * b[1] + a[1] * b[0]])
+    loop(inputs, outputs, params)
+  },
   // y[i] = x₀ ⋯ x[i]: dx[k] = (x₀ ⋯ x[k−1]) · Σ_{i≥k} g[i] · x[k+1] ⋯ x[i], and the sum is a recurrence. Nothing is divided, so zeros are
   // no exception.
   vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {
@@ -217,8 +219,12 @@ function extremeAlong(
     name,
     params: schema,
     infer: ([x]) => x,
+    // NaN, in either part of a complex number, stays once it is met.
     reference: scanHost(start, pick as (a: never, b: never) => unknown, (a, b) =>
-      better(b[0], a[0]) || (b[0] === a[0] && better(b[1], a[1])) ? b : a,
+      !a.some(Number.isNaN) &&
+      (b.some(Number.isNaN) || better(b[0], a[0]) || (b[0] === a[0] && better(b[1], a[1])))
+        ? b
+        : a,
     ),
     // Each result is one of the elements: the cotangent goes there, and the tangent comes from there.
     vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => {

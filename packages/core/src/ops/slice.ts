@@ -1,7 +1,7 @@
 /**
  * Rectangular parts of arrays: taking one out (a view), putting one back, and padding around. Indexing is built on them.
  */
-import { complex64, type Dtype } from "../dtype"
+import { complex64, type Dtype, isInexact } from "../dtype"
 import type { Array, HostArray } from "../graph"
 import type { ParamsOf } from "../params"
 import { type Apply, definePrimitive } from "../primitive"
@@ -81,7 +81,9 @@ export function combineAt(
   i: number,
   mode: UpdateMode,
 ): void {
-  const f = combine[mode] as (old: number, update: number) => number
+  // Products of integers wrap at 32 bits, so that no digit is lost.
+  const wraps = mode === "multiply" && out.dtype.size < 8 && !isInexact(out.dtype)
+  const f = wraps ? Math.imul : (combine[mode] as (old: number, update: number) => number)
   if (out.dtype !== complex64) {
     out.data[position] = f(out.data[position], updates.data[i])
     return

@@ -26,9 +26,14 @@ function orderOf(x: HostArray): (p: number, q: number) => number {
     if (a > b) return 1
     return Number(Number.isNaN(a)) - Number(Number.isNaN(b))
   }
-  return x.dtype === complex64
-    ? (p, q) => compare(data[2 * p], data[2 * q]) || compare(data[2 * p + 1], data[2 * q + 1])
-    : (p, q) => compare(data[p], data[q])
+  if (x.dtype !== complex64) return (p, q) => compare(data[p], data[q])
+  // A complex number with NaN in either part comes last.
+  const isNaNPair = (p: number): number => Number(Number.isNaN(data[2 * p]) || Number.isNaN(data[2 * p + 1]))
+  return (p, q) => {
+    const [a, b] = [isNaNPair(p), isNaNPair(q)]
+    if (a || b) return a - b
+    return compare(data[2 * p], data[2 * q]) || compare(data[2 * p + 1], data[2 * q + 1])
+  }
 }
 
 /** Calls `visit(k, place, source)`: the k-th smallest of its line stands at `source` and belongs to `place`. */

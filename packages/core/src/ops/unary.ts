@@ -363,7 +363,7 @@ export const conjugate: UnaryFunction = (...args) => conjugateOf(args)
 
 const realPrimitive = definePrimitive({
   name: "real",
-  infer: ([x]) => ({ shape: x.shape, dtype: float32 }),
+  infer: ([x]) => ({ shape: x.shape, dtype: x.dtype === complex64 ? float32 : x.dtype }),
   scalar: (s, [x]) => s.real(x),
   vjp: ({ cotangents: [g] }) => [toDtype(g, complex64)],
   jvp: ({ tangents: [t] }) => [t ? t.real : null],
@@ -381,7 +381,7 @@ export const real: UnaryFunction = (...args) => realOf(args)
 
 const imagPrimitive = definePrimitive({
   name: "imag",
-  infer: ([x]) => ({ shape: x.shape, dtype: float32 }),
+  infer: ([x]) => ({ shape: x.shape, dtype: x.dtype === complex64 ? float32 : x.dtype }),
   scalar: (s, [x]) => s.imag(x),
   // Re(conj(c)·imag(z)) has the gradient i·c.
   vjp: ({ cotangents: [g] }) => [toDtype(g, complex64).multiply(new Complex(0, 1))],

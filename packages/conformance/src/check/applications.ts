@@ -1,6 +1,6 @@
 /**
  * Applications of primitives as they occur: in the samples' graphs, in the graphs of their derivatives, and in the decompositions of both. A
- * primitive that only a rule uses is met here too. Test support only; it is not part of the package.
+ * primitive that only a rule uses is met here too.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -12,8 +12,8 @@ import {
   type Primitive,
   paramsKey,
 } from "@lazuli/core/engine"
-import { jvp, vjp } from "./index"
-import type { Sample } from "./samples"
+import { jvp, vjp } from "@lazuli/transforms"
+import type { Sample } from "../samples"
 
 /** One application of a primitive to arrays that have values. */
 export interface Application {

@@ -1,6 +1,5 @@
 /**
- * The samples of `mx.linalg`: one for every primitive, of matrices at which their factors are smooth. Test support only; it is not
- * part of the package.
+ * The samples of `mx.linalg`: one for every primitive, of matrices at which their factors are smooth.
  */
 import * as mx from "@lazuli/core"
 

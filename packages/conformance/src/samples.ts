@@ -1,9 +1,10 @@
 /**
  * Functions with inputs at which they are smooth: at least one for every differentiable primitive of core. The tests compare their
- * derivatives with finite differences and their batches with loops. Test support only; it is not part of the package.
+ * derivatives with finite differences, their batches with loops, and backends' kernels with their meanings. A new op gets a line here.
  */
 import * as mx from "@lazuli/core"
-import { checkpoint } from "./checkpoint"
+import { checkpoint } from "@lazuli/transforms"
+import { numbers, values } from "./check/values"
 import { complexLinalgSamples, linalgSamples } from "./linalg-samples"
 
 /** A function of float64 arrays and arrays to try it on. */
@@ -11,21 +12,6 @@ export interface Sample {
   readonly name: string
   readonly f: (...xs: mx.Array[]) => mx.Array
   readonly inputs: mx.Array[]
-}
-
-/** Numbers that look random and are the same every time. */
-export function numbers(count: number, low = 0.2, high = 0.9, seed = 1): number[] {
-  let state = seed * 7919 + 17
-  return globalThis.Array.from({ length: count }, () => {
-    state = (state * 1103515245 + 12345) % 2147483648
-    return low + ((high - low) * state) / 2147483648
-  })
-}
-
-/** A float64 array of such numbers. */
-export function values(shape: readonly number[], low = 0.2, high = 0.9, seed = 1): mx.Array {
-  const count = shape.reduce((a, b) => a * b, 1)
-  return mx.array(Float64Array.from(numbers(count, low, high, seed))).reshape(shape)
 }
 
 type Unary = (x: mx.Array) => mx.Array

@@ -1,0 +1,68 @@
+/**
+ * The columns `compiled` and `memory`: a compiled call gives what the call gives, and what was used for a call is given back.
+ */
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { backendFor, collectGarbage, isInexact } from "@lazuli/core/engine"
+import { vjp } from "@lazuli/transforms"
+import { type Application, functionOf } from "./applications"
+import type { Column } from "./column"
+import { CheckFailure, expectClose, isExact } from "./values"
+
+/** Compiled against eager, from the first call on. */
+export const compiledColumn: Column = {
+  name: "compiled",
+  check(application: Application) {
+    const { inputs } = application
+    if (inputs.length === 0) return "no inputs"
+    const f = functionOf(application)
+    const compiled = compile((...xs: mx.Array[]) => f(...xs))
+    const want = f(...inputs)
+    for (const call of ["first", "second"]) {
+      compiled(...inputs).forEach((y, i) =>
+        expectClose(`output ${i} of the ${call} call`, y, want[i], isExact(want) ? 1e-12 : 1e-5),
+      )
+    }
+    return null
+  },
+}
+
+const ROUNDS = 12
+
+/** Bytes and blocks in use before a call and its gradient are in use after it, when nothing of it can be read any more. */
+export const memoryColumn: Column = {
+  name: "memory",
+  check(application: Application) {
+    const backend = backendFor(mx.defaultDevice())
+    if (!backend.memory || !backend.tracker) return `${backend.name} does not tell what is in use`
+    const { primitive } = application
+    const inputs = [...application.inputs]
+    const f = functionOf(application)
+    const smooth = inputs.every((x) => isInexact(x.dtype)) && inputs.length > 0 && !primitive.facts.opaque
+    const use = (): void => {
+      const outputs = f(...inputs)
+      mx.eval(outputs)
+      if (!smooth || !outputs.every((y) => isInexact(y.dtype))) return
+      const [, grads] = vjp(
+        f,
+        inputs,
+        outputs.map((y) => mx.onesLike(y)),
+      )
+      mx.eval(grads)
+    }
+    const inUse = (): { active: number; buffers: number } => {
+      collectGarbage()
+      return backend.memory?.() ?? { active: 0, buffers: 0 }
+    }
+    use()
+    const before = inUse()
+    for (let i = 0; i < ROUNDS; i++) use()
+    const after = inUse()
+    // A leak leaves something in each round. A collector that is late leaves a little more, or less, once.
+    if (after.buffers >= before.buffers + ROUNDS)
+      throw new CheckFailure(
+        `${before.active} bytes in ${before.buffers} buffers were in use before, ${after.active} in ${after.buffers} after`,
+      )
+    return null
+  },
+}

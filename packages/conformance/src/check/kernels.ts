@@ -1,0 +1,124 @@
+/**
+ * A backend's column: its kernel, or what it does for want of one, gives what the meaning gives on the reference backend, over dtypes,
+ * fillings and layouts, for empty arrays too.
+ */
+import * as mx from "@lazuli/core"
+import { backendNamed, onBackendNamed } from "../backend-choice"
+import { type HostValues, hostOf } from "../golden/compare"
+import { type Application, functionOf } from "./applications"
+import type { Column } from "./column"
+import { arrayFrom, broadcastable, type HostInput, hostInput, LAYOUTS } from "./layouts"
+import { CheckFailure } from "./values"
+import { type VariantOptions, variants } from "./variants"
+
+/** How a backend is held to the meanings. */
+export interface KernelOptions extends VariantOptions {
+  /** Names of {@link LAYOUTS}; all by default. */
+  readonly layouts?: readonly string[]
+  /** By name of a dtype: |got − want| ≤ tolerance · (1 + |want|). */
+  readonly tolerances?: Readonly<Record<string, number>>
+}
+
+/** What kernels may differ by for having added in another order. */
+const TOLERANCES: Readonly<Record<string, number>> = {
+  float16: 4e-3,
+  bfloat16: 3e-2,
+  float32: 3e-5,
+  complex64: 6e-5,
+  float64: 1e-11,
+}
+
+function run(application: Application, inputs: readonly mx.Array[]): HostValues[] {
+  const outputs = functionOf(application)(...inputs)
+  mx.eval(outputs)
+  return outputs.map(hostOf)
+}
+
+function compare(got: readonly HostValues[], want: readonly HostValues[], options: KernelOptions): void {
+  want.forEach((w, k) => {
+    const g = got[k]
+    if (g?.dtype !== w.dtype || g.shape.join() !== w.shape.join())
+      throw new CheckFailure(`output ${k} is ${g?.dtype}[${g?.shape}], the meaning's ${w.dtype}[${w.shape}]`)
+    const tolerance = options.tolerances?.[w.dtype] ?? TOLERANCES[w.dtype] ?? 0
+    const largest = Math.max(0, ...w.values.map((v) => Math.abs(Number(v))).filter(Number.isFinite))
+    const complex = w.dtype === "complex64"
+    for (let i = 0; i < w.values.length; i++) {
+      const [a, b] = [g.values[i], w.values[i]]
+      if (a === b || (Number.isNaN(a) && Number.isNaN(b))) continue
+      if (tolerance > 0 && Math.abs(Number(a) - Number(b)) <= tolerance * (1 + largest)) continue
+      // Of a complex number that is not finite, what its parts are is nobody's business.
+      const pair = (h: HostValues): number[] => [
+        Number(h.values[i - (i % 2)]),
+        Number(h.values[i - (i % 2) + 1]),
+      ]
+      if (complex && !pair(w).every(Number.isFinite)) continue
+      throw new CheckFailure(`element ${i} of output ${k} is ${a}, the meaning's ${b}`)
+    }
+  })
+}
+
+/** Which layout each input has: all one, and mixed. */
+function arrangements(count: number, names: readonly string[]): string[][] {
+  const uniform = names.map((name) => globalThis.Array.from({ length: count }, () => name))
+  if (count < 2) return uniform
+  return [
+    ...uniform,
+    ...names.map((_, k) =>
+      globalThis.Array.from({ length: count }, (__, i) => names[(k + i) % names.length]),
+    ),
+  ]
+}
+
+/** Compares a backend with the meanings on the reference backend. */
+export function kernelColumn(backend: string, options: KernelOptions = {}): Column {
+  const names = options.layouts ?? Object.keys(LAYOUTS)
+  return {
+    name: backend,
+    check(application) {
+      const { primitive } = application
+      let [compared, refused, native] = [0, "", false]
+      const meaning = (inputs: readonly HostInput[]): HostValues[] | null => {
+        try {
+          return onBackendNamed("reference", () => run(application, inputs.map(arrayFrom)))
+        } catch (error) {
+          // What the meaning refuses is no matter for kernels.
+          if (!(error instanceof mx.LazuliError)) throw error
+          refused = error.message
+          return null
+        }
+      }
+      for (const { inputs, what, free } of variants(application, options)) {
+        const host = inputs.map(hostInput)
+        const want = meaning(host)
+        if (want === null) continue
+        for (const layouts of arrangements(inputs.length, names)) {
+          const broadcasts = layouts.includes("broadcast")
+          if (broadcasts && !free) continue
+          const source = broadcasts
+            ? host.map((h, i) => (layouts[i] === "broadcast" ? broadcastable(h) : h))
+            : host
+          const expected = broadcasts ? meaning(source) : want
+          if (expected === null) continue
+          onBackendNamed(backend, () => {
+            const laidOut = source.map((h, i) => LAYOUTS[layouts[i]](arrayFrom(h)))
+            if (laidOut.includes(null)) return
+            const xs = laidOut as mx.Array[]
+            mx.eval(xs)
+            native ||=
+              !primitive.rules.view && backendNamed(backend).supports(functionOf(application)(...xs)[0].node)
+            try {
+              compare(run(application, xs), expected, options)
+              compared++
+            } catch (error) {
+              if (!(error instanceof CheckFailure || error instanceof mx.LazuliError)) throw error
+              throw new CheckFailure(`${what}, ${[...new Set(layouts)].join(" and ")}: ${error.message}`)
+            }
+          })
+        }
+      }
+      if (compared === 0) return refused || "nothing to compare"
+      if (native) return null
+      return primitive.rules.view ? null : "no kernel; what runs instead agrees"
+    },
+  }
+}

@@ -1,0 +1,92 @@
+/**
+ * Applications like a given one: in other dtypes, with other numbers, of empty arrays.
+ */
+import * as mx from "@lazuli/core"
+import { dtypes as allDtypes, type Dtype, decompose, isInexact, type Node } from "@lazuli/core/engine"
+import { type Application, functionOf } from "./applications"
+import { converted, type Filling } from "./layouts"
+
+/** Which variants are made. */
+export interface VariantOptions {
+  /** All by default. */
+  readonly dtypes?: readonly Dtype[]
+  readonly fillings?: readonly Filling[]
+}
+
+/** Other inputs for an application. */
+export interface Variant {
+  readonly inputs: readonly mx.Array[]
+  readonly what: string
+  /** Whether the inputs may be anything: what a layout repeats may be repeated. */
+  readonly free: boolean
+}
+
+/**
+ * Whether the meaning leaves an input out. Then it holds what follows from the others, saved for kernels (the log-sum-exps of attention), and
+ * other numbers in its place would be nonsense.
+ */
+function hasSavedInputs({ primitive, params, inputs }: Application): boolean {
+  if (!primitive.rules.decompose) return false
+  const fresh = inputs.map((x) => mx.contiguous(x))
+  const seen = new Set<Node>()
+  const stack = [...decompose(primitive, fresh, params)].map(({ node }) => node)
+  for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
+    if (seen.has(node)) continue
+    seen.add(node)
+    stack.push(...node.inputs)
+  }
+  return fresh.some(({ node }) => !seen.has(node))
+}
+
+const shapesOf = (outputs: readonly mx.Array[]): string => outputs.map(({ shape }) => `[${shape}]`).join()
+
+/** Variants of an application, the one that is given first. */
+export function* variants(application: Application, options: VariantOptions = {}): Generator<Variant> {
+  const { inputs } = application
+  const { dtypes = allDtypes, fillings = ["as given", "of both signs", "special"] } = options
+  const free = !hasSavedInputs(application)
+  yield { inputs, what: "as given", free }
+  const first = inputs.find((x) => isInexact(x.dtype))?.dtype
+  const floats = inputs.flatMap((x, i) => (x.dtype === first ? [i] : []))
+  // What stands beside floats is an index, a mask, or always of another float dtype: it stays.
+  const main = floats.length > 0 ? floats : inputs.map((_, i) => i)
+  for (const dtype of dtypes) {
+    if (!free && !isInexact(dtype)) continue
+    for (const filling of fillings) {
+      if (filling !== "as given" && (!free || (filling === "special" && dtype.kind === "bool"))) continue
+      const replaced = inputs.map((x, i) => (main.includes(i) ? converted(x, dtype, filling) : x))
+      yield { inputs: replaced, what: `${dtype.name}, ${filling}`, free }
+    }
+  }
+  const isIndex = (x: mx.Array): boolean =>
+    floats.length > 0 && !isInexact(x.dtype) && x.dtype.kind !== "bool"
+  for (const dtype of inputs.some(isIndex) ? dtypes : []) {
+    if (isInexact(dtype) || dtype.kind === "bool") continue
+    yield {
+      inputs: inputs.map((x) => (isIndex(x) ? x.astype(dtype) : x)),
+      what: `indices in ${dtype.name}`,
+      free,
+    }
+  }
+  yield* empty(application)
+}
+
+function* empty(application: Application): Generator<Variant> {
+  const { inputs } = application
+  const f = functionOf(application)
+  const shapes = shapesOf(f(...inputs))
+  const rank = Math.max(0, ...inputs.map((x) => x.ndim))
+  for (let axis = 0; axis < rank; axis++) {
+    const emptied = inputs.map((x) =>
+      x.ndim > axis ? x.index(...x.shape.map((_, i) => (i === axis ? "0:0" : ":"))) : x,
+    )
+    try {
+      // Where the result's shape is a parameter's, empty inputs do not go with it.
+      if (shapesOf(f(...emptied)) === shapes) continue
+    } catch (error) {
+      if (error instanceof mx.LazuliError) continue
+      throw error
+    }
+    yield { inputs: emptied, what: `empty along axis ${axis}`, free: true }
+  }
+}
