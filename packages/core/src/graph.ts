@@ -113,6 +113,8 @@ export interface PrimitiveFacts {
   readonly stopsGradient?: boolean
   /** Holds a JavaScript function: not exportable. */
   readonly opaque?: boolean
+  /** Its results are unique only up to a choice, such as the sign of a vector, which backends may make differently. */
+  readonly ambiguous?: boolean
 }
 
 /** A registered primitive: one definition that says what an operation means. */

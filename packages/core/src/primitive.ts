@@ -117,8 +117,14 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
   const { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan } = rules
   return { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, plan }
 }
-function uniformFacts({ immediate, broadcasts, stopsGradient, opaque }: PrimitiveFacts): PrimitiveFacts {
-  return { immediate, broadcasts, stopsGradient, opaque }
+function uniformFacts({
+  immediate,
+  broadcasts,
+  stopsGradient,
+  opaque,
+  ambiguous,
+}: PrimitiveFacts): PrimitiveFacts {
+  return { immediate, broadcasts, stopsGradient, opaque, ambiguous }
 }
 
 function nodesOf(inputs: readonly Array[]): Node[] {

@@ -3,7 +3,7 @@
  * quantized matrices (quantized-matmul.ts): indices of matrices, and examples laid out as more matrices.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { bool_, int32, isInteger, promote } from "../dtype"
+import { bool_, int32, isInexact, isInteger, promote } from "../dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
 import type { Array, Meta } from "../graph"
 import { type Apply, definePrimitive, type NoParams } from "../primitive"
@@ -17,6 +17,10 @@ import { repeat } from "./rearrange"
 import { broadcastTo } from "./reduce"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"
+
+function checkFloating(op: string, { dtype }: Meta): void {
+  if (!isInexact(dtype)) throw new DTypeError(op, `needs a floating dtype, received ${dtype.name}`)
+}
 
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 const plus = (a: Array | null, b: Array | null): Array | null => (a && b ? a.add(b) : (a ?? b))
@@ -85,6 +89,7 @@ const gatherProduct: Apply<NoParams> = definePrimitive({
   infer: ([a, b, lhs, rhs]) => {
     const op = "gatherMm"
     checkMatrixIndices(op, lhs, rhs)
+    checkFloating(op, a)
     if (a.shape[2] !== b.shape[1])
       throw new ShapeError(
         op,
@@ -199,6 +204,7 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
     const op = "segmentedMm"
     if (!isInteger(segments.dtype))
       throw new DTypeError(op, `segments must be integers, received ${segments.dtype.name}`)
+    checkFloating(op, a)
     return { shape: [segments.shape[0], a.shape[0], b.shape[1]], dtype: a.dtype }
   },
   decompose: ([a, b, segments]) => {
@@ -256,6 +262,7 @@ const blockProduct: Apply<BlockParams> = definePrimitive({
   params: { blockSize: "i64", hasOut: "bool", hasLhs: "bool", hasRhs: "bool" },
   infer: ([a, b, ...masks], { blockSize, hasOut, hasLhs, hasRhs }) => {
     const op = "blockMaskedMm"
+    checkFloating(op, a)
     const lead = a.shape.slice(0, -2)
     const [m, k] = a.shape.slice(-2)
     const n = b.shape[b.shape.length - 1]

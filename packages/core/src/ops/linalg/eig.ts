@@ -214,6 +214,7 @@ const eigPrimitive: Apply<NoParams> = definePrimitive({
     return [diagonalsOf(p), d.subtract(scaleColumns(v, lengthwise(v, d)))]
   },
   vmap: (c) => batched(c, eigPrimitive),
+  facts: { ambiguous: true },
 })
 const gaps = (w: Array): Array => safeReciprocal(w.expandDims(-2).subtract(w.expandDims(-1)))
 /** Re(vᴴ·d) of each pair of columns. */

@@ -96,6 +96,7 @@ const eighPrimitive: Apply<Uplo> = definePrimitive({
     return [diagonalsOf(p).real, v.matmul(gaps(w).astype(v.dtype).multiply(p))]
   },
   vmap: (c) => batched(c, eighPrimitive),
+  facts: { ambiguous: true },
 })
 const gaps = (w: Array): Array => safeReciprocal(w.expandDims(-2).subtract(w.expandDims(-1)))
 

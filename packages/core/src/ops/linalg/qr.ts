@@ -108,6 +108,7 @@ const qrPrimitive: Apply<NoParams> = definePrimitive({
   vjp: ({ inputs: [a], outputs: [q, r], cotangents: [gq, gr] }) => [pullQr(a, q, r, gq, gr)],
   jvp: ({ outputs: [q, r], tangents: [t] }) => (t ? pushQr(q, r, t) : [null, null]),
   vmap: (c) => batched(c, qrPrimitive),
+  facts: { ambiguous: true },
 })
 
 const realDiagonal = (x: Array): Array => diagonalMatrices(diagonalsOf(x).real)

@@ -142,6 +142,7 @@ const svdPrimitive: Apply<{ full: boolean }> = definePrimitive({
   vjp: ({ outputs: [u, s, vt], cotangents: [gu, gs, gvt] }) => [pullSvd(u, s, vt, gu, gs, gvt)],
   jvp: ({ outputs: [u, s, vt], tangents: [t] }) => (t ? pushSvd(u, s, vt, t) : [null, null, null]),
   vmap: (c) => batched(c, svdPrimitive),
+  facts: { ambiguous: true },
 })
 
 /** Input: a [..., M, N]. Output: its singular values, largest first. */
