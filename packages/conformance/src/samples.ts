@@ -176,6 +176,7 @@ export const samples: Sample[] = [
         .square(),
     x23,
   ),
+  sample("hadamardTransform", (x) => mx.hadamardTransform(x).square(), values([2, 4])),
   sample("checkpoint", (x, y) => checkpoint((u: mx.Array) => u.sin().multiply(y))(x), x23, y23),
   sample("depends", (x, y) => mx.depends(x, [y]).square(), x23, x23),
   sample(
