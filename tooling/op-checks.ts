@@ -1,14 +1,18 @@
 // `npm run conformance:ops`: every primitive's promises, column by column, on the samples and their derivatives.
 //
-//   npm run conformance:ops -- [NAME …] [--backend cpu,metal] [--columns infer,cpu,vjp]
+//   npm run conformance:ops -- [NAME …] [--backend cpu,metal] [--columns infer,cpu,vjp] [--suite]
+//
+// With --suite: each backend against the meanings, in sizes around the edges of vectors and blocks too.
 
 import { parseArgs } from "node:util"
 import "@lazuli/backend-cpu"
 import {
   applicationsOf,
+  backendSuite,
   checkApplications,
   discreteSamples,
   formatChecks,
+  type OpReport,
   samples,
   standardColumns,
 } from "@lazuli/conformance"
@@ -17,7 +21,11 @@ import { primitiveByName } from "@lazuli/core/engine"
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
-  options: { backend: { type: "string", default: "cpu" }, columns: { type: "string" } },
+  options: {
+    backend: { type: "string", default: "cpu" },
+    columns: { type: "string" },
+    suite: { type: "boolean", default: false },
+  },
 })
 const backends = values.backend.split(",")
 if (backends.includes("metal")) await import("@lazuli/backend-metal")
@@ -25,13 +33,17 @@ const wanted = values.columns?.split(",")
 const columns = standardColumns({ backends }).filter(({ name }) => wanted?.includes(name) ?? true)
 const applications = applicationsOf([...samples, ...discreteSamples])
 const names = positionals.length > 0 ? positionals : mx.listPrimitives().map(({ name }) => name)
-const reports = names.map((name) => {
-  const primitive = primitiveByName(name)
-  return checkApplications(
-    primitive,
-    applications.filter((a) => a.primitive === primitive),
-    columns,
-  )
-})
+const checked = (): OpReport[] =>
+  names.map((name) => {
+    const primitive = primitiveByName(name)
+    return checkApplications(
+      primitive,
+      applications.filter((a) => a.primitive === primitive),
+      columns,
+    )
+  })
+const reports = values.suite
+  ? backends.flatMap((backend) => backendSuite(backend, { primitives: names }))
+  : checked()
 console.log(formatChecks(reports))
 process.exitCode = reports.every(({ ok }) => ok) ? 0 : 1

@@ -2,6 +2,8 @@
  * The conformance kit: what a backend and a primitive must do, as functions that return data.
  */
 
+export { backendNamed, onBackendNamed } from "./backend-choice"
+export { type BackendSuiteOptions, backendSuite, EDGES } from "./backend-suite"
 export { type Application, applicationsOf, functionOf } from "./check/applications"
 export { vmapColumn } from "./check/batches"
 export type { Column } from "./check/column"
@@ -36,3 +38,4 @@ export {
   replayGolden,
 } from "./golden/replay"
 export { discreteSamples, type Sample, samples } from "./samples"
+export { sizedSamples } from "./sized-samples"

@@ -6,6 +6,7 @@ import { tmpdir } from "node:os"
 import { join, relative } from "node:path"
 import { fileURLToPath } from "node:url"
 import "@lazuli/backend-metal"
+import { backendSuite, opCheck } from "@lazuli/conformance"
 import * as lazuli from "lazuli"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { examplesOf, promises, runSnippets } from "../../../tooling/snippets"
@@ -27,6 +28,8 @@ const names = {
     Object.entries(lazuli.mx).filter(([name]) => !(name in globalThis) && name !== "var" && name !== "eval"),
   ),
   ...lazuli,
+  backendSuite,
+  opCheck,
 }
 
 function sources(folder: string): string[] {

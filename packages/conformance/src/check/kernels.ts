@@ -60,7 +60,7 @@ function compare(
       const [a, b] = [g.values[i], w.values[i]]
       if (a === b || (Number.isNaN(a) && Number.isNaN(b))) continue
       if (tolerance > 0 && Math.abs(Number(a) - Number(b)) <= tolerance * (1 + largest)) continue
-      if (lenient && !Number.isFinite(Number(a)) && !Number.isFinite(Number(b))) continue
+      if (lenient && !(Number.isFinite(Number(a)) && Number.isFinite(Number(b)))) continue
       // Of a complex number that is not finite, what its parts are is nobody's business.
       const pair = (h: HostValues): number[] => [
         Number(h.values[i - (i % 2)]),

@@ -1,0 +1,65 @@
+/**
+ * The suite, run for the reference, the CPU and Metal's host runtime: here in a part that takes seconds, by
+ * `npm run conformance:ops -- --suite --backend cpu,metal` in full.
+ */
+import "@lazuli/backend-cpu"
+import "@lazuli/backend-metal"
+import * as mx from "@lazuli/core"
+import { type Backend, listBackends } from "@lazuli/core/engine"
+import { expect, test } from "vitest"
+import { backendSuite } from "./backend-suite"
+import { formatChecks, type OpReport } from "./check/op-check"
+
+const failed = (reports: readonly OpReport[]): string => formatChecks(reports.filter(({ ok }) => !ok))
+const none = formatChecks([])
+
+test("the CPU, every primitive, around the widths of vectors", () => {
+  const reports = backendSuite("cpu", {
+    sizes: [7, 33],
+    dtypes: [mx.float32, mx.bfloat16, mx.int32],
+    fillings: ["as given", "special"],
+    layouts: ["row-major", "transposed"],
+  })
+  expect(failed(reports)).toBe(none)
+  expect(reports.length).toBeGreaterThan(100)
+}, 120_000)
+
+test("the reference agrees with itself", () => {
+  const reports = backendSuite("reference", { primitives: ["add", "sum", "matmul", "sort"], sizes: [5] })
+  expect(failed(reports)).toBe(none)
+})
+
+test("Metal's host runtime, a kernel of each family", () => {
+  const reports = backendSuite("metal", {
+    primitives: ["add", "sum", "softmax", "matmul"],
+    sizes: [33],
+    dtypes: [mx.float32],
+    fillings: ["as given"],
+    layouts: ["row-major", "transposed"],
+  })
+  expect(failed(reports)).toBe(none)
+}, 120_000)
+
+test("a backend that is wrong beyond a block's edge, made by a factory", () => {
+  const reference = listBackends().find(({ name }) => name === "reference") as Backend
+  const reports = backendSuite(
+    () => ({
+      ...reference,
+      name: "blocks",
+      priority: -1,
+      encode: (node) => {
+        reference.encode(node)
+        const { storage } = node
+        if (node.primitive?.name === "exp" && node.size > 64 && storage && node.dtype === mx.float32)
+          new Float32Array(storage.memory.host(storage))[64] = 0
+      },
+    }),
+    { primitives: ["exp", "log"], sizes: [8, 33] },
+  )
+  expect(
+    reports.map(({ primitive, results }) => [primitive, ...results.map(({ status }) => status)]),
+  ).toEqual([
+    ["exp", "ok", "failed"],
+    ["log", "ok", "ok"],
+  ])
+})

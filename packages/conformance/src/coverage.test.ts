@@ -1,0 +1,35 @@
+/**
+ * What was reached stays: no cell of coverage.json that is ok may become anything else, and no primitive may come without its rules.
+ */
+import { readFileSync } from "node:fs"
+import { fileURLToPath } from "node:url"
+import { expect, test } from "vitest"
+import { type Coverage, coverageRows, worse } from "../../../tooling/coverage-table"
+import { opsPage } from "../../../tooling/ops-page"
+
+const root = fileURLToPath(new URL("../../..", import.meta.url))
+const committed: Coverage = JSON.parse(readFileSync(`${root}/packages/conformance/coverage.json`, "utf8"))
+
+test("every primitive keeps what it has, and has its rules", () => {
+  const { rows, holes } = coverageRows(root)
+  expect(holes, "what fails its column").toEqual([])
+  expect(worse(committed.primitives, rows), "worse than packages/conformance/coverage.json").toEqual([])
+  const better = worse(rows, committed.primitives)
+  if (better.length > 0)
+    console.log(
+      `${better.length} cells are better than coverage.json says: run \`npm run coverage\` and commit it`,
+    )
+}, 120_000)
+
+test("docs/ops.md is what `npm run generate` writes", () => {
+  expect(readFileSync(`${root}/docs/ops.md`, "utf8")).toBe(opsPage(root))
+}, 60_000)
+
+test("a hole is noticed", () => {
+  const row = { meaning: "scalar", vjp: "ok", metal: "–" }
+  expect(worse({ a: row, b: row }, { a: { ...row, vjp: "no" } })).toEqual([
+    "a, vjp: was ok, is no",
+    "b is gone",
+  ])
+  expect(worse({ a: row }, { a: { ...row, metal: "ok" } })).toEqual([])
+})

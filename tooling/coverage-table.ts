@@ -1,0 +1,74 @@
+// The table that may only get better: which primitives have kernels, derivatives, batching rules, and compile; and how many golden cases
+// each family passes. packages/conformance/coverage.json holds what was reached; `npm run coverage` writes it.
+
+import "@lazuli/backend-cpu"
+import {
+  checkApplications,
+  compiledColumn,
+  inferColumn,
+  jvpColumn,
+  replayGolden,
+  vjpColumn,
+  vmapColumn,
+} from "@lazuli/conformance"
+import { primitiveByName } from "@lazuli/core/engine"
+import { goldenSpaces } from "./golden-spaces"
+import { opFacts } from "./op-facts"
+
+/** `ok`, `–` where there is nothing to have (a derivative of integers), `no` where something is missing. */
+export type Cell = "ok" | "–" | "no"
+/** A primitive's row. */
+export type CoverageRow = Readonly<Record<string, string>>
+/** What packages/conformance/coverage.json holds. */
+export interface Coverage {
+  readonly primitives: Readonly<Record<string, CoverageRow>>
+  /** Passed golden cases by family, on both the reference and the CPU backend. */
+  readonly golden: Readonly<Record<string, number>>
+}
+
+/** How many applications of a primitive the table tries: it runs in every test. */
+const MAX_APPLICATIONS = 3
+const CELLS = { ok: "ok", failed: "no", "not applicable": "–" } as const
+
+/** The rows as they are now, with the reasons of holes. */
+export function coverageRows(root: string): { rows: Record<string, CoverageRow>; holes: string[] } {
+  const rows: Record<string, CoverageRow> = {}
+  const holes: string[] = []
+  for (const { name, meaning, cpu, metal, applications } of opFacts(root)) {
+    const some = applications.slice(0, MAX_APPLICATIONS)
+    const { results } = checkApplications(primitiveByName(name), some, [
+      inferColumn,
+      vjpColumn,
+      jvpColumn,
+      vmapColumn,
+      compiledColumn,
+    ])
+    const cells = Object.fromEntries(results.map(({ column, status }) => [column, CELLS[status]]))
+    rows[name] = { meaning, ...cells, cpu: cpu ? "ok" : "–", metal: metal ? "ok" : "–" }
+    for (const { column, status, reason } of results)
+      if (status === "failed") holes.push(`${name}, ${column}: ${reason}`)
+    if (applications.length === 0)
+      holes.push(`${name} has no sample: add a line to packages/conformance/src/samples.ts`)
+  }
+  return { rows, holes }
+}
+
+/** How many cases each family passes on the backend where fewer pass. */
+export function goldenCounts(): Record<string, number> {
+  const [reference, cpu] = ["reference", "cpu"].map((backend) =>
+    replayGolden({ spaces: goldenSpaces, backend }),
+  )
+  return Object.fromEntries(
+    reference.map(({ family, passed }, i) => [family, Math.min(passed, cpu[i].passed)]),
+  )
+}
+
+/** Cells that were ok and are not any more. */
+export function worse(before: Coverage["primitives"], now: Coverage["primitives"]): string[] {
+  return Object.entries(before).flatMap(([name, row]) => {
+    if (!now[name]) return [`${name} is gone`]
+    return Object.entries(row)
+      .filter(([column, cell]) => cell === "ok" && now[name][column] !== "ok")
+      .map(([column]) => `${name}, ${column}: was ok, is ${now[name][column] ?? "gone"}`)
+  })
+}
