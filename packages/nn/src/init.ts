@@ -194,3 +194,28 @@ export function sparse(...args: unknown[]): Initializer {
     return mx.putAlongAxis(values, order, mx.zeros([1], { dtype }), 1)
   }
 }
+
+/**
+ * A matrix with orthonormal rows or columns, whichever are fewer, times the gain: the corner of a random rotation, from the QR
+ * decomposition of a normal matrix with the signs of R's diagonal moved into Q. https://arxiv.org/abs/1312.6120
+ * @throws ShapeError from the initializer, unless the array is a matrix
+ * @example
+ * const w = nn.init.orthogonal()(mx.zeros([2, 3]))
+ * mx.allclose(w.matmul(w.T), mx.eye(2), { atol: 1e-5 }).item() // => true
+ */
+export function orthogonal(gain?: number, dtype?: DtypeOption): Initializer
+export function orthogonal(options: { gain?: number; dtype?: mx.Dtype }): Initializer
+export function orthogonal(...args: unknown[]): Initializer {
+  const [gain = 1, dtype = mx.float32] = named<[number?, mx.Dtype?]>(
+    "init.orthogonal",
+    ["gain", "dtype"],
+    args,
+  )
+  return ({ ndim, shape }) => {
+    if (ndim !== 2) throw new ShapeError("init.orthogonal", `needs a matrix, received shape ${format(shape)}`)
+    const n = Math.max(...shape)
+    const [q, r] = mx.linalg.qr(mx.random.normal([n, n]))
+    const rotation = q.multiply(mx.sign(mx.diag(r)))
+    return rotation.index(`:${shape[0]}`, `:${shape[1]}`).multiply(gain).astype(dtype)
+  }
+}
