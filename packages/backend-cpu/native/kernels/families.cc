@@ -20,6 +20,7 @@ void register_families(Registry& registry) {
   register_sort(registry);
   register_fft(registry);
   register_quantized(registry);
+  register_gather_mm(registry);
   register_hadamard(registry);
 }
 

@@ -25,6 +25,7 @@ void register_scan(Registry& registry);
 void register_sort(Registry& registry);
 void register_fft(Registry& registry);
 void register_quantized(Registry& registry);
+void register_gather_mm(Registry& registry);
 void register_hadamard(Registry& registry);
 
 void register_families(Registry& registry);

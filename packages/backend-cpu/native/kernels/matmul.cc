@@ -11,8 +11,8 @@
 
 #include "kernels/blas.h"
 #include "kernels/families.h"
+#include "kernels/half_columns.h"
 #include "kernels/source.h"
-#include "simd/half_products.h"
 #include "simd/halves.h"
 
 namespace lazuli {
@@ -133,45 +133,24 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out) {
 }
 
 constexpr int64_t kFewRows = 256;
-// Columns and depth of a panel of b.
-constexpr int64_t kPanelColumns = 64, kPanelDepth = 256;
 
 // out = alpha · a @ b + beta · out for float32 a and out, few rows, and b of a half type. A task owns columns of the
 // result.
 void multiply_halves(const lz_call& call, const Problem& p, int32_t dtype, float alpha, float beta, float* out) {
-  const bool rows_of_b = p.b_order.transposed;
-  const int64_t width = p.m > 1 ? kPanelColumns : rows_of_b ? 32 : 512, tasks = (p.n + width - 1) / width;
-  const double price = double(std::min(width, p.n)) * double(p.k) * (0.08 + 0.02 * double(p.m)) + 100;
-  parallel(call, p.batch.size() * tasks, price, [&](int64_t begin, int64_t end) {
-    alignas(64) float panel[kPanelColumns * kPanelDepth];
-    for (int64_t at = begin; at < end; at++) {
-      const Cursor<3> cursor(p.batch, p.batch.ndim, at / tasks);
-      const int64_t column = at % tasks * width, n = std::min(width, p.n - column), ld = p.b_order.ld;
-      const float* a = static_cast<const float*>(p.a.data) + cursor.offset[0];
-      const char* b = static_cast<const char*>(p.b.data) +
-                      2 * (cursor.offset[1] + (rows_of_b ? column * ld : column));
-      float* to = out + cursor.offset[2] + column;
-      if (p.m == 1) {
-        std::fill_n(panel, n, 0.0f);
-        if (rows_of_b)
-          half_product_table().dot[dtype](b, ld, n, p.k, a, panel);
-        else
-          half_product_table().add_rows[dtype](b, ld, p.k, n, a, panel);
-        for (int64_t j = 0; j < n; j++) to[j] = alpha * panel[j] + (beta == 0 ? 0 : beta * to[j]);
-        continue;
-      }
-      const auto widen = half_table().widen[dtype];
-      for (int64_t k = 0; k < p.k; k += kPanelDepth) {
-        const int64_t depth = std::min(kPanelDepth, p.k - k);
-        const int64_t lines = rows_of_b ? n : depth, length = rows_of_b ? depth : n;
-        for (int64_t i = 0; i < lines; i++)
-          widen(b + 2 * (rows_of_b ? i * ld + k : (k + i) * ld), panel + i * length, length);
-        blas::gemm(p.a_order.transposed, rows_of_b, p.m, n, depth, alpha,
-                   a + (p.a_order.transposed ? k * p.a_order.ld : k), p.a_order.ld, panel, length,
-                   k > 0 ? 1.0f : beta, to, p.n);
-      }
-    }
-  });
+  const bool rows = p.b_order.transposed;
+  const int64_t ld = p.b_order.ld, width = half_columns_width(p.m, rows), tasks = (p.n + width - 1) / width;
+  parallel(call, p.batch.size() * tasks, half_columns_price(p.m, p.k, std::min(width, p.n)),
+           [&](int64_t begin, int64_t end) {
+             for (int64_t at = begin; at < end; at++) {
+               const Cursor<3> cursor(p.batch, p.batch.ndim, at / tasks);
+               const int64_t column = at % tasks * width;
+               const char* b = static_cast<const char*>(p.b.data) + 2 * cursor.offset[1];
+               multiply_half_columns({static_cast<const float*>(p.a.data) + cursor.offset[0],
+                                      p.a_order.transposed, p.a_order.ld, p.m, p.k},
+                                     {b, dtype, rows, ld}, column, std::min(width, p.n - column), alpha, beta,
+                                     out + cursor.offset[2], p.n);
+             }
+           });
 }
 
 // Integers and bool (or of ands). Wraps; alpha and beta are rounded towards zero first.

@@ -331,24 +331,6 @@ void quantized_matmul(const lz_call& call) {
   finish(call, p);
 }
 
-// One index list, counted from the front.
-std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list, int64_t extent) {
-  require(call, list.ndim == 1, "[%s] indices must be lists", op);
-  std::vector<int64_t> out(size_t(list.size));
-  dispatch_or_fail<index_types>(call, op, list.dtype, [&]<class T>() {
-    for (int64_t i = 0; i < list.size; i++) {
-      const T raw = data<const T>(list)[i * list.strides[0]];
-      int64_t index = int64_t(raw);
-      if (std::is_signed_v<T> && index < 0) index += extent;
-      if (uint64_t(index) >= uint64_t(extent))
-        fail(call, "[%s] index %lld is out of bounds for axis 0 with size %lld", op, (long long)raw,
-             (long long)extent);
-      out[size_t(i)] = index;
-    }
-  });
-  return out;
-}
-
 void gather_qmm(const lz_call& call) {
   constexpr const char* op = "gatherQmm";
   require(call, call.n_in >= 5, "[%s] expected at least 5 inputs", op);

@@ -1,4 +1,4 @@
-// Dense copies of operands.
+// Dense copies of operands, and lists of indices.
 #include "kernels/source.h"
 
 #include "simd/halves.h"
@@ -57,6 +57,23 @@ Source float_rows(const lz_call& call, const lz_operand& operand) {
     x.dtype = LZ_FLOAT32;
   }
   return x;
+}
+
+std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list, int64_t extent) {
+  require(call, list.ndim == 1, "[%s] indices must be lists", op);
+  std::vector<int64_t> out(size_t(list.size));
+  dispatch_or_fail<index_types>(call, op, list.dtype, [&]<class T>() {
+    for (int64_t i = 0; i < list.size; i++) {
+      const T raw = data<const T>(list)[i * list.strides[0]];
+      int64_t index = int64_t(raw);
+      if (std::is_signed_v<T> && index < 0) index += extent;
+      if (uint64_t(index) >= uint64_t(extent))
+        fail(call, "[%s] index %lld is out of bounds for axis 0 with size %lld", op, (long long)raw,
+             (long long)extent);
+      out[size_t(i)] = index;
+    }
+  });
+  return out;
 }
 
 }  // namespace lazuli

@@ -3,6 +3,8 @@
 #ifndef LAZULI_KERNELS_SOURCE_H
 #define LAZULI_KERNELS_SOURCE_H
 
+#include <vector>
+
 #include "kernels/layout.h"
 
 namespace lazuli {
@@ -27,6 +29,9 @@ Source densify(const lz_call& call, Source x, int broadcastable);
 // The same for any floating type, always giving float32. Rows (the last axis) keep their strides where they
 // are float32 already and contiguous, with rows that do not overlap.
 Source float_rows(const lz_call& call, const lz_operand& x);
+
+// A list of indices of any integer type into an axis, counted from the front. Fails the call for one outside.
+std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list, int64_t extent);
 
 }  // namespace lazuli
 

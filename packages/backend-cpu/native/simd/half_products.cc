@@ -1,7 +1,5 @@
-// Four rows at a time: they share the loads of x, or of y.
+// Rows of b one after the other: a single stream is what memory gives fastest.
 #include "simd/half_products.h"
-
-#include <hwy/cache_control.h>
 
 #include "simd/vectors.h"
 
@@ -11,36 +9,26 @@ namespace {
 
 using V = hn::Vec<Floats>;
 
-template <class T, int kRows>
-HWY_INLINE void dot_some(const T* b, int64_t ldb, int64_t k, const float* x, float* y) {
+template <class T>
+HWY_INLINE float dot_row(const T* b, int64_t k, const float* x) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
-  V even[kRows], odd[kRows];
-  for (int r = 0; r < kRows; r++) even[r] = odd[r] = hn::Zero(d);
+  V sum[4];
+  for (V& s : sum) s = hn::Zero(d);
   int64_t i = 0;
-  for (; i + 2 * N <= k; i += 2 * N) {
-    const V v = hn::LoadU(d, x + i), w = hn::LoadU(d, x + i + N);
-    for (int r = 0; r < kRows; r++) {
-      hwy::Prefetch(b + (r + kRows) * ldb + i);
-      even[r] = hn::MulAdd(load(d, b + r * ldb + i), v, even[r]);
-      odd[r] = hn::MulAdd(load(d, b + r * ldb + i + N), w, odd[r]);
-    }
+  for (; i + 4 * N <= k; i += 4 * N) {
+    for (int j = 0; j < 4; j++) sum[j] = hn::MulAdd(load(d, b + i + j * N), hn::LoadU(d, x + i + j * N), sum[j]);
   }
   for (; i < k; i += N) {
     const int64_t count = i + N <= k ? N : k - i;
-    const V v = load_some(d, x + i, count, 0);
-    for (int r = 0; r < kRows; r++)
-      even[r] = hn::MulAdd(load_some(d, b + r * ldb + i, count, 0), v, even[r]);
+    sum[0] = hn::MulAdd(load_some(d, b + i, count, 0), load_some(d, x + i, count, 0), sum[0]);
   }
-  for (int r = 0; r < kRows; r++) y[r] = hn::GetLane(hn::SumOfLanes(d, hn::Add(even[r], odd[r])));
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
 }
 
 template <class T>
 void dot(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, float* y) {
-  const T* b = static_cast<const T*>(data);
-  int64_t r = 0;
-  for (; r + 4 <= rows; r += 4) dot_some<T, 4>(b + r * ldb, ldb, k, x, y + r);
-  for (; r < rows; r++) dot_some<T, 1>(b + r * ldb, ldb, k, x, y + r);
+  for (int64_t r = 0; r < rows; r++) y[r] = dot_row(static_cast<const T*>(data) + r * ldb, k, x);
 }
 
 template <class T, int kRows>

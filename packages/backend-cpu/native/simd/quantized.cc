@@ -48,12 +48,17 @@ HWY_INLINE V value_of(W w, V table) {
   } else if constexpr (kCode == Code::integer) {
     return hn::ConvertTo(d, hn::BitCast(i, hn::And(w, hn::Set(u, (1u << kBits) - 1))));
   } else {
-    // Sign, exponent and mantissa move to where a float32 has them; a power of two corrects the exponent's bias,
-    // for subnormal values too.
+    // Sign, exponent and mantissa move to where a float32 has them, with its bias. Subnormal values, which then have
+    // a hidden bit too many, are (1 + m) · 2^e where they should be m · 2^(e + 1).
     constexpr int kMantissa = kBits == 4 ? 22 : 20;
+    constexpr uint32_t kBias = kBits == 4 ? 126 : 120;
     const auto sign = hn::ShiftLeft<31>(hn::ShiftRight<kBits - 1>(w));
     const auto rest = hn::ShiftLeft<kMantissa>(hn::And(w, hn::Set(u, (1u << (kBits - 1)) - 1)));
-    return hn::Mul(hn::BitCast(d, hn::Or(sign, rest)), hn::Set(d, kBits == 4 ? 0x1p126f : 0x1p120f));
+    const V normal = hn::BitCast(d, hn::Add(rest, hn::Set(u, kBias << 23)));
+    const V subnormal = hn::MulSub(normal, hn::Set(d, 2.0f), hn::Set(d, kBits == 4 ? 1.0f : 0x1p-6f));
+    const auto is_normal = hn::Gt(hn::BitCast(i, rest), hn::Set(i, (1 << 23) - 1));
+    const V value = hn::IfThenElse(hn::RebindMask(d, is_normal), normal, subnormal);
+    return hn::BitCast(d, hn::Or(hn::BitCast(u, value), sign));
   }
 }
 
@@ -74,11 +79,11 @@ HWY_INLINE W some_words(const uint32_t* words, int64_t count) {
 #endif
 }
 
-// Integer codes between the lowest and bit 16 are converted where they are, 2^k times too large, which saves a
+// Integer codes between the lowest and bit 24 are converted where they are, 2^k times too large, which saves a
 // shift; arrange() makes up for it. The others go through the table where there is one: both kinds of steps
 // together keep all of a processor's vector units busy.
 constexpr bool in_place(int bits, Code code, int step) {
-  return code == Code::integer && step > 0 && step * bits < 16;
+  return code == Code::integer && step > 0 && step * bits < 24;
 }
 
 // part[r] += (code `J` of every lane) · x, and so on for the codes after it.
