@@ -149,6 +149,7 @@ export {
   nanToNum,
 } from "./ops/predicates"
 export { inner, kron, outer, tensordot, vecdot } from "./ops/products"
+export { gatherQqmm, type QqmmOptions, qqmm } from "./ops/qqmm"
 export {
   type DequantizeOptions,
   dequantize,
@@ -156,15 +157,7 @@ export {
   type QuantizeOptions,
   quantize,
 } from "./ops/quantize"
-export {
-  type GatherOptions,
-  gatherQmm,
-  gatherQqmm,
-  type PackedOptions,
-  type QqmmOptions,
-  qqmm,
-  quantizedMatmul,
-} from "./ops/quantized-matmul"
+export { type GatherOptions, gatherQmm, type PackedOptions, quantizedMatmul } from "./ops/quantized-matmul"
 export {
   atleast1d,
   atleast2d,

@@ -19,6 +19,7 @@ void register_families(Registry& registry) {
   register_scan(registry);
   register_sort(registry);
   register_fft(registry);
+  register_quantize(registry);
   register_quantized(registry);
   register_gather_mm(registry);
   register_hadamard(registry);

@@ -24,6 +24,7 @@ void register_argreduce(Registry& registry);
 void register_scan(Registry& registry);
 void register_sort(Registry& registry);
 void register_fft(Registry& registry);
+void register_quantize(Registry& registry);
 void register_quantized(Registry& registry);
 void register_gather_mm(Registry& registry);
 void register_hadamard(Registry& registry);

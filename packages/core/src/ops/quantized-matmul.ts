@@ -1,9 +1,9 @@
 /**
- * Products with quantized matrices: of numbers with packed weights, and of numbers that are quantized too. The formats are in
- * quantize.ts. Products are computed in float32 at least, from weights that are not rounded in between.
+ * Products of numbers with packed weights. The formats are in quantize.ts, products of which both factors are quantized in qqmm.ts.
+ * Products are computed in float32 at least, from weights that are not rounded in between.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { type Dtype, float32, int32, promote, uint32 } from "../dtype"
+import { type Dtype, int32, promote } from "../dtype"
 import { ArgumentError, DTypeError, ShapeError } from "../errors"
 import type { Array, Meta } from "../graph"
 import { type Apply, definePrimitive } from "../primitive"
@@ -14,20 +14,17 @@ import { take } from "./gather"
 import { addAt, asStack, checkMatrixIndices, gatherMm, matrixIndices, stackExamples } from "./gather-matmul"
 import { matmul } from "./matmul"
 import {
-  checkGlobalScale,
   checkPacked,
   dequantizePacked,
   formatSchema,
-  NVFP4_RANGE,
   optionalArray,
   type Quantization,
   type QuantizationMode,
-  quantizePacked,
   resolveFormat,
   wide,
 } from "./quantize"
 import { broadcastTo } from "./reduce"
-import { moveToFront, stopGradient } from "./view"
+import { moveToFront } from "./view"
 
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 const plus = (a: Array | null, b: Array | null): Array | null => (a && b ? a.add(b) : (a ?? b))
@@ -150,8 +147,8 @@ function asOperands(
   return { a, packed: [weights, toDtype(scale, dtype), toDtype(bias, dtype)] }
 }
 
-/** The product for axes in front that broadcast; rows of x are gathered where the weights are one matrix. */
-function multiplyPacked(op: string, a: Array, packed: Array[], params: ProductParams): Array {
+/** The product for axes in front that broadcast; rows of x are gathered where the weights are one matrix. @internal */
+export function multiplyPacked(op: string, a: Array, packed: Array[], params: ProductParams): Array {
   if (a.ndim === 0) throw new ShapeError(op, "x must have at least one dimension")
   const x = a.ndim === 1 ? a.expandDims(0) : a
   const [w] = packed
@@ -280,8 +277,8 @@ function gathered<A>(inputs: readonly A[]): { packed: A[]; lhs: A; rhs: A } {
   return { packed: inputs.slice(1, last), lhs: inputs[last], rhs: inputs[last + 1] }
 }
 
-/** The product of chosen matrices, for any axes in front. */
-function multiplyGathered(
+/** The product of chosen matrices, for any axes in front. @internal */
+export function multiplyGathered(
   op: string,
   a: Array,
   packed: Array[],
@@ -379,193 +376,4 @@ export function gatherQmm(
 export function gatherQmm(x: Array, w: Array, scales: Array, options: PackedOptions & GatherOptions): Array
 export function gatherQmm(...args: unknown[]): Array {
   return gatherQmmArgs(args)
-}
-
-/** x as quantization gives it back, in its own dtype. Derivatives pass straight through: x − stopGradient(x) is 0, and varies like x. */
-function roundTrip(x: Array, globalScale: Array | undefined, q: Quantization): Array {
-  const global = globalScale ? [globalScale] : []
-  const row = x.ndim === 1 ? x.expandDims(0) : x
-  const rounded = dequantizePacked([...quantizePacked.all([row, ...global], q), ...global], {
-    ...q,
-    dtype: x.dtype,
-  })
-  return stopGradient(rounded.reshape(x.shape)).add(x.subtract(stopGradient(x)))
-}
-
-/** What qqmm and gatherQqmm check alike: their x and w, rounded, with the packed form of w where it has one. */
-function asQuantized(
-  op: string,
-  x: unknown,
-  w: unknown,
-  scales: unknown,
-  q: Quantization,
-  globalScaleX: unknown,
-  globalScaleW: unknown,
-): { a: Array; weights: Array; scale: Array | undefined; global: Array | undefined } {
-  if (q.mode === "affine")
-    throw new ArgumentError(op, "quantizes to floats: mode must be mxfp4, mxfp8 or nvfp4, received affine")
-  const given = asArrayArgument(op, "x", x)
-  let weights = asArrayArgument(op, "w", w)
-  const scale = optionalArray(op, "scales", scales)
-  const globals = [
-    optionalArray(op, "globalScaleX", globalScaleX),
-    optionalArray(op, "globalScaleW", globalScaleW),
-  ]
-  globals.forEach((g, i) => {
-    if (g) checkGlobalScale(op, i === 0 ? "globalScaleX" : "globalScaleW", g.node, q.mode)
-  })
-  if (given.dtype.kind !== "floating")
-    throw new DTypeError(op, `x must be of a real floating dtype, received ${given.dtype.name}`)
-  if ((weights.dtype === uint32) !== (scale !== undefined))
-    throw new ArgumentError(
-      op,
-      scale
-        ? `scales belong to quantized weights in uint32, received weights in ${weights.dtype.name}`
-        : "quantized weights need scales",
-    )
-  if (!scale) weights = roundTrip(weights, globals[1], q)
-  return { a: roundTrip(given, globals[0], q), weights, scale, global: scale && globals[1] }
-}
-
-/** A product of packed weights times their global scale. */
-function scaled(y: Array, global: Array | undefined): Array {
-  if (!global) return y
-  const factor = toDtype(global.reshape([]), float32).divide(NVFP4_RANGE)
-  return toDtype(toDtype(y, promote(y.dtype, float32)).multiply(factor), y.dtype)
-}
-
-const qqmmArgs = operation(
-  "qqmm",
-  ["x", "w", "scales", "groupSize", "bits", "mode", "globalScaleX", "globalScaleW"],
-  (
-    x: unknown,
-    w: unknown,
-    scales?: unknown,
-    groupSize?: number | null,
-    bits?: number | null,
-    mode: string = "nvfp4",
-    globalScaleX?: unknown,
-    globalScaleW?: unknown,
-  ): Array => {
-    const op = "qqmm"
-    const q = resolveFormat(op, groupSize, bits, mode)
-    const { a, weights, scale, global } = asQuantized(op, x, w, scales, q, globalScaleX, globalScaleW)
-    if (scale) return scaled(multiplyPacked(op, a, [weights, scale], { transpose: true, ...q }), global)
-    return toDtype(matmul(a, swap(weights)), a.dtype)
-  },
-)
-/** The options of {@link qqmm}. */
-export interface QqmmOptions extends StreamOptions {
-  /** Of packed weights. */
-  scales?: Array | null
-  groupSize?: number | null
-  bits?: number | null
-  /** nvfp4 (the default), mxfp8 or mxfp4. */
-  mode?: QuantizationMode
-  /** In nvfp4, the global scale x is quantized with. */
-  globalScaleX?: Array | null
-  /** In nvfp4, the global scale of the weights. */
-  globalScaleW?: Array | null
-}
-/**
- * x @ wᵀ with both quantized: x as it is read, w too unless it comes packed with its scales. The value is that of the product of the
- * rounded numbers, in x's dtype. Derivatives, by x and by unpacked w, are those of that product; they pass the rounding unchanged.
- * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for mode affine, or weights without scales
- * @example
- * const [w, scales] = mx.quantize(mx.full([2, 32], 0.875), { mode: 'mxfp8' })
- * mx.qqmm(mx.full([1, 32], 0.875), w, scales, { mode: 'mxfp8' }).tolist() // => [[24.5, 24.5]]
- */
-export function qqmm(
-  x: Array,
-  w: Array,
-  scales?: Array | null,
-  groupSize?: number | null,
-  bits?: number | null,
-  mode?: QuantizationMode,
-  globalScaleX?: Array | null,
-  globalScaleW?: Array | null,
-  options?: StreamOptions,
-): Array
-export function qqmm(
-  x: Array,
-  w: Array,
-  scales: Array | null | undefined,
-  options: Omit<QqmmOptions, "scales">,
-): Array
-export function qqmm(x: Array, w: Array, options: QqmmOptions): Array
-export function qqmm(...args: unknown[]): Array {
-  return qqmmArgs(args)
-}
-
-const gatherQqmmArgs = operation(
-  "gatherQqmm",
-  [
-    "x",
-    "w",
-    "scales",
-    "lhsIndices",
-    "rhsIndices",
-    "groupSize",
-    "bits",
-    "mode",
-    "globalScaleX",
-    "globalScaleW",
-    "sortedIndices",
-  ],
-  (
-    x: unknown,
-    w: unknown,
-    scales?: unknown,
-    lhsIndices?: unknown,
-    rhsIndices?: unknown,
-    groupSize?: number | null,
-    bits?: number | null,
-    mode: string = "nvfp4",
-    globalScaleX?: unknown,
-    globalScaleW?: unknown,
-    _sorted: boolean = false,
-  ): Array => {
-    const op = "gatherQqmm"
-    const q = resolveFormat(op, groupSize, bits, mode)
-    const { a, weights, scale, global } = asQuantized(op, x, w, scales, q, globalScaleX, globalScaleW)
-    const lhs = optionalArray(op, "lhsIndices", lhsIndices)
-    const rhs = optionalArray(op, "rhsIndices", rhsIndices)
-    if (!scale) return toDtype(gatherMm(a, swap(weights), lhs, rhs), a.dtype)
-    const params = { transpose: true, ...q }
-    const packed = [weights, scale]
-    const y =
-      lhs || rhs ? multiplyGathered(op, a, packed, lhs, rhs, params) : multiplyPacked(op, a, packed, params)
-    return scaled(y, global)
-  },
-)
-/**
- * {@link qqmm} of matrices chosen by index, as {@link gatherMm} chooses them.
- * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
- * @example
- * const [w, scales] = mx.quantize(mx.ones([3, 2, 32]), { mode: 'nvfp4' })
- * const rhsIndices = mx.array([2, 0], mx.int32)
- * mx.gatherQqmm(mx.ones([2, 1, 32]), w, scales, { rhsIndices }).shape // => [2, 1, 2]
- */
-export function gatherQqmm(
-  x: Array,
-  w: Array,
-  scales?: Array | null,
-  lhsIndices?: Array | null,
-  rhsIndices?: Array | null,
-  groupSize?: number | null,
-  bits?: number | null,
-  mode?: QuantizationMode,
-  globalScaleX?: Array | null,
-  globalScaleW?: Array | null,
-  options?: { sortedIndices?: boolean } & StreamOptions,
-): Array
-export function gatherQqmm(
-  x: Array,
-  w: Array,
-  scales: Array | null | undefined,
-  options: Omit<QqmmOptions, "scales"> & GatherOptions,
-): Array
-export function gatherQqmm(x: Array, w: Array, options: QqmmOptions & GatherOptions): Array
-export function gatherQqmm(...args: unknown[]): Array {
-  return gatherQqmmArgs(args)
 }

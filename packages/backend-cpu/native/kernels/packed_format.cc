@@ -1,0 +1,54 @@
+#include "kernels/packed_format.h"
+
+#include <cmath>
+#include <memory>
+
+namespace lazuli {
+
+Format read_format(const lz_call& call, const char* op, Params& params) {
+  Format f{};
+  f.group = params.integer();
+  f.bits = int(params.integer());
+  f.mode = int(params.integer());
+  const bool integers = f.mode == kAffine;
+  f.code = integers ? Code::integer : f.mode == kMxfp8 ? Code::e4m3 : Code::e2m1;
+  const bool fits = integers ? (f.group == 32 || f.group == 64 || f.group == 128) &&
+                                   (f.bits >= 2 && f.bits <= 8 && f.bits != 7)
+                             : f.mode > 0 && f.mode <= kNvfp4 && f.group == (f.mode == kNvfp4 ? 16 : 32) &&
+                                   f.bits == (f.mode == kMxfp8 ? 8 : 4);
+  require(call, fits, "[%s] there is no format of %d bits in groups of %lld in mode %d", op, f.bits,
+          (long long)f.group, f.mode);
+  return f;
+}
+
+float decode_fp8(uint8_t code) {
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const float value = exponent ? std::ldexp(float(8 + mantissa), exponent - 10) : std::ldexp(float(mantissa), -9);
+  return code & 0x80 ? -value : value;
+}
+uint8_t encode_fp8(float x) {
+  const float size = std::abs(x);
+  float units = (size <= 448 ? size : 448) * 512;
+  int code = 0;
+  for (int shift = 8; shift > 0; shift /= 2) {
+    if (units >= (shift == 1 ? 16.0f : std::ldexp(8.0f, shift))) {
+      units = std::ldexp(units, -shift);
+      code += 8 * shift;
+    }
+  }
+  return uint8_t(code + int(std::nearbyint(units)) + (std::signbit(x) && !std::isnan(x) ? 128 : 0));
+}
+
+const float* byte_scales(int mode) {
+  static const auto tables = [] {
+    auto both = std::make_unique<float[]>(512);
+    for (int i = 0; i < 256; i++) {
+      both[i] = std::ldexp(1.0f, i - 127);
+      both[256 + i] = decode_fp8(uint8_t(i));
+    }
+    return both;
+  }();
+  return tables.get() + (mode == kNvfp4 ? 256 : 0);
+}
+
+}  // namespace lazuli

@@ -1,0 +1,29 @@
+// The formats of packed weights, as parameters give them, and the numbers of eight bits that they use.
+#ifndef LAZULI_KERNELS_PACKED_FORMAT_H
+#define LAZULI_KERNELS_PACKED_FORMAT_H
+
+#include "kernels/call.h"
+#include "simd/quantized.h"
+
+namespace lazuli {
+
+enum Mode { kAffine, kMxfp4, kMxfp8, kNvfp4 };
+// The largest value of a code times the largest scale: what a global scale is relative to.
+constexpr float kNvfp4Range = 448 * 6;
+struct Format : CodeFormat {
+  int mode;
+};
+
+// Reads groupSize, bits and mode; fails the call where there is no such format.
+Format read_format(const lz_call& call, const char* op, Params& params);
+
+// E4M3: see ops/fp8.ts in core, whose steps these are.
+float decode_fp8(uint8_t code);
+uint8_t encode_fp8(float x);
+
+// Scales of one byte as floats.
+const float* byte_scales(int mode);
+
+}  // namespace lazuli
+
+#endif

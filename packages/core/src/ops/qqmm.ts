@@ -1,0 +1,214 @@
+/**
+ * Products of which both factors are quantized: the input as it is read, the weights before or then. See quantized-matmul.ts for
+ * products with numbers.
+ */
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { float32, promote, uint32 } from "../dtype"
+import { ArgumentError, DTypeError } from "../errors"
+import type { Array } from "../graph"
+import { toDtype } from "./constant"
+import { gatherMm } from "./gather-matmul"
+import { matmul } from "./matmul"
+import {
+  checkGlobalScale,
+  dequantizePacked,
+  NVFP4_RANGE,
+  optionalArray,
+  type Quantization,
+  type QuantizationMode,
+  quantizePacked,
+  resolveFormat,
+} from "./quantize"
+import { type GatherOptions, multiplyGathered, multiplyPacked } from "./quantized-matmul"
+import { stopGradient } from "./view"
+
+const swap = (x: Array): Array => x.swapaxes(-1, -2)
+
+/** x as quantization gives it back, in its own dtype. Derivatives pass straight through: x − stopGradient(x) is 0, and varies like x. */
+function roundTrip(x: Array, globalScale: Array | undefined, q: Quantization): Array {
+  const global = globalScale ? [globalScale] : []
+  const row = x.ndim === 1 ? x.expandDims(0) : x
+  const rounded = dequantizePacked([...quantizePacked.all([row, ...global], q), ...global], {
+    ...q,
+    dtype: x.dtype,
+  })
+  return stopGradient(rounded.reshape(x.shape)).add(x.subtract(stopGradient(x)))
+}
+
+/** What qqmm and gatherQqmm check alike: their x and w, rounded, with the packed form of w where it has one. */
+function asQuantized(
+  op: string,
+  x: unknown,
+  w: unknown,
+  scales: unknown,
+  q: Quantization,
+  globalScaleX: unknown,
+  globalScaleW: unknown,
+): { a: Array; weights: Array; scale: Array | undefined; global: Array | undefined } {
+  if (q.mode === "affine")
+    throw new ArgumentError(op, "quantizes to floats: mode must be mxfp4, mxfp8 or nvfp4, received affine")
+  const given = asArrayArgument(op, "x", x)
+  let weights = asArrayArgument(op, "w", w)
+  const scale = optionalArray(op, "scales", scales)
+  const globals = [
+    optionalArray(op, "globalScaleX", globalScaleX),
+    optionalArray(op, "globalScaleW", globalScaleW),
+  ]
+  globals.forEach((g, i) => {
+    if (g) checkGlobalScale(op, i === 0 ? "globalScaleX" : "globalScaleW", g.node, q.mode)
+  })
+  if (given.dtype.kind !== "floating")
+    throw new DTypeError(op, `x must be of a real floating dtype, received ${given.dtype.name}`)
+  if ((weights.dtype === uint32) !== (scale !== undefined))
+    throw new ArgumentError(
+      op,
+      scale
+        ? `scales belong to quantized weights in uint32, received weights in ${weights.dtype.name}`
+        : "quantized weights need scales",
+    )
+  if (!scale) weights = roundTrip(weights, globals[1], q)
+  return { a: roundTrip(given, globals[0], q), weights, scale, global: scale && globals[1] }
+}
+
+/** A product of packed weights times their global scale. */
+function scaled(y: Array, global: Array | undefined): Array {
+  if (!global) return y
+  const factor = toDtype(global.reshape([]), float32).divide(NVFP4_RANGE)
+  return toDtype(toDtype(y, promote(y.dtype, float32)).multiply(factor), y.dtype)
+}
+
+const qqmmArgs = operation(
+  "qqmm",
+  ["x", "w", "scales", "groupSize", "bits", "mode", "globalScaleX", "globalScaleW"],
+  (
+    x: unknown,
+    w: unknown,
+    scales?: unknown,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode: string = "nvfp4",
+    globalScaleX?: unknown,
+    globalScaleW?: unknown,
+  ): Array => {
+    const op = "qqmm"
+    const q = resolveFormat(op, groupSize, bits, mode)
+    const { a, weights, scale, global } = asQuantized(op, x, w, scales, q, globalScaleX, globalScaleW)
+    if (scale) return scaled(multiplyPacked(op, a, [weights, scale], { transpose: true, ...q }), global)
+    return toDtype(matmul(a, swap(weights)), a.dtype)
+  },
+)
+/** The options of {@link qqmm}. */
+export interface QqmmOptions extends StreamOptions {
+  /** Of packed weights. */
+  scales?: Array | null
+  groupSize?: number | null
+  bits?: number | null
+  /** nvfp4 (the default), mxfp8 or mxfp4. */
+  mode?: QuantizationMode
+  /** In nvfp4, the global scale x is quantized with. */
+  globalScaleX?: Array | null
+  /** In nvfp4, the global scale of the weights. */
+  globalScaleW?: Array | null
+}
+/**
+ * x @ wᵀ with both quantized: x as it is read, w too unless it comes packed with its scales. The value is that of the product of the
+ * rounded numbers, in x's dtype. Derivatives, by x and by unpacked w, are those of that product; they pass the rounding unchanged.
+ * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for mode affine, or weights without scales
+ * @example
+ * const [w, scales] = mx.quantize(mx.full([2, 32], 0.875), { mode: 'mxfp8' })
+ * mx.qqmm(mx.full([1, 32], 0.875), w, scales, { mode: 'mxfp8' }).tolist() // => [[24.5, 24.5]]
+ */
+export function qqmm(
+  x: Array,
+  w: Array,
+  scales?: Array | null,
+  groupSize?: number | null,
+  bits?: number | null,
+  mode?: QuantizationMode,
+  globalScaleX?: Array | null,
+  globalScaleW?: Array | null,
+  options?: StreamOptions,
+): Array
+export function qqmm(
+  x: Array,
+  w: Array,
+  scales: Array | null | undefined,
+  options: Omit<QqmmOptions, "scales">,
+): Array
+export function qqmm(x: Array, w: Array, options: QqmmOptions): Array
+export function qqmm(...args: unknown[]): Array {
+  return qqmmArgs(args)
+}
+
+const gatherQqmmArgs = operation(
+  "gatherQqmm",
+  [
+    "x",
+    "w",
+    "scales",
+    "lhsIndices",
+    "rhsIndices",
+    "groupSize",
+    "bits",
+    "mode",
+    "globalScaleX",
+    "globalScaleW",
+    "sortedIndices",
+  ],
+  (
+    x: unknown,
+    w: unknown,
+    scales?: unknown,
+    lhsIndices?: unknown,
+    rhsIndices?: unknown,
+    groupSize?: number | null,
+    bits?: number | null,
+    mode: string = "nvfp4",
+    globalScaleX?: unknown,
+    globalScaleW?: unknown,
+    _sorted: boolean = false,
+  ): Array => {
+    const op = "gatherQqmm"
+    const q = resolveFormat(op, groupSize, bits, mode)
+    const { a, weights, scale, global } = asQuantized(op, x, w, scales, q, globalScaleX, globalScaleW)
+    const lhs = optionalArray(op, "lhsIndices", lhsIndices)
+    const rhs = optionalArray(op, "rhsIndices", rhsIndices)
+    if (!scale) return toDtype(gatherMm(a, swap(weights), lhs, rhs), a.dtype)
+    const params = { transpose: true, ...q }
+    const packed = [weights, scale]
+    const y =
+      lhs || rhs ? multiplyGathered(op, a, packed, lhs, rhs, params) : multiplyPacked(op, a, packed, params)
+    return scaled(y, global)
+  },
+)
+/**
+ * {@link qqmm} of matrices chosen by index, as {@link gatherMm} chooses them.
+ * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
+ * @example
+ * const [w, scales] = mx.quantize(mx.ones([3, 2, 32]), { mode: 'nvfp4' })
+ * const rhsIndices = mx.array([2, 0], mx.int32)
+ * mx.gatherQqmm(mx.ones([2, 1, 32]), w, scales, { rhsIndices }).shape // => [2, 1, 2]
+ */
+export function gatherQqmm(
+  x: Array,
+  w: Array,
+  scales?: Array | null,
+  lhsIndices?: Array | null,
+  rhsIndices?: Array | null,
+  groupSize?: number | null,
+  bits?: number | null,
+  mode?: QuantizationMode,
+  globalScaleX?: Array | null,
+  globalScaleW?: Array | null,
+  options?: { sortedIndices?: boolean } & StreamOptions,
+): Array
+export function gatherQqmm(
+  x: Array,
+  w: Array,
+  scales: Array | null | undefined,
+  options: Omit<QqmmOptions, "scales"> & GatherOptions,
+): Array
+export function gatherQqmm(x: Array, w: Array, options: QqmmOptions & GatherOptions): Array
+export function gatherQqmm(...args: unknown[]): Array {
+  return gatherQqmmArgs(args)
+}
