@@ -1,0 +1,44 @@
+/**
+ * The test kit on the primitive: what infer promises, each backend's kernel against the meaning, derivatives by every subset of the
+ * arguments, batches, compiled calls, memory given back.
+ */
+import { existsSync } from "node:fs"
+import "@lazuli/backend-cpu"
+import "@lazuli/backend-metal"
+import { opCheck } from "@lazuli/conformance"
+import * as mx from "@lazuli/core"
+import { expect, test } from "vitest"
+import { axpby } from "./index"
+
+const wave = (shape: number[], step: number): mx.Array =>
+  mx
+    .array(Float64Array.from({ length: shape.reduce((n, m) => n * m, 1) }, (_, i) => Math.sin(i * step + 1)))
+    .reshape(shape)
+
+// The runtime that runs Metal kernels on the CPU is for Linux.
+const backends = process.platform === "linux" ? ["cpu", "metal"] : ["cpu"]
+
+test("the native kernels are built", () => {
+  const library = new URL(`../build/axpby-${process.platform}-${process.arch}.so`, import.meta.url)
+  expect(existsSync(library), "npm run build:native here, or npm run build at the root, makes them").toBe(
+    true,
+  )
+})
+
+test("opCheck", () => {
+  const samples = [
+    {
+      name: "alike",
+      inputs: [wave([3, 4], 1), wave([3, 4], 2)],
+      f: (x: mx.Array, y: mx.Array) => axpby(x, y, 2, -0.5),
+    },
+    {
+      name: "broadcast",
+      inputs: [wave([3, 1], 1), wave([4], 2)],
+      f: (x: mx.Array, y: mx.Array) => axpby(x, y, 0, 3),
+    },
+  ]
+  const report = opCheck("@lazuli/ext-axpby/axpby", samples, { backends })
+  expect(report.results.filter(({ status }) => status === "failed")).toEqual([])
+  expect(report.ok).toBe(true)
+})
