@@ -1,7 +1,7 @@
 /**
  * Replays golden vectors through the public functions on any backend, and tells what agrees, family by family.
  */
-import { readdirSync, readFileSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import * as mx from "@lazuli/core"
 import { onBackendNamed } from "../backend-choice"
@@ -13,7 +13,10 @@ import { runTransform } from "./transforms"
 import { compareUnique } from "./unique"
 import { decode } from "./values"
 
-const FOLDER = fileURLToPath(new URL("../../golden", import.meta.url))
+/** The package's folder of vectors, beside `src` and beside `dist`. */
+const FOLDER = ["../../golden", "../golden"]
+  .map((path) => fileURLToPath(new URL(path, import.meta.url)))
+  .find((path) => existsSync(`${path}/unary.json`)) as string
 
 /** The names of the recorded families. */
 export function goldenFamilies(folder: string = FOLDER): string[] {
