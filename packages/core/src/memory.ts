@@ -53,7 +53,10 @@ const groups: (Group | null)[] = []
 let objects: (object | null)[] = []
 let ids = new Int32Array(1024)
 let young = 0
+/** Bytes allocated since the last poll. */
 let allocated = 0
+/** The same since the last time that `threshold` of them were reached: polls in between find only what is young. */
+let pressure = 0
 let threshold = BUDGET
 let lastPoll = 0
 let pollCost = 0
@@ -259,6 +262,7 @@ const mayPay = (): boolean =>
 /** Told of every allocation, so that pressure is known without asking the backend. */
 export function noteAllocation(nbytes: number): void {
   allocated += nbytes
+  pressure += nbytes
 }
 
 /** Finds dead handles when enough was allocated or enough handles were made since the last time. */
@@ -271,10 +275,12 @@ export function relieve(intermediateBytes: number): void {
     return
   }
   flushHandles(tracker)
-  if (allocated < threshold && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay())
-    return
-  const pressed = allocated >= threshold
-  if (pressed) sweepRecent()
+  const pressed = pressure >= threshold
+  if (!pressed && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay()) return
+  if (pressed) {
+    pressure = 0
+    sweepRecent()
+  }
   poll(tracker, false)
   if (!pressed || !readStats) return
   if (readStats().active > BUDGET / 2) {
