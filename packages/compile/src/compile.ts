@@ -128,7 +128,7 @@ class Programs {
     this.figures.calls++
     if (!enabled) return this.f(...(args as never[]))
     const { places, last } = this
-    places.read(this.options.inputs)
+    if (this.options.inputs !== undefined) places.read(this.options.inputs)
     const given: Array[] = []
     if (last !== null && fits(last.signature, args, given) && this.stateFits(last))
       return this.replay(last, given)
@@ -273,7 +273,7 @@ class Programs {
     for (let i = 0; i < sources.length; i++) values.push(arrayAt(i))
     if (entry.inPlace) for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
     else outputPaths.forEach((path, i) => writePath(this.options.outputs, path, values[resultCount + i]))
-    this.places.forget()
+    if (arrays.length > 0) this.places.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 }

@@ -349,13 +349,15 @@ function allocate(backend: Backend, meta: Meta, op: string): Storage {
 function runPlan(lead: Node, backend: Backend, plan: Plan): void {
   const copies: Node[] = []
   const inputs = lead.inputs
-  const rowMajor = inputs.map((input) => {
-    moveTo(backend, input)
-    if (input.strides === null) return input
-    const copy = contiguousCopy(input, backend)
+  let rowMajor = inputs
+  for (let i = 0; i < inputs.length; i++) {
+    moveTo(backend, inputs[i])
+    if (inputs[i].strides === null) continue
+    const copy = contiguousCopy(inputs[i], backend)
     copies.push(copy)
-    return copy
-  })
+    if (rowMajor === inputs) rowMajor = inputs.slice()
+    ;(rowMajor as Node[])[i] = copy
+  }
   const outputs = lead.outputs ?? [lead]
   const { name } = lead.primitive as Primitive
   for (const output of outputs) output.storage = allocate(backend, output, name)
