@@ -2,7 +2,7 @@
  * The Hadamard transform of the last axis, by matrices of 1 and −1 whose rows are orthogonal.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { atLeastFloat, complex64, isInexact } from "../dtype"
+import { atLeastFloat, complex64 } from "../dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
 import type { Array } from "../graph"
 import { type Apply, definePrimitive } from "../primitive"
@@ -55,7 +55,7 @@ const transform: Apply<{ scale: number; transposed: boolean }> = definePrimitive
   name: "hadamardTransform",
   params: { scale: "f64", transposed: "bool" },
   infer: ([x]) => {
-    if (!isInexact(x.dtype))
+    if (x.dtype.kind !== "floating")
       throw new DTypeError("hadamardTransform", `needs a floating dtype, received ${x.dtype.name}`)
     const n = x.shape[x.shape.length - 1]
     if (n === undefined || !factor(n))

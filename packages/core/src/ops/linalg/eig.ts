@@ -235,6 +235,7 @@ const eigvalsPrimitive: Apply<NoParams> = definePrimitive({
     return [diagonalsOf(inverse(v).matmul(toDtype(t, complex64)).matmul(v))]
   },
   vmap: (c) => batched(c, eigvalsPrimitive),
+  facts: { ambiguous: true },
 })
 
 const eigArgs = operation("linalg.eig", ["a"], (a: unknown): [Array, Array] => {
