@@ -37,13 +37,18 @@ export interface ExportOptions {
   readonly shapeless?: boolean
 }
 
-/** Traces a function for one kind of arguments after another, and writes a file with all of them. */
-export interface FunctionExporter<A extends readonly unknown[]> {
+/** Traces a function for one kind of arguments after another, and writes a file with all of them; {@link exporter} makes one. */
+export interface FunctionExporter<A extends readonly unknown[] = readonly unknown[]> {
   /** Traces the function for such arguments. */
   (...args: A): void
   /** Writes the file. Nothing is written before. */
   close(): void
   [Symbol.dispose](): void
+}
+const exporters = new WeakSet<object>()
+/** What `instanceof` knows exporters by. */
+export const FunctionExporter: { [Symbol.hasInstance](value: unknown): boolean } = {
+  [Symbol.hasInstance]: (value) => typeof value === "function" && exporters.has(value),
 }
 
 /** The package whose primitive a call applies, unless it is one of ours; null for functions. */
@@ -129,7 +134,9 @@ export function exporter<A extends unknown[], R>(
     }
     writeSafetensors("exporter", path, encoder.constants, { [METADATA]: JSON.stringify(program) })
   }
-  return Object.assign(trace, { close, [Symbol.dispose]: close })
+  const made = Object.assign(trace, { close, [Symbol.dispose]: close })
+  exporters.add(made)
+  return made
 }
 
 /**

@@ -10,5 +10,5 @@ export {
   enableCompile,
 } from "./compile"
 export type { ExplainedStep, Explanation } from "./explain"
-export { type ExportOptions, exporter, exportFunction, type FunctionExporter, importFunction } from "./export"
+export { type ExportOptions, exporter, exportFunction, FunctionExporter, importFunction } from "./export"
 export { drawGraph, exportToDot } from "./graph-picture"
