@@ -47,7 +47,10 @@ await serve({
   "exp 8×1000×1024": on((x) => np.exp(x), wide),
   "erf 8×1000×1024": on((x) => scipySpecial.erf(x), wide),
   "tanh 8×1000×1024": on((x) => np.tanh(x), wide),
-  "gelu 8×1000×1024": on((x) => x.ref.mul(scipySpecial.erf(x.mul(Math.SQRT1_2)).add(1)).mul(0.5), wide),
+  "composed gelu 8×1000×1024": on(
+    (x) => x.ref.mul(scipySpecial.erf(x.mul(Math.SQRT1_2)).add(1)).mul(0.5),
+    wide,
+  ),
   "sum 4096², axis 0": on((x) => x.sum(0), big),
   "sum 4096², axis 1": on((x) => x.sum(1), big),
   "sum 4096², all": on((x) => x.sum(), big),

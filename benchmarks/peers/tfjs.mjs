@@ -41,7 +41,7 @@ await serve({
   "exp 8×1000×1024": on((x) => x.exp(), wide),
   "erf 8×1000×1024": on((x) => x.erf(), wide),
   "tanh 8×1000×1024": on((x) => x.tanh(), wide),
-  "gelu 8×1000×1024": on((x) => x.mul(x.div(Math.SQRT2).erf().add(1)).div(2), wide),
+  "composed gelu 8×1000×1024": on((x) => x.mul(x.div(Math.SQRT2).erf().add(1)).div(2), wide),
   "sum 4096², axis 0": on((x) => x.sum(0), big),
   "sum 4096², axis 1": on((x) => x.sum(1), big),
   "sum 4096², all": on((x) => x.sum(), big),
