@@ -67,6 +67,8 @@ export function operation<A extends unknown[], R>(
         throw new ArgumentError(op, `parameter "${key}" is given twice, by position and by name`)
       values[position] = last[key]
     }
+    // No holes: what is remembered of a call has a value for every parameter.
+    for (let i = 0; i < values.length; i++) if (!(i in values)) values[i] = undefined
     return stream === null ? run(values as A) : onStream(stream, () => run(values as A))
   }
 }

@@ -26,6 +26,9 @@ export function nameCall(name: string, f: Call): void {
 /** The call of that name; undefined where no loaded package has one, null where several do. */
 export const callNamed = (name: string): Call | null | undefined => named.get(name)
 
+/** The names that stand for nothing because several calls have them. */
+export const sharedNames = (): string[] => [...named].flatMap(([name, f]) => (f === null ? [name] : []))
+
 /** `f`, reported as one call where calls are remembered. */
 export function asCall<A extends readonly unknown[], R>(
   name: string,

@@ -17,7 +17,7 @@ export {
   setBackend,
   type Tracker,
 } from "./backend"
-export { asCall, type CallRecorder, callNamed, calls, implicitState } from "./calls"
+export { asCall, type CallRecorder, callNamed, calls, implicitState, sharedNames } from "./calls"
 export { Complex } from "./complex-number"
 export { cpu, currentStream, Device, type DeviceType, gpu, onStream, Stream, type StreamLike } from "./device"
 export {

@@ -1,6 +1,7 @@
 /**
  * Compiled functions on the native backend against the same functions as they were written, from the first call on.
  */
+import { sharedNames } from "@lazuli/core/engine"
 import { mx, nn } from "lazuli"
 import { expect, test } from "vitest"
 
@@ -15,4 +16,8 @@ test("a constant that elementwise work and, later, a kernel read", () => {
     mx.random.seed(seed)
     expect(compiled(x).map((a) => a.tolist())).toEqual([loss, gradient])
   }
+})
+
+test("every call has a name of its own, so that programs in files can name it", () => {
+  expect(sharedNames()).toEqual([])
 })

@@ -289,7 +289,7 @@ test("errors", () => {
       "ShapeError: [einsum] "i" stands for the sizes 3 and 6 of one operand of shape (3, 6)",
       "ArgumentError: [einsum] subscripts must be a string, received the number 3",
       "ArgumentError: [einsum] operand 0 must be an array, received an array of length 1. mx.array(data) makes one",
-      "ArgumentError: [einsum] has no parameter "device"; it takes stream",
+      "ArgumentError: [einsum] has no parameter "device"; it takes subscripts, operands, stream",
     ]
   `)
   expect(mx.einsum("ij->", x, { stream: mx.cpu }).item()).toBe(18)

@@ -132,6 +132,13 @@ function read(
   return { arrays, contraction, options: hasOptions ? [args[args.length - 1]] : [] }
 }
 
+const einsumOf = operation(
+  "einsum",
+  ["subscripts", "operands"],
+  (subscripts: unknown, operands: readonly Array[]) =>
+    evaluate(read("einsum", [subscripts, ...operands]).contraction, operands),
+)
+
 /**
  * Sums of products over named axes: `subscripts` has a letter for each axis of each operand, terms separated by commas, and behind an
  * arrow those of the result. What the result leaves out is summed; a letter twice in one term takes the diagonal; `...` stands for any
@@ -147,8 +154,8 @@ function read(
 export function einsum(subscripts: string, ...operands: Array[]): Array
 export function einsum(subscripts: string, ...operandsAndOptions: [...Array[], StreamOptions]): Array
 export function einsum(...args: unknown[]): Array {
-  const { arrays, contraction, options } = read("einsum", args)
-  return operation("einsum", [], () => evaluate(contraction, arrays))(options)
+  const { arrays, options } = read("einsum", args)
+  return einsumOf([args[0], arrays, ...options])
 }
 
 /**

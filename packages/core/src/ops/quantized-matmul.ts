@@ -182,7 +182,7 @@ const quantizedMatmulArgs = operation(
     const op = "quantizedMatmul"
     const q = resolveFormat(op, groupSize, bits, mode)
     const { a, packed } = asOperands(op, x, w, scales, biases, q.mode)
-    return multiplyPacked(op, a, packed, { transpose: Boolean(transpose), ...q })
+    return multiplyPacked(op, a, packed, { transpose: transpose === null || Boolean(transpose), ...q })
   },
 )
 /** The format of packed weights, as {@link quantize} was given it. */
@@ -329,7 +329,10 @@ const gatherQmmArgs = operation(
     _sorted: boolean = false,
   ): Array => {
     const op = "gatherQmm"
-    const params = { transpose: Boolean(transpose), ...resolveFormat(op, groupSize, bits, mode) }
+    const params = {
+      transpose: transpose === null || Boolean(transpose),
+      ...resolveFormat(op, groupSize, bits, mode),
+    }
     const { a, packed } = asOperands(op, x, w, scales, biases, params.mode)
     const lhs = optionalArray(op, "lhsIndices", lhsIndices)
     const rhs = optionalArray(op, "rhsIndices", rhsIndices)
