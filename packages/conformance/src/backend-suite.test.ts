@@ -5,7 +5,7 @@
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-metal"
 import * as mx from "@lazuli/core"
-import { type Backend, listBackends } from "@lazuli/core/engine"
+import { type Backend, definePrimitive, listBackends } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
 import { backendSuite } from "./backend-suite"
 import { formatChecks, type OpReport } from "./check/op-check"
@@ -27,6 +27,20 @@ test("the CPU, every primitive, around the widths of vectors", () => {
 test("the reference agrees with itself", () => {
   const reports = backendSuite("reference", { primitives: ["add", "sum", "matmul", "sort"], sizes: [5] })
   expect(failed(reports)).toBe(none)
+})
+
+test("a primitive asked for that no sample reaches", () => {
+  definePrimitive({
+    name: "@lazuli/conformance-test/unreached",
+    infer: ([a]) => a,
+    decompose: ([a]) => a,
+    vjp: ({ cotangents }) => cotangents,
+  })
+  const [report] = backendSuite("reference", {
+    primitives: ["@lazuli/conformance-test/unreached"],
+    sizes: [],
+  })
+  expect(report.ok).toBe(false)
 })
 
 test("Metal's host runtime, a kernel of each family", () => {

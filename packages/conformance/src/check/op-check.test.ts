@@ -15,6 +15,7 @@ import {
 } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
 import "@lazuli/backend-cpu"
+import { kernelColumn } from "./kernels"
 import { formatChecks, type OpCheckOptions, type OpReport, opCheck } from "./op-check"
 import { numbers } from "./values"
 
@@ -230,6 +231,43 @@ test("backends whose kernels are wrong in some dtypes, layouts or corners", () =
       "offsets": "as given, reversed: element 0 of output 0 is …, the meaning's … (sample 0: float64[2,3])",
     }
   `)
+})
+
+test("backends that write what is not finite", () => {
+  for (const value of [Number.NaN, Number.POSITIVE_INFINITY])
+    registerBackend({
+      ...reference,
+      name: `only ${value}`,
+      priority: -1,
+      encode: (node) => {
+        reference.encode(node)
+        if (node.primitive?.name !== "matmul" && node.primitive?.name !== "negative") return
+        const { buffer, byteOffset, byteLength } = bytes(node)
+        if (node.dtype === mx.float64) new Float64Array(buffer, byteOffset, byteLength / 8).fill(value)
+        if (node.dtype === mx.float32) new Float32Array(buffer, byteOffset, byteLength / 4).fill(value)
+      },
+    })
+  const backends = ["only NaN", "only Infinity"]
+  for (const dtype of [mx.float64, mx.float32])
+    for (const filling of ["as given", "of both signs", "special"] as const) {
+      const columns = backends.map((name) => kernelColumn(name, { dtypes: [dtype], fillings: [filling] }))
+      const elementwise = opCheck("negative", [{ inputs: [x.astype(dtype)] }], { columns })
+      const product = opCheck("matmul", [{ inputs: [x.astype(dtype), x.T.astype(dtype)] }], { columns })
+      for (const report of [elementwise, product])
+        expect(Object.keys(failures(report)), `${report.primitive} ${dtype.name} ${filling}`).toEqual(
+          backends,
+        )
+    }
+})
+
+test("what no sample uses is not ok", () => {
+  for (const samples of [[], [{ f: (a: mx.Array) => a.add(1), inputs: [x] }]]) {
+    const report = opCheck("exp", samples, { backends: [] })
+    expect(report.ok).toBe(false)
+    expect(new Set(Object.values(failures(report)))).toEqual(new Set(["no sample uses the primitive"]))
+  }
+  expect(opCheck("exp", [], { columns: [] }).ok).toBe(false)
+  expect(opCheck("exp", [{ f: (a: mx.Array) => a.exp(), inputs: [x] }], { backends: [] }).ok).toBe(true)
 })
 
 test("a column of one's own, and the table", () => {

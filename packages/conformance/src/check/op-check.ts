@@ -102,19 +102,23 @@ export function opCheck(
   )
 }
 
-/** {@link opCheck} on applications that are at hand already. */
+const UNUSED = "no sample uses the primitive"
+
+/** {@link opCheck} on applications that are at hand already. Without any, nothing was checked, and every column fails. */
 export function checkApplications(
   primitive: Primitive,
   applications: readonly Application[],
   columns: readonly Column[],
 ): OpReport {
   const results = columns.map((column) => checkColumn(column, applications))
-  return { primitive: primitive.name, ok: results.every(({ status }) => status !== "failed"), results }
+  const ok = applications.length > 0 && results.every(({ status }) => status !== "failed")
+  return { primitive: primitive.name, ok, results }
 }
 
 function checkColumn(column: Column, applications: readonly Application[]): CheckResult {
+  if (applications.length === 0) return { column: column.name, status: "failed", reason: UNUSED }
   let passed = false
-  let reason = "no sample uses the primitive"
+  let reason: string | null = null
   for (const application of applications) {
     try {
       const said = column.check(application)

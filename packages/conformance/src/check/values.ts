@@ -53,7 +53,8 @@ export function expectClose(what: string, got: mx.Array, want: mx.Array, toleran
   if (kind(got) !== kind(want)) throw new CheckFailure(`${what}: ${kind(got)}, expected ${kind(want)}`)
   const [g, w] = [flat(got), flat(want)]
   w.forEach((v, i) => {
-    if (Object.is(g[i], v) || g[i] === v || Math.abs(g[i] - v) <= tolerance * (1 + Math.abs(v))) return
+    if (Object.is(g[i], v) || g[i] === v) return
+    if (Number.isFinite(v) && Math.abs(g[i] - v) <= tolerance * (1 + Math.abs(v))) return
     throw new CheckFailure(`${what}: element ${i} is ${g[i]}, expected ${v}`)
   })
 }

@@ -17,6 +17,8 @@ export interface VariantOptions {
 export interface Variant {
   readonly inputs: readonly mx.Array[]
   readonly what: string
+  /** Which numbers stand in the inputs. */
+  readonly filling: Filling
   /** Whether the inputs may be anything: what a layout repeats may be repeated. */
   readonly free: boolean
 }
@@ -45,7 +47,7 @@ export function* variants(application: Application, options: VariantOptions = {}
   const { inputs } = application
   const { dtypes = allDtypes, fillings = ["as given", "of both signs", "special"] } = options
   const free = !hasSavedInputs(application)
-  yield { inputs, what: "as given", free }
+  yield { inputs, what: "as given", filling: "as given", free }
   const first = inputs.find((x) => isInexact(x.dtype))?.dtype
   const floats = inputs.flatMap((x, i) => (x.dtype === first ? [i] : []))
   // What stands beside floats is an index, a mask, or always of another float dtype: it stays.
@@ -55,7 +57,7 @@ export function* variants(application: Application, options: VariantOptions = {}
     for (const filling of fillings) {
       if (filling !== "as given" && (!free || (filling === "special" && dtype.kind === "bool"))) continue
       const replaced = inputs.map((x, i) => (main.includes(i) ? converted(x, dtype, filling) : x))
-      yield { inputs: replaced, what: `${dtype.name}, ${filling}`, free }
+      yield { inputs: replaced, what: `${dtype.name}, ${filling}`, filling, free }
     }
   }
   const isIndex = (x: mx.Array): boolean =>
@@ -65,6 +67,7 @@ export function* variants(application: Application, options: VariantOptions = {}
     yield {
       inputs: inputs.map((x) => (isIndex(x) ? x.astype(dtype) : x)),
       what: `indices in ${dtype.name}`,
+      filling: "as given",
       free,
     }
   }
@@ -87,6 +90,6 @@ function* empty(application: Application): Generator<Variant> {
       if (error instanceof mx.LazuliError) continue
       throw error
     }
-    yield { inputs: emptied, what: `empty along axis ${axis}`, free: true }
+    yield { inputs: emptied, what: `empty along axis ${axis}`, filling: "as given", free: true }
   }
 }
