@@ -92,6 +92,7 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
       "compile",
       `a shapeless program cannot follow what ${recording.gap} does to other shapes than those it was traced for`,
     )
+  warnOfSizes(recording)
   const before = readSlots(inputs)
   const epoch = ++tracing.begun
   const placeholders = placeholdersFor([...given, ...before])
@@ -124,6 +125,21 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
     calls.recorder = outer
     writeSlots(inputs, before)
   }
+}
+
+const warned = new WeakSet<Recording>()
+
+/** Says, once, that a function's own arithmetic with sizes is that of its first call. */
+function warnOfSizes(recording: Recording): void {
+  // What Lazuli's own packages read is theirs to keep right.
+  const lines = recording.reads.filter((line) => !/[\\/]@lazuli[\\/]|[\\/]packages[\\/]nn[\\/]/.test(line))
+  if (lines.length === 0 || warned.has(recording)) return
+  warned.add(recording)
+  process.emitWarning(
+    "a shapeless function looked at sizes, and numbers that it computed from them stay those of its first call:\n" +
+      lines.map((line) => `    at ${line}`).join("\n"),
+    { type: "LazuliWarning", code: "LAZULI_SHAPELESS_SIZES" },
+  )
 }
 
 const placeholdersFor = (arrays: readonly Array[]): Node[] =>
@@ -164,6 +180,10 @@ function trace(
   calls.recorder = recorder
   const result = f(...traceArgs)
   calls.recorder = null
+  if (typeof (result as { then?: unknown } | null | undefined)?.then === "function")
+    throw new TransformError("compile", "the function is async: what it awaits would run after its trace", {
+      hint: "Compile the synchronous part, and await outside of it",
+    })
   const slots = slotsOf(outputs)
   const found = [...arraysOf(result), ...readSlots(slots)]
   dropNew(slotsOf(inputTrees), inputs, slots)

@@ -57,6 +57,37 @@ describe("the programs of a function", () => {
   })
 })
 
+describe("compiling", () => {
+  test("a function again in the same way shares its programs", () => {
+    let traces = 0
+    const f = (x: mx.Array): mx.Array => {
+      traces++
+      return x.add(1)
+    }
+    compile(f)(one)
+    compile(f)(one)
+    expect(traces).toBe(1)
+    compile(f, { shapeless: true })(one)
+    expect(traces).toBe(2)
+  })
+
+  test("refuses unknown options, async functions, and arguments whose contents could change unseen", () => {
+    const f = (x: unknown): unknown => x
+    expect(() => compile(f, { shapless: true } as object)).toThrow(
+      /no option "shapless".*Did you mean "shapeless"/,
+    )
+    expect(() => compile(async (x: unknown) => x)(one)).toThrow(/is async/)
+    for (const value of [new Map(), new Float32Array(2), new (class Holder {})()])
+      expect(() => compile(f)(value)).toThrow(/arguments are trees of arrays and constants/)
+  })
+
+  test("tells constants of equal looks apart", () => {
+    const f = compile((x: mx.Array, key: symbol) => (key === first ? x.add(1) : x))
+    const first = Symbol("key")
+    expect([f(one, first).item(), f(one, Symbol("key")).item()]).toEqual([2, 1])
+  })
+})
+
 describe("a trace", () => {
   test("that fails puts captured outputs back", () => {
     const state = { a: mx.array(1) } as Record<string, mx.Array>

@@ -2,6 +2,7 @@
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
 import {
+  ArgumentError,
   Array,
   applyNodes,
   arraysOf,
@@ -9,6 +10,7 @@ import {
   Mark,
   type Meta,
   type Node,
+  nearest,
   TransformError,
   withArrays,
 } from "@lazuli/core/engine"
@@ -119,6 +121,11 @@ class Programs {
     private readonly f: (...args: never[]) => unknown,
     private readonly options: CompileOptions,
   ) {}
+
+  /** Whether another compilation with these options would do the same. */
+  isFor(options: CompileOptions): boolean {
+    return OPTIONS.every((key) => options[key] === this.options[key])
+  }
 
   stats(): CompileStats {
     return { ...this.figures, programs: this.entries.size }
@@ -278,6 +285,34 @@ class Programs {
   }
 }
 
+/** The programs of functions that were compiled, for those who compile them again in the same way. */
+const shared = new WeakMap<object, Programs[]>()
+
+function programsOf(f: (...args: never[]) => unknown, options: CompileOptions): Programs {
+  const list = shared.get(f) ?? []
+  const known = list.find((programs) => programs.isFor(options))
+  if (known) return known
+  const programs = new Programs(f, { ...options })
+  dropped.register(programs, programs.entries)
+  shared.set(f, [...list, programs])
+  return programs
+}
+
+const OPTIONS = ["inputs", "outputs", "shapeless", "onRecompile"] as const
+
+/** @throws ArgumentError for an option that there is not */
+export function checkOptions(op: string, options: object, known: readonly string[]): void {
+  for (const key of Object.keys(options)) {
+    if (known.includes(key)) continue
+    const near = nearest(key, known)
+    throw new ArgumentError(
+      op,
+      `has no option "${key}"; it takes ${known.join(", ")}`,
+      near ? { hint: `Did you mean "${near}"?` } : {},
+    )
+  }
+}
+
 const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): boolean =>
   inputs.length === outputs.length && inputs.every(({ path }, i) => String(path) === String(outputs[i]))
 
@@ -285,6 +320,8 @@ const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): bo
  * A function that computes what `f` does, faster: `f` runs once for each combination of structure, shapes, dtypes and constants of its
  * arguments, and what it computed is simplified, fused and planned. `f` must not have effects other than on the trees named in
  * `inputs` and `outputs`. A call gives lazy arrays, as `f` does.
+ *
+ * Compiling a function again with the same options gives a function that shares the programs.
  *
  * With `shapeless`, `f` runs once for each combination of structure, ranks, dtypes and constants: for other sizes, the calls that it made
  * are made again. Numbers that it computes from sizes stay those of the first call.
@@ -308,9 +345,9 @@ export function compile<A extends unknown[], R>(
       "compile",
       "options must be a plain object with inputs, outputs, shapeless or onRecompile",
     )
-  const programs = new Programs(f as (...args: never[]) => unknown, options)
+  checkOptions("compile", options, OPTIONS)
+  const programs = programsOf(f as (...args: never[]) => unknown, options)
   const call = (...args: A): R => programs.call(args) as R
-  dropped.register(call, programs.entries)
   return Object.assign(call, {
     stats: () => programs.stats(),
     explain: (...args: A) => programs.explain(args),

@@ -128,9 +128,7 @@ describe("what a file cannot hold", () => {
   test("is refused when it is written, and no file is left", () => {
     const file = fresh()
     const rule = customFunction((a: mx.Array) => a.exp()).vjp((a, g) => g.multiply(a))
-    expect(() => exportFunction(file, rule, [mx.ones([2])])).toThrow(
-      /is a function, which a file cannot hold/,
-    )
+    expect(() => exportFunction(file, rule, [mx.ones([2])])).toThrow(/cannot be written to a file/)
     expect(() => exportFunction(file, (a: mx.Array) => a.sum().item(), [mx.ones([2])])).toThrow(
       /has no value/,
     )
@@ -167,5 +165,35 @@ describe("what a file cannot hold", () => {
     const plain = fresh()
     mx.saveSafetensors(`${plain}.safetensors`, { w: mx.ones([1]) })
     expect(() => importFunction(`${plain}.safetensors`)).toThrow(/without a program/)
+  })
+
+  test("cannot name what takes code, and is refused where it is no program", () => {
+    const forge = (trace: object): string => {
+      const file = `${fresh()}.safetensors`
+      const whole = { shapeless: false, inputs: [], args: [], calls: [], result: null, ...trace }
+      const program = { version: 1, epoch: 0, requires: [], traces: [whole] }
+      mx.saveSafetensors(file, { w: mx.ones([1]) }, { lazuli_program: JSON.stringify(program) })
+      return file
+    }
+    const call = (name: string, args: unknown[] = []) => [{ call: name, args, results: [0] }]
+    for (const name of [
+      "metalKernel",
+      "primitive @lazuli/compile/program",
+      "primitive @lazuli/transforms/custom",
+      "constructor",
+    ])
+      expect(() => importFunction(forge({ calls: call(name) })), name).toThrow(/which no loaded package has/)
+    for (const trace of [
+      { inputs: [null] },
+      { calls: [null] },
+      { args: {} },
+      { args: [{ value: 0 }] },
+      { result: { nothing: 1 } },
+    ])
+      expect(() => importFunction(forge(trace))).toThrow(mx.FormatError)
+    for (const args of [[], [[]], [3], [{ object: {} }]])
+      expect(() =>
+        importFunction(forge({ calls: call("primitive matmul", args), result: { value: 0 } }))(),
+      ).toThrow(mx.LazuliError)
   })
 })

@@ -24,7 +24,7 @@ import {
   writeSafetensors,
 } from "@lazuli/core/engine"
 import { captureForAnySizes } from "./capture"
-import { compile } from "./compile"
+import { checkOptions, compile } from "./compile"
 import { Decoder, Encoder, FILE_VERSION, type ProgramJson, packageOf, type TraceJson } from "./program-file"
 import { Place, type RecordedCall, repeat } from "./recorder"
 import { keyOf, signatureOf } from "./signature"
@@ -80,6 +80,7 @@ export function exporter<A extends unknown[], R>(
   const path = asPath("exporter", file)
   if (typeof (f as unknown) !== "function")
     throw new TransformError("exporter", `expected a function, received ${describe(f)}`)
+  checkOptions("exporter", options, ["shapeless"])
   const { shapeless = false } = options
   const encoder = new Encoder()
   const traces: TraceJson[] = []
@@ -192,11 +193,22 @@ export function importFunction<A extends unknown[] = unknown[], R = unknown>(
   const path = asPath("importFunction", file)
   const { arrays, metadata } = withFile("importFunction", path, readSafetensors)
   const decoder = new Decoder(path, arrays)
-  const program = parse(metadata[METADATA], decoder)
-  for (const { package: name, version } of program.requires) checkLoaded(path, name, version, program)
-  // Walks take what is older than they are for constant.
-  tracing.begun = Math.max(tracing.begun, program.epoch)
-  const traces = program.traces.map((trace) => importTrace(trace, decoder))
+  /** What a damaged program makes go wrong in the functions that it calls. */
+  const guarded = <T>(body: () => T): T => {
+    try {
+      return body()
+    } catch (error) {
+      if (error instanceof LazuliError) throw error
+      throw decoder.error(`its program is malformed: ${(error as Error).message}`)
+    }
+  }
+  const traces = guarded(() => {
+    const program = parse(metadata[METADATA], decoder)
+    for (const { package: name, version } of program.requires) checkLoaded(path, name, version, program)
+    // Walks take what is older than they are for constant.
+    tracing.begun = Math.max(tracing.begun, program.epoch)
+    return program.traces.map((trace) => importTrace(trace, decoder))
+  })
   const run = (...args: unknown[]): unknown => {
     const signature = signatureOf(args)
     const keys = [keyOf(signature, true), keyOf(signature, false)]
@@ -207,10 +219,8 @@ export function importFunction<A extends unknown[] = unknown[], R = unknown>(
         `${path} has no trace for ${showInputs(arraysOf(args).map((a) => a.node))}; it has ${traces.map(({ shown }) => shown).join(" and ")}`,
         { hint: "Export it for such arguments too, or with { shapeless: true }" },
       )
-    const values = repeat(
-      fitting.calls,
-      arraysOf(args).map(({ node }) => node),
-    )
+    const nodes = arraysOf(args).map(({ node }) => node)
+    const values = guarded(() => repeat(fitting.calls, nodes))
     return mapLeaves(fitting.result, (leaf) =>
       leaf instanceof Place
         ? new Array(values[leaf.id] as Node)

@@ -94,8 +94,15 @@ export class Encoder {
 
   calls(recorded: readonly RecordedCall[]): CallJson[] {
     return recorded.map(({ name, args, results }) => {
-      if (!callNamed(name))
-        throw new TransformError("exportFunction", `two loaded packages have a call named ${name}`)
+      const known = callNamed(name)
+      if (!known)
+        throw new TransformError(
+          "exportFunction",
+          known === null
+            ? `two loaded packages have a call named ${name}`
+            : `what ${name} does cannot be written to a file`,
+          known === null ? {} : { hint: "It takes code: a kernel's source, a function or a program" },
+        )
       return {
         call: name,
         args: args.map((arg, i) => this.encode(arg, `argument ${i} of ${name}`)),
@@ -169,7 +176,8 @@ export class Decoder {
   decode(json: unknown, limit: number, depth: number): unknown {
     if (depth > MAX_DEPTH) throw this.error("a value is nested too deeply")
     if (json === null || typeof json !== "object") return json
-    if (isList(json)) return json.map((child) => this.decode(child, limit, depth + 1))
+    if (isList(json))
+      return globalThis.Array.from(json, (child: unknown) => this.decode(child, limit, depth + 1))
     const [[kind, content], ...more] = Object.entries(json as object) as [string, unknown][]
     if (kind === undefined || more.length > 0) throw this.error("a value is malformed")
     switch (kind) {

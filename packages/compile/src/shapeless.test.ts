@@ -137,11 +137,18 @@ describe("shapeless", () => {
   })
 
   test("sizes that the function read itself are those of the first call, and the error says so", () => {
+    const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
     const f = compile((x: mx.Array) => x.reshape([x.shape[0] * x.shape[1]]), { shapeless: true })
     expect(f(mx.ones([2, 3])).shape).toEqual([6])
     expect(() => f(mx.ones([4, 3]))).toThrow(
       /the shapeless program does not take arrays of shape \[4, 3\]: \[reshape\].*-1 in reshape, flatten, unflatten.*looked at sizes here:[\s\S]*shapeless\.test/,
     )
+    expect(warn.mock.calls.map(([message]) => String(message))).toEqual([
+      expect.stringMatching(
+        /looked at sizes, and numbers that it computed from them stay those of its first call:[\s\S]*shapeless\.test/,
+      ),
+    ])
+    warn.mockRestore()
     // Nothing is broken by it.
     expect(f(mx.ones([3, 2])).shape).toEqual([6])
   })

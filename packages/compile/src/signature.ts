@@ -2,7 +2,22 @@
  * What a program was traced for: the structure of the arguments, the shapes and dtypes of their arrays, and their constants. A signature is
  * a flat list, so that the arguments of the next call are compared with it in one walk that also finds their arrays.
  */
-import { Array, childrenOf, type Dtype, isList, isPlainObject, Mark, type Shape } from "@lazuli/core/engine"
+import {
+  Array,
+  Complex,
+  childrenOf,
+  Device,
+  type Dtype,
+  describe,
+  isDtype,
+  isList,
+  isPlainObject,
+  Mark,
+  type Shape,
+  Slice,
+  Stream,
+  TransformError,
+} from "@lazuli/core/engine"
 
 /** One position of a signature, in the order of a walk from the top. */
 type Token =
@@ -18,6 +33,16 @@ type Token =
 
 /** Describes arguments. */
 export type Signature = readonly Token[]
+
+/** Whether a leaf can be part of a program as it is: it never changes. */
+const isConstant = (leaf: unknown): boolean =>
+  typeof leaf !== "object" ||
+  leaf === null ||
+  isDtype(leaf) ||
+  leaf instanceof Complex ||
+  leaf instanceof Device ||
+  leaf instanceof Stream ||
+  leaf instanceof Slice
 
 /** What distinguishes a registered class; plain objects are all alike. */
 const typeOf = (value: unknown): unknown => (isPlainObject(value) ? null : (value as object).constructor)
@@ -37,6 +62,12 @@ export function signatureOf(args: readonly unknown[]): Signature {
     }
     const children = childrenOf(value) as Readonly<Record<string, unknown>> | null
     if (children === null) {
+      if (!isConstant(value))
+        throw new TransformError(
+          "compile",
+          `${path} is ${describe(value)}: arguments are trees of arrays and constants, and what is in it could change unseen`,
+          { hint: "Pass its arrays and numbers; let a class be part of trees with mx.registerTreeNode" },
+        )
       tokens.push({ kind: "constant", path, value })
       return
     }
@@ -103,6 +134,7 @@ const sameConstant = (a: unknown, b: unknown): boolean => Object.is(a, b)
 
 let identities = 0
 const identity = new WeakMap<object, number>()
+const symbols = new Map<symbol, number>()
 
 /** A string for a leaf that is no array: equal for the same primitive value, or the same object. */
 function constantKey(leaf: unknown): string {
@@ -110,6 +142,10 @@ function constantKey(leaf: unknown): string {
     let id = identity.get(leaf)
     if (id === undefined) identity.set(leaf, (id = ++identities))
     return `#${id}`
+  }
+  if (typeof leaf === "symbol") {
+    if (!symbols.has(leaf)) symbols.set(leaf, ++identities)
+    return `@${symbols.get(leaf)}`
   }
   return typeof leaf === "string"
     ? JSON.stringify(leaf)

@@ -25,18 +25,18 @@ export const isList = (value: unknown): value is readonly unknown[] => globalThi
 /**
  * Makes the body of a public function. `names` are the parameters in order; `body` receives them in that order, undefined where none was
  * given. A trailing plain object fills in the rest, and `stream` is taken out of it.
- * `call` names it in recorded programs, where `op`, which errors name, is not unique.
+ * `call` names it in recorded programs, where `op`, which errors name, is not unique; null keeps it out of files, as what takes code.
  */
 export function operation<A extends unknown[], R>(
   op: string,
   names: readonly string[],
   body: (...args: A) => R,
-  call: string = op,
+  call: string | null = op,
 ): (args: readonly unknown[]) => R {
   const count = names.length
-  nameCall(call, body as (...args: never[]) => unknown)
+  if (call !== null) nameCall(call, body as (...args: never[]) => unknown)
   const run = (values: A): R =>
-    calls.recorder === null ? body(...values) : calls.recorder.call(call, body, values)
+    calls.recorder === null ? body(...values) : calls.recorder.call(call ?? op, body, values)
   return (args) => {
     const last = args[args.length - 1]
     if (args.length === 0 || !isPlainObject(last)) {

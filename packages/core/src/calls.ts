@@ -14,7 +14,7 @@ export interface CallRecorder {
 /** Who remembers calls, if anybody. */
 export const calls: { recorder: CallRecorder | null } = { recorder: null }
 
-/** What can be called by name: programs in files name their calls. */
+/** What can be called by name: programs in files name their calls. Nothing that takes or makes code is among them. */
 const named = new Map<string, Call | null>()
 type Call = (...args: never[]) => unknown
 
@@ -33,8 +33,10 @@ export const sharedNames = (): string[] => [...named].flatMap(([name, f]) => (f 
 export function asCall<A extends readonly unknown[], R>(
   name: string,
   f: (...args: A) => R,
+  /** Whether programs in files may name it: its arguments are arrays and data. */
+  inFiles = true,
 ): (...args: A) => R {
-  nameCall(name, f as Call)
+  if (inFiles) nameCall(name, f as Call)
   return (...args) => (calls.recorder === null ? f(...args) : calls.recorder.call(name, f, args))
 }
 

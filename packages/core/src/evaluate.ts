@@ -97,11 +97,13 @@ function compute(roots: readonly Node[]): boolean {
 function refuse(node: Node): never {
   if (node.mark & Mark.Abstract) {
     throw new TransformError("eval", "an array that is being traced by vmap or compile has no value yet", {
-      hint: "Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function",
+      hint:
+        "Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function. " +
+        "One that a compiled function left in a variable never gets a value: name the tree that holds it in `outputs`",
     })
   }
   throw new DeviceError("eval", "the value of this array was released", {
-    hint: "It was disposed, donated to a compiled function, or made inside a rule and kept beyond it",
+    hint: "It was disposed, or made inside a rule and kept beyond it",
   })
 }
 

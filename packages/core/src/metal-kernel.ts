@@ -73,13 +73,20 @@ const names = [
   "ensureRowContiguous",
   "atomicOutputs",
 ] as const
-const body = operation("metalKernel", names, (...values: unknown[]): MetalKernel => {
-  if (maker === null)
-    throw new DeviceError("metalKernel", "no Metal backend is there to compile a kernel", {
-      hint: 'import "@lazuli/backend-metal"',
-    })
-  return maker(Object.fromEntries(names.map((name, i) => [name, values[i]])) as unknown as MetalKernelOptions)
-})
+const body = operation(
+  "metalKernel",
+  names,
+  (...values: unknown[]): MetalKernel => {
+    if (maker === null)
+      throw new DeviceError("metalKernel", "no Metal backend is there to compile a kernel", {
+        hint: 'import "@lazuli/backend-metal"',
+      })
+    return maker(
+      Object.fromEntries(names.map((name, i) => [name, values[i]])) as unknown as MetalKernelOptions,
+    )
+  },
+  null,
+)
 
 /**
  * A kernel from the body of a Metal function. The signature follows from the arguments of each call: an input is `const device T* x`

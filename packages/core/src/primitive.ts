@@ -107,8 +107,11 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
       return calls.recorder.call(`primitive ${name}, all outputs`, all, [inputs, values])
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
-  nameCall(`primitive ${name}`, apply as (...args: never[]) => unknown)
-  nameCall(`primitive ${name}, all outputs`, all as (...args: never[]) => unknown)
+  // What holds a program or a function cannot come from a file.
+  const isData =
+    !facts.opaque && !Object.values(params).some((type) => type === "program" || type === "function")
+  if (isData) nameCall(`primitive ${name}`, apply as (...args: never[]) => unknown)
+  if (isData) nameCall(`primitive ${name}, all outputs`, all as (...args: never[]) => unknown)
   return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
 }
 
