@@ -197,7 +197,7 @@ describe("compile", () => {
   test("explains that a traced array has no value", () => {
     const f = compile((x: mx.Array) => (Number(x.sum().item()) > 0 ? x : x.negative()))
     expect(() => f(mx.ones([2]))).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [eval] an array that is being traced by vmap or compile has no value yet. Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function]`,
+      `[TransformError: [eval] an array that is being traced by vmap or compile has no value yet. Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function. One that a compiled function left in a variable never gets a value: name the tree that holds it in \`outputs\`]`,
     )
     const seen: string[] = []
     compile((x: mx.Array) => {
