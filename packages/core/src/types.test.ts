@@ -88,6 +88,9 @@ it("files: what is loaded follows the name, the format and the options", () => {
       [Record<string, mx.Array>, Record<string, string>]
     >()
     expectTypeOf(mx.load("a.gguf", { returnMetadata: true })[1]).toEqualTypeOf<Record<string, mx.GgufValue>>()
+    expectTypeOf(mx.load("a.npz", { maxBytes: 1 })).toEqualTypeOf<Record<string, mx.Array>>()
+    expectTypeOf(mx.load("a.npy", { maxBytes: 1 })).toEqualTypeOf<mx.Array>()
+    expectTypeOf(mx.load("a", { format: "npz", maxBytes: 1 })).toEqualTypeOf<Record<string, mx.Array>>()
     expectTypeOf(mx.load(new URL("file:///a"), "npy")).toEqualTypeOf<mx.Array>()
     const name = "a" as string
     expectTypeOf(mx.load(name, "npz")).toEqualTypeOf<Record<string, mx.Array>>()

@@ -5,6 +5,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { deflateRawSync, inflateRawSync } from "node:zlib"
 import { afterAll, describe, expect, test } from "vitest"
 import * as mx from "../index"
 import { bytesOf, writeBeside } from "./files"
@@ -21,6 +22,16 @@ function randomOf(seed: number): (n: number) => number {
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0
     return Math.floor((state / 2 ** 32) * n)
   }
+}
+
+/** https://www.rfc-editor.org/rfc/rfc1952#section-8 */
+function crcOf(bytes: Uint8Array): number {
+  let c = -1
+  for (const byte of bytes) {
+    c ^= byte
+    for (let k = 0; k < 8; k++) c = c & 1 ? 0xedb88320 ^ (c >>> 1) : c >>> 1
+  }
+  return ~c >>> 0
 }
 
 const arrays = {
@@ -96,10 +107,12 @@ describe("no change of a file does more than a FormatError", () => {
 })
 
 describe("archives", () => {
-  const load = (bytes: Buffer) => () => {
-    writeFileSync(path("y.npz"), bytes)
-    return mx.load(path("y.npz") as "y.npz")
-  }
+  const load =
+    (bytes: Buffer, options: { maxBytes?: number | null } = {}) =>
+    () => {
+      writeFileSync(path("y.npz"), bytes)
+      return mx.load(path("y.npz") as "y.npz", options)
+    }
   const saved = (args: Parameters<typeof archive>[1], compress: boolean, limit?: number): Buffer =>
     Buffer.concat([...archive("savez", args, compress, limit)])
 
@@ -130,6 +143,67 @@ describe("archives", () => {
     const one = saved([["x", mx.zeros([1000])]], true)
     one.writeUInt32LE(0x7fffffff, one.readUInt32LE(one.length - 6) + 24)
     expect(load(one)).toThrow(/cannot have 2147483647 bytes/)
+  })
+  test("archives that unpack to more than is allowed are refused before anything is unpacked", () => {
+    // A member that claims 512 MiB, in a megabyte of which deflate could make as much.
+    const size = 2 ** 29
+    const bomb = saved([["x", mx.zeros([1000])]], true)
+    const at = bomb.readUInt32LE(bomb.length - 6)
+    const grown = Buffer.concat([bomb.subarray(0, at), Buffer.alloc(2 ** 20), bomb.subarray(at)])
+    const entry = at + 2 ** 20
+    grown.writeUInt32LE(grown.readUInt32LE(entry + 20) + 2 ** 20, entry + 20)
+    grown.writeUInt32LE(size, entry + 24)
+    grown.writeUInt32LE(entry, grown.length - 6)
+    expect(load(grown)).toThrow(mx.FormatError)
+    expect(load(grown)).toThrow(
+      /would unpack \d+ bytes to 536870912, .*load it with \{ maxBytes: 536870912 \}/,
+    )
+    // Let through, it is found to be no such thing.
+    expect(load(grown, { maxBytes: size })).toThrow(/536870912|cannot be unpacked/)
+  })
+  test("maxBytes bounds what a file is unpacked", () => {
+    const zeros = mx.zeros([2 ** 20], mx.uint8)
+    const bomb = saved(
+      [
+        ["x", zeros],
+        ["y", zeros],
+      ],
+      true,
+    )
+    const size = 2 * (2 ** 20 + 128)
+    expect(bomb.length).toBeLessThan(size / 200)
+    expect(load(bomb, { maxBytes: size - 1 })).toThrow(/would unpack to 2097408 bytes, more than maxBytes/)
+    for (const maxBytes of [size, Infinity, null, undefined])
+      expect(load(bomb, { maxBytes })().y.shape).toEqual([2 ** 20])
+    const stored = saved([["x", zeros]], false)
+    expect(load(stored, { maxBytes: 2 ** 20 })).toThrow(mx.FormatError)
+    expect(load(stored, { maxBytes: stored.length })().x.shape).toEqual([2 ** 20])
+    for (const [format, write] of Object.entries(writers)) {
+      const file = path(`limit.${format}`)
+      write(file)
+      const { length } = readFileSync(file)
+      expect(() => mx.load(file, { maxBytes: length - 1 })).toThrow(mx.FormatError)
+      expect(() => mx.load(file, { maxBytes: format === "npz" ? 2 * length : length })).not.toThrow()
+    }
+    for (const maxBytes of [-1, Number.NaN, "1", 1n])
+      expect(load(stored, { maxBytes: maxBytes as number })).toThrow(mx.ArgumentError)
+  })
+  test("a member with bytes after its elements", () => {
+    for (const compress of [false, true]) {
+      const bytes = saved([["x", mx.zeros([16, 4], mx.uint8)]], compress)
+      // One element less, in a header that is as long.
+      const plain = compress ? inflateRawSync(bytes.subarray(35)) : bytes.subarray(35, 35 + 192)
+      const changed = Buffer.from(plain.toString("latin1").replace("(16, 4)", "(15, 4)"), "latin1")
+      const packed = compress ? deflateRawSync(changed) : changed
+      const at = bytes.readUInt32LE(bytes.length - 6)
+      const rest = Buffer.from(bytes.subarray(at))
+      rest.writeUInt32LE(crcOf(changed), 16)
+      rest.writeUInt32LE(packed.length, 20)
+      rest.writeUInt32LE(35 + packed.length, rest.length - 6)
+      expect(load(Buffer.concat([bytes.subarray(0, 35), packed, rest]))).toThrow(
+        /"x.npy" holds 4 bytes after/,
+      )
+    }
   })
   test("a name twice", () => {
     const a = mx.ones([1])

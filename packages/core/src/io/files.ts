@@ -17,7 +17,7 @@ import {
 } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { bool_, complex64, type Dtype } from "../dtype"
-import { ArgumentError, describe, FormatError } from "../errors"
+import { ArgumentError, describe, type ErrorDetails, FormatError } from "../errors"
 import { Array } from "../graph"
 import { arrayFromParts } from "../ops/creation"
 import { PART_BYTES } from "../readback"
@@ -47,6 +47,8 @@ export class BoundedFile {
     /** The function that reads, for its errors. */
     readonly op: string,
     readonly path: string,
+    /** How many bytes it may have, unpacked; null where the format decides. */
+    readonly maxBytes: number | null = null,
   ) {
     this.fd = openSync(path, "r")
     const stats = fstatSync(this.fd)
@@ -54,6 +56,11 @@ export class BoundedFile {
     if (!stats.isFile()) {
       closeSync(this.fd)
       throw this.error("is no regular file")
+    }
+    // What is packed is counted by its format.
+    if (maxBytes !== null && this.size > maxBytes) {
+      closeSync(this.fd)
+      throw this.error(`has ${this.size} bytes, more than maxBytes (${maxBytes})`)
     }
   }
 
@@ -89,7 +96,7 @@ export class BoundedFile {
     })
   }
 
-  error(fact: string, details?: { cause: unknown }): FormatError {
+  error(fact: string, details?: ErrorDetails): FormatError {
     return new FormatError(this.op, `${this.path}: ${fact}`, details)
   }
 
@@ -104,8 +111,13 @@ export class BoundedFile {
 }
 
 /** Opens a file, reads it with `body`, closes it. */
-export function withFile<T>(op: string, path: string, body: (file: BoundedFile) => T): T {
-  const file = new BoundedFile(op, path)
+export function withFile<T>(
+  op: string,
+  path: string,
+  body: (file: BoundedFile) => T,
+  maxBytes: number | null = null,
+): T {
+  const file = new BoundedFile(op, path, maxBytes)
   try {
     return body(file)
   } finally {

@@ -107,9 +107,49 @@ describe("hostile files are refused", () => {
     ["offsets in the wrong order", tensor({ ...good, data_offsets: [8, 0] })],
     ["offsets that do not fit the shape", tensor({ ...good, data_offsets: [0, 4] })],
     ["metadata that are no strings", withHeader('{"__metadata__":{"a":1}}')],
+    ["a name twice", withHeader(`{"w":${JSON.stringify(good)},"w":${JSON.stringify(good)}}`)],
+    [
+      "a name twice, once escaped",
+      withHeader(`{"w":${JSON.stringify(good)},"\\u0077" :${JSON.stringify(good)}}`),
+    ],
+    [
+      "a key of a tensor twice",
+      withHeader('{"w":{"dtype":"F32","shape":[2],"shape":[2],"data_offsets":[0,8]}}'),
+    ],
+    ["a key of the metadata twice", withHeader('{"__metadata__":{"a":"\\\\","a":"{"}}', 0)],
+    [
+      "bytes before the first tensor",
+      withHeader(JSON.stringify({ w: { ...good, data_offsets: [8, 16] } }), 16),
+    ],
+    [
+      "bytes between tensors",
+      withHeader(JSON.stringify({ v: good, w: { ...good, data_offsets: [9, 17] } }), 17),
+    ],
+    ["bytes after the last tensor", withHeader(JSON.stringify({ w: good }), 9)],
+    ["bytes without a tensor", withHeader("{}", 1)],
+    [
+      "tensors that overlap",
+      withHeader(JSON.stringify({ v: good, w: { ...good, data_offsets: [4, 12] } }), 12),
+    ],
+    [
+      "nothing within a tensor",
+      withHeader(JSON.stringify({ v: good, w: { ...good, shape: [0], data_offsets: [4, 4] } })),
+    ],
   ]
   for (const [name, bytes] of cases)
     test(name, () => expect(load("x.safetensors", bytes)).toThrow(mx.FormatError))
+
+  test("equal keys of different objects, and texts like keys, are no harm", () => {
+    const entry = JSON.stringify(good)
+    const none = JSON.stringify({ ...good, shape: [0], data_offsets: [8, 8] })
+    const metadata = JSON.stringify({ w: 'a "w": {', '"w"': "\\", v: "w" })
+    const bytes = withHeader(`{"__metadata__" : ${metadata}, "w":${entry},"\\"w\\"" :${none}, "v":${none}}  `)
+    expect(Object.keys(load("keys.safetensors", bytes)() as Record<string, mx.Array>)).toEqual([
+      "w",
+      '"w"',
+      "v",
+    ])
+  })
 
   test("a tensor named __proto__ is only a name", () => {
     const bytes = withHeader(`{"__proto__":${JSON.stringify(good)}}`)
@@ -127,6 +167,8 @@ describe("hostile files are refused", () => {
     ["an object array", npy("{'descr': '|O8', 'fortran_order': False, 'shape': (1,)}")],
     ["too few bytes", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (3,)}")],
     ["a huge shape", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999, 99999999999)}")],
+    ["bytes after the elements", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}", 9)],
+    ["bytes after no elements", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (0,)}", 1)],
     ["no shape", npy("{'descr': '<f4', 'fortran_order': False}")],
     ["an unknown version", Buffer.from([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 9, 0, 0, 0, 0, 0])],
   ]

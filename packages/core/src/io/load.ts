@@ -20,22 +20,44 @@ const several: Record<string, (file: BoundedFile) => Named> = {
   gguf: readGguf,
 }
 const FORMATS = [...Object.keys(one), ...Object.keys(several)]
-const PARAMETERS = ["format", "returnMetadata", "stream"]
+const PARAMETERS = ["format", "returnMetadata", "maxBytes", "stream"]
+
+/** How a file is loaded. */
+export interface LoadOptions {
+  /** What the file is, whatever its name ends in. */
+  readonly format?: string | null
+  /** Gives the metadata too. */
+  readonly returnMetadata?: boolean
+  /**
+   * The most bytes that the file may have, unpacked. By default only compressed arrays are bounded: an archive whose small file claims
+   * huge ones, more than 256 MiB and more than 200 times what they take on disk, is refused.
+   */
+  readonly maxBytes?: number | null
+}
+type Limit = Pick<LoadOptions, "maxBytes">
+/** Options with which the file's name decides what is returned. */
+type Plain = Limit & { readonly format?: null; readonly returnMetadata?: false }
 
 /**
  * The array of an .npy file, or the arrays by name of an .npz, .safetensors or .gguf file; with `returnMetadata` a pair of them and the
  * metadata (safetensors: strings; gguf: strings, lists of strings, arrays). The file is read now, each array straight into its memory.
  * Tensors of a gguf file of type Q4_0, Q4_1 and Q8_0 stay quantized (`x.weight` comes with `x.scales` and `x.biases`, in groups of
- * 32); those in other blocks become float16.
- * @throws FormatError when the file is not what it claims to be; ArgumentError for an unknown format
+ * 32); those in other blocks become float16. A file that is larger than `maxBytes`, unpacked, is refused before it is read; without that
+ * option a compressed .npz archive is when it would unpack to more than 256 MiB and more than 200 times its size, which files of almost
+ * nothing but zeros do.
+ * An .npy file with bytes after its array, such as NumPy leaves when several arrays are saved to one stream, is refused: `savez` is for several.
+ * @throws FormatError when the file is not what it claims to be, or larger than allowed; ArgumentError for an unknown format
  * @example
  * mx.save('/tmp/x.npy', mx.array([1, 2])); mx.load('/tmp/x.npy').tolist() // => [1, 2]
  */
-export function load(file: `${string}.npy`): Array
-export function load(file: `${string}.npz` | `${string}.safetensors` | `${string}.gguf`): Arrays
+export function load(file: `${string}.npy`, options?: Plain): Array
+export function load(
+  file: `${string}.npz` | `${string}.safetensors` | `${string}.gguf`,
+  options?: Plain,
+): Arrays
 export function load(file: FilePath, format: "npy"): Array
 export function load(file: FilePath, format: "npz" | "safetensors" | "gguf"): Arrays
-export function load(file: FilePath, options: { format: "npy" }): Array
+export function load(file: FilePath, options: Limit & { format: "npy"; returnMetadata?: false }): Array
 export function load(
   file: FilePath,
   format: "safetensors",
@@ -43,11 +65,11 @@ export function load(
 ): [Arrays, Record<string, string>]
 export function load(
   file: FilePath,
-  options: { format: "safetensors"; returnMetadata: true },
+  options: Limit & { format: "safetensors"; returnMetadata: true },
 ): [Arrays, Record<string, string>]
 export function load(
   file: `${string}.safetensors`,
-  options: { returnMetadata: true },
+  options: Limit & { returnMetadata: true },
 ): [Arrays, Record<string, string>]
 export function load(
   file: FilePath,
@@ -56,20 +78,23 @@ export function load(
 ): [Arrays, Record<string, GgufValue>]
 export function load(
   file: FilePath,
-  options: { format?: "gguf" | null; returnMetadata: true },
+  options: Limit & { format?: "gguf" | null; returnMetadata: true },
 ): [Arrays, Record<string, GgufValue>]
-export function load(file: FilePath, options: { format: "npz" | "safetensors" | "gguf" }): Arrays
 export function load(
   file: FilePath,
-  format?: string | null | { format?: string | null; returnMetadata?: boolean },
+  options: Limit & { format: "npz" | "safetensors" | "gguf"; returnMetadata?: false },
+): Arrays
+export function load(
+  file: FilePath,
+  format?: string | null | LoadOptions,
   returnMetadata?: boolean,
 ): Array | Arrays | [Arrays, Record<string, GgufValue>]
 export function load(
   file: FilePath,
-  formatOrOptions: string | null | { format?: string | null; returnMetadata?: boolean } = null,
+  formatOrOptions: string | null | LoadOptions = null,
   returnMetadata = false,
 ): Array | Arrays | [Arrays, Record<string, GgufValue>] {
-  const options = isPlainObject(formatOrOptions)
+  const options: LoadOptions = isPlainObject(formatOrOptions)
     ? formatOrOptions
     : { format: formatOrOptions, returnMetadata }
   for (const key of Object.keys(options))
@@ -89,9 +114,16 @@ export function load(
     })
   if (options.returnMetadata && format !== "safetensors" && format !== "gguf")
     throw new ArgumentError("load", `returnMetadata needs a safetensors or gguf file, received ${path}`)
-  return withFile("load", path, (open) => {
+  const { maxBytes = null } = options
+  if (maxBytes !== null && !(typeof maxBytes === "number" && maxBytes >= 0))
+    throw new ArgumentError(
+      "load",
+      `maxBytes must be a number of bytes, at least 0, received ${describe(maxBytes)}`,
+    )
+  const read = (open: BoundedFile): Array | Arrays | [Arrays, Record<string, GgufValue>] => {
     if (format === "npy") return readNpy(open)
     const { arrays, metadata } = several[format as string](open)
     return options.returnMetadata ? [arrays, metadata] : arrays
-  })
+  }
+  return withFile("load", path, read, maxBytes)
 }

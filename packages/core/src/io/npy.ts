@@ -3,7 +3,7 @@
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
 import type { Dtype } from "../dtype"
-import { ArgumentError, describe, type FormatError } from "../errors"
+import { ArgumentError, describe, type ErrorDetails, type FormatError } from "../errors"
 import { Array } from "../graph"
 import { transpose } from "../ops/view"
 import { evalTrees, partsOf } from "../readback"
@@ -45,11 +45,11 @@ export function npyLead(
   return [begin, begin + length]
 }
 
-/** Reads the header's text, a Python dictionary, for a file with `available` bytes of elements. */
+/** Reads the header's text, a Python dictionary, for a file with `available` bytes after it: its elements, and no more. */
 export function parseNpyHeader(
   text: string,
   available: number,
-  fail: (fact: string) => FormatError,
+  fail: (fact: string, details?: ErrorDetails) => FormatError,
 ): NpyHeader {
   const descr = /'descr'\s*:\s*'([<>|=]?)([a-zA-Z]\d*)'/.exec(text)
   const order = /'fortran_order'\s*:\s*(True|False)/.exec(text)
@@ -69,6 +69,10 @@ export function parseNpyHeader(
     throw fail(
       `holds ${available} bytes of elements where its shape (${sizes[1].trim().slice(0, 100)}) needs more`,
     )
+  if (length < available)
+    throw fail(`holds ${available - length} bytes after its elements`, {
+      hint: "A file to which several arrays were saved, one after the other, is not read; NumPy's savez writes a file of several",
+    })
   return { dtype, shape, length, fortran: order[1] === "True", swapped: descr[1] === ">" }
 }
 
@@ -85,7 +89,7 @@ export function npyArray(
 
 /** Reads an .npy file. @throws FormatError when the file is not what it claims to be */
 export function readNpy(file: BoundedFile): Array {
-  const fail = (fact: string): FormatError => file.error(fact)
+  const fail = (fact: string, details?: ErrorDetails): FormatError => file.error(fact, details)
   const [begin, end] = npyLead(file.read(0, Math.min(NPY_LEAD, file.size)), file.size, fail)
   const text = Buffer.from(file.read(begin, end - begin)).toString("latin1")
   const header = parseNpyHeader(text, file.size - end, fail)

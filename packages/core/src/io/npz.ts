@@ -4,7 +4,7 @@
  */
 import * as zlib from "node:zlib"
 import { bool_, type Dtype } from "../dtype"
-import { ArgumentError, describe, type FormatError } from "../errors"
+import { ArgumentError, describe, type ErrorDetails, type FormatError } from "../errors"
 import { Array } from "../graph"
 import { arrayFromStore } from "../ops/creation"
 import { copyOut, evalTrees, partsOf } from "../readback"
@@ -30,8 +30,11 @@ const LOCATOR64 = 0x07064b50
 const WIDE = 0xffffffff
 /** Deflate makes of one byte at most this many; what claims more lies. */
 const MAX_RATIO = 1032
-/** How many bytes are checked or unpacked at a time. */
-const PART = 1 << 20
+/** Compressed arrays may become this many times as large, and this many bytes in any case, unless `maxBytes` says otherwise. */
+const USUAL_RATIO = 200
+const USUAL_BYTES = 2 ** 28
+/** The most bytes that zlib is asked for at a time: it counts in 32 bits. */
+const MAX_CHUNK = 2 ** 31
 
 /** A member of an archive, as its directory tells. */
 interface Member {
@@ -110,7 +113,27 @@ function readDirectory(file: BoundedFile): Member[] {
   }
   // What many entries share would be unpacked many times.
   checkDisjoint(file, members)
+  checkTotal(file, members)
   return members
+}
+
+/** Refuses an archive that would unpack to more than is allowed, by what it claims: no member gets more than its claim. */
+function checkTotal(file: BoundedFile, members: readonly Member[]): void {
+  const { maxBytes } = file
+  const sum = (list: readonly Member[], key: "size" | "length"): number =>
+    list.reduce((total, member) => total + member[key], 0)
+  const total = sum(members, "size")
+  if (maxBytes !== null) {
+    if (total <= maxBytes) return
+    throw file.error(`would unpack to ${total} bytes, more than maxBytes (${maxBytes})`)
+  }
+  // What is stored takes no more than on disk.
+  const deflated = members.filter((member) => member.deflated)
+  const [size, packed] = [sum(deflated, "size"), sum(deflated, "length")]
+  if (size > Math.max(USUAL_BYTES, packed * USUAL_RATIO))
+    throw file.error(`would unpack ${packed} bytes to ${size}, as archives made to exhaust the memory do`, {
+      hint: `If you trust it, load it with { maxBytes: ${Math.max(total, file.size)} }`,
+    })
 }
 
 /** Fields that are too wide for 32 bits stand in an extra field, in this order. */
@@ -144,8 +167,8 @@ export function readNpz(file: BoundedFile): Record<string, Array> {
   )
 }
 
-function failFor(file: BoundedFile, { name }: Member): (fact: string) => FormatError {
-  return (fact) => file.error(`${quoted(name)} ${fact}`)
+function failFor(file: BoundedFile, { name }: Member): (fact: string, details?: ErrorDetails) => FormatError {
+  return (fact, details) => file.error(`${quoted(name)} ${fact}`, details)
 }
 
 function checkSum(got: number, member: Member, fail: (fact: string) => FormatError): void {
@@ -166,9 +189,7 @@ function readStored(file: BoundedFile, member: Member): Array {
       tidy?.(bytes)
     }),
   )
-  // Bytes after the elements belong to the checksum only.
-  const rest = to + header.length
-  checkSum(crc32(file.read(begin + rest, size - rest), sum), member, fail)
+  checkSum(sum, member, fail)
   return made
 }
 
@@ -177,7 +198,9 @@ function readDeflated(file: BoundedFile, member: Member): Array {
   let bytes: Buffer
   try {
     const packed = file.read(member.begin, member.length)
-    bytes = zlib.inflateRawSync(packed, { maxOutputLength: Math.max(1, member.size), chunkSize: PART })
+    // One chunk, a byte larger than what should come, so that zlib needs neither a second one nor a copy of both.
+    const chunkSize = Math.min(Math.max(64, member.size + 1), MAX_CHUNK)
+    bytes = zlib.inflateRawSync(packed, { maxOutputLength: Math.max(1, member.size), chunkSize })
   } catch (cause) {
     throw file.error(`${quoted(member.name)} cannot be unpacked`, { cause })
   }
@@ -186,7 +209,7 @@ function readDeflated(file: BoundedFile, member: Member): Array {
   const [from, to] = npyLead(bytes.subarray(0, NPY_LEAD), bytes.length, fail)
   const header = parseNpyHeader(bytes.toString("latin1", from, to), bytes.length - to, fail)
   return npyArray(header, (shape: number[], dtype: Dtype, tidy) => {
-    const elements = Uint8Array.from(bytes.subarray(to, to + header.length))
+    const elements = bytes.subarray(to)
     tidy?.(elements)
     if (dtype === bool_) tidyBools(elements)
     return arrayFromStore(elements, shape, dtype)

@@ -12,7 +12,6 @@ import {
   asPath,
   type BoundedFile,
   bytesOfShape,
-  checkDisjoint,
   checkNamed,
   type FilePath,
   quoted,
@@ -21,6 +20,8 @@ import {
 
 /** The largest header that is read: what the format's own library allows. */
 const MAX_HEADER = 100_000_000
+/** What JSON allows between its tokens. */
+const SPACE = [" ", "\t", "\n", "\r"]
 
 /** What a safetensors file holds. */
 export interface Safetensors {
@@ -58,18 +59,55 @@ function readEntry(file: BoundedFile, name: string, value: unknown, available: n
   return { name, dtype, shape, begin, length }
 }
 
+/** Refuses a key that an object has twice, of which JSON.parse keeps the last. `text` is known to be JSON. */
+function checkKeys(file: BoundedFile, text: string): void {
+  const open: Set<string>[] = []
+  for (let at = 0; at < text.length; at++) {
+    const mark = text[at]
+    if (mark === "{") open.push(new Set())
+    else if (mark === "}") open.pop()
+    if (mark !== '"') continue
+    const begin = at++
+    while (text[at] !== '"') at += text[at] === "\\" ? 2 : 1
+    let next = at + 1
+    while (SPACE.includes(text[next])) next++
+    if (text[next] !== ":") continue
+    const key = JSON.parse(text.slice(begin, at + 1)) as string
+    const keys = open[open.length - 1]
+    if (keys.has(key)) throw file.error(`${quoted(key)} is there twice`)
+    keys.add(key)
+  }
+}
+
+/** Refuses tensors that share bytes, and bytes that no tensor has: the format allows neither. */
+function checkFilled(file: BoundedFile, entries: readonly Entry[], available: number): void {
+  let end = 0
+  const hole = (to: number) => file.error(`the bytes ${end} to ${to} of ${available} belong to no tensor`)
+  for (const { name, begin, length } of entries
+    .slice()
+    .sort((a, b) => a.begin - b.begin || a.length - b.length)) {
+    if (begin < end) throw file.error(`${quoted(name)} and a tensor before it overlap`)
+    if (begin > end) throw hole(begin)
+    end = begin + length
+  }
+  if (end < available) throw hole(available)
+}
+
 /** Reads all tensors. @throws FormatError when the file is not what it claims to be */
 export function readSafetensors(file: BoundedFile): Safetensors {
   const length = Number(new DataView(file.read(0, 8).buffer).getBigUint64(0, true))
   if (length > MAX_HEADER || length > file.size - 8)
     throw file.error(`claims a header of ${length} bytes in a file of ${file.size}`)
+  let text: string
   let header: unknown
   try {
-    header = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(file.read(8, length)))
+    text = new TextDecoder("utf-8", { fatal: true }).decode(file.read(8, length))
+    header = JSON.parse(text)
   } catch (cause) {
     throw file.error("the header is no JSON", { cause })
   }
   if (!isPlainObject(header)) throw file.error("the header is no JSON object")
+  checkKeys(file, text)
   const metadata = header.__metadata__ ?? {}
   if (!isPlainObject(metadata) || Object.values(metadata).some((v) => typeof v !== "string"))
     throw file.error("__metadata__ must hold strings")
@@ -77,7 +115,7 @@ export function readSafetensors(file: BoundedFile): Safetensors {
   const entries = Object.keys(header)
     .filter((name) => name !== "__metadata__")
     .map((name) => readEntry(file, name, header[name], file.size - start))
-  checkDisjoint(file, entries)
+  checkFilled(file, entries, file.size - start)
   const arrays = entries.map(
     ({ name, shape, dtype, begin }) => [name, file.readArray(start + begin, shape, dtype)] as const,
   )
