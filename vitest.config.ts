@@ -35,7 +35,11 @@ function exactly(name: string) {
 const needMetal =
   process.platform === "linux"
     ? []
-    : ["packages/backend-metal/src/**", "packages/lazuli/src/{metal,shared-memory}.test.ts"]
+    : [
+        "packages/backend-metal/src/**",
+        "packages/conformance/src/{backend-suite-metal,golden/metal}.test.ts",
+        "packages/lazuli/src/{metal,shared-memory}.test.ts",
+      ]
 
 export default defineConfig({
   resolve: { alias: sourceAliases() },

@@ -63,12 +63,22 @@ export function goldenCounts(): Record<string, number> {
   )
 }
 
-/** Cells that were ok and are not any more. */
+/** What a cell is worth; what is no cell, such as a meaning, is never better or worse. */
+const WORTH: Readonly<Record<string, number>> = { no: 0, "–": 1, ok: 2 } satisfies Record<Cell, number>
+
+/** Cells that were better before, and primitives that are gone. */
 export function worse(before: Coverage["primitives"], now: Coverage["primitives"]): string[] {
   return Object.entries(before).flatMap(([name, row]) => {
     if (!now[name]) return [`${name} is gone`]
     return Object.entries(row)
-      .filter(([column, cell]) => cell === "ok" && now[name][column] !== "ok")
-      .map(([column]) => `${name}, ${column}: was ok, is ${now[name][column] ?? "gone"}`)
+      .filter(([column, cell]) => WORTH[cell] > (WORTH[now[name][column]] ?? -1))
+      .map(([column, cell]) => `${name}, ${column}: was ${cell}, is ${now[name][column] ?? "gone"}`)
   })
+}
+
+/** Families that passed more cases before, and those that are gone. */
+export function fewer(before: Coverage["golden"], now: Coverage["golden"]): string[] {
+  return Object.entries(before)
+    .filter(([family, count]) => !(now[family] >= count))
+    .map(([family, count]) => `${family}: ${count} golden cases passed, now ${now[family] ?? "it is gone"}`)
 }

@@ -1,14 +1,19 @@
-// `npm run coverage`: writes packages/conformance/coverage.json, the table that may only get better.
+// `npm run coverage`: writes packages/conformance/coverage.json, the table that may only get better. Where a cell or a count got worse it
+// writes nothing, unless it is told to: `npm run coverage -- --allow-worse`.
 
-import { writeFileSync } from "node:fs"
-import { coverageRows, goldenCounts } from "./coverage-table"
+import { readFileSync, writeFileSync } from "node:fs"
+import { parseArgs } from "node:util"
+import { type Coverage, coverageRows, fewer, goldenCounts, worse } from "./coverage-table"
+
+const FILE = "packages/conformance/coverage.json"
+const { values } = parseArgs({ options: { "allow-worse": { type: "boolean", default: false } } })
+const before = JSON.parse(readFileSync(FILE, "utf8")) as Coverage
 
 const { rows, holes } = coverageRows(".")
-const lines = (entries: [string, unknown][]): string =>
-  entries.map(([name, value]) => `    ${JSON.stringify(name)}: ${JSON.stringify(value)}`).join(",\n")
-writeFileSync(
-  "packages/conformance/coverage.json",
-  `{\n  "primitives": {\n${lines(Object.entries(rows))}\n  },\n  "golden": {\n${lines(Object.entries(goldenCounts()))}\n  }\n}\n`,
-)
-console.log([`${Object.keys(rows).length} primitives`, ...holes].join("\n"))
-process.exitCode = holes.length > 0 ? 1 : 0
+const golden = goldenCounts()
+const losses = [...worse(before.primitives, rows), ...fewer(before.golden, golden)]
+const refused = losses.length > 0 && !values["allow-worse"]
+if (refused) console.error(`${FILE} is left as it was: these got worse, and --allow-worse is not given`)
+else writeFileSync(FILE, `${JSON.stringify({ primitives: rows, golden }, null, 2)}\n`)
+console.log([...losses, `${Object.keys(rows).length} primitives`, ...holes].join("\n"))
+process.exitCode = holes.length > 0 || refused ? 1 : 0

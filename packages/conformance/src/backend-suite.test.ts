@@ -1,9 +1,7 @@
 /**
- * The suite, run for the reference, the CPU and Metal's host runtime: here in a part that takes seconds, by
- * `npm run conformance:ops -- --suite --backend cpu,metal` in full.
+ * The suite, run for the reference and the CPU: here in a part that takes seconds, by `npm run conformance:ops -- --suite` in full.
  */
 import "@lazuli/backend-cpu"
-import "@lazuli/backend-metal"
 import * as mx from "@lazuli/core"
 import { type Backend, definePrimitive, listBackends } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
@@ -42,17 +40,6 @@ test("a primitive asked for that no sample reaches", () => {
   })
   expect(report.ok).toBe(false)
 })
-
-test("Metal's host runtime, a kernel of each family", () => {
-  const reports = backendSuite("metal", {
-    primitives: ["add", "sum", "softmax", "matmul"],
-    sizes: [33],
-    dtypes: [mx.float32],
-    fillings: ["as given"],
-    layouts: ["row-major", "transposed"],
-  })
-  expect(failed(reports)).toBe(none)
-}, 120_000)
 
 test("a backend that is wrong beyond a block's edge, made by a factory", () => {
   const reference = listBackends().find(({ name }) => name === "reference") as Backend

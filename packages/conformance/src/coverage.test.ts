@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { expect, test } from "vitest"
-import { type Coverage, coverageRows, worse } from "../../../tooling/coverage-table"
+import { type Coverage, coverageRows, fewer, worse } from "../../../tooling/coverage-table"
 import { opsPage } from "../../../tooling/ops-page"
 
 const root = fileURLToPath(new URL("../../..", import.meta.url))
@@ -32,4 +32,10 @@ test("a hole is noticed", () => {
     "b is gone",
   ])
   expect(worse({ a: row }, { a: { ...row, metal: "ok" } })).toEqual([])
+  expect(worse({ a: { ...row, vjp: "–" } }, { a: { ...row, vjp: "no" } })).toEqual(["a, vjp: was –, is no"])
+  expect(fewer({ unary: 3, binary: 2 }, { unary: 2 })).toEqual([
+    "unary: 3 golden cases passed, now 2",
+    "binary: 2 golden cases passed, now it is gone",
+  ])
+  expect(fewer({ unary: 3 }, { unary: 3, binary: 2 })).toEqual([])
 })

@@ -85,14 +85,15 @@ function differentiates(application: Application): void {
     const got = flat(tangents[i])
     slopes(at, step).forEach((slope, k) => {
       if (Number.isNaN(slope) || application.primitive.facts.stopsGradient) return
-      if (Math.abs(got[k] - slope) > tolerance * (1 + Math.abs(slope)))
+      // So that NaN is no number close to another.
+      if (!(Math.abs(got[k] - slope) <= tolerance * (1 + Math.abs(slope))))
         expect.fail(`jvp: element ${k} of output ${i} is ${got[k]}, expected ${slope}`)
     })
   }
   const near = exact ? 1e-9 : 1e-4
   const forward = counted.reduce((sum, i) => sum + dot(cs[i], tangents[i]), 0)
   const back = grads.reduce((sum, g, k) => sum + dot(g, ts[k]), 0)
-  if (Number.isFinite(forward) && Math.abs(forward - back) > near * (1 + Math.abs(forward)))
+  if (Number.isFinite(forward) && !(Math.abs(forward - back) <= near * (1 + Math.abs(forward))))
     expect.fail(`⟨c, J·t⟩ is ${forward}, and ⟨Jᵀ·c, t⟩ ${back}`)
   // By each input alone: the same parts.
   if (smooth.length < 2) return
