@@ -251,9 +251,9 @@ export function encoder(dtype: Dtype): (value: number | bigint | boolean) => num
     case bool_:
       return (v) => (v ? 1 : 0)
     case float16:
-      return (v) => toFloat16Bits(Number(v))
+      return (v) => toFloat16Bits(typeof v === "boolean" ? Number(v) : v)
     case bfloat16:
-      return (v) => toBfloat16Bits(Number(v))
+      return (v) => toBfloat16Bits(typeof v === "boolean" ? Number(v) : v)
     case int64:
       return (v) => BigInt.asIntN(64, toBigInt(v))
     case uint64:

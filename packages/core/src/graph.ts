@@ -32,7 +32,7 @@ export interface HostData extends ArrayLike<number> {
   set(values: ArrayLike<number>): void
 }
 
-/** An array as a reference meaning sees it: row-major, float16 and bfloat16 as Float32Array, complex64 as (re, im) pairs. */
+/** An array as a reference meaning sees it: row-major, float16 and bfloat16 as Float32Array (to write: Float64Array), complex64 as (re, im) pairs. */
 export interface HostArray {
   readonly shape: Shape
   readonly dtype: Dtype

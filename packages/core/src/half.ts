@@ -1,13 +1,36 @@
 /**
- * Conversions between numbers and the bits of float16 and bfloat16, rounding to nearest, ties to even.
+ * Conversions between numbers and the bits of float16 and bfloat16, rounding once to nearest, ties to even: on the way through float32
+ * a number is rounded to odd, which leaves the second rounding correct (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
  * Formats: IEEE 754-2019 binary16; bfloat16 is the upper half of binary32.
  */
 const f32 = new Float32Array(1)
 const u32 = new Uint32Array(f32.buffer)
+const f64 = new Float64Array(1)
+const u64 = new BigUint64Array(f64.buffer)
+
+/** Leaves `value` in the work words as float32; of the two neighbours of what is not one, that with an odd last bit. */
+function roundToOdd(value: number | bigint): void {
+  const number = typeof value === "bigint" ? oddNumber(value) : value
+  f32[0] = number
+  const nearest = f32[0]
+  if (nearest === number || Number.isNaN(number) || (u32[0] & 1) === 1) return
+  u32[0] += Math.abs(number) > Math.abs(nearest) ? 1 : -1
+}
+
+/** An integer as a number; of the two neighbours of what is not one, that with an odd last bit. */
+function oddNumber(value: bigint): number {
+  const nearest = Number(value)
+  if (Number.isSafeInteger(nearest) || !Number.isFinite(nearest)) return nearest
+  const exact = BigInt(nearest)
+  f64[0] = nearest
+  if (exact === value || (u64[0] & 1n) === 1n) return nearest
+  u64[0] += value < 0n === value < exact ? 1n : -1n
+  return f64[0]
+}
 
 /** The bits of `value` rounded to bfloat16. */
-export function toBfloat16Bits(value: number): number {
-  f32[0] = value
+export function toBfloat16Bits(value: number | bigint): number {
+  roundToOdd(value)
   const bits = u32[0]
   if ((bits & 0x7fffffff) > 0x7f800000) return (bits >>> 16) | 0x40
   return ((bits + 0x7fff + ((bits >>> 16) & 1)) >>> 16) & 0xffff
@@ -19,9 +42,9 @@ export function fromBfloat16Bits(bits: number): number {
   return f32[0]
 }
 
-/** The bits of `value` (first rounded to float32, as the kernels do) rounded to float16. */
-export function toFloat16Bits(value: number): number {
-  f32[0] = value
+/** The bits of `value` rounded to float16. */
+export function toFloat16Bits(value: number | bigint): number {
+  roundToOdd(value)
   const bits = u32[0]
   const sign = (bits >>> 16) & 0x8000
   const magnitude = bits & 0x7fffffff

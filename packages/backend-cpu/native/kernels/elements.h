@@ -68,7 +68,9 @@ To convert(From value) {
       return value != From(0);
     else
       return convert<To>(value.real());
-  } else if constexpr (is_complex<To> || is_half<To>) {
+  } else if constexpr (is_half<To>) {
+    return To(float_to_odd(value));
+  } else if constexpr (is_complex<To>) {
     return To(float(value));
   } else if constexpr (std::is_same_v<To, bool>) {
     return value != From(0);

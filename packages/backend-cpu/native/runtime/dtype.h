@@ -8,6 +8,7 @@
 #include <bit>
 #include <complex>
 #include <cstdint>
+#include <type_traits>
 
 namespace lazuli {
 
@@ -46,6 +47,28 @@ constexpr uint16_t float_to_bfloat(float f) {
   const uint32_t bits = std::bit_cast<uint32_t>(f);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return uint16_t(bits >> 16 | 0x40u);
   return uint16_t((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+
+// A number on its way to a half type. What is no float32 becomes the neighbour whose last bit is odd, so that
+// rounding that to nearest rounds the number itself (Boldo, Melquiond: Emulation of FMA and correctly rounded
+// sums, 2008).
+template <class N>
+constexpr float float_to_odd(N x) {
+  if constexpr (std::is_same_v<N, double>) {
+    const float nearest = float(x);
+    const double back = nearest;
+    const uint32_t bits = std::bit_cast<uint32_t>(nearest);
+    if (back == x || x != x || (bits & 1u)) return nearest;
+    return std::bit_cast<float>((x < 0 ? -x > -back : x > back) ? bits + 1 : bits - 1);
+  } else if constexpr (std::is_integral_v<N> && sizeof(N) >= 4) {
+    const uint64_t size = x < 0 ? 0 - uint64_t(x) : uint64_t(x);
+    const int shift = size >> 24 ? std::bit_width(size) - 24 : 0;
+    const uint64_t kept = size >> shift, odd = kept << shift != size;
+    const float wide = float(kept | odd) * float(uint64_t(1) << shift);
+    return x < 0 ? -wide : wide;
+  } else {
+    return float(x);
+  }
 }
 
 struct float16 {

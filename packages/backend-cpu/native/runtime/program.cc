@@ -154,8 +154,10 @@ class Program::Lowering {
     const int source = wide(reg);
     int result = source;
     if (computing(from) != computing(dtype)) {
-      result = emit({micro_table().casts[computing(from)][computing(dtype)]}, 0.3, log_size(computing(dtype)),
-                    &source, 1);
+      const MicroTable& table = micro_table();
+      const bool odd = is_half(dtype) && table.odd[from] != nullptr;
+      result = emit({odd ? table.odd[from] : table.casts[computing(from)][computing(dtype)]}, 0.3,
+                    log_size(computing(dtype)), &source, 1);
     }
     add(dtype, rounded(result, dtype));
   }

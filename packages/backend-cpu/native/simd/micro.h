@@ -43,6 +43,8 @@ struct MicroSet {
 struct MicroTable {
   MicroSet sets[kOps][kMicroDtypes];
   Micro casts[kMicroDtypes][kMicroDtypes];  // from, to
+  // From float64 and integers to float32 by rounding to odd: the step before a half type. Other types, none.
+  Micro odd[kMicroDtypes];
   // float32 values rounded to what float16 and bfloat16 can hold, still as float32.
   Micro round_float16, round_bfloat16;
 };

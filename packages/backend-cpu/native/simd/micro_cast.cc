@@ -1,6 +1,6 @@
 // Casts between all dtypes, and the conversions and roundings of float16 and bfloat16.
 //   float to integer: towards zero, wrapping; NaN gives 0.   anything to bool: whether it is not 0.
-//   to float16 and bfloat16: through float32, to nearest even.   complex64 to real: the real part.
+//   to float16 and bfloat16: to nearest even, once.   complex64 to real: the real part.
 #include <string.h>
 
 #include "simd/micro_loops.h"
@@ -58,6 +58,41 @@ inline Bfloat to_bfloat(float f) {
   return {uint16_t((all & 0x7fffffffu) > 0x7f800000u ? (all >> 16 | 0x40u) : rounded)};
 }
 
+// What is no float32 becomes the neighbour whose last bit is odd, so that rounding that to a half type rounds
+// the number itself. Branch-free as well. The error is scaled so that it stays a float32 where the result is
+// subnormal; a number below half the smallest float32 may lose it, and is 0 in either half type.
+inline float to_odd(double x) {
+  const float nearest = float(x);
+  const float error = float((x - double(nearest)) * 0x1p100);  // NaN for NaN and infinities
+  const uint32_t bits = bits_of(nearest);
+  const uint32_t inexact = uint32_t(error < 0.0f) | uint32_t(error > 0.0f);
+  const uint32_t towards_zero = (bits_of(error) ^ bits) >> 31;
+  return float_of(bits + (inexact & ~bits & 1u) * (1u - 2u * towards_zero));
+}
+// Integers keep 24 bits from 2^24 on: the last one kept is set when any below it is.
+inline int32_t odd_bits(int32_t x) { return (x & ~0xff) | int32_t((x & 0xff) != 0) << 8; }
+inline uint32_t odd_bits(uint32_t x) { return (x & ~0xffu) | uint32_t((x & 0xffu) != 0) << 8; }
+inline float to_odd(int32_t x) { return float((x < 1 << 24) & (x > -(1 << 24)) ? x : odd_bits(x)); }
+inline float to_odd(uint32_t x) {
+  return uint32_t(x) < 1u << 24 ? float(int32_t(x)) : float(odd_bits(x));
+}
+// 53 bits from 2^53 on, then as float64.
+inline float to_odd(int64_t x) {
+  const int64_t odd = (x & ~int64_t(0x7ff)) | int64_t((x & 0x7ff) != 0) << 11;
+  return to_odd(double((x < int64_t(1) << 53) & (x > -(int64_t(1) << 53)) ? x : odd));
+}
+inline float to_odd(uint64_t x) {
+  const uint64_t odd = (x & ~uint64_t(0x7ff)) | uint64_t((x & 0x7ff) != 0) << 11;
+  return to_odd(double(x < uint64_t(1) << 53 ? x : odd));
+}
+// clang-format off
+inline float to_odd(float x) { return x; }
+inline float to_odd(uint8_t x) { return float(x); }
+inline float to_odd(int8_t x) { return float(x); }
+inline float to_odd(uint16_t x) { return float(x); }
+inline float to_odd(int16_t x) { return float(x); }
+// clang-format on
+
 // The number behind a stored value: itself for integers and floats.
 template <class T>
 inline T number(T x) {
@@ -89,8 +124,8 @@ struct Convert {
 };
 // clang-format off
 template <class N> struct Convert<Bool, N> { static Bool run(N x) { return {uint8_t(x != N(0))}; } };
-template <class N> struct Convert<Half, N> { static Half run(N x) { return to_half(float(x)); } };
-template <class N> struct Convert<Bfloat, N> { static Bfloat run(N x) { return to_bfloat(float(x)); } };
+template <class N> struct Convert<Half, N> { static Half run(N x) { return to_half(to_odd(x)); } };
+template <class N> struct Convert<Bfloat, N> { static Bfloat run(N x) { return to_bfloat(to_odd(x)); } };
 template <class N> struct Convert<Pair, N> { static Pair run(N x) { return {float(x), 0.0f}; } };
 // clang-format on
 
@@ -160,6 +195,11 @@ void add_casts_from(MicroTable& table, int from) {
   for (int i = 0; i < kMicroDtypes; i++) table.casts[from][i] = to[i];
 }
 
+template <class A>
+struct ToOdd {
+  static float run(A x) { return to_odd(x); }
+};
+
 struct RoundHalf {
   static float run(float x) { return widen(to_half(x)); }
 };
@@ -184,6 +224,11 @@ void fill(MicroTable& table) {
   add_casts_from<Pair>(table, LZ_COMPLEX64);
   table.casts[LZ_COMPLEX64][LZ_COMPLEX64] = cast_pairs;
   table.casts[LZ_COMPLEX64][LZ_BOOL] = unary_loop<PairToBool, Pair, uint8_t>;
+  table.odd[LZ_UINT32] = unary_loop<ToOdd<uint32_t>, uint32_t, float>;
+  table.odd[LZ_UINT64] = unary_loop<ToOdd<uint64_t>, uint64_t, float>;
+  table.odd[LZ_INT32] = unary_loop<ToOdd<int32_t>, int32_t, float>;
+  table.odd[LZ_INT64] = unary_loop<ToOdd<int64_t>, int64_t, float>;
+  table.odd[LZ_FLOAT64] = unary_loop<ToOdd<double>, double, float>;
   table.round_float16 = unary_loop<RoundHalf, float, float>;
   table.round_bfloat16 = unary_loop<RoundBfloat, float, float>;
 }
