@@ -155,7 +155,9 @@ class Program::Lowering {
     int result = source;
     if (computing(from) != computing(dtype)) {
       const MicroTable& table = micro_table();
-      const bool odd = is_half(dtype) && table.odd[from] != nullptr;
+      // An integer that is no float32 is an infinity of float16.
+      const bool odd =
+          table.odd[from] != nullptr && (dtype == LZ_BFLOAT16 || (dtype == LZ_FLOAT16 && from == LZ_FLOAT64));
       result = emit({odd ? table.odd[from] : table.casts[computing(from)][computing(dtype)]}, 0.3,
                     log_size(computing(dtype)), &source, 1);
     }

@@ -76,15 +76,17 @@ inline float to_odd(int32_t x) { return float((x < 1 << 24) & (x > -(1 << 24)) ?
 inline float to_odd(uint32_t x) {
   return uint32_t(x) < 1u << 24 ? float(int32_t(x)) : float(odd_bits(x));
 }
-// 53 bits from 2^53 on, then as float64.
+// The same for 64 bits: at most 24 are kept, and from 2^24 on at least two more than bfloat16 has.
+inline uint64_t lost_bits(uint64_t size) {
+  const uint64_t small = size >> 24 ? (uint64_t(1) << 14) - 1 : 0;
+  const uint64_t large = size >> 52 ? (uint64_t(1) << 40) - 1 : (uint64_t(1) << 28) - 1;
+  return size >> 38 ? large : small;
+}
+inline uint64_t odd_bits(uint64_t x, uint64_t lost) { return (x & ~lost) | ((x & lost) != 0 ? lost + 1 : 0); }
 inline float to_odd(int64_t x) {
-  const int64_t odd = (x & ~int64_t(0x7ff)) | int64_t((x & 0x7ff) != 0) << 11;
-  return to_odd(double((x < int64_t(1) << 53) & (x > -(int64_t(1) << 53)) ? x : odd));
+  return float(int64_t(odd_bits(uint64_t(x), lost_bits(uint64_t(x < 0 ? ~x : x)))));
 }
-inline float to_odd(uint64_t x) {
-  const uint64_t odd = (x & ~uint64_t(0x7ff)) | uint64_t((x & 0x7ff) != 0) << 11;
-  return to_odd(double(x < uint64_t(1) << 53 ? x : odd));
-}
+inline float to_odd(uint64_t x) { return float(odd_bits(x, lost_bits(x))); }
 // clang-format off
 inline float to_odd(float x) { return x; }
 inline float to_odd(uint8_t x) { return float(x); }
