@@ -1,13 +1,15 @@
-// The table that may only get better: which primitives have kernels, derivatives, batching rules, and compile; and how many golden cases
+// The table that may only get better: which primitives have kernels, derivatives, batching rules, compile, and serve other sizes and files; and how many golden cases
 // each family passes. packages/conformance/coverage.json holds what was reached; `npm run coverage` writes it.
 
 import "@lazuli/backend-cpu"
 import {
   checkApplications,
   compiledColumn,
+  exportColumn,
   inferColumn,
   jvpColumn,
   replayGolden,
+  shapelessColumn,
   vjpColumn,
   vmapColumn,
 } from "@lazuli/conformance"
@@ -42,6 +44,8 @@ export function coverageRows(root: string): { rows: Record<string, CoverageRow>;
       jvpColumn,
       vmapColumn,
       compiledColumn,
+      shapelessColumn,
+      exportColumn,
     ])
     const cells = Object.fromEntries(results.map(({ column, status }) => [column, CELLS[status]]))
     rows[name] = { meaning, ...cells, cpu: cpu ? "ok" : "–", metal: metal ? "ok" : "–" }

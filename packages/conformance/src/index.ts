@@ -4,7 +4,7 @@
 
 export { backendNamed, onBackendNamed } from "./backend-choice"
 export { type BackendSuiteOptions, backendSuite, EDGES } from "./backend-suite"
-export { type Application, applicationsOf, functionOf } from "./check/applications"
+export { type Application, applicationsOf, functionOf, type PublicCall } from "./check/applications"
 export { vmapColumn } from "./check/batches"
 export type { Column } from "./check/column"
 export { jvpColumn, secondOrderColumn, vjpColumn } from "./check/derivatives"
@@ -23,6 +23,7 @@ export {
   type Subject,
   standardColumns,
 } from "./check/op-check"
+export { exportColumn, shapelessColumn } from "./check/programs"
 export { CheckFailure, numbers, values } from "./check/values"
 export type { Spaces } from "./golden/calls"
 export { type EncodedArray, type GoldenCase, Missing, type TransformSpec } from "./golden/format"

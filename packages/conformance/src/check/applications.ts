@@ -15,6 +15,12 @@ import {
 import { jvp, vjp } from "@lazuli/transforms"
 import type { Sample } from "../samples"
 
+/** A function of arrays made of public calls, and what it was called with. */
+export interface PublicCall {
+  readonly f: (...xs: mx.Array[]) => mx.Array | mx.Array[]
+  readonly inputs: readonly mx.Array[]
+}
+
 /** One application of a primitive to arrays that have values. */
 export interface Application {
   readonly primitive: Primitive
@@ -22,6 +28,8 @@ export interface Application {
   readonly inputs: readonly mx.Array[]
   /** The sample it was found in. */
   readonly sample: string
+  /** The sample itself, where it is a function. */
+  readonly call?: PublicCall
 }
 
 /** How many applications of one primitive are kept. */
@@ -46,7 +54,7 @@ export function applicationsOf(samples: readonly Sample[]): Application[] {
   const found: Application[] = []
   const known = new Set<string>()
   const counts = new Map<Primitive, number>()
-  const take = (lead: Node, sample: string): void => {
+  const take = (lead: Node, sample: Sample): void => {
     const primitive = lead.primitive as Primitive
     const count = counts.get(primitive) ?? 0
     const kinds = lead.inputs.map((x) => `${x.dtype.name}${x.shape.length}`)
@@ -54,8 +62,8 @@ export function applicationsOf(samples: readonly Sample[]): Application[] {
     if (count >= ENOUGH || known.has(signature)) return
     known.add(signature)
     counts.set(primitive, count + 1)
-    const { params } = lead
-    found.push({ primitive, params, inputs: lead.inputs.map((node) => new mx.Array(node)), sample })
+    const inputs = lead.inputs.map((node) => new mx.Array(node))
+    found.push({ primitive, params: lead.params, inputs, sample: sample.name, call: sample })
   }
   for (const sample of samples) {
     const seen = new Set<Node>()
@@ -65,7 +73,7 @@ export function applicationsOf(samples: readonly Sample[]): Application[] {
       const { primitive } = lead
       if (seen.has(lead) || primitive === null) continue
       seen.add(lead)
-      take(lead, sample.name)
+      take(lead, sample)
       stack.push(...lead.inputs)
       if (!primitive.rules.decompose) continue
       const inputs = lead.inputs.map((input) => new mx.Array(input))

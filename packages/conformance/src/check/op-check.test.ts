@@ -13,10 +13,12 @@ import {
   registerBackend,
   type Storage,
 } from "@lazuli/core/engine"
-import { expect, test } from "vitest"
+import { checkpoint } from "@lazuli/transforms"
+import { expect, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
 import { kernelColumn } from "./kernels"
 import { formatChecks, type OpCheckOptions, type OpReport, opCheck } from "./op-check"
+import { exportColumn, shapelessColumn } from "./programs"
 import { numbers } from "./values"
 
 const x = mx.array(Float64Array.from(numbers(6))).reshape([2, 3])
@@ -64,7 +66,7 @@ test("a primitive whose rules are right passes every column", () => {
   expect(failures(report)).toEqual({})
   expect(report.ok).toBe(true)
   expect(report.results.map(({ column }) => column)).toEqual(
-    "infer,cpu,jvp,vjp,second order,vmap,compiled,memory".split(","),
+    "infer,cpu,jvp,vjp,second order,vmap,compiled,shapeless,export,memory".split(","),
   )
 })
 
@@ -166,7 +168,9 @@ test("batches, promises, memory and compiled calls that are wrong", () => {
       "is not a function": {
         "compiled": "output 0 of the first call: element 0 is 34, expected 37 (sample 0: int32[3])",
         "cpu": "as given, row-major: element 0 of output 0 is 22, the meaning's 19 (sample 0: int32[3])",
+        "export": "output 0 from a file: element 0 is 46, expected 49 (sample 0: int32[3])",
         "infer": "Cannot convert 18 to a BigInt (sample 0: int32[3])",
+        "shapeless": "output 0 as traced: element 0 is 40, expected 43 (sample 0: int32[3])",
         "vmap": "over inputs 0, batch axis first: element 0 is 1, expected 25 (sample 0: int32[3])",
       },
       "keeps what it makes": "N bytes in N buffers were in use before, N in N after (sample N: floatN[N,N], floatN[N] with {"alpha":N,"beta":N})",
@@ -180,6 +184,34 @@ test("batches, promises, memory and compiled calls that are wrong", () => {
       },
     }
   `)
+})
+
+test("calls that hold for one size, or give something else from a file", () => {
+  const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
+  let calls = 0
+  const check = (f: (...xs: mx.Array[]) => mx.Array): OpReport =>
+    opCheck("add", [{ f, inputs: [x] }], { columns: [shapelessColumn, exportColumn] })
+  expect({
+    right: failures(check((a) => a.add(a.sum(0)))),
+    "the sizes of the first call": failures(check((a) => a.add(a.shape[0]))),
+    "what changes": failures(check((a) => a.add(calls++))),
+  }).toMatchInlineSnapshot(`
+    {
+      "right": {},
+      "the sizes of the first call": {
+        "shapeless": "output 0 with inputs 0 twice as long along axis 0: element 0 is …, expected … (sample 0: float64[2,3], float64[])",
+      },
+      "what changes": {
+        "export": "output 0 from a file: element 0 is …, expected … (sample 0: float64[2,3], float64[])",
+        "shapeless": "output 0 as traced: element 0 is …, expected … (sample 0: float64[2,3], float64[])",
+      },
+    }
+  `)
+  expect(check((a) => checkpoint((b: mx.Array) => b.add(1))(a)).results.map(({ reason }) => reason)).toEqual([
+    null,
+    expect.stringContaining("what @lazuli/transforms/custom does cannot be written to a file"),
+  ])
+  warn.mockRestore()
 })
 
 const reference = listBackends().find((b) => b.name === "reference") as Backend

@@ -11,6 +11,7 @@ import { jvpColumn, secondOrderColumn, vjpColumn } from "./derivatives"
 import { compiledColumn, memoryColumn } from "./engines"
 import { inferColumn } from "./inference"
 import { type KernelOptions, kernelColumn } from "./kernels"
+import { exportColumn, shapelessColumn } from "./programs"
 
 /** What may be checked: a primitive, what `definePrimitive` gave for it, or its name. */
 export type Subject = string | Primitive | { readonly primitive: Primitive }
@@ -62,6 +63,8 @@ export function standardColumns(options: OpCheckOptions = {}): Column[] {
     secondOrderColumn,
     vmapColumn,
     compiledColumn,
+    shapelessColumn,
+    exportColumn,
     memoryColumn,
   ]
 }
@@ -83,7 +86,7 @@ function applicationsIn(primitive: Primitive, samples: readonly OpSample[]): App
 /**
  * Checks a primitive on samples, column by column: what `infer` promises, every backend's kernel against the meaning over dtypes and
  * layouts, derivatives against finite differences and against each other by every subset of the inputs, batches against loops,
- * second derivatives, compiled calls, and memory given back.
+ * second derivatives, compiled calls, those for other sizes and from files, and memory given back.
  *
  * @example
  * const { ok } = opCheck('tanh', [{ inputs: [mx.array(Float64Array.of(-1, 0.5))] }])
