@@ -3,7 +3,7 @@
  * keep the scores. Vaswani et al., "Attention is all you need", 2017.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { bool_, type Dtype, float32, isInexact, promote } from "../dtype"
+import { bool_, type Dtype, float32, promote } from "../dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
 import { type Array, Array as ArrayClass } from "../graph"
 import { type Apply, definePrimitive } from "../primitive"
@@ -68,7 +68,7 @@ const attend: Apply<Params> = definePrimitive({
   name: "scaledDotProductAttention",
   params: schema,
   infer: ([q, , v]) => {
-    if (!isInexact(q.dtype))
+    if (q.dtype.kind !== "floating")
       throw new DTypeError("scaledDotProductAttention", `needs a floating dtype, received ${q.dtype.name}`)
     return [
       { shape: [...q.shape.slice(0, 3), v.shape[3]], dtype: q.dtype },

@@ -101,8 +101,8 @@ const gatherProduct: Apply<NoParams> = definePrimitive({
   vjp: ({ inputs: [a, b, lhs, rhs], cotangents: [g], wanted }) => {
     const inOrder = arange(g.shape[0], { dtype: int32 })
     return [
-      wanted[0] ? addAt(a, lhs, gatherProduct([g, swap(b), inOrder, rhs])) : null,
-      wanted[1] ? addAt(b, rhs, gatherProduct([swap(a), g, lhs, inOrder])) : null,
+      wanted[0] ? addAt(a, lhs, gatherProduct([g, swap(b).conjugate(), inOrder, rhs])) : null,
+      wanted[1] ? addAt(b, rhs, gatherProduct([swap(a).conjugate(), g, lhs, inOrder])) : null,
       null,
       null,
     ]

@@ -3,7 +3,7 @@
  * and compute in float32 where the array is narrower.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { type Dtype, float32, float64, int32, isInexact, isInteger, promote } from "../dtype"
+import { type Dtype, float32, float64, int32, isInteger, promote } from "../dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
 import type { Array, Meta } from "../graph"
 import { type Apply, definePrimitive } from "../primitive"
@@ -20,9 +20,9 @@ const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 const rows = (x: Array): number[] => globalThis.Array.from({ length: x.ndim - 1 }, (_, i) => i)
 const sumRows = (x: Array): Array => (x.ndim > 1 ? sum(x, rows(x)) : x)
 const row = (x: Meta): Meta => ({ shape: x.shape.slice(-1), dtype: x.dtype })
-/** The input, whose dtype must be a floating one. */
+/** The input, whose dtype must be a floating one: real numbers only. */
 function floating(op: string, x: Meta): Meta {
-  if (isInexact(x.dtype)) return x
+  if (x.dtype.kind === "floating") return x
   throw new DTypeError(op, `needs a floating dtype, received ${x.dtype.name}`)
 }
 
