@@ -11,6 +11,7 @@ import {
   type Meta,
   type Node,
   nearest,
+  sameShape,
   TransformError,
   withArrays,
 } from "@lazuli/core/engine"
@@ -160,9 +161,7 @@ class Programs {
       const { node } = arrays[i]
       const was = entry.state[i]
       if (node.dtype !== was.dtype || (node.mark & Mark.Abstract) !== 0) return false
-      if (node.shape === was.shape) continue
-      if (node.shape.length !== was.shape.length) return false
-      for (let k = 0; k < was.shape.length; k++) if (node.shape[k] !== was.shape[k]) return false
+      if (!sameShape(node.shape, was.shape)) return false
     }
     return true
   }

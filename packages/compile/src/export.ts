@@ -25,7 +25,15 @@ import {
 } from "@lazuli/core/engine"
 import { captureForAnySizes } from "./capture"
 import { checkOptions, compile } from "./compile"
-import { Decoder, Encoder, FILE_VERSION, type ProgramJson, packageOf, type TraceJson } from "./program-file"
+import {
+  Decoder,
+  Encoder,
+  FILE_VERSION,
+  type ProgramJson,
+  packageOf,
+  primitiveNameOf,
+  type TraceJson,
+} from "./program-file"
 import { Place, type RecordedCall, repeat } from "./recorder"
 import { keyOf, signatureOf } from "./signature"
 
@@ -54,8 +62,7 @@ export const FunctionExporter: { [Symbol.hasInstance](value: unknown): boolean }
 /** The package whose primitive a call applies, unless it is one of ours; null for functions. */
 function requirementOf(call: string): ProgramJson["requires"][number] | null {
   if (!call.startsWith("primitive ")) return null
-  const name = call.replace(/^primitive /, "").replace(/, all outputs$/, "")
-  const { source, version } = primitiveByName(name)
+  const { source, version } = primitiveByName(primitiveNameOf(call))
   return ["@lazuli/core", "@lazuli/transforms", "@lazuli/compile"].includes(source)
     ? null
     : { package: source, version }

@@ -240,6 +240,10 @@ export class Decoder {
 
 /** The package whose primitive or function a call names. */
 export const packageOf = (call: string): string => {
-  const name = call.replace(/^primitive /, "").replace(/, all outputs$/, "")
+  const name = primitiveNameOf(call)
   return name.slice(0, name.lastIndexOf("/"))
 }
+
+/** The primitive that a call applies; a function's name stays. */
+export const primitiveNameOf = (call: string): string =>
+  call.replace(/^primitive /, "").replace(/, all outputs$/, "")

@@ -51,6 +51,12 @@ function nodesIn(result: unknown): Node[] {
 
 const stateNodes = (): Node[] => implicitState.flatMap(nodesIn)
 
+/** What a call gave: the nodes of its result, and of the implicit state what differs from `before`. */
+const resultsOf = (result: unknown, before: readonly Node[]): Node[] => [
+  ...nodesIn(result),
+  ...stateNodes().filter((node, i) => node !== before[i]),
+]
+
 /** How many places of shape reads are kept for errors. */
 const MAX_READS = 4
 
@@ -77,11 +83,7 @@ export class Recorder implements CallRecorder {
     } finally {
       calls.recorder = this
     }
-    const nodes = nodesIn(result)
-    stateNodes().forEach((node, i) => {
-      if (node !== before[i]) nodes.push(node)
-    })
-    const results = nodes.map((node) => this.number(node))
+    const results = resultsOf(result, before).map((node) => this.number(node))
     if (results.length > 0) this.recorded.push({ name, run: f as RecordedCall["run"], args: frozen, results })
     return result
   }
@@ -127,10 +129,7 @@ export function repeat(recorded: readonly RecordedCall[], inputs: readonly Node[
   }
   for (const { name, run, args, results } of recorded) {
     const before = stateNodes()
-    const nodes = nodesIn(run(...((mapValues(args, thaw) as never[]) ?? [])))
-    stateNodes().forEach((node, i) => {
-      if (node !== before[i]) nodes.push(node)
-    })
+    const nodes = resultsOf(run(...(mapValues(args, thaw) as never[])), before)
     if (nodes.length !== results.length)
       throw new TransformError(
         name,

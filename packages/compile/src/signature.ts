@@ -16,6 +16,7 @@ import {
   type Shape,
   Slice,
   Stream,
+  sameShape,
   TransformError,
 } from "@lazuli/core/engine"
 
@@ -80,7 +81,7 @@ export function signatureOf(args: readonly unknown[]): Signature {
   return tokens
 }
 
-/** Where the comparison under way is, and whether shapes count. */
+/** Where the comparison under way is. */
 const walk = { at: 0 }
 
 /**
@@ -104,7 +105,7 @@ function fitsValue(signature: Signature, value: unknown, found: Array[]): boolea
     if (token === undefined || token.kind !== "array") return false
     const { node } = value
     if (node.dtype !== token.dtype || (node.mark & Mark.Abstract) !== 0) return false
-    if (!sameSizes(node.shape, token.shape)) return false
+    if (!sameShape(node.shape, token.shape)) return false
     found.push(value)
     return true
   }
@@ -112,7 +113,7 @@ function fitsValue(signature: Signature, value: unknown, found: Array[]): boolea
   const children = childrenOf(value) as Readonly<Record<string, unknown>> | null
   const token = signature[walk.at++]
   if (token === undefined) return false
-  if (children === null) return token.kind === "constant" && sameConstant(token.value, value)
+  if (children === null) return token.kind === "constant" && Object.is(token.value, value)
   if (token.kind !== "object" || token.type !== typeOf(value)) return false
   const keys = Object.keys(children)
   if (keys.length !== token.keys.length) return false
@@ -121,16 +122,6 @@ function fitsValue(signature: Signature, value: unknown, found: Array[]): boolea
   }
   return true
 }
-
-function sameSizes(a: Shape, b: Shape): boolean {
-  if (a === b) return true
-  if (a.length !== b.length) return false
-  for (let i = 0; i < a.length; i++) if (a[i] !== b[i]) return false
-  return true
-}
-
-/** The same number, zero's sign included, or the same object. */
-const sameConstant = (a: unknown, b: unknown): boolean => Object.is(a, b)
 
 let identities = 0
 const identity = new WeakMap<object, number>()
@@ -191,7 +182,7 @@ export function difference(before: Signature, now: Signature): { path: string; r
     const [was, is] = [a ? show(a) : "nothing", b ? show(b) : "nothing"]
     const kinds = a?.kind !== b?.kind
     const constants =
-      a?.kind === "constant" && b?.kind === "constant" && !sameConstant(a.value, b.value) && was === is
+      a?.kind === "constant" && b?.kind === "constant" && !Object.is(a.value, b.value) && was === is
     if (was === is && !kinds && !constants) continue
     const path = (b ?? a)?.path ?? ""
     const what = constants ? `${is} is another object` : `${was} became ${is}`
