@@ -29,6 +29,7 @@ const contestants: Record<string, readonly string[]> = {
   numpy: ["/usr/bin/python3", at("../peers/numpy_.py"), "WORKLOAD"],
   "jax-js": [process.execPath, at("../peers/jax-js.mjs"), "WORKLOAD"],
   tfjs: [process.execPath, at("../peers/tfjs.mjs"), "WORKLOAD"],
+  onnxruntime: [process.execPath, at("../peers/onnxruntime.mjs"), "WORKLOAD"],
 }
 const OURS = ["eager", "compiled"]
 
