@@ -92,9 +92,18 @@ const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 /** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
 const BACKEND = 0
 
-/** Storages by slot, for naming what failed; slots that are free point to the next free one's absence. */
-const storages: (Storage | undefined)[] = []
+/** Storages by slot, for naming what failed. A free slot keeps its storage, which has no references, for the next block. */
+const storages: Storage[] = []
 const freeSlots: number[] = []
+
+/** A storage for a new block. */
+function take(nbytes: number): Storage {
+  const slot = freeSlots.pop()
+  if (slot !== undefined) return storages[slot].renew(nbytes)
+  const storage = new Storage(cpuBackend, storages.length, nbytes)
+  storages.push(storage)
+  return storage
+}
 
 /** Ids of registered scalar programs by key, -1 for programs the native side has no code for. */
 const programs = new Map<string, number>()
@@ -189,7 +198,7 @@ function encodeMap(node: Node, program: number): void {
   reserve(mapWords(node))
   tape.begin(Op.Map)
   tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))
-  for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], node.shape)
+  for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], i, node.shape)
   if (outputs) for (const output of outputs) writeOperand(tape, output)
   else writeOperand(tape, node)
   tape.end()
@@ -220,11 +229,9 @@ export const cpuBackend: Backend = {
   priority: 100,
 
   allocate(nbytes) {
-    const slot = freeSlots.pop() ?? storages.length
-    const storage = new Storage(this, slot, nbytes)
-    storages[slot] = storage
+    const storage = take(nbytes)
     reserveMain(3)
-    main.alloc(slot, nbytes)
+    main.alloc(storage.slot, nbytes)
     return storage
   },
   release(storage) {
@@ -234,7 +241,6 @@ export const cpuBackend: Backend = {
       leaving.push(adopted.get(storage.slot) as () => void)
       adopted.delete(storage.slot)
     }
-    storages[storage.slot] = undefined
     freeSlots.push(storage.slot)
   },
   read(storage, byteOffset, into) {
@@ -262,11 +268,9 @@ export const cpuBackend: Backend = {
   adopt(address, nbytes, done) {
     // The slot may have been freed on the tape.
     runTape()
-    const slot = freeSlots.pop() ?? storages.length
-    native.adopt(slot, address, nbytes)
-    const storage = new Storage(this, slot, nbytes)
-    storages[slot] = storage
-    adopted.set(slot, done)
+    const storage = take(nbytes)
+    native.adopt(storage.slot, address, nbytes)
+    adopted.set(storage.slot, done)
     return storage
   },
 
@@ -329,6 +333,7 @@ export const cpuBackend: Backend = {
   tracker: {
     track: (objects, count, ids) => native.track(objects as object[], count, ids),
     untrack: (id) => native.untrack(id),
+    isAlive: (id) => native.isAlive(id),
     poll(all) {
       const count = native.poll(all ? 1 : 0, dead)
       // What does not fit now is found by the next poll.
@@ -342,7 +347,7 @@ export const cpuBackend: Backend = {
     return native.memory()
   },
   *storages() {
-    for (const storage of storages) if (storage) yield storage
+    for (const storage of storages) if (storage.refs > 0) yield storage
   },
   setMemoryLimit: (bytes) => native.setMemoryLimit(bytes),
   setCacheLimit: (bytes) => native.setCacheLimit(bytes),

@@ -9,10 +9,12 @@ import {
   type Node,
   type ParamSchema,
   type Primitive,
+  SCALAR,
   type ScalarProgram,
   type ScalarValue,
   type Shape,
   type Storage,
+  type Strides,
   sameShape,
   sizeOf,
 } from "@lazuli/core/engine"
@@ -31,8 +33,11 @@ export function writeOperand(tape: Tape, node: Node): void {
   )
 }
 
-/** One input of elementwise work: an immediate, a single element, or an array read with the output's shape. */
-export function writeMapInput(tape: Tape, node: Node, out: Shape): void {
+/** Only so many inputs of elementwise work may be single elements. */
+const MAX_SINGLE = 64
+
+/** Input `index` of elementwise work: an immediate, a single element, or an array read with the output's shape. */
+export function writeMapInput(tape: Tape, node: Node, index: number, out: Shape): void {
   const { storage, dtype, shape, strides } = node
   if (storage === null) {
     tape.pair(0, dtype.code | (Flag.Immediate << 16))
@@ -40,8 +45,19 @@ export function writeMapInput(tape: Tape, node: Node, out: Shape): void {
     return
   }
   const whole = strides === null && (shape === out || sameShape(shape, out))
+  if (!whole && index < MAX_SINGLE && isOneElement(shape, strides)) {
+    tape.operand(storage.slot, dtype.code, node.offset * dtype.size, 1, SCALAR, null)
+    return
+  }
   const steps = whole ? null : broadcastStrides(shape, strides ?? contiguousStrides(shape), out)
   tape.operand(storage.slot, dtype.code, node.offset * dtype.size, sizeOf(out), out, steps)
+}
+
+/** Whether an array is one element of memory, however often it is repeated. */
+function isOneElement(shape: Shape, strides: Strides | null): boolean {
+  for (let i = 0; i < shape.length; i++)
+    if (shape[i] === 0 || (shape[i] !== 1 && (strides === null || strides[i] !== 0))) return false
+  return true
 }
 
 const ascii = new TextEncoder()

@@ -80,6 +80,8 @@ export interface Native {
   /** Makes weak references to `objects[0 … count-1]` under `ids`. */
   track(objects: readonly object[], count: number, ids: Int32Array): void
   untrack(id: number): void
+  /** Whether the object is there, as far as the collector has looked. */
+  isAlive(id: number): boolean
   /** Writes the ids of objects that are gone, among the young references (0) or all (1), and forgets them. At most as many as
    * `out` holds: call again when it comes back full. */
   poll(generation: 0 | 1, out: Int32Array): number

@@ -13,6 +13,8 @@ export interface Tracker {
   track(objects: readonly object[], count: number, ids: Int32Array): void
   /** Forgets one. */
   untrack(id: number): void
+  /** Whether the object of a number is there, as far as the garbage collector has looked. */
+  isAlive?(id: number): boolean
   /** The numbers whose objects are gone, among the young references or among all. */
   poll(all: boolean): ArrayLike<number>
   /** Runs the garbage collector, if this program may. */

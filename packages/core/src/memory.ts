@@ -16,8 +16,10 @@ const LARGE_INTERMEDIATES = 16 * 2 ** 20
 const SMALL_BUDGET = 4 * 2 ** 20
 /** A poll that may pay takes at most one part in this many of the time since the last one. */
 const POLL_SHARE = 50
+/** After this many new handles a poll pays if the collector has run by itself since the last one. */
+const MANY_YOUNG = 16384
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
-const MAX_YOUNG = 16384
+const MAX_YOUNG = 65536
 
 let tracker: Tracker | undefined
 let readStats: (() => MemoryStats) | undefined
@@ -35,10 +37,23 @@ const GROUP = 32
 /** What tiny nodes that were evaluated together hold on to: while one of them lives, it lives. */
 class Anchor {}
 
-/** Tiny storages that are given back together. It must not refer to the anchor. */
+/** Tiny storages that are given back together. It must not refer to the anchor. Groups are used again: see {@link Storage.renew}. */
 class Group {
-  readonly storages: Storage[] = []
+  count = 0
+  readonly storages = new globalThis.Array<Storage | null>(GROUP).fill(null)
+
+  /** Gives its storages back. */
+  drop(): void {
+    for (let i = 0; i < this.count; i++) {
+      ;(this.storages[i] as Storage).drop()
+      this.storages[i] = null
+    }
+    this.count = 0
+    spare.push(this)
+  }
 }
+/** Groups without storages. */
+const spare: Group[] = []
 
 /** What each weak reference is about: a handle's node, the storage that a guarded node keeps, or a group's storages. */
 const watched: (Node | Storage | Group | null)[] = [null]
@@ -61,7 +76,7 @@ let threshold = BUDGET
 let lastPoll = 0
 let pollCost = 0
 
-function newId(entry: Node | Storage | Group): number {
+function newId(entry: Node | Storage | Group | null): number {
   const id = free.pop() ?? watched.length
   watched[id] = entry
   return id
@@ -80,7 +95,7 @@ function flushHandles(t: Tracker): void {
     if (node instanceof Anchor) {
       const members = groups[i] as Group
       ids[count] = newId(members)
-      young += members.storages.length
+      young += members.count
       groups[i] = null
       objects[count++] = node
       continue
@@ -101,7 +116,7 @@ function flushHandles(t: Tracker): void {
   if (count === 0) return
   t.track(objects as object[], count, ids)
   objects.fill(null, 0, count)
-  if (objects.length > MAX_YOUNG) objects = []
+  if (objects.length > MANY_YOUNG) objects = []
   young += count
 }
 
@@ -122,19 +137,19 @@ export function guard(node: Node): void {
     guarded[guardedCount++] = node
     return
   }
-  group.storages.push(storage)
+  group.storages[group.count++] = storage
   node.guard = GROUPED
   node.anchor = anchor
-  if (group.storages.length === GROUP) endGroup()
+  if (group.count === GROUP) endGroup()
 }
 
 /** Hands the open group over to a weak reference, and opens another. */
 function endGroup(): void {
-  if (group.storages.length === 0) return
+  if (group.count === 0) return
   groups[guardedCount] = group
   guarded[guardedCount++] = anchor
   anchor = new Anchor()
-  group = new Group()
+  group = spare.pop() ?? new Group()
 }
 
 /** Sees to it that an evaluated node's storage goes with the last reader: by its handles where they are watched, else by the node. */
@@ -194,7 +209,6 @@ export function rebind(handle: Array, node: Node): void {
   dropHandle(before)
 }
 
-/** Finds what died, the members of the open group included. */
 /**
  * Looks through the handles of small nodes made since the last time: those that are pending, and that no other pending node reads, get a
  * weak reference of their own, so that {@link pendingNodes} knows them.
@@ -219,7 +233,7 @@ const isSmallPending = (node: Node): boolean =>
 /** Small pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */
 export function pendingNodes(): Node[] {
   if (!tracker) return handles.fresh.map((handle) => handle.node).filter(isSmallPending)
-  poll(tracker, false)
+  poll(tracker, "young")
   return watched.filter((entry) => entry instanceof Node && isSmallPending(entry)) as Node[]
 }
 
@@ -232,27 +246,47 @@ export function isOverdue(): boolean {
   return answer
 }
 
-function poll(t: Tracker, all: boolean): void {
+/** The number of the reference to an object that nothing else knows: once it is gone, the collector has run since the last poll. */
+let canary = 0
+
+function renewCanary(t: Tracker): void {
+  if (canary > 0) {
+    t.untrack(canary)
+    forget(canary)
+  }
+  canary = newId(null)
+  ids[0] = canary
+  t.track([new Anchor()], 1, ids)
+}
+
+/** Whether the collector has run by itself since the last poll: what died then is found without running it again. */
+const wasCollected = (t: Tracker): boolean => canary > 0 && t.isAlive?.(canary) === false
+
+/** Finds what died: after a collection of what is young or of all, or, without one, as far as the collector has looked. */
+function poll(t: Tracker, collection: "all" | "young" | "none"): void {
   const start = performance.now()
+  const all = collection === "all"
   endGroup()
   flushHandles(t)
-  t.collect(all)
+  if (collection !== "none") t.collect(all)
   const dead = t.poll(all)
   const count = dead.length
   for (let i = 0; i < count; i++) {
     const id = dead[i]
     const entry = watched[id]
+    if (id === canary) canary = 0
     forget(id)
     if (entry === null) continue
-    if (entry instanceof Group) for (const storage of entry.storages) storage.drop()
+    if (entry instanceof Group) entry.drop()
     else if (entry instanceof Node) dropHandle(entry)
     else entry.drop()
   }
+  renewCanary(t)
   young = 0
   allocated = 0
   lastPoll = performance.now()
   // One that was interrupted says little about the next.
-  pollCost = Math.min(lastPoll - start, pollCost === 0 ? Infinity : 2 * pollCost)
+  if (collection !== "none") pollCost = Math.min(lastPoll - start, pollCost === 0 ? Infinity : 2 * pollCost)
 }
 
 /** Whether enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
@@ -276,16 +310,19 @@ export function relieve(intermediateBytes: number): void {
   }
   flushHandles(tracker)
   const pressed = pressure >= threshold
-  if (!pressed && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay()) return
+  if (!pressed && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay()) {
+    if (young >= MANY_YOUNG && wasCollected(tracker)) poll(tracker, "none")
+    return
+  }
   if (pressed) {
     pressure = 0
     sweepRecent()
   }
-  poll(tracker, false)
+  poll(tracker, "young")
   if (!pressed || !readStats) return
   if (readStats().active > BUDGET / 2) {
     // Much survived: it may be old, and old objects die only in a full collection. Wait longer for the next one when it was not.
-    poll(tracker, true)
+    poll(tracker, "all")
     const { active } = readStats()
     threshold = Math.max(BUDGET, 2 * active)
     overdue = active > BUDGET / 2
@@ -296,5 +333,5 @@ export function relieve(intermediateBytes: number): void {
 export function collectGarbage(): void {
   if (!tracker) return
   sweepRecent()
-  for (let round = 0; round < 2; round++) poll(tracker, true)
+  for (let round = 0; round < 2; round++) poll(tracker, "all")
 }

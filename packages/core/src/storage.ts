@@ -37,10 +37,23 @@ export class Storage {
     readonly memory: Memory,
     /** The backend's number for it. */
     readonly slot: number,
-    readonly nbytes: number,
+    public nbytes: number,
     /** The memory itself, for a backend that keeps it in JavaScript. */
     readonly bytes: ArrayBuffer | null = null,
   ) {}
+
+  /**
+   * Makes a storage that was given back stand for a new block. Objects that live long are cheap for the collector, and those that die
+   * young: a storage for each small result would be neither.
+   */
+  renew(nbytes: number): this {
+    this.refs = 1
+    this.op = "array"
+    this.failure = null
+    this.lender = null
+    this.nbytes = nbytes
+    return this
+  }
 
   /** Drops one reference; the last one gives the memory back. */
   drop(): void {

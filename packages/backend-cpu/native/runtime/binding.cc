@@ -314,6 +314,11 @@ napi_value untrack(Call& call) {
   return nullptr;
 }
 
+napi_value is_alive(Call& call) {
+  return call.boolean(
+      call.instance->handles.alive(call.env, uint32_t(call.integer(0, "id", 0, INT32_MAX))));
+}
+
 napi_value poll(Call& call) {
   const bool all = call.integer(0, "generation", 0, 1) == 1;
   const auto out = call.int32s(1, "out");
@@ -380,6 +385,7 @@ constexpr Function kFunctions[] = {
     {"adopt", adopt},
     {"track", track},
     {"untrack", untrack},
+    {"isAlive", is_alive},
     {"poll", poll},
     {"memory", memory_stats},
     {"setMemoryLimit", set_memory_limit},

@@ -37,6 +37,14 @@ class Handles {
     take_out(*entry);
   }
 
+  // Whether the object is there, as far as the collector has looked.
+  bool alive(napi_env env, uint32_t id) const {
+    const Entry* entry = entries_.find(id);
+    napi_value object = nullptr;
+    if (entry && entry->reference) napi_get_reference_value(env, entry->reference, &object);
+    return object != nullptr;
+  }
+
   // Writes at most `capacity` numbers of objects that are gone, and forgets those. References that survive
   // two walks of the young become old, and only a walk of all sees them again.
   size_t poll(napi_env env, bool all, int32_t* out, size_t capacity) {
