@@ -9,18 +9,23 @@ import { type Application, functionOf } from "./applications"
 import type { Column } from "./column"
 import { CheckFailure, direction, dot, expectClose, flat, isExact } from "./values"
 
-/** All subsets but the empty one; of many items those of one, all, and all but one. */
+/** So many items have each of their subsets tried. */
+const EVERY_SUBSET_OF = 6
+
+/** All subsets but the empty one; of more than six items those of one, of two, all, and all but one. */
 export function subsets(items: readonly number[]): number[][] {
-  if (items.length > 5) {
+  if (items.length > EVERY_SUBSET_OF) {
+    const pairs = items.flatMap((i, at) => items.slice(at + 1).map((k) => [i, k]))
     const others = items.map((i) => items.filter((k) => k !== i))
-    return [...items.map((i) => [i]), [...items], ...others]
+    return [...items.map((i) => [i]), ...pairs, [...items], ...others]
   }
   const all: number[][] = []
   for (let bits = 1; bits < 2 ** items.length; bits++) all.push(items.filter((_, i) => (bits >> i) & 1))
   return all
 }
 
-interface Setting {
+/** What derivatives are checked with. */
+export interface Setting {
   /** The function of some inputs, the others fixed. */
   by(which: readonly number[]): (...xs: mx.Array[]) => mx.Array[]
   /** The inputs that have derivatives. */
@@ -43,10 +48,10 @@ export function onReference(check: Column["check"]): Column["check"] {
   return (application) => onBackendNamed("reference", () => check(application))
 }
 
-/** What to differentiate, or why nothing is. */
-function settingOf(application: Application): Setting | string {
+/** What to differentiate, or why nothing is: what a user's own rules give is no matter unless they are `own`. */
+export function settingOf(application: Application, own = false): Setting | string {
   const { inputs, primitive } = application
-  if (primitive.facts.opaque) return "a user's own rules need not be what the function does"
+  if (primitive.facts.opaque && !own) return "a user's own rules need not be what the function does"
   const smooth = inputs.flatMap((x, i) => (isInexact(x.dtype) ? [i] : []))
   if (smooth.length === 0) return "no floating inputs"
   const all = functionOf(application)
@@ -76,7 +81,7 @@ function settingOf(application: Application): Setting | string {
 }
 
 /** The slopes of f at 0, element by element; NaN where the slopes on both sides differ: at a kink, a jump, or beyond what is finite. */
-function slopes(f: (h: number) => mx.Array, step: number): number[] {
+export function slopes(f: (h: number) => mx.Array, step: number): number[] {
   const [before, here, after] = [f(-step), f(0), f(step)].map(flat)
   return here.map((v, i) => {
     const [left, right] = [(v - before[i]) / step, (after[i] - v) / step]

@@ -4,24 +4,52 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { backendFor, collectGarbage, isInexact } from "@lazuli/core/engine"
-import { vjp } from "@lazuli/transforms"
+import { jvp, vjp } from "@lazuli/transforms"
 import { type Application, functionOf } from "./applications"
 import type { Column } from "./column"
+import { settingOf } from "./derivatives"
 import { CheckFailure, expectClose, isExact } from "./values"
 
-/** Compiled against eager, from the first call on. */
+type Outputs = (...xs: mx.Array[]) => mx.Array[]
+
+/** What is compiled: the call, and where it has derivatives those too, with their directions as arguments. */
+function* functionsOf(application: Application): Generator<[what: string, f: Outputs, inputs: mx.Array[]]> {
+  const { inputs } = application
+  const f = functionOf(application)
+  yield ["", f, [...inputs]]
+  const setting = settingOf(application, true)
+  if (typeof setting === "string") return
+  const { smooth, ts, cs } = setting
+  // Every input is an argument, those without derivatives too: none is a constant of the trace.
+  const along = (rule: (g: Outputs, xs: mx.Array[], seeds: mx.Array[]) => mx.Array[]): Outputs => {
+    return (...all) => {
+      const full = all.slice(0, inputs.length)
+      const xs = smooth.map((k) => full[k])
+      const g: Outputs = (...ys) => f(...full.map((x, k) => (smooth.includes(k) ? ys[smooth.indexOf(k)] : x)))
+      return rule(g, xs, all.slice(inputs.length))
+    }
+  }
+  yield [
+    " of its jvp",
+    along((g, xs, seeds) => jvp(g, xs, seeds)[1]),
+    [...inputs, ...smooth.map((k) => ts[k])],
+  ]
+  yield [" of its vjp", along((g, xs, seeds) => vjp(g, xs, seeds)[1]), [...inputs, ...cs]]
+}
+
+/** Compiled against eager, from the first call on: the call, its jvp and its vjp by all floating inputs together. */
 export const compiledColumn: Column = {
   name: "compiled",
   check(application: Application) {
-    const { inputs } = application
-    if (inputs.length === 0) return "no inputs"
-    const f = functionOf(application)
-    const compiled = compile((...xs: mx.Array[]) => f(...xs))
-    const want = f(...inputs)
-    for (const call of ["first", "second"]) {
-      compiled(...inputs).forEach((y, i) =>
-        expectClose(`output ${i} of the ${call} call`, y, want[i], isExact(want) ? 1e-12 : 1e-5),
-      )
+    if (application.inputs.length === 0) return "no inputs"
+    for (const [what, f, inputs] of functionsOf(application)) {
+      const compiled = compile((...xs: mx.Array[]) => f(...xs))
+      const want = f(...inputs)
+      for (const call of ["first", "second"]) {
+        compiled(...inputs).forEach((y, i) =>
+          expectClose(`output ${i} of the ${call} call${what}`, y, want[i], isExact(want) ? 1e-12 : 1e-5),
+        )
+      }
     }
     return null
   },

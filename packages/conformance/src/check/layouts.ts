@@ -24,8 +24,10 @@ export function arrayFrom({ dtype, shape, bytes }: HostInput): mx.Array {
   const count = shape.reduce((a, b) => a * b, 1)
   const store = viewStore(dtype, bytes, 0, count) as Float32Array
   if (dtype !== mx.complex64) return mx.array(store, dtype).reshape(shape)
-  const list = globalThis.Array.from({ length: count }, (_, i) => mx.complex(store[2 * i], store[2 * i + 1]))
-  return (count > 0 ? mx.array(list) : mx.zeros([0], mx.complex64)).reshape(shape)
+  return mx
+    .array(store.slice(0, 2 * count), mx.float32)
+    .view(mx.complex64)
+    .reshape(shape)
 }
 
 /** What a layout is called, and how an array gets it: the same elements, or null where there is no such layout. */
@@ -71,9 +73,8 @@ export function converted(x: mx.Array, dtype: mx.Dtype, filling: Filling): mx.Ar
     const cycle = mx.array(globalThis.Array.from({ length: numbers }, (_, i) => SPECIAL[i % SPECIAL.length]))
     const limits = whole && dtype.kind !== "bool" ? mx.iinfo(dtype) : null
     if (!limits) return complexOf(cycle, dtype).reshape(x.shape)
-    const ends = [limits.min, limits.max, 0, 1, 2, 7].map((v) => mx.array([v], dtype))
-    const repeated = globalThis.Array.from({ length: numbers }, (_, i) => ends[i % ends.length])
-    return mx.concatenate(repeated).reshape(x.shape)
+    const ends = mx.concatenate([limits.min, limits.max, 0, 1, 2, 7].map((v) => mx.array([v], dtype)))
+    return mx.take(ends, mx.arange(numbers).remainder(6).astype(mx.int32), 0).reshape(x.shape)
   }
   const real = x.dtype === mx.complex64 ? x.real : x
   let v = filling === "of both signs" ? real.astype(mx.float64).subtract(0.5).multiply(7) : real

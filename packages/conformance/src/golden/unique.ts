@@ -72,7 +72,8 @@ function checkMatrices(kind: string, x: HostValues, got: HostValues[], want: Hos
       throw new Mismatch(`output ${i}: ${g.dtype} [${g.shape}], expected ${want[i].dtype} [${want[i].shape}]`)
   })
   const a = matricesOf(x)
-  const size = Math.max(1, ...a.re.map(Math.abs), ...a.im.map(Math.abs))
+  let size = 1
+  for (const part of [a.re, a.im]) for (const v of part) size = Math.max(size, Math.abs(v))
   const rtol = Math.max(c.rtol, 1e-9)
   const near = c.atol + rtol * size
   const loose = (p: Matrices, q: Matrices, what: string): void => expectEqual(p, q, rtol * 10, near * 10, what)
