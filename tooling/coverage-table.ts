@@ -28,8 +28,6 @@ export interface Coverage {
   readonly golden: Readonly<Record<string, number>>
 }
 
-/** How many applications of a primitive the table tries: it runs in every test. */
-const MAX_APPLICATIONS = 3
 const CELLS = { ok: "ok", failed: "no", "not applicable": "–" } as const
 
 /** The rows as they are now, with the reasons of holes. */
@@ -37,8 +35,7 @@ export function coverageRows(root: string): { rows: Record<string, CoverageRow>;
   const rows: Record<string, CoverageRow> = {}
   const holes: string[] = []
   for (const { name, meaning, cpu, metal, applications } of opFacts(root)) {
-    const some = applications.slice(0, MAX_APPLICATIONS)
-    const { results } = checkApplications(primitiveByName(name), some, [
+    const { results } = checkApplications(primitiveByName(name), applications, [
       inferColumn,
       vjpColumn,
       jvpColumn,
