@@ -1,9 +1,10 @@
 // `npm run conformance`: replays MLX's recorded answers through the public functions and prints what agrees, by family.
 //
-//   npm run conformance -- [--backend cpu,reference,metal] [--families unary,linalg] [--only REGEX] [--verbose]
+//   npm run conformance -- [--backend cpu,reference,metal] [--through written,compile,shapeless] [--families unary,linalg]
+//                          [--only REGEX] [--verbose]
 
 import { parseArgs } from "node:util"
-import { formatReplay, replayGolden } from "@lazuli/conformance"
+import { formatReplay, replayGolden, type Through } from "@lazuli/conformance"
 import { listBackends } from "@lazuli/core/engine"
 import { goldenSpaces } from "./golden-spaces"
 import "@lazuli/backend-cpu"
@@ -13,10 +14,17 @@ const { values } = parseArgs({
     backend: { type: "string", default: "reference,cpu" },
     families: { type: "string" },
     only: { type: "string" },
+    through: { type: "string", default: "written" },
     verbose: { type: "boolean", default: false },
   },
 })
 const backends = values.backend.split(",")
+const WAYS = ["written", "compile", "shapeless"] as const
+const ways = values.through.split(",") as Through[]
+if (!ways.every((way) => WAYS.includes(way))) {
+  console.error(`functions run as written, or through compile or shapeless; received ${values.through}`)
+  process.exit(2)
+}
 if (backends.includes("metal")) await import("@lazuli/backend-metal")
 
 let failures = 0
@@ -25,13 +33,19 @@ for (const backend of backends) {
     console.error(`no backend is named "${backend}"; there are reference, cpu and metal`)
     process.exit(2)
   }
+  for (const through of ways) replay(backend, through)
+}
+process.exitCode = failures > 0 ? 1 : 0
+
+function replay(backend: string, through: Through): void {
   const results = replayGolden({
     spaces: goldenSpaces,
     backend,
+    through,
     families: values.families?.split(","),
     only: values.only === undefined ? undefined : new RegExp(values.only),
   })
-  console.log(`\n${backend}\n${formatReplay(results)}`)
+  console.log(`\n${backend}${through === "written" ? "" : `, ${through}`}\n${formatReplay(results)}`)
   const absent = new Map<string, number>()
   for (const { failed, missing, deviating } of results) {
     failures += failed.length
@@ -43,4 +57,3 @@ for (const backend of backends) {
   const names = [...absent].sort().map(([name, count]) => `${name} (${count})`)
   if (names.length > 0) console.log(`missing: ${names.join(" ")}`)
 }
-process.exitCode = failures > 0 ? 1 : 0

@@ -127,12 +127,14 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
   }
 }
 
+/** Lines of Lazuli's own packages, installed or in this repository. */
+const OWN = /[\\/](@lazuli|node_modules[\\/]lazuli)[\\/]|[\\/]packages[\\/](core|transforms|nn)[\\/]src[\\/]/
 const warned = new WeakSet<Recording>()
 
 /** Says, once, that a function's own arithmetic with sizes is that of its first call. */
 function warnOfSizes(recording: Recording): void {
   // What Lazuli's own packages read is theirs to keep right.
-  const lines = recording.reads.filter((line) => !/[\\/]@lazuli[\\/]|[\\/]packages[\\/]nn[\\/]/.test(line))
+  const lines = recording.reads.filter((line) => !OWN.test(line))
   if (lines.length === 0 || warned.has(recording)) return
   warned.add(recording)
   process.emitWarning(

@@ -153,7 +153,8 @@ class Planner {
     }
     const rowMajor = layout.strides === null || isContiguous(node.shape, layout.strides)
     this.place(node, this.blockOf(source), {
-      offset: layout.offset,
+      // A view of nothing may begin past the end of its block.
+      offset: sizeOf(node.shape) === 0 ? 0 : layout.offset,
       strides: rowMajor ? null : layout.strides,
     })
     return true

@@ -38,5 +38,6 @@ export {
   replayCase,
   replayGolden,
 } from "./golden/replay"
+export type { Through } from "./golden/through"
 export { discreteSamples, type Sample, samples } from "./samples"
 export { sizedSamples } from "./sized-samples"

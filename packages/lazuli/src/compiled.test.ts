@@ -21,3 +21,7 @@ test("a constant that elementwise work and, later, a kernel read", () => {
 test("every call has a name of its own, so that programs in files can name it", () => {
   expect(sharedNames()).toEqual([])
 })
+
+test("views of nothing need no place", () => {
+  expect(mx.compile((x: mx.Array) => mx.median(x, 0))(mx.zeros([3, 0])).shape).toEqual([0])
+})

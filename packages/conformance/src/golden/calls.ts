@@ -2,6 +2,7 @@
  * Functions, methods and classes by their names in MLX, and recorded calls of them.
  */
 import * as mx from "@lazuli/core"
+import type { Through } from "./through"
 import { camelCase, type GoldenCall, type Json, type JsonObject, Missing } from "./format"
 import { arrayOf, besideScalars, type Decoding, decode, literalDtype } from "./values"
 
@@ -10,11 +11,12 @@ export type AnyFunction = (...args: unknown[]) => unknown
 
 /**
  * Where recorded names are looked up, by the part before the dot: `core`, and `nn` and `optimizers` where they are to be replayed.
- * `compile` is what compiled cases run through.
+ * `compile` is what cases of compiled functions run through, and `through` how the functions of all cases are run.
  */
 export type Spaces = Readonly<Record<string, unknown>> & {
   readonly core: object
   readonly compile?: (f: (...xs: mx.Array[]) => mx.Array[]) => (...xs: mx.Array[]) => mx.Array[]
+  readonly through?: Through
 }
 
 const filters: Record<string, AnyFunction> = {

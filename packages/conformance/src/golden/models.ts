@@ -2,11 +2,12 @@
  * Cases of layers and optimizers: made, loaded with recorded parameters, called, differentiated, stepped.
  */
 import * as mx from "@lazuli/core"
-import { arraysOf, forEachLeaf } from "@lazuli/core/engine"
+import { arraysOf, forEachLeaf, withArrays } from "@lazuli/core/engine"
 import { grad } from "@lazuli/transforms"
 import { type AnyFunction, invoke, lookup, namedValue, optionsOf, type Spaces } from "./calls"
 import { compareValue } from "./compare"
 import { camelCase, type GoldenCase, type Json, type JsonObject, Mismatch, Missing, snakeCase, type Tolerance } from "./format"
+import { runThrough } from "./through"
 import { type Decoding, decode } from "./values"
 
 /** What a layer offers; the class is nn's. */
@@ -19,6 +20,7 @@ interface Layer {
 }
 /** What an optimizer offers. */
 interface Optimizer {
+  init(parameters: object): void
   applyGradients(gradients: object, parameters: object): object
   readonly state: object
   readonly learningRate: unknown
@@ -63,33 +65,46 @@ export function runLayer(c: GoldenCase, spaces: Spaces): unknown[] {
     )
   const { call } = c
   if (!call) return []
-  const forward = (args: unknown[]): mx.Array[] => {
-    let model = made
-    if (c.train !== undefined) model.train(c.train)
-    if (c.apply) {
-      const options = optionsOf(c.apply.kwargs, how)
-      if (c.apply.fn.includes(".")) lookup(c.apply.fn, spaces)(model, ...options)
-      else model = methodOf(model, c.apply.fn, c.fn)(...options) as Layer
-    }
-    if (c.seed !== undefined) mx.random.seed(c.seed)
-    return arraysOf(methodOf(model, c.method ?? "forward", c.fn)(...args, ...optionsOf(call.kwargs, how)))
+  let model = made
+  if (c.train !== undefined) model.train(c.train)
+  if (c.apply) {
+    const options = optionsOf(c.apply.kwargs, how)
+    if (c.apply.fn.includes(".")) lookup(c.apply.fn, spaces)(model, ...options)
+    else model = methodOf(model, c.apply.fn, c.fn)(...options) as Layer
   }
+  const before = model.parameters()
+  const state = {
+    trees: [model, mx.random.state],
+    prepare: (): void => {
+      model.update(before)
+      if (c.seed !== undefined) mx.random.seed(c.seed)
+    },
+  }
+  const forward = (args: unknown[]): mx.Array[] =>
+    arraysOf(methodOf(model, c.method ?? "forward", c.fn)(...args, ...optionsOf(call.kwargs, how)))
   const args = (call.args ?? []).map((v) => decode(v, how))
-  const outputs = forward(args)
+  const run = (...xs: mx.Array[]): mx.Array[] => forward(withArrays(args, xs) as unknown[])
+  const outputs = runThrough(spaces.through, run, arraysOf(args), state)
   mx.eval(outputs)
   if (c.params_after)
     compareNamed(namedArrays(made.parameters(), snakeCase), c.params_after, c, "parameters after")
-  if (c.grad) compareGradients(c, made, args, forward, how)
+  if (c.grad) {
+    const gradients = (...xs: mx.Array[]): Gradients =>
+      gradientsOf(c, model, withArrays(args, xs) as unknown[], forward, how)
+    compareGradients(c, runThrough(spaces.through, gradients, arraysOf(args), state))
+  }
   return outputs
 }
 
-function compareGradients(
+type Gradients = [byParameters: object, byInputs: mx.Array[]]
+
+function gradientsOf(
   c: GoldenCase,
   model: Layer,
   args: readonly unknown[],
   forward: (args: unknown[]) => mx.Array[],
   how: Decoding,
-): void {
+): Gradients {
   const want = c.grad as NonNullable<GoldenCase["grad"]>
   const cotangents = want.cotangents.map((v) => decode(v, how)) as mx.Array[]
   const loss = ([parameters, inputs]: [object, mx.Array[]]): mx.Array => {
@@ -103,7 +118,14 @@ function compareGradients(
       .reduce((a, b) => a.add(b))
   }
   const inputs = want.input_argnums.map((i) => args[i] as mx.Array)
-  const [byParameters, byInputs] = grad(loss)([model.trainableParameters(), inputs]) as [object, mx.Array[]]
+  const parameters = model.parameters()
+  const gradients = grad(loss)([model.trainableParameters(), inputs]) as Gradients
+  model.update(parameters)
+  return gradients
+}
+
+function compareGradients(c: GoldenCase, [byParameters, byInputs]: Gradients): void {
+  const want = c.grad as NonNullable<GoldenCase["grad"]>
   compareNamed(namedArrays(byParameters, snakeCase), want.params, want, "gradient of")
   want.inputs.forEach((v, i) => compareValue(byInputs[i], v, want, `gradient of input ${i}`))
 }
@@ -113,14 +135,21 @@ export function runOptimizer(c: GoldenCase, spaces: Spaces): unknown[] {
   const how = decoding(spaces)
   const optimizer = invoke(c, spaces) as Optimizer
   let parameters = decode(c.params as Json, how) as object
+  optimizer.init(parameters)
+  const state = { trees: [optimizer.state], fixedSizes: true }
   ;(c.grads as Json[]).forEach((gradients, i) => {
-    parameters = optimizer.applyGradients(decode(gradients, how) as object, parameters)
+    const trees = [decode(gradients, how), parameters]
+    const run = (...xs: mx.Array[]): object => {
+      const [by, at] = withArrays(trees, xs) as [object, object]
+      return optimizer.applyGradients(by, at)
+    }
+    parameters = runThrough(spaces.through, run, arraysOf(trees), state)
     mx.eval(parameters, optimizer.state)
     const want = c.params_after?.[i + 1]
     if (want !== undefined) compareValue(parameters, want, c, `parameters after ${i + 1}`)
   })
   if (c.learning_rate) compareValue(optimizer.learningRate, c.learning_rate, c, "learning rate")
-  const state = namedArrays(optimizer.state, (segment) => segment)
-  for (const [key, want] of Object.entries(c.state ?? {})) compareValue(state[key], want, c, `state ${key}`)
+  const kept = namedArrays(optimizer.state, (segment) => segment)
+  for (const [key, want] of Object.entries(c.state ?? {})) compareValue(kept[key], want, c, `state ${key}`)
   return []
 }

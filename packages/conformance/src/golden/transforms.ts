@@ -5,16 +5,11 @@ import type * as mx from "@lazuli/core"
 import { arraysOf } from "@lazuli/core/engine"
 import { checkpoint, grad, jvp, valueAndGrad, vjp, vmap } from "@lazuli/transforms"
 import { invoke, type Spaces } from "./calls"
-import { type EncodedArray, type GoldenCase, isEncodedArray, type Json, Missing, type TransformSpec } from "./format"
-import { arrayOf } from "./values"
+import { type GoldenCase, Missing, type TransformSpec } from "./format"
+import { runThrough } from "./through"
+import { arrayOf, leavesOf } from "./values"
 
 type ArrayFunction = (...leaves: mx.Array[]) => mx.Array[]
-
-/** The recorded arrays of `args`, depth first; those inside an index do not count. */
-function leavesOf(v: Json): EncodedArray[] {
-  if (globalThis.Array.isArray(v)) return v.flatMap(leavesOf)
-  return isEncodedArray(v) ? [v] : []
-}
 
 const total = (arrays: readonly mx.Array[]): mx.Array => arrays.map((a) => a.sum()).reduce((a, b) => a.add(b))
 const weighted = (a: mx.Array, weight: mx.Array): mx.Array => a.multiply(weight).sum()
@@ -26,8 +21,25 @@ const asList = (grads: unknown): mx.Array[] =>
 
 /** Runs a case that has a transform. @throws Missing where a function does not exist */
 export function runTransform(c: GoldenCase, spaces: Spaces): mx.Array[] {
+  const { cotangents, tangents, tangents2, weights } = c.transform as TransformSpec
+  const lists = [(c.args ?? []).flatMap(leavesOf), cotangents, tangents, tangents2, weights]
+  const given = lists.map((list = []) => list.map(arrayOf))
+  const transformed = (...xs: mx.Array[]): mx.Array[] => {
+    let next = 0
+    const [all, ...others] = given.map((list) => list.map(() => xs[next++]))
+    return transform(c, spaces, all, others)
+  }
+  return runThrough(spaces.through, transformed, given.flat())
+}
+
+/** The transform of the call at `all`; the other arrays are its cotangents, tangents, second tangents and weights. */
+function transform(
+  c: GoldenCase,
+  spaces: Spaces,
+  all: readonly mx.Array[],
+  [cotangents, tangents, tangents2, weights]: readonly (readonly mx.Array[])[],
+): mx.Array[] {
   const spec = c.transform as TransformSpec
-  const all = (c.args ?? []).flatMap(leavesOf).map(arrayOf)
   const chosen = spec.argnums ?? all.map((_, i) => i)
   let f: ArrayFunction = (...xs) => {
     const full = all.slice()
@@ -41,15 +53,14 @@ export function runTransform(c: GoldenCase, spaces: Spaces): mx.Array[] {
   else if (spec.wrap === "compile" && spaces.compile) f = spaces.compile(f)
   else if (spec.wrap) throw new Missing(`wrap ${spec.wrap}`)
   const xs = chosen.map((n) => all[n])
-  const arrays = (list: EncodedArray[] | undefined): mx.Array[] => (list ?? []).map(arrayOf)
   switch (spec.kind) {
     case "compile":
       if (!spaces.compile) throw new Missing("transform compile")
       return spaces.compile(f)(...xs)
     case "vjp":
-      return vjp(f, xs, arrays(spec.cotangents))[1]
+      return vjp(f, xs, [...cotangents])[1]
     case "jvp":
-      return jvp(f, xs, arrays(spec.tangents))[1]
+      return jvp(f, xs, [...tangents])[1]
     case "vmap":
       return vmap(f, { inAxes: spec.in_axes as number[], outAxes: spec.out_axes as number })(...xs)
     case "vmap_vmap": {
@@ -68,16 +79,16 @@ export function runTransform(c: GoldenCase, spaces: Spaces): mx.Array[] {
       return vmap(gradients, axes)(...xs)
     }
     case "grad_grad": {
-      const [first, ...others] = arrays(spec.weights)
+      const [first, ...others] = weights
       const inner = grad((...zs: mx.Array[]) => weighted(f(...zs)[0], first), everything(xs))
       const outer = (...ys: mx.Array[]): mx.Array =>
         total(asList(inner(...ys)).map((g, i) => weighted(g, others[i])))
       return asList(grad(outer, everything(xs))(...xs))
     }
     case "jvp_of_vjp":
-      return jvp((...ys: mx.Array[]) => vjp(f, ys, arrays(spec.cotangents))[1], xs, arrays(spec.tangents))[1]
+      return jvp((...ys: mx.Array[]) => vjp(f, ys, [...cotangents])[1], xs, [...tangents])[1]
     case "jvp_jvp":
-      return jvp((...ys: mx.Array[]) => jvp(f, ys, arrays(spec.tangents))[1], xs, arrays(spec.tangents2))[1]
+      return jvp((...ys: mx.Array[]) => jvp(f, ys, [...tangents])[1], xs, [...tangents2])[1]
     default:
       throw new Missing(`transform ${spec.kind}`)
   }

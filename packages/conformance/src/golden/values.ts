@@ -38,6 +38,13 @@ export function arrayOf(v: EncodedArray): mx.Array {
   return v.view === "broadcast" ? a.broadcastTo(v.to as number[]) : a
 }
 
+/** The recorded arrays of arguments, depth first; those inside an index do not count. */
+export function leavesOf(v: Json): EncodedArray[] {
+  if (globalThis.Array.isArray(v)) return v.flatMap(leavesOf)
+  if (isEncodedArray(v)) return [v]
+  return v !== null && typeof v === "object" && "dict" in v ? Object.values(v.dict as JsonObject).flatMap(leavesOf) : []
+}
+
 /** A recorded float: `"nan"`, `"inf"` and `"-inf"` are strings. */
 export function toNumber(v: Json): number {
   return typeof v === "string" ? Number(v.replace("inf", "Infinity")) : (v as number)

@@ -2,6 +2,7 @@
  * Cutting, repeating and turning arrays: split, tile, repeat, roll, flip, meshgrid and the like, all made of views and joins.
  */
 import { type Axes, asArrayArgument, isList, isPlainObject, operation, type StreamOptions } from "../args"
+import { asCall } from "../calls"
 import { onStream, type StreamLike } from "../device"
 import { ArgumentError, describe, ShapeError } from "../errors"
 import type { Array } from "../graph"
@@ -269,11 +270,12 @@ export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
  */
 export function broadcastArrays(...args: (Array | StreamOptions)[]): Array[] {
   const { arrays, options } = withOptions("broadcastArrays", args, [])
-  return streamed(options, () => {
-    const shape = arrays.reduce<Shape>((all, x) => broadcastTwo("broadcastArrays", all, x.shape), [])
-    return arrays.map((x) => broadcastTo(x, shape))
-  })
+  return streamed(options, () => broadcastAll(arrays))
 }
+const broadcastAll = asCall("broadcastArrays", (arrays: readonly Array[]): Array[] => {
+  const shape = arrays.reduce<Shape>((all, x) => broadcastTwo("broadcastArrays", all, x.shape), [])
+  return arrays.map((x) => broadcastTo(x, shape))
+})
 
 function atLeast(op: string, args: readonly unknown[], lift: (x: Array) => Array): Array | Array[] {
   const { arrays, options } = withOptions(op, args, [])
@@ -281,9 +283,9 @@ function atLeast(op: string, args: readonly unknown[], lift: (x: Array) => Array
   return lifted.length === 1 ? lifted[0] : lifted
 }
 const first = (x: Array): Array => (x.ndim === 0 ? x.reshape([1]) : x)
-const second = (x: Array): Array => (x.ndim < 2 ? x.reshape([1, x.size]) : x)
+const second = (x: Array): Array => (x.ndim < 2 ? x.flatten().expandDims(0) : x)
 const third = (x: Array): Array =>
-  x.ndim < 2 ? x.reshape([1, x.size, 1]) : x.ndim === 2 ? x.expandDims(-1) : x
+  x.ndim < 2 ? x.flatten().expandDims([0, 2]) : x.ndim === 2 ? x.expandDims(-1) : x
 
 /**
  * Arrays of at least one dimension; of several arrays a list.

@@ -2,17 +2,18 @@
  * Dropout: in training, sets random elements or whole channels to 0 and scales up what is left; in evaluation mode it does nothing.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, ShapeError } from "@lazuli/core/engine"
+import { ArgumentError, asCall, ShapeError } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 
-/** Keeps what a mask of the given shape says, drawn with the probability `keep`, and scales it by 1 / keep. */
-function drop(x: mx.Array, keep: number, shape: readonly number[]): mx.Array {
+/** Keeps elements with the probability `keep` and scales them by 1 / keep; alike along the `whole` axes before the last. */
+const drop = asCall("@lazuli/nn/dropout", (x: mx.Array, keep: number, whole: number): mx.Array => {
+  const shape = x.shape.map((n, i) => (i < x.ndim - 1 && i >= x.ndim - 1 - whole ? 1 : n))
   return mx.random
     .bernoulli(keep, shape)
     .multiply(x)
     .multiply(1 / keep)
-}
+})
 
 /** What the three have in common: a probability and its check. */
 abstract class DropoutBase extends Module {
@@ -48,18 +49,17 @@ export class Dropout extends DropoutBase {
   }
 
   forward(x: mx.Array): mx.Array {
-    return this.idle ? x : drop(x, 1 - this.p, x.shape)
+    return this.idle ? x : drop(x, 1 - this.p, 0)
   }
 }
 
-/** The shape of a mask that drops whole channels: 1 at the `count` axes before the last. */
-function channelMask(op: string, x: mx.Array, count: number): number[] {
+/** Whole channels are dropped of arrays with `count` axes of positions, with or without a batch. */
+function checkDims(op: string, x: mx.Array, count: number): void {
   if (x.ndim !== count + 1 && x.ndim !== count + 2)
     throw new ShapeError(
       op,
       `expects an array of ${count + 1} or ${count + 2} dimensions, received ${x.ndim}`,
     )
-  return x.shape.map((n, i) => (i < x.ndim - 1 && i >= x.ndim - 1 - count ? 1 : n))
 }
 
 /**
@@ -76,8 +76,8 @@ export class Dropout2d extends DropoutBase {
   }
 
   forward(x: mx.Array): mx.Array {
-    const shape = channelMask("Dropout2d", x, 2)
-    return this.idle ? x : drop(x, 1 - this.p, shape)
+    checkDims("Dropout2d", x, 2)
+    return this.idle ? x : drop(x, 1 - this.p, 2)
   }
 }
 
@@ -94,7 +94,7 @@ export class Dropout3d extends DropoutBase {
   }
 
   forward(x: mx.Array): mx.Array {
-    const shape = channelMask("Dropout3d", x, 3)
-    return this.idle ? x : drop(x, 1 - this.p, shape)
+    checkDims("Dropout3d", x, 3)
+    return this.idle ? x : drop(x, 1 - this.p, 3)
   }
 }

@@ -2,7 +2,7 @@
  * Linear maps: Linear, Bilinear, and Identity, which maps nothing.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, asCall } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 import { QQLinear, QuantizedLinear, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
@@ -80,6 +80,17 @@ export class Linear extends Module {
   }
 }
 
+const bilinear = asCall("@lazuli/nn/bilinear", (x1: mx.Array, x2: mx.Array, weight: mx.Array): mx.Array => {
+  const [out, in2, in1] = weight.shape
+  const batch = x1.shape.slice(0, -1)
+  const rows = x1.reshape([-1, in1])
+  const columns = x2.reshape([-1, 1, in2])
+  // x₁ meets all outputs in one product; what is left of each is a vector of length in2.
+  const left = mx.matmul(rows, weight.reshape([out * in2, in1]).T)
+  const y = mx.matmul(columns, left.reshape([-1, out, in2]).swapaxes(-2, -1)).squeeze(1)
+  return y.reshape([...batch, out])
+})
+
 /**
  * yₖ = x₁ᵀ Wₖ x₂ + bₖ, over the last axes of x₁ and x₂. `weight` is [outputDims, input2Dims, input1Dims].
  * @example
@@ -105,15 +116,8 @@ export class Bilinear extends Module {
   }
 
   forward(x1: mx.Array, x2: mx.Array): mx.Array {
-    const [out, in2, in1] = this.weight.shape
-    const batch = x1.shape.slice(0, -1)
-    const rows = x1.reshape([-1, in1])
-    const columns = x2.reshape([-1, 1, in2])
-    // x₁ meets all outputs in one product; what is left of each is a vector of length in2.
-    const left = mx.matmul(rows, this.weight.reshape([out * in2, in1]).T)
-    const y = mx.matmul(columns, left.reshape([-1, out, in2]).swapaxes(-2, -1)).squeeze(1)
-    const shaped = y.reshape([...batch, out])
-    return this.bias ? shaped.add(this.bias) : shaped
+    const y = bilinear(x1, x2, this.weight)
+    return this.bias ? y.add(this.bias) : y
   }
 
   protected override extraRepr(): string {

@@ -3,7 +3,7 @@
  * Channels are the last axis everywhere.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, ShapeError } from "@lazuli/core/engine"
+import { ArgumentError, asCall, ShapeError } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { type FreezeOptions, Module } from "../module"
 
@@ -85,6 +85,24 @@ export class RMSNorm extends Module {
   }
 }
 
+const overAdjacentChannels = asCall(
+  "@lazuli/nn/overAdjacentChannels",
+  (x: mx.Array, numGroups: number, size: number, eps: number): mx.Array => {
+    const batch = x.shape[0]
+    const groups = x.reshape([batch, -1, numGroups, size]).transpose([0, 2, 1, 3])
+    const y = mx.fast.layerNorm(groups.reshape([batch, numGroups, -1]), null, null, eps)
+    return y.reshape([batch, numGroups, -1, size]).transpose([0, 2, 1, 3]).reshape(x.shape)
+  },
+)
+
+const overInterleavedChannels = asCall(
+  "@lazuli/nn/overInterleavedChannels",
+  (x: mx.Array, numGroups: number, eps: number): mx.Array => {
+    const groups = x.reshape([x.shape[0], -1, numGroups])
+    return standardize(groups, groups.mean(1, true), groups.var(1, true), eps).reshape(x.shape)
+  },
+)
+
 /**
  * Normalizes each example over groups of channels and all positions. Channels of a group are interleaved, as in TensorFlow, unless
  * `pytorchCompatible`. https://arxiv.org/abs/1803.08494
@@ -126,22 +144,11 @@ export class GroupNorm extends Module {
   }
 
   forward(x: mx.Array): mx.Array {
-    const y = this.pytorchCompatible ? this.overAdjacentChannels(x) : this.overInterleavedChannels(x)
+    const { numGroups, dims, eps } = this
+    const y = this.pytorchCompatible
+      ? overAdjacentChannels(x, numGroups, dims / numGroups, eps)
+      : overInterleavedChannels(x, numGroups, eps)
     return scaled(y, this.weight, this.bias)
-  }
-
-  private overAdjacentChannels(x: mx.Array): mx.Array {
-    const { numGroups } = this
-    const batch = x.shape[0]
-    const size = this.dims / numGroups
-    const groups = x.reshape([batch, -1, numGroups, size]).transpose([0, 2, 1, 3])
-    const y = mx.fast.layerNorm(groups.reshape([batch, numGroups, -1]), null, null, this.eps)
-    return y.reshape([batch, numGroups, -1, size]).transpose([0, 2, 1, 3]).reshape(x.shape)
-  }
-
-  private overInterleavedChannels(x: mx.Array): mx.Array {
-    const groups = x.reshape([x.shape[0], -1, this.numGroups])
-    return standardize(groups, groups.mean(1, true), groups.var(1, true), this.eps).reshape(x.shape)
   }
 
   protected override extraRepr(): string {

@@ -2,7 +2,7 @@
  * Pooling: the maximum or the mean of each window of the spatial axes of [batch, …, channels].
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, format, isList, ShapeError } from "@lazuli/core/engine"
+import { ArgumentError, asCall, describe, format, isList, ShapeError } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 
@@ -35,7 +35,72 @@ function padded(x: mx.Array, axis: number, count: number, value: number): mx.Arr
   return mx.concatenate([edge, x, edge], axis)
 }
 
-/** What all pooling layers do; each says how it reduces windows and what it pads with. */
+type Kind = "max" | "mean"
+const reduce = (x: mx.Array, kind: Kind, axes: number[]): mx.Array =>
+  kind === "max" ? x.max(axes) : x.mean(axes)
+
+/** Windows that touch without overlapping are axes of their own after a reshape. */
+function reduceTiles(x: mx.Array, kind: Kind, kernelSize: readonly number[]): mx.Array {
+  const shape = kernelSize.flatMap((k, i) => [x.shape[i + 1] / k, k])
+  const windows = x.reshape([x.shape[0], ...shape, x.shape[x.ndim - 1]])
+  return reduce(
+    windows,
+    kind,
+    kernelSize.map((_, i) => 2 * i + 2),
+  )
+}
+
+/** Others are gathered: for each place in a window, the elements at that place, as one slice with steps. */
+function reduceWindows(
+  x: mx.Array,
+  kind: Kind,
+  kernelSize: readonly number[],
+  stride: readonly number[],
+): mx.Array {
+  let places: mx.IndexSpec[][] = [[":"]]
+  kernelSize.forEach((k, i) => {
+    const last = Math.floor((x.shape[i + 1] - k) / stride[i]) * stride[i]
+    places = places.flatMap((before) =>
+      Array.from({ length: k }, (_, at) => [...before, mx.s(at, at + last + 1, stride[i])]),
+    )
+  })
+  const slices = places.map((place) => x.index(...place))
+  return reduce(mx.stack(slices, -1), kind, [x.ndim])
+}
+
+/** Pooling of [batch, …, channels], one call to programs: what it does depends on the sizes that it meets. */
+const pool = asCall(
+  "@lazuli/nn/pool",
+  (
+    x: mx.Array,
+    kind: Kind,
+    kernelSize: readonly number[],
+    stride: readonly number[],
+    padding: readonly number[],
+    op: string,
+  ): mx.Array => {
+    const spatial = kernelSize.length
+    if (x.ndim !== spatial + 2)
+      throw new ShapeError(
+        op,
+        `expects an array of ${spatial + 2} dimensions, received shape ${format(x.shape)}`,
+      )
+    const edge = kind === "max" ? Number.NEGATIVE_INFINITY : 0
+    const full = padding.reduce((y, count, i) => padded(y, i + 1, count, edge), x)
+    const sizes = full.shape.slice(1, -1)
+    kernelSize.forEach((k, i) => {
+      if (k > sizes[i])
+        throw new ShapeError(
+          op,
+          `the window of size ${k} does not fit axis ${i + 1} of size ${sizes[i]}, padding included`,
+        )
+    })
+    const tiles = kernelSize.every((k, i) => k === stride[i] && sizes[i] % k === 0)
+    return tiles ? reduceTiles(full, kind, kernelSize) : reduceWindows(full, kind, kernelSize, stride)
+  },
+)
+
+/** What all pooling layers are: a window and its steps; each says what becomes of windows. */
 abstract class Pool extends Module {
   kernelSize: number[]
   stride: number[]
@@ -54,56 +119,12 @@ abstract class Pool extends Module {
     this.padding = perAxis(op, "padding", padding, axes, 0)
   }
 
-  /** What padding consists of. */
-  protected abstract readonly edge: number
-  /** Reduces the given axes. */
-  protected abstract reduce(x: mx.Array, axes: number[]): mx.Array
+  /** What windows become. */
+  protected abstract readonly kind: Kind
 
   /** @param x - [batch, …, channels] */
   forward(x: mx.Array): mx.Array {
-    const { kernelSize, stride, padding } = this
-    const spatial = kernelSize.length
-    if (x.ndim !== spatial + 2)
-      throw new ShapeError(
-        this.constructor.name,
-        `expects an array of ${spatial + 2} dimensions, received shape ${format(x.shape)}`,
-      )
-    const full = padding.reduce((y, count, i) => padded(y, i + 1, count, this.edge), x)
-    const sizes = full.shape.slice(1, -1)
-    kernelSize.forEach((k, i) => {
-      if (k > sizes[i])
-        throw new ShapeError(
-          this.constructor.name,
-          `the window of size ${k} does not fit axis ${i + 1} of size ${sizes[i]}, padding included`,
-        )
-    })
-    const tiles = kernelSize.every((k, i) => k === stride[i] && sizes[i] % k === 0)
-    return tiles ? this.reduceTiles(full) : this.reduceWindows(full)
-  }
-
-  /** Windows that touch without overlapping are axes of their own after a reshape. */
-  private reduceTiles(x: mx.Array): mx.Array {
-    const { kernelSize } = this
-    const shape = kernelSize.flatMap((k, i) => [x.shape[i + 1] / k, k])
-    const windows = x.reshape([x.shape[0], ...shape, x.shape[x.ndim - 1]])
-    return this.reduce(
-      windows,
-      kernelSize.map((_, i) => 2 * i + 2),
-    )
-  }
-
-  /** Others are gathered: for each place in a window, the elements at that place, as one slice with steps. */
-  private reduceWindows(x: mx.Array): mx.Array {
-    const { kernelSize, stride } = this
-    let places: mx.IndexSpec[][] = [[":"]]
-    kernelSize.forEach((k, i) => {
-      const last = Math.floor((x.shape[i + 1] - k) / stride[i]) * stride[i]
-      places = places.flatMap((before) =>
-        Array.from({ length: k }, (_, at) => [...before, mx.s(at, at + last + 1, stride[i])]),
-      )
-    })
-    const slices = places.map((place) => x.index(...place))
-    return this.reduce(mx.stack(slices, -1), [x.ndim])
+    return pool(x, this.kind, this.kernelSize, this.stride, this.padding, this.constructor.name)
   }
 
   protected override extraRepr(): string {
@@ -112,20 +133,14 @@ abstract class Pool extends Module {
 }
 
 abstract class MaxPool extends Pool {
-  protected get edge(): number {
-    return Number.NEGATIVE_INFINITY
-  }
-  protected reduce(x: mx.Array, axes: number[]): mx.Array {
-    return x.max(axes)
+  protected get kind(): Kind {
+    return "max"
   }
 }
 
 abstract class AvgPool extends Pool {
-  protected get edge(): number {
-    return 0
-  }
-  protected reduce(x: mx.Array, axes: number[]): mx.Array {
-    return x.mean(axes)
+  protected get kind(): Kind {
+    return "mean"
   }
 }
 

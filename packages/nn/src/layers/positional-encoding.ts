@@ -2,7 +2,7 @@
  * Ways to tell a transformer where its tokens are.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
+import { ArgumentError, asCall } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 
@@ -135,6 +135,11 @@ function alibiMatrix(
   return distance.multiply(alibiSlope(heads, dtype)).expandDims(0).astype(dtype)
 }
 
+const alibiOf = asCall("@lazuli/nn/alibi", (scores: mx.Array, offset: number): mx.Array => {
+  const [, heads, queries, keys] = scores.shape
+  return alibiMatrix(queries + offset, keys, heads, offset, scores.dtype)
+})
+
 /**
  * Attention with linear biases: adds −slope · |i − j| to the score of query i and key j, with one slope a head.
  * https://arxiv.org/abs/2108.12409
@@ -173,8 +178,7 @@ export class ALiBi extends Module {
   forward(attentionScores: mx.Array, options: { offset?: number; mask?: mx.Array | null }): mx.Array
   forward(attentionScores: mx.Array, ...args: unknown[]): mx.Array {
     const [offset = 0, mask] = named<[number?, mx.Array?]>("ALiBi", ["offset", "mask"], args)
-    const [, heads, queries, keys] = attentionScores.shape
-    const biases = alibiMatrix(queries + offset, keys, heads, offset, attentionScores.dtype)
+    const biases = alibiOf(attentionScores, offset)
     return attentionScores.add(mask ? biases.add(mask) : biases)
   }
 }

@@ -2,7 +2,7 @@
  * Layers with quantized weights, and `quantize`, which turns a model's layers into them. The formats are those of `mx.quantize`.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe } from "@lazuli/core/engine"
+import { ArgumentError, asCall, describe } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 
@@ -24,6 +24,11 @@ interface LinearLike extends Module {
   weight: mx.Array
   bias?: mx.Array
 }
+/** One row for each element of x, in the shape of x. */
+const inShapeOf = asCall(
+  "@lazuli/nn/inShapeOf",
+  (rows: mx.Array, x: mx.Array): mx.Array => rows.reshape([...x.shape, rows.shape[1]]),
+)
 type Format = { groupSize: number; bits: number; mode: mx.QuantizationMode }
 
 const defaults: Record<mx.QuantizationMode, [groupSize: number, bits: number]> = {
@@ -193,7 +198,7 @@ export class QuantizedEmbedding extends Packed {
     const at = (a: mx.Array): mx.Array => mx.take(a, rows, 0)
     const { weight, scales, biases } = this
     const y = mx.dequantize(at(weight), at(scales), biases && at(biases), this.format())
-    return y.reshape([...x.shape, y.shape[1]])
+    return inShapeOf(y, x)
   }
 
   /**

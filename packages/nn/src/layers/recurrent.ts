@@ -2,6 +2,7 @@
  * Recurrent layers. Each walks the second-to-last axis, the time, and gives its hidden state at every step.
  */
 import * as mx from "@lazuli/core"
+import { asCall } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 
@@ -23,6 +24,83 @@ const part = (x: mx.Array, size: number, from: number, to: number): mx.Array =>
   x.index("...", `${from * size}:${to * size}`)
 
 const at = (x: mx.Array, time: number): mx.Array => x.index("...", time, ":")
+
+const tanh = (x: mx.Array): mx.Array => mx.tanh(x)
+
+function walkRnn(
+  inputs: mx.Array,
+  weight: mx.Array,
+  hidden: mx.Array | null,
+  nonlinearity: (x: mx.Array) => mx.Array,
+): mx.Array {
+  const states: mx.Array[] = []
+  let h = hidden
+  // As many arrays as there are steps: programs for any sizes notice where that number changes.
+  for (const input of mx.unstack(inputs, { axis: -2 })) {
+    h = nonlinearity(h ? mx.addmm(input, h, weight.T) : input)
+    states.push(h)
+  }
+  return mx.stack(states, -2)
+}
+// Calls of their own to programs: how many steps they make depends on the sizes that they meet.
+const walkTanh = asCall(
+  "@lazuli/nn/rnn",
+  (inputs: mx.Array, weight: mx.Array, hidden: mx.Array | null): mx.Array =>
+    walkRnn(inputs, weight, hidden, tanh),
+)
+const walkGru = asCall(
+  "@lazuli/nn/gru",
+  (
+    inputs: mx.Array,
+    weight: mx.Array,
+    bias: mx.Array | null,
+    hidden: mx.Array | null,
+    size: number,
+  ): mx.Array => {
+    const [gateInputs, newInputs] = [part(inputs, size, 0, 2), part(inputs, size, 2, 3)]
+    const states: mx.Array[] = []
+    let h = hidden
+    for (let time = 0; time < inputs.shape[inputs.ndim - 2]; time++) {
+      let gates = at(gateInputs, time)
+      let fresh = at(newInputs, time)
+      const memory = h && mx.matmul(h, weight.T)
+      if (memory) gates = gates.add(part(memory, size, 0, 2))
+      gates = gates.sigmoid()
+      const [reset, keep] = [part(gates, size, 0, 1), part(gates, size, 1, 2)]
+      const old = memory && part(memory, size, 2, 3)
+      const remembered = old && bias ? old.add(bias) : (old ?? bias)
+      if (remembered) fresh = fresh.add(reset.multiply(remembered))
+      fresh = mx.subtract(1, keep).multiply(fresh.tanh())
+      h = h ? fresh.add(keep.multiply(h)) : fresh
+      states.push(h)
+    }
+    return mx.stack(states, -2)
+  },
+)
+const walkLstm = asCall(
+  "@lazuli/nn/lstm",
+  (
+    inputs: mx.Array,
+    weight: mx.Array,
+    hidden: mx.Array | null,
+    cell: mx.Array | null,
+    size: number,
+  ): [mx.Array, mx.Array] => {
+    const [hiddens, cells]: mx.Array[][] = [[], []]
+    let [h, c] = [hidden, cell]
+    for (let time = 0; time < inputs.shape[inputs.ndim - 2]; time++) {
+      const input = at(inputs, time)
+      const all = h ? mx.addmm(input, h, weight.T) : input
+      const gate = (k: number): mx.Array => part(all, size, k, k + 1)
+      const added = gate(0).sigmoid().multiply(gate(2).tanh())
+      c = c ? gate(1).sigmoid().multiply(c).add(added) : added
+      h = gate(3).sigmoid().multiply(c.tanh())
+      cells.push(c)
+      hiddens.push(h)
+    }
+    return [mx.stack(hiddens, -2), mx.stack(cells, -2)]
+  },
+)
 
 /**
  * h ← nonlinearity(Wxh x + Whh h + bias).
@@ -49,7 +127,7 @@ export class RNN extends Module {
   )
   constructor(...args: unknown[]) {
     super()
-    const [inputSize, hiddenSize, bias = true, nonlinearity = (x: mx.Array) => mx.tanh(x)] = named<
+    const [inputSize, hiddenSize, bias = true, nonlinearity = tanh] = named<
       [...Required<Arguments>, ((x: mx.Array) => mx.Array)?]
     >("RNN", [...NAMES, "nonlinearity"], args, 2)
     this.hiddenSize = hiddenSize
@@ -65,14 +143,9 @@ export class RNN extends Module {
    */
   forward(x: mx.Array, hidden?: mx.Array | null): mx.Array {
     const inputs = project(x, this.Wxh, this.bias)
-    const states: mx.Array[] = []
-    let h = hidden ?? null
-    for (let time = 0; time < x.shape[x.ndim - 2]; time++) {
-      const input = at(inputs, time)
-      h = this.nonlinearity(h ? mx.addmm(input, h, this.Whh.T) : input)
-      states.push(h)
-    }
-    return mx.stack(states, -2)
+    return this.nonlinearity === tanh
+      ? walkTanh(inputs, this.Whh, hidden ?? null)
+      : walkRnn(inputs, this.Whh, hidden ?? null, this.nonlinearity)
   }
 
   protected override extraRepr(): string {
@@ -108,26 +181,8 @@ export class GRU extends Module {
 
   /** As in {@link RNN}. */
   forward(x: mx.Array, hidden?: mx.Array | null): mx.Array {
-    const { hiddenSize: size, bhn } = this
     const inputs = project(x, this.Wx, this.b)
-    const [gateInputs, newInputs] = [part(inputs, size, 0, 2), part(inputs, size, 2, 3)]
-    const states: mx.Array[] = []
-    let h = hidden ?? null
-    for (let time = 0; time < x.shape[x.ndim - 2]; time++) {
-      let gates = at(gateInputs, time)
-      let fresh = at(newInputs, time)
-      const memory = h && mx.matmul(h, this.Wh.T)
-      if (memory) gates = gates.add(part(memory, size, 0, 2))
-      gates = gates.sigmoid()
-      const [reset, keep] = [part(gates, size, 0, 1), part(gates, size, 1, 2)]
-      const old = memory && part(memory, size, 2, 3)
-      const remembered = old && bhn ? old.add(bhn) : (old ?? bhn)
-      if (remembered) fresh = fresh.add(reset.multiply(remembered))
-      fresh = mx.subtract(1, keep).multiply(fresh.tanh())
-      h = h ? fresh.add(keep.multiply(h)) : fresh
-      states.push(h)
-    }
-    return mx.stack(states, -2)
+    return walkGru(inputs, this.Wh, this.bhn ?? null, hidden ?? null, this.hiddenSize)
   }
 
   protected override extraRepr(): string {
@@ -165,21 +220,8 @@ export class LSTM extends Module {
    * @returns the hidden states and the cell states
    */
   forward(x: mx.Array, hidden?: mx.Array | null, cell?: mx.Array | null): [mx.Array, mx.Array] {
-    const { hiddenSize: size } = this
     const inputs = project(x, this.Wx, this.bias)
-    const [hiddens, cells]: mx.Array[][] = [[], []]
-    let [h, c] = [hidden ?? null, cell ?? null]
-    for (let time = 0; time < x.shape[x.ndim - 2]; time++) {
-      const input = at(inputs, time)
-      const all = h ? mx.addmm(input, h, this.Wh.T) : input
-      const gate = (k: number): mx.Array => part(all, size, k, k + 1)
-      const added = gate(0).sigmoid().multiply(gate(2).tanh())
-      c = c ? gate(1).sigmoid().multiply(c).add(added) : added
-      h = gate(3).sigmoid().multiply(c.tanh())
-      cells.push(c)
-      hiddens.push(h)
-    }
-    return [mx.stack(hiddens, -2), mx.stack(cells, -2)]
+    return walkLstm(inputs, this.Wh, hidden ?? null, cell ?? null, this.hiddenSize)
   }
 
   protected override extraRepr(): string {

@@ -2,7 +2,7 @@
  * Upsample: resizes the spatial axes of [batch, …, channels] by interpolation, one axis after the other.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, isList, ShapeError } from "@lazuli/core/engine"
+import { ArgumentError, asCall, isList, ShapeError } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 
@@ -122,6 +122,23 @@ function resizeNearest(x: mx.Array, axis: number, scale: number): mx.Array {
   return repeated.broadcastTo(shape).flatten(axis, axis + 1)
 }
 
+/** One axis resized, one call to programs: positions and weights depend on the sizes that it meets. */
+const resize = asCall(
+  "@lazuli/nn/resize",
+  (
+    x: mx.Array,
+    axis: number,
+    scale: number,
+    mode: UpsampleMode,
+    alignCorners: boolean,
+    antialias: boolean,
+  ): mx.Array => {
+    if (mode === "nearest") return resizeNearest(x, axis, scale)
+    const [from, to] = [x.shape[axis], Math.trunc(scale * x.shape[axis])]
+    return combine(x, axis, (antialias ? wideTaps : plainTaps)(from, to, scale, mode, alignCorners))
+  },
+)
+
 /**
  * Resizes the spatial axes of [batch, …, channels] by a factor, or one factor an axis.
  * @throws ArgumentError for an unknown mode, or antialiasing by the nearest value; ShapeError for the wrong number of factors
@@ -167,12 +184,7 @@ export class Upsample extends Module {
       : Array.from({ length: spatial }, () => this.scaleFactor as number)
     if (factors.length !== spatial)
       throw new ShapeError("Upsample", `expected ${spatial} scale factors, received ${factors.length}`)
-    return factors.reduce((y, scale, i) => {
-      const axis = i + 1
-      if (mode === "nearest") return resizeNearest(y, axis, scale)
-      const [from, to] = [y.shape[axis], Math.trunc(scale * y.shape[axis])]
-      return combine(y, axis, (antialias ? wideTaps : plainTaps)(from, to, scale, mode, alignCorners))
-    }, x)
+    return factors.reduce((y, scale, i) => resize(y, i + 1, scale, mode, alignCorners, antialias), x)
   }
 
   protected override extraRepr(): string {
