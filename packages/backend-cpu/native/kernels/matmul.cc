@@ -79,12 +79,34 @@ struct Tiles {
   int64_t m, n;
 };
 
+// Up to a few milliseconds of work, pieces of at least 60 µs, of whole rows where that can be: what two
+// threads write then lies apart, and neither's prefetching takes lines from the other. (On two cores, 1024×512×128:
+// two halves of the rows 190 GFLOP/s, two halves of the columns 110.)
+Tiles tile_small(const Problem& p, int64_t side, double total) {
+  const double pieces = total < 120'000 ? 1 : std::max(2.0, total / 200'000);
+  Tiles t{p.m, p.n};
+  int64_t count = 1;
+  for (; count * 2 <= pieces; count *= 2) {
+    if (t.m >= side) {
+      t.m = (t.m / 2 + 15) / 16 * 16;
+    } else if (t.n >= 2 * side && (count == 1 || t.n >= 8 * side)) {
+      t.n = (t.n / 2 + 15) / 16 * 16;
+    } else {
+      break;
+    }
+  }
+  return t;
+}
+
 // Cuts the side along which pieces are contiguous in memory, unless it is four times shorter: a tile of
 // strided columns costs more to pack. `side` is the smallest length worth cutting to, `price` that of a
 // multiplication in nanoseconds.
 Tiles tile(const Problem& p, int64_t side, double price) {
   constexpr int64_t kMost = 1 << 30;
-  const double pieces = std::min(32.0, double(p.m) * double(p.n) * double(p.k) * price / 150000);
+  const double total = double(p.m) * double(p.n) * double(p.k) * price;
+  if (total < 3e6 && std::min(p.m, p.n) > 1 && std::max(p.m, p.n) <= kMost)
+    return tile_small(p, side, total);
+  const double pieces = std::min(32.0, total / 150000);
   Tiles t{p.m, p.n};
   const auto count = [&] { return double((p.m + t.m - 1) / t.m) * double((p.n + t.n - 1) / t.n); };
   for (;;) {
