@@ -4,9 +4,9 @@
 import { asArrayArgument, operation, type StreamOptions } from "../args"
 import { atLeastFloat, complex64, isInexact, promote } from "../dtype"
 import { DTypeError, ShapeError } from "../errors"
-import type { Array, HostArray, VmapContext } from "../graph"
+import type { Array, HostArray, Meta, Node, VmapContext } from "../graph"
 import { type Apply, definePrimitive, type NoParams } from "../primitive"
-import { broadcastShapes, format, type Shape, sameShape } from "../shape"
+import { broadcastShapes, contiguousStrides, format, type Shape, sameShape } from "../shape"
 import { toDtype } from "./constant"
 import { sumTo } from "./reduce"
 import { moveToFront } from "./view"
@@ -28,8 +28,8 @@ const product: Apply<NoParams> = definePrimitive({
   },
   reference: ([a, b], [out]) => multiplyHost(a, b, out),
   vjp: ({ inputs: [a, b], cotangents: [g], wanted }) => [
-    wanted[0] ? product([g, swap(b).conjugate()]) : null,
-    wanted[1] ? product([swap(a).conjugate(), g]) : null,
+    wanted[0] ? laidOutAs(a, g, swap(b).conjugate()) : null,
+    wanted[1] ? laidOutAs(b, swap(a).conjugate(), g) : null,
   ],
   jvp: ({ inputs: [a, b], tangents: [ta, tb] }) => {
     const left = ta && product([ta, b])
@@ -41,6 +41,28 @@ const product: Apply<NoParams> = definePrimitive({
     return { outputs: [product([x, y])], axes: [0] }
   },
 })
+
+/**
+ * x @ y, stored by columns where `like` is: the gradient of a weight that a layer uses transposed then lies as the weight itself does, and
+ * nobody has to turn it.
+ */
+function laidOutAs(like: Array, x: Array, y: Array): Array {
+  return isTransposed(like.node) ? swap(product([swap(y), swap(x)])) : product([x, y])
+}
+
+/** Whether a matrix lies in memory by columns, as far as the graph tells. */
+function isTransposed({ shape, storage, strides, primitive, inputs, params, dtype }: Node): boolean {
+  const view = primitive?.rules.view
+  const [input] = inputs
+  const steps =
+    storage !== null
+      ? strides
+      : view &&
+        view({ ...meta(input), offset: 0, strides: contiguousStrides(input.shape) }, params, { shape, dtype })
+          ?.strides
+  return !!steps && steps[shape.length - 2] === 1 && steps[shape.length - 1] > 1
+}
+const meta = ({ shape, dtype }: Node): Meta => ({ shape, dtype })
 
 /** Puts the batch axis in front of both operands, repeating the one that has none. */
 function alignBatches(inputs: readonly Array[], axes: VmapContext<unknown>["axes"], size: number): Array[] {
@@ -153,8 +175,8 @@ const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
   decompose: ([c, a, b], { alpha, beta }) => scale(product([a, b]), alpha).add(scale(c, beta)),
   vjp: ({ inputs: [c, a, b], cotangents: [g], params: { alpha, beta }, wanted }) => [
     wanted[0] ? scale(sumTo(g, c.shape), beta) : null,
-    wanted[1] ? scale(product([g, swap(b).conjugate()]), alpha) : null,
-    wanted[2] ? scale(product([swap(a).conjugate(), g]), alpha) : null,
+    wanted[1] ? scale(laidOutAs(a, g, swap(b).conjugate()), alpha) : null,
+    wanted[2] ? scale(laidOutAs(b, swap(a).conjugate(), g), alpha) : null,
   ],
   jvp: ({ inputs: [, a, b], outputs: [y], tangents: [tc, ta, tb], params: { alpha, beta } }) => {
     let sum: Array | null = tc && scale(tc, beta).broadcastTo(y.shape)
