@@ -47,56 +47,59 @@ HWY_INLINE Reduced<V> reduce_exp(D d, V x) {
 // exp(r) - 1 for |r| ≤ ln(2)/2.
 template <class D, class V>
 HWY_INLINE V expm1_reduced(D d, V r) {
-  const V q =
-      polynomial(d, r, 0.5f, 0x1.555556p-3f, 0x1.5554aep-5f, 0x1.11109p-7f, 0x1.6d7526p-10f, 0x1.a1a242p-13f);
+  const V q = polynomial(d, r, 0x1.fffffep-2f, 0x1.5554b4p-3f, 0x1.5556f6p-5f, 0x1.12251p-7f, 0x1.6b97b6p-10f);
   return hn::MulAdd(hn::Mul(r, r), q, r);
 }
 
-// 2^n for an integer n in [-126, 127], given as the low bits of a float.
-template <class D, class V>
+// 2^(n + k) for an integer n, given as the low bits of a float, with n + k in [-126, 127].
+template <int k = 0, class D, class V>
 HWY_INLINE V power_of_two(D d, V bits) {
   const hn::RebindToSigned<D> di;
-  return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, bits), hn::Set(di, 127))));
+  return hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(hn::BitCast(di, bits), hn::Set(di, 127 + k))));
 }
 
-// exp where the result is a normal number: x in [-87, 88].
+// y·2^n for y in [½, 2] and any n that exp needs, rounded once.
 template <class D, class V>
-HWY_INLINE V exp_normal(D d, V x) {
-  const auto it = reduce_exp(d, x);
-  return hn::Mul(hn::Add(hn::Set(d, 1.0f), expm1_reduced(d, it.r)), power_of_two(d, it.bits));
+HWY_INLINE V times_power_of_two(D d, V y, V n) {
+#if defined(__AVX512F__) && HWY_MAX_BYTES == 64
+  return V{_mm512_scalef_ps(y.raw, n.raw)};
+#else
+  // Two factors reach all subnormal and finite results; the first product is exact.
+  const hn::RebindToSigned<D> di;
+  const auto whole = hn::ConvertTo(di, n), half = hn::ShiftRight<1>(whole);
+  return hn::Mul(hn::Mul(y, power_of_two(d, hn::BitCast(d, half))),
+                 power_of_two(d, hn::BitCast(d, hn::Sub(whole, half))));
+#endif
 }
 
+// x held in [low, high]. NaN stays: where one side is NaN, Min and Max give their second argument on x86 and
+// NaN elsewhere.
+template <class D, class V>
+HWY_INLINE V clamp(D d, float low, V x, float high) {
+  return hn::Min(hn::Set(d, high), hn::Max(hn::Set(d, low), x));
+}
+
+// exp for x in [-104, 89] and NaN.
+template <class D, class V>
+HWY_INLINE V exp_inside(D d, V x) {
+  const auto it = reduce_exp(d, x);
+  return times_power_of_two(d, hn::Add(hn::Set(d, 1.0f), expm1_reduced(d, it.r)), it.n);
+}
+
+// Beyond the clamp's limits the result is 0 or infinite anyway.
 template <class D, class V>
 HWY_INLINE V exp(D d, V x) {
-  // Beyond these the result is 0 or infinite anyway; within, two factors reach all subnormal and finite
-  // results.
-  const V inside = hn::Min(hn::Max(x, hn::Set(d, -104.0f)), hn::Set(d, 89.0f));
-  const auto it = reduce_exp(d, inside);
-  const hn::RebindToSigned<D> di;
-  const auto n = hn::ConvertTo(di, it.n);
-  const auto half = hn::ShiftRight<1>(n);
-  const V p = hn::Add(hn::Set(d, 1.0f), expm1_reduced(d, it.r));
-  const V y = hn::Mul(hn::Mul(p, power_of_two(d, hn::BitCast(d, half))),
-                      power_of_two(d, hn::BitCast(d, hn::Sub(n, half))));
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
+  return exp_inside(d, clamp(d, -104.0f, x, 89.0f));
 }
 
 template <class D, class V>
 HWY_INLINE V expm1(D d, V x) {
-  // exp(x) - 1 = 2^n·(p + (1 - 2^-n)) with p = exp(r) - 1. Below -18 the result rounds to -1.
-  const V inside = hn::Min(hn::Max(x, hn::Set(d, -18.0f)), hn::Set(d, 89.0f));
-  const auto it = reduce_exp(d, inside);
-  const hn::RebindToSigned<D> di;
-  const auto n = hn::ConvertTo(di, it.n);
-  const auto half = hn::ShiftRight<1>(n);
-  const V p = expm1_reduced(d, it.r);
-  // Above 2^25 the 1 no longer shows, and 2^-n need not be formed.
-  const V down = power_of_two(d, hn::BitCast(d, hn::Neg(hn::Min(n, hn::Set(di, 26)))));
-  const V sum = hn::Add(p, hn::Sub(hn::Set(d, 1.0f), down));
-  const V y = hn::Mul(hn::Mul(sum, power_of_two(d, hn::BitCast(d, half))),
-                      power_of_two(d, hn::BitCast(d, hn::Sub(n, half))));
-  // Zeros keep their sign, NaN stays.
-  return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::Eq(x, hn::Zero(d))), x, y);
+  // ½·exp(x) - ½ = 2^(n-1)·p + (2^(n-1) - ½) with p = exp(r) - 1. Below -18 the result rounds to -1.
+  const auto it = reduce_exp(d, clamp(d, -18.0f, x, 89.0f));
+  const V scale = power_of_two<-1>(d, it.bits);
+  const V y = hn::MulAdd(scale, expm1_reduced(d, it.r), hn::Sub(scale, hn::Set(d, 0.5f)));
+  // The sign is for -0.
+  return with_sign_of(d, hn::Add(y, y), x);
 }
 
 // log(2^e·(1 + f)) for f in [√½ - 1, √2 - 1]: e·ln 2 + f - f²/2 + f³·R(f).
@@ -155,40 +158,39 @@ HWY_INLINE V log1p(D d, V x) {
 
 template <class D, class V>
 HWY_INLINE V tanh(D d, V x) {
+  // (1 - w)/(1 + w) with w = exp(-2|x|) = 2^n + 2^n·p: for small x n is 0 and nothing cancels. From 10 on the
+  // result is 1.
   const V one = hn::Set(d, 1.0f);
-  const V a = hn::Abs(x), u = hn::Mul(x, x);
-  // x + x³·T(x²) below 0.63, 1 - 2/(exp(2a) + 1) above; from 10 on that is 1.
-  const V t =
-      polynomial(d, u, -0x1.55553p-2f, 0x1.11068ep-3f, -0x1.b8265cp-5f, 0x1.518b12p-6f, -0x1.72fc3cp-8f);
-  const V small = hn::MulAdd(hn::Mul(u, x), t, x);
-  const V twice = hn::Min(hn::Add(a, a), hn::Set(d, 20.0f));
-  const V large = hn::Sub(one, hn::Div(hn::Set(d, 2.0f), hn::Add(exp_normal(d, twice), one)));
-  const V y = hn::IfThenElse(hn::Lt(a, hn::Set(d, 0.63f)), small, with_sign_of(d, large, x));
-  return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::Eq(x, hn::Zero(d))), x, y);
+  const auto it = reduce_exp(d, hn::Max(hn::Set(d, -20.0f), hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))));
+  const V p = expm1_reduced(d, it.r), scale = power_of_two(d, it.bits);
+  const V y = hn::Div(hn::NegMulAdd(scale, p, hn::Sub(one, scale)), hn::MulAdd(scale, p, hn::Add(one, scale)));
+  return hn::CopySignToAbs(y, x);
 }
 
+// e/(1 + e) with e = exp(x), which rounds to 1 from 17 on.
 template <class D, class V>
 HWY_INLINE V sigmoid(D d, V x) {
-  const V one = hn::Set(d, 1.0f);
-  const V e = exp(d, hn::Neg(hn::Abs(x)));
-  const V y = hn::Div(hn::IfThenElse(hn::Lt(x, hn::Zero(d)), e, one), hn::Add(one, e));
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
+  const V e = exp_inside(d, clamp(d, -104.0f, x, 20.0f));
+  return hn::Div(e, hn::Add(hn::Set(d, 1.0f), e));
 }
 
 template <class D, class V>
 HWY_INLINE V erf(D d, V x) {
-  const V a = hn::Min(hn::Abs(x), hn::Set(d, 4.0f)), u = hn::Mul(x, x);
-  // x + x·E(x²) below 1; above, 1 - exp(-P) with P a fit of -log(erfc), whose errors count for little beside
-  // the 1.
-  const V small = hn::MulAdd(x,
-                             polynomial(d, u, 0x1.06eba8p-3f, -0x1.81273ep-2f, 0x1.ce2d2p-4f, -0x1.b7fbb4p-6f,
-                                        0x1.5419f4p-8f, -0x1.a485e6p-11f, 0x1.4ae4bap-14f),
-                             x);
-  const V p = polynomial(d, a, -0x1.8b3ecap-13f, 0x1.212c2cp+0f, 0x1.4434fp-1f, 0x1.bc18cep-4f,
-                         -0x1.9d0bdp-6f, 0x1.1398f2p-8f, -0x1.ceead4p-12f, 0x1.6c066ap-16f);
-  const V large = hn::Sub(hn::Set(d, 1.0f), exp_normal(d, hn::Neg(p)));
-  const V y = hn::IfThenElse(hn::Lt(a, hn::Set(d, 1.0f)), small, with_sign_of(d, large, x));
-  return hn::IfThenElse(hn::IsNaN(x), x, y);
+  // 1 - exp(-P) with P a fit of -log(erfc), as (1 - 2^n) - 2^n·(exp(r) - 1): for small x n is 0 and nothing
+  // cancels. From 4 on the result is 1.
+  const V a = hn::Min(hn::Set(d, 4.0f), hn::Abs(x));
+  const V p =
+      hn::MulAdd(polynomial(d, a, 0x1.06eba8p-3f, 0x1.45f3p-1f, 0x1.a4f8c4p-4f, -0x1.39b7c8p-6f,
+                            -0x1.637fbep-13f, 0x1.b74634p-10f, -0x1.4e2c1cp-11f, 0x1.f29314p-14f,
+                            -0x1.3b0ca6p-17f),
+                 a, a);
+  const V magic = hn::Set(d, 12582912.0f);
+  const V bits = hn::NegMulAdd(p, hn::Set(d, 1.44269504f), magic);
+  // Where n is not 0, the error of this ln 2 counts for little beside the rest.
+  const V r = hn::Neg(hn::MulAdd(hn::Sub(bits, magic), hn::Set(d, 0.693147181f), p));
+  const V scale = power_of_two(d, bits);
+  const V y = hn::NegMulAdd(scale, expm1_reduced(d, r), hn::Sub(hn::Set(d, 1.0f), scale));
+  return hn::CopySignToAbs(y, x);
 }
 
 }  // namespace
