@@ -1,5 +1,6 @@
-// What a build from source needs from the system: a C++20 compiler, CMake, BLAS, LAPACK and Highway. Installs what is
-// missing where it may (root on Debian or Ubuntu) and otherwise says exactly what to install.
+// What a build from source needs from the system: a C++20 compiler, CMake, BLAS, LAPACK and Highway; and asmjit, which it does
+// without where that cannot be had. Installs what is missing where it may (root on Debian or Ubuntu) and otherwise says exactly
+// what to install.
 
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync } from "node:fs"
@@ -54,16 +55,22 @@ const REQUIREMENTS = [
   },
 ]
 
+/** Machine code at run time: for x64 alone, where Debian's static library is what the addon links. */
+const ASMJIT = "libasmjit-dev"
+
 /** Makes sure that the native code can be built. Returns false, having said what to do, where that cannot be. */
 export function ensureSystemTools() {
   if (process.platform === "win32") {
     console.error("Lazuli builds on Linux and macOS. On Windows, use the Windows Subsystem for Linux.")
     return false
   }
+  const mayInstall = onPath("apt-get") && process.getuid?.() === 0
+  // By itself, because a distribution without it must not stop the others.
+  if (mayInstall && process.arch === "x64" && !hasDebianPackage(ASMJIT)) aptInstall([ASMJIT])
   let missing = REQUIREMENTS.filter((requirement) => !isPresent(requirement))
   if (missing.length === 0) return true
 
-  if (onPath("apt-get") && process.getuid?.() === 0) {
+  if (mayInstall) {
     aptInstall(missing.map((requirement) => requirement.apt))
     missing = REQUIREMENTS.filter((requirement) => !isPresent(requirement))
     if (missing.length === 0) return true

@@ -358,6 +358,7 @@ export const cpuBackend: Backend = {
     architecture: `${process.arch} ${native.simdTarget()}`,
     memorySize: totalmem(),
     threads: native.threads(),
+    machineCode: native.machineCode().state,
   }),
 }
 

@@ -38,6 +38,8 @@ export interface Native {
   protocol(): number
   /** The instruction set its loops use: `avx512`, `avx2`, `sse4` or `neon`. */
   simdTarget(): string
+  /** Whether scalar programs become machine code (`avx512`, `avx2`, or `off` with the reason), and how many have so far. */
+  machineCode(): { state: string; programs: number }
   /** Kernel names; a kernel's id is its position. */
   kernels(): string[]
   /** For each kernel the dtypes that its first input may have: a bit for each dtype's code. */

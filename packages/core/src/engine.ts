@@ -112,6 +112,7 @@ export {
   type ScalarValue,
 } from "./program"
 export { copyOut, evalTrees } from "./readback"
+export { interpret } from "./reference"
 export * from "./shape"
 export { lend, type Memory, Storage } from "./storage"
 export {

@@ -1,11 +1,13 @@
 # One object library an instruction set, all from the same sources: see "SIMD targets" in README.md.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND NOT CMAKE_OSX_ARCHITECTURES MATCHES "arm64")
+  set(LAZULI_PROCESSOR x86_64)
   set(LAZULI_SIMD_TARGETS sse4 avx2 avx512)
   # pclmul and aes are here because Highway calls SSE4 what has both.
   set(LAZULI_FLAGS_sse4 -msse4.2 -mpopcnt -mpclmul -maes)
   set(LAZULI_FLAGS_avx2 ${LAZULI_FLAGS_sse4} -mavx2 -mfma -mf16c -mbmi -mbmi2)
   set(LAZULI_FLAGS_avx512 ${LAZULI_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64|ARM64)$" OR CMAKE_OSX_ARCHITECTURES MATCHES "arm64")
+  set(LAZULI_PROCESSOR arm64)
   set(LAZULI_SIMD_TARGETS neon)
   set(LAZULI_FLAGS_neon -march=armv8-a+crypto)
 else()

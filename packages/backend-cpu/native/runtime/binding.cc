@@ -3,6 +3,7 @@
 #include <memory>
 #include <unordered_map>
 
+#include "machine/code.h"
 #include "runtime/binding_call.h"
 #include "runtime/binding_handles.h"
 #include "runtime/memory.h"
@@ -63,6 +64,11 @@ char* range_of(const Call& call, Buffer* buffer, int64_t offset, size_t size) {
 napi_value version(Call& call) { return call.string(LAZULI_VERSION); }
 napi_value protocol(Call& call) { return call.number(kProtocol); }
 napi_value simd_target_text(Call& call) { return call.string(simd_target_name()); }
+
+napi_value machine_code(Call& call) {
+  return call.object({{"state", call.string(machine_code_state())},
+                      {"programs", call.number(double(machine_code_count()))}});
+}
 
 napi_value kernels(Call& call) {
   return call.array(registry().names(), [&](const std::string& name) { return call.string(name); });
@@ -367,6 +373,7 @@ constexpr Function kFunctions[] = {
     {"scalarOps", scalar_ops},
     {"scalarSupport", scalar_support},
     {"simdTarget", simd_target_text},
+    {"machineCode", machine_code},
     {"attachTape", attach_tape},
     {"run", run},
     {"failures", failures},

@@ -37,6 +37,8 @@ struct Run {
   const uint8_t* log_sizes;
   int n_in, operands;
   char* cells;
+  const MachineCode* code = nullptr;  // does what the steps do
+  bool streaming = false;
 
   bool single(int operand) const { return operand < 64 && (v.uniform >> operand & 1); }
   int64_t item(int operand) const { return int64_t(1) << log_sizes[operand]; }
@@ -73,7 +75,16 @@ struct Run {
     s.run(at(s.out), at(s.a), at(s.b), at(s.c), end - begin);
   }
 
+  void coded(int64_t begin, int64_t end) const {
+    const size_t pointers = line(size_t(operands) * sizeof(void*));
+    char* memory = workspace(pointers + code->room());
+    auto** at = reinterpret_cast<void**>(memory);
+    for (int i = 0; i < operands; i++) at[i] = bases[i] + (single(i) ? 0 : begin << log_sizes[i]);
+    code->run(at, end - begin, memory + pointers, streaming);
+  }
+
   void dense(int64_t begin, int64_t end) const {
+    if (code) return coded(begin, end);
     if (v.direct) return direct(begin, end);
     const size_t table_bytes = line(v.n_slots * sizeof(void*));
     char* memory = workspace(table_bytes + v.register_bytes);
@@ -94,15 +105,19 @@ struct Run {
     const Patches& patches = job.patches;
     const size_t pointers = line(size_t(operands) * sizeof(char*));
     const size_t table_bytes = line(v.n_slots * sizeof(void*)), block_bytes = size_t(kBlock) * 8;
-    char* memory = workspace(2 * pointers + table_bytes + v.register_bytes + size_t(operands) * block_bytes);
+    const size_t room_bytes = code ? line(code->room()) : 0;
+    char* memory = workspace(2 * pointers + table_bytes + room_bytes + v.register_bytes +
+                             size_t(operands) * block_bytes);
     auto** at = reinterpret_cast<char**>(memory);
     auto** gathered = reinterpret_cast<char**>(memory + pointers);  // what each block holds
     auto** slots = reinterpret_cast<void**>(memory + 2 * pointers);
-    char* registers = memory + 2 * pointers + table_bytes;
+    char* room = memory + 2 * pointers + table_bytes;
+    char* registers = room + room_bytes;
     char* blocks = registers + v.register_bytes;
     table(slots, registers);
     for (int i = 0; i < operands; i++) slots[i] = bases[i], gathered[i] = nullptr;
-    for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
+    if (!code)
+      for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
 
     PatchCursor cursor(patches, bases, at, begin);
     int64_t held_rows = 0, held_cols = 0;
@@ -124,7 +139,11 @@ struct Run {
         gather_patch(log_sizes[i], at[i], rows, cols, row_stride, col_stride, block);
         gathered[i] = at[i];
       }
-      steps(slots, rows * cols);
+      if (code) {
+        code->run(slots, rows * cols, room, false);
+      } else {
+        steps(slots, rows * cols);
+      }
       for (int i = n_in; i < operands; i++) {
         char* block = blocks + size_t(i) * block_bytes;
         if (slots[i] == block)
@@ -229,11 +248,16 @@ void MapJob::run(char* const* addresses) const {
   Run run{*this, v, addresses, program->log_sizes(), n_in, operands, nullptr};
   if (v.direct && dense && n < kSmall) return run.direct(0, n);
 
+  if (v.machine.due(n, v.block.size())) v.machine.code = program->machine_code(v.uniform);
+  run.code = v.machine.code.get();
+
   alignas(64) char small_cells[512];
   std::unique_ptr<char[]> large_cells;
-  if (v.cell_bytes > sizeof small_cells) large_cells.reset(new char[v.cell_bytes]);
-  run.cells = large_cells ? large_cells.get() : small_cells;
-  if (!v.once.empty()) run.once();
+  if (!run.code) {
+    if (v.cell_bytes > sizeof small_cells) large_cells.reset(new char[v.cell_bytes]);
+    run.cells = large_cells ? large_cells.get() : small_cells;
+    if (!v.once.empty()) run.once();
+  }
 
   const double cost = v.cost + 0.1 * double(operands) * (dense ? 1 : 3);
   const int64_t units = dense ? n : patches.count();

@@ -187,6 +187,7 @@ Program::Program(const int64_t* words, size_t count) {
     const int64_t bits = reader.word();
     for (int k = 0; k < arity; k++)
       if (args[k] < 0) refuse(where + " lacks argument " + std::to_string(k));
+    scalars_.push_back({op, dtype, {args[0], args[1], args[2]}, bits});
     if (op == Op::constant) {
       lowering.constant(dtype, bits);
       continue;
@@ -213,6 +214,7 @@ Program::Program(const int64_t* words, size_t count) {
     const int reg = int(reader.within(0, lowering.count() - 1, "output register"));
     outputs_.push_back(lowering.dtype(reg));
     results_.push_back(lowering.stored(reg));
+    result_registers_.push_back(reg);
   }
   for (int32_t dtype : inputs_) log_sizes_.push_back(uint8_t(log_size(dtype)));
   for (int32_t dtype : outputs_) log_sizes_.push_back(uint8_t(log_size(dtype)));

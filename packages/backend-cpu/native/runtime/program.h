@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "machine/code.h"
 #include "simd/micro.h"
 
 namespace lazuli {
@@ -44,6 +45,8 @@ struct Variant {
   // … and from inputs alone: its slots are operands.
   bool plain = false;
   double cost = 0;  // nanoseconds an element, roughly
+  // Belongs to the program's isolate, as the program does; pool threads only run what it gives them.
+  mutable MachineChoice machine;
 };
 
 class Program {
@@ -57,6 +60,11 @@ class Program {
   // log2 of the element's size, of inputs and then outputs.
   const uint8_t* log_sizes() const { return log_sizes_.data(); }
   const int64_t* constants() const { return constants_.data(); }
+
+  // Machine code for this choice of single elements, or null.
+  std::unique_ptr<MachineCode> machine_code(uint64_t uniform) const {
+    return MachineCode::make(inputs_, scalars_, result_registers_, log_sizes_.data(), uniform);
+  }
 
   // Not thread-safe: a program belongs to one isolate. References stay valid.
   const Variant& variant(uint64_t uniform) {
@@ -85,6 +93,8 @@ class Program {
   std::vector<Value> values_;
   std::vector<Instruction> code_;
   std::vector<int> results_;  // a value for each output
+  std::vector<machine::Scalar> scalars_;  // as registered
+  std::vector<int> result_registers_;
   std::vector<std::unique_ptr<Variant>> variants_;
 };
 

@@ -3,8 +3,11 @@
 #ifndef LAZULI_SIMD_MATH_H
 #define LAZULI_SIMD_MATH_H
 
-#include <hwy/highway.h>
 #include <stdint.h>
+// Machine code takes these functions from here as well, through vectors of its own: see machine/traced.h.
+#ifndef LAZULI_MACHINE_TRACED_H
+#include <hwy/highway.h>
+#endif
 
 HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {

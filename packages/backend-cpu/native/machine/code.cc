@@ -1,0 +1,165 @@
+#include "machine/code.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "simd/targets.h"
+
+#if LAZULI_MACHINE_CODE
+#include "machine/emit.h"
+#endif
+
+namespace lazuli {
+namespace {
+
+// What a step costs the interpreter more than machine code, in nanoseconds an element, and how much of that must
+// have been spent before machine code, which takes some 100 microseconds to make, is made.
+constexpr double kStepLoss = 0.04, kWorthwhile = 200'000;
+
+const char* wish() {
+  static const char* const it = [] {
+    const char* text = std::getenv("LAZULI_JIT");
+    return text ? text : "";
+  }();
+  return it;
+}
+bool at_once() { return std::strcmp(wish(), "1") == 0; }
+
+std::atomic<int64_t> made_so_far{0};
+
+#if LAZULI_MACHINE_CODE
+// Set when the system first refuses executable memory: nobody asks again.
+std::atomic<bool> refused{false};
+#endif
+
+}  // namespace
+
+int64_t machine_code_count() { return made_so_far.load(std::memory_order_relaxed); }
+
+#if LAZULI_MACHINE_CODE
+
+const char* machine_code_state() {
+  if (std::strcmp(wish(), "0") == 0) return "off (LAZULI_JIT=0)";
+  if (refused.load(std::memory_order_relaxed)) return "off (the system refuses executable memory)";
+  if (simd_target() == SimdTarget::avx512) return "avx512";
+  return simd_target() == SimdTarget::avx2 ? "avx2" : "off (no AVX2)";
+}
+
+struct MachineCode::Parts {
+  machine::Target target;
+  machine::Emitted cached, streaming;
+  int n_in = 0, operands = 0;
+  std::vector<uint8_t> log_sizes;
+  std::vector<bool> single;
+  // The word outputs, which streaming stores need on a border.
+  std::vector<int> words;
+};
+
+MachineCode::MachineCode(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+MachineCode::~MachineCode() = default;
+
+std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>& inputs,
+                                               const std::vector<machine::Scalar>& code,
+                                               const std::vector<int>& results, const uint8_t* log_sizes,
+                                               uint64_t single) {
+  if (std::strncmp(machine_code_state(), "avx", 3) != 0) return nullptr;
+  auto parts = std::make_unique<Parts>();
+  parts->target = simd_target() == SimdTarget::avx512 ? machine::Target::avx512 : machine::Target::avx2;
+  const auto sequence = machine::lower(inputs, code, results, single, machine::lanes_of(parts->target));
+  if (!sequence) return nullptr;
+  parts->n_in = int(inputs.size());
+  parts->operands = parts->n_in + int(results.size());
+  parts->log_sizes.assign(log_sizes, log_sizes + parts->operands);
+  for (int i = 0; i < parts->operands; i++) {
+    parts->single.push_back(i < parts->n_in && i < 64 && (single >> i & 1));
+    if (i >= parts->n_in && log_sizes[i] == 2) parts->words.push_back(i);
+  }
+  for (bool streaming : {false, true}) {
+    machine::Emitted& made = streaming ? parts->streaming : parts->cached;
+    if (streaming && parts->words.empty()) break;
+    made = machine::emit(*sequence, parts->target, streaming);
+    if (!made.code.address()) {
+      refused = true;
+      return nullptr;
+    }
+  }
+  made_so_far.fetch_add(1, std::memory_order_relaxed);
+  return std::unique_ptr<MachineCode>(new MachineCode(std::move(parts)));
+}
+
+size_t MachineCode::room() const {
+  // Registers, the last elements of every operand, and a table of addresses.
+  return std::max(parts_->cached.room, parts_->streaming.room) + size_t(parts_->operands) * (64 + 8);
+}
+
+void MachineCode::run(void* const* operands, int64_t n, char* room, bool streaming) const {
+  const Parts& it = *parts_;
+  const int lanes = machine::lanes_of(it.target);
+  char* const blocks = room + std::max(it.cached.room, it.streaming.room);
+  auto** table = reinterpret_cast<void**>(blocks + size_t(it.operands) * 64);
+  const auto offset = [&](int i, int64_t from) {
+    return static_cast<char*>(operands[i]) + (it.single[size_t(i)] ? 0 : from << it.log_sizes[size_t(i)]);
+  };
+  // Fewer elements than a vector: by way of copies, so that no memory beyond them is touched.
+  const auto few = [&](int64_t from, int64_t count) {
+    for (int i = 0; i < it.operands; i++) {
+      char* block = blocks + size_t(i) * 64;
+      table[i] = it.single[size_t(i)] ? operands[i] : block;
+      if (it.single[size_t(i)] || i >= it.n_in) continue;
+      const size_t bytes = size_t(count) << it.log_sizes[size_t(i)];
+      std::memcpy(block, offset(i, from), bytes);
+      std::memset(block + bytes, 0, 64 - bytes);
+    }
+    it.cached.entry()(table, lanes, room);
+    for (int i = it.n_in; i < it.operands; i++)
+      std::memcpy(offset(i, from), blocks + size_t(i) * 64, size_t(count) << it.log_sizes[size_t(i)]);
+  };
+
+  int64_t from = 0;
+  const machine::Emitted* code = &it.cached;
+  if (streaming && !it.words.empty() && n >= 4 * lanes) {
+    const auto misplaced = [&](int i) { return reinterpret_cast<uintptr_t>(operands[i]) % size_t(lanes * 4); };
+    const size_t first = misplaced(it.words[0]);
+    bool alike = true;
+    for (int i : it.words) alike = alike && misplaced(i) == first;
+    if (alike) {
+      code = &it.streaming;
+      if (first) few(0, from = lanes - int64_t(first / 4));
+    }
+  }
+  if (const int64_t whole = (n - from) / lanes * lanes) {
+    for (int i = 0; i < it.operands; i++) table[i] = offset(i, from);
+    code->entry()(table, whole, room);
+    from += whole;
+  }
+  if (from < n) few(from, n - from);
+}
+
+#else
+
+const char* machine_code_state() { return "off (not built in)"; }
+
+struct MachineCode::Parts {};
+MachineCode::MachineCode(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+MachineCode::~MachineCode() = default;
+std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>&,
+                                               const std::vector<machine::Scalar>&, const std::vector<int>&,
+                                               const uint8_t*, uint64_t) {
+  return nullptr;
+}
+size_t MachineCode::room() const { return 0; }
+void MachineCode::run(void* const*, int64_t, char*, bool) const {}
+
+#endif
+
+bool MachineChoice::due(int64_t n, size_t steps) {
+  if (decided_) return false;
+  // One step is as fast as machine code.
+  work_ += double(n) * (double(steps) - 1) * kStepLoss;
+  if (work_ < kWorthwhile && !at_once()) return false;
+  return decided_ = true;
+}
+
+}  // namespace lazuli

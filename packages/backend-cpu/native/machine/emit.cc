@@ -1,0 +1,642 @@
+#include "machine/emit.h"
+
+#include <asmjit/x86.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "machine/registers.h"
+
+namespace lazuli::machine {
+namespace {
+
+namespace x86 = asmjit::x86;
+using Id = x86::Inst::Id;
+
+struct Form {
+  Id id;
+  bool commutes = false;
+};
+
+// The instruction that does it alone, from registers and, last, a register or memory.
+Form plain_form(Do what, bool wide) {
+  switch (what) {
+    case Do::sqrt:
+      return {Id::kIdVsqrtps};
+    case Do::round:
+      return {wide ? Id::kIdVrndscaleps : Id::kIdVroundps};
+    case Do::to_int:
+      return {Id::kIdVcvttps2dq};
+    case Do::to_float:
+      return {Id::kIdVcvtdq2ps};
+    case Do::shift_left:
+      return {Id::kIdVpslld};
+    case Do::shift_right:
+      return {Id::kIdVpsrld};
+    case Do::shift_right_sign:
+      return {Id::kIdVpsrad};
+    case Do::add:
+      return {Id::kIdVaddps, true};
+    case Do::sub:
+      return {Id::kIdVsubps};
+    case Do::mul:
+      return {Id::kIdVmulps, true};
+    case Do::div:
+      return {Id::kIdVdivps};
+    case Do::min:
+      return {Id::kIdVminps};
+    case Do::max:
+      return {Id::kIdVmaxps};
+    case Do::and_:
+      return {Id::kIdVandps, true};
+    case Do::or_:
+      return {Id::kIdVorps, true};
+    case Do::xor_:
+      return {Id::kIdVxorps, true};
+    case Do::and_not:
+      return {Id::kIdVandnps};
+    case Do::int_add:
+      return {Id::kIdVpaddd, true};
+    case Do::int_sub:
+      return {Id::kIdVpsubd};
+    case Do::int_mul:
+      return {Id::kIdVpmulld, true};
+    case Do::int_min:
+      return {Id::kIdVpminsd, true};
+    case Do::int_max:
+      return {Id::kIdVpmaxsd, true};
+    case Do::shift_left_by:
+      return {Id::kIdVpsllvd};
+    case Do::shift_right_by:
+      return {Id::kIdVpsrlvd};
+    case Do::shift_right_sign_by:
+      return {Id::kIdVpsravd};
+    case Do::compare:
+      return {Id::kIdVcmpps};
+    case Do::int_greater:
+      return {Id::kIdVpcmpgtd};
+    case Do::int_equal:
+      return {Id::kIdVpcmpeqd, true};
+    case Do::mask_and:
+      return {wide ? Id::kIdKandw : Id::kIdVandps, true};
+    case Do::mask_or:
+      return {wide ? Id::kIdKorw : Id::kIdVorps, true};
+    case Do::mask_xor:
+      return {wide ? Id::kIdKxorw : Id::kIdVxorps, true};
+    default:
+      return {Id::kIdNone};
+  }
+}
+
+bool has_immediate(Do what) {
+  return what == Do::round || what == Do::shift_left || what == Do::shift_right ||
+         what == Do::shift_right_sign || what == Do::compare;
+}
+
+struct FmaForms {
+  Id by_132, by_213, by_231;
+};
+FmaForms fma_forms(Do what) {
+  if (what == Do::mul_add) return {Id::kIdVfmadd132ps, Id::kIdVfmadd213ps, Id::kIdVfmadd231ps};
+  if (what == Do::mul_sub) return {Id::kIdVfmsub132ps, Id::kIdVfmsub213ps, Id::kIdVfmsub231ps};
+  return {Id::kIdVfnmadd132ps, Id::kIdVfnmadd213ps, Id::kIdVfnmadd231ps};
+}
+
+int log_size(Format format) {
+  return format == Format::word ? 2 : format == Format::boolean ? 0 : 1;
+}
+
+class Emitter {
+ public:
+  Emitter(const Sequence& sequence, Target target, bool streaming)
+      : code_(sequence.code()), wide_(target == Target::avx512), streaming_(streaming) {}
+
+  Emitted run() {
+    arrange();
+    Emitted made;
+    lay_out_literals(made);
+
+    asmjit::CodeHolder holder;
+    if (holder.init(asmjit::Environment::host()) != asmjit::kErrorOk) return {};
+    x86::Assembler assembler(&holder);
+    a_ = &assembler;
+    choose_pinned();
+    write_function();
+    a_ = nullptr;
+    if (failed_ || holder.flatten() != asmjit::kErrorOk ||
+        holder.resolveUnresolvedLinks() != asmjit::kErrorOk)
+      return {};
+
+    Pages pages = Pages::writable(holder.codeSize());
+    if (!pages.address() || holder.relocateToBase(uint64_t(uintptr_t(pages.address()))) != asmjit::kErrorOk ||
+        holder.copyFlattenedData(pages.address(), holder.codeSize()) != asmjit::kErrorOk || !pages.seal())
+      return {};
+    made.code = std::move(pages);
+    made.room = size_t(room_slots_) * 64;
+    return made;
+  }
+
+ private:
+  struct Value {
+    int reg = -1;
+    bool pinned = false;
+    int room = -1;     // its slot of scratch memory
+    int literal = -1;  // bytes into the literals
+    std::vector<int> uses;  // positions in the section, ascending
+    size_t next = 0;        // the first use that is still to come
+  };
+
+  const Instruction& at(int id) const { return code_[size_t(id)]; }
+  Value& value(int id) { return values_[size_t(id)]; }
+  bool is_mask_register(int id) const { return wide_ && at(id).mask; }
+  RegisterFile& file_of(int id) { return is_mask_register(id) ? masks_ : vectors_; }
+
+  // --- Order
+
+  // Drops what nothing reads, splits what is done once from what every turn does, and lets stores wait for the
+  // last load, since an output's memory may be an input's.
+  void arrange() {
+    values_.resize(code_.size());
+    std::vector<bool> needed(code_.size());
+    int last_load = -1;
+    for (int i = int(code_.size()) - 1; i >= 0; i--) {
+      if (at(i).what == Do::store) needed[size_t(i)] = true;
+      if (!needed[size_t(i)]) continue;
+      if (at(i).what == Do::load && !at(i).invariant) last_load = std::max(last_load, i);
+      for (int arg : at(i).args)
+        if (arg >= 0) needed[size_t(arg)] = true;
+    }
+    std::vector<int> waiting;
+    for (int i = 0; i < int(code_.size()); i++) {
+      if (at(i).what == Do::store) {
+        // A value that exists before the last load is stored right after it.
+        (i > last_load ? body_ : waiting).push_back(i);
+      } else if (needed[size_t(i)] && at(i).what != Do::literal) {
+        (at(i).invariant ? once_ : body_).push_back(i);
+      }
+      if (i == last_load) body_.insert(body_.end(), waiting.begin(), waiting.end());
+    }
+    for (int i : once_) value(i).room = room_slots_++;
+    needed_ = std::move(needed);
+  }
+
+  void lay_out_literals(Emitted& made) {
+    const int copies = wide_ ? 1 : 8;
+    size_t count = 0;
+    for (size_t i = 0; i < code_.size(); i++)
+      if (code_[i].what == Do::literal && needed_[i]) count++;
+    auto* words = static_cast<uint32_t*>(std::aligned_alloc(64, (count * copies * 4 + 64) / 64 * 64));
+    if (!words) throw std::bad_alloc();
+    made.literals = {words, [](uint32_t* p) { std::free(p); }};
+    literals_ = words;
+    for (size_t i = 0, offset = 0; i < code_.size(); i++) {
+      if (code_[i].what != Do::literal || !needed_[i]) continue;
+      values_[i].literal = int(offset);
+      std::fill_n(words + offset / 4, copies, code_[i].bits);
+      offset += size_t(copies) * 4;
+    }
+  }
+
+  void begin_section(const std::vector<int>& section, int vectors) {
+    for (Value& each : values_) {
+      each.uses.clear();
+      each.next = 0;
+      if (!each.pinned) each.reg = -1;
+    }
+    for (int position = 0; position < int(section.size()); position++) {
+      int before[3] = {-1, -1, -1};
+      for (int k = 0; k < 3; k++) {
+        const int arg = before[k] = at(section[size_t(position)]).args[k];
+        if (arg < 0 || (k > 0 && arg == before[0]) || (k > 1 && arg == before[1])) continue;
+        value(arg).uses.push_back(position);
+      }
+    }
+    vectors_.reset(0, vectors);
+    masks_.reset(1, dry_ ? RegisterFile::kMost : 7);  // k0 means "no mask"
+    for (size_t i = 0; i < values_.size(); i++)
+      if (values_[i].pinned) vectors_.reserve(values_[i].reg);
+  }
+
+  void section(const std::vector<int>& section) {
+    begin_section(section, dry_ ? RegisterFile::kMost : vector_registers());
+    for (position_ = 0; position_ < int(section.size()); position_++) {
+      write(section[size_t(position_)]);
+      vectors_.unlock();
+      masks_.unlock();
+    }
+  }
+
+  // The last register is scratch.
+  int vector_registers() const { return wide_ ? 31 : 15; }
+
+  // What every turn reads stays in the registers that no turn needs.
+  void choose_pinned() {
+    dry_ = true;
+    section(body_);
+    dry_ = false;
+    std::vector<int> candidates;
+    for (int i = 0; i < int(code_.size()); i++)
+      if (at(i).invariant && !is_mask_register(i) && !value(i).uses.empty()) candidates.push_back(i);
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [&](int a, int b) { return value(a).uses.size() > value(b).uses.size(); });
+    const int spare = vector_registers() - vectors_.most();
+    if (int(candidates.size()) > std::max(spare, 0)) candidates.resize(size_t(std::max(spare, 0)));
+    pinned_ = candidates;
+  }
+
+  // --- Registers
+
+  x86::Vec vec(int reg) const {
+    if (wide_) return x86::Zmm(uint32_t(reg));
+    return x86::Ymm(uint32_t(reg));
+  }
+  x86::Vec half_vec(int reg) const {
+    if (wide_) return x86::Ymm(uint32_t(reg));
+    return x86::Xmm(uint32_t(reg));
+  }
+  x86::Vec scratch() const { return vec(vector_registers()); }
+  x86::Vec half_scratch() const { return half_vec(vector_registers()); }
+  x86::Xmm small_scratch() const { return x86::Xmm(uint32_t(vector_registers())); }
+
+  asmjit::Operand reg_operand(int id) {
+    if (is_mask_register(id)) return x86::KReg(uint32_t(value(id).reg));
+    return vec(value(id).reg);
+  }
+  x86::Mem room(int slot) const { return x86::ptr(x86::rdx, slot * 64); }
+  // Where an instruction reads the value when it has no register.
+  x86::Mem home(int id) {
+    const Value& it = value(id);
+    if (it.literal < 0) return room(it.room);
+    const x86::Mem at = x86::ptr(x86::r11, it.literal);
+    return wide_ ? at._1to16() : at;
+  }
+  bool in_memory(int id) { return value(id).reg < 0; }
+
+  void load_home(int id) {
+    const Value& it = value(id);
+    if (is_mask_register(id)) {
+      emit(Id::kIdKmovw, reg_operand(id), room(it.room));
+    } else if (it.literal >= 0 && wide_) {
+      emit(Id::kIdVbroadcastss, vec(it.reg), x86::ptr(x86::r11, it.literal));
+    } else {
+      emit(Id::kIdVmovaps, vec(it.reg), it.literal >= 0 ? x86::ptr(x86::r11, it.literal) : room(it.room));
+    }
+  }
+  void store_home(int id) {
+    emit(is_mask_register(id) ? Id::kIdKmovw : Id::kIdVmovaps, room(value(id).room), reg_operand(id));
+  }
+
+  // A register for a value that has none.
+  void place(int id) {
+    RegisterFile& file = file_of(id);
+    int reg = file.take(id);
+    if (reg < 0) {
+      reg = file.victim([this](int owner) {
+        const Value& it = value(owner);
+        return it.next < it.uses.size() ? it.uses[it.next] : INT_MAX;
+      });
+      if (reg < 0) {
+        failed_ = true;
+        reg = 1;
+      } else {
+        const int owner = file.owner(reg);
+        if (value(owner).room < 0 && value(owner).literal < 0) {
+          value(owner).room = room_slots_++;
+          store_home(owner);
+        }
+        value(owner).reg = -1;
+        file.give(reg, id);
+      }
+    }
+    value(id).reg = reg;
+  }
+
+  asmjit::Operand use(int id) {
+    if (in_memory(id)) {
+      place(id);
+      load_home(id);
+    } else if (!value(id).pinned) {
+      file_of(id).lock(value(id).reg);
+    }
+    return reg_operand(id);
+  }
+  asmjit::Operand use_or_memory(int id) {
+    if (in_memory(id) && !is_mask_register(id)) return home(id);
+    return use(id);
+  }
+
+  bool last_use(int id) {
+    const Value& it = value(id);
+    return it.next + 1 >= it.uses.size();
+  }
+  // Whether the result may take its register over.
+  bool dies(int id, const Instruction& it) {
+    int times = 0;
+    for (int arg : it.args) times += arg == id;
+    return times == 1 && !in_memory(id) && !value(id).pinned && !at(id).invariant && last_use(id);
+  }
+
+  // Ends this instruction's reading of its arguments.
+  void release(const Instruction& it, int except = -1) {
+    for (int k = 0; k < 3; k++) {
+      const int arg = it.args[k];
+      if (arg < 0 || (k > 0 && arg == it.args[0]) || (k > 1 && arg == it.args[1])) continue;
+      Value& v = value(arg);
+      v.next++;
+      if (v.reg < 0 || v.pinned || arg == except) continue;
+      // What has a home among the invariants is read from there again.
+      if (v.next >= v.uses.size() || at(arg).invariant) {
+        file_of(arg).free(v.reg);
+        v.reg = -1;
+      }
+    }
+  }
+
+  asmjit::Operand define(int id) {
+    place(id);
+    return reg_operand(id);
+  }
+
+  template <class... Operands>
+  void emit(Id id, Operands... operands) {
+    if (dry_) return;
+    if (a_->emit(id, operands...) != asmjit::kErrorOk) failed_ = true;
+  }
+
+  // --- Instructions
+
+  void write(int id) {
+    const Instruction& it = at(id);
+    switch (it.what) {
+      case Do::literal:
+        return;
+      case Do::load:
+        write_load(id, it);
+        break;
+      case Do::store:
+        write_store(it);
+        return;
+      case Do::mul_add:
+      case Do::mul_sub:
+      case Do::neg_mul_add:
+        write_fma(id, it);
+        break;
+      case Do::blend:
+        write_blend(id, it);
+        break;
+      case Do::mask_not: {
+        const asmjit::Operand x = use(it.args[0]);
+        release(it);
+        const asmjit::Operand to = define(id);
+        if (wide_) {
+          emit(Id::kIdKnotw, to, x);
+        } else {
+          emit(Id::kIdVpcmpeqd, scratch(), scratch(), scratch());
+          emit(Id::kIdVxorps, to, x, scratch());
+        }
+        break;
+      }
+      case Do::through_half: {
+        const asmjit::Operand x = use(it.args[0]);
+        release(it);
+        emit(Id::kIdVcvtps2ph, half_scratch(), x, asmjit::imm(0));
+        emit(Id::kIdVcvtph2ps, define(id), half_scratch());
+        break;
+      }
+      default:
+        write_plain(id, it);
+    }
+    if (it.invariant) store_home(id);
+  }
+
+  void write_plain(int id, const Instruction& it) {
+    const Form form = plain_form(it.what, wide_);
+    if (it.args[1] < 0) {
+      const asmjit::Operand x = use(it.args[0]);
+      release(it);
+      if (has_immediate(it.what)) {
+        emit(form.id, define(id), x, asmjit::imm(it.detail));
+      } else {
+        emit(form.id, define(id), x);
+      }
+      return;
+    }
+    int left = it.args[0], right = it.args[1];
+    if (form.commutes && in_memory(left) && !in_memory(right)) std::swap(left, right);
+    const asmjit::Operand x = use(left), y = use_or_memory(right);
+    release(it);
+    const asmjit::Operand to = define(id);
+    if (has_immediate(it.what)) {
+      emit(form.id, to, x, y, asmjit::imm(it.detail));
+    } else {
+      emit(form.id, to, x, y);
+    }
+  }
+
+  void write_blend(int id, const Instruction& it) {
+    const asmjit::Operand mask = use(it.args[0]), no = use(it.args[2]), yes = use_or_memory(it.args[1]);
+    release(it);
+    const asmjit::Operand to = define(id);
+    if (wide_) {
+      if (!dry_) a_->k(mask.as<x86::KReg>());
+      emit(Id::kIdVblendmps, to, no, yes);
+    } else {
+      emit(Id::kIdVblendvps, to, no, yes, mask);
+    }
+  }
+
+  // The result takes the place of one of the three: 132 means first·third + second, and so on.
+  void write_fma(int id, const Instruction& it) {
+    const FmaForms forms = fma_forms(it.what);
+    const int a = it.args[0], b = it.args[1], c = it.args[2];
+    int place_of = -1;
+    for (int each : {c, a, b})
+      if (place_of < 0 && dies(each, it)) place_of = each;
+    const bool takes_over = place_of >= 0;
+    if (!takes_over) {
+      place_of = c;
+      for (int each : {a, b, c})
+        if (in_memory(each)) place_of = each;
+    }
+    // The two others, the last of which may be in memory.
+    int second = place_of == c ? a : c, third = place_of == c ? b : place_of == a ? b : a;
+    bool by_213 = false;
+    if (in_memory(second) && !in_memory(third)) {
+      by_213 = place_of != c;
+      std::swap(second, third);
+    }
+    const asmjit::Operand x = use(second), y = use_or_memory(third);
+    asmjit::Operand to;
+    if (takes_over) {
+      use(place_of);
+      const int reg = value(place_of).reg;
+      release(it, place_of);
+      value(place_of).reg = -1;
+      vectors_.give(reg, id);
+      value(id).reg = reg;
+      to = reg_operand(id);
+    } else {
+      // Written before the others are read, so it shares no register with them.
+      const bool from_memory = in_memory(place_of);
+      to = define(id);
+      if (from_memory) {
+        copy_home(place_of, to);
+      } else {
+        emit(Id::kIdVmovaps, to, reg_operand(place_of));
+      }
+      release(it);
+    }
+    emit(place_of == c ? forms.by_231 : by_213 ? forms.by_213 : forms.by_132, to, x, y);
+  }
+
+  void copy_home(int id, const asmjit::Operand& to) {
+    const Value& it = value(id);
+    if (it.literal >= 0 && wide_) {
+      emit(Id::kIdVbroadcastss, to, x86::ptr(x86::r11, it.literal));
+    } else {
+      emit(Id::kIdVmovaps, to, it.literal >= 0 ? x86::ptr(x86::r11, it.literal) : room(it.room));
+    }
+  }
+
+  // --- Memory
+
+  // The address of this turn's elements of an operand.
+  x86::Mem element(const Instruction& it) {
+    const x86::Gp base = operand_pointer(it.operand);
+    if (it.invariant) return x86::ptr(base);
+    return x86::ptr(base, x86::rcx, uint32_t(log_size(it.format)));
+  }
+
+  x86::Gp operand_pointer(int operand) {
+    for (size_t i = 0; i < pointers_.size(); i++)
+      if (pointers_[i] == operand) return kPointers[i];
+    emit(Id::kIdMov, x86::rax, x86::ptr(x86::rdi, operand * 8));
+    return x86::rax;
+  }
+
+  void write_load(int id, const Instruction& it) {
+    const x86::Mem from = element(it);
+    const asmjit::Operand to = define(id);
+    const bool single = it.invariant;
+    switch (it.format) {
+      case Format::word:
+        emit(single ? Id::kIdVbroadcastss : Id::kIdVmovups, to, from);
+        return;
+      case Format::half:
+        if (single) emit(Id::kIdVpbroadcastw, half_scratch(), from);
+        single ? emit(Id::kIdVcvtph2ps, to, half_scratch()) : emit(Id::kIdVcvtph2ps, to, from);
+        return;
+      case Format::bfloat:
+        if (single) emit(Id::kIdVpbroadcastw, half_scratch(), from);
+        single ? emit(Id::kIdVpmovzxwd, to, half_scratch()) : emit(Id::kIdVpmovzxwd, to, from);
+        emit(Id::kIdVpslld, to, to, asmjit::imm(16));
+        return;
+      case Format::boolean:
+        if (wide_) {
+          emit(single ? Id::kIdVpbroadcastb : Id::kIdVmovups, small_scratch(), from);
+          emit(Id::kIdVptestmb, to, small_scratch(), small_scratch());
+          return;
+        }
+        if (single) emit(Id::kIdVpbroadcastb, small_scratch(), from);
+        single ? emit(Id::kIdVpmovzxbd, to, small_scratch()) : emit(Id::kIdVpmovzxbd, to, from);
+        emit(Id::kIdVxorps, scratch(), scratch(), scratch());
+        emit(Id::kIdVpcmpgtd, to, to, scratch());
+        return;
+    }
+  }
+
+  void write_store(const Instruction& it) {
+    const asmjit::Operand from = use(it.args[0]);
+    const x86::Mem to = element(it);
+    switch (it.format) {
+      case Format::word:
+        emit(streaming_ ? Id::kIdVmovntps : Id::kIdVmovups, to, from);
+        break;
+      case Format::half:
+        emit(Id::kIdVcvtps2ph, to, from, asmjit::imm(0));
+        break;
+      case Format::bfloat:
+        emit(Id::kIdVpsrld, scratch(), from, asmjit::imm(16));
+        if (wide_) {
+          emit(Id::kIdVpmovdw, to, scratch());
+        } else {
+          emit(Id::kIdVpackusdw, scratch(), scratch(), scratch());
+          emit(Id::kIdVpermq, scratch(), scratch(), asmjit::imm(0x08));
+          emit(Id::kIdVmovups, to, half_scratch());
+        }
+        break;
+      case Format::boolean:
+        if (wide_) {
+          emit(Id::kIdVpmovm2b, small_scratch(), from);
+        } else {
+          const x86::Xmm low(uint32_t(value(it.args[0]).reg));
+          emit(Id::kIdVextracti128, small_scratch(), from, asmjit::imm(1));
+          emit(Id::kIdVpackssdw, small_scratch(), low, small_scratch());
+          emit(Id::kIdVpacksswb, small_scratch(), small_scratch(), small_scratch());
+        }
+        // All ones become 1.
+        emit(Id::kIdVpabsb, small_scratch(), small_scratch());
+        emit(wide_ ? Id::kIdVmovups : Id::kIdVmovq, to, small_scratch());
+        break;
+    }
+    release(it);
+  }
+
+  // --- The function
+
+  void write_function() {
+    static constexpr x86::Gp kSaved[] = {x86::rbx, x86::rbp, x86::r12, x86::r13, x86::r14, x86::r15};
+    for (const x86::Gp& reg : kSaved) emit(Id::kIdPush, reg);
+    emit(Id::kIdMov, x86::r11, asmjit::imm(uint64_t(uintptr_t(literals_))));
+    for (int i : body_) {
+      const Instruction& it = at(i);
+      if (it.operand < 0 || std::find(pointers_.begin(), pointers_.end(), it.operand) != pointers_.end())
+        continue;
+      if (pointers_.size() == std::size(kPointers)) break;
+      emit(Id::kIdMov, kPointers[pointers_.size()], x86::ptr(x86::rdi, it.operand * 8));
+      pointers_.push_back(it.operand);
+    }
+    section(once_);
+    int reg = vector_registers();
+    for (int id : pinned_) {
+      value(id).pinned = true;
+      value(id).reg = --reg;
+      load_home(id);
+    }
+    emit(Id::kIdXor, x86::ecx, x86::ecx);
+    a_->align(asmjit::AlignMode::kCode, 32);
+    const asmjit::Label again = a_->newLabel();
+    a_->bind(again);
+    section(body_);
+    emit(Id::kIdAdd, x86::rcx, asmjit::imm(wide_ ? 16 : 8));
+    emit(Id::kIdCmp, x86::rcx, x86::rsi);
+    emit(Id::kIdJb, again);
+    if (streaming_) emit(Id::kIdSfence);
+    emit(Id::kIdVzeroupper);
+    for (size_t i = std::size(kSaved); i-- > 0;) emit(Id::kIdPop, kSaved[i]);
+    emit(Id::kIdRet);
+  }
+
+  // rdi: the operands, rsi: n, rdx: the room, rcx: the element, r11: the literals, rax: scratch.
+  static constexpr x86::Gp kPointers[] = {x86::r8,  x86::r9,  x86::r10, x86::rbx, x86::rbp,
+                                          x86::r12, x86::r13, x86::r14, x86::r15};
+
+  const std::vector<Instruction>& code_;
+  const bool wide_, streaming_;
+  x86::Assembler* a_ = nullptr;
+  bool dry_ = false, failed_ = false;
+  std::vector<Value> values_;
+  std::vector<bool> needed_;
+  std::vector<int> once_, body_, pinned_, pointers_;
+  RegisterFile vectors_, masks_;
+  const uint32_t* literals_ = nullptr;
+  int position_ = 0, room_slots_ = 0;
+};
+
+}  // namespace
+
+Emitted emit(const Sequence& sequence, Target target, bool streaming) {
+  return Emitter(sequence, target, streaming).run();
+}
+
+}  // namespace lazuli::machine
