@@ -17,7 +17,16 @@ import { inOrder } from "./order"
 import { Program } from "./program"
 import { reapply, rebuild } from "./rebuild"
 import { type RecordedCall, Recorder, repeat } from "./recorder"
-import { readSlots, type Slot, slotsOf, snapshot, writeSlots } from "./state"
+import {
+  type Path,
+  readSlots,
+  type Slot,
+  slotsOf,
+  snapshot,
+  type Vacated,
+  vacatedOf,
+  writeSlots,
+} from "./state"
 
 /** Where an output of a call comes from. */
 type Source =
@@ -32,7 +41,9 @@ interface Form {
   /** How many arrays belong to the result; the captured outputs' follow. */
   readonly resultCount: number
   /** Where the captured outputs' arrays go. */
-  readonly outputPaths: readonly (readonly (string | number)[])[]
+  readonly outputPaths: readonly Path[]
+  /** Where the captured outputs hold no arrays any more. */
+  readonly vacated: readonly Vacated[]
 }
 
 /** What one trace found. */
@@ -76,11 +87,11 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
   const { recorded, reads, gap } = recorder.current as Recorder
-  const { result, resultCount, outputPaths } = first
+  const { result, resultCount, outputPaths, vacated } = first
   const places = found.map((id, i) => id ?? outsideFound[i])
   return {
     capture: first,
-    recording: { calls: recorded, reads, found: places, gap, result, resultCount, outputPaths },
+    recording: { calls: recorded, reads, found: places, gap, result, resultCount, outputPaths, vacated },
   }
 }
 
@@ -173,6 +184,8 @@ function trace(
 ): Traced {
   const epoch = ++tracing.begun
   const before = readSlots(inputs)
+  const outputsBefore = slotsOf(outputs)
+  const untouched = new Map(outputsBefore.map(({ holder }) => [holder, { ...holder }]))
   const placeholders = placeholdersFor([...given, ...before])
   const handles = placeholders.map((node) => new Array(node))
   writeSlots(inputs, handles.slice(given.length))
@@ -186,15 +199,20 @@ function trace(
     throw new TransformError("compile", "the function is async: what it awaits would run after its trace", {
       hint: "Compile the synchronous part, and await outside of it",
     })
-  const slots = slotsOf(outputs)
+  const held = slotsOf(outputs)
+  const vacated = vacatedOf(outputs, outputsBefore, held)
+  // An output that is no input, and that the function did not touch, is nobody's business.
+  const slots = held.filter(({ holder, key }) => untouched.get(holder)?.[key] !== holder[key])
   const found = [...arraysOf(result), ...readSlots(slots)]
-  dropNew(slotsOf(inputTrees), inputs, slots)
-  // State that is an input and no output keeps its arrays; so does an output that the function did not touch.
-  writeSlots(inputs, before)
+  dropNew(slotsOf(inputTrees), inputs, held)
+  // State that is an input and no output keeps its arrays.
+  for (const [i, slot] of inputs.entries())
+    if (slot.holder[slot.key] instanceof Array || !has(outputsBefore, slot)) slot.holder[slot.key] = before[i]
   const form: Form = {
     result,
     resultCount: found.length - slots.length,
     outputPaths: slots.map(({ path }) => path),
+    vacated,
   }
   return {
     capture: { ...form, ...build(placeholders, found, epoch) },
@@ -205,10 +223,11 @@ function trace(
 
 /** What the function put into trees that are inputs and no outputs has no value outside the trace. */
 function dropNew(now: readonly Slot[], before: readonly Slot[], outputs: readonly Slot[]): void {
-  const known = (slot: Slot, list: readonly Slot[]): boolean =>
-    list.some(({ holder, key }) => holder === slot.holder && key === slot.key)
-  for (const slot of now) if (!known(slot, before) && !known(slot, outputs)) delete slot.holder[slot.key]
+  for (const slot of now) if (!has(before, slot) && !has(outputs, slot)) delete slot.holder[slot.key]
 }
+
+const has = (list: readonly Slot[], { holder, key }: Slot): boolean =>
+  list.some((slot) => slot.holder === holder && slot.key === key)
 
 /** Whether a node holds a value, or was waiting for it before the trace began. Constants belong to whoever reads them. */
 function isFromOutside(node: Node, epoch: number): boolean {

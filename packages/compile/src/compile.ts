@@ -26,7 +26,7 @@ import {
 import { type Explanation, explanationOf } from "./explain"
 import { callProgram } from "./program"
 import { arrayKey, difference, fits, keyOf, type Signature, signatureOf } from "./signature"
-import { Places, readSlots, type Slot, slotsOf, writePath } from "./state"
+import { Places, readSlots, type Slot, slotsOf, vacate, writePath } from "./state"
 
 /** Options of {@link compile}. */
 export interface CompileOptions {
@@ -139,14 +139,17 @@ class Programs {
     if (this.options.inputs !== undefined) places.read(this.options.inputs)
     const given: Array[] = []
     if (last !== null && fits(last.signature, args, given) && this.stateFits(last))
-      return this.replay(last, given)
-    const entry = this.lookUp(args)
-    return entry === null ? this.f(...(args as never[])) : this.replay(entry, arraysOf(args))
+      return this.replay(last, given, places.arrays, places)
+    // The function may call itself, and may put other containers into the state.
+    places.forget()
+    const slots = slotsOf(this.options.inputs)
+    const state = readSlots(slots)
+    const entry = this.lookUp(args, slots)
+    return entry === null ? this.f(...(args as never[])) : this.replay(entry, arraysOf(args), state, null)
   }
 
   explain(args: readonly unknown[]): Explanation {
-    this.places.read(this.options.inputs)
-    const entry = this.lookUp(args)
+    const entry = this.lookUp(args, slotsOf(this.options.inputs))
     if (entry === null)
       throw new TransformError("explain", "the arguments belong to a trace, where nothing is compiled")
     return explanationOf(entry.capture.program)
@@ -167,10 +170,9 @@ class Programs {
   }
 
   /** The program for arguments, traced if there is none; null inside another trace, which the operations join. */
-  private lookUp(args: readonly unknown[]): Entry | null {
+  private lookUp(args: readonly unknown[], inputSlots: readonly Slot[]): Entry | null {
     const { inputs, outputs, shapeless = false } = this.options
     const given = arraysOf(args)
-    const inputSlots = slotsOf(inputs)
     if (given.some(isAbstract) || readSlots(inputSlots).some(isAbstract)) return null
     const signature = signatureOf(args)
     const outputSlots = slotsOf(outputs)
@@ -198,7 +200,7 @@ class Programs {
         holders: inputSlots.map(({ holder }) => holder),
         keys: inputSlots.map(({ key: name }) => name),
         state: state.map(({ shape, dtype }) => ({ shape, dtype })),
-        inPlace: inputs === outputs && samePaths(inputSlots, found.outputPaths),
+        inPlace: inputs === outputs && found.vacated.length === 0 && samePaths(inputSlots, found.outputPaths),
       }
     }
     this.entries.set(key, entry)
@@ -253,13 +255,17 @@ class Programs {
     entry.capture.program?.release()
   }
 
-  /** Adds one call of a traced program to the graph, and hands out its results. */
-  private replay(entry: Entry, given: readonly Array[]): unknown {
-    const { program, outside, result, sources, resultCount, outputPaths } = entry.capture
-    const { arrays, holders, keys } = this.places
+  /** Adds one call of a traced program to the graph, and hands out its results. `places` are those of `state` where they are known. */
+  private replay(
+    entry: Entry,
+    given: readonly Array[],
+    state: readonly Array[],
+    places: Places | null,
+  ): unknown {
+    const { program, outside, result, sources, resultCount, outputPaths, vacated } = entry.capture
     const nodes: Node[] = []
     for (const { node } of given) nodes.push(node)
-    for (const { node } of arrays) nodes.push(node)
+    for (const { node } of state) nodes.push(node)
     const known = nodes.length
     let computed: readonly Node[] = []
     if (program !== null) {
@@ -277,9 +283,15 @@ class Programs {
     }
     const values: Array[] = []
     for (let i = 0; i < sources.length; i++) values.push(arrayAt(i))
-    if (entry.inPlace) for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
-    else outputPaths.forEach((path, i) => writePath(this.options.outputs, path, values[resultCount + i]))
-    if (arrays.length > 0) this.places.forget()
+    if (entry.inPlace && places !== null) {
+      const { holders, keys } = places
+      for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
+    } else {
+      const { outputs } = this.options
+      for (const each of vacated) vacate(outputs, each)
+      outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
+    }
+    if (state.length > 0) this.places.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 }

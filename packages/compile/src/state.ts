@@ -2,24 +2,29 @@
  * Captured state: the places in mutable trees (a Module, an optimizer's state, `mx.random.state`) that hold arrays, to be read and
  * replaced in place.
  */
-import { Array, isList, isPlainObject } from "@lazuli/core/engine"
+import { Array, currentTree, isList, isPlainObject } from "@lazuli/core/engine"
+
+/** How to get from a tree's root to something in it. */
+export type Path = readonly (string | number)[]
+type Holder = Record<string | number, unknown>
 
 /** A place that holds an array. */
 export interface Slot {
-  readonly holder: Record<string | number, unknown>
+  readonly holder: Holder
   readonly key: string | number
-  /** How to get there from the tree's root. */
-  readonly path: readonly (string | number)[]
+  readonly path: Path
 }
 
 /** The places of a tree that hold arrays, in a fixed order; objects met twice count once. */
 export function slotsOf(tree: unknown): Slot[] {
   const slots: Slot[] = []
   const seen = new Set<object>()
-  const visit = (value: unknown, path: readonly (string | number)[]): void => {
-    if (typeof value !== "object" || value === null || value instanceof Array || seen.has(value)) return
+  const visit = (tree: unknown, path: Path): void => {
+    if (typeof tree !== "object" || tree === null || tree instanceof Array) return
+    const value = currentTree(tree)
+    if (seen.has(value)) return
     seen.add(value)
-    const holder = value as Record<string | number, unknown>
+    const holder = value as Holder
     if (!isList(value) && !isPlainObject(value) && !isModuleLike(value)) return
     for (const name of Object.keys(value)) {
       const child = holder[name]
@@ -52,8 +57,10 @@ export class Places {
     this.arrays.length = 0
   }
 
-  private visit(value: object, seen: Set<object>): void {
-    if (value instanceof Array || seen.has(value)) return
+  private visit(tree: object, seen: Set<object>): void {
+    if (tree instanceof Array) return
+    const value = currentTree(tree)
+    if (seen.has(value)) return
     seen.add(value)
     const list = isList(value)
     if (!list && !isPlainObject(value) && !isModuleLike(value)) return
@@ -80,8 +87,9 @@ export class Places {
 /** What every container of a tree holds, to be put back when a trace fails: nothing of it may stay. */
 export function snapshot(tree: unknown): () => void {
   const containers = new Map<Record<string, unknown>, Record<string, unknown>>()
-  const visit = (value: unknown): void => {
-    if (typeof value !== "object" || value === null || value instanceof Array) return
+  const visit = (inner: unknown): void => {
+    if (typeof inner !== "object" || inner === null || inner instanceof Array) return
+    const value = currentTree(inner)
     const holder = value as Record<string, unknown>
     if (containers.has(holder) || (!isList(value) && !isPlainObject(value) && !isModuleLike(value))) return
     containers.set(holder, { ...holder })
@@ -98,14 +106,57 @@ export function snapshot(tree: unknown): () => void {
 }
 
 /** Puts an array at a path of a tree, making the containers that are missing. */
-export function writePath(tree: unknown, path: readonly (string | number)[], array: Array): void {
-  let holder = tree as Record<string | number, unknown>
+export function writePath(tree: unknown, path: Path, array: Array): void {
+  let holder = currentTree(tree as Holder)
   for (let i = 0; i + 1 < path.length; i++) {
-    holder[path[i]] ??= typeof path[i + 1] === "number" ? [] : {}
-    holder = holder[path[i]] as Record<string | number, unknown>
+    const key = path[i]
+    if (!isHolder(holder[key])) holder[key] = typeof path[i + 1] === "number" ? [] : {}
+    holder = currentTree(holder[key] as Holder)
   }
   holder[path[path.length - 1]] = array
 }
+
+/** What became of a place that held an array and holds none any more: it is gone, or holds another value. */
+export interface Vacated {
+  readonly path: Path
+  readonly gone: boolean
+  readonly value: unknown
+}
+
+/** The places of `before` that hold no array of the tree any more; of a container that went as a whole, its own place. */
+export function vacatedOf(tree: unknown, before: readonly Slot[], now: readonly Slot[]): Vacated[] {
+  const kept = new Set(now.map(({ path }) => JSON.stringify(path)))
+  const found = new Map<string, Vacated>()
+  for (const { path } of before) {
+    if (kept.has(JSON.stringify(path))) continue
+    let value: unknown = tree
+    let depth = 0
+    while (depth < path.length && isHolder(value) && path[depth] in value)
+      value = (currentTree(value) as Holder)[path[depth++]]
+    const gone = depth < path.length && isHolder(value)
+    const at = path.slice(0, gone ? depth + 1 : depth)
+    found.set(JSON.stringify(at), { path: at, gone, value: gone ? undefined : value })
+  }
+  return [...found.values()]
+}
+
+/** Makes a place of a tree as it was left. */
+export function vacate(tree: unknown, { path, gone, value }: Vacated): void {
+  let holder: unknown = tree
+  for (const key of path.slice(0, -1)) {
+    if (!isHolder(holder)) return
+    holder = (currentTree(holder) as Holder)[key]
+  }
+  if (!isHolder(holder)) return
+  const at = currentTree(holder)
+  const key = path[path.length - 1]
+  if (!gone) at[key] = value
+  else if (isList(at)) (at as unknown as unknown[]).length = Math.min(at.length, key as number)
+  else delete at[key]
+}
+
+const isHolder = (value: unknown): value is Holder =>
+  typeof value === "object" && value !== null && !(value instanceof Array)
 
 /** Instances of user classes hold arrays in their fields; the platform's own objects do not take part. */
 function isModuleLike(value: object): boolean {

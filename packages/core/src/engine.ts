@@ -118,9 +118,11 @@ export { lend, type Memory, Storage } from "./storage"
 export {
   arraysOf,
   childrenOf,
+  currentTree,
   forEachLeaf,
   mapLeaves,
   registerTreeNode,
+  replaceTree,
   type TreeNodeRule,
   withArrays,
 } from "./tree"

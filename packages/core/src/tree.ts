@@ -113,3 +113,23 @@ export function withArrays(tree: unknown, arrays: readonly Array[]): unknown {
   let next = 0
   return mapLeaves(tree, (leaf) => (leaf instanceof Array ? arrays[next++] : leaf))
 }
+
+/** What took the place of trees, for compiled functions that captured them. */
+const successors = new WeakMap<object, object>()
+let replaced = false
+
+/** Says that an owner of a mutable tree has another one now: functions compiled with the first read and change the second from here on. */
+export function replaceTree(before: object, after: object): void {
+  successors.delete(after)
+  if (before === after) return
+  successors.set(before, after)
+  replaced = true
+}
+
+/** The tree that its owner has now. */
+export function currentTree<T extends object>(tree: T): T {
+  if (!replaced) return tree
+  let current: object = tree
+  for (let next = successors.get(current); next; next = successors.get(current)) current = next
+  return current as T
+}

@@ -71,3 +71,30 @@ describe("a compiled step of training gives what the plain one gives", () => {
     expect(fast.optimizer.learningRate.item()).toBe(plain.optimizer.learningRate.item())
   })
 })
+
+test("a compiled step goes on from a state that the optimizer was given", () => {
+  const model = new nn.Linear(2, 1)
+  const optimizer = new optim.SGD(0.1, { momentum: 0.9 })
+  optimizer.init(model)
+  const lossAndGrad = nn.valueAndGrad(model, (x: mx.Array) => model.forward(x).square().mean())
+  const step = (x: mx.Array): mx.Array => {
+    const [loss, grads] = lossAndGrad(x)
+    optimizer.update(model, grads)
+    return loss
+  }
+  const state = [model.state, optimizer.state]
+  const compiled = compile(step, { inputs: state, outputs: state })
+  const x = mx.array([[1, 2]])
+  for (let i = 0; i < 3; i++) compiled(x)
+  const saved = [model.parameters(), mx.treeMap((a) => a, optimizer.state)] as const
+  const goOn = (run: typeof step): unknown[] => {
+    model.update(saved[0])
+    optimizer.state = mx.treeMap((a) => a, saved[1]) as typeof optimizer.state
+    return [run(x).item(), run(x).item(), optimizer.step.item(), optimizer.state.weight]
+  }
+  const [eager, traced] = [goOn(step), goOn(compiled)]
+  expect(traced.slice(0, 3)).toEqual(eager.slice(0, 3))
+  expect(traced[2]).toBe(5n)
+  expect((traced[3] as { v: mx.Array }).v.tolist()).toEqual((eager[3] as { v: mx.Array }).v.tolist())
+  expect(compiled.stats().traces).toBe(1)
+})

@@ -3,7 +3,7 @@
  * arithmetic of each optimizer is in the file of its name.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, isList, isPlainObject } from "@lazuli/core/engine"
+import { ArgumentError, describe, isList, isPlainObject, replaceTree } from "@lazuli/core/engine"
 import { Module } from "../module"
 import type { Schedule } from "./schedulers"
 
@@ -46,6 +46,7 @@ export abstract class Optimizer {
     return this.values
   }
   set state(state: OptimizerState) {
+    replaceTree(this.values, state)
     this.values = state
     this.initialized = false
   }

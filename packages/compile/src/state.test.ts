@@ -1,0 +1,298 @@
+/** Captured state: what a compiled function does to the trees it reads and changes is what the function does to them. */
+import * as mx from "@lazuli/core"
+import { replaceTree } from "@lazuli/core/engine"
+import { grad } from "@lazuli/transforms"
+import { describe, expect, test } from "vitest"
+import { compile } from "./compile"
+
+type Tree = Record<string, unknown>
+
+/** A tree with numbers in place of its arrays, undefined made visible. */
+const shown = (tree: unknown): unknown =>
+  JSON.parse(
+    JSON.stringify(tree, (_key, value: unknown) =>
+      value instanceof mx.Array ? `array ${value.tolist()}` : value === undefined ? "undefined" : value,
+    ),
+  )
+
+/** Changes to a tree, each as the function of an eager and a compiled run; `make` begins with a fresh tree. */
+const changes: Record<string, { make: () => Tree; change: (state: Tree, x: mx.Array) => unknown }> = {
+  "a key is deleted": {
+    make: () => ({ a: mx.array(1), b: mx.array(2) }),
+    change: (state, x) => {
+      const b = state.b as mx.Array | undefined
+      delete state.b
+      state.a = (state.a as mx.Array).add(b ?? x)
+    },
+  },
+  "a container is deleted": {
+    make: () => ({ a: mx.array(1), cache: { k: mx.array(2), v: mx.array(3) } }),
+    change: (state, x) => {
+      const cache = state.cache as { k: mx.Array } | undefined
+      delete state.cache
+      state.a = (state.a as mx.Array).add(cache?.k ?? x)
+    },
+  },
+  "an array becomes null": {
+    make: () => ({ a: mx.array(1), b: mx.array(2) }),
+    change: (state, x) => {
+      state.a = ((state.b as mx.Array | null) ?? x).add(state.a as mx.Array)
+      state.b = null
+    },
+  },
+  "an array becomes a container": {
+    make: () => ({ a: mx.array(1) }),
+    change: (state, x) => {
+      const a = state.a instanceof mx.Array ? state.a : (state.a as { value: mx.Array }).value
+      state.a = { value: a.add(x) }
+    },
+  },
+  "a list gets shorter": {
+    make: () => ({ list: [mx.array(1), mx.array(2), mx.array(3), mx.array(4), mx.array(5)] }),
+    change: (state, x) => {
+      const list = state.list as mx.Array[]
+      const first = list.shift() as mx.Array
+      list[0] = list[0].add(first).add(x)
+    },
+  },
+  "a list gets longer": {
+    make: () => ({ list: [mx.array(1)] }),
+    change: (state, x) => {
+      const list = state.list as mx.Array[]
+      list.push(x.add(list[list.length - 1]))
+    },
+  },
+  "containers are replaced": {
+    make: () => ({ opt: { m: mx.array(1), v: [mx.array(2)] } }),
+    change: (state, x) => {
+      const { m, v } = state.opt as { m: mx.Array; v: mx.Array[] }
+      state.opt = { m: m.add(x), v: v.map((each) => each.multiply(x)) }
+    },
+  },
+  "arrays trade places": {
+    make: () => ({ a: mx.array(1), b: mx.array(2) }),
+    change: (state) => {
+      const { a, b } = state
+      state.a = b
+      state.b = a
+    },
+  },
+}
+
+describe("a captured tree changes as it does without compile, call by call, when", () => {
+  for (const [name, { make, change }] of Object.entries(changes))
+    test.each([
+      ["it is an input and an output", true],
+      ["it is an output alone", false],
+    ])(`${name}, and %s`, (_how, isInput) => {
+      const [eager, traced] = [make(), make()]
+      const step = compile((x: mx.Array) => change(traced, x), {
+        ...(isInput ? { inputs: traced } : {}),
+        outputs: traced,
+      })
+      // What is read without being an input keeps its first value, so there is one call to compare.
+      for (let call = 0; call < (isInput ? 4 : 1); call++) {
+        change(eager, mx.array(10 + call))
+        step(mx.array(10 + call))
+        expect(shown(traced)).toEqual(shown(eager))
+      }
+    })
+})
+
+test("deleted keys vanish at every call that finds them", () => {
+  const state: Tree = { a: mx.array(1), cache: mx.array(5), list: [mx.array(1), mx.array(2)] }
+  let traces = 0
+  const step = compile(
+    () => {
+      traces++
+      delete state.cache
+      ;(state.list as mx.Array[]).length = 1
+      state.a = (state.a as mx.Array).add(1)
+    },
+    { inputs: state, outputs: state },
+  )
+  for (let call = 1; call <= 3; call++) {
+    step()
+    expect(shown(state)).toEqual({ a: `array ${1 + call}`, list: ["array 1"] })
+    state.cache = mx.array(5)
+    state.list = [mx.array(1), mx.array(2)]
+  }
+  // The second call found the keys in another order.
+  expect(traces).toBe(2)
+})
+
+test("an output that the function leaves alone may change between calls", () => {
+  const state = { a: mx.array(1), b: mx.array(1) }
+  const step = compile(
+    (x: mx.Array) => {
+      state.a = x
+    },
+    { outputs: state },
+  )
+  step(mx.array(2))
+  state.b = mx.array(7)
+  step(mx.array(3))
+  expect(shown(state)).toEqual({ a: "array 3", b: "array 7" })
+})
+
+test("a tree that its owner replaced is followed, and back", () => {
+  const owner = {
+    values: { a: mx.array(1) },
+    set(values: { a: mx.Array }): void {
+      replaceTree(this.values, values)
+      this.values = values
+    },
+  }
+  const first = owner.values
+  const state = [owner.values]
+  let traces = 0
+  const step = compile(
+    () => {
+      traces++
+      owner.values.a = owner.values.a.multiply(2)
+      return owner.values.a
+    },
+    { inputs: state, outputs: state },
+  )
+  step()
+  const second = { a: mx.array(10) }
+  owner.set(second)
+  expect(step().item()).toBe(20)
+  expect([first.a.item(), second.a.item()]).toEqual([2, 20])
+  owner.set(first)
+  expect(step().item()).toBe(4)
+  expect([first.a.item(), second.a.item(), traces]).toEqual([4, 20, 1])
+})
+
+describe("a function that throws", () => {
+  const make = () => ({ a: mx.array(1), deep: { list: [mx.array(2), mx.array(3)] }, n: 0 })
+  test.each([
+    ["at its first trace", {}],
+    ["at its first shapeless trace", { shapeless: true }],
+  ])("%s leaves everything as it was, and may be called again", (_when, options) => {
+    const state = make()
+    const { a, deep } = state
+    const arrays = [...deep.list]
+    let broken = true
+    const step = compile(
+      (x: mx.Array) => {
+        state.a = state.a.add(x)
+        state.deep = { list: [x] }
+        ;(state as Tree).fresh = x
+        deep.list.pop()
+        state.n++
+        if (broken) throw new RangeError("broken")
+        return state.a
+      },
+      { inputs: state, outputs: state, ...options },
+    )
+    expect(() => step(mx.array(1))).toThrow(RangeError)
+    expect(Object.keys(state)).toEqual(["a", "deep", "n"])
+    expect([state.a === a, state.deep === deep, state.n]).toEqual([true, true, 0])
+    expect(deep.list.map((array, i) => array === arrays[i])).toEqual([true, true])
+    expect(step.stats()).toEqual({ calls: 1, traces: 0, programs: 0 })
+    broken = false
+    expect(step(mx.array(1)).item()).toBe(2)
+  })
+
+  test("for other sizes leaves the state as it was", () => {
+    const state = { w: mx.array([1, 2]) }
+    const step = compile(
+      (x: mx.Array) => {
+        state.w = state.w.add(x.reshape([2]))
+        return state.w
+      },
+      { inputs: state, outputs: state, shapeless: true },
+    )
+    step(mx.ones([1, 2]))
+    const { w } = state
+    expect(() => step(mx.ones([3, 2]))).toThrow(/does not take arrays of shape \[3, 2\], \[2\]/)
+    expect(state.w).toBe(w)
+    expect(step(mx.ones([2, 1])).tolist()).toEqual([3, 4])
+  })
+
+  test("when it looks at a value leaves the random state as it was", () => {
+    mx.random.seed(3)
+    const want = mx.random.normal([2]).tolist()
+    mx.random.seed(3)
+    const draw = compile(() => mx.random.normal().item(), {
+      inputs: mx.random.state,
+      outputs: mx.random.state,
+    })
+    expect(() => draw()).toThrow(/has no value yet/)
+    expect(mx.random.normal([2]).tolist()).toEqual(want)
+  })
+})
+
+describe("compiled functions within compiled functions", () => {
+  test("a function that calls itself is one program", () => {
+    const state = { calls: mx.array(0) }
+    const power = compile(
+      (x: mx.Array, n: number): mx.Array => {
+        state.calls = state.calls.add(1)
+        return n === 0 ? mx.onesLike(x) : x.multiply(power(x, n - 1))
+      },
+      { inputs: state, outputs: state },
+    )
+    expect(power(mx.array([2, 3]), 3).tolist()).toEqual([8, 27])
+    expect(power(mx.array([1, 2]), 3).tolist()).toEqual([1, 8])
+    expect(state.calls.item()).toBe(8)
+    expect(power.stats()).toMatchObject({ traces: 1, programs: 1 })
+  })
+
+  test("a call on arrays from outside within a trace gives what it gives outside", () => {
+    const c = mx.array([1, 2])
+    const inner = compile((x: mx.Array) => x.multiply(2).add(1))
+    const outer = compile((x: mx.Array) => x.add(inner(c)))
+    for (const v of [1, 2]) expect(outer(mx.array([v, v])).tolist()).toEqual([v + 3, v + 5])
+    expect(inner(c).tolist()).toEqual([3, 5])
+    expect(grad((x: mx.Array) => outer(x.multiply(inner(c))).sum())(c).tolist()).toEqual([3, 5])
+  })
+
+  test("share state, and leave it as calls one after the other do", () => {
+    const state = { n: mx.array(1) }
+    const options = { inputs: state, outputs: state }
+    const double = compile(() => {
+      state.n = state.n.multiply(2)
+    }, options)
+    const step = compile((x: mx.Array) => {
+      double()
+      state.n = state.n.add(x)
+      double()
+      return state.n
+    }, options)
+    double()
+    expect(step(mx.array(1)).item()).toBe(10)
+    double()
+    expect(step(mx.array(1)).item()).toBe(82)
+    expect(state.n.item()).toBe(82)
+  })
+})
+
+test("two functions interleaved with evaluation in the background keep their states apart", async () => {
+  const make = (factor: number) => {
+    const state = { total: mx.zeros([3]) }
+    const step = compile(
+      (x: mx.Array) => {
+        state.total = state.total.add(x.multiply(factor))
+        return state.total.sum()
+      },
+      { inputs: state, outputs: state },
+    )
+    return { state, step }
+  }
+  const [one, two] = [make(1), make(2)]
+  const pending: Promise<void>[] = []
+  const sums: mx.Array[] = []
+  for (let i = 1; i <= 20; i++) {
+    sums.push(one.step(mx.full([3], i)), two.step(mx.full([3], i)))
+    pending.push(mx.asyncEval(sums, i % 2 ? one.state : two.state))
+    if (i % 5 === 0) await pending[pending.length - 1]
+  }
+  await Promise.all(pending)
+  const total = (i: number): number => (i * (i + 1)) / 2
+  expect(sums.map((s) => s.item())).toEqual(
+    sums.map((_, k) => 3 * (1 + (k % 2)) * total(Math.floor(k / 2) + 1)),
+  )
+  expect(two.state.total.tolist()).toEqual([420, 420, 420])
+})
