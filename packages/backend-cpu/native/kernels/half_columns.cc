@@ -1,9 +1,10 @@
-// One row is multiplied in registers; more rows with panels that are widened to a cache's size and go to BLAS.
+// One row is multiplied in registers; more rows by GEMM, in BLAS with panels that are widened to a cache's size.
 #include "kernels/half_columns.h"
 
 #include <algorithm>
 
 #include "kernels/blas.h"
+#include "kernels/gemm.h"
 #include "simd/half_products.h"
 #include "simd/halves.h"
 
@@ -32,6 +33,17 @@ void multiply_half_columns(const FloatRows& a, const HalfMatrix& b, int64_t colu
       half_product_table().add_rows[b.dtype](from, b.ld, a.depth, n, a.data, panel);
     for (int64_t j = 0; j < n; j++) to[j] = alpha * panel[j] + (beta == 0 ? 0 : beta * to[j]);
     return;
+  }
+  if (gemm_is_own()) {
+    return gemm({{a.data, LZ_FLOAT32, a.transposed, a.ld},
+                 {from, b.dtype, b.transposed, b.ld},
+                 a.rows,
+                 n,
+                 a.depth,
+                 alpha,
+                 beta,
+                 to,
+                 ldo});
   }
   const auto widen = half_table().widen[b.dtype];
   for (int64_t k = 0; k < a.depth; k += kDepth) {

@@ -1,16 +1,17 @@
-// matmul and addmm. Transposes and row strides go to BLAS as flags and leading dimensions; only layouts that
-// BLAS cannot express are copied. Batch axes that b does not have become rows of one GEMM. The half types are
-// computed in float32: where a has few rows, b is read as it is and widened in registers, or in panels of a
-// cache's size. Integers go through a plain loop.
+// matmul and addmm. Transposes and row strides go to GEMM as flags and leading dimensions; only layouts that
+// it cannot express are copied. Batch axes that b does not have become rows of one GEMM. The half types are
+// computed in float32 and widened where they are packed or, for a single row, in registers. Integers go through a
+// plain loop.
 //
-// Work is cut into tiles of rows and columns of the result by its size alone, never along K: an element's sum
-// is formed by one BLAS call whatever the number of threads, so results do not depend on it.
+// Work is cut into tiles of rows and columns of the result, never along K. In BLAS an element's sum may depend on the
+// tile, so there the size alone decides; results never depend on the number of threads.
 #include <cmath>
 #include <limits>
 #include <mutex>
 
 #include "kernels/blas.h"
 #include "kernels/families.h"
+#include "kernels/gemm.h"
 #include "kernels/half_columns.h"
 #include "kernels/source.h"
 #include "simd/halves.h"
@@ -154,6 +155,56 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out) {
   });
 }
 
+// out = alpha · a @ b + beta · out by this package's GEMM, for operands of float32 and the half types.
+void multiply_floats(const lz_call& call, const Problem& p, float alpha, float beta, float* out) {
+  const auto problem = [&](const Cursor<3>& at) {
+    const auto operand = [](const Source& x, const Order& order, int64_t offset) {
+      return GemmOperand{static_cast<const char*>(x.data) + offset * itemsize(x.dtype), x.dtype, order.transposed,
+                         order.ld};
+    };
+    return GemmProblem{operand(p.a, p.a_order, at.offset[0]),
+                       operand(p.b, p.b_order, at.offset[1]),
+                       p.m,
+                       p.n,
+                       p.k,
+                       alpha,
+                       beta,
+                       out + at.offset[2],
+                       p.n};
+  };
+  const int64_t count = p.batch.size();
+  const double price = double(p.m) * double(p.n) * double(p.k) * kGemmPrice;
+  if (gemm_is_large(p.m, p.n, p.k) && (count == 1 || price > 1e6)) {
+    Cursor<3> cursor(p.batch, p.batch.ndim, 0);
+    for (int64_t i = 0; i < count; i++, cursor.next()) gemm(call, problem(cursor));
+    return;
+  }
+  // Parts of a matrix, some for every thread.
+  const double pieces = std::min(4.0 * call.ctx->threads, price * double(count) / 20000) / double(count);
+  int64_t m = p.m, n = p.n;
+  const auto parts = [](int64_t all, int64_t part) { return (all + part - 1) / part; };
+  const auto half = [&](int64_t length, int64_t unit) { return parts(parts(length, 2), unit) * unit; };
+  while (double(parts(p.m, m) * parts(p.n, n)) < pieces && (m > 2 * gemm_height() || n > gemm_width())) {
+    if (m > 2 * gemm_height() && (2 * m > n || n <= gemm_width()))
+      m = half(m, gemm_height());
+    else
+      n = half(n, gemm_width());
+  }
+  const int64_t down = parts(p.m, m), across = parts(p.n, n), tiles = down * across;
+  parallel(call, count * tiles, price / double(tiles) + 100, [&](int64_t begin, int64_t end) {
+    Cursor<3> cursor(p.batch, p.batch.ndim, begin / tiles);
+    for (int64_t at = begin; at < end; at++) {
+      if (at > begin && at % tiles == 0) cursor.next();
+      GemmProblem part = problem(cursor);
+      const int64_t i = at / across % down * m, j = at % across * n;
+      part.a = part.a.at(i, 0), part.b = part.b.at(0, j);
+      part.c += i * p.n + j;
+      part.m = std::min(m, p.m - i), part.n = std::min(n, p.n - j);
+      gemm(part);
+    }
+  });
+}
+
 constexpr int64_t kFewRows = 256;
 
 // out = alpha · a @ b + beta · out for float32 a and out, few rows, and b of a half type. A task owns columns of the
@@ -242,14 +293,16 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
   Problem p{Source(a), Source(b), out.shape[out.ndim - 2], out.shape[out.ndim - 1], a.shape[a.ndim - 1], {},
             {},        {}};
   const bool half = half_table().widen[out.dtype] != nullptr;
+  // Products with a vector are limited by memory, which BLAS and half_columns read in its order.
+  const bool own = gemm_is_own() && (half || out.dtype == LZ_FLOAT32);
   const bool loop = is_integral(out.dtype);
   const int32_t half_type = b.dtype;
   bool halves = half && p.k > 0;
   if (p.k > 0) {
     const Order raw = order_of(p.b);
-    halves = halves && raw.known && raw.ld <= INT32_MAX && p.m <= kFewRows;
+    halves = halves && raw.known && raw.ld <= INT32_MAX && p.m <= (own ? 1 : kFewRows);
     const auto prepare = [&](Source& x) {
-      Order order = half ? Order{} : order_of(x);
+      Order order = half && (!own || halves) ? Order{} : order_of(x);
       if (!order.known || order.ld > INT32_MAX) order = order_of(x = densify(call, x, x.ndim - 2));
       return order;
     };
@@ -260,7 +313,9 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
       p.b_order = prepare(p.b);
     lay_out(out, p);
     // Rows that merged may be too many; then b is widened after all.
-    if (halves && p.m > kFewRows) {
+    if (own) {
+      halves = halves && p.m == 1;
+    } else if (halves && p.m > kFewRows) {
       p.a_order = order_of(p.a);
       p.b_order = prepare(p.b);
       p.m = out.shape[out.ndim - 2];
@@ -284,6 +339,10 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
     if (c != nullptr) spread(call, half ? densify(call, Source(*c), c->ndim) : Source(*c), out, to);
     if constexpr (std::is_same_v<T, float>) {
       if (halves) return multiply_halves(call, p, half_type, T(alpha), c ? T(beta) : T(0), to);
+    }
+    if constexpr (std::is_same_v<T, float>) {
+      if (own && p.k > 0 && (half || (p.m > 1 && p.n > 1)))
+        return multiply_floats(call, p, T(alpha), c ? T(beta) : T(0), to);
     }
     if (p.k > 0) return multiply<T>(call, p, T(alpha), c ? T(beta) : T(0), to);
     parallel(call, out.size, 0.3, [&](int64_t begin, int64_t end) {

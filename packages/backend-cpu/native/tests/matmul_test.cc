@@ -97,42 +97,40 @@ LZ_TEST(matmul_special) {
   check(z.get(0) == 1 + 0x1p-9, "the half types accumulate in float32");
 }
 
-LZ_TEST(bench_matmul) {
-  const auto bench = [](const char* label, int32_t dtype, const Array& a, const Array& b) {
-    Shape shape = a.shape;
-    shape.back() = b.shape.back();
-    Array y = zeros(dtype, shape);
-    const double flops = 2.0 * double(y.size()) * double(a.shape.back());
-    const double one = time_us("matmul", {a, b}, {y}, {}, 1), two = time_us("matmul", {a, b}, {y}, {}, 2);
-    std::printf("%-44s %10.2f us %7.1f GFLOP/s   2 threads %10.2f us %7.1f\n", label, one, flops / one / 1e3,
-                two, flops / two / 1e3);
-  };
-  const auto t = [](Array a) {
-    const size_t n = a.shape.size();
-    std::swap(a.shape[n - 1], a.shape[n - 2]);
-    std::swap(a.strides[n - 1], a.strides[n - 2]);
+// Some elements of products of more than one block along each side.
+LZ_TEST(matmul_blocks) {
+  const auto turned = [](Array a) {
+    std::swap(a.shape[0], a.shape[1]);
+    std::swap(a.strides[0], a.strides[1]);
     return a;
   };
-  const auto f = LZ_FLOAT32;
-  bench("1024x1024x1024", f, random_array(f, {1024, 1024}), random_array(f, {1024, 1024}));
-  bench("1024x128 @ (128x128)T", f, random_array(f, {1024, 128}), t(random_array(f, {128, 128})));
-  bench("16x64x128 @ broadcast (512x128)T", f, random_array(f, {16, 64, 128}), [&] {
-    Array b = t(random_array(f, {512, 128}));
-    b.shape.insert(b.shape.begin(), 16);
-    b.strides.insert(b.strides.begin(), 0);
-    return b;
-  }());
-  bench("(1024x128)T @ 1024x512", f, t(random_array(f, {1024, 128})), random_array(f, {1024, 512}));
-  bench("64 x 64x32 @ (64x32)T", f, random_array(f, {64, 64, 32}), t(random_array(f, {64, 64, 32})));
-  bench("64 x 64x64 @ 64x32", f, random_array(f, {64, 64, 64}), random_array(f, {64, 64, 32}));
-  bench("1x4096 @ 4096x4096", f, random_array(f, {1, 4096}), random_array(f, {4096, 4096}));
-  bench("4x4 @ 4x4", f, random_array(f, {4, 4}), random_array(f, {4, 4}));
-  bench("1024x1024x1024 bfloat16", LZ_BFLOAT16, random_array(LZ_BFLOAT16, {1024, 1024}),
-        random_array(LZ_BFLOAT16, {1024, 1024}));
-  bench("512x512x512 float64", LZ_FLOAT64, random_array(LZ_FLOAT64, {512, 512}),
-        random_array(LZ_FLOAT64, {512, 512}));
-  bench("256x256x256 int32", LZ_INT32, random_array(LZ_INT32, {256, 256}),
-        random_array(LZ_INT32, {256, 256}));
+  const auto sampled = [&](int32_t dtype, int64_t m, int64_t n, int64_t k) {
+    for (int order = 0; order < 4; order++) {
+      const Array a = order & 1 ? turned(random_array(dtype, {k, m})) : random_array(dtype, {m, k});
+      const Array b = order & 2 ? turned(random_array(dtype, {n, k})) : random_array(dtype, {k, n});
+      const Array c = random_array(dtype, {n});
+      Array y = zeros(dtype, {m, n});
+      check_ok(run("addmm", {c, a, b}, {y}, {bits(2), bits(3)}), "addmm");
+      for (int round = 0; round < 100; round++) {
+        // The corners, then anywhere.
+        const Shape at = round < 4 ? Shape{round & 1 ? m - 1 : 0, round & 2 ? n - 1 : 0}
+                                   : Shape{uniform(0, m - 1), uniform(0, n - 1)};
+        double scale = 0;
+        const Value want = 2.0 * product(a, b, at, &scale) + 3.0 * c.get({at[1]});
+        const double narrow = dtype == LZ_FLOAT32 ? 0 : epsilon(dtype);
+        check(close(y.get(at), want, narrow * 1.01, (2 * scale + 12) * 0x1p-24 * 40),
+              "blocks " + text(a, b) + ": got " + std::to_string(y.get(at).real()) + " want " +
+                  std::to_string(want.real()));
+      }
+    }
+  };
+  for (int32_t dtype : {LZ_FLOAT32, LZ_BFLOAT16, LZ_FLOAT16}) {
+    sampled(dtype, 301, 203, 1100);
+    sampled(dtype, 131, 4197, 65);
+    sampled(dtype, 5, 530, 515);
+    sampled(dtype, 200, 7, 513);
+  }
+  sampled(LZ_FLOAT32, 4200, 130, 67);
 }
 
 }  // namespace

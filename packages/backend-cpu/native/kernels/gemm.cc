@@ -1,0 +1,177 @@
+// Blocks of rows of a meet slivers of b, two vectors wide. Both are packed in the order in which tiles read them,
+// where they are read often enough to pay for that.
+#include "kernels/gemm.h"
+
+#include <memory>
+#include <new>
+
+#include "kernels/blas.h"
+#include "simd/gemm.h"
+
+namespace lazuli {
+namespace {
+
+// Of a block of a, which stays in the second cache, and of what all threads share at a time.
+constexpr int64_t kDepth = 512, kRows = 144, kMostShared = 4096;
+// a is packed for so many slivers of b; b for more than so many tiles, unless all of it is in the first cache.
+constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 4096;
+// Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
+constexpr int64_t kRoomRows = kRows + 16, kRoomColumns = 32;
+
+// Memory of the calling thread: a sliver of b and a block of a. Null when there is none.
+float* room() {
+  struct Free {
+    void operator()(float* x) const { ::operator delete[](x, std::align_val_t(64)); }
+  };
+  thread_local std::unique_ptr<float[], Free> memory(static_cast<float*>(::operator new[](
+      size_t(kDepth * (kRoomRows + kRoomColumns)) * sizeof(float), std::align_val_t(64), std::nothrow)));
+  return memory.get();
+}
+
+int64_t parts(int64_t n, int64_t most) { return (n + most - 1) / most; }
+int64_t even_part(int64_t n, int64_t most) { return parts(n, parts(n, most)); }
+
+// The depth of a block, of all blocks but the last.
+int64_t depth_of(int64_t k) { return (even_part(k, kDepth) + 3) / 4 * 4; }
+
+// Packs rows of a, or columns of b (the same of its transpose), into tiles.
+void pack(const GemmOperand& x, bool columns, int64_t count, int64_t depth, int64_t height, float* to, bool fill) {
+  const GemmTable& table = gemm_table();
+  const bool contiguous = x.transposed != columns;
+  (contiguous ? table.copy : table.turn)[x.dtype]({x.data, to, x.ld, count, depth, height, height * depth, fill});
+}
+
+void set_packed(GemmSliver& s, const float* a, int64_t height) {
+  s.a = a;
+  s.a_tile = height * s.depth, s.a_row = 1, s.a_step = height;
+  s.height = int32_t(height);
+}
+
+void by_library(const GemmProblem& p) {
+  blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data), p.a.ld,
+             static_cast<const float*>(p.b.data), p.b.ld, p.beta, p.c, p.ldc);
+}
+
+}  // namespace
+
+bool gemm_is_own() {
+#if defined(__x86_64__) || defined(_M_X64)
+  return simd_target() != SimdTarget::sse4;
+#else
+  return false;  // Accelerate has units of its own
+#endif
+}
+
+bool gemm_is_large(int64_t m, int64_t n, int64_t k) { return m > 128 && n > 128 && k >= 64; }
+
+int64_t gemm_height() { return gemm_table().height; }
+int64_t gemm_width() { return 2 * gemm_table().lanes; }
+
+void gemm(const GemmProblem& p) {
+  const GemmTable& table = gemm_table();
+  const int64_t width = 2 * table.lanes, depth = depth_of(p.k);
+  const bool pack_a = p.a.dtype != LZ_FLOAT32 || parts(p.n, width) >= kSliversOfA;
+  // Rows of a block and of its tiles are nearly equal.
+  const int64_t block = pack_a ? even_part(p.m, kRows) : p.m;
+  const int64_t height = even_part(block, table.height);
+  const int64_t rows = parts(block, height) * height;
+  const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed ||
+                      (parts(p.m, height) > kTilesOfB && p.k * p.b.ld > kSmallB);
+  float* packed_b = room();
+  if (packed_b == nullptr || !gemm_is_own()) return by_library(p);
+  float* packed_a = packed_b + kDepth * kRoomColumns;
+  GemmSliver s{};
+  s.c_row = p.ldc;
+  s.alpha = p.alpha;
+  for (int64_t i = 0; i < p.m; i += rows) {
+    s.rows = std::min(rows, p.m - i);
+    for (int64_t k = 0; k < p.k; k += depth) {
+      s.depth = std::min(depth, p.k - k);
+      s.beta = k > 0 ? 1 : p.beta;
+      const GemmOperand a = p.a.at(i, k);
+      if (pack_a) {
+        pack(a, false, s.rows, s.depth, height, packed_a, false);
+        set_packed(s, packed_a, height);
+      } else {
+        s.a = static_cast<const float*>(a.data);
+        s.a_row = a.transposed ? 1 : a.ld, s.a_step = a.transposed ? a.ld : 1;
+        s.a_tile = height * s.a_row;
+        s.height = int32_t(height);
+      }
+      for (int64_t j = 0; j < p.n; j += width) {
+        s.columns = int32_t(std::min(width, p.n - j));
+        s.c = p.c + i * p.ldc + j;
+        const int64_t full = s.columns > table.lanes ? width : table.lanes;
+        const GemmOperand b = p.b.at(k, j);
+        if (pack_b || s.columns < full) {
+          pack(b, true, s.columns, s.depth, full, packed_b, true);
+          s.b = packed_b, s.b_step = full;
+        } else {
+          s.b = static_cast<const float*>(b.data), s.b_step = b.ld;
+        }
+        table.sliver(s);
+      }
+    }
+  }
+}
+
+void gemm(const lz_call& call, const GemmProblem& p) {
+  const GemmTable& table = gemm_table();
+  const int64_t width = 2 * table.lanes, depth = depth_of(p.k);
+  const int64_t mb = std::min(p.m, kMostShared), nb = std::min(p.n, kMostShared);
+  const int64_t height = even_part(even_part(mb, kRows), table.height);
+  const int64_t rows = parts(even_part(mb, kRows), height) * height;
+  // Some tasks for every thread, of a few slivers at least.
+  const int64_t wanted = parts(int64_t(4) * call.ctx->threads, parts(mb, rows));
+  const int64_t columns = std::max<int64_t>(parts(parts(nb, width), wanted), 2) * width;
+  float* packed_a = scratch<float>(call, parts(mb, rows) * rows * depth);
+  float* packed_b = scratch<float>(call, parts(nb, width) * width * depth);
+  for (int64_t j0 = 0; j0 < p.n; j0 += nb) {
+    const int64_t n = std::min(nb, p.n - j0), across = parts(n, columns);
+    for (int64_t k = 0; k < p.k; k += depth) {
+      GemmSliver shared{};
+      shared.depth = std::min(depth, p.k - k);
+      shared.alpha = p.alpha;
+      shared.beta = k > 0 ? 1 : p.beta;
+      shared.c_row = p.ldc;
+      shared.b_step = width;
+      for (int64_t i0 = 0; i0 < p.m; i0 += mb) {
+        const int64_t m = std::min(mb, p.m - i0), down = parts(m, rows), packs = i0 == 0 ? across : 0;
+        const auto prepare = [&](int64_t task) {
+          if (task < packs) {
+            const int64_t j = task * columns;
+            pack(p.b.at(k, j0 + j), true, std::min(columns, n - j), shared.depth, width,
+                 packed_b + j * shared.depth, true);
+          } else {
+            const int64_t i = (task - packs) * rows;
+            pack(p.a.at(i0 + i, k), false, std::min(rows, m - i), shared.depth, height,
+                 packed_a + i * shared.depth, false);
+          }
+        };
+        const auto compute = [&](int64_t task) {
+          GemmSliver s = shared;
+          const int64_t i = task / across * rows, first = task % across * columns;
+          const int64_t last = std::min(n, first + columns);
+          s.rows = std::min(rows, m - i);
+          set_packed(s, packed_a + i * s.depth, height);
+          for (int64_t j = first; j < last; j += width) {
+            s.columns = int32_t(std::min(width, last - j));
+            s.b = packed_b + j * s.depth;
+            s.c = p.c + (i0 + i) * p.ldc + j0 + j;
+            table.sliver(s);
+          }
+        };
+        const auto each = [](auto& f) {
+          return [&f](int64_t begin, int64_t end) {
+            for (int64_t task = begin; task < end; task++) f(task);
+          };
+        };
+        parallel(call, packs + down, 0.2 * double(shared.depth) * double(std::max(rows, columns)), each(prepare));
+        parallel(call, down * across, kGemmPrice * double(rows) * double(columns) * double(shared.depth),
+                 each(compute));
+      }
+    }
+  }
+}
+
+}  // namespace lazuli

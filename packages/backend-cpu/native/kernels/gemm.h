@@ -1,0 +1,50 @@
+// Products of float32 matrices by this package's own tiles (simd/gemm.cc) where they are as fast as the BLAS library
+// or faster, else by that library. Operands of the half types widen on the way.
+#ifndef LAZULI_KERNELS_GEMM_H
+#define LAZULI_KERNELS_GEMM_H
+
+#include "kernels/call.h"
+
+namespace lazuli {
+
+// A matrix stored by rows, or its transpose is, `ld` elements from one to the next.
+struct GemmOperand {
+  const void* data;
+  int32_t dtype;
+  bool transposed;
+  int64_t ld;
+
+  GemmOperand at(int64_t row, int64_t column) const {
+    const int64_t offset = transposed ? column * ld + row : row * ld + column;
+    return {static_cast<const char*>(data) + offset * itemsize(dtype), dtype, transposed, ld};
+  }
+};
+
+// c = alpha · a @ b + beta · c for a m×k and b k×n, 0 < m, n, k. A factor beta of 0 does not read c. An element depends
+// on its row of a, its column of b and k alone, however the product is cut.
+struct GemmProblem {
+  GemmOperand a, b;
+  int64_t m, n, k;
+  float alpha, beta;
+  float* c;
+  int64_t ldc;
+};
+
+// Nanoseconds of one multiplication.
+inline constexpr double kGemmPrice = 0.018;
+
+// Whether gemm() computes by itself; only then it takes the half types.
+bool gemm_is_own();
+// By the calling thread.
+void gemm(const GemmProblem& p);
+// By all threads, with operands packed once for all of them, where gemm_is_own().
+void gemm(const lz_call& call, const GemmProblem& p);
+// Whether that is worth its preparations.
+bool gemm_is_large(int64_t m, int64_t n, int64_t k);
+// Good multiples of rows and columns to cut a product into.
+int64_t gemm_height();
+int64_t gemm_width();
+
+}  // namespace lazuli
+
+#endif

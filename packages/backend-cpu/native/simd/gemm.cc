@@ -1,0 +1,235 @@
+// One element of a, broadcast, meets two vectors of b, as in Goto and van de Geijn, "Anatomy of high-performance
+// matrix multiplication", 2008. An element's sum runs in the order of k, whatever tile it falls into.
+#include "simd/gemm.h"
+
+#include "simd/vectors.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazuli::LZ_TARGET {
+namespace {
+
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
+constexpr int kHeight = 6;  // 16 registers
+#else
+constexpr int kHeight = 12;  // 32 registers
+#endif
+
+#if defined(__clang__)
+#define LZ_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LZ_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+using V = hn::Vec<Floats>;
+HWY_INLINE int64_t lanes() { return int64_t(hn::Lanes(Floats())); }
+
+// The first `count` lanes, at least one. Where a target has no masked accesses, lane by lane.
+template <class T>
+HWY_INLINE V load_part(const T* x, int64_t count) {
+  const Floats d;
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  if constexpr (same_type<T, float>) return hn::MaskedLoad(hn::FirstN(d, size_t(count)), d, x);
+#endif
+  return load_some(d, x, count, 0);
+}
+HWY_INLINE void store_part(V v, float* y, int64_t count) {
+  const Floats d;
+#if HWY_TARGET <= HWY_AVX2 && HWY_ARCH_X86
+  hn::BlendedStore(v, hn::FirstN(d, size_t(count)), d, y);
+#else
+  store_some(d, v, y, count);
+#endif
+}
+
+template <int Rows, int Vectors>
+HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, float* c) {
+  const Floats d;
+  const int64_t N = lanes();
+  const auto alpha = hn::Set(d, s.alpha), beta = hn::Set(d, s.beta);
+  LZ_UNROLL for (int r = 0; r < Rows; r++) {
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Mul(sum[r][v], alpha);
+  }
+  const int64_t last = s.columns - (Vectors - 1) * N;
+  if (s.beta == 0) {
+    LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row) {
+      LZ_UNROLL for (int v = 0; v < Vectors - 1; v++) hn::StoreU(sum[r][v], d, c + v * N);
+      if (last == N)
+        hn::StoreU(sum[r][Vectors - 1], d, c + (Vectors - 1) * N);
+      else
+        store_part(sum[r][Vectors - 1], c + (Vectors - 1) * N, last);
+    }
+    return;
+  }
+  LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row) {
+    LZ_UNROLL for (int v = 0; v < Vectors - 1; v++)
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, c + v * N), beta, sum[r][v]), d, c + v * N);
+    float* y = c + (Vectors - 1) * N;
+    V& v = sum[r][Vectors - 1];
+    if (last == N)
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, y), beta, v), d, y);
+    else
+      store_part(hn::MulAdd(load_part(y, last), beta, v), y, last);
+  }
+}
+
+// `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into registers.
+template <int Rows, int Vectors, bool Lines>
+HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, float* c) {
+  const Floats d;
+  const int64_t N = lanes();
+  V sum[Rows][Vectors];
+  LZ_UNROLL for (int r = 0; r < Rows; r++) {
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Zero(d);
+  }
+  const float* b = s.b;
+  const int64_t b_step = s.b_step;
+  if constexpr (Lines) {
+    constexpr int kGroups = (Rows + 2) / 3;
+    const int64_t row = s.a_row;
+    const float* x[kGroups];
+    LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g] = a + 3 * g * row;
+    for (int64_t k = s.depth; k > 0; k--, b += b_step) {
+      V weight[Vectors];
+      LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, b + v * N);
+      LZ_UNROLL for (int r = 0; r < Rows; r++) {
+        const auto value = hn::Set(d, x[r / 3][r % 3 * row]);
+        LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
+      }
+      LZ_UNROLL for (int g = 0; g < kGroups; g++) x[g]++;
+    }
+  } else {
+    const int64_t a_step = s.a_step;
+    LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row, 1);
+    LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + N, 1);
+    for (int64_t k = s.depth; k > 0; k--, b += b_step, a += a_step) {
+      V weight[Vectors];
+      LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, b + v * N);
+      LZ_UNROLL for (int r = 0; r < Rows; r++) {
+        const auto value = hn::Set(d, a[r]);
+        LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(value, weight[v], sum[r][v]);
+      }
+    }
+  }
+  finish<Rows, Vectors>(sum, s, c);
+}
+
+using Tile = void (*)(const GemmSliver&, const float*, float*);
+
+template <int Rows, int Vectors, bool Lines>
+Tile tile_for(int64_t rows) {
+  if constexpr (Rows > 1) {
+    if (rows < Rows) return tile_for<Rows - 1, Vectors, Lines>(rows);
+  }
+  return tile_of<Rows, Vectors, Lines>;
+}
+
+void sliver(const GemmSliver& s) {
+  const bool wide = s.columns > lanes(), lines = s.a_step == 1;
+  const auto choose = [&](int64_t rows) {
+    return wide ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
+                : lines ? tile_for<kHeight, 1, true>(rows) : tile_for<kHeight, 1, false>(rows);
+  };
+  const float* a = s.a;
+  float* c = s.c;
+  int64_t left = s.rows;
+  const Tile whole = choose(s.height);
+  for (; left >= s.height; left -= s.height, a += s.a_tile, c += s.height * s.c_row) whole(s, a, c);
+  if (left > 0) choose(left)(s, a, c);
+}
+
+// Squares of 4 × 4 are turned in registers.
+template <class T>
+void turn_tile(const T* from, int64_t ld, int64_t count, int64_t depth, float* to, int64_t height, bool fill) {
+  const hn::FixedTag<float, 4> d;
+  int64_t i = 0;
+  for (; i + 4 <= count; i += 4) {
+    const T* row = from + i * ld;
+    int64_t k = 0;
+    for (; k + 4 <= depth; k += 4) {
+      const auto a = load(d, row + k), b = load(d, row + ld + k), c = load(d, row + 2 * ld + k),
+                 e = load(d, row + 3 * ld + k);
+      const auto p = hn::InterleaveLower(d, a, c), q = hn::InterleaveLower(d, b, e);
+      const auto r = hn::InterleaveUpper(d, a, c), s = hn::InterleaveUpper(d, b, e);
+      float* square = to + k * height + i;
+      hn::StoreU(hn::InterleaveLower(d, p, q), d, square);
+      hn::StoreU(hn::InterleaveUpper(d, p, q), d, square + height);
+      hn::StoreU(hn::InterleaveLower(d, r, s), d, square + 2 * height);
+      hn::StoreU(hn::InterleaveUpper(d, r, s), d, square + 3 * height);
+    }
+    for (; k < depth; k++) {
+      for (int64_t j = 0; j < 4; j++) to[k * height + i + j] = to_float(row[j * ld + k]);
+    }
+  }
+  for (; i < count; i++) {
+    for (int64_t k = 0; k < depth; k++) to[k * height + i] = to_float(from[i * ld + k]);
+  }
+  for (; i < height && fill; i++) {
+    for (int64_t k = 0; k < depth; k++) to[k * height + i] = 0;
+  }
+}
+
+template <class T>
+void turn(const GemmPack& p) {
+  const T* from = static_cast<const T*>(p.from);
+  float* to = p.to;
+  for (int64_t left = p.count; left > 0; left -= p.height, from += p.height * p.ld, to += p.tile)
+    turn_tile(from, p.ld, left < p.height ? left : p.height, p.depth, to, p.height, p.fill);
+}
+
+// Row after row of what is stored, so that memory is read in its order.
+template <class T>
+void copy(const GemmPack& p) {
+  const Floats d;
+  const hn::FixedTag<float, 4> four;
+  const int64_t N = lanes(), height = p.height;
+  const bool vectors = height % N == 0 && p.fill;
+  const T* from = static_cast<const T*>(p.from);
+  float* line = p.to;
+  for (int64_t k = 0; k < p.depth; k++, from += p.ld, line += height) {
+    float* to = line;
+    const T* x = from;
+    int64_t left = p.count;
+    if (height == 2 * N) {
+      for (; left >= height; left -= height, x += height, to += p.tile) {
+        hn::StoreU(load(d, x), d, to);
+        hn::StoreU(load(d, x + N), d, to + N);
+      }
+    }
+    for (; left > 0; left -= height, x += height, to += p.tile) {
+      const int64_t count = left < height ? left : height;
+      int64_t i = 0;
+      if (vectors) {
+        for (; i < count; i += N) hn::StoreU(i + N <= count ? load(d, x + i) : load_part(x + i, count - i), d, to + i);
+        for (; i < height; i += N) hn::StoreU(hn::Zero(d), d, to + i);
+        continue;
+      }
+      for (; i + 4 <= count; i += 4) hn::StoreU(load(four, x + i), four, to + i);
+      for (; i < count; i++) to[i] = to_float(x[i]);
+      for (; i < height && p.fill; i++) to[i] = 0;
+    }
+  }
+}
+
+GemmTable make_table() {
+  GemmTable table{};
+  table.height = kHeight;
+  table.lanes = int32_t(lanes());
+  table.sliver = sliver;
+  table.turn[kFloat32] = turn<float>;
+  table.turn[kFloat16] = turn<float16>;
+  table.turn[kBfloat16] = turn<bfloat16>;
+  table.copy[kFloat32] = copy<float>;
+  table.copy[kFloat16] = copy<float16>;
+  table.copy[kBfloat16] = copy<bfloat16>;
+  return table;
+}
+
+}  // namespace
+
+const GemmTable& gemm_table() {
+  static const GemmTable table = make_table();
+  return table;
+}
+
+}  // namespace lazuli::LZ_TARGET
+HWY_AFTER_NAMESPACE();

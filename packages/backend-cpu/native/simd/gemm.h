@@ -1,0 +1,47 @@
+// The inner loops of matrix products of floats: tiles of the result that stay in registers while their sums run, and
+// the packing of operands into the order in which tiles read them. Blocking and threads are the caller's business.
+#ifndef LAZULI_SIMD_GEMM_H
+#define LAZULI_SIMD_GEMM_H
+
+#include <stdint.h>
+
+#include "simd/targets.h"
+
+namespace lazuli {
+
+// rows × columns of a result, at most as many columns as a sliver has:
+//   c[i · c_row + j] = alpha · Σ_k a(i, k) · b[k · b_step + j] + beta · c[i · c_row + j]
+// Rows form tiles of `height`. Row r of tile t is at a + t · a_tile + r · a_row, from k to k it is a_step further, and
+// one of a_row and a_step is 1. b's rows can be read for a whole sliver, or for one vector where that is enough.
+struct GemmSliver {
+  const float *a, *b;
+  float* c;
+  int64_t a_tile, a_row, a_step, b_step, c_row;
+  int64_t rows, depth;
+  int32_t height, columns;
+  float alpha, beta;
+};
+
+struct GemmPack {
+  const void* from;
+  float* to;
+  int64_t ld, count, depth, height, tile;
+  bool fill;
+};
+
+struct GemmTable {
+  int32_t height;  // of a tile, at most
+  int32_t lanes;   // of a vector; a sliver is twice as wide
+  void (*sliver)(const GemmSliver&);
+  // Packing, by dtype, of float32 and the half types, which widen. Elements (i, k), i < count and k < depth, go to
+  // to[i / height · tile + k · height + i % height]; zeros fill up the last tile's height when `fill`. turn() reads them
+  // from from[i · ld + k], copy() from from[k · ld + i].
+  void (*turn[14])(const GemmPack&);
+  void (*copy[14])(const GemmPack&);
+};
+
+LZ_SIMD_TABLE(GemmTable, gemm_table)
+
+}  // namespace lazuli
+
+#endif
