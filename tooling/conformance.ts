@@ -4,7 +4,7 @@
 //                          [--only REGEX] [--verbose]
 
 import { parseArgs } from "node:util"
-import { formatReplay, replayGolden, type Through } from "@lazuli/conformance"
+import { type FamilyResult, formatReplay, replayGolden, type Through } from "@lazuli/conformance"
 import { listBackends } from "@lazuli/core/engine"
 import { goldenSpaces } from "./golden-spaces"
 import "@lazuli/backend-cpu"
@@ -25,7 +25,7 @@ if (!ways.every((way) => WAYS.includes(way))) {
   console.error(`functions run as written, or through compile or shapeless; received ${values.through}`)
   process.exit(2)
 }
-if (backends.includes("metal")) await import("@lazuli/backend-metal")
+const metal = backends.includes("metal") ? await import("@lazuli/backend-metal") : null
 
 let failures = 0
 for (const backend of backends) {
@@ -33,18 +33,22 @@ for (const backend of backends) {
     console.error(`no backend is named "${backend}"; there are reference, cpu and metal`)
     process.exit(2)
   }
-  for (const through of ways) replay(backend, through)
+  for (const through of ways) await report(backend, through)
 }
 process.exitCode = failures > 0 ? 1 : 0
 
-function replay(backend: string, through: Through): void {
-  const results = replayGolden({
-    spaces: goldenSpaces,
-    backend,
-    through,
-    families: values.families?.split(","),
-    only: values.only === undefined ? undefined : new RegExp(values.only),
-  })
+async function report(backend: string, through: Through): Promise<void> {
+  const replay = (): FamilyResult[] =>
+    replayGolden({
+      spaces: goldenSpaces,
+      backend,
+      through,
+      families: values.families?.split(","),
+      only: values.only === undefined ? undefined : new RegExp(values.only),
+    })
+  // Thousands of kernels, compiled together.
+  if (backend === "metal") await metal?.metalBackend.rehearse(replay)
+  const results = replay()
   console.log(`\n${backend}${through === "written" ? "" : `, ${through}`}\n${formatReplay(results)}`)
   const absent = new Map<string, number>()
   for (const { failed, missing, deviating } of results) {

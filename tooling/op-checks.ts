@@ -9,6 +9,7 @@ import "@lazuli/backend-cpu"
 import {
   applicationsOf,
   backendSuite,
+  type Column,
   checkApplications,
   discreteSamples,
   formatChecks,
@@ -28,22 +29,27 @@ const { values, positionals } = parseArgs({
   },
 })
 const backends = values.backend.split(",")
-if (backends.includes("metal")) await import("@lazuli/backend-metal")
+const metal = backends.includes("metal") ? await import("@lazuli/backend-metal") : null
 const wanted = values.columns?.split(",")
 const columns = standardColumns({ backends }).filter(({ name }) => wanted?.includes(name) ?? true)
 const applications = applicationsOf([...samples, ...discreteSamples])
 const names = positionals.length > 0 ? positionals : mx.listPrimitives().map(({ name }) => name)
-const checked = (): OpReport[] =>
+const checked = (some: readonly Column[]): OpReport[] =>
   names.map((name) => {
     const primitive = primitiveByName(name)
     return checkApplications(
       primitive,
       applications.filter((a) => a.primitive === primitive),
-      columns,
+      some,
     )
   })
+// Thousands of Metal kernels: compiled together they take minutes, one by one an hour.
+await metal?.metalBackend.rehearse(() => {
+  if (values.suite) backendSuite("metal", { primitives: names })
+  else checked(columns.filter(({ name }) => name === "metal"))
+})
 const reports = values.suite
   ? backends.flatMap((backend) => backendSuite(backend, { primitives: names }))
-  : checked()
+  : checked(columns)
 console.log(formatChecks(reports))
 process.exitCode = reports.every(({ ok }) => ok) ? 0 : 1

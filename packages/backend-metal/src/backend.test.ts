@@ -7,6 +7,7 @@ import * as mx from "@lazuli/core"
 import { onStream } from "@lazuli/core/engine"
 import { grad, vmap } from "@lazuli/transforms"
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest"
+import { compilerStats } from "./host-compiler"
 import { HostRuntime } from "./host-runtime"
 import { createMetalBackend, metalBackend } from "./index"
 
@@ -58,6 +59,39 @@ const layouts: [string, (shape: number[], dtype: mx.Dtype, seed?: number) => mx.
   ["reversed", (shape, dtype, seed) => numbers(shape, dtype, seed).index("::-1")],
   ["broadcast", (shape, dtype, seed) => mx.broadcastTo(numbers(shape.slice(-1), dtype, seed), shape)],
 ]
+
+describe("a rehearsal", () => {
+  it("has the right values, also where a kernel has no meaning to stand in for it, and compiles what was asked for", async () => {
+    const factor = Math.random() * 2 ** 20
+    const body = (): number[] => {
+      const x = mx.array([[1, 2, 3]])
+      // The steps depend on values, as in a program that reads them.
+      const y = x.index("...", `0:${x.max().item()}`).multiply(factor).divide(factor)
+      return flat(mx.softmax(mx.contiguous(y.T), 0).add(y.sum()))
+    }
+    let seen: number[] = []
+    expect(
+      await metalBackend.rehearse(() => {
+        seen = body()
+      }),
+    ).toBeGreaterThan(3)
+    const { compiled } = compilerStats
+    const ran = body()
+    expect(compilerStats.compiled).toBe(compiled)
+    seen.forEach((value, i) => {
+      expect(value).toBeCloseTo(ran[i], 5)
+    })
+  })
+
+  it("that throws ends", async () => {
+    await expect(
+      metalBackend.rehearse(() => {
+        throw new Error("by its author")
+      }),
+    ).rejects.toThrow("by its author")
+    expect(mx.ones([3]).add(1).tolist()).toEqual([2, 2, 2])
+  })
+})
 
 describe("elementwise", () => {
   it.each([...floats, mx.int32, mx.int64, mx.uint8, mx.int8, mx.uint32, mx.bool_])(

@@ -1,13 +1,25 @@
 /**
- * Runs the C++ compiler for the host runtime, and keeps what it made on disk: one shared library for each source, named by a hash of
- * everything that went into it. Files are written beside their place and then renamed, so that processes can share the folder.
+ * Runs the C++ compiler for the host runtime, and keeps what it made on disk: a shared library by the name of a hash of everything that
+ * went into it, for each source. Sources that are known together share one file under all of their names. Files are written beside
+ * their place and then renamed, so that processes can share the folder.
  */
-import { spawnSync } from "node:child_process"
+import { spawn, spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
-import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs"
-import { cpus, homedir, tmpdir, userInfo } from "node:os"
+import {
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from "node:fs"
+import { availableParallelism, cpus, homedir, tmpdir, userInfo } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { threadId } from "node:worker_threads"
 import { DeviceError } from "@lazuli/core/engine"
 
 const native = fileURLToPath(new URL("../native/", import.meta.url))
@@ -84,9 +96,13 @@ function keyOf(...parts: string[]): string {
   return hash.digest("hex").slice(0, 40)
 }
 
+let files = 0
+/** A name for a file on its way to `path`, which nobody else uses. */
+const besideOf = (path: string): string => `${path}.${process.pid}-${threadId}-${++files}.tmp`
+
 /** Puts a file in its place in one step. */
 function publish(path: string, write: (beside: string) => void): void {
-  const beside = `${path}.${process.pid}.tmp`
+  const beside = besideOf(path)
   try {
     write(beside)
     renameSync(beside, path)
@@ -170,35 +186,113 @@ export function preprocess(source: string, file: string): string {
   return stdout
 }
 
-/** Compiles translated source to a shared library, unless it is on disk; gives its path, or what the compiler refused. */
-export function compileLibrary(code: string, file: string): string | CompileFailure {
-  const path = join(cacheFolder(), `${keyOf(code)}.so`)
-  if (existsSync(path)) {
+/** Where a source's kernels are. */
+export interface CompiledLibrary {
+  /** A shared library. */
+  readonly path: string
+  /** What it exports for this source. */
+  readonly symbol: string
+}
+
+function placeOf(code: string): CompiledLibrary {
+  const key = keyOf(code)
+  return { path: join(cacheFolder(), `${key}.so`), symbol: `lazuli_metal_${key}` }
+}
+
+/** What the compiler is run with to make a shared library of what it reads. */
+function commandFor(used: Compiler, target: string): string[] {
+  return [
+    ...flagsOf(used),
+    ...["-shared", "-nostdlib", "-include", prelude(used), "-x", "c++", "-", "-o", target, "-lm", "-lgcc"],
+  ]
+}
+
+/** Compiles translated source to a shared library, unless it is on disk. Gives where it is, or what the compiler refused. */
+export function compileLibrary(code: string, file: string): CompiledLibrary | CompileFailure {
+  const place = placeOf(code)
+  if (existsSync(place.path)) {
     compilerStats.fromDisk++
-    return path
+    return place
   }
   const used = findCompiler()
-  const header = prelude(used)
-  let failure: CompileFailure | undefined
-  publish(path, (beside) => {
-    const { status, stderr } = spawnSync(
-      used.command,
-      [
-        ...flagsOf(used),
-        ...["-shared", "-nostdlib", "-include", header, "-x", "c++", "-", "-o", beside],
-        ...["-lm", "-lgcc"],
-      ],
-      { ...RUN, input: code, encoding: "utf8", maxBuffer: 1 << 28 },
-    )
-    if (status === 0) compilerStats.compiled++
-    else {
-      failure = readFailure(stderr, file)
-      // Nothing to rename; what the compiler left is removed.
-      writeFileSync(beside, "")
+  const beside = besideOf(place.path)
+  try {
+    const { status, stderr } = spawnSync(used.command, commandFor(used, beside), {
+      ...RUN,
+      input: `#define LZ_LIBRARY ${place.symbol}\n${code}`,
+      encoding: "utf8",
+      maxBuffer: 1 << 28,
+    })
+    if (status !== 0) return readFailure(stderr, file)
+    renameSync(beside, place.path)
+    compilerStats.compiled++
+    return place
+  } finally {
+    rmSync(beside, { force: true })
+  }
+}
+
+/** How many sources are compiled as one: enough to make starting the compiler cheap, few enough to keep every processor busy. */
+const UNIT = 48
+
+/**
+ * Compiles translated sources without function constants for later: those that are not on disk, many at once, on all processors. What
+ * does not compile is left out without a word, because {@link compileLibrary} will say what is wrong with it.
+ */
+export async function compileAhead(codes: readonly string[]): Promise<void> {
+  const missing = [...new Set(codes)].filter((code) => !existsSync(placeOf(code).path))
+  if (missing.length === 0) return
+  const used = findCompiler()
+  // Once, before several processes want it.
+  prelude(used)
+  const size = Math.min(UNIT, Math.ceil(missing.length / availableParallelism()))
+  const units: string[][] = []
+  for (let i = 0; i < missing.length; i += size) units.push(missing.slice(i, i + size))
+  const work = async (): Promise<void> => {
+    for (let unit = units.pop(); unit !== undefined; unit = units.pop()) await compileUnit(used, unit)
+  }
+  await Promise.all(Array.from({ length: availableParallelism() }, work))
+}
+
+async function compileUnit(used: Compiler, codes: readonly string[]): Promise<void> {
+  const places = codes.map(placeOf)
+  const beside = besideOf(places[0].path)
+  // A namespace each, because all name their kernels alike.
+  const input = codes.map(
+    (code, i) =>
+      `#undef LZ_LIBRARY\n#undef LZ_WAITS\n#define LZ_LIBRARY ${places[i].symbol}\nnamespace lz_source_${i} {\n${code}}\n`,
+  )
+  try {
+    const status = await new Promise((done) => {
+      const child = spawn(used.command, commandFor(used, beside), {
+        ...RUN,
+        stdio: ["pipe", "ignore", "ignore"],
+      })
+      child.on("error", () => done(null)).on("close", done)
+      // A compiler that stops reading says why by its status.
+      child.stdin.on("error", () => {}).end(input.join(""))
+    })
+    if (status !== 0) return
+    for (const { path } of places) shareAs(beside, path)
+    compilerStats.compiled += codes.length
+  } finally {
+    rmSync(beside, { force: true })
+  }
+}
+
+/** Gives a file one more name, by a copy where the file system has no links. */
+function shareAs(file: string, path: string): void {
+  const beside = besideOf(path)
+  try {
+    try {
+      linkSync(file, beside)
+    } catch {
+      copyFileSync(file, beside)
     }
-  })
-  if (failure) rmSync(path, { force: true })
-  return failure ?? path
+    renameSync(beside, path)
+  } finally {
+    rmSync(beside, { force: true })
+  }
 }
 
 function readFailure(output: string, file: string): CompileFailure {

@@ -26,8 +26,8 @@ export interface HostNative {
   address(buffer: number): bigint
   read(buffer: number, offset: number, into: ArrayBufferView): void
   write(buffer: number, offset: number, from: ArrayBufferView): void
-  /** The kernels of a shared library. */
-  loadLibrary(path: string): { name: string; id: number; maxThreads: number }[]
+  /** The kernels of one source, by the symbol that a shared library exports for it. */
+  loadLibrary(path: string, symbol: string): { name: string; id: number; maxThreads: number }[]
   /** Runs the first `count` words; null when nothing failed. */
   run(words: Int32Array, count: number): { word: number; message: string }[] | null
   eventValue(event: number): number
@@ -37,7 +37,7 @@ export interface HostNative {
 }
 
 /** The version of {@link HostNative} and of the commands that this package writes. */
-const PROTOCOL = 1
+const PROTOCOL = 2
 
 let loaded: HostNative | undefined
 

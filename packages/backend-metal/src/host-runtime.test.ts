@@ -430,6 +430,51 @@ describe("compiled kernels", () => {
     expect(compilerStats.compiled).toBe(before.compiled + 1)
     expect(compilerStats.fromDisk).toBe(before.fromDisk + 1)
   })
+  it("are compiled together ahead, but for what does not compile", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
+    vi.stubEnv("LAZULI_CACHE_DIR", folder)
+    try {
+      const fresh = new HostRuntime()
+      // Two kernels of one name, of which one waits.
+      const sources = ["out[i] = 1;", "out[i] = simd_sum(1.0f);"].map((body) => ({
+        source: `using namespace metal;\nkernel void k(device float* out, ${AT}) { ${body} }`,
+        file: "k.metal",
+      }))
+      const constant = {
+        ...sources[0],
+        source: `constant int c [[function_constant(0)]];\n${sources[0].source}`,
+      }
+      const refused = { ...sources[0], source: "kernel void k(device double* a) {}" }
+      const before = compilerStats.compiled
+      await fresh.prepare([...sources, ...sources, constant, refused])
+      expect(compilerStats.compiled).toBe(before + 2)
+      const results = sources.map(({ source, file }) => {
+        const stream = new CommandStream()
+        stream.setPipeline(fresh.newPipeline(fresh.newLibrary(source, { file }), "k"))
+        const buffer = fresh.newBuffer(8)
+        stream.setBuffer(0, buffer)
+        stream.dispatchThreads([2, 1, 1], [2, 1, 1])
+        fresh.wait(fresh.commit(stream))
+        return [...new Float32Array(fresh.contents(buffer), 0, 2)]
+      })
+      expect(results).toEqual([
+        [1, 1],
+        [2, 2],
+      ])
+      expect(compilerStats.compiled).toBe(before + 2)
+      // One that the compiler alone refuses spoils its unit, and nothing else.
+      const broken = { ...sources[0], source: "kernel void k(device float* a) { a[0] = b; }" }
+      const good = { ...sources[0], source: sources[0].source.replace("1;", "5;") }
+      await fresh.prepare([broken, good])
+      expect(() => fresh.newLibrary(broken.source, broken)).toThrow("k.metal:1: 'b' was not declared")
+      expect(fresh.newLibrary(good.source, good).kernels).toEqual(["k"])
+      const files = readdirSync(join(folder, "metal-host"), { recursive: true }) as string[]
+      expect(files.filter((f) => f.endsWith(".tmp"))).toEqual([])
+    } finally {
+      vi.unstubAllEnvs()
+      rmSync(folder, { recursive: true })
+    }
+  })
   it("leave nothing half-written", () => {
     const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
     vi.stubEnv("LAZULI_CACHE_DIR", folder)

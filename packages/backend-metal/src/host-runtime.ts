@@ -4,7 +4,7 @@
  */
 import { totalmem } from "node:os"
 import { DeviceError } from "@lazuli/core/engine"
-import { compileLibrary, preprocess } from "./host-compiler"
+import { compileAhead, compileLibrary, preprocess } from "./host-compiler"
 import { hostNative } from "./host-native"
 import { needsPreprocessor, refusal, type Translation, translate, withoutMetalIncludes } from "./msl/scanner"
 import type {
@@ -13,6 +13,7 @@ import type {
   DeviceInfo,
   FunctionConstants,
   LibraryOptions,
+  LibrarySource,
   MetalBuffer,
   MetalEvent,
   MetalLibrary,
@@ -49,11 +50,11 @@ class HostLibrary implements MetalLibrary {
       .join("")
     const known = this.compiled.get(definitions)
     if (known) return known
-    const path = compileLibrary(definitions + this.translation.code, this.file)
-    if (typeof path !== "string") throw this.refusal(path)
+    const compiled = compileLibrary(definitions + this.translation.code, this.file)
+    if ("problems" in compiled) throw this.refusal(compiled)
     const made = new Map(
       hostNative()
-        .loadLibrary(path)
+        .loadLibrary(compiled.path, compiled.symbol)
         .map((kernel) => [kernel.name, kernel]),
     )
     this.compiled.set(definitions, made)
@@ -76,6 +77,10 @@ function literalOf(value: number): string {
   if (Number.isInteger(value)) return String(value)
   if (Number.isFinite(value)) return `${value}f`
   return Number.isNaN(value) ? '__builtin_nanf("")' : `${value < 0 ? "-" : ""}__builtin_inff()`
+}
+
+function translationOf(source: string, file: string): Translation {
+  return translate(needsPreprocessor(source) ? preprocess(withoutMetalIncludes(source), file) : source, file)
 }
 
 /** Runs kernels on the CPU. */
@@ -138,10 +143,23 @@ export class HostRuntime implements MetalRuntime {
     const key = `${file}\0${source}`
     const known = this.libraries.get(key)
     if (known) return known
-    const text = needsPreprocessor(source) ? preprocess(withoutMetalIncludes(source), file) : source
-    const library = new HostLibrary(source, file, translate(text, file))
+    const library = new HostLibrary(source, file, translationOf(source, file))
     this.libraries.set(key, library)
     return library
+  }
+
+  async prepare(sources: readonly LibrarySource[]): Promise<void> {
+    const codes = sources.flatMap(({ source, file }) => {
+      try {
+        const { code, constants } = translationOf(source, file)
+        return constants.length === 0 ? [code] : []
+      } catch (error) {
+        // newLibrary says it again.
+        if (error instanceof DeviceError) return []
+        throw error
+      }
+    })
+    await compileAhead(codes)
   }
 
   newPipeline(library: MetalLibrary, name: string, constants: FunctionConstants = {}): MetalPipeline {

@@ -4,7 +4,7 @@
  */
 import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
 import { CommandStream, type Size } from "./command-stream"
-import type { MetalBuffer, MetalPipeline, MetalRuntime } from "./runtime"
+import type { LibrarySource, MetalBuffer, MetalPipeline, MetalRuntime } from "./runtime"
 import { dumpSource } from "./source-dump"
 
 /** A place in a storage. */
@@ -28,6 +28,9 @@ interface Entry {
 const MAX_DISPATCHES = 4096
 const MAX_CACHE = 256 * 2 ** 20
 
+/** What stands for a pipeline where nothing runs. */
+const UNMADE: MetalPipeline = { id: -1, name: "", maxThreads: 1024 }
+
 const isPlace = (argument: Argument): argument is Place => "storage" in argument
 
 /** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
@@ -49,6 +52,8 @@ export class MetalQueue {
   private readonly leaving: { buffer: MetalBuffer; done: () => void }[] = []
   private readonly views = new Map<number, ArrayBuffer>()
   private readonly pipelines = new Map<string, MetalPipeline>()
+  /** While nothing runs: the sources that were asked for, by key. */
+  private asked: Map<string, LibrarySource> | null = null
   private readonly entries: Entry[] = []
   private readonly failed: Failure[] = []
   private readonly written = new Set<number>()
@@ -207,14 +212,29 @@ export class MetalQueue {
 
   /** The kernel `name` of a source, compiled once. `key` stands for the source, so that it is made only when it is needed. */
   pipeline(key: string, source: () => string, name: string): MetalPipeline {
-    let made = this.pipelines.get(key)
-    if (!made) {
-      const text = source()
-      made = this.runtime.newPipeline(this.runtime.newLibrary(text, { file: `${name}.metal` }), name)
-      dumpSource(name, text)
-      this.pipelines.set(key, made)
+    const known = this.pipelines.get(key)
+    if (known) return known
+    if (this.asked?.has(key)) return UNMADE
+    const text = source()
+    const file = `${name}.metal`
+    if (this.asked) {
+      this.asked.set(key, { source: text, file })
+      return UNMADE
     }
+    const made = this.runtime.newPipeline(this.runtime.newLibrary(text, { file }), name)
+    dumpSource(name, text)
+    this.pipelines.set(key, made)
     return made
+  }
+
+  /** Adds the sources of which `body` wants pipelines to `asked`; what it dispatches does not run. */
+  withoutRunning(asked: Map<string, LibrarySource>, body: () => void): void {
+    this.asked = asked
+    try {
+      body()
+    } finally {
+      this.asked = null
+    }
   }
 
   /** Adds a dispatch. The places among the arguments whose storages are in `writes` are written, the others read. */
@@ -226,6 +246,7 @@ export class MetalQueue {
     grid: Size,
     group: Size,
   ): void {
+    if (this.asked) return
     const places = args.filter(isPlace)
     const reads = places.map((p) => p.storage).filter((s) => !writes.includes(s))
     this.order(reads, writes)

@@ -68,6 +68,12 @@ export interface LibraryOptions {
   readonly fastMath?: boolean
 }
 
+/** A source, and the name of its file in messages. */
+export interface LibrarySource {
+  readonly source: string
+  readonly file: string
+}
+
 /** The values of a kernel's `[[function_constant(i)]]`, by index. */
 export type FunctionConstants = Readonly<Record<number, number | boolean>>
 
@@ -83,7 +89,7 @@ export interface Submission {
   readonly id: number
 }
 
-/** A platform that compiles and runs Metal kernels. Every method but `done` is synchronous. */
+/** A platform that compiles and runs Metal kernels. Every method but `prepare` and `done` is synchronous. */
 export interface MetalRuntime {
   /** Names the platform. */
   readonly name: string
@@ -113,6 +119,8 @@ export interface MetalRuntime {
 
   /** Compiles source. @throws DeviceError that names the first line that does not compile */
   newLibrary(source: string, options?: LibraryOptions): MetalLibrary
+  /** Compiles sources that `newLibrary` will be asked for, together, where that is faster. What does not compile is left for then. */
+  prepare?(sources: readonly LibrarySource[]): Promise<void>
   /** Takes a kernel of a library, with its function constants set. @throws DeviceError when there is none of that name */
   newPipeline(library: MetalLibrary, name: string, constants?: FunctionConstants): MetalPipeline
 

@@ -7,17 +7,13 @@ import { type Backend, definePrimitive, listBackends } from "@lazuli/core/engine
 import { expect, test } from "vitest"
 import { backendSuite } from "./backend-suite"
 import { formatChecks, type OpReport } from "./check/op-check"
+import { QUICK } from "./quick-suite"
 
 const failed = (reports: readonly OpReport[]): string => formatChecks(reports.filter(({ ok }) => !ok))
 const none = formatChecks([])
 
 test("the CPU, every primitive, around the widths of vectors", () => {
-  const reports = backendSuite("cpu", {
-    sizes: [7, 33],
-    dtypes: [mx.float32, mx.bfloat16, mx.int32],
-    fillings: ["as given", "special"],
-    layouts: ["row-major", "transposed"],
-  })
+  const reports = backendSuite("cpu", QUICK)
   expect(failed(reports)).toBe(none)
   expect(reports.length).toBeGreaterThan(100)
 }, 120_000)

@@ -183,16 +183,17 @@ napi_value address(napi_env env, napi_callback_info info) {
   return result;
 }
 
-// loadLibrary(path) → [{ name, id, maxThreads }]
+// loadLibrary(path, symbol) → [{ name, id, maxThreads }]
 napi_value load_library(napi_env env, napi_callback_info info) {
   Call c(env, info);
-  char path[4096];
+  char path[4096], symbol[128];
   size_t length = 0;
-  if (c.argc < 1 || napi_get_value_string_utf8(env, c.argv[0], path, sizeof path, &length) != napi_ok)
-    return c.fail("expected a path");
+  if (c.argc < 2 || napi_get_value_string_utf8(env, c.argv[0], path, sizeof path, &length) != napi_ok ||
+      napi_get_value_string_utf8(env, c.argv[1], symbol, sizeof symbol, &length) != napi_ok)
+    return c.fail("expected a path and a symbol");
   void* handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
   if (!handle) return c.fail(dlerror());
-  const Library* library = static_cast<const Library*>(dlsym(handle, "lazuli_metal_library"));
+  const Library* library = static_cast<const Library*>(dlsym(handle, symbol));
   if (!library || library->abi != kAbi)
     return c.fail(std::string(path) + " is not a kernel library of this version");
   napi_value list;
@@ -249,7 +250,7 @@ napi_value set_threads(napi_env env, napi_callback_info info) {
 }
 napi_value threads(napi_env env, napi_callback_info info) { return Call(env, info).number_value(workers()); }
 // The version of these functions and of the commands, which src/host-native.ts states too: raise both together.
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 
 napi_value protocol(napi_env env, napi_callback_info info) {
   return Call(env, info).number_value(kProtocol);

@@ -131,7 +131,7 @@ struct Entry<F, void (*)(A...), S...> {
           F(S::template get<A>(l, g, t)...);
   }
   static constexpr Kernel describe(const char* name, bool waits, u32 max_threads) {
-    Kernel k{name, &lane, waits ? nullptr : &group, {}, max_threads};
+    Kernel k{name, waits ? &lane : nullptr, waits ? nullptr : &group, {}, max_threads};
     for (u32 i = 0; i < kBuffers; i++) k.bytes[i] = -1;
     ((S::index >= 0 ? (void)(k.bytes[S::index < 0 ? 0 : S::index] = S::template bytes<A>()) : (void)0), ...);
     return k;

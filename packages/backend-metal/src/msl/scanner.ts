@@ -30,7 +30,10 @@ export interface FunctionConstant {
 
 /** A translated source. */
 export interface Translation {
-  /** C++ for the prelude in native/prelude. `LZ_CONSTANT_<i>` and `LZ_DEFINED_<i>` are to be defined for each function constant. */
+  /**
+   * C++ for the prelude in native/prelude. To be defined are `LZ_LIBRARY`, the symbol of its table of kernels, and `LZ_CONSTANT_<i>` and
+   * `LZ_DEFINED_<i>` for each function constant.
+   */
   readonly code: string
   readonly kernels: readonly ScannedKernel[]
   readonly constants: readonly FunctionConstant[]
@@ -275,7 +278,7 @@ ${tokens.map((t) => t.text).join("")}
 static const lz::Kernel lz_kernels[] = {
 ${table}
 };
-extern "C" { extern __attribute__((visibility("default"))) const lz::Library lazuli_metal_library; const lz::Library lazuli_metal_library = {lz::kAbi, ${this.entries.length}, lz_kernels, LZ_WAITS}; }
+extern "C" { extern __attribute__((visibility("default"))) const lz::Library LZ_LIBRARY; const lz::Library LZ_LIBRARY = {lz::kAbi, ${this.entries.length}, lz_kernels, LZ_WAITS}; }
 `
     return { code, kernels: this.kernels, constants: this.constants }
   }

@@ -69,16 +69,16 @@ __attribute__((always_inline)) inline Fiber* current() {
   return fiber_of(reinterpret_cast<usize>(__builtin_frame_address(0)));
 }
 
-/* One compiled kernel. */
+/* One compiled kernel: `lane` where threads may wait for each other, `group` where they never do. */
 struct Kernel {
   const char* name;
   void (*lane)(const Launch*, const Group*, u32 lane);  // one thread
-  void (*group)(const Launch*, const Group*);  // all threads of a group, of a kernel that never waits
-  int bytes[kBuffers];                         // least size of each buffer; -1 where there is none
-  u32 max_threads;                             // 0 without a limit of its own
+  void (*group)(const Launch*, const Group*);           // all threads of a group
+  int bytes[kBuffers];                                  // least size of each buffer; -1 where there is none
+  u32 max_threads;                                      // 0 without a limit of its own
 };
 
-/* What a library exports as lazuli_metal_library. */
+/* What a source's kernels are exported as, by a symbol that follows from the source. */
 struct Library {
   int abi;
   u32 count;
