@@ -2,7 +2,7 @@
 import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
 import fc from "fast-check"
-import { describe, expect, test } from "vitest"
+import { describe, expect, test, vi } from "vitest"
 import { compile } from "./compile"
 
 const one = mx.ones([1])
@@ -69,6 +69,19 @@ describe("compiling", () => {
     expect(traces).toBe(1)
     compile(f, { shapeless: true })(one)
     expect(traces).toBe(2)
+  })
+
+  test("is left out by an environment variable", async () => {
+    vi.stubEnv("LAZULI_DISABLE_COMPILE", "1")
+    vi.resetModules()
+    const other = await import("./compile")
+    let runs = 0
+    const f = other.compile(() => ++runs)
+    expect([f(), f()]).toEqual([1, 2])
+    other.enableCompile()
+    expect([f(), f()]).toEqual([3, 3])
+    vi.unstubAllEnvs()
+    vi.resetModules()
   })
 
   test("refuses unknown options, async functions, and arguments whose contents could change unseen", () => {
