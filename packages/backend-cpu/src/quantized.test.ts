@@ -126,6 +126,7 @@ test("weights that are views, broadcast or larger than a block", () => {
     expect(most(got.subtract(want))).toBeLessThan(1e-4)
   }
   check(packed)
+  check(packed, numbers([80, 2048], 6))
   check(packed.map((a) => a.index("::-3")))
   check(packed.map((a) => mx.broadcastTo(a, [2, ...a.shape])))
   check(packed.map((a) => a.T.contiguous().T))

@@ -7,6 +7,7 @@
 
 #include "kernels/blas.h"
 #include "simd/gemm.h"
+#include "simd/half_products.h"
 
 namespace lazuli {
 namespace {
@@ -15,8 +16,12 @@ namespace {
 constexpr int64_t kDepth = 512, kRows = 144, kMostShared = 4096;
 // a is packed for so many slivers of b; b for more than so many tiles, unless all of it is in the first cache.
 constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 4096;
+// Few rows of a meet b as memory gives it: rows of its transpose, or lines of kLongSlivers slivers. `kLargeB` elements
+// are more than the caches hold.
+constexpr int64_t kFewRows = 48, kFewDots = 24, kShort = 64, kLongSlivers = 16, kLargeB = 1 << 16, kLongDot = 256;
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
-constexpr int64_t kRoomRows = kRows + 16, kRoomColumns = 32;
+constexpr int64_t kRoomA = (kDepth + 4) * (kRows + 16), kRoomB = (kShort + 1) * kLongSlivers * 32;
+static_assert(kRoomB >= (kDepth + 1) * 32);
 
 // Memory of the calling thread: a sliver of b and a block of a. Null when there is none.
 float* room() {
@@ -24,12 +29,15 @@ float* room() {
     void operator()(float* x) const { ::operator delete[](x, std::align_val_t(64)); }
   };
   thread_local std::unique_ptr<float[], Free> memory(static_cast<float*>(::operator new[](
-      size_t(kDepth * (kRoomRows + kRoomColumns)) * sizeof(float), std::align_val_t(64), std::nothrow)));
+      size_t(kRoomA + kRoomB) * sizeof(float), std::align_val_t(64), std::nothrow)));
   return memory.get();
 }
 
 int64_t parts(int64_t n, int64_t most) { return (n + most - 1) / most; }
 int64_t even_part(int64_t n, int64_t most) { return parts(n, parts(n, most)); }
+
+// From tile to tile of what is packed: powers of two would share a few lines of the first cache.
+int64_t tile_step(int64_t height, int64_t depth) { return height * depth + 32; }
 
 // The depth of a block, of all blocks but the last.
 int64_t depth_of(int64_t k) { return (even_part(k, kDepth) + 3) / 4 * 4; }
@@ -38,12 +46,12 @@ int64_t depth_of(int64_t k) { return (even_part(k, kDepth) + 3) / 4 * 4; }
 void pack(const GemmOperand& x, bool columns, int64_t count, int64_t depth, int64_t height, float* to, bool fill) {
   const GemmTable& table = gemm_table();
   const bool contiguous = x.transposed != columns;
-  (contiguous ? table.copy : table.turn)[x.dtype]({x.data, to, x.ld, count, depth, height, height * depth, fill});
+  (contiguous ? table.copy : table.turn)[x.dtype]({x.data, to, x.ld, count, depth, height, tile_step(height, depth), fill});
 }
 
 void set_packed(GemmSliver& s, const float* a, int64_t height) {
   s.a = a;
-  s.a_tile = height * s.depth, s.a_row = 1, s.a_step = height;
+  s.a_tile = tile_step(height, s.depth), s.a_row = 1, s.a_step = height;
   s.height = int32_t(height);
 }
 
@@ -67,19 +75,39 @@ bool gemm_is_large(int64_t m, int64_t n, int64_t k) { return m > 128 && n > 128 
 int64_t gemm_height() { return gemm_table().height; }
 int64_t gemm_width() { return 2 * gemm_table().lanes; }
 
+// For few rows of a and b stored by columns: inner products.
+void by_dots(const GemmProblem& p, float* room) {
+  const auto dots = half_product_table().dots[p.b.dtype];
+  const auto* x = static_cast<const float*>(p.a.data);
+  constexpr int64_t kColumns = 64;
+  for (int64_t j = 0; j < p.n; j += kColumns) {
+    const int64_t n = std::min(kColumns, p.n - j);
+    dots(p.b.at(0, j).data, p.b.ld, n, p.k, x, p.a.ld, p.m, room, kColumns);
+    for (int64_t i = 0; i < p.m; i++) {
+      float* c = p.c + i * p.ldc + j;
+      const float* sum = room + i * kColumns;
+      for (int64_t r = 0; r < n; r++) c[r] = p.alpha * sum[r] + (p.beta == 0 ? 0 : p.beta * c[r]);
+    }
+  }
+}
+
 void gemm(const GemmProblem& p) {
+  float* packed_b = room();
+  if (packed_b == nullptr || !gemm_is_own()) return by_library(p);
+  if (p.b.transposed && p.m <= kFewDots && p.k >= kLongDot && !p.a.transposed && p.a.dtype == LZ_FLOAT32)
+    return by_dots(p, packed_b);
   const GemmTable& table = gemm_table();
-  const int64_t width = 2 * table.lanes, depth = depth_of(p.k);
-  const bool pack_a = p.a.dtype != LZ_FLOAT32 || parts(p.n, width) >= kSliversOfA;
+  const bool lines = p.m <= kFewRows && !p.b.transposed && p.k * p.b.ld > kLargeB;
+  const int64_t width = 2 * table.lanes, group = lines ? kLongSlivers * width : width;
+  const int64_t depth = lines ? kShort : depth_of(p.k);
+  const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
   // Rows of a block and of its tiles are nearly equal.
   const int64_t block = pack_a ? even_part(p.m, kRows) : p.m;
   const int64_t height = even_part(block, table.height);
   const int64_t rows = parts(block, height) * height;
-  const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed ||
+  const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed || lines ||
                       (parts(p.m, height) > kTilesOfB && p.k * p.b.ld > kSmallB);
-  float* packed_b = room();
-  if (packed_b == nullptr || !gemm_is_own()) return by_library(p);
-  float* packed_a = packed_b + kDepth * kRoomColumns;
+  float* packed_a = packed_b + kRoomB;
   GemmSliver s{};
   s.c_row = p.ldc;
   s.alpha = p.alpha;
@@ -98,18 +126,20 @@ void gemm(const GemmProblem& p) {
         s.a_tile = height * s.a_row;
         s.height = int32_t(height);
       }
-      for (int64_t j = 0; j < p.n; j += width) {
-        s.columns = int32_t(std::min(width, p.n - j));
-        s.c = p.c + i * p.ldc + j;
-        const int64_t full = s.columns > table.lanes ? width : table.lanes;
-        const GemmOperand b = p.b.at(k, j);
-        if (pack_b || s.columns < full) {
-          pack(b, true, s.columns, s.depth, full, packed_b, true);
-          s.b = packed_b, s.b_step = full;
-        } else {
-          s.b = static_cast<const float*>(b.data), s.b_step = b.ld;
+      for (int64_t j0 = 0; j0 < p.n; j0 += group) {
+        const int64_t n = std::min(group, p.n - j0);
+        const GemmOperand b = p.b.at(k, j0);
+        // A vector alone is packed as such.
+        const int64_t full = n > table.lanes ? width : table.lanes;
+        const bool packed = pack_b || n % full != 0;
+        if (packed) pack(b, true, n, s.depth, full, packed_b, true);
+        s.b_step = packed ? full : b.ld;
+        for (int64_t j = 0; j < n; j += width) {
+          s.columns = int32_t(std::min(width, n - j));
+          s.b = packed ? packed_b + j / width * tile_step(full, s.depth) : static_cast<const float*>(b.at(0, j).data);
+          s.c = p.c + i * p.ldc + j0 + j;
+          table.sliver(s);
         }
-        table.sliver(s);
       }
     }
   }
@@ -124,8 +154,8 @@ void gemm(const lz_call& call, const GemmProblem& p) {
   // Some tasks for every thread, of a few slivers at least.
   const int64_t wanted = parts(int64_t(4) * call.ctx->threads, parts(mb, rows));
   const int64_t columns = std::max<int64_t>(parts(parts(nb, width), wanted), 2) * width;
-  float* packed_a = scratch<float>(call, parts(mb, rows) * rows * depth);
-  float* packed_b = scratch<float>(call, parts(nb, width) * width * depth);
+  float* packed_a = scratch<float>(call, parts(mb, height) * tile_step(height, depth));
+  float* packed_b = scratch<float>(call, parts(nb, width) * tile_step(width, depth));
   for (int64_t j0 = 0; j0 < p.n; j0 += nb) {
     const int64_t n = std::min(nb, p.n - j0), across = parts(n, columns);
     for (int64_t k = 0; k < p.k; k += depth) {
@@ -141,11 +171,11 @@ void gemm(const lz_call& call, const GemmProblem& p) {
           if (task < packs) {
             const int64_t j = task * columns;
             pack(p.b.at(k, j0 + j), true, std::min(columns, n - j), shared.depth, width,
-                 packed_b + j * shared.depth, true);
+                 packed_b + j / width * tile_step(width, shared.depth), true);
           } else {
             const int64_t i = (task - packs) * rows;
             pack(p.a.at(i0 + i, k), false, std::min(rows, m - i), shared.depth, height,
-                 packed_a + i * shared.depth, false);
+                 packed_a + i / height * tile_step(height, shared.depth), false);
           }
         };
         const auto compute = [&](int64_t task) {
@@ -153,10 +183,10 @@ void gemm(const lz_call& call, const GemmProblem& p) {
           const int64_t i = task / across * rows, first = task % across * columns;
           const int64_t last = std::min(n, first + columns);
           s.rows = std::min(rows, m - i);
-          set_packed(s, packed_a + i * s.depth, height);
+          set_packed(s, packed_a + i / height * tile_step(height, s.depth), height);
           for (int64_t j = first; j < last; j += width) {
             s.columns = int32_t(std::min(width, last - j));
-            s.b = packed_b + j * s.depth;
+            s.b = packed_b + j / width * tile_step(width, s.depth);
             s.c = p.c + (i0 + i) * p.ldc + j0 + j;
             table.sliver(s);
           }

@@ -302,7 +302,8 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
     const Order raw = order_of(p.b);
     halves = halves && raw.known && raw.ld <= INT32_MAX && p.m <= (own ? 1 : kFewRows);
     const auto prepare = [&](Source& x) {
-      Order order = half && (!own || halves) ? Order{} : order_of(x);
+      // Few rows are widened before they meet a matrix.
+      Order order = half && (!own || (&x == &p.a && p.m <= kFewRows / 8)) ? Order{} : order_of(x);
       if (!order.known || order.ld > INT32_MAX) order = order_of(x = densify(call, x, x.ndim - 2));
       return order;
     };

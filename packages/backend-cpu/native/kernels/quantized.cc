@@ -1,6 +1,6 @@
 // quantizedMatmul and gatherQmm. A product reads packed words: few rows at once multiply them
-// in registers (simd/quantized.cc), more rows multiply with panels that are unpacked to a cache's size and go to
-// BLAS. Products are computed in float32.
+// in registers (simd/quantized.cc), more rows meet rows or panels that are unpacked to a cache's size. Products are
+// computed in float32.
 //
 // Rows of x that meet the same weights form a job, so that broadcast batches and neighbouring equal indices read
 // the weights once. Work is cut by its size alone, and one task forms the whole sum of an element.
@@ -14,8 +14,10 @@
 
 #include "kernels/blas.h"
 #include "kernels/families.h"
+#include "kernels/gemm.h"
 #include "kernels/packed_format.h"
 #include "kernels/source.h"
+#include "simd/half_products.h"
 #include "simd/halves.h"
 
 namespace lazuli {
@@ -96,7 +98,7 @@ std::unique_ptr<float[]> borrow(int64_t count, std::atomic<bool>& exhausted) {
   return std::unique_ptr<float[]>(memory);
 }
 
-constexpr int64_t kFewRows = 32;
+constexpr int64_t kFewRows = 8, kSomeRows = 64;
 
 // y = x Wᵀ for few rows of x: rows of W are read once, four at a time.
 void few_rows(const lz_call& call, const Product& p, const Job& job) {
@@ -136,6 +138,30 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
   require(call, !exhausted, "out of memory");
 }
 
+// y = x Wᵀ for more rows of x than few, or codes that are not multiplied where they lie: rows of W are unpacked to the
+// first or second cache, four at a time, and meet all rows of x there.
+void some_rows(const lz_call& call, const Product& p, const Job& job) {
+  constexpr int64_t kRows = 4;
+  const auto dots = half_product_table().dots[LZ_FLOAT32];
+  const double price = double(kRows) * double(p.k) * (0.3 + 0.02 * double(job.rows));
+  std::atomic<bool> exhausted{false};
+  parallel(call, (p.n + kRows - 1) / kRows, price, [&](int64_t begin, int64_t end) {
+    const auto buffer = borrow(kRows * p.k + 2 * (p.groups + kPad), exhausted);
+    if (!buffer) return;
+    float *scales = buffer.get(), *biases = scales + p.groups + kPad, *rows = biases + p.groups + kPad;
+    for (int64_t row = begin * kRows; row < std::min(p.n, end * kRows); row += kRows) {
+      const int64_t count = std::min(kRows, p.n - row);
+      for (int64_t r = 0; r < count; r++) {
+        p.read_scales(job, row + r, 0, p.groups, scales, biases);
+        quantized_table().expand(job.words + (row + r) * p.stride, p.k, p.format, scales,
+                                 job.biases ? biases : nullptr, rows + r * p.k);
+      }
+      dots(rows, p.k, count, p.k, p.x + job.first * p.k, p.k, job.rows, p.y + job.first * p.n + row, p.n);
+    }
+  });
+  require(call, !exhausted, "out of memory");
+}
+
 // y += x[:, at : at + k] times a panel of floats, which holds columns of y as rows when `transposed`.
 void times_panel(const Product& p, const Job& job, bool transposed, int64_t at, int64_t k, int64_t column,
                  int64_t n, const float* panel, int64_t ld) {
@@ -145,7 +171,7 @@ void times_panel(const Product& p, const Job& job, bool transposed, int64_t at, 
   if (job.rows == 1)
     blas::gemv(!transposed, transposed ? n : k, transposed ? k : n, 1.0f, panel, ld, x, 1, beta, y, 1);
   else
-    blas::gemm(false, transposed, job.rows, n, k, 1.0f, x, p.k, panel, ld, beta, y, p.n);
+    gemm({{x, LZ_FLOAT32, false, p.k}, {panel, LZ_FLOAT32, transposed, ld}, job.rows, n, k, 1, beta, y, p.n});
 }
 
 // y = x Wᵀ through panels of kTall rows of W, or y = x W through panels of kWide of its columns and kFlat rows.
@@ -182,8 +208,11 @@ void by_panels(const lz_call& call, const Product& p, const Job& job) {
 
 void multiply(const lz_call& call, const Product& p) {
   for (const Job& job : p.jobs) {
-    if (p.transpose && job.rows <= kFewRows)
+    // Codes that cross words are unpacked in any case.
+    if (p.transpose && job.rows <= (32 % p.format.bits == 0 ? kFewRows : 1))
       few_rows(call, p, job);
+    else if (p.transpose && job.rows <= kSomeRows)
+      some_rows(call, p, job);
     else
       by_panels(call, p, job);
   }

@@ -191,6 +191,8 @@ void copy(const GemmPack& p) {
     int64_t left = p.count;
     if (height == 2 * N) {
       for (; left >= height; left -= height, x += height, to += p.tile) {
+        __builtin_prefetch(x + 4 * p.ld);
+        __builtin_prefetch(x + 4 * p.ld + N);
         hn::StoreU(load(d, x), d, to);
         hn::StoreU(load(d, x + N), d, to + N);
       }

@@ -1,4 +1,5 @@
-// Rows of b one after the other: a single stream is what memory gives fastest.
+// For a single row of x, rows of b one after the other: a single stream is what memory gives fastest. For more, four
+// rows of b at a time, so that their elements are widened once for all.
 #include "simd/half_products.h"
 
 #include "simd/vectors.h"
@@ -31,6 +32,69 @@ void dot(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x,
   for (int64_t r = 0; r < rows; r++) y[r] = dot_row(static_cast<const T*>(data) + r * ldb, k, x);
 }
 
+#if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
+constexpr int kTall = 3;  // 16 registers
+#else
+constexpr int kTall = 6;  // 32 registers
+#endif
+constexpr int kWide = 4;
+
+#if defined(__clang__)
+#define LZ_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define LZ_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+template <class T, int kM, int kN>
+HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, float* y, int64_t ldy) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  V sum[kM][kN];
+  LZ_UNROLL for (int i = 0; i < kM; i++) {
+    LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d);
+  }
+  int64_t at = 0;
+  for (; at + N <= k; at += N) {
+    V w[kN];
+    LZ_UNROLL for (int r = 0; r < kN; r++) w[r] = load(d, b + r * ldb + at);
+    LZ_UNROLL for (int i = 0; i < kM; i++) {
+      const V v = hn::LoadU(d, x + i * ldx + at);
+      LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::MulAdd(v, w[r], sum[i][r]);
+    }
+  }
+  if (at < k) {
+    V w[kN];
+    LZ_UNROLL for (int r = 0; r < kN; r++) w[r] = load_some(d, b + r * ldb + at, k - at, 0);
+    LZ_UNROLL for (int i = 0; i < kM; i++) {
+      const V v = load_some(d, x + i * ldx + at, k - at, 0);
+      LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::MulAdd(v, w[r], sum[i][r]);
+    }
+  }
+  LZ_UNROLL for (int i = 0; i < kM; i++) {
+    LZ_UNROLL for (int r = 0; r < kN; r++) y[i * ldy + r] = hn::GetLane(hn::SumOfLanes(d, sum[i][r]));
+  }
+}
+
+template <class T, int kN, int kM = kTall>
+HWY_INLINE void dots_of_rows(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, int64_t m, float* y,
+                             int64_t ldy) {
+  if constexpr (kM == kTall) {
+    for (; m >= kM; m -= kM, x += kM * ldx, y += kM * ldy) dots_of<T, kM, kN>(b, ldb, k, x, ldx, y, ldy);
+  } else if (m == kM) {
+    return dots_of<T, kM, kN>(b, ldb, k, x, ldx, y, ldy);
+  }
+  if constexpr (kM > 1) dots_of_rows<T, kN, kM - 1>(b, ldb, k, x, ldx, m, y, ldy);
+}
+
+template <class T>
+void dots(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx, int64_t m, float* y,
+          int64_t ldy) {
+  const T* b = static_cast<const T*>(data);
+  int64_t r = 0;
+  for (; r + kWide <= rows; r += kWide) dots_of_rows<T, kWide>(b + r * ldb, ldb, k, x, ldx, m, y + r, ldy);
+  for (; r < rows; r++) dots_of_rows<T, 1>(b + r * ldb, ldb, k, x, ldx, m, y + r, ldy);
+}
+
 template <class T, int kRows>
 HWY_INLINE void add_some(const T* b, int64_t ldb, int64_t n, const float* x, float* y) {
   const Floats d;
@@ -61,6 +125,9 @@ constexpr HalfProductTable make_table() {
   HalfProductTable table{};
   table.dot[kFloat16] = dot<float16>;
   table.dot[kBfloat16] = dot<bfloat16>;
+  table.dots[kFloat32] = dots<float>;
+  table.dots[kFloat16] = dots<float16>;
+  table.dots[kBfloat16] = dots<bfloat16>;
   table.add_rows[kFloat16] = add_rows<float16>;
   table.add_rows[kBfloat16] = add_rows<bfloat16>;
   return table;
