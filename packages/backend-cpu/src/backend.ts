@@ -7,18 +7,15 @@ import {
   type Application,
   type Backend,
   DeviceError,
-  type Failure,
-  IndexError,
   listPrimitives,
   type NativeKernels,
   type Node,
-  NumericError,
   onKernels,
   type Primitive,
   primitiveByName,
   programOf,
   type ScalarProgram,
-  Storage,
+  type Storage,
 } from "@lazuli/core/engine"
 import { collect } from "./collector"
 import {
@@ -30,16 +27,30 @@ import {
   writeOperand,
   writeParams,
 } from "./encode"
+import {
+  adoptNow,
+  allocateNow,
+  allocateOn,
+  CROSSING,
+  cross,
+  handingOver,
+  Lane,
+  laneOf,
+  main,
+  releaseLater,
+  runAll,
+  runIdle,
+  settle,
+  storages,
+  submitAll,
+  synchronize,
+  whenIdle,
+} from "./lanes"
 import { native } from "./native"
-import { Op, Tape } from "./tape"
+import { Op } from "./tape"
 
-/** A tape longer than this runs before the graph is all encoded. */
-const MAX_WORDS = 1 << 18
-
-const main = new Tape(1 << 14)
-native.attachTape(main.buffer)
-/** Where records go: the main tape, or the tape of the plan being recorded. */
-let tape = main
+/** The plan being recorded, as a lane that never runs. */
+let recording: Lane | null = null
 
 /** Ids by primitive; those of other packages come by {@link addLibrary}. */
 const kernels = new Map<string, number>()
@@ -89,21 +100,11 @@ function isTaken(node: Node, name: string): boolean {
 
 const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 
+/** The number of lanes that are recorded. */
+const RECORDING = -2
+
 /** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
 const BACKEND = 0
-
-/** Storages by slot, for naming what failed. A free slot keeps its storage, which has no references, for the next block. */
-const storages: Storage[] = []
-const freeSlots: number[] = []
-
-/** A storage for a new block. */
-function take(nbytes: number): Storage {
-  const slot = freeSlots.pop()
-  if (slot !== undefined) return storages[slot].renew(nbytes)
-  const storage = new Storage(cpuBackend, storages.length, nbytes)
-  storages.push(storage)
-  return storage
-}
 
 /** Ids of registered scalar programs by key, -1 for programs the native side has no code for. */
 const programs = new Map<string, number>()
@@ -152,68 +153,50 @@ function kernelOf(primitive: Primitive): number {
   return id
 }
 
-/** Room for a record on the current tape. */
-function reserve(words: number): void {
-  if (tape === main) reserveMain(words)
-  else tape.reserve(words)
-}
-
-function reserveMain(words: number): void {
-  if (main.length > MAX_WORDS) runTape()
-  if (main.reserve(words)) native.attachTape(main.buffer)
-}
-
-const failed: Failure[] = []
-const NONE: readonly Failure[] = []
-
 /** By slot: whom to tell that memory of another backend is not used any more. */
 const adopted = new Map<number, () => void>()
-/** Those whose slots are freed on the main tape. */
-const leaving: (() => void)[] = []
 
-/** Runs what is on the main tape. */
-function runTape(): void {
-  if (main.length === 0) return
-  const words = main.length
-  main.length = 0
-  const failures = native.run(words)
-  if (leaving.length > 0) for (const done of leaving.splice(0)) done()
-  if (failures === 0) return
-  const errors = native.failures().map(({ message }) => errorOf(message))
-  const poisoned = native.poisoned().flatMap((slot) => storages[slot] ?? [])
-  for (const storage of poisoned) storage.failure ??= errors[0]
-  failed.push({ error: errors[0], storages: poisoned })
-}
-
-/** An error that reads `[op] fact`, of the class that the fact asks for. */
-function errorOf(message: string): Error {
-  const [, op = "eval", fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
-  if (/out of bounds/.test(fact)) return new IndexError(op, fact)
-  if (/singular|positive definite|not converge/.test(fact)) return new NumericError(op, fact)
-  return new DeviceError(op, fact)
-}
 function encodeMap(node: Node, program: number): void {
   const outputs = node.outputs
   const { inputs } = node
-  reserve(mapWords(node))
+  const lane = laneFor(node, inputs, mapWords(node))
+  const { tape } = lane
   tape.begin(Op.Map)
   tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))
   for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], i, node.shape)
-  if (outputs) for (const output of outputs) writeOperand(tape, output)
-  else writeOperand(tape, node)
+  if (outputs) for (const output of outputs) writeOutput(lane, output)
+  else writeOutput(lane, node)
   tape.end()
 }
 
+/** The lane that a record is written to, with room for it; it waits for what the record reads of others. */
+function laneFor(node: Node, inputs: readonly Node[], words: number): Lane {
+  const lane = recording ?? laneOf(node.stream)
+  lane.reserve(words + CROSSING * inputs.length)
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.lane !== lane.id) cross(lane, storage)
+  }
+  return lane
+}
+
+function writeOutput(lane: Lane, output: Node): void {
+  ;(output.storage as Storage).ticket = lane.open
+  writeOperand(lane.tape, output)
+}
+
 function encodeKernel(
+  lane: Lane,
   id: number,
   inputs: readonly Node[],
   outputs: readonly Node[],
   node: Node | null,
 ): void {
+  const { tape } = lane
   tape.begin(Op.Run)
   tape.pair(id, inputs.length | (outputs.length << 16))
   for (const input of inputs) writeOperand(tape, input)
-  for (const output of outputs) writeOperand(tape, output)
+  for (const output of outputs) writeOutput(lane, output)
   if (node) writeParams(tape, (node.primitive as Primitive).schema, node.params)
   tape.end()
 }
@@ -228,48 +211,48 @@ export const cpuBackend: Backend = {
   device: "cpu",
   priority: 100,
 
-  allocate(nbytes) {
-    const storage = take(nbytes)
-    reserveMain(3)
-    main.alloc(storage.slot, nbytes)
+  allocate(nbytes, stream) {
+    return allocateOn(stream ? laneOf(stream) : main, this, nbytes)
+  },
+  stage(nbytes) {
+    if (main.isBusy()) return allocateNow(this, nbytes)
+    const storage = allocateOn(main, this, nbytes)
+    settle(storage)
     return storage
   },
   release(storage) {
-    reserveMain(2)
-    main.free(storage.slot)
-    if (storage.lender !== null) {
-      leaving.push(adopted.get(storage.slot) as () => void)
-      adopted.delete(storage.slot)
+    const { slot } = storage
+    if (storage.lender === null) releaseLater(storage)
+    else {
+      releaseLater(storage, adopted.get(slot))
+      adopted.delete(slot)
     }
-    freeSlots.push(storage.slot)
   },
+  settle,
   read(storage, byteOffset, into) {
-    runTape()
+    settle(storage)
     if (storage.failure) throw storage.failure
     native.read(storage.slot, byteOffset, into)
   },
   write(storage, byteOffset, from) {
-    runTape()
+    settle(storage)
     if (storage.failure) throw storage.failure
     native.write(storage.slot, byteOffset, from)
   },
   host(storage) {
     // A view keeps the memory of its own backend.
     if (storage.lender !== null) return storage.lender.memory.host(storage.lender)
-    runTape()
+    settle(storage)
     if (storage.failure) throw storage.failure
     return native.hostView(storage.slot)
   },
   address(storage) {
-    runTape()
+    settle(storage)
     if (storage.failure) throw storage.failure
     return native.address(storage.slot)
   },
   adopt(address, nbytes, done) {
-    // The slot may have been freed on the tape.
-    runTape()
-    const storage = take(nbytes)
-    native.adopt(storage.slot, address, nbytes)
+    const storage = adoptNow(this, address, nbytes)
     adopted.set(storage.slot, done)
     return storage
   },
@@ -289,35 +272,41 @@ export const cpuBackend: Backend = {
       encodeMap(node, programId(node))
       return
     }
-    reserve(recordWords(node))
-    encodeKernel(kernelOf(primitive), node.inputs, node.outputs ?? [node], node)
+    const lane = laneFor(node, node.inputs, recordWords(node))
+    encodeKernel(lane, kernelOf(primitive), node.inputs, node.outputs ?? [node], node)
   },
   encodeCopy(source, target) {
-    reserve(16 + 4 * source.shape.length)
-    encodeKernel(copyKernel, [source], [target], null)
+    const lane = laneFor(target, [source], 16 + 4 * source.shape.length)
+    encodeKernel(lane, copyKernel, [source], [target], null)
   },
   flush() {
     lastNode = null
-    runTape()
-    return failed.length === 0 ? NONE : failed.splice(0)
+    return runAll()
   },
+  submit(wanted) {
+    lastNode = null
+    return submitAll(wanted)
+  },
+  handingOver,
+  synchronize,
 
   record(inputs, outputs, arenaBytes, body) {
-    const before = tape
-    const recording = new Tape(1 << 10)
-    tape = recording
+    const before = recording
+    const lane = new Lane(RECORDING, 1 << 10)
+    recording = lane
     try {
       body()
     } finally {
-      tape = before
+      recording = before
     }
-    return {
-      id: native.registerPlan(recording.buffer.slice(0, recording.length * 8), inputs, outputs, arenaBytes),
-    }
+    const { buffer, length } = lane.tape
+    return { id: native.registerPlan(buffer.slice(0, length * 8), inputs, outputs, arenaBytes) }
   },
   encodePlan(plan, node) {
     const outputs = node.outputs ?? [node]
-    reserve(4 + 2 * (node.inputs.length + outputs.length))
+    const lane = laneFor(node, node.inputs, 4 + 2 * (node.inputs.length + outputs.length))
+    const { tape } = lane
+    for (const { storage } of outputs) (storage as Storage).ticket = lane.open
     tape.begin(Op.Plan)
     tape.pair(plan.id, Math.min(node.inputs.length, 0xffff) | (Math.min(outputs.length, 0x7fff) << 16))
     for (const list of [node.inputs, outputs]) {
@@ -328,7 +317,7 @@ export const cpuBackend: Backend = {
     }
     tape.end()
   },
-  releasePlan: (plan) => native.releasePlan(plan.id),
+  releasePlan: (plan) => whenIdle(() => native.releasePlan(plan.id)),
 
   tracker: {
     track: (objects, count, ids) => native.track(objects as object[], count, ids),
@@ -343,7 +332,7 @@ export const cpuBackend: Backend = {
   },
   memory() {
     // What was released is only given back when the tape has run.
-    runTape()
+    runIdle()
     return native.memory()
   },
   *storages() {

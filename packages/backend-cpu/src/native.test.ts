@@ -776,12 +776,12 @@ describe("the tape", () => {
     )
     expect(failed).toBe(1)
     expect(native.failures()).toEqual([{ word: 9, message: "there is no kernel 4000" }])
-    expect(native.poisoned()).toEqual([b, c])
-    expect(native.poisoned()).toEqual([])
+    expect(native.poisoned().map(({ slot }) => slot)).toEqual([b, c])
+    expect(native.poisoned().map(({ slot }) => slot)).toEqual([])
     expect([...get(d, new Float32Array(4))]).toEqual([2, 2, 2, 2])
     // Poison lasts over runs until the slot is allocated anew or freed.
     expect(execute(map(add, [f32(c), f32(a)], [f32(d)]))).toBe(0)
-    expect(native.poisoned()).toEqual([d])
+    expect(native.poisoned().map(({ slot }) => slot)).toEqual([d])
     ok(
       alloc(c, 16),
       free(d),
@@ -801,7 +801,7 @@ describe("the tape", () => {
       expect(native.failures()[0].message).toMatch(
         /^\[allocate\] out of memory: requested 16777216 bytes with \d+ active, limit 1048576$/,
       )
-      expect(native.poisoned()).toEqual([a, b])
+      expect(native.poisoned().map(({ slot }) => slot)).toEqual([a, b])
       expect(() => native.allocate(a, 1 << 24)).toThrow("out of memory: requested 16777216 bytes")
     } finally {
       native.setMemoryLimit(limit)
@@ -1076,13 +1076,13 @@ describe("plans", () => {
     expect(native.failures()[0].message).toMatch(
       "the plan's slot 0 needs 1024 bytes from offset 0 of a buffer of 64",
     )
-    expect(native.poisoned()).toEqual([y])
+    expect(native.poisoned().map(({ slot }) => slot)).toEqual([y])
     expect(execute(plan(id, [[small, 0]], []))).toBe(1)
     expect(native.failures()[0].message).toMatch("takes 2 slots with offsets")
     const z = slot()
     ok(alloc(z, 1024))
     expect(execute(plan(id, [[y, 0]], [[z, 0]]))).toBe(0)
-    expect(native.poisoned()).toEqual([z])
+    expect(native.poisoned().map(({ slot }) => slot)).toEqual([z])
     ok(alloc(y, 2048))
     expect(execute(plan(id, [[y, 2]], [[z, 0]]))).toBe(1)
     expect(native.failures()[0].message).toMatch("offset 2 of the plan's slot 0 is negative or not aligned")

@@ -16,6 +16,15 @@ export interface NativeFailure {
   readonly message: string
 }
 
+/** A slot that has no value, the tape that should have given it one, and the failure: its number, and what it said. */
+export interface NativePoison {
+  readonly slot: number
+  readonly lane: number
+  readonly ticket: number
+  readonly cause: number
+  readonly message: string
+}
+
 /** Of the whole process, in bytes; `buffers` counts those alive. */
 export interface NativeMemory {
   readonly active: number
@@ -51,14 +60,24 @@ export interface Native {
   /** Whether a scalar instruction takes arguments of a dtype (for `select`: branches). */
   scalarSupport(op: string, dtype: number): boolean
 
-  /** Makes this buffer the tape that `run` reads. */
-  attachTape(tape: ArrayBuffer): void
-  /** Runs the first `nWords` words of the tape; returns how many records failed. */
-  run(nWords: number): number
-  /** The failures of the last run. */
+  /** Makes this buffer the tape of a lane (0 without one), which `run` and `submit` read. */
+  attachTape(tape: ArrayBuffer, lane?: number): void
+  /** Runs the first `nWords` words of the lane's tape here, after what was submitted before; returns how many records failed. */
+  run(nWords: number, lane?: number): number
+  /** Gives a copy of them to the lane's thread, and returns their ticket; `tell` 1: what {@link onDone} named is called afterwards. */
+  submit(nWords: number, lane?: number, tell?: 0 | 1): number
+  /** Waits until a lane has done a ticket; returns whether there is something for {@link poisoned} to tell. */
+  wait(lane: number, ticket: number): boolean
+  /** The last ticket that a lane has done. Runs have tickets too. */
+  done(lane: number): number
+  /** Names what is called on this thread after tapes were done; many may be told as one. */
+  onDone(callback: () => void): void
+  /** Whether a call that is to come keeps the process alive. */
+  hold(held: 0 | 1): void
+  /** The failures of the last run of lane 0. */
   failures(): NativeFailure[]
   /** The slots poisoned since the last call. */
-  poisoned(): number[]
+  poisoned(): NativePoison[]
   registerProgram(words: Bytes): number
   releaseProgram(id: number): void
   registerPlan(words: Bytes, nIn: number, nOut: number, arenaBytes: number): number
@@ -99,7 +118,7 @@ export interface Native {
 }
 
 /** The version of native/PROTOCOL.md that this package writes. */
-const PROTOCOL = 1
+const PROTOCOL = 2
 
 /** Refuses an addon that would read other words than this package writes. @throws Error that names both versions and the cure */
 export function checkProtocol(addon: Partial<Native>, file: string): void {

@@ -10,6 +10,7 @@ export enum Op {
   Run = 3,
   Map = 4,
   Plan = 5,
+  Wait = 6,
 }
 
 /** Operand flags. */
@@ -140,6 +141,13 @@ export class Tape {
     this.pair(Op.Alloc, 3)
     this.int(slot)
     this.int(bytes)
+  }
+
+  /** Holds what follows back until another lane has done a ticket. */
+  wait(lane: number, ticket: number): void {
+    this.pair(Op.Wait, 3)
+    this.int(lane)
+    this.int(ticket)
   }
 
   /** The end of a slot. */

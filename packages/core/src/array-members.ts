@@ -12,7 +12,7 @@ import { imag, real } from "./ops/unary"
 import { transpose } from "./ops/view"
 import type { IndexSpec } from "./option-types"
 import { formatArray } from "./print"
-import { copyOut, item, tolist, toTypedArray } from "./readback"
+import { copyOutLater, item, tolist, toTypedArray } from "./readback"
 
 const members: PropertyDescriptorMap = {
   index: {
@@ -47,7 +47,7 @@ const members: PropertyDescriptorMap = {
   },
   data: {
     value(this: Array) {
-      return Promise.resolve().then(() => copyOut(this))
+      return copyOutLater(this)
     },
   },
   dispose: {

@@ -2,7 +2,7 @@
  * What a backend is, and the registry of backends. A backend is a plain object: memory, a queue of encoded work, and kernels
  * for whatever it likes. Importing its package registers it; nothing in core names one.
  */
-import type { Device, DeviceType } from "./device"
+import type { Device, DeviceType, Stream } from "./device"
 import { DeviceError, RegistryError } from "./errors"
 import type { Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
@@ -37,8 +37,10 @@ export interface Backend extends Memory {
   readonly priority: number
   /** Whether it stands in for hardware that is not there: other backends then do not borrow its kernels. */
   readonly emulated?: boolean
-  /** Memory for later encoded work. Never initialised. @throws DeviceError when a limit is reached */
-  allocate(nbytes: number): Storage
+  /** Memory for later encoded work, of the stream that makes its contents. Never initialised. @throws DeviceError when a limit is reached */
+  allocate(nbytes: number, stream?: Stream): Storage
+  /** Memory that is written to at once, from JavaScript, whatever work is under way. Without it `allocate` and `flush` serve. */
+  stage?(nbytes: number): Storage
   /** Whether it has a kernel for this application: its primitive, shapes, dtypes and parameters. */
   supports(node: Node): boolean
   /**
@@ -59,6 +61,16 @@ export interface Backend extends Memory {
   releasePlan?(plan: Plan): void
   /** Runs what is encoded and waits. Failed work poisons its outputs, which is what the result lists. */
   flush(): readonly Failure[]
+  /**
+   * Lets what is encoded run on other threads, stream by stream in order, with streams that wait for each other where they must, and
+   * gives a promise that is fulfilled when the storages have their values, and rejected with a failure. It must not keep storages from
+   * being released. Without it asynchronous evaluation flushes.
+   */
+  submit?(storages: readonly Storage[]): Promise<void>
+  /** Encodes with `body`, so that nothing runs on this thread before {@link submit}. */
+  handingOver?(body: () => void): void
+  /** Waits for all work of a stream, submitted before. Without it `flush` does. */
+  synchronize?(stream: Stream): void
   /** Weak references, where it can offer them. */
   readonly tracker?: Tracker
   /** How {@link MemoryStats} are read. */

@@ -65,14 +65,65 @@ handles.overflow = () => {
   computePending()
 }
 
+/**
+ * Lets the given nodes be computed while this program goes on, where their backends can. The promise is rejected with the error of the first
+ * node that has none of its values for it; what cannot be encoded is thrown.
+ */
+export function evaluateAsync(roots: readonly Node[]): Promise<void> {
+  let used: readonly Backend[] = []
+  for (const root of roots) if (root.storage?.failure) throw root.storage.failure
+  if (roots.some((root) => root.storage === null)) {
+    const body = (): void => {
+      used = encode(roots)
+    }
+    const { handingOver } = backendFor(roots[0].stream.device)
+    if (handingOver) handingOver(body)
+    else body()
+    if (tracing.depth === 0) sweepRecent()
+  }
+  // What an earlier call handed over may still run.
+  const storages = roots.flatMap(({ storage }) => storage ?? [])
+  const backends = new Set<Backend>(used)
+  for (const storage of storages) backends.add(storage.memory as Backend)
+  const work = [...backends].map((backend) => {
+    const own = storages.filter(({ memory }) => memory === backend)
+    if (backend.submit) return backend.submit(own)
+    backend.flush()
+    for (const { failure } of own) if (failure) throw failure
+    return undefined
+  })
+  // A function made here would keep the nodes as long as the promise.
+  return work.length === 1 && work[0] ? work[0] : Promise.all(work).then(nothing)
+}
+
+const nothing = (): void => {}
+
 /** Computes nodes, and says whether there was something to do. */
 function compute(roots: readonly Node[]): boolean {
   let pending = false
   for (const root of roots) {
-    if (root.storage === null) pending = true
-    else if (root.storage.failure) throw root.storage.failure
+    const { storage } = root
+    if (storage === null) pending = true
+    else {
+      storage.memory.settle?.(storage)
+      if (storage.failure) throw storage.failure
+    }
   }
   if (!pending) return false
+  let failure: Failure | undefined
+  for (const backend of encode(roots)) failure ??= backend.flush()[0]
+  if (failure) throw failure.error
+  for (const { storage } of roots) {
+    if (storage === null) continue
+    // It may have been under way, on a stream that this evaluation did not need.
+    storage.memory.settle?.(storage)
+    if (storage.failure) throw storage.failure
+  }
+  return true
+}
+
+/** Encodes what the roots need, and gives the backends that have something to run. */
+function encode(roots: readonly Node[]): readonly Backend[] {
   const order = schedule(roots)
   relieve(intermediateBytes(order, roots))
   for (const root of roots) root.handles++
@@ -87,11 +138,7 @@ function compute(roots: readonly Node[]): boolean {
     for (const root of roots) root.handles--
     settle(order)
   }
-  let failure: Failure | undefined
-  for (const backend of used) failure ??= backend.flush()[0]
-  if (failure) throw failure.error
-  for (const root of roots) if (root.storage?.failure) throw root.storage.failure
-  return true
+  return used
 }
 
 function refuse(node: Node): never {
@@ -339,11 +386,12 @@ function contiguousCopy(source: Node, backend: Backend): Node {
   return copy
 }
 
-function allocate(backend: Backend, meta: Meta, op: string): Storage {
+function allocate(backend: Backend, meta: Node, op: string): Storage {
   const nbytes = sizeOf(meta.shape) * meta.dtype.size
   noteAllocation(nbytes)
-  const storage = backend.allocate(nbytes)
+  const storage = backend.allocate(nbytes, meta.stream)
   storage.op = op
+  storage.stream = meta.stream
   return storage
 }
 
@@ -417,6 +465,8 @@ function donate(node: Node): boolean {
     const { storage } = input
     if (nbytes < 0) nbytes = sizeOf(node.shape) * node.dtype.size
     if (storage === null || input.guard !== 0 || storage.refs !== 1 || storage.lender !== null) continue
+    // Another stream's memory is that stream's to give back.
+    if (storage.stream !== node.stream || storage.uses !== null) continue
     if (
       storage.nbytes !== nbytes ||
       input.strides !== null ||

@@ -49,7 +49,7 @@ export interface ArrayMembers<A> {
    * valid while the array is. complex64 comes as pairs, float16 and bfloat16 as their bits in a Uint16Array.
    */
   toTypedArray(options?: { copy?: boolean }): TypedArray
-  /** The elements, as {@link toTypedArray} gives them, later. */
+  /** The elements, as {@link toTypedArray} copies them, once other threads have computed them. */
   data(): Promise<TypedArray>
   /** Gives the memory back now instead of when it is noticed that this handle died. The handle is unusable afterwards. */
   dispose(): void

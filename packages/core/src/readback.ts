@@ -4,7 +4,7 @@
 import { Complex } from "./complex-number"
 import { complex64, decoder, newStore, type TypedArray, viewStore } from "./dtype"
 import { ShapeError } from "./errors"
-import { evaluate } from "./evaluate"
+import { evaluate, evaluateAsync } from "./evaluate"
 import { Array, type Node, withoutHandles } from "./graph"
 import type { Nested, Value } from "./members"
 import { contiguous } from "./ops/view"
@@ -42,6 +42,12 @@ export function copyOut(a: Array): TypedArray {
   const storage = source.storage as Storage
   if (out.byteLength > 0) storage.memory.read(storage, source.offset * a.dtype.size, out)
   return out
+}
+
+/** The same, once other threads have computed them. */
+export async function copyOutLater(a: Array): Promise<TypedArray> {
+  await evaluateAsync([a.node])
+  return copyOut(a)
 }
 
 /** What {@link partsOf} and arrayFromParts move at a time: it stays in the cache, and no second copy of a large array is ever made. */

@@ -2,12 +2,16 @@
  * A block of a backend's memory, shared by the arrays that are views of it.
  */
 
+import type { Stream } from "./device"
+
 /** The part of a backend that owns memory. */
 export interface Memory {
   /** Names the backend in errors. */
   readonly name: string
   /** Gives the memory back; encoded work that uses it still runs first. */
   release(storage: Storage): void
+  /** Waits for the work that makes a storage; then a failure is known. Without it all work is done when evaluation returns. */
+  settle?(storage: Storage): void
   /** Waits for encoded work, then copies bytes out. */
   read(storage: Storage, byteOffset: number, into: ArrayBufferView): void
   /** Copies bytes in; only for memory that no encoded work uses. */
@@ -31,6 +35,14 @@ export class Storage {
   op = "array"
   /** Why the contents are not there: the error of the work that should have made them. */
   failure: Error | null = null
+  /** The stream whose work makes it; null where that is no work of a stream. */
+  stream: Stream | null = null
+  /** Of a backend with several queues: the one whose work makes it. */
+  lane = 0
+  /** Of such a backend: the number of the last work of that queue that makes it. */
+  ticket = 0
+  /** Of such a backend: by queue the last work of other queues that reads it. */
+  uses: readonly (number | undefined)[] | null = null
   /** The storage of another backend whose memory this is, for adopted memory. It lives as long as this one. */
   lender: Storage | null = null
   constructor(
@@ -51,6 +63,8 @@ export class Storage {
     this.op = "array"
     this.failure = null
     this.lender = null
+    this.stream = null
+    this.uses = null
     this.nbytes = nbytes
     return this
   }

@@ -15,7 +15,8 @@ import {
   ThreadLocalStream,
 } from "./device"
 import { ArgumentError, describe } from "./errors"
-import { evaluate } from "./evaluate"
+import { evaluateAsync } from "./evaluate"
+import type { Node } from "./graph"
 import { arraysOf } from "./tree"
 
 /** Makes a stream, or a device's default stream, the default until it is disposed: what `mx.stream(s)` gives. */
@@ -59,9 +60,10 @@ export function stream<T>(s: Exclude<StreamLike, null>, body?: () => T): T | Str
  * mx.synchronize() // => undefined
  */
 export function synchronize(stream: StreamLike = null): void {
-  const { device } = stream === null ? currentStream() : asStream("synchronize", stream)
-  // A device's streams share one queue.
-  backendFor(device).flush()
+  const chosen = stream === null ? currentStream() : asStream("synchronize", stream)
+  const backend = backendFor(chosen.device)
+  if (backend.synchronize) backend.synchronize(chosen)
+  else backend.flush()
 }
 
 /** A stream of its own in each thread that uses it. */
@@ -81,20 +83,29 @@ export function clearStreams(): void {
 }
 
 /**
- * Computes the arrays of the given trees, and gives a promise that is fulfilled once they have their values. Here the work runs before
- * the call returns; what waits for the promise lets other tasks run in between. The promise need not be awaited: an error rejects it,
- * stays on the arrays that lack their value for it, and is never an unhandled rejection.
+ * Lets the arrays of the given trees be computed on other threads, stream by stream in order, and gives a promise that is fulfilled once
+ * they have their values. The program goes on meanwhile: it may build on these arrays, hand more work over, or read what is done; only
+ * what needs a value waits for it. The promise need not be awaited: an error rejects it, stays on the arrays that lack their value for it,
+ * and is never an unhandled rejection. Where a device cannot work beside the program, the work is done before the call returns.
  * @example
  * const x = mx.ones([2]).add(1)
  * await mx.asyncEval(x)
  * x.tolist() // => [2, 2]
  */
 export function asyncEval(...trees: unknown[]): Promise<void> {
-  const work = new Promise<void>((resolve) => {
-    evaluate(arraysOf(trees).map((a) => a.node))
-    resolve()
-  })
+  const work = begin(arraysOf(trees).map((a) => a.node))
   // Whoever awaits it gets the error; for whoever does not, it stays on the arrays.
-  work.catch(() => {})
+  work.catch(ignore)
   return work
+}
+
+// Outside of asyncEval: functions that are made there would keep its arrays as long as the promise.
+const ignore = (): void => {}
+
+function begin(nodes: readonly Node[]): Promise<void> {
+  try {
+    return evaluateAsync(nodes)
+  } catch (error) {
+    return Promise.reject(error)
+  }
 }

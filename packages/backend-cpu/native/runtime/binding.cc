@@ -6,11 +6,12 @@
 #include "machine/code.h"
 #include "runtime/binding_call.h"
 #include "runtime/binding_handles.h"
+#include "runtime/binding_signal.h"
+#include "runtime/lane.h"
 #include "runtime/memory.h"
 #include "runtime/pool.h"
 #include "runtime/registry.h"
 #include "runtime/scalar_ops.h"
-#include "runtime/tape.h"
 #include "simd/targets.h"
 
 namespace lazuli {
@@ -24,9 +25,10 @@ struct Shared {
 
 // One an isolate.
 struct Instance {
-  Tape tape;
+  Lanes lanes;
+  Signal signal;
   Handles handles;
-  napi_ref words = nullptr;  // the attached tape
+  std::vector<napi_ref> words;  // the attached tapes, by lane
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
 
   void sweep(napi_env env) {
@@ -39,14 +41,14 @@ namespace {
 
 Buffer* buffer_of(const Call& call, size_t index) {
   const int64_t id = call.integer(index, "slot");
-  const Slot* slot = call.instance->tape.slots().find(uint64_t(id));
+  const Slot* slot = call.instance->lanes.store.slots.find(uint64_t(id));
   if (!slot || !slot->buffer) call.refuse("slot " + std::to_string(id) + " has no buffer");
   return slot->buffer.get();
 }
 
 Slot& slot_at(const Call& call, size_t index) {
   const int64_t id = call.integer(index, "slot");
-  Slot* slot = call.instance->tape.slots().make(uint64_t(id));
+  Slot* slot = call.instance->lanes.store.slots.make(uint64_t(id));
   if (!slot) call.refuse("slot " + std::to_string(id) + " is out of range");
   return *slot;
 }
@@ -96,24 +98,33 @@ napi_value scalar_support(Call& call) {
 
 // --- Tapes
 
+Lane& lane_at(const Call& call, size_t index) {
+  const int64_t id = call.has(index) ? call.integer(index, "lane", 0, Lanes::kMost - 1) : 0;
+  return *call.instance->lanes.make(uint32_t(id));
+}
+
 napi_value attach_tape(Call& call) {
   const napi_value buffer = call.value(0, "tape");
   bool is = false;
   call.check(napi_is_arraybuffer(call.env, buffer, &is));
   if (!is) call.refuse("tape must be an ArrayBuffer");
+  const auto lane = size_t(call.has(1) ? call.integer(1, "lane", 0, Lanes::kMost - 1) : 0);
   napi_ref made;
   call.check(napi_create_reference(call.env, buffer, 1, &made));
-  if (call.instance->words) napi_delete_reference(call.env, call.instance->words);
-  call.instance->words = made;
+  auto& words = call.instance->words;
+  if (words.size() <= lane) words.resize(lane + 1);
+  if (words[lane]) napi_delete_reference(call.env, words[lane]);
+  words[lane] = made;
   return nullptr;
 }
 
-napi_value run(Call& call) {
+// The first `nWords` words of the lane's tape.
+const int64_t* attached_words(Call& call, size_t lane, int64_t count) {
   Instance& it = *call.instance;
   if (!it.shared->garbage.empty()) it.sweep(call.env);
-  const int64_t count = call.integer(0, "nWords");
   napi_value buffer = nullptr;
-  if (it.words) call.check(napi_get_reference_value(call.env, it.words, &buffer));
+  if (lane < it.words.size() && it.words[lane])
+    call.check(napi_get_reference_value(call.env, it.words[lane], &buffer));
   if (!buffer) call.refuse("no tape is attached");
   void* data;
   size_t size;
@@ -122,28 +133,76 @@ napi_value run(Call& call) {
   if (uint64_t(count) > size / 8)
     call.refuse(std::to_string(count) + " words do not fit the attached tape of " + std::to_string(size) +
                 " bytes");
-  return call.number(double(it.tape.run(static_cast<const int64_t*>(data), size_t(count))));
+  return static_cast<const int64_t*>(data);
+}
+
+napi_value run(Call& call) {
+  const int64_t count = call.integer(0, "nWords");
+  Lane& lane = lane_at(call, 1);
+  const int64_t* words = attached_words(call, lane.index(), count);
+  return call.number(double(call.instance->lanes.run(lane, words, size_t(count))));
+}
+
+napi_value submit(Call& call) {
+  const int64_t count = call.integer(0, "nWords");
+  Lane& lane = lane_at(call, 1);
+  const int64_t* words = attached_words(call, lane.index(), count);
+  const bool tell = call.has(2) && call.integer(2, "tell", 0, 1) == 1;
+  return call.number(double(call.instance->lanes.submit(lane, words, size_t(count), tell)));
+}
+
+napi_value wait(Call& call) {
+  auto& lanes = call.instance->lanes;
+  Lane& lane = lane_at(call, 0);
+  const auto ticket = uint64_t(call.integer(1, "ticket"));
+  if (ticket > lane.issued()) call.refuse("lane has no ticket " + std::to_string(ticket) + " yet");
+  lanes.wait(lane, ticket);
+  return call.boolean(lanes.has_poison());
+}
+
+napi_value done(Call& call) { return call.number(double(lane_at(call, 0).done())); }
+
+napi_value on_done(Call& call) {
+  Instance& it = *call.instance;
+  if (!it.signal.open(call.env, call.value(0, "callback"))) call.refuse("callback must be a function");
+  it.lanes.tell = [&it] { it.signal.raise(); };
+  // Before the signal goes, which was made earlier: threads that might raise it must be gone by then.
+  call.check(napi_add_env_cleanup_hook(
+      call.env, [](void* lanes) { static_cast<Lanes*>(lanes)->stop(); }, &it.lanes));
+  return nullptr;
+}
+
+napi_value hold(Call& call) {
+  call.instance->signal.hold(call.env, call.integer(0, "held", 0, 1) == 1);
+  return nullptr;
 }
 
 napi_value failures(Call& call) {
-  return call.array(call.instance->tape.failures(), [&](const Failure& failure) {
+  return call.array(call.instance->lanes.main().tape().failures(), [&](const Failure& failure) {
     return call.object(
         {{"word", call.number(double(failure.word))}, {"message", call.string(failure.message)}});
   });
 }
 
 napi_value poisoned(Call& call) {
-  return call.array(call.instance->tape.take_poisoned(), [&](uint32_t slot) { return call.number(slot); });
+  auto& lanes = call.instance->lanes;
+  return call.array(lanes.take_poison(), [&](const Poison& poison) {
+    return call.object({{"slot", call.number(poison.slot)},
+                        {"lane", call.number(poison.lane)},
+                        {"ticket", call.number(double(poison.ticket))},
+                        {"cause", call.number(poison.cause)},
+                        {"message", call.string(lanes.store.cause(poison.cause))}});
+  });
 }
 
 napi_value register_program(Call& call) {
   const auto words = call.words(0, "words");
-  return call.number(call.instance->tape.add_program(words.data(), words.size()));
+  return call.number(call.instance->lanes.add_program(words.data(), words.size()));
 }
 
 napi_value release_program(Call& call) {
   const int64_t id = call.integer(0, "id", 0, UINT32_MAX);
-  if (!call.instance->tape.release_program(uint32_t(id)))
+  if (!call.instance->lanes.release_program(uint32_t(id)))
     call.refuse("there is no scalar program " + std::to_string(id));
   return nullptr;
 }
@@ -152,12 +211,12 @@ napi_value register_plan(Call& call) {
   const auto words = call.words(0, "words");
   const int64_t n_in = call.integer(1, "nIn", 0, 1 << 20), n_out = call.integer(2, "nOut", 0, 1 << 20);
   const int64_t arena = call.integer(3, "arenaBytes", 0, int64_t(1) << 46);
-  return call.number(call.instance->tape.add_plan(words.data(), words.size(), int(n_in), int(n_out), arena));
+  return call.number(call.instance->lanes.add_plan(words.data(), words.size(), int(n_in), int(n_out), arena));
 }
 
 napi_value release_plan(Call& call) {
   const int64_t id = call.integer(0, "id", 0, UINT32_MAX);
-  if (!call.instance->tape.release_plan(uint32_t(id))) call.refuse("there is no plan " + std::to_string(id));
+  if (!call.instance->lanes.release_plan(uint32_t(id))) call.refuse("there is no plan " + std::to_string(id));
   return nullptr;
 }
 
@@ -167,16 +226,16 @@ napi_value allocate(Call& call) {
   const int64_t bytes = call.integer(1, "nbytes");
   std::string error;
   const int64_t slot = call.integer(0, "slot");
-  if (!call.instance->tape.allocate(uint64_t(slot), bytes, &error))
+  if (!call.instance->lanes.main().tape().allocate(uint64_t(slot), bytes, &error))
     throw std::runtime_error("[allocate] " + error);
   return nullptr;
 }
 
 napi_value free_slot(Call& call) {
   const int64_t id = call.integer(0, "slot");
-  if (Slot* slot = call.instance->tape.slots().find(uint64_t(id))) {
+  if (Slot* slot = call.instance->lanes.store.slots.find(uint64_t(id))) {
     slot->buffer.reset();
-    slot->poisoned = false;
+    slot->cause = 0;
   }
   return nullptr;
 }
@@ -186,7 +245,7 @@ napi_value share(Call& call) {
   Slot& other = slot_at(call, 1);
   Memory::share(buffer);
   other.buffer = BufferRef(buffer);
-  other.poisoned = call.instance->tape.slots().find(uint64_t(call.integer(0, "slot")))->poisoned;
+  other.cause = call.instance->lanes.store.slots.find(uint64_t(call.integer(0, "slot")))->cause;
   return nullptr;
 }
 
@@ -278,7 +337,7 @@ napi_value adopt(Call& call) {
     if (owner->reference) owner->shared->garbage.push_back(owner->reference);
   };
   slot.buffer = BufferRef(memory().adopt(reinterpret_cast<void*>(at), size_t(bytes), release, owner.get()));
-  slot.poisoned = false;
+  slot.cause = 0;
   owner.release();
   return nullptr;
 }
@@ -376,6 +435,11 @@ constexpr Function kFunctions[] = {
     {"machineCode", machine_code},
     {"attachTape", attach_tape},
     {"run", run},
+    {"submit", submit},
+    {"wait", wait},
+    {"done", done},
+    {"onDone", on_done},
+    {"hold", hold},
     {"failures", failures},
     {"poisoned", poisoned},
     {"registerProgram", register_program},

@@ -1,11 +1,12 @@
 // A sparse array with numbers for keys: pages made on first use, so that a large number costs one page and
-// not the range below it, and entries never move.
+// not the range below it, and entries never move. Threads may find and make entries at once; who may touch an
+// entry is their business.
 #ifndef LAZULI_RUNTIME_PAGED_TABLE_H
 #define LAZULI_RUNTIME_PAGED_TABLE_H
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 namespace lazuli {
 
@@ -14,30 +15,34 @@ class PagedTable {
  public:
   static constexpr uint32_t kPageSize = 4096, kPages = 16384, kLimit = kPageSize * kPages;
 
-  PagedTable() : pages_(kPages) {}
+  PagedTable() : pages_(new std::atomic<T*>[kPages]()) {}
+  ~PagedTable() {
+    for (uint32_t i = 0; i < kPages; i++) delete[] pages_[i].load(std::memory_order_relaxed);
+  }
+  PagedTable(const PagedTable&) = delete;
+  PagedTable& operator=(const PagedTable&) = delete;
 
   // Null when the key's page does not exist.
   T* find(uint64_t key) const {
     if (key >= kLimit) return nullptr;
-    T* page = pages_[key / kPageSize].get();
+    T* page = pages_[key / kPageSize].load(std::memory_order_acquire);
     return page ? page + key % kPageSize : nullptr;
   }
   // Null when the key is beyond kLimit.
   T* make(uint64_t key) {
     if (key >= kLimit) return nullptr;
-    auto& page = pages_[key / kPageSize];
-    if (!page) page.reset(new T[kPageSize]());
-    return page.get() + key % kPageSize;
-  }
-  template <class F>
-  void for_each(F&& f) {
-    for (auto& page : pages_)
-      if (page)
-        for (uint32_t i = 0; i < kPageSize; i++) f(page[i]);
+    std::atomic<T*>& place = pages_[key / kPageSize];
+    T* page = place.load(std::memory_order_acquire);
+    if (!page) {
+      std::unique_ptr<T[]> made(new T[kPageSize]());
+      // Where another thread was faster, its page is the one.
+      if (place.compare_exchange_strong(page, made.get(), std::memory_order_acq_rel)) page = made.release();
+    }
+    return page + key % kPageSize;
   }
 
  private:
-  std::vector<std::unique_ptr<T[]>> pages_;
+  std::unique_ptr<std::atomic<T*>[]> pages_;
 };
 
 }  // namespace lazuli

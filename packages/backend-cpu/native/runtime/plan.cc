@@ -13,9 +13,7 @@ namespace {
 
 }  // namespace
 
-Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes,
-           const std::vector<std::shared_ptr<Program>>& programs,
-           const std::vector<std::shared_ptr<Plan>>& plans)
+Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes, Names& names)
     : n_in_(n_in),
       n_out_(n_out),
       arena_bytes_(arena_bytes),
@@ -31,7 +29,7 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
       refuse("a record of " + std::to_string(length) + " words where " + std::to_string(end - next) +
              " are left");
     }
-    add_step(next, next + length, strides, programs, plans);
+    add_step(next, next + length, strides, names);
     next += length;
   }
   if (needed_.back() > arena_bytes_) {
@@ -51,17 +49,15 @@ void Plan::need(uint32_t slot, int64_t low, int64_t high, int64_t alignment) {
   alignment_[slot] = std::max(alignment_[slot], alignment);
 }
 
-void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides,
-                    const std::vector<std::shared_ptr<Program>>& programs,
-                    const std::vector<std::shared_ptr<Plan>>& plans) {
+void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names) {
   const uint32_t opcode = low32(*record);
   const int64_t* next = record + 1;
   const int64_t head = *next++;
   const uint32_t id = low32(head), counts = high32(head);
   Step step;
   if (opcode == kPlan) {
-    if (id >= plans.size() || !plans[id]) refuse("there is no plan " + std::to_string(id));
-    step.plan = plans[id];
+    step.plan = names.plan_at(id);
+    if (!step.plan) refuse("there is no plan " + std::to_string(id));
     const int count = step.plan->n_in_ + step.plan->n_out_;
     if (end - next != 2 * int64_t(count))
       refuse("a nested plan takes " + std::to_string(count) + " slots with offsets");
@@ -100,8 +96,8 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     step.params = next;
     step.n_params = end - next;
   } else {
-    if (id >= programs.size() || !programs[id]) refuse("there is no scalar program " + std::to_string(id));
-    step.program = programs[id];
+    step.program = names.program_at(id);
+    if (!step.program) refuse("there is no scalar program " + std::to_string(id));
     const lz_operand* in = operands_.data() + step.first;
     std::string error;
     if (!step.job.prepare(*step.program, in, step.n_in, in + step.n_in, step.n_out, &error)) refuse(error);

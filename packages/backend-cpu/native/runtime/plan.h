@@ -14,12 +14,22 @@
 
 namespace lazuli {
 
+class Plan;
+
+// Where records find what they name; null for what is not there.
+class Names {
+ public:
+  virtual std::shared_ptr<Program> program_at(uint32_t id) = 0;
+  virtual std::shared_ptr<Plan> plan_at(uint32_t id) = 0;
+
+ protected:
+  ~Names() = default;
+};
+
 class Plan {
  public:
   // Throws std::invalid_argument when the words do not hold a plan. Programs and nested plans are kept alive.
-  Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes,
-       const std::vector<std::shared_ptr<Program>>& programs,
-       const std::vector<std::shared_ptr<Plan>>& plans);
+  Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes, Names& names);
 
   int n_in() const { return n_in_; }
   int n_out() const { return n_out_; }
@@ -48,16 +58,14 @@ class Plan {
   };
   static constexpr uint32_t kNoSlot = ~0u;
 
-  void add_step(const int64_t* record, const int64_t* end, int64_t*& strides,
-                const std::vector<std::shared_ptr<Program>>& programs,
-                const std::vector<std::shared_ptr<Plan>>& plans);
+  void add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names);
   void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
 
   int n_in_, n_out_;
   int64_t arena_bytes_;
   std::vector<int64_t> words_, strides_;  // shapes, parameters and immediates point into words_
   std::vector<Step> steps_;
-  // A replay writes addresses into these; a plan belongs to one isolate and never contains itself.
+  // A replay writes addresses into these; a plan belongs to one tape and never contains itself.
   mutable std::vector<lz_operand> operands_;
   std::vector<Place> places_;  // of operands_
   std::vector<Place> pairs_;   // of nested plans

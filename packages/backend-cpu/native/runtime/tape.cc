@@ -1,52 +1,45 @@
 #include "runtime/tape.h"
 
+#include <algorithm>
+#include <functional>
 #include <new>
 #include <stdexcept>
 
 #include "runtime/registry.h"
 
 namespace lazuli {
-namespace {
-
-// Puts a new object where the last release left a hole, or at the end.
-template <class T>
-uint32_t insert(std::vector<std::shared_ptr<T>>& table, std::shared_ptr<T> made) {
-  for (size_t id = 0; id < table.size(); id++) {
-    if (!table[id]) {
-      table[id] = std::move(made);
-      return uint32_t(id);
-    }
-  }
-  table.push_back(std::move(made));
-  return uint32_t(table.size() - 1);
+void Tape::give_program(uint32_t id, std::shared_ptr<Program> made) {
+  if (programs_.size() <= id) programs_.resize(id + 1);
+  programs_[id] = std::move(made);
 }
 
-template <class T>
-bool remove(std::vector<std::shared_ptr<T>>& table, uint32_t id) {
-  if (id >= table.size() || !table[id]) return false;
-  table[id].reset();
-  return true;
+void Tape::give_plan(uint32_t id, std::shared_ptr<Plan> made) {
+  if (plans_.size() <= id) plans_.resize(id + 1);
+  plans_[id] = std::move(made);
 }
 
-}  // namespace
-
-uint32_t Tape::add_program(const int64_t* words, size_t count) {
-  return insert(programs_, std::make_shared<Program>(words, count));
+std::shared_ptr<Program> Tape::program_at(uint32_t id) {
+  if (id < programs_.size() && programs_[id]) return programs_[id];
+  const auto words = store_.program(id);
+  if (!words) return nullptr;
+  give_program(id, std::make_shared<Program>(words->data(), words->size()));
+  return programs_[id];
 }
 
-bool Tape::release_program(uint32_t id) { return remove(programs_, id); }
-
-uint32_t Tape::add_plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes) {
-  return insert(plans_, std::make_shared<Plan>(words, count, n_in, n_out, arena_bytes, programs_, plans_));
+std::shared_ptr<Plan> Tape::plan_at(uint32_t id) {
+  if (id < plans_.size() && plans_[id]) return plans_[id];
+  const auto plan = store_.plan(id);
+  if (!plan) return nullptr;
+  give_plan(id, std::make_shared<Plan>(plan->words.data(), plan->words.size(), plan->n_in, plan->n_out,
+                                       plan->arena_bytes, *this));
+  return plans_[id];
 }
-
-bool Tape::release_plan(uint32_t id) { return remove(plans_, id); }
 
 bool Tape::allocate(uint64_t slot, int64_t bytes, std::string* error) {
   Slot* it = slots_.make(slot);
   if (!it) return *error = "slot " + std::to_string(slot) + " is out of range", false;
   it->buffer.reset();
-  it->poisoned = false;
+  it->cause = 0;
   if (bytes < 0) return *error = "cannot allocate " + std::to_string(bytes) + " bytes", false;
   it->buffer = BufferRef(memory().allocate(size_t(bytes), error));
   return bool(it->buffer);
@@ -57,19 +50,31 @@ Tape::Outcome Tape::fail(std::string message) {
   return Outcome::failed;
 }
 
-void Tape::poison_outputs() {
+Tape::Outcome Tape::skip(const Slot* input) {
+  cause_ = input->cause;
+  return Outcome::skipped;
+}
+
+void Tape::poison_outputs(uint32_t cause) {
   for (uint32_t slot : outputs_) {
     Slot* it = slots_.make(slot);
-    if (!it || it->poisoned) continue;
-    it->poisoned = true;
+    if (!it || it->cause) continue;
+    it->cause = cause;
     poisoned_.push_back(slot);
   }
+}
+
+// What is written has a value again: slots are used for one array after another.
+void Tape::heal_outputs() {
+  for (uint32_t slot : outputs_)
+    if (Slot* it = slots_.find(slot)) it->cause = 0;
 }
 
 size_t Tape::run(const int64_t* words, size_t count) {
   failures_.clear();
   const int64_t* const end = words + count;
   for (const int64_t* next = words; next < end;) {
+    if (stop && stop->load(std::memory_order_relaxed)) break;
     const uint32_t length = high32(*next);
     if (length == 0 || length > size_t(end - next)) {
       failures_.push_back({next - words, "malformed tape: a record of " + std::to_string(length) +
@@ -77,17 +82,29 @@ size_t Tape::run(const int64_t* words, size_t count) {
       break;
     }
     outputs_.clear();
+    ailing_ = false;
     Outcome outcome;
     try {
       outcome = record(next, next + length);
     } catch (const std::exception& error) {
       outcome = fail(error.what());
     }
-    if (outcome != Outcome::done) {
-      poison_outputs();
-      if (outcome == Outcome::failed) failures_.push_back({next - words, message_});
+    if (outcome == Outcome::failed) {
+      poison_outputs(store_.add_cause(message_));
+      failures_.push_back({next - words, message_});
+    } else if (outcome == Outcome::skipped) {
+      poison_outputs(cause_);
+    } else if (ailing_) {
+      heal_outputs();
     }
     next += length;
+  }
+  if (!poisoned_.empty()) {
+    // Some were given back or written since.
+    const auto lacks = [this](uint32_t slot) { return slots_.find(slot)->cause != 0; };
+    std::sort(poisoned_.begin(), poisoned_.end());
+    poisoned_.erase(std::unique(poisoned_.begin(), poisoned_.end()), poisoned_.end());
+    poisoned_.erase(std::remove_if(poisoned_.begin(), poisoned_.end(), std::not_fn(lacks)), poisoned_.end());
   }
   return failures_.size();
 }
@@ -107,10 +124,14 @@ Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
       if (end - next != 1) return fail("malformed record: FREE takes a slot");
       if (Slot* slot = slots_.find(uint64_t(*next))) {
         slot->buffer.reset();
-        slot->poisoned = false;
+        slot->cause = 0;
       }
       return Outcome::done;
     }
+    case kWait:
+      if (end - next != 2) return fail("malformed record: WAIT takes a lane and a ticket");
+      if (!wait || !wait(low32(next[0]), uint64_t(next[1]))) return fail("there is no lane " + std::to_string(next[0]));
+      return Outcome::done;
     case kRun:
       return run_kernel(next, end);
     case kMap:
@@ -145,11 +166,14 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
     const Slot* slot = slots_.find(extent.slot);
     const Buffer* buffer = slot ? slot->buffer.get() : nullptr;
     if (!buffer) {
-      if (!slot || !slot->poisoned) outcome = fail("slot " + std::to_string(extent.slot) + " has no buffer");
-      if (outcome == Outcome::done) outcome = Outcome::skipped;
+      if (!slot || !slot->cause) outcome = fail("slot " + std::to_string(extent.slot) + " has no buffer");
+      if (outcome == Outcome::done) outcome = skip(slot);
       continue;
     }
-    if (slot->poisoned && i < n_in && outcome == Outcome::done) outcome = Outcome::skipped;
+    if (slot->cause) {
+      if (i >= n_in) ailing_ = true;
+      else if (outcome == Outcome::done) outcome = skip(slot);
+    }
     if (extent.low < 0 || extent.high > int64_t(buffer->capacity)) {
       outcome = fail("malformed record: an operand reaches bytes " + std::to_string(extent.low) + " to " +
                      std::to_string(extent.high) + " of slot " + std::to_string(extent.slot) +
@@ -196,7 +220,7 @@ bool Tape::run_dense_map(const int64_t* next, const int64_t* end, Program& progr
     }
     if (info >> 16 != LZ_CONTIGUOUS || end - next < 3 + int64_t(ndim)) return false;
     const Slot* slot = slots_.find(low32(next[0]));
-    if (!slot || !slot->buffer || slot->poisoned) return false;
+    if (!slot || !slot->buffer || slot->cause) return false;
     const int64_t offset = next[1];
     if (next[2] == 1 && input) {
       // What the dimensions are does not matter; that they multiply to 1 is checked by the general path only.
@@ -240,7 +264,7 @@ Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
   const int64_t head = *next++;
   const uint32_t counts = high32(head), id = low32(head);
   const int n_in = int(counts & 0xffff), n_out = int(counts >> 16);
-  Program* program = id < programs_.size() ? programs_[id].get() : nullptr;
+  Program* program = find_program(id);
   if (program && run_dense_map(next, end, *program, n_in, n_out)) return Outcome::done;
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
@@ -256,7 +280,9 @@ Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
 Tape::Outcome Tape::run_plan(const int64_t* next, const int64_t* end) {
   if (end - next < 1) return fail("malformed record: PLAN lacks its plan");
   const uint32_t id = low32(*next++);
-  if (id >= plans_.size() || !plans_[id]) return fail("there is no plan " + std::to_string(id));
+  if (id >= plans_.size() || !plans_[id]) {
+    if (!plan_at(id)) return fail("there is no plan " + std::to_string(id));
+  }
   const Plan& plan = *plans_[id];
   // The counts are the plan's own; the record's would not hold more than 65,535 parameters of a model.
   const int count = plan.n_in() + plan.n_out();
@@ -271,9 +297,13 @@ Tape::Outcome Tape::run_plan(const int64_t* next, const int64_t* end) {
   bool skipped = false;
   for (int i = 0; i < count; i++, next += 2) {
     const Slot* slot = slots_.find(uint64_t(next[0]));
-    if (slot && slot->poisoned && (i < plan.n_in() || !slot->buffer)) {
-      skipped = true;
-      continue;
+    if (slot && slot->cause) {
+      if (i < plan.n_in() || !slot->buffer) {
+        if (!skipped) skip(slot);
+        skipped = true;
+        continue;
+      }
+      ailing_ = true;
     }
     if (!slot || !slot->buffer) return fail("slot " + std::to_string(next[0]) + " has no buffer");
     std::string wrong = plan.check(i, next[1], slot->buffer->capacity);

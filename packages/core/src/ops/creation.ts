@@ -2,7 +2,7 @@
  * Making arrays: from JavaScript data, from typed arrays, filled, counted.
  */
 import { asArrayArgument, isList, type Operand, operation, type Scalar, type StreamOptions } from "../args"
-import { backendFor } from "../backend"
+import { type Backend, backendFor } from "../backend"
 import { Complex } from "../complex-number"
 import { currentStream } from "../device"
 import {
@@ -26,6 +26,7 @@ import { Array, sourceNode } from "../graph"
 import { keep, noteAllocation, relieve } from "../memory"
 import { definePrimitive } from "../primitive"
 import { asShape, format, type Shape, sizeOf } from "../shape"
+import type { Storage } from "../storage"
 import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from "./constant"
 import { stack } from "./join"
 import { broadcastTo } from "./reduce"
@@ -33,13 +34,20 @@ import { broadcastTo } from "./reduce"
 /** Data that {@link array} takes: scalars, typed arrays, arrays, and lists of them to any depth. */
 export type ArrayData = Operand | ArrayBufferView | ArrayBuffer | readonly ArrayData[]
 
+/** Memory to write to now. */
+function stage(backend: Backend, nbytes: number): Storage {
+  if (backend.stage) return backend.stage(nbytes)
+  const storage = backend.allocate(nbytes)
+  backend.flush()
+  return storage
+}
+
 /** A handle on fresh memory that holds these stored elements. */
 export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): Array {
   const backend = backendFor(currentStream().device)
   relieve(0)
   noteAllocation(store.byteLength)
-  const storage = backend.allocate(store.byteLength)
-  backend.flush()
+  const storage = stage(backend, store.byteLength)
   if (store.byteLength > 0) backend.write(storage, 0, store)
   const made = new Array(sourceNode(shape, dtype, storage))
   keep(made.node)
@@ -57,9 +65,8 @@ export function arrayFromParts(
   const nbytes = sizeOf(shape) * dtype.size
   relieve(0)
   noteAllocation(nbytes)
-  const storage = backend.allocate(nbytes)
+  const storage = stage(backend, nbytes)
   try {
-    backend.flush()
     const buffer = new Uint8Array(Math.min(part, nbytes))
     for (let at = 0; at < nbytes; at += part) {
       const bytes = buffer.subarray(0, Math.min(part, nbytes - at))

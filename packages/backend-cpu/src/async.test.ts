@@ -1,0 +1,302 @@
+/** Work that runs beside JavaScript: asynchronous evaluation, streams that wait for each other, errors and memory on the way. */
+import * as mx from "@lazuli/core"
+import { collectGarbage } from "@lazuli/core/engine"
+import { afterAll, describe, expect, onTestFinished, test } from "vitest"
+import "./index"
+import { laneOf, main } from "./lanes"
+import { native } from "./native"
+
+const MB = 2 ** 20
+const GATE = 4000
+native.attachTape(new ArrayBuffer(8), GATE)
+
+/** Keeps a stream's work from running until `open` is called: by the test, or after it. */
+function hold(stream = mx.defaultStream(mx.cpu)): { open: () => void } {
+  const lane = laneOf(stream)
+  const ticket = native.done(GATE) + 1
+  lane.reserve(3)
+  lane.tape.wait(GATE, ticket)
+  mx.asyncEval(mx.add(mx.zeros([1]), 1, { stream }))
+  const open = (): void => {
+    if (native.done(GATE) < ticket) native.run(0, GATE)
+  }
+  onTestFinished(open)
+  return { open }
+}
+
+/** A reproducible stream of numbers in [0, 1). Source: mulberry32, public domain. */
+function generator(seed: number): () => number {
+  let state = seed
+  return () => {
+    state = (state + 0x6d2b79f5) | 0
+    let t = Math.imul(state ^ (state >>> 15), 1 | state)
+    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
+    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
+  }
+}
+
+describe("asyncEval", () => {
+  test("lets JavaScript go on while work runs", async () => {
+    const before = mx.ones([3]).add(1)
+    mx.eval(before)
+    const gate = hold()
+    const x = before.multiply(4)
+    const promise = mx.asyncEval(x)
+    let settled = false
+    promise.then(() => {
+      settled = true
+    })
+    // What is done can be read, what is new can be made, more can be handed over.
+    expect(before.tolist()).toEqual([2, 2, 2])
+    const later = mx.array([1, 2, 3]).add(x)
+    const second = mx.asyncEval(later)
+    await new Promise((resolve) => setTimeout(resolve, 5))
+    expect([settled, main.isBusy()]).toEqual([false, true])
+    gate.open()
+    await promise
+    expect(x.tolist()).toEqual([8, 8, 8])
+    await second
+    expect(later.tolist()).toEqual([9, 10, 11])
+  })
+
+  test("waits where a value is needed, and nowhere else", () => {
+    const a = mx.ones([2]).add(1)
+    const b = a.add(1)
+    mx.asyncEval(a)
+    mx.asyncEval(b)
+    expect(a.add(b).tolist()).toEqual([5, 5])
+    expect(b.tolist()).toEqual([3, 3])
+    const s = mx.newStream(mx.cpu)
+    const gate = hold(s)
+    const slow = mx.multiply(a, 10, { stream: s })
+    const promise = mx.asyncEval(slow)
+    // Another stream's evaluation does not wait for this one's.
+    expect(b.multiply(2).tolist()).toEqual([6, 6])
+    expect(laneOf(s).isBusy()).toBe(true)
+    gate.open()
+    expect(slow.add(b).tolist()).toEqual([23, 23])
+    return promise
+  })
+
+  test("of nothing, of what is done, and twice of the same", async () => {
+    const x = mx.ones([2])
+    await mx.asyncEval()
+    await Promise.all([mx.asyncEval(x), mx.asyncEval(x), mx.asyncEval({ x: [x] })])
+    await mx.asyncEval(x)
+    expect(await x.add(1).data()).toEqual(new Float32Array([2, 2]))
+    const t = mx.arange(4, { dtype: mx.float32 }).reshape([2, 2]).T
+    expect(await t.data()).toEqual(new Float32Array([0, 2, 1, 3]))
+  })
+
+  test("an error surfaces at the await, at the next use, and spares the rest", async () => {
+    const x = mx.array([1, 2, 3])
+    const bad = mx.take(x, mx.array([7], mx.int32))
+    const fine = x.add(1)
+    const promise = mx.asyncEval(bad, fine)
+    const dependent = bad.multiply(2)
+    const both = mx.asyncEval(dependent)
+    await expect(promise).rejects.toThrow(mx.IndexError)
+    await expect(both).rejects.toThrow("[gather] index 7 is out of bounds for axis 0 with size 3")
+    expect(fine.tolist()).toEqual([2, 3, 4])
+    expect(() => bad.tolist()).toThrow(mx.IndexError)
+    expect(() => dependent.add(1).tolist()).toThrow(mx.IndexError)
+    await expect(bad.data()).rejects.toThrow(mx.IndexError)
+    // The memory of what failed is used again.
+    bad.dispose()
+    for (let i = 0; i < 50; i++) expect(mx.array([i]).add(1).item()).toBe(i + 1)
+  })
+
+  test("an error in work that was handed over twice stays with its own array", () => {
+    const x = mx.array([1, 2, 3])
+    const gate = hold()
+    const bad = mx.take(x, mx.array([9], mx.int32))
+    mx.asyncEval(bad)
+    const after = Array.from({ length: 40 }, (_, i) => x.add(i))
+    mx.asyncEval(after)
+    const late = bad.add(after[0])
+    mx.asyncEval(late)
+    gate.open()
+    expect(after.map((a) => a.index(0).item())).toEqual(after.map((_, i) => i + 1))
+    expect(() => late.tolist()).toThrow("index 9 is out of bounds")
+    mx.eval(after)
+  })
+
+  test("a limit of memory is an error of what would pass it", async () => {
+    const before = mx.setMemoryLimit(mx.getActiveMemory() + 8 * MB)
+    try {
+      const big = mx.zeros([16, 1024, 1024]).add(1)
+      const small = mx.ones([4]).add(1)
+      await expect(mx.asyncEval(small, big)).rejects.toThrow(/out of memory: requested 67108864 bytes/)
+      expect(small.tolist()).toEqual([2, 2, 2, 2])
+    } finally {
+      mx.setMemoryLimit(before)
+    }
+  })
+
+  test("a primitive that runs in JavaScript runs too", async () => {
+    const addIndex = mx.definePrimitive({
+      name: "@lazuli/test/addIndexLater",
+      infer: ([x]) => x,
+      reference: ([x], [out]) => {
+        for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i] + i
+      },
+    })
+    const x = mx.ones([3]).multiply(2)
+    mx.asyncEval(x)
+    const y = addIndex([x]).multiply(10)
+    await mx.asyncEval(y)
+    expect(y.tolist()).toEqual([20, 30, 40])
+  })
+})
+
+describe("streams", () => {
+  test("run at once, and wait for what they read of each other", () => {
+    const [s, t] = [mx.newStream(mx.cpu), mx.newStream(mx.cpu)]
+    const gate = hold(s)
+    const a = mx.add(mx.ones([8]), 1, { stream: s })
+    mx.asyncEval(a)
+    const b = mx.multiply(mx.arange(8, { dtype: mx.float32 }), 2, { stream: t })
+    // t does not wait for s …
+    expect(b.index(3).item()).toBe(6)
+    const c = mx.add(a, b, { stream: t })
+    const promise = mx.asyncEval(c)
+    expect(laneOf(t).isBusy()).toBe(true)
+    gate.open()
+    // … and here it did.
+    expect(c.tolist()).toEqual([2, 4, 6, 8, 10, 12, 14, 16])
+    mx.synchronize(s)
+    mx.synchronize(t)
+    expect(laneOf(s).isBusy() || laneOf(t).isBusy()).toBe(false)
+    return promise
+  })
+
+  test("an error crosses streams", () => {
+    const s = mx.newStream(mx.cpu)
+    const bad = mx.take(mx.zeros([2]), mx.array([5], mx.int32), { stream: s })
+    const after = bad.add(1)
+    expect(() => mx.eval(after)).toThrow(mx.IndexError)
+    expect(() => bad.tolist()).toThrow(mx.IndexError)
+  })
+
+  test("memory that another stream reads is not given away before it has", () => {
+    const s = mx.newStream(mx.cpu)
+    const x = mx.arange(1000, { dtype: mx.float32 }).add(0)
+    mx.eval(x)
+    const gate = hold(s)
+    const y = mx.multiply(x, 2, { stream: s })
+    mx.asyncEval(y)
+    x.dispose()
+    // Whoever takes that block now must not write into what s will read.
+    const others = Array.from({ length: 20 }, () => mx.zeros([1000]).subtract(1))
+    mx.eval(others)
+    gate.open()
+    expect(y.index(999).item()).toBe(1998)
+    expect(others[7].sum().item()).toBe(-1000)
+  })
+})
+
+describe("any program gives the same, however it is evaluated", () => {
+  for (const seed of [1, 2, 3]) {
+    test(`seed ${seed}`, async () => {
+      const random = generator(seed)
+      const pick = (n: number): number => Math.floor(random() * n)
+      const streams = [mx.defaultStream(mx.cpu), mx.newStream(mx.cpu), mx.newStream(mx.cpu)]
+      const sizes = [3, 20_000]
+      const held: { array: mx.Array; expected: Float32Array }[] = []
+      const add = (size: number): void => {
+        const data = Float32Array.from({ length: size }, (_, i) => (i + pick(9)) % 17)
+        held.push({ array: mx.array(data), expected: data })
+      }
+      for (const size of sizes) add(size)
+      const promises: Promise<unknown>[] = []
+      for (let step = 0; step < 250; step++) {
+        const x = held[pick(held.length)]
+        const same = held.filter(({ expected }) => expected.length === x.expected.length)
+        const y = same[pick(same.length)]
+        const stream = streams[pick(3)]
+        const kind = pick(3)
+        const array =
+          kind === 0
+            ? mx.add(x.array, y.array, { stream })
+            : kind === 1
+              ? mx.maximum(x.array, y.array, { stream })
+              : mx.stream(stream, () => x.array.index("::-1").multiply(0.5))
+        const expected =
+          kind === 0
+            ? x.expected.map((v, i) => Math.fround(v + y.expected[i]))
+            : kind === 1
+              ? x.expected.map((v, i) => Math.max(v, y.expected[i]))
+              : x.expected
+                  .slice()
+                  .reverse()
+                  .map((v) => v * 0.5)
+        held.push({ array, expected })
+        const chosen = held[pick(held.length)]
+        switch (pick(6)) {
+          case 0:
+            mx.eval(chosen.array)
+            break
+          case 1:
+          case 2:
+            promises.push(mx.asyncEval(chosen.array))
+            break
+          case 3:
+            expect(chosen.array.index(0).item()).toBe(chosen.expected[0])
+            break
+          case 4:
+            if (held.length > 10) held.splice(pick(held.length), 1)[0].array.dispose()
+            if (held.length < 3) for (const size of sizes) add(size)
+            break
+          default:
+            add(sizes[pick(2)])
+        }
+        if (pick(60) === 0) await promises.pop()
+        if (pick(100) === 0) mx.synchronize(stream)
+        // Dropping handles lets their memory be used by what comes next.
+        if (held.length > 14) held.splice(0, 5)
+        if (held.length === 0) for (const size of sizes) add(size)
+      }
+      await Promise.all(promises)
+      for (const { array, expected } of held) expect(array.toTypedArray()).toEqual(expected)
+    })
+  }
+})
+
+describe("memory", () => {
+  test("stays flat where nobody awaits", () => {
+    const x = mx.zeros([512, 512])
+    mx.eval(x)
+    let most = 0
+    for (let i = 0; i < 2000; i++) {
+      mx.asyncEval(x.add(i))
+      if (i % 100 === 0) most = Math.max(most, mx.getActiveMemory())
+    }
+    // 2,000 arrays of 1 MB were made.
+    expect(most).toBeLessThan(400 * MB)
+  })
+
+  test("is given back when the work that uses it is done", async () => {
+    collectGarbage()
+    mx.synchronize()
+    const before = mx.getActiveMemory()
+    const x = mx.ones([MB]).add(1)
+    const gate = hold()
+    const promise = mx.asyncEval(x)
+    const staged = mx.array(new Float32Array(MB))
+    const y = staged.add(x)
+    const second = mx.asyncEval(y)
+    staged.dispose()
+    x.dispose()
+    gate.open()
+    await promise
+    await second
+    expect((await y.data())[5]).toBe(2)
+    y.dispose()
+    mx.synchronize()
+    expect(mx.getActiveMemory() - before).toBeLessThan(MB)
+  })
+})
+
+afterAll(() => {
+  expect(main.isBusy()).toBe(false)
+})
