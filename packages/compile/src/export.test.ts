@@ -3,6 +3,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "no
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
+import { asCall, definePrimitive } from "@lazuli/core/engine"
 import { customFunction, grad, vmap } from "@lazuli/transforms"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { compile } from "./compile"
@@ -196,4 +197,106 @@ describe("what a file cannot hold", () => {
         importFunction(forge({ calls: call("primitive matmul", args), result: { value: 0 } }))(),
       ).toThrow(mx.LazuliError)
   })
+})
+
+describe("primitives of other packages", () => {
+  const thrice = definePrimitive({
+    name: "@someone/ops/thrice",
+    version: "1.4.2",
+    infer: ([{ shape, dtype }]) => ({ shape, dtype }),
+    decompose: ([x]) => x.multiply(3),
+  })
+  const shiftOf = asCall("@someone/layers/shift", (x: mx.Array): mx.Array => x.add(1))
+  let bytes: Buffer
+  beforeAll(() => {
+    const file = fresh()
+    exportFunction(file, (x: mx.Array) => shiftOf(thrice([x])), [mx.ones([2])])
+    bytes = readFileSync(file)
+  })
+  const changed = (...replacements: [from: string, to: string][]): string => {
+    const file = fresh()
+    let text = bytes.toString("latin1")
+    for (const [from, to] of replacements) {
+      // A header says how long it is.
+      if (!text.includes(from) || from.length !== to.length)
+        throw new Error(`cannot replace ${from} by ${to}`)
+      text = text.replaceAll(from, to)
+    }
+    writeFileSync(file, Buffer.from(text, "latin1"))
+    return file
+  }
+  const open = (file: string): unknown => importFunction<[mx.Array], mx.Array>(file)(mx.ones([2])).tolist()
+
+  test("are named with their version, and compatible versions serve", () => {
+    expect(bytes.toString("latin1")).toContain(
+      '"requires\\":[{\\"package\\":\\"@someone/ops\\",\\"version\\":\\"1.4.2\\"}]',
+    )
+    expect(open(changed())).toEqual([4, 4])
+    expect(open(changed(["1.4.2", "1.9.0"]))).toEqual([4, 4])
+  })
+
+  test.each<[string, [string, string][], RegExp]>([
+    [
+      "whose package is not loaded",
+      [["@someone/ops", "@nobody1/ops"]],
+      /applies the primitive @nobody1\/ops\/thrice of @nobody1\/ops@1\.4\.2, which is not loaded\. Install @nobody1\/ops@1\.4\.2 and import it/,
+    ],
+    [
+      "that another version of the package lacks",
+      [["ops/thrice", "ops/thrixe"]],
+      /primitive @someone\/ops\/thrixe of @someone\/ops@1\.4\.2, which is not loaded/,
+    ],
+    [
+      "whose package is loaded in an older version",
+      [["1.4.2", "2.0.0"]],
+      /of @someone\/ops@2\.0\.0, and @someone\/ops@1\.4\.2 is loaded\. Install @someone\/ops@2\.0\.0, or export the function again with 1\.4\.2/,
+    ],
+    [
+      "whose package is loaded in another version from before 1.0",
+      [["1.4.2", "0.3.1"]],
+      /of @someone\/ops@0\.3\.1, and @someone\/ops@1\.4\.2 is loaded/,
+    ],
+    [
+      "beside functions of a package that is not loaded",
+      [["layers/shift", "layers/shaft"]],
+      /calls "@someone\/layers\/shaft", which no loaded package has\. Install and import @someone\/layers/,
+    ],
+  ])("%s are refused", (_what, replacements, message) => {
+    const file = changed(...replacements)
+    expect(() => importFunction(file)).toThrow(message)
+    expect(() => importFunction(file)).toThrow(mx.TransformError)
+  })
+})
+
+test("a file with any bit changed is refused, or is another program: nothing else happens", () => {
+  const w = mx.array([[1, 2]])
+  const file = fresh()
+  exportFunction(
+    file,
+    (a: mx.Array, options: { k: number }) => ({
+      y: mx.concatenate([a.index("1:", [0, -1]).multiply(options.k), w.astype(mx.float16)], 0).softmax(-1),
+      z: mx.random.normal([2], { key: mx.random.key(3) }).add(mx.full([2], 2n ** 40n)),
+    }),
+    [mx.ones([2, 2]), { k: 2 }],
+    { shapeless: true },
+  )
+  const bytes = readFileSync(file)
+  const outcomes = { refused: 0, other: 0 }
+  let random = 1
+  for (let i = 0; i < 600; i++) {
+    random = (Math.imul(random, 1664525) + 1013904223) >>> 0
+    const spoiled = Buffer.from(bytes)
+    const bit = random % (8 * bytes.length)
+    spoiled[bit >> 3] ^= 1 << (bit & 7)
+    writeFileSync(file, spoiled)
+    try {
+      mx.eval(importFunction(file)(mx.ones([3, 2]), { k: 2 }))
+      outcomes.other++
+    } catch (error) {
+      if (!(error instanceof mx.LazuliError)) throw error
+      outcomes.refused++
+    }
+  }
+  expect(outcomes.refused).toBeGreaterThan(300)
+  expect(outcomes.other).toBeGreaterThan(10)
 })

@@ -189,7 +189,7 @@ interface Imported {
  * It can be differentiated, vectorized and compiled. No code of the file is run: it names operations, which must be loaded.
  *
  * @throws FormatError when the file is no program or is damaged
- * @throws TransformError when it uses a primitive of a package that is not loaded; and, from the function, when no trace fits the arguments
+ * @throws TransformError when it uses a primitive of a package that is not loaded, or loaded in an incompatible version; and, from the function, when no trace fits the arguments
  * @example
  * exportFunction('/tmp/sine.lazuli', (x) => ({ y: x.sin() }), [mx.zeros([])])
  * importFunction('/tmp/sine.lazuli')(mx.array(0)).y.item() // => 0
@@ -256,7 +256,9 @@ function parse(text: string | undefined, decoder: Decoder): ProgramJson {
   const { epoch, requires, traces } = json
   if (!Number.isSafeInteger(epoch) || (epoch as number) < 0 || (epoch as number) > MAX_EPOCH)
     throw decoder.error("its epoch is malformed")
-  if (!isList(requires) || !requires.every((r) => isPlainObject(r) && typeof r.package === "string"))
+  const isRequirement = (r: unknown): boolean =>
+    isPlainObject(r) && typeof r.package === "string" && (r.version === null || typeof r.version === "string")
+  if (!isList(requires) || !requires.every(isRequirement))
     throw decoder.error("its list of packages is malformed")
   if (
     !isList(traces) ||
@@ -266,24 +268,39 @@ function parse(text: string | undefined, decoder: Decoder): ProgramJson {
   return json as unknown as ProgramJson
 }
 
-/** Looks for one primitive of a package among the program's calls. */
+/** @throws TransformError where a package of whose primitives the program applies one is not loaded, or is another version */
 function checkLoaded(path: string, name: string, version: string | null, { traces }: ProgramJson): void {
+  const wanted = version === null ? name : `${name}@${version}`
   for (const { calls } of traces) {
     if (!isList(calls)) continue
     for (const entry of calls) {
       if (typeof entry?.call !== "string" || packageOf(entry.call) !== name) continue
+      let loaded: ReturnType<typeof requirementOf>
       try {
-        requirementOf(entry.call)
+        loaded = requirementOf(entry.call)
       } catch (error) {
         if (!(error instanceof LazuliError)) throw error
         throw new TransformError(
           "importFunction",
-          `${path} applies ${entry.call} of ${name}${version === null ? "" : ` ${version}`}, which is not loaded`,
-          { hint: `Install ${name} and import it before the file is read` },
+          `${path} applies the ${entry.call} of ${wanted}, which is not loaded`,
+          { hint: `Install ${wanted} and import it before the file is read` },
         )
       }
+      if (version !== null && loaded?.version && !isCompatible(version, loaded.version))
+        throw new TransformError(
+          "importFunction",
+          `${path} applies the ${entry.call} of ${wanted}, and ${name}@${loaded.version} is loaded`,
+          { hint: `Install ${wanted}, or export the function again with ${loaded.version}` },
+        )
     }
   }
+}
+
+/** Whether what was written for one version may meet another: by the rules of semantic versions, up to the first number that is not 0. */
+function isCompatible(written: string, loaded: string): boolean {
+  const [a, b] = [written, loaded].map((version) => version.split(/[.+-]/))
+  const first = a.findIndex((part) => part !== "0")
+  return first < 0 ? written === loaded : a.slice(0, first + 1).every((part, i) => part === b[i])
 }
 
 function importTrace({ shapeless, inputs, args, calls, result }: TraceJson, decoder: Decoder): Imported {
