@@ -2,8 +2,16 @@
  * The source of a kernel that a user wrote the body of: what goes before the body, and the signature that follows from the arguments.
  * By MLX's rules, so that bodies written for it compile here: https://ml-explore.github.io/mlx/build/html/dev/custom_metal_kernels.html
  */
-import { complex64, type Dtype, isDtype, sizeOf, type TemplateValue } from "@lazuli/core/engine"
+import {
+  ArgumentError,
+  complex64,
+  type Dtype,
+  isDtype,
+  sizeOf,
+  type TemplateValue,
+} from "@lazuli/core/engine"
 import { METAL_HEADER, metalType } from "./metal-types"
+import { MAX_BUFFER_INDEX } from "./msl/lint"
 
 /** What a kernel is made of; the same for all of its calls. */
 export interface KernelSpec {
@@ -29,13 +37,15 @@ export interface CustomSource {
   readonly kernel: string
   readonly text: string
   readonly parameters: readonly InputParameter[]
+  /** What a line of the text is called in messages to the author. */
+  place(line: number): string
 }
 
 /** Inputs with fewer elements live in the constant address space. */
 const MAX_CONSTANT = 8
 
 /** Attributes that a body may name, with their types. */
-const attributes: Record<string, string> = {
+export const attributes: Record<string, string> = {
   dispatch_quadgroups_per_threadgroup: "uint",
   dispatch_simdgroups_per_threadgroup: "uint",
   dispatch_threads_per_threadgroup: "uint3",
@@ -157,11 +167,29 @@ export function customSource(
     template.length > 0
       ? `template [[host_name("${kernel}")]] [[kernel]] decltype(${kernel}<${given.join(", ")}>) ${kernel}<${given.join(", ")}>;\n`
       : ""
-  const text = `${METAL_HEADER}${SUPPORT}${spec.header}
+  const buffers = index + outputs.length
+  if (buffers > MAX_BUFFER_INDEX + 1)
+    throw new ArgumentError(
+      spec.name,
+      `needs ${buffers} buffers for its inputs, what it asks of their layouts, and its outputs, and Metal has ${MAX_BUFFER_INDEX + 1}`,
+    )
+  const support = `${METAL_HEADER}${SUPPORT}`
+  const opening = `${support}${spec.header}
 ${head}[[kernel]] void ${kernel}(
     ${signature.join(",\n    ")}) {
-${source}
+`
+  const text = `${opening}${source}
 }
 ${tail}`
-  return { kernel, text, parameters }
+  const parts = [
+    { what: "source", before: newlines(opening), count: newlines(source) + 1 },
+    { what: "header", before: newlines(support), count: newlines(spec.header) + 1 },
+  ]
+  const place = (line: number): string => {
+    const part = parts.find(({ before, count }) => line > before && line <= before + count)
+    return part ? `line ${line - part.before} of the ${part.what}` : `line ${line} of the generated text`
+  }
+  return { kernel, text, parameters, place }
 }
+
+const newlines = (text: string): number => text.split("\n").length - 1

@@ -168,8 +168,8 @@ function prelude(used: Compiler): string {
   return header
 }
 
-/** Expands macros and conditions; what it gives has line markers. Remembered on disk. */
-export function preprocess(source: string, file: string): string {
+/** Expands macros and conditions; what it gives has line markers. Remembered on disk. Gives what the preprocessor refused otherwise. */
+export function preprocess(source: string, file: string): string | CompileFailure {
   const path = join(cacheFolder(), `${keyOf("preprocessed", file, source)}.ii`)
   if (existsSync(path)) return readFileSync(path, "utf8")
   const { command } = findCompiler()
@@ -179,8 +179,7 @@ export function preprocess(source: string, file: string): string {
     encoding: "utf8",
     maxBuffer: 1 << 28,
   })
-  if (status !== 0)
-    throw new DeviceError("metal", `the preprocessor refuses the source of a kernel:\n${stderr}`)
+  if (status !== 0) return readFailure(stderr, file)
   compilerStats.preprocessed++
   publish(path, (beside) => writeFileSync(beside, stdout))
   return stdout

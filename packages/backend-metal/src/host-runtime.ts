@@ -4,9 +4,16 @@
  */
 import { totalmem } from "node:os"
 import { DeviceError } from "@lazuli/core/engine"
-import { compileAhead, compileLibrary, preprocess } from "./host-compiler"
+import { type CompileFailure, compileAhead, compileLibrary, preprocess } from "./host-compiler"
 import { hostNative } from "./host-native"
-import { needsPreprocessor, refusal, type Translation, translate, withoutMetalIncludes } from "./msl/scanner"
+import {
+  type MetalSource,
+  needsPreprocessor,
+  refusal,
+  type Translation,
+  translate,
+  withoutMetalIncludes,
+} from "./msl/scanner"
 import type {
   CommandFailure,
   Commands,
@@ -31,8 +38,7 @@ class HostLibrary implements MetalLibrary {
   private readonly compiled = new Map<string, ReadonlyMap<string, MetalPipeline>>()
 
   constructor(
-    private readonly source: string,
-    private readonly file: string,
+    private readonly source: MetalSource,
     private readonly translation: Translation,
   ) {
     this.kernels = translation.kernels.map((k) => k.name)
@@ -50,8 +56,8 @@ class HostLibrary implements MetalLibrary {
       .join("")
     const known = this.compiled.get(definitions)
     if (known) return known
-    const compiled = compileLibrary(definitions + this.translation.code, this.file)
-    if ("problems" in compiled) throw this.refusal(compiled)
+    const compiled = compileLibrary(definitions + this.translation.code, this.source.file)
+    if ("problems" in compiled) throw refusalOf(this.source, compiled)
     const made = new Map(
       hostNative()
         .loadLibrary(compiled.path, compiled.symbol)
@@ -60,17 +66,13 @@ class HostLibrary implements MetalLibrary {
     this.compiled.set(definitions, made)
     return made
   }
+}
 
-  private refusal({
-    problems,
-    output,
-  }: {
-    problems: readonly { line: number; message: string }[]
-    output: string
-  }): DeviceError {
-    if (problems.length > 0) return refusal(this.file, this.source, problems)
-    return new DeviceError("metal", `the source of a kernel does not compile:\n${output.slice(0, 4000)}`)
-  }
+/** What a compiler or a preprocessor refused, in terms of the Metal source. */
+function refusalOf(source: MetalSource, { problems, output }: CompileFailure): DeviceError {
+  if (problems.length > 0) return refusal(source, problems)
+  const op = source.wording?.name ?? "metal"
+  return new DeviceError(op, `the source of a kernel does not compile:\n${output.slice(0, 4000)}`)
 }
 
 function literalOf(value: number): string {
@@ -79,8 +81,12 @@ function literalOf(value: number): string {
   return Number.isNaN(value) ? '__builtin_nanf("")' : `${value < 0 ? "-" : ""}__builtin_inff()`
 }
 
-function translationOf(source: string, file: string): Translation {
-  return translate(needsPreprocessor(source) ? preprocess(withoutMetalIncludes(source), file) : source, file)
+function translationOf(source: MetalSource): Translation {
+  const { text, file } = source
+  if (!needsPreprocessor(text)) return translate(source)
+  const expanded = preprocess(withoutMetalIncludes(text), file)
+  if (typeof expanded !== "string") throw refusalOf(source, expanded)
+  return translate(source, expanded)
 }
 
 /** Runs kernels on the CPU. */
@@ -92,7 +98,7 @@ export class HostRuntime implements MetalRuntime {
     simdWidth: 32,
     maxThreadsPerThreadgroup: 1024,
     maxThreadgroupMemory: 32768,
-    maxBufferLength: 2 ** 40,
+    maxBufferLength: totalmem(),
     recommendedWorkingSet: Math.floor(totalmem() * 0.75),
   }
   /** Whether buffers end at an inaccessible page, so that any access behind them is an error. */
@@ -139,11 +145,12 @@ export class HostRuntime implements MetalRuntime {
     hostNative().write(buffer.id, offset, from)
   }
 
-  newLibrary(source: string, { file = "kernel.metal" }: LibraryOptions = {}): MetalLibrary {
-    const key = `${file}\0${source}`
+  newLibrary(text: string, { file = "kernel.metal", wording }: LibraryOptions = {}): MetalLibrary {
+    const key = `${file}\0${text}`
     const known = this.libraries.get(key)
     if (known) return known
-    const library = new HostLibrary(source, file, translationOf(source, file))
+    const source = { text, file, wording }
+    const library = new HostLibrary(source, translationOf(source))
     this.libraries.set(key, library)
     return library
   }
@@ -151,7 +158,7 @@ export class HostRuntime implements MetalRuntime {
   async prepare(sources: readonly LibrarySource[]): Promise<void> {
     const codes = sources.flatMap(({ source, file }) => {
       try {
-        const { code, constants } = translationOf(source, file)
+        const { code, constants } = translationOf({ text: source, file })
         return constants.length === 0 ? [code] : []
       } catch (error) {
         // newLibrary says it again.

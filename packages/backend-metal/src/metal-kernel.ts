@@ -12,19 +12,24 @@ import {
   definePrimitive,
   describe,
   float32,
+  format,
   int64,
   isDtype,
+  isList,
+  isPlainObject,
   type MetalKernel,
   type MetalKernelCall,
   type MetalKernelOptions,
+  nearest,
   onStream,
   ShapeError,
   type StreamLike,
   scalarArray,
+  sizeOf,
   type TemplateValue,
 } from "@lazuli/core/engine"
-import { customType, type KernelSpec } from "./custom-source"
-import { groupSize, type KernelCall, METAL_KERNEL, newSpecId, size3 } from "./kernels/custom"
+import { attributes, customType, type KernelSpec } from "./custom-source"
+import { gridSize, groupSize, type KernelCall, listed, METAL_KERNEL, newSpecId } from "./kernels/custom"
 
 const apply = definePrimitive({
   name: METAL_KERNEL,
@@ -42,23 +47,89 @@ export function metalKernel(options: MetalKernelOptions): MetalKernel {
   const spec = checkSpec(options)
   const specId = newSpecId()
   return (call) => {
-    const inputs = call.inputs.map((input, i) => asInput(spec, input, i))
-    const kernel = checkCall(spec, specId, call, inputs.length)
+    checkKeys(spec.name, call, CALL)
+    const inputs = inputsOf(spec, call)
+    const kernel = checkCall(spec, specId, call)
     return onStream(gpuStream(spec.name, call.stream ?? null), () => apply.all(inputs, { kernel }))
   }
 }
 
+const OPTIONS = [
+  ...["name", "inputNames", "outputNames", "source"],
+  ...["header", "ensureRowContiguous", "atomicOutputs"],
+]
+const CALL = [
+  ...["inputs", "template", "grid", "threadgroup", "outputShapes", "outputDtypes"],
+  ...["initValue", "verbose", "stream"],
+]
+
+/** Words that Metal keeps for itself. */
+const WORDS: ReadonlySet<string> = new Set(
+  `alignas alignof asm auto bfloat bool break case catch char class const constant constexpr continue decltype default delete device do
+  double else enum explicit export extern false float for fragment friend goto half if inline int int64_t kernel long metal mutable
+  namespace new operator private protected public register return short signed size_t sizeof static static_assert struct switch template
+  this thread threadgroup throw true try typedef typeid typename uchar uint ulong union unsigned ushort using vertex virtual void
+  volatile while elem_to_loc`.split(/\s+/),
+)
+
+/** The dtypes that Metal has atomics of. */
+const ATOMIC: readonly string[] = ["bool_", "int32", "uint32", "uint64", "float32"]
+
+/** @throws ArgumentError for what is no object, and for keys that nobody reads */
+function checkKeys(op: string, given: unknown, known: readonly string[]): void {
+  if (!isPlainObject(given))
+    throw new ArgumentError(op, `takes an object with ${known.join(", ")}, received ${describe(given)}`)
+  for (const key of Object.keys(given)) {
+    if (known.includes(key)) continue
+    const near = nearest(key, known)
+    throw new ArgumentError(
+      op,
+      `has no option "${key}"; it takes ${known.join(", ")}`,
+      near ? { hint: `Did you mean "${near}"?` } : {},
+    )
+  }
+}
+
+/** @throws ArgumentError for what cannot be a name in a Metal source, and for what is one already */
+function checkName(op: string, what: string, name: unknown, taken: Set<string>): void {
+  const cause =
+    typeof name !== "string" || !/^[A-Za-z_]\w*$/.test(name)
+      ? `must be a name that Metal accepts, received ${describe(name)}`
+      : WORDS.has(name) || Object.hasOwn(attributes, name)
+        ? `cannot be "${name}", which is a word of Metal's own`
+        : taken.has(name)
+          ? `cannot be "${name}", because another parameter is called that`
+          : null
+  if (cause !== null) throw new ArgumentError(op, `${what} ${cause}`)
+  taken.add(name as string)
+}
+
 function checkSpec(options: MetalKernelOptions): KernelSpec {
+  const op = "metalKernel"
+  checkKeys(op, options, OPTIONS)
   const { name, inputNames, outputNames, source } = options
   const header = options.header ?? ""
-  const op = "metalKernel"
-  if (typeof name !== "string" || !/^[A-Za-z_]\w*$/.test(name))
-    throw new ArgumentError(op, `name must be a name that Metal accepts, received ${describe(name)}`)
-  if (typeof source !== "string")
-    throw new ArgumentError(op, `source must be a string, received ${describe(source)}`)
-  for (const list of [inputNames, outputNames])
-    if (!globalThis.Array.isArray(list) || !list.every((n) => /^[A-Za-z_]\w*$/.test(n)))
-      throw new ArgumentError(op, `inputNames and outputNames must be lists of names that Metal accepts`)
+  checkName(op, "name", name, new Set())
+  for (const [what, text] of Object.entries({ source, header }))
+    if (typeof text !== "string")
+      throw new ArgumentError(op, `${what} must be a string, received ${describe(text)}`)
+  for (const [what, list] of Object.entries({ inputNames, outputNames }))
+    if (!isList(list))
+      throw new ArgumentError(
+        op,
+        `${what} must be a list of names that Metal accepts, received ${describe(list)}`,
+      )
+  const { ensureRowContiguous = true, atomicOutputs = false } = options
+  for (const [what, flag] of Object.entries({ ensureRowContiguous, atomicOutputs }))
+    if (typeof flag !== "boolean")
+      throw new ArgumentError(op, `${what} must be a boolean, received ${describe(flag)}`)
+  const taken = new Set<string>()
+  for (const input of inputNames) checkName(op, "an input's name", input, taken)
+  // What inputs bring with them.
+  for (const input of inputNames)
+    for (const part of ["shape", "strides", "ndim"])
+      checkName(op, `what "${input}" brings`, `${input}_${part}`, taken)
+  for (const output of outputNames) checkName(op, "an output's name", output, taken)
   if (outputNames.length === 0) throw new ArgumentError(op, "needs at least one output")
   return {
     name,
@@ -66,8 +137,8 @@ function checkSpec(options: MetalKernelOptions): KernelSpec {
     outputNames: [...outputNames],
     source,
     header,
-    ensureRowContiguous: options.ensureRowContiguous ?? true,
-    atomicOutputs: options.atomicOutputs ?? false,
+    ensureRowContiguous,
+    atomicOutputs,
     scalarNames: [],
   }
 }
@@ -78,50 +149,106 @@ function asInput(spec: KernelSpec, input: unknown, i: number): Array {
       throw new DTypeError(
         spec.name,
         `Metal has no ${input.dtype.name}, the dtype of "${spec.inputNames[i]}"`,
+        { hint: 'Convert it, for instance by astype("float32")' },
       )
     return input
   }
   if (typeof input === "number") return scalarArray(input, float32)
   if (typeof input === "boolean") return scalarArray(input, bool_)
   if (typeof input === "bigint") return scalarArray(input, int64)
-  throw new ArgumentError(spec.name, `inputs must be arrays or scalars, received ${describe(input)}`)
+  throw new ArgumentError(
+    spec.name,
+    `the input "${spec.inputNames[i]}" must be an array or a scalar, received ${describe(input)}`,
+  )
 }
 
-function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall, given: number): KernelCall {
-  const { name, inputNames, outputNames } = spec
-  if (given !== inputNames.length)
+function inputsOf(spec: KernelSpec, { inputs }: MetalKernelCall): Array[] {
+  const { name, inputNames } = spec
+  if (!isList(inputs) || inputs.length !== inputNames.length)
     throw new ArgumentError(
       name,
-      `takes ${inputNames.length} inputs (${inputNames.join(", ")}), received ${given}`,
+      `takes ${inputNames.length} inputs (${inputNames.join(", ")}), received ${isList(inputs) ? inputs.length : describe(inputs)}`,
     )
-  const { outputShapes, outputDtypes, initValue = null, verbose = false } = call
-  if (outputShapes?.length !== outputNames.length || outputDtypes?.length !== outputNames.length)
+  return inputs.map((input, i) => asInput(spec, input, i))
+}
+
+function outputsOf(spec: KernelSpec, { outputShapes, outputDtypes }: MetalKernelCall): KernelCall["outputs"] {
+  const { name, outputNames } = spec
+  const count = (list: unknown): number => (isList(list) ? list.length : 0)
+  if (count(outputShapes) !== outputNames.length || count(outputDtypes) !== outputNames.length)
     throw new ShapeError(
       name,
-      `needs a shape and a dtype for each of its outputs (${outputNames.join(", ")}), received ${outputShapes?.length ?? 0} shapes and ${outputDtypes?.length ?? 0} dtypes`,
+      `needs a shape and a dtype for each of its outputs (${outputNames.join(", ")}), received ${count(outputShapes)} shapes and ${count(outputDtypes)} dtypes`,
     )
-  const outputs = outputShapes.map((shape, i) => {
+  return outputShapes.map((shape, i) => {
     const dtype = outputDtypes[i]
-    if (!isDtype(dtype) || !customType(dtype))
-      throw new DTypeError(name, `the output "${outputNames[i]}" needs a dtype that Metal has`)
-    if (!shape.every((n) => Number.isInteger(n) && n >= 0))
-      throw new ShapeError(name, `the shape of "${outputNames[i]}" must hold non-negative integers`)
+    if (!isDtype(dtype))
+      throw new DTypeError(name, `the output "${outputNames[i]}" needs a dtype, received ${describe(dtype)}`)
+    if (!customType(dtype))
+      throw new DTypeError(name, `Metal has no ${dtype.name}, the dtype of the output "${outputNames[i]}"`)
+    if (spec.atomicOutputs && !ATOMIC.includes(dtype.name))
+      throw new DTypeError(
+        name,
+        `atomic outputs can be ${ATOMIC.join(", ")}, and "${outputNames[i]}" is ${dtype.name}`,
+      )
+    if (!isList(shape) || !shape.every((n) => Number.isInteger(n) && n >= 0))
+      throw new ShapeError(
+        name,
+        `the shape of "${outputNames[i]}" must be a list of non-negative integers, received ${listed(shape)}`,
+      )
+    if (!Number.isSafeInteger(sizeOf(shape) * dtype.size))
+      throw new ShapeError(
+        name,
+        `the output "${outputNames[i]}" of shape ${format(shape)} has too many elements`,
+      )
     return { shape: [...shape], dtype }
   })
-  const template = globalThis.Array.isArray(call.template)
-    ? (call.template as readonly (readonly [string, TemplateValue])[])
-    : Object.entries(call.template ?? {})
-  for (const [key, value] of template)
-    if (!isDtype(value) && typeof value !== "boolean" && !Number.isInteger(value))
+}
+
+function templateOf(spec: KernelSpec, given: MetalKernelCall["template"]): KernelCall["template"] {
+  const { name } = spec
+  const pairs = given ?? {}
+  if (!isList(pairs) && !isPlainObject(pairs))
+    throw new ArgumentError(
+      name,
+      `template must be an object or a list of pairs, received ${describe(pairs)}`,
+    )
+  const template = isList(pairs)
+    ? (pairs as readonly (readonly [string, TemplateValue])[])
+    : Object.entries(pairs as Record<string, TemplateValue>)
+  const taken = new Set([...spec.inputNames, ...spec.outputNames])
+  for (const pair of template) {
+    if (!isList(pair) || pair.length !== 2)
       throw new ArgumentError(
         name,
-        `the template parameter "${key}" must be a dtype, an integer or a boolean, received ${describe(value)}`,
+        `template must hold pairs of a name and a value, received ${listed(pair)}`,
       )
-  const grid = size3(name, "grid", call.grid)
+    const [key, value] = pair
+    checkName(name, "a template parameter", key, taken)
+    if (isDtype(value)) {
+      if (!customType(value))
+        throw new DTypeError(name, `Metal has no ${value.name}, the value of the template parameter "${key}"`)
+    } else if (typeof value !== "boolean" && !(Number.isInteger(value) && value === (value | 0)))
+      throw new ArgumentError(
+        name,
+        `the template parameter "${key}" must be a dtype, an integer of 32 bits or a boolean, received ${describe(value)}`,
+      )
+  }
+  return template.map(([key, value]) => [key, value])
+}
+
+function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall): KernelCall {
+  const { name } = spec
+  const { initValue = null, verbose = false } = call
+  const outputs = outputsOf(spec, call)
+  const template = templateOf(spec, call.template)
+  const grid = gridSize(name, call.grid)
   const threadgroup = groupSize(name, call.threadgroup)
+  if (initValue !== null && typeof initValue !== "number")
+    throw new ArgumentError(name, `initValue must be a number, received ${describe(initValue)}`)
   const values = template.map(([k, v]) => `${k}=${isDtype(v) ? v.name : v}`)
   const key = JSON.stringify([
-    ...[specId, values, grid, threadgroup, initValue, verbose],
+    ...[specId, values, grid, threadgroup, String(initValue), verbose],
     outputs.map((o) => [o.shape, o.dtype.name]),
   ])
   return { key, spec, specId, template, scalars: [], grid, threadgroup, outputs, initValue, verbose }

@@ -4,7 +4,7 @@
  */
 import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
 import { CommandStream, type Size } from "./command-stream"
-import type { LibrarySource, MetalBuffer, MetalPipeline, MetalRuntime } from "./runtime"
+import type { LibrarySource, MetalBuffer, MetalPipeline, MetalRuntime, Wording } from "./runtime"
 import { dumpSource } from "./source-dump"
 
 /** A place in a storage. */
@@ -20,6 +20,7 @@ export type Argument = Place | ArrayBufferView
 interface Entry {
   readonly word: number
   readonly op: string
+  readonly pipeline: MetalPipeline
   readonly reads: readonly Storage[]
   readonly writes: readonly Storage[]
 }
@@ -52,6 +53,8 @@ export class MetalQueue {
   private readonly leaving: { buffer: MetalBuffer; done: () => void }[] = []
   private readonly views = new Map<number, ArrayBuffer>()
   private readonly pipelines = new Map<string, MetalPipeline>()
+  /** Of kernels that users wrote. */
+  private readonly wordings = new WeakMap<MetalPipeline, Wording>()
   /** While nothing runs: the sources that were asked for, by key. */
   private asked: Map<string, LibrarySource> | null = null
   private readonly entries: Entry[] = []
@@ -75,6 +78,12 @@ export class MetalQueue {
   // Memory
 
   allocate(nbytes: number): Storage {
+    const { maxBufferLength } = this.runtime.info
+    if (nbytes > maxBufferLength)
+      throw new DeviceError(
+        "metal",
+        `no memory for a buffer of ${nbytes} bytes: the device has ${maxBufferLength} for one`,
+      )
     const size = this.runtime.exactBuffers ? nbytes : sizeClass(nbytes)
     const reused = this.pool.get(size)?.pop()
     if (reused) this.cached -= size
@@ -211,7 +220,7 @@ export class MetalQueue {
   // Work
 
   /** The kernel `name` of a source, compiled once. `key` stands for the source, so that it is made only when it is needed. */
-  pipeline(key: string, source: () => string, name: string): MetalPipeline {
+  pipeline(key: string, source: () => string, name: string, wording?: Wording): MetalPipeline {
     const known = this.pipelines.get(key)
     if (known) return known
     if (this.asked?.has(key)) return UNMADE
@@ -221,7 +230,8 @@ export class MetalQueue {
       this.asked.set(key, { source: text, file })
       return UNMADE
     }
-    const made = this.runtime.newPipeline(this.runtime.newLibrary(text, { file }), name)
+    const made = this.runtime.newPipeline(this.runtime.newLibrary(text, { file, wording }), name)
+    if (wording) this.wordings.set(made, wording)
     dumpSource(name, text)
     this.pipelines.set(key, made)
     return made
@@ -257,7 +267,7 @@ export class MetalQueue {
       else stream.setBytes(i, argument)
     })
     const word = stream.dispatchThreads(grid, group)
-    this.entries.push({ word, op, reads: places.map((p) => p.storage), writes })
+    this.entries.push({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
     if (stream.dispatches >= MAX_DISPATCHES) this.run()
   }
 
@@ -287,14 +297,26 @@ export class MetalQueue {
     stream.clear()
     this.written.clear()
     this.touched.clear()
-    for (const { word, op, reads, writes } of entries.splice(0)) {
-      const message = failures.get(word)
+    for (const { word, op, pipeline, reads, writes } of entries.splice(0)) {
+      const message = this.placed(failures.get(word), pipeline)
       const error =
         reads.find((s) => s.failure && !writes.includes(s))?.failure ??
         (message === undefined ? null : new DeviceError(op, message))
       if (error) this.poison(error, writes)
     }
     if (this.leaving.length > 0) this.giveBack()
+  }
+
+  /** A message with the lines that its author knows. */
+  private placed(message: string | undefined, pipeline: MetalPipeline): string | undefined {
+    const wording = this.wordings.get(pipeline)
+    if (message === undefined || !wording) return message
+    const place = (line: string): string => wording.place(Number(line))
+    return message
+      .replace(`${pipeline.name}: `, "")
+      .replace(/\blines? (\d+)(?: and (\d+))?/, (_, first: string, second?: string) =>
+        second === undefined ? place(first) : `${place(first)} and ${place(second)}`,
+      )
   }
 
   /** Marks storages as without a value. */

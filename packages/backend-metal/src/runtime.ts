@@ -60,10 +60,20 @@ export interface CommandFailure {
   readonly message: string
 }
 
+/** How messages speak of a source. */
+export interface Wording {
+  /** The kernel's name, as its author gave it. */
+  readonly name: string
+  /** What a line is called, such as "line 3 of the source". */
+  place(line: number): string
+}
+
 /** How a source is compiled. */
 export interface LibraryOptions {
   /** Names the source in messages. */
   readonly file?: string
+  /** How messages speak of a source that was generated around what somebody wrote. */
+  readonly wording?: Wording
   /** Whether the compiler may reorder arithmetic and assume that there is no NaN. Off by default. */
   readonly fastMath?: boolean
 }

@@ -8,6 +8,7 @@ import {
   contiguousStrides,
   type Dtype,
   describe,
+  isList,
   type MetalKernelSource,
   type MetalKernels,
   type Node,
@@ -106,6 +107,7 @@ function encode(node: Node, queue: MetalQueue, call: Launch): void {
     `custom ${call.specId} ${customKey(spec, node.inputs, dtypes, template)}`,
     () => made.text,
     made.kernel,
+    { name: spec.name, place: made.place },
   )
   if (call.initValue !== null) for (const output of outputs) encodeFill(queue, output, call.initValue)
   if (call.grid.includes(0)) return
@@ -146,18 +148,30 @@ export const customKernels: Families = {
   },
 }
 
-/** Up to three sizes, filled up with ones. @throws ArgumentError */
-export function size3(op: string, what: string, value: readonly number[]): Size {
-  const list = globalThis.Array.isArray(value) ? [...value, 1, 1].slice(0, 3) : []
-  if (list.length !== 3 || value.length > 3 || !list.every((n) => Number.isInteger(n) && n >= 0))
-    throw new ArgumentError(op, `${what} must be up to three sizes, received ${describe(value)}`)
-  return list as unknown as Size
+/** One to three sizes within bounds, filled up with ones. @throws ArgumentError */
+function size3(op: string, what: string, value: unknown, least: number, most: number): Size {
+  const fits = (n: unknown): boolean => Number.isInteger(n) && (n as number) >= least && (n as number) <= most
+  if (isList(value) && value.length >= 1 && value.length <= 3 && value.every(fits))
+    return [...value, 1, 1].slice(0, 3) as unknown as Size
+  throw new ArgumentError(
+    op,
+    `${what} must be a list of one to three integers from ${least} to ${most}, received ${listed(value)}`,
+  )
 }
 
+/** What an error shows of a list: its elements, if they are few. */
+export const listed = (value: unknown): string =>
+  isList(value) && value.length <= 8
+    ? `[${value.map((v) => (typeof v === "number" ? String(v) : describe(v))).join(", ")}]`
+    : describe(value)
+
+/** How many threads there are, along three axes. @throws ArgumentError */
+export const gridSize = (op: string, value: unknown): Size => size3(op, "grid", value, 0, 2 ** 32 - 1)
+
 /** The sizes of a threadgroup. @throws ArgumentError */
-export function groupSize(op: string, value: readonly number[]): Size {
-  const threadgroup = size3(op, "threadgroup", value)
-  if (sizeOf(threadgroup) < 1 || sizeOf(threadgroup) > 1024)
+export function groupSize(op: string, value: unknown): Size {
+  const threadgroup = size3(op, "threadgroup", value, 1, 1024)
+  if (sizeOf(threadgroup) > 1024)
     throw new ArgumentError(
       op,
       `a threadgroup must have 1 to 1024 threads, received ${threadgroup.join(" × ")}`,
@@ -208,7 +222,7 @@ function providedKernel(primitive: string, kernel: MetalKernelSource): Family {
         ...specFor(Object.keys(scalars)),
         template: Object.entries(launch.template ?? {}),
         scalars: Object.values(scalars),
-        grid: size3(primitive, "grid", launch.grid),
+        grid: gridSize(primitive, launch.grid),
         threadgroup: groupSize(primitive, launch.threadgroup),
         initValue: launch.initValue ?? null,
         verbose: false,

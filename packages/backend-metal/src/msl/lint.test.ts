@@ -86,14 +86,14 @@ const accepted: [name: string, source: string][] = [
 
 describe("lint", () => {
   it.each(rejected)("rejects %s", (_, source, message) => {
-    expect(() => translate(source)).toThrow(message)
+    expect(() => translate({ text: source, file: "kernel.metal" })).toThrow(message)
   })
   it.each(accepted)("accepts %s", (_, source) => {
-    expect(() => translate(source)).not.toThrow()
+    expect(() => translate({ text: source, file: "kernel.metal" })).not.toThrow()
   })
   it("lists all problems with their lines", () => {
     expect(() =>
-      translate(kernel("double a;\n\ndouble b;"), "mine.metal"),
+      translate({ text: kernel("double a;\n\ndouble b;"), file: "mine.metal" }),
     ).toThrowErrorMatchingInlineSnapshot(`
       [DeviceError: [metal] the source of a kernel does not compile:
       mine.metal:2: Metal has no double: use float

@@ -1,16 +1,18 @@
 import { describe, expect, it } from "vitest"
 import { needsPreprocessor, translate } from "./scanner"
 
+const file = "kernel.metal"
+
 /** The body of the translation, without the table. */
 const body = (source: string): string => {
-  const { code } = translate(source)
+  const { code } = translate({ text: source, file })
   return code
     .slice(code.indexOf("\n") + 1, code.indexOf('\n#line 1 "kernel table"'))
     .replace(/[ \t]+/g, " ")
     .trim()
 }
 const table = (source: string): string =>
-  /lz_kernels\[\] = \{\n([\s\S]*?)\n\};/.exec(translate(source).code)?.[1] ?? ""
+  /lz_kernels\[\] = \{\n([\s\S]*?)\n\};/.exec(translate({ text: source, file }).code)?.[1] ?? ""
 const kernel = (inner: string): string =>
   `kernel void k(device float* out [[buffer(0)]], uint i [[thread_position_in_grid]]) {\n${inner}\n}`
 
@@ -39,7 +41,7 @@ describe("scanner", () => {
     ],
   ])("registers instantiations by %s", (_, instantiation) => {
     const source = `template <typename T, int N> [[kernel]] void f(device T* x [[buffer(3)]]) { x[0] = T(N); }\n${instantiation}`
-    const { kernels } = translate(source)
+    const { kernels } = translate({ text: source, file })
     expect(kernels).toEqual([{ name: "f_half", buffers: 4 }])
     expect(table(source)).toBe(
       'lz::Entry<&f<half, 2>, decltype(&f<half, 2>), lz::Buffer<3>>::describe("f_half", LZ_WAITS, 0)',
@@ -89,9 +91,10 @@ describe("scanner", () => {
   })
 
   it("resolves function constants", () => {
-    const { code, constants } = translate(
-      `constant bool flag [[function_constant(7)]];\nconstant bool both = is_function_constant_defined(flag) ? flag : true;\n${kernel("out[i] = both;")}`,
-    )
+    const { code, constants } = translate({
+      text: `constant bool flag [[function_constant(7)]];\nconstant bool both = is_function_constant_defined(flag) ? flag : true;\n${kernel("out[i] = both;")}`,
+      file,
+    })
     expect(constants).toEqual([{ name: "flag", index: 7, type: "bool" }])
     expect(code).toContain("constexpr bool flag = static_cast<bool>(LZ_CONSTANT_7)")
     expect(code).toContain("(LZ_DEFINED_7) ? flag : true")
@@ -99,14 +102,16 @@ describe("scanner", () => {
 
   it("keeps every line in its place", () => {
     const source = `// a comment\n/* of two\n lines */ #include\n#include <metal_stdlib>\n${kernel('threadgroup float a[\n4];\n/* x */ out[i] = "\\"".0;')}`
-    const { code } = translate(source.replace("#include\n", "\n"))
+    const { code } = translate({ text: source.replace("#include\n", "\n"), file })
     const lines = code.slice(code.indexOf("\n") + 1).split("\n")
     expect(lines[4]).toContain("void k(")
     expect(lines[7]).toContain("out[i] =")
   })
 
   it("follows line markers of a preprocessor", () => {
-    expect(() => translate('# 41 "x.metal"\n\nconstant float a = 1;\ndouble b;')).toThrow("kernel.metal:43")
+    expect(() => translate({ text: '# 41 "x.metal"\n\nconstant float a = 1;\ndouble b;', file })).toThrow(
+      "kernel.metal:43",
+    )
   })
 
   it("knows what needs a preprocessor", () => {

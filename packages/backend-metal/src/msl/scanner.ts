@@ -4,6 +4,7 @@
  * of the Metal source.
  */
 import { DeviceError } from "@lazuli/core/engine"
+import type { Wording } from "../runtime"
 import { dispatchAttributes, lint, type Problem } from "./lint"
 import {
   type FunctionDefinition,
@@ -49,12 +50,19 @@ export function withoutMetalIncludes(source: string): string {
   return source.replace(/^[ \t]*#[ \t]*(include|import)[ \t]*<(metal|simd)[\w/.]*>.*$/gm, "")
 }
 
+/** A text in Metal, and how messages name its lines. */
+export interface MetalSource {
+  readonly text: string
+  readonly file: string
+  readonly wording?: Wording
+}
+
 /**
- * Translates a source whose macros are expanded.
+ * Translates a source; `expanded` is its text after a preprocessor, where it has macros.
  * @throws DeviceError that lists what Metal does not accept, by line
  */
-export function translate(source: string, file = "kernel.metal"): Translation {
-  const tokens = tokenize(withoutMetalIncludes(source))
+export function translate(source: MetalSource, expanded = source.text): Translation {
+  const tokens = tokenize(withoutMetalIncludes(expanded))
   const words = new Words(tokens)
   const problems: Problem[] = []
   for (const t of tokens)
@@ -62,25 +70,27 @@ export function translate(source: string, file = "kernel.metal"): Translation {
       problems.push({ line: t.line, message: `cannot include files: ${t.text.trim()}` })
   const structure = readStructure(words)
   problems.push(...lint(words, structure))
-  if (problems.length > 0) throw refusal(file, source, problems)
+  if (problems.length > 0) throw refusal(source, problems)
 
   const scan = new Scan(words)
   const byName = new Map(structure.functions.filter((f) => f.isKernel).map((f) => [f.name, f]))
   for (const f of structure.functions) scan.function(f)
   for (const s of structure.statements) scan.statement(s, byName)
   scan.everywhere()
-  return scan.finish(tokens, file)
+  return scan.finish(tokens, source.file)
 }
 
 /** The error for a source that Metal, or the compiler, does not accept. */
-export function refusal(file: string, source: string, problems: readonly Problem[]): DeviceError {
-  const lines = source.split("\n")
+export function refusal(source: MetalSource, problems: readonly Problem[]): DeviceError {
+  const lines = source.text.split("\n")
   const shown = problems.slice(0, 5).map(({ line, message }) => {
     const text = lines[line - 1]?.trim()
-    return `${file}:${line}: ${message}${text ? `\n    ${text}` : ""}`
+    const place = source.wording?.place(line) ?? `${source.file}:${line}`
+    return `${place}: ${message}${text ? `\n    ${text}` : ""}`
   })
   if (problems.length > shown.length) shown.push(`and ${problems.length - shown.length} more`)
-  return new DeviceError("metal", `the source of a kernel does not compile:\n${shown.join("\n")}`)
+  const op = source.wording?.name ?? "metal"
+  return new DeviceError(op, `the source of a kernel does not compile:\n${shown.join("\n")}`)
 }
 
 /** What waits for other threads, and so needs fibers. */
