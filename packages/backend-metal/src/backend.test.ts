@@ -108,6 +108,26 @@ describe("elementwise", () => {
     },
   )
 
+  it("converts floats that no integer holds by wrapping", () => {
+    const far = [
+      9.3e18,
+      -9.3e18,
+      2 ** 63,
+      -(2 ** 63),
+      1.9e19,
+      -1.9e19,
+      3e20,
+      3e9,
+      -3e9,
+      1.9,
+      -1.9,
+      0 / 0,
+      1 / 0,
+    ]
+    for (const dtype of [mx.int64, mx.uint64, mx.int32, mx.uint32, mx.int8, mx.uint8])
+      agree(() => mx.array(far).astype(dtype))
+  })
+
   it.each(layouts)("reads %s inputs", (_, make) => {
     agree(() => make([4, 6], mx.float32).add(make([4, 6], mx.float32, 5).multiply(numbers([6], mx.float32))))
     agree(() => make([2, 3, 4], mx.int32).multiply(numbers([3, 1], mx.int32)))

@@ -93,8 +93,12 @@ const functions: Record<string, string> = {
   for (; y > T(0); y = y / T(2), x = x * x) if (y % T(2) != T(0)) result = result * x;
   return result;
 }`,
-  lz_long: `long lz_long(float x) { return isnan(x) || isinf(x) ? 0L : x >= 9.2233720e18f ? 0L : x < -9.2233720e18f ? 0L : long(x); }`,
-  lz_ulong: `ulong lz_ulong(float x) { return x >= 9.2233720e18f && x < 1.8446744e19f ? ulong(x) : ulong(lz_long(x)); }`,
+  // Modulo 2^64, which every step here keeps exact.
+  lz_integer: `ulong lz_integer(float x) {
+  if (isnan(x) || isinf(x)) return 0ul;
+  float r = x - 18446744073709551616.0f * trunc(x / 18446744073709551616.0f);
+  return r < 0.0f ? 0ul - ulong(-r) : ulong(r);
+}`,
 }
 
 /** The source of the functions that a text calls, those that they call themselves included. */
@@ -270,8 +274,7 @@ export function rounded(expression: string, dtype: Dtype): string {
 /** Conversion between dtypes: truncation towards zero, wrapping; NaN is 0 as an integer. */
 export function conversion(x: string, from: Dtype, to: Dtype): string {
   if (to.kind === "bool") return `bool(${x})`
-  if (from.kind === "floating" && to.kind !== "floating")
-    return rounded(to.size === 8 && to.kind === "unsigned" ? `lz_ulong(${x})` : `lz_long(${x})`, to)
+  if (from.kind === "floating" && to.kind !== "floating") return rounded(`lz_integer(${x})`, to)
   return rounded(x, to)
 }
 
