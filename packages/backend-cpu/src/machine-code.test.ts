@@ -39,6 +39,8 @@ interface Layout {
   readonly dtype: Dtype
   readonly shape: readonly number[]
   readonly strides?: readonly number[]
+  /** In bytes. */
+  readonly offset?: number
 }
 interface Job {
   readonly program: ScalarProgram
@@ -46,6 +48,8 @@ interface Job {
   readonly inputs: readonly (Layout & { readonly bytes: Uint8Array<ArrayBuffer> })[]
   /** The input whose memory an output takes over, or -1. */
   readonly inPlace: readonly number[]
+  /** Bytes before the outputs in their own memory. */
+  readonly offset?: number
 }
 const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1)
 
@@ -53,9 +57,9 @@ const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1)
 function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
   const ops = new Map(native.scalarOps().map((name, i) => [name, i]))
   const pair = (low: number, high: number) => BigInt(low) | (BigInt(high) << 32n)
-  const operand = (slot: number, { dtype, shape, strides }: Layout) => [
+  const operand = (slot: number, { dtype, shape, strides, offset = 0 }: Layout) => [
     pair(slot, dtype.code | (shape.length << 8) | ((strides ? 0 : 1) << 16)),
-    0n,
+    BigInt(offset),
     ...[count(shape), ...shape, ...(strides ?? [])].map(BigInt),
   ]
   const base64 = (buffer: ArrayBufferLike) => Buffer.from(buffer).toString("base64")
@@ -70,33 +74,43 @@ function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
         native.allocate(i, data.length)
         native.write(i, 0, data)
       })
-      job.outputs.forEach(({ slot, size }) => slot < job.inputs.length || native.allocate(slot, size))
+      job.outputs.forEach(({ slot, offset, size }) => slot < job.inputs.length || native.allocate(slot, offset + size))
       const tape = bytes(job.tape).buffer
       new Int32Array(tape)[2] = id
       native.attachTape(tape)
       if (native.run(tape.byteLength / 8)) throw new Error(native.failures()[0].message)
-      outputs.push(job.outputs.map(({ slot, size }) => {
+      outputs.push(job.outputs.map(({ slot, offset, size }) => {
         const data = new Uint8Array(size)
-        native.read(slot, 0, data)
+        native.read(slot, offset, data)
         return Buffer.from(data).toString("base64")
       }))
       native.releaseProgram(id)
     }
     console.log(JSON.stringify({ outputs, target: native.simdTarget(), ...native.machineCode() }))`
-  const input = jobs.map(({ program, shape, inputs, inPlace }) => {
+  const input = jobs.map(({ program, shape, inputs, inPlace, offset = 0 }) => {
     const outputs = program.outputs.map((r, o) => ({
       slot: inPlace[o] >= 0 ? inPlace[o] : inputs.length + o,
+      offset: inPlace[o] >= 0 ? 0 : offset,
       dtype: dtypeOf(program, r),
+      shape,
     }))
     const words = [
       pair(0, inputs.length | (outputs.length << 16)),
-      ...inputs.flatMap((x, i) => operand(i, x)),
-      ...outputs.flatMap(({ slot, dtype }) => operand(slot, { dtype, shape })),
+      // The same bytes are sent and stored once.
+      ...inputs.flatMap((x) =>
+        operand(
+          inputs.findIndex(({ bytes }) => bytes === x.bytes),
+          x,
+        ),
+      ),
+      ...outputs.flatMap((x) => operand(x.slot, x)),
     ]
     return {
       program: base64(programWords(program, ops)),
-      inputs: inputs.map(({ bytes }) => base64(bytes.buffer)),
-      outputs: outputs.map(({ slot, dtype }) => ({ slot, size: count(shape) * dtype.size })),
+      inputs: inputs.map(({ bytes }, i) =>
+        inputs.findIndex((x) => x.bytes === bytes) === i ? base64(bytes.buffer) : "",
+      ),
+      outputs: outputs.map((x) => ({ slot: x.slot, offset: x.offset, size: count(shape) * x.dtype.size })),
       tape: base64(new BigInt64Array([pair(4, words.length + 1), ...words]).buffer),
     }
   })
@@ -407,6 +421,30 @@ describe.runIf(able)("machine code", () => {
       if (coded.target !== target) continue
       expect(coded.programs).toBe(1)
       expect(coded.outputs).toEqual(runElsewhere([job], { LAZULI_JIT: "0", LAZULI_SIMD: target }).outputs)
+    }
+  })
+
+  test("of more data than the caches hold, wherever the output begins", () => {
+    // Many inputs in one place are much data as well.
+    const n = 540_011
+    const dtypes = Array(15).fill(float32) as Dtype[]
+    const builder = new ProgramBuilder(dtypes)
+    const bytes = new Uint8Array(Float32Array.from({ length: n }, (_, i) => (i % 1001) - 500).buffer)
+    const total = dtypes.reduce((sum, _, i) => builder.ops.add(sum, builder.ops.multiply(i, i)), 0)
+    const program = builder.finish([total, builder.ops.less(total, 1), builder.ops.abs(total)])
+    const jobs = [0, 4, 60, 64].map((offset): Job => {
+      const inputs = dtypes.map((dtype) => ({ dtype, shape: [n], bytes }))
+      return { program, shape: [n], inputs, inPlace: [-1, -1, -1], offset }
+    })
+    for (const target of targets) {
+      const coded = runElsewhere(jobs, { LAZULI_JIT: "1", LAZULI_SIMD: target })
+      if (coded.target !== target) continue
+      expect(coded.programs).toBe(jobs.length)
+      const interpreted = runElsewhere(jobs.slice(0, 1), { LAZULI_JIT: "0", LAZULI_SIMD: target })
+      for (const outputs of coded.outputs)
+        outputs.forEach((each, o) => {
+          expect(Buffer.compare(each, interpreted.outputs[0][o]), `output ${o} on ${target}`).toBe(0)
+        })
     }
   })
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 
 #include "machine/registers.h"
 
@@ -47,6 +48,10 @@ Form plain_form(Do what, bool wide) {
       return {Id::kIdVminps};
     case Do::max:
       return {Id::kIdVmaxps};
+    case Do::scale:
+      return {Id::kIdVscalefps};
+    case Do::lookup:
+      return {Id::kIdVpermps};
     case Do::and_:
       return {Id::kIdVandps, true};
     case Do::or_:
@@ -171,7 +176,7 @@ class Emitter {
       if (at(i).what == Do::store) {
         // A value that exists before the last load is stored right after it.
         (i > last_load ? body_ : waiting).push_back(i);
-      } else if (needed[size_t(i)] && at(i).what != Do::literal) {
+      } else if (needed[size_t(i)] && at(i).what != Do::literal && at(i).what != Do::table) {
         (at(i).invariant ? once_ : body_).push_back(i);
       }
       if (i == last_load) body_.insert(body_.end(), waiting.begin(), waiting.end());
@@ -181,19 +186,28 @@ class Emitter {
   }
 
   void lay_out_literals(Emitted& made) {
-    const int copies = wide_ ? 1 : 8;
-    size_t count = 0;
-    for (size_t i = 0; i < code_.size(); i++)
-      if (code_[i].what == Do::literal && needed_[i]) count++;
-    auto* words = static_cast<uint32_t*>(std::aligned_alloc(64, (count * copies * 4 + 64) / 64 * 64));
+    // Tables first: they are vectors, on a border.
+    const size_t copies = wide_ ? 1 : 8;
+    size_t bytes = 0;
+    for (const Do what : {Do::table, Do::literal}) {
+      for (size_t i = 0; i < code_.size(); i++) {
+        if (code_[i].what != what || !needed_[i]) continue;
+        values_[i].literal = int(bytes);
+        bytes += what == Do::table ? 64 : copies * 4;
+      }
+    }
+    auto* words = static_cast<uint32_t*>(std::aligned_alloc(64, (bytes + 64) / 64 * 64));
     if (!words) throw std::bad_alloc();
     made.literals = {words, [](uint32_t* p) { std::free(p); }};
     literals_ = words;
-    for (size_t i = 0, offset = 0; i < code_.size(); i++) {
-      if (code_[i].what != Do::literal || !needed_[i]) continue;
-      values_[i].literal = int(offset);
-      std::fill_n(words + offset / 4, copies, code_[i].bits);
-      offset += size_t(copies) * 4;
+    for (size_t i = 0; i < code_.size(); i++) {
+      if (values_[i].literal < 0) continue;
+      uint32_t* const to = words + values_[i].literal / 4;
+      if (code_[i].what == Do::table) {
+        std::memcpy(to, code_[i].table, 64);
+      } else {
+        std::fill_n(to, copies, code_[i].bits);
+      }
     }
   }
 
@@ -268,18 +282,17 @@ class Emitter {
     const Value& it = value(id);
     if (it.literal < 0) return room(it.room);
     const x86::Mem at = x86::ptr(x86::r11, it.literal);
-    return wide_ ? at._1to16() : at;
+    return repeated(id) ? at._1to16() : at;
   }
+  // One number in memory for all lanes.
+  bool repeated(int id) const { return wide_ && at(id).what == Do::literal; }
   bool in_memory(int id) { return value(id).reg < 0; }
 
   void load_home(int id) {
-    const Value& it = value(id);
     if (is_mask_register(id)) {
-      emit(Id::kIdKmovw, reg_operand(id), room(it.room));
-    } else if (it.literal >= 0 && wide_) {
-      emit(Id::kIdVbroadcastss, vec(it.reg), x86::ptr(x86::r11, it.literal));
+      emit(Id::kIdKmovw, reg_operand(id), room(value(id).room));
     } else {
-      emit(Id::kIdVmovaps, vec(it.reg), it.literal >= 0 ? x86::ptr(x86::r11, it.literal) : room(it.room));
+      copy_home(id, reg_operand(id));
     }
   }
   void store_home(int id) {
@@ -369,6 +382,7 @@ class Emitter {
     const Instruction& it = at(id);
     switch (it.what) {
       case Do::literal:
+      case Do::table:
         return;
       case Do::load:
         write_load(id, it);
@@ -383,6 +397,9 @@ class Emitter {
         break;
       case Do::blend:
         write_blend(id, it);
+        break;
+      case Do::copy_sign:
+        write_copy_sign(id, it);
         break;
       case Do::mask_not: {
         const asmjit::Operand x = use(it.args[0]);
@@ -445,6 +462,29 @@ class Emitter {
     }
   }
 
+  void write_copy_sign(int id, const Instruction& it) {
+    const asmjit::Operand size = use(it.args[0]), sign = use(it.args[1]), bits = use_or_memory(it.args[2]);
+    if (wide_ && dies(it.args[0], it)) {
+      const asmjit::Operand to = take_over(it.args[0], id, it);
+      // size | sign & bits
+      emit(Id::kIdVpternlogd, to, sign, bits, asmjit::imm(0xf8));
+      return;
+    }
+    emit(Id::kIdVandps, scratch(), sign, bits);
+    release(it);
+    emit(Id::kIdVorps, define(id), size, scratch());
+  }
+
+  // Gives the register of an argument that dies here to the result.
+  asmjit::Operand take_over(int argument, int id, const Instruction& it) {
+    const int reg = value(argument).reg;
+    release(it, argument);
+    value(argument).reg = -1;
+    vectors_.give(reg, id);
+    value(id).reg = reg;
+    return reg_operand(id);
+  }
+
   // The result takes the place of one of the three: 132 means first·third + second, and so on.
   void write_fma(int id, const Instruction& it) {
     const FmaForms forms = fma_forms(it.what);
@@ -469,12 +509,7 @@ class Emitter {
     asmjit::Operand to;
     if (takes_over) {
       use(place_of);
-      const int reg = value(place_of).reg;
-      release(it, place_of);
-      value(place_of).reg = -1;
-      vectors_.give(reg, id);
-      value(id).reg = reg;
-      to = reg_operand(id);
+      to = take_over(place_of, id, it);
     } else {
       // Written before the others are read, so it shares no register with them.
       const bool from_memory = in_memory(place_of);
@@ -491,7 +526,7 @@ class Emitter {
 
   void copy_home(int id, const asmjit::Operand& to) {
     const Value& it = value(id);
-    if (it.literal >= 0 && wide_) {
+    if (repeated(id)) {
       emit(Id::kIdVbroadcastss, to, x86::ptr(x86::r11, it.literal));
     } else {
       emit(Id::kIdVmovaps, to, it.literal >= 0 ? x86::ptr(x86::r11, it.literal) : room(it.room));

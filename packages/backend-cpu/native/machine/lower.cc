@@ -91,8 +91,12 @@ class Lowering {
         return rounded(apply(Do::sub, x, y), dtype);
       case Op::multiply:
         return rounded(apply(Do::mul, x, y), dtype);
-      case Op::divide:
-        return rounded(apply(Do::div, x, y), dtype);
+      case Op::divide: {
+        const Instruction& by = s_.code()[size_t(y)];
+        const auto factor =
+            by.what == Do::literal ? exact_reciprocal(std::bit_cast<float>(by.bits)) : std::nullopt;
+        return rounded(factor ? apply(Do::mul, x, number(*factor)) : apply(Do::div, x, y), dtype);
+      }
       case Op::floorDivide:
         return rounded(s_.apply_with(down, Do::round, apply(Do::div, x, y)), dtype);
       // The processor's give y when either is NaN; x's NaN must win as well.

@@ -13,14 +13,16 @@ namespace lazuli::machine {
 // clang-format off
 enum class Do : uint8_t {
   // From memory: `operand` is the program's, `format` how an element is stored.
-  load, literal,
+  load, literal, table,
   // lanes → lanes
   sqrt, round, to_int, to_float, shift_left, shift_right, shift_right_sign, through_half,
-  add, sub, mul, div, min, max,
+  add, sub, mul, div, min, max, scale, // scale: a·2^b
   and_, or_, xor_, and_not,
   int_add, int_sub, int_mul, int_min, int_max,
   shift_left_by, shift_right_by, shift_right_sign_by,
   mul_add, mul_sub, neg_mul_add,       // a·b + c, a·b - c, c - a·b
+  copy_sign,                           // |a| with the sign of b; a is not negative, c has the sign bits
+  lookup,                              // of a table's 16 lanes: lane a of b
   // lanes → mask, mask → mask, mask and lanes → lanes
   compare, int_greater, int_equal,
   mask_and, mask_or, mask_xor, mask_not,
@@ -47,7 +49,8 @@ struct Instruction {
   bool invariant = false;  // the same in every turn
   int16_t operand = -1;
   int args[3] = {-1, -1, -1};
-  uint32_t bits = 0;  // a literal's
+  uint32_t bits = 0;                     // a literal's
+  const float* table = nullptr;          // 16 numbers that outlive the sequence
 };
 
 class Sequence {
@@ -64,6 +67,12 @@ class Sequence {
     return literals_.back();
   }
   int literal(float value) { return literal(std::bit_cast<uint32_t>(value)); }
+
+  int table(const float* numbers) {
+    Instruction made{.what = Do::table, .invariant = true};
+    made.table = numbers;
+    return add(made);
+  }
 
   int load(int operand, Format format, bool single) {
     Instruction made{.what = Do::load, .format = format, .mask = format == Format::boolean, .invariant = single};

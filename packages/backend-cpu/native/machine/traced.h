@@ -124,6 +124,13 @@ inline Traced<float> Abs(Traced<float> a) { return And(a, all(std::bit_cast<floa
 inline Traced<float> Neg(Traced<float> a) { return Xor(a, all(-0.0f)); }
 inline Traced<int32_t> Neg(Traced<int32_t> a) { return Sub(all(0), a); }
 
+template <size_t kLanes> Traced<float> Load(Tag<float, kLanes>, const float* numbers) {
+  static_assert(kLanes == 16);
+  return {lazuli::machine::tracing->table(numbers)};
+}
+inline Traced<float> Lookup(Traced<float> table, Traced<float> i) { return {write(Do::lookup, i, table)}; }
+inline Traced<float> TimesPowerOfTwo(Traced<float> y, Traced<float> n) { return {write(Do::scale, y, n)}; }
+
 inline Mask Lt(Traced<float> a, Traced<float> b) { return {write_detail(Do::compare, lazuli::machine::less, a, b)}; }
 inline Mask Le(Traced<float> a, Traced<float> b) { return {write_detail(Do::compare, lazuli::machine::less_equal, a, b)}; }
 inline Mask Gt(Traced<float> a, Traced<float> b) { return {write_detail(Do::compare, lazuli::machine::greater, a, b)}; }
@@ -141,7 +148,7 @@ template <class T> Traced<T> IfThenElse(Mask m, Traced<T> yes, Traced<T> no) { r
 template <class T> Traced<T> IfThenZeroElse(Mask m, Traced<T> no) { return IfThenElse(m, all(T(0)), no); }
 template <class T> Traced<T> IfThenElseZero(Mask m, Traced<T> yes) { return IfThenElse(m, yes, all(T(0))); }
 template <class T> Traced<T> CopySign(Traced<T> size, Traced<T> sign) { return Or(Abs(size), And(sign, all(-0.0f))); }
-template <class T> Traced<T> CopySignToAbs(Traced<T> size, Traced<T> sign) { return Or(size, And(sign, all(-0.0f))); }
+template <class T> Traced<T> CopySignToAbs(Traced<T> size, Traced<T> sign) { return {write(Do::copy_sign, size, sign, all(-0.0f))}; }
 // clang-format on
 
 }  // namespace hwy::traced

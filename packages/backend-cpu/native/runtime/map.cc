@@ -1,5 +1,7 @@
 #include "runtime/map.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <memory>
@@ -29,6 +31,20 @@ char* workspace(size_t bytes) {
 }
 
 size_t line(size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+// Beyond this little of what is written will still be in a cache when it is read: the last level's size, of which
+// more than 32 MB are others' as well.
+size_t last_level_cache() {
+  static const size_t bytes = [] {
+    size_t most = size_t(32) << 20;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (found > 0) most = std::min(most, size_t(found));
+#endif
+    return most;
+  }();
+  return bytes;
+}
 
 struct Run {
   const MapJob& job;
@@ -73,6 +89,13 @@ struct Run {
       return const_cast<int64_t*>(job.program->constants()) + v.fixed[slot - operands].offset / 8;
     };
     s.run(at(s.out), at(s.a), at(s.b), at(s.c), end - begin);
+  }
+
+  // Bytes of all operands.
+  size_t traffic() const {
+    size_t bytes = 0;
+    for (int i = 0; i < operands; i++) bytes += single(i) ? 0 : size_t(job.n) << log_sizes[i];
+    return bytes;
   }
 
   void coded(int64_t begin, int64_t end) const {
@@ -250,6 +273,7 @@ void MapJob::run(char* const* addresses) const {
 
   if (v.machine.due(n, v.block.size())) v.machine.code = program->machine_code(v.uniform);
   run.code = v.machine.code.get();
+  run.streaming = run.code && dense && run.traffic() > last_level_cache();
 
   alignas(64) char small_cells[512];
   std::unique_ptr<char[]> large_cells;

@@ -94,6 +94,14 @@ class Program::Lowering {
     int values[3] = {-1, -1, -1};
     for (int i = 0; i < n_args; i++) values[i] = wide(args[i]);
     if (op == Op::cast) return cast(args[0], dtype);
+    if (op == Op::divide && computing(dtype) == LZ_FLOAT32 && p_.values_[values[1]].kind == Value::constant) {
+      const int64_t divisor = p_.constants_[p_.values_[values[1]].index];
+      if (const auto factor = exact_reciprocal(std::bit_cast<float>(uint32_t(divisor)))) {
+        p_.constants_.push_back(int64_t(std::bit_cast<uint32_t>(*factor)));
+        values[1] = value(2, Value::constant, int(p_.constants_.size()) - 1);
+        op = Op::multiply;
+      }
+    }
     const int32_t argument = computing(registers_[args[n_args - 1]].dtype);
     const int result =
         emit(micro_table().sets[int(op)][argument], op_cost(op), log_size(computing(dtype)), values, n_args);

@@ -45,7 +45,7 @@ struct Variant {
   // … and from inputs alone: its slots are operands.
   bool plain = false;
   double cost = 0;  // nanoseconds an element, roughly
-  // Belongs to the program's isolate, as the program does; pool threads only run what it gives them.
+  // Made and counted by the program's thread; pool threads only run what it gives them.
   mutable MachineChoice machine;
 };
 

@@ -1,5 +1,6 @@
 #include "runtime/scalar_ops.h"
 
+#include <cmath>
 #include <iterator>
 
 namespace lazuli {
@@ -55,6 +56,13 @@ bool op_supported(Op op, int32_t argument) {
   if (op == Op::cast || op == Op::constant) return true;
   const bool half = argument == LZ_FLOAT16 || argument == LZ_BFLOAT16;
   return micro_table().sets[int(op)][half ? int(LZ_FLOAT32) : argument].dense != nullptr;
+}
+
+std::optional<float> exact_reciprocal(float x) {
+  int exponent;
+  if (!std::isfinite(x) || std::fabs(std::frexp(x, &exponent)) != 0.5f) return std::nullopt;
+  const float y = 1 / x;
+  return std::isnormal(y) ? std::optional(y) : std::nullopt;
 }
 
 const MicroTable& micro_table() {

@@ -2,6 +2,7 @@
 #ifndef LAZULI_RUNTIME_SCALAR_OPS_H
 #define LAZULI_RUNTIME_SCALAR_OPS_H
 
+#include <optional>
 #include <string_view>
 
 #include "simd/micro.h"
@@ -21,6 +22,10 @@ double op_cost(Op op);
 int32_t op_result(Op op, int32_t argument);
 // Whether there is a micro-kernel for arguments of this dtype.
 bool op_supported(Op op, int32_t argument);
+
+// What dividing by x may become a multiplication by without another result for any number: powers of two alone have
+// it.
+std::optional<float> exact_reciprocal(float x);
 
 // Micro-kernels for this processor.
 const MicroTable& micro_table();

@@ -9,6 +9,8 @@
 #include <hwy/highway.h>
 #endif
 
+#include "simd/erf_pieces.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -64,6 +66,9 @@ HWY_INLINE V power_of_two(D d, V bits) {
 // y·2^n for y in [½, 2] and any n that exp needs, rounded once.
 template <class D, class V>
 HWY_INLINE V times_power_of_two(D d, V y, V n) {
+#if defined(LAZULI_MACHINE_TRACED_H)
+  if constexpr (hn::MaxLanes(d) == 16) return hn::TimesPowerOfTwo(y, n);
+#endif
 #if defined(__AVX512F__) && HWY_MAX_BYTES == 64
   return V{_mm512_scalef_ps(y.raw, n.raw)};
 #else
@@ -177,8 +182,42 @@ HWY_INLINE V sigmoid(D d, V x) {
   return hn::Div(e, hn::Add(hn::Set(d, 1.0f), e));
 }
 
+// table[i mod 16] in every lane, i being the lane's bits.
+#if defined(LAZULI_MACHINE_TRACED_H)
+template <class D, class V>
+HWY_INLINE V lookup(D d, const float* table, V i) {
+  return hn::Lookup(hn::Load(d, table), i);
+}
+#elif defined(__AVX512F__) && HWY_MAX_BYTES == 64
+template <class D, class V>
+HWY_INLINE V lookup(D d, const float* table, V i) {
+  return V{_mm512_permutexvar_ps(hn::BitCast(hn::RebindToSigned<D>(), i).raw, hn::Load(d, table).raw)};
+}
+#else
+template <class D, class V>
+HWY_INLINE V lookup(D d, const float*, V) {
+  return hn::Zero(d);  // never called
+}
+#endif
+
+template <class D, class V>
+HWY_INLINE V erf_by_pieces(D d, V x) {
+  using P = ErfPieces;
+  const V a = hn::Min(hn::Set(d, P::kCenter[15]), hn::Abs(x));
+  // As in reduce_exp; a NaN's piece does not matter.
+  const V piece = hn::MulAdd(a, hn::Set(d, 3.95f), hn::Set(d, 12582912.0f));
+  const V r = hn::Sub(a, lookup(d, P::kCenter, piece));
+  V q = hn::MulAdd(lookup(d, P::kC5, piece), r, lookup(d, P::kC4, piece));
+  q = hn::MulAdd(q, r, lookup(d, P::kC3, piece));
+  q = hn::MulAdd(q, r, lookup(d, P::kC2, piece));
+  q = hn::MulAdd(q, r, lookup(d, P::kC1, piece));
+  // The first piece has no value, and its r is a; no other r is as large as a value.
+  return hn::CopySignToAbs(hn::MulAdd(r, q, hn::Max(lookup(d, P::kValue, piece), r)), x);
+}
+
 template <class D, class V>
 HWY_INLINE V erf(D d, V x) {
+  if constexpr (hn::MaxLanes(d) == 16) return erf_by_pieces(d, x);
   // 1 - exp(-P) with P a fit of -log(erfc), as (1 - 2^n) - 2^n·(exp(r) - 1): for small x n is 0 and nothing
   // cancels. From 4 on the result is 1.
   const V a = hn::Min(hn::Set(d, 4.0f), hn::Abs(x));
