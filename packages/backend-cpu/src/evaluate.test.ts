@@ -112,7 +112,7 @@ describe("memory", () => {
     x.dispose()
     expect(before - (cpuBackend.memory?.().active as number)).toBeGreaterThanOrEqual(4 * 2 ** 20)
     expect(() => x.tolist()).toThrowErrorMatchingInlineSnapshot(
-      `[DeviceError: [eval] the value of this array was released. It was disposed, or made inside a rule and kept beyond it]`,
+      `[DeviceError: [eval] the value of this array was released. It was disposed, made inside a rule and kept beyond it, or given to a compiled function with \`donate\`]`,
     )
   })
 })

@@ -1,64 +1,87 @@
 /**
- * One block of memory, cut ahead of time: places are taken first-fit by address and given back, and the end only grows when
- * nothing free is large enough.
+ * One block of memory, cut ahead of time: what lives at the same time lies apart, and everything lies as low as it can.
  */
 const ALIGNMENT = 64
+/** From this many places on, the search over all of them would take longer than what it saves. */
+const MAX_SEARCHED = 3000
 
 const align = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT
 
-/** Hands out offsets. */
-export class Arena {
-  /** Bytes that the arena must have. */
-  size = 0
-  /** The most bytes that were taken at once: what no layout could go below. */
-  peak = 0
-  private live = 0
-  /** Free ranges, ascending and never adjacent. */
-  private free: { offset: number; bytes: number }[] = []
+/** Memory for some bytes from one step to another, both included. */
+export interface Place {
+  readonly bytes: number
+  readonly from: number
+  to: number
+  /** Set by {@link layOut}. */
+  offset: number
+}
 
-  /** A place for that many bytes. */
-  take(nbytes: number): number {
-    const bytes = align(nbytes)
-    this.live += bytes
-    this.peak = Math.max(this.peak, this.live)
-    let best = -1
-    for (let i = 0; i < this.free.length; i++) {
-      if (this.free[i].bytes >= bytes && (best < 0 || this.free[i].bytes < this.free[best].bytes)) best = i
-    }
-    if (best >= 0) {
-      const range = this.free[best]
-      const { offset } = range
-      range.offset += bytes
-      range.bytes -= bytes
-      if (range.bytes === 0) this.free.splice(best, 1)
-      return offset
-    }
-    // Nothing fits: grow the end, from a free range that touches it where there is one.
-    const last = this.free[this.free.length - 1]
-    if (last && last.offset + last.bytes === this.size) {
-      this.free.pop()
-      this.size = last.offset + bytes
-      return last.offset
-    }
-    const offset = this.size
-    this.size += bytes
-    return offset
+/** What a layout takes, and the most bytes that live at once: what no layout could go below. */
+export interface Extent {
+  readonly size: number
+  readonly peak: number
+}
+
+/** Gives every place its offset: largest first or in order of their steps, whichever takes less. */
+export function layOut(places: readonly Place[]): Extent {
+  const peak = peakOf(places)
+  const byStep = [...places].sort((a, b) => a.from - b.from)
+  let best = fill(byStep, true)
+  if (best.size > peak && places.length <= MAX_SEARCHED) {
+    const bySize = fill(
+      [...places].sort((a, b) => b.bytes - a.bytes || a.from - b.from),
+      false,
+    )
+    if (bySize.size < best.size) best = bySize
   }
+  for (const [place, offset] of best.offsets) place.offset = offset
+  return { size: best.size, peak }
+}
 
-  /** Gives a place back. */
-  give(offset: number, nbytes: number): void {
-    const bytes = align(nbytes)
-    if (bytes === 0) return
-    this.live -= bytes
-    let at = 0
-    while (at < this.free.length && this.free[at].offset < offset) at++
-    this.free.splice(at, 0, { offset, bytes })
-    for (const i of [at, at - 1]) {
-      const [left, right] = [this.free[i], this.free[i + 1]]
-      if (left && right && left.offset + left.bytes === right.offset) {
-        left.bytes += right.bytes
-        this.free.splice(i + 1, 1)
+/** The most bytes that live at one step. */
+function peakOf(places: readonly Place[]): number {
+  const changes = new Map<number, number>()
+  const change = (step: number, bytes: number): void => {
+    changes.set(step, (changes.get(step) ?? 0) + bytes)
+  }
+  for (const { bytes, from, to } of places) {
+    change(from, align(bytes))
+    change(to + 1, -align(bytes))
+  }
+  let live = 0
+  let peak = 0
+  for (const [, bytes] of [...changes].sort(([a], [b]) => a - b)) peak = Math.max(peak, (live += bytes))
+  return peak
+}
+
+/** Puts one place after the other into the smallest gap that the earlier ones leave, or at the end of those it meets. */
+function fill(places: readonly Place[], ascending: boolean): { size: number; offsets: Map<Place, number> } {
+  const offsets = new Map<Place, number>()
+  let size = 0
+  /** Ascending by offset. In order of steps, those that ended are dropped. */
+  let settled: { offset: number; end: number; place: Place }[] = []
+  for (const place of places) {
+    const bytes = align(place.bytes)
+    if (ascending) settled = settled.filter((other) => other.place.to >= place.from)
+    let at = -1
+    let smallest = Number.POSITIVE_INFINITY
+    let reached = 0
+    for (const { offset, end, place: other } of settled) {
+      if (!ascending && (other.to < place.from || place.to < other.from)) continue
+      const gap = offset - reached
+      if (gap >= bytes && gap < smallest) {
+        smallest = gap
+        at = reached
       }
+      reached = Math.max(reached, end)
     }
+    if (at < 0) at = reached
+    offsets.set(place, at)
+    size = Math.max(size, at + bytes)
+    if (bytes === 0) continue
+    let index = settled.length
+    while (index > 0 && settled[index - 1].offset > at) index--
+    settled.splice(index, 0, { offset: at, end: at + bytes, place })
   }
+  return { size, offsets }
 }

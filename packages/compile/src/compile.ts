@@ -23,6 +23,7 @@ import {
   type Recording,
   type Subject,
 } from "./capture"
+import { checkDonation, type Donated, donatedBy, donatedPositions, giveUp } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
 import { callProgram } from "./program"
 import { arrayKey, difference, fits, keyOf, type Signature, signatureOf } from "./signature"
@@ -38,6 +39,11 @@ export interface CompileOptions {
   shapeless?: boolean
   /** Called with the reason whenever the function is traced. */
   onRecompile?: (reason: string) => void
+  /**
+   * What a call may overwrite: `true` stands for the captured state that the function replaces, numbers for arguments by position,
+   * `"state"` in a list for that state. Results then take the memory of these arrays, which have no value afterwards: reading one throws.
+   */
+  donate?: boolean | Donated
 }
 
 /** What a compiled function has done. */
@@ -117,15 +123,21 @@ class Programs {
   private readonly places = new Places()
   private readonly changes = new Map<string, number>()
   private last: Entry | null = null
+  private readonly donated: Donated
 
   constructor(
     private readonly f: (...args: never[]) => unknown,
     private readonly options: CompileOptions,
-  ) {}
+  ) {
+    this.donated = donatedBy(options.donate)
+  }
 
   /** Whether another compilation with these options would do the same. */
   isFor(options: CompileOptions): boolean {
-    return OPTIONS.every((key) => options[key] === this.options[key])
+    return (
+      OPTIONS.every((key) => key === "donate" || options[key] === this.options[key]) &&
+      String(donatedBy(options.donate)) === String(this.donated)
+    )
   }
 
   stats(): CompileStats {
@@ -139,13 +151,15 @@ class Programs {
     if (this.options.inputs !== undefined) places.read(this.options.inputs)
     const given: Array[] = []
     if (last !== null && fits(last.signature, args, given) && this.stateFits(last))
-      return this.replay(last, given, places.arrays, places)
+      return this.replay(last, given, args, places.arrays, places)
     // The function may call itself, and may put other containers into the state.
     places.forget()
     const slots = slotsOf(this.options.inputs)
     const state = readSlots(slots)
     const entry = this.lookUp(args, slots)
-    return entry === null ? this.f(...(args as never[])) : this.replay(entry, arraysOf(args), state, null)
+    return entry === null
+      ? this.f(...(args as never[]))
+      : this.replay(entry, arraysOf(args), args, state, null)
   }
 
   explain(args: readonly unknown[]): Explanation {
@@ -192,6 +206,8 @@ class Programs {
             signature,
           )
         : this.captureNew(subject, signature)
+      if (found.program && this.donated.length > 0)
+        found.program.donated = donatedPositions(this.donated, args, state.length)
       entry = {
         key,
         signature,
@@ -259,6 +275,7 @@ class Programs {
   private replay(
     entry: Entry,
     given: readonly Array[],
+    args: readonly unknown[],
     state: readonly Array[],
     places: Places | null,
   ): unknown {
@@ -291,6 +308,10 @@ class Programs {
       for (const each of vacated) vacate(outputs, each)
       outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
     }
+    if (this.donated.length > 0 && !computed.some(({ mark }) => mark !== Mark.None)) {
+      const kept = entry.inPlace ? [] : readSlots(slotsOf(this.options.inputs))
+      giveUp(this.donated, state, kept, args, values)
+    }
     if (state.length > 0) this.places.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
@@ -309,7 +330,7 @@ function programsOf(f: (...args: never[]) => unknown, options: CompileOptions): 
   return programs
 }
 
-const OPTIONS = ["inputs", "outputs", "shapeless", "onRecompile"] as const
+const OPTIONS = ["inputs", "outputs", "shapeless", "onRecompile", "donate"] as const
 
 /** @throws ArgumentError for an option that there is not */
 export function checkOptions(op: string, options: object, known: readonly string[]): void {
@@ -337,6 +358,8 @@ const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): bo
  * With `shapeless`, `f` runs once for each combination of structure, ranks, dtypes and constants: for other sizes, the calls that it made
  * are made again. Numbers that it computes from sizes stay those of the first call.
  *
+ * With `donate`, results take the memory of arrays that the caller gives up, so that a training step changes its state in place.
+ *
  * @throws TransformError when `f` needs a value while it is traced, or a shapeless one depends on the sizes of the first call
  * @example
  * const f = compile((x) => x.exp().add(1)); f(mx.zeros([2])).tolist() // => [2, 2]
@@ -354,9 +377,10 @@ export function compile<A extends unknown[], R>(
   if (!isPlainObject(options as unknown))
     throw new TransformError(
       "compile",
-      "options must be a plain object with inputs, outputs, shapeless or onRecompile",
+      "options must be a plain object with inputs, outputs, shapeless, onRecompile or donate",
     )
   checkOptions("compile", options, OPTIONS)
+  checkDonation(options.donate)
   const programs = programsOf(f as (...args: never[]) => unknown, options)
   const call = (...args: A): R => programs.call(args) as R
   return Object.assign(call, {

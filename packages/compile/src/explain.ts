@@ -5,7 +5,9 @@ import { type Backend, currentStream, format, type Node, type ScalarProgram } fr
 import { fused } from "./fuse"
 import { dotOf } from "./graph-picture"
 import { inOrder, isLeaf, primitiveOf } from "./order"
+import type { Planned } from "./plan"
 import type { Program } from "./program"
+import { schedule } from "./schedule"
 
 /** One piece of work of a compiled function. */
 export interface ExplainedStep {
@@ -25,6 +27,8 @@ export interface Explanation {
   readonly kernels: number | null
   /** Memory for everything between inputs and outputs, laid out ahead, in bytes; null as above. */
   readonly arenaBytes: number | null
+  /** The most bytes between inputs and outputs that are needed at one time: no layout takes less; null as above. */
+  readonly liveBytes: number | null
   readonly steps: readonly ExplainedStep[]
   /** The graph in Graphviz' DOT language, as the function built it and as it runs; see {@link drawGraph}. */
   readonly dot: { readonly before: string; readonly after: string }
@@ -33,35 +37,44 @@ export interface Explanation {
 
 /** Explains a program for the device of the current stream. */
 export function explanationOf(program: Program | null): Explanation {
-  if (program === null) return explained(0, 0, 0, [], { before: dotOf([]), after: dotOf([]) })
+  if (program === null)
+    return explained(0, { kernels: 0, arenaBytes: 0, liveBytes: 0 }, [], () => ({
+      before: dotOf([]),
+      after: dotOf([]),
+    }))
   const stream = currentStream()
   const backend = program.backendOf(stream)
   program.planFor(stream)
   const stats = program.statsFor(backend.name)
   const applications = inOrder(program.outputs, isLeaf).length
   const outputs = program.optimized(backend) ?? program.outputs
-  const steps = inOrder(outputs, isLeaf)
+  const steps = schedule(outputs)
     .filter((node) => !primitiveOf(node).facts.immediate)
     .map((node) => explainStep(node, backend))
-  return explained(applications, stats?.kernels ?? null, stats?.arenaBytes ?? null, steps, {
+  return explained(applications, stats, steps, () => ({
     before: dotOf(program.outputs),
     after: dotOf(outputs),
-  })
+  }))
 }
 
 function explained(
   applications: number,
-  kernels: number | null,
-  arenaBytes: number | null,
+  figures: Omit<Planned["stats"], "applications"> | undefined,
   steps: readonly ExplainedStep[],
-  dot: Explanation["dot"],
+  draw: () => Explanation["dot"],
 ): Explanation {
+  const { kernels = null, arenaBytes = null, liveBytes = null } = figures ?? {}
+  let dot: Explanation["dot"] | undefined
   return {
     applications,
     kernels,
     arenaBytes,
+    liveBytes,
     steps,
-    dot,
+    // Pictures of a thousand operations take longer than everything else.
+    get dot() {
+      return (dot ??= draw())
+    },
     toString: () => {
       const head =
         kernels === null

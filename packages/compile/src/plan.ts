@@ -5,6 +5,7 @@
 import {
   type Backend,
   contiguousStrides,
+  type Donation,
   isContiguous,
   type Layout,
   type Node,
@@ -13,9 +14,10 @@ import {
   sizeOf,
   sourceNode,
 } from "@lazuli/core/engine"
-import { Arena } from "./arena"
+import { layOut, type Place } from "./arena"
 import { fuse } from "./fuse"
 import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
+import { schedule } from "./schedule"
 import { simplify } from "./simplify"
 
 /** A plan with what it takes. */
@@ -33,29 +35,39 @@ export interface Planned {
 /** A block of memory of the program: a place in the arena, an output or an input. Views share the block of what they show. */
 interface Block {
   readonly nbytes: number
-  /** Steps that read or write it, at most: the last one frees it. */
+  /** The last step that reads or writes it; -1 where none does. */
   lastUse: number
   /** Local slot for inputs and outputs; null for the arena. */
   slot: number | null
-  /** In bytes, within the arena. */
-  offset: number
+  /** In the arena: shared with what dies where this begins. */
+  place: Place | null
 }
+
+const blockFor = (node: Node, slot: number | null): Block => ({
+  nbytes: sizeOf(node.shape) * node.dtype.size,
+  lastUse: -1,
+  slot,
+  place: null,
+})
+
+const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
 /** One thing to encode: an application, or a copy that a view or an output needs. */
 type Step =
   | { readonly kind: "run"; readonly node: Node }
   | { readonly kind: "copy"; readonly from: Node; readonly to: Node }
 
-/** Plans a program for a backend; null where the backend lacks a kernel or cannot record. */
+/** Plans a program for a backend, with the positions of inputs that callers give up; null where the backend lacks a kernel or cannot record. */
 export function makePlan(
   backend: Backend,
   inputs: readonly Node[],
   outputs: readonly Node[],
+  donated: ReadonlySet<number>,
 ): Planned | null {
   if (!backend.record || !backend.encodePlan) return null
   const fusedOutputs = optimize(backend, outputs)
   if (!fusedOutputs) return null
-  return new Planner(backend, inputs, fusedOutputs, inOrder(outputs, isLeaf).length).finish()
+  return new Planner(backend, inputs, fusedOutputs, donated, inOrder(outputs, isLeaf).length).finish()
 }
 
 /** The simplified and fused graph; null where the backend lacks a kernel for it. */
@@ -75,22 +87,20 @@ class Planner {
     private readonly backend: Backend,
     private readonly inputs: readonly Node[],
     private readonly outputs: readonly Node[],
+    private readonly donated: ReadonlySet<number>,
     private readonly applications: number,
   ) {
-    inputs.forEach((node, i) =>
-      this.place(node, { nbytes: 0, lastUse: 0, slot: i, offset: 0 }, { offset: 0, strides: null }),
-    )
+    inputs.forEach((node, i) => this.place(node, blockFor(node, i), ROW_MAJOR))
   }
 
   finish(): Planned | null {
-    const order = inOrder(this.outputs, isLeaf)
-    for (const lead of order) if (!this.add(lead)) return null
+    for (const lead of schedule(this.outputs)) if (!this.add(lead)) return null
     const copies = this.bindOutputs()
     this.steps.push(...copies)
     for (let i = 0; i < this.steps.length; i++)
       for (const node of this.touched(this.steps[i])) this.blockOf(node).lastUse = i
     const { arenaBytes, liveBytes } = this.allocate()
-    const plan = this.record(arenaBytes)
+    const plan = { ...this.record(arenaBytes), donations: this.donations() }
     const kernels = this.steps.length
     return {
       plan,
@@ -104,11 +114,7 @@ class Planner {
     this.layouts.set(node, layout)
   }
   private fresh(node: Node): void {
-    this.place(
-      node,
-      { nbytes: sizeOf(node.shape) * node.dtype.size, lastUse: 0, slot: null, offset: 0 },
-      { offset: 0, strides: null },
-    )
+    this.place(node, blockFor(node, null), ROW_MAJOR)
   }
   private blockOf(node: Node): Block {
     return this.blocks.get(node) as Block
@@ -183,11 +189,7 @@ class Planner {
         return
       }
       const target = sourceNode(node.shape, node.dtype, null)
-      this.place(
-        target,
-        { nbytes: sizeOf(node.shape) * node.dtype.size, lastUse: 0, slot, offset: 0 },
-        { offset: 0, strides: null },
-      )
+      this.place(target, blockFor(target, slot), ROW_MAJOR)
       copies.push({ kind: "copy", from: node, to: target })
     })
     return copies
@@ -195,54 +197,86 @@ class Planner {
 
   /** Walks the steps, giving places in the arena and taking them back. */
   private allocate(): { arenaBytes: number; liveBytes: number } {
-    const arena = new Arena()
-    const placed = new Set<Block>()
+    const places: Place[] = []
     this.steps.forEach((step, i) => {
       const dying: Block[] = []
       for (const node of this.touched(step)) {
-        const block = this.blockOf(node)
-        if (block.slot !== null || placed.has(block)) {
-          if (block.slot === null && block.lastUse === i && !dying.includes(block)) dying.push(block)
+        const to = this.blockOf(node)
+        if (to.slot !== null) continue
+        if (to.place !== null) {
+          if (to.lastUse === i && !dying.includes(to)) dying.push(to)
           continue
         }
-        placed.add(block)
-        const heir = this.inPlace(step, node, i, dying)
+        const heir = this.heir(step, node, dying)
         if (heir) {
-          block.offset = heir.offset
+          to.place = heir.place as Place
+          to.place.to = to.lastUse
           dying.splice(dying.indexOf(heir), 1)
-        } else block.offset = arena.take(block.nbytes)
-        if (block.lastUse === i) dying.push(block)
+        } else places.push((to.place = { bytes: to.nbytes, from: i, to: to.lastUse, offset: 0 }))
       }
-      for (const block of dying) arena.give(block.offset, block.nbytes)
     })
-    return { arenaBytes: arena.size, liveBytes: arena.peak }
+    const { size, peak } = layOut(places)
+    return { arenaBytes: size, liveBytes: peak }
   }
 
-  /** The dying input whose place an elementwise result may take: same size, read row-major at the same positions. */
-  private inPlace(step: Step, output: Node, now: number, dying: readonly Block[]): Block | undefined {
-    if (step.kind !== "run" || !primitiveOf(step.node).elementwise) return undefined
-    for (const input of step.node.inputs) {
-      const block = this.blocks.get(input)
-      if (
-        !block ||
-        !dying.includes(block) ||
-        block.lastUse !== now ||
-        block.nbytes !== this.blockOf(output).nbytes
-      )
-        continue
-      const { offset, strides } = this.layouts.get(input) as Layout
-      // Others that read the same block at other positions in this step would see what was written.
-      const alone = step.node.inputs.every((other) => other === input || this.blocks.get(other) !== block)
-      if (
-        alone &&
-        offset === 0 &&
-        strides === null &&
-        input.dtype.size === output.dtype.size &&
-        sizeOf(input.shape) === sizeOf(output.shape)
-      )
-        return block
+  /** The dying input whose place a result may take. */
+  private heir(step: Step, output: Node, dying: readonly Block[]): Block | undefined {
+    if (step.kind !== "run") return undefined
+    const heir = step.node.inputs.find((input) => {
+      const from = this.blocks.get(input)
+      return from !== undefined && dying.includes(from) && this.overwrites(step, output, input)
+    })
+    return heir && this.blockOf(heir)
+  }
+
+  /** Whether a step may write a result over an input: elementwise, of the same size, read row-major at the same positions. */
+  private overwrites(step: Step, output: Node, input: Node): boolean {
+    if (step.kind !== "run" || !primitiveOf(step.node).elementwise) return false
+    const from = this.blocks.get(input)
+    if (!from || from.nbytes !== this.blockOf(output).nbytes) return false
+    const { offset, strides } = this.layouts.get(input) as Layout
+    // Others that read the same block at other positions in this step would see what was written.
+    const alone = step.node.inputs.every((other) => other === input || this.blocks.get(other) !== from)
+    return (
+      alone &&
+      offset === 0 &&
+      strides === null &&
+      input.dtype.size === output.dtype.size &&
+      sizeOf(input.shape) === sizeOf(output.shape)
+    )
+  }
+
+  /** Which donated inputs' memory may become an output's, where a call finds that nobody else can read the input. */
+  private donations(): Donation[] {
+    const pairs: Donation[] = []
+    const free = new Map<number, Node[]>()
+    for (const i of this.donated) {
+      const node = this.inputs[i]
+      const { nbytes } = this.blockOf(node)
+      if (nbytes > 0) free.set(nbytes, [...(free.get(nbytes) ?? []), node])
     }
-    return undefined
+    const met = new Set<Block>()
+    this.steps.forEach((step, i) => {
+      for (const node of this.touched(step)) {
+        const to = this.blockOf(node)
+        if (met.has(to)) continue
+        met.add(to)
+        if (to.slot === null || to.slot < this.inputs.length) continue
+        const candidates = free.get(to.nbytes) ?? []
+        const read = step.kind === "run" ? step.node.inputs : []
+        // What this very step turns into the output comes first: a state and its successor.
+        const given =
+          candidates.find(
+            (input) =>
+              this.blockOf(input).lastUse === i &&
+              read.some((n) => this.blocks.get(n) === this.blockOf(input) && this.overwrites(step, node, n)),
+          ) ?? candidates.find((input) => this.blockOf(input).lastUse < i)
+        if (!given) continue
+        candidates.splice(candidates.indexOf(given), 1)
+        pairs.push({ input: this.blockOf(given).slot as number, output: to.slot - this.inputs.length })
+      }
+    })
+    return pairs
   }
 
   /**
@@ -265,7 +299,7 @@ class Planner {
       if (!block) return
       const layout = this.layouts.get(node) as Layout
       node.storage = new Storage(this.backend, block.slot ?? arenaSlot, block.nbytes)
-      node.offset = layout.offset + block.offset / node.dtype.size
+      node.offset = layout.offset + (block.place?.offset ?? 0) / node.dtype.size
       node.strides = layout.strides
     }
     const hide = (node: Node): void => {

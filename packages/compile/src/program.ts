@@ -25,6 +25,8 @@ export class Program {
   private readonly plans = new Map<string, Planned | null>()
   /** Shapes and dtypes of the outputs. */
   readonly metas: readonly Meta[]
+  /** Positions of the inputs that every call gives up. */
+  donated: ReadonlySet<number> = new Set()
   private device: Node["stream"]["device"] | null = null
   private plan: Plan | null = null
 
@@ -50,7 +52,7 @@ export class Program {
     const backend = backendFor(stream.device)
     let planned = this.plans.get(backend.name)
     if (planned === undefined) {
-      planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs))
+      planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs, this.donated))
       this.plans.set(backend.name, planned)
     }
     this.device = stream.device

@@ -2,7 +2,15 @@
  * Simplification: dead code goes because only what the outputs need is rebuilt; equal applications become one; what a
  * backend has no kernel for is replaced by its decomposition; casts and reshapes that change nothing vanish.
  */
-import { Array, type Backend, decompose, type Node, paramsKey, sameShape } from "@lazuli/core/engine"
+import {
+  Array,
+  type Backend,
+  decompose,
+  type Node,
+  paramsKey,
+  programOf,
+  sameShape,
+} from "@lazuli/core/engine"
 import { isLeaf, primitiveOf } from "./order"
 import { reapply, rebuild } from "./rebuild"
 
@@ -23,10 +31,25 @@ export function simplify(backend: Backend, outputs: readonly Node[]): Node[] | n
     const key = `${primitive.id}(${inputs.map(idOf).join(",")})${paramsKey(primitive.schema, lead.params)}`
     const equal = known.get(key)
     if (equal) return equal
-    const results = build(lead, inputs)
+    const results = build(lead, clamped(lead, inputs) ?? inputs)
     known.set(key, results)
+    if (soleOperation(results[0]) === "maximum") maxima.set(results[0].inputs.map(idOf).join(","), results[0])
     for (const node of results) settled.add(node)
     return results
+  }
+  /**
+   * x > c and max(x, c) > c are the same for every x and c, NaN included. Where the maximum is there anyway, as in the derivative of relu,
+   * x itself need not be kept.
+   */
+  const maxima = new Map<string, Node>()
+  const clamped = (lead: Node, inputs: readonly Node[]): readonly Node[] | null => {
+    const op = soleOperation(lead)
+    if (op !== "maximum" && op !== "greater") return null
+    const key = inputs.map(idOf).join(",")
+    const maximum = maxima.get(key)
+    return op === "greater" && maximum && sameShape(maximum.shape, inputs[0].shape)
+      ? [maximum, inputs[1]]
+      : null
   }
   const build = (lead: Node, inputs: readonly Node[]): readonly Node[] => {
     const primitive = primitiveOf(lead)
@@ -52,6 +75,13 @@ export function simplify(backend: Backend, outputs: readonly Node[]): Node[] | n
   }
   const simplified = rebuild(outputs, new Map(), isLeaf, rewrite)
   return possible ? simplified : null
+}
+
+/** The one operation of an elementwise application on its inputs as they are. */
+function soleOperation(lead: Node): string | null {
+  if (isLeaf(lead) || !primitiveOf(lead).elementwise || lead.outputs !== null) return null
+  const { code } = programOf(lead)
+  return code.length === 1 && code[0].args.every((a, i) => a === i) ? code[0].op : null
 }
 
 /** Views that show every element at its place when the shape stays: not a transpose, not a reversed or shifted slice. */

@@ -49,6 +49,7 @@ export {
   Array,
   applyNode,
   applyNodes,
+  type Donation,
   type HostArray,
   handles,
   type JvpContext,

@@ -150,7 +150,7 @@ function refuse(node: Node): never {
     })
   }
   throw new DeviceError("eval", "the value of this array was released", {
-    hint: "It was disposed, or made inside a rule and kept beyond it",
+    hint: "It was disposed, made inside a rule and kept beyond it, or given to a compiled function with `donate`",
   })
 }
 
@@ -410,11 +410,36 @@ function runPlan(lead: Node, backend: Backend, plan: Plan): void {
   }
   const outputs = lead.outputs ?? [lead]
   const { name } = lead.primitive as Primitive
-  for (const output of outputs) output.storage = allocate(backend, output, name)
+  const given = plan.donations?.filter(({ input }) => isGivenUp(inputs[input], lead)) ?? []
+  for (let i = 0; i < outputs.length; i++)
+    if (!given.some(({ output }) => output === i)) outputs[i].storage = allocate(backend, outputs[i], name)
+  for (const { input, output } of given) {
+    const storage = inputs[input].storage as Storage
+    storage.refs++
+    storage.op = name
+    outputs[output].storage = storage
+  }
   lead.inputs = rowMajor
   backend.encodePlan?.(plan, lead)
   lead.inputs = inputs
   for (const copy of copies) releaseNode(copy)
+}
+
+/** Whether an application is the only one that can read an input, all of its memory in order: then an output may take the memory. */
+function isGivenUp(input: Node, lead: Node): boolean {
+  const { storage } = input
+  return (
+    input.handles === 0 &&
+    input.uses === 1 &&
+    input.anchor === null &&
+    input.strides === null &&
+    input.offset === 0 &&
+    storage !== null &&
+    storage.refs === 1 &&
+    storage.lender === null &&
+    storage.nbytes === sizeOf(input.shape) * input.dtype.size &&
+    !(lead.mark & Mark.Traced && tracing.depth > 0)
+  )
 }
 
 function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {

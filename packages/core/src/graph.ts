@@ -101,6 +101,14 @@ export interface PrimitiveRules<P> {
 export interface Plan {
   /** The backend's number for it. */
   readonly id: number
+  /** Inputs whose memory may become an output's, where nothing else can read them. */
+  readonly donations?: readonly Donation[]
+}
+
+/** Positions of an input and of the output that may take its memory. */
+export interface Donation {
+  readonly input: number
+  readonly output: number
 }
 
 /** Facts that engines ask for instead of names. */

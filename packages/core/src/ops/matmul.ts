@@ -57,9 +57,10 @@ function isTransposed({ shape, storage, strides, primitive, inputs, params, dtyp
   const steps =
     storage !== null
       ? strides
-      : view &&
-        view({ ...meta(input), offset: 0, strides: contiguousStrides(input.shape) }, params, { shape, dtype })
-          ?.strides
+      : view?.({ ...meta(input), offset: 0, strides: contiguousStrides(input.shape) }, params, {
+          shape,
+          dtype,
+        })?.strides
   return !!steps && steps[shape.length - 2] === 1 && steps[shape.length - 1] > 1
 }
 const meta = ({ shape, dtype }: Node): Meta => ({ shape, dtype })

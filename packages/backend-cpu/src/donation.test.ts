@@ -1,0 +1,130 @@
+/** Donated arrays: results take their memory where nobody else can read it, and never otherwise. */
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { grad } from "@lazuli/transforms"
+import { expect, test } from "vitest"
+import "./index"
+
+const N = 1 << 16
+
+/** An array with memory of its own: `mx.ones` repeats one element. */
+function filled(value: number): mx.Array {
+  const x = mx.array(new Float32Array(N).fill(value))
+  mx.eval(x)
+  return x
+}
+
+/** Momentum on one large parameter. */
+function momentum(donate: boolean) {
+  const state = { w: filled(1), m: filled(0) }
+  const step = compile(
+    (g: mx.Array) => {
+      state.m = state.m.multiply(0.5).add(g)
+      state.w = state.w.subtract(state.m)
+      return state.w.sum()
+    },
+    { inputs: state, outputs: state, donate },
+  )
+  return { state, step }
+}
+
+const addressOf = (x: mx.Array): bigint => {
+  const { storage } = x.node
+  return storage?.memory.address?.(storage) ?? 0n
+}
+
+test("donated state is updated in place, and its old handles have no value", () => {
+  const { state, step } = momentum(true)
+  const g = mx.ones([N])
+  mx.eval(step(g), state)
+  const { w, m } = state
+  const places = [addressOf(w), addressOf(m)]
+  mx.eval(step(g), state)
+  expect([addressOf(state.w), addressOf(state.m)].sort()).toEqual(places.sort())
+  expect([state.w.index(7).item(), state.m.index(7).item()]).toEqual([-1.5, 1.5])
+  expect(() => w.item()).toThrow()
+  expect(() => m.sum().item()).toThrowErrorMatchingInlineSnapshot(
+    `[DeviceError: [eval] the value of this array was released. It was disposed, made inside a rule and kept beyond it, or given to a compiled function with \`donate\`]`,
+  )
+  expect(g.sum().item()).toBe(N)
+})
+
+test("without the option old handles keep what they showed", () => {
+  const { state, step } = momentum(false)
+  const { w } = state
+  mx.eval(step(mx.ones([N])), state)
+  expect(addressOf(state.w)).not.toBe(addressOf(w))
+  expect([w.index(3).item(), state.w.index(3).item()]).toEqual([1, 0])
+})
+
+test("what anything else can read is not overwritten", () => {
+  const { state, step } = momentum(true)
+  mx.eval(state)
+  // A view, a pending graph and the same array in another place.
+  const view = state.w.index("1:")
+  const pending = state.m.add(1)
+  mx.eval(view)
+  mx.eval(step(mx.ones([N])), state)
+  expect([view.index(0).item(), pending.index(0).item()]).toEqual([1, 1])
+  expect([state.w.index(0).item(), state.m.index(0).item()]).toEqual([0, 1])
+
+  const tied = { a: mx.ones([N]), b: mx.ones([N]) }
+  tied.b = tied.a
+  const f = compile(
+    () => {
+      tied.a = tied.a.add(1)
+      tied.b = tied.b.add(2)
+    },
+    { inputs: tied, outputs: tied, donate: true },
+  )
+  f()
+  expect([tied.a.index(0).item(), tied.b.index(0).item()]).toEqual([2, 3])
+})
+
+test("several calls before an evaluation, and calls under grad, are as without donation", () => {
+  const { state, step } = momentum(true)
+  const other = momentum(false)
+  const g = mx.ones([N])
+  for (let i = 0; i < 5; i++) {
+    step(g)
+    other.step(g)
+  }
+  expect(mx.arrayEqual(state.w, other.state.w).item()).toBe(true)
+  const f = compile((x: mx.Array) => x.square().sum(), { donate: [0] })
+  const x = mx.ones([N])
+  expect(grad(f)(x).index(0).item()).toBe(2)
+  expect(x.index(0).item()).toBe(1)
+})
+
+test("arguments are donated by position; a state of other sizes, an unused one and one passed through stay right", () => {
+  const f = compile((x: mx.Array, y: mx.Array) => x.add(y), { donate: [0] })
+  const [x, y] = [filled(1), filled(1)]
+  const place = addressOf(x)
+  const sum = f(x, y)
+  mx.eval(sum)
+  expect(addressOf(sum)).toBe(place)
+  expect([sum.index(0).item(), y.index(0).item()]).toEqual([2, 1])
+  expect(() => x.item()).toThrow()
+  // A handle given back as it came keeps its value.
+  const same = compile((a: mx.Array) => [a, a.add(1)], { donate: [0] })
+  const [a] = [mx.ones([N])]
+  const [back, more] = same(a)
+  expect([back.index(0).item(), more.index(0).item()]).toEqual([1, 2])
+  const turned = compile((v: mx.Array) => [v.T.contiguous(), v.sum()], { donate: [0] })
+  const v = mx.arange(N).reshape([256, 256])
+  mx.eval(v)
+  const [t, total] = turned(v)
+  expect([t.index(1, 0).item(), total.item()]).toEqual([1, mx.arange(N).sum().item()])
+  expect(() => compile(f, { donate: ["x"] as never })).toThrow(/donate must be a boolean or a list/)
+  expect(() => compile(f, { donate: [-1] })).toThrow(/donate must be/)
+})
+
+test("a result that a later step still needs an input for does not take its memory", () => {
+  // y is finished before x is read for the last time, at other positions.
+  const f = compile((x: mx.Array) => [x.add(1), x.index("::-1").multiply(2)], { donate: [0] })
+  const x = mx.arange(N)
+  mx.eval(x)
+  const [y, z] = f(x)
+  expect([y.index(0).item(), y.index(N - 1).item()]).toEqual([1, N])
+  expect([z.index(0).item(), z.index(N - 1).item()]).toEqual([2 * (N - 1), 0])
+})

@@ -1,0 +1,56 @@
+/**
+ * Donation: arrays that a caller of a compiled function gives up, so that results can take their memory.
+ */
+import { ArgumentError, type Array, arraysOf, describe, disposeHandle, isList } from "@lazuli/core/engine"
+
+/** Positions of arguments, and `"state"` for the captured state that the function replaces. */
+export type Donated = readonly (number | "state")[]
+
+/** What the option says, as a list. */
+export const donatedBy = (donate: boolean | Donated | undefined): Donated =>
+  typeof donate === "object" ? donate : donate ? ["state"] : []
+
+/** @throws ArgumentError for what names neither the state nor arguments */
+export function checkDonation(donate: unknown): void {
+  if (donate === undefined || typeof donate === "boolean") return
+  const valid =
+    isList(donate) && donate.every((d) => d === "state" || (Number.isInteger(d) && Number(d) >= 0))
+  if (valid) return
+  throw new ArgumentError(
+    "compile",
+    `donate must be a boolean or a list of positions of arguments and "state", received ${describe(donate)}`,
+  )
+}
+
+/** The positions of what is donated among a call's arrays: those in the arguments, then the state's. */
+export function donatedPositions(
+  donated: Donated,
+  args: readonly unknown[],
+  stateCount: number,
+): Set<number> {
+  const positions = new Set<number>()
+  let at = 0
+  const take = (count: number, wanted: boolean): void => {
+    for (let i = 0; i < count; i++, at++) if (wanted) positions.add(at)
+  }
+  args.forEach((arg, i) => take(arraysOf(arg).length, donated.includes(i)))
+  take(stateCount, donated.includes("state"))
+  return positions
+}
+
+/**
+ * Lets go of what was donated to a call: its node is then the only one that reads it. Captured arrays that still are where they were, and
+ * results that are arguments themselves, stay.
+ */
+export function giveUp(
+  donated: Donated,
+  state: readonly Array[],
+  kept: readonly Array[],
+  args: readonly unknown[],
+  results: readonly Array[],
+): void {
+  for (const which of donated) {
+    const given = which === "state" ? state : arraysOf(args[which])
+    for (const handle of given) if (!kept.includes(handle) && !results.includes(handle)) disposeHandle(handle)
+  }
+}
