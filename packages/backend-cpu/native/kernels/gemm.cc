@@ -42,12 +42,24 @@ int64_t tile_step(int64_t height, int64_t depth) { return height * depth + 32; }
 // The depth of a block, of all blocks but the last.
 int64_t depth_of(int64_t k) { return (even_part(k, kDepth) + 3) / 4 * 4; }
 
-// Packs rows of a, or columns of b (the same of its transpose), into tiles.
-void pack(const GemmOperand& x, bool columns, int64_t count, int64_t depth, int64_t height, float* to, bool fill) {
-  const GemmTable& table = gemm_table();
-  const bool contiguous = x.transposed != columns;
-  (contiguous ? table.copy : table.turn)[x.dtype]({x.data, to, x.ld, count, depth, height, tile_step(height, depth), fill});
-}
+// What is packed and multiplied: float32, or pairs of bfloat16. Depths count its elements.
+struct Kind {
+  bool pairs;
+  explicit Kind(const GemmProblem& p)
+      : pairs(gemm_table().pair_sliver && p.a.dtype == LZ_BFLOAT16 && p.b.dtype == LZ_BFLOAT16) {}
+  int64_t depth(int64_t k) const { return pairs ? (k + 1) / 2 : k; }
+  int64_t elements(int64_t depth) const { return pairs ? 2 * depth : depth; }
+  auto sliver() const { return pairs ? gemm_table().pair_sliver : gemm_table().sliver; }
+
+  // Packs rows of a, or columns of b (the same of its transpose), into tiles; k is the matrix' own.
+  void pack(const GemmOperand& x, bool columns, int64_t count, int64_t k, int64_t height, float* to, bool fill) const {
+    const GemmTable& table = gemm_table();
+    const bool contiguous = x.transposed != columns;
+    const auto how = pairs ? contiguous ? table.pair_copy : table.pair_turn
+                           : (contiguous ? table.copy : table.turn)[x.dtype];
+    how({x.data, to, x.ld, count, k, height, tile_step(height, depth(k)), fill});
+  }
+};
 
 void set_packed(GemmSliver& s, const float* a, int64_t height) {
   s.a = a;
@@ -97,9 +109,12 @@ void gemm(const GemmProblem& p) {
   if (p.b.transposed && p.m <= kFewDots && p.k >= kLongDot && !p.a.transposed && p.a.dtype == LZ_FLOAT32)
     return by_dots(p, packed_b);
   const GemmTable& table = gemm_table();
+  const Kind kind(p);
+  const auto sliver = kind.sliver();
+  const int64_t all = kind.depth(p.k);
   const bool lines = p.m <= kFewRows && !p.b.transposed && p.k * p.b.ld > kLargeB;
   const int64_t width = 2 * table.lanes, group = lines ? kLongSlivers * width : width;
-  const int64_t depth = lines ? kShort : depth_of(p.k);
+  const int64_t depth = lines ? kShort : depth_of(all);
   const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
   // Rows of a block and of its tiles are nearly equal.
   const int64_t block = pack_a ? even_part(p.m, kRows) : p.m;
@@ -113,12 +128,13 @@ void gemm(const GemmProblem& p) {
   s.alpha = p.alpha;
   for (int64_t i = 0; i < p.m; i += rows) {
     s.rows = std::min(rows, p.m - i);
-    for (int64_t k = 0; k < p.k; k += depth) {
-      s.depth = std::min(depth, p.k - k);
-      s.beta = k > 0 ? 1 : p.beta;
+    for (int64_t at = 0; at < all; at += depth) {
+      s.depth = std::min(depth, all - at);
+      s.beta = at > 0 ? 1 : p.beta;
+      const int64_t k = kind.elements(at), deep = std::min(kind.elements(s.depth), p.k - k);
       const GemmOperand a = p.a.at(i, k);
       if (pack_a) {
-        pack(a, false, s.rows, s.depth, height, packed_a, false);
+        kind.pack(a, false, s.rows, deep, height, packed_a, false);
         set_packed(s, packed_a, height);
       } else {
         s.a = static_cast<const float*>(a.data);
@@ -132,13 +148,13 @@ void gemm(const GemmProblem& p) {
         // A vector alone is packed as such.
         const int64_t full = n > table.lanes ? width : table.lanes;
         const bool packed = pack_b || n % full != 0;
-        if (packed) pack(b, true, n, s.depth, full, packed_b, true);
+        if (packed) kind.pack(b, true, n, deep, full, packed_b, true);
         s.b_step = packed ? full : b.ld;
         for (int64_t j = 0; j < n; j += width) {
           s.columns = int32_t(std::min(width, n - j));
           s.b = packed ? packed_b + j / width * tile_step(full, s.depth) : static_cast<const float*>(b.at(0, j).data);
           s.c = p.c + i * p.ldc + j0 + j;
-          table.sliver(s);
+          sliver(s);
         }
       }
     }
@@ -147,7 +163,10 @@ void gemm(const GemmProblem& p) {
 
 void gemm(const lz_call& call, const GemmProblem& p) {
   const GemmTable& table = gemm_table();
-  const int64_t width = 2 * table.lanes, depth = depth_of(p.k);
+  const Kind kind(p);
+  const auto sliver = kind.sliver();
+  const int64_t all = kind.depth(p.k);
+  const int64_t width = 2 * table.lanes, depth = depth_of(all);
   const int64_t mb = std::min(p.m, kMostShared), nb = std::min(p.n, kMostShared);
   const int64_t height = even_part(even_part(mb, kRows), table.height);
   const int64_t rows = parts(even_part(mb, kRows), height) * height;
@@ -158,11 +177,12 @@ void gemm(const lz_call& call, const GemmProblem& p) {
   float* packed_b = scratch<float>(call, parts(nb, width) * tile_step(width, depth));
   for (int64_t j0 = 0; j0 < p.n; j0 += nb) {
     const int64_t n = std::min(nb, p.n - j0), across = parts(n, columns);
-    for (int64_t k = 0; k < p.k; k += depth) {
+    for (int64_t at = 0; at < all; at += depth) {
       GemmSliver shared{};
-      shared.depth = std::min(depth, p.k - k);
+      shared.depth = std::min(depth, all - at);
       shared.alpha = p.alpha;
-      shared.beta = k > 0 ? 1 : p.beta;
+      shared.beta = at > 0 ? 1 : p.beta;
+      const int64_t k = kind.elements(at), deep = std::min(kind.elements(shared.depth), p.k - k);
       shared.c_row = p.ldc;
       shared.b_step = width;
       for (int64_t i0 = 0; i0 < p.m; i0 += mb) {
@@ -170,12 +190,12 @@ void gemm(const lz_call& call, const GemmProblem& p) {
         const auto prepare = [&](int64_t task) {
           if (task < packs) {
             const int64_t j = task * columns;
-            pack(p.b.at(k, j0 + j), true, std::min(columns, n - j), shared.depth, width,
-                 packed_b + j / width * tile_step(width, shared.depth), true);
+            kind.pack(p.b.at(k, j0 + j), true, std::min(columns, n - j), deep, width,
+                      packed_b + j / width * tile_step(width, shared.depth), true);
           } else {
             const int64_t i = (task - packs) * rows;
-            pack(p.a.at(i0 + i, k), false, std::min(rows, m - i), shared.depth, height,
-                 packed_a + i / height * tile_step(height, shared.depth), false);
+            kind.pack(p.a.at(i0 + i, k), false, std::min(rows, m - i), deep, height,
+                      packed_a + i / height * tile_step(height, shared.depth), false);
           }
         };
         const auto compute = [&](int64_t task) {
@@ -188,7 +208,7 @@ void gemm(const lz_call& call, const GemmProblem& p) {
             s.columns = int32_t(std::min(width, last - j));
             s.b = packed_b + j / width * tile_step(width, s.depth);
             s.c = p.c + (i0 + i) * p.ldc + j0 + j;
-            table.sliver(s);
+            sliver(s);
           }
         };
         const auto each = [](auto& f) {

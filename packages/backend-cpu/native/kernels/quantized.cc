@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <new>
+#include <numeric>
 #include <vector>
 
 #include "kernels/blas.h"
@@ -110,9 +111,12 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
     const float* x = p.x + (job.first + r) * p.k;
     table.arrange(x, p.k, p.format, arranged + r * size);
     for (int64_t g = 0; g < p.groups; g++) {
-      float sum = 0;
-      for (int64_t i = 0; i < p.format.group; i++) sum += x[g * p.format.group + i];
-      sums[r * width + g] = sum;
+      // Groups have 16 elements at least.
+      float sum[16] = {};
+      for (int64_t i = 0; i < p.format.group; i += 16) {
+        for (int64_t j = 0; j < 16; j++) sum[j] += x[g * p.format.group + i + j];
+      }
+      sums[r * width + g] = std::accumulate(sum, sum + 16, 0.0f);
     }
     std::fill_n(sums + r * width + p.groups, kPad, 0.0f);
   }

@@ -123,12 +123,9 @@ Tile tile_for(int64_t rows) {
   return tile_of<Rows, Vectors, Lines>;
 }
 
-void sliver(const GemmSliver& s) {
-  const bool wide = s.columns > lanes(), lines = s.a_step == 1;
-  const auto choose = [&](int64_t rows) {
-    return wide ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
-                : lines ? tile_for<kHeight, 1, true>(rows) : tile_for<kHeight, 1, false>(rows);
-  };
+// The tiles of a sliver, each by choose(its rows).
+template <class F>
+HWY_INLINE void tiles(const GemmSliver& s, F choose) {
   const float* a = s.a;
   float* c = s.c;
   int64_t left = s.rows;
@@ -136,6 +133,33 @@ void sliver(const GemmSliver& s) {
   for (; left >= s.height; left -= s.height, a += s.a_tile, c += s.height * s.c_row) whole(s, a, c);
   if (left > 0) choose(left)(s, a, c);
 }
+
+void sliver(const GemmSliver& s) {
+  tiles(s, [wide = s.columns > lanes(), lines = s.a_step == 1](int64_t rows) {
+    return wide ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
+                : lines ? tile_for<kHeight, 1, true>(rows) : tile_for<kHeight, 1, false>(rows);
+  });
+}
+
+// Two neighbours, as one element that nobody looks into, at the distance of one.
+struct bfloat16_pair {
+  bfloat16 first;
+};
+template <class D>
+HWY_INLINE hn::Vec<D> load(D d, const bfloat16_pair* x) {
+  return hn::LoadU(d, reinterpret_cast<const float*>(x));
+}
+template <class T>
+HWY_INLINE float element(const T* x) {
+  return to_float(*x);
+}
+HWY_INLINE float element(const bfloat16_pair* x) {
+  float pair;
+  memcpy(&pair, x, 4);
+  return pair;
+}
+template <class T>
+inline constexpr int64_t kUnit = same_type<T, bfloat16_pair> ? 2 : 1;
 
 // Squares of 4 × 4 are turned in registers.
 template <class T>
@@ -146,8 +170,8 @@ void turn_tile(const T* from, int64_t ld, int64_t count, int64_t depth, float* t
     const T* row = from + i * ld;
     int64_t k = 0;
     for (; k + 4 <= depth; k += 4) {
-      const auto a = load(d, row + k), b = load(d, row + ld + k), c = load(d, row + 2 * ld + k),
-                 e = load(d, row + 3 * ld + k);
+      const T* x = row + k * kUnit<T>;
+      const auto a = load(d, x), b = load(d, x + ld), c = load(d, x + 2 * ld), e = load(d, x + 3 * ld);
       const auto p = hn::InterleaveLower(d, a, c), q = hn::InterleaveLower(d, b, e);
       const auto r = hn::InterleaveUpper(d, a, c), s = hn::InterleaveUpper(d, b, e);
       float* square = to + k * height + i;
@@ -157,11 +181,11 @@ void turn_tile(const T* from, int64_t ld, int64_t count, int64_t depth, float* t
       hn::StoreU(hn::InterleaveUpper(d, r, s), d, square + 3 * height);
     }
     for (; k < depth; k++) {
-      for (int64_t j = 0; j < 4; j++) to[k * height + i + j] = to_float(row[j * ld + k]);
+      for (int64_t j = 0; j < 4; j++) to[k * height + i + j] = element(row + j * ld + k * kUnit<T>);
     }
   }
   for (; i < count; i++) {
-    for (int64_t k = 0; k < depth; k++) to[k * height + i] = to_float(from[i * ld + k]);
+    for (int64_t k = 0; k < depth; k++) to[k * height + i] = element(from + i * ld + k * kUnit<T>);
   }
   for (; i < height && fill; i++) {
     for (int64_t k = 0; k < depth; k++) to[k * height + i] = 0;
@@ -212,6 +236,88 @@ void copy(const GemmPack& p) {
   }
 }
 
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#define LZ_PAIRS __attribute__((target("avx512bf16")))
+
+template <int Rows, int Vectors>
+LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, float* c) {
+  const Floats d;
+  V sum[Rows][Vectors];
+  LZ_UNROLL for (int r = 0; r < Rows; r++) {
+    __builtin_prefetch(c + r * s.c_row, 1);
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Zero(d);
+  }
+  const float* b = s.b;
+  const int64_t a_step = s.a_step, b_step = s.b_step;
+  for (int64_t k = s.depth; k > 0; k--, b += b_step, a += a_step) {
+    __m512bh weight[Vectors];
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = (__m512bh)_mm512_loadu_ps(b + v * 16);
+    LZ_UNROLL for (int r = 0; r < Rows; r++) {
+      const auto value = (__m512bh)_mm512_set1_ps(a[r]);
+      LZ_UNROLL for (int v = 0; v < Vectors; v++)
+        sum[r][v].raw = _mm512_dpbf16_ps(sum[r][v].raw, value, weight[v]);
+    }
+  }
+  finish<Rows, Vectors>(sum, s, c);
+}
+
+template <int Rows, int Vectors>
+Tile pair_tile_for(int64_t rows) {
+  if constexpr (Rows > 1) {
+    if (rows < Rows) return pair_tile_for<Rows - 1, Vectors>(rows);
+  }
+  return pair_tile_of<Rows, Vectors>;
+}
+
+void pair_sliver(const GemmSliver& s) {
+  tiles(s, [wide = s.columns > lanes()](int64_t rows) {
+    return wide ? pair_tile_for<kHeight, 2>(rows) : pair_tile_for<kHeight, 1>(rows);
+  });
+}
+
+// Two elements that follow each other are a float's bits: what is left is turning those.
+void pair_turn(const GemmPack& p) {
+  const auto* from = static_cast<const uint16_t*>(p.from);
+  const int64_t pairs = p.depth / 2;
+  float* to = p.to;
+  for (int64_t left = p.count; left > 0; left -= p.height, from += p.height * p.ld, to += p.tile) {
+    const int64_t count = left < p.height ? left : p.height;
+    turn_tile(reinterpret_cast<const bfloat16_pair*>(from), p.ld, count, pairs, to, p.height, p.fill);
+    if (p.depth % 2 == 0) continue;
+    for (int64_t i = 0; i < (p.fill ? p.height : count); i++) {
+      const uint32_t last = i < count ? from[i * p.ld + p.depth - 1] : 0;
+      memcpy(to + pairs * p.height + i, &last, 4);
+    }
+  }
+}
+
+void pair_copy(const GemmPack& p) {
+  const Floats d;
+  const hn::Rebind<uint16_t, Floats> half;
+  const hn::RebindToUnsigned<Floats> u;
+  const int64_t N = lanes(), height = p.height;
+  const auto* from = static_cast<const uint16_t*>(p.from);
+  float* line = p.to;
+  for (int64_t k = 0; k < p.depth; k += 2, from += 2 * p.ld, line += height) {
+    const uint16_t *x = from, *y = k + 1 < p.depth ? from + p.ld : nullptr;
+    float* to = line;
+    for (int64_t left = p.count; left > 0; left -= height, x += height, y = y ? y + height : y, to += p.tile) {
+      const int64_t count = left < height ? left : height;
+      int64_t i = 0;
+      for (; i + N <= count; i += N) {
+        const auto low = hn::PromoteTo(u, hn::LoadU(half, x + i));
+        const auto high = y ? hn::PromoteTo(u, hn::LoadU(half, y + i)) : hn::Zero(u);
+        hn::StoreU(hn::BitCast(d, hn::Or(low, hn::ShiftLeft<16>(high))), d, to + i);
+      }
+      for (; i < (p.fill ? height : count); i++) {
+        const uint32_t pair = i < count ? uint32_t(x[i]) | (y ? uint32_t(y[i]) << 16 : 0) : 0;
+        memcpy(to + i, &pair, 4);
+      }
+    }
+  }
+}
+#endif
+
 GemmTable make_table() {
   GemmTable table{};
   table.height = kHeight;
@@ -223,6 +329,11 @@ GemmTable make_table() {
   table.copy[kFloat32] = copy<float>;
   table.copy[kFloat16] = copy<float16>;
   table.copy[kBfloat16] = copy<bfloat16>;
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512bf16"))
+    table.pair_sliver = pair_sliver, table.pair_turn = pair_turn, table.pair_copy = pair_copy;
+#endif
   return table;
 }
 

@@ -38,6 +38,12 @@ struct GemmTable {
   // from from[i · ld + k], copy() from from[k · ld + i].
   void (*turn[14])(const GemmPack&);
   void (*copy[14])(const GemmPack&);
+  // The same for bfloat16 by pairs of neighbours in k, where the processor multiplies those, else null: an element of
+  // four bytes is a pair, the last one perhaps with a zero. `depth` counts pairs in the product and elements in
+  // packing. Subnormal elements count as 0.
+  void (*pair_sliver)(const GemmSliver&);
+  void (*pair_turn)(const GemmPack&);
+  void (*pair_copy)(const GemmPack&);
 };
 
 LZ_SIMD_TABLE(GemmTable, gemm_table)

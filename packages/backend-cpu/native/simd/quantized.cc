@@ -157,25 +157,79 @@ void dot_in_lanes(const PackedRows& p, const float* x, float* y) {
 }
 
 // Codes of kBits bits, 32 at a time: they fill kBits words.
-template <int kBits>
-HWY_INLINE void unpack32(const uint32_t* words, float* y) {
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  const Floats d;
-  const Words u;
-  const hn::RebindToSigned<Floats> i;
-  const W all = some_words(words, kBits);
-  for (int half = 0; half < 2; half++) {
-    const auto bit = hn::Mul(hn::Add(hn::Iota(u, 0), hn::Set(u, uint32_t(half * 16))), hn::Set(u, uint32_t(kBits)));
-    const auto word = hn::ShiftRight<5>(bit), shift = hn::And(bit, hn::Set(u, 31u));
-    const auto low = hn::Shr(hn::TableLookupLanes(all, hn::IndicesFromVec(u, word)), shift);
-    const auto next = hn::TableLookupLanes(
-        all, hn::IndicesFromVec(u, hn::Min(hn::Add(word, hn::Set(u, 1u)), hn::Set(u, uint32_t(kBits)))));
-    // Two shifts, since one by 32 is not defined.
-    const auto high = hn::Shl(hn::ShiftLeft<1>(next), hn::Sub(hn::Set(u, 31u), shift));
-    const auto code = hn::And(hn::Or(low, high), hn::Set(u, (1u << kBits) - 1));
-    hn::StoreU(hn::ConvertTo(d, hn::BitCast(i, code)), d, y + half * 16);
+// Each code's two bytes come together in a lane of 16 bits, which is shifted by the code's own distance. Blocks of 16
+// bytes have 8 codes; the upper two are filled from byte 4 · (kBits - 4) on, so that nothing behind the words is read;
+// words of 3 bits end before that, and what follows them is read unless they are the `last`.
+template <int kBits>
+struct Across {
+  alignas(64) uint8_t bytes[64];
+  alignas(64) uint16_t shifts[32];
+  static constexpr int kUpper = kBits > 4 ? 4 * (kBits - 4) : 0;
+  constexpr Across() : bytes(), shifts() {
+    for (int code = 0; code < 32; code++) {
+      const int byte = code * kBits / 8 - (code < 16 ? 0 : kUpper);
+      bytes[2 * code] = uint8_t(byte);
+      bytes[2 * code + 1] = uint8_t((byte + 1) % 16);
+      shifts[code] = uint16_t(code * kBits % 8);
+    }
   }
+};
+template <int kBits>
+HWY_INLINE void unpack32(const uint32_t* words, bool last, V& low, V& high) {
+  static constexpr Across<kBits> across;
+  const Floats d;
+  const hn::RebindToSigned<Floats> i;
+  const hn::FixedTag<uint8_t, 64> all;
+  const hn::FixedTag<uint8_t, 32> half;
+  const hn::FixedTag<uint16_t, 32> lanes;
+  const hn::FixedTag<uint16_t, 16> lower;
+  const auto* from = reinterpret_cast<const uint8_t*>(words);
+  auto packed = hn::Undefined(all);
+  if (kBits == 3 && last) {
+    const hn::FixedTag<uint32_t, 4> block;
+    const auto one = hn::BitCast(hn::FixedTag<uint8_t, 16>(), hn::MaskedLoad(hn::FirstN(block, 3), block, words));
+    const auto two = hn::Combine(half, one, one);
+    packed = hn::Combine(all, two, two);
+  } else if (kBits == 3) {
+    packed = hn::LoadDup128(all, from);
+  } else {
+    packed = hn::Combine(all, hn::LoadDup128(half, from + Across<kBits>::kUpper), hn::LoadDup128(half, from));
+  }
+  const auto pairs = hn::BitCast(lanes, hn::TableLookupBytes(packed, hn::Load(all, across.bytes)));
+  const auto codes =
+      hn::And(hn::Shr(pairs, hn::Load(lanes, across.shifts)), hn::Set(lanes, uint16_t((1u << kBits) - 1)));
+  low = hn::ConvertTo(d, hn::PromoteTo(i, hn::LowerHalf(lower, codes)));
+  high = hn::ConvertTo(d, hn::PromoteTo(i, hn::UpperHalf(lower, codes)));
+}
+template <int kBits>
+HWY_INLINE void unpack32(const uint32_t* words, bool last, float* y) {
+  V low, high;
+  unpack32<kBits>(words, last, low, high);
+  hn::StoreU(low, Floats(), y);
+  hn::StoreU(high, Floats(), y + 16);
+}
+
+// Σ_g scale[g] · Σ_k code · x over a row, in order.
+template <int kBits>
+float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales, const float* x) {
+  const Floats d;
+  V sum = hn::Zero(d);
+  for (int64_t at = 0; at < columns; at += group, scales++) {
+    V a = hn::Zero(d), b = a;
+    for (int64_t i = at; i < at + group; i += 32, words += kBits) {
+      V low, high;
+      unpack32<kBits>(words, i + 32 >= columns, low, high);
+      a = hn::MulAdd(low, hn::LoadU(d, x + i), a);
+      b = hn::MulAdd(high, hn::LoadU(d, x + i + 16), b);
+    }
+    sum = hn::MulAdd(hn::Add(a, b), hn::Set(d, *scales), sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
 #else
+template <int kBits>
+HWY_INLINE void unpack32(const uint32_t* words, bool, float* y) {
   uint64_t held = 0;
   int have = 0;
   for (int k = 0; k < 32; k++) {
@@ -187,12 +241,33 @@ HWY_INLINE void unpack32(const uint32_t* words, float* y) {
     held >>= kBits;
     have -= kBits;
   }
-#endif
 }
+
+// Through a buffer, group by group.
+template <int kBits>
+float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales, const float* x) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  HWY_ALIGN float codes[32];
+  V sum = hn::Zero(d);
+  for (int64_t at = 0; at < columns; at += group, scales++) {
+    V a = hn::Zero(d), b = a;
+    for (int64_t i = at; i < at + group; i += 32, words += kBits) {
+      unpack32<kBits>(words, false, codes);
+      for (int64_t j = 0; j < 32; j += 2 * N) {
+        a = hn::MulAdd(hn::Load(d, codes + j), hn::LoadU(d, x + i + j), a);
+        b = hn::MulAdd(hn::Load(d, codes + j + N), hn::LoadU(d, x + i + j + N), b);
+      }
+    }
+    sum = hn::MulAdd(hn::Add(a, b), hn::Set(d, *scales), sum);
+  }
+  return hn::GetLane(hn::SumOfLanes(d, sum));
+}
+#endif
 
 template <int kBits>
 void decode_across(const uint32_t* words, int64_t n, float* y) {
-  for (int64_t i = 0; i < n; i += 32) unpack32<kBits>(words + i / 32 * kBits, y + i);
+  for (int64_t i = 0; i < n; i += 32) unpack32<kBits>(words + i / 32 * kBits, i + 32 >= n, y + i);
 }
 
 template <int kBits, Code kCode>
@@ -268,43 +343,40 @@ void arrange(const float* x, int64_t columns, CodeFormat format, float* to) {
     return;
   }
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits, count = columns / per;
+  const hn::RebindToSigned<Floats> i;
+  const auto places = hn::Mul(hn::Iota(i, 0), hn::Set(i, int32_t(per)));
   for (int64_t at = 0; at < count; at += N) {
     for (int j = 0; j < int(per); j++) {
       const float factor = in_place(format.bits, format.code, j) ? 1.0f / float(1 << (j * format.bits)) : 1;
+      if (at + N <= count) {
+        const Floats d;
+        hn::StoreU(hn::Mul(hn::GatherIndex(d, x + at * per + j, places), hn::Set(d, factor)), d, to);
+        to += N;
+        continue;
+      }
       for (int64_t lane = 0; lane < N; lane++)
         *to++ = at + lane < count ? x[(at + lane) * per + j] * factor : 0;
     }
   }
 }
 
-// Through a buffer, group by group.
+template <int kBits>
 void dot_across(const PackedRows& p, const float* x, float* y) {
-  const Floats d;
-  const int64_t N = int64_t(hn::Lanes(d)), group = p.format.group;
-  HWY_ALIGN float codes[128];
-  for (int64_t row = 0; row < p.rows; row++) {
-    const uint32_t* words = p.words + row * p.stride;
-    const float* scales = p.scales + row * p.scale_stride;
-    V sum = hn::Zero(d);
-    for (int64_t at = 0; at < p.columns; at += group) {
-      decode(words + at / 32 * p.format.bits, group, p.format, codes);
-      V a = hn::Zero(d), b = a;
-      for (int64_t i = 0; i < group; i += 2 * N) {
-        a = hn::MulAdd(hn::Load(d, codes + i), hn::LoadU(d, x + at + i), a);
-        b = hn::MulAdd(hn::Load(d, codes + i + N), hn::LoadU(d, x + at + i + N), b);
-      }
-      sum = hn::MulAdd(hn::Add(a, b), hn::Set(d, scales[at / group]), sum);
-    }
-    y[row] = hn::GetLane(hn::SumOfLanes(d, sum));
-  }
+  for (int64_t row = 0; row < p.rows; row++)
+    y[row] = dot_row_across<kBits>(p.words + row * p.stride, p.columns, p.format.group,
+                                   p.scales + row * p.scale_stride, x);
 }
 
 void dot(const PackedRows& p, const float* x, const float* sums, float* y) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
   const CodeFormat f = p.format;
-  if (!stays_in_lanes(f))
-    dot_across(p, x, y);
+  if (f.bits == 3)
+    dot_across<3>(p, x, y);
+  else if (f.bits == 5)
+    dot_across<5>(p, x, y);
+  else if (f.bits == 6)
+    dot_across<6>(p, x, y);
   else if (f.bits == 2)
     dot_in_lanes<2, Code::integer>(p, x, y);
   else if (f.bits == 4 && f.code == Code::integer)
