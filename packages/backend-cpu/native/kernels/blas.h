@@ -60,6 +60,19 @@ inline void gemv(bool ta, int64_t rows, int64_t columns, std::complex<float> alp
               int(incy));
 }
 
+// b ← op(a)⁻¹ · b, or b · op(a)⁻¹ unless `left`, for one triangle of a, perhaps with ones for its diagonal; b m×n, all
+// row-major.
+inline void trsm(bool left, bool upper, bool transposed, bool unit, int64_t m, int64_t n, const float* a, int64_t lda,
+                 float* b, int64_t ldb) {
+  cblas_strsm(CblasRowMajor, left ? CblasLeft : CblasRight, upper ? CblasUpper : CblasLower, flag(transposed),
+              unit ? CblasUnit : CblasNonUnit, int(m), int(n), 1, a, int(lda), b, int(ldb));
+}
+inline void trsm(bool left, bool upper, bool transposed, bool unit, int64_t m, int64_t n, const double* a, int64_t lda,
+                 double* b, int64_t ldb) {
+  cblas_dtrsm(CblasRowMajor, left ? CblasLeft : CblasRight, upper ? CblasUpper : CblasLower, flag(transposed),
+              unit ? CblasUnit : CblasNonUnit, int(m), int(n), 1, a, int(lda), b, int(ldb));
+}
+
 // b ← a⁻¹ · b for one triangle of a, n×n, and b, n×columns, row-major without gaps.
 inline void solve_triangular(bool upper, int64_t n, int64_t columns, const float* a, float* b) {
   cblas_strsm(CblasRowMajor, CblasLeft, upper ? CblasUpper : CblasLower, CblasNoTrans, CblasNonUnit, int(n),

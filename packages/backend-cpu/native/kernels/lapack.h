@@ -27,6 +27,7 @@ LAZULI_DECLARE(double, d, org)
 LAZULI_DECLARE(std::complex<float>, c, ung)
 #undef LAZULI_DECLARE
 #define LAZULI_DECLARE(T, p)                                                                                 \
+  void p##geqrf_(const int*, const int*, T*, const int*, T*, T*, const int*, int*);                          \
   void p##gesdd_(const char*, const int*, const int*, T*, const int*, T*, T*, const int*, T*, const int*,    \
                  T*, const int*, int*, int*, std::size_t);                                                   \
   void p##syevd_(const char*, const char*, const int*, T*, const int*, T*, T*, const int*, int*, const int*, \
@@ -92,6 +93,11 @@ LAZULI_WRAP(std::complex<float>, c, ung)
 #undef LAZULI_WRAP
 
 #define LAZULI_WRAP(T, p)                                                                                    \
+  inline int geqrf(int m, int n, T* a, int lda, T* tau, T* work, int lwork) {                                \
+    int info = 0;                                                                                            \
+    p##geqrf_(&m, &n, a, &lda, tau, work, &lwork, &info);                                                    \
+    return info;                                                                                             \
+  }                                                                                                          \
   inline int gesdd(char job, int m, int n, T* a, int lda, T* s, T* u, int ldu, T* vt, int ldvt, T* work,     \
                    int lwork, T*, int* iwork) {                                                              \
     int info = 0;                                                                                            \

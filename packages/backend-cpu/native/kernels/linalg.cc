@@ -1,16 +1,47 @@
-// LU, QR and Cholesky factorizations and equations, by LAPACK: a matrix of the batch a task of the pool.
+// LU, QR and Cholesky factorizations and equations, by LAPACK: a matrix of the batch a task of the pool. Where they
+// are few and large, LU and QR go by blocks (factors.cc), one matrix after the other by all threads.
 //
 // LAPACK stores by columns, so a row-major matrix is to it the transpose. Where the transpose's factors are
 // the factors' transposes (Cholesky, QR by way of LQ) nothing is rearranged; LU copies.
 //
 // A matrix with a NaN or an infinity gives NaN.
 #include "kernels/blas.h"
+#include "kernels/factors.h"
 #include "kernels/families.h"
 #include "kernels/lapack.h"
 #include "kernels/matrices.h"
 
 namespace lazuli {
 namespace {
+
+// each_matrix() that tells solve(i, pieces, blocks) whether to factor by blocks; then it runs on the kernel's own thread.
+template <class T, class F>
+void each_factored(const lz_call& call, const char* op, const char* failure, const Batch& batch, int64_t room,
+                   double cost, F&& solve) {
+  if (!factors_by_blocks<T>(batch)) {
+    return each_matrix(call, op, failure, batch.count, room, cost,
+                       [&](int64_t i, Pieces pieces) { return solve(i, pieces, false); });
+  }
+  char* memory = scratch<char>(call, std::max<int64_t>(room, 1));
+  for (int64_t i = 0; i < batch.count; i++) require(call, solve(i, Pieces(memory), true), "[%s] %s", op, failure);
+}
+
+template <class T>
+void turn(const lz_call& call, bool blocks, const T* from, int64_t rows, int64_t columns, T* to) {
+  if constexpr (!is_complex<T>) {
+    if (blocks) return transpose_by_all(call, from, rows, columns, to);
+  }
+  transpose(from, rows, columns, to);
+}
+
+// Of a m×n by columns. False where a pivot is 0.
+template <class T>
+bool factor_lu(const lz_call& call, bool blocks, int64_t m, int64_t n, T* a, int* pivots) {
+  if constexpr (!is_complex<T>) {
+    if (blocks) return lu_by_blocks(call, m, n, a, pivots);
+  }
+  return lapack::getrf(int(m), int(n), a, int(m), pivots) == 0;
+}
 
 // Factors the transpose of a matrix by columns, which is the matrix itself. Pivots count from 1.
 template <class T>
@@ -26,15 +57,15 @@ void lu_typed(const lz_call& call, const Batch& batch) {
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>(double(m) * double(batch.columns) * double(k));
-  each_matrix(call, "linalg.lu", "", batch.count, measure.used(), cost, [&](int64_t i, Pieces room) {
+  each_factored<T>(call, "linalg.lu", "", batch, measure.used(), cost, [&](int64_t i, Pieces room, bool blocks) {
     auto [a, exchanged, order] = carve(room);
     const T* x = from + i * size;
     T* y = packed + i * size;
     const bool good = all_finite(x, size);
     if (size > 0 && good) {
-      transpose(x, m, batch.columns, a);
-      lapack::getrf(batch.m(), batch.n(), a, batch.m(), exchanged);
-      transpose(a, batch.columns, m, y);
+      turn(call, blocks, x, m, batch.columns, a);
+      factor_lu(call, blocks, m, batch.columns, a, exchanged);
+      turn(call, blocks, a, batch.columns, m, y);
     } else {
       std::fill_n(y, size, T(kNan<T>));
       for (int64_t j = 0; j < k; j++) exchanged[j] = int(j) + 1;
@@ -72,9 +103,8 @@ void solve_typed(const lz_call& call, const Batch& batch, int64_t columns) {
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>(0.7 * cube(n) + 2.0 * double(n) * double(size));
-  const int count = int(columns);
-  each_matrix(call, "linalg.solve", "the matrix is singular", batch.count, measure.used(), cost,
-              [&](int64_t i, Pieces room) {
+  each_factored<T>(call, "linalg.solve", "the matrix is singular", batch, measure.used(), cost,
+              [&](int64_t i, Pieces room, bool blocks) {
                 auto [a, b, pivots] = carve(room);
                 T* x = xs + i * size;
                 if (!all_finite(as + i * n * n, n * n)) {
@@ -82,10 +112,15 @@ void solve_typed(const lz_call& call, const Batch& batch, int64_t columns) {
                   return true;
                 }
                 std::copy_n(as + i * n * n, n * n, a);
-                transpose(bs + i * size, n, columns, b);
-                if (lapack::getrf(batch.n(), batch.n(), a, batch.n(), pivots) > 0) return false;
-                lapack::getrs_transposed(batch.n(), count, a, batch.n(), pivots, b, batch.n());
-                transpose(b, columns, n, x);
+                turn(call, blocks, bs + i * size, n, columns, b);
+                if (!factor_lu(call, blocks, n, n, a, pivots)) return false;
+                bool solved = false;
+                if constexpr (!is_complex<T>) {
+                  solved = blocks;
+                  if (blocks) solve_by_blocks(call, n, columns, a, pivots, b);
+                }
+                if (!solved) lapack::getrs_transposed(batch.n(), int(columns), a, batch.n(), pivots, b, batch.n());
+                turn(call, blocks, b, columns, n, x);
                 return true;
               });
 }
@@ -126,8 +161,8 @@ void inv(const lz_call& call) {
     const auto carve = [&](Pieces& room) { return std::tuple{room.take<int>(n), room.take<T>(length)}; };
     Pieces measure;
     carve(measure);
-    each_matrix(call, op, "the matrix is singular", batch.count, measure.used(), cost_of<T>(2 * cube(n)),
-                [&](int64_t i, Pieces room) {
+    each_factored<T>(call, op, "the matrix is singular", batch, measure.used(), cost_of<T>(2 * cube(n)),
+                [&](int64_t i, Pieces room, bool blocks) {
                   auto [pivots, work] = carve(room);
                   T* y = to + i * batch.size();
                   std::copy_n(from + i * batch.size(), batch.size(), y);
@@ -135,7 +170,7 @@ void inv(const lz_call& call) {
                     std::fill_n(y, batch.size(), T(kNan<T>));
                     return true;
                   }
-                  return lapack::getrf(n, n, y, n, pivots) == 0 &&
+                  return factor_lu(call, blocks, n, n, y, pivots) &&
                          lapack::getri(n, y, n, pivots, work, length) == 0;
                 });
   });
@@ -213,7 +248,7 @@ void qr_typed(const lz_call& call, const Batch& batch) {
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>(3.0 * double(m) * double(n) * double(k));
-  each_matrix(call, op, "", batch.count, measure.used(), cost, [&](int64_t i, Pieces room) {
+  each_factored<T>(call, op, "", batch, measure.used(), cost, [&](int64_t i, Pieces room, bool blocks) {
     auto [a, tau, work] = carve(room);
     const T* x = from + i * batch.size();
     T *q = qs + i * m * int64_t(k), *r = rs + i * k * int64_t(n);
@@ -221,6 +256,12 @@ void qr_typed(const lz_call& call, const Batch& batch) {
       std::fill_n(q, m * int64_t(k), T(kNan<T>));
       std::fill_n(r, k * int64_t(n), T(kNan<T>));
       return true;
+    }
+    if constexpr (!is_complex<T>) {
+      if (blocks) {
+        qr_by_blocks(call, m, n, x, q, r);
+        return true;
+      }
     }
     std::copy_n(x, batch.size(), a);
     lapack::gelqf(n, m, a, n, tau, work, length);

@@ -186,6 +186,35 @@ LZ_TEST(linalg_failures) {
   check_fails(run("cholesky", {half}, {half}, {0}), "[linalg.cholesky] dtype float16 is not supported");
 }
 
+// Matrices that are factored by blocks.
+LZ_TEST(linalg_large) {
+  for (int32_t dtype : {LZ_FLOAT32, LZ_FLOAT64}) {
+    rectangular(dtype, {}, 300, 300);
+    rectangular(dtype, {2}, 401, 259);
+    rectangular(dtype, {}, 257, 330);
+    square(dtype, {2}, 290, 3);
+    square(dtype, {}, 456, 70);
+    const Array a = random_array(dtype, {330, 270}), q = zeros(dtype, {330, 270}), r = zeros(dtype, {270, 270});
+    check_ok(run("qr", {a}, {q, r}), "qr");
+    Matrix turned = matrix(q, 0), unit{270, 270, std::vector<Value>(270 * 270)};
+    std::swap(turned.rows, turned.columns);
+    for (int64_t i = 0; i < 270; i++) {
+      unit.at(i, i) = 1.0;
+      for (int64_t j = 0; j < 330; j++) turned.at(i, j) = q.get({j, i});
+    }
+    check_equal(product(turned, matrix(q, 0)), unit, tolerance(dtype), "the columns of Q are orthogonal");
+  }
+  // Singular, and not positive definite: rows and columns of zeros late in the matrix.
+  const Array a = zeros(LZ_FLOAT32, {300, 300}), y = zeros(LZ_FLOAT32, {300, 300}), b = zeros(LZ_FLOAT32, {300, 1});
+  for (int64_t i = 0; i < 299; i++) a.set(i * 301, 1.0);
+  check_fails(run("cholesky", {a}, {y}, {0}), "[linalg.cholesky] the matrix is not positive definite");
+  check_fails(run("inv", {a}, {y}), "[linalg.inv] the matrix is singular");
+  check_fails(run("solve", {a, b}, {zeros(LZ_FLOAT32, {300, 1})}), "[linalg.solve] the matrix is singular");
+  a.set(5, NAN);
+  check_ok(run("cholesky", {a}, {y}, {1}), "cholesky of NaN");
+  check(std::isnan(y.get(0).real()) && y.get(300) == 0.0, "a matrix with a NaN has a factor of NaN");
+}
+
 LZ_TEST(bench_linalg) {
   const auto bench = [](const char* kernel, int64_t count, int64_t n, const std::vector<Array>& in,
                         const std::vector<Array>& out, const std::vector<int64_t>& params) {
@@ -193,7 +222,7 @@ LZ_TEST(bench_linalg) {
     std::printf("%-18s %5lld x %4lld  %12.1f us   2 threads %12.1f us\n", kernel, (long long)count,
                 (long long)n, one, two);
   };
-  for (const auto [count, n] : {std::pair<int64_t, int64_t>{1, 512}, {1000, 8}, {64, 64}}) {
+  for (const auto& [count, n] : {std::pair<int64_t, int64_t>{1, 1024}, {1, 512}, {1000, 8}, {64, 64}}) {
     const auto f = LZ_FLOAT32;
     const Array a = random_array(f, {count, n, n}, -1, 1), x = zeros(f, {count, n, n}),
                 y = zeros(f, {count, n, n}), w = zeros(f, {count, n});
