@@ -22,6 +22,7 @@ void register_families(Registry& registry) {
   register_quantize(registry);
   register_quantized(registry);
   register_gather_mm(registry);
+  register_block_mm(registry);
   register_hadamard(registry);
 }
 

@@ -27,6 +27,7 @@ void register_fft(Registry& registry);
 void register_quantize(Registry& registry);
 void register_quantized(Registry& registry);
 void register_gather_mm(Registry& registry);
+void register_block_mm(Registry& registry);
 void register_hadamard(Registry& registry);
 
 void register_families(Registry& registry);
