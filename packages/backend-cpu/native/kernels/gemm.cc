@@ -14,8 +14,8 @@ namespace {
 
 // Of a block of a, which stays in the second cache, and of what all threads share at a time.
 constexpr int64_t kDepth = 512, kRows = 144, kMostShared = 4096;
-// a is packed for so many slivers of b; b for more than so many tiles, unless all of it is in the first cache.
-constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 4096;
+// a is packed for so many slivers of b; b for more than so many tiles, unless it is small.
+constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 16384;
 // Few rows of a meet b as memory gives it: rows of its transpose, or lines of kLongSlivers slivers. `kLargeB` elements
 // are more than the caches hold.
 constexpr int64_t kFewRows = 48, kFewDots = 24, kShort = 64, kLongSlivers = 16, kLargeB = 1 << 16, kLongDot = 256;
@@ -82,7 +82,7 @@ bool gemm_is_own() {
 #endif
 }
 
-bool gemm_is_large(int64_t m, int64_t n, int64_t k) { return m > 128 && n > 128 && k >= 64; }
+bool gemm_is_large(int64_t m, int64_t n, int64_t k) { return m > 128 && n > 128 && k >= 64 && double(m * n) * double(k) > 28e6; }
 
 int64_t gemm_height() { return gemm_table().height; }
 int64_t gemm_width() { return 2 * gemm_table().lanes; }
