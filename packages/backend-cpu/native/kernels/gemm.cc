@@ -8,6 +8,7 @@
 #include "kernels/blas.h"
 #include "simd/gemm.h"
 #include "simd/half_products.h"
+#include "simd/halves.h"
 
 namespace lazuli {
 namespace {
@@ -82,10 +83,31 @@ bool gemm_is_own() {
 #endif
 }
 
-bool gemm_is_large(int64_t m, int64_t n, int64_t k) { return m > 128 && n > 128 && k >= 64 && double(m * n) * double(k) > 28e6; }
+bool gemm_is_large(int64_t m, int64_t n, int64_t k) {
+  return m > 128 && n > 128 && k >= 64 && double(m) * double(n) * double(k) * kGemmPrice > 5e5;
+}
 
 int64_t gemm_height() { return gemm_table().height; }
 int64_t gemm_width() { return 2 * gemm_table().lanes; }
+
+// Without memory for packing.
+void by_elements(const GemmProblem& p) {
+  const auto element = [](const GemmOperand& x) {
+    float value;
+    if (x.dtype == LZ_FLOAT32)
+      value = *static_cast<const float*>(x.data);
+    else
+      half_table().widen[x.dtype](x.data, &value, 1);
+    return value;
+  };
+  for (int64_t i = 0; i < p.m; i++) {
+    for (int64_t j = 0; j < p.n; j++) {
+      float sum = 0, &c = p.c[i * p.ldc + j];
+      for (int64_t k = 0; k < p.k; k++) sum += element(p.a.at(i, k)) * element(p.b.at(k, j));
+      c = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * c);
+    }
+  }
+}
 
 // For few rows of a and b stored by columns: inner products.
 void by_dots(const GemmProblem& p, float* room) {
@@ -104,8 +126,9 @@ void by_dots(const GemmProblem& p, float* room) {
 }
 
 void gemm(const GemmProblem& p) {
+  if (!gemm_is_own()) return by_library(p);
   float* packed_b = room();
-  if (packed_b == nullptr || !gemm_is_own()) return by_library(p);
+  if (packed_b == nullptr) return by_elements(p);
   if (p.b.transposed && p.m <= kFewDots && p.k >= kLongDot && !p.a.transposed && p.a.dtype == LZ_FLOAT32)
     return by_dots(p, packed_b);
   const GemmTable& table = gemm_table();
