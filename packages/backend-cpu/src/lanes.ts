@@ -200,11 +200,19 @@ export function cross(lane: Lane, storage: Storage): void {
   lane.tape.wait(home.id, ticket)
 }
 
+/** Whether lanes know whom to call. */
+let isListening = false
+
 /** Gives a lane's tape to its thread. */
 function submit(lane: Lane): void {
   const words = lane.tape.length
   if (words === 0) return
   lane.tape.length = 0
+  // Lanes call it whenever they are done, also where no promise waits yet.
+  if (!isListening) {
+    native.onDone(wake)
+    isListening = true
+  }
   native.submit(words, lane.id, 1)
   lane.open++
   if (lane.open - lane.done > MAX_WAITING) waitFor(lane, lane.open - MAX_WAITING / 2)
@@ -305,16 +313,11 @@ class Waiting {
   }
 }
 let waiting: Waiting[] = []
-let isListening = false
 /** Where nothing lets promises be settled, in a loop that never yields, so many are kept before they are looked through. */
 const MANY_PROMISES = 1024
 
 /** Gives what is written to the lanes' threads. The promise is fulfilled when the storages have their values, or rejected with an error. */
 export function submitAll(wanted: readonly Storage[]): Promise<void> {
-  if (!isListening) {
-    native.onDone(wake)
-    isListening = true
-  }
   const entry = new Waiting()
   const { tickets } = entry
   for (const { lane, ticket, slot } of wanted) {

@@ -113,6 +113,16 @@ void gather(const lz_call& call) {
   });
 }
 
+// Halves as floats, in memory of the call.
+float* widened(const lz_call& call, int32_t dtype, const void* values, int64_t n) {
+  float* wide = scratch<float>(call, n);
+  dispatch_among<floating_types>(dtype, [&]<class T>() {
+    const T* from = static_cast<const T*>(values);
+    for (int64_t i = 0; i < n; i++) wide[i] = float(from[i]);
+  });
+  return wide;
+}
+
 void scatter(const lz_call& call) {
   Params params(call);
   const auto axes = params.integers();
@@ -126,7 +136,11 @@ void scatter(const lz_call& call) {
   for (int d = 0; d < x.ndim && fits; d++)
     fits = updates.shape[index_ndim + d] <= x.shape[d] || updates.size == 0;
   require(call, fits, "[scatter] the updates' shape or dtype does not fit x and the indices");
-  const UpdateRun run = find_update(call, "scatter", mode, x.dtype);
+  // More updates than places: sums and products of halves are rounded once, and not at every update.
+  const bool wide = (x.dtype == LZ_FLOAT16 || x.dtype == LZ_BFLOAT16) && updates.size > y.size &&
+                    (Update(mode) == Update::add || Update(mode) == Update::multiply);
+  const int32_t dtype = wide ? int32_t{LZ_FLOAT32} : x.dtype;
+  const UpdateRun run = find_update(call, "scatter", mode, dtype);
   const std::span slice(updates.shape + index_ndim, size_t(x.ndim));
   int64_t steps[kMaxDims];
   row_major(y.shape, y.ndim, steps);
@@ -139,8 +153,14 @@ void scatter(const lz_call& call) {
   row_major(slice.data(), x.ndim, order);
   for (int d = 0; d < x.ndim; d++) inner.push(slice[size_t(d)], {steps[d], order[d]});
   inner.collapse();
-  const int64_t size = inner.size(), n = updates.size / size, bytes = itemsize(x.dtype);
-  const char* from = static_cast<const char*>(contiguous<void>(call, updates));
+  const int64_t size = inner.size(), n = updates.size / size, bytes = itemsize(dtype);
+  const void* values = contiguous<void>(call, updates);
+  void* places = y.data;
+  if (wide) {
+    values = widened(call, x.dtype, values, updates.size);
+    places = widened(call, x.dtype, y.data, y.size);
+  }
+  const char* from = static_cast<const char*>(values);
   const int last = inner.ndim - 1;
   const int64_t to_step = inner.ndim ? inner.strides[0][last] : 1,
                 from_step = inner.ndim ? inner.strides[1][last] : 1;
@@ -148,7 +168,7 @@ void scatter(const lz_call& call) {
     for (int64_t i = 0; i < n; i++) {
       if (offsets[i] < low || offsets[i] >= high) continue;
       for_runs(inner, 0, size, [&](const std::array<int64_t, 2>& at, int64_t count) {
-        run(data<char>(y) + (offsets[i] + at[0]) * bytes, to_step, from + (i * size + at[1]) * bytes,
+        run(static_cast<char*>(places) + (offsets[i] + at[0]) * bytes, to_step, from + (i * size + at[1]) * bytes,
             from_step, count);
       });
     }
@@ -162,6 +182,11 @@ void scatter(const lz_call& call) {
   const int64_t parts = disjoint && price > 100000 && size >= 16 ? 8 : 1;
   parallel(call, parts, price / double(parts), [&](int64_t begin, int64_t end) {
     apply(begin * y.size / parts, end == parts ? INT64_MAX : end * y.size / parts);
+  });
+  if (!wide) return;
+  dispatch_among<floating_types>(y.dtype, [&]<class T>() {
+    const float* sums = static_cast<const float*>(places);
+    for (int64_t i = 0; i < y.size; i++) data<T>(y)[i] = T(sums[i]);
   });
 }
 
