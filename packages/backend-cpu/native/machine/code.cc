@@ -14,9 +14,10 @@
 namespace lazuli {
 namespace {
 
-// What a step costs the interpreter more than machine code, in nanoseconds an element, and how much of that must
-// have been spent before machine code, which takes some 100 microseconds to make, is made.
-constexpr double kStepLoss = 0.04, kWorthwhile = 200'000;
+// What a step beyond the first costs the interpreter more than machine code, and stores through the caches more
+// than around them, in nanoseconds an element; and how much of that must have been spent before machine code,
+// which takes some 100 microseconds to make, is made.
+constexpr double kStepLoss = 0.04, kStoreLoss = 0.04, kWorthwhile = 200'000;
 
 const char* wish() {
   static const char* const it = [] {
@@ -49,6 +50,7 @@ const char* machine_code_state() {
 
 struct MachineCode::Parts {
   machine::Target target;
+  machine::Sequence sequence;
   machine::Emitted cached, streaming;
   int n_in = 0, operands = 0;
   std::vector<uint8_t> log_sizes;
@@ -67,7 +69,7 @@ std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>& input
   if (std::strncmp(machine_code_state(), "avx", 3) != 0) return nullptr;
   auto parts = std::make_unique<Parts>();
   parts->target = simd_target() == SimdTarget::avx512 ? machine::Target::avx512 : machine::Target::avx2;
-  const auto sequence = machine::lower(inputs, code, results, single, machine::lanes_of(parts->target));
+  auto sequence = machine::lower(inputs, code, results, single, machine::lanes_of(parts->target));
   if (!sequence) return nullptr;
   parts->n_in = int(inputs.size());
   parts->operands = parts->n_in + int(results.size());
@@ -76,17 +78,22 @@ std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>& input
     parts->single.push_back(i < parts->n_in && i < 64 && (single >> i & 1));
     if (i >= parts->n_in && log_sizes[i] == 2) parts->words.push_back(i);
   }
-  for (bool streaming : {false, true}) {
-    machine::Emitted& made = streaming ? parts->streaming : parts->cached;
-    if (streaming && parts->words.empty()) break;
-    made = machine::emit(*sequence, parts->target, streaming);
-    if (!made.code.address()) {
-      refused = true;
-      return nullptr;
-    }
+  parts->sequence = std::move(*sequence);
+  parts->cached = machine::emit(parts->sequence, parts->target, false);
+  if (!parts->cached.code.address()) {
+    refused = true;
+    return nullptr;
   }
   made_so_far.fetch_add(1, std::memory_order_relaxed);
   return std::unique_ptr<MachineCode>(new MachineCode(std::move(parts)));
+}
+
+void MachineCode::prepare_streaming() {
+  Parts& it = *parts_;
+  if (it.words.empty() || it.streaming.code.address()) return;
+  it.streaming = machine::emit(it.sequence, it.target, true);
+  // Without it, stores go through the caches.
+  if (!it.streaming.code.address()) it.words.clear();
 }
 
 size_t MachineCode::room() const {
@@ -119,7 +126,7 @@ void MachineCode::run(void* const* operands, int64_t n, char* room, bool streami
 
   int64_t from = 0;
   const machine::Emitted* code = &it.cached;
-  if (streaming && !it.words.empty() && n >= 4 * lanes) {
+  if (streaming && it.streaming.code.address() && n >= 4 * lanes) {
     const auto misplaced = [&](int i) { return reinterpret_cast<uintptr_t>(operands[i]) % size_t(lanes * 4); };
     const size_t first = misplaced(it.words[0]);
     bool alike = true;
@@ -149,15 +156,15 @@ std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>&,
                                                const uint8_t*, uint64_t) {
   return nullptr;
 }
+void MachineCode::prepare_streaming() {}
 size_t MachineCode::room() const { return 0; }
 void MachineCode::run(void* const*, int64_t, char*, bool) const {}
 
 #endif
 
-bool MachineChoice::due(int64_t n, size_t steps) {
+bool MachineChoice::due(int64_t n, size_t steps, bool streaming) {
   if (decided_) return false;
-  // One step is as fast as machine code.
-  work_ += double(n) * (double(steps) - 1) * kStepLoss;
+  work_ += double(n) * ((double(steps) - 1) * kStepLoss + (streaming ? kStoreLoss : 0));
   if (work_ < kWorthwhile && !at_once()) return false;
   return decided_ = true;
 }

@@ -27,10 +27,13 @@ class MachineCode {
                                            uint64_t single);
   ~MachineCode();
 
+  // Makes ready for runs that are `streaming`, which means that outputs are too large to stay in the caches. For
+  // one thread, while no other runs this.
+  void prepare_streaming();
   // Scratch memory for one call of run, which starts on a 64-byte border.
   size_t room() const;
   // Elements 0 … n-1, whose addresses are given; an output may be exactly an input. From several threads at
-  // once, each with its own room. `streaming`: outputs are too large to stay in the caches.
+  // once, each with its own room.
   void run(void* const* operands, int64_t n, char* room, bool streaming) const;
 
  private:
@@ -44,7 +47,7 @@ class MachineChoice {
  public:
   // Counts a run over n elements of a program of so many steps, and tells whether to compile now. With
   // LAZULI_JIT=1 that is at once.
-  bool due(int64_t n, size_t steps);
+  bool due(int64_t n, size_t steps, bool streaming);
   std::unique_ptr<MachineCode> code;
 
  private:

@@ -54,7 +54,7 @@ struct Run {
   int n_in, operands;
   char* cells;
   const MachineCode* code = nullptr;  // does what the steps do
-  bool streaming = false;
+  bool streaming = false;             // the operands are more than the caches hold
 
   bool single(int operand) const { return operand < 64 && (v.uniform >> operand & 1); }
   int64_t item(int operand) const { return int64_t(1) << log_sizes[operand]; }
@@ -271,9 +271,11 @@ void MapJob::run(char* const* addresses) const {
   Run run{*this, v, addresses, program->log_sizes(), n_in, operands, nullptr};
   if (v.direct && dense && n < kSmall) return run.direct(0, n);
 
-  if (v.machine.due(n, v.block.size())) v.machine.code = program->machine_code(v.uniform);
+  const bool large = dense && run.traffic() > last_level_cache();
+  if (v.machine.due(n, v.block.size(), large)) v.machine.code = program->machine_code(v.uniform);
+  if (large && v.machine.code) v.machine.code->prepare_streaming();
   run.code = v.machine.code.get();
-  run.streaming = run.code && dense && run.traffic() > last_level_cache();
+  run.streaming = large;
 
   alignas(64) char small_cells[512];
   std::unique_ptr<char[]> large_cells;
