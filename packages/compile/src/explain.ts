@@ -35,6 +35,8 @@ export interface Explanation {
   toString(): string
 }
 
+const BY_ROWS = "by blocks of rows together with its neighbours: what is between them stays in the cache"
+
 /** Explains a program for the device of the current stream. */
 export function explanationOf(program: Program | null): Explanation {
   if (program === null)
@@ -48,9 +50,12 @@ export function explanationOf(program: Program | null): Explanation {
   const stats = program.statsFor(backend.name)
   const applications = inOrder(program.outputs, isLeaf).length
   const outputs = program.optimized(backend) ?? program.outputs
-  const steps = schedule(outputs)
-    .filter((node) => !primitiveOf(node).facts.immediate)
-    .map((node) => explainStep(node, backend))
+  const byRows = program.byRows(backend.name)
+  const steps = schedule(outputs).flatMap((node, i): ExplainedStep[] => {
+    if (primitiveOf(node).facts.immediate) return []
+    const step = explainStep(node, backend)
+    return [byRows?.has(i) ? { ...step, reason: BY_ROWS } : step]
+  })
   return explained(applications, stats, steps, () => ({
     before: dotOf(program.outputs),
     after: dotOf(outputs),

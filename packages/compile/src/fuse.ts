@@ -14,6 +14,7 @@ import {
   type ScalarValue,
   sameShape,
 } from "@lazuli/core/engine"
+import { isImmediate } from "./identities"
 import { inOrder, isLeaf, primitiveOf } from "./order"
 
 /** A program stays below these, so that its registers fit the first-level cache and its operands one record. */
@@ -184,5 +185,3 @@ function emit(
   )
   leaving.forEach((node, i) => results.set(node, nodes[i]))
 }
-
-const isImmediate = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).facts.immediate === true

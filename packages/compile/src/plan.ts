@@ -16,7 +16,9 @@ import {
 } from "@lazuli/core/engine"
 import { layOut, type Place } from "./arena"
 import { fuse } from "./fuse"
+import { isImmediate } from "./identities"
 import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
+import { matrixLayout, onRows, type RowGroup, rowGroups } from "./rows"
 import { schedule } from "./schedule"
 import { simplify } from "./simplify"
 
@@ -29,6 +31,8 @@ export interface Planned {
     readonly arenaBytes: number
     readonly liveBytes: number
   }
+  /** Positions in the schedule of applications that run block by block with their neighbours. */
+  readonly byRows: ReadonlySet<number>
   release(): void
 }
 
@@ -76,12 +80,13 @@ export function optimize(backend: Backend, outputs: readonly Node[]): Node[] | n
   return simplified && fuse(simplified)
 }
 
-const isImmediate = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).facts.immediate === true
-
 class Planner {
   private readonly steps: Step[] = []
   private readonly blocks = new Map<Node, Block>()
   private readonly layouts = new Map<Node, Layout>()
+  /** Positions in the schedule of what runs by blocks of rows, and how many of its steps repeat others on other rows. */
+  private readonly byRows = new Set<number>()
+  private repeated = 0
 
   constructor(
     private readonly backend: Backend,
@@ -94,19 +99,119 @@ class Planner {
   }
 
   finish(): Planned | null {
-    for (const lead of schedule(this.outputs)) if (!this.add(lead)) return null
+    if (!this.addAll(schedule(this.outputs))) return null
     const copies = this.bindOutputs()
     this.steps.push(...copies)
     for (let i = 0; i < this.steps.length; i++)
       for (const node of this.touched(this.steps[i])) this.blockOf(node).lastUse = i
     const { arenaBytes, liveBytes } = this.allocate()
     const plan = { ...this.record(arenaBytes), donations: this.donations() }
-    const kernels = this.steps.length
+    const kernels = this.steps.length - this.repeated
     return {
       plan,
       stats: { applications: this.applications, kernels, arenaBytes, liveBytes },
+      byRows: this.byRows,
       release: () => this.backend.releasePlan?.(plan),
     }
+  }
+
+  /** Adds everything; what works by rows together with its neighbours, block by block. */
+  private addAll(order: readonly Node[]): boolean {
+    const readers = new Map<Node, Set<Node | null>>()
+    const note = (node: Node, reader: Node | null): void => {
+      readers.set(node, (readers.get(node) ?? new Set()).add(reader))
+    }
+    for (const lead of order) for (const input of lead.inputs) note(input, lead)
+    for (const node of this.outputs) note(node, null)
+    const none: ReadonlySet<Node | null> = new Set()
+    const groups = rowGroups(order, (node) => readers.get(node) ?? none)
+    const groupOf = new Map(
+      groups.flatMap((group) => group.members.map(({ lead }) => [lead, group] as const)),
+    )
+    const place = new Map(order.map((lead, i) => [lead, i]))
+    for (let i = 0; i < order.length; i++) {
+      const group = groupOf.get(order[i])
+      if (!group) {
+        if (!this.add(order[i])) return false
+        continue
+      }
+      const end = place.get(group.members[group.members.length - 1].lead) as number
+      const span = order.slice(i, end + 1).filter((lead) => groupOf.get(lead) !== group)
+      // Views of what the group reads come before it, views of what it makes after it.
+      const made = new Set(group.members.flatMap(({ lead }) => outputsOf(lead)))
+      const after: Node[] = []
+      for (const lead of span) {
+        if (lead.inputs.some((input) => made.has(input))) {
+          after.push(lead)
+          for (const node of outputsOf(lead)) made.add(node)
+        } else if (!this.add(lead)) return false
+      }
+      if (this.addRows(group)) for (let k = i; k <= end; k++) groupOf.has(order[k]) && this.byRows.add(k)
+      else for (const { lead } of group.members) if (!this.add(lead)) return false
+      for (const lead of after) if (!this.add(lead)) return false
+      i = end
+    }
+    return true
+  }
+
+  /** Adds a group block by block; false, having done nothing, where its inputs do not lie by rows. */
+  private addRows(group: RowGroup): boolean {
+    const { members, rows, rowsPerBlock, inner } = group
+    const made = new Set(members.flatMap(({ lead }) => outputsOf(lead)))
+    for (const { lead, roles } of members) {
+      if (!this.backend.supports(lead)) return false
+      for (const [i, input] of lead.inputs.entries()) {
+        if (made.has(input) || isImmediate(input)) continue
+        const layout = this.layouts.get(input)
+        if (!layout || (roles[i] === "rows" && !matrixLayout(input, layout))) return false
+      }
+    }
+    for (const node of made) if (!inner.has(node)) this.fresh(node)
+    for (let at = 0; at < rows; at += rowsPerBlock) {
+      const count = Math.min(rowsPerBlock, rows - at)
+      const images = new Map<Node, Node>()
+      for (const member of members) {
+        const { lead, roles } = member
+        const inputs = lead.inputs.map((input, i) => {
+          if (isImmediate(input)) return input
+          return (
+            images.get(input) ?? (roles[i] === "rows" ? this.slice(input, at, count) : this.row(lead, input))
+          )
+        })
+        const results = onRows(member, inputs, count)
+        outputsOf(lead).forEach((node, i) => {
+          if (inner.has(node)) this.fresh(results[i])
+          else this.place(results[i], this.blockOf(node), this.layoutOf(node, at, results[i]))
+          images.set(node, results[i])
+        })
+        this.steps.push({ kind: "run", node: results[0] })
+        if (at > 0) this.repeated++
+      }
+    }
+    return true
+  }
+
+  /** Some rows of a node that is in memory. */
+  private slice(node: Node, at: number, count: number): Node {
+    const rows = sourceNode([count, node.shape[node.shape.length - 1]], node.dtype, null)
+    this.place(rows, this.blockOf(node), this.layoutOf(node, at, rows))
+    return rows
+  }
+  private layoutOf(node: Node, at: number, rows: Node): Layout {
+    const { offset, strides } = matrixLayout(node, this.layouts.get(node) as Layout) as Layout
+    const steps = strides as readonly number[]
+    return { offset: offset + at * steps[0], strides: isContiguous(rows.shape, steps) ? null : steps }
+  }
+
+  /** What serves all rows, without the leading axes of size 1 that a matrix does not have. */
+  private row(lead: Node, node: Node): Node {
+    if (!primitiveOf(lead).elementwise || node.shape.length <= 1) return node
+    const last = node.shape.length - 1
+    const row = sourceNode([node.shape[last]], node.dtype, null)
+    const { offset, strides } = this.layouts.get(node) as Layout
+    const step = strides ? strides[last] : 1
+    this.place(row, this.blockOf(node), { offset, strides: step === 1 ? null : [step] })
+    return row
   }
 
   private place(node: Node, block: Block, layout: Layout): void {

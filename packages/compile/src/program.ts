@@ -75,6 +75,11 @@ export class Program {
     return this.plans.get(backend)?.stats
   }
 
+  /** Positions in the schedule of what the plan for a backend runs by blocks of rows. */
+  byRows(backend: string): ReadonlySet<number> | undefined {
+    return this.plans.get(backend)?.byRows
+  }
+
   /** Gives the backends' plans back. */
   release(): void {
     for (const planned of this.plans.values()) planned?.release()

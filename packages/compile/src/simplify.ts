@@ -1,68 +1,98 @@
 /**
  * Simplification: dead code goes because only what the outputs need is rebuilt; equal applications become one; what a
- * backend has no kernel for is replaced by its decomposition; casts and reshapes that change nothing vanish.
+ * backend has no kernel for is replaced by its decomposition; constants of constants are computed; casts, views and arithmetic that
+ * change nothing vanish; views between elementwise operations move in front of them.
  */
-import {
-  Array,
-  type Backend,
-  decompose,
-  type Node,
-  paramsKey,
-  programOf,
-  sameShape,
-} from "@lazuli/core/engine"
-import { isLeaf, primitiveOf } from "./order"
+import { Array, type Backend, decompose, type Node, paramsKey, sameShape, sizeOf } from "@lazuli/core/engine"
+import { soleOperation, withoutComputing } from "./identities"
+import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
 import { reapply, rebuild } from "./rebuild"
+import { isView, lifted, merged } from "./views"
 
 /** Rewrites a graph for a backend; the result's applications are views, or the backend has kernels for them. Null where that fails. */
 export function simplify(backend: Backend, outputs: readonly Node[]): Node[] | null {
-  const known = new Map<string, readonly Node[]>()
-  const ids = new Map<Node, number>()
-  const idOf = (node: Node): number => {
-    let id = ids.get(node)
-    if (id === undefined) ids.set(node, (id = ids.size))
+  return new Simplifier(backend, outputs).run()
+}
+
+/** Elementwise work on arrays: not a constant. */
+const isWork = (node: Node): boolean =>
+  !isLeaf(node) && primitiveOf(node).elementwise && node.outputs === null && node.inputs.length > 0
+
+class Simplifier {
+  private readonly known = new Map<string, readonly Node[]>()
+  private readonly ids = new Map<Node, number>()
+  /** What went through the rewriting. */
+  private readonly settled = new Set<Node>()
+  private readonly maxima = new Map<string, Node>()
+  /** Who reads a node of the original graph; null stands for the caller. */
+  private readonly readers = new Map<Node, Set<Node | null>>()
+  /** Rewritten nodes that only one application reads. */
+  private readonly single = new Set<Node>()
+  private possible = true
+
+  constructor(
+    private readonly backend: Backend,
+    private readonly outputs: readonly Node[],
+  ) {
+    const note = (node: Node, reader: Node | null): void => {
+      const readers = this.readers.get(node)
+      if (readers) readers.add(reader)
+      else this.readers.set(node, new Set([reader]))
+    }
+    for (const lead of inOrder(outputs, isLeaf)) for (const input of lead.inputs) note(input, lead)
+    for (const node of outputs) note(node, null)
+  }
+
+  run(): Node[] | null {
+    const simplified = rebuild(this.outputs, new Map(), isLeaf, this.rewrite)
+    return this.possible ? simplified : null
+  }
+
+  private idOf(node: Node): number {
+    let id = this.ids.get(node)
+    if (id === undefined) this.ids.set(node, (id = this.ids.size))
     return id
   }
-  const settled = new Set<Node>()
-  let possible = true
 
-  const rewrite = (lead: Node, inputs: readonly Node[]): readonly Node[] => {
+  private readonly rewrite = (lead: Node, inputs: readonly Node[]): readonly Node[] => {
     const primitive = primitiveOf(lead)
-    const key = `${primitive.id}(${inputs.map(idOf).join(",")})${paramsKey(primitive.schema, lead.params)}`
-    const equal = known.get(key)
-    if (equal) return equal
-    const results = build(lead, clamped(lead, inputs) ?? inputs)
-    known.set(key, results)
-    if (soleOperation(results[0]) === "maximum") maxima.set(results[0].inputs.map(idOf).join(","), results[0])
-    for (const node of results) settled.add(node)
+    const key = `${primitive.id}(${inputs.map((n) => this.idOf(n)).join(",")})${paramsKey(primitive.schema, lead.params)}`
+    const equal = this.known.get(key)
+    if (equal) {
+      for (const node of equal) this.single.delete(node)
+      return equal
+    }
+    const results = this.build(lead, this.clamped(lead, inputs) ?? inputs)
+    this.known.set(key, results)
+    if (soleOperation(results[0]) === "maximum")
+      this.maxima.set(results[0].inputs.map((n) => this.idOf(n)).join(","), results[0])
+    outputsOf(lead).forEach((node, i) => {
+      if (this.settled.has(results[i])) this.single.delete(results[i])
+      else if (this.readers.get(node)?.size === 1) this.single.add(results[i])
+    })
+    for (const node of results) this.settled.add(node)
     return results
   }
+
   /**
    * x > c and max(x, c) > c are the same for every x and c, NaN included. Where the maximum is there anyway, as in the derivative of relu,
    * x itself need not be kept.
    */
-  const maxima = new Map<string, Node>()
-  const clamped = (lead: Node, inputs: readonly Node[]): readonly Node[] | null => {
-    const op = soleOperation(lead)
-    if (op !== "maximum" && op !== "greater") return null
-    const key = inputs.map(idOf).join(",")
-    const maximum = maxima.get(key)
-    return op === "greater" && maximum && sameShape(maximum.shape, inputs[0].shape)
-      ? [maximum, inputs[1]]
-      : null
+  private clamped(lead: Node, inputs: readonly Node[]): readonly Node[] | null {
+    if (soleOperation(lead) !== "greater") return null
+    const maximum = this.maxima.get(inputs.map((n) => this.idOf(n)).join(","))
+    return maximum && sameShape(maximum.shape, inputs[0].shape) ? [maximum, inputs[1]] : null
   }
-  const build = (lead: Node, inputs: readonly Node[]): readonly Node[] => {
+
+  private build(lead: Node, inputs: readonly Node[]): readonly Node[] {
     const primitive = primitiveOf(lead)
-    const changesNothing =
-      inputs.length === 1 &&
-      lead.outputs === null &&
-      primitive.rules.view !== undefined &&
-      inputs[0].dtype === lead.dtype
-    if (changesNothing && sameShape(inputs[0].shape, lead.shape) && keepsOrder(lead)) return [inputs[0]]
+    const instead = withoutComputing(lead, inputs)
+    if (instead) return [instead]
+    if (isView(lead)) return [this.show(lead, inputs[0], this.feedsElementwise(lead))]
     const nodes = reapply(lead, inputs)
-    if (primitive.rules.view || backend.supports(nodes[0])) return nodes
+    if (primitive.rules.view || this.backend.supports(nodes[0])) return nodes
     if (!primitive.rules.decompose) {
-      possible = false
+      this.possible = false
       return nodes
     }
     const parts = decompose(
@@ -71,22 +101,34 @@ export function simplify(backend: Backend, outputs: readonly Node[]): Node[] | n
       lead.params,
     ).map((a) => a.node)
     // The decomposition's own applications pass through the same rewriting; nodes that went through it already are leaves.
-    return rebuild(parts, new Map(), (node) => settled.has(node) || isLeaf(node), rewrite)
+    return rebuild(parts, new Map(), (node) => this.settled.has(node) || isLeaf(node), this.rewrite)
   }
-  const simplified = rebuild(outputs, new Map(), isLeaf, rewrite)
-  return possible ? simplified : null
-}
 
-/** The one operation of an elementwise application on its inputs as they are. */
-function soleOperation(lead: Node): string | null {
-  if (isLeaf(lead) || !primitiveOf(lead).elementwise || lead.outputs !== null) return null
-  const { code } = programOf(lead)
-  return code.length === 1 && code[0].args.every((a, i) => a === i) ? code[0].op : null
-}
+  /** A view of a node: in front of the elementwise work that made it, where that lets the work join what reads the view. */
+  private show(view: Node, input: Node, lift: boolean): Node {
+    const [node] = reapply(view, [input])
+    if (lift && this.single.has(input) && isWork(input) && sizeOf(node.shape) <= sizeOf(input.shape)) {
+      const work = lifted(node, input, (n) => this.show(view, n, true))
+      if (work) {
+        this.single.add(work)
+        return work
+      }
+    }
+    return this.shared(merged(node))
+  }
 
-/** Views that show every element at its place when the shape stays: not a transpose, not a reversed or shifted slice. */
-function keepsOrder({ params }: Node): boolean {
-  const { axes, start, strides } = params as Partial<Record<string, readonly number[]>>
-  const moved = axes?.some((axis, i) => axis !== i)
-  return !moved && !strides?.some((s) => s !== 1) && !start?.some?.((s) => s !== 0)
+  /** The same view, where there was one. */
+  private shared(node: Node): Node {
+    if (!isView(node)) return node
+    const primitive = primitiveOf(node)
+    const key = `${primitive.id}(${this.idOf(node.inputs[0])})${paramsKey(primitive.schema, node.params)}`
+    const known = this.known.get(key)
+    if (!known) this.known.set(key, [node])
+    return known ? known[0] : node
+  }
+
+  private feedsElementwise(lead: Node): boolean {
+    const readers = [...(this.readers.get(lead) ?? [])]
+    return readers.length > 0 && readers.every((reader) => reader !== null && primitiveOf(reader).elementwise)
+  }
 }

@@ -93,6 +93,11 @@ export interface PrimitiveRules<P> {
   vjp?(context: VjpContext<P>): readonly (Array | null)[]
   jvp?(context: JvpContext<P>): readonly (Array | null)[]
   vmap?(context: VmapContext<P>): VmapResult
+  /**
+   * Where each row (the last axis) of the first input makes a row of the result alone, and other inputs serve all rows: the parameters with
+   * which the application does so on a matrix. Null where rows do not stand alone.
+   */
+  rows?(inputs: readonly Meta[], params: P): P | null
   /** For primitives that hold a whole program: what the node's backend runs in place of the decomposition, or null. */
   plan?(node: Node): Plan | null
 }

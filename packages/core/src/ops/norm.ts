@@ -46,11 +46,16 @@ function standardize(x: Array, eps: number): { normal: Array; rate: Array } {
 
 type NormParams = { eps: number; hasWeight: boolean; hasBias: boolean }
 
+/** Rows stand alone where weight and bias have no batch axis. */
+const parametersServeAll = <P>([, ...rest]: readonly Meta[], params: P): P | null =>
+  rest.every(({ shape }) => shape.length === 1) ? params : null
+
 /** y = (x − mean x) / √(var x + ε) · weight + bias, over the last axis. Inputs: x, weight?, bias?. */
 const layerNormPrimitive: Apply<NormParams> = definePrimitive({
   name: "layerNorm",
   params: { eps: "f64", hasWeight: "bool", hasBias: "bool" },
   infer: ([x]) => floating("layerNorm", x),
+  rows: parametersServeAll,
   decompose: ([x, ...rest], { eps, hasWeight, hasBias }) => {
     let { normal } = standardize(x, eps)
     if (hasWeight) normal = normal.multiply(rest[0])
@@ -125,6 +130,7 @@ const rmsNormPrimitive: Apply<{ eps: number; hasWeight: boolean }> = definePrimi
   name: "rmsNorm",
   params: { eps: "f64", hasWeight: "bool" },
   infer: ([x]) => floating("rmsNorm", x),
+  rows: parametersServeAll,
   decompose: ([x, weight], { eps }) => {
     const { normal } = scaleRows(x, eps)
     return toDtype(weight ? normal.multiply(weight) : normal, x.dtype)

@@ -141,6 +141,10 @@ const vmapAxes =
     axes: [0],
   })
 
+/** A reduction over the last axis treats every row alone. */
+const rowsAlone = ([x]: readonly Meta[], { axes }: { axes: readonly number[] }): { axes: number[] } | null =>
+  axes.length === 1 && axes[0] === x.shape.length - 1 ? { axes: [1] } : null
+
 /** MLX sums bool and small signed integers in int32, small unsigned ones in uint32; others keep their dtype. */
 function sumDtype(dtype: Dtype): Dtype {
   return dtype.kind === "bool" || (dtype.kind === "signed" && dtype.size < 4)
@@ -169,6 +173,7 @@ const sumAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
   vjp: ({ inputs: [x], cotangents: [g] }) => [broadcastTo(toDtype(g, x.dtype), x.shape)],
   jvp: ({ tangents: [t], params }) => [t && sumAxes([t], params)],
   vmap: (c) => vmapAxes(sumAxes)(c),
+  rows: rowsAlone,
 })
 const times = ((a: bigint, b: bigint) => a * b) as Fold
 const mulReal = fold(
@@ -199,6 +204,7 @@ const prodAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
     t && sumAxes([t.multiply(productOfOthers(x, params.axes))], params),
   ],
   vmap: (c) => vmapAxes(prodAxes)(c),
+  rows: rowsAlone,
 })
 function productOfOthers(x: Array, axes: readonly number[]): Array {
   const kept = x.shape.map((_, i) => i).filter((i) => !axes.includes(i))
@@ -260,6 +266,7 @@ function extreme(
       t && sumAxes([weights(x, y, params.axes).multiply(t)], params),
     ],
     vmap: (c) => vmapAxes(apply)(c),
+    rows: rowsAlone,
   })
   return apply
 }
@@ -291,6 +298,7 @@ function truth(name: "all" | "any") {
     vjp: () => [null],
     jvp: () => [null],
     vmap: (c) => vmapAxes(apply)(c),
+    rows: rowsAlone,
   })
   return apply
 }

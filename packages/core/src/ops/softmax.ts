@@ -38,6 +38,7 @@ const softmaxAlong: Apply<{ axis: number; precise: boolean }> = definePrimitive(
     outputs: [softmaxAlong([moveToFront(x, batch as number)], { axis: axis + 1, precise })],
     axes: [0],
   }),
+  rows: ([x], { axis, precise }) => (axis === x.shape.length - 1 ? { axis: 1, precise } : null),
 })
 
 /** y = max x + log Σ exp(x − max x), with 1 on the axis. */
@@ -65,6 +66,7 @@ const logsumexpAlong: Apply<{ axis: number }> = definePrimitive({
     outputs: [logsumexpAlong([moveToFront(x, batch as number)], { axis: axis + 1 })],
     axes: [0],
   }),
+  rows: ([x], { axis }) => (axis === x.shape.length - 1 ? { axis: 1 } : null),
 })
 
 /** `x` with the axes merged into one, where it is now, and how to lay a result of the same shape out as before. */

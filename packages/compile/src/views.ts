@@ -1,0 +1,78 @@
+/**
+ * Views in a graph: which keep the elements in order, and how one moves to the other side of elementwise work, so that what is before
+ * and after it becomes one pass.
+ */
+import {
+  applyNodes,
+  contiguousStrides,
+  isContiguous,
+  type Layout,
+  type Node,
+  primitiveByName,
+  sameShape,
+  sizeOf,
+} from "@lazuli/core/engine"
+import { isImmediate } from "./identities"
+import { isLeaf, primitiveOf } from "./order"
+import { reapply } from "./rebuild"
+
+/** Whether a node shows another's memory, with the same dtype. */
+export const isView = (node: Node): boolean =>
+  !isLeaf(node) &&
+  primitiveOf(node).rules.view !== undefined &&
+  node.outputs === null &&
+  node.inputs.length === 1 &&
+  node.inputs[0].dtype === node.dtype
+
+/** A view of views as one: of what they show, where they keep or restore its order. */
+export function merged(view: Node): Node {
+  const chain = [view]
+  let root = view.inputs[0]
+  for (; isView(root); root = root.inputs[0]) chain.push(root)
+  let layout: Layout | null | undefined = { offset: 0, strides: null }
+  let { shape } = root
+  for (const each of chain.reverse()) {
+    const strides: readonly number[] = layout.strides ?? contiguousStrides(shape)
+    const { rules } = primitiveOf(each)
+    layout = rules.view?.({ shape, dtype: each.dtype, offset: layout.offset, strides }, each.params, each)
+    if (!layout) return view
+    shape = each.shape
+  }
+  if (layout.offset !== 0 || sizeOf(shape) !== sizeOf(root.shape)) return view
+  if (layout.strides && !isContiguous(shape, layout.strides)) return view
+  // One view of the root stays what it is.
+  return chain.length === 1 && !sameShape(root.shape, shape) ? view : reshaped(root, shape)
+}
+
+/** Whether a view shows all elements in the order in which they are, as a reshape does. */
+export function keepsOrder(node: Node): boolean {
+  const [{ shape, dtype }] = node.inputs
+  if (sizeOf(shape) !== sizeOf(node.shape)) return false
+  const strides = contiguousStrides(shape)
+  const layout = primitiveOf(node).rules.view?.({ shape, dtype, offset: 0, strides }, node.params, node)
+  return !!layout && layout.offset === 0 && (!layout.strides || isContiguous(node.shape, layout.strides))
+}
+
+const apply = (name: string, input: Node, shape: readonly number[]): Node =>
+  sameShape(input.shape, shape) ? input : applyNodes(primitiveByName(name), [input], { shape })[0]
+
+/** The elements in order with another shape. */
+export const reshaped = (input: Node, shape: readonly number[]): Node => apply("reshape", input, shape)
+
+/**
+ * A view of elementwise work as the work on views of its inputs; `show` gives the view of an input of the work's shape. Null where an
+ * input would have to be copied for it.
+ */
+export function lifted(view: Node, work: Node, show: (input: Node) => Node): Node | null {
+  const inOrder = keepsOrder(view)
+  const size = sizeOf(work.shape)
+  const inputs: Node[] = []
+  for (const input of work.inputs) {
+    if (isImmediate(input)) inputs.push(input)
+    else if (sizeOf(input.shape) === 1 && size !== 1) inputs.push(reshaped(input, []))
+    else if (sameShape(input.shape, work.shape)) inputs.push(show(input))
+    else if (inOrder) return null
+    else inputs.push(show(apply("broadcastTo", input, work.shape)))
+  }
+  return reapply(work, inputs)[0]
+}
