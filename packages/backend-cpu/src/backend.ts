@@ -28,11 +28,10 @@ import {
   writeParams,
 } from "./encode"
 import {
-  adoptNow,
-  allocateNow,
   allocateOn,
   CROSSING,
   cross,
+  fillNow,
   handingOver,
   Lane,
   laneOf,
@@ -215,7 +214,7 @@ export const cpuBackend: Backend = {
     return allocateOn(stream ? laneOf(stream) : main, this, nbytes)
   },
   stage(nbytes) {
-    if (main.isBusy()) return allocateNow(this, nbytes)
+    if (main.isBusy()) return fillNow(this, nbytes, (slot) => native.allocate(slot, nbytes))
     const storage = allocateOn(main, this, nbytes)
     settle(storage)
     return storage
@@ -252,9 +251,19 @@ export const cpuBackend: Backend = {
     return native.address(storage.slot)
   },
   adopt(address, nbytes, done) {
-    const storage = adoptNow(this, address, nbytes)
+    const storage = fillNow(this, nbytes, (slot) => native.adopt(slot, address, nbytes))
     adopted.set(storage.slot, done)
     return storage
+  },
+  give(storage) {
+    settle(storage)
+    if (storage.failure) throw storage.failure
+    // Nobody may write to it in place any more.
+    storage.stream = null
+    return native.give(storage.slot)
+  },
+  take(number, nbytes) {
+    return fillNow(this, nbytes, (slot) => native.take(slot, number, nbytes))
   },
 
   supports(node) {

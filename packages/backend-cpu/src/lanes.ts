@@ -97,27 +97,18 @@ export function allocateOn(lane: Lane, owner: Storage["memory"], nbytes: number)
   return storage
 }
 
-/** A storage that has its memory now, whatever lanes do. @throws Error when there is none */
-export function allocateNow(owner: Storage["memory"], nbytes: number): Storage {
+/** A storage that has its memory now, whatever lanes do: `fill` gives its slot a buffer. @throws what `fill` throws, as an engine's error */
+export function fillNow(owner: Storage["memory"], nbytes: number, fill: (slot: number) => void): Storage {
   const storage = take(hostSlots, owner, nbytes)
   storage.lane = HOST
   storage.ticket = 0
   try {
-    native.allocate(storage.slot, nbytes)
+    fill(storage.slot)
   } catch (error) {
     storage.refs = 0
     hostSlots.push(storage.slot)
     throw errorOf((error as Error).message)
   }
-  return storage
-}
-
-/** A storage for memory that another backend owns. */
-export function adoptNow(owner: Storage["memory"], address: bigint, nbytes: number): Storage {
-  const storage = take(hostSlots, owner, nbytes)
-  storage.lane = HOST
-  storage.ticket = 0
-  native.adopt(storage.slot, address, nbytes)
   return storage
 }
 

@@ -89,6 +89,10 @@ export interface Native {
   free(slot: number): void
   /** Makes `other` a second reference to the slot's buffer. */
   share(slot: number, other: number): void
+  /** Puts a reference to the slot's buffer where another isolate of the process can take it, once; returns the number to take it by. */
+  give(slot: number): number
+  /** Takes it, into a slot. */
+  take(slot: number, number: number, nbytes: number): void
   write(slot: number, byteOffset: number, data: Bytes): void
   read(slot: number, byteOffset: number, target: Bytes): void
   /** The buffer itself, without a copy; it lives as long as the ArrayBuffer does. */

@@ -216,6 +216,7 @@ export { definePrimitive, listPrimitives, PLUGIN_API } from "./primitive"
 export { getPrintoptions, PrintOptions, printoptions, setPrintoptions } from "./print"
 export * as random from "./random"
 export { evalTrees as eval } from "./readback"
+export { type ReceivedTree, receive, type SharedArray, type SharedTree, share } from "./shared"
 export {
   asyncEval,
   clearStreams,

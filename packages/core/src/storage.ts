@@ -25,6 +25,10 @@ export interface Memory {
    * `done` once the storage was released and no work that uses it is left. What is adopted is read only, but for a kernel's outputs.
    */
   adopt?(address: bigint, nbytes: number, done: () => void): Storage | null
+  /** Lends a storage to another thread of JavaScript, which takes it once by the number that is returned. Nobody writes to it afterwards. */
+  give?(storage: Storage): number
+  /** Takes what another thread gave. @throws DeviceError where there is nothing of that number */
+  take?(number: number, nbytes: number): Storage
 }
 
 /** A block of memory; `refs` counts the nodes that show it. */

@@ -7,6 +7,7 @@
 #include "runtime/binding_call.h"
 #include "runtime/binding_handles.h"
 #include "runtime/binding_signal.h"
+#include "runtime/exchange.h"
 #include "runtime/lane.h"
 #include "runtime/memory.h"
 #include "runtime/pool.h"
@@ -249,6 +250,26 @@ napi_value share(Call& call) {
   return nullptr;
 }
 
+// To another isolate, and from one.
+napi_value give(Call& call) {
+  Buffer* buffer = buffer_of(call, 0);
+  if (buffer->adopted) call.refuse("the slot's memory is another backend's");
+  Memory::share(buffer);
+  return call.number(double(exchange().put(BufferRef(buffer))));
+}
+
+napi_value take(Call& call) {
+  Slot& slot = slot_at(call, 0);
+  const int64_t number = call.integer(1, "number"), bytes = call.integer(2, "nbytes");
+  BufferRef buffer = exchange().take(uint64_t(number));
+  if (!buffer) call.refuse("no buffer waits under number " + std::to_string(number));
+  if (size_t(bytes) > buffer->capacity)
+    call.refuse("the buffer has " + std::to_string(buffer->capacity) + " bytes, not " + std::to_string(bytes));
+  slot.buffer = std::move(buffer);
+  slot.cause = 0;
+  return nullptr;
+}
+
 napi_value write(Call& call) {
   Buffer* buffer = buffer_of(call, 0);
   const Bytes from = call.bytes(2, "data");
@@ -449,6 +470,8 @@ constexpr Function kFunctions[] = {
     {"allocate", allocate},
     {"free", free_slot},
     {"share", share},
+    {"give", give},
+    {"take", take},
     {"write", write},
     {"read", read},
     {"address", address},

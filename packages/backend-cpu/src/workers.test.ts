@@ -1,0 +1,202 @@
+/** Threads of JavaScript with a runtime each, processes that end in the middle of work, and arrays that travel between threads. */
+import { spawnSync } from "node:child_process"
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath, pathToFileURL } from "node:url"
+import { Worker } from "node:worker_threads"
+import * as mx from "@lazuli/core"
+import { collectGarbage } from "@lazuli/core/engine"
+import { build } from "vite"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import "./index"
+
+const MB = 2 ** 20
+const root = fileURLToPath(new URL("../../..", import.meta.url))
+const folder = mkdtempSync(join(tmpdir(), "lazuli-workers-"))
+const bundle = join(folder, "engine.mjs")
+const addon = process.env.LAZULI_CPU_ADDON ?? join(root, "packages/backend-cpu/build/lazuli_cpu.node")
+const env = { ...process.env, LAZULI_CPU_ADDON: addon }
+
+beforeAll(async () => {
+  const core = `${root}packages/core/src/`
+  // The sources as one file, which threads and processes load quickly.
+  await build({
+    configFile: false,
+    logLevel: "error",
+    resolve: {
+      alias: [
+        { find: /^@lazuli\/core$/, replacement: `${core}index.ts` },
+        { find: /^@lazuli\/core\/engine$/, replacement: `${core}engine.ts` },
+      ],
+    },
+    build: {
+      ssr: join(root, "packages/backend-cpu/src/bundle-entry.ts"),
+      outDir: folder,
+      minify: false,
+      rolldownOptions: { output: { entryFileNames: "engine.mjs" } },
+    },
+  })
+})
+afterAll(() => rmSync(folder, { recursive: true, force: true }))
+
+const preamble = (): string => `const { mx } = await import(${JSON.stringify(pathToFileURL(bundle).href)});`
+
+/** A thread that runs code, in which `mx`, `post` and `data` are there. */
+function start(code: string, workerData: unknown = null): Worker {
+  const source = `(async () => {
+    const { parentPort, workerData: data } = require('node:worker_threads')
+    const post = (m) => parentPort.postMessage(m)
+    ${preamble()}
+    ${code}
+  })()`
+  return new Worker(source, { eval: true, workerData, env })
+}
+
+const answer = (worker: Worker): Promise<unknown> =>
+  new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject))
+
+/** Runs a process to its end. */
+function runProcess(code: string): {
+  status: number | null
+  signal: string | null
+  stdout: string
+  stderr: string
+} {
+  return spawnSync(process.execPath, ["--input-type=module", "--eval", `${preamble()}\n${code}`], {
+    env,
+    encoding: "utf8",
+    timeout: 25_000,
+  })
+}
+
+const HEAVY = `
+  let x = mx.ones([700, 700])
+  for (let i = 0; i < 400; i++) x = x.matmul(x).multiply(1e-4)`
+
+describe("a process ends", () => {
+  for (const [name, code, stdout] of [
+    [
+      "when what it handed over is done",
+      `${HEAVY.replace("400", "3")}; mx.asyncEval(x).then(() => console.log('done'))`,
+      "done\n",
+    ],
+    [
+      "when it awaits nothing any more",
+      "await mx.asyncEval(mx.ones([8]).add(1)); console.log('done')",
+      "done\n",
+    ],
+    [
+      "at once, in the middle of work",
+      `${HEAVY}; mx.asyncEval(x); console.log('go'); process.exit(0)`,
+      "go\n",
+    ],
+    [
+      "in the middle of work of several streams",
+      `const s = mx.newStream(mx.cpu); ${HEAVY}
+       const y = mx.stream(s, () => x.add(1)); mx.asyncEval(x, y); console.log('go'); process.exit(0)`,
+      "go\n",
+    ],
+  ] as const) {
+    test(name, () => {
+      const { status, signal, stderr, ...result } = runProcess(code)
+      expect({ status, signal, stderr }).toEqual({ status: 0, signal: null, stderr: "" })
+      expect(result.stdout).toBe(stdout)
+    })
+  }
+
+  test("by an error that nobody caught, in the middle of work", () => {
+    const { status, signal, stderr } = runProcess(`${HEAVY}; mx.asyncEval(x); throw new Error('no luck')`)
+    expect([status, signal]).toEqual([1, null])
+    expect(stderr).toContain("no luck")
+  })
+})
+
+describe("workers", () => {
+  test("compute at once, each for itself", async () => {
+    const code = `
+      let total = 0
+      for (let i = 0; i < 30; i++) {
+        const x = mx.full([300, 300], data)
+        const y = x.matmul(x).add(i)
+        if (i % 2) await mx.asyncEval(y)
+        total += y.index(7, 7).item()
+      }
+      post(total)`
+    const workers = [1, 2, 3, 4].map((k) => start(code, k))
+    const sums = await Promise.all(workers.map(answer))
+    expect(sums).toEqual([1, 2, 3, 4].map((k) => 30 * 300 * k * k + (29 * 30) / 2))
+    await Promise.all(workers.map((worker) => worker.terminate()))
+  })
+
+  test("are terminated in the middle of work, and leave no memory behind", async () => {
+    collectGarbage()
+    const before = mx.getActiveMemory()
+    const workers = [
+      start(`${HEAVY}; mx.asyncEval(x); post('go'); for (;;) {}`),
+      start(`${HEAVY}; mx.asyncEval(x); post('go'); await new Promise(() => setInterval(() => {}, 1000))`),
+      start(`post('go'); for (;;) { const y = mx.ones([512, 512]).add(1); mx.eval(y) }`),
+    ]
+    await Promise.all(workers.map(answer))
+    await Promise.all(workers.map((worker) => worker.terminate()))
+    expect(
+      mx
+        .ones([64, 64])
+        .matmul(mx.ones([64, 64]))
+        .index(0, 0)
+        .item(),
+    ).toBe(64)
+    collectGarbage()
+    expect(mx.getActiveMemory() - before).toBeLessThan(MB)
+  })
+})
+
+describe("arrays travel", () => {
+  test("to a worker and back, without a copy", async () => {
+    const x = mx.arange(MB, { dtype: mx.float32 })
+    const view = x.index("1024:2048")
+    mx.eval(x, view)
+    mx.resetPeakMemory()
+    const before = mx.getActiveMemory()
+    const worker = start(
+      `const { x, view, kept } = mx.receive(data)
+       const y = mx.array([x.size, view.index(3).item(), kept])
+       post(mx.share({ x, y }))`,
+      mx.share({ x, view, kept: 7 }),
+    )
+    const back = mx.receive((await answer(worker)) as mx.SharedTree<{ x: mx.Array; y: mx.Array }>)
+    await worker.terminate()
+    expect(back.y.tolist()).toEqual([MB, 1027, 7])
+    expect(back.x.dtype).toBe(mx.float32)
+    // A megabyte of floats was never copied: only the worker's few numbers are new.
+    expect(mx.getPeakMemory() - before).toBeLessThan(MB)
+    const z = back.x.add(1)
+    mx.eval(z)
+    expect([x.index(-1).item(), z.index(-1).item()]).toEqual([MB - 1, MB])
+  })
+
+  test("rows of a transposed array in their order, and once", () => {
+    const t = mx.array([
+      [1, 2],
+      [3, 4],
+    ]).T
+    const note = mx.share(t)
+    expect(mx.receive(note).tolist()).toEqual([
+      [1, 3],
+      [2, 4],
+    ])
+    expect(() => mx.receive(note)).toThrow(/no buffer waits under number/)
+  })
+
+  test("and what is no note is refused", () => {
+    const note = mx.share(mx.array([1, 2, 3]))
+    expect(() => mx.receive({ ...note, shape: [1000] })).toThrow(mx.FormatError)
+    expect(() => mx.receive({ ...note, offset: -1 })).toThrow(mx.FormatError)
+    expect(() => mx.receive({ ...note, dtype: "float31" })).toThrow(mx.DTypeError)
+    expect(() => mx.receive({ ...note, backend: "none" })).toThrow(mx.DeviceError)
+    expect(() => mx.receive({ ...note, lazuliShared: 1e9 })).toThrow(mx.DeviceError)
+    expect(() => mx.share(mx.take(mx.zeros([2]), mx.array([5], mx.int32)))).toThrow(mx.IndexError)
+    expect(mx.receive(note).tolist()).toEqual([1, 2, 3])
+    expect(mx.receive({ a: [1, null, "x"] })).toEqual({ a: [1, null, "x"] })
+  })
+})
