@@ -107,6 +107,11 @@ const BACKEND = 0
 
 /** Ids of registered scalar programs by key, -1 for programs the native side has no code for. */
 const programs = new Map<string, number>()
+/** With so many, the older half is forgotten; who still uses one registers it again. */
+const MAX_PROGRAMS = 1024
+/** What is added to ids where programs remember them: another number after programs were forgotten. */
+let era = 0
+const ERA = 2 ** 24
 let lastNode: Node | null = null
 let lastId = -1
 
@@ -114,10 +119,10 @@ let lastId = -1
 function programId(node: Node): number {
   if (node === lastNode) return lastId
   const program = programOf(node)
-  let id = program.ids[BACKEND]
-  if (id === undefined) {
+  let id = (program.ids[BACKEND] ?? -ERA) - era
+  if (id < -1) {
     id = programs.get(program.key) ?? register(program)
-    program.ids[BACKEND] = id
+    program.ids[BACKEND] = id + era
   }
   lastNode = node
   lastId = id
@@ -125,9 +130,21 @@ function programId(node: Node): number {
 }
 
 function register(program: ScalarProgram): number {
+  // The words of a plan being recorded name programs by their ids.
+  if (programs.size >= MAX_PROGRAMS && recording === null) forgetPrograms()
   const id = supported(program) ? native.registerProgram(programWords(program, scalarOps)) : -1
   programs.set(program.key, id)
   return id
+}
+
+function forgetPrograms(): void {
+  era += ERA
+  let left = MAX_PROGRAMS / 2
+  for (const [key, id] of programs) {
+    if (left-- === 0) break
+    programs.delete(key)
+    if (id >= 0) whenIdle(() => native.releaseProgram(id))
+  }
 }
 
 function supported(program: ScalarProgram): boolean {

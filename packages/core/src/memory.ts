@@ -26,7 +26,12 @@ let readStats: (() => MemoryStats) | undefined
 onBackend((backend) => {
   if (backend.tracker && !tracker) {
     tracker = backend.tracker
-    readStats = backend.memory?.bind(backend)
+    if (backend.memory)
+      readStats = () => {
+        // What was given back is only counted once the work before it is done.
+        backend.flush()
+        return (backend.memory as () => MemoryStats)()
+      }
   }
 })
 
