@@ -85,6 +85,19 @@ describe("grids", () => {
     expect(at(4, 3, 1)).toEqual([1, 3, 1, 1, 10, 1, 10, 0])
   })
 
+  it("refuses grids with more threads than 32 bits count", () => {
+    const pipeline = runtime.newPipeline(
+      runtime.newLibrary(`kernel void k(device float* out, ${AT}) { out[0] = 1; }`),
+      "k",
+    )
+    const stream = new CommandStream()
+    stream.setPipeline(pipeline)
+    stream.dispatchThreadgroups([2 ** 31, 1, 1], [4, 1, 1])
+    expect(runtime.wait(runtime.commit(stream))).toMatchObject([
+      { message: "a grid of 8589934592 threads along an axis is too large" },
+    ])
+  })
+
   it("sets function constants", () => {
     const source = `constant int factor [[function_constant(0)]];
       constant bool twice [[function_constant(1)]];

@@ -28,7 +28,8 @@ import {
   sizeOf,
   type TemplateValue,
 } from "@lazuli/core/engine"
-import { attributes, customType, type KernelSpec } from "./custom-source"
+import { customType, type KernelSpec } from "./custom-source"
+import { checkName, checkNames } from "./kernel-names"
 import { gridSize, groupSize, type KernelCall, listed, METAL_KERNEL, newSpecId } from "./kernels/custom"
 
 const apply = definePrimitive({
@@ -63,15 +64,6 @@ const CALL = [
   ...["initValue", "verbose", "stream"],
 ]
 
-/** Words that Metal keeps for itself. */
-const WORDS: ReadonlySet<string> = new Set(
-  `alignas alignof asm auto bfloat bool break case catch char class const constant constexpr continue decltype default delete device do
-  double else enum explicit export extern false float for fragment friend goto half if inline int int64_t kernel long metal mutable
-  namespace new operator private protected public register return short signed size_t sizeof static static_assert struct switch template
-  this thread threadgroup throw true try typedef typeid typename uchar uint ulong union unsigned ushort using vertex virtual void
-  volatile while elem_to_loc`.split(/\s+/),
-)
-
 /** The dtypes that Metal has atomics of. */
 const ATOMIC: readonly string[] = ["bool_", "int32", "uint32", "uint64", "float32"]
 
@@ -90,20 +82,6 @@ function checkKeys(op: string, given: unknown, known: readonly string[]): void {
   }
 }
 
-/** @throws ArgumentError for what cannot be a name in a Metal source, and for what is one already */
-function checkName(op: string, what: string, name: unknown, taken: Set<string>): void {
-  const cause =
-    typeof name !== "string" || !/^[A-Za-z_]\w*$/.test(name)
-      ? `must be a name that Metal accepts, received ${describe(name)}`
-      : WORDS.has(name) || Object.hasOwn(attributes, name)
-        ? `cannot be "${name}", which is a word of Metal's own`
-        : taken.has(name)
-          ? `cannot be "${name}", because another parameter is called that`
-          : null
-  if (cause !== null) throw new ArgumentError(op, `${what} ${cause}`)
-  taken.add(name as string)
-}
-
 function checkSpec(options: MetalKernelOptions): KernelSpec {
   const op = "metalKernel"
   checkKeys(op, options, OPTIONS)
@@ -113,24 +91,11 @@ function checkSpec(options: MetalKernelOptions): KernelSpec {
   for (const [what, text] of Object.entries({ source, header }))
     if (typeof text !== "string")
       throw new ArgumentError(op, `${what} must be a string, received ${describe(text)}`)
-  for (const [what, list] of Object.entries({ inputNames, outputNames }))
-    if (!isList(list))
-      throw new ArgumentError(
-        op,
-        `${what} must be a list of names that Metal accepts, received ${describe(list)}`,
-      )
+  checkNames(op, inputNames, outputNames)
   const { ensureRowContiguous = true, atomicOutputs = false } = options
   for (const [what, flag] of Object.entries({ ensureRowContiguous, atomicOutputs }))
     if (typeof flag !== "boolean")
       throw new ArgumentError(op, `${what} must be a boolean, received ${describe(flag)}`)
-  const taken = new Set<string>()
-  for (const input of inputNames) checkName(op, "an input's name", input, taken)
-  // What inputs bring with them.
-  for (const input of inputNames)
-    for (const part of ["shape", "strides", "ndim"])
-      checkName(op, `what "${input}" brings`, `${input}_${part}`, taken)
-  for (const output of outputNames) checkName(op, "an output's name", output, taken)
-  if (outputNames.length === 0) throw new ArgumentError(op, "needs at least one output")
   return {
     name,
     inputNames: [...inputNames],

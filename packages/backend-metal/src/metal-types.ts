@@ -31,5 +31,10 @@ export function computeType(dtype: Dtype): string {
   return dtype.kind === "signed" ? "int" : "uint"
 }
 
+const words: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong" }
+
+/** The unsigned type of so many bytes, for what only moves elements. */
+export const wordType = (bytes: number): string => words[bytes]
+
 /** What every source begins with. */
 export const METAL_HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"

@@ -94,14 +94,25 @@ export class MetalQueue {
         `${size} bytes more would exceed the memory limit of ${this.limit} bytes: ${this.active} are in use`,
       )
     }
+    const buffer = reused ?? this.newBuffer(size)
     const slot = this.freeSlots.pop() ?? this.buffers.length
-    this.buffers[slot] = reused ?? this.runtime.newBuffer(size)
+    this.buffers[slot] = buffer
     this.active += size
     this.live++
     if (this.active > this.peak) this.peak = this.active
     const storage = new Storage(this.memory, slot, nbytes)
     this.lost.register(storage, slot, storage)
     return storage
+  }
+
+  private newBuffer(size: number): MetalBuffer {
+    try {
+      return this.runtime.newBuffer(size)
+    } catch (error) {
+      if (this.cached === 0) throw error
+      this.clearCache()
+      return this.runtime.newBuffer(size)
+    }
   }
 
   /** A storage over memory of another backend; null where the runtime cannot use it. */

@@ -74,6 +74,11 @@ std::string Stream::record(Op op, const uint32_t* w, uint32_t size) {
   return "the record is malformed";
 }
 
+// In 64 bits, because a grid may have almost 2^32 threads.
+uint32_t groups_of(uint32_t threads, uint32_t size) {
+  return uint32_t((uint64_t{threads} + size - 1) / size);
+}
+
 std::string Stream::dispatch(const uint32_t* w, bool in_threads) {
   if (!kernel_) return "no pipeline is set";
   Dispatch d{};
@@ -88,9 +93,11 @@ std::string Stream::dispatch(const uint32_t* w, bool in_threads) {
   d.launch.group_size = size;
   if (in_threads) {
     d.launch.threads = grid;
-    d.launch.groups = {(grid.x + size.x - 1) / size.x, (grid.y + size.y - 1) / size.y,
-                       (grid.z + size.z - 1) / size.z};
+    d.launch.groups = {groups_of(grid.x, size.x), groups_of(grid.y, size.y), groups_of(grid.z, size.z)};
   } else {
+    for (const uint64_t n :
+         {uint64_t{grid.x} * size.x, uint64_t{grid.y} * size.y, uint64_t{grid.z} * size.z})
+      if (n > UINT32_MAX) return "a grid of " + std::to_string(n) + " threads along an axis is too large";
     d.launch.groups = grid;
     d.launch.threads = {grid.x * size.x, grid.y * size.y, grid.z * size.z};
   }

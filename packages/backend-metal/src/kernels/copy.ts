@@ -3,11 +3,10 @@
  */
 import { type Storage, sizeOf } from "@lazuli/core/engine"
 import { collapse, isRowMajor, type View } from "../layout"
-import { METAL_HEADER } from "../metal-types"
+import { METAL_HEADER, wordType } from "../metal-types"
 import type { Argument, MetalQueue, Place } from "../queue"
 
 const GROUP = 256
-const types: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong" }
 
 /** One thread an element; `layout` holds the axes' sizes, the offset and the strides. */
 function source(type: string, ndim: number): string {
@@ -36,7 +35,7 @@ export function encodeCopy(queue: MetalQueue, from: View, target: Place, op = "c
     strides: [strides],
   } = collapse(from.shape, [from.strides])
   const ndim = shape.length
-  const type = types[from.itemsize]
+  const type = wordType(from.itemsize)
   const pipeline = queue.pipeline(`copy ${type} ${ndim}`, () => source(type, ndim), "copy")
   const args: Argument[] = [
     { storage: from.storage, offset: 0 },

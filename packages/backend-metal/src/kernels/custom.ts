@@ -9,6 +9,7 @@ import {
   type Dtype,
   describe,
   isList,
+  isPlainObject,
   type MetalKernelSource,
   type MetalKernels,
   type Node,
@@ -19,8 +20,9 @@ import {
 import type { Size } from "../command-stream"
 import { customKey, customSource, customType, type KernelSpec } from "../custom-source"
 import type { Families, Family } from "../family"
+import { checkNames } from "../kernel-names"
 import { viewOf } from "../layout"
-import { METAL_HEADER } from "../metal-types"
+import { METAL_HEADER, wordType } from "../metal-types"
 import type { Argument, MetalQueue, Place } from "../queue"
 import { bytesOf } from "../scalar-source"
 import { withRowMajor } from "./copy"
@@ -54,12 +56,10 @@ let count = 0
 /** A number for a kernel's specification. */
 export const newSpecId = (): number => ++count
 
-const fillTypes: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong" }
-
 /** Sets every element of an output. */
 function encodeFill(queue: MetalQueue, node: Node, value: number): void {
   const size = sizeOf(node.shape)
-  const type = fillTypes[node.dtype.size]
+  const type = wordType(node.dtype.size)
   if (size === 0) return
   const pipeline = queue.pipeline(
     `fill ${type}`,
@@ -179,10 +179,21 @@ export function groupSize(op: string, value: unknown): Size {
   return threadgroup
 }
 
-/** The kernels that a package brings for its primitives. */
-export function providedKernels({ kernels }: MetalKernels): Families {
+/** The kernels that a package brings for its primitives. @throws ArgumentError for one that cannot be, naming the package */
+export function providedKernels({ kernels, package: from }: MetalKernels): Families {
+  if (!isPlainObject(kernels))
+    throw new ArgumentError(
+      from,
+      `kernels must be an object by names of primitives, received ${describe(kernels)}`,
+    )
   return Object.fromEntries(
-    Object.entries(kernels).map(([primitive, source]) => [primitive, providedKernel(primitive, source)]),
+    Object.entries(kernels).map(([primitive, source]) => {
+      const op = `${from}: ${primitive}`
+      if (!isPlainObject(source) || typeof source.source !== "string" || typeof source.launch !== "function")
+        throw new ArgumentError(op, `a Metal kernel needs a source and launch, received ${describe(source)}`)
+      checkNames(op, source.inputNames, source.outputNames)
+      return [primitive, providedKernel(primitive, source)]
+    }),
   )
 }
 
@@ -215,6 +226,12 @@ function providedKernel(primitive: string, kernel: MetalKernelSource): Family {
   return {
     supports: (node) => hasTypes(node) && kernel.launch(application(node)) !== null,
     encode(node, queue) {
+      const counts = [node.inputs.length, node.outputs?.length ?? 1]
+      if (counts[0] !== kernel.inputNames.length || counts[1] !== kernel.outputNames.length)
+        throw new ArgumentError(
+          primitive,
+          `its Metal kernel names ${kernel.inputNames.length} inputs and ${kernel.outputNames.length} outputs, and the primitive has ${counts.join(" and ")}`,
+        )
       const launch = kernel.launch(application(node))
       if (launch === null) throw new ArgumentError(primitive, "its kernel's launch changed its mind")
       const scalars = launch.scalars ?? {}
