@@ -1,15 +1,30 @@
 // The plugin story as a user lives it: packed tarballs, installed in a folder outside the workspace, and there a program
-// that uses a third-party primitive on every backend, and packages that do it wrong. `node tooling/outside.mjs` packs what is
+// that uses a third-party primitive on every backend, a package made of that primitive's files as its README says, and packages
+// that do it wrong. `node tooling/outside.mjs` packs what is
 // built and runs it alone.
 
 import { spawnSync } from "node:child_process"
-import { copyFileSync, cpSync, existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import {
+  copyFileSync,
+  cpSync,
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs"
 import { tmpdir } from "node:os"
-import { dirname, join, resolve } from "node:path"
+import { delimiter, dirname, join, resolve } from "node:path"
 import { pathToFileURL } from "node:url"
 
 /** The packages that the program needs. */
-const NEEDED = ["core", "transforms", "compile", "nn", "backend-cpu", "backend-metal", "lazuli", "ext-axpby"]
+const NEEDED = [
+  ...["core", "transforms", "compile", "nn", "backend-cpu", "backend-metal"],
+  ...["conformance", "lazuli", "ext-axpby"],
+]
 const platform = `${process.platform}-${process.arch}`
 
 const use = `
@@ -108,6 +123,7 @@ export function runOutside(tarballs) {
     const env = existsSync(addon) ? { LAZULI_METAL_HOST_ADDON: addon } : {}
     const used = node(folder, "use.mjs", use, [folder, existsSync(addon) ? "all" : "cpu"], env)
     check("axpby runs, differentiates, vectorizes and compiles", used.status === 0 ? null : used.output)
+    check("a package made of axpby's files builds and passes its tests", ownPackage(folder, env))
     for (const { name, program, says } of wrong) {
       const { status, output } = node(folder, "wrong.mjs", program)
       const text = output.replaceAll(folder, "DIR")
@@ -151,6 +167,46 @@ function install(folder, tarballs) {
       JSON.stringify({ name, version: "1.0.0", type: "module", exports: "./index.js" }),
     )
   }
+}
+
+/** Follows the section of ext-axpby's README on a package of one's own, to the end of its tests; gives what went wrong. */
+function ownPackage(folder, env) {
+  const axpby = join(folder, "node_modules/@lazuli/ext-axpby")
+  const own = join(folder, "own")
+  mkdirSync(own)
+  for (const part of ["src", "native"]) cpSync(join(axpby, part), join(own, part), { recursive: true })
+  for (const file of readdirSync(own, { recursive: true, withFileTypes: true })) {
+    if (!file.isFile()) continue
+    const path = join(file.parentPath ?? file.path, file.name)
+    writeFileSync(path, readFileSync(path, "utf8").replaceAll("@lazuli/ext-axpby", "@me/ops"))
+  }
+  const readme = readFileSync(join(axpby, "README.md"), "utf8")
+  for (const file of ["package.json", "tsconfig.json", "tsup.config.ts"]) {
+    const text = new RegExp(`^\`${file}\`:\\n\\n\`\`\`\\w+\\n(.*?)^\`\`\`$`, "ms").exec(readme)?.[1]
+    if (text === undefined) return `the README does not say what ${file} holds`
+    writeFileSync(join(own, file), text)
+  }
+  // What `npm install --save-dev` would bring.
+  for (const tool of ["typescript", "tsup", "vitest", "@types/node"]) {
+    mkdirSync(dirname(join(folder, "node_modules", tool)), { recursive: true })
+    symlinkSync(resolve("node_modules", tool), join(folder, "node_modules", tool))
+  }
+  const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8"))
+  for (const script of ["build:native", "build", "test"]) {
+    const { status, stdout, stderr } = spawnSync(scripts[script], {
+      shell: true,
+      cwd: own,
+      encoding: "utf8",
+      env: {
+        ...process.env,
+        LAZULI_CPU_ADDON: "",
+        ...env,
+        PATH: resolve("node_modules/.bin") + delimiter + process.env.PATH,
+      },
+    })
+    if (status !== 0) return `${script}: ${stdout}${stderr}`
+  }
+  return null
 }
 
 function node(folder, file, code, args = [], env = {}) {
