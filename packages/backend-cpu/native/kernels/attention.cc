@@ -10,6 +10,7 @@
 
 #include "kernels/blas.h"
 #include "kernels/families.h"
+#include "kernels/gemm.h"
 #include "kernels/source.h"
 #include "simd/attention.h"
 #include "simd/halves.h"
@@ -88,13 +89,18 @@ Problem read_problem(const lz_call& call, const char* op, int after_mask, int ou
   return p;
 }
 
+void multiply(bool ta, bool tb, int64_t m, int64_t n, int64_t k, float alpha, const float* a, int64_t lda,
+              const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
+  gemm({{a, LZ_FLOAT32, ta, lda}, {b, LZ_FLOAT32, tb, ldb}, m, n, k, alpha, beta, c, ldc});
+}
+
 // Scores of rows [row, row + m) and columns [column, column + n): scale · q kᵀ, masked.
 void scores(const Problem& p, const Matrix& q, const Matrix& k, int64_t b, int64_t h, int64_t row, int64_t m,
             int64_t column, int64_t n, float* to) {
   if (m == 1)
     blas::gemv(false, n, p.depth, p.scale, k.row(column), k.ld, q.row(row), 1, 0.0f, to, 1);
   else
-    blas::gemm(false, true, m, n, p.depth, p.scale, q.row(row), q.ld, k.row(column), k.ld, 0.0f, to,
+    multiply(false, true, m, n, p.depth, p.scale, q.row(row), q.ld, k.row(column), k.ld, 0.0f, to,
                kColumns);
   const auto* s = p.mask_strides;
   if (p.allowed || p.additive) {
@@ -121,7 +127,7 @@ void times(const float* a, int64_t m, int64_t n, int64_t k, const float* b, int6
   if (m == 1)
     blas::gemv(true, k, n, 1.0f, b, ldb, a, 1, add ? 1.0f : 0.0f, to, 1);
   else
-    blas::gemm(false, false, m, n, k, 1.0f, a, kColumns, b, ldb, add ? 1.0f : 0.0f, to, ld);
+    multiply(false, false, m, n, k, 1.0f, a, kColumns, b, ldb, add ? 1.0f : 0.0f, to, ld);
 }
 
 // Where a result is computed: in the output itself, or in scratch to be converted.
@@ -231,13 +237,13 @@ void attention_vjp(const lz_call& call) {
             const int64_t n = std::min(kColumns, columns - column);
             scores(p, qm, km, b, h, row, m, column, n, block);
             table.probabilities(block, m, n, kColumns, lse + head * p.rows + row);
-            blas::gemm(true, false, n, p.width, m, 1.0f, block, kColumns, gm.row(row), gm.ld, 1.0f,
+            multiply(true, false, n, p.width, m, 1.0f, block, kColumns, gm.row(row), gm.ld, 1.0f,
                        value + column * p.width, p.width);
-            blas::gemm(false, true, m, n, p.width, 1.0f, gm.row(row), gm.ld, vm.row(column), vm.ld, 0.0f,
+            multiply(false, true, m, n, p.width, 1.0f, gm.row(row), gm.ld, vm.row(column), vm.ld, 0.0f,
                        gradient, kColumns);
             table.score_gradient(block, gradient, m, n, kColumns, delta, p.scale);
             if (p.depth == 0) continue;
-            blas::gemm(true, false, n, p.depth, m, 1.0f, gradient, kColumns, qm.row(row), qm.ld, 1.0f,
+            multiply(true, false, n, p.depth, m, 1.0f, gradient, kColumns, qm.row(row), qm.ld, 1.0f,
                        key + column * p.depth, p.depth);
             times(gradient, m, p.depth, n, km.row(column), km.ld, column > 0, query, p.depth);
           }
