@@ -99,7 +99,7 @@ function step(
     return value
   }
   const state = [model.state, optimizer.state]
-  const f = compiled ? mx.compile(eager, { inputs: state, outputs: state }) : eager
+  const f = compiled ? mx.compile(eager, { inputs: state, outputs: state, donate: true }) : eager
   mx.eval(x, y, model.parameters())
   return () => mx.eval(f(x, y), state)
 }

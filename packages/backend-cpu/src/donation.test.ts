@@ -9,7 +9,7 @@ const N = 1 << 16
 
 /** An array with memory of its own: `mx.ones` repeats one element. */
 function filled(value: number): mx.Array {
-  const x = mx.array(new Float32Array(N).fill(value))
+  const x = mx.arange(N).multiply(0).add(value)
   mx.eval(x)
   return x
 }
@@ -117,6 +117,23 @@ test("arguments are donated by position; a state of other sizes, an unused one a
   expect([t.index(1, 0).item(), total.item()]).toEqual([1, mx.arange(N).sum().item()])
   expect(() => compile(f, { donate: ["x"] as never })).toThrow(/donate must be a boolean or a list/)
   expect(() => compile(f, { donate: [-1] })).toThrow(/donate must be/)
+})
+
+test("what another stream made or reads is not overwritten", () => {
+  const other = mx.newStream(mx.cpu)
+  const f = compile((x: mx.Array) => x.add(1), { donate: [0] })
+  const made = mx.add(filled(1), 1, { stream: other })
+  mx.eval(made)
+  const place = addressOf(made)
+  const next = f(made)
+  mx.eval(next)
+  expect(addressOf(next)).not.toBe(place)
+  const x = filled(2)
+  const read = mx.multiply(x, 3, { stream: other })
+  mx.asyncEval(read)
+  const y = f(x)
+  mx.eval(y)
+  expect([next.index(0).item(), read.index(N - 1).item(), y.index(0).item()]).toEqual([3, 6, 3])
 })
 
 test("a result that a later step still needs an input for does not take its memory", () => {

@@ -47,6 +47,8 @@ describe("simplification", () => {
   test("computes constants of constants, as the backend would", () => {
     const f: F = (x) => x.multiply(mx.full([], 0.1).multiply(3).add(0.7).divide(3).negative())
     expect(kernels(f, awkward)).toBe(1)
+    for (const value of [0.1, 0.3, 1e9 + 7, 1 / 3])
+      kernels((x) => x.multiply(mx.full([], value).multiply(3).square().subtract(value)), matrix)
     const g = compile((x: mx.Array) => x.add(mx.exp(mx.full([], 1)).multiply(0.1)))
     expect(bits(g(matrix))).toEqual(bits(matrix.add(mx.exp(mx.full([], 1)).multiply(0.1))))
   })
@@ -67,6 +69,11 @@ describe("simplification", () => {
     expect(kernels((x) => x.exp().index("1:3").add(1).expandDims(0).cos(), matrix)).toBe(1)
     expect(kernels((x, y) => x.add(y).T.multiply(2).subtract(x.T), matrix, mx.ones([6]))).toBe(1)
     expect(kernels((x) => x.exp().T.T.add(x), matrix)).toBe(1)
+    kernels((x) => {
+      let y = x
+      for (let i = 0; i < 3000; i++) y = y.add(1)
+      return y.T.multiply(2)
+    }, matrix)
     // Where the work is read elsewhere too, or by a kernel, it stays as it is.
     kernels((x) => {
       const e = x.exp()
@@ -83,6 +90,9 @@ describe("simplification", () => {
       return [y, x.matmul(x.T).greater(0)]
     }
     kernels(relu, matrix)
+    const complex = mx.array([2, -1]).astype(mx.complex64)
+    const undefinedPart = mx.array(new mx.Complex(1, Number.NaN))
+    kernels((x, c) => [x.maximum(c), x.greater(c)], complex, undefinedPart)
     kernels((x) => [x.maximum(0), x.greater(0), x.maximum(Number.NaN), x.greater(Number.NaN)], awkward)
   })
 })

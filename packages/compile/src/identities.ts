@@ -54,15 +54,21 @@ const exact: Record<string, (a: number, b: number) => number> = {
   sqrt: Math.sqrt,
 }
 
+/** What a constant is in its dtype; null where that is no number here. */
+function numberOf(node: Node): number | null {
+  const value = valueOf(node)
+  return typeof value === "number" ? (round.get(node.dtype)?.(value) ?? null) : null
+}
+
 /** The value of an operation on constants alone. */
 function constantOf(op: string, { dtype, shape }: Node, inputs: readonly Node[]): Node | null {
   const fit = round.get(dtype)
   if (!fit || shape.length > 0 || !inputs.every(isImmediate)) return null
-  const [a, b] = inputs.map(valueOf)
-  if (typeof a !== "number" || (inputs.length > 1 && typeof b !== "number")) return null
+  const [a, b] = inputs.map(numberOf)
+  if (a === null || b === null) return null
   let value: number
   if (op === "cast") {
-    if (!round.has(inputs[0].dtype) || (dtype === int32 && inputs[0].dtype !== int32)) return null
+    if (dtype === int32 && inputs[0].dtype !== int32) return null
     value = fit(a)
   } else {
     if (!(op in exact)) return null

@@ -14,6 +14,9 @@ export function simplify(backend: Backend, outputs: readonly Node[]): Node[] | n
   return new Simplifier(backend, outputs).run()
 }
 
+/** A view moves in front of this many operations in a row at most: chains may be long. */
+const MAX_LIFTED = 32
+
 /** Elementwise work on arrays: not a constant. */
 const isWork = (node: Node): boolean =>
   !isLeaf(node) && primitiveOf(node).elementwise && node.outputs === null && node.inputs.length > 0
@@ -79,7 +82,8 @@ class Simplifier {
    * x itself need not be kept.
    */
   private clamped(lead: Node, inputs: readonly Node[]): readonly Node[] | null {
-    if (soleOperation(lead) !== "greater") return null
+    // Complex numbers with NaN in one part have no such order.
+    if (soleOperation(lead) !== "greater" || inputs[0].dtype.kind === "complex") return null
     const maximum = this.maxima.get(inputs.map((n) => this.idOf(n)).join(","))
     return maximum && sameShape(maximum.shape, inputs[0].shape) ? [maximum, inputs[1]] : null
   }
@@ -88,7 +92,7 @@ class Simplifier {
     const primitive = primitiveOf(lead)
     const instead = withoutComputing(lead, inputs)
     if (instead) return [instead]
-    if (isView(lead)) return [this.show(lead, inputs[0], this.feedsElementwise(lead))]
+    if (isView(lead)) return [this.show(lead, inputs[0], this.feedsElementwise(lead) ? MAX_LIFTED : 0)]
     const nodes = reapply(lead, inputs)
     if (primitive.rules.view || this.backend.supports(nodes[0])) return nodes
     if (!primitive.rules.decompose) {
@@ -105,10 +109,10 @@ class Simplifier {
   }
 
   /** A view of a node: in front of the elementwise work that made it, where that lets the work join what reads the view. */
-  private show(view: Node, input: Node, lift: boolean): Node {
+  private show(view: Node, input: Node, lift: number): Node {
     const [node] = reapply(view, [input])
-    if (lift && this.single.has(input) && isWork(input) && sizeOf(node.shape) <= sizeOf(input.shape)) {
-      const work = lifted(node, input, (n) => this.show(view, n, true))
+    if (lift > 0 && this.single.has(input) && isWork(input) && sizeOf(node.shape) <= sizeOf(input.shape)) {
+      const work = lifted(node, input, (n) => this.show(view, n, lift - 1))
       if (work) {
         this.single.add(work)
         return work

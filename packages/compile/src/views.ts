@@ -24,11 +24,14 @@ export const isView = (node: Node): boolean =>
   node.inputs.length === 1 &&
   node.inputs[0].dtype === node.dtype
 
+/** Views in a row that are looked at: most chains are short. */
+const MAX_MERGED = 32
+
 /** A view of views as one: of what they show, where they keep or restore its order. */
 export function merged(view: Node): Node {
   const chain = [view]
   let root = view.inputs[0]
-  for (; isView(root); root = root.inputs[0]) chain.push(root)
+  for (; isView(root) && chain.length < MAX_MERGED; root = root.inputs[0]) chain.push(root)
   let layout: Layout | null | undefined = { offset: 0, strides: null }
   let { shape } = root
   for (const each of chain.reverse()) {

@@ -437,6 +437,9 @@ function isGivenUp(input: Node, lead: Node): boolean {
     storage !== null &&
     storage.refs === 1 &&
     storage.lender === null &&
+    // Another stream's memory is that stream's to give back.
+    storage.stream === lead.stream &&
+    storage.uses === null &&
     storage.nbytes === sizeOf(input.shape) * input.dtype.size &&
     !(lead.mark & Mark.Traced && tracing.depth > 0)
   )
