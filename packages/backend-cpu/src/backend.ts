@@ -46,7 +46,7 @@ import {
   whenIdle,
 } from "./lanes"
 import { native } from "./native"
-import { Op } from "./tape"
+import { Op, type Tape } from "./tape"
 
 /** The plan being recorded, as a lane that never runs. */
 let recording: Lane | null = null
@@ -201,6 +201,12 @@ function writeOutput(lane: Lane, output: Node): void {
   writeOperand(lane.tape, output)
 }
 
+/** Where a plan finds an operand. */
+function writePlace(tape: Tape, { storage, offset, dtype }: Node): void {
+  tape.int((storage as Storage).slot)
+  tape.int(offset * dtype.size)
+}
+
 function encodeKernel(
   lane: Lane,
   id: number,
@@ -329,17 +335,17 @@ export const cpuBackend: Backend = {
     return { id: native.registerPlan(buffer.slice(0, length * 8), inputs, outputs, arenaBytes) }
   },
   encodePlan(plan, node) {
-    const outputs = node.outputs ?? [node]
-    const lane = laneFor(node, node.inputs, 4 + 2 * (node.inputs.length + outputs.length))
+    const { inputs, outputs } = node
+    const count = outputs === null ? 1 : outputs.length
+    const lane = laneFor(node, inputs, 4 + 2 * (inputs.length + count))
     const { tape } = lane
-    for (const { storage } of outputs) (storage as Storage).ticket = lane.open
     tape.begin(Op.Plan)
-    tape.pair(plan.id, Math.min(node.inputs.length, 0xffff) | (Math.min(outputs.length, 0x7fff) << 16))
-    for (const list of [node.inputs, outputs]) {
-      for (const operand of list) {
-        tape.int((operand.storage as Storage).slot)
-        tape.int(operand.offset * operand.dtype.size)
-      }
+    tape.pair(plan.id, Math.min(inputs.length, 0xffff) | (Math.min(count, 0x7fff) << 16))
+    for (let i = 0; i < inputs.length; i++) writePlace(tape, inputs[i])
+    for (let i = 0; i < count; i++) {
+      const output = outputs === null ? node : outputs[i]
+      ;(output.storage as Storage).ticket = lane.open
+      writePlace(tape, output)
     }
     tape.end()
   },

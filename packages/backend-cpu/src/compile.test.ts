@@ -86,6 +86,34 @@ test("random programs: compiled, shapeless and from a file, equal eager bit for 
   rmSync(file, { force: true })
 })
 
+test("small strided inputs are made row-major by the first call, and stay what they are", () => {
+  const f = compile((x: mx.Array) => x.multiply(2).add(x))
+  const base = mx.arange(12).astype(mx.float32).reshape([3, 4])
+  const views = [
+    base.T,
+    base.index("::-1", "::2"),
+    mx.ones([3]).broadcastTo([2, 3]),
+    mx.array(4).broadcastTo([16]),
+    base.index(":0").T,
+  ]
+  const rows = views.map((x) => (x.size > 0 ? x.index(0) : x))
+  mx.eval(base, views)
+  const want = views.map((x) => x.tolist())
+  for (let round = 0; round < 3; round++) {
+    const doubled = views.map((x) => f(x))
+    mx.eval(doubled)
+    expect(doubled.map((x) => x.tolist())).toEqual(views.map((x) => x.multiply(3).tolist()))
+    expect(views.map((x) => x.node.strides)).toEqual(views.map(() => null))
+    expect(views.map((x) => x.tolist())).toEqual(want)
+  }
+  expect(rows.slice(0, 4).map((x) => x.tolist())).toEqual(want.slice(0, 4).map((x) => (x as unknown[])[0]))
+  expect(base.tolist()).toEqual(mx.arange(12).reshape([3, 4]).tolist())
+  const wide = mx.ones([1]).broadcastTo([2000])
+  mx.eval(wide)
+  expect(f(wide).sum().item()).toBe(6000)
+  expect(wide.node.strides).toEqual([0])
+})
+
 test("a training step with captured state equals the eager one bit for bit", () => {
   const make = () => {
     const model = {

@@ -4,6 +4,7 @@
 import {
   ArgumentError,
   Array,
+  applyNode,
   applyNodes,
   arraysOf,
   isPlainObject,
@@ -95,6 +96,8 @@ interface Entry {
   readonly state: readonly Meta[]
   /** Whether the captured outputs are the captured inputs, place by place. */
   readonly inPlace: boolean
+  /** Whether a call does nothing but compute one array and give it. */
+  readonly single: boolean
 }
 
 /** Gives the plans of compiled functions back that nobody can call any more. */
@@ -102,6 +105,10 @@ const dropped = new FinalizationRegistry<Map<string, Entry>>((programs) => {
   for (const { capture: c } of programs.values()) c.program?.release()
 })
 
+const isSingle = ({ result, sources, vacated }: Capture): boolean =>
+  result instanceof Array && sources.length === 1 && sources[0].from === "program" && vacated.length === 0
+
+const NONE: readonly Node[] = []
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
 
 /** Equal for state in the same places with the same dtypes and ranks, and sizes where they count. */
@@ -149,7 +156,7 @@ class Programs {
     if (!enabled) return this.f(...(args as never[]))
     const { places, last } = this
     if (this.options.inputs !== undefined) places.read(this.options.inputs)
-    const given: Array[] = []
+    const given: Node[] = []
     if (last !== null && fits(last.signature, args, given) && this.stateFits(last))
       return this.replay(last, given, args, places.arrays, places)
     // The function may call itself, and may put other containers into the state.
@@ -157,9 +164,14 @@ class Programs {
     const slots = slotsOf(this.options.inputs)
     const state = readSlots(slots)
     const entry = this.lookUp(args, slots)
-    return entry === null
-      ? this.f(...(args as never[]))
-      : this.replay(entry, arraysOf(args), args, state, null)
+    if (entry === null) return this.f(...(args as never[]))
+    return this.replay(
+      entry,
+      arraysOf(args).map(({ node }) => node),
+      args,
+      state,
+      null,
+    )
   }
 
   explain(args: readonly unknown[]): Explanation {
@@ -217,6 +229,7 @@ class Programs {
         keys: inputSlots.map(({ key: name }) => name),
         state: state.map(({ shape, dtype }) => ({ shape, dtype })),
         inPlace: inputs === outputs && found.vacated.length === 0 && samePaths(inputSlots, found.outputPaths),
+        single: inputSlots.length === 0 && this.donated.length === 0 && isSingle(found),
       }
     }
     this.entries.set(key, entry)
@@ -271,35 +284,36 @@ class Programs {
     entry.capture.program?.release()
   }
 
-  /** Adds one call of a traced program to the graph, and hands out its results. `places` are those of `state` where they are known. */
+  /**
+   * Adds one call of a traced program to the graph, and hands out its results. `nodes` are those of the arguments; `places` are those of
+   * `state` where they are known.
+   */
   private replay(
     entry: Entry,
-    given: readonly Array[],
+    nodes: Node[],
     args: readonly unknown[],
     state: readonly Array[],
     places: Places | null,
   ): unknown {
     const { program, outside, result, sources, resultCount, outputPaths, vacated } = entry.capture
-    const nodes: Node[] = []
-    for (const { node } of given) nodes.push(node)
-    for (const { node } of state) nodes.push(node)
+    for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
     const known = nodes.length
-    let computed: readonly Node[] = []
-    if (program !== null) {
-      for (const { node } of outside) nodes.push(node)
-      computed = applyNodes(callProgram.primitive, nodes, entry.params)
-    }
-    const arrayAt = (i: number): Array => {
+    if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
+    if (entry.single) return new Array(applyNode(callProgram.primitive, nodes, entry.params))
+    const computed = program === null ? NONE : applyNodes(callProgram.primitive, nodes, entry.params)
+    const values: Array[] = []
+    for (let i = 0; i < sources.length; i++) {
       const source = sources[i]
-      if (source.from === "program") return new Array(computed[source.index])
-      return new Array(
-        source.from === "argument" && source.index < known
-          ? nodes[source.index]
-          : (source as { value: Array }).value.node,
+      values.push(
+        new Array(
+          source.from === "program"
+            ? computed[source.index]
+            : source.from === "argument" && source.index < known
+              ? nodes[source.index]
+              : (source as { value: Array }).value.node,
+        ),
       )
     }
-    const values: Array[] = []
-    for (let i = 0; i < sources.length; i++) values.push(arrayAt(i))
     if (entry.inPlace && places !== null) {
       const { holders, keys } = places
       for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]

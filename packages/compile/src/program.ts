@@ -23,8 +23,8 @@ export class Program {
   /** Unique: two traces never share one, so it can stand for the program in cache keys. */
   readonly key = `program#${++count}`
   private readonly plans = new Map<string, Planned | null>()
-  /** Shapes and dtypes of the outputs. */
-  readonly metas: readonly Meta[]
+  /** Shapes and dtypes of the outputs; of a single one alone. */
+  readonly meta: Meta | readonly Meta[]
   /** Positions of the inputs that every call gives up. */
   donated: ReadonlySet<number> = new Set()
   private device: Node["stream"]["device"] | null = null
@@ -36,7 +36,8 @@ export class Program {
     /** Computed from them. */
     readonly outputs: readonly Node[],
   ) {
-    this.metas = outputs.map(({ shape, dtype }) => ({ shape, dtype }))
+    const metas = outputs.map(({ shape, dtype }) => ({ shape, dtype }))
+    this.meta = metas.length === 1 ? metas[0] : metas
   }
 
   /** The program's operations on other inputs: what it means, and what transforms walk. */
@@ -93,7 +94,7 @@ export class Program {
 export const callProgram = definePrimitive({
   name: "@lazuli/compile/program",
   params: { program: "program" },
-  infer: (_inputs, { program }) => (program as Program).metas,
+  infer: (_inputs, { program }) => (program as Program).meta,
   decompose: (inputs, { program }) => (program as Program).inline(inputs),
   plan: (node) => (node.params.program as Program).planFor(node.stream),
 })

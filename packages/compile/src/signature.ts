@@ -13,6 +13,7 @@ import {
   isList,
   isPlainObject,
   Mark,
+  type Node,
   type Shape,
   Slice,
   Stream,
@@ -85,28 +86,28 @@ export function signatureOf(args: readonly unknown[]): Signature {
 const walk = { at: 0 }
 
 /**
- * Whether arguments have a signature. Their arrays are added to `found` on the way; those of a trace, which have no value, never fit.
+ * Whether arguments have a signature. Their arrays' nodes are added to `found` on the way; those of a trace, which have no value, never fit.
  */
-export function fits(signature: Signature, args: readonly unknown[], found: Array[]): boolean {
+export function fits(signature: Signature, args: readonly unknown[], found: Node[]): boolean {
   walk.at = 0
   return fitsList(signature, args, found)
 }
 
-function fitsList(signature: Signature, list: readonly unknown[], found: Array[]): boolean {
+function fitsList(signature: Signature, list: readonly unknown[], found: Node[]): boolean {
   const token = signature[walk.at++]
   if (token === undefined || token.kind !== "list" || token.length !== list.length) return false
   for (let i = 0; i < list.length; i++) if (!fitsValue(signature, list[i], found)) return false
   return true
 }
 
-function fitsValue(signature: Signature, value: unknown, found: Array[]): boolean {
+function fitsValue(signature: Signature, value: unknown, found: Node[]): boolean {
   if (value instanceof Array) {
     const token = signature[walk.at++]
     if (token === undefined || token.kind !== "array") return false
     const { node } = value
     if (node.dtype !== token.dtype || (node.mark & Mark.Abstract) !== 0) return false
     if (!sameShape(node.shape, token.shape)) return false
-    found.push(value)
+    found.push(node)
     return true
   }
   if (isList(value)) return fitsList(signature, value, found)

@@ -11,10 +11,9 @@ import {
   handles,
   Mark,
   type Meta,
-  type Node,
+  Node,
   type Plan,
   type Primitive,
-  sourceNode,
   tracing,
   withoutHandles,
 } from "./graph"
@@ -381,7 +380,10 @@ function runView(node: Node, backend: Backend, primitive: Primitive): void {
 /** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
 function contiguousCopy(source: Node, backend: Backend): Node {
   moveTo(backend, source)
-  const copy = sourceNode(source.shape, source.dtype, allocate(backend, source, "copy"))
+  // On the stream of its memory, whatever the current one is.
+  const { shape, dtype, stream } = source
+  const copy = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
+  copy.storage = allocate(backend, source, "copy")
   backend.encodeCopy(source, copy)
   return copy
 }
@@ -395,6 +397,32 @@ function allocate(backend: Backend, meta: Node, op: string): Storage {
   return storage
 }
 
+/** A strided array of at most this many bytes is made row-major for good where a plan reads it: the next call copies nothing. */
+const SMALL_STRIDED = 4096
+
+/** Gives a small strided node row-major memory of its own. Returns whether it did. */
+function becomesRowMajor(node: Node, backend: Backend): boolean {
+  if (sizeOf(node.shape) * node.dtype.size > SMALL_STRIDED) return false
+  const storage = contiguousCopy(node, backend).storage as Storage
+  replaceStorage(node, storage)
+  node.offset = 0
+  node.strides = null
+  return true
+}
+
+/** Gives an evaluated node other memory. Views of the old one keep it, and a guard stays with what it guards. */
+function replaceStorage(node: Node, storage: Storage): void {
+  const before = node.storage as Storage
+  if (node.guard === 0) {
+    node.storage = storage
+    before.drop()
+  } else {
+    releaseNode(node)
+    node.storage = storage
+    keep(node)
+  }
+}
+
 /** Runs a recorded program. Plans read row-major inputs. */
 function runPlan(lead: Node, backend: Backend, plan: Plan): void {
   const copies: Node[] = []
@@ -402,7 +430,7 @@ function runPlan(lead: Node, backend: Backend, plan: Plan): void {
   let rowMajor = inputs
   for (let i = 0; i < inputs.length; i++) {
     moveTo(backend, inputs[i])
-    if (inputs[i].strides === null) continue
+    if (inputs[i].strides === null || becomesRowMajor(inputs[i], backend)) continue
     const copy = contiguousCopy(inputs[i], backend)
     copies.push(copy)
     if (rowMajor === inputs) rowMajor = inputs.slice()
@@ -575,16 +603,7 @@ function copyTo(backend: Backend, storage: Storage): Storage {
 function moveTo(backend: Backend, node: Node): void {
   const storage = node.storage as Storage
   if (storage.memory === backend) return
-  const copy = lend(backend, storage) ?? copyTo(backend, storage)
-  // Views of the old storage keep it; this node moves alone. A guard stays with what it guards.
-  if (node.guard === 0) {
-    node.storage = copy
-    storage.drop()
-  } else {
-    releaseNode(node)
-    node.storage = copy
-    keep(node)
-  }
+  replaceStorage(node, lend(backend, storage) ?? copyTo(backend, storage))
 }
 
 /** Lets go of the graph behind an evaluated application, unless an open trace wants it. */
