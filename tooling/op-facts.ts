@@ -14,9 +14,10 @@ import {
 } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { dtypes, isInexact, listBackends, type Primitive, primitiveByName } from "@lazuli/core/engine"
+import { nnSamples, UNREACHABLE } from "./nn-samples"
 
-/** Where applications in core's own packages come from. */
-const SOURCES = ["@lazuli/core", "@lazuli/transforms"]
+/** The packages whose primitives are told of. */
+const SOURCES = ["@lazuli/core", "@lazuli/transforms", "@lazuli/compile", "@lazuli/nn"]
 
 /** One primitive. */
 export interface OpFacts {
@@ -39,20 +40,29 @@ function filesBelow(folder: string, ending: string): string[] {
   })
 }
 
+/** The sources below a folder that define primitives, each folder read once. */
+function textsBelow(root: string, folder: string): { file: string; text: string }[] {
+  const known = sources.get(folder)
+  if (known) return known
+  const texts = filesBelow(folder, ".ts")
+    .map((file) => ({ file: relative(root, file), text: readFileSync(file, "utf8") }))
+    .filter(({ text }) => text.includes("definePrimitive"))
+  sources.set(folder, texts)
+  return texts
+}
+const sources = new Map<string, { file: string; text: string }[]>()
+
 /** File by primitive, read from the sources; a name that is made of parts is found by its whole text. */
 function definitions(root: string): Map<string, string> {
   const found = new Map<string, string>()
-  const files = ["core", "transforms"].flatMap((name) =>
-    filesBelow(join(root, "packages", name, "src"), ".ts"),
-  )
-  const texts = files
-    .map((file) => ({ file: relative(root, file), text: readFileSync(file, "utf8") }))
-    .filter(({ text }) => text.includes("definePrimitive"))
-  for (const { name } of mx.listPrimitives()) {
+  for (const { name, source } of mx.listPrimitives()) {
+    const folder = join(root, "packages", source.replace("@lazuli/", ""), "src")
+    const texts = SOURCES.includes(source) ? textsBelow(root, folder) : []
     const literal = new RegExp(`name: ["'\`]${name}["'\`]`)
-    const quoted = `"${name}"`
+    const quoted = [`"${name}"`, `"${name.slice(name.lastIndexOf("/") + 1)}"`]
     const home =
-      texts.find(({ text }) => literal.test(text)) ?? texts.find(({ text }) => text.includes(quoted))
+      texts.find(({ text }) => literal.test(text)) ??
+      texts.find(({ text }) => quoted.some((q) => text.includes(q)))
     if (home) found.set(name, home.file)
   }
   return found
@@ -95,18 +105,18 @@ function hasKernel(backend: string, application: Application): boolean {
   })
 }
 
-/** The facts of every primitive of core and transforms, on the reference backend. */
+/** The facts of every primitive of this repository's packages, on the reference backend. */
 export function opFacts(root: string): OpFacts[] {
   const places = definitions(root)
   const kernels = cpuKernels(root)
   const applications = new Map<Primitive, Application[]>()
-  for (const application of applicationsOf([...samples, ...discreteSamples])) {
+  for (const application of applicationsOf([...samples, ...discreteSamples, ...nnSamples])) {
     const list = applications.get(application.primitive) ?? []
     applications.set(application.primitive, [...list, application])
   }
   return mx
     .listPrimitives()
-    .filter(({ source }) => SOURCES.includes(source))
+    .filter(({ name, source }) => SOURCES.includes(source) && !Object.hasOwn(UNREACHABLE, name))
     .sort((a, b) => (a.name < b.name ? -1 : 1))
     .map(({ name, meaning }) => {
       const primitive = primitiveByName(name)

@@ -7,9 +7,12 @@ import {
   type Backend,
   backendFor,
   definePrimitive,
+  format,
   type Meta,
   type Node,
   type Plan,
+  sameShape,
+  TransformError,
   withoutHandles,
 } from "@lazuli/core/engine"
 import { isLeaf } from "./order"
@@ -40,8 +43,19 @@ export class Program {
     this.meta = metas.length === 1 ? metas[0] : metas
   }
 
-  /** The program's operations on other inputs: what it means, and what transforms walk. */
+  /**
+   * The program's operations on other inputs: what it means, and what transforms walk.
+   * @throws TransformError for inputs of other shapes or dtypes than it was traced with
+   */
   inline(inputs: readonly Array[]): Array[] {
+    this.inputs.forEach(({ shape, dtype }, i) => {
+      const given = inputs[i]?.node
+      if (given?.dtype !== dtype || !sameShape(given.shape, shape))
+        throw new TransformError(
+          "compile",
+          `input ${i} of a program was ${dtype.name} ${format(shape)} when it was traced, received ${given ? `${given.dtype.name} ${format(given.shape)}` : "nothing"}`,
+        )
+    })
     const leaves = new Map(this.inputs.map((node, i) => [node, inputs[i].node]))
     return rebuild(this.outputs, leaves, isLeaf, reapply).map((node) => new Array(node))
   }

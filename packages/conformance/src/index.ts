@@ -10,6 +10,7 @@ export type { Column } from "./check/column"
 export { jvpColumn, secondOrderColumn, vjpColumn } from "./check/derivatives"
 export { compiledColumn, memoryColumn } from "./check/engines"
 export { inferColumn } from "./check/inference"
+export type { Invariant, InvariantContext } from "./check/invariants"
 export { type KernelOptions, kernelColumn } from "./check/kernels"
 export {
   type CheckResult,

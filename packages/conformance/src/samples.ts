@@ -2,6 +2,7 @@
  * Functions with inputs at which they are smooth: at least one for every differentiable primitive of core. The tests compare their
  * derivatives with finite differences, their batches with loops, and backends' kernels with their meanings. A new op gets a line here.
  */
+import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { checkpoint } from "@lazuli/transforms"
 import { numbers, values } from "./check/values"
@@ -177,6 +178,12 @@ export const samples: Sample[] = [
     x23,
   ),
   sample("hadamardTransform", (x) => mx.hadamardTransform(x).square(), values([2, 4])),
+  sample(
+    "compiled call",
+    compile((x: mx.Array, y: mx.Array) => x.exp().multiply(y).sum(0, true).add(x.sin())),
+    x23,
+    y23,
+  ),
   sample("checkpoint", (x, y) => checkpoint((u: mx.Array) => u.sin().multiply(y))(x), x23, y23),
   sample("depends", (x, y) => mx.depends(x, [y]).square(), x23, x23),
   sample(

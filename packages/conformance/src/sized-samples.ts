@@ -54,6 +54,9 @@ export function sizedSamples(n: number): Sample[] {
       values([1, 1, 5, 4], -1, 1, 2),
       values([1, 1, 5, 4], -1, 1, 3),
     ),
+    one("qr", (x) => mx.linalg.qr(x)[1], column),
+    one("lu", (x) => mx.linalg.luFactor(x)[0], column),
+    ...(n > 65 ? [] : [one("eigh", (x) => mx.linalg.eigh(x)[0], values([n, n], -1, 1, n))]),
     one("convolution", (x, w) => mx.conv1d(x, w, 1, 1), values([1, n, 2], -1, 1), values([3, 3, 2], -1, 1)),
   ]
 }

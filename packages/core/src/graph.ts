@@ -126,7 +126,10 @@ export interface PrimitiveFacts {
   readonly stopsGradient?: boolean
   /** Holds a JavaScript function: not exportable. */
   readonly opaque?: boolean
-  /** Its results are unique only up to a choice, such as the sign of a vector, which backends may make differently. */
+  /**
+   * Its results are unique only up to a choice, such as the sign of a vector, which backends may make differently. Checks hold them to what holds
+   * of any right result.
+   */
   readonly ambiguous?: boolean
 }
 

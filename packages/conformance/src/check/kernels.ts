@@ -3,11 +3,12 @@
  * fillings and layouts, for empty arrays too.
  */
 import * as mx from "@lazuli/core"
-import { isInexact } from "@lazuli/core/engine"
+import { isInexact, type Primitive } from "@lazuli/core/engine"
 import { backendNamed, onBackendNamed } from "../backend-choice"
 import { type HostValues, hostOf } from "../golden/compare"
 import { type Application, functionOf } from "./applications"
 import type { Column } from "./column"
+import { INVARIANTS, type Invariant, pairsOf, type Result } from "./invariants"
 import { arrayFrom, broadcastable, type Filling, type HostInput, hostInput, LAYOUTS } from "./layouts"
 import { CheckFailure } from "./values"
 import { type VariantOptions, variants } from "./variants"
@@ -18,6 +19,8 @@ export interface KernelOptions extends VariantOptions {
   readonly layouts?: readonly string[]
   /** By name of a dtype: |got − want| ≤ tolerance · (1 + |want|). */
   readonly tolerances?: Readonly<Record<string, number>>
+  /** By name of a primitive with the fact `ambiguous`: what must hold of its results instead of being the meaning's. Core's have theirs. */
+  readonly invariants?: Readonly<Record<string, Invariant>>
 }
 
 /** What kernels may differ by for having added in another order. */
@@ -63,6 +66,38 @@ function largestOf(values: readonly (number | bigint)[]): number {
   return largest
 }
 
+function expectKind(g: HostValues | undefined, w: HostValues, what: string, whose: string): void {
+  if (g?.dtype !== w.dtype || g.shape.join() !== w.shape.join())
+    throw new CheckFailure(`${what} is ${g?.dtype}[${g?.shape}], ${whose} ${w.dtype}[${w.shape}]`)
+}
+
+const toleranceOf = (dtype: string, options: KernelOptions): number =>
+  options.tolerances?.[dtype] ?? TOLERANCES[dtype] ?? 0
+
+/** What an ambiguous primitive's result must satisfy. Where the meaning is not finite there is no choice to make. */
+function compareInvariants(invariant: Invariant, result: Result, options: KernelOptions): void {
+  const { outputs, meaning } = result
+  meaning.forEach((w, k) => {
+    expectKind(outputs[k], w, `output ${k}`, "the meaning's")
+  })
+  if (!meaning.every(({ values }) => values.every((v) => Number.isFinite(Number(v))))) {
+    compare(outputs, meaning, options, "none")
+    return
+  }
+  let tolerance = 0
+  for (const { dtype } of meaning) tolerance = Math.max(tolerance, toleranceOf(dtype, options))
+  for (const { what, got, want } of pairsOf(invariant, result)) {
+    expectKind(got, want, what, "expected")
+    const whole = toleranceOf(want.dtype, options) === 0
+    const near = whole ? 0 : tolerance * (1 + largestOf(want.values))
+    for (let i = 0; i < want.values.length; i++) {
+      const [a, b] = [Number(got.values[i]), Number(want.values[i])]
+      if (a !== b && !(Math.abs(a - b) <= near))
+        throw new CheckFailure(`element ${i} of ${what} is ${a}, expected ${b}`)
+    }
+  }
+}
+
 function compare(
   got: readonly HostValues[],
   want: readonly HostValues[],
@@ -71,9 +106,8 @@ function compare(
 ): void {
   want.forEach((w, k) => {
     const g = got[k]
-    if (g?.dtype !== w.dtype || g.shape.join() !== w.shape.join())
-      throw new CheckFailure(`output ${k} is ${g?.dtype}[${g?.shape}], the meaning's ${w.dtype}[${w.shape}]`)
-    const tolerance = options.tolerances?.[w.dtype] ?? TOLERANCES[w.dtype] ?? 0
+    expectKind(g, w, `output ${k}`, "the meaning's")
+    const tolerance = toleranceOf(w.dtype, options)
     const largest = largestOf(w.values)
     const complex = w.dtype === "complex64"
     for (let i = 0; i < w.values.length; i++) {
@@ -105,14 +139,23 @@ function arrangements(count: number, names: readonly string[]): string[][] {
   ]
 }
 
+function invariantOf({ name }: Primitive, options: KernelOptions): Invariant {
+  const own = options.invariants?.[name]
+  if (own) return own
+  if (Object.hasOwn(INVARIANTS, name)) return INVARIANTS[name]
+  throw new CheckFailure(
+    `its results are ambiguous, and invariants["${name}"] does not say what holds of them`,
+  )
+}
+
 /** Compares a backend with the meanings on the reference backend. */
 export function kernelColumn(backend: string, options: KernelOptions = {}): Column {
   const names = options.layouts ?? Object.keys(LAYOUTS)
   return {
     name: backend,
     check(application) {
-      const { primitive } = application
-      if (primitive.facts.ambiguous) return "unique only up to a choice, which a backend makes as it likes"
+      const { primitive, params } = application
+      const invariant = primitive.facts.ambiguous ? invariantOf(primitive, options) : null
       let [compared, refused, native] = [0, "", false]
       const meaning = (inputs: readonly HostInput[]): HostValues[] | null => {
         try {
@@ -128,6 +171,15 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
         const host = inputs.map(hostInput)
         const want = meaning(host)
         if (want === null) continue
+        if (invariant) {
+          try {
+            const inputsOf = onBackendNamed("reference", () => host.map((h) => hostOf(arrayFrom(h))))
+            compareInvariants(invariant, { inputs: inputsOf, outputs: want, meaning: want, params }, options)
+          } catch (error) {
+            if (!(error instanceof CheckFailure)) throw error
+            throw new CheckFailure(`${what}, the meaning itself: ${error.message}`)
+          }
+        }
         for (const layouts of arrangements(inputs.length, names)) {
           const broadcasts = layouts.includes("broadcast")
           if (broadcasts && (!free || RANKED.has(primitive.name))) continue
@@ -144,7 +196,11 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
             native ||=
               !primitive.rules.view && backendNamed(backend).supports(functionOf(application)(...xs)[0].node)
             try {
-              compare(run(application, xs), expected, options, leniencyOf(application, filling))
+              const outputs = run(application, xs)
+              if (invariant) {
+                const result = { inputs: xs.map(hostOf), outputs, meaning: expected, params }
+                compareInvariants(invariant, result, options)
+              } else compare(outputs, expected, options, leniencyOf(application, filling))
               compared++
             } catch (error) {
               if (!(error instanceof CheckFailure || error instanceof mx.LazuliError)) throw error

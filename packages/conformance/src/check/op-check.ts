@@ -139,12 +139,14 @@ function checkColumn(column: Column, applications: readonly Application[]): Chec
 }
 
 function describe(params: AnyParams): string {
+  // Programs and functions are long, or no data at all: then the names must do.
   try {
-    return JSON.stringify(params)
-  } catch {
-    return Object.keys(params).join(", ")
-  }
+    const text = JSON.stringify(params)
+    if (text.length <= LONGEST_PARAMS) return text
+  } catch {}
+  return Object.keys(params).join(", ")
 }
+const LONGEST_PARAMS = 200
 
 const MARKS = { ok: "ok", failed: "FAILED", "not applicable": "–" } as const
 

@@ -86,6 +86,8 @@ export const luPrimitive: Apply<NoParams> = definePrimitive({
   vjp: ({ outputs: [packed, , places], cotangents: [g] }) => [pullLu(packed, places, g)],
   jvp: ({ outputs: [packed, , places], tangents: [t] }) => [t && pushLu(packed, places, t), null, null],
   vmap: (c) => batched(c, luPrimitive),
+  // Of elements that are equal but for rounding either may be the pivot.
+  facts: { ambiguous: true },
 })
 
 /** Row i of the result is row p[i] of x. */
