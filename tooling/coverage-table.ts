@@ -1,14 +1,17 @@
-// The table that may only get better: which primitives have kernels, derivatives, batching rules, compile, and serve other sizes and files; and how many golden cases
-// each family passes. packages/conformance/coverage.json holds what was reached; `npm run coverage` writes it.
+// The table that may only get better: which primitives have kernels, derivatives in every dtype, batching rules, compile, and serve other
+// sizes and files; and how many golden cases each family passes. packages/conformance/coverage.json holds what was reached; `npm run
+// coverage` writes it.
 
 import "@lazuli/backend-cpu"
 import {
   checkApplications,
   compiledColumn,
+  dtypesColumn,
   exportColumn,
   inferColumn,
   jvpColumn,
   replayGolden,
+  secondOrderColumn,
   shapelessColumn,
   vjpColumn,
   vmapColumn,
@@ -39,6 +42,8 @@ export function coverageRows(root: string): { rows: Record<string, CoverageRow>;
       inferColumn,
       vjpColumn,
       jvpColumn,
+      secondOrderColumn,
+      dtypesColumn,
       vmapColumn,
       compiledColumn,
       shapelessColumn,

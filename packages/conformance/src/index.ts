@@ -8,6 +8,7 @@ export { type Application, applicationsOf, functionOf, type PublicCall } from ".
 export { vmapColumn } from "./check/batches"
 export type { Column } from "./check/column"
 export { jvpColumn, secondOrderColumn, vjpColumn } from "./check/derivatives"
+export { dtypesColumn } from "./check/dtypes"
 export { compiledColumn, memoryColumn } from "./check/engines"
 export { inferColumn } from "./check/inference"
 export type { Invariant, InvariantContext } from "./check/invariants"

@@ -81,11 +81,11 @@ export function settingOf(application: Application, own = false): Setting | stri
 }
 
 /** The slopes of f at 0, element by element; NaN where the slopes on both sides differ: at a kink, a jump, or beyond what is finite. */
-export function slopes(f: (h: number) => mx.Array, step: number): number[] {
+export function slopes(f: (h: number) => mx.Array, step: number, kink = Math.sqrt(step)): number[] {
   const [before, here, after] = [f(-step), f(0), f(step)].map(flat)
   return here.map((v, i) => {
     const [left, right] = [(v - before[i]) / step, (after[i] - v) / step]
-    return Math.abs(left - right) <= Math.sqrt(step) * (1 + Math.abs(left)) ? (left + right) / 2 : Number.NaN
+    return Math.abs(left - right) <= kink * (1 + Math.abs(left)) ? (left + right) / 2 : Number.NaN
   })
 }
 

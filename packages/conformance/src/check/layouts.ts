@@ -3,6 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { isInexact, viewStore } from "@lazuli/core/engine"
+import { isHermitian } from "./values"
 
 /** Elements outside of any backend. */
 export interface HostInput {
@@ -81,7 +82,10 @@ export function converted(x: mx.Array, dtype: mx.Dtype, filling: Filling): mx.Ar
   if (whole && isInexact(x.dtype)) v = v.astype(mx.float64).multiply(filling === "as given" ? 10 : 1)
   if (dtype.kind === "bool") return v.astype(mx.int32).remainder(2).notEqual(0)
   if (dtype.kind === "unsigned" && filling === "of both signs") v = v.abs()
-  return x.dtype === dtype && filling === "as given" ? x : complexOf(v, dtype)
+  if (x.dtype === dtype && filling === "as given") return x
+  const z = complexOf(v, dtype)
+  // What takes symmetric matrices takes Hermitian ones.
+  return dtype === mx.complex64 && isHermitian(real) ? z.add(z.T.conjugate()).multiply(0.5) : z
 }
 /** Real numbers as `dtype`; of a complex one they give both parts. */
 function complexOf(v: mx.Array, dtype: mx.Dtype): mx.Array {

@@ -66,7 +66,7 @@ test("a primitive whose rules are right passes every column", () => {
   expect(failures(report)).toEqual({})
   expect(report.ok).toBe(true)
   expect(report.results.map(({ column }) => column)).toEqual(
-    "infer,cpu,jvp,vjp,second order,vmap,compiled,shapeless,export,memory".split(","),
+    "infer,cpu,jvp,vjp,second order,dtypes,vmap,compiled,shapeless,export,memory".split(","),
   )
 })
 
@@ -81,6 +81,7 @@ test("the jvp of MLX's documentation, whose condition is inverted", () => {
   })
   expect(failures(report)).toMatchInlineSnapshot(`
     {
+      "dtypes": "in float32: ⟨c, J·t⟩ is …, ⟨Jᴴ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       "jvp": "by inputs 0: element 0 of output 0 is …, the difference quotient … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       "vjp": "by inputs 0: ⟨c, J·t⟩ is …, ⟨Jᵀ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
     }
@@ -110,12 +111,14 @@ test("derivatives that are wrong for some arguments, some orders, some dtypes", 
   ).toMatchInlineSnapshot(`
     {
       "constant to itself": {
+        "dtypes": "in complex64: ⟨c, J·t⟩ is …, ⟨Jᴴ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
         "second order": "forward over reverse: element 0 by input 0 is 0, the difference quotient … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       },
       "right only when all are wanted": {
         "vjp": "by inputs 0 of 0,1: element 0 is …, expected … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       },
       "twice too large": {
+        "dtypes": "in float32: ⟨c, J·t⟩ is …, ⟨Jᴴ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
         "vjp": "by inputs 0: ⟨c, J·t⟩ is …, ⟨Jᵀ·c, t⟩ … (sample 0: float64[2,3], float64[3] with {"alpha":2,"beta":3})",
       },
     }

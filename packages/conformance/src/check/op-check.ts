@@ -8,6 +8,7 @@ import { type Application, applicationsOf } from "./applications"
 import { vmapColumn } from "./batches"
 import type { Column } from "./column"
 import { jvpColumn, secondOrderColumn, vjpColumn } from "./derivatives"
+import { dtypesColumn } from "./dtypes"
 import { compiledColumn, memoryColumn } from "./engines"
 import { inferColumn } from "./inference"
 import { type KernelOptions, kernelColumn } from "./kernels"
@@ -61,6 +62,7 @@ export function standardColumns(options: OpCheckOptions = {}): Column[] {
     jvpColumn,
     vjpColumn,
     secondOrderColumn,
+    dtypesColumn,
     vmapColumn,
     compiledColumn,
     shapelessColumn,
@@ -85,8 +87,8 @@ function applicationsIn(primitive: Primitive, samples: readonly OpSample[]): App
 
 /**
  * Checks a primitive on samples, column by column: what `infer` promises, every backend's kernel against the meaning over dtypes and
- * layouts, derivatives against finite differences and against each other by every subset of the inputs, batches against loops,
- * second derivatives, compiled calls, those for other sizes and from files, and memory given back.
+ * layouts, derivatives against finite differences and against each other by every subset of the inputs, second derivatives, derivatives in
+ * other dtypes, batches against loops, compiled calls and derivatives, those for other sizes and from files, and memory given back.
  *
  * @example
  * const { ok } = opCheck('tanh', [{ inputs: [mx.array(Float64Array.of(-1, 0.5))] }])

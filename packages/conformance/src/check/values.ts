@@ -31,17 +31,19 @@ export function dot(a: mx.Array, b: mx.Array): number {
   return x.reduce((sum, v, i) => sum + (v === 0 || y[i] === 0 ? 0 : v * y[i]), 0)
 }
 
-/** Whether a matrix is its own transpose: factorizations that take such matrices read one triangle. */
-function isSymmetric(x: mx.Array): boolean {
-  return x.ndim === 2 && x.shape[0] === x.shape[1] && mx.arrayEqual(x, x.T).item() === true
+/** Whether a matrix is its own conjugate transpose: factorizations that take such matrices read one triangle. */
+export function isHermitian(x: mx.Array): boolean {
+  return x.ndim === 2 && x.shape[0] === x.shape[1] && mx.arrayEqual(x, x.T.conjugate()).item() === true
 }
 
-/** An array like `x` that points somewhere; a symmetric one where `x` is symmetric. */
+/** An array like `x` that points somewhere; a Hermitian one where `x` is Hermitian. */
 export function direction(x: mx.Array, seed: number): mx.Array {
-  const any = values(x.shape, -1, 1, seed)
-  const t = isSymmetric(x) ? any.add(any.T).multiply(0.5) : any
-  if (x.dtype !== mx.complex64) return t.astype(x.dtype)
-  return t.astype(x.dtype).add(values(x.shape, -1, 1, seed + 1).multiply(mx.complex(0, 1)))
+  const real = values(x.shape, -1, 1, seed)
+  const any =
+    x.dtype === mx.complex64
+      ? real.astype(x.dtype).add(values(x.shape, -1, 1, seed + 1).multiply(mx.complex(0, 1)))
+      : real
+  return (isHermitian(x) ? any.add(any.T.conjugate()).multiply(0.5) : any).astype(x.dtype)
 }
 
 /** What a check found wrong. */

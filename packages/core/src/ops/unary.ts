@@ -365,7 +365,7 @@ const realPrimitive = definePrimitive({
   name: "real",
   infer: ([x]) => ({ shape: x.shape, dtype: x.dtype === complex64 ? float32 : x.dtype }),
   scalar: (s, [x]) => s.real(x),
-  vjp: ({ cotangents: [g] }) => [toDtype(g, complex64)],
+  vjp: ({ inputs: [x], cotangents: [g] }) => [toDtype(g, x.dtype)],
   jvp: ({ tangents: [t] }) => [t ? t.real : null],
 })
 const realOf = operation("real", ["a"], (a: unknown) => {
@@ -384,7 +384,9 @@ const imagPrimitive = definePrimitive({
   infer: ([x]) => ({ shape: x.shape, dtype: x.dtype === complex64 ? float32 : x.dtype }),
   scalar: (s, [x]) => s.imag(x),
   // Re(conj(c)·imag(z)) has the gradient i·c.
-  vjp: ({ cotangents: [g] }) => [toDtype(g, complex64).multiply(new Complex(0, 1))],
+  vjp: ({ inputs: [x], cotangents: [g] }) => [
+    x.dtype === complex64 ? toDtype(g, complex64).multiply(new Complex(0, 1)) : null,
+  ],
   jvp: ({ tangents: [t] }) => [t ? t.imag : null],
 })
 const imagOf = operation("imag", ["a"], (a: unknown) => {

@@ -202,10 +202,10 @@ const eigPrimitive: Apply<NoParams> = definePrimitive({
   reference: (inputs, outputs) => eachMatrix(inputs, outputs, ([a]) => eigen(a, true)),
   // P = V⁻¹·dA·V, E[i][j] = 1/(w[j] − w[i]): dw = diag P, dV = V·(E∘P), less what would change the lengths of the columns.
   // Boeddeker et al., "On the computation of complex-valued gradients with application to statistically optimum beamforming", 2017.
-  vjp: ({ outputs: [w, v], cotangents: [gw, gv] }) => {
+  vjp: ({ inputs: [a], outputs: [w, v], cotangents: [gw, gv] }) => {
     const kept = gv.subtract(scaleColumns(v, lengthwise(v, gv)))
     const inner = gaps(w).conjugate().multiply(adjoint(v).matmul(kept)).add(diagonalMatrices(gw))
-    return [adjoint(inverse(v)).matmul(inner).matmul(adjoint(v))]
+    return [toDtype(adjoint(inverse(v)).matmul(inner).matmul(adjoint(v)), a.dtype)]
   },
   jvp: ({ outputs: [w, v], tangents: [t] }) => {
     if (!t) return [null, null]
@@ -227,7 +227,7 @@ const eigvalsPrimitive: Apply<NoParams> = definePrimitive({
   reference: (inputs, outputs) => eachMatrix(inputs, outputs, ([a]) => eigen(a, false)),
   vjp: ({ inputs: [a], cotangents: [gw] }) => {
     const [, v] = eigPrimitive.all([a])
-    return [scaleColumns(adjoint(inverse(v)), gw).matmul(adjoint(v))]
+    return [toDtype(scaleColumns(adjoint(inverse(v)), gw).matmul(adjoint(v)), a.dtype)]
   },
   jvp: ({ inputs: [a], tangents: [t] }) => {
     if (!t) return [null]
