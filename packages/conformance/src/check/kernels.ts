@@ -47,9 +47,6 @@ type Leniency = "none" | "where meant" | "anywhere"
 /** Primitives whose meaning leaves out the zeros of padding, which kernels may multiply. */
 const PADDED: ReadonlySet<string> = new Set(["conv"])
 
-/** Primitives whose result rows that repeat leave to rounding: the matrix has not its full rank then. */
-const RANKED: ReadonlySet<string> = new Set(["lu"])
-
 function leniencyOf({ primitive, inputs }: Application, filling: Filling): Leniency {
   const sums = !primitive.elementwise && inputs.filter((x) => isInexact(x.dtype)).length > 1
   if (filling !== "special" || !sums) return "none"
@@ -182,7 +179,7 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
         }
         for (const layouts of arrangements(inputs.length, names)) {
           const broadcasts = layouts.includes("broadcast")
-          if (broadcasts && (!free || RANKED.has(primitive.name))) continue
+          if (broadcasts && !free) continue
           const source = broadcasts
             ? host.map((h, i) => (layouts[i] === "broadcast" ? broadcastable(h) : h))
             : host
