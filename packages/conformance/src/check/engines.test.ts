@@ -77,4 +77,4 @@ test("results of 300 000 elements", () => {
     const report = opCheck("square", [{ inputs }], { columns: [column] })
     expect(formatChecks(report.ok ? [] : [report])).toBe(formatChecks([]))
   }
-})
+}, 120_000)
