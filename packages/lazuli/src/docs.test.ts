@@ -31,7 +31,6 @@ const modules = {
   lazuli,
   "@lazuli/core": await import("@lazuli/core"),
   "@lazuli/core/engine": await import("@lazuli/core/engine"),
-  "@lazuli/conformance": await import("@lazuli/conformance"),
   "@lazuli/core/plugin": await import("@lazuli/core/plugin"),
   "@lazuli/backend-metal": await import("@lazuli/backend-metal"),
   "@lazuli/conformance": await import("@lazuli/conformance"),
