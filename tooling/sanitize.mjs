@@ -1,0 +1,92 @@
+// `npm run sanitize -- address|undefined|thread [vitest paths]`: builds the CPU backend's addon with a sanitizer, into
+// packages/backend-cpu/build-SANITIZER, and runs the engine's tests with it. For Linux with GCC. The kernels' loops have tests of their own,
+// with sanitizers too: see packages/backend-cpu/native/tests.
+
+import { spawnSync } from "node:child_process"
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { createRequire } from "node:module"
+import { availableParallelism, tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+
+const libraries = { address: "libasan.so", undefined: "libubsan.so", thread: "libtsan.so" }
+const [kind, ...paths] = process.argv.slice(2)
+if (!(kind in libraries)) {
+  console.error("usage: npm run sanitize -- address|undefined|thread [vitest paths]")
+  process.exit(2)
+}
+const chosen =
+  paths.length > 0
+    ? paths
+    : ["async", "evaluate", "growth", "native", "streams", "workers"].map(
+        (name) => `packages/backend-cpu/src/${name}.test.ts`,
+      )
+
+const root = fileURLToPath(new URL("..", import.meta.url))
+const backend = `${root}packages/backend-cpu`
+const folder = `${backend}/build-${kind}`
+const headers = createRequire(`${backend}/package.json`)("node-api-headers").include_dir
+const generator = spawnSync("ninja", ["--version"]).status === 0 ? "Ninja" : "Unix Makefiles"
+const threads = process.env.CMAKE_BUILD_PARALLEL_LEVEL ?? String(availableParallelism())
+const reports = mkdtempSync(join(tmpdir(), "lazuli-sanitize-"))
+
+/** Runs a program, and says whether it succeeded. */
+function run(command, args, env = {}) {
+  const options = { stdio: "inherit", cwd: root, env: { ...process.env, ...env } }
+  const { status, error } = spawnSync(command, args, options)
+  if (error) console.error(`cannot run ${command}: ${error.message}`)
+  return status === 0
+}
+
+function fail(what) {
+  console.error(`sanitize ${kind}: ${what}`)
+  rmSync(reports, { recursive: true, force: true })
+  process.exit(1)
+}
+
+const configure = [
+  "-S",
+  `${backend}/native`,
+  "-B",
+  folder,
+  "-G",
+  generator,
+  `-DLAZULI_SANITIZE=${kind}`,
+  `-DNODE_API_HEADERS=${headers}`,
+]
+if (!run("cmake", configure) || !run("cmake", ["--build", folder, "--parallel", threads]))
+  fail("the addon does not build")
+
+const library = spawnSync("g++", [`-print-file-name=${libraries[kind]}`], { encoding: "utf8" }).stdout.trim()
+if (!existsSync(library)) fail(`${libraries[kind]} is not there; install GCC's sanitizers`)
+
+// Node itself is not built with a sanitizer, so nothing stops at a report, and those that do not touch the addon are not ours.
+const log = `log_path=${reports}/report`
+const found = {
+  ASAN_OPTIONS: `detect_leaks=0:${log}`,
+  UBSAN_OPTIONS: `print_stacktrace=1:${log}`,
+  TSAN_OPTIONS: `exitcode=0:report_signal_unsafe=0:${log}`,
+}
+// ThreadSanitizer needs addresses where it expects them.
+const start = kind === "thread" ? ["setarch", "-R", process.execPath] : [process.execPath]
+const vitest = [
+  `${root}node_modules/vitest/vitest.mjs`,
+  "run",
+  "--reporter=dot",
+  "--testTimeout=300000",
+  ...chosen,
+]
+const passed = run(start[0], [...start.slice(1), ...vitest], {
+  ...found,
+  LD_PRELOAD: library,
+  LAZULI_CPU_ADDON: `${folder}/lazuli_cpu.node`,
+})
+const separator = /^=+$/m
+const ours = readdirSync(reports)
+  .flatMap((file) => readFileSync(join(reports, file), "utf8").split(separator))
+  .filter((report) => /lazuli_cpu\.node|packages\/backend-cpu\/native/.test(report))
+for (const report of ours) console.error(report)
+if (ours.length > 0) fail(`${ours.length} reports`)
+if (!passed) fail("tests failed")
+rmSync(reports, { recursive: true, force: true })
+console.log(`sanitize ${kind}: nothing found`)
