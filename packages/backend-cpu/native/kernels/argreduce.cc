@@ -1,5 +1,5 @@
 // argmax and argmin along one axis: the place of the first extreme element, or of the first NaN where there
-// is one. A row's extreme comes from the reductions of simd/reduce.cc; what remains is to find it.
+// is one. A row's extreme comes from the reductions of simd/reduce.cc, and then its place.
 #include <complex>
 
 #include "kernels/families.h"
@@ -8,31 +8,6 @@
 
 namespace lazuli {
 namespace {
-
-template <class T>
-bool same(T a, T b) {
-  if constexpr (is_half<T>)
-    return float(a) == float(b);
-  else
-    return a == b;
-}
-
-// The first place where is(x[i]) holds, testing blocks without leaving them early, so that compilers
-// vectorise the test.
-template <class T, class F>
-int64_t find(const T* x, int64_t n, F is) {
-  constexpr int64_t kBlock = 64;
-  int64_t i = 0;
-  for (; i + kBlock <= n; i += kBlock) {
-    int hits = 0;
-    for (int64_t j = 0; j < kBlock; j++) hits |= is(x[i + j]);
-    if (hits) break;
-  }
-  for (; i < n; i++) {
-    if (is(x[i])) return i;
-  }
-  return 0;
-}
 
 template <class T>
 uint32_t extreme(const T* x, int64_t n, ReduceOp op, int32_t dtype) {
@@ -47,9 +22,7 @@ uint32_t extreme(const T* x, int64_t n, ReduceOp op, int32_t dtype) {
                                  std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
     W wide = convert<W>(x[0]);
     reduce_table().rows[op][dtype](x, 1, 0, n, &wide);
-    if (is_nan(wide)) return uint32_t(find(x, n, [](T v) { return is_nan(v); }));
-    const T value = convert<T>(wide);
-    return uint32_t(find(x, n, [value](T v) { return same(v, value); }));
+    return uint32_t(reduce_table().find[dtype](x, n, &wide));
   }
 }
 
@@ -64,6 +37,21 @@ void argreduce(const lz_call& call, const char* op, ReduceOp reduce) {
   const int64_t n = x.shape[axis];
   require(call, n > 0, "[%s] the axis has no elements", op);
   require(call, n <= UINT32_MAX, "[%s] the axis has more than 2^32 - 1 elements", op);
+  // Before a contiguous rest, rows are compared element by element.
+  int64_t width = 1;
+  for (int d = axis + 1; d < x.ndim; d++) width *= x.shape[d];
+  const auto across = reduce_table().arg_columns[reduce][x.dtype];
+  if (across && width >= 16 && is_contiguous(x)) {
+    const int64_t blocks = (width + kArgColumns - 1) / kArgColumns, size = itemsize(x.dtype);
+    return parallel(call, y.size / width * blocks, (2 + 0.15 * double(size)) * double(n * std::min(width, kArgColumns)),
+                    [&](int64_t begin, int64_t end) {
+                      for (int64_t i = begin; i < end; i++) {
+                        const int64_t outer = i / blocks, at = i % blocks * kArgColumns;
+                        across(data<const char>(x) + (outer * n * width + at) * size, n, width,
+                               std::min(kArgColumns, width - at), data<uint32_t>(y) + outer * width + at);
+                      }
+                    });
+  }
   dispatch_among<every>(x.dtype, [&]<class T>() {
     const T* from = rows_along<T>(call, x, axis);
     uint32_t* to = data<uint32_t>(y);

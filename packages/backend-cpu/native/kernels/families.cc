@@ -5,6 +5,7 @@ namespace lazuli {
 void register_families(Registry& registry) {
   register_copy(registry);
   register_reduce(registry);
+  register_variance(registry);
   register_softmax(registry);
   register_linalg(registry);
   register_eigen(registry);

@@ -10,6 +10,7 @@ namespace lazuli {
 
 void register_copy(Registry& registry);
 void register_reduce(Registry& registry);
+void register_variance(Registry& registry);
 void register_softmax(Registry& registry);
 void register_linalg(Registry& registry);
 void register_eigen(Registry& registry);

@@ -14,7 +14,7 @@ namespace lazuli {
 namespace {
 
 constexpr const char* kNames[] = {"sum", "prod", "max", "min", "all", "any"};
-constexpr int64_t kRowBlock = 64, kColumnBlock = 512, kPiece = 32768;
+constexpr int64_t kRowBlock = 64, kColumnBlock = 4096, kPiece = 32768, kPieceRows = 64;
 
 // The four kinds of wide accumulator that simd/reduce.h tells of: all that this file is compiled for.
 using wide_complex = std::complex<double>;
@@ -197,8 +197,7 @@ void reduce_wide(const lz_call& call, const Job& job) {
 
   // A long reduction to few results is cut into pieces of the reduced space; each has a row of partial
   // results.
-  const int64_t width = walk.across ? std::min(kept, kColumnBlock) : 1;
-  const int64_t piece = std::max<int64_t>(kPiece / width, 1);
+  const int64_t piece = walk.across ? std::max(kPiece / std::min(kept, kColumnBlock), kPieceRows) : kPiece;
   if (kept <= 4096 && reduced >= 2 * piece) {
     const int64_t pieces = (reduced + piece - 1) / piece;
     W* partial = scratch<W>(call, pieces * kept);
@@ -211,9 +210,11 @@ void reduce_wide(const lz_call& call, const Job& job) {
                        });
       }
     });
-    for (int64_t p = 1; p < pieces; p++) {
-      for (int64_t i = 0; i < kept; i++) partial[i] = combine(job.op, partial[i], partial[p * kept + i]);
-    }
+    parallel(call, kept, double(pieces), [&](int64_t begin, int64_t end) {
+      for (int64_t p = 1; p < pieces; p++) {
+        for (int64_t i = begin; i < end; i++) partial[i] = combine(job.op, partial[i], partial[p * kept + i]);
+      }
+    });
     return write(0, 1, partial, kept);
   }
   if (!walk.across) {

@@ -106,8 +106,8 @@ HWY_INLINE V expm1(D d, V x) {
   const auto it = reduce_exp(d, clamp(d, -18.0f, x, 89.0f));
   const V scale = power_of_two<-1>(d, it.bits);
   const V y = hn::MulAdd(scale, expm1_reduced(d, it.r), hn::Sub(scale, hn::Set(d, 0.5f)));
-  // The sign is for -0.
-  return with_sign_of(d, hn::Add(y, y), x);
+  // Half of a subnormal number may not be one, and -0 keeps its sign.
+  return hn::IfThenElse(hn::Lt(hn::Abs(x), hn::Set(d, 0x1p-100f)), x, hn::Add(y, y));
 }
 
 // log(2^e·(1 + f)) for f in [√½ - 1, √2 - 1]: e·ln 2 + f - f²/2 + f³·R(f).
@@ -213,6 +213,23 @@ HWY_INLINE V erf_by_pieces(D d, V x) {
   q = hn::MulAdd(q, r, lookup(d, P::kC1, piece));
   // The first piece has no value, and its r is a; no other r is as large as a value.
   return hn::CopySignToAbs(hn::MulAdd(r, q, hn::Max(lookup(d, P::kValue, piece), r)), x);
+}
+
+// log(1 + t) for t in [0, 1].
+template <class D, class V>
+HWY_INLINE V log1p_fraction(D d, V t) {
+  const V q =
+      polynomial(d, t, -0x1.ffffd2p-2f, 0x1.554dd4p-2f, -0x1.ff249ep-3f, 0x1.93510cp-3f, -0x1.3a597ap-3f,
+                 0x1.b50b32p-4f, -0x1.d78b46p-5f, 0x1.4a24ap-6f, -0x1.b1650ep-9f);
+  return hn::MulAdd(hn::Mul(t, t), q, t);
+}
+
+// log(exp(x) + exp(y)) = max(x, y) + log(1 + exp(-|x - y|)). Equal numbers may be infinite.
+template <class D, class V>
+HWY_INLINE V logaddexp(D d, V x, V y) {
+  const V apart = hn::IfThenZeroElse(hn::Eq(x, y), hn::Or(hn::Sub(x, y), hn::SignBit(d)));
+  const V t = exp_inside(d, hn::Max(hn::Set(d, -104.0f), apart));
+  return hn::Add(hn::Max(x, y), log1p_fraction(d, t));
 }
 
 template <class D, class V>

@@ -62,14 +62,6 @@ HWY_INLINE V wide_log(D d, V x) {
   return log_edges(d, x, hn::MulAdd(e, hn::Set(d, 0.6931471805599453), y));
 }
 
-// log(1 + x), x ≥ 0, without loss for small x.
-template <class D, class V>
-HWY_INLINE V wide_log1p(D d, V x) {
-  const V one = hn::Set(d, 1.0), u = hn::Add(x, one), rest = hn::Sub(u, one);
-  const V y = hn::Mul(wide_log(d, u), hn::Div(x, rest));
-  return hn::IfThenElse(hn::Eq(rest, hn::Zero(d)), x, y);
-}
-
 // arctan of a in [0, 1], to 4e-10.
 template <class D, class V>
 HWY_INLINE V wide_arctan(D d, V a) {

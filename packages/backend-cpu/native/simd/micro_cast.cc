@@ -2,6 +2,9 @@
 //   float to integer: towards zero, wrapping; NaN gives 0.   anything to bool: whether it is not 0.
 //   to float16 and bfloat16: to nearest even, once.   complex64 to real: the real part.
 #include <string.h>
+#if defined(__AVX512DQ__)
+#include <immintrin.h>
+#endif
 
 #include "simd/micro_loops.h"
 
@@ -202,6 +205,35 @@ struct ToOdd {
   static float run(A x) { return to_odd(x); }
 };
 
+#if defined(__AVX512DQ__)
+// Rounds towards zero and sets the last bit where something was lost.
+inline __m256 odd_lanes(__m512i x, int64_t) {
+  const __m256 y = _mm512_cvt_roundepi64_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __mmask8 lost = _mm512_cmpneq_epi64_mask(_mm512_cvttps_epi64(y), x);
+  return _mm256_castsi256_ps(
+      _mm256_mask_or_epi32(_mm256_castps_si256(y), lost, _mm256_castps_si256(y), _mm256_set1_epi32(1)));
+}
+inline __m256 odd_lanes(__m512i x, uint64_t) {
+  const __m256 y = _mm512_cvt_roundepu64_ps(x, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+  const __mmask8 lost = _mm512_cmpneq_epu64_mask(_mm512_cvttps_epu64(y), x);
+  return _mm256_castsi256_ps(
+      _mm256_mask_or_epi32(_mm256_castps_si256(y), lost, _mm256_castps_si256(y), _mm256_set1_epi32(1)));
+}
+template <class A>
+void wide_to_odd(void* out, const void* a, const void* b, const void* c, int64_t n) {
+  auto* y = static_cast<float*>(out);
+  const auto* x = static_cast<const A*>(a);
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(y + i, odd_lanes(_mm512_loadu_si512(x + i), A{}));
+  unary_loop<ToOdd<A>, A, float>(y + i, x + i, b, c, n - i);
+}
+#else
+template <class A>
+void wide_to_odd(void* out, const void* a, const void* b, const void* c, int64_t n) {
+  unary_loop<ToOdd<A>, A, float>(out, a, b, c, n);
+}
+#endif
+
 struct RoundHalf {
   static float run(float x) { return widen(to_half(x)); }
 };
@@ -227,9 +259,9 @@ void fill(MicroTable& table) {
   table.casts[LZ_COMPLEX64][LZ_COMPLEX64] = cast_pairs;
   table.casts[LZ_COMPLEX64][LZ_BOOL] = unary_loop<PairToBool, Pair, uint8_t>;
   table.odd[LZ_UINT32] = unary_loop<ToOdd<uint32_t>, uint32_t, float>;
-  table.odd[LZ_UINT64] = unary_loop<ToOdd<uint64_t>, uint64_t, float>;
+  table.odd[LZ_UINT64] = wide_to_odd<uint64_t>;
   table.odd[LZ_INT32] = unary_loop<ToOdd<int32_t>, int32_t, float>;
-  table.odd[LZ_INT64] = unary_loop<ToOdd<int64_t>, int64_t, float>;
+  table.odd[LZ_INT64] = wide_to_odd<int64_t>;
   table.odd[LZ_FLOAT64] = unary_loop<ToOdd<double>, double, float>;
   table.round_float16 = unary_loop<RoundHalf, float, float>;
   table.round_bfloat16 = unary_loop<RoundBfloat, float, float>;

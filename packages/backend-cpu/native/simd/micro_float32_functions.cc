@@ -169,13 +169,7 @@ struct Power {
   }
 };
 struct Logaddexp {
-  template <class D, class V>
-  static HWY_INLINE V wide(D d, V x, V y) {
-    const V high = hn::IfThenElse(hn::Gt(x, y), x, y), low = hn::IfThenElse(hn::Gt(x, y), y, x);
-    const V sum = hn::Add(high, wide_log1p(d, wide_exp(d, hn::Sub(low, high))));
-    const V r = hn::IfThenElse(hn::Eq(hn::Abs(high), hn::Inf(d)), high, sum);
-    return hn::IfThenElse(hn::Or(hn::IsNaN(x), hn::IsNaN(y)), hn::NaN(d), r);
-  }
+  static HWY_INLINE Vector run(Floats d, Vector x, Vector y) { return logaddexp(d, x, y); }
 };
 
 template <class F>
@@ -212,7 +206,7 @@ void fill(MicroTable& table) {
   one<Widened<Erfinv>>(table, Op::erfinv);
   two<Widened<Arctan2>>(table, Op::arctan2);
   two<Widened<Power>>(table, Op::power);
-  two<Widened<Logaddexp>>(table, Op::logaddexp);
+  two<Logaddexp>(table, Op::logaddexp);
 }
 
 }  // namespace

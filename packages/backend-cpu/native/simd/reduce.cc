@@ -189,10 +189,32 @@ void rows(const void* data, int64_t count, int64_t stride, int64_t n, void* wide
   }
 }
 
+// Combines `Rows` rows, a power of 2, in a tree, and then with `part`.
+template <int Op, int Rows, class T>
+HWY_INLINE void add_rows(float* part, const T* x, int64_t stride, int64_t n) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  int64_t j = 0;
+  for (; j + N <= n; j += N) {
+    hn::Vec<Floats> few[Rows];
+    for (int k = 0; k < Rows; k++) few[k] = load(d, x + k * stride + j);
+    for (int width = Rows / 2; width > 0; width /= 2)
+      for (int k = 0; k < width; k++) few[k] = combine_vectors<Op>(d, few[k], few[k + width]);
+    hn::StoreU(combine_vectors<Op>(d, hn::LoadU(d, part + j), few[0]), d, part + j);
+  }
+  for (; j < n; j++) {
+    float few[Rows];
+    for (int k = 0; k < Rows; k++) few[k] = element<Op>(x[k * stride + j]);
+    for (int width = Rows / 2; width > 0; width /= 2)
+      for (int k = 0; k < width; k++) few[k] = combine<Op>(few[k], few[k + width]);
+    part[j] = combine<Op>(part[j], few[0]);
+  }
+}
+
 template <int Op, class T>
 void columns(const void* data, int64_t count, int64_t stride, int64_t n, void* wide_data) {
   using S = Step<Op, T>;
-  constexpr int64_t kColumns = 512, kRows = 64;
+  constexpr int64_t kColumns = 4096, kRows = 64, kTogether = 8;
   const T* x = static_cast<const T*>(data);
   auto* wide = static_cast<Wide<Op, T>*>(wide_data);
   if constexpr (same_type<S, Wide<Op, T>>) {
@@ -201,28 +223,83 @@ void columns(const void* data, int64_t count, int64_t stride, int64_t n, void* w
       for (int64_t j = 0; j < n; j++) wide[j] = combine<Op>(wide[j], element<Op>(x[j]));
     }
   } else {
-    S part[kColumns];
+    // Types whose accumulators are wider: the half types and float32.
+    HWY_ALIGN S part[kColumns];
     for (int64_t begin = 0; begin < n; begin += kColumns, x += kColumns, wide += kColumns) {
       const int64_t length = n - begin < kColumns ? n - begin : kColumns;
       for (int64_t first = 0; first < count; first += kRows) {
         const int64_t last = count - first < kRows ? count : first + kRows;
-        const T* row = x + first * stride;
-        for (int64_t j = 0; j < length; j++) part[j] = element<Op>(row[j]);
+        for (int64_t j = 0; j < length; j++) part[j] = element<Op>(x[first * stride + j]);
         int64_t i = first + 1;
-        for (; i + 4 <= last; i += 4) {
-          const T *a = x + i * stride, *b = a + stride, *c = b + stride, *e = c + stride;
-          for (int64_t j = 0; j < length; j++) {
-            const S ab = combine<Op>(element<Op>(a[j]), element<Op>(b[j]));
-            const S ce = combine<Op>(element<Op>(c[j]), element<Op>(e[j]));
-            part[j] = combine<Op>(part[j], combine<Op>(ab, ce));
-          }
-        }
-        for (; i < last; i++) {
-          row = x + i * stride;
-          for (int64_t j = 0; j < length; j++) part[j] = combine<Op>(part[j], element<Op>(row[j]));
-        }
+        for (; i + kTogether <= last; i += kTogether) add_rows<Op, kTogether>(part, x + i * stride, stride, length);
+        for (; i < last; i++) add_rows<Op, 1>(part, x + i * stride, stride, length);
         for (int64_t j = 0; j < length; j++) wide[j] = combine<Op>(wide[j], Wide<Op, T>(part[j]));
       }
+    }
+  }
+}
+
+// The first place where is(x[i]) holds, testing blocks without leaving them early, so that compilers
+// vectorise the test.
+template <class T, class F>
+LZ_FORCE_INLINE int64_t first_where(const T* x, int64_t n, F is) {
+  constexpr int64_t kBlock = 256;
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    int hits = 0;
+    for (int64_t j = 0; j < kBlock; j++) hits |= is(x[i + j]);
+    if (hits) break;
+  }
+  for (; i < n; i++) {
+    if (is(x[i])) return i;
+  }
+  return 0;
+}
+
+// What elements are compared as.
+template <class T>
+constexpr auto compared_as() {
+  if constexpr (is_any_float<T>)
+    return Step<kMax, T>{};
+  else
+    return T{};
+}
+template <class T>
+using Compared = decltype(compared_as<T>());
+template <class T>
+LZ_FORCE_INLINE Compared<T> compared(T x) {
+  return Compared<T>(element<kMax>(x));
+}
+
+template <class T>
+int64_t find(const void* data, int64_t n, const void* wide_data) {
+  const T* x = static_cast<const T*>(data);
+  const auto wide = *static_cast<const Wide<kMax, T>*>(wide_data);
+  if constexpr (is_any_float<T>) {
+    if (wide != wide)
+      return first_where(x, n, [](T v) LZ_INLINE_LAMBDA {
+        const auto s = compared(v);
+        return s != s;
+      });
+  }
+  const auto value = Compared<T>(wide);
+  return first_where(x, n, [value](T v) LZ_INLINE_LAMBDA { return compared(v) == value; });
+}
+
+template <int Op, class T>
+void arg_columns(const void* data, int64_t count, int64_t stride, int64_t n, uint32_t* at) {
+  using S = Compared<T>;
+  const T* x = static_cast<const T*>(data);
+  S best[kArgColumns];
+  for (int64_t j = 0; j < n; j++) best[j] = compared(x[j]), at[j] = 0;
+  for (int64_t i = 1; i < count; i++) {
+    x += stride;
+    const auto place = uint32_t(i);
+    for (int64_t j = 0; j < n; j++) {
+      const S v = compared(x[j]), b = best[j];
+      const bool wins = (Op == kMax ? v > b : v < b) | ((v != v) & (b == b));
+      best[j] = wins ? v : b;
+      at[j] = wins ? place : at[j];
     }
   }
 }
@@ -274,6 +351,12 @@ constexpr void fill_all(ReduceTable& table, int dtype) {
   fill<kMin, T>(table, dtype);
   fill<kAll, T>(table, dtype);
   fill<kAny, T>(table, dtype);
+  if constexpr (!is_cplx<T>) {
+    using U = decltype(number<T>());
+    table.find[dtype] = find<U>;
+    table.arg_columns[kMax][dtype] = arg_columns<kMax, U>;
+    table.arg_columns[kMin][dtype] = arg_columns<kMin, U>;
+  }
 }
 
 // In the order of lz_dtype.

@@ -387,6 +387,47 @@ export interface Deviation {
   (a: Operand, options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): Array
 }
 
+/** What the sum of squared distances from the mean is multiplied by. */
+const share = (x: Array, axes: readonly number[], ddof: number): Array =>
+  scalarOf("var", 1 / Math.max(sizeOf(axes.map((i) => x.shape[i])) - ddof, 0), x.dtype)
+
+/** The mean squared distance from the mean, of floating numbers, in at least float32. */
+const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePrimitive({
+  name: "variance",
+  params: { axes: "i64[]", ddof: "f64" },
+  infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: x.dtype }),
+  decompose: ([x], { axes, ddof }) => {
+    const w = wide(x)
+    const squares = w.subtract(meanOver(w, axes)).square()
+    return toDtype(sumAxes([squares], { axes }).multiply(share(w, axes, ddof)), x.dtype)
+  },
+  vjp: ({ inputs: [x], cotangents: [g], params: { axes, ddof } }) => {
+    const w = wide(x)
+    const slope = toDtype(g, w.dtype)
+      .multiply(share(w, axes, ddof))
+      .multiply(2)
+    return [toDtype(w.subtract(meanOver(w, axes)).multiply(slope), x.dtype)]
+  },
+  jvp: ({ inputs: [x], tangents: [t], params: { axes, ddof } }) => {
+    if (!t) return [null]
+    const w = wide(x)
+    const products = w.subtract(meanOver(w, axes)).multiply(toDtype(t, w.dtype))
+    return [
+      toDtype(
+        sumAxes([products], { axes })
+          .multiply(share(w, axes, ddof))
+          .multiply(2),
+        x.dtype,
+      ),
+    ]
+  },
+  vmap: ({ inputs: [x], axes: [axis], params: { axes, ddof } }) => ({
+    outputs: [varianceAxes([moveToFront(x, axis as number)], { axes: axes.map((a) => a + 1), ddof })],
+    axes: [0],
+  }),
+})
+const wide = (x: Array): Array => toDtype(x, x.dtype.size === 2 ? float32 : x.dtype)
+
 function deviation(name: string, body: (variance: Array) => Array): Deviation {
   const args = operation(
     name,
@@ -394,18 +435,17 @@ function deviation(name: string, body: (variance: Array) => Array): Deviation {
     (a: Operand, axis?: Axes, keepdims = false, ddof: number = 0): Array => {
       const x = floatOperand(name, asArrayArgument(name, "a", a))
       const axes = normalizeAxes(name, axis, x.ndim)
-      const count = sizeOf(axes.map((i) => x.shape[i]))
-      const centered = x.subtract(meanOver(x, axes))
-      const squares = x.dtype === complex64 ? centered.abs().square() : centered.square()
       const y = body(
-        sumAxes([squares], { axes }).multiply(
-          scalarOf(name, 1 / Math.max(count - ddof, 0), x.dtype === complex64 ? float32 : x.dtype),
-        ),
+        x.dtype === complex64 ? complexVariance(x, axes, ddof) : varianceAxes([x], { axes, ddof }),
       )
       return keepdims || axes.length === 0 ? y : y.squeeze(axes)
     },
   )
   return ((...rest: unknown[]) => args(rest)) as Deviation
+}
+function complexVariance(x: Array, axes: readonly number[], ddof: number): Array {
+  const squares = x.subtract(meanOver(x, axes)).abs().square()
+  return sumAxes([squares], { axes }).multiply(share(squares, axes, ddof))
 }
 
 /**

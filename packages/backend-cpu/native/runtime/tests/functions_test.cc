@@ -143,6 +143,36 @@ bool measure_arctan2() {
   return good;
 }
 
+// The rounding of the difference counts, and where the two parts cancel, the error is that of the larger one.
+bool measure_logaddexp() {
+  const Micro run = micro_table().sets[int(Op::logaddexp)][LZ_FLOAT32].dense;
+  double worst = 0;
+  const auto check = [&](float x, float y) {
+    float got;
+    run(&got, &x, &y, nullptr, 1);
+    const Wide high = std::max(x, y), low = std::min(x, y);
+    const Wide want = std::isinf(high) || std::isinf(low) ? high + 0.0L : high + log1pl(expl(low - high));
+    if (std::isnan(x) || std::isnan(y))
+      worst = std::isnan(got) ? worst : INFINITY;
+    else if (std::isinf(want) || high >= 0)
+      worst = std::max(worst, ulps(got, want));
+    else
+      worst = std::max(worst, double(fabsl(got - want) / ldexpl(std::max<Wide>(-high, 1), -23)));
+  };
+  uint32_t state = 1;
+  for (int i = 0; i < 2000000; i++) {
+    state = state * 1664525 + 1013904223;
+    const float x = float(int32_t(state)) / 0x1p26f;
+    state = state * 1664525 + 1013904223;
+    check(x, i % 2 ? 0.0f : float(int32_t(state)) / 0x1p26f);
+  }
+  const float edges[] = {0.0f, -0.0f, 1.0f, -200.0f, 3e38f, -3e38f, 1e-45f, INFINITY, -INFINITY, NAN};
+  for (float x : edges)
+    for (float y : edges) check(x, y);
+  std::printf("%-10s %6.3f ulp\n", "logaddexp", worst);
+  return worst <= 4;
+}
+
 // Every length up to three vectors, in place and not, gives the bits of one element alone.
 bool check_lengths(Op op) {
   const MicroSet& set = micro_table().sets[int(op)][LZ_FLOAT32];
@@ -172,7 +202,7 @@ int main() {
   std::printf("%s\n", simd_target_name());
   bool good = true;
   for (const Case& each : kCases) good = measure(each) & good;
-  good = measure_power() & measure_arctan2() & good;
+  good = measure_power() & measure_arctan2() & measure_logaddexp() & good;
   for (int op = 0; op < kOps; op++) {
     if (op_arity(Op(op)) < 3 && micro_table().sets[op][LZ_FLOAT32].dense && Op(op) != Op::complex &&
         op_result(Op(op), LZ_FLOAT32) == LZ_FLOAT32) {
