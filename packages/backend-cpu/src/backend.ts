@@ -34,6 +34,7 @@ import {
   fillNow,
   handingOver,
   Lane,
+  laneAt,
   laneOf,
   main,
   releaseLater,
@@ -187,13 +188,20 @@ function encodeMap(node: Node, program: number): void {
 
 /** The lane that a record is written to, with room for it; it waits for what the record reads of others. */
 function laneFor(node: Node, inputs: readonly Node[], words: number): Lane {
-  const lane = recording ?? laneOf(node.stream)
+  const lane = recording ?? laneOfResult(node)
   lane.reserve(words + CROSSING * inputs.length)
   for (let i = 0; i < inputs.length; i++) {
     const { storage } = inputs[i]
     if (storage !== null && storage.lane !== lane.id) cross(lane, storage)
   }
   return lane
+}
+
+/** The stream's lane, but for memory that another lane took, such as what another backend's stream asked for: that one knows when it is written. */
+function laneOfResult({ outputs, storage, stream }: Node): Lane {
+  const lane = laneOf(stream)
+  const home = (outputs === null ? storage : outputs[0].storage)?.lane ?? lane.id
+  return home === lane.id ? lane : (laneAt(home) ?? lane)
 }
 
 function writeOutput(lane: Lane, output: Node): void {

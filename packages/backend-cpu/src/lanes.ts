@@ -75,6 +75,9 @@ export function laneOf(stream: Stream): Lane {
   return lastLane
 }
 
+/** The lane with a number; none for what no lane made. */
+export const laneAt = (id: number): Lane | undefined => lanes[id]
+
 /** Storages by slot, for naming what failed. A free slot keeps its storage, which has no references, for the next block. */
 export const storages: Storage[] = []
 const hostSlots: number[] = []
@@ -363,7 +366,9 @@ function collectFailures(): void {
     for (const entry of waiting) if (entry.wants(slot, lane, ticket)) entry.error ??= error
     const storage = storages[slot]
     // It may have been given back since, or have become another array's.
-    if (storage.refs === 0 || storage.lane !== lane || storage.ticket !== ticket) continue
+    // Memory lent by another backend has no lane of its own, but the ticket of what last wrote it.
+    const home = storage.lane === HOST ? lane : storage.lane
+    if (storage.refs === 0 || home !== lane || storage.ticket !== ticket) continue
     storage.failure ??= error
     list.push(storage)
   }

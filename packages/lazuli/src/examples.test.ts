@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join, relative } from "node:path"
 import { fileURLToPath } from "node:url"
-import "@lazuli/backend-metal"
+import { metalBackend } from "@lazuli/backend-metal"
 import { backendSuite, opCheck } from "@lazuli/conformance"
 import * as lazuli from "lazuli"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
@@ -30,6 +30,7 @@ const names = {
   ...lazuli,
   backendSuite,
   opCheck,
+  metalBackend,
 }
 
 function sources(folder: string): string[] {
