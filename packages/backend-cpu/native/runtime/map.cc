@@ -271,7 +271,11 @@ void MapJob::run(char* const* addresses) const {
   Run run{*this, v, addresses, program->log_sizes(), n_in, operands, nullptr};
   if (v.direct && dense && n < kSmall) return run.direct(0, n);
 
-  const bool large = dense && run.traffic() > last_level_cache();
+  // What is written where it is read is in the caches already.
+  const bool in_place = std::any_of(addresses + n_in, addresses + operands, [&](const char* out) {
+    return std::find(addresses, addresses + n_in, out) != addresses + n_in;
+  });
+  const bool large = dense && !in_place && run.traffic() > last_level_cache();
   if (v.machine.due(n, v.block.size(), large)) v.machine.code = program->machine_code(v.uniform);
   if (large && v.machine.code) v.machine.code->prepare_streaming();
   run.code = v.machine.code.get();
