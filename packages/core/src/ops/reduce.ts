@@ -406,7 +406,7 @@ const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePri
     const slope = toDtype(g, w.dtype)
       .multiply(share(w, axes, ddof))
       .multiply(2)
-    return [toDtype(w.subtract(meanOver(w, axes)).multiply(slope), x.dtype)]
+    return [toDtype(w.subtract(meanOver(w, axes)).conjugate().multiply(slope), x.dtype)]
   },
   jvp: ({ inputs: [x], tangents: [t], params: { axes, ddof } }) => {
     if (!t) return [null]
