@@ -4,7 +4,7 @@
  */
 import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../args"
 import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from "../dtype"
-import { ShapeError } from "../errors"
+import { DTypeError, ShapeError } from "../errors"
 import type { Array, HostArray, Meta, VmapContext, VmapResult } from "../graph"
 import { type Apply, definePrimitive } from "../primitive"
 import {
@@ -395,7 +395,11 @@ const share = (x: Array, axes: readonly number[], ddof: number): Array =>
 const varianceAxes: Apply<{ axes: readonly number[]; ddof: number }> = definePrimitive({
   name: "variance",
   params: { axes: "i64[]", ddof: "f64" },
-  infer: ([x], { axes }) => ({ shape: reduced(x, axes), dtype: x.dtype }),
+  infer: ([x], { axes }) => {
+    if (!isInexact(x.dtype))
+      throw new DTypeError("variance", `needs a floating dtype, received ${x.dtype.name}`)
+    return { shape: reduced(x, axes), dtype: x.dtype }
+  },
   decompose: ([x], { axes, ddof }) => {
     const w = wide(x)
     const squares = w.subtract(meanOver(w, axes)).square()
