@@ -2,6 +2,7 @@
 import * as mx from "@lazuli/core"
 import { collectGarbage } from "@lazuli/core/engine"
 import { afterAll, describe, expect, onTestFinished, test } from "vitest"
+import { generator } from "./generator"
 import "./index"
 import { laneOf, main } from "./lanes"
 import { native } from "./native"
@@ -22,17 +23,6 @@ function hold(stream = mx.defaultStream(mx.cpu)): { open: () => void } {
   }
   onTestFinished(open)
   return { open }
-}
-
-/** A reproducible stream of numbers in [0, 1). Source: mulberry32, public domain. */
-function generator(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
 }
 
 describe("asyncEval", () => {

@@ -2,20 +2,10 @@
 import * as mx from "@lazuli/core"
 import { Array } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
+import { generator } from "./generator"
 import { cpuBackend } from "./index"
 
 const values = (a: mx.Array): number[] => globalThis.Array.from(a.flatten().toTypedArray() as Float32Array)
-
-/** A reproducible stream of numbers in [0, 1). Source: mulberry32, public domain. */
-function generator(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
-}
 
 describe("a living handle keeps its value", () => {
   // Sizes on both sides of the limit from which handles are watched one by one.

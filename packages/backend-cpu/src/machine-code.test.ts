@@ -21,18 +21,8 @@ import {
 } from "@lazuli/core/engine"
 import { describe, expect, test } from "vitest"
 import { programWords } from "./encode"
+import { generator } from "./generator"
 import { native } from "./native"
-
-/** A reproducible stream of numbers in [0, 1). Source: mulberry32, public domain. */
-function generator(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (state + 0x6d2b79f5) | 0
-    let t = Math.imul(state ^ (state >>> 15), 1 | state)
-    t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t
-    return ((t ^ (t >>> 14)) >>> 0) / 4294967296
-  }
-}
 
 interface Layout {
   /** What the operand's memory holds. */

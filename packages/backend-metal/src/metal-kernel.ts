@@ -5,6 +5,7 @@ import {
   ArgumentError,
   Array,
   bool_,
+  checkOptions,
   currentStream,
   Device,
   DeviceError,
@@ -20,7 +21,6 @@ import {
   type MetalKernel,
   type MetalKernelCall,
   type MetalKernelOptions,
-  nearest,
   onStream,
   ShapeError,
   type StreamLike,
@@ -71,15 +71,7 @@ const ATOMIC: readonly string[] = ["bool_", "int32", "uint32", "uint64", "float3
 function checkKeys(op: string, given: unknown, known: readonly string[]): void {
   if (!isPlainObject(given))
     throw new ArgumentError(op, `takes an object with ${known.join(", ")}, received ${describe(given)}`)
-  for (const key of Object.keys(given)) {
-    if (known.includes(key)) continue
-    const near = nearest(key, known)
-    throw new ArgumentError(
-      op,
-      `has no option "${key}"; it takes ${known.join(", ")}`,
-      near ? { hint: `Did you mean "${near}"?` } : {},
-    )
-  }
+  checkOptions(op, given, known)
 }
 
 function checkSpec(options: MetalKernelOptions): KernelSpec {

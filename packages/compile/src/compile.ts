@@ -2,16 +2,15 @@
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
 import {
-  ArgumentError,
   Array,
   applyNode,
   applyNodes,
   arraysOf,
+  checkOptions,
   isPlainObject,
   Mark,
   type Meta,
   type Node,
-  nearest,
   sameShape,
   TransformError,
   withArrays,
@@ -345,19 +344,6 @@ function programsOf(f: (...args: never[]) => unknown, options: CompileOptions): 
 }
 
 const OPTIONS = ["inputs", "outputs", "shapeless", "onRecompile", "donate"] as const
-
-/** @throws ArgumentError for an option that there is not */
-export function checkOptions(op: string, options: object, known: readonly string[]): void {
-  for (const key of Object.keys(options)) {
-    if (known.includes(key)) continue
-    const near = nearest(key, known)
-    throw new ArgumentError(
-      op,
-      `has no option "${key}"; it takes ${known.join(", ")}`,
-      near ? { hint: `Did you mean "${near}"?` } : {},
-    )
-  }
-}
 
 const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): boolean =>
   inputs.length === outputs.length && inputs.every(({ path }, i) => String(path) === String(outputs[i]))

@@ -6,6 +6,7 @@ import {
   Array,
   arraysOf,
   asPath,
+  checkOptions,
   describe,
   dtypes,
   type FilePath,
@@ -24,7 +25,7 @@ import {
   writeSafetensors,
 } from "@lazuli/core/engine"
 import { captureForAnySizes } from "./capture"
-import { checkOptions, compile } from "./compile"
+import { compile } from "./compile"
 import {
   Decoder,
   Encoder,

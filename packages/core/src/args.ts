@@ -73,6 +73,19 @@ export function operation<A extends unknown[], R>(
   }
 }
 
+/** Refuses options that `op` does not know. @throws ArgumentError */
+export function checkOptions(op: string, options: object, known: readonly string[]): void {
+  for (const key of Object.keys(options)) {
+    if (known.includes(key)) continue
+    const near = nearest(key, known)
+    throw new ArgumentError(
+      op,
+      `has no option "${key}"; it takes ${known.join(", ")}`,
+      near ? { hint: `Did you mean "${near}"?` } : {},
+    )
+  }
+}
+
 /** An argument that must be an array. @throws ArgumentError */
 export function asArrayArgument(op: string, name: string, value: unknown): Array {
   if (value instanceof Array) return value

@@ -3,7 +3,7 @@
  * repository's packages and of backend authors, and may change with any minor version.
  */
 
-export { asArrayArgument, isList, isPlainObject, operation } from "./args"
+export { asArrayArgument, checkOptions, isList, isPlainObject, operation } from "./args"
 export {
   type Backend,
   type BackendStats,

@@ -2,16 +2,7 @@
  * Arguments of transforms: which of them to differentiate, what was returned, and the errors that say what does not fit.
  */
 import { type Array, TransformError } from "@lazuli/core"
-import {
-  ArgumentError,
-  Array as ArrayClass,
-  describe,
-  forEachLeaf,
-  format,
-  isInexact,
-  isList,
-  nearest,
-} from "@lazuli/core/engine"
+import { Array as ArrayClass, describe, forEachLeaf, format, isInexact, isList } from "@lazuli/core/engine"
 
 /** Refuses trees that hold an array without a gradient; `name` is what the error calls the tree. @throws TransformError */
 export function checkDifferentiable(op: string, tree: unknown, arrays: readonly Array[], name: string): void {
@@ -71,17 +62,4 @@ export function checkList(op: string, name: string, value: unknown): asserts val
       op,
       `${name} must be a list with one entry for each argument of the function, received ${describe(value)}`,
     )
-}
-
-/** Refuses options that a transform does not have. @throws ArgumentError */
-export function checkOptions(op: string, options: object, names: readonly string[]): void {
-  for (const key of Object.keys(options)) {
-    if (names.includes(key)) continue
-    const near = nearest(key, names)
-    throw new ArgumentError(
-      op,
-      `has no option "${key}"; it takes ${names.join(", ")}`,
-      near ? { hint: `Did you mean "${near}"?` } : {},
-    )
-  }
 }

@@ -5,6 +5,7 @@ import { type Array, TransformError, zerosLike } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  checkOptions,
   describe,
   format,
   isInexact,
@@ -13,7 +14,7 @@ import {
   mapLeaves,
   withArrays,
 } from "@lazuli/core/engine"
-import { checkDifferentiable, checkFunction, checkOptions, checkSynchronous } from "./argument"
+import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
 import { onesAs, pullback } from "./pullback"
 import { trace, traced } from "./trace"
 import { freshHandles } from "./vjp"

@@ -7,13 +7,14 @@ import {
   arraysOf,
   asCall,
   broadcastTo,
+  checkOptions,
   childrenOf,
   describe,
   format,
   isList,
   withArrays,
 } from "@lazuli/core/engine"
-import { checkFunction, checkOptions, checkSynchronous } from "./argument"
+import { checkFunction, checkSynchronous } from "./argument"
 import { type Axis, batch, placeholder } from "./batch"
 import { newEpoch } from "./trace"
 
