@@ -2,9 +2,11 @@
 // with all. Prints JSON.
 #include <immintrin.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -38,30 +40,40 @@ double on_threads(int threads, const F& f) {
   return seconds(start);
 }
 
-// Bytes a second of a = b + s * c over arrays that no cache holds.
-double triad(int threads) {
-  const size_t n = size_t(1) << 25;
-  float* data = static_cast<float*>(std::aligned_alloc(64, 3 * n * sizeof(float)));
-  for (size_t i = 0; i < 3 * n; ++i) data[i] = 1.0f;
-  double best = 0;
-  for (int round = 0; round < 8; ++round) {
-    double s = on_threads(threads, [&](int t) {
-      const size_t from = n / threads * t, to = n / threads * (t + 1);
-      const Vec scale = set(0.5f);
-      for (size_t i = from; i < to; i += kLanes) stream(data + i, fma(load(data + 2 * n + i), scale, load(data + n + i)));
-      _mm_sfence();
-    });
-    best = std::max(best, 12.0 * double(n) / s);
+// Bytes a second of a = b + s * c over arrays that no cache holds: the best of some rounds.
+class Triad {
+ public:
+  Triad() : data_(static_cast<float*>(std::aligned_alloc(64, 3 * kCount * sizeof(float)))) {
+    for (size_t i = 0; i < 3 * kCount; ++i) data_[i] = 1.0f;
   }
-  std::free(data);
-  return best;
-}
+  ~Triad() { std::free(data_); }
+  Triad(const Triad&) = delete;
+  Triad& operator=(const Triad&) = delete;
 
-// Floating-point operations a second of independent multiply-adds.
-double multiply_adds(int threads) {
-  const long count = 20'000'000;
+  double best_of(int rounds, int threads) const {
+    double best = 0;
+    for (int round = 0; round < rounds; ++round) {
+      double s = on_threads(threads, [&](int t) {
+        const size_t from = kCount / threads * t, to = kCount / threads * (t + 1);
+        const Vec scale = set(0.5f);
+        for (size_t i = from; i < to; i += kLanes) stream(data_ + i, fma(load(data_ + 2 * kCount + i), scale, load(data_ + kCount + i)));
+        _mm_sfence();
+      });
+      best = std::max(best, 12.0 * double(kCount) / s);
+    }
+    return best;
+  }
+
+ private:
+  static constexpr size_t kCount = size_t(1) << 25;
+  float* data_;
+};
+
+// Floating-point operations a second of independent multiply-adds: the best of some rounds.
+double multiply_adds(int rounds, int threads) {
+  const long count = 5'000'000;
   double best = 0;
-  for (int round = 0; round < 5; ++round) {
+  for (int round = 0; round < rounds; ++round) {
     double s = on_threads(threads, [&](int t) {
       Vec sums[12];
       for (auto& v : sums) v = set(float(t));
@@ -79,7 +91,24 @@ double multiply_adds(int threads) {
 }
 }  // namespace
 
-int main() {
+// Without arguments: all four figures. With the bytes and the floating-point operations of a workload: for each line of input, the least time in
+// milliseconds that the machine needs for them at this moment.
+int main(int argc, char** argv) {
   const int all = int(std::thread::hardware_concurrency());
-  std::printf("{\"triad\": %.0f, \"triadAll\": %.0f, \"fma\": %.0f, \"fmaAll\": %.0f}\n", triad(1), triad(all), multiply_adds(1), multiply_adds(all));
+  if (argc < 3) {
+    const Triad triad;
+    std::printf("{\"triad\": %.0f, \"triadAll\": %.0f, \"fma\": %.0f, \"fmaAll\": %.0f}\n", triad.best_of(8, 1), triad.best_of(8, all), multiply_adds(8, 1),
+                multiply_adds(8, all));
+    return 0;
+  }
+  const double bytes = std::atof(argv[1]), flops = std::atof(argv[2]);
+  const std::unique_ptr<Triad> triad(bytes > 0 ? new Triad : nullptr);
+  std::printf("{\"ready\": true}\n");
+  std::fflush(stdout);
+  while (std::getchar() != EOF) {
+    const double moved = triad ? bytes / std::max(triad->best_of(2, 1), triad->best_of(2, all)) : 0;
+    const double computed = flops > 0 ? flops / multiply_adds(2, all) : 0;
+    std::printf("{\"value\": %.9g}\n", 1e3 * std::max(moved, computed));
+    std::fflush(stdout);
+  }
 }

@@ -1,0 +1,53 @@
+/** A process that measures one workload when asked; serve.ts is its side of the conversation. */
+import { type ChildProcess, spawn } from "node:child_process"
+import { createInterface } from "node:readline"
+
+interface Answer {
+  readonly ready?: boolean
+  readonly missing?: string
+  readonly value?: number
+}
+
+/** One contestant at one workload. */
+export class Contestant {
+  private readonly child: ChildProcess
+  private readonly answers: AsyncIterator<string>
+  /** What was measured, round by round. */
+  readonly taken: number[] = []
+
+  constructor(
+    readonly name: string,
+    [command, ...args]: readonly string[],
+  ) {
+    // The JavaScript peers write warnings about how else they could be installed.
+    this.child = spawn(command, args, {
+      stdio: ["pipe", "pipe", "ignore"],
+      env: { ...process.env, PYTHONDONTWRITEBYTECODE: "1" },
+    })
+    this.child.on("error", () => {})
+    this.child.stdin?.on("error", () => {})
+    this.answers = createInterface({ input: this.child.stdout as NodeJS.ReadableStream })[
+      Symbol.asyncIterator
+    ]()
+  }
+
+  async hear(): Promise<Answer> {
+    for (;;) {
+      const { value, done } = await this.answers.next()
+      if (done) return { missing: "does not run" }
+      // Whatever else a peer prints is no answer.
+      if (value.startsWith("{")) return JSON.parse(value) as Answer
+    }
+  }
+
+  async measure(): Promise<void> {
+    this.child.stdin?.write("\n")
+    const { value } = await this.hear()
+    this.taken.push(value ?? Number.NaN)
+  }
+
+  end(): void {
+    this.child.stdin?.end()
+    this.child.kill()
+  }
+}
