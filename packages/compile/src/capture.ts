@@ -17,10 +17,12 @@ import { inOrder } from "./order"
 import { Program } from "./program"
 import { reapply, rebuild } from "./rebuild"
 import { type RecordedCall, Recorder, repeat } from "./recorder"
+import { checkResult } from "./result"
 import {
   type Path,
   readSlots,
   type Slot,
+  type Snapshot,
   slotsOf,
   snapshot,
   type Vacated,
@@ -44,6 +46,8 @@ interface Form {
   readonly outputPaths: readonly Path[]
   /** Where the captured outputs hold no arrays any more. */
   readonly vacated: readonly Vacated[]
+  /** Which of the arguments' arrays the function updated in place; what they show then comes last among what was found. */
+  readonly updated: readonly number[]
 }
 
 /** What one trace found. */
@@ -51,7 +55,7 @@ export interface Capture extends Form {
   readonly program: Program | null
   /** Arrays from outside the trace that the program reads; they follow the arguments. */
   readonly outside: readonly Array[]
-  /** First the result's arrays, then the captured outputs'. */
+  /** First the result's arrays, then the captured outputs', then updated arguments'. */
   readonly sources: readonly Source[]
 }
 
@@ -87,11 +91,21 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
   const { recorded, reads, gap } = recorder.current as Recorder
-  const { result, resultCount, outputPaths, vacated } = first
+  const { result, resultCount, outputPaths, vacated, updated } = first
   const places = found.map((id, i) => id ?? outsideFound[i])
   return {
     capture: first,
-    recording: { calls: recorded, reads, found: places, gap, result, resultCount, outputPaths, vacated },
+    recording: {
+      calls: recorded,
+      reads,
+      found: places,
+      gap,
+      result,
+      resultCount,
+      outputPaths,
+      vacated,
+      updated,
+    },
   }
 }
 
@@ -166,12 +180,12 @@ interface Traced {
 }
 
 function traced(subject: Subject, recording: { current: Recorder | null } | null): Traced {
-  const restore = snapshot([subject.inputTrees, subject.outputs])
+  const before = snapshot([subject.inputTrees, subject.outputs])
   const outer = calls.recorder
   try {
-    return trace(subject, recording)
+    return trace(subject, before, recording)
   } catch (error) {
-    restore()
+    before.restore()
     throw error
   } finally {
     calls.recorder = outer
@@ -180,6 +194,7 @@ function traced(subject: Subject, recording: { current: Recorder | null } | null
 
 function trace(
   { f, args, given, inputs, inputTrees, outputs }: Subject,
+  snapshot: Snapshot,
   recording: { current: Recorder | null } | null,
 ): Traced {
   const epoch = ++tracing.begun
@@ -195,24 +210,29 @@ function trace(
   calls.recorder = recorder
   const result = f(...traceArgs)
   calls.recorder = null
-  if (typeof (result as { then?: unknown } | null | undefined)?.then === "function")
-    throw new TransformError("compile", "the function is async: what it awaits would run after its trace", {
-      hint: "Compile the synchronous part, and await outside of it",
-    })
+  checkResult(result)
   const held = slotsOf(outputs)
   const vacated = vacatedOf(outputs, outputsBefore, held)
   // An output that is no input, and that the function did not touch, is nobody's business.
-  const slots = held.filter(({ holder, key }) => untouched.get(holder)?.[key] !== holder[key])
-  const found = [...arraysOf(result), ...readSlots(slots)]
+  const slots = held.filter(({ holder, key }) => {
+    const array = holder[key] as Array
+    return untouched.get(holder)?.[key] !== array || snapshot.nodeOf(array) !== array.node
+  })
+  const updated = given.flatMap((_, i) => (handles[i].node === placeholders[i] ? [] : [i]))
+  const found = [...arraysOf(result), ...readSlots(slots), ...updated.map((i) => handles[i])].map(
+    ({ node }) => new Array(node),
+  )
+  snapshot.restoreArrays()
   dropNew(slotsOf(inputTrees), inputs, held)
   // State that is an input and no output keeps its arrays.
   for (const [i, slot] of inputs.entries())
     if (slot.holder[slot.key] instanceof Array || !has(outputsBefore, slot)) slot.holder[slot.key] = before[i]
   const form: Form = {
     result,
-    resultCount: found.length - slots.length,
+    resultCount: found.length - slots.length - updated.length,
     outputPaths: slots.map(({ path }) => path),
     vacated,
+    updated,
   }
   return {
     capture: { ...form, ...build(placeholders, found, epoch) },
@@ -250,7 +270,9 @@ function outsideOf(
           "compile",
           "the function uses an array of another trace, which it did not get as an argument",
           {
-            hint: "Pass it as an argument, or name the tree that holds it in `inputs`",
+            hint:
+              "Pass it as an argument, or name the tree that holds it in `inputs`. If an earlier compiled call left it in a variable, it " +
+              "never gets a value: name the tree that holds it in that function's `outputs`",
           },
         )
       }

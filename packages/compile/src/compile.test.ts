@@ -37,6 +37,58 @@ describe("the programs of a function", () => {
     )
   })
 
+  test("are those of equal constants, and differ for others", () => {
+    const seen: unknown[] = []
+    const f = compile((value: unknown, x: mx.Array) => {
+      seen.push(value)
+      return x
+    })
+    const named = (): number => 1
+    const kinds = [0, -0, 1, 11, 1n, "1", true, null, undefined, Number.NaN, mx.float32, named, mx.cpu]
+    const values = (): unknown[] => [...kinds, mx.complex(1, 2), mx.complex(1, -0), mx.s(1, null), mx.s(0, 1)]
+    for (const value of [...values(), ...values()]) f(value, one)
+    expect(seen).toHaveLength(values().length)
+  })
+
+  test("differ where numbers stand beside other dtypes and sizes", () => {
+    const f = compile((k: number, list: unknown[], x: mx.Array) => [mx.zeros([k]), list.length, x.dtype.name])
+    let programs = 0
+    for (const k of [0, 1, 2, 10, 11])
+      for (const length of [0, 1])
+        for (const dtype of [mx.bool_, mx.uint8, mx.uint16, mx.float32, mx.int32, mx.complex64, mx.float64]) {
+          const [zeros, count, name] = f(k, new Array(length).fill(1), mx.ones([1], dtype))
+          expect([(zeros as mx.Array).shape, count, name]).toEqual([[k], length, dtype.name])
+          expect(f.stats().traces).toBe(++programs)
+        }
+  })
+
+  test("belong to the fields of registered classes too", () => {
+    class Scale {
+      constructor(
+        public weight: mx.Array,
+        public inverse: boolean,
+        public tags = new Set<string>(),
+      ) {}
+    }
+    mx.registerTreeNode(Scale, {
+      flatten: ({ weight }) => ({ weight }),
+      unflatten: ({ inverse, tags }, { weight }) => new Scale(weight as mx.Array, inverse, tags),
+    })
+    const f = compile((scale: Scale, x: mx.Array) =>
+      scale.inverse || scale.tags.has("inverse") ? x.divide(scale.weight) : x.multiply(scale.weight),
+    )
+    const scale = new Scale(mx.array(2), false)
+    const x = mx.array(8)
+    expect([f(scale, x).item(), f(scale, x).item(), f.stats().traces]).toEqual([16, 16, 1])
+    scale.inverse = true
+    expect(f(scale, x).item()).toBe(4)
+    scale.inverse = false
+    scale.tags.add("inverse")
+    expect(f(scale, x).item()).toBe(4)
+    scale.tags.clear()
+    expect([f(scale, x).item(), f.stats().traces]).toEqual([16, 3])
+  })
+
   test("belong to the places of captured state, not to its order", () => {
     const state: Record<string, mx.Array> = { a: mx.array(1), b: mx.array(5) }
     const step = compile(
@@ -67,8 +119,14 @@ describe("compiling", () => {
     compile(f)(one)
     compile(f)(one)
     expect(traces).toBe(1)
+    compile(f, { shapeless: false, donate: [] })(one)
+    expect(traces).toBe(1)
     compile(f, { shapeless: true })(one)
     expect(traces).toBe(2)
+    const state = { a: one }
+    for (let i = 0; i < 3; i++) compile(f, { inputs: state, outputs: state })(one)
+    expect(traces).toBe(3)
+    expect(compile(f).name).toBe("f")
   })
 
   test("is left out by an environment variable", async () => {
@@ -94,10 +152,105 @@ describe("compiling", () => {
       expect(() => compile(f)(value)).toThrow(/arguments are trees of arrays and constants/)
   })
 
+  test("refuses options of the wrong kind", () => {
+    const cases: [object, RegExp][] = [
+      [{ inputs: one }, /inputs must be a tree.*received an array itself. Keep it in a list/],
+      [{ outputs: 3 }, /outputs must be a tree.*received the number 3/],
+      [{ inputs: new Map([["a", one]]) }, /received a value of type Map/],
+      [{ shapeless: 1 }, /shapeless must be a boolean/],
+      [{ onRecompile: "log" }, /onRecompile must be a function/],
+    ]
+    for (const [options, message] of cases) expect(() => compile(() => one, options)).toThrow(message)
+    const hidden = compile(() => one, { inputs: { cache: new Map([["a", one]]) } })
+    expect(() => hidden()).toThrow(/the captured state.cache is a Map that holds arrays/)
+    const frozen = compile(() => one, { inputs: [Object.freeze({ a: one })] })
+    expect(() => frozen()).toThrow(/the captured state\[0\].a cannot be replaced.*frozen/)
+  })
+
+  test("refuses trees that contain themselves", () => {
+    const tree: { x: mx.Array; self?: unknown } = { x: one }
+    tree.self = [tree]
+    expect(() => compile((t: object) => t)(tree)).toThrow(/argument 0.self\[0\] contains itself/)
+    expect(() =>
+      compile((x: mx.Array) => {
+        const out: Record<string, unknown> = { x }
+        out.self = out
+        return out
+      })(one),
+    ).toThrow(/the result.self contains itself/)
+  })
+
+  test("refuses results that calls could not give again", () => {
+    class Pair {
+      constructor(readonly first: mx.Array) {}
+    }
+    const cases: [(x: mx.Array) => unknown, RegExp][] = [
+      [(x) => [x, new Pair(x.add(1))], /the result\[1\] is an instance of Pair.*registerTreeNode/],
+      [(x) => new Map([["y", x.add(1)]]), /the result is an instance of Map/],
+      [
+        function* (x) {
+          yield x
+        },
+        /the result is an iterator/,
+      ],
+      [(x) => ({ later: Promise.resolve(x) }), /the result.later is a promise/],
+    ]
+    for (const [f, message] of cases) expect(() => compile(f)(one)).toThrow(message)
+    const kept = new Pair(one)
+    expect(compile(() => kept)()).toBe(kept)
+  })
+
   test("tells constants of equal looks apart", () => {
     const f = compile((x: mx.Array, key: symbol) => (key === first ? x.add(1) : x))
     const first = Symbol("key")
     expect([f(one, first).item(), f(one, Symbol("key")).item()]).toEqual([2, 1])
+  })
+})
+
+describe("arguments that are updated in place", () => {
+  const add = (x: mx.Array, by: mx.Array): mx.Array => {
+    x.set([0], by)
+    return x.add(by)
+  }
+  test.each([{}, { shapeless: true }, { donate: [0] }])("change for the caller, with %o", (options) => {
+    const f = compile(add, options)
+    for (const n of [3, 3, 2]) {
+      const [x, y] = [mx.ones([n]), mx.ones([n])]
+      expect(f(x, mx.array(5)).tolist()).toEqual(add(y, mx.array(5)).tolist())
+      expect(x.tolist()).toEqual(y.tolist())
+    }
+    expect(f.stats().traces).toBe("shapeless" in options ? 1 : 2)
+  })
+
+  test("change once where one array is given twice, or is captured as well", () => {
+    const twice = compile((x: mx.Array, y: mx.Array) => {
+      x.set([0], 7)
+      return y.add(0)
+    })
+    const x = mx.ones([2])
+    expect(twice(x, mx.ones([2])).tolist()).toEqual([1, 1])
+    expect([twice(x, x).tolist(), x.tolist()]).toEqual([
+      [7, 1],
+      [7, 1],
+    ])
+    const state = { x: mx.ones([2]) }
+    const captured = compile(
+      (y: mx.Array) => {
+        y.set([0], 7)
+        return state.x.add(0)
+      },
+      { inputs: state },
+    )
+    expect(captured(state.x).tolist()).toEqual([7, 1])
+  })
+
+  test("have derivatives", () => {
+    const f = compile((x: mx.Array) => {
+      x.set([0], 3)
+      return x.square().sum()
+    })
+    f(mx.ones([2]))
+    expect(grad(f)(mx.ones([2])).tolist()).toEqual([0, 2])
   })
 })
 
@@ -153,7 +306,7 @@ describe("a trace", () => {
         return f(mx.array([1, 2])).sum()
       })(mx.array([v, v]))
     expect(() => g(1)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [compile] the function uses an array of another trace, which it did not get as an argument. Pass it as an argument, or name the tree that holds it in \`inputs\`]`,
+      `[TransformError: [compile] the function uses an array of another trace, which it did not get as an argument. Pass it as an argument, or name the tree that holds it in \`inputs\`. If an earlier compiled call left it in a variable, it never gets a value: name the tree that holds it in that function's \`outputs\`]`,
     )
   })
 })

@@ -2,15 +2,18 @@
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
 import {
+  ArgumentError,
   Array,
   applyNode,
   applyNodes,
   arraysOf,
   checkOptions,
+  describe,
   isPlainObject,
   Mark,
   type Meta,
   type Node,
+  rebind,
   sameShape,
   TransformError,
   withArrays,
@@ -26,8 +29,27 @@ import {
 import { checkDonation, type Donated, donatedBy, donatedPositions, giveUp } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
 import { callProgram } from "./program"
-import { arrayKey, difference, fits, keyOf, type Signature, signatureOf } from "./signature"
-import { Places, readSlots, type Slot, slotsOf, vacate, writePath } from "./state"
+import {
+  difference,
+  fits,
+  keyOf,
+  type Signature,
+  signatureOf,
+  signatureOfConstants,
+  signatureOfOutputs,
+  signatureOfSlots,
+} from "./signature"
+import {
+  afterTrace,
+  constantsOf,
+  isCapturable,
+  Places,
+  readSlots,
+  type Slot,
+  slotsOf,
+  vacate,
+  writePath,
+} from "./state"
 
 /** Options of {@link compile}. */
 export interface CompileOptions {
@@ -84,8 +106,9 @@ export function enableCompile(): void {
 
 /** A program, and what it takes for a call to use it. */
 interface Entry {
-  readonly key: string
   readonly signature: Signature
+  /** That of the captured state. */
+  readonly stateSignature: Signature
   readonly capture: Capture
   readonly params: { readonly program: Capture["program"] }
   /** Where the captured inputs were at the last call that used it. */
@@ -93,33 +116,30 @@ interface Entry {
   keys: readonly (string | number)[]
   /** What the captured inputs were traced with. */
   readonly state: readonly Meta[]
+  /** Keys and values, in turn, of what else was in the captured inputs. */
+  readonly constants: readonly unknown[]
   /** Whether the captured outputs are the captured inputs, place by place. */
   readonly inPlace: boolean
   /** Whether a call does nothing but compute one array and give it. */
   readonly single: boolean
 }
 
+/** What a call wants a program for. */
+type Wanted = Pick<Entry, "signature" | "stateSignature">
+
 /** Gives the plans of compiled functions back that nobody can call any more. */
 const dropped = new FinalizationRegistry<Map<string, Entry>>((programs) => {
   for (const { capture: c } of programs.values()) c.program?.release()
 })
 
-const isSingle = ({ result, sources, vacated }: Capture): boolean =>
-  result instanceof Array && sources.length === 1 && sources[0].from === "program" && vacated.length === 0
+const isSingle = ({ result, sources, vacated, updated }: Capture): boolean =>
+  result instanceof Array &&
+  sources.length === 1 &&
+  sources[0].from === "program" &&
+  vacated.length + updated.length === 0
 
 const NONE: readonly Node[] = []
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
-
-/** Equal for state in the same places with the same dtypes and ranks, and sizes where they count. */
-function stateKey(inputs: readonly Slot[], outputs: readonly Slot[], sizes: boolean): string {
-  let key = ""
-  for (const { holder, key: name, path } of inputs) {
-    const { node } = holder[name] as Array
-    key += `|${JSON.stringify(path)}${arrayKey(node.dtype, node.shape, sizes)}`
-  }
-  for (const { path } of outputs) key += `>${JSON.stringify(path)}`
-  return key
-}
 
 /** The programs of one compiled function. */
 class Programs {
@@ -136,14 +156,6 @@ class Programs {
     private readonly options: CompileOptions,
   ) {
     this.donated = donatedBy(options.donate)
-  }
-
-  /** Whether another compilation with these options would do the same. */
-  isFor(options: CompileOptions): boolean {
-    return (
-      OPTIONS.every((key) => key === "donate" || options[key] === this.options[key]) &&
-      String(donatedBy(options.donate)) === String(this.donated)
-    )
   }
 
   stats(): CompileStats {
@@ -164,13 +176,8 @@ class Programs {
     const state = readSlots(slots)
     const entry = this.lookUp(args, slots)
     if (entry === null) return this.f(...(args as never[]))
-    return this.replay(
-      entry,
-      arraysOf(args).map(({ node }) => node),
-      args,
-      state,
-      null,
-    )
+    const nodes = arraysOf(args).map(({ node }) => node)
+    return this.replay(entry, nodes, args, state, null)
   }
 
   explain(args: readonly unknown[]): Explanation {
@@ -180,10 +187,10 @@ class Programs {
     return explanationOf(entry.capture.program)
   }
 
-  /** Whether the captured inputs are where they were, with the same shapes and dtypes. */
+  /** Whether the captured inputs are where they were, with the same shapes, dtypes and constants. */
   private stateFits(entry: Entry): boolean {
-    const { holders, keys, arrays } = this.places
-    if (arrays.length !== entry.state.length) return false
+    const { holders, keys, arrays, constants } = this.places
+    if (arrays.length !== entry.state.length || constants.length !== entry.constants.length) return false
     for (let i = 0; i < arrays.length; i++) {
       if (holders[i] !== entry.holders[i] || keys[i] !== entry.keys[i]) return false
       const { node } = arrays[i]
@@ -191,17 +198,22 @@ class Programs {
       if (node.dtype !== was.dtype || (node.mark & Mark.Abstract) !== 0) return false
       if (!sameShape(node.shape, was.shape)) return false
     }
+    for (let i = 0; i < constants.length; i++) if (!Object.is(constants[i], entry.constants[i])) return false
     return true
   }
 
   /** The program for arguments, traced if there is none; null inside another trace, which the operations join. */
   private lookUp(args: readonly unknown[], inputSlots: readonly Slot[]): Entry | null {
     const { inputs, outputs, shapeless = false } = this.options
+    const signature = signatureOf(args)
     const given = arraysOf(args)
     if (given.some(isAbstract) || readSlots(inputSlots).some(isAbstract)) return null
-    const signature = signatureOf(args)
-    const outputSlots = slotsOf(outputs)
-    const key = keyOf(signature, true) + stateKey(inputSlots, outputSlots, true)
+    const constants = constantsOf(inputs)
+    const arrays = signatureOfSlots(inputSlots)
+    const targets = signatureOfOutputs(slotsOf(outputs))
+    let stateSignature = [...arrays, ...signatureOfConstants(constants), ...targets]
+    const keyFor = (sizes: boolean): string => keyOf(signature, sizes) + keyOf(stateSignature, sizes)
+    let key = keyFor(true)
     let entry = this.entries.get(key)
     if (entry) {
       this.entries.delete(key)
@@ -210,26 +222,28 @@ class Programs {
     } else {
       const subject = { f: this.f, args, given, inputs: inputSlots, inputTrees: inputs, outputs }
       const state = readSlots(inputSlots).map(({ node }) => node)
+      const wanted: Wanted = { signature, stateSignature }
       const found = shapeless
-        ? this.captureShapeless(
-            subject,
-            keyOf(signature, false) + stateKey(inputSlots, outputSlots, false),
-            signature,
-          )
-        : this.captureNew(subject, signature)
+        ? this.captureShapeless(subject, keyFor(false), wanted)
+        : this.captureNew(subject, wanted)
       if (found.program && this.donated.length > 0)
         found.program.donated = donatedPositions(this.donated, args, state.length)
+      const left = afterTrace(constants)
+      stateSignature = [...arrays, ...signatureOfConstants(left), ...targets]
+      key = keyFor(true)
       entry = {
-        key,
         signature,
+        stateSignature,
         capture: found,
         params: { program: found.program },
         holders: inputSlots.map(({ holder }) => holder),
         keys: inputSlots.map(({ key: name }) => name),
         state: state.map(({ shape, dtype }) => ({ shape, dtype })),
+        constants: left.flatMap(({ key: name, value }) => [name, value]),
         inPlace: inputs === outputs && found.vacated.length === 0 && samePaths(inputSlots, found.outputPaths),
         single: inputSlots.length === 0 && this.donated.length === 0 && isSingle(found),
       }
+      this.entries.get(key)?.capture.program?.release()
     }
     this.entries.set(key, entry)
     this.last = entry
@@ -237,17 +251,17 @@ class Programs {
     return entry
   }
 
-  private captureNew(subject: Subject, signature: Signature): Capture {
-    this.announce(signature)
+  private captureNew(subject: Subject, wanted: Wanted): Capture {
+    this.announce(wanted)
     const found = capture(subject)
     this.figures.traces++
     return found
   }
 
-  private captureShapeless(subject: Subject, key: string, signature: Signature): Capture {
+  private captureShapeless(subject: Subject, key: string, wanted: Wanted): Capture {
     const known = this.recordings.get(key)
     if (known) return captureAgain(known, subject)
-    this.announce(signature)
+    this.announce(wanted)
     const { capture: found, recording } = captureForAnySizes(subject)
     this.figures.traces++
     this.recordings.set(key, recording)
@@ -256,15 +270,16 @@ class Programs {
     return found
   }
 
-  /** Says why the function is traced, and warns where one argument makes it so again and again. */
-  private announce(signature: Signature): void {
+  /** Says why the function is traced, and warns where one argument, or one place of the state, makes it so again and again. */
+  private announce({ signature, stateSignature }: Wanted): void {
     const { onRecompile } = this.options
-    const change = this.last === null ? null : difference(this.last.signature, signature)
-    onRecompile?.(
-      this.last === null
-        ? "first call"
-        : (change?.reason ?? "the captured state changed its structure, shapes or dtypes"),
-    )
+    const { last } = this
+    if (last === null) {
+      onRecompile?.("first call")
+      return
+    }
+    const change = difference(last.signature, signature) ?? difference(last.stateSignature, stateSignature)
+    onRecompile?.(change?.reason ?? "its program was dropped for others")
     if (change === null) return
     const count = (this.changes.get(change.path) ?? 0) + 1
     this.changes.set(change.path, count)
@@ -294,7 +309,11 @@ class Programs {
     state: readonly Array[],
     places: Places | null,
   ): unknown {
-    const { program, outside, result, sources, resultCount, outputPaths, vacated } = entry.capture
+    const { program, outside, result, sources, resultCount, outputPaths, vacated, updated } = entry.capture
+    const handles = updated.length > 0 ? arraysOf(args) : null
+    // Two handles of a trace stand for what is one here, and only one of them would show the update.
+    if (handles && new Set([...handles, ...state]).size < handles.length + state.length)
+      return this.f(...(args as never[]))
     for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
     const known = nodes.length
     if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
@@ -321,29 +340,68 @@ class Programs {
       for (const each of vacated) vacate(outputs, each)
       outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
     }
+    if (handles)
+      updated.forEach((at, i) => rebind(handles[at], values[resultCount + outputPaths.length + i].node))
     if (this.donated.length > 0 && !computed.some(({ mark }) => mark !== Mark.None)) {
       const kept = entry.inPlace ? [] : readSlots(slotsOf(this.options.inputs))
-      giveUp(this.donated, state, kept, args, values)
+      giveUp(this.donated, state, kept, args, [...values, ...updated.map((at) => (handles as Array[])[at])])
     }
     if (state.length > 0) this.places.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 }
 
-/** The programs of functions that were compiled, for those who compile them again in the same way. */
-const shared = new WeakMap<object, Programs[]>()
+/**
+ * The programs of functions that were compiled, for those who compile them again in the same way: by function, captured trees and listener,
+ * all of which may go, and then by the other options.
+ */
+const shared: Level = new WeakMap()
+type Level = WeakMap<object, Level | Map<string, Programs>>
+const NOTHING = {}
 
 function programsOf(f: (...args: never[]) => unknown, options: CompileOptions): Programs {
-  const list = shared.get(f) ?? []
-  const known = list.find((programs) => programs.isFor(options))
-  if (known) return known
-  const programs = new Programs(f, { ...options })
-  dropped.register(programs, programs.entries)
-  shared.set(f, [...list, programs])
+  const { inputs, outputs, onRecompile, shapeless = false, donate } = options
+  let level = shared
+  for (const part of [f, inputs, outputs]) level = below(level, part, () => new WeakMap()) as Level
+  const list = below(level, onRecompile, () => new Map<string, Programs>()) as Map<string, Programs>
+  const key = `${shapeless}|${donatedBy(donate)}`
+  let programs = list.get(key)
+  if (programs === undefined) {
+    programs = new Programs(f, { ...options })
+    dropped.register(programs, programs.entries)
+    list.set(key, programs)
+  }
   return programs
 }
 
+function below<T extends Level | Map<string, Programs>>(level: Level, part: unknown, make: () => T): T {
+  const key = (part ?? NOTHING) as object
+  let next = level.get(key)
+  if (next === undefined) level.set(key, (next = make()))
+  return next as T
+}
+
 const OPTIONS = ["inputs", "outputs", "shapeless", "onRecompile", "donate"] as const
+
+/** @throws ArgumentError for options of the wrong kind */
+function checkKinds({ inputs, outputs, shapeless, onRecompile, donate }: CompileOptions): void {
+  for (const [name, tree] of Object.entries({ inputs, outputs })) {
+    if (tree === undefined || tree === null || isCapturable(tree)) continue
+    const what = tree instanceof Array ? "an array itself" : describe(tree)
+    throw new ArgumentError(
+      "compile",
+      `${name} must be a tree whose arrays can be replaced: a module, an optimizer's state, a list or an object; received ${what}`,
+      tree instanceof Array
+        ? { hint: "Keep it in a list or an object, and let the function read it there" }
+        : {},
+    )
+  }
+  if (shapeless !== undefined && typeof shapeless !== "boolean")
+    throw new ArgumentError("compile", `shapeless must be a boolean, received ${describe(shapeless)}`)
+  if (onRecompile !== undefined && typeof onRecompile !== "function")
+    throw new ArgumentError("compile", `onRecompile must be a function, received ${describe(onRecompile)}`)
+  checkDonation(donate)
+}
 
 const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): boolean =>
   inputs.length === outputs.length && inputs.every(({ path }, i) => String(path) === String(outputs[i]))
@@ -380,9 +438,10 @@ export function compile<A extends unknown[], R>(
       "options must be a plain object with inputs, outputs, shapeless, onRecompile or donate",
     )
   checkOptions("compile", options, OPTIONS)
-  checkDonation(options.donate)
+  checkKinds(options)
   const programs = programsOf(f as (...args: never[]) => unknown, options)
   const call = (...args: A): R => programs.call(args) as R
+  Object.defineProperty(call, "name", { value: f.name, configurable: true })
   return Object.assign(call, {
     stats: () => programs.stats(),
     explain: (...args: A) => programs.explain(args),

@@ -129,7 +129,10 @@ export function repeat(recorded: readonly RecordedCall[], inputs: readonly Node[
   }
   for (const { name, run, args, results } of recorded) {
     const before = stateNodes()
-    const nodes = resultsOf(run(...(mapValues(args, thaw) as never[])), before)
+    const given = mapValues(args, thaw) as never[]
+    // A trace that makes the calls of a file is a trace of these calls.
+    const result = calls.recorder === null ? run(...given) : calls.recorder.call(name, run, given)
+    const nodes = resultsOf(result, before)
     if (nodes.length !== results.length)
       throw new TransformError(
         name,

@@ -1,25 +1,22 @@
 /**
- * What a program was traced for: the structure of the arguments, the shapes and dtypes of their arrays, and their constants. A signature is
- * a flat list, so that the arguments of the next call are compared with it in one walk that also finds their arrays.
+ * What a program was traced for: the structure of the arguments and of the captured state, the shapes and dtypes of their arrays, and their
+ * constants. A signature is a flat list, so that the arguments of the next call are compared with it in one walk that also finds their arrays.
  */
 import {
   Array,
-  Complex,
   childrenOf,
-  Device,
   type Dtype,
   describe,
-  isDtype,
   isList,
   isPlainObject,
   Mark,
   type Node,
   type Shape,
-  Slice,
-  Stream,
   sameShape,
   TransformError,
 } from "@lazuli/core/engine"
+import { isConstant, keyOfConstant, sameConstant, showConstant } from "./constants"
+import { type Constant, constantOf, type Path, type Slot, showPath } from "./state"
 
 /** One position of a signature, in the order of a walk from the top. */
 type Token =
@@ -32,37 +29,31 @@ type Token =
       readonly type: unknown
     }
   | { readonly kind: "constant"; readonly path: string; readonly value: unknown }
+  /** A place of captured state, which belongs to the token after it. */
+  | { readonly kind: "place"; readonly path: string; readonly output: boolean }
 
-/** Describes arguments. */
+/** Describes arguments, or captured state. */
 export type Signature = readonly Token[]
-
-/** Whether a leaf can be part of a program as it is: it never changes. */
-const isConstant = (leaf: unknown): boolean =>
-  typeof leaf !== "object" ||
-  leaf === null ||
-  isDtype(leaf) ||
-  leaf instanceof Complex ||
-  leaf instanceof Device ||
-  leaf instanceof Stream ||
-  leaf instanceof Slice
 
 /** What distinguishes a registered class; plain objects are all alike. */
 const typeOf = (value: unknown): unknown => (isPlainObject(value) ? null : (value as object).constructor)
 
+/** The fields of a registered class's instance that are no children: a module's training flag. Plain objects have none. */
+const NONE: readonly string[] = []
+const otherFields = (value: object, children: object): readonly string[] =>
+  value === children ? NONE : Object.keys(value).filter((key) => !Object.hasOwn(children, key))
+const fieldOf = (value: object, key: string): unknown => constantOf((value as Record<string, unknown>)[key])
+
 /** The signature of arguments. */
 export function signatureOf(args: readonly unknown[]): Signature {
   const tokens: Token[] = []
+  const open = new Set<unknown>()
   const visit = (value: unknown, path: string): void => {
     if (value instanceof Array) {
       tokens.push({ kind: "array", path, dtype: value.node.dtype, shape: value.node.shape })
       return
     }
-    if (isList(value)) {
-      tokens.push({ kind: "list", path, length: value.length })
-      value.forEach((child, i) => visit(child, `${path}[${i}]`))
-      return
-    }
-    const children = childrenOf(value) as Readonly<Record<string, unknown>> | null
+    const children = childrenOf(value)
     if (children === null) {
       if (!isConstant(value))
         throw new TransformError(
@@ -73,14 +64,45 @@ export function signatureOf(args: readonly unknown[]): Signature {
       tokens.push({ kind: "constant", path, value })
       return
     }
-    const keys = Object.keys(children)
-    tokens.push({ kind: "object", path, keys, type: typeOf(value) })
-    for (const key of keys) visit(children[key], `${path}.${key}`)
+    if (open.has(value)) throw new TransformError("compile", `${path} contains itself`)
+    open.add(value)
+    if (isList(children)) {
+      tokens.push({ kind: "list", path, length: children.length })
+      for (let i = 0; i < children.length; i++) visit(children[i], `${path}[${i}]`)
+    } else {
+      const keys = Object.keys(children)
+      const others = otherFields(value as object, children)
+      tokens.push({ kind: "object", path, keys: [...keys, ...others], type: typeOf(value) })
+      for (const key of keys) visit((children as Record<string, unknown>)[key], `${path}.${key}`)
+      for (const key of others)
+        tokens.push({ kind: "constant", path: `${path}.${key}`, value: fieldOf(value as object, key) })
+    }
+    open.delete(value)
   }
   tokens.push({ kind: "list", path: "the arguments", length: args.length })
-  args.forEach((value, i) => visit(value, `argument ${i}`))
+  for (let i = 0; i < args.length; i++) visit(args[i], `argument ${i}`)
   return tokens
 }
+
+const placeAt = (path: Path, output = false): Token => ({ kind: "place", path: showPath(path), output })
+
+/** The signature of captured state's arrays. */
+export const signatureOfSlots = (slots: readonly Slot[]): Signature =>
+  slots.flatMap(({ holder, key, path }): Token[] => {
+    const { dtype, shape } = (holder[key] as Array).node
+    return [placeAt(path), { kind: "array", path: showPath(path), dtype, shape }]
+  })
+
+/** The signature of what else is in captured state. */
+export const signatureOfConstants = (constants: readonly Constant[]): Signature =>
+  constants.flatMap(({ path, value }): Token[] => [
+    placeAt(path),
+    { kind: "constant", path: showPath(path), value },
+  ])
+
+/** Where captured outputs hold arrays. */
+export const signatureOfOutputs = (slots: readonly Slot[]): Signature =>
+  slots.map(({ path }) => placeAt(path, true))
 
 /** Where the comparison under way is. */
 const walk = { at: 0 }
@@ -114,79 +136,76 @@ function fitsValue(signature: Signature, value: unknown, found: Node[]): boolean
   const children = childrenOf(value) as Readonly<Record<string, unknown>> | null
   const token = signature[walk.at++]
   if (token === undefined) return false
-  if (children === null) return token.kind === "constant" && Object.is(token.value, value)
+  if (children === null) return token.kind === "constant" && sameConstant(token.value, value)
   if (token.kind !== "object" || token.type !== typeOf(value)) return false
   const keys = Object.keys(children)
-  if (keys.length !== token.keys.length) return false
+  const others = otherFields(value as object, children)
+  if (keys.length + others.length !== token.keys.length) return false
   for (let i = 0; i < keys.length; i++) {
     if (keys[i] !== token.keys[i] || !fitsValue(signature, children[keys[i]], found)) return false
   }
+  for (let i = 0; i < others.length; i++) {
+    const field = signature[walk.at++]
+    if (others[i] !== token.keys[keys.length + i] || field?.kind !== "constant") return false
+    if (!sameConstant(field.value, fieldOf(value as object, others[i]))) return false
+  }
   return true
-}
-
-let identities = 0
-const identity = new WeakMap<object, number>()
-const symbols = new Map<symbol, number>()
-
-/** A string for a leaf that is no array: equal for the same primitive value, or the same object. */
-function constantKey(leaf: unknown): string {
-  if ((typeof leaf === "object" && leaf !== null) || typeof leaf === "function") {
-    let id = identity.get(leaf)
-    if (id === undefined) identity.set(leaf, (id = ++identities))
-    return `#${id}`
-  }
-  if (typeof leaf === "symbol") {
-    if (!symbols.has(leaf)) symbols.set(leaf, ++identities)
-    return `@${symbols.get(leaf)}`
-  }
-  return typeof leaf === "string"
-    ? JSON.stringify(leaf)
-    : Object.is(leaf, -0)
-      ? "-0"
-      : `${typeof leaf} ${String(leaf)}`
 }
 
 /** Equal for equal signatures; for those that differ in sizes alone, where `sizes` is false. */
 export function keyOf(signature: Signature, sizes: boolean): string {
   let key = ""
   for (const token of signature) {
-    if (token.kind === "array") key += arrayKey(token.dtype, token.shape, sizes)
-    else if (token.kind === "list") key += `(${token.length}`
-    else if (token.kind === "object")
-      key += `{${token.type === null ? "" : constantKey(token.type)}${JSON.stringify(token.keys)}`
-    else key += `=${constantKey(token.value)}`
+    switch (token.kind) {
+      case "array":
+        key += `:${token.dtype.code}[${sizes ? token.shape.join(",") : token.shape.length}]`
+        break
+      case "list":
+        key += `(${token.length}`
+        break
+      case "object":
+        key += `{${token.type === null ? "" : keyOfConstant(token.type)}${JSON.stringify(token.keys)}`
+        break
+      case "constant":
+        key += `=${keyOfConstant(token.value)}`
+        break
+      case "place":
+        key += `${token.output ? ">" : "|"}${JSON.stringify(token.path)}`
+    }
   }
   return key
 }
 
-/** A string for an array's dtype and rank, and its sizes if they count. */
-export const arrayKey = (dtype: Dtype, shape: Shape, sizes: boolean): string =>
-  `${dtype.code}[${sizes ? shape.join(",") : shape.length}]`
-
-const show = (token: Token): string => {
-  switch (token.kind) {
+const show = (token: Token | undefined): string => {
+  switch (token?.kind) {
+    case undefined:
+      return "nothing"
     case "array":
       return `${token.dtype.name}[${token.shape.join(", ")}]`
     case "list":
       return token.length === 1 ? "1 item" : `${token.length} items`
     case "object":
       return `{${token.keys.join(", ")}}`
-    default:
-      return typeof token.value === "string" ? JSON.stringify(token.value) : String(token.value)
+    case "constant":
+      return showConstant(token.value)
+    case "place":
+      return token.path
   }
 }
 
-/** The first position where two signatures differ: which argument it is, and what it was and is now. */
+/** The first position where two signatures differ: which argument or part of the state it is, and what it was and is now. */
 export function difference(before: Signature, now: Signature): { path: string; reason: string } | null {
   for (let i = 0; i < Math.max(before.length, now.length); i++) {
     const [a, b] = [before[i], now[i]]
-    const [was, is] = [a ? show(a) : "nothing", b ? show(b) : "nothing"]
-    const kinds = a?.kind !== b?.kind
-    const constants =
-      a?.kind === "constant" && b?.kind === "constant" && !Object.is(a.value, b.value) && was === is
-    if (was === is && !kinds && !constants) continue
+    const [was, is] = [show(a), show(b)]
+    const constants = a?.kind === "constant" && b?.kind === "constant" && !sameConstant(a.value, b.value)
     const path = (b ?? a)?.path ?? ""
-    const what = constants ? `${is} is another object` : `${was} became ${is}`
+    if (a?.kind === "place" || b?.kind === "place") {
+      if (a?.kind === b?.kind && was === is) continue
+      return { path, reason: `the structure of the captured state changed at ${path}` }
+    }
+    if (was === is && a?.kind === b?.kind && !constants) continue
+    const what = was === is ? `${is} is another object` : `${was} became ${is}`
     return { path, reason: `${path}: ${what}` }
   }
   return null

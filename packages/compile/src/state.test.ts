@@ -135,6 +135,75 @@ test("an output that the function leaves alone may change between calls", () => 
   expect(shown(state)).toEqual({ a: "array 3", b: "array 7" })
 })
 
+describe("what else is in a captured input", () => {
+  test("is part of the program: changes make another one, and the reason names the place", () => {
+    const reasons: string[] = []
+    const state = { w: mx.array(3), mode: "twice", frozen: new Set<string>() }
+    const f = compile(() => state.w.multiply(state.mode === "twice" ? 2 : state.frozen.size + 3), {
+      inputs: [state],
+      onRecompile: (reason) => reasons.push(reason),
+    })
+    expect([f().item(), f().item()]).toEqual([6, 6])
+    state.mode = "more"
+    expect([f().item(), f().item()]).toEqual([9, 9])
+    state.frozen.add("w")
+    expect(f().item()).toBe(12)
+    state.frozen.clear()
+    expect(f().item()).toBe(9)
+    state.mode = "twice"
+    state.w = mx.array(4)
+    expect([f().item(), f.stats().traces]).toEqual([8, 3])
+    state.w = mx.array([1, 2])
+    f()
+    Object.assign(state, { extra: mx.array(0) })
+    f()
+    expect(reasons).toEqual([
+      "first call",
+      'the captured state[0].mode: "twice" became "more"',
+      'the captured state[0].frozen: "{}" became "{w}"',
+      "the captured state[0].w: float32[] became float32[2]",
+      "the structure of the captured state changed at the captured state[0].extra",
+    ])
+  })
+
+  test("may be changed by the function itself, once", () => {
+    const state = { w: mx.array(1), calls: 0 }
+    const f = compile(
+      () => {
+        state.calls++
+        state.w = state.w.add(1)
+      },
+      { inputs: state, outputs: state },
+    )
+    for (let i = 0; i < 3; i++) f()
+    expect([state.calls, state.w.item(), f.stats().traces]).toEqual([1, 4, 1])
+    state.calls = 0
+    f()
+    expect([state.calls, f.stats()]).toEqual([1, { calls: 4, traces: 2, programs: 1 }])
+  })
+})
+
+test("an output alone that is updated in place has its new value, and none if the function throws", () => {
+  const state = { c: mx.array([1, 2]) }
+  const kept = state.c
+  let broken = true
+  const f = compile(
+    (x: mx.Array) => {
+      state.c.set([0], x)
+      if (broken) throw new RangeError("broken")
+    },
+    { outputs: state },
+  )
+  expect(() => f(mx.array(5))).toThrow(RangeError)
+  expect(kept.tolist()).toEqual([1, 2])
+  broken = false
+  for (const value of [5, 6]) {
+    f(mx.array(value))
+    expect(state.c.tolist()).toEqual([value, 2])
+  }
+  expect(kept.tolist()).toEqual([1, 2])
+})
+
 test("a tree that its owner replaced is followed, and back", () => {
   const owner = {
     values: { a: mx.array(1) },

@@ -1,12 +1,12 @@
 /**
  * Captured state: the places in mutable trees (a Module, an optimizer's state, `mx.random.state`) that hold arrays, to be read and
- * replaced in place.
+ * replaced in place, and what else is in these trees.
  */
-import { Array, currentTree, isList, isPlainObject } from "@lazuli/core/engine"
+import { Array, currentTree, isList, type Node, rebind, TransformError } from "@lazuli/core/engine"
 
 /** How to get from a tree's root to something in it. */
 export type Path = readonly (string | number)[]
-type Holder = Record<string | number, unknown>
+export type Holder = Record<string | number, unknown>
 
 /** A place that holds an array. */
 export interface Slot {
@@ -15,93 +15,163 @@ export interface Slot {
   readonly path: Path
 }
 
-/** The places of a tree that hold arrays, in a fixed order; objects met twice count once. */
+/** A place that holds neither an array nor more places; what the function sees there is part of its program. */
+export interface Constant extends Slot {
+  readonly value: unknown
+}
+
+/** Whether a value has places in a tree: lists, plain objects, and instances of user classes; the platform's own objects do not take part. */
+const isContainer = (value: unknown): value is object =>
+  typeof value === "object" &&
+  value !== null &&
+  !(
+    value instanceof Array ||
+    ArrayBuffer.isView(value) ||
+    value instanceof Map ||
+    value instanceof Set ||
+    value instanceof Date ||
+    value instanceof RegExp ||
+    value instanceof Promise
+  )
+
+/** Whether a value can be captured: something with places in it. */
+export const isCapturable = isContainer
+
+/** What a place that is no container stands for: a set's contents, which modules keep their frozen parameters' names in; anything else itself. */
+export const constantOf = (value: unknown): unknown =>
+  value instanceof Set ? (value.size === 0 ? "{}" : `{${[...value].map(String).join()}}`) : value
+
+type Visit = (holder: Holder, key: string | number, value: unknown, path: Path) => void
+
+/** Calls `visit` for every place of a tree that holds no container, in a fixed order. Containers met twice count once; `seen` gets them. */
+function walk(
+  tree: unknown,
+  visit: Visit,
+  seen: Set<object> = new Set(),
+  path: (string | number)[] = [],
+): void {
+  const value = currentTree(tree as object)
+  if (seen.has(value)) return
+  seen.add(value)
+  const holder = value as Holder
+  const take = (key: string | number): void => {
+    const child = holder[key]
+    path.push(key)
+    if (isContainer(child)) walk(child, visit, seen, path)
+    else visit(holder, key, child, path)
+    path.pop()
+  }
+  if (isList(value)) for (let i = 0; i < value.length; i++) take(i)
+  else for (const key of Object.keys(value)) take(key)
+}
+
+/** The places of a tree that hold arrays. */
 export function slotsOf(tree: unknown): Slot[] {
   const slots: Slot[] = []
-  const seen = new Set<object>()
-  const visit = (tree: unknown, path: Path): void => {
-    if (typeof tree !== "object" || tree === null || tree instanceof Array) return
-    const value = currentTree(tree)
-    if (seen.has(value)) return
-    seen.add(value)
-    const holder = value as Holder
-    if (!isList(value) && !isPlainObject(value) && !isModuleLike(value)) return
-    for (const name of Object.keys(value)) {
-      const child = holder[name]
-      const key = isList(value) ? Number(name) : name
-      const below = [...path, key]
-      if (child instanceof Array) slots.push({ holder, key, path: below })
-      else visit(child, below)
-    }
-  }
-  visit(tree, [])
+  if (isContainer(tree))
+    walk(tree, (holder, key, child, path) => {
+      if (child instanceof Array) slots.push({ holder, key, path: [...path] })
+      else if (holdsUnseen(child))
+        throw new TransformError(
+          "compile",
+          `${showPath(path)} is a ${child.constructor.name} that holds arrays, which a compiled function cannot follow`,
+          { hint: "Keep arrays in lists, plain objects or fields of a class" },
+        )
+    })
   return slots
 }
 
-/** The places of a tree that hold arrays, without their paths, for comparing quickly; in the same order as {@link slotsOf}. */
+const holdsUnseen = (value: unknown): value is Map<unknown, unknown> | Set<unknown> =>
+  (value instanceof Map || value instanceof Set) && [...value.values()].some((v) => v instanceof Array)
+
+/** What is in a tree besides arrays. */
+export function constantsOf(tree: unknown): Constant[] {
+  const found: Constant[] = []
+  if (isContainer(tree))
+    walk(tree, (holder, key, child, path) => {
+      if (!(child instanceof Array)) found.push({ holder, key, path: [...path], value: constantOf(child) })
+    })
+  return found
+}
+
+/** The same after a trace: what the function itself changed makes no other program. */
+export const afterTrace = (constants: readonly Constant[]): Constant[] =>
+  constants.map((each) => {
+    const now = each.holder[each.key]
+    const isConstant = each.key in each.holder && !(now instanceof Array) && !isContainer(now)
+    return isConstant ? { ...each, value: constantOf(now) } : each
+  })
+
+/** How messages name a place of captured state. */
+export const showPath = (path: Path): string =>
+  `the captured state${path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key}`)).join("")}`
+
+/** What a tree holds, for comparing quickly; in the same order as {@link slotsOf} and {@link constantsOf}. */
 export class Places {
-  readonly holders: Record<string | number, unknown>[] = []
+  readonly holders: Holder[] = []
   readonly keys: (string | number)[] = []
   readonly arrays: Array[] = []
+  /** Keys and values, in turn. */
+  readonly constants: unknown[] = []
 
-  /** Finds the places anew. */
+  /** Looks at what the tree holds now. */
   read(tree: unknown): void {
     this.holders.length = 0
     this.keys.length = 0
     this.arrays.length = 0
-    if (typeof tree === "object" && tree !== null) this.visit(tree, new Set())
+    this.constants.length = 0
+    if (isContainer(tree)) walk(tree, this.take)
   }
 
   /** Lets go of the arrays: they must not live longer than their owners let them. */
   forget(): void {
     this.arrays.length = 0
+    this.constants.length = 0
   }
 
-  private visit(tree: object, seen: Set<object>): void {
-    if (tree instanceof Array) return
-    const value = currentTree(tree)
-    if (seen.has(value)) return
-    seen.add(value)
-    const list = isList(value)
-    if (!list && !isPlainObject(value) && !isModuleLike(value)) return
-    const holder = value as unknown as Record<string | number, unknown>
-    if (list) {
-      for (let i = 0; i < value.length; i++) this.take(holder, i, value[i], seen)
-    } else for (const key of Object.keys(value)) this.take(holder, key, holder[key], seen)
-  }
-
-  private take(
-    holder: Record<string | number, unknown>,
-    key: string | number,
-    child: unknown,
-    seen: Set<object>,
-  ): void {
+  private readonly take: Visit = (holder, key, child) => {
     if (child instanceof Array) {
       this.holders.push(holder)
       this.keys.push(key)
       this.arrays.push(child)
-    } else if (typeof child === "object" && child !== null) this.visit(child, seen)
+    } else this.constants.push(key, constantOf(child))
   }
 }
 
-/** What every container of a tree holds, to be put back when a trace fails: nothing of it may stay. */
-export function snapshot(tree: unknown): () => void {
-  const containers = new Map<Record<string, unknown>, Record<string, unknown>>()
-  const visit = (inner: unknown): void => {
-    if (typeof inner !== "object" || inner === null || inner instanceof Array) return
-    const value = currentTree(inner)
-    const holder = value as Record<string, unknown>
-    if (containers.has(holder) || (!isList(value) && !isPlainObject(value) && !isModuleLike(value))) return
-    containers.set(holder, { ...holder })
-    for (const key of Object.keys(holder)) visit(holder[key])
+/** What trees held before a trace. */
+export interface Snapshot {
+  /** What an array showed; undefined for one that was not there. */
+  nodeOf(array: Array): Node | undefined
+  /** Lets every array show what it showed: updates in place within a trace have no value outside. */
+  restoreArrays(): void
+  /** Puts everything back: of a trace that failed nothing may stay. */
+  restore(): void
+}
+
+/** Remembers what every container of some trees holds, and what every array shows. */
+export function snapshot(trees: readonly unknown[]): Snapshot {
+  const seen = new Set<object>()
+  const nodes = new Map<Array, Node>()
+  for (const tree of trees)
+    if (isContainer(tree))
+      walk(tree, (_holder, _key, child) => child instanceof Array && nodes.set(child, child.node), seen)
+  const contents = [...seen].map((holder) => [holder as Holder, { ...holder } as Holder] as const)
+  const restoreArrays = (): void => {
+    for (const [array, node] of nodes) if (array.node !== node) rebind(array, node)
   }
-  visit(tree)
-  return () => {
-    for (const [holder, entries] of containers) {
-      for (const key of Object.keys(holder)) if (!(key in entries)) delete holder[key]
-      if (isList(holder)) (holder as unknown as unknown[]).length = Object.keys(entries).length
-      Object.assign(holder, entries)
-    }
+  return {
+    nodeOf: (array) => nodes.get(array),
+    restoreArrays,
+    restore: () => {
+      restoreArrays()
+      for (const [holder, entries] of contents) {
+        for (const key of Object.keys(holder)) if (!(key in entries)) delete holder[key]
+        if (isList(holder)) (holder as unknown as unknown[]).length = Object.keys(entries).length
+        // What cannot be written was not.
+        for (const key of Object.keys(entries))
+          if (holder[key] !== entries[key]) Reflect.set(holder, key, entries[key])
+      }
+    },
   }
 }
 
@@ -158,25 +228,16 @@ export function vacate(tree: unknown, { path, gone, value }: Vacated): void {
 const isHolder = (value: unknown): value is Holder =>
   typeof value === "object" && value !== null && !(value instanceof Array)
 
-/** Instances of user classes hold arrays in their fields; the platform's own objects do not take part. */
-function isModuleLike(value: object): boolean {
-  return !(
-    ArrayBuffer.isView(value) ||
-    value instanceof Map ||
-    value instanceof Set ||
-    value instanceof Date ||
-    value instanceof RegExp ||
-    value instanceof Promise
-  )
-}
-
 /** What the places hold now. */
 export const readSlots = (slots: readonly Slot[]): Array[] =>
   slots.map(({ holder, key }) => holder[key] as Array)
 
-/** Puts arrays into the places. */
+/** Puts arrays into the places. @throws TransformError for a place that cannot be written */
 export function writeSlots(slots: readonly Slot[], arrays: readonly Array[]): void {
-  slots.forEach(({ holder, key }, i) => {
-    holder[key] = arrays[i]
+  slots.forEach(({ holder, key, path }, i) => {
+    if (!Reflect.set(holder, key, arrays[i]))
+      throw new TransformError("compile", `${showPath(path)} cannot be replaced, as a trace has to`, {
+        hint: "It is a getter or belongs to a frozen object",
+      })
   })
 }

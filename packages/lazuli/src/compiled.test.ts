@@ -2,7 +2,7 @@
  * Compiled functions on the native backend against the same functions as they were written, from the first call on.
  */
 import { sharedNames } from "@lazuli/core/engine"
-import { mx, nn } from "lazuli"
+import { mx, nn, optim } from "lazuli"
 import { expect, test } from "vitest"
 
 test("a constant that elementwise work and, later, a kernel read", () => {
@@ -24,4 +24,34 @@ test("every call has a name of its own, so that programs in files can name it", 
 
 test("views of nothing need no place", () => {
   expect(mx.compile((x: mx.Array) => mx.median(x, 0))(mx.zeros([3, 0])).shape).toEqual([0])
+})
+
+test("a model's mode and frozen parameters are part of a program, captured or given", () => {
+  const model = new nn.Sequential(new nn.Linear(2, 2), new nn.Dropout(0.5))
+  const x = mx.ones([1, 2])
+  const captured = mx.compile((v: mx.Array) => model.forward(v), { inputs: [model.state, mx.random.state] })
+  const given = mx.compile((m: nn.Sequential, v: mx.Array) => m.forward(v))
+  for (const f of [captured, (v: mx.Array) => given(model, v)]) {
+    model.train()
+    f(x)
+    model.eval()
+    expect(f(x).tolist()).toEqual(model.forward(x).tolist())
+  }
+  expect([captured.stats().traces, given.stats().traces]).toEqual([2, 2])
+
+  const optimizer = new optim.SGD(0.1)
+  optimizer.init(model.trainableParameters())
+  const lossAndGrad = nn.valueAndGrad(model, (v: mx.Array) => model.forward(v).sum())
+  const state = [model.state, optimizer.state]
+  const step = mx.compile((v: mx.Array) => optimizer.update(model, lossAndGrad(v)[1]), {
+    inputs: state,
+    outputs: state,
+  })
+  const linear = model.layers[0] as nn.Linear
+  step(x)
+  linear.freeze({ keys: "weight" })
+  const [weight, bias] = [linear.weight.tolist(), linear.bias?.tolist()]
+  step(x)
+  expect(linear.weight.tolist()).toEqual(weight)
+  expect(linear.bias?.tolist()).not.toEqual(bias)
 })
