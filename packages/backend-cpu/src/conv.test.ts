@@ -175,6 +175,33 @@ describe("sizes that choose an algorithm", () => {
     both([x([2, 9, 8, 64]), x([64, 3, 3, 16])], plain(2, { groups: 4, low: [1, 1], high: [1, 1] }))
     both([x([1, 4, 5, 6, 8]), x([8, 2, 3, 3, 2])], plain(3, { groups: 4 }))
   })
+  test("depthwise rows of every width, by runs of taps and without", () => {
+    for (let kernel = 2; kernel <= 8; kernel++)
+      for (const width of [kernel - 1, kernel + 2, 8 + kernel, 15 + kernel, 27])
+        for (const channels of [3, 16, 85])
+          for (const dilation of [1, 2]) {
+            const low = [1, kernel >> 1]
+            const params = {
+              groups: channels,
+              low,
+              high: [1, kernel * dilation],
+              kernelDilation: [1, dilation],
+            }
+            check([x([1, 3, width, channels]), x([channels, 3, kernel, 1])], plain(2, params))
+          }
+  })
+  test("groups of few outputs", () => {
+    for (const outputs of [1, 2, 3, 4, 5, 7, 8, 9])
+      both(
+        [x([2, 7, 9, 6 * 5]), x([6 * outputs, 3, 3, 5])],
+        plain(2, { groups: 6, low: [1, 1], high: [1, 1] }),
+      )
+  })
+  test("pixels and results that exceed a cache, in place and padded", () => {
+    check([x([1, 23, 25, 300]), x([70, 1, 1, 300])], plain(2))
+    check([x([1, 47, 25, 40]), x([260, 1, 1, 40])], plain(2, { stride: [2, 1] }))
+    check([x([1, 23, 25, 130]), x([70, 2, 1, 130])], plain(2, { high: [1, 0] }))
+  })
   test("a cotangent that is one number repeated", () => {
     const inputs = [x([2, 8, 8, 4]), x([20, 3, 3, 4])]
     checkGradients(inputs, plain(2), mx.broadcastTo(mx.array(0.5), [2, 6, 6, 20]))

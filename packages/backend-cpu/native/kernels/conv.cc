@@ -117,8 +117,9 @@ void solve(const lz_call& call, Problem<T> p, std::vector<Axis> axes, Algorithm 
 
 // How many groups are computed as one, where a group's outputs alone would leave lanes of a vector idle.
 template <class T>
-int64_t groups_together(const Problem<T>& p) {
-  for (int64_t m = std::min(p.groups, loops<T>().lanes / p.outputs); m > 1; m--) {
+int64_t groups_together(const Problem<T>& p, Algorithm algorithm) {
+  const int64_t lanes = algorithm == Algorithm::tiles ? loops<T>().narrow : loops<T>().lanes;
+  for (int64_t m = std::min(p.groups, lanes / p.outputs); m > 1; m--) {
     if (p.groups % m == 0) return m;
   }
   return 1;
@@ -243,7 +244,7 @@ void compute(const lz_call& call, Source x, Source w, const lz_operand& out, con
     std::fill_n(y, out.size, T(0));
     p.add = true;
   }
-  const int64_t m = lanewise ? 1 : groups_together(p);
+  const int64_t m = lanewise ? 1 : groups_together(p, algorithm);
   if (m > 1 && algorithm == Algorithm::tiles) join_groups(call, p, merged, m);
   if (m > 1 && algorithm == Algorithm::sums && p.channels == 1 && p.x_batch == 1 && p.x_channel == p.batch)
     return solve_joined(call, p, merged, m);

@@ -10,20 +10,25 @@ namespace {
 
 // The cut of a group's output channels into panels of one or two vectors.
 struct Columns {
-  int64_t outputs, lanes;
+  int64_t outputs, lanes, narrow;
   int64_t panels() const { return ceil_div(outputs, 2 * lanes); }
   int64_t begin(int64_t panel) const { return panel * 2 * lanes; }
   int64_t count(int64_t panel) const { return std::min(2 * lanes, outputs - begin(panel)); }
-  int64_t width(int64_t panel) const { return count(panel) > lanes ? 2 * lanes : lanes; }
+  int64_t width(int64_t panel) const {
+    return count(panel) > lanes ? 2 * lanes : count(panel) > narrow ? lanes : narrow;
+  }
   int64_t padded() const { return begin(panels() - 1) + width(panels() - 1); }
 };
+
+// Bytes that leave the second cache room for something else.
+constexpr int64_t kCache = 384 << 10;
 
 // One combination of phases.
 template <class T>
 class Tiles {
  public:
   Tiles(const lz_call& call, const Problem<T>& p, const Phase* a, const Phase* b, const Phase* c)
-      : call_(call), p_(p), phase_{a, b, c}, columns_{p.outputs, loops<T>().lanes} {
+      : call_(call), p_(p), phase_{a, b, c}, columns_{p.outputs, loops<T>().lanes, loops<T>().narrow} {
     for (int i = 0; i < kAxes; i++) {
       low_[i] = phase_[i]->lowest();
       reach_[i] = phase_[i]->highest() - low_[i];
@@ -188,19 +193,34 @@ class Tiles {
         for (int64_t c = 0; c < at.columns; c++)
           from[i++] = base + r * phase_[1]->stride * step[1] + c * phase_[2]->stride * step[2];
       }
-      ConvTile<T> t{nullptr, nullptr, offsets, nullptr, 0, n, 0, 0, 0, p_.add || pass > 0};
+      ConvTile<T> t{nullptr, nullptr, offsets, nullptr, 0, n, 0, 0, 0, 0, p_.add || pass > 0};
       t.taps = list_offsets(step, n, offsets, t.length);
-      for (int64_t j = panel; j < panel_end; j++) {
+      // Panel by panel, unless pixels and results would fill the second cache, where weights would not: then all panels
+      // meet one tile of pixels after the other, and the first one fetches what is read in place for the next tile.
+      const int64_t wide = (panel_end - panel) * 2 * loop.lanes * int64_t(sizeof(T));
+      const bool tile_by_tile = taps_ * n * wide <= kCache && pixels * (n * int64_t(sizeof(T)) + wide) > kCache;
+      int32_t following = 0;
+      const auto row_tile = [&](int64_t i) {
+        const int64_t begin = pixels * i / row_tiles, end = pixels * (i + 1) / row_tiles;
+        following = int32_t(std::min(pixels - end, end - begin));
+        t.x = from + begin;
+        t.y = to + begin;
+        t.rows = int32_t(end - begin);
+      };
+      const auto weights = [&](int64_t j) {
         t.w = w + group * taps_ * p_.channels * columns_.padded() + panel_offset(pass, j);
         t.column = columns_.begin(j);
         t.columns = int32_t(columns_.count(j));
+        t.next = tile_by_tile && direct_ && j == panel ? following : 0;
+      };
+      if (tile_by_tile) {
         for (int64_t i = 0; i < row_tiles; i++) {
-          const int64_t begin = pixels * i / row_tiles, end = pixels * (i + 1) / row_tiles;
-          t.x = from + begin;
-          t.y = to + begin;
-          t.rows = int32_t(end - begin);
-          loop.tile(t);
+          row_tile(i);
+          for (int64_t j = panel; j < panel_end; j++) weights(j), loop.tile(t);
         }
+      } else {
+        for (int64_t j = panel; j < panel_end; j++)
+          for (int64_t i = 0; i < row_tiles; i++) row_tile(i), weights(j), loop.tile(t);
       }
     }
   }
@@ -340,6 +360,7 @@ void lanes_row(const Problem<T>& p, const Phase& a, const Phase& b, const Phase&
                  offsets,
                  offsets + taps,
                  0,
+                 1,
                  0,
                  channels,
                  c.stride * axes[2].x_step,
@@ -349,7 +370,10 @@ void lanes_row(const Problem<T>& p, const Phase& a, const Phase& b, const Phase&
       p.x + image * p.x_batch + (plane * a.stride) * axes[0].x_step + (row * b.stride) * axes[1].x_step;
   T* y = p.y + image * p.y_batch + (a.first + plane * a.step) * axes[0].y_step +
          (b.first + row * b.step) * axes[1].y_step + c.first * axes[2].y_step;
-  const auto run = [&](int64_t begin, int64_t end) {
+  // Between the edges, neighbouring taps that meet neighbouring pixels are one run.
+  bool follow = c.stride == 1;
+  for (size_t i = 1; i < c.taps.size(); i++) follow &= c.taps[i].offset == c.taps[i - 1].offset + 1;
+  const auto run = [&](int64_t begin, int64_t end, bool whole) {
     int64_t n = 0, index = -1;
     for (const Tap& i : a.taps) {
       const int64_t at0 = i.offset + plane * a.stride;
@@ -360,12 +384,14 @@ void lanes_row(const Problem<T>& p, const Phase& a, const Phase& b, const Phase&
           const int64_t at2 = k.offset + begin * c.stride;
           if (at0 < 0 || at0 >= axes[0].in || at1 < 0 || at1 >= axes[1].in || at2 < 0 || at2 >= axes[2].in)
             continue;
+          if (whole && &k != c.taps.data()) continue;
           offsets[n] = i.offset * axes[0].x_step + j.offset * axes[1].x_step + k.offset * axes[2].x_step;
           offsets[taps + n++] = index * channels;
         }
       }
     }
     t.taps = n;
+    t.run = whole ? int64_t(c.taps.size()) : 1;
     t.pixels = end - begin;
     t.x = x + begin * t.x_step;
     t.y = y + begin * t.y_step;
@@ -376,9 +402,9 @@ void lanes_row(const Problem<T>& p, const Phase& a, const Phase& b, const Phase&
   const int64_t inner = std::min(c.count, low >= 0 ? 0 : ceil_div(-low, c.stride));
   const int64_t room = axes[2].in - 1 - high;
   const int64_t outer = std::clamp<int64_t>(room < 0 ? 0 : room / c.stride + 1, inner, c.count);
-  for (int64_t i = 0; i < inner; i++) run(i, i + 1);
-  if (outer > inner) run(inner, outer);
-  for (int64_t i = outer; i < c.count; i++) run(i, i + 1);
+  for (int64_t i = 0; i < inner; i++) run(i, i + 1, false);
+  if (outer > inner) run(inner, outer, follow);
+  for (int64_t i = outer; i < c.count; i++) run(i, i + 1, false);
 }
 
 }  // namespace

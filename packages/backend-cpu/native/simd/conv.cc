@@ -28,9 +28,23 @@ using Tag = hn::ScalableTag<T>;
 template <class T>
 using Vector = hn::Vec<Tag<T>>;
 
+// Where 512-bit units do two 256-bit operations in a cycle, or one of 512 bits, few columns lose nothing in half a
+// vector.
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+template <class T>
+using NarrowTag = hn::Half<Tag<T>>;
+#else
+template <class T>
+using NarrowTag = Tag<T>;
+#endif
+
 template <class T>
 HWY_INLINE int64_t lanes() {
   return int64_t(hn::Lanes(Tag<T>()));
+}
+template <class T>
+HWY_INLINE int64_t narrow_lanes() {
+  return int64_t(hn::Lanes(NarrowTag<T>()));
 }
 
 // The first `count` elements; nothing beyond them is touched.
@@ -61,11 +75,13 @@ HWY_NOINLINE void finish_part(const T* sums, int rows, int64_t width, T* const* 
   }
 }
 
+template <class T>
+inline constexpr int64_t kLine = 64 / int64_t(sizeof(T));
+
 // Adds the tile to memory, or stores it.
-template <class T, int Rows, int Vectors>
-HWY_INLINE void finish(const Vector<T> (&sum)[Rows][Vectors], T* const* y, int64_t columns, bool add) {
-  const Tag<T> d;
-  const int64_t N = lanes<T>();
+template <class D, int Rows, int Vectors, class T = hn::TFromD<D>>
+HWY_INLINE void finish(D d, const hn::Vec<D> (&sum)[Rows][Vectors], T* const* y, int64_t columns, bool add) {
+  const int64_t N = int64_t(hn::Lanes(d));
   if (columns < Vectors * N) {
     HWY_ALIGN T sums[Rows * Vectors * hn::MaxLanes(d)];
     LZ_UNROLL for (int r = 0; r < Rows; r++) {
@@ -81,11 +97,11 @@ HWY_INLINE void finish(const Vector<T> (&sum)[Rows][Vectors], T* const* y, int64
   }
 }
 
-template <class T, int Rows, int Vectors>
+template <class D, int Rows, int Vectors, class T = hn::TFromD<D>>
 void tile_of(const ConvTile<T>& t) {
-  const Tag<T> d;
-  const int64_t N = lanes<T>();
-  Vector<T> sum[Rows][Vectors];
+  const D d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  hn::Vec<D> sum[Rows][Vectors];
   LZ_UNROLL for (int r = 0; r < Rows; r++) {
     LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::Zero(d);
   }
@@ -101,16 +117,24 @@ void tile_of(const ConvTile<T>& t) {
     for (; fetched * t.taps < (tap + 1) * Rows; fetched++) {
       for (int v = 0; v < Vectors; v++) __builtin_prefetch(t.y[fetched] + t.column + v * N, 1);
     }
-    for (int64_t i = 0; i < length; i++, w += Vectors * N) {
-      Vector<T> weight[Vectors];
+    const auto add = [&](int64_t i) HWY_ATTR LZ_INLINE_LAMBDA {
+      hn::Vec<D> weight[Vectors];
       LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, w + v * N);
       LZ_UNROLL for (int r = 0; r < Rows; r++) {
         const auto a = hn::Set(d, x[r][i]);
         LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v] = hn::MulAdd(a, weight[v], sum[r][v]);
       }
+      w += Vectors * N;
+    };
+    int64_t i = 0;
+    for (; t.next > 0 && i < length; ) {
+      for (int r = 0; r < t.next; r++) __builtin_prefetch(t.x[Rows + r] + t.offsets[tap] + i);
+      const int64_t stop = length - i < kLine<T> ? length : i + kLine<T>;
+      for (; i < stop; i++) add(i);
     }
+    for (; i < length; i++) add(i);
   }
-  finish<T, Rows, Vectors>(sum, y, t.columns, t.add);
+  finish<D, Rows, Vectors>(d, sum, y, t.columns, t.add);
 }
 
 template <class T, int Rows, int Vectors>
@@ -135,7 +159,7 @@ void outer_of(const ConvOuter<T>& t) {
   }
   T* y[Rows];
   LZ_UNROLL for (int r = 0; r < Rows; r++) y[r] = t.y + r * t.y_step;
-  finish<T, Rows, Vectors>(sum, y, t.columns, true);
+  finish<Tag<T>, Rows, Vectors>(d, sum, y, t.columns, true);
 }
 
 // Calls f.operator()<Rows, Vectors>() for the tile's size.
@@ -152,8 +176,10 @@ HWY_INLINE void for_size(int rows, bool wide, F f) {
 
 template <class T>
 void tile(const ConvTile<T>& t) {
+  if (t.columns <= narrow_lanes<T>())
+    return for_size<kTileRows>(t.rows, false, [&]<int Rows, int Vectors>() { tile_of<NarrowTag<T>, Rows, 1>(t); });
   for_size<kTileRows>(t.rows, t.columns > lanes<T>(),
-                      [&]<int Rows, int Vectors>() { tile_of<T, Rows, Vectors>(t); });
+                      [&]<int Rows, int Vectors>() { tile_of<Tag<T>, Rows, Vectors>(t); });
 }
 template <class T>
 void outer(const ConvOuter<T>& t) {
@@ -161,46 +187,111 @@ void outer(const ConvOuter<T>& t) {
                        [&]<int Rows, int Vectors>() { outer_of<T, Rows, Vectors>(t); });
 }
 
-// `count` lanes of Pixels neighbouring pixels.
-template <class T, int Pixels>
+// `count` lanes of Pixels neighbouring pixels, in Vectors vectors of which the last one may be a part.
+template <class T, int Pixels, int Vectors>
 HWY_INLINE void lanes_of(const ConvLanes<T>& t, const T* x, T* y, int64_t c, int64_t count) {
   const Tag<T> d;
-  Vector<T> sum[Pixels];
-  LZ_UNROLL for (int p = 0; p < Pixels; p++) sum[p] = t.add ? take(y + p * t.y_step + c, count) : hn::Zero(d);
-  for (int64_t tap = 0; tap < t.taps; tap++) {
-    const auto weight = take(t.w + t.w_offsets[tap] + c, count);
-    const T* from = x + t.x_offsets[tap] + c;
-    LZ_UNROLL for (int p = 0; p < Pixels; p++) sum[p] =
-        hn::MulAdd(take(from + p * t.x_step, count), weight, sum[p]);
+  const int64_t N = lanes<T>(), last = count - (Vectors - 1) * N;
+  const auto some = [&](const T* from, int v) HWY_ATTR LZ_INLINE_LAMBDA {
+    return v < Vectors - 1 ? hn::LoadU(d, from + v * N) : take(from + v * N, last);
+  };
+  Vector<T> sum[Pixels][Vectors];
+  LZ_UNROLL for (int p = 0; p < Pixels; p++) {
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[p][v] = t.add ? some(y + p * t.y_step + c, v) : hn::Zero(d);
   }
-  LZ_UNROLL for (int p = 0; p < Pixels; p++) put(sum[p], y + p * t.y_step + c, count);
+  for (int64_t tap = 0; tap < t.taps; tap++) {
+    const T *w = t.w + t.w_offsets[tap] + c, *from = x + t.x_offsets[tap] + c;
+    for (int64_t r = 0; r < t.run; r++, w += t.channels, from += t.x_step) {
+      LZ_UNROLL for (int v = 0; v < Vectors; v++) {
+        const auto weight = some(w, v);
+        LZ_UNROLL for (int p = 0; p < Pixels; p++) sum[p][v] =
+            hn::MulAdd(some(from + p * t.x_step, v), weight, sum[p][v]);
+      }
+    }
+  }
+  LZ_UNROLL for (int p = 0; p < Pixels; p++) {
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) put(sum[p][v], y + p * t.y_step + c + v * N, v < Vectors - 1 ? N : last);
+  }
+}
+
+// A vector of lanes of Pixels neighbouring pixels, whose taps are runs of Run neighbours: an input vector is read once
+// for all pixels that a run's taps bring it to.
+template <class T, int Pixels, int Run>
+HWY_INLINE void lanes_of_run(const ConvLanes<T>& t, const T* x, T* y, int64_t c) {
+  const Tag<T> d;
+  Vector<T> sum[Pixels];
+  LZ_UNROLL for (int p = 0; p < Pixels; p++) sum[p] = t.add ? hn::LoadU(d, y + p * t.y_step + c) : hn::Zero(d);
+  const int64_t step = t.x_step;
+  for (int64_t tap = 0; tap < t.taps; tap++) {
+    const T *w = t.w + t.w_offsets[tap] + c, *from = x + t.x_offsets[tap] + c;
+    Vector<T> weight[Run];
+    LZ_UNROLL for (int r = 0; r < Run; r++) weight[r] = hn::LoadU(d, w + r * t.channels);
+    LZ_UNROLL for (int i = 0; i < Pixels + Run - 1; i++) {
+      const auto value = hn::LoadU(d, from + i * step);
+      LZ_UNROLL for (int r = 0; r < Run; r++) {
+        if (i >= r && i - r < Pixels) sum[i - r] = hn::MulAdd(value, weight[r], sum[i - r]);
+      }
+    }
+  }
+  LZ_UNROLL for (int p = 0; p < Pixels; p++) hn::StoreU(sum[p], d, y + p * t.y_step + c);
 }
 
 // All channels of Pixels pixels. What is left over behind the last whole vector is computed with its
 // neighbours again, where there are any and nothing is added up.
-template <class T, int Pixels>
-HWY_INLINE void lanes_block(const ConvLanes<T>& t, const T* x, T* y) {
+template <class T, int Pixels, int Run>
+void lanes_block(const ConvLanes<T>& t, const T* x, T* y) {
   const int64_t N = lanes<T>();
+  const auto vector = [&](int64_t c) HWY_ATTR LZ_INLINE_LAMBDA {
+    if constexpr (Run > 1)
+      lanes_of_run<T, Pixels, Run>(t, x, y, c);
+    else
+      lanes_of<T, Pixels, 1>(t, x, y, c, N);
+  };
   int64_t c = 0;
-  for (; c + N <= t.channels; c += N) lanes_of<T, Pixels>(t, x, y, c, N);
+  if constexpr (Pixels == 1) {
+    for (; c + 4 * N <= t.channels; c += 4 * N) lanes_of<T, 1, 4>(t, x, y, c, 4 * N);
+  }
+  for (; c + N <= t.channels; c += N) vector(c);
   if (c == t.channels) return;
   if (c > 0 && !t.add)
-    lanes_of<T, Pixels>(t, x, y, t.channels - N, N);
+    vector(t.channels - N);
   else
-    lanes_of<T, Pixels>(t, x, y, c, t.channels - c);
+    lanes_of<T, Pixels, 1>(t, x, y, c, t.channels - c);
+}
+
+template <class T, int Run>
+void lanewise_of(const ConvLanes<T>& t) {
+  const T* x = t.x;
+  T* y = t.y;
+  const auto block = [&]<int Pixels>() {
+    lanes_block<T, Pixels, (Pixels > 1 ? Run : 1)>(t, x, y);
+    x += Pixels * t.x_step, y += Pixels * t.y_step;
+  };
+  int64_t left = t.pixels;
+  for (; left >= 8; left -= 8) block.template operator()<8>();
+  if (left >= 4) block.template operator()<4>(), left -= 4;
+  // The last few are computed with their neighbours again.
+  if (left > 0 && t.pixels >= 4 && !t.add) {
+    x -= (4 - left) * t.x_step, y -= (4 - left) * t.y_step;
+    return block.template operator()<4>();
+  }
+  for (; left > 0; left--) block.template operator()<1>();
 }
 
 template <class T>
 void lanewise(const ConvLanes<T>& t) {
-  const T* x = t.x;
-  T* y = t.y;
-  int64_t left = t.pixels;
-  for (; left >= 8; left -= 8, x += 8 * t.x_step, y += 8 * t.y_step) lanes_block<T, 8>(t, x, y);
-  if (left >= 4) {
-    lanes_block<T, 4>(t, x, y);
-    left -= 4, x += 4 * t.x_step, y += 4 * t.y_step;
+  switch (t.run) {
+    case 3:
+      return lanewise_of<T, 3>(t);
+    case 4:
+      return lanewise_of<T, 4>(t);
+    case 5:
+      return lanewise_of<T, 5>(t);
+    case 7:
+      return lanewise_of<T, 7>(t);
+    default:
+      return lanewise_of<T, 1>(t);
   }
-  for (; left > 0; left--, x += t.x_step, y += t.y_step) lanes_block<T, 1>(t, x, y);
 }
 
 template <class T, int Taps, int Vectors>
@@ -300,7 +391,7 @@ void transpose(const T* from, int64_t from_step, int64_t rows, int64_t n, T* to,
 
 template <class T>
 ConvLoops<T> loops() {
-  return {kTileRows, kOuterRows, int32_t(lanes<T>()), transpose<T>, tile<T>, outer<T>, lanewise<T>, dots<T>};
+  return {kTileRows, kOuterRows, int32_t(lanes<T>()), int32_t(narrow_lanes<T>()), transpose<T>, tile<T>, outer<T>, lanewise<T>, dots<T>};
 }
 
 }  // namespace

@@ -12,7 +12,8 @@ namespace lazuli {
 // rows × columns outputs. Row r is y[r] + column and sums over runs of consecutive input elements, each of
 // which meets a row of weights:
 //   y[r][column + j] (+)= Σ_t Σ_i x[r][offsets[t] + i] · w[(t · length + i) · width + j]
-// with width = lanes when columns ≤ lanes, else 2 · lanes. The rest of w's rows is padding.
+// with width the least of narrow, lanes and 2 · lanes that holds the columns. The rest of w's rows is padding.
+// The `next` pointers behind the rows' own are where the rows of the next tile begin, to be fetched by the way.
 template <class T>
 struct ConvTile {
   const T* const* x;
@@ -20,7 +21,7 @@ struct ConvTile {
   const int64_t* offsets;
   const T* w;
   int64_t taps, length, column;
-  int32_t rows, columns;
+  int32_t rows, columns, next;
   bool add;
 };
 
@@ -33,7 +34,7 @@ struct ConvRun {
 
 // rows × columns outputs as a sum of outer products:
 //   y[r · y_step + j] += Σ_runs Σ_t a[t · a_step + r] · b[t · b_step + j]
-// b can be read for a whole width of columns, as above.
+// b can be read for a whole vector of columns, or two.
 template <class T>
 struct ConvOuter {
   const ConvRun<T>* runs;
@@ -44,14 +45,14 @@ struct ConvOuter {
 };
 
 // Channels that do not mix, for a row of pixels:
-//   y[p · y_step + c] (+)= Σ_t x[p · x_step + x_offsets[t] + c] · w[w_offsets[t] + c]
+//   y[p · y_step + c] (+)= Σ_t Σ_{r < run} x[(p + r) · x_step + x_offsets[t] + c] · w[w_offsets[t] + r · channels + c]
 template <class T>
 struct ConvLanes {
   const T* x;
   const T* w;
   T* y;
   const int64_t *x_offsets, *w_offsets;
-  int64_t taps, pixels, channels, x_step, y_step;
+  int64_t taps, run, pixels, channels, x_step, y_step;
   bool add;
 };
 
@@ -70,6 +71,7 @@ struct ConvDots {
 template <class T>
 struct ConvLoops {
   int32_t tile_rows, outer_rows, lanes;  // at most, and of a vector
+  int32_t narrow;                        // the lanes of a vector for few columns
   // to[i · to_step + j] = from[j · from_step + i] for i < n, j < rows
   void (*transpose)(const T* from, int64_t from_step, int64_t rows, int64_t n, T* to, int64_t to_step);
   void (*tile)(const ConvTile<T>&);
