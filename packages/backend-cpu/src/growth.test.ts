@@ -1,6 +1,7 @@
 /**
  * Memory that a program keeps without meaning to: pending losses, temporary arrays; and the report that says what is kept.
  */
+import { constants, type PerformanceEntry, PerformanceObserver } from "node:perf_hooks"
 import * as mx from "@lazuli/core"
 import { collectGarbage } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
@@ -77,4 +78,40 @@ test("the debug mode names the line of a kernel that failed", () => {
   } finally {
     mx.setDebug(before)
   }
+})
+
+test("large arrays that stay do not make the collector look through everything again and again", async () => {
+  const kept = mx.ones([6144, 6144]).add(1)
+  mx.eval(kept)
+  const x = mx.ones([2048, 2048])
+  for (let i = 0; i < 24; i++) mx.eval(x.add(i))
+  const major: unknown[] = []
+  const observer = new PerformanceObserver((list) => {
+    for (const entry of list.getEntries() as (PerformanceEntry & { detail: { kind: number } })[])
+      if (entry.detail.kind === constants.NODE_PERFORMANCE_GC_MAJOR) major.push(entry)
+  })
+  observer.observe({ entryTypes: ["gc"] })
+  const before = mx.getActiveMemory()
+  for (let i = 0; i < 100; i++) mx.eval(x.add(i))
+  const grown = mx.getActiveMemory() - before
+  await new Promise((resolve) => setTimeout(resolve, 50))
+  observer.disconnect()
+  kept.dispose()
+  expect(grown).toBeLessThan(512 * MB)
+  expect(major.length).toBeLessThan(2)
+})
+
+test("arrays that lived long are given back once what is alive has doubled", () => {
+  collectGarbage()
+  mx.resetPeakMemory()
+  const before = mx.getActiveMemory()
+  const ring: mx.Array[] = []
+  for (let i = 0; i < 200; i++) {
+    const next = mx.ones([1024, 1024]).add(i)
+    mx.eval(next)
+    ring[i % 32] = next
+  }
+  // 128 MB are alive at any time.
+  expect(mx.getPeakMemory() - before).toBeLessThan(128 * 7 * MB)
+  expect(ring[5].index(0, 0).item()).toBe(198)
 })

@@ -8,8 +8,10 @@ import { type MemoryStats, onBackend, type Tracker } from "./backend"
 import { type Array, handles, isLarge, Mark, Node, Ref } from "./graph"
 import type { Storage } from "./storage"
 
-/** Polls happen at least after this many allocated bytes, unless much more is alive. */
+/** Polls happen at least after this many allocated bytes, unless more is alive. */
 const BUDGET = 256 * 2 ** 20
+/** What is alive is looked through as a whole once it is twice what survived that the last time, which counts as at least this much. */
+const LEAST_SURVIVED = BUDGET / 4
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 16 * 2 ** 20
 /** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
@@ -78,6 +80,7 @@ let allocated = 0
 /** The same since the last time that `threshold` of them were reached: polls in between find only what is young. */
 let pressure = 0
 let threshold = BUDGET
+let survived = LEAST_SURVIVED
 let lastPoll = 0
 let pollCost = 0
 
@@ -325,13 +328,17 @@ export function relieve(intermediateBytes: number): void {
   }
   poll(tracker, "young")
   if (!pressed || !readStats) return
-  if (readStats().active > BUDGET / 2) {
-    // Much survived: it may be old, and old objects die only in a full collection. Wait longer for the next one when it was not.
+  let { active } = readStats()
+  if (active > 2 * survived) {
+    // Much has been added and did not die young. It may be old, and old objects die only in a full collection, whose price is that of
+    // computing a hundred megabytes: where what is alive stays the same, none is due.
     poll(tracker, "all")
-    const { active } = readStats()
-    threshold = Math.max(BUDGET, 2 * active)
+    active = readStats().active
     overdue = active > BUDGET / 2
+    survived = Infinity
   }
+  survived = Math.max(LEAST_SURVIVED, Math.min(survived, active))
+  threshold = Math.max(BUDGET, active)
 }
 
 /** Collects garbage and frees every storage that no handle can reach. Rarely needed: it happens by itself under pressure. */
@@ -339,4 +346,5 @@ export function collectGarbage(): void {
   if (!tracker) return
   sweepRecent()
   for (let round = 0; round < 2; round++) poll(tracker, "all")
+  if (readStats) survived = Math.max(LEAST_SURVIVED, readStats().active)
 }
