@@ -15,6 +15,7 @@ namespace lazuli {
 namespace {
 
 constexpr uint64_t kOpen = 1, kWorker = 2, kClaimed = uint64_t(1) << 62;
+constexpr int64_t kChunks = 32;  // of a thread's part, where the grain allows as many
 constexpr auto kSpinTime = std::chrono::microseconds(30);
 
 thread_local bool inside_body = false;
@@ -86,20 +87,42 @@ bool Pool::join(Slot& slot) {
   return false;
 }
 
-void Pool::work(Slot& slot) {
-  const int64_t n = slot.n, chunk = slot.chunk;
-  for (;;) {
-    const int64_t begin = slot.next.fetch_add(chunk, std::memory_order_relaxed);
-    if (begin >= n) return;
-    slot.body(slot.arg, begin, std::min(n, begin + chunk));
+void Pool::work(Slot& slot, int thread) {
+  const auto run = [&slot](uint64_t first, uint64_t end) {
+    slot.body(slot.arg, int64_t(first) * slot.chunk, std::min(slot.n, int64_t(end) * slot.chunk));
+  };
+  // Its own part from the front, a quarter of what is left at a time: few calls, and little to wait for in the end.
+  if (thread < slot.parts) {
+    auto& left = slot.part[thread].left;
+    uint64_t seen = left.load(std::memory_order_relaxed);
+    for (;;) {
+      const uint64_t first = uint32_t(seen), end = seen >> 32;
+      if (first >= end) break;
+      const uint64_t taken = std::max<uint64_t>(1, (end - first) / 4);
+      if (!left.compare_exchange_weak(seen, seen + taken, std::memory_order_relaxed)) continue;
+      run(first, first + taken);
+      seen = left.load(std::memory_order_relaxed);
+    }
+  }
+  // Then the others', from the back, where their own threads come last.
+  for (int i = 1; i <= slot.parts; i++) {
+    auto& left = slot.part[(thread + i) % slot.parts].left;
+    uint64_t seen = left.load(std::memory_order_relaxed);
+    for (;;) {
+      const uint64_t first = uint32_t(seen), end = seen >> 32;
+      if (first >= end) break;
+      if (!left.compare_exchange_weak(seen, seen - (uint64_t(1) << 32), std::memory_order_relaxed)) continue;
+      run(end - 1, end);
+      seen = left.load(std::memory_order_relaxed);
+    }
   }
 }
 
-bool Pool::help() {
+bool Pool::help(int thread) {
   bool helped = false;
   for (Slot& slot : slots_) {
     if (!join(slot)) continue;
-    work(slot);
+    work(slot, thread);
     slot.state.fetch_sub(kWorker, std::memory_order_release);
     helped = true;
   }
@@ -111,7 +134,7 @@ void Pool::serve(int index) {
   for (;;) {
     const int32_t seen = epoch_.load(std::memory_order_acquire);
     const bool wanted = index < threads() - 1;
-    if (wanted && help()) continue;
+    if (wanted && help(index + 1)) continue;
     const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
     while (wanted && epoch_.load(std::memory_order_relaxed) == seen) {
       for (int i = 0; i < 32; i++) pause();
@@ -158,20 +181,24 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
     body(arg, 0, n);
     return;
   }
-  // About four chunks a thread balance the load; borders at multiples of 64 keep threads off each other's
-  // cache lines.
-  int64_t chunk = std::max(grain, n / (int64_t(workers + 1) * 4));
+  // Borders at multiples of 64 keep threads off each other's cache lines.
+  int64_t chunk = std::max(grain, n / (int64_t(workers + 1) * kChunks));
   if (chunk > 256) chunk = (chunk + 63) / 64 * 64;
+  const int64_t chunks = (n + chunk - 1) / chunk;
   slot->body = body;
   slot->arg = arg;
   slot->n = n;
   slot->chunk = chunk;
-  slot->next.store(0, std::memory_order_relaxed);
+  slot->parts = int(std::min<int64_t>(workers + 1, chunks));
+  for (int64_t p = 0; p < slot->parts; p++) {
+    const uint64_t first = uint64_t(chunks * p / slot->parts), end = uint64_t(chunks * (p + 1) / slot->parts);
+    slot->part[p].left.store(first | end << 32, std::memory_order_relaxed);
+  }
   slot->state.store(kOpen, std::memory_order_release);
-  wake(std::min<int64_t>(workers, (n + chunk - 1) / chunk - 1));
+  wake(std::min<int64_t>(workers, chunks - 1));
 
   inside_body = true;
-  work(*slot);
+  work(*slot, 0);
   inside_body = false;
 
   slot->state.fetch_and(~kOpen, std::memory_order_acq_rel);

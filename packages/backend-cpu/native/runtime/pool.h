@@ -1,5 +1,6 @@
 // The process's fork-join thread pool. The caller of run() works too and never waits for a worker that has
-// not started, so a busy machine costs nothing but the help it cannot give.
+// not started, so a busy machine costs nothing but the help it cannot give. Every thread begins with the same
+// part of the items each time: what it wrote or read there may still be in the caches of its own processor.
 #ifndef LAZULI_RUNTIME_POOL_H
 #define LAZULI_RUNTIME_POOL_H
 
@@ -12,7 +13,7 @@ class Pool {
  public:
   using Body = void (*)(void* arg, int64_t begin, int64_t end);
 
-  // Runs body over [0, n) in chunks of at least `grain`. Inside a body it runs inline.
+  // Runs body over [0, n) in runs of chunks of at least `grain`. Inside a body it runs inline.
   void run(int64_t n, int64_t grain, Body body, void* arg);
 
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -22,6 +23,14 @@ class Pool {
   friend Pool& pool();
   Pool();
 
+  static constexpr int kSlots = 8;
+  static constexpr int kMaxThreads = 256;
+
+  // The chunks of a thread's part that nobody has taken: the first in the low half, their end in the high one.
+  struct alignas(64) Part {
+    std::atomic<uint64_t> left{0};
+  };
+
   // A place for one job. `state`: bit 0 says workers may join, the bits above count those inside. A worker
   // that has joined keeps the slot from being reused; one that never comes is not waited for.
   struct alignas(64) Slot {
@@ -29,18 +38,17 @@ class Pool {
     Body body = nullptr;
     void* arg = nullptr;
     int64_t n = 0, chunk = 1;
-    alignas(64) std::atomic<int64_t> next{0};
+    int parts = 1;
+    Part part[kMaxThreads];
   };
 
-  static void work(Slot& slot);
+  static void work(Slot& slot, int thread);
   static bool join(Slot& slot);
-  bool help();
+  bool help(int thread);
   void serve(int index);
   void start_workers();
   void wake(int64_t count);
 
-  static constexpr int kSlots = 8;
-  static constexpr int kMaxThreads = 256;
   Slot slots_[kSlots];
   alignas(64) std::atomic<int32_t> epoch_{0};
   alignas(64) std::atomic<int32_t> parked_{0};
