@@ -103,9 +103,13 @@ def step(model, optimizer, x, y):
     return body
 
 
-def mlp():
-    model = nn.Sequential(nn.Linear(784, 256), nn.ReLU(), nn.Linear(256, 10))
-    return step(model, torch.optim.SGD(model.parameters(), 0.01, momentum=0.9), make(64, 784), torch.randint(0, 10, (64,)))
+def mlp(batch, width, hidden, classes):
+    def prepare():
+        model = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, classes))
+        optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
+        return step(model, optimizer, make(batch, width), torch.randint(0, classes, (batch,)))
+
+    return prepare
 
 
 class Transformer(nn.Module):
@@ -174,7 +178,8 @@ serve(
         "scatter-add 1e6 rows of 64": scatter,
         "random normal 1e7": on(lambda: torch.randn(10**7)),
         "random uniform 1e7": on(lambda: torch.rand(10**7)),
-        "MLP step (64, 784-256-10, SGD momentum)": mlp,
+        "MLP step (64, 784-256-10, SGD momentum)": mlp(64, 784, 256, 10),
+        "MLP step (4, 16-16-4, SGD momentum)": mlp(4, 16, 16, 4),
         "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
     }
 )

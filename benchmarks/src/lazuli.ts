@@ -104,10 +104,10 @@ function step(
   return () => mx.eval(f(x, y), state)
 }
 
-const mlp: Prepare = () => {
+const mlp = (batch: number, width: number, hidden: number, classes: number) => (): (() => unknown) => {
   class Mlp extends nn.Module {
-    first = new nn.Linear(784, 256)
-    second = new nn.Linear(256, 10)
+    first = new nn.Linear(width, hidden)
+    second = new nn.Linear(hidden, classes)
     forward(x: mx.Array): mx.Array {
       return this.second.forward(nn.relu(this.first.forward(x)))
     }
@@ -119,8 +119,8 @@ const mlp: Prepare = () => {
     model,
     new optim.SGD({ learningRate: 0.01, momentum: 0.9 }),
     loss,
-    make([64, 784]),
-    mx.random.randint(0, 10, [64]),
+    make([batch, width]),
+    mx.random.randint(0, classes, [batch]),
   )
 }
 
@@ -238,7 +238,8 @@ await serve({
   "scatter-add 1e6 rows of 64": scattered,
   "random normal 1e7": on((k) => mx.random.normal({ shape: [1e7], key: k.astype(mx.uint32) }), [2]),
   "random uniform 1e7": on((k) => mx.random.uniform({ shape: [1e7], key: k.astype(mx.uint32) }), [2]),
-  "MLP step (64, 784-256-10, SGD momentum)": mlp,
+  "MLP step (64, 784-256-10, SGD momentum)": mlp(64, 784, 256, 10),
+  "MLP step (4, 16-16-4, SGD momentum)": mlp(4, 16, 16, 4),
   "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
   "transformer, 4 layers: graph of the loss and its gradients": gradientGraph,
   "synchronous loop, 100,000 × 1 MB: peak resident memory": memory,

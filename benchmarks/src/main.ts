@@ -1,6 +1,7 @@
 /**
  * `npm run bench [-- text …]`: every workload whose name contains every text, on Lazuli and on the peers that are installed, round by round in turn, with
- * ratios to the best peer and to what the machine can do in the same round. Each contestant is a process of its own.
+ * ratios to the best peer and to what the machine can do in the same round. Each contestant is a process of its own. `--instructions` counts
+ * instead of measuring.
  */
 import { writeFileSync } from "node:fs"
 import { availableParallelism, cpus } from "node:os"
@@ -9,6 +10,7 @@ import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
 import { buildCeilings } from "./ceilings"
 import { Contestant } from "./contestant"
+import { countInstructions } from "./instructions"
 import { type Workload, workloads } from "./workloads"
 
 const { positionals, values } = parseArgs({
@@ -17,8 +19,10 @@ const { positionals, values } = parseArgs({
     json: { type: "string" },
     rounds: { type: "string" },
     only: { type: "string", multiple: true },
+    instructions: { type: "boolean" },
   },
 })
+if (values.instructions) process.exit(await countInstructions(positionals, values.json))
 
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
 /** How a contestant is started, without the workload. */

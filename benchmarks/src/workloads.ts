@@ -80,6 +80,7 @@ export const workloads: readonly Workload[] = [
   { name: "random normal 1e7", unit: "ms", bytes: 4e7 },
   { name: "random uniform 1e7", unit: "ms", bytes: 4e7 },
   { name: "MLP step (64, 784-256-10, SGD momentum)", unit: "ms", flops: 6 * 64 * (784 * 256 + 256 * 10) },
+  { name: "MLP step (4, 16-16-4, SGD momentum)", unit: "µs", rounds: 60 },
   { name: "transformer step (4 layers, 128 wide, 16×64, AdamW)", unit: "ms", rounds: 20 },
   { name: "transformer, 4 layers: graph of the loss and its gradients", unit: "ms", rounds: 60 },
   { name: "synchronous loop, 100,000 × 1 MB: peak resident memory", unit: "MB", rounds: 1 },

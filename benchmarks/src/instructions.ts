@@ -1,0 +1,113 @@
+/**
+ * `npm run bench -- --instructions [text …]`: how many instructions a call takes, for what is the engine's own work. On a machine that others use
+ * too, counts say more than times: two runs differ by a percent or two. Valgrind counts, one run with so many calls and one with twice as
+ * many, so that starting and warming up cancel out.
+ */
+import { spawn, spawnSync } from "node:child_process"
+import { writeFileSync } from "node:fs"
+import { availableParallelism } from "node:os"
+import { fileURLToPath } from "node:url"
+import { workloads } from "./workloads"
+
+interface Counted {
+  readonly name: string
+  readonly way: "eager" | "compiled"
+  /** Enough calls for V8 to have compiled all that it will: the second run must not differ but in how many there are. */
+  readonly calls: number
+}
+const each = (name: string, eager: number, compiled: number): Counted[] => [
+  { name, way: "eager", calls: eager },
+  { name, way: "compiled", calls: compiled },
+]
+const rows: readonly Counted[] = [
+  { name: "chain of 1,000 adds (16 elements)", way: "eager", calls: 250 },
+  { name: "chain of 1,000 adds (16 elements), handles held", way: "eager", calls: 250 },
+  ...each("one add, one eval (16 elements)", 30_000, 30_000),
+  ...each("eight adds, one eval (16 elements)", 10_000, 30_000),
+  ...each("MLP step (4, 16-16-4, SGD momentum)", 1_000, 5_000),
+]
+
+/**
+ * What makes two runs alike: no threads, no random seeds, and no clock that decides when V8 compiles and collects. What it compiles and
+ * collects is counted, as part of the calls that cause it.
+ */
+const flags = ["--single-threaded", "--predictable", "--hash-seed=1", "--random-seed=1"]
+const environment = { ...process.env, LAZULI_NUM_THREADS: "1", OPENBLAS_NUM_THREADS: "1" }
+/** Valgrind offers AVX2 at most, and dispatch follows; code that V8 replaces must be read again. */
+const valgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null", "--smc-check=all-non-file"]
+const contestant = fileURLToPath(new URL("./lazuli.js", import.meta.url))
+
+/** Instructions of a process that makes so many calls. @throws Error with what the process wrote */
+function count({ name, way }: Counted, calls: number): Promise<number> {
+  const args = [...valgrind, process.execPath, ...flags, contestant, name, way, "--calls", String(calls)]
+  const child = spawn("valgrind", args, { env: environment, stdio: ["ignore", "ignore", "pipe"] })
+  let said = ""
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    said += text
+  })
+  return new Promise((resolve, reject) => {
+    child.on("error", reject)
+    child.on("close", (status) => {
+      const refs = /I\s+refs:\s+([\d,]+)/.exec(said)
+      if (status === 0 && refs) resolve(Number(refs[1].replaceAll(",", "")))
+      else reject(new Error(`counting "${name}", ${way}, failed:\n${said.slice(-2000)}`))
+    })
+  })
+}
+
+interface Result extends Counted {
+  readonly instructions: number
+  readonly perOperation: number
+}
+
+async function measure(row: Counted): Promise<Result> {
+  const [less, more] = await Promise.all([count(row, row.calls), count(row, 2 * row.calls)])
+  const instructions = Math.round((more - less) / row.calls)
+  const ops = workloads.find(({ name }) => name === row.name)?.ops ?? 1
+  return { ...row, instructions, perOperation: Math.round(instructions / ops) }
+}
+
+/** Prints the table, and writes it where `json` says. Gives the process's exit code. */
+export async function countInstructions(texts: readonly string[], json: string | undefined): Promise<number> {
+  const chosen = rows.filter(({ name, way }) => texts.every((text) => `${name}, ${way}`.includes(text)))
+  if (chosen.length === 0) {
+    console.error(
+      `Instructions are not counted of ${texts.join(" and ")}. They are of:\n${rows.map(({ name, way }) => `  ${name}, ${way}`).join("\n")}`,
+    )
+    return 2
+  }
+  const { stdout, error } = spawnSync("valgrind", ["--version"], { encoding: "utf8" })
+  if (error) {
+    console.error(
+      "Valgrind counts the instructions, and is not installed: apt-get install valgrind, or your system's equivalent.",
+    )
+    return 1
+  }
+  const results: Result[] = []
+  // Counts do not mind company: as many rows at once as there are processors for their two runs.
+  const queue = [...chosen]
+  const work = async (): Promise<void> => {
+    for (let row = queue.shift(); row; row = queue.shift()) {
+      const result = await measure(row)
+      results[chosen.indexOf(row)] = result
+      const { name, way, instructions, perOperation } = result
+      const rest = perOperation === instructions ? "" : `, ${perOperation} an operation`
+      console.log(`${name}, ${way}: ${instructions} instructions a call${rest}`)
+    }
+  }
+  await Promise.all(Array.from({ length: Math.max(1, availableParallelism() >> 1) }, work))
+  console.table(
+    Object.fromEntries(
+      results.map(({ name, way, instructions, perOperation }) => [
+        `${name}, ${way}`,
+        { "instructions a call": instructions, "an operation": perOperation },
+      ]),
+    ),
+  )
+  if (json)
+    writeFileSync(
+      json,
+      `${JSON.stringify({ node: process.version, arch: process.arch, valgrind: stdout.trim(), rows: results }, null, 2)}\n`,
+    )
+  return 0
+}
