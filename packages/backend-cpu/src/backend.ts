@@ -7,6 +7,7 @@ import {
   type Application,
   type Backend,
   DeviceError,
+  type Dtype,
   listPrimitives,
   type NativeKernels,
   type Node,
@@ -173,12 +174,12 @@ function kernelOf(primitive: Primitive): number {
 /** By slot: whom to tell that memory of another backend is not used any more. */
 const adopted = new Map<number, () => void>()
 
-function encodeMap(node: Node, program: number): void {
+function encodeMap(node: Node, program: number, op = Op.Map): void {
   const outputs = node.outputs
   const { inputs } = node
   const lane = laneFor(node, inputs, mapWords(node))
   const { tape } = lane
-  tape.begin(Op.Map)
+  tape.begin(op)
   tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))
   for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], i, node.shape)
   if (outputs) for (const output of outputs) writeOutput(lane, output)
@@ -230,6 +231,10 @@ function encodeKernel(
   if (node) writeParams(tape, (node.primitive as Primitive).schema, node.params)
   tape.end()
 }
+
+/** Kernels that run the elementwise work after them on the parts of their result. */
+const FINISHING = new Set(["matmul", "addmm", "quantizedMatmul", "gatherQmm"])
+const isFloating = ({ kind }: Dtype): boolean => kind === "floating" || kind === "complex"
 
 /** The numbers of dead references. */
 const dead = new Int32Array(1 << 17)
@@ -315,6 +320,11 @@ export const cpuBackend: Backend = {
     const lane = laneFor(node, node.inputs, recordWords(node))
     encodeKernel(lane, kernelOf(primitive), node.inputs, node.outputs ?? [node], node)
   },
+  finishes(node) {
+    const { name } = node.primitive as Primitive
+    return FINISHING.has(name) && isFloating(node.dtype) && kernelOf(node.primitive as Primitive) >= 0
+  },
+  encodeFinish: (node) => encodeMap(node, programId(node), Op.Finish),
   encodeCopy(source, target) {
     const lane = laneFor(target, [source], 16 + 4 * source.shape.length)
     encodeKernel(lane, copyKernel, [source], [target], null)

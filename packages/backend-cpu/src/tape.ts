@@ -11,6 +11,7 @@ export enum Op {
   Map = 4,
   Plan = 5,
   Wait = 6,
+  Finish = 7,
 }
 
 /** Operand flags. */

@@ -37,6 +37,8 @@ export interface Explanation {
 
 const BY_ROWS = "by blocks of rows together with its neighbours: what is between them stays in the cache"
 
+const ON_PIECES = "on each piece of the product before it, while that is in the cache"
+
 /** Explains a program for the device of the current stream. */
 export function explanationOf(program: Program | null): Explanation {
   if (program === null)
@@ -51,10 +53,14 @@ export function explanationOf(program: Program | null): Explanation {
   const applications = inOrder(program.outputs, isLeaf).length
   const outputs = program.optimized(backend) ?? program.outputs
   const byRows = program.byRows(backend.name)
+  const finishing = program.finishing(backend.name)
   const steps = schedule(outputs).flatMap((node, i): ExplainedStep[] => {
     if (primitiveOf(node).facts.immediate) return []
     const step = explainStep(node, backend)
-    return [byRows?.has(i) ? { ...step, reason: BY_ROWS } : step]
+    if (byRows?.has(i)) return [{ ...step, reason: BY_ROWS }]
+    const end = finishing?.get(i)
+    if (end === undefined) return [step]
+    return [{ ...step, reason: end === "joined" ? ON_PIECES : `${step.reason}; ${end}` }]
   })
   return explained(applications, stats, steps, () => ({
     before: dotOf(program.outputs),

@@ -15,6 +15,7 @@ import {
   sourceNode,
 } from "@lazuli/core/engine"
 import { layOut, type Place } from "./arena"
+import { finishes, NOT_NEXT, obstacle } from "./finish"
 import { fuse } from "./fuse"
 import { isImmediate } from "./identities"
 import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
@@ -33,6 +34,8 @@ export interface Planned {
   }
   /** Positions in the schedule of applications that run block by block with their neighbours. */
   readonly byRows: ReadonlySet<number>
+  /** What became of elementwise work that reads a product, by position in the schedule: it runs on the product's pieces, or why not. */
+  readonly finishing: ReadonlyMap<number, "joined" | string>
   release(): void
 }
 
@@ -53,6 +56,11 @@ const blockFor = (node: Node, slot: number | null): Block => ({
   slot,
   place: null,
 })
+
+/** Work looks this many steps back for the product that it reads. */
+const FAR = 16
+/** Memory that may wait for its end. */
+const SMALL = 1 << 16
 
 const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
@@ -87,6 +95,10 @@ class Planner {
   /** Positions in the schedule of what runs by blocks of rows, and how many of its steps repeat others on other rows. */
   private readonly byRows = new Set<number>()
   private repeated = 0
+  /** Steps whose work runs on the pieces of the step before, and what that one reads. */
+  private readonly joined = new Map<Step, ReadonlySet<Block>>()
+  private readonly finishing = new Map<number, string>()
+  private positions: ReadonlyMap<Node, number> = new Map()
 
   constructor(
     private readonly backend: Backend,
@@ -102,15 +114,17 @@ class Planner {
     if (!this.addAll(schedule(this.outputs))) return null
     const copies = this.bindOutputs()
     this.steps.push(...copies)
-    for (let i = 0; i < this.steps.length; i++)
-      for (const node of this.touched(this.steps[i])) this.blockOf(node).lastUse = i
+    this.noteUses()
+    if (this.delayProducts()) this.noteUses()
+    this.join()
     const { arenaBytes, liveBytes } = this.allocate()
     const plan = { ...this.record(arenaBytes), donations: this.donations() }
-    const kernels = this.steps.length - this.repeated
+    const kernels = this.steps.length - this.repeated - this.joined.size
     return {
       plan,
       stats: { applications: this.applications, kernels, arenaBytes, liveBytes },
       byRows: this.byRows,
+      finishing: this.finishing,
       release: () => this.backend.releasePlan?.(plan),
     }
   }
@@ -129,6 +143,7 @@ class Planner {
       groups.flatMap((group) => group.members.map(({ lead }) => [lead, group] as const)),
     )
     const place = new Map(order.map((lead, i) => [lead, i]))
+    this.positions = place
     for (let i = 0; i < order.length; i++) {
       const group = groupOf.get(order[i])
       if (!group) {
@@ -212,6 +227,94 @@ class Planner {
     const step = strides ? strides[last] : 1
     this.place(row, this.blockOf(node), { offset, strides: step === 1 ? null : [step] })
     return row
+  }
+
+  private noteUses(): void {
+    for (let i = 0; i < this.steps.length; i++)
+      for (const node of this.touched(this.steps[i])) this.blockOf(node).lastUse = i
+  }
+
+  /** Moves products next to the first elementwise work that reads them, where that keeps nothing large from ending. */
+  private delayProducts(): boolean {
+    const { steps } = this
+    let moved = false
+    for (let i = 2; i < steps.length; i++) {
+      const work = steps[i]
+      if (work.kind !== "run" || !primitiveOf(work.node).elementwise) continue
+      const read = new Set(work.node.inputs.map((input) => this.blocks.get(input)))
+      for (let k = i - 1; k >= Math.max(0, i - FAR); k--) {
+        const step = steps[k]
+        if (step.kind === "run" && finishes(this.backend, step.node) && read.has(this.blockOf(step.node))) {
+          if (k < i - 1 && this.mayWait(k, i)) {
+            steps.splice(i - 1, 0, ...steps.splice(k, 1))
+            moved = true
+          }
+          break
+        }
+      }
+    }
+    return moved
+  }
+
+  /** Whether a product may run just before step `to`: nothing before that reads it, and memory in use does not grow much. */
+  private mayWait(from: number, to: number): boolean {
+    const { node } = this.steps[from] as { node: Node }
+    const made = this.blockOf(node)
+    const between = this.steps.slice(from + 1, to)
+    if (between.some((step) => this.touched(step).some((each) => this.blockOf(each) === made))) return false
+    let ending = 0
+    for (const block of new Set(node.inputs.flatMap((input) => this.blocks.get(input) ?? [])))
+      if (block.lastUse < to && block.slot === null) ending += block.nbytes
+    return ending <= made.nbytes || ending <= SMALL
+  }
+
+  /** Finds elementwise work that runs on the pieces of the product before it. What the product reads is then in use as long as the work is. */
+  private join(): void {
+    const products = new Map<Block, Node>()
+    this.steps.forEach((step, i) => {
+      if (step.kind !== "run") return
+      const { node } = step
+      if (!primitiveOf(node).elementwise) {
+        if (finishes(this.backend, node)) products.set(this.blockOf(node), node)
+        return
+      }
+      const before = this.steps[i - 1]
+      const read = node.inputs.flatMap((input) => products.get(this.blocks.get(input) as Block) ?? [])
+      const position = this.positions.get(node)
+      if (read.length === 0 || position === undefined) return
+      const product = before?.kind === "run" && read.includes(before.node) ? before.node : null
+      if (!product) {
+        this.finishing.set(position, NOT_NEXT)
+        return
+      }
+      const block = this.blockOf(product)
+      const reason = obstacle(product, node, (input) =>
+        this.blocks.get(input) === block ? (this.layouts.get(input) as Layout) : null,
+      )
+      this.finishing.set(position, reason ?? "joined")
+      if (reason !== null) return
+      const inputs = product.inputs.flatMap((input) => this.blocks.get(input) ?? [])
+      for (const input of inputs) input.lastUse = Math.max(input.lastUse, i)
+      this.joined.set(step, new Set(inputs))
+      this.computeInPlace(product, node, i)
+    })
+  }
+
+  /** Computes a product that ends with work which makes an output in that output's memory, unless a donated input is to become the output. */
+  private computeInPlace(product: Node, work: Node, step: number): void {
+    const from = this.blockOf(product)
+    if (from.slot !== null || from.lastUse !== step) return
+    const given = work.inputs.some((input) => {
+      const slot = this.blocks.get(input)?.slot ?? null
+      return slot !== null && this.donated.has(slot)
+    })
+    const output = outputsOf(work).find((node) => {
+      const { slot, nbytes } = this.blockOf(node)
+      return slot !== null && nbytes === from.nbytes && node.dtype.size === product.dtype.size
+    })
+    if (given || !output) return
+    const to = this.blockOf(output)
+    for (const [node, block] of this.blocks) if (block === from) this.blocks.set(node, to)
   }
 
   private place(node: Node, block: Block, layout: Layout): void {
@@ -338,7 +441,7 @@ class Planner {
   private overwrites(step: Step, output: Node, input: Node): boolean {
     if (step.kind !== "run" || !primitiveOf(step.node).elementwise) return false
     const from = this.blocks.get(input)
-    if (!from || from.nbytes !== this.blockOf(output).nbytes) return false
+    if (!from || from.nbytes !== this.blockOf(output).nbytes || this.joined.get(step)?.has(from)) return false
     const { offset, strides } = this.layouts.get(input) as Layout
     // Others that read the same block at other positions in this step would see what was written.
     const alone = step.node.inputs.every((other) => other === input || this.blocks.get(other) !== from)
@@ -418,6 +521,7 @@ class Planner {
         const nodes = this.touched(step)
         nodes.forEach(show)
         if (step.kind === "copy") this.backend.encodeCopy(step.from, step.to)
+        else if (this.joined.has(step)) this.backend.encodeFinish?.(step.node)
         else this.backend.encode(step.node)
         nodes.forEach(hide)
       }

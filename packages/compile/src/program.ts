@@ -95,6 +95,11 @@ export class Program {
     return this.plans.get(backend)?.byRows
   }
 
+  /** What became of elementwise work that reads a product, by position in the schedule. */
+  finishing(backend: string): Planned["finishing"] | undefined {
+    return this.plans.get(backend)?.finishing
+  }
+
   /** Gives the backends' plans back. */
   release(): void {
     for (const planned of this.plans.values()) planned?.release()

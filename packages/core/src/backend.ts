@@ -48,6 +48,13 @@ export interface Backend extends Memory {
    * and are row-major. An output may share the storage of an input of the same size that dies here (elementwise only).
    */
   encode(node: Node): void
+  /** Whether {@link encodeFinish} may follow this application in a recorded plan. */
+  finishes?(node: Node): boolean
+  /**
+   * Adds elementwise work that runs on the pieces of the result of what was encoded just before, as they are made: it has as many elements
+   * and reads the result as it lies. The two overlap in time, so it writes over nothing that the application reads.
+   */
+  encodeFinish?(node: Node): void
   /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
   encodeCopy(source: Node, target: Node): void
   /**

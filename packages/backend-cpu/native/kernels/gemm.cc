@@ -24,6 +24,9 @@ constexpr int64_t kFewRows = 48, kFewDots = 24, kShort = 64, kLongSlivers = 16, 
 constexpr int64_t kRoomA = (kDepth + 4) * (kRows + 16), kRoomB = (kShort + 1) * kLongSlivers * 32;
 static_assert(kRoomB >= (kDepth + 1) * 32);
 
+// What is finished at a time is still in the second cache.
+constexpr int64_t kFinished = 1 << 16;
+
 // Memory of the calling thread: a sliver of b and a block of a. Null when there is none.
 float* room() {
   struct Free {
@@ -71,6 +74,7 @@ void set_packed(GemmSliver& s, const float* a, int64_t height) {
 void by_library(const GemmProblem& p) {
   blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data), p.a.ld,
              static_cast<const float*>(p.b.data), p.b.ld, p.beta, p.c, p.ldc);
+  p.finish(0, p.m, 0, p.n);
 }
 
 }  // namespace
@@ -102,11 +106,12 @@ void by_elements(const GemmProblem& p) {
   };
   for (int64_t i = 0; i < p.m; i++) {
     for (int64_t j = 0; j < p.n; j++) {
-      float sum = 0, &c = p.c[i * p.ldc + j];
+      float sum = 0;
       for (int64_t k = 0; k < p.k; k++) sum += element(p.a.at(i, k)) * element(p.b.at(k, j));
-      c = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * c);
+      p.c[i * p.ldc + j] = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * *p.added().at(i, j).data);
     }
   }
+  p.finish(0, p.m, 0, p.n);
 }
 
 // For few rows of a and b stored by columns: inner products.
@@ -119,10 +124,11 @@ void by_dots(const GemmProblem& p, float* room) {
     dots(p.b.at(0, j).data, p.b.ld, n, p.k, x, p.a.ld, p.m, room, kColumns);
     for (int64_t i = 0; i < p.m; i++) {
       float* c = p.c + i * p.ldc + j;
-      const float* sum = room + i * kColumns;
-      for (int64_t r = 0; r < n; r++) c[r] = p.alpha * sum[r] + (p.beta == 0 ? 0 : p.beta * c[r]);
+      const float *sum = room + i * kColumns, *addend = p.added().at(i, j).data;
+      for (int64_t r = 0; r < n; r++) c[r] = p.alpha * sum[r] + (p.beta == 0 ? 0 : p.beta * addend[r]);
     }
   }
+  p.finish(0, p.m, 0, p.n);
 }
 
 void gemm(const GemmProblem& p) {
@@ -154,6 +160,8 @@ void gemm(const GemmProblem& p) {
     for (int64_t at = 0; at < all; at += depth) {
       s.depth = std::min(depth, all - at);
       s.beta = at > 0 ? 1 : p.beta;
+      const GemmAddend addend = at > 0 ? GemmAddend{p.c, p.ldc} : p.added();
+      s.addend_row = addend.ld;
       const int64_t k = kind.elements(at), deep = std::min(kind.elements(s.depth), p.k - k);
       const GemmOperand a = p.a.at(i, k);
       if (pack_a) {
@@ -177,10 +185,12 @@ void gemm(const GemmProblem& p) {
           s.columns = int32_t(std::min(width, n - j));
           s.b = packed ? packed_b + j / width * tile_step(full, s.depth) : static_cast<const float*>(b.at(0, j).data);
           s.c = p.c + i * p.ldc + j0 + j;
+          s.addend = addend.at(i, j0 + j).data;
           sliver(s);
         }
       }
     }
+    p.finish(i, s.rows, 0, p.n);
   }
 }
 
@@ -205,6 +215,8 @@ void gemm(const lz_call& call, const GemmProblem& p) {
       shared.depth = std::min(depth, all - at);
       shared.alpha = p.alpha;
       shared.beta = at > 0 ? 1 : p.beta;
+      const GemmAddend addend = at > 0 ? GemmAddend{p.c, p.ldc} : p.added();
+      shared.addend_row = addend.ld;
       const int64_t k = kind.elements(at), deep = std::min(kind.elements(shared.depth), p.k - k);
       shared.c_row = p.ldc;
       shared.b_step = width;
@@ -225,13 +237,19 @@ void gemm(const lz_call& call, const GemmProblem& p) {
           GemmSliver s = shared;
           const int64_t i = task / across * rows, first = task % across * columns;
           const int64_t last = std::min(n, first + columns);
+          int64_t finished = first;
           s.rows = std::min(rows, m - i);
           set_packed(s, packed_a + i / height * tile_step(height, s.depth), height);
           for (int64_t j = first; j < last; j += width) {
             s.columns = int32_t(std::min(width, last - j));
             s.b = packed_b + j / width * tile_step(width, s.depth);
             s.c = p.c + (i0 + i) * p.ldc + j0 + j;
+            s.addend = addend.at(i0 + i, j0 + j).data;
             sliver(s);
+            const int64_t end = j + s.columns;
+            if (at + depth < all || (end < last && s.rows * (end + width - finished) <= kFinished)) continue;
+            p.finish(i0 + i, s.rows, j0 + finished, end - finished);
+            finished = end;
           }
         };
         const auto each = [](auto& f) {
@@ -240,7 +258,8 @@ void gemm(const lz_call& call, const GemmProblem& p) {
           };
         };
         parallel(call, packs + down, 0.2 * double(shared.depth) * double(std::max(rows, columns)), each(prepare));
-        parallel(call, down * across, kGemmPrice * double(rows) * double(columns) * double(shared.depth),
+        parallel(call, down * across,
+                 double(rows) * double(columns) * (kGemmPrice * double(shared.depth) + p.finish.cost()),
                  each(compute));
       }
     }

@@ -4,6 +4,7 @@
 #define LAZULI_KERNELS_GEMM_H
 
 #include "kernels/call.h"
+#include "runtime/pieces.h"
 
 namespace lazuli {
 
@@ -20,14 +21,28 @@ struct GemmOperand {
   }
 };
 
-// c = alpha · a @ b + beta · c for a m×k and b k×n, 0 < m, n, k. A factor beta of 0 does not read c. An element depends
-// on its row of a, its column of b and k alone, however the product is cut.
+// Rows of what a product is added to, `ld` elements apart: 0 for one row that serves all. Without data, the result's own.
+struct GemmAddend {
+  const float* data = nullptr;
+  int64_t ld = 0;
+
+  GemmAddend at(int64_t row, int64_t column) const { return {data ? data + row * ld + column : nullptr, ld}; }
+};
+
+// c = alpha · a @ b + beta · addend for a m×k and b k×n, 0 < m, n, k. A factor beta of 0 does not read the addend, which
+// may have data of its own where gemm_is_own(). An element depends
+// on its row of a, its column of b and k alone, however the product is cut. `finish` hears of every part of c once, when it
+// is done.
 struct GemmProblem {
   GemmOperand a, b;
   int64_t m, n, k;
   float alpha, beta;
   float* c;
   int64_t ldc;
+  Finish finish = {};
+  GemmAddend addend = {};
+
+  GemmAddend added() const { return addend.data ? addend : GemmAddend{c, ldc}; }
 };
 
 // Nanoseconds of one multiplication.

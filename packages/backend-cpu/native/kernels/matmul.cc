@@ -11,6 +11,7 @@
 
 #include "kernels/blas.h"
 #include "kernels/families.h"
+#include "kernels/finish.h"
 #include "kernels/gemm.h"
 #include "kernels/half_columns.h"
 #include "kernels/source.h"
@@ -125,7 +126,7 @@ inline constexpr double price_of = std::is_same_v<T, float>    ? 0.02
 
 // out = alpha · a @ b + beta · out
 template <class T>
-void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out) {
+void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Finish finish) {
   const bool vector = p.m == 1 || p.n == 1;
   const double price = vector ? 0.1 * sizeof(T) : price_of<T>;
   const Tiles t = tile(p, vector ? 1024 : 128, price);
@@ -134,7 +135,8 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out) {
   const T* b = static_cast<const T*>(p.b.data);
   const auto [ta, lda] = std::pair(p.a_order.transposed, p.a_order.ld);
   const auto [tb, ldb] = std::pair(p.b_order.transposed, p.b_order.ld);
-  const double each = 200 + double(std::min(t.m, p.m)) * double(std::min(t.n, p.n)) * double(p.k) * price;
+  const double each =
+      200 + double(std::min(t.m, p.m)) * double(std::min(t.n, p.n)) * (double(p.k) * price + finish.cost());
   parallel(call, p.batch.size() * rows * columns, each, [&](int64_t begin, int64_t end) {
     Cursor<3> cursor(p.batch, p.batch.ndim, begin / (rows * columns));
     for (int64_t at = begin; at < end; at++) {
@@ -151,12 +153,14 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out) {
       } else {
         blas::gemm(ta, tb, m, n, p.k, alpha, x, lda, y, ldb, beta, z, p.n);
       }
+      finish(cursor.offset[2] / p.n + i, m, j, n);
     }
   });
 }
 
 // out = alpha · a @ b + beta · out by this package's GEMM, for operands of float32 and the half types.
-void multiply_floats(const lz_call& call, const Problem& p, float alpha, float beta, float* out) {
+void multiply_floats(const lz_call& call, const Problem& p, float alpha, float beta, GemmAddend addend, float* out,
+                     Finish finish) {
   const auto problem = [&](const Cursor<3>& at) {
     const auto operand = [](const Source& x, const Order& order, int64_t offset) {
       return GemmOperand{static_cast<const char*>(x.data) + offset * itemsize(x.dtype), x.dtype, order.transposed,
@@ -170,9 +174,12 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
                        alpha,
                        beta,
                        out + at.offset[2],
-                       p.n};
+                       p.n,
+                       finish.at(at.offset[2] / p.n, 0),
+                       addend.at(at.offset[2] / p.n, 0)};
   };
   const int64_t count = p.batch.size();
+  // The work that finishes a part must not decide how the product is cut: eager ones know of none.
   const double price = double(p.m) * double(p.n) * double(p.k) * kGemmPrice;
   if (gemm_is_large(p.m, p.n, p.k) && (count == 1 || price > 1e6)) {
     Cursor<3> cursor(p.batch, p.batch.ndim, 0);
@@ -191,7 +198,8 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
       n = half(n, gemm_width());
   }
   const int64_t down = parts(p.m, m), across = parts(p.n, n), tiles = down * across;
-  parallel(call, count * tiles, price / double(tiles) + 100, [&](int64_t begin, int64_t end) {
+  const double each = price / double(tiles) + double(m) * double(n) * finish.cost() + 100;
+  parallel(call, count * tiles, each, [&](int64_t begin, int64_t end) {
     Cursor<3> cursor(p.batch, p.batch.ndim, begin / tiles);
     for (int64_t at = begin; at < end; at++) {
       if (at > begin && at % tiles == 0) cursor.next();
@@ -199,6 +207,8 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
       const int64_t i = at / across % down * m, j = at % across * n;
       part.a = part.a.at(i, 0), part.b = part.b.at(0, j);
       part.c += i * p.n + j;
+      part.finish = part.finish.at(i, j);
+      part.addend = part.addend.at(i, j);
       part.m = std::min(m, p.m - i), part.n = std::min(n, p.n - j);
       gemm(part);
     }
@@ -284,6 +294,20 @@ void require_shapes(const lz_call& call, const char* op, const lz_operand& a, co
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
 }
 
+// A float32 addend that is read where it lies: one row for all, or what lies like the result. Without data else.
+GemmAddend rows_of(const Source& c, const lz_operand& out) {
+  const int64_t n = out.shape[out.ndim - 1];
+  if (c.ndim < 1 || c.shape[c.ndim - 1] != n || (n > 1 && c.strides[c.ndim - 1] != 1)) return {};
+  const auto* data = static_cast<const float*>(c.data);
+  bool still = true, dense = c.ndim == out.ndim;
+  for (int64_t d = c.ndim - 2, step = n; d >= 0; step *= c.shape[d--]) {
+    still = still && c.strides[d] == 0;
+    dense = dense && (c.shape[d] == 1 || c.strides[d] == step) && c.shape[d] == out.shape[d];
+  }
+  if (still) return {data, 0};
+  return dense ? GemmAddend{data, n} : GemmAddend{};
+}
+
 void run(const lz_call& call, const char* op, const lz_operand& a, const lz_operand& b, const lz_operand* c,
          double alpha, double beta) {
   const lz_operand& out = call.out[0];
@@ -336,27 +360,33 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
       multiply_integers<T>(call, p, alpha, beta, addend, data<T>(out));
     }));
   }
+  const Finish finish{take_pieces(call)};
+  // The half types are finished where they are narrowed.
+  const Finish each = half ? Finish{} : finish;
   const auto compute = [&]<class T>(T* to) {
-    if (c != nullptr) spread(call, half ? densify(call, Source(*c), c->ndim) : Source(*c), out, to);
+    const bool floats = own && p.k > 0 && !halves && (half || (p.m > 1 && p.n > 1));
+    GemmAddend addend;
+    if (c != nullptr) {
+      const Source added = half ? densify(call, Source(*c), c->ndim) : Source(*c);
+      if (floats) addend = rows_of(added, out);
+      if (!addend.data) spread(call, added, out, to);
+    }
     if constexpr (std::is_same_v<T, float>) {
       if (halves) return multiply_halves(call, p, half_type, T(alpha), c ? T(beta) : T(0), to);
     }
     if constexpr (std::is_same_v<T, float>) {
-      if (own && p.k > 0 && (half || (p.m > 1 && p.n > 1)))
-        return multiply_floats(call, p, T(alpha), c ? T(beta) : T(0), to);
+      if (floats) return multiply_floats(call, p, T(alpha), c ? T(beta) : T(0), addend, to, each);
     }
-    if (p.k > 0) return multiply<T>(call, p, T(alpha), c ? T(beta) : T(0), to);
-    parallel(call, out.size, 0.3, [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; i++) to[i] = c ? T(beta) * to[i] : T(0);
+    if (p.k > 0) return multiply<T>(call, p, T(alpha), c ? T(beta) : T(0), to, each);
+    parallel_rows(call, out, 0.3 + each.cost(), [&](int64_t row, int64_t rows) {
+      for (int64_t i = row * p.n; i < (row + rows) * p.n; i++) to[i] = c ? T(beta) * to[i] : T(0);
+      each(row, rows, 0, p.n);
     });
   };
   if (half) {
     float* wide = scratch<float>(call, out.size);
     compute(wide);
-    const auto narrow = half_table().narrow[out.dtype];
-    return parallel(call, out.size, 0.3, [&](int64_t begin, int64_t end) {
-      narrow(wide + begin, data<char>(out) + 2 * begin, end - begin);
-    });
+    return narrow_rows(call, wide, finish);
   }
   if (out.dtype == LZ_FLOAT32)
     compute(data<float>(out));

@@ -15,6 +15,7 @@
 
 #include "kernels/blas.h"
 #include "kernels/families.h"
+#include "kernels/finish.h"
 #include "kernels/gemm.h"
 #include "kernels/packed_format.h"
 #include "kernels/source.h"
@@ -70,6 +71,7 @@ struct Product {
   std::vector<Job> jobs;
   const float* x;
   float* y;
+  Finish finish;  // of what goes by panels
 
   void add(Job job) {
     if (!jobs.empty()) {
@@ -205,20 +207,23 @@ void by_panels(const lz_call& call, const Product& p, const Job& job) {
         }
         times_panel(p, job, p.transpose, at, k, column, n, panel, p.transpose ? k : n);
       }
+      p.finish(job.first, job.rows, column, n);
     }
   });
   require(call, !exhausted, "out of memory");
 }
 
+bool by_panels(const Product& p, const Job& job) { return !p.transpose || job.rows > kSomeRows; }
+
 void multiply(const lz_call& call, const Product& p) {
   for (const Job& job : p.jobs) {
     // Codes that cross words are unpacked in any case.
-    if (p.transpose && job.rows <= (32 % p.format.bits == 0 ? kFewRows : 1))
-      few_rows(call, p, job);
-    else if (p.transpose && job.rows <= kSomeRows)
-      some_rows(call, p, job);
-    else
+    if (by_panels(p, job))
       by_panels(call, p, job);
+    else if (job.rows <= (32 % p.format.bits == 0 ? kFewRows : 1))
+      few_rows(call, p, job);
+    else
+      some_rows(call, p, job);
   }
 }
 
@@ -276,15 +281,15 @@ Job job_at(const Product& p, const Source& w, int64_t words, int64_t scales, int
 void finish(const lz_call& call, Product& p) {
   const lz_operand& y = call.out[0];
   const auto narrow = half_table().narrow[y.dtype];
+  const bool panels = p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(), [&](const Job& job) { return by_panels(p, job); });
+  const Finish finish{narrow || panels ? take_pieces(call) : nullptr};
+  if (!narrow) p.finish = finish;
   p.y = narrow ? scratch<float>(call, y.size) : data<float>(y);
   if (p.k == 0)
     std::fill_n(p.y, y.size, 0.0f);
   else
     multiply(call, p);
-  if (narrow == nullptr) return;
-  parallel(call, y.size, 0.3, [&](int64_t begin, int64_t end) {
-    narrow(p.y + begin, data<char>(y) + 2 * begin, end - begin);
-  });
+  if (narrow) narrow_rows(call, p.y, finish);
 }
 
 void quantized_matmul(const lz_call& call) {

@@ -55,6 +55,35 @@ struct MachineCode::Parts {
   int n_in = 0, operands = 0;
   std::vector<uint8_t> log_sizes;
   std::vector<bool> single;
+
+  char* offset(void* const* from, int i, int64_t element) const {
+    return static_cast<char*>(from[i]) + (single[size_t(i)] ? 0 : element << log_sizes[size_t(i)]);
+  }
+  char* blocks(char* memory) const { return memory + std::max(cached.room, streaming.room); }
+  void** table(char* memory) const { return reinterpret_cast<void**>(blocks(memory) + size_t(operands) * 64); }
+
+  // Fewer elements than a vector: by way of copies, so that no memory beyond them is touched.
+  void few(void* const* from, int64_t element, int64_t count, char* memory) const {
+    void** const to = table(memory);
+    for (int i = 0; i < operands; i++) {
+      char* block = blocks(memory) + size_t(i) * 64;
+      to[i] = single[size_t(i)] ? from[i] : block;
+      if (single[size_t(i)] || i >= n_in) continue;
+      const size_t bytes = size_t(count) << log_sizes[size_t(i)];
+      std::memcpy(block, offset(from, i, element), bytes);
+      std::memset(block + bytes, 0, 64 - bytes);
+    }
+    enter(cached, to, machine::lanes_of(target), memory);
+    for (int i = n_in; i < operands; i++)
+      std::memcpy(offset(from, i, element), blocks(memory) + size_t(i) * 64, size_t(count) << log_sizes[size_t(i)]);
+  }
+
+  // One row.
+  void enter(const machine::Emitted& code, void** to, int64_t n, char* memory) const {
+    std::fill_n(to + operands, operands, nullptr);
+    to[2 * operands] = reinterpret_cast<void*>(1);
+    code.entry()(to, n, memory);
+  }
   // The word outputs, which streaming stores need on a border.
   std::vector<int> words;
 };
@@ -79,7 +108,7 @@ std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>& input
     if (i >= parts->n_in && log_sizes[i] == 2) parts->words.push_back(i);
   }
   parts->sequence = std::move(*sequence);
-  parts->cached = machine::emit(parts->sequence, parts->target, false);
+  parts->cached = machine::emit(parts->sequence, parts->target, parts->operands, false);
   if (!parts->cached.code.address()) {
     refused = true;
     return nullptr;
@@ -91,39 +120,20 @@ std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>& input
 void MachineCode::prepare_streaming() {
   Parts& it = *parts_;
   if (it.words.empty() || it.streaming.code.address()) return;
-  it.streaming = machine::emit(it.sequence, it.target, true);
+  it.streaming = machine::emit(it.sequence, it.target, it.operands, true);
   // Without it, stores go through the caches.
   if (!it.streaming.code.address()) it.words.clear();
 }
 
 size_t MachineCode::room() const {
   // Registers, the last elements of every operand, and a table of addresses.
-  return std::max(parts_->cached.room, parts_->streaming.room) + size_t(parts_->operands) * (64 + 8);
+  return std::max(parts_->cached.room, parts_->streaming.room) + size_t(parts_->operands) * 64 +
+         machine::table_size(parts_->operands) * 8;
 }
 
 void MachineCode::run(void* const* operands, int64_t n, char* room, bool streaming) const {
   const Parts& it = *parts_;
   const int lanes = machine::lanes_of(it.target);
-  char* const blocks = room + std::max(it.cached.room, it.streaming.room);
-  auto** table = reinterpret_cast<void**>(blocks + size_t(it.operands) * 64);
-  const auto offset = [&](int i, int64_t from) {
-    return static_cast<char*>(operands[i]) + (it.single[size_t(i)] ? 0 : from << it.log_sizes[size_t(i)]);
-  };
-  // Fewer elements than a vector: by way of copies, so that no memory beyond them is touched.
-  const auto few = [&](int64_t from, int64_t count) {
-    for (int i = 0; i < it.operands; i++) {
-      char* block = blocks + size_t(i) * 64;
-      table[i] = it.single[size_t(i)] ? operands[i] : block;
-      if (it.single[size_t(i)] || i >= it.n_in) continue;
-      const size_t bytes = size_t(count) << it.log_sizes[size_t(i)];
-      std::memcpy(block, offset(i, from), bytes);
-      std::memset(block + bytes, 0, 64 - bytes);
-    }
-    it.cached.entry()(table, lanes, room);
-    for (int i = it.n_in; i < it.operands; i++)
-      std::memcpy(offset(i, from), blocks + size_t(i) * 64, size_t(count) << it.log_sizes[size_t(i)]);
-  };
-
   int64_t from = 0;
   const machine::Emitted* code = &it.cached;
   if (streaming && it.streaming.code.address() && n >= 4 * lanes) {
@@ -133,15 +143,35 @@ void MachineCode::run(void* const* operands, int64_t n, char* room, bool streami
     for (int i : it.words) alike = alike && misplaced(i) == first;
     if (alike) {
       code = &it.streaming;
-      if (first) few(0, from = lanes - int64_t(first / 4));
+      if (first) it.few(operands, 0, from = lanes - int64_t(first / 4), room);
     }
   }
   if (const int64_t whole = (n - from) / lanes * lanes) {
-    for (int i = 0; i < it.operands; i++) table[i] = offset(i, from);
-    code->entry()(table, whole, room);
+    void** const table = it.table(room);
+    for (int i = 0; i < it.operands; i++) table[i] = it.offset(operands, i, from);
+    it.enter(*code, table, whole, room);
     from += whole;
   }
-  if (from < n) few(from, n - from);
+  if (from < n) it.few(operands, from, n - from, room);
+}
+
+void MachineCode::run(void* const* operands, const int64_t* steps, int64_t rows, int64_t n, char* room) const {
+  const Parts& it = *parts_;
+  const int lanes = machine::lanes_of(it.target);
+  const int64_t whole = n / lanes * lanes;
+  void** const table = it.table(room);
+  if (whole > 0) {
+    for (int i = 0; i < it.operands; i++) table[i] = operands[i];
+    std::memcpy(table + it.operands, steps, size_t(it.operands) * sizeof(int64_t));
+    table[2 * it.operands] = reinterpret_cast<void*>(rows);
+    it.cached.entry()(table, whole, room);
+  }
+  if (whole == n) return;
+  std::vector<void*> row(operands, operands + it.operands);
+  for (int64_t r = 0; r < rows; r++) {
+    it.few(row.data(), whole, n - whole, room);
+    for (int i = 0; i < it.operands; i++) row[size_t(i)] = static_cast<char*>(row[size_t(i)]) + steps[i];
+  }
 }
 
 #else
@@ -159,6 +189,7 @@ std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>&,
 void MachineCode::prepare_streaming() {}
 size_t MachineCode::room() const { return 0; }
 void MachineCode::run(void* const*, int64_t, char*, bool) const {}
+void MachineCode::run(void* const*, const int64_t*, int64_t, int64_t, char*) const {}
 
 #endif
 

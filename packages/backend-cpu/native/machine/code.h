@@ -35,6 +35,8 @@ class MachineCode {
   // Elements 0 … n-1, whose addresses are given; an output may be exactly an input. From several threads at
   // once, each with its own room.
   void run(void* const* operands, int64_t n, char* room, bool streaming) const;
+  // The same for rows of n elements; `steps` are the bytes from row to row.
+  void run(void* const* operands, const int64_t* steps, int64_t rows, int64_t n, char* room) const;
 
  private:
   struct Parts;

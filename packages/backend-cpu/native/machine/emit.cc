@@ -113,8 +113,8 @@ int log_size(Format format) {
 
 class Emitter {
  public:
-  Emitter(const Sequence& sequence, Target target, bool streaming)
-      : code_(sequence.code()), wide_(target == Target::avx512), streaming_(streaming) {}
+  Emitter(const Sequence& sequence, Target target, int operands, bool streaming)
+      : code_(sequence.code()), operands_(operands), wide_(target == Target::avx512), streaming_(streaming) {}
 
   Emitted run() {
     arrange();
@@ -638,6 +638,8 @@ class Emitter {
       value(id).reg = --reg;
       load_home(id);
     }
+    const asmjit::Label row = a_->newLabel();
+    a_->bind(row);
     emit(Id::kIdXor, x86::ecx, x86::ecx);
     a_->align(asmjit::AlignMode::kCode, 32);
     const asmjit::Label again = a_->newLabel();
@@ -646,17 +648,35 @@ class Emitter {
     emit(Id::kIdAdd, x86::rcx, asmjit::imm(wide_ ? 16 : 8));
     emit(Id::kIdCmp, x86::rcx, x86::rsi);
     emit(Id::kIdJb, again);
+    next_row();
+    emit(Id::kIdJnz, row);
     if (streaming_) emit(Id::kIdSfence);
     emit(Id::kIdVzeroupper);
     for (size_t i = std::size(kSaved); i-- > 0;) emit(Id::kIdPop, kSaved[i]);
     emit(Id::kIdRet);
   }
 
-  // rdi: the operands, rsi: n, rdx: the room, rcx: the element, r11: the literals, rax: scratch.
+  // Moves the addresses on and counts the row; the flags tell whether there are more.
+  void next_row() {
+    for (int i = 0; i < operands_; i++) {
+      const x86::Mem step = x86::ptr(x86::rdi, (operands_ + i) * 8);
+      const auto at = std::find(pointers_.begin(), pointers_.end(), i);
+      if (at != pointers_.end()) {
+        emit(Id::kIdAdd, kPointers[at - pointers_.begin()], step);
+        continue;
+      }
+      emit(Id::kIdMov, x86::rax, step);
+      emit(Id::kIdAdd, x86::ptr(x86::rdi, i * 8), x86::rax);
+    }
+    emit(Id::kIdDec, x86::qword_ptr(x86::rdi, operands_ * 16));
+  }
+
+  // rdi: the table, rsi: n, rdx: the room, rcx: the element, r11: the literals, rax: scratch.
   static constexpr x86::Gp kPointers[] = {x86::r8,  x86::r9,  x86::r10, x86::rbx, x86::rbp,
                                           x86::r12, x86::r13, x86::r14, x86::r15};
 
   const std::vector<Instruction>& code_;
+  const int operands_;
   const bool wide_, streaming_;
   x86::Assembler* a_ = nullptr;
   bool dry_ = false, failed_ = false;
@@ -670,8 +690,8 @@ class Emitter {
 
 }  // namespace
 
-Emitted emit(const Sequence& sequence, Target target, bool streaming) {
-  return Emitter(sequence, target, streaming).run();
+Emitted emit(const Sequence& sequence, Target target, int operands, bool streaming) {
+  return Emitter(sequence, target, operands, streaming).run();
 }
 
 }  // namespace lazuli::machine

@@ -12,9 +12,11 @@
 
 namespace lazuli::machine {
 
-// Runs the sequence over elements 0 … n-1; n is a positive multiple of the lanes. `operands` are the addresses
-// of element 0, `room` is scratch memory on a 64-byte border.
-using Entry = void (*)(void* const* operands, int64_t n, char* room);
+// Runs the sequence over elements 0 … n-1 of some rows; n is a positive multiple of the lanes, `room` is scratch memory
+// on a 64-byte border. The table, which is written to, has the addresses of the operands' first elements, then the
+// bytes from row to row of each, then the number of rows.
+using Entry = void (*)(void** table, int64_t n, char* room);
+inline size_t table_size(int operands) { return 2 * size_t(operands) + 1; }
 
 // The instruction set to write: 16 lanes of AVX-512 (F, BW, DQ, VL) or 8 of AVX2 with FMA and F16C.
 enum class Target { avx2, avx512 };
@@ -27,9 +29,9 @@ struct Emitted {
   Entry entry() const { return reinterpret_cast<Entry>(code.address()); }
 };
 
-// `streaming`: word stores go around the caches; their addresses must be multiples of the vector's size.
+// `operands`: how many there are. `streaming`: word stores go around the caches; their addresses must be multiples of the vector's size.
 // Returns code without an address where the system gives no executable memory.
-Emitted emit(const Sequence& sequence, Target target, bool streaming);
+Emitted emit(const Sequence& sequence, Target target, int operands, bool streaming);
 
 }  // namespace lazuli::machine
 

@@ -9,10 +9,11 @@
 #include <vector>
 
 #include "runtime/memory.h"
+#include "runtime/pieces.h"
 
 namespace lazuli {
 
-class Context : public lz_context {
+class Context : public KernelContext {
  public:
   Context();
   // Runs a kernel and gives its scratch memory back. False, with the reason, when it failed.

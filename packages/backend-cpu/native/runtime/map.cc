@@ -3,10 +3,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 
 #include "runtime/dtype.h"
+#include "runtime/map_call.h"
 #include "runtime/pool.h"
 
 namespace lazuli {
@@ -14,23 +14,6 @@ namespace {
 
 // Nanoseconds a chunk, and the least work worth a second thread.
 constexpr double kChunkTime = 10'000, kParallelTime = 30'000;
-
-// A thread's memory for pointer tables and registers. It grows to the largest program seen and is then
-// reused.
-char* workspace(size_t bytes) {
-  struct Free {
-    void operator()(char* p) const { std::free(p); }
-  };
-  thread_local std::unique_ptr<char, Free> memory;
-  thread_local size_t capacity = 0;
-  if (bytes > capacity) {
-    capacity = (bytes + 4095) / 4096 * 4096;
-    memory.reset(static_cast<char*>(std::aligned_alloc(64, capacity)));
-  }
-  return memory.get();
-}
-
-size_t line(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Beyond this little of what is written will still be in a cache when it is read: the last level's size, of which
 // more than 32 MB are others' as well.
@@ -46,40 +29,8 @@ size_t last_level_cache() {
   return bytes;
 }
 
-struct Run {
-  const MapJob& job;
-  const Variant& v;
-  char* const* bases;
-  const uint8_t* log_sizes;
-  int n_in, operands;
-  char* cells;
-  const MachineCode* code = nullptr;  // does what the steps do
-  bool streaming = false;             // the operands are more than the caches hold
-
-  bool single(int operand) const { return operand < 64 && (v.uniform >> operand & 1); }
-  int64_t item(int operand) const { return int64_t(1) << log_sizes[operand]; }
-
-  void table(void** slots, char* registers) const {
-    for (const Variant::Fixed& f : v.fixed) {
-      char* from = f.kind == Variant::Fixed::block_register ? registers
-                   : f.kind == Variant::Fixed::cell
-                       ? cells
-                       : reinterpret_cast<char*>(const_cast<int64_t*>(job.program->constants()));
-      slots[f.slot] = from + f.offset;
-    }
-  }
-
-  void steps(void* const* slots, int64_t m) const {
-    for (const Step& s : v.block) s.run(slots[s.out], slots[s.a], slots[s.b], slots[s.c], m);
-  }
-
-  // Single elements first, once a call.
-  void once() const {
-    auto** slots = reinterpret_cast<void**>(workspace(line(v.n_slots * sizeof(void*))));
-    table(slots, nullptr);
-    for (int i = 0; i < n_in; i++) slots[i] = bases[i];
-    for (const Step& s : v.once) s.run(slots[s.out], slots[s.a], slots[s.b], slots[s.c], 1);
-  }
+struct Run : MapCall {
+  bool streaming = false;  // the operands are more than the caches hold
 
   // One step, over any length at once.
   void direct(int64_t begin, int64_t end) const {
@@ -268,7 +219,7 @@ void MapJob::run(char* const* addresses) const {
   if (n == 0) return;
   const int n_in = int(program->inputs().size()), operands = n_in + int(program->outputs().size());
   const Variant& v = *variant;
-  Run run{*this, v, addresses, program->log_sizes(), n_in, operands, nullptr};
+  Run run{{*this, v, addresses, program->log_sizes(), n_in, operands}};
   if (v.direct && dense && n < kSmall) return run.direct(0, n);
 
   // What is written where it is read is in the caches already.

@@ -95,7 +95,6 @@ void scatter_patch(int log_size, char* to, int64_t rows, int64_t cols, int64_t r
   }
 }
 
-// Drops axes of one element and merges neighbours that every operand walks as one.
 void Patches::merge() {
   int kept = 0;
   for (int axis = 0; axis < int(shape.size()); axis++) {

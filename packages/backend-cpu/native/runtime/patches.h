@@ -19,13 +19,12 @@ struct Patches {
   // From shape and strides, still unmerged, and each operand's element size in bytes.
   void plan(const uint8_t* log_sizes);
   int64_t count() const;
+  // Drops axes of one element and merges neighbours that every operand walks as one. plan() does it too.
+  void merge();
 
   int64_t stride(int axis, int operand) const { return strides[size_t(axis * width + operand)]; }
   int64_t row_stride(int operand) const { return row_axis < 0 ? 0 : stride(row_axis, operand); }
   int64_t col_stride(int operand) const { return stride(int(shape.size()) - 1, operand); }
-
- private:
-  void merge();
 };
 
 // Walks patches in order, keeping every operand's address. Columns move fastest, then rows, then the other

@@ -40,6 +40,45 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
   for (const Step& step : steps_)
     if (step.plan) widest = std::max(widest, step.plan->needed_.size());
   nested_.resize(widest);
+  join();
+}
+
+void Plan::join() {
+  for (size_t i = 0; i + 1 < steps_.size(); i++) {
+    Step& kernel = steps_[i];
+    const Step& work = steps_[i + 1];
+    if (!kernel.kernel || kernel.n_out != 1 || !work.finishes) continue;
+    const lz_operand& result = operands_[kernel.first + size_t(kernel.n_in)];
+    if (result.ndim < 1 || !(result.flags & LZ_CONTIGUOUS) || result.size != work.job.n) continue;
+    const Place& made = places_[kernel.first + size_t(kernel.n_in)];
+    for (size_t k = work.first; k < work.first + size_t(work.n_in); k++) {
+      if (places_[k].slot != made.slot || places_[k].offset != made.offset) continue;
+      kernel.pieces = MapPieces::make(work.job, operands_.data() + work.first, result.shape[result.ndim - 1]);
+      break;
+    }
+  }
+}
+
+bool Plan::overlap(size_t a, size_t b) const {
+  const char *x = static_cast<const char*>(operands_[a].data), *y = static_cast<const char*>(operands_[b].data);
+  const Place &p = places_[a], &q = places_[b];
+  return x + p.low < y + q.high && y + q.low < x + p.high;
+}
+
+bool Plan::joins(const Step& kernel, const Step& work) const {
+  const size_t result = kernel.first + size_t(kernel.n_in), outputs = work.first + size_t(work.n_in);
+  const lz_operand& made = operands_[result];
+  for (size_t i = work.first; i < outputs + size_t(work.n_out); i++) {
+    if (places_[i].slot == kNoSlot) continue;
+    const lz_operand& x = operands_[i];
+    const bool same = x.data == made.data && x.dtype == made.dtype && (x.flags & LZ_CONTIGUOUS);
+    if (!same && overlap(i, result) && !(i >= outputs && x.data == made.data && itemsize(x.dtype) == itemsize(made.dtype)))
+      return false;
+    if (i < outputs) continue;
+    for (size_t k = kernel.first; k < result; k++)
+      if (places_[k].slot != kNoSlot && overlap(i, k)) return false;
+  }
+  return true;
 }
 
 void Plan::need(uint32_t slot, int64_t low, int64_t high, int64_t alignment) {
@@ -70,13 +109,14 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
       if (offset < 0 || offset > int64_t(1) << 56 || offset % alignment)
         refuse("an offset is out of range or not aligned");
       need(uint32_t(slot), offset, offset + needed, alignment);
-      pairs_.push_back({uint32_t(slot), offset});
+      pairs_.push_back({uint32_t(slot), offset, 0, needed});
     }
     steps_.push_back(std::move(step));
     return;
   }
-  if (opcode != kRun && opcode != kMap)
+  if (opcode != kRun && opcode != kMap && opcode != kFinish)
     refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
+  step.finishes = opcode == kFinish;
   step.n_in = int(counts & 0xffff);
   step.n_out = int(counts >> 16);
   step.first = uint32_t(operands_.size());
@@ -88,7 +128,10 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     if (immediate && i >= step.n_in) refuse("an output is an immediate");
     if (!immediate) need(extent.slot, extent.low, extent.high, itemsize(x.dtype));
     operands_.push_back(x);
-    places_.push_back({immediate ? kNoSlot : extent.slot, extent.offset});
+    if (immediate)
+      places_.push_back({kNoSlot, 0, 0, 0});
+    else
+      places_.push_back({extent.slot, extent.offset, extent.low - extent.offset, extent.high - extent.offset});
   }
   if (opcode == kRun) {
     step.kernel = registry().find(id);
@@ -129,7 +172,9 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
   for (size_t i = 0; i < operands_.size(); i++) {
     if (places_[i].slot != kNoSlot) operands_[i].data = addresses[places_[i].slot] + places_[i].offset;
   }
-  for (const Step& step : steps_) {
+  char* at[510];
+  for (size_t next = 0; next < steps_.size(); next++) {
+    const Step& step = steps_[next];
     if (step.plan) {
       const int count = step.plan->n_in_ + step.plan->n_out_;
       for (int i = 0; i < count; i++) {
@@ -141,13 +186,23 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     }
     const lz_operand* in = operands_.data() + step.first;
     if (step.program) {
-      const int count = step.n_in + step.n_out;
-      char* at[510];
-      for (int i = 0; i < count; i++) at[i] = static_cast<char*>(in[i].data);
+      for (int i = 0; i < step.n_in + step.n_out; i++) at[i] = static_cast<char*>(in[i].data);
       step.job.run(at);
-    } else {
-      lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr};
-      if (!context.call(step.kernel, call, error)) return false;
+      continue;
+    }
+    lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr};
+    if (step.pieces && joins(step, steps_[next + 1])) {
+      const Step& work = steps_[next + 1];
+      for (int i = 0; i < work.n_in + work.n_out; i++)
+        at[i] = static_cast<char*>(operands_[work.first + size_t(i)].data);
+      step.pieces->begin(at);
+      context.pieces = step.pieces.get();
+      const bool done = context.call(step.kernel, call, error);
+      if (!context.pieces) next++;
+      context.pieces = nullptr;
+      if (!done) return false;
+    } else if (!context.call(step.kernel, call, error)) {
+      return false;
     }
   }
   return true;

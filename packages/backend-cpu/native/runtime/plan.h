@@ -11,6 +11,7 @@
 
 #include "runtime/context.h"
 #include "runtime/map.h"
+#include "runtime/pieces.h"
 
 namespace lazuli {
 
@@ -47,6 +48,9 @@ class Plan {
     std::shared_ptr<Program> program;
     std::shared_ptr<Plan> plan;
     MapJob job;
+    // Of a kernel: the next step, where that finishes pieces of the result.
+    std::unique_ptr<MapPieces> pieces;
+    bool finishes = false;
     uint32_t first = 0;  // into operands_, or into pairs_
     int n_in = 0, n_out = 0;
     const int64_t* params = nullptr;
@@ -55,10 +59,17 @@ class Plan {
   struct Place {
     uint32_t slot;
     int64_t offset;
+    int64_t low, high;  // what an operand reaches, in bytes from its address
   };
   static constexpr uint32_t kNoSlot = ~0u;
 
   void add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names);
+  // Gives kernels the work that finishes their results.
+  void join();
+  // Whether, with the operands' addresses, the work after a kernel reads its result as it lies, and writes nothing that
+  // the kernel reads.
+  bool joins(const Step& kernel, const Step& work) const;
+  bool overlap(size_t a, size_t b) const;
   void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
 
   int n_in_, n_out_;

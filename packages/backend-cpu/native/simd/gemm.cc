@@ -42,7 +42,7 @@ HWY_INLINE void store_part(V v, float* y, int64_t count) {
 }
 
 template <int Rows, int Vectors>
-HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, float* c) {
+HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float* addend, float* c) {
   const Floats d;
   const int64_t N = lanes();
   const auto alpha = hn::Set(d, s.alpha), beta = hn::Set(d, s.beta);
@@ -60,21 +60,22 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, float* c) {
     }
     return;
   }
-  LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row) {
+  LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row, addend += s.addend_row) {
     LZ_UNROLL for (int v = 0; v < Vectors - 1; v++)
-      hn::StoreU(hn::MulAdd(hn::LoadU(d, c + v * N), beta, sum[r][v]), d, c + v * N);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, addend + v * N), beta, sum[r][v]), d, c + v * N);
+    const float* x = addend + (Vectors - 1) * N;
     float* y = c + (Vectors - 1) * N;
     V& v = sum[r][Vectors - 1];
     if (last == N)
-      hn::StoreU(hn::MulAdd(hn::LoadU(d, y), beta, v), d, y);
+      hn::StoreU(hn::MulAdd(hn::LoadU(d, x), beta, v), d, y);
     else
-      store_part(hn::MulAdd(load_part(y, last), beta, v), y, last);
+      store_part(hn::MulAdd(load_part(x, last), beta, v), y, last);
   }
 }
 
 // `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into registers.
 template <int Rows, int Vectors, bool Lines>
-HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, float* c) {
+HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, float* c) {
   const Floats d;
   const int64_t N = lanes();
   V sum[Rows][Vectors];
@@ -110,10 +111,10 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, float* c) {
       }
     }
   }
-  finish<Rows, Vectors>(sum, s, c);
+  finish<Rows, Vectors>(sum, s, addend, c);
 }
 
-using Tile = void (*)(const GemmSliver&, const float*, float*);
+using Tile = void (*)(const GemmSliver&, const float* a, const float* addend, float* c);
 
 template <int Rows, int Vectors, bool Lines>
 Tile tile_for(int64_t rows) {
@@ -126,12 +127,15 @@ Tile tile_for(int64_t rows) {
 // The tiles of a sliver, each by choose(its rows).
 template <class F>
 HWY_INLINE void tiles(const GemmSliver& s, F choose) {
-  const float* a = s.a;
+  const float *a = s.a, *addend = s.addend;
   float* c = s.c;
   int64_t left = s.rows;
   const Tile whole = choose(s.height);
-  for (; left >= s.height; left -= s.height, a += s.a_tile, c += s.height * s.c_row) whole(s, a, c);
-  if (left > 0) choose(left)(s, a, c);
+  for (; left >= s.height; left -= s.height) {
+    whole(s, a, addend, c);
+    a += s.a_tile, addend += s.height * s.addend_row, c += s.height * s.c_row;
+  }
+  if (left > 0) choose(left)(s, a, addend, c);
 }
 
 void sliver(const GemmSliver& s) {
@@ -240,7 +244,7 @@ void copy(const GemmPack& p) {
 #define LZ_PAIRS __attribute__((target("avx512bf16")))
 
 template <int Rows, int Vectors>
-LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, float* c) {
+LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, const float* addend, float* c) {
   const Floats d;
   V sum[Rows][Vectors];
   LZ_UNROLL for (int r = 0; r < Rows; r++) {
@@ -258,7 +262,7 @@ LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, flo
         sum[r][v].raw = _mm512_dpbf16_ps(sum[r][v].raw, value, weight[v]);
     }
   }
-  finish<Rows, Vectors>(sum, s, c);
+  finish<Rows, Vectors>(sum, s, addend, c);
 }
 
 template <int Rows, int Vectors>

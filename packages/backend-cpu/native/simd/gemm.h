@@ -10,13 +10,13 @@
 namespace lazuli {
 
 // rows × columns of a result, at most as many columns as a sliver has:
-//   c[i · c_row + j] = alpha · Σ_k a(i, k) · b[k · b_step + j] + beta · c[i · c_row + j]
+//   c[i · c_row + j] = alpha · Σ_k a(i, k) · b[k · b_step + j] + beta · addend[i · addend_row + j]
 // Rows form tiles of `height`. Row r of tile t is at a + t · a_tile + r · a_row, from k to k it is a_step further, and
 // one of a_row and a_step is 1. b's rows can be read for a whole sliver, or for one vector where that is enough.
 struct GemmSliver {
-  const float *a, *b;
+  const float *a, *b, *addend;
   float* c;
-  int64_t a_tile, a_row, a_step, b_step, c_row;
+  int64_t a_tile, a_row, a_step, b_step, c_row, addend_row;
   int64_t rows, depth;
   int32_t height, columns;
   float alpha, beta;

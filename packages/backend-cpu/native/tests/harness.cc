@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "kernels/elements.h"
+#include "runtime/pieces.h"
 #include "runtime/pool.h"
 #include "runtime/registry.h"
 
@@ -178,7 +179,7 @@ void for_each_index(const Shape& shape, const std::function<void(const Shape&)>&
 
 namespace {
 
-struct Context : lz_context {
+struct Context : lazuli::KernelContext {
   std::vector<std::unique_ptr<char[]>> memory;
   std::string message;
   bool failed = false;

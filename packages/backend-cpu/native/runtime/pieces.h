@@ -1,0 +1,72 @@
+// Elementwise work on a kernel's result, piece by piece: a kernel that knows of it runs it on each piece of its result
+// when that is finished and still in a cache. Each element is computed as MapJob::run would.
+#ifndef LAZULI_RUNTIME_PIECES_H
+#define LAZULI_RUNTIME_PIECES_H
+
+#include <lazuli/kernel.h>
+
+#include <memory>
+#include <vector>
+
+#include "runtime/map_call.h"
+
+namespace lazuli {
+
+class MapPieces {
+ public:
+  // For a result of rows of `columns` elements. Null where the operands do not lie by rows, or where pieces would be too
+  // short. Keeps nothing of the operands but their layout; the job must stay.
+  static std::unique_ptr<MapPieces> make(const MapJob& job, const lz_operand* operands, int64_t columns);
+
+  // Before each run of the kernel. `addresses` must stay until the kernel is done.
+  void begin(char* const* addresses);
+  // Rows row … row + rows - 1 from column on. From several threads at once; every element once.
+  void run(int64_t row, int64_t rows, int64_t column, int64_t columns) const;
+
+  int64_t columns() const { return columns_; }
+  // About how many nanoseconds an element takes.
+  double cost() const { return cost_; }
+
+ private:
+  explicit MapPieces(const MapJob& job, int operands, int64_t columns);
+  // Where the operands of a place are.
+  void place(int64_t row, int64_t column, char** at) const;
+
+  MapCall call_;
+  int64_t columns_;
+  Patches rows_;                // the axes of rows, merged
+  std::vector<int64_t> steps_;  // of each operand along a row, in bytes
+  bool flat_ = true;            // what is not a single element lies like the result
+  bool gathers_ = false;        // operands must be gathered along a row
+  double cost_;
+  std::vector<char> cells_;
+};
+
+// What this package's kernels are lent besides lz_context.
+struct KernelContext : lz_context {
+  const MapPieces* pieces = nullptr;
+};
+
+// The work that wants this call's result; null where there is none. A kernel that asks must run it on everything.
+inline const MapPieces* take_pieces(const lz_call& call) {
+  auto* context = static_cast<KernelContext*>(call.ctx);
+  const MapPieces* pieces = context->pieces;
+  context->pieces = nullptr;
+  return pieces;
+}
+
+// What a kernel does with a finished part of its result that begins at this row and column.
+struct Finish {
+  const MapPieces* pieces = nullptr;
+  int64_t row = 0, column = 0;
+
+  Finish at(int64_t i, int64_t j) const { return {pieces, row + i, column + j}; }
+  void operator()(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
+    if (pieces) pieces->run(row + i, rows, column + j, columns);
+  }
+  double cost() const { return pieces ? pieces->cost() : 0; }
+};
+
+}  // namespace lazuli
+
+#endif

@@ -1,0 +1,49 @@
+/**
+ * Elementwise work that ends what a kernel does: it runs on each piece of the kernel's result as that is made, while it is in the cache.
+ * Whether a kernel can do so is the backend's to say; here is which work fits which kernel.
+ */
+import { type Backend, type Layout, type Node, sizeOf } from "@lazuli/core/engine"
+import { isImmediate } from "./identities"
+import { outputsOf, primitiveOf } from "./order"
+
+/** Shorter rows are no work by themselves. */
+const SHORT_ROW = 64
+/** What lies elsewhere may be this much in any case: it is in a cache. */
+const LIGHT = 1 << 19
+
+/** Why work does not run on the pieces of a kernel's result. */
+export const NOT_NEXT = "not on the pieces of a product: other work runs between them"
+const NOT_WHOLE = "not on the pieces of a product: it does not read the product as it lies"
+const NOT_LIGHT =
+  "not on the pieces of a product: it reads more in other memory than there, which one long pass does better"
+const NOT_BY_ROWS = "not on the pieces of a product: its operands do not lie by the product's rows"
+
+/** Whether a kernel takes elementwise work behind it. */
+export const finishes = (backend: Backend, lead: Node): boolean =>
+  !primitiveOf(lead).elementwise && outputsOf(lead).length === 1 && backend.finishes?.(lead) === true
+
+/**
+ * Why elementwise work does not run on the pieces of a product; null where it does: it reads it as it lies, and everything else by the same
+ * rows. `layoutOf` gives how an input lies in the product's memory, null for one in other memory.
+ */
+export function obstacle(product: Node, work: Node, layoutOf: (input: Node) => Layout | null): string | null {
+  const size = sizeOf(product.shape)
+  if (size <= 1 || sizeOf(work.shape) !== size) return NOT_WHOLE
+  // One of the results may take the product's memory.
+  let elsewhere = 0
+  for (const output of outputsOf(work).slice(1)) elsewhere += size * output.dtype.size
+  for (const input of work.inputs) {
+    const layout = layoutOf(input)
+    if (!layout) {
+      if (!isImmediate(input) && sizeOf(input.shape) === size) elsewhere += size * input.dtype.size
+    } else if (layout.offset !== 0 || layout.strides !== null || input.dtype !== product.dtype)
+      return NOT_WHOLE
+    else if (sizeOf(input.shape) !== size) return NOT_WHOLE
+  }
+  if (elsewhere > Math.max(2 * size * product.dtype.size, LIGHT)) return NOT_LIGHT
+  const columns = product.shape[product.shape.length - 1]
+  const whole = work.inputs.every(
+    (input) => isImmediate(input) || sizeOf(input.shape) === 1 || sizeOf(input.shape) === size,
+  )
+  return whole || (columns >= SHORT_ROW && work.shape[work.shape.length - 1] === columns) ? null : NOT_BY_ROWS
+}
