@@ -1,81 +1,11 @@
 /**
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
-import {
-  ArgumentError,
-  Array,
-  applyNode,
-  applyNodes,
-  arraysOf,
-  checkOptions,
-  describe,
-  isPlainObject,
-  Mark,
-  type Meta,
-  type Node,
-  rebind,
-  sameShape,
-  TransformError,
-  withArrays,
-} from "@lazuli/core/engine"
-import {
-  type Capture,
-  capture,
-  captureAgain,
-  captureForAnySizes,
-  type Recording,
-  type Subject,
-} from "./capture"
-import { checkDonation, type Donated, donatedBy, donatedPositions, giveUp } from "./donation"
-import { type Explanation, explanationOf } from "./explain"
-import { callProgram } from "./program"
-import {
-  difference,
-  fits,
-  keyOf,
-  type Signature,
-  signatureOf,
-  signatureOfConstants,
-  signatureOfOutputs,
-  signatureOfSlots,
-} from "./signature"
-import {
-  afterTrace,
-  constantsOf,
-  isCapturable,
-  Places,
-  readSlots,
-  type Slot,
-  slotsOf,
-  vacate,
-  writePath,
-} from "./state"
-
-/** Options of {@link compile}. */
-export interface CompileOptions {
-  /** Mutable trees that the function reads: a Module, an optimizer's state, `mx.random.state`. */
-  inputs?: unknown
-  /** Mutable trees that the function changes; their arrays are replaced after each call. */
-  outputs?: unknown
-  /** One trace serves all sizes of arguments of the same rank and dtype; false by default. */
-  shapeless?: boolean
-  /** Called with the reason whenever the function is traced. */
-  onRecompile?: (reason: string) => void
-  /**
-   * What a call may overwrite: `true` stands for the captured state that the function replaces, numbers for arguments by position,
-   * `"state"` in a list for that state. Results then take the memory of these arrays, which have no value afterwards: reading one throws.
-   */
-  donate?: boolean | Donated
-}
-
-/** What a compiled function has done. */
-export interface CompileStats {
-  readonly calls: number
-  /** How often the function itself ran to be traced. */
-  readonly traces: number
-  /** How many programs it keeps. */
-  readonly programs: number
-}
+import { TransformError } from "@lazuli/core/engine"
+import { donatedBy } from "./donation"
+import type { Explanation } from "./explain"
+import { type CompileOptions, checkCompileOptions } from "./options"
+import { type CompileStats, Programs } from "./programs"
 
 /** What a compiled function offers besides being called. */
 export interface Compiled<A extends readonly unknown[] = readonly unknown[]> {
@@ -88,11 +18,6 @@ export interface Compiled<A extends readonly unknown[] = readonly unknown[]> {
   explain(...args: A): Explanation
 }
 
-/** Programs that one compiled function keeps; the least recently used goes first. */
-const MAX_PROGRAMS = 64
-/** After this many traces a warning names the argument that keeps changing. */
-const TRACES_BEFORE_WARNING = 8
-
 let enabled = process.env.LAZULI_DISABLE_COMPILE !== "1"
 
 /** Lets compiled functions run as they were written; the environment variable `LAZULI_DISABLE_COMPILE=1` does the same. */
@@ -102,253 +27,6 @@ export function disableCompile(): void {
 /** Undoes {@link disableCompile}. */
 export function enableCompile(): void {
   enabled = true
-}
-
-/** A program, and what it takes for a call to use it. */
-interface Entry {
-  readonly signature: Signature
-  /** That of the captured state. */
-  readonly stateSignature: Signature
-  readonly capture: Capture
-  readonly params: { readonly program: Capture["program"] }
-  /** Where the captured inputs were at the last call that used it. */
-  holders: readonly object[]
-  keys: readonly (string | number)[]
-  /** What the captured inputs were traced with. */
-  readonly state: readonly Meta[]
-  /** Keys and values, in turn, of what else was in the captured inputs. */
-  readonly constants: readonly unknown[]
-  /** Whether the captured outputs are the captured inputs, place by place. */
-  readonly inPlace: boolean
-  /** Whether a call does nothing but compute one array and give it. */
-  readonly single: boolean
-}
-
-/** What a call wants a program for. */
-type Wanted = Pick<Entry, "signature" | "stateSignature">
-
-/** Gives the plans of compiled functions back that nobody can call any more. */
-const dropped = new FinalizationRegistry<Map<string, Entry>>((programs) => {
-  for (const { capture: c } of programs.values()) c.program?.release()
-})
-
-const isSingle = ({ result, sources, vacated, updated }: Capture): boolean =>
-  result instanceof Array &&
-  sources.length === 1 &&
-  sources[0].from === "program" &&
-  vacated.length + updated.length === 0
-
-const NONE: readonly Node[] = []
-const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
-
-/** The programs of one compiled function. */
-class Programs {
-  readonly entries = new Map<string, Entry>()
-  private readonly recordings = new Map<string, Recording>()
-  private readonly figures = { calls: 0, traces: 0 }
-  private readonly places = new Places()
-  private readonly changes = new Map<string, number>()
-  private last: Entry | null = null
-  private readonly donated: Donated
-
-  constructor(
-    private readonly f: (...args: never[]) => unknown,
-    private readonly options: CompileOptions,
-  ) {
-    this.donated = donatedBy(options.donate)
-  }
-
-  stats(): CompileStats {
-    return { ...this.figures, programs: this.entries.size }
-  }
-
-  call(args: readonly unknown[]): unknown {
-    this.figures.calls++
-    if (!enabled) return this.f(...(args as never[]))
-    const { places, last } = this
-    if (this.options.inputs !== undefined) places.read(this.options.inputs)
-    const given: Node[] = []
-    if (last !== null && fits(last.signature, args, given) && this.stateFits(last))
-      return this.replay(last, given, args, places.arrays, places)
-    // The function may call itself, and may put other containers into the state.
-    places.forget()
-    const slots = slotsOf(this.options.inputs)
-    const state = readSlots(slots)
-    const entry = this.lookUp(args, slots)
-    if (entry === null) return this.f(...(args as never[]))
-    const nodes = arraysOf(args).map(({ node }) => node)
-    return this.replay(entry, nodes, args, state, null)
-  }
-
-  explain(args: readonly unknown[]): Explanation {
-    const entry = this.lookUp(args, slotsOf(this.options.inputs))
-    if (entry === null)
-      throw new TransformError("explain", "the arguments belong to a trace, where nothing is compiled")
-    return explanationOf(entry.capture.program)
-  }
-
-  /** Whether the captured inputs are where they were, with the same shapes, dtypes and constants. */
-  private stateFits(entry: Entry): boolean {
-    const { holders, keys, arrays, constants } = this.places
-    if (arrays.length !== entry.state.length || constants.length !== entry.constants.length) return false
-    for (let i = 0; i < arrays.length; i++) {
-      if (holders[i] !== entry.holders[i] || keys[i] !== entry.keys[i]) return false
-      const { node } = arrays[i]
-      const was = entry.state[i]
-      if (node.dtype !== was.dtype || (node.mark & Mark.Abstract) !== 0) return false
-      if (!sameShape(node.shape, was.shape)) return false
-    }
-    for (let i = 0; i < constants.length; i++) if (!Object.is(constants[i], entry.constants[i])) return false
-    return true
-  }
-
-  /** The program for arguments, traced if there is none; null inside another trace, which the operations join. */
-  private lookUp(args: readonly unknown[], inputSlots: readonly Slot[]): Entry | null {
-    const { inputs, outputs, shapeless = false } = this.options
-    const signature = signatureOf(args)
-    const given = arraysOf(args)
-    if (given.some(isAbstract) || readSlots(inputSlots).some(isAbstract)) return null
-    const constants = constantsOf(inputs)
-    const arrays = signatureOfSlots(inputSlots)
-    const targets = signatureOfOutputs(slotsOf(outputs))
-    let stateSignature = [...arrays, ...signatureOfConstants(constants), ...targets]
-    const keyFor = (sizes: boolean): string => keyOf(signature, sizes) + keyOf(stateSignature, sizes)
-    let key = keyFor(true)
-    let entry = this.entries.get(key)
-    if (entry) {
-      this.entries.delete(key)
-      entry.holders = inputSlots.map(({ holder }) => holder)
-      entry.keys = inputSlots.map(({ key: name }) => name)
-    } else {
-      const subject = { f: this.f, args, given, inputs: inputSlots, inputTrees: inputs, outputs }
-      const state = readSlots(inputSlots).map(({ node }) => node)
-      const wanted: Wanted = { signature, stateSignature }
-      const found = shapeless
-        ? this.captureShapeless(subject, keyFor(false), wanted)
-        : this.captureNew(subject, wanted)
-      if (found.program && this.donated.length > 0)
-        found.program.donated = donatedPositions(this.donated, args, state.length)
-      const left = afterTrace(constants)
-      stateSignature = [...arrays, ...signatureOfConstants(left), ...targets]
-      key = keyFor(true)
-      entry = {
-        signature,
-        stateSignature,
-        capture: found,
-        params: { program: found.program },
-        holders: inputSlots.map(({ holder }) => holder),
-        keys: inputSlots.map(({ key: name }) => name),
-        state: state.map(({ shape, dtype }) => ({ shape, dtype })),
-        constants: left.flatMap(({ key: name, value }) => [name, value]),
-        inPlace: inputs === outputs && found.vacated.length === 0 && samePaths(inputSlots, found.outputPaths),
-        single: inputSlots.length === 0 && this.donated.length === 0 && isSingle(found),
-      }
-      this.entries.get(key)?.capture.program?.release()
-    }
-    this.entries.set(key, entry)
-    this.last = entry
-    if (this.entries.size > MAX_PROGRAMS) this.evictOldest()
-    return entry
-  }
-
-  private captureNew(subject: Subject, wanted: Wanted): Capture {
-    this.announce(wanted)
-    const found = capture(subject)
-    this.figures.traces++
-    return found
-  }
-
-  private captureShapeless(subject: Subject, key: string, wanted: Wanted): Capture {
-    const known = this.recordings.get(key)
-    if (known) return captureAgain(known, subject)
-    this.announce(wanted)
-    const { capture: found, recording } = captureForAnySizes(subject)
-    this.figures.traces++
-    this.recordings.set(key, recording)
-    if (this.recordings.size > MAX_PROGRAMS)
-      this.recordings.delete(this.recordings.keys().next().value as string)
-    return found
-  }
-
-  /** Says why the function is traced, and warns where one argument, or one place of the state, makes it so again and again. */
-  private announce({ signature, stateSignature }: Wanted): void {
-    const { onRecompile } = this.options
-    const { last } = this
-    if (last === null) {
-      onRecompile?.("first call")
-      return
-    }
-    const change = difference(last.signature, signature) ?? difference(last.stateSignature, stateSignature)
-    onRecompile?.(change?.reason ?? "its program was dropped for others")
-    if (change === null) return
-    const count = (this.changes.get(change.path) ?? 0) + 1
-    this.changes.set(change.path, count)
-    if (count !== TRACES_BEFORE_WARNING) return
-    process.emitWarning(
-      `${this.f.name || "a compiled function"} was traced ${count + 1} times because ${change.path} kept changing (last ` +
-        `${change.reason}). Each trace costs what many calls do: pass numbers as arrays, or compile with { shapeless: true } for ` +
-        "sizes that vary.",
-      { type: "LazuliWarning", code: "LAZULI_RECOMPILE" },
-    )
-  }
-
-  private evictOldest(): void {
-    const [key, entry] = this.entries.entries().next().value as [string, Entry]
-    this.entries.delete(key)
-    entry.capture.program?.release()
-  }
-
-  /**
-   * Adds one call of a traced program to the graph, and hands out its results. `nodes` are those of the arguments; `places` are those of
-   * `state` where they are known.
-   */
-  private replay(
-    entry: Entry,
-    nodes: Node[],
-    args: readonly unknown[],
-    state: readonly Array[],
-    places: Places | null,
-  ): unknown {
-    const { program, outside, result, sources, resultCount, outputPaths, vacated, updated } = entry.capture
-    const handles = updated.length > 0 ? arraysOf(args) : null
-    // Two handles of a trace stand for what is one here, and only one of them would show the update.
-    if (handles && new Set([...handles, ...state]).size < handles.length + state.length)
-      return this.f(...(args as never[]))
-    for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
-    const known = nodes.length
-    if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
-    if (entry.single) return new Array(applyNode(callProgram.primitive, nodes, entry.params))
-    const computed = program === null ? NONE : applyNodes(callProgram.primitive, nodes, entry.params)
-    const values: Array[] = []
-    for (let i = 0; i < sources.length; i++) {
-      const source = sources[i]
-      values.push(
-        new Array(
-          source.from === "program"
-            ? computed[source.index]
-            : source.from === "argument" && source.index < known
-              ? nodes[source.index]
-              : (source as { value: Array }).value.node,
-        ),
-      )
-    }
-    if (entry.inPlace && places !== null) {
-      const { holders, keys } = places
-      for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
-    } else {
-      const { outputs } = this.options
-      for (const each of vacated) vacate(outputs, each)
-      outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
-    }
-    if (handles)
-      updated.forEach((at, i) => rebind(handles[at], values[resultCount + outputPaths.length + i].node))
-    if (this.donated.length > 0 && !computed.some(({ mark }) => mark !== Mark.None)) {
-      const kept = entry.inPlace ? [] : readSlots(slotsOf(this.options.inputs))
-      giveUp(this.donated, state, kept, args, [...values, ...updated.map((at) => (handles as Array[])[at])])
-    }
-    if (state.length > 0) this.places.forget()
-    return result instanceof Array ? values[0] : withArrays(result, values)
-  }
 }
 
 /**
@@ -368,7 +46,6 @@ function programsOf(f: (...args: never[]) => unknown, options: CompileOptions): 
   let programs = list.get(key)
   if (programs === undefined) {
     programs = new Programs(f, { ...options })
-    dropped.register(programs, programs.entries)
     list.set(key, programs)
   }
   return programs
@@ -381,34 +58,9 @@ function below<T extends Level | Map<string, Programs>>(level: Level, part: unkn
   return next as T
 }
 
-const OPTIONS = ["inputs", "outputs", "shapeless", "onRecompile", "donate"] as const
-
-/** @throws ArgumentError for options of the wrong kind */
-function checkKinds({ inputs, outputs, shapeless, onRecompile, donate }: CompileOptions): void {
-  for (const [name, tree] of Object.entries({ inputs, outputs })) {
-    if (tree === undefined || tree === null || isCapturable(tree)) continue
-    const what = tree instanceof Array ? "an array itself" : describe(tree)
-    throw new ArgumentError(
-      "compile",
-      `${name} must be a tree whose arrays can be replaced: a module, an optimizer's state, a list or an object; received ${what}`,
-      tree instanceof Array
-        ? { hint: "Keep it in a list or an object, and let the function read it there" }
-        : {},
-    )
-  }
-  if (shapeless !== undefined && typeof shapeless !== "boolean")
-    throw new ArgumentError("compile", `shapeless must be a boolean, received ${describe(shapeless)}`)
-  if (onRecompile !== undefined && typeof onRecompile !== "function")
-    throw new ArgumentError("compile", `onRecompile must be a function, received ${describe(onRecompile)}`)
-  checkDonation(donate)
-}
-
-const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): boolean =>
-  inputs.length === outputs.length && inputs.every(({ path }, i) => String(path) === String(outputs[i]))
-
 /**
  * A function that computes what `f` does, faster: `f` runs once for each combination of structure, shapes, dtypes and constants of its
- * arguments, and what it computed is simplified, fused and planned. `f` must not have effects other than on the trees named in
+ * arguments and of what else is in `inputs`, and what it computed is simplified, fused and planned. `f` must not have effects other than on the trees named in
  * `inputs` and `outputs`. A call gives lazy arrays, as `f` does.
  *
  * Compiling a function again with the same options gives a function that shares the programs.
@@ -432,15 +84,9 @@ export function compile<A extends unknown[], R>(
 ): ((...args: A) => R) & Compiled<A> {
   if (typeof (f as unknown) !== "function")
     throw new TransformError("compile", `expected a function, received ${typeof f}`)
-  if (!isPlainObject(options as unknown))
-    throw new TransformError(
-      "compile",
-      "options must be a plain object with inputs, outputs, shapeless, onRecompile or donate",
-    )
-  checkOptions("compile", options, OPTIONS)
-  checkKinds(options)
+  checkCompileOptions(options)
   const programs = programsOf(f as (...args: never[]) => unknown, options)
-  const call = (...args: A): R => programs.call(args) as R
+  const call = (...args: A): R => (enabled ? programs.call(args) : programs.callAsWritten(args)) as R
   Object.defineProperty(call, "name", { value: f.name, configurable: true })
   return Object.assign(call, {
     stats: () => programs.stats(),

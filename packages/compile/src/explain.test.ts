@@ -2,6 +2,7 @@
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { inspect } from "node:util"
 import * as mx from "@lazuli/core"
 import { expect, test, vi } from "vitest"
 import { compile } from "./compile"
@@ -47,7 +48,7 @@ test("an argument that keeps changing is warned about once", () => {
 test("an explanation lists what was fused and what was not", () => {
   const f = compile((x: mx.Array) => x.exp().add(1).multiply(x.sum(0)).sort(1))
   const { applications, steps } = f.explain(mx.ones([2, 3]))
-  expect(applications).toBe(7)
+  expect(applications).toBe(6)
   expect(steps.map(({ operations }) => operations)).toEqual([
     ["sum"],
     ["squeeze"],
@@ -58,13 +59,42 @@ test("an explanation lists what was fused and what was not", () => {
   expect(f.stats()).toEqual({ calls: 0, traces: 1, programs: 1 })
 })
 
+test("an explanation prints as a table, and names what goes in and comes out in its pictures", () => {
+  const state = { layers: [{ w: mx.ones([2]) }] }
+  const step = compile(
+    (x: mx.Array) => {
+      state.layers[0].w = state.layers[0].w.multiply(x)
+      return { mean: state.layers[0].w.exp().mean(), same: state.layers[0].w }
+    },
+    { inputs: [state], outputs: [state] },
+  )
+  const told = step.explain(mx.ones([2]))
+  expect(inspect(told)).toBe(String(told))
+  for (const dot of Object.values(told.dot)) {
+    for (const name of ["argument 0", "state[0].layers[0].w", "result.mean"])
+      expect(dot).toContain(`label="${name}"`)
+    expect(dot).toContain(String.raw`label="result.same\nstate[0].layers[0].w"`)
+  }
+  const alone = compile((x: mx.Array) => x.add(1).sum()).explain(mx.ones([2]))
+  expect(alone.applications).toBe(3)
+  expect(alone.steps[0].reason).toMatch(/^elementwise, and alone/)
+})
+
 test("graphs become DOT and SVG", async () => {
   const folder = mkdtempSync(join(tmpdir(), "lazuli-dot-"))
   try {
     const x = mx.array([1, 2])
-    exportToDot(join(folder, "g.dot"), { y: x.exp().add(x), 'quo"te': mx.split(x, 2) })
+    const y = x.exp().add(x)
+    exportToDot(join(folder, "g.dot"), { y, again: y, 'quo"te': mx.split(x, 2) })
     const dot = readFileSync(join(folder, "g.dot"), "utf8")
-    for (const part of ['label="y"', 'label="exp"', 'label="input 0"', 'quo\\"te.1', "float32(2,)"])
+    for (const part of [
+      'label="y"',
+      'label="again"',
+      'label="exp"',
+      'label="input 0"',
+      'quo\\"te.1',
+      "float32(2,)",
+    ])
       expect(dot).toContain(part)
     await drawGraph(join(folder, "g.svg"), dot)
     expect(readFileSync(join(folder, "g.svg"), "utf8")).toMatch(/<svg[\s\S]*>exp<\/text>[\s\S]*<\/svg>/)

@@ -1,10 +1,18 @@
 /**
  * What became of a traced function: which operations were fused, which stay alone and why, and what the plan takes.
  */
-import { type Backend, currentStream, format, type Node, type ScalarProgram } from "@lazuli/core/engine"
+import {
+  type Backend,
+  currentStream,
+  format,
+  type Node,
+  type ScalarProgram,
+  sameShape,
+} from "@lazuli/core/engine"
 import { fused } from "./fuse"
-import { dotOf } from "./graph-picture"
-import { inOrder, isLeaf, primitiveOf } from "./order"
+import { dotOf, type Names } from "./graph-picture"
+import { isImmediate } from "./identities"
+import { inOrder, isLeaf, leadOf, primitiveOf } from "./order"
 import type { Planned } from "./plan"
 import type { Program } from "./program"
 import { schedule } from "./schedule"
@@ -21,7 +29,7 @@ export interface ExplainedStep {
 
 /** What {@link Compiled.explain} tells. Printing it shows a table. */
 export interface Explanation {
-  /** How many operations the function applied. */
+  /** How many operations the function applied; constants are none. */
   readonly applications: number
   /** How many kernels and copies a call runs; null where the backend runs the operations one by one. */
   readonly kernels: number | null
@@ -39,8 +47,12 @@ const BY_ROWS = "by blocks of rows together with its neighbours: what is between
 
 const ON_PIECES = "on each piece of the product before it, while that is in the cache"
 
-/** Explains a program for the device of the current stream. */
-export function explanationOf(program: Program | null): Explanation {
+/** Explains a program, with the names of its inputs and outputs in order, for the device of the current stream. */
+export function explanationOf(
+  program: Program | null,
+  inputs: readonly string[],
+  outputNames: Names["outputs"],
+): Explanation {
   if (program === null)
     return explained(0, { kernels: 0, arenaBytes: 0, liveBytes: 0 }, [], () => ({
       before: dotOf([]),
@@ -50,22 +62,38 @@ export function explanationOf(program: Program | null): Explanation {
   const backend = program.backendOf(stream)
   program.planFor(stream)
   const stats = program.statsFor(backend.name)
-  const applications = inOrder(program.outputs, isLeaf).length
+  const applications = inOrder(program.outputs, isLeaf).filter((lead) => !isImmediate(lead)).length
   const outputs = program.optimized(backend) ?? program.outputs
   const byRows = program.byRows(backend.name)
   const finishing = program.finishing(backend.name)
-  const steps = schedule(outputs).flatMap((node, i): ExplainedStep[] => {
+  const order = schedule(outputs)
+  const besides = elementwiseNeighbours(order)
+  const steps = order.flatMap((node, i): ExplainedStep[] => {
     if (primitiveOf(node).facts.immediate) return []
-    const step = explainStep(node, backend)
+    const step = explainStep(node, backend, besides.has(node))
     if (byRows?.has(i)) return [{ ...step, reason: BY_ROWS }]
     const end = finishing?.get(i)
     if (end === undefined) return [step]
     return [{ ...step, reason: end === "joined" ? ON_PIECES : `${step.reason}; ${end}` }]
   })
+  const names = {
+    inputs: new Map(program.inputs.map((node, i) => [node, inputs[i]])),
+    outputs: outputNames,
+  }
   return explained(applications, stats, steps, () => ({
-    before: dotOf(program.outputs),
-    after: dotOf(outputs),
+    before: dotOf(program.outputs, names),
+    after: dotOf(outputs, names),
   }))
+}
+
+/** Elementwise applications that read, or are read by, elementwise work of their shape. */
+function elementwiseNeighbours(order: readonly Node[]): ReadonlySet<Node> {
+  const found = new Set<Node>()
+  const isWork = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).elementwise && !isImmediate(node)
+  for (const node of order.filter(isWork))
+    for (const input of node.inputs)
+      if (isWork(input) && sameShape(input.shape, node.shape)) found.add(node).add(leadOf(input))
+  return found
 }
 
 function explained(
@@ -86,11 +114,14 @@ function explained(
     get dot() {
       return (dot ??= draw())
     },
+    [Symbol.for("nodejs.util.inspect.custom")](): string {
+      return this.toString()
+    },
     toString: () => {
       const head =
         kernels === null
-          ? `${applications} operations, run one by one: the backend records no plans`
-          : `${applications} operations, ${kernels} kernels and copies, ${arenaBytes} bytes between inputs and outputs`
+          ? `${count(applications, "operation")}, run one by one: the backend records no plan for them`
+          : `${count(applications, "operation")}, ${count(kernels, "kernel")} (copies included), ${arenaBytes} bytes between inputs and outputs`
       const lines = steps.map(
         ({ operations, shape, reason }) => `  ${operations.join(" + ")} ${format(shape)}: ${reason}`,
       )
@@ -99,7 +130,9 @@ function explained(
   }
 }
 
-function explainStep(node: Node, backend: Backend): ExplainedStep {
+const count = (n: number, what: string): string => `${n} ${what}${n === 1 ? "" : "s"}`
+
+function explainStep(node: Node, backend: Backend, hasNeighbours: boolean): ExplainedStep {
   const primitive = primitiveOf(node)
   const { shape } = node
   if (primitive === fused.primitive) {
@@ -120,8 +153,9 @@ function explainStep(node: Node, backend: Backend): ExplainedStep {
     return {
       operations,
       shape,
-      reason:
-        "elementwise, but no neighbour of its shape may join it: others need its value first, or the program would grow too large",
+      reason: hasNeighbours
+        ? "elementwise, but its neighbours cannot join it: others need a value first, or the program would grow too large"
+        : "elementwise, and alone: nothing beside it is elementwise work of its shape",
     }
   return {
     operations,

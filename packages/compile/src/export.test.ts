@@ -92,9 +92,26 @@ describe("what comes back from a file", () => {
     expect((f(mx.array([1, 2])) as mx.Array).tolist()).toEqual([-1, -2])
     expect((f(mx.array([1, 2]), mx.array([1, 2])) as mx.Array).tolist()).toEqual([2, 4])
     expect(() => f(mx.ones([3]))).toThrow(
-      /has no trace for float32\[3\]; it has float32\[2\] and float32\[2\], float32\[2\].*shapeless/,
+      /has no trace for float32\[3\]; it has float32\[2\] and float32\[2\], float32\[2\] \(argument 0: float32\[2\] became float32\[3\]; the arguments: 2 items became 1 item\).*shapeless/,
     )
     expect(() => exporting(mx.ones([2]))).toThrow(/is closed/)
+  })
+
+  test("can be part of another file, and of a program for any sizes", () => {
+    const back = roundTrip((a: mx.Array) => a.exp().sum(), [x], { shapeless: true })
+    const twice = (a: mx.Array): mx.Array => back(a).multiply(2)
+    for (const f of [roundTrip(twice, [x], { shapeless: true }), compile(twice, { shapeless: true })])
+      for (const a of [x, x.T, x.index(":1")]) expect(f(a).tolist()).toEqual(twice(a).tolist())
+  })
+
+  test("takes what is given by name in any order, and says which constant differs", () => {
+    const f = roundTrip(
+      (a: mx.Array, o: { b: mx.Array; a: mx.Array[]; k: number }) => a.add(o.b).divide(o.a[0]),
+      [x, { b: mx.array(1), a: [mx.array(4)], k: 3 }],
+    )
+    const [a, b] = [[mx.array(2)], mx.array(1)]
+    expect(f(x, { k: 3, a, b }).tolist()).toEqual(x.add(1).divide(2).tolist())
+    expect(() => f(x, { b, a, k: 4 })).toThrow(/has no trace for .*\(argument 1.k: 3 became 4\)/)
   })
 
   test("keeps arguments that were given by name, and the defaults of the others", () => {
@@ -130,6 +147,9 @@ describe("what a file cannot hold", () => {
     const file = fresh()
     const rule = customFunction((a: mx.Array) => a.exp()).vjp((a, g) => g.multiply(a))
     expect(() => exportFunction(file, rule, [mx.ones([2])])).toThrow(/cannot be written to a file/)
+    expect(() => exportFunction(file, (d: object) => d, [new Date()])).toThrow(
+      /instance of Date.*parameters\(\)/,
+    )
     expect(() => exportFunction(file, (a: mx.Array) => a.sum().item(), [mx.ones([2])])).toThrow(
       /has no value/,
     )
@@ -189,6 +209,8 @@ describe("what a file cannot hold", () => {
       { calls: [null] },
       { args: {} },
       { args: [{ value: 0 }] },
+      { inputs: [{ dtype: "float32", shape: [] }], result: { value: 0 } },
+      { inputs: [{ dtype: "float32", shape: [] }], args: [{ value: 0 }, { value: 0 }] },
       { result: { nothing: 1 } },
     ])
       expect(() => importFunction(forge(trace))).toThrow(mx.FormatError)

@@ -36,7 +36,7 @@ import {
   type TraceJson,
 } from "./program-file"
 import { Place, type RecordedCall, repeat } from "./recorder"
-import { keyOf, signatureOf } from "./signature"
+import { difference, keyOf, type Signature, signatureOf } from "./signature"
 
 const METADATA = "lazuli_program"
 
@@ -178,8 +178,11 @@ const MAX_EPOCH = 2 ** 50
 
 /** A trace of a file, ready to run. */
 interface Imported {
+  readonly signature: Signature
   readonly key: string
   readonly shapeless: boolean
+  /** The numbers of the arguments' arrays, in the order of the signature. */
+  readonly numbers: readonly number[]
   readonly calls: readonly RecordedCall[]
   readonly result: unknown
   readonly shown: string
@@ -218,17 +221,16 @@ export function importFunction<A extends unknown[] = unknown[], R = unknown>(
     return program.traces.map((trace) => importTrace(trace, decoder))
   })
   const run = (...args: unknown[]): unknown => {
-    const signature = signatureOf(args)
+    const ordered = inKeyOrder(args) as readonly unknown[]
+    const signature = signatureOf(ordered)
     const keys = [keyOf(signature, true), keyOf(signature, false)]
     const fitting = traces.find(({ key, shapeless }) => key === keys[shapeless ? 1 : 0])
-    if (!fitting)
-      throw new TransformError(
-        "importFunction",
-        `${path} has no trace for ${showInputs(arraysOf(args).map((a) => a.node))}; it has ${traces.map(({ shown }) => shown).join(" and ")}`,
-        { hint: "Export it for such arguments too, or with { shapeless: true }" },
-      )
-    const nodes = arraysOf(args).map(({ node }) => node)
-    const values = guarded(() => repeat(fitting.calls, nodes))
+    if (!fitting) throw noTrace(path, traces, signature)
+    const inputs: Node[] = []
+    arraysOf(ordered).forEach(({ node }, i) => {
+      inputs[fitting.numbers[i]] = node
+    })
+    const values = guarded(() => repeat(fitting.calls, inputs))
     return mapLeaves(fitting.result, (leaf) =>
       leaf instanceof Place
         ? new Array(values[leaf.id] as Node)
@@ -238,6 +240,29 @@ export function importFunction<A extends unknown[] = unknown[], R = unknown>(
     )
   }
   return compile(run) as unknown as (...args: A) => R
+}
+
+/** A tree whose objects have their keys in one order: what is given by name may come in any. */
+function inKeyOrder(tree: unknown): unknown {
+  if (isList(tree)) return tree.map(inKeyOrder)
+  if (!isPlainObject(tree)) return tree
+  const keys = Object.keys(tree).sort()
+  return Object.fromEntries(keys.map((key) => [key, inKeyOrder(tree[key])]))
+}
+
+/** Says how arguments differ from those that a file has traces for. */
+function noTrace(path: string, traces: readonly Imported[], signature: Signature): TransformError {
+  const arrays = signature.filter((token) => token.kind === "array")
+  const has = traces.map(({ shown }) => shown).join(" and ") || "none"
+  const differences = traces.flatMap((trace) => {
+    const found = difference(trace.signature, signature, !trace.shapeless)
+    return found ? [found.reason] : []
+  })
+  return new TransformError(
+    "importFunction",
+    `${path} has no trace for ${showInputs(arrays)}; it has ${has}${differences.length > 0 ? ` (${differences.join("; ")})` : ""}`,
+    { hint: "Export it for such arguments too, or with { shapeless: true }" },
+  )
 }
 
 function parse(text: string | undefined, decoder: Decoder): ProgramJson {
@@ -311,14 +336,23 @@ function importTrace({ shapeless, inputs, args, calls, result }: TraceJson, deco
       throw decoder.error("an input of its program is malformed")
     return sourceNode(shape, dtype, null, Mark.Abstract)
   })
-  const places = decoder.decode(args, nodes.length, 0)
-  if (!isList(places)) throw decoder.error("the arguments of its program are malformed")
-  const like = mapLeaves(places, (leaf) => (leaf instanceof Place ? new Array(nodes[leaf.id]) : leaf))
+  const places = inKeyOrder(decoder.decode(args, nodes.length, 0))
+  const numbers: number[] = []
+  const like = mapLeaves(places, (leaf) => {
+    if (!(leaf instanceof Place)) return leaf
+    numbers.push(leaf.id)
+    return new Array(nodes[leaf.id])
+  })
+  if (!isList(like) || numbers.length !== nodes.length || new Set(numbers).size !== nodes.length)
+    throw decoder.error("the arguments of its program are malformed")
   const recorded = decoder.calls(calls, nodes.length)
   const count = recorded.reduce((n, call) => Math.max(n, ...call.results.map((id) => id + 1)), nodes.length)
+  const signature = signatureOf(like)
   return {
-    key: keyOf(signatureOf(like as readonly unknown[]), !shapeless),
+    signature,
+    key: keyOf(signature, !shapeless),
     shapeless,
+    numbers,
     calls: recorded,
     result: decoder.decode(result, count, 0),
     shown: `${showInputs(nodes)}${shapeless ? " of any sizes" : ""}`,

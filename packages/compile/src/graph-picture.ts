@@ -25,13 +25,20 @@ function labelOf(lead: Node): string {
       .map(({ op }) => op)
       .join("\n")
   }
-  return lead.primitive?.facts.immediate ? String(lead.params.value) : (lead.primitive?.name ?? "")
+  if (!lead.primitive?.facts.immediate) return lead.primitive?.name ?? ""
+  return Object.is(lead.params.value, -0) ? "-0" : String(lead.params.value)
 }
 
 const quote = (text: string): string => JSON.stringify(text).replaceAll("\\\\n", "\\n")
 
-/** A graph in DOT; `names` are those of outputs and inputs, where they have any. */
-export function dotOf(outputs: readonly Node[], names: ReadonlyMap<Node, string> = new Map()): string {
+/** What inputs, and outputs by position, are called. */
+export interface Names {
+  readonly inputs: ReadonlyMap<Node, string>
+  readonly outputs: readonly (string | undefined)[]
+}
+
+/** A graph in DOT. */
+export function dotOf(outputs: readonly Node[], names: Names = { inputs: new Map(), outputs: [] }): string {
   const isLeaf = (node: Node): boolean => node.primitive === null
   const order = inOrder(outputs, isLeaf)
   const ids = new Map<Node, string>()
@@ -49,7 +56,7 @@ export function dotOf(outputs: readonly Node[], names: ReadonlyMap<Node, string>
   const edge = (from: Node, to: string): void => {
     if (isLeaf(from) && !leaves.has(from)) {
       leaves.add(from)
-      const name = names.get(from) ?? `input ${leaves.size - 1}`
+      const name = names.inputs.get(from) ?? `input ${leaves.size - 1}`
       lines.push(`  ${idOf(from)} [label=${quote(name)}, shape=ellipse, style=filled, fillcolor="#e8f0fe"]`)
     }
     lines.push(
@@ -68,7 +75,7 @@ export function dotOf(outputs: readonly Node[], names: ReadonlyMap<Node, string>
   }
   outputs.forEach((output, i) => {
     const id = `out${i}`
-    const name = names.get(output) ?? `output ${i}`
+    const name = names.outputs[i] ?? `output ${i}`
     lines.push(`  ${id} [label=${quote(name)}, shape=ellipse, style=filled, fillcolor="#e6f4ea"]`)
     edge(output, id)
   })
@@ -86,15 +93,18 @@ export function dotOf(outputs: readonly Node[], names: ReadonlyMap<Node, string>
  */
 export function exportToDot(file: FilePath, ...trees: unknown[]): void {
   const outputs: Node[] = []
-  const names = new Map<Node, string>()
+  const names: (string | undefined)[] = []
   for (const tree of trees)
     forEachLeaf(tree, (leaf, path) => {
       if (!(leaf instanceof Array)) return
       outputs.push(leaf.node)
-      if (path !== "") names.set(leaf.node, path)
+      names.push(path === "" ? undefined : path)
     })
   if (outputs.length === 0) throw new TransformError("exportToDot", "received no array")
-  writeText(asPath("exportToDot", file), dotOf(outputs, names))
+  const inputs = new Map(
+    outputs.flatMap((node, i) => (names[i] === undefined ? [] : [[node, names[i]] as const])),
+  )
+  writeText(asPath("exportToDot", file), dotOf(outputs, { inputs, outputs: names }))
 }
 
 function writeText(path: string, text: string): void {

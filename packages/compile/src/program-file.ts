@@ -88,7 +88,7 @@ export class Encoder {
     const what =
       typeof value === "function" ? "a function" : `an instance of ${(value as object).constructor.name}`
     throw new TransformError("exportFunction", `${where} is ${what}, which a file cannot hold`, {
-      hint: "Custom functions, checkpoints and custom kernels have rules in JavaScript: export the function without them",
+      hint: "A file holds arrays, numbers, texts, flags, and lists and plain objects of them: of a module, pass parameters()",
     })
   }
 

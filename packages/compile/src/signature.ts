@@ -16,7 +16,7 @@ import {
   TransformError,
 } from "@lazuli/core/engine"
 import { isConstant, keyOfConstant, sameConstant, showConstant } from "./constants"
-import { type Constant, constantOf, type Path, type Slot, showPath } from "./state"
+import { type Constant, constantOf, type Path, placeName, type Slot } from "./state"
 
 /** One position of a signature, in the order of a walk from the top. */
 type Token =
@@ -84,20 +84,20 @@ export function signatureOf(args: readonly unknown[]): Signature {
   return tokens
 }
 
-const placeAt = (path: Path, output = false): Token => ({ kind: "place", path: showPath(path), output })
+const placeAt = (path: Path, output = false): Token => ({ kind: "place", path: placeName(path), output })
 
 /** The signature of captured state's arrays. */
 export const signatureOfSlots = (slots: readonly Slot[]): Signature =>
   slots.flatMap(({ holder, key, path }): Token[] => {
     const { dtype, shape } = (holder[key] as Array).node
-    return [placeAt(path), { kind: "array", path: showPath(path), dtype, shape }]
+    return [placeAt(path), { kind: "array", path: placeName(path), dtype, shape }]
   })
 
 /** The signature of what else is in captured state. */
 export const signatureOfConstants = (constants: readonly Constant[]): Signature =>
   constants.flatMap(({ path, value }): Token[] => [
     placeAt(path),
-    { kind: "constant", path: showPath(path), value },
+    { kind: "constant", path: placeName(path), value },
   ])
 
 /** Where captured outputs hold arrays. */
@@ -193,10 +193,19 @@ const show = (token: Token | undefined): string => {
   }
 }
 
-/** The first position where two signatures differ: which argument or part of the state it is, and what it was and is now. */
-export function difference(before: Signature, now: Signature): { path: string; reason: string } | null {
+/**
+ * The first position where two signatures differ: which argument or part of the state it is, and what it was and is now. Sizes count
+ * unless `sizes` is false.
+ */
+export function difference(
+  before: Signature,
+  now: Signature,
+  sizes = true,
+): { path: string; reason: string } | null {
   for (let i = 0; i < Math.max(before.length, now.length); i++) {
     const [a, b] = [before[i], now[i]]
+    if (!sizes && a?.kind === "array" && b?.kind === "array")
+      if (a.dtype === b.dtype && a.shape.length === b.shape.length) continue
     const [was, is] = [show(a), show(b)]
     const constants = a?.kind === "constant" && b?.kind === "constant" && !sameConstant(a.value, b.value)
     const path = (b ?? a)?.path ?? ""

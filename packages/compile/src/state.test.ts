@@ -159,10 +159,10 @@ describe("what else is in a captured input", () => {
     f()
     expect(reasons).toEqual([
       "first call",
-      'the captured state[0].mode: "twice" became "more"',
-      'the captured state[0].frozen: "{}" became "{w}"',
-      "the captured state[0].w: float32[] became float32[2]",
-      "the structure of the captured state changed at the captured state[0].extra",
+      'state[0].mode: "twice" became "more"',
+      'state[0].frozen: "{}" became "{w}"',
+      "state[0].w: float32[] became float32[2]",
+      "the structure of the captured state changed at state[0].extra",
     ])
   })
 

@@ -74,7 +74,7 @@ export function slotsOf(tree: unknown): Slot[] {
       else if (holdsUnseen(child))
         throw new TransformError(
           "compile",
-          `${showPath(path)} is a ${child.constructor.name} that holds arrays, which a compiled function cannot follow`,
+          `the captured ${placeName(path)} is a ${child.constructor.name} that holds arrays, which a compiled function cannot follow`,
           { hint: "Keep arrays in lists, plain objects or fields of a class" },
         )
     })
@@ -102,9 +102,9 @@ export const afterTrace = (constants: readonly Constant[]): Constant[] =>
     return isConstant ? { ...each, value: constantOf(now) } : each
   })
 
-/** How messages name a place of captured state. */
-export const showPath = (path: Path): string =>
-  `the captured state${path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key}`)).join("")}`
+/** What a place of captured state is called. */
+export const placeName = (path: Path): string =>
+  `state${path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key}`)).join("")}`
 
 /** What a tree holds, for comparing quickly; in the same order as {@link slotsOf} and {@link constantsOf}. */
 export class Places {
@@ -236,8 +236,12 @@ export const readSlots = (slots: readonly Slot[]): Array[] =>
 export function writeSlots(slots: readonly Slot[], arrays: readonly Array[]): void {
   slots.forEach(({ holder, key, path }, i) => {
     if (!Reflect.set(holder, key, arrays[i]))
-      throw new TransformError("compile", `${showPath(path)} cannot be replaced, as a trace has to`, {
-        hint: "It is a getter or belongs to a frozen object",
-      })
+      throw new TransformError(
+        "compile",
+        `the captured ${placeName(path)} cannot be replaced, as a trace has to`,
+        {
+          hint: "It is a getter or belongs to a frozen object",
+        },
+      )
   })
 }

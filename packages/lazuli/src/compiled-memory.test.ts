@@ -60,4 +60,4 @@ test("a compiled transformer step takes at most a tenth more than what lives at 
   expect(donated.peak).toBeLessThanOrEqual(1.1 * live + PACKED)
   expect(donated.peak).toBeLessThan(kept.peak)
   expect(donated.peak).toBeLessThan(eager.peak)
-})
+}, 120_000)
