@@ -4,6 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { inspect } from "node:util"
 import * as mx from "@lazuli/core"
+import { backendFor } from "@lazuli/core/engine"
 import { expect, test, vi } from "vitest"
 import { compile } from "./compile"
 import { drawGraph, exportToDot } from "./graph-picture"
@@ -78,6 +79,25 @@ test("an explanation prints as a table, and names what goes in and comes out in 
   const alone = compile((x: mx.Array) => x.add(1).sum()).explain(mx.ones([2]))
   expect(alone.applications).toBe(3)
   expect(alone.steps[0].reason).toMatch(/^elementwise, and alone/)
+})
+
+test("a backend without plans runs the steps that an explanation tells of", () => {
+  const f = compile((x: mx.Array) => x.exp().add(1).multiply(2).sum().sqrt())
+  const x = mx.ones([4])
+  const told = f.explain(x)
+  expect(told.kernels).toBe(null)
+  mx.eval(x)
+  const backend = backendFor(mx.cpu)
+  const { encode } = backend
+  const run: unknown[] = []
+  const spy = vi.spyOn(backend, "encode").mockImplementation((node) => {
+    run.push(node.primitive?.name)
+    encode.call(backend, node)
+  })
+  const value = f(x).item()
+  spy.mockRestore()
+  expect(run).toEqual(["@lazuli/compile/fused", "sum", "sqrt"])
+  expect(value).toBe(x.exp().add(1).multiply(2).sum().sqrt().item())
 })
 
 test("graphs become DOT and SVG", async () => {

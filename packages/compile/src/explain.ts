@@ -120,7 +120,7 @@ function explained(
     toString: () => {
       const head =
         kernels === null
-          ? `${count(applications, "operation")}, run one by one: the backend records no plan for them`
+          ? `${count(applications, "operation")}; the backend records no plans, and runs these steps one by one`
           : `${count(applications, "operation")}, ${count(kernels, "kernel")} (copies included), ${arenaBytes} bytes between inputs and outputs`
       const lines = steps.map(
         ({ operations, shape, reason }) => `  ${operations.join(" + ")} ${format(shape)}: ${reason}`,

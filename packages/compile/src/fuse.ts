@@ -76,7 +76,11 @@ export function fuse(outputs: readonly Node[]): Node[] {
   const position = new Map(order.map((node, i) => [node, i]))
   const consumers = new Map<Node, Node[]>()
   for (const node of order)
-    for (const input of node.inputs) consumers.set(input, [...(consumers.get(input) ?? []), node])
+    for (const input of node.inputs) {
+      const readers = consumers.get(input)
+      if (readers) readers.push(node)
+      else consumers.set(input, [node])
+    }
   const groups = formGroups(order, position, consumers)
 
   // Members other than a group's last are built with it; the rewriting meets them first, so it remembers and waits.
@@ -113,15 +117,18 @@ function formGroups(
     if (!isElementwise(root) || groups.has(root)) continue
     const group: Group = { root, members: new Set([root]) }
     groups.set(root, group)
-    // Candidates by descending position, so that every consumer inside the order has been decided before.
+    // Candidates by descending position, so that every consumer inside the order has been decided before: one look at each is enough.
     const candidates = [...root.inputs]
+    const seen = new Set<Node>()
     while (candidates.length > 0) {
       candidates.sort((a, b) => (position.get(a) ?? -1) - (position.get(b) ?? -1))
       const node = candidates.pop() as Node
+      if (seen.has(node)) continue
+      seen.add(node)
       if (!isElementwise(node) || groups.has(node) || !sameShape(node.shape, root.shape)) continue
       // Everyone else who reads it must come after the group runs, or the group would wait for its own result.
-      const elsewhere = (consumers.get(node) ?? []).filter((c) => !group.members.has(c))
-      if (elsewhere.some((c) => (position.get(c) as number) < i)) continue
+      const waits = (c: Node): boolean => (position.get(c) as number) < i && !group.members.has(c)
+      if (consumers.get(node)?.some(waits)) continue
       group.members.add(node)
       if (tooLarge(group, consumers)) {
         group.members.delete(node)

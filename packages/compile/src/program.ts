@@ -10,6 +10,7 @@ import {
   format,
   type Meta,
   type Node,
+  onStream,
   type Plan,
   sameShape,
   TransformError,
@@ -26,6 +27,7 @@ export class Program {
   /** Unique: two traces never share one, so it can stand for the program in cache keys. */
   readonly key = `program#${++count}`
   private readonly plans = new Map<string, Planned | null>()
+  private readonly expansions = new Map<string, readonly Node[]>()
   /** Shapes and dtypes of the outputs; of a single one alone. */
   readonly meta: Meta | readonly Meta[]
   /** Positions of the inputs that every call gives up. */
@@ -75,6 +77,20 @@ export class Program {
     return this.plan
   }
 
+  /** What a call comes to on a backend that records no plans: fused all the same, and all on the call's stream. */
+  expand({ inputs, stream }: Node): Array[] {
+    const backend = backendFor(stream.device)
+    let outputs = this.expansions.get(backend.name)
+    if (outputs === undefined) {
+      outputs = this.optimized(backend) ?? this.outputs
+      this.expansions.set(backend.name, outputs)
+    }
+    const leaves = new Map(this.inputs.map((node, i) => [node, inputs[i]]))
+    return rebuild(outputs, leaves, isLeaf, (lead, given) =>
+      onStream(stream, () => reapply(lead, given)),
+    ).map((node) => new Array(node))
+  }
+
   /** The backend of a stream's device. */
   backendOf(stream: Node["stream"]): Backend {
     return backendFor(stream.device)
@@ -104,6 +120,7 @@ export class Program {
   release(): void {
     for (const planned of this.plans.values()) planned?.release()
     this.plans.clear()
+    this.expansions.clear()
     this.device = null
     this.plan = null
   }
@@ -116,4 +133,5 @@ export const callProgram = definePrimitive({
   infer: (_inputs, { program }) => (program as Program).meta,
   decompose: (inputs, { program }) => (program as Program).inline(inputs),
   plan: (node) => (node.params.program as Program).planFor(node.stream),
+  expand: (node) => (node.params.program as Program).expand(node),
 })

@@ -274,8 +274,8 @@ export class Programs {
     if (count !== TRACES_BEFORE_WARNING) return
     process.emitWarning(
       `${this.f.name || "a compiled function"} was traced ${count + 1} times because ${change.path} kept changing (last ` +
-        `${change.reason}). Each trace costs what many calls do: pass numbers as arrays, or compile with { shapeless: true } for ` +
-        "sizes that vary.",
+        `${change.reason}). Each trace costs what many calls do: pass numbers as arrays` +
+        `${this.options.shapeless ? "" : ", or compile with { shapeless: true } for sizes that vary"}.`,
       { type: "LazuliWarning", code: "LAZULI_RECOMPILE" },
     )
   }

@@ -244,11 +244,13 @@ function dependencies(lead: Node): readonly Node[] {
   const parts = onStream(lead.stream, () =>
     withoutHandles(() =>
       inheritingSite(lead, () =>
-        decompose(
-          primitive,
-          lead.inputs.map((n) => new Array(n)),
-          lead.params,
-        ),
+        rules.expand
+          ? rules.expand(lead)
+          : decompose(
+              primitive,
+              lead.inputs.map((n) => new Array(n)),
+              lead.params,
+            ),
       ),
     ),
   )

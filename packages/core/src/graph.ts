@@ -100,6 +100,8 @@ export interface PrimitiveRules<P> {
   rows?(inputs: readonly Meta[], params: P): P | null
   /** For primitives that hold a whole program: what the node's backend runs in place of the decomposition, or null. */
   plan?(node: Node): Plan | null
+  /** Likewise, where its backend records no plans: the outputs, in terms of what it runs best. */
+  expand?(node: Node): readonly Array[]
 }
 
 /** A recorded series of work that a backend runs as one; see {@link Backend.record}. */

@@ -117,8 +117,8 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
 
 /** Every primitive's rules in one object shape, so that the engine reads them from one place in memory. */
 function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
-  const { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan } = rules
-  return { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan }
+  const { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, expand } = rules
+  return { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, expand }
 }
 function uniformFacts({
   immediate,

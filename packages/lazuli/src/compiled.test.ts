@@ -55,3 +55,14 @@ test("a model's mode and frozen parameters are part of a program, captured or gi
   expect(linear.weight.tolist()).toEqual(weight)
   expect(linear.bias?.tolist()).not.toEqual(bias)
 })
+
+test("thousands of operations that share an operand are fused in pieces, without looking at every reader for each", () => {
+  const f = (x: mx.Array): mx.Array => {
+    const shared = x.exp()
+    let sum = shared
+    for (let i = 0; i < 4000; i++) sum = sum.add(shared.multiply(i))
+    return sum
+  }
+  const x = mx.array([0, 0.5])
+  expect(mx.compile(f)(x).tolist()).toEqual(f(x).tolist())
+})

@@ -49,3 +49,19 @@ test("metalKernel takes its arguments in MLX's order, or by name", () => {
   ]
   for (const kernel of kernels) expect(kernel(call)[0].tolist()).toEqual([3, 4])
 })
+
+test("a compiled function runs on the device of its call, whichever it was traced on", () => {
+  const f = mx.compile((x: mx.Array) => x.multiply(x).add(1).sum(-1))
+  const x = mx.ones([2, 3])
+  const want = f(x).tolist()
+  mx.eval(x)
+  mx.setDefaultDevice(mx.gpu)
+  try {
+    mx.resetBackendStats()
+    expect(f(x).tolist()).toEqual(want)
+    expect(mx.backendStats()).toHaveProperty("metal")
+  } finally {
+    mx.setDefaultDevice(mx.cpu)
+  }
+  expect([f(x).tolist(), f.stats().traces]).toEqual([want, 1])
+})
