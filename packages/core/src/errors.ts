@@ -82,7 +82,9 @@ export function describe(value: unknown): string {
   if (typeof value === "bigint") return `the bigint ${value}n`
   if (typeof value === "function") return `the function ${value.name || "(anonymous)"}`
   if (globalThis.Array.isArray(value)) return `an array of length ${value.length}`
-  const name = (value as object).constructor?.name
+  const { dtype, shape, constructor } = value as Record<string, unknown>
+  if (dtype !== undefined && globalThis.Array.isArray(shape)) return "an mx.Array"
+  const name = (constructor as { name?: string } | undefined)?.name
   return name && name !== "Object" ? `a value of type ${name}` : "a plain object"
 }
 

@@ -101,7 +101,7 @@ describe("update", () => {
       `[ArgumentError: [update] expected an array for "inProj.weight", received the number 3]`,
     )
     expect(() => block.update({ inProj: mx.ones([1]) })).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [update] expected a tree of parameters for "inProj", received a value of type Array]`,
+      `[ArgumentError: [update] expected a tree of parameters for "inProj", received an mx.Array]`,
     )
     expect(() => block.update({ outProj: { bias: mx.ones([1]) } })).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [update] the module has no parameter named "outProj.bias". Did you mean "inProj.bias"?]`,

@@ -191,7 +191,7 @@ describe("errors", () => {
       `[TransformError: [grad] the function must return the loss alone, it returned an array of length 1. Pass hasAux: true, or use valueAndGrad]`,
     )
     expect(() => grad((v: mx.Array) => v.sum(), { hasAux: true })(x)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [grad] with hasAux the function must return [loss, aux], it returned a value of type Array]`,
+      `[TransformError: [grad] with hasAux the function must return [loss, aux], it returned an mx.Array]`,
     )
     expect(() => grad(() => 1)(...([x] as unknown as []))).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [grad] the function must return a scalar array, the loss, it returned the number 1]`,
@@ -215,7 +215,7 @@ describe("errors", () => {
       `[TransformError: [vjp] expected one cotangent for each output: 1, received 0]`,
     )
     expect(() => vjp(square, x as never, [x])).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [vjp] primals must be a list with one entry for each argument of the function, received a value of type Array]`,
+      `[TransformError: [vjp] primals must be a list with one entry for each argument of the function, received an mx.Array]`,
     )
     expect(() => jvp(square, [x], [mx.ones([3])])).toThrowErrorMatchingInlineSnapshot(
       `[TransformError: [jvp] tangent 0 has shape (3,), but primal 0 has shape (2,)]`,

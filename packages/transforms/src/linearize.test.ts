@@ -89,7 +89,7 @@ describe("linearize", () => {
       `[TransformError: [linearize] expected a function, received the number 3]`,
     )
     expect(() => linearize(f, x as never)).toThrowErrorMatchingInlineSnapshot(
-      `[TransformError: [linearize] primals must be a list with one entry for each argument of the function, received a value of type Array]`,
+      `[TransformError: [linearize] primals must be a list with one entry for each argument of the function, received an mx.Array]`,
     )
   })
 })
