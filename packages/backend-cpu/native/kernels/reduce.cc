@@ -14,14 +14,11 @@ namespace lazuli {
 namespace {
 
 constexpr const char* kNames[] = {"sum", "prod", "max", "min", "all", "any"};
-constexpr int64_t kRowBlock = 64, kColumnBlock = 4096, kPiece = 32768, kPieceRows = 64;
+constexpr int64_t kRowBlock = 64, kColumnBlock = 4096, kPiece = 32768, kPieceRows = 128;
 
 // The four kinds of wide accumulator that simd/reduce.h tells of: all that this file is compiled for.
 using wide_complex = std::complex<double>;
 
-bool before(double a, double b) { return a < b; }
-bool before(int64_t a, int64_t b) { return a < b; }
-bool before(uint64_t a, uint64_t b) { return a < b; }
 bool before(wide_complex a, wide_complex b) {
   return a.real() < b.real() || (a.real() == b.real() && a.imag() < b.imag());
 }
@@ -43,23 +40,19 @@ W identity(ReduceOp op, int32_t dtype) {
   }
 }
 
-template <class W>
-W combine(ReduceOp op, W a, W b) {
-  switch (op) {
-    case kSum:
-      return a + b;
-    case kProd:
-      return a * b;
-    case kAll:
-      return W(a != W(0) && b != W(0));
-    case kAny:
-      return W(a != W(0) || b != W(0));
-    case kMax:
-      return a != a ? a : b != b || before(a, b) ? b : a;
-    default:
-      return a != a ? a : b != b || before(b, a) ? b : a;
-  }
+wide_complex combine(ReduceOp op, wide_complex a, wide_complex b) {
+  if (op == kSum) return a + b;
+  if (op == kProd) return a * b;
+  const auto nan = [](wide_complex v) { return v.real() != v.real() || v.imag() != v.imag(); };
+  if (nan(a)) return a;
+  return nan(b) || (op == kMax ? before(a, b) : before(b, a)) ? b : a;
 }
+
+// lz_dtype of an accumulator, except the complex one.
+template <class W>
+constexpr int32_t dtype_of = std::is_same_v<W, double>    ? LZ_FLOAT64
+                             : std::is_same_v<W, int64_t> ? LZ_INT64
+                                                          : LZ_UINT64;
 
 // The order of walking: `kept` has the input's and the output's strides. The vector axis, last in `kept` when
 // `across`, else last in `reduced`, is the one with the smallest stride.
@@ -210,9 +203,14 @@ void reduce_wide(const lz_call& call, const Job& job) {
                        });
       }
     });
-    parallel(call, kept, double(pieces), [&](int64_t begin, int64_t end) {
-      for (int64_t p = 1; p < pieces; p++) {
-        for (int64_t i = begin; i < end; i++) partial[i] = combine(job.op, partial[i], partial[p * kept + i]);
+    parallel(call, kept, 0.3 * double(pieces), [&](int64_t begin, int64_t end) {
+      W* total = partial + begin;
+      if constexpr (std::is_same_v<W, wide_complex>) {
+        for (int64_t p = 1; p < pieces; p++) {
+          for (int64_t i = begin; i < end; i++) partial[i] = combine(job.op, partial[i], partial[p * kept + i]);
+        }
+      } else {
+        reduce_table().columns[job.op][dtype_of<W>](total + kept, pieces - 1, kept, end - begin, total);
       }
     });
     return write(0, 1, partial, kept);

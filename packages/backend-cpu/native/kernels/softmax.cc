@@ -7,6 +7,7 @@
 
 #include "kernels/families.h"
 #include "kernels/layout.h"
+#include "runtime/blocks.h"
 
 namespace lazuli {
 namespace {
@@ -18,7 +19,7 @@ double row_max(const double* x, int64_t n) {
 }
 
 void softmax_f64(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, void* y_data,
-                 int64_t y_stride) {
+                 int64_t y_stride, bool) {
   for (int64_t row = 0; row < rows; row++) {
     const double* x = static_cast<const double*>(x_data) + row * x_stride;
     double* y = static_cast<double*>(y_data) + row * y_stride;
@@ -40,11 +41,9 @@ void logsumexp_f64(const void* x_data, int64_t rows, int64_t x_stride, int64_t n
   }
 }
 
-using RowKernel = void (*)(const void* x, int64_t rows, int64_t x_stride, int64_t n, void* y,
-                           int64_t y_stride);
-
-// Runs a row kernel along `axis` of x; y has rows of `width` elements.
-void run_rows(const lz_call& call, RowKernel kernel, int axis, int64_t width) {
+// Runs kernel(x, rows, x_stride, n, y, y_stride) along `axis` of x; y has rows of `width` elements.
+template <class F>
+void run_rows(const lz_call& call, F&& kernel, int axis, int64_t width) {
   const lz_operand &x = call.in[0], &y = call.out[0];
   const int64_t n = x.shape[axis], size = itemsize(x.dtype);
   if (y.size == 0) return;
@@ -88,10 +87,17 @@ void softmax(const lz_call& call) {
       *data<T>(y) = T(v - v == 0 ? 1 : NAN);
     });
   }
-  const RowKernel kernel = x.dtype == LZ_FLOAT64 ? softmax_f64 : softmax_table().softmax[x.dtype];
+  const auto kernel = x.dtype == LZ_FLOAT64 ? softmax_f64 : softmax_table().softmax[x.dtype];
   if (kernel == nullptr) fail_dtype(call, "softmax", x.dtype);
   const int at = int(normalize_axis(call, "softmax", axis, x.ndim));
-  run_rows(call, kernel, at, x.shape[at]);
+  const bool streaming =
+      x.data != y.data && size_t(x.size) * 2 * size_t(itemsize(x.dtype)) > last_level_cache();
+  run_rows(
+      call,
+      [&](const void* from, int64_t rows, int64_t x_stride, int64_t n, void* to, int64_t y_stride) {
+        kernel(from, rows, x_stride, n, to, y_stride, streaming && from != to);
+      },
+      at, x.shape[at]);
 }
 
 void logsumexp(const lz_call& call) {
@@ -101,7 +107,7 @@ void logsumexp(const lz_call& call) {
   bool fits = y.ndim == x.ndim && y.dtype == x.dtype;
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (d == axis ? 1 : x.shape[d]);
   require(call, fits, "[logsumexp] the output's shape or dtype does not fit the input's");
-  const RowKernel kernel = x.dtype == LZ_FLOAT64 ? logsumexp_f64 : softmax_table().logsumexp[x.dtype];
+  const auto kernel = x.dtype == LZ_FLOAT64 ? logsumexp_f64 : softmax_table().logsumexp[x.dtype];
   if (kernel == nullptr) fail_dtype(call, "logsumexp", x.dtype);
   run_rows(call, kernel, axis, 1);
 }

@@ -75,4 +75,16 @@ size_t system_memory() {
   return std::min({machine, v1, v2});
 }
 
+size_t last_level_cache() {
+  static const size_t bytes = [] {
+    size_t most = size_t(32) << 20;
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
+    if (found > 0) most = std::min(most, size_t(found));
+#endif
+    return most;
+  }();
+  return bytes;
+}
+
 }  // namespace lazuli

@@ -22,6 +22,10 @@ void free_block(void* block, size_t bytes);
 // What this process may use: the machine's memory or its container's limit.
 size_t system_memory();
 
+// Beyond this little of what is written will still be in a cache when it is read: the last level's size, of
+// which more than 32 MB are others' as well.
+size_t last_level_cache();
+
 }  // namespace lazuli
 
 #endif

@@ -1,10 +1,9 @@
 #include "runtime/map.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <memory>
 
+#include "runtime/blocks.h"
 #include "runtime/dtype.h"
 #include "runtime/map_call.h"
 #include "runtime/pool.h"
@@ -14,20 +13,6 @@ namespace {
 
 // Nanoseconds a chunk, and the least work worth a second thread.
 constexpr double kChunkTime = 10'000, kParallelTime = 30'000;
-
-// Beyond this little of what is written will still be in a cache when it is read: the last level's size, of which
-// more than 32 MB are others' as well.
-size_t last_level_cache() {
-  static const size_t bytes = [] {
-    size_t most = size_t(32) << 20;
-#if defined(_SC_LEVEL3_CACHE_SIZE)
-    const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
-    if (found > 0) most = std::min(most, size_t(found));
-#endif
-    return most;
-  }();
-  return bytes;
-}
 
 struct Run : MapCall {
   bool streaming = false;  // the operands are more than the caches hold

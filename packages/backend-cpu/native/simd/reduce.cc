@@ -189,9 +189,9 @@ void rows(const void* data, int64_t count, int64_t stride, int64_t n, void* wide
   }
 }
 
-// Combines `Rows` rows, a power of 2, in a tree, and then with `part`.
+// Combines `Rows` rows, a power of 2, in a tree, and then with `part` unless they are the first.
 template <int Op, int Rows, class T>
-HWY_INLINE void add_rows(float* part, const T* x, int64_t stride, int64_t n) {
+HWY_INLINE void add_rows(float* part, const T* x, int64_t stride, int64_t n, bool first) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
   int64_t j = 0;
@@ -200,14 +200,14 @@ HWY_INLINE void add_rows(float* part, const T* x, int64_t stride, int64_t n) {
     for (int k = 0; k < Rows; k++) few[k] = load(d, x + k * stride + j);
     for (int width = Rows / 2; width > 0; width /= 2)
       for (int k = 0; k < width; k++) few[k] = combine_vectors<Op>(d, few[k], few[k + width]);
-    hn::StoreU(combine_vectors<Op>(d, hn::LoadU(d, part + j), few[0]), d, part + j);
+    hn::StoreU(first ? few[0] : combine_vectors<Op>(d, hn::LoadU(d, part + j), few[0]), d, part + j);
   }
   for (; j < n; j++) {
     float few[Rows];
     for (int k = 0; k < Rows; k++) few[k] = element<Op>(x[k * stride + j]);
     for (int width = Rows / 2; width > 0; width /= 2)
       for (int k = 0; k < width; k++) few[k] = combine<Op>(few[k], few[k + width]);
-    part[j] = combine<Op>(part[j], few[0]);
+    part[j] = first ? few[0] : combine<Op>(part[j], few[0]);
   }
 }
 
@@ -229,10 +229,10 @@ void columns(const void* data, int64_t count, int64_t stride, int64_t n, void* w
       const int64_t length = n - begin < kColumns ? n - begin : kColumns;
       for (int64_t first = 0; first < count; first += kRows) {
         const int64_t last = count - first < kRows ? count : first + kRows;
-        for (int64_t j = 0; j < length; j++) part[j] = element<Op>(x[first * stride + j]);
-        int64_t i = first + 1;
-        for (; i + kTogether <= last; i += kTogether) add_rows<Op, kTogether>(part, x + i * stride, stride, length);
-        for (; i < last; i++) add_rows<Op, 1>(part, x + i * stride, stride, length);
+        int64_t i = first;
+        for (; i + kTogether <= last; i += kTogether)
+          add_rows<Op, kTogether>(part, x + i * stride, stride, length, i == first);
+        for (; i < last; i++) add_rows<Op, 1>(part, x + i * stride, stride, length, i == first);
         for (int64_t j = 0; j < length; j++) wide[j] = combine<Op>(wide[j], Wide<Op, T>(part[j]));
       }
     }

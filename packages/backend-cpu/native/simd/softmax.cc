@@ -1,8 +1,11 @@
 // Rows of softmax and log-sum-exp. Three passes while a row lies in cache: maximum, exponentials with their
-// sum, scaling. A NaN anywhere makes the whole row NaN, as the formula does.
+// sum, scaling. While exponentials are computed, memory would be idle: the next row is fetched then. A NaN
+// anywhere makes the whole row NaN, as the formula does.
 #include "simd/softmax.h"
 
 #include <math.h>
+
+#include <hwy/cache_control.h>
 
 #include "simd/exp.h"
 
@@ -53,24 +56,62 @@ HWY_INLINE float sum_exp(const T* x, int64_t n, float max, F each) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(a, b)));
 }
 
+// The same place of the next row, or some way ahead where rows are short.
 template <class T>
-void softmax(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, void* y_data, int64_t y_stride) {
+HWY_INLINE const T* ahead(const T* x, int64_t stride) {
+  constexpr int64_t kLeast = 4096 / int64_t(sizeof(T));
+  return x + (stride < kLeast ? kLeast : stride);
+}
+
+template <class T>
+HWY_INLINE void scale_row(const float* from, float by, T* y, int64_t n) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  const auto scale = hn::Set(d, by);
+  int64_t i = 0;
+  for (; i + N <= n; i += N) store(d, hn::Mul(hn::LoadU(d, from + i), scale), y + i);
+  for (; i < n; i++) y[i] = from_float<T>(from[i] * by);
+}
+
+// Around the caches.
+HWY_INLINE void stream_row(const float* from, float by, float* y, int64_t n) {
+  const Floats d;
+  const int64_t N = int64_t(hn::Lanes(d));
+  const auto scale = hn::Set(d, by);
+  int64_t i = 0;
+  for (; i < n && reinterpret_cast<uintptr_t>(y + i) % (sizeof(float) * hn::Lanes(d)) != 0; i++) y[i] = from[i] * by;
+  for (; i + N <= n; i += N) hn::Stream(hn::Mul(hn::LoadU(d, from + i), scale), d, y + i);
+  for (; i < n; i++) y[i] = from[i] * by;
+}
+
+template <class T>
+void softmax(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, void* y_data, int64_t y_stride,
+             bool streaming) {
+  constexpr int64_t kKept = 16384;
   const T* x = static_cast<const T*>(x_data);
   T* y = static_cast<T*>(y_data);
   const Floats d;
   using V = hn::Vec<Floats>;
-  const int64_t N = int64_t(hn::Lanes(d));
+  HWY_ALIGN float kept[kKept];
   for (int64_t row = 0; row < rows; row++, x += x_stride, y += y_stride) {
     const float max = row_max(x, n);
-    if constexpr (same_type<T, float>) {
-      const float sum = sum_exp(
-          x, n, max, [&](int64_t i, int64_t count, V e) LZ_INLINE_LAMBDA { store_some(d, e, y + i, count); });
-      const auto scale = hn::Set(d, 1.0f / sum);
-      int64_t i = 0;
-      for (; i + N <= n; i += N) hn::StoreU(hn::Mul(hn::LoadU(d, y + i), scale), d, y + i);
-      for (; i < n; i++) y[i] *= 1.0f / sum;
+    const T* next = ahead(x, x_stride);
+    // Exponentials are kept in float32: the half types could not hold them without rounding twice.
+    float* exps = kept;
+    if constexpr (same_type<T, float>)
+      if (!streaming || n > kKept) exps = y;
+    if (same_type<T, float> || n <= kKept) {
+      const float sum = sum_exp(x, n, max, [&](int64_t i, int64_t count, V e) LZ_INLINE_LAMBDA {
+        hwy::Prefetch(next + i);
+        store_some(d, e, exps + i, count);
+      });
+      if constexpr (same_type<T, float>)
+        if (exps == kept) {
+          stream_row(exps, 1.0f / sum, y, n);
+          continue;
+        }
+      scale_row(exps, 1.0f / sum, y, n);
     } else {
-      // Exponentials are not kept: the half types could not hold them without rounding twice.
       const float sum = sum_exp(x, n, max, [](int64_t, int64_t, V) {});
       const auto scale = hn::Set(d, 1.0f / sum);
       sum_exp(x, n, max, [&](int64_t i, int64_t count, V e) LZ_INLINE_LAMBDA {
@@ -78,6 +119,7 @@ void softmax(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, void
       });
     }
   }
+  if (streaming) hwy::FlushStream();
 }
 
 template <class T>
@@ -95,7 +137,10 @@ void logsumexp(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, vo
     }
     // Where all are −∞ the differences would be NaN; around 0 the sum is 0, or NaN where there is one.
     const float around = max == -INFINITY ? 0 : max;
-    *y = from_float<T>(around + logf(sum_exp(x, n, around, [](int64_t, int64_t, hn::Vec<Floats>) {})));
+    const T* next = ahead(x, x_stride);
+    const float sum = sum_exp(x, n, around, [&](int64_t i, int64_t, hn::Vec<Floats>)
+                                                LZ_INLINE_LAMBDA { hwy::Prefetch(next + i); });
+    *y = from_float<T>(around + logf(sum));
   }
 }
 

@@ -10,8 +10,9 @@ namespace lazuli {
 
 struct SoftmaxTable {
   // y[row·y_stride + j] = exp(x[row·x_stride + j]) / Σ_k exp(x[row·x_stride + k]); by dtype, null for the
-  // others
-  void (*softmax[14])(const void* x, int64_t rows, int64_t x_stride, int64_t n, void* y, int64_t y_stride);
+  // others. `streaming`: y is too large to stay in the caches, and is not x.
+  void (*softmax[14])(const void* x, int64_t rows, int64_t x_stride, int64_t n, void* y, int64_t y_stride,
+                      bool streaming);
   // y[row·y_stride] = log Σ_k exp(x[row·x_stride + k])
   void (*logsumexp[14])(const void* x, int64_t rows, int64_t x_stride, int64_t n, void* y, int64_t y_stride);
 };

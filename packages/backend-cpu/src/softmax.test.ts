@@ -1,0 +1,28 @@
+// Softmax of arrays that no cache holds, which is stored around the caches, against the same rows in pieces.
+import "./index"
+import * as mx from "@lazuli/core"
+import { expect, test } from "vitest"
+
+test("a softmax too large for the caches has the bits of its pieces", () => {
+  // Rows that begin anywhere in a cache line, and rows too long to be kept beside the result.
+  for (const [rows, n] of [
+    [401, 12_007],
+    [120, 40_001],
+    [70_000, 67],
+  ])
+    for (const dtype of rows === 401 ? [mx.float32, mx.bfloat16, mx.float16] : [mx.float32]) {
+      const x = mx
+        .sin(mx.arange(rows * n))
+        .multiply(4)
+        .astype(dtype)
+        .reshape([rows, n])
+      const whole = mx.softmax(x, -1)
+      const part = Math.ceil(rows / 8)
+      const pieces = Array.from({ length: 8 }, (_, i) =>
+        mx.softmax(mx.contiguous(x.index(`${i * part}:${(i + 1) * part}`)), -1),
+      )
+      expect(mx.arrayEqual(whole, mx.concatenate(pieces, 0)).item()).toBe(true)
+      const sums = whole.astype(mx.float32).sum(-1)
+      expect(mx.max(mx.abs(sums.subtract(1))).item()).toBeLessThan(dtype === mx.float32 ? 1e-5 : 2e-2)
+    }
+})
