@@ -116,7 +116,7 @@ describe("asyncEval", () => {
     try {
       const big = mx.zeros([16, 1024, 1024]).add(1)
       const small = mx.ones([4]).add(1)
-      await expect(mx.asyncEval(small, big)).rejects.toThrow(/out of memory: requested 67108864 bytes/)
+      await expect(mx.asyncEval(small, big)).rejects.toThrow(/out of memory: needs \d+ bytes more/)
       expect(small.tolist()).toEqual([2, 2, 2, 2])
     } finally {
       mx.setMemoryLimit(before)

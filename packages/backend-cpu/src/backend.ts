@@ -32,6 +32,7 @@ import {
   allocateOn,
   CROSSING,
   cross,
+  drain,
   fillNow,
   handingOver,
   Lane,
@@ -240,6 +241,19 @@ const isFloating = ({ kind }: Dtype): boolean => kind === "floating" || kind ===
 const dead = new Int32Array(1 << 17)
 const copyKernel = kernels.get("copy") as number
 
+const UNIT = 64
+const PAGE = 4096
+const PAGED_FROM = 16384
+
+/** The classes of native/runtime/memory.cc: multiples of 64 bytes up to 1 KB, then eight a doubling, whole pages from 16 KB on. */
+function blockBytes(nbytes: number): number {
+  const units = Math.max(1, Math.ceil(nbytes / UNIT))
+  if (units <= 16) return units * UNIT
+  const step = 2 ** (Math.floor(Math.log2(units - 1)) - 3)
+  const bytes = Math.ceil(units / step) * step * UNIT
+  return bytes < PAGED_FROM ? bytes : Math.ceil(bytes / PAGE) * PAGE
+}
+
 /** Serves `mx.cpu`. */
 export const cpuBackend: Backend = {
   name: "cpu",
@@ -339,6 +353,7 @@ export const cpuBackend: Backend = {
   },
   handingOver,
   synchronize,
+  drain,
 
   record(inputs, outputs, arenaBytes, body) {
     const before = recording
@@ -388,6 +403,7 @@ export const cpuBackend: Backend = {
   *storages() {
     for (const storage of storages) if (storage.refs > 0) yield storage
   },
+  blockBytes,
   setMemoryLimit: (bytes) => native.setMemoryLimit(bytes),
   setCacheLimit: (bytes) => native.setCacheLimit(bytes),
   clearCache: () => native.clearCache(),

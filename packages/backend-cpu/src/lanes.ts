@@ -277,6 +277,15 @@ export function synchronize(stream: Stream): void {
   waitFor(lane, lane.open - 1)
 }
 
+/** Waits for all work of all streams. */
+export function drain(): void {
+  for (const lane of lanes) {
+    if (lane.tape.length > 0) run(lane)
+    else if (lane.isBusy()) waitFor(lane, lane.open - 1)
+  }
+  if (later.length > 0) catchUp()
+}
+
 /** Encodes with `body`, so that nothing that is written runs on this thread. */
 export function handingOver(body: () => void): void {
   handing = true

@@ -151,6 +151,33 @@ describe("workers", () => {
   })
 })
 
+test("a limit that one thread sets binds the others, who can go on afterwards", async () => {
+  const worker = start(`
+    const next = () => new Promise((resolve) => parentPort.once('message', resolve))
+    let x = mx.zeros([512, 512])
+    mx.eval(x)
+    post('ready')
+    await next()
+    for (let i = 0; i < 200; i++) { x = x.add(1); mx.eval(x) }
+    const y = mx.zeros([64, 1024, 1024]).add(1)
+    let refused = ''
+    try { mx.eval(y) } catch (error) { refused = error.message }
+    post(refused)
+    await next()
+    post([x.index(5, 5).item(), y.index(63, 0, 7).item()])`)
+  await answer(worker)
+  const before = mx.setMemoryLimit(mx.getActiveMemory() + 40 * MB)
+  try {
+    worker.postMessage("go")
+    expect(await answer(worker)).toMatch(/^\[eval\] out of memory: needs \d+ bytes more/)
+  } finally {
+    mx.setMemoryLimit(before)
+  }
+  worker.postMessage("go")
+  expect(await answer(worker)).toEqual([200, 1])
+  await worker.terminate()
+})
+
 describe("arrays travel", () => {
   test("to a worker and back, without a copy", async () => {
     const x = mx.arange(MB, { dtype: mx.float32 })

@@ -118,7 +118,7 @@ class Planner {
     if (this.delayProducts()) this.noteUses()
     this.join()
     const { arenaBytes, liveBytes } = this.allocate()
-    const plan = { ...this.record(arenaBytes), donations: this.donations() }
+    const plan = { ...this.record(arenaBytes), bytes: arenaBytes, donations: this.donations() }
     const kernels = this.steps.length - this.repeated - this.joined.size
     return {
       plan,

@@ -76,6 +76,8 @@ export interface Backend extends Memory {
   submit?(storages: readonly Storage[]): Promise<void>
   /** Encodes with `body`, so that nothing runs on this thread before {@link submit}. */
   handingOver?(body: () => void): void
+  /** Waits for all work of all streams, submitted before. Without it `flush` does. */
+  drain?(): void
   /** Waits for all work of a stream, submitted before. Without it `flush` does. */
   synchronize?(stream: Stream): void
   /** Weak references, where it can offer them. */
@@ -84,6 +86,8 @@ export interface Backend extends Memory {
   memory?(): MemoryStats
   /** The blocks in use, for `mx.memoryReport()`. */
   storages?(): Iterable<Storage>
+  /** What a block of so many bytes counts for under the limit, where that is more. */
+  blockBytes?(nbytes: number): number
   /** Bounds the bytes in use. */
   setMemoryLimit?(bytes: number): void
   /** Bounds the bytes kept for reuse. */

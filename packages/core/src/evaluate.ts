@@ -17,10 +17,20 @@ import {
   tracing,
   withoutHandles,
 } from "./graph"
-import { isOverdue, keep, noteAllocation, pendingNodes, releaseNode, relieve, sweepRecent } from "./memory"
+import {
+  isOverdue,
+  keep,
+  makeRoom,
+  noteAllocation,
+  pendingNodes,
+  releaseNode,
+  relieve,
+  sweepRecent,
+} from "./memory"
 import { NO_PARAMS } from "./params"
 import { decompose } from "./primitive"
 import { runMeaning } from "./reference"
+import { leastBytes, measure } from "./room"
 import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from "./shape"
 import { lend, type Storage } from "./storage"
 
@@ -124,7 +134,9 @@ function compute(roots: readonly Node[]): boolean {
 /** Encodes what the roots need, and gives the backends that have something to run. */
 function encode(roots: readonly Node[]): readonly Backend[] {
   const order = schedule(roots)
-  relieve(intermediateBytes(order, roots))
+  const { most, shown } = measure(order, roots)
+  relieve(shown)
+  makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
   for (const root of roots) root.handles++
   const used: Backend[] = []
   const outer = running
@@ -274,14 +286,6 @@ function checkPart(primitive: Primitive, output: Node, part: Array | undefined):
 
 function aliasesOf(lead: Node): readonly Node[] {
   return (lead.outputs ?? [lead]).map((n) => n.alias as Node)
-}
-
-/** Bytes of the intermediates that a handle may still show: what a poll for dead handles could save. */
-function intermediateBytes(order: readonly Node[], roots: readonly Node[]): number {
-  let bytes = 0
-  for (const node of order) if (node.handles > 0) bytes += sizeOf(node.shape) * node.dtype.size
-  for (const root of roots) bytes -= sizeOf(root.shape) * root.dtype.size
-  return bytes
 }
 
 function backendOf(node: Node, used: Backend[]): Backend {

@@ -108,6 +108,8 @@ export interface PrimitiveRules<P> {
 export interface Plan {
   /** The backend's number for it. */
   readonly id: number
+  /** What a run takes besides its outputs. */
+  readonly bytes?: number
   /** Inputs whose memory may become an output's, where nothing else can read them. */
   readonly donations?: readonly Donation[]
 }

@@ -4,7 +4,7 @@
 import { type Backend, backendFor, type MemoryStats } from "./backend"
 import { currentStream } from "./device"
 import { ArgumentError, describe } from "./errors"
-import { collectGarbage } from "./memory"
+import { collectGarbage, forgetRoom } from "./memory"
 
 const backend = (): Backend => backendFor(currentStream().device)
 const NOTHING: MemoryStats = { active: 0, peak: 0, cache: 0, buffers: 0, limit: 0 }
@@ -62,6 +62,7 @@ export function resetPeakMemory(): void {
 export function setMemoryLimit(limit: number): number {
   const before = stats().limit
   backend().setMemoryLimit?.(limit)
+  forgetRoom()
   return before
 }
 

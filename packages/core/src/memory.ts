@@ -4,7 +4,8 @@
  * on the node of a small one, and of one that only a pending graph can reach.
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
-import { type MemoryStats, onBackend, type Tracker } from "./backend"
+import { type Backend, type MemoryStats, onBackend, type Tracker } from "./backend"
+import { DeviceError } from "./errors"
 import { type Array, handles, isLarge, Mark, Node, Ref } from "./graph"
 import type { Storage } from "./storage"
 
@@ -24,18 +25,26 @@ const MANY_YOUNG = 16384
 const MAX_YOUNG = 65536
 
 let tracker: Tracker | undefined
+/** Whose memory {@link makeRoom} speaks of. */
+let bounded: Backend | undefined
 let readStats: (() => MemoryStats) | undefined
 onBackend((backend) => {
   if (backend.tracker && !tracker) {
     tracker = backend.tracker
+    bounded = backend
     if (backend.memory)
       readStats = () => {
         // What was given back is only counted once the work before it is done.
-        backend.flush()
+        drain(backend)
         return (backend.memory as () => MemoryStats)()
       }
   }
 })
+
+function drain(backend: Backend): void {
+  if (backend.drain) backend.drain()
+  else backend.flush()
+}
 
 /** Storages of at most this many bytes share a weak reference, up to that many at a time: one living array keeps little more than itself. */
 const TINY = 1024
@@ -270,6 +279,17 @@ function renewCanary(t: Tracker): void {
 /** Whether the collector has run by itself since the last poll: what died then is found without running it again. */
 const wasCollected = (t: Tracker): boolean => canary > 0 && t.isAlive?.(canary) === false
 
+/** References that walks of the young pass over may be dead too: with so many more than were alive, all are looked at. */
+const MANY_OLD = 256
+let livingAtMost = MANY_OLD
+
+/** Looks at all references where many have become old since the last time. */
+function pollOld(t: Tracker): void {
+  if (watched.length - free.length <= livingAtMost) return
+  poll(t, "all")
+  livingAtMost = 2 * (watched.length - free.length) + MANY_OLD
+}
+
 /** Finds what died: after a collection of what is young or of all, or, without one, as far as the collector has looked. */
 function poll(t: Tracker, collection: "all" | "young" | "none"): void {
   const start = performance.now()
@@ -305,6 +325,64 @@ const mayPay = (): boolean =>
 export function noteAllocation(nbytes: number): void {
   allocated += nbytes
   pressure += nbytes
+  unseen += nbytes
+  unsettled += nbytes
+}
+
+/** The limit is looked at after so many allocated bytes at the latest: another thread may have changed it. */
+const LOOK_AFTER = 64 * 2 ** 20
+/** So many bytes may be allocated before the limit is looked at, and so many were. */
+let room = 0
+let unseen = 0
+/** Bytes allocated since the last look that waited for all work: some may not be counted as active yet. */
+let unsettled = 0
+
+/** Forgets what is known of the limit. */
+export function forgetRoom(): void {
+  room = 0
+}
+
+/** Free bytes under the limit: certainly so many, or, once all work is waited for, exactly. */
+function freeBytes(settled: boolean): number {
+  if (settled) {
+    drain(bounded as Backend)
+    unsettled = 0
+  }
+  const { active, limit } = (bounded as Backend & { memory(): MemoryStats }).memory()
+  const free = limit - active - unsettled
+  room = Math.min(LOOK_AFTER, free)
+  unseen = 0
+  return free
+}
+
+/**
+ * Sees to it that there is room for `most` bytes under the memory limit, or at least for `least(…)` of them, by collecting garbage where it
+ * must.
+ * @throws DeviceError where there is not
+ */
+export function makeRoom(
+  op: string,
+  most: number,
+  least: (blockBytes: (nbytes: number) => number) => number,
+): void {
+  if (unseen + most <= room || !tracker || !bounded?.memory) return
+  if (freeBytes(false) >= most || freeBytes(true) >= most) return
+  const { blockBytes } = bounded
+  const needed = least(blockBytes ?? ((nbytes) => nbytes))
+  for (const collection of ["none", "young", "all", "all"] as const) {
+    if (collection === "young") sweepRecent()
+    if (collection !== "none") poll(tracker, collection)
+    // Also below a limit that was lowered under what is in use: views take nothing.
+    if (freeBytes(true) >= needed || needed <= 0) return
+  }
+  const { active, limit } = bounded.memory()
+  throw new DeviceError(
+    op,
+    `out of memory: needs ${needed} bytes more with ${active} active, limit ${limit}`,
+    {
+      hint: "Nothing was computed, and every array is as it was: dispose others or raise the limit (mx.setMemoryLimit), and try again",
+    },
+  )
 }
 
 /** Finds dead handles when enough was allocated or enough handles were made since the last time. */
@@ -319,7 +397,10 @@ export function relieve(intermediateBytes: number): void {
   flushHandles(tracker)
   const pressed = pressure >= threshold
   if (!pressed && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay()) {
-    if (young >= MANY_YOUNG && wasCollected(tracker)) poll(tracker, "none")
+    if (young >= MANY_YOUNG && wasCollected(tracker)) {
+      poll(tracker, "none")
+      pollOld(tracker)
+    }
     return
   }
   if (pressed) {
@@ -327,6 +408,7 @@ export function relieve(intermediateBytes: number): void {
     sweepRecent()
   }
   poll(tracker, "young")
+  pollOld(tracker)
   if (!pressed || !readStats) return
   let { active } = readStats()
   if (active > 2 * survived) {

@@ -110,7 +110,7 @@ void release_blocks(Buffer* list, Buffer* Buffer::*next) {
 
 }  // namespace
 
-Buffer* Memory::allocate(size_t bytes, std::string* error) {
+Buffer* Memory::allocate(size_t bytes, std::string* error, bool unlimited) {
   if (bytes > kLargest) {
     *error = oom_message(bytes, stats());
     return nullptr;
@@ -121,11 +121,12 @@ Buffer* Memory::allocate(size_t bytes, std::string* error) {
   {
     Guard guard(*this);
     buffer = take_cached(size_class);
+    const size_t limit = unlimited ? SIZE_MAX : limit_, free = limit > active_ ? limit - active_ : 0;
+    // A block larger than what was asked for may pass the limit where one that fits does not.
+    Buffer* larger = buffer && buffer->capacity > free ? std::exchange(buffer, nullptr) : nullptr;
     const size_t needed = buffer ? buffer->capacity : capacity;
-    if (active_ + needed > limit_) {
-      if (buffer) evicted = buffer, buffer->below = nullptr, buffer = nullptr;
-    } else {
-      if (!buffer && active_ + cache_ + needed > limit_) evicted = evict(limit_ - active_ - needed);
+    if (needed <= free) {
+      if (!buffer && cache_ > free - needed) evicted = evict(free - needed);
       active_ += needed;
       if (active_ > peak_) peak_ = active_;
       buffers_++;
@@ -136,6 +137,7 @@ Buffer* Memory::allocate(size_t bytes, std::string* error) {
       }
       buffer = reinterpret_cast<Buffer*>(this);  // granted, still to be made
     }
+    if (larger) larger->below = evicted, evicted = larger;
   }
   release_blocks(evicted, &Buffer::below);
   if (!buffer) {

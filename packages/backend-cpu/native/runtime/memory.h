@@ -38,7 +38,8 @@ struct MemoryStats {
 class Memory {
  public:
   // A buffer with one reference, or null: `error` then says what was requested, what is active and the limit.
-  Buffer* allocate(size_t bytes, std::string* error);
+  // `unlimited`: only the system may refuse.
+  Buffer* allocate(size_t bytes, std::string* error, bool unlimited = false);
   // A buffer over memory that someone else owns. Not counted as active.
   Buffer* adopt(void* data, size_t bytes, void (*release)(void* owner), void* owner);
   // Drops a reference.

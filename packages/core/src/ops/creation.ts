@@ -23,7 +23,7 @@ import {
 } from "../dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
 import { Array, sourceNode } from "../graph"
-import { keep, noteAllocation, relieve } from "../memory"
+import { keep, makeRoom, noteAllocation, relieve } from "../memory"
 import { definePrimitive } from "../primitive"
 import { asShape, format, type Shape, sizeOf } from "../shape"
 import type { Storage } from "../storage"
@@ -36,6 +36,9 @@ export type ArrayData = Operand | ArrayBufferView | ArrayBuffer | readonly Array
 
 /** Memory to write to now. */
 function stage(backend: Backend, nbytes: number): Storage {
+  relieve(0)
+  makeRoom("array", 2 * nbytes, (blockBytes) => blockBytes(nbytes))
+  noteAllocation(nbytes)
   if (backend.stage) return backend.stage(nbytes)
   const storage = backend.allocate(nbytes)
   backend.flush()
@@ -45,8 +48,6 @@ function stage(backend: Backend, nbytes: number): Storage {
 /** A handle on fresh memory that holds these stored elements. */
 export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): Array {
   const backend = backendFor(currentStream().device)
-  relieve(0)
-  noteAllocation(store.byteLength)
   const storage = stage(backend, store.byteLength)
   if (store.byteLength > 0) backend.write(storage, 0, store)
   const made = new Array(sourceNode(shape, dtype, storage))
@@ -63,8 +64,6 @@ export function arrayFromParts(
 ): Array {
   const backend = backendFor(currentStream().device)
   const nbytes = sizeOf(shape) * dtype.size
-  relieve(0)
-  noteAllocation(nbytes)
   const storage = stage(backend, nbytes)
   try {
     const buffer = new Uint8Array(Math.min(part, nbytes))
