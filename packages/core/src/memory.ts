@@ -330,7 +330,7 @@ export function noteAllocation(nbytes: number): void {
 }
 
 /** The limit is looked at after so many allocated bytes at the latest: another thread may have changed it. */
-const LOOK_AFTER = 64 * 2 ** 20
+const LOOK_AFTER = 4 * 2 ** 20
 /** So many bytes may be allocated before the limit is looked at, and so many were. */
 let room = 0
 let unseen = 0
