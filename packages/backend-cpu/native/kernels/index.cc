@@ -8,6 +8,8 @@
 
 #include "kernels/families.h"
 #include "kernels/update.h"
+#include "runtime/blocks.h"
+#include "simd/moves.h"
 
 namespace lazuli {
 namespace {
@@ -92,6 +94,14 @@ void gather(const lz_call& call) {
   const int64_t size = inner.size(), n = y.size / size;
   const int last = inner.ndim - 1;
   const int64_t run = inner.ndim ? inner.shape[last] : 1, step = inner.ndim ? inner.strides[0][last] : 1;
+  const int64_t item = itemsize(x.dtype);
+  if (size == run && step == 1 && size * item >= 64) {
+    const bool streaming = size_t(y.size) * size_t(item) > last_level_cache();
+    return parallel(call, n, 5 + 0.1 * double(size * item), [&](int64_t begin, int64_t end) {
+      move_table().gather(data<const char>(x), offsets + begin, item, end - begin, size * item,
+                          data<char>(y) + begin * size * item, streaming);
+    });
+  }
   dispatch_width(x.dtype, [&]<class U>() {
     const U* from = data<const U>(x);
     U* to = data<U>(y);
@@ -164,13 +174,31 @@ void scatter(const lz_call& call) {
   const int last = inner.ndim - 1;
   const int64_t to_step = inner.ndim ? inner.strides[0][last] : 1,
                 from_step = inner.ndim ? inner.strides[1][last] : 1;
+  // The updates of places from low to high: chosen without branches, which random places would make guesses, and
+  // fetched some steps ahead.
+  constexpr int64_t kBlock = 2048, kAhead = 8, kLine = 64;
+  const int64_t fetched = inner.ndim <= 1 && to_step == 1 && from_step == 1 ? std::min(size * bytes, 4 * kLine) : 1;
   const auto apply = [&](int64_t low, int64_t high) {
-    for (int64_t i = 0; i < n; i++) {
-      if (offsets[i] < low || offsets[i] >= high) continue;
-      for_runs(inner, 0, size, [&](const std::array<int64_t, 2>& at, int64_t count) {
-        run(static_cast<char*>(places) + (offsets[i] + at[0]) * bytes, to_step, from + (i * size + at[1]) * bytes,
-            from_step, count);
-      });
+    uint16_t chosen[kBlock];
+    for (int64_t first = 0; first < n; first += kBlock) {
+      const int64_t length = std::min(kBlock, n - first);
+      int64_t count = 0;
+      for (int64_t i = 0; i < length; i++) {
+        chosen[count] = uint16_t(i);
+        count += int64_t(offsets[first + i] >= low) & int64_t(offsets[first + i] < high);
+      }
+      for (int64_t k = 0; k < count; k++) {
+        const int64_t next = first + chosen[std::min(k + kAhead, count - 1)];
+        for (int64_t b = 0; b < fetched; b += kLine) {
+          __builtin_prefetch(static_cast<char*>(places) + offsets[next] * bytes + b, 1);
+          __builtin_prefetch(from + next * size * bytes + b);
+        }
+        const int64_t i = first + chosen[k];
+        for_runs(inner, 0, size, [&](const std::array<int64_t, 2>& at, int64_t items) {
+          run(static_cast<char*>(places) + (offsets[i] + at[0]) * bytes, to_step,
+              from + (i * size + at[1]) * bytes, from_step, items);
+        });
+      }
     }
   };
   // Slices of one element along every indexed axis meet only when their offsets are equal: threads own ranges

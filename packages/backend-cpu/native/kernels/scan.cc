@@ -1,10 +1,11 @@
 // Running sums, products, extremes and log-sum-exps along one axis. Floating types accumulate in double, so
 // long scans do not drift. Sums of bool are int32; log-sum-exps of integers are truncated at every step. Along the last axis rows are scanned one by one; along another, all that lies
-// behind it is scanned side by side.
+// behind it is scanned side by side. A long row is cut into pieces by its length alone: their sums first, then each from what precedes it.
 #include <cmath>
 
 #include "kernels/families.h"
 #include "kernels/layout.h"
+#include "simd/reduce.h"
 
 namespace lazuli {
 namespace {
@@ -96,14 +97,74 @@ void scan_lanes(const T* x, R* y, int64_t lanes, int64_t n, int64_t stride, bool
   }
 }
 
+// Whether numbers may be added in any order: what is accumulated wraps, or has room for any sum.
+template <Scan Op, class T>
+constexpr bool kFree = Op == Scan::sum && !is_complex<T> && !std::is_same_v<T, double>;
+
+// From `total` on; gives the total behind the last.
 template <Scan Op, class T, class R>
-void scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclusive) {
-  auto total = identity<Op, T>();
-  for (int64_t i = 0; i < n; i++, x += stride, y += stride) {
+wide_of<Op, T> scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclusive, wide_of<Op, T> total) {
+  using W = wide_of<Op, T>;
+  int64_t i = 0;
+  // One addition waits for the one before: eight numbers are summed up beside each other, and wait once.
+  if constexpr (kFree<Op, T> && std::is_same_v<W, double>) {
+    constexpr int64_t kFew = 8;
+    for (; i + kFew <= n; i += kFew, x += kFew * stride, y += kFew * stride) {
+      W sums[kFew + 1];
+      sums[0] = 0;
+      for (int64_t j = 0; j < kFew; j++) sums[j + 1] = sums[j] + convert<W>(x[j * stride]);
+      for (int64_t j = 0; j < kFew; j++) y[j * stride] = result<R>(total + sums[j + inclusive]);
+      total += sums[kFew];
+    }
+  }
+  for (; i < n; i++, x += stride, y += stride) {
     const auto next = step<Op>(total, *x);
     *y = result<R>(inclusive ? next : total);
     total = next;
   }
+  return total;
+}
+
+// Of neighbours; `stride` is 1 or -1.
+template <class T>
+wide_of<Scan::sum, T> sum_piece(int32_t dtype, const T* x, int64_t n, int64_t stride) {
+  using W = wide_of<Scan::sum, T>;
+  if constexpr (std::is_integral_v<T>) {
+    W sum = 0;
+    reduce_table().rows[kSum][dtype](stride < 0 ? x - (n - 1) : x, 1, 0, n, &sum);
+    return sum;
+  } else {
+    constexpr int64_t kFew = 8;
+    W sums[kFew] = {};
+    int64_t i = 0;
+    for (; i + kFew <= n; i += kFew) {
+      for (int64_t j = 0; j < kFew; j++) sums[j] += convert<W>(x[(i + j) * stride]);
+    }
+    for (; i < n; i++) sums[0] += convert<W>(x[i * stride]);
+    for (int64_t j = 1; j < kFew; j++) sums[0] += sums[j];
+    return sums[0];
+  }
+}
+
+constexpr int64_t kPiece = 32768;
+
+template <Scan Op, class T, class R>
+void scan_pieces(const lz_call& call, const T* x, R* y, int64_t n, int64_t stride, bool inclusive) {
+  using W = wide_of<Op, T>;
+  const int64_t pieces = (n + kPiece - 1) / kPiece;
+  W* before = scratch<W>(call, pieces + 1);
+  before[0] = identity<Op, T>();
+  parallel(call, pieces, 0.4 * double(kPiece), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; p++)
+      before[p + 1] = sum_piece(call.in[0].dtype, x + p * kPiece * stride, std::min(kPiece, n - p * kPiece), stride);
+  });
+  for (int64_t p = 0; p < pieces; p++) before[p + 1] = combine<Op>(before[p], before[p + 1]);
+  parallel(call, pieces, 0.5 * double(kPiece), [&](int64_t begin, int64_t end) {
+    for (int64_t p = begin; p < end; p++) {
+      const int64_t at = p * kPiece;
+      scan_row<Op>(x + at * stride, y + at * stride, std::min(kPiece, n - at), stride, inclusive, before[p]);
+    }
+  });
 }
 
 template <Scan Op>
@@ -131,12 +192,19 @@ void scan(const lz_call& call) {
     const int64_t stride = reverse ? -inner : inner, first = reverse ? (n - 1) * inner : 0;
     const double each = Op == Scan::logsumexp ? 25 : 1.5;
     const int64_t groups = (inner + kLanes - 1) / kLanes;
+    if constexpr (kFree<Op, T>) {
+      if (inner == 1 && outer <= 8 && n >= 4 * kPiece) {
+        for (int64_t row = 0; row < outer; row++)
+          scan_pieces<Op>(call, from + row * n + first, to + row * n + first, n, stride, inclusive);
+        return;
+      }
+    }
     parallel(call, outer * groups, each * double(n) * double(std::min(inner, kLanes)),
              [&](int64_t begin, int64_t end) {
                for (int64_t item = begin; item < end; item++) {
                  const int64_t lane = item % groups * kLanes, at = item / groups * n * inner + first + lane;
                  if (inner == 1)
-                   scan_row<Op>(from + at, to + at, n, stride, inclusive);
+                   scan_row<Op>(from + at, to + at, n, stride, inclusive, identity<Op, T>());
                  else
                    scan_lanes<Op>(from + at, to + at, std::min(kLanes, inner - lane), n, stride, inclusive);
                }
