@@ -66,7 +66,7 @@ export function showConstant(value: unknown): string {
     case "bigint":
       return `${value}n`
     case "function":
-      return `the function ${value.name || "(anonymous)"}`
+      return value.name || "a function without a name"
     case "object":
       if (value instanceof Slice) return `${value.start ?? ""}:${value.stop ?? ""}:${value.step ?? ""}`
       if (value !== null && keyOfValue(value) === null && !isDtype(value))

@@ -7,7 +7,8 @@ import { asCall, definePrimitive } from "@lazuli/core/engine"
 import { customFunction, grad, vmap } from "@lazuli/transforms"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { compile } from "./compile"
-import { exporter, exportFunction, importFunction } from "./export"
+import { exporter, exportFunction } from "./export"
+import { importFunction } from "./import"
 
 let folder: string
 let count = 0

@@ -3,7 +3,8 @@
  */
 export { type Compiled, compile, disableCompile, enableCompile } from "./compile"
 export type { ExplainedStep, Explanation } from "./explain"
-export { type ExportOptions, exporter, exportFunction, FunctionExporter, importFunction } from "./export"
+export { type ExportOptions, exporter, exportFunction, FunctionExporter } from "./export"
 export { drawGraph, exportToDot } from "./graph-picture"
+export { importFunction } from "./import"
 export type { CompileOptions } from "./options"
 export type { CompileStats } from "./programs"

@@ -15,11 +15,14 @@ import {
   isList,
   isPlainObject,
   Node,
+  primitiveByName,
   Slice,
   TransformError,
 } from "@lazuli/core/engine"
 import { Place, type RecordedCall } from "./recorder"
 
+/** The metadata entry with the program. */
+export const METADATA = "lazuli_program"
 /** The version of the format that this package writes. */
 export const FILE_VERSION = 1
 
@@ -247,3 +250,12 @@ export const packageOf = (call: string): string => {
 /** The primitive that a call applies; a function's name stays. */
 export const primitiveNameOf = (call: string): string =>
   call.replace(/^primitive /, "").replace(/, all outputs$/, "")
+
+/** The package whose primitive a call applies, unless it is one of ours; null for functions. */
+export function requirementOf(call: string): ProgramJson["requires"][number] | null {
+  if (!call.startsWith("primitive ")) return null
+  const { source, version } = primitiveByName(primitiveNameOf(call))
+  return ["@lazuli/core", "@lazuli/transforms", "@lazuli/compile"].includes(source)
+    ? null
+    : { package: source, version }
+}

@@ -211,14 +211,17 @@ export class Programs {
       const subject = { f: this.f, args, given, inputs: inputSlots, inputTrees: inputs, outputs }
       const state = readSlots(inputSlots).map(({ node }) => node)
       const wanted: Wanted = { signature, stateSignature }
+      const wantedKey = keyFor(false)
       const found = shapeless
-        ? this.captureShapeless(subject, keyFor(false), wanted)
+        ? this.captureShapeless(subject, wantedKey, wanted)
         : this.captureNew(subject, wanted)
       if (found.program && this.donated.length > 0)
         found.program.donated = donatedPositions(this.donated, args, state.length)
       const left = afterTrace(constants)
       stateSignature = [...arrays, ...signatureOfConstants(left), ...targets]
       key = keyFor(true)
+      const recording = this.recordings.get(wantedKey)
+      if (recording && this.recordings.delete(wantedKey)) this.recordings.set(keyFor(false), recording)
       entry = {
         signature,
         stateSignature,

@@ -166,6 +166,13 @@ describe("what else is in a captured input", () => {
     ])
   })
 
+  test("may be changed by the function itself, once for all sizes", () => {
+    const state = { calls: 0 }
+    const f = compile((x: mx.Array) => x.add(++state.calls), { inputs: state, shapeless: true })
+    for (const n of [1, 2, 3]) expect(f(mx.zeros([n])).tolist()).toEqual(new Array(n).fill(1))
+    expect(f.stats().traces).toBe(1)
+  })
+
   test("may be changed by the function itself, once", () => {
     const state = { w: mx.array(1), calls: 0 }
     const f = compile(

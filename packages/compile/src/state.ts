@@ -43,7 +43,10 @@ export const constantOf = (value: unknown): unknown =>
 
 type Visit = (holder: Holder, key: string | number, value: unknown, path: Path) => void
 
-/** Calls `visit` for every place of a tree that holds no container, in a fixed order. Containers met twice count once; `seen` gets them. */
+/**
+ * Calls `visit` for every place of a tree that holds no container, in a fixed order; of an instance of a class, for its place with the class.
+ * Containers met twice count once; `seen` gets them.
+ */
 function walk(
   tree: unknown,
   visit: Visit,
@@ -57,8 +60,11 @@ function walk(
   const take = (key: string | number): void => {
     const child = holder[key]
     path.push(key)
-    if (isContainer(child)) walk(child, visit, seen, path)
-    else visit(holder, key, child, path)
+    if (isContainer(child)) {
+      const { constructor } = child
+      if (constructor !== Object && !isList(child)) visit(holder, key, constructor, path)
+      walk(child, visit, seen, path)
+    } else visit(holder, key, child, path)
     path.pop()
   }
   if (isList(value)) for (let i = 0; i < value.length; i++) take(i)

@@ -26,7 +26,7 @@ test("views of nothing need no place", () => {
   expect(mx.compile((x: mx.Array) => mx.median(x, 0))(mx.zeros([3, 0])).shape).toEqual([0])
 })
 
-test("a model's mode and frozen parameters are part of a program, captured or given", () => {
+test("a model's mode, layers and frozen parameters are part of a program, captured or given", () => {
   const model = new nn.Sequential(new nn.Linear(2, 2), new nn.Dropout(0.5))
   const x = mx.ones([1, 2])
   const captured = mx.compile((v: mx.Array) => model.forward(v), { inputs: [model.state, mx.random.state] })
@@ -38,6 +38,17 @@ test("a model's mode and frozen parameters are part of a program, captured or gi
     expect(f(x).tolist()).toEqual(model.forward(x).tolist())
   }
   expect([captured.stats().traces, given.stats().traces]).toEqual([2, 2])
+
+  const reasons: string[] = []
+  const other = new nn.Sequential(new nn.Linear(2, 2), new nn.ReLU())
+  const swapped = mx.compile((v: mx.Array) => other.forward(v), {
+    inputs: other,
+    onRecompile: (reason) => reasons.push(reason),
+  })
+  swapped(x)
+  other.layers[1] = new nn.Sigmoid()
+  expect(swapped(x).tolist()).toEqual(other.forward(x).tolist())
+  expect(reasons).toEqual(["first call", "state.layers[1]: ReLU became Sigmoid"])
 
   const optimizer = new optim.SGD(0.1)
   optimizer.init(model.trainableParameters())
@@ -56,11 +67,11 @@ test("a model's mode and frozen parameters are part of a program, captured or gi
   expect(linear.bias?.tolist()).not.toEqual(bias)
 })
 
-test("thousands of operations that share an operand are fused in pieces, without looking at every reader for each", () => {
+test("a thousand operations that share an operand are fused in pieces, without looking at every reader for each", () => {
   const f = (x: mx.Array): mx.Array => {
     const shared = x.exp()
     let sum = shared
-    for (let i = 0; i < 4000; i++) sum = sum.add(shared.multiply(i))
+    for (let i = 0; i < 1000; i++) sum = sum.add(shared.multiply(i))
     return sum
   }
   const x = mx.array([0, 0.5])

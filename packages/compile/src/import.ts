@@ -1,0 +1,224 @@
+/**
+ * Functions out of files: `importFunction` makes a function of the calls and constants that export.ts wrote, trusting nothing of the file.
+ */
+import {
+  Array,
+  arraysOf,
+  asPath,
+  dtypes,
+  type FilePath,
+  isList,
+  isPlainObject,
+  LazuliError,
+  Mark,
+  mapLeaves,
+  type Node,
+  readSafetensors,
+  sourceNode,
+  TransformError,
+  tracing,
+  withFile,
+} from "@lazuli/core/engine"
+import { compile } from "./compile"
+import {
+  Decoder,
+  FILE_VERSION,
+  METADATA,
+  type ProgramJson,
+  packageOf,
+  requirementOf,
+  type TraceJson,
+} from "./program-file"
+import { Place, type RecordedCall, repeat } from "./recorder"
+import { difference, keyOf, type Signature, signatureOf } from "./signature"
+
+/** The largest number of a trace that a file may name. */
+const MAX_EPOCH = 2 ** 50
+
+/** A trace of a file, ready to run. */
+interface Imported {
+  readonly signature: Signature
+  readonly key: string
+  readonly shapeless: boolean
+  /** The numbers of the arguments' arrays, in the order of the signature. */
+  readonly numbers: readonly number[]
+  readonly calls: readonly RecordedCall[]
+  readonly result: unknown
+  readonly shown: string
+}
+
+/**
+ * The function that a file holds: it gives what the exported one gave, in the same structure, for arguments like those it was exported for.
+ * It can be differentiated, vectorized and compiled. No code of the file is run: it names operations, which must be loaded.
+ *
+ * @throws FormatError when the file is no program or is damaged
+ * @throws TransformError when it uses a primitive of a package that is not loaded, or loaded in an incompatible version; and, from the function, when no trace fits the arguments
+ * @example
+ * exportFunction('/tmp/sine.lazuli', (x) => ({ y: x.sin() }), [mx.zeros([])])
+ * importFunction('/tmp/sine.lazuli')(mx.array(0)).y.item() // => 0
+ */
+export function importFunction<A extends unknown[] = unknown[], R = unknown>(
+  file: FilePath,
+): (...args: A) => R {
+  const path = asPath("importFunction", file)
+  const { arrays, metadata } = withFile("importFunction", path, readSafetensors)
+  const decoder = new Decoder(path, arrays)
+  /** What a damaged program makes go wrong in the functions that it calls. */
+  const guarded = <T>(body: () => T): T => {
+    try {
+      return body()
+    } catch (error) {
+      if (error instanceof LazuliError) throw error
+      throw decoder.error(`its program is malformed: ${(error as Error).message}`)
+    }
+  }
+  const traces = guarded(() => {
+    const program = parse(metadata[METADATA], decoder)
+    for (const { package: name, version } of program.requires) checkLoaded(path, name, version, program)
+    // Walks take what is older than they are for constant.
+    tracing.begun = Math.max(tracing.begun, program.epoch)
+    return program.traces.map((trace) => importTrace(trace, decoder))
+  })
+  const run = (...args: unknown[]): unknown => {
+    const ordered = inKeyOrder(args) as readonly unknown[]
+    const signature = signatureOf(ordered)
+    const keys = [keyOf(signature, true), keyOf(signature, false)]
+    const fitting = traces.find(({ key, shapeless }) => key === keys[shapeless ? 1 : 0])
+    if (!fitting) throw noTrace(path, traces, signature)
+    const inputs: Node[] = []
+    arraysOf(ordered).forEach(({ node }, i) => {
+      inputs[fitting.numbers[i]] = node
+    })
+    const values = guarded(() => repeat(fitting.calls, inputs))
+    return mapLeaves(fitting.result, (leaf) =>
+      leaf instanceof Place
+        ? new Array(values[leaf.id] as Node)
+        : leaf instanceof Array
+          ? new Array(leaf.node)
+          : leaf,
+    )
+  }
+  return compile(run) as unknown as (...args: A) => R
+}
+
+/** A tree whose objects have their keys in one order: what is given by name may come in any. */
+function inKeyOrder(tree: unknown): unknown {
+  if (isList(tree)) return tree.map(inKeyOrder)
+  if (!isPlainObject(tree)) return tree
+  const keys = Object.keys(tree).sort()
+  return Object.fromEntries(keys.map((key) => [key, inKeyOrder(tree[key])]))
+}
+
+/** Says how arguments differ from those that a file has traces for. */
+function noTrace(path: string, traces: readonly Imported[], signature: Signature): TransformError {
+  const arrays = signature.filter((token) => token.kind === "array")
+  const has = traces.map(({ shown }) => shown).join(" and ") || "none"
+  const differences = traces.flatMap((trace) => {
+    const found = difference(trace.signature, signature, !trace.shapeless)
+    return found ? [found.reason] : []
+  })
+  return new TransformError(
+    "importFunction",
+    `${path} has no trace for ${showInputs(arrays)}; it has ${has}${differences.length > 0 ? ` (${differences.join("; ")})` : ""}`,
+    { hint: "Export it for such arguments too, or with { shapeless: true }" },
+  )
+}
+
+function parse(text: string | undefined, decoder: Decoder): ProgramJson {
+  if (text === undefined) throw decoder.error("is a safetensors file without a program")
+  let json: unknown
+  try {
+    json = JSON.parse(text)
+  } catch (cause) {
+    throw decoder.error(`its program is no JSON: ${(cause as Error).message}`)
+  }
+  if (!isPlainObject(json) || !Number.isSafeInteger(json.version))
+    throw decoder.error("its program is malformed")
+  if (json.version !== FILE_VERSION)
+    throw decoder.error(
+      `its program has version ${String(json.version)}, and this package reads version ${FILE_VERSION}`,
+    )
+  const { epoch, requires, traces } = json
+  if (!Number.isSafeInteger(epoch) || (epoch as number) < 0 || (epoch as number) > MAX_EPOCH)
+    throw decoder.error("its epoch is malformed")
+  const isRequirement = (r: unknown): boolean =>
+    isPlainObject(r) && typeof r.package === "string" && (r.version === null || typeof r.version === "string")
+  if (!isList(requires) || !requires.every(isRequirement))
+    throw decoder.error("its list of packages is malformed")
+  if (
+    !isList(traces) ||
+    !traces.every((t) => isPlainObject(t) && typeof t.shapeless === "boolean" && isList(t.inputs))
+  )
+    throw decoder.error("its traces are malformed")
+  return json as unknown as ProgramJson
+}
+
+/** @throws TransformError where a package of whose primitives the program applies one is not loaded, or is another version */
+function checkLoaded(path: string, name: string, version: string | null, { traces }: ProgramJson): void {
+  const wanted = version === null ? name : `${name}@${version}`
+  for (const { calls } of traces) {
+    if (!isList(calls)) continue
+    for (const entry of calls) {
+      if (typeof entry?.call !== "string" || packageOf(entry.call) !== name) continue
+      let loaded: ReturnType<typeof requirementOf>
+      try {
+        loaded = requirementOf(entry.call)
+      } catch (error) {
+        if (!(error instanceof LazuliError)) throw error
+        throw new TransformError(
+          "importFunction",
+          `${path} applies the ${entry.call} of ${wanted}, which is not loaded`,
+          { hint: `Install ${wanted} and import it before the file is read` },
+        )
+      }
+      if (version !== null && loaded?.version && !isCompatible(version, loaded.version))
+        throw new TransformError(
+          "importFunction",
+          `${path} applies the ${entry.call} of ${wanted}, and ${name}@${loaded.version} is loaded`,
+          { hint: `Install ${wanted}, or export the function again with ${loaded.version}` },
+        )
+    }
+  }
+}
+
+/** Whether what was written for one version may meet another: by the rules of semantic versions, up to the first number that is not 0. */
+function isCompatible(written: string, loaded: string): boolean {
+  const [a, b] = [written, loaded].map((version) => version.split(/[.+-]/))
+  const first = a.findIndex((part) => part !== "0")
+  return first < 0 ? written === loaded : a.slice(0, first + 1).every((part, i) => part === b[i])
+}
+
+function importTrace({ shapeless, inputs, args, calls, result }: TraceJson, decoder: Decoder): Imported {
+  const nodes = inputs.map(({ dtype: name, shape }) => {
+    const dtype = dtypes.find((d) => d.name === name)
+    if (!dtype || !isList(shape) || !shape.every((n) => Number.isSafeInteger(n) && n >= 0))
+      throw decoder.error("an input of its program is malformed")
+    return sourceNode(shape, dtype, null, Mark.Abstract)
+  })
+  const places = inKeyOrder(decoder.decode(args, nodes.length, 0))
+  const numbers: number[] = []
+  const like = mapLeaves(places, (leaf) => {
+    if (!(leaf instanceof Place)) return leaf
+    numbers.push(leaf.id)
+    return new Array(nodes[leaf.id])
+  })
+  if (!isList(like) || numbers.length !== nodes.length || new Set(numbers).size !== nodes.length)
+    throw decoder.error("the arguments of its program are malformed")
+  const recorded = decoder.calls(calls, nodes.length)
+  const count = recorded.reduce((n, call) => Math.max(n, ...call.results.map((id) => id + 1)), nodes.length)
+  const signature = signatureOf(like)
+  return {
+    signature,
+    key: keyOf(signature, !shapeless),
+    shapeless,
+    numbers,
+    calls: recorded,
+    result: decoder.decode(result, count, 0),
+    shown: `${showInputs(nodes)}${shapeless ? " of any sizes" : ""}`,
+  }
+}
+
+const showInputs = (nodes: readonly Pick<Node, "dtype" | "shape">[]): string =>
+  nodes.length === 0
+    ? "no arrays"
+    : nodes.map(({ dtype, shape }) => `${dtype.name}[${shape.join(", ")}]`).join(", ")
