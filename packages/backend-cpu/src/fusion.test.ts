@@ -146,3 +146,125 @@ describe("blocks of rows", () => {
     expect(arenaBytes).toBeLessThan(big.nbytes / 2)
   })
 })
+
+describe("what is cheaper computed again than kept", () => {
+  const half = mx.random.normal([600, 512], { key: mx.random.key(5) }).astype(mx.bfloat16)
+  const wide = mx.random.normal([600, 512], { key: mx.random.key(6) })
+  mx.eval(half, wide)
+
+  /** Equal to eager; what is computed again, and the memory between inputs and outputs. */
+  const again = (f: F, ...xs: mx.Array[]): { repeated: string[]; arenaBytes: number } => {
+    const compiled = compile(f)
+    expect(bits(compiled(...xs))).toEqual(bits(f(...xs)))
+    const { steps, arenaBytes } = compiled.explain(...xs)
+    const repeated = steps.flatMap(({ reason }) => /computes (.*) again/.exec(reason)?.[1] ?? [])
+    return { repeated, arenaBytes: arenaBytes as number }
+  }
+
+  test("is computed in every pass that reads it", () => {
+    // A normalization as one writes it: the cast is read before and after the mean.
+    const norm: F = (x) => {
+      const y = x.astype(mx.float32)
+      return y.multiply(mx.rsqrt(y.square().mean(-1, true).add(1e-5)))
+    }
+    const { repeated, arenaBytes } = again(norm, half)
+    expect(repeated).toEqual(["cast", "cast"])
+    expect(arenaBytes).toBeLessThan(2 * half.nbytes + 2 ** 14)
+    const centred: F = (x, m) => {
+      const y = x.multiply(2).add(m.index(0))
+      return y.exp().divide(y.abs().sum(0))
+    }
+    expect(again(centred, wide, wide).repeated).toEqual(["multiply, add", "multiply, add"])
+  })
+
+  test("is kept where it is dear, large to read, small, wanted or read by others", () => {
+    const twice =
+      (cheap: (x: mx.Array, y: mx.Array) => mx.Array): F =>
+      (x, y) => {
+        const z = cheap(x, y)
+        return z.multiply(z.square().sum(0))
+      }
+    for (const f of [
+      twice((x) => x.exp()),
+      twice((x, y) => x.add(y)),
+      twice((x) => x.index("0:40").multiply(2)),
+      twice((x) => x.matmul(x.T.matmul(x)).exp().multiply(2)),
+      ((x) => {
+        const y = x.multiply(2)
+        return [y, y.multiply(y.square().sum(0)).exp()]
+      }) as F,
+      ((x) => {
+        const y = x.multiply(2)
+        return [y.softmax(-1), y.exp(), y.multiply(y.square().sum(0))]
+      }) as F,
+    ])
+      expect(again(f, wide, wide).repeated).toEqual([])
+    // One pass reads it all: nothing to repeat.
+    expect(again((x) => x.multiply(2).square().add(x.multiply(2)), wide).repeated).toEqual([])
+  })
+
+  test("is kept where a pass has no room for it", () => {
+    const operands = Array.from({ length: 13 }, (_, i) => wide.add(i))
+    const f: F = (x, ...xs) => {
+      const y = x.astype(mx.float32)
+      let z = y.exp()
+      for (const other of xs) z = z.multiply(other)
+      return z.sum(0).add(y.square()).subtract(y.sin().sum(1, true))
+    }
+    again(f, half, ...operands)
+  })
+
+  test("is found again in random programs", () => {
+    const cheap: ((x: mx.Array) => mx.Array)[] = [
+      (x) => x.astype(mx.float32),
+      (x) => x.multiply(3),
+      (x) => x.maximum(0),
+      (x) => mx.where(x.greater(0), x, 1),
+    ]
+    const rest: ((x: mx.Array, y: mx.Array) => mx.Array)[] = [
+      (x, y) => x.add(y.sum(0)),
+      (x, y) => x.multiply(y.max(1, true)),
+      (x, y) => x.subtract(y),
+      (x, y) => x.tanh().add(y),
+      (x) => x.T.contiguous().T,
+    ]
+    let state = 1
+    const next = (n: number): number => (state = (state * 48271) % 2147483647) % n
+    for (let k = 0; k < 25; k++) {
+      const choices = Array.from({ length: 12 }, () => [next(3), next(4), next(5), next(9), next(9)])
+      again((x) => {
+        const made = [x, x.astype(mx.float32).multiply(0.5)]
+        for (const [kind, c, r, i, j] of choices) {
+          const [a, b] = [made[i % made.length], made[j % made.length]]
+          const y = kind > 0 ? cheap[c](a) : rest[r](a.astype(mx.float32), b.astype(mx.float32))
+          made.push(kind === 2 ? y : mx.clip(y, -9, 9))
+        }
+        return made.slice(-3)
+      }, half)
+    }
+  })
+})
+
+describe("products of transposes", () => {
+  test("read them as they lie, without a copy, and as eager ones do", () => {
+    const sizes = [
+      [40, 300, 50],
+      [24, 512, 33],
+      [300, 64, 200],
+      [1, 90, 70],
+      [90, 70, 1],
+    ]
+    for (const dtype of [mx.float32, mx.bfloat16, mx.float64])
+      for (const [m, k, n] of sizes) {
+        const key = mx.random.key(m + k)
+        const a = mx.random.normal([2, k, m], { key }).astype(dtype)
+        const b = mx.random.normal([2, n, k], { key }).astype(dtype)
+        const f = (a: mx.Array, b: mx.Array): mx.Array => a.swapaxes(1, 2).matmul(b.transpose([0, 2, 1]))
+        const compiled = compile(f)
+        expect(bits(compiled(a, b))).toEqual(bits(f(a, b)))
+        const { kernels, arenaBytes, steps } = compiled.explain(a, b)
+        expect([kernels, arenaBytes]).toEqual([1, 0])
+        expect(steps.filter(({ reason }) => /read transposed by the product/.test(reason))).toHaveLength(2)
+      }
+  })
+})

@@ -9,7 +9,7 @@ import {
   type ScalarProgram,
   sameShape,
 } from "@lazuli/core/engine"
-import { fused } from "./fuse"
+import { fused, repeatedIn } from "./fuse"
 import { dotOf, type Names } from "./graph-picture"
 import { isImmediate } from "./identities"
 import { inOrder, isLeaf, leadOf, primitiveOf } from "./order"
@@ -68,13 +68,20 @@ export function explanationOf(
   const finishing = program.finishing(backend.name)
   const order = schedule(outputs)
   const besides = elementwiseNeighbours(order)
+  const forProducts = readByProducts(order)
   const steps = order.flatMap((node, i): ExplainedStep[] => {
     if (primitiveOf(node).facts.immediate) return []
-    const step = explainStep(node, backend, besides.has(node))
+    const step = explainStep(node, backend, besides.has(node), forProducts.has(node))
     if (byRows?.has(i)) return [{ ...step, reason: BY_ROWS }]
     const end = finishing?.get(i)
     if (end === undefined) return [step]
-    return [{ ...step, reason: end === "joined" ? ON_PIECES : `${step.reason}; ${end}` }]
+    return [
+      {
+        ...step,
+        reason:
+          end === "joined" ? `${ON_PIECES}${repetition(repeatedIn.get(node))}` : `${step.reason}; ${end}`,
+      },
+    ]
   })
   const names = {
     inputs: new Map(program.inputs.map((node, i) => [node, inputs[i]])),
@@ -132,7 +139,45 @@ function explained(
 
 const count = (n: number, what: string): string => `${n} ${what}${n === 1 ? "" : "s"}`
 
-function explainStep(node: Node, backend: Backend, hasNeighbours: boolean): ExplainedStep {
+/** Matrices with their last two axes exchanged that products alone read. */
+function readByProducts(order: readonly Node[]): ReadonlySet<Node> {
+  const read = new Set<Node>()
+  const readOtherwise = new Set<Node>()
+  for (const lead of order)
+    for (const [i, input] of lead.inputs.entries()) {
+      const at = PRODUCTS[primitiveOf(lead).name]
+      if (at !== undefined && (i === at || i === at + 1) && exchangesLast(input)) read.add(input)
+      else readOtherwise.add(input)
+    }
+  for (const node of readOtherwise) read.delete(node)
+  return read
+}
+
+/** Whether a node is matrices, as they lie in memory, with their last two axes exchanged. */
+function exchangesLast(node: Node): boolean {
+  if (isLeaf(node) || primitiveOf(node).name !== "transpose") return false
+  const axes = node.params.axes as readonly number[]
+  const rank = axes.length
+  const [matrices] = node.inputs
+  return (
+    rank >= 2 &&
+    axes.every((axis, i) => axis === (i < rank - 2 ? i : 2 * rank - 3 - i)) &&
+    (isLeaf(matrices) || !primitiveOf(matrices).rules.view)
+  )
+}
+
+/** Kernels that take transposed operands, with the position of the first. */
+const PRODUCTS: Readonly<Record<string, number>> = { matmul: 0, addmm: 1 }
+
+const repetition = (names: readonly string[] | undefined): string =>
+  names ? `; computes ${names.join(", ")} again, which costs less than to keep and read it` : ""
+
+function explainStep(
+  node: Node,
+  backend: Backend,
+  hasNeighbours: boolean,
+  feedsProducts: boolean,
+): ExplainedStep {
   const primitive = primitiveOf(node)
   const { shape } = node
   if (primitive === fused.primitive) {
@@ -143,10 +188,12 @@ function explainStep(node: Node, backend: Backend, hasNeighbours: boolean): Expl
       operations,
       shape,
       reason:
-        operations.length > 1 ? "fused into one pass" : "reads its broadcast or constant input in place",
+        (operations.length > 1 ? "fused into one pass" : "reads its broadcast or constant input in place") +
+        repetition(repeatedIn.get(node)),
     }
   }
   const operations = [primitive.name]
+  if (feedsProducts) return { operations, shape, reason: "read transposed by the product: nothing moves" }
   if (primitive.rules.view)
     return { operations, shape, reason: "a view: nothing moves unless strides cannot say it" }
   if (primitive.elementwise)

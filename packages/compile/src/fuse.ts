@@ -1,6 +1,6 @@
 /**
  * Fusion: elementwise applications of one shape become one scalar program, with the broadcasts that feed them and constants inside, and
- * with several outputs where intermediates are needed elsewhere.
+ * with several outputs where intermediates are needed elsewhere, unless those are cheaper computed again.
  */
 import {
   applyNodes,
@@ -16,6 +16,7 @@ import {
 } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
 import { inOrder, isLeaf, primitiveOf } from "./order"
+import { repeatable } from "./recompute"
 
 /** A program stays below these, so that its registers fit the first-level cache and its operands one record. */
 const MAX_INSTRUCTIONS = 96
@@ -68,7 +69,12 @@ function unbroadcast(node: Node): Node {
 interface Group {
   readonly root: Node
   readonly members: Set<Node>
+  /** Members whose values other groups compute for themselves. */
+  readonly copies: Set<Node>
 }
+
+/** The operations that a fused node computes though another one does as well. */
+export const repeatedIn = new WeakMap<Node, readonly string[]>()
 
 /** Fuses a simplified graph. */
 export function fuse(outputs: readonly Node[]): Node[] {
@@ -81,17 +87,22 @@ export function fuse(outputs: readonly Node[]): Node[] {
       if (readers) readers.push(node)
       else consumers.set(input, [node])
     }
-  const groups = formGroups(order, position, consumers)
+  const wanted = new Set(outputs)
+  const cheap = repeatable(order, consumers, wanted, isElementwise, unbroadcast)
+  const { groups, kept } = formGroups(order, position, consumers, cheap)
+  const copies = new Map<Node, number>()
+  for (const group of new Set(groups.values()))
+    for (const node of group.copies) copies.set(node, (copies.get(node) ?? 0) + 1)
+  const repeated = new Set([...cheap.keys()].filter((node) => !kept.has(node)))
 
   // Members other than a group's last are built with it; the rewriting meets them first, so it remembers and waits.
-  const wanted = new Set(outputs)
   const results = new Map<Node, Node>()
   const resolve = (node: Node): Node => results.get(node) ?? node
   for (const lead of order) {
     const group = groups.get(lead)
-    if (group && group.root !== lead) continue
+    if (repeated.has(lead) || (group && group.root !== lead)) continue
     if (group && (group.members.size > 1 || needsFusion(lead)))
-      emit(group, position, consumers, wanted, results)
+      emit(group, position, consumers, wanted, copies, results)
     else {
       const inputs = lead.inputs.map(resolve)
       const nodes = applyNodes(primitiveOf(lead), inputs, lead.params)
@@ -110,12 +121,17 @@ function formGroups(
   order: readonly Node[],
   position: ReadonlyMap<Node, number>,
   consumers: ReadonlyMap<Node, Node[]>,
-): Map<Node, Group> {
+  cheap: ReadonlyMap<Node, number>,
+): { groups: Map<Node, Group>; kept: ReadonlySet<Node> } {
   const groups = new Map<Node, Group>()
+  /** What is read from memory. */
+  const kept = new Set<Node>()
   for (let i = order.length - 1; i >= 0; i--) {
     const root = order[i]
     if (!isElementwise(root) || groups.has(root)) continue
-    const group: Group = { root, members: new Set([root]) }
+    // Every group that reads it was formed before.
+    if (cheap.has(root) && !kept.has(root)) continue
+    const group: Group = { root, members: new Set([root]), copies: new Set() }
     groups.set(root, group)
     // Candidates by descending position, so that every consumer inside the order has been decided before: one look at each is enough.
     const candidates = [...root.inputs]
@@ -125,7 +141,18 @@ function formGroups(
       const node = candidates.pop() as Node
       if (seen.has(node)) continue
       seen.add(node)
-      if (!isElementwise(node) || groups.has(node) || !sameShape(node.shape, root.shape)) continue
+      if (!isElementwise(node) || !sameShape(node.shape, root.shape)) continue
+      if (cheap.has(node)) {
+        group.members.add(node)
+        group.copies.add(node)
+        if (!tooLarge(group, consumers)) candidates.push(...node.inputs)
+        else {
+          group.members.delete(node)
+          group.copies.delete(node)
+        }
+        continue
+      }
+      if (groups.has(node)) continue
       // Everyone else who reads it must come after the group runs, or the group would wait for its own result.
       const waits = (c: Node): boolean => (position.get(c) as number) < i && !group.members.has(c)
       if (consumers.get(node)?.some(waits)) continue
@@ -137,16 +164,18 @@ function formGroups(
       groups.set(node, group)
       candidates.push(...node.inputs)
     }
+    for (const member of group.members)
+      for (const input of member.inputs) if (!group.members.has(input)) kept.add(input)
   }
-  return groups
+  return { groups, kept }
 }
 
-function tooLarge({ members }: Group, consumers: ReadonlyMap<Node, Node[]>): boolean {
+function tooLarge({ members, copies }: Group, consumers: ReadonlyMap<Node, Node[]>): boolean {
   const inputs = new Set<Node>()
   let outputs = 1
   for (const node of members) {
     for (const input of node.inputs) if (!members.has(input)) inputs.add(unbroadcast(input))
-    if ((consumers.get(node) ?? []).some((c) => !members.has(c))) outputs++
+    if (!copies.has(node) && (consumers.get(node) ?? []).some((c) => !members.has(c))) outputs++
   }
   let constants = 0
   for (const input of inputs) if (!isLeaf(input) && primitiveOf(input).facts.immediate) constants++
@@ -159,6 +188,7 @@ function emit(
   position: ReadonlyMap<Node, number>,
   consumers: ReadonlyMap<Node, Node[]>,
   wanted: ReadonlySet<Node>,
+  copies: ReadonlyMap<Node, number>,
   results: Map<Node, Node>,
 ): void {
   const members = [...group.members].sort((a, b) => (position.get(a) as number) - (position.get(b) as number))
@@ -181,9 +211,9 @@ function emit(
   }
   for (const node of members)
     registers.set(node, builder.inline(programOf(node), node.inputs.map(registerOf))[0])
-  const leaving = members.filter(
-    (n) => wanted.has(n) || (consumers.get(n) ?? []).some((c) => !group.members.has(c)),
-  )
+  const isReadElsewhere = (n: Node): boolean => (consumers.get(n) ?? []).some((c) => !group.members.has(c))
+  const leaving = members.filter((n) => wanted.has(n) || (!group.copies.has(n) && isReadElsewhere(n)))
+  const again = members.filter((n) => (copies.get(n) ?? 0) > 1)
   const program = builder.finish(leaving.map((n) => registers.get(n) as number))
   const nodes = applyNodes(
     fused.primitive,
@@ -191,4 +221,9 @@ function emit(
     { program, shape: group.root.shape },
   )
   leaving.forEach((node, i) => results.set(node, nodes[i]))
+  if (again.length > 0)
+    repeatedIn.set(
+      nodes[0],
+      again.map((n) => primitiveOf(n).name),
+    )
 }
