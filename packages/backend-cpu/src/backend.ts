@@ -24,6 +24,7 @@ import {
   mapWords,
   programWords,
   recordWords,
+  writeDenseMap,
   writeMapInput,
   writeOperand,
   writeParams,
@@ -180,6 +181,10 @@ function encodeMap(node: Node, program: number, op = Op.Map): void {
   const { inputs } = node
   const lane = laneFor(node, inputs, mapWords(node))
   const { tape } = lane
+  if (outputs === null && op === Op.Map) {
+    ;(node.storage as Storage).ticket = lane.open
+    if (writeDenseMap(tape, program, node)) return
+  }
   tape.begin(op)
   tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))
   for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], i, node.shape)

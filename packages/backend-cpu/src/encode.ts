@@ -18,7 +18,7 @@ import {
   sameShape,
   sizeOf,
 } from "@lazuli/core/engine"
-import { Flag, Tape } from "./tape"
+import { Flag, MAX_INT, Op, Tape } from "./tape"
 
 /** One array as a kernel takes it. */
 export function writeOperand(tape: Tape, node: Node): void {
@@ -35,6 +35,49 @@ export function writeOperand(tape: Tape, node: Node): void {
 
 /** Only so many inputs of elementwise work may be single elements. */
 const MAX_SINGLE = 64
+
+/**
+ * The record of elementwise work of one result on whole row-major arrays and single elements, which most is. Returns false, and writes nothing, where
+ * it is another. There is room for it.
+ */
+export function writeDenseMap(tape: Tape, program: number, node: Node): boolean {
+  const { inputs, shape } = node
+  const { i32 } = tape
+  const size = sizeOf(shape)
+  const ndim = shape.length
+  const start = tape.length * 2
+  let at = start + 4
+  for (let k = 0; k <= inputs.length; k++) {
+    const operand = k === inputs.length ? node : inputs[k]
+    const { storage, dtype, strides } = operand
+    if (storage === null) return false
+    const offset = operand.offset * dtype.size
+    if (offset > MAX_INT || size > MAX_INT) return false
+    i32[at] = storage.slot
+    i32[at + 2] = offset
+    i32[at + 3] = 0
+    i32[at + 5] = 0
+    if (strides === null && (operand.shape === shape || sameShape(operand.shape, shape))) {
+      i32[at + 1] = dtype.code | (ndim << 8) | (Flag.Contiguous << 16)
+      i32[at + 4] = size
+      at += 6
+      for (let axis = 0; axis < ndim; axis++, at += 2) {
+        i32[at] = shape[axis]
+        i32[at + 1] = 0
+      }
+    } else if (k < MAX_SINGLE && isOneElement(operand.shape, strides)) {
+      i32[at + 1] = dtype.code | (Flag.Contiguous << 16)
+      i32[at + 4] = 1
+      at += 6
+    } else return false
+  }
+  i32[start] = Op.Map
+  i32[start + 1] = (at - start) >> 1
+  i32[start + 2] = program
+  i32[start + 3] = inputs.length | (1 << 16)
+  tape.length = at >> 1
+  return true
+}
 
 /** Input `index` of elementwise work: an immediate, a single element, or an array read with the output's shape. */
 export function writeMapInput(tape: Tape, node: Node, index: number, out: Shape): void {

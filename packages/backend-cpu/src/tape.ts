@@ -21,14 +21,16 @@ export enum Flag {
 }
 
 const HIGH = 4294967296
-const MAX_INT = 2147483647
+/** The largest number that the low half of a word holds alone. */
+export const MAX_INT = 2147483647
 
 /** A growing buffer of 64-bit words. */
 export class Tape {
   /** How many words are written. */
   length = 0
   buffer: ArrayBuffer
-  private i32: Int32Array
+  /** The same as halves of words, for what writes many at once: every call of a method stores the length anew. */
+  i32: Int32Array
   private f64: Float64Array
   private recordStart = 0
 
@@ -115,19 +117,21 @@ export class Tape {
     strides: readonly number[] | null,
   ): void {
     const ndim = shape.length
-    this.pair(slot, code | (ndim << 8) | (strides === null ? Flag.Contiguous << 16 : 0))
+    const { i32 } = this
+    let at = this.length * 2
+    i32[at] = slot
+    i32[at + 1] = code | (ndim << 8) | (strides === null ? Flag.Contiguous << 16 : 0)
     if (offset > MAX_INT || size > MAX_INT) {
+      this.length++
       this.int(offset)
       this.int(size)
       for (let i = 0; i < ndim; i++) this.int(shape[i])
     } else {
-      const { i32 } = this
-      let at = this.length * 2
-      i32[at] = offset
-      i32[at + 1] = 0
-      i32[at + 2] = size
+      i32[at + 2] = offset
       i32[at + 3] = 0
-      at += 4
+      i32[at + 4] = size
+      i32[at + 5] = 0
+      at += 6
       for (let i = 0; i < ndim; i++, at += 2) {
         i32[at] = shape[i]
         i32[at + 1] = 0
@@ -139,9 +143,20 @@ export class Tape {
 
   /** Memory for a slot. */
   alloc(slot: number, bytes: number): void {
-    this.pair(Op.Alloc, 3)
-    this.int(slot)
-    this.int(bytes)
+    const { i32 } = this
+    const at = this.length * 2
+    i32[at] = Op.Alloc
+    i32[at + 1] = 3
+    i32[at + 2] = slot
+    i32[at + 3] = 0
+    if (bytes > MAX_INT) {
+      this.length += 2
+      this.int(bytes)
+      return
+    }
+    i32[at + 4] = bytes
+    i32[at + 5] = 0
+    this.length += 3
   }
 
   /** Holds what follows back until another lane has done a ticket. */
@@ -153,7 +168,12 @@ export class Tape {
 
   /** The end of a slot. */
   free(slot: number): void {
-    this.pair(Op.Free, 2)
-    this.int(slot)
+    const { i32 } = this
+    const at = this.length * 2
+    i32[at] = Op.Free
+    i32[at + 1] = 2
+    i32[at + 2] = slot
+    i32[at + 3] = 0
+    this.length += 2
   }
 }

@@ -165,13 +165,6 @@ function refuse(node: Node): never {
   })
 }
 
-/** The traversal's own stack, kept between evaluations: the node, what it needs, and which of that is next. */
-const stack: { nodes: (Node | null)[]; needs: (readonly Node[])[]; next: number[] } = {
-  nodes: [],
-  needs: [],
-  next: [],
-}
-
 /** The pending nodes that the roots need, every node after its inputs; an application of several outputs by its first. */
 function schedule(roots: readonly Node[]): Node[] {
   if (scheduling)
@@ -189,11 +182,12 @@ function schedule(roots: readonly Node[]): Node[] {
 function traverse(roots: readonly Node[]): Node[] {
   const round = ++traversal
   const order: Node[] = []
-  const { nodes, needs, next } = stack
-  let deepest = -1
+  // The way down from a root, and where to go on in each node's list. New lists: storing young nodes in an old one would cost a note to the collector.
+  let nodes: Node[] | null = null
+  let next: number[] | null = null
+  let depth = 0
   for (const root of roots) {
     if (root.storage !== null || !enter(root, round)) continue
-    let top = 0
     let node = root.outputs === null ? root : root.outputs[0]
     let list = dependencies(node)
     let i = 0
@@ -204,26 +198,23 @@ function traverse(roots: readonly Node[]): Node[] {
         if (input.storage !== null || input.visit === round || (isImmediate(input) && readsImmediates(node)))
           continue
         if (!enter(input, round)) continue
-        nodes[top] = node
-        needs[top] = list
-        next[top] = i
-        if (top++ > deepest) deepest = top - 1
+        if (nodes === null || next === null) {
+          nodes = []
+          next = []
+        }
+        nodes[depth] = node
+        next[depth++] = i
         node = input.outputs === null ? input : input.outputs[0]
         list = dependencies(node)
         i = 0
         continue
       }
       order.push(node)
-      if (top-- === 0) break
-      node = nodes[top] as Node
-      list = needs[top]
-      i = next[top]
+      if (depth === 0 || nodes === null || next === null) break
+      node = nodes[--depth]
+      list = node.alias === null ? node.inputs : aliasesOf(node)
+      i = next[depth]
     }
-  }
-  // The stack must not keep a graph alive.
-  for (let k = 0; k <= deepest; k++) {
-    nodes[k] = null
-    needs[k] = NO_INPUTS
   }
   return order
 }
@@ -290,7 +281,7 @@ function aliasesOf(lead: Node): readonly Node[] {
 
 function backendOf(node: Node, used: Backend[]): Backend {
   const backend = backendFor(node.stream.device)
-  if (!used.includes(backend)) used.push(backend)
+  if (used[used.length - 1] !== backend && !used.includes(backend)) used.push(backend)
   return backend
 }
 

@@ -48,10 +48,11 @@ function binary(name: BinaryOp, derivatives: Derivatives, { convert, result }: O
     return new Array(applyNode(primitive, [x.node, y.node], NO_PARAMS))
   }
   const general = operation(name, ["a", "b"], apply)
-  return (a: unknown, b: unknown, ...rest: unknown[]) =>
-    rest.length === 0 && b instanceof Array && calls.recorder === null
-      ? apply(a, b)
-      : general([a, b, ...rest])
+  return (a: unknown, b: unknown, ...rest: unknown[]) => {
+    if (rest.length > 0 || !(b instanceof Array) || calls.recorder !== null) return general([a, b, ...rest])
+    if (convert || !(a instanceof Array) || a.node.dtype !== b.node.dtype) return apply(a, b)
+    return new Array(applyNode(primitive, [a.node, b.node], NO_PARAMS))
+  }
 }
 
 const flat = (): Partial => 0
