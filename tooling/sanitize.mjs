@@ -1,6 +1,6 @@
 // `npm run sanitize -- address|undefined|thread [vitest paths]`: builds the CPU backend's addon with a sanitizer, into
-// packages/backend-cpu/build-SANITIZER, and runs the engine's tests with it. For Linux with GCC. The kernels' loops have tests of their own,
-// with sanitizers too: see packages/backend-cpu/native/tests.
+// packages/backend-cpu/build-SANITIZER, and runs the engine's tests with it. `npm run sanitize -- kernels [part of a test's name …]` runs the
+// kernels' own tests, their vector loops included, with checks of addresses and of undefined behaviour. For Linux with GCC.
 
 import { spawnSync } from "node:child_process"
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
@@ -11,8 +11,10 @@ import { fileURLToPath } from "node:url"
 
 const libraries = { address: "libasan.so", undefined: "libubsan.so", thread: "libtsan.so" }
 const [kind, ...paths] = process.argv.slice(2)
-if (!(kind in libraries)) {
-  console.error("usage: npm run sanitize -- address|undefined|thread [vitest paths]")
+if (kind !== "kernels" && !(kind in libraries)) {
+  console.error(
+    "usage: npm run sanitize -- address|undefined|thread [vitest paths], or kernels [parts of names]",
+  )
   process.exit(2)
 }
 const chosen =
@@ -42,6 +44,18 @@ function fail(what) {
   console.error(`sanitize ${kind}: ${what}`)
   rmSync(reports, { recursive: true, force: true })
   process.exit(1)
+}
+
+if (kind === "kernels") {
+  const configure = ["-S", `${backend}/native/tests`, "-B", folder, "-G", generator, "-DLAZULI_SANITIZE=ON"]
+  if (!run("cmake", configure) || !run("cmake", ["--build", folder, "--parallel", threads]))
+    fail("the tests do not build")
+  // What is leaked on purpose, such as the thread pool, is no finding.
+  const env = { ASAN_OPTIONS: "detect_leaks=0", UBSAN_OPTIONS: "print_stacktrace=1" }
+  if (!run(`${folder}/kernel_tests`, paths, env)) fail("tests failed")
+  rmSync(reports, { recursive: true, force: true })
+  console.log("sanitize kernels: nothing found")
+  process.exit(0)
 }
 
 const configure = [
@@ -74,6 +88,7 @@ const vitest = [
   "run",
   "--reporter=dot",
   "--testTimeout=300000",
+  "--hookTimeout=300000",
   ...chosen,
 ]
 const passed = run(start[0], [...start.slice(1), ...vitest], {
