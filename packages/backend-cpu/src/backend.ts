@@ -240,6 +240,8 @@ function encodeKernel(
 
 /** Kernels that run the elementwise work after them on the parts of their result. */
 const FINISHING = new Set(["matmul", "addmm", "quantizedMatmul", "gatherQmm"])
+/** Kernels that read their operand piece by piece. */
+const FED = new Set(["sum", "prod", "max", "min", "all", "any"])
 const isFloating = ({ kind }: Dtype): boolean => kind === "floating" || kind === "complex"
 
 /** The numbers of dead references. */
@@ -344,6 +346,8 @@ export const cpuBackend: Backend = {
     return FINISHING.has(name) && isFloating(node.dtype) && kernelOf(node.primitive as Primitive) >= 0
   },
   encodeFinish: (node) => encodeMap(node, programId(node), Op.Finish),
+  isFed: (node) => FED.has((node.primitive as Primitive).name) && kernelOf(node.primitive as Primitive) >= 0,
+  encodeFeed: (node) => encodeMap(node, programId(node), Op.Feed),
   encodeCopy(source, target) {
     const lane = laneFor(target, [source], 16 + 4 * source.shape.length)
     encodeKernel(lane, copyKernel, [source], [target], null)

@@ -12,6 +12,7 @@ export enum Op {
   Plan = 5,
   Wait = 6,
   Finish = 7,
+  Feed = 8,
 }
 
 /** Operand flags. */

@@ -45,6 +45,8 @@ export interface Explanation {
 
 const BY_ROWS = "by blocks of rows together with its neighbours: what is between them stays in the cache"
 
+const FEEDING =
+  "piece by piece as the reduction after it reads it, in the reduction's order: never in memory as a whole"
 const ON_PIECES = "on each piece of the product before it, while that is in the cache"
 
 /** Explains a program, with the names of its inputs and outputs in order, for the device of the current stream. */
@@ -75,6 +77,7 @@ export function explanationOf(
     if (byRows?.has(i)) return [{ ...step, reason: BY_ROWS }]
     const end = finishing?.get(i)
     if (end === undefined) return [step]
+    if (end === "feeding") return [{ ...step, reason: `${FEEDING}${repetition(repeatedIn.get(node))}` }]
     return [
       {
         ...step,

@@ -1,6 +1,6 @@
 /**
- * Elementwise work that ends what a kernel does: it runs on each piece of the kernel's result as that is made, while it is in the cache.
- * Whether a kernel can do so is the backend's to say; here is which work fits which kernel.
+ * Elementwise work that ends what a kernel does, on each piece of the kernel's result as that is made, or begins it, on each piece of what the kernel
+ * reads. Whether a kernel can do so is the backend's to say; here is which work fits which kernel.
  */
 import { type Backend, type Layout, type Node, sizeOf } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
@@ -17,6 +17,30 @@ const NOT_WHOLE = "not on the pieces of a product: it does not read the product 
 const NOT_LIGHT =
   "not on the pieces of a product: it reads more in other memory than there, which one long pass does better"
 const NOT_BY_ROWS = "not on the pieces of a product: its operands do not lie by the product's rows"
+
+/** Fewer elements between elementwise work and a reduction stay in a cache, and reductions of fewer are not cut into pieces. */
+const MIN_FED = 1 << 18
+/** Of longer rows, pieces that stay in a cache are parts, between which memory is read with jumps. */
+const MAX_FED_ROW = 1024
+const NOT_SHORT =
+  "not in pieces for the reduction after it: rows are long, and one long pass over memory is quicker"
+
+/**
+ * Whether a reduction over all axes, or over the first ones, computes what it reduces piece by piece, or why not; null for other work. Along
+ * the last axis both run by blocks of rows (see rows.ts).
+ */
+export function feeding(backend: Backend, work: Node, reduction: Node): string | null {
+  if (reduction.inputs[0] !== work || work.outputs !== null || backend.isFed?.(reduction) !== true)
+    return null
+  if (sizeOf(work.shape) < MIN_FED) return null
+  const axes = new Set(reduction.params.axes as readonly number[])
+  let kept = 1
+  for (const [axis, length] of work.shape.entries()) {
+    if (!axes.has(axis)) kept *= length
+    else if (kept > 1 && length > 1) return null
+  }
+  return kept <= MAX_FED_ROW ? "feeding" : NOT_SHORT
+}
 
 /** Whether a kernel takes elementwise work behind it. */
 export const finishes = (backend: Backend, lead: Node): boolean =>

@@ -15,7 +15,7 @@ import {
   sourceNode,
 } from "@lazuli/core/engine"
 import { layOut, type Place } from "./arena"
-import { finishes, NOT_NEXT, obstacle } from "./finish"
+import { feeding, finishes, NOT_NEXT, obstacle } from "./finish"
 import { fuse } from "./fuse"
 import { isImmediate } from "./identities"
 import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
@@ -35,7 +35,7 @@ export interface Planned {
   /** Positions in the schedule of applications that run block by block with their neighbours. */
   readonly byRows: ReadonlySet<number>
   /** What became of elementwise work that reads a product, by position in the schedule: it runs on the product's pieces, or why not. */
-  readonly finishing: ReadonlyMap<number, "joined" | string>
+  readonly finishing: ReadonlyMap<number, "joined" | "feeding" | string>
   release(): void
 }
 
@@ -97,6 +97,8 @@ class Planner {
   private repeated = 0
   /** Steps whose work runs on the pieces of the step before, and what that one reads. */
   private readonly joined = new Map<Step, ReadonlySet<Block>>()
+  /** Steps whose work runs on the pieces that the next step reads. */
+  private readonly feeding = new Set<Step>()
   private readonly finishing = new Map<number, string>()
   private positions: ReadonlyMap<Node, number> = new Map()
 
@@ -117,9 +119,10 @@ class Planner {
     this.noteUses()
     if (this.delayProducts()) this.noteUses()
     this.join()
+    this.feed()
     const { arenaBytes, liveBytes } = this.allocate()
     const plan = { ...this.record(arenaBytes), bytes: arenaBytes, donations: this.donations() }
-    const kernels = this.steps.length - this.repeated - this.joined.size
+    const kernels = this.steps.length - this.repeated - this.joined.size - this.feeding.size
     return {
       plan,
       stats: { applications: this.applications, kernels, arenaBytes, liveBytes },
@@ -297,6 +300,26 @@ class Planner {
       for (const input of inputs) input.lastUse = Math.max(input.lastUse, i)
       this.joined.set(step, new Set(inputs))
       this.computeInPlace(product, node, i)
+    })
+  }
+
+  /** Finds elementwise work for the reduction after it alone. What the work reads is then in use as long as the reduction is. */
+  private feed(): void {
+    this.steps.forEach((step, i) => {
+      const next = this.steps[i + 1]
+      if (step.kind !== "run" || next?.kind !== "run" || !primitiveOf(step.node).elementwise) return
+      const { node } = step
+      const position = this.positions.get(node)
+      if (this.joined.has(step) || position === undefined || this.blocks.get(node)?.slot !== null) return
+      if (this.blockOf(node).lastUse !== i + 1) return
+      const fed = feeding(this.backend, node, next.node)
+      if (fed !== null) this.finishing.set(position, fed)
+      if (fed !== "feeding") return
+      for (const input of node.inputs) {
+        const block = this.blocks.get(input)
+        if (block && !isImmediate(input)) block.lastUse = Math.max(block.lastUse, i + 1)
+      }
+      this.feeding.add(step)
     })
   }
 
@@ -521,6 +544,7 @@ class Planner {
         const nodes = this.touched(step)
         nodes.forEach(show)
         if (step.kind === "copy") this.backend.encodeCopy(step.from, step.to)
+        else if (this.feeding.has(step)) this.backend.encodeFeed?.(step.node)
         else if (this.joined.has(step)) this.backend.encodeFinish?.(step.node)
         else this.backend.encode(step.node)
         nodes.forEach(hide)

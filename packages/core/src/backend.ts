@@ -55,6 +55,16 @@ export interface Backend extends Memory {
    * and reads the result as it lies. The two overlap in time, so it writes over nothing that the application reads.
    */
   encodeFinish?(node: Node): void
+  /**
+   * Whether {@link encodeFeed} may come before this application in a recorded plan: it can read a first input, row-major and read by nothing
+   * else, piece by piece as that is computed.
+   */
+  isFed?(node: Node): boolean
+  /**
+   * Adds elementwise work of one result for what is encoded next, which alone reads it. The two overlap in time, so what comes next writes over
+   * nothing that the work reads, and the result's memory need never hold it.
+   */
+  encodeFeed?(node: Node): void
   /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
   encodeCopy(source: Node, target: Node): void
   /**

@@ -9,7 +9,6 @@ namespace {
 
 // Rows shorter than this are no work by themselves.
 constexpr int64_t kShortRow = 64;
-constexpr int kMostSteps = 64;
 
 }  // namespace
 
@@ -79,35 +78,62 @@ void MapPieces::place(int64_t row, int64_t column, char** at) const {
 }
 
 void MapPieces::run(int64_t row, int64_t rows, int64_t column, int64_t columns) const {
-  const bool whole = flat_ && columns == columns_;
-  const int64_t lines = whole ? 1 : rows, length = whole ? rows * columns : columns;
+  if (flat_ && columns == columns_)
+    work({row, column, 1, rows * columns});
+  else
+    work({row, column, rows, columns});
+}
+
+void MapPieces::compute(int64_t first, int64_t lines, int64_t step, int64_t length, char* to) const {
+  if (flat_) return work({0, first, lines, length, step, to});
+  if (lines > 1) return work({first / columns_, first % columns_, lines, length, 0, to});
+  // Parts of rows, and whole rows.
+  const int64_t item = call_.item(call_.n_in);
+  for (int64_t done = 0; done < length;) {
+    const int64_t row = (first + done) / columns_, column = (first + done) % columns_;
+    const int64_t rows = column == 0 ? std::max<int64_t>((length - done) / columns_, 1) : 1;
+    const int64_t count = std::min(columns_ - column, length - done);
+    work({row, column, rows, count, 0, to + done * item});
+    done += rows * count;
+  }
+}
+
+void MapPieces::work(const Span& span) const {
+  const int64_t lines = span.lines, length = span.length;
   const Variant& v = call_.v;
-  const int operands = call_.operands;
+  const int operands = call_.operands, out = call_.n_in;
   const size_t pointers = line(size_t(operands) * sizeof(char*)), table_bytes = line(v.n_slots * sizeof(void*));
   const size_t room_bytes = call_.code ? line(call_.code->room()) : 0, block_bytes = size_t(kBlock) * 8;
-  char* memory = workspace(pointers + table_bytes + room_bytes + v.register_bytes +
+  char* memory = workspace(2 * pointers + table_bytes + room_bytes + v.register_bytes +
                            (gathers_ ? size_t(operands) * block_bytes : 0));
   auto** at = reinterpret_cast<char**>(memory);
-  auto** slots = reinterpret_cast<void**>(memory + pointers);
-  char* room = memory + pointers + table_bytes;
+  auto* steps = reinterpret_cast<int64_t*>(memory + pointers);
+  auto** slots = reinterpret_cast<void**>(memory + 2 * pointers);
+  char* room = memory + 2 * pointers + table_bytes;
   char* registers = room + room_bytes;
   char* blocks = registers + v.register_bytes;
+  // Lines one after the other are steps, unless rows have several axes.
+  const bool regular = span.step > 0 || rows_.shape.size() <= 1;
+  for (int i = 0; i < operands; i++) {
+    steps[i] = span.step > 0 ? span.step * steps_[size_t(i)]
+               : regular && !rows_.shape.empty() ? rows_.stride(0, i) : 0;
+    if (i == out && span.to) steps[i] = length * call_.item(i);
+  }
+  const auto start = [&](int64_t r) {
+    place(span.row + r, span.column, at);
+    if (span.to) at[out] = span.to + r * length * call_.item(out);
+  };
+  start(0);
+  if (call_.code && !gathers_ && regular)
+    return call_.code->run(reinterpret_cast<void* const*>(at), steps, lines, length, room);
   for (int i = 0; i < operands; i++) slots[i] = call_.bases[i];
   if (!call_.code) {
     call_.table(slots, registers);
     for (const auto& s : v.splats) s.fill(slots[s.out], slots[s.from], nullptr, nullptr, kBlock);
   }
-  if (call_.code && !gathers_ && rows_.shape.size() <= 1) {
-    int64_t steps[kMostSteps];
-    if (operands <= kMostSteps) {
-      for (int i = 0; i < operands; i++) steps[i] = rows_.shape.empty() ? 0 : rows_.stride(0, i);
-      place(row, column, at);
-      return call_.code->run(reinterpret_cast<void* const*>(at), steps, lines, length, room);
-    }
-  }
-  const int64_t width = call_.code && !gathers_ ? length : kBlock;
+  const int64_t width = (call_.code || v.direct) && !gathers_ ? length : kBlock;
   for (int64_t r = 0; r < lines; r++) {
-    place(row + r, column, at);
+    if (r > 0 && !regular) start(r);
     for (int64_t c = 0; c < length; c += width) {
       const int64_t count = std::min(width, length - c);
       for (int i = 0; i < operands; i++) {
@@ -124,6 +150,7 @@ void MapPieces::run(int64_t row, int64_t rows, int64_t column, int64_t columns) 
       else
         call_.steps(slots, count);
     }
+    for (int i = 0; i < operands; i++) at[i] += steps[i];
   }
 }
 

@@ -1,5 +1,6 @@
-// Elementwise work on a kernel's result, piece by piece: a kernel that knows of it runs it on each piece of its result
-// when that is finished and still in a cache. Each element is computed as MapJob::run would.
+// Elementwise work piece by piece: a kernel that knows of it runs it on each piece of its result when that is finished
+// and still in a cache, or lets it compute what the kernel reads just before it does. Each element is computed as MapJob::run
+// would.
 #ifndef LAZULI_RUNTIME_PIECES_H
 #define LAZULI_RUNTIME_PIECES_H
 
@@ -23,12 +24,27 @@ class MapPieces {
   // Rows row … row + rows - 1 from column on. From several threads at once; every element once.
   void run(int64_t row, int64_t rows, int64_t column, int64_t columns) const;
 
+  // Elements of the only result, not to its memory: `lines` runs of `length` elements, the first of which are `step`
+  // apart, one after the other. Where the operands do not lie like the result, several runs are parts of rows that
+  // follow each other.
+  void compute(int64_t first, int64_t lines, int64_t step, int64_t length, char* to) const;
+  // The work as a whole, for a kernel that cannot read it in pieces. On the kernel's own thread.
+  void compute_all() const { call_.job.run(call_.bases); }
+  bool flat() const { return flat_; }
+
   int64_t columns() const { return columns_; }
   // About how many nanoseconds an element takes.
   double cost() const { return cost_; }
 
  private:
   explicit MapPieces(const MapJob& job, int operands, int64_t columns);
+  // Runs of elements: of rows from a column on, or, of what lies like the result, of elements `step` apart.
+  struct Span {
+    int64_t row, column, lines, length;
+    int64_t step = 0;
+    char* to = nullptr;  // where the result goes instead of its own memory
+  };
+  void work(const Span& span) const;
   // Where the operands of a place are.
   void place(int64_t row, int64_t column, char** at) const;
 
@@ -44,7 +60,8 @@ class MapPieces {
 
 // What this package's kernels are lent besides lz_context.
 struct KernelContext : lz_context {
-  const MapPieces* pieces = nullptr;
+  const MapPieces* pieces = nullptr;  // work on the result
+  const MapPieces* feed = nullptr;    // work that makes the first operand, whose memory does not hold it yet
 };
 
 // The work that wants this call's result; null where there is none. A kernel that asks must run it on everything.
@@ -53,6 +70,14 @@ inline const MapPieces* take_pieces(const lz_call& call) {
   const MapPieces* pieces = context->pieces;
   context->pieces = nullptr;
   return pieces;
+}
+
+// The work that makes the first operand; null where that is in memory. A kernel that asks must let it compute all.
+inline const MapPieces* take_feed(const lz_call& call) {
+  auto* context = static_cast<KernelContext*>(call.ctx);
+  const MapPieces* feed = context->feed;
+  context->feed = nullptr;
+  return feed;
 }
 
 // What a kernel does with a finished part of its result that begins at this row and column.

@@ -45,6 +45,16 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
 
 void Plan::join() {
   for (size_t i = 0; i + 1 < steps_.size(); i++) {
+    const Step& maker = steps_[i];
+    Step& reader = steps_[i + 1];
+    if (maker.feeds && maker.n_out == 1 && reader.kernel && reader.n_in > 0) {
+      const size_t made = maker.first + size_t(maker.n_in);
+      const lz_operand& x = operands_[reader.first];
+      const bool same = places_[made].slot == places_[reader.first].slot &&
+                        places_[made].offset == places_[reader.first].offset && (x.flags & LZ_CONTIGUOUS) &&
+                        x.size == operands_[made].size && x.dtype == operands_[made].dtype && x.ndim > 0;
+      if (same) reader.feed = MapPieces::make(maker.job, operands_.data() + maker.first, x.shape[x.ndim - 1]);
+    }
     Step& kernel = steps_[i];
     const Step& work = steps_[i + 1];
     if (!kernel.kernel || kernel.n_out != 1 || !work.finishes) continue;
@@ -63,6 +73,18 @@ bool Plan::overlap(size_t a, size_t b) const {
   const char *x = static_cast<const char*>(operands_[a].data), *y = static_cast<const char*>(operands_[b].data);
   const Place &p = places_[a], &q = places_[b];
   return x + p.low < y + q.high && y + q.low < x + p.high;
+}
+
+bool Plan::feeds(const Step& work, const Step& kernel) const {
+  const size_t made = work.first + size_t(work.n_in), results = kernel.first + size_t(kernel.n_in);
+  for (size_t i = results; i < results + size_t(kernel.n_out); i++) {
+    for (size_t k = work.first; k <= made; k++)
+      if (places_[k].slot != kNoSlot && overlap(i, k)) return false;
+  }
+  // Other operands of the kernel are in memory.
+  for (size_t k = kernel.first + 1; k < results; k++)
+    if (places_[k].slot != kNoSlot && overlap(made, k)) return false;
+  return true;
 }
 
 bool Plan::joins(const Step& kernel, const Step& work) const {
@@ -114,9 +136,10 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     steps_.push_back(std::move(step));
     return;
   }
-  if (opcode != kRun && opcode != kMap && opcode != kFinish)
+  if (opcode != kRun && opcode != kMap && opcode != kFinish && opcode != kFeed)
     refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
   step.finishes = opcode == kFinish;
+  step.feeds = opcode == kFeed;
   step.n_in = int(counts & 0xffff);
   step.n_out = int(counts >> 16);
   step.first = uint32_t(operands_.size());
@@ -187,7 +210,13 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     const lz_operand* in = operands_.data() + step.first;
     if (step.program) {
       for (int i = 0; i < step.n_in + step.n_out; i++) at[i] = static_cast<char*>(in[i].data);
-      step.job.run(at);
+      const Step* reader = next + 1 < steps_.size() ? &steps_[next + 1] : nullptr;
+      if (step.feeds && reader && reader->feed && feeds(step, *reader)) {
+        reader->feed->begin(at);
+        context.feed = reader->feed.get();
+      } else {
+        step.job.run(at);
+      }
       continue;
     }
     lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr};
@@ -200,8 +229,14 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
       const bool done = context.call(step.kernel, call, error);
       if (!context.pieces) next++;
       context.pieces = nullptr;
-      if (!done) return false;
+      if (!done) return context.feed = nullptr, false;
     } else if (!context.call(step.kernel, call, error)) {
+      context.feed = nullptr;
+      return false;
+    }
+    if (context.feed) {
+      context.feed = nullptr;
+      *error = "a kernel that reads only memory was given work that makes its operand";
       return false;
     }
   }

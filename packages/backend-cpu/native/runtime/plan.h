@@ -50,7 +50,9 @@ class Plan {
     MapJob job;
     // Of a kernel: the next step, where that finishes pieces of the result.
     std::unique_ptr<MapPieces> pieces;
-    bool finishes = false;
+    // Of a kernel: the step before, where that makes pieces of the first operand.
+    std::unique_ptr<MapPieces> feed;
+    bool finishes = false, feeds = false;
     uint32_t first = 0;  // into operands_, or into pairs_
     int n_in = 0, n_out = 0;
     const int64_t* params = nullptr;
@@ -64,11 +66,13 @@ class Plan {
   static constexpr uint32_t kNoSlot = ~0u;
 
   void add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names);
-  // Gives kernels the work that finishes their results.
+  // Gives kernels the work that makes their operands or finishes their results.
   void join();
   // Whether, with the operands' addresses, the work after a kernel reads its result as it lies, and writes nothing that
   // the kernel reads.
   bool joins(const Step& kernel, const Step& work) const;
+  // Whether a kernel may write its result while the work that makes its operand still reads.
+  bool feeds(const Step& work, const Step& kernel) const;
   bool overlap(size_t a, size_t b) const;
   void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
 
