@@ -1,4 +1,4 @@
-// Softmax of arrays that no cache holds, which is stored around the caches, against the same rows in pieces.
+// Softmax and norms of arrays that no cache holds, which are stored around the caches, against the same rows in pieces.
 import "./index"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
@@ -25,4 +25,25 @@ test("a softmax too large for the caches has the bits of its pieces", () => {
       const sums = whole.astype(mx.float32).sum(-1)
       expect(mx.max(mx.abs(sums.subtract(1))).item()).toBeLessThan(dtype === mx.float32 ? 1e-5 : 2e-2)
     }
+})
+
+test("norms too large for the caches have the bits of their pieces", () => {
+  for (const [rows, n] of [
+    [4200, 1024],
+    [4001, 1050],
+  ]) {
+    const x = mx
+      .sin(mx.arange(rows * n))
+      .multiply(4)
+      .reshape([rows, n])
+    const w = mx.cos(mx.arange(n))
+    for (const norm of [
+      (a: mx.Array) => mx.fast.layerNorm(a, w, w, 1e-5),
+      (a: mx.Array) => mx.fast.rmsNorm(a, w, 1e-5),
+    ]) {
+      const part = Math.ceil(rows / 4)
+      const pieces = [0, 1, 2, 3].map((i) => norm(mx.contiguous(x.index(`${i * part}:${(i + 1) * part}`))))
+      expect(mx.arrayEqual(norm(x), mx.concatenate(pieces, 0)).item()).toBe(true)
+    }
+  }
 })

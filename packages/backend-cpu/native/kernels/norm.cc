@@ -8,6 +8,7 @@
 
 #include "kernels/families.h"
 #include "kernels/layout.h"
+#include "runtime/blocks.h"
 #include "simd/halves.h"
 
 namespace lazuli {
@@ -82,6 +83,7 @@ void norm(const lz_call& call) {
   if (y.size == 0) return;
   const int64_t n = x.shape[x.ndim - 1], rows = x.size / n, bytes = itemsize(x.dtype);
   const char* from = contiguous<char>(call, x);
+  const bool streaming = from != y.data && size_t(x.size) * 2 * size_t(bytes) >= last_level_cache();
   const auto compute = [&]<class S>(auto&& kernel) {
     const S* weight = has_weight ? parameter<S>(call, op, call.in[1], x) : nullptr;
     const S* bias = has_bias ? parameter<S>(call, op, call.in[1 + has_weight], x) : nullptr;
@@ -99,9 +101,9 @@ void norm(const lz_call& call) {
   compute.template operator()<float>(
       [&](const void* in, int64_t count, const float* weight, const float* bias, void* out) {
         if constexpr (Layer)
-          norm_table().layer[x.dtype](in, count, n, float(eps), weight, bias, out);
+          norm_table().layer[x.dtype](in, count, n, float(eps), weight, bias, out, streaming);
         else
-          norm_table().rms[x.dtype](in, count, n, float(eps), weight, out);
+          norm_table().rms[x.dtype](in, count, n, float(eps), weight, out, streaming);
       });
 }
 

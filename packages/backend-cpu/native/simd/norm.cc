@@ -5,6 +5,7 @@
 // Variances are taken around the mean in a second pass over the row, which is in cache by then.
 #include "simd/norm.h"
 
+#include <hwy/cache_control.h>
 #include <math.h>
 
 #include "simd/vectors.h"
@@ -78,9 +79,9 @@ HWY_INLINE Moments moments(const T* x, int64_t n, float eps) {
   return {mean, 1.0f / sqrtf(square / float(n) + eps)};
 }
 
-template <bool Layer, class T>
-HWY_INLINE void norm(const void* x_data, int64_t rows, int64_t n, float eps, const float* weight,
-                     const float* bias, void* y_data) {
+template <bool Layer, bool Streaming, class T>
+HWY_INLINE void norm_rows(const void* x_data, int64_t rows, int64_t n, float eps, const float* weight,
+                          const float* bias, void* y_data) {
   const Floats d;
   const T* x = static_cast<const T*>(x_data);
   T* y = static_cast<T*>(y_data);
@@ -91,8 +92,26 @@ HWY_INLINE void norm(const void* x_data, int64_t rows, int64_t n, float eps, con
       V v = hn::Mul(hn::Sub(take(x, i, count), mean), scale);
       if (weight) v = hn::Mul(v, take(weight, i, count));
       if (bias) v = hn::Add(v, take(bias, i, count));
-      store_some(d, v, y + i, count);
+      hwy::Prefetch(x + n + i);
+      if constexpr (Streaming && same_type<T, float>) {
+        hn::Stream(v, d, y + i);
+      } else {
+        store_some(d, v, y + i, count);
+      }
     });
+  }
+  if constexpr (Streaming) hwy::FlushStream();
+}
+
+template <bool Layer, class T>
+HWY_INLINE void norm(const void* x, int64_t rows, int64_t n, float eps, const float* weight, const float* bias, void* y,
+                     bool streaming) {
+  // Around the caches only whole vectors where they are aligned.
+  const auto bytes = int64_t(sizeof(float) * hn::Lanes(Floats()));
+  if (same_type<T, float> && streaming && reinterpret_cast<uintptr_t>(y) % bytes == 0 && n * 4 % bytes == 0) {
+    norm_rows<Layer, true, T>(x, rows, n, eps, weight, bias, y);
+  } else {
+    norm_rows<Layer, false, T>(x, rows, n, eps, weight, bias, y);
   }
 }
 
@@ -123,12 +142,12 @@ HWY_INLINE void norm_vjp(const void* x_data, const void* g_data, int64_t rows, i
 
 template <class T>
 void layer(const void* x, int64_t rows, int64_t n, float eps, const float* weight, const float* bias,
-           void* y) {
-  norm<true, T>(x, rows, n, eps, weight, bias, y);
+           void* y, bool streaming) {
+  norm<true, T>(x, rows, n, eps, weight, bias, y, streaming);
 }
 template <class T>
-void rms(const void* x, int64_t rows, int64_t n, float eps, const float* weight, void* y) {
-  norm<false, T>(x, rows, n, eps, weight, nullptr, y);
+void rms(const void* x, int64_t rows, int64_t n, float eps, const float* weight, void* y, bool streaming) {
+  norm<false, T>(x, rows, n, eps, weight, nullptr, y, streaming);
 }
 template <class T>
 void layer_vjp(const void* x, const void* g, int64_t rows, int64_t n, float eps, const float* weight,
