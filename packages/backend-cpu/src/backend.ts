@@ -218,8 +218,7 @@ function writeOutput(lane: Lane, output: Node): void {
 
 /** Where a plan finds an operand. */
 function writePlace(tape: Tape, { storage, offset, dtype }: Node): void {
-  tape.int((storage as Storage).slot)
-  tape.int(offset * dtype.size)
+  tape.place((storage as Storage).slot, offset * dtype.size)
 }
 
 function encodeKernel(

@@ -6,6 +6,7 @@ import {
   broadcastStrides,
   contiguousStrides,
   type Dtype,
+  float32,
   type Node,
   type ParamSchema,
   type Primitive,
@@ -37,7 +38,7 @@ export function writeOperand(tape: Tape, node: Node): void {
 const MAX_SINGLE = 64
 
 /**
- * The record of elementwise work of one result on whole row-major arrays and single elements, which most is. Returns false, and writes nothing, where
+ * The record of elementwise work of one result on whole row-major arrays, single elements and numbers, which most is. Returns false, and writes nothing, where
  * it is another. There is room for it.
  */
 export function writeDenseMap(tape: Tape, program: number, node: Node): boolean {
@@ -50,7 +51,16 @@ export function writeDenseMap(tape: Tape, program: number, node: Node): boolean 
   for (let k = 0; k <= inputs.length; k++) {
     const operand = k === inputs.length ? node : inputs[k]
     const { storage, dtype, strides } = operand
-    if (storage === null) return false
+    if (storage === null) {
+      const { value } = operand.params
+      if (dtype !== float32 || typeof value !== "number") return false
+      i32[at] = 0
+      i32[at + 1] = dtype.code | (Flag.Immediate << 16)
+      tape.f32[at + 2] = value
+      i32[at + 3] = 0
+      at += 4
+      continue
+    }
     const offset = operand.offset * dtype.size
     if (offset > MAX_INT || size > MAX_INT) return false
     i32[at] = storage.slot

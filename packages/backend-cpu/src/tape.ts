@@ -32,12 +32,14 @@ export class Tape {
   buffer: ArrayBuffer
   /** The same as halves of words, for what writes many at once: every call of a method stores the length anew. */
   i32: Int32Array
+  f32: Float32Array
   private f64: Float64Array
   private recordStart = 0
 
   constructor(words: number) {
     this.buffer = new ArrayBuffer(words * 8)
     this.i32 = new Int32Array(this.buffer)
+    this.f32 = new Float32Array(this.buffer)
     this.f64 = new Float64Array(this.buffer)
   }
 
@@ -53,6 +55,7 @@ export class Tape {
     new Int32Array(bigger).set(this.i32.subarray(0, this.length * 2))
     this.buffer = bigger
     this.i32 = new Int32Array(bigger)
+    this.f32 = new Float32Array(bigger)
     this.f64 = new Float64Array(bigger)
     return true
   }
@@ -140,6 +143,16 @@ export class Tape {
       this.length = at / 2
     }
     if (strides !== null) for (let i = 0; i < ndim; i++) this.int(strides[i])
+  }
+
+  /** A place in a slot. */
+  place(slot: number, offset: number): void {
+    const { i32 } = this
+    const at = this.length * 2
+    i32[at] = slot
+    i32[at + 1] = 0
+    this.length++
+    this.int(offset)
   }
 
   /** Memory for a slot. */

@@ -8,6 +8,7 @@ import { onStream } from "./device"
 import { DeviceError, RegistryError, TransformError } from "./errors"
 import {
   Array,
+  type Donation,
   handles,
   Mark,
   type Meta,
@@ -137,8 +138,8 @@ function encode(roots: readonly Node[]): readonly Backend[] {
   const { most, shown } = measure(order, roots)
   relieve(shown)
   makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
+  const used: Backend[] = order.length > 0 ? [backendFor(order[0].stream.device)] : []
   for (const root of roots) root.handles++
-  const used: Backend[] = []
   const outer = running
   running = true
   try {
@@ -181,7 +182,7 @@ function schedule(roots: readonly Node[]): Node[] {
 
 function traverse(roots: readonly Node[]): Node[] {
   const round = ++traversal
-  const order: Node[] = []
+  let order: Node[] | null = null
   // The way down from a root, and where to go on in each node's list. New lists: storing young nodes in an old one would cost a note to the collector.
   let nodes: Node[] | null = null
   let next: number[] | null = null
@@ -209,14 +210,16 @@ function traverse(roots: readonly Node[]): Node[] {
         i = 0
         continue
       }
-      order.push(node)
+      // A list that is empty at first would have room made for many.
+      if (order === null) order = [node]
+      else order.push(node)
       if (depth === 0 || nodes === null || next === null) break
       node = nodes[--depth]
       list = node.alias === null ? node.inputs : aliasesOf(node)
       i = next[depth]
     }
   }
-  return order
+  return order ?? []
 }
 
 /** Marks a node's application as met. Returns false where it was; refuses what has no value. */
@@ -422,20 +425,34 @@ function replaceStorage(node: Node, storage: Storage): void {
 
 /** Runs a recorded program. Plans read row-major inputs. */
 function runPlan(lead: Node, backend: Backend, plan: Plan): void {
-  const copies: Node[] = []
+  let copies: Node[] | null = null
   const inputs = lead.inputs
   let rowMajor = inputs
   for (let i = 0; i < inputs.length; i++) {
     moveTo(backend, inputs[i])
     if (inputs[i].strides === null || becomesRowMajor(inputs[i], backend)) continue
     const copy = contiguousCopy(inputs[i], backend)
-    copies.push(copy)
+    if (copies === null) copies = [copy]
+    else copies.push(copy)
     if (rowMajor === inputs) rowMajor = inputs.slice()
     ;(rowMajor as Node[])[i] = copy
   }
-  const outputs = lead.outputs ?? [lead]
   const { name } = lead.primitive as Primitive
-  const given = plan.donations?.filter(({ input }) => isGivenUp(inputs[input], lead)) ?? []
+  if (plan.donations === undefined || plan.donations.length === 0) {
+    if (lead.outputs === null) lead.storage = allocate(backend, lead, name)
+    else for (const output of lead.outputs) output.storage = allocate(backend, output, name)
+  } else allocateOrTake(lead, backend, plan.donations, name)
+  lead.inputs = rowMajor
+  backend.encodePlan?.(plan, lead)
+  lead.inputs = inputs
+  if (copies !== null) for (const copy of copies) releaseNode(copy)
+}
+
+/** Memory for a plan's outputs: that of inputs which nothing else can read, where the plan may write to them, and new memory otherwise. */
+function allocateOrTake(lead: Node, backend: Backend, donations: readonly Donation[], name: string): void {
+  const { inputs } = lead
+  const outputs = lead.outputs ?? [lead]
+  const given = donations.filter(({ input }) => isGivenUp(inputs[input], lead))
   for (let i = 0; i < outputs.length; i++)
     if (!given.some(({ output }) => output === i)) outputs[i].storage = allocate(backend, outputs[i], name)
   for (const { input, output } of given) {
@@ -444,10 +461,6 @@ function runPlan(lead: Node, backend: Backend, plan: Plan): void {
     storage.op = name
     outputs[output].storage = storage
   }
-  lead.inputs = rowMajor
-  backend.encodePlan?.(plan, lead)
-  lead.inputs = inputs
-  for (const copy of copies) releaseNode(copy)
 }
 
 /** Whether an application is the only one that can read an input, all of its memory in order: then an output may take the memory. */
