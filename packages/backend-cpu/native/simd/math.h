@@ -175,11 +175,17 @@ HWY_INLINE V tanh(D d, V x) {
   return hn::CopySignToAbs(y, x);
 }
 
-// e/(1 + e) with e = exp(x), which rounds to 1 from 17 on.
+// 1/(1 + w) with w = exp(-x) = 2^n + 2^n·p. From 17 on the result rounds to 1. Where n is more than 100, w is all of the
+// sum, and what is left of n scales the result.
 template <class D, class V>
 HWY_INLINE V sigmoid(D d, V x) {
-  const V e = exp_inside(d, clamp(d, -104.0f, x, 20.0f));
-  return hn::Div(e, hn::Add(hn::Set(d, 1.0f), e));
+  const V one = hn::Set(d, 1.0f);
+  const auto it = reduce_exp(d, clamp(d, -20.0f, hn::Neg(x), 104.0f));
+  const V bits = hn::Min(it.bits, hn::Set(d, 12582912.0f + 100.0f)), scale = power_of_two(d, bits);
+  const V sum = hn::Add(one, scale);
+  const V lost = hn::Sub(hn::Min(one, scale), hn::Sub(sum, hn::Max(one, scale)));
+  const V y = hn::Div(one, hn::Add(sum, hn::MulAdd(scale, expm1_reduced(d, it.r), lost)));
+  return times_power_of_two(d, y, hn::Sub(bits, it.bits));
 }
 
 // table[i mod 16] in every lane, i being the lane's bits.
