@@ -42,3 +42,53 @@ test("float64 is computed in float64", () => {
   const t = mx.ones(a.shape, mx.float64).multiply(b.sum())
   expect(far(jvp((x: mx.Array) => attend(x, b, w), [a], [t])[1][0], slope)).toBeLessThan(1e-6)
 })
+
+test("few queries a head of k and v agree with float64, whatever their masks, dtypes and layouts", () => {
+  const tolerances = [[mx.float32, 2e-6], [mx.float16, 2e-3], [mx.bfloat16, 1.6e-2]] as const // biome-ignore format: one line
+  const sizes = [[4, 2, 1, 2500], [4, 1, 3, 1100], [2, 2, 2, 130], [6, 3, 8, 5], [1, 1, 1, 1]] // biome-ignore format: one line
+  for (const [dtype, tolerance] of tolerances)
+    for (const [heads, kvHeads, rows, columns] of sizes) {
+      const depth = columns === 130 ? 37 : 64
+      const a = random(5, [2, heads, rows, depth]).astype(dtype)
+      // As caches lay them out: heads inside rows.
+      const b = random(6, [2, columns, kvHeads, depth]).astype(dtype).swapaxes(1, 2)
+      const w = random(7, [2, kvHeads, columns, depth + 3]).astype(dtype)
+      const allowed = random(8, [heads, rows, columns]).greater(0)
+      // The second part of the columns is hidden from the first row, and from the others all but that.
+      const second = mx.arange(columns).greaterEqual(1024)
+      const parts = mx.stack([second.logicalNot(), ...Array.from({ length: rows - 1 }, () => second)])
+      const masks = [null, "causal", allowed, parts, random(9, [rows, columns]).astype(dtype)] as const
+      for (const mask of masks) {
+        const result = mx.fast.scaledDotProductAttention(a, b, w, { scale: 0.2, mask })
+        const exact = mx.fast.scaledDotProductAttention(
+          ...(wide([a, b, w]) as [mx.Array, mx.Array, mx.Array]),
+          {
+            scale: 0.2,
+            mask: mask instanceof mx.Array && mask.dtype === dtype ? mask.astype(mx.float64) : mask,
+          },
+        )
+        expect(far(result, exact)).toBeLessThan(tolerance)
+      }
+    }
+})
+
+test("few queries give NaN where a key is NaN, and zeros where they see nothing", () => {
+  const keys = mx.where(
+    mx.arange(1500).equal(1300).reshape([1, 1, 1500, 1]),
+    Number.NaN,
+    random(2, [1, 1, 1500, 4]),
+  )
+  const values = random(3, [1, 1, 1500, 4])
+  const query = q.index(":", ":", ":1")
+  expect(
+    mx
+      .isnan(mx.fast.scaledDotProductAttention(query, keys, values, { scale: 1 }))
+      .all()
+      .item(),
+  ).toBe(true)
+  const nothing = mx.fast.scaledDotProductAttention(query, values, values, {
+    scale: 1,
+    mask: mx.zeros([1500], mx.bool),
+  })
+  expect(nothing.abs().max().item()).toBe(0)
+})

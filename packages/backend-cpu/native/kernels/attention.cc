@@ -4,10 +4,11 @@
 // float32; other types are converted before and after.
 //
 // The forward pass divides blocks of queries among threads, the gradient heads of k and v: no two threads add
-// to one number.
+// to one number. For few queries there is attention_few.cc.
 #include <cmath>
 #include <cstring>
 
+#include "kernels/attention.h"
 #include "kernels/blas.h"
 #include "kernels/families.h"
 #include "kernels/gemm.h"
@@ -18,7 +19,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kRows = 64, kColumns = 128;
+constexpr int64_t kRows = 64, kColumns = kAttentionColumns;
 
 struct Matrix {
   const float* data;
@@ -32,21 +33,7 @@ Matrix matrix(const Source& x, int64_t b, int64_t h) {
   return {static_cast<const float*>(x.data) + b * x.strides[0] + h * x.strides[1], std::max<int64_t>(ld, 1)};
 }
 
-struct Problem {
-  const char* op;
-  int64_t batch, heads, kv_heads, rows, columns, depth, width;  // B, H, Hk, L, S, D, E
-  float scale;
-  bool causal;
-  // Strides of the mask over [B, H, L, S]; at most one of the pointers is set.
-  const bool* allowed = nullptr;
-  const float* additive = nullptr;
-  int64_t mask_strides[4] = {};
-
-  // The number of columns that rows before `end` may see.
-  int64_t visible(int64_t end) const {
-    return causal ? std::clamp<int64_t>(end + columns - rows, 0, columns) : columns;
-  }
-};
+using Problem = AttentionProblem;
 
 Problem read_problem(const lz_call& call, const char* op, int after_mask, int outputs) {
   Problem p{};
@@ -102,23 +89,7 @@ void scores(const Problem& p, const Matrix& q, const Matrix& k, int64_t b, int64
   else
     multiply(false, true, m, n, p.depth, p.scale, q.row(row), q.ld, k.row(column), k.ld, 0.0f, to,
                kColumns);
-  const auto* s = p.mask_strides;
-  if (p.allowed || p.additive) {
-    for (int64_t i = 0; i < m; i++) {
-      const int64_t at = b * s[0] + h * s[1] + (row + i) * s[2] + column * s[3];
-      float* line = to + i * kColumns;
-      if (p.allowed) {
-        for (int64_t j = 0; j < n; j++) line[j] = p.allowed[at + j * s[3]] ? line[j] : -INFINITY;
-      } else {
-        for (int64_t j = 0; j < n; j++) line[j] += p.additive[at + j * s[3]];
-      }
-    }
-  }
-  if (!p.causal) return;
-  for (int64_t i = 0; i < m; i++) {
-    const int64_t first = std::max<int64_t>(row + i + p.columns - p.rows + 1 - column, 0);
-    for (int64_t j = first; j < n; j++) to[i * kColumns + j] = -INFINITY;
-  }
+  for (int64_t i = 0; i < m; i++) p.mask(b, h, row + i, column, n, to + i * kColumns);
 }
 
 // to = a @ b (+ to), for a block of probabilities or gradients `a` with rows of kColumns.
@@ -151,9 +122,10 @@ void attention(const lz_call& call) {
               lse.size == p.batch * p.heads * p.rows && lse.dtype == LZ_FLOAT32,
           "[%s] the outputs' shapes or dtypes do not fit", p.op);
   if (lse.size == 0) return;
+  float* out = result(call, o);
+  if (attention_of_few(call, p, out)) return finish(call, o, out);
   const Source q = float_rows(call, call.in[0]), k = float_rows(call, call.in[1]),
                v = float_rows(call, call.in[2]);
-  float* out = result(call, o);
   const int64_t blocks = (p.rows + kRows - 1) / kRows;
   const double price =
       double(std::min(p.rows, kRows)) * double(p.columns) * (1.2 + 0.02 * double(p.depth + p.width));

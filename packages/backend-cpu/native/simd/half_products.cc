@@ -128,6 +128,7 @@ constexpr HalfProductTable make_table() {
   table.dots[kFloat32] = dots<float>;
   table.dots[kFloat16] = dots<float16>;
   table.dots[kBfloat16] = dots<bfloat16>;
+  table.add_rows[kFloat32] = add_rows<float>;
   table.add_rows[kFloat16] = add_rows<float16>;
   table.add_rows[kBfloat16] = add_rows<bfloat16>;
   return table;

@@ -1,0 +1,50 @@
+// What the kernels of scaled dot-product attention share: the problem, read from a call, and its masks.
+#ifndef LAZULI_KERNELS_ATTENTION_H
+#define LAZULI_KERNELS_ATTENTION_H
+
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/call.h"
+
+namespace lazuli {
+
+// Columns whose scores are formed at a time.
+inline constexpr int64_t kAttentionColumns = 128;
+
+struct AttentionProblem {
+  const char* op;
+  int64_t batch, heads, kv_heads, rows, columns, depth, width;  // B, H, Hk, L, S, D, E
+  float scale;
+  bool causal;
+  // Strides of the mask over [B, H, L, S]; at most one of the pointers is set.
+  const bool* allowed = nullptr;
+  const float* additive = nullptr;
+  int64_t mask_strides[4] = {};
+
+  // The number of columns that rows before `end` may see.
+  int64_t visible(int64_t end) const {
+    return causal ? std::clamp<int64_t>(end + columns - rows, 0, columns) : columns;
+  }
+
+  // Masks the scores of one row and columns [column, column + n).
+  void mask(int64_t b, int64_t h, int64_t row, int64_t column, int64_t n, float* line) const {
+    const auto* s = mask_strides;
+    const int64_t at = b * s[0] + h * s[1] + row * s[2] + column * s[3];
+    if (allowed) {
+      for (int64_t j = 0; j < n; j++) line[j] = allowed[at + j * s[3]] ? line[j] : -INFINITY;
+    } else if (additive) {
+      for (int64_t j = 0; j < n; j++) line[j] += additive[at + j * s[3]];
+    }
+    if (!causal) return;
+    for (int64_t j = std::max<int64_t>(row + columns - rows + 1 - column, 0); j < n; j++) line[j] = -INFINITY;
+  }
+};
+
+// The output, as float32 in `out`, and the log-sum-exp of a call with few queries a head of k and v, whose elements are
+// read once, where they lie and in their own type. False, with nothing done, for other calls.
+bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out);
+
+}  // namespace lazuli
+
+#endif
