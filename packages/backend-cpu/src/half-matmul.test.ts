@@ -28,6 +28,11 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
     [40, 33, 70],
     [1, 5, 0],
     [2, 0, 3],
+    [2, 900, 700],
+    [9, 1100, 600],
+    [16, 130, 1050],
+    [300, 200, 1],
+    [1, 200, 1],
   ])("%i × %i × %i", (m, k, n) => {
     const [a, b, t] = [half([m, k], 1), half([k, n], 2), half([n, k], 3)]
     close(a.matmul(b), wide(a).matmul(wide(b)))
@@ -36,6 +41,8 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
     const c = half([n], 5)
     const want = wide(a).matmul(wide(t).T).multiply(0.5).add(wide(c).multiply(2))
     close(mx.addmm(c, a, t.T, 0.5, 2), want)
+    const sum = wide(a).matmul(wide(b)).multiply(0.5).add(wide(c).multiply(2))
+    close(mx.addmm(c, a, b, 0.5, 2), sum)
   })
 
   test("batches, broadcasts and views", () => {
@@ -53,6 +60,9 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
     close(a.matmul(rows), wide(a).matmul(wide(rows)))
     close(half([150, 2, 96], 8).matmul(rows), wide(half([150, 2, 96], 8)).matmul(wide(rows)))
     close(half([96], 9).matmul(rows), wide(half([96], 9)).matmul(wide(rows)))
+    const columns = half([3, 2, 70, 1], 10)
+    for (const x of [half([2, 90, 70], 11), half([3, 1, 70, 90], 12).swapaxes(-1, -2), half([90, 140], 13).index("...", "::2")]) // biome-ignore format: one line
+      close(x.matmul(columns), wide(x).matmul(wide(columns)))
   })
 
   test("infinities and NaN stay with their row", () => {
@@ -66,4 +76,18 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
         .item(),
     ).toBe(true)
   })
+})
+
+test.each([
+  [2, 900, 700],
+  [7, 513, 1100],
+  [9, 1100, 600],
+  [16, 130, 1050],
+])("few rows of float32, %i × %i × %i, against float64", (m, k, n) => {
+  const [a, b, c] = [numbers([m, k], 1), numbers([k, n], 2), numbers([n], 3)]
+  const wide = (x: mx.Array): mx.Array => x.astype(mx.float64)
+  const far = (got: mx.Array, want: mx.Array): number => wide(got).subtract(want).abs().max().item() as number
+  expect(far(a.matmul(b), wide(a).matmul(wide(b)))).toBeLessThan(1e-4)
+  const want = wide(a).matmul(wide(b)).multiply(-0.5).add(wide(c).multiply(2))
+  expect(far(mx.addmm(c, a, b, -0.5, 2), want)).toBeLessThan(1e-4)
 })

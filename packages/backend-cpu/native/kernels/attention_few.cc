@@ -69,8 +69,7 @@ bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out
         }
         table.online_softmax(block, queries, n, kAttentionColumns, max, sum, factor);
         if (column > first) table.scale_rows(to, queries, p.width, size, factor);
-        for (int64_t i = 0; i < queries; i++)
-          products.add_rows[dtype](values.at(b, kv, column), v_row, n, p.width, block + i * kAttentionColumns, to + i * size);
+        products.add_rows[dtype](values.at(b, kv, column), v_row, n, p.width, block, kAttentionColumns, queries, to, size);
       }
       for (int64_t i = 0; i < queries; i++) to[i * size + p.width] = max[i], to[i * size + p.width + 1] = sum[i];
     }

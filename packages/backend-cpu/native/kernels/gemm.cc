@@ -17,12 +17,12 @@ namespace {
 constexpr int64_t kDepth = 512, kRows = 144, kMostShared = 4096;
 // a is packed for so many slivers of b; b for more than so many tiles, unless it is small.
 constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 16384;
-// Few rows of a meet b as memory gives it: rows of its transpose, or lines of kLongSlivers slivers. `kLargeB` elements
+// Few rows of a meet b as memory gives it: its rows, those of its transpose, or lines of kLongSlivers slivers. `kLargeB` elements
 // are more than the caches hold.
-constexpr int64_t kFewRows = 48, kFewDots = 24, kShort = 64, kLongSlivers = 16, kLargeB = 1 << 16, kLongDot = 256;
+constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16, kLargeB = 1 << 16, kLongDot = 256;
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
 constexpr int64_t kRoomA = (kDepth + 4) * (kRows + 16), kRoomB = (kShort + 1) * kLongSlivers * 32;
-static_assert(kRoomB >= (kDepth + 1) * 32);
+static_assert(kRoomB >= (kDepth + 1) * 32 && kRoomB >= kFewSums * (2 * (512 + 16) + kDepth + 16));
 
 // What is finished at a time is still in the second cache.
 constexpr int64_t kFinished = 1 << 16;
@@ -114,19 +114,38 @@ void by_elements(const GemmProblem& p) {
   p.finish(0, p.m, 0, p.n);
 }
 
-// For few rows of a and b stored by columns: inner products.
-void by_dots(const GemmProblem& p, float* room) {
-  const auto dots = half_product_table().dots[p.b.dtype];
+// c from the sums of columns [j, j + n), in rows that are ld apart.
+void give(const GemmProblem& p, int64_t j, int64_t n, const float* sums, int64_t ld) {
+  for (int64_t i = 0; i < p.m; i++) {
+    float* c = p.c + i * p.ldc + j;
+    const float *sum = sums + i * ld, *addend = p.added().at(i, j).data;
+    for (int64_t r = 0; r < n; r++) c[r] = p.alpha * sum[r] + (p.beta == 0 ? 0 : p.beta * addend[r]);
+  }
+}
+
+// For few rows of a: inner products where b is stored by columns, else sums of its rows, so that it is read once and as
+// it lies.
+void by_rows(const GemmProblem& p, float* room) {
+  const HalfProductTable& table = half_product_table();
   const auto* x = static_cast<const float*>(p.a.data);
-  constexpr int64_t kColumns = 64;
-  for (int64_t j = 0; j < p.n; j += kColumns) {
-    const int64_t n = std::min(kColumns, p.n - j);
-    dots(p.b.at(0, j).data, p.b.ld, n, p.k, x, p.a.ld, p.m, room, kColumns);
-    for (int64_t i = 0; i < p.m; i++) {
-      float* c = p.c + i * p.ldc + j;
-      const float *sum = room + i * kColumns, *addend = p.added().at(i, j).data;
-      for (int64_t r = 0; r < n; r++) c[r] = p.alpha * sum[r] + (p.beta == 0 ? 0 : p.beta * addend[r]);
+  const int64_t columns = p.b.transposed ? 64 : p.m > 8 ? 256 : 512;
+  // Steps of a power of two would share a few lines of the first cache.
+  constexpr int64_t kApart = 16;
+  const int64_t ld = columns + kApart, x_ld = kDepth + kApart;
+  float *part = room + p.m * ld, *factors = part + p.m * ld;
+  for (int64_t j = 0; j < p.n; j += columns) {
+    const int64_t n = std::min(columns, p.n - j);
+    if (p.b.transposed) table.dots[p.b.dtype](p.b.at(0, j).data, p.b.ld, n, p.k, x, p.a.ld, p.m, room, ld);
+    // Sums of sums, as those of tiles are.
+    for (int64_t k = 0; k < p.k && !p.b.transposed; k += kDepth) {
+      const int64_t depth = std::min(kDepth, p.k - k);
+      for (int64_t i = 0; i < p.m; i++) std::copy_n(x + i * p.a.ld + k, depth, factors + i * x_ld);
+      float* sums = k == 0 ? room : part;
+      std::fill_n(sums, p.m * ld, 0.0f);
+      table.add_rows[p.b.dtype](p.b.at(k, j).data, p.b.ld, depth, n, factors, x_ld, p.m, sums, ld);
+      for (int64_t i = 0; k > 0 && i < p.m * ld; i++) room[i] += part[i];
     }
+    give(p, j, n, room, ld);
   }
   p.finish(0, p.m, 0, p.n);
 }
@@ -135,28 +154,29 @@ void gemm(const GemmProblem& p) {
   if (!gemm_is_own()) return by_library(p);
   float* packed_b = room();
   if (packed_b == nullptr) return by_elements(p);
-  if (p.b.transposed && p.m <= kFewDots && p.k >= kLongDot && !p.a.transposed && p.a.dtype == LZ_FLOAT32)
-    return by_dots(p, packed_b);
+  const bool large = p.k * p.b.ld > kLargeB, rows = !p.a.transposed && p.a.dtype == LZ_FLOAT32;
+  if (rows && (p.b.transposed ? p.m <= kFewDots && p.k >= kLongDot : p.m <= kFewSums && large))
+    return by_rows(p, packed_b);
   const GemmTable& table = gemm_table();
   const Kind kind(p);
   const auto sliver = kind.sliver();
   const int64_t all = kind.depth(p.k);
-  const bool lines = p.m <= kFewRows && !p.b.transposed && p.k * p.b.ld > kLargeB;
+  const bool lines = p.m <= kFewRows && !p.b.transposed && large;
   const int64_t width = 2 * table.lanes, group = lines ? kLongSlivers * width : width;
   const int64_t depth = lines ? kShort : depth_of(all);
   const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
   // Rows of a block and of its tiles are nearly equal.
   const int64_t block = pack_a ? even_part(p.m, kRows) : p.m;
   const int64_t height = even_part(block, table.height);
-  const int64_t rows = parts(block, height) * height;
+  const int64_t tall = parts(block, height) * height;
   const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed || lines ||
                       (parts(p.m, height) > kTilesOfB && p.k * p.b.ld > kSmallB);
   float* packed_a = packed_b + kRoomB;
   GemmSliver s{};
   s.c_row = p.ldc;
   s.alpha = p.alpha;
-  for (int64_t i = 0; i < p.m; i += rows) {
-    s.rows = std::min(rows, p.m - i);
+  for (int64_t i = 0; i < p.m; i += tall) {
+    s.rows = std::min(tall, p.m - i);
     for (int64_t at = 0; at < all; at += depth) {
       s.depth = std::min(depth, all - at);
       s.beta = at > 0 ? 1 : p.beta;

@@ -30,7 +30,7 @@ void multiply_half_columns(const FloatRows& a, const HalfMatrix& b, int64_t colu
     if (b.transposed)
       half_product_table().dot[b.dtype](from, b.ld, n, a.depth, a.data, panel);
     else
-      half_product_table().add_rows[b.dtype](from, b.ld, a.depth, n, a.data, panel);
+      half_product_table().add_rows[b.dtype](from, b.ld, a.depth, n, a.data, a.depth, 1, panel, n);
     for (int64_t j = 0; j < n; j++) to[j] = alpha * panel[j] + (beta == 0 ? 0 : beta * to[j]);
     return;
   }

@@ -308,6 +308,12 @@ GemmAddend rows_of(const Source& c, const lz_operand& out) {
   return dense ? GemmAddend{data, n} : GemmAddend{};
 }
 
+Source turned(Source x) {
+  std::swap(x.shape[x.ndim - 2], x.shape[x.ndim - 1]);
+  std::swap(x.strides[x.ndim - 2], x.strides[x.ndim - 1]);
+  return x;
+}
+
 void run(const lz_call& call, const char* op, const lz_operand& a, const lz_operand& b, const lz_operand* c,
          double alpha, double beta) {
   const lz_operand& out = call.out[0];
@@ -322,6 +328,8 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
   const bool loop = is_integral(out.dtype);
   const int32_t half_type = b.dtype;
   bool halves = half && p.k > 0;
+  // A column is, in memory, a row: its product is that with the transposed matrix.
+  if (own && halves && p.n == 1) p.n = p.m, p.m = 1, p.a = turned(Source(b)), p.b = turned(Source(a));
   if (p.k > 0) {
     const Order raw = order_of(p.b);
     halves = halves && raw.known && raw.ld <= INT32_MAX && p.m <= (own ? 1 : kFewRows);

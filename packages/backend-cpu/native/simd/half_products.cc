@@ -95,30 +95,42 @@ void dots(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x
   for (; r < rows; r++) dots_of_rows<T, 1>(b + r * ldb, ldb, k, x, ldx, m, y + r, ldy);
 }
 
+// The rows behind these are fetched by the way: they lie apart, where the processor does not look ahead.
 template <class T, int kRows>
-HWY_INLINE void add_some(const T* b, int64_t ldb, int64_t n, const float* x, float* y) {
+HWY_INLINE void add_some(const T* b, int64_t ldb, int64_t n, const float* x, int64_t ldx, int64_t m, float* y,
+                         int64_t ldy) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
-  V factor[kRows];
-  for (int r = 0; r < kRows; r++) factor[r] = hn::Set(d, x[r]);
-  int64_t i = 0;
-  for (; i + N <= n; i += N) {
-    V sum = hn::LoadU(d, y + i);
-    for (int r = 0; r < kRows; r++) sum = hn::MulAdd(load(d, b + r * ldb + i), factor[r], sum);
-    hn::StoreU(sum, d, y + i);
+  int64_t at = 0;
+  for (; at + N <= n; at += N) {
+    V w[kRows];
+    LZ_UNROLL for (int r = 0; r < kRows; r++) {
+      w[r] = load(d, b + r * ldb + at);
+      __builtin_prefetch(b + (kRows + r) * ldb + at);
+    }
+    for (int64_t i = 0; i < m; i++) {
+      const float* factor = x + i * ldx;
+      V sum = hn::LoadU(d, y + i * ldy + at);
+      LZ_UNROLL for (int r = 0; r < kRows; r++) sum = hn::MulAdd(w[r], hn::Set(d, factor[r]), sum);
+      hn::StoreU(sum, d, y + i * ldy + at);
+    }
   }
-  if (i == n) return;
-  V sum = load_some(d, y + i, n - i, 0);
-  for (int r = 0; r < kRows; r++) sum = hn::MulAdd(load_some(d, b + r * ldb + i, n - i, 0), factor[r], sum);
-  store_some(d, sum, y + i, n - i);
+  if (at == n) return;
+  for (int64_t i = 0; i < m; i++) {
+    V sum = load_some(d, y + i * ldy + at, n - at, 0);
+    for (int r = 0; r < kRows; r++)
+      sum = hn::MulAdd(load_some(d, b + r * ldb + at, n - at, 0), hn::Set(d, x[i * ldx + r]), sum);
+    store_some(d, sum, y + i * ldy + at, n - at);
+  }
 }
 
 template <class T>
-void add_rows(const void* data, int64_t ldb, int64_t rows, int64_t n, const float* x, float* y) {
+void add_rows(const void* data, int64_t ldb, int64_t rows, int64_t n, const float* x, int64_t ldx, int64_t m, float* y,
+              int64_t ldy) {
   const T* b = static_cast<const T*>(data);
   int64_t r = 0;
-  for (; r + 8 <= rows; r += 8) add_some<T, 8>(b + r * ldb, ldb, n, x + r, y);
-  for (; r < rows; r++) add_some<T, 1>(b + r * ldb, ldb, n, x + r, y);
+  for (; r + 8 <= rows; r += 8) add_some<T, 8>(b + r * ldb, ldb, n, x + r, ldx, m, y, ldy);
+  for (; r < rows; r++) add_some<T, 1>(b + r * ldb, ldb, n, x + r, ldx, m, y, ldy);
 }
 
 constexpr HalfProductTable make_table() {

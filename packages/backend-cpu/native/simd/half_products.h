@@ -15,8 +15,9 @@ struct HalfProductTable {
   // y[i · ldy + r] = Σ_k b[r · ldb + k] · x[i · ldx + k] for i < m
   void (*dots[14])(const void* b, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx, int64_t m,
                    float* y, int64_t ldy);
-  // y[j] += Σ_r b[r · ldb + j] · x[r]
-  void (*add_rows[14])(const void* b, int64_t ldb, int64_t rows, int64_t n, const float* x, float* y);
+  // y[i · ldy + j] += Σ_r b[r · ldb + j] · x[i · ldx + r] for i < m
+  void (*add_rows[14])(const void* b, int64_t ldb, int64_t rows, int64_t n, const float* x, int64_t ldx, int64_t m,
+                       float* y, int64_t ldy);
 };
 
 LZ_SIMD_TABLE(HalfProductTable, half_product_table)
