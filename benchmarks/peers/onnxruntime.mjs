@@ -141,6 +141,18 @@ await serve({
     ],
     { pads: [1, 1, 1, 1], strides: [1, 1] },
   ),
+  "conv2d 8×56×56×256, 64 of 1×1": one("Conv", [
+    [8, 256, 56, 56],
+    [64, 256, 1, 1],
+  ]),
+  "conv2d 8×56×56×96, depthwise 7×7": one(
+    "Conv",
+    [
+      [8, 96, 56, 56],
+      [96, 1, 7, 7],
+    ],
+    { pads: [3, 3, 3, 3], group: 96 },
+  ),
   "cumsum 1e7": model([node("CumSum", ["x", "axis"], "out")], [[10_000_000]], {
     initializer: [{ name: "axis", dataType: onnx.TensorProto.DataType.INT64, dims: [], int64Data: [0] }],
   }),

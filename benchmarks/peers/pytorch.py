@@ -77,10 +77,24 @@ def bfloat():
     return lambda: x @ w.T
 
 
-def conv():
-    x = make(8, 64, 64, 32).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
-    w = make(64, 3, 3, 32).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last)
-    return lambda: F.conv2d(x, w, padding=1)
+def bfloat_rows():
+    x, w = make(8, 4096).bfloat16(), make(4096, 4096).bfloat16()
+    return lambda: x @ w
+
+
+def bfloat_attention():
+    q, k, v = (make(1, 8, n, 64).bfloat16() for n in (1, 4096, 4096))
+    return lambda: ((q @ k.transpose(-1, -2)) * 0.125).softmax(-1) @ v
+
+
+def conv(x, w, padding, groups=1):
+    def prepare():
+        image, kernel = (
+            make(*shape).permute(0, 3, 1, 2).contiguous(memory_format=torch.channels_last) for shape in (x, w)
+        )
+        return lambda: F.conv2d(image, kernel, padding=padding, groups=groups)
+
+    return prepare
 
 
 def gather():
@@ -168,9 +182,13 @@ serve(
         "matmul 1024, second transposed": on(lambda x, y: x @ y.T, (1024, 1024), (1024, 1024)),
         "matmul 64 × 128²": on(torch.matmul, (64, 128, 128), (64, 128, 128)),
         "matmul 1×4096×4096, bfloat16": bfloat,
+        "matmul 8×4096×4096, bfloat16": bfloat_rows,
+        "attention 1×8×1×64 of 4096, bfloat16": bfloat_attention,
         "attention 1×8×512×64": composed_attention(512, False),
         "attention 1×8×4096×64, causal": composed_attention(4096, True),
-        "conv2d 8×64×64×32, 64 of 3×3": conv,
+        "conv2d 8×64×64×32, 64 of 3×3": conv((8, 64, 64, 32), (64, 3, 3, 32), 1),
+        "conv2d 8×56×56×256, 64 of 1×1": conv((8, 56, 56, 256), (64, 1, 1, 256), 0),
+        "conv2d 8×56×56×96, depthwise 7×7": conv((8, 56, 56, 96), (96, 7, 7, 1), 3, 96),
         "sort 1e6": on(lambda x: x.sort().values, (10**6,)),
         "argsort 1e6": on(lambda x: x.argsort(), (10**6,)),
         "cumsum 1e7": on(lambda x: x.cumsum(0), (10**7,)),

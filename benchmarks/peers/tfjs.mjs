@@ -61,6 +61,16 @@ await serve({
     ...[0, 1, 2].map(() => [8, 512, 64]),
   ),
   "conv2d 8×64×64×32, 64 of 3×3": on((x, w) => tf.conv2d(x, w, 1, "same"), [8, 64, 64, 32], [3, 3, 32, 64]),
+  "conv2d 8×56×56×256, 64 of 1×1": on(
+    (x, w) => tf.conv2d(x, w, 1, "same"),
+    [8, 56, 56, 256],
+    [1, 1, 256, 64],
+  ),
+  "conv2d 8×56×56×96, depthwise 7×7": on(
+    (x, w) => tf.depthwiseConv2d(x, w, 1, "same"),
+    [8, 56, 56, 96],
+    [7, 7, 96, 1],
+  ),
   "cumsum 1e7": on((x) => x.cumsum(0), [10_000_000]),
   "random normal 1e7": on(() => tf.randomNormal([10_000_000])),
   "random uniform 1e7": on(() => tf.randomUniform([10_000_000])),
