@@ -21,6 +21,7 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { threadId } from "node:worker_threads"
 import { DeviceError } from "@lazuli/core/engine"
+import { isKept, pruneOnce } from "./kernel-cache"
 
 const native = fileURLToPath(new URL("../native/", import.meta.url))
 
@@ -171,7 +172,7 @@ function prelude(used: Compiler): string {
 /** Expands macros and conditions; what it gives has line markers. Remembered on disk. Gives what the preprocessor refused otherwise. */
 export function preprocess(source: string, file: string): string | CompileFailure {
   const path = join(cacheFolder(), `${keyOf("preprocessed", file, source)}.ii`)
-  if (existsSync(path)) return readFileSync(path, "utf8")
+  if (isKept(path)) return readFileSync(path, "utf8")
   const { command } = findCompiler()
   const { status, stdout, stderr } = spawnSync(command, ["-E", "-w", "-undef", ...MACROS, "-x", "c++", "-"], {
     ...RUN,
@@ -209,7 +210,7 @@ function commandFor(used: Compiler, target: string): string[] {
 /** Compiles translated source to a shared library, unless it is on disk. Gives where it is, or what the compiler refused. */
 export function compileLibrary(code: string, file: string): CompiledLibrary | CompileFailure {
   const place = placeOf(code)
-  if (existsSync(place.path)) {
+  if (isKept(place.path)) {
     compilerStats.fromDisk++
     return place
   }
@@ -225,6 +226,7 @@ export function compileLibrary(code: string, file: string): CompiledLibrary | Co
     if (status !== 0) return readFailure(stderr, file)
     renameSync(beside, place.path)
     compilerStats.compiled++
+    pruneOnce(cacheFolder())
     return place
   } finally {
     rmSync(beside, { force: true })
@@ -239,7 +241,7 @@ const UNIT = 48
  * does not compile is left out without a word, because {@link compileLibrary} will say what is wrong with it.
  */
 export async function compileAhead(codes: readonly string[]): Promise<void> {
-  const missing = [...new Set(codes)].filter((code) => !existsSync(placeOf(code).path))
+  const missing = [...new Set(codes)].filter((code) => !isKept(placeOf(code).path))
   if (missing.length === 0) return
   const used = findCompiler()
   // Once, before several processes want it.
@@ -251,6 +253,7 @@ export async function compileAhead(codes: readonly string[]): Promise<void> {
     for (let unit = units.pop(); unit !== undefined; unit = units.pop()) await compileUnit(used, unit)
   }
   await Promise.all(Array.from({ length: availableParallelism() }, work))
+  pruneOnce(cacheFolder())
 }
 
 async function compileUnit(used: Compiler, codes: readonly string[]): Promise<void> {

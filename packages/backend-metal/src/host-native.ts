@@ -66,7 +66,12 @@ export function hostNative(): HostNative {
     throw new DeviceError(
       "metal",
       `the host runtime's addon for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
-      { cause, hint: "Build it from source: npm run build in a clone of the repository" },
+      {
+        cause,
+        hint:
+          "It is not part of the published package: npm run build in a clone of the repository makes it, and LAZULI_METAL_HOST_ADDON names " +
+          "the file to other programs. Use mx.cpu where there is no GPU",
+      },
     )
   }
   checkProtocol(addon, path)

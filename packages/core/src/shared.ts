@@ -42,7 +42,8 @@ export type ReceivedTree<T> = T extends SharedArray
 /**
  * Prepares the arrays of a tree for another thread of this process: gives the tree with a {@link SharedArray} for each, to be posted and
  * then received there by {@link receive}. Nothing is copied: both threads see the same memory, which neither can change. The arrays are
- * computed first, and stay usable here. Each note can be received once; one that nobody receives keeps its memory until the process ends.
+ * computed first, and stay usable here. Each note can be received once. One that nobody receives keeps its memory until the process
+ * ends: where a worker ended before it could, receive the note here, in the thread that made it.
  * @throws DeviceError for arrays of a backend whose memory threads cannot share
  * @example
  * const { w } = mx.receive(mx.share({ w: mx.array([1, 2]) }))
