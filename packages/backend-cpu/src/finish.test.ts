@@ -241,3 +241,15 @@ test("random products with random work", () => {
     { numRuns: Number(process.env.LAZULI_PROPERTY_RUNS ?? 60), seed: 7 },
   )
 })
+
+test("a row of a product does not depend on how many rows there are, nor on the threads that share them", () => {
+  for (const [m, k, n] of [
+    [40, 512, 300],
+    [26, 400, 500],
+    [48, 1000, 64],
+  ]) {
+    const [a, b] = [random([3 * m, k]), random([n, k])]
+    const some = a.index(`0:${m}`).contiguous().matmul(b.T)
+    expect(bits(some)).toEqual(bits(a.matmul(b.T).index(`0:${m}`)))
+  }
+})

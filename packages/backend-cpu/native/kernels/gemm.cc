@@ -155,7 +155,8 @@ void gemm(const GemmProblem& p) {
   float* packed_b = room();
   if (packed_b == nullptr) return by_elements(p);
   const bool large = p.k * p.b.ld > kLargeB, rows = !p.a.transposed && p.a.dtype == LZ_FLOAT32;
-  if (rows && (p.b.transposed ? p.m <= kFewDots && p.k >= kLongDot : p.m <= kFewSums && large))
+  const int64_t product_rows = std::max(p.m, p.all_rows);
+  if (rows && (p.b.transposed ? product_rows <= kFewDots && p.k >= kLongDot : product_rows <= kFewSums && large))
     return by_rows(p, packed_b);
   const GemmTable& table = gemm_table();
   const Kind kind(p);

@@ -41,6 +41,8 @@ struct GemmProblem {
   int64_t ldc;
   Finish finish = {};
   GemmAddend addend = {};
+  // Of the product that this is a part of, where it is one: what decides between ways to sum must not know the parts.
+  int64_t all_rows = 0;
 
   GemmAddend added() const { return addend.data ? addend : GemmAddend{c, ldc}; }
 };

@@ -209,6 +209,7 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
       part.c += i * p.n + j;
       part.finish = part.finish.at(i, j);
       part.addend = part.addend.at(i, j);
+      part.all_rows = p.m;
       part.m = std::min(m, p.m - i), part.n = std::min(n, p.n - j);
       gemm(part);
     }
