@@ -20,9 +20,10 @@ if (kind !== "kernels" && !(kind in libraries)) {
 const chosen =
   paths.length > 0
     ? paths
-    : ["async", "evaluate", "growth", "native", "streams", "workers"].map(
-        (name) => `packages/backend-cpu/src/${name}.test.ts`,
-      )
+    : [
+        ...["async", "evaluate", "growth", "native", "streams", "workers"],
+        ...["feed", "finish", "fusion", "long-rows", "softmax"],
+      ].map((name) => `packages/backend-cpu/src/${name}.test.ts`)
 
 const root = fileURLToPath(new URL("..", import.meta.url))
 const backend = `${root}packages/backend-cpu`

@@ -40,10 +40,12 @@ export class Contestant {
     }
   }
 
-  async measure(): Promise<void> {
+  /** Measures once more; false where it has stopped. */
+  async measure(): Promise<boolean> {
     this.child.stdin?.write("\n")
     const { value } = await this.hear()
-    this.taken.push(value ?? Number.NaN)
+    if (value !== undefined) this.taken.push(value)
+    return value !== undefined
   }
 
   end(): void {

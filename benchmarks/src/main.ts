@@ -61,7 +61,7 @@ async function measureRow(workload: Workload): Promise<Row> {
   const names = Object.keys(contestants).filter((name) => !values.only || values.only.includes(name))
   const cells: Record<string, Cell | string> = {}
   const running: Contestant[] = []
-  const floor = ceilings?.start(workload) ?? null
+  let floor = ceilings?.start(workload) ?? null
   await floor?.hear()
   // One after another, so that setting up disturbs nobody's measurement.
   for (const name of names) {
@@ -76,9 +76,16 @@ async function measureRow(workload: Workload): Promise<Row> {
   }
   const rounds = Number(values.rounds ?? workload.rounds ?? 25)
   for (let round = 0; round < rounds; round++)
-    for (const contestant of floor ? [floor, ...running] : running) {
+    for (const contestant of floor ? [floor, ...running] : [...running]) {
       await setTimeout(SETTLE_MS)
-      await contestant.measure()
+      if (await contestant.measure()) continue
+      // What it measured before it stopped has no partners in the rounds after.
+      contestant.end()
+      if (contestant === floor) floor = null
+      else {
+        cells[contestant.name] = `stopped in round ${round + 1}`
+        running.splice(running.indexOf(contestant), 1)
+      }
     }
   floor?.end()
   const scale = workload.unit === "µs" || workload.unit === "µs/op" ? 1000 / (workload.ops ?? 1) : 1

@@ -57,7 +57,8 @@ void Plan::join() {
     }
     Step& kernel = steps_[i];
     const Step& work = steps_[i + 1];
-    if (!kernel.kernel || kernel.n_out != 1 || !work.finishes) continue;
+    // Work before a kernel and work after it share the place of their addresses: a kernel has one of them.
+    if (!kernel.kernel || kernel.feed || kernel.n_out != 1 || !work.finishes) continue;
     const lz_operand& result = operands_[kernel.first + size_t(kernel.n_in)];
     if (result.ndim < 1 || !(result.flags & LZ_CONTIGUOUS) || result.size != work.job.n) continue;
     const Place& made = places_[kernel.first + size_t(kernel.n_in)];
