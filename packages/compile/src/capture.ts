@@ -19,14 +19,16 @@ import { reapply, rebuild } from "./rebuild"
 import { type RecordedCall, Recorder, repeat } from "./recorder"
 import { checkResult } from "./result"
 import {
+  type Contents,
+  contentsOf,
+  type Left,
+  leftOf,
   type Path,
   readSlots,
   type Slot,
   type Snapshot,
   slotsOf,
   snapshot,
-  type Vacated,
-  vacatedOf,
   writeSlots,
 } from "./state"
 
@@ -36,6 +38,11 @@ type Source =
   | { readonly from: "argument"; readonly index: number }
   | { readonly from: "outside"; readonly value: Array }
 
+/** What a function leaves in the captured inputs or outputs. */
+export interface LeftIn extends Left {
+  readonly tree: "inputs" | "outputs"
+}
+
 /** What a function gives, apart from the values. */
 interface Form {
   /** The result's tree; its arrays are replaced at each call. */
@@ -44,8 +51,10 @@ interface Form {
   readonly resultCount: number
   /** Where the captured outputs' arrays go. */
   readonly outputPaths: readonly Path[]
-  /** Where the captured outputs hold no arrays any more. */
-  readonly vacated: readonly Vacated[]
+  /** Where the captured outputs hold arrays after a call. */
+  readonly targets: readonly Path[]
+  /** What the function leaves in captured trees besides arrays. */
+  readonly left: readonly LeftIn[]
   /** Which of the arguments' arrays the function updated in place; what they show then comes last among what was found. */
   readonly updated: readonly number[]
 }
@@ -91,7 +100,7 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
   const { recorded, reads, gap } = recorder.current as Recorder
-  const { result, resultCount, outputPaths, vacated, updated } = first
+  const { result, resultCount, outputPaths, targets, left, updated } = first
   const places = found.map((id, i) => id ?? outsideFound[i])
   return {
     capture: first,
@@ -103,7 +112,8 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
       result,
       resultCount,
       outputPaths,
-      vacated,
+      targets,
+      left,
       updated,
     },
   }
@@ -199,7 +209,11 @@ function trace(
 ): Traced {
   const epoch = ++tracing.begun
   const before = readSlots(inputs)
-  const outputsBefore = slotsOf(outputs)
+  const contents = {
+    inputs: inputTrees === outputs ? null : contentsOf(inputTrees),
+    outputs: contentsOf(outputs),
+  }
+  const outputsBefore = contents.outputs.arrays
   const untouched = new Map(outputsBefore.map(({ holder }) => [holder, { ...holder }]))
   const placeholders = placeholdersFor([...given, ...before])
   const handles = placeholders.map((node) => new Array(node))
@@ -212,7 +226,6 @@ function trace(
   calls.recorder = null
   checkResult(result)
   const held = slotsOf(outputs)
-  const vacated = vacatedOf(outputs, outputsBefore, held)
   // An output that is no input, and that the function did not touch, is nobody's business.
   const slots = held.filter(({ holder, key }) => {
     const array = holder[key] as Array
@@ -223,15 +236,22 @@ function trace(
     ({ node }) => new Array(node),
   )
   snapshot.restoreArrays()
-  dropNew(slotsOf(inputTrees), inputs, held)
+  dropNew(slotsOf(inputTrees), inputs, held, snapshot)
   // State that is an input and no output keeps its arrays.
   for (const [i, slot] of inputs.entries())
     if (slot.holder[slot.key] instanceof Array || !has(outputsBefore, slot)) slot.holder[slot.key] = before[i]
+  const left: LeftIn[] = []
+  for (const [tree, was] of Object.entries(contents) as ["inputs" | "outputs", Contents | null][]) {
+    if (was === null) continue
+    const found = leftOf(tree === "inputs" ? inputTrees : outputs, was)
+    if (found.vacated.length + found.written.length > 0) left.push({ tree, ...found })
+  }
   const form: Form = {
     result,
     resultCount: found.length - slots.length - updated.length,
     outputPaths: slots.map(({ path }) => path),
-    vacated,
+    targets: held.map(({ path }) => path),
+    left,
     updated,
   }
   return {
@@ -242,8 +262,18 @@ function trace(
 }
 
 /** What the function put into trees that are inputs and no outputs has no value outside the trace. */
-function dropNew(now: readonly Slot[], before: readonly Slot[], outputs: readonly Slot[]): void {
-  for (const slot of now) if (!has(before, slot) && !has(outputs, slot)) delete slot.holder[slot.key]
+function dropNew(
+  now: readonly Slot[],
+  before: readonly Slot[],
+  outputs: readonly Slot[],
+  snapshot: Snapshot,
+): void {
+  for (const slot of now) {
+    if (has(before, slot) || has(outputs, slot)) continue
+    const was = snapshot.entriesOf(slot.holder)
+    if (was && slot.key in was) slot.holder[slot.key] = was[slot.key]
+    else delete slot.holder[slot.key]
+  }
 }
 
 const has = (list: readonly Slot[], { holder, key }: Slot): boolean =>

@@ -38,14 +38,14 @@ import {
   signatureOfSlots,
 } from "./signature"
 import {
-  afterTrace,
   constantsOf,
+  leave,
   Places,
   placeName,
   readSlots,
   type Slot,
   slotsOf,
-  vacate,
+  snapshot,
   writePath,
 } from "./state"
 
@@ -81,6 +81,8 @@ interface Entry {
   readonly inPlace: boolean
   /** Whether a call does nothing but compute one array and give it. */
   readonly single: boolean
+  /** The other key that finds it: that of the captured outputs as it leaves them. */
+  readonly alias: string
 }
 
 /** What a call wants a program for. */
@@ -91,11 +93,11 @@ const dropped = new FinalizationRegistry<ReadonlyMap<string, Entry>>((entries) =
   for (const { capture: c } of entries.values()) c.program?.release()
 })
 
-const isSingle = ({ result, sources, vacated, updated }: Capture): boolean =>
+const isSingle = ({ result, sources, left, updated }: Capture): boolean =>
   result instanceof Array &&
   sources.length === 1 &&
   sources[0].from === "program" &&
-  vacated.length + updated.length === 0
+  left.length + updated.length === 0
 
 const NONE: readonly Node[] = []
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
@@ -126,6 +128,7 @@ function outputNames({ signature, capture: { result, sources, outputPaths, updat
 /** The programs of one compiled function. */
 export class Programs {
   private readonly entries = new Map<string, Entry>()
+  private readonly aliases = new Map<string, string>()
   private readonly recordings = new Map<string, Recording>()
   private readonly figures = { calls: 0, traces: 0 }
   private readonly places = new Places()
@@ -169,7 +172,14 @@ export class Programs {
   }
 
   explain(args: readonly unknown[]): Explanation {
-    const entry = this.lookUp(args, slotsOf(this.options.inputs))
+    const { inputs, outputs } = this.options
+    const before = snapshot([inputs, outputs])
+    let entry: Entry | null
+    try {
+      entry = this.lookUp(args, slotsOf(inputs))
+    } finally {
+      before.restore()
+    }
     if (entry === null)
       throw new TransformError("explain", "the arguments belong to a trace, where nothing is compiled")
     return explanationOf(entry.capture.program, inputNames(entry), outputNames(entry))
@@ -198,10 +208,12 @@ export class Programs {
     if (given.some(isAbstract) || readSlots(inputSlots).some(isAbstract)) return null
     const constants = constantsOf(inputs)
     const arrays = signatureOfSlots(inputSlots)
-    const targets = signatureOfOutputs(slotsOf(outputs))
-    let stateSignature = [...arrays, ...signatureOfConstants(constants), ...targets]
-    const keyFor = (sizes: boolean): string => keyOf(signature, sizes) + keyOf(stateSignature, sizes)
-    let key = keyFor(true)
+    const captured = [...arrays, ...signatureOfConstants(constants)]
+    const stateSignature = [...captured, ...signatureOfOutputs(slotsOf(outputs).map(({ path }) => path))]
+    const keyFor = (sizes: boolean, state = stateSignature): string =>
+      keyOf(signature, sizes) + keyOf(state, sizes)
+    const wantedKey = keyFor(true)
+    const key = this.entries.has(wantedKey) ? wantedKey : (this.aliases.get(wantedKey) ?? wantedKey)
     let entry = this.entries.get(key)
     if (entry) {
       this.entries.delete(key)
@@ -211,17 +223,16 @@ export class Programs {
       const subject = { f: this.f, args, given, inputs: inputSlots, inputTrees: inputs, outputs }
       const state = readSlots(inputSlots).map(({ node }) => node)
       const wanted: Wanted = { signature, stateSignature }
-      const wantedKey = keyFor(false)
+      const keyOfAny = keyFor(false)
       const found = shapeless
-        ? this.captureShapeless(subject, wantedKey, wanted)
+        ? this.captureShapeless(subject, keyOfAny, wanted)
         : this.captureNew(subject, wanted)
       if (found.program && this.donated.length > 0)
         found.program.donated = donatedPositions(this.donated, args, state.length)
-      const left = afterTrace(constants)
-      stateSignature = [...arrays, ...signatureOfConstants(left), ...targets]
-      key = keyFor(true)
-      const recording = this.recordings.get(wantedKey)
-      if (recording && this.recordings.delete(wantedKey)) this.recordings.set(keyFor(false), recording)
+      // What the program itself fills is there at the next call.
+      const filled = [...captured, ...signatureOfOutputs(found.targets)]
+      const recording = this.recordings.get(keyOfAny)
+      if (recording) this.recordings.set(keyFor(false, filled), recording)
       entry = {
         signature,
         stateSignature,
@@ -230,10 +241,13 @@ export class Programs {
         holders: inputSlots.map(({ holder }) => holder),
         keys: inputSlots.map(({ key: name }) => name),
         state: state.map(({ shape, dtype }) => ({ shape, dtype })),
-        constants: left.flatMap(({ key: name, value }) => [name, value]),
-        inPlace: inputs === outputs && found.vacated.length === 0 && samePaths(inputSlots, found.outputPaths),
+        constants: constants.flatMap(({ key: name, value }) => [name, value]),
+        inPlace: inputs === outputs && found.left.length === 0 && samePaths(inputSlots, found.outputPaths),
         single: inputSlots.length === 0 && this.donated.length === 0 && isSingle(found),
+        alias: keyFor(true, filled),
       }
+      this.aliases.set(entry.alias, key)
+      // The function may have called itself.
       this.entries.get(key)?.capture.program?.release()
     }
     this.entries.set(key, entry)
@@ -286,6 +300,7 @@ export class Programs {
   private evictOldest(): void {
     const [key, entry] = this.entries.entries().next().value as [string, Entry]
     this.entries.delete(key)
+    if (this.aliases.get(entry.alias) === key) this.aliases.delete(entry.alias)
     entry.capture.program?.release()
   }
 
@@ -300,7 +315,7 @@ export class Programs {
     state: readonly Array[],
     places: Places | null,
   ): unknown {
-    const { program, outside, result, sources, resultCount, outputPaths, vacated, updated } = entry.capture
+    const { program, outside, result, sources, resultCount, outputPaths, left, updated } = entry.capture
     const handles = updated.length > 0 ? arraysOf(args) : null
     // Two handles of a trace stand for what is one here, and only one of them would show the update.
     if (handles && new Set([...handles, ...state]).size < handles.length + state.length)
@@ -328,7 +343,7 @@ export class Programs {
       for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
     } else {
       const { outputs } = this.options
-      for (const each of vacated) vacate(outputs, each)
+      for (const each of left) leave(this.options[each.tree], each)
       outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
     }
     if (handles)

@@ -101,8 +101,8 @@ export const signatureOfConstants = (constants: readonly Constant[]): Signature 
   ])
 
 /** Where captured outputs hold arrays. */
-export const signatureOfOutputs = (slots: readonly Slot[]): Signature =>
-  slots.map(({ path }) => placeAt(path, true))
+export const signatureOfOutputs = (paths: readonly Path[]): Signature =>
+  paths.map((path) => placeAt(path, true))
 
 /** Where the comparison under way is. */
 const walk = { at: 0 }

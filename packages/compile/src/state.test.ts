@@ -166,14 +166,18 @@ describe("what else is in a captured input", () => {
     ])
   })
 
-  test("may be changed by the function itself, once for all sizes", () => {
+  test("may be changed by the function itself, for all sizes", () => {
     const state = { calls: 0 }
     const f = compile((x: mx.Array) => x.add(++state.calls), { inputs: state, shapeless: true })
-    for (const n of [1, 2, 3]) expect(f(mx.zeros([n])).tolist()).toEqual(new Array(n).fill(1))
-    expect(f.stats().traces).toBe(1)
+    for (const n of [1, 2, 3]) {
+      state.calls = 0
+      expect([f(mx.zeros([n])).tolist(), state.calls]).toEqual([new Array(n).fill(1), 1])
+    }
+    expect(f(mx.zeros([1])).tolist()).toEqual([2])
+    expect(f.stats().traces).toBe(2)
   })
 
-  test("may be changed by the function itself, once", () => {
+  test("may be changed by the function itself, at each call", () => {
     const state = { w: mx.array(1), calls: 0 }
     const f = compile(
       () => {
@@ -183,12 +187,117 @@ describe("what else is in a captured input", () => {
       { inputs: state, outputs: state },
     )
     for (let i = 0; i < 3; i++) f()
-    expect([state.calls, state.w.item(), f.stats().traces]).toEqual([1, 4, 1])
+    expect([state.calls, state.w.item(), f.stats().traces]).toEqual([3, 4, 3])
     state.calls = 0
     f()
-    expect([state.calls, f.stats()]).toEqual([1, { calls: 4, traces: 2, programs: 1 }])
+    expect([state.calls, f.stats()]).toEqual([1, { calls: 4, traces: 3, programs: 3 }])
+  })
+
+  test.each([
+    ["an input and an output", true],
+    ["an input", false],
+  ])("is %s and turned by the function and by the caller, who both see it", (_how, isOutput) => {
+    const state = { flip: false, w: mx.array(1) }
+    const f = compile(
+      (x: mx.Array) => {
+        state.flip = !state.flip
+        return state.flip ? x.add(1) : x.add(2)
+      },
+      { inputs: state, ...(isOutput ? { outputs: state } : {}) },
+    )
+    const seen: unknown[] = []
+    for (const flip of [false, true, false, true, true, false]) {
+      state.flip = flip
+      seen.push(f(mx.array(0)).item(), state.flip)
+    }
+    expect(seen).toEqual([1, true, 2, false, 1, true, 2, false, 2, false, 1, true])
+    expect(f.stats().traces).toBe(2)
+  })
+
+  test("is set aside by the function and put back by the caller, for one trace", () => {
+    class Model {
+      training = true
+      mode: Tree | null = { name: "a", extra: 1 }
+      frozen = new Set<string>()
+      w = mx.array(2)
+    }
+    const model = new Model()
+    const f = compile(
+      (x: mx.Array) => {
+        const factor = model.training && model.mode?.extra ? 10 : 1
+        model.training = false
+        if (model.mode) delete model.mode.extra
+        model.mode = null
+        model.frozen.add("w")
+        return x.multiply(model.w).multiply(factor)
+      },
+      { inputs: [model] },
+    )
+    for (let call = 0; call < 4; call++) {
+      model.training = true
+      model.mode = { name: "a", extra: 1 }
+      model.frozen.clear()
+      expect(f(mx.array(1)).item()).toBe(20)
+      expect([model.training, model.mode, [...model.frozen]]).toEqual([false, null, ["w"]])
+    }
+    expect(f.stats().traces).toBe(1)
+    expect([f(mx.array(1)).item(), f(mx.array(1)).item(), f.stats().traces]).toEqual([2, 2, 2])
+  })
+
+  test("holds no array of a trace where it is no output", () => {
+    const state: Tree = { cache: null, w: mx.array(1) }
+    const f = compile(
+      (x: mx.Array) => {
+        state.cache = x.add(1)
+        return x
+      },
+      { inputs: state },
+    )
+    for (let call = 0; call < 3; call++) f(mx.array(call))
+    expect(shown(state)).toEqual({ cache: null, w: "array 1" })
+    expect(f.stats().traces).toBe(1)
+  })
+
+  test("and what the function puts there is left alone by an explanation", () => {
+    const state: Tree = { flip: false, w: mx.array(1) }
+    const f = compile(
+      (x: mx.Array) => {
+        state.flip = !state.flip
+        state.w = x
+        state.fresh = x
+        return x.add(state.flip ? 1 : 2)
+      },
+      { inputs: state, outputs: state },
+    )
+    f.explain(mx.array(5))
+    expect(shown(state)).toEqual({ flip: false, w: "array 1" })
+    expect(f(mx.array(5)).item()).toBe(6)
+    expect(shown(state)).toEqual({ flip: true, w: "array 5", fresh: "array 5" })
+    expect(f.stats().traces).toBe(1)
   })
 })
+
+test.each([[false], [true]])(
+  "an output that the function fills needs no more programs (shapeless: %s)",
+  (shapeless) => {
+    const state: Tree = {}
+    const f = compile(
+      (x: mx.Array) => {
+        state.y = x.add(1)
+        return x
+      },
+      { outputs: state, shapeless },
+    )
+    for (const n of [2, 3, 2, 3, 2, 3]) {
+      f(mx.zeros([n]))
+      expect((state.y as mx.Array).shape).toEqual([n])
+    }
+    delete state.y
+    f(mx.zeros([2]))
+    expect((state.y as mx.Array).shape).toEqual([2])
+    expect(f.stats()).toEqual({ calls: 7, traces: shapeless ? 1 : 2, programs: 2 })
+  },
+)
 
 test("an output alone that is updated in place has its new value, and none if the function throws", () => {
   const state = { c: mx.array([1, 2]) }

@@ -3,6 +3,7 @@
  * replaced in place, and what else is in these trees.
  */
 import { Array, currentTree, isList, type Node, rebind, TransformError } from "@lazuli/core/engine"
+import { sameConstant } from "./constants"
 
 /** How to get from a tree's root to something in it. */
 export type Path = readonly (string | number)[]
@@ -100,13 +101,47 @@ export function constantsOf(tree: unknown): Constant[] {
   return found
 }
 
-/** The same after a trace: what the function itself changed makes no other program. */
-export const afterTrace = (constants: readonly Constant[]): Constant[] =>
-  constants.map((each) => {
-    const now = each.holder[each.key]
-    const isConstant = each.key in each.holder && !(now instanceof Array) && !isContainer(now)
-    return isConstant ? { ...each, value: constantOf(now) } : each
+/** What a function made of what is in a tree besides arrays. */
+export interface Left {
+  /** Places that hold nothing any more, or another container. */
+  readonly vacated: readonly Vacated[]
+  /** Places that hold another constant. */
+  readonly written: readonly { readonly path: Path; readonly value: unknown }[]
+}
+
+/** What a tree holds, to be told from what a function leaves there. */
+export interface Contents {
+  readonly arrays: readonly Slot[]
+  readonly constants: readonly Constant[]
+}
+
+export const contentsOf = (tree: unknown): Contents => ({
+  arrays: slotsOf(tree),
+  constants: constantsOf(tree),
+})
+
+const textOf = (path: Path): string => JSON.stringify(path)
+
+/** What became of a tree's constants, and of its containers. */
+export function leftOf(tree: unknown, before: Contents): Left {
+  const now = contentsOf(tree)
+  const was = new Map(before.constants.map(({ path, value }) => [textOf(path), value]))
+  const vacated = vacatedOf(tree, [...before.arrays, ...before.constants], [...now.arrays, ...now.constants])
+  const written = now.constants.flatMap(({ holder, key, path, value }) => {
+    const text = textOf(path)
+    return was.has(text) && sameConstant(was.get(text), value) ? [] : [{ path, value: copyOf(holder[key]) }]
   })
+  return { vacated, written }
+}
+
+/** A value that later changes of a set do not reach. */
+const copyOf = (value: unknown): unknown => (value instanceof Set ? new Set(value) : value)
+
+/** Leaves in a tree what the function left there. */
+export function leave(tree: unknown, { vacated, written }: Left): void {
+  for (const each of vacated) vacate(tree, each)
+  for (const { path, value } of written) writePath(tree, path, copyOf(value))
+}
 
 /** What a place of captured state is called. */
 export const placeName = (path: Path): string =>
@@ -148,6 +183,8 @@ export class Places {
 export interface Snapshot {
   /** What an array showed; undefined for one that was not there. */
   nodeOf(array: Array): Node | undefined
+  /** What a container held; undefined for one that was not there. */
+  entriesOf(holder: Holder): Holder | undefined
   /** Lets every array show what it showed: updates in place within a trace have no value outside. */
   restoreArrays(): void
   /** Puts everything back: of a trace that failed nothing may stay. */
@@ -161,12 +198,13 @@ export function snapshot(trees: readonly unknown[]): Snapshot {
   for (const tree of trees)
     if (isContainer(tree))
       walk(tree, (_holder, _key, child) => child instanceof Array && nodes.set(child, child.node), seen)
-  const contents = [...seen].map((holder) => [holder as Holder, { ...holder } as Holder] as const)
+  const contents = new Map([...seen].map((holder) => [holder as Holder, { ...holder } as Holder]))
   const restoreArrays = (): void => {
     for (const [array, node] of nodes) if (array.node !== node) rebind(array, node)
   }
   return {
     nodeOf: (array) => nodes.get(array),
+    entriesOf: (holder) => contents.get(holder),
     restoreArrays,
     restore: () => {
       restoreArrays()
@@ -181,15 +219,16 @@ export function snapshot(trees: readonly unknown[]): Snapshot {
   }
 }
 
-/** Puts an array at a path of a tree, making the containers that are missing. */
-export function writePath(tree: unknown, path: Path, array: Array): void {
+/** Puts a value at a path of a tree, making the containers that are missing. */
+export function writePath(tree: unknown, path: Path, value: unknown): void {
   let holder = currentTree(tree as Holder)
   for (let i = 0; i + 1 < path.length; i++) {
     const key = path[i]
     if (!isHolder(holder[key])) holder[key] = typeof path[i + 1] === "number" ? [] : {}
     holder = currentTree(holder[key] as Holder)
   }
-  holder[path[path.length - 1]] = array
+  // A getter follows what it reads.
+  Reflect.set(holder, path[path.length - 1], value)
 }
 
 /** What became of a place that held an array and holds none any more: it is gone, or holds another value. */
@@ -200,24 +239,24 @@ export interface Vacated {
 }
 
 /** The places of `before` that hold no array of the tree any more; of a container that went as a whole, its own place. */
-export function vacatedOf(tree: unknown, before: readonly Slot[], now: readonly Slot[]): Vacated[] {
-  const kept = new Set(now.map(({ path }) => JSON.stringify(path)))
+function vacatedOf(tree: unknown, before: readonly Slot[], now: readonly Slot[]): Vacated[] {
+  const kept = new Set(now.map(({ path }) => textOf(path)))
   const found = new Map<string, Vacated>()
   for (const { path } of before) {
-    if (kept.has(JSON.stringify(path))) continue
+    if (kept.has(textOf(path))) continue
     let value: unknown = tree
     let depth = 0
     while (depth < path.length && isHolder(value) && path[depth] in value)
       value = (currentTree(value) as Holder)[path[depth++]]
     const gone = depth < path.length && isHolder(value)
     const at = path.slice(0, gone ? depth + 1 : depth)
-    found.set(JSON.stringify(at), { path: at, gone, value: gone ? undefined : value })
+    found.set(textOf(at), { path: at, gone, value: gone ? undefined : value })
   }
   return [...found.values()]
 }
 
 /** Makes a place of a tree as it was left. */
-export function vacate(tree: unknown, { path, gone, value }: Vacated): void {
+function vacate(tree: unknown, { path, gone, value }: Vacated): void {
   let holder: unknown = tree
   for (const key of path.slice(0, -1)) {
     if (!isHolder(holder)) return
