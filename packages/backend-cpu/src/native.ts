@@ -33,6 +33,7 @@ export interface NativeMemory {
   readonly buffers: number
   readonly limit: number
   readonly cacheLimit: number
+  readonly scratch: number
 }
 
 /**

@@ -47,6 +47,19 @@ test("wrong values say what was expected and received", () => {
   expect(() => mx.array([[1], [1, 2]])).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [array] the lists are ragged: element 0 has shape (1,) and element 1 has shape (2,)]`,
   )
+  expect(() => mx.array([1, 2, 3, 4], [2, 2] as never)).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [array] expected a dtype such as mx.float32, received an array of length 2. The shape is that of the data: mx.array(data).reshape(shape) gives another]`,
+  )
+  expect(() => mx.array([1], "float32" as never)).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [array] expected a dtype such as mx.float32, received the string "float32"]`,
+  )
+  expect(() => mx.array([1], { dtype: "int32" as never })).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [array] expected a dtype such as mx.float32, received the string "int32"]`,
+  )
+  expect(() => mx.array([1], { type: mx.int32 } as never)).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [array] has no option "type"; it takes dtype. Did you mean "dtype"?]`,
+  )
+  expect(mx.array([1], { dtype: null }).dtype).toBe(mx.float32)
   expect(() => mx.zeros([-1])).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [zeros] a shape must hold non-negative integers, received the number -1]`,
   )

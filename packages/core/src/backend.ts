@@ -131,6 +131,8 @@ export interface DeviceFacts {
 /** Bytes in use, their peak, bytes kept for reuse, and the number of blocks in use. */
 export interface MemoryStats {
   readonly active: number
+  /** The part of {@link active} that kernels have borrowed while they run: the limit does not count it. 0 where it is not told. */
+  readonly scratch?: number
   readonly peak: number
   readonly cache: number
   readonly buffers: number

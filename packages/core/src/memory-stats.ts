@@ -11,7 +11,7 @@ const NOTHING: MemoryStats = { active: 0, peak: 0, cache: 0, buffers: 0, limit: 
 const stats = (): MemoryStats => backend().memory?.() ?? NOTHING
 
 /**
- * Bytes of all living arrays; 0 on a backend that does not count them.
+ * Bytes of all living arrays, and of what kernels have borrowed while they run; 0 on a backend that does not count them.
  * @example
  * mx.getActiveMemory() >= 0 // => true
  */
@@ -58,7 +58,7 @@ export function resetPeakMemory(): void {
   backend().resetPeakMemory?.()
 }
 
-/** Bounds the bytes of living arrays: what would exceed it fails with a DeviceError. Gives the bound before. */
+/** Bounds the bytes of living arrays, without what kernels borrow while they run: what would exceed it fails with a DeviceError. Gives the bound before. */
 export function setMemoryLimit(limit: number): number {
   const before = stats().limit
   backend().setMemoryLimit?.(limit)

@@ -348,8 +348,8 @@ function freeBytes(settled: boolean): number {
     drain(bounded as Backend)
     unsettled = 0
   }
-  const { active, limit } = (bounded as Backend & { memory(): MemoryStats }).memory()
-  const free = limit - active - unsettled
+  const { active, scratch = 0, limit } = (bounded as Backend & { memory(): MemoryStats }).memory()
+  const free = limit - (active - scratch) - unsettled
   room = Math.min(LOOK_AFTER, free)
   unseen = 0
   return free
@@ -357,7 +357,7 @@ function freeBytes(settled: boolean): number {
 
 /**
  * Sees to it that there is room for `most` bytes under the memory limit, or at least for `least(…)` of them, by collecting garbage where it
- * must.
+ * must. Dead handles that are found may lower what `least` gives, too: what nobody can read any more goes on the way.
  * @throws DeviceError where there is not
  */
 export function makeRoom(
@@ -368,17 +368,18 @@ export function makeRoom(
   if (unseen + most <= room || !tracker || !bounded?.memory) return
   if (freeBytes(false) >= most || freeBytes(true) >= most) return
   const { blockBytes } = bounded
-  const needed = least(blockBytes ?? ((nbytes) => nbytes))
+  let needed = Infinity
   for (const collection of ["none", "young", "all", "all"] as const) {
     if (collection === "young") sweepRecent()
     if (collection !== "none") poll(tracker, collection)
+    needed = least(blockBytes ?? ((nbytes) => nbytes))
     // Also below a limit that was lowered under what is in use: views take nothing.
     if (freeBytes(true) >= needed || needed <= 0) return
   }
-  const { active, limit } = bounded.memory()
+  const { active, scratch = 0, limit } = bounded.memory()
   throw new DeviceError(
     op,
-    `out of memory: needs ${needed} bytes more with ${active} active, limit ${limit}`,
+    `out of memory: needs ${needed} bytes more with ${active - scratch} active, limit ${limit}`,
     {
       hint: "Nothing was computed, and every array is as it was: dispose others or raise the limit (mx.setMemoryLimit), and try again",
     },

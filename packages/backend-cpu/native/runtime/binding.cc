@@ -417,6 +417,7 @@ napi_value memory_stats(Call& call) {
   const MemoryStats now = memory().stats();
   const auto number = [&](size_t value) { return call.number(double(value)); };
   return call.object({{"active", number(now.active)},
+                      {"scratch", number(now.scratch)},
                       {"peak", number(now.peak)},
                       {"cache", number(now.cache)},
                       {"buffers", number(now.buffers)},

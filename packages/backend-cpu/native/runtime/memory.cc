@@ -32,7 +32,7 @@ size_t capacity_of(int size_class) {
 
 std::string oom_message(size_t requested, const MemoryStats& now) {
   return "out of memory: requested " + std::to_string(requested) + " bytes with " +
-         std::to_string(now.active) + " active, limit " + std::to_string(now.limit);
+         std::to_string(now.active - now.scratch) + " active, limit " + std::to_string(now.limit);
 }
 
 }  // namespace
@@ -110,7 +110,7 @@ void release_blocks(Buffer* list, Buffer* Buffer::*next) {
 
 }  // namespace
 
-Buffer* Memory::allocate(size_t bytes, std::string* error, bool unlimited) {
+Buffer* Memory::allocate(size_t bytes, std::string* error, bool scratch) {
   if (bytes > kLargest) {
     *error = oom_message(bytes, stats());
     return nullptr;
@@ -121,17 +121,22 @@ Buffer* Memory::allocate(size_t bytes, std::string* error, bool unlimited) {
   {
     Guard guard(*this);
     buffer = take_cached(size_class);
-    const size_t limit = unlimited ? SIZE_MAX : limit_, free = limit > active_ ? limit - active_ : 0;
+    const size_t living = active_ - scratch_, left = limit_ > living ? limit_ - living : 0;
+    const size_t free = scratch ? SIZE_MAX : left;
     // A block larger than what was asked for may pass the limit where one that fits does not.
     Buffer* larger = buffer && buffer->capacity > free ? std::exchange(buffer, nullptr) : nullptr;
     const size_t needed = buffer ? buffer->capacity : capacity;
     if (needed <= free) {
-      if (!buffer && cache_ > free - needed) evicted = evict(free - needed);
       active_ += needed;
+      if (scratch) scratch_ += needed;
+      // The cache gives way to scratch as well.
+      const size_t spare = limit_ > active_ ? limit_ - active_ : 0;
+      if (!buffer && cache_ > spare) evicted = evict(spare);
       if (active_ > peak_) peak_ = active_;
       buffers_++;
       if (buffer) {
         buffer->bytes = bytes;
+        buffer->scratch = scratch;
         buffer->references.store(1, std::memory_order_relaxed);
         return buffer;
       }
@@ -153,6 +158,7 @@ Buffer* Memory::allocate(size_t bytes, std::string* error, bool unlimited) {
     {
       Guard guard(*this);
       active_ -= capacity;
+      if (scratch) scratch_ -= capacity;
       buffers_--;
     }
     *error = oom_message(bytes, stats()) + "; the system has no more";
@@ -163,6 +169,7 @@ Buffer* Memory::allocate(size_t bytes, std::string* error, bool unlimited) {
   buffer->capacity = capacity;
   buffer->bytes = bytes;
   buffer->size_class = int16_t(size_class);
+  buffer->scratch = scratch;
   return buffer;
 }
 
@@ -185,6 +192,7 @@ void Memory::recycle(Buffer* buffer) {
     buffers_--;
     if (!buffer->adopted) {
       active_ -= buffer->capacity;
+      if (buffer->scratch) scratch_ -= buffer->capacity;
       cache_ += buffer->capacity;
       Buffer*& top = tops_[buffer->size_class];
       buffer->above = nullptr;
@@ -207,7 +215,7 @@ void Memory::recycle(Buffer* buffer) {
 
 MemoryStats Memory::stats() {
   Guard guard(*this);
-  return {active_, peak_, cache_, buffers_, limit_, cache_limit_};
+  return {active_, scratch_, peak_, cache_, buffers_, limit_, cache_limit_};
 }
 
 void Memory::set_limit(size_t bytes) {

@@ -21,6 +21,7 @@ struct Buffer {
   std::atomic<int32_t> references{1};
   int16_t size_class = 0;
   bool adopted = false;
+  bool scratch = false;
   // For adopted memory: called once, when the last reference is dropped.
   void (*release)(void* owner) = nullptr;
   void* owner = nullptr;
@@ -32,14 +33,14 @@ struct Buffer {
 };
 
 struct MemoryStats {
-  size_t active, peak, cache, buffers, limit, cache_limit;
+  size_t active, scratch, peak, cache, buffers, limit, cache_limit;
 };
 
 class Memory {
  public:
   // A buffer with one reference, or null: `error` then says what was requested, what is active and the limit.
-  // `unlimited`: only the system may refuse.
-  Buffer* allocate(size_t bytes, std::string* error, bool unlimited = false);
+  // `scratch`: for one call of a kernel. Only the system may refuse it, and it takes nothing of what the limit leaves to others.
+  Buffer* allocate(size_t bytes, std::string* error, bool scratch = false);
   // A buffer over memory that someone else owns. Not counted as active.
   Buffer* adopt(void* data, size_t bytes, void (*release)(void* owner), void* owner);
   // Drops a reference.
@@ -69,7 +70,8 @@ class Memory {
   std::atomic<bool> lock_{false};
   Buffer* tops_[kClasses] = {};
   Buffer *oldest_ = nullptr, *newest_ = nullptr;
-  size_t active_ = 0, peak_ = 0, cache_ = 0, buffers_ = 0, limit_ = 0, cache_limit_ = 0;
+  // `scratch_` is a part of `active_`.
+  size_t active_ = 0, scratch_ = 0, peak_ = 0, cache_ = 0, buffers_ = 0, limit_ = 0, cache_limit_ = 0;
 
   class Guard;
 };

@@ -1,7 +1,16 @@
 /**
  * Making arrays: from JavaScript data, from typed arrays, filled, counted.
  */
-import { asArrayArgument, isList, type Operand, operation, type Scalar, type StreamOptions } from "../args"
+import {
+  asArrayArgument,
+  checkOptions,
+  isList,
+  isPlainObject,
+  type Operand,
+  operation,
+  type Scalar,
+  type StreamOptions,
+} from "../args"
 import { type Backend, backendFor } from "../backend"
 import { Complex } from "../complex-number"
 import { currentStream } from "../device"
@@ -173,19 +182,34 @@ function fromView(view: ArrayBufferView, dtype: Dtype | undefined): Array {
   return toDtype(arrayFromStore(data, [data.length], native), dtype)
 }
 
+/** The dtype that {@link array} was asked for, by position or by name. */
+function dtypeOption(options: unknown): Dtype | undefined {
+  if (options === undefined || options === null) return undefined
+  if (isDtype(options)) return options
+  if (isPlainObject(options)) {
+    checkOptions("array", options, ["dtype"])
+    const { dtype } = options
+    return dtype === undefined || dtype === null ? undefined : asDtype("array", dtype)
+  }
+  if (isList(options))
+    throw new DTypeError("array", `expected a dtype such as mx.float32, received ${describe(options)}`, {
+      hint: "The shape is that of the data: mx.array(data).reshape(shape) gives another",
+    })
+  return asDtype("array", options)
+}
+
 /**
  * An array from JavaScript data. The JavaScript type decides the dtype: number → float32, boolean → bool_, bigint → int64,
  * {@link Complex} → complex64, a typed array → its own; `dtype` asks for another. Uint16Array with float16 or bfloat16 gives their bits.
  *
- * @throws ShapeError when nested lists are ragged; DTypeError when a value does not fit
+ * @throws ShapeError when nested lists are ragged; DTypeError when a value does not fit, or `dtype` is none
  * @example
  * mx.array([[1, 2], [3, 4]]).shape // => [2, 2]
  */
 export function array(data: ArrayData, dtype?: Dtype | null): Array
 export function array(data: ArrayData, options: { dtype?: Dtype | null }): Array
 export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype | null }): Array {
-  const given = isDtype(options) ? options : (options?.dtype ?? undefined)
-  const dtype = given === undefined ? undefined : asDtype("array", given)
+  const dtype = dtypeOption(options)
   if (data instanceof Array) return dtype ? toDtype(data, dtype) : new Array(data.node)
   if (ArrayBuffer.isView(data)) return fromView(data, dtype)
   if (data instanceof ArrayBuffer) return fromView(new Uint8Array(data), dtype)
