@@ -19,8 +19,8 @@ import { reapply, rebuild } from "./rebuild"
 import { type RecordedCall, Recorder, repeat } from "./recorder"
 import { checkResult } from "./result"
 import {
-  type Contents,
-  contentsOf,
+  type Holdings,
+  holdingsOf,
   type Left,
   leftOf,
   type Path,
@@ -210,8 +210,8 @@ function trace(
   const epoch = ++tracing.begun
   const before = readSlots(inputs)
   const contents = {
-    inputs: inputTrees === outputs ? null : contentsOf(inputTrees),
-    outputs: contentsOf(outputs),
+    inputs: inputTrees === outputs ? null : holdingsOf(inputTrees),
+    outputs: holdingsOf(outputs),
   }
   const outputsBefore = contents.outputs.arrays
   const untouched = new Map(outputsBefore.map(({ holder }) => [holder, { ...holder }]))
@@ -241,7 +241,7 @@ function trace(
   for (const [i, slot] of inputs.entries())
     if (slot.holder[slot.key] instanceof Array || !has(outputsBefore, slot)) slot.holder[slot.key] = before[i]
   const left: LeftIn[] = []
-  for (const [tree, was] of Object.entries(contents) as ["inputs" | "outputs", Contents | null][]) {
+  for (const [tree, was] of Object.entries(contents) as ["inputs" | "outputs", Holdings | null][]) {
     if (was === null) continue
     const found = leftOf(tree === "inputs" ? inputTrees : outputs, was)
     if (found.vacated.length + found.written.length > 0) left.push({ tree, ...found })

@@ -310,3 +310,11 @@ describe("a trace", () => {
     )
   })
 })
+
+test("symbols are constants by identity, registered ones by name", () => {
+  const f = compile((x: mx.Array, s: symbol) => x.add(s.description === "a" ? 1 : 2))
+  const [one, other] = [Symbol("a"), Symbol("a")]
+  const calls = [one, other, Symbol.for("a"), Symbol.for("a"), Symbol.for("b"), Symbol.iterator, one, other]
+  expect(calls.map((s) => f(mx.array(0), s).item())).toEqual([1, 1, 1, 1, 2, 2, 1, 1])
+  expect(f.stats().traces).toBe(5)
+})

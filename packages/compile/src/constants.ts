@@ -13,7 +13,27 @@ function keyOfValue(leaf: object): string | null {
   if (leaf instanceof Complex) return `complex ${keyOfNumber(leaf.re)} ${keyOfNumber(leaf.im)}`
   if (leaf instanceof Slice) return `slice ${leaf.start} ${leaf.stop} ${leaf.step}`
   if (leaf instanceof Device || leaf instanceof Stream) return String(leaf)
+  if (leaf instanceof Contents) return leaf.key
   return null
+}
+
+/** What a Set, a Map or a Date held when it was looked at, in place of the thing itself. */
+export class Contents {
+  constructor(
+    readonly kind: "Set" | "Map" | "Date",
+    /** Of a map, keys and values in turn. */
+    readonly elements: readonly unknown[],
+  ) {}
+
+  get key(): string {
+    return `${this.kind}(${this.elements.length}) ${this.elements.map(keyOfConstant).join()}`
+  }
+
+  equals({ kind, elements }: Contents): boolean {
+    if (kind !== this.kind || elements.length !== this.elements.length) return false
+    for (let i = 0; i < elements.length; i++) if (!sameConstant(elements[i], this.elements[i])) return false
+    return true
+  }
 }
 
 const keyOfNumber = (value: number): string => (Object.is(value, -0) ? "-0" : String(value))
@@ -22,13 +42,19 @@ const keyOfNumber = (value: number): string => (Object.is(value, -0) ? "-0" : St
 export function sameConstant(a: unknown, b: unknown): boolean {
   if (Object.is(a, b)) return true
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false
+  if (a instanceof Contents) return b instanceof Contents && a.equals(b)
   const key = keyOfValue(a)
   return key !== null && key === keyOfValue(b)
 }
 
 let identities = 0
-const identity = new WeakMap<object, number>()
-const symbols = new Map<symbol, number>()
+const identity = new WeakMap<WeakKey, number>()
+
+function identityOf(leaf: WeakKey): number {
+  let id = identity.get(leaf)
+  if (id === undefined) identity.set(leaf, (id = ++identities))
+  return id
+}
 
 /** A string that is equal for constants that make the same program. */
 export function keyOfConstant(leaf: unknown): string {
@@ -37,17 +63,16 @@ export function keyOfConstant(leaf: unknown): string {
       return JSON.stringify(leaf)
     case "number":
       return `number ${keyOfNumber(leaf)}`
-    case "symbol":
-      if (!symbols.has(leaf)) symbols.set(leaf, ++identities)
-      return `@${symbols.get(leaf)}`
+    case "symbol": {
+      const name = Symbol.keyFor(leaf)
+      return name === undefined ? `@${identityOf(leaf)}` : `@${JSON.stringify(name)}`
+    }
     case "object":
     case "function": {
       if (leaf === null) break
       const key = keyOfValue(leaf)
       if (key !== null) return key
-      let id = identity.get(leaf)
-      if (id === undefined) identity.set(leaf, (id = ++identities))
-      return `#${id}`
+      return `#${identityOf(leaf)}`
     }
   }
   return `${typeof leaf} ${String(leaf)}`
@@ -56,11 +81,13 @@ export function keyOfConstant(leaf: unknown): string {
 /** Longer text is cut in messages. */
 const MAX_SHOWN = 40
 
+const cut = (text: string): string => (text.length > MAX_SHOWN ? `${text.slice(0, MAX_SHOWN)}…` : text)
+
 /** A constant in a message. */
 export function showConstant(value: unknown): string {
   switch (typeof value) {
     case "string":
-      return JSON.stringify(value.length > MAX_SHOWN ? `${value.slice(0, MAX_SHOWN)}…` : value)
+      return JSON.stringify(cut(value))
     case "number":
       return keyOfNumber(value)
     case "bigint":
@@ -68,6 +95,8 @@ export function showConstant(value: unknown): string {
     case "function":
       return value.name || "a function without a name"
     case "object":
+      if (value instanceof Contents)
+        return `${value.kind === "Set" ? "" : `${value.kind} `}{${cut(value.elements.map(showConstant).join(", "))}}`
       if (value instanceof Slice) return `${value.start ?? ""}:${value.stop ?? ""}:${value.step ?? ""}`
       if (value !== null && keyOfValue(value) === null && !isDtype(value))
         return `an instance of ${value.constructor?.name ?? "Object"}`

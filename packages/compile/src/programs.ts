@@ -23,6 +23,7 @@ import {
   type Recording,
   type Subject,
 } from "./capture"
+import { sameConstant } from "./constants"
 import { type Donated, donatedBy, donatedPositions, giveUp } from "./donation"
 import { type Explanation, explanationOf } from "./explain"
 import type { CompileOptions } from "./options"
@@ -38,6 +39,7 @@ import {
   signatureOfSlots,
 } from "./signature"
 import {
+  checkSeen,
   constantsOf,
   leave,
   Places,
@@ -196,7 +198,8 @@ export class Programs {
       if (node.dtype !== was.dtype || (node.mark & Mark.Abstract) !== 0) return false
       if (!sameShape(node.shape, was.shape)) return false
     }
-    for (let i = 0; i < constants.length; i++) if (!Object.is(constants[i], entry.constants[i])) return false
+    for (let i = 0; i < constants.length; i++)
+      if (!sameConstant(constants[i], entry.constants[i])) return false
     return true
   }
 
@@ -206,6 +209,7 @@ export class Programs {
     const signature = signatureOf(args)
     const given = arraysOf(args)
     if (given.some(isAbstract) || readSlots(inputSlots).some(isAbstract)) return null
+    checkSeen(inputs)
     const constants = constantsOf(inputs)
     const arrays = signatureOfSlots(inputSlots)
     const captured = [...arrays, ...signatureOfConstants(constants)]

@@ -16,7 +16,7 @@ import {
   TransformError,
 } from "@lazuli/core/engine"
 import { isConstant, keyOfConstant, sameConstant, showConstant } from "./constants"
-import { type Constant, constantOf, type Path, placeName, type Slot } from "./state"
+import { type Constant, constantOf, isSeen, type Path, placeName, type Slot } from "./state"
 
 /** One position of a signature, in the order of a walk from the top. */
 type Token =
@@ -44,6 +44,13 @@ const otherFields = (value: object, children: object): readonly string[] =>
   value === children ? NONE : Object.keys(value).filter((key) => !Object.hasOwn(children, key))
 const fieldOf = (value: object, key: string): unknown => constantOf((value as Record<string, unknown>)[key])
 
+const unseen = (path: string, value: unknown): TransformError =>
+  new TransformError(
+    "compile",
+    `${path} is ${describe(value)}: arguments are trees of arrays and constants, and what is in it could change unseen`,
+    { hint: "Pass its arrays and numbers; let a class be part of trees with mx.registerTreeNode" },
+  )
+
 /** The signature of arguments. */
 export function signatureOf(args: readonly unknown[]): Signature {
   const tokens: Token[] = []
@@ -55,12 +62,7 @@ export function signatureOf(args: readonly unknown[]): Signature {
     }
     const children = childrenOf(value)
     if (children === null) {
-      if (!isConstant(value))
-        throw new TransformError(
-          "compile",
-          `${path} is ${describe(value)}: arguments are trees of arrays and constants, and what is in it could change unseen`,
-          { hint: "Pass its arrays and numbers; let a class be part of trees with mx.registerTreeNode" },
-        )
+      if (!isConstant(value)) throw unseen(path, value)
       tokens.push({ kind: "constant", path, value })
       return
     }
@@ -74,8 +76,11 @@ export function signatureOf(args: readonly unknown[]): Signature {
       const others = otherFields(value as object, children)
       tokens.push({ kind: "object", path, keys: [...keys, ...others], type: typeOf(value) })
       for (const key of keys) visit((children as Record<string, unknown>)[key], `${path}.${key}`)
-      for (const key of others)
+      for (const key of others) {
+        if (!isSeen((value as Record<string, unknown>)[key]))
+          throw unseen(`${path}.${key}`, (value as Record<string, unknown>)[key])
         tokens.push({ kind: "constant", path: `${path}.${key}`, value: fieldOf(value as object, key) })
+      }
     }
     open.delete(value)
   }

@@ -160,7 +160,7 @@ describe("what else is in a captured input", () => {
     expect(reasons).toEqual([
       "first call",
       'state[0].mode: "twice" became "more"',
-      'state[0].frozen: "{}" became "{w}"',
+      'state[0].frozen: {} became {"w"}',
       "state[0].w: float32[] became float32[2]",
       "the structure of the captured state changed at state[0].extra",
     ])
@@ -242,6 +242,92 @@ describe("what else is in a captured input", () => {
     }
     expect(f.stats().traces).toBe(1)
     expect([f(mx.array(1)).item(), f(mx.array(1)).item(), f.stats().traces]).toEqual([2, 2, 2])
+  })
+
+  test("is the contents of a set, a map or a date, whatever they look like as texts", () => {
+    const state = { set: new Set<unknown>(), map: new Map<string, unknown>(), date: new Date(0) }
+    const f = compile(
+      (x: mx.Array) => {
+        const first = [...state.set].map((element) => (typeof element === "string" ? 100 : 1))
+        const sum = first.reduce((a, b) => a + b, 0)
+        return x.add(sum + Number(state.map.get("n") ?? 0) + state.date.getTime())
+      },
+      { inputs: state },
+    )
+    const fill = (...elements: unknown[]): unknown => {
+      state.set.clear()
+      for (const element of elements) state.set.add(element)
+      return f(mx.array(0)).item()
+    }
+    const sets = () => [fill(1), fill("1"), fill("a,b"), fill("a", "b"), fill("{}"), fill()]
+    expect(sets()).toEqual([1, 100, 100, 200, 100, 0])
+    expect(sets()).toEqual([1, 100, 100, 200, 100, 0])
+    expect(f.stats().traces).toBe(6)
+    state.map.set("n", 5)
+    expect(f(mx.array(0)).item()).toBe(5)
+    state.map.set("n", 6)
+    expect(f(mx.array(0)).item()).toBe(6)
+    state.date.setTime(1000)
+    expect(f(mx.array(0)).item()).toBe(1006)
+    expect([f(mx.array(1)).item(), f.stats().traces]).toEqual([1007, 9])
+  })
+
+  test("may be a set, a map or a date that the function changes in place, and gets back where it throws", () => {
+    const [set, map, date] = [new Set([1]), new Map([["n", 1]]), new Date(1)]
+    const state = { set, map, date }
+    const shownNow = (): unknown => [[...set], [...map], date.getTime()]
+    let broken = true
+    const f = compile(
+      (x: mx.Array) => {
+        const n = map.get("n") as number
+        set.delete(n)
+        set.add(n + 1)
+        map.set("n", n + 1)
+        date.setTime(n + 1)
+        if (broken) throw new RangeError("broken")
+        return x.add(n)
+      },
+      { inputs: state },
+    )
+    const first = shownNow()
+    expect(() => f(mx.array(0))).toThrow(RangeError)
+    expect(shownNow()).toEqual(first)
+    broken = false
+    for (let call = 0; call < 3; call++) {
+      set.clear()
+      set.add(1)
+      map.set("n", 1)
+      date.setTime(1)
+      expect([f(mx.array(0)).item(), shownNow()]).toEqual([1, [[2], [["n", 2]], 2]])
+    }
+    expect([state.set === set, state.map === map, state.date === date, f.stats().traces]).toEqual([
+      true,
+      true,
+      true,
+      1,
+    ])
+  })
+
+  test.each<[string, unknown]>([
+    ["Float32Array", new Float32Array(2)],
+    ["DataView", new DataView(new ArrayBuffer(2))],
+    ["ArrayBuffer", new ArrayBuffer(2)],
+    ["SharedArrayBuffer", new SharedArrayBuffer(2)],
+    ["Set", new Set([{}])],
+    ["Map", new Map([["a", [1]]])],
+  ])("is no %s that could change unseen", (kind, value) => {
+    const state: Tree = { deep: { w: mx.array(1), value: 1 } }
+    const f = compile((x: mx.Array) => x, { inputs: state })
+    f(mx.array(1))
+    ;(state.deep as Tree).value = value
+    const refusal = new RegExp(
+      `^\\[compile\\] the captured state.deep.value is a value of type ${kind}, in which`,
+    )
+    expect(() => f(mx.array(1))).toThrow(refusal)
+    expect(() => compile((x: mx.Array) => x, { inputs: state })(mx.array(1))).toThrow(mx.TransformError)
+    // Of what is an output alone, nothing is part of the program.
+    if (kind !== "Map" && kind !== "Set")
+      expect(compile((x: mx.Array) => x, { outputs: state })(mx.array(1)).item()).toBe(1)
   })
 
   test("holds no array of a trace where it is no output", () => {

@@ -2,8 +2,8 @@
  * Captured state: the places in mutable trees (a Module, an optimizer's state, `mx.random.state`) that hold arrays, to be read and
  * replaced in place, and what else is in these trees.
  */
-import { Array, currentTree, isList, type Node, rebind, TransformError } from "@lazuli/core/engine"
-import { sameConstant } from "./constants"
+import { Array, currentTree, describe, isList, type Node, rebind, TransformError } from "@lazuli/core/engine"
+import { Contents, isConstant, sameConstant } from "./constants"
 
 /** How to get from a tree's root to something in it. */
 export type Path = readonly (string | number)[]
@@ -21,13 +21,17 @@ export interface Constant extends Slot {
   readonly value: unknown
 }
 
+/** Numbers without a shape, which may change unseen. */
+const isMemory = (value: unknown): boolean =>
+  ArrayBuffer.isView(value) || value instanceof ArrayBuffer || value instanceof SharedArrayBuffer
+
 /** Whether a value has places in a tree: lists, plain objects, and instances of user classes; the platform's own objects do not take part. */
 const isContainer = (value: unknown): value is object =>
   typeof value === "object" &&
   value !== null &&
   !(
     value instanceof Array ||
-    ArrayBuffer.isView(value) ||
+    isMemory(value) ||
     value instanceof Map ||
     value instanceof Set ||
     value instanceof Date ||
@@ -38,9 +42,23 @@ const isContainer = (value: unknown): value is object =>
 /** Whether a value can be captured: something with places in it. */
 export const isCapturable = isContainer
 
-/** What a place that is no container stands for: a set's contents, which modules keep their frozen parameters' names in; anything else itself. */
-export const constantOf = (value: unknown): unknown =>
-  value instanceof Set ? (value.size === 0 ? "{}" : `{${[...value].map(String).join()}}`) : value
+const NO_ELEMENTS = new Contents("Set", [])
+
+/** What a place that is no container stands for: the contents of a set, a map or a date; anything else itself. */
+export function constantOf(value: unknown): unknown {
+  if (typeof value !== "object") return value
+  // Modules keep their frozen parameters' names in sets, most of which are empty.
+  if (value instanceof Set) return value.size === 0 ? NO_ELEMENTS : new Contents("Set", [...value])
+  if (value instanceof Map) return new Contents("Map", [...value].flat())
+  if (value instanceof Date) return new Contents("Date", [value.getTime()])
+  return value
+}
+
+/** Whether what a place stands for says all that is in it. */
+export function isSeen(value: unknown): boolean {
+  const constant = constantOf(value)
+  return constant instanceof Contents ? constant.elements.every(isConstant) : !isMemory(value)
+}
 
 type Visit = (holder: Holder, key: string | number, value: unknown, path: Path) => void
 
@@ -88,6 +106,23 @@ export function slotsOf(tree: unknown): Slot[] {
   return slots
 }
 
+/** @throws TransformError where something in a tree could change without the program's noticing */
+export function checkSeen(tree: unknown): void {
+  if (isContainer(tree))
+    walk(tree, (_holder, _key, child, path) => {
+      if (child instanceof Array || isSeen(child)) return
+      throw new TransformError(
+        "compile",
+        `the captured ${placeName(path)} is ${describe(child)}, in which things could change unseen`,
+        {
+          hint: isMemory(child)
+            ? "Keep an mx.array there, or keep it out of the tree, in a private field (#name) or elsewhere"
+            : "Keep objects in lists, plain objects or fields of a class; sets and maps may hold texts and numbers",
+        },
+      )
+    })
+}
+
 const holdsUnseen = (value: unknown): value is Map<unknown, unknown> | Set<unknown> =>
   (value instanceof Map || value instanceof Set) && [...value.values()].some((v) => v instanceof Array)
 
@@ -110,12 +145,12 @@ export interface Left {
 }
 
 /** What a tree holds, to be told from what a function leaves there. */
-export interface Contents {
+export interface Holdings {
   readonly arrays: readonly Slot[]
   readonly constants: readonly Constant[]
 }
 
-export const contentsOf = (tree: unknown): Contents => ({
+export const holdingsOf = (tree: unknown): Holdings => ({
   arrays: slotsOf(tree),
   constants: constantsOf(tree),
 })
@@ -123,8 +158,8 @@ export const contentsOf = (tree: unknown): Contents => ({
 const textOf = (path: Path): string => JSON.stringify(path)
 
 /** What became of a tree's constants, and of its containers. */
-export function leftOf(tree: unknown, before: Contents): Left {
-  const now = contentsOf(tree)
+export function leftOf(tree: unknown, before: Holdings): Left {
+  const now = holdingsOf(tree)
   const was = new Map(before.constants.map(({ path, value }) => [textOf(path), value]))
   const vacated = vacatedOf(tree, [...before.arrays, ...before.constants], [...now.arrays, ...now.constants])
   const written = now.constants.flatMap(({ holder, key, path, value }) => {
@@ -134,13 +169,30 @@ export function leftOf(tree: unknown, before: Contents): Left {
   return { vacated, written }
 }
 
-/** A value that later changes of a set do not reach. */
-const copyOf = (value: unknown): unknown => (value instanceof Set ? new Set(value) : value)
+/** A value that later changes do not reach. */
+function copyOf(value: unknown): unknown {
+  if (value instanceof Set) return new Set(value)
+  if (value instanceof Map) return new Map(value)
+  return value instanceof Date ? new Date(value) : value
+}
+
+/** Gives a set, a map or a date the contents of another; false for anything else, and for two that are no such pair. */
+function refill(target: unknown, source: unknown): boolean {
+  if (target instanceof Set && source instanceof Set) {
+    target.clear()
+    for (const element of source) target.add(element)
+  } else if (target instanceof Map && source instanceof Map) {
+    target.clear()
+    for (const [key, value] of source) target.set(key, value)
+  } else if (target instanceof Date && source instanceof Date) target.setTime(source.getTime())
+  else return false
+  return true
+}
 
 /** Leaves in a tree what the function left there. */
 export function leave(tree: unknown, { vacated, written }: Left): void {
   for (const each of vacated) vacate(tree, each)
-  for (const { path, value } of written) writePath(tree, path, copyOf(value))
+  for (const { path, value } of written) writePath(tree, path, value)
 }
 
 /** What a place of captured state is called. */
@@ -195,9 +247,12 @@ export interface Snapshot {
 export function snapshot(trees: readonly unknown[]): Snapshot {
   const seen = new Set<object>()
   const nodes = new Map<Array, Node>()
-  for (const tree of trees)
-    if (isContainer(tree))
-      walk(tree, (_holder, _key, child) => child instanceof Array && nodes.set(child, child.node), seen)
+  const copies = new Map<unknown, unknown>()
+  const take: Visit = (_holder, _key, child) => {
+    if (child instanceof Array) nodes.set(child, child.node)
+    else if (copyOf(child) !== child) copies.set(child, copyOf(child))
+  }
+  for (const tree of trees) if (isContainer(tree)) walk(tree, take, seen)
   const contents = new Map([...seen].map((holder) => [holder as Holder, { ...holder } as Holder]))
   const restoreArrays = (): void => {
     for (const [array, node] of nodes) if (array.node !== node) rebind(array, node)
@@ -208,6 +263,7 @@ export function snapshot(trees: readonly unknown[]): Snapshot {
     restoreArrays,
     restore: () => {
       restoreArrays()
+      for (const [value, copy] of copies) refill(value, copy)
       for (const [holder, entries] of contents) {
         for (const key of Object.keys(holder)) if (!(key in entries)) delete holder[key]
         if (isList(holder)) (holder as unknown as unknown[]).length = Object.keys(entries).length
@@ -227,8 +283,9 @@ export function writePath(tree: unknown, path: Path, value: unknown): void {
     if (!isHolder(holder[key])) holder[key] = typeof path[i + 1] === "number" ? [] : {}
     holder = currentTree(holder[key] as Holder)
   }
+  const key = path[path.length - 1]
   // A getter follows what it reads.
-  Reflect.set(holder, path[path.length - 1], value)
+  if (!refill(holder[key], value)) Reflect.set(holder, key, copyOf(value))
 }
 
 /** What became of a place that held an array and holds none any more: it is gone, or holds another value. */
