@@ -5,9 +5,12 @@
 import {
   type Backend,
   contiguousStrides,
+  DeviceError,
   type Donation,
+  format,
   isContiguous,
   type Layout,
+  LazuliError,
   type Node,
   type Plan,
   Storage,
@@ -539,7 +542,7 @@ class Planner {
       node.strides = null
     }
     const record = this.backend.record as NonNullable<Backend["record"]>
-    return record(this.inputs.length, this.outputs.length, arenaBytes, () => {
+    const encode = (): void => {
       for (const step of this.steps) {
         const nodes = this.touched(step)
         nodes.forEach(show)
@@ -549,6 +552,29 @@ class Planner {
         else this.backend.encode(step.node)
         nodes.forEach(hide)
       }
-    })
+    }
+    try {
+      return record(this.inputs.length, this.outputs.length, arenaBytes, encode)
+    } catch (cause) {
+      throw cause instanceof LazuliError ? cause : this.refused(cause as Error)
+    }
+  }
+
+  /** The backend's refusal, under the name of the operation with the largest result, which is what it cannot hold. */
+  private refused(cause: Error): DeviceError {
+    const bytesOf = ({ shape, dtype }: Node): number => shape.reduce((a, b) => a * b, dtype.size)
+    const made = this.steps.flatMap((step) =>
+      step.kind === "copy"
+        ? [{ node: step.to, of: step.from }]
+        : outputsOf(step.node).map((node) => ({ node, of: step.node })),
+    )
+    const [largest, ...others] = made
+    if (largest === undefined) return new DeviceError("compile", cause.message, { cause })
+    const { node, of } = others.reduce((a, b) => (bytesOf(b.node) > bytesOf(a.node) ? b : a), largest)
+    return new DeviceError(
+      of.primitive?.name ?? "compile",
+      `the ${this.backend.name} backend cannot run a compiled function whose result of shape ${format(node.shape)} takes ${bytesOf(node)} bytes: ${cause.message}`,
+      { cause },
+    )
   }
 }
