@@ -65,6 +65,16 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
       close(x.matmul(columns), wide(x).matmul(wide(columns)))
   })
 
+  test("columns take any addend", () => {
+    const a = half([2, 20, 17], 14).index("...", "::-1")
+    const column = half([2, 17, 1], 15)
+    const product = wide(a).matmul(wide(column))
+    for (const shape of [[1], [20, 1], [2, 1, 1], [2, 20, 1]]) {
+      const c = half(shape, 16)
+      close(mx.addmm(c, a, column, 0.5, 2), product.multiply(0.5).add(wide(c).multiply(2)))
+    }
+  })
+
   test("infinities and NaN stay with their row", () => {
     const b = mx.where(mx.arange(64).equal(5).expandDims(1), Infinity, mx.ones([64, 20])).astype(dtype)
     expect(mx.ones([1, 64], dtype).matmul(b).index(0, 0).item()).toBe(Infinity)

@@ -330,7 +330,8 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
   const int32_t half_type = b.dtype;
   bool halves = half && p.k > 0;
   // A column is, in memory, a row: its product is that with the transposed matrix.
-  if (own && halves && p.n == 1) p.n = p.m, p.m = 1, p.a = turned(Source(b)), p.b = turned(Source(a));
+  const bool column = own && halves && p.n == 1;
+  if (column) p.n = p.m, p.m = 1, p.a = turned(Source(b)), p.b = turned(Source(a));
   if (p.k > 0) {
     const Order raw = order_of(p.b);
     halves = halves && raw.known && raw.ld <= INT32_MAX && p.m <= (own ? 1 : kFewRows);
@@ -377,7 +378,7 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
     GemmAddend addend;
     if (c != nullptr) {
       const Source added = half ? densify(call, Source(*c), c->ndim) : Source(*c);
-      if (floats) addend = rows_of(added, out);
+      if (floats && !column) addend = rows_of(added, out);
       if (!addend.data) spread(call, added, out, to);
     }
     if constexpr (std::is_same_v<T, float>) {

@@ -108,8 +108,9 @@ void gather_and_scatter(int32_t dtype, int round) {
   auto params = words(axes);
   params.push_back(mode);
   check_ok(run("scatter", inputs, {z}, params), "scatter");
+  // Sums of halves are rounded here at each step, there once: where they cancel, the difference is all that is left.
   check_close(
-      z, [&](const Shape& at) { return want.get(at); }, epsilon(dtype) * 64, 0,
+      z, [&](const Shape& at) { return want.get(at); }, epsilon(dtype) * 64, epsilon(dtype) * 16,
       "scatter mode " + std::to_string(mode) + " into " + describe(x));
 }
 

@@ -81,7 +81,9 @@ LZ_TEST(order_layouts) {
 
 void scan(const std::string& op, const Array& x, size_t axis) {
   const bool reverse = uniform(0, 1), inclusive = uniform(0, 1);
-  Array y = zeros(x.dtype, x.shape);
+  // A running count of what is true.
+  const int32_t dtype = op == "cumsum" && x.dtype == LZ_BOOL ? int32_t(LZ_INT32) : x.dtype;
+  Array y = zeros(dtype, x.shape);
   const std::string what = op + " of " + describe(x) + " axis " + std::to_string(axis) +
                            (reverse ? " reverse" : "") + (inclusive ? "" : " exclusive");
   check_ok(run(op, {x}, {y}, {int64_t(axis), reverse, inclusive}), what);
@@ -96,14 +98,14 @@ void scan(const std::string& op, const Array& x, size_t axis) {
     for (size_t i = 0; i < v.size(); i++) {
       Value next = total;
       if (op == "cumsum")
-        next = x.dtype == LZ_BOOL ? Value(total != 0.0 || v[i] != 0.0) : total + v[i];
+        next = total + v[i];
       else if (op == "cumprod")
         next = total * v[i];
       else if (op == "logcumsumexp")
         next = any ? std::log(std::exp(total.real()) + std::exp(v[i].real())) : v[i].real();
       else if (!any || (op == "cummax" ? before(total, v[i]) : before(v[i], total)))
         next = v[i];
-      if (integer) next = round_to(x.dtype, next);
+      if (integer) next = round_to(dtype, next);
       at[axis] = reverse ? int64_t(v.size() - 1 - i) : int64_t(i);
       if (inclusive || any || op == "cumsum" || op == "cumprod") {
         const Value want = inclusive ? next : total;
