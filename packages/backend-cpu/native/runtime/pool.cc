@@ -3,6 +3,8 @@
 #include <pthread.h>
 #if defined(__linux__)
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 #include <algorithm>
@@ -56,6 +58,7 @@ Pool& pool() {
       Pool& p = pool();
       p.started_ = 0;
       p.parked_ = 0;
+      p.avoided_ = -1;
       for (auto& slot : p.slots_) slot.state = 0;
     });
     return made;
@@ -129,8 +132,34 @@ bool Pool::help(int thread) {
   return helped;
 }
 
+// Where processors are few, the kernel may wake a worker on the caller's: both then wait for each other, at times for as long as a burst of calls
+// lasts. So parked workers are kept off it.
+void Pool::avoid_caller() {
+#if defined(__linux__)
+  constexpr int kFew = 8;
+  static const cpu_set_t allowed = [] {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
+    return set;
+  }();
+  static const bool few = CPU_COUNT(&allowed) > 1 && CPU_COUNT(&allowed) <= kFew;
+  if (!few) return;
+  const int here = sched_getcpu();
+  if (here < 0 || !CPU_ISSET(here, &allowed) || avoided_.exchange(here) == here) return;
+  cpu_set_t others = allowed;
+  CPU_CLR(here, &others);
+  for (int i = 0; i < std::min(started_.load(), kFew); i++) {
+    if (const int id = ids_[i].load()) sched_setaffinity(id, sizeof others, &others);
+  }
+#endif
+}
+
 void Pool::serve(int index) {
   inside_body = true;
+#if defined(__linux__)
+  ids_[index].store(int(syscall(SYS_gettid)));
+  avoided_.store(-1);
+#endif
   for (;;) {
     const int32_t seen = epoch_.load(std::memory_order_acquire);
     const bool wanted = index < threads() - 1;
@@ -151,6 +180,7 @@ void Pool::wake(int64_t count) {
   epoch_.fetch_add(1);
   const int64_t parked = parked_.load();
   if (parked == 0) return;
+  avoid_caller();
   if (count >= parked || started_.load(std::memory_order_relaxed) >= threads()) {
     epoch_.notify_all();
   } else {

@@ -48,10 +48,13 @@ class Pool {
   void serve(int index);
   void start_workers();
   void wake(int64_t count);
+  void avoid_caller();
 
   Slot slots_[kSlots];
   alignas(64) std::atomic<int32_t> epoch_{0};
   alignas(64) std::atomic<int32_t> parked_{0};
+  std::atomic<int> avoided_{-1};        // the processor that parked workers are kept off
+  std::atomic<int> ids_[kMaxThreads]{};  // of the workers, for the kernel
   std::atomic<int> threads_{1};
   std::atomic<int> started_{0};
 };
