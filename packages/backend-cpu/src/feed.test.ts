@@ -2,19 +2,13 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
+import { bits } from "./bits"
+import { arrays } from "./generator"
 import "./index"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]
 
-const bits = (value: mx.Array | mx.Array[]): unknown[] =>
-  [value].flat().map((a) => {
-    const bytes = Buffer.from(a.reshape([-1]).contiguous().view(mx.uint8).toTypedArray() as Uint8Array)
-    return [a.shape, a.dtype.name, bytes.toString("latin1")]
-  })
-
-let seed = 0
-const random = (shape: number[], dtype: mx.Dtype = mx.float32): mx.Array =>
-  mx.random.normal(shape, { key: mx.random.key(++seed) }).astype(dtype)
+const random = arrays()
 
 /** Compiled equals eager; tells how much work reductions read as it is computed. */
 function fed(f: F, ...xs: mx.Array[]): number {

@@ -3,19 +3,13 @@ import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
+import { bits } from "./bits"
+import { arrays } from "./generator"
 import "./index"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]
 
-const bits = (value: mx.Array | mx.Array[]): unknown[] =>
-  [value].flat().map((a) => {
-    const bytes = Buffer.from(a.reshape([-1]).contiguous().view(mx.uint8).toTypedArray() as Uint8Array)
-    return [a.shape, a.dtype.name, bytes.toString("latin1")]
-  })
-
-let seed = 0
-const random = (shape: number[], dtype: mx.Dtype = mx.float32): mx.Array =>
-  mx.random.normal(shape, { key: mx.random.key(++seed) }).astype(dtype)
+const random = arrays()
 
 /** Compiled equals eager; tells how much work runs on pieces of products. */
 function pieces(f: F, ...xs: mx.Array[]): number {
@@ -137,7 +131,7 @@ describe("what the work may not write over", () => {
 
   test("donated state", () => {
     const run = (traced: boolean): unknown[] => {
-      seed = 100
+      const random = arrays()
       const state = { w: random([300, 200]), v: random([300, 200]), s: random([200, 200]) }
       const step = (x: mx.Array, g: mx.Array): mx.Array => {
         const d = x.T.matmul(g)

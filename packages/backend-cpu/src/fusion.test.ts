@@ -2,16 +2,10 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
+import { bits } from "./bits"
 import "./index"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]
-
-/** Shapes, dtypes and the bytes themselves, in a form that compares fast. */
-const bits = (value: mx.Array | mx.Array[]): unknown[] =>
-  [value].flat().map((a) => {
-    const bytes = Buffer.from(a.reshape([-1]).contiguous().view(mx.uint8).toTypedArray() as Uint8Array)
-    return [a.shape, a.dtype.name, bytes.toString("latin1")]
-  })
 
 /** Compiled equals eager; gives how many kernels a call runs. */
 function kernels(f: F, ...xs: mx.Array[]): number | null {

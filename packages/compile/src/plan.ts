@@ -12,6 +12,7 @@ import {
   type Layout,
   LazuliError,
   type Node,
+  nbytesOf,
   type Plan,
   Storage,
   sizeOf,
@@ -54,7 +55,7 @@ interface Block {
 }
 
 const blockFor = (node: Node, slot: number | null): Block => ({
-  nbytes: sizeOf(node.shape) * node.dtype.size,
+  nbytes: nbytesOf(node),
   lastUse: -1,
   slot,
   place: null,
@@ -416,7 +417,7 @@ class Planner {
       const block = this.blockOf(node)
       const { offset, strides } = this.layouts.get(node) as Layout
       const slot = this.inputs.length + i
-      const whole = offset === 0 && strides === null && block.nbytes === sizeOf(node.shape) * node.dtype.size
+      const whole = offset === 0 && strides === null && block.nbytes === nbytesOf(node)
       if (whole && block.slot === null && !taken.has(block)) {
         block.slot = slot
         taken.add(block)
@@ -562,7 +563,6 @@ class Planner {
 
   /** The backend's refusal, under the name of the operation with the largest result, which is what it cannot hold. */
   private refused(cause: Error): DeviceError {
-    const bytesOf = ({ shape, dtype }: Node): number => shape.reduce((a, b) => a * b, dtype.size)
     const made = this.steps.flatMap((step) =>
       step.kind === "copy"
         ? [{ node: step.to, of: step.from }]
@@ -570,10 +570,10 @@ class Planner {
     )
     const [largest, ...others] = made
     if (largest === undefined) return new DeviceError("compile", cause.message, { cause })
-    const { node, of } = others.reduce((a, b) => (bytesOf(b.node) > bytesOf(a.node) ? b : a), largest)
+    const { node, of } = others.reduce((a, b) => (nbytesOf(b.node) > nbytesOf(a.node) ? b : a), largest)
     return new DeviceError(
       of.primitive?.name ?? "compile",
-      `the ${this.backend.name} backend cannot run a compiled function whose result of shape ${format(node.shape)} takes ${bytesOf(node)} bytes: ${cause.message}`,
+      `the ${this.backend.name} backend cannot run a compiled function whose result of shape ${format(node.shape)} takes ${nbytesOf(node)} bytes: ${cause.message}`,
       { cause },
     )
   }

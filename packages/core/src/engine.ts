@@ -57,6 +57,7 @@ export {
   Mark,
   type Meta,
   Node,
+  nbytesOf,
   type Partial,
   type Plan,
   Primitive,

@@ -13,6 +13,7 @@ import {
   Mark,
   type Meta,
   Node,
+  nbytesOf,
   type Plan,
   type Primitive,
   tracing,
@@ -389,7 +390,7 @@ function contiguousCopy(source: Node, backend: Backend): Node {
 }
 
 function allocate(backend: Backend, meta: Node, op: string): Storage {
-  const nbytes = sizeOf(meta.shape) * meta.dtype.size
+  const nbytes = nbytesOf(meta)
   noteAllocation(nbytes)
   const storage = backend.allocate(nbytes, meta.stream)
   storage.op = op
@@ -402,7 +403,7 @@ const SMALL_STRIDED = 4096
 
 /** Gives a small strided node row-major memory of its own. Returns whether it did. */
 function becomesRowMajor(node: Node, backend: Backend): boolean {
-  if (sizeOf(node.shape) * node.dtype.size > SMALL_STRIDED) return false
+  if (nbytesOf(node) > SMALL_STRIDED) return false
   const storage = contiguousCopy(node, backend).storage as Storage
   replaceStorage(node, storage)
   node.offset = 0
@@ -478,7 +479,7 @@ function isGivenUp(input: Node, lead: Node): boolean {
     // Another stream's memory is that stream's to give back.
     storage.stream === lead.stream &&
     storage.uses === null &&
-    storage.nbytes === sizeOf(input.shape) * input.dtype.size &&
+    storage.nbytes === nbytesOf(input) &&
     !(lead.mark & Mark.Traced && tracing.depth > 0)
   )
 }
@@ -529,7 +530,7 @@ function donate(node: Node): boolean {
     const input = inputs[i]
     if (input.handles !== 0 || input.uses !== 1) continue
     const { storage } = input
-    if (nbytes < 0) nbytes = sizeOf(node.shape) * node.dtype.size
+    if (nbytes < 0) nbytes = nbytesOf(node)
     if (storage === null || input.guard !== 0 || storage.refs !== 1 || storage.lender !== null) continue
     // Another stream's memory is that stream's to give back.
     if (storage.stream !== node.stream || storage.uses !== null) continue

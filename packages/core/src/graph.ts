@@ -259,8 +259,11 @@ export enum Ref {
 /** From this many bytes on every handle has a weak reference, so that memory is reused as soon as the handle is known to be dead. */
 const LARGE = 65536
 
+/** Bytes of all elements, laid out without gaps. */
+export const nbytesOf = ({ shape, dtype }: Meta): number => sizeOf(shape) * dtype.size
+
 /** Whether a node's handles are watched one by one. */
-export const isLarge = (node: Node): boolean => sizeOf(node.shape) * node.dtype.size >= LARGE
+export const isLarge = (node: Node): boolean => nbytesOf(node) >= LARGE
 
 /**
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
@@ -321,7 +324,7 @@ export class Array {
   /** Bytes of all elements. */
   get nbytes(): number {
     if (calls.recorder !== null) calls.recorder.readSizes()
-    return sizeOf(this.node.shape) * this.node.dtype.size
+    return nbytesOf(this.node)
   }
 }
 

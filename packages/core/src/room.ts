@@ -3,8 +3,17 @@
  * was. What it takes at least is found by walking the schedule without running it; what shows only on the way, such as a copy that a kernel
  * needs, is the backend's to refuse. Nothing here frees or allocates; see memory.ts.
  */
-import { type Layout, Mark, type Meta, type Node, type Plan, type Primitive, tracing } from "./graph"
-import { contiguousStrides, isContiguous, sizeOf } from "./shape"
+import {
+  type Layout,
+  Mark,
+  type Meta,
+  type Node,
+  nbytesOf,
+  type Plan,
+  type Primitive,
+  tracing,
+} from "./graph"
+import { contiguousStrides, isContiguous } from "./shape"
 import type { Storage } from "./storage"
 
 /** Memory that nodes share: what it takes, and how many of them show it. */
@@ -13,7 +22,6 @@ interface Block {
   shown: number
 }
 
-const bytesOf = (node: Node): number => sizeOf(node.shape) * node.dtype.size
 const planOf = (lead: Node): Plan | null =>
   lead.alias === null ? ((lead.primitive as Primitive).rules.plan?.(lead) ?? null) : null
 
@@ -36,13 +44,13 @@ export function measure(order: readonly Node[], roots: readonly Node[]): Extent 
   for (let i = 0; i < order.length; i++) {
     const lead = order[i]
     const { outputs } = lead
-    let bytes = bytesOf(lead)
+    let bytes = nbytesOf(lead)
     if (lead.handles > 0) shown += bytes
-    if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += bytesOf(outputs[k])
+    if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += nbytesOf(outputs[k])
     if ((lead.primitive as Primitive).rules.plan !== undefined) bytes += planOf(lead)?.bytes ?? 0
     most += bytes
   }
-  for (let i = 0; i < roots.length; i++) shown -= bytesOf(roots[i])
+  for (let i = 0; i < roots.length; i++) shown -= nbytesOf(roots[i])
   extent.most = (most + order.length * LINE) * SPARE
   extent.shown = shown
   return extent
@@ -83,13 +91,13 @@ export function leastBytes(
   }
   const layoutOf = (node: Node): Layout => (node.storage === null ? (layouts.get(node) ?? ROW_MAJOR) : node)
   const make = (node: Node): void => {
-    const bytes = blockBytes(bytesOf(node))
+    const bytes = blockBytes(nbytesOf(node))
     now += bytes
     take(node, { bytes, shown: 1 })
   }
   /** An output takes the memory of an input that dies here, where there is one of its size: nothing more is needed. */
   const replace = (lead: Node): boolean => {
-    const bytes = blockBytes(bytesOf(lead))
+    const bytes = blockBytes(nbytesOf(lead))
     for (const input of lead.inputs) {
       if (lead.mark & Mark.Traced && tracing.depth > 0) return false
       if (!isLast(input) || input.dtype.size !== lead.dtype.size || input.stream !== lead.stream) continue
@@ -123,7 +131,7 @@ export function leastBytes(
     let block = blockOf(input)
     if (direct) block.shown++
     else {
-      block = { bytes: blockBytes(bytesOf(input)), shown: 1 }
+      block = { bytes: blockBytes(nbytesOf(input)), shown: 1 }
       now += block.bytes
     }
     take(lead, block)
@@ -159,7 +167,7 @@ export function leastBytes(
       // Plans read row-major inputs.
       let copies = 0
       for (const input of lead.inputs)
-        if (layoutOf(input).strides !== null) copies += blockBytes(bytesOf(input))
+        if (layoutOf(input).strides !== null) copies += blockBytes(nbytesOf(input))
       most = Math.max(most, now + copies + (plan.bytes ? blockBytes(plan.bytes) : 0))
     } else if (!(elementwise && lead.outputs === null && replace(lead)))
       for (const output of outputs) make(output)

@@ -45,26 +45,23 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
 
 void Plan::join() {
   for (size_t i = 0; i + 1 < steps_.size(); i++) {
-    const Step& maker = steps_[i];
-    Step& reader = steps_[i + 1];
-    if (maker.feeds && maker.n_out == 1 && reader.kernel && reader.n_in > 0) {
-      const size_t made = maker.first + size_t(maker.n_in);
-      const lz_operand& x = operands_[reader.first];
-      const bool same = places_[made].slot == places_[reader.first].slot &&
-                        places_[made].offset == places_[reader.first].offset && (x.flags & LZ_CONTIGUOUS) &&
+    Step &step = steps_[i], &after = steps_[i + 1];
+    if (step.feeds && step.n_out == 1 && after.kernel && after.n_in > 0) {
+      const size_t made = step.first + size_t(step.n_in);
+      const lz_operand& x = operands_[after.first];
+      const bool same = places_[made].slot == places_[after.first].slot &&
+                        places_[made].offset == places_[after.first].offset && (x.flags & LZ_CONTIGUOUS) &&
                         x.size == operands_[made].size && x.dtype == operands_[made].dtype && x.ndim > 0;
-      if (same) reader.feed = MapPieces::make(maker.job, operands_.data() + maker.first, x.shape[x.ndim - 1]);
+      if (same) after.feed = MapPieces::make(step.job, operands_.data() + step.first, x.shape[x.ndim - 1]);
     }
-    Step& kernel = steps_[i];
-    const Step& work = steps_[i + 1];
     // Work before a kernel and work after it share the place of their addresses: a kernel has one of them.
-    if (!kernel.kernel || kernel.feed || kernel.n_out != 1 || !work.finishes) continue;
-    const lz_operand& result = operands_[kernel.first + size_t(kernel.n_in)];
-    if (result.ndim < 1 || !(result.flags & LZ_CONTIGUOUS) || result.size != work.job.n) continue;
-    const Place& made = places_[kernel.first + size_t(kernel.n_in)];
-    for (size_t k = work.first; k < work.first + size_t(work.n_in); k++) {
+    if (!step.kernel || step.feed || step.n_out != 1 || !after.finishes) continue;
+    const lz_operand& result = operands_[step.first + size_t(step.n_in)];
+    if (result.ndim < 1 || !(result.flags & LZ_CONTIGUOUS) || result.size != after.job.n) continue;
+    const Place& made = places_[step.first + size_t(step.n_in)];
+    for (size_t k = after.first; k < after.first + size_t(after.n_in); k++) {
       if (places_[k].slot != made.slot || places_[k].offset != made.offset) continue;
-      kernel.pieces = MapPieces::make(work.job, operands_.data() + work.first, result.shape[result.ndim - 1]);
+      step.pieces = MapPieces::make(after.job, operands_.data() + after.first, result.shape[result.ndim - 1]);
       break;
     }
   }

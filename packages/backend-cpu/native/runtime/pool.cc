@@ -94,31 +94,22 @@ void Pool::work(Slot& slot, int thread) {
   const auto run = [&slot](uint64_t first, uint64_t end) {
     slot.body(slot.arg, int64_t(first) * slot.chunk, std::min(slot.n, int64_t(end) * slot.chunk));
   };
+  const auto empty = [&run](Part& part, bool own) {
+    uint64_t seen = part.left.load(std::memory_order_relaxed);
+    for (;;) {
+      const uint64_t first = uint32_t(seen), end = seen >> 32;
+      if (first >= end) return;
+      const uint64_t taken = own ? std::max<uint64_t>(1, (end - first) / 4) : 1;
+      const uint64_t rest = own ? seen + taken : seen - (taken << 32);
+      if (!part.left.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) continue;
+      own ? run(first, first + taken) : run(end - taken, end);
+      seen = part.left.load(std::memory_order_relaxed);
+    }
+  };
   // Its own part from the front, a quarter of what is left at a time: few calls, and little to wait for in the end.
-  if (thread < slot.parts) {
-    auto& left = slot.part[thread].left;
-    uint64_t seen = left.load(std::memory_order_relaxed);
-    for (;;) {
-      const uint64_t first = uint32_t(seen), end = seen >> 32;
-      if (first >= end) break;
-      const uint64_t taken = std::max<uint64_t>(1, (end - first) / 4);
-      if (!left.compare_exchange_weak(seen, seen + taken, std::memory_order_relaxed)) continue;
-      run(first, first + taken);
-      seen = left.load(std::memory_order_relaxed);
-    }
-  }
+  if (thread < slot.parts) empty(slot.part[thread], true);
   // Then the others', from the back, where their own threads come last.
-  for (int i = 1; i <= slot.parts; i++) {
-    auto& left = slot.part[(thread + i) % slot.parts].left;
-    uint64_t seen = left.load(std::memory_order_relaxed);
-    for (;;) {
-      const uint64_t first = uint32_t(seen), end = seen >> 32;
-      if (first >= end) break;
-      if (!left.compare_exchange_weak(seen, seen - (uint64_t(1) << 32), std::memory_order_relaxed)) continue;
-      run(end - 1, end);
-      seen = left.load(std::memory_order_relaxed);
-    }
-  }
+  for (int i = 1; i <= slot.parts; i++) empty(slot.part[(thread + i) % slot.parts], false);
 }
 
 bool Pool::help(int thread) {
