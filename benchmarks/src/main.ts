@@ -11,6 +11,7 @@ import { parseArgs } from "node:util"
 import { buildCeilings } from "./ceilings"
 import { Contestant } from "./contestant"
 import { countInstructions } from "./instructions"
+import { buildProgram } from "./program"
 import { type Workload, workloads } from "./workloads"
 
 const { positionals, values } = parseArgs({
@@ -25,7 +26,9 @@ const { positionals, values } = parseArgs({
 if (values.instructions) process.exit(await countInstructions(positionals, values.json))
 
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
-/** How a contestant is started, without the workload. */
+/** Matrix products by the library's own call. */
+const openblas = buildProgram(at("../peers/openblas.cc"), "-lopenblas")
+/** How a contestant is started. */
 const contestants: Record<string, readonly string[]> = {
   eager: [process.execPath, at("./lazuli.js"), "WORKLOAD", "eager"],
   compiled: [process.execPath, at("./lazuli.js"), "WORKLOAD", "compiled"],
@@ -34,6 +37,7 @@ const contestants: Record<string, readonly string[]> = {
   "jax-js": [process.execPath, at("../peers/jax-js.mjs"), "WORKLOAD"],
   tfjs: [process.execPath, at("../peers/tfjs.mjs"), "WORKLOAD"],
   onnxruntime: [process.execPath, at("../peers/onnxruntime.mjs"), "WORKLOAD"],
+  ...(openblas ? { openblas: [openblas, "WORKLOAD"] } : {}),
 }
 const OURS = ["eager", "compiled"]
 /** Between two measurements: some thread pools look for work on every core for a while after their last call, which would be the next one's loss. */
@@ -126,7 +130,6 @@ if (chosen.length === 0) {
 }
 
 const ceilings = buildCeilings(at("../ceilings/ceilings.cc"))
-process.on("exit", () => ceilings?.end())
 const digits = (v: number): string =>
   v >= 100 ? v.toFixed(0) : v >= 10 ? v.toFixed(1) : v >= 1 ? v.toFixed(2) : v.toFixed(3)
 const gigas = (v: number): string => (v / 1e9).toFixed(1)
