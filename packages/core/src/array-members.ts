@@ -3,7 +3,8 @@
  */
 import { inspect } from "node:util"
 import { isPlainObject, type Operand } from "./args"
-import { ShapeError } from "./errors"
+import { Complex } from "./complex-number"
+import { DTypeError, ShapeError } from "./errors"
 import { Array } from "./graph"
 import { disposeHandle } from "./memory"
 import { getIndex, IndexedArray, setIndex } from "./ops/indexing"
@@ -13,6 +14,19 @@ import { transpose } from "./ops/view"
 import type { IndexSpec } from "./option-types"
 import { formatArray } from "./print"
 import { copyOutLater, item, tolist, toTypedArray } from "./readback"
+import { format } from "./shape"
+
+/** What JavaScript's own operators see. @throws ShapeError or DTypeError where it is no number */
+function numberOf(a: Array): number | bigint | boolean {
+  const hint = "operators are methods, as x.greater(0) and x.negative(); item() and tolist() give values"
+  if (a.size !== 1)
+    throw new ShapeError("number", `needs an array of one element, received shape ${format(a.shape)}`, {
+      hint,
+    })
+  const value = item(a)
+  if (value instanceof Complex) throw new DTypeError("number", "a complex64 array is no number", { hint })
+  return value
+}
 
 const members: PropertyDescriptorMap = {
   index: {
@@ -58,6 +72,17 @@ const members: PropertyDescriptorMap = {
   toString: {
     value(this: Array) {
       return formatArray(this)
+    },
+  },
+  // Where only text is possible, or wanted as much as a number is, it is the text; `x > 0` and `+x` want a number.
+  [Symbol.toPrimitive]: {
+    value(this: Array, hint: "default" | "number" | "string") {
+      return hint === "number" ? numberOf(this) : formatArray(this)
+    },
+  },
+  toJSON: {
+    value(this: Array) {
+      return tolist(this)
     },
   },
   T: {

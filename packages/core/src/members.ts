@@ -55,6 +55,19 @@ export interface ArrayMembers<A> {
   dispose(): void
   /** As MLX prints arrays. */
   toString(): string
+  /**
+   * What `+x`, `Number(x)` and `x > 0` see: the value of an array of one element. In templates and `"text" + x` it is the text.
+   * @throws ShapeError when it has another number of elements; DTypeError for complex64
+   * @example
+   * Number(mx.array([1, 2]).sum()) // => 3
+   */
+  [Symbol.toPrimitive](hint: string): number | bigint | boolean | string
+  /**
+   * All values, for `JSON.stringify`; see {@link tolist}. JSON has no 64-bit integers: those throw a TypeError there.
+   * @example
+   * JSON.stringify({ loss: mx.array([0.5, 2]) }) // => '{"loss":[0.5,2]}'
+   */
+  toJSON(): Nested
   [Symbol.iterator](): Generator<A, void, undefined>
   [inspect.custom](): string
   [Symbol.dispose](): void
