@@ -260,6 +260,10 @@ function blockBytes(nbytes: number): number {
   return bytes < PAGED_FROM ? bytes : Math.ceil(bytes / PAGE) * PAGE
 }
 
+/** What the native side, whose numbers are whole, takes for no bound. */
+const UNBOUNDED = 2 ** 53
+const boundOf = (bytes: number): number => (bytes >= UNBOUNDED ? Infinity : bytes)
+
 /** Serves `mx.cpu`. */
 export const cpuBackend: Backend = {
   name: "cpu",
@@ -406,14 +410,15 @@ export const cpuBackend: Backend = {
   memory() {
     // What was released is only given back when the tape has run.
     runIdle()
-    return native.memory()
+    const { limit, cacheLimit, ...counts } = native.memory()
+    return { ...counts, limit: boundOf(limit), cacheLimit: boundOf(cacheLimit) }
   },
   *storages() {
     for (const storage of storages) if (storage.refs > 0) yield storage
   },
   blockBytes,
-  setMemoryLimit: (bytes) => native.setMemoryLimit(bytes),
-  setCacheLimit: (bytes) => native.setCacheLimit(bytes),
+  setMemoryLimit: (bytes) => native.setMemoryLimit(Math.min(bytes, UNBOUNDED)),
+  setCacheLimit: (bytes) => native.setCacheLimit(Math.min(bytes, UNBOUNDED)),
   clearCache: () => native.clearCache(),
   resetPeakMemory: () => native.resetPeakMemory(),
   info: () => ({

@@ -4,26 +4,32 @@
  */
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
+import { native } from "./native"
 
 type Collect = (options?: { type: "minor" | "major" }) => void
 
-function findCollector(): Collect | undefined {
+/** V8 ends the process where a flag is set after it was told to freeze them. */
+const areFlagsFrozen = (): boolean =>
+  /--freeze[-_]flags[-_]after[-_]init/.test([...process.execArgv, process.env.NODE_OPTIONS].join(" "))
+
+/** `gc`, or where it cannot be exposed what makes V8 collect by itself, all of its garbage each time. */
+function findCollector(): Collect {
   if (typeof globalThis.gc === "function") return globalThis.gc as unknown as Collect
-  try {
-    setFlagsFromString("--expose-gc")
-    return runInNewContext("gc") as Collect
-  } catch {
-    // Some embedders forbid flags; then memory follows V8's own collections.
-    return undefined
-  }
+  if (!areFlagsFrozen())
+    try {
+      setFlagsFromString("--expose-gc")
+      const gc: unknown = runInNewContext("gc")
+      if (typeof gc === "function") return gc as Collect
+    } catch {
+      // Some embedders forbid flags or contexts.
+    }
+  return () => native.pressCollector()
 }
 
-let collector: Collect | undefined | null = null
+let collector: Collect | null = null
 
-/** Collects young garbage, or all of it. Returns whether it could. */
-export function collect(full: boolean): boolean {
-  if (collector === null) collector = findCollector()
-  if (!collector) return false
+/** Collects young garbage, or all of it. */
+export function collect(full: boolean): void {
+  collector ??= findCollector()
   collector(full ? undefined : { type: "minor" })
-  return true
 }

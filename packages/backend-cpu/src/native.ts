@@ -111,6 +111,8 @@ export interface Native {
   /** Writes the ids of objects that are gone, among the young references (0) or all (1), and forgets them. At most as many as
    * `out` holds: call again when it comes back full. */
   poll(generation: 0 | 1, out: Int32Array): number
+  /** Makes V8 collect all garbage, where `gc` cannot be had. */
+  pressCollector(): void
 
   memory(): NativeMemory
   setMemoryLimit(bytes: number): void

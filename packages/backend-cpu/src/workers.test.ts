@@ -1,75 +1,12 @@
 /** Threads of JavaScript with a runtime each, processes that end in the middle of work, and arrays that travel between threads. */
-import { spawnSync } from "node:child_process"
-import { mkdtempSync, rmSync } from "node:fs"
-import { tmpdir } from "node:os"
-import { join } from "node:path"
-import { fileURLToPath, pathToFileURL } from "node:url"
-import { Worker } from "node:worker_threads"
 import * as mx from "@lazuli/core"
 import { collectGarbage } from "@lazuli/core/engine"
-import { build } from "vite"
-import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import { describe, expect, test } from "vitest"
+import { answer, bundleEngine } from "./engine-bundle"
 import "./index"
 
 const MB = 2 ** 20
-const root = fileURLToPath(new URL("../../..", import.meta.url))
-const folder = mkdtempSync(join(tmpdir(), "lazuli-workers-"))
-const bundle = join(folder, "engine.mjs")
-const addon = process.env.LAZULI_CPU_ADDON ?? join(root, "packages/backend-cpu/build/lazuli_cpu.node")
-const env = { ...process.env, LAZULI_CPU_ADDON: addon }
-
-beforeAll(async () => {
-  const core = `${root}packages/core/src/`
-  // The sources as one file, which threads and processes load quickly.
-  await build({
-    configFile: false,
-    logLevel: "error",
-    resolve: {
-      alias: [
-        { find: /^@lazuli\/core$/, replacement: `${core}index.ts` },
-        { find: /^@lazuli\/core\/engine$/, replacement: `${core}engine.ts` },
-      ],
-    },
-    build: {
-      ssr: join(root, "packages/backend-cpu/src/bundle-entry.ts"),
-      outDir: folder,
-      minify: false,
-      rolldownOptions: { output: { entryFileNames: "engine.mjs" } },
-    },
-  })
-})
-afterAll(() => rmSync(folder, { recursive: true, force: true }))
-
-const preamble = (): string => `const { mx } = await import(${JSON.stringify(pathToFileURL(bundle).href)});`
-
-/** A thread that runs code, in which `mx`, `post` and `data` are there. */
-function start(code: string, workerData: unknown = null): Worker {
-  const source = `(async () => {
-    const { parentPort, workerData: data } = require('node:worker_threads')
-    const post = (m) => parentPort.postMessage(m)
-    ${preamble()}
-    ${code}
-  })()`
-  return new Worker(source, { eval: true, workerData, env })
-}
-
-const answer = (worker: Worker): Promise<unknown> =>
-  new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject))
-
-/** Runs a process to its end. */
-function runProcess(code: string): {
-  status: number | null
-  signal: string | null
-  stdout: string
-  stderr: string
-} {
-  return spawnSync(process.execPath, ["--input-type=module", "--eval", `${preamble()}\n${code}`], {
-    env,
-    encoding: "utf8",
-    // A sanitizer makes it ten times as slow.
-    timeout: 250_000,
-  })
-}
+const { run: runProcess, start } = bundleEngine()
 
 const HEAVY = `
   let x = mx.ones([700, 700])

@@ -18,7 +18,7 @@ export interface Tracker {
   /** The numbers whose objects are gone, among the young references or among all. */
   poll(all: boolean): ArrayLike<number>
   /** Runs the garbage collector, if this program may. */
-  collect(full: boolean): boolean
+  collect(full: boolean): void
 }
 
 /** Work that failed: the storages without a value now carry the error; see {@link Storage.failure}. */

@@ -58,18 +58,40 @@ export function resetPeakMemory(): void {
   backend().resetPeakMemory?.()
 }
 
-/** Bounds the bytes of living arrays, without what kernels borrow while they run: what would exceed it fails with a DeviceError. Gives the bound before. */
+/** A bound that was given. @throws ArgumentError where it is none */
+function asBound(op: string, limit: number): number {
+  if (limit === Infinity || (Number.isSafeInteger(limit) && limit >= 0)) return limit
+  throw new ArgumentError(
+    op,
+    `limit must be a whole number of bytes from 0 on, or Infinity, received ${describe(limit)}`,
+  )
+}
+
+/**
+ * Bounds the bytes of living arrays, without what kernels borrow while they run: what would exceed it fails with a DeviceError. Infinity is
+ * no bound. A lower one waits for the work that this thread has handed over, which is done under the bound before. Gives the bound before.
+ * @throws ArgumentError for what is no number of bytes
+ * @example
+ * const before = mx.setMemoryLimit(2 ** 30)
+ * mx.setMemoryLimit(before) // => 1073741824
+ */
 export function setMemoryLimit(limit: number): number {
+  const bound = asBound("setMemoryLimit", limit)
   const before = stats().limit
-  backend().setMemoryLimit?.(limit)
+  if (bound < before) backend().drain?.()
+  backend().setMemoryLimit?.(bound)
   forgetRoom()
   return before
 }
 
-/** Bounds the bytes kept for reuse. Gives the bound before, 0 on a backend that keeps none. */
+/**
+ * Bounds the bytes kept for reuse; 0 keeps none, Infinity all. Gives the bound before, 0 on a backend that keeps none.
+ * @throws ArgumentError for what is no number of bytes
+ */
 export function setCacheLimit(limit: number): number {
+  const bound = asBound("setCacheLimit", limit)
   const before = stats().cacheLimit ?? 0
-  backend().setCacheLimit?.(limit)
+  backend().setCacheLimit?.(bound)
   return before
 }
 
@@ -81,12 +103,11 @@ export function clearCache(): void {
 let wired = 0
 /**
  * Bounds the bytes that stay in physical memory; gives the bound before. It is kept, and wires nothing: neither backend here can.
- * @throws ArgumentError for a negative bound
+ * @throws ArgumentError for what is no number of bytes
  */
 export function setWiredLimit(limit: number): number {
-  if (!(limit >= 0))
-    throw new ArgumentError("setWiredLimit", `limit must be a number of bytes, received ${describe(limit)}`)
+  const bound = asBound("setWiredLimit", limit)
   const before = wired
-  wired = limit
+  wired = bound
   return before
 }

@@ -1,0 +1,55 @@
+/** Loops stay flat also where `gc` cannot be exposed: V8 is then made to collect by itself. */
+import { expect, test } from "vitest"
+import { answer, bundleEngine } from "./engine-bundle"
+
+const MB = 2 ** 20
+const { run, start } = bundleEngine()
+
+/** 1.6 GB pass by in arrays of 4 MB, and 20,000 small arrays, without a pause for anything else. */
+const LOOP = `
+  let x = mx.zeros([1024, 1024])
+  for (let i = 0; i < 400; i++) {
+    x = x.add(1)
+    mx.eval(x)
+  }
+  const small = []
+  for (let i = 0; i < 20000; i++) {
+    small[i % 8] = mx.ones([4]).add(i)
+    mx.eval(small[i % 8])
+  }
+  const told = { value: x.index(3, 3).item(), peak: mx.getPeakMemory(), buffers: mx.memoryReport().buffers }`
+
+const FORBIDDEN = "() => { throw new Error('flags are forbidden') }"
+/** Replaces the function that sets flags before the program begins. */
+const replaceFlags = (by: string): string =>
+  `--import=data:text/javascript,${encodeURIComponent(
+    `import v8 from 'node:v8'; import { syncBuiltinESMExports } from 'node:module';
+     v8.setFlagsFromString = ${by}; syncBuiltinESMExports()`,
+  )}`
+
+for (const [where, flags] of [
+  ["flags may be set", []],
+  ["flags must not be set", [replaceFlags(FORBIDDEN)]],
+  ["flags are set in vain", [replaceFlags("() => {}")]],
+  ["flags are frozen", ["--freeze-flags-after-init"]],
+  ["no code may be made of strings", ["--disallow-code-generation-from-strings"]],
+] as const)
+  test(`a loop stays flat where ${where}`, () => {
+    const { status, signal, stdout, stderr } = run(`${LOOP}; console.log(JSON.stringify(told))`, flags)
+    expect({ status, signal, stderr }).toEqual({ status: 0, signal: null, stderr: "" })
+    const { value, peak, buffers } = JSON.parse(stdout)
+    expect(value).toBe(400)
+    expect(peak).toBeLessThan(600 * MB)
+    expect(buffers).toBeLessThan(200)
+  })
+
+test("a thread that is not started with the process's flags stays flat", async () => {
+  const worker = start(`${LOOP}; post(told)`, null, {
+    execArgv: [],
+    resourceLimits: { maxOldGenerationSizeMb: 64 },
+  })
+  const told = (await answer(worker)) as { value: number; peak: number }
+  await worker.terminate()
+  expect(told.value).toBe(400)
+  expect(told.peak).toBeLessThan(600 * MB)
+})
