@@ -1,7 +1,7 @@
 /** Work that runs beside JavaScript: asynchronous evaluation, streams that wait for each other, errors and memory on the way. */
 import * as mx from "@lazuli/core"
 import { collectGarbage } from "@lazuli/core/engine"
-import { afterAll, describe, expect, onTestFinished, test } from "vitest"
+import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest"
 import { generator } from "./generator"
 import "./index"
 import { laneOf, main, storages } from "./lanes"
@@ -66,6 +66,27 @@ describe("asyncEval", () => {
     gate.open()
     expect(slow.add(b).tolist()).toEqual([23, 23])
     return promise
+  })
+
+  test("leaves nothing to be called in a loop that never yields", () => {
+    const { then } = Promise.prototype
+    let handlers = 0
+    const spy = vi.spyOn(Promise.prototype, "then").mockImplementation(function (
+      this: Promise<unknown>,
+      ...args
+    ) {
+      handlers++
+      return then.apply(this, args as never)
+    } as typeof then)
+    let x = mx.zeros([4])
+    for (let i = 0; i < 3000; i++) {
+      x = x.add(1)
+      mx.asyncEval(x)
+      if (i % 3 === 0) mx.asyncEval()
+    }
+    spy.mockRestore()
+    expect(handlers).toBe(0)
+    expect(x.tolist()).toEqual([3000, 3000, 3000, 3000])
   })
 
   test("of nothing, of what is done, and twice of the same", async () => {

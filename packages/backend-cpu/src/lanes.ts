@@ -296,23 +296,32 @@ export function handingOver(body: () => void): void {
   }
 }
 
+const nothing = (): void => {}
+
 /** A promise, what it waits for, and the slots whose failures are its own. Storages may be given back, and become others, meanwhile. */
 class Waiting {
   error: Error | null = null
   readonly tickets: (number | undefined)[] = []
   readonly slots: number[] = []
   readonly made: number[] = []
-  resolve: () => void = () => {}
-  reject: (error: Error) => void = () => {}
+  resolve: () => void = nothing
+  reject: (error: Error) => void = nothing
+  readonly promise = new Promise<void>((resolve, reject) => {
+    this.resolve = resolve
+    this.reject = reject
+  })
 
   /** Whether it waits for a tape's slot. */
   wants(slot: number, lane: number, ticket: number): boolean {
     if ((this.tickets[lane] ?? 0) < ticket) return false
     return this.slots.some((wanted, i) => wanted === slot && this.made[i] === ticket)
   }
+  /** Handlers are called when the program yields, which may be never: only what is rejected gets one. */
   settle(): void {
-    if (this.error) this.reject(this.error)
-    else this.resolve()
+    if (this.error) {
+      this.promise.catch(nothing)
+      this.reject(this.error)
+    } else this.resolve()
   }
 }
 let waiting: Waiting[] = []
@@ -332,16 +341,13 @@ export function submitAll(wanted: readonly Storage[]): Promise<void> {
   for (const lane of lanes) submit(lane)
   if (isDone(tickets)) {
     for (const { failure } of wanted) entry.error ??= failure
-    return entry.error ? Promise.reject(entry.error) : Promise.resolve()
+    entry.settle()
+    return entry.promise
   }
-  const promise = new Promise<void>((resolve, reject) => {
-    entry.resolve = resolve
-    entry.reject = reject
-  })
   if (waiting.length === 0) native.hold(1)
   waiting.push(entry)
   if (waiting.length % MANY_PROMISES === 0) wake()
-  return promise
+  return entry.promise
 }
 
 /** Called when a lane's thread has done a tape. */

@@ -81,7 +81,8 @@ export interface Backend extends Memory {
   /**
    * Lets what is encoded run on other threads, stream by stream in order, with streams that wait for each other where they must, and
    * gives a promise that is fulfilled when the storages have their values, and rejected with a failure. It must not keep storages from
-   * being released. Without it asynchronous evaluation flushes.
+   * being released, and whoever lets it alone must not meet an unhandled rejection: catch what is rejected, and only that, since handlers
+   * of what is fulfilled pile up in a loop that never yields. Without it asynchronous evaluation flushes.
    */
   submit?(storages: readonly Storage[]): Promise<void>
   /** Encodes with `body`, so that nothing runs on this thread before {@link submit}. */

@@ -103,11 +103,25 @@ export function evaluateAsync(roots: readonly Node[]): Promise<void> {
     for (const { failure } of own) if (failure) throw failure
     return undefined
   })
-  // A function made here would keep the nodes as long as the promise.
-  return work.length === 1 && work[0] ? work[0] : Promise.all(work).then(nothing)
+  const waits = work.filter((each) => each !== undefined)
+  if (waits.length <= 1) return waits[0] ?? Promise.resolve()
+  // Functions made here would keep the nodes as long as the promise.
+  const all = Promise.all(waits).then(nothing)
+  all.catch(nothing)
+  return all
 }
 
 const nothing = (): void => {}
+
+/**
+ * A promise that is rejected, and may be left alone: whoever awaits it gets the error, which stays on the arrays besides. One that is to be
+ * fulfilled gets no such handler: calls of handlers pile up in a loop that never yields.
+ */
+export function rejected(error: unknown): Promise<never> {
+  const promise = Promise.reject(error)
+  promise.catch(nothing)
+  return promise
+}
 
 /** Computes nodes, and says whether there was something to do. */
 function compute(roots: readonly Node[]): boolean {

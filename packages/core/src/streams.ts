@@ -15,8 +15,7 @@ import {
   ThreadLocalStream,
 } from "./device"
 import { ArgumentError, describe } from "./errors"
-import { evaluateAsync } from "./evaluate"
-import type { Node } from "./graph"
+import { evaluateAsync, rejected } from "./evaluate"
 import { arraysOf } from "./tree"
 
 /** Makes a stream, or a device's default stream, the default until it is disposed: what `mx.stream(s)` gives. */
@@ -93,19 +92,9 @@ export function clearStreams(): void {
  * x.tolist() // => [2, 2]
  */
 export function asyncEval(...trees: unknown[]): Promise<void> {
-  const work = begin(arraysOf(trees).map((a) => a.node))
-  // Whoever awaits it gets the error; for whoever does not, it stays on the arrays.
-  work.catch(ignore)
-  return work
-}
-
-// Outside of asyncEval: functions that are made there would keep its arrays as long as the promise.
-const ignore = (): void => {}
-
-function begin(nodes: readonly Node[]): Promise<void> {
   try {
-    return evaluateAsync(nodes)
+    return evaluateAsync(arraysOf(trees).map((a) => a.node))
   } catch (error) {
-    return Promise.reject(error)
+    return rejected(error)
   }
 }
