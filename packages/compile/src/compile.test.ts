@@ -19,7 +19,9 @@ const { tree } = fc.letrec((tie) => ({
 }))
 
 const shape = (value: unknown): string =>
-  JSON.stringify(value, (_key, v: unknown) => (v instanceof mx.Array ? "array" : v))
+  JSON.stringify(value, function (this: Record<string, unknown>, key, v: unknown) {
+    return this[key] instanceof mx.Array ? "array" : v
+  })
 
 describe("the programs of a function", () => {
   test("differ exactly where the structure of the arguments differs", () => {

@@ -15,6 +15,7 @@ import {
   nbytesOf,
   type Plan,
   Storage,
+  type Strides,
   sizeOf,
   sourceNode,
 } from "@lazuli/core/engine"
@@ -73,17 +74,19 @@ type Step =
   | { readonly kind: "run"; readonly node: Node }
   | { readonly kind: "copy"; readonly from: Node; readonly to: Node }
 
-/** Plans a program for a backend, with the positions of inputs that callers give up; null where the backend lacks a kernel or cannot record. */
+/** Plans a program for a backend, with the positions of inputs that callers give up and, unless all are row-major, how they lie; null where the backend lacks a kernel or cannot record. */
 export function makePlan(
   backend: Backend,
   inputs: readonly Node[],
   outputs: readonly Node[],
   donated: ReadonlySet<number>,
+  strides: readonly (Strides | null)[] | null = null,
 ): Planned | null {
   if (!backend.record || !backend.encodePlan) return null
   const fusedOutputs = optimize(backend, outputs)
   if (!fusedOutputs) return null
-  return new Planner(backend, inputs, fusedOutputs, donated, inOrder(outputs, isLeaf).length).finish()
+  const applications = inOrder(outputs, isLeaf).length
+  return new Planner(backend, inputs, fusedOutputs, donated, applications, strides).finish()
 }
 
 /** The simplified and fused graph; null where the backend lacks a kernel for it. */
@@ -112,8 +115,11 @@ class Planner {
     private readonly outputs: readonly Node[],
     private readonly donated: ReadonlySet<number>,
     private readonly applications: number,
+    strides: readonly (Strides | null)[] | null,
   ) {
-    inputs.forEach((node, i) => this.place(node, blockFor(node, i), ROW_MAJOR))
+    inputs.forEach((node, i) =>
+      this.place(node, blockFor(node, i), { offset: 0, strides: strides?.[i] ?? null }),
+    )
   }
 
   finish(): Planned | null {

@@ -12,6 +12,7 @@ import {
   type Node,
   onStream,
   type Plan,
+  type Strides,
   sameShape,
   TransformError,
   withoutHandles,
@@ -22,11 +23,16 @@ import { reapply, rebuild } from "./rebuild"
 
 let count = 0
 
+/** Ways in which the inputs may lie that a program has plans for. */
+const MAX_LAYOUTS = 16
+
 /** A program as `compile` traced it. */
 export class Program {
   /** Unique: two traces never share one, so it can stand for the program in cache keys. */
   readonly key = `program#${++count}`
   private readonly plans = new Map<string, Planned | null>()
+  /** Plans for inputs that are not row-major, by how they lie. */
+  private readonly strided = new Map<string, Planned | null>()
   private readonly expansions = new Map<string, readonly Node[]>()
   /** Shapes and dtypes of the outputs; of a single one alone. */
   readonly meta: Meta | readonly Meta[]
@@ -77,6 +83,19 @@ export class Program {
     return this.plan
   }
 
+  /** A plan for inputs that lie so; null where one lies backwards, which plans cannot say, or where they come in too many ways. */
+  planAsTheyLie(stream: Node["stream"], strides: readonly (Strides | null)[]): Plan | null {
+    const backend = backendFor(stream.device)
+    const key = `${backend.name}|${strides.map((each) => each?.join() ?? "").join("|")}`
+    let planned = this.strided.get(key)
+    const isNew = planned === undefined && this.strided.size < MAX_LAYOUTS
+    if (isNew && strides.every((each) => !each?.some((step) => step < 0))) {
+      planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs, this.donated, strides))
+      this.strided.set(key, planned)
+    }
+    return planned?.plan ?? null
+  }
+
   /** What a call comes to on a backend that records no plans: fused all the same, and all on the call's stream. */
   expand({ inputs, stream }: Node): Array[] {
     const backend = backendFor(stream.device)
@@ -118,8 +137,10 @@ export class Program {
 
   /** Gives the backends' plans back. */
   release(): void {
-    for (const planned of this.plans.values()) planned?.release()
-    this.plans.clear()
+    for (const plans of [this.plans, this.strided]) {
+      for (const planned of plans.values()) planned?.release()
+      plans.clear()
+    }
     this.expansions.clear()
     this.device = null
     this.plan = null
@@ -133,5 +154,6 @@ export const callProgram = definePrimitive({
   infer: (_inputs, { program }) => (program as Program).meta,
   decompose: (inputs, { program }) => (program as Program).inline(inputs),
   plan: (node) => (node.params.program as Program).planFor(node.stream),
+  planAsTheyLie: (node, strides) => (node.params.program as Program).planAsTheyLie(node.stream, strides),
   expand: (node) => (node.params.program as Program).expand(node),
 })

@@ -10,9 +10,11 @@ type Tree = Record<string, unknown>
 /** A tree with numbers in place of its arrays, undefined made visible. */
 const shown = (tree: unknown): unknown =>
   JSON.parse(
-    JSON.stringify(tree, (_key, value: unknown) =>
-      value instanceof mx.Array ? `array ${value.tolist()}` : value === undefined ? "undefined" : value,
-    ),
+    JSON.stringify(tree, function (this: Record<string, unknown>, key) {
+      // Not what an array would be in JSON.
+      const value = this[key]
+      return value instanceof mx.Array ? `array ${value.tolist()}` : value === undefined ? "undefined" : value
+    }),
   )
 
 /** Changes to a tree, each as the function of an eager and a compiled run; `make` begins with a fresh tree. */

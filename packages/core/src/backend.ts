@@ -72,7 +72,7 @@ export interface Backend extends Memory {
    * outputs, then one slot for all intermediates, of `arenaBytes` bytes.
    */
   record?(inputs: number, outputs: number, arenaBytes: number, body: () => void): Plan
-  /** Adds a run of a plan: the node's inputs (row-major) and outputs take the local slots' places. */
+  /** Adds a run of a plan: the node's inputs, which lie as those did for which it was made, and outputs take the local slots' places. */
   encodePlan?(plan: Plan, node: Node): void
   /** Forgets a plan. */
   releasePlan?(plan: Plan): void

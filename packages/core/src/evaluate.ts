@@ -438,26 +438,37 @@ function replaceStorage(node: Node, storage: Storage): void {
   }
 }
 
-/** Runs a recorded program. Plans read row-major inputs. */
-function runPlan(lead: Node, backend: Backend, plan: Plan): void {
+/** Runs a recorded program. Plans read row-major inputs, or such as lie like those that they were made for. */
+function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
+  let plan = recorded
   let copies: Node[] | null = null
   const inputs = lead.inputs
-  let rowMajor = inputs
+  let read = inputs
+  let isStrided = false
   for (let i = 0; i < inputs.length; i++) {
     moveTo(backend, inputs[i])
-    if (inputs[i].strides === null || becomesRowMajor(inputs[i], backend)) continue
-    const copy = contiguousCopy(inputs[i], backend)
-    if (copies === null) copies = [copy]
-    else copies.push(copy)
-    if (rowMajor === inputs) rowMajor = inputs.slice()
-    ;(rowMajor as Node[])[i] = copy
+    if (inputs[i].strides !== null && !becomesRowMajor(inputs[i], backend)) isStrided = true
   }
-  const { name } = lead.primitive as Primitive
+  const { name, rules } = lead.primitive as Primitive
+  if (isStrided) {
+    const strides = inputs.map((input) => input.strides)
+    const suited = rules.planAsTheyLie?.(lead, strides) ?? null
+    if (suited !== null) plan = suited
+    else {
+      copies = []
+      read = inputs.map((input) => {
+        if (input.strides === null) return input
+        const copy = contiguousCopy(input, backend)
+        copies?.push(copy)
+        return copy
+      })
+    }
+  }
   if (plan.donations === undefined || plan.donations.length === 0) {
     if (lead.outputs === null) lead.storage = allocate(backend, lead, name)
     else for (const output of lead.outputs) output.storage = allocate(backend, output, name)
   } else allocateOrTake(lead, backend, plan.donations, name)
-  lead.inputs = rowMajor
+  lead.inputs = read
   backend.encodePlan?.(plan, lead)
   lead.inputs = inputs
   if (copies !== null) for (const copy of copies) releaseNode(copy)

@@ -100,6 +100,11 @@ export interface PrimitiveRules<P> {
   rows?(inputs: readonly Meta[], params: P): P | null
   /** For primitives that hold a whole program: what the node's backend runs in place of the decomposition, or null. */
   plan?(node: Node): Plan | null
+  /**
+   * Where inputs do not lie in row-major order: the steps along each input's axes, null for those that do. Gives a plan that reads them as they
+   * lie, or null where copies in order are to be read.
+   */
+  planAsTheyLie?(node: Node, strides: readonly (Strides | null)[]): Plan | null
   /** Likewise, where its backend records no plans: the outputs, in terms of what it runs best. */
   expand?(node: Node): readonly Array[]
 }

@@ -117,8 +117,36 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
 
 /** Every primitive's rules in one object shape, so that the engine reads them from one place in memory. */
 function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
-  const { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, expand } = rules
-  return { infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, expand }
+  const {
+    infer,
+    scalar,
+    decompose,
+    reference,
+    view,
+    partials,
+    vjp,
+    jvp,
+    vmap,
+    rows,
+    plan,
+    planAsTheyLie,
+    expand,
+  } = rules
+  return {
+    infer,
+    scalar,
+    decompose,
+    reference,
+    view,
+    partials,
+    vjp,
+    jvp,
+    vmap,
+    rows,
+    plan,
+    planAsTheyLie,
+    expand,
+  }
 }
 function uniformFacts({
   immediate,

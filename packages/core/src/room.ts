@@ -164,10 +164,12 @@ export function leastBytes(
           take(outputs[i], block)
         }
       }
-      // Plans read row-major inputs.
+      const strides = lead.inputs.map((input) => layoutOf(input).strides)
+      const copied = strides.some((each) => each !== null) && !rules.planAsTheyLie?.(lead, strides)
       let copies = 0
-      for (const input of lead.inputs)
-        if (layoutOf(input).strides !== null) copies += blockBytes(nbytesOf(input))
+      if (copied)
+        for (let i = 0; i < strides.length; i++)
+          if (strides[i] !== null) copies += blockBytes(nbytesOf(lead.inputs[i]))
       most = Math.max(most, now + copies + (plan.bytes ? blockBytes(plan.bytes) : 0))
     } else if (!(elementwise && lead.outputs === null && replace(lead)))
       for (const output of outputs) make(output)
