@@ -38,6 +38,20 @@ export interface Extent {
 }
 const extent: Extent = { most: 0, shown: 0 }
 
+/** How far to look for what a view of views shows. */
+const MANY_VIEWS = 8
+
+/** Whether a node is a view of what is there already: it takes nothing, and no poll would save it. */
+function showsOld(node: Node): boolean {
+  let shown = node
+  for (let i = 0; i < MANY_VIEWS; i++) {
+    if (shown.alias !== null || shown.primitive?.rules.view === undefined) return false
+    shown = shown.inputs[0]
+    if (shown.storage !== null) return true
+  }
+  return false
+}
+
 /** Measures a schedule; the answer is good until the next call. */
 export function measure(order: readonly Node[], roots: readonly Node[]): Extent {
   let [most, shown] = [0, 0]
@@ -45,12 +59,12 @@ export function measure(order: readonly Node[], roots: readonly Node[]): Extent 
     const lead = order[i]
     const { outputs } = lead
     let bytes = nbytesOf(lead)
-    if (lead.handles > 0) shown += bytes
+    if (lead.handles > 0 && !showsOld(lead)) shown += bytes
     if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += nbytesOf(outputs[k])
     if ((lead.primitive as Primitive).rules.plan !== undefined) bytes += planOf(lead)?.bytes ?? 0
     most += bytes
   }
-  for (let i = 0; i < roots.length; i++) shown -= nbytesOf(roots[i])
+  for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= nbytesOf(roots[i])
   extent.most = (most + order.length * LINE) * SPARE
   extent.shown = shown
   return extent

@@ -18,7 +18,9 @@ namespace {
 
 constexpr uint64_t kOpen = 1, kWorker = 2, kClaimed = uint64_t(1) << 62;
 constexpr int64_t kChunks = 32;  // of a thread's part, where the grain allows as many
-constexpr auto kSpinTime = std::chrono::microseconds(30);
+// How long a worker looks for the next job before it parks; longer while jobs come so close that parking would have been a mistake. (What a
+// program does between two evaluations takes some 50 to 200 µs where a kernel has just emptied the caches, and waking 30 to 60.)
+constexpr auto kSpinTime = std::chrono::microseconds(30), kLongSpinTime = std::chrono::microseconds(300);
 
 thread_local bool inside_body = false;
 
@@ -151,19 +153,21 @@ void Pool::serve(int index) {
   ids_[index].store(int(syscall(SYS_gettid)));
   avoided_.store(-1);
 #endif
+  auto spin_time = kSpinTime;
   for (;;) {
     const int32_t seen = epoch_.load(std::memory_order_acquire);
     const bool wanted = index < threads() - 1;
     if (wanted && help(index + 1)) continue;
-    const auto deadline = std::chrono::steady_clock::now() + kSpinTime;
+    const auto idle = std::chrono::steady_clock::now();
     while (wanted && epoch_.load(std::memory_order_relaxed) == seen) {
       for (int i = 0; i < 32; i++) pause();
-      if (std::chrono::steady_clock::now() > deadline) break;
+      if (std::chrono::steady_clock::now() > idle + spin_time) break;
     }
     if (epoch_.load(std::memory_order_acquire) != seen) continue;
     parked_.fetch_add(1);
     epoch_.wait(seen);
     parked_.fetch_sub(1);
+    spin_time = std::chrono::steady_clock::now() - idle < kLongSpinTime ? kLongSpinTime : kSpinTime;
   }
 }
 
