@@ -15,10 +15,13 @@ const BUDGET = 256 * 2 ** 20
 const LEAST_SURVIVED = BUDGET / 4
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 16 * 2 ** 20
-/** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
-const SMALL_BUDGET = 4 * 2 ** 20
-/** A poll that may pay takes at most one part in this many of the time since the last one. */
-const POLL_SHARE = 50
+/** After this many allocated bytes a poll may pay already. */
+const SMALL_BUDGET = 2 * 2 ** 20
+/**
+ * It does once so many were allocated for each millisecond that the collector takes: memory that is used again is in the caches, and
+ * other memory costs about that much more to write.
+ */
+const BYTES_PER_MS = 40 * 2 ** 20
 /** After this many new handles a poll pays if the collector has run by itself since the last one. */
 const MANY_YOUNG = 16384
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
@@ -90,8 +93,8 @@ let allocated = 0
 let pressure = 0
 let threshold = BUDGET
 let survived = LEAST_SURVIVED
-let lastPoll = 0
-let pollCost = 0
+/** What a collection of what is young takes, in ms. */
+let collectionCost = 0
 
 function newId(entry: Node | Storage | Group | null): number {
   const id = free.pop() ?? watched.length
@@ -283,20 +286,27 @@ const wasCollected = (t: Tracker): boolean => canary > 0 && t.isAlive?.(canary) 
 const MANY_OLD = 256
 let livingAtMost = MANY_OLD
 
+const areManyOld = (): boolean => watched.length - free.length > livingAtMost
+
 /** Looks at all references where many have become old since the last time. */
 function pollOld(t: Tracker): void {
-  if (watched.length - free.length <= livingAtMost) return
+  if (!areManyOld()) return
   poll(t, "all")
   livingAtMost = 2 * (watched.length - free.length) + MANY_OLD
 }
 
 /** Finds what died: after a collection of what is young or of all, or, without one, as far as the collector has looked. */
 function poll(t: Tracker, collection: "all" | "young" | "none"): void {
-  const start = performance.now()
   const all = collection === "all"
   endGroup()
   flushHandles(t)
-  if (collection !== "none") t.collect(all)
+  if (all) t.collect(true)
+  else if (collection === "young") {
+    const start = performance.now()
+    t.collect(false)
+    // One that was interrupted says little about the next. What died must be looked through sooner or later, and does not count.
+    collectionCost = Math.min(performance.now() - start, collectionCost === 0 ? Infinity : 2 * collectionCost)
+  }
   const dead = t.poll(all)
   const count = dead.length
   for (let i = 0; i < count; i++) {
@@ -312,14 +322,10 @@ function poll(t: Tracker, collection: "all" | "young" | "none"): void {
   renewCanary(t)
   young = 0
   allocated = 0
-  lastPoll = performance.now()
-  // One that was interrupted says little about the next.
-  if (collection !== "none") pollCost = Math.min(lastPoll - start, pollCost === 0 ? Infinity : 2 * pollCost)
 }
 
-/** Whether enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
-const mayPay = (): boolean =>
-  allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * pollCost
+/** Whether so much may have died that looking pays. */
+const mayPay = (): boolean => allocated >= SMALL_BUDGET && allocated >= BYTES_PER_MS * collectionCost
 
 /** Told of every allocation, so that pressure is known without asking the backend. */
 export function noteAllocation(nbytes: number): void {
@@ -400,6 +406,8 @@ export function relieve(intermediateBytes: number): void {
   if (!pressed && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay()) {
     if (young >= MANY_YOUNG && wasCollected(tracker)) {
       poll(tracker, "none")
+      // What was made after the collector ran may be as dead as what was made before.
+      if (areManyOld()) poll(tracker, "young")
       pollOld(tracker)
     }
     return
