@@ -7,7 +7,6 @@ import * as constantOps from "./ops/constant"
 import * as convolutionsOps from "./ops/convolutions"
 import * as creationOps from "./ops/creation"
 import * as diagonalOps from "./ops/diagonal"
-import * as gatherOps from "./ops/gather"
 import * as matmulOps from "./ops/matmul"
 import * as memoryViewOps from "./ops/memory-view"
 import * as padOps from "./ops/pad"
@@ -20,6 +19,7 @@ import * as scanOps from "./ops/scan"
 import * as sequencesOps from "./ops/sequences"
 import * as softmaxOps from "./ops/softmax"
 import * as sortOps from "./ops/sort"
+import * as takeOps from "./ops/take"
 import * as unaryOps from "./ops/unary"
 import * as viewOps from "./ops/view"
 
@@ -87,11 +87,6 @@ install("diagonal", diagonalOps.diagonal)
 install("trace", diagonalOps.trace)
 install("tril", diagonalOps.tril)
 install("triu", diagonalOps.triu)
-install("putAlongAxis", gatherOps.putAlongAxis)
-install("slice", gatherOps.slice)
-install("sliceUpdate", gatherOps.sliceUpdate)
-install("take", gatherOps.take)
-install("takeAlongAxis", gatherOps.takeAlongAxis)
 install("addmm", matmulOps.addmm)
 install("matmul", matmulOps.matmul)
 install("asStrided", memoryViewOps.asStrided)
@@ -154,6 +149,11 @@ install("partition", sortOps.partition)
 install("searchsorted", sortOps.searchsorted)
 install("sort", sortOps.sort)
 install("topk", sortOps.topk)
+install("putAlongAxis", takeOps.putAlongAxis)
+install("slice", takeOps.slice)
+install("sliceUpdate", takeOps.sliceUpdate)
+install("take", takeOps.take)
+install("takeAlongAxis", takeOps.takeAlongAxis)
 install("abs", unaryOps.abs)
 install("arccos", unaryOps.arccos)
 install("arccosh", unaryOps.arccosh)

@@ -125,7 +125,6 @@ export {
 export { diag, diagonal, trace, tril, triu } from "./ops/diagonal"
 export { einsum, einsumPath } from "./ops/einsum"
 export { fromFp8, toFp8 } from "./ops/fp8"
-export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from "./ops/gather"
 export { type BlockMasks, blockMaskedMm, gatherMm, segmentedMm } from "./ops/gather-matmul"
 export { hadamardTransform } from "./ops/hadamard"
 export { nonzero, s } from "./ops/indexing"
@@ -187,6 +186,7 @@ export {
 export { bartlett, blackman, fullLike, hamming, hanning, identity, linspace } from "./ops/sequences"
 export { logsumexp, softmax } from "./ops/softmax"
 export { argpartition, argsort, median, partition, searchsorted, sort, topk } from "./ops/sort"
+export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from "./ops/take"
 export * from "./ops/unary"
 export {
   arccos as acos,

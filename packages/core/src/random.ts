@@ -22,12 +22,12 @@ import { argmax } from "./ops/arg-reduce"
 import { maximum, minimum } from "./ops/binary"
 import { asOperand, scalarArray, toDtype } from "./ops/constant"
 import { arrayFromStore } from "./ops/creation"
-import { take } from "./ops/gather"
 import { stack } from "./ops/join"
 import { svd } from "./ops/linalg/svd"
 import { randomBits } from "./ops/random-bits"
 import { softmax } from "./ops/softmax"
 import { argsort, searchsorted } from "./ops/sort"
+import { take } from "./ops/take"
 import { asShape, broadcastShapes, format, normalizeAxis, sameShape } from "./shape"
 
 type ShapeArgument = number | readonly number[]

@@ -9,8 +9,9 @@ import { format, normalizeAxis } from "../shape"
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange, zeros } from "./creation"
-import { scatter, take } from "./gather"
+import { scatter } from "./gather"
 import { sum } from "./reduce"
+import { take } from "./take"
 
 /** The diagonal along two axes, as the last axis of the result. */
 function diagonalOf(op: string, x: Array, offset: number, axis1: number, axis2: number): Array {

@@ -11,11 +11,12 @@ import { broadcastShapes, format, type Shape, sameShape, sizeOf } from "../shape
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange, zeros } from "./creation"
-import { scatter, take } from "./gather"
+import { scatter } from "./gather"
 import { matmul } from "./matmul"
 import { repeat } from "./rearrange"
 import { broadcastTo } from "./reduce"
 import { sliceRange } from "./slice"
+import { take } from "./take"
 import { moveToFront } from "./view"
 
 function checkFloating(op: string, { dtype }: Meta): void {

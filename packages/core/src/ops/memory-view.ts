@@ -8,7 +8,7 @@ import { Array } from "../graph"
 import { type Apply, definePrimitive, type NoParams } from "../primitive"
 import { contiguousStrides, format, isContiguous } from "../shape"
 import { arange } from "./creation"
-import { take } from "./gather"
+import { take } from "./take"
 import { moveToFront } from "./view"
 
 /** The bytes of x read as another dtype, along the last axis. */

@@ -11,9 +11,9 @@ import { contiguousStrides, sizeOf } from "../shape"
 import { where } from "./binary"
 import { isScalar, scalarOf, toDtype, weakDtype } from "./constant"
 import { array, full, zeros } from "./creation"
-import { take } from "./gather"
 import { broadcastTo, sum } from "./reduce"
 import { sliceRange, updateRange } from "./slice"
+import { take } from "./take"
 import { moveToFront } from "./view"
 
 type Params = { low: readonly number[]; high: readonly number[] }

@@ -10,7 +10,6 @@ import { type Apply, definePrimitive } from "../primitive"
 import { broadcastShapes, format, sameShape } from "../shape"
 import { toDtype } from "./constant"
 import { arange, ones, zeros } from "./creation"
-import { take } from "./gather"
 import { addAt, asStack, checkMatrixIndices, gatherMm, matrixIndices, stackExamples } from "./gather-matmul"
 import { matmul } from "./matmul"
 import {
@@ -24,6 +23,7 @@ import {
   wide,
 } from "./quantize"
 import { broadcastTo } from "./reduce"
+import { take } from "./take"
 import { moveToFront } from "./view"
 
 const swap = (x: Array): Array => x.swapaxes(-1, -2)

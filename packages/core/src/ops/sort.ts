@@ -11,9 +11,10 @@ import { format, normalizeAxes, normalizeAxis, sizeOf } from "../shape"
 import { where } from "./binary"
 import { floatOperand, toDtype } from "./constant"
 import { full, zeros } from "./creation"
-import { gatherAlong, scatterAlong, take } from "./gather"
+import { gatherAlong, scatterAlong } from "./gather-along"
 import { broadcastTo } from "./reduce"
 import { sliceRange } from "./slice"
+import { take } from "./take"
 import { moveToFront } from "./view"
 
 type Values = { [i: number]: number | bigint; readonly length: number }

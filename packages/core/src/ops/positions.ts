@@ -1,0 +1,46 @@
+/** Positions that are values of arrays: how users give them, and how they are counted. Negative ones count from the end. */
+import { asArrayArgument, isList } from "../args"
+import { isInteger } from "../dtype"
+import { ArgumentError, DTypeError, describe, IndexError } from "../errors"
+import type { Array } from "../graph"
+import { toDtype } from "./constant"
+import { arange, array } from "./creation"
+/** A stored index counted from the front. @throws IndexError */
+export function position(op: string, value: number | bigint, axis: number, size: number, span = 1): number {
+  const index = Number(value)
+  const normal = index < 0 ? index + size : index
+  if (normal < 0 || normal + span > size)
+    throw new IndexError(op, `index ${index} is out of bounds for axis ${axis} with size ${size}`)
+  return normal
+}
+
+/** Index arrays as users give them: an integer array, or a list of integers. */
+export type Indices = Array | readonly number[]
+
+/** @internal An argument that holds indices, as an integer array. @throws DTypeError */
+export function asIndices(op: string, value: unknown): Array {
+  const index = isList(value)
+    ? array(value as number[], { dtype: value.length > 0 ? integerList(op, value) : null })
+    : value
+  const x = asArrayArgument(op, "indices", index)
+  if (isList(value) && value.length === 0) return toDtype(x, arange(0).dtype)
+  if (!isInteger(x.dtype)) throw new DTypeError(op, `indices must be integers, received ${x.dtype.name}`)
+  return x
+}
+
+function integerList(op: string, list: readonly unknown[]): Array["dtype"] {
+  const visit = (v: unknown): void => {
+    if (isList(v)) v.forEach(visit)
+    else if (!Number.isInteger(v))
+      throw new ArgumentError(op, `indices must be integers, received ${describe(v)}`)
+  }
+  visit(list)
+  return arange(0).dtype
+}
+
+/** @internal An index known now, counted from the front. @throws IndexError */
+export function staticIndex(op: string, index: number, axis: number, size: number): number {
+  if (!Number.isInteger(index))
+    throw new ArgumentError(op, `an index must be an integer, received ${describe(index)}`)
+  return position(op, index, axis, size)
+}

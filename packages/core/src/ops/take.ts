@@ -1,0 +1,256 @@
+/** The functions that read and write at positions which are values: take and its kin, and slices whose starts are arrays. */
+import { asArrayArgument, operation, type StreamOptions } from "../args"
+import { IndexError, ShapeError } from "../errors"
+import type { Array } from "../graph"
+import { broadcastShapes, format, normalizeAxis, type Shape } from "../shape"
+import { toDtype } from "./constant"
+import { array, zeros } from "./creation"
+import { gather, scatter } from "./gather"
+import { gatherAlong, scatterAlong } from "./gather-along"
+import { asIndices, staticIndex } from "./positions"
+import { broadcastTo } from "./reduce"
+import { sliceRange } from "./slice"
+
+const takeArgs = operation(
+  "take",
+  ["a", "indices", "axis"],
+  (a: unknown, indices: unknown, axis?: number | null): Array => {
+    const given = asArrayArgument("take", "a", a)
+    const flat = axis === undefined || axis === null
+    const x = flat ? given.flatten() : given
+    const along = flat ? 0 : normalizeAxis("take", axis, x.ndim)
+    const n = x.shape[along]
+    if (typeof indices === "number") {
+      const at = staticIndex("take", indices, along, n)
+      const start = x.shape.map((_, i) => (i === along ? at : 0))
+      const stop = x.shape.map((size, i) => (i === along ? at + 1 : size))
+      return sliceRange(x, start, stop).squeeze(along)
+    }
+    const index = asIndices("take", indices)
+    if (n === 0 && index.size > 0)
+      throw new IndexError("take", `cannot take from axis ${along} with size 0 of shape ${format(x.shape)}`)
+    const sliceSizes = x.shape.map((size, i) => (i === along ? 1 : size))
+    if (n === 0)
+      return zeros([...x.shape.slice(0, along), ...index.shape, ...x.shape.slice(along + 1)], x.dtype)
+    const out = gather([x, index], { axes: [along], sliceSizes }).squeeze(index.ndim + along)
+    if (along === 0 || index.ndim === 0) return out
+    const order = [
+      ...globalThis.Array.from({ length: along }, (_, i) => index.ndim + i),
+      ...index.shape.map((_, i) => i),
+      ...globalThis.Array.from({ length: x.ndim - 1 - along }, (_, i) => index.ndim + along + i),
+    ]
+    return out.transpose(order)
+  },
+)
+/**
+ * The elements at `indices` along an axis, or of the flattened array; the axes of the indices take the axis's place. Negative
+ * indices count from the end.
+ * @throws IndexError for an index out of bounds: at once for a number, when computed for an array
+ * @example
+ * mx.take(mx.array([10, 20, 30]), [2, 0]).tolist() // => [30, 10]
+ */
+export function take(
+  a: Array,
+  indices: Array | readonly number[] | number,
+  axis?: number | null,
+  options?: StreamOptions,
+): Array
+export function take(
+  a: Array,
+  indices: Array | readonly number[] | number,
+  options: { axis?: number | null } & StreamOptions,
+): Array
+export function take(...args: unknown[]): Array {
+  return takeArgs(args)
+}
+
+/** Broadcasts an array and its indices against each other but for the axis, or flattens both. */
+function alignAlong(
+  op: string,
+  a: unknown,
+  indices: unknown,
+  axis: number | null | undefined,
+): { x: Array; index: Array; along: number } {
+  const x = asArrayArgument(op, "a", a)
+  const index = asIndices(op, indices)
+  if (axis === undefined || axis === null) return { x: x.flatten(), index: index.flatten(), along: 0 }
+  const along = normalizeAxis(op, axis, x.ndim)
+  if (index.ndim !== x.ndim)
+    throw new ShapeError(
+      op,
+      `indices must have ${x.ndim} dimension${x.ndim === 1 ? "" : "s"} like the array, received shape ${format(index.shape)}`,
+    )
+  const one = (shape: Shape): number[] => shape.map((n, i) => (i === along ? 1 : n))
+  const common = broadcastShapes(op, one(x.shape), one(index.shape))
+  const withAxis = (n: number): number[] => common.map((m, i) => (i === along ? n : m))
+  return {
+    x: broadcastTo(x, withAxis(x.shape[along])),
+    index: broadcastTo(index, withAxis(index.shape[along])),
+    along,
+  }
+}
+
+const takeAlongAxisArgs = operation(
+  "takeAlongAxis",
+  ["a", "indices", "axis"],
+  (a: unknown, indices: unknown, axis?: number | null): Array => {
+    const { x, index, along } = alignAlong("takeAlongAxis", a, indices, axis)
+    return gatherAlong([x, index], { axis: along })
+  },
+)
+/**
+ * The elements at `indices` along an axis, where the indices have the array's other axes: what undoes argsort. Without an axis
+ * both are flattened.
+ * @throws IndexError, when computed, for an index out of bounds; ShapeError when other sizes do not broadcast
+ * @example
+ * mx.takeAlongAxis(mx.array([[1, 2], [3, 4]]), mx.array([[1], [0]], mx.int32), 1).tolist() // => [[2], [3]]
+ */
+export function takeAlongAxis(
+  a: Array,
+  indices: Array | readonly number[],
+  axis?: number | null,
+  options?: StreamOptions,
+): Array
+export function takeAlongAxis(
+  a: Array,
+  indices: Array | readonly number[],
+  options: { axis?: number | null } & StreamOptions,
+): Array
+export function takeAlongAxis(...args: unknown[]): Array {
+  return takeAlongAxisArgs(args)
+}
+
+const putAlongAxisArgs = operation(
+  "putAlongAxis",
+  ["a", "indices", "values", "axis"],
+  (a: unknown, indices: unknown, values: unknown, axis?: number | null): Array => {
+    const x = asArrayArgument("putAlongAxis", "a", a)
+    const index = asIndices("putAlongAxis", indices)
+    const given = typeof values === "number" ? array(values, x.dtype) : values
+    const value = toDtype(asArrayArgument("putAlongAxis", "values", given), x.dtype)
+    if (axis === undefined || axis === null) {
+      const flat = broadcastTo(value, index.shape).flatten()
+      return scatterAlong([x.flatten(), index.flatten(), flat], { axis: 0, mode: "set" }).reshape(x.shape)
+    }
+    const along = normalizeAxis("putAlongAxis", axis, x.ndim)
+    if (index.ndim !== x.ndim)
+      throw new ShapeError(
+        "putAlongAxis",
+        `indices must have ${x.ndim} dimension${x.ndim === 1 ? "" : "s"} like the array, received shape ${format(index.shape)}`,
+      )
+    const places = broadcastTo(
+      index,
+      x.shape.map((n, i) => (i === along ? index.shape[i] : n)),
+    )
+    return scatterAlong([x, places, broadcastTo(value, places.shape)], { axis: along, mode: "set" })
+  },
+)
+/**
+ * A copy of `a` with `values` written at `indices` along an axis, or into the flattened array. Of several values for one element the
+ * last one stays.
+ * @throws IndexError, when computed, for an index out of bounds
+ * @example
+ * mx.putAlongAxis(mx.array([1, 2, 3]), [0], mx.array([9]), 0).tolist() // => [9, 2, 3]
+ */
+export function putAlongAxis(
+  a: Array,
+  indices: Array | readonly number[],
+  values: Array | number,
+  axis?: number | null,
+  options?: StreamOptions,
+): Array
+export function putAlongAxis(
+  a: Array,
+  indices: Array | readonly number[],
+  values: Array | number,
+  options: { axis?: number | null } & StreamOptions,
+): Array
+export function putAlongAxis(...args: unknown[]): Array {
+  return putAlongAxisArgs(args)
+}
+
+/** The start of a slice along each of `axes`, as 0-d index arrays. */
+function startsOf(
+  op: string,
+  start: unknown,
+  axes: readonly number[],
+  x: Array,
+): { starts: Array[]; normal: number[] } {
+  const index = asIndices(op, start)
+  const normal = axes.map((axis) => normalizeAxis(op, axis, x.ndim))
+  if (new Set(normal).size !== normal.length) throw new ShapeError(op, `axes ${format(axes)} repeat an axis`)
+  const flat = index.ndim === 0 ? index.reshape([1]) : index
+  if (flat.ndim !== 1 || flat.shape[0] !== axes.length)
+    throw new ShapeError(
+      op,
+      `needs one start index for each of ${axes.length} axes, received indices of shape ${format(index.shape)}`,
+    )
+  return { starts: normal.map((_, i) => take(flat, i, 0)), normal }
+}
+
+const sliceArgs = operation(
+  "slice",
+  ["a", "startIndices", "axes", "sliceSize"],
+  (a: unknown, start: unknown, axes: readonly number[], sliceSize: readonly number[]): Array => {
+    const x = asArrayArgument("slice", "a", a)
+    const { starts, normal } = startsOf("slice", start, axes, x)
+    if (sliceSize.length !== x.ndim || sliceSize.some((n, i) => n > x.shape[i]))
+      throw new ShapeError(
+        "slice",
+        `a slice of size ${format(sliceSize)} does not fit an array of shape ${format(x.shape)}`,
+      )
+    return gather([x, ...starts], { axes: normal, sliceSizes: sliceSize.slice() })
+  },
+)
+/**
+ * The block of size `sliceSize` that starts at computed indices along `axes`, and at 0 along the others.
+ * @throws ShapeError when the size does not fit; IndexError, when computed, for a start that lets it leave the array
+ * @example
+ * mx.slice(mx.array([1, 2, 3, 4]), [1], [0], [2]).tolist() // => [2, 3]
+ */
+export function slice(
+  a: Array,
+  startIndices: Array | readonly number[],
+  axes: readonly number[],
+  sliceSize: readonly number[],
+  options?: StreamOptions,
+): Array
+export function slice(...args: unknown[]): Array {
+  return sliceArgs(args)
+}
+
+const sliceUpdateArgs = operation(
+  "sliceUpdate",
+  ["a", "update", "startIndices", "axes"],
+  (a: unknown, update: unknown, start: unknown, axes: readonly number[]): Array => {
+    const x = asArrayArgument("sliceUpdate", "a", a)
+    let values = toDtype(asArrayArgument("sliceUpdate", "update", update), x.dtype)
+    const { starts, normal } = startsOf("sliceUpdate", start, axes, x)
+    const lead = x.ndim - values.ndim
+    // Axes without a start are written whole; the update broadcasts along them.
+    const shape = x.shape.map((n, i) => (normal.includes(i) ? (values.shape[i - lead] ?? 1) : n))
+    values = broadcastTo(values, shape)
+    if (shape.some((n, i) => n > x.shape[i]))
+      throw new ShapeError(
+        "sliceUpdate",
+        `an update of shape ${format(shape)} does not fit an array of shape ${format(x.shape)}`,
+      )
+    return scatter([x, values, ...starts], { axes: normal, mode: "set" })
+  },
+)
+/**
+ * A copy of `a` with a block replaced that starts at computed indices along `axes`, and at 0 along the others.
+ * @throws ShapeError when the update does not fit; IndexError, when computed, for a start that lets it leave the array
+ * @example
+ * mx.sliceUpdate(mx.array([1, 2, 3]), mx.array([9]), [1], [0]).tolist() // => [1, 9, 3]
+ */
+export function sliceUpdate(
+  a: Array,
+  update: Array,
+  startIndices: Array | readonly number[],
+  axes: readonly number[],
+  options?: StreamOptions,
+): Array
+export function sliceUpdate(...args: unknown[]): Array {
+  return sliceUpdateArgs(args)
+}
