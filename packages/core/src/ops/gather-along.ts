@@ -1,3 +1,4 @@
+/** Reading and writing along one axis at positions that are values, with an index for every place of the other axes. */
 import { isInteger } from "../dtype"
 import { DTypeError, ShapeError } from "../errors"
 import type { Array, HostArray, Meta } from "../graph"

@@ -1,3 +1,7 @@
+/**
+ * Reading slices at positions that are values, and its transpose scatter, which writes there. Indexing with arrays (indexing.ts) is built on
+ * them.
+ */
 import { isInteger, storeWidth } from "../dtype"
 import { DTypeError, ShapeError } from "../errors"
 import type { Array, HostArray, Meta } from "../graph"
