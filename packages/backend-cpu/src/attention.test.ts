@@ -92,3 +92,17 @@ test("few queries give NaN where a key is NaN, and zeros where they see nothing"
   })
   expect(nothing.abs().max().item()).toBe(0)
 })
+
+test("memory grows with the length, not with its square", () => {
+  const length = 8192
+  const [a, b, w] = [10, 11, 12].map((seed) => random(seed, [1, 2, length, 16]))
+  mx.eval(a, b, w)
+  const floating = random(13, [length]).broadcastTo([length, length])
+  for (const mask of [null, "causal", floating] as const) {
+    mx.resetPeakMemory()
+    const before = mx.getActiveMemory()
+    mx.eval(mx.fast.scaledDotProductAttention(a, b, w, { scale: 0.25, mask }))
+    // The result takes 1 MB, the scores of one head would take 256.
+    expect(mx.getPeakMemory() - before).toBeLessThan(16 * 2 ** 20)
+  }
+})
