@@ -183,10 +183,13 @@ export function mapWords(node: Node): number {
 
 /** An upper bound on the words that a kernel's record takes. */
 export function recordWords(node: Node): number {
+  const { inputs, outputs, params } = node
   let words = 8
-  for (const input of node.inputs) words += 4 + 2 * input.shape.length
-  for (const output of node.outputs ?? [node]) words += 4 + 2 * output.shape.length
-  for (const value of Object.values(node.params)) {
+  for (let i = 0; i < inputs.length; i++) words += 4 + 2 * inputs[i].shape.length
+  if (outputs === null) words += 4 + 2 * node.shape.length
+  else for (const output of outputs) words += 4 + 2 * output.shape.length
+  for (const name in params) {
+    const value = params[name]
     words += globalThis.Array.isArray(value)
       ? value.length + 2
       : typeof value === "string"

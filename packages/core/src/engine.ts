@@ -122,6 +122,7 @@ export {
   childrenOf,
   currentTree,
   forEachLeaf,
+  mapArrays,
   mapLeaves,
   registerTreeNode,
   replaceTree,

@@ -98,8 +98,13 @@ export function normalizeAxes(
   axes: number | readonly number[] | null | undefined,
   ndim: number,
 ): number[] {
-  if (axes === null || axes === undefined) return globalThis.Array.from({ length: ndim }, (_, i) => i)
-  const list = typeof axes === "number" ? [axes] : axes
+  if (axes === null || axes === undefined) {
+    const all = new globalThis.Array<number>(ndim)
+    for (let i = 0; i < ndim; i++) all[i] = i
+    return all
+  }
+  if (typeof axes === "number") return [normalizeAxis(op, axes, ndim)]
+  const list = axes
   if (!globalThis.Array.isArray(list))
     throw new ArgumentError(op, `axes must be a number or a list of numbers, received ${describe(axes)}`)
   const normal = list.map((axis) => normalizeAxis(op, axis, ndim)).sort((a, b) => a - b)

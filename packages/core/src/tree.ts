@@ -108,10 +108,22 @@ function addArrays(tree: unknown, out: Array[]): void {
   else for (const key of Object.keys(children)) addArrays((children as Record<string, unknown>)[key], out)
 }
 
+/** A tree of the same structure with every array replaced, in order; other leaves stay. */
+export function mapArrays(tree: unknown, replace: (array: Array) => unknown): unknown {
+  if (tree instanceof Array) return replace(tree)
+  if (isList(tree)) return tree.map((child) => mapArrays(child, replace))
+  const children = childrenOf(tree)
+  if (children === null) return tree
+  const out: Record<string, unknown> = {}
+  for (const key of Object.keys(children))
+    out[key] = mapArrays((children as Record<string, unknown>)[key], replace)
+  return isPlainObject(tree) ? out : withChildren(tree, out)
+}
+
 /** The tree with its arrays replaced, in order; other leaves stay. */
 export function withArrays(tree: unknown, arrays: readonly Array[]): unknown {
   let next = 0
-  return mapLeaves(tree, (leaf) => (leaf instanceof Array ? arrays[next++] : leaf))
+  return mapArrays(tree, () => arrays[next++])
 }
 
 /** What took the place of trees, for compiled functions that captured them. */

@@ -11,7 +11,7 @@ import {
   isInexact,
   isList,
   isPlainObject,
-  mapLeaves,
+  mapArrays,
   withArrays,
 } from "@lazuli/core/engine"
 import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
@@ -160,8 +160,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
       const sums = pullback(nodes, [loss.node], [onesAs(loss.node)], epoch)
       const grads = sums.map((sum, i) => sum ?? zerosLike(owners[i]))
       let next = 0
-      const takeLike = (tree: unknown): unknown =>
-        mapLeaves(tree, (leaf) => (leaf instanceof ArrayClass ? grads[next++] : leaf))
+      const takeLike = (tree: unknown): unknown => mapArrays(tree, () => grads[next++])
       const positional = argnums.map((n) => takeLike(args[n]))
       const byPosition = positional.length === 0 ? null : positional.length === 1 ? positional[0] : positional
       if (!named) return { result: freshHandles(result), grads: byPosition }

@@ -158,11 +158,9 @@ function walkBack(
   } finally {
     handles.tracking = before
   }
-  const taken = new Set<number>()
   return inputs.map(({ slot }) => {
-    if (taken.has(slot)) return null
-    taken.add(slot)
     const sum = sums[slot]
+    sums[slot] = null
     return sum && new Array(sum.node)
   })
 }

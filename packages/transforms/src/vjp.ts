@@ -2,7 +2,7 @@
  * `vjp`: a function's outputs and its vector–Jacobian products, for trees. The walk it starts is in pullback.ts.
  */
 import { type Array, zerosLike } from "@lazuli/core"
-import { Array as ArrayClass, arraysOf, isInexact, toDtype, withArrays } from "@lazuli/core/engine"
+import { Array as ArrayClass, arraysOf, isInexact, mapArrays, toDtype, withArrays } from "@lazuli/core/engine"
 import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
 import { pullback } from "./pullback"
 import { trace, traced } from "./trace"
@@ -49,8 +49,4 @@ export function vjp<P extends readonly unknown[] | [], R>(
 }
 
 /** The same tree with handles of its own. */
-export const freshHandles = (tree: unknown): unknown =>
-  withArrays(
-    tree,
-    arraysOf(tree).map((a) => new ArrayClass(a.node)),
-  )
+export const freshHandles = (tree: unknown): unknown => mapArrays(tree, ({ node }) => new ArrayClass(node))

@@ -4,32 +4,28 @@
 import { asArrayArgument, operation, type StreamOptions } from "../args"
 import { atLeastFloat, complex64, isInexact, promote } from "../dtype"
 import { DTypeError, ShapeError } from "../errors"
-import type { Array, HostArray, Meta, Node, VmapContext } from "../graph"
+import type { Array, HostArray, Node, VmapContext } from "../graph"
 import { type Apply, definePrimitive, type NoParams } from "../primitive"
-import { broadcastShapes, contiguousStrides, format, type Shape, sameShape } from "../shape"
+import { broadcastShapes, contiguousStrides, format, type Shape, type Strides, sameShape } from "../shape"
 import { toDtype } from "./constant"
 import { sumTo } from "./reduce"
-import { moveToFront } from "./view"
-
-const swap = (x: Array): Array => x.swapaxes(-1, -2)
+import { moveToFront, swapLast } from "./view"
 
 /** a [..., M, K] times b [..., K, N], batch axes equal. */
 const product: Apply<NoParams> = definePrimitive({
   name: "matmul",
   infer: ([a, b]) => {
-    const [m, k] = a.shape.slice(-2)
-    const [k2, n] = b.shape.slice(-2)
-    if (k !== k2)
+    if (a.shape[a.shape.length - 1] !== b.shape[b.shape.length - 2])
       throw new ShapeError(
         "matmul",
         `the last axis of a and the second-to-last of b differ: shapes ${format(a.shape)} and ${format(b.shape)}`,
       )
-    return { shape: [...a.shape.slice(0, -2), m, n], dtype: a.dtype }
+    return { shape: shapeOfProduct(a.shape, b.shape), dtype: a.dtype }
   },
   reference: ([a, b], [out]) => multiplyHost(a, b, out),
   vjp: ({ inputs: [a, b], cotangents: [g], wanted }) => [
-    wanted[0] ? laidOutAs(a, g, swap(b).conjugate()) : null,
-    wanted[1] ? laidOutAs(b, swap(a).conjugate(), g) : null,
+    wanted[0] ? gradientOfLeft(a, b, g) : null,
+    wanted[1] ? gradientOfRight(a, b, g) : null,
   ],
   jvp: ({ inputs: [a, b], tangents: [ta, tb] }) => {
     const left = ta && product([ta, b])
@@ -42,28 +38,40 @@ const product: Apply<NoParams> = definePrimitive({
   },
 })
 
-/**
- * x @ y, stored by columns where `like` is: the gradient of a weight that a layer uses transposed then lies as the weight itself does, and
- * nobody has to turn it.
- */
-function laidOutAs(like: Array, x: Array, y: Array): Array {
-  return isTransposed(like.node) ? swap(product([swap(y), swap(x)])) : product([x, y])
+/** The shape of the product of matrices, of which the first has that many batch axes too. */
+function shapeOfProduct(a: Shape, b: Shape): number[] {
+  const shape = a.slice()
+  shape[shape.length - 1] = b[b.length - 1]
+  return shape
+}
+
+/** g @ bᴴ, the gradient of a @ b by a. It is stored by columns where a is: like the weight of a layer that uses it transposed, so that nobody has to turn it. */
+function gradientOfLeft(a: Array, b: Array, g: Array): Array {
+  return isTransposed(a.node)
+    ? swapLast(product([b.conjugate(), swapLast(g)]))
+    : product([g, swapLast(b).conjugate()])
+}
+
+/** aᴴ @ g, the gradient of a @ b by b, likewise. */
+function gradientOfRight(a: Array, b: Array, g: Array): Array {
+  return isTransposed(b.node)
+    ? swapLast(product([swapLast(g), a.conjugate()]))
+    : product([swapLast(a).conjugate(), g])
 }
 
 /** Whether a matrix lies in memory by columns, as far as the graph tells. */
-function isTransposed({ shape, storage, strides, primitive, inputs, params, dtype }: Node): boolean {
-  const view = primitive?.rules.view
-  const [input] = inputs
-  const steps =
-    storage !== null
-      ? strides
-      : view?.({ ...meta(input), offset: 0, strides: contiguousStrides(input.shape) }, params, {
-          shape,
-          dtype,
-        })?.strides
+function isTransposed(node: Node): boolean {
+  const { shape, storage, primitive } = node
+  let steps: Strides | null | undefined
+  if (storage !== null) steps = node.strides
+  else {
+    const view = primitive?.rules.view
+    if (view === undefined) return false
+    const [{ shape, dtype }] = node.inputs
+    steps = view({ shape, dtype, offset: 0, strides: contiguousStrides(shape) }, node.params, node)?.strides
+  }
   return !!steps && steps[shape.length - 2] === 1 && steps[shape.length - 1] > 1
 }
-const meta = ({ shape, dtype }: Node): Meta => ({ shape, dtype })
 
 /** Puts the batch axis in front of both operands, repeating the one that has none. */
 function alignBatches(inputs: readonly Array[], axes: VmapContext<unknown>["axes"], size: number): Array[] {
@@ -104,6 +112,8 @@ function multiplyHost(a: HostArray, b: HostArray, out: HostArray): void {
   }
 }
 
+const asItIs = (out: Array): Array => out
+
 /** Checks and promotes the two factors, and gives both at least two axes with equal batch axes; `finish` undoes the padding. */
 function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; finish: (out: Array) => Array } {
   let x = asArrayArgument(op, "a", a)
@@ -124,6 +134,7 @@ function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; fini
       `the last axis of a has size ${lengths[0]} and the matching axis of b has size ${lengths[1]}: shapes ${format(x.shape)} and ${format(y.shape)}`,
     )
   }
+  if (x.ndim === 2 && y.ndim === 2) return { x, y, finish: asItIs }
   if (rowVector) x = x.expandDims(0)
   if (columnVector) y = y.expandDims(1)
   const finish = (out: Array): Array =>
@@ -165,7 +176,7 @@ const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
   params: { alpha: "f64", beta: "f64" },
   infer: ([c, a, b]) => {
     if (!isInexact(a.dtype)) throw new DTypeError("addmm", `needs a floating dtype, received ${a.dtype.name}`)
-    const shape = [...a.shape.slice(0, -1), b.shape[b.shape.length - 1]]
+    const shape = shapeOfProduct(a.shape, b.shape)
     if (!sameShape(broadcastShapes("addmm", c.shape, shape), shape))
       throw new ShapeError(
         "addmm",
@@ -176,8 +187,8 @@ const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
   decompose: ([c, a, b], { alpha, beta }) => scale(product([a, b]), alpha).add(scale(c, beta)),
   vjp: ({ inputs: [c, a, b], cotangents: [g], params: { alpha, beta }, wanted }) => [
     wanted[0] ? scale(sumTo(g, c.shape), beta) : null,
-    wanted[1] ? scale(laidOutAs(a, g, swap(b).conjugate()), alpha) : null,
-    wanted[2] ? scale(laidOutAs(b, swap(a).conjugate(), g), alpha) : null,
+    wanted[1] ? scale(gradientOfLeft(a, b, g), alpha) : null,
+    wanted[2] ? scale(gradientOfRight(a, b, g), alpha) : null,
   ],
   jvp: ({ inputs: [, a, b], outputs: [y], tangents: [tc, ta, tb], params: { alpha, beta } }) => {
     let sum: Array | null = tc && scale(tc, beta).broadcastTo(y.shape)

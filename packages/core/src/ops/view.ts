@@ -3,7 +3,7 @@
  */
 import { type Axes, asArrayArgument, operation, type StreamOptions } from "../args"
 import { ArgumentError, describe, ShapeError } from "../errors"
-import type { Array, VmapContext, VmapResult } from "../graph"
+import { type Array, Array as ArrayClass, type VmapContext, type VmapResult } from "../graph"
 import { type Apply, definePrimitive, type NoParams } from "../primitive"
 import {
   format,
@@ -183,20 +183,52 @@ export function unflatten(...args: unknown[]): Array {
 const permute: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "transpose",
   params: { axes: "i64[]" },
-  infer: ([x], { axes }) => ({ shape: axes.map((axis) => x.shape[axis]), dtype: x.dtype }),
-  view: ({ strides, offset }, { axes }) => ({ offset, strides: axes.map((axis) => strides[axis]) }),
+  infer: ([x], { axes }) => ({ shape: pick(x.shape, axes), dtype: x.dtype }),
+  view: ({ strides, offset }, { axes }) => ({ offset, strides: pick(strides, axes) }),
   vjp: ({ cotangents: [g], params: { axes } }) => {
     const inverse = new globalThis.Array<number>(axes.length)
     for (let i = 0; i < axes.length; i++) inverse[axes[i]] = i
-    return [permute([g], { axes: inverse })]
+    return [permuted(g, inverse)]
   },
   jvp: ({ tangents: [t], params }) => [t && permute([t], params)],
   vmap: (c) => batched(permute([front(c)], { axes: [0, ...c.params.axes.map((a) => a + 1)] })),
 })
+/** The values at the given places. */
+function pick(values: readonly number[], places: readonly number[]): number[] {
+  const out = new globalThis.Array<number>(places.length)
+  for (let i = 0; i < places.length; i++) out[i] = values[places[i]]
+  return out
+}
+
+/** For rules: `x` with its axes in another order. What was permuted the other way just before gives what that was made of. */
+function permuted(x: Array, axes: readonly number[]): Array {
+  const { primitive, params, inputs } = x.node
+  if (primitive === permute.primitive) {
+    const before = (params as { axes: readonly number[] }).axes
+    let same = true
+    for (let i = 0; i < axes.length; i++) same &&= before[axes[i]] === i
+    if (same) return new ArrayClass(inputs[0])
+  }
+  return permute([x], { axes })
+}
+
+/** For rules: `x` with its last two axes swapped. */
+export const swapLast = (x: Array): Array => permuted(x, swapping(x.ndim, x.ndim - 2, x.ndim - 1))
+
+/** The axes in order, but for two that change places. */
+function swapping(ndim: number, i: number, j: number): number[] {
+  const axes = new globalThis.Array<number>(ndim)
+  for (let k = 0; k < ndim; k++) axes[k] = k === i ? j : k === j ? i : k
+  return axes
+}
+
 const transposeArgs = operation("transpose", ["a", "axes"], (a: unknown, axes?: readonly number[] | null) => {
   const x = asArrayArgument("transpose", "a", a)
-  if (axes === undefined || axes === null)
-    return permute([x], { axes: globalThis.Array.from({ length: x.ndim }, (_, i) => x.ndim - 1 - i) })
+  if (axes === undefined || axes === null) {
+    const reversed = new globalThis.Array<number>(x.ndim)
+    for (let i = 0; i < reversed.length; i++) reversed[i] = reversed.length - 1 - i
+    return permute([x], { axes: reversed })
+  }
   if (axes.length !== x.ndim)
     throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
   normalizeAxes("transpose", axes, x.ndim)
@@ -218,9 +250,9 @@ const swapaxesArgs = operation(
   ["a", "axis1", "axis2"],
   (a: unknown, axis1: number, axis2: number) => {
     const x = asArrayArgument("swapaxes", "a", a)
-    const [i, j] = [normalizeAxis("swapaxes", axis1, x.ndim), normalizeAxis("swapaxes", axis2, x.ndim)]
-    const axes = globalThis.Array.from({ length: x.ndim }, (_, k) => (k === i ? j : k === j ? i : k))
-    return permute([x], { axes })
+    const { ndim } = x
+    const [i, j] = [normalizeAxis("swapaxes", axis1, ndim), normalizeAxis("swapaxes", axis2, ndim)]
+    return permute([x], { axes: swapping(ndim, i, j) })
   },
 )
 /**
@@ -269,8 +301,11 @@ const insertAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
 })
 /** `values` with `filler` at the positions `axes` (ascending) of the result. */
 function spread(values: readonly number[], axes: readonly number[], filler: number): number[] {
-  const out = values.slice()
-  for (const axis of axes) out.splice(axis, 0, filler)
+  const out = new globalThis.Array<number>(values.length + axes.length)
+  for (let i = 0, next = 0; i < out.length; i++) {
+    if (axes[i - next] === i) out[i] = filler
+    else out[i] = values[next++]
+  }
   return out
 }
 const expandDimsArgs = operation(
@@ -304,13 +339,19 @@ const dropAxes: Apply<{ axes: readonly number[] }> = definePrimitive({
           "squeeze",
           `axis ${axis} has size ${x.shape[axis]}, not 1, in shape ${format(x.shape)}`,
         )
-    return { shape: x.shape.filter((_, i) => !axes.includes(i)), dtype: x.dtype }
+    return { shape: without(x.shape, axes), dtype: x.dtype }
   },
-  view: ({ strides, offset }, { axes }) => ({ offset, strides: strides.filter((_, i) => !axes.includes(i)) }),
+  view: ({ strides, offset }, { axes }) => ({ offset, strides: without(strides, axes) }),
   vjp: ({ cotangents: [g], params }) => [insertAxes([g], params)],
   jvp: ({ tangents: [t], params }) => [t && dropAxes([t], params)],
   vmap: (c) => batched(dropAxes([front(c)], { axes: c.params.axes.map((a) => a + 1) })),
 })
+/** `values` but for those at the given places. */
+function without(values: readonly number[], places: readonly number[]): number[] {
+  const out: number[] = []
+  for (let i = 0; i < values.length; i++) if (!places.includes(i)) out.push(values[i])
+  return out
+}
 const squeezeArgs = operation("squeeze", ["a", "axis"], (a: unknown, axis?: Axes) => {
   const x = asArrayArgument("squeeze", "a", a)
   const all = axis === undefined || axis === null
