@@ -93,8 +93,10 @@ let allocated = 0
 let pressure = 0
 let threshold = BUDGET
 let survived = LEAST_SURVIVED
-/** What a collection of what is young takes, in ms. */
-let collectionCost = 0
+/** What a collection of what is young takes, in ms, but for its dead references: little, until they show otherwise. */
+let collectionCost = 0.25
+/** So many dead references cost the collector about as much as a collection without any. */
+const DEAD_AS_DEAR = 1024
 
 function newId(entry: Node | Storage | Group | null): number {
   const id = free.pop() ?? watched.length
@@ -300,15 +302,14 @@ function poll(t: Tracker, collection: "all" | "young" | "none"): void {
   const all = collection === "all"
   endGroup()
   flushHandles(t)
-  if (all) t.collect(true)
-  else if (collection === "young") {
-    const start = performance.now()
-    t.collect(false)
-    // One that was interrupted says little about the next. What died must be looked through sooner or later, and does not count.
-    collectionCost = Math.min(performance.now() - start, collectionCost === 0 ? Infinity : 2 * collectionCost)
-  }
+  const start = performance.now()
+  if (collection !== "none") t.collect(all)
+  const taken = performance.now() - start
   const dead = t.poll(all)
   const count = dead.length
+  // One that was interrupted says little about the next. What died must be looked through sooner or later, and does not count.
+  if (collection === "young")
+    collectionCost = Math.min(taken / (1 + count / DEAD_AS_DEAR), 2 * collectionCost)
   for (let i = 0; i < count; i++) {
     const id = dead[i]
     const entry = watched[id]

@@ -84,6 +84,9 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
   }
   const float* b = s.b;
   const int64_t b_step = s.b_step;
+  // Memory that nobody has used for a while arrives while the sums run.
+  LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row, 1);
+  LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + (Vectors - 1) * N, 1);
   if constexpr (Lines) {
     constexpr int kGroups = (Rows + 2) / 3;
     const int64_t row = s.a_row;
@@ -100,8 +103,6 @@ HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* adde
     }
   } else {
     const int64_t a_step = s.a_step;
-    LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row, 1);
-    LZ_UNROLL for (int r = 0; r < Rows; r++) __builtin_prefetch(c + r * s.c_row + N, 1);
     for (int64_t k = s.depth; k > 0; k--, b += b_step, a += a_step) {
       V weight[Vectors];
       LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = hn::LoadU(d, b + v * N);
