@@ -117,3 +117,57 @@ test("sums down columns take every number once", () => {
       expect(onKernel(g)).toEqual(onReference(() => x.max(0)))
     }
 })
+
+test("extremes of long rows: infinities, ties, NaN anywhere, the first and the last", () => {
+  const n = 1700
+  const row = (change: (x: Float32Array) => unknown): Float32Array => {
+    const x = Float32Array.from({ length: n }, (_, i) => ((i * 7919) % 601) - 300)
+    change(x)
+    return x
+  }
+  const { POSITIVE_INFINITY: high, NEGATIVE_INFINITY: low, NaN: nan } = Number
+  const rows = [
+    row(() => {}),
+    row((x) => x.fill(low)),
+    row((x) => x.fill(high)),
+    row((x) => x.fill(-0).fill(0, 900)),
+    row((x) => x.fill(low, 0, n - 1)),
+    row((x) => (x[n - 1] = 1000)),
+    row((x) => (x[1535] = -1000)),
+    row((x) => (x[600] = x[1100] = 1000)),
+    row((x) => (x[900] = x[1600] = high)),
+    row((x) => {
+      x[70] = low
+      x[1690] = high
+    }),
+    ...[0, 511, 512, 1023, 1536, n - 1].map((at) => row((x) => (x[at] = nan))),
+    row((x) => {
+      x[1200] = nan
+      x.set([high, low], 3)
+    }),
+  ]
+  for (const dtype of [mx.float32, mx.float16, mx.bfloat16, mx.float64, mx.int32]) {
+    const kept = dtype === mx.int32 ? rows.filter((x) => x.every(Number.isFinite)) : rows
+    const x = mx.stack(kept.map((r) => mx.array(r))).astype(dtype)
+    for (const op of [mx.argmax, mx.argmin, mx.max, mx.min])
+      for (const length of [n, 1024, 700, 65, 64]) {
+        const f = (): mx.Array => op(x.index(":", `:${length}`), 1)
+        // Which zero is larger is open.
+        expect(onKernel(f).map((v) => v + 0)).toEqual(onReference(f).map((v) => v + 0))
+      }
+  }
+})
+
+test("variance of rows whose level changes behind their first elements", () => {
+  for (const [level, from] of [
+    [1e6, 1024],
+    [-3e4, 1000],
+    [1e6, 5120],
+    [50, 9000],
+  ]) {
+    const x = wave(10_000).map((v, i) => (i < from ? v : v + level))
+    const got = onKernel(() => mx.var(mx.array(x)))[0]
+    const want = onReference(() => mx.var(mx.array(x).astype(mx.float64)))[0]
+    expect(Math.abs(got / want - 1)).toBeLessThan(5e-6)
+  }
+})

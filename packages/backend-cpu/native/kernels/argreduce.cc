@@ -1,5 +1,5 @@
 // argmax and argmin along one axis: the place of the first extreme element, or of the first NaN where there
-// is one. A row's extreme comes from the reductions of simd/reduce.cc, and then its place.
+// is one. The loops are in simd/reduce.cc.
 #include <complex>
 
 #include "kernels/families.h"
@@ -18,11 +18,7 @@ uint32_t extreme(const T* x, int64_t n, ReduceOp op, int32_t dtype) {
     }
     return uint32_t(best);
   } else {
-    using W = std::conditional_t<is_floating<T>, double,
-                                 std::conditional_t<std::is_signed_v<T>, int64_t, uint64_t>>;
-    W wide = convert<W>(x[0]);
-    reduce_table().rows[op][dtype](x, 1, 0, n, &wide);
-    return uint32_t(reduce_table().find[dtype](x, n, &wide));
+    return uint32_t(reduce_table().arg_row[op][dtype](x, n));
   }
 }
 

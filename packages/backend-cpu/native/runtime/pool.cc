@@ -18,6 +18,7 @@ namespace {
 
 constexpr uint64_t kOpen = 1, kWorker = 2, kClaimed = uint64_t(1) << 62;
 constexpr int64_t kChunks = 32;  // of a thread's part, where the grain allows as many
+constexpr int64_t kLong = 32;    // A job of so many grains is one of many bytes.
 // How long a worker looks for the next job before it parks; longer while jobs come so close that parking would have been a mistake. (What a
 // program does between two evaluations takes some 50 to 200 µs where a kernel has just emptied the caches, and waking 30 to 60.)
 constexpr auto kSpinTime = std::chrono::microseconds(30), kLongSpinTime = std::chrono::microseconds(300);
@@ -96,21 +97,22 @@ void Pool::work(Slot& slot, int thread) {
   const auto run = [&slot](uint64_t first, uint64_t end) {
     slot.body(slot.arg, int64_t(first) * slot.chunk, std::min(slot.n, int64_t(end) * slot.chunk));
   };
-  const auto empty = [&run](Part& part, bool own) {
+  const auto empty = [&run, &slot](Part& part, bool own) {
+    const bool front = own != slot.backward;
     uint64_t seen = part.left.load(std::memory_order_relaxed);
     for (;;) {
       const uint64_t first = uint32_t(seen), end = seen >> 32;
       if (first >= end) return;
       const uint64_t taken = own ? std::max<uint64_t>(1, (end - first) / 4) : 1;
-      const uint64_t rest = own ? seen + taken : seen - (taken << 32);
+      const uint64_t rest = front ? seen + taken : seen - (taken << 32);
       if (!part.left.compare_exchange_weak(seen, rest, std::memory_order_relaxed)) continue;
-      own ? run(first, first + taken) : run(end - taken, end);
+      front ? run(first, first + taken) : run(end - taken, end);
       seen = part.left.load(std::memory_order_relaxed);
     }
   };
-  // Its own part from the front, a quarter of what is left at a time: few calls, and little to wait for in the end.
+  // Its own part from one end, a quarter of what is left at a time: few calls, and little to wait for in the end.
   if (thread < slot.parts) empty(slot.part[thread], true);
-  // Then the others', from the back, where their own threads come last.
+  // Then the others', from the end to which their own threads come last.
   for (int i = 1; i <= slot.parts; i++) empty(slot.part[(thread + i) % slot.parts], false);
 }
 
@@ -215,6 +217,7 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
   slot->n = n;
   slot->chunk = chunk;
   slot->parts = int(std::min<int64_t>(workers + 1, chunks));
+  slot->backward = n / grain >= kLong && backward_.fetch_xor(1, std::memory_order_relaxed) != 0;
   for (int64_t p = 0; p < slot->parts; p++) {
     const uint64_t first = uint64_t(chunks * p / slot->parts), end = uint64_t(chunks * (p + 1) / slot->parts);
     slot->part[p].left.store(first | end << 32, std::memory_order_relaxed);

@@ -1,6 +1,8 @@
 // The process's fork-join thread pool. The caller of run() works too and never waits for a worker that has
 // not started, so a busy machine costs nothing but the help it cannot give. Every thread begins with the same
-// part of the items each time: what it wrote or read there may still be in the caches of its own processor.
+// part of the items each time: what it wrote or read there may still be in the caches of its own processor. Long
+// jobs go through their parts forward and backward in turn: what the last one came to in the end is still in the
+// cache that processors share, and would be gone before one that begins at the same end came there.
 #ifndef LAZULI_RUNTIME_POOL_H
 #define LAZULI_RUNTIME_POOL_H
 
@@ -39,6 +41,7 @@ class Pool {
     void* arg = nullptr;
     int64_t n = 0, chunk = 1;
     int parts = 1;
+    bool backward = false;
     Part part[kMaxThreads];
   };
 
@@ -53,6 +56,7 @@ class Pool {
   Slot slots_[kSlots];
   alignas(64) std::atomic<int32_t> epoch_{0};
   alignas(64) std::atomic<int32_t> parked_{0};
+  std::atomic<int> backward_{0};        // whether the next long job is
   std::atomic<int> avoided_{-1};        // the processor that parked workers are kept off
   std::atomic<int> ids_[kMaxThreads]{};  // of the workers, for the kernel
   std::atomic<int> threads_{1};

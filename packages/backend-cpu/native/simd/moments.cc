@@ -1,5 +1,6 @@
-// Two passes over blocks that stay in cache: a mean m, then Σ d and Σ d² with d = x − m. m is rounded, which
-// Σ d makes up for: the mean is m + Σd/n, the squared distance Σ d² − (Σd)²/n. Blocks are joined in double.
+// Σ d and Σ d² with d = x − m for some m near the mean: the mean is m + Σd/n, the squared distance Σ d² − (Σd)²/n. A row's first block gives m in a pass
+// of its own, while it stays in cache; for a later one m is the mean of what came before. Where that is far from the block's own mean, the
+// distance of the two is a part of the variance, at least a fifth of what m adds to Σ d²: it costs two or three bits of 24. Blocks are joined in double.
 #include "simd/moments.h"
 
 #include "simd/vectors.h"
@@ -35,8 +36,9 @@ HWY_INLINE hn::TFromD<D> total(D d, V a, V b, V c, V e) {
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(a, b), hn::Add(c, e))));
 }
 
+// The mean, rounded.
 template <class T>
-HWY_INLINE Moments block(const T* x, int64_t n) {
+HWY_INLINE Step<T> mean_of(const T* x, int64_t n) {
   using S = Step<T>;
   const hn::ScalableTag<S> d;
   using V = hn::Vec<decltype(d)>;
@@ -51,12 +53,20 @@ HWY_INLINE Moments block(const T* x, int64_t n) {
   }
   S rest = 0;
   for (int64_t j = i; j < n; j++) rest += value(x[j]);
-  const S m = (total(d, a, b, c, e) + rest) / S(n);
+  return (total(d, a, b, c, e) + rest) / S(n);
+}
 
+template <class T>
+HWY_INLINE Moments block(const T* x, int64_t n, Step<T> m) {
+  using S = Step<T>;
+  const hn::ScalableTag<S> d;
+  using V = hn::Vec<decltype(d)>;
+  const int64_t N = int64_t(hn::Lanes(d));
+  V a = hn::Zero(d), b = a, c = a, e = a;
+  int64_t i = 0;
   const V center = hn::Set(d, m);
-  a = b = c = e = hn::Zero(d);
   V a2 = a, b2 = a, c2 = a, e2 = a;
-  for (i = 0; i + 4 * N <= n; i += 4 * N) {
+  for (; i + 4 * N <= n; i += 4 * N) {
     const V p = hn::Sub(load(d, x + i), center), q = hn::Sub(load(d, x + i + N), center);
     const V r = hn::Sub(load(d, x + i + 2 * N), center), s = hn::Sub(load(d, x + i + 3 * N), center);
     a = hn::Add(a, p), b = hn::Add(b, q), c = hn::Add(c, r), e = hn::Add(e, s);
@@ -74,13 +84,15 @@ HWY_INLINE Moments block(const T* x, int64_t n) {
 
 template <class T>
 void rows(const void* data, int64_t count, int64_t stride, int64_t n, Moments* to) {
-  constexpr int64_t kBlock = 4096;
+  // 64 numbers a lane.
+  const int64_t kBlock = 256 * int64_t(hn::Lanes(hn::ScalableTag<Step<T>>())), kFirst = kBlock < 1024 ? kBlock : 1024;
   const T* x = static_cast<const T*>(data);
   for (int64_t row = 0; row < count; row++, x += stride) {
-    Moments all = block(x, n < kBlock ? n : kBlock);
-    for (int64_t i = kBlock; i < n; i += kBlock) {
+    const int64_t first = n < kFirst ? n : kFirst;
+    Moments all = block(x, first, mean_of(x, first));
+    for (int64_t i = kFirst; i < n; i += kBlock) {
       const int64_t length = n - i < kBlock ? n - i : kBlock;
-      all = joined(all, double(i), block(x + i, length), double(length));
+      all = joined(all, double(i), block(x + i, length, Step<T>(all.mean)), double(length));
     }
     to[row] = all;
   }

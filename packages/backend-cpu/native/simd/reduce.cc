@@ -111,6 +111,36 @@ HWY_INLINE V combine_vectors(D, V a, V b) {
     return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
 }
 
+// The extreme of vectors without a NaN.
+template <int Op, class D, class V = hn::Vec<D>>
+HWY_INLINE V extreme_vector(D, V x, V best) {
+  if constexpr (Op == kMax)
+    return hn::Max(x, best);
+  else
+    return hn::Min(x, best);
+}
+
+// The extreme of n elements, a multiple of 4 vectors and not none, in the lanes of a vector, where `sum` stays a number. It adds up all elements: a NaN
+// among them makes it one, and so do two infinities.
+template <int Op, class D, class T, class V = hn::Vec<D>>
+HWY_INLINE V extreme_lanes(D d, const T* x, int64_t n, V& sum) {
+  const int64_t N = int64_t(hn::Lanes(d));
+  V best[4], sums[2] = {sum, hn::Zero(d)};
+  for (int v = 0; v < 4; v++) {
+    best[v] = load(d, x + v * N);
+    sums[v % 2] = hn::Add(sums[v % 2], best[v]);
+  }
+  for (int64_t i = 4 * N; i < n; i += 4 * N) {
+    for (int v = 0; v < 4; v++) {
+      const V in = load(d, x + i + v * N);
+      best[v] = extreme_vector<Op>(d, in, best[v]);
+      sums[v % 2] = hn::Add(sums[v % 2], in);
+    }
+  }
+  sum = hn::Add(sums[0], sums[1]);
+  return extreme_vector<Op>(d, extreme_vector<Op>(d, best[3], best[2]), extreme_vector<Op>(d, best[1], best[0]));
+}
+
 // One block of a row of floating type: 64 lanes, then 16, then the tail, folded in a fixed order.
 template <int Op, class T>
 HWY_INLINE Step<Op, T> reduce_block(const T* x, int64_t n, Step<Op, T> initial) {
@@ -120,6 +150,18 @@ HWY_INLINE Step<Op, T> reduce_block(const T* x, int64_t n, Step<Op, T> initial) 
   int64_t i = 0;
   HWY_ALIGN S lanes[kLanes];
   int64_t live = 0;
+  if constexpr (Op == kMax || Op == kMin) {
+    if (n >= kLanes) {
+      auto sum = hn::Zero(d);
+      const int64_t whole = n / kLanes * kLanes;
+      const auto best = extreme_lanes<Op>(d, x, whole, sum);
+      if (hn::AllFalse(d, hn::IsNaN(sum))) {
+        const S found = hn::GetLane(Op == kMax ? hn::MaxOfLanes(d, best) : hn::MinOfLanes(d, best));
+        initial = combine<Op>(initial, found);
+        x += whole, n -= whole;
+      }
+    }
+  }
   if (n >= kLanes) {
     hn::Vec<decltype(d)> acc[kVectors];
     for (int64_t v = 0; v < kVectors; v++) acc[v] = load(d, x + v * N);
@@ -286,6 +328,53 @@ int64_t find(const void* data, int64_t n, const void* wide_data) {
   return first_where(x, n, [value](T v) LZ_INLINE_LAMBDA { return compared(v) == value; });
 }
 
+// Blocks are compared lane by lane, and the place is looked for in the one that won.
+template <int Op, class T>
+int64_t arg_row(const void* data, int64_t n) {
+  const T* x = static_cast<const T*>(data);
+  if constexpr (is_any_float<T>) {
+    using S = Step<Op, T>;
+    const hn::CappedTag<S, 16> d;
+    const hn::RebindToSigned<decltype(d)> di;
+    using Place = hn::TFromD<decltype(di)>;
+    constexpr int64_t kBlock = 512;
+    const int64_t N = int64_t(hn::Lanes(d)), blocks = n / kBlock;
+    if (blocks > 1) {
+      auto best = hn::Set(d, identity<Op, S>()), sum = hn::Zero(d);
+      auto at = hn::Zero(di);
+      for (int64_t block = 0; block < blocks; block++) {
+        const auto some = extreme_lanes<Op>(d, x + block * kBlock, kBlock, sum);
+        const auto wins = Op == kMax ? hn::Gt(some, best) : hn::Lt(some, best);
+        best = hn::IfThenElse(wins, some, best);
+        at = hn::IfThenElse(hn::RebindMask(di, wins), hn::Set(di, Place(block)), at);
+      }
+      const int64_t tail = n - blocks * kBlock;
+      const S rest = reduce_block<Op>(x + blocks * kBlock, tail, identity<Op, S>());
+      if (hn::AllFalse(d, hn::IsNaN(sum)) && rest == rest) {
+        HWY_ALIGN S values[hn::MaxLanes(d)];
+        HWY_ALIGN Place places[hn::MaxLanes(d)];
+        hn::Store(best, d, values);
+        hn::Store(at, di, places);
+        S value = values[0];
+        for (int64_t j = 1; j < N; j++) value = combine<Op>(value, values[j]);
+        int64_t first = blocks;
+        if (Op == kMax ? value >= rest : value <= rest) {
+          for (int64_t j = 0; j < N; j++)
+            if (values[j] == value && int64_t(places[j]) < first) first = int64_t(places[j]);
+        } else {
+          value = rest;
+        }
+        const int64_t begin = first * kBlock;
+        return begin + first_where(x + begin, first == blocks ? tail : kBlock,
+                                   [value](T v) LZ_INLINE_LAMBDA { return compared(v) == value; });
+      }
+    }
+  }
+  Wide<Op, T> wide = Wide<Op, T>(element<Op>(x[0]));
+  rows<Op, T>(data, 1, 0, n, &wide);
+  return find<T>(data, n, &wide);
+}
+
 template <int Op, class T>
 void arg_columns(const void* data, int64_t count, int64_t stride, int64_t n, uint32_t* at) {
   using S = Compared<T>;
@@ -353,7 +442,8 @@ constexpr void fill_all(ReduceTable& table, int dtype) {
   fill<kAny, T>(table, dtype);
   if constexpr (!is_cplx<T>) {
     using U = decltype(number<T>());
-    table.find[dtype] = find<U>;
+    table.arg_row[kMax][dtype] = arg_row<kMax, U>;
+    table.arg_row[kMin][dtype] = arg_row<kMin, U>;
     table.arg_columns[kMax][dtype] = arg_columns<kMax, U>;
     table.arg_columns[kMin][dtype] = arg_columns<kMin, U>;
   }
