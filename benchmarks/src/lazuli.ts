@@ -44,6 +44,27 @@ function chain(held: boolean): Prepare | undefined {
   }
 }
 
+/** Some two milliseconds of JavaScript, such as reading a batch, between products that depend on each other. */
+function beside(handOver: boolean): Prepare | undefined {
+  if (compiled) return undefined
+  return () => {
+    const w = make([512, 512])
+    const batch = numbers(1 << 20)
+    return async () => {
+      let x = w
+      let total = 0
+      for (let step = 0; step < 10; step++) {
+        x = x.matmul(w)
+        if (handOver) mx.asyncEval(x)
+        else mx.eval(x)
+        for (let i = 0; i < batch.length; i++) total += batch[i] * batch[i]
+      }
+      await mx.asyncEval(x)
+      if (!(total > 0)) throw new Error("nothing was read")
+    }
+  }
+}
+
 const rows: Prepare = () => {
   const table = make([1_000_000, 64])
   const order = mx.random.permutation(1_000_000)
@@ -256,5 +277,7 @@ await serve({
   "MLP step (4, 16-16-4, SGD momentum)": mlp(4, 16, 16, 4),
   "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
   "transformer, 4 layers: graph of the loss and its gradients": gradientGraph,
+  "10 products of 512 and JavaScript in turn": beside(false),
+  "10 products of 512 and JavaScript at once, by asyncEval": beside(true),
   "synchronous loop, 100,000 × 1 MB: peak resident memory": memory,
 })

@@ -87,5 +87,7 @@ export const workloads: readonly Workload[] = [
   { name: "MLP step (4, 16-16-4, SGD momentum)", unit: "µs", rounds: 60 },
   { name: "transformer step (4 layers, 128 wide, 16×64, AdamW)", unit: "ms", rounds: 20 },
   { name: "transformer, 4 layers: graph of the loss and its gradients", unit: "ms", rounds: 60 },
+  { name: "10 products of 512 and JavaScript in turn", unit: "ms" },
+  { name: "10 products of 512 and JavaScript at once, by asyncEval", unit: "ms" },
   { name: "synchronous loop, 100,000 × 1 MB: peak resident memory", unit: "MB", rounds: 1 },
 ]

@@ -105,6 +105,8 @@ class Lanes {
   static bool idle(const Lane& lane) { return lane.done() == lane.issued_; }
   void note_poison(Lane& lane, uint64_t ticket);
 
+  clockid_t clock_{};  // of JavaScript's thread, where it can be had
+  bool has_clock_ = false;
   std::unique_ptr<std::atomic<Lane*>[]> lanes_;
   uint32_t count_ = 0;  // lanes below are made, or never were
   std::mutex mutex_;

@@ -25,6 +25,17 @@ constexpr auto kSpinTime = std::chrono::microseconds(30), kLongSpinTime = std::c
 
 thread_local bool inside_body = false;
 
+// The thread beside which this one works.
+struct Other {
+  clockid_t clock;
+  bool known = false;
+  bool busy = false;  // when it was last asked for; this thread's job then leaves a processor to it
+  std::chrono::steady_clock::time_point asked;
+  std::chrono::nanoseconds used{0};
+};
+thread_local Other other;
+constexpr auto kAskAgain = std::chrono::microseconds(200);
+
 void pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -33,16 +44,20 @@ void pause() {
 #endif
 }
 
-int default_threads() {
-  if (const char* wish = std::getenv("LAZULI_NUM_THREADS")) {
-    const int count = std::atoi(wish);
-    if (count > 0) return count;
-  }
+int processors() {
 #if defined(__linux__)
   cpu_set_t set;
   if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
 #endif
   return std::max(1, int(std::thread::hardware_concurrency()));
+}
+
+int default_threads() {
+  if (const char* wish = std::getenv("LAZULI_NUM_THREADS")) {
+    const int count = std::atoi(wish);
+    if (count > 0) return count;
+  }
+  return processors();
 }
 
 std::mutex& starting() {
@@ -93,9 +108,33 @@ bool Pool::join(Slot& slot) {
   return false;
 }
 
+void Pool::work_beside(clockid_t clock) {
+  other.clock = clock;
+  other.known = true;
+  other.asked = {};
+}
+
+// Whether the thread beside this one has used most of a processor since it was last asked for, where this thread and the workers would use all.
+bool Pool::other_is_busy() const {
+  static const int all = processors();
+  if (!other.known || threads() < all) return false;
+  const auto now = std::chrono::steady_clock::now();
+  const auto passed = now - other.asked;
+  if (passed < kAskAgain) return other.busy;
+  timespec time{};
+  if (clock_gettime(other.clock, &time) != 0) return other.busy = false;
+  const auto used = std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec);
+  other.busy = 2 * (used - other.used) > passed;
+  other.used = used;
+  other.asked = now;
+  return other.busy;
+}
+
 void Pool::work(Slot& slot, int thread) {
-  const auto run = [&slot](uint64_t first, uint64_t end) {
+  const auto run = [this, &slot](uint64_t first, uint64_t end) {
     slot.body(slot.arg, int64_t(first) * slot.chunk, std::min(slot.n, int64_t(end) * slot.chunk));
+    // Only in who called.
+    if (other.busy && !other_is_busy()) wake(1);
   };
   const auto empty = [&run, &slot](Part& part, bool own) {
     const bool front = own != slot.backward;
@@ -223,7 +262,7 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
     slot->part[p].left.store(first | end << 32, std::memory_order_relaxed);
   }
   slot->state.store(kOpen, std::memory_order_release);
-  wake(std::min<int64_t>(workers, chunks - 1));
+  if (const int64_t helpers = std::min<int64_t>(workers - (other_is_busy() ? 1 : 0), chunks - 1)) wake(helpers);
 
   inside_body = true;
   work(*slot, 0);

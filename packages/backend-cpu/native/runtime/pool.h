@@ -6,6 +6,8 @@
 #ifndef LAZULI_RUNTIME_POOL_H
 #define LAZULI_RUNTIME_POOL_H
 
+#include <time.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -17,6 +19,10 @@ class Pool {
 
   // Runs body over [0, n) in runs of chunks of at least `grain`. Inside a body it runs inline.
   void run(int64_t n, int64_t grain, Body body, void* arg);
+
+  // From now on the calling thread works beside another one, whose processor time the clock shows: while that one is at work, which it is for
+  // itself, a processor is left to it.
+  static void work_beside(clockid_t clock);
 
   int threads() const { return threads_.load(std::memory_order_relaxed); }
   void set_threads(int count);
@@ -45,13 +51,14 @@ class Pool {
     Part part[kMaxThreads];
   };
 
-  static void work(Slot& slot, int thread);
+  void work(Slot& slot, int thread);
   static bool join(Slot& slot);
   bool help(int thread);
   void serve(int index);
   void start_workers();
   void wake(int64_t count);
   void avoid_caller();
+  bool other_is_busy() const;
 
   Slot slots_[kSlots];
   alignas(64) std::atomic<int32_t> epoch_{0};
