@@ -15,13 +15,10 @@ const BUDGET = 256 * 2 ** 20
 const LEAST_SURVIVED = BUDGET / 4
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 16 * 2 ** 20
-/** After this many allocated bytes a poll may pay already. */
-const SMALL_BUDGET = 2 * 2 ** 20
-/**
- * It does once so many were allocated for each millisecond that the collector takes: memory that is used again is in the caches, and
- * other memory costs about that much more to write.
- */
-const BYTES_PER_MS = 40 * 2 ** 20
+/** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
+const SMALL_BUDGET = 4 * 2 ** 20
+/** A poll that may pay takes at most one part in this many of the time since the last one. */
+const POLL_SHARE = 50
 /** After this many new handles a poll pays if the collector has run by itself since the last one. */
 const MANY_YOUNG = 16384
 /** Polls happen at least after this many new handles, so that the table of references stays small. */
@@ -93,6 +90,7 @@ let allocated = 0
 let pressure = 0
 let threshold = BUDGET
 let survived = LEAST_SURVIVED
+let lastPoll = 0
 /** What a collection of what is young takes, in ms, but for its dead references: little, until they show otherwise. */
 let collectionCost = 0.25
 /** So many dead references cost the collector about as much as a collection without any. */
@@ -241,7 +239,9 @@ export function sweepRecent(): void {
     const handle = recent[i] as Array
     recent[i] = null
     const { node } = handle
-    if (node.storage !== null || node.uses > 0 || handle.ref !== Ref.Counted) continue
+    // What has no inputs, such as a number beside an array, keeps nothing alive.
+    if (node.storage !== null || node.uses > 0 || node.inputs.length === 0 || handle.ref !== Ref.Counted)
+      continue
     if ((node.mark & Mark.Abstract) !== 0) continue
     handle.ref = Ref.Fresh
     fresh.push(handle)
@@ -323,10 +323,12 @@ function poll(t: Tracker, collection: "all" | "young" | "none"): void {
   renewCanary(t)
   young = 0
   allocated = 0
+  lastPoll = performance.now()
 }
 
-/** Whether so much may have died that looking pays. */
-const mayPay = (): boolean => allocated >= SMALL_BUDGET && allocated >= BYTES_PER_MS * collectionCost
+/** Whether enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
+const mayPay = (): boolean =>
+  allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * collectionCost
 
 /** Told of every allocation, so that pressure is known without asking the backend. */
 export function noteAllocation(nbytes: number): void {
