@@ -1,6 +1,7 @@
 // `npm run sanitize -- address|undefined|thread [vitest paths]`: builds the CPU backend's addon with a sanitizer, into
 // packages/backend-cpu/build-SANITIZER, and runs the engine's tests with it. `npm run sanitize -- kernels [part of a test's name …]` runs the
-// kernels' own tests, their vector loops included, with checks of addresses and of undefined behaviour. For Linux with GCC.
+// kernels' own tests, their vector loops included, with checks of addresses and of undefined behaviour. Loops are built for this machine's
+// instruction set, or for LAZULI_SIMD, alone. For Linux with GCC.
 
 import { spawnSync } from "node:child_process"
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
@@ -47,8 +48,22 @@ function fail(what) {
   process.exit(1)
 }
 
+/** What this processor runs: other instruction sets would only be compiled. LAZULI_SIMD chooses another one. */
+function instructionSet() {
+  if (process.env.LAZULI_SIMD) return process.env.LAZULI_SIMD
+  if (process.arch === "arm64") return "neon"
+  const [, line] = /^flags\s*:(.*)$/m.exec(readFileSync("/proc/cpuinfo", "utf8"))
+  const has = (...flags) => flags.every((flag) => line.split(" ").includes(flag))
+  if (!has("avx2", "fma", "bmi1", "bmi2")) return "sse4"
+  return has("avx512f", "avx512bw", "avx512dq", "avx512vl") ? "avx512" : "avx2"
+}
+const simd = `-DLAZULI_SIMD_ONLY=${instructionSet()}`
+
 if (kind === "kernels") {
-  const configure = ["-S", `${backend}/native/tests`, "-B", folder, "-G", generator, "-DLAZULI_SANITIZE=ON"]
+  const configure = [
+    ...["-S", `${backend}/native/tests`, "-B", folder, "-G", generator],
+    ...["-DLAZULI_SANITIZE=ON", simd],
+  ]
   if (!run("cmake", configure) || !run("cmake", ["--build", folder, "--parallel", threads]))
     fail("the tests do not build")
   // What is leaked on purpose, such as the thread pool, is no finding.
@@ -67,6 +82,7 @@ const configure = [
   "-G",
   generator,
   `-DLAZULI_SANITIZE=${kind}`,
+  simd,
   `-DNODE_API_HEADERS=${headers}`,
 ]
 if (!run("cmake", configure) || !run("cmake", ["--build", folder, "--parallel", threads]))

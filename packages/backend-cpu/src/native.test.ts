@@ -5,63 +5,23 @@ import { runInNewContext } from "node:vm"
 import { Worker } from "node:worker_threads"
 import { afterEach, describe, expect, it } from "vitest"
 import { native } from "./native"
-
-// A small assembler for tapes, independent of the package's own encoder.
-const dtypes = [
-  "bool",
-  "uint8",
-  "uint16",
-  "uint32",
-  "uint64",
-  "int8",
-  "int16",
-  "int32",
-  "int64",
-  "float16",
-  "float32",
-  "bfloat16",
-  "float64",
-  "complex64",
-] as const
-type DtypeName = (typeof dtypes)[number]
-const code = (name: DtypeName) => dtypes.indexOf(name)
-const itemsize = (name: DtypeName) => [1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 2, 8, 8][code(name)]
-const opNames = native.scalarOps()
-
-type Operand =
-  | { slot: number; dtype: DtypeName; shape: number[]; strides?: number[]; offset?: number }
-  | { bits: bigint; dtype: DtypeName }
-const size = (shape: number[]) => shape.reduce((a, b) => a * b, 1)
-const pair = (low: number, high: number) => BigInt(low >>> 0) | (BigInt(high >>> 0) << 32n)
-
-function operandWords(o: Operand): bigint[] {
-  if ("bits" in o) return [pair(0, code(o.dtype) | (2 << 16)), o.bits]
-  const flags = o.strides ? 0 : 1
-  return [
-    pair(o.slot, code(o.dtype) | (o.shape.length << 8) | (flags << 16)),
-    BigInt(o.offset ?? 0),
-    BigInt(size(o.shape)),
-    ...o.shape.map(BigInt),
-    ...(o.strides ?? []).map(BigInt),
-  ]
-}
-
-function record(opcode: number, words: bigint[]): bigint[] {
-  return [pair(opcode, words.length + 1), ...words]
-}
-const alloc = (slot: number, bytes: number) => record(1, [BigInt(slot), BigInt(bytes)])
-const free = (slot: number) => record(2, [BigInt(slot)])
-const call = (opcode: number, id: number, inputs: Operand[], outputs: Operand[], params: bigint[] = []) =>
-  record(opcode, [
-    pair(id, inputs.length | (outputs.length << 16)),
-    ...[...inputs, ...outputs].flatMap(operandWords),
-    ...params,
-  ])
-const run = (id: number, inputs: Operand[], outputs: Operand[], params: bigint[] = []) =>
-  call(3, id, inputs, outputs, params)
-const map = (id: number, inputs: Operand[], outputs: Operand[]) => call(4, id, inputs, outputs)
-const plan = (id: number, inputs: [number, number][], outputs: [number, number][]) =>
-  record(5, [pair(id, inputs.length | (outputs.length << 16)), ...[...inputs, ...outputs].flat().map(BigInt)])
+import {
+  alloc,
+  type Code,
+  code,
+  type DtypeName,
+  free,
+  itemsize,
+  map,
+  type Operand,
+  opNames,
+  pair,
+  plan,
+  program,
+  record,
+  run,
+  size,
+} from "./tape-assembler"
 
 const tape = new BigInt64Array(1 << 20)
 native.attachTape(tape.buffer)
@@ -69,21 +29,6 @@ function execute(...records: bigint[][]): number {
   const words = records.flat()
   tape.set(words)
   return native.run(words.length)
-}
-
-type Code = [op: string, dtype: DtypeName, args: number[], bits?: bigint]
-function program(inputs: DtypeName[], steps: Code[], outputs?: number[]): number {
-  const out = outputs ?? [inputs.length + steps.length - 1]
-  const words = [inputs.length, steps.length, out.length, ...inputs.map(code)].map(BigInt)
-  for (const [op, dtype, args, bits] of steps) {
-    words.push(
-      BigInt(opNames.indexOf(op)),
-      BigInt(code(dtype)),
-      ...[0, 1, 2].map((k) => BigInt(args[k] ?? -1)),
-      bits ?? 0n,
-    )
-  }
-  return native.registerProgram(new BigInt64Array([...words, ...out.map(BigInt)]))
 }
 
 const bitsOf = (value: number) => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])

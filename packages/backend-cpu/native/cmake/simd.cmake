@@ -14,6 +14,16 @@ else()
   message(FATAL_ERROR "no SIMD targets are defined for ${CMAKE_SYSTEM_PROCESSOR}; add them here and in simd/targets.h")
 endif()
 
+# For tests with sanitizers, which take long to compile: the loops of one instruction set alone, which the processor must have.
+set(LAZULI_SIMD_ONLY "" CACHE STRING "build the loops for this instruction set alone")
+if(LAZULI_SIMD_ONLY)
+  if(NOT LAZULI_SIMD_ONLY IN_LIST LAZULI_SIMD_TARGETS)
+    message(FATAL_ERROR "LAZULI_SIMD_ONLY is one of ${LAZULI_SIMD_TARGETS}, not '${LAZULI_SIMD_ONLY}'")
+  endif()
+  set(LAZULI_SIMD_TARGETS ${LAZULI_SIMD_ONLY})
+  set(LAZULI_SIMD_OPTIONS -DLAZULI_SIMD_ONLY=${LAZULI_SIMD_ONLY} -include simd/only.h)
+endif()
+
 function(lazuli_simd_objects out sources)
   set(${out} "" PARENT_SCOPE)
   set(objects)

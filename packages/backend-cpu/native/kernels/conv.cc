@@ -268,8 +268,12 @@ void run(const lz_call& call) {
               w.dtype == out.dtype && s.groups >= 1 && x.shape[0] == out.shape[0] &&
               w.shape[0] == out.shape[n + 1] && x.shape[n + 1] == w.shape[n + 1] * s.groups &&
               w.shape[0] % s.groups == 0;
-  for (const auto list : {s.stride, s.low, s.high, s.kernel_dilation, s.input_dilation})
+  // What is larger reaches beyond every array, and sums of it would overflow.
+  constexpr int64_t kFar = int64_t(1) << 28;
+  for (const auto list : {s.stride, s.low, s.high, s.kernel_dilation, s.input_dilation}) {
     fits &= list.size() == size_t(n);
+    for (const int64_t value : list) fits &= value > -kFar && value < kFar;
+  }
   for (int i = 0; i < n && fits; i++) {
     const size_t at = size_t(i);
     fits =

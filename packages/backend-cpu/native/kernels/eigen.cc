@@ -73,9 +73,10 @@ void svd(const lz_call& call) {
   require_counts(call, "svd", 1, 3);
   const bool full = Params(call).boolean();
   const Batch batch(call, op, call.in[0]);
-  require_size(call, op, call.out[0], batch.count * batch.rows * (full ? batch.rows : batch.k()));
-  require_size(call, op, call.out[1], batch.count * batch.k());
-  require_size(call, op, call.out[2], batch.count * batch.columns * (full ? batch.columns : batch.k()));
+  const int32_t dtype = call.in[0].dtype;
+  require_output(call, op, call.out[0], dtype, batch.count * batch.rows * (full ? batch.rows : batch.k()));
+  require_output(call, op, call.out[1], real_dtype(dtype), batch.count * batch.k());
+  require_output(call, op, call.out[2], dtype, batch.count * batch.columns * (full ? batch.columns : batch.k()));
   dispatch_or_fail<lapack_types>(call, op, call.in[0].dtype,
                                  [&]<class T>() { svd_typed<T>(call, batch, full ? 'A' : 'S'); });
 }
@@ -84,7 +85,7 @@ void singular_values(const lz_call& call) {
   constexpr const char* op = "linalg.svd";
   require_counts(call, "singularValues", 1, 1);
   const Batch batch(call, op, call.in[0]);
-  require_size(call, op, call.out[0], batch.count * batch.k());
+  require_output(call, op, call.out[0], real_dtype(call.in[0].dtype), batch.count * batch.k());
   dispatch_or_fail<lapack_types>(call, op, call.in[0].dtype,
                                  [&]<class T>() { svd_typed<T>(call, batch, 'N'); });
 }
@@ -139,7 +140,7 @@ void eigh(const lz_call& call) {
   require_counts(call, Vectors ? "eigh" : "eigvalsh", 1, Vectors ? 2 : 1);
   const bool upper = Params(call).integer() == 1;
   const Batch batch = squares(call, op, call.in[0]);
-  require_size(call, op, call.out[0], batch.count * batch.rows);
+  require_output(call, op, call.out[0], real_dtype(call.in[0].dtype), batch.count * batch.rows);
   if (Vectors) require_same(call, op, call.in[0], call.out[1]);
   if (call.in[0].size == 0) return;
   dispatch_or_fail<lapack_types>(call, op, call.in[0].dtype,
@@ -209,10 +210,8 @@ void eig(const lz_call& call) {
   constexpr const char* op = Vectors ? "linalg.eig" : "linalg.eigvals";
   require_counts(call, Vectors ? "eig" : "eigvals", 1, Vectors ? 2 : 1);
   const Batch batch = squares(call, op, call.in[0]);
-  require_size(call, op, call.out[0], batch.count * batch.rows);
-  for (int i = 0; i < call.n_out; i++)
-    require(call, call.out[i].dtype == LZ_COMPLEX64, "[%s] the outputs must be complex64", op);
-  if (Vectors) require_size(call, op, call.out[1], call.in[0].size);
+  require_output(call, op, call.out[0], LZ_COMPLEX64, batch.count * batch.rows);
+  if (Vectors) require_output(call, op, call.out[1], LZ_COMPLEX64, call.in[0].size);
   if (call.in[0].size == 0) return;
   dispatch_or_fail<lapack_types>(call, op, call.in[0].dtype,
                                  [&]<class T>() { eig_typed<T>(call, op, batch, Vectors); });

@@ -83,9 +83,9 @@ void lu_typed(const lz_call& call, const Batch& batch) {
 void lu(const lz_call& call) {
   require_counts(call, "lu", 1, 3);
   const Batch batch(call, "linalg.lu", call.in[0]);
-  require_size(call, "linalg.lu", call.out[0], batch.count * batch.size());
-  require_size(call, "linalg.lu", call.out[1], batch.count * batch.k());
-  require_size(call, "linalg.lu", call.out[2], batch.count * batch.rows);
+  require_output(call, "linalg.lu", call.out[0], call.in[0].dtype, batch.count * batch.size());
+  require_output(call, "linalg.lu", call.out[1], LZ_UINT32, batch.count * batch.k());
+  require_output(call, "linalg.lu", call.out[2], LZ_UINT32, batch.count * batch.rows);
   dispatch_or_fail<lapack_types>(call, "linalg.lu", call.in[0].dtype,
                                  [&]<class T>() { lu_typed<T>(call, batch); });
 }
@@ -278,8 +278,8 @@ void qr_typed(const lz_call& call, const Batch& batch) {
 void qr(const lz_call& call) {
   require_counts(call, "qr", 1, 2);
   const Batch batch(call, "linalg.qr", call.in[0]);
-  require_size(call, "linalg.qr", call.out[0], batch.count * batch.rows * batch.k());
-  require_size(call, "linalg.qr", call.out[1], batch.count * batch.k() * batch.columns);
+  require_output(call, "linalg.qr", call.out[0], call.in[0].dtype, batch.count * batch.rows * batch.k());
+  require_output(call, "linalg.qr", call.out[1], call.in[0].dtype, batch.count * batch.k() * batch.columns);
   if (call.in[0].size == 0) return;
   dispatch_or_fail<lapack_types>(call, "linalg.qr", call.in[0].dtype,
                                  [&]<class T>() { qr_typed<T>(call, batch); });

@@ -48,9 +48,12 @@ inline Batch squares(const lz_call& call, const char* op, const lz_operand& x) {
   return batch;
 }
 
-inline void require_size(const lz_call& call, const char* op, const lz_operand& out, int64_t size) {
-  require(call, out.size == size, "[%s] the output's shape does not fit the input's", op);
+inline void require_output(const lz_call& call, const char* op, const lz_operand& out, int32_t dtype, int64_t size) {
+  require(call, out.dtype == dtype && out.size == size, "[%s] the output's shape or dtype does not fit the input's", op);
 }
+
+// Of the real values that belong to a matrix.
+inline int32_t real_dtype(int32_t dtype) { return dtype == LZ_COMPLEX64 ? int32_t(LZ_FLOAT32) : dtype; }
 
 inline bool is_finite(float x) { return std::isfinite(x); }
 inline bool is_finite(double x) { return std::isfinite(x); }

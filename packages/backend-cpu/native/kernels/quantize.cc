@@ -105,7 +105,7 @@ void quantize(const lz_call& call) {
   bool fits = n % f.group == 0 && packed.dtype == LZ_UINT32 && packed.size == groups * words &&
               scales.size == groups && scales.dtype == (affine ? w.dtype : int32_t(LZ_UINT8));
   fits = fits && (!affine || (call.out[2].size == groups && call.out[2].dtype == w.dtype)) &&
-         (!global || call.in[1].size == 1);
+         (!global || (call.in[1].size == 1 && call.in[1].dtype == LZ_FLOAT32));
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
   const float encode = global ? 1 / scalar<float>(call.in[1]) * kNvfp4Range : 0;
   dispatch_or_fail<floating_types>(call, op, w.dtype, [&]<class T>() {
@@ -143,7 +143,7 @@ void dequantize(const lz_call& call) {
   bool fits = w.dtype == LZ_UINT32 && y.size % f.group == 0 && w.size == groups * words && s.size == groups &&
               (affine || s.dtype == LZ_UINT8);
   fits = fits && (!affine || (call.in[2].size == groups && call.in[2].dtype == s.dtype)) &&
-         (!global || call.in[2].size == 1);
+         (!global || (call.in[2].size == 1 && call.in[2].dtype == LZ_FLOAT32));
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
   const uint32_t* from = contiguous<uint32_t>(call, w);
   // A few groups at a time, so that codes stay in a cache.

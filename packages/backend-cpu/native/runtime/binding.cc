@@ -149,6 +149,7 @@ napi_value submit(Call& call) {
   Lane& lane = lane_at(call, 1);
   const int64_t* words = attached_words(call, lane.index(), count);
   const bool tell = call.has(2) && call.integer(2, "tell", 0, 1) == 1;
+  if (tell && !call.instance->lanes.tell) call.refuse("nobody is to be told: call onDone first");
   return call.number(double(call.instance->lanes.submit(lane, words, size_t(count), tell)));
 }
 

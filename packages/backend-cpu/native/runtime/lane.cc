@@ -57,9 +57,11 @@ Everyone& everyone() {
 
 Lane::Lane(Lanes& all, uint32_t index) : all_(all), index_(index), tape_(all.store) {
   tape_.stop = &all.stopping_;
-  tape_.wait = [&all](uint32_t lane, uint64_t ticket) {
-    const Lane* it = all.find(lane);
-    return it && all.wait(*it, ticket);
+  tape_.wait = [this](uint32_t lane, uint64_t ticket) {
+    const Lane* it = all_.find(lane);
+    // Such waits would not end.
+    if (!it || (it == this && ticket > done()) || (here_ && ticket > it->issued_)) return false;
+    return all_.wait(*it, ticket);
   };
 }
 
@@ -140,7 +142,9 @@ std::vector<Poison> Lanes::take_poison() {
 size_t Lanes::run(Lane& lane, const int64_t* words, size_t count) {
   if (lane.done() != lane.issued_) wait(lane, lane.issued_);
   lane.issued_++;
+  lane.here_ = true;
   const size_t failed = lane.tape_.run(words, count);
+  lane.here_ = false;
   lane.finish();
   return failed;
 }

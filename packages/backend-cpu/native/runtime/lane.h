@@ -54,6 +54,7 @@ class Lane {
   const uint32_t index_;
   Tape tape_;
   uint64_t issued_ = 0;  // of the JavaScript thread
+  bool here_ = false;    // a tape runs on that thread: nobody else issues tickets meanwhile
   std::atomic<uint64_t> done_{0};
   std::atomic<uint32_t> waiting_{0};  // jobs in the queue
   std::deque<Job> jobs_;              // under the lanes' mutex

@@ -9,6 +9,9 @@
 namespace lazuli {
 namespace {
 
+// Plans in plans run on the stack.
+constexpr int kDeepest = 256;
+
 [[noreturn]] void refuse(const std::string& what) { throw std::invalid_argument("[registerPlan] " + what); }
 
 }  // namespace
@@ -104,6 +107,7 @@ bool Plan::joins(const Step& kernel, const Step& work) const {
 void Plan::need(uint32_t slot, int64_t low, int64_t high, int64_t alignment) {
   if (slot >= needed_.size()) refuse("local slot " + std::to_string(slot) + " is out of range");
   if (low < 0) refuse("an operand reaches below local slot " + std::to_string(slot));
+  if (high > record_detail::kFar) refuse("an operand reaches too far into local slot " + std::to_string(slot));
   needed_[slot] = std::max(needed_[slot], high);
   alignment_[slot] = std::max(alignment_[slot], alignment);
 }
@@ -117,6 +121,8 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
   if (opcode == kPlan) {
     step.plan = names.plan_at(id);
     if (!step.plan) refuse("there is no plan " + std::to_string(id));
+    depth_ = std::max(depth_, step.plan->depth_ + 1);
+    if (depth_ > kDeepest) refuse("plans are nested more than " + std::to_string(kDeepest) + " deep");
     const int count = step.plan->n_in_ + step.plan->n_out_;
     if (end - next != 2 * int64_t(count))
       refuse("a nested plan takes " + std::to_string(count) + " slots with offsets");
@@ -126,7 +132,7 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
       if (slot < 0 || slot >= int64_t(needed_.size()))
         refuse("local slot " + std::to_string(slot) + " is out of range");
       const int64_t alignment = step.plan->alignment_[size_t(i)];
-      if (offset < 0 || offset > int64_t(1) << 56 || offset % alignment)
+      if (offset < 0 || offset > record_detail::kFar || offset % alignment)
         refuse("an offset is out of range or not aligned");
       need(uint32_t(slot), offset, offset + needed, alignment);
       pairs_.push_back({uint32_t(slot), offset, 0, needed});
@@ -147,6 +153,7 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     if (const char* wrong = decode_operand(next, end, x, extent, strides)) refuse(wrong);
     const bool immediate = x.flags & LZ_IMMEDIATE;
     if (immediate && i >= step.n_in) refuse("an output is an immediate");
+    if (opcode == kRun && i >= step.n_in && !(x.flags & LZ_CONTIGUOUS)) refuse("an output of a kernel has gaps");
     if (!immediate) need(extent.slot, extent.low, extent.high, itemsize(x.dtype));
     operands_.push_back(x);
     if (immediate)

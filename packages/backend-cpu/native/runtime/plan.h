@@ -76,7 +76,7 @@ class Plan {
   bool overlap(size_t a, size_t b) const;
   void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
 
-  int n_in_, n_out_;
+  int n_in_, n_out_, depth_ = 1;
   int64_t arena_bytes_;
   std::vector<int64_t> words_, strides_;  // shapes, parameters and immediates point into words_
   std::vector<Step> steps_;

@@ -30,6 +30,13 @@ bool has_avx512() {
 }
 #endif
 
+// Whether the target's loops are part of this build.
+#if defined(LAZULI_SIMD_ONLY)
+bool is_built(SimdTarget target) { return target == SimdTarget::LAZULI_SIMD_ONLY; }
+#else
+bool is_built(SimdTarget) { return true; }
+#endif
+
 Named choose() {
 #if defined(__x86_64__) || defined(_M_X64)
   __builtin_cpu_init();
@@ -41,10 +48,10 @@ Named choose() {
 #endif
   if (const char* wish = std::getenv("LAZULI_SIMD")) {
     for (const Named& each : all)
-      if (each.available && std::strcmp(each.name, wish) == 0) return each;
+      if (each.available && is_built(each.target) && std::strcmp(each.name, wish) == 0) return each;
   }
   for (const Named& each : all)
-    if (each.available) return each;
+    if (each.available && is_built(each.target)) return each;
   return {all[0].target, "none", false};
 }
 

@@ -130,7 +130,7 @@ Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
     }
     case kWait:
       if (end - next != 2) return fail("malformed record: WAIT takes a lane and a ticket");
-      if (!wait || !wait(low32(next[0]), uint64_t(next[1]))) return fail("there is no lane " + std::to_string(next[0]));
+      if (!wait || !wait(low32(next[0]), uint64_t(next[1]))) return fail("there is no ticket " + std::to_string(next[1]) + " of lane " + std::to_string(next[0]) + " to wait for");
       return Outcome::done;
     case kRun:
       return run_kernel(next, end);
@@ -192,6 +192,8 @@ Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
   const int n_in = int(counts & 0xffff), n_out = int(counts >> 16);
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
+  for (int i = n_in; i < n_in + n_out; i++)
+    if (!(operands_[size_t(i)].flags & LZ_CONTIGUOUS)) return fail("malformed record: an output of a kernel has gaps");
   const lz_kernel kernel = registry().find(low32(head));
   if (!kernel) return fail("there is no kernel " + std::to_string(low32(head)));
   lz_call call{n_in, n_out, operands_.data(), operands_.data() + n_in, next, end - next, nullptr};
