@@ -157,3 +157,45 @@ test("NaN, infinities and a global scale", () => {
   const [same] = meant(() => [mx.dequantize(got[0], got[1], { mode: "nvfp4", globalScale })])
   expect(back.tolist()).toEqual(same.tolist())
 })
+
+test("a few rows of any magnitude times codes of four bits", () => {
+  for (const [k, groupSize] of [
+    [1024, 64],
+    [512, 32],
+    [448, 64],
+    [128, 128],
+  ]) {
+    const [w, scales, biases] = mx.quantize(numbers([21, k], 8), { groupSize })
+    const change = (f: (v: number, i: number) => number): mx.Array =>
+      mx.array(Float32Array.from(numbers([2 * k], 9).toTypedArray() as Float32Array, f)).reshape([2, k])
+    for (const [name, x] of Object.entries({
+      plain: change((v) => v),
+      "some zero": change((v, i) => (i % 200 < 130 ? 0 : v)),
+      "groups far apart": change((v, i) => v * 10 ** (((i >> 6) % 7) * 4 - 12)),
+      tiny: change((v) => v * 1e-33),
+      huge: change((v) => v * 1e33),
+      "one alone": change((v, i) => (i === 70 ? 1e4 * v : v)),
+      infinite: change((v, i) => (i === k + 3 ? Number.POSITIVE_INFINITY : v)),
+      "not a number": change((v, i) => (i === 5 ? Number.NaN : v)),
+    })) {
+      const run = (): mx.Array => mx.quantizedMatmul(x, w, scales, biases, { groupSize })
+      const got = [...(run().toTypedArray() as Float32Array)]
+      const want = [...(meant(() => [run()])[0].toTypedArray() as Float32Array)]
+      for (const row of [0, 1]) {
+        const part = (list: number[]): number[] => list.slice(row * 21, row * 21 + 21)
+        const size = Math.max(...part(want).map(Math.abs))
+        part(got).forEach((v, i) => {
+          const exact = part(want)[i]
+          if (Number.isFinite(exact)) expect(Math.abs(v - exact), name).toBeLessThanOrEqual(3e-6 * size)
+          else expect(Number.isFinite(v), name).toBe(false)
+        })
+      }
+    }
+  }
+  // Whole numbers stay exact.
+  const whole = (count: number, most: number): mx.Array => mx.arange(count).remainder(most).astype(mx.float32)
+  const [w, scales, biases] = mx.quantize(whole(16 * 256, 16).reshape([16, 256]))
+  const x = whole(256, 37).subtract(18).reshape([1, 256])
+  const exact = x.matmul(mx.dequantize(w, scales, biases).T)
+  expect(mx.quantizedMatmul(x, w, scales, biases).tolist()).toEqual(exact.tolist())
+})

@@ -123,20 +123,26 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
     std::fill_n(sums + r * width + p.groups, kPad, 0.0f);
   }
   constexpr int64_t kRows = 16;
+  // Rows of scales are read where they lie if no group needs padding; what is read behind a row is then that of the next.
+  const bool in_place = p.scale.dtype == LZ_FLOAT32 && job.biases && p.scale_stride == p.bias_stride && p.groups % kPad == 0;
   const int64_t tasks = (p.n + kRows - 1) / kRows;
   const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
   std::atomic<bool> exhausted{false};
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
     const auto buffer = borrow(8 * width, exhausted);
     if (!buffer) return;
-    PackedRows rows{p.format, nullptr, p.stride, 0, p.k, buffer.get(),
-                    job.biases ? buffer.get() + 4 * width : nullptr, width};
     const int64_t last = std::min(p.n, end * kRows);
     for (int64_t row = begin * kRows; row < last; row += 4) {
-      rows.words = job.words + row * p.stride;
-      rows.rows = std::min<int64_t>(4, last - row);
-      for (int64_t r = 0; r < rows.rows; r++)
-        p.read_scales(job, row + r, 0, p.groups, buffer.get() + r * width, buffer.get() + (4 + r) * width);
+      PackedRows rows{p.format, job.words + row * p.stride, p.stride, std::min<int64_t>(4, last - row), p.k, buffer.get(),
+                      job.biases ? buffer.get() + 4 * width : nullptr, width};
+      if (in_place && row + rows.rows < p.n && p.scale_stride >= p.groups) {
+        rows.scales = reinterpret_cast<const float*>(job.scales) + row * p.scale_stride;
+        rows.biases = reinterpret_cast<const float*>(job.biases) + row * p.scale_stride;
+        rows.scale_stride = p.scale_stride;
+      } else {
+        for (int64_t r = 0; r < rows.rows; r++)
+          p.read_scales(job, row + r, 0, p.groups, buffer.get() + r * width, buffer.get() + (4 + r) * width);
+      }
       for (int64_t m = 0; m < job.rows; m++)
         table.dot(rows, arranged + m * size, sums + m * width, p.y + (job.first + m) * p.n + row);
     }

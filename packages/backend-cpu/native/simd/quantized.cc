@@ -1,10 +1,11 @@
 // Codes of 2, 4 and 8 bits stay in the lanes of their words: step j looks at bits [j · bits, (j + 1) · bits) of every
 // word, and the vector they are multiplied with was arranged to match. Codes of 3, 5 and 6 bits cross words and
-// are unpacked to a small buffer.
+// are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers of 4 bits.
 #include "simd/quantized.h"
 
 #include <hwy/cache_control.h>
 
+#include "simd/quantized_bytes.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -332,12 +333,24 @@ void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* sc
 
 bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
 
+// In front of an arranged vector: whether it is bytes.
+constexpr int64_t kArrangedHead = 16;
+
 int64_t arranged_size(int64_t columns, CodeFormat format) {
   const int64_t N = int64_t(hn::Lanes(Floats())), per = 32 / format.bits;
-  return stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns;
+  return kArrangedHead + (stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns);
 }
 
 void arrange(const float* x, int64_t columns, CodeFormat format, float* to) {
+  to[0] = 0;
+  to += kArrangedHead;
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  if (format.bits == 4 && format.code == Code::integer && has_byte_products() &&
+      arrange_bytes(x, columns, format.group, to)) {
+    to[-kArrangedHead] = 1;
+    return;
+  }
+#endif
   if (!stays_in_lanes(format)) {
     memcpy(to, x, size_t(columns) * 4);
     return;
@@ -371,7 +384,13 @@ void dot(const PackedRows& p, const float* x, const float* sums, float* y) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
   const CodeFormat f = p.format;
-  if (f.bits == 3)
+  const bool by_bytes = x[0] != 0;
+  x += kArrangedHead;
+  if (by_bytes) {
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+    dot_bytes(p, x, y);
+#endif
+  } else if (f.bits == 3)
     dot_across<3>(p, x, y);
   else if (f.bits == 5)
     dot_across<5>(p, x, y);
