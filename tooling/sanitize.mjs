@@ -1,7 +1,7 @@
 // `npm run sanitize -- address|undefined|thread [vitest paths]`: builds the CPU backend's addon with a sanitizer, into
 // packages/backend-cpu/build-SANITIZER, and runs the engine's tests with it. `npm run sanitize -- kernels [part of a test's name …]` runs the
-// kernels' own tests, their vector loops included, with checks of addresses and of undefined behaviour. Loops are built for this machine's
-// instruction set, or for LAZULI_SIMD, alone. For Linux with GCC.
+// kernels' own tests, their vector loops included, with checks of addresses and of undefined behaviour. Their loops are built for this
+// machine's instruction set, or for LAZULI_SIMD, alone. For Linux with GCC.
 
 import { spawnSync } from "node:child_process"
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
@@ -22,7 +22,7 @@ const chosen =
   paths.length > 0
     ? paths
     : [
-        ...["async", "evaluate", "growth", "native", "streams", "workers"],
+        ...["async", "bounds", "evaluate", "growth", "native", "raw-tape", "streams", "stress", "workers"],
         ...["feed", "finish", "fusion", "long-rows", "softmax"],
       ].map((name) => `packages/backend-cpu/src/${name}.test.ts`)
 
@@ -42,12 +42,6 @@ function run(command, args, env = {}) {
   return status === 0
 }
 
-function fail(what) {
-  console.error(`sanitize ${kind}: ${what}`)
-  rmSync(reports, { recursive: true, force: true })
-  process.exit(1)
-}
-
 /** What this processor runs: other instruction sets would only be compiled. LAZULI_SIMD chooses another one. */
 function instructionSet() {
   if (process.env.LAZULI_SIMD) return process.env.LAZULI_SIMD
@@ -57,12 +51,16 @@ function instructionSet() {
   if (!has("avx2", "fma", "bmi1", "bmi2")) return "sse4"
   return has("avx512f", "avx512bw", "avx512dq", "avx512vl") ? "avx512" : "avx2"
 }
-const simd = `-DLAZULI_SIMD_ONLY=${instructionSet()}`
+function fail(what) {
+  console.error(`sanitize ${kind}: ${what}`)
+  rmSync(reports, { recursive: true, force: true })
+  process.exit(1)
+}
 
 if (kind === "kernels") {
   const configure = [
     ...["-S", `${backend}/native/tests`, "-B", folder, "-G", generator],
-    ...["-DLAZULI_SANITIZE=ON", simd],
+    ...["-DLAZULI_SANITIZE=ON", `-DLAZULI_SIMD_ONLY=${instructionSet()}`],
   ]
   if (!run("cmake", configure) || !run("cmake", ["--build", folder, "--parallel", threads]))
     fail("the tests do not build")
@@ -82,7 +80,6 @@ const configure = [
   "-G",
   generator,
   `-DLAZULI_SANITIZE=${kind}`,
-  simd,
   `-DNODE_API_HEADERS=${headers}`,
 ]
 if (!run("cmake", configure) || !run("cmake", ["--build", folder, "--parallel", threads]))
