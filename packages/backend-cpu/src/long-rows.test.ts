@@ -23,6 +23,7 @@ test("running sums of long rows agree with a loop, forwards and backwards, with 
   for (const dtype of [mx.float32, mx.bfloat16, mx.int8, mx.int32])
     for (const [reverse, inclusive] of [
       [false, true],
+      [false, false],
       [true, false],
     ]) {
       const x = mx.array(numbers).multiply(8).astype(dtype)
@@ -56,6 +57,32 @@ test("several long rows, and infinities on the way", () => {
     NaN,
     NaN,
   ])
+  const before = mx.cumsum(mx.array(data), 0, { inclusive: false }).toTypedArray() as Float32Array
+  expect([70_001, 70_002, 70_005, 70_006].map((i) => before[i])).toEqual([70_001, Infinity, Infinity, NaN])
+})
+
+test("running sums of short rows, and of rows larger than the caches", () => {
+  for (const length of [1, 3, 15, 16, 37])
+    for (const [dtype, inclusive] of [
+      [mx.float32, true],
+      [mx.float32, false],
+      [mx.float16, true],
+      [mx.bfloat16, false],
+    ] as const) {
+      const all = mx.arange(5 * length).remainder(7)
+      const x = all.astype(dtype).reshape([5, length])
+      const got = mx.cumsum(x, 1, { inclusive }).tolist() as number[][]
+      const want = (x.tolist() as number[][]).map((row) => [...runningSums(row, false, inclusive)])
+      expect(got).toEqual(want)
+    }
+  const n = 4_300_003
+  const got = mx.cumsum(mx.arange(n).remainder(3).astype(mx.float32), 0).toTypedArray() as Float32Array
+  let wrong = 0
+  for (let i = 0, total = 0; i < n; i++) {
+    total += i % 3
+    if (got[i] !== total) wrong++
+  }
+  expect(wrong).toBe(0)
 })
 
 test("gathered rows, few and more than the caches hold", () => {

@@ -1,10 +1,16 @@
 // Running sums, products, extremes and log-sum-exps along one axis. Floating types accumulate in double, so
 // long scans do not drift. Sums of bool are int32; log-sum-exps of integers are truncated at every step. Along the last axis rows are scanned one by one; along another, all that lies
-// behind it is scanned side by side. A long row is cut into pieces by its length alone: their sums first, then each from what precedes it.
+// behind it is scanned side by side. A long row is cut into pieces by its length alone: a thread adds up the next one, waits for what precedes it, and
+// scans it while it is in its cache.
+#include "simd/scan.h"
+
+#include <atomic>
 #include <cmath>
+#include <thread>
 
 #include "kernels/families.h"
 #include "kernels/layout.h"
+#include "runtime/blocks.h"
 #include "simd/reduce.h"
 
 namespace lazuli {
@@ -97,15 +103,24 @@ void scan_lanes(const T* x, R* y, int64_t lanes, int64_t n, int64_t stride, bool
   }
 }
 
+// Whether simd/scan.cc scans rows of a type.
+template <class T>
+constexpr bool has_rows = std::is_same_v<T, float> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+template <class T>
+constexpr int32_t dtype_of = std::is_same_v<T, float> ? LZ_FLOAT32 : std::is_same_v<T, float16> ? LZ_FLOAT16 : LZ_BFLOAT16;
+
 // Whether numbers may be added in any order: what is accumulated wraps, or has room for any sum.
 template <Scan Op, class T>
 constexpr bool kFree = Op == Scan::sum && !is_complex<T> && !std::is_same_v<T, double>;
 
 // From `total` on; gives the total behind the last.
 template <Scan Op, class T, class R>
-wide_of<Op, T> scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclusive, wide_of<Op, T> total) {
+wide_of<Op, T> scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclusive, wide_of<Op, T> total, bool streaming = false) {
   using W = wide_of<Op, T>;
   int64_t i = 0;
+  if constexpr (Op == Scan::sum && has_rows<T>) {
+    if (stride == 1) return scan_table().sums[dtype_of<T>](x, y, n, inclusive, streaming, total);
+  }
   // One addition waits for the one before: eight numbers are summed up beside each other, and wait once.
   if constexpr (kFree<Op, T> && std::is_same_v<W, double>) {
     constexpr int64_t kFew = 8;
@@ -134,6 +149,9 @@ wide_of<Scan::sum, T> sum_piece(int32_t dtype, const T* x, int64_t n, int64_t st
     reduce_table().rows[kSum][dtype](stride < 0 ? x - (n - 1) : x, 1, 0, n, &sum);
     return sum;
   } else {
+    if constexpr (has_rows<T>) {
+      if (stride == 1) return scan_table().sum[dtype](x, n);
+    }
     constexpr int64_t kFew = 8;
     W sums[kFew] = {};
     int64_t i = 0;
@@ -151,18 +169,23 @@ constexpr int64_t kPiece = 32768;
 template <Scan Op, class T, class R>
 void scan_pieces(const lz_call& call, const T* x, R* y, int64_t n, int64_t stride, bool inclusive) {
   using W = wide_of<Op, T>;
-  const int64_t pieces = (n + kPiece - 1) / kPiece;
-  W* before = scratch<W>(call, pieces + 1);
-  before[0] = identity<Op, T>();
-  parallel(call, pieces, 0.4 * double(kPiece), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; p++)
-      before[p + 1] = sum_piece(call.in[0].dtype, x + p * kPiece * stride, std::min(kPiece, n - p * kPiece), stride);
-  });
-  for (int64_t p = 0; p < pieces; p++) before[p + 1] = combine<Op>(before[p], before[p + 1]);
-  parallel(call, pieces, 0.5 * double(kPiece), [&](int64_t begin, int64_t end) {
-    for (int64_t p = begin; p < end; p++) {
-      const int64_t at = p * kPiece;
-      scan_row<Op>(x + at * stride, y + at * stride, std::min(kPiece, n - at), stride, inclusive, before[p]);
+  const int64_t pieces = (n + kPiece - 1) / kPiece, threads = std::max(1, call.ctx->threads);
+  const bool streaming = x != static_cast<const void*>(y) && size_t(n) * (sizeof(T) + sizeof(R)) > last_level_cache();
+  // `total` is what precedes piece `done`: it belongs to the thread that scans that piece.
+  std::atomic<int64_t> next{0}, done{0};
+  W total = identity<Op, T>();
+  parallel(call, threads, 1.0 * double(pieces * kPiece) / double(threads), [&](int64_t, int64_t) {
+    for (;;) {
+      const int64_t p = next.fetch_add(1, std::memory_order_relaxed);
+      if (p >= pieces) return;
+      const int64_t at = p * kPiece, length = std::min(kPiece, n - at);
+      const W sum = sum_piece(call.in[0].dtype, x + at * stride, length, stride);
+      for (int spins = 0; done.load(std::memory_order_acquire) < p; spins++)
+        if (spins > 1000) std::this_thread::yield();
+      const W before = total;
+      total = combine<Op>(before, sum);
+      done.store(p + 1, std::memory_order_release);
+      scan_row<Op>(x + at * stride, y + at * stride, length, stride, inclusive, before, streaming);
     }
   });
 }
