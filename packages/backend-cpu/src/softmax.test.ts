@@ -47,3 +47,20 @@ test("norms too large for the caches have the bits of their pieces", () => {
     }
   }
 })
+
+test("a NaN spreads over its row, whatever its bits", () => {
+  const bits = new Uint32Array([0x7fc00000, 0x7fffffff, 0xffffffff, 0x7fc00001, 0xffc00003])
+  const nan = mx.view(mx.array(bits), mx.float32).reshape([5, 1])
+  const rest = mx.broadcastTo(mx.sin(mx.arange(40)), [5, 40])
+  const rows = mx.concatenate([rest, nan, rest], 1)
+  const all = (a: mx.Array) => mx.all(mx.isnan(a)).item()
+  expect(all(mx.softmax(rows, -1))).toBe(true)
+  expect(all(mx.softmax(rows.transpose(), 0))).toBe(true)
+  expect(all(mx.logsumexp(rows, -1))).toBe(true)
+  expect(all(mx.softmax(mx.log(mx.array([-1, 1, 2]))))).toBe(true)
+  const keys = mx.broadcastTo(rows.reshape([5, 1, 81, 1]), [5, 1, 81, 16])
+  for (const queries of [1, 40]) {
+    const q = mx.ones([5, 1, queries, 16])
+    expect(all(mx.fast.scaledDotProductAttention(q, keys, mx.ones(keys.shape), { scale: 1 }))).toBe(true)
+  }
+})

@@ -21,6 +21,13 @@ constexpr bool kMaps = false;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
+// What is mapped ends where one of the machine's pages does, which on arm64 may be 16 KB or 64 KB: a part that ends elsewhere
+// cannot be given back.
+size_t mapped(size_t bytes) {
+  static const size_t page = std::max(kPage, size_t(sysconf(_SC_PAGESIZE)));
+  return rounded(bytes, page);
+}
+
 // Large blocks begin on a huge page: a fault then brings in 2 MB instead of 4 KB.
 void* map_block(size_t bytes) {
   if (bytes < kHugePage) {
@@ -54,7 +61,7 @@ size_t number_in(const char* path, size_t fallback) {
 }  // namespace
 
 void* allocate_block(size_t bytes) {
-  if (kMaps && bytes >= kMappedFrom) return map_block(rounded(bytes, kPage));
+  if (kMaps && bytes >= kMappedFrom) return map_block(mapped(bytes));
   void* block = nullptr;
   const size_t alignment = bytes >= kPagedFrom ? kPage : 64;
   return posix_memalign(&block, alignment, rounded(bytes, 64)) == 0 ? block : nullptr;
@@ -62,7 +69,7 @@ void* allocate_block(size_t bytes) {
 
 void free_block(void* block, size_t bytes) {
   if (kMaps && bytes >= kMappedFrom) {
-    munmap(block, rounded(bytes, kPage));
+    munmap(block, mapped(bytes));
   } else {
     std::free(block);
   }

@@ -80,11 +80,29 @@ HWY_INLINE V times_power_of_two(D d, V y, V n) {
 #endif
 }
 
-// x held in [low, high]. NaN stays: where one side is NaN, Min and Max give their second argument on x86 and
-// NaN elsewhere.
+// x held above or below a limit. NaN stays: where one side is NaN, Max and Min give their second argument on x86; elsewhere
+// they may give the side that is a number.
+template <class D, class V>
+HWY_INLINE V at_least(D d, float low, V x) {
+  const V limit = hn::Set(d, low);
+#if defined(__x86_64__) || defined(_M_X64)
+  return hn::Max(limit, x);
+#else
+  return hn::IfThenElse(hn::Lt(x, limit), limit, x);
+#endif
+}
+template <class D, class V>
+HWY_INLINE V at_most(D d, float high, V x) {
+  const V limit = hn::Set(d, high);
+#if defined(__x86_64__) || defined(_M_X64)
+  return hn::Min(limit, x);
+#else
+  return hn::IfThenElse(hn::Gt(x, limit), limit, x);
+#endif
+}
 template <class D, class V>
 HWY_INLINE V clamp(D d, float low, V x, float high) {
-  return hn::Min(hn::Set(d, high), hn::Max(hn::Set(d, low), x));
+  return at_most(d, high, at_least(d, low, x));
 }
 
 // exp for x in [-104, 89] and NaN.
@@ -169,7 +187,7 @@ HWY_INLINE V tanh(D d, V x) {
   // (1 - w)/(1 + w) with w = exp(-2|x|) = 2^n + 2^n·p: for small x n is 0 and nothing cancels. From 10 on the
   // result is 1.
   const V one = hn::Set(d, 1.0f);
-  const auto it = reduce_exp(d, hn::Max(hn::Set(d, -20.0f), hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))));
+  const auto it = reduce_exp(d, at_least(d, -20.0f, hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))));
   const V p = expm1_reduced(d, it.r), scale = power_of_two(d, it.bits);
   const V y = hn::Div(hn::NegMulAdd(scale, p, hn::Sub(one, scale)), hn::MulAdd(scale, p, hn::Add(one, scale)));
   return hn::CopySignToAbs(y, x);
@@ -209,7 +227,7 @@ HWY_INLINE V lookup(D d, const float*, V) {
 template <class D, class V>
 HWY_INLINE V erf_by_pieces(D d, V x) {
   using P = ErfPieces;
-  const V a = hn::Min(hn::Set(d, P::kCenter[15]), hn::Abs(x));
+  const V a = at_most(d, P::kCenter[15], hn::Abs(x));
   // As in reduce_exp; a NaN's piece does not matter.
   const V piece = hn::MulAdd(a, hn::Set(d, 3.95f), hn::Set(d, 12582912.0f));
   const V r = hn::Sub(a, lookup(d, P::kCenter, piece));
@@ -234,7 +252,7 @@ HWY_INLINE V log1p_fraction(D d, V t) {
 template <class D, class V>
 HWY_INLINE V logaddexp(D d, V x, V y) {
   const V apart = hn::IfThenZeroElse(hn::Eq(x, y), hn::Or(hn::Sub(x, y), hn::SignBit(d)));
-  const V t = exp_inside(d, hn::Max(hn::Set(d, -104.0f), apart));
+  const V t = exp_inside(d, at_least(d, -104.0f, apart));
   return hn::Add(hn::Max(x, y), log1p_fraction(d, t));
 }
 
@@ -243,7 +261,7 @@ HWY_INLINE V erf(D d, V x) {
   if constexpr (hn::MaxLanes(d) == 16) return erf_by_pieces(d, x);
   // 1 - exp(-P) with P a fit of -log(erfc), as (1 - 2^n) - 2^n·(exp(r) - 1): for small x n is 0 and nothing
   // cancels. From 4 on the result is 1.
-  const V a = hn::Min(hn::Set(d, 4.0f), hn::Abs(x));
+  const V a = at_most(d, 4.0f, hn::Abs(x));
   const V p =
       hn::MulAdd(polynomial(d, a, 0x1.06eba8p-3f, 0x1.45f3p-1f, 0x1.a4f8c4p-4f, -0x1.39b7c8p-6f,
                             -0x1.637fbep-13f, 0x1.b74634p-10f, -0x1.4e2c1cp-11f, 0x1.f29314p-14f,

@@ -74,6 +74,15 @@ LZ_TEST(softmax_special) {
     x.set(60, INFINITY);
     run("logsumexp", {x}, {z}, {0});
     check(std::isnan(z.get(0).real()), "NaN wins over infinity");
+    if (dtype == LZ_FLOAT32) {
+      for (uint32_t bits : {0x7fffffffu, 0xffffffffu, 0x7fc00001u, 0xffc00003u}) {
+        Array odd = random_array(dtype, {70});
+        odd.data<uint32_t>()[9] = bits;
+        run("softmax", {odd}, {y}, {0, 0});
+        run("logsumexp", {odd}, {z}, {0});
+        check(std::isnan(y.get(0).real()) && std::isnan(z.get(0).real()), "a NaN of any bits");
+      }
+    }
     check_ok(run("softmax", {zeros(dtype, {3, 0})}, {zeros(dtype, {3, 0})}, {1, 0}), "empty");
     Array none = zeros(dtype, {2, 1});
     check_ok(run("logsumexp", {zeros(dtype, {2, 0})}, {none}, {1}), "empty");
