@@ -166,6 +166,18 @@ describe("sizes that choose an algorithm", () => {
     both([x([3, 20, 20, 24]), x([33, 1, 1, 24])], plain(2))
     both([x([3, 9, 9, 8]), x([4, 1, 1, 8])], plain(2, { stride: [2, 2] }))
   })
+  test("one by one of many pixels with few channels, as one product", () => {
+    both([x([2, 33, 32, 24]), x([33, 1, 1, 24])], plain(2))
+    both([x([1, 2200, 1]), x([1, 1, 1])], plain(1))
+    check([x([2, 33, 32, 5]), laidOut(x([7, 1, 1, 5]), 1)], plain(2, { flip: true }))
+    check([laidOut(x([2, 33, 32, 5]), 1), laidOut(x([7, 1, 1, 5]), 3)], plain(2))
+    for (const dtype of [mx.float64, ...halves])
+      check([x([1, 64, 40, 6]).astype(dtype), x([9, 1, 1, 6]).astype(dtype)], plain(2))
+    // As many places out as in, and not the same ones.
+    const apart = { high: [0, 49], stride: [1, 2] }
+    check([x([1, 50, 50, 3]), x([4, 1, 1, 3])], plain(2, apart))
+    check([x([1, 50, 50, 3]), x([4, 1, 1, 3])], plain(2, { stride: [1, 2], inputDilation: [1, 2] }))
+  })
   test("a kernel as large as the input", () => {
     both([x([4, 7, 7, 20]), x([30, 7, 7, 20])], plain(2))
   })

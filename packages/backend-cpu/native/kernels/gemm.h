@@ -62,6 +62,9 @@ bool gemm_is_large(int64_t m, int64_t n, int64_t k);
 int64_t gemm_height();
 int64_t gemm_width();
 
+// The call's output = a @ b as the kernel matmul computes it, for operands of any layout; failures name `op`.
+void multiply_matrices(const lz_call& call, const char* op, const lz_operand& a, const lz_operand& b);
+
 }  // namespace lazuli
 
 #endif
