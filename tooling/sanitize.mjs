@@ -51,6 +51,7 @@ function instructionSet() {
   if (!has("avx2", "fma", "bmi1", "bmi2")) return "sse4"
   return has("avx512f", "avx512bw", "avx512dq", "avx512vl") ? "avx512" : "avx2"
 }
+
 function fail(what) {
   console.error(`sanitize ${kind}: ${what}`)
   rmSync(reports, { recursive: true, force: true })
