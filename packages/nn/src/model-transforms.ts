@@ -2,21 +2,19 @@
  * Transforms of functions that use a model: gradients by its parameters, and checkpointing of a layer.
  */
 import * as transforms from "@lazuli/transforms"
-import { type Module, parameterSlots } from "./module"
+import { exchangeParameters, type Module } from "./module"
 import type { ParametersOf } from "./parameter-tree"
 
-/** Runs `body` while the model holds these parameters, then gives it back those it had, but for what `body` replaced itself. */
+/**
+ * Runs `body` while the model holds these parameters, in a tree like its own, then gives it back those it had, but for what `body` replaced
+ * itself.
+ */
 export function withParameters<R>(model: Module, parameters: object, body: () => R): R {
-  const slots = parameterSlots(model)
-  const before = slots.map(({ holder, key }) => holder[key])
-  model.update(parameters)
-  const during = slots.map(({ holder, key }) => holder[key])
+  const exchanged = exchangeParameters(model, parameters)
   try {
     return body()
   } finally {
-    slots.forEach(({ holder, key }, i) => {
-      if (holder[key] === during[i]) holder[key] = before[i]
-    })
+    for (const { holder, key, before, during } of exchanged) if (holder[key] === during) holder[key] = before
   }
 }
 

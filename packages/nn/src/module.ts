@@ -520,25 +520,28 @@ function unknownName(
   )
 }
 
-/** A place that holds a parameter. @internal */
-export interface ParameterSlot {
+/** A place that holds another parameter for a while, the one that it held, and that other one. @internal */
+export interface Exchanged {
   readonly holder: Record<string, unknown>
   readonly key: string
+  readonly before: unknown
+  readonly during: unknown
 }
 
-/** The places of the parameters in the fields of a module and of the modules below. @internal */
-export function parameterSlots(root: Module): ParameterSlot[] {
-  const slots: ParameterSlot[] = []
-  const walk = (container: Module | Members | unknown[]): void => {
-    for (const key of keysOf(container)) {
-      if (container instanceof Module && !isPublic(key)) continue
-      const value = (container as Members)[key]
-      if (value instanceof mx.Array) slots.push({ holder: container as Members, key })
-      else if (isContainer(value)) walk(value)
+/** Puts parameters into a module, from a tree of its own structure. @internal */
+export function exchangeParameters(module: Module, parameters: object): Exchanged[] {
+  const exchanged: Exchanged[] = []
+  const walk = (target: Members, source: Members): void => {
+    for (const key of Object.keys(source)) {
+      const [before, during] = [memberOf(target, key), source[key]]
+      if (before instanceof mx.Array) {
+        exchanged.push({ holder: target, key, before, during })
+        target[key] = during
+      } else if (isContainer(before) && isContainer(during)) walk(before as Members, during as Members)
     }
   }
-  walk(root)
-  return slots
+  walk(own(module), parameters as Members)
+  return exchanged
 }
 
 /** Where a parameter is: its names, and how to replace it. */

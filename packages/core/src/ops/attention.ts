@@ -184,14 +184,14 @@ function check(q: Array, k: Array, v: Array): void {
     if (x.dtype.kind !== "floating")
       throw new DTypeError(op, `${name} must be floating, received ${x.dtype.name}`)
   }
-  const shapes = `q ${format(q.shape)}, k ${format(k.shape)}, v ${format(v.shape)}`
+  const shapes = (): string => `q ${format(q.shape)}, k ${format(k.shape)}, v ${format(v.shape)}`
   if (q.shape[0] !== k.shape[0] || k.shape[0] !== v.shape[0])
-    throw new ShapeError(op, `the batches differ: ${shapes}`)
-  if (q.shape[3] !== k.shape[3]) throw new ShapeError(op, `the features of q and k differ: ${shapes}`)
+    throw new ShapeError(op, `the batches differ: ${shapes()}`)
+  if (q.shape[3] !== k.shape[3]) throw new ShapeError(op, `the features of q and k differ: ${shapes()}`)
   if (!sameShape(k.shape.slice(1, 3), v.shape.slice(1, 3)))
-    throw new ShapeError(op, `the heads and positions of k and v differ: ${shapes}`)
+    throw new ShapeError(op, `the heads and positions of k and v differ: ${shapes()}`)
   if (q.shape[1] % k.shape[1] !== 0)
-    throw new ShapeError(op, `the heads of q are no multiple of those of k: ${shapes}`)
+    throw new ShapeError(op, `the heads of q are no multiple of those of k: ${shapes()}`)
 }
 
 const attentionArgs = operation(
