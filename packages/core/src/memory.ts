@@ -91,10 +91,7 @@ let pressure = 0
 let threshold = BUDGET
 let survived = LEAST_SURVIVED
 let lastPoll = 0
-/** What a collection of what is young takes, in ms, but for its dead references: little, until they show otherwise. */
-let collectionCost = 0.25
-/** So many dead references cost the collector about as much as a collection without any. */
-const DEAD_AS_DEAR = 1024
+let pollCost = 0
 
 function newId(entry: Node | Storage | Group | null): number {
   const id = free.pop() ?? watched.length
@@ -299,17 +296,13 @@ function pollOld(t: Tracker): void {
 
 /** Finds what died: after a collection of what is young or of all, or, without one, as far as the collector has looked. */
 function poll(t: Tracker, collection: "all" | "young" | "none"): void {
+  const start = performance.now()
   const all = collection === "all"
   endGroup()
   flushHandles(t)
-  const start = performance.now()
   if (collection !== "none") t.collect(all)
-  const taken = performance.now() - start
   const dead = t.poll(all)
   const count = dead.length
-  // One that was interrupted says little about the next. What died must be looked through sooner or later, and does not count.
-  if (collection === "young")
-    collectionCost = Math.min(taken / (1 + count / DEAD_AS_DEAR), 2 * collectionCost)
   for (let i = 0; i < count; i++) {
     const id = dead[i]
     const entry = watched[id]
@@ -324,11 +317,13 @@ function poll(t: Tracker, collection: "all" | "young" | "none"): void {
   young = 0
   allocated = 0
   lastPoll = performance.now()
+  // One that was interrupted says little about the next.
+  if (collection !== "none") pollCost = Math.min(lastPoll - start, pollCost === 0 ? Infinity : 2 * pollCost)
 }
 
 /** Whether enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
 const mayPay = (): boolean =>
-  allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * collectionCost
+  allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * pollCost
 
 /** Told of every allocation, so that pressure is known without asking the backend. */
 export function noteAllocation(nbytes: number): void {
