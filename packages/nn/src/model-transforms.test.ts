@@ -2,6 +2,7 @@ import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
 import { describe, expect, expectTypeOf, test } from "vitest"
 import * as nn from "./index"
+import { withParameters } from "./model-transforms"
 import * as optim from "./optimizers"
 
 class MLP extends nn.Module {
@@ -85,6 +86,29 @@ test("checkpoint gives the same gradients", () => {
   expect(checked[0].item()).toBe(plain[0].item())
   expect(checked[1].l1.weight.tolist()).toEqual(plain[1].l1.weight.tolist())
   expect(checked[1].l2.bias?.tolist()).toEqual(plain[1].l2.bias?.tolist())
+})
+
+test("a layer that is there twice gets back what it had", () => {
+  const layer = new nn.Linear(2, 2)
+  const model = new nn.Sequential(layer, layer)
+  const { weight, bias } = layer
+  const x = mx.ones([1, 2])
+  const [, grads] = nn.valueAndGrad(model, (x: mx.Array) => model.forward(x).sum())(x)
+  expect([layer.weight === weight, layer.bias === bias]).toEqual([true, true])
+  expect(mx.treeFlatten(grads).length).toBeGreaterThan(0)
+  nn.utils.checkpoint(model)(x)
+  expect([layer.weight === weight, layer.bias === bias]).toEqual([true, true])
+  const halves = mx.treeMap((p: mx.Array) => p.astype(mx.bfloat16), model.parameters())
+  withParameters(model, halves as object, () => expect(layer.weight.dtype).toBe(mx.bfloat16))
+  expect([layer.weight === weight, layer.bias === bias]).toEqual([true, true])
+})
+
+test("parameters that a model does not have are refused, and it keeps its own", () => {
+  const model = new nn.Linear(2, 2)
+  const { weight } = model
+  const wrong = { weight: mx.zeros([2, 2]), wieght: mx.zeros([2, 2]) }
+  expect(() => withParameters(model, wrong, () => 0)).toThrow(/no parameter named "wieght".*"weight"/s)
+  expect(model.weight === weight).toBe(true)
 })
 
 test.each([

@@ -528,19 +528,23 @@ export interface Exchanged {
   readonly during: unknown
 }
 
-/** Puts parameters into a module, from a tree of its own structure. @internal */
+/**
+ * Puts parameters into a module, from a tree of its own structure. All is read before anything is written: a module may be there twice.
+ * @throws ArgumentError for what the module does not have
+ * @internal
+ */
 export function exchangeParameters(module: Module, parameters: object): Exchanged[] {
   const exchanged: Exchanged[] = []
   const walk = (target: Members, source: Members): void => {
     for (const key of Object.keys(source)) {
       const [before, during] = [memberOf(target, key), source[key]]
-      if (before instanceof mx.Array) {
-        exchanged.push({ holder: target, key, before, during })
-        target[key] = during
-      } else if (isContainer(before) && isContainer(during)) walk(before as Members, during as Members)
+      if (before instanceof mx.Array) exchanged.push({ holder: target, key, before, during })
+      else if (isContainer(before) && isContainer(during)) walk(before as Members, during as Members)
+      else throw unknownName("update", "parameter", key, module.parameters())
     }
   }
   walk(own(module), parameters as Members)
+  for (const { holder, key, during } of exchanged) holder[key] = during
   return exchanged
 }
 
