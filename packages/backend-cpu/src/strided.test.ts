@@ -101,3 +101,18 @@ test("nothing is copied, and nothing is asked for that a copy would take", () =>
   }
   expect(mx.getPeakMemory()).toBeLessThan(room)
 })
+
+test("what a plan for strided arguments copies itself is asked for before anything runs", () => {
+  const f = compile((x: mx.Array) => x.reshape([-1]).multiply(2))
+  const base = random([1024, 1024])
+  mx.eval(base)
+  const y = f(base.T)
+  // The result fits, the copy that a flat view of a transposed array takes does not.
+  const before = mx.setMemoryLimit(mx.getActiveMemory() + 6 * 2 ** 20)
+  try {
+    expect(() => mx.eval(y)).toThrow(mx.DeviceError)
+  } finally {
+    mx.setMemoryLimit(before)
+  }
+  expect(bits(y)).toEqual(bits(base.T.reshape([-1]).multiply(2)))
+})

@@ -32,7 +32,7 @@ import {
 import { NO_PARAMS } from "./params"
 import { decompose } from "./primitive"
 import { runMeaning } from "./reference"
-import { leastBytes, measure } from "./room"
+import { leastBytes, measure, SMALL_STRIDED } from "./room"
 import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from "./shape"
 import { lend, type Storage } from "./storage"
 
@@ -411,9 +411,6 @@ function allocate(backend: Backend, meta: Node, op: string): Storage {
   storage.stream = meta.stream
   return storage
 }
-
-/** A strided array of at most this many bytes is made row-major for good where a plan reads it: the next call copies nothing. */
-const SMALL_STRIDED = 4096
 
 /** Gives a small strided node row-major memory of its own. Returns whether it did. */
 function becomesRowMajor(node: Node, backend: Backend): boolean {

@@ -22,8 +22,24 @@ interface Block {
   shown: number
 }
 
-const planOf = (lead: Node): Plan | null =>
-  lead.alias === null ? ((lead.primitive as Primitive).rules.plan?.(lead) ?? null) : null
+/** A strided array of at most this many bytes is made row-major for good where a plan reads it: the next call copies nothing. */
+export const SMALL_STRIDED = 4096
+
+/** The plan that will run, and the bytes of the inputs that are copied for it; null for what has none. */
+function planOf(
+  lead: Node,
+  stridesOf: (input: Node) => Layout["strides"],
+): { readonly plan: Plan; readonly copied: readonly Node[] } | null {
+  const { rules } = lead.primitive as Primitive
+  const plan = lead.alias === null ? (rules.plan?.(lead) ?? null) : null
+  if (plan === null) return null
+  const isStrided = (input: Node): boolean => stridesOf(input) !== null && nbytesOf(input) > SMALL_STRIDED
+  if (!lead.inputs.some(isStrided)) return { plan, copied: [] }
+  const strides = lead.inputs.map((input) => (isStrided(input) ? stridesOf(input) : null))
+  const suited = rules.planAsTheyLie?.(lead, strides)
+  return suited ? { plan: suited, copied: [] } : { plan, copied: lead.inputs.filter(isStrided) }
+}
+const ownStrides = ({ strides }: Node): Layout["strides"] => strides
 
 /** What a block takes that is asked for: a backend may give an eighth more, and not less than a cache line. */
 const SPARE = 1.25
@@ -61,7 +77,8 @@ export function measure(order: readonly Node[], roots: readonly Node[]): Extent 
     let bytes = nbytesOf(lead)
     if (lead.handles > 0 && !showsOld(lead)) shown += bytes
     if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += nbytesOf(outputs[k])
-    if ((lead.primitive as Primitive).rules.plan !== undefined) bytes += planOf(lead)?.bytes ?? 0
+    if ((lead.primitive as Primitive).rules.plan !== undefined)
+      bytes += planOf(lead, ownStrides)?.plan.bytes ?? 0
     most += bytes
   }
   for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= nbytesOf(roots[i])
@@ -157,7 +174,7 @@ export function leastBytes(
   for (const lead of order) {
     const { rules, elementwise } = lead.primitive as Primitive
     const outputs = lead.outputs ?? [lead]
-    const plan = planOf(lead)
+    const planned = planOf(lead, (input) => layoutOf(input).strides)
     if (lead.alias !== null) {
       for (const output of outputs) {
         const source = output.alias as Node
@@ -167,7 +184,8 @@ export function leastBytes(
         layouts.set(output, layoutOf(source))
       }
     } else if (rules.view !== undefined) view(lead)
-    else if (plan !== null) {
+    else if (planned !== null) {
+      const { plan, copied } = planned
       const given = plan.donations?.filter(({ input }) => isLast(lead.inputs[input])) ?? []
       for (let i = 0; i < outputs.length; i++) {
         const gift = given.find(({ output }) => output === i)
@@ -178,12 +196,7 @@ export function leastBytes(
           take(outputs[i], block)
         }
       }
-      const strides = lead.inputs.map((input) => layoutOf(input).strides)
-      const copied = strides.some((each) => each !== null) && !rules.planAsTheyLie?.(lead, strides)
-      let copies = 0
-      if (copied)
-        for (let i = 0; i < strides.length; i++)
-          if (strides[i] !== null) copies += blockBytes(nbytesOf(lead.inputs[i]))
+      const copies = copied.reduce((bytes, input) => bytes + blockBytes(nbytesOf(input)), 0)
       most = Math.max(most, now + copies + (plan.bytes ? blockBytes(plan.bytes) : 0))
     } else if (!(elementwise && lead.outputs === null && replace(lead)))
       for (const output of outputs) make(output)

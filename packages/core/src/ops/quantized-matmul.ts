@@ -197,7 +197,8 @@ export interface PackedOptions extends StreamOptions {
 }
 /**
  * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. The axes in
- * front broadcast. Differentiable in x, and in mode affine in scales and biases.
+ * front broadcast. Differentiable in x, and in mode affine in scales and biases. Sums are float32's; where a processor multiplies bytes,
+ * a float32 row may first be rounded to 2⁻²³ of the largest number of each group, so that much smaller ones beside it count less exactly.
  * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
  * @example
  * const [w, scales, biases] = mx.quantize(mx.ones([2, 64]))
