@@ -61,6 +61,12 @@ test("variance keeps its digits far from zero, whatever the order of the numbers
   for (let i = 0; i < 100; i++) expect(Math.abs(columns[i] / each[i] - 1)).toBeLessThan(1e-6)
 })
 
+test("variance of levels so far apart that their squares overflow between blocks", () => {
+  const levels = mx.concatenate([mx.zeros([1024]), mx.ones([9216]).multiply(1e18)])
+  const exact = onReference(() => mx.var(levels.astype(mx.float64)))[0]
+  expect(Math.abs((mx.var(levels).item() as number) / exact - 1)).toBeLessThan(1e-5)
+})
+
 test("variance of nothing, of one, and of what is not finite", () => {
   expect(mx.var(mx.zeros([0])).item()).toBeNaN()
   expect(mx.var(mx.zeros([3, 0]), 1).tolist()).toEqual([Number.NaN, Number.NaN, Number.NaN])

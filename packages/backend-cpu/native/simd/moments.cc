@@ -92,7 +92,10 @@ void rows(const void* data, int64_t count, int64_t stride, int64_t n, Moments* t
     Moments all = block(x, first, mean_of(x, first));
     for (int64_t i = kFirst; i < n; i += kBlock) {
       const int64_t length = n - i < kBlock ? n - i : kBlock;
-      all = joined(all, double(i), block(x + i, length, Step<T>(all.mean)), double(length));
+      Moments more = block(x + i, length, Step<T>(all.mean));
+      // Numbers at another level altogether are measured from their own.
+      if (!std::isfinite(more.square)) more = block(x + i, length, mean_of(x + i, length));
+      all = joined(all, double(i), more, double(length));
     }
     to[row] = all;
   }
