@@ -102,7 +102,7 @@ void Pool::start_workers() {
 
 bool Pool::join(Slot& slot) {
   uint64_t state = slot.state.load(std::memory_order_relaxed);
-  while (state & kOpen) {
+  while ((state & kOpen) && int64_t(state / kWorker) < slot.helpers.load(std::memory_order_relaxed)) {
     if (slot.state.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire)) return true;
   }
   return false;
@@ -117,7 +117,7 @@ void Pool::work_beside(clockid_t clock) {
 // Whether the thread beside this one has used most of a processor since it was last asked for, where this thread and the workers would use all.
 bool Pool::other_is_busy() const {
   static const int all = processors();
-  if (!other.known || threads() < all) return false;
+  if (!other.known || threads() < all) return other.busy = false;
   const auto now = std::chrono::steady_clock::now();
   const auto passed = now - other.asked;
   if (passed < kAskAgain) return other.busy;
@@ -134,7 +134,9 @@ void Pool::work(Slot& slot, int thread) {
   const auto run = [this, &slot](uint64_t first, uint64_t end) {
     slot.body(slot.arg, int64_t(first) * slot.chunk, std::min(slot.n, int64_t(end) * slot.chunk));
     // Only in who called.
-    if (other.busy && !other_is_busy()) wake(1);
+    if (!other.busy || other_is_busy()) return;
+    slot.helpers.fetch_add(1, std::memory_order_relaxed);
+    wake(1);
   };
   const auto empty = [&run, &slot](Part& part, bool own) {
     const bool front = own != slot.backward;
@@ -261,8 +263,10 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
     const uint64_t first = uint64_t(chunks * p / slot->parts), end = uint64_t(chunks * (p + 1) / slot->parts);
     slot->part[p].left.store(first | end << 32, std::memory_order_relaxed);
   }
+  const int64_t helpers = std::min<int64_t>(workers - (other_is_busy() ? 1 : 0), chunks - 1);
+  slot->helpers.store(helpers, std::memory_order_relaxed);
   slot->state.store(kOpen, std::memory_order_release);
-  if (const int64_t helpers = std::min<int64_t>(workers - (other_is_busy() ? 1 : 0), chunks - 1)) wake(helpers);
+  if (helpers > 0) wake(helpers);
 
   inside_body = true;
   work(*slot, 0);

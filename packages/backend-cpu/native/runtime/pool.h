@@ -43,6 +43,7 @@ class Pool {
   // that has joined keeps the slot from being reused; one that never comes is not waited for.
   struct alignas(64) Slot {
     std::atomic<uint64_t> state{0};
+    std::atomic<int64_t> helpers{0};  // how many may be inside at once
     Body body = nullptr;
     void* arg = nullptr;
     int64_t n = 0, chunk = 1;
