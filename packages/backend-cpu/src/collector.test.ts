@@ -3,7 +3,7 @@ import { expect, test } from "vitest"
 import { answer, bundleEngine } from "./engine-bundle"
 
 const MB = 2 ** 20
-const { run, start } = bundleEngine()
+const { preamble, run, start } = bundleEngine()
 
 /** 1.6 GB pass by in arrays of 4 MB, and 20,000 small arrays, without a pause for anything else. */
 const LOOP = `
@@ -52,4 +52,18 @@ test("a thread that is not started with the process's flags stays flat", async (
   await worker.terminate()
   expect(told.value).toBe(400)
   expect(told.peak).toBeLessThan(600 * MB)
+})
+
+test("a thread with flags of its own stays flat in a process whose flags are frozen", () => {
+  const inside = `(async () => { ${preamble} ${LOOP}; require("node:worker_threads").parentPort.postMessage(told) })()`
+  const code = `
+    const { Worker } = await import("node:worker_threads")
+    const env = { LAZULI_CPU_ADDON: process.env.LAZULI_CPU_ADDON }
+    const worker = new Worker(${JSON.stringify(inside)}, { eval: true, execArgv: [], env })
+    worker.on("message", (told) => console.log(JSON.stringify(told)))`
+  const { status, signal, stdout, stderr } = run(code, ["--freeze-flags-after-init"])
+  expect({ status, signal, stderr }).toEqual({ status: 0, signal: null, stderr: "" })
+  const { value, peak } = JSON.parse(stdout)
+  expect(value).toBe(400)
+  expect(peak).toBeLessThan(600 * MB)
 })

@@ -2,15 +2,27 @@
  * The garbage collector, as far as this program may start it: JavaScript runs no finalizer in synchronous code, and handles that died
  * become visible to weak references only after a collection.
  */
+import { readFileSync } from "node:fs"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { native } from "./native"
 
 type Collect = (options?: { type: "minor" | "major" }) => void
 
+/** What the process was started with, which a worker's own execArgv and env do not show. */
+function startedWith(file: "cmdline" | "environ"): string {
+  try {
+    return readFileSync(`/proc/self/${file}`, "latin1")
+  } catch {
+    return ""
+  }
+}
+
 /** V8 ends the process where a flag is set after it was told to freeze them. */
 const areFlagsFrozen = (): boolean =>
-  /--freeze[-_]flags[-_]after[-_]init/.test([...process.execArgv, process.env.NODE_OPTIONS].join(" "))
+  /--freeze[-_]flags[-_]after[-_]init/.test(
+    [...process.execArgv, process.env.NODE_OPTIONS, startedWith("cmdline"), startedWith("environ")].join(" "),
+  )
 
 /** `gc`, or where it cannot be exposed what makes V8 collect by itself, all of its garbage each time. */
 function findCollector(): Collect {

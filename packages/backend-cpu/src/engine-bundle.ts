@@ -24,6 +24,8 @@ export interface Ended {
 
 /** The bundle: made before the tests of the file that asks, and removed after them. */
 export interface EngineBundle {
+  /** Makes `mx` known to code of a module. */
+  readonly preamble: string
   /** Runs code, in which `mx` is there, as a process of its own, to its end. */
   run(code: string, flags?: readonly string[]): Ended
   /** A thread that runs code, in which `mx`, `post` and `data` are there. */
@@ -56,6 +58,7 @@ export function bundleEngine(): EngineBundle {
   })
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
   return {
+    preamble,
     run(code, flags = []) {
       const args = [...flags, "--input-type=module", "--eval", `${preamble}\n${code}`]
       // A sanitizer makes it ten times as slow.
