@@ -108,7 +108,7 @@ test("what a plan for strided arguments copies itself is asked for before anythi
   mx.eval(base)
   const y = f(base.T)
   // The result fits, the copy that a flat view of a transposed array takes does not.
-  const before = mx.setMemoryLimit(mx.getActiveMemory() + 6 * 2 ** 20)
+  const before = mx.setMemoryLimit(mx.memoryReport().active + 6 * 2 ** 20)
   try {
     expect(() => mx.eval(y)).toThrow(mx.DeviceError)
   } finally {
