@@ -109,6 +109,10 @@ test("parameters that a model does not have are refused, and it keeps its own", 
   const wrong = { weight: mx.zeros([2, 2]), wieght: mx.zeros([2, 2]) }
   expect(() => withParameters(model, wrong, () => 0)).toThrow(/no parameter named "wieght".*"weight"/s)
   expect(model.weight === weight).toBe(true)
+  // Functions among the layers have no parameters.
+  const mixed = new nn.Sequential(new nn.Linear(2, 2), nn.relu)
+  const [loss] = nn.valueAndGrad(mixed, (x: mx.Array) => mixed.forward(x).sum())(mx.ones([1, 2]))
+  expect(loss.shape).toEqual([])
 })
 
 test.each([

@@ -540,7 +540,7 @@ export function exchangeParameters(module: Module, parameters: object): Exchange
       const [before, during] = [memberOf(target, key), source[key]]
       if (before instanceof mx.Array) exchanged.push({ holder: target, key, before, during })
       else if (isContainer(before) && isContainer(during)) walk(before as Members, during as Members)
-      else throw unknownName("update", "parameter", key, module.parameters())
+      else if (during instanceof mx.Array) throw unknownName("update", "parameter", key, module.parameters())
     }
   }
   walk(own(module), parameters as Members)
