@@ -139,7 +139,7 @@ console.log(
 if (ceilings) {
   const { triad, triadAll, fma, fmaAll } = ceilings.figures
   console.log(
-    `ceilings: triad ${gigas(triad)} GB/s with one thread, ${gigas(triadAll)} with all; multiply-adds ${gigas(fma)} and ${gigas(fmaAll)} GFLOP/s`,
+    `ceilings: triad ${gigas(triad)} GB/s with one thread, ${gigas(triadAll)} with all; multiply-adds ${gigas(fma)} and ${gigas(fmaAll)} GFLOP/s; products and convolutions count as many as their definitions take, so an algorithm with fewer may pass the ceiling`,
   )
 }
 

@@ -12,7 +12,7 @@ export interface Workload {
   readonly ops?: number
   /** Bytes that have to be read and written, at least. */
   readonly bytes?: number
-  /** Floating-point operations. */
+  /** Floating-point operations of the definition: an algorithm that takes fewer may pass the ceiling. */
   readonly flops?: number
   /** How many numbers are taken; each is the mean of enough calls to be measurable. */
   readonly rounds?: number

@@ -85,6 +85,9 @@ template <class T>
 void apply(const lz_call& call, const Problem<T>& p, Algorithm algorithm) {
   switch (algorithm) {
     case Algorithm::tiles:
+      if constexpr (std::is_same_v<T, float>) {
+        if (suits_winograd(p)) return by_winograd(call, p);
+      }
       return by_tiles(call, p);
     case Algorithm::lanes:
       return by_lanes(call, p);

@@ -50,6 +50,34 @@ inline constexpr double kPrice = sizeof(T) == 4 ? 0.02 : 0.04;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+// The cut of a group's output channels into panels of one or two vectors.
+struct Columns {
+  int64_t outputs, lanes, narrow;
+  int64_t panels() const { return ceil_div(outputs, 2 * lanes); }
+  int64_t begin(int64_t panel) const { return panel * 2 * lanes; }
+  int64_t count(int64_t panel) const { return std::min(2 * lanes, outputs - begin(panel)); }
+  int64_t width(int64_t panel) const {
+    return count(panel) > lanes ? 2 * lanes : count(panel) > narrow ? lanes : narrow;
+  }
+  int64_t padded() const { return begin(panels() - 1) + width(panels() - 1); }
+};
+
+// The weights of one place of the kernel, w[output][channel], as n rows of `width` outputs: zeros behind the `used` ones.
+template <class T>
+void pack_tap(const Problem<T>& p, const T* w, int64_t used, int64_t n, int64_t width, T* to) {
+  // The side that is contiguous in memory runs innermost.
+  if (p.w_output == 1) {
+    for (int64_t i = 0; i < n; i++) std::copy_n(w + i * p.w_channel, used, to + i * width);
+  } else if (p.w_channel == 1) {
+    loops<T>().transpose(w, p.w_output, used, n, to, width);
+  } else {
+    for (int64_t j = 0; j < used; j++) {
+      for (int64_t i = 0; i < n; i++) to[i * width + j] = w[j * p.w_output + i * p.w_channel];
+    }
+  }
+  for (int64_t i = 0; i < n; i++) std::fill(to + i * width + used, to + (i + 1) * width, T(0));
+}
+
 // Every parallel body needs memory of its own for a while: as many pieces as there are threads.
 template <class T>
 class Leases {
@@ -118,6 +146,9 @@ void for_phases(const lz_call& call, const Problem<T>& p, F f) {
 // Sums over the channels of a group: tiles of pixels × output channels.
 template <class T>
 void by_tiles(const lz_call& call, const Problem<T>& p);
+// Kernels of 3 × 3 places in steps of one, where it is quicker than tiles.
+bool suits_winograd(const Problem<float>& p);
+void by_winograd(const lz_call& call, const Problem<float>& p);
 // One channel and one output a group: vectors of channels. x and w have channels in a row.
 template <class T>
 void by_lanes(const lz_call& call, const Problem<T>& p);

@@ -8,18 +8,6 @@
 namespace lazuli::conv {
 namespace {
 
-// The cut of a group's output channels into panels of one or two vectors.
-struct Columns {
-  int64_t outputs, lanes, narrow;
-  int64_t panels() const { return ceil_div(outputs, 2 * lanes); }
-  int64_t begin(int64_t panel) const { return panel * 2 * lanes; }
-  int64_t count(int64_t panel) const { return std::min(2 * lanes, outputs - begin(panel)); }
-  int64_t width(int64_t panel) const {
-    return count(panel) > lanes ? 2 * lanes : count(panel) > narrow ? lanes : narrow;
-  }
-  int64_t padded() const { return begin(panels() - 1) + width(panels() - 1); }
-};
-
 // Bytes that leave the second cache room for something else.
 constexpr int64_t kCache = 384 << 10;
 
@@ -137,17 +125,7 @@ class Tiles {
         for (const Tap& c : phase_[2]->taps) {
           const T* from =
               w + a.kernel * p_.axes[0].w_step + b.kernel * p_.axes[1].w_step + c.kernel * p_.axes[2].w_step;
-          // The side that is contiguous in memory runs innermost.
-          if (p_.w_output == 1) {
-            for (int64_t i = 0; i < n; i++) std::copy_n(from + i * p_.w_channel, used, to + i * width);
-          } else if (p_.w_channel == 1) {
-            loops<T>().transpose(from, p_.w_output, used, n, to, width);
-          } else {
-            for (int64_t j = 0; j < used; j++) {
-              for (int64_t i = 0; i < n; i++) to[i * width + j] = from[j * p_.w_output + i * p_.w_channel];
-            }
-          }
-          for (int64_t i = 0; i < n; i++) std::fill(to + i * width + used, to + (i + 1) * width, T(0));
+          pack_tap(p_, from, used, n, width, to);
           to += n * width;
         }
       }
