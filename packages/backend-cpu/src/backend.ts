@@ -24,7 +24,7 @@ import {
   mapWords,
   programWords,
   recordWords,
-  writeDenseMap,
+  writeDense,
   writeMapInput,
   writeOperand,
   writeParams,
@@ -181,9 +181,9 @@ function encodeMap(node: Node, program: number, op = Op.Map): void {
   const { inputs } = node
   const lane = laneFor(node, inputs, mapWords(node))
   const { tape } = lane
-  if (outputs === null && op === Op.Map) {
+  if (outputs === null && recording === null) {
     ;(node.storage as Storage).ticket = lane.open
-    if (writeDenseMap(tape, program, node)) return
+    if (writeDense(tape, program, node)) return
   }
   tape.begin(op)
   tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))

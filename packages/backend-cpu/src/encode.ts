@@ -36,56 +36,52 @@ export function writeOperand(tape: Tape, node: Node): void {
 
 /** Only so many inputs of elementwise work may be single elements. */
 const MAX_SINGLE = 64
+/** A DENSE record has a bit for each input in half a word. */
+const MAX_DENSE = 16
 
 /**
  * The record of elementwise work of one result on whole row-major arrays, single elements and numbers, which most is. Returns false, and writes nothing, where
  * it is another. There is room for it.
  */
-export function writeDenseMap(tape: Tape, program: number, node: Node): boolean {
+export function writeDense(tape: Tape, program: number, node: Node): boolean {
   const { inputs, shape } = node
-  const { i32 } = tape
+  const count = inputs.length
   const size = sizeOf(shape)
-  const ndim = shape.length
+  if (count > MAX_DENSE || size > MAX_INT) return false
+  const { i32 } = tape
   const start = tape.length * 2
-  let at = start + 4
-  for (let k = 0; k <= inputs.length; k++) {
-    const operand = k === inputs.length ? node : inputs[k]
-    const { storage, dtype, strides } = operand
+  let at = start + 6
+  let bits = 0
+  for (let k = 0; k < count; k++, at += 2) {
+    const input = inputs[k]
+    const { storage, dtype, strides } = input
     if (storage === null) {
-      const { value } = operand.params
+      const { value } = input.params
       if (dtype !== float32 || typeof value !== "number") return false
-      i32[at] = 0
-      i32[at + 1] = dtype.code | (Flag.Immediate << 16)
-      tape.f32[at + 2] = value
-      i32[at + 3] = 0
-      at += 4
+      bits |= 0x10000 << k
+      tape.f32[at] = value
+      i32[at + 1] = 0
       continue
     }
-    const offset = operand.offset * dtype.size
-    if (offset > MAX_INT || size > MAX_INT) return false
+    if (strides !== null || !sameShape(input.shape, shape)) {
+      if (!isOneElement(input.shape, strides)) return false
+      bits |= 1 << k
+    }
+    const offset = input.offset * dtype.size
+    if (offset > MAX_INT) return false
     i32[at] = storage.slot
-    i32[at + 2] = offset
-    i32[at + 3] = 0
-    i32[at + 5] = 0
-    if (strides === null && (operand.shape === shape || sameShape(operand.shape, shape))) {
-      i32[at + 1] = dtype.code | (ndim << 8) | (Flag.Contiguous << 16)
-      i32[at + 4] = size
-      at += 6
-      for (let axis = 0; axis < ndim; axis++, at += 2) {
-        i32[at] = shape[axis]
-        i32[at + 1] = 0
-      }
-    } else if (k < MAX_SINGLE && isOneElement(operand.shape, strides)) {
-      i32[at + 1] = dtype.code | (Flag.Contiguous << 16)
-      i32[at + 4] = 1
-      at += 6
-    } else return false
+    i32[at + 1] = offset
   }
-  i32[start] = Op.Map
-  i32[start + 1] = (at - start) >> 1
+  // A result has memory of its own.
+  i32[at] = (node.storage as Storage).slot
+  i32[at + 1] = 0
+  i32[start] = Op.Dense
+  i32[start + 1] = count + 4
   i32[start + 2] = program
-  i32[start + 3] = inputs.length | (1 << 16)
-  tape.length = at >> 1
+  i32[start + 3] = count
+  i32[start + 4] = size
+  i32[start + 5] = bits
+  tape.length = (at >> 1) + 1
   return true
 }
 

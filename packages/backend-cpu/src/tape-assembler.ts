@@ -63,6 +63,21 @@ export const map = (id: number, inputs: Operand[], outputs: Operand[]) => call(4
 export const plan = (id: number, inputs: [number, number][], outputs: [number, number][]) =>
   record(5, [pair(id, inputs.length | (outputs.length << 16)), ...[...inputs, ...outputs].flat().map(BigInt)])
 
+/** Elementwise work on `size` elements; `bits` as in native/PROTOCOL.md. Operands are slots with offsets, or an immediate's bits. */
+export const dense = (
+  id: number,
+  size: number,
+  bits: number,
+  inputs: (readonly [number, number] | bigint)[],
+  output: readonly [number, number],
+) =>
+  record(9, [
+    pair(id, inputs.length),
+    pair(size, bits),
+    ...inputs.map((each) => (typeof each === "bigint" ? each : pair(...each))),
+    pair(...output),
+  ])
+
 /** Elementwise work on a kernel's result, and work that makes a kernel's operand; in plans only. */
 export const finish = (id: number, inputs: Operand[], outputs: Operand[]) => call(7, id, inputs, outputs)
 export const feed = (id: number, inputs: Operand[], outputs: Operand[]) => call(8, id, inputs, outputs)

@@ -13,6 +13,7 @@ export enum Op {
   Wait = 6,
   Finish = 7,
   Feed = 8,
+  Dense = 9,
 }
 
 /** Operand flags. */

@@ -10,7 +10,17 @@
 
 namespace lazuli {
 
-enum Opcode : uint32_t { kAlloc = 1, kFree = 2, kRun = 3, kMap = 4, kPlan = 5, kWait = 6, kFinish = 7, kFeed = 8 };
+enum Opcode : uint32_t {
+  kAlloc = 1,
+  kFree = 2,
+  kRun = 3,
+  kMap = 4,
+  kPlan = 5,
+  kWait = 6,
+  kFinish = 7,
+  kFeed = 8,
+  kDense = 9
+};
 
 inline uint32_t low32(int64_t word) { return uint32_t(uint64_t(word)); }
 inline uint32_t high32(int64_t word) { return uint32_t(uint64_t(word) >> 32); }

@@ -136,6 +136,8 @@ Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
       return run_kernel(next, end);
     case kMap:
       return run_map(next, end);
+    case kDense:
+      return run_dense(next, end);
     case kPlan:
       return run_plan(next, end);
     default:
@@ -200,65 +202,55 @@ Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
   return context_.call(kernel, call, &message_) ? Outcome::done : Outcome::failed;
 }
 
-bool Tape::run_dense_map(const int64_t* next, const int64_t* end, Program& program, int n_in, int n_out) {
-  constexpr int kMost = 16;
-  const int count = n_in + n_out;
-  if (n_in != int(program.inputs().size()) || n_out != int(program.outputs().size()) || count > kMost)
-    return false;
-  char* addresses[kMost];
-  const int64_t* shape = nullptr;  // of the first operand that is not a single element: size, then axes
-  int64_t shape_words = 0, size = 1;
-  uint64_t uniform = 0;
-  for (int i = 0; i < count; i++) {
-    if (end - next < 3) return false;
-    const uint32_t info = high32(next[0]), dtype = info & 0xff, ndim = info >> 8 & 0xff;
-    const bool input = i < n_in;
-    if (dtype != uint32_t(input ? program.inputs()[i] : program.outputs()[i - n_in])) return false;
-    if (info == (dtype | uint32_t(LZ_IMMEDIATE) << 16) && input) {
-      addresses[i] = reinterpret_cast<char*>(const_cast<int64_t*>(next + 1));
-      uniform |= uint64_t(1) << i;
-      next += 2;
+// What an op on a small array costs: no operand but its place.
+Tape::Outcome Tape::run_dense(const int64_t* next, const int64_t* end) {
+  constexpr uint32_t kMost = 16;
+  if (end - next < 3) return fail("malformed record: DENSE lacks its result");
+  const uint32_t id = low32(next[0]), n_in = high32(next[0]), size = low32(next[1]), bits = high32(next[1]);
+  outputs_.push_back(low32(end[-1]));
+  Program* program = find_program(id);
+  if (!program) return fail("there is no scalar program " + std::to_string(id));
+  if (n_in > kMost || n_in != program->inputs().size() || program->outputs().size() != 1 ||
+      end - next != int64_t(n_in) + 3)
+    return fail("malformed record: DENSE does not have what its program takes");
+  const uint32_t immediates = bits >> 16, singles = bits & 0xffff;
+  if ((immediates | singles) >> n_in) return fail("malformed record: DENSE has a bit for no input");
+  next += 2;
+  char* addresses[kMost + 1];
+  for (uint32_t i = 0; i <= n_in; i++, next++) {
+    if (immediates >> i & 1) {
+      addresses[i] = reinterpret_cast<char*>(const_cast<int64_t*>(next));
       continue;
     }
-    if (info >> 16 != LZ_CONTIGUOUS || end - next < 3 + int64_t(ndim)) return false;
-    const Slot* slot = slots_.find(low32(next[0]));
-    if (!slot || !slot->buffer || slot->cause) return false;
-    const int64_t offset = next[1];
-    if (next[2] == 1 && input) {
-      // What the dimensions are does not matter; that they multiply to 1 is checked by the general path only.
-      uniform |= uint64_t(1) << i;
-    } else if (!shape) {
-      shape = next + 2;
-      shape_words = 1 + int64_t(ndim);
-      size = shape[0];
-      if (size <= 1 || size >= record_detail::kFar >> 3) return false;
-      int64_t product = 1;
-      for (uint32_t axis = 1; axis <= ndim; axis++) {
-        if (shape[axis] <= 0 || __builtin_mul_overflow(product, shape[axis], &product)) return false;
-      }
-      if (product != size) return false;
-    } else {
-      if (1 + int64_t(ndim) != shape_words) return false;
-      for (int64_t k = 0; k < shape_words; k++)
-        if (next[2 + k] != shape[k]) return false;
+    const Slot* slot = slots_.find(low32(*next));
+    if (!slot || !slot->buffer) {
+      if (slot && slot->cause) return skip(slot);
+      return fail("slot " + std::to_string(low32(*next)) + " has no buffer");
     }
-    const int log_size = program.log_sizes()[i];
-    const int64_t bytes = next[2] << log_size, capacity = int64_t(slot->buffer->capacity);
-    if (offset < 0 || (offset & ((1 << log_size) - 1)) || offset > capacity || bytes > capacity - offset)
-      return false;
+    if (slot->cause) {
+      if (i < n_in) return skip(slot);
+      ailing_ = true;
+    }
+    const int log_size = program->log_sizes()[i];
+    const int64_t offset = high32(*next), bytes = int64_t(singles >> i & 1 ? 1 : size) << log_size;
+    if ((offset & ((1 << log_size) - 1)) || bytes + offset > int64_t(slot->buffer->capacity)) {
+      return fail("malformed record: an operand reaches bytes " + std::to_string(offset) + " to " +
+                  std::to_string(offset + bytes) + " of slot " + std::to_string(low32(*next)) +
+                  ", which has " + std::to_string(slot->buffer->capacity));
+    }
     addresses[i] = static_cast<char*>(slot->buffer->data) + offset;
-    next += 3 + ndim;
   }
-  if (!shape) return false;
-  const Variant& variant = program.variant(uniform);
+  // One element is no more uniform than its result.
+  const uint64_t uniform = size == 1 ? 0 : immediates | singles;
+  const Variant& variant = program->variant(uniform);
   if (variant.plain && size < MapJob::kSmall) {
     const Step& step = variant.block[0];
     step.run(addresses[step.out], addresses[step.a], addresses[step.b], addresses[step.c], size);
-    return true;
+    return Outcome::done;
   }
-  job_.prepare_dense(program, uniform, size);
+  job_.prepare_dense(*program, uniform, size);
   job_.run(addresses);
-  return true;
+  return Outcome::done;
 }
 
 Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
@@ -266,10 +258,9 @@ Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
   const int64_t head = *next++;
   const uint32_t counts = high32(head), id = low32(head);
   const int n_in = int(counts & 0xffff), n_out = int(counts >> 16);
-  Program* program = find_program(id);
-  if (program && run_dense_map(next, end, *program, n_in, n_out)) return Outcome::done;
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
+  Program* program = find_program(id);
   if (!program) return fail("there is no scalar program " + std::to_string(id));
   const lz_operand* all = operands_.data();
   if (!job_.prepare(*program, all, n_in, all + n_in, n_out, &message_)) return Outcome::failed;

@@ -20,7 +20,7 @@ namespace lazuli {
 
 // The version of PROTOCOL.md, which src/native.ts states too. Raise both with any change to what words mean, a
 // kernel's parameters included.
-inline constexpr int kProtocol = 4;
+inline constexpr int kProtocol = 5;
 
 struct Failure {
   int64_t word;  // where the record starts
@@ -64,17 +64,14 @@ class Tape final : public Names {
   Outcome run_kernel(const int64_t* next, const int64_t* end);
   Outcome run_map(const int64_t* next, const int64_t* end);
   Outcome run_plan(const int64_t* next, const int64_t* end);
-  // The record of a common MAP (all operands contiguous and of one shape, or single elements), without the
-  // detour over lz_operand: this is what an op on a small array costs. False, having done nothing, for every
-  // other record.
-  bool run_dense_map(const int64_t* next, const int64_t* end, Program& program, int n_in, int n_out);
+  Outcome run_dense(const int64_t* next, const int64_t* end);
   // Decodes operands into operands_ and finds their memory. Outputs are noted in outputs_ even when it fails.
   Outcome operands(const int64_t*& next, const int64_t* end, int n_in, int n_out);
   Outcome fail(std::string message);
   Outcome skip(const Slot* input);
   void poison_outputs(uint32_t cause);
   void heal_outputs();
-  // The program of a MAP record; null where there is none.
+  // The program of a MAP or DENSE record; null where there is none.
   Program* find_program(uint32_t id) {
     if (id < programs_.size() && programs_[id]) [[likely]]
       return programs_[id].get();
