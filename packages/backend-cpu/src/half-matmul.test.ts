@@ -33,6 +33,9 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
     [16, 130, 1050],
     [300, 200, 1],
     [1, 200, 1],
+    [1, 127, 65],
+    [1, 8193, 70],
+    [1, 20001, 3],
   ])("%i × %i × %i", (m, k, n) => {
     const [a, b, t] = [half([m, k], 1), half([k, n], 2), half([n, k], 3)]
     close(a.matmul(b), wide(a).matmul(wide(b)))
@@ -43,6 +46,19 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
     close(mx.addmm(c, a, t.T, 0.5, 2), want)
     const sum = wide(a).matmul(wide(b)).multiply(0.5).add(wide(c).multiply(2))
     close(mx.addmm(c, a, b, 0.5, 2), sum)
+  })
+
+  test("an infinity or a NaN at the end of a row", () => {
+    const ones = mx.ones([70, 8225], dtype)
+    for (const [last, want] of [
+      [Infinity, Infinity],
+      [-Infinity, -Infinity],
+      [Number.NaN, Number.NaN],
+    ]) {
+      const row = mx.concatenate([mx.zeros([1, 8224], dtype), mx.full([1, 1], last, dtype)], 1)
+      expect(row.matmul(ones.T).tolist()).toEqual([Array(70).fill(want)])
+      expect(mx.ones([1, 8225], dtype).matmul(row.T).item()).toEqual(want)
+    }
   })
 
   test("batches, broadcasts and views", () => {

@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kColumns = 64, kDepth = 256;
 }  // namespace
 
-int64_t half_columns_width(int64_t rows, bool transposed) { return rows > 1 ? kColumns : transposed ? 32 : 512; }
+int64_t half_columns_width(int64_t rows, bool transposed) { return rows > 1 ? kColumns : transposed ? 64 : 512; }
 
 double half_columns_price(int64_t rows, int64_t depth, int64_t columns) {
   return double(columns) * double(depth) * (0.08 + 0.02 * double(rows)) + 100;

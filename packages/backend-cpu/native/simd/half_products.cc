@@ -32,6 +32,51 @@ void dot(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x,
   for (int64_t r = 0; r < rows; r++) y[r] = dot_row(static_cast<const T*>(data) + r * ldb, k, x);
 }
 
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+#define LZ_PAIRS __attribute__((target("avx512bf16")))
+
+LZ_PAIRS HWY_NOINLINE float dot_pairs(const bfloat16* b, int64_t k, const bfloat16* x) {
+  const Floats d;
+  V sum[4];
+  for (V& s : sum) s = hn::Zero(d);
+  int64_t i = 0;
+  for (; i + 128 <= k; i += 128) {
+    for (int j = 0; j < 4; j++)
+      sum[j].raw = _mm512_dpbf16_ps(sum[j].raw, (__m512bh)_mm512_loadu_si512(b + i + 32 * j),
+                                    (__m512bh)_mm512_loadu_si512(x + i + 32 * j));
+  }
+  for (; i < k; i += 32) {
+    const __mmask32 some = k - i < 32 ? (__mmask32(1) << (k - i)) - 1 : ~__mmask32(0);
+    sum[0].raw = _mm512_dpbf16_ps(sum[0].raw, (__m512bh)_mm512_maskz_loadu_epi16(some, b + i),
+                                  (__m512bh)_mm512_maskz_loadu_epi16(some, x + i));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
+}
+
+// By the processor's own products of pairs where x was bfloat16 before it was widened: widening b and reading x by floats takes half again as long
+// as memory. These products take subnormal numbers for 0, as those of larger matrices do.
+void dot_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, float* y) {
+  constexpr int64_t kMost = 8192;
+  HWY_ALIGN bfloat16 narrow[kMost];
+  const auto* b = static_cast<const bfloat16*>(data);
+  uint32_t lost = 0;
+  for (int64_t i = 0; i < k; i++) {
+    uint32_t bits;
+    memcpy(&bits, x + i, 4);
+    lost |= bits << 16;
+  }
+  if (lost != 0) return dot<bfloat16>(data, ldb, rows, k, x, y);
+  for (int64_t at = 0; at < k; at += kMost) {
+    const int64_t length = k - at < kMost ? k - at : kMost;
+    for (int64_t i = 0; i < length; i++) memcpy(narrow + i, reinterpret_cast<const char*>(x + at + i) + 2, 2);
+    for (int64_t r = 0; r < rows; r++) {
+      const float sum = dot_pairs(b + r * ldb + at, length, narrow);
+      y[r] = at == 0 ? sum : y[r] + sum;
+    }
+  }
+}
+#endif
+
 #if HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_AVX2
 constexpr int kTall = 3;  // 16 registers
 #else
@@ -133,7 +178,7 @@ void add_rows(const void* data, int64_t ldb, int64_t rows, int64_t n, const floa
   for (; r < rows; r++) add_some<T, 1>(b + r * ldb, ldb, n, x + r, ldx, m, y, ldy);
 }
 
-constexpr HalfProductTable make_table() {
+HalfProductTable make_table() {
   HalfProductTable table{};
   table.dot[kFloat16] = dot<float16>;
   table.dot[kBfloat16] = dot<bfloat16>;
@@ -143,13 +188,17 @@ constexpr HalfProductTable make_table() {
   table.add_rows[kFloat32] = add_rows<float>;
   table.add_rows[kFloat16] = add_rows<float16>;
   table.add_rows[kBfloat16] = add_rows<bfloat16>;
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512bf16")) table.dot[kBfloat16] = dot_bfloat16;
+#endif
   return table;
 }
 
 }  // namespace
 
 const HalfProductTable& half_product_table() {
-  static constexpr HalfProductTable table = make_table();
+  static const HalfProductTable table = make_table();
   return table;
 }
 
