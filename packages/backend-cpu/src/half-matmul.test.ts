@@ -36,6 +36,8 @@ describe.each([mx.float16, mx.bfloat16])("%s", (dtype) => {
     [1, 127, 65],
     [1, 8193, 70],
     [1, 20001, 3],
+    [4, 9001, 66],
+    [24, 2801, 70],
   ])("%i × %i × %i", (m, k, n) => {
     const [a, b, t] = [half([m, k], 1), half([k, n], 2), half([n, k], 3)]
     close(a.matmul(b), wide(a).matmul(wide(b)))

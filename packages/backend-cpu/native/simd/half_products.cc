@@ -53,24 +53,29 @@ LZ_PAIRS HWY_NOINLINE float dot_pairs(const bfloat16* b, int64_t k, const bfloat
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
 }
 
-// By the processor's own products of pairs where x was bfloat16 before it was widened: widening b and reading x by floats takes half again as long
-// as memory. These products take subnormal numbers for 0, as those of larger matrices do.
-void dot_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, float* y) {
-  constexpr int64_t kMost = 8192;
-  HWY_ALIGN bfloat16 narrow[kMost];
-  const auto* b = static_cast<const bfloat16*>(data);
+// Whether x was bfloat16 before it was widened, which it is again in `to`.
+HWY_INLINE bool narrow(const float* x, int64_t n, bfloat16* to) {
   uint32_t lost = 0;
-  for (int64_t i = 0; i < k; i++) {
+  for (int64_t i = 0; i < n; i++) {
     uint32_t bits;
     memcpy(&bits, x + i, 4);
     lost |= bits << 16;
+    to[i].bits = uint16_t(bits >> 16);
   }
-  if (lost != 0) return dot<bfloat16>(data, ldb, rows, k, x, y);
+  return lost == 0;
+}
+
+// By the processor's own products of pairs where x is bfloat16: widening b and reading x by floats takes half again as long as memory. These
+// products take subnormal numbers for 0, as those of larger matrices do.
+void dot_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, float* y) {
+  constexpr int64_t kMost = 8192;
+  HWY_ALIGN bfloat16 narrowed[kMost];
+  const auto* b = static_cast<const bfloat16*>(data);
   for (int64_t at = 0; at < k; at += kMost) {
     const int64_t length = k - at < kMost ? k - at : kMost;
-    for (int64_t i = 0; i < length; i++) memcpy(narrow + i, reinterpret_cast<const char*>(x + at + i) + 2, 2);
+    if (!narrow(x + at, length, narrowed)) return dot<bfloat16>(data, ldb, rows, k, x, y);
     for (int64_t r = 0; r < rows; r++) {
-      const float sum = dot_pairs(b + r * ldb + at, length, narrow);
+      const float sum = dot_pairs(b + r * ldb + at, length, narrowed);
       y[r] = at == 0 ? sum : y[r] + sum;
     }
   }
@@ -140,6 +145,60 @@ void dots(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x
   for (; r < rows; r++) dots_of_rows<T, 1>(b + r * ldb, ldb, k, x, ldx, m, y + r, ldy);
 }
 
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+template <int kM, int kN>
+LZ_PAIRS HWY_NOINLINE void pair_dots_of(const bfloat16* b, int64_t ldb, int64_t k, const bfloat16* x, int64_t ldx,
+                                        float* y, int64_t ldy, bool first) {
+  const Floats d;
+  V sum[kM][kN];
+  LZ_UNROLL for (int i = 0; i < kM; i++) {
+    LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d);
+  }
+  for (int64_t at = 0; at < k; at += 32) {
+    const __mmask32 some = k - at < 32 ? (__mmask32(1) << (k - at)) - 1 : ~__mmask32(0);
+    __m512bh w[kN];
+    LZ_UNROLL for (int r = 0; r < kN; r++) w[r] = (__m512bh)_mm512_maskz_loadu_epi16(some, b + r * ldb + at);
+    LZ_UNROLL for (int i = 0; i < kM; i++) {
+      const auto v = (__m512bh)_mm512_maskz_loadu_epi16(some, x + i * ldx + at);
+      LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r].raw = _mm512_dpbf16_ps(sum[i][r].raw, v, w[r]);
+    }
+  }
+  LZ_UNROLL for (int i = 0; i < kM; i++) {
+    LZ_UNROLL for (int r = 0; r < kN; r++) {
+      float& to = y[i * ldy + r];
+      to = hn::GetLane(hn::SumOfLanes(d, sum[i][r])) + (first ? 0 : to);
+    }
+  }
+}
+
+template <int kN, int kM = kTall>
+void pair_dots_of_rows(const bfloat16* b, int64_t ldb, int64_t k, const bfloat16* x, int64_t ldx, int64_t m, float* y,
+                       int64_t ldy, bool first) {
+  for (; m >= kM; m -= kM, x += kM * ldx, y += kM * ldy) pair_dots_of<kM, kN>(b, ldb, k, x, ldx, y, ldy, first);
+  if constexpr (kM > 1) pair_dots_of_rows<kN, kM - 1>(b, ldb, k, x, ldx, m, y, ldy, first);
+}
+
+// As dot_bfloat16().
+void dots_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx, int64_t m,
+                   float* y, int64_t ldy) {
+  constexpr int64_t kRoom = 65536, kApart = 32;
+  HWY_ALIGN bfloat16 narrowed[kRoom];
+  const int64_t most = m > 0 ? (kRoom / m - kApart) / 32 * 32 : 0;
+  if (most < 256) return dots<bfloat16>(data, ldb, rows, k, x, ldx, m, y, ldy);
+  const auto* b = static_cast<const bfloat16*>(data);
+  for (int64_t at = 0; at < k; at += most) {
+    const int64_t length = k - at < most ? k - at : most, ld = length + kApart;
+    bool exact = true;
+    for (int64_t i = 0; i < m && exact; i++) exact = narrow(x + i * ldx + at, length, narrowed + i * ld);
+    if (!exact) return dots<bfloat16>(data, ldb, rows, k, x, ldx, m, y, ldy);
+    int64_t r = 0;
+    for (; r + kWide <= rows; r += kWide)
+      pair_dots_of_rows<kWide>(b + r * ldb + at, ldb, length, narrowed, ld, m, y + r, ldy, at == 0);
+    for (; r < rows; r++) pair_dots_of_rows<1>(b + r * ldb + at, ldb, length, narrowed, ld, m, y + r, ldy, at == 0);
+  }
+}
+#endif
+
 // The rows behind these are fetched by the way: they lie apart, where the processor does not look ahead.
 template <class T, int kRows>
 HWY_INLINE void add_some(const T* b, int64_t ldb, int64_t n, const float* x, int64_t ldx, int64_t m, float* y,
@@ -190,7 +249,8 @@ HalfProductTable make_table() {
   table.add_rows[kBfloat16] = add_rows<bfloat16>;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512bf16")) table.dot[kBfloat16] = dot_bfloat16;
+  if (__builtin_cpu_supports("avx512bf16"))
+    table.dot[kBfloat16] = dot_bfloat16, table.dots[kBfloat16] = dots_bfloat16;
 #endif
   return table;
 }
