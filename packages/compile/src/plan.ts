@@ -12,7 +12,6 @@ import {
   type Layout,
   LazuliError,
   type Node,
-  nbytesOf,
   type Plan,
   Storage,
   type Strides,
@@ -56,7 +55,7 @@ interface Block {
 }
 
 const blockFor = (node: Node, slot: number | null): Block => ({
-  nbytes: nbytesOf(node),
+  nbytes: node.nbytes,
   lastUse: -1,
   slot,
   place: null,
@@ -423,7 +422,7 @@ class Planner {
       const block = this.blockOf(node)
       const { offset, strides } = this.layouts.get(node) as Layout
       const slot = this.inputs.length + i
-      const whole = offset === 0 && strides === null && block.nbytes === nbytesOf(node)
+      const whole = offset === 0 && strides === null && block.nbytes === node.nbytes
       if (whole && block.slot === null && !taken.has(block)) {
         block.slot = slot
         taken.add(block)
@@ -576,10 +575,10 @@ class Planner {
     )
     const [largest, ...others] = made
     if (largest === undefined) return new DeviceError("compile", cause.message, { cause })
-    const { node, of } = others.reduce((a, b) => (nbytesOf(b.node) > nbytesOf(a.node) ? b : a), largest)
+    const { node, of } = others.reduce((a, b) => (b.node.nbytes > a.node.nbytes ? b : a), largest)
     return new DeviceError(
       of.primitive?.name ?? "compile",
-      `the ${this.backend.name} backend cannot run a compiled function whose result of shape ${format(node.shape)} takes ${nbytesOf(node)} bytes: ${cause.message}`,
+      `the ${this.backend.name} backend cannot run a compiled function whose result of shape ${format(node.shape)} takes ${node.nbytes} bytes: ${cause.message}`,
       { cause },
     )
   }

@@ -2,7 +2,7 @@
  * What is cheaper computed again than kept: a cast, a comparison or a little arithmetic on what is in memory anyway costs less in every pass
  * that needs it than one pass costs that writes it and others that read it.
  */
-import { type Node, nbytesOf, programOf, sizeOf } from "@lazuli/core/engine"
+import { type Node, programOf, sizeOf } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
 import { isLeaf } from "./order"
 
@@ -41,7 +41,7 @@ export function repeatable(
   const found = new Map<Node, number>()
   for (const node of order) {
     if (!isElementwise(node) || wanted.has(node)) continue
-    const bytes = nbytesOf(node)
+    const bytes = node.nbytes
     if (bytes < MIN_BYTES) continue
     const readers = consumers.get(node) ?? []
     if (!readers.every((reader) => readsAlike(reader, node, isElementwise))) continue
@@ -72,7 +72,7 @@ function priceOf(
     if (repeated !== undefined) price += repeated
     // What another pass makes would have to leave it.
     else if (!isLeaf(input) && isElementwise(input) && sizeOf(input.shape) === sizeOf(node.shape)) return null
-    reads += nbytesOf(input)
+    reads += input.nbytes
   }
   // A row or a column besides is not much.
   return reads <= 1.125 * bytes ? price : null

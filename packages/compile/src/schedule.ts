@@ -2,7 +2,7 @@
  * The order of a program's work: as it is needed, except that whatever lets go of more memory than it takes runs as soon as it can.
  * In a training step, a weight's gradient and the weight's update then follow what they read, instead of keeping it for the end.
  */
-import { type Node, nbytesOf } from "@lazuli/core/engine"
+import type { Node } from "@lazuli/core/engine"
 import { inOrder, isLeaf, leadOf, outputsOf, primitiveOf } from "./order"
 
 const isView = (lead: Node): boolean => primitiveOf(lead).rules.view !== undefined
@@ -42,8 +42,8 @@ class Work {
   gain(lead: Node): number {
     let bytes = 0
     for (const owner of this.reads.get(lead) ?? [])
-      if (this.readersOf(owner).size === 1 && !this.pinned.has(owner)) bytes += nbytesOf(owner)
-    for (const node of outputsOf(lead)) if (!this.pinned.has(node)) bytes -= nbytesOf(node)
+      if (this.readersOf(owner).size === 1 && !this.pinned.has(owner)) bytes += owner.nbytes
+    for (const node of outputsOf(lead)) if (!this.pinned.has(node)) bytes -= node.nbytes
     return bytes
   }
 

@@ -57,7 +57,6 @@ export {
   Mark,
   type Meta,
   Node,
-  nbytesOf,
   type Partial,
   type Plan,
   Primitive,

@@ -4,7 +4,7 @@
  */
 import { type Backend, backendFor, countFallback, type Failure, listBackends } from "./backend"
 import { inheritingSite, isDebugging, nameSite } from "./debug"
-import { onStream } from "./device"
+import { onStream, type Stream } from "./device"
 import { DeviceError, RegistryError, TransformError } from "./errors"
 import {
   Array,
@@ -13,13 +13,13 @@ import {
   Mark,
   type Meta,
   Node,
-  nbytesOf,
   type Plan,
   type Primitive,
   tracing,
   withoutHandles,
 } from "./graph"
 import {
+  hasRoom,
   isOverdue,
   keep,
   makeRoom,
@@ -125,9 +125,10 @@ export function rejected(error: unknown): Promise<never> {
 
 /** Computes nodes, and says whether there was something to do. */
 function compute(roots: readonly Node[]): boolean {
+  // Counted loops here and below: for one array, which most calls have, an iterator costs several times as much.
   let pending = false
-  for (const root of roots) {
-    const { storage } = root
+  for (let i = 0; i < roots.length; i++) {
+    const { storage } = roots[i]
     if (storage === null) pending = true
     else {
       storage.memory.settle?.(storage)
@@ -136,9 +137,11 @@ function compute(roots: readonly Node[]): boolean {
   }
   if (!pending) return false
   let failure: Failure | undefined
-  for (const backend of encode(roots)) failure ??= backend.flush()[0]
+  const used = encode(roots)
+  for (let i = 0; i < used.length; i++) failure ??= used[i].flush()[0]
   if (failure) throw failure.error
-  for (const { storage } of roots) {
+  for (let i = 0; i < roots.length; i++) {
+    const { storage } = roots[i]
     if (storage === null) continue
     // It may have been under way, on a stream that this evaluation did not need.
     storage.memory.settle?.(storage)
@@ -152,17 +155,29 @@ function encode(roots: readonly Node[]): readonly Backend[] {
   const order = schedule(roots)
   const { most, shown } = measure(order, roots)
   relieve(shown)
-  makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
-  const used: Backend[] = order.length > 0 ? [backendFor(order[0].stream.device)] : []
-  for (const root of roots) root.handles++
+  if (!hasRoom(most)) makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
+  let used: readonly Backend[] = []
+  for (let i = 0; i < roots.length; i++) roots[i].handles++
   const outer = running
   running = true
   try {
-    if (isDebugging()) for (const node of order) runAlone(node, used)
-    else for (const node of order) run(node, used)
+    const alone = isDebugging()
+    let stream: Stream | null = null
+    let backend: Backend | null = null
+    for (let i = 0; i < order.length; i++) {
+      const node = order[i]
+      if (node.stream !== stream || backend === null) {
+        stream = node.stream
+        backend = backendFor(stream.device)
+        // A list that is empty at first would have room made for many.
+        if (!used.includes(backend)) used = used.length === 0 ? [backend] : [...used, backend]
+      }
+      if (alone) runAlone(node, backend)
+      else run(node, backend)
+    }
   } finally {
     running = outer
-    for (const root of roots) root.handles--
+    for (let i = 0; i < roots.length; i++) roots[i].handles--
     settle(order)
   }
   return used
@@ -202,7 +217,8 @@ function traverse(roots: readonly Node[]): Node[] {
   let nodes: Node[] | null = null
   let next: number[] | null = null
   let depth = 0
-  for (const root of roots) {
+  for (let k = 0; k < roots.length; k++) {
+    const root = roots[k]
     if (root.storage !== null || !enter(root, round)) continue
     let node = root.outputs === null ? root : root.outputs[0]
     let list = dependencies(node)
@@ -297,21 +313,15 @@ function aliasesOf(lead: Node): readonly Node[] {
   return (lead.outputs ?? [lead]).map((n) => n.alias as Node)
 }
 
-function backendOf(node: Node, used: Backend[]): Backend {
-  const backend = backendFor(node.stream.device)
-  if (used[used.length - 1] !== backend && !used.includes(backend)) used.push(backend)
-  return backend
-}
-
 /** Runs a node and waits for it, so that its error is known to be its own. */
-function runAlone(lead: Node, used: Backend[]): void {
+function runAlone(lead: Node, backend: Backend): void {
   // The graph behind it is gone afterwards, and so is what failed without it.
   const outputs = lead.outputs ?? [lead]
   const failedBefore = failureOf(lead.inputs) !== null
   try {
-    run(lead, used)
+    run(lead, backend)
     if (failedBefore) return
-    backendFor(lead.stream.device).flush()
+    backend.flush()
   } catch (error) {
     nameSite(error, lead)
     throw error
@@ -319,8 +329,7 @@ function runAlone(lead: Node, used: Backend[]): void {
   for (const { storage } of outputs) if (storage?.failure) nameSite(storage.failure, lead)
 }
 
-function run(lead: Node, used: Backend[]): void {
-  const backend = backendOf(lead, used)
+function run(lead: Node, backend: Backend): void {
   const primitive = lead.primitive as Primitive
   const { view, plan } = primitive.rules
   if (lead.alias !== null) runAlias(lead)
@@ -404,7 +413,7 @@ function contiguousCopy(source: Node, backend: Backend): Node {
 }
 
 function allocate(backend: Backend, meta: Node, op: string): Storage {
-  const nbytes = nbytesOf(meta)
+  const nbytes = meta.nbytes
   noteAllocation(nbytes)
   const storage = backend.allocate(nbytes, meta.stream)
   storage.op = op
@@ -414,7 +423,7 @@ function allocate(backend: Backend, meta: Node, op: string): Storage {
 
 /** Gives a small strided node row-major memory of its own. Returns whether it did. */
 function becomesRowMajor(node: Node, backend: Backend): boolean {
-  if (nbytesOf(node) > SMALL_STRIDED) return false
+  if (node.nbytes > SMALL_STRIDED) return false
   const storage = contiguousCopy(node, backend).storage as Storage
   replaceStorage(node, storage)
   node.offset = 0
@@ -501,7 +510,7 @@ function isGivenUp(input: Node, lead: Node): boolean {
     // Another stream's memory is that stream's to give back.
     storage.stream === lead.stream &&
     storage.uses === null &&
-    storage.nbytes === nbytesOf(input) &&
+    storage.nbytes === input.nbytes &&
     !(lead.mark & Mark.Traced && tracing.depth > 0)
   )
 }
@@ -552,7 +561,7 @@ function donate(node: Node): boolean {
     const input = inputs[i]
     if (input.handles !== 0 || input.uses !== 1) continue
     const { storage } = input
-    if (nbytes < 0) nbytes = nbytesOf(node)
+    if (nbytes < 0) nbytes = node.nbytes
     if (storage === null || input.guard !== 0 || storage.refs !== 1 || storage.lender !== null) continue
     // Another stream's memory is that stream's to give back.
     if (storage.stream !== node.stream || storage.uses !== null) continue
@@ -683,7 +692,8 @@ function releaseIfDead(node: Node): void {
 
 /** Sees to the memory of what was evaluated and may still be read: by a handle, a pending graph, or the engine that asked for it. */
 function settle(order: readonly Node[]): void {
-  for (const lead of order) {
+  for (let i = 0; i < order.length; i++) {
+    const lead = order[i]
     if (lead.outputs === null) {
       if (lead.storage !== null) keep(lead)
     } else {

@@ -212,6 +212,8 @@ export class Node {
   readonly epoch: number = tracing.begun
   /** What evaluation computes instead: the decomposition. */
   alias: Node | null = null
+  /** Bytes of all elements, laid out without gaps. */
+  readonly nbytes: number
   constructor(
     readonly shape: Shape,
     readonly dtype: Dtype,
@@ -221,7 +223,9 @@ export class Node {
     public params: AnyParams,
     readonly stream: Stream,
     public mark: number,
-  ) {}
+  ) {
+    this.nbytes = sizeOf(shape) * dtype.size
+  }
 
   get size(): number {
     return sizeOf(this.shape)
@@ -264,11 +268,8 @@ export enum Ref {
 /** From this many bytes on every handle has a weak reference, so that memory is reused as soon as the handle is known to be dead. */
 const LARGE = 65536
 
-/** Bytes of all elements, laid out without gaps. */
-export const nbytesOf = ({ shape, dtype }: Meta): number => sizeOf(shape) * dtype.size
-
 /** Whether a node's handles are watched one by one. */
-export const isLarge = (node: Node): boolean => nbytesOf(node) >= LARGE
+export const isLarge = (node: Node): boolean => node.nbytes >= LARGE
 
 /**
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
@@ -329,7 +330,7 @@ export class Array {
   /** Bytes of all elements. */
   get nbytes(): number {
     if (calls.recorder !== null) calls.recorder.readSizes()
-    return nbytesOf(this.node)
+    return this.node.nbytes
   }
 }
 

@@ -359,6 +359,9 @@ function freeBytes(settled: boolean): number {
   return free
 }
 
+/** Whether there is certainly room for so many bytes under the memory limit. */
+export const hasRoom = (most: number): boolean => unseen + most <= room || !tracker || !bounded?.memory
+
 /**
  * Sees to it that there is room for `most` bytes under the memory limit, or at least for `least(…)` of them, by collecting garbage where it
  * must. Dead handles that are found may lower what `least` gives, too: what nobody can read any more goes on the way.
@@ -369,7 +372,7 @@ export function makeRoom(
   most: number,
   least: (blockBytes: (nbytes: number) => number) => number,
 ): void {
-  if (unseen + most <= room || !tracker || !bounded?.memory) return
+  if (hasRoom(most) || !tracker || !bounded?.memory) return
   if (freeBytes(false) >= most || freeBytes(true) >= most) return
   const { blockBytes } = bounded
   let needed = Infinity

@@ -3,16 +3,7 @@
  * was. What it takes at least is found by walking the schedule without running it; what shows only on the way, such as a copy that a kernel
  * needs, is the backend's to refuse. Nothing here frees or allocates; see memory.ts.
  */
-import {
-  type Layout,
-  Mark,
-  type Meta,
-  type Node,
-  nbytesOf,
-  type Plan,
-  type Primitive,
-  tracing,
-} from "./graph"
+import { type Layout, Mark, type Meta, type Node, type Plan, type Primitive, tracing } from "./graph"
 import { contiguousStrides, isContiguous } from "./shape"
 import type { Storage } from "./storage"
 
@@ -33,12 +24,16 @@ function planOf(
   const { rules } = lead.primitive as Primitive
   const plan = lead.alias === null ? (rules.plan?.(lead) ?? null) : null
   if (plan === null) return null
-  const isStrided = (input: Node): boolean => stridesOf(input) !== null && nbytesOf(input) > SMALL_STRIDED
-  if (!lead.inputs.some(isStrided)) return { plan, copied: [] }
-  const strides = lead.inputs.map((input) => (isStrided(input) ? stridesOf(input) : null))
+  const { inputs } = lead
+  let copied = NONE
+  for (let i = 0; i < inputs.length; i++)
+    if (stridesOf(inputs[i]) !== null && inputs[i].nbytes > SMALL_STRIDED) copied = [...copied, inputs[i]]
+  if (copied === NONE) return { plan, copied }
+  const strides = inputs.map((input) => (copied.includes(input) ? stridesOf(input) : null))
   const suited = rules.planAsTheyLie?.(lead, strides)
-  return suited ? { plan: suited, copied: [] } : { plan, copied: lead.inputs.filter(isStrided) }
+  return suited ? { plan: suited, copied: NONE } : { plan, copied }
 }
+const NONE: readonly Node[] = []
 const ownStrides = ({ strides }: Node): Layout["strides"] => strides
 
 /** What a block takes that is asked for: a backend may give an eighth more, and not less than a cache line. */
@@ -74,14 +69,14 @@ export function measure(order: readonly Node[], roots: readonly Node[]): Extent 
   for (let i = 0; i < order.length; i++) {
     const lead = order[i]
     const { outputs } = lead
-    let bytes = nbytesOf(lead)
+    let bytes = lead.nbytes
     if (lead.handles > 0 && !showsOld(lead)) shown += bytes
-    if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += nbytesOf(outputs[k])
+    if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += outputs[k].nbytes
     if ((lead.primitive as Primitive).rules.plan !== undefined)
       bytes += planOf(lead, ownStrides)?.plan.bytes ?? 0
     most += bytes
   }
-  for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= nbytesOf(roots[i])
+  for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= roots[i].nbytes
   extent.most = (most + order.length * LINE) * SPARE
   extent.shown = shown
   return extent
@@ -122,13 +117,13 @@ export function leastBytes(
   }
   const layoutOf = (node: Node): Layout => (node.storage === null ? (layouts.get(node) ?? ROW_MAJOR) : node)
   const make = (node: Node): void => {
-    const bytes = blockBytes(nbytesOf(node))
+    const bytes = blockBytes(node.nbytes)
     now += bytes
     take(node, { bytes, shown: 1 })
   }
   /** An output takes the memory of an input that dies here, where there is one of its size: nothing more is needed. */
   const replace = (lead: Node): boolean => {
-    const bytes = blockBytes(nbytesOf(lead))
+    const bytes = blockBytes(lead.nbytes)
     for (const input of lead.inputs) {
       if (lead.mark & Mark.Traced && tracing.depth > 0) return false
       if (!isLast(input) || input.dtype.size !== lead.dtype.size || input.stream !== lead.stream) continue
@@ -162,7 +157,7 @@ export function leastBytes(
     let block = blockOf(input)
     if (direct) block.shown++
     else {
-      block = { bytes: blockBytes(nbytesOf(input)), shown: 1 }
+      block = { bytes: blockBytes(input.nbytes), shown: 1 }
       now += block.bytes
     }
     take(lead, block)
@@ -196,7 +191,7 @@ export function leastBytes(
           take(outputs[i], block)
         }
       }
-      const copies = copied.reduce((bytes, input) => bytes + blockBytes(nbytesOf(input)), 0)
+      const copies = copied.reduce((bytes, input) => bytes + blockBytes(input.nbytes), 0)
       most = Math.max(most, now + copies + (plan.bytes ? blockBytes(plan.bytes) : 0))
     } else if (!(elementwise && lead.outputs === null && replace(lead)))
       for (const output of outputs) make(output)
