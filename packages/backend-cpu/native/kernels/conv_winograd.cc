@@ -44,8 +44,10 @@ class Winograd {
     Leases<float> rooms(call_, room_size());
     Leases<float*> pointers(call_, kPlaces + tile_.tile_rows + 5 * each_);
     wild_ = scratch<char>(call_, items);
-    const double price = double(each_ * kPlaces * p_.channels) * kPrice<float> *
-                         double(std::min(panels_each_ * 2 * columns_.lanes, p_.outputs));
+    // Nanoseconds of the products, and of a channel's or column's transform.
+    constexpr double kTransform = 1.2;
+    const double channels = double(p_.channels), columns = double(std::min(panels_each_ * 2 * columns_.lanes, columns_.padded()));
+    const double price = double(each_) * (kPlaces * channels * columns * kPrice<float> + (channels + columns) * kTransform);
     parallel(call_, items, price, [&](int64_t begin, int64_t end) {
       const typename Leases<float>::Lease room(rooms);
       const typename Leases<float*>::Lease pointer(pointers);
@@ -164,7 +166,10 @@ class Winograd {
       for (int64_t part = 0; part < parts; part++) {
         const int64_t begin = tiles.count * part / parts, end = tiles.count * (part + 1) / parts;
         for (int64_t place = 0; place < kPlaces; place++) {
-          const int64_t offset = place * v_step_;
+          const int64_t offset = place * v_step_, pixels = 4 * (end - begin);
+          // The results' lines are fetched while the products run, some with each.
+          for (int64_t i = pixels * place / kPlaces; i < pixels * (place + 1) / kPlaces; i++)
+            fetch(y[4 * begin + i], column, columns_.count(j));
           tile_.tile({rows + begin, results, &offset, u_panel(j) + place * u_step(j), 1, p_.channels, place * width,
                       int32_t(end - begin), int32_t(width), 0, false});
         }
@@ -175,6 +180,11 @@ class Winograd {
         }
       }
     }
+  }
+
+  static void fetch(const float* y, int64_t column, int64_t count) {
+    constexpr int64_t kLine = 64 / int64_t(sizeof(float));
+    for (int64_t i = 0; y && i < count; i += kLine) __builtin_prefetch(y + column + i, 1);
   }
 
   // The images from the first to the last one with inputs that are not tame, by the definition.
