@@ -186,11 +186,13 @@ Buffer* Memory::adopt(void* data, size_t bytes, void (*release)(void*), void* ow
 }
 
 void Memory::recycle(Buffer* buffer) {
+  // Once it is in the cache, another thread may take it out and delete it.
+  const bool adopted = buffer->adopted;
   Buffer* evicted = nullptr;
   {
     Guard guard(*this);
     buffers_--;
-    if (!buffer->adopted) {
+    if (!adopted) {
       active_ -= buffer->capacity;
       if (buffer->scratch) scratch_ -= buffer->capacity;
       cache_ += buffer->capacity;
@@ -206,7 +208,7 @@ void Memory::recycle(Buffer* buffer) {
       if (cache_ > cache_limit_) evicted = evict(cache_limit_);
     }
   }
-  if (buffer->adopted) {
+  if (adopted) {
     if (buffer->release) buffer->release(buffer->owner);
     delete buffer;
   }
