@@ -40,13 +40,6 @@ const REQUIREMENTS = [
     brew: null, // macOS has Accelerate
   },
   {
-    what: "LAPACKE",
-    present: () => process.platform === "darwin" || hasHeader("lapacke.h"),
-    apt: "liblapacke-dev",
-    dnf: "lapack-devel",
-    brew: null,
-  },
-  {
     what: "Highway",
     present: () => hasHeader("hwy/highway.h"),
     apt: "libhwy-dev",
