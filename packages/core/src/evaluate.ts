@@ -447,7 +447,6 @@ function replaceStorage(node: Node, storage: Storage): void {
 /** Runs a recorded program. Plans read row-major inputs, or such as lie like those that they were made for. */
 function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
   let plan = recorded
-  let copies: Node[] | null = null
   const inputs = lead.inputs
   let read = inputs
   let isStrided = false
@@ -460,15 +459,7 @@ function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
     const strides = inputs.map((input) => input.strides)
     const suited = rules.planAsTheyLie?.(lead, strides) ?? null
     if (suited !== null) plan = suited
-    else {
-      copies = []
-      read = inputs.map((input) => {
-        if (input.strides === null) return input
-        const copy = contiguousCopy(input, backend)
-        copies?.push(copy)
-        return copy
-      })
-    }
+    else read = inputs.map((input) => (input.strides === null ? input : contiguousCopy(input, backend)))
   }
   if (plan.donations === undefined || plan.donations.length === 0) {
     if (lead.outputs === null) lead.storage = allocate(backend, lead, name)
@@ -477,7 +468,7 @@ function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
   lead.inputs = read
   backend.encodePlan?.(plan, lead)
   lead.inputs = inputs
-  if (copies !== null) for (const copy of copies) releaseNode(copy)
+  if (read !== inputs) read.forEach((copy, i) => copy !== inputs[i] && releaseNode(copy))
 }
 
 /** Memory for a plan's outputs: that of inputs which nothing else can read, where the plan may write to them, and new memory otherwise. */
