@@ -209,6 +209,25 @@ describe("sizes that choose an algorithm", () => {
         plain(2, { groups: 6, low: [1, 1], high: [1, 1] }),
       )
   })
+  test("what is not finite in one group shows in no other", () => {
+    for (const dtype of [mx.float32, mx.float64, mx.bfloat16])
+      for (const value of [Infinity, -Infinity, Number.NaN])
+        for (const [channels, outputs, kernel, groups] of [
+          [16, 8, [3, 3], 2],
+          [4, 4, [1, 1], 2],
+          [8, 4, [3, 2], 4],
+          [4, 4, [2, 1, 2], 2],
+        ] as const) {
+          const size = kernel.map(() => 4)
+          const pixel = mx.where(mx.arange(channels).equal(0), value, mx.ones([channels]))
+          const image = mx.broadcastTo(pixel, [2, ...size, channels]).astype(dtype)
+          const weight = mx.ones([outputs, ...kernel, channels / groups], dtype)
+          const y = apply([image, weight], plain(kernel.length, { groups }))
+          const sum = (kernel.reduce((a: number, b) => a * b, 1) * channels) / groups
+          const each = Array.from({ length: outputs }, (_, i) => (i < outputs / groups ? value : sum))
+          expect(y.astype(mx.float32).reshape([-1, outputs]).index(-1).tolist()).toEqual(each)
+        }
+  })
   test("pixels and results that exceed a cache, in place and padded", () => {
     check([x([1, 23, 25, 300]), x([70, 1, 1, 300])], plain(2))
     check([x([1, 47, 25, 40]), x([260, 1, 1, 40])], plain(2, { stride: [2, 1] }))

@@ -154,6 +154,17 @@ void join_groups(const lz_call& call, Problem<T>& p, std::vector<Axis>& axes, in
   for (size_t i = axes.size(); i-- > 0; step *= axes[i].kernel) axes[i].w_step = step;
 }
 
+template <class T>
+bool has_nan(const lz_call& call, const T* y, int64_t size) {
+  std::atomic<bool> found = false;
+  parallel(call, size, 0.2, [&](int64_t begin, int64_t end) {
+    int hits = 0;
+    for (int64_t i = begin; i < end; i++) hits |= y[i] != y[i];
+    if (hits) found.store(true, std::memory_order_relaxed);
+  });
+  return found;
+}
+
 // The sums of m groups as one, of which only the products within groups are wanted.
 template <class T>
 void solve_joined(const lz_call& call, const Problem<T>& p, const std::vector<Axis>& axes, int64_t m) {
@@ -249,7 +260,16 @@ void compute(const lz_call& call, Source x, Source w, const lz_operand& out, con
     p.add = true;
   }
   const int64_t m = lanewise ? 1 : groups_together(p, algorithm);
-  if (m > 1 && algorithm == Algorithm::tiles) join_groups(call, p, merged, m);
+  if (m > 1 && algorithm == Algorithm::tiles) {
+    Problem<T> joined = p;
+    std::vector<Axis> joined_axes = merged;
+    join_groups(call, joined, joined_axes, m);
+    solve(call, joined, joined_axes, algorithm);
+    // What is not finite in one group makes NaN of another's zeros: then each group is computed alone.
+    if (!has_nan(call, y, out.size)) return;
+    if (p.add) std::fill_n(y, out.size, T(0));
+    return solve(call, p, merged, algorithm);
+  }
   if (m > 1 && algorithm == Algorithm::sums && p.channels == 1 && p.x_batch == 1 && p.x_channel == p.batch)
     return solve_joined(call, p, merged, m);
   solve(call, p, merged, algorithm);
