@@ -69,6 +69,7 @@ HWY_INLINE bool narrow(const float* x, int64_t n, bfloat16* to) {
 // products take subnormal numbers for 0, as those of larger matrices do.
 void dot_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, float* y) {
   constexpr int64_t kMost = 8192;
+  if (k == 0) return dot<bfloat16>(data, ldb, rows, k, x, y);
   HWY_ALIGN bfloat16 narrowed[kMost];
   const auto* b = static_cast<const bfloat16*>(data);
   for (int64_t at = 0; at < k; at += kMost) {
@@ -184,7 +185,7 @@ void dots_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const
   constexpr int64_t kRoom = 65536, kApart = 32;
   HWY_ALIGN bfloat16 narrowed[kRoom];
   const int64_t most = m > 0 ? (kRoom / m - kApart) / 32 * 32 : 0;
-  if (most < 256) return dots<bfloat16>(data, ldb, rows, k, x, ldx, m, y, ldy);
+  if (most < 256 || k == 0) return dots<bfloat16>(data, ldb, rows, k, x, ldx, m, y, ldy);
   const auto* b = static_cast<const bfloat16*>(data);
   for (int64_t at = 0; at < k; at += most) {
     const int64_t length = k - at < most ? k - at : most, ld = length + kApart;
