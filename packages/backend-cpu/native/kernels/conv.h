@@ -48,6 +48,9 @@ const ConvLoops<T>& loops() {
 template <class T>
 inline constexpr double kPrice = sizeof(T) == 4 ? 0.02 : 0.04;
 
+// Bytes that leave the second cache room for something else.
+inline constexpr int64_t kCache = 384 << 10;
+
 inline int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 // The cut of a group's output channels into panels of one or two vectors.

@@ -8,9 +8,6 @@
 namespace lazuli::conv {
 namespace {
 
-// Bytes that leave the second cache room for something else.
-constexpr int64_t kCache = 384 << 10;
-
 // One combination of phases.
 template <class T>
 class Tiles {

@@ -27,7 +27,7 @@ class Winograd {
         tiles_(p.batch * high_ * wide_),
         row_(ceil_div(p.channels, kGap) * kGap) {
     if (row_ % 128 == 0) row_ += kGap;
-    const int64_t most = (int64_t{384} << 10) / int64_t(sizeof(float)) / (kPlaces * (row_ + 2 * tile_.lanes));
+    const int64_t most = kCache / int64_t(sizeof(float)) / (kPlaces * (row_ + 2 * tile_.lanes));
     each_ = std::clamp<int64_t>(most, 24, 96) / tile_.tile_rows * tile_.tile_rows;
     each_ = std::min(each_, tiles_);
     panels_each_ = columns_.panels();

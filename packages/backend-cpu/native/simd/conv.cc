@@ -3,6 +3,7 @@
 // high-performance matrix multiplication", 2008.
 #include "simd/conv.h"
 
+#include "simd/compiler.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -15,12 +16,6 @@ namespace {
 constexpr int kTileRows = 6, kOuterRows = 6;  // 16 registers
 #else
 constexpr int kTileRows = 12, kOuterRows = 14;  // 32 registers
-#endif
-
-#if defined(__clang__)
-#define LZ_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LZ_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 template <class T>

@@ -2,6 +2,7 @@
 // matrix multiplication", 2008. An element's sum runs in the order of k, whatever tile it falls into.
 #include "simd/gemm.h"
 
+#include "simd/compiler.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -12,12 +13,6 @@ namespace {
 constexpr int kHeight = 6;  // 16 registers
 #else
 constexpr int kHeight = 12;  // 32 registers
-#endif
-
-#if defined(__clang__)
-#define LZ_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LZ_UNROLL _Pragma("GCC unroll 16")
 #endif
 
 using V = hn::Vec<Floats>;
@@ -242,8 +237,6 @@ void copy(const GemmPack& p) {
 }
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-#define LZ_PAIRS __attribute__((target("avx512bf16")))
-
 template <int Rows, int Vectors>
 LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, const float* addend, float* c) {
   const Floats d;

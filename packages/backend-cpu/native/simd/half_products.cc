@@ -2,6 +2,7 @@
 // rows of b at a time, so that their elements are widened once for all.
 #include "simd/half_products.h"
 
+#include "simd/compiler.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -33,7 +34,8 @@ void dot(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x,
 }
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-#define LZ_PAIRS __attribute__((target("avx512bf16")))
+// The first `count` of 32 elements, or all.
+HWY_INLINE __mmask32 first_of(int64_t count) { return count < 32 ? (__mmask32(1) << count) - 1 : ~__mmask32(0); }
 
 LZ_PAIRS HWY_NOINLINE float dot_pairs(const bfloat16* b, int64_t k, const bfloat16* x) {
   const Floats d;
@@ -46,7 +48,7 @@ LZ_PAIRS HWY_NOINLINE float dot_pairs(const bfloat16* b, int64_t k, const bfloat
                                     (__m512bh)_mm512_loadu_si512(x + i + 32 * j));
   }
   for (; i < k; i += 32) {
-    const __mmask32 some = k - i < 32 ? (__mmask32(1) << (k - i)) - 1 : ~__mmask32(0);
+    const __mmask32 some = first_of(k - i);
     sum[0].raw = _mm512_dpbf16_ps(sum[0].raw, (__m512bh)_mm512_maskz_loadu_epi16(some, b + i),
                                   (__m512bh)_mm512_maskz_loadu_epi16(some, x + i));
   }
@@ -89,12 +91,6 @@ constexpr int kTall = 3;  // 16 registers
 constexpr int kTall = 6;  // 32 registers
 #endif
 constexpr int kWide = 4;
-
-#if defined(__clang__)
-#define LZ_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LZ_UNROLL _Pragma("GCC unroll 16")
-#endif
 
 template <class T, int kM, int kN>
 HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, float* y, int64_t ldy) {
@@ -156,7 +152,7 @@ LZ_PAIRS HWY_NOINLINE void pair_dots_of(const bfloat16* b, int64_t ldb, int64_t 
     LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d);
   }
   for (int64_t at = 0; at < k; at += 32) {
-    const __mmask32 some = k - at < 32 ? (__mmask32(1) << (k - at)) - 1 : ~__mmask32(0);
+    const __mmask32 some = first_of(k - at);
     __m512bh w[kN];
     LZ_UNROLL for (int r = 0; r < kN; r++) w[r] = (__m512bh)_mm512_maskz_loadu_epi16(some, b + r * ldb + at);
     LZ_UNROLL for (int i = 0; i < kM; i++) {

@@ -7,6 +7,7 @@
 #include <hwy/cache_control.h>
 #include <string.h>
 
+#include "simd/compiler.h"
 #include "simd/quantized.h"
 #include "simd/vectors.h"
 
@@ -16,12 +17,6 @@ namespace {
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 #define LZ_BYTES __attribute__((target("avx512vnni")))
-#if defined(__clang__)
-#define LZ_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define LZ_UNROLL _Pragma("GCC unroll 16")
-#endif
-
 // What arrange_bytes() writes for the codes of 16 words: three bytes, the highest first, of each word's even elements and of its odd ones; and
 // the power of two of each word.
 constexpr int64_t kByteCodes = 128, kByteBlock = 7 * 16;
