@@ -4,33 +4,14 @@ import { afterEach, expect, test } from "vitest"
 import { generator } from "./generator"
 import { native } from "./native"
 import { alloc, dense, free, map, type Operand, pair, program, record } from "./tape-assembler"
+import { tapeBench } from "./tape-bench"
 import "./index"
 
-const tape = new BigInt64Array(1 << 12)
-const LANE = 101
-native.attachTape(tape.buffer, LANE)
-function execute(...records: bigint[][]): number {
-  const words = records.flat()
-  tape.set(words)
-  return native.run(words.length, LANE)
-}
+const { execute, put, get, release } = tapeBench({ words: 1 << 12, firstSlot: 8_000_000, lane: 101 })
 const messages = (): string[] => native.poisoned().map(({ message }) => message)
 
-let nextSlot = 8_000_000
-const used: number[] = []
-function put(data: ArrayBufferView): number {
-  const slot = nextSlot++
-  used.push(slot)
-  native.allocate(slot, data.byteLength)
-  native.write(slot, 0, data)
-  return slot
-}
-function get<T extends ArrayBufferView>(slot: number, into: T): T {
-  native.read(slot, 0, into)
-  return into
-}
 afterEach(() => {
-  for (const slot of used.splice(0)) native.free(slot)
+  release()
   native.poisoned()
 })
 
@@ -170,7 +151,7 @@ test("refuses what its program does not take, and what reaches beyond memory", (
         0,
         [
           [x, 0],
-          [nextSlot + 1, 0],
+          [7_999_999, 0],
         ],
         [z, 0],
       ),

@@ -22,32 +22,11 @@ import {
   run,
   size,
 } from "./tape-assembler"
+import { tapeBench } from "./tape-bench"
 
-const tape = new BigInt64Array(1 << 20)
-native.attachTape(tape.buffer)
-function execute(...records: bigint[][]): number {
-  const words = records.flat()
-  tape.set(words)
-  return native.run(words.length)
-}
+const { tape, execute, slot, put, get, release } = tapeBench({ words: 1 << 20, firstSlot: 0 })
 
 const bitsOf = (value: number) => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])
-let nextSlot = 0
-const used: number[] = []
-function slot(): number {
-  used.push(nextSlot)
-  return nextSlot++
-}
-function put<T extends ArrayBufferView>(data: T): number {
-  const s = slot()
-  native.allocate(s, data.byteLength)
-  native.write(s, 0, data)
-  return s
-}
-function get<T extends ArrayBufferView>(s: number, into: T): T {
-  native.read(s, 0, into)
-  return into
-}
 function ok(...records: bigint[][]): void {
   const failed = execute(...records)
   if (failed)
@@ -59,7 +38,7 @@ function ok(...records: bigint[][]): void {
     )
 }
 afterEach(() => {
-  for (const s of used.splice(0)) native.free(s)
+  release()
 })
 
 const random = (n: number, low: number, high: number, seed = 1) => {

@@ -3,33 +3,13 @@ import { afterEach, describe, expect, test } from "vitest"
 import { generator } from "./generator"
 import { native } from "./native"
 import { dtypes, feed, finish, map, type Operand, plan, program, record, run, wait } from "./tape-assembler"
+import { tapeBench } from "./tape-bench"
 
-const tape = new BigInt64Array(1 << 14)
 const LANE = 100
-native.attachTape(tape.buffer, LANE)
-
-function execute(...records: bigint[][]): number {
-  const words = records.flat()
-  tape.set(words)
-  return native.run(words.length, LANE)
-}
-
-let nextSlot = 9_000_000
-const used: number[] = []
-function put(data: Float32Array): number {
-  const slot = nextSlot++
-  used.push(slot)
-  native.allocate(slot, data.byteLength)
-  native.write(slot, 0, data)
-  return slot
-}
-function get(slot: number, n: number): Float32Array {
-  const out = new Float32Array(n)
-  native.read(slot, 0, out)
-  return out
-}
+const { execute, put, get: read, release } = tapeBench({ words: 1 << 14, firstSlot: 9_000_000, lane: LANE })
+const get = (slot: number, n: number): Float32Array => read(slot, new Float32Array(n))
 afterEach(() => {
-  for (const slot of used.splice(0)) native.free(slot)
+  release()
   native.poisoned()
 })
 
