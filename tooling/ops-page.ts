@@ -46,7 +46,7 @@ function homes(root: string, space: string): Map<string, string> {
     }
   }
   if (space === "linalg") visit("packages/core/src/ops/linalg")
-  if (space === "random" || space === "fft") read(`packages/core/src/${space}.ts`)
+  if (space === "random" || space === "fft") read(`packages/core/src/api/${space}.ts`)
   visit("packages/core/src/ops")
   visit("packages/core/src")
   return found

@@ -45,7 +45,7 @@ export function bundleEngine(): EngineBundle {
       resolve: {
         alias: [
           { find: /^@lazuli\/core$/, replacement: `${core}index.ts` },
-          { find: /^@lazuli\/core\/engine$/, replacement: `${core}engine.ts` },
+          { find: /^@lazuli\/core\/engine$/, replacement: `${core}backend-api.ts` },
         ],
       },
       build: {

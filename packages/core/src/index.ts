@@ -1,5 +1,5 @@
 import "./methods"
-import "./array-members"
-import "./reference-backend"
+import "./engine/array-members"
+import "./reference/reference-backend"
 
 export * from "./public"

@@ -1,7 +1,7 @@
 /** The entry for packages that bring primitives: what it asks for beyond core's own, and the exchange of kernels. */
 import { expect, test, vi } from "vitest"
+import { onKernels } from "./graph/kernel-offers"
 import * as mx from "./index"
-import { onKernels } from "./kernel-offers"
 import { definePrimitive, type NativeKernels, provideKernels } from "./plugin"
 
 const infer = ([x]: readonly { shape: readonly number[]; dtype: mx.Dtype }[]) => x

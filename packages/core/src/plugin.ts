@@ -2,13 +2,18 @@
  * `@lazuli/core/plugin`: what packages that bring primitives build on, besides the functions of `@lazuli/core` itself. It changes with
  * {@link PLUGIN_API} alone.
  */
-import { describe, RegistryError } from "./errors"
-import type { ParamSchema, ParamsOf } from "./params"
-import { type Apply, definePrimitive as define, PLUGIN_API, type PrimitiveDefinition } from "./primitive"
+import { describe, RegistryError } from "./graph/errors"
+import type { ParamSchema, ParamsOf } from "./graph/params"
+import {
+  type Apply,
+  definePrimitive as define,
+  PLUGIN_API,
+  type PrimitiveDefinition,
+} from "./graph/primitive"
 
-export { operation } from "./args"
-export { type Dtype, promote } from "./dtype"
-export * from "./errors"
+export { operation } from "./graph/args"
+export { type Dtype, promote } from "./graph/dtype"
+export * from "./graph/errors"
 export type {
   HostArray,
   HostData,
@@ -21,7 +26,7 @@ export type {
   VjpContext,
   VmapContext,
   VmapResult,
-} from "./graph"
+} from "./graph/graph"
 export {
   type Application,
   type KernelOffer,
@@ -30,13 +35,13 @@ export {
   type MetalLaunch,
   type NativeKernels,
   provideKernels,
-} from "./kernel-offers"
+} from "./graph/kernel-offers"
+export type { AnyParams, ParamSchema, ParamsOf } from "./graph/params"
+export { type Apply, PLUGIN_API, type PrimitiveDefinition } from "./graph/primitive"
+export type { ScalarOps, ScalarValue } from "./graph/scalar-program"
+export { broadcastShapes, contiguousStrides, format, isContiguous, sameShape, sizeOf } from "./graph/shape"
 export { promoteOperands } from "./ops/constant"
 export { sumTo } from "./ops/reduce"
-export type { AnyParams, ParamSchema, ParamsOf } from "./params"
-export { type Apply, PLUGIN_API, type PrimitiveDefinition } from "./primitive"
-export type { ScalarOps, ScalarValue } from "./program"
-export { broadcastShapes, contiguousStrides, format, isContiguous, sameShape, sizeOf } from "./shape"
 
 /** A definition in a package: it says for which plugin API it was written. */
 export type PluginDefinition<S extends ParamSchema> = PrimitiveDefinition<S> & {

@@ -1,32 +1,8 @@
 /**
  * The public names of @lazuli/core: what users call as `mx.*`, and the contract for primitive and backend packages.
  */
-export type { Axes, Operand, Scalar, StreamOptions } from "./args"
-export {
-  backendStats,
-  type DeviceFacts,
-  listBackends,
-  registerBackend,
-  resetBackendStats,
-  setBackend,
-} from "./backend"
-export { Complex, complex } from "./complex-number"
-export { setDebug } from "./debug"
-export {
-  cpu,
-  Device,
-  defaultDevice,
-  defaultStream,
-  gpu,
-  newStream,
-  Stream,
-  type StreamLike,
-  setDefaultDevice,
-  setDefaultStream,
-  ThreadLocalStream,
-} from "./device"
-export * as distributed from "./distributed"
-export { Dtype } from "./dtype"
+
+export * as distributed from "./api/distributed"
 export {
   bfloat16,
   bool_,
@@ -43,13 +19,38 @@ export {
   uint16,
   uint32,
   uint64,
-} from "./dtypes"
-export * from "./errors"
+} from "./api/dtypes"
+export { setDebug } from "./engine/debug"
+export type { Axes, Operand, Scalar, StreamOptions } from "./graph/args"
+export {
+  backendStats,
+  type DeviceFacts,
+  listBackends,
+  registerBackend,
+  resetBackendStats,
+  setBackend,
+} from "./graph/backend"
+export { Complex, complex } from "./graph/complex-number"
+export {
+  cpu,
+  Device,
+  defaultDevice,
+  defaultStream,
+  gpu,
+  newStream,
+  Stream,
+  type StreamLike,
+  setDefaultDevice,
+  setDefaultStream,
+  ThreadLocalStream,
+} from "./graph/device"
+export { Dtype } from "./graph/dtype"
+export * from "./graph/errors"
 
-import type { Array as ArrayClass } from "./graph"
-import type { IndexSpec as IndexSpecOf } from "./option-types"
+import type { Array as ArrayClass } from "./graph/graph"
+import type { IndexSpec as IndexSpecOf } from "./graph/option-types"
 
-export { deviceCount, deviceInfo, isAvailable } from "./device-info"
+export { deviceCount, deviceInfo, isAvailable } from "./api/device-info"
 export {
   canCast,
   complexfloating,
@@ -75,20 +76,47 @@ export {
   resultType,
   signedinteger,
   unsignedinteger,
-} from "./dtype-info"
-export * as fast from "./fast"
-export * as fft from "./fft"
-export { Array } from "./graph"
+} from "./api/dtype-info"
+export * as fast from "./api/fast"
+export * as fft from "./api/fft"
+export * as linalg from "./api/linalg"
+export * as metal from "./api/metal"
+// Not in fast.ts: declarations of a namespace cannot pass on types that another entry shares.
+export type { MetalKernel, MetalKernelCall, MetalKernelOptions, TemplateValue } from "./api/metal-kernel"
+export * as random from "./api/random"
+export {
+  type FlattenOptions,
+  type IsLeaf,
+  treeFlatten,
+  treeMap,
+  treeMapWithPath,
+  treeMerge,
+  treeReduce,
+  treeUnflatten,
+} from "./api/tree-functions"
+export { getPrintoptions, PrintOptions, printoptions, setPrintoptions } from "./engine/printing"
+export { evalTrees as eval } from "./engine/readback"
+export { type ReceivedTree, receive, type SharedArray, type SharedTree, share } from "./engine/shared"
+export {
+  asyncEval,
+  clearStreams,
+  newThreadLocalStream,
+  newThreadUnsafeStream,
+  StreamContext,
+  stream,
+  synchronize,
+} from "./engine/streams"
+export { tidy } from "./engine/tidy"
+export { Array } from "./graph/graph"
+export type { ArrayAt, IntegerList, MaskList, Slice } from "./graph/option-types"
+export { definePrimitive, listPrimitives, PLUGIN_API } from "./graph/primitive"
+export { registerTreeNode } from "./graph/tree"
 export type { FilePath } from "./io/files"
 export { type GgufValue, saveGguf } from "./io/gguf"
 export { type LoadOptions, load } from "./io/load"
 export { save } from "./io/npy"
 export { savez, savezCompressed } from "./io/npz"
 export { saveSafetensors } from "./io/safetensors"
-export * as linalg from "./linalg"
-export * as metal from "./metal"
-// Not in fast.ts: declarations of a namespace cannot pass on types that another entry shares.
-export type { MetalKernel, MetalKernelCall, MetalKernelOptions, TemplateValue } from "./metal-kernel"
 export { argmax, argmin } from "./ops/arg-reduce"
 export * from "./ops/binary"
 export {
@@ -211,33 +239,6 @@ export {
   transpose as matrixTranspose,
   unflatten,
 } from "./ops/view"
-export type { ArrayAt, IntegerList, MaskList, Slice } from "./option-types"
-export { definePrimitive, listPrimitives, PLUGIN_API } from "./primitive"
-export { getPrintoptions, PrintOptions, printoptions, setPrintoptions } from "./print"
-export * as random from "./random"
-export { evalTrees as eval } from "./readback"
-export { type ReceivedTree, receive, type SharedArray, type SharedTree, share } from "./shared"
-export {
-  asyncEval,
-  clearStreams,
-  newThreadLocalStream,
-  newThreadUnsafeStream,
-  StreamContext,
-  stream,
-  synchronize,
-} from "./streams"
-export { tidy } from "./tidy"
-export { registerTreeNode } from "./tree"
-export {
-  type FlattenOptions,
-  type IsLeaf,
-  treeFlatten,
-  treeMap,
-  treeMapWithPath,
-  treeMerge,
-  treeReduce,
-  treeUnflatten,
-} from "./tree-functions"
 
 /** One item of an index expression; see {@link Array.index}. */
 export type IndexSpec = IndexSpecOf<ArrayClass>
@@ -252,4 +253,4 @@ export {
   setCacheLimit,
   setMemoryLimit,
   setWiredLimit,
-} from "./memory-stats"
+} from "./api/memory-stats"

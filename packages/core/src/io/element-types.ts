@@ -17,7 +17,7 @@ import {
   uint16,
   uint32,
   uint64,
-} from "../dtype"
+} from "../graph/dtype"
 
 /** NumPy's code without byte order, the safetensors name, the number of the ggml type. */
 const table: [Dtype, string, string, number | null][] = [

@@ -16,12 +16,12 @@ import {
   writeSync,
 } from "node:fs"
 import { fileURLToPath } from "node:url"
-import { bool_, complex64, type Dtype } from "../dtype"
-import { ArgumentError, describe, type ErrorDetails, FormatError } from "../errors"
-import { Array } from "../graph"
+import { PART_BYTES } from "../engine/readback"
+import { bool_, complex64, type Dtype } from "../graph/dtype"
+import { ArgumentError, describe, type ErrorDetails, FormatError } from "../graph/errors"
+import { Array } from "../graph/graph"
+import type { Shape } from "../graph/shape"
 import { arrayFromParts } from "../ops/creation"
-import { PART_BYTES } from "../readback"
-import type { Shape } from "../shape"
 
 /** One system call moves at most 2 GiB. */
 const PART = 2 ** 30

@@ -3,9 +3,9 @@
  * become the packed weights, scales and biases that quantizedMatmul takes, w = q·scale + bias. The others become float16.
  * Layouts: https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h
  */
-import { type Dtype, float16, uint32 } from "../dtype"
-import type { Array } from "../graph"
-import { fromFloat16Bits, toFloat16Bits } from "../half"
+import { type Dtype, float16, uint32 } from "../graph/dtype"
+import type { Array } from "../graph/graph"
+import { fromFloat16Bits, toFloat16Bits } from "../graph/half"
 import { arrayFromStore } from "../ops/creation"
 
 /** A way of storing blocks. */

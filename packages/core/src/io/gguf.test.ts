@@ -3,7 +3,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { pathToFileURL } from "node:url"
 import { afterAll, describe, expect, test } from "vitest"
-import { toFloat16Bits } from "../half"
+import { toFloat16Bits } from "../graph/half"
 import * as mx from "../index"
 
 const folder = mkdtempSync(join(tmpdir(), "gguf-"))

@@ -2,6 +2,8 @@
  * The GGUF format: a header, metadata (key → typed value), descriptions of the tensors, then their bytes at multiples of an
  * alignment. Versions 2 and 3, little-endian. https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
  */
+
+import { copyOut, evalTrees, partsOf } from "../engine/readback"
 import {
   bool_,
   type Dtype,
@@ -15,12 +17,11 @@ import {
   uint16,
   uint32,
   uint64,
-} from "../dtype"
-import { ArgumentError, DTypeError, describe } from "../errors"
-import { Array } from "../graph"
+} from "../graph/dtype"
+import { ArgumentError, DTypeError, describe } from "../graph/errors"
+import { Array } from "../graph/graph"
 import { toDtype } from "../ops/constant"
 import { arrayFromStore } from "../ops/creation"
-import { copyOut, evalTrees, partsOf } from "../readback"
 import { ggufNames } from "./element-types"
 import {
   asPath,

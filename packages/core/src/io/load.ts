@@ -1,9 +1,9 @@
 /**
  * Loading a file by what its name ends in.
  */
-import { isPlainObject } from "../args"
-import { ArgumentError, describe, nearest } from "../errors"
-import type { Array } from "../graph"
+import { isPlainObject } from "../graph/args"
+import { ArgumentError, describe, nearest } from "../graph/errors"
+import type { Array } from "../graph/graph"
 import { asPath, type BoundedFile, type FilePath, withFile } from "./files"
 import { type GgufValue, readGguf } from "./gguf"
 import { readNpy } from "./npy"

@@ -2,11 +2,12 @@
  * NumPy's file of one array (.npy), format 1.0 to 3.0:
  * https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
  */
-import type { Dtype } from "../dtype"
-import { ArgumentError, describe, type ErrorDetails, type FormatError } from "../errors"
-import { Array } from "../graph"
+
+import { evalTrees, partsOf } from "../engine/readback"
+import type { Dtype } from "../graph/dtype"
+import { ArgumentError, describe, type ErrorDetails, type FormatError } from "../graph/errors"
+import { Array } from "../graph/graph"
 import { transpose } from "../ops/view"
-import { evalTrees, partsOf } from "../readback"
 import { npyNames } from "./element-types"
 import { asPath, type BoundedFile, bytesOfShape, type FilePath, swapBytes, writeBeside } from "./files"
 

@@ -3,11 +3,11 @@
  * https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
  */
 import * as zlib from "node:zlib"
-import { bool_, type Dtype } from "../dtype"
-import { ArgumentError, describe, type ErrorDetails, type FormatError } from "../errors"
-import { Array } from "../graph"
+import { copyOut, evalTrees, partsOf } from "../engine/readback"
+import { bool_, type Dtype } from "../graph/dtype"
+import { ArgumentError, describe, type ErrorDetails, type FormatError } from "../graph/errors"
+import { Array } from "../graph/graph"
 import { arrayFromStore } from "../ops/creation"
-import { copyOut, evalTrees, partsOf } from "../readback"
 import {
   asPath,
   type BoundedFile,

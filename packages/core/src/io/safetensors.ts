@@ -2,11 +2,12 @@
  * The safetensors format: eight bytes that give the length of a JSON header, the header (name → dtype, shape, byte range; and
  * `__metadata__`), then the tensors' bytes. https://huggingface.co/docs/safetensors
  */
-import { isPlainObject } from "../args"
-import type { Dtype } from "../dtype"
-import { ArgumentError, describe } from "../errors"
-import type { Array } from "../graph"
-import { evalTrees, partsOf } from "../readback"
+
+import { evalTrees, partsOf } from "../engine/readback"
+import { isPlainObject } from "../graph/args"
+import type { Dtype } from "../graph/dtype"
+import { ArgumentError, describe } from "../graph/errors"
+import type { Array } from "../graph/graph"
 import { safetensorsNames } from "./element-types"
 import {
   asPath,

@@ -1,12 +1,12 @@
 /**
  * Where the extremes are: positions of the largest and the smallest element along an axis.
  */
-import { type Operand, operation, type StreamOptions } from "../args"
-import { complex64, uint32 } from "../dtype"
-import { ShapeError } from "../errors"
-import type { Array, HostArray } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, normalizeAxis, sizeOf } from "../shape"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
+import { complex64, uint32 } from "../graph/dtype"
+import { ShapeError } from "../graph/errors"
+import type { Array, HostArray } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, normalizeAxis, sizeOf } from "../graph/shape"
 import { asOperand } from "./constant"
 import { moveToFront } from "./view"
 

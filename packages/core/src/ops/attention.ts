@@ -2,12 +2,12 @@
  * Scaled dot-product attention: softmax(scale · q kᵀ + mask) v for groups of heads, as one primitive, so that a backend need not
  * keep the scores. Vaswani et al., "Attention is all you need", 2017.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { bool_, type Dtype, float32, promote } from "../dtype"
-import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
-import { type Array, Array as ArrayClass } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { broadcastShapes, format, sameShape } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { bool_, type Dtype, float32, promote } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import { type Array, Array as ArrayClass } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { broadcastShapes, format, sameShape } from "../graph/shape"
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange } from "./creation"

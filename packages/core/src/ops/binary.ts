@@ -2,15 +2,15 @@
  * Functions of two arguments, element by element with broadcasting, and the choice between two by a condition. Each is one
  * scalar instruction with its derivatives beside it.
  */
-import { type Operand, operation, type StreamOptions } from "../args"
-import { calls } from "../calls"
-import { bool_, complex64, type Dtype, float32, isInexact, uint8 } from "../dtype"
-import { DTypeError } from "../errors"
-import { Array, applyNode, type Meta, type Partial } from "../graph"
-import { NO_PARAMS } from "../params"
-import { definePrimitive } from "../primitive"
-import type { BinaryOp } from "../program"
-import { broadcastShapes } from "../shape"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
+import { calls } from "../graph/calls"
+import { bool_, complex64, type Dtype, float32, isInexact, uint8 } from "../graph/dtype"
+import { DTypeError } from "../graph/errors"
+import { Array, applyNode, type Meta, type Partial } from "../graph/graph"
+import { NO_PARAMS } from "../graph/params"
+import { definePrimitive } from "../graph/primitive"
+import type { BinaryOp } from "../graph/scalar-program"
+import { broadcastShapes } from "../graph/shape"
 import { asOperand, promoteOperands, scalarOf, toDtype } from "./constant"
 
 /** A function of two arrays, element by element; shapes broadcast, dtypes promote. */

@@ -2,8 +2,8 @@
  * Constants and conversions: the two primitives every other family leans on, and the rules by which a JavaScript scalar
  * beside an array finds its dtype.
  */
-import { asArrayArgument, type Operand, operation, type Scalar, type StreamOptions } from "../args"
-import { Complex } from "../complex-number"
+import { asArrayArgument, type Operand, operation, type Scalar, type StreamOptions } from "../graph/args"
+import { Complex } from "../graph/complex-number"
 import {
   asDtype,
   bool_,
@@ -15,12 +15,12 @@ import {
   integerRange,
   isInteger,
   promote,
-} from "../dtype"
-import { ArgumentError, DTypeError, describe } from "../errors"
-import { Array, applyNode } from "../graph"
-import { definePrimitive } from "../primitive"
-import type { ScalarValue } from "../program"
-import { SCALAR } from "../shape"
+} from "../graph/dtype"
+import { ArgumentError, DTypeError, describe } from "../graph/errors"
+import { Array, applyNode } from "../graph/graph"
+import { definePrimitive } from "../graph/primitive"
+import type { ScalarValue } from "../graph/scalar-program"
+import { SCALAR } from "../graph/shape"
 
 /** A scalar that lives in its node: kernels read it from the command buffer. */
 export const constant = definePrimitive({

@@ -1,8 +1,8 @@
 /** Convolutions on the reference backend: against a loop of their own, derivatives against differences, batches against loops. */
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
+import type { primitiveByName } from "../graph/primitive"
 import * as mx from "../index"
-import type { primitiveByName } from "../primitive"
 import { type ConvParams, conv } from "./conv"
 
 const rules = conv.primitive.rules as unknown as Required<ReturnType<typeof primitiveByName>["rules"]>

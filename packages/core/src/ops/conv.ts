@@ -2,10 +2,10 @@
  * The convolution primitive: a kernel slides over the spatial axes of [batch, …, channels]. Its derivatives are convolutions again, so
  * there is no other primitive. The public functions are in convolutions.ts.
  */
-import { DTypeError, ShapeError } from "../errors"
-import type { Array, HostArray, Meta } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, sizeOf } from "../shape"
+import { DTypeError, ShapeError } from "../graph/errors"
+import type { Array, HostArray, Meta } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, sizeOf } from "../graph/shape"
 import { zeros } from "./creation"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"

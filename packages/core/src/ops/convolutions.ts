@@ -1,11 +1,11 @@
 /**
  * Convolutions and transposed convolutions over one, two and three spatial axes, channels last; and the convolution of sequences.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
-import { promote } from "../dtype"
-import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { format } from "../shape"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
+import { promote } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { format } from "../graph/shape"
 import { toDtype } from "./constant"
 import { type ConvParams, conv, convShape } from "./conv"
 

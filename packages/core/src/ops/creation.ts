@@ -1,6 +1,8 @@
 /**
  * Making arrays: from JavaScript data, from typed arrays, filled, counted.
  */
+
+import { keep, makeRoom, noteAllocation, relieve } from "../engine/memory"
 import {
   asArrayArgument,
   checkOptions,
@@ -10,10 +12,10 @@ import {
   operation,
   type Scalar,
   type StreamOptions,
-} from "../args"
-import { type Backend, backendFor } from "../backend"
-import { Complex } from "../complex-number"
-import { currentStream } from "../device"
+} from "../graph/args"
+import { type Backend, backendFor } from "../graph/backend"
+import { Complex } from "../graph/complex-number"
+import { currentStream } from "../graph/device"
 import {
   asDtype,
   bool_,
@@ -29,13 +31,12 @@ import {
   setArrayConstructor,
   storeWidth,
   type TypedArray,
-} from "../dtype"
-import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
-import { Array, sourceNode } from "../graph"
-import { keep, makeRoom, noteAllocation, relieve } from "../memory"
-import { definePrimitive } from "../primitive"
-import { asShape, format, type Shape, sizeOf } from "../shape"
-import type { Storage } from "../storage"
+} from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import { Array, sourceNode } from "../graph/graph"
+import { definePrimitive } from "../graph/primitive"
+import { asShape, format, type Shape, sizeOf } from "../graph/shape"
+import type { Storage } from "../graph/storage"
 import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from "./constant"
 import { stack } from "./join"
 import { broadcastTo } from "./reduce"

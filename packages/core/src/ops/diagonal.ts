@@ -1,11 +1,11 @@
 /**
  * Diagonals and triangles of matrices.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { asDtype, type Dtype } from "../dtype"
-import { ArgumentError, describe, ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { format, normalizeAxis } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asDtype, type Dtype } from "../graph/dtype"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { format, normalizeAxis } from "../graph/shape"
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange, zeros } from "./creation"

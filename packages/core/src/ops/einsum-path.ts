@@ -1,8 +1,8 @@
 /**
  * What `einsum`'s subscripts say, and the order in which its operands are contracted. No arrays are touched here, only shapes.
  */
-import { ArgumentError, describe, ShapeError } from "../errors"
-import { format, type Shape } from "../shape"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import { format, type Shape } from "../graph/shape"
 
 /** The subscripts of one array, one for each axis: letters, and `.0`, `.1`, … for what an ellipsis stands for, counted from its end. */
 export type Term = readonly string[]

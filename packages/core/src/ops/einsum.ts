@@ -2,8 +2,8 @@
  * Sums of products by Einstein's convention, as transposes, products and sums of other families: einsum and einsumPath. Their
  * subscripts and the order of contraction are in einsum-path.ts.
  */
-import { asArrayArgument, isPlainObject, operation, type StreamOptions } from "../args"
-import type { Array } from "../graph"
+import { asArrayArgument, isPlainObject, operation, type StreamOptions } from "../graph/args"
+import type { Array } from "../graph/graph"
 import { multiply } from "./binary"
 import { diagonal } from "./diagonal"
 import { type Contraction, contractionPath, parseSubscripts, type Term } from "./einsum-path"

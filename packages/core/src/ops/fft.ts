@@ -2,12 +2,12 @@
  * The discrete Fourier transform along axes, the primitive under everything in `mx.fft`: complex to complex, real to half a spectrum,
  * and half a spectrum to real. Sizes, padding and `norm` are settled in ../fft.ts.
  */
-import { complex64, type Dtype, float32, float64 } from "../dtype"
-import { DTypeError, ShapeError } from "../errors"
-import type { Array, HostArray, Meta } from "../graph"
-import type { ParamsOf } from "../params"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, type Shape } from "../shape"
+import { complex64, type Dtype, float32, float64 } from "../graph/dtype"
+import { DTypeError, ShapeError } from "../graph/errors"
+import type { Array, HostArray, Meta } from "../graph/graph"
+import type { ParamsOf } from "../graph/params"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, type Shape } from "../graph/shape"
 import { toDtype } from "./constant"
 import { arrayFromStore } from "./creation"
 import { moveToFront } from "./view"

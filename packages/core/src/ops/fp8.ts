@@ -2,12 +2,12 @@
  * The eight-bit float E4M3 of Micikevicius et al., "FP8 formats for deep learning", 2022: a sign, four bits of exponent (bias 7), three
  * of mantissa, no infinities. The code that is NaN there (all ones) is 480 here, as in MLX. It travels in uint8.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { asDtype, bfloat16, type Dtype, float32, uint8 } from "../dtype"
-import { DTypeError } from "../errors"
-import type { Array } from "../graph"
-import { type Apply, definePrimitive, type NoParams } from "../primitive"
-import type { ScalarOps } from "../program"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asDtype, bfloat16, type Dtype, float32, uint8 } from "../graph/dtype"
+import { DTypeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
+import type { ScalarOps } from "../graph/scalar-program"
 
 /** Divides by 2^shift wherever x ≥ bound, and counts `shift` there. */
 function reduceExponent<V>(s: ScalarOps<V>, x: V, count: V, bound: number, shift: number): [V, V] {

@@ -2,12 +2,12 @@
  * Products of chosen matrices and of parts of matrices: gatherMm, segmentedMm and blockMaskedMm. What is shared with products of
  * quantized matrices (quantized-matmul.ts): indices of matrices, and examples laid out as more matrices.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { bool_, int32, isInexact, isInteger, promote } from "../dtype"
-import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
-import type { Array, Meta } from "../graph"
-import { type Apply, definePrimitive, type NoParams } from "../primitive"
-import { broadcastShapes, format, type Shape, sameShape, sizeOf } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { bool_, int32, isInexact, isInteger, promote } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import type { Array, Meta } from "../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
+import { broadcastShapes, format, type Shape, sameShape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange, zeros } from "./creation"

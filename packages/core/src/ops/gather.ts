@@ -2,11 +2,11 @@
  * Reading slices at positions that are values, and its transpose scatter, which writes there. Indexing with arrays (indexing.ts) is built on
  * them.
  */
-import { isInteger, storeWidth } from "../dtype"
-import { DTypeError, ShapeError } from "../errors"
-import type { Array, HostArray, Meta } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { contiguousStrides, format, type Shape, sameShape, sizeOf } from "../shape"
+import { isInteger, storeWidth } from "../graph/dtype"
+import { DTypeError, ShapeError } from "../graph/errors"
+import type { Array, HostArray, Meta } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { contiguousStrides, format, type Shape, sameShape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange, ones, zeros } from "./creation"

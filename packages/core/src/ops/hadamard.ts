@@ -1,11 +1,11 @@
 /**
  * The Hadamard transform of the last axis, by matrices of 1 and −1 whose rows are orthogonal.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { atLeastFloat, complex64 } from "../dtype"
-import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { atLeastFloat, complex64 } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
 import { toDtype } from "./constant"
 import { moveToFront } from "./view"
 

@@ -2,15 +2,16 @@
  * Indexing: `x.index(…)`, `x.set([…], v)` and `x.at(…).add(v)`. Here index expressions are read and put together from the slices of
  * slice.ts and the gathers of gather.ts, by NumPy's rules.
  */
-import { isList, type Operand } from "../args"
-import { asCall } from "../calls"
-import { bool_, int32, isInteger } from "../dtype"
-import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../errors"
-import { Array, withoutHandles } from "../graph"
-import { rebind } from "../memory"
-import { type ArrayAt, type IndexSpec, Slice } from "../option-types"
-import { copyOut } from "../readback"
-import { broadcastShapes, format, type Shape, sizeOf } from "../shape"
+
+import { rebind } from "../engine/memory"
+import { copyOut } from "../engine/readback"
+import { isList, type Operand } from "../graph/args"
+import { asCall } from "../graph/calls"
+import { bool_, int32, isInteger } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
+import { Array, withoutHandles } from "../graph/graph"
+import { type ArrayAt, type IndexSpec, Slice } from "../graph/option-types"
+import { broadcastShapes, format, type Shape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
 import { isScalar, scalarArray, toDtype } from "./constant"
 import { array } from "./creation"

@@ -1,12 +1,12 @@
 /**
  * Putting arrays together: concatenate and stack.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
-import { promote, storeWidth } from "../dtype"
-import { ArgumentError, describe, ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, normalizeAxis, sizeOf } from "../shape"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
+import { promote, storeWidth } from "../graph/dtype"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, normalizeAxis, sizeOf } from "../graph/shape"
 import { toDtype } from "./constant"
 import { sliceRange } from "./slice"
 import { moveToFront } from "./view"

@@ -1,12 +1,19 @@
 /**
  * Products of matrices.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { atLeastFloat, complex64, isInexact, promote } from "../dtype"
-import { DTypeError, ShapeError } from "../errors"
-import type { Array, HostArray, Node, VmapContext } from "../graph"
-import { type Apply, definePrimitive, type NoParams } from "../primitive"
-import { broadcastShapes, contiguousStrides, format, type Shape, type Strides, sameShape } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { atLeastFloat, complex64, isInexact, promote } from "../graph/dtype"
+import { DTypeError, ShapeError } from "../graph/errors"
+import type { Array, HostArray, Node, VmapContext } from "../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
+import {
+  broadcastShapes,
+  contiguousStrides,
+  format,
+  type Shape,
+  type Strides,
+  sameShape,
+} from "../graph/shape"
 import { toDtype } from "./constant"
 import { sumTo } from "./reduce"
 import { moveToFront, swapLast } from "./view"

@@ -1,12 +1,12 @@
 /**
  * Other readings of an array's memory: its bytes as another dtype, its elements with free strides, and ordering without data.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
-import { asDtype, bool_, type Dtype } from "../dtype"
-import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../errors"
-import { Array } from "../graph"
-import { type Apply, definePrimitive, type NoParams } from "../primitive"
-import { contiguousStrides, format, isContiguous } from "../shape"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
+import { asDtype, bool_, type Dtype } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
+import { Array } from "../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
+import { contiguousStrides, format, isContiguous } from "../graph/shape"
 import { arange } from "./creation"
 import { take } from "./take"
 import { moveToFront } from "./view"

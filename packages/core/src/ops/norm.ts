@@ -2,12 +2,12 @@
  * Normalization of rows, and rotary positions: the `mx.fast` functions that nn's layers stand on. All work over the last axis,
  * and compute in float32 where the array is narrower.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { type Dtype, float32, float64, int32, isInteger, promote } from "../dtype"
-import { ArgumentError, DTypeError, describe, ShapeError } from "../errors"
-import type { Array, Meta } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { type Dtype, float32, float64, int32, isInteger, promote } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import type { Array, Meta } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format } from "../graph/shape"
 import { toDtype } from "./constant"
 import { arange, array } from "./creation"
 import { concatenate, stack } from "./join"

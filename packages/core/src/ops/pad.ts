@@ -1,13 +1,13 @@
 /**
  * Padding: with a value, or with what the array has near its edges.
  */
-import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../args"
-import { storeWidth } from "../dtype"
-import { ArgumentError, describe, ShapeError } from "../errors"
-import { Array } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { forEachPosition } from "../reference"
-import { contiguousStrides, sizeOf } from "../shape"
+import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../graph/args"
+import { storeWidth } from "../graph/dtype"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import { Array } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { contiguousStrides, sizeOf } from "../graph/shape"
+import { forEachPosition } from "../reference/reference"
 import { where } from "./binary"
 import { isScalar, scalarOf, toDtype, weakDtype } from "./constant"
 import { array, full, zeros } from "./creation"

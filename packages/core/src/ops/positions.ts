@@ -1,8 +1,8 @@
 /** Positions that are values of arrays: how users give them, and how they are counted. Negative ones count from the end. */
-import { asArrayArgument, isList } from "../args"
-import { isInteger } from "../dtype"
-import { ArgumentError, DTypeError, describe, IndexError } from "../errors"
-import type { Array } from "../graph"
+import { asArrayArgument, isList } from "../graph/args"
+import { isInteger } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, IndexError } from "../graph/errors"
+import type { Array } from "../graph/graph"
 import { toDtype } from "./constant"
 import { arange, array } from "./creation"
 /** A stored index counted from the front. @throws IndexError */

@@ -1,12 +1,13 @@
 /**
  * Questions about elements and about whole arrays, and what repairs their answers: isnan, isclose, arrayEqual, nanToNum, clip.
  */
-import { type Axes, type Operand, operation, type StreamOptions } from "../args"
-import { bool_, complex64, float32 as FLOAT, isInexact } from "../dtype"
-import { largest } from "../dtype-info"
-import { ArgumentError } from "../errors"
-import type { Array } from "../graph"
-import { sameShape } from "../shape"
+
+import { largest } from "../api/dtype-info"
+import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
+import { bool_, complex64, float32 as FLOAT, isInexact } from "../graph/dtype"
+import { ArgumentError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { sameShape } from "../graph/shape"
 import { type BinaryFunction, where } from "./binary"
 import { asOperand, promoteOperands, scalarArray, toDtype } from "./constant"
 import { broadcastTo, sum } from "./reduce"

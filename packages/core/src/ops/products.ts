@@ -1,11 +1,11 @@
 /**
  * Products over chosen axes: inner, outer, tensordot, vecdot, kron, all by way of matmul and multiply.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from "../args"
-import { promote } from "../dtype"
-import { ArgumentError, describe, ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { format, normalizeAxis, sizeOf } from "../shape"
+import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
+import { promote } from "../graph/dtype"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { format, normalizeAxis, sizeOf } from "../graph/shape"
 import { toDtype } from "./constant"
 import { matmul } from "./matmul"
 import { sum } from "./reduce"

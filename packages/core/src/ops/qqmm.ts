@@ -2,10 +2,10 @@
  * Products of which both factors are quantized: the input as it is read, the weights before or then. See quantized-matmul.ts for
  * products with numbers.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { float32, promote, uint32 } from "../dtype"
-import { ArgumentError, DTypeError } from "../errors"
-import type { Array } from "../graph"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { float32, promote, uint32 } from "../graph/dtype"
+import { ArgumentError, DTypeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
 import { toDtype } from "./constant"
 import { gatherMm } from "./gather-matmul"
 import { matmul } from "./matmul"

@@ -5,12 +5,12 @@
  * Along the last axis groups of elements share a scale. The codes of a row are one stream of bits, least significant first:
  * element i has the bits from i · bits on, so that words of 32 bits are filled without gaps also where bits does not divide 32.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { asDtype, bfloat16, type Dtype, float32, uint8, uint32 } from "../dtype"
-import { ArgumentError, DTypeError, describe, nearest, ShapeError } from "../errors"
-import type { Array, Meta } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, sameShape } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asDtype, bfloat16, type Dtype, float32, uint8, uint32 } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, nearest, ShapeError } from "../graph/errors"
+import type { Array, Meta } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, sameShape } from "../graph/shape"
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange } from "./creation"

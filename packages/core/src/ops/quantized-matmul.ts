@@ -2,12 +2,12 @@
  * Products of numbers with packed weights. The formats are in quantize.ts, products of which both factors are quantized in qqmm.ts.
  * Products are computed in float32 at least, from weights that are not rounded in between.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { type Dtype, int32, promote } from "../dtype"
-import { ArgumentError, DTypeError, ShapeError } from "../errors"
-import type { Array, Meta } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { broadcastShapes, format, sameShape } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { type Dtype, int32, promote } from "../graph/dtype"
+import { ArgumentError, DTypeError, ShapeError } from "../graph/errors"
+import type { Array, Meta } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { broadcastShapes, format, sameShape } from "../graph/shape"
 import { toDtype } from "./constant"
 import { arange, ones, zeros } from "./creation"
 import { addAt, asStack, checkMatrixIndices, gatherMm, matrixIndices, stackExamples } from "./gather-matmul"

@@ -2,11 +2,11 @@
  * Random bits from keys: the counter-based generator Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random
  * numbers: as easy as 1, 2, 3", 2011). The distributions of `mx.random` are made of them in random.ts.
  */
-import { uint32, unsignedOfSize } from "../dtype"
-import { DTypeError, ShapeError } from "../errors"
-import type { HostArray } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, sizeOf } from "../shape"
+import { uint32, unsignedOfSize } from "../graph/dtype"
+import { DTypeError, ShapeError } from "../graph/errors"
+import type { HostArray } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, sizeOf } from "../graph/shape"
 import { moveToFront } from "./view"
 
 const ROTATIONS = [

@@ -1,12 +1,19 @@
 /**
  * Cutting, repeating and turning arrays: split, tile, repeat, roll, flip, meshgrid and the like, all made of views and joins.
  */
-import { type Axes, asArrayArgument, isList, isPlainObject, operation, type StreamOptions } from "../args"
-import { asCall } from "../calls"
-import { onStream, type StreamLike } from "../device"
-import { ArgumentError, describe, ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { broadcastShapes as broadcastTwo, normalizeAxes, normalizeAxis, type Shape } from "../shape"
+import {
+  type Axes,
+  asArrayArgument,
+  isList,
+  isPlainObject,
+  operation,
+  type StreamOptions,
+} from "../graph/args"
+import { asCall } from "../graph/calls"
+import { onStream, type StreamLike } from "../graph/device"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { broadcastShapes as broadcastTwo, normalizeAxes, normalizeAxis, type Shape } from "../graph/shape"
 import { concatenate } from "./join"
 import { broadcastTo } from "./reduce"
 import { sliceRange } from "./slice"

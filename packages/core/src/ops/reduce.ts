@@ -2,11 +2,11 @@
  * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with
  * size 1; the public function drops them unless `keepdims` is set.
  */
-import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../args"
-import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from "../dtype"
-import { DTypeError, ShapeError } from "../errors"
-import type { Array, HostArray, Meta, VmapContext, VmapResult } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
+import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
+import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from "../graph/dtype"
+import { DTypeError, ShapeError } from "../graph/errors"
+import type { Array, HostArray, Meta, VmapContext, VmapResult } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
 import {
   asShape,
   broadcastShapes,
@@ -16,7 +16,7 @@ import {
   type Shape,
   sameShape,
   sizeOf,
-} from "../shape"
+} from "../graph/shape"
 import { asOperand, floatOperand, scalarOf, toDtype } from "./constant"
 import { moveToFront, reshapeLike } from "./view"
 

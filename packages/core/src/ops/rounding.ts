@@ -1,10 +1,10 @@
 /**
  * Rounding to decimals and towards zero, and division with remainder.
  */
-import { type Operand, operation, type StreamOptions } from "../args"
-import { complex64, isInexact } from "../dtype"
-import { ArgumentError, DTypeError, describe } from "../errors"
-import type { Array } from "../graph"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
+import { complex64, isInexact } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe } from "../graph/errors"
+import type { Array } from "../graph/graph"
 import { floorDivide, remainder, subtract, where } from "./binary"
 import { asOperand } from "./constant"
 import type { UnaryFunction } from "./unary"

@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest"
+import { primitiveByName } from "../graph/primitive"
 import * as mx from "../index"
-import { primitiveByName } from "../primitive"
 
 const randn = (shape: number[], seed: number) =>
   mx.random.normal(shape, { key: mx.random.key(seed) }).astype(mx.float64)

@@ -1,11 +1,11 @@
 /**
  * Running sums, products, extremes and log-sums along an axis, and the linear recurrence that their derivatives are made of.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../dtype"
-import type { Array, HostArray, Meta } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { normalizeAxis, type Shape, sizeOf } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
+import type { Array, HostArray, Meta } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { normalizeAxis, type Shape, sizeOf } from "../graph/shape"
 import { where } from "./binary"
 import { toDtype } from "./constant"
 import { arange, full, ones, zeros } from "./creation"

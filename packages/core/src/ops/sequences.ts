@@ -1,10 +1,10 @@
 /**
  * Arrays by formula: evenly spaced numbers, windows, and arrays like another one.
  */
-import { asArrayArgument, type Operand, operation, type StreamOptions } from "../args"
-import { asDtype, type Dtype, float32, float64 } from "../dtype"
-import { ArgumentError, describe } from "../errors"
-import type { Array } from "../graph"
+import { asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
+import { asDtype, type Dtype, float32, float64 } from "../graph/dtype"
+import { ArgumentError, describe } from "../graph/errors"
+import type { Array } from "../graph/graph"
 import { isScalar, scalarArray, toDtype } from "./constant"
 import { arange, array, eye, full } from "./creation"
 import { broadcastTo } from "./reduce"

@@ -1,12 +1,12 @@
 /**
  * Rectangular parts of arrays: taking one out (a view), putting one back, and padding around. Indexing is built on them.
  */
-import { complex64, type Dtype, isInexact } from "../dtype"
-import type { Array, HostArray } from "../graph"
-import type { ParamsOf } from "../params"
-import { type Apply, definePrimitive } from "../primitive"
-import { forEachPosition } from "../reference"
-import { contiguousStrides, type Shape, sizeOf } from "../shape"
+import { complex64, type Dtype, isInexact } from "../graph/dtype"
+import type { Array, HostArray } from "../graph/graph"
+import type { ParamsOf } from "../graph/params"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { contiguousStrides, type Shape, sizeOf } from "../graph/shape"
+import { forEachPosition } from "../reference/reference"
 import { where as select } from "./binary"
 import { scalarArray } from "./constant"
 import { broadcastTo } from "./reduce"

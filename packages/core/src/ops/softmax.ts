@@ -2,12 +2,12 @@
  * Softmax and log-sum-exp along an axis: normalized exponentials without overflow. Their primitives work on one axis; several axes
  * are merged first.
  */
-import { type Axes, type Operand, operation, type StreamOptions } from "../args"
-import { type Dtype, float32, isInexact } from "../dtype"
-import { ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, normalizeAxes, sizeOf } from "../shape"
+import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Dtype, float32, isInexact } from "../graph/dtype"
+import { ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, normalizeAxes, sizeOf } from "../graph/shape"
 import { where } from "./binary"
 import { asOperand, floatOperand, toDtype } from "./constant"
 import { max, sum } from "./reduce"

@@ -2,12 +2,12 @@
  * Order along an axis: sort and argsort, what follows from them (partition, topk, median), and the search in what is sorted.
  * Sorting is stable, and NaN comes last.
  */
-import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../args"
-import { bool_, complex64, int32, promote, uint32 } from "../dtype"
-import { ArgumentError, describe, ShapeError } from "../errors"
-import type { Array, HostArray } from "../graph"
-import { type Apply, definePrimitive } from "../primitive"
-import { format, normalizeAxes, normalizeAxis, sizeOf } from "../shape"
+import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
+import { bool_, complex64, int32, promote, uint32 } from "../graph/dtype"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import type { Array, HostArray } from "../graph/graph"
+import { type Apply, definePrimitive } from "../graph/primitive"
+import { format, normalizeAxes, normalizeAxis, sizeOf } from "../graph/shape"
 import { where } from "./binary"
 import { floatOperand, toDtype } from "./constant"
 import { full, zeros } from "./creation"

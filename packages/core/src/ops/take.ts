@@ -1,8 +1,8 @@
 /** The functions that read and write at positions which are values: take and its kin, and slices whose starts are arrays. */
-import { asArrayArgument, operation, type StreamOptions } from "../args"
-import { IndexError, ShapeError } from "../errors"
-import type { Array } from "../graph"
-import { broadcastShapes, format, normalizeAxis, type Shape } from "../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { IndexError, ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { broadcastShapes, format, normalizeAxis, type Shape } from "../graph/shape"
 import { toDtype } from "./constant"
 import { array, zeros } from "./creation"
 import { gather, scatter } from "./gather"

@@ -1,15 +1,15 @@
 /**
  * Functions of one argument, element by element. Each is one scalar instruction with its derivative beside it.
  */
-import { type Operand, operation, type StreamOptions } from "../args"
-import { calls } from "../calls"
-import { Complex } from "../complex-number"
-import { bool_, complex64, type Dtype, float32, isInexact } from "../dtype"
-import { DTypeError } from "../errors"
-import { Array, applyNode, type Meta, type Partial } from "../graph"
-import { NO_PARAMS } from "../params"
-import { definePrimitive } from "../primitive"
-import type { UnaryOp } from "../program"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
+import { calls } from "../graph/calls"
+import { Complex } from "../graph/complex-number"
+import { bool_, complex64, type Dtype, float32, isInexact } from "../graph/dtype"
+import { DTypeError } from "../graph/errors"
+import { Array, applyNode, type Meta, type Partial } from "../graph/graph"
+import { NO_PARAMS } from "../graph/params"
+import { definePrimitive } from "../graph/primitive"
+import type { UnaryOp } from "../graph/scalar-program"
 import { asOperand, scalarArray, toDtype } from "./constant"
 import { broadcastTo } from "./reduce"
 

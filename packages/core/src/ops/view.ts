@@ -1,10 +1,10 @@
 /**
  * Other ways to look at the same memory: reshape, transpose, new and dropped axes. Nothing is copied where strides can say it.
  */
-import { type Axes, asArrayArgument, operation, type StreamOptions } from "../args"
-import { ArgumentError, describe, ShapeError } from "../errors"
-import { type Array, Array as ArrayClass, type VmapContext, type VmapResult } from "../graph"
-import { type Apply, definePrimitive, type NoParams } from "../primitive"
+import { type Axes, asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import { type Array, Array as ArrayClass, type VmapContext, type VmapResult } from "../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
 import {
   format,
   isContiguous,
@@ -13,7 +13,7 @@ import {
   reshapeStrides,
   type Shape,
   sizeOf,
-} from "../shape"
+} from "../graph/shape"
 
 /** The batched input of a rule with its batch axis in front, for primitives of one input. */
 function front({ inputs: [x], axes: [axis] }: Pick<VmapContext<unknown>, "inputs" | "axes">): Array {

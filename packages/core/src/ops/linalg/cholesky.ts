@@ -1,10 +1,10 @@
 /**
  * Cholesky factorization of positive definite matrices, and inverses from their factors.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { NumericError } from "../../errors"
-import type { Array } from "../../graph"
-import { type Apply, definePrimitive } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { NumericError } from "../../graph/errors"
+import type { Array } from "../../graph/graph"
+import { type Apply, definePrimitive } from "../../graph/primitive"
 import { type Dense, eachMatrix } from "./dense"
 import { adjoint, batched, hermitian, lowerHalf, squareShape } from "./matrix"
 import { inverseOfTriangle, solveTriangularPrimitive } from "./triangular"

@@ -1,11 +1,11 @@
 /**
  * Cross products.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { promote } from "../../dtype"
-import { ShapeError } from "../../errors"
-import type { Array } from "../../graph"
-import { broadcastShapes, format, normalizeAxis } from "../../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { promote } from "../../graph/dtype"
+import { ShapeError } from "../../graph/errors"
+import type { Array } from "../../graph/graph"
+import { broadcastShapes, format, normalizeAxis } from "../../graph/shape"
 import { toDtype } from "../constant"
 import { zeros } from "../creation"
 import { concatenate } from "../join"

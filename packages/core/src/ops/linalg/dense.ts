@@ -2,9 +2,9 @@
  * Dense matrices for the meanings of factorizations: complex numbers in two Float64Arrays, row-major, and the few steps that
  * the algorithms share. Real matrices have zeros for imaginary parts and keep them.
  */
-import { complex64 } from "../../dtype"
-import type { HostArray } from "../../graph"
-import { sizeOf } from "../../shape"
+import { complex64 } from "../../graph/dtype"
+import type { HostArray } from "../../graph/graph"
+import { sizeOf } from "../../graph/shape"
 
 /** A matrix of complex numbers that is computed with in place. */
 export class Dense {

@@ -1,10 +1,10 @@
 /**
  * Determinants.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { atLeastFloat, complex64 } from "../../dtype"
-import type { Array } from "../../graph"
-import { type Apply, definePrimitive, type NoParams } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { atLeastFloat, complex64 } from "../../graph/dtype"
+import type { Array } from "../../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { where } from "../binary"
 import { toDtype } from "../constant"
 import { arange, ones } from "../creation"

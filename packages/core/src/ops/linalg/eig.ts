@@ -1,11 +1,11 @@
 /**
  * Eigenvalues and eigenvectors of general matrices, by the shifted QR algorithm on a Hessenberg matrix.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { complex64 } from "../../dtype"
-import { NumericError } from "../../errors"
-import type { Array, Meta } from "../../graph"
-import { type Apply, definePrimitive, type NoParams } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { complex64 } from "../../graph/dtype"
+import { NumericError } from "../../graph/errors"
+import type { Array, Meta } from "../../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { toDtype } from "../constant"
 import { sum } from "../reduce"
 import { Dense, eachMatrix, type Rotation, rotateColumns, rotateRows } from "./dense"

@@ -1,10 +1,10 @@
 /**
  * Eigenvalues and eigenvectors of Hermitian matrices, by Jacobi rotations.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { ArgumentError, describe } from "../../errors"
-import type { Array, Meta } from "../../graph"
-import { type Apply, definePrimitive } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { ArgumentError, describe } from "../../graph/errors"
+import type { Array, Meta } from "../../graph/graph"
+import { type Apply, definePrimitive } from "../../graph/primitive"
 import { Dense, eachMatrix, jacobiRotation, rotateColumns, rotateRows } from "./dense"
 import {
   adjoint,

@@ -1,10 +1,10 @@
 /**
  * LU factorization with partial pivoting.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { uint32 } from "../../dtype"
-import type { Array } from "../../graph"
-import { type Apply, definePrimitive, type NoParams } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { uint32 } from "../../graph/dtype"
+import type { Array } from "../../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { triu } from "../diagonal"
 import { concatenate } from "../join"
 import { broadcastTo } from "../reduce"

@@ -2,12 +2,12 @@
  * What the functions of `mx.linalg` share: arguments that are matrices, checked, and small steps of formulas over the last two
  * axes. No factorization lives here.
  */
-import { asArrayArgument } from "../../args"
-import { complex64, type Dtype, float32, float64, promote } from "../../dtype"
-import { DTypeError, ShapeError } from "../../errors"
-import type { Array, Meta, VmapContext, VmapResult } from "../../graph"
-import type { Apply } from "../../primitive"
-import { broadcastShapes, format, sameShape } from "../../shape"
+import { asArrayArgument } from "../../graph/args"
+import { complex64, type Dtype, float32, float64, promote } from "../../graph/dtype"
+import { DTypeError, ShapeError } from "../../graph/errors"
+import type { Array, Meta, VmapContext, VmapResult } from "../../graph/graph"
+import type { Apply } from "../../graph/primitive"
+import { broadcastShapes, format, sameShape } from "../../graph/shape"
 import { where } from "../binary"
 import { toDtype } from "../constant"
 import { eye } from "../creation"

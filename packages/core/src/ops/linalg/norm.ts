@@ -1,11 +1,11 @@
 /**
  * Norms of vectors and matrices.
  */
-import { type Axes, asArrayArgument, operation, type StreamOptions } from "../../args"
-import { atLeastFloat, complex64 } from "../../dtype"
-import { ArgumentError, describe, ShapeError } from "../../errors"
-import type { Array } from "../../graph"
-import { normalizeAxes, normalizeAxis } from "../../shape"
+import { type Axes, asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { atLeastFloat, complex64 } from "../../graph/dtype"
+import { ArgumentError, describe, ShapeError } from "../../graph/errors"
+import type { Array } from "../../graph/graph"
+import { normalizeAxes, normalizeAxis } from "../../graph/shape"
 import { toDtype } from "../constant"
 import { max, min, sum } from "../reduce"
 import { singularValuesOf } from "./svd"

@@ -1,9 +1,9 @@
 /**
  * QR factorization by Householder reflections.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import type { Array } from "../../graph"
-import { type Apply, definePrimitive, type NoParams } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import type { Array } from "../../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { triu } from "../diagonal"
 import { concatenate } from "../join"
 import { Dense, eachMatrix } from "./dense"

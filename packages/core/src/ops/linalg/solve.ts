@@ -1,9 +1,9 @@
 /**
  * Equations with general matrices, and inverses.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import type { Array } from "../../graph"
-import { type Apply, definePrimitive, type NoParams } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import type { Array } from "../../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { Dense, eachMatrix } from "./dense"
 import { factorLu } from "./lu"
 import { adjoint, batched, batchedPair, equation, squareShape } from "./matrix"

@@ -1,10 +1,10 @@
 /**
  * Singular value decomposition by one-sided Jacobi rotations, and pseudo-inverses.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { float64 } from "../../dtype"
-import type { Array } from "../../graph"
-import { type Apply, definePrimitive, type NoParams } from "../../primitive"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { float64 } from "../../graph/dtype"
+import type { Array } from "../../graph/graph"
+import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { where } from "../binary"
 import { concatenate } from "../join"
 import { max } from "../reduce"

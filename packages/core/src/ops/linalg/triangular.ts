@@ -1,11 +1,11 @@
 /**
  * Equations with triangular matrices, and the inverses of triangles.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../args"
-import { NumericError } from "../../errors"
-import type { Array } from "../../graph"
-import { type Apply, definePrimitive } from "../../primitive"
-import { sameShape } from "../../shape"
+import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { NumericError } from "../../graph/errors"
+import type { Array } from "../../graph/graph"
+import { type Apply, definePrimitive } from "../../graph/primitive"
+import { sameShape } from "../../graph/shape"
 import { tril, triu } from "../diagonal"
 import { broadcastTo } from "../reduce"
 import { type Dense, eachMatrix } from "./dense"

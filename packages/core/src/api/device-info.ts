@@ -1,0 +1,45 @@
+/**
+ * What devices there are and what they are: availability, counts, and the facts that backends tell.
+ */
+import { backendFor, type DeviceFacts, isServed } from "../graph/backend"
+import { currentStream, Device, type DeviceType } from "../graph/device"
+import { ArgumentError, describe } from "../graph/errors"
+
+function typeOf(op: string, device: unknown): DeviceType {
+  if (device instanceof Device) return device.type
+  if (device === "cpu" || device === "gpu") return device
+  throw new ArgumentError(op, `expected a device (mx.cpu or mx.gpu), received ${describe(device)}`)
+}
+
+/**
+ * Whether a backend serves the device.
+ * @throws ArgumentError when it is not a device
+ * @example
+ * mx.isAvailable(mx.cpu) // => true
+ */
+export function isAvailable(device: Device | DeviceType): boolean {
+  return isServed(typeOf("isAvailable", device)) && (!(device instanceof Device) || device.index === 0)
+}
+
+/**
+ * How many devices of a type there are.
+ * @throws ArgumentError when it is not a device
+ * @example
+ * mx.deviceCount('cpu') // => 1
+ */
+export function deviceCount(device: Device | DeviceType): number {
+  return isServed(typeOf("deviceCount", device)) ? 1 : 0
+}
+
+/**
+ * What is known of a device, of the default device without an argument: its name and architecture, and, where the backend tells them, its
+ * memory in bytes and how much of it should be in use.
+ * @throws DeviceError when no backend serves it; ArgumentError when it is not a device
+ * @example
+ * mx.deviceInfo().deviceName.length > 0 // => true
+ */
+export function deviceInfo(device?: Device | DeviceType | null): DeviceFacts {
+  const { type } = currentStream().device
+  const backend = backendFor(new Device(device == null ? type : typeOf("deviceInfo", device)))
+  return { deviceName: backend.name, architecture: "unknown", ...backend.info?.() }
+}

@@ -1,0 +1,126 @@
+/**
+ * `mx.fast.metalKernel`: the function and its types. A Metal backend makes the kernels; core only knows who does.
+ */
+import { operation } from "../graph/args"
+import type { StreamLike } from "../graph/device"
+import type { Dtype } from "../graph/dtype"
+import { DeviceError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+
+/** A value of a template parameter. */
+export type TemplateValue = Dtype | number | boolean
+
+/** What {@link metalKernel} makes a kernel of. */
+export interface MetalKernelOptions {
+  /** Names the kernel in messages and in its source. */
+  readonly name: string
+  /** The names by which the body knows its inputs. */
+  readonly inputNames: readonly string[]
+  /** The names by which the body knows its outputs. */
+  readonly outputNames: readonly string[]
+  /** The body of the kernel. */
+  readonly source: string
+  /** What the body needs outside of itself, such as functions. */
+  readonly header?: string
+  /** Whether inputs are copied to row-major order first where they are not; true by default. */
+  readonly ensureRowContiguous?: boolean
+  /** Whether outputs are atomic: `device atomic<float>*`. */
+  readonly atomicOutputs?: boolean
+}
+
+/** What a call of a kernel takes. */
+export interface MetalKernelCall {
+  /** Arrays, or scalars, one for each name. */
+  readonly inputs: readonly (Array | number | bigint | boolean)[]
+  /** Values of template parameters: dtypes, integers, booleans. */
+  readonly template?: Readonly<Record<string, TemplateValue>> | readonly (readonly [string, TemplateValue])[]
+  /** How many threads there are, along each axis. */
+  readonly grid: readonly number[]
+  /** How many of them make a threadgroup. */
+  readonly threadgroup: readonly number[]
+  readonly outputShapes: readonly (readonly number[])[]
+  readonly outputDtypes: readonly Dtype[]
+  /** What outputs hold before the kernel runs; nothing in particular by default. */
+  readonly initValue?: number | null
+  /** Whether to print the generated source. */
+  readonly verbose?: boolean
+  /** A stream of the GPU, or the GPU; its default stream by default. */
+  readonly stream?: StreamLike
+}
+
+/** A kernel: called with arrays, it gives its outputs, lazily. */
+export type MetalKernel = (call: MetalKernelCall) => Array[]
+
+/** What makes kernels of options. */
+export type MetalKernelMaker = (options: MetalKernelOptions) => MetalKernel
+
+let maker: MetalKernelMaker | null = null
+
+/** Makes `make` serve {@link metalKernel}. For Metal backends. */
+export function setMetalKernelMaker(make: MetalKernelMaker): void {
+  maker = make
+}
+
+/** Whether a Metal backend is there. */
+export const hasMetal = (): boolean => maker !== null
+
+const names = [
+  "name",
+  "inputNames",
+  "outputNames",
+  "source",
+  "header",
+  "ensureRowContiguous",
+  "atomicOutputs",
+] as const
+const body = operation(
+  "metalKernel",
+  names,
+  (...values: unknown[]): MetalKernel => {
+    if (maker === null)
+      throw new DeviceError("metalKernel", "no Metal backend is there to compile a kernel", {
+        hint: 'import "@lazuli/backend-metal"',
+      })
+    return maker(
+      Object.fromEntries(names.map((name, i) => [name, values[i]])) as unknown as MetalKernelOptions,
+    )
+  },
+  null,
+)
+
+/**
+ * A kernel from the body of a Metal function. The signature follows from the arguments of each call: an input is `const device T* x`
+ * (`constant` below 8 elements, a reference without axes), an output `device T* y`; `x_shape`, `x_strides`, `x_ndim` and attributes
+ * such as `thread_position_in_grid` are parameters where the body names them. Bodies may use `elem_to_loc(i, x_shape, x_strides, x_ndim)`.
+ *
+ * Has no derivative of its own: wrap it in `customFunction`.
+ *
+ * @throws DeviceError where no Metal backend was imported
+ * @throws ArgumentError when names are missing or malformed
+ * @example
+ * const twice = mx.fast.metalKernel({ name: 'twice', inputNames: ['x'], outputNames: ['y'],
+ *   source: 'uint i = thread_position_in_grid.x; y[i] = 2 * x[i];' })
+ * const [y] = twice({ inputs: [mx.array([1, 2])], grid: [2, 1, 1], threadgroup: [2, 1, 1],
+ *   outputShapes: [[2]], outputDtypes: [mx.float32] })
+ * y.tolist() // => [2, 4]
+ */
+export function metalKernel(options: MetalKernelOptions): MetalKernel
+export function metalKernel(
+  name: string,
+  inputNames: readonly string[],
+  outputNames: readonly string[],
+  source: string,
+  options?: Pick<MetalKernelOptions, "header" | "ensureRowContiguous" | "atomicOutputs">,
+): MetalKernel
+export function metalKernel(
+  name: string,
+  inputNames: readonly string[],
+  outputNames: readonly string[],
+  source: string,
+  header?: string,
+  ensureRowContiguous?: boolean,
+  atomicOutputs?: boolean,
+): MetalKernel
+export function metalKernel(...args: unknown[]): MetalKernel {
+  return body(args)
+}

@@ -1,0 +1,59 @@
+/**
+ * `mx.metal`: whether Metal is there, the memory of its device, and captures. The functions on memory are those of `mx`, on the GPU.
+ */
+import { backendFor, type DeviceFacts } from "../graph/backend"
+import { gpu, onStream } from "../graph/device"
+import { DeviceError } from "../graph/errors"
+import { deviceInfo as infoOf } from "./device-info"
+import * as memory from "./memory-stats"
+import { hasMetal } from "./metal-kernel"
+
+/**
+ * Whether a Metal backend is there: `mx.gpu` works, and so does `mx.fast.metalKernel`. The backend may run Metal's kernels on the CPU.
+ * @example
+ * typeof mx.metal.isAvailable() // => 'boolean'
+ */
+export const isAvailable = (): boolean => hasMetal()
+
+/** What is known of the GPU. @throws DeviceError when there is none */
+export const deviceInfo = (): DeviceFacts => infoOf(gpu)
+
+/** Bytes of all living arrays on the GPU. @throws DeviceError when there is none */
+export const getActiveMemory = (): number => onStream(gpu, memory.getActiveMemory)
+/** The most bytes that were alive at once on the GPU. @throws DeviceError when there is none */
+export const getPeakMemory = (): number => onStream(gpu, memory.getPeakMemory)
+/** Bytes of the GPU that are free and kept for the next arrays. @throws DeviceError when there is none */
+export const getCacheMemory = (): number => onStream(gpu, memory.getCacheMemory)
+/** Starts {@link getPeakMemory} anew. @throws DeviceError when there is no GPU */
+export const resetPeakMemory = (): void => onStream(gpu, memory.resetPeakMemory)
+/** Bounds the bytes of living arrays on the GPU; gives the bound before. @throws DeviceError when there is none */
+export const setMemoryLimit = (limit: number): number => onStream(gpu, () => memory.setMemoryLimit(limit))
+/** Bounds the bytes of the GPU kept for reuse; gives the bound before. @throws DeviceError when there is none */
+export const setCacheLimit = (limit: number): number => onStream(gpu, () => memory.setCacheLimit(limit))
+/** Bounds the bytes that stay in physical memory; gives the bound before. */
+export const setWiredLimit = (limit: number): number => memory.setWiredLimit(limit)
+/** Gives the bytes kept for reuse back to the system. @throws DeviceError when there is no GPU */
+export const clearCache = (): void => onStream(gpu, memory.clearCache)
+
+function capture(op: "startCapture" | "stopCapture"): DeviceError {
+  const { name } = backendFor(gpu)
+  return new DeviceError(op, `the ${name} backend cannot capture its work here`, {
+    hint: "Captures need Xcode's tools on Apple hardware",
+  })
+}
+
+/** Begins to record the GPU's work into a file for Xcode. @throws DeviceError where the backend cannot */
+export function startCapture(path: string): void {
+  const backend = backendFor(gpu)
+  if (!backend.startCapture) throw capture("startCapture")
+  backend.flush()
+  backend.startCapture(path)
+}
+
+/** Ends what {@link startCapture} began. @throws DeviceError where the backend cannot capture */
+export function stopCapture(): void {
+  const backend = backendFor(gpu)
+  if (!backend.stopCapture) throw capture("stopCapture")
+  backend.flush()
+  backend.stopCapture()
+}

@@ -1,0 +1,600 @@
+/**
+ * `mx.random`: keys and distributions. The same key gives the same numbers as in MLX; without a key, one is split off
+ * the global state, which `seed` sets.
+ */
+import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../graph/args"
+import { implicitState } from "../graph/calls"
+import {
+  asDtype,
+  bfloat16,
+  complex64,
+  type Dtype,
+  float16,
+  float32,
+  float64,
+  int32,
+  isInteger,
+  uint32,
+} from "../graph/dtype"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
+import { type Array, Array as ArrayClass } from "../graph/graph"
+import { asShape, broadcastShapes, format, normalizeAxis, sameShape } from "../graph/shape"
+import { argmax } from "../ops/arg-reduce"
+import { maximum, minimum } from "../ops/binary"
+import { asOperand, scalarArray, toDtype } from "../ops/constant"
+import { arrayFromStore } from "../ops/creation"
+import { stack } from "../ops/join"
+import { svd } from "../ops/linalg/svd"
+import { randomBits } from "../ops/random-bits"
+import { softmax } from "../ops/softmax"
+import { argsort, searchsorted } from "../ops/sort"
+import { take } from "../ops/take"
+
+type ShapeArgument = number | readonly number[]
+/** What draws without a positional argument of their own take. */
+export interface DrawOptions extends StreamOptions {
+  /** The shape of the result; a scalar by default. */
+  shape?: ShapeArgument
+  /** float32 by default. */
+  dtype?: Dtype | null
+  /** Where the randomness comes from; without it a key is split off the global state. */
+  key?: Array | null
+}
+
+/** The two words of a seed, the upper one first. */
+function wordsOfSeed(op: string, value: unknown): [number, number] {
+  const big = typeof value === "number" && Number.isSafeInteger(value) ? BigInt(value) : value
+  if (typeof big !== "bigint")
+    throw new ArgumentError(op, `a seed must be an integer, received ${describe(value)}`)
+  const bits = BigInt.asUintN(64, big)
+  return [Number(bits >> 32n), Number(bits & 0xffffffffn)]
+}
+
+/**
+ * The global state: a list that holds one key, replaced at every draw without a key. `compile(f, { inputs: mx.random.state,
+ * outputs: mx.random.state })` captures it.
+ */
+export const state: [Array] = [lazyKey(Date.now())]
+implicitState.push(state)
+
+/** A key made of constants: it needs no memory, so it can exist before any backend does. */
+function lazyKey(value: number | bigint): Array {
+  const words = wordsOfSeed("random.seed", value)
+  return stack(words.map((word) => scalarArray(word, uint32)))
+}
+
+/**
+ * Sets the global state.
+ * @example
+ * mx.random.seed(7); const a = mx.random.uniform(); mx.random.seed(7); a.item() === mx.random.uniform().item() // => true
+ */
+export function seed(value: number | bigint): void {
+  state[0] = lazyKey(value)
+}
+
+/**
+ * A key, an array of two uint32, from an integer.
+ * @example
+ * mx.random.key(42).tolist() // => [0, 42]
+ */
+export function key(seed: number | bigint): Array {
+  return arrayFromStore(Uint32Array.from(wordsOfSeed("random.key", seed)), [2], uint32)
+}
+
+const splitArgs = operation("random.split", ["key", "num"], (k: unknown, num: number = 2) => {
+  const one = asArrayArgument("random.split", "key", k)
+  if (one.ndim !== 1 || one.shape[0] !== 2)
+    throw new ShapeError("random.split", `expected a key of shape (2,), received ${format(one.shape)}`)
+  return randomBits([one], { width: 4, shape: asShape("random.split", [num, 2]) })
+})
+/**
+ * Several independent keys from one: an array of shape [num, 2].
+ * @throws ShapeError when the key has another shape
+ * @example
+ * mx.random.split(mx.random.key(0), 3).shape // => [3, 2]
+ */
+export function split(key: Array, num?: number, options?: StreamOptions): Array
+export function split(key: Array, options: { num?: number } & StreamOptions): Array
+export function split(...args: unknown[]): Array {
+  return splitArgs(args)
+}
+
+/** The given key, or one split off the global state: row 0 of the split stays there, row 1 is used. */
+function keyOr(op: string, given: unknown): Array {
+  if (given !== undefined && given !== null) return asArrayArgument(op, "key", given)
+  const pair = split(state[0], 2)
+  state[0] = take(pair, 0, 0)
+  return take(pair, 1, 0)
+}
+
+const bitsArgs = operation(
+  "random.bits",
+  ["shape", "width", "key"],
+  (shape: ShapeArgument = [], width: number = 4, k?: Array | null) => {
+    if (width !== 1 && width !== 2 && width !== 4)
+      throw new ArgumentError("random.bits", `width must be 1, 2 or 4 bytes, received ${describe(width)}`)
+    const to = asShape("random.bits", shape)
+    return randomBits([keyOr("random.bits", k)], { width, shape: to })
+  },
+)
+/**
+ * Uniform unsigned integers of `width` bytes: uint32, uint16 or uint8.
+ * @example
+ * mx.random.bits([3]).dtype // => mx.uint32
+ */
+export function bits(
+  shape?: ShapeArgument,
+  width?: 1 | 2 | 4,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function bits(
+  options: { shape?: ShapeArgument; width?: 1 | 2 | 4; key?: Array | null } & StreamOptions,
+): Array
+export function bits(...args: unknown[]): Array {
+  return bitsArgs(args)
+}
+
+function floating(op: string, dtype: Dtype | null | undefined): Dtype {
+  const type = dtype ? asDtype(op, dtype) : float32
+  if (type.kind !== "floating") throw new DTypeError(op, `expected a floating dtype, received ${type.name}`)
+  return type
+}
+
+/** The spacing of a dtype's numbers just below 1. */
+const spacing = (dtype: Dtype): number =>
+  dtype === float16 ? 2 ** -11 : dtype === bfloat16 ? 2 ** -8 : dtype === float64 ? 2 ** -53 : 2 ** -24
+
+/** Uniform on [low, high): low + (high − low) · min(bits / (2³² − 1), the largest number below 1). */
+function uniformOn(
+  op: string,
+  low: Operand,
+  high: Operand,
+  shape: readonly number[],
+  dtype: Dtype,
+  k: Array,
+): Array {
+  const lo = convert(op, low, dtype)
+  const range = convert(op, high, dtype).subtract(lo)
+  checkFits(op, range, shape)
+  const words = toDtype(randomBits([k], { width: 4, shape }), float32)
+  const unit = words.divide(4294967295).minimum(dtype === float64 ? 1 - 2 ** -24 : 1 - spacing(dtype))
+  return range.multiply(toDtype(unit, dtype)).add(lo)
+}
+
+const convert = (op: string, value: unknown, dtype: Dtype): Array => {
+  if (value instanceof ArrayClass) return toDtype(value, dtype)
+  if (typeof value === "number") return scalarArray(value, dtype)
+  return toDtype(asOperand(op, value), dtype)
+}
+
+function checkFits(op: string, bounds: Array, shape: readonly number[]): void {
+  if (!sameShape(broadcastShapes(op, bounds.shape, shape), shape))
+    throw new ShapeError(
+      op,
+      `parameters of shape ${format(bounds.shape)} do not broadcast to the shape ${format(shape)}`,
+    )
+}
+
+const uniformArgs = operation(
+  "random.uniform",
+  ["low", "high", "shape", "dtype", "key"],
+  (
+    low: Operand = 0,
+    high: Operand = 1,
+    shape: ShapeArgument = [],
+    dtype?: Dtype | null,
+    k?: Array | null,
+  ) => {
+    const op = "random.uniform"
+    const type = floating(op, dtype)
+    return uniformOn(op, low, high, asShape(op, shape), type, keyOr(op, k))
+  },
+)
+/**
+ * Uniform numbers of [low, high); the bounds broadcast to the shape.
+ * @throws DTypeError unless the dtype is floating; ShapeError when the bounds do not broadcast
+ * @example
+ * mx.random.uniform({ shape: [2, 3] }).shape // => [2, 3]
+ */
+export function uniform(
+  low: Operand,
+  high: Operand,
+  shape?: ShapeArgument,
+  dtype?: Dtype | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function uniform(low: Operand, high: Operand, options: DrawOptions): Array
+export function uniform(options?: { low?: Operand; high?: Operand } & DrawOptions): Array
+export function uniform(...args: unknown[]): Array {
+  return uniformArgs(args)
+}
+
+/** Uniform on (−1, 1). */
+const symmetric = (op: string, shape: readonly number[], dtype: Dtype, k: Array): Array =>
+  uniformOn(op, -1 + (dtype === float64 ? 2 ** -24 : spacing(dtype)), 1, shape, dtype, k)
+
+const normalArgs = operation(
+  "random.normal",
+  ["shape", "dtype", "loc", "scale", "key"],
+  (
+    shape: ShapeArgument = [],
+    dtype?: Dtype | null,
+    loc?: Operand | null,
+    scale?: Operand | null,
+    k?: Array | null,
+  ) => {
+    const op = "random.normal"
+    const to = asShape(op, shape)
+    const type = dtype ? asDtype(op, dtype) : float32
+    const shift = (x: Array): Array => (loc === undefined || loc === null ? x : convert(op, loc, type).add(x))
+    if (type === complex64) {
+      // Real and imaginary part have variance 1/2 each.
+      const parts = symmetric(op, [...to, 2], float32, keyOr(op, k)).erfinv()
+      const [re, im] = [take(parts, 0, -1), take(parts, 1, -1)]
+      const z = joinParts(re, im)
+      return shift(scale === undefined || scale === null ? z : convert(op, scale, type).multiply(z))
+    }
+    const root = scalarArray(Math.SQRT2, floating(op, type))
+    const factor = scale === undefined || scale === null ? root : root.multiply(convert(op, scale, type))
+    return shift(factor.multiply(symmetric(op, to, type, keyOr(op, k)).erfinv()))
+  },
+)
+/**
+ * Normally distributed numbers with mean `loc` (0) and standard deviation `scale` (1); complex64 too.
+ * @throws DTypeError unless the dtype is floating or complex
+ * @example
+ * mx.random.normal([2, 3]).shape // => [2, 3]
+ */
+export function normal(
+  shape?: ShapeArgument,
+  dtype?: Dtype | null,
+  loc?: Operand | null,
+  scale?: Operand | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function normal(
+  shape: ShapeArgument,
+  options: { loc?: Operand | null; scale?: Operand | null } & Omit<DrawOptions, "shape">,
+): Array
+export function normal(options: { loc?: Operand | null; scale?: Operand | null } & DrawOptions): Array
+export function normal(...args: unknown[]): Array {
+  return normalArgs(args)
+}
+
+const I = { re: 0, im: 1 }
+const joinParts = (re: Array, im: Array): Array =>
+  toDtype(re, complex64).add(toDtype(im, complex64).multiply(scalarArray(I, complex64)))
+
+const bernoulliArgs = operation(
+  "random.bernoulli",
+  ["p", "shape", "key"],
+  (p: Operand = 0.5, shape?: ShapeArgument | null, k?: Array | null) => {
+    const op = "random.bernoulli"
+    const chance = asOperand(op, p)
+    if (chance.dtype.kind !== "floating")
+      throw new DTypeError(op, `p must be floating, received ${chance.dtype.name}`)
+    const to = shape === undefined || shape === null ? chance.shape : asShape(op, shape)
+    checkFits(op, chance, to)
+    return uniformOn(op, 0, 1, to, float32, keyOr(op, k)).less(chance)
+  },
+)
+/**
+ * True with probability `p`, in the shape of `p` unless another is given.
+ * @throws ShapeError when p does not broadcast to the shape
+ * @example
+ * mx.random.bernoulli(1, [2]).tolist() // => [true, true]
+ */
+export function bernoulli(
+  p?: Operand,
+  shape?: ShapeArgument | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function bernoulli(
+  p: Operand,
+  options: { shape?: ShapeArgument | null; key?: Array | null } & StreamOptions,
+): Array
+export function bernoulli(
+  options: { p?: Operand; shape?: ShapeArgument | null; key?: Array | null } & StreamOptions,
+): Array
+export function bernoulli(...args: unknown[]): Array {
+  return bernoulliArgs(args)
+}
+
+const randintArgs = operation(
+  "random.randint",
+  ["low", "high", "shape", "dtype", "key"],
+  (low: Operand, high: Operand, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
+    const op = "random.randint"
+    const type = dtype ? asDtype(op, dtype) : int32
+    if (!isInteger(type)) throw new DTypeError(op, `expected an integer dtype, received ${type.name}`)
+    const lo = convert(op, low, float32)
+    const u = uniformOn(op, lo, high, asShape(op, shape), float32, keyOr(op, k))
+    const last = convert(op, high, float32).subtract(1)
+    return toDtype(maximum(minimum(u.floor(), last), lo), type)
+  },
+)
+/**
+ * Uniform integers of [low, high), drawn through float32: bounds beyond 2²⁴ lose their last bits, as in MLX.
+ * @throws DTypeError unless the dtype is an integer
+ * @example
+ * mx.random.randint(5, 6, [2]).tolist() // => [5, 5]
+ */
+export function randint(
+  low: Operand,
+  high: Operand,
+  shape?: ShapeArgument,
+  dtype?: Dtype | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function randint(low: Operand, high: Operand, options: DrawOptions): Array
+export function randint(...args: unknown[]): Array {
+  return randintArgs(args)
+}
+
+const truncatedNormalArgs = operation(
+  "random.truncatedNormal",
+  ["lower", "upper", "shape", "dtype", "key"],
+  (lower: Operand, upper: Operand, shape?: ShapeArgument | null, dtype?: Dtype | null, k?: Array | null) => {
+    const op = "random.truncatedNormal"
+    const type = floating(op, dtype)
+    const [lo, hi] = [convert(op, lower, type), convert(op, upper, type)]
+    const root = scalarArray(Math.SQRT2, type)
+    const to =
+      shape === undefined || shape === null ? broadcastShapes(op, lo.shape, hi.shape) : asShape(op, shape)
+    const u = uniformOn(op, lo.divide(root).erf(), hi.divide(root).erf(), to, type, keyOr(op, k))
+    return maximum(minimum(hi, root.multiply(u.erfinv())), lo)
+  },
+)
+/**
+ * Normally distributed numbers between `lower` and `upper`.
+ * @throws DTypeError unless the dtype is floating; ShapeError when the bounds do not broadcast to the shape
+ * @example
+ * mx.random.truncatedNormal(-1, 1, [4]).abs().max().item() <= 1 // => true
+ */
+export function truncatedNormal(
+  lower: Operand,
+  upper: Operand,
+  shape?: ShapeArgument | null,
+  dtype?: Dtype | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function truncatedNormal(
+  lower: Operand,
+  upper: Operand,
+  options: Omit<DrawOptions, "shape"> & { shape?: ShapeArgument | null },
+): Array
+export function truncatedNormal(...args: unknown[]): Array {
+  return truncatedNormalArgs(args)
+}
+
+const gumbelOf = (op: string, shape: readonly number[], dtype: Dtype, k: Array): Array =>
+  uniformOn(op, 0, 1, shape, dtype, k).log().negative().log().negative()
+
+const gumbelArgs = operation(
+  "random.gumbel",
+  ["shape", "dtype", "key"],
+  (shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
+    const op = "random.gumbel"
+    const type = floating(op, dtype)
+    return gumbelOf(op, asShape(op, shape), type, keyOr(op, k))
+  },
+)
+/**
+ * Numbers of the standard Gumbel distribution, −log(−log u).
+ * @throws DTypeError unless the dtype is floating
+ * @example
+ * mx.random.gumbel([2]).shape // => [2]
+ */
+export function gumbel(
+  shape?: ShapeArgument,
+  dtype?: Dtype | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function gumbel(shape: ShapeArgument, options: Omit<DrawOptions, "shape">): Array
+export function gumbel(options: DrawOptions): Array
+export function gumbel(...args: unknown[]): Array {
+  return gumbelArgs(args)
+}
+
+const categoricalArgs = operation(
+  "random.categorical",
+  ["logits", "axis", "shape", "numSamples", "key"],
+  (
+    given: unknown,
+    axis: number = -1,
+    shape?: ShapeArgument | null,
+    numSamples?: number | null,
+    k?: Array | null,
+  ) => {
+    const op = "random.categorical"
+    const logits = asArrayArgument(op, "logits", given)
+    const along = normalizeAxis(op, axis, logits.ndim)
+    const rest = logits.shape.filter((_, i) => i !== along)
+    const hasShape = shape !== undefined && shape !== null
+    if (hasShape && numSamples !== undefined && numSamples !== null)
+      throw new ArgumentError(op, "takes shape or numSamples, not both")
+    if (numSamples !== undefined && numSamples !== null) {
+      const [n] = asShape(op, numSamples)
+      return draw(op, logits.expandDims(-1), along, [...rest, n], k)
+    }
+    const to = hasShape ? asShape(op, shape) : rest
+    if (!sameShape(broadcastShapes(op, to, rest), to))
+      throw new ShapeError(op, `logits of shape ${format(logits.shape)} do not broadcast to ${format(to)}`)
+    return draw(op, logits, along, to, k)
+  },
+)
+/** Samples along an axis of the logits, of the shape `to` that the other axes broadcast to. */
+function draw(
+  op: string,
+  logits: Array,
+  along: number,
+  to: readonly number[],
+  k: Array | null | undefined,
+): Array {
+  const n = logits.shape[along]
+  if (n === 0) throw new ShapeError(op, `needs at least one category, received shape ${format(logits.shape)}`)
+  const key = keyOr(op, k)
+  if (logits.size === n && to.length > 0) {
+    // One distribution, many samples: its cumulative probabilities, inverted at uniform numbers.
+    const cumulative = softmax(toDtype(logits.flatten(), float32)).cumsum(0)
+    const u = uniformOn(op, 0, 1, to, float32, key).multiply(take(cumulative, n - 1, 0))
+    return searchsorted(cumulative, u, "right").minimum(n - 1)
+  }
+  const axis = along + to.length - logits.ndim + 1
+  const full = [...to.slice(0, axis), n, ...to.slice(axis)]
+  return argmax(gumbelOf(op, full, float32, key).add(logits), axis)
+}
+/**
+ * Positions (uint32) along an axis of unnormalized log-probabilities, each drawn with its probability. `shape` is the shape of the result,
+ * to which the other axes broadcast; or `numSamples` adds an axis at its end.
+ * @throws ShapeError when the logits do not broadcast
+ * @example
+ * mx.random.categorical(mx.array([0, -Infinity])).item() // => 0
+ */
+export function categorical(
+  logits: Array,
+  axis?: number,
+  shape?: ShapeArgument | null,
+  numSamples?: number | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function categorical(
+  logits: Array,
+  options: {
+    axis?: number
+    shape?: ShapeArgument | null
+    numSamples?: number | null
+    key?: Array | null
+  } & StreamOptions,
+): Array
+export function categorical(...args: unknown[]): Array {
+  return categoricalArgs(args)
+}
+
+const laplaceArgs = operation(
+  "random.laplace",
+  ["shape", "dtype", "loc", "scale", "key"],
+  (shape: ShapeArgument = [], dtype?: Dtype | null, loc: number = 0, scale: number = 1, k?: Array | null) => {
+    const op = "random.laplace"
+    const type = floating(op, dtype)
+    const u = symmetric(op, asShape(op, shape), type, keyOr(op, k))
+    let x = u.sign().multiply(u.abs().negative().log1p())
+    if (scale !== 1) x = x.multiply(scale)
+    return loc !== 0 ? x.add(loc) : x
+  },
+)
+/**
+ * Numbers of the Laplace distribution around `loc` with the given scale.
+ * @throws DTypeError unless the dtype is floating
+ * @example
+ * mx.random.laplace([2]).shape // => [2]
+ */
+export function laplace(
+  shape?: ShapeArgument,
+  dtype?: Dtype | null,
+  loc?: number,
+  scale?: number,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function laplace(
+  shape: ShapeArgument,
+  options: { loc?: number; scale?: number } & Omit<DrawOptions, "shape">,
+): Array
+export function laplace(options: { loc?: number; scale?: number } & DrawOptions): Array
+export function laplace(...args: unknown[]): Array {
+  return laplaceArgs(args)
+}
+
+const multivariateNormalArgs = operation(
+  "random.multivariateNormal",
+  ["mean", "cov", "shape", "dtype", "key"],
+  (mean: unknown, cov: unknown, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
+    const op = "random.multivariateNormal"
+    const type = dtype ? asDtype(op, dtype) : float32
+    if (type !== float32 && type !== float64)
+      throw new DTypeError(op, `the dtype must be float32 or float64, received ${type.name}`)
+    const center = toDtype(asArrayArgument(op, "mean", mean), type)
+    const spread = toDtype(asArrayArgument(op, "cov", cov), type)
+    const n = center.shape[center.ndim - 1]
+    if (center.ndim < 1) throw new ShapeError(op, "the mean needs at least 1 dimension, received a 0-d array")
+    if (spread.ndim < 2 || spread.shape[spread.ndim - 1] !== n || spread.shape[spread.ndim - 2] !== n)
+      throw new ShapeError(
+        op,
+        `the covariance must be ${n}×${n} matrices for a mean of shape ${format(center.shape)}, received shape ${format(spread.shape)}`,
+      )
+    const lead = asShape(op, shape)
+    const given = broadcastShapes(op, center.shape.slice(0, -1), spread.shape.slice(0, -2))
+    const to = lead.length > 0 ? lead : given
+    if (!sameShape(broadcastShapes(op, to, given), to))
+      throw new ShapeError(
+        op,
+        `a mean of shape ${format(center.shape)} and a covariance of shape ${format(spread.shape)} do not broadcast to the shape ${format(to)}`,
+      )
+    // The symmetric root of the covariance, which no choice of singular vectors changes.
+    const [u, s, vt] = svd(spread)
+    const root = u.multiply(s.sqrt().expandDims(-2)).matmul(vt)
+    const z = normal({ shape: [...to, n], dtype: type, key: keyOr(op, k) })
+    return center.add(z.expandDims(-2).matmul(root).squeeze(-2))
+  },
+)
+/**
+ * Vectors of the normal distribution with the given mean [..., N] and covariance [..., N, N], which must be positive semidefinite. The
+ * result has shape [...shape, N]; without a shape, that of mean and covariance, broadcast.
+ * @throws ShapeError when the shapes do not fit; DTypeError unless the dtype is float32 or float64
+ * @example
+ * mx.random.multivariateNormal(mx.zeros([2]), mx.eye(2), [3]).shape // => [3, 2]
+ */
+export function multivariateNormal(
+  mean: Array,
+  cov: Array,
+  shape?: ShapeArgument,
+  dtype?: Dtype | null,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function multivariateNormal(mean: Array, cov: Array, options: DrawOptions): Array
+export function multivariateNormal(...args: unknown[]): Array {
+  return multivariateNormalArgs(args)
+}
+
+const permutationArgs = operation(
+  "random.permutation",
+  ["x", "axis", "key"],
+  (x: unknown, axis: number = 0, k?: Array | null) => {
+    const op = "random.permutation"
+    const order = (n: number): Array => argsort(randomBits([keyOr(op, k)], { width: 4, shape: [n] }))
+    if (typeof x === "number") return order(asShape(op, x)[0])
+    if (isList(x)) throw new ArgumentError(op, `x must be an array or an integer, received ${describe(x)}`)
+    const a = asArrayArgument(op, "x", x)
+    const along = normalizeAxis(op, axis, a.ndim)
+    return take(a, order(a.shape[along]), along)
+  },
+)
+/**
+ * The numbers 0 … x−1 (uint32) in random order, or an array with the slices along an axis in random order.
+ * @throws ShapeError when the axis is out of bounds
+ * @example
+ * mx.sort(mx.random.permutation(4)).tolist() // => [0, 1, 2, 3]
+ */
+export function permutation(
+  x: number | Array,
+  axis?: number,
+  key?: Array | null,
+  options?: StreamOptions,
+): Array
+export function permutation(
+  x: number | Array,
+  options: { axis?: number; key?: Array | null } & StreamOptions,
+): Array
+export function permutation(...args: unknown[]): Array {
+  return permutationArgs(args)
+}

@@ -1,0 +1,216 @@
+/**
+ * What users do with trees of arrays: list their leaves under dotted names, rebuild, map, reduce and merge them. What a tree is stands
+ * in tree.ts.
+ */
+import { isList, isPlainObject } from "../graph/args"
+import { ArgumentError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { childrenOf, withChildren } from "../graph/tree"
+
+/** Says of a part of a tree whether to take it whole. */
+export type IsLeaf = (value: unknown) => boolean
+
+/** What {@link treeFlatten} also takes by name. */
+export interface FlattenOptions {
+  prefix?: string
+  isLeaf?: IsLeaf | null
+}
+
+/**
+ * The leaves of a tree with their dotted names, in order. Children of modules count as well; empty lists and objects vanish.
+ * @param tree - arrays nested in plain objects, lists and registered classes
+ * @param prefix - put in front of every name
+ * @param isLeaf - what not to look into
+ * @param destination - where the leaves are put by name, instead of into a list
+ * @example
+ * mx.treeFlatten({ a: [1, 2], b: 3 }) // => [['a.0', 1], ['a.1', 2], ['b', 3]]
+ */
+export function treeFlatten<L = Array>(
+  tree: unknown,
+  prefix?: string,
+  isLeaf?: IsLeaf | null,
+): [name: string, leaf: L][]
+export function treeFlatten<L = Array>(tree: unknown, options: FlattenOptions): [name: string, leaf: L][]
+export function treeFlatten<L = Array>(
+  tree: unknown,
+  prefix: string,
+  isLeaf: IsLeaf | null,
+  destination: Record<string, L>,
+): Record<string, L>
+export function treeFlatten<L = Array>(
+  tree: unknown,
+  prefix: string | FlattenOptions = "",
+  isLeaf: IsLeaf | null = null,
+  destination?: Record<string, L>,
+): [string, L][] | Record<string, L> {
+  if (typeof prefix === "object") return treeFlatten<L>(tree, prefix.prefix, prefix.isLeaf)
+  const leaves: [string, L][] = []
+  const walk = (value: unknown, path: string): void => {
+    const children = isLeaf?.(value) ? null : childrenOf(value)
+    if (children === null) leaves.push([path, value as L])
+    else
+      for (const key of Object.keys(children)) {
+        walk((children as Record<string, unknown>)[key], path === "" ? key : `${path}.${key}`)
+      }
+  }
+  // MLX's prefixes begin with a dot.
+  walk(tree, prefix.replace(/^\./, ""))
+  return destination ? Object.assign(destination, Object.fromEntries(leaves)) : leaves
+}
+
+/**
+ * The tree of these leaves: the inverse of {@link treeFlatten}. Children whose names are all distinct whole numbers make a list, with `{}`
+ * where a number is missing.
+ * @throws ArgumentError when a name is both a leaf and a part of another
+ * @example
+ * mx.treeUnflatten([['a.0', 1], ['a.1', 2], ['b', 3]]) // => { a: [1, 2], b: 3 }
+ */
+export function treeUnflatten(
+  leaves: Iterable<readonly [name: string, leaf: unknown]> | Readonly<Record<string, unknown>>,
+): unknown {
+  const entries = [
+    ...(Symbol.iterator in leaves ? (leaves as Iterable<[string, unknown]>) : Object.entries(leaves)),
+  ]
+  return build(entries, 0)
+}
+
+function build(entries: readonly (readonly [string, unknown])[], start: number): unknown {
+  if (entries.length === 1 && entries[0][0].length < start) return entries[0][1]
+  if (entries.length === 1 && entries[0][0] === "") return entries[0][1]
+  const groups = new Map<string, (readonly [string, unknown])[]>()
+  for (const entry of entries) {
+    const [name] = entry
+    if (name.length < start)
+      throw new ArgumentError("treeUnflatten", `"${name}" is a leaf and the beginning of other names`)
+    const end = name.indexOf(".", start)
+    const key = name.slice(start, end < 0 ? undefined : end)
+    const group = groups.get(key)
+    if (group) group.push(entry)
+    else groups.set(key, [entry])
+  }
+  const children = [...groups].map(([key, group]) => [key, build(group, start + key.length + 1)] as const)
+  const places = children.map(([key]) => (/^\d+$/.test(key) ? Number(key) : Number.NaN))
+  if (places.some(Number.isNaN) || new Set(places).size < places.length) return Object.fromEntries(children)
+  const length = places.reduce((last, place) => Math.max(last, place + 1), 0)
+  if (length - children.length > MAX_GAPS)
+    throw new ArgumentError(
+      "treeUnflatten",
+      `a list of length ${length} has only ${children.length} elements`,
+    )
+  const list: unknown[] = globalThis.Array.from({ length }, () => ({}))
+  for (const [key, child] of children) list[Number(key)] = child
+  return list
+}
+
+/** How many missing numbers a list may have: names from a file must not decide how much memory is taken. */
+const MAX_GAPS = 65536
+
+/** Replaces the leaves of `tree`; `rest` are the parts of the further trees at its place. */
+function map(
+  fn: (path: string, ...leaves: unknown[]) => unknown,
+  tree: unknown,
+  rest: readonly unknown[],
+  isLeaf: IsLeaf | null,
+  path: string,
+): unknown {
+  const children = isLeaf?.(tree) ? null : childrenOf(tree)
+  if (children === null) return fn(path, tree, ...rest)
+  const others = rest.map(childrenOf) as (Record<string, unknown> | null)[]
+  const mapped = Object.keys(children).map((key) => {
+    const under = path === "" ? key : `${path}.${key}`
+    const matching = others.map((other, i) => {
+      if (other && key in other) return other[key]
+      throw new ArgumentError("treeMap", `tree ${i + 2} has no leaf "${under}"`)
+    })
+    return [key, map(fn, (children as Record<string, unknown>)[key], matching, isLeaf, under)] as const
+  })
+  if (isList(children)) return mapped.map(([, child]) => child)
+  return withChildren(tree, Object.fromEntries(mapped))
+}
+
+/** A trailing function among further trees says what to take whole: a trailing plain object would be data. */
+function leafTest(rest: readonly unknown[]): [trees: readonly unknown[], isLeaf: IsLeaf | null] {
+  const last = rest[rest.length - 1]
+  return typeof last === "function" ? [rest.slice(0, -1), last as IsLeaf] : [rest, null]
+}
+
+/**
+ * A tree of the same structure with `fn` applied to each leaf, and to what further trees have at the same places (a leaf, or a whole
+ * part). A trailing function says what not to look into.
+ * @throws ArgumentError when a further tree lacks a place
+ * @example
+ * mx.treeMap((x, y) => x + y, { a: [1, 2] }, { a: [10, 20] }) // => { a: [11, 22] }
+ */
+export function treeMap<T, L = Array>(fn: (...leaves: L[]) => unknown, tree: T, ...rest: unknown[]): T {
+  const [others, isLeaf] = leafTest(rest)
+  return map((_path, ...leaves) => fn(...(leaves as L[])), tree, others, isLeaf, "") as T
+}
+
+/**
+ * The same as {@link treeMap}, with the leaf's dotted name as the first argument.
+ * @example
+ * mx.treeMapWithPath((path, x) => `${path}=${x}`, { a: [1, 2] }) // => { a: ['a.0=1', 'a.1=2'] }
+ */
+export function treeMapWithPath<T, L = Array>(
+  fn: (path: string, ...leaves: L[]) => unknown,
+  tree: T,
+  ...rest: unknown[]
+): T {
+  const [others, isLeaf] = leafTest(rest)
+  return map(fn as (path: string, ...leaves: unknown[]) => unknown, tree, others, isLeaf, "") as T
+}
+
+/**
+ * Combines all leaves from left to right, beginning with `initial` or the first leaf.
+ * @throws ArgumentError when there is neither
+ * @example
+ * mx.treeReduce((sum, x) => sum + x, { a: [1, 2], b: 3 }, 0) // => 6
+ */
+export function treeReduce<R, L = Array>(
+  fn: (accumulated: R, leaf: L) => R,
+  tree: unknown,
+  initial?: R | null,
+  isLeaf: IsLeaf | null = null,
+): R {
+  const leaves = treeFlatten<L>(tree, "", isLeaf).map(([, leaf]) => leaf)
+  let result = initial as R
+  if (initial === undefined || initial === null) {
+    if (leaves.length === 0)
+      throw new ArgumentError("treeReduce", "the tree is empty and there is no initial value")
+    result = leaves.shift() as unknown as R
+  }
+  for (const leaf of leaves) result = fn(result, leaf)
+  return result
+}
+
+/**
+ * One tree of two: objects by key, lists by place, with `merge` where both have a leaf.
+ * @throws ArgumentError when both have a leaf and there is no `merge`
+ * @example
+ * mx.treeMerge({ a: 1 }, { b: { c: 2 } }) // => { a: 1, b: { c: 2 } }
+ */
+export function treeMerge(
+  a: unknown,
+  b: unknown,
+  merge: ((a: unknown, b: unknown) => unknown) | null = null,
+): unknown {
+  const empty = (value: unknown): boolean =>
+    value === null ||
+    value === undefined ||
+    ((isPlainObject(value) || isList(value)) && Object.keys(value).length === 0)
+  if (empty(a)) return b ?? a
+  if (empty(b)) return a
+  if (isList(a) && isList(b)) {
+    const longer = a.length >= b.length ? a : b
+    return longer.map((_, i) => treeMerge(a[i], b[i], merge))
+  }
+  if (isPlainObject(a) && isPlainObject(b)) {
+    const keys = [...new Set([...Object.keys(a), ...Object.keys(b)])]
+    return Object.fromEntries(keys.map((key) => [key, treeMerge(a[key], b[key], merge)]))
+  }
+  if (merge === null)
+    throw new ArgumentError("treeMerge", "both trees have a value at the same place", {
+      hint: "Give a function that combines them",
+    })
+  return merge(a, b)
+}

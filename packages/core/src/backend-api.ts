@@ -1,0 +1,139 @@
+/**
+ * `@lazuli/core/engine`: what transforms, compilers and backends build on. Unlike the main entry it follows the needs of this
+ * repository's packages and of backend authors, and may change with any minor version.
+ */
+
+export {
+  type MetalKernel,
+  type MetalKernelCall,
+  type MetalKernelOptions,
+  setMetalKernelMaker,
+  type TemplateValue,
+} from "./api/metal-kernel"
+export { evaluate, releaseKept } from "./engine/evaluate"
+export { collectGarbage, disposeHandle, keep, rebind } from "./engine/memory"
+export { copyOut, evalTrees } from "./engine/readback"
+export { asArrayArgument, checkOptions, isList, isPlainObject, operation } from "./graph/args"
+export {
+  type Backend,
+  type BackendStats,
+  backendFor,
+  countFallback,
+  type Failure,
+  listBackends,
+  type MemoryStats,
+  onBackend,
+  registerBackend,
+  setBackend,
+  type Tracker,
+} from "./graph/backend"
+export { asCall, type CallRecorder, callNamed, calls, implicitState, sharedNames } from "./graph/calls"
+export { Complex } from "./graph/complex-number"
+export {
+  cpu,
+  currentStream,
+  Device,
+  type DeviceType,
+  gpu,
+  onStream,
+  Stream,
+  type StreamLike,
+} from "./graph/device"
+export {
+  atLeastFloat,
+  bfloat16,
+  bool_,
+  complex64,
+  type Dtype,
+  dtypes,
+  encoder,
+  float16,
+  float32,
+  float64,
+  int32,
+  int64,
+  isDtype,
+  isInexact,
+  isInteger,
+  newStore,
+  promote,
+  storeWidth,
+  type TypedArray,
+  uint32,
+  viewStore,
+} from "./graph/dtype"
+export * from "./graph/errors"
+export {
+  Array,
+  applyNode,
+  applyNodes,
+  type Donation,
+  type HostArray,
+  handles,
+  type JvpContext,
+  type Layout,
+  Mark,
+  type Meta,
+  Node,
+  type Partial,
+  type Plan,
+  Primitive,
+  type PrimitiveRules,
+  sourceNode,
+  tracing,
+  type VjpContext,
+  type VmapContext,
+  type VmapResult,
+  withoutHandles,
+} from "./graph/graph"
+export { fromBfloat16Bits, fromFloat16Bits } from "./graph/half"
+export {
+  type Application,
+  type KernelOffer,
+  type MetalKernelSource,
+  type MetalKernels,
+  type MetalLaunch,
+  type NativeKernels,
+  onKernels,
+  provideKernels,
+} from "./graph/kernel-offers"
+export { Slice } from "./graph/option-types"
+export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./graph/params"
+export {
+  type Apply,
+  decompose,
+  definePrimitive,
+  listPrimitives,
+  primitiveByName,
+  programOf,
+} from "./graph/primitive"
+export {
+  type Instruction,
+  ProgramBuilder,
+  type ScalarOp,
+  type ScalarOps,
+  type ScalarProgram,
+  type ScalarValue,
+} from "./graph/scalar-program"
+export * from "./graph/shape"
+export { lend, type Memory, Storage } from "./graph/storage"
+export {
+  arraysOf,
+  childrenOf,
+  currentTree,
+  forEachLeaf,
+  mapArrays,
+  mapLeaves,
+  registerTreeNode,
+  replaceTree,
+  type TreeNodeRule,
+  withArrays,
+} from "./graph/tree"
+export { asPath, type FilePath, withFile, writeBeside } from "./io/files"
+export { readSafetensors, writeSafetensors } from "./io/safetensors"
+export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
+export { arrayFromStore } from "./ops/creation"
+export { broadcastTo, sumTo } from "./ops/reduce"
+export { sliceRange } from "./ops/slice"
+export { moveToFront, reshapeLike } from "./ops/view"
+export { interpret } from "./reference/reference"

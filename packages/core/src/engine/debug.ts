@@ -1,0 +1,73 @@
+/**
+ * The debug mode: every node remembers the line that built it, and each runs by itself, so that an error of an evaluation names it.
+ */
+import { dirname } from "node:path"
+import { fileURLToPath } from "node:url"
+import { building, type Node } from "../graph/graph"
+
+const sites = new WeakMap<Node, string>()
+const told = new WeakSet<Error>()
+/** The line of the node whose decomposition is being built. */
+let inherited: string | undefined
+
+/** Where this library's files are: its packages lie side by side, in a workspace and in node_modules. */
+const here = dirname(fileURLToPath(import.meta.url))
+const home = /^(.*[\\/](?:packages|@lazuli)[\\/])core[\\/](?:src|dist)(?:[\\/].*)?$/.exec(here)?.[1] ?? here
+
+/** The first line of a stack that is not this library's; its own tests count as users. */
+function callSite(): string | undefined {
+  const limit = Error.stackTraceLimit
+  Error.stackTraceLimit = 100
+  const { stack = "" } = new Error()
+  Error.stackTraceLimit = limit
+  for (const line of stack.split("\n").slice(1)) {
+    const place = /\(?((?:file:|[\\/]|[A-Za-z]:).*:\d+:\d+)\)?$/.exec(line)?.[1]
+    if (place === undefined) continue
+    const path = place.startsWith("file:") ? fileURLToPath(place) : place
+    if (!path.startsWith(home) || /\.test\.[jt]s:/.test(path)) return path
+  }
+  return undefined
+}
+
+/**
+ * Turns the debug mode on or off for what is built from now on, and says whether it was on. In it errors of evaluations name the line that
+ * built the operation that failed; everything is slower. The environment variable `LAZULI_DEBUG=1` turns it on from the start.
+ * @example
+ * const before = mx.setDebug(true)
+ * mx.setDebug(before) // => true
+ */
+export function setDebug(on: boolean): boolean {
+  const before = building.note !== null
+  building.note = on
+    ? (node) => {
+        const site = inherited ?? callSite()
+        if (site !== undefined) sites.set(node, site)
+      }
+    : null
+  return before
+}
+
+/** Whether the debug mode is on. */
+export const isDebugging = (): boolean => building.note !== null
+
+/** Builds a node's decomposition, which is of the line that built the node. */
+export function inheritingSite<T>(node: Node, body: () => T): T {
+  if (building.note === null) return body()
+  const before = inherited
+  inherited = sites.get(node)
+  try {
+    return body()
+  } finally {
+    inherited = before
+  }
+}
+
+/** Lets an error name the line that built the node whose work failed. */
+export function nameSite(error: unknown, node: Node): void {
+  const site = sites.get(node)
+  if (!(error instanceof Error) || site === undefined || told.has(error)) return
+  told.add(error)
+  error.message += `. Built at ${site}`
+}
+
+if (process.env.LAZULI_DEBUG === "1") setDebug(true)

@@ -1,0 +1,699 @@
+/**
+ * Evaluation: puts the pending nodes behind the requested ones in order, without recursion, hands them to their backends, and lets
+ * go of the graph and of every intermediate that nothing can read any more.
+ */
+import { type Backend, backendFor, countFallback, type Failure, listBackends } from "../graph/backend"
+import { onStream, type Stream } from "../graph/device"
+import { DeviceError, RegistryError, TransformError } from "../graph/errors"
+import {
+  Array,
+  type Donation,
+  handles,
+  Mark,
+  type Meta,
+  Node,
+  type Plan,
+  type Primitive,
+  tracing,
+  withoutHandles,
+} from "../graph/graph"
+import { NO_PARAMS } from "../graph/params"
+import { decompose } from "../graph/primitive"
+import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from "../graph/shape"
+import { lend, type Storage } from "../graph/storage"
+import { runMeaning } from "../reference/reference"
+import { inheritingSite, isDebugging, nameSite } from "./debug"
+import {
+  hasRoom,
+  isOverdue,
+  keep,
+  makeRoom,
+  noteAllocation,
+  pendingNodes,
+  releaseNode,
+  relieve,
+  sweepRecent,
+} from "./memory"
+import { leastBytes, measure, SMALL_STRIDED } from "./memory-budget"
+
+const NO_INPUTS: readonly Node[] = []
+let traversal = 0
+/** Whether a traversal is under way; decompositions run within it. */
+let scheduling = false
+
+/** Whether work is being encoded or run. */
+let running = false
+
+/** Computes the given nodes. @throws the first error of the work that failed; its outputs keep the error. */
+export function evaluate(roots: readonly Node[]): void {
+  if (!compute(roots) || tracing.depth > 0) return
+  sweepRecent()
+  if (isOverdue()) computePending()
+}
+
+/**
+ * Computes what small arrays wait for, so that what it is computed from can be given back: a list of losses that nobody has read must not
+ * keep a whole run. Errors stay on the arrays.
+ */
+function computePending(): void {
+  const nodes = pendingNodes()
+  if (nodes.length === 0) return
+  try {
+    compute(nodes)
+  } catch {
+    // Whoever reads the array meets the error.
+  }
+}
+
+handles.overflow = () => {
+  if (running || scheduling || tracing.depth > 0) {
+    // What is known of them is forgotten: a trace ends before its graph is too large.
+    handles.recent.fill(null)
+    handles.recentCount = 0
+    return
+  }
+  sweepRecent()
+  computePending()
+}
+
+/**
+ * Lets the given nodes be computed while this program goes on, where their backends can. The promise is rejected with the error of the first
+ * node that has none of its values for it; what cannot be encoded is thrown.
+ */
+export function evaluateAsync(roots: readonly Node[]): Promise<void> {
+  let used: readonly Backend[] = []
+  for (const root of roots) if (root.storage?.failure) throw root.storage.failure
+  if (roots.some((root) => root.storage === null)) {
+    const body = (): void => {
+      used = encode(roots)
+    }
+    const { handingOver } = backendFor(roots[0].stream.device)
+    if (handingOver) handingOver(body)
+    else body()
+    if (tracing.depth === 0) sweepRecent()
+  }
+  // What an earlier call handed over may still run.
+  const storages = roots.flatMap(({ storage }) => storage ?? [])
+  const backends = new Set<Backend>(used)
+  for (const storage of storages) backends.add(storage.memory as Backend)
+  const work = [...backends].map((backend) => {
+    const own = storages.filter(({ memory }) => memory === backend)
+    if (backend.submit) return backend.submit(own)
+    backend.flush()
+    for (const { failure } of own) if (failure) throw failure
+    return undefined
+  })
+  const waits = work.filter((each) => each !== undefined)
+  if (waits.length <= 1) return waits[0] ?? Promise.resolve()
+  // Functions made here would keep the nodes as long as the promise.
+  const all = Promise.all(waits).then(nothing)
+  all.catch(nothing)
+  return all
+}
+
+const nothing = (): void => {}
+
+/**
+ * A promise that is rejected, and may be left alone: whoever awaits it gets the error, which stays on the arrays besides. One that is to be
+ * fulfilled gets no such handler: calls of handlers pile up in a loop that never yields.
+ */
+export function rejected(error: unknown): Promise<never> {
+  const promise = Promise.reject(error)
+  promise.catch(nothing)
+  return promise
+}
+
+/** Computes nodes, and says whether there was something to do. */
+function compute(roots: readonly Node[]): boolean {
+  // Counted loops here and below: for one array, which most calls have, an iterator costs several times as much.
+  let pending = false
+  for (let i = 0; i < roots.length; i++) {
+    const { storage } = roots[i]
+    if (storage === null) pending = true
+    else {
+      storage.memory.settle?.(storage)
+      if (storage.failure) throw storage.failure
+    }
+  }
+  if (!pending) return false
+  let failure: Failure | undefined
+  const used = encode(roots)
+  for (let i = 0; i < used.length; i++) failure ??= used[i].flush()[0]
+  if (failure) throw failure.error
+  for (let i = 0; i < roots.length; i++) {
+    const { storage } = roots[i]
+    if (storage === null) continue
+    // It may have been under way, on a stream that this evaluation did not need.
+    storage.memory.settle?.(storage)
+    if (storage.failure) throw storage.failure
+  }
+  return true
+}
+
+/** Encodes what the roots need, and gives the backends that have something to run. */
+function encode(roots: readonly Node[]): readonly Backend[] {
+  const order = schedule(roots)
+  const { most, shown } = measure(order, roots)
+  relieve(shown)
+  if (!hasRoom(most)) makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
+  let used: readonly Backend[] = []
+  for (let i = 0; i < roots.length; i++) roots[i].handles++
+  const outer = running
+  running = true
+  try {
+    const alone = isDebugging()
+    let stream: Stream | null = null
+    let backend: Backend | null = null
+    for (let i = 0; i < order.length; i++) {
+      const node = order[i]
+      if (node.stream !== stream || backend === null) {
+        stream = node.stream
+        backend = backendFor(stream.device)
+        // A list that is empty at first would have room made for many.
+        if (!used.includes(backend)) used = used.length === 0 ? [backend] : [...used, backend]
+      }
+      if (alone) runAlone(node, backend)
+      else run(node, backend)
+    }
+  } finally {
+    running = outer
+    for (let i = 0; i < roots.length; i++) roots[i].handles--
+    settle(order)
+  }
+  return used
+}
+
+function refuse(node: Node): never {
+  if (node.mark & Mark.Abstract) {
+    throw new TransformError("eval", "an array that is being traced by vmap or compile has no value yet", {
+      hint:
+        "Return it from the function, or move what needs its value (item, tolist, printing, if) out of the traced function. " +
+        "One that a compiled function left in a variable never gets a value: name the tree that holds it in `outputs`",
+    })
+  }
+  throw new DeviceError("eval", "the value of this array was released", {
+    hint: "It was disposed, made inside a rule and kept beyond it, or given to a compiled function with `donate`",
+  })
+}
+
+/** The pending nodes that the roots need, every node after its inputs; an application of several outputs by its first. */
+function schedule(roots: readonly Node[]): Node[] {
+  if (scheduling)
+    throw new TransformError("eval", "a decomposition needs the value of an array", {
+      hint: "A meaning states what is computed from which arrays; it cannot evaluate them while it does",
+    })
+  scheduling = true
+  try {
+    return traverse(roots)
+  } finally {
+    scheduling = false
+  }
+}
+
+function traverse(roots: readonly Node[]): Node[] {
+  const round = ++traversal
+  let order: Node[] | null = null
+  // The way down from a root, and where to go on in each node's list. New lists: storing young nodes in an old one would cost a note to the collector.
+  let nodes: Node[] | null = null
+  let next: number[] | null = null
+  let depth = 0
+  for (let k = 0; k < roots.length; k++) {
+    const root = roots[k]
+    if (root.storage !== null || !enter(root, round)) continue
+    let node = root.outputs === null ? root : root.outputs[0]
+    let list = dependencies(node)
+    let i = 0
+    for (;;) {
+      if (i < list.length) {
+        const input = list[i++]
+        // A kernel reads an immediate from its own record, so it needs no memory.
+        if (input.storage !== null || input.visit === round || (isImmediate(input) && readsImmediates(node)))
+          continue
+        if (!enter(input, round)) continue
+        if (nodes === null || next === null) {
+          nodes = []
+          next = []
+        }
+        nodes[depth] = node
+        next[depth++] = i
+        node = input.outputs === null ? input : input.outputs[0]
+        list = dependencies(node)
+        i = 0
+        continue
+      }
+      // A list that is empty at first would have room made for many.
+      if (order === null) order = [node]
+      else order.push(node)
+      if (depth === 0 || nodes === null || next === null) break
+      node = nodes[--depth]
+      list = node.alias === null ? node.inputs : aliasesOf(node)
+      i = next[depth]
+    }
+  }
+  return order ?? []
+}
+
+/** Marks a node's application as met. Returns false where it was; refuses what has no value. */
+function enter(node: Node, round: number): boolean {
+  const lead = node.outputs === null ? node : node.outputs[0]
+  if (lead.visit === round) return false
+  lead.visit = round
+  if (lead.primitive === null || (lead.mark & Mark.Abstract) !== 0) refuse(node)
+  return true
+}
+
+const isImmediate = (node: Node): boolean =>
+  node.primitive !== null && node.primitive.facts.immediate === true
+
+function readsImmediates(node: Node): boolean {
+  return node.alias === null && (node.primitive as Primitive).elementwise
+}
+
+/** What must be computed before a node: its inputs, or, where its backend has no kernel, the outputs of its decomposition. */
+function dependencies(lead: Node): readonly Node[] {
+  const primitive = lead.primitive as Primitive
+  const { rules } = primitive
+  if (lead.alias !== null) return aliasesOf(lead)
+  if (rules.view !== undefined || rules.decompose === undefined) return lead.inputs
+  const backend = backendFor(lead.stream.device)
+  if (rules.plan?.(lead) || backend.supports(lead)) return lead.inputs
+  countFallback(backend.name, primitive.name, "decomposed")
+  const parts = onStream(lead.stream, () =>
+    withoutHandles(() =>
+      inheritingSite(lead, () =>
+        rules.expand
+          ? rules.expand(lead)
+          : decompose(
+              primitive,
+              lead.inputs.map((n) => new Array(n)),
+              lead.params,
+            ),
+      ),
+    ),
+  )
+  const outputs = lead.outputs ?? [lead]
+  for (let i = 0; i < outputs.length; i++) {
+    checkPart(primitive, outputs[i], parts[i])
+    outputs[i].alias = parts[i].node
+    parts[i].node.uses++
+  }
+  return aliasesOf(lead)
+}
+
+function checkPart(primitive: Primitive, output: Node, part: Array | undefined): void {
+  if (part && part.dtype === output.dtype && sameShape(part.node.shape, output.shape)) return
+  const got = part ? `${part.dtype.name} of shape ${format(part.shape)}` : "nothing"
+  throw new RegistryError(
+    primitive.name,
+    `its decomposition gave ${got} where infer promised ${output.dtype.name} of shape ${format(output.shape)}`,
+  )
+}
+
+function aliasesOf(lead: Node): readonly Node[] {
+  return (lead.outputs ?? [lead]).map((n) => n.alias as Node)
+}
+
+/** Runs a node and waits for it, so that its error is known to be its own. */
+function runAlone(lead: Node, backend: Backend): void {
+  // The graph behind it is gone afterwards, and so is what failed without it.
+  const outputs = lead.outputs ?? [lead]
+  const failedBefore = failureOf(lead.inputs) !== null
+  try {
+    run(lead, backend)
+    if (failedBefore) return
+    backend.flush()
+  } catch (error) {
+    nameSite(error, lead)
+    throw error
+  }
+  for (const { storage } of outputs) if (storage?.failure) nameSite(storage.failure, lead)
+}
+
+function run(lead: Node, backend: Backend): void {
+  const primitive = lead.primitive as Primitive
+  const { view, plan } = primitive.rules
+  if (lead.alias !== null) runAlias(lead)
+  else if (view !== undefined) runView(lead, backend, primitive)
+  else {
+    const failure = failureOf(lead.inputs)
+    const recorded = failure === null && plan !== undefined ? plan(lead) : null
+    if (failure !== null) poison(lead, backend, failure)
+    else if (recorded !== null) runPlan(lead, backend, recorded)
+    else runKernel(lead, backend, primitive)
+  }
+  detach(lead)
+}
+
+/** The error of an input that has no value. */
+function failureOf(inputs: readonly Node[]): Error | null {
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.failure !== null) return storage.failure
+  }
+  return null
+}
+
+/** Gives an application's outputs the error of its input in place of values. */
+function poison(lead: Node, backend: Backend, failure: Error): void {
+  for (const output of lead.outputs ?? [lead]) {
+    output.storage = allocate(backend, output, (lead.primitive as Primitive).name)
+    output.storage.failure = failure
+  }
+}
+
+function runAlias(lead: Node): void {
+  for (const output of lead.outputs ?? [lead]) {
+    const source = output.alias as Node
+    share(output, source, source.offset, source.strides)
+    output.alias = null
+    source.uses--
+    releaseIfDead(source)
+  }
+}
+
+function share(node: Node, source: Node, offset: number, strides: readonly number[] | null): void {
+  const storage = source.storage as Storage
+  storage.refs++
+  node.storage = storage
+  // What has no elements may begin anywhere, outside the storage too.
+  node.offset = offset !== 0 && sizeOf(node.shape) === 0 ? 0 : offset
+  node.strides = strides && isContiguous(node.shape, strides) ? null : strides
+}
+
+function runView(node: Node, backend: Backend, primitive: Primitive): void {
+  const input = node.inputs[0]
+  const { shape, dtype } = input
+  const view = primitive.rules.view as NonNullable<Primitive["rules"]["view"]>
+  const strides = input.strides ?? contiguousStrides(shape)
+  const layout = view({ shape, dtype, offset: input.offset, strides }, node.params, node as Meta)
+  if (layout) {
+    share(node, input, layout.offset, layout.strides)
+    return
+  }
+  const copy = contiguousCopy(input, backend)
+  const again = view(
+    { shape, dtype, offset: 0, strides: contiguousStrides(shape) },
+    node.params,
+    node as Meta,
+  )
+  if (!again) throw new DeviceError(primitive.name, "gave no view of a contiguous array")
+  share(node, copy, again.offset, again.strides)
+  releaseNode(copy)
+}
+
+/** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
+function contiguousCopy(source: Node, backend: Backend): Node {
+  moveTo(backend, source)
+  // On the stream of its memory, whatever the current one is.
+  const { shape, dtype, stream } = source
+  const copy = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
+  copy.storage = allocate(backend, source, "copy")
+  backend.encodeCopy(source, copy)
+  return copy
+}
+
+function allocate(backend: Backend, meta: Node, op: string): Storage {
+  const nbytes = meta.nbytes
+  noteAllocation(nbytes)
+  const storage = backend.allocate(nbytes, meta.stream)
+  storage.op = op
+  storage.stream = meta.stream
+  return storage
+}
+
+/** Gives a small strided node row-major memory of its own. Returns whether it did. */
+function becomesRowMajor(node: Node, backend: Backend): boolean {
+  if (node.nbytes > SMALL_STRIDED) return false
+  const storage = contiguousCopy(node, backend).storage as Storage
+  replaceStorage(node, storage)
+  node.offset = 0
+  node.strides = null
+  return true
+}
+
+/** Gives an evaluated node other memory. Views of the old one keep it, and a guard stays with what it guards. */
+function replaceStorage(node: Node, storage: Storage): void {
+  const before = node.storage as Storage
+  if (node.guard === 0) {
+    node.storage = storage
+    before.drop()
+  } else {
+    releaseNode(node)
+    node.storage = storage
+    keep(node)
+  }
+}
+
+/** Runs a recorded program. Plans read row-major inputs, or such as lie like those that they were made for. */
+function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
+  let plan = recorded
+  const inputs = lead.inputs
+  let read = inputs
+  let isStrided = false
+  for (let i = 0; i < inputs.length; i++) {
+    moveTo(backend, inputs[i])
+    if (inputs[i].strides !== null && !becomesRowMajor(inputs[i], backend)) isStrided = true
+  }
+  const { name, rules } = lead.primitive as Primitive
+  if (isStrided) {
+    const strides = inputs.map((input) => input.strides)
+    const suited = rules.planAsTheyLie?.(lead, strides) ?? null
+    if (suited !== null) plan = suited
+    else read = inputs.map((input) => (input.strides === null ? input : contiguousCopy(input, backend)))
+  }
+  if (plan.donations === undefined || plan.donations.length === 0) {
+    if (lead.outputs === null) lead.storage = allocate(backend, lead, name)
+    else for (const output of lead.outputs) output.storage = allocate(backend, output, name)
+  } else allocateOrTake(lead, backend, plan.donations, name)
+  lead.inputs = read
+  backend.encodePlan?.(plan, lead)
+  lead.inputs = inputs
+  if (read !== inputs) read.forEach((copy, i) => copy !== inputs[i] && releaseNode(copy))
+}
+
+/** Memory for a plan's outputs: that of inputs which nothing else can read, where the plan may write to them, and new memory otherwise. */
+function allocateOrTake(lead: Node, backend: Backend, donations: readonly Donation[], name: string): void {
+  const { inputs } = lead
+  const outputs = lead.outputs ?? [lead]
+  const given = donations.filter(({ input }) => isGivenUp(inputs[input], lead))
+  for (let i = 0; i < outputs.length; i++)
+    if (!given.some(({ output }) => output === i)) outputs[i].storage = allocate(backend, outputs[i], name)
+  for (const { input, output } of given) {
+    const storage = inputs[input].storage as Storage
+    storage.refs++
+    storage.op = name
+    outputs[output].storage = storage
+  }
+}
+
+/** Whether an application is the only one that can read an input, all of its memory in order: then an output may take the memory. */
+function isGivenUp(input: Node, lead: Node): boolean {
+  const { storage } = input
+  return (
+    input.handles === 0 &&
+    input.uses === 1 &&
+    input.anchor === null &&
+    input.strides === null &&
+    input.offset === 0 &&
+    storage !== null &&
+    storage.refs === 1 &&
+    storage.lender === null &&
+    // Another stream's memory is that stream's to give back.
+    storage.stream === lead.stream &&
+    storage.uses === null &&
+    storage.nbytes === input.nbytes &&
+    !(lead.mark & Mark.Traced && tracing.depth > 0)
+  )
+}
+
+function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
+  const { inputs } = lead
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.memory !== backend) moveTo(backend, inputs[i])
+  }
+  const supported = backend.supports(lead)
+  if (lead.outputs === null) {
+    if (!(supported && primitive.elementwise && donate(lead)))
+      lead.storage = allocate(backend, lead, primitive.name)
+  } else for (const output of lead.outputs) output.storage = allocate(backend, output, primitive.name)
+  if (supported) {
+    try {
+      backend.encode(lead)
+    } catch (error) {
+      for (const output of lead.outputs ?? [lead]) (output.storage as Storage).failure = error as Error
+      throw error
+    }
+    return
+  }
+  const outputs = lead.outputs ?? [lead]
+  const other = kernelElsewhere(lead, backend)
+  if (other !== null && runElsewhere(lead, backend, other)) {
+    countFallback(backend.name, primitive.name, "borrowed")
+    return
+  }
+  countFallback(backend.name, primitive.name, "meaning")
+  backend.flush()
+  // What just ran may have failed.
+  let failure = failureOf(lead.inputs)
+  try {
+    if (!failure) runMeaning(lead)
+  } catch (error) {
+    failure = error as Error
+  }
+  for (const output of outputs) (output.storage as Storage).failure = failure
+}
+
+/** Computes in place where an input of the same size dies here. */
+function donate(node: Node): boolean {
+  const { inputs } = node
+  let nbytes = -1
+  for (let i = 0; i < inputs.length; i++) {
+    const input = inputs[i]
+    if (input.handles !== 0 || input.uses !== 1) continue
+    const { storage } = input
+    if (nbytes < 0) nbytes = node.nbytes
+    if (storage === null || input.guard !== 0 || storage.refs !== 1 || storage.lender !== null) continue
+    // Another stream's memory is that stream's to give back.
+    if (storage.stream !== node.stream || storage.uses !== null) continue
+    if (
+      storage.nbytes !== nbytes ||
+      input.strides !== null ||
+      input.offset !== 0 ||
+      input.dtype.size !== node.dtype.size
+    )
+      continue
+    if (sizeOf(input.shape) !== sizeOf(node.shape) || (node.mark & Mark.Traced && tracing.depth > 0)) continue
+    storage.refs++
+    storage.op = (node.primitive as Primitive).name
+    node.storage = storage
+    return true
+  }
+  return false
+}
+
+/** Another backend that sees this one's memory and has a kernel for the application; the best, if there are several. */
+function kernelElsewhere(lead: Node, backend: Backend): Backend | null {
+  if (!backend.address) return null
+  let best: Backend | null = null
+  for (const other of listBackends()) {
+    if (other === backend || !other.adopt || other.emulated) continue
+    if ((best === null || best.priority < other.priority) && other.supports(lead)) best = other
+  }
+  return best
+}
+
+/**
+ * Runs an application by another backend's kernel, on this one's memory. Outputs have storage. Returns whether that worked: where it did
+ * not, the meaning gives the values or the error.
+ */
+function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
+  backend.flush()
+  if (failureOf(lead.inputs) !== null) return false
+  const outputs = lead.outputs ?? [lead]
+  const moved: { node: Node; storage: Storage; theirs: Storage }[] = []
+  let failed = false
+  try {
+    for (const node of [...lead.inputs, ...outputs]) {
+      const { storage } = node
+      // Immediates have none, and an input may come twice.
+      if (storage === null || storage.memory === other) continue
+      const theirs = lend(other, storage) ?? copyTo(other, storage)
+      moved.push({ node, storage, theirs })
+      node.storage = theirs
+    }
+    other.encode(lead)
+    other.flush()
+    failed = failureOf(outputs) !== null
+  } catch {
+    failed = true
+  }
+  for (const { node, storage } of moved) node.storage = storage
+  for (const { node, storage, theirs } of moved) {
+    if (!failed && theirs.lender !== storage && outputs.includes(node))
+      backend.write(storage, 0, bytesOf(theirs))
+    theirs.drop()
+  }
+  return !failed
+}
+
+function bytesOf(storage: Storage): Uint8Array {
+  const bytes = new Uint8Array(storage.nbytes)
+  storage.memory.read(storage, 0, bytes)
+  return bytes
+}
+
+/** A copy of a storage on another backend. */
+function copyTo(backend: Backend, storage: Storage): Storage {
+  const bytes = bytesOf(storage)
+  const copy = backend.allocate(storage.nbytes)
+  backend.flush()
+  backend.write(copy, 0, bytes)
+  return copy
+}
+
+/** Makes an evaluated node's memory another backend's, where it stays: the same memory where both can see it, else a copy. */
+function moveTo(backend: Backend, node: Node): void {
+  const storage = node.storage as Storage
+  if (storage.memory === backend) return
+  replaceStorage(node, lend(backend, storage) ?? copyTo(backend, storage))
+}
+
+/** Lets go of the graph behind an evaluated application, unless an open trace wants it. */
+function detach(lead: Node): void {
+  if (lead.mark & Mark.Traced && tracing.depth > 0) {
+    tracing.kept.push(lead)
+    return
+  }
+  const { inputs } = lead
+  if (lead.outputs === null) forgetGraph(lead)
+  else {
+    for (const output of lead.outputs) {
+      forgetGraph(output)
+      releaseIfDead(output)
+    }
+  }
+  for (let i = 0; i < inputs.length; i++) {
+    const input = inputs[i]
+    input.uses--
+    releaseIfDead(input)
+  }
+}
+
+function forgetGraph(node: Node): void {
+  node.primitive = null
+  // A value without a graph depends on no trace any more.
+  node.mark = Mark.None
+  node.inputs = NO_INPUTS
+  node.params = NO_PARAMS
+}
+
+/** Lets go of the graphs that evaluation kept for traces, once the last trace is closed. */
+export function releaseKept(): void {
+  const { kept } = tracing
+  if (kept.length === 0) return
+  tracing.kept = []
+  for (const lead of kept) if (lead.primitive !== null) detach(lead)
+  settle(kept)
+}
+
+function releaseIfDead(node: Node): void {
+  if (node.uses === 0 && node.handles === 0 && node.storage !== null) releaseNode(node)
+}
+
+/** Sees to the memory of what was evaluated and may still be read: by a handle, a pending graph, or the engine that asked for it. */
+function settle(order: readonly Node[]): void {
+  for (let i = 0; i < order.length; i++) {
+    const lead = order[i]
+    if (lead.outputs === null) {
+      if (lead.storage !== null) keep(lead)
+    } else {
+      const { outputs } = lead
+      for (const output of outputs) {
+        if (output.storage !== null) keep(output)
+        // Siblings must not keep each other alive once the application is history.
+        if (output.primitive === null) output.outputs = null
+      }
+    }
+  }
+}

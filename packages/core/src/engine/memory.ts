@@ -1,0 +1,442 @@
+/**
+ * When memory is given back. JavaScript runs no finalizer in synchronous code, so what users still hold is known by native weak
+ * references, polled under pressure: on each handle of a large array, so that an evaluation can reuse what nobody can read any more;
+ * on the node of a small one, and of one that only a pending graph can reach.
+ * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
+ */
+import { type Backend, type MemoryStats, onBackend, type Tracker } from "../graph/backend"
+import { DeviceError } from "../graph/errors"
+import { type Array, handles, isLarge, Mark, Node, Ref } from "../graph/graph"
+import type { Storage } from "../graph/storage"
+
+/** Polls happen at least after this many allocated bytes, unless more is alive. */
+const BUDGET = 256 * 2 ** 20
+/** What is alive is looked through as a whole once it is twice what survived that the last time, which counts as at least this much. */
+const LEAST_SURVIVED = BUDGET / 4
+/** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
+const LARGE_INTERMEDIATES = 16 * 2 ** 20
+/** After this many allocated bytes a poll may pay already: where polls take little of the time that passes. */
+const SMALL_BUDGET = 4 * 2 ** 20
+/** A poll that may pay takes at most one part in this many of the time since the last one. */
+const POLL_SHARE = 50
+/** After this many new handles a poll pays if the collector has run by itself since the last one. */
+const MANY_YOUNG = 16384
+/** Polls happen at least after this many new handles, so that the table of references stays small. */
+const MAX_YOUNG = 65536
+
+let tracker: Tracker | undefined
+/** Whose memory {@link makeRoom} speaks of. */
+let bounded: Backend | undefined
+let readStats: (() => MemoryStats) | undefined
+onBackend((backend) => {
+  if (backend.tracker && !tracker) {
+    tracker = backend.tracker
+    bounded = backend
+    if (backend.memory)
+      readStats = () => {
+        // What was given back is only counted once the work before it is done.
+        drain(backend)
+        return (backend.memory as () => MemoryStats)()
+      }
+  }
+})
+
+function drain(backend: Backend): void {
+  if (backend.drain) backend.drain()
+  else backend.flush()
+}
+
+/** Storages of at most this many bytes share a weak reference, up to that many at a time: one living array keeps little more than itself. */
+const TINY = 1024
+const GROUP = 32
+
+/** What tiny nodes that were evaluated together hold on to: while one of them lives, it lives. */
+class Anchor {}
+
+/** Tiny storages that are given back together. It must not refer to the anchor. Groups are used again: see {@link Storage.renew}. */
+class Group {
+  count = 0
+  readonly storages = new globalThis.Array<Storage | null>(GROUP).fill(null)
+
+  /** Gives its storages back. */
+  drop(): void {
+    for (let i = 0; i < this.count; i++) {
+      ;(this.storages[i] as Storage).drop()
+      this.storages[i] = null
+    }
+    this.count = 0
+    spare.push(this)
+  }
+}
+/** Groups without storages. */
+const spare: Group[] = []
+
+/** What each weak reference is about: a handle's node, the storage that a guarded node keeps, or a group's storages. */
+const watched: (Node | Storage | Group | null)[] = [null]
+let anchor = new Anchor()
+let group = new Group()
+const free: number[] = []
+/** Nodes that wait for their weak reference; entries from `guardedCount` on are null. Setting `length` would be slow. */
+const guarded: (Node | Anchor | null)[] = []
+let guardedCount = 0
+/** The group of the anchor at the same place of `guarded`. */
+const groups: (Group | null)[] = []
+let objects: (object | null)[] = []
+let ids = new Int32Array(1024)
+let young = 0
+/** Bytes allocated since the last poll. */
+let allocated = 0
+/** The same since the last time that `threshold` of them were reached: polls in between find only what is young. */
+let pressure = 0
+let threshold = BUDGET
+let survived = LEAST_SURVIVED
+let lastPoll = 0
+let pollCost = 0
+
+function newId(entry: Node | Storage | Group | null): number {
+  const id = free.pop() ?? watched.length
+  watched[id] = entry
+  return id
+}
+
+/** Gives every new handle, and every node to be guarded, its weak reference. */
+function flushHandles(t: Tracker): void {
+  const { fresh } = handles
+  const total = fresh.length + guardedCount
+  if (total === 0) return
+  if (ids.length < total) ids = new Int32Array(total * 2)
+  let count = 0
+  for (let i = 0; i < guardedCount; i++) {
+    const node = guarded[i]
+    guarded[i] = null
+    if (node instanceof Anchor) {
+      const members = groups[i] as Group
+      ids[count] = newId(members)
+      young += members.count
+      groups[i] = null
+      objects[count++] = node
+      continue
+    }
+    if (node === null || node.guard !== PENDING_GUARD || node.storage === null) continue
+    node.guard = ids[count] = newId(node.storage)
+    objects[count++] = node
+  }
+  guardedCount = 0
+  if (fresh.length > 0) {
+    for (const handle of fresh) {
+      if (handle.ref !== Ref.Fresh) continue
+      handle.ref = ids[count] = newId(handle.node)
+      objects[count++] = handle
+    }
+    fresh.length = 0
+  }
+  if (count === 0) return
+  t.track(objects as object[], count, ids)
+  objects.fill(null, 0, count)
+  if (objects.length > MANY_YOUNG) objects = []
+  young += count
+}
+
+const PENDING_GUARD = -1
+
+/** The group of a node is not told apart from others: its storage goes with the group. */
+const GROUPED = -2
+
+/**
+ * Keeps an evaluated node's storage as long as the node can be reached, for instance from a pending graph: its
+ * reference to the storage passes to a weak reference on the node, or on the anchor of its group.
+ */
+export function guard(node: Node): void {
+  if (!tracker || node.guard !== 0) return
+  const storage = node.storage as Storage
+  if (storage.nbytes > TINY) {
+    node.guard = PENDING_GUARD
+    guarded[guardedCount++] = node
+    return
+  }
+  group.storages[group.count++] = storage
+  node.guard = GROUPED
+  node.anchor = anchor
+  if (group.count === GROUP) endGroup()
+}
+
+/** Hands the open group over to a weak reference, and opens another. */
+function endGroup(): void {
+  if (group.count === 0) return
+  groups[guardedCount] = group
+  guarded[guardedCount++] = anchor
+  anchor = new Anchor()
+  group = spare.pop() ?? new Group()
+}
+
+/** Sees to it that an evaluated node's storage goes with the last reader: by its handles where they are watched, else by the node. */
+export function keep(node: Node): void {
+  if (node.handles === 0 || !isLarge(node)) guard(node)
+}
+
+/** Drops the storage of an evaluated node that nothing can read any more. */
+export function releaseNode(node: Node): void {
+  const { storage } = node
+  if (storage === null) return
+  if (node.guard > 0) {
+    tracker?.untrack(node.guard)
+    forget(node.guard)
+  }
+  node.storage = null
+  // A group gives its storages back itself.
+  if (node.guard !== GROUPED) storage.drop()
+  node.guard = 0
+}
+
+function forget(id: number): void {
+  watched[id] = null
+  free.push(id)
+}
+
+/** A handle stopped showing a node. */
+function dropHandle(node: Node): void {
+  if (--node.handles > 0 || node.storage === null) return
+  if (node.uses === 0) releaseNode(node)
+  else guard(node)
+}
+
+/** Frees a handle's hold at once, without waiting for the garbage collector. The handle is dead afterwards. */
+export function disposeHandle(handle: Array): void {
+  const { ref } = handle
+  if (ref === Ref.Disposed) return
+  if (ref > 0) {
+    tracker?.untrack(ref)
+    forget(ref)
+  }
+  handle.ref = Ref.Disposed
+  if (ref !== Ref.Untracked) dropHandle(handle.node)
+}
+
+/** Lets a handle show another node, as `x.set(...)` does. */
+export function rebind(handle: Array, node: Node): void {
+  const before = handle.node
+  handle.node = node
+  if (handle.ref === Ref.Untracked || handle.ref === Ref.Disposed) return
+  node.handles++
+  if (handle.ref > 0) watched[handle.ref] = node
+  else if (handle.ref === Ref.Counted && isLarge(node)) {
+    handle.ref = Ref.Fresh
+    handles.fresh.push(handle)
+  }
+  dropHandle(before)
+}
+
+/**
+ * Looks through the handles of small nodes made since the last time: those that are pending, and that no other pending node reads, get a
+ * weak reference of their own, so that {@link pendingNodes} knows them.
+ */
+export function sweepRecent(): void {
+  const { recent, fresh } = handles
+  for (let i = 0; i < handles.recentCount; i++) {
+    const handle = recent[i] as Array
+    recent[i] = null
+    const { node } = handle
+    // What has no inputs, such as a number beside an array, keeps nothing alive.
+    if (node.storage !== null || node.uses > 0 || node.inputs.length === 0 || handle.ref !== Ref.Counted)
+      continue
+    if ((node.mark & Mark.Abstract) !== 0) continue
+    handle.ref = Ref.Fresh
+    fresh.push(handle)
+  }
+  handles.recentCount = 0
+}
+
+const isSmallPending = (node: Node): boolean =>
+  node.storage === null && node.primitive !== null && (node.mark & Mark.Abstract) === 0 && !isLarge(node)
+
+/** Small pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */
+export function pendingNodes(): Node[] {
+  if (!tracker) return handles.fresh.map((handle) => handle.node).filter(isSmallPending)
+  poll(tracker, "young")
+  return watched.filter((entry) => entry instanceof Node && isSmallPending(entry)) as Node[]
+}
+
+let overdue = false
+
+/** Whether much was alive at the last poll, although everything dead was given back; asking answers it. */
+export function isOverdue(): boolean {
+  const answer = overdue
+  overdue = false
+  return answer
+}
+
+/** The number of the reference to an object that nothing else knows: once it is gone, the collector has run since the last poll. */
+let canary = 0
+
+function renewCanary(t: Tracker): void {
+  if (canary > 0) {
+    t.untrack(canary)
+    forget(canary)
+  }
+  canary = newId(null)
+  ids[0] = canary
+  t.track([new Anchor()], 1, ids)
+}
+
+/** Whether the collector has run by itself since the last poll: what died then is found without running it again. */
+const wasCollected = (t: Tracker): boolean => canary > 0 && t.isAlive?.(canary) === false
+
+/** References that walks of the young pass over may be dead too: with so many more than were alive, all are looked at. */
+const MANY_OLD = 256
+let livingAtMost = MANY_OLD
+
+const areManyOld = (): boolean => watched.length - free.length > livingAtMost
+
+/** Looks at all references where many have become old since the last time. */
+function pollOld(t: Tracker): void {
+  if (!areManyOld()) return
+  poll(t, "all")
+  livingAtMost = 2 * (watched.length - free.length) + MANY_OLD
+}
+
+/** Finds what died: after a collection of what is young or of all, or, without one, as far as the collector has looked. */
+function poll(t: Tracker, collection: "all" | "young" | "none"): void {
+  const start = performance.now()
+  const all = collection === "all"
+  endGroup()
+  flushHandles(t)
+  if (collection !== "none") t.collect(all)
+  const dead = t.poll(all)
+  const count = dead.length
+  for (let i = 0; i < count; i++) {
+    const id = dead[i]
+    const entry = watched[id]
+    if (id === canary) canary = 0
+    forget(id)
+    if (entry === null) continue
+    if (entry instanceof Group) entry.drop()
+    else if (entry instanceof Node) dropHandle(entry)
+    else entry.drop()
+  }
+  renewCanary(t)
+  young = 0
+  allocated = 0
+  lastPoll = performance.now()
+  // One that was interrupted says little about the next.
+  if (collection !== "none") pollCost = Math.min(lastPoll - start, pollCost === 0 ? Infinity : 2 * pollCost)
+}
+
+/** Whether enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
+const mayPay = (): boolean =>
+  allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * pollCost
+
+/** Told of every allocation, so that pressure is known without asking the backend. */
+export function noteAllocation(nbytes: number): void {
+  allocated += nbytes
+  pressure += nbytes
+  unseen += nbytes
+  unsettled += nbytes
+}
+
+/** The limit is looked at after so many allocated bytes at the latest: another thread may have changed it. */
+const LOOK_AFTER = 4 * 2 ** 20
+/** So many bytes may be allocated before the limit is looked at, and so many were. */
+let room = 0
+let unseen = 0
+/** Bytes allocated since the last look that waited for all work: some may not be counted as active yet. */
+let unsettled = 0
+
+/** Forgets what is known of the limit. */
+export function forgetRoom(): void {
+  room = 0
+}
+
+/** Free bytes under the limit: certainly so many, or, once all work is waited for, exactly. */
+function freeBytes(settled: boolean): number {
+  if (settled) {
+    drain(bounded as Backend)
+    unsettled = 0
+  }
+  const { active, scratch = 0, limit } = (bounded as Backend & { memory(): MemoryStats }).memory()
+  const free = limit - (active - scratch) - unsettled
+  room = Math.min(LOOK_AFTER, free)
+  unseen = 0
+  return free
+}
+
+/** Whether there is certainly room for so many bytes under the memory limit. */
+export const hasRoom = (most: number): boolean => unseen + most <= room || !tracker || !bounded?.memory
+
+/**
+ * Sees to it that there is room for `most` bytes under the memory limit, or at least for `least(…)` of them, by collecting garbage where it
+ * must. Dead handles that are found may lower what `least` gives, too: what nobody can read any more goes on the way.
+ * @throws DeviceError where there is not
+ */
+export function makeRoom(
+  op: string,
+  most: number,
+  least: (blockBytes: (nbytes: number) => number) => number,
+): void {
+  if (hasRoom(most) || !tracker || !bounded?.memory) return
+  if (freeBytes(false) >= most || freeBytes(true) >= most) return
+  const { blockBytes } = bounded
+  let needed = Infinity
+  for (const collection of ["none", "young", "all", "all"] as const) {
+    if (collection === "young") sweepRecent()
+    if (collection !== "none") poll(tracker, collection)
+    needed = least(blockBytes ?? ((nbytes) => nbytes))
+    // Also below a limit that was lowered under what is in use: views take nothing.
+    if (freeBytes(true) >= needed || needed <= 0) return
+  }
+  const { active, scratch = 0, limit } = bounded.memory()
+  throw new DeviceError(
+    op,
+    `out of memory: needs ${needed} bytes more with ${active - scratch} active, limit ${limit}`,
+    {
+      hint: "Nothing was computed, and every array is as it was: dispose others or raise the limit (mx.setMemoryLimit), and try again",
+    },
+  )
+}
+
+/** Finds dead handles when enough was allocated or enough handles were made since the last time. */
+export function relieve(intermediateBytes: number): void {
+  if (!tracker) {
+    // Memory of a backend in JavaScript goes with its nodes; handles need not be known.
+    handles.fresh.length = 0
+    guarded.fill(null, 0, guardedCount)
+    guardedCount = 0
+    return
+  }
+  flushHandles(tracker)
+  const pressed = pressure >= threshold
+  if (!pressed && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay()) {
+    if (young >= MANY_YOUNG && wasCollected(tracker)) {
+      poll(tracker, "none")
+      // What was made after the collector ran may be as dead as what was made before.
+      if (areManyOld()) poll(tracker, "young")
+      pollOld(tracker)
+    }
+    return
+  }
+  if (pressed) {
+    pressure = 0
+    sweepRecent()
+  }
+  poll(tracker, "young")
+  pollOld(tracker)
+  if (!pressed || !readStats) return
+  let { active } = readStats()
+  if (active > 2 * survived) {
+    // Much has been added and did not die young. It may be old, and old objects die only in a full collection, whose price is that of
+    // computing a hundred megabytes: where what is alive stays the same, none is due.
+    poll(tracker, "all")
+    active = readStats().active
+    overdue = active > BUDGET / 2
+    survived = Infinity
+  }
+  survived = Math.max(LEAST_SURVIVED, Math.min(survived, active))
+  threshold = Math.max(BUDGET, active)
+}
+
+/** Collects garbage and frees every storage that no handle can reach. Rarely needed: it happens by itself under pressure. */
+export function collectGarbage(): void {
+  if (!tracker) return
+  sweepRecent()
+  for (let round = 0; round < 2; round++) poll(tracker, "all")
+  if (readStats) survived = Math.max(LEAST_SURVIVED, readStats().active)
+}

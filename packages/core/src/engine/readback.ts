@@ -1,0 +1,117 @@
+/**
+ * Getting values out: eval, item, tolist, typed arrays. Each evaluates what it needs first.
+ */
+import { Complex } from "../graph/complex-number"
+import { complex64, decoder, newStore, type TypedArray, viewStore } from "../graph/dtype"
+import { ShapeError } from "../graph/errors"
+import { Array, type Node, withoutHandles } from "../graph/graph"
+import type { Nested, Value } from "../graph/members"
+import { format, sizeOf } from "../graph/shape"
+import type { Storage } from "../graph/storage"
+import { arraysOf } from "../graph/tree"
+import { contiguous } from "../ops/view"
+import { evaluate, evaluateAsync } from "./evaluate"
+
+/**
+ * Computes the arrays of the given trees now.
+ * @throws the error of the first operation that failed; the arrays that depend on it keep the error
+ * @example
+ * const x = mx.ones([2]).add(1); mx.eval(x); x.tolist() // => [2, 2]
+ */
+export function evalTrees(...trees: unknown[]): void {
+  if (trees.length === 1 && trees[0] instanceof Array) {
+    evaluate([trees[0].node])
+    return
+  }
+  evaluate(arraysOf(trees).map((a) => a.node))
+}
+
+/** The evaluated node itself, or one of the same elements that is row-major. */
+function rowMajor(a: Array): Node {
+  evaluate([a.node])
+  if (a.node.strides === null) return a.node
+  const copy = withoutHandles(() => contiguous(a)).node
+  evaluate([copy])
+  return copy
+}
+
+/** The elements as stored, row-major, in a fresh typed array (complex64 as pairs, float16 and bfloat16 as bits). */
+export function copyOut(a: Array): TypedArray {
+  const source = rowMajor(a)
+  const out = newStore(a.dtype, sizeOf(a.shape))
+  const storage = source.storage as Storage
+  if (out.byteLength > 0) storage.memory.read(storage, source.offset * a.dtype.size, out)
+  return out
+}
+
+/** The same, once other threads have computed them. */
+export async function copyOutLater(a: Array): Promise<TypedArray> {
+  await evaluateAsync([a.node])
+  return copyOut(a)
+}
+
+/** What {@link partsOf} and arrayFromParts move at a time: it stays in the cache, and no second copy of a large array is ever made. */
+export const PART_BYTES: number = 2 ** 20
+
+/** The bytes that {@link copyOut} gives, a part at a time; each part is overwritten by the next. */
+export function* partsOf(a: Array): Generator<Uint8Array> {
+  const source = rowMajor(a)
+  const { memory } = source.storage as Storage
+  const part = new Uint8Array(Math.min(a.nbytes, PART_BYTES))
+  const offset = source.offset * a.dtype.size
+  for (let at = 0; at < a.nbytes; at += part.length) {
+    const bytes = part.subarray(0, Math.min(part.length, a.nbytes - at))
+    memory.read(source.storage as Storage, offset + at, bytes)
+    yield bytes
+  }
+}
+
+const scratch = new ArrayBuffer(16)
+
+/** The value of an array of one element. @throws ShapeError */
+export function item(a: Array): Value {
+  const { node } = a
+  if (sizeOf(node.shape) !== 1)
+    throw new ShapeError("item", `needs an array of one element, received shape ${format(node.shape)}`, {
+      hint: "tolist() gives all elements",
+    })
+  evaluate([node])
+  const out = viewStore(node.dtype, scratch, 0, 1)
+  const storage = node.storage as Storage
+  storage.memory.read(storage, node.offset * node.dtype.size, out)
+  return node.dtype === complex64
+    ? new Complex(out[0] as number, out[1] as number)
+    : decoder(node.dtype)(out[0])
+}
+
+/** All values, nested like the axes; a plain value for a 0-d array. */
+export function tolist(a: Array): Nested {
+  const store = copyOut(a)
+  const { dtype, shape } = a
+  const decode = decoder(dtype)
+  let i = 0
+  const next = (): Value => {
+    if (dtype !== complex64) return decode(store[i++])
+    i += 2
+    return new Complex(store[i - 2] as number, store[i - 1] as number)
+  }
+  const build = (axis: number): Nested => {
+    if (axis === shape.length) return next()
+    const list: Nested[] = []
+    for (let k = 0; k < shape[axis]; k++) list.push(build(axis + 1))
+    return list
+  }
+  return build(0)
+}
+
+/**
+ * The elements in row-major order as a typed array: a copy, or, with `copy: false` and a contiguous array, a view of the array's own
+ * memory that must not be written to and is valid while the array is.
+ */
+export function toTypedArray(a: Array, options: { copy?: boolean } = {}): TypedArray {
+  if (options.copy !== false) return copyOut(a)
+  evaluate([a.node])
+  if (a.node.strides !== null) return copyOut(a)
+  const storage = a.node.storage as Storage
+  return viewStore(a.dtype, storage.memory.host(storage), a.node.offset * a.dtype.size, sizeOf(a.shape))
+}

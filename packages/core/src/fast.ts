@@ -1,7 +1,0 @@
-/**
- * `mx.fast`: compound functions with kernels and derivatives of their own.
- */
-
-export { metalKernel } from "./metal-kernel"
-export { type AttentionOptions, scaledDotProductAttention } from "./ops/attention"
-export { layerNorm, type RopeOptions, rmsNorm, rope } from "./ops/norm"

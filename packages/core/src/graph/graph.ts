@@ -1,0 +1,400 @@
+/**
+ * Array, Node and Primitive, the trio that cannot be read apart: an Array is a user's handle on a Node, a Node is one
+ * output of one application of a Primitive, and a Primitive's rules speak of Arrays. Nothing is computed here; see evaluate.ts.
+ */
+
+import type { FluentMethods } from "../fluent"
+import { calls } from "./calls"
+import { currentStream, type Stream } from "./device"
+import type { Dtype } from "./dtype"
+import type { ArrayMembers } from "./members"
+import { type AnyParams, NO_PARAMS, type ParamSchema } from "./params"
+import type { ScalarOps, ScalarProgram } from "./scalar-program"
+import type { Shape, Strides } from "./shape"
+import { sizeOf } from "./shape"
+import type { Storage } from "./storage"
+
+/** Shape and dtype: what `infer` works on. Every node is one. */
+export interface Meta {
+  readonly shape: Shape
+  readonly dtype: Dtype
+}
+
+/** Where an array's elements lie in its storage, in elements; null strides mean row-major without gaps. */
+export interface Layout {
+  readonly offset: number
+  readonly strides: Strides | null
+}
+
+/** Elements as a reference meaning reads and writes them: a typed array, whose elements are bigints where the dtype is a 64-bit integer. */
+export interface HostData extends ArrayLike<number> {
+  [index: number]: number
+  fill(value: number): unknown
+  set(values: ArrayLike<number>): void
+}
+
+/** An array as a reference meaning sees it: row-major, float16 and bfloat16 as Float32Array (to write: Float64Array), complex64 as (re, im) pairs. */
+export interface HostArray {
+  readonly shape: Shape
+  readonly dtype: Dtype
+  readonly data: HostData
+}
+
+/** What a vjp rule is given. */
+export interface VjpContext<P> {
+  readonly inputs: readonly Array[]
+  readonly outputs: readonly Array[]
+  /** One for each output, of its shape and dtype. */
+  readonly cotangents: readonly Array[]
+  readonly params: P
+  /** Whether each input's cotangent is asked for; the others may be null. */
+  readonly wanted: readonly boolean[]
+}
+/** What a jvp rule is given. */
+export interface JvpContext<P> {
+  readonly inputs: readonly Array[]
+  readonly outputs: readonly Array[]
+  /** One for each input, null where the input does not vary. At least one is not null. */
+  readonly tangents: readonly (Array | null)[]
+  readonly params: P
+}
+/** What a vmap rule is given. */
+export interface VmapContext<P> {
+  readonly inputs: readonly Array[]
+  /** The batch axis of each input, null where it has none. */
+  readonly axes: readonly (number | null)[]
+  readonly params: P
+  /** How many examples the batch has. */
+  readonly size: number
+}
+/** What a vmap rule gives: the outputs and their batch axes. */
+export interface VmapResult {
+  readonly outputs: readonly Array[]
+  readonly axes: readonly (number | null)[]
+}
+
+/**
+ * The partial derivative of an elementwise output with respect to one input: a number where it is constant. Of a real output by a
+ * complex input it is the gradient ∂o/∂Re + i·∂o/∂Im.
+ */
+export type Partial = Array | number | null
+
+/** The rules of a primitive, as {@link definePrimitive} takes them. */
+export interface PrimitiveRules<P> {
+  infer(inputs: readonly Meta[], params: P): Meta | readonly Meta[]
+  scalar?<V>(ops: ScalarOps<V>, inputs: readonly V[], params: P): V | readonly V[]
+  decompose?(inputs: readonly Array[], params: P): Array | readonly Array[]
+  reference?(inputs: readonly HostArray[], outputs: readonly HostArray[], params: P): void
+  view?(
+    input: Meta & { readonly offset: number; readonly strides: Strides },
+    params: P,
+    output: Meta,
+  ): Layout | null
+  partials?(inputs: readonly Array[], output: Array, params: P, which: number): Partial
+  vjp?(context: VjpContext<P>): readonly (Array | null)[]
+  jvp?(context: JvpContext<P>): readonly (Array | null)[]
+  vmap?(context: VmapContext<P>): VmapResult
+  /**
+   * Where each row (the last axis) of the first input makes a row of the result alone, and other inputs serve all rows: the parameters with
+   * which the application does so on a matrix. Null where rows do not stand alone.
+   */
+  rows?(inputs: readonly Meta[], params: P): P | null
+  /** For primitives that hold a whole program: what the node's backend runs in place of the decomposition, or null. */
+  plan?(node: Node): Plan | null
+  /**
+   * Where inputs do not lie in row-major order: the steps along each input's axes, null for those that do. Gives a plan that reads them as they
+   * lie, or null where copies in order are to be read.
+   */
+  planAsTheyLie?(node: Node, strides: readonly (Strides | null)[]): Plan | null
+  /** Likewise, where its backend records no plans: the outputs, in terms of what it runs best. */
+  expand?(node: Node): readonly Array[]
+}
+
+/** A recorded series of work that a backend runs as one; see {@link Backend.record}. */
+export interface Plan {
+  /** The backend's number for it. */
+  readonly id: number
+  /** What a run takes besides its outputs. */
+  readonly bytes?: number
+  /** Inputs whose memory may become an output's, where nothing else can read them. */
+  readonly donations?: readonly Donation[]
+}
+
+/** Positions of an input and of the output that may take its memory. */
+export interface Donation {
+  readonly input: number
+  readonly output: number
+}
+
+/** Facts that engines ask for instead of names. */
+export interface PrimitiveFacts {
+  /** Holds its value in its parameters; kernels read it as an immediate. */
+  readonly immediate?: boolean
+  /** Repeats its input along axes: an elementwise reader can read the input itself. */
+  readonly broadcasts?: boolean
+  /** Derivatives stop here. */
+  readonly stopsGradient?: boolean
+  /** Holds a JavaScript function: not exportable. */
+  readonly opaque?: boolean
+  /**
+   * Its results are unique only up to a choice, such as the sign of a vector, which backends may make differently. Checks hold them to what holds
+   * of any right result.
+   */
+  readonly ambiguous?: boolean
+}
+
+/** A registered primitive: one definition that says what an operation means. */
+export class Primitive {
+  /** By input dtypes: the scalar program of an elementwise primitive without parameters. */
+  readonly programs: (ScalarProgram | undefined)[] = []
+  /** By input dtypes and parameters: the scalar programs of one that has parameters. */
+  readonly programsByParams = new Map<string, ScalarProgram>()
+  /** Backends keep their kernel's number here, by backend index. */
+  readonly kernels: (number | undefined)[] = []
+  /** Whether it works element by element and its inputs broadcast. */
+  readonly elementwise: boolean
+  constructor(
+    readonly name: string,
+    readonly id: number,
+    readonly schema: ParamSchema,
+    readonly rules: PrimitiveRules<AnyParams>,
+    readonly facts: PrimitiveFacts,
+    /** The package that registered it. */
+    readonly source: string,
+    /** The version of that package, where it tells. */
+    readonly version: string | null = null,
+  ) {
+    this.elementwise = rules.scalar !== undefined
+  }
+}
+
+/** Marks a node carries from its inputs. */
+export enum Mark {
+  None = 0,
+  /** Depends on an input of grad or jvp: evaluation keeps its graph while a trace is open. */
+  Traced = 1,
+  /** Depends on a placeholder of vmap or compile: it has no value and evaluation throws. */
+  Abstract = 2,
+}
+
+/** The traces of transforms. */
+export const tracing = {
+  /** How many are open; while there are any, evaluation keeps the graph of marked nodes. */
+  depth: 0,
+  /** How many were ever begun. */
+  begun: 0,
+  /** Evaluated applications whose graph an open trace may want. */
+  kept: [] as Node[],
+}
+
+/** One output of one application of a primitive; once evaluated, a place in some storage. */
+export class Node {
+  /** Evaluated: where the elements are. */
+  storage: Storage | null = null
+  offset = 0
+  strides: Strides | null = null
+  /** All outputs of the application, this one included; null when there is one. */
+  outputs: readonly Node[] | null = null
+  /** Which output this is. */
+  index = 0
+  /** Edges from nodes that were built and not yet evaluated. */
+  uses = 0
+  /** Handles that may be alive. */
+  handles = 0
+  /** The number of the weak reference that keeps `storage` while this node lives; 0 without one. */
+  guard = 0
+  /** Keeps the storages of the tiny nodes that were evaluated with this one; see memory.ts. */
+  anchor: object | null = null
+  /** The number of the last traversal that met this node. */
+  visit = 0
+  /** Its place in the list of the walk that met it last; it belongs to a walk whose list has it there. */
+  slot = 0
+  /** How many traces had begun when it was made: what is older than a trace cannot depend on the trace's inputs. */
+  readonly epoch: number = tracing.begun
+  /** What evaluation computes instead: the decomposition. */
+  alias: Node | null = null
+  /** Bytes of all elements, laid out without gaps. */
+  readonly nbytes: number
+  constructor(
+    readonly shape: Shape,
+    readonly dtype: Dtype,
+    /** Null once evaluated (and no trace wants the graph). */
+    public primitive: Primitive | null,
+    public inputs: readonly Node[],
+    public params: AnyParams,
+    readonly stream: Stream,
+    public mark: number,
+  ) {
+    this.nbytes = sizeOf(shape) * dtype.size
+  }
+
+  get size(): number {
+    return sizeOf(this.shape)
+  }
+}
+
+/** What is known of handles; see memory.ts. */
+export const handles = {
+  /** Whether handles are counted: not inside rules and engines. */
+  tracking: true,
+  /** Handles made since the last flush, for the backend's weak references. */
+  fresh: [] as Array[],
+  /** Handles of small pending nodes made since the last evaluation; entries from `recentCount` on are null. */
+  recent: [] as (Array | null)[],
+  recentCount: 0,
+  /** Called when there are {@link MAX_RECENT}: a graph grows, and nobody evaluates it. */
+  overflow: (): void => {},
+  /** Told of every handle while a {@link tidy} runs. */
+  scope: null as ((handle: Array) => void) | null,
+}
+
+/** How many operations without an evaluation are too many. */
+export const MAX_RECENT = 65536
+
+/** The debug mode's hook: told of every node that is built. */
+export const building = { note: null as ((node: Node) => void) | null }
+
+/** The states of a handle's `ref` that are not the number of a weak reference. */
+export enum Ref {
+  /** Made inside a rule or an engine: not counted, its memory may be reused once the graph lets go of it. */
+  Untracked = 0,
+  /** Given up by the user. */
+  Disposed = -1,
+  /** Counted, and waiting for its weak reference. */
+  Fresh = -2,
+  /** Counted, on a small node: its memory goes when the node is collected, which a weak reference on the node tells. */
+  Counted = -3,
+}
+
+/** From this many bytes on every handle has a weak reference, so that memory is reused as soon as the handle is known to be dead. */
+const LARGE = 65536
+
+/** Whether a node's handles are watched one by one. */
+export const isLarge = (node: Node): boolean => node.nbytes >= LARGE
+
+/**
+ * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
+ * `mx.array(data)` makes one; operations are functions (`mx.add(a, b)`) and methods (`a.add(b)`).
+ */
+// biome-ignore lint/suspicious/noUnsafeDeclarationMerging: methods.ts and array-members.ts install what the interface adds
+export class Array {
+  /** The node this handle shows. Engine-internal. */
+  node: Node
+  /** The number of its weak reference, or a {@link Ref}. Engine-internal. */
+  ref: number = Ref.Untracked
+
+  constructor(node: Node) {
+    this.node = node
+    if (handles.tracking) {
+      node.handles++
+      if (isLarge(node)) {
+        this.ref = Ref.Fresh
+        handles.fresh.push(this)
+      } else {
+        this.ref = Ref.Counted
+        if (node.storage === null) {
+          if (handles.recentCount === MAX_RECENT) handles.overflow()
+          handles.recent[handles.recentCount++] = this
+        }
+      }
+      if (handles.scope !== null) handles.scope(this)
+    }
+  }
+
+  /** Sizes of the axes. */
+  get shape(): number[] {
+    if (calls.recorder !== null) calls.recorder.readSizes()
+    return this.node.shape as number[]
+  }
+  /** Element type. */
+  get dtype(): Dtype {
+    return this.node.dtype
+  }
+  /** Number of axes. */
+  get ndim(): number {
+    return this.node.shape.length
+  }
+  /** Number of elements. */
+  get size(): number {
+    if (calls.recorder !== null) calls.recorder.readSizes()
+    return sizeOf(this.node.shape)
+  }
+  /** Bytes an element. */
+  get itemsize(): number {
+    return this.node.dtype.size
+  }
+  /** The size of the first axis; 0 for a 0-d array. */
+  get length(): number {
+    if (calls.recorder !== null) calls.recorder.readSizes()
+    return this.node.shape[0] ?? 0
+  }
+  /** Bytes of all elements. */
+  get nbytes(): number {
+    if (calls.recorder !== null) calls.recorder.readSizes()
+    return this.node.nbytes
+  }
+}
+
+/** The methods are installed by methods.ts; their types are generated into fluent.ts. */
+export interface Array extends FluentMethods<Array>, ArrayMembers<Array> {}
+
+/** Runs `body` so that the arrays it makes are not handles: their memory is reused as soon as the graph lets go of it. */
+export function withoutHandles<T>(body: () => T): T {
+  const before = handles.tracking
+  handles.tracking = false
+  try {
+    return body()
+  } finally {
+    handles.tracking = before
+  }
+}
+
+/** A node without a primitive: it shows memory, or, with `Mark.Abstract`, stands for a value that is not known. */
+export function sourceNode(
+  shape: Shape,
+  dtype: Dtype,
+  storage: Storage | null,
+  mark: number = Mark.None,
+): Node {
+  const node = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, currentStream(), mark)
+  node.storage = storage
+  return node
+}
+
+const NO_INPUTS: readonly Node[] = []
+
+/** Adds one node for an application with a single output. Inputs are nodes; `infer` validates them. */
+export function applyNode(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node {
+  const meta = primitive.rules.infer(inputs, params) as Meta
+  const node = new Node(meta.shape, meta.dtype, primitive, inputs, params, currentStream(), Mark.None)
+  for (let i = 0; i < inputs.length; i++) {
+    const input = inputs[i]
+    input.uses++
+    node.mark |= input.mark
+  }
+  if (building.note !== null) building.note(node)
+  return node
+}
+
+/** Adds the nodes of an application with any number of outputs. */
+export function applyNodes(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node[] {
+  const metas = primitive.rules.infer(inputs, params)
+  const list = globalThis.Array.isArray(metas) ? (metas as readonly Meta[]) : [metas as Meta]
+  let mark = Mark.None as number
+  for (const input of inputs) {
+    input.uses++
+    mark |= input.mark
+  }
+  const stream = currentStream()
+  const outputs = list.map(
+    (meta) => new Node(meta.shape, meta.dtype, primitive, inputs, params, stream, mark),
+  )
+  if (outputs.length > 1) {
+    for (let i = 0; i < outputs.length; i++) {
+      outputs[i].outputs = outputs
+      outputs[i].index = i
+    }
+  }
+  if (building.note !== null) for (const node of outputs) building.note(node)
+  return outputs
+}

@@ -1,0 +1,310 @@
+/**
+ * `definePrimitive`: checks a definition, registers it under a unique name, and returns the function that applies it.
+ * Also what follows from a scalar meaning: its program, and its expansion into primitives of one instruction each.
+ */
+import { calls, nameCall } from "./calls"
+import type { Dtype } from "./dtype"
+import { nearest, RegistryError, TransformError } from "./errors"
+import {
+  type Array,
+  Array as ArrayClass,
+  applyNode,
+  applyNodes,
+  type Node,
+  Primitive,
+  type PrimitiveFacts,
+  type PrimitiveRules,
+} from "./graph"
+import { type AnyParams, checkParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./params"
+import {
+  binaryOps,
+  ProgramBuilder,
+  type ScalarOps,
+  type ScalarProgram,
+  type ScalarValue,
+  unaryOps,
+} from "./scalar-program"
+
+/** The version of the plugin contract: definitions written for another one are refused. */
+export const PLUGIN_API = 0
+
+/** A primitive's definition: its name, its parameters, its one meaning, and rules where they cannot be derived or are dear. */
+export type PrimitiveDefinition<S extends ParamSchema> = {
+  /** Bare for core's; `<npm package>/<name>` for everyone else's. */
+  readonly name: string
+  /** Names and types of the parameters. */
+  readonly params?: S
+  /** Properties that engines ask for. */
+  readonly facts?: PrimitiveFacts
+  /** The version of its package, for programs in files that apply it. */
+  readonly version?: string
+  /** The plugin contract it was written for; `mx.PLUGIN_API` by default. */
+  readonly api?: number
+} & PrimitiveRules<ParamsOf<S>>
+
+/** The parameters of a primitive without any. */
+export type NoParams = Record<never, never>
+
+/** Applies a primitive to arrays; `all` is for primitives of several outputs. */
+export interface Apply<P> {
+  (inputs: readonly Array[], params?: P): Array
+  /** All outputs. */
+  all(inputs: readonly Array[], params?: P): Array[]
+  /** What was registered. */
+  readonly primitive: Primitive
+}
+
+const registry = new Map<string, Primitive>()
+const sourceOf = (name: string): string =>
+  name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "@lazuli/core"
+
+/** Where the primitives of other packages were registered, as {@link registrant} gives it. */
+const registrants = new Map<string, string>()
+
+/** Which package is calling, by the stack: `<package> (<file>)`, or null where the file is in no installed package. */
+function registrant(): string | null {
+  for (const line of new Error().stack?.split("\n").slice(1) ?? []) {
+    if (/^\s*at (registrant|checkDefinition|definePrimitive)\d* /.test(line)) continue
+    const file = /\(?((?:file:\/\/)?(?:\/|[A-Za-z]:[\\/])[^()]*?):\d+:\d+\)?$/
+      .exec(line)?.[1]
+      .replace("file://", "")
+    const installed = file && /^.*[\\/]node_modules[\\/]((?:@[^\\/]+[\\/])?[^\\/]+)[\\/]/.exec(file)?.[1]
+    return installed ? `${installed} (${file})` : null
+  }
+  return null
+}
+
+/**
+ * Registers a primitive and returns the function that applies it.
+ *
+ * @throws RegistryError when the name is taken, malformed, or the definition has no meaning or more than one.
+ */
+export function definePrimitive<const S extends ParamSchema = Record<never, never>>(
+  definition: PrimitiveDefinition<S>,
+): Apply<ParamsOf<S>> {
+  const { name, params = {} as S, facts = {}, api = PLUGIN_API, version = null } = definition
+  checkDefinition(definition as PrimitiveDefinition<ParamSchema>, api)
+  const primitive = new Primitive(
+    name,
+    registry.size,
+    params,
+    uniformRules(definition as unknown as PrimitiveRules<AnyParams>),
+    uniformFacts(facts),
+    sourceOf(name),
+    version,
+  )
+  registry.set(name, primitive)
+  const check = primitive.source !== "@lazuli/core"
+  if (check) registrants.set(name, registrant() ?? primitive.source)
+  const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
+    if (check) checkParams(name, params, values ?? NO_PARAMS)
+    if (calls.recorder !== null) return calls.recorder.call(`primitive ${name}`, apply, [inputs, values])
+    return new ArrayClass(applyNode(primitive, nodesOf(inputs), values ?? NO_PARAMS))
+  }
+  const all = (inputs: readonly Array[], values?: AnyParams): Array[] => {
+    if (check) checkParams(name, params, values ?? NO_PARAMS)
+    if (calls.recorder !== null)
+      return calls.recorder.call(`primitive ${name}, all outputs`, all, [inputs, values])
+    return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
+  }
+  // What holds a program or a function cannot come from a file.
+  const isData =
+    !facts.opaque && !Object.values(params).some((type) => type === "program" || type === "function")
+  if (isData) nameCall(`primitive ${name}`, apply as (...args: never[]) => unknown)
+  if (isData) nameCall(`primitive ${name}, all outputs`, all as (...args: never[]) => unknown)
+  return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
+}
+
+/** Every primitive's rules in one object shape, so that the engine reads them from one place in memory. */
+function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
+  const {
+    infer,
+    scalar,
+    decompose,
+    reference,
+    view,
+    partials,
+    vjp,
+    jvp,
+    vmap,
+    rows,
+    plan,
+    planAsTheyLie,
+    expand,
+  } = rules
+  return {
+    infer,
+    scalar,
+    decompose,
+    reference,
+    view,
+    partials,
+    vjp,
+    jvp,
+    vmap,
+    rows,
+    plan,
+    planAsTheyLie,
+    expand,
+  }
+}
+function uniformFacts({
+  immediate,
+  broadcasts,
+  stopsGradient,
+  opaque,
+  ambiguous,
+}: PrimitiveFacts): PrimitiveFacts {
+  return { immediate, broadcasts, stopsGradient, opaque, ambiguous }
+}
+
+function nodesOf(inputs: readonly Array[]): Node[] {
+  const nodes = new globalThis.Array<Node>(inputs.length)
+  for (let i = 0; i < inputs.length; i++) nodes[i] = inputs[i].node
+  return nodes
+}
+
+function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: number): void {
+  const { name } = definition
+  if (typeof name !== "string" || !/^(@[\w.-]+\/)?([\w.-]+\/)?[A-Za-z_]\w*$/.test(name)) {
+    throw new RegistryError("definePrimitive", `the name ${JSON.stringify(name)} is malformed`, {
+      hint: 'Use "<npm package>/<name>", such as "@me/my-ops/axpby"',
+    })
+  }
+  if (api !== PLUGIN_API) {
+    throw new RegistryError(
+      name,
+      `was written for plugin API ${api}, but the installed @lazuli/core has plugin API ${PLUGIN_API}`,
+      {
+        hint: `Install a version of ${sourceOf(name)} made for it, or another version of @lazuli/core`,
+      },
+    )
+  }
+  const known = registry.get(name)
+  if (known) {
+    throw new RegistryError(
+      name,
+      `is already registered by ${registrants.get(name) ?? known.source}, and ${registrant() ?? sourceOf(name)} registers it again`,
+      {
+        hint: "Two copies of one package in node_modules do this; so does a package that uses another package's name",
+      },
+    )
+  }
+  const meanings = (["scalar", "decompose", "reference", "view"] as const).filter((m) => definition[m])
+  if (meanings.length !== 1) {
+    throw new RegistryError(
+      name,
+      `needs exactly one meaning (scalar, decompose, reference or view), received ${meanings.join(" and ") || "none"}`,
+    )
+  }
+  if (typeof definition.infer !== "function")
+    throw new RegistryError(name, "needs infer, which gives the output shapes and dtypes")
+}
+
+/** The primitive of that name. @throws RegistryError */
+export function primitiveByName(name: string): Primitive {
+  const primitive = registry.get(name)
+  if (primitive) return primitive
+  const near = nearest(name, registry.keys())
+  throw new RegistryError(name, "is not a registered primitive", {
+    hint: near ? `Did you mean "${near}"?` : `Import the package that defines it`,
+  })
+}
+
+/** What {@link listPrimitives} tells of a primitive. */
+export interface PrimitiveInfo {
+  readonly name: string
+  /** The package that registered it. */
+  readonly source: string
+  /** The kind of its meaning. */
+  readonly meaning: "scalar" | "decompose" | "reference" | "view"
+  readonly params: ParamSchema
+  /** Which rules it states itself; the others are derived. */
+  readonly rules: readonly ("partials" | "vjp" | "jvp" | "vmap")[]
+}
+
+/**
+ * Every registered primitive, with the package it came from.
+ *
+ * @example
+ * mx.listPrimitives().find((p) => p.name === 'softmax').source
+ * // => '@lazuli/core'
+ */
+export function listPrimitives(): PrimitiveInfo[] {
+  return [...registry.values()].map(({ name, source, schema, rules }) => ({
+    name,
+    source,
+    params: schema,
+    meaning: rules.scalar ? "scalar" : rules.decompose ? "decompose" : rules.reference ? "reference" : "view",
+    rules: (["partials", "vjp", "jvp", "vmap"] as const).filter((rule) => rules[rule]),
+  }))
+}
+
+/** Programs kept for each primitive with parameters: a fused one is met once, a cast again and again. */
+const MAX_PROGRAMS = 256
+
+/** The scalar program of an elementwise node. */
+export function programOf(node: Node): ScalarProgram {
+  const primitive = node.primitive as Primitive
+  let code = 0
+  const { inputs } = node
+  for (let i = 0; i < inputs.length; i++) code = code * 16 + inputs[i].dtype.code + 1
+  if (node.params === NO_PARAMS) {
+    const known = primitive.programs[code]
+    if (known) return known
+    const program = buildProgram(node, primitive)
+    primitive.programs[code] = program
+    return program
+  }
+  const key = `${code}${paramsKey(primitive.schema, node.params)}`
+  const known = primitive.programsByParams.get(key)
+  if (known) return known
+  const program = buildProgram(node, primitive)
+  if (primitive.programsByParams.size >= MAX_PROGRAMS) primitive.programsByParams.clear()
+  primitive.programsByParams.set(key, program)
+  return program
+}
+
+function buildProgram(node: Node, primitive: Primitive): ScalarProgram {
+  const builder = new ProgramBuilder(node.inputs.map((n) => n.dtype))
+  const scalar = primitive.rules.scalar as NonNullable<PrimitiveRules<AnyParams>["scalar"]>
+  const result = scalar<number>(
+    builder.ops,
+    node.inputs.map((_, i) => i),
+    node.params,
+  )
+  return builder.finish(typeof result === "number" ? [result] : (result as readonly number[]))
+}
+
+let arrayOps: ScalarOps<Array> | undefined
+
+/** The vocabulary of scalar meanings on arrays: each instruction is the primitive of its name. */
+function scalarOpsOnArrays(): ScalarOps<Array> {
+  if (arrayOps) return arrayOps
+  const table: Record<string, unknown> = {}
+  const one = (primitive: Primitive, inputs: readonly Array[], params: AnyParams = NO_PARAMS): Array =>
+    new ArrayClass(applyNode(primitive, nodesOf(inputs), params))
+  for (const op of [...unaryOps, ...binaryOps]) table[op] = (...xs: Array[]) => one(primitiveByName(op), xs)
+  table.select = (...xs: Array[]) => one(primitiveByName("select"), xs)
+  table.cast = (x: Array, dtype: Dtype) =>
+    x.dtype === dtype ? x : one(primitiveByName("cast"), [x], { dtype })
+  table.constant = (value: ScalarValue, dtype: Dtype) =>
+    one(primitiveByName("constant"), [], { value, dtype })
+  table.dtypeOf = (x: Array) => x.dtype
+  arrayOps = table as unknown as ScalarOps<Array>
+  return arrayOps
+}
+
+/** The decomposition of an application into other primitives: its own, or the one that follows from a scalar meaning. */
+export function decompose(
+  primitive: Primitive,
+  inputs: readonly Array[],
+  params: AnyParams,
+): readonly Array[] {
+  const { rules } = primitive
+  const result = rules.decompose
+    ? rules.decompose(inputs, params)
+    : rules.scalar?.(scalarOpsOnArrays(), inputs, params)
+  if (result === undefined) throw new TransformError(primitive.name, "has no decomposition")
+  return globalThis.Array.isArray(result) ? (result as readonly Array[]) : [result as Array]
+}

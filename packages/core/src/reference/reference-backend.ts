@@ -1,0 +1,55 @@
+/**
+ * The reference backend: memory in JavaScript, every primitive by its meaning. Slow on purpose, always available, and what
+ * other backends are compared with.
+ */
+import { type Backend, type Failure, registerBackend } from "../graph/backend"
+import type { Node } from "../graph/graph"
+import { Storage } from "../graph/storage"
+import { copyElements, runMeaning } from "./reference"
+
+const failures: Failure[] = []
+
+/** Serves the CPU until a faster backend registers. */
+export const referenceBackend: Backend = {
+  name: "reference",
+  device: "cpu",
+  priority: 0,
+  allocate(nbytes) {
+    return new Storage(this, 0, nbytes, new ArrayBuffer(nbytes))
+  },
+  release() {
+    // The garbage collector frees it.
+  },
+  read(storage, byteOffset, into) {
+    new Uint8Array(into.buffer, into.byteOffset, into.byteLength).set(
+      new Uint8Array(this.host(storage), byteOffset, into.byteLength),
+    )
+  },
+  write(storage, byteOffset, from) {
+    new Uint8Array(this.host(storage)).set(
+      new Uint8Array(from.buffer, from.byteOffset, from.byteLength),
+      byteOffset,
+    )
+  },
+  host: (storage) => storage.bytes as ArrayBuffer,
+  supports: (node) => {
+    const rules = node.primitive?.rules
+    return rules?.scalar !== undefined || rules?.reference !== undefined
+  },
+  encode(node) {
+    const outputs = node.outputs ?? [node]
+    const poisoned = node.inputs.find((n) => n.storage?.failure)?.storage?.failure
+    try {
+      if (poisoned) throw poisoned
+      runMeaning(node)
+    } catch (error) {
+      const storages = outputs.map((n: Node) => n.storage as Storage)
+      for (const storage of storages) storage.failure = error as Error
+      failures.push({ error: error as Error, storages })
+    }
+  },
+  encodeCopy: copyElements,
+  flush: () => failures.splice(0),
+}
+
+registerBackend(referenceBackend)
