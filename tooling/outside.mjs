@@ -22,7 +22,7 @@ import { pathToFileURL } from "node:url"
 
 /** The packages that the program needs. */
 const NEEDED = [
-  ...["core", "transforms", "compile", "nn", "backend-cpu", "backend-metal"],
+  ...["core", "transforms", "compile", "nn", "backend-cpu", "gpu-kernels", "backend-metal"],
   ...["conformance", "lazuli", "ext-axpby"],
 ]
 const platform = `${process.platform}-${process.arch}`

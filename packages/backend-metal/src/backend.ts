@@ -3,49 +3,11 @@
  * decompositions or the TypeScript meaning on the buffers' memory.
  */
 import { totalmem } from "node:os"
-import {
-  type Backend,
-  listBackends,
-  type Node,
-  onKernels,
-  type Primitive,
-  RegistryError,
-  type Storage,
-} from "@lazuli/core/engine"
-import type { Family } from "./family"
+import { type Backend, listBackends, type Node, type Primitive, type Storage } from "@lazuli/core/engine"
+import { encodeCopy, type Family, familyOf, viewOf } from "@lazuli/gpu-kernels"
 import { HostRuntime } from "./host-runtime"
-import { encodeCopy } from "./kernels/copy"
-import { customKernels, providedKernels } from "./kernels/custom"
-import { elementwise } from "./kernels/elementwise"
-import { products } from "./kernels/matmul"
-import { reductions } from "./kernels/reduce"
-import { softmax } from "./kernels/softmax"
-import { viewOf } from "./layout"
 import { MetalQueue } from "./queue"
 import type { LibrarySource, MetalRuntime } from "./runtime"
-
-const families: Record<string, Family> = { ...reductions, ...softmax, ...products, ...customKernels }
-/** Who brought the kernels that are not this package's own. */
-const providers = new Map<string, string>()
-
-onKernels("metal", (offer) => {
-  const provided = providedKernels(offer)
-  for (const name of Object.keys(provided))
-    if (Object.hasOwn(families, name))
-      throw new RegistryError(
-        "backend-metal",
-        `${offer.package} brings a kernel for ${name}, which ${providers.get(name) ?? "the Metal backend itself"} has already`,
-      )
-  for (const [name, family] of Object.entries(provided)) {
-    families[name] = family
-    providers.set(name, offer.package)
-  }
-})
-
-function familyOf(primitive: Primitive): Family | undefined {
-  if (primitive.elementwise) return elementwise
-  return Object.hasOwn(families, primitive.name) ? families[primitive.name] : undefined
-}
 
 /** The Metal backend. */
 export interface MetalBackend extends Backend {

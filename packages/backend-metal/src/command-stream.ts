@@ -5,7 +5,7 @@
  * A record is a header (opcode in the low byte, length in words above, the header included) and its words.
  */
 import { DeviceError } from "@lazuli/core/engine"
-import { MAX_BUFFER_INDEX } from "./msl/lint"
+import { MAX_BUFFER_INDEX, MAX_INLINE_BYTES, type Size } from "@lazuli/gpu-kernels"
 import type { MetalBuffer, MetalEvent, MetalPipeline } from "./runtime"
 
 /** Opcodes, as native/host/commands.h has them. */
@@ -20,12 +20,6 @@ export enum Command {
   Signal = 8,
   Wait = 9,
 }
-
-/** A size in up to three dimensions. */
-export type Size = readonly [number, number, number]
-
-/** The most bytes that may be bound without a buffer. */
-export const MAX_INLINE_BYTES = 4096
 
 /** A growing list of commands. State set for one dispatch holds for the next. */
 export class CommandStream {

@@ -21,6 +21,7 @@ import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { threadId } from "node:worker_threads"
 import { DeviceError } from "@lazuli/core/engine"
+import { preludeFolder } from "@lazuli/gpu-kernels"
 import { isKept, pruneOnce } from "./kernel-cache"
 
 const native = fileURLToPath(new URL("../native/", import.meta.url))
@@ -79,13 +80,12 @@ let digest: string | undefined
 function baseDigest(): string {
   if (digest) return digest
   const hash = createHash("sha256")
-  const files = ["include/lazuli/metal_host.h"]
-  for (const name of readdirSync(join(native, "prelude")).sort()) files.push(`prelude/${name}`)
-  for (const name of files)
-    hash
-      .update(name)
-      .update("\0")
-      .update(readFileSync(join(native, name)))
+  for (const from of [join(native, "include/lazuli"), join(native, "prelude"), preludeFolder])
+    for (const name of readdirSync(from).sort())
+      hash
+        .update(name)
+        .update("\0")
+        .update(readFileSync(join(from, name)))
   hash.update(JSON.stringify([FLAGS, GCC_FLAGS, MACROS, process.platform, process.arch, cpus()[0]?.model]))
   digest = hash.digest("hex")
   return digest
@@ -156,7 +156,7 @@ function prelude(used: Compiler): string {
   publish(compiled, (beside) => {
     const { status, stderr } = spawnSync(
       used.command,
-      [...flagsOf(used), "-x", "c++-header", header, "-o", beside],
+      [...flagsOf(used), `-I${preludeFolder}`, "-x", "c++-header", header, "-o", beside],
       { ...RUN, encoding: "utf8" },
     )
     if (status !== 0)

@@ -4,21 +4,21 @@
  */
 import { totalmem } from "node:os"
 import { DeviceError } from "@lazuli/core/engine"
-import { type CompileFailure, compileAhead, compileLibrary, preprocess } from "./host-compiler"
-import { hostNative } from "./host-native"
 import {
+  type FunctionConstants,
   type MetalSource,
   needsPreprocessor,
   refusal,
   type Translation,
   translate,
   withoutMetalIncludes,
-} from "./msl/scanner"
+} from "@lazuli/gpu-kernels"
+import { type CompileFailure, compileAhead, compileLibrary, preprocess } from "./host-compiler"
+import { hostNative } from "./host-native"
 import type {
   CommandFailure,
   Commands,
   DeviceInfo,
-  FunctionConstants,
   LibraryOptions,
   LibrarySource,
   MetalBuffer,

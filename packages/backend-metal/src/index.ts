@@ -3,22 +3,21 @@
  * CPU, and the streams that runtimes take.
  */
 import { registerBackend, setMetalKernelMaker } from "@lazuli/core/engine"
+import { metalKernel } from "@lazuli/gpu-kernels"
 import { metalBackend } from "./backend"
-import { metalKernel } from "./metal-kernel"
 
 registerBackend(metalBackend)
 setMetalKernelMaker(metalKernel)
 
 export type { MetalKernel, MetalKernelCall, MetalKernelOptions, TemplateValue } from "@lazuli/core/engine"
+export { type FunctionConstants, MAX_INLINE_BYTES, metalKernel, type Size } from "@lazuli/gpu-kernels"
 export { createMetalBackend, metalBackend } from "./backend"
-export { Command, CommandStream, MAX_INLINE_BYTES, type Size } from "./command-stream"
+export { Command, CommandStream } from "./command-stream"
 export { HostRuntime } from "./host-runtime"
-export { metalKernel } from "./metal-kernel"
 export type {
   CommandFailure,
   Commands,
   DeviceInfo,
-  FunctionConstants,
   LibraryOptions,
   MetalBuffer,
   MetalEvent,

@@ -3,19 +3,18 @@
  * read and write, and whom a failed dispatch concerns.
  */
 import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
-import { CommandStream, type Size } from "./command-stream"
-import type { LibrarySource, MetalBuffer, MetalPipeline, MetalRuntime, Wording } from "./runtime"
+import type {
+  Argument,
+  DeviceLimits,
+  Dispatch,
+  DispatchQueue,
+  Kernel,
+  Place,
+  Wording,
+} from "@lazuli/gpu-kernels"
+import { CommandStream } from "./command-stream"
+import type { LibrarySource, MetalBuffer, MetalPipeline, MetalRuntime } from "./runtime"
 import { dumpSource } from "./source-dump"
-
-/** A place in a storage. */
-export interface Place {
-  readonly storage: Storage
-  /** In bytes. */
-  readonly offset: number
-}
-
-/** What a kernel's parameters take, in the order of their indices: places and bytes. */
-export type Argument = Place | ArrayBufferView
 
 interface Entry {
   readonly word: number
@@ -29,9 +28,6 @@ interface Entry {
 const MAX_DISPATCHES = 4096
 const MAX_CACHE = 256 * 2 ** 20
 
-/** What stands for a pipeline where nothing runs. */
-const UNMADE: MetalPipeline = { id: -1, name: "", maxThreads: 1024 }
-
 const isPlace = (argument: Argument): argument is Place => "storage" in argument
 
 /** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
@@ -42,7 +38,7 @@ function sizeClass(nbytes: number): number {
 }
 
 /** Orders work on one runtime. */
-export class MetalQueue {
+export class MetalQueue implements DispatchQueue {
   private readonly stream = new CommandStream()
   private readonly buffers: (MetalBuffer | undefined)[] = []
   private readonly freeSlots: number[] = []
@@ -74,6 +70,10 @@ export class MetalQueue {
     readonly runtime: MetalRuntime,
     private readonly memory: Memory,
   ) {}
+
+  get limits(): DeviceLimits {
+    return this.runtime.info
+  }
 
   // Memory
 
@@ -230,25 +230,24 @@ export class MetalQueue {
 
   // Work
 
-  /** The kernel `name` of a source, compiled once. `key` stands for the source, so that it is made only when it is needed. */
-  pipeline(key: string, source: () => string, name: string, wording?: Wording): MetalPipeline {
-    const known = this.pipelines.get(key)
+  /** A kernel, compiled once. */
+  private pipelineOf(kernel: Kernel): MetalPipeline {
+    const known = this.pipelines.get(kernel.key)
     if (known) return known
-    if (this.asked?.has(key)) return UNMADE
-    const text = source()
-    const file = `${name}.metal`
-    if (this.asked) {
-      this.asked.set(key, { source: text, file })
-      return UNMADE
-    }
-    const made = this.runtime.newPipeline(this.runtime.newLibrary(text, { file, wording }), name)
+    const { name, constants, wording } = kernel
+    const text = kernel.source()
+    const made = this.runtime.newPipeline(
+      this.runtime.newLibrary(text, { file: `${name}.metal`, wording }),
+      name,
+      constants,
+    )
     if (wording) this.wordings.set(made, wording)
     dumpSource(name, text)
-    this.pipelines.set(key, made)
+    this.pipelines.set(kernel.key, made)
     return made
   }
 
-  /** Adds the sources of which `body` wants pipelines to `asked`; what it dispatches does not run. */
+  /** Adds the sources of the kernels that `body` dispatches to `asked`; nothing of it runs. */
   withoutRunning(asked: Map<string, LibrarySource>, body: () => void): void {
     this.asked = asked
     try {
@@ -258,16 +257,15 @@ export class MetalQueue {
     }
   }
 
-  /** Adds a dispatch. The places among the arguments whose storages are in `writes` are written, the others read. */
-  dispatch(
-    op: string,
-    pipeline: MetalPipeline,
-    args: readonly Argument[],
-    writes: readonly Storage[],
-    grid: Size,
-    group: Size,
-  ): void {
-    if (this.asked) return
+  dispatch(dispatch: Dispatch): void {
+    const { op, kernel, arguments: args, writes, threadgroupMemory } = dispatch
+    if (this.asked) {
+      const { key, name } = kernel
+      if (!this.pipelines.has(key) && !this.asked.has(key))
+        this.asked.set(key, { source: kernel.source(), file: `${name}.metal` })
+      return
+    }
+    const pipeline = this.pipelineOf(kernel)
     const places = args.filter(isPlace)
     const reads = places.map((p) => p.storage).filter((s) => !writes.includes(s))
     this.order(reads, writes)
@@ -277,7 +275,10 @@ export class MetalQueue {
       if (isPlace(argument)) stream.setBuffer(i, this.bufferOf(argument.storage), argument.offset)
       else stream.setBytes(i, argument)
     })
-    const word = stream.dispatchThreads(grid, group)
+    threadgroupMemory?.forEach((bytes, i) => {
+      stream.setThreadgroupMemory(i, bytes)
+    })
+    const word = stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
     this.entries.push({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
     if (stream.dispatches >= MAX_DISPATCHES) this.run()
   }

@@ -8,16 +8,12 @@
  * `dispatchThreads` up to whole groups and guards the threads beyond the grid itself.
  */
 
-/** What a device can do. */
-export interface DeviceInfo {
+import type { DeviceLimits, FunctionConstants, Wording } from "@lazuli/gpu-kernels"
+
+/** What a device can do. A pipeline may allow smaller threadgroups than the device. */
+export interface DeviceInfo extends DeviceLimits {
   /** As the platform names it. */
   readonly name: string
-  /** Threads of a simdgroup. */
-  readonly simdWidth: number
-  /** Most threads of a threadgroup; a pipeline may allow fewer. */
-  readonly maxThreadsPerThreadgroup: number
-  /** Bytes of threadgroup memory. */
-  readonly maxThreadgroupMemory: number
   /** Bytes of the largest buffer. */
   readonly maxBufferLength: number
   /** Bytes that may be in use before the device slows down. */
@@ -60,14 +56,6 @@ export interface CommandFailure {
   readonly message: string
 }
 
-/** How messages speak of a source. */
-export interface Wording {
-  /** The kernel's name, as its author gave it. */
-  readonly name: string
-  /** What a line is called, such as "line 3 of the source". */
-  place(line: number): string
-}
-
 /** How a source is compiled. */
 export interface LibraryOptions {
   /** Names the source in messages. */
@@ -83,9 +71,6 @@ export interface LibrarySource {
   readonly source: string
   readonly file: string
 }
-
-/** The values of a kernel's `[[function_constant(i)]]`, by index. */
-export type FunctionConstants = Readonly<Record<number, number | boolean>>
 
 /** Words of a command stream; command-stream.ts writes them. */
 export interface Commands {

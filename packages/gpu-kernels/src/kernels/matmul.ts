@@ -2,10 +2,10 @@
  * Products of matrices, in tiles of threadgroup memory. Rows and columns may step by anything, so that transposes are free.
  */
 import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { DispatchQueue, Kernel } from "../dispatch"
 import { type Families, MAX_ELEMENTS } from "../family"
 import { collapse, type View, viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
-import type { MetalQueue } from "../queue"
 import { withRowMajor } from "./copy"
 
 const TILE = 16
@@ -35,7 +35,7 @@ kernel void matmul(device const ${type}* a [[buffer(0)]], device const ${type}* 
 `
 
 /** A view whose batch axes step evenly: itself, or a row-major copy. */
-function withBatches(queue: MetalQueue, view: View, body: (view: View, batch: number) => void): void {
+function withBatches(queue: DispatchQueue, view: View, body: (view: View, batch: number) => void): void {
   const rank = view.shape.length
   const batch = collapse(view.shape.slice(0, -2), [view.strides.slice(0, -2)])
   const [step] = batch.strides
@@ -54,35 +54,35 @@ function withBatches(queue: MetalQueue, view: View, body: (view: View, batch: nu
   })
 }
 
-function encode(node: Node, queue: MetalQueue): void {
+function encode(node: Node, queue: DispatchQueue): void {
   const [x, y] = node.inputs
   if (sizeOf(node.shape) === 0) return
   const [m, k] = x.shape.slice(-2)
   const n = y.shape[y.shape.length - 1]
   const batches = sizeOf(node.shape.slice(0, -2))
-  const pipeline = queue.pipeline(
-    `matmul ${x.dtype.name}`,
-    () => source(metalType(x.dtype) as string),
-    "matmul",
-  )
+  const kernel: Kernel = {
+    key: `matmul ${x.dtype.name}`,
+    source: () => source(metalType(x.dtype) as string),
+    name: "matmul",
+  }
   const target = node.storage as Storage
   const { size } = node.dtype
   withBatches(queue, viewOf(x), (a, stepA) =>
     withBatches(queue, viewOf(y), (b, stepB) => {
       const shape = [m, n, k, stepA, ...a.strides.slice(-2), stepB, ...b.strides.slice(-2)]
-      queue.dispatch(
-        "matmul",
-        pipeline,
-        [
+      queue.dispatch({
+        op: "matmul",
+        kernel,
+        arguments: [
           { storage: a.storage, offset: a.offset * size },
           { storage: b.storage, offset: b.offset * size },
           { storage: target, offset: node.offset * size },
           Int32Array.from(shape),
         ],
-        [target],
-        [Math.ceil(n / TILE) * TILE, Math.ceil(m / TILE) * TILE, batches],
-        [TILE, TILE, 1],
-      )
+        writes: [target],
+        grid: [Math.ceil(n / TILE) * TILE, Math.ceil(m / TILE) * TILE, batches],
+        threadgroup: [TILE, TILE, 1],
+      })
     }),
   )
 }

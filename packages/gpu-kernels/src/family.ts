@@ -2,13 +2,13 @@
  * A family of kernels: which applications of a primitive it takes, and how it runs them.
  */
 import type { Node } from "@lazuli/core/engine"
-import type { MetalQueue } from "./queue"
+import type { DispatchQueue } from "./dispatch"
 
 export interface Family {
   /** Whether it has a kernel for this application. */
   supports(node: Node): boolean
   /** Adds its work. Inputs and outputs have storage. */
-  encode(node: Node, queue: MetalQueue): void
+  encode(node: Node, queue: DispatchQueue): void
 }
 
 /** Families by primitive. */

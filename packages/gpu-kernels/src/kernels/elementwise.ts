@@ -14,11 +14,11 @@ import {
   type Storage,
   sizeOf,
 } from "@lazuli/core/engine"
+import type { Argument, DispatchQueue, Kernel, Place } from "../dispatch"
 import { type Family, MAX_ELEMENTS } from "../family"
 import { collapse } from "../layout"
 import { computeType, METAL_HEADER, metalType } from "../metal-types"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
-import type { Argument, MetalQueue, Place } from "../queue"
 import { bytesOf, constantSource, conversion, expressionFor, functionsFor, rounded } from "../scalar-source"
 
 const GROUP = 256
@@ -135,7 +135,7 @@ function operandOf(input: Node, shape: readonly number[]): Operand {
 
 /** Adds a program's work over operands; `shape` is the output's. */
 export function encodeProgram(
-  queue: MetalQueue,
+  queue: DispatchQueue,
   op: string,
   program: ScalarProgram,
   inputs: readonly Node[],
@@ -152,23 +152,23 @@ export function encodeProgram(
   ])
   const ndim = general.length > 0 ? axes.length : 0
   const classes = operands.map((o) => o.letter).join("")
-  const pipeline = queue.pipeline(
-    `map ${classes} ${ndim} ${program.key}`,
-    () => mapSource(program, classes, ndim),
-    "map",
-  )
+  const kernel: Kernel = {
+    key: `map ${classes} ${ndim} ${program.key}`,
+    source: () => mapSource(program, classes, ndim),
+    name: "map",
+  }
   const args: Argument[] = operands.map((o) => o.argument)
   for (const output of outputs)
     args.push({ storage: output.storage as Storage, offset: output.offset * output.dtype.size })
   if (ndim > 0) args.push(Int32Array.from([...axes, ...general.flatMap((o, k) => [o.offset, ...strides[k]])]))
-  queue.dispatch(
+  queue.dispatch({
     op,
-    pipeline,
-    args,
-    outputs.map((o) => o.storage as Storage),
-    [size, 1, 1],
-    [Math.min(GROUP, size), 1, 1],
-  )
+    kernel,
+    arguments: args,
+    writes: outputs.map((o) => o.storage as Storage),
+    grid: [size, 1, 1],
+    threadgroup: [Math.min(GROUP, size), 1, 1],
+  })
 }
 
 /** Every elementwise primitive. */

@@ -2,9 +2,9 @@
  * Copies from any layout to row-major. Only the size of an element matters.
  */
 import { type Storage, sizeOf } from "@lazuli/core/engine"
+import type { Argument, DispatchQueue, Kernel, Place } from "../dispatch"
 import { collapse, isRowMajor, type View } from "../layout"
 import { METAL_HEADER, wordType } from "../metal-types"
-import type { Argument, MetalQueue, Place } from "../queue"
 
 const GROUP = 256
 
@@ -27,7 +27,7 @@ ${lines.map((line) => `  ${line}\n`).join("")}  y[i] = x[p];
 }
 
 /** Adds a copy of `from` to `target`. */
-export function encodeCopy(queue: MetalQueue, from: View, target: Place, op = "copy"): void {
+export function encodeCopy(queue: DispatchQueue, from: View, target: Place, op = "copy"): void {
   const size = sizeOf(from.shape)
   if (size === 0) return
   const {
@@ -36,17 +36,24 @@ export function encodeCopy(queue: MetalQueue, from: View, target: Place, op = "c
   } = collapse(from.shape, [from.strides])
   const ndim = shape.length
   const type = wordType(from.itemsize)
-  const pipeline = queue.pipeline(`copy ${type} ${ndim}`, () => source(type, ndim), "copy")
+  const kernel: Kernel = { key: `copy ${type} ${ndim}`, source: () => source(type, ndim), name: "copy" }
   const args: Argument[] = [
     { storage: from.storage, offset: 0 },
     target,
     Int32Array.from([...shape, from.offset, ...strides]),
   ]
-  queue.dispatch(op, pipeline, args, [target.storage], [size, 1, 1], [Math.min(GROUP, size), 1, 1])
+  queue.dispatch({
+    op,
+    kernel,
+    arguments: args,
+    writes: [target.storage],
+    grid: [size, 1, 1],
+    threadgroup: [Math.min(GROUP, size), 1, 1],
+  })
 }
 
 /** Runs `body` with the elements row-major: where they are, or in a copy that lives as long as the work. */
-export function withRowMajor(queue: MetalQueue, view: View, body: (place: Place) => void): void {
+export function withRowMajor(queue: DispatchQueue, view: View, body: (place: Place) => void): void {
   if (isRowMajor(view)) {
     body({ storage: view.storage, offset: view.offset * view.itemsize })
     return

@@ -4,10 +4,10 @@
  * threadgroup memory.
  */
 import { bool_, type Dtype, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { DispatchQueue, Kernel } from "../dispatch"
 import { type Families, type Family, MAX_ELEMENTS } from "../family"
 import { permuted, viewOf } from "../layout"
 import { computeType, METAL_HEADER, metalType } from "../metal-types"
-import type { MetalQueue } from "../queue"
 import { functionsFor } from "../scalar-source"
 import { withRowMajor } from "./copy"
 
@@ -67,7 +67,7 @@ ${body}}
 `
 }
 
-function encode(fold: Fold, node: Node, queue: MetalQueue): void {
+function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
   const [input] = node.inputs
   const axes = node.params.axes as readonly number[]
   const kept = input.shape.map((_, i) => i).filter((i) => !axes.includes(i))
@@ -77,22 +77,22 @@ function encode(fold: Fold, node: Node, queue: MetalQueue): void {
   const n = sizeOf(axes.map((axis) => input.shape[axis]))
   // Shuffles take 32 bits.
   const long = n > SHORT_ROW && input.dtype.size < 8 && node.dtype.size < 8
-  const pipeline = queue.pipeline(
-    `${fold.name} ${input.dtype.name} ${long}`,
-    () => source(fold, input.dtype, node.dtype, long),
-    `${fold.name}_rows`,
-  )
+  const kernel: Kernel = {
+    key: `${fold.name} ${input.dtype.name} ${long}`,
+    source: () => source(fold, input.dtype, node.dtype, long),
+    name: `${fold.name}_rows`,
+  }
   const group = long ? Math.min(GROUP, Math.ceil(n / 32) * 32) : Math.min(GROUP, rows)
   const target = node.storage as Storage
   withRowMajor(queue, view, (place) => {
-    queue.dispatch(
-      fold.name,
-      pipeline,
-      [place, { storage: target, offset: node.offset * node.dtype.size }, Uint32Array.of(n)],
-      [target],
-      [long ? rows * group : rows, 1, 1],
-      [group, 1, 1],
-    )
+    queue.dispatch({
+      op: fold.name,
+      kernel,
+      arguments: [place, { storage: target, offset: node.offset * node.dtype.size }, Uint32Array.of(n)],
+      writes: [target],
+      grid: [long ? rows * group : rows, 1, 1],
+      threadgroup: [group, 1, 1],
+    })
   })
 }
 

@@ -1,5 +1,5 @@
 /**
- * Kernels that users write: runs the applications that src/metal-kernel.ts makes, and those of primitives whose packages bring the body
+ * Kernels that users write: runs the applications that metal-kernel.ts makes, and those of primitives whose packages bring the body
  * of a Metal function.
  */
 import {
@@ -17,18 +17,17 @@ import {
   sizeOf,
   type TemplateValue,
 } from "@lazuli/core/engine"
-import type { Size } from "../command-stream"
 import { customKey, customSource, customType, type KernelSpec } from "../custom-source"
+import type { Argument, DispatchQueue, Kernel, Place, Size } from "../dispatch"
 import type { Families, Family } from "../family"
 import { checkNames } from "../kernel-names"
 import { viewOf } from "../layout"
 import { METAL_HEADER, wordType } from "../metal-types"
-import type { Argument, MetalQueue, Place } from "../queue"
 import { bytesOf } from "../scalar-source"
 import { withRowMajor } from "./copy"
 
 /** The name of the primitive. */
-export const METAL_KERNEL = "@lazuli/backend-metal/metalKernel"
+export const METAL_KERNEL = "@lazuli/gpu-kernels/metalKernel"
 
 /** How a kernel runs. */
 export interface Launch {
@@ -57,33 +56,34 @@ let count = 0
 export const newSpecId = (): number => ++count
 
 /** Sets every element of an output. */
-function encodeFill(queue: MetalQueue, node: Node, value: number): void {
+function encodeFill(queue: DispatchQueue, node: Node, value: number): void {
   const size = sizeOf(node.shape)
   const type = wordType(node.dtype.size)
   if (size === 0) return
-  const pipeline = queue.pipeline(
-    `fill ${type}`,
-    () => `${METAL_HEADER}kernel void fill(device ${type}* y [[buffer(0)]], constant ${type}& value [[buffer(1)]],
+  const kernel: Kernel = {
+    key: `fill ${type}`,
+    source:
+      () => `${METAL_HEADER}kernel void fill(device ${type}* y [[buffer(0)]], constant ${type}& value [[buffer(1)]],
     uint i [[thread_position_in_grid]]) {
   y[i] = value;
 }
 `,
-    "fill",
-  )
+    name: "fill",
+  }
   const storage = node.storage as Storage
-  queue.dispatch(
-    "metalKernel",
-    pipeline,
-    [{ storage, offset: 0 }, bytesOf(value, node.dtype)],
-    [storage],
-    [size, 1, 1],
-    [Math.min(256, size), 1, 1],
-  )
+  queue.dispatch({
+    op: "metalKernel",
+    kernel,
+    arguments: [{ storage, offset: 0 }, bytesOf(value, node.dtype)],
+    writes: [storage],
+    grid: [size, 1, 1],
+    threadgroup: [Math.min(256, size), 1, 1],
+  })
 }
 
 /** The inputs' places, row-major where the kernel wants that. Copies live until `body` returns. */
 function withInputs(
-  queue: MetalQueue,
+  queue: DispatchQueue,
   inputs: readonly Node[],
   rowMajor: boolean,
   body: (places: readonly Place[]) => void,
@@ -97,18 +97,18 @@ function withInputs(
   next([])
 }
 
-function encode(node: Node, queue: MetalQueue, call: Launch): void {
+function encode(node: Node, queue: DispatchQueue, call: Launch): void {
   const { spec, template } = call
   const outputs = node.outputs ?? [node]
   const dtypes = outputs.map((o) => o.dtype)
   const made = customSource(spec, node.inputs, dtypes, template)
   if (call.verbose) console.log(`Source of ${spec.name}:\n${made.text}`)
-  const pipeline = queue.pipeline(
-    `custom ${call.specId} ${customKey(spec, node.inputs, dtypes, template)}`,
-    () => made.text,
-    made.kernel,
-    { name: spec.name, place: made.place },
-  )
+  const kernel: Kernel = {
+    key: `custom ${call.specId} ${customKey(spec, node.inputs, dtypes, template)}`,
+    source: () => made.text,
+    name: made.kernel,
+    wording: { name: spec.name, place: made.place },
+  }
   if (call.initValue !== null) for (const output of outputs) encodeFill(queue, output, call.initValue)
   if (call.grid.includes(0)) return
   withInputs(queue, node.inputs, spec.ensureRowContiguous, (places) => {
@@ -124,14 +124,14 @@ function encode(node: Node, queue: MetalQueue, call: Launch): void {
     for (const output of outputs)
       args.push({ storage: output.storage as Storage, offset: output.offset * output.dtype.size })
     const group = call.threadgroup.map((n, i) => Math.min(n, call.grid[i])) as unknown as Size
-    queue.dispatch(
-      spec.name,
-      pipeline,
-      args,
-      outputs.map((o) => o.storage as Storage),
-      call.grid,
-      group,
-    )
+    queue.dispatch({
+      op: spec.name,
+      kernel,
+      arguments: args,
+      writes: outputs.map((o) => o.storage as Storage),
+      grid: call.grid,
+      threadgroup: group,
+    })
   })
 }
 

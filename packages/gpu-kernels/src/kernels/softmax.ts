@@ -2,6 +2,7 @@
  * Softmax along the last axis: one threadgroup a row, the row's maximum and sum by simdgroups and threadgroup memory, in float.
  */
 import { type Storage, sizeOf } from "@lazuli/core/engine"
+import type { Kernel } from "../dispatch"
 import { type Families, MAX_ELEMENTS } from "../family"
 import { viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
@@ -48,22 +49,22 @@ export const softmax: Families = {
       const size = sizeOf(node.shape)
       if (size === 0) return
       const n = node.shape[node.shape.length - 1]
-      const pipeline = queue.pipeline(
-        `softmax ${input.dtype.name}`,
-        () => source(metalType(input.dtype) as string),
-        "softmax_rows",
-      )
+      const kernel: Kernel = {
+        key: `softmax ${input.dtype.name}`,
+        source: () => source(metalType(input.dtype) as string),
+        name: "softmax_rows",
+      }
       const group = Math.min(GROUP, Math.ceil(n / 128) * 32)
       const target = node.storage as Storage
       withRowMajor(queue, viewOf(input), (place) => {
-        queue.dispatch(
-          "softmax",
-          pipeline,
-          [place, { storage: target, offset: node.offset * node.dtype.size }, Uint32Array.of(n)],
-          [target],
-          [(size / n) * group, 1, 1],
-          [group, 1, 1],
-        )
+        queue.dispatch({
+          op: "softmax",
+          kernel,
+          arguments: [place, { storage: target, offset: node.offset * node.dtype.size }, Uint32Array.of(n)],
+          writes: [target],
+          grid: [(size / n) * group, 1, 1],
+          threadgroup: [group, 1, 1],
+        })
       })
     },
   },

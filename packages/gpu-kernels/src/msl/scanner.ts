@@ -4,7 +4,7 @@
  * of the Metal source.
  */
 import { DeviceError } from "@lazuli/core/engine"
-import type { Wording } from "../runtime"
+import type { Wording } from "../dispatch"
 import { dispatchAttributes, lint, type Problem } from "./lint"
 import {
   type FunctionDefinition,

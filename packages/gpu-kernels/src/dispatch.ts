@@ -1,0 +1,79 @@
+/**
+ * What kernel families give to a backend's queue: kernels as source with a key, and dispatches of them. Nothing here knows how a
+ * source is compiled or a grid launched: Metal sets buffers by index and dispatches threads, CUDA passes arguments and launches whole
+ * blocks, with a guard for the threads beyond the grid.
+ */
+import type { Storage } from "@lazuli/core/engine"
+
+/** A size in up to three dimensions. */
+export type Size = readonly [number, number, number]
+
+/** A location in a storage. */
+export interface Place {
+  readonly storage: Storage
+  /** In bytes. */
+  readonly offset: number
+}
+
+/** What a kernel's parameters take, in the order of their buffer indices: places, and bytes (at most {@link MAX_INLINE_BYTES}). */
+export type Argument = Place | ArrayBufferView
+
+/** The most bytes that an argument may have without a storage. */
+export const MAX_INLINE_BYTES = 4096
+
+/** The values of a kernel's `[[function_constant(i)]]`, by index. */
+export type FunctionConstants = Readonly<Record<number, number | boolean>>
+
+/** How messages speak of a source that was generated around what somebody wrote. */
+export interface Wording {
+  /** The kernel's name, as its author gave it. */
+  readonly name: string
+  /** What a line is called, such as "line 3 of the source". */
+  place(line: number): string
+}
+
+/** One kernel of a source in Metal Shading Language. */
+export interface Kernel {
+  /** Equal for equal sources, names and constants, so that the source is made only where it is not compiled yet. */
+  readonly key: string
+  /** Its name in the source. */
+  readonly name: string
+  /** The source, which may have template arguments, dtypes and sizes filled in. */
+  source(): string
+  readonly constants?: FunctionConstants
+  readonly wording?: Wording
+}
+
+/** One run of a kernel. */
+export interface Dispatch {
+  /** The primitive that it computes, for messages. */
+  readonly op: string
+  readonly kernel: Kernel
+  readonly arguments: readonly Argument[]
+  /** Those of the arguments' storages that are written; the others are read. */
+  readonly writes: readonly Storage[]
+  /** Threads along each axis; groups at the edges may be smaller than the others. */
+  readonly grid: Size
+  /** Threads of a threadgroup along each axis. */
+  readonly threadgroup: Size
+  /** Bytes behind each `[[threadgroup(i)]]` parameter. */
+  readonly threadgroupMemory?: readonly number[]
+}
+
+/** What choices of kernels and grids depend on. */
+export interface DeviceLimits {
+  /** Threads of a simdgroup. */
+  readonly simdWidth: number
+  /** Most threads of a threadgroup. */
+  readonly maxThreadsPerThreadgroup: number
+  /** Bytes of threadgroup memory. */
+  readonly maxThreadgroupMemory: number
+}
+
+/** Where dispatches go: they run in order, or as if they did. */
+export interface DispatchQueue {
+  readonly limits: DeviceLimits
+  /** Scratch memory for dispatches to come; drop it once they are added. */
+  allocate(nbytes: number): Storage
+  dispatch(dispatch: Dispatch): void
+}

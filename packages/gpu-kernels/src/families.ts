@@ -1,0 +1,34 @@
+/**
+ * The table of kernel families: the package's own, and those that other packages bring for their primitives.
+ */
+import { onKernels, type Primitive, RegistryError } from "@lazuli/core/engine"
+import type { Family } from "./family"
+import { customKernels, providedKernels } from "./kernels/custom"
+import { elementwise } from "./kernels/elementwise"
+import { products } from "./kernels/matmul"
+import { reductions } from "./kernels/reduce"
+import { softmax } from "./kernels/softmax"
+
+const families: Record<string, Family> = { ...reductions, ...softmax, ...products, ...customKernels }
+/** Who brought the kernels that are not this package's own. */
+const providers = new Map<string, string>()
+
+onKernels("metal", (offer) => {
+  const provided = providedKernels(offer)
+  for (const name of Object.keys(provided))
+    if (Object.hasOwn(families, name))
+      throw new RegistryError(
+        "gpu-kernels",
+        `${offer.package} brings a kernel for ${name}, which ${providers.get(name) ?? "Lazuli itself"} has already`,
+      )
+  for (const [name, family] of Object.entries(provided)) {
+    families[name] = family
+    providers.set(name, offer.package)
+  }
+})
+
+/** The family that may have a kernel for applications of a primitive. */
+export function familyOf(primitive: Primitive): Family | undefined {
+  if (primitive.elementwise) return elementwise
+  return Object.hasOwn(families, primitive.name) ? families[primitive.name] : undefined
+}
