@@ -50,7 +50,7 @@ const NOT_METHODS = new Set([
   "segmentedMm",
   "blockMaskedMm",
 ])
-/** Short names of operators: API.md, section 3. */
+/** Short names of operators. */
 const ALIASES = {
   sub: "subtract",
   mul: "multiply",

@@ -1,6 +1,6 @@
 /**
  * The discrete Fourier transform along axes, the primitive under everything in `mx.fft`: complex to complex, real to half a spectrum,
- * and half a spectrum to real. Sizes, padding and `norm` are settled in ../fft.ts.
+ * and half a spectrum to real. Sizes, padding and `norm` are settled in ../api/fft.ts.
  */
 import { complex64, type Dtype, float32, float64 } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
