@@ -117,6 +117,7 @@ export { type LoadOptions, load } from "./io/load"
 export { save } from "./io/npy"
 export { savez, savezCompressed } from "./io/npz"
 export { saveSafetensors } from "./io/safetensors"
+export { arange } from "./ops/arange"
 export { argmax, argmin } from "./ops/arg-reduce"
 export * from "./ops/binary"
 export {
@@ -137,7 +138,6 @@ export {
   convTranspose3d,
 } from "./ops/convolutions"
 export {
-  arange,
   array,
   array as asarray,
   eye,

@@ -19,12 +19,10 @@ import { currentStream } from "../graph/device"
 import {
   asDtype,
   bool_,
-  complex64,
   type Dtype,
   dtypeOfTypedArray,
   encoder,
   float32,
-  int32,
   isDtype,
   newStore,
   promote,
@@ -34,9 +32,9 @@ import {
 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import { Array, sourceNode } from "../graph/graph"
-import { definePrimitive } from "../graph/primitive"
 import { asShape, format, type Shape, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
+import { arange } from "./arange"
 import { isScalar, scalarArray, scalarDtype, scalarOf, toDtype } from "./constant"
 import { stack } from "./join"
 import { broadcastTo } from "./reduce"
@@ -318,64 +316,6 @@ export function onesLike(a: Array, dtype?: Dtype | null, options?: StreamOptions
 export function onesLike(a: Array, options: { dtype?: Dtype | null } & StreamOptions): Array
 export function onesLike(...args: unknown[]): Array {
   return onesLikeArgs(args)
-}
-
-const count = definePrimitive({
-  name: "arange",
-  params: { start: "f64", step: "f64", size: "i64", dtype: "dtype" },
-  infer: (_inputs, { size, dtype }) => ({ shape: [size], dtype }),
-  reference: (_inputs, [out], { start, step }) => {
-    const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
-    for (let i = 0; i < out.shape[0]; i++)
-      out.data[i] = (big ? BigInt(start + i * step) : start + i * step) as number
-  },
-})
-const arangeArgs = operation(
-  "arange",
-  ["start", "stop", "step", "dtype"],
-  (a: number, b?: number | null, c?: number | null, dtype?: Dtype | null) => {
-    const [start, stop] = b === undefined || b === null ? [0, a] : [a, b]
-    const step = c ?? 1
-    for (const v of [start, stop, step])
-      if (typeof v !== "number" || !Number.isFinite(v))
-        throw new ArgumentError(
-          "arange",
-          `start, stop and step must be finite numbers, received ${describe(v)}`,
-        )
-    if (step === 0) throw new ArgumentError("arange", "the step is 0")
-    const type = dtype
-      ? asDtype("arange", dtype)
-      : [start, stop, step].every(Number.isInteger)
-        ? int32
-        : float32
-    if (type === bool_ || type === complex64)
-      throw new DTypeError("arange", `is not defined for ${type.name}`)
-    const integral = type.kind !== "floating"
-    const [first, by] = integral ? [Math.trunc(start), Math.trunc(step)] : [start, step]
-    const size = Math.max(0, Math.ceil((stop - start) / step))
-    return count([], { start: first, step: by, size, dtype: type })
-  },
-)
-/**
- * start, start + step, … below stop. Integral arguments give int32, others float32.
- * @example
- * mx.arange(1, 7, 2).tolist() // => [1, 3, 5]
- */
-export function arange(stop: number, options?: { step?: number; dtype?: Dtype | null } & StreamOptions): Array
-export function arange(
-  start: number,
-  stop: number | null,
-  step?: number | null,
-  dtype?: Dtype | null,
-  options?: StreamOptions,
-): Array
-export function arange(
-  start: number,
-  stop: number | null,
-  options: { step?: number; dtype?: Dtype | null } & StreamOptions,
-): Array
-export function arange(...args: unknown[]): Array {
-  return arangeArgs(args)
 }
 
 /** The body of `eye` and `tri`: an n×m matrix, n×n by default, that tells by row + k and column where the ones are. */

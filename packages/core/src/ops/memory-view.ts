@@ -7,7 +7,7 @@ import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../
 import { Array } from "../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
 import { contiguousStrides, format, isContiguous } from "../graph/shape"
-import { arange } from "./creation"
+import { arange } from "./arange"
 import { take } from "./take"
 import { moveToFront } from "./view"
 

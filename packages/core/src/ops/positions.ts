@@ -3,8 +3,9 @@ import { asArrayArgument, isList } from "../graph/args"
 import { isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError } from "../graph/errors"
 import type { Array } from "../graph/graph"
+import { arange } from "./arange"
 import { toDtype } from "./constant"
-import { arange, array } from "./creation"
+import { array } from "./creation"
 /** A stored index counted from the front. @throws IndexError */
 export function position(op: string, value: number | bigint, axis: number, size: number, span = 1): number {
   const index = Number(value)

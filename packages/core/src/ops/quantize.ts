@@ -11,9 +11,9 @@ import { ArgumentError, DTypeError, describe, nearest, ShapeError } from "../gra
 import type { Array, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { format, sameShape } from "../graph/shape"
+import { arange } from "./arange"
 import { where } from "./binary"
 import { toDtype } from "./constant"
-import { arange } from "./creation"
 import { decodeFp8, encodeFp8 } from "./fp8"
 
 /**

@@ -5,19 +5,31 @@ import { asArrayArgument, type Operand, operation, type StreamOptions } from "..
 import { asDtype, type Dtype, float32, float64 } from "../graph/dtype"
 import { ArgumentError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
+import { arange } from "./arange"
 import { isScalar, scalarArray, toDtype } from "./constant"
-import { arange, array, eye, full } from "./creation"
+import { array, eye, full } from "./creation"
 import { broadcastTo } from "./reduce"
 
 const linspaceArgs = operation(
   "linspace",
-  ["start", "stop", "num", "dtype", "endpoint"],
-  (start: number, stop: number, num: number = 50, dtype?: Dtype | null, endpoint: boolean = true): Array => {
+  ["start", "stop", "num", "endpoint", "dtype"],
+  (
+    start: number,
+    stop: number,
+    points?: number | null,
+    endpoint: boolean = true,
+    dtype?: Dtype | null,
+  ): Array => {
+    const num = points ?? 50
     for (const v of [start, stop])
       if (typeof v !== "number")
         throw new ArgumentError("linspace", `start and stop must be numbers, received ${describe(v)}`)
     if (!Number.isInteger(num) || num < 0)
       throw new ArgumentError("linspace", `num must be a non-negative integer, received ${describe(num)}`)
+    if (typeof endpoint !== "boolean")
+      throw new ArgumentError("linspace", `endpoint must be true or false, received ${describe(endpoint)}`, {
+        hint: "The dtype comes after it, or by name: mx.linspace(0, 1, 5, { dtype })",
+      })
     const type = dtype ? asDtype("linspace", dtype) : float32
     const work = type === float64 ? float64 : float32
     const t = arange(num, { dtype: work }).divide(Math.max(1, endpoint ? num - 1 : num))
@@ -33,14 +45,21 @@ const linspaceArgs = operation(
 export function linspace(
   start: number,
   stop: number,
-  num?: number,
+  num?: number | null,
+  endpoint?: boolean,
   dtype?: Dtype | null,
-  options?: { endpoint?: boolean } & StreamOptions,
+  options?: StreamOptions,
 ): Array
 export function linspace(
   start: number,
   stop: number,
-  options: { num?: number; dtype?: Dtype | null; endpoint?: boolean } & StreamOptions,
+  num: number | null,
+  options: { endpoint?: boolean; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function linspace(
+  start: number,
+  stop: number,
+  options: { num?: number | null; endpoint?: boolean; dtype?: Dtype | null } & StreamOptions,
 ): Array
 export function linspace(...args: unknown[]): Array {
   return linspaceArgs(args)
@@ -84,21 +103,20 @@ export function fullLike(...args: unknown[]): Array {
 }
 
 /** A window of M points: `shape(2π·i/(M−1))` of the angle that runs once around. */
-function window_(
-  name: string,
-  shape: (angle: number) => number,
-): (m: number, options?: StreamOptions) => Array {
-  const args = operation(name, ["m"], (m: number): Array => {
-    if (!Number.isInteger(m))
-      throw new ArgumentError(name, `the size must be an integer, received ${describe(m)}`)
+function window_(name: string, shape: (angle: number) => number): WindowFunction {
+  const args = operation(name, ["M"], (m: number): Array => {
+    if (!Number.isInteger(m)) throw new ArgumentError(name, `M must be an integer, received ${describe(m)}`)
     if (m < 1) return array(new Float32Array(0))
     if (m === 1) return scalarArray(1, float32).reshape([1])
     return array(Float32Array.from({ length: m }, (_, i) => shape((2 * Math.PI * i) / (m - 1))))
   })
-  return (...rest) => args(rest)
+  return (...rest: unknown[]) => args(rest)
 }
-/** A function that makes a window of a number of points, float32. */
-export type WindowFunction = (m: number, options?: StreamOptions) => Array
+/** A function that makes a window of M points, float32. */
+export interface WindowFunction {
+  (M: number, options?: StreamOptions): Array
+  (options: { M: number } & StreamOptions): Array
+}
 
 /**
  * The Bartlett window, a triangle from 0 to 1 to 0.

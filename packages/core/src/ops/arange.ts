@@ -1,0 +1,112 @@
+/**
+ * Counting: `arange` and its primitive. Other sequences are in sequences.ts.
+ */
+import { isPlainObject, operation, type StreamOptions } from "../graph/args"
+import { asDtype, bool_, complex64, type Dtype, float32, int32, int64 } from "../graph/dtype"
+import { ArgumentError, DTypeError, describe } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import { definePrimitive } from "../graph/primitive"
+
+const count = definePrimitive({
+  name: "arange",
+  params: { start: "f64", step: "f64", size: "i64", dtype: "dtype" },
+  infer: (_inputs, { size, dtype }) => ({ shape: [size], dtype }),
+  reference: (_inputs, [out], { start, step }) => {
+    const big = out.data instanceof BigInt64Array || out.data instanceof BigUint64Array
+    for (let i = 0; i < out.shape[0]; i++)
+      out.data[i] = (big ? BigInt(start + i * step) : start + i * step) as number
+  },
+})
+
+/** A number that is given to {@link arange}. */
+type Bound = number | bigint
+
+function checkBound(name: string, value: unknown, finite: boolean): void {
+  if (typeof value === "bigint") return
+  if (typeof value === "number" && (finite ? Number.isFinite(value) : !Number.isNaN(value))) return
+  throw new ArgumentError(
+    "arange",
+    `${name} must be a ${finite ? "finite " : ""}number, received ${describe(value)}`,
+  )
+}
+
+/** float32 for fractions, int64 for bigints and for what int32 does not hold, int32 for other integers. */
+function dtypeOf(bounds: readonly Bound[]): Dtype {
+  if (bounds.some((v) => typeof v === "number" && !Number.isInteger(v))) return float32
+  return bounds.every((v) => typeof v === "number" && (v | 0) === v) ? int32 : int64
+}
+
+/** Integers that numbers would round, by two operations of the dtype that do not. */
+function countExactly(start: bigint, stop: bigint, step: bigint, dtype: Dtype): Array {
+  const [span, by] = step > 0n ? [stop - start, step] : [start - stop, -step]
+  const size = span > 0n ? Number((span + by - 1n) / by) : 0
+  return count([], { start: 0, step: 1, size, dtype }).multiply(step).add(start)
+}
+
+const arangeArgs = operation(
+  "arange",
+  ["start", "stop", "step", "dtype"],
+  (a?: Bound | null, b?: Bound | null, c?: Bound | null, dtype?: Dtype | null) => {
+    const from = b === undefined || b === null ? 0 : (a ?? 0)
+    const to = b ?? a
+    const by = c ?? 1
+    checkBound("start", from, true)
+    checkBound("stop", to, true)
+    checkBound("step", by, false)
+    const bounds = [from, to as Bound, by]
+    const type = dtype ? asDtype("arange", dtype) : dtypeOf(bounds)
+    if (type === bool_ || type === complex64)
+      throw new DTypeError("arange", `is not defined for ${type.name}`)
+    const [start, stop, step] = bounds.map(Number)
+    if (step === 0) throw new ArgumentError("arange", "the step is 0")
+    const integral = type.kind !== "floating"
+    if (integral && bounds.every((v) => typeof v === "bigint" || Number.isInteger(v)))
+      if (!Number.isSafeInteger(start) || !Number.isSafeInteger(stop) || !Number.isSafeInteger(step))
+        return countExactly(BigInt(from), BigInt(to as Bound), BigInt(by), type)
+    const first = integral ? Math.trunc(start) : start
+    if (!Number.isFinite(step)) {
+      const size = step > 0 === start < stop && start !== stop ? 1 : 0
+      return count([], { start: first, step: 0, size, dtype: type })
+    }
+    const size = Math.max(0, Math.ceil((stop - start) / step))
+    if (!Number.isSafeInteger(size)) throw new ArgumentError("arange", `${size} elements are too many`)
+    // As MLX and NumPy count integers by fractions: the first difference holds for all.
+    return count([], {
+      start: first,
+      step: integral ? Math.trunc(start + step) - first : step,
+      size,
+      dtype: type,
+    })
+  },
+)
+/**
+ * start, start + step, … below stop. Integral arguments give int32, or int64 where one of them does not fit or is a bigint; others float32.
+ * An integer dtype counts by trunc(start + step) − trunc(start).
+ * @throws ArgumentError when a number is not finite, but for the step: an infinite one gives the start alone
+ * @example
+ * mx.arange(1, 7, 2).tolist() // => [1, 3, 5]
+ */
+export function arange(
+  stop: Bound,
+  options?: { step?: Bound | null; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function arange(
+  start: Bound,
+  stop: Bound | null,
+  step?: Bound | null,
+  dtype?: Dtype | null,
+  options?: StreamOptions,
+): Array
+export function arange(
+  start: Bound,
+  stop: Bound | null,
+  options: { step?: Bound | null; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function arange(
+  options: { start?: Bound; stop: Bound; step?: Bound | null; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function arange(...args: unknown[]): Array {
+  // A start alone, by position, is the stop; by name it is a start without one.
+  if (isPlainObject(args[0])) checkBound("stop", args[0].stop, true)
+  return arangeArgs(args)
+}
