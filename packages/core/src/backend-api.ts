@@ -13,7 +13,14 @@ export {
 export { evaluate, releaseKept } from "./engine/evaluate"
 export { collectGarbage, disposeHandle, keep, rebind } from "./engine/memory"
 export { copyOut, evalTrees } from "./engine/readback"
-export { asArrayArgument, checkOptions, isList, isPlainObject, operation } from "./graph/args"
+export {
+  asArrayArgument,
+  checkOptions,
+  isList,
+  isPlainObject,
+  operation,
+  publicFunction,
+} from "./graph/args"
 export {
   type Backend,
   type BackendStats,
@@ -27,8 +34,10 @@ export {
   setBackend,
   type Tracker,
 } from "./graph/backend"
+export { ofUser, renamed, settle } from "./graph/boundary"
 export { asCall, type CallRecorder, callNamed, calls, implicitState, sharedNames } from "./graph/calls"
 export { Complex } from "./graph/complex-number"
+export { copiesHint, isForeign } from "./graph/copies"
 export {
   cpu,
   currentStream,
@@ -97,6 +106,13 @@ export {
   onKernels,
   provideKernels,
 } from "./graph/kernel-offers"
+export {
+  checkArguments,
+  type Parameter,
+  type ParameterKind,
+  parametersOf,
+  type Signature,
+} from "./graph/kinds"
 export { Slice } from "./graph/option-types"
 export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./graph/params"
 export {

@@ -75,7 +75,7 @@ test("errors", () => {
     `[ShapeError: [random.uniform] shapes (3,) and (2,) cannot be broadcast: 3 and 2 differ and neither is 1]`,
   )
   expect(() => mx.random.split(mx.zeros([2]))).toThrowErrorMatchingInlineSnapshot(
-    `[DTypeError: [random.bits] a key must be uint32, received float32. mx.random.key(seed) makes one]`,
+    `[DTypeError: [random.split] a key must be uint32, received float32. mx.random.key(seed) makes one]`,
   )
   expect(() => mx.random.key(0.5)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [random.key] a seed must be an integer, received the number 0.5]`,

@@ -2,10 +2,12 @@
  * How public functions take arguments: positional in MLX's order, or in one trailing plain object by name; unknown names are
  * errors that point to the nearest known one.
  */
+import { renamed } from "./boundary"
 import { calls, nameCall } from "./calls"
 import { onStream, type StreamLike } from "./device"
 import { ArgumentError, describe, nearest } from "./errors"
 import { Array } from "./graph"
+import { checkArguments, type Parameter, parametersOf, type Signature } from "./kinds"
 import type { Axes, Scalar, StreamOptions } from "./option-types"
 
 export type { Axes, Scalar, StreamOptions }
@@ -23,53 +25,100 @@ export function isPlainObject(value: unknown): value is Record<string, unknown> 
 export const isList = (value: unknown): value is readonly unknown[] => globalThis.Array.isArray(value)
 
 /**
- * Makes the body of a public function. `names` are the parameters in order; `body` receives them in that order, undefined where none was
- * given. A trailing plain object fills in the rest, and `stream` is taken out of it.
+ * Makes the body of a public function. `signature` has the parameters in order, with their kinds, which are checked here; `body` receives
+ * them in that order, undefined where none was given. A trailing plain object fills in the rest, and `stream` is taken out of it. Errors of
+ * functions that the body uses come under the name `op`.
  * `call` names it in recorded programs, where `op`, which errors name, is not unique; null keeps it out of files, as what takes code.
  */
 export function operation<A extends unknown[], R>(
   op: string,
-  names: readonly string[],
+  signature: Signature | readonly string[],
   body: (...args: A) => R,
   call: string | null = op,
 ): (args: readonly unknown[]) => R {
-  const count = names.length
-  if (call !== null) nameCall(call, body as (...args: never[]) => unknown)
+  const parameters = parametersOf(signature)
+  const checked = (values: A): R => {
+    try {
+      checkArguments(op, parameters, values)
+      return body(...values)
+    } catch (error) {
+      throw renamed(error, op)
+    }
+  }
+  const named = (...values: A): R => checked(values)
+  if (call !== null) nameCall(call, named as (...args: never[]) => unknown)
   const run = (values: A): R =>
-    calls.recorder === null ? body(...values) : calls.recorder.call(call ?? op, body, values)
+    calls.recorder === null ? checked(values) : calls.recorder.call(call ?? op, named, values)
   return (args) => {
     const last = args[args.length - 1]
     if (args.length === 0 || !isPlainObject(last)) {
-      if (args.length > count && args.slice(count).some((extra) => extra !== undefined))
-        throw new ArgumentError(
-          op,
-          `takes at most ${count} arguments (${names.join(", ")}), received ${args.length}`,
-        )
+      if (args.length > parameters.length) refuseExtra(op, parameters, args)
       return run(args as A)
     }
     const values = args.slice(0, -1)
-    let stream: StreamLike = null
-    for (const key of Object.keys(last)) {
-      if (key === "stream") {
-        stream = (last.stream ?? null) as StreamLike
-        continue
-      }
-      const position = names.indexOf(key)
-      if (position < 0) {
-        const near = nearest(key, [...names, "stream"])
-        throw new ArgumentError(
-          op,
-          `has no parameter "${key}"; it takes ${[...names, "stream"].join(", ")}`,
-          near ? { hint: `Did you mean "${near}"?` } : {},
-        )
-      }
-      if (position < args.length - 1)
-        throw new ArgumentError(op, `parameter "${key}" is given twice, by position and by name`)
-      values[position] = last[key]
+    const stream = takeOptions(op, parameters, values, last)
+    return stream === null ? run(values as A) : onStream(stream, () => run(values as A), op)
+  }
+}
+
+function refuseExtra(op: string, parameters: readonly Parameter[], args: readonly unknown[]): void {
+  const count = parameters.length
+  if (args.slice(count).every((extra) => extra === undefined)) return
+  const names = parameters.map(({ name }) => name).join(", ")
+  throw new ArgumentError(op, `takes at most ${count} arguments (${names}), received ${args.length}`)
+}
+
+/** Puts what is given by name in its place, and gives the stream. */
+function takeOptions(
+  op: string,
+  parameters: readonly Parameter[],
+  values: unknown[],
+  options: Record<string, unknown>,
+): StreamLike {
+  const positional = values.length
+  let stream: StreamLike = null
+  for (const key of Object.keys(options)) {
+    if (key === "stream") {
+      stream = (options.stream ?? null) as StreamLike
+      continue
     }
-    // No holes: what is remembered of a call has a value for every parameter.
-    for (let i = 0; i < values.length; i++) if (!(i in values)) values[i] = undefined
-    return stream === null ? run(values as A) : onStream(stream, () => run(values as A))
+    const position = parameters.findIndex(({ name }) => name === key)
+    if (position < 0) {
+      const names = [...parameters.map(({ name }) => name), "stream"]
+      const near = nearest(key, names)
+      throw new ArgumentError(
+        op,
+        `has no parameter "${key}"; it takes ${names.join(", ")}`,
+        near ? { hint: `Did you mean "${near}"?` } : {},
+      )
+    }
+    if (position < positional)
+      throw new ArgumentError(op, `parameter "${key}" is given twice, by position and by name`)
+    values[position] = options[key]
+  }
+  if (positional > parameters.length) refuseExtra(op, parameters, values)
+  // No holes: what is remembered of a call has a value for every parameter.
+  for (let i = 0; i < values.length; i++) if (!(i in values)) values[i] = undefined
+  return stream
+}
+
+/**
+ * Makes a public function that takes no options and no stream: its arguments are checked by kind, and errors come under its name. What the
+ * user's own functions throw inside keeps its name where they are run by {@link ofUser}.
+ */
+export function publicFunction<A extends unknown[], R>(
+  op: string,
+  signature: Signature,
+  body: (...args: A) => R,
+): (...args: A) => R {
+  const parameters = parametersOf(signature)
+  return (...args) => {
+    try {
+      checkArguments(op, parameters, args)
+      return body(...args)
+    } catch (error) {
+      throw renamed(error, op)
+    }
   }
 }
 

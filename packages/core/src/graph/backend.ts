@@ -2,6 +2,8 @@
  * What a backend is, and the registry of backends. A backend is a plain object: memory, a queue of encoded work, and kernels
  * for whatever it likes. Importing its package registers it; nothing in core names one.
  */
+
+import { copiesHint } from "./copies"
 import type { Device, DeviceType, Stream } from "./device"
 import { DeviceError, RegistryError } from "./errors"
 import type { Node, Plan } from "./graph"
@@ -179,7 +181,9 @@ export function backendFor(device: Device): Backend {
   const backend = device.type === "cpu" ? serving.cpu : serving.gpu
   if (!backend) {
     throw new DeviceError("device", `no backend serves ${device}`, {
-      hint: `Import a package that does, such as "@lazuli/backend-${device.type === "gpu" ? "metal" : "cpu"}"`,
+      hint:
+        copiesHint() ??
+        `Import a package that does, such as "@lazuli/backend-${device.type === "gpu" ? "metal" : "cpu"}"`,
     })
   }
   return backend

@@ -1,6 +1,7 @@
 /**
  * Devices and streams: where work runs and in what order. A stream is a queue of one device; nodes remember theirs.
  */
+import { markCopy } from "./copies"
 import { ArgumentError, describe } from "./errors"
 
 /** The kinds of devices. */
@@ -39,6 +40,8 @@ export class ThreadLocalStream {
     return `ThreadLocalStream(${this.device})`
   }
 }
+
+for (const { prototype } of [Device, Stream, ThreadLocalStream]) markCopy(prototype)
 
 /** What functions take as `stream`: a stream, or a device, which stands for its default stream. */
 export type StreamLike = Stream | ThreadLocalStream | Device | DeviceType | null
@@ -106,8 +109,8 @@ export function currentStream(): Stream {
 }
 
 /** Runs `body` with another current stream. */
-export function onStream<T>(stream: StreamLike, body: () => T): T {
-  const before = enterStream("stream", stream)
+export function onStream<T>(stream: StreamLike, body: () => T, op = "stream"): T {
+  const before = enterStream(op, stream)
   try {
     return body()
   } finally {

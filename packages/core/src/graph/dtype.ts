@@ -2,6 +2,7 @@
  * Element types: the fourteen of MLX, their categories, limits and the promotion table.
  * A dtype is a function object, so that `mx.int32([1, 2])` can make an array; what it calls is set by ops/creation.ts.
  */
+import { markCopy } from "./copies"
 import { DTypeError, describe } from "./errors"
 import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "./half"
 
@@ -74,6 +75,8 @@ const prototype: Dtype = Object.create(Function.prototype, {
     },
   },
 })
+
+markCopy(prototype)
 
 /**
  * The class of element types: `mx.float32 instanceof mx.Dtype`. It makes none; there are those of {@link DtypeName}.

@@ -3,6 +3,8 @@
  * texts; every message reads `[op] fact: expected, received. Hint`.
  */
 
+import { CORE_COPY, copyOf, copyText } from "./copies"
+
 /** What an error message is made of. */
 export interface ErrorDetails {
   /** What to do about it, where the cause is known. */
@@ -22,18 +24,30 @@ export interface ErrorDetails {
 export class LazuliError extends Error {
   /** A stable identifier of the kind of error. */
   readonly code: string = "LAZULI"
-  constructor(
-    /** The op or function that refused, as users write it. */
-    readonly op: string,
-    fact: string,
-    details: ErrorDetails = {},
-  ) {
+  /** The function that refused, as users write it. */
+  readonly op: string
+  constructor(op: string, fact: string, details: ErrorDetails = {}) {
+    const name = bounded(op, MAX_NAME)
+    const hint = details.hint ? `. ${bounded(details.hint, MAX_TEXT)}` : ""
     super(
-      `[${op}] ${fact}${details.hint ? `. ${details.hint}` : ""}`,
+      `[${name}] ${bounded(fact, MAX_TEXT)}${hint}`,
       details.cause === undefined ? undefined : { cause: details.cause },
     )
+    this.op = name
     this.name = new.target.name
   }
+}
+
+/** Characters of a fact or a hint, and of a name: input that a message repeats must not decide how long it is. */
+const MAX_TEXT = 1500
+const MAX_NAME = 100
+
+/** A text of at most about `most` characters: its beginning and its end. */
+function bounded(text: string, most: number): string {
+  if (text.length <= most) return text
+  const end = most >> 2
+  const start = most - end
+  return `${text.slice(0, start)}… (${text.length - most} more characters) …${text.slice(-end)}`
 }
 
 /** Shapes, axes and sizes that do not fit together. */
@@ -80,8 +94,16 @@ export function describe(value: unknown): string {
     return `the string ${JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value)}`
   if (typeof value === "number" || typeof value === "boolean") return `the ${typeof value} ${value}`
   if (typeof value === "bigint") return `the bigint ${value}n`
-  if (typeof value === "function") return `the function ${value.name || "(anonymous)"}`
+  if (typeof value === "symbol") return "a symbol"
+  if (typeof value === "function") {
+    const copy = copyOf(value)
+    return copy !== undefined && copy !== CORE_COPY
+      ? copyText(value, copy)
+      : `the function ${bounded(value.name || "(anonymous)", MAX_NAME)}`
+  }
   if (globalThis.Array.isArray(value)) return `an array of length ${value.length}`
+  const copy = copyOf(value)
+  if (copy !== undefined && copy !== CORE_COPY) return copyText(value, copy)
   const { dtype, shape, constructor } = value as Record<string, unknown>
   if (dtype !== undefined && globalThis.Array.isArray(shape)) return "an mx.Array"
   const name = (constructor as { name?: string } | undefined)?.name

@@ -5,6 +5,7 @@
 
 import type { FluentMethods } from "../fluent"
 import { calls } from "./calls"
+import { markCopy } from "./copies"
 import { currentStream, type Stream } from "./device"
 import type { Dtype } from "./dtype"
 import type { ArrayMembers } from "./members"
@@ -334,6 +335,8 @@ export class Array {
     return this.node.nbytes
   }
 }
+
+markCopy(Array.prototype)
 
 /** The methods are installed by methods.ts; their types are generated into fluent.ts. */
 export interface Array extends FluentMethods<Array>, ArrayMembers<Array> {}

@@ -3,6 +3,7 @@
  * Also what follows from a scalar meaning: its program, and its expansion into primitives of one instruction each.
  */
 import { calls, nameCall } from "./calls"
+import { copiesHint } from "./copies"
 import type { Dtype } from "./dtype"
 import { nearest, RegistryError, TransformError } from "./errors"
 import {
@@ -207,7 +208,7 @@ export function primitiveByName(name: string): Primitive {
   if (primitive) return primitive
   const near = nearest(name, registry.keys())
   throw new RegistryError(name, "is not a registered primitive", {
-    hint: near ? `Did you mean "${near}"?` : `Import the package that defines it`,
+    hint: near ? `Did you mean "${near}"?` : (copiesHint() ?? "Import the package that defines it"),
   })
 }
 

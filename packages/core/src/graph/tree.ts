@@ -3,6 +3,8 @@
  * them with these functions.
  */
 import { isList, isPlainObject } from "./args"
+import { isForeign } from "./copies"
+import { ArgumentError, describe } from "./errors"
 import { Array } from "./graph"
 
 /** How a class takes part in trees: its children by name, and how to put new children in. */
@@ -103,9 +105,17 @@ function addArrays(tree: unknown, out: Array[]): void {
     return
   }
   const children = childrenOf(tree)
-  if (children === null) return
+  if (children === null) {
+    if (isForeign(tree)) refuseForeign(tree)
+    return
+  }
   if (isList(children)) for (let i = 0; i < children.length; i++) addArrays(children[i], out)
   else for (const key of Object.keys(children)) addArrays((children as Record<string, unknown>)[key], out)
+}
+
+/** A leaf that would be an array if there were one copy of this package. */
+function refuseForeign(leaf: unknown): never {
+  throw new ArgumentError("tree", `a leaf is ${describe(leaf)}`)
 }
 
 /** A tree of the same structure with every array replaced, in order; other leaves stay. */
@@ -113,7 +123,10 @@ export function mapArrays(tree: unknown, replace: (array: Array) => unknown): un
   if (tree instanceof Array) return replace(tree)
   if (isList(tree)) return tree.map((child) => mapArrays(child, replace))
   const children = childrenOf(tree)
-  if (children === null) return tree
+  if (children === null) {
+    if (isForeign(tree)) refuseForeign(tree)
+    return tree
+  }
   const out: Record<string, unknown> = {}
   for (const key of Object.keys(children))
     out[key] = mapArrays((children as Record<string, unknown>)[key], replace)

@@ -2,7 +2,7 @@
  * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with
  * size 1; the public function drops them unless `keepdims` is set.
  */
-import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta, VmapContext, VmapResult } from "../graph/graph"
@@ -49,11 +49,15 @@ const broadcast: Apply<{ shape: readonly number[] }> = definePrimitive({
   },
   facts: { broadcasts: true },
 })
-const broadcastToArgs = operation("broadcastTo", ["a", "shape"], (a: unknown, shape: unknown) => {
-  const x = asOperand("broadcastTo", a)
-  const to = asShape("broadcastTo", shape)
-  return sameShape(x.shape, to) ? x : broadcast([x], { shape: to })
-})
+const broadcastToArgs = operation(
+  "broadcastTo",
+  { a: "operand", shape: "shape" },
+  (a: unknown, shape: unknown) => {
+    const x = asOperand("broadcastTo", a)
+    const to = asShape("broadcastTo", shape)
+    return sameShape(x.shape, to) ? x : broadcast([x], { shape: to })
+  },
+)
 /**
  * Repeats axes of size 1, and new leading axes, without copying.
  * @throws ShapeError when another size differs
@@ -314,7 +318,7 @@ export interface Reduction {
 function reduction(name: string, body: (x: Array, axes: number[]) => Array): Reduction {
   const args = operation(
     name,
-    ["a", "axis", "keepdims"],
+    { a: "operand", axis: "axes?", keepdims: "bool?" },
     (a: Operand, axis?: Axes, keepdims = false): Array => {
       const x = asOperand(name, a)
       const axes = normalizeAxes(name, axis, x.ndim)
@@ -435,9 +439,9 @@ const wide = (x: Array): Array => toDtype(x, x.dtype.size === 2 ? float32 : x.dt
 function deviation(name: string, body: (variance: Array) => Array): Deviation {
   const args = operation(
     name,
-    ["a", "axis", "keepdims", "ddof"],
+    { a: "array", axis: "axes?", keepdims: "bool?", ddof: "number?" },
     (a: Operand, axis?: Axes, keepdims = false, ddof: number = 0): Array => {
-      const x = floatOperand(name, asArrayArgument(name, "a", a))
+      const x = floatOperand(name, a)
       const axes = normalizeAxes(name, axis, x.ndim)
       const y = body(
         x.dtype === complex64 ? complexVariance(x, axes, ddof) : varianceAxes([x], { axes, ddof }),

@@ -13,9 +13,8 @@ import { sliceRange } from "./slice"
 
 const takeArgs = operation(
   "take",
-  ["a", "indices", "axis"],
-  (a: unknown, indices: unknown, axis?: number | null): Array => {
-    const given = asArrayArgument("take", "a", a)
+  { a: "array", indices: "indices", axis: "axis?" },
+  (given: Array, indices: unknown, axis?: number | null): Array => {
     const flat = axis === undefined || axis === null
     const x = flat ? given.flatten() : given
     const along = flat ? 0 : normalizeAxis("take", axis, x.ndim)
@@ -92,7 +91,7 @@ function alignAlong(
 
 const takeAlongAxisArgs = operation(
   "takeAlongAxis",
-  ["a", "indices", "axis"],
+  { a: "array", indices: "indices", axis: "axis?" },
   (a: unknown, indices: unknown, axis?: number | null): Array => {
     const { x, index, along } = alignAlong("takeAlongAxis", a, indices, axis)
     return gatherAlong([x, index], { axis: along })

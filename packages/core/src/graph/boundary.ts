@@ -1,0 +1,38 @@
+/**
+ * The boundary of public functions: they are built on each other, and an error comes under the name of the one that the user called.
+ */
+import { LazuliError } from "./errors"
+
+/** Errors that keep their name: they came from code of the user's, or from work of another call. */
+const settled = new WeakSet<Error>()
+
+/**
+ * The error as the called function gives it: functions are built on each other, and users know the one they called. Other errors than
+ * Lazuli's stay as they are, and so do {@link settle settled} ones.
+ */
+export function renamed(error: unknown, op: string): unknown {
+  if (!(error instanceof LazuliError) || error.op === op || settled.has(error)) return error
+  const { message, stack } = error
+  const now = `[${op}]${message.slice(error.op.length + 2)}`
+  const at = stack === undefined ? -1 : stack.indexOf(message)
+  error.message = now
+  if (stack !== undefined && at >= 0)
+    error.stack = stack.slice(0, at) + now + stack.slice(at + message.length)
+  ;(error as { op: string }).op = op
+  return error
+}
+
+/** Lets an error keep its name when it passes through functions that were called before it came up. */
+export function settle<E>(error: E): E {
+  if (error instanceof LazuliError) settled.add(error)
+  return error
+}
+
+/** Runs what a user gave a public function: errors of it are not that function's. */
+export function ofUser<T>(body: () => T): T {
+  try {
+    return body()
+  } catch (error) {
+    throw settle(error)
+  }
+}

@@ -1,0 +1,166 @@
+/**
+ * Kinds of arguments: what a public function takes in a place, in words and as a test. Functions name the kinds of their parameters, and
+ * what does not fit is refused before the function looks at it. How many arguments there are, and by which names, is args.ts's.
+ */
+import { Complex } from "./complex-number"
+import { Device, Stream, ThreadLocalStream } from "./device"
+import { isDtype } from "./dtype"
+import { ArgumentError, DTypeError, describe, type LazuliError, nearest } from "./errors"
+import { Array } from "./graph"
+
+interface Kind {
+  /** What is expected, as in "must be …". */
+  readonly expected: string
+  readonly accepts: (value: never) => boolean
+  /** Of lists: what their elements must be. */
+  readonly element?: (value: unknown) => boolean
+  readonly hint?: string
+  readonly error?: new (op: string, fact: string, details?: { hint?: string }) => LazuliError
+}
+
+const isList = globalThis.Array.isArray as (value: unknown) => value is unknown[]
+const isInteger = (v: unknown): boolean => Number.isSafeInteger(v)
+const isNumber = (v: unknown): boolean => typeof v === "number"
+const isScalar = (v: unknown): boolean =>
+  typeof v === "number" || typeof v === "boolean" || typeof v === "bigint" || v instanceof Complex
+const isSize = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= 0
+const within = (v: unknown, low: number, high: number): boolean =>
+  typeof v === "number" && v >= low && v <= high
+const listOf =
+  (accepts: (v: unknown) => boolean) =>
+  (v: unknown): boolean =>
+    isList(v) && v.every(accepts)
+const isArray = (v: unknown): boolean => v instanceof Array
+const isOperand = (v: unknown): boolean => v instanceof Array || isScalar(v)
+const orNumbers = (v: unknown): boolean => v instanceof Array || isNumber(v) || listOf(isNumber)(v)
+const MAKES = "mx.array(data) makes one"
+
+const table = {
+  any: { expected: "a value", accepts: (v: unknown) => v !== undefined },
+  array: { expected: "an array", accepts: isArray, hint: MAKES },
+  operand: {
+    expected: "an array or a scalar",
+    accepts: isOperand,
+    hint: "mx.array(data) makes an array",
+  },
+  arrays: { expected: "a list of arrays", accepts: listOf(isArray), element: isArray, hint: MAKES },
+  operands: {
+    expected: "a list of arrays or scalars",
+    accepts: listOf(isOperand),
+    element: isOperand,
+  },
+  indices: {
+    expected: "an array of integers, or integers in lists",
+    accepts: (v: unknown) => v instanceof Array || isInteger(v) || isList(v),
+  },
+  number: { expected: "a number", accepts: isNumber },
+  /** A number, or what holds some: bounds and parameters of distributions. */
+  numbers: { expected: "a number, a list of numbers or an array", accepts: orNumbers },
+  finite: { expected: "a finite number", accepts: (v: unknown) => Number.isFinite(v) },
+  positive: { expected: "a number above 0", accepts: (v: unknown) => isNumber(v) && (v as number) > 0 },
+  nonNegative: {
+    expected: "a number that is not negative",
+    accepts: (v: unknown) => within(v, 0, Number.POSITIVE_INFINITY),
+  },
+  probability: { expected: "a number from 0 to 1", accepts: (v: unknown) => within(v, 0, 1) },
+  integer: { expected: "an integer", accepts: isInteger },
+  size: { expected: "a non-negative integer", accepts: isSize },
+  count: { expected: "an integer of at least 1", accepts: (v: unknown) => isSize(v) && v !== 0 },
+  integers: {
+    expected: "an integer or a list of integers",
+    accepts: (v: unknown) => isInteger(v) || listOf(isInteger)(v),
+    element: isInteger,
+  },
+  integerList: { expected: "a list of integers", accepts: listOf(isInteger), element: isInteger },
+  axis: { expected: "an integer", accepts: isInteger },
+  axes: {
+    expected: "an integer or a list of integers",
+    accepts: (v: unknown) => isInteger(v) || listOf(isInteger)(v),
+    element: isInteger,
+  },
+  /** Where None is a choice of its own, beside a default. */
+  axisOrNone: {
+    expected: "an integer, or null for all",
+    accepts: (v: unknown) => v === null || isInteger(v),
+  },
+  shape: {
+    expected: "a shape (a size or a list of sizes)",
+    accepts: (v: unknown) => isNumber(v) || listOf(isNumber)(v),
+    element: isNumber,
+  },
+  bool: { expected: "a boolean", accepts: (v: unknown) => typeof v === "boolean" },
+  string: { expected: "a string", accepts: (v: unknown) => typeof v === "string" },
+  dtype: { expected: "a dtype such as mx.float32", accepts: isDtype, error: DTypeError },
+  key: { expected: "a key (an array that mx.random.key makes)", accepts: (v: unknown) => v instanceof Array },
+  function: { expected: "a function", accepts: (v: unknown) => typeof v === "function" },
+  stream: {
+    expected: "a device (mx.cpu or mx.gpu) or a stream",
+    accepts: (v: unknown) =>
+      v instanceof Stream ||
+      v instanceof Device ||
+      v instanceof ThreadLocalStream ||
+      v === "cpu" ||
+      v === "gpu",
+  },
+  record: {
+    expected: "a plain object",
+    accepts: (v: unknown) => typeof v === "object" && v !== null && !isList(v) && !(v instanceof Array),
+  },
+} as const satisfies Record<string, Kind>
+
+/** The kind of a parameter, by name; `?` marks one that need not be given, for which null stands as well. A list: one of these strings. */
+export type ParameterKind = keyof typeof table | `${keyof typeof table}?` | readonly string[]
+
+/** The parameters of a public function, in order. */
+export type Signature = Readonly<Record<string, ParameterKind>>
+
+/** A parameter, ready to be checked. */
+export interface Parameter extends Kind {
+  readonly name: string
+  readonly optional: boolean
+  readonly accepts: (value: unknown) => boolean
+}
+
+/** Parameters without a kind take anything. */
+const ANYTHING: Kind = { expected: "a value", accepts: () => true }
+
+/** The parameters that a signature, or a bare list of names, stands for. */
+export function parametersOf(signature: Signature | readonly string[]): readonly Parameter[] {
+  if (isList(signature))
+    return signature.map((name) => ({ ...(ANYTHING as Parameter), name: name as string, optional: true }))
+  return Object.entries(signature as Signature).map(([name, kind]) => {
+    if (typeof kind === "string") {
+      const optional = kind.endsWith("?")
+      const key = (optional ? kind.slice(0, -1) : kind) as keyof typeof table
+      const { expected, accepts, element, hint, error } = table[key] as Kind
+      return { name, optional, expected, accepts: accepts as Parameter["accepts"], element, hint, error }
+    }
+    const expected = `one of ${kind.map((each) => JSON.stringify(each)).join(", ")}`
+    return { name, optional: true, expected, accepts: (v) => kind.includes(v as string) }
+  })
+}
+
+/**
+ * Holds arguments to the kinds of their parameters. Null becomes undefined where nothing need be given: Python's None.
+ * @throws ArgumentError, DTypeError
+ */
+export function checkArguments(op: string, parameters: readonly Parameter[], values: unknown[]): void {
+  for (let i = 0; i < parameters.length; i++) {
+    const parameter = parameters[i]
+    const value = values[i]
+    if (value === undefined ? parameter.optional : parameter.accepts(value)) continue
+    if (value === null && parameter.optional) values[i] = undefined
+    else refuse(op, parameter, value)
+  }
+}
+
+function refuse(op: string, parameter: Parameter, value: unknown): never {
+  const { name, expected, element, hint, error = ArgumentError } = parameter
+  if (value === undefined) throw new error(op, `needs ${name}: expected ${expected}, received nothing`)
+  const near = typeof value === "string" ? nearest(value, expected.match(/(?<=")\w+(?=")/g) ?? []) : undefined
+  const cure = near ? `Did you mean "${near}"?` : hint
+  const wrong = element && isList(value) ? value.findIndex((each) => !element(each)) : -1
+  const what =
+    wrong < 0 ? describe(value) : `a list whose element ${wrong} is ${describe((value as unknown[])[wrong])}`
+  throw new error(op, `${name} must be ${expected}, received ${what}`, cure ? { hint: cure } : {})
+}
