@@ -14,6 +14,7 @@ import {
   sameShape,
   TransformError,
   withArrays,
+  withOwnArrays,
 } from "@lazuli/core/engine"
 import {
   type Capture,
@@ -153,7 +154,7 @@ export class Programs {
   /** Runs the function as it is written. */
   callAsWritten(args: readonly unknown[]): unknown {
     this.figures.calls++
-    return this.f(...(args as never[]))
+    return withOwnArrays(this.f(...(args as never[])), args)
   }
 
   call(args: readonly unknown[]): unknown {

@@ -20,6 +20,7 @@ export {
   isPlainObject,
   operation,
   publicFunction,
+  withOwnHandles,
 } from "./graph/args"
 export {
   type Backend,
@@ -144,6 +145,7 @@ export {
   replaceTree,
   type TreeNodeRule,
   withArrays,
+  withOwnArrays,
 } from "./graph/tree"
 export { asPath, type FilePath, withFile, writeBeside } from "./io/files"
 export { readSafetensors, writeSafetensors } from "./io/safetensors"

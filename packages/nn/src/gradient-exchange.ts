@@ -2,7 +2,7 @@
  * Gradients of several processes: their average, and their common norm. A group has one member here; see `mx.distributed`.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, isPlainObject } from "@lazuli/core/engine"
+import { ArgumentError, describe, isPlainObject, withOwnArrays } from "@lazuli/core/engine"
 
 /** Options of {@link averageGradients}. */
 export interface AverageGradientsOptions {
@@ -44,7 +44,7 @@ export function averageGradients<T>(
         )
     checkGroup("averageGradients", options.group)
   } else checkGroup("averageGradients", options)
-  return gradients
+  return withOwnArrays(gradients, gradients)
 }
 
 /**

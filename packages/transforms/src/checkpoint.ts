@@ -3,7 +3,7 @@
  * makes them, behind the cotangents, so that they are computed again when they are needed.
  */
 import { depends } from "@lazuli/core"
-import { Array, arraysOf, isInexact, Mark, type Node, withArrays } from "@lazuli/core/engine"
+import { Array, arraysOf, isInexact, Mark, type Node, withArrays, withOwnArrays } from "@lazuli/core/engine"
 import { checkFunction, checkSynchronous } from "./argument"
 import { type CallRules, customCall } from "./custom-primitive"
 import { pullback } from "./pullback"
@@ -59,7 +59,7 @@ export function checkpoint<A extends readonly unknown[], R>(f: (...args: A) => R
     checkSynchronous("checkpoint", result)
     const given = arraysOf(args)
     const inner = arraysOf(result)
-    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return result
+    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return withOwnArrays(result, args)
     const nodes = given.map((x) => x.node)
     const captured = capturedBy(
       inner.map((y) => y.node),

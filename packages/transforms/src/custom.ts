@@ -15,6 +15,7 @@ import {
   type Shape,
   sameShape,
   withArrays,
+  withOwnArrays,
 } from "@lazuli/core/engine"
 import { checkFunction, checkSynchronous } from "./argument"
 import type { Axis } from "./batch"
@@ -69,11 +70,11 @@ export function customFunction<A extends readonly unknown[], R>(f: (...args: A) 
   const call = (...args: A): R => {
     const result = f(...args)
     checkSynchronous("customFunction", result)
-    if (!rules.vjp && !rules.jvp && !rules.vmap) return result
+    if (!rules.vjp && !rules.jvp && !rules.vmap) return withOwnArrays(result, args)
     const given = arraysOf(args)
     const inner = arraysOf(result)
     // No transform looks at constants.
-    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return result
+    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return withOwnArrays(result, args)
     const outputs = customCall([...given, ...inner], given.length, flatRules(f.name, rules, args, result))
     return withArrays(result, outputs) as R
   }

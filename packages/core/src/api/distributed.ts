@@ -5,7 +5,7 @@
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import type { Dtype } from "../graph/dtype"
 import { ArgumentError, DeviceError, describe } from "../graph/errors"
-import { Array } from "../graph/graph"
+import type { Array } from "../graph/graph"
 
 /** Processes that talk to each other. `mx.distributed.init()` gives the group of all. */
 export class Group {
@@ -85,7 +85,7 @@ function checkGroup(op: string, group: unknown): void {
 function combine(op: string): (args: readonly unknown[]) => Array {
   return operation(op, ["x", "group"], (x: unknown, group: unknown): Array => {
     checkGroup(op, group)
-    return new Array(asArrayArgument(op, "x", x).node)
+    return asArrayArgument(op, "x", x)
   })
 }
 

@@ -40,7 +40,7 @@ export function operation<A extends unknown[], R>(
   const checked = (values: A): R => {
     try {
       checkArguments(op, parameters, values)
-      return body(...values)
+      return withOwnHandles(body(...values), values)
     } catch (error) {
       throw renamed(error, op)
     }
@@ -120,6 +120,25 @@ export function publicFunction<A extends unknown[], R>(
       throw renamed(error, op)
     }
   }
+}
+
+/**
+ * What a public function gives: where its body gave an argument back, as conversions to the same dtype do, another handle on it.
+ * What the caller then does with one handle, such as `set` or `dispose`, leaves the other alone.
+ */
+export function withOwnHandles<R>(result: R, args: readonly unknown[]): R {
+  if (result instanceof Array) return isAmong(result, args) ? (new Array(result.node) as R) : result
+  if (!isList(result)) return result
+  const given = new Set(args.flat())
+  return result.map((x) => (x instanceof Array && given.has(x) ? new Array(x.node) : x)) as R
+}
+
+function isAmong(handle: Array, args: readonly unknown[]): boolean {
+  for (let i = 0; i < args.length; i++) {
+    const arg = args[i]
+    if (arg === handle || (isList(arg) && isAmong(handle, arg))) return true
+  }
+  return false
 }
 
 /** Refuses options that `op` does not know. @throws ArgumentError */

@@ -133,6 +133,12 @@ export function mapArrays(tree: unknown, replace: (array: Array) => unknown): un
   return isPlainObject(tree) ? out : withChildren(tree, out)
 }
 
+/** The tree with other handles in place of those that `args` hold, for functions that may give back what they were given. */
+export function withOwnArrays<T>(tree: T, args: unknown): T {
+  const given = new Set(arraysOf(args))
+  return mapArrays(tree, (x) => (given.has(x) ? new Array(x.node) : x)) as T
+}
+
 /** The tree with its arrays replaced, in order; other leaves stay. */
 export function withArrays(tree: unknown, arrays: readonly Array[]): unknown {
   let next = 0

@@ -12,6 +12,7 @@ import {
   operation,
   type Scalar,
   type StreamOptions,
+  withOwnHandles,
 } from "../graph/args"
 import { type Backend, backendFor } from "../graph/backend"
 import { Complex } from "../graph/complex-number"
@@ -209,7 +210,7 @@ export function array(data: ArrayData, dtype?: Dtype | null): Array
 export function array(data: ArrayData, options: { dtype?: Dtype | null }): Array
 export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype | null }): Array {
   const dtype = dtypeOption(options)
-  if (data instanceof Array) return dtype ? toDtype(data, dtype) : new Array(data.node)
+  if (data instanceof Array) return withOwnHandles(toDtype(data, dtype ?? data.dtype), [data])
   if (ArrayBuffer.isView(data)) return fromView(data, dtype)
   if (data instanceof ArrayBuffer) return fromView(new Uint8Array(data), dtype)
   if (!isList(data) && !isScalar(data)) {

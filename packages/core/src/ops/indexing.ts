@@ -5,7 +5,7 @@
 
 import { rebind } from "../engine/memory"
 import { copyOut } from "../engine/readback"
-import { isList, type Operand } from "../graph/args"
+import { isList, type Operand, withOwnHandles } from "../graph/args"
 import { asCall } from "../graph/calls"
 import { bool_, int32, isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
@@ -267,7 +267,7 @@ export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("ind
     if (plan.before > 0 && b > 0) out = out.transpose(orderOf(plan, others))
   }
   if (plan.inserted.length > 0) out = out.expandDims(plan.inserted)
-  return out === x ? new Array(x.node) : out
+  return withOwnHandles(out, [x])
 })
 
 /** The shape that an index expression's result has. */

@@ -8,6 +8,7 @@ import {
   isPlainObject,
   operation,
   type StreamOptions,
+  withOwnHandles,
 } from "../graph/args"
 import { asCall } from "../graph/calls"
 import { onStream, type StreamLike } from "../graph/device"
@@ -232,8 +233,16 @@ function withOptions(
   const given = isPlainObject(last) ? args.slice(0, -1) : args
   return { arrays: given.map((x, i) => asArrayArgument(op, `array ${i}`, x)), options }
 }
-const streamed = <T>(options: Record<string, unknown>, body: () => T): T =>
-  options.stream === undefined ? body() : onStream(options.stream as StreamLike, body)
+/** What `body` makes of the arrays on the stream of the options. */
+const streamed = (
+  arrays: readonly Array[],
+  options: Record<string, unknown>,
+  body: (arrays: readonly Array[]) => Array[],
+): Array[] =>
+  withOwnHandles(
+    options.stream === undefined ? body(arrays) : onStream(options.stream as StreamLike, () => body(arrays)),
+    arrays,
+  )
 
 /**
  * Coordinate arrays of a grid, from the coordinates along each of its axes. `'xy'` (the default) puts the second array's axis first, as
@@ -249,7 +258,7 @@ export function meshgrid(
   const indexing = (options.indexing ?? "xy") as string
   if (indexing !== "xy" && indexing !== "ij")
     throw new ArgumentError("meshgrid", `indexing must be "xy" or "ij", received ${describe(indexing)}`)
-  return streamed(options, () => {
+  return streamed(arrays, options, () => {
     const rank = arrays.length
     const place = (i: number): number => (indexing === "xy" && rank > 1 && i < 2 ? 1 - i : i)
     const lines = arrays.map((x, i) =>
@@ -277,7 +286,7 @@ export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
  */
 export function broadcastArrays(...args: (Array | StreamOptions)[]): Array[] {
   const { arrays, options } = withOptions("broadcastArrays", args, [])
-  return streamed(options, () => broadcastAll(arrays))
+  return streamed(arrays, options, broadcastAll)
 }
 const broadcastAll = asCall("broadcastArrays", (arrays: readonly Array[]): Array[] => {
   const shape = arrays.reduce<Shape>((all, x) => broadcastTwo("broadcastArrays", all, x.shape), [])
@@ -286,7 +295,7 @@ const broadcastAll = asCall("broadcastArrays", (arrays: readonly Array[]): Array
 
 function atLeast(op: string, args: readonly unknown[], lift: (x: Array) => Array): Array | Array[] {
   const { arrays, options } = withOptions(op, args, [])
-  const lifted = streamed(options, () => arrays.map(lift))
+  const lifted = streamed(arrays, options, (list) => list.map(lift))
   return lifted.length === 1 ? lifted[0] : lifted
 }
 const first = (x: Array): Array => (x.ndim === 0 ? x.reshape([1]) : x)

@@ -2,6 +2,7 @@
  * Modules that call other modules.
  */
 import type * as mx from "@lazuli/core"
+import { withOwnHandles } from "@lazuli/core/engine"
 import { Module } from "../module"
 
 /** A module of one array, or a function of one. */
@@ -24,6 +25,6 @@ export class Sequential extends Module {
   forward(x: mx.Array): mx.Array {
     let y = x
     for (const layer of this.layers) y = layer instanceof Module ? layer.forward(y) : layer(y)
-    return y
+    return withOwnHandles(y, [x])
   }
 }

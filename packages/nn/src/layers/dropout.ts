@@ -2,7 +2,7 @@
  * Dropout: in training, sets random elements or whole channels to 0 and scales up what is left; in evaluation mode it does nothing.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall, ShapeError } from "@lazuli/core/engine"
+import { ArgumentError, asCall, ShapeError, withOwnHandles } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 
@@ -49,7 +49,7 @@ export class Dropout extends DropoutBase {
   }
 
   forward(x: mx.Array): mx.Array {
-    return this.idle ? x : drop(x, 1 - this.p, 0)
+    return this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, 0)
   }
 }
 
@@ -77,7 +77,7 @@ export class Dropout2d extends DropoutBase {
 
   forward(x: mx.Array): mx.Array {
     checkDims("Dropout2d", x, 2)
-    return this.idle ? x : drop(x, 1 - this.p, 2)
+    return this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, 2)
   }
 }
 
@@ -95,6 +95,6 @@ export class Dropout3d extends DropoutBase {
 
   forward(x: mx.Array): mx.Array {
     checkDims("Dropout3d", x, 3)
-    return this.idle ? x : drop(x, 1 - this.p, 3)
+    return this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, 3)
   }
 }

@@ -2,7 +2,7 @@
  * Linear maps: Linear, Bilinear, and Identity, which maps nothing.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall } from "@lazuli/core/engine"
+import { ArgumentError, asCall, withOwnHandles } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Module } from "../module"
 import { QQLinear, QuantizedLinear, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
@@ -17,7 +17,7 @@ export class Identity extends Module {
     super()
   }
   forward(x: mx.Array): mx.Array {
-    return x
+    return withOwnHandles(x, [x])
   }
 }
 
