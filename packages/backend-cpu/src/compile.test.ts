@@ -250,6 +250,40 @@ describe("compile", () => {
     expect(compile((v: mx.Array) => compile(f)(v).add(1))(x).item()).toBeCloseTo(Number(f(x).item()) + 1, 6)
   })
 
+  test("takes what begins between two wider elements, and slices of no elements, as eager calls do", () => {
+    const bytes = mx.array(Uint8Array.from({ length: 40 }, (_, i) => i))
+    const rows = mx.arange(64).reshape([4, 16])
+    mx.eval(bytes, rows)
+    const functions: Unary[] = [
+      (x) => x.view(mx.float32).add(1),
+      (x) => x.view(mx.complex64),
+      (x) => x.view(mx.int16).sum(),
+      (x) => x.index("8:").view(mx.float32).sort(),
+      (x) => x.index("99:").view(mx.complex64).add(1),
+      (x) => x.index("::-1").index("99:").view(mx.float32).sum(),
+      (x) => x.softmax(-1),
+    ]
+    const starts = ["0:32", "1:33", "2:34", "3:35", "4:36", "5:5", "40:"]
+    const given = [
+      ...starts.map((slice) => bytes.index(slice)),
+      ...starts.map((slice) => bytes.index(slice).view(mx.float16)),
+      ...starts.map((slice) => bytes.index(slice).view(mx.float32)),
+      ...["4:", "::-1", "1:3"].map((slice) => rows.index(slice, "4:")),
+      ...["16:", "5:5", "::2"].map((slice) => rows.index("::-1", slice)),
+      rows.index("1:2", "1:9"),
+    ]
+    for (const x of given) {
+      mx.eval(x)
+      for (const f of functions) expect(bits([compile((v: mx.Array) => f(v))(x)])).toEqual(bits([f(x)]))
+    }
+    // A plan for strided rows, of which one row is read as wider elements.
+    const wide = mx.arange(120_000).reshape([2, 60_000])
+    const middle = wide.index(":", "1:40001")
+    mx.eval(middle)
+    const f: Unary = (x) => x.index("0:1").view(mx.complex64).add(1)
+    expect(bits([compile(f)(middle)])).toEqual(bits([f(middle)]))
+  })
+
   test("can be switched off", () => {
     const body = vi.fn((x: mx.Array) => x.add(1))
     const f = compile(body)

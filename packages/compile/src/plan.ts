@@ -3,6 +3,7 @@
  * of time; places are reused as soon as their last reader has run.
  */
 import {
+  type Alignment,
   type Backend,
   contiguousStrides,
   DeviceError,
@@ -130,7 +131,13 @@ class Planner {
     this.join()
     this.feed()
     const { arenaBytes, liveBytes } = this.allocate()
-    const plan = { ...this.record(arenaBytes), bytes: arenaBytes, donations: this.donations() }
+    const alignments = this.alignments()
+    const plan = {
+      ...this.record(arenaBytes),
+      bytes: arenaBytes,
+      donations: this.donations(),
+      ...(alignments.length > 0 && { alignments }),
+    }
     const kernels = this.steps.length - this.repeated - this.joined.size - this.feeding.size
     return {
       plan,
@@ -484,6 +491,17 @@ class Planner {
       input.dtype.size === output.dtype.size &&
       sizeOf(input.shape) === sizeOf(output.shape)
     )
+  }
+
+  /** Inputs that a view inside reads as wider elements. */
+  private alignments(): Alignment[] {
+    const widest = this.inputs.map(({ dtype }) => dtype.size)
+    for (const step of this.steps)
+      for (const node of this.touched(step)) {
+        const { slot } = this.blockOf(node)
+        if (slot !== null && slot < widest.length) widest[slot] = Math.max(widest[slot], node.dtype.size)
+      }
+    return widest.flatMap((bytes, input) => (bytes > this.inputs[input].dtype.size ? { input, bytes } : []))
   }
 
   /** Which donated inputs' memory may become an output's, where a call finds that nobody else can read the input. */

@@ -74,6 +74,7 @@ export {
 } from "./graph/dtype"
 export * from "./graph/errors"
 export {
+  type Alignment,
   Array,
   applyNode,
   applyNodes,

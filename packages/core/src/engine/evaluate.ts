@@ -458,8 +458,13 @@ function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
   if (isStrided) {
     const strides = inputs.map((input) => input.strides)
     const suited = rules.planAsTheyLie?.(lead, strides) ?? null
-    if (suited !== null) plan = suited
+    if (suited !== null && misaligned(inputs, suited).length === 0) plan = suited
     else read = inputs.map((input) => (input.strides === null ? input : contiguousCopy(input, backend)))
+  }
+  if (plan === recorded && plan.alignments !== undefined) {
+    const apart = misaligned(read, plan)
+    if (apart.length > 0)
+      read = read.map((input, i) => (apart.includes(i) ? contiguousCopy(input, backend) : input))
   }
   if (plan.donations === undefined || plan.donations.length === 0) {
     if (lead.outputs === null) lead.storage = allocate(backend, lead, name)
@@ -469,6 +474,14 @@ function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
   backend.encodePlan?.(plan, lead)
   lead.inputs = inputs
   if (read !== inputs) read.forEach((copy, i) => copy !== inputs[i] && releaseNode(copy))
+}
+
+/** Inputs that begin between two of the elements that a plan reads. */
+function misaligned(inputs: readonly Node[], { alignments = [] }: Plan): number[] {
+  return alignments.flatMap(({ input, bytes }) => {
+    const { offset, dtype } = inputs[input]
+    return (offset * dtype.size) % bytes === 0 ? [] : [input]
+  })
 }
 
 /** Memory for a plan's outputs: that of inputs which nothing else can read, where the plan may write to them, and new memory otherwise. */

@@ -119,6 +119,14 @@ export interface Plan {
   readonly bytes?: number
   /** Inputs whose memory may become an output's, where nothing else can read them. */
   readonly donations?: readonly Donation[]
+  /** Inputs that it reads as elements wider than their own: these must begin at multiples of `bytes`. */
+  readonly alignments?: readonly Alignment[]
+}
+
+/** The position of an input, and where it may begin. */
+export interface Alignment {
+  readonly input: number
+  readonly bytes: number
 }
 
 /** Positions of an input and of the output that may take its memory. */
