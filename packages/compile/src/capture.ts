@@ -9,6 +9,7 @@ import {
   Mark,
   type Node,
   sourceNode,
+  streamsNamed,
   TransformError,
   tracing,
   withArrays,
@@ -57,6 +58,8 @@ interface Form {
   readonly left: readonly LeftIn[]
   /** Which of the arguments' arrays the function updated in place; what they show then comes last among what was found. */
   readonly updated: readonly number[]
+  /** Whether it names streams: its operations then keep theirs, where the others follow the stream of each call. */
+  readonly namesStreams: boolean
 }
 
 /** What one trace found. */
@@ -100,7 +103,7 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
   const { recorded, reads, gap } = recorder.current as Recorder
-  const { result, resultCount, outputPaths, targets, left, updated } = first
+  const { result, resultCount, outputPaths, targets, left, updated, namesStreams } = first
   const places = found.map((id, i) => id ?? outsideFound[i])
   return {
     capture: first,
@@ -115,6 +118,7 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
       targets,
       left,
       updated,
+      namesStreams,
     },
   }
 }
@@ -143,7 +147,7 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
     const found = recording.found.map((place) =>
       typeof place === "number" ? new Array(values[place] as Node) : place,
     )
-    return { ...recording, ...build(placeholders, found, epoch) }
+    return { ...recording, ...build(placeholders, found, epoch, recording.namesStreams) }
   } catch (error) {
     const sizes = placeholders.map(({ shape }) => `[${shape.join(", ")}]`).join(", ")
     const reads = recording.reads.map((line) => `\n    at ${line}`).join("")
@@ -222,6 +226,7 @@ function trace(
   if (recording) recording.current = recorder
   const traceArgs = withArrays(args, handles.slice(0, given.length)) as never[]
   calls.recorder = recorder
+  const named = streamsNamed()
   const result = f(...traceArgs)
   calls.recorder = null
   checkResult(result)
@@ -253,9 +258,10 @@ function trace(
     targets: held.map(({ path }) => path),
     left,
     updated,
+    namesStreams: streamsNamed() > named,
   }
   return {
-    capture: { ...form, ...build(placeholders, found, epoch) },
+    capture: { ...form, ...build(placeholders, found, epoch, form.namesStreams) },
     found: recorder ? found.map(({ node }) => recorder.idOf(node)) : [],
     outsideFound: found,
   }
@@ -317,6 +323,7 @@ function build(
   placeholders: readonly Node[],
   found: readonly Array[],
   epoch: number,
+  namesStreams: boolean,
 ): Pick<Capture, "program" | "outside" | "sources"> {
   const isOutside = (node: Node): boolean => isFromOutside(node, epoch)
   const computed = [...new Set(found.map(({ node }) => node).filter((node) => !isOutside(node)))]
@@ -324,7 +331,8 @@ function build(
   const stands = placeholdersFor(outside)
   const leaves = new Map(outside.map(({ node }, i) => [node, stands[i]]))
   const outputs = rebuild(computed, leaves, isOutside, reapply)
-  const program = computed.length > 0 ? new Program([...placeholders, ...stands], outputs) : null
+  const program =
+    computed.length > 0 ? new Program([...placeholders, ...stands], outputs, namesStreams) : null
   const argumentOf = new Map(placeholders.map((node, i) => [node, i]))
   const positionOf = new Map(computed.map((node, i) => [node, i]))
   const sources = found.map((value): Source => {

@@ -13,7 +13,6 @@ import { fused, repeatedIn } from "./fuse"
 import { dotOf, type Names } from "./graph-picture"
 import { isImmediate } from "./identities"
 import { inOrder, isLeaf, leadOf, primitiveOf } from "./order"
-import type { Planned } from "./plan"
 import type { Program } from "./program"
 import { schedule } from "./schedule"
 
@@ -60,7 +59,29 @@ export function explanationOf(
       before: dotOf([]),
       after: dotOf([]),
     }))
-  const stream = currentStream()
+  const names = {
+    inputs: new Map(program.inputs.map((node, i) => [node, inputs[i]])),
+    outputs: outputNames,
+  }
+  if (program.isDivided) {
+    const parts = program.parts().map((part) => explanationOf(part.program, [], []))
+    const sum = (figure: "kernels" | "arenaBytes" | "liveBytes"): number | null =>
+      parts.reduce<number | null>(
+        (total, { [figure]: n }) => (total === null || n === null ? null : total + n),
+        0,
+      )
+    const [kernels, arenaBytes, liveBytes] = [sum("kernels"), sum("arenaBytes"), sum("liveBytes")]
+    return explained(
+      parts.reduce((n, { applications }) => n + applications, 0),
+      { kernels, arenaBytes, liveBytes },
+      parts.flatMap(({ steps }) => steps),
+      () => {
+        const picture = dotOf(program.outputs, names)
+        return { before: picture, after: picture }
+      },
+    )
+  }
+  const stream = program.stream ?? currentStream()
   const backend = program.backendOf(stream)
   program.planFor(stream)
   const stats = program.statsFor(backend.name)
@@ -86,10 +107,6 @@ export function explanationOf(
       },
     ]
   })
-  const names = {
-    inputs: new Map(program.inputs.map((node, i) => [node, inputs[i]])),
-    outputs: outputNames,
-  }
   return explained(applications, stats, steps, () => ({
     before: dotOf(program.outputs, names),
     after: dotOf(outputs, names),
@@ -108,7 +125,7 @@ function elementwiseNeighbours(order: readonly Node[]): ReadonlySet<Node> {
 
 function explained(
   applications: number,
-  figures: Omit<Planned["stats"], "applications"> | undefined,
+  figures: Partial<Pick<Explanation, "kernels" | "arenaBytes" | "liveBytes">> | undefined,
   steps: readonly ExplainedStep[],
   draw: () => Explanation["dot"],
 ): Explanation {

@@ -8,6 +8,7 @@ import {
   callNamed,
   cpu,
   Device,
+  type DeviceType,
   dtypes,
   FormatError,
   gpu,
@@ -17,6 +18,7 @@ import {
   Node,
   primitiveByName,
   Slice,
+  Stream,
   TransformError,
 } from "@lazuli/core/engine"
 import { Place, type RecordedCall } from "./recorder"
@@ -31,6 +33,8 @@ interface CallJson {
   readonly call: string
   readonly args: readonly Json[]
   readonly results: readonly number[]
+  /** The device of the stream that the call names; without it the call runs on the current one. */
+  readonly device?: DeviceType
 }
 /** One trace in a file. */
 export interface TraceJson {
@@ -96,7 +100,7 @@ export class Encoder {
   }
 
   calls(recorded: readonly RecordedCall[]): CallJson[] {
-    return recorded.map(({ name, args, results }) => {
+    return recorded.map(({ name, args, results, stream }) => {
       const known = callNamed(name)
       if (!known)
         throw new TransformError(
@@ -110,6 +114,7 @@ export class Encoder {
         call: name,
         args: args.map((arg, i) => this.encode(arg, `argument ${i} of ${name}`)),
         results,
+        ...(stream instanceof Stream && { device: stream.device.type }),
       }
     })
   }
@@ -171,8 +176,14 @@ export class Decoder {
           throw this.error(`call ${i} (${name}) gives the value ${id} out of turn`)
         if (id === known) known++
       }
-      return { name, run: run as RecordedCall["run"], args, results }
+      const stream = entry.device === undefined ? null : this.device(entry.device)
+      return { name, run: run as RecordedCall["run"], args, results, stream }
     })
+  }
+
+  private device(name: unknown): Device {
+    if (name !== "cpu" && name !== "gpu") throw this.error(`the device ${String(name)} is unknown`)
+    return name === "cpu" ? cpu : gpu
   }
 
   /** A value; places must be among the first `limit` values. */
@@ -223,9 +234,7 @@ export class Decoder {
         return new Slice(parts[0], parts[1], parts[2])
       }
       case "device":
-        if (content !== "cpu" && content !== "gpu")
-          throw this.error(`the device ${String(content)} is unknown`)
-        return content === "cpu" ? cpu : gpu
+        return this.device(content)
       case "object": {
         if (!isPlainObject(content)) throw this.error("an object is malformed")
         const out: Record<string, unknown> = Object.create(null) as Record<string, unknown>

@@ -4,22 +4,28 @@
  */
 import {
   Array,
+  applyNodes,
   type Backend,
   backendFor,
+  currentStream,
   definePrimitive,
   format,
+  Mark,
   type Meta,
   type Node,
   onStream,
   type Plan,
+  type Stream,
   type Strides,
   sameShape,
+  sourceNode,
   TransformError,
   withoutHandles,
 } from "@lazuli/core/engine"
 import { isLeaf } from "./order"
+import { type Part, partsOf, streamsOf } from "./parts"
 import { makePlan, optimize, type Planned } from "./plan"
-import { reapply, rebuild } from "./rebuild"
+import { reapply, reapplyOn, rebuild } from "./rebuild"
 
 let count = 0
 
@@ -38,6 +44,11 @@ export class Program {
   readonly meta: Meta | readonly Meta[]
   /** Positions of the inputs that every call gives up. */
   donated: ReadonlySet<number> = new Set()
+  /** The stream that all of it runs on; null where that is the stream of the call, or there are several. */
+  readonly stream: Stream | null = null
+  /** Whether its operations run on several streams. */
+  readonly isDivided: boolean = false
+  private divided: readonly (Part & { readonly program: Program })[] | null = null
   private device: Node["stream"]["device"] | null = null
   private plan: Plan | null = null
 
@@ -46,7 +57,14 @@ export class Program {
     readonly inputs: readonly Node[],
     /** Computed from them. */
     readonly outputs: readonly Node[],
+    /** Whether its operations keep the streams that they were traced on, since some were named, and do not follow that of the call. */
+    private readonly namesStreams = false,
   ) {
+    if (namesStreams) {
+      const [stream = null, ...others] = streamsOf(outputs)
+      this.isDivided = others.length > 0
+      this.stream = this.isDivided ? null : stream
+    }
     const metas = outputs.map(({ shape, dtype }) => ({ shape, dtype }))
     this.meta = metas.length === 1 ? metas[0] : metas
   }
@@ -65,11 +83,13 @@ export class Program {
         )
     })
     const leaves = new Map(this.inputs.map((node, i) => [node, inputs[i].node]))
-    return rebuild(this.outputs, leaves, isLeaf, reapply).map((node) => new Array(node))
+    const rewrite = this.namesStreams ? reapply : reapplyOn(currentStream())
+    return rebuild(this.outputs, leaves, isLeaf, rewrite).map((node) => new Array(node))
   }
 
   /** How the backend of `stream`'s device runs it with one call; null where it cannot. */
   planFor(stream: Node["stream"]): Plan | null {
+    if (this.isDivided) return null
     // Asked twice for every call.
     if (stream.device === this.device) return this.plan
     const backend = backendFor(stream.device)
@@ -96,8 +116,9 @@ export class Program {
     return planned?.plan ?? null
   }
 
-  /** What a call comes to on a backend that records no plans: fused all the same, and all on the call's stream. */
+  /** What a call comes to on a backend that records no plans, fused all the same and on the call's stream; or on several streams, part by part. */
   expand({ inputs, stream }: Node): Array[] {
+    if (this.isDivided) return this.expandParts(inputs)
     const backend = backendFor(stream.device)
     let outputs = this.expansions.get(backend.name)
     if (outputs === undefined) {
@@ -105,9 +126,30 @@ export class Program {
       this.expansions.set(backend.name, outputs)
     }
     const leaves = new Map(this.inputs.map((node, i) => [node, inputs[i]]))
-    return rebuild(outputs, leaves, isLeaf, (lead, given) =>
-      onStream(stream, () => reapply(lead, given)),
-    ).map((node) => new Array(node))
+    return rebuild(outputs, leaves, isLeaf, reapplyOn(stream)).map((node) => new Array(node))
+  }
+
+  private expandParts(inputs: readonly Node[]): Array[] {
+    const values = new Map(this.inputs.map((node, i) => [node, inputs[i]]))
+    for (const part of this.parts()) {
+      const given = part.inputs.map((node) => values.get(node) as Node)
+      const made = onStream(part.stream, () =>
+        applyNodes(callProgram.primitive, given, { program: part.program }),
+      )
+      part.outputs.forEach((node, i) => values.set(node, made[i]))
+    }
+    // What no part makes is a constant.
+    return this.outputs.map((node) => new Array(values.get(node) ?? reapply(node, [])[0]))
+  }
+
+  /** The parts of a program on several streams, each a program of its own. */
+  parts(): readonly (Part & { readonly program: Program })[] {
+    this.divided ??= partsOf(this.outputs).map((part) => {
+      const inputs = part.inputs.map(({ shape, dtype }) => sourceNode(shape, dtype, null, Mark.Abstract))
+      const leaves = new Map(part.inputs.map((node, i) => [node, inputs[i]]))
+      return { ...part, program: new Program(inputs, rebuild(part.outputs, leaves, isLeaf, reapply), true) }
+    })
+    return this.divided
   }
 
   /** The backend of a stream's device. */
@@ -141,6 +183,7 @@ export class Program {
       for (const planned of plans.values()) planned?.release()
       plans.clear()
     }
+    for (const { program } of this.divided ?? []) program.release()
     this.expansions.clear()
     this.device = null
     this.plan = null

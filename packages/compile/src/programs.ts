@@ -6,11 +6,14 @@ import {
   applyNode,
   applyNodes,
   arraysOf,
+  currentStream,
   forEachLeaf,
   Mark,
   type Meta,
   type Node,
+  onStream,
   rebind,
+  type Stream,
   sameShape,
   TransformError,
   withArrays,
@@ -84,6 +87,10 @@ interface Entry {
   readonly inPlace: boolean
   /** Whether a call does nothing but compute one array and give it. */
   readonly single: boolean
+  /** The current stream when it was traced, which it serves alone; null where it names none and serves all. */
+  readonly stream: Stream | null
+  /** The stream that it runs on where that is another. */
+  readonly elsewhere: Stream | null
   /** The other key that finds it: that of the captured outputs as it leaves them. */
   readonly alias: string
 }
@@ -162,7 +169,8 @@ export class Programs {
     const { places, last } = this
     if (this.options.inputs !== undefined) places.read(this.options.inputs)
     const given: Node[] = []
-    if (last !== null && fits(last.signature, args, given) && this.stateFits(last))
+    const serves = last !== null && (last.stream === null || last.stream === currentStream())
+    if (serves && fits(last.signature, args, given) && this.stateFits(last))
       return this.replay(last, given, args, places.arrays, places)
     // The function may call itself, and may put other containers into the state.
     places.forget()
@@ -218,7 +226,11 @@ export class Programs {
     const keyFor = (sizes: boolean, state = stateSignature): string =>
       keyOf(signature, sizes) + keyOf(state, sizes)
     const wantedKey = keyFor(true)
-    const key = this.entries.has(wantedKey) ? wantedKey : (this.aliases.get(wantedKey) ?? wantedKey)
+    const known = (k: string): string | undefined => (this.entries.has(k) ? k : this.aliases.get(k))
+    // Programs that name streams are found by the current one besides.
+    const here = currentStream()
+    const suffix = `@${here.index}`
+    let key = known(wantedKey) ?? known(wantedKey + suffix) ?? wantedKey
     let entry = this.entries.get(key)
     if (entry) {
       this.entries.delete(key)
@@ -230,26 +242,32 @@ export class Programs {
       const wanted: Wanted = { signature, stateSignature }
       const keyOfAny = keyFor(false)
       const found = shapeless
-        ? this.captureShapeless(subject, keyOfAny, wanted)
+        ? this.captureShapeless(subject, [keyOfAny, keyOfAny + suffix], wanted)
         : this.captureNew(subject, wanted)
-      if (found.program && this.donated.length > 0)
-        found.program.donated = donatedPositions(this.donated, args, state.length)
+      const { program, namesStreams } = found
+      const end = namesStreams ? suffix : ""
+      key = wantedKey + end
+      if (program && this.donated.length > 0)
+        program.donated = donatedPositions(this.donated, args, state.length)
       // What the program itself fills is there at the next call.
       const filled = [...captured, ...signatureOfOutputs(found.targets)]
-      const recording = this.recordings.get(keyOfAny)
-      if (recording) this.recordings.set(keyFor(false, filled), recording)
+      const recording = this.recordings.get(keyOfAny + end)
+      if (recording) this.recordings.set(keyFor(false, filled) + end, recording)
+      const elsewhere = program && program.stream !== here ? program.stream : null
       entry = {
         signature,
         stateSignature,
         capture: found,
-        params: { program: found.program },
+        params: { program },
         holders: inputSlots.map(({ holder }) => holder),
         keys: inputSlots.map(({ key: name }) => name),
         state: state.map(({ shape, dtype }) => ({ shape, dtype })),
         constants: constants.flatMap(({ key: name, value }) => [name, value]),
         inPlace: inputs === outputs && found.left.length === 0 && samePaths(inputSlots, found.outputPaths),
-        single: inputSlots.length === 0 && this.donated.length === 0 && isSingle(found),
-        alias: keyFor(true, filled),
+        single: inputSlots.length === 0 && this.donated.length === 0 && elsewhere === null && isSingle(found),
+        stream: namesStreams ? here : null,
+        elsewhere,
+        alias: keyFor(true, filled) + end,
       }
       this.aliases.set(entry.alias, key)
       // The function may have called itself.
@@ -268,13 +286,14 @@ export class Programs {
     return found
   }
 
-  private captureShapeless(subject: Subject, key: string, wanted: Wanted): Capture {
-    const known = this.recordings.get(key)
+  /** `keys` are those of a recording that follows the current stream, and of one that names streams. */
+  private captureShapeless(subject: Subject, keys: readonly [string, string], wanted: Wanted): Capture {
+    const known = this.recordings.get(keys[0]) ?? this.recordings.get(keys[1])
     if (known) return captureAgain(known, subject)
     this.announce(wanted)
     const { capture: found, recording } = captureForAnySizes(subject)
     this.figures.traces++
-    this.recordings.set(key, recording)
+    this.recordings.set(keys[recording.namesStreams ? 1 : 0], recording)
     if (this.recordings.size > MAX_PROGRAMS)
       this.recordings.delete(this.recordings.keys().next().value as string)
     return found
@@ -289,7 +308,9 @@ export class Programs {
       return
     }
     const change = difference(last.signature, signature) ?? difference(last.stateSignature, stateSignature)
-    onRecompile?.(change?.reason ?? "its program was dropped for others")
+    const dropped = "its program was dropped for others"
+    const isElsewhere = last.stream !== null && last.stream !== currentStream()
+    onRecompile?.(change?.reason ?? (isElsewhere ? "the current stream changed" : dropped))
     if (change === null) return
     const count = (this.changes.get(change.path) ?? 0) + 1
     this.changes.set(change.path, count)
@@ -329,7 +350,13 @@ export class Programs {
     const known = nodes.length
     if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
     if (entry.single) return new Array(applyNode(callProgram.primitive, nodes, entry.params))
-    const computed = program === null ? NONE : applyNodes(callProgram.primitive, nodes, entry.params)
+    const { elsewhere, params } = entry
+    const computed =
+      program === null
+        ? NONE
+        : elsewhere === null
+          ? applyNodes(callProgram.primitive, nodes, params)
+          : onStream(elsewhere, () => applyNodes(callProgram.primitive, nodes, params))
     const values: Array[] = []
     for (let i = 0; i < sources.length; i++) {
       const source = sources[i]

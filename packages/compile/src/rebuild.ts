@@ -1,7 +1,7 @@
 /**
  * Building a graph anew on other inputs, application by application: the one loop behind inlining, simplification and fusion.
  */
-import { applyNodes, type Node, onStream } from "@lazuli/core/engine"
+import { applyNodes, type Node, onStream, type Stream } from "@lazuli/core/engine"
 import { inOrder, outputsOf, primitiveOf } from "./order"
 
 /** What replaces an application: its outputs on the new inputs. */
@@ -9,6 +9,12 @@ export type Rewrite = (lead: Node, inputs: readonly Node[]) => readonly Node[]
 
 /** Applies the same primitive to the new inputs. */
 export const reapply: Rewrite = (lead, inputs) => applyNodes(primitiveOf(lead), inputs, lead.params)
+
+/** The same on one stream, whatever the application's own is. */
+export const reapplyOn =
+  (stream: Stream): Rewrite =>
+  (lead, inputs) =>
+    onStream(stream, () => reapply(lead, inputs))
 
 /**
  * The nodes that stand for `outputs` when the leaves are replaced as `leaves` says and every application is rewritten.

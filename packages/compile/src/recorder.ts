@@ -6,11 +6,14 @@ import {
   Array,
   type CallRecorder,
   calls,
+  currentStream,
   implicitState,
   isList,
   isPlainObject,
   Mark,
   Node,
+  onStream,
+  type StreamLike,
   TransformError,
 } from "@lazuli/core/engine"
 
@@ -28,6 +31,8 @@ export interface RecordedCall {
   readonly run: (...args: never[]) => unknown
   readonly args: readonly unknown[]
   readonly results: readonly number[]
+  /** Where it was made; null stands for the current stream, as where nothing named another. */
+  readonly stream: StreamLike
 }
 
 /** Copies lists and plain data objects; `replace` decides about everything else. */
@@ -68,6 +73,7 @@ export class Recorder implements CallRecorder {
   /** Why the calls are not all there is to the function, if they are not. */
   gap: string | null = null
   private readonly ids = new Map<Node, number>()
+  private readonly home = currentStream()
 
   constructor(inputs: readonly Node[]) {
     for (const node of inputs) this.ids.set(node, this.ids.size)
@@ -84,7 +90,9 @@ export class Recorder implements CallRecorder {
       calls.recorder = this
     }
     const results = resultsOf(result, before).map((node) => this.number(node))
-    if (results.length > 0) this.recorded.push({ name, run: f as RecordedCall["run"], args: frozen, results })
+    const stream = currentStream() === this.home ? null : currentStream()
+    const run = f as RecordedCall["run"]
+    if (results.length > 0) this.recorded.push({ name, run, args: frozen, results, stream })
     return result
   }
 
@@ -127,11 +135,13 @@ export function repeat(recorded: readonly RecordedCall[], inputs: readonly Node[
     const node = values[leaf.id] as Node
     return leaf.isHandle ? new Array(node) : node
   }
-  for (const { name, run, args, results } of recorded) {
+  for (const { name, run, args, results, stream } of recorded) {
     const before = stateNodes()
     const given = mapValues(args, thaw) as never[]
     // A trace that makes the calls of a file is a trace of these calls.
-    const result = calls.recorder === null ? run(...given) : calls.recorder.call(name, run, given)
+    const again = (): unknown =>
+      calls.recorder === null ? run(...given) : calls.recorder.call(name, run, given)
+    const result = stream === null ? again() : onStream(stream, again)
     const nodes = resultsOf(result, before)
     if (nodes.length !== results.length)
       throw new TransformError(

@@ -48,6 +48,7 @@ export {
   onStream,
   Stream,
   type StreamLike,
+  streamsNamed,
 } from "./graph/device"
 export {
   atLeastFloat,

@@ -52,6 +52,7 @@ export const cpu: Device = new Device("cpu")
 export const gpu: Device = new Device("gpu")
 
 let count = 0
+let named = 0
 const defaults = new Map<DeviceType, Stream>()
 let current: Stream
 
@@ -99,9 +100,15 @@ export function resetStreams(): void {
 /** Makes `stream` the current one, and gives the one before. */
 export function enterStream(op: string, stream: StreamLike): Stream {
   const before = current
-  if (stream !== null) current = asStream(op, stream)
+  if (stream !== null) {
+    named++
+    current = asStream(op, stream)
+  }
   return before
 }
+
+/** How often work was sent to a stream by name. Where nothing names one, work follows the current stream. */
+export const streamsNamed = (): number => named
 
 /** The stream that nodes made now belong to. */
 export function currentStream(): Stream {
