@@ -29,6 +29,7 @@ export async function runChecks({ build }) {
     }
     await published(outcome, scratch, built)
     await unitTests(outcome, scratch)
+    await fuzz(outcome)
   } finally {
     rmSync(scratch, { recursive: true, force: true })
   }
@@ -120,6 +121,14 @@ async function unitTests(outcome, scratch) {
   // An error outside any test, or a run that died before its report.
   if (status !== 0 && outcome.failed.length === failedBefore)
     outcome.failed.push(`vitest (exit code ${status})`)
+}
+
+/** A fixed number of random attempts, whose rates may only fall. */
+async function fuzz(outcome) {
+  const start = performance.now()
+  const { status, output } = await run("node", ["tooling/run-source.mjs", "tooling/fuzz/main.ts"])
+  count(outcome, "fuzz", status === 0, (performance.now() - start) / 1000)
+  show(output)
 }
 
 function publishable() {

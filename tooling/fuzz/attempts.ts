@@ -1,0 +1,79 @@
+// Makes attempts in a process that may be lost: `node tooling/run-source.mjs tooling/fuzz/attempts.ts PART SEED FROM TO`.
+// Says on file descriptor 3, a line each, which attempt begins, and what it came to.
+
+import { writeSync } from "node:fs"
+import fc from "fast-check"
+import { Finding } from "./fuzzer"
+import { parts } from "./parts"
+
+/** How many findings of a kind are made small and shown. */
+const SHOWN = 3
+/** How long one finding is made smaller, in milliseconds. */
+const PATIENCE = 20_000
+
+const [part, seed, from, to] = process.argv.slice(2)
+const fuzzer = await parts[part]()
+const seen = new Map<string, number>()
+for (let i = Number(from); i < Number(to); i++) {
+  say({ begins: i })
+  await attempt(i)
+}
+say({ ends: true })
+// Threads and timers of the library must not keep a process that is done.
+process.exit()
+
+function say(line: object): void {
+  writeSync(3, `${JSON.stringify(line)}\n`)
+}
+
+async function attempt(i: number): Promise<void> {
+  let outcome = ""
+  let kind: string | undefined
+  const started = performance.now()
+  const property = fc.asyncProperty(fuzzer.cases, async (drawn) => {
+    const shown = kind === undefined ? 0 : (seen.get(kind) ?? 0)
+    // Shrinking goes on only for what is shown, for a while, and keeps to one kind.
+    if (kind !== undefined && (shown > SHOWN || performance.now() - started > PATIENCE)) return
+    try {
+      outcome = await within(drawn)
+    } catch (error) {
+      const found = error instanceof Finding ? error : new Finding("unexpected error", String(error), error)
+      if (kind !== undefined && found.kind !== kind) return
+      if (kind === undefined) seen.set(found.kind, (seen.get(found.kind) ?? 0) + 1)
+      kind = found.kind
+      throw found
+    }
+  })
+  const { failed, counterexample, errorInstance } = await fc.check(property, {
+    seed: seedOf(i),
+    numRuns: 1,
+  })
+  if (!failed) return say({ outcome })
+  const shown = (seen.get(kind as string) ?? 0) <= SHOWN
+  const text = shown ? `${fc.stringify(counterexample?.[0])}\n${traceOf(errorInstance)}` : null
+  say({ kind, text })
+}
+
+/** One attempt within its bounds of time and memory. */
+async function within(drawn: unknown): Promise<string> {
+  const time = process.cpuUsage()
+  const before = process.resourceUsage().maxRSS
+  const outcome = await fuzzer.attempt(drawn)
+  const { user, system } = process.cpuUsage(time)
+  const seconds = (user + system) / 1e6
+  const bytes = (process.resourceUsage().maxRSS - before) * 1024
+  if (seconds > (fuzzer.seconds ?? 1)) throw new Finding("slow", `took ${seconds.toFixed(1)} s`)
+  if (bytes > (fuzzer.bytes ?? 1e9)) throw new Finding("memory", `the process grew by ${bytes / 1e6} MB`)
+  return outcome
+}
+
+function traceOf(error: unknown): string {
+  if (!(error instanceof Error)) return String(error)
+  const { cause } = error
+  return `${error.message}${cause instanceof Error ? `\n${cause.stack ?? cause.message}` : ""}`
+}
+
+/** A seed for each attempt, so that each can be repeated alone. */
+function seedOf(i: number): number {
+  return (Math.imul(Number(seed) + 1, 0x9e3779b1) ^ Math.imul(i + 1, 0x85ebca6b)) | 0
+}

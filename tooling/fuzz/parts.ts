@@ -1,0 +1,6 @@
+/** The fuzzers by name. Each is loaded in a process of its own. */
+import type { Fuzzer } from "./fuzzer"
+
+export const parts: Readonly<Record<string, () => Promise<Fuzzer<unknown>>>> = {
+  files: async () => (await import("./files")).files,
+}
