@@ -56,8 +56,6 @@ interface Form {
   readonly targets: readonly Path[]
   /** What the function leaves in captured trees besides arrays. */
   readonly left: readonly LeftIn[]
-  /** Which of the arguments' arrays the function updated in place; what they show then comes last among what was found. */
-  readonly updated: readonly number[]
   /** Whether it names streams: its operations then keep theirs, where the others follow the stream of each call. */
   readonly namesStreams: boolean
 }
@@ -67,7 +65,7 @@ export interface Capture extends Form {
   readonly program: Program | null
   /** Arrays from outside the trace that the program reads; they follow the arguments. */
   readonly outside: readonly Array[]
-  /** First the result's arrays, then the captured outputs', then updated arguments'. */
+  /** First the result's arrays, then the captured outputs'. */
   readonly sources: readonly Source[]
 }
 
@@ -103,7 +101,7 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
   const { recorded, reads, gap } = recorder.current as Recorder
-  const { result, resultCount, outputPaths, targets, left, updated, namesStreams } = first
+  const { result, resultCount, outputPaths, targets, left, namesStreams } = first
   const places = found.map((id, i) => id ?? outsideFound[i])
   return {
     capture: first,
@@ -117,7 +115,6 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
       outputPaths,
       targets,
       left,
-      updated,
       namesStreams,
     },
   }
@@ -236,10 +233,7 @@ function trace(
     const array = holder[key] as Array
     return untouched.get(holder)?.[key] !== array || snapshot.nodeOf(array) !== array.node
   })
-  const updated = given.flatMap((_, i) => (handles[i].node === placeholders[i] ? [] : [i]))
-  const found = [...arraysOf(result), ...readSlots(slots), ...updated.map((i) => handles[i])].map(
-    ({ node }) => new Array(node),
-  )
+  const found = [...arraysOf(result), ...readSlots(slots)].map(({ node }) => new Array(node))
   snapshot.restoreArrays()
   dropNew(slotsOf(inputTrees), inputs, held, snapshot)
   // State that is an input and no output keeps its arrays.
@@ -253,11 +247,10 @@ function trace(
   }
   const form: Form = {
     result,
-    resultCount: found.length - slots.length - updated.length,
+    resultCount: found.length - slots.length,
     outputPaths: slots.map(({ path }) => path),
     targets: held.map(({ path }) => path),
     left,
-    updated,
     namesStreams: streamsNamed() > named,
   }
   return {

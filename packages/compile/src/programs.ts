@@ -10,14 +10,13 @@ import {
   forEachLeaf,
   Mark,
   type Meta,
+  mapArrays,
   type Node,
   onStream,
-  rebind,
   type Stream,
   sameShape,
   TransformError,
   withArrays,
-  withOwnArrays,
 } from "@lazuli/core/engine"
 import {
   type Capture,
@@ -103,11 +102,8 @@ const dropped = new FinalizationRegistry<ReadonlyMap<string, Entry>>((entries) =
   for (const { capture: c } of entries.values()) c.program?.release()
 })
 
-const isSingle = ({ result, sources, left, updated }: Capture): boolean =>
-  result instanceof Array &&
-  sources.length === 1 &&
-  sources[0].from === "program" &&
-  left.length + updated.length === 0
+const isSingle = ({ result, sources, left }: Capture): boolean =>
+  result instanceof Array && sources.length === 1 && sources[0].from === "program" && left.length === 0
 
 const NONE: readonly Node[] = []
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
@@ -118,14 +114,13 @@ function inputNames({ signature, stateSignature, capture: { outside } }: Entry):
   return [...arrays.map(({ path }) => path), ...outside.map((_, i) => `constant ${i}`)]
 }
 
-/** What a program's outputs are called: parts of the result, captured state, and arguments that were updated. */
-function outputNames({ signature, capture: { result, sources, outputPaths, updated } }: Entry): string[] {
+/** What a program's outputs are called: parts of the result, and captured state. */
+function outputNames({ capture: { result, sources, outputPaths } }: Entry): string[] {
   const places: string[] = []
   forEachLeaf(result, (leaf, path) => {
     if (leaf instanceof Array) places.push(path === "" ? "result" : `result.${path}`)
   })
-  const given = signature.filter(({ kind }) => kind === "array")
-  places.push(...outputPaths.map(placeName), ...updated.map((at) => given[at].path))
+  places.push(...outputPaths.map(placeName))
   const names: string[] = []
   sources.forEach((source, i) => {
     if (source.from !== "program") return
@@ -161,7 +156,12 @@ export class Programs {
   /** Runs the function as it is written. */
   callAsWritten(args: readonly unknown[]): unknown {
     this.figures.calls++
-    return withOwnArrays(this.f(...(args as never[])), args)
+    return this.asWritten(args)
+  }
+
+  /** The arguments are copies, as those of a trace are. */
+  private asWritten(args: readonly unknown[]): unknown {
+    return this.f(...(mapArrays(args, ({ node }) => new Array(node)) as never[]))
   }
 
   call(args: readonly unknown[]): unknown {
@@ -177,7 +177,7 @@ export class Programs {
     const slots = slotsOf(this.options.inputs)
     const state = readSlots(slots)
     const entry = this.lookUp(args, slots)
-    if (entry === null) return this.f(...(args as never[]))
+    if (entry === null) return this.asWritten(args)
     const nodes = arraysOf(args).map(({ node }) => node)
     return this.replay(entry, nodes, args, state, null)
   }
@@ -341,11 +341,7 @@ export class Programs {
     state: readonly Array[],
     places: Places | null,
   ): unknown {
-    const { program, outside, result, sources, resultCount, outputPaths, left, updated } = entry.capture
-    const handles = updated.length > 0 ? arraysOf(args) : null
-    // Two handles of a trace stand for what is one here, and only one of them would show the update.
-    if (handles && new Set([...handles, ...state]).size < handles.length + state.length)
-      return this.f(...(args as never[]))
+    const { program, outside, result, sources, resultCount, outputPaths, left } = entry.capture
     for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
     const known = nodes.length
     if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
@@ -378,11 +374,9 @@ export class Programs {
       for (const each of left) leave(this.options[each.tree], each)
       outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
     }
-    if (handles)
-      updated.forEach((at, i) => rebind(handles[at], values[resultCount + outputPaths.length + i].node))
     if (this.donated.length > 0 && !computed.some(({ mark }) => mark !== Mark.None)) {
       const kept = entry.inPlace ? [] : readSlots(slotsOf(this.options.inputs))
-      giveUp(this.donated, state, kept, args, [...values, ...updated.map((at) => (handles as Array[])[at])])
+      giveUp(this.donated, state, kept, args, values)
     }
     if (state.length > 0) this.places.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)

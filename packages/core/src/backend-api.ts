@@ -147,6 +147,7 @@ export {
   replaceTree,
   type TreeNodeRule,
   withArrays,
+  withFreshHandles,
   withOwnArrays,
 } from "./graph/tree"
 export { asPath, type FilePath, withFile, writeBeside } from "./io/files"

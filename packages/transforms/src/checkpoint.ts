@@ -3,7 +3,16 @@
  * makes them, behind the cotangents, so that they are computed again when they are needed.
  */
 import { depends } from "@lazuli/core"
-import { Array, arraysOf, isInexact, Mark, type Node, withArrays, withOwnArrays } from "@lazuli/core/engine"
+import {
+  Array,
+  arraysOf,
+  isInexact,
+  Mark,
+  type Node,
+  withArrays,
+  withFreshHandles,
+  withOwnArrays,
+} from "@lazuli/core/engine"
 import { checkFunction, checkSynchronous } from "./argument"
 import { type CallRules, customCall } from "./custom-primitive"
 import { pullback } from "./pullback"
@@ -55,7 +64,7 @@ export function checkpoint<A extends readonly unknown[], R>(f: (...args: A) => R
   checkFunction("checkpoint", f)
   return (...args) => {
     const epoch = newEpoch()
-    const result = f(...args)
+    const result = f(...withFreshHandles(args))
     checkSynchronous("checkpoint", result)
     const given = arraysOf(args)
     const inner = arraysOf(result)

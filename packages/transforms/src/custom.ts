@@ -15,6 +15,7 @@ import {
   type Shape,
   sameShape,
   withArrays,
+  withFreshHandles,
   withOwnArrays,
 } from "@lazuli/core/engine"
 import { checkFunction, checkSynchronous } from "./argument"
@@ -68,7 +69,7 @@ export function customFunction<A extends readonly unknown[], R>(f: (...args: A) 
   checkFunction("customFunction", f)
   const rules: Rules = {}
   const call = (...args: A): R => {
-    const result = f(...args)
+    const result = f(...withFreshHandles(args))
     checkSynchronous("customFunction", result)
     if (!rules.vjp && !rules.jvp && !rules.vmap) return withOwnArrays(result, args)
     const given = arraysOf(args)

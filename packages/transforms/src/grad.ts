@@ -6,6 +6,7 @@ import {
   Array as ArrayClass,
   arraysOf,
   checkOptions,
+  childrenOf,
   describe,
   format,
   isInexact,
@@ -13,6 +14,7 @@ import {
   isPlainObject,
   mapArrays,
   withArrays,
+  withFreshHandles,
 } from "@lazuli/core/engine"
 import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
 import { onesAs, pullback } from "./pullback"
@@ -116,12 +118,12 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
   const { argnums, argnames, named } = select(op, options)
   return (args: readonly unknown[]): { result: unknown; grads: unknown } =>
     trace((epoch) => {
-      const passed = args.slice()
+      const passed = withFreshHandles(args).slice()
       const owners: Array[] = []
       const copies: Array[] = []
       const swap = (tree: unknown, name: string): unknown => {
         const arrays = arraysOf(tree)
-        if (arrays.length === 0)
+        if (arrays.length === 0 && childrenOf(tree) === null)
           throw new TransformError(
             op,
             `${name} holds no array to differentiate by, received ${describe(tree)}`,

@@ -2,8 +2,16 @@
  * Whole Jacobians and Hessians, by mapping vjp over the rows of an identity matrix, or jvp over its columns.
  */
 import { type Array, eye, TransformError } from "@lazuli/core"
-import { Array as ArrayClass, arraysOf, isInexact, mapLeaves, sizeOf, withArrays } from "@lazuli/core/engine"
-import { checkDifferentiable, checkFunction } from "./argument"
+import {
+  Array as ArrayClass,
+  arraysOf,
+  isInexact,
+  mapLeaves,
+  sizeOf,
+  withArrays,
+  withFreshHandles,
+} from "@lazuli/core/engine"
+import { checkDifferentiable, checkFunction, checkSynchronous } from "./argument"
 import { jvp } from "./jvp"
 import { vjp } from "./vjp"
 import { vmap } from "./vmap"
@@ -31,9 +39,14 @@ function argument(op: string, f: unknown, args: readonly unknown[], argnum: numb
 }
 
 /** `f` as a function of one argument and its arrays. */
-function alone<A extends readonly unknown[], R>(f: (...args: A) => R, args: A, argnum: number) {
-  return (arrays: readonly Array[]): R =>
-    f(...(args.map((arg, i) => (i === argnum ? withArrays(arg, arrays) : arg)) as unknown as A))
+function alone<A extends readonly unknown[], R>(op: string, f: (...args: A) => R, args: A, argnum: number) {
+  return (arrays: readonly Array[]): R => {
+    const owner = withArrays(args[argnum], withFreshHandles(arrays))
+    const given = args.map((arg, i) => (i === argnum ? owner : withFreshHandles(arg)))
+    const result = f(...(given as unknown as A))
+    checkSynchronous(op, result)
+    return result
+  }
 }
 
 /** The rows of an identity matrix, one for each element of `like`, in its shape. */
@@ -51,14 +64,17 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
   f: (...args: A) => R,
   argnum?: N,
 ): (...args: A) => Jacobian<R, Nth<A, N>> {
-  const position: number = argnum ?? 0
-  return (...args) => {
-    const owner = argument("jacrev", f, args, position)
+  return byRows("jacrev", f, argnum ?? 0) as (...args: A) => Jacobian<R, Nth<A, N>>
+}
+
+function byRows<A extends readonly unknown[], R>(op: string, f: (...args: A) => R, position: number) {
+  return (...args: A): unknown => {
+    const owner = argument(op, f, args, position)
     const xs = arraysOf(owner)
-    const g = alone(f, args, position)
+    const g = alone(op, f, args, position)
     const result = g(xs)
     const outputs = arraysOf(result)
-    checkOutputs("jacrev", outputs)
+    checkOutputs(op, outputs)
     const rows = outputs.map((y, k) => {
       const row = (seed: Array): Array[] =>
         vjp((inputs: readonly Array[]) => [arraysOf(g(inputs))[k]], [xs], [seed])[1][0]
@@ -68,7 +84,7 @@ export function jacrev<A extends readonly unknown[], R, const N extends number =
         jacobians.map((j, i) => j.reshape([...y.shape, ...xs[i].shape])),
       )
     })
-    return placed(result, rows) as Jacobian<R, Nth<typeof args, N>>
+    return placed(result, rows)
   }
 }
 
@@ -83,11 +99,14 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
   f: (...args: A) => R,
   argnum?: N,
 ): (...args: A) => Jacobian<R, Nth<A, N>> {
-  const position: number = argnum ?? 0
-  return (...args) => {
-    const owner = argument("jacfwd", f, args, position)
+  return byColumns("jacfwd", f, argnum ?? 0) as (...args: A) => Jacobian<R, Nth<A, N>>
+}
+
+function byColumns<A extends readonly unknown[], R>(op: string, f: (...args: A) => R, position: number) {
+  return (...args: A): unknown => {
+    const owner = argument(op, f, args, position)
     const xs = arraysOf(owner)
-    const g = alone(f, args, position)
+    const g = alone(op, f, args, position)
     let result: unknown
     const columns = xs.map((x, i) => {
       const column = (t: Array): Array[] => {
@@ -99,7 +118,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
           [x],
           [t],
         )
-        checkOutputs("jacfwd", outputs)
+        checkOutputs(op, outputs)
         return tangents
       }
       return vmap(column, { outAxes: -1 })(basis(x)).map((j) =>
@@ -113,7 +132,7 @@ export function jacfwd<A extends readonly unknown[], R, const N extends number =
         columns.map((column) => column[k]),
       ),
     )
-    return placed(result, rows) as Jacobian<R, Nth<typeof args, N>>
+    return placed(result, rows)
   }
 }
 
@@ -129,11 +148,9 @@ export function hessian<A extends readonly unknown[], R, const N extends number 
   argnum?: N,
 ): (...args: A) => Jacobian<Jacobian<R, Nth<A, N>>, Nth<A, N>> {
   checkFunction("hessian", f)
-  const run = jacfwd(jacrev(f, argnum), argnum)
-  return (...args) => {
-    argument("hessian", f, args, argnum ?? 0)
-    return run(...args)
-  }
+  const position: number = argnum ?? 0
+  const run = byColumns("hessian", byRows("hessian", f, position), position)
+  return run as (...args: A) => Jacobian<Jacobian<R, Nth<A, N>>, Nth<A, N>>
 }
 
 /** The tree with its arrays replaced by trees, in order. */

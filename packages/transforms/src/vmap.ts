@@ -110,7 +110,7 @@ export function vmap<A extends readonly unknown[], R>(
     checkBatch(arrays, axes)
     const epoch = newEpoch()
     const examples = arrays.map((x, i) =>
-      axes[i] === null ? x : new ArrayClass(placeholder(x, axes[i], `vmap input ${i}`)),
+      axes[i] === null ? new ArrayClass(x.node) : new ArrayClass(placeholder(x, axes[i], `vmap input ${i}`)),
     )
     const batched = arrays.flatMap((_, i) => (axes[i] === null ? [] : [i]))
     const nodes = batched.map((i) => examples[i].node)
@@ -120,7 +120,7 @@ export function vmap<A extends readonly unknown[], R>(
     const { outputs, axes: found } = batch(
       targets.map((y) => y.node),
       nodes,
-      batched.map((i) => arrays[i]),
+      batched.map((i) => new ArrayClass(arrays[i].node)),
       batched.map((i) => axes[i] as number),
       epoch,
     )

@@ -139,6 +139,18 @@ export function withOwnArrays<T>(tree: T, args: unknown): T {
   return mapArrays(tree, (x) => (given.has(x) ? new Array(x.node) : x)) as T
 }
 
+/**
+ * Arguments as a transform hands them to the function: handles of their own in lists and plain objects of their own, so that what the function
+ * does to them (`x.set`) the caller does not see. Instances of classes are handed over themselves: what they hold is theirs to change.
+ */
+export function withFreshHandles<T>(tree: T): T
+export function withFreshHandles(tree: unknown): unknown {
+  if (tree instanceof Array) return new Array(tree.node)
+  if (isList(tree)) return tree.map((child) => withFreshHandles(child))
+  if (!isPlainObject(tree)) return tree
+  return Object.fromEntries(Object.entries(tree).map(([key, child]) => [key, withFreshHandles(child)]))
+}
+
 /** The tree with its arrays replaced, in order; other leaves stay. */
 export function withArrays(tree: unknown, arrays: readonly Array[]): unknown {
   let next = 0
