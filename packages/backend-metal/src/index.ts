@@ -9,7 +9,13 @@ import { metalBackend } from "./backend"
 registerBackend(metalBackend)
 setMetalKernelMaker(metalKernel)
 
-export type { MetalKernel, MetalKernelCall, MetalKernelOptions, TemplateValue } from "@lazuli/core/engine"
+export type {
+  MetalCompileOptions,
+  MetalKernel,
+  MetalKernelCall,
+  MetalKernelOptions,
+  TemplateValue,
+} from "@lazuli/core/engine"
 export { type FunctionConstants, MAX_INLINE_BYTES, metalKernel, type Size } from "@lazuli/gpu-kernels"
 export { createMetalBackend, metalBackend } from "./backend"
 export { Command, CommandStream } from "./command-stream"

@@ -290,7 +290,7 @@ describe("metalKernel", () => {
       said({ ensureRowContiguous: "no" }),
     ]).toMatchInlineSnapshot(`
       [
-        "ArgumentError: [metalKernel] has no option "inputName"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs. Did you mean "inputNames"?",
+        "ArgumentError: [metalKernel] has no option "inputName"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions. Did you mean "inputNames"?",
         "ArgumentError: [metalKernel] name must be a name that Metal accepts, received the string "my kernel"",
         "ArgumentError: [metalKernel] name cannot be "kernel", which is a word of Metal's own",
         "ArgumentError: [metalKernel] source must be a string, received the number 3",
@@ -309,7 +309,7 @@ describe("metalKernel", () => {
     expect(() =>
       mx.fast.metalKernel({ ...options, atomic: true } as never),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [metalKernel] has no parameter "atomic"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, stream]`,
+      `[ArgumentError: [metalKernel] has no parameter "atomic"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, stream]`,
     )
   })
 
@@ -639,4 +639,32 @@ inline Corner corner(float u, float v, int k, int H, int W) {
     const dx = grad((a: mx.Array) => sampled(a, grid()).square().sum())(x())
     close(dx, loops.gradients(loops.out.map((v) => 2 * v)).dx)
   })
+})
+
+it("takes compileOptions, which MLX's mathMode is in", () => {
+  const twice = (mathMode: unknown) =>
+    mx.fast.metalKernel(
+      "twice",
+      ["x"],
+      ["y"],
+      "y[thread_position_in_grid.x] = 2 * x[thread_position_in_grid.x];",
+      {
+        compileOptions: { mathMode } as mx.MetalCompileOptions,
+      },
+    )
+  for (const mode of ["safe", "relaxed", "fast", undefined]) {
+    const call = {
+      inputs: [mx.array([1, 2])],
+      grid: [2],
+      threadgroup: [2],
+      outputShapes: [[2]],
+      outputDtypes: [mx.float32],
+    }
+    expect(twice(mode)(call)[0].tolist()).toEqual([2, 4])
+  }
+  expect(() => twice("quick")).toThrowErrorMatchingInlineSnapshot(`[ArgumentError: [metalKernel] mathMode of compileOptions must be safe, relaxed, fast, received the string "quick"]`)
+  const options = { name: "k", inputNames: ["x"], outputNames: ["y"], source: "" }
+  expect(() => metalKernel({ ...options, compileOptions: { mode: "fast" } as never })).toThrow(
+    'has no option "mode"',
+  )
 })

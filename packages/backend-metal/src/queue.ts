@@ -234,10 +234,10 @@ export class MetalQueue implements DispatchQueue {
   private pipelineOf(kernel: Kernel): MetalPipeline {
     const known = this.pipelines.get(kernel.key)
     if (known) return known
-    const { name, constants, wording } = kernel
+    const { name, constants, wording, mathMode } = kernel
     const text = kernel.source()
     const made = this.runtime.newPipeline(
-      this.runtime.newLibrary(text, { file: `${name}.metal`, wording }),
+      this.runtime.newLibrary(text, { file: `${name}.metal`, wording, mathMode }),
       name,
       constants,
     )

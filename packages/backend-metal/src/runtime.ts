@@ -8,7 +8,7 @@
  * `dispatchThreads` up to whole groups and guards the threads beyond the grid itself.
  */
 
-import type { DeviceLimits, FunctionConstants, Wording } from "@lazuli/gpu-kernels"
+import type { DeviceLimits, FunctionConstants, MathMode, Wording } from "@lazuli/gpu-kernels"
 
 /** What a device can do. A pipeline may allow smaller threadgroups than the device. */
 export interface DeviceInfo extends DeviceLimits {
@@ -62,8 +62,8 @@ export interface LibraryOptions {
   readonly file?: string
   /** How messages speak of a source that was generated around what somebody wrote. */
   readonly wording?: Wording
-  /** Whether the compiler may reorder arithmetic and assume that there is no NaN. Off by default. */
-  readonly fastMath?: boolean
+  /** What the compiler may assume of arithmetic; "safe", which a platform may always take instead, by default. */
+  readonly mathMode?: MathMode
 }
 
 /** A source, and the name of its file in messages. */

@@ -4,6 +4,7 @@
  */
 
 export {
+  type MetalCompileOptions,
   type MetalKernel,
   type MetalKernelCall,
   type MetalKernelOptions,

@@ -50,6 +50,7 @@ export * from "./graph/errors"
 import type { Array as ArrayClass } from "./graph/graph"
 import type { IndexSpec as IndexSpecOf } from "./graph/option-types"
 
+export * as cuda from "./api/cuda"
 export { deviceCount, deviceInfo, isAvailable } from "./api/device-info"
 export {
   canCast,
@@ -82,7 +83,13 @@ export * as fft from "./api/fft"
 export * as linalg from "./api/linalg"
 export * as metal from "./api/metal"
 // Not in fast.ts: declarations of a namespace cannot pass on types that another entry shares.
-export type { MetalKernel, MetalKernelCall, MetalKernelOptions, TemplateValue } from "./api/metal-kernel"
+export type {
+  MetalCompileOptions,
+  MetalKernel,
+  MetalKernelCall,
+  MetalKernelOptions,
+  TemplateValue,
+} from "./api/metal-kernel"
 export * as random from "./api/random"
 export {
   type FlattenOptions,
@@ -139,7 +146,7 @@ export {
 } from "./ops/convolutions"
 export {
   array,
-  array as asarray,
+  asarray,
   eye,
   full,
   ones,

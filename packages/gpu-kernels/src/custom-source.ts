@@ -10,6 +10,7 @@ import {
   sizeOf,
   type TemplateValue,
 } from "@lazuli/core/engine"
+import type { MathMode } from "./dispatch"
 import { METAL_HEADER, metalType } from "./metal-types"
 import { MAX_BUFFER_INDEX } from "./msl/lint"
 
@@ -22,6 +23,7 @@ export interface KernelSpec {
   readonly header: string
   readonly ensureRowContiguous: boolean
   readonly atomicOutputs: boolean
+  readonly mathMode?: MathMode
   /** Numbers that the body knows by these names, as `constant float&`. */
   readonly scalarNames: readonly string[]
 }

@@ -3,7 +3,7 @@
  * source is compiled or a grid launched: Metal sets buffers by index and dispatches threads, CUDA passes arguments and launches whole
  * blocks, with a guard for the threads beyond the grid.
  */
-import type { Storage } from "@lazuli/core/engine"
+import type { MetalCompileOptions, Storage } from "@lazuli/core/engine"
 
 /** A size in up to three dimensions. */
 export type Size = readonly [number, number, number]
@@ -32,6 +32,9 @@ export interface Wording {
   place(line: number): string
 }
 
+/** How a compiler may treat arithmetic; see `compileOptions` of `mx.fast.metalKernel`. */
+export type MathMode = NonNullable<MetalCompileOptions["mathMode"]>
+
 /** One kernel of a source in Metal Shading Language. */
 export interface Kernel {
   /** Equal for equal sources, names and constants, so that the source is made only where it is not compiled yet. */
@@ -42,6 +45,8 @@ export interface Kernel {
   source(): string
   readonly constants?: FunctionConstants
   readonly wording?: Wording
+  /** "safe" where it is not given. */
+  readonly mathMode?: MathMode
 }
 
 /** One run of a kernel. */

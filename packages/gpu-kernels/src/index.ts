@@ -10,6 +10,7 @@ export {
   type FunctionConstants,
   type Kernel,
   MAX_INLINE_BYTES,
+  type MathMode,
   type Place,
   type Size,
   type Wording,

@@ -57,7 +57,7 @@ export function metalKernel(options: MetalKernelOptions): MetalKernel {
 
 const OPTIONS = [
   ...["name", "inputNames", "outputNames", "source"],
-  ...["header", "ensureRowContiguous", "atomicOutputs"],
+  ...["header", "ensureRowContiguous", "atomicOutputs", "compileOptions"],
 ]
 const CALL = [
   ...["inputs", "template", "grid", "threadgroup", "outputShapes", "outputDtypes"],
@@ -96,8 +96,26 @@ function checkSpec(options: MetalKernelOptions): KernelSpec {
     header,
     ensureRowContiguous,
     atomicOutputs,
+    mathMode: mathModeOf(options.compileOptions),
     scalarNames: [],
   }
+}
+
+const MATH_MODES: readonly unknown[] = ["safe", "relaxed", "fast"]
+
+function mathModeOf(options: MetalKernelOptions["compileOptions"]): KernelSpec["mathMode"] {
+  const op = "metalKernel"
+  if (options === undefined || options === null) return undefined
+  if (!isPlainObject(options))
+    throw new ArgumentError(op, `compileOptions must be an object, received ${describe(options)}`)
+  checkOptions(op, options, ["mathMode"])
+  const { mathMode } = options
+  if (mathMode !== undefined && !MATH_MODES.includes(mathMode))
+    throw new ArgumentError(
+      op,
+      `mathMode of compileOptions must be ${MATH_MODES.join(", ")}, received ${describe(mathMode)}`,
+    )
+  return mathMode
 }
 
 function asInput(spec: KernelSpec, input: unknown, i: number): Array {

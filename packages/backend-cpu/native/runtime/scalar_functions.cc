@@ -132,21 +132,24 @@ C sign(C x) {
   return size == 0 ? x : C(x.real() / size, x.imag() / size);
 }
 
+bool is_nan(C x) { return std::isnan(x.real()) || std::isnan(x.imag()); }
+bool is_zero(C x) { return x.real() == 0 && x.imag() == 0; }
+
 C power(C x, C y) {
   if (y == C(0)) return C(1);
-  if (x == C(0)) return C(0);
+  if (x == C(0)) return is_nan(y) ? C(NAN, NAN) : C(0);
   // In double precision, because the logarithm's error is multiplied by the exponent.
   const std::complex<double> z = std::exp(std::complex<double>(y) * std::log(std::complex<double>(x)));
   return C(float(z.real()), float(z.imag()));
 }
 
 bool less(C x, C y) { return x.real() < y.real() || (x.real() == y.real() && x.imag() < y.imag()); }
-bool is_nan(C x) { return std::isnan(x.real()) || std::isnan(x.imag()); }
-bool is_zero(C x) { return x.real() == 0 && x.imag() == 0; }
 C maximum(C x, C y) { return is_nan(x) || less(y, x) ? x : y; }
 C minimum(C x, C y) { return is_nan(x) || less(x, y) ? x : y; }
 C logaddexp_complex(C x, C y) {
   const C high = less(x, y) ? y : x, low = less(x, y) ? x : y;
+  // Two infinities of one sign have no difference.
+  if (std::isinf(high.real()) && high.real() == low.real()) return high;
   return high + std::log(C(1) + std::exp(low - high));
 }
 

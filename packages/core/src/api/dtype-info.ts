@@ -29,23 +29,32 @@ export const eulerGamma = 0.5772156649015329
 /** In an index: a new axis of size 1. */
 export const newaxis: null = null
 
-const float: [Dtype, max: number, eps: number][] = [
-  [float16, 65504, 2 ** -10],
-  [bfloat16, 3.3895313892515355e38, 2 ** -7],
-  [float32, 3.4028234663852886e38, 2 ** -23],
-  [float64, Number.MAX_VALUE, Number.EPSILON],
+const float: [Dtype, max: number, eps: number, smallestNormal: number][] = [
+  [float16, 65504, 2 ** -10, 2 ** -14],
+  [bfloat16, 3.3895313892515355e38, 2 ** -7, 2 ** -126],
+  [float32, 3.4028234663852886e38, 2 ** -23, 2 ** -126],
+  [float64, Number.MAX_VALUE, Number.EPSILON, 2 ** -1022],
 ]
-const floatInfo = new Map(float.map(([dtype, max, eps]) => [dtype, { min: -max, max, eps, dtype }]))
+const floatInfo = new Map(
+  float.map(([dtype, max, eps, smallestNormal]) => [
+    dtype,
+    { bits: 8 * dtype.size, min: -max, max, eps, smallestNormal, dtype },
+  ]),
+)
 
 /** The largest finite number of a floating dtype. */
 export const largest = (dtype: Dtype): number => finfo(dtype).max
 
 /** Limits of a floating dtype. */
 export interface FloatInfo {
+  /** How many bits an element has. */
+  readonly bits: number
   readonly min: number
   readonly max: number
   /** The distance from 1 to the next larger number. */
   readonly eps: number
+  /** The smallest positive number that has all of its digits. */
+  readonly smallestNormal: number
   /** The dtype asked about; float32 for complex64. */
   readonly dtype: Dtype
 }

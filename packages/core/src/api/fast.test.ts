@@ -142,3 +142,12 @@ test("errors", () => {
     `[ShapeError: [scaledDotProductAttention] shapes (2, 5, 5, 5) and (1, 4, 3, 3) cannot be broadcast: 5 and 4 differ and neither is 1]`,
   )
 })
+
+test("sinks fit the dtype of the arrays", () => {
+  const q = mx.zeros([1, 2, 3, 4], mx.float16)
+  const attend = (sinks: mx.Array) => mx.fast.scaledDotProductAttention(q, q, q, { scale: 1, sinks })
+  expect(attend(mx.zeros([2], mx.float16)).dtype).toBe(mx.float16)
+  expect(() => attend(mx.zeros([2]))).toThrowErrorMatchingInlineSnapshot(
+    `[DTypeError: [scaledDotProductAttention] sinks of float32 do not fit arrays of float16]`,
+  )
+})

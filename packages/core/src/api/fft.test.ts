@@ -215,3 +215,8 @@ test("errors", () => {
     ]
   `)
 })
+
+test("fftfreq and rfftfreq refuse samples without a distance", () => {
+  for (const of of [fft.fftfreq, fft.rfftfreq])
+    for (const d of [0, -0, Number.NaN]) expect(() => of(4, d)).toThrow("d must be a number other than 0")
+})

@@ -289,7 +289,8 @@ function frequencies(name: string, count: (n: number) => number, order: (i: numb
   const call = operation(op, ["n", "d"], (n: unknown, d: unknown = 1) => {
     if (typeof n !== "number" || !Number.isInteger(n) || n <= 0)
       throw new ArgumentError(op, `n must be a positive integer, received ${describe(n)}`)
-    if (typeof d !== "number") throw new ArgumentError(op, `d must be a number, received ${describe(d)}`)
+    if (typeof d !== "number" || d === 0 || Number.isNaN(d))
+      throw new ArgumentError(op, `d must be a number other than 0, received ${describe(d)}`)
     const values = Float32Array.from({ length: count(n) }, (_, i) => order(i, n) / (n * d))
     return arrayFromStore(values, [values.length], float32)
   })
@@ -303,7 +304,7 @@ const fftfreqArgs = frequencies(
 /**
  * The frequencies that the numbers of {@link fft} belong to, in cycles per unit of the distance `d` between samples (1): first the
  * positive, then the negative ones.
- * @throws ArgumentError unless n is a positive integer
+ * @throws ArgumentError unless n is a positive integer and d a number other than 0
  * @example
  * mx.fft.fftfreq(4).tolist() // => [0, 0.25, -0.5, -0.25]
  */
@@ -320,7 +321,7 @@ const rfftfreqArgs = frequencies(
 )
 /**
  * The frequencies that the numbers of {@link rfft} belong to, in cycles per unit of the distance `d` between samples (1).
- * @throws ArgumentError unless n is a positive integer
+ * @throws ArgumentError unless n is a positive integer and d a number other than 0
  * @example
  * mx.fft.rfftfreq(4).tolist() // => [0, 0.25, 0.5]
  */

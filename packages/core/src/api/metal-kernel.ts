@@ -10,6 +10,12 @@ import type { Array } from "../graph/graph"
 /** A value of a template parameter. */
 export type TemplateValue = Dtype | number | boolean
 
+/** How a Metal compiler may treat arithmetic. */
+export interface MetalCompileOptions {
+  /** "safe" keeps what IEEE 754 says, of infinities and NaN too; "relaxed" and "fast" allow more. "safe" by default. */
+  readonly mathMode?: "safe" | "relaxed" | "fast"
+}
+
 /** What {@link metalKernel} makes a kernel of. */
 export interface MetalKernelOptions {
   /** Names the kernel in messages and in its source. */
@@ -26,6 +32,8 @@ export interface MetalKernelOptions {
   readonly ensureRowContiguous?: boolean
   /** Whether outputs are atomic: `device atomic<float>*`. */
   readonly atomicOutputs?: boolean
+  /** How the kernel is compiled. */
+  readonly compileOptions?: MetalCompileOptions | null
 }
 
 /** What a call of a kernel takes. */
@@ -72,6 +80,7 @@ const names = [
   "header",
   "ensureRowContiguous",
   "atomicOutputs",
+  "compileOptions",
 ] as const
 const body = operation(
   "metalKernel",
@@ -110,7 +119,7 @@ export function metalKernel(
   inputNames: readonly string[],
   outputNames: readonly string[],
   source: string,
-  options?: Pick<MetalKernelOptions, "header" | "ensureRowContiguous" | "atomicOutputs">,
+  options?: Pick<MetalKernelOptions, "header" | "ensureRowContiguous" | "atomicOutputs" | "compileOptions">,
 ): MetalKernel
 export function metalKernel(
   name: string,
@@ -120,6 +129,7 @@ export function metalKernel(
   header?: string,
   ensureRowContiguous?: boolean,
   atomicOutputs?: boolean,
+  options?: Pick<MetalKernelOptions, "compileOptions">,
 ): MetalKernel
 export function metalKernel(...args: unknown[]): MetalKernel {
   return body(args)

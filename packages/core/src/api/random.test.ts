@@ -93,3 +93,23 @@ test("errors", () => {
     `[DTypeError: [random.bernoulli] p must be floating, received int32]`,
   )
 })
+
+test("randint gives bools, and stays between bounds that float32 does not hold", () => {
+  const key = mx.random.key(3)
+  const flips = mx.random.randint(0, 2, [400], mx.bool_, key)
+  expect(flips.dtype).toBe(mx.bool_)
+  expect(Math.abs(flips.astype(mx.int32).sum().item() as number) / 400).toBeCloseTo(0.5, 1)
+  expect(mx.random.randint(0, 1, [20], mx.bool_, key).any().item()).toBe(false)
+  const one = 2 ** 24 + 1
+  expect(mx.random.randint(one, one + 1, [3], { key }).tolist()).toEqual([one, one, one])
+  const bounds = mx.array([one, one + 1], mx.int32)
+  expect(mx.random.randint(bounds.index(0), bounds.index(1), { key }).item()).toBe(one)
+  const all = mx.random.randint(0, 2 ** 31 - 1, [4096], { key })
+  expect([(all.min().item() as number) >= 0, (all.max().item() as number) < 2 ** 31 - 1]).toEqual([
+    true,
+    true,
+  ])
+  expect(mx.random.randint(0, 256, [1000], mx.uint8, key).max().item()).toBeGreaterThan(250)
+  expect(() => mx.random.randint(0, 300, [3], mx.uint8)).toThrow(mx.DTypeError)
+  expect(() => mx.random.randint(0, 3, [3], mx.float16)).toThrow("expected an integer dtype or bool_")
+})

@@ -7,13 +7,14 @@ import { implicitState } from "../graph/calls"
 import {
   asDtype,
   bfloat16,
+  bool_,
   complex64,
   type Dtype,
   float16,
   float32,
   float64,
   int32,
-  isInteger,
+  isInexact,
   uint32,
 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
@@ -21,7 +22,7 @@ import { type Array, Array as ArrayClass } from "../graph/graph"
 import { asShape, broadcastShapes, format, normalizeAxis, sameShape } from "../graph/shape"
 import { argmax } from "../ops/arg-reduce"
 import { maximum, minimum } from "../ops/binary"
-import { asOperand, scalarArray, toDtype } from "../ops/constant"
+import { asOperand, scalarArray, scalarOf, toDtype } from "../ops/constant"
 import { arrayFromStore } from "../ops/creation"
 import { stack } from "../ops/join"
 import { svd } from "../ops/linalg/svd"
@@ -304,22 +305,31 @@ export function bernoulli(...args: unknown[]): Array {
   return bernoulliArgs(args)
 }
 
+/** The integer that lies `below` a bound, in the dtype of the result. */
+function boundOf(op: string, bound: Operand, below: number, dtype: Dtype): Array {
+  if (bound instanceof ArrayClass) {
+    const integers = bound.dtype === bool_ ? toDtype(bound, int32) : bound
+    return toDtype(below === 0 ? integers : integers.subtract(below), dtype)
+  }
+  const value = typeof bound === "bigint" ? bound - BigInt(below) : Math.trunc(Number(bound) - below)
+  return dtype === bool_ ? scalarArray(Number(value) === 0 ? 0 : 1, bool_) : scalarOf(op, value, dtype)
+}
+
 const randintArgs = operation(
   "random.randint",
   ["low", "high", "shape", "dtype", "key"],
   (low: Operand, high: Operand, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
     const op = "random.randint"
     const type = dtype ? asDtype(op, dtype) : int32
-    if (!isInteger(type)) throw new DTypeError(op, `expected an integer dtype, received ${type.name}`)
-    const lo = convert(op, low, float32)
-    const u = uniformOn(op, lo, high, asShape(op, shape), float32, keyOr(op, k))
-    const last = convert(op, high, float32).subtract(1)
-    return toDtype(maximum(minimum(u.floor(), last), lo), type)
+    if (isInexact(type)) throw new DTypeError(op, `expected an integer dtype or bool_, received ${type.name}`)
+    const u = uniformOn(op, convert(op, low, float32), high, asShape(op, shape), float32, keyOr(op, k))
+    // float32 rounds large bounds, so that a draw may lie outside of them: they hold in the dtype of the result.
+    return maximum(minimum(toDtype(u.floor(), type), boundOf(op, high, 1, type)), boundOf(op, low, 0, type))
   },
 )
 /**
- * Uniform integers of [low, high), drawn through float32: bounds beyond 2²⁴ lose their last bits, as in MLX.
- * @throws DTypeError unless the dtype is an integer
+ * Uniform integers of [low, high), or bools of them, drawn through float32: of more than 2²⁴ integers not all are drawn, as in MLX.
+ * @throws DTypeError for a floating or complex dtype
  * @example
  * mx.random.randint(5, 6, [2]).tolist() // => [5, 5]
  */

@@ -105,3 +105,24 @@ test("names of other names", () => {
   expect(() => new (mx.Dtype as unknown as new () => mx.Dtype)()).toThrow(mx.DTypeError)
   expect([mx.setWiredLimit(1000), mx.setWiredLimit(0)]).toEqual([0, 1000])
 })
+
+test("devices without a backend are refused at once", () => {
+  const uses: Record<string, () => unknown> = {
+    setDefaultDevice: () => mx.setDefaultDevice(mx.gpu),
+    newStream: () => mx.newStream(mx.gpu),
+    newThreadLocalStream: () => mx.newThreadLocalStream("gpu"),
+    defaultStream: () => mx.defaultStream(mx.gpu),
+    setDefaultStream: () => mx.setDefaultStream(new mx.Stream(mx.gpu, 0)),
+    stream: () => mx.stream(mx.gpu, () => 1),
+    synchronize: () => mx.synchronize(mx.gpu),
+    ones: () => mx.ones([1], { stream: mx.gpu }),
+    "another processor": () => mx.newStream(new mx.Device("cpu", 1)),
+  }
+  const before = mx.defaultDevice()
+  for (const [name, use] of Object.entries(uses)) expect(use, name).toThrow(mx.DeviceError)
+  expect(mx.defaultDevice()).toBe(before)
+  expect([mx.isAvailable(mx.gpu), mx.deviceCount(mx.gpu)]).toEqual([false, 0])
+  expect(() => mx.setDefaultDevice("gpu")).toThrowErrorMatchingInlineSnapshot(
+    `[DeviceError: [setDefaultDevice] no backend serves Device(gpu, 0). Import a package that does, such as "@lazuli/backend-metal"]`,
+  )
+})

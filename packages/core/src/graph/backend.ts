@@ -4,7 +4,7 @@
  */
 
 import { copiesHint } from "./copies"
-import type { Device, DeviceType, Stream } from "./device"
+import { type Device, type DeviceType, markServed, type Stream } from "./device"
 import { DeviceError, RegistryError } from "./errors"
 import type { Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
@@ -157,6 +157,7 @@ export function registerBackend(backend: Backend): void {
     })
   }
   backends.push(backend)
+  markServed(backend.device)
   const now = serving[backend.device]
   if (!now || backend.priority > now.priority) serving[backend.device] = backend
   for (const listener of listeners) listener(backend)

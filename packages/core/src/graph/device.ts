@@ -2,7 +2,7 @@
  * Devices and streams: where work runs and in what order. A stream is a queue of one device; nodes remember theirs.
  */
 import { markCopy } from "./copies"
-import { ArgumentError, describe } from "./errors"
+import { ArgumentError, DeviceError, describe } from "./errors"
 
 /** The kinds of devices. */
 export type DeviceType = "cpu" | "gpu"
@@ -51,17 +51,25 @@ export const cpu: Device = new Device("cpu")
 /** The graphics processor. */
 export const gpu: Device = new Device("gpu")
 
+/** The kinds of devices that have a backend. The processor always gets one, and streams of it come first. */
+const served = new Set<DeviceType>(["cpu"])
+
+/** Lets streams of a kind of device be made: a backend serves it. */
+export function markServed(type: DeviceType): void {
+  served.add(type)
+}
+
 let count = 0
 let named = 0
 const defaults = new Map<DeviceType, Stream>()
 let current: Stream
 
-/** A new stream on a device. */
+/** A new stream on a device. @throws DeviceError when no backend serves it */
 export function newStream(device: Device | DeviceType): Stream {
   return new Stream(asDevice("newStream", device), count++)
 }
 
-/** The stream that work on a device goes to when none is named. */
+/** The stream that work on a device goes to when none is named. @throws DeviceError when no backend serves it */
 export function defaultStream(device: Device | DeviceType): Stream {
   const { type } = asDevice("defaultStream", device)
   let stream = defaults.get(type)
@@ -78,7 +86,7 @@ export function defaultDevice(): Device {
   return current.device
 }
 
-/** Sends later work to `device`, unless a stream is named. */
+/** Sends later work to `device`, unless a stream is named. @throws DeviceError when no backend serves it */
 export function setDefaultDevice(device: Device | DeviceType): void {
   current = defaultStream(asDevice("setDefaultDevice", device))
 }
@@ -127,14 +135,22 @@ export function onStream<T>(stream: StreamLike, body: () => T, op = "stream"): T
 
 /** The stream that a stream argument means. @throws ArgumentError */
 export function asStream(op: string, stream: Exclude<StreamLike, null>): Stream {
-  if (stream instanceof Stream) return stream
   if (stream instanceof ThreadLocalStream) return stream.stream
-  return defaultStream(asDevice(op, stream))
+  if (!(stream instanceof Stream)) return defaultStream(asDevice(op, stream))
+  asDevice(op, stream.device)
+  return stream
 }
 
+/** The device that an argument means. @throws DeviceError when there is none such */
 function asDevice(op: string, value: unknown): Device {
-  if (value instanceof Device) return value
-  if (value === "cpu") return cpu
-  if (value === "gpu") return gpu
+  const device = value === "cpu" ? cpu : value === "gpu" ? gpu : value
+  if (device instanceof Device) {
+    if (!served.has(device.type))
+      throw new DeviceError(op, `no backend serves ${device}`, {
+        hint: 'Import a package that does, such as "@lazuli/backend-metal"',
+      })
+    if (device.index !== 0) throw new DeviceError(op, `there is one device of its kind, received ${device}`)
+    return device
+  }
   throw new ArgumentError(op, `expected a device (mx.cpu or mx.gpu) or a stream, received ${describe(value)}`)
 }

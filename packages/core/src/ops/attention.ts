@@ -228,6 +228,8 @@ const attentionArgs = operation(
       const s = asArrayArgument(op, "sinks", sinks)
       if (s.ndim !== 1 || s.shape[0] !== query.shape[1])
         throw new ShapeError(op, `sinks must have shape (${query.shape[1]},), received ${format(s.shape)}`)
+      if (promote(s.dtype, dtype) !== dtype)
+        throw new DTypeError(op, `sinks of ${s.dtype.name} do not fit arrays of ${dtype.name}`)
       return withSinks(query, keys, values, additive, s, params)
     }
     return attend.all(additive ? [query, keys, values, additive] : [query, keys, values], params)[0]

@@ -220,6 +220,26 @@ export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype 
   }
   return fromList(data, dtype)
 }
+const asarrayArgs = operation(
+  "asarray",
+  { a: "any", dtype: "dtype?", copy: "bool?" },
+  (a: ArrayData, dtype?: Dtype, copy?: boolean): Array => {
+    if (copy === false && !(a instanceof Array && (dtype ?? a.dtype) === a.dtype))
+      throw new ArgumentError("asarray", `copy is false, and ${describe(a)} has to be copied`)
+    return array(a, dtype)
+  },
+)
+/**
+ * {@link array} that may be told to copy nothing: data of JavaScript are always copied, arrays never, because nobody can write to them.
+ * @throws ArgumentError with `copy: false` for what is no array of the dtype
+ * @example
+ * mx.asarray([1, 2], { copy: true }).tolist() // => [1, 2]
+ */
+export function asarray(a: ArrayData, dtype?: Dtype | null, options?: { copy?: boolean | null }): Array
+export function asarray(a: ArrayData, options: { dtype?: Dtype | null; copy?: boolean | null }): Array
+export function asarray(...args: unknown[]): Array {
+  return asarrayArgs(args)
+}
 setArrayConstructor((data, dtype) => array(data as ArrayData, dtype))
 
 const fullArgs = operation(

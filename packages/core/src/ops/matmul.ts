@@ -177,6 +177,15 @@ export function matmul(...args: unknown[]): Array {
   return matmulArgs(args)
 }
 
+/** The product is never broadcast to c. */
+function checkAddend(c: Shape, product: Shape): void {
+  if (c.length <= product.length && sameShape(broadcastShapes("addmm", c, product), product)) return
+  throw new ShapeError(
+    "addmm",
+    `c of shape ${format(c)} does not broadcast to the product's shape ${format(product)}`,
+  )
+}
+
 /** alpha · a@b + beta · c, with c broadcast to the product. */
 const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
   name: "addmm",
@@ -184,11 +193,7 @@ const scaledProduct: Apply<{ alpha: number; beta: number }> = definePrimitive({
   infer: ([c, a, b]) => {
     if (!isInexact(a.dtype)) throw new DTypeError("addmm", `needs a floating dtype, received ${a.dtype.name}`)
     const shape = shapeOfProduct(a.shape, b.shape)
-    if (!sameShape(broadcastShapes("addmm", c.shape, shape), shape))
-      throw new ShapeError(
-        "addmm",
-        `c of shape ${format(c.shape)} does not broadcast to the product's shape ${format(shape)}`,
-      )
+    checkAddend(c.shape, shape)
     return { shape, dtype: a.dtype }
   },
   decompose: ([c, a, b], { alpha, beta }) => scale(product([a, b]), alpha).add(scale(c, beta)),
@@ -229,12 +234,12 @@ const addmmArgs = operation(
     const bias = asArrayArgument("addmm", "c", c)
     const { x, y, finish } = prepare("addmm", a, b)
     const dtype = promote(bias.dtype, x.dtype)
-    const plain = bias.ndim <= 1 && dtype === x.dtype
-    if (!plain)
-      return scale(finish(product([toDtype(x, dtype), toDtype(y, dtype)])), alpha).add(
-        scale(toDtype(bias, dtype), beta),
-      )
-    return finish(scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
+    // A vector on the right is a column in the primitive, along which c would not lie.
+    const plain = bias.ndim <= 1 && dtype === x.dtype && (b as Array).ndim > 1
+    if (plain) return finish(scaledProduct([bias, x, y], { alpha, beta }))
+    const out = finish(product([toDtype(x, dtype), toDtype(y, dtype)]))
+    checkAddend(bias.shape, out.shape)
+    return scale(out, alpha).add(scale(toDtype(bias, dtype), beta))
   },
 )
 /**

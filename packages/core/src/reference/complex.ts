@@ -72,13 +72,14 @@ const arccosh = ([x, y]: Pair): Pair => {
 }
 const less = (x: Pair, y: Pair): boolean => x[0] < y[0] || (x[0] === y[0] && x[1] < y[1])
 const isNaNPair = (x: Pair): boolean => Number.isNaN(x[0]) || Number.isNaN(x[1])
+const isZero = (x: Pair): boolean => x[0] === 0 && x[1] === 0
 const bool = (b: boolean): number => (b ? 1 : 0)
 
 /** Unary functions; a number is a real result. */
 export const complexUnary: Partial<Record<UnaryOp, (x: Pair) => Pair | number>> = {
   negative: ([a, b]) => [-a, -b],
   abs: ([a, b]) => Math.hypot(a, b),
-  sign: (x) => (x[0] === 0 && x[1] === 0 ? x : scale(x, 1 / Math.hypot(x[0], x[1]))),
+  sign: (x) => (isZero(x) ? x : scale(x, 1 / Math.hypot(x[0], x[1]))),
   sqrt,
   rsqrt: (x) => div(ONE, sqrt(x)),
   square: (x) => mul(x, x),
@@ -105,7 +106,7 @@ export const complexUnary: Partial<Record<UnaryOp, (x: Pair) => Pair | number>> 
   round: ([a, b]) => [roundHalfEven(a), roundHalfEven(b)],
   floor: ([a, b]) => [Math.floor(a), Math.floor(b)],
   ceil: ([a, b]) => [Math.ceil(a), Math.ceil(b)],
-  logicalNot: ([a, b]) => bool(a === 0 && b === 0),
+  logicalNot: (x) => bool(isZero(x)),
   conjugate: ([a, b]) => [a, -b],
   real: ([a]) => a,
   imag: ([, b]) => b,
@@ -117,15 +118,21 @@ export const complexBinary: Partial<Record<BinaryOp, (x: Pair, y: Pair) => Pair 
   subtract: sub,
   multiply: mul,
   divide: div,
-  power: (x, y) => (y[0] === 0 && y[1] === 0 ? ONE : x[0] === 0 && x[1] === 0 ? [0, 0] : exp(mul(y, log(x)))),
+  power: (x, y) => {
+    if (isZero(y)) return ONE
+    if (!isZero(x)) return exp(mul(y, log(x)))
+    return isNaNPair(y) ? [Number.NaN, Number.NaN] : [0, 0]
+  },
   maximum: (x, y) => (isNaNPair(x) || less(y, x) ? x : y),
   minimum: (x, y) => (isNaNPair(x) || less(x, y) ? x : y),
   logaddexp: (x, y) => {
     const [high, low] = less(x, y) ? [y, x] : [x, y]
+    // Two infinities of one sign have no difference.
+    if (Math.abs(high[0]) === Number.POSITIVE_INFINITY && high[0] === low[0]) return high
     return add(high, log(add(ONE, exp(sub(low, high)))))
   },
-  logicalAnd: (x, y) => bool((x[0] !== 0 || x[1] !== 0) && (y[0] !== 0 || y[1] !== 0)),
-  logicalOr: (x, y) => bool(x[0] !== 0 || x[1] !== 0 || y[0] !== 0 || y[1] !== 0),
+  logicalAnd: (x, y) => bool(!isZero(x) && !isZero(y)),
+  logicalOr: (x, y) => bool(!isZero(x) || !isZero(y)),
   equal: (x, y) => bool(x[0] === y[0] && x[1] === y[1]),
   notEqual: (x, y) => bool(x[0] !== y[0] || x[1] !== y[1]),
   less: (x, y) => bool(less(x, y)),

@@ -108,6 +108,7 @@ function encode(node: Node, queue: DispatchQueue, call: Launch): void {
     source: () => made.text,
     name: made.kernel,
     wording: { name: spec.name, place: made.place },
+    mathMode: spec.mathMode,
   }
   if (call.initValue !== null) for (const output of outputs) encodeFill(queue, output, call.initValue)
   if (call.grid.includes(0)) return
