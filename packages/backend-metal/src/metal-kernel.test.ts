@@ -662,7 +662,9 @@ it("takes compileOptions, which MLX's mathMode is in", () => {
     }
     expect(twice(mode)(call)[0].tolist()).toEqual([2, 4])
   }
-  expect(() => twice("quick")).toThrowErrorMatchingInlineSnapshot(`[ArgumentError: [metalKernel] mathMode of compileOptions must be safe, relaxed, fast, received the string "quick"]`)
+  expect(() => twice("quick")).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [metalKernel] mathMode of compileOptions must be safe, relaxed, fast, received the string "quick"]`,
+  )
   const options = { name: "k", inputNames: ["x"], outputNames: ["y"], source: "" }
   expect(() => metalKernel({ ...options, compileOptions: { mode: "fast" } as never })).toThrow(
     'has no option "mode"',

@@ -115,7 +115,7 @@ function mathModeOf(options: MetalKernelOptions["compileOptions"]): KernelSpec["
       op,
       `mathMode of compileOptions must be ${MATH_MODES.join(", ")}, received ${describe(mathMode)}`,
     )
-  return mathMode
+  return mathMode as KernelSpec["mathMode"]
 }
 
 function asInput(spec: KernelSpec, input: unknown, i: number): Array {

@@ -101,10 +101,10 @@ test("randint gives bools, and stays between bounds that float32 does not hold",
   expect(Math.abs(flips.astype(mx.int32).sum().item() as number) / 400).toBeCloseTo(0.5, 1)
   expect(mx.random.randint(0, 1, [20], mx.bool_, key).any().item()).toBe(false)
   const one = 2 ** 24 + 1
-  expect(mx.random.randint(one, one + 1, [3], { key }).tolist()).toEqual([one, one, one])
+  expect(mx.random.randint(one, one + 1, { shape: [3], key }).tolist()).toEqual([one, one, one])
   const bounds = mx.array([one, one + 1], mx.int32)
   expect(mx.random.randint(bounds.index(0), bounds.index(1), { key }).item()).toBe(one)
-  const all = mx.random.randint(0, 2 ** 31 - 1, [4096], { key })
+  const all = mx.random.randint(0, 2 ** 31 - 1, { shape: [4096], key })
   expect([(all.min().item() as number) >= 0, (all.max().item() as number) < 2 ** 31 - 1]).toEqual([
     true,
     true,
