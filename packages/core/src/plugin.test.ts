@@ -23,7 +23,7 @@ test("a primitive names its package and its plugin API", () => {
   expect(() =>
     definePrimitive({ name: "@me/plugin/old", infer, decompose: ([x]: readonly mx.Array[]) => x } as never),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/plugin/old] does not say for which plugin API it was written: expected api, a number, received undefined. The installed @lazuli/core has plugin API 0: write api: 0]`,
+    `[RegistryError: [@me/plugin/old] does not say for which plugin API it was written: expected api, a number, received nothing. The installed @lazuli/core has plugin API 0: write api: 0]`,
   )
   expect(() =>
     definePrimitive({ name: "@me/plugin/new", api: 7, infer, decompose: ([x]) => x }),

@@ -45,7 +45,19 @@ export {
   ThreadLocalStream,
 } from "./graph/device"
 export { Dtype } from "./graph/dtype"
-export * from "./graph/errors"
+export {
+  ArgumentError,
+  DeviceError,
+  DTypeError,
+  type ErrorDetails,
+  FormatError,
+  IndexError,
+  LazuliError,
+  NumericError,
+  RegistryError,
+  ShapeError,
+  TransformError,
+} from "./graph/errors"
 
 import type { Array as ArrayClass } from "./graph/graph"
 import type { IndexSpec as IndexSpecOf } from "./graph/option-types"

@@ -196,14 +196,14 @@ test("errors", () => {
   ]).toMatchInlineSnapshot(`
     [
       "ShapeError: [fft.fft] the length of a transform must be positive, received 0",
-      "ArgumentError: [fft.fft] the length of a transform must be an integer, received the number 1.5",
+      "ArgumentError: [fft.fft] n must be an integer, received the number 1.5",
       "ShapeError: [fft.fft] axis 2 is out of bounds for an array of 2 dimensions",
       "ArgumentError: [fft.fft] norm must be "backward", "ortho" or "forward", received the string "nope"",
       "ShapeError: [fft.fft] needs an array of at least one dimension, received a scalar",
       "ShapeError: [fft.fftn] an axis is given twice: (0, -2)",
       "ShapeError: [fft.fftn] 1 lengths are given for 2 axes",
       "ArgumentError: [fft.fftn] s is given without axes",
-      "ArgumentError: [fft.fft2] s must be a list of numbers, received the number 2",
+      "ArgumentError: [fft.fft2] s must be a list of integers, received the number 2",
       "ShapeError: [fft.fft2] axis -2 is out of bounds for an array of 1 dimension",
       "ShapeError: [fft.fft] the length of a transform must be positive, received 0",
       "ShapeError: [fft.irfft] the length of a transform must be positive, received -2",

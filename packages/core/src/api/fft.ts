@@ -141,12 +141,14 @@ function transform(
   })
 }
 
+const NORMS = ["backward", "ortho", "forward"]
+
 /** A public transform along one axis. */
 function alongOne(name: string, kind: Kind): Fft {
   const op = `fft.${name}`
   const call = operation(
     op,
-    ["a", "n", "axis", "norm"],
+    { a: "array", n: "integer?", axis: "axis?", norm: NORMS },
     (a: unknown, n?: number | null, axis: number = -1, norm: unknown = "backward") =>
       transform(op, kind, a, n === undefined || n === null ? null : [n], [axis], norm),
   )
@@ -156,20 +158,13 @@ function alongOne(name: string, kind: Kind): Fft {
 /** A public transform along several axes, `usual` where none are given. */
 function alongMany(name: string, kind: Kind, usual: readonly number[] | null): Fftn {
   const op = `fft.${name}`
-  const list = (what: string, value: unknown): readonly number[] | null => {
-    if (value === undefined || value === null) return null
-    if (!isList(value))
-      throw new ArgumentError(op, `${what} must be a list of numbers, received ${describe(value)}`)
-    return value as readonly number[]
-  }
   const call = operation(
     op,
-    ["a", "s", "axes", "norm"],
-    (a: unknown, s?: unknown, axes: unknown = usual, norm: unknown = "backward") => {
-      const [sizes, chosen] = [list("s", s), list("axes", axes)]
-      if (sizes && !chosen) throw new ArgumentError(op, "s is given without axes")
-      const all = asArrayArgument(op, "a", a).shape.map((_, i) => i)
-      return transform(op, kind, a, sizes, chosen ?? all, norm)
+    { a: "array", s: "integerList?", axes: "integerListOrNone?", norm: NORMS },
+    (a: Array, s?: readonly number[], axes: readonly number[] | null = usual, norm: unknown = "backward") => {
+      if (s && !axes) throw new ArgumentError(op, "s is given without axes")
+      const all = a.shape.map((_, i) => i)
+      return transform(op, kind, a, s ?? null, axes ?? all, norm)
     },
   )
   return (...args: unknown[]) => call(args)
@@ -286,7 +281,7 @@ export const irfftn: Fftn = alongMany("irfftn", { real: true, inverse: true }, n
 /** count(n) numbers k/(n·d), by `order`. */
 function frequencies(name: string, count: (n: number) => number, order: (i: number, n: number) => number) {
   const op = `fft.${name}`
-  const call = operation(op, ["n", "d"], (n: unknown, d: unknown = 1) => {
+  const call = operation(op, { n: "integer", d: "number?" }, (n: unknown, d: unknown = 1) => {
     if (typeof n !== "number" || !Number.isInteger(n) || n <= 0)
       throw new ArgumentError(op, `n must be a positive integer, received ${describe(n)}`)
     if (typeof d !== "number" || d === 0 || Number.isNaN(d))
@@ -333,7 +328,7 @@ export function rfftfreq(...args: unknown[]): Array {
 
 function shift(name: string, by: (n: number) => number) {
   const op = `fft.${name}`
-  const call = operation(op, ["a", "axes"], (a: unknown, axes?: Axes) => {
+  const call = operation(op, { a: "array", axes: "axes?" }, (a: unknown, axes?: Axes) => {
     const x = asArrayArgument(op, "a", a)
     const list =
       axes === undefined || axes === null

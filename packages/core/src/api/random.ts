@@ -82,12 +82,16 @@ export function key(seed: number | bigint): Array {
   return arrayFromStore(Uint32Array.from(wordsOfSeed("random.key", seed)), [2], uint32)
 }
 
-const splitArgs = operation("random.split", ["key", "num"], (k: unknown, num: number = 2) => {
-  const one = asArrayArgument("random.split", "key", k)
-  if (one.ndim !== 1 || one.shape[0] !== 2)
-    throw new ShapeError("random.split", `expected a key of shape (2,), received ${format(one.shape)}`)
-  return randomBits([one], { width: 4, shape: asShape("random.split", [num, 2]) })
-})
+const splitArgs = operation(
+  "random.split",
+  { key: "array", num: "count?" },
+  (k: unknown, num: number = 2) => {
+    const one = asArrayArgument("random.split", "key", k)
+    if (one.ndim !== 1 || one.shape[0] !== 2)
+      throw new ShapeError("random.split", `expected a key of shape (2,), received ${format(one.shape)}`)
+    return randomBits([one], { width: 4, shape: asShape("random.split", [num, 2]) })
+  },
+)
 /**
  * Several independent keys from one: an array of shape [num, 2].
  * @throws ShapeError when the key has another shape
@@ -110,7 +114,7 @@ function keyOr(op: string, given: unknown): Array {
 
 const bitsArgs = operation(
   "random.bits",
-  ["shape", "width", "key"],
+  { shape: "shape?", width: "integer?", key: "array?" },
   (shape: ShapeArgument = [], width: number = 4, k?: Array | null) => {
     if (width !== 1 && width !== 2 && width !== 4)
       throw new ArgumentError("random.bits", `width must be 1, 2 or 4 bytes, received ${describe(width)}`)
@@ -179,7 +183,7 @@ function checkFits(op: string, bounds: Array, shape: readonly number[]): void {
 
 const uniformArgs = operation(
   "random.uniform",
-  ["low", "high", "shape", "dtype", "key"],
+  { low: "numbers?", high: "numbers?", shape: "shape?", dtype: "dtype?", key: "array?" },
   (
     low: Operand = 0,
     high: Operand = 1,
@@ -218,7 +222,7 @@ const symmetric = (op: string, shape: readonly number[], dtype: Dtype, k: Array)
 
 const normalArgs = operation(
   "random.normal",
-  ["shape", "dtype", "loc", "scale", "key"],
+  { shape: "shape?", dtype: "dtype?", loc: "numbers?", scale: "numbers?", key: "array?" },
   (
     shape: ShapeArgument = [],
     dtype?: Dtype | null,
@@ -271,7 +275,7 @@ const joinParts = (re: Array, im: Array): Array =>
 
 const bernoulliArgs = operation(
   "random.bernoulli",
-  ["p", "shape", "key"],
+  { p: "numbers?", shape: "shape?", key: "array?" },
   (p: Operand = 0.5, shape?: ShapeArgument | null, k?: Array | null) => {
     const op = "random.bernoulli"
     const chance = asOperand(op, p)
@@ -317,7 +321,7 @@ function boundOf(op: string, bound: Operand, below: number, dtype: Dtype): Array
 
 const randintArgs = operation(
   "random.randint",
-  ["low", "high", "shape", "dtype", "key"],
+  { low: "operand", high: "operand", shape: "shape?", dtype: "dtype?", key: "array?" },
   (low: Operand, high: Operand, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
     const op = "random.randint"
     const type = dtype ? asDtype(op, dtype) : int32
@@ -348,7 +352,7 @@ export function randint(...args: unknown[]): Array {
 
 const truncatedNormalArgs = operation(
   "random.truncatedNormal",
-  ["lower", "upper", "shape", "dtype", "key"],
+  { lower: "numbers", upper: "numbers", shape: "shape?", dtype: "dtype?", key: "array?" },
   (lower: Operand, upper: Operand, shape?: ShapeArgument | null, dtype?: Dtype | null, k?: Array | null) => {
     const op = "random.truncatedNormal"
     const type = floating(op, dtype)
@@ -388,7 +392,7 @@ const gumbelOf = (op: string, shape: readonly number[], dtype: Dtype, k: Array):
 
 const gumbelArgs = operation(
   "random.gumbel",
-  ["shape", "dtype", "key"],
+  { shape: "shape?", dtype: "dtype?", key: "array?" },
   (shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
     const op = "random.gumbel"
     const type = floating(op, dtype)
@@ -415,7 +419,7 @@ export function gumbel(...args: unknown[]): Array {
 
 const categoricalArgs = operation(
   "random.categorical",
-  ["logits", "axis", "shape", "numSamples", "key"],
+  { logits: "array", axis: "axis?", shape: "shape?", numSamples: "size?", key: "array?" },
   (
     given: unknown,
     axis: number = -1,
@@ -491,7 +495,7 @@ export function categorical(...args: unknown[]): Array {
 
 const laplaceArgs = operation(
   "random.laplace",
-  ["shape", "dtype", "loc", "scale", "key"],
+  { shape: "shape?", dtype: "dtype?", loc: "number?", scale: "number?", key: "array?" },
   (shape: ShapeArgument = [], dtype?: Dtype | null, loc: number = 0, scale: number = 1, k?: Array | null) => {
     const op = "random.laplace"
     const type = floating(op, dtype)
@@ -526,7 +530,7 @@ export function laplace(...args: unknown[]): Array {
 
 const multivariateNormalArgs = operation(
   "random.multivariateNormal",
-  ["mean", "cov", "shape", "dtype", "key"],
+  { mean: "array", cov: "array", shape: "shape?", dtype: "dtype?", key: "array?" },
   (mean: unknown, cov: unknown, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
     const op = "random.multivariateNormal"
     const type = dtype ? asDtype(op, dtype) : float32
@@ -578,7 +582,7 @@ export function multivariateNormal(...args: unknown[]): Array {
 
 const permutationArgs = operation(
   "random.permutation",
-  ["x", "axis", "key"],
+  { x: "any", axis: "axis?", key: "array?" },
   (x: unknown, axis: number = 0, k?: Array | null) => {
     const op = "random.permutation"
     const order = (n: number): Array => argsort(randomBits([keyOr(op, k)], { width: 4, shape: [n] }))

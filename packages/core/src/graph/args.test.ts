@@ -33,7 +33,7 @@ test("wrong values say what was expected and received", () => {
     `[ShapeError: [sum] axis 2 is out of bounds for an array of 2 dimensions]`,
   )
   expect(() => mx.add(x, "one" as never)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [add] expected an array or a scalar, received the string "one". mx.array(data) makes an array]`,
+    `[ArgumentError: [add] b must be an array or a scalar, received the string "one". mx.array(data) makes an array]`,
   )
   expect(() => mx.add(x, mx.zeros([3]))).toThrowErrorMatchingInlineSnapshot(
     `[ShapeError: [add] shapes (2, 2) and (3,) cannot be broadcast: 2 and 3 differ and neither is 1]`,

@@ -89,7 +89,8 @@ export class RegistryError extends LazuliError {
 
 /** `a value of type Date`, `the string "abc"`, …: how an error names what it received. */
 export function describe(value: unknown): string {
-  if (value === null || value === undefined) return String(value)
+  if (value === undefined) return "nothing"
+  if (value === null) return "null"
   if (typeof value === "string")
     return `the string ${JSON.stringify(value.length > 40 ? `${value.slice(0, 40)}…` : value)}`
   if (typeof value === "number" || typeof value === "boolean") return `the ${typeof value} ${value}`

@@ -72,6 +72,10 @@ const table = {
     element: isInteger,
   },
   integerList: { expected: "a list of integers", accepts: listOf(isInteger), element: isInteger },
+  integerListOrNone: {
+    expected: "a list of integers, or null for all",
+    accepts: (v: unknown) => v === null || listOf(isInteger)(v),
+  },
   axis: { expected: "an integer", accepts: isInteger },
   axes: {
     expected: "an integer or a list of integers",
@@ -135,7 +139,8 @@ export function parametersOf(signature: Signature | readonly string[]): readonly
       const { expected, accepts, element, hint, error } = table[key] as Kind
       return { name, optional, expected, accepts: accepts as Parameter["accepts"], element, hint, error }
     }
-    const expected = `one of ${kind.map((each) => JSON.stringify(each)).join(", ")}`
+    const quoted = kind.map((each) => `"${each}"`)
+    const expected = [quoted.slice(0, -1).join(", "), quoted.at(-1)].filter(Boolean).join(" or ")
     return { name, optional: true, expected, accepts: (v) => kind.includes(v as string) }
   })
 }

@@ -59,6 +59,6 @@ it("refuses what cannot be counted", () => {
   refused(() => mx.arange(0, 3, 0n))
   refused(() => mx.arange(0, 1e300, 1e-3, mx.float32))
   expect(() => mx.arange({ start: 3 } as never)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [arange] stop must be a finite number, received undefined]`,
+    `[ArgumentError: [arange] stop must be a finite number, received nothing]`,
   )
 })

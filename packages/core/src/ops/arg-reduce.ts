@@ -61,16 +61,20 @@ const argminAlong = extremePosition("argmin", (a, b) => a < b)
 
 /** The public body: over one axis, or over the flattened array. */
 function search(name: string, apply: Apply<{ axis: number }>): (args: readonly unknown[]) => Array {
-  return operation(name, ["a", "axis", "keepdims"], (a: Operand, axis?: number | null, keepdims = false) => {
-    const x = asOperand(name, a)
-    if (axis === undefined || axis === null) {
-      const y = apply([x.flatten()], { axis: 0 })
-      return keepdims ? y.reshape(x.shape.map(() => 1)) : y.squeeze(0)
-    }
-    const along = normalizeAxis(name, axis, x.ndim)
-    const y = apply([x], { axis: along })
-    return keepdims ? y : y.squeeze(along)
-  })
+  return operation(
+    name,
+    { a: "operand", axis: "axis?", keepdims: "bool?" },
+    (a: Operand, axis?: number | null, keepdims = false) => {
+      const x = asOperand(name, a)
+      if (axis === undefined || axis === null) {
+        const y = apply([x.flatten()], { axis: 0 })
+        return keepdims ? y.reshape(x.shape.map(() => 1)) : y.squeeze(0)
+      }
+      const along = normalizeAxis(name, axis, x.ndim)
+      const y = apply([x], { axis: along })
+      return keepdims ? y : y.squeeze(along)
+    },
+  )
 }
 const argmaxArgs = search("argmax", argmaxAlong)
 const argminArgs = search("argmin", argminAlong)

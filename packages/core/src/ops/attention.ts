@@ -196,7 +196,7 @@ function check(q: Array, k: Array, v: Array): void {
 
 const attentionArgs = operation(
   "scaledDotProductAttention",
-  ["q", "k", "v", "scale", "mask", "sinks", "forceFused"],
+  { q: "array", k: "array", v: "array", scale: "number", mask: "any?", sinks: "array?", forceFused: "bool?" },
   (q: unknown, k: unknown, v: unknown, scale: unknown, mask: unknown, sinks: unknown): Array => {
     const op = "scaledDotProductAttention"
     const given = [

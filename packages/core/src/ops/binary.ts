@@ -47,7 +47,7 @@ function binary(name: BinaryOp, derivatives: Derivatives, { convert, result }: O
     }
     return new Array(applyNode(primitive, [x.node, y.node], NO_PARAMS))
   }
-  const general = operation(name, ["a", "b"], apply)
+  const general = operation(name, { a: "operand", b: "operand" }, apply)
   return (a: unknown, b: unknown, ...rest: unknown[]) => {
     if (rest.length > 0 || !(b instanceof Array) || calls.recorder !== null) return general([a, b, ...rest])
     if (convert || !(a instanceof Array) || a.node.dtype !== b.node.dtype) return apply(a, b)
@@ -309,7 +309,7 @@ function select(condition: Array, x: Array, y: Array): Array {
 
 const whereArgs = operation(
   "where",
-  ["condition", "x", "y"],
+  { condition: "operand", x: "operand", y: "operand" },
   (condition: Operand, a: Operand, b: Operand) => {
     const [x, y] = promoteOperands("where", a, b)
     return select(toDtype(asOperand("where", condition), bool_), x, y)

@@ -100,10 +100,10 @@ export function scalarOf(op: string, value: Scalar, dtype: Dtype): Array {
 }
 
 /** An operand as an array; a scalar takes the dtype it has on its own. @throws ArgumentError */
-export function asOperand(op: string, value: unknown): Array {
+export function asOperand(op: string, value: unknown, name = "a"): Array {
   if (value instanceof Array) return value
   if (isScalar(value)) return scalarArray(value, scalarDtype(value))
-  throw new ArgumentError(op, `expected an array or a scalar, received ${describe(value)}`, {
+  throw new ArgumentError(op, `${name} must be an array or a scalar, received ${describe(value)}`, {
     hint: "mx.array(data) makes an array",
   })
 }
@@ -124,12 +124,12 @@ export function promoteOperands(op: string, a: unknown, b: unknown): [Array, Arr
     const dtype = weakDtype(a, b.dtype)
     return [scalarOf(op, a, dtype), toDtype(b, dtype)]
   }
-  const [x, y] = [asOperand(op, a), asOperand(op, b)]
+  const [x, y] = [asOperand(op, a), asOperand(op, b, "b")]
   const dtype = promote(x.dtype, y.dtype)
   return [toDtype(x, dtype), toDtype(y, dtype)]
 }
 
-const astypeArgs = operation("astype", ["a", "dtype"], (a: unknown, dtype: unknown) =>
+const astypeArgs = operation("astype", { a: "array", dtype: "dtype" }, (a: unknown, dtype: unknown) =>
   toDtype(asArrayArgument("astype", "a", a), asDtype("astype", dtype)),
 )
 /**

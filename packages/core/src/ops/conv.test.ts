@@ -222,7 +222,7 @@ test("errors name the function, the sizes and the cause", () => {
       "ArgumentError: [conv2d] stride must be an integer of at least 1, or a list of 2, received the number 0",
       "ArgumentError: [conv2d] stride must be an integer of at least 1, or a list of 2, received [1, 2, 3]",
       "ArgumentError: [conv2d] padding must be an integer of at least 0, or a list of 2, received the number -1",
-      "ArgumentError: [conv2d] dilation must be an integer of at least 1, or a list of 2, received the number 1.5",
+      "ArgumentError: [conv2d] dilation must be an integer or a list of integers, received the number 1.5",
       "ShapeError: [conv2d] the weight must be [output channels, two axes, channels / groups], of 4 dimensions, received shape (2, 3, 3)",
       "ShapeError: [conv2d] the kernel is empty along axis 1: weight (2, 0, 3, 3)",
       "DTypeError: [conv2d] the input must be floating, received int32",

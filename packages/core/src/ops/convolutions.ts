@@ -42,7 +42,14 @@ const ones = (axes: number): number[] => globalThis.Array.from({ length: axes },
 function forward(op: string, axes: number): (args: readonly unknown[]) => Array {
   return operation(
     op,
-    ["input", "weight", "stride", "padding", "dilation", "groups"],
+    {
+      input: "array",
+      weight: "array",
+      stride: "integers?",
+      padding: "any?",
+      dilation: "integers?",
+      groups: "integer?",
+    },
     (
       input: unknown,
       weight: unknown,
@@ -72,7 +79,15 @@ function forward(op: string, axes: number): (args: readonly unknown[]) => Array 
 function backward(op: string, axes: number): (args: readonly unknown[]) => Array {
   return operation(
     op,
-    ["input", "weight", "stride", "padding", "dilation", "outputPadding", "groups"],
+    {
+      input: "array",
+      weight: "array",
+      stride: "integers?",
+      padding: "any?",
+      dilation: "integers?",
+      outputPadding: "integers?",
+      groups: "integer?",
+    },
     (
       input: unknown,
       weight: unknown,
@@ -301,7 +316,16 @@ export function convTranspose3d(...args: unknown[]): Array {
 
 const convGeneralArgs = operation(
   "convGeneral",
-  ["input", "weight", "stride", "padding", "kernelDilation", "inputDilation", "groups", "flip"],
+  {
+    input: "array",
+    weight: "array",
+    stride: "integers?",
+    padding: "any?",
+    kernelDilation: "integers?",
+    inputDilation: "integers?",
+    groups: "integer?",
+    flip: "bool?",
+  },
   (
     input: unknown,
     weight: unknown,
@@ -379,7 +403,7 @@ export function convGeneral(...args: unknown[]): Array {
 
 const convolveArgs = operation(
   "convolve",
-  ["a", "v", "mode"],
+  { a: "array", v: "array", mode: ["full", "valid", "same"] },
   (first: unknown, second: unknown, mode: unknown = "full"): Array => {
     const op = "convolve"
     let a = asArrayArgument(op, "a", first)

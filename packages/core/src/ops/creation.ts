@@ -244,7 +244,7 @@ setArrayConstructor((data, dtype) => array(data as ArrayData, dtype))
 
 const fullArgs = operation(
   "full",
-  ["shape", "vals", "dtype"],
+  { shape: "shape", vals: "operand", dtype: "dtype?" },
   (shape: unknown, vals: Operand, dtype?: Dtype | null): Array => {
     const to = asShape("full", shape)
     const type = dtype ? asDtype("full", dtype) : undefined
@@ -275,12 +275,12 @@ export function full(...args: unknown[]): Array {
 
 /** The body of `zeros` and `ones`. */
 const filled = (op: string, value: number): ((args: readonly unknown[]) => Array) =>
-  operation(op, ["shape", "dtype"], (shape: unknown, dtype?: Dtype | null) =>
+  operation(op, { shape: "shape?", dtype: "dtype?" }, (shape: unknown, dtype?: Dtype | null) =>
     broadcastTo(scalarArray(value, dtype ? asDtype(op, dtype) : float32), asShape(op, shape)),
   )
 /** The body of `zerosLike` and `onesLike`. */
 const filledLike = (op: string, value: number): ((args: readonly unknown[]) => Array) =>
-  operation(op, ["a", "dtype"], (a: unknown, dtype?: Dtype | null) => {
+  operation(op, { a: "array", dtype: "dtype?" }, (a: unknown, dtype?: Dtype | null) => {
     const { shape, dtype: own } = asArrayArgument(op, "a", a)
     return broadcastTo(scalarArray(value, dtype ? asDtype(op, dtype) : own), shape)
   })
@@ -346,7 +346,7 @@ const banded = (
 ): ((args: readonly unknown[]) => Array) =>
   operation(
     op,
-    ["n", "m", "k", "dtype"],
+    { n: "integer", m: "integer?", k: "integer?", dtype: "dtype?" },
     (n: number, m?: number | null, k: number = 0, dtype?: Dtype | null) => {
       const [rows, columns] = asShape(op, [n, m ?? n])
       const row = arange(rows).reshape([rows, 1]).add(k)

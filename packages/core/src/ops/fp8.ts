@@ -70,7 +70,9 @@ export const decodeFp8: Apply<{ dtype: Dtype }> = definePrimitive({
   },
 })
 
-const toFp8Args = operation("toFp8", ["x"], (x: unknown) => encodeFp8([asArrayArgument("toFp8", "x", x)]))
+const toFp8Args = operation("toFp8", { x: "array" }, (x: unknown) =>
+  encodeFp8([asArrayArgument("toFp8", "x", x)]),
+)
 /**
  * Rounds to eight-bit floats (E4M3: 1 sign, 4 exponent, 3 mantissa bits), held as uint8. The nearest value, ties to even; what lies
  * beyond ±448, and NaN, becomes ±448.
@@ -83,8 +85,11 @@ export function toFp8(...args: unknown[]): Array {
   return toFp8Args(args)
 }
 
-const fromFp8Args = operation("fromFp8", ["x", "dtype"], (x: unknown, dtype: unknown = bfloat16) =>
-  decodeFp8([asArrayArgument("fromFp8", "x", x)], { dtype: asDtype("fromFp8", dtype) }),
+const fromFp8Args = operation(
+  "fromFp8",
+  { x: "array", dtype: "dtype?" },
+  (x: unknown, dtype: unknown = bfloat16) =>
+    decodeFp8([asArrayArgument("fromFp8", "x", x)], { dtype: asDtype("fromFp8", dtype) }),
 )
 /**
  * The values of eight-bit floats (E4M3) in a floating dtype, bfloat16 by default. Every one is exact in every floating dtype.

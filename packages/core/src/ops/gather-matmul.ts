@@ -152,7 +152,7 @@ export const asStack = (x: Array): Array => (x.ndim === 2 ? x.expandDims(0) : x.
 
 const gatherMmArgs = operation(
   "gatherMm",
-  ["a", "b", "lhsIndices", "rhsIndices", "sortedIndices"],
+  { a: "array", b: "array", lhsIndices: "any?", rhsIndices: "any?", sortedIndices: "bool?" },
   (a: unknown, b: unknown, lhsIndices?: unknown, rhsIndices?: unknown, _sorted: boolean = false): Array => {
     const op = "gatherMm"
     const { x, y, finish } = operands(op, a, b)
@@ -219,7 +219,7 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
 
 const segmentedMmArgs = operation(
   "segmentedMm",
-  ["a", "b", "segments"],
+  { a: "array", b: "array", segments: "any" },
   (a: unknown, b: unknown, segments: unknown): Array => {
     const op = "segmentedMm"
     const bounds = asArrayArgument(op, "segments", segments)
@@ -293,7 +293,7 @@ const blockProduct: Apply<BlockParams> = definePrimitive({
 
 const blockMaskedMmArgs = operation(
   "blockMaskedMm",
-  ["a", "b", "blockSize", "maskOut", "maskLhs", "maskRhs"],
+  { a: "array", b: "array", blockSize: "integer?", maskOut: "array?", maskLhs: "array?", maskRhs: "array?" },
   (
     a: unknown,
     b: unknown,

@@ -104,7 +104,7 @@ const transform: Apply<{ scale: number; transposed: boolean }> = definePrimitive
 
 const hadamardTransformArgs = operation(
   "hadamardTransform",
-  ["a", "scale"],
+  { a: "array", scale: "number?" },
   (a: unknown, scale?: number | null) => {
     const op = "hadamardTransform"
     const given = asArrayArgument(op, "a", a)

@@ -81,7 +81,7 @@ function listOf(op: string, arrays: unknown): Array[] {
 
 const concatenateArgs = operation(
   "concatenate",
-  ["arrays", "axis"],
+  { arrays: "any", axis: "axisOrNone?" },
   (arrays: unknown, axis: number | null = 0) => {
     let list = listOf("concatenate", arrays)
     const dtype = list.map((x) => x.dtype).reduce(promote)
@@ -108,20 +108,24 @@ export function concatenate(...args: unknown[]): Array {
 }
 export { concatenate as concat }
 
-const stackArgs = operation("stack", ["arrays", "axis"], (arrays: unknown, axis: number = 0) => {
-  const list = listOf("stack", arrays)
-  for (const x of list) {
-    if (format(x.shape) !== format(list[0].shape))
-      throw new ShapeError(
-        "stack",
-        `all arrays must have one shape, received ${format(list[0].shape)} and ${format(x.shape)}`,
-      )
-  }
-  return concatenate(
-    list.map((x) => x.expandDims(axis)),
-    axis,
-  )
-})
+const stackArgs = operation(
+  "stack",
+  { arrays: "any", axis: "axis?" },
+  (arrays: unknown, axis: number = 0) => {
+    const list = listOf("stack", arrays)
+    for (const x of list) {
+      if (format(x.shape) !== format(list[0].shape))
+        throw new ShapeError(
+          "stack",
+          `all arrays must have one shape, received ${format(list[0].shape)} and ${format(x.shape)}`,
+        )
+    }
+    return concatenate(
+      list.map((x) => x.expandDims(axis)),
+      axis,
+    )
+  },
+)
 /**
  * Puts arrays of one shape side by side along a new axis.
  * @throws ShapeError when the shapes differ

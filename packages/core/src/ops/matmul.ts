@@ -161,7 +161,7 @@ function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; fini
   return { x, y, finish }
 }
 
-const matmulArgs = operation("matmul", ["a", "b"], (a: unknown, b: unknown) => {
+const matmulArgs = operation("matmul", { a: "array", b: "array" }, (a: unknown, b: unknown) => {
   const { x, y, finish } = prepare("matmul", a, b)
   return finish(product([x, y]))
 })
@@ -229,7 +229,7 @@ const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 
 const addmmArgs = operation(
   "addmm",
-  ["c", "a", "b", "alpha", "beta"],
+  { c: "operand", a: "array", b: "array", alpha: "number?", beta: "number?" },
   (c: unknown, a: unknown, b: unknown, alpha: number = 1, beta: number = 1) => {
     const bias = asArrayArgument("addmm", "c", c)
     const { x, y, finish } = prepare("addmm", a, b)

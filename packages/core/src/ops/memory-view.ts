@@ -41,7 +41,7 @@ const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
     return { outputs: [reinterpret([moved], params)], axes: [0] }
   },
 })
-const viewArgs = operation("view", ["a", "dtype"], (a: unknown, dtype: unknown): Array => {
+const viewArgs = operation("view", { a: "array", dtype: "dtype" }, (a: unknown, dtype: unknown): Array => {
   const x = asArrayArgument("view", "a", a)
   const type = asDtype("view", dtype)
   if (type === x.dtype) return x
@@ -61,7 +61,7 @@ export function view(...args: unknown[]): Array {
 
 const asStridedArgs = operation(
   "asStrided",
-  ["a", "shape", "strides", "offset"],
+  { a: "array", shape: "shape?", strides: "integerList?", offset: "integer?" },
   (
     a: unknown,
     shape?: readonly number[] | null,

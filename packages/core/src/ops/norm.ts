@@ -199,7 +199,7 @@ function checkEps(op: string, eps: unknown): number {
 
 const layerNormArgs = operation(
   "layerNorm",
-  ["x", "weight", "bias", "eps"],
+  { x: "array", weight: "array?", bias: "array?", eps: "number" },
   (x: unknown, weight: unknown, bias: unknown, eps: unknown): Array => {
     const inputs = rowsWith("layerNorm", x, { weight, bias })
     return layerNormPrimitive(inputs, {
@@ -233,7 +233,7 @@ export function layerNorm(...args: unknown[]): Array {
 
 const rmsNormArgs = operation(
   "rmsNorm",
-  ["x", "weight", "eps"],
+  { x: "array", weight: "array?", eps: "number" },
   (x: unknown, weight: unknown, eps: unknown): Array => {
     const inputs = rowsWith("rmsNorm", x, { weight })
     return rmsNormPrimitive(inputs, { eps: checkEps("rmsNorm", eps), hasWeight: inputs.length > 1 })
@@ -328,7 +328,15 @@ const ropePrimitive: Apply<RopeParams> = definePrimitive({
 
 const ropeArgs = operation(
   "rope",
-  ["a", "dims", "traditional", "base", "scale", "offset", "freqs"],
+  {
+    a: "array",
+    dims: "integer",
+    traditional: "bool?",
+    base: "number?",
+    scale: "number?",
+    offset: "any?",
+    freqs: "array?",
+  },
   (
     a: unknown,
     dims: number,

@@ -9,7 +9,7 @@ import { type Apply, definePrimitive } from "../graph/primitive"
 import { contiguousStrides, sizeOf } from "../graph/shape"
 import { forEachPosition } from "../reference/reference"
 import { where } from "./binary"
-import { isScalar, scalarOf, toDtype, weakDtype } from "./constant"
+import { scalarOf, toDtype, weakDtype } from "./constant"
 import { array, full, zeros } from "./creation"
 import { broadcastTo, sum } from "./reduce"
 import { sliceRange, updateRange } from "./slice"
@@ -106,7 +106,12 @@ function sources(mode: string, n: number, low: number, high: number): number[] {
 
 const padArgs = operation(
   "pad",
-  ["a", "padWidth", "mode", "constantValues"],
+  {
+    a: "array",
+    padWidth: "any",
+    mode: ["constant", "edge", "reflect", "symmetric"],
+    constantValues: "operand?",
+  },
   (a: unknown, padWidth: unknown, mode: string = "constant", constant: Operand = 0): Array => {
     const given = asArrayArgument("pad", "a", a)
     const pairs = widths(padWidth, given.ndim)
@@ -120,20 +125,10 @@ const padArgs = operation(
           )
         return surround([given, toDtype(constant, given.dtype).reshape([])], { low, high })
       }
-      if (!isScalar(constant))
-        throw new ArgumentError(
-          "pad",
-          `the value must be a scalar or an array, received ${describe(constant)}`,
-        )
       const exact = weakDtype(constant, given.dtype) === given.dtype
       const value = exact ? scalarOf("pad", constant, given.dtype) : toDtype(array(constant), given.dtype)
       return surround([given, value], { low, high })
     }
-    if (mode !== "edge" && mode !== "reflect" && mode !== "symmetric")
-      throw new ArgumentError(
-        "pad",
-        `mode must be "constant", "edge", "reflect" or "symmetric", received ${describe(mode)}`,
-      )
     let y = given
     pairs.forEach(([before, after], axis) => {
       if (before === 0 && after === 0) return

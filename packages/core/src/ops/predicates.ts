@@ -18,7 +18,7 @@ const never = (x: Array): Array => broadcastTo(scalarArray(false, bool_), x.shap
 
 /** A question about single elements: asked of both parts of complex numbers, and answered no for integers. */
 function question(name: string, ask: (x: Array) => Array): UnaryFunction {
-  const args = operation(name, ["a"], (a: unknown) => {
+  const args = operation(name, { a: "operand" }, (a: unknown) => {
     const x = asOperand(name, a)
     if (!isInexact(x.dtype)) return never(x)
     return x.dtype === complex64 ? ask(x.real).logicalOr(ask(x.imag)) : ask(x)
@@ -62,7 +62,7 @@ const isUnbounded: UnaryFunction = question("isfinite", (x) => x.subtract(x).not
  */
 export const isfinite: UnaryFunction = (a, options) => isUnbounded(a, options).logicalNot(options)
 
-const logicalXorArgs = operation("logicalXor", ["a", "b"], (a: unknown, b: unknown) =>
+const logicalXorArgs = operation("logicalXor", { a: "operand", b: "operand" }, (a: unknown, b: unknown) =>
   toDtype(asOperand("logicalXor", a), bool_).notEqual(toDtype(asOperand("logicalXor", b), bool_)),
 )
 /**
@@ -84,7 +84,7 @@ function near(op: string, a: unknown, b: unknown, rtol: number, atol: number, eq
 
 const iscloseArgs = operation(
   "isclose",
-  ["a", "b", "rtol", "atol", "equalNan"],
+  { a: "operand", b: "operand", rtol: "number?", atol: "number?", equalNan: "bool?" },
   (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
     near("isclose", a, b, rtol, atol, equalNan),
 )
@@ -111,7 +111,7 @@ export function isclose(...args: unknown[]): Array {
 
 const allcloseArgs = operation(
   "allclose",
-  ["a", "b", "rtol", "atol", "equalNan"],
+  { a: "operand", b: "operand", rtol: "number?", atol: "number?", equalNan: "bool?" },
   (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
     near("allclose", a, b, rtol, atol, equalNan).all(),
 )
@@ -138,7 +138,7 @@ export function allclose(...args: unknown[]): Array {
 
 const arrayEqualArgs = operation(
   "arrayEqual",
-  ["a", "b", "equalNan"],
+  { a: "operand", b: "operand", equalNan: "bool?" },
   (a: unknown, b: unknown, equalNan: boolean = false) => {
     const [x, y] = promoteOperands("arrayEqual", a, b)
     if (!sameShape(x.shape, y.shape)) return scalarArray(false, bool_)
@@ -159,7 +159,7 @@ export function arrayEqual(...args: unknown[]): Array {
 
 const countNonzeroArgs = operation(
   "countNonzero",
-  ["a", "axis", "keepdims"],
+  { a: "operand", axis: "axes?", keepdims: "bool?" },
   (a: unknown, axis?: Axes, keepdims: boolean = false) => {
     const x = asOperand("countNonzero", a)
     return sum(x.notEqual(scalarArray(0, x.dtype)), { axis, keepdims })
@@ -177,7 +177,7 @@ export function countNonzero(...args: unknown[]): Array {
 
 const nanToNumArgs = operation(
   "nanToNum",
-  ["a", "nan", "posinf", "neginf"],
+  { a: "operand", nan: "number?", posinf: "number?", neginf: "number?" },
   (a: unknown, nan: number = 0, posinf?: number | null, neginf?: number | null): Array => {
     const x = asOperand("nanToNum", a)
     if (!isInexact(x.dtype)) return x
@@ -215,7 +215,7 @@ export function nanToNum(...args: unknown[]): Array {
 
 const clipArgs = operation(
   "clip",
-  ["a", "aMin", "aMax"],
+  { a: "operand", aMin: "operand?", aMax: "operand?" },
   (a: Operand, low?: Operand | null, high?: Operand | null): Array => {
     let x = asOperand("clip", a)
     if ((low === null || low === undefined) && (high === null || high === undefined))

@@ -35,7 +35,7 @@ function contract(op: string, x: Array, y: Array, axesX: readonly number[], axes
   return matmul(a, b).reshape([...shapeX, ...shapeY])
 }
 
-const innerArgs = operation("inner", ["a", "b"], (a: unknown, b: unknown): Array => {
+const innerArgs = operation("inner", { a: "array", b: "array" }, (a: unknown, b: unknown): Array => {
   const [x, y] = [asArrayArgument("inner", "a", a), asArrayArgument("inner", "b", b)]
   if (x.ndim === 0 || y.ndim === 0) return x.multiply(y)
   return contract("inner", x, y, [-1], [-1])
@@ -51,7 +51,7 @@ export function inner(...args: unknown[]): Array {
   return innerArgs(args)
 }
 
-const outerArgs = operation("outer", ["a", "b"], (a: unknown, b: unknown): Array => {
+const outerArgs = operation("outer", { a: "array", b: "array" }, (a: unknown, b: unknown): Array => {
   const [x, y] = [asArrayArgument("outer", "a", a), asArrayArgument("outer", "b", b)]
   return x.flatten().reshape([-1, 1]).multiply(y.flatten())
 })
@@ -67,7 +67,7 @@ export function outer(...args: unknown[]): Array {
 
 const tensordotArgs = operation(
   "tensordot",
-  ["a", "b", "axes"],
+  { a: "array", b: "array", axes: "any?" },
   (a: unknown, b: unknown, axes: number | readonly (number | readonly number[])[] = 2): Array => {
     const [x, y] = [asArrayArgument("tensordot", "a", a), asArrayArgument("tensordot", "b", b)]
     if (typeof axes === "number") {
@@ -117,7 +117,7 @@ export function tensordot(...args: unknown[]): Array {
 
 const vecdotArgs = operation(
   "vecdot",
-  ["a", "b", "axis"],
+  { a: "array", b: "array", axis: "axis?" },
   (a: unknown, b: unknown, axis: number = -1): Array => {
     const [x, y] = [asArrayArgument("vecdot", "a", a), asArrayArgument("vecdot", "b", b)]
     const [i, j] = [normalizeAxis("vecdot", axis, x.ndim), normalizeAxis("vecdot", axis, y.ndim)]
@@ -141,7 +141,7 @@ export function vecdot(...args: unknown[]): Array {
   return vecdotArgs(args)
 }
 
-const kronArgs = operation("kron", ["a", "b"], (a: unknown, b: unknown): Array => {
+const kronArgs = operation("kron", { a: "array", b: "array" }, (a: unknown, b: unknown): Array => {
   const [x, y] = [asArrayArgument("kron", "a", a), asArrayArgument("kron", "b", b)]
   const rank = Math.max(x.ndim, y.ndim)
   const pad = (shape: readonly number[]): number[] => [

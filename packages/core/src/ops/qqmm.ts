@@ -12,6 +12,7 @@ import { matmul } from "./matmul"
 import {
   checkGlobalScale,
   dequantizePacked,
+  formatSchema,
   NVFP4_RANGE,
   optionalArray,
   type Quantization,
@@ -79,7 +80,16 @@ function scaled(y: Array, global: Array | undefined): Array {
 
 const qqmmArgs = operation(
   "qqmm",
-  ["x", "w", "scales", "groupSize", "bits", "mode", "globalScaleX", "globalScaleW"],
+  {
+    x: "array",
+    w: "array",
+    scales: "array?",
+    groupSize: "integer?",
+    bits: "integer?",
+    mode: formatSchema.mode,
+    globalScaleX: "any?",
+    globalScaleW: "any?",
+  },
   (
     x: unknown,
     w: unknown,
@@ -142,19 +152,19 @@ export function qqmm(...args: unknown[]): Array {
 
 const gatherQqmmArgs = operation(
   "gatherQqmm",
-  [
-    "x",
-    "w",
-    "scales",
-    "lhsIndices",
-    "rhsIndices",
-    "groupSize",
-    "bits",
-    "mode",
-    "globalScaleX",
-    "globalScaleW",
-    "sortedIndices",
-  ],
+  {
+    x: "array",
+    w: "array",
+    scales: "array?",
+    lhsIndices: "any?",
+    rhsIndices: "any?",
+    groupSize: "integer?",
+    bits: "integer?",
+    mode: formatSchema.mode,
+    globalScaleX: "any?",
+    globalScaleW: "any?",
+    sortedIndices: "bool?",
+  },
   (
     x: unknown,
     w: unknown,

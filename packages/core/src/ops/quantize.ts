@@ -312,7 +312,7 @@ const given = (...arrays: (Array | undefined)[]): Array[] => arrays.filter((a) =
 
 const quantizeArgs = operation(
   "quantize",
-  ["w", "groupSize", "bits", "mode", "globalScale"],
+  { w: "array", groupSize: "integer?", bits: "integer?", mode: formatSchema.mode, globalScale: "any?" },
   (
     w: unknown,
     groupSize?: number | null,
@@ -361,7 +361,16 @@ export function quantize(...args: unknown[]): Array[] {
 
 const dequantizeArgs = operation(
   "dequantize",
-  ["w", "scales", "biases", "groupSize", "bits", "mode", "globalScale", "dtype"],
+  {
+    w: "array",
+    scales: "array",
+    biases: "array?",
+    groupSize: "integer?",
+    bits: "integer?",
+    mode: formatSchema.mode,
+    globalScale: "any?",
+    dtype: "dtype?",
+  },
   (
     w: unknown,
     scales: unknown,

@@ -169,7 +169,16 @@ export function multiplyPacked(op: string, a: Array, packed: Array[], params: Pr
 
 const quantizedMatmulArgs = operation(
   "quantizedMatmul",
-  ["x", "w", "scales", "biases", "transpose", "groupSize", "bits", "mode"],
+  {
+    x: "array",
+    w: "array",
+    scales: "array",
+    biases: "array?",
+    transpose: "bool?",
+    groupSize: "integer?",
+    bits: "integer?",
+    mode: formatSchema.mode,
+  },
   (
     x: unknown,
     w: unknown,
@@ -304,19 +313,19 @@ export function multiplyGathered(
 
 const gatherQmmArgs = operation(
   "gatherQmm",
-  [
-    "x",
-    "w",
-    "scales",
-    "biases",
-    "lhsIndices",
-    "rhsIndices",
-    "transpose",
-    "groupSize",
-    "bits",
-    "mode",
-    "sortedIndices",
-  ],
+  {
+    x: "array",
+    w: "array",
+    scales: "array",
+    biases: "array?",
+    lhsIndices: "any?",
+    rhsIndices: "any?",
+    transpose: "bool?",
+    groupSize: "integer?",
+    bits: "integer?",
+    mode: formatSchema.mode,
+    sortedIndices: "bool?",
+  },
   (
     x: unknown,
     w: unknown,

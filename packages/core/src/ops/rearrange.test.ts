@@ -21,7 +21,7 @@ test("split and unstack", () => {
     `[ShapeError: [split] axis 0 of size 6 cannot be cut into 4 equal parts]`,
   )
   expect(() => mx.split(x, "a" as never)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [split] expected a number of parts or a list of positions, received the string "a"]`,
+    `[ArgumentError: [split] indicesOrSections must be an integer or a list of integers, received the string "a"]`,
   )
 })
 

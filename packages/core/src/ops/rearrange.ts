@@ -30,7 +30,7 @@ function between(x: Array, axis: number, start: number, stop: number): Array {
 
 const splitArgs = operation(
   "split",
-  ["a", "indicesOrSections", "axis"],
+  { a: "array", indicesOrSections: "integers", axis: "axis?" },
   (a: unknown, where: number | readonly number[], axis: number = 0): Array[] => {
     const x = asArrayArgument("split", "a", a)
     const along = normalizeAxis("split", axis, x.ndim)
@@ -72,13 +72,17 @@ export function split(...args: unknown[]): Array[] {
   return splitArgs(args)
 }
 
-const unstackArgs = operation("unstack", ["x", "axis"], (a: unknown, axis: number = 0): Array[] => {
-  const x = asArrayArgument("unstack", "x", a)
-  const along = normalizeAxis("unstack", axis, x.ndim)
-  return globalThis.Array.from({ length: x.shape[along] }, (_, i) =>
-    between(x, along, i, i + 1).squeeze(along),
-  )
-})
+const unstackArgs = operation(
+  "unstack",
+  { x: "array", axis: "axis?" },
+  (a: unknown, axis: number = 0): Array[] => {
+    const x = asArrayArgument("unstack", "x", a)
+    const along = normalizeAxis("unstack", axis, x.ndim)
+    return globalThis.Array.from({ length: x.shape[along] }, (_, i) =>
+      between(x, along, i, i + 1).squeeze(along),
+    )
+  },
+)
 /**
  * The slices along an axis, as a list: what undoes stack.
  * @throws ShapeError when the axis is out of bounds
@@ -90,20 +94,24 @@ export function unstack(...args: unknown[]): Array[] {
   return unstackArgs(args)
 }
 
-const tileArgs = operation("tile", ["a", "reps"], (a: unknown, reps: number | readonly number[]): Array => {
-  const x = asArrayArgument("tile", "a", a)
-  const list = typeof reps === "number" ? [reps] : reps
-  if (!isList(list) || !list.every((n) => Number.isInteger(n) && n >= 0))
-    throw new ArgumentError("tile", `reps must be non-negative integers, received ${describe(reps)}`)
-  const rank = Math.max(x.ndim, list.length)
-  const sizes = [...new globalThis.Array<number>(rank - x.ndim).fill(1), ...x.shape]
-  const times = [...new globalThis.Array<number>(rank - list.length).fill(1), ...list]
-  const apart = x.reshape(sizes.flatMap((n) => [1, n]))
-  return broadcastTo(
-    apart,
-    sizes.flatMap((n, i) => [times[i], n]),
-  ).reshape(sizes.map((n, i) => n * times[i]))
-})
+const tileArgs = operation(
+  "tile",
+  { a: "array", reps: "integers" },
+  (a: unknown, reps: number | readonly number[]): Array => {
+    const x = asArrayArgument("tile", "a", a)
+    const list = typeof reps === "number" ? [reps] : reps
+    if (!isList(list) || !list.every((n) => Number.isInteger(n) && n >= 0))
+      throw new ArgumentError("tile", `reps must be non-negative integers, received ${describe(reps)}`)
+    const rank = Math.max(x.ndim, list.length)
+    const sizes = [...new globalThis.Array<number>(rank - x.ndim).fill(1), ...x.shape]
+    const times = [...new globalThis.Array<number>(rank - list.length).fill(1), ...list]
+    const apart = x.reshape(sizes.flatMap((n) => [1, n]))
+    return broadcastTo(
+      apart,
+      sizes.flatMap((n, i) => [times[i], n]),
+    ).reshape(sizes.map((n, i) => n * times[i]))
+  },
+)
 /**
  * The whole array repeated along each axis.
  * @throws ArgumentError unless reps are non-negative integers
@@ -117,7 +125,7 @@ export function tile(...args: unknown[]): Array {
 
 const repeatArgs = operation(
   "repeat",
-  ["array", "repeats", "axis"],
+  { array: "array", repeats: "integer", axis: "axis?" },
   (a: unknown, repeats: number, axis?: number | null): Array => {
     const given = asArrayArgument("repeat", "array", a)
     if (!Number.isInteger(repeats) || repeats < 0)
@@ -150,7 +158,7 @@ export function repeat(...args: unknown[]): Array {
 
 const rollArgs = operation(
   "roll",
-  ["a", "shift", "axis"],
+  { a: "array", shift: "integers", axis: "axes?" },
   (a: unknown, shift: number | readonly number[], axis?: Axes): Array => {
     const given = asArrayArgument("roll", "a", a)
     const shifts = typeof shift === "number" ? [shift] : shift
@@ -197,7 +205,7 @@ export function roll(...args: unknown[]): Array {
   return rollArgs(args)
 }
 
-const flipArgs = operation("flip", ["a", "axis"], (a: unknown, axis?: Axes): Array => {
+const flipArgs = operation("flip", { a: "array", axis: "axes?" }, (a: unknown, axis?: Axes): Array => {
   const x = asArrayArgument("flip", "a", a)
   const axes = normalizeAxes("flip", axis, x.ndim).filter((i) => x.shape[i] > 1)
   return sliceRange(
@@ -338,7 +346,7 @@ export function atleast3d(...args: unknown[]): Array | Array[] {
 
 const diffArgs = operation(
   "diff",
-  ["a", "n", "axis"],
+  { a: "array", n: "size?", axis: "axis?" },
   (a: unknown, n: number = 1, axis: number = -1): Array => {
     let x = asArrayArgument("diff", "a", a)
     const along = normalizeAxis("diff", axis, x.ndim)

@@ -9,17 +9,21 @@ import { floorDivide, remainder, subtract, where } from "./binary"
 import { asOperand } from "./constant"
 import type { UnaryFunction } from "./unary"
 
-const roundArgs = operation("round", ["a", "decimals"], (a: unknown, decimals: number = 0): Array => {
-  const x = asOperand("round", a)
-  if (!Number.isInteger(decimals))
-    throw new ArgumentError("round", `decimals must be an integer, received ${describe(decimals)}`)
-  if (decimals === 0) return x.roundToInteger()
-  if (!isInexact(x.dtype) && decimals > 0) return x
-  const scale = 10 ** Math.abs(decimals)
-  if (decimals > 0) return x.multiply(scale).roundToInteger().divide(scale)
-  const tens = x.divide(scale).roundToInteger().multiply(scale)
-  return tens.astype(x.dtype)
-})
+const roundArgs = operation(
+  "round",
+  { a: "operand", decimals: "integer?" },
+  (a: unknown, decimals: number = 0): Array => {
+    const x = asOperand("round", a)
+    if (!Number.isInteger(decimals))
+      throw new ArgumentError("round", `decimals must be an integer, received ${describe(decimals)}`)
+    if (decimals === 0) return x.roundToInteger()
+    if (!isInexact(x.dtype) && decimals > 0) return x
+    const scale = 10 ** Math.abs(decimals)
+    if (decimals > 0) return x.multiply(scale).roundToInteger().divide(scale)
+    const tens = x.divide(scale).roundToInteger().multiply(scale)
+    return tens.astype(x.dtype)
+  },
+)
 /**
  * The nearest number with that many decimals, ties to even; negative decimals round to tens, hundreds, …
  * @throws ArgumentError unless decimals is an integer
@@ -32,7 +36,7 @@ export function round(...args: unknown[]): Array {
   return roundArgs(args)
 }
 
-const truncArgs = operation("trunc", ["a"], (a: unknown): Array => {
+const truncArgs = operation("trunc", { a: "operand" }, (a: unknown): Array => {
   const x = asOperand("trunc", a)
   if (x.dtype === complex64) throw new DTypeError("trunc", "is not defined for complex64")
   return isInexact(x.dtype) ? where(x.less(0), x.ceil(), x.floor()) : x
@@ -45,7 +49,7 @@ const truncArgs = operation("trunc", ["a"], (a: unknown): Array => {
  */
 export const trunc: UnaryFunction = (...args) => truncArgs(args)
 
-const positiveArgs = operation("positive", ["a"], (a: unknown): Array => asOperand("positive", a))
+const positiveArgs = operation("positive", { a: "operand" }, (a: unknown): Array => asOperand("positive", a))
 /**
  * The array itself.
  * @example
@@ -53,11 +57,15 @@ const positiveArgs = operation("positive", ["a"], (a: unknown): Array => asOpera
  */
 export const positive: UnaryFunction = (...args) => positiveArgs(args)
 
-const divmodArgs = operation("divmod", ["a", "b"], (a: Operand, b: Operand): [Array, Array] => {
-  const rest = remainder(a, b)
-  // Of integers too the quotient is the floor: with the remainder taken away the division is exact.
-  return [isInexact(rest.dtype) ? floorDivide(a, b) : floorDivide(subtract(a, rest), b), rest]
-})
+const divmodArgs = operation(
+  "divmod",
+  { a: "operand", b: "operand" },
+  (a: Operand, b: Operand): [Array, Array] => {
+    const rest = remainder(a, b)
+    // Of integers too the quotient is the floor: with the remainder taken away the division is exact.
+    return [isInexact(rest.dtype) ? floorDivide(a, b) : floorDivide(subtract(a, rest), b), rest]
+  },
+)
 /**
  * Quotient and remainder: the floor of a / b, and what is left, with the sign of b.
  * @example

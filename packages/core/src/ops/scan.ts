@@ -4,6 +4,7 @@
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
 import type { Array, HostArray, Meta } from "../graph/graph"
+import type { Signature } from "../graph/kinds"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { normalizeAxis, type Shape, sizeOf } from "../graph/shape"
 import { arange } from "./arange"
@@ -325,11 +326,11 @@ const decay = (y: Array, params: Params): Array => share(previous(y, params, Num
 function scan(
   name: string,
   apply: Apply<Params>,
-  ...options: "dtype"[]
+  options: Signature = {},
 ): (args: readonly unknown[]) => Array {
   return operation(
     name,
-    ["a", "axis", "reverse", "inclusive", ...options],
+    { a: "array", axis: "axis?", reverse: "bool?", inclusive: "bool?", ...options },
     (
       a: unknown,
       axis?: number | null,
@@ -346,7 +347,7 @@ function scan(
   )
 }
 
-const cumsumArgs = scan("cumsum", sumAlong, "dtype")
+const cumsumArgs = scan("cumsum", sumAlong, { dtype: "dtype?" })
 /**
  * Running sum along an axis, or over the flattened array. bool sums to int32; `dtype` converts first. `inclusive: false` leaves each
  * element itself out.
@@ -379,7 +380,7 @@ export function cumsum(...args: unknown[]): Array {
   return cumsumArgs(args)
 }
 
-const cumprodArgs = scan("cumprod", productAlong, "dtype")
+const cumprodArgs = scan("cumprod", productAlong, { dtype: "dtype?" })
 /**
  * Running product along an axis, or over the flattened array; `dtype` converts first.
  * @throws ShapeError when the axis is out of bounds

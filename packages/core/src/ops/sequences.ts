@@ -12,7 +12,7 @@ import { broadcastTo } from "./reduce"
 
 const linspaceArgs = operation(
   "linspace",
-  ["start", "stop", "num", "endpoint", "dtype"],
+  { start: "number", stop: "number", num: "integer?", endpoint: "any?", dtype: "dtype?" },
   (
     start: number,
     stop: number,
@@ -67,7 +67,7 @@ export function linspace(...args: unknown[]): Array {
 
 const identityArgs = operation(
   "identity",
-  ["n", "dtype"],
+  { n: "size", dtype: "dtype?" },
   (n: number, dtype?: Dtype | null): Array => eye(n, { dtype: dtype ?? null }),
 )
 /**
@@ -83,7 +83,7 @@ export function identity(...args: unknown[]): Array {
 
 const fullLikeArgs = operation(
   "fullLike",
-  ["a", "vals", "dtype"],
+  { a: "array", vals: "operand", dtype: "dtype?" },
   (a: unknown, vals: Operand, dtype?: Dtype | null): Array => {
     const x = asArrayArgument("fullLike", "a", a)
     const type = dtype ? asDtype("fullLike", dtype) : x.dtype
@@ -104,7 +104,7 @@ export function fullLike(...args: unknown[]): Array {
 
 /** A window of M points: `shape(2π·i/(M−1))` of the angle that runs once around. */
 function window_(name: string, shape: (angle: number) => number): WindowFunction {
-  const args = operation(name, ["M"], (m: number): Array => {
+  const args = operation(name, { M: "integer" }, (m: number): Array => {
     if (!Number.isInteger(m)) throw new ArgumentError(name, `M must be an integer, received ${describe(m)}`)
     if (m < 1) return array(new Float32Array(0))
     if (m === 1) return scalarArray(1, float32).reshape([1])

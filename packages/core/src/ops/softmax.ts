@@ -93,7 +93,7 @@ function mergeAxes(
 
 const softmaxArgs = operation(
   "softmax",
-  ["a", "axis", "precise"],
+  { a: "operand", axis: "axes?", precise: "bool?" },
   (a: Operand, axis?: Axes, precise: boolean = false): Array => {
     const given = asOperand("softmax", a)
     const x = isInexact(given.dtype) ? given : toDtype(given, float32)
@@ -125,7 +125,7 @@ export function softmax(...args: unknown[]): Array {
 
 const logsumexpArgs = operation(
   "logsumexp",
-  ["a", "axis", "keepdims"],
+  { a: "operand", axis: "axes?", keepdims: "bool?" },
   (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
     const x = floatOperand("logsumexp", a)
     const axes = normalizeAxes("logsumexp", axis, x.ndim)

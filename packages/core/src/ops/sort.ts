@@ -100,10 +100,14 @@ function lineUp(op: string, a: unknown, axis: number | null): { x: Array; along:
   return { x, along: normalizeAxis(op, axis, x.ndim) }
 }
 
-const sortArgs = operation("sort", ["a", "axis"], (a: unknown, axis: number | null = -1) => {
-  const { x, along } = lineUp("sort", a, axis)
-  return sortAlong([x], { axis: along })
-})
+const sortArgs = operation(
+  "sort",
+  { a: "operand", axis: "axisOrNone?" },
+  (a: unknown, axis: number | null = -1) => {
+    const { x, along } = lineUp("sort", a, axis)
+    return sortAlong([x], { axis: along })
+  },
+)
 /**
  * The elements in ascending order along an axis (the last by default), NaN last; null flattens first. Complex numbers are ordered by
  * their real, then their imaginary parts.
@@ -117,10 +121,14 @@ export function sort(...args: unknown[]): Array {
   return sortArgs(args)
 }
 
-const argsortArgs = operation("argsort", ["a", "axis"], (a: unknown, axis: number | null = -1) => {
-  const { x, along } = lineUp("argsort", a, axis)
-  return argsortAlong([x], { axis: along })
-})
+const argsortArgs = operation(
+  "argsort",
+  { a: "operand", axis: "axisOrNone?" },
+  (a: unknown, axis: number | null = -1) => {
+    const { x, along } = lineUp("argsort", a, axis)
+    return argsortAlong([x], { axis: along })
+  },
+)
 /**
  * The positions (uint32) that sort the array along an axis (the last by default); null flattens first. Equal elements keep their order.
  * @throws ShapeError when the axis is out of bounds
@@ -140,7 +148,7 @@ function checkKth(op: string, kth: number, n: number): void {
 
 const partitionArgs = operation(
   "partition",
-  ["a", "kth", "axis"],
+  { a: "operand", kth: "integer", axis: "axisOrNone?" },
   (a: unknown, kth: number, axis: number | null = -1) => {
     const { x, along } = lineUp("partition", a, axis)
     checkKth("partition", kth, x.shape[along])
@@ -161,7 +169,7 @@ export function partition(...args: unknown[]): Array {
 
 const argpartitionArgs = operation(
   "argpartition",
-  ["a", "kth", "axis"],
+  { a: "operand", kth: "integer", axis: "axisOrNone?" },
   (a: unknown, kth: number, axis: number | null = -1) => {
     const { x, along } = lineUp("argpartition", a, axis)
     checkKth("argpartition", kth, x.shape[along])
@@ -180,15 +188,19 @@ export function argpartition(...args: unknown[]): Array {
   return argpartitionArgs(args)
 }
 
-const topkArgs = operation("topk", ["a", "k", "axis"], (a: unknown, k: number, axis: number | null = -1) => {
-  const { x, along } = lineUp("topk", a, axis)
-  const n = x.shape[along]
-  if (!Number.isInteger(k) || k < 0 || k > n)
-    throw new ShapeError("topk", `k must be from 0 to ${n}, the size of the axis, received ${describe(k)}`)
-  const sorted = sortAlong([x], { axis: along })
-  const start = sorted.shape.map((_, i) => (i === along ? n - k : 0))
-  return sliceRange(sorted, start, sorted.shape)
-})
+const topkArgs = operation(
+  "topk",
+  { a: "operand", k: "integer", axis: "axisOrNone?" },
+  (a: unknown, k: number, axis: number | null = -1) => {
+    const { x, along } = lineUp("topk", a, axis)
+    const n = x.shape[along]
+    if (!Number.isInteger(k) || k < 0 || k > n)
+      throw new ShapeError("topk", `k must be from 0 to ${n}, the size of the axis, received ${describe(k)}`)
+    const sorted = sortAlong([x], { axis: along })
+    const start = sorted.shape.map((_, i) => (i === along ? n - k : 0))
+    return sliceRange(sorted, start, sorted.shape)
+  },
+)
 /**
  * The k largest elements along an axis (the last by default), in ascending order.
  * @throws ShapeError when the axis has fewer elements
@@ -203,7 +215,7 @@ export function topk(...args: unknown[]): Array {
 
 const medianArgs = operation(
   "median",
-  ["a", "axis", "keepdims"],
+  { a: "operand", axis: "axes?", keepdims: "bool?" },
   (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
     const x = floatOperand("median", a)
     const axes = normalizeAxes("median", axis, x.ndim)
@@ -280,7 +292,7 @@ const searchSortedPrimitive: Apply<{ side: "left" | "right" }> = definePrimitive
 })
 const searchsortedArgs = operation(
   "searchsorted",
-  ["sortedSequence", "values", "side"],
+  { sortedSequence: "array", values: "any", side: ["left", "right"] },
   (sorted: unknown, values: unknown, side: string = "left") => {
     const s = asArrayArgument("searchsorted", "sortedSequence", sorted)
     const v = asArrayArgument("searchsorted", "values", values)

@@ -121,7 +121,7 @@ export function takeAlongAxis(...args: unknown[]): Array {
 
 const putAlongAxisArgs = operation(
   "putAlongAxis",
-  ["a", "indices", "values", "axis"],
+  { a: "array", indices: "indices", values: "any", axis: "axis?" },
   (a: unknown, indices: unknown, values: unknown, axis?: number | null): Array => {
     const x = asArrayArgument("putAlongAxis", "a", a)
     const index = asIndices("putAlongAxis", indices)
@@ -189,7 +189,7 @@ function startsOf(
 
 const sliceArgs = operation(
   "slice",
-  ["a", "startIndices", "axes", "sliceSize"],
+  { a: "array", startIndices: "indices", axes: "integerList", sliceSize: "integerList" },
   (a: unknown, start: unknown, axes: readonly number[], sliceSize: readonly number[]): Array => {
     const x = asArrayArgument("slice", "a", a)
     const { starts, normal } = startsOf("slice", start, axes, x)
@@ -220,7 +220,7 @@ export function slice(...args: unknown[]): Array {
 
 const sliceUpdateArgs = operation(
   "sliceUpdate",
-  ["a", "update", "startIndices", "axes"],
+  { a: "array", update: "array", startIndices: "indices", axes: "integerList" },
   (a: unknown, update: unknown, start: unknown, axes: readonly number[]): Array => {
     const x = asArrayArgument("sliceUpdate", "a", a)
     let values = toDtype(asArrayArgument("sliceUpdate", "update", update), x.dtype)

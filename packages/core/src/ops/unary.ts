@@ -46,7 +46,7 @@ function unary(
     if (convert) x = toDtype(x, convert(x.node.dtype))
     return new Array(applyNode(primitive, [x.node], NO_PARAMS))
   }
-  const general = operation(name, ["a"], apply, call)
+  const general = operation(name, { a: "operand" }, apply, call)
   return (...args: unknown[]) =>
     args.length === 1 && args[0] instanceof Array && calls.recorder === null ? apply(args[0]) : general(args)
 }
@@ -350,7 +350,7 @@ const conjugatePrimitive = definePrimitive({
   vjp: ({ cotangents: [g] }) => [g.conjugate()],
   jvp: ({ tangents: [t] }) => [t ? t.conjugate() : null],
 })
-const conjugateOf = operation("conjugate", ["a"], (a: unknown) => {
+const conjugateOf = operation("conjugate", { a: "operand" }, (a: unknown) => {
   const x = asOperand("conjugate", a)
   return x.dtype === complex64 ? conjugatePrimitive([x]) : x
 })
@@ -368,7 +368,7 @@ const realPrimitive = definePrimitive({
   vjp: ({ inputs: [x], cotangents: [g] }) => [toDtype(g, x.dtype)],
   jvp: ({ tangents: [t] }) => [t ? t.real : null],
 })
-const realOf = operation("real", ["a"], (a: unknown) => {
+const realOf = operation("real", { a: "operand" }, (a: unknown) => {
   const x = asOperand("real", a)
   return x.dtype === complex64 ? realPrimitive([x]) : x
 })
@@ -389,7 +389,7 @@ const imagPrimitive = definePrimitive({
   ],
   jvp: ({ tangents: [t] }) => [t ? t.imag : null],
 })
-const imagOf = operation("imag", ["a"], (a: unknown) => {
+const imagOf = operation("imag", { a: "operand" }, (a: unknown) => {
   const x = asOperand("imag", a)
   return x.dtype === complex64 ? imagPrimitive([x]) : broadcastTo(scalarArray(0, x.dtype), x.shape)
 })

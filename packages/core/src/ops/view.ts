@@ -77,7 +77,7 @@ function resolveShape(op: string, size: number, shape: readonly number[]): numbe
   return out
 }
 
-const reshapeArgs = operation("reshape", ["a", "shape"], (a: unknown, shape: unknown) => {
+const reshapeArgs = operation("reshape", { a: "array", shape: "shape" }, (a: unknown, shape: unknown) => {
   const x = asArrayArgument("reshape", "a", a)
   const list = typeof shape === "number" ? [shape] : shape
   if (!globalThis.Array.isArray(list))
@@ -97,7 +97,7 @@ export function reshape(...args: unknown[]): Array {
 
 const flattenArgs = operation(
   "flatten",
-  ["a", "startAxis", "endAxis"],
+  { a: "array", startAxis: "axis?", endAxis: "axis?" },
   (a: unknown, start: number = 0, end: number = -1) => {
     const x = asArrayArgument("flatten", "a", a)
     if (x.ndim === 0) return reshapeTo([x], { shape: [1] })
@@ -159,7 +159,7 @@ const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = defineP
 })
 const unflattenArgs = operation(
   "unflatten",
-  ["a", "axis", "shape"],
+  { a: "array", axis: "axis", shape: "integerList" },
   (a: unknown, axis: number, shape: readonly number[]) => {
     const x = asArrayArgument("unflatten", "a", a)
     if (!globalThis.Array.isArray(shape) || shape.length === 0)
@@ -222,18 +222,22 @@ function swapping(ndim: number, i: number, j: number): number[] {
   return axes
 }
 
-const transposeArgs = operation("transpose", ["a", "axes"], (a: unknown, axes?: readonly number[] | null) => {
-  const x = asArrayArgument("transpose", "a", a)
-  if (axes === undefined || axes === null) {
-    const reversed = new globalThis.Array<number>(x.ndim)
-    for (let i = 0; i < reversed.length; i++) reversed[i] = reversed.length - 1 - i
-    return permute([x], { axes: reversed })
-  }
-  if (axes.length !== x.ndim)
-    throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
-  normalizeAxes("transpose", axes, x.ndim)
-  return permute([x], { axes: axes.map((axis) => normalizeAxis("transpose", axis, x.ndim)) })
-})
+const transposeArgs = operation(
+  "transpose",
+  { a: "array", axes: "axes?" },
+  (a: unknown, axes?: readonly number[] | null) => {
+    const x = asArrayArgument("transpose", "a", a)
+    if (axes === undefined || axes === null) {
+      const reversed = new globalThis.Array<number>(x.ndim)
+      for (let i = 0; i < reversed.length; i++) reversed[i] = reversed.length - 1 - i
+      return permute([x], { axes: reversed })
+    }
+    if (axes.length !== x.ndim)
+      throw new ShapeError("transpose", `expected ${x.ndim} axes, received ${axes.length}`)
+    normalizeAxes("transpose", axes, x.ndim)
+    return permute([x], { axes: axes.map((axis) => normalizeAxis("transpose", axis, x.ndim)) })
+  },
+)
 /**
  * Permutes the axes; reverses them by default.
  * @example
@@ -247,7 +251,7 @@ export { transpose as permuteDims }
 
 const swapaxesArgs = operation(
   "swapaxes",
-  ["a", "axis1", "axis2"],
+  { a: "array", axis1: "axis", axis2: "axis" },
   (a: unknown, axis1: number, axis2: number) => {
     const x = asArrayArgument("swapaxes", "a", a)
     const { ndim } = x
@@ -267,7 +271,7 @@ export function swapaxes(...args: unknown[]): Array {
 
 const moveaxisArgs = operation(
   "moveaxis",
-  ["a", "source", "destination"],
+  { a: "array", source: "axis", destination: "axis" },
   (a: unknown, source: number, destination: number) => {
     const x = asArrayArgument("moveaxis", "a", a)
     const [from, to] = [
@@ -310,7 +314,7 @@ function spread(values: readonly number[], axes: readonly number[], filler: numb
 }
 const expandDimsArgs = operation(
   "expandDims",
-  ["a", "axis"],
+  { a: "array", axis: "axes" },
   (a: unknown, axis: number | readonly number[]) => {
     const x = asArrayArgument("expandDims", "a", a)
     if (axis === null || axis === undefined)
@@ -352,7 +356,7 @@ function without(values: readonly number[], places: readonly number[]): number[]
   for (let i = 0; i < values.length; i++) if (!places.includes(i)) out.push(values[i])
   return out
 }
-const squeezeArgs = operation("squeeze", ["a", "axis"], (a: unknown, axis?: Axes) => {
+const squeezeArgs = operation("squeeze", { a: "array", axis: "axes?" }, (a: unknown, axis?: Axes) => {
   const x = asArrayArgument("squeeze", "a", a)
   const all = axis === undefined || axis === null
   const axes = all ? x.shape.flatMap((n, i) => (n === 1 ? [i] : [])) : normalizeAxes("squeeze", axis, x.ndim)
@@ -378,7 +382,7 @@ const makeContiguous: Apply<NoParams> = definePrimitive({
   jvp: ({ tangents: [t] }) => [t],
   vmap: (c) => batched(makeContiguous([front(c)])),
 })
-const contiguousArgs = operation("contiguous", ["a", "allowColMajor"], (a: unknown) =>
+const contiguousArgs = operation("contiguous", { a: "array", allowColMajor: "bool?" }, (a: unknown) =>
   makeContiguous([asArrayArgument("contiguous", "a", a)]),
 )
 /**
@@ -400,7 +404,7 @@ const stop: Apply<NoParams> = definePrimitive({
   vmap: ({ inputs, axes }) => ({ outputs: [stop(inputs)], axes: [axes[0]] }),
   facts: { stopsGradient: true },
 })
-const stopGradientArgs = operation("stopGradient", ["a"], (a: unknown) =>
+const stopGradientArgs = operation("stopGradient", { a: "array" }, (a: unknown) =>
   stop([asArrayArgument("stopGradient", "a", a)]),
 )
 /**

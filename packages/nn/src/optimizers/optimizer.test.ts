@@ -58,7 +58,7 @@ describe("trees", () => {
     expect(() =>
       new optim.SGD(1).applyGradients({ a: [{ b: mx.array([1]) }] }, { a: [{}] }),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [applyGradients] there is a gradient for "a.0.b", but the parameter is undefined]`,
+      `[ArgumentError: [applyGradients] there is a gradient for "a.0.b", but the parameter is nothing]`,
     )
   })
 })

@@ -71,7 +71,7 @@ const choleskyPrimitive: Apply<{ upper: boolean }> = definePrimitive({
 
 const choleskyArgs = operation(
   "linalg.cholesky",
-  ["a", "upper"],
+  { a: "array", upper: "bool?" },
   (a: unknown, upper: boolean = false): Array =>
     choleskyPrimitive([asArrayArgument("linalg.cholesky", "a", a)], { upper: Boolean(upper) }),
 )
@@ -92,7 +92,7 @@ export function cholesky(...args: unknown[]): Array {
 
 const choleskyInvArgs = operation(
   "linalg.choleskyInv",
-  ["a", "upper"],
+  { a: "array", upper: "bool?" },
   (a: unknown, upper: boolean = false): Array => {
     const inverse = inverseOfTriangle(
       "linalg.choleskyInv",

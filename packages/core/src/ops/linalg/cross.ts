@@ -14,7 +14,7 @@ import { sliceRange } from "../slice"
 
 const crossArgs = operation(
   "linalg.cross",
-  ["a", "b", "axis"],
+  { a: "array", b: "array", axis: "axis?" },
   (first: unknown, second: unknown, axis: number = -1): Array => {
     const op = "linalg.cross"
     const a = asArrayArgument(op, "a", first)

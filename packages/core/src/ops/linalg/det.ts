@@ -110,7 +110,11 @@ const floats = (op: string, a: unknown): Array => {
   return y
 }
 
-const detArgs = operation("linalg.det", ["a"], (a: unknown): Array => determinants(floats("linalg.det", a)))
+const detArgs = operation(
+  "linalg.det",
+  { a: "array" },
+  (a: unknown): Array => determinants(floats("linalg.det", a)),
+)
 /**
  * The determinants of square matrices [..., N, N]; integers are converted to float32. Gradients exist for singular matrices too.
  *
@@ -156,7 +160,7 @@ const slogdetPrimitive: Apply<NoParams> = definePrimitive({
   vmap: (c) => batched(c, slogdetPrimitive),
 })
 
-const slogdetArgs = operation("linalg.slogdet", ["a"], (a: unknown): [Array, Array] => {
+const slogdetArgs = operation("linalg.slogdet", { a: "array" }, (a: unknown): [Array, Array] => {
   const [sign, logabs] = slogdetPrimitive.all([floats("linalg.slogdet", a)])
   return [sign, logabs]
 })

@@ -238,7 +238,7 @@ const eigvalsPrimitive: Apply<NoParams> = definePrimitive({
   facts: { ambiguous: true },
 })
 
-const eigArgs = operation("linalg.eig", ["a"], (a: unknown): [Array, Array] => {
+const eigArgs = operation("linalg.eig", { a: "array" }, (a: unknown): [Array, Array] => {
   const [w, v] = eigPrimitive.all([asArrayArgument("linalg.eig", "a", a)])
   return [w, v]
 })
@@ -262,7 +262,7 @@ export function eig(...args: unknown[]): [Array, Array] {
 
 const eigvalsArgs = operation(
   "linalg.eigvals",
-  ["a"],
+  { a: "array" },
   (a: unknown): Array => eigvalsPrimitive([asArrayArgument("linalg.eigvals", "a", a)]),
 )
 /**

@@ -126,7 +126,7 @@ function checkUplo(op: string, value: unknown): Uplo {
 
 const eighArgs = operation(
   "linalg.eigh",
-  ["a", "UPLO"],
+  { a: "array", UPLO: ["L", "U"] },
   (a: unknown, uplo: unknown = "L"): [Array, Array] => {
     const [w, v] = eighPrimitive.all([asArrayArgument("linalg.eigh", "a", a)], checkUplo("linalg.eigh", uplo))
     return [w, v]
@@ -151,7 +151,7 @@ export function eigh(...args: unknown[]): [Array, Array] {
 
 const eigvalshArgs = operation(
   "linalg.eigvalsh",
-  ["a", "UPLO"],
+  { a: "array", UPLO: ["L", "U"] },
   (a: unknown, uplo: unknown = "L"): Array =>
     eigvalshPrimitive([asArrayArgument("linalg.eigvalsh", "a", a)], checkUplo("linalg.eigvalsh", uplo)),
 )

@@ -163,7 +163,7 @@ function pullLu(packed: Array, places: Array, g: Array): Array {
   return takeRows(out, places)
 }
 
-const luFactorArgs = operation("linalg.luFactor", ["a"], (a: unknown): [Array, Array] => {
+const luFactorArgs = operation("linalg.luFactor", { a: "array" }, (a: unknown): [Array, Array] => {
   const [packed, pivots] = luPrimitive.all([asArrayArgument("linalg.luFactor", "a", a)])
   return [packed, pivots]
 })
@@ -183,7 +183,7 @@ export function luFactor(...args: unknown[]): [Array, Array] {
   return luFactorArgs(args)
 }
 
-const luArgs = operation("linalg.lu", ["a"], (a: unknown): [Array, Array, Array] => {
+const luArgs = operation("linalg.lu", { a: "array" }, (a: unknown): [Array, Array, Array] => {
   const [packed, , places] = luPrimitive.all([asArrayArgument("linalg.lu", "a", a)])
   const { low, up } = unpack(packed)
   return [places, low, up]

@@ -70,7 +70,7 @@ function matrixNormOf(
 
 const normArgs = operation(
   "linalg.norm",
-  ["a", "ord", "axis", "keepdims"],
+  { a: "array", ord: "any?", axis: "axes?", keepdims: "bool?" },
   (a: unknown, order: NormOrder = null, axis: Axes = null, keepdims: boolean = false): Array => {
     const op = "linalg.norm"
     const given = asArrayArgument(op, "a", a)

@@ -157,7 +157,7 @@ function pullQr(a: Array, q: Array, r: Array, gq: Array, gr: Array): Array {
   return right ? concatenate([left, q.matmul(right)], -1) : left
 }
 
-const qrArgs = operation("linalg.qr", ["a"], (a: unknown): [Array, Array] => {
+const qrArgs = operation("linalg.qr", { a: "array" }, (a: unknown): [Array, Array] => {
   const [q, r] = qrPrimitive.all([asArrayArgument("linalg.qr", "a", a)])
   return [q, r]
 })

@@ -41,10 +41,14 @@ const solvePrimitive: Apply<NoParams> = definePrimitive({
   vmap: (c) => batchedPair(c, solvePrimitive),
 })
 
-const solveArgs = operation("linalg.solve", ["a", "b"], (first: unknown, second: unknown): Array => {
-  const { a, b, finish } = equation("linalg.solve", first, second)
-  return finish(solvePrimitive([a, b]))
-})
+const solveArgs = operation(
+  "linalg.solve",
+  { a: "array", b: "array" },
+  (first: unknown, second: unknown): Array => {
+    const { a, b, finish } = equation("linalg.solve", first, second)
+    return finish(solvePrimitive([a, b]))
+  },
+)
 /**
  * The x with a·x = b for square matrices a [..., N, N] and b [..., N, K] or a vector [N]; batch axes broadcast.
  *
@@ -78,7 +82,7 @@ export const inverse = (a: Array): Array => invPrimitive([a])
 
 const invArgs = operation(
   "linalg.inv",
-  ["a"],
+  { a: "array" },
   (a: unknown): Array => invPrimitive([asArrayArgument("linalg.inv", "a", a)]),
 )
 /**

@@ -248,12 +248,16 @@ function pullSvd(u: Array, s: Array, vt: Array, gu: Array, gs: Array, gvt: Array
   return main.add(left).add(right)
 }
 
-const svdArgs = operation("linalg.svd", ["a", "computeUv"], (a: unknown, computeUv: boolean = true) => {
-  const x = asArrayArgument("linalg.svd", "a", a)
-  if (!computeUv) return singularValuesPrimitive([x])
-  const [u, s, vt] = svdPrimitive.all([x], { full: true })
-  return [u, s, vt]
-})
+const svdArgs = operation(
+  "linalg.svd",
+  { a: "array", computeUv: "bool?" },
+  (a: unknown, computeUv: boolean = true) => {
+    const x = asArrayArgument("linalg.svd", "a", a)
+    if (!computeUv) return singularValuesPrimitive([x])
+    const [u, s, vt] = svdPrimitive.all([x], { full: true })
+    return [u, s, vt]
+  },
+)
 /**
  * The singular value decomposition a = U[:, :K]·diag(s)·Vᴴ[:K] of matrices [..., M, N], K = min(M, N): unitary U [..., M, M], real s [..., K] from
  * large to small, and unitary Vᴴ [..., N, N]. Without `computeUv`, s alone. A matrix with a NaN or an infinity gives NaN.
@@ -333,7 +337,7 @@ const projectors = (a: Array, y: Array): [Array, Array] => [
 
 const pinvArgs = operation(
   "linalg.pinv",
-  ["a"],
+  { a: "array" },
   (a: unknown): Array => pinvPrimitive([asArrayArgument("linalg.pinv", "a", a)]),
 )
 /**

@@ -67,7 +67,7 @@ export const singular = (op: string): NumericError => new NumericError(op, "the 
 
 const solveTriangularArgs = operation(
   "linalg.solveTriangular",
-  ["a", "b", "upper"],
+  { a: "array", b: "array", upper: "bool?" },
   (first: unknown, second: unknown, upper: boolean = false): Array => {
     const { a, b, finish } = equation("linalg.solveTriangular", first, second)
     return finish(solveTriangularPrimitive([a, b], { upper: Boolean(upper) }))
@@ -97,7 +97,7 @@ export function inverseOfTriangle(op: string, a: Array, upper: boolean): Array {
 
 const triInvArgs = operation(
   "linalg.triInv",
-  ["a", "upper"],
+  { a: "array", upper: "bool?" },
   (a: unknown, upper: boolean = false): Array =>
     inverseOfTriangle("linalg.triInv", asArrayArgument("linalg.triInv", "a", a), Boolean(upper)),
 )
