@@ -151,6 +151,9 @@ void by_rows(const GemmProblem& p, float* room) {
 }
 
 void gemm(const GemmProblem& p) {
+  if (p.m == 0 || p.n == 0) return;
+  // Nothing to cut into blocks: an element is an empty sum.
+  if (p.k == 0) return by_elements(p);
   if (!gemm_is_own()) return by_library(p);
   float* packed_b = room();
   if (packed_b == nullptr) return by_elements(p);
@@ -216,6 +219,7 @@ void gemm(const GemmProblem& p) {
 }
 
 void gemm(const lz_call& call, const GemmProblem& p) {
+  if (p.m == 0 || p.n == 0 || p.k == 0) return gemm(p);
   const GemmTable& table = gemm_table();
   const Kind kind(p);
   const auto sliver = kind.sliver();

@@ -29,7 +29,7 @@ struct GemmAddend {
   GemmAddend at(int64_t row, int64_t column) const { return {data ? data + row * ld + column : nullptr, ld}; }
 };
 
-// c = alpha · a @ b + beta · addend for a m×k and b k×n, 0 < m, n, k. A factor beta of 0 does not read the addend, which
+// c = alpha · a @ b + beta · addend for a m×k and b k×n, of any sizes. A factor beta of 0 does not read the addend, which
 // may have data of its own where gemm_is_own(). An element depends
 // on its row of a, its column of b and k alone, however the product is cut. `finish` hears of every part of c once, when it
 // is done.

@@ -10,7 +10,7 @@ import { type Apply, definePrimitive } from "../graph/primitive"
 import { broadcastShapes, format, sameShape } from "../graph/shape"
 import { arange } from "./arange"
 import { where } from "./binary"
-import { toDtype } from "./constant"
+import { scalarArray, toDtype } from "./constant"
 import { concatenate } from "./join"
 import { matmul } from "./matmul"
 import { broadcastTo, max, sum, sumTo } from "./reduce"
@@ -25,7 +25,8 @@ const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
 
 /** Query heads [B, H, L, D] grouped by the key head they share: [B, Hk, H/Hk, L, D]. */
-const grouped = (x: Array, keyHeads: number): Array => x.unflatten(1, [keyHeads, -1])
+const grouped = (x: Array, keyHeads: number): Array =>
+  x.unflatten(1, [keyHeads, keyHeads === 0 ? 1 : x.shape[1] / keyHeads])
 
 /** The masked scores, [B, Hk, H/Hk, L, S], in at least float32. */
 function scores(q: Array, k: Array, mask: Array | undefined, { scale, causal }: Params): Array {
@@ -52,8 +53,9 @@ function scores(q: Array, k: Array, mask: Array | undefined, { scale, causal }: 
 
 /** The softmax of rows of scores and their log Σ exp; zeros and −∞ for a query that sees no key. */
 function probabilities(s: Array): { p: Array; lse: Array } {
-  // Of a row of −∞ nothing may be −∞ − (−∞), nor be divided by a sum of 0.
-  const top = max(s, -1, true).maximum(-3e38)
+  // Of a row of −∞, or without keys, nothing may be −∞ − (−∞), nor be divided by a sum of 0.
+  const none = s.shape[s.ndim - 1] === 0
+  const top = none ? scalarArray(-3e38, s.dtype) : max(s, -1, true).maximum(-3e38)
   const e = s.subtract(top).exp()
   const total = sum(e, -1, true)
   return { p: e.divide(total.maximum(1e-30)), lse: total.log().add(top) }
@@ -190,7 +192,7 @@ function check(q: Array, k: Array, v: Array): void {
   if (q.shape[3] !== k.shape[3]) throw new ShapeError(op, `the features of q and k differ: ${shapes()}`)
   if (!sameShape(k.shape.slice(1, 3), v.shape.slice(1, 3)))
     throw new ShapeError(op, `the heads and positions of k and v differ: ${shapes()}`)
-  if (q.shape[1] % k.shape[1] !== 0)
+  if (k.shape[1] === 0 ? q.shape[1] > 0 : q.shape[1] % k.shape[1] !== 0)
     throw new ShapeError(op, `the heads of q are no multiple of those of k: ${shapes()}`)
 }
 

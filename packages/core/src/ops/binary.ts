@@ -21,6 +21,8 @@ type Options = {
   convert?: (dtype: Dtype) => Dtype
   /** The dtype of the output, where it is not the arguments'. */
   result?: Dtype
+  /** Whether complex numbers do not have it. */
+  realOnly?: boolean
 }
 type Derivatives = readonly [
   (x: Array, y: Array, out: Array) => Partial,
@@ -28,13 +30,22 @@ type Derivatives = readonly [
 ]
 
 /** Defines the primitive and its public function. `derivatives` are those of the output with respect to each argument. */
-function binary(name: BinaryOp, derivatives: Derivatives, { convert, result }: Options = {}): BinaryFunction {
+function binary(
+  name: BinaryOp,
+  derivatives: Derivatives,
+  { convert, result, realOnly }: Options = {},
+): BinaryFunction {
+  const infer = ([x, y]: readonly Meta[]): Meta => {
+    if (result === undefined && x.shape === y.shape) return x
+    return { shape: broadcastShapes(name, x.shape, y.shape), dtype: result ?? x.dtype }
+  }
+  const inferReal = (inputs: readonly Meta[]): Meta => {
+    if (inputs[0].dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
+    return infer(inputs)
+  }
   const { primitive } = definePrimitive({
     name,
-    infer: ([x, y]): Meta => {
-      if (result === undefined && x.shape === y.shape) return x
-      return { shape: broadcastShapes(name, x.shape, y.shape), dtype: result ?? x.dtype }
-    },
+    infer: realOnly ? inferReal : infer,
     scalar: (s, [x, y]) => s[name](x, y),
     partials: ([x, y], out, _params, which) => derivatives[which](x, y, out),
   })
@@ -114,10 +125,7 @@ export const divide: BinaryFunction = binary(
  * mx.floorDivide(mx.array([7, -7]), 2).tolist() // => [3, -4]
  */
 export const floorDivide: BinaryFunction = binary("floorDivide", noDerivatives, {
-  convert: (dtype) => {
-    if (dtype === complex64) throw new DTypeError("floorDivide", "is not defined for complex64")
-    return dtype
-  },
+  realOnly: true,
 })
 
 /**
@@ -128,12 +136,7 @@ export const floorDivide: BinaryFunction = binary("floorDivide", noDerivatives, 
 export const remainder: BinaryFunction = binary(
   "remainder",
   [() => 1, (x, y) => x.floorDivide(y).negative()],
-  {
-    convert: (dtype) => {
-      if (dtype === complex64) throw new DTypeError("remainder", "is not defined for complex64")
-      return dtype
-    },
-  },
+  { realOnly: true },
 )
 
 /**
@@ -148,7 +151,7 @@ export const power: BinaryFunction = binary("power", [
 ])
 
 /**
- * The larger of a and b; NaN if either is. At ties the derivative goes to a.
+ * The larger of a and b; NaN if either is. At ties the derivative goes to b, as in MLX.
  * @example
  * mx.maximum(mx.array([1, 5]), 3).tolist() // => [3, 5]
  */
@@ -158,7 +161,7 @@ export const maximum: BinaryFunction = binary("maximum", [
 ])
 
 /**
- * The smaller of a and b; NaN if either is.
+ * The smaller of a and b; NaN if either is. At ties the derivative goes to b, as in MLX.
  * @example
  * mx.minimum(mx.array([1, 5]), 3).tolist() // => [1, 3]
  */
@@ -175,7 +178,7 @@ export const minimum: BinaryFunction = binary("minimum", [
 export const arctan2: BinaryFunction = binary(
   "arctan2",
   [(x, y) => y.divide(x.square().add(y.square())), (x, y) => x.divide(x.square().add(y.square())).negative()],
-  float,
+  { ...float, realOnly: true },
 )
 
 /** eˣ / (eˣ + eʸ). */

@@ -81,6 +81,9 @@ test("the gradient of scatter knows which update counted", () => {
   expect(vjp("set", [7, 8, 9])).toEqual([[0, 0, 100], [0, 10, 1], null])
   expect(vjp("multiply", [0, 4, 6])).toEqual([[6, 0, 100], [120, 0, 2], null])
   expect(vjp("maximum", [9, 9, 1])).toEqual([[1, 0, 100], [5, 5, 0], null])
+  // At ties the update is the result, as the second argument of maximum.
+  expect(vjp("maximum", [3, 3, 2])).toEqual([[0, 0, 100], [5, 5, 1], null])
+  expect(vjp("maximum", [3, 9, 1])).toEqual([[1, 0, 100], [0, 10, 0], null])
 })
 
 test("errors", () => {

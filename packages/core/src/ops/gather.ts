@@ -236,7 +236,10 @@ function productOfOthers(
   return where(otherZeros.equal(0), at(product).divide(nonzero), 0)
 }
 
-/** maximum and minimum: where x kept its value (ties included), and the share of each update that took its place. */
+/**
+ * maximum and minimum: where x kept its value, and the share of each update that is the result. At ties that is the update, as the second
+ * argument of `minimum`; equal updates share.
+ */
 function winners(
   x: Array,
   updates: Array,
@@ -245,8 +248,7 @@ function winners(
   axes: readonly number[],
 ): { kept: Array; weight: Array } {
   const at = (a: Array): Array => gather([a, ...indices], { axes, sliceSizes: sliceOf(x, updates) })
-  const kept = x.equal(y)
-  const hit = toDtype(updates.equal(at(y)).logicalAnd(at(kept).logicalNot()), updates.dtype)
+  const hit = toDtype(updates.equal(at(y)), updates.dtype)
   const hits = scatter([zeros(x.shape, updates.dtype), hit, ...indices], { axes, mode: "add" })
-  return { kept, weight: hit.divide(at(hits).maximum(1)) }
+  return { kept: x.equal(y).logicalAnd(hits.equal(0)), weight: hit.divide(at(hits).maximum(1)) }
 }

@@ -147,3 +147,14 @@ test("at", () => {
   ).toEqual([1, 1, 0])
   expect(a.tolist()).toEqual([1, 1, 1])
 })
+
+test("extremes at an index order complex numbers by their real parts, then their imaginary ones", () => {
+  const z = (re: number, im: number) => mx.complex(re, im)
+  const x = mx.array([z(1, 5), z(1, 5), z(0, 9), z(Number.NaN, 0)])
+  const v = mx.array([z(2, -1), z(1, 6), z(0, 8), z(7, 7)])
+  for (const name of ["maximum", "minimum"] as const) {
+    const want = x[name](v).tolist()
+    expect(x.at(":")[name](v).tolist()).toEqual(want)
+    expect(x.at(mx.arange(4))[name](v).tolist()).toEqual(want)
+  }
+})

@@ -236,7 +236,7 @@ const addmmArgs = operation(
     const dtype = promote(bias.dtype, x.dtype)
     // A vector on the right is a column in the primitive, along which c would not lie.
     const plain = bias.ndim <= 1 && dtype === x.dtype && (b as Array).ndim > 1
-    if (plain) return finish(scaledProduct([bias, x, y], { alpha, beta }))
+    if (plain) return finish(scaledProduct([toDtype(bias, dtype), x, y], { alpha, beta }))
     const out = finish(product([toDtype(x, dtype), toDtype(y, dtype)]))
     checkAddend(bias.shape, out.shape)
     return scale(out, alpha).add(scale(toDtype(bias, dtype), beta))

@@ -81,6 +81,7 @@ const inFront =
 /** `x` moved one place along an axis, forward (towards higher positions) or back, with `filler` where nothing came. */
 function shifted(x: Array, axis: number, forward: boolean, filler: number): Array {
   const n = x.shape[axis]
+  if (n === 0) return x
   const edge = full(
     x.shape.map((size, i) => (i === axis ? 1 : size)),
     filler,

@@ -6,6 +6,7 @@ import type { Array, HostArray } from "../graph/graph"
 import type { ParamsOf } from "../graph/params"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { contiguousStrides, type Shape, sizeOf } from "../graph/shape"
+import { complexBinary, type Pair } from "../reference/complex"
 import { forEachPosition } from "../reference/reference"
 import { where as select } from "./binary"
 import { scalarArray } from "./constant"
@@ -94,7 +95,11 @@ export function combineAt(
     updates.data[2 * i],
     updates.data[2 * i + 1],
   ]
-  const [re, im] = mode === "multiply" ? [a * c - b * d, a * d + b * c] : [f(a, c), f(b, d)]
+  // The extremes order complex numbers as elementwise ones do; the others go by parts.
+  const [re, im] =
+    mode === "multiply" || mode === "maximum" || mode === "minimum"
+      ? (complexBinary[mode] as (x: Pair, y: Pair) => Pair)([a, b], [c, d])
+      : [f(a, c), f(b, d)]
   out.data[2 * position] = re
   out.data[2 * position + 1] = im
 }
@@ -109,6 +114,12 @@ function targetOf(a: Array, { start, strides }: Target, shape: Shape): Array {
     shape[i] === 0 ? s : s + (shape[i] - 1) * strides[i] + Math.sign(strides[i]),
   )
   return take([a], { start, stop, strides })
+}
+
+/** maximum and minimum: where x kept its value, and where the update is the result, at ties too, as the second argument of `minimum`. */
+function winners(x: Array, update: Array, y: Array): { kept: Array; won: Array } {
+  const won = update.equal(y)
+  return { kept: x.equal(y).logicalAnd(won.logicalNot()), won }
 }
 
 /** A copy of x with the range combined with the update. */
@@ -137,11 +148,10 @@ const put: Apply<Target> = definePrimitive({
         wanted[0] ? put([g, update.conjugate()], params) : null,
         wanted[1] ? inside.multiply(part(x).conjugate()) : null,
       ]
-    // maximum, minimum: to the one that won, to x at ties.
-    const kept = part(y).equal(part(x)).astype(g.dtype)
+    const { kept, won } = winners(part(x), update, part(y))
     return [
-      wanted[0] ? put([g, kept], { ...params, mode: "multiply" }) : null,
-      wanted[1] ? inside.multiply(kept.subtract(1).negative()) : null,
+      wanted[0] ? put([g, select(kept, inside, 0)], { ...params, mode: "set" }) : null,
+      wanted[1] ? select(won, inside, 0) : null,
     ]
   },
   jvp: ({ inputs: [x, update], outputs: [y], tangents: [tx, tu], params }) => {
@@ -162,8 +172,8 @@ const put: Apply<Target> = definePrimitive({
           { ...params, mode: "set" },
         ),
       ]
-    const kept = part(y).equal(part(x))
-    return [put([dx, select(kept, part(dx), du)], { ...params, mode: "set" })]
+    const { kept, won } = winners(part(x), update, part(y))
+    return [put([dx, select(kept, part(dx), select(won, du, 0))], { ...params, mode: "set" })]
   },
   vmap: ({ inputs, axes, params, size }) => {
     const [x, update] = inputs.map((a, i) =>

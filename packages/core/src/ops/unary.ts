@@ -54,10 +54,11 @@ function unary(
 /** For functions that compute in floating point: bool and integers become float32. */
 const float: Options = { convert: (dtype) => (isInexact(dtype) ? dtype : float32) }
 /** For functions that complex numbers do not have. */
-const realOnly = (name: string, { convert }: Options = {}): Options => ({
-  convert: (dtype) => {
-    if (dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
-    return convert ? convert(dtype) : dtype
+const realOnly = (name: string, options: Options = {}): Options => ({
+  ...options,
+  infer: (x) => {
+    if (x.dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
+    return options.infer ? options.infer(x) : x
   },
 })
 const toBool: Options = { infer: (x) => ({ shape: x.shape, dtype: bool_ }) }
@@ -294,7 +295,7 @@ export const arctanh: UnaryFunction = unary(
 export const erf: UnaryFunction = unary(
   "erf",
   (x) => x.square().negative().exp().multiply(TWO_OVER_SQRT_PI),
-  float,
+  realOnly("erf", float),
 )
 
 /**
@@ -309,7 +310,7 @@ export const erfinv: UnaryFunction = unary(
       .square()
       .exp()
       .multiply(1 / TWO_OVER_SQRT_PI),
-  float,
+  realOnly("erfinv", float),
 )
 
 /**
