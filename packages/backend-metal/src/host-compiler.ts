@@ -16,13 +16,14 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs"
-import { availableParallelism, cpus, homedir, tmpdir, userInfo } from "node:os"
+import { availableParallelism, cpus, homedir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { threadId } from "node:worker_threads"
 import { DeviceError } from "@lazuli/core/engine"
 import { preludeFolder } from "@lazuli/gpu-kernels"
 import { isKept, pruneOnce } from "./kernel-cache"
+import { privateFolder, temporaryFolder } from "./private-folder"
 
 const native = fileURLToPath(new URL("../native/", import.meta.url))
 
@@ -54,25 +55,34 @@ export interface CompileFailure {
 /** How often each step was taken by this process. */
 export const compilerStats = { compiled: 0, fromDisk: 0, preprocessed: 0, prelude: 0 }
 
-let folder: string | undefined
+let folder: { readonly wanted: string; readonly path: string } | undefined
 
-/** Where compiled kernels are kept: `LAZULI_CACHE_DIR`, or `lazuli` in the user's cache folder; under the system's temporary one if need be. */
+/**
+ * Where compiled kernels are kept: `LAZULI_CACHE_DIR`, or `lazuli` in the user's cache folder. Libraries from it are loaded, so where
+ * others could write to it, or it cannot be made, it is a new folder of this process.
+ */
 export function cacheFolder(): string {
   const base =
     process.env.LAZULI_CACHE_DIR ?? join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "lazuli")
   const wanted = join(base, "metal-host")
-  if (folder === wanted && existsSync(folder)) return folder
-  for (const candidate of [wanted, join(tmpdir(), `lazuli-${userInfo().username}`, "metal-host")]) {
-    try {
-      // Libraries from it are loaded: nobody else may write to it.
-      mkdirSync(candidate, { recursive: true, mode: 0o700 })
-      folder = candidate
-      return candidate
-    } catch {}
-  }
-  throw new DeviceError("metal", `cannot make the folder ${wanted} for compiled kernels`, {
-    hint: "Set LAZULI_CACHE_DIR to a folder that can be written to",
-  })
+  if (folder?.wanted === wanted && existsSync(folder.path)) return folder.path
+  const kept = privateFolder(wanted)
+  const used = "path" in kept ? kept : temporaryFolder()
+  if ("problem" in used)
+    throw new DeviceError(
+      "metal",
+      `has no folder for compiled kernels that is yours alone: ${used.problem}`,
+      {
+        hint: "Set LAZULI_CACHE_DIR to one that only you can write to",
+      },
+    )
+  if ("problem" in kept)
+    process.emitWarning(`compiled kernels are not kept for other processes: ${kept.problem}`, {
+      code: "LAZULI_CACHE",
+      detail: "Set LAZULI_CACHE_DIR to a folder that only you can write to",
+    })
+  folder = { wanted, path: used.path }
+  return used.path
 }
 
 let digest: string | undefined

@@ -4,15 +4,16 @@
  */
 import { readdirSync, rmSync, statSync, utimesSync } from "node:fs"
 import { join } from "node:path"
+import { isOwn } from "./private-folder"
 
 const DAY = 24 * 3600 * 1000
 /** Bytes that the folder may have: `LAZULI_CACHE_BYTES`, or 1 GB. */
 const MOST_BYTES = 2 ** 30
 
-/** Whether a file is there; then it counts as used now. */
+/** Whether a file is there, and the user's own; then it counts as used now. */
 export function isKept(path: string, now = Date.now()): boolean {
   const found = statSync(path, { throwIfNoEntry: false })
-  if (!found) return false
+  if (!found || !isOwn(found)) return false
   // Once a day is often enough, and spares the disk.
   if (now - found.mtimeMs > DAY / 2) {
     try {
