@@ -323,3 +323,35 @@ test("a file with any bit changed is refused, or is another program: nothing els
   expect(outcomes.refused).toBeGreaterThan(300)
   expect(outcomes.other).toBeGreaterThan(10)
 })
+
+test("keys such as __proto__ come through captured state and files", () => {
+  const keyed = (x: mx.Array): Record<string, mx.Array> => Object.fromEntries([["__proto__", x]])
+  const f = (tree: Record<string, mx.Array>) => keyed(Object.values(tree)[0].add(1))
+  const path = join(folder, "keys.lazuli")
+  exportFunction(path, f, [keyed(mx.array(1))])
+  for (const run of [compile(f), importFunction<[Record<string, mx.Array>], object>(path)]) {
+    const result = run(keyed(mx.array(4)))
+    expect(Object.getPrototypeOf(result)).toBe(Object.prototype)
+    expect(Object.entries(result).map(([key, x]) => [key, (x as mx.Array).item()])).toEqual([
+      ["__proto__", 5],
+    ])
+  }
+  const state: Record<string, unknown> = {}
+  const put = compile(
+    (x: mx.Array) => {
+      Object.defineProperty(state, "__proto__", {
+        value: x.add(1),
+        writable: true,
+        enumerable: true,
+        configurable: true,
+      })
+      return x
+    },
+    { inputs: state, outputs: state },
+  )
+  for (const k of [1, 2]) {
+    put(mx.array(k))
+    expect(Object.getPrototypeOf(state)).toBe(Object.prototype)
+    expect((Object.entries(state)[0][1] as mx.Array).item()).toBe(k + 1)
+  }
+})

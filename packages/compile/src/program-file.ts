@@ -237,12 +237,9 @@ export class Decoder {
         return this.device(content)
       case "object": {
         if (!isPlainObject(content)) throw this.error("an object is malformed")
-        const out: Record<string, unknown> = Object.create(null) as Record<string, unknown>
-        for (const [key, child] of Object.entries(content)) {
-          if (key === "__proto__") throw this.error("an object has a key named __proto__")
-          out[key] = this.decode(child, limit, depth + 1)
-        }
-        return Object.assign({}, out)
+        return Object.fromEntries(
+          Object.entries(content).map(([key, child]) => [key, this.decode(child, limit, depth + 1)]),
+        )
       }
       default:
         throw this.error(`a value of the unknown kind ${JSON.stringify(kind)}`)

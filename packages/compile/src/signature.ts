@@ -4,6 +4,7 @@
  */
 import {
   Array,
+  checkLevel,
   childrenOf,
   type Dtype,
   describe,
@@ -55,7 +56,7 @@ const unseen = (path: string, value: unknown): TransformError =>
 export function signatureOf(args: readonly unknown[]): Signature {
   const tokens: Token[] = []
   const open = new Set<unknown>()
-  const visit = (value: unknown, path: string): void => {
+  const visit = (value: unknown, path: string, level: number): void => {
     if (value instanceof Array) {
       tokens.push({ kind: "array", path, dtype: value.node.dtype, shape: value.node.shape })
       return
@@ -67,15 +68,16 @@ export function signatureOf(args: readonly unknown[]): Signature {
       return
     }
     if (open.has(value)) throw new TransformError("compile", `${path} contains itself`)
+    checkLevel(level, "compile")
     open.add(value)
     if (isList(children)) {
       tokens.push({ kind: "list", path, length: children.length })
-      for (let i = 0; i < children.length; i++) visit(children[i], `${path}[${i}]`)
+      for (let i = 0; i < children.length; i++) visit(children[i], `${path}[${i}]`, level + 1)
     } else {
       const keys = Object.keys(children)
       const others = otherFields(value as object, children)
       tokens.push({ kind: "object", path, keys: [...keys, ...others], type: typeOf(value) })
-      for (const key of keys) visit((children as Record<string, unknown>)[key], `${path}.${key}`)
+      for (const key of keys) visit((children as Record<string, unknown>)[key], `${path}.${key}`, level + 1)
       for (const key of others) {
         if (!isSeen((value as Record<string, unknown>)[key]))
           throw unseen(`${path}.${key}`, (value as Record<string, unknown>)[key])
@@ -85,7 +87,7 @@ export function signatureOf(args: readonly unknown[]): Signature {
     open.delete(value)
   }
   tokens.push({ kind: "list", path: "the arguments", length: args.length })
-  for (let i = 0; i < args.length; i++) visit(args[i], `argument ${i}`)
+  for (let i = 0; i < args.length; i++) visit(args[i], `argument ${i}`, 0)
   return tokens
 }
 

@@ -2,7 +2,18 @@
  * Captured state: the places in mutable trees (a Module, an optimizer's state, `mx.random.state`) that hold arrays, to be read and
  * replaced in place, and what else is in these trees.
  */
-import { Array, currentTree, describe, isList, type Node, rebind, TransformError } from "@lazuli/core/engine"
+import {
+  Array,
+  checkLevel,
+  currentTree,
+  describe,
+  getOwn,
+  isList,
+  type Node,
+  rebind,
+  setOwn,
+  TransformError,
+} from "@lazuli/core/engine"
 import { Contents, isConstant, sameConstant } from "./constants"
 
 /** How to get from a tree's root to something in it. */
@@ -74,6 +85,7 @@ function walk(
 ): void {
   const value = currentTree(tree as object)
   if (seen.has(value)) return
+  checkLevel(path.length, "compile")
   seen.add(value)
   const holder = value as Holder
   const take = (key: string | number): void => {
@@ -280,13 +292,20 @@ export function writePath(tree: unknown, path: Path, value: unknown): void {
   let holder = currentTree(tree as Holder)
   for (let i = 0; i + 1 < path.length; i++) {
     const key = path[i]
-    if (!isHolder(holder[key])) holder[key] = typeof path[i + 1] === "number" ? [] : {}
-    holder = currentTree(holder[key] as Holder)
+    if (!isHolder(heldBy(holder, key)))
+      setOwn(holder as Record<string, unknown>, key as string, typeof path[i + 1] === "number" ? [] : {})
+    holder = currentTree(heldBy(holder, key) as Holder)
   }
   const key = path[path.length - 1]
   // A getter follows what it reads.
-  if (!refill(holder[key], value)) Reflect.set(holder, key, copyOf(value))
+  if (refill(heldBy(holder, key), value)) return
+  if (key === "__proto__") setOwn(holder as Record<string, unknown>, key, copyOf(value))
+  else Reflect.set(holder, key, copyOf(value))
 }
+
+/** What a holder has at a key, by a getter too, but not its prototype. */
+const heldBy = (holder: Holder, key: string | number): unknown =>
+  key === "__proto__" ? getOwn(holder, key) : holder[key]
 
 /** What became of a place that held an array and holds none any more: it is gone, or holds another value. */
 export interface Vacated {
@@ -304,7 +323,7 @@ function vacatedOf(tree: unknown, before: readonly Slot[], now: readonly Slot[])
     let value: unknown = tree
     let depth = 0
     while (depth < path.length && isHolder(value) && path[depth] in value)
-      value = (currentTree(value) as Holder)[path[depth++]]
+      value = heldBy(currentTree(value) as Holder, path[depth++])
     const gone = depth < path.length && isHolder(value)
     const at = path.slice(0, gone ? depth + 1 : depth)
     found.set(textOf(at), { path: at, gone, value: gone ? undefined : value })

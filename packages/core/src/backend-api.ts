@@ -139,13 +139,16 @@ export * from "./graph/shape"
 export { lend, type Memory, Storage } from "./graph/storage"
 export {
   arraysOf,
+  checkLevel,
   childrenOf,
   currentTree,
   forEachLeaf,
+  getOwn,
   mapArrays,
   mapLeaves,
   registerTreeNode,
   replaceTree,
+  setOwn,
   type TreeNodeRule,
   withArrays,
   withFreshHandles,

@@ -15,6 +15,7 @@ import {
   registerTreeNode,
   ShapeError,
   sameShape,
+  setOwn,
 } from "@lazuli/core/engine"
 import { fileName, type ParametersOf } from "./parameter-tree"
 
@@ -170,7 +171,7 @@ export class Module {
       const out: Record<string, unknown> = {}
       for (const key of memberNames(module)) {
         const value = own(module)[key]
-        if (filter(module, key, value)) out[key] = unwrap(module, key, value)
+        if (filter(module, key, value)) setOwn(out, key, unwrap(module, key, value))
       }
       return out
     }
@@ -333,7 +334,7 @@ export class Module {
    */
   saveWeights(file: string): this {
     const weights: Record<string, mx.Array> = {}
-    for (const { name, value } of namedParameters(this)) weights[name] = value
+    for (const { name, value } of namedParameters(this)) setOwn(weights, name, value)
     if (file.endsWith(".safetensors")) mx.saveSafetensors(file, weights)
     else if (file.endsWith(".npz")) mx.savez(file, weights)
     else throw new ArgumentError("saveWeights", `"${file}" ends in neither .safetensors nor .npz`)
@@ -454,7 +455,7 @@ const isTrainable: ModuleFilter = (module, key, value) =>
 registerTreeNode(Module, {
   flatten: (module) => {
     const out: Record<string, unknown> = {}
-    for (const key of memberNames(module)) if (isPublic(key)) out[key] = own(module)[key]
+    for (const key of memberNames(module)) if (isPublic(key)) setOwn(out, key, own(module)[key])
     return out
   },
   unflatten: (module, children) => {

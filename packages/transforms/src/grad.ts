@@ -13,6 +13,7 @@ import {
   isList,
   isPlainObject,
   mapArrays,
+  setOwn,
   withArrays,
   withFreshHandles,
 } from "@lazuli/core/engine"
@@ -146,14 +147,14 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
       if (named) {
         const last = args[args.length - 1]
         for (const name of argnames)
-          if (!isPlainObject(last) || !(name in last))
+          if (!isPlainObject(last) || !Object.hasOwn(last, name))
             throw new TransformError(
               op,
               `argnames names "${name}", but the last argument has no such property`,
             )
         const replaced: Record<string, unknown> = { ...(passed[args.length - 1] as Record<string, unknown>) }
         for (const name of argnames)
-          replaced[name] = swap((last as Record<string, unknown>)[name], `argument "${name}"`)
+          setOwn(replaced, name, swap((last as Record<string, unknown>)[name], `argument "${name}"`))
         passed[args.length - 1] = replaced
       }
       const nodes = copies.map((copy) => copy.node)

@@ -5,7 +5,7 @@
 import { isList, isPlainObject } from "../graph/args"
 import { ArgumentError } from "../graph/errors"
 import type { Array } from "../graph/graph"
-import { childrenOf, withChildren } from "../graph/tree"
+import { checkLevel, childrenOf, getOwn, setOwn, withChildren } from "../graph/tree"
 
 /** Says of a part of a tree whether to take it whole. */
 export type IsLeaf = (value: unknown) => boolean
@@ -45,17 +45,21 @@ export function treeFlatten<L = Array>(
 ): [string, L][] | Record<string, L> {
   if (typeof prefix === "object") return treeFlatten<L>(tree, prefix.prefix, prefix.isLeaf)
   const leaves: [string, L][] = []
-  const walk = (value: unknown, path: string): void => {
+  const walk = (value: unknown, path: string, level: number): void => {
     const children = isLeaf?.(value) ? null : childrenOf(value)
-    if (children === null) leaves.push([path, value as L])
-    else
-      for (const key of Object.keys(children)) {
-        walk((children as Record<string, unknown>)[key], path === "" ? key : `${path}.${key}`)
-      }
+    if (children === null) {
+      leaves.push([path, value as L])
+      return
+    }
+    checkLevel(level, "treeFlatten")
+    for (const key of Object.keys(children))
+      walk((children as Record<string, unknown>)[key], path === "" ? key : `${path}.${key}`, level + 1)
   }
   // MLX's prefixes begin with a dot.
-  walk(tree, prefix.replace(/^\./, ""))
-  return destination ? Object.assign(destination, Object.fromEntries(leaves)) : leaves
+  walk(tree, prefix.replace(/^\./, ""), 0)
+  if (!destination) return leaves
+  for (const [name, leaf] of leaves) setOwn(destination, name, leaf)
+  return destination
 }
 
 /**
@@ -71,12 +75,13 @@ export function treeUnflatten(
   const entries = [
     ...(Symbol.iterator in leaves ? (leaves as Iterable<[string, unknown]>) : Object.entries(leaves)),
   ]
-  return build(entries, 0)
+  return build(entries, 0, 0)
 }
 
-function build(entries: readonly (readonly [string, unknown])[], start: number): unknown {
+function build(entries: readonly (readonly [string, unknown])[], start: number, level: number): unknown {
   if (entries.length === 1 && entries[0][0].length < start) return entries[0][1]
   if (entries.length === 1 && entries[0][0] === "") return entries[0][1]
+  checkLevel(level, "treeUnflatten")
   const groups = new Map<string, (readonly [string, unknown])[]>()
   for (const entry of entries) {
     const [name] = entry
@@ -88,7 +93,9 @@ function build(entries: readonly (readonly [string, unknown])[], start: number):
     if (group) group.push(entry)
     else groups.set(key, [entry])
   }
-  const children = [...groups].map(([key, group]) => [key, build(group, start + key.length + 1)] as const)
+  const children = [...groups].map(
+    ([key, group]) => [key, build(group, start + key.length + 1, level + 1)] as const,
+  )
   const places = children.map(([key]) => (/^\d+$/.test(key) ? Number(key) : Number.NaN))
   if (places.some(Number.isNaN) || new Set(places).size < places.length) return Object.fromEntries(children)
   const length = places.reduce((last, place) => Math.max(last, place + 1), 0)
@@ -112,17 +119,22 @@ function map(
   rest: readonly unknown[],
   isLeaf: IsLeaf | null,
   path: string,
+  level = 0,
 ): unknown {
   const children = isLeaf?.(tree) ? null : childrenOf(tree)
   if (children === null) return fn(path, tree, ...rest)
+  checkLevel(level, "treeMap")
   const others = rest.map(childrenOf) as (Record<string, unknown> | null)[]
   const mapped = Object.keys(children).map((key) => {
     const under = path === "" ? key : `${path}.${key}`
     const matching = others.map((other, i) => {
-      if (other && key in other) return other[key]
+      if (other && Object.hasOwn(other, key)) return other[key]
       throw new ArgumentError("treeMap", `tree ${i + 2} has no leaf "${under}"`)
     })
-    return [key, map(fn, (children as Record<string, unknown>)[key], matching, isLeaf, under)] as const
+    return [
+      key,
+      map(fn, (children as Record<string, unknown>)[key], matching, isLeaf, under, level + 1),
+    ] as const
   })
   if (isList(children)) return mapped.map(([, child]) => child)
   return withChildren(tree, Object.fromEntries(mapped))
@@ -194,19 +206,32 @@ export function treeMerge(
   b: unknown,
   merge: ((a: unknown, b: unknown) => unknown) | null = null,
 ): unknown {
-  const empty = (value: unknown): boolean =>
-    value === null ||
-    value === undefined ||
-    ((isPlainObject(value) || isList(value)) && Object.keys(value).length === 0)
-  if (empty(a)) return b ?? a
-  if (empty(b)) return a
+  return mergeAt(a, b, merge, 0)
+}
+
+const isEmpty = (value: unknown): boolean =>
+  value === null ||
+  value === undefined ||
+  ((isPlainObject(value) || isList(value)) && Object.keys(value).length === 0)
+
+function mergeAt(
+  a: unknown,
+  b: unknown,
+  merge: ((a: unknown, b: unknown) => unknown) | null,
+  level: number,
+): unknown {
+  if (isEmpty(a)) return b ?? a
+  if (isEmpty(b)) return a
+  checkLevel(level, "treeMerge")
   if (isList(a) && isList(b)) {
     const longer = a.length >= b.length ? a : b
-    return longer.map((_, i) => treeMerge(a[i], b[i], merge))
+    return longer.map((_, i) => mergeAt(a[i], b[i], merge, level + 1))
   }
   if (isPlainObject(a) && isPlainObject(b)) {
     const keys = [...new Set([...Object.keys(a), ...Object.keys(b)])]
-    return Object.fromEntries(keys.map((key) => [key, treeMerge(a[key], b[key], merge)]))
+    return Object.fromEntries(
+      keys.map((key) => [key, mergeAt(getOwn(a, key), getOwn(b, key), merge, level + 1)]),
+    )
   }
   if (merge === null)
     throw new ArgumentError("treeMerge", "both trees have a value at the same place", {

@@ -1,13 +1,14 @@
 /**
  * Arrays on their way to another thread of JavaScript, without a copy: what is posted is a note that says where the memory is.
  */
+import { isList } from "../graph/args"
 import { type Backend, listBackends } from "../graph/backend"
 import { type Dtype, dtypes } from "../graph/dtype"
 import { DeviceError, DTypeError, FormatError } from "../graph/errors"
 import { Array, sourceNode, withoutHandles } from "../graph/graph"
 import { asShape, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
-import { forEachLeaf, mapLeaves } from "../graph/tree"
+import { checkLevel, forEachLeaf, mapLeaves } from "../graph/tree"
 import { contiguous } from "../ops/view"
 import { evaluate } from "./evaluate"
 import { keep } from "./memory"
@@ -86,14 +87,16 @@ const isNote = (value: unknown): value is SharedArray =>
  * @throws FormatError where a note is malformed
  */
 export function receive<T>(tree: T): ReceivedTree<T> {
-  const walk = (value: unknown): unknown => {
+  const walk = (value: unknown, level: number): unknown => {
     if (isNote(value)) return arrayOf(value)
-    if (globalThis.Array.isArray(value)) return value.map(walk)
-    if (typeof value !== "object" || value === null || Object.getPrototypeOf(value) !== Object.prototype)
-      return value
-    return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, walk(child)]))
+    const isRecord =
+      typeof value === "object" && value !== null && Object.getPrototypeOf(value) === Object.prototype
+    if (!isRecord && !isList(value)) return value
+    checkLevel(level, "receive")
+    if (isList(value)) return value.map((child) => walk(child, level + 1))
+    return Object.fromEntries(Object.entries(value).map(([key, child]) => [key, walk(child, level + 1)]))
   }
-  return walk(tree) as ReceivedTree<T>
+  return walk(tree, 0) as ReceivedTree<T>
 }
 
 function arrayOf(note: SharedArray): Array {

@@ -41,6 +41,29 @@ function ruleOf(value: object): TreeNodeRule<unknown> | undefined {
   return undefined
 }
 
+/** Levels that a tree may have: refused before the stack ends, because names in a file, or a tree that contains itself, must not end it. */
+const MAX_LEVELS = 1000
+
+/** Refuses to go below a tree's last level. `op` names the function that walks. @throws ArgumentError */
+export function checkLevel(level: number, op = "tree"): void {
+  if (level <= MAX_LEVELS) return
+  throw new ArgumentError(op, `a tree has more than ${MAX_LEVELS} levels, or contains itself`)
+}
+
+/** What a record holds under a key; undefined for what it only inherits, such as `constructor`. */
+export function getOwn(record: object | null | undefined, key: string | number): unknown {
+  return record !== null && record !== undefined && Object.hasOwn(record, key)
+    ? (record as Record<string | number, unknown>)[key]
+    : undefined
+}
+
+/** Puts a value into a record under any key: assigned to, `__proto__` would be the record's prototype. */
+export function setOwn<T>(record: Record<string, T>, key: string, value: T): void {
+  if (key === "__proto__")
+    Object.defineProperty(record, key, { value, writable: true, enumerable: true, configurable: true })
+  else record[key] = value
+}
+
 /** The children of an inner node of a tree, by key; null for a leaf. */
 export function childrenOf(tree: unknown): Readonly<Record<string, unknown>> | readonly unknown[] | null {
   if (isList(tree) || isPlainObject(tree)) return tree
@@ -59,47 +82,54 @@ export function withChildren(
 }
 
 /** Calls `visit` for every leaf: whatever is not a plain object, a list or a registered class. `path` is dotted. */
-export function forEachLeaf(tree: unknown, visit: (leaf: unknown, path: string) => void, path = ""): void {
-  const under = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
-  if (isList(tree)) tree.forEach((child, i) => forEachLeaf(child, visit, under(i)))
-  else if (isPlainObject(tree)) for (const key of Object.keys(tree)) forEachLeaf(tree[key], visit, under(key))
-  else {
-    const rule =
-      typeof tree === "object" && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
-    if (rule) {
-      const children = rule.flatten(tree)
-      for (const key of Object.keys(children)) forEachLeaf(children[key], visit, under(key))
-    } else visit(tree, path)
+export function forEachLeaf(
+  tree: unknown,
+  visit: (leaf: unknown, path: string) => void,
+  path = "",
+  level = 0,
+): void {
+  const children = childrenOf(tree)
+  if (children === null) {
+    visit(tree, path)
+    return
   }
+  checkLevel(level)
+  for (const key of Object.keys(children))
+    forEachLeaf((children as Record<string, unknown>)[key], visit, below(path, key), level + 1)
 }
+
+const below = (path: string, key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
 
 /** A tree of the same structure with every leaf replaced. */
 export function mapLeaves(
   tree: unknown,
   replace: (leaf: unknown, path: string) => unknown,
   path = "",
+  level = 0,
 ): unknown {
-  const under = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
-  if (isList(tree)) return tree.map((child, i) => mapLeaves(child, replace, under(i)))
-  const mapped = (children: Record<string, unknown>): Record<string, unknown> => {
-    const out: Record<string, unknown> = {}
-    for (const key of Object.keys(children)) out[key] = mapLeaves(children[key], replace, under(key))
-    return out
-  }
-  if (isPlainObject(tree)) return mapped(tree)
-  const rule =
-    typeof tree === "object" && tree !== null && !(tree instanceof Array) ? ruleOf(tree) : undefined
-  return rule ? rule.unflatten(tree, mapped(rule.flatten(tree))) : replace(tree, path)
+  const children = childrenOf(tree)
+  if (children === null) return replace(tree, path)
+  checkLevel(level)
+  if (isList(children))
+    return children.map((child, i) => mapLeaves(child, replace, below(path, i), level + 1))
+  const out: Record<string, unknown> = {}
+  for (const key of Object.keys(children))
+    setOwn(
+      out,
+      key,
+      mapLeaves((children as Record<string, unknown>)[key], replace, below(path, key), level + 1),
+    )
+  return withChildren(tree, out)
 }
 
 /** The arrays of a tree, in order. */
 export function arraysOf(tree: unknown): Array[] {
   const out: Array[] = []
-  addArrays(tree, out)
+  addArrays(tree, out, 0)
   return out
 }
 
-function addArrays(tree: unknown, out: Array[]): void {
+function addArrays(tree: unknown, out: Array[], level: number): void {
   if (tree instanceof Array) {
     out.push(tree)
     return
@@ -109,8 +139,11 @@ function addArrays(tree: unknown, out: Array[]): void {
     if (isForeign(tree)) refuseForeign(tree)
     return
   }
-  if (isList(children)) for (let i = 0; i < children.length; i++) addArrays(children[i], out)
-  else for (const key of Object.keys(children)) addArrays((children as Record<string, unknown>)[key], out)
+  checkLevel(level)
+  if (isList(children)) for (let i = 0; i < children.length; i++) addArrays(children[i], out, level + 1)
+  else
+    for (const key of Object.keys(children))
+      addArrays((children as Record<string, unknown>)[key], out, level + 1)
 }
 
 /** A leaf that would be an array if there were one copy of this package. */
@@ -119,9 +152,10 @@ function refuseForeign(leaf: unknown): never {
 }
 
 /** A tree of the same structure with every array replaced, in order; other leaves stay. */
-export function mapArrays(tree: unknown, replace: (array: Array) => unknown): unknown {
+export function mapArrays(tree: unknown, replace: (array: Array) => unknown, level = 0): unknown {
   if (tree instanceof Array) return replace(tree)
-  if (isList(tree)) return tree.map((child) => mapArrays(child, replace))
+  checkLevel(level)
+  if (isList(tree)) return tree.map((child) => mapArrays(child, replace, level + 1))
   const children = childrenOf(tree)
   if (children === null) {
     if (isForeign(tree)) refuseForeign(tree)
@@ -129,8 +163,8 @@ export function mapArrays(tree: unknown, replace: (array: Array) => unknown): un
   }
   const out: Record<string, unknown> = {}
   for (const key of Object.keys(children))
-    out[key] = mapArrays((children as Record<string, unknown>)[key], replace)
-  return isPlainObject(tree) ? out : withChildren(tree, out)
+    setOwn(out, key, mapArrays((children as Record<string, unknown>)[key], replace, level + 1))
+  return withChildren(tree, out)
 }
 
 /** The tree with other handles in place of those that `args` hold, for functions that may give back what they were given. */

@@ -4,7 +4,7 @@
  */
 
 import { evalTrees, partsOf } from "../engine/readback"
-import { isPlainObject } from "../graph/args"
+import { isList, isPlainObject } from "../graph/args"
 import type { Dtype } from "../graph/dtype"
 import { ArgumentError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -46,9 +46,12 @@ function readEntry(file: BoundedFile, name: string, value: unknown, available: n
   if (!isPlainObject(value)) throw file.error(`${what} is described by ${describe(value)}`)
   const { dtype: dtypeName, shape, data_offsets: offsets } = value
   const dtype = safetensorsNames.dtypeOf.get(dtypeName as string)
+  if (dtypeName === undefined) throw file.error(`${what} has no dtype`)
   if (!dtype) throw file.error(`${what} has the unknown dtype ${describe(dtypeName)}`)
   if (!globalThis.Array.isArray(shape) || !shape.every(isSize))
-    throw file.error(`${what} has the malformed shape ${JSON.stringify(shape)?.slice(0, 100)}`)
+    throw file.error(
+      `${what} has a malformed shape: ${isList(shape) ? "a list of other things than sizes" : describe(shape)}`,
+    )
   if (!globalThis.Array.isArray(offsets) || offsets.length !== 2 || !offsets.every(isSize))
     throw file.error(`${what} has malformed data_offsets`)
   const [begin, end] = offsets as [number, number]

@@ -1,6 +1,6 @@
 /** Several optimizers, each for a part of the parameters. */
 import type * as mx from "@lazuli/core"
-import { ArgumentError, describe, forEachLeaf, isList, isPlainObject } from "@lazuli/core/engine"
+import { ArgumentError, describe, forEachLeaf, isList, isPlainObject, setOwn } from "@lazuli/core/engine"
 import { named } from "../arguments"
 import { Optimizer, type OptimizerState, plainTree } from "./optimizer"
 
@@ -115,7 +115,8 @@ function merge(a: unknown, b: unknown): unknown {
     return Array.from({ length: Math.max(a.length, b.length) }, (_, i) => merge(a[i] ?? {}, b[i] ?? {}))
   if (isPlainObject(a) && isPlainObject(b)) {
     const out: Tree = { ...a }
-    for (const key of Object.keys(b)) out[key] = key in out ? merge(out[key], b[key]) : b[key]
+    for (const key of Object.keys(b))
+      setOwn(out, key, Object.hasOwn(out, key) ? merge(out[key], b[key]) : b[key])
     return out
   }
   return isPlainObject(a) && Object.keys(a).length === 0 ? b : a

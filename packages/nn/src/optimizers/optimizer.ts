@@ -3,7 +3,15 @@
  * arithmetic of each optimizer is in the file of its name.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, isList, isPlainObject, replaceTree } from "@lazuli/core/engine"
+import {
+  ArgumentError,
+  describe,
+  getOwn,
+  isList,
+  isPlainObject,
+  replaceTree,
+  setOwn,
+} from "@lazuli/core/engine"
 import { Module } from "../module"
 import type { Schedule } from "./schedulers"
 
@@ -93,7 +101,7 @@ export abstract class Optimizer {
       return isPlainObject(value) ? prepareAll(value, (state ?? {}) as Tree) : (state ?? {})
     }
     const prepareAll = (tree: Tree, state: Tree): Tree => {
-      for (const key of Object.keys(tree)) state[key] = prepare(tree[key], state[key])
+      for (const key of Object.keys(tree)) setOwn(state, key, prepare(tree[key], getOwn(state, key)))
       return state
     }
     const tree = plainTree(parameters)
@@ -132,7 +140,7 @@ export abstract class Optimizer {
       if (!isPlainObject(gradient)) return gradient
       const out: Tree = {}
       for (const key of Object.keys(gradient))
-        out[key] = apply(gradient[key], of?.[key], states?.[key], at(key))
+        setOwn(out, key, apply(gradient[key], getOwn(of, key), getOwn(states, key), at(key)))
       return out
     }
     return apply(plainTree(gradients), parameters, this.values, "") as G
