@@ -2,5 +2,6 @@
 import type { Fuzzer } from "./fuzzer"
 
 export const parts: Readonly<Record<string, () => Promise<Fuzzer<unknown>>>> = {
+  calls: async () => (await import("./calls")).wrongCalls as Fuzzer<unknown>,
   files: async () => (await import("./files")).files,
 }

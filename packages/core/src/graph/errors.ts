@@ -39,7 +39,7 @@ export class LazuliError extends Error {
 }
 
 /** Characters of a fact or a hint, and of a name: input that a message repeats must not decide how long it is. */
-const MAX_TEXT = 1500
+const MAX_TEXT = 900
 const MAX_NAME = 100
 
 /** A text of at most about `most` characters: its beginning and its end. */
