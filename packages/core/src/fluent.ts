@@ -389,6 +389,8 @@ export interface FluentMethods<A> {
   lt(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.matmul`. */
   matmul(b: A, options?: StreamOptions): A
+  /** See `mx.matrixTranspose`. */
+  matrixTranspose(axes?: readonly number[] | null, options?: StreamOptions): A
   /** See `mx.max`. */
   max(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A
   max(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A

@@ -248,6 +248,7 @@ export {
   contiguous,
   expandDims,
   flatten,
+  matrixTranspose,
   moveaxis,
   permuteDims,
   reshape,
@@ -255,7 +256,6 @@ export {
   stopGradient,
   swapaxes,
   transpose,
-  transpose as matrixTranspose,
   unflatten,
 } from "./ops/view"
 

@@ -5,7 +5,7 @@
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { complex64, float32, float64 } from "../graph/dtype"
-import { ArgumentError, describe, ShapeError } from "../graph/errors"
+import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import type { Axes } from "../graph/option-types"
 import { format, normalizeAxis } from "../graph/shape"
@@ -109,6 +109,10 @@ function transform(
   norm: unknown,
 ): Array {
   const x = asArrayArgument(op, "a", a)
+  if (real && !inverse && x.dtype === complex64)
+    throw new DTypeError(op, "transforms real numbers, received complex64", {
+      hint: `mx.${op.replace("rfft", "fft")} takes complex numbers, and x.real is the real part`,
+    })
   if (x.ndim === 0) throw new ShapeError(op, "needs an array of at least one dimension, received a scalar")
   const normal = axes.map((axis) => normalizeAxis(op, axis, x.ndim))
   if (new Set(normal).size < normal.length)
@@ -188,8 +192,8 @@ export const ifft: Fft = alongOne("ifft", { real: false, inverse: true })
 
 /**
  * The Fourier transform of real numbers along an axis, as complex64: the first n/2 + 1 numbers of {@link fft}, of which the others are
- * conjugates. Of complex numbers the real parts count. float64 is computed in double precision.
- * @throws ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
+ * conjugates. float64 is computed in double precision.
+ * @throws DTypeError for complex numbers; ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
  * @example
  * mx.fft.rfft(mx.array([1, 2, 3, 4])).shape // => [3]
  */
@@ -242,7 +246,7 @@ export const ifftn: Fftn = alongMany("ifftn", { real: false, inverse: true }, nu
 
 /**
  * The Fourier transform of real numbers along two axes, the last two by default; the last of `axes` keeps n/2 + 1 numbers.
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
+ * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
  * axes; ArgumentError for lengths without axes and for an unknown `norm`
  * @example
  * mx.fft.rfft2(mx.ones([2, 4])).shape // => [2, 3]
@@ -251,7 +255,7 @@ export const rfft2: Fftn = alongMany("rfft2", { real: true, inverse: false }, [-
 
 /**
  * The Fourier transform of real numbers along several axes, all of them by default; the last of `axes` keeps n/2 + 1 numbers.
- * @throws ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
+ * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
  * axes; ArgumentError for lengths without axes and for an unknown `norm`
  * @example
  * mx.fft.rfftn(mx.ones([2, 4])).shape // => [2, 3]

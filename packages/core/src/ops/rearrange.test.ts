@@ -133,3 +133,17 @@ test("diagonals and triangles", () => {
     `[ShapeError: [diag] needs 1 or 2 dimensions, received shape (1, 1, 1)]`,
   )
 })
+
+test("what is no matrix, or more than a line of coordinates, is refused", () => {
+  expect(() => mx.matrixTranspose(mx.ones([3]))).toThrow(
+    "[matrixTranspose] needs an array of at least 2 dimensions, received shape (3,)",
+  )
+  expect(mx.matrixTranspose(mx.ones([2, 3, 4])).shape).toEqual([4, 3, 2])
+  expect(() => mx.meshgrid(mx.ones([2]), mx.ones([2, 2]))).toThrow(
+    "[meshgrid] array 1 must have at most one dimension, received shape (2, 2)",
+  )
+  expect(mx.meshgrid(mx.array(1), mx.ones([2])).map((x) => x.shape)).toEqual([
+    [2, 1],
+    [2, 1],
+  ])
+})

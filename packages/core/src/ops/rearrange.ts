@@ -14,7 +14,13 @@ import { asCall } from "../graph/calls"
 import { onStream, type StreamLike } from "../graph/device"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
-import { broadcastShapes as broadcastTwo, normalizeAxes, normalizeAxis, type Shape } from "../graph/shape"
+import {
+  broadcastShapes as broadcastTwo,
+  format,
+  normalizeAxes,
+  normalizeAxis,
+  type Shape,
+} from "../graph/shape"
 import { concatenate } from "./join"
 import { broadcastTo } from "./reduce"
 import { sliceRange } from "./slice"
@@ -255,7 +261,7 @@ const streamed = (
 /**
  * Coordinate arrays of a grid, from the coordinates along each of its axes. `'xy'` (the default) puts the second array's axis first, as
  * pictures have it; `'ij'` keeps their order. `sparse` leaves the axes of size 1 that broadcasting would repeat.
- * @throws ArgumentError for another indexing
+ * @throws ArgumentError for another indexing; ShapeError for an array of more than one dimension
  * @example
  * mx.meshgrid(mx.array([1, 2]), mx.array([3]))[0].tolist() // => [[1, 2]]
  */
@@ -266,6 +272,12 @@ export function meshgrid(
   const indexing = (options.indexing ?? "xy") as string
   if (indexing !== "xy" && indexing !== "ij")
     throw new ArgumentError("meshgrid", `indexing must be "xy" or "ij", received ${describe(indexing)}`)
+  for (const [i, x] of arrays.entries())
+    if (x.ndim > 1)
+      throw new ShapeError(
+        "meshgrid",
+        `array ${i} must have at most one dimension, received shape ${format(x.shape)}`,
+      )
   return streamed(arrays, options, () => {
     const rank = arrays.length
     const place = (i: number): number => (indexing === "xy" && rank > 1 && i < 2 ? 1 - i : i)

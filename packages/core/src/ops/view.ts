@@ -249,6 +249,29 @@ export function transpose(...args: unknown[]): Array {
 }
 export { transpose as permuteDims }
 
+const matrixTransposeArgs = operation(
+  "matrixTranspose",
+  { a: "array", axes: "axes?" },
+  (a: Array, axes?: readonly number[] | null) => {
+    if (a.ndim < 2)
+      throw new ShapeError(
+        "matrixTranspose",
+        `needs an array of at least 2 dimensions, received shape ${format(a.shape)}`,
+      )
+    return transpose(a, axes)
+  },
+)
+/**
+ * {@link transpose}, of matrices: with fewer than two axes there is nothing to transpose.
+ * @throws ShapeError for an array of fewer than 2 dimensions
+ * @example
+ * mx.matrixTranspose(mx.zeros([2, 3])).shape // => [3, 2]
+ */
+export function matrixTranspose(a: Array, axes?: readonly number[] | null, options?: StreamOptions): Array
+export function matrixTranspose(...args: unknown[]): Array {
+  return matrixTransposeArgs(args)
+}
+
 const swapaxesArgs = operation(
   "swapaxes",
   { a: "array", axis1: "axis", axis2: "axis" },
