@@ -480,6 +480,9 @@ export interface FluentMethods<A> {
   repeat(repeats: number, options: { axis?: number | null } & StreamOptions): A
   /** See `mx.reshape`. */
   reshape(shape: number | readonly number[], options?: StreamOptions): A
+  reshape(...shape: number[]): A
+  reshape(...shape: [...sizes: number[], options: StreamOptions]): A
+  reshape(options: { shape: number | readonly number[] } & StreamOptions): A
   /** See `mx.rightShift`. */
   rightShift(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.roll`. */
@@ -570,6 +573,9 @@ export interface FluentMethods<A> {
   trace(options: { offset?: number; axis1?: number; axis2?: number; dtype?: Dtype | null } & StreamOptions): A
   /** See `mx.transpose`. */
   transpose(axes?: readonly number[] | null, options?: StreamOptions): A
+  transpose(...axes: number[]): A
+  transpose(...axes: [...axes: number[], options: StreamOptions]): A
+  transpose(options: { axes?: readonly number[] | null } & StreamOptions): A
   /** See `mx.tril`. */
   tril(k?: number, options?: StreamOptions): A
   tril(options: { k?: number } & StreamOptions): A

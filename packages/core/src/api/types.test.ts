@@ -118,3 +118,15 @@ it("streams, evaluation, trees, dtypes", () => {
     mx.stream("tpu")
   })
 })
+
+it("reshape and transpose take a list or separate numbers", () => {
+  expectTypeOf(x.reshape(3, 2)).toEqualTypeOf<mx.Array>()
+  expectTypeOf(x.reshape(3, -1, { stream: mx.cpu })).toEqualTypeOf<mx.Array>()
+  expectTypeOf(mx.transpose(x, 1, 0)).toEqualTypeOf<mx.Array>()
+  unrun(() => {
+    // @ts-expect-error sizes are numbers
+    x.reshape(3, "2")
+    // @ts-expect-error a list, or numbers
+    x.reshape([3], 2)
+  })
+})

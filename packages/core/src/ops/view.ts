@@ -77,6 +77,14 @@ function resolveShape(op: string, size: number, shape: readonly number[]): numbe
   return out
 }
 
+/** Arguments whose numbers after the array are one list: `x.reshape(2, 3)` is `x.reshape([2, 3])`. */
+function gathered(args: readonly unknown[]): readonly unknown[] {
+  if (typeof args[1] !== "number") return args
+  let end = 2
+  while (end < args.length && typeof args[end] === "number") end++
+  return [args[0], args.slice(1, end), ...args.slice(end)]
+}
+
 const reshapeArgs = operation("reshape", { a: "array", shape: "shape" }, (a: unknown, shape: unknown) => {
   const x = asArrayArgument("reshape", "a", a)
   const list = typeof shape === "number" ? [shape] : shape
@@ -85,14 +93,17 @@ const reshapeArgs = operation("reshape", { a: "array", shape: "shape" }, (a: unk
   return reshapeTo([x], { shape: resolveShape("reshape", x.size, list as number[]) })
 })
 /**
- * The same elements in row-major order with another shape; one size may be -1.
+ * The same elements in row-major order with another shape, as a list or as separate sizes; one may be -1.
  * @throws ShapeError when the numbers of elements differ
  * @example
- * mx.arange(6).reshape([2, -1]).shape // => [2, 3]
+ * mx.arange(6).reshape(2, -1).shape // => [2, 3]
  */
 export function reshape(a: Array, shape: number | readonly number[], options?: StreamOptions): Array
+export function reshape(a: Array, ...shape: number[]): Array
+export function reshape(a: Array, ...shape: [...sizes: number[], options: StreamOptions]): Array
+export function reshape(a: Array, options: { shape: number | readonly number[] } & StreamOptions): Array
 export function reshape(...args: unknown[]): Array {
-  return reshapeArgs(args)
+  return reshapeArgs(gathered(args))
 }
 
 const flattenArgs = operation(
@@ -224,7 +235,7 @@ function swapping(ndim: number, i: number, j: number): number[] {
 
 const transposeArgs = operation(
   "transpose",
-  { a: "array", axes: "axes?" },
+  { a: "array", axes: "integerList?" },
   (a: unknown, axes?: readonly number[] | null) => {
     const x = asArrayArgument("transpose", "a", a)
     if (axes === undefined || axes === null) {
@@ -239,13 +250,16 @@ const transposeArgs = operation(
   },
 )
 /**
- * Permutes the axes; reverses them by default.
+ * Permutes the axes, given as a list or as separate numbers; reverses them by default.
  * @example
- * mx.zeros([2, 3, 4]).transpose([1, 0, 2]).shape // => [3, 2, 4]
+ * mx.zeros([2, 3, 4]).transpose(1, 0, 2).shape // => [3, 2, 4]
  */
 export function transpose(a: Array, axes?: readonly number[] | null, options?: StreamOptions): Array
+export function transpose(a: Array, ...axes: number[]): Array
+export function transpose(a: Array, ...axes: [...axes: number[], options: StreamOptions]): Array
+export function transpose(a: Array, options: { axes?: readonly number[] | null } & StreamOptions): Array
 export function transpose(...args: unknown[]): Array {
-  return transposeArgs(args)
+  return transposeArgs(gathered(args))
 }
 export { transpose as permuteDims }
 
