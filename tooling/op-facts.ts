@@ -98,7 +98,7 @@ function hasKernel(backend: string, application: Application): boolean {
     try {
       const converted = inputs.map((x) => (dtype && x.dtype === first ? x.astype(dtype) : x))
       mx.eval(converted)
-      return found?.supports(functionOf(application)(...converted)[0].node) ?? false
+      return found !== undefined && found.queue.lower(functionOf(application)(...converted)[0].node) !== null
     } catch {
       return false
     }

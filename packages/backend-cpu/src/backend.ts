@@ -7,16 +7,22 @@ import {
   type Application,
   type Backend,
   DeviceError,
+  type DeviceInformation,
   type Dtype,
+  type Encoder,
   listPrimitives,
+  type Memory,
   type NativeKernels,
   type Node,
   onKernels,
+  type Plans,
   type Primitive,
   primitiveByName,
   programOf,
+  registerBackend,
   type ScalarProgram,
   type Storage,
+  type WorkQueue,
 } from "@lazuli/core/engine"
 import { collect } from "./collector"
 import {
@@ -106,9 +112,6 @@ const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 /** The number of lanes that are recorded. */
 const RECORDING = -2
 
-/** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
-const BACKEND = 0
-
 /** Ids of registered scalar programs by key, -1 for programs the native side has no code for. */
 const programs = new Map<string, number>()
 /** With so many, the older half is forgotten; who still uses one registers it again. */
@@ -116,20 +119,15 @@ const MAX_PROGRAMS = 1024
 /** What is added to ids where programs remember them: another number after programs were forgotten. */
 let era = 0
 const ERA = 2 ** 24
-let lastNode: Node | null = null
-let lastId = -1
 
-/** The native number of an elementwise node's program. Asked twice for every node, so the last answer is remembered. */
+/** The native number of an elementwise node's program; -1 where the native side has no code for it. */
 function programId(node: Node): number {
-  if (node === lastNode) return lastId
   const program = programOf(node)
   let id = (program.ids[BACKEND] ?? -ERA) - era
   if (id < -1) {
     id = programs.get(program.key) ?? register(program)
     program.ids[BACKEND] = id + era
   }
-  lastNode = node
-  lastId = id
   return id
 }
 
@@ -238,9 +236,9 @@ function encodeKernel(
 }
 
 /** Kernels that run the elementwise work after them on the parts of their result. */
-const FINISHING = new Set(["matmul", "addmm", "quantizedMatmul", "gatherQmm"])
+const WITH_EPILOGUE = new Set(["matmul", "addmm", "quantizedMatmul", "gatherQmm"])
 /** Kernels that read their operand piece by piece. */
-const FED = new Set(["sum", "prod", "max", "min", "all", "any"])
+const WITH_PROLOGUE = new Set(["sum", "prod", "max", "min", "all", "any"])
 const isFloating = ({ kind }: Dtype): boolean => kind === "floating" || kind === "complex"
 
 /** The numbers of dead references. */
@@ -264,11 +262,8 @@ function blockBytes(nbytes: number): number {
 const UNBOUNDED = 2 ** 53
 const boundOf = (bytes: number): number => (bytes >= UNBOUNDED ? Infinity : bytes)
 
-/** Serves `mx.cpu`. */
-export const cpuBackend: Backend = {
+const memory: Memory = {
   name: "cpu",
-  device: "cpu",
-  priority: 100,
 
   allocate(nbytes, stream) {
     return allocateOn(stream ? laneOf(stream) : main, this, nbytes)
@@ -287,7 +282,7 @@ export const cpuBackend: Backend = {
       adopted.delete(slot)
     }
   },
-  settle,
+  wait: settle,
   read(storage, byteOffset, into) {
     settle(storage)
     if (storage.failure) throw storage.failure
@@ -300,7 +295,7 @@ export const cpuBackend: Backend = {
   },
   host(storage) {
     // A view keeps the memory of its own backend.
-    if (storage.lender !== null) return storage.lender.memory.host(storage.lender)
+    if (storage.lender !== null) return hostOf(storage.lender)
     settle(storage)
     if (storage.failure) throw storage.failure
     return native.hostView(storage.slot)
@@ -326,47 +321,91 @@ export const cpuBackend: Backend = {
     return fillNow(this, nbytes, (slot) => native.take(slot, number, nbytes))
   },
 
-  supports(node) {
-    const primitive = node.primitive as Primitive
-    if (primitive.elementwise) return programId(node) >= 0
-    const kernel = kernelOf(primitive)
-    if (kernel < 0) return false
-    const [first] = node.inputs
-    if (restrictions.size > 0 && !isTaken(node, primitive.name)) return false
-    return first === undefined || ((kernelDtypes[kernel] >> first.dtype.code) & 1) === 1
+  tracker: {
+    track: (objects, count, ids) => native.track(objects as object[], count, ids),
+    untrack: (id) => native.untrack(id),
+    isAlive: (id) => native.isAlive(id),
+    poll(all) {
+      const count = native.poll(all ? 1 : 0, dead)
+      // What does not fit now is found by the next poll.
+      return dead.subarray(0, count)
+    },
+    collect,
   },
-  encode(node) {
-    const primitive = node.primitive as Primitive
-    if (primitive.elementwise) {
-      encodeMap(node, programId(node))
-      return
-    }
+  stats() {
+    // What was released is only given back when the tape has run.
+    runIdle()
+    const { limit, cacheLimit, ...counts } = native.memory()
+    return { ...counts, limit: boundOf(limit), cacheLimit: boundOf(cacheLimit) }
+  },
+  *storages() {
+    for (const storage of storages) if (storage.refs > 0) yield storage
+  },
+  blockBytes,
+  setLimit: (bytes) => native.setMemoryLimit(Math.min(bytes, UNBOUNDED)),
+  setCacheLimit: (bytes) => native.setCacheLimit(Math.min(bytes, UNBOUNDED)),
+  clearCache: () => native.clearCache(),
+  resetPeak: () => native.resetPeakMemory(),
+}
+
+function hostOf(storage: Storage): ArrayBuffer {
+  const { memory } = storage
+  if (!memory.host) throw new DeviceError("backend-cpu", `the host does not see the memory of ${memory.name}`)
+  return memory.host(storage)
+}
+
+/** Runs a kernel. */
+class KernelEncoder implements Encoder {
+  constructor(private readonly id: number) {}
+  encode(node: Node): void {
     const lane = laneFor(node, node.inputs, recordWords(node))
-    encodeKernel(lane, kernelOf(primitive), node.inputs, node.outputs ?? [node], node)
+    encodeKernel(lane, this.id, node.inputs, node.outputs ?? [node], node)
+  }
+}
+
+/** Runs a scalar program. */
+class ProgramEncoder implements Encoder {
+  constructor(private readonly id: number) {}
+  encode(node: Node): void {
+    encodeMap(node, this.id)
+  }
+}
+
+const kernelEncoders: Encoder[] = []
+const programEncoders: Encoder[] = []
+
+/** A kernel takes some dtypes and, where a package brought it, some applications only. */
+function lowerKernel(node: Node): Encoder | null {
+  const primitive = node.primitive as Primitive
+  const id = kernelOf(primitive)
+  if (id < 0 || (restrictions.size > 0 && !isTaken(node, primitive.name))) return null
+  const [first] = node.inputs
+  if (first !== undefined && ((kernelDtypes[id] >> first.dtype.code) & 1) === 0) return null
+  return (kernelEncoders[id] ??= new KernelEncoder(id))
+}
+
+const queue: WorkQueue = {
+  lower(node) {
+    if (!(node.primitive as Primitive).elementwise) return lowerKernel(node)
+    const id = programId(node)
+    return id < 0 ? null : (programEncoders[id] ??= new ProgramEncoder(id))
   },
-  finishes(node) {
-    const { name } = node.primitive as Primitive
-    return FINISHING.has(name) && isFloating(node.dtype) && kernelOf(node.primitive as Primitive) >= 0
-  },
-  encodeFinish: (node) => encodeMap(node, programId(node), Op.Finish),
-  isFed: (node) => FED.has((node.primitive as Primitive).name) && kernelOf(node.primitive as Primitive) >= 0,
-  encodeFeed: (node) => encodeMap(node, programId(node), Op.Feed),
   encodeCopy(source, target) {
     const lane = laneFor(target, [source], 16 + 4 * source.shape.length)
     encodeKernel(lane, copyKernel, [source], [target], null)
   },
   flush() {
-    lastNode = null
     return runAll()
   },
   submit(wanted) {
-    lastNode = null
     return submitAll(wanted)
   },
   handingOver,
   synchronize,
   drain,
+}
 
+const plans: Plans = {
   record(inputs, outputs, arenaBytes, body) {
     const before = recording
     const lane = new Lane(RECORDING, 1 << 10)
@@ -379,7 +418,7 @@ export const cpuBackend: Backend = {
     const { buffer, length } = lane.tape
     return { id: native.registerPlan(buffer.slice(0, length * 8), inputs, outputs, arenaBytes) }
   },
-  encodePlan(plan, node) {
+  encode(plan, node) {
     const { inputs, outputs } = node
     const count = outputs === null ? 1 : outputs.length
     const lane = laneFor(node, inputs, 4 + 2 * (inputs.length + count))
@@ -394,34 +433,20 @@ export const cpuBackend: Backend = {
     }
     tape.end()
   },
-  releasePlan: (plan) => whenIdle(() => native.releasePlan(plan.id)),
+  release: (plan) => whenIdle(() => native.releasePlan(plan.id)),
+  takesEpilogue(node) {
+    const primitive = node.primitive as Primitive
+    return WITH_EPILOGUE.has(primitive.name) && isFloating(node.dtype) && kernelOf(primitive) >= 0
+  },
+  encodeEpilogue: (node) => encodeMap(node, programId(node), Op.Finish),
+  takesPrologue({ primitive }) {
+    return primitive !== null && WITH_PROLOGUE.has(primitive.name) && kernelOf(primitive) >= 0
+  },
+  encodePrologue: (node) => encodeMap(node, programId(node), Op.Feed),
+}
 
-  tracker: {
-    track: (objects, count, ids) => native.track(objects as object[], count, ids),
-    untrack: (id) => native.untrack(id),
-    isAlive: (id) => native.isAlive(id),
-    poll(all) {
-      const count = native.poll(all ? 1 : 0, dead)
-      // What does not fit now is found by the next poll.
-      return dead.subarray(0, count)
-    },
-    collect,
-  },
-  memory() {
-    // What was released is only given back when the tape has run.
-    runIdle()
-    const { limit, cacheLimit, ...counts } = native.memory()
-    return { ...counts, limit: boundOf(limit), cacheLimit: boundOf(cacheLimit) }
-  },
-  *storages() {
-    for (const storage of storages) if (storage.refs > 0) yield storage
-  },
-  blockBytes,
-  setMemoryLimit: (bytes) => native.setMemoryLimit(Math.min(bytes, UNBOUNDED)),
-  setCacheLimit: (bytes) => native.setCacheLimit(Math.min(bytes, UNBOUNDED)),
-  clearCache: () => native.clearCache(),
-  resetPeakMemory: () => native.resetPeakMemory(),
-  info: () => ({
+const information: DeviceInformation = {
+  facts: () => ({
     deviceName: cpus()[0]?.model.trim() || process.arch,
     architecture: `${process.arch} ${native.simdTarget()}`,
     memorySize: totalmem(),
@@ -429,5 +454,19 @@ export const cpuBackend: Backend = {
     machineCode: native.machineCode().state,
   }),
 }
+
+/** Serves `mx.cpu`. */
+export const cpuBackend: Backend = {
+  name: "cpu",
+  device: "cpu",
+  priority: 100,
+  memory,
+  queue,
+  plans,
+  information,
+}
+
+/** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
+const BACKEND = registerBackend(cpuBackend)
 
 onKernels("native", addLibrary)

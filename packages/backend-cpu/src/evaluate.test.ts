@@ -76,7 +76,7 @@ describe("memory", () => {
     let most = 0
     for (let i = 0; i < 3000; i++) {
       mx.eval(x.add(i))
-      if (i % 100 === 0) most = Math.max(most, cpuBackend.memory?.().active ?? Number.POSITIVE_INFINITY)
+      if (i % 100 === 0) most = Math.max(most, cpuBackend.memory.stats?.().active ?? Number.POSITIVE_INFINITY)
     }
     // 3,000 arrays of 1 MB were made.
     expect(most).toBeLessThan(400 * 2 ** 20)
@@ -85,13 +85,13 @@ describe("memory", () => {
   test("of dead intermediates is reused within an evaluation", () => {
     const peaks = [1, 2, 3].map(() => {
       collectGarbage()
-      cpuBackend.clearCache?.()
-      cpuBackend.resetPeakMemory?.()
-      const before = cpuBackend.memory?.().active ?? 0
+      cpuBackend.memory.clearCache?.()
+      cpuBackend.memory.resetPeak?.()
+      const before = cpuBackend.memory.stats?.().active ?? 0
       let x = mx.zeros([1024, 1024]).add(1)
       for (let i = 0; i < 30; i++) x = x.multiply(1.5).subtract(0.25)
       mx.eval(x)
-      return (cpuBackend.memory?.().peak ?? Number.POSITIVE_INFINITY) - before
+      return (cpuBackend.memory.stats?.().peak ?? Number.POSITIVE_INFINITY) - before
     })
     // 61 arrays of 4 MB; two at a time are enough, and some slack for what was alive. V8 may have made the handles old meanwhile, which a
     // slow machine gives it time for: then one round takes more.
@@ -101,9 +101,9 @@ describe("memory", () => {
   test("is given back by dispose", () => {
     const x = mx.ones([1024, 1024]).add(1)
     mx.eval(x)
-    const before = cpuBackend.memory?.().active as number
+    const before = cpuBackend.memory.stats?.().active as number
     x.dispose()
-    expect(before - (cpuBackend.memory?.().active as number)).toBeGreaterThanOrEqual(4 * 2 ** 20)
+    expect(before - (cpuBackend.memory.stats?.().active as number)).toBeGreaterThanOrEqual(4 * 2 ** 20)
     expect(() => x.tolist()).toThrowErrorMatchingInlineSnapshot(
       `[DeviceError: [eval] the value of this array was released. It was disposed, made inside a rule and kept beyond it, or given to a compiled function with \`donate\`]`,
     )

@@ -278,7 +278,7 @@ describe("memory", () => {
   it("reuses buffers and stays flat in a synchronous loop", () => {
     let x = mx.zeros([1000])
     mx.eval(x)
-    const before = metalBackend.memory?.().buffers as number
+    const before = metalBackend.memory.stats?.().buffers as number
     for (let i = 0; i < 200; i++) {
       const y = x.add(1)
       mx.eval(y)
@@ -286,12 +286,12 @@ describe("memory", () => {
       x = y
     }
     expect(x.index(0).item()).toBe(200)
-    expect((metalBackend.memory?.().buffers as number) - before).toBeLessThan(4)
+    expect((metalBackend.memory.stats?.().buffers as number) - before).toBeLessThan(4)
   })
   it("refuses more than its limit", () => {
     const small = createMetalBackend(new HostRuntime(), "small")
-    small.setMemoryLimit?.(10_000)
-    expect(() => small.allocate(20_000)).toThrowErrorMatchingInlineSnapshot(
+    small.memory.setLimit?.(10_000)
+    expect(() => small.memory.allocate(20_000)).toThrowErrorMatchingInlineSnapshot(
       `[DeviceError: [metal] 20480 bytes more would exceed the memory limit of 10000 bytes: 0 are in use]`,
     )
   })

@@ -3,7 +3,16 @@
  * decompositions or the TypeScript meaning on the buffers' memory.
  */
 import { totalmem } from "node:os"
-import { type Backend, listBackends, type Node, type Primitive, type Storage } from "@lazuli/core/engine"
+import {
+  type Backend,
+  type Encoder,
+  listBackends,
+  type Memory,
+  type Node,
+  type Primitive,
+  type Storage,
+  type WorkQueue,
+} from "@lazuli/core/engine"
 import { encodeCopy, type Family, familyOf, viewOf } from "@lazuli/gpu-kernels"
 import { HostRuntime } from "./host-runtime"
 import { MetalQueue } from "./queue"
@@ -26,11 +35,8 @@ export interface MetalBackend extends Backend {
 /** A backend on a runtime. */
 export function createMetalBackend(runtime: MetalRuntime, name = "metal", priority = 100): MetalBackend {
   let rehearsed: Map<string, LibrarySource> | null = null
-  const backend: MetalBackend = {
+  const memory: Memory = {
     name,
-    device: "gpu",
-    emulated: runtime.emulated,
-    priority,
     allocate: (nbytes) => queue.allocate(nbytes),
     release: (storage) => queue.release(storage),
     read: (storage, byteOffset, into) => queue.read(storage, byteOffset, into),
@@ -38,20 +44,56 @@ export function createMetalBackend(runtime: MetalRuntime, name = "metal", priori
     host: (storage) => queue.host(storage),
     address: (storage) => queue.address(storage),
     adopt: (address, nbytes, done) => queue.adopt(address, nbytes, done),
-    supports: (node) => familyOf(node.primitive as Primitive)?.supports(node) ?? false,
+    stats: () => queue.stats(),
+    setLimit: (bytes) => queue.setMemoryLimit(bytes),
+    setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
+    clearCache: () => queue.clearCache(),
+    resetPeak: () => queue.resetPeak(),
+  }
+  const queue = new MetalQueue(runtime, memory)
+  const encoder: Encoder = {
     encode: (node) =>
       work(
         node,
         () => (familyOf(node.primitive as Primitive) as Family).encode(node, queue),
-        (reference) =>
-          reference.supports(node) && !node.primitive?.facts.opaque ? () => reference.encode(node) : null,
+        (reference) => {
+          const instead = node.primitive?.facts.opaque ? null : reference.lower(node)
+          return instead && (() => instead.encode(node))
+        },
       ),
-    encodeCopy: (source, target) =>
-      work(
-        target,
-        () => encodeCopy(queue, viewOf(source), { storage: target.storage as Storage, offset: 0 }),
-        (reference) => () => reference.encodeCopy(source, target),
-      ),
+  }
+  const backend: MetalBackend = {
+    name,
+    device: "gpu",
+    emulated: runtime.emulated,
+    priority,
+    memory,
+    queue: {
+      lower: (node) => (familyOf(node.primitive as Primitive)?.supports(node) ? encoder : null),
+      encodeCopy: (source, target) =>
+        work(
+          target,
+          () => encodeCopy(queue, viewOf(source), { storage: target.storage as Storage, offset: 0 }),
+          (reference) => () => reference.encodeCopy(source, target),
+        ),
+      flush: () => queue.flush(),
+    },
+    information: {
+      facts: () => {
+        const { info } = runtime
+        return {
+          deviceName: info.name,
+          architecture: runtime.name,
+          memorySize: totalmem(),
+          maxBufferLength: info.maxBufferLength,
+          maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
+          maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
+          resourceLimit: info.resourceLimit,
+        }
+      },
+      startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
+      stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
+    },
     async rehearse(body) {
       const asked = new Map<string, LibrarySource>()
       rehearsed = asked
@@ -63,32 +105,15 @@ export function createMetalBackend(runtime: MetalRuntime, name = "metal", priori
       await runtime.prepare?.([...asked.values()])
       return asked.size
     },
-    flush: () => queue.flush(),
-    memory: () => queue.stats(),
-    setMemoryLimit: (bytes) => queue.setMemoryLimit(bytes),
-    setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
-    clearCache: () => queue.clearCache(),
-    resetPeakMemory: () => queue.resetPeak(),
-    info: () => {
-      const { info } = runtime
-      return {
-        deviceName: info.name,
-        architecture: runtime.name,
-        memorySize: totalmem(),
-        maxBufferLength: info.maxBufferLength,
-        maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
-        maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
-        resourceLimit: info.resourceLimit,
-      }
-    },
-    startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
-    stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
   }
-  const queue = new MetalQueue(runtime, backend)
   /** A kernel that does not compile leaves its outputs without a value, like one that fails. */
-  const work = (node: Node, body: () => void, meaning: (reference: Backend) => (() => void) | null): void => {
+  const work = (
+    node: Node,
+    body: () => void,
+    meaning: (reference: WorkQueue) => (() => void) | null,
+  ): void => {
     try {
-      const instead = rehearsed && meaning(referenceBackend())
+      const instead = rehearsed && meaning(referenceBackend().queue)
       if (rehearsed && instead) {
         queue.withoutRunning(rehearsed, body)
         instead()

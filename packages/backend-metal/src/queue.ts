@@ -211,7 +211,7 @@ export class MetalQueue implements DispatchQueue {
   }
   host(storage: Storage): ArrayBuffer {
     // A view keeps the memory of its own backend.
-    if (storage.lender !== null) return storage.lender.memory.host(storage.lender)
+    if (storage.lender !== null) return storage.lender.memory.host?.(storage.lender) as ArrayBuffer
     this.settle(storage)
     let view = this.views.get(storage.slot)
     if (!view) {

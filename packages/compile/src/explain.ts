@@ -227,8 +227,9 @@ function explainStep(
   return {
     operations,
     shape,
-    reason: backend.supports(node)
-      ? `a kernel of its own on ${backend.name}: not elementwise`
-      : `${backend.name} has no kernel for it`,
+    reason:
+      backend.queue.lower(node) !== null
+        ? `a kernel of its own on ${backend.name}: not elementwise`
+        : `${backend.name} has no kernel for it`,
   }
 }

@@ -30,7 +30,11 @@ const NOT_SHORT =
  * the last axis both run by blocks of rows (see rows.ts).
  */
 export function feeding(backend: Backend, work: Node, reduction: Node): string | null {
-  if (reduction.inputs[0] !== work || work.outputs !== null || backend.isFed?.(reduction) !== true)
+  if (
+    reduction.inputs[0] !== work ||
+    work.outputs !== null ||
+    backend.plans?.takesPrologue?.(reduction) !== true
+  )
     return null
   if (sizeOf(work.shape) < MIN_FED) return null
   const axes = new Set(reduction.params.axes as readonly number[])
@@ -44,7 +48,9 @@ export function feeding(backend: Backend, work: Node, reduction: Node): string |
 
 /** Whether a kernel takes elementwise work behind it. */
 export const finishes = (backend: Backend, lead: Node): boolean =>
-  !primitiveOf(lead).elementwise && outputsOf(lead).length === 1 && backend.finishes?.(lead) === true
+  !primitiveOf(lead).elementwise &&
+  outputsOf(lead).length === 1 &&
+  backend.plans?.takesEpilogue?.(lead) === true
 
 /**
  * Why elementwise work does not run on the pieces of a product; null where it does: it reads it as it lies, and everything else by the same

@@ -14,6 +14,7 @@ import {
   LazuliError,
   type Node,
   type Plan,
+  type Plans,
   Storage,
   type Strides,
   sizeOf,
@@ -82,7 +83,7 @@ export function makePlan(
   donated: ReadonlySet<number>,
   strides: readonly (Strides | null)[] | null = null,
 ): Planned | null {
-  if (!backend.record || !backend.encodePlan) return null
+  if (!backend.plans) return null
   const fusedOutputs = optimize(backend, outputs)
   if (!fusedOutputs) return null
   const applications = inOrder(outputs, isLeaf).length
@@ -144,7 +145,7 @@ class Planner {
       stats: { applications: this.applications, kernels, arenaBytes, liveBytes },
       byRows: this.byRows,
       finishing: this.finishing,
-      release: () => this.backend.releasePlan?.(plan),
+      release: () => this.backend.plans?.release?.(plan),
     }
   }
 
@@ -193,7 +194,7 @@ class Planner {
     const { members, rows, rowsPerBlock, inner } = group
     const made = new Set(members.flatMap(({ lead }) => outputsOf(lead)))
     for (const { lead, roles } of members) {
-      if (!this.backend.supports(lead)) return false
+      if (this.backend.queue.lower(lead) === null) return false
       for (const [i, input] of lead.inputs.entries()) {
         if (made.has(input) || isImmediate(input)) continue
         const layout = this.layouts.get(input)
@@ -378,7 +379,7 @@ class Planner {
       if (!primitive.elementwise) this.run(input)
     }
     if (primitive.rules.view) return this.addView(lead)
-    if (!this.backend.supports(lead)) return false
+    if (this.backend.queue.lower(lead) === null) return false
     this.run(lead)
     return true
   }
@@ -556,7 +557,7 @@ class Planner {
       const block = this.blocks.get(node)
       if (!block) return
       const layout = this.layouts.get(node) as Layout
-      node.storage = new Storage(this.backend, block.slot ?? arenaSlot, block.nbytes)
+      node.storage = new Storage(memory, block.slot ?? arenaSlot, block.nbytes)
       node.offset = layout.offset + (block.place?.offset ?? 0) / node.dtype.size
       node.strides = layout.strides
     }
@@ -565,20 +566,21 @@ class Planner {
       node.offset = 0
       node.strides = null
     }
-    const record = this.backend.record as NonNullable<Backend["record"]>
+    const { memory, queue } = this.backend
+    const plans = this.backend.plans as Plans
     const encode = (): void => {
       for (const step of this.steps) {
         const nodes = this.touched(step)
         nodes.forEach(show)
-        if (step.kind === "copy") this.backend.encodeCopy(step.from, step.to)
-        else if (this.feeding.has(step)) this.backend.encodeFeed?.(step.node)
-        else if (this.joined.has(step)) this.backend.encodeFinish?.(step.node)
-        else this.backend.encode(step.node)
+        if (step.kind === "copy") queue.encodeCopy(step.from, step.to)
+        else if (this.feeding.has(step)) plans.encodePrologue?.(step.node)
+        else if (this.joined.has(step)) plans.encodeEpilogue?.(step.node)
+        else queue.lower(step.node)?.encode(step.node)
         nodes.forEach(hide)
       }
     }
     try {
-      return record(this.inputs.length, this.outputs.length, arenaBytes, encode)
+      return plans.record(this.inputs.length, this.outputs.length, arenaBytes, encode)
     } catch (cause) {
       throw cause instanceof LazuliError ? cause : this.refused(cause as Error)
     }

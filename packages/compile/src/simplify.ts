@@ -94,7 +94,7 @@ class Simplifier {
     if (instead) return [instead]
     if (isView(lead)) return [this.show(lead, inputs[0], this.feedsElementwise(lead) ? MAX_LIFTED : 0)]
     const nodes = reapply(lead, inputs)
-    if (primitive.rules.view || this.backend.supports(nodes[0])) return nodes
+    if (primitive.rules.view || this.backend.queue.lower(nodes[0]) !== null) return nodes
     if (!primitive.rules.decompose) {
       this.possible = false
       return nodes

@@ -39,7 +39,7 @@ const SIZED: KernelOptions = {
 }
 
 /**
- * Runs the suite. What a backend has no kernel for it says by `supports`: such cells are not applicable, with the reason, but what runs
+ * Runs the suite. What a backend has no kernel for it says by `lower`: such cells are not applicable, with the reason, but what runs
  * instead is compared as well.
  *
  * @param backend the name of a registered backend, or a function that makes one, which is then registered

@@ -27,14 +27,17 @@ export {
   type Backend,
   type BackendStats,
   backendFor,
+  backendOf,
   countFallback,
+  type DeviceInformation,
+  type Encoder,
   type Failure,
   listBackends,
-  type MemoryStats,
   onBackend,
+  type Plans,
   registerBackend,
   setBackend,
-  type Tracker,
+  type WorkQueue,
 } from "./graph/backend"
 export { ofUser, renamed, settle } from "./graph/boundary"
 export { asCall, type CallRecorder, callNamed, calls, implicitState, sharedNames } from "./graph/calls"
@@ -136,7 +139,7 @@ export {
   type ScalarValue,
 } from "./graph/scalar-program"
 export * from "./graph/shape"
-export { lend, type Memory, Storage } from "./graph/storage"
+export { lend, type Memory, type MemoryStats, Storage, type Tracker } from "./graph/storage"
 export {
   arraysOf,
   checkLevel,

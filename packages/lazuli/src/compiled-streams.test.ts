@@ -2,6 +2,7 @@
 import "@lazuli/backend-metal"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { backendOf, type Storage } from "@lazuli/core/engine"
 import { mx } from "lazuli"
 import { afterEach, describe, expect, test } from "vitest"
 
@@ -10,8 +11,7 @@ type Unary = (x: mx.Array) => mx.Array
 /** The device that computed an array. */
 const deviceOf = (x: mx.Array): string => {
   mx.eval(x)
-  const { device = "?" } = (x.node.storage?.memory ?? {}) as { device?: string }
-  return device
+  return backendOf((x.node.storage as Storage).memory).device
 }
 
 afterEach(() => mx.setDefaultDevice(mx.cpu))

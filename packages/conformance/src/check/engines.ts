@@ -62,8 +62,8 @@ const LOOKS = 3
 export const memoryColumn: Column = {
   name: "memory",
   check(application: Application) {
-    const backend = backendFor(mx.defaultDevice())
-    if (!backend.memory || !backend.tracker) return `${backend.name} does not tell what is in use`
+    const { memory } = backendFor(mx.defaultDevice())
+    if (!memory.stats || !memory.tracker) return `${memory.name} does not tell what is in use`
     const { primitive } = application
     const inputs = [...application.inputs]
     const f = functionOf(application)
@@ -81,7 +81,7 @@ export const memoryColumn: Column = {
     }
     const inUse = (): { active: number; buffers: number } => {
       collectGarbage()
-      return backend.memory?.() ?? { active: 0, buffers: 0 }
+      return memory.stats?.() ?? { active: 0, buffers: 0 }
     }
     use()
     let before = inUse()

@@ -2,44 +2,33 @@
  * Results that are unique only up to a choice: backends that choose otherwise pass, backends that are wrong do not.
  */
 import * as mx from "@lazuli/core"
-import {
-  type Backend,
-  definePrimitive,
-  listBackends,
-  registerBackend,
-  type Storage,
-} from "@lazuli/core/engine"
+import { definePrimitive, type Storage } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
+import { encodeReference, registerEdited } from "../../test/edited-backend"
 import { INVARIANTS } from "./invariants"
 import { kernelColumn } from "./kernels"
 import { opCheck } from "./op-check"
 import { values } from "./values"
 
-const reference = listBackends().find(({ name }) => name === "reference") as Backend
 const tall = values([4, 3], -1, 1, 5)
 const square = values([3, 3], -1, 1, 4)
 const { linalg } = mx
+
+const storeOf = (storage: Storage | null): Float64Array => {
+  const bytes = storage?.bytes as ArrayBuffer
+  // Pivots are integers of four bytes.
+  return new Float64Array(bytes, 0, bytes.byteLength >> 3)
+}
 
 type Edit = (outputs: Float64Array[]) => void
 let count = 0
 /** What the kit says of the reference backend with the float64 results of a primitive edited. */
 function edited(primitive: string, f: (x: mx.Array) => mx.Array, input: mx.Array, edit: Edit): string {
   const name = `edits${count++}`
-  registerBackend({
-    ...reference,
-    name,
-    priority: -1,
-    encode: (node) => {
-      reference.encode(node)
-      if (node.primitive?.name !== primitive || node.dtype !== mx.float64) return
-      const stores = (node.outputs ?? [node]).map(({ storage }) => {
-        const { buffer, byteOffset, byteLength } = new Uint8Array(
-          (storage as Storage).memory.host(storage as Storage),
-        )
-        return new Float64Array(buffer, byteOffset, byteLength >> 3)
-      })
-      edit(stores)
-    },
+  registerEdited(name, (node) => {
+    encodeReference(node)
+    if (node.primitive?.name !== primitive || node.dtype !== mx.float64) return
+    edit((node.outputs ?? [node]).map(({ storage }) => storeOf(storage)))
   })
   const column = kernelColumn(name, { dtypes: [mx.float64], fillings: ["as given"], layouts: ["row-major"] })
   const [{ status, reason }] = opCheck(primitive, [{ f, inputs: [input] }], { columns: [column] }).results
@@ -165,17 +154,10 @@ test("a primitive of another package says itself what holds of its results", () 
     },
     facts: { ambiguous: true },
   })
-  registerBackend({
-    ...reference,
-    name: "negative roots",
-    priority: -1,
-    encode: (node) => {
-      reference.encode(node)
-      const { storage } = node
-      if (node.primitive !== apply.primitive || node.dtype !== mx.float64 || !storage) return
-      const bytes = new Uint8Array(storage.memory.host(storage))
-      new Float64Array(bytes.buffer, bytes.byteOffset, node.size).forEach((v, i, all) => (all[i] = -v))
-    },
+  registerEdited("negative roots", (node) => {
+    encodeReference(node)
+    if (node.primitive !== apply.primitive || node.dtype !== mx.float64) return
+    new Float64Array(node.storage?.bytes as ArrayBuffer).forEach((v, i, all) => (all[i] = -v))
   })
   const check = (options: Parameters<typeof kernelColumn>[1]): string => {
     const column = kernelColumn("negative roots", {

@@ -191,7 +191,8 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
             const xs = laidOut as mx.Array[]
             mx.eval(xs)
             native ||=
-              !primitive.rules.view && backendNamed(backend).supports(functionOf(application)(...xs)[0].node)
+              !primitive.rules.view &&
+              backendNamed(backend).queue.lower(functionOf(application)(...xs)[0].node) !== null
             try {
               const outputs = run(application, xs)
               if (invariant) {

@@ -2,20 +2,11 @@
  * The kit itself: it passes what is right, and says what is wrong with deliberately wrong primitives and backends.
  */
 import * as mx from "@lazuli/core"
-import {
-  type Backend,
-  definePrimitive,
-  isInexact,
-  listBackends,
-  type Node,
-  type PrimitiveRules,
-  promote,
-  registerBackend,
-  type Storage,
-} from "@lazuli/core/engine"
+import { definePrimitive, isInexact, type Node, type PrimitiveRules, promote } from "@lazuli/core/engine"
 import { checkpoint } from "@lazuli/transforms"
 import { expect, test, vi } from "vitest"
 import "@lazuli/backend-cpu"
+import { encodeReference, registerEdited } from "../../test/edited-backend"
 import { kernelColumn } from "./kernels"
 import { formatChecks, type OpCheckOptions, type OpReport, opCheck } from "./op-check"
 import { exportColumn, shapelessColumn } from "./programs"
@@ -217,43 +208,35 @@ test("calls that hold for one size, or give something else from a file", () => {
   warn.mockRestore()
 })
 
-const reference = listBackends().find((b) => b.name === "reference") as Backend
-
 /** The reference backend with one kernel of its own. */
 function backendWith(name: string, kernel: (node: Node) => void): void {
-  registerBackend({
-    ...reference,
-    name,
-    priority: -1,
-    encode: (node) => (node.primitive?.name === "negative" ? kernel(node) : reference.encode(node)),
-  })
+  registerEdited(name, (node) => (node.primitive?.name === "negative" ? kernel(node) : encodeReference(node)))
 }
 /** Bytes behind a node, from its first element on. */
-const bytes = (node: Node): Uint8Array =>
-  new Uint8Array((node.storage as Storage).memory.host(node.storage as Storage))
+const bytes = (node: Node): Uint8Array => new Uint8Array(node.storage?.bytes as ArrayBuffer)
 
 test("backends whose kernels are wrong in some dtypes, layouts or corners", () => {
   backendWith("layouts", (node) => {
     const [input] = node.inputs
     const { strides } = input
     input.strides = null
-    reference.encode(node)
+    encodeReference(node)
     input.strides = strides
   })
   backendWith("offsets", (node) => {
     const [input] = node.inputs
     const { offset } = input
     input.offset = 0
-    reference.encode(node)
+    encodeReference(node)
     input.offset = offset
   })
   backendWith("halves", (node) => {
-    reference.encode(node)
+    encodeReference(node)
     if (node.dtype === mx.bfloat16 && node.size > 0) bytes(node)[1] ^= 1
   })
   backendWith("empty", (node) => {
     if (node.size === 0) throw new mx.DeviceError("negative", "cannot launch 0 threads")
-    reference.encode(node)
+    encodeReference(node)
   })
   const report = opCheck("negative", [{ inputs: [x] }], {
     backends: ["layouts", "offsets", "halves", "empty"],
@@ -270,17 +253,12 @@ test("backends whose kernels are wrong in some dtypes, layouts or corners", () =
 
 test("backends that write what is not finite", () => {
   for (const value of [Number.NaN, Number.POSITIVE_INFINITY])
-    registerBackend({
-      ...reference,
-      name: `only ${value}`,
-      priority: -1,
-      encode: (node) => {
-        reference.encode(node)
-        if (node.primitive?.name !== "matmul" && node.primitive?.name !== "negative") return
-        const { buffer, byteOffset, byteLength } = bytes(node)
-        if (node.dtype === mx.float64) new Float64Array(buffer, byteOffset, byteLength / 8).fill(value)
-        if (node.dtype === mx.float32) new Float32Array(buffer, byteOffset, byteLength / 4).fill(value)
-      },
+    registerEdited(`only ${value}`, (node) => {
+      encodeReference(node)
+      if (node.primitive?.name !== "matmul" && node.primitive?.name !== "negative") return
+      const { buffer, byteOffset, byteLength } = bytes(node)
+      if (node.dtype === mx.float64) new Float64Array(buffer, byteOffset, byteLength / 8).fill(value)
+      if (node.dtype === mx.float32) new Float32Array(buffer, byteOffset, byteLength / 4).fill(value)
     })
   const backends = ["only NaN", "only Infinity"]
   for (const dtype of [mx.float64, mx.float32])

@@ -41,5 +41,5 @@ export function deviceCount(device: Device | DeviceType): number {
 export function deviceInfo(device?: Device | DeviceType | null): DeviceFacts {
   const { type } = currentStream().device
   const backend = backendFor(new Device(device == null ? type : typeOf("deviceInfo", device)))
-  return { deviceName: backend.name, architecture: "unknown", ...backend.info?.() }
+  return { deviceName: backend.name, architecture: "unknown", ...backend.information?.facts?.() }
 }

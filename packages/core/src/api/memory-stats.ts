@@ -3,13 +3,15 @@
  */
 
 import { collectGarbage, forgetRoom } from "../engine/memory"
-import { type Backend, backendFor, type MemoryStats } from "../graph/backend"
+import { type Backend, backendFor } from "../graph/backend"
 import { currentStream } from "../graph/device"
 import { ArgumentError, describe } from "../graph/errors"
+import type { Memory, MemoryStats } from "../graph/storage"
 
 const backend = (): Backend => backendFor(currentStream().device)
+const memory = (): Memory => backend().memory
 const NOTHING: MemoryStats = { active: 0, peak: 0, cache: 0, buffers: 0, limit: 0 }
-const stats = (): MemoryStats => backend().memory?.() ?? NOTHING
+const stats = (): MemoryStats => memory().stats?.() ?? NOTHING
 
 /**
  * Bytes of all living arrays, and of what kernels have borrowed while they run; 0 on a backend that does not count them.
@@ -45,7 +47,7 @@ export interface MemoryReport extends MemoryStats {
 export function memoryReport(): MemoryReport {
   collectGarbage()
   const totals = new Map<string, { op: string; buffers: number; bytes: number }>()
-  for (const { op, nbytes } of backend().storages?.() ?? []) {
+  for (const { op, nbytes } of memory().storages?.() ?? []) {
     const total = totals.get(op) ?? { op, buffers: 0, bytes: 0 }
     total.buffers++
     total.bytes += nbytes
@@ -56,7 +58,7 @@ export function memoryReport(): MemoryReport {
 
 /** Starts {@link getPeakMemory} anew. */
 export function resetPeakMemory(): void {
-  backend().resetPeakMemory?.()
+  memory().resetPeak?.()
 }
 
 /** A bound that was given. @throws ArgumentError where it is none */
@@ -79,8 +81,8 @@ function asBound(op: string, limit: number): number {
 export function setMemoryLimit(limit: number): number {
   const bound = asBound("setMemoryLimit", limit)
   const before = stats().limit
-  if (bound < before) backend().drain?.()
-  backend().setMemoryLimit?.(bound)
+  if (bound < before) backend().queue.drain?.()
+  memory().setLimit?.(bound)
   forgetRoom()
   return before
 }
@@ -92,13 +94,13 @@ export function setMemoryLimit(limit: number): number {
 export function setCacheLimit(limit: number): number {
   const bound = asBound("setCacheLimit", limit)
   const before = stats().cacheLimit ?? 0
-  backend().setCacheLimit?.(bound)
+  memory().setCacheLimit?.(bound)
   return before
 }
 
 /** Gives the bytes kept for reuse back to the system. */
 export function clearCache(): void {
-  backend().clearCache?.()
+  memory().clearCache?.()
 }
 
 let wired = 0

@@ -44,16 +44,16 @@ function capture(op: "startCapture" | "stopCapture"): DeviceError {
 
 /** Begins to record the GPU's work into a file for Xcode. @throws DeviceError where the backend cannot */
 export function startCapture(path: string): void {
-  const backend = backendFor(gpu)
-  if (!backend.startCapture) throw capture("startCapture")
-  backend.flush()
-  backend.startCapture(path)
+  const { information, queue } = backendFor(gpu)
+  if (!information?.startCapture) throw capture("startCapture")
+  queue.flush()
+  information.startCapture(path)
 }
 
 /** Ends what {@link startCapture} began. @throws DeviceError where the backend cannot capture */
 export function stopCapture(): void {
-  const backend = backendFor(gpu)
-  if (!backend.stopCapture) throw capture("stopCapture")
-  backend.flush()
-  backend.stopCapture()
+  const { information, queue } = backendFor(gpu)
+  if (!information?.stopCapture) throw capture("stopCapture")
+  queue.flush()
+  information.stopCapture()
 }

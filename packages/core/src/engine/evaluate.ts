@@ -2,7 +2,15 @@
  * Evaluation: puts the pending nodes behind the requested ones in order, without recursion, hands them to their backends, and lets
  * go of the graph and of every intermediate that nothing can read any more.
  */
-import { type Backend, backendFor, countFallback, type Failure, listBackends } from "../graph/backend"
+import {
+  type Backend,
+  backendFor,
+  backendOf,
+  countFallback,
+  type Failure,
+  listBackends,
+  stage,
+} from "../graph/backend"
 import { onStream, type Stream } from "../graph/device"
 import { DeviceError, RegistryError, TransformError } from "../graph/errors"
 import {
@@ -87,7 +95,7 @@ export function evaluateAsync(roots: readonly Node[]): Promise<void> {
     const body = (): void => {
       used = encode(roots)
     }
-    const { handingOver } = backendFor(roots[0].stream.device)
+    const { handingOver } = backendFor(roots[0].stream.device).queue
     if (handingOver) handingOver(body)
     else body()
     if (tracing.depth === 0) sweepRecent()
@@ -95,11 +103,11 @@ export function evaluateAsync(roots: readonly Node[]): Promise<void> {
   // What an earlier call handed over may still run.
   const storages = roots.flatMap(({ storage }) => storage ?? [])
   const backends = new Set<Backend>(used)
-  for (const storage of storages) backends.add(storage.memory as Backend)
-  const work = [...backends].map((backend) => {
-    const own = storages.filter(({ memory }) => memory === backend)
-    if (backend.submit) return backend.submit(own)
-    backend.flush()
+  for (const { memory } of storages) backends.add(backendOf(memory))
+  const work = [...backends].map(({ memory, queue }) => {
+    const own = storages.filter((storage) => storage.memory === memory)
+    if (queue.submit) return queue.submit(own)
+    queue.flush()
     for (const { failure } of own) if (failure) throw failure
     return undefined
   })
@@ -131,20 +139,20 @@ function compute(roots: readonly Node[]): boolean {
     const { storage } = roots[i]
     if (storage === null) pending = true
     else {
-      storage.memory.settle?.(storage)
+      storage.memory.wait?.(storage)
       if (storage.failure) throw storage.failure
     }
   }
   if (!pending) return false
   let failure: Failure | undefined
   const used = encode(roots)
-  for (let i = 0; i < used.length; i++) failure ??= used[i].flush()[0]
+  for (let i = 0; i < used.length; i++) failure ??= used[i].queue.flush()[0]
   if (failure) throw failure.error
   for (let i = 0; i < roots.length; i++) {
     const { storage } = roots[i]
     if (storage === null) continue
     // It may have been under way, on a stream that this evaluation did not need.
-    storage.memory.settle?.(storage)
+    storage.memory.wait?.(storage)
     if (storage.failure) throw storage.failure
   }
   return true
@@ -276,7 +284,7 @@ function dependencies(lead: Node): readonly Node[] {
   if (lead.alias !== null) return aliasesOf(lead)
   if (rules.view !== undefined || rules.decompose === undefined) return lead.inputs
   const backend = backendFor(lead.stream.device)
-  if (rules.plan?.(lead) || backend.supports(lead)) return lead.inputs
+  if (rules.plan?.(lead) || backend.queue.lower(lead) !== null) return lead.inputs
   countFallback(backend.name, primitive.name, "decomposed")
   const parts = onStream(lead.stream, () =>
     withoutHandles(() =>
@@ -321,7 +329,7 @@ function runAlone(lead: Node, backend: Backend): void {
   try {
     run(lead, backend)
     if (failedBefore) return
-    backend.flush()
+    backend.queue.flush()
   } catch (error) {
     nameSite(error, lead)
     throw error
@@ -331,15 +339,14 @@ function runAlone(lead: Node, backend: Backend): void {
 
 function run(lead: Node, backend: Backend): void {
   const primitive = lead.primitive as Primitive
-  const { view, plan } = primitive.rules
+  const { view } = primitive.rules
   if (lead.alias !== null) runAlias(lead)
   else if (view !== undefined) runView(lead, backend, primitive)
   else {
     const failure = failureOf(lead.inputs)
-    const recorded = failure === null && plan !== undefined ? plan(lead) : null
     if (failure !== null) poison(lead, backend, failure)
-    else if (recorded !== null) runPlan(lead, backend, recorded)
-    else runKernel(lead, backend, primitive)
+    else if (areOn(backend, lead.inputs)) runWork(lead, backend, primitive)
+    else withInputsOn(backend, lead.inputs, () => runWork(lead, backend, primitive))
   }
   detach(lead)
 }
@@ -403,19 +410,21 @@ function runView(node: Node, backend: Backend, primitive: Primitive): void {
 
 /** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
 function contiguousCopy(source: Node, backend: Backend): Node {
-  moveTo(backend, source)
+  if ((source.storage as Storage).memory !== backend.memory) {
+    return withInputsOn(backend, [source], () => contiguousCopy(source, backend))
+  }
   // On the stream of its memory, whatever the current one is.
   const { shape, dtype, stream } = source
   const copy = new Node(shape, dtype, null, NO_INPUTS, NO_PARAMS, stream, Mark.None)
   copy.storage = allocate(backend, source, "copy")
-  backend.encodeCopy(source, copy)
+  backend.queue.encodeCopy(source, copy)
   return copy
 }
 
 function allocate(backend: Backend, meta: Node, op: string): Storage {
   const nbytes = meta.nbytes
   noteAllocation(nbytes)
-  const storage = backend.allocate(nbytes, meta.stream)
+  const storage = backend.memory.allocate(nbytes, meta.stream)
   storage.op = op
   storage.stream = meta.stream
   return storage
@@ -423,7 +432,8 @@ function allocate(backend: Backend, meta: Node, op: string): Storage {
 
 /** Gives a small strided node row-major memory of its own. Returns whether it did. */
 function becomesRowMajor(node: Node, backend: Backend): boolean {
-  if (node.nbytes > SMALL_STRIDED) return false
+  // A copy of what lies on another device is there for its other readers.
+  if (node.nbytes > SMALL_STRIDED || (node.storage as Storage).original !== null) return false
   const storage = contiguousCopy(node, backend).storage as Storage
   replaceStorage(node, storage)
   node.offset = 0
@@ -444,6 +454,13 @@ function replaceStorage(node: Node, storage: Storage): void {
   }
 }
 
+function runWork(lead: Node, backend: Backend, primitive: Primitive): void {
+  const { plan } = primitive.rules
+  const recorded = plan !== undefined ? plan(lead) : null
+  if (recorded !== null) runPlan(lead, backend, recorded)
+  else runKernel(lead, backend, primitive)
+}
+
 /** Runs a recorded program. Plans read row-major inputs, or such as lie like those that they were made for. */
 function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
   let plan = recorded
@@ -451,7 +468,6 @@ function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
   let read = inputs
   let isStrided = false
   for (let i = 0; i < inputs.length; i++) {
-    moveTo(backend, inputs[i])
     if (inputs[i].strides !== null && !becomesRowMajor(inputs[i], backend)) isStrided = true
   }
   const { name, rules } = lead.primitive as Primitive
@@ -471,7 +487,7 @@ function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
     else for (const output of lead.outputs) output.storage = allocate(backend, output, name)
   } else allocateOrTake(lead, backend, plan.donations, name)
   lead.inputs = read
-  backend.encodePlan?.(plan, lead)
+  backend.plans?.encode(plan, lead)
   lead.inputs = inputs
   if (read !== inputs) read.forEach((copy, i) => copy !== inputs[i] && releaseNode(copy))
 }
@@ -495,6 +511,7 @@ function allocateOrTake(lead: Node, backend: Backend, donations: readonly Donati
     const storage = inputs[input].storage as Storage
     storage.refs++
     storage.op = name
+    storage.dropCopies()
     outputs[output].storage = storage
   }
 }
@@ -520,19 +537,14 @@ function isGivenUp(input: Node, lead: Node): boolean {
 }
 
 function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
-  const { inputs } = lead
-  for (let i = 0; i < inputs.length; i++) {
-    const { storage } = inputs[i]
-    if (storage !== null && storage.memory !== backend) moveTo(backend, inputs[i])
-  }
-  const supported = backend.supports(lead)
+  const encoder = backend.queue.lower(lead)
   if (lead.outputs === null) {
-    if (!(supported && primitive.elementwise && donate(lead)))
+    if (!(encoder !== null && primitive.elementwise && donate(lead)))
       lead.storage = allocate(backend, lead, primitive.name)
   } else for (const output of lead.outputs) output.storage = allocate(backend, output, primitive.name)
-  if (supported) {
+  if (encoder !== null) {
     try {
-      backend.encode(lead)
+      encoder.encode(lead)
     } catch (error) {
       for (const output of lead.outputs ?? [lead]) (output.storage as Storage).failure = error as Error
       throw error
@@ -546,7 +558,7 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
     return
   }
   countFallback(backend.name, primitive.name, "meaning")
-  backend.flush()
+  backend.queue.flush()
   // What just ran may have failed.
   let failure = failureOf(lead.inputs)
   try {
@@ -579,6 +591,7 @@ function donate(node: Node): boolean {
     if (sizeOf(input.shape) !== sizeOf(node.shape) || (node.mark & Mark.Traced && tracing.depth > 0)) continue
     storage.refs++
     storage.op = (node.primitive as Primitive).name
+    if (storage.copies !== null) storage.dropCopies()
     node.storage = storage
     return true
   }
@@ -587,11 +600,11 @@ function donate(node: Node): boolean {
 
 /** Another backend that sees this one's memory and has a kernel for the application; the best, if there are several. */
 function kernelElsewhere(lead: Node, backend: Backend): Backend | null {
-  if (!backend.address) return null
+  if (!backend.memory.address) return null
   let best: Backend | null = null
   for (const other of listBackends()) {
-    if (other === backend || !other.adopt || other.emulated) continue
-    if ((best === null || best.priority < other.priority) && other.supports(lead)) best = other
+    if (other === backend || !other.memory.adopt || other.emulated) continue
+    if ((best === null || best.priority < other.priority) && other.queue.lower(lead) !== null) best = other
   }
   return best
 }
@@ -601,7 +614,7 @@ function kernelElsewhere(lead: Node, backend: Backend): Backend | null {
  * not, the meaning gives the values or the error.
  */
 function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
-  backend.flush()
+  backend.queue.flush()
   if (failureOf(lead.inputs) !== null) return false
   const outputs = lead.outputs ?? [lead]
   const moved: { node: Node; storage: Storage; theirs: Storage }[] = []
@@ -610,13 +623,13 @@ function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
     for (const node of [...lead.inputs, ...outputs]) {
       const { storage } = node
       // Immediates have none, and an input may come twice.
-      if (storage === null || storage.memory === other) continue
-      const theirs = lend(other, storage) ?? copyTo(other, storage)
+      if (storage === null || storage.memory === other.memory) continue
+      const theirs = lend(other.memory, storage) ?? copyTo(other, storage)
       moved.push({ node, storage, theirs })
       node.storage = theirs
     }
-    other.encode(lead)
-    other.flush()
+    other.queue.lower(lead)?.encode(lead)
+    other.queue.flush()
     failed = failureOf(outputs) !== null
   } catch {
     failed = true
@@ -624,7 +637,7 @@ function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
   for (const { node, storage } of moved) node.storage = storage
   for (const { node, storage, theirs } of moved) {
     if (!failed && theirs.lender !== storage && outputs.includes(node))
-      backend.write(storage, 0, bytesOf(theirs))
+      backend.memory.write(storage, 0, bytesOf(theirs))
     theirs.drop()
   }
   return !failed
@@ -639,17 +652,61 @@ function bytesOf(storage: Storage): Uint8Array {
 /** A copy of a storage on another backend. */
 function copyTo(backend: Backend, storage: Storage): Storage {
   const bytes = bytesOf(storage)
-  const copy = backend.allocate(storage.nbytes)
-  backend.flush()
-  backend.write(copy, 0, bytes)
+  const copy = stage(backend, storage.nbytes)
+  if (storage.nbytes > 0) backend.memory.write(copy, 0, bytes)
   return copy
 }
 
-/** Makes an evaluated node's memory another backend's, where it stays: the same memory where both can see it, else a copy. */
-function moveTo(backend: Backend, node: Node): void {
-  const storage = node.storage as Storage
-  if (storage.memory === backend) return
-  replaceStorage(node, lend(backend, storage) ?? copyTo(backend, storage))
+/** Tells that a backend sees the memory of all evaluated inputs; immediates have none. */
+function areOn(backend: Backend, inputs: readonly Node[]): boolean {
+  const { memory } = backend
+  for (let i = 0; i < inputs.length; i++) {
+    const { storage } = inputs[i]
+    if (storage !== null && storage.memory !== memory) return false
+  }
+  return true
+}
+
+/**
+ * Runs `body` with memory of the backend behind evaluated nodes. Where both can see the same memory, it becomes the backend's and stays so.
+ * Otherwise the nodes keep theirs, and a copy stands in for it; the storage keeps the copy for the next reader.
+ */
+function withInputsOn<T>(backend: Backend, inputs: readonly Node[], body: () => T): T {
+  const swapped: { node: Node; storage: Storage; copy: Storage }[] = []
+  try {
+    for (const node of inputs) {
+      const { storage } = node
+      if (storage === null || storage.memory === backend.memory) continue
+      const lent = lend(backend.memory, storage)
+      if (lent !== null) {
+        replaceStorage(node, lent)
+        continue
+      }
+      const copy = copyOn(backend, storage)
+      // Nobody takes its memory for a result meanwhile.
+      copy.refs++
+      swapped.push({ node, storage, copy })
+      node.storage = copy
+    }
+    return body()
+  } finally {
+    for (const { node, storage, copy } of swapped) {
+      node.storage = storage
+      copy.drop()
+    }
+  }
+}
+
+/** The copy of a storage on a backend that does not see its memory, made once. */
+function copyOn(backend: Backend, storage: Storage): Storage {
+  const known = storage.copies?.find(({ memory }) => memory === backend.memory)
+  if (known !== undefined) return known
+  // What was copied from there may have its value there already.
+  if (storage.original !== null && storage.original.memory === backend.memory) return storage.original
+  const copy = copyTo(backend, storage)
+  copy.original = storage
+  storage.copies = [...(storage.copies ?? []), copy]
+  return copy
 }
 
 /** Lets go of the graph behind an evaluated application, unless an open trace wants it. */

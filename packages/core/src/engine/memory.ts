@@ -4,10 +4,10 @@
  * on the node of a small one, and of one that only a pending graph can reach.
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
-import { type Backend, type MemoryStats, onBackend, type Tracker } from "../graph/backend"
+import { type Backend, onBackend } from "../graph/backend"
 import { DeviceError } from "../graph/errors"
 import { type Array, handles, isLarge, Mark, Node, Ref } from "../graph/graph"
-import type { Storage } from "../graph/storage"
+import type { MemoryStats, Storage, Tracker } from "../graph/storage"
 
 /** Polls happen at least after this many allocated bytes, unless more is alive. */
 const BUDGET = 256 * 2 ** 20
@@ -29,21 +29,24 @@ let tracker: Tracker | undefined
 let bounded: Backend | undefined
 let readStats: (() => MemoryStats) | undefined
 onBackend((backend) => {
-  if (backend.tracker && !tracker) {
-    tracker = backend.tracker
+  const { memory } = backend
+  if (memory.tracker && !tracker) {
+    tracker = memory.tracker
     bounded = backend
-    if (backend.memory)
+    if (memory.stats)
       readStats = () => {
         // What was given back is only counted once the work before it is done.
         drain(backend)
-        return (backend.memory as () => MemoryStats)()
+        return statsOf(backend)
       }
   }
 })
 
-function drain(backend: Backend): void {
-  if (backend.drain) backend.drain()
-  else backend.flush()
+const statsOf = ({ memory }: Backend): MemoryStats => (memory.stats as () => MemoryStats)()
+
+function drain({ queue }: Backend): void {
+  if (queue.drain) queue.drain()
+  else queue.flush()
 }
 
 /** Storages of at most this many bytes share a weak reference, up to that many at a time: one living array keeps little more than itself. */
@@ -352,7 +355,7 @@ function freeBytes(settled: boolean): number {
     drain(bounded as Backend)
     unsettled = 0
   }
-  const { active, scratch = 0, limit } = (bounded as Backend & { memory(): MemoryStats }).memory()
+  const { active, scratch = 0, limit } = statsOf(bounded as Backend)
   const free = limit - (active - scratch) - unsettled
   room = Math.min(LOOK_AFTER, free)
   unseen = 0
@@ -360,7 +363,7 @@ function freeBytes(settled: boolean): number {
 }
 
 /** Whether there is certainly room for so many bytes under the memory limit. */
-export const hasRoom = (most: number): boolean => unseen + most <= room || !tracker || !bounded?.memory
+export const hasRoom = (most: number): boolean => unseen + most <= room || !tracker || !bounded?.memory.stats
 
 /**
  * Sees to it that there is room for `most` bytes under the memory limit, or at least for `least(…)` of them, by collecting garbage where it
@@ -372,9 +375,9 @@ export function makeRoom(
   most: number,
   least: (blockBytes: (nbytes: number) => number) => number,
 ): void {
-  if (hasRoom(most) || !tracker || !bounded?.memory) return
+  if (hasRoom(most) || !tracker || !bounded?.memory.stats) return
   if (freeBytes(false) >= most || freeBytes(true) >= most) return
-  const { blockBytes } = bounded
+  const { blockBytes } = bounded.memory
   let needed = Infinity
   for (const collection of ["none", "young", "all", "all"] as const) {
     if (collection === "young") sweepRecent()
@@ -383,7 +386,7 @@ export function makeRoom(
     // Also below a limit that was lowered under what is in use: views take nothing.
     if (freeBytes(true) >= needed || needed <= 0) return
   }
-  const { active, scratch = 0, limit } = bounded.memory()
+  const { active, scratch = 0, limit } = statsOf(bounded)
   throw new DeviceError(
     op,
     `out of memory: needs ${needed} bytes more with ${active - scratch} active, limit ${limit}`,

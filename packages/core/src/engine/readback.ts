@@ -113,5 +113,7 @@ export function toTypedArray(a: Array, options: { copy?: boolean } = {}): TypedA
   evaluate([a.node])
   if (a.node.strides !== null) return copyOut(a)
   const storage = a.node.storage as Storage
+  // Memory that the host does not see can only be copied.
+  if (!storage.memory.host) return copyOut(a)
   return viewStore(a.dtype, storage.memory.host(storage), a.node.offset * a.dtype.size, sizeOf(a.shape))
 }

@@ -108,9 +108,9 @@ function arrayOf(note: SharedArray): Array {
   if (!fits || (offset + sizeOf(shape)) * dtype.size > nbytes)
     throw new FormatError("receive", "the note does not describe an array within its memory")
   const backend: Backend | undefined = listBackends().find(({ name }) => name === note.backend)
-  if (!backend?.take)
+  if (!backend?.memory.take)
     throw new DeviceError("receive", `backend "${note.backend}" is not loaded in this thread`)
-  const node = sourceNode(shape, dtype, backend.take(note.lazuliShared, nbytes))
+  const node = sourceNode(shape, dtype, backend.memory.take(note.lazuliShared, nbytes))
   node.offset = offset
   const made = new Array(node)
   keep(node)

@@ -60,9 +60,9 @@ export function stream<T>(s: Exclude<StreamLike, null>, body?: () => T): T | Str
  */
 export function synchronize(stream: StreamLike = null): void {
   const chosen = stream === null ? currentStream() : asStream("synchronize", stream)
-  const backend = backendFor(chosen.device)
-  if (backend.synchronize) backend.synchronize(chosen)
-  else backend.flush()
+  const { queue } = backendFor(chosen.device)
+  if (queue.synchronize) queue.synchronize(chosen)
+  else queue.flush()
 }
 
 /** A stream of its own in each thread that uses it. */

@@ -9,75 +9,27 @@ import { DeviceError, RegistryError } from "./errors"
 import type { Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
 
-/** Weak references, by which memory.ts learns that handles died. Only native code can offer them in synchronous programs. */
-export interface Tracker {
-  /** Makes weak references to objects[0 … count-1] under the numbers ids[i]. */
-  track(objects: readonly object[], count: number, ids: Int32Array): void
-  /** Forgets one. */
-  untrack(id: number): void
-  /** Whether the object of a number is there, as far as the garbage collector has looked. */
-  isAlive?(id: number): boolean
-  /** The numbers whose objects are gone, among the young references or among all. */
-  poll(all: boolean): ArrayLike<number>
-  /** Runs the garbage collector, if this program may. */
-  collect(full: boolean): void
-}
-
 /** Work that failed: the storages without a value now carry the error; see {@link Storage.failure}. */
 export interface Failure {
   readonly error: Error
   readonly storages: readonly Storage[]
 }
 
-/** A device's memory and kernels. */
-export interface Backend extends Memory {
-  /** Unique; its package's name without scope is customary. */
-  readonly name: string
-  /** What it serves. */
-  readonly device: DeviceType
-  /** Among backends of one device the highest serves it. The reference has 0. */
-  readonly priority: number
-  /** Whether it stands in for hardware that is not there: other backends then do not borrow its kernels. */
-  readonly emulated?: boolean
-  /** Memory for later encoded work, of the stream that makes its contents. Never initialised. @throws DeviceError when a limit is reached */
-  allocate(nbytes: number, stream?: Stream): Storage
-  /** Memory that is written to at once, from JavaScript, whatever work is under way. Without it `allocate` and `flush` serve. */
-  stage?(nbytes: number): Storage
-  /** Whether it has a kernel for this application: its primitive, shapes, dtypes and parameters. */
-  supports(node: Node): boolean
+/** Adds an application's work to the queue: a kernel, or a compiled scalar program. One serves every application of its kernel. */
+export interface Encoder {
   /**
-   * Adds a node's work to the queue. Inputs have storage, unless they are immediates of an elementwise primitive; outputs have storage
-   * and are row-major. An output may share the storage of an input of the same size that dies here (elementwise only).
+   * Inputs have storage, unless they are immediates of an elementwise primitive; outputs have storage and are row-major. An output may
+   * share the storage of an input of the same size that dies here (elementwise only).
    */
   encode(node: Node): void
-  /** Whether {@link encodeFinish} may follow this application in a recorded plan. */
-  finishes?(node: Node): boolean
-  /**
-   * Adds elementwise work that runs on the pieces of the result of what was encoded just before, as they are made: it has as many elements
-   * and reads the result as it lies. The two overlap in time, so it writes over nothing that the application reads.
-   */
-  encodeFinish?(node: Node): void
-  /**
-   * Whether {@link encodeFeed} may come before this application in a recorded plan: it can read a first input, row-major and read by nothing
-   * else, piece by piece as that is computed.
-   */
-  isFed?(node: Node): boolean
-  /**
-   * Adds elementwise work of one result for what is encoded next, which alone reads it. The two overlap in time, so what comes next writes over
-   * nothing that the work reads, and the result's memory need never hold it.
-   */
-  encodeFeed?(node: Node): void
+}
+
+/** A device's work: encoded by node, run in order stream by stream. */
+export interface WorkQueue {
+  /** The kernel for this application, by its primitive, shapes, dtypes and parameters; null where there is none. */
+  lower(node: Node): Encoder | null
   /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
   encodeCopy(source: Node, target: Node): void
-  /**
-   * Records what `body` encodes, to be run later any number of times. Storages seen meanwhile have local slots: the inputs, then the
-   * outputs, then one slot for all intermediates, of `arenaBytes` bytes.
-   */
-  record?(inputs: number, outputs: number, arenaBytes: number, body: () => void): Plan
-  /** Adds a run of a plan: the node's inputs, which lie as those did for which it was made, and outputs take the local slots' places. */
-  encodePlan?(plan: Plan, node: Node): void
-  /** Forgets a plan. */
-  releasePlan?(plan: Plan): void
   /** Runs what is encoded and waits. Failed work poisons its outputs, which is what the result lists. */
   flush(): readonly Failure[]
   /**
@@ -93,28 +45,62 @@ export interface Backend extends Memory {
   drain?(): void
   /** Waits for all work of a stream, submitted before. Without it `flush` does. */
   synchronize?(stream: Stream): void
-  /** Weak references, where it can offer them. */
-  readonly tracker?: Tracker
-  /** How {@link MemoryStats} are read. */
-  memory?(): MemoryStats
-  /** The blocks in use, for `mx.memoryReport()`. */
-  storages?(): Iterable<Storage>
-  /** What a block of so many bytes counts for under the limit, where that is more. */
-  blockBytes?(nbytes: number): number
-  /** Bounds the bytes in use. */
-  setMemoryLimit?(bytes: number): void
-  /** Bounds the bytes kept for reuse. */
-  setCacheLimit?(bytes: number): void
-  /** Frees the bytes kept for reuse. */
-  clearCache?(): void
-  /** Starts the peak anew from what is in use. */
-  resetPeakMemory?(): void
-  /** What it knows of its device. */
-  info?(): DeviceFacts
+}
+
+/** Work that is recorded once and run many times: what `compile` asks for. */
+export interface Plans {
+  /**
+   * Records what `body` encodes, to be run later any number of times. Storages seen meanwhile are bindings, numbered: the inputs, then the
+   * outputs, then one for all intermediates, of `arenaBytes` bytes.
+   */
+  record(inputs: number, outputs: number, arenaBytes: number, body: () => void): Plan
+  /** Adds a run of a plan: the node's inputs, which lie as those did for which it was made, and outputs are bound in order. */
+  encode(plan: Plan, node: Node): void
+  /** Forgets a plan. */
+  release?(plan: Plan): void
+  /** Tells that {@link encodeEpilogue} may follow this application in a recorded plan. */
+  takesEpilogue?(node: Node): boolean
+  /**
+   * Adds elementwise work that runs on the pieces of the result of what was encoded just before, as they are made: it has as many elements
+   * and reads the result as it lies. The two overlap in time, so it writes over nothing that the application reads.
+   */
+  encodeEpilogue?(node: Node): void
+  /**
+   * Tells that {@link encodePrologue} may come before this application in a recorded plan: it can read a first input, row-major and read by
+   * nothing else, piece by piece as that is computed.
+   */
+  takesPrologue?(node: Node): boolean
+  /**
+   * Adds elementwise work of one result for what is encoded next, which alone reads it. The two overlap in time, so what comes next writes over
+   * nothing that the work reads, and the result's memory need never hold it.
+   */
+  encodePrologue?(node: Node): void
+}
+
+/** What a backend tells of its device, and recordings of its work. */
+export interface DeviceInformation {
+  facts?(): DeviceFacts
   /** Begins to record the device's work into a file. */
   startCapture?(path: string): void
   /** Ends the recording. */
   stopCapture?(): void
+}
+
+/** A device's memory and kernels. */
+export interface Backend {
+  /** Unique; its package's name without scope is customary. */
+  readonly name: string
+  /** The type of device that it serves. */
+  readonly device: DeviceType
+  /** Among backends of one device the highest serves it. The reference has 0. */
+  readonly priority: number
+  /** It stands in for hardware that is not there: other backends then do not borrow its kernels. */
+  readonly emulated?: boolean
+  readonly memory: Memory
+  readonly queue: WorkQueue
+  /** Without them compiled functions run operation by operation. */
+  readonly plans?: Plans
+  readonly information?: DeviceInformation
 }
 
 /** What is known of a device. */
@@ -131,26 +117,16 @@ export interface DeviceFacts {
   readonly [fact: string]: string | number | undefined
 }
 
-/** Bytes in use, their peak, bytes kept for reuse, and the number of blocks in use. */
-export interface MemoryStats {
-  readonly active: number
-  /** The part of {@link active} that kernels have borrowed while they run: the limit does not count it. 0 where it is not told. */
-  readonly scratch?: number
-  readonly peak: number
-  readonly cache: number
-  readonly buffers: number
-  readonly limit: number
-  /** The bound of {@link cache}, where it is told. */
-  readonly cacheLimit?: number
-}
-
 const backends: Backend[] = []
 /** Who serves each device. */
 const serving: { cpu: Backend | undefined; gpu: Backend | undefined } = { cpu: undefined, gpu: undefined }
 const listeners: ((backend: Backend) => void)[] = []
 
-/** Makes a backend known. @throws RegistryError when another one has its name. */
-export function registerBackend(backend: Backend): void {
+/**
+ * Makes a backend known, and gives its index: where it may keep what it knows of primitives and scalar programs, in their `encoders`.
+ * @throws RegistryError when another one has its name
+ */
+export function registerBackend(backend: Backend): number {
   if (backends.some((b) => b.name === backend.name)) {
     throw new RegistryError("registerBackend", `a backend named "${backend.name}" is already registered`, {
       hint: "Two copies of its package in node_modules do this",
@@ -161,6 +137,7 @@ export function registerBackend(backend: Backend): void {
   const now = serving[backend.device]
   if (!now || backend.priority > now.priority) serving[backend.device] = backend
   for (const listener of listeners) listener(backend)
+  return backends.length - 1
 }
 
 /** Calls `listener` for every backend, those to come included. */
@@ -168,6 +145,18 @@ export function onBackend(listener: (backend: Backend) => void): void {
   listeners.push(listener)
   for (const backend of backends) listener(backend)
 }
+
+/** Memory of a backend to write to now. */
+export function stage({ memory, queue }: Backend, nbytes: number): Storage {
+  if (memory.stage) return memory.stage(nbytes)
+  const storage = memory.allocate(nbytes)
+  queue.flush()
+  return storage
+}
+
+/** The backend whose memory it is. */
+export const backendOf = (memory: Memory): Backend =>
+  backends.find((backend) => backend.memory === memory) as Backend
 
 /** Whether a backend serves devices of this type. */
 export const isServed = (type: DeviceType): boolean => serving[type] !== undefined

@@ -4,20 +4,54 @@
 
 import type { Stream } from "./device"
 
-/** The part of a backend that owns memory. */
+/** Weak references, by which memory.ts learns that handles died. Only native code can offer them in synchronous programs. */
+export interface Tracker {
+  /** Makes weak references to objects[0 … count-1] under the numbers ids[i]. */
+  track(objects: readonly object[], count: number, ids: Int32Array): void
+  /** Forgets one. */
+  untrack(id: number): void
+  /** Whether the object of a number is there, as far as the garbage collector has looked. */
+  isAlive?(id: number): boolean
+  /** The numbers whose objects are gone, among the young references or among all. */
+  poll(all: boolean): ArrayLike<number>
+  /** Runs the garbage collector, if this program may. */
+  collect(full: boolean): void
+}
+
+/** Bytes in use, their peak, bytes kept for reuse, and the number of blocks in use. */
+export interface MemoryStats {
+  readonly active: number
+  /** The part of {@link active} that kernels have borrowed while they run: the limit does not count it. 0 where it is not told. */
+  readonly scratch?: number
+  readonly peak: number
+  readonly cache: number
+  readonly buffers: number
+  readonly limit: number
+  /** The bound of {@link cache}, where it is told. */
+  readonly cacheLimit?: number
+}
+
+/**
+ * A backend's memory. It may be the host's, or a device's own, which the host only reaches by {@link read} and {@link write}: then
+ * there is no {@link host}.
+ */
 export interface Memory {
   /** Names the backend in errors. */
   readonly name: string
+  /** Memory for later encoded work, of the stream that makes its contents. Never initialised. @throws DeviceError when a limit is reached */
+  allocate(nbytes: number, stream?: Stream): Storage
+  /** Memory that is written to at once, from JavaScript, whatever work is under way. Without it `allocate` and the queue's `flush` serve. */
+  stage?(nbytes: number): Storage
   /** Gives the memory back; encoded work that uses it still runs first. */
   release(storage: Storage): void
   /** Waits for the work that makes a storage; then a failure is known. Without it all work is done when evaluation returns. */
-  settle?(storage: Storage): void
+  wait?(storage: Storage): void
   /** Waits for encoded work, then copies bytes out. */
   read(storage: Storage, byteOffset: number, into: ArrayBufferView): void
   /** Copies bytes in; only for memory that no encoded work uses. */
   write(storage: Storage, byteOffset: number, from: ArrayBufferView): void
   /** Waits for encoded work, then gives the bytes themselves, without a copy. */
-  host(storage: Storage): ArrayBuffer
+  host?(storage: Storage): ArrayBuffer
   /** Waits for encoded work, then says where the bytes start, for other backends of this process. Memory from 16 KB on starts on a page. */
   address?(storage: Storage): bigint
   /**
@@ -29,6 +63,21 @@ export interface Memory {
   give?(storage: Storage): number
   /** Takes what another thread gave. @throws DeviceError where there is nothing of that number */
   take?(number: number, nbytes: number): Storage
+  /** Weak references, where it can offer them. */
+  readonly tracker?: Tracker
+  stats?(): MemoryStats
+  /** The blocks in use, for `mx.memoryReport()`. */
+  storages?(): Iterable<Storage>
+  /** The bytes that a block of so many counts for under the limit, where that is more. */
+  blockBytes?(nbytes: number): number
+  /** Bounds the bytes in use. */
+  setLimit?(bytes: number): void
+  /** Bounds the bytes kept for reuse. */
+  setCacheLimit?(bytes: number): void
+  /** Frees the bytes kept for reuse. */
+  clearCache?(): void
+  /** Starts the peak anew from what is in use. */
+  resetPeak?(): void
 }
 
 /** A block of memory; `refs` counts the nodes that show it. */
@@ -49,6 +98,10 @@ export class Storage {
   uses: readonly (number | undefined)[] | null = null
   /** The storage of another backend whose memory this is, for adopted memory. It lives as long as this one. */
   lender: Storage | null = null
+  /** Copies on other devices, made when work there read it: they hold as long as this one is not written to. */
+  copies: readonly Storage[] | null = null
+  /** The storage whose copy this is. */
+  original: Storage | null = null
   constructor(
     readonly memory: Memory,
     /** The backend's number for it. */
@@ -67,6 +120,8 @@ export class Storage {
     this.op = "array"
     this.failure = null
     this.lender = null
+    this.copies = null
+    this.original = null
     this.stream = null
     this.uses = null
     this.nbytes = nbytes
@@ -75,7 +130,15 @@ export class Storage {
 
   /** Drops one reference; the last one gives the memory back. */
   drop(): void {
-    if (--this.refs === 0) this.memory.release(this)
+    if (--this.refs > 0) return
+    if (this.copies !== null) this.dropCopies()
+    this.memory.release(this)
+  }
+
+  /** Gives the copies on other devices back. */
+  dropCopies(): void {
+    for (const copy of this.copies ?? []) copy.drop()
+    this.copies = null
   }
 }
 

@@ -14,7 +14,7 @@ import {
   type StreamOptions,
   withOwnHandles,
 } from "../graph/args"
-import { type Backend, backendFor } from "../graph/backend"
+import { type Backend, backendFor, stage } from "../graph/backend"
 import { Complex } from "../graph/complex-number"
 import { currentStream } from "../graph/device"
 import {
@@ -44,21 +44,18 @@ import { broadcastTo } from "./reduce"
 export type ArrayData = Operand | ArrayBufferView | ArrayBuffer | readonly ArrayData[]
 
 /** Memory to write to now. */
-function stage(backend: Backend, nbytes: number): Storage {
+function stageWithinBudget(backend: Backend, nbytes: number): Storage {
   relieve(0)
   makeRoom("array", 2 * nbytes, (blockBytes) => blockBytes(nbytes))
   noteAllocation(nbytes)
-  if (backend.stage) return backend.stage(nbytes)
-  const storage = backend.allocate(nbytes)
-  backend.flush()
-  return storage
+  return stage(backend, nbytes)
 }
 
 /** A handle on fresh memory that holds these stored elements. */
 export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): Array {
   const backend = backendFor(currentStream().device)
-  const storage = stage(backend, store.byteLength)
-  if (store.byteLength > 0) backend.write(storage, 0, store)
+  const storage = stageWithinBudget(backend, store.byteLength)
+  if (store.byteLength > 0) backend.memory.write(storage, 0, store)
   const made = new Array(sourceNode(shape, dtype, storage))
   keep(made.node)
   return made
@@ -73,13 +70,13 @@ export function arrayFromParts(
 ): Array {
   const backend = backendFor(currentStream().device)
   const nbytes = sizeOf(shape) * dtype.size
-  const storage = stage(backend, nbytes)
+  const storage = stageWithinBudget(backend, nbytes)
   try {
     const buffer = new Uint8Array(Math.min(part, nbytes))
     for (let at = 0; at < nbytes; at += part) {
       const bytes = buffer.subarray(0, Math.min(part, nbytes - at))
       fill(bytes, at)
-      backend.write(storage, at, bytes)
+      backend.memory.write(storage, at, bytes)
     }
   } catch (error) {
     storage.drop()

@@ -2,18 +2,15 @@
  * The reference backend: memory in JavaScript, every primitive by its meaning. Slow on purpose, always available, and what
  * other backends are compared with.
  */
-import { type Backend, type Failure, registerBackend } from "../graph/backend"
+import { type Backend, type Encoder, type Failure, registerBackend } from "../graph/backend"
 import type { Node } from "../graph/graph"
-import { Storage } from "../graph/storage"
+import { type Memory, Storage } from "../graph/storage"
 import { copyElements, runMeaning } from "./reference"
 
 const failures: Failure[] = []
 
-/** Serves the CPU until a faster backend registers. */
-export const referenceBackend: Backend = {
+const memory: Memory = {
   name: "reference",
-  device: "cpu",
-  priority: 0,
   allocate(nbytes) {
     return new Storage(this, 0, nbytes, new ArrayBuffer(nbytes))
   },
@@ -21,21 +18,21 @@ export const referenceBackend: Backend = {
     // The garbage collector frees it.
   },
   read(storage, byteOffset, into) {
-    new Uint8Array(into.buffer, into.byteOffset, into.byteLength).set(
-      new Uint8Array(this.host(storage), byteOffset, into.byteLength),
-    )
+    const from = new Uint8Array(bytesOf(storage), byteOffset, into.byteLength)
+    new Uint8Array(into.buffer, into.byteOffset, into.byteLength).set(from)
   },
   write(storage, byteOffset, from) {
-    new Uint8Array(this.host(storage)).set(
-      new Uint8Array(from.buffer, from.byteOffset, from.byteLength),
-      byteOffset,
-    )
+    const bytes = new Uint8Array(from.buffer, from.byteOffset, from.byteLength)
+    new Uint8Array(bytesOf(storage)).set(bytes, byteOffset)
   },
-  host: (storage) => storage.bytes as ArrayBuffer,
-  supports: (node) => {
-    const rules = node.primitive?.rules
-    return rules?.scalar !== undefined || rules?.reference !== undefined
-  },
+  host: bytesOf,
+}
+
+function bytesOf(storage: Storage): ArrayBuffer {
+  return storage.bytes as ArrayBuffer
+}
+
+const encoder: Encoder = {
   encode(node) {
     const outputs = node.outputs ?? [node]
     const poisoned = node.inputs.find((n) => n.storage?.failure)?.storage?.failure
@@ -48,8 +45,22 @@ export const referenceBackend: Backend = {
       failures.push({ error: error as Error, storages })
     }
   },
-  encodeCopy: copyElements,
-  flush: () => failures.splice(0),
+}
+
+/** Serves the CPU until a faster backend registers. */
+export const referenceBackend: Backend = {
+  name: "reference",
+  device: "cpu",
+  priority: 0,
+  memory,
+  queue: {
+    lower(node) {
+      const rules = node.primitive?.rules
+      return rules?.scalar !== undefined || rules?.reference !== undefined ? encoder : null
+    },
+    encodeCopy: copyElements,
+    flush: () => failures.splice(0),
+  },
 }
 
 registerBackend(referenceBackend)
