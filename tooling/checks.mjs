@@ -20,6 +20,8 @@ export async function runChecks({ build }) {
     await check(outcome, "layers", "node", ["tooling/check-layers.mjs", "--only", "layers"])
     await check(outcome, "import circles", "node", ["tooling/check-layers.mjs", "--only", "circles"])
 
+    await check(outcome, "commit messages", "node", ["tooling/check-commits.mjs"])
+
     const built = build()
     count(outcome, "build", built)
     for (const folder of nativePackages()) {
