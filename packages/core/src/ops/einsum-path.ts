@@ -17,6 +17,9 @@ export interface Contraction {
 
 const ELLIPSIS = "..."
 
+/** The order of contraction weighs every pair of operands. */
+const MOST_OPERANDS = 128
+
 /** The letters of one term, with an ellipsis as one of them. */
 function lettersOf(op: string, text: string): string[] {
   const letters: string[] = []
@@ -39,11 +42,18 @@ function lettersOf(op: string, text: string): string[] {
 const expand = (letters: readonly string[], length: number): string[] =>
   letters.flatMap((c) => (c === ELLIPSIS ? Array.from({ length }, (_, i) => `.${length - 1 - i}`) : [c]))
 
+/** How many times each subscript occurs. */
+function countsOf(terms: readonly Iterable<string>[]): Map<string, number> {
+  const counts = new Map<string, number>()
+  for (const term of terms) for (const c of term) counts.set(c, (counts.get(c) ?? 0) + 1)
+  return counts
+}
+
 /** Without an arrow the output has the ellipsis, then in alphabetical order what occurs once. */
 function impliedOutput(inputs: readonly (readonly string[])[]): string[] {
-  const all = inputs.flat()
-  const once = all.filter((c) => c !== ELLIPSIS && all.indexOf(c) === all.lastIndexOf(c))
-  return [...(all.includes(ELLIPSIS) ? [ELLIPSIS] : []), ...once.sort()]
+  const counts = countsOf(inputs)
+  const once = [...counts.keys()].filter((c) => c !== ELLIPSIS && counts.get(c) === 1)
+  return [...(counts.has(ELLIPSIS) ? [ELLIPSIS] : []), ...once.sort()]
 }
 
 /** Reads subscripts and checks them against the shapes of the operands. */
@@ -51,15 +61,19 @@ export function parseSubscripts(op: string, subscripts: unknown, shapes: readonl
   if (typeof subscripts !== "string")
     throw new ArgumentError(op, `subscripts must be a string, received ${describe(subscripts)}`)
   if (shapes.length === 0) throw new ArgumentError(op, "needs at least one operand")
+  if (shapes.length > MOST_OPERANDS)
+    throw new ArgumentError(op, `takes at most ${MOST_OPERANDS} operands, received ${shapes.length}`, {
+      hint: "Contract them in groups",
+    })
   const text = subscripts.replace(/\s/g, "")
   const arrow = text.indexOf("->")
   const terms = (arrow < 0 ? text : text.slice(0, arrow)).split(",").map((term) => lettersOf(op, term))
-  const result = arrow < 0 ? impliedOutput(terms) : lettersOf(op, text.slice(arrow + 2))
   if (terms.length !== shapes.length)
     throw new ArgumentError(
       op,
       `"${subscripts}" describes ${terms.length} operands, received ${shapes.length}`,
     )
+  const result = arrow < 0 ? impliedOutput(terms) : lettersOf(op, text.slice(arrow + 2))
   let longest = 0
   const inputs = terms.map((letters, i) => {
     const rest = shapes[i].length - letters.length + (letters.includes(ELLIPSIS) ? 1 : 0)
@@ -167,10 +181,14 @@ export function contractionPath({ inputs, output, sizes }: Contraction): Path {
   let candidates: Candidate[] = []
   let pairs: [number, number][] = []
   for (let i = 0; i < terms.length; i++) for (let j = i + 1; j < terms.length; j++) pairs.push([i, j])
+  // In how many of the terms, and of the output, each subscript stands.
+  const counts = countsOf([wanted, ...terms])
   const consider = (pair: [number, number]): void => {
-    const all = union(pair.map((i) => terms[i]))
-    const others = union([wanted, ...terms.filter((_, i) => !pair.includes(i))])
-    const result = new Set([...all].filter((c) => others.has(c)))
+    const [x, y] = pair.map((i) => terms[i])
+    const all = union([x, y])
+    const result = new Set(
+      [...all].filter((c) => (counts.get(c) as number) > (x.has(c) ? 1 : 0) + (y.has(c) ? 1 : 0)),
+    )
     const size = volume(result, sizes)
     const price = costOf(all, all.size > result.size, 2, sizes)
     if (size > limit || cost + price > naiveCost) return
@@ -193,6 +211,9 @@ export function contractionPath({ inputs, output, sizes }: Contraction): Path {
       if (c.removed > best.removed || (c.removed === best.removed && c.cost < best.cost)) best = c
     const [x, y] = best.pair
     steps.push([x, y])
+    for (const term of [terms[x], terms[y]])
+      for (const c of term) counts.set(c, (counts.get(c) as number) - 1)
+    for (const c of best.result) counts.set(c, (counts.get(c) as number) + 1)
     cost += best.cost
     scaling = Math.max(scaling, best.scaling)
     terms = [...terms.filter((_, i) => i !== x && i !== y), best.result]

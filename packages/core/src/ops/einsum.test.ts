@@ -294,3 +294,20 @@ test("errors", () => {
   `)
   expect(mx.einsum("ij->", x, { stream: mx.cpu }).item()).toBe(18)
 })
+
+test("many operands: as many as the order of contraction can be found for, and no more", () => {
+  const x = mx.array([1, 1])
+  const of = (n: number): [string, ...mx.Array[]] => [
+    `${new Array(n).fill("i").join(",")}->i`,
+    ...new Array<mx.Array>(n).fill(x),
+  ]
+  const started = performance.now()
+  expect(mx.einsum(...of(128)).tolist()).toEqual([1, 1])
+  for (const f of [mx.einsum, mx.einsumPath])
+    for (const n of [129, 40_000])
+      expect(() => f(...of(n))).toThrow(
+        `[${f.name}] takes at most 128 operands, received ${n}. Contract them in groups`,
+      )
+  expect(() => mx.einsum("i".repeat(100_000), x)).toThrow("[einsum] operand 0 of shape (2,)")
+  expect(performance.now() - started).toBeLessThan(20_000)
+})
