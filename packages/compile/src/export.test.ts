@@ -4,10 +4,12 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { asCall, definePrimitive } from "@lazuli/core/engine"
+import { operation } from "@lazuli/core/plugin"
 import { customFunction, grad, vmap } from "@lazuli/transforms"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { compile } from "./compile"
 import { exporter, exportFunction } from "./export"
+import type { ExportedPart } from "./exported-graph"
 import { importFunction } from "./import"
 
 let folder: string
@@ -222,6 +224,99 @@ describe("what a file cannot hold", () => {
   })
 })
 
+test("metadata comes back, and is empty where there is none", () => {
+  const [plain, noted] = [fresh(), fresh()]
+  const f = (x: mx.Array): mx.Array => x.add(1)
+  exportFunction(plain, f, [mx.array(1)])
+  exportFunction(noted, f, [mx.array(1)], { metadata: "made of w.npz" })
+  const [g, text] = importFunction<[mx.Array], mx.Array>(noted, { returnMetadata: true })
+  expect([g(mx.array(2)).item(), text, importFunction(plain, true)[1]]).toEqual([3, "made of w.npz", ""])
+  expect(() => exportFunction(noted, f, [mx.array(1)], { metadata: 3 as never })).toThrow(
+    "[exporter] metadata must be a string, received the number 3",
+  )
+})
+
+test("a callback is told the graph: inputs, outputs, constants, and every primitive after those that it reads", () => {
+  const w = mx.array([1, 2])
+  const parts: ExportedPart[] = []
+  const f = (tree: { x: mx.Array }, k: mx.Array) => ({ y: tree.x.multiply(w).transpose(), same: k, w })
+  exportFunction((part) => parts.push(part), f, [{ x: mx.ones([3, 2]) }, mx.array(2)])
+  expect(
+    parts.map((part) =>
+      part.type === "constants" ? part.constants.map(({ name, value }) => [name, value.tolist()]) : part,
+    ),
+  ).toEqual([
+    {
+      type: "inputs",
+      inputs: [
+        { name: "input0", shape: [3, 2], dtype: mx.float32, path: "0.x" },
+        { name: "input1", shape: [], dtype: mx.float32, path: "1" },
+      ],
+    },
+    {
+      type: "outputs",
+      outputs: [
+        { name: "value3", shape: [2, 3], dtype: mx.float32, path: "y" },
+        { name: "input1", shape: [], dtype: mx.float32, path: "same" },
+        { name: "constant4", shape: [2], dtype: mx.float32, path: "w" },
+      ],
+    },
+    [
+      ["constant2", [1, 2]],
+      ["constant4", [1, 2]],
+    ],
+    {
+      type: "primitive",
+      name: "multiply",
+      inputs: ["input0", "constant2"],
+      outputs: [{ name: "value5", shape: [3, 2], dtype: mx.float32 }],
+      params: {},
+    },
+    {
+      type: "primitive",
+      name: "transpose",
+      inputs: ["value5"],
+      outputs: [{ name: "value3", shape: [2, 3], dtype: mx.float32 }],
+      params: { axes: [1, 0] },
+    },
+  ])
+  expect(() => exportFunction(() => {}, f, [{ x: w }, w], { shapeless: true })).toThrow(
+    "[exportFunction] a callback",
+  )
+})
+
+test("exporting draws no random numbers, and neither does opening a file", () => {
+  const file = fresh()
+  const draw = (x: mx.Array): mx.Array => x.add(mx.random.uniform())
+  mx.random.seed(5)
+  const numbers = [mx.random.uniform().item(), mx.random.uniform().item()]
+  mx.random.seed(5)
+  exportFunction(file, draw, [mx.array(0)])
+  const f = importFunction<[mx.Array], mx.Array>(file)
+  expect([f(mx.array(0)).item(), mx.random.uniform().item()]).toEqual(numbers)
+})
+
+test("functions of other packages are named with them, with the version that they say", () => {
+  const scaleOf = operation(
+    "@someone/scales/scale",
+    ["x", "by"],
+    (x: mx.Array, by: number) => x.multiply(by),
+    {
+      version: "2.1.0",
+    },
+  )
+  const file = fresh()
+  exportFunction(file, (x: mx.Array) => scaleOf([x, 3]), [mx.ones([2])])
+  expect(importFunction<[mx.Array], mx.Array>(file)(mx.ones([2])).tolist()).toEqual([3, 3])
+  const text = readFileSync(file, "latin1")
+  expect(text).toContain('"requires\\":[{\\"package\\":\\"@someone/scales\\",\\"version\\":\\"2.1.0\\"}]')
+  const other = fresh()
+  writeFileSync(other, text.replaceAll("@someone/scales", "@someone/scalez"), "latin1")
+  expect(() => importFunction(other)).toThrow(
+    "applies the @someone/scalez/scale of @someone/scalez@2.1.0, which is not loaded. Install @someone/scalez@2.1.0 and import it before the file is read",
+  )
+})
+
 describe("primitives of other packages", () => {
   const thrice = definePrimitive({
     name: "@someone/ops/thrice",
@@ -252,7 +347,7 @@ describe("primitives of other packages", () => {
 
   test("are named with their version, and compatible versions serve", () => {
     expect(bytes.toString("latin1")).toContain(
-      '"requires\\":[{\\"package\\":\\"@someone/ops\\",\\"version\\":\\"1.4.2\\"}]',
+      '"requires\\":[{\\"package\\":\\"@someone/ops\\",\\"version\\":\\"1.4.2\\"},{\\"package\\":\\"@someone/layers\\",\\"version\\":null}]',
     )
     expect(open(changed())).toEqual([4, 4])
     expect(open(changed(["1.4.2", "1.9.0"]))).toEqual([4, 4])
@@ -282,7 +377,7 @@ describe("primitives of other packages", () => {
     [
       "beside functions of a package that is not loaded",
       [["layers/shift", "layers/shaft"]],
-      /calls "@someone\/layers\/shaft", which no loaded package has\. Install and import @someone\/layers/,
+      /applies the @someone\/layers\/shaft of @someone\/layers, which is not loaded\. Install @someone\/layers and import it/,
     ],
   ])("%s are refused", (_what, replacements, message) => {
     const file = changed(...replacements)

@@ -3,6 +3,7 @@
  * program-file.ts; import.ts reads it.
  */
 import {
+  ArgumentError,
   Array,
   arraysOf,
   asPath,
@@ -16,6 +17,7 @@ import {
   writeSafetensors,
 } from "@lazuli/core/engine"
 import { captureForAnySizes } from "./capture"
+import { type ExportCallback, tellGraph } from "./exported-graph"
 import {
   Encoder,
   FILE_VERSION,
@@ -23,13 +25,16 @@ import {
   type ProgramJson,
   requirementOf,
   type TraceJson,
+  USER_METADATA,
 } from "./program-file"
-import { Place } from "./recorder"
+import { Place, withoutEffects } from "./recorder"
 
 /** Options of {@link exportFunction} and {@link exporter}. */
 export interface ExportOptions {
   /** Whether a trace serves all sizes of arguments of the same rank and dtype; false by default. */
   readonly shapeless?: boolean
+  /** A text to keep in the file, which {@link importFunction} gives back. */
+  readonly metadata?: string
 }
 
 /** Traces a function for one kind of arguments after another, and writes a file with all of them; {@link exporter} makes one. */
@@ -65,8 +70,10 @@ export function exporter<A extends unknown[], R>(
   const path = asPath("exporter", file)
   if (typeof (f as unknown) !== "function")
     throw new TransformError("exporter", `expected a function, received ${describe(f)}`)
-  checkOptions("exporter", options, ["shapeless"])
-  const { shapeless = false } = options
+  checkOptions("exporter", options, ["shapeless", "metadata"])
+  const { shapeless = false, metadata = "" } = options
+  if (typeof metadata !== "string")
+    throw new ArgumentError("exporter", `metadata must be a string, received ${describe(metadata)}`)
   const encoder = new Encoder()
   const traces: TraceJson[] = []
   const requires = new Map<string, ProgramJson["requires"][number]>()
@@ -75,14 +82,7 @@ export function exporter<A extends unknown[], R>(
   const trace = (...args: A): void => {
     if (closed) throw new TransformError("exporter", `the exporter of ${path} is closed`)
     const given = arraysOf(args)
-    const { recording } = captureForAnySizes({
-      f: f as (...args: never[]) => unknown,
-      args,
-      given,
-      inputs: [],
-      inputTrees: undefined,
-      outputs: undefined,
-    })
+    const { recording } = captured(f, args)
     if (recording.gap !== null)
       throw new TransformError("exporter", `what ${recording.gap} does cannot be written to a file`)
     let argument = 0
@@ -118,24 +118,45 @@ export function exporter<A extends unknown[], R>(
       requires: [...requires.values()],
       traces,
     }
-    writeSafetensors("exporter", path, encoder.constants, { [METADATA]: JSON.stringify(program) })
+    writeSafetensors("exporter", path, encoder.constants, {
+      [METADATA]: JSON.stringify(program),
+      ...(metadata !== "" && { [USER_METADATA]: metadata }),
+    })
   }
   const made = Object.assign(trace, { close, [Symbol.dispose]: close })
   exporters.add(made)
   return made
 }
 
+/** Traces a function that captures no state. */
+const captured = <A extends unknown[]>(f: (...args: A) => unknown, args: A) =>
+  withoutEffects(() =>
+    captureForAnySizes({
+      f: f as unknown as (...args: never[]) => unknown,
+      args,
+      given: arraysOf(args),
+      inputs: [],
+      inputTrees: undefined,
+      outputs: undefined,
+    }),
+  )
+
 /**
  * Traces a function for arguments like `args` and writes it to a file that {@link importFunction} reads. Arrays that the function reads
- * without being given them become constants in the file.
+ * without being given them become constants in the file. A callback in place of the file is told the graph of primitives part by part, to
+ * write it in another form.
  *
  * @throws TransformError when the function cannot be traced, or uses what a file cannot hold, such as a custom function
  * @example
  * exportFunction('/tmp/f.lazuli', (x) => x.exp().sum(), [mx.zeros([2, 3])], { shapeless: true })
  * importFunction('/tmp/f.lazuli')(mx.zeros([5, 1])).item() // => 5
+ * @example
+ * const names = []
+ * exportFunction((part) => part.type === 'primitive' && names.push(part.name), (x) => x.exp().sum(), [mx.zeros([2])])
+ * names // => ['exp', 'sum']
  */
 export function exportFunction<A extends unknown[], R>(
-  file: FilePath,
+  fileOrCallback: FilePath | ExportCallback,
   f: (...args: A) => R,
   args: readonly [...A],
   options: ExportOptions = {},
@@ -145,7 +166,30 @@ export function exportFunction<A extends unknown[], R>(
       "exportFunction",
       `expected a list of example arguments, received ${describe(args)}`,
     )
-  const exporting = exporter(file, f, options)
+  if (typeof fileOrCallback === "function") {
+    tellFunction(fileOrCallback, f, args, options)
+    return
+  }
+  const exporting = exporter(fileOrCallback, f, options)
   exporting(...(args as A))
   exporting.close()
+}
+
+function tellFunction<A extends unknown[], R>(
+  tell: ExportCallback,
+  f: (...args: A) => R,
+  args: readonly [...A],
+  options: ExportOptions,
+): void {
+  if (typeof (f as unknown) !== "function")
+    throw new TransformError("exportFunction", `expected a function, received ${describe(f)}`)
+  checkOptions("exportFunction", options, ["shapeless", "metadata"])
+  if (options.shapeless || options.metadata !== undefined)
+    throw new ArgumentError(
+      "exportFunction",
+      "a callback is told one graph, for these sizes and without metadata",
+    )
+  const list = [...args] as unknown as A
+  const { capture } = captured(f, list)
+  tellGraph({ ...capture, args: list, given: arraysOf(list), isArray: (leaf) => leaf instanceof Array }, tell)
 }

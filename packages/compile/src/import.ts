@@ -5,19 +5,28 @@ import {
   Array,
   arraysOf,
   asPath,
+  building,
+  callNamed,
+  checkOptions,
   dtypes,
   type FilePath,
+  FormatError,
+  isDtype,
   isList,
   isPlainObject,
   LazuliError,
   Mark,
   mapLeaves,
   type Node,
+  packageOf,
   readSafetensors,
+  sizeOf,
   sourceNode,
   TransformError,
   tracing,
+  versionOf,
   withFile,
+  withoutHandles,
 } from "@lazuli/core/engine"
 import { compile } from "./compile"
 import {
@@ -25,11 +34,11 @@ import {
   FILE_VERSION,
   METADATA,
   type ProgramJson,
-  packageOf,
-  requirementOf,
+  shown,
   type TraceJson,
+  USER_METADATA,
 } from "./program-file"
-import { Place, type RecordedCall, repeat } from "./recorder"
+import { Place, type RecordedCall, repeat, withoutEffects } from "./recorder"
 import { difference, keyOf, type Signature, signatureOf } from "./signature"
 
 /** The largest number of a trace that a file may name. */
@@ -56,28 +65,38 @@ interface Imported {
  * @example
  * exportFunction('/tmp/sine.lazuli', (x) => ({ y: x.sin() }), [mx.zeros([])])
  * importFunction('/tmp/sine.lazuli')(mx.array(0)).y.item() // => 0
+ * @example
+ * exportFunction('/tmp/twice.lazuli', (x) => x.add(x), [mx.zeros([])], { metadata: 'of 3 May' })
+ * const [twice, metadata] = importFunction('/tmp/twice.lazuli', { returnMetadata: true })
+ * metadata // => 'of 3 May'
  */
 export function importFunction<A extends unknown[] = unknown[], R = unknown>(
   file: FilePath,
-): (...args: A) => R {
+  returnMetadata: true | { returnMetadata: true },
+): [f: (...args: A) => R, metadata: string]
+export function importFunction<A extends unknown[] = unknown[], R = unknown>(
+  file: FilePath,
+  returnMetadata?: false | { returnMetadata?: false },
+): (...args: A) => R
+export function importFunction(
+  file: FilePath,
+  options: boolean | { returnMetadata?: boolean } = false,
+): unknown {
   const path = asPath("importFunction", file)
+  const named = typeof options === "boolean" ? { returnMetadata: options } : options
+  checkOptions("importFunction", named, ["returnMetadata"])
   const { arrays, metadata } = withFile("importFunction", path, readSafetensors)
   const decoder = new Decoder(path, arrays)
-  /** What a damaged program makes go wrong in the functions that it calls. */
-  const guarded = <T>(body: () => T): T => {
+  const program = parse(metadata[METADATA], decoder)
+  for (const { package: name, version } of program.requires) checkLoaded(path, name, version, program)
+  // Walks take what is older than they are for constant.
+  tracing.begun = Math.max(tracing.begun, program.epoch)
+  const traces = program.traces.map((trace) => {
     try {
-      return body()
+      return importTrace(trace, decoder)
     } catch (error) {
-      if (error instanceof LazuliError) throw error
-      throw decoder.error(`its program is malformed: ${(error as Error).message}`)
+      throw error instanceof LazuliError ? error : decoder.error("its program is malformed")
     }
-  }
-  const traces = guarded(() => {
-    const program = parse(metadata[METADATA], decoder)
-    for (const { package: name, version } of program.requires) checkLoaded(path, name, version, program)
-    // Walks take what is older than they are for constant.
-    tracing.begun = Math.max(tracing.begun, program.epoch)
-    return program.traces.map((trace) => importTrace(trace, decoder))
   })
   const run = (...args: unknown[]): unknown => {
     const ordered = inKeyOrder(args) as readonly unknown[]
@@ -89,7 +108,7 @@ export function importFunction<A extends unknown[] = unknown[], R = unknown>(
     arraysOf(ordered).forEach(({ node }, i) => {
       inputs[fitting.numbers[i]] = node
     })
-    const values = guarded(() => repeat(fitting.calls, inputs))
+    const values = repeatChecked(fitting.calls, inputs, decoder)
     return mapLeaves(fitting.result, (leaf) =>
       leaf instanceof Place
         ? new Array(values[leaf.id] as Node)
@@ -98,8 +117,41 @@ export function importFunction<A extends unknown[] = unknown[], R = unknown>(
           : leaf,
     )
   }
-  return compile(run) as unknown as (...args: A) => R
+  const f = compile(run)
+  return named.returnMetadata ? [f, metadata[USER_METADATA] ?? ""] : f
 }
+
+/** A program may add so many nodes to the graph, and so many more for each of its calls: a derivative is one call. */
+const MAX_NODES = 200_000
+const NODES_OF_CALL = 1_000
+
+/** Makes the calls of a file, which may be given what no function gives them: whatever comes of that is an error of the file. */
+function repeatChecked(
+  recorded: readonly RecordedCall[],
+  inputs: readonly Node[],
+  decoder: Decoder,
+): (Node | undefined)[] {
+  const { note } = building
+  let left = MAX_NODES + NODES_OF_CALL * recorded.length
+  building.note = (node) => {
+    note?.(node)
+    if (left-- === 0) throw decoder.error("its program makes too many arrays")
+    if (!isWellFormed(node)) throw decoder.error("its program makes an array of an impossible size")
+  }
+  try {
+    return repeat(recorded, inputs, (error, at) => {
+      if (error instanceof FormatError && error.op === "importFunction") return error
+      const { name } = recorded[at]
+      const why = error instanceof LazuliError ? `: ${error.message}` : ""
+      return decoder.error(`call ${at} (${shown(name)}) does not take its arguments${why}`)
+    })
+  } finally {
+    building.note = note
+  }
+}
+
+const isWellFormed = ({ shape, dtype, nbytes }: Node): boolean =>
+  isDtype(dtype) && Number.isSafeInteger(nbytes) && shape.every((n) => Number.isSafeInteger(n) && n >= 0)
 
 /** A tree whose objects have their keys in one order: what is given by name may come in any. */
 function inKeyOrder(tree: unknown): unknown {
@@ -129,14 +181,14 @@ function parse(text: string | undefined, decoder: Decoder): ProgramJson {
   let json: unknown
   try {
     json = JSON.parse(text)
-  } catch (cause) {
-    throw decoder.error(`its program is no JSON: ${(cause as Error).message}`)
+  } catch {
+    throw decoder.error("its program is no JSON")
   }
   if (!isPlainObject(json) || !Number.isSafeInteger(json.version))
     throw decoder.error("its program is malformed")
   if (json.version !== FILE_VERSION)
     throw decoder.error(
-      `its program has version ${String(json.version)}, and this package reads version ${FILE_VERSION}`,
+      `its program has version ${shown(json.version)}, and this package reads version ${FILE_VERSION}`,
     )
   const { epoch, requires, traces } = json
   if (!Number.isSafeInteger(epoch) || (epoch as number) < 0 || (epoch as number) > MAX_EPOCH)
@@ -147,35 +199,34 @@ function parse(text: string | undefined, decoder: Decoder): ProgramJson {
     throw decoder.error("its list of packages is malformed")
   if (
     !isList(traces) ||
-    !traces.every((t) => isPlainObject(t) && typeof t.shapeless === "boolean" && isList(t.inputs))
+    !traces.every((t) => isPlainObject(t) && typeof t.shapeless === "boolean" && isInputs(t.inputs))
   )
     throw decoder.error("its traces are malformed")
   return json as unknown as ProgramJson
 }
 
-/** @throws TransformError where a package of whose primitives the program applies one is not loaded, or is another version */
+const isInputs = (inputs: unknown): boolean =>
+  isList(inputs) && inputs.every((input) => isPlainObject(input) && isList(input.shape))
+
+/** @throws TransformError where a package of whose calls the program makes one is not loaded, or is another version */
 function checkLoaded(path: string, name: string, version: string | null, { traces }: ProgramJson): void {
   const wanted = version === null ? name : `${name}@${version}`
   for (const { calls } of traces) {
     if (!isList(calls)) continue
     for (const entry of calls) {
       if (typeof entry?.call !== "string" || packageOf(entry.call) !== name) continue
-      let loaded: ReturnType<typeof requirementOf>
-      try {
-        loaded = requirementOf(entry.call)
-      } catch (error) {
-        if (!(error instanceof LazuliError)) throw error
+      if (!callNamed(entry.call))
         throw new TransformError(
           "importFunction",
-          `${path} applies the ${entry.call} of ${wanted}, which is not loaded`,
+          `${path} applies the ${shown(entry.call).slice(1, -1)} of ${wanted}, which is not loaded`,
           { hint: `Install ${wanted} and import it before the file is read` },
         )
-      }
-      if (version !== null && loaded?.version && !isCompatible(version, loaded.version))
+      const loaded = versionOf(name)
+      if (version !== null && loaded !== null && !isCompatible(version, loaded))
         throw new TransformError(
           "importFunction",
-          `${path} applies the ${entry.call} of ${wanted}, and ${name}@${loaded.version} is loaded`,
-          { hint: `Install ${wanted}, or export the function again with ${loaded.version}` },
+          `${path} applies the ${shown(entry.call).slice(1, -1)} of ${wanted}, and ${name}@${loaded} is loaded`,
+          { hint: `Install ${wanted}, or export the function again with ${loaded}` },
         )
     }
   }
@@ -191,7 +242,8 @@ function isCompatible(written: string, loaded: string): boolean {
 function importTrace({ shapeless, inputs, args, calls, result }: TraceJson, decoder: Decoder): Imported {
   const nodes = inputs.map(({ dtype: name, shape }) => {
     const dtype = dtypes.find((d) => d.name === name)
-    if (!dtype || !isList(shape) || !shape.every((n) => Number.isSafeInteger(n) && n >= 0))
+    const isShape = shape.every((n) => Number.isSafeInteger(n) && n >= 0)
+    if (!dtype || !isShape || !Number.isSafeInteger(sizeOf(shape) * dtype.size))
       throw decoder.error("an input of its program is malformed")
     return sourceNode(shape, dtype, null, Mark.Abstract)
   })
@@ -207,13 +259,15 @@ function importTrace({ shapeless, inputs, args, calls, result }: TraceJson, deco
   const recorded = decoder.calls(calls, nodes.length)
   const count = recorded.reduce((n, call) => Math.max(n, ...call.results.map((id) => id + 1)), nodes.length)
   const signature = signatureOf(like)
+  const found = decoder.decode(result, count, 0)
+  withoutEffects(() => withoutHandles(() => repeatChecked(recorded, nodes, decoder)))
   return {
     signature,
     key: keyOf(signature, !shapeless),
     shapeless,
     numbers,
     calls: recorded,
-    result: decoder.decode(result, count, 0),
+    result: found,
     shown: `${showInputs(nodes)}${shapeless ? " of any sizes" : ""}`,
   }
 }

@@ -16,15 +16,18 @@ import {
   isList,
   isPlainObject,
   Node,
-  primitiveByName,
+  packageOf,
   Slice,
   Stream,
   TransformError,
+  versionOf,
 } from "@lazuli/core/engine"
 import { Place, type RecordedCall } from "./recorder"
 
 /** The metadata entry with the program. */
 export const METADATA = "lazuli_program"
+/** The metadata entry with the text that was given to be kept. */
+export const USER_METADATA = "lazuli_metadata"
 /** The version of the format that this package writes. */
 export const FILE_VERSION = 1
 
@@ -52,7 +55,7 @@ export interface ProgramJson {
   readonly version: number
   /** Traces number nodes by age; numbers from here on are newer than any that the calls speak of. */
   readonly epoch: number
-  /** The packages, besides Lazuli's own, whose primitives the calls apply. */
+  /** The packages, besides Lazuli's own, whose primitives and functions the calls name. */
   readonly requires: readonly { readonly package: string; readonly version: string | null }[]
   readonly traces: readonly TraceJson[]
 }
@@ -101,15 +104,10 @@ export class Encoder {
 
   calls(recorded: readonly RecordedCall[]): CallJson[] {
     return recorded.map(({ name, args, results, stream }) => {
-      const known = callNamed(name)
-      if (!known)
-        throw new TransformError(
-          "exportFunction",
-          known === null
-            ? `two loaded packages have a call named ${name}`
-            : `what ${name} does cannot be written to a file`,
-          known === null ? {} : { hint: "It takes code: a kernel's source, a function or a program" },
-        )
+      if (!callNamed(name))
+        throw new TransformError("exportFunction", `what ${name} does cannot be written to a file`, {
+          hint: "It takes code: a kernel's source, a function or a program",
+        })
       return {
         call: name,
         args: args.map((arg, i) => this.encode(arg, `argument ${i} of ${name}`)),
@@ -128,6 +126,12 @@ export class Encoder {
     }
     return name
   }
+}
+
+/** What a file says, as errors repeat it. */
+export function shown(value: unknown): string {
+  const text = JSON.stringify(value) ?? String(value)
+  return text.length <= 80 ? text : `${text.slice(0, 77)}…`
 }
 
 /** Values nested deeper than this are refused. */
@@ -161,10 +165,10 @@ export class Decoder {
       if (!run)
         throw new TransformError(
           "importFunction",
-          `${this.file} calls ${JSON.stringify(name)}, which no loaded package has`,
+          `${this.file} calls ${shown(name)}, which no loaded package has`,
           {
             hint: name.includes("/")
-              ? `Install and import ${packageOf(name)}`
+              ? `Install and import ${shown(packageOf(name)).slice(1, -1)}`
               : "It was written by another version of Lazuli, or needs a package that is not imported",
           },
         )
@@ -173,7 +177,7 @@ export class Decoder {
       const results = entry.results as number[]
       for (const id of results) {
         if (!Number.isSafeInteger(id) || id < 0 || id > known)
-          throw this.error(`call ${i} (${name}) gives the value ${id} out of turn`)
+          throw this.error(`call ${i} (${shown(name)}) gives the value ${shown(id)} out of turn`)
         if (id === known) known++
       }
       const stream = entry.device === undefined ? null : this.device(entry.device)
@@ -182,7 +186,7 @@ export class Decoder {
   }
 
   private device(name: unknown): Device {
-    if (name !== "cpu" && name !== "gpu") throw this.error(`the device ${String(name)} is unknown`)
+    if (name !== "cpu" && name !== "gpu") throw this.error(`the device ${shown(name)} is unknown`)
     return name === "cpu" ? cpu : gpu
   }
 
@@ -192,13 +196,14 @@ export class Decoder {
     if (json === null || typeof json !== "object") return json
     if (isList(json))
       return globalThis.Array.from(json, (child: unknown) => this.decode(child, limit, depth + 1))
-    const [[kind, content], ...more] = Object.entries(json as object) as [string, unknown][]
-    if (kind === undefined || more.length > 0) throw this.error("a value is malformed")
+    const [only, ...more] = Object.entries(json as object) as [string, unknown][]
+    if (only === undefined || more.length > 0) throw this.error("a value is malformed")
+    const [kind, content] = only
     switch (kind) {
       case "value":
       case "node":
         if (!Number.isSafeInteger(content) || (content as number) < 0 || (content as number) >= limit)
-          throw this.error(`the value ${String(content)} is used before it is there`)
+          throw this.error(`the value ${shown(content)} is used before it is there`)
         return new Place(content as number, kind === "value")
       case "constant":
       case "constantNode": {
@@ -206,10 +211,12 @@ export class Decoder {
           typeof content === "string" && Object.hasOwn(this.constants, content)
             ? this.constants[content]
             : null
-        if (array === null) throw this.error(`the constant ${String(content)} is missing`)
+        if (array === null) throw this.error(`the constant ${shown(content)} is missing`)
         return kind === "constant" ? array : array.node
       }
       case "number":
+        if (!["NaN", "Infinity", "-Infinity", "-0"].includes(content as string))
+          throw this.error(`the number ${shown(content)} is malformed`)
         return Number(content)
       case "bigint":
         if (typeof content !== "string" || !/^-?\d{1,20}$/.test(content))
@@ -219,13 +226,15 @@ export class Decoder {
         return undefined
       case "dtype": {
         const dtype = dtypes.find(({ name }) => name === content)
-        if (!dtype) throw this.error(`the dtype ${String(content)} is unknown`)
+        if (!dtype) throw this.error(`the dtype ${shown(content)} is unknown`)
         return dtype
       }
       case "complex": {
         if (!isList(content) || content.length !== 2) throw this.error("a complex number is malformed")
         const [re, im] = content.map((part) => this.decode(part, limit, depth + 1))
-        return new Complex(Number(re), Number(im))
+        if (typeof re !== "number" || typeof im !== "number")
+          throw this.error("a complex number is malformed")
+        return new Complex(re, im)
       }
       case "slice": {
         const parts = isList(content) && content.length === 3 ? (content as (number | null)[]) : [Number.NaN]
@@ -242,26 +251,16 @@ export class Decoder {
         )
       }
       default:
-        throw this.error(`a value of the unknown kind ${JSON.stringify(kind)}`)
+        throw this.error(`a value of the unknown kind ${shown(kind)}`)
     }
   }
 }
 
-/** The package whose primitive or function a call names. */
-export const packageOf = (call: string): string => {
-  const name = primitiveNameOf(call)
-  return name.slice(0, name.lastIndexOf("/"))
-}
+/** The packages that are always there, or that Lazuli's version stands for. */
+const OWN = ["@lazuli/core", "@lazuli/transforms", "@lazuli/compile", "@lazuli/nn"]
 
-/** The primitive that a call applies; a function's name stays. */
-export const primitiveNameOf = (call: string): string =>
-  call.replace(/^primitive /, "").replace(/, all outputs$/, "")
-
-/** The package whose primitive a call applies, unless it is one of ours; null for functions. */
+/** The package whose primitive or function a call names, unless it is one of ours. */
 export function requirementOf(call: string): ProgramJson["requires"][number] | null {
-  if (!call.startsWith("primitive ")) return null
-  const { source, version } = primitiveByName(primitiveNameOf(call))
-  return ["@lazuli/core", "@lazuli/transforms", "@lazuli/compile"].includes(source)
-    ? null
-    : { package: source, version }
+  const name = packageOf(call)
+  return OWN.includes(name) ? null : { package: name, version: versionOf(name) }
 }

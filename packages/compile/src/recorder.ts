@@ -127,15 +127,19 @@ export class Recorder implements CallRecorder {
   }
 }
 
-/** Makes the calls again on other inputs, and gives the nodes by number. */
-export function repeat(recorded: readonly RecordedCall[], inputs: readonly Node[]): (Node | undefined)[] {
+/** Makes the calls again on other inputs, and gives the nodes by number. `failed` makes of an error what is thrown in its place. */
+export function repeat(
+  recorded: readonly RecordedCall[],
+  inputs: readonly Node[],
+  failed: (error: unknown, at: number) => unknown = (error) => error,
+): (Node | undefined)[] {
   const values: (Node | undefined)[] = [...inputs]
   const thaw = (leaf: unknown): unknown => {
     if (!(leaf instanceof Place)) return leaf
     const node = values[leaf.id] as Node
     return leaf.isHandle ? new Array(node) : node
   }
-  for (const { name, run, args, results, stream } of recorded) {
+  const make = ({ name, run, args, results, stream }: RecordedCall): void => {
     const before = stateNodes()
     const given = mapValues(args, thaw) as never[]
     // A trace that makes the calls of a file is a trace of these calls.
@@ -152,5 +156,22 @@ export function repeat(recorded: readonly RecordedCall[], inputs: readonly Node[
       values[id] = nodes[i]
     })
   }
+  recorded.forEach((call, i) => {
+    try {
+      make(call)
+    } catch (error) {
+      throw failed(error, i)
+    }
+  })
   return values
+}
+
+/** Runs `body`, and puts the implicit state back that it changes: traces draw no random numbers. */
+export function withoutEffects<T>(body: () => T): T {
+  const before = implicitState.map((list) => [...list])
+  try {
+    return body()
+  } finally {
+    implicitState.forEach((list, i) => (list as unknown[]).splice(0, list.length, ...before[i]))
+  }
 }

@@ -40,7 +40,15 @@ export {
   type WorkQueue,
 } from "./graph/backend"
 export { ofUser, renamed, settle } from "./graph/boundary"
-export { asCall, type CallRecorder, callNamed, calls, implicitState, sharedNames } from "./graph/calls"
+export {
+  asCall,
+  type CallRecorder,
+  callNamed,
+  calls,
+  implicitState,
+  packageOf,
+  versionOf,
+} from "./graph/calls"
 export { Complex } from "./graph/complex-number"
 export { copiesHint, isForeign } from "./graph/copies"
 export {
@@ -83,6 +91,7 @@ export {
   Array,
   applyNode,
   applyNodes,
+  building,
   type Donation,
   type HostArray,
   handles,

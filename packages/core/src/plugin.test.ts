@@ -1,8 +1,9 @@
 /** The entry for packages that bring primitives: what it asks for beyond core's own, and the exchange of kernels. */
 import { expect, test, vi } from "vitest"
+import { callNamed, versionOf } from "./graph/calls"
 import { onKernels } from "./graph/kernel-offers"
 import * as mx from "./index"
-import { definePrimitive, type NativeKernels, provideKernels } from "./plugin"
+import { definePrimitive, type NativeKernels, operation, provideKernels } from "./plugin"
 
 const infer = ([x]: readonly { shape: readonly number[]; dtype: mx.Dtype }[]) => x
 
@@ -30,6 +31,22 @@ test("a primitive names its package and its plugin API", () => {
   ).toThrowErrorMatchingInlineSnapshot(
     `[RegistryError: [@me/plugin/new] was written for plugin API 7, but the installed @lazuli/core has plugin API 0. Install a version of @me/plugin made for it, or another version of @lazuli/core]`,
   )
+})
+
+test("an operation names its package, and no name is taken twice", () => {
+  const twice = (x: mx.Array): mx.Array => x.multiply(2)
+  const scale = operation("@me/plugin/twice", ["x"], twice, { version: "1.2.0" })
+  expect(scale([mx.array([1, 2])]).tolist()).toEqual([2, 4])
+  expect(versionOf("@me/plugin")).toBe("1.2.0")
+  expect(() => scale([mx.array([1]), 2])).toThrow("[twice] takes at most 1 arguments (x), received 2")
+  expect(() => operation("softmax", ["x"], twice)).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [operation] the name "softmax" does not name its package. Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core]`,
+  )
+  expect(() => operation("@me/plugin/twice", ["x"], twice)).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/plugin/twice] is already defined, and is defined again. Two copies of one package in node_modules do this; so does a package that uses another package's name]`,
+  )
+  operation("@me/plugin/hidden", ["f"], twice, { inFiles: false })
+  expect(callNamed("@me/plugin/hidden")).toBeUndefined()
 })
 
 test("kernels reach backends in any order", () => {

@@ -2,7 +2,9 @@
  * `@lazuli/core/plugin`: what packages that bring primitives build on, besides the functions of `@lazuli/core` itself. It changes with
  * {@link PLUGIN_API} alone.
  */
+import { operation as operationOf } from "./graph/args"
 import { describe, RegistryError } from "./graph/errors"
+import type { Signature } from "./graph/kinds"
 import type { ParamSchema, ParamsOf } from "./graph/params"
 import {
   type Apply,
@@ -11,7 +13,6 @@ import {
   type PrimitiveDefinition,
 } from "./graph/primitive"
 
-export { operation } from "./graph/args"
 export { type Dtype, promote } from "./graph/dtype"
 export * from "./graph/errors"
 export type {
@@ -70,4 +71,33 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
       { hint: `The installed @lazuli/core has plugin API ${PLUGIN_API}: write api: ${PLUGIN_API}` },
     )
   return define(definition)
+}
+
+/** What an {@link operation} is besides its arguments. */
+export interface OperationOptions {
+  /** The version of its package, for programs in files that call it. */
+  readonly version?: string
+  /** Whether programs in files may call it; not where it takes or makes code. True by default. */
+  readonly inFiles?: boolean
+}
+
+/**
+ * Makes the body of a public function, named `<npm package>/<name>`. `signature` has the parameters in order; `body` receives them in that order,
+ * undefined where none was given. A trailing plain object fills in the rest, and `stream` is taken out of it. Errors name the function without its
+ * package, programs in files with it.
+ *
+ * @throws RegistryError when the name does not name its package, or is taken
+ */
+export function operation<A extends unknown[], R>(
+  name: string,
+  signature: Signature | readonly string[],
+  body: (...args: A) => R,
+  { version, inFiles = true }: OperationOptions = {},
+): (args: readonly unknown[]) => R {
+  if (typeof name !== "string" || !/^(@[\w.-]+\/)?[\w.-]+\/[A-Za-z_][\w.]*$/.test(name))
+    throw new RegistryError("operation", `the name ${JSON.stringify(name)} does not name its package`, {
+      hint: 'Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core',
+    })
+  const op = name.slice(name.lastIndexOf("/") + 1)
+  return operationOf(op, signature, body, inFiles ? name : null, version ?? null)
 }

@@ -64,18 +64,14 @@ const number = (name: string, value: unknown): number => {
   throw new mx.ArgumentError("axpby", `${name} must be a number, received ${typeof value}`)
 }
 
-const body = operation(
-  "axpby",
-  ["x", "y", "alpha", "beta"],
-  (a: unknown, b: unknown, alpha, beta): mx.Array => {
-    const params = { alpha: number("alpha", alpha), beta: number("beta", beta) }
-    const [x, y] = promoteOperands("axpby", a, b).map((v) =>
-      mx.issubdtype(v.dtype, mx.inexact) ? v : v.astype(mx.float32),
-    )
-    const shape = broadcastShapes("axpby", x.shape, y.shape)
-    return apply([mx.broadcastTo(x, shape), mx.broadcastTo(y, shape)], params)
-  },
-)
+const body = operation(NAME, ["x", "y", "alpha", "beta"], (a: unknown, b: unknown, alpha, beta): mx.Array => {
+  const params = { alpha: number("alpha", alpha), beta: number("beta", beta) }
+  const [x, y] = promoteOperands("axpby", a, b).map((v) =>
+    mx.issubdtype(v.dtype, mx.inexact) ? v : v.astype(mx.float32),
+  )
+  const shape = broadcastShapes("axpby", x.shape, y.shape)
+  return apply([mx.broadcastTo(x, shape), mx.broadcastTo(y, shape)], params)
+})
 
 /**
  * alpha · x + beta · y. Shapes broadcast and dtypes promote; bool and integers become float32.

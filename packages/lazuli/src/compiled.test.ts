@@ -1,7 +1,6 @@
 /**
  * Compiled functions on the native backend against the same functions as they were written, from the first call on.
  */
-import { sharedNames } from "@lazuli/core/engine"
 import { mx, nn, optim } from "lazuli"
 import { expect, test } from "vitest"
 
@@ -16,10 +15,6 @@ test("a constant that elementwise work and, later, a kernel read", () => {
     mx.random.seed(seed)
     expect(compiled(x).map((a) => a.tolist())).toEqual([loss, gradient])
   }
-})
-
-test("every call has a name of its own, so that programs in files can name it", () => {
-  expect(sharedNames()).toEqual([])
 })
 
 test("views of nothing need no place", () => {

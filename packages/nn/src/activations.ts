@@ -6,12 +6,12 @@ import * as mx from "@lazuli/core"
 import {
   asArrayArgument,
   atLeastFloat,
-  operation,
   type ParamSchema,
   type ParamsOf,
   type PrimitiveRules,
   ShapeError,
 } from "@lazuli/core/engine"
+import { operation } from "./operation"
 
 /** A function of an array, element by element. */
 export type Activation = (x: mx.Array, options?: mx.StreamOptions) => mx.Array
@@ -36,7 +36,7 @@ function activation(name: string, apply: (inputs: readonly mx.Array[]) => mx.Arr
 
 /** A public function of one array of any dtype. */
 function ofArray(name: string, apply: (x: mx.Array) => mx.Array): Activation {
-  const args = operation(name, ["x"], (x: unknown) => apply(asArrayArgument(name, "x", x)), `nn.${name}`)
+  const args = operation(name, ["x"], (x: unknown) => apply(asArrayArgument(name, "x", x)))
   return (...rest) => args(rest)
 }
 
@@ -489,11 +489,8 @@ export interface AxisActivation {
   (x: mx.Array, options: { axis?: number } & mx.StreamOptions): mx.Array
 }
 function alongAxis(name: string, body: (x: mx.Array, axis: number) => mx.Array): AxisActivation {
-  const args = operation(
-    name,
-    ["x", "axis"],
-    (x: unknown, axis: number = -1) => body(floating(name, x), axis),
-    `nn.${name}`,
+  const args = operation(name, ["x", "axis"], (x: unknown, axis: number = -1) =>
+    body(floating(name, x), axis),
   )
   return (...rest: unknown[]) => args(rest)
 }

@@ -2,7 +2,8 @@
  * Loss functions. Each ends with a reduction: `none` gives one value an example, `mean` and `sum` one for all.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, format, operation, ShapeError, sameShape } from "@lazuli/core/engine"
+import { ArgumentError, format, ShapeError, sameShape } from "@lazuli/core/engine"
+import { operation } from "./operation"
 
 const reductions = ["none", "mean", "sum"] as const
 /** What becomes of the losses of single examples. */

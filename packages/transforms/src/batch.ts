@@ -9,6 +9,7 @@ import {
   asCall,
   decompose,
   handles,
+  isList,
   Mark,
   moveToFront,
   type Node,
@@ -16,10 +17,12 @@ import {
   RegistryError,
   reshapeLike,
   type Shape,
+  sameShape,
   sliceRange,
   sourceNode,
   type VmapResult,
 } from "@lazuli/core/engine"
+import { areNodes, isArray, isAxis, isIndex, stored } from "./stored-calls"
 import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from "./trace"
 
 /** Which axis of an array counts the examples; null where it has none. */
@@ -44,7 +47,11 @@ export function exampleShape(shape: Shape, axis: Axis): number[] {
 }
 
 /** A node that stands for one example. */
-export const placeholder: typeof exampleOf = asCall("@lazuli/transforms/example", exampleOf)
+export const placeholder: typeof exampleOf = asCall(
+  "@lazuli/transforms/example",
+  exampleOf,
+  stored("example", (x, axis) => isArray(x) && isAxis(axis, x.ndim), exampleOf),
+)
 
 function exampleOf(x: Array, axis: Axis, name: string): Node {
   const node = sourceNode(exampleShape(x.node.shape, axis), x.dtype, null, Mark.Abstract)
@@ -137,7 +144,26 @@ function rewrite(lead: Node, inputs: readonly Array[], axes: readonly Axis[], si
 }
 
 /** The batch of `targets`, given for each of `inputs` its batch and where the batch axis is. */
-export const batch: typeof rewriteForBatch = asCall("@lazuli/transforms/batch", rewriteForBatch)
+export const batch: typeof rewriteForBatch = asCall(
+  "@lazuli/transforms/batch",
+  rewriteForBatch,
+  stored("batch", isBatch, rewriteForBatch),
+)
+
+/** Whether values are batches of what the inputs stand for, of one size. */
+function isBatch(targets: unknown, inputs: unknown, values: unknown, axes: unknown, epoch: unknown): boolean {
+  if (!areNodes(targets) || !areNodes(inputs) || !isList(values) || !isList(axes) || !isIndex(epoch))
+    return false
+  const count = inputs.length
+  if (count === 0 || values.length !== count || axes.length !== count) return false
+  return inputs.every(({ dtype, shape }, i) => {
+    const [value, axis, first, along] = [values[i], axes[i], values[0], axes[0]]
+    if (!isArray(value) || !isArray(first) || !isIndex(axis) || !isIndex(along)) return false
+    const given = value.node.shape
+    const size = first.node.shape[along]
+    return value.dtype === dtype && given[axis] === size && sameShape(exampleShape(given, axis), shape)
+  })
+}
 
 function rewriteForBatch(
   targets: readonly Node[],

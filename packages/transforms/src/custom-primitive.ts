@@ -84,7 +84,7 @@ export const custom = definePrimitive({
 const callOf = ({ count, call }: Params) => ({ count, rules: call() })
 
 /** The outputs of a call, `inputs` after the first `count`, under its rules. */
-export const customCall: typeof callUnderRules = asCall("@lazuli/transforms/custom", callUnderRules, false)
+export const customCall: typeof callUnderRules = asCall("@lazuli/transforms/custom", callUnderRules, null)
 
 function callUnderRules(inputs: readonly Array[], count: number, rules: CallRules): Array[] {
   return custom.all(inputs, { count, call: () => rules })

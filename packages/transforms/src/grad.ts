@@ -131,7 +131,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
             { hint: "mx.array(value) makes one" },
           )
         checkDifferentiable(op, tree, arrays, name)
-        const fresh = arrays.map(traced)
+        const fresh = arrays.map((x) => traced(x))
         owners.push(...arrays)
         copies.push(...fresh)
         return withArrays(tree, fresh)

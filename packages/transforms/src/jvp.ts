@@ -30,7 +30,7 @@ export function jvp<P extends readonly unknown[] | [], R>(
     const given = arraysOf(primals)
     const seeds = arraysOf(tangents)
     checkSeeds("jvp", "tangent", seeds, given, "primal")
-    const copies = given.map(traced)
+    const copies = given.map((x) => traced(x))
     const nodes = copies.map((copy) => copy.node)
     const result = f(...(withArrays(primals, copies) as P))
     checkSynchronous("jvp", result)

@@ -17,11 +17,16 @@ import {
 } from "@lazuli/core/engine"
 import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } from "./argument"
 import { pushforward } from "./pushforward"
+import { isArray, stored } from "./stored-calls"
 import { newEpoch, replay, trace, traced } from "./trace"
 import { freshHandles, type Outputs } from "./vjp"
 
 /** Stands for the tangent of an array. */
-const standIn: typeof tangentOf = asCall("@lazuli/transforms/tangent", tangentOf)
+const standIn: typeof tangentOf = asCall(
+  "@lazuli/transforms/tangent",
+  tangentOf,
+  stored("tangent", isArray, tangentOf),
+)
 
 function tangentOf(x: Array, i: number): Array {
   const node = sourceNode(x.node.shape, x.dtype, null, Mark.Abstract)
@@ -51,7 +56,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
   checkList("linearize", "primals", primals)
   return trace((epoch) => {
     const given = arraysOf(primals)
-    const copies = given.map(traced)
+    const copies = given.map((x) => traced(x))
     const result = f(...(withArrays(primals, copies) as P))
     checkSynchronous("linearize", result)
     const outputs = arraysOf(result)

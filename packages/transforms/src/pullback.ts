@@ -23,6 +23,7 @@ import {
   TransformError,
   toDtype,
 } from "@lazuli/core/engine"
+import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
 import { collect, newEpoch, release, runsForeignCode, type Tape, variesIn } from "./trace"
 
 /** The cotangent of an input as the input has it: its shape, its dtype. */
@@ -96,7 +97,16 @@ export function inputCotangents(
 /**
  * Cotangents of `inputs` for those of `outputs`; null where none flows. An input that occurs twice has its whole cotangent at the first place.
  */
-export const pullback: typeof cotangentsAt = asCall("@lazuli/transforms/pullback", cotangentsAt)
+export const pullback: typeof cotangentsAt = asCall(
+  "@lazuli/transforms/pullback",
+  cotangentsAt,
+  stored(
+    "pullback",
+    (inputs, outputs, cotangents, epoch) =>
+      areNodes(inputs) && areNodes(outputs) && areSeeds(cotangents, outputs) && isIndex(epoch),
+    cotangentsAt,
+  ),
+)
 
 function cotangentsAt(
   inputs: readonly Node[],

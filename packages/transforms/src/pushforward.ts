@@ -19,6 +19,7 @@ import {
   toDtype,
 } from "@lazuli/core/engine"
 import { fit as fitCotangent, pullback } from "./pullback"
+import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
 import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from "./trace"
 
 type Tangents = readonly (Array | null)[]
@@ -117,7 +118,16 @@ function outputTangents(lead: Node, tangents: Tangents): Tangents {
 }
 
 /** Tangents of `outputs` for those of `inputs`; null where an output does not vary. */
-export const pushforward: typeof tangentsAt = asCall("@lazuli/transforms/pushforward", tangentsAt)
+export const pushforward: typeof tangentsAt = asCall(
+  "@lazuli/transforms/pushforward",
+  tangentsAt,
+  stored(
+    "pushforward",
+    (inputs, tangents, outputs, epoch) =>
+      areNodes(inputs) && areSeeds(tangents, inputs) && areNodes(outputs) && isIndex(epoch),
+    tangentsAt,
+  ),
+)
 
 function tangentsAt(
   inputs: readonly Node[],

@@ -20,6 +20,7 @@ import {
   tracing,
 } from "@lazuli/core/engine"
 import { visibleInputs } from "./custom-primitive"
+import { areNodes, isArray, isIndex, isLike, stored } from "./stored-calls"
 
 /** What a walk is for: it decides which edges of the graph count. */
 export type Purpose = "vjp" | "jvp" | "vmap"
@@ -52,7 +53,11 @@ export const identity = definePrimitive({
  * A fresh handle that a trace can tell from every other: it shows the same memory, or, where the array is pending or belongs to an
  * outer trace, depends on it through an identity.
  */
-export const traced: typeof twinOf = asCall("@lazuli/transforms/traced", twinOf)
+export const traced: typeof twinOf = asCall(
+  "@lazuli/transforms/traced",
+  twinOf,
+  stored("traced", isArray, twinOf),
+)
 
 function twinOf(x: Array): Array {
   const { node } = x
@@ -203,7 +208,21 @@ export function besides<T>(lead: Node, rule: () => T): T {
 export const outputsOf = (lead: Node): readonly Node[] => lead.outputs ?? [lead]
 
 /** The graph from `inputs` to `targets` once more, from other inputs; what does not depend on them is shared. */
-export const replay: typeof applyAgain = asCall("@lazuli/transforms/replay", applyAgain)
+export const replay: typeof applyAgain = asCall(
+  "@lazuli/transforms/replay",
+  applyAgain,
+  stored(
+    "replay",
+    (targets, inputs, replacements, epoch) =>
+      areNodes(targets) &&
+      areNodes(inputs) &&
+      areNodes(replacements) &&
+      replacements.length === inputs.length &&
+      replacements.every((node, i) => isLike(node, inputs[i])) &&
+      isIndex(epoch),
+    applyAgain,
+  ),
+)
 
 function applyAgain(
   targets: readonly Node[],

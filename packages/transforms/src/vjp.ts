@@ -30,7 +30,7 @@ export function vjp<P extends readonly unknown[] | [], R>(
   checkList("vjp", "primals", primals)
   return trace((epoch) => {
     const given = arraysOf(primals)
-    const copies = given.map(traced)
+    const copies = given.map((x) => traced(x))
     const nodes = copies.map((copy) => copy.node)
     const result = f(...(withArrays(primals, copies) as P))
     checkSynchronous("vjp", result)

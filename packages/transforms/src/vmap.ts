@@ -16,6 +16,7 @@ import {
 } from "@lazuli/core/engine"
 import { checkFunction, checkSynchronous } from "./argument"
 import { type Axis, batch, placeholder } from "./batch"
+import { isArray, isAxis, isIndex, stored } from "./stored-calls"
 import { newEpoch } from "./trace"
 
 /** Axes for a tree of arrays: one for all of it, null for none, or a tree of axes with the same structure from the top down. */
@@ -155,7 +156,21 @@ function checkBatch(arrays: readonly Array[], axes: readonly Axis[]): void {
 }
 
 /** A result with its batch axis where it is wanted; `example`'s axis `along` counts the examples. */
-const placeAxis = asCall("@lazuli/transforms/placeAxis", withAxisAt)
+const placeAxis = asCall(
+  "@lazuli/transforms/placeAxis",
+  withAxisAt,
+  stored(
+    "vmap",
+    (y, axis, wanted, example, along) =>
+      isArray(y) &&
+      isAxis(axis, y.ndim) &&
+      (wanted === null || Number.isSafeInteger(wanted)) &&
+      isArray(example) &&
+      isIndex(along) &&
+      along < example.ndim,
+    withAxisAt,
+  ),
+)
 
 function withAxisAt(y: Array, axis: Axis, wanted: Axis, example: Array, along: number, i: number): Array {
   if (wanted === null) {

@@ -35,6 +35,7 @@ export function operation<A extends unknown[], R>(
   signature: Signature | readonly string[],
   body: (...args: A) => R,
   call: string | null = op,
+  version: string | null = null,
 ): (args: readonly unknown[]) => R {
   const parameters = parametersOf(signature)
   const checked = (values: A): R => {
@@ -46,7 +47,7 @@ export function operation<A extends unknown[], R>(
     }
   }
   const named = (...values: A): R => checked(values)
-  if (call !== null) nameCall(call, named as (...args: never[]) => unknown)
+  if (call !== null) nameCall(call, named as (...args: never[]) => unknown, version)
   const run = (values: A): R =>
     calls.recorder === null ? checked(values) : calls.recorder.call(call ?? op, named, values)
   return (args) => {

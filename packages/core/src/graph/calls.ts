@@ -2,6 +2,8 @@
  * Calls of public functions, as a trace for shapes that may change sees them. What a function adds to the graph depends on the shapes it
  * meets, so it is the call that such a trace remembers and repeats.
  */
+import { copiesHint } from "./copies"
+import { RegistryError } from "./errors"
 
 /** Remembers calls. While one runs, calls within it are part of it and are not reported. */
 export interface CallRecorder {
@@ -15,28 +17,52 @@ export interface CallRecorder {
 export const calls: { recorder: CallRecorder | null } = { recorder: null }
 
 /** What can be called by name: programs in files name their calls. Nothing that takes or makes code is among them. */
-const named = new Map<string, Call | null>()
+const named = new Map<string, Call>()
+/** The versions of packages whose calls said theirs. */
+const versions = new Map<string, string>()
 type Call = (...args: never[]) => unknown
 
-/** Gives a call its name. A name that two calls have stands for neither: packages cannot know of each other. */
-export function nameCall(name: string, f: Call): void {
-  named.set(name, named.has(name) ? null : f)
+/** The primitive that a call applies; a function's name stays. */
+export const primitiveNameOf = (call: string): string =>
+  call.replace(/^primitive /, "").replace(/, all outputs$/, "")
+
+/** The package whose primitive or function a call names: core, where the name is bare. */
+export function packageOf(call: string): string {
+  const name = primitiveNameOf(call)
+  return name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "@lazuli/core"
 }
 
-/** The call of that name; undefined where no loaded package has one, null where several do. */
-export const callNamed = (name: string): Call | null | undefined => named.get(name)
+/**
+ * Gives a call its name: bare for core's, `<npm package>/<name>` for everyone else's, so that packages cannot take each other's.
+ * @throws RegistryError where the name is taken
+ */
+export function nameCall(name: string, f: Call, version: string | null = null): void {
+  if (named.has(name))
+    throw new RegistryError(name, "is already defined, and is defined again", {
+      hint:
+        copiesHint() ??
+        "Two copies of one package in node_modules do this; so does a package that uses another package's name",
+    })
+  named.set(name, f)
+  if (version !== null) versions.set(packageOf(name), version)
+}
 
-/** The names that stand for nothing because several calls have them. */
-export const sharedNames = (): string[] => [...named].flatMap(([name, f]) => (f === null ? [name] : []))
+/** The call of that name; undefined where no loaded package has one. */
+export const callNamed = (name: string): Call | undefined => named.get(name)
 
-/** `f`, reported as one call where calls are remembered. */
+/** The version of a loaded package, where its calls say it. */
+export const versionOf = (name: string): string | null => versions.get(name) ?? null
+
+/**
+ * `f`, reported as one call where calls are remembered. `stored` is what programs in files call by that name, whose arguments nobody has checked;
+ * null where they may not, since it takes code.
+ */
 export function asCall<A extends readonly unknown[], R>(
   name: string,
   f: (...args: A) => R,
-  /** Whether programs in files may name it: its arguments are arrays and data. */
-  inFiles = true,
+  stored: ((...args: A) => R) | null = f,
 ): (...args: A) => R {
-  if (inFiles) nameCall(name, f as Call)
+  if (stored !== null) nameCall(name, stored as Call)
   return (...args) => (calls.recorder === null ? f(...args) : calls.recorder.call(name, f, args))
 }
 

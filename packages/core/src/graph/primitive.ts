@@ -108,12 +108,25 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
       return calls.recorder.call(`primitive ${name}, all outputs`, all, [inputs, values])
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
-  // What holds a program or a function cannot come from a file.
+  // What holds a program or a function cannot come from a file; core's are applied by functions of core, which check arguments as these do not.
   const isData =
-    !facts.opaque && !Object.values(params).some((type) => type === "program" || type === "function")
-  if (isData) nameCall(`primitive ${name}`, apply as (...args: never[]) => unknown)
-  if (isData) nameCall(`primitive ${name}, all outputs`, all as (...args: never[]) => unknown)
+    check && !facts.opaque && !Object.values(params).some((type) => type === "program" || type === "function")
+  if (isData) {
+    nameCall(`primitive ${name}`, stored(name, apply), version)
+    nameCall(`primitive ${name}, all outputs`, stored(name, all), version)
+  }
   return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
+}
+
+/** What programs in files call: applied to what is no list of arrays, a primitive may do anything. */
+function stored(name: string, apply: (inputs: readonly Array[], values?: AnyParams) => unknown) {
+  return (inputs: readonly Array[], values?: AnyParams, ...more: unknown[]): unknown => {
+    const isParams = values === undefined || (typeof values === "object" && values !== null)
+    if (!globalThis.Array.isArray(inputs) || !inputs.every((x) => x instanceof ArrayClass) || !isParams)
+      throw new RegistryError(name, "takes a list of arrays, and parameters by name")
+    if (more.length > 0) throw new RegistryError(name, "takes inputs and parameters alone")
+    return apply(inputs, values)
+  }
 }
 
 /** Every primitive's rules in one object shape, so that the engine reads them from one place in memory. */

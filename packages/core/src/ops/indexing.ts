@@ -5,7 +5,7 @@
 
 import { rebind } from "../engine/memory"
 import { copyOut } from "../engine/readback"
-import { isList, type Operand, withOwnHandles } from "../graph/args"
+import { asArrayArgument, isList, type Operand, withOwnHandles } from "../graph/args"
 import { asCall } from "../graph/calls"
 import { bool_, int32, isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
@@ -18,7 +18,7 @@ import { array } from "./creation"
 import { gather, scatter } from "./gather"
 import { asIndices, staticIndex } from "./positions"
 import { broadcastTo } from "./reduce"
-import { sliceRange, type UpdateMode, updateRange } from "./slice"
+import { combine, sliceRange, type UpdateMode, updateRange } from "./slice"
 
 type Spec = IndexSpec<Array>
 type Item = number | Slice | null | "..." | Array
@@ -249,7 +249,17 @@ function orderOf(plan: Plan, others: number): number[] {
 }
 
 /** @internal The elements that an index expression names; see {@link Array.index}. */
-export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("index", (x, specs) => {
+export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("index", elementsAt, (x, specs) =>
+  elementsAt(asArrayArgument("index", "x", x), asSpecs("index", specs)),
+)
+
+/** An index expression out of a file. */
+function asSpecs(op: string, specs: unknown): readonly Spec[] {
+  if (isList(specs)) return specs as readonly Spec[]
+  throw new ArgumentError(op, `an index expression must be a list, received ${describe(specs)}`)
+}
+
+function elementsAt(x: Array, specs: readonly Spec[]): Array {
   const plan = understand("index", x, specs)
   let out = rectangle(x, plan)
   if (plan.picked.length > 0) out = out.squeeze(plan.picked)
@@ -268,7 +278,7 @@ export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("ind
   }
   if (plan.inserted.length > 0) out = out.expandDims(plan.inserted)
   return withOwnHandles(out, [x])
-})
+}
 
 /** The shape that an index expression's result has. */
 function resultShape(plan: Plan): number[] {
@@ -307,7 +317,20 @@ export const updateIndex: (
   value: unknown,
   mode: UpdateMode,
   division?: boolean,
-) => Array = asCall("updateIndex", (op, x, specs, value, mode, division = false) => {
+) => Array = asCall("updateIndex", updatedAt, (op, x, specs, value, mode, division) => {
+  if (typeof op !== "string" || !Object.hasOwn(combine, mode))
+    throw new ArgumentError("set", `there is no update ${describe(mode)}`)
+  return updatedAt(op, asArrayArgument(op, "x", x), asSpecs(op, specs), value, mode, division === true)
+})
+
+function updatedAt(
+  op: string,
+  x: Array,
+  specs: readonly Spec[],
+  value: unknown,
+  mode: UpdateMode,
+  division = false,
+): Array {
   const plan = understand(op, x, specs)
   const shape = resultShape(plan)
   let update = valueFor(op, x, value, shape)
@@ -331,10 +354,16 @@ export const updateIndex: (
   const written = scatter([inner, update.expandDims(axes.map((axis) => b + axis)), ...places], { axes, mode })
   if (plan.whole) return written
   return updateRange(x, plan.picked.length > 0 ? written.expandDims(plan.picked) : written, range, "set")
-})
+}
 
 /** Assignment under a mask: a value for each true element in order, or one for all. */
-const setMask = asCall("setMask", (x: Array, mask: Array, value: unknown): Array => {
+const setMask = asCall("setMask", updatedUnder, (x, mask, value) => {
+  if (asArrayArgument("set", "the mask", mask).dtype !== bool_)
+    throw new ArgumentError("set", `a mask must be bool_, received ${mask.dtype.name}`)
+  return updatedUnder(asArrayArgument("set", "x", x), mask, value)
+})
+
+function updatedUnder(x: Array, mask: Array, value: unknown): Array {
   if (mask.ndim > x.ndim || mask.shape.some((n, i) => n !== x.shape[i]))
     throw new IndexError(
       "set",
@@ -357,7 +386,7 @@ const setMask = asCall("setMask", (x: Array, mask: Array, value: unknown): Array
     sliceSizes: [1, ...rest],
   }).squeeze(1)
   return where(wide, picked.reshape(x.shape), x)
-})
+}
 
 /** @internal `x[specs] = value`: rebinds the handle to a copy with the indexed elements replaced; see {@link Array.set}. */
 export function setIndex(x: Array, specs: readonly Spec[], value: Operand | readonly unknown[]): void {

@@ -2,6 +2,7 @@
  * Other readings of an array's memory: its bytes as another dtype, its elements with free strides, and ordering without data.
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
+import { asCall } from "../graph/calls"
 import { asDtype, bool_, type Dtype } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
 import { Array } from "../graph/graph"
@@ -141,6 +142,14 @@ export function depends(
   inputs: Array | readonly Array[],
   dependencies: Array | readonly Array[],
 ): Array | Array[] {
-  const rest = dependencies instanceof Array ? [dependencies] : dependencies
-  return inputs instanceof Array ? after([inputs, ...rest]) : inputs.map((x) => after([x, ...rest]))
+  return dependsOn(inputs, dependencies)
 }
+const dependsOn = asCall(
+  "depends",
+  (inputs: Array | readonly Array[], dependencies: Array | readonly Array[]): Array | Array[] => {
+    const given = dependencies instanceof Array ? [dependencies] : dependencies
+    const rest = given.map((x) => asArrayArgument("depends", "a dependency", x))
+    const one = (x: Array): Array => after([asArrayArgument("depends", "an input", x), ...rest])
+    return inputs instanceof Array ? one(inputs) : inputs.map(one)
+  },
+)

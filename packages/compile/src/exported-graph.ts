@@ -1,0 +1,116 @@
+/**
+ * The graph of a traced function, told part by part to a callback: what {@link exportFunction} gives those who write it in a form of their own.
+ */
+import { type Array, type Dtype, forEachLeaf, type Node, TransformError } from "@lazuli/core/engine"
+import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
+import type { Program } from "./program"
+
+/** An array of an exported graph. */
+export interface ExportedArray {
+  /** Unique in the graph. */
+  readonly name: string
+  readonly shape: readonly number[]
+  readonly dtype: Dtype
+}
+
+/** A part of an exported graph, in the order of MLX: the inputs, the outputs, the constants, and every operation after those that it reads. */
+export type ExportedPart =
+  | {
+      readonly type: "inputs"
+      /** The arrays among the arguments; `path` says where each is. */
+      readonly inputs: readonly (ExportedArray & { readonly path: string })[]
+    }
+  | {
+      readonly type: "outputs"
+      /** The arrays of the result; `path` says where each is. */
+      readonly outputs: readonly (ExportedArray & { readonly path: string })[]
+    }
+  | {
+      readonly type: "constants"
+      /** Arrays that the function reads without being given them. */
+      readonly constants: readonly { readonly name: string; readonly value: Array }[]
+    }
+  | {
+      readonly type: "primitive"
+      /** The primitive's name. */
+      readonly name: string
+      /** Names of the arrays that it reads. */
+      readonly inputs: readonly string[]
+      readonly outputs: readonly ExportedArray[]
+      readonly params: Readonly<Record<string, unknown>>
+    }
+
+/** Takes an exported graph, part by part. */
+export type ExportCallback = (part: ExportedPart) => void
+
+/** A traced function: its arguments' stand-ins come first among the program's inputs, what it reads besides after them. */
+interface Traced {
+  readonly args: readonly unknown[]
+  readonly given: readonly Array[]
+  readonly result: unknown
+  readonly program: Program | null
+  readonly outside: readonly Array[]
+  /** Where the result's arrays come from: an output of the program, an argument, or outside. */
+  readonly sources: readonly (
+    | { readonly from: "program"; readonly index: number }
+    | { readonly from: "argument"; readonly index: number }
+    | { readonly from: "outside"; readonly value: Array }
+  )[]
+  isArray(leaf: unknown): boolean
+}
+
+const pathsOf = (tree: unknown, isArray: (leaf: unknown) => boolean): string[] => {
+  const paths: string[] = []
+  forEachLeaf(tree, (leaf, path) => {
+    if (isArray(leaf)) paths.push(path)
+  })
+  return paths
+}
+
+/** Tells a graph. @throws TransformError where an operation takes code, which no form but this process has */
+export function tellGraph(
+  { args, given, result, program, outside, sources, isArray }: Traced,
+  tell: ExportCallback,
+): void {
+  const names = new Map<Node, string>()
+  const describe = (node: Node, prefix = "value"): ExportedArray => {
+    let name = names.get(node)
+    if (name === undefined) names.set(node, (name = `${prefix}${names.size}`))
+    return { name, shape: [...node.shape], dtype: node.dtype }
+  }
+  const leaves = program?.inputs ?? given.map(({ node }) => node)
+  const argumentPaths = pathsOf(args, isArray)
+  const inputs = given.map((_, i) => ({ ...describe(leaves[i], "input"), path: argumentPaths[i] }))
+  const read = outside.map((value, i) => ({
+    name: describe(leaves[given.length + i], "constant").name,
+    value,
+  }))
+  const paths = pathsOf(result, isArray)
+  const others: typeof read = []
+  const outputs = sources.map((source, i) => {
+    const path = paths[i]
+    if (source.from === "argument") return { ...describe(leaves[source.index]), path }
+    if (source.from === "program") return { ...describe((program as Program).outputs[source.index]), path }
+    const array = describe(source.value.node, "constant")
+    others.push({ name: array.name, value: source.value })
+    return { ...array, path }
+  })
+  tell({ type: "inputs", inputs })
+  tell({ type: "outputs", outputs })
+  tell({ type: "constants", constants: [...read, ...others] })
+  for (const lead of inOrder(program?.outputs ?? [], isLeaf)) {
+    const primitive = primitiveOf(lead)
+    if (primitive.facts.opaque)
+      throw new TransformError(
+        "exportFunction",
+        `what ${primitive.name} does takes code, which no callback can write`,
+      )
+    tell({
+      type: "primitive",
+      name: primitive.name,
+      inputs: lead.inputs.map((node) => describe(node).name),
+      outputs: outputsOf(lead).map((node) => describe(node)),
+      params: { ...lead.params },
+    })
+  }
+}
