@@ -1,7 +1,7 @@
 /**
  * A family of kernels: which applications of a primitive it takes, and how it runs them.
  */
-import type { Node } from "@lazuli/core/engine"
+import { type Node, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue } from "./dispatch"
 
 export interface Family {
@@ -16,3 +16,8 @@ export type Families = Readonly<Record<string, Family>>
 
 /** Elements that kernels can count with 32 bits. */
 export const MAX_ELEMENTS = 2 ** 31 - 1
+
+/** Whether kernels can count the elements of an application's operands with 32 bits. */
+export const isCountable = (node: Node): boolean =>
+  (node.outputs ?? [node]).every((n) => sizeOf(n.shape) <= MAX_ELEMENTS) &&
+  node.inputs.every((n) => n.storage === null || n.storage.nbytes / n.dtype.size <= MAX_ELEMENTS)

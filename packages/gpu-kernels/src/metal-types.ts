@@ -16,15 +16,17 @@ const names: Record<string, string> = {
   float16: "half",
   float32: "float",
   bfloat16: "bfloat",
+  complex64: "float2",
 }
 
-/** The type of an element in memory, or undefined where Metal has none (float64; complex64 has no kernels here). */
+/** The type of an element in memory, or undefined where Metal has none: float64. Complex numbers are pairs. */
 export function metalType(dtype: Dtype): string | undefined {
   return names[dtype.name]
 }
 
 /** The type in which a kernel computes: sixteen-bit floats widen, and so do small integers. */
 export function computeType(dtype: Dtype): string {
+  if (dtype.kind === "complex") return "float2"
   if (dtype.kind === "floating") return "float"
   if (dtype.kind === "bool") return "bool"
   if (dtype.size === 8) return dtype.kind === "signed" ? "long" : "ulong"

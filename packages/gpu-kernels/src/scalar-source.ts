@@ -2,7 +2,8 @@
  * What each scalar instruction is in Metal: an expression over registers, and the functions that Metal's library lacks.
  * The definition they are held to is @lazuli/core's scalar-math.ts.
  */
-import { type Dtype, encoder, newStore, type ScalarOp, type ScalarValue } from "@lazuli/core/engine"
+import { type Dtype, encoder, float32, newStore, type ScalarOp, type ScalarValue } from "@lazuli/core/engine"
+import { complexExpressions, complexFunctions } from "./complex-source"
 import { computeType, metalType } from "./metal-types"
 
 type Expression = (x: string, y: string) => string
@@ -99,6 +100,7 @@ const functions: Record<string, string> = {
   float r = x - 18446744073709551616.0f * trunc(x / 18446744073709551616.0f);
   return r < 0.0f ? 0ul - ulong(-r) : ulong(r);
 }`,
+  ...complexFunctions,
 }
 
 /** The source of the functions that a text calls, those that they call themselves included. */
@@ -190,6 +192,7 @@ const floating: Partial<Record<ScalarOp, Expression>> = {
   power: call2("lz_power"),
   arctan2: call2("precise::atan2"),
   logaddexp: call2("lz_logaddexp"),
+  complex: (x, y) => `float2(${x}, ${y})`,
 }
 
 function integer(op: ScalarOp, dtype: Dtype): Expression | undefined {
@@ -260,6 +263,7 @@ const boolean: Partial<Record<ScalarOp, Expression>> = {
 /** What an instruction on arguments of `dtype` is in Metal; undefined where there is nothing. */
 export function expressionFor(op: ScalarOp, dtype: Dtype): Expression | undefined {
   if (!metalType(dtype)) return undefined
+  if (dtype.kind === "complex") return complexExpressions[op]
   if (dtype.kind === "floating") return floating[op]
   return dtype.kind === "bool" ? boolean[op] : integer(op, dtype)
 }
@@ -273,6 +277,12 @@ export function rounded(expression: string, dtype: Dtype): string {
 
 /** Conversion between dtypes: truncation towards zero, wrapping; NaN is 0 as an integer. */
 export function conversion(x: string, from: Dtype, to: Dtype): string {
+  if (from.kind === "complex") {
+    if (to.kind === "complex") return x
+    if (to.kind === "bool") return `${x}.x != 0.0f || ${x}.y != 0.0f`
+    return conversion(`${x}.x`, float32, to)
+  }
+  if (to.kind === "complex") return `float2(float(${x}), 0.0f)`
   if (to.kind === "bool") return `bool(${x})`
   if (from.kind === "floating" && to.kind !== "floating") return rounded(`lz_integer(${x})`, to)
   return rounded(x, to)
@@ -281,7 +291,10 @@ export function conversion(x: string, from: Dtype, to: Dtype): string {
 /** The bytes of a scalar of the dtype. */
 export function bytesOf(value: ScalarValue, dtype: Dtype): ArrayBufferView {
   const store = newStore(dtype, 1)
-  store[0] = encoder(dtype)(value as number) as never
+  if (typeof value === "object") {
+    store[0] = value.re
+    store[1] = value.im
+  } else store[0] = encoder(dtype)(value as number) as never
   return store
 }
 
@@ -289,6 +302,10 @@ export function bytesOf(value: ScalarValue, dtype: Dtype): ArrayBufferView {
 export function constantSource(value: ScalarValue, dtype: Dtype): string {
   if (dtype.kind === "bool") return String(Boolean(value))
   const store = bytesOf(value, dtype) as Uint8Array
+  if (dtype.kind === "complex") {
+    const [re, im] = new Uint32Array(store.buffer)
+    return `float2(as_type<float>(0x${re.toString(16)}u), as_type<float>(0x${im.toString(16)}u))`
+  }
   const type = metalType(dtype) as string
   if (dtype.kind === "floating") {
     const bits = dtype.size === 4 ? new Uint32Array(store.buffer)[0] : new Uint16Array(store.buffer)[0]

@@ -1,0 +1,233 @@
+/**
+ * Sources of kernels that compute each element of their outputs from the elements at its place: elementwise programs and copies.
+ * Each thread computes several elements and reads them all before it computes, in vectors of 16 bytes where operands lie so.
+ */
+import { METAL_HEADER } from "./metal-types"
+import { functionsFor } from "./scalar-source"
+
+/**
+ * How an input lies beside the outputs, which are row-major: `i` bytes of the dispatch, `s` one element, `c` row-major like the outputs,
+ * `r` rows of neighbours, `b` rows of one element each, `g` any strides.
+ */
+export type Letter = "i" | "s" | "c" | "r" | "b" | "g"
+
+/** What happens to one element. */
+export interface ElementBody {
+  /** The types of inputs and outputs in memory. */
+  readonly inputs: readonly string[]
+  readonly outputs: readonly string[]
+  /** Statements that read `a0`, `a1`, … and set `o0`, `o1`, … */
+  readonly text: string
+}
+
+/** How a kernel walks its elements. */
+export interface MapForm {
+  /** A letter for each input. */
+  readonly letters: string
+  /** Axes of the outputs: 0 where no input needs its own strides. */
+  readonly ndim: number
+  /** Elements that a vector holds. */
+  readonly width: number
+  /** Vectors of a thread. */
+  readonly vectors: number
+  /** Whether vectors may be read and written as such. */
+  readonly aligned: boolean
+}
+
+/** Kernel `map`: inputs, outputs, then `n` where there are no axes and the layout where there are. */
+export function mapSource(body: ElementBody, form: MapForm): string {
+  const { inputs, outputs } = body
+  const { letters, ndim, aligned, width } = form
+  const parameters = [
+    ...inputs.map((type, k) =>
+      letters[k] === "i"
+        ? `constant ${type}& x${k} [[buffer(${k})]]`
+        : `device const ${type}* x${k} [[buffer(${k})]]`,
+    ),
+    ...outputs.map((type, k) => `device ${type}* y${k} [[buffer(${inputs.length + k})]]`),
+    ndim > 0
+      ? `constant int* layout [[buffer(${inputs.length + outputs.length})]]`
+      : `constant uint& n [[buffer(${inputs.length + outputs.length})]]`,
+  ]
+  const signature = [
+    ...inputs.map((type, k) => `${type} a${k}`),
+    ...outputs.map((type, k) => `thread ${type}& o${k}`),
+  ]
+  const pack = aligned
+    ? `template <typename T> struct alignas(sizeof(T) * ${width}) lz_pack { T v[${width}]; };\n`
+    : ""
+  const main = ndim > 0 ? stridedBody(body, form) : flatBody(body, form)
+  return `${METAL_HEADER}${functionsFor(body.text)}${pack}inline void lz_element(${signature.join(", ")}) {
+${indented(body.text)}}
+kernel void map(${parameters.join(", ")}, uint lane [[thread_position_in_threadgroup]],
+    uint group [[threadgroup_position_in_grid]], uint threads [[threads_per_threadgroup]]) {
+${indented(main)}}
+`
+}
+
+const indented = (text: string): string =>
+  text
+    .split("\n")
+    .filter((line) => line !== "")
+    .map((line) => `  ${line}\n`)
+    .join("")
+
+/** The call for one element; `of` and `to` say where an operand's element is. */
+const element = (body: ElementBody, of: (k: number) => string, to: (k: number) => string): string =>
+  `lz_element(${[...body.inputs.map((_, k) => of(k)), ...body.outputs.map((_, k) => to(k))].join(", ")});`
+
+/** Elements in one row: whole blocks by vectors, the rest one by one. */
+function flatBody(body: ElementBody, { letters, width, vectors, aligned }: MapForm): string {
+  const count = width * vectors
+  const many = [...letters].map((c) => c === "c")
+  const constant = (k: number): string => (letters[k] === "i" ? `x${k}` : `s${k}`)
+  const lines = [`uint start = group * threads * ${count};`]
+  body.inputs.forEach((type, k) => {
+    if (letters[k] === "s") lines.push(`${type} s${k} = x${k}[0];`)
+  })
+  lines.push(`if (start + threads * ${count} <= n) {`)
+  if (aligned) {
+    body.inputs.forEach((type, k) => {
+      if (!many[k]) return
+      lines.push(`  lz_pack<${type}> a${k}[${vectors}];`)
+      lines.push(
+        `  for (uint u = 0; u < ${vectors}; u++) a${k}[u] = *(device const lz_pack<${type}>*)(x${k} + start + (u * threads + lane) * ${width});`,
+      )
+    })
+    body.outputs.forEach((type, k) => lines.push(`  lz_pack<${type}> o${k}[${vectors}];`))
+    lines.push(
+      `  for (uint u = 0; u < ${vectors}; u++)`,
+      `    for (uint e = 0; e < ${width}; e++) ${element(
+        body,
+        (k) => (many[k] ? `a${k}[u].v[e]` : constant(k)),
+        (k) => `o${k}[u].v[e]`,
+      )}`,
+    )
+    body.outputs.forEach((type, k) => {
+      lines.push(
+        `  for (uint u = 0; u < ${vectors}; u++) *(device lz_pack<${type}>*)(y${k} + start + (u * threads + lane) * ${width}) = o${k}[u];`,
+      )
+    })
+  } else {
+    body.inputs.forEach((type, k) => {
+      if (!many[k]) return
+      lines.push(`  ${type} a${k}[${count}];`)
+      lines.push(`  for (uint e = 0; e < ${count}; e++) a${k}[e] = x${k}[start + e * threads + lane];`)
+    })
+    body.outputs.forEach((type, k) => lines.push(`  ${type} o${k}[${count}];`))
+    lines.push(
+      `  for (uint e = 0; e < ${count}; e++) ${element(
+        body,
+        (k) => (many[k] ? `a${k}[e]` : constant(k)),
+        (k) => `o${k}[e]`,
+      )}`,
+    )
+    body.outputs.forEach((_, k) => {
+      lines.push(`  for (uint e = 0; e < ${count}; e++) y${k}[start + e * threads + lane] = o${k}[e];`)
+    })
+  }
+  lines.push(
+    "} else {",
+    `  for (uint e = 0; e < ${count}; e++) {`,
+    "    uint i = start + e * threads + lane;",
+  )
+  lines.push("    if (i < n) {")
+  body.outputs.forEach((type, k) => lines.push(`      ${type} o${k};`))
+  lines.push(
+    `      ${element(
+      body,
+      (k) => (many[k] ? `x${k}[i]` : constant(k)),
+      (k) => `o${k}`,
+    )}`,
+  )
+  body.outputs.forEach((_, k) => lines.push(`      y${k}[i] = o${k};`))
+  lines.push("    }", "  }", "}")
+  return lines.join("\n")
+}
+
+/**
+ * Elements along the last axis: a thread's lie side by side where rows are vectors, and one step of all threads of the row apart otherwise.
+ * The layout: threads in all, the axes' sizes, and for each of `r`, `b` and `g` its offset and its strides.
+ */
+function stridedBody(body: ElementBody, { letters, ndim, width, aligned }: MapForm): string {
+  const walking = [...letters].map((c, k) => ("rbg".includes(c) ? k : -1)).filter((k) => k >= 0)
+  const lines = [
+    "uint i = group * threads + lane;",
+    "if (i >= uint(layout[0])) return;",
+    `uint inner = uint(layout[${ndim}]);`,
+    aligned ? `uint each = inner / ${width};` : `uint each = (inner + ${width - 1}) / ${width};`,
+    "uint row = i / each;",
+    "uint column = i % each;",
+    aligned ? `uint base = row * inner + column * ${width};` : "uint base = row * inner + column;",
+  ]
+  const at = (n: number): number => 1 + ndim + n * (ndim + 1)
+  walking.forEach((k, n) => {
+    lines.push(`int p${k} = layout[${at(n)}];`)
+  })
+  if (ndim > 1) {
+    lines.push("uint rest = row;")
+    for (let axis = ndim - 2; axis >= 0; axis--) {
+      lines.push(
+        axis === 0 ? "{ int c = int(rest);" : `{ int c = int(rest % uint(layout[${1 + axis}]));`,
+        ...(axis === 0 ? [] : [`  rest /= uint(layout[${1 + axis}]);`]),
+      )
+      walking.forEach((k, n) => {
+        lines.push(`  p${k} += c * layout[${at(n) + 1 + axis}];`)
+      })
+      lines.push("}")
+    }
+  }
+  const step = (n: number): string => `layout[${at(n) + ndim}]`
+  if (!aligned) {
+    lines.push(`uint q[${width}];`)
+    lines.push(
+      `for (uint e = 0; e < ${width}; e++) q[e] = column + e * each < inner ? column + e * each : column;`,
+    )
+  }
+  const values: string[] = []
+  body.inputs.forEach((type, k) => {
+    const letter = letters[k]
+    const n = walking.indexOf(k)
+    if (letter === "i") values[k] = `x${k}`
+    else if (letter === "s" || letter === "b") {
+      lines.push(`${type} s${k} = x${k}[${letter === "s" ? "0" : `p${k}`}];`)
+      values[k] = `s${k}`
+    } else if (aligned && (letter === "c" || letter === "r")) {
+      lines.push(
+        letter === "c"
+          ? `lz_pack<${type}> a${k} = *(device const lz_pack<${type}>*)(x${k} + base);`
+          : `lz_pack<${type}> a${k} = *(device const lz_pack<${type}>*)(x${k} + (p${k} + int(column * ${width})));`,
+      )
+      values[k] = `a${k}.v[e]`
+    } else {
+      const place = aligned ? `int(column * ${width} + e)` : "int(q[e])"
+      const from =
+        letter === "c"
+          ? "row * inner + q[e]"
+          : letter === "r"
+            ? `p${k} + ${place}`
+            : `p${k} + ${place} * ${step(n)}`
+      lines.push(`${type} a${k}[${width}];`)
+      lines.push(`for (uint e = 0; e < ${width}; e++) a${k}[e] = x${k}[${from}];`)
+      values[k] = `a${k}[e]`
+    }
+  })
+  body.outputs.forEach((type, k) =>
+    lines.push(aligned ? `lz_pack<${type}> o${k};` : `${type} o${k}[${width}];`),
+  )
+  lines.push(
+    `for (uint e = 0; e < ${width}; e++) ${element(
+      body,
+      (k) => values[k],
+      (k) => (aligned ? `o${k}.v[e]` : `o${k}[e]`),
+    )}`,
+  )
+  body.outputs.forEach((type, k) => {
+    lines.push(
+      aligned
+        ? `*(device lz_pack<${type}>*)(y${k} + base) = o${k};`
+        : `for (uint e = 0; e < ${width}; e++) if (column + e * each < inner) y${k}[base + e * each] = o${k}[e];`,
+    )
+  })
+  return lines.join("\n")
+}

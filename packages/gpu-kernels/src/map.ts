@@ -1,0 +1,140 @@
+/**
+ * The choice of a form of kernel `map` for operands, and its dispatch.
+ */
+import { broadcastStrides, isContiguous, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { Argument, DispatchQueue, Place } from "./dispatch"
+import { collapse } from "./layout"
+import { type ElementBody, type Letter, mapSource } from "./map-source"
+
+const GROUP = 256
+/** Bytes of the vectors that memory is read in. */
+const VECTOR = 16
+
+/** An input: bytes, or elements that broadcast to the outputs' shape. */
+export type MapInput =
+  | { readonly bytes: ArrayBufferView; readonly size: number }
+  | {
+      readonly storage: Storage
+      readonly size: number
+      readonly shape: readonly number[]
+      readonly strides: readonly number[]
+      readonly offset: number
+    }
+
+/** A row-major output. */
+export interface MapOutput {
+  readonly storage: Storage
+  /** Bytes of an element. */
+  readonly size: number
+  /** In elements. */
+  readonly offset: number
+}
+
+/** A kernel's body by its key. */
+export interface Body {
+  readonly key: string
+  make(): ElementBody
+}
+
+interface Operand {
+  readonly letter: Letter
+  readonly argument: Argument
+  readonly strides: readonly number[]
+  /** In elements, beyond the argument. */
+  readonly offset: number
+  readonly size: number
+}
+
+const placeOf = (storage: Storage, size: number, offset: number): Place => ({
+  storage,
+  offset: offset * size,
+})
+
+function operandOf(input: MapInput, shape: readonly number[]): Operand {
+  const { size } = input
+  if ("bytes" in input) return { letter: "i", argument: input.bytes, strides: [], offset: 0, size }
+  const { storage, offset } = input
+  const near = placeOf(storage, size, offset)
+  if (sizeOf(input.shape) === 1) return { letter: "s", argument: near, strides: [], offset: 0, size }
+  const strides = broadcastStrides(input.shape, input.strides, shape)
+  return isContiguous(shape, strides)
+    ? { letter: "c", argument: near, strides, offset: 0, size }
+    : { letter: "g", argument: placeOf(storage, size, 0), strides, offset, size }
+}
+
+/** Adds kernel `map` with a body over operands; `shape` is the outputs'. */
+export function dispatchMap(
+  queue: DispatchQueue,
+  op: string,
+  body: Body,
+  inputs: readonly MapInput[],
+  outputs: readonly MapOutput[],
+  shape: readonly number[],
+): void {
+  const n = sizeOf(shape)
+  if (n === 0) return
+  const operands = inputs.map((input) => operandOf(input, shape))
+  const general = operands.filter((o) => o.letter === "g")
+  const places = outputs.map((o) => placeOf(o.storage, o.size, o.offset))
+  const flat = [...operands.filter((o) => o.letter === "c").map((o) => o.argument as Place), ...places]
+  const sizes = [...operands.filter((o) => "cg".includes(o.letter)), ...outputs].map((o) => o.size)
+  const width = Math.max(1, VECTOR / Math.max(...sizes))
+  const onVectors = flat.every((place) => place.offset % VECTOR === 0)
+  const writes = outputs.map((o) => o.storage)
+  const args: Argument[] = [...operands.map((o) => o.argument), ...places]
+  if (general.length === 0) {
+    const vectors = operands.length > 6 ? 1 : 2
+    const letters = operands.map((o) => o.letter).join("")
+    const aligned = onVectors && width > 1
+    const count = width * vectors
+    const group = Math.min(GROUP, Math.ceil(n / count / 32) * 32)
+    args.push(Uint32Array.of(n))
+    queue.dispatch({
+      op,
+      kernel: {
+        key: `map ${letters} ${aligned} ${width} ${vectors} ${body.key}`,
+        name: "map",
+        source: () => mapSource(body.make(), { letters, ndim: 0, width, vectors, aligned }),
+      },
+      arguments: args,
+      writes,
+      grid: [Math.ceil(n / (count * group)) * group, 1, 1],
+      threadgroup: [group, 1, 1],
+    })
+    return
+  }
+  const { shape: axes, strides } = collapse(
+    shape,
+    general.map((o) => o.strides),
+  )
+  const ndim = axes.length
+  const inner = axes[ndim - 1]
+  const aligned = onVectors && width > 1 && inner % width === 0
+  const walks = new Map(general.map((o, k) => [o, strides[k]]))
+  const letterOf = (o: Operand): Letter => {
+    const walk = walks.get(o)
+    if (!walk) return o.letter
+    if (walk[ndim - 1] === 0) return "b"
+    const rows =
+      walk[ndim - 1] === 1 &&
+      (!aligned || (o.offset % width === 0 && walk.slice(0, -1).every((s) => s % width === 0)))
+    return rows ? "r" : "g"
+  }
+  const letters = operands.map(letterOf).join("")
+  const each = aligned ? inner / width : Math.ceil(inner / width)
+  const threads = (n / inner) * each
+  const group = Math.min(GROUP, Math.ceil(threads / 32) * 32)
+  args.push(Int32Array.from([threads, ...axes, ...general.flatMap((o, k) => [o.offset, ...strides[k]])]))
+  queue.dispatch({
+    op,
+    kernel: {
+      key: `map ${letters} ${ndim} ${aligned} ${width} ${body.key}`,
+      name: "map",
+      source: () => mapSource(body.make(), { letters, ndim, width, vectors: 1, aligned }),
+    },
+    arguments: args,
+    writes,
+    grid: [Math.ceil(threads / group) * group, 1, 1],
+    threadgroup: [group, 1, 1],
+  })
+}
