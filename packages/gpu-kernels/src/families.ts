@@ -7,9 +7,16 @@ import { customKernels, providedKernels } from "./kernels/custom"
 import { elementwise } from "./kernels/elementwise"
 import { products } from "./kernels/matmul"
 import { reductions } from "./kernels/reduce"
-import { softmax } from "./kernels/softmax"
+import { rope } from "./kernels/rope"
+import { rowKernels } from "./kernels/rows"
 
-const families: Record<string, Family> = { ...reductions, ...softmax, ...products, ...customKernels }
+const families: Record<string, Family> = {
+  ...reductions,
+  ...rowKernels,
+  ...rope,
+  ...products,
+  ...customKernels,
+}
 /** Who brought the kernels that are not this package's own. */
 const providers = new Map<string, string>()
 

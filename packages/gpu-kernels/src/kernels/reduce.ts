@@ -1,110 +1,241 @@
 /**
- * Sums and extremes over axes: the reduced axes are brought to the end, and each row of elements is one cell of the result. Short rows
- * take a thread, long ones a threadgroup: strided partial results, a simdgroup's result by shuffles, the simdgroups' through
- * threadgroup memory.
+ * Reductions over axes: which kernel folds which layout, and in how many passes.
  */
-import { bool_, type Dtype, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { DispatchQueue, Kernel } from "../dispatch"
-import { type Families, type Family, MAX_ELEMENTS } from "../family"
-import { permuted, viewOf } from "../layout"
-import { computeType, METAL_HEADER, metalType } from "../metal-types"
-import { functionsFor } from "../scalar-source"
-import { withRowMajor } from "./copy"
+import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { DispatchQueue, Kernel, Place } from "../dispatch"
+import { type Families, type Family, isCountable } from "../family"
+import {
+  extremeFold,
+  type Fold,
+  isFoldable,
+  positionFold,
+  prodFold,
+  sumFold,
+  truthFold,
+  varianceFold,
+} from "../fold"
+import { columnsSource, type FoldForm, rowsSource, type Worker } from "../fold-source"
+import { collapse, type View, viewOf } from "../layout"
 
-/** Rows up to this long take one thread. */
-const SHORT_ROW = 64
 const GROUP = 256
+const VECTOR = 16
+/** Rows up to this long take one thread, and a simdgroup. */
+const THREAD_ROW = 16
+const SIMDGROUP_ROW = 1024
+/** Threads that share a column, and from how many elements on. */
+const LANES = 8
+const LONG_COLUMN = 64
+/** Groups that keep a large GPU busy, and the least work that is worth a pass of its own. */
+const GROUPS = 1024
+const PART = 4096
+/** Bytes of threadgroup memory that columns may take. */
+const SHARED = 16384
 
-interface Fold {
-  readonly name: string
-  /** What folding begins with, in the accumulator's type. */
-  start(type: string): string
-  combine(a: string, b: string): string
+/** Elements to fold: axes of the cells in row-major order of the outputs, and axes of each cell. */
+interface Folded {
+  readonly place: Place
+  /** In elements, beyond the place. */
+  readonly offset: number
+  readonly itemsize: number
+  readonly cells: { readonly shape: readonly number[]; readonly strides: readonly number[] }
+  readonly row: { readonly shape: readonly number[]; readonly strides: readonly number[] }
 }
 
-const sum: Fold = { name: "sum", start: () => "0", combine: (a, b) => `${a} + ${b}` }
-const max: Fold = {
-  name: "max",
-  start: (type) => (type === "float" ? "-INFINITY" : `numeric_limits<${type}>::min()`),
-  combine: (a, b) => `lz_maximum(${a}, ${b})`,
-}
-const min: Fold = {
-  name: "min",
-  start: (type) => (type === "float" ? "INFINITY" : `numeric_limits<${type}>::max()`),
-  combine: (a, b) => `lz_minimum(${a}, ${b})`,
+const oneAxis = (
+  shape: readonly number[],
+  strides: readonly number[],
+): { shape: number[]; strides: number[] } => {
+  const merged = collapse(shape, [strides])
+  return { shape: merged.shape, strides: merged.strides[0] }
 }
 
-/** Accumulators: float for the floats, int for bool. */
-const accumulator = (dtype: Dtype): string => (dtype === bool_ ? "int" : computeType(dtype))
-
-function source(fold: Fold, from: Dtype, to: Dtype, long: boolean): string {
-  const type = accumulator(to.size === 8 ? to : from.kind === "floating" ? from : to)
-  const step = (value: string): string => `acc = ${fold.combine("acc", value)};`
-  const body = long
-    ? `  ${type} acc = ${fold.start(type)};
-  for (uint k = t; k < n; k += threads) { ${step(`${type}(x[k])`)} }
-  for (uint d = 16; d > 0; d /= 2) { ${step("simd_shuffle_xor(acc, ushort(d))")} }
-  threadgroup ${type} parts[32];
-  if (lane == 0) parts[simdgroup] = acc;
-  threadgroup_barrier(mem_flags::mem_threadgroup);
-  if (t == 0) {
-    for (uint k = 1; k < threads / 32; k++) { ${step("parts[k]")} }
-    y[row] = ${metalType(to)}(acc);
-  }
-`
-    : `  ${type} acc = ${fold.start(type)};
-  for (uint k = 0; k < n; k++) { ${step(`${type}(x[k])`)} }
-  y[row] = ${metalType(to)}(acc);
-`
-  const attributes = long
-    ? `uint row [[threadgroup_position_in_grid]], uint t [[thread_position_in_threadgroup]],
-    uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]`
-    : "uint row [[thread_position_in_grid]]"
-  return `${METAL_HEADER}${functionsFor(body)}kernel void ${fold.name}_rows(device const ${metalType(from)}* x [[buffer(0)]], device ${metalType(to)}* y [[buffer(1)]],
-    constant uint& n [[buffer(2)]], ${attributes}) {
-  x += ulong(row) * n;
-${body}}
-`
-}
-
-function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
-  const [input] = node.inputs
-  const axes = node.params.axes as readonly number[]
-  const kept = input.shape.map((_, i) => i).filter((i) => !axes.includes(i))
-  const view = permuted(viewOf(input), [...kept, ...axes])
-  const rows = sizeOf(node.shape)
-  if (rows === 0) return
-  const n = sizeOf(axes.map((axis) => input.shape[axis]))
-  // Shuffles take 32 bits.
-  const long = n > SHORT_ROW && input.dtype.size < 8 && node.dtype.size < 8
-  const kernel: Kernel = {
-    key: `${fold.name} ${input.dtype.name} ${long}`,
-    source: () => source(fold, input.dtype, node.dtype, long),
-    name: `${fold.name}_rows`,
-  }
-  const group = long ? Math.min(GROUP, Math.ceil(n / 32) * 32) : Math.min(GROUP, rows)
-  const target = node.storage as Storage
-  withRowMajor(queue, view, (place) => {
+/** Folds the elements of `from` into `target`, in as many passes as it needs. */
+function dispatchFold(
+  queue: DispatchQueue,
+  op: string,
+  fold: Fold,
+  from: Folded,
+  target: Place,
+  scale: number,
+  partial = false,
+): void {
+  const { cells, row, itemsize } = from
+  const [count, n] = [sizeOf(cells.shape), sizeOf(row.shape)]
+  const inner = row.strides[row.strides.length - 1]
+  const columns = cells.shape[cells.shape.length - 1]
+  const byColumns = n > 1 && columns > 1 && inner !== 1 && cells.strides[cells.strides.length - 1] === 1
+  const start = from.place.offset / itemsize + from.offset
+  const aligns = (width: number, strides: readonly number[]): boolean =>
+    start % width === 0 && strides.every((s) => s % width === 0)
+  const layout = (parts: number, part: number): Int32Array =>
+    Int32Array.from([
+      ...[count, n, parts, part, from.offset],
+      ...[...cells.shape, ...cells.strides, ...row.shape, ...row.strides],
+    ])
+  const pass = (
+    form: FoldForm,
+    kernel: Kernel,
+    parts: number,
+    part: number,
+    grid: readonly [number, number, number],
+    group: readonly [number, number, number],
+  ): void => {
+    const scratch = form.whole ? null : queue.allocate(parts * count * fold.accSize)
+    const to = scratch ? { storage: scratch, offset: 0 } : target
     queue.dispatch({
-      op: fold.name,
+      op,
       kernel,
-      arguments: [place, { storage: target, offset: node.offset * node.dtype.size }, Uint32Array.of(n)],
-      writes: [target],
-      grid: [long ? rows * group : rows, 1, 1],
-      threadgroup: [group, 1, 1],
+      arguments: [from.place, to, layout(parts, part), Float32Array.of(scale)],
+      writes: [to.storage],
+      grid,
+      threadgroup: group,
     })
-  })
+    if (!scratch) return
+    const next = {
+      place: to,
+      offset: 0,
+      itemsize: fold.accSize,
+      // Columns write part after part, rows the parts of a cell side by side.
+      cells: { shape: [count], strides: [byColumns ? 1 : parts] },
+      row: { shape: [parts], strides: [byColumns ? count : 1] },
+    }
+    dispatchFold(queue, op, fold, next, target, scale, true)
+    scratch.drop()
+  }
+  const axes = { cellAxes: cells.shape.length, rowAxes: row.shape.length, partial }
+  const key = (form: FoldForm, what: string): string =>
+    `fold ${what} ${form.cellAxes} ${form.rowAxes} ${form.width} ${partial} ${form.whole} ${fold.key}`
+  // Accumulators are read one by one.
+  let width = partial ? 1 : Math.max(1, VECTOR / itemsize)
+
+  if (byColumns) {
+    const lanes = n >= LONG_COLUMN ? LANES : 1
+    while (width > 1 && LANES * 32 * width * fold.accSize > SHARED) width /= 2
+    if (columns % width !== 0 || !aligns(width, [...cells.strides.slice(0, -1), ...row.strides])) width = 1
+    const x = lanes > 1 ? 32 : Math.min(128, Math.ceil(columns / width / 32) * 32)
+    const across = Math.ceil(columns / width / x)
+    const outer = count / columns
+    const parts =
+      lanes > 1 && across * outer < GROUPS
+        ? Math.max(1, Math.min(Math.floor(n / (4 * LONG_COLUMN)), Math.ceil(GROUPS / (across * outer))))
+        : 1
+    const part = Math.ceil(n / parts)
+    const form = { ...axes, width, whole: parts === 1 }
+    pass(
+      form,
+      {
+        key: key(form, `columns ${lanes}`),
+        name: "fold_columns",
+        source: () => columnsSource(fold, form, lanes),
+      },
+      parts,
+      part,
+      [across * outer * x, parts * lanes, 1],
+      [x, lanes, 1],
+    )
+    return
+  }
+  if (row.shape.length > 1 || inner !== 1 || !aligns(width, cells.strides) || n < width) width = 1
+  const worker: Worker = n <= THREAD_ROW ? "thread" : n <= SIMDGROUP_ROW ? "simdgroup" : "threadgroup"
+  const parts =
+    worker === "threadgroup" && count < GROUPS
+      ? Math.max(1, Math.min(Math.floor(n / PART), Math.ceil(GROUPS / count)))
+      : 1
+  // Whole vectors, so that each part begins with one.
+  const part = Math.ceil(Math.ceil(n / parts) / width) * width
+  const form = { ...axes, width, whole: parts === 1 }
+  const group =
+    worker === "threadgroup"
+      ? GROUP
+      : worker === "simdgroup"
+        ? Math.min(GROUP, count * 32)
+        : Math.min(GROUP, Math.ceil(count / 32) * 32)
+  const groups =
+    worker === "threadgroup"
+      ? count * parts
+      : worker === "simdgroup"
+        ? Math.ceil(count / (group / 32))
+        : Math.ceil(count / group)
+  pass(
+    form,
+    { key: key(form, worker), name: "fold_rows", source: () => rowsSource(fold, form, worker) },
+    parts,
+    part,
+    [groups * group, 1, 1],
+    [group, 1, 1],
+  )
 }
 
-const family = (fold: Fold): Family => ({
-  supports: ({ inputs: [x], dtype, shape }) =>
-    metalType(x.dtype) !== undefined &&
-    metalType(dtype) !== undefined &&
-    sizeOf(x.shape) <= MAX_ELEMENTS &&
-    sizeOf(shape) * GROUP <= 0xffffffff &&
-    (x.storage === null || x.storage.nbytes / x.dtype.size <= MAX_ELEMENTS),
-  encode: (node, queue) => encode(fold, node, queue),
+/** Folds over axes of a view into row-major cells. */
+export function encodeFold(
+  queue: DispatchQueue,
+  op: string,
+  fold: Fold,
+  view: View,
+  axes: readonly number[],
+  target: Place,
+  scale = 1,
+): void {
+  const pick = (wanted: boolean): { shape: number[]; strides: number[] } => {
+    const some = view.shape.map((_, i) => i).filter((i) => axes.includes(i) === wanted)
+    return oneAxis(
+      some.map((i) => view.shape[i]),
+      some.map((i) => view.strides[i]),
+    )
+  }
+  const [cells, row] = [pick(false), pick(true)]
+  if (sizeOf(cells.shape) === 0) return
+  dispatchFold(
+    queue,
+    op,
+    fold,
+    {
+      place: { storage: view.storage, offset: 0 },
+      offset: view.offset,
+      itemsize: view.itemsize,
+      cells,
+      row,
+    },
+    target,
+    scale,
+  )
+}
+
+export const targetOf = (node: Node): Place => ({
+  storage: node.storage as Storage,
+  offset: node.offset * node.dtype.size,
 })
 
+const family = (foldOf: (node: Node) => Fold, scaleOf = (_: Node): number => 1): Family => ({
+  supports: (node) => isFoldable(node.inputs[0].dtype) && isFoldable(node.dtype) && isCountable(node),
+  encode(node, queue) {
+    const axes =
+      node.params.axis === undefined ? (node.params.axes as number[]) : [node.params.axis as number]
+    const op = node.primitive?.name as string
+    encodeFold(queue, op, foldOf(node), viewOf(node.inputs[0]), axes, targetOf(node), scaleOf(node))
+  },
+})
+
+const variance = family(
+  (node) => varianceFold(node.dtype),
+  ({ inputs: [x], params }) => {
+    const n = sizeOf((params.axes as number[]).map((axis) => x.shape[axis]))
+    return 1 / Math.max(n - (params.ddof as number), 0)
+  },
+)
+
 /** Reductions, by primitive. */
-export const reductions: Families = { sum: family(sum), max: family(max), min: family(min) }
+export const reductions: Families = {
+  sum: family(({ inputs: [x], dtype }) => sumFold(x.dtype, dtype)),
+  prod: family(({ inputs: [x], dtype }) => prodFold(x.dtype, dtype)),
+  max: family(({ dtype }) => extremeFold("max", dtype)),
+  min: family(({ dtype }) => extremeFold("min", dtype)),
+  all: family(({ inputs: [x], dtype }) => truthFold("all", x.dtype, dtype)),
+  any: family(({ inputs: [x], dtype }) => truthFold("any", x.dtype, dtype)),
+  argmax: family(({ inputs: [x], dtype }) => positionFold("argmax", x.dtype, dtype)),
+  argmin: family(({ inputs: [x], dtype }) => positionFold("argmin", x.dtype, dtype)),
+  variance: {
+    supports: (node) => node.dtype.kind === "floating" && variance.supports(node),
+    encode: variance.encode,
+  },
+}

@@ -1,0 +1,98 @@
+/**
+ * Kernels whose form depends on sizes: several groups a row, rows that no thread can keep, columns by several passes, vectors beside odd
+ * offsets. Against the reference backend.
+ */
+import * as mx from "@lazuli/core"
+import { onStream } from "@lazuli/core/engine"
+import { vjp } from "@lazuli/transforms"
+import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
+import "./index"
+
+beforeAll(() => mx.setDefaultDevice(mx.gpu))
+afterAll(() => mx.setDefaultDevice(mx.cpu))
+beforeEach(() => mx.resetBackendStats())
+
+/** Numbers between −1 and 1, of no pattern. */
+function noise(shape: number[], seed = 1): mx.Array {
+  let state = seed
+  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0
+    return state / 2 ** 31
+  })
+  return mx.array(values).reshape(shape)
+}
+
+function agree(make: () => mx.Array, tolerance: number): void {
+  const values = make().flatten().tolist() as number[]
+  expect(mx.backendStats().metal ?? {}).toEqual({})
+  const wanted = onStream("cpu", () => make().flatten().tolist()) as number[]
+  expect(values.length).toBe(wanted.length)
+  values.forEach((value, i) => {
+    const want = wanted[i]
+    if (Object.is(value, want)) return
+    if (!(Math.abs(value - want) <= tolerance * (1 + Math.abs(want))))
+      expect.fail(`element ${i}: ${value} instead of ${want}`)
+  })
+}
+
+const large = noise([40, 3001])
+const inputs = (): mx.Array => onStream("cpu", () => large.add(0))
+
+it.each([
+  ["all axes, in several passes", (x: mx.Array) => x.sum()],
+  ["rows of several thousand", (x: mx.Array) => x.sum(1)],
+  ["columns of a long array", (x: mx.Array) => x.reshape([3001 * 5, 8]).sum(0)],
+  ["columns of odd width", (x: mx.Array) => x.sum(0)],
+  ["columns of a part at an odd offset", (x: mx.Array) => x.index(":", "3:2003").sum(0)],
+  ["rows at an odd offset", (x: mx.Array) => x.index(":", "3:2003").max(1)],
+  ["a middle axis", (x: mx.Array) => x.reshape([40, 3001, 1]).transpose([1, 0, 2]).min(1)],
+  ["two axes apart", (x: mx.Array) => x.reshape([8, 5, 3001]).sum([0, 2])],
+  ["the first and last of two", (x: mx.Array) => x.reshape([8, 5, 3001]).transpose([1, 0, 2]).sum([0, 1])],
+])("sums and extremes over %s", (_, body) => agree(() => body(inputs()), 2e-4))
+
+it("finds positions over several passes, the first of equal ones", () => {
+  agree(() => inputs().multiply(8).round().argmax().astype(mx.float32), 0)
+  agree(() => inputs().multiply(8).round().argmin(0).astype(mx.float32), 0)
+})
+
+it("computes variances over several passes", () => {
+  agree(() => mx.var(inputs().add(1000)), 1e-2)
+  agree(() => mx.var(inputs(), 1), 1e-5)
+})
+
+it.each([
+  ["kept in registers by a threadgroup", [7, 3000]],
+  ["of odd length", [7, 3001]],
+  ["too long to be kept", [2, 40_000]],
+  ["too long and odd", [2, 40_001]],
+])("computes along rows %s", (_, shape) => {
+  const x = (): mx.Array => onStream("cpu", () => noise(shape))
+  const w = (): mx.Array => onStream("cpu", () => noise(shape.slice(1), 5))
+  agree(() => mx.softmax(x().multiply(8), -1), 1e-6)
+  agree(() => mx.logsumexp(x(), -1), 1e-6)
+  agree(() => mx.softmax(x(), 0), 1e-6)
+  agree(() => mx.fast.layerNorm(x(), w(), w().add(1), 1e-5), 1e-5)
+  agree(() => mx.fast.rmsNorm(x(), w(), 1e-5), 1e-5)
+})
+
+it("differentiates norms over many rows", () => {
+  for (const shape of [
+    [700, 33],
+    [3, 2000],
+  ])
+    for (const k of [0, 1, 2])
+      agree(() => {
+        const parts: [mx.Array, mx.Array, mx.Array] = [
+          noise(shape),
+          noise(shape.slice(1), 2),
+          noise(shape.slice(1), 3),
+        ]
+        const g = noise(shape, 4)
+        const [, grads] = vjp(
+          (x: mx.Array, w: mx.Array, b: mx.Array) => mx.fast.layerNorm(x, w, b, 1e-5),
+          parts,
+          [g],
+        )
+        return grads[k]
+      }, 1e-4)
+})

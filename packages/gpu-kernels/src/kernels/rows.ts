@@ -1,0 +1,312 @@
+/**
+ * What computes along the last axis, row by row: softmax, log-sum-exp, norms and their derivatives. Softmax along other axes runs down
+ * columns.
+ */
+import { float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { Argument, DispatchQueue, Place } from "../dispatch"
+import { type Families, type Family, isCountable } from "../family"
+import { sumFold } from "../fold"
+import { viewOf } from "../layout"
+import { METAL_HEADER, metalType } from "../metal-types"
+import { type RowForm, type RowProgram, rowSource } from "../row-source"
+import { functionsFor } from "../scalar-source"
+import { withRowMajor } from "./copy"
+import { encodeFold, targetOf } from "./reduce"
+
+const VECTOR = 16
+/** Rows up to this long take a simdgroup; longer ones a threadgroup, whose threads keep about so many elements. */
+const SIMDGROUP_ROW = 512
+const KEPT = 8
+const MOST_KEPT = 32
+const MOST_THREADS = 1024
+const GROUP = 256
+
+/** Adds kernel `rows` for places of row-major inputs. */
+function dispatchRows(
+  queue: DispatchQueue,
+  op: string,
+  program: RowProgram,
+  type: string,
+  itemsize: number,
+  places: readonly Place[],
+  outputs: readonly Place[],
+  rows: number,
+  n: number,
+  eps = 0,
+): void {
+  const fits = (w: number): boolean =>
+    n % w === 0 && [...places, ...outputs.slice(0, 1)].every((p) => p.offset % (w * itemsize) === 0)
+  const width = fits(VECTOR / itemsize) ? VECTOR / itemsize : 1
+  const alone = n <= SIMDGROUP_ROW
+  const least = Math.max(KEPT, width)
+  const threads = alone ? 32 : Math.min(MOST_THREADS, Math.max(64, Math.ceil(n / least / 32) * 32))
+  const count = Math.ceil(n / (threads * width)) * width
+  const form: RowForm = { type, width, count: count > MOST_KEPT ? 0 : count, alone }
+  const together = alone ? Math.min(GROUP / 32, rows) : 1
+  queue.dispatch({
+    op,
+    kernel: {
+      key: `rows ${program.key} ${type} ${form.width} ${form.count} ${alone}`,
+      name: "rows",
+      source: () => rowSource(program, form),
+    },
+    arguments: [...places, ...outputs, Uint32Array.of(rows, n), Float32Array.of(eps)] as Argument[],
+    writes: outputs.map((p) => p.storage),
+    grid: [Math.ceil(rows / together) * together * threads, 1, 1],
+    threadgroup: [together * threads, 1, 1],
+  })
+}
+
+/** The inputs row-major; copies live until `body` returns. */
+function withAllRowMajor(
+  queue: DispatchQueue,
+  inputs: readonly Node[],
+  body: (places: readonly Place[]) => void,
+  places: readonly Place[] = [],
+): void {
+  if (places.length === inputs.length) body(places)
+  else
+    withRowMajor(queue, viewOf(inputs[places.length]), (place) =>
+      withAllRowMajor(queue, inputs, body, [...places, place]),
+    )
+}
+
+const softmaxRows: RowProgram = {
+  key: "softmax",
+  stages: [
+    { fold: "max", name: "top", of: "x" },
+    { set: "x", to: "precise::exp(x - top)" },
+    { fold: "sum", name: "total", of: "x" },
+  ],
+  element: "x / total",
+}
+const logsumexpRows: RowProgram = {
+  key: "logsumexp",
+  stages: [
+    { fold: "max", name: "top", of: "x" },
+    { fold: "sum", name: "total", of: "precise::exp(x - top)" },
+  ],
+  row: "isinf(top) ? top : top + precise::log(total)",
+}
+
+/** Down columns: one thread each, `inner` columns side by side. Maximum and sum in one pass. */
+const columnSource = (type: string, whole: boolean): string => `${METAL_HEADER}${functionsFor("lz_maximum")}
+kernel void columns(device const ${type}* x [[buffer(0)]], device ${type}* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
+    uint i [[thread_position_in_grid]]) {
+  uint n = sizes[0], inner = sizes[1];
+  uint base = i / inner * n * inner + i % inner;
+  float top = -INFINITY, total = 0.0f;
+  for (uint k = 0; k < n; k++) {
+    float v = float(x[base + k * inner]);
+    float high = lz_maximum(top, v);
+    total = (top == high ? total : total * precise::exp(top - high)) + precise::exp(v - high);
+    top = high;
+  }
+${
+  whole
+    ? `  for (uint k = 0; k < n; k++) y[base + k * inner] = ${type}(precise::exp(float(x[base + k * inner]) - top) / total);`
+    : `  y[i] = ${type}(isinf(top) ? top : top + precise::log(total));`
+}
+}
+`
+
+const supports = (node: Node): boolean =>
+  node.inputs[0].dtype.kind === "floating" &&
+  metalType(node.inputs[0].dtype) !== undefined &&
+  isCountable(node)
+
+function along(program: RowProgram): Family {
+  return {
+    supports,
+    encode: (node, queue) => {
+      const [x] = node.inputs
+      const axis = node.params.axis as number
+      const n = x.shape[axis]
+      const inner = sizeOf(x.shape.slice(axis + 1))
+      const lines = sizeOf(x.shape) / n
+      if (sizeOf(x.shape) === 0) return
+      const type = metalType(x.dtype) as string
+      const target = targetOf(node)
+      withRowMajor(queue, viewOf(x), (place) => {
+        if (inner === 1) {
+          dispatchRows(queue, program.key, program, type, x.dtype.size, [place], [target], lines, n)
+          return
+        }
+        const whole = program.element !== undefined
+        queue.dispatch({
+          op: program.key,
+          kernel: {
+            key: `columns ${program.key} ${type}`,
+            name: "columns",
+            source: () => columnSource(type, whole),
+          },
+          arguments: [place, target, Uint32Array.of(n, inner)],
+          writes: [target.storage],
+          grid: [lines, 1, 1],
+          threadgroup: [Math.min(GROUP, lines), 1, 1],
+        })
+      })
+    },
+  }
+}
+
+const rate = { name: "rate", is: "1.0f / precise::sqrt(squares / size + eps)" } as const
+const centered = [
+  { fold: "sum", name: "total", of: "x" },
+  { name: "mean", is: "total / size" },
+  { set: "x", to: "x - mean" },
+] as const
+const squares = { fold: "sum", name: "squares", of: "x * x" } as const
+
+function norm(name: "layerNorm" | "rmsNorm"): Family {
+  return {
+    supports,
+    encode: (node, queue) => {
+      const { hasWeight, hasBias = false, eps } = node.params as Record<string, boolean> & { eps: number }
+      const [x] = node.inputs
+      const n = x.shape[x.shape.length - 1]
+      if (sizeOf(x.shape) === 0) return
+      const program: RowProgram = {
+        key: `${name} ${hasWeight} ${hasBias}`,
+        weight: hasWeight,
+        bias: hasBias,
+        stages: [...(name === "layerNorm" ? centered : []), squares, rate],
+        element: `x * rate${hasWeight ? " * weight" : ""}${hasBias ? " + bias" : ""}`,
+      }
+      const type = metalType(x.dtype) as string
+      withAllRowMajor(queue, node.inputs, (places) => {
+        const rows = sizeOf(x.shape) / n
+        dispatchRows(queue, name, program, type, x.dtype.size, places, [targetOf(node)], rows, n, eps)
+      })
+    },
+  }
+}
+
+/** Sums over rows of g·x̂ and of g: threads (32, 8) take 32 columns of a part of the rows. */
+const gradientSource = (type: string): string => `${METAL_HEADER}
+kernel void gradients(device const ${type}* x [[buffer(0)]], device const ${type}* g [[buffer(1)]], device const float* kept [[buffer(2)]],
+    device float* weights [[buffer(3)]], device float* biases [[buffer(4)]], constant uint* sizes [[buffer(5)]],
+    uint2 lane [[thread_position_in_threadgroup]], uint2 group [[threadgroup_position_in_grid]]) {
+  uint rows = sizes[0], n = sizes[1], part = sizes[2], column = group.x * 32 + lane.x;
+  uint begin = group.y * part, end = column < n ? min(rows, begin + part) : begin;
+  float w = 0.0f, b = 0.0f;
+  for (uint row = begin + lane.y; row < end; row += 8) {
+    float d = float(g[row * n + column]);
+    w += d * (float(x[row * n + column]) - kept[2 * row]) * kept[2 * row + 1];
+    b += d;
+  }
+  threadgroup float shared[2][8][32];
+  shared[0][lane.y][lane.x] = w;
+  shared[1][lane.y][lane.x] = b;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (lane.y == 0 && column < n) {
+    for (uint k = 1; k < 8; k++) {
+      w += shared[0][k][lane.x];
+      b += shared[1][k][lane.x];
+    }
+    weights[group.y * n + column] = w;
+    biases[group.y * n + column] = b;
+  }
+}
+`
+
+function normGradient(name: "layerNormVjp" | "rmsNormVjp"): Family {
+  const layer = name === "layerNormVjp"
+  return {
+    supports,
+    encode: (node, queue) => {
+      const { hasWeight, eps } = node.params as { hasWeight: boolean; eps: number }
+      const [x] = node.inputs
+      const g = node.inputs[node.inputs.length - 1]
+      const outputs = node.outputs ?? [node]
+      const { dtype } = x
+      const n = x.shape[x.shape.length - 1]
+      if (n === 0) return
+      const rows = sizeOf(x.shape) / n
+      const type = metalType(dtype) as string
+      const program: RowProgram = {
+        key: `${name} ${hasWeight}`,
+        g: true,
+        weight: hasWeight,
+        stages: [
+          ...(layer ? centered : [{ name: "mean", is: "0.0f" }]),
+          squares,
+          rate,
+          { set: "x", to: "x * rate" },
+          ...(hasWeight ? [{ set: "g", to: "g * weight" } as const] : []),
+          ...(layer ? [{ fold: "sum", name: "whole", of: "g" } as const] : []),
+          { fold: "sum", name: "share", of: "g * x" },
+        ],
+        element: layer ? "(g - whole / size - x * (share / size)) * rate" : "(g - x * (share / size)) * rate",
+        kept: ["mean", "rate"],
+      }
+      const inputs = [x, g, ...(hasWeight ? [node.inputs[1]] : [])]
+      const sums = outputs.slice(1)
+      if (rows === 0) {
+        // Sums over no rows.
+        for (const sum of sums)
+          encodeFold(
+            queue,
+            name,
+            sumFold(float32, dtype),
+            viewOf(g),
+            [...g.shape.keys()].slice(0, -1),
+            targetOf(sum),
+          )
+        return
+      }
+      withAllRowMajor(queue, inputs, (places) => {
+        const kept = queue.allocate(rows * 8)
+        const stats = { storage: kept, offset: 0 }
+        dispatchRows(
+          queue,
+          name,
+          program,
+          type,
+          dtype.size,
+          places,
+          [targetOf(outputs[0]), stats],
+          rows,
+          n,
+          eps,
+        )
+        if (sums.length > 0) {
+          const parts = Math.max(1, Math.min(64, Math.floor(rows / 64)))
+          const part = Math.ceil(rows / parts)
+          const partial: Storage[] = [queue.allocate(parts * n * 4), queue.allocate(parts * n * 4)]
+          queue.dispatch({
+            op: name,
+            kernel: { key: `gradients ${type}`, name: "gradients", source: () => gradientSource(type) },
+            arguments: [
+              places[0],
+              places[1],
+              stats,
+              ...partial.map((storage) => ({ storage, offset: 0 })),
+              Uint32Array.of(rows, n, part),
+            ],
+            writes: partial,
+            grid: [Math.ceil(n / 32) * 32, parts * 8, 1],
+            threadgroup: [32, 8, 1],
+          })
+          const wanted = hasWeight ? partial.slice(0, sums.length) : [partial[1]]
+          sums.forEach((sum, k) => {
+            const view = { storage: wanted[k], itemsize: 4, shape: [parts, n], strides: [n, 1], offset: 0 }
+            encodeFold(queue, name, sumFold(float32, dtype), view, [0], targetOf(sum))
+          })
+          for (const storage of partial) storage.drop()
+        }
+        kept.drop()
+      })
+    },
+  }
+}
+
+/** What runs along rows, by primitive. */
+export const rowKernels: Families = {
+  softmax: along(softmaxRows),
+  logsumexp: along(logsumexpRows),
+  layerNorm: norm("layerNorm"),
+  rmsNorm: norm("rmsNorm"),
+  layerNormVjp: normGradient("layerNormVjp"),
+  rmsNormVjp: normGradient("rmsNormVjp"),
+}
