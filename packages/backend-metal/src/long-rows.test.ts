@@ -96,3 +96,42 @@ it("differentiates norms over many rows", () => {
         return grads[k]
       }, 1e-4)
 })
+
+it.each([
+  ["shared by several groups", [3, 40_000]],
+  ["of odd length", [2, 30_001]],
+  ["that a group takes in tiles", [5, 3000]],
+])("runs folds along rows %s", (_, shape) => {
+  for (const reverse of [false, true])
+    for (const inclusive of [false, true]) {
+      agree(() => noise(shape).multiply(10).round().cumsum(1, reverse, inclusive), 0)
+      agree(() => noise(shape).cummax(-1, reverse, inclusive), 0)
+    }
+  agree(() => mx.logcumsumexp(noise(shape), 1), 1e-5)
+  agree(() => noise(shape).multiply(10).round().cumsum(0), 0)
+})
+
+it.each([[[3, 7000]], [[5, 2048]], [[2, 2049]], [[1, 20_000]]])(
+  "sorts rows of shape %o, equal elements in their order",
+  (shape) => {
+    const values = (): mx.Array => noise(shape).multiply(50).round()
+    agree(() => mx.sort(values(), -1), 0)
+    agree(() => mx.argsort(values(), -1).astype(mx.float32), 0)
+    agree(() => mx.argsort(values().astype(mx.int32).transpose(), 0).astype(mx.float32), 0)
+  },
+)
+
+it("gathers rows by vectors, and keeps the last of several updates", () => {
+  const table = (): mx.Array => noise([100, 64])
+  const rows = (): mx.Array => noise([500], 7).multiply(60).floor().astype(mx.int32)
+  agree(() => mx.take(table(), rows(), 0), 0)
+  agree(() => mx.take(table().index(":", "1:"), rows(), 0), 0)
+  const updates = (): mx.Array => noise([500, 64], 9)
+  agree(() => table().at(rows()).add(updates()), 1e-4)
+  agree(() => table().at(rows()).maximum(updates()), 0)
+  agree(
+    () =>
+      mx.putAlongAxis(noise([8, 300]), rows().reshape([1, 500]).broadcastTo([8, 500]), noise([8, 500], 3), 1),
+    0,
+  )
+})

@@ -5,15 +5,23 @@ import { onKernels, type Primitive, RegistryError } from "@lazuli/core/engine"
 import type { Family } from "./family"
 import { customKernels, providedKernels } from "./kernels/custom"
 import { elementwise } from "./kernels/elementwise"
+import { gathers } from "./kernels/gather"
 import { products } from "./kernels/matmul"
+import { placements } from "./kernels/place"
 import { reductions } from "./kernels/reduce"
 import { rope } from "./kernels/rope"
 import { rowKernels } from "./kernels/rows"
+import { scans } from "./kernels/scan"
+import { sorts } from "./kernels/sort"
 
 const families: Record<string, Family> = {
   ...reductions,
   ...rowKernels,
   ...rope,
+  ...placements,
+  ...gathers,
+  ...scans,
+  ...sorts,
   ...products,
   ...customKernels,
 }

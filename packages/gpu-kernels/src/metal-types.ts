@@ -33,7 +33,7 @@ export function computeType(dtype: Dtype): string {
   return dtype.kind === "signed" ? "int" : "uint"
 }
 
-const words: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong" }
+const words: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "ulong", 16: "uint4" }
 
 /** The unsigned type of so many bytes, for what only moves elements. */
 export const wordType = (bytes: number): string => words[bytes]

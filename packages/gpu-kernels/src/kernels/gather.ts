@@ -1,0 +1,423 @@
+/**
+ * Reading and writing at positions that are values. Positions count from the end where they are negative; one out of bounds reads the
+ * nearest element and writes nothing, since a kernel cannot refuse it.
+ *
+ * Of several updates of one element the last stays, as the definition says: where they may meet, a first kernel leaves the number of the
+ * last one, and the second writes only that.
+ */
+import { contiguousStrides, type Dtype, isInteger, type Node, sizeOf } from "@lazuli/core/engine"
+import type { Argument, DispatchQueue, Place } from "../dispatch"
+import { type Families, type Family, isCountable } from "../family"
+import { collapse, viewOf } from "../layout"
+import { METAL_HEADER, metalType, wordType } from "../metal-types"
+import { MAX_BUFFER_INDEX } from "../msl/lint"
+import { functionsFor } from "../scalar-source"
+import { encodeCopy, withRowMajor } from "./copy"
+import { canCombine, combined, dispatchEach, type Mode } from "./place"
+import { targetOf } from "./reduce"
+
+/** Where number `i` of the index arrays points, and whether it may: `pos` becomes a sum of positions times strides. */
+const POSITION = `inline long lz_position(long index, long size, long span, thread bool& inside) {
+  long p = index < 0 ? index + size : index;
+  inside = inside && p >= 0 && p + span <= size;
+  return p < 0 ? 0 : p + span > size ? size - span : p;
+}
+`
+
+const withPlaces = (
+  queue: DispatchQueue,
+  nodes: readonly Node[],
+  body: (places: readonly Place[]) => void,
+  places: readonly Place[] = [],
+): void => {
+  if (places.length === nodes.length) body(places)
+  else
+    withRowMajor(queue, viewOf(nodes[places.length]), (place) =>
+      withPlaces(queue, nodes, body, [...places, place]),
+    )
+}
+
+const indexParameters = (types: readonly string[], from: number): string =>
+  types.map((type, k) => `device const ${type}* index${k} [[buffer(${from + k})]]`).join(", ")
+
+/** Statements that find `start`, the sum of positions times strides; the layout has size, span and stride of each from `at`. */
+const startOf = (types: readonly string[], at: number, number: string): string =>
+  types
+    .map(
+      (_, k) =>
+        `  start += lz_position(long(index${k}[${number}]), long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), inside) * layout[${at + 3 * k + 2}];\n`,
+    )
+    .join("")
+
+const inSlice = (
+  ndim: number,
+  at: number,
+  number: string,
+  into: string,
+): string => `  { uint rest = ${number};
+    for (int axis = ${ndim - 1}; axis >= 0; axis--) {
+      ${into} += long(rest % uint(layout[${at} + axis])) * layout[${at + ndim} + axis];
+      rest /= uint(layout[${at} + axis]);
+    } }
+`
+
+const indexTypes = (nodes: readonly Node[]): string[] => nodes.map((n) => metalType(n.dtype) as string)
+const areIndices = (nodes: readonly Node[]): boolean =>
+  nodes.every((n) => isInteger(n.dtype)) && nodes.length + 4 <= MAX_BUFFER_INDEX
+
+// Layout: threads, elements of a slice, offset; axes of the slice; then the indices' sizes, spans and strides.
+const gatherSource = (type: string, types: readonly string[], ndim: number): string => {
+  const count = types.length
+  return `${METAL_HEADER}${POSITION}kernel void gather(device const ${type}* x [[buffer(0)]], ${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${type}* y [[buffer(${1 + count})]],
+    constant int* layout [[buffer(${2 + count})]], uint i [[thread_position_in_grid]]) {
+  if (i >= uint(layout[0])) return;
+  uint slice = uint(layout[1]), b = i / slice;
+  long start = long(layout[2]);
+  bool inside = true;
+${startOf(types, 3 + 2 * ndim, "b")}${inSlice(ndim, 3, "i % slice", "start")}  y[i] = x[start];
+}
+`
+}
+
+const gather: Family = {
+  supports: (node) => isCountable(node) && areIndices(node.inputs.slice(1)),
+  encode: (node, queue) => {
+    const [x, ...indices] = node.inputs
+    const { axes, sliceSizes } = node.params as { axes: readonly number[]; sliceSizes: readonly number[] }
+    if (sizeOf(node.shape) === 0) return
+    const view = viewOf(x)
+    const merged = collapse(sliceSizes, [view.strides])
+    const last = merged.shape.length - 1
+    const { size } = node.dtype
+    // Slices of neighbours are read in words as large as they go.
+    let word = 16
+    const steps = [view.offset, ...merged.strides[0].slice(0, -1), ...axes.map((axis) => view.strides[axis])]
+    const target = targetOf(node)
+    for (; word > size; word /= 2) {
+      const ratio = word / size
+      if (merged.strides[0][last] === 1 && merged.shape[last] % ratio === 0)
+        if (steps.every((s) => s % ratio === 0) && target.offset % word === 0) break
+    }
+    word = Math.max(word, size)
+    const ratio = word / size
+    const shape = merged.shape.map((n, i) => (i === last ? n / ratio : n))
+    const strides = merged.strides[0].map((s, i) => (i === last ? s : s / ratio))
+    const threads = sizeOf(node.shape) / ratio
+    const type = wordType(word)
+    const types = indexTypes(indices)
+    withPlaces(queue, indices, (places) =>
+      dispatchEach(
+        queue,
+        "gather",
+        {
+          key: `gather ${type} ${types} ${shape.length}`,
+          name: "gather",
+          source: () => gatherSource(type, types, shape.length),
+        },
+        [
+          { storage: view.storage, offset: 0 },
+          ...places,
+          target,
+          Int32Array.from([
+            ...[threads, sizeOf(shape), view.offset / ratio, ...shape, ...strides],
+            ...axes.flatMap((axis) => [x.shape[axis], sliceSizes[axis], view.strides[axis] / ratio]),
+          ]),
+        ],
+        [target.storage],
+        threads,
+      ),
+    )
+  },
+}
+
+/** What finds an update's element: `at` in the target, `key` among the places that meet, `order` among the updates. */
+interface Finder {
+  readonly key: string
+  readonly types: readonly string[]
+  /** Statements on `i`; they set `at`, `spot` and `order`, and `inside`. */
+  readonly text: string
+  /** Places that updates may share. */
+  readonly spots: number
+  readonly layout: readonly number[]
+  /** Updates that could meet. */
+  readonly meet: boolean
+  /** Elements of one update, which never meet. */
+  readonly slice: number
+}
+
+/** How one element is updated while others may be. */
+function atomicText(mode: Mode, dtype: Dtype): string {
+  const type = metalType(dtype) as string
+  const word = dtype.size === 4 ? type : ""
+  if (mode === "add" && (word === "float" || word === "int" || word === "uint"))
+    return `inline void lz_update(device ${type}* y, long at, ${type} u) {
+  atomic_fetch_add_explicit((device atomic<${type}>*)(y + at), u, memory_order_relaxed);
+}
+`
+  if (mode === "add" && dtype.kind === "complex")
+    return `inline void lz_update(device float2* y, long at, float2 u) {
+  device atomic<float>* p = (device atomic<float>*)(y + at);
+  atomic_fetch_add_explicit(p, u.x, memory_order_relaxed);
+  atomic_fetch_add_explicit(p + 1, u.y, memory_order_relaxed);
+}
+`
+  if (mode === "add" && dtype.size === 8)
+    return `inline void lz_update(device ${type}* y, long at, ${type} u) {
+  device atomic<uint>* p = (device atomic<uint>*)(y + at);
+  uint low = uint(ulong(u)), high = uint(ulong(u) >> 32);
+  uint before = atomic_fetch_add_explicit(p, low, memory_order_relaxed);
+  if (before + low < before) high += 1;
+  if (high != 0) atomic_fetch_add_explicit(p + 1, high, memory_order_relaxed);
+}
+`
+  const value = combined(mode, dtype, "old", "u")
+  if (dtype.size === 4)
+    return `inline void lz_update(device ${type}* y, long at, ${type} u) {
+  device atomic<uint>* p = (device atomic<uint>*)(y + at);
+  uint before = atomic_load_explicit(p, memory_order_relaxed);
+  for (;;) {
+    ${type} old = as_type<${type}>(before);
+    if (atomic_compare_exchange_weak_explicit(p, &before, as_type<uint>(${value}), memory_order_relaxed, memory_order_relaxed)) break;
+  }
+}
+`
+  const parts = 4 / dtype.size
+  const bits = 8 * dtype.size
+  const unsigned = dtype.size === 2 ? "ushort" : "uchar"
+  const from = dtype.kind === "bool" ? "(piece != 0)" : `as_type<${type}>(piece)`
+  const to = dtype.kind === "bool" ? `uint(${value} ? 1 : 0)` : `uint(as_type<${unsigned}>(${value}))`
+  return `inline void lz_update(device ${type}* y, long at, ${type} u) {
+  device atomic<uint>* p = (device atomic<uint>*)y + at / ${parts};
+  uint shift = uint(at % ${parts}) * ${bits};
+  uint before = atomic_load_explicit(p, memory_order_relaxed);
+  for (;;) {
+    ${unsigned} piece = ${unsigned}(before >> shift);
+    ${type} old = ${from};
+    uint after = (before & ~(${2 ** bits - 1}u << shift)) | (${to} << shift);
+    if (atomic_compare_exchange_weak_explicit(p, &before, after, memory_order_relaxed, memory_order_relaxed)) break;
+  }
+}
+`
+}
+
+/** Whether an update of one element cannot be one atomic operation. */
+const isSerial = (mode: Mode, dtype: Dtype): boolean => dtype.size === 8 && mode !== "add" && mode !== "set"
+
+function scatterSource(
+  finder: Finder,
+  dtype: Dtype,
+  mode: Mode,
+  step: "mark" | "write" | "atomic" | "serial" | "alone",
+): string {
+  const type = mode === "set" ? wordType(dtype.size) : (metalType(dtype) as string)
+  const { types, text } = finder
+  const count = types.length
+  const update = {
+    mark: "if (inside) atomic_fetch_max_explicit(marks + spot, order + 1, memory_order_relaxed);",
+    write: "if (inside && marks[spot] == order + 1) y[at] = updates[i];",
+    atomic: "if (inside) lz_update(y, at, updates[i]);",
+    serial: `if (inside) { ${type} u = updates[i]; y[at] = ${combined(mode, dtype, "y[at]", "u")}; }`,
+    alone: `if (inside) { ${type} u = updates[i]; y[at] = ${combined(mode, dtype, "y[at]", "u")}; }`,
+  }[step]
+  const functions = step === "atomic" ? atomicText(mode, dtype) : ""
+  const marks = step === "mark" ? "device atomic<uint>* marks" : "device const uint* marks"
+  const body = `  long at = 0, start = 0;
+  uint spot = 0, order = 0;
+  bool inside = true;
+${text}  ${update}
+`
+  const loop =
+    step === "serial"
+      ? `  if (i0 >= uint(layout[1])) return;
+  for (uint i = i0; i < uint(layout[0]); i += uint(layout[1])) {
+${body}  }`
+      : `  uint i = i0;
+  if (i >= uint(layout[0])) return;
+${body}`
+  return `${METAL_HEADER}${functionsFor(functions + update)}${POSITION}${functions}kernel void scatter(device const ${type}* updates [[buffer(0)]], ${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${type}* y [[buffer(${1 + count})]],
+    ${marks} [[buffer(${2 + count})]], constant int* layout [[buffer(${3 + count})]], uint i0 [[thread_position_in_grid]]) {
+${loop}}
+`
+}
+
+function encodeScatter(
+  queue: DispatchQueue,
+  op: string,
+  node: Node,
+  updates: Node,
+  indices: readonly Node[],
+  mode: Mode,
+  finder: Finder,
+): void {
+  const { dtype } = node
+  const [x] = node.inputs
+  encodeCopy(queue, viewOf(x), targetOf(node), op)
+  const n = sizeOf(updates.shape)
+  if (n === 0) return
+  const target = targetOf(node)
+  const last = mode === "set" && finder.meet
+  const step = !finder.meet ? "alone" : last ? "write" : isSerial(mode, dtype) ? "serial" : "atomic"
+  withPlaces(queue, [updates, ...indices], ([values, ...places]) => {
+    const marks = last ? queue.allocate(finder.spots * 4) : null
+    const run = (what: typeof step | "mark"): void => {
+      const args: Argument[] = [
+        values,
+        ...places,
+        target,
+        marks ? { storage: marks, offset: 0 } : target,
+        Int32Array.from([n, finder.slice, ...finder.layout]),
+      ]
+      dispatchEach(
+        queue,
+        op,
+        {
+          key: `scatter ${what} ${mode} ${mode === "set" ? dtype.size : dtype.name} ${finder.key}`,
+          name: "scatter",
+          source: () => scatterSource(finder, dtype, mode, what),
+        },
+        args,
+        what === "mark" && marks ? [marks] : [target.storage],
+        what === "serial" ? finder.slice : n,
+      )
+    }
+    if (marks) {
+      dispatchEach(
+        queue,
+        op,
+        {
+          key: "zero",
+          name: "zero",
+          source:
+            () => `${METAL_HEADER}kernel void zero(device uint* y [[buffer(0)]], constant uint& n [[buffer(1)]],
+    uint i [[thread_position_in_grid]]) {
+  if (i < n) y[i] = 0;
+}
+`,
+        },
+        [{ storage: marks, offset: 0 }, Uint32Array.of(finder.spots)],
+        [marks],
+        finder.spots,
+      )
+      run("mark")
+    }
+    run(step)
+    marks?.drop()
+  })
+}
+
+const scatter: Family = {
+  supports: (node) =>
+    isCountable(node) && areIndices(node.inputs.slice(2)) && canCombine(node.dtype, node.params.mode as Mode),
+  encode: (node, queue) => {
+    const [x, updates, ...indices] = node.inputs
+    const { axes, mode } = node.params as { axes: readonly number[]; mode: Mode }
+    const sizes = updates.shape.slice(updates.shape.length - x.shape.length)
+    const slice = Math.max(1, sizeOf(sizes))
+    const strides = contiguousStrides(x.shape)
+    const merged = collapse(sizes, [strides])
+    const ndim = merged.shape.length
+    const types = indexTypes(indices)
+    // Where slices are one element thick along the axes that positions choose, two meet wholly or not at all.
+    const thin = axes.every((axis) => sizes[axis] === 1)
+    const among = contiguousStrides(axes.map((axis) => x.shape[axis]))
+    const at = 2 + 2 * ndim
+    const spots = thin ? Math.max(1, sizeOf(axes.map((axis) => x.shape[axis]))) : sizeOf(x.shape)
+    const spot = thin
+      ? types
+          .map(
+            (_, k) =>
+              `  { bool ok = true; spot += uint(lz_position(long(index${k}[order]), long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), ok)) * uint(layout[${at + 3 * types.length + k}]); }\n`,
+          )
+          .join("")
+      : "  spot = uint(at);\n"
+    encodeScatter(queue, "scatter", node, updates, indices, mode, {
+      key: `${types} ${ndim} ${thin}`,
+      types,
+      text: `  order = i / uint(layout[1]);\n${startOf(types, at, "order")}${inSlice(ndim, 2, "i % uint(layout[1])", "start")}  at = start;\n${spot}`,
+      spots,
+      layout: [
+        ...[...merged.shape, ...merged.strides[0]],
+        ...axes.flatMap((axis) => [x.shape[axis], sizes[axis], strides[axis]]),
+        ...among,
+      ],
+      meet: sizeOf(updates.shape) > slice,
+      slice,
+    })
+  },
+}
+
+// Layout: threads, offset, size and stride of the axis; the output's sizes; strides of x without the axis.
+const alongSource = (type: string, index: string, ndim: number): string => `${METAL_HEADER}${POSITION}
+kernel void along(device const ${type}* x [[buffer(0)]], device const ${index}* index0 [[buffer(1)]], device ${type}* y [[buffer(2)]],
+    constant int* layout [[buffer(3)]], uint i [[thread_position_in_grid]]) {
+  if (i >= uint(layout[0])) return;
+  bool inside = true;
+  long start = long(layout[1]) + lz_position(long(index0[i]), long(layout[2]), 1, inside) * layout[3];
+${inSlice(ndim, 4, "i", "start")}  y[i] = x[start];
+}
+`
+
+const takeAlongAxis: Family = {
+  supports: (node) => isCountable(node) && areIndices(node.inputs.slice(1)) && node.shape.length > 0,
+  encode: (node, queue) => {
+    const [x, indices] = node.inputs
+    const axis = node.params.axis as number
+    const n = sizeOf(node.shape)
+    const view = viewOf(x)
+    const type = wordType(node.dtype.size)
+    const index = metalType(indices.dtype) as string
+    const target = targetOf(node)
+    const merged = collapse(node.shape, [view.strides.map((s, i) => (i === axis ? 0 : s))])
+    const ndim = merged.shape.length
+    withRowMajor(queue, viewOf(indices), (place) =>
+      dispatchEach(
+        queue,
+        "takeAlongAxis",
+        {
+          key: `along ${type} ${index} ${ndim}`,
+          name: "along",
+          source: () => alongSource(type, index, ndim),
+        },
+        [
+          { storage: view.storage, offset: 0 },
+          place,
+          target,
+          Int32Array.from([
+            ...[n, view.offset, x.shape[axis], view.strides[axis], ...merged.shape],
+            ...merged.strides[0],
+          ]),
+        ],
+        [target.storage],
+        n,
+      ),
+    )
+  },
+}
+
+const putAlongAxis: Family = {
+  supports: (node) =>
+    isCountable(node) &&
+    areIndices([node.inputs[1]]) &&
+    node.shape.length > 0 &&
+    node.inputs[2].shape.join() === node.inputs[1].shape.join() &&
+    canCombine(node.dtype, node.params.mode as Mode),
+  encode: (node, queue) => {
+    const [x, indices, values] = node.inputs
+    const { axis, mode } = node.params as { axis: number; mode: Mode }
+    const strides = contiguousStrides(x.shape)
+    const merged = collapse(indices.shape, [strides.map((s, i) => (i === axis ? 0 : s))])
+    const ndim = merged.shape.length
+    encodeScatter(queue, "putAlongAxis", node, values, [indices], mode, {
+      key: `along ${metalType(indices.dtype)} ${ndim}`,
+      types: indexTypes([indices]),
+      text: `  order = i;\n${startOf(["index"], 2 + 2 * ndim, "i")}${inSlice(ndim, 2, "i", "start")}  at = start;\n  spot = uint(at);\n`,
+      spots: Math.max(1, sizeOf(x.shape)),
+      layout: [...merged.shape, ...merged.strides[0], x.shape[axis], 1, strides[axis]],
+      meet: indices.shape[axis] > 1,
+      slice: 1,
+    })
+  },
+}
+
+/** Reading and writing at positions, by primitive. */
+export const gathers: Families = { gather, scatter, takeAlongAxis, putAlongAxis }

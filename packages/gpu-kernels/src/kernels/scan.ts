@@ -1,0 +1,223 @@
+/**
+ * Running folds along an axis. Rows are taken by threadgroups, tile by tile; long ones by several, after a pass that finds each part's
+ * total. Along other axes a thread runs down each line, so that neighbours read neighbours.
+ */
+import { type Dtype, type Node, sizeOf } from "@lazuli/core/engine"
+import type { Argument, DispatchQueue, Place } from "../dispatch"
+import { type Families, type Family, isCountable } from "../family"
+import { extremeFold, type Fold, foldSource, isFoldable, prodFold, sumFold } from "../fold"
+import { viewOf } from "../layout"
+import { METAL_HEADER } from "../metal-types"
+import { withRowMajor } from "./copy"
+import { dispatchEach } from "./place"
+import { targetOf } from "./reduce"
+
+/** Elements that a thread takes of a tile. */
+const EACH = 4
+const GROUP = 256
+/** Rows beyond this are shared by groups where there are few. */
+const LONG_ROW = 16384
+const GROUPS = 256
+const MOST_PARTS = 64
+
+/** log Σ exp. Of complex numbers the angle of the smaller is relative to the larger. */
+function logSumFold(dtype: Dtype): Fold {
+  if (dtype.kind !== "complex")
+    return {
+      ...sumFold(dtype, dtype),
+      key: `logsum ${dtype.name}`,
+      start: "-INFINITY",
+      combine: "lz_logaddexp(a, b)",
+    }
+  return {
+    ...sumFold(dtype, dtype),
+    key: "logsum complex64",
+    types: `inline float2 lz_log_both(float2 a, float2 b) {
+  bool swap = a.x > b.x;
+  float2 high = swap ? a : b, low = swap ? b : a;
+  if (low.x == -INFINITY) return high;
+  float size = precise::exp(low.x - high.x), re = 1.0f + size * precise::cos(low.y - high.y), im = size * precise::sin(low.y - high.y);
+  return float2(high.x + precise::log(precise::sqrt(re * re + im * im)), high.y + precise::atan2(im, re));
+}
+`,
+    start: "float2(-INFINITY, 0.0f)",
+    combine: "lz_log_both(a, b)",
+  }
+}
+
+/** What a kernel does with a row: its results, or the totals of its parts. */
+type Step = "whole" | "totals"
+
+interface Direction {
+  readonly reverse: boolean
+  readonly inclusive: boolean
+}
+
+function source(fold: Fold, { reverse, inclusive }: Direction, step: Step, vectors: boolean): string {
+  const { acc, from, to } = fold
+  const functions = foldSource(fold, false, true).replaceAll("simd_shuffle_xor(", "simd_shuffle_up(")
+  const place = (k: string): string => (reverse ? `base + (n - 1 - (${k}))` : `base + ${k}`)
+  const value = (e: string): string =>
+    inclusive ? `lz_fold(lead, v[${e}])` : `${e} == 0 ? lead : lz_fold(lead, v[${e} == 0 ? 0 : ${e} - 1])`
+  const pack = vectors
+    ? `struct alignas(sizeof(${from}) * ${EACH}) lz_pack { ${from} v[${EACH}]; };\nstruct alignas(sizeof(${to}) * ${EACH}) lz_results { ${to} v[${EACH}]; };\n`
+    : ""
+  const loads = `for (uint e = 0; e < ${EACH}; e++) { v[e] = lz_start(); if (first + e < end) v[e] = lz_first(x[${place("first + e")}], 0); }`
+  const stores = `for (uint e = 0; e < ${EACH}; e++) if (first + e < end) y[${place("first + e")}] = lz_last(${value("e")}, 1.0f);`
+  return `${METAL_HEADER}${functions}${pack}kernel void scan(device const ${from}* x [[buffer(0)]], device ${to}* y [[buffer(1)]],
+    device ${step === "totals" ? "" : "const "}${acc}* totals [[buffer(2)]], constant uint* sizes [[buffer(3)]],
+    uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
+    uint threads [[threads_per_threadgroup]], uint simd_lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  uint n = sizes[0], parts = sizes[1], length = sizes[2];
+  uint row = group / parts, part = group % parts, base = row * n;
+  uint begin = part * length, end = min(n, begin + length), simdgroups = threads / 32;
+  threadgroup ${acc} shared[32];
+  ${acc} carry = lz_start();
+${step === "totals" ? "" : "  for (uint p = 0; p < part; p++) carry = lz_fold(carry, totals[row * parts + p]);\n"}  for (uint tile = begin; tile < end; tile += threads * ${EACH}) {
+    ${acc} v[${EACH}];
+    uint first = tile + lane * ${EACH};
+${
+  vectors
+    ? `    if (first + ${EACH} <= end) {
+      lz_pack several = *(device const lz_pack*)(x + base + first);
+      for (uint e = 0; e < ${EACH}; e++) v[e] = lz_first(several.v[e], 0);
+    } else {
+      ${loads}
+    }
+`
+    : `    ${loads}\n`
+}    for (uint e = 1; e < ${EACH}; e++) v[e] = lz_fold(v[e - 1], v[e]);
+    ${acc} sum = v[${EACH - 1}];
+    for (ushort d = 1; d < 32; d *= 2) {
+      ${acc} other = lz_exchange(sum, d);
+      if (simd_lane >= d) sum = lz_fold(other, sum);
+    }
+    ${acc} before = lz_exchange(sum, 1);
+    if (simd_lane == 0) before = lz_start();
+    if (simd_lane == 31) shared[simdgroup] = sum;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    ${acc} lead = carry;
+    for (uint s = 0; s < simdgroups; s++) {
+      if (s == simdgroup) lead = carry;
+      carry = lz_fold(carry, shared[s]);
+    }
+    lead = lz_fold(lead, before);
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+${
+  step === "totals"
+    ? ""
+    : vectors
+      ? `    if (first + ${EACH} <= end) {
+      lz_results results;
+      for (uint e = 0; e < ${EACH}; e++) results.v[e] = lz_last(${value("e")}, 1.0f);
+      *(device lz_results*)(y + base + first) = results;
+    } else {
+      ${stores}
+    }
+`
+      : `    ${stores}\n`
+}  }
+${step === "totals" ? "  if (lane == 0) totals[row * parts + part] = carry;\n" : ""}}
+`
+}
+
+/** Down lines: a thread each. */
+const lineSource = (
+  fold: Fold,
+  { reverse, inclusive }: Direction,
+): string => `${METAL_HEADER}${foldSource(fold, false, true)}
+kernel void lines(device const ${fold.from}* x [[buffer(0)]], device ${fold.to}* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
+    uint i [[thread_position_in_grid]]) {
+  uint n = sizes[0], inner = sizes[1];
+  if (i >= sizes[2]) return;
+  uint base = i / inner * n * inner + i % inner;
+  ${fold.acc} total = lz_start();
+  for (uint k = 0; k < n; k++) {
+    uint at = base + ${reverse ? "(n - 1 - k)" : "k"} * inner;
+    ${fold.acc} v = lz_first(x[at], 0);
+${
+  inclusive
+    ? "    total = lz_fold(total, v);\n    y[at] = lz_last(total, 1.0f);"
+    : "    y[at] = lz_last(total, 1.0f);\n    total = lz_fold(total, v);"
+}
+  }
+}
+`
+
+function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
+  const op = node.primitive?.name as string
+  const [input] = node.inputs
+  const { axis, ...direction } = node.params as unknown as Direction & { axis: number }
+  if (sizeOf(node.shape) === 0) return
+  const n = node.shape[axis]
+  const inner = sizeOf(node.shape.slice(axis + 1))
+  const lines = sizeOf(node.shape) / n
+  const target = targetOf(node)
+  const key = `${direction.reverse} ${direction.inclusive} ${fold.key}`
+  withRowMajor(queue, viewOf(input), (place) => {
+    if (inner > 1) {
+      dispatchEach(
+        queue,
+        op,
+        { key: `lines ${key}`, name: "lines", source: () => lineSource(fold, direction) },
+        [place, target, Uint32Array.of(n, inner, lines)],
+        [target.storage],
+        lines,
+      )
+      return
+    }
+    const parts =
+      n > LONG_ROW && lines < GROUPS
+        ? Math.min(MOST_PARTS, Math.ceil(GROUPS / lines), Math.ceil(n / (EACH * GROUP)))
+        : 1
+    const length = Math.ceil(Math.ceil(n / parts) / EACH) * EACH
+    const group = Math.min(GROUP, Math.ceil(n / EACH / 32) * 32)
+    const fits = (p: Place, size: number): boolean => p.offset % (EACH * size) === 0
+    const vectors =
+      !direction.reverse &&
+      n % EACH === 0 &&
+      input.dtype.size <= 4 &&
+      node.dtype.size <= 4 &&
+      fits(place, input.dtype.size) &&
+      fits(target, node.dtype.size)
+    const totals = parts > 1 ? queue.allocate(lines * parts * fold.accSize) : null
+    const run = (step: Step): void => {
+      const sums: Argument = totals ? { storage: totals, offset: 0 } : target
+      queue.dispatch({
+        op,
+        kernel: {
+          key: `scan ${step} ${vectors} ${key}`,
+          name: "scan",
+          source: () => source(fold, direction, step, vectors),
+        },
+        arguments: [place, target, sums, Uint32Array.of(n, parts, length)],
+        writes: step === "totals" && totals ? [totals] : [target.storage],
+        grid: [lines * parts * group, 1, 1],
+        threadgroup: [group, 1, 1],
+      })
+    }
+    if (totals) run("totals")
+    run("whole")
+    totals?.drop()
+  })
+}
+
+const family = (foldOf: (node: Node) => Fold, takes = (_: Dtype): boolean => true): Family => ({
+  supports: (node) =>
+    isFoldable(node.inputs[0].dtype) && isFoldable(node.dtype) && takes(node.dtype) && isCountable(node),
+  encode: (node, queue) => encode(foldOf(node), node, queue),
+})
+
+/** Scans, by primitive. */
+export const scans: Families = {
+  cumsum: family(({ inputs: [x], dtype }) => sumFold(x.dtype, dtype)),
+  cumprod: family(({ inputs: [x], dtype }) => prodFold(x.dtype, dtype)),
+  cummax: family(({ dtype }) => extremeFold("max", dtype)),
+  cummin: family(({ dtype }) => extremeFold("min", dtype)),
+  // Of integers every running result is truncated: that has an order, and no fold.
+  logcumsumexp: family(
+    ({ dtype }) => logSumFold(dtype),
+    (dtype) => dtype.kind === "floating" || dtype.kind === "complex",
+  ),
+}
