@@ -124,6 +124,7 @@ export {
 } from "./graph/kernel-offers"
 export {
   checkArguments,
+  type Kind,
   type Parameter,
   type ParameterKind,
   parametersOf,
@@ -170,6 +171,7 @@ export { asPath, type FilePath, withFile, writeBeside } from "./io/files"
 export { readSafetensors, writeSafetensors } from "./io/safetensors"
 export { cast, constant, scalarArray, scalarOf, toDtype } from "./ops/constant"
 export { arrayFromStore } from "./ops/creation"
+export { resolveFormat } from "./ops/quantize"
 export { broadcastTo, sumTo } from "./ops/reduce"
 export { sliceRange } from "./ops/slice"
 export { moveToFront, reshapeLike } from "./ops/view"

@@ -4,8 +4,12 @@
  */
 import * as mx from "@lazuli/core"
 import {
+  type Apply,
   asArrayArgument,
   atLeastFloat,
+  DTypeError,
+  type Meta,
+  normalizeAxis,
   type ParamSchema,
   type ParamsOf,
   type PrimitiveRules,
@@ -18,9 +22,15 @@ export type Activation = (x: mx.Array, options?: mx.StreamOptions) => mx.Array
 
 type Rules<S extends ParamSchema> = Pick<PrimitiveRules<ParamsOf<S>>, "scalar" | "partials">
 
+/** Activations are of real numbers; the functions make integers float32 before. @throws DTypeError */
+function ofReals(name: string, x: Meta): Meta {
+  if (x.dtype.kind === "floating") return x
+  throw new DTypeError(name, `expected real floating-point numbers, received ${x.dtype.name}`)
+}
+
 /** A primitive of one array, element by element, in its floating dtype. */
 const elementwise = <const S extends ParamSchema>(name: string, params: S, rules: Rules<S>) =>
-  mx.definePrimitive<S>({ name: `@lazuli/nn/${name}`, params, infer: ([x]) => x, ...rules })
+  mx.definePrimitive<S>({ name: `@lazuli/nn/${name}`, params, infer: ([x]) => ofReals(name, x), ...rules })
 
 /** An argument that is computed with in floating point: integers become float32. */
 function floating(op: string, x: unknown): mx.Array {
@@ -36,7 +46,7 @@ function activation(name: string, apply: (inputs: readonly mx.Array[]) => mx.Arr
 
 /** A public function of one array of any dtype. */
 function ofArray(name: string, apply: (x: mx.Array) => mx.Array): Activation {
-  const args = operation(name, ["x"], (x: unknown) => apply(asArrayArgument(name, "x", x)))
+  const args = operation(name, { x: "array" }, apply)
   return (...rest) => args(rest)
 }
 
@@ -83,7 +93,7 @@ const leakyReluOf = elementwise(
 )
 const leakyReluArgs = operation(
   "leakyRelu",
-  ["x", "negativeSlope"],
+  { x: "array", negativeSlope: "number?" },
   (x: unknown, negativeSlope: number = 0.01) => leakyReluOf([floating("leakyRelu", x)], { negativeSlope }),
 )
 /**
@@ -124,7 +134,7 @@ const eluSlope = elementwise(
     },
   },
 )
-const eluArgs = operation("elu", ["x", "alpha"], (x: unknown, alpha: number = 1) =>
+const eluArgs = operation("elu", { x: "array", alpha: "number?" }, (x: unknown, alpha: number = 1) =>
   eluOf([floating("elu", x)], { alpha }),
 )
 /**
@@ -157,7 +167,7 @@ const celuOf = elementwise(
     },
   },
 )
-const celuArgs = operation("celu", ["x", "alpha"], (x: unknown, alpha: number = 1) =>
+const celuArgs = operation("celu", { x: "array", alpha: "positive?" }, (x: unknown, alpha: number = 1) =>
   celuOf([floating("celu", x)], { alpha }),
 )
 /**
@@ -265,8 +275,10 @@ const softshrinkOf = elementwise(
     },
   },
 )
-const softshrinkArgs = operation("softshrink", ["x", "lambd"], (x: unknown, lambd: number = 0.5) =>
-  softshrinkOf([floating("softshrink", x)], { lambd }),
+const softshrinkArgs = operation(
+  "softshrink",
+  { x: "array", lambd: "nonNegative?" },
+  (x: unknown, lambd: number = 0.5) => softshrinkOf([floating("softshrink", x)], { lambd }),
 )
 /**
  * x moved by lambd towards 0, and 0 within lambd of it.
@@ -279,8 +291,10 @@ export function softshrink(...args: unknown[]): mx.Array {
   return softshrinkArgs(args)
 }
 
-const hardShrinkArgs = operation("hardShrink", ["x", "lambd"], (x: mx.Array, lambd: number = 0.5) =>
-  mx.where(mx.abs(x).greater(lambd), x, 0),
+const hardShrinkArgs = operation(
+  "hardShrink",
+  { x: "array", lambd: "nonNegative?" },
+  (x: mx.Array, lambd: number = 0.5) => mx.where(mx.abs(x).greater(lambd), x, 0),
 )
 /**
  * x, and 0 within lambd of 0.
@@ -305,7 +319,7 @@ const hardTanhOf = elementwise(
 )
 const hardTanhArgs = operation(
   "hardTanh",
-  ["x", "minVal", "maxVal"],
+  { x: "array", minVal: "number?", maxVal: "number?" },
   (x: unknown, minVal: number = -1, maxVal: number = 1) =>
     hardTanhOf([floating("hardTanh", x)], { minVal, maxVal }),
 )
@@ -456,7 +470,7 @@ export const geluFastApprox: Activation = activation(
   ),
 )
 
-const preluArgs = operation("prelu", ["x", "alpha"], (x: mx.Array, alpha: mx.Operand) =>
+const preluArgs = operation("prelu", { x: "array", alpha: "operand" }, (x: mx.Array, alpha: mx.Operand) =>
   mx.maximum(0, x).add(mx.multiply(alpha, mx.minimum(0, x))),
 )
 /**
@@ -469,8 +483,10 @@ export function prelu(...args: unknown[]): mx.Array {
   return preluArgs(args)
 }
 
-const stepArgs = operation("step", ["x", "threshold"], (x: mx.Array, threshold: number = 0) =>
-  mx.greaterEqual(x, threshold).astype(mx.int32),
+const stepArgs = operation(
+  "step",
+  { x: "array", threshold: "number?" },
+  (x: mx.Array, threshold: number = 0) => mx.greaterEqual(x, threshold).astype(mx.int32),
 )
 /**
  * 1 from the threshold on, 0 below, as int32.
@@ -489,7 +505,7 @@ export interface AxisActivation {
   (x: mx.Array, options: { axis?: number } & mx.StreamOptions): mx.Array
 }
 function alongAxis(name: string, body: (x: mx.Array, axis: number) => mx.Array): AxisActivation {
-  const args = operation(name, ["x", "axis"], (x: unknown, axis: number = -1) =>
+  const args = operation(name, { x: "array", axis: "axis?" }, (x: unknown, axis: number = -1) =>
     body(floating(name, x), axis),
   )
   return (...rest: unknown[]) => args(rest)
@@ -509,13 +525,37 @@ export const softmax: AxisActivation = alongAxis("softmax", (x, axis) => mx.soft
  */
 export const softmin: AxisActivation = alongAxis("softmin", (x, axis) => mx.softmax(x.negative(), axis))
 
+/** z − log Σ eᶻ with z = x − max x: beside a large maximum, differences would round away. */
+const logSoftmaxAlong: Apply<{ axis: number }> = mx.definePrimitive({
+  name: "@lazuli/nn/logSoftmax",
+  params: { axis: "i64" },
+  infer: ([x]) => ofReals("logSoftmax", x),
+  decompose: ([x], { axis }) => {
+    const w = x.dtype.size === 2 ? x.astype(mx.float32) : x
+    const shifted = w.subtract(mx.max(w, axis, true))
+    const y = shifted.subtract(mx.logsumexp(shifted, axis, true))
+    return w === x ? y : y.astype(x.dtype)
+  },
+  // dx = g − softmax(x) · Σ g, from the output alone.
+  vjp: ({ outputs: [y], cotangents: [g], params: { axis } }) => [
+    g.subtract(y.exp().multiply(g.sum(axis, true))),
+  ],
+  jvp: ({ outputs: [y], tangents: [t], params: { axis } }) => [
+    t === null ? null : t.subtract(y.exp().multiply(t).sum(axis, true)),
+  ],
+  vmap: ({ inputs: [x], axes: [batch], params: { axis } }) => ({
+    outputs: [logSoftmaxAlong([mx.moveaxis(x, batch as number, 0)], { axis: axis + 1 })],
+    axes: [0],
+  }),
+})
+
 /**
  * log softmax(x), without underflow.
  * @example
  * nn.logSoftmax(mx.array([0, -1000])).tolist() // => [0, -1000]
  */
 export const logSoftmax: AxisActivation = alongAxis("logSoftmax", (x, axis) =>
-  x.subtract(mx.logsumexp(x, axis, true)),
+  logSoftmaxAlong([x], { axis: normalizeAxis("logSoftmax", axis, x.ndim) }),
 )
 
 /**
@@ -525,10 +565,10 @@ export const logSoftmax: AxisActivation = alongAxis("logSoftmax", (x, axis) =>
  * nn.glu(mx.array([3, 0])).tolist() // => [1.5]
  */
 export const glu: AxisActivation = alongAxis("glu", (x, axis) => {
-  const size = x.shape.at(axis) ?? 0
+  const size = x.shape[normalizeAxis("glu", axis, x.ndim)]
   if (size % 2 !== 0) throw new ShapeError("glu", `axis ${axis} must have an even size, received ${size}`)
   const halves = x.unflatten(axis, [2, size / 2])
-  const before = x.shape.slice(0, axis).map(() => ":")
+  const before = x.shape.slice(0, normalizeAxis("glu", axis, x.ndim)).map(() => ":")
   const at = (i: number): mx.Array => halves.index(...before, i)
   return at(0).multiply(at(1).sigmoid())
 })

@@ -1,29 +1,49 @@
 /**
- * How constructors take arguments: positional in MLX's order, or by name in one trailing plain object. Functions of arrays use
- * `operation` of @lazuli/core instead, which also takes a stream.
+ * How constructors and calls of layers take arguments: positional in MLX's order, or by name in one trailing plain object, each held to
+ * its kind. Functions of arrays use `operation` of @lazuli/core instead, which also takes a stream.
  */
-import { ArgumentError, isPlainObject, nearest } from "@lazuli/core/engine"
+import * as mx from "@lazuli/core"
+import {
+  ArgumentError,
+  checkArguments,
+  describe,
+  type ErrorDetails,
+  format,
+  isList,
+  isPlainObject,
+  type Kind,
+  type LazuliError,
+  nearest,
+  type Parameter,
+  parametersOf,
+  renamed,
+  ShapeError,
+  type Signature,
+} from "@lazuli/core/engine"
 
 /**
- * The arguments in the order of `names`, with null as undefined. The first `required` of them must be given.
- * @throws ArgumentError for an unknown name, an argument given twice, one too many or one too few
+ * The arguments in the order of the signature, with null as undefined where nothing need be given.
+ * @throws ArgumentError for an unknown name, an argument given twice, one too many or too few, or of another kind
  */
 export function named<A extends unknown[]>(
   op: string,
-  names: readonly string[],
+  signature: Signature | readonly Parameter[],
   args: readonly unknown[],
-  required = 0,
 ): A {
+  const parameters = isList(signature)
+    ? (signature as readonly Parameter[])
+    : parametersOf(signature as Signature)
   const last = args[args.length - 1]
+  // An object may also be what a parameter takes, such as a tree.
   const byName = args.length > 0 && isPlainObject(last) ? last : {}
   const values = byName === last ? args.slice(0, -1) : args.slice()
   const positional = values.length
-  if (positional > names.length) {
+  const names = parameters.map(({ name }) => name)
+  if (positional > names.length && values.slice(names.length).some((extra) => extra !== undefined))
     throw new ArgumentError(
       op,
       `takes at most ${names.length} arguments (${names.join(", ")}), received ${positional}`,
     )
-  }
   for (const key of Object.keys(byName)) {
     const position = names.indexOf(key)
     if (position < 0) {
@@ -38,9 +58,122 @@ export function named<A extends unknown[]>(
       throw new ArgumentError(op, `parameter "${key}" is given twice, by position and by name`)
     values[position] = byName[key]
   }
-  for (let i = 0; i < required; i++)
-    if (values[i] === undefined || values[i] === null)
-      throw new ArgumentError(op, `needs the parameter "${names[i]}"`)
-  for (let i = 0; i < values.length; i++) values[i] ??= undefined
+  checkArguments(op, parameters, values)
   return values as A
+}
+
+/** Holds arguments that are not also taken by name to their kinds. @throws ArgumentError */
+export function check(op: string, signature: Signature, ...args: unknown[]): void {
+  checkArguments(op, parametersOf(signature), args)
+}
+
+/** A kind of parameter that need not be given. */
+export const optional = (kind: Kind): Kind => ({ ...kind, optional: true })
+
+/** Integers, one an axis or one for all. */
+export const perAxisOf = (axes: number, least: number): Kind => {
+  const fits = (n: unknown): boolean => Number.isSafeInteger(n) && (n as number) >= least
+  return {
+    expected: `an integer of at least ${least}${axes > 1 ? ` or a list of ${axes}` : ""}`,
+    accepts: (value: unknown) => fits(value) || (isList(value) && value.length === axes && value.every(fits)),
+  }
+}
+
+/** A module: what has its methods, whatever copy of the class it is of. */
+export const aModule: Kind = {
+  expected: "a module",
+  accepts: (value: unknown) =>
+    typeof value === "object" &&
+    value !== null &&
+    typeof (value as { leafModules?: unknown }).leafModules === "function",
+}
+
+/** A tree: arrays in objects, lists or a module; or one array. */
+export const aTree: Kind = {
+  expected: "a tree of arrays",
+  accepts: (value: unknown) => typeof value === "object" && value !== null,
+}
+
+/** A module with a call. */
+export const callable: Kind = {
+  expected: "a module with a forward",
+  accepts: (value: unknown) =>
+    typeof value === "object" &&
+    value !== null &&
+    typeof (value as { forward?: unknown }).forward === "function",
+}
+
+/** A share below all: a probability of dropout, how much of a running mean stays. */
+export const belowOne: Kind = {
+  expected: "a number in [0, 1)",
+  accepts: (value: unknown) => typeof value === "number" && value >= 0 && value < 1,
+}
+
+/**
+ * Runs a layer's call. Errors come under the name of its class, which is what was called, and a last axis that is not of as many features
+ * as the layer takes is said in the layer's words.
+ * @param arrays - the arguments that must be arrays, by name
+ * @param features - how many features an argument has; read where something failed
+ */
+export function called<R>(
+  layer: object,
+  arrays: Readonly<Record<string, unknown>>,
+  body: () => R,
+  features?: () => Readonly<Record<string, number>>,
+): R {
+  for (const name in arrays) if (!(arrays[name] instanceof mx.Array)) refuseArray(layer, name, arrays[name])
+  try {
+    return body()
+  } catch (error) {
+    if (error instanceof ShapeError && features) checkFeatures(layer, arrays, features())
+    throw renamed(error, layer.constructor.name)
+  }
+}
+
+/** Runs what a function called `op` is made of: errors come under its name. */
+export function under<R>(op: string, body: () => R): R {
+  try {
+    return body()
+  } catch (error) {
+    throw renamed(error, op)
+  }
+}
+
+/** The same error under another name, with what it is about before its text. */
+export function about(error: LazuliError, op: string, subject: string): LazuliError {
+  const Class = error.constructor as new (op: string, fact: string, details: ErrorDetails) => LazuliError
+  return new Class(op, `${subject}: ${error.message.slice(error.op.length + 3)}`, { cause: error })
+}
+
+/** Refuses arrays whose last axis is not of as many features as a layer takes. @throws ShapeError */
+export function checkFeatures(
+  layer: object,
+  arrays: Readonly<Record<string, unknown>>,
+  features: Readonly<Record<string, number>>,
+): void {
+  for (const [name, count] of Object.entries(features)) {
+    const { shape } = (arrays[name] as mx.Array).node
+    if (shape[shape.length - 1] !== count)
+      throw new ShapeError(
+        layer.constructor.name,
+        `${name} must have ${count} features along its last axis, received shape ${format(shape)}`,
+      )
+  }
+}
+
+/** Refuses arguments of a layer's call that are no arrays. @throws ArgumentError */
+export function checkArrays(layer: object, arrays: Readonly<Record<string, unknown>>): void {
+  for (const name in arrays) if (!(arrays[name] instanceof mx.Array)) refuseArray(layer, name, arrays[name])
+}
+
+/** An argument of a layer's call that is an array where there is one. @throws ArgumentError */
+export function arrayOrNone(layer: object, name: string, value: unknown): mx.Array | null {
+  if (value === undefined || value === null) return null
+  return value instanceof mx.Array ? value : refuseArray(layer, name, value)
+}
+
+function refuseArray(layer: object, name: string, value: unknown): never {
+  throw new ArgumentError(layer.constructor.name, `${name} must be an array, received ${describe(value)}`, {
+    hint: "mx.array(data) makes one",
+  })
 }

@@ -3,6 +3,8 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, isPlainObject, withOwnArrays } from "@lazuli/core/engine"
+import { aTree, check } from "./arguments"
+import { clipTo } from "./optimizers/clip"
 
 /** Options of {@link averageGradients}. */
 export interface AverageGradientsOptions {
@@ -58,13 +60,7 @@ export function clipGradNormSharded<T>(
   maxNorm: number,
   group: mx.distributed.Group | null = null,
 ): [gradients: T, norm: mx.Array] {
+  check("clipGradNormSharded", { gradients: aTree, maxNorm: "nonNegative" }, gradients, maxNorm)
   checkGroup("clipGradNormSharded", group)
-  const squares = mx.treeReduce(
-    (sum: mx.Array, g: mx.Array) => sum.add(g.square().sum()),
-    gradients,
-    mx.array(0),
-  ) as mx.Array
-  const norm = mx.distributed.allSum(squares, { group }).sqrt()
-  const scale = mx.minimum(mx.divide(maxNorm, norm.add(1e-6)), 1)
-  return [mx.treeMap((g: mx.Array) => g.multiply(scale), gradients) as T, norm]
+  return clipTo(gradients, maxNorm, (squares) => mx.distributed.allSum(squares, { group }))
 }

@@ -39,5 +39,5 @@ export { Upsample, type UpsampleMode, type UpsampleOptions } from "./layers/upsa
 export * as losses from "./losses"
 export * as utils from "./model-functions"
 export { valueAndGrad } from "./model-transforms"
-export { type FreezeOptions, Module, type ModuleFilter, type ModuleTree } from "./module"
+export { type FreezeOptions, type Model, Module, type ModuleFilter, type ModuleTree } from "./module"
 export type { ParametersOf, ParameterTree } from "./parameter-tree"

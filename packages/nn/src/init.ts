@@ -2,7 +2,7 @@
  * Initializers: functions that give fresh values for a parameter from its shape. `model.apply(nn.init.heUniform())` sets a whole model.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, format, ShapeError } from "@lazuli/core/engine"
+import { asArrayArgument, format, renamed, ShapeError } from "@lazuli/core/engine"
 import { named } from "./arguments"
 
 /** Gives an array of fresh values in the shape of `a`. */
@@ -20,8 +20,24 @@ export type FanInitializer = (
 
 type DtypeOption = mx.Dtype | { dtype?: mx.Dtype }
 
+/** An initializer whose errors come under its name: it is called later, by whoever has an array. */
+function of<A extends unknown[]>(
+  name: string,
+  make: (a: mx.Array, ...rest: A) => mx.Array,
+): (a: mx.Array, ...rest: A) => mx.Array {
+  return (a, ...rest) => {
+    const op = `init.${name}`
+    try {
+      return make(asArrayArgument(op, "a", a), ...rest)
+    } catch (error) {
+      throw renamed(error, op)
+    }
+  }
+}
+
 /** Inputs and outputs of one unit: the last axis and the first, times the positions of a kernel between them. */
-function fans(op: string, { ndim, shape }: mx.Array): { fanIn: number; fanOut: number } {
+function fans(op: string, a: mx.Array): { fanIn: number; fanOut: number } {
+  const { ndim, shape } = a
   if (ndim < 2)
     throw new ShapeError(op, `needs an array of at least 2 dimensions, received shape ${format(shape)}`)
   const positions = shape.slice(1, -1).reduce((product, n) => product * n, 1)
@@ -35,8 +51,12 @@ function fans(op: string, { ndim, shape }: mx.Array): { fanIn: number; fanOut: n
  */
 export function constant(value: number, dtype?: DtypeOption): Initializer
 export function constant(...args: unknown[]): Initializer {
-  const [value, dtype = mx.float32] = named<[number, mx.Dtype?]>("init.constant", ["value", "dtype"], args, 1)
-  return (a) => mx.full(a.shape, value, dtype)
+  const [value, dtype = mx.float32] = named<[number, mx.Dtype?]>(
+    "init.constant",
+    { value: "operand", dtype: "dtype?" },
+    args,
+  )
+  return of("constant", (a) => mx.full(a.shape, value, dtype))
 }
 
 /**
@@ -49,10 +69,10 @@ export function normal(options: { mean?: number; std?: number; dtype?: mx.Dtype 
 export function normal(...args: unknown[]): Initializer {
   const [mean = 0, std = 1, dtype = mx.float32] = named<[number?, number?, mx.Dtype?]>(
     "init.normal",
-    ["mean", "std", "dtype"],
+    { mean: "number?", std: "nonNegative?", dtype: "dtype?" },
     args,
   )
-  return (a) => mx.random.normal(a.shape, dtype, mean, std)
+  return of("normal", (a) => mx.random.normal(a.shape, dtype, mean, std))
 }
 
 /**
@@ -65,15 +85,15 @@ export function uniform(options: { low?: number; high?: number; dtype?: mx.Dtype
 export function uniform(...args: unknown[]): Initializer {
   const [low = 0, high = 1, dtype = mx.float32] = named<[number?, number?, mx.Dtype?]>(
     "init.uniform",
-    ["low", "high", "dtype"],
+    { low: "number?", high: "number?", dtype: "dtype?" },
     args,
   )
-  return (a) => mx.random.uniform(low, high, a.shape, dtype)
+  return of("uniform", (a) => mx.random.uniform(low, high, a.shape, dtype))
 }
 
 /** The dtype of an initializer that has no other setting. */
 function dtypeOf(op: string, args: readonly unknown[]): mx.Dtype {
-  const [dtype = mx.float32] = named<[mx.Dtype?]>(`init.${op}`, ["dtype"], args)
+  const [dtype = mx.float32] = named<[mx.Dtype?]>(`init.${op}`, { dtype: "dtype?" }, args)
   return dtype
 }
 
@@ -86,15 +106,15 @@ function dtypeOf(op: string, args: readonly unknown[]): mx.Dtype {
 export function identity(dtype?: DtypeOption): Initializer
 export function identity(...args: unknown[]): Initializer {
   const dtype = dtypeOf("identity", args)
-  return ({ ndim, shape }) => {
+  return of("identity", ({ ndim, shape }) => {
     if (ndim !== 2 || shape[0] !== shape[1])
       throw new ShapeError("init.identity", `needs a square matrix, received shape ${format(shape)}`)
     return mx.eye(shape[0], { dtype })
-  }
+  })
 }
 
 const gainOf = (op: string, args: readonly unknown[]): number => {
-  const [gain = 1] = named<[number?]>(`init.${op}`, ["gain"], args)
+  const [gain = 1] = named<[number?]>(`init.${op}`, { gain: "number?" }, args)
   return gain
 }
 
@@ -107,11 +127,11 @@ const gainOf = (op: string, args: readonly unknown[]): number => {
 export function glorotNormal(dtype?: DtypeOption): ScaledInitializer
 export function glorotNormal(...args: unknown[]): ScaledInitializer {
   const dtype = dtypeOf("glorotNormal", args)
-  return (a, ...rest) => {
+  return of("glorotNormal", (a, ...rest: unknown[]) => {
     const { fanIn, fanOut } = fans("init.glorotNormal", a)
     const std = gainOf("glorotNormal", rest) * Math.sqrt(2 / (fanIn + fanOut))
     return mx.random.normal(a.shape, { scale: std, dtype })
-  }
+  })
 }
 
 /**
@@ -123,19 +143,21 @@ export function glorotNormal(...args: unknown[]): ScaledInitializer {
 export function glorotUniform(dtype?: DtypeOption): ScaledInitializer
 export function glorotUniform(...args: unknown[]): ScaledInitializer {
   const dtype = dtypeOf("glorotUniform", args)
-  return (a, ...rest) => {
+  return of("glorotUniform", (a, ...rest: unknown[]) => {
     const { fanIn, fanOut } = fans("init.glorotUniform", a)
     const limit = gainOf("glorotUniform", rest) * Math.sqrt(6 / (fanIn + fanOut))
     return mx.random.uniform(-limit, limit, a.shape, dtype)
-  }
+  })
 }
 
 /** gain / √fan, the standard deviation of He initialization. */
 function heSpread(op: string, a: mx.Array, args: readonly unknown[]): number {
-  const [mode = "fan_in", gain = 1] = named<[FanMode?, number?]>(`init.${op}`, ["mode", "gain"], args)
+  const [mode = "fan_in", gain = 1] = named<[FanMode?, number?]>(
+    `init.${op}`,
+    { mode: ["fan_in", "fan_out"], gain: "number?" },
+    args,
+  )
   const { fanIn, fanOut } = fans(`init.${op}`, a)
-  if (mode !== "fan_in" && mode !== "fan_out")
-    throw new ArgumentError(`init.${op}`, `mode must be fan_in or fan_out, received ${describe(mode)}`)
   return gain / Math.sqrt(mode === "fan_in" ? fanIn : fanOut)
 }
 
@@ -148,7 +170,9 @@ function heSpread(op: string, a: mx.Array, args: readonly unknown[]): number {
 export function heNormal(dtype?: DtypeOption): FanInitializer
 export function heNormal(...args: unknown[]): FanInitializer {
   const dtype = dtypeOf("heNormal", args)
-  return (a, ...rest) => mx.random.normal(a.shape, { scale: heSpread("heNormal", a, rest), dtype })
+  return of("heNormal", (a, ...rest: unknown[]) =>
+    mx.random.normal(a.shape, { scale: heSpread("heNormal", a, rest), dtype }),
+  )
 }
 
 /**
@@ -160,10 +184,10 @@ export function heNormal(...args: unknown[]): FanInitializer {
 export function heUniform(dtype?: DtypeOption): FanInitializer
 export function heUniform(...args: unknown[]): FanInitializer {
   const dtype = dtypeOf("heUniform", args)
-  return (a, ...rest) => {
+  return of("heUniform", (a, ...rest: unknown[]) => {
     const limit = heSpread("heUniform", a, rest) * Math.sqrt(3)
     return mx.random.uniform(-limit, limit, a.shape, dtype)
-  }
+  })
 }
 
 /**
@@ -181,18 +205,17 @@ export function sparse(
 export function sparse(...args: unknown[]): Initializer {
   const [sparsity, mean = 0, std = 1, dtype = mx.float32] = named<[number, number?, number?, mx.Dtype?]>(
     "init.sparse",
-    ["sparsity", "mean", "std", "dtype"],
+    { sparsity: "probability", mean: "number?", std: "nonNegative?", dtype: "dtype?" },
     args,
-    1,
   )
-  return ({ ndim, shape }) => {
+  return of("sparse", ({ ndim, shape }) => {
     if (ndim !== 2) throw new ShapeError("init.sparse", `needs a matrix, received shape ${format(shape)}`)
     const zeros = Math.ceil(sparsity * shape[1])
     // The places of the smallest of random numbers are random places.
     const order = mx.argsort(mx.random.uniform({ shape }), 1).index(":", `:${zeros}`)
     const values = mx.random.normal(shape, dtype, mean, std)
     return mx.putAlongAxis(values, order, mx.zeros([1], { dtype }), 1)
-  }
+  })
 }
 
 /**
@@ -208,14 +231,14 @@ export function orthogonal(options: { gain?: number; dtype?: mx.Dtype }): Initia
 export function orthogonal(...args: unknown[]): Initializer {
   const [gain = 1, dtype = mx.float32] = named<[number?, mx.Dtype?]>(
     "init.orthogonal",
-    ["gain", "dtype"],
+    { gain: "number?", dtype: "dtype?" },
     args,
   )
-  return ({ ndim, shape }) => {
+  return of("orthogonal", ({ ndim, shape }) => {
     if (ndim !== 2) throw new ShapeError("init.orthogonal", `needs a matrix, received shape ${format(shape)}`)
     const n = Math.max(...shape)
     const [q, r] = mx.linalg.qr(mx.random.normal([n, n]))
     const rotation = q.multiply(mx.sign(mx.diag(r)))
     return rotation.index(`:${shape[0]}`, `:${shape[1]}`).multiply(gain).astype(dtype)
-  }
+  })
 }

@@ -2,7 +2,9 @@
  * Loss functions. Each ends with a reduction: `none` gives one value an example, `mean` and `sum` one for all.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, format, ShapeError, sameShape } from "@lazuli/core/engine"
+import { format, normalizeAxis, ShapeError, sameShape } from "@lazuli/core/engine"
+import { logSoftmax } from "./activations"
+import { belowOne, optional } from "./arguments"
 import { operation } from "./operation"
 
 const reductions = ["none", "mean", "sum"] as const
@@ -16,9 +18,7 @@ export interface Loss {
   (predictions: mx.Array, targets: mx.Array, options: Options): mx.Array
 }
 
-function reduce(op: string, loss: mx.Array, reduction: Reduction): mx.Array {
-  if (!reductions.includes(reduction))
-    throw new ArgumentError(op, `reduction must be one of ${reductions.join(", ")}, received "${reduction}"`)
+function reduce(loss: mx.Array, reduction: Reduction): mx.Array {
   if (reduction === "mean") return loss.mean()
   return reduction === "sum" ? loss.sum() : loss
 }
@@ -52,13 +52,31 @@ function pairwise(
 ): Loss {
   const args = operation(
     op,
-    [...names, "reduction"],
-    (predictions: mx.Array, targets: mx.Array, reduction?: Reduction | null) => {
+    { [names[0]]: "array", [names[1]]: "array", reduction: reductions },
+    (predictions: mx.Array, targets: mx.Array, reduction?: Reduction) => {
       checkShapes(op, names, predictions, targets)
-      return reduce(op, body(predictions, targets), reduction ?? initial)
+      return reduce(body(predictions, targets), reduction ?? initial)
     },
   )
   return (...rest: unknown[]) => args(rest)
+}
+
+/** Refuses class indices that do not have the shape of the predictions without the axis of the classes. @throws ShapeError */
+function checkIndices(
+  op: string,
+  name: string,
+  predictions: mx.Array,
+  targets: mx.Array,
+  axis: number,
+): void {
+  const dropped = normalizeAxis(op, axis, predictions.ndim)
+  const expected = predictions.shape.filter((_, i) => i !== dropped)
+  if (!sameShape(targets.shape, expected))
+    throw new ShapeError(
+      op,
+      `targets of shape ${format(targets.shape)} do not match ${name} of shape ${format(predictions.shape)}`,
+      { hint: `Expected class indices of shape ${format(expected)}` },
+    )
 }
 
 /** The value at the target's index along the axis, which is dropped. */
@@ -68,7 +86,14 @@ function pick(x: mx.Array, targets: mx.Array, axis: number): mx.Array {
 
 const crossEntropyArgs = operation(
   "crossEntropy",
-  ["logits", "targets", "weights", "axis", "labelSmoothing", "reduction"],
+  {
+    logits: "array",
+    targets: "array",
+    weights: "array?",
+    axis: "axis?",
+    labelSmoothing: optional(belowOne),
+    reduction: reductions,
+  },
   (
     logits: mx.Array,
     targets: mx.Array,
@@ -78,10 +103,8 @@ const crossEntropyArgs = operation(
     reduction: Reduction = "none",
   ) => {
     const op = "crossEntropy"
-    if (!(labelSmoothing >= 0 && labelSmoothing < 1))
-      throw new ArgumentError(op, `labelSmoothing must be in [0, 1), received ${labelSmoothing}`)
     const probabilities = targets.ndim === logits.ndim
-    const dropped = axis < 0 ? axis + logits.ndim : axis
+    const dropped = normalizeAxis(op, axis, logits.ndim)
     const expected = probabilities ? logits.shape : logits.shape.filter((_, i) => i !== dropped)
     if (!sameShape(targets.shape, expected))
       throw new ShapeError(
@@ -91,14 +114,31 @@ const crossEntropyArgs = operation(
           hint: `Expected class indices of shape ${format(logits.shape.filter((_, i) => i !== dropped))} or probabilities of the logits' shape`,
         },
       )
-    const score = probabilities ? logits.multiply(targets).sum(axis) : pick(logits, targets, axis)
-    const normalizer = mx.logsumexp(logits, axis)
-    if (labelSmoothing === 0) return reduce(op, weighted(op, normalizer.subtract(score), weights), reduction)
-    const smooth = logits.mean(axis).negative().multiply(labelSmoothing)
-    const loss = normalizer.subtract(score.multiply(1 - labelSmoothing)).add(smooth)
-    return reduce(op, weighted(op, loss, weights), reduction)
+    const of = probabilities ? entropyOfProbabilities : entropyOfIndices
+    const loss = of(logits, targets, axis, labelSmoothing)
+    return reduce(weighted(op, loss, weights), reduction)
   },
 )
+function entropyOfIndices(logits: mx.Array, targets: mx.Array, axis: number, smoothing: number): mx.Array {
+  const logs = logSoftmax(logits, axis)
+  const loss = pick(logs, targets, axis).negative()
+  return smoothing === 0 ? loss : loss.multiply(1 - smoothing).subtract(logs.mean(axis).multiply(smoothing))
+}
+
+/** log Σ eᶻ − Σ targets · z with z below its maximum: MLX's value also where the targets' sum is not 1. */
+function entropyOfProbabilities(
+  logits: mx.Array,
+  targets: mx.Array,
+  axis: number,
+  smoothing: number,
+): mx.Array {
+  const shifted = logits.subtract(mx.stopGradient(mx.max(logits, axis, true)))
+  const score = shifted.multiply(targets).sum(axis)
+  const normalizer = mx.logsumexp(shifted, axis)
+  if (smoothing === 0) return normalizer.subtract(score)
+  return normalizer.subtract(score.multiply(1 - smoothing)).subtract(shifted.mean(axis).multiply(smoothing))
+}
+
 /** What {@link crossEntropy} takes beside logits and targets. */
 export interface CrossEntropyOptions {
   /** A factor for each example. */
@@ -134,7 +174,7 @@ export function crossEntropy(...args: unknown[]): mx.Array {
 
 const binaryCrossEntropyArgs = operation(
   "binaryCrossEntropy",
-  ["inputs", "targets", "weights", "withLogits", "reduction"],
+  { inputs: "array", targets: "array", weights: "array?", withLogits: "bool?", reduction: reductions },
   (
     inputs: mx.Array,
     targets: mx.Array,
@@ -144,16 +184,23 @@ const binaryCrossEntropyArgs = operation(
   ) => {
     const op = "binaryCrossEntropy"
     checkShapes(op, ["inputs", "targets"], inputs, targets)
-    const loss = withLogits
-      ? mx.logaddexp(0, inputs).subtract(inputs.multiply(targets))
-      : clippedEntropy(inputs, targets)
-    return reduce(op, weighted(op, loss, weights), reduction)
+    const loss = (withLogits ? entropyOfLogits : clippedEntropy)(inputs, targets)
+    return reduce(weighted(op, loss, weights), reduction)
   },
 )
+/** t log(1 + e⁻ˣ) + (1 − t) log(1 + eˣ): nothing is subtracted from what it rounds away beside. */
+function entropyOfLogits(x: mx.Array, targets: mx.Array): mx.Array {
+  const [hit, miss] = [mx.logaddexp(0, x.negative()), mx.logaddexp(0, x)]
+  return targets.multiply(hit).add(mx.subtract(1, targets).multiply(miss))
+}
+
 /** −(t log p + (1 − t) log(1 − p)), each logarithm at least −100. */
 function clippedEntropy(p: mx.Array, targets: mx.Array): mx.Array {
-  const hit = mx.maximum(p.log(), -100)
-  const miss = mx.maximum(mx.subtract(1, p).log(), -100)
+  // The logarithm of 0 is left out before it is taken: its slope is infinite.
+  const clipped = (q: mx.Array, isZero: mx.Array, log: (q: mx.Array) => mx.Array): mx.Array =>
+    mx.where(isZero, -100, mx.maximum(log(mx.where(isZero, 0.5, q)), -100))
+  const hit = clipped(p, p.equal(0), mx.log)
+  const miss = clipped(p, p.equal(1), (q) => mx.log1p(q.negative()))
   return targets.multiply(hit).add(mx.subtract(1, targets).multiply(miss)).negative()
 }
 /**
@@ -201,9 +248,11 @@ export const mseLoss: Loss = pairwise("mseLoss", ["predictions", "targets"], "me
 
 const nllLossArgs = operation(
   "nllLoss",
-  ["inputs", "targets", "axis", "reduction"],
-  (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = "none") =>
-    reduce("nllLoss", pick(inputs, targets, axis).negative(), reduction),
+  { inputs: "array", targets: "array", axis: "axis?", reduction: reductions },
+  (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = "none") => {
+    checkIndices("nllLoss", "inputs", inputs, targets, axis)
+    return reduce(pick(inputs, targets, axis).negative(), reduction)
+  },
 )
 /**
  * −inputs[target]: the negative log-likelihood of class indices, from logarithms of probabilities.
@@ -224,7 +273,14 @@ export function nllLoss(...args: unknown[]): mx.Array {
 
 const gaussianNllLossArgs = operation(
   "gaussianNllLoss",
-  ["inputs", "targets", "vars", "full", "eps", "reduction"],
+  {
+    inputs: "array",
+    targets: "array",
+    vars: "array",
+    full: "bool?",
+    eps: "nonNegative?",
+    reduction: reductions,
+  },
   (
     inputs: mx.Array,
     targets: mx.Array,
@@ -237,7 +293,7 @@ const gaussianNllLossArgs = operation(
     checkShapes(op, ["inputs", "targets", "vars"], inputs, targets, vars)
     const variance = mx.maximum(vars, eps)
     const loss = variance.log().add(targets.subtract(inputs).square().divide(variance)).multiply(0.5)
-    return reduce(op, full ? loss.add(0.5 * Math.log(2 * Math.PI)) : loss, reduction)
+    return reduce(full ? loss.add(0.5 * Math.log(2 * Math.PI)) : loss, reduction)
   },
 )
 /**
@@ -268,9 +324,9 @@ export function gaussianNllLoss(...args: unknown[]): mx.Array {
 
 const klDivLossArgs = operation(
   "klDivLoss",
-  ["inputs", "targets", "axis", "reduction"],
+  { inputs: "array", targets: "array", axis: "axis?", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, axis: number = -1, reduction: Reduction = "none") =>
-    reduce("klDivLoss", targets.exp().multiply(targets.subtract(inputs)).sum(axis), reduction),
+    reduce(targets.exp().multiply(targets.subtract(inputs)).sum(axis), reduction),
 )
 /**
  * Σ exp(targets) · (targets − inputs) over the axis: the Kullback–Leibler divergence, both given as logarithms.
@@ -291,12 +347,12 @@ export function klDivLoss(...args: unknown[]): mx.Array {
 
 const smoothL1LossArgs = operation(
   "smoothL1Loss",
-  ["predictions", "targets", "beta", "reduction"],
+  { predictions: "array", targets: "array", beta: "positive?", reduction: reductions },
   (predictions: mx.Array, targets: mx.Array, beta: number = 1, reduction: Reduction = "mean") => {
     checkShapes("smoothL1Loss", ["predictions", "targets"], predictions, targets)
     const error = predictions.subtract(targets).abs()
     const near = error.square().multiply(0.5).divide(beta)
-    return reduce("smoothL1Loss", mx.where(error.less(beta), near, error.subtract(0.5 * beta)), reduction)
+    return reduce(mx.where(error.less(beta), near, error.subtract(0.5 * beta)), reduction)
   },
 )
 /**
@@ -323,7 +379,16 @@ export function smoothL1Loss(...args: unknown[]): mx.Array {
 
 const tripletLossArgs = operation(
   "tripletLoss",
-  ["anchors", "positives", "negatives", "axis", "p", "margin", "eps", "reduction"],
+  {
+    anchors: "array",
+    positives: "array",
+    negatives: "array",
+    axis: "axis?",
+    p: "positive?",
+    margin: "number?",
+    eps: "nonNegative?",
+    reduction: reductions,
+  },
   (
     anchors: mx.Array,
     positives: mx.Array,
@@ -345,7 +410,7 @@ const tripletLossArgs = operation(
         .power(1 / p)
     }
     const loss = mx.maximum(distance(positives).subtract(distance(negatives)).add(margin), 0)
-    return reduce("tripletLoss", loss, reduction)
+    return reduce(loss, reduction)
   },
 )
 /** What {@link tripletLoss} takes beside its three arrays. */
@@ -387,9 +452,9 @@ export function tripletLoss(...args: unknown[]): mx.Array {
 
 const hingeLossArgs = operation(
   "hingeLoss",
-  ["inputs", "targets", "reduction"],
+  { inputs: "array", targets: "array", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") =>
-    reduce("hingeLoss", mx.maximum(mx.subtract(1, inputs.multiply(targets)), 0), reduction),
+    reduce(mx.maximum(mx.subtract(1, inputs.multiply(targets)), 0), reduction),
 )
 /**
  * max(1 − inputs · targets, 0), for targets −1 and 1.
@@ -400,12 +465,12 @@ export const hingeLoss: Loss = (...args: unknown[]) => hingeLossArgs(args)
 
 const huberLossArgs = operation(
   "huberLoss",
-  ["inputs", "targets", "delta", "reduction"],
+  { inputs: "array", targets: "array", delta: "positive?", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, delta: number = 1, reduction: Reduction = "none") => {
     const error = inputs.subtract(targets).abs()
     const quadratic = mx.minimum(error, delta)
     const loss = quadratic.square().multiply(0.5).add(error.subtract(quadratic).multiply(delta))
-    return reduce("huberLoss", loss, reduction)
+    return reduce(loss, reduction)
   },
 )
 /**
@@ -427,10 +492,14 @@ export function huberLoss(...args: unknown[]): mx.Array {
 
 const logCoshLossArgs = operation(
   "logCoshLoss",
-  ["inputs", "targets", "reduction"],
+  { inputs: "array", targets: "array", reduction: reductions },
   (inputs: mx.Array, targets: mx.Array, reduction: Reduction = "none") => {
     const error = inputs.subtract(targets)
-    return reduce("logCoshLoss", mx.logaddexp(error, error.negative()).subtract(Math.LN2), reduction)
+    // log cosh e = log(1 + 2 sinh² ½e) keeps small errors; of large ones e⁻²ᵉ is nothing beside |e| − log 2.
+    const size = error.abs()
+    const limit = error.dtype.size > 4 ? 20 : 10
+    const near = mx.clip(error, -limit, limit).multiply(0.5).sinh().square().multiply(2).log1p()
+    return reduce(mx.where(size.less(limit), near, size.subtract(Math.LN2)), reduction)
   },
 )
 /**
@@ -442,14 +511,14 @@ export const logCoshLoss: Loss = (...args: unknown[]) => logCoshLossArgs(args)
 
 const cosineSimilarityLossArgs = operation(
   "cosineSimilarityLoss",
-  ["x1", "x2", "axis", "eps", "reduction"],
+  { x1: "array", x2: "array", axis: "axis?", eps: "nonNegative?", reduction: reductions },
   (x1: mx.Array, x2: mx.Array, axis: number = 1, eps: number = 1e-8, reduction: Reduction = "none") => {
     const norm = (x: mx.Array): mx.Array => x.square().sum(axis).sqrt()
     const loss = x1
       .multiply(x2)
       .sum(axis)
       .divide(mx.maximum(norm(x1).multiply(norm(x2)), eps))
-    return reduce("cosineSimilarityLoss", loss, reduction)
+    return reduce(loss, reduction)
   },
 )
 /**
@@ -476,7 +545,7 @@ export function cosineSimilarityLoss(...args: unknown[]): mx.Array {
 
 const marginRankingLossArgs = operation(
   "marginRankingLoss",
-  ["inputs1", "inputs2", "targets", "margin", "reduction"],
+  { inputs1: "array", inputs2: "array", targets: "array", margin: "number?", reduction: reductions },
   (
     inputs1: mx.Array,
     inputs2: mx.Array,
@@ -487,7 +556,7 @@ const marginRankingLossArgs = operation(
     const op = "marginRankingLoss"
     checkShapes(op, ["inputs1", "inputs2", "targets"], inputs1, inputs2, targets)
     const differences = inputs1.subtract(inputs2)
-    return reduce(op, mx.maximum(0, targets.negative().multiply(differences).add(margin)), reduction)
+    return reduce(mx.maximum(0, targets.negative().multiply(differences).add(margin)), reduction)
   },
 )
 /**

@@ -2,7 +2,8 @@
  * Transforms of functions that use a model: gradients by its parameters, and checkpointing of a layer.
  */
 import * as transforms from "@lazuli/transforms"
-import { exchangeParameters, type Module } from "./module"
+import { aModule, callable, check } from "./arguments"
+import { exchangeParameters, type Model, type Module } from "./module"
 import type { ParametersOf } from "./parameter-tree"
 
 /**
@@ -32,6 +33,7 @@ export function valueAndGrad<M extends Module, A extends unknown[], R>(
   model: M,
   fn: (...args: A) => R,
 ): (...args: A) => [value: R, grads: ParametersOf<M>] {
+  check("valueAndGrad", { model: aModule, fn: "function" }, model, fn)
   const run = transforms.valueAndGrad((parameters: object, ...args: A) =>
     withParameters(model, parameters, () => fn(...args)),
   )
@@ -47,9 +49,10 @@ export function valueAndGrad<M extends Module, A extends unknown[], R>(
  * nn.utils.checkpoint(layer)(mx.ones([1, 2])).shape // => [1, 3]
  */
 export function checkpoint<A extends unknown[], R>(
-  module: Module & { forward(...args: A): R },
+  module: Model<A, R>,
   fn: (...args: A) => R = (...args) => module.forward(...args),
 ): (...args: A) => R {
+  check("checkpoint", { module: callable, fn: "function" }, module, fn)
   const run = transforms.checkpoint((parameters: object, ...args: A) =>
     withParameters(module, parameters, () => fn(...args)),
   )

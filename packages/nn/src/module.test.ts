@@ -219,16 +219,100 @@ describe("weights by name", () => {
     const layer = new nn.Linear(2, 1)
     const weight = mx.zeros([1, 2])
     expect(() => layer.loadWeights([["weight", weight]])).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [loadWeights] 1 parameters are missing: bias. With strict: false they stay as they are]`,
+      `[ArgumentError: [loadWeights] the weights lack 1 parameter of the module: bias. With strict: false the module keeps its own]`,
     )
     expect(() => layer.loadWeights({ weights: weight })).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [loadWeights] received 1 parameters that the module does not have: weights. Did you mean "weight"?]`,
+      `[ArgumentError: [loadWeights] received 1 parameter that the module does not have: weights. Did you mean "weight"?]`,
     )
     expect(() =>
       layer.loadWeights({ weight: mx.zeros([2, 1]), bias: mx.zeros([1]) }),
     ).toThrowErrorMatchingInlineSnapshot(
       `[ShapeError: [loadWeights] "weight" must have shape (1, 2), received (2, 1)]`,
     )
+  })
+})
+
+describe("what holds no weights, or itself", () => {
+  test("is refused by loadWeights", () => {
+    const layer = new nn.Linear(2, 1)
+    expect(() => layer.loadWeights("config.json")).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [loadWeights] expected a file of weights, which ends in .safetensors, .npz, .gguf, received the string "config.json"]`,
+    )
+    expect(() => layer.loadWeights("missing.safetensors")).toThrow("missing.safetensors")
+    expect(() => layer.loadWeights([["weight", 3 as never]], { strict: false })).toThrow(
+      '"weight" must be an array',
+    )
+    expect(() => layer.saveWeights("weights.json")).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [saveWeights] the file must end in .safetensors or .npz, received the string "weights.json"]`,
+    )
+  })
+
+  test("a cycle of modules is named", () => {
+    class Child extends nn.Module {
+      parent: nn.Module | null = null
+    }
+    class Parent extends nn.Module {
+      child = new Child()
+    }
+    const model = new Parent()
+    model.child.parent = model
+    expect(() => model.parameters()).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [filterAndMap] the module at "parent" holds itself. Fields that are #private are no part of the tree]`,
+    )
+    expect(() => model.eval()).toThrow('[applyToModules] the module at "child.parent" holds itself')
+    expect(String(model)).toContain("(parent): Parent(…)")
+  })
+})
+
+describe("any model", () => {
+  class Net extends nn.Module {
+    body: nn.Model = new nn.Linear(32, 2)
+    forward(x: mx.Array): mx.Array {
+      return this.body.forward(x)
+    }
+  }
+  test("can be taken and called", () => {
+    const rows = (model: nn.Model, x: mx.Array): number => model.forward(x).shape[0]
+    expect(rows(new nn.Linear(2, 3), mx.ones([4, 2]))).toBe(4)
+    expect(rows(new nn.Sequential(nn.relu), mx.ones([4, 2]))).toBe(4)
+    expect(rows(new nn.TransformerEncoder(0, 2, 1), mx.ones([4, 1, 2]))).toBe(4)
+    expectTypeOf<nn.MultiHeadAttention>().not.toExtend<nn.Model>()
+    expectTypeOf<nn.LSTM>().toExtend<nn.Model<[mx.Array], [mx.Array, mx.Array]>>()
+  })
+
+  test("layers of other classes take its place", () => {
+    const net = new Net()
+    net.body = nn.QuantizedLinear.fromLinear(net.body as nn.Linear, { groupSize: 32 })
+    expect(net.forward(mx.ones([1, 32])).shape).toEqual([1, 2])
+    net.body = new nn.Sequential(nn.relu, new nn.Linear(32, 5))
+    expect(net.forward(mx.ones([1, 32])).shape).toEqual([1, 5])
+    expectTypeOf(net.parameters().body).toEqualTypeOf<nn.ParameterTree>()
+  })
+})
+
+describe("calls take options by name", () => {
+  const [x, hidden] = [mx.ones([1, 3, 2]), mx.ones([1, 4])]
+  test("recurrent layers", () => {
+    for (const layer of [new nn.RNN(2, 4), new nn.GRU(2, 4)])
+      expect(layer.forward(x, { hidden }).tolist()).toEqual(layer.forward(x, hidden).tolist())
+    const lstm = new nn.LSTM(2, 4)
+    const named = lstm.forward(x, { cell: hidden })
+    expect(named.map((y) => y.tolist())).toEqual(lstm.forward(x, null, hidden).map((y) => y.tolist()))
+    expect(() => lstm.forward(x, { hiden: hidden } as never)).toThrow('Did you mean "hidden"?')
+  })
+
+  test("attention and transformers", () => {
+    const y = mx.ones([1, 3, 4])
+    const mask = nn.MultiHeadAttention.createAdditiveCausalMask(3)
+    const same = (a: mx.Array, b: mx.Array): void => expect(a.tolist()).toEqual(b.tolist())
+    const attention = new nn.MultiHeadAttention(4, 2)
+    same(attention.forward(y, y, y, { mask }), attention.forward(y, y, y, mask))
+    const encoder = new nn.TransformerEncoder(1, 4, 2)
+    same(encoder.forward(y, { mask }), encoder.forward(y, mask))
+    const decoder = new nn.TransformerDecoder(1, 4, 2)
+    same(decoder.forward(y, y, { memoryMask: mask }), decoder.forward(y, y, null, mask))
+    const both = new nn.Transformer({ dims: 4, numHeads: 2, numEncoderLayers: 1, numDecoderLayers: 1 })
+    same(both.forward(y, y, { tgtMask: mask }), both.forward(y, y, null, mask))
   })
 })
 
@@ -265,7 +349,7 @@ describe("constructors", () => {
       `[ArgumentError: [Linear] has no parameter "biass"; it takes inputDims, outputDims, bias. Did you mean "bias"?]`,
     )
     expect(() => new Loose(2)).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [Linear] needs the parameter "outputDims"]`,
+      `[ArgumentError: [Linear] needs outputDims: expected a non-negative integer, received nothing]`,
     )
     expect(() => new Loose(2, 3, true, 4)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [Linear] takes at most 3 arguments (inputDims, outputDims, bias), received 4]`,

@@ -11,12 +11,16 @@ import {
   format,
   isList,
   isPlainObject,
+  type Kind,
   nearest,
+  parametersOf,
   registerTreeNode,
+  renamed,
   ShapeError,
   sameShape,
   setOwn,
 } from "@lazuli/core/engine"
+import { aModule, check, named } from "./arguments"
 import { fileName, type ParametersOf } from "./parameter-tree"
 
 /** Says of a member of a module, under a key that is dotted inside lists and objects, whether it takes part. */
@@ -35,15 +39,45 @@ export interface FreezeOptions {
   strict?: boolean
 }
 
+/**
+ * Any module that is called so: with one array for another by default. What a function that takes any model asks for, and the type of a
+ * field whose layer may be replaced by one of another class.
+ * @example
+ * const accuracy = (model, x, y) => model.forward(x).argmax(-1).equal(y).mean()
+ * accuracy(new nn.Linear(2, 3), mx.zeros([1, 2]), mx.array([5], mx.int32)).item() // => 0
+ */
+export interface Model<A extends unknown[] = [x: mx.Array], R = mx.Array> extends Module {
+  forward(...args: A): R
+}
+
+/** A module on the way through a model, and the one that holds it. */
+interface Visit {
+  readonly name: string
+  readonly module: Module
+  readonly above: Visit | null
+}
+
 type Members = Record<string, unknown>
 const own = (module: object): Members => module as unknown as Members
 
+/** Lists and objects deeper than this hold themselves. */
+const DEEPEST = 500
+const PRIVATE = "Fields that are #private are no part of the tree"
+
 /** Whether a value is an array or a module, or a list or plain object with one somewhere in it. */
-function holdsArrays(value: unknown): boolean {
+function holdsArrays(value: unknown, depth = 0): boolean {
   if (typeof value !== "object" || value === null) return false
   if (value instanceof mx.Array || value instanceof Module) return true
-  if (isList(value)) return value.some(holdsArrays)
-  return isPlainObject(value) && Object.values(value).some(holdsArrays)
+  if (depth > DEEPEST)
+    throw new ArgumentError("Module", "a field of the module holds a list or an object that holds itself", {
+      hint: PRIVATE,
+    })
+  if (isList(value)) return value.some((each) => holdsArrays(each, depth + 1))
+  return isPlainObject(value) && Object.values(value).some((each) => holdsArrays(each, depth + 1))
+}
+
+function refuseCycle(op: string, path: string): never {
+  throw new ArgumentError(op, `the module at "${path}" holds itself`, { hint: PRIVATE })
 }
 
 /** The names of the fields that take part in trees, private ones included. */
@@ -152,9 +186,11 @@ export class Module {
     map: (value: never) => unknown = (value) => value,
     isLeaf: ModuleFilter = (_m, _k, value) => !isContainer(value),
   ): Record<string, unknown> {
+    check("filterAndMap", { filter: "function", map: "function", isLeaf: "function" }, filter, map, isLeaf)
+    const entered = new Set<Module>()
     const unwrap = (module: Module, key: string, value: unknown): unknown => {
       if (isLeaf(module, key, value)) return map(value as never)
-      if (isModule(value)) return members(value)
+      if (isModule(value)) return members(value, key)
       const inside = (name: string | number, child: unknown): unknown => {
         const path = `${key}.${name}`
         return filter(module, path, child) ? unwrap(module, path, child) : {}
@@ -167,15 +203,18 @@ export class Module {
         `the member "${key}" is ${describe(value)}, which isLeaf does not accept`,
       )
     }
-    const members = (module: Module): Record<string, unknown> => {
+    const members = (module: Module, at: string): Record<string, unknown> => {
+      if (entered.has(module)) refuseCycle("filterAndMap", at)
+      entered.add(module)
       const out: Record<string, unknown> = {}
       for (const key of memberNames(module)) {
         const value = own(module)[key]
         if (filter(module, key, value)) setOwn(out, key, unwrap(module, key, value))
       }
+      entered.delete(module)
       return out
     }
-    return members(this)
+    return members(this, "")
   }
 
   /**
@@ -185,12 +224,15 @@ export class Module {
    * new nn.Linear(1, 1).update({ bias: mx.array([3]) }).bias.tolist() // => [3]
    */
   update(parameters: object, options: boolean | { strict?: boolean } = {}): this {
-    const strict = strictOf(options)
+    return this.replaceParameters("update", parameters, strictOf("update", options))
+  }
+
+  private replaceParameters(op: string, parameters: object, strict: boolean): this {
     const apply = (target: unknown, source: unknown, path: string): void => {
       if (!isContainer(source)) {
         if (strict)
           throw new ArgumentError(
-            "update",
+            op,
             `expected a tree of parameters${path && ` for "${path}"`}, received ${describe(source)}`,
           )
         return
@@ -201,10 +243,10 @@ export class Module {
         const value = (source as Members)[key]
         if (current instanceof mx.Array) {
           if (strict && !(value instanceof mx.Array))
-            throw new ArgumentError("update", `expected an array for "${at}", received ${describe(value)}`)
+            throw new ArgumentError(op, `expected an array for "${at}", received ${describe(value)}`)
           ;(target as Members)[key] = value
         } else if (isContainer(current)) apply(current, value, at)
-        else if (strict && !isEmpty(value)) throw unknownName("update", "parameter", at, this.parameters())
+        else if (strict && !isEmpty(value)) throw unknownName(op, "parameter", at, this.parameters())
       }
     }
     apply(this, parameters, "")
@@ -216,7 +258,7 @@ export class Module {
    * @param options - `strict`, true by default: a name the module does not have, or a value that is no module, is an error
    */
   updateModules(modules: object, options: boolean | { strict?: boolean } = {}): this {
-    const strict = strictOf(options)
+    const strict = strictOf("updateModules", options)
     const apply = (target: unknown, source: unknown, path: string): void => {
       if (!isContainer(source)) {
         if (strict)
@@ -245,17 +287,21 @@ export class Module {
    * new nn.Linear(1, 1).apply((p) => mx.zerosLike(p)).weight.tolist() // => [[0]]
    */
   apply(map: (parameter: mx.Array) => mx.Array, filter: ModuleFilter = holdsParameters): this {
-    return this.update(this.filterAndMap(filter, map as (value: never) => unknown))
+    check("apply", { map: "function", filter: "function" }, map, filter)
+    return this.replaceParameters("apply", this.filterAndMap(filter, map as (value: never) => unknown), true)
   }
 
   /** Calls `visit` with this module and every module below it, and their dotted paths. */
   applyToModules(visit: (name: string, module: Module) => unknown): this {
-    const stack: [string, Module][] = [["", this]]
+    check("applyToModules", { visit: "function" }, visit)
+    const stack: Visit[] = [{ name: "", module: this, above: null }]
     for (let next = stack.pop(); next; next = stack.pop()) {
-      const [prefix, module] = next
+      const { name: prefix, module } = next
+      for (let above = next.above; above; above = above.above)
+        if (above.module === module) refuseCycle("applyToModules", prefix)
       visit(prefix, module)
       for (const [name, child] of modulesBelow(module))
-        stack.push([prefix === "" ? name : `${prefix}.${name}`, child])
+        stack.push({ name: prefix === "" ? name : `${prefix}.${name}`, module: child, above: next })
     }
     return this
   }
@@ -266,7 +312,7 @@ export class Module {
    * Object.keys(new nn.Linear(2, 3).freeze().trainableParameters()) // => []
    */
   freeze(options: FreezeOptions = {}): this {
-    const { recurse = true, keys = null, strict = false } = options
+    const { recurse, keys, strict } = freezing("freeze", options)
     const freezeOne = (_name: string, module: Module): void => {
       const local: string[] = keys === null ? [] : checkedKeys("freeze", module, keys, strict)
       if (keys === null) {
@@ -286,7 +332,7 @@ export class Module {
    * Object.keys(new nn.Linear(2, 3).freeze().unfreeze({ keys: 'bias' }).trainableParameters()) // => ['bias']
    */
   unfreeze(options: FreezeOptions = {}): this {
-    const { recurse = true, keys = null, strict = false } = options
+    const { recurse, keys, strict } = freezing("unfreeze", options)
     const unfreezeOne = (_name: string, module: Module): void => {
       if (keys === null) module._noGrad.clear()
       else for (const key of checkedKeys("unfreeze", module, keys, strict)) module._noGrad.delete(key)
@@ -302,6 +348,7 @@ export class Module {
    * new nn.Dropout(0.5).train(false).forward(mx.ones([2])).tolist() // => [1, 1]
    */
   train(mode = true): this {
+    check("train", { mode: "bool" }, mode)
     return this.applyToModules((_name, module) => module._setTraining(mode))
   }
 
@@ -325,6 +372,7 @@ export class Module {
     dtype: mx.Dtype,
     predicate: ((dtype: mx.Dtype) => boolean) | null = (d) => d.kind === "floating",
   ): this {
+    check("setDtype", { dtype: "dtype", predicate: "function?" }, dtype, predicate)
     return this.apply((x) => (predicate === null || predicate(x.dtype) ? x.astype(dtype) : x))
   }
 
@@ -332,12 +380,20 @@ export class Module {
    * Writes the parameters to a `.safetensors` or `.npz` file, under the names that MLX's checkpoints have: the field `inProj` is `in_proj`.
    * @throws ArgumentError for another extension
    */
-  saveWeights(file: string): this {
+  saveWeights(file: mx.FilePath): this {
+    const op = "saveWeights"
+    check(op, { file: aFile }, file)
     const weights: Record<string, mx.Array> = {}
     for (const { name, value } of namedParameters(this)) setOwn(weights, name, value)
-    if (file.endsWith(".safetensors")) mx.saveSafetensors(file, weights)
-    else if (file.endsWith(".npz")) mx.savez(file, weights)
-    else throw new ArgumentError("saveWeights", `"${file}" ends in neither .safetensors nor .npz`)
+    const path = String(file)
+    if (!path.endsWith(".safetensors") && !path.endsWith(".npz"))
+      throw new ArgumentError(op, `the file must end in .safetensors or .npz, received ${describe(path)}`)
+    try {
+      if (path.endsWith(".npz")) mx.savez(file, weights)
+      else mx.saveSafetensors(file, weights)
+    } catch (error) {
+      throw renamed(error, op)
+    }
     return this
   }
 
@@ -345,17 +401,17 @@ export class Module {
    * Replaces the parameters by those of a file, or of a list of names and arrays. Names are those of checkpoints (`in_proj.weight`) or
    * of fields (`inProj.weight`).
    * @param options - `strict`, true by default: every parameter must be there, in its shape, and nothing else
-   * @throws ArgumentError for missing and unknown names; ShapeError for another shape
+   * @throws ArgumentError for missing and unknown names, and for a file that holds no weights; ShapeError for another shape
    * @example
    * const layer = new nn.Linear(1, 1, { bias: false })
    * layer.loadWeights([['weight', mx.array([[5]])]]).weight.tolist() // => [[5]]
    */
   loadWeights(
-    fileOrWeights: string | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
+    fileOrWeights: mx.FilePath | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
     options: boolean | { strict?: boolean } = {},
   ): this {
-    const strict = strictOf(options)
-    const weights = new Map<string, mx.Array>(weightsOf(fileOrWeights))
+    const strict = strictOf("loadWeights", options)
+    const weights = weightsOf(fileOrWeights)
     const places = namedParameters(this)
     const byName = new Map<string, Place>()
     for (const place of places) byName.set(place.field, place)
@@ -384,11 +440,17 @@ export class Module {
    * // => 'Sequential(\n  (layers.0): Linear(inputDims=2, outputDims=3, bias=true)\n)'
    */
   toString(): string {
-    const lines = modulesBelow(this).map(([name, child]) =>
-      `(${name}): ${child.toString()}`.replace(/^/gm, "  "),
+    return this.printed([])
+  }
+
+  private printed(above: readonly Module[]): string {
+    const { name } = this.constructor
+    if (above.includes(this)) return `${name}(…)`
+    const lines = modulesBelow(this).map(([path, child]) =>
+      `(${path}): ${child.printed([...above, this])}`.replace(/^/gm, "  "),
     )
     const below = lines.length > 0 ? `\n${lines.join("\n")}\n` : ""
-    return `${this.constructor.name}(${this.extraRepr()}${below})`
+    return `${name}(${this.extraRepr()}${below})`
   }
 
   [inspect.custom](): string {
@@ -412,12 +474,12 @@ export class Module {
    * Object.keys(layer.filterAndMap(layer.validParameterFilter)) // => ['weight', 'bias']
    */
   validParameterFilter(module: Module, key: string, value: unknown): boolean {
-    return holdsParameters(module, key, value)
+    return Module.validParameterFilter(module, key, value)
   }
 
   /** The same as {@link Module.trainableParameterFilter}. */
   trainableParameterFilter(module: Module, key: string, value: unknown): boolean {
-    return isTrainable(module, key, value)
+    return Module.trainableParameterFilter(module, key, value)
   }
 
   /** Whether a value is a module. */
@@ -432,11 +494,13 @@ export class Module {
 
   /** The filter behind `parameters()`: public members that hold arrays. */
   static validParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
+    check("validParameterFilter", { module: aModule, key: "string" }, module, key)
     return holdsParameters(module, key, value)
   }
 
   /** The filter behind `trainableParameters()`: public members that are not frozen. */
   static trainableParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
+    check("trainableParameterFilter", { module: aModule, key: "string" }, module, key)
     return isTrainable(module, key, value)
   }
 }
@@ -464,8 +528,39 @@ registerTreeNode(Module, {
   },
 })
 
-const strictOf = (options: boolean | { strict?: boolean }): boolean =>
-  typeof options === "boolean" ? options : (options.strict ?? true)
+const strictness = parametersOf({ strict: "bool?" })
+
+/** @throws ArgumentError for what is neither a boolean nor options with one */
+function strictOf(op: string, options: unknown): boolean {
+  const [strict = true] = named<[boolean?]>(op, strictness, [options])
+  return strict
+}
+
+const isName = (value: unknown): boolean => typeof value === "string"
+const freezeOptions = parametersOf({
+  recurse: "bool?",
+  keys: {
+    expected: "the name of a member or a list of names",
+    accepts: (value: unknown) => isName(value) || (isList(value) && value.every(isName)),
+    element: isName,
+    optional: true,
+  },
+  strict: "bool?",
+})
+const byName: Kind = { expected: "options by name", accepts: isPlainObject }
+
+/** @throws ArgumentError for other options than those of freeze and unfreeze */
+function freezing(op: string, options: FreezeOptions): Required<FreezeOptions> {
+  check(op, { options: byName }, options)
+  type Given = [boolean?, FreezeOptions["keys"]?, boolean?]
+  const [recurse = true, keys = null, strict = false] = named<Given>(op, freezeOptions, [options])
+  return { recurse, keys, strict }
+}
+
+const aFile: Kind = {
+  expected: "a path or a file: URL",
+  accepts: (value: unknown) => (typeof value === "string" && value !== "") || value instanceof URL,
+}
 
 /** The names of what a tree holds; of a module its parameters and children. */
 function keysOf(container: Members | unknown[] | Module): string[] {
@@ -579,14 +674,55 @@ function namedParameters(root: Module): Place[] {
   return places
 }
 
-function weightsOf(
-  source: string | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
-): Iterable<readonly [string, mx.Array]> {
-  if (typeof source === "string") return Object.entries(mx.load(source) as Record<string, mx.Array>)
-  return Symbol.iterator in source
-    ? (source as Iterable<readonly [string, mx.Array]>)
-    : Object.entries(source as Record<string, mx.Array>)
+/** Weights by name, from a file, from pairs, or from an object. @throws ArgumentError for anything else */
+function weightsOf(source: unknown): ReadonlyMap<string, mx.Array> {
+  const op = "loadWeights"
+  const entries =
+    typeof source === "string" || source instanceof URL ? readWeights(source) : entriesOf(source)
+  const weights = new Map<string, mx.Array>()
+  for (const entry of entries) {
+    const [name, value] = (isList(entry) && entry.length === 2 ? entry : []) as [unknown, unknown]
+    if (typeof name !== "string")
+      throw new ArgumentError(
+        op,
+        `expected pairs of a name and an array, received ${describe(entry)} among them`,
+      )
+    if (!(value instanceof mx.Array))
+      throw new ArgumentError(op, `"${name}" must be an array, received ${describe(value)}`)
+    weights.set(name, value)
+  }
+  return weights
 }
+
+function entriesOf(source: unknown): readonly unknown[] {
+  if (isPlainObject(source)) return Object.entries(source)
+  const isObject = typeof source === "object" && source !== null && !(source instanceof mx.Array)
+  if (isObject && Symbol.iterator in source) return [...(source as Iterable<unknown>)]
+  throw new ArgumentError(
+    "loadWeights",
+    `expected a file, pairs of a name and an array, or an object of arrays, received ${describe(source)}`,
+  )
+}
+
+const WEIGHT_FILES = [".safetensors", ".npz", ".gguf"]
+
+function readWeights(file: mx.FilePath): readonly unknown[] {
+  const op = "loadWeights"
+  const path = String(file)
+  if (!WEIGHT_FILES.some((ending) => path.endsWith(ending)))
+    throw new ArgumentError(
+      op,
+      `expected a file of weights, which ends in ${WEIGHT_FILES.join(", ")}, received ${describe(path)}`,
+    )
+  try {
+    return Object.entries(mx.load(file) as Record<string, mx.Array>)
+  } catch (error) {
+    throw renamed(error, op)
+  }
+}
+
+/** `1 parameter`, `3 parameters`. */
+const counted = (n: number): string => `${n} parameter${n === 1 ? "" : "s"}`
 
 function checkWeights(
   places: readonly Place[],
@@ -601,18 +737,18 @@ function checkWeights(
     const near = nearest(unknown[0], known.keys())
     throw new ArgumentError(
       op,
-      `received ${unknown.length} parameters that the module does not have: ${list(unknown)}`,
+      `received ${counted(unknown.length)} that the module does not have: ${list(unknown)}`,
       near ? { hint: `Did you mean "${near}"?` } : { hint: "With strict: false they are ignored" },
     )
   }
   const missing = places.filter((place) => !given.has(place)).map((place) => place.name)
   if (missing.length > 0)
-    throw new ArgumentError(op, `${missing.length} parameters are missing: ${list(missing)}`, {
-      hint: "With strict: false they stay as they are",
-    })
+    throw new ArgumentError(
+      op,
+      `the weights lack ${counted(missing.length)} of the module: ${list(missing)}`,
+      { hint: "With strict: false the module keeps its own" },
+    )
   for (const [{ name, value }, next] of given) {
-    if (!(next instanceof mx.Array))
-      throw new ArgumentError(op, `"${name}" must be an array, received ${describe(next)}`)
     if (!sameShape(value.shape, next.shape))
       throw new ShapeError(
         op,

@@ -23,7 +23,10 @@ type Held<T> = T extends Array
         : Held<E>[]
       : T extends object
         ? T extends { forward: AnyFunction }
-          ? ParametersOf<T>
+          ? // A field for any model says nothing of its parameters.
+            keyof ParametersOf<T> extends never
+            ? ParameterTree
+            : ParametersOf<T>
           : keyof ParametersOf<T> extends never
             ? never
             : ParametersOf<T>

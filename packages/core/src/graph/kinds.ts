@@ -8,7 +8,8 @@ import { isDtype } from "./dtype"
 import { ArgumentError, DTypeError, describe, type LazuliError, nearest } from "./errors"
 import { Array } from "./graph"
 
-interface Kind {
+/** What a parameter takes. */
+export interface Kind {
   /** What is expected, as in "must be …". */
   readonly expected: string
   readonly accepts: (value: never) => boolean
@@ -16,6 +17,8 @@ interface Kind {
   readonly element?: (value: unknown) => boolean
   readonly hint?: string
   readonly error?: new (op: string, fact: string, details?: { hint?: string }) => LazuliError
+  /** Whether it need not be given. */
+  readonly optional?: boolean
 }
 
 const isList = globalThis.Array.isArray as (value: unknown) => value is unknown[]
@@ -112,8 +115,11 @@ const table = {
   },
 } as const satisfies Record<string, Kind>
 
-/** The kind of a parameter, by name; `?` marks one that need not be given, for which null stands as well. A list: one of these strings. */
-export type ParameterKind = keyof typeof table | `${keyof typeof table}?` | readonly string[]
+/**
+ * The kind of a parameter, by name; `?` marks one that need not be given, for which null stands as well. A list: one of these strings.
+ * Packages bring kinds of their own as objects.
+ */
+export type ParameterKind = keyof typeof table | `${keyof typeof table}?` | readonly string[] | Kind
 
 /** The parameters of a public function, in order. */
 export type Signature = Readonly<Record<string, ParameterKind>>
@@ -139,6 +145,7 @@ export function parametersOf(signature: Signature | readonly string[]): readonly
       const { expected, accepts, element, hint, error } = table[key] as Kind
       return { name, optional, expected, accepts: accepts as Parameter["accepts"], element, hint, error }
     }
+    if (!isList(kind)) return { ...(kind as Parameter), name, optional: (kind as Kind).optional ?? false }
     const quoted = kind.map((each) => `"${each}"`)
     const expected = [quoted.slice(0, -1).join(", "), quoted.at(-1)].filter(Boolean).join(" or ")
     return { name, optional: true, expected, accepts: (v) => kind.includes(v as string) }

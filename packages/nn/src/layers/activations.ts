@@ -2,7 +2,6 @@
  * Activations as layers, for Sequential and wherever a module is asked for. Each applies the function of its name in activations.ts.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
 import {
   type Activation,
   celu,
@@ -33,7 +32,7 @@ import {
   step,
   tanh,
 } from "../activations"
-import { named } from "../arguments"
+import { called, named } from "../arguments"
 import { Module } from "../module"
 
 /**
@@ -43,7 +42,7 @@ import { Module } from "../module"
  */
 export class ReLU extends Module {
   forward(x: mx.Array): mx.Array {
-    return relu(x)
+    return called(this, { x }, () => relu(x))
   }
 }
 
@@ -54,7 +53,7 @@ export class ReLU extends Module {
  */
 export class ReLU2 extends Module {
   forward(x: mx.Array): mx.Array {
-    return relu2(x)
+    return called(this, { x }, () => relu2(x))
   }
 }
 
@@ -65,7 +64,7 @@ export class ReLU2 extends Module {
  */
 export class ReLU6 extends Module {
   forward(x: mx.Array): mx.Array {
-    return relu6(x)
+    return called(this, { x }, () => relu6(x))
   }
 }
 
@@ -76,7 +75,7 @@ export class ReLU6 extends Module {
  */
 export class SELU extends Module {
   forward(x: mx.Array): mx.Array {
-    return selu(x)
+    return called(this, { x }, () => selu(x))
   }
 }
 
@@ -87,7 +86,7 @@ export class SELU extends Module {
  */
 export class Sigmoid extends Module {
   forward(x: mx.Array): mx.Array {
-    return sigmoid(x)
+    return called(this, { x }, () => sigmoid(x))
   }
 }
 
@@ -98,7 +97,7 @@ export class Sigmoid extends Module {
  */
 export class LogSigmoid extends Module {
   forward(x: mx.Array): mx.Array {
-    return logSigmoid(x)
+    return called(this, { x }, () => logSigmoid(x))
   }
 }
 
@@ -109,7 +108,7 @@ export class LogSigmoid extends Module {
  */
 export class Tanh extends Module {
   forward(x: mx.Array): mx.Array {
-    return tanh(x)
+    return called(this, { x }, () => tanh(x))
   }
 }
 
@@ -120,7 +119,7 @@ export class Tanh extends Module {
  */
 export class SiLU extends Module {
   forward(x: mx.Array): mx.Array {
-    return silu(x)
+    return called(this, { x }, () => silu(x))
   }
 }
 
@@ -131,7 +130,7 @@ export class SiLU extends Module {
  */
 export class Softplus extends Module {
   forward(x: mx.Array): mx.Array {
-    return softplus(x)
+    return called(this, { x }, () => softplus(x))
   }
 }
 
@@ -142,7 +141,7 @@ export class Softplus extends Module {
  */
 export class Softsign extends Module {
   forward(x: mx.Array): mx.Array {
-    return softsign(x)
+    return called(this, { x }, () => softsign(x))
   }
 }
 
@@ -153,7 +152,7 @@ export class Softsign extends Module {
  */
 export class HardTanh extends Module {
   forward(x: mx.Array): mx.Array {
-    return hardTanh(x)
+    return called(this, { x }, () => hardTanh(x))
   }
 }
 
@@ -164,7 +163,7 @@ export class HardTanh extends Module {
  */
 export class Hardswish extends Module {
   forward(x: mx.Array): mx.Array {
-    return hardswish(x)
+    return called(this, { x }, () => hardswish(x))
   }
 }
 
@@ -175,7 +174,7 @@ export class Hardswish extends Module {
  */
 export class Mish extends Module {
   forward(x: mx.Array): mx.Array {
-    return mish(x)
+    return called(this, { x }, () => mish(x))
   }
 }
 
@@ -186,7 +185,7 @@ export class Mish extends Module {
  */
 export class Softmax extends Module {
   forward(x: mx.Array): mx.Array {
-    return softmax(x)
+    return called(this, { x }, () => softmax(x))
   }
 }
 
@@ -197,7 +196,7 @@ export class Softmax extends Module {
  */
 export class Softmin extends Module {
   forward(x: mx.Array): mx.Array {
-    return softmin(x)
+    return called(this, { x }, () => softmin(x))
   }
 }
 
@@ -208,7 +207,7 @@ export class Softmin extends Module {
  */
 export class LogSoftmax extends Module {
   forward(x: mx.Array): mx.Array {
-    return logSoftmax(x)
+    return called(this, { x }, () => logSoftmax(x))
   }
 }
 
@@ -222,11 +221,11 @@ export class LeakyReLU extends Module {
   constructor(negativeSlope?: number | { negativeSlope?: number })
   constructor(...args: unknown[]) {
     super()
-    const [negativeSlope = 0.01] = named<[number?]>("LeakyReLU", ["negativeSlope"], args)
+    const [negativeSlope = 0.01] = named<[number?]>("LeakyReLU", { negativeSlope: "number?" }, args)
     this.negativeSlope = negativeSlope
   }
   forward(x: mx.Array): mx.Array {
-    return leakyRelu(x, this.negativeSlope)
+    return called(this, { x }, () => leakyRelu(x, this.negativeSlope))
   }
 }
 
@@ -240,11 +239,11 @@ export class ELU extends Module {
   constructor(alpha?: number | { alpha?: number })
   constructor(...args: unknown[]) {
     super()
-    const [alpha = 1] = named<[number?]>("ELU", ["alpha"], args)
+    const [alpha = 1] = named<[number?]>("ELU", { alpha: "number?" }, args)
     this.alpha = alpha
   }
   forward(x: mx.Array): mx.Array {
-    return elu(x, this.alpha)
+    return called(this, { x }, () => elu(x, this.alpha))
   }
 }
 
@@ -258,11 +257,11 @@ export class CELU extends Module {
   constructor(alpha?: number | { alpha?: number })
   constructor(...args: unknown[]) {
     super()
-    const [alpha = 1] = named<[number?]>("CELU", ["alpha"], args)
+    const [alpha = 1] = named<[number?]>("CELU", { alpha: "positive?" }, args)
     this.alpha = alpha
   }
   forward(x: mx.Array): mx.Array {
-    return celu(x, this.alpha)
+    return called(this, { x }, () => celu(x, this.alpha))
   }
 }
 
@@ -276,11 +275,11 @@ export class Softshrink extends Module {
   constructor(lambd?: number | { lambd?: number })
   constructor(...args: unknown[]) {
     super()
-    const [lambd = 0.5] = named<[number?]>("Softshrink", ["lambd"], args)
+    const [lambd = 0.5] = named<[number?]>("Softshrink", { lambd: "nonNegative?" }, args)
     this.lambd = lambd
   }
   forward(x: mx.Array): mx.Array {
-    return softshrink(x, this.lambd)
+    return called(this, { x }, () => softshrink(x, this.lambd))
   }
 }
 
@@ -294,11 +293,11 @@ export class HardShrink extends Module {
   constructor(lambd?: number | { lambd?: number })
   constructor(...args: unknown[]) {
     super()
-    const [lambd = 0.5] = named<[number?]>("HardShrink", ["lambd"], args)
+    const [lambd = 0.5] = named<[number?]>("HardShrink", { lambd: "nonNegative?" }, args)
     this.lambd = lambd
   }
   forward(x: mx.Array): mx.Array {
-    return hardShrink(x, this.lambd)
+    return called(this, { x }, () => hardShrink(x, this.lambd))
   }
 }
 
@@ -312,11 +311,11 @@ export class Step extends Module {
   constructor(threshold?: number | { threshold?: number })
   constructor(...args: unknown[]) {
     super()
-    const [threshold = 0] = named<[number?]>("Step", ["threshold"], args)
+    const [threshold = 0] = named<[number?]>("Step", { threshold: "number?" }, args)
     this.threshold = threshold
   }
   forward(x: mx.Array): mx.Array {
-    return step(x, this.threshold)
+    return called(this, { x }, () => step(x, this.threshold))
   }
 }
 
@@ -330,11 +329,11 @@ export class GLU extends Module {
   constructor(axis?: number | { axis?: number })
   constructor(...args: unknown[]) {
     super()
-    const [axis = -1] = named<[number?]>("GLU", ["axis"], args)
+    const [axis = -1] = named<[number?]>("GLU", { axis: "axis?" }, args)
     this.axis = axis
   }
   forward(x: mx.Array): mx.Array {
-    return glu(x, this.axis)
+    return called(this, { x }, () => glu(x, this.axis))
   }
 }
 
@@ -358,16 +357,11 @@ export class GELU extends Module {
   constructor(approx?: GeluApproximation | { approx?: GeluApproximation })
   constructor(...args: unknown[]) {
     super()
-    const [approx = "none"] = named<[GeluApproximation?]>("GELU", ["approx"], args)
-    if (!Object.hasOwn(gelus, approx))
-      throw new ArgumentError(
-        "GELU",
-        `approx must be one of ${Object.keys(gelus).join(", ")}, received "${approx}"`,
-      )
+    const [approx = "none"] = named<[GeluApproximation?]>("GELU", { approx: Object.keys(gelus) }, args)
     this.approx = approx
   }
   forward(x: mx.Array): mx.Array {
-    return gelus[this.approx](x)
+    return called(this, { x }, () => gelus[this.approx](x))
   }
 }
 
@@ -382,10 +376,14 @@ export class PReLU extends Module {
   constructor(options: { numParameters?: number; init?: number })
   constructor(...args: unknown[]) {
     super()
-    const [count = 1, init = 0.25] = named<[number?, number?]>("PReLU", ["numParameters", "init"], args)
+    const [count = 1, init = 0.25] = named<[number?, number?]>(
+      "PReLU",
+      { numParameters: "count?", init: "number?" },
+      args,
+    )
     this.weight = mx.full([count], init)
   }
   forward(x: mx.Array): mx.Array {
-    return prelu(x, this.weight)
+    return called(this, { x }, () => prelu(x, this.weight))
   }
 }

@@ -2,8 +2,8 @@
  * Multi-head attention. The attention itself is `mx.fast.scaledDotProductAttention`; here are the projections around it.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { ArgumentError, parametersOf } from "@lazuli/core/engine"
+import { called, named } from "../arguments"
 import { Module } from "../module"
 import { Linear } from "./linear"
 
@@ -22,6 +22,8 @@ export interface AttentionOptions {
   /** Whether the projections have biases; false by default. */
   bias?: boolean
 }
+
+const attentionCall = parametersOf({ mask: "array?" })
 
 /** The smallest finite value of a floating dtype: a mask with −∞ would make a fully masked row NaN. */
 function lowest(dtype: mx.Dtype): number {
@@ -63,18 +65,17 @@ export class MultiHeadAttention extends Module {
       [number, number, number?, number?, number?, number?, number?, boolean?]
     >(
       "MultiHeadAttention",
-      [
-        "dims",
-        "numHeads",
-        "queryInputDims",
-        "keyInputDims",
-        "valueInputDims",
-        "valueDims",
-        "valueOutputDims",
-        "bias",
-      ],
+      {
+        dims: "count",
+        numHeads: "count",
+        queryInputDims: "count?",
+        keyInputDims: "count?",
+        valueInputDims: "count?",
+        valueDims: "count?",
+        valueOutputDims: "count?",
+        bias: "bool?",
+      },
       args,
-      2,
     )
     if (dims % numHeads !== 0)
       throw new ArgumentError(
@@ -83,6 +84,11 @@ export class MultiHeadAttention extends Module {
       )
     const keyDims = keyInput ?? dims
     const valueDims = value ?? dims
+    if (valueDims % numHeads !== 0)
+      throw new ArgumentError(
+        "MultiHeadAttention",
+        `valueDims must be divisible by numHeads, received ${valueDims} and ${numHeads}`,
+      )
     this.numHeads = numHeads
     this.queryProj = new Linear(queryInput ?? dims, dims, bias)
     this.keyProj = new Linear(keyDims, dims, bias)
@@ -96,7 +102,27 @@ export class MultiHeadAttention extends Module {
    * @param values - [batch, memory length, valueInputDims]
    * @param mask - added to the scores, or true where attention may look; broadcast to [batch, heads, length, memory length]
    */
-  forward(queries: mx.Array, keys: mx.Array, values: mx.Array, mask?: mx.Array | null): mx.Array {
+  forward(
+    queries: mx.Array,
+    keys: mx.Array,
+    values: mx.Array,
+    mask?: mx.Array | null | { mask?: mx.Array | null },
+  ): mx.Array
+  forward(queries: mx.Array, keys: mx.Array, values: mx.Array, ...args: unknown[]): mx.Array {
+    const [mask] = named<[mx.Array?]>(this.constructor.name, attentionCall, args)
+    return called(
+      this,
+      { queries, keys, values },
+      () => this.attend(queries, keys, values, mask),
+      () => ({
+        queries: this.queryProj.weight.node.shape[1],
+        keys: this.keyProj.weight.node.shape[1],
+        values: this.valueProj.weight.node.shape[1],
+      }),
+    )
+  }
+
+  private attend(queries: mx.Array, keys: mx.Array, values: mx.Array, mask?: mx.Array): mx.Array {
     const heads = (x: mx.Array): mx.Array => x.unflatten(-1, [this.numHeads, -1]).transpose([0, 2, 1, 3])
     const q = heads(this.queryProj.forward(queries))
     const k = heads(this.keyProj.forward(keys))
@@ -115,9 +141,8 @@ export class MultiHeadAttention extends Module {
   static createAdditiveCausalMask(this: void, ...args: unknown[]): mx.Array {
     const [n, dtype = mx.float32] = named<[number, mx.Dtype?]>(
       "createAdditiveCausalMask",
-      ["n", "dtype"],
+      { n: "size", dtype: "dtype?" },
       args,
-      1,
     )
     const positions = mx.arange(n)
     const hidden = positions.expandDims(1).less(positions.expandDims(0))

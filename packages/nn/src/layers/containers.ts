@@ -2,11 +2,12 @@
  * Modules that call other modules.
  */
 import type * as mx from "@lazuli/core"
-import { withOwnHandles } from "@lazuli/core/engine"
-import { Module } from "../module"
+import { ArgumentError, describe, withOwnHandles } from "@lazuli/core/engine"
+import { checkArrays } from "../arguments"
+import { type Model, Module } from "../module"
 
 /** A module of one array, or a function of one. */
-export type Layer = (Module & { forward(x: mx.Array): mx.Array }) | ((x: mx.Array) => mx.Array)
+export type Layer = Model | ((x: mx.Array) => mx.Array)
 
 /**
  * Calls its modules one after the other, each with the result of the one before. Functions may stand among them.
@@ -19,12 +20,23 @@ export class Sequential extends Module {
 
   constructor(...modules: Layer[]) {
     super()
+    modules.forEach((layer, i) => {
+      if (
+        typeof layer !== "function" &&
+        typeof (layer as { forward?: unknown } | null)?.forward !== "function"
+      )
+        throw new ArgumentError(
+          "Sequential",
+          `layer ${i} must be a module with a forward, or a function, received ${describe(layer)}`,
+        )
+    })
     this.layers = modules
   }
 
   forward(x: mx.Array): mx.Array {
+    checkArrays(this, { x })
     let y = x
-    for (const layer of this.layers) y = layer instanceof Module ? layer.forward(y) : layer(y)
+    for (const layer of this.layers) y = typeof layer === "function" ? layer(y) : layer.forward(y)
     return withOwnHandles(y, [x])
   }
 }

@@ -2,8 +2,8 @@
  * Convolutional layers, channels last: Conv1d to Conv3d, and their transposes, which upsample.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, isList } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { ArgumentError, type Kind, type Signature } from "@lazuli/core/engine"
+import { called, named, optional, perAxisOf } from "../arguments"
 import { Module } from "../module"
 
 /** One number for all spatial axes, or one for each. */
@@ -31,28 +31,13 @@ export interface ConvTransposeOptions<S = Sizes> extends ConvOptions<S> {
   outputPadding?: S
 }
 
-function perAxis(op: string, name: string, value: unknown, axes: number, least: number): number[] {
-  const list = isList(value) ? value : Array.from({ length: axes }, () => value)
-  if (list.length === axes && list.every((n) => Number.isSafeInteger(n) && (n as number) >= least))
-    return list as number[]
-  throw new ArgumentError(
-    op,
-    `${name} must be an integer of at least ${least}${axes > 1 ? ` or a list of ${axes}` : ""}, received ${isList(value) ? `[${value.map(String).join(", ")}]` : describe(value)}`,
-  )
-}
-
-function count(op: string, name: string, value: unknown): number {
-  if (Number.isSafeInteger(value) && (value as number) >= 1) return value as number
-  throw new ArgumentError(op, `${name} must be an integer of at least 1, received ${describe(value)}`)
-}
-
 type Given = [
-  inChannels: unknown,
-  outChannels: unknown,
-  kernelSize: unknown,
-  stride?: unknown,
-  padding?: unknown,
-  dilation?: unknown,
+  inChannels: number,
+  outChannels: number,
+  kernelSize: Sizes,
+  stride?: Sizes,
+  padding?: Sizes,
+  dilation?: Sizes,
   ...rest: unknown[],
 ]
 
@@ -70,16 +55,30 @@ abstract class Convolution extends Module {
   /** `order` names what follows the dilation in MLX's positional arguments. */
   constructor(op: string, axes: number, order: readonly string[], args: readonly unknown[]) {
     super()
-    const names = ["inChannels", "outChannels", "kernelSize", "stride", "padding", "dilation", ...order]
-    const [inChannels, outChannels, kernelSize, stride = 1, padding = 0, dilation = 1, ...rest] =
-      named<Given>(op, names, args, 3)
+    const sizes = (least: number): Kind => optional(perAxisOf(axes, least))
+    const last: Signature = { groups: "count?", bias: "bool?", outputPadding: sizes(0) }
+    const signature: Record<string, Signature[string]> = {
+      inChannels: "count",
+      outChannels: "count",
+      kernelSize: perAxisOf(axes, 1),
+      stride: sizes(1),
+      padding: sizes(0),
+      dilation: sizes(1),
+    }
+    for (const name of order) signature[name] = last[name]
+    const [inputs, outputs, kernelSize, stride = 1, padding = 0, dilation = 1, ...rest] = named<Given>(
+      op,
+      signature,
+      args,
+    )
     const own = (name: string): unknown => rest[order.indexOf(name)]
-    const [inputs, outputs] = [count(op, "inChannels", inChannels), count(op, "outChannels", outChannels)]
-    const size = perAxis(op, "kernelSize", kernelSize, axes, 1)
-    this.stride = perAxis(op, "stride", stride, axes, 1)
-    this.padding = perAxis(op, "padding", padding, axes, 0)
-    this.dilation = perAxis(op, "dilation", dilation, axes, 1)
-    this.groups = count(op, "groups", own("groups") ?? 1)
+    const perAxis = (value: Sizes): number[] =>
+      typeof value === "number" ? Array.from({ length: axes }, () => value) : [...value]
+    const size = perAxis(kernelSize)
+    this.stride = perAxis(stride)
+    this.padding = perAxis(padding)
+    this.dilation = perAxis(dilation)
+    this.groups = (own("groups") ?? 1) as number
     for (const [name, n] of [
       ["inChannels", inputs],
       ["outChannels", outputs],
@@ -89,7 +88,7 @@ abstract class Convolution extends Module {
     const scale = Math.sqrt(1 / size.reduce((product, n) => product * n, inputs))
     this.weight = mx.random.uniform(-scale, scale, [outputs, ...size, inputs / this.groups])
     if (own("bias") ?? true) this.bias = mx.zeros([outputs])
-    this.outputPadding = perAxis(op, "outputPadding", own("outputPadding") ?? 0, axes, 0)
+    this.outputPadding = perAxis((own("outputPadding") ?? 0) as Sizes)
   }
 
   /** The convolution itself. */
@@ -97,8 +96,10 @@ abstract class Convolution extends Module {
 
   /** @param x - [batch, …, inChannels] */
   forward(x: mx.Array): mx.Array {
-    const y = this.convolve(x)
-    return this.bias ? y.add(this.bias) : y
+    return called(this, { x }, () => {
+      const y = this.convolve(x)
+      return this.bias ? y.add(this.bias) : y
+    })
   }
 
   protected override extraRepr(): string {

@@ -2,8 +2,8 @@
  * Dropout: in training, sets random elements or whole channels to 0 and scales up what is left; in evaluation mode it does nothing.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall, ShapeError, withOwnHandles } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { asCall, format, ShapeError, withOwnHandles } from "@lazuli/core/engine"
+import { belowOne, called, named, optional } from "../arguments"
 import { Module } from "../module"
 
 /** Keeps elements with the probability `keep` and scales them by 1 / keep; alike along the `whole` axes before the last. */
@@ -21,14 +21,26 @@ abstract class DropoutBase extends Module {
 
   constructor(op: string, args: readonly unknown[]) {
     super()
-    const [p = 0.5] = named<[number?]>(op, ["p"], args)
-    if (!(p >= 0 && p < 1)) throw new ArgumentError(op, `the probability p must be in [0, 1), received ${p}`)
+    const [p = 0.5] = named<[number?]>(op, { p: optional(belowOne) }, args)
     this.p = p
   }
 
   /** Whether there is nothing to do. */
   protected get idle(): boolean {
     return this.p === 0 || !this.training
+  }
+
+  /** Drops whole channels of an array with `axes` axes of positions, with or without a batch. */
+  protected dropChannels(x: mx.Array, axes: number): mx.Array {
+    return called(this, { x }, () => {
+      const { shape } = x.node
+      if (shape.length !== axes + 1 && shape.length !== axes + 2)
+        throw new ShapeError(
+          this.constructor.name,
+          `expects an array of ${axes + 1} or ${axes + 2} dimensions, received shape ${format(shape)}`,
+        )
+      return this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, axes)
+    })
   }
 
   protected override extraRepr(): string {
@@ -49,17 +61,8 @@ export class Dropout extends DropoutBase {
   }
 
   forward(x: mx.Array): mx.Array {
-    return this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, 0)
+    return called(this, { x }, () => (this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, 0)))
   }
-}
-
-/** Whole channels are dropped of arrays with `count` axes of positions, with or without a batch. */
-function checkDims(op: string, x: mx.Array, count: number): void {
-  if (x.ndim !== count + 1 && x.ndim !== count + 2)
-    throw new ShapeError(
-      op,
-      `expects an array of ${count + 1} or ${count + 2} dimensions, received ${x.ndim}`,
-    )
 }
 
 /**
@@ -76,8 +79,7 @@ export class Dropout2d extends DropoutBase {
   }
 
   forward(x: mx.Array): mx.Array {
-    checkDims("Dropout2d", x, 2)
-    return this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, 2)
+    return this.dropChannels(x, 2)
   }
 }
 
@@ -94,7 +96,6 @@ export class Dropout3d extends DropoutBase {
   }
 
   forward(x: mx.Array): mx.Array {
-    checkDims("Dropout3d", x, 3)
-    return this.idle ? withOwnHandles(x, [x]) : drop(x, 1 - this.p, 3)
+    return this.dropChannels(x, 3)
   }
 }

@@ -3,7 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { called, named, under } from "../arguments"
 import { Module } from "../module"
 import { QuantizedEmbedding, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
 
@@ -19,12 +19,16 @@ export class Embedding extends Module {
   constructor(options: { numEmbeddings: number; dims: number })
   constructor(...args: unknown[]) {
     super()
-    const [numEmbeddings, dims] = named<[number, number]>("Embedding", ["numEmbeddings", "dims"], args, 2)
+    const [numEmbeddings, dims] = named<[number, number]>(
+      "Embedding",
+      { numEmbeddings: "size", dims: "count" },
+      args,
+    )
     this.weight = mx.random.normal([numEmbeddings, dims], { scale: Math.sqrt(1 / dims) })
   }
 
   forward(x: mx.Array): mx.Array {
-    return mx.take(this.weight, x, 0)
+    return called(this, { x }, () => mx.take(this.weight, x, 0))
   }
 
   /**
@@ -33,7 +37,13 @@ export class Embedding extends Module {
    * new nn.Embedding(10, 4).asLinear(mx.ones([2, 4])).shape // => [2, 10]
    */
   asLinear(x: mx.Array): mx.Array {
-    return mx.matmul(x, this.weight.T)
+    const { weight } = this
+    return called(
+      this,
+      { x },
+      () => mx.matmul(x, weight.T),
+      () => ({ x: weight.node.shape[1] }),
+    )
   }
 
   /**
@@ -52,7 +62,7 @@ export class Embedding extends Module {
   toQuantized(...args: unknown[]): QuantizedEmbedding {
     const { quantizeInput, ...format } = toQuantizedArguments(args)
     if (quantizeInput) throw new ArgumentError("toQuantized", "an embedding has no input to quantize")
-    return QuantizedEmbedding.fromEmbedding(this, format)
+    return under("toQuantized", () => QuantizedEmbedding.fromEmbedding(this, format))
   }
 
   protected override extraRepr(): string {

@@ -3,7 +3,7 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, asCall, withOwnHandles } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { called, checkArrays, checkFeatures, named, under } from "../arguments"
 import { Module } from "../module"
 import { QQLinear, QuantizedLinear, type ToQuantizedOptions, toQuantizedArguments } from "./quantized"
 
@@ -17,6 +17,7 @@ export class Identity extends Module {
     super()
   }
   forward(x: mx.Array): mx.Array {
+    checkArrays(this, { x })
     return withOwnHandles(x, [x])
   }
 }
@@ -36,9 +37,8 @@ export class Linear extends Module {
     super()
     const [inputDims, outputDims, bias = true] = named<[number, number, boolean?]>(
       "Linear",
-      ["inputDims", "outputDims", "bias"],
+      { inputDims: "count", outputDims: "size", bias: "bool?" },
       args,
-      2,
     )
     const scale = Math.sqrt(1 / inputDims)
     this.weight = mx.random.uniform(-scale, scale, [outputDims, inputDims])
@@ -47,7 +47,12 @@ export class Linear extends Module {
 
   forward(x: mx.Array): mx.Array {
     const { weight, bias } = this
-    return bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)
+    return called(
+      this,
+      { x },
+      () => (bias ? mx.addmm(bias, x, weight.T) : mx.matmul(x, weight.T)),
+      () => ({ x: weight.node.shape[1] }),
+    )
   }
 
   /**
@@ -65,13 +70,13 @@ export class Linear extends Module {
   toQuantized(options: ToQuantizedOptions): QuantizedLinear | QQLinear
   toQuantized(...args: unknown[]): QuantizedLinear | QQLinear {
     const { quantizeInput, ...format } = toQuantizedArguments(args)
-    if (!quantizeInput) return QuantizedLinear.fromLinear(this, format)
+    if (!quantizeInput) return under("toQuantized", () => QuantizedLinear.fromLinear(this, format))
     if (format.mode !== "nvfp4" && format.mode !== "mxfp8")
       throw new ArgumentError(
         "toQuantized",
         `inputs are quantized in mode nvfp4 or mxfp8, received ${format.mode}`,
       )
-    return QQLinear.fromLinear(this, format)
+    return under("toQuantized", () => QQLinear.fromLinear(this, format))
   }
 
   protected override extraRepr(): string {
@@ -106,9 +111,8 @@ export class Bilinear extends Module {
     super()
     const [input1Dims, input2Dims, outputDims, bias = true] = named<[number, number, number, boolean?]>(
       "Bilinear",
-      ["input1Dims", "input2Dims", "outputDims", "bias"],
+      { input1Dims: "count", input2Dims: "size", outputDims: "size", bias: "bool?" },
       args,
-      3,
     )
     const scale = Math.sqrt(1 / input1Dims)
     this.weight = mx.random.uniform(-scale, scale, [outputDims, input2Dims, input1Dims])
@@ -116,8 +120,13 @@ export class Bilinear extends Module {
   }
 
   forward(x1: mx.Array, x2: mx.Array): mx.Array {
-    const y = bilinear(x1, x2, this.weight)
-    return this.bias ? y.add(this.bias) : y
+    const { weight, bias } = this
+    return called(this, { x1, x2 }, () => {
+      const [, in2, in1] = weight.node.shape
+      checkFeatures(this, { x1, x2 }, { x1: in1, x2: in2 })
+      const y = bilinear(x1, x2, weight)
+      return bias ? y.add(bias) : y
+    })
   }
 
   protected override extraRepr(): string {

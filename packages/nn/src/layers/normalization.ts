@@ -3,13 +3,26 @@
  * Channels are the last axis everywhere.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall, ShapeError } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { ArgumentError, asCall, format, ShapeError } from "@lazuli/core/engine"
+import { called, checkFeatures, named } from "../arguments"
 import { type FreezeOptions, Module } from "../module"
 
-/** (x − mean) / √(variance + eps) */
-const standardize = (x: mx.Array, mean: mx.Array, variance: mx.Array, eps: number): mx.Array =>
-  x.subtract(mean).multiply(variance.add(eps).rsqrt())
+/** Sixteen-bit floats as float32: the squares of their deviations may be beyond them. */
+const wide = (x: mx.Array): mx.Array =>
+  x.dtype.size === 2 && mx.issubdtype(x.dtype, mx.floating) ? x.astype(mx.float32) : x
+
+/** (x − mean) / √(variance + eps), in the dtype that x and the mean have together. */
+function standardize(x: mx.Array, mean: mx.Array, variance: mx.Array, eps: number): mx.Array {
+  const y = wide(x).subtract(wide(mean)).multiply(wide(variance).add(eps).rsqrt())
+  return x.dtype.size === 2 && mean.dtype.size === 2 ? y.astype(mx.resultType(x, mean)) : y
+}
+
+/** {@link standardize} by the mean and variance along the axes themselves. */
+function standardizeOver(x: mx.Array, axes: readonly number[], eps: number): mx.Array {
+  const w = wide(x)
+  const y = standardize(w, w.mean(axes, true), w.var(axes, true), eps)
+  return w === x ? y : y.astype(x.dtype)
+}
 
 /** weight · x + bias, where there is a weight. */
 const scaled = (x: mx.Array, weight?: mx.Array, bias?: mx.Array): mx.Array =>
@@ -39,9 +52,8 @@ export class LayerNorm extends Module {
     super()
     const [dims, eps = 1e-5, affine = true, bias = true] = named<[number, number?, boolean?, boolean?]>(
       "LayerNorm",
-      ["dims", "eps", "affine", "bias"],
+      { dims: "count", eps: "positive?", affine: "bool?", bias: "bool?" },
       args,
-      1,
     )
     if (affine) this.weight = mx.ones([dims])
     if (affine && bias) this.bias = mx.zeros([dims])
@@ -50,7 +62,12 @@ export class LayerNorm extends Module {
   }
 
   forward(x: mx.Array): mx.Array {
-    return mx.fast.layerNorm(x, this.weight ?? null, this.bias ?? null, this.eps)
+    return called(
+      this,
+      { x },
+      () => mx.fast.layerNorm(x, this.weight ?? null, this.bias ?? null, this.eps),
+      () => ({ x: this.dims }),
+    )
   }
 
   protected override extraRepr(): string {
@@ -61,7 +78,7 @@ export class LayerNorm extends Module {
 /**
  * y = x / √(E[x²] + eps) · weight, over the last axis. https://arxiv.org/abs/1910.07467
  * @example
- * new nn.RMSNorm(2, { eps: 0 }).forward(mx.array([[2, 2]])).tolist() // => [[1, 1]]
+ * new nn.RMSNorm(2, { eps: 1e-12 }).forward(mx.array([[2, 2]])).tolist() // => [[1, 1]]
  */
 export class RMSNorm extends Module {
   weight: mx.Array
@@ -71,13 +88,19 @@ export class RMSNorm extends Module {
   constructor(options: { dims: number; eps?: number })
   constructor(...args: unknown[]) {
     super()
-    const [dims, eps = 1e-5] = named<[number, number?]>("RMSNorm", ["dims", "eps"], args, 1)
+    const [dims, eps = 1e-5] = named<[number, number?]>("RMSNorm", { dims: "count", eps: "positive?" }, args)
     this.weight = mx.ones([dims])
     this.eps = eps
   }
 
   forward(x: mx.Array): mx.Array {
-    return mx.fast.rmsNorm(x, this.weight, this.eps)
+    const { weight, eps } = this
+    return called(
+      this,
+      { x },
+      () => mx.fast.rmsNorm(x, weight, eps),
+      () => ({ x: weight.node.shape[0] }),
+    )
   }
 
   protected override extraRepr(): string {
@@ -99,7 +122,7 @@ const overInterleavedChannels = asCall(
   "@lazuli/nn/overInterleavedChannels",
   (x: mx.Array, numGroups: number, eps: number): mx.Array => {
     const groups = x.reshape([x.shape[0], -1, numGroups])
-    return standardize(groups, groups.mean(1, true), groups.var(1, true), eps).reshape(x.shape)
+    return standardizeOver(groups, [1], eps).reshape(x.shape)
   },
 )
 
@@ -127,7 +150,11 @@ export class GroupNorm extends Module {
     super()
     const [numGroups, dims, eps = 1e-5, affine = true, pytorchCompatible = false] = named<
       [number, number, number?, boolean?, boolean?]
-    >("GroupNorm", ["numGroups", "dims", "eps", "affine", "pytorchCompatible"], args, 2)
+    >(
+      "GroupNorm",
+      { numGroups: "count", dims: "count", eps: "positive?", affine: "bool?", pytorchCompatible: "bool?" },
+      args,
+    )
     if (dims % numGroups !== 0)
       throw new ArgumentError(
         "GroupNorm",
@@ -145,10 +172,13 @@ export class GroupNorm extends Module {
 
   forward(x: mx.Array): mx.Array {
     const { numGroups, dims, eps } = this
-    const y = this.pytorchCompatible
-      ? overAdjacentChannels(x, numGroups, dims / numGroups, eps)
-      : overInterleavedChannels(x, numGroups, eps)
-    return scaled(y, this.weight, this.bias)
+    return called(this, { x }, () => {
+      checkFeatures(this, { x }, { x: dims })
+      const y = this.pytorchCompatible
+        ? overAdjacentChannels(x, numGroups, dims / numGroups, eps)
+        : overInterleavedChannels(x, numGroups, eps)
+      return scaled(y, this.weight, this.bias)
+    })
   }
 
   protected override extraRepr(): string {
@@ -175,9 +205,8 @@ export class InstanceNorm extends Module {
     super()
     const [dims, eps = 1e-5, affine = false] = named<[number, number?, boolean?]>(
       "InstanceNorm",
-      ["dims", "eps", "affine"],
+      { dims: "count", eps: "positive?", affine: "bool?" },
       args,
-      1,
     )
     if (affine) {
       this.weight = mx.ones([dims])
@@ -187,10 +216,19 @@ export class InstanceNorm extends Module {
     this.eps = eps
   }
 
+  /** @param x - [batch, …, dims], with at least one axis of positions */
   forward(x: mx.Array): mx.Array {
-    const positions = axesBetween(1, x.ndim - 1)
-    const y = standardize(x, x.mean(positions, true), x.var(positions, true), this.eps)
-    return scaled(y, this.weight, this.bias)
+    return called(this, { x }, () => {
+      const { shape } = x.node
+      if (shape.length < 3)
+        throw new ShapeError(
+          "InstanceNorm",
+          `expects an array of at least 3 dimensions, [batch, …, channels], received shape ${format(shape)}`,
+          { hint: "Over no positions each channel is its own mean; LayerNorm is over the channels" },
+        )
+      checkFeatures(this, { x }, { x: this.dims })
+      return scaled(standardizeOver(x, axesBetween(1, shape.length - 1), this.eps), this.weight, this.bias)
+    })
   }
 
   protected override extraRepr(): string {
@@ -200,6 +238,13 @@ export class InstanceNorm extends Module {
 
 const axesBetween = (from: number, to: number): number[] =>
   globalThis.Array.from({ length: Math.max(0, to - from) }, (_, i) => from + i)
+
+/** A running mean after one more value, in its own dtype. */
+const followed = (running: mx.Array, value: mx.Array, momentum: number): mx.Array =>
+  running
+    .multiply(1 - momentum)
+    .add(value.multiply(momentum))
+    .astype(running.dtype)
 
 /**
  * Normalizes each channel over the batch and all positions, in evaluation mode by the running mean and variance that training
@@ -231,8 +276,17 @@ export class BatchNorm extends Module {
     super()
     const [numFeatures, eps = 1e-5, momentum = 0.1, affine = true, trackRunningStats = true] = named<
       [number, number?, number?, boolean?, boolean?]
-    >("BatchNorm", ["numFeatures", "eps", "momentum", "affine", "trackRunningStats"], args, 1)
-    if (!(eps > 0)) throw new ArgumentError("BatchNorm", `eps must be positive, received ${eps}`)
+    >(
+      "BatchNorm",
+      {
+        numFeatures: "count",
+        eps: "positive?",
+        momentum: "probability?",
+        affine: "bool?",
+        trackRunningStats: "bool?",
+      },
+      args,
+    )
     this.numFeatures = numFeatures
     this.eps = eps
     this.momentum = momentum
@@ -258,21 +312,35 @@ export class BatchNorm extends Module {
   }
 
   forward(x: mx.Array): mx.Array {
-    if (x.ndim < 2 || x.ndim > 4)
-      throw new ShapeError("BatchNorm", `expects an array of 2 to 4 dimensions, received ${x.ndim}`)
+    return called(this, { x }, () => this.normalize(x))
+  }
+
+  private normalize(x: mx.Array): mx.Array {
+    const { shape } = x.node
+    const ndim = shape.length
+    if (ndim < 2 || ndim > 4)
+      throw new ShapeError(
+        "BatchNorm",
+        `expects an array of 2 to 4 dimensions, received shape ${format(shape)}`,
+      )
+    checkFeatures(this, { x }, { x: this.numFeatures })
     const { runningMean, runningVar, momentum, eps } = this
     if (!this.training && runningMean && runningVar)
       return scaled(standardize(x, runningMean, runningVar, eps), this.weight, this.bias)
-    const others = axesBetween(0, x.ndim - 1)
-    const mean = x.mean(others)
-    const variance = x.var(others)
+    const others = axesBetween(0, ndim - 1)
+    if (this.training && others.every((axis) => shape[axis] === 1))
+      throw new ShapeError(
+        "BatchNorm",
+        `needs more than one element a channel in training, received shape ${format(shape)}`,
+        { hint: "One element has no variance; after eval() it is normalized by the running statistics" },
+      )
     if (this.training && runningMean && runningVar) {
-      this.runningMean = runningMean.multiply(1 - momentum).add(mean.multiply(momentum))
+      const w = wide(x)
+      this.runningMean = followed(runningMean, w.mean(others), momentum)
       // The running variance is of the population that the batch is a sample of: its divisor is one less.
-      const sample = x.var({ axis: others, ddof: 1 })
-      this.runningVar = runningVar.multiply(1 - momentum).add(sample.multiply(momentum))
+      this.runningVar = followed(runningVar, w.var({ axis: others, ddof: 1 }), momentum)
     }
-    return scaled(standardize(x, mean, variance, eps), this.weight, this.bias)
+    return scaled(standardizeOver(x, others, eps), this.weight, this.bias)
   }
 
   protected override extraRepr(): string {

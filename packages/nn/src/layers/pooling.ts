@@ -2,8 +2,8 @@
  * Pooling: the maximum or the mean of each window of the spatial axes of [batch, …, channels].
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall, describe, format, isList, ShapeError } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { asCall, format, ShapeError } from "@lazuli/core/engine"
+import { called, named, optional, perAxisOf } from "../arguments"
 import { Module } from "../module"
 
 /** One number for all spatial axes, or one for each. */
@@ -15,16 +15,6 @@ export interface PoolingOptions {
   stride?: PerAxis | null
   /** What is added at both ends of each axis; 0 by default. */
   padding?: PerAxis | null
-}
-
-function perAxis(op: string, name: string, value: unknown, axes: number, least: number): number[] {
-  const list = isList(value) ? value : Array.from({ length: axes }, () => value)
-  if (list.length !== axes || !list.every((n) => Number.isInteger(n) && (n as number) >= least))
-    throw new ArgumentError(
-      op,
-      `${name} must be an integer of at least ${least} or a list of ${axes}, received ${describe(value)}`,
-    )
-  return list as number[]
 }
 
 /** x with `count` values more at both ends of the axis. */
@@ -110,13 +100,18 @@ abstract class Pool extends Module {
     super()
     const [kernelSize, stride, padding = 0] = named<[PerAxis, PerAxis?, PerAxis?]>(
       op,
-      ["kernelSize", "stride", "padding"],
+      {
+        kernelSize: perAxisOf(axes, 1),
+        stride: optional(perAxisOf(axes, 1)),
+        padding: optional(perAxisOf(axes, 0)),
+      },
       args,
-      1,
     )
-    this.kernelSize = perAxis(op, "kernelSize", kernelSize, axes, 1)
-    this.stride = perAxis(op, "stride", stride ?? kernelSize, axes, 1)
-    this.padding = perAxis(op, "padding", padding, axes, 0)
+    const perAxis = (value: PerAxis): number[] =>
+      typeof value === "number" ? Array.from({ length: axes }, () => value) : [...value]
+    this.kernelSize = perAxis(kernelSize)
+    this.stride = perAxis(stride ?? kernelSize)
+    this.padding = perAxis(padding)
   }
 
   /** What windows become. */
@@ -124,7 +119,8 @@ abstract class Pool extends Module {
 
   /** @param x - [batch, …, channels] */
   forward(x: mx.Array): mx.Array {
-    return pool(x, this.kind, this.kernelSize, this.stride, this.padding, this.constructor.name)
+    const { kind, kernelSize, stride, padding } = this
+    return called(this, { x }, () => pool(x, kind, kernelSize, stride, padding, this.constructor.name))
   }
 
   protected override extraRepr(): string {

@@ -2,9 +2,11 @@
  * Ways to tell a transformer where its tokens are.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { ArgumentError, asCall, format, isPlainObject, parametersOf, ShapeError } from "@lazuli/core/engine"
+import { called, check, named } from "../arguments"
 import { Module } from "../module"
+
+const ropeCall = parametersOf({ offset: "operand?" })
 
 /**
  * Rotary encoding: turns pairs of features by angles that grow with the position, the second-to-last axis.
@@ -25,9 +27,8 @@ export class RoPE extends Module {
     super()
     const [dims, traditional = false, base = 10000, scale = 1] = named<[number, boolean?, number?, number?]>(
       "RoPE",
-      ["dims", "traditional", "base", "scale"],
+      { dims: "count", traditional: "bool?", base: "positive?", scale: "finite?" },
       args,
-      1,
     )
     this.dims = dims
     this.traditional = traditional
@@ -38,9 +39,9 @@ export class RoPE extends Module {
   /** @param offset - the position of the first token */
   forward(x: mx.Array, offset?: number | mx.Array | { offset?: number | mx.Array }): mx.Array
   forward(x: mx.Array, ...args: unknown[]): mx.Array {
-    const [offset = 0] = named<[(number | mx.Array)?]>("RoPE", ["offset"], args)
+    const [offset = 0] = named<[(number | mx.Array)?]>(this.constructor.name, ropeCall, args)
     const { dims, traditional, base, scale } = this
-    return mx.fast.rope(x, dims, { traditional, base, scale, offset })
+    return called(this, { x }, () => mx.fast.rope(x, dims, { traditional, base, scale, offset }))
   }
 
   protected override extraRepr(): string {
@@ -84,11 +85,17 @@ export class SinusoidalPositionalEncoding extends Module {
       [number, number?, number?, number?, boolean?, boolean?]
     >(
       "SinusoidalPositionalEncoding",
-      ["dims", "minFreq", "maxFreq", "scale", "cosFirst", "fullTurns"],
+      {
+        dims: "count",
+        minFreq: "positive?",
+        maxFreq: "positive?",
+        scale: "finite?",
+        cosFirst: "bool?",
+        fullTurns: "bool?",
+      },
       args,
-      1,
     )
-    if (!(dims > 0 && dims % 2 === 0))
+    if (dims % 2 !== 0)
       throw new ArgumentError(
         "SinusoidalPositionalEncoding",
         `dims must be positive and even, received ${dims}`,
@@ -102,15 +109,17 @@ export class SinusoidalPositionalEncoding extends Module {
       .add(low)
       .exp()
     this._sigmas = fullTurns ? sigmas.multiply(2 * Math.PI) : sigmas
-    this.scale = scale || Math.sqrt(2 / dims)
+    this.scale = scale ?? Math.sqrt(2 / dims)
     this.cosFirst = cosFirst
   }
 
   forward(x: mx.Array): mx.Array {
-    const angle = x.expandDims(-1).multiply(this._sigmas)
-    const [sine, cosine] = [angle.sin(), angle.cos()]
-    const y = mx.concatenate(this.cosFirst ? [cosine, sine] : [sine, cosine], -1)
-    return this.scale === 1 ? y : y.multiply(this.scale)
+    return called(this, { x }, () => {
+      const angle = x.expandDims(-1).multiply(this._sigmas)
+      const [sine, cosine] = [angle.sin(), angle.cos()]
+      const y = mx.concatenate(this.cosFirst ? [cosine, sine] : [sine, cosine], -1)
+      return this.scale === 1 ? y : y.multiply(this.scale)
+    })
   }
 }
 
@@ -140,6 +149,8 @@ const alibiOf = asCall("@lazuli/nn/alibi", (scores: mx.Array, offset: number): m
   return alibiMatrix(queries + offset, keys, heads, offset, scores.dtype)
 })
 
+const alibiCall = parametersOf({ offset: "size?", mask: "array?" })
+
 /**
  * Attention with linear biases: adds −slope · |i − j| to the score of query i and key j, with one slope a head.
  * https://arxiv.org/abs/2108.12409
@@ -149,6 +160,7 @@ const alibiOf = asCall("@lazuli/nn/alibi", (scores: mx.Array, offset: number): m
 export class ALiBi extends Module {
   /** One slope a head, as [numHeads, 1, 1]: 2^(−8 k / n), for n the power of two below numHeads, then those between for 2n. */
   static createAlibiSlope(this: void, numHeads: number, dtype: mx.Dtype = mx.float32): mx.Array {
+    check("createAlibiSlope", { numHeads: "count", dtype: "dtype" }, numHeads, dtype)
     return alibiSlope(numHeads, dtype)
   }
 
@@ -165,7 +177,22 @@ export class ALiBi extends Module {
     offset: number | { offset: number; dtype?: mx.Dtype },
     dtype: mx.Dtype = mx.float32,
   ): mx.Array {
-    const options = typeof offset === "number" ? { offset, dtype } : { dtype, ...offset }
+    const options = isPlainObject(offset) ? { dtype, ...offset } : { offset, dtype }
+    check(
+      "createAlibiMatrix",
+      {
+        qSequenceLength: "size",
+        kSequenceLength: "size",
+        numHeads: "count",
+        offset: "size",
+        dtype: "dtype",
+      },
+      qSequenceLength,
+      kSequenceLength,
+      numHeads,
+      options.offset,
+      options.dtype,
+    )
     return alibiMatrix(qSequenceLength, kSequenceLength, numHeads, options.offset, options.dtype)
   }
 
@@ -177,8 +204,16 @@ export class ALiBi extends Module {
   forward(attentionScores: mx.Array, offset?: number, mask?: mx.Array | null): mx.Array
   forward(attentionScores: mx.Array, options: { offset?: number; mask?: mx.Array | null }): mx.Array
   forward(attentionScores: mx.Array, ...args: unknown[]): mx.Array {
-    const [offset = 0, mask] = named<[number?, mx.Array?]>("ALiBi", ["offset", "mask"], args)
-    const biases = alibiOf(attentionScores, offset)
-    return attentionScores.add(mask ? biases.add(mask) : biases)
+    const [offset = 0, mask] = named<[number?, mx.Array?]>(this.constructor.name, alibiCall, args)
+    return called(this, { attentionScores }, () => {
+      const { shape } = attentionScores.node
+      if (shape.length !== 4)
+        throw new ShapeError(
+          "ALiBi",
+          `attentionScores must be [batch, heads, queries, keys], received shape ${format(shape)}`,
+        )
+      const biases = alibiOf(attentionScores, offset)
+      return attentionScores.add(mask ? biases.add(mask) : biases)
+    })
   }
 }

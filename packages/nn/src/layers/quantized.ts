@@ -2,8 +2,16 @@
  * Layers with quantized weights, and `quantize`, which turns a model's layers into them. The formats are those of `mx.quantize`.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall, describe } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import {
+  ArgumentError,
+  asCall,
+  describe,
+  type Kind,
+  LazuliError,
+  ofUser,
+  resolveFormat,
+} from "@lazuli/core/engine"
+import { about, aModule, called, named, under } from "../arguments"
 import { Module } from "../module"
 
 /** A format: what is not given, or null, is the mode's own. */
@@ -29,32 +37,20 @@ const inShapeOf = asCall(
   "@lazuli/nn/inShapeOf",
   (rows: mx.Array, x: mx.Array): mx.Array => rows.reshape([...x.shape, rows.shape[1]]),
 )
-type Format = { groupSize: number; bits: number; mode: mx.QuantizationMode }
+type Format = ReturnType<typeof resolveFormat>
 
-const defaults: Record<mx.QuantizationMode, [groupSize: number, bits: number]> = {
-  affine: [64, 4],
-  mxfp4: [32, 4],
-  nvfp4: [16, 4],
-  mxfp8: [32, 8],
+/** The parameters that say a format. @internal */
+export const FORMAT = {
+  groupSize: "count?",
+  bits: "count?",
+  mode: ["affine", "mxfp4", "nvfp4", "mxfp8"],
+} as const
+
+/** A layer with a matrix of weights. */
+const weighted: Kind = {
+  expected: "a layer with a weight of two dimensions",
+  accepts: (value: unknown) => value instanceof Module && (value as { weight?: mx.Array }).weight?.ndim === 2,
 }
-
-/** @throws ArgumentError for an unknown mode; mx.quantize checks the rest */
-function formatOf(
-  op: string,
-  groupSize: number | null | undefined,
-  bits: number | null | undefined,
-  mode: mx.QuantizationMode,
-): Format {
-  if (!Object.hasOwn(defaults, mode))
-    throw new ArgumentError(
-      op,
-      `mode must be one of ${Object.keys(defaults).join(", ")}, received ${describe(mode)}`,
-    )
-  const [size, width] = defaults[mode]
-  return { groupSize: groupSize ?? size, bits: bits ?? width, mode }
-}
-
-const formatNames = ["groupSize", "bits", "mode"]
 
 /** A matrix of packed weights and what is done with it: what QuantizedLinear and QuantizedEmbedding share. */
 class Packed extends Module {
@@ -70,7 +66,9 @@ class Packed extends Module {
     this.groupSize = groupSize
     this.bits = bits
     this.mode = mode
-    const [packed, scales, biases] = mx.quantize(weight, { groupSize, bits, mode })
+    const [packed, scales, biases] = under(new.target.name, () =>
+      mx.quantize(weight, { groupSize, bits, mode }),
+    )
     this.weight = packed
     this.scales = scales
     if (biases) this.biases = biases
@@ -80,6 +78,10 @@ class Packed extends Module {
   protected format(): Format {
     const { groupSize, bits, mode } = this
     return { groupSize, bits, mode }
+  }
+  /** Features of the rows that are packed. @internal */
+  protected get inputs(): number {
+    return (this.weight.node.shape[1] * 32) / this.bits
   }
   /** x Wᵀ. @internal */
   protected multiply(x: mx.Array): mx.Array {
@@ -125,8 +127,8 @@ export class QuantizedLinear extends Packed {
   constructor(...args: unknown[]) {
     const [inputDims, outputDims, bias = true, groupSize, bits, mode = "affine"] = named<
       [number, number, boolean?, number?, number?, mx.QuantizationMode?]
-    >("QuantizedLinear", ["inputDims", "outputDims", "bias", ...formatNames], args, 2)
-    const format = formatOf("QuantizedLinear", groupSize, bits, mode)
+    >("QuantizedLinear", { inputDims: "count", outputDims: "size", bias: "bool?", ...FORMAT }, args)
+    const format = resolveFormat(new.target.name, groupSize, bits, mode)
     const scale = Math.sqrt(1 / inputDims)
     super(mx.random.uniform(-scale, scale, [outputDims, inputDims]), format)
     if (bias) this.bias = mx.zeros([outputDims])
@@ -134,8 +136,15 @@ export class QuantizedLinear extends Packed {
   }
 
   forward(x: mx.Array): mx.Array {
-    const y = this.multiply(x)
-    return this.bias ? y.add(this.bias) : y
+    return called(
+      this,
+      { x },
+      () => {
+        const y = this.multiply(x)
+        return this.bias ? y.add(this.bias) : y
+      },
+      () => ({ x: this.inputs }),
+    )
   }
 
   protected override extraRepr(): string {
@@ -158,11 +167,10 @@ export class QuantizedLinear extends Packed {
   static fromLinear(...args: unknown[]): QuantizedLinear {
     const [layer, groupSize, bits, mode = "affine"] = named<
       [LinearLike, number?, number?, mx.QuantizationMode?]
-    >("fromLinear", ["layer", ...formatNames], args, 1)
+    >("fromLinear", { layer: weighted, ...FORMAT }, args)
     const [outputDims, inputDims] = layer.weight.shape
-    const made = repack(
-      new QuantizedLinear(inputDims, outputDims, false, groupSize, bits, mode),
-      layer.weight,
+    const made = under("fromLinear", () =>
+      repack(new QuantizedLinear(inputDims, outputDims, false, groupSize, bits, mode), layer.weight),
     )
     if (layer.bias) made.bias = layer.bias
     return made
@@ -187,18 +195,21 @@ export class QuantizedEmbedding extends Packed {
   constructor(...args: unknown[]) {
     const [numEmbeddings, dims, groupSize, bits, mode = "affine"] = named<
       [number, number, number?, number?, mx.QuantizationMode?]
-    >("QuantizedEmbedding", ["numEmbeddings", "dims", ...formatNames], args, 2)
-    const format = formatOf("QuantizedEmbedding", groupSize, bits, mode)
-    super(mx.random.normal([numEmbeddings, dims], { scale: Math.sqrt(1 / dims) }), format)
+    >("QuantizedEmbedding", { numEmbeddings: "size", dims: "count", ...FORMAT }, args)
+    const format = resolveFormat("QuantizedEmbedding", groupSize, bits, mode)
+    const table = mx.random.normal([numEmbeddings, dims], { scale: Math.sqrt(1 / dims) })
+    super(table, format)
     this.freeze()
   }
 
   forward(x: mx.Array): mx.Array {
-    const rows = x.flatten()
-    const at = (a: mx.Array): mx.Array => mx.take(a, rows, 0)
-    const { weight, scales, biases } = this
-    const y = mx.dequantize(at(weight), at(scales), biases && at(biases), this.format())
-    return inShapeOf(y, x)
+    return called(this, { x }, () => {
+      const rows = x.flatten()
+      const at = (a: mx.Array): mx.Array => mx.take(a, rows, 0)
+      const { weight, scales, biases } = this
+      const y = mx.dequantize(at(weight), at(scales), biases && at(biases), this.format())
+      return inShapeOf(y, x)
+    })
   }
 
   /**
@@ -207,7 +218,12 @@ export class QuantizedEmbedding extends Packed {
    * new nn.QuantizedEmbedding(10, 64).asLinear(mx.ones([2, 64])).shape // => [2, 10]
    */
   asLinear(x: mx.Array): mx.Array {
-    return this.multiply(x)
+    return called(
+      this,
+      { x },
+      () => this.multiply(x),
+      () => ({ x: this.inputs }),
+    )
   }
 
   protected override extraRepr(): string {
@@ -226,9 +242,11 @@ export class QuantizedEmbedding extends Packed {
   static fromEmbedding(...args: unknown[]): QuantizedEmbedding {
     const [layer, groupSize, bits, mode = "affine"] = named<
       [Module & { weight: mx.Array }, number?, number?, mx.QuantizationMode?]
-    >("fromEmbedding", ["layer", ...formatNames], args, 1)
+    >("fromEmbedding", { layer: weighted, ...FORMAT }, args)
     const [numEmbeddings, dims] = layer.weight.shape
-    return repack(new QuantizedEmbedding(numEmbeddings, dims, groupSize, bits, mode), layer.weight)
+    return under("fromEmbedding", () =>
+      repack(new QuantizedEmbedding(numEmbeddings, dims, groupSize, bits, mode), layer.weight),
+    )
   }
 }
 
@@ -263,8 +281,8 @@ export class QQLinear extends Module {
     super()
     const [inputDims, outputDims, groupSize, bits, mode = "nvfp4"] = named<
       [number, number, number?, number?, mx.QuantizationMode?]
-    >("QQLinear", ["inputDims", "outputDims", ...formatNames], args, 2)
-    const format = formatOf("QQLinear", groupSize, bits, mode)
+    >("QQLinear", { inputDims: "count", outputDims: "size", ...FORMAT }, args)
+    const format = resolveFormat("QQLinear", groupSize, bits, mode)
     if (mode === "affine")
       throw new ArgumentError("QQLinear", "quantizes to floats: mode must be nvfp4, mxfp8 or mxfp4")
     this.groupSize = format.groupSize
@@ -277,16 +295,31 @@ export class QQLinear extends Module {
 
   forward(x: mx.Array): mx.Array {
     const { groupSize, bits, mode, scales, bias } = this
-    const y = mx.qqmm(x, this.weight, { scales, groupSize, bits, mode })
-    return bias ? y.add(bias) : y
+    return called(
+      this,
+      { x },
+      () => {
+        const y = mx.qqmm(x, this.weight, { scales, groupSize, bits, mode })
+        return bias ? y.add(bias) : y
+      },
+      () => ({ x: this.inputs }),
+    )
+  }
+
+  /** Features that a row of the weight has, packed or not. */
+  private get inputs(): number {
+    const columns = this.weight.node.shape[1]
+    return this.scales ? (columns * 32) / this.bits : columns
   }
 
   /** Packs the weight; nothing where it is packed. */
   quantize(): this {
     if (this.scales) return this
     const { groupSize, bits, mode } = this
+    const [weight, scales] = under(this.constructor.name, () =>
+      mx.quantize(this.weight, { groupSize, bits, mode }),
+    )
     this._dtype = this.weight.dtype
-    const [weight, scales] = mx.quantize(this.weight, { groupSize, bits, mode })
     this.weight = weight
     this.scales = scales
     return this
@@ -309,9 +342,7 @@ export class QQLinear extends Module {
   }
 
   protected override extraRepr(): string {
-    const [outputDims, columns] = this.weight.shape
-    const inputDims = this.scales ? (columns * 32) / this.bits : columns
-    return `inputDims=${inputDims}, outputDims=${outputDims}, bias=${this.bias !== undefined}, groupSize=${this.groupSize}, bits=${this.bits}, mode=${this.mode}`
+    return `inputDims=${this.inputs}, outputDims=${this.weight.shape[0]}, bias=${this.bias !== undefined}, groupSize=${this.groupSize}, bits=${this.bits}, mode=${this.mode}`
   }
 
   /** A linear layer that quantizes its input too, in the training mode the layer has. */
@@ -325,9 +356,9 @@ export class QQLinear extends Module {
   static fromLinear(...args: unknown[]): QQLinear {
     const [layer, groupSize, bits, mode = "nvfp4"] = named<
       [LinearLike, number?, number?, mx.QuantizationMode?]
-    >("fromLinear", ["layer", ...formatNames], args, 1)
+    >("fromLinear", { layer: weighted, ...FORMAT }, args)
     const [outputDims, inputDims] = layer.weight.shape
-    const made = new QQLinear(inputDims, outputDims, groupSize, bits, mode)
+    const made = under("fromLinear", () => new QQLinear(inputDims, outputDims, groupSize, bits, mode))
     made.weight = layer.weight
     if (layer.bias) made.bias = layer.bias
     return made.train(layer.training)
@@ -366,10 +397,10 @@ export function quantize<M extends Module>(
 export function quantize(...args: unknown[]): Module {
   const [model, groupSize, bits, mode, quantizeInput, classPredicate = (_, m) => isQuantizable(m)] = named<
     [Module, number?, number?, mx.QuantizationMode?, boolean?, QuantizePredicate?]
-  >("quantize", ["model", ...formatNames, "quantizeInput", "classPredicate"], args, 1)
+  >("quantize", { model: aModule, ...FORMAT, quantizeInput: "bool?", classPredicate: "function?" }, args)
   const common: ToQuantizedOptions = { groupSize, bits, mode, quantizeInput }
   const replace = (path: string, module: Module): Module => {
-    const answer = classPredicate(path, module)
+    const answer = ofUser(() => classPredicate(path, module))
     if (answer === false) return module
     if (answer !== true && (typeof answer !== "object" || answer === null))
       throw new ArgumentError(
@@ -378,7 +409,12 @@ export function quantize(...args: unknown[]): Module {
       )
     if (!isQuantizable(module))
       throw new ArgumentError("quantize", `"${path}", a ${module.constructor.name}, has no quantized form`)
-    return module.toQuantized(answer === true ? common : answer)
+    try {
+      return module.toQuantized(answer === true ? common : answer)
+    } catch (error) {
+      if (!(error instanceof LazuliError)) throw error
+      throw about(error, "quantize", `"${path}", a ${module.constructor.name}`)
+    }
   }
   const leaves = mx.treeMapWithPath(replace, model.leafModules(), Module.isModule)
   return model.updateModules(leaves)
@@ -393,6 +429,6 @@ export function toQuantizedArguments(
 ): Required<Pick<ToQuantizedOptions, "mode" | "quantizeInput">> & QuantizationOptions {
   const [groupSize, bits, mode = "affine", quantizeInput = false] = named<
     [number?, number?, mx.QuantizationMode?, boolean?]
-  >("toQuantized", [...formatNames, "quantizeInput"], args)
+  >("toQuantized", { ...FORMAT, quantizeInput: "bool?" }, args)
   return { groupSize, bits, mode, quantizeInput }
 }

@@ -2,12 +2,24 @@
  * Recurrent layers. Each walks the second-to-last axis, the time, and gives its hidden state at every step.
  */
 import * as mx from "@lazuli/core"
-import { asCall } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { asCall, format, ofUser, parametersOf, ShapeError } from "@lazuli/core/engine"
+import { called, named } from "../arguments"
 import { Module } from "../module"
 
-const NAMES = ["inputSize", "hiddenSize", "bias"]
+const SETTINGS = { inputSize: "count", hiddenSize: "count", bias: "bool?" } as const
+const hiddenCall = parametersOf({ hidden: "array?" })
+const stateCall = parametersOf({ hidden: "array?", cell: "array?" })
 type Arguments = [number, number, boolean?]
+
+/** @throws ShapeError for an array without an axis of at least one step */
+function checkTime(layer: object, x: mx.Array): void {
+  const { shape } = x.node
+  if (shape.length < 2 || shape[shape.length - 2] === 0)
+    throw new ShapeError(
+      layer.constructor.name,
+      `x must be [batch, time, features] or [time, features] with at least one step, received shape ${format(shape)}`,
+    )
+}
 
 /** Uniform on ±1/√hiddenSize. */
 function drawn(hiddenSize: number, shape: readonly number[]): mx.Array {
@@ -129,7 +141,7 @@ export class RNN extends Module {
     super()
     const [inputSize, hiddenSize, bias = true, nonlinearity = tanh] = named<
       [...Required<Arguments>, ((x: mx.Array) => mx.Array)?]
-    >("RNN", [...NAMES, "nonlinearity"], args, 2)
+    >("RNN", { ...SETTINGS, nonlinearity: "function?" }, args)
     this.hiddenSize = hiddenSize
     this.nonlinearity = nonlinearity
     this.Wxh = drawn(hiddenSize, [hiddenSize, inputSize])
@@ -141,11 +153,21 @@ export class RNN extends Module {
    * @param x - [batch, time, inputSize] or [time, inputSize]
    * @param hidden - the state before the first step; nothing for zeros
    */
-  forward(x: mx.Array, hidden?: mx.Array | null): mx.Array {
-    const inputs = project(x, this.Wxh, this.bias)
-    return this.nonlinearity === tanh
-      ? walkTanh(inputs, this.Whh, hidden ?? null)
-      : walkRnn(inputs, this.Whh, hidden ?? null, this.nonlinearity)
+  forward(x: mx.Array, hidden?: mx.Array | null | { hidden?: mx.Array | null }): mx.Array
+  forward(x: mx.Array, ...args: unknown[]): mx.Array {
+    const [hidden = null] = named<[mx.Array?]>(this.constructor.name, hiddenCall, args)
+    return called(
+      this,
+      { x },
+      () => {
+        checkTime(this, x)
+        const inputs = project(x, this.Wxh, this.bias)
+        return this.nonlinearity === tanh
+          ? walkTanh(inputs, this.Whh, hidden)
+          : walkRnn(inputs, this.Whh, hidden, (y) => ofUser(() => this.nonlinearity(y)))
+      },
+      () => ({ x: this.Wxh.node.shape[1] }),
+    )
   }
 
   protected override extraRepr(): string {
@@ -169,7 +191,7 @@ export class GRU extends Module {
   constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
   constructor(...args: unknown[]) {
     super()
-    const [inputSize, hiddenSize, bias = true] = named<Arguments>("GRU", NAMES, args, 2)
+    const [inputSize, hiddenSize, bias = true] = named<Arguments>("GRU", SETTINGS, args)
     this.hiddenSize = hiddenSize
     this.Wx = drawn(hiddenSize, [3 * hiddenSize, inputSize])
     this.Wh = drawn(hiddenSize, [3 * hiddenSize, hiddenSize])
@@ -180,9 +202,19 @@ export class GRU extends Module {
   }
 
   /** As in {@link RNN}. */
-  forward(x: mx.Array, hidden?: mx.Array | null): mx.Array {
-    const inputs = project(x, this.Wx, this.b)
-    return walkGru(inputs, this.Wh, this.bhn ?? null, hidden ?? null, this.hiddenSize)
+  forward(x: mx.Array, hidden?: mx.Array | null | { hidden?: mx.Array | null }): mx.Array
+  forward(x: mx.Array, ...args: unknown[]): mx.Array {
+    const [hidden = null] = named<[mx.Array?]>(this.constructor.name, hiddenCall, args)
+    return called(
+      this,
+      { x },
+      () => {
+        checkTime(this, x)
+        const inputs = project(x, this.Wx, this.b)
+        return walkGru(inputs, this.Wh, this.bhn ?? null, hidden, this.hiddenSize)
+      },
+      () => ({ x: this.Wx.node.shape[1] }),
+    )
   }
 
   protected override extraRepr(): string {
@@ -206,7 +238,7 @@ export class LSTM extends Module {
   constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
   constructor(...args: unknown[]) {
     super()
-    const [inputSize, hiddenSize, bias = true] = named<Arguments>("LSTM", NAMES, args, 2)
+    const [inputSize, hiddenSize, bias = true] = named<Arguments>("LSTM", SETTINGS, args)
     this.hiddenSize = hiddenSize
     this.Wx = drawn(hiddenSize, [4 * hiddenSize, inputSize])
     this.Wh = drawn(hiddenSize, [4 * hiddenSize, hiddenSize])
@@ -219,9 +251,23 @@ export class LSTM extends Module {
    * @param cell - the cell state before the first step; nothing for zeros
    * @returns the hidden states and the cell states
    */
-  forward(x: mx.Array, hidden?: mx.Array | null, cell?: mx.Array | null): [mx.Array, mx.Array] {
-    const inputs = project(x, this.Wx, this.bias)
-    return walkLstm(inputs, this.Wh, hidden ?? null, cell ?? null, this.hiddenSize)
+  forward(
+    x: mx.Array,
+    hidden?: mx.Array | null | { hidden?: mx.Array | null; cell?: mx.Array | null },
+    cell?: mx.Array | null,
+  ): [mx.Array, mx.Array]
+  forward(x: mx.Array, ...args: unknown[]): [mx.Array, mx.Array] {
+    const [hidden = null, cell = null] = named<[mx.Array?, mx.Array?]>(this.constructor.name, stateCall, args)
+    return called(
+      this,
+      { x },
+      () => {
+        checkTime(this, x)
+        const inputs = project(x, this.Wx, this.bias)
+        return walkLstm(inputs, this.Wh, hidden, cell, this.hiddenSize)
+      },
+      () => ({ x: this.Wx.node.shape[1] }),
+    )
   }
 
   protected override extraRepr(): string {

@@ -3,12 +3,12 @@
  * backend that connects processes, so a group has one member, whose part is the whole.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, format, isPlainObject, ShapeError } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import { ArgumentError, describe, format, isPlainObject, type Kind, ShapeError } from "@lazuli/core/engine"
+import { called, check, named, optional } from "../arguments"
 import { withParameters } from "../model-transforms"
-import { Module, type ModuleFilter } from "../module"
+import { type Model, Module, type ModuleFilter } from "../module"
 import { Linear } from "./linear"
-import { type QuantizationOptions, QuantizedLinear } from "./quantized"
+import { FORMAT, type QuantizationOptions, QuantizedLinear } from "./quantized"
 
 type Group = mx.distributed.Group
 
@@ -20,13 +20,25 @@ export interface ShardOptions {
   group?: Group | null
 }
 
+const aGroup: Kind = {
+  expected: "a group that mx.distributed.init() gives",
+  accepts: (value: unknown) => value instanceof mx.distributed.Group,
+}
+
 function groupOf(op: string, group: unknown): Group {
   if (group === undefined || group === null) return mx.distributed.init()
   if (group instanceof mx.distributed.Group) return group
   throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
 
-function shardOptions(op: string, options: ShardOptions): Group {
+function shardOptions(
+  op: string,
+  layer: unknown,
+  type: new (...args: never[]) => Module,
+  options: ShardOptions,
+): Group {
+  if (!(layer instanceof type))
+    throw new ArgumentError(op, `layer must be a ${type.name}, received ${describe(layer)}`)
   if (!isPlainObject(options)) throw new ArgumentError(op, `expected options, received ${describe(options)}`)
   const { segments = 1, group, ...unknown } = options
   for (const key of Object.keys(unknown))
@@ -47,9 +59,8 @@ function linearArguments(
 ): [inputDims: number, outputDims: number, bias: boolean, group: Group] {
   const [inputDims, outputDims, bias = true, group] = named<[number, number, boolean?, Group?]>(
     op,
-    ["inputDims", "outputDims", "bias", "group"],
+    { inputDims: "count", outputDims: "size", bias: "bool?", group: optional(aGroup) },
     args,
-    2,
   )
   return [inputDims, outputDims, bias, groupOf(op, group)]
 }
@@ -76,7 +87,7 @@ export class AllToShardedLinear extends Linear {
 
   /** A linear layer with its weight spread. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): AllToShardedLinear {
-    const group = shardOptions("fromLinear", options)
+    const group = shardOptions("fromLinear", layer, Linear, options)
     return takeOver(new AllToShardedLinear(1, 1, false, group), layer)
   }
 }
@@ -100,13 +111,21 @@ export class ShardedToAllLinear extends Linear {
   }
 
   override forward(x: mx.Array): mx.Array {
-    const y = mx.distributed.allSum(mx.matmul(x, this.weight.T), { group: this._group })
-    return this.bias ? y.add(this.bias) : y
+    const { weight, bias } = this
+    return called(
+      this,
+      { x },
+      () => {
+        const y = mx.distributed.allSum(mx.matmul(x, weight.T), { group: this._group })
+        return bias ? y.add(bias) : y
+      },
+      () => ({ x: weight.node.shape[1] }),
+    )
   }
 
   /** A linear layer with its weight spread. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): ShardedToAllLinear {
-    const group = shardOptions("fromLinear", options)
+    const group = shardOptions("fromLinear", layer, Linear, options)
     return takeOver(new ShardedToAllLinear(1, 1, false, group), layer)
   }
 }
@@ -129,10 +148,9 @@ type QuantizedArguments = [
 ]
 
 function quantizedArguments(op: string, args: readonly unknown[]): [QuantizedArguments, Group] {
-  const names = ["inputDims", "outputDims", "bias", "groupSize", "bits", "mode", "group"]
   const [inputDims, outputDims, bias = true, groupSize, bits, mode, group] = named<
     [number, number, boolean?, number?, number?, mx.QuantizationMode?, Group?]
-  >(op, names, args, 2)
+  >(op, { inputDims: "count", outputDims: "size", bias: "bool?", ...FORMAT, group: optional(aGroup) }, args)
   return [[inputDims, outputDims, bias, groupSize, bits, mode], groupOf(op, group)]
 }
 
@@ -189,7 +207,7 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
     layer: QuantizedLinear,
     options: ShardOptions = {},
   ): QuantizedAllToShardedLinear {
-    const group = shardOptions("fromQuantizedLinear", options)
+    const group = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
     return new QuantizedAllToShardedLinear(...blank(layer), group).take(layer)
   }
 }
@@ -217,8 +235,15 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
   }
 
   override forward(x: mx.Array): mx.Array {
-    const y = mx.distributed.allSum(this.multiply(x), { group: this._group })
-    return this.bias ? y.add(this.bias) : y
+    return called(
+      this,
+      { x },
+      () => {
+        const y = mx.distributed.allSum(this.multiply(x), { group: this._group })
+        return this.bias ? y.add(this.bias) : y
+      },
+      () => ({ x: this.inputs }),
+    )
   }
 
   /** A quantized linear layer with its weight spread. */
@@ -226,7 +251,7 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
     layer: QuantizedLinear,
     options: ShardOptions = {},
   ): QuantizedShardedToAllLinear {
-    const group = shardOptions("fromQuantizedLinear", options)
+    const group = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
     return new QuantizedShardedToAllLinear(...blank(layer), group).take(layer)
   }
 }
@@ -243,6 +268,11 @@ export interface FullyShardOptions {
   computeDtype?: mx.Dtype | null
 }
 
+function fullyShardOptions(op: string, options: unknown): void {
+  check(op, { options: "record" }, options)
+  named(op, { group: optional(aGroup), computeDtype: "dtype?" }, [options])
+}
+
 /**
  * A module of whose parameters each member of the group holds a part, along the first axis; they are put together for the call, in
  * `computeDtype`, and gradients are spread again.
@@ -253,16 +283,17 @@ export interface FullyShardOptions {
  */
 export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> extends Module {
   /** What is called. */
-  readonly module: Module & { forward(...args: A): R }
+  readonly module: Model<A, R>
   /** @internal */
   readonly _computeDtype: mx.Dtype | null
   /** @internal */
   readonly _count: number
 
-  constructor(module: Module & { forward(...args: A): R }, options: FullyShardOptions = {}) {
+  constructor(module: Model<A, R>, options: FullyShardOptions = {}) {
     super()
     if (!(module instanceof Module))
       throw new ArgumentError("FullyShardedModule", `module must be a module, received ${describe(module)}`)
+    fullyShardOptions("FullyShardedModule", options)
     groupOf("FullyShardedModule", options.group)
     const parameters = mx.treeFlatten(module.filterAndMap(isSharded)) as [string, mx.Array][]
     for (const [path, { shape }] of parameters)
@@ -313,6 +344,7 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
 export function fullyShard<M extends Module>(module: M, options: FullyShardOptions = {}): M {
   if (!(module instanceof Module))
     throw new ArgumentError("fullyShard", `module must be a module, received ${describe(module)}`)
+  fullyShardOptions("fullyShard", options)
   // A group of several needs a backend, and there is none.
   groupOf("fullyShard", options.group)
   return module

@@ -2,10 +2,11 @@
  * The transformer of https://arxiv.org/abs/1706.03762: encoder and decoder layers, stacks of them, and both together.
  */
 import type * as mx from "@lazuli/core"
+import { parametersOf } from "@lazuli/core/engine"
 import { type Activation, relu } from "../activations"
-import { named } from "../arguments"
+import { belowOne, callable, checkArrays, named, optional, under } from "../arguments"
 import { checkpoint } from "../model-transforms"
-import { Module } from "../module"
+import { type Model, Module } from "../module"
 import { MultiHeadAttention } from "./attention"
 import { Dropout } from "./dropout"
 import { Linear } from "./linear"
@@ -43,14 +44,29 @@ export interface TransformerOptions extends TransformerStackOptions {
   customDecoder?: Decoder | null
 }
 /** What can be the encoder of a {@link Transformer}. */
-export type Encoder = Module & { forward(x: mx.Array, mask?: mx.Array | null): mx.Array }
+export type Encoder = Model<[x: mx.Array, mask?: mx.Array | null]>
 /** What can be the decoder of a {@link Transformer}. */
-export type Decoder = Module & {
-  forward(x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null): mx.Array
-}
+export type Decoder = Model<
+  [x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null]
+>
 
-const LAYER = ["dims", "numHeads", "mlpDims", "dropout", "activation", "normFirst"]
-const STACK = ["numLayers", ...LAYER, "checkpoint"]
+const LAYER = {
+  dims: "count",
+  numHeads: "count",
+  mlpDims: "count?",
+  dropout: optional(belowOne),
+  activation: "function?",
+  normFirst: "bool?",
+} as const
+const STACK = { numLayers: "size", ...LAYER, checkpoint: "bool?" } as const
+const encoderCall = parametersOf({ mask: "array?" })
+const decoderCall = parametersOf({ xMask: "array?", memoryMask: "array?" })
+const transformerCall = parametersOf({ srcMask: "array?", tgtMask: "array?", memoryMask: "array?" })
+
+/** A mask, or options that name it. */
+export type MaskOption = mx.Array | null | { mask?: mx.Array | null }
+/** The mask of a decoder's own input, or options that name both masks. */
+export type DecoderMasks = mx.Array | null | { xMask?: mx.Array | null; memoryMask?: mx.Array | null }
 type LayerArguments = [number, number, number?, number?, Activation?, boolean?]
 type StackArguments = [number, ...LayerArguments, boolean?]
 
@@ -82,8 +98,8 @@ export class TransformerEncoderLayer extends Module {
   constructor(...args: unknown[]) {
     super()
     const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
-      named<LayerArguments>("TransformerEncoderLayer", LAYER, args, 2)
-    this.attention = new MultiHeadAttention(dims, numHeads)
+      named<LayerArguments>("TransformerEncoderLayer", LAYER, args)
+    this.attention = under("TransformerEncoderLayer", () => new MultiHeadAttention(dims, numHeads))
     this.ln1 = new LayerNorm(dims)
     this.ln2 = new LayerNorm(dims)
     this.linear1 = new Linear(dims, mlpDims)
@@ -98,7 +114,10 @@ export class TransformerEncoderLayer extends Module {
    * @param x - [batch, length, dims]
    * @param mask - as in {@link MultiHeadAttention}
    */
-  forward(x: mx.Array, mask?: mx.Array | null): mx.Array {
+  forward(x: mx.Array, mask?: MaskOption): mx.Array
+  forward(x: mx.Array, ...args: unknown[]): mx.Array {
+    const [mask] = named<[mx.Array?]>(this.constructor.name, encoderCall, args)
+    checkArrays(this, { x })
     const attend = (y: mx.Array): mx.Array => this.dropout1.forward(this.attention.forward(y, y, y, mask))
     const transform = (y: mx.Array): mx.Array =>
       this.linear2.forward(this.dropout2.forward(this.activation(this.linear1.forward(y))))
@@ -135,17 +154,22 @@ export class TransformerEncoder extends Module {
   constructor(...args: unknown[]) {
     super()
     const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
-      named<StackArguments>("TransformerEncoder", STACK, args, 3)
-    this.layers = Array.from(
-      { length: numLayers },
-      () => new TransformerEncoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
+      named<StackArguments>("TransformerEncoder", STACK, args)
+    this.layers = under("TransformerEncoder", () =>
+      Array.from(
+        { length: numLayers },
+        () => new TransformerEncoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
+      ),
     )
     this.ln = new LayerNorm(dims)
     this.checkpoint = checkpointed
   }
 
   /** As in {@link TransformerEncoderLayer}. */
-  forward(x: mx.Array, mask?: mx.Array | null): mx.Array {
+  forward(x: mx.Array, mask?: MaskOption): mx.Array
+  forward(x: mx.Array, ...args: unknown[]): mx.Array {
+    const [mask] = named<[mx.Array?]>(this.constructor.name, encoderCall, args)
+    checkArrays(this, { x })
     let y = x
     for (const layer of this.layers) y = this.checkpoint ? checkpoint(layer)(y, mask) : layer.forward(y, mask)
     return this.ln.forward(y)
@@ -183,9 +207,11 @@ export class TransformerDecoderLayer extends Module {
   constructor(...args: unknown[]) {
     super()
     const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
-      named<LayerArguments>("TransformerDecoderLayer", LAYER, args, 2)
-    this.selfAttention = new MultiHeadAttention(dims, numHeads)
-    this.crossAttention = new MultiHeadAttention(dims, numHeads)
+      named<LayerArguments>("TransformerDecoderLayer", LAYER, args)
+    const attention = (): MultiHeadAttention =>
+      under("TransformerDecoderLayer", () => new MultiHeadAttention(dims, numHeads))
+    this.selfAttention = attention()
+    this.crossAttention = attention()
     this.ln1 = new LayerNorm(dims)
     this.ln2 = new LayerNorm(dims)
     this.ln3 = new LayerNorm(dims)
@@ -202,7 +228,10 @@ export class TransformerDecoderLayer extends Module {
    * @param x - [batch, length, dims]
    * @param memory - [batch, memory length, dims], the encoder's output
    */
-  forward(x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null): mx.Array {
+  forward(x: mx.Array, memory: mx.Array, xMask?: DecoderMasks, memoryMask?: mx.Array | null): mx.Array
+  forward(x: mx.Array, memory: mx.Array, ...args: unknown[]): mx.Array {
+    const [xMask, memoryMask] = named<[mx.Array?, mx.Array?]>(this.constructor.name, decoderCall, args)
+    checkArrays(this, { x, memory })
     const attend = (y: mx.Array): mx.Array =>
       this.dropout1.forward(this.selfAttention.forward(y, y, y, xMask))
     const recall = (y: mx.Array): mx.Array =>
@@ -244,17 +273,22 @@ export class TransformerDecoder extends Module {
   constructor(...args: unknown[]) {
     super()
     const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
-      named<StackArguments>("TransformerDecoder", STACK, args, 3)
-    this.layers = Array.from(
-      { length: numLayers },
-      () => new TransformerDecoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
+      named<StackArguments>("TransformerDecoder", STACK, args)
+    this.layers = under("TransformerDecoder", () =>
+      Array.from(
+        { length: numLayers },
+        () => new TransformerDecoderLayer(dims, numHeads, mlpDims, dropout, activation, normFirst),
+      ),
     )
     this.ln = new LayerNorm(dims)
     this.checkpoint = checkpointed
   }
 
   /** As in {@link TransformerDecoderLayer}. */
-  forward(x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null): mx.Array {
+  forward(x: mx.Array, memory: mx.Array, xMask?: DecoderMasks, memoryMask?: mx.Array | null): mx.Array
+  forward(x: mx.Array, memory: mx.Array, ...args: unknown[]): mx.Array {
+    const [xMask, memoryMask] = named<[mx.Array?, mx.Array?]>(this.constructor.name, decoderCall, args)
+    checkArrays(this, { x, memory })
     let y = x
     for (const layer of this.layers)
       y = this.checkpoint
@@ -325,24 +359,30 @@ export class Transformer extends Module {
       ]
     >(
       "Transformer",
-      [
-        "dims",
-        "numHeads",
-        "numEncoderLayers",
-        "numDecoderLayers",
-        "mlpDims",
-        "dropout",
-        "activation",
-        "customEncoder",
-        "customDecoder",
-        "normFirst",
-        "checkpoint",
-      ],
+      {
+        dims: "count?",
+        numHeads: "count?",
+        numEncoderLayers: "size?",
+        numDecoderLayers: "size?",
+        mlpDims: "count?",
+        dropout: optional(belowOne),
+        activation: "function?",
+        customEncoder: optional(callable),
+        customDecoder: optional(callable),
+        normFirst: "bool?",
+        checkpoint: "bool?",
+      },
       args,
     )
     const layers = [dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed] as const
-    this.encoder = customEncoder ?? new TransformerEncoder(numEncoderLayers, ...layers)
-    this.decoder = customDecoder ?? new TransformerDecoder(numDecoderLayers, ...layers)
+    this.encoder = under(
+      "Transformer",
+      () => customEncoder ?? new TransformerEncoder(numEncoderLayers, ...layers),
+    )
+    this.decoder = under(
+      "Transformer",
+      () => customDecoder ?? new TransformerDecoder(numDecoderLayers, ...layers),
+    )
   }
 
   /**
@@ -352,10 +392,20 @@ export class Transformer extends Module {
   forward(
     src: mx.Array,
     tgt: mx.Array,
-    srcMask?: mx.Array | null,
+    srcMask?:
+      | mx.Array
+      | null
+      | { srcMask?: mx.Array | null; tgtMask?: mx.Array | null; memoryMask?: mx.Array | null },
     tgtMask?: mx.Array | null,
     memoryMask?: mx.Array | null,
-  ): mx.Array {
+  ): mx.Array
+  forward(src: mx.Array, tgt: mx.Array, ...args: unknown[]): mx.Array {
+    const [srcMask, tgtMask, memoryMask] = named<[mx.Array?, mx.Array?, mx.Array?]>(
+      this.constructor.name,
+      transformerCall,
+      args,
+    )
+    checkArrays(this, { src, tgt })
     return this.decoder.forward(tgt, this.encoder.forward(src, srcMask), tgtMask, memoryMask)
   }
 }

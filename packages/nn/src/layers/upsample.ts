@@ -2,8 +2,16 @@
  * Upsample: resizes the spatial axes of [batch, …, channels] by interpolation, one axis after the other.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, asCall, isList, ShapeError } from "@lazuli/core/engine"
-import { named } from "../arguments"
+import {
+  ArgumentError,
+  asCall,
+  atLeastFloat,
+  format,
+  isList,
+  type Kind,
+  ShapeError,
+} from "@lazuli/core/engine"
+import { called, named } from "../arguments"
 import { Module } from "../module"
 
 const modes = ["nearest", "linear", "cubic"] as const
@@ -69,21 +77,20 @@ function plainTaps(
 }
 
 /** The taps of antialiased interpolation: a filter as wide as a step, over the positions there are. */
-function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode, alignCorners: boolean): Tap[] {
-  const step = alignCorners ? (to > 1 ? (from - 1) / (to - 1) : 0) : 1 / scale
-  const width = Math.max(1, step)
+function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode): Tap[] {
+  const width = Math.max(1, 1 / scale)
   const support = (mode === "linear" ? 1 : 2) * width
   const filter = (d: number): number => (mode === "linear" ? triangle(d) : cubic(d, -0.5))
   const rows = Array.from({ length: to }, (_, i) => {
-    const center = step * (i + 0.5)
-    const first = Math.max(Math.trunc(center - support + 0.5), 0)
-    const end = Math.min(Math.trunc(center + support + 0.5), from)
+    const center = coordinate(i, from, to, scale, false)
+    const first = Math.max(Math.ceil(center - support), 0)
+    const last = Math.min(Math.floor(center + support), from - 1)
     const weights: number[] = []
-    for (let k = first; k < end; k++) weights.push(filter((k - center + 0.5) / width))
+    for (let k = first; k <= last; k++) weights.push(filter((k - center) / width))
     const total = weights.reduce((a, b) => a + b, 0)
     return { first, weights: weights.map((w) => (total === 0 ? 0 : w / total)) }
   })
-  const count = Math.max(...rows.map((row) => row.weights.length))
+  const count = rows.reduce((most, row) => Math.max(most, row.weights.length), 1)
   return Array.from({ length: count }, (_, t) => ({
     positions: rows.map(({ first }) => Math.min(first + t, from - 1)),
     weights: rows.map(({ weights }) => weights[t] ?? 0),
@@ -93,9 +100,10 @@ function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode, a
 /** x along the axis: each tap's positions times its weights, added up. */
 function combine(x: mx.Array, axis: number, taps: readonly Tap[]): mx.Array {
   const shape = x.shape.map((_, i) => (i === axis ? -1 : 1))
+  const dtype = atLeastFloat(x.dtype)
   return taps
     .map(({ positions, weights }) =>
-      mx.take(x, mx.array(positions, mx.int32), axis).multiply(mx.array(weights, x.dtype).reshape(shape)),
+      mx.take(x, mx.array(positions, mx.int32), axis).multiply(mx.array(weights, dtype).reshape(shape)),
     )
     .reduce((sum, part) => sum.add(part))
 }
@@ -135,13 +143,21 @@ const resize = asCall(
   ): mx.Array => {
     if (mode === "nearest") return resizeNearest(x, axis, scale)
     const [from, to] = [x.shape[axis], Math.trunc(scale * x.shape[axis])]
-    return combine(x, axis, (antialias ? wideTaps : plainTaps)(from, to, scale, mode, alignCorners))
+    const taps = antialias ? wideTaps(from, to, scale, mode) : plainTaps(from, to, scale, mode, alignCorners)
+    return combine(x, axis, taps)
   },
 )
 
+const isFactor = (n: unknown): boolean => typeof n === "number" && n > 0 && n < Number.POSITIVE_INFINITY
+const factors: Kind = {
+  expected: "a number above 0 or a list of them",
+  accepts: (value: unknown) => isFactor(value) || (isList(value) && value.every(isFactor)),
+  element: isFactor,
+}
+
 /**
  * Resizes the spatial axes of [batch, …, channels] by a factor, or one factor an axis.
- * @throws ArgumentError for an unknown mode, or antialiasing by the nearest value; ShapeError for the wrong number of factors
+ * @throws ArgumentError for an unknown mode, or antialiasing by the nearest value or with alignCorners; ShapeError for the wrong number of factors
  * @example
  * new nn.Upsample(2).forward(mx.array([1, 2]).reshape([1, 2, 1])).flatten().tolist() // => [1, 1, 2, 2]
  */
@@ -163,11 +179,11 @@ export class Upsample extends Module {
     super()
     const [scaleFactor, mode = "nearest", alignCorners = false, antialias = false] = named<
       [number | readonly number[], UpsampleMode?, boolean?, boolean?]
-    >("Upsample", ["scaleFactor", "mode", "alignCorners", "antialias"], args, 1)
-    if (!modes.includes(mode))
-      throw new ArgumentError("Upsample", `mode must be one of ${modes.join(", ")}, received "${mode}"`)
+    >("Upsample", { scaleFactor: factors, mode: modes, alignCorners: "bool?", antialias: "bool?" }, args)
     if (antialias && mode === "nearest")
       throw new ArgumentError("Upsample", "there is no antialiasing by the nearest value")
+    if (antialias && alignCorners)
+      throw new ArgumentError("Upsample", "there is no antialiasing with alignCorners")
     this.scaleFactor = scaleFactor
     this.mode = mode
     this.alignCorners = alignCorners
@@ -175,10 +191,18 @@ export class Upsample extends Module {
   }
 
   forward(x: mx.Array): mx.Array {
+    return called(this, { x }, () => this.resized(x))
+  }
+
+  private resized(x: mx.Array): mx.Array {
     const { mode, alignCorners, antialias } = this
-    const spatial = x.ndim - 2
+    const { shape } = x.node
+    const spatial = shape.length - 2
     if (spatial < 1)
-      throw new ShapeError("Upsample", `expects an array of at least 3 dimensions, received ${x.ndim}`)
+      throw new ShapeError(
+        "Upsample",
+        `expects an array of at least 3 dimensions, received shape ${format(shape)}`,
+      )
     const factors = isList(this.scaleFactor)
       ? (this.scaleFactor as readonly number[])
       : Array.from({ length: spatial }, () => this.scaleFactor as number)
@@ -188,7 +212,7 @@ export class Upsample extends Module {
   }
 
   protected override extraRepr(): string {
-    const { scaleFactor, mode, alignCorners } = this
-    return `scaleFactor=${String(scaleFactor)}, mode=${mode}, alignCorners=${alignCorners}`
+    const { scaleFactor, mode, alignCorners, antialias } = this
+    return `scaleFactor=${String(scaleFactor)}, mode=${mode}, alignCorners=${alignCorners}${antialias ? ", antialias=true" : ""}`
   }
 }

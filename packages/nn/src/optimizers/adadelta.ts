@@ -1,8 +1,7 @@
 /** AdaDelta: steps as large as the last ones were, by running means of squares. */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
 import { named } from "../arguments"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link AdaDelta} beside the learning rate. */
 export interface AdaDeltaOptions {
@@ -15,7 +14,7 @@ export interface AdaDeltaOptions {
 /**
  * v ← rho · v + (1 − rho) · g², d = g · √(u + eps) / √(v + eps), u ← rho · u + (1 − rho) · d² and w ← w − learningRate · d.
  * https://arxiv.org/abs/1212.5701
- * @throws ArgumentError for a negative rho, or an eps that is not positive
+ * @throws ArgumentError for a rho outside [0, 1], or an eps that is not positive
  * @example
  * new optim.AdaDelta({ learningRate: 0.1 }).learningRate.shape // => []
  */
@@ -30,12 +29,9 @@ export class AdaDelta extends Optimizer {
     super()
     const [learningRate, rho = 0.9, eps = 1e-6] = named<[LearningRate, number?, number?]>(
       "AdaDelta",
-      ["learningRate", "rho", "eps"],
+      { learningRate: aLearningRate, rho: "probability?", eps: "positive?" },
       args,
-      1,
     )
-    if (!(rho >= 0)) throw new ArgumentError("AdaDelta", `rho must be at least 0, received ${rho}`)
-    if (!(eps > 0)) throw new ArgumentError("AdaDelta", `eps must be positive, received ${eps}`)
     this.setting("learning_rate", learningRate)
     this.rho = rho
     this.eps = eps

@@ -1,7 +1,8 @@
 /** Adafactor: Adam with the squares of a matrix kept as the means of its rows and columns. */
 import * as mx from "@lazuli/core"
-import { named } from "../arguments"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { ArgumentError, isList, type Kind } from "@lazuli/core/engine"
+import { belowOne, named, optional } from "../arguments"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link Adafactor} beside the learning rate. */
 export interface AdafactorOptions {
@@ -21,6 +22,13 @@ export interface AdafactorOptions {
   relativeStep?: boolean
   /** Whether relative steps begin small. */
   warmupInit?: boolean
+}
+
+const isEps = (value: unknown): boolean => typeof value === "number" && value >= 0
+const bothEps: Kind = {
+  expected: "a list of two numbers that are not negative",
+  accepts: (value: unknown) => isList(value) && value.length === 2 && value.every(isEps),
+  element: isEps,
 }
 
 /** √ mean(x²) */
@@ -82,20 +90,22 @@ export class Adafactor extends Optimizer {
       ]
     >(
       "Adafactor",
-      [
-        "learningRate",
-        "eps",
-        "clipThreshold",
-        "decayRate",
-        "beta1",
-        "weightDecay",
-        "scaleParameter",
-        "relativeStep",
-        "warmupInit",
-      ],
+      {
+        learningRate: optional(aLearningRate),
+        eps: optional(bothEps),
+        clipThreshold: "positive?",
+        decayRate: "finite?",
+        beta1: optional(belowOne),
+        weightDecay: "nonNegative?",
+        scaleParameter: "bool?",
+        relativeStep: "bool?",
+        warmupInit: "bool?",
+      },
       args,
     )
     if (learningRate !== undefined) this.setting("learning_rate", learningRate)
+    else if (!relativeStep)
+      throw new ArgumentError("Adafactor", "needs learningRate where relativeStep is false, received none")
     this.eps = eps
     this.clipThreshold = clipThreshold
     this.decayRate = decayRate

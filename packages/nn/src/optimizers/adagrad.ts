@@ -1,8 +1,7 @@
 /** Adagrad: gradients over the root of the sum of their squares. */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
 import { named } from "../arguments"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /**
  * v ← v + g² and w ← w − learningRate · g / (√v + eps). https://jmlr.org/papers/v12/duchi11a.html
@@ -19,11 +18,9 @@ export class Adagrad extends Optimizer {
     super()
     const [learningRate, eps = 1e-8] = named<[LearningRate, number?]>(
       "Adagrad",
-      ["learningRate", "eps"],
+      { learningRate: aLearningRate, eps: "positive?" },
       args,
-      1,
     )
-    if (!(eps > 0)) throw new ArgumentError("Adagrad", `eps must be positive, received ${eps}`)
     this.setting("learning_rate", learningRate)
     this.eps = eps
   }

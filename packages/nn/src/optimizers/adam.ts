@@ -1,8 +1,8 @@
 /** Adam and its relatives: AdamW, with decoupled weight decay, and Adamax, with the largest gradient for the root of squares. */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
-import { named } from "../arguments"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { isList, type Kind } from "@lazuli/core/engine"
+import { belowOne, named, optional } from "../arguments"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** How much of the running means of gradients and of their squares stays. */
 export type Betas = readonly [number, number]
@@ -25,23 +25,27 @@ export interface AdamWOptions extends AdamOptions {
   weightDecay?: number
 }
 
-/** @throws ArgumentError unless both are in [0, 1) */
-export function checkBetas(op: string, betas: Betas): void {
-  betas.forEach((beta, i) => {
-    if (!(beta >= 0 && beta < 1))
-      throw new ArgumentError(op, `betas[${i}] must be in [0, 1), received ${beta}`)
-  })
+const isBeta = belowOne.accepts as (value: unknown) => boolean
+/** Two numbers in [0, 1). @internal */
+export const bothBetas: Kind = {
+  expected: "a list of two numbers in [0, 1)",
+  accepts: (value: unknown) => isList(value) && value.length === 2 && value.every(isBeta),
+  element: isBeta,
 }
+
+const MOMENTS = {
+  learningRate: aLearningRate,
+  betas: optional(bothBetas),
+  eps: "nonNegative?",
+} as const
 
 /** What {@link Adam} and its relatives have in common. */
 abstract class Moments extends Optimizer {
   readonly betas: Betas
   readonly eps: number
 
-  constructor(op: string, learningRate: LearningRate, betas: Betas = [0.9, 0.999], eps: number = 1e-8) {
+  constructor(learningRate: LearningRate, betas: Betas = [0.9, 0.999], eps: number = 1e-8) {
     super()
-    checkBetas(op, betas)
-    if (!(eps >= 0)) throw new ArgumentError(op, `eps must be at least 0, received ${eps}`)
     this.setting("learning_rate", learningRate)
     this.betas = betas
     this.eps = eps
@@ -89,8 +93,8 @@ export class Adam extends Moments {
   constructor(...args: unknown[]) {
     const [learningRate, betas, eps, biasCorrection = false] = named<
       [LearningRate, Betas?, number?, boolean?]
-    >("Adam", ["learningRate", "betas", "eps", "biasCorrection"], args, 1)
-    super("Adam", learningRate, betas, eps)
+    >("Adam", { ...MOMENTS, biasCorrection: "bool?" }, args)
+    super(learningRate, betas, eps)
     this.biasCorrection = biasCorrection
   }
 
@@ -121,8 +125,8 @@ export class AdamW extends Moments {
   constructor(...args: unknown[]) {
     const [learningRate, betas, eps, weightDecay = 0.01, biasCorrection = false] = named<
       [LearningRate, Betas?, number?, number?, boolean?]
-    >("AdamW", ["learningRate", "betas", "eps", "weightDecay", "biasCorrection"], args, 1)
-    super("AdamW", learningRate, betas, eps)
+    >("AdamW", { ...MOMENTS, weightDecay: "nonNegative?", biasCorrection: "bool?" }, args)
+    super(learningRate, betas, eps)
     this.weightDecay = weightDecay
     this.biasCorrection = biasCorrection
   }
@@ -145,13 +149,8 @@ export class Adamax extends Moments {
   constructor(learningRate: LearningRate, options: AdamaxOptions)
   constructor(options: { learningRate: LearningRate } & AdamaxOptions)
   constructor(...args: unknown[]) {
-    const [learningRate, betas, eps] = named<[LearningRate, Betas?, number?]>(
-      "Adamax",
-      ["learningRate", "betas", "eps"],
-      args,
-      1,
-    )
-    super("Adamax", learningRate, betas, eps)
+    const [learningRate, betas, eps] = named<[LearningRate, Betas?, number?]>("Adamax", MOMENTS, args)
+    super(learningRate, betas, eps)
   }
 
   override applySingle(gradient: mx.Array, parameter: mx.Array, state: ParameterState): mx.Array {

@@ -1,10 +1,16 @@
 /** Limits on gradients before an optimizer sees them. */
 import * as mx from "@lazuli/core"
 import { forEachLeaf, mapLeaves } from "@lazuli/core/engine"
+import { aTree, named } from "../arguments"
+
+/** The squares' sum in at least float32: those of sixteen-bit gradients are beyond their dtype. */
+const sumOfSquares = (x: mx.Array): mx.Array =>
+  (x.dtype.size === 2 && mx.issubdtype(x.dtype, mx.floating) ? x.astype(mx.float32) : x).square().sum()
 
 /**
  * Scales all gradients by one factor so that their common norm, the root of the sum of all squares, is at most maxNorm.
  * @returns the gradients and the norm they had
+ * @throws ArgumentError for a negative maxNorm
  * @example
  * const [clipped, norm] = optim.clipGradNorm({ w: mx.array([3, 4]) }, 10)
  * norm.item() // => 5
@@ -12,16 +18,34 @@ import { forEachLeaf, mapLeaves } from "@lazuli/core/engine"
 export function clipGradNorm<G extends object>(
   grads: G,
   maxNorm: number | { maxNorm: number },
+): [clipped: G, norm: mx.Array]
+export function clipGradNorm(...args: unknown[]): [clipped: unknown, norm: mx.Array] {
+  const [grads, maxNorm] = named<[object, number]>(
+    "clipGradNorm",
+    { grads: aTree, maxNorm: "nonNegative" },
+    args,
+  )
+  return clipTo(grads, maxNorm, (squares) => squares)
+}
+
+/**
+ * Gradients scaled so that their norm is at most maxNorm, and that norm; `total` adds up the squares of all who hold a part.
+ * @internal
+ */
+export function clipTo<G>(
+  grads: G,
+  maxNorm: number,
+  total: (squares: mx.Array) => mx.Array,
 ): [clipped: G, norm: mx.Array] {
-  const limit = typeof maxNorm === "number" ? maxNorm : maxNorm.maxNorm
   let squares: mx.Array | null = null
   forEachLeaf(grads, (leaf) => {
     if (!(leaf instanceof mx.Array)) return
-    const sum = leaf.square().sum()
+    const sum = sumOfSquares(leaf)
     squares = squares === null ? sum : squares.add(sum)
   })
-  const norm = ((squares as mx.Array | null) ?? mx.array(0)).sqrt()
-  const factor = mx.minimum(mx.divide(limit, norm.add(1e-6)), 1)
-  const clipped = mapLeaves(grads, (leaf) => (leaf instanceof mx.Array ? leaf.multiply(factor) : leaf))
+  const norm = total((squares as mx.Array | null) ?? mx.array(0)).sqrt()
+  const factor = mx.minimum(mx.divide(maxNorm, norm.add(1e-6)), 1)
+  const scaled = (x: mx.Array): mx.Array => x.multiply(x.dtype.size === 2 ? factor.astype(x.dtype) : factor)
+  const clipped = mapLeaves(grads, (leaf) => (leaf instanceof mx.Array ? scaled(leaf) : leaf))
   return [clipped as G, norm]
 }

@@ -25,6 +25,7 @@ export {
   joinSchedules,
   linearSchedule,
   type Schedule,
+  type StepSchedule,
   stepDecay,
 } from "./schedulers"
 export { SGD, type SGDOptions } from "./sgd"

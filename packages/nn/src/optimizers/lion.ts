@@ -1,8 +1,8 @@
 /** Lion: steps of one size, in the direction of a running mean's sign. */
 import * as mx from "@lazuli/core"
-import { named } from "../arguments"
-import { type Betas, checkBetas } from "./adam"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { named, optional } from "../arguments"
+import { type Betas, bothBetas } from "./adam"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link Lion} beside the learning rate. */
 export interface LionOptions {
@@ -31,11 +31,9 @@ export class Lion extends Optimizer {
     super()
     const [learningRate, betas = [0.9, 0.99], weightDecay = 0] = named<[LearningRate, Betas?, number?]>(
       "Lion",
-      ["learningRate", "betas", "weightDecay"],
+      { learningRate: aLearningRate, betas: optional(bothBetas), weightDecay: "nonNegative?" },
       args,
-      1,
     )
-    checkBetas("Lion", betas)
     this.setting("learning_rate", learningRate)
     this.betas = betas
     this.weightDecay = weightDecay

@@ -1,13 +1,32 @@
 /** Several optimizers, each for a part of the parameters. */
 import type * as mx from "@lazuli/core"
-import { ArgumentError, describe, forEachLeaf, isList, isPlainObject, setOwn } from "@lazuli/core/engine"
-import { named } from "../arguments"
-import { Optimizer, type OptimizerState, plainTree } from "./optimizer"
+import {
+  ArgumentError,
+  describe,
+  forEachLeaf,
+  isList,
+  isPlainObject,
+  type Kind,
+  ofUser,
+  setOwn,
+} from "@lazuli/core/engine"
+import { aTree, check, named, optional } from "../arguments"
+import type { Module } from "../module"
+import type { ParametersOf } from "../parameter-tree"
+import { aRate, Optimizer, type OptimizerState, plainTree } from "./optimizer"
 
 /** Whether an optimizer takes a parameter, by its dotted path and its gradient. */
 export type ParameterFilter = (path: string, gradient: mx.Array) => boolean
 
 type Tree = Record<string, unknown>
+
+const listOf = (expected: string, accepts: (value: unknown) => boolean, least: number): Kind => ({
+  expected,
+  accepts: (value: unknown) => isList(value) && value.length >= least && value.every(accepts),
+  element: accepts,
+})
+const listOfOptimizers = listOf("a list of optimizers", (value) => value instanceof Optimizer, 1)
+const listOfFunctions = listOf("a list of functions", (value) => typeof value === "function", 0)
 
 /**
  * Gives each parameter to the first optimizer whose filter takes it; the last one, which has no filter, takes the rest.
@@ -27,9 +46,8 @@ export class MultiOptimizer extends Optimizer {
     super()
     const [optimizers, filters = []] = named<[readonly Optimizer[], (readonly ParameterFilter[])?]>(
       "MultiOptimizer",
-      ["optimizers", "filters"],
+      { optimizers: listOfOptimizers, filters: optional(listOfFunctions) },
       args,
-      1,
     )
     if (filters.length !== optimizers.length - 1)
       throw new ArgumentError(
@@ -45,6 +63,7 @@ export class MultiOptimizer extends Optimizer {
     return { states: this.optimizers.map((optimizer) => optimizer.state) }
   }
   override set state(state: OptimizerState) {
+    check("MultiOptimizer", { state: "record" }, state)
     const { states } = state
     if (!isList(states) || states.length !== this.optimizers.length)
       throw new ArgumentError(
@@ -61,20 +80,25 @@ export class MultiOptimizer extends Optimizer {
     return this.optimizers[0].learningRate
   }
   override set learningRate(value: number | mx.Array) {
+    check("learningRate", { value: aRate }, value)
     for (const optimizer of this.optimizers) optimizer.learningRate = value
   }
 
   override init(parameters: object): void {
+    check("init", { parameters: aTree }, parameters)
     const parts = this.split(plainTree(parameters))
     this.optimizers.forEach((optimizer, i) => optimizer.init(parts[i]))
   }
 
-  override applyGradients<G extends object>(gradients: G, parameters: object): G {
+  override applyGradients<M extends Module>(gradients: M, parameters: object): ParametersOf<M>
+  override applyGradients<G extends object>(gradients: G, parameters: object): G
+  override applyGradients(gradients: object, parameters: object): object {
+    check("applyGradients", { gradients: aTree, parameters: aTree }, gradients, parameters)
     const parts = this.split(plainTree(gradients))
     return this.optimizers.reduce<unknown>(
       (merged, optimizer, i) => merge(merged, optimizer.applyGradients(parts[i], parameters)),
       {},
-    ) as G
+    ) as object
   }
 
   override applySingle(): mx.Array {
@@ -87,7 +111,7 @@ export class MultiOptimizer extends Optimizer {
     forEachLeaf(tree, (leaf, path) =>
       taker.set(
         path,
-        this.filters.findIndex((filter) => filter(path, leaf as mx.Array)),
+        ofUser(() => this.filters.findIndex((filter) => filter(path, leaf as mx.Array))),
       ),
     )
     return this.optimizers.map((_, which) => (part(tree, which) ?? {}) as Tree)

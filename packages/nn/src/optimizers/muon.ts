@@ -1,7 +1,7 @@
 /** Muon: momentum whose matrices are made nearly orthogonal. */
 import * as mx from "@lazuli/core"
 import { named } from "../arguments"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link Muon} beside the learning rate. */
 export interface MuonOptions {
@@ -54,7 +54,17 @@ export class Muon extends Optimizer {
     super()
     const [learningRate, momentum = 0.95, weightDecay = 0.01, nesterov = true, nsSteps = 5] = named<
       [LearningRate, number?, number?, boolean?, number?]
-    >("Muon", ["learningRate", "momentum", "weightDecay", "nesterov", "nsSteps"], args, 1)
+    >(
+      "Muon",
+      {
+        learningRate: aLearningRate,
+        momentum: "probability?",
+        weightDecay: "nonNegative?",
+        nesterov: "bool?",
+        nsSteps: "size?",
+      },
+      args,
+    )
     this.setting("learning_rate", learningRate)
     this.momentum = momentum
     this.weightDecay = weightDecay

@@ -1,5 +1,5 @@
 import * as mx from "@lazuli/core"
-import { describe, expect, test } from "vitest"
+import { describe, expect, expectTypeOf, test } from "vitest"
 import * as nn from "../index"
 import * as optim from "./index"
 
@@ -54,6 +54,23 @@ describe("trees", () => {
     expect(Object.keys(out)).toEqual(["a"])
   })
 
+  test("keep their types", () => {
+    const model = new nn.Linear(1, 1)
+    const [, grads] = nn.valueAndGrad(model, (x: mx.Array) => model.forward(x).sum())(mx.ones([1, 1]))
+    const [clipped] = optim.clipGradNorm(grads, 1)
+    const stepped = new optim.Adam(0.1).applyGradients(nn.averageGradients(clipped), model)
+    expectTypeOf(stepped).toEqualTypeOf<nn.ParametersOf<nn.Linear>>()
+    expectTypeOf(stepped.weight).toEqualTypeOf<mx.Array>()
+    const ofModule = new optim.SGD(0.1).applyGradients(model, model)
+    expectTypeOf(ofModule.weight).toEqualTypeOf<mx.Array>()
+    const plain = new optim.MultiOptimizer([new optim.SGD(1)]).applyGradients(
+      { w: [mx.ones([1])] },
+      { w: [mx.ones([1])] },
+    )
+    expectTypeOf(plain).toEqualTypeOf<{ w: mx.Array[] }>()
+    expect(ofModule).not.toBeInstanceOf(nn.Module)
+  })
+
   test("a gradient without its parameter is an error", () => {
     expect(() =>
       new optim.SGD(1).applyGradients({ a: [{ b: mx.array([1]) }] }, { a: [{}] }),
@@ -61,6 +78,76 @@ describe("trees", () => {
       `[ArgumentError: [applyGradients] there is a gradient for "a.0.b", but the parameter is nothing]`,
     )
   })
+})
+
+describe("a state that does not fit", () => {
+  const w = (...shape: number[]) => ({ w: mx.ones(shape) })
+  test.each([
+    [
+      "of another optimizer",
+      () => {
+        const sgd = new optim.SGD(0.1, 0.9)
+        sgd.init(w(2))
+        const adam = new optim.Adam(0.1)
+        adam.state = sgd.state
+        adam.applyGradients(w(2), w(2))
+      },
+    ],
+    [
+      "of another model",
+      () => {
+        const [a, b] = [new optim.Adam(0.1), new optim.Adam(0.1)]
+        a.init(w(1))
+        b.state = a.state
+        b.applyGradients(w(2), w(2))
+      },
+    ],
+    [
+      "of no parameter",
+      () => {
+        const adam = new optim.Adam(0.1)
+        adam.init(w(2))
+        adam.applyGradients({ v: mx.ones([2]) }, { v: mx.ones([2]) })
+      },
+    ],
+    ["of a gradient of another shape", () => new optim.SGD(0.1).applyGradients(w(1), w(2))],
+    ["of a parameter called step", () => new optim.SGD(0.1).init({ step: mx.ones([2]) })],
+    [
+      "without a step",
+      () => {
+        new optim.SGD(0.1).state = {}
+      },
+    ],
+  ])("%s", (_name, run) => {
+    expect(run).toThrowErrorMatchingSnapshot()
+  })
+})
+
+describe("schedules", () => {
+  test.each([
+    ["exponentialDecay", optim.exponentialDecay(0.1, 0.9), 0.1 * 0.9 ** 10],
+    ["stepDecay", optim.stepDecay(0.1, 0.9, 3), 0.1 * 0.9 ** 3],
+    ["cosineDecay", optim.cosineDecay(0.1, 20), 0.05],
+    ["linearSchedule", optim.linearSchedule(0, 1, 40), 0.25],
+    [
+      "joinSchedules",
+      optim.joinSchedules([optim.linearSchedule(0, 1, 8), optim.exponentialDecay(1, 0.5)], [8]),
+      0.25,
+    ],
+  ])("%s takes the step as a number or an array", (_name, schedule, value) => {
+    expect(schedule(10).item()).toBeCloseTo(value, 6)
+    for (const dtype of [mx.int32, mx.uint64])
+      expect(schedule(mx.array(10, dtype)).item()).toBeCloseTo(value, 6)
+    for (const wrong of [-1, 1.5, Number.NaN, "1", undefined])
+      expect(() => schedule(wrong as number)).toThrow("step must be an integer of at least 0 or an array")
+  })
+})
+
+test("clipGradNorm of sixteen-bit gradients does not overflow in the squares", () => {
+  const [clipped, norm] = optim.clipGradNorm({ w: mx.array([300, 400], mx.float16) }, 5)
+  expect(norm.item()).toBe(500)
+  expect(clipped.w.dtype).toBe(mx.float16)
+  expect((clipped.w.tolist() as number[])[0]).toBeCloseTo(3, 2)
 })
 
 describe("settings", () => {
@@ -72,6 +159,16 @@ describe("settings", () => {
     ["MultiOptimizer", () => new optim.MultiOptimizer([new optim.SGD(1)], [() => true])],
     ["joinSchedules", () => optim.joinSchedules([], [])],
     ["linearSchedule", () => optim.linearSchedule(0, 1, 0)],
+    ["stepDecay", () => optim.stepDecay(1, 0.5, 0)],
+    ["cosineDecay", () => optim.cosineDecay(1, 0)],
+    ["joinSchedules that fall", () => optim.joinSchedules([Math.abs, Math.abs, Math.abs] as never, [5, 5])],
+    ["a negative learning rate", () => new optim.SGD(-1)],
+    ["a learning rate of NaN", () => new optim.Adam({ learningRate: Number.NaN })],
+    ["one beta", () => new optim.AdamW(1, { betas: [0.9] as never })],
+    ["a momentum above 1", () => new optim.SGD(1, 1.5)],
+    ["Adafactor without a rate", () => new optim.Adafactor(null, { relativeStep: false })],
+    ["a negative norm", () => optim.clipGradNorm({ w: mx.ones([1]) }, -1)],
+    ["a negative norm of shards", () => nn.utils.clipGradNormSharded({ w: mx.ones([1]) }, -1)],
     ["learningRate", () => new (optim.Adam as unknown as new () => optim.Adam)()],
   ])("%s refuses what cannot work", (_name, make) => {
     expect(make).toThrowErrorMatchingSnapshot()

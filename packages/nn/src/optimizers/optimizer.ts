@@ -6,13 +6,21 @@ import * as mx from "@lazuli/core"
 import {
   ArgumentError,
   describe,
+  format,
   getOwn,
   isList,
   isPlainObject,
+  type Kind,
+  LazuliError,
+  renamed,
   replaceTree,
+  ShapeError,
+  sameShape,
   setOwn,
 } from "@lazuli/core/engine"
+import { about, aModule, aTree, check } from "../arguments"
 import { Module } from "../module"
+import type { ParametersOf } from "../parameter-tree"
 import type { Schedule } from "./schedulers"
 
 /** The state that an optimizer keeps for one parameter. */
@@ -23,6 +31,22 @@ export interface OptimizerState {
 }
 /** A learning rate: a number, an array, or a function of the step. */
 export type LearningRate = number | mx.Array | Schedule
+
+/** A learning rate: no NaN, nothing below 0. @internal */
+export const aLearningRate: Kind = {
+  expected: "a number that is not negative, an array of one element or a schedule",
+  accepts: (value: unknown) =>
+    typeof value === "number"
+      ? value >= 0 && value < Number.POSITIVE_INFINITY
+      : typeof value === "function" || (value instanceof mx.Array && value.size === 1),
+}
+
+/** A learning rate without a schedule. @internal */
+export const aRate: Kind = {
+  expected: "a number that is not negative or an array of one element",
+  accepts: (value: unknown) =>
+    typeof value !== "function" && (aLearningRate.accepts as (v: unknown) => boolean)(value),
+}
 
 type Tree = Record<string, unknown>
 
@@ -45,8 +69,11 @@ export abstract class Optimizer {
   private readonly schedules: [name: string, schedule: Schedule][] = []
 
   constructor(schedulers: Readonly<Record<string, Schedule>> | null = null) {
-    for (const name of Object.keys(schedulers ?? {}))
-      this.schedules.push([name, (schedulers as Record<string, Schedule>)[name]])
+    check("Optimizer", { schedulers: "record?" }, schedulers)
+    for (const [name, schedule] of Object.entries(schedulers ?? {})) {
+      check("Optimizer", { [name]: "function" }, schedule)
+      this.schedules.push([name, schedule])
+    }
   }
 
   /** What the optimizer keeps: a mutable tree, which `compile` takes as `inputs` and `outputs`. Setting it continues from there. */
@@ -54,6 +81,11 @@ export abstract class Optimizer {
     return this.values
   }
   set state(state: OptimizerState) {
+    const op = this.constructor.name
+    check(op, { state: "record" }, state)
+    for (const name of Object.keys(this.values))
+      if (this.values[name] instanceof mx.Array && !(state[name] instanceof mx.Array))
+        throw new ArgumentError(op, `state must hold the array "${name}", received ${describe(state[name])}`)
     replaceTree(this.values, state)
     this.values = state
     this.initialized = false
@@ -69,13 +101,24 @@ export abstract class Optimizer {
     return this.values.learning_rate as mx.Array
   }
   set learningRate(value: number | mx.Array) {
+    check("learningRate", { value: aRate }, value)
     this.values.learning_rate = asArray(value)
   }
 
   /** Sets a setting of the state to a value, or to what a schedule gives for the step, before each update. */
   protected setting(name: string, value: LearningRate): void {
     if (typeof value === "function") this.schedules.push([name, value])
-    this.values[name] = asArray(typeof value === "function" ? value(this.step) : value)
+    this.values[name] = typeof value === "function" ? this.scheduled(name, value) : asArray(value)
+  }
+
+  /** What a schedule gives for the step. */
+  private scheduled(name: string, schedule: Schedule): mx.Array {
+    const value: unknown = schedule(this.step)
+    if (typeof value === "number" || value instanceof mx.Array) return asArray(value)
+    throw new ArgumentError(
+      this.constructor.name,
+      `the schedule of ${name} must give an array or a number, received ${describe(value)}`,
+    )
   }
 
   /**
@@ -87,22 +130,31 @@ export abstract class Optimizer {
    * Object.keys(optimizer.state.w) // => ['m', 'v']
    */
   init(parameters: object): void {
-    const prepare = (value: unknown, state: unknown): unknown => {
+    const prepare = (value: unknown, state: unknown, path: string): unknown => {
       if (value instanceof mx.Array) {
+        if (state !== undefined && !isPlainObject(state))
+          throw new ArgumentError(
+            "init",
+            `the state of "${path}" must be a plain object, received ${describe(state)}`,
+            {
+              hint: "Settings such as step and learning_rate lie beside the parameters: none may be called so",
+            },
+          )
         const own = (state ?? {}) as ParameterState
         if (Object.keys(own).length === 0) this.initSingle(value, own)
+        else this.checkState(value, own, path)
         return own
       }
+      const at = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
       if (isList(value)) {
         const list = (isList(state) ? state : []) as unknown[]
-        value.forEach((child, i) => (list[i] = prepare(child, list[i])))
+        value.forEach((child, i) => (list[i] = prepare(child, list[i], at(i))))
         return list
       }
-      return isPlainObject(value) ? prepareAll(value, (state ?? {}) as Tree) : (state ?? {})
-    }
-    const prepareAll = (tree: Tree, state: Tree): Tree => {
-      for (const key of Object.keys(tree)) setOwn(state, key, prepare(tree[key], getOwn(state, key)))
-      return state
+      if (!isPlainObject(value)) return state ?? {}
+      const tree = (isPlainObject(state) ? state : {}) as Tree
+      for (const key of Object.keys(value)) setOwn(tree, key, prepare(value[key], getOwn(tree, key), at(key)))
+      return tree
     }
     const tree = plainTree(parameters)
     if (!isPlainObject(tree))
@@ -110,30 +162,53 @@ export abstract class Optimizer {
         "init",
         `expected an object of parameters or a module, received ${describe(parameters)}`,
       )
-    prepareAll(tree, this.values)
+    prepare(tree, this.values, "")
     this.initialized = true
+  }
+
+  /** Holds a state that was there before to what this optimizer keeps for the parameter. @throws ArgumentError, ShapeError */
+  private checkState(parameter: mx.Array, state: ParameterState, path: string): void {
+    const fresh: ParameterState = {}
+    this.initSingle(parameter, fresh)
+    const hint = {
+      hint: `The state is of another optimizer than this ${this.constructor.name}, or of another model`,
+    }
+    for (const name of Object.keys(fresh)) {
+      const held: unknown = state[name]
+      if (!(held instanceof mx.Array))
+        throw new ArgumentError("init", `the state of "${path}" has no array "${name}"`, hint)
+      const [expected, { shape }] = [fresh[name].node.shape, held.node]
+      if (!sameShape(expected, shape))
+        throw new ShapeError(
+          "init",
+          `the state "${name}" of "${path}" must have shape ${format(expected)}, received ${format(shape)}`,
+          hint,
+        )
+    }
   }
 
   /**
    * One step: the parameters that follow from the gradients. The parameters may hold more than the gradients do.
    * @returns a tree like `gradients`
+   * @throws ArgumentError for a gradient without a parameter or a state, ShapeError for one of another shape
    * @example
    * const w = new optim.SGD(0.5).applyGradients({ w: mx.array([1]) }, { w: mx.array([3]) }).w
    * w.tolist() // => [2.5]
    */
-  applyGradients<G extends object>(gradients: G, parameters: object): G {
-    if (!this.initialized) this.init(gradients)
-    for (const [name, schedule] of this.schedules) this.values[name] = asArray(schedule(this.step))
+  applyGradients<M extends Module>(gradients: M, parameters: object): ParametersOf<M>
+  applyGradients<G extends object>(gradients: G, parameters: object): G
+  applyGradients(gradients: object, parameters: object): object {
+    const op = "applyGradients"
+    check(op, { gradients: aTree, parameters: aTree }, gradients, parameters)
+    try {
+      if (!this.initialized) this.init(gradients)
+    } catch (error) {
+      throw renamed(error, op)
+    }
+    for (const [name, schedule] of this.schedules) this.values[name] = this.scheduled(name, schedule)
     this.values.step = this.step.add(1)
     const apply = (gradient: unknown, parameter: unknown, state: unknown, path: string): unknown => {
-      if (gradient instanceof mx.Array) {
-        if (!(parameter instanceof mx.Array))
-          throw new ArgumentError(
-            "applyGradients",
-            `there is a gradient for "${path}", but the parameter is ${describe(parameter)}`,
-          )
-        return this.applySingle(gradient, parameter, state as ParameterState)
-      }
+      if (gradient instanceof mx.Array) return this.applyOne(gradient, parameter, state, path)
       const [of, states] = [parameter as Tree | undefined, state as Tree]
       const at = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
       if (isList(gradient)) return gradient.map((child, i) => apply(child, of?.[i], states?.[i], at(i)))
@@ -143,7 +218,30 @@ export abstract class Optimizer {
         setOwn(out, key, apply(gradient[key], getOwn(of, key), getOwn(states, key), at(key)))
       return out
     }
-    return apply(plainTree(gradients), parameters, this.values, "") as G
+    return apply(plainTree(gradients), parameters, this.values, "") as object
+  }
+
+  private applyOne(gradient: mx.Array, parameter: unknown, state: unknown, path: string): mx.Array {
+    const op = "applyGradients"
+    if (!(parameter instanceof mx.Array))
+      throw new ArgumentError(
+        op,
+        `there is a gradient for "${path}", but the parameter is ${describe(parameter)}`,
+      )
+    if (!sameShape(gradient.node.shape, parameter.node.shape))
+      throw new ShapeError(
+        op,
+        `the gradient for "${path}" has shape ${format(gradient.node.shape)}, but the parameter has shape ${format(parameter.node.shape)}`,
+      )
+    if (!isPlainObject(state))
+      throw new ArgumentError(op, `the optimizer has no state for "${path}"`, {
+        hint: "optimizer.init(parameters) makes it for parameters that came later",
+      })
+    try {
+      return this.applySingle(gradient, parameter, state as ParameterState)
+    } catch (error) {
+      throw error instanceof LazuliError ? about(error, op, `"${path}"`) : error
+    }
   }
 
   /**
@@ -154,7 +252,12 @@ export abstract class Optimizer {
    * new optim.SGD(0.1).update(model, grads)
    */
   update(model: Module, gradients: object): void {
-    model.update(this.applyGradients(gradients, model))
+    check("update", { model: aModule, gradients: aTree }, model, gradients)
+    try {
+      model.update(this.applyGradients(gradients, model))
+    } catch (error) {
+      throw renamed(error, "update")
+    }
   }
 
   /** Puts into `state` what the optimizer keeps for a parameter. */

@@ -1,8 +1,7 @@
 /** RMSprop: gradients over a running root of their squares. */
 import * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
 import { named } from "../arguments"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link RMSprop} beside the learning rate. */
 export interface RMSpropOptions {
@@ -15,7 +14,7 @@ export interface RMSpropOptions {
 /**
  * v ← alpha · v + (1 − alpha) · g² and w ← w − learningRate · g / (√v + eps).
  * https://www.cs.toronto.edu/~tijmen/csc321/slides/lecture_slides_lec6.pdf
- * @throws ArgumentError for a negative alpha, or an eps that is not positive
+ * @throws ArgumentError for an alpha outside [0, 1], or an eps that is not positive
  * @example
  * new optim.RMSprop({ learningRate: 0.1 }).learningRate.shape // => []
  */
@@ -30,12 +29,9 @@ export class RMSprop extends Optimizer {
     super()
     const [learningRate, alpha = 0.99, eps = 1e-8] = named<[LearningRate, number?, number?]>(
       "RMSprop",
-      ["learningRate", "alpha", "eps"],
+      { learningRate: aLearningRate, alpha: "probability?", eps: "positive?" },
       args,
-      1,
     )
-    if (!(alpha >= 0)) throw new ArgumentError("RMSprop", `alpha must be at least 0, received ${alpha}`)
-    if (!(eps > 0)) throw new ArgumentError("RMSprop", `eps must be positive, received ${eps}`)
     this.setting("learning_rate", learningRate)
     this.alpha = alpha
     this.eps = eps

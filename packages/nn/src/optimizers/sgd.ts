@@ -2,7 +2,7 @@
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { named } from "../arguments"
-import { type LearningRate, Optimizer, type ParameterState } from "./optimizer"
+import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
 /** Settings of {@link SGD} beside the learning rate. */
 export interface SGDOptions {
@@ -41,7 +41,17 @@ export class SGD extends Optimizer {
     super()
     const [learningRate, momentum = 0, weightDecay = 0, dampening = 0, nesterov = false] = named<
       [LearningRate, number?, number?, number?, boolean?]
-    >("SGD", ["learningRate", "momentum", "weightDecay", "dampening", "nesterov"], args, 1)
+    >(
+      "SGD",
+      {
+        learningRate: aLearningRate,
+        momentum: "probability?",
+        weightDecay: "nonNegative?",
+        dampening: "probability?",
+        nesterov: "bool?",
+      },
+      args,
+    )
     if (nesterov && (momentum <= 0 || dampening !== 0))
       throw new ArgumentError("SGD", "Nesterov momentum needs a momentum and no dampening")
     this.setting("learning_rate", learningRate)

@@ -1,0 +1,57 @@
+import * as mx from "@lazuli/core"
+import { describe, expect, test } from "vitest"
+import * as nn from "../index"
+
+const along = (values: number[], dtype: mx.Dtype = mx.float32) =>
+  mx.array(values, dtype).reshape([1, values.length, 1])
+const list = (x: mx.Array): number[] => x.flatten().tolist() as number[]
+
+describe("antialias", () => {
+  // MLX's values: output i lies at i / s − ((m − 1) / s − n + 1) / 2 of n positions for m = ⌊s n⌋.
+  test.each([
+    [0.75, "linear", [1, 2], [1.5]],
+    [0.7, "linear", [1, 2, 3], [1.384615, 2.615385]],
+    [0.5, "linear", [1, 2, 3, 4], [1.714286, 3.285714]],
+    [0.4, "linear", [1, 2, 3, 4, 5, 9], [2.333333, 5.291667]],
+    [0.45, "cubic", [1, 5, 3, 4, 2, 9, 7], [3.221749, 3.342083, 6.892214]],
+    [0.6, "cubic", [1, 5, 3, 4, 2], [2.692308, 3.851163, 2.8]],
+  ] as const)("by %d, %s, of %j", (scale, mode, from, to) => {
+    const y = new nn.Upsample(scale, { mode, antialias: true }).forward(along([...from]))
+    list(y).forEach((value, i) => expect(value).toBeCloseTo(to[i], 4))
+    expect(y.shape).toEqual([1, to.length, 1])
+  })
+
+  test("is symmetric, and keeps constants, at every factor", () => {
+    for (const mode of ["linear", "cubic"] as const)
+      for (const scale of [0.3, 0.45, 0.5, 0.61, 0.75, 0.9, 1.3]) {
+        const layer = new nn.Upsample(scale, { mode, antialias: true })
+        const y = list(layer.forward(along([1, 2, 3, 4, 5, 6, 7])))
+        y.forEach((value, i) => expect(value + y[y.length - 1 - i]).toBeCloseTo(8, 4))
+        for (const value of list(layer.forward(along([3, 3, 3, 3, 3])))) expect(value).toBeCloseTo(3, 5)
+      }
+  })
+
+  test("of nothing is nothing", () => {
+    expect(new nn.Upsample(0.4, { mode: "linear", antialias: true }).forward(along([1, 2])).shape).toEqual([
+      1, 0, 1,
+    ])
+  })
+
+  test("is refused with alignCorners, as in MLX", () => {
+    expect(
+      () => new nn.Upsample(0.5, { mode: "linear", antialias: true, alignCorners: true }),
+    ).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [Upsample] there is no antialiasing with alignCorners]`,
+    )
+  })
+})
+
+test("integers are interpolated in float32", () => {
+  for (const mode of ["linear", "cubic"] as const) {
+    const layer = new nn.Upsample(2, { mode })
+    const y = layer.forward(along([1, 2], mx.int32))
+    expect(y.dtype).toBe(mx.float32)
+    expect(list(y)).toEqual(list(layer.forward(along([1, 2]))))
+  }
+  expect(new nn.Upsample(2).forward(along([1, 2], mx.int32)).dtype).toBe(mx.int32)
+})
