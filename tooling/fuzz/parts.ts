@@ -2,6 +2,7 @@
 import type { Fuzzer } from "./fuzzer"
 
 export const parts: Readonly<Record<string, () => Promise<Fuzzer<unknown>>>> = {
-  calls: async () => (await import("./calls")).wrongCalls as Fuzzer<unknown>,
   files: async () => (await import("./files")).files,
+  programs: async () => (await import("./programs")).programsFuzzer,
+  calls: async () => (await import("./calls")).wrongCalls as Fuzzer<unknown>,
 }
