@@ -34,6 +34,8 @@ async function attempt(i: number): Promise<void> {
     const shown = kind === undefined ? 0 : (seen.get(kind) ?? 0)
     // Shrinking goes on only for what is shown, for a while, and keeps to one kind.
     if (kind !== undefined && (shown > SHOWN || performance.now() - started > PATIENCE)) return
+    // Making it small takes many attempts, of which none hangs.
+    if (kind !== undefined) say({ begins: i })
     try {
       outcome = await within(drawn)
     } catch (error) {

@@ -6,6 +6,7 @@ import {
   Array,
   type CallRecorder,
   calls,
+  cast,
   currentStream,
   implicitState,
   isList,
@@ -13,8 +14,10 @@ import {
   Mark,
   Node,
   onStream,
+  rebind,
   type StreamLike,
   TransformError,
+  withoutHandles,
 } from "@lazuli/core/engine"
 
 /** Stands for an array, or for a node, that an earlier call gave or that is an input. */
@@ -86,6 +89,7 @@ export class Recorder implements CallRecorder {
     let result: R
     try {
       result = f(...args)
+      this.renew(result, args)
     } finally {
       calls.recorder = this
     }
@@ -107,6 +111,20 @@ export class Recorder implements CallRecorder {
     const id = this.ids.get(node)
     if (id === undefined && (node.mark & Mark.Abstract) !== 0) this.gap ??= "a result"
     return id ?? null
+  }
+
+  /**
+   * Gives results that are arguments for these sizes, as a roll of one element is, nodes of their own: for other sizes they are something else
+   * than the arguments, and have their own numbers.
+   */
+  private renew(result: unknown, args: readonly unknown[]): void {
+    const given = new Set<unknown>()
+    mapValues(args, (leaf) => given.add(leaf))
+    mapValues(result, (leaf) => {
+      if (leaf instanceof Array && this.ids.has(leaf.node) && !given.has(leaf))
+        rebind(leaf, withoutHandles(() => cast([leaf], { dtype: leaf.node.dtype })).node)
+      return leaf
+    })
   }
 
   private number(node: Node): number {

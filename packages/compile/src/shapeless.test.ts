@@ -153,3 +153,30 @@ describe("shapeless", () => {
     expect(f(mx.ones([3, 2])).shape).toEqual([6])
   })
 })
+
+describe("what changes nothing for the sizes of the trace changes something for others", () => {
+  const range = (n: number): mx.Array => mx.arange(n).astype(mx.float32)
+  const cases: [string, (x: mx.Array) => mx.Array, mx.Array, mx.Array][] = [
+    ["a slice of everything", (x) => x.index(":4"), range(4), range(6)],
+    ["every second of one", (x) => x.index("::2"), range(1), range(6)],
+    ["all but the first of none", (x) => x.index("1:"), range(0), range(3)],
+    ["a roll by the size", (x) => mx.roll(x, 2), range(2), range(5)],
+    ["a softmax of nothing", (x) => mx.softmax(x), range(0), range(3)],
+    ["a sum kept over one", (x) => x.sum(0, true), range(1), range(4)],
+    ["a broadcast to the same", (x) => mx.broadcastTo(x, [4]), range(4), range(1)],
+    ["a reshape to the same", (x) => x.reshape([-1]), range(4), range(6).reshape([2, 3])],
+  ]
+  test.each(cases)("%s", (_name, change, a, b) => {
+    const value = (x: mx.Array): mx.Array => change(x).add(x.sum())
+    const gradient = grad((x: mx.Array) => value(x).square().sum())
+    for (const f of [value, gradient])
+      for (const [first, second] of [
+        [a, b],
+        [b, a],
+      ]) {
+        const compiled = compile(f, { shapeless: true })
+        expect(compiled(first).tolist()).toEqual(f(first).tolist())
+        expect(compiled(second).tolist()).toEqual(f(second).tolist())
+      }
+  })
+})
