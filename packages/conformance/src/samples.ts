@@ -105,6 +105,9 @@ export const samples: Sample[] = [
 
   sample("matmul", (a, b) => a.matmul(b), x23, matrix),
   sample("matmul of batches", (a, b) => a.matmul(b), values([2, 1, 2, 3]), values([3, 3, 2])),
+  ...[0.5, 1, 2, 3, Number.POSITIVE_INFINITY].map((p) =>
+    sample(`cdist with p = ${p}`, (x, y) => mx.cdist(x, y, p), values([2, 3]), values([4, 3], 3, 5, 2)),
+  ),
   sample("hadamardTransform", (x) => mx.hadamardTransform(x), values([2, 4])),
   sample("einsum", (a, b) => mx.einsum("ij,kj->ik", a, b), x23, values([2, 3], -1, 1, 4)),
   sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),

@@ -81,6 +81,9 @@ export interface FluentMethods<A> {
   bitwiseXor(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.broadcastTo`. */
   broadcastTo(shape: number | readonly number[], options?: StreamOptions): A
+  /** See `mx.cdist`. */
+  cdist(b: A, p?: number, options?: StreamOptions): A
+  cdist(b: A, options: { p?: number } & StreamOptions): A
   /** See `mx.ceil`. */
   ceil(options?: StreamOptions): A
   /** See `mx.clip`. */

@@ -7,6 +7,7 @@ import * as constantOps from "./ops/constant"
 import * as convolutionsOps from "./ops/convolutions"
 import * as creationOps from "./ops/creation"
 import * as diagonalOps from "./ops/diagonal"
+import * as distancesOps from "./ops/distances"
 import * as matmulOps from "./ops/matmul"
 import * as memoryViewOps from "./ops/memory-view"
 import * as padOps from "./ops/pad"
@@ -87,6 +88,7 @@ install("diagonal", diagonalOps.diagonal)
 install("trace", diagonalOps.trace)
 install("tril", diagonalOps.tril)
 install("triu", diagonalOps.triu)
+install("cdist", distancesOps.cdist)
 install("addmm", matmulOps.addmm)
 install("matmul", matmulOps.matmul)
 install("asStrided", memoryViewOps.asStrided)

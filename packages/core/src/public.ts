@@ -170,6 +170,7 @@ export {
   zerosLike as emptyLike,
 } from "./ops/creation"
 export { diag, diagonal, trace, tril, triu } from "./ops/diagonal"
+export { cdist } from "./ops/distances"
 export { einsum, einsumPath } from "./ops/einsum"
 export { fromFp8, toFp8 } from "./ops/fp8"
 export { type BlockMasks, blockMaskedMm, gatherMm, segmentedMm } from "./ops/gather-matmul"

@@ -47,15 +47,26 @@ function parse(op: string, text: string): Slice | "..." {
 
 /**
  * A slice for {@link Array.index}: from `start` to before `stop` in steps of `step`; null leaves a bound open, and negative bounds
- * count from the end. One argument alone is the start.
+ * count from the end. One argument alone is the start. A bound may be a 0-d array of integers, whose value is read, so that it cannot be
+ * traced by vmap or compile; `mx.slice` takes starts that are.
+ * @throws TransformError for a bound inside vmap and compile
  * @example
  * mx.arange(6).index(mx.s(1, null, 2)).tolist() // => [1, 3, 5]
  */
-export function s(start?: number | null, stop?: number | null, step?: number | null): Slice {
-  for (const v of [start, stop, step])
-    if (v !== undefined && v !== null && !Number.isInteger(v))
-      throw new ArgumentError("s", `bounds must be integers or null, received ${describe(v)}`)
-  return new Slice(start ?? null, stop ?? null, step ?? null)
+export function s(start?: Bound, stop?: Bound, step?: Bound): Slice {
+  return new Slice(boundOf(start), boundOf(stop), boundOf(step))
+}
+type Bound = number | Array | null
+
+function boundOf(v: Bound | undefined): number | null {
+  if (v === undefined || v === null) return null
+  const value = v instanceof Array && v.ndim === 0 && isInteger(v.dtype) ? Number(copyOut(v)[0]) : v
+  if (!Number.isInteger(value))
+    throw new ArgumentError(
+      "s",
+      `bounds must be integers, 0-d arrays of them or null, received ${describe(v)}`,
+    )
+  return value as number
 }
 
 function read(op: string, spec: unknown): Item {

@@ -10,6 +10,7 @@ import { Array, applyNode, type Meta, type Partial } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { definePrimitive } from "../graph/primitive"
 import type { UnaryOp } from "../graph/scalar-program"
+import { complexUnary } from "../reference/complex"
 import { asOperand, scalarArray, toDtype } from "./constant"
 import { broadcastTo } from "./reduce"
 
@@ -33,9 +34,16 @@ function unary(
   derivative: (x: Array, y: Array) => Partial,
   { convert, infer, change, call }: Options = {},
 ): UnaryFunction {
+  const plain = infer ? ([x]: readonly Meta[]) => infer(x) : ([x]: readonly Meta[]) => x
   const { primitive } = definePrimitive({
     name,
-    infer: infer ? ([x]) => infer(x) : ([x]) => x,
+    infer:
+      name in complexUnary
+        ? plain
+        : (inputs) => {
+            if (inputs[0].dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
+            return plain(inputs)
+          },
     scalar: (s, [x]) => s[name](x),
     partials: ([x], y) => derivative(x, y),
     vjp: change && (({ inputs: [x], outputs: [y], cotangents: [g] }) => [change(x, y, g)]),
@@ -54,11 +62,10 @@ function unary(
 /** For functions that compute in floating point: bool and integers become float32. */
 const float: Options = { convert: (dtype) => (isInexact(dtype) ? dtype : float32) }
 /** For functions that complex numbers do not have. */
-const realOnly = (name: string, options: Options = {}): Options => ({
-  ...options,
-  infer: (x) => {
-    if (x.dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
-    return options.infer ? options.infer(x) : x
+const realOnly = (name: string, { convert }: Options = {}): Options => ({
+  convert: (dtype) => {
+    if (dtype === complex64) throw new DTypeError(name, "is not defined for complex64")
+    return convert ? convert(dtype) : dtype
   },
 })
 const toBool: Options = { infer: (x) => ({ shape: x.shape, dtype: bool_ }) }
@@ -295,7 +302,7 @@ export const arctanh: UnaryFunction = unary(
 export const erf: UnaryFunction = unary(
   "erf",
   (x) => x.square().negative().exp().multiply(TWO_OVER_SQRT_PI),
-  realOnly("erf", float),
+  float,
 )
 
 /**
@@ -310,7 +317,7 @@ export const erfinv: UnaryFunction = unary(
       .square()
       .exp()
       .multiply(1 / TWO_OVER_SQRT_PI),
-  realOnly("erfinv", float),
+  float,
 )
 
 /**
