@@ -3,11 +3,13 @@
  */
 import { onKernels, type Primitive, RegistryError } from "@lazuli/core/engine"
 import type { Family } from "./family"
+import { convolutions } from "./kernels/conv"
 import { customKernels, providedKernels } from "./kernels/custom"
 import { elementwise } from "./kernels/elementwise"
 import { gathers } from "./kernels/gather"
 import { products } from "./kernels/matmul"
 import { placements } from "./kernels/place"
+import { quantized } from "./kernels/quantized"
 import { reductions } from "./kernels/reduce"
 import { rope } from "./kernels/rope"
 import { rowKernels } from "./kernels/rows"
@@ -23,6 +25,8 @@ const families: Record<string, Family> = {
   ...scans,
   ...sorts,
   ...products,
+  ...quantized,
+  ...convolutions,
   ...customKernels,
 }
 /** Who brought the kernels that are not this package's own. */

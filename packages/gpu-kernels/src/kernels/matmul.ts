@@ -1,99 +1,316 @@
 /**
- * Products of matrices, in tiles of threadgroup memory. Rows and columns may step by anything, so that transposes are free.
+ * Products of matrices: whole, scaled and added, gathered, in segments, masked by blocks. Rows and columns may step by anything, so that
+ * transposes are free.
  */
 import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { DispatchQueue, Kernel } from "../dispatch"
-import { type Families, MAX_ELEMENTS } from "../family"
+import type { Argument, DispatchQueue } from "../dispatch"
+import { type Families, type Family, isCountable } from "../family"
 import { collapse, type View, viewOf } from "../layout"
-import { METAL_HEADER, metalType } from "../metal-types"
+import { metalType } from "../metal-types"
+import {
+  eachSource,
+  FEW_ROWS,
+  type ProductText,
+  pairsSource,
+  rowsSource,
+  swapped,
+  TILE,
+  tilesSource,
+} from "../product-source"
 import { withRowMajor } from "./copy"
+import { targetOf } from "./reduce"
 
-const TILE = 16
+/** Sums up to this long, of few rows or columns, take a thread. */
+const SHORT = 32
 
-/** `p`: m, n, k, then of a and of b the steps of a batch, a row and a column. */
-const source = (type: string): string => `${METAL_HEADER}
-kernel void matmul(device const ${type}* a [[buffer(0)]], device const ${type}* b [[buffer(1)]], device ${type}* y [[buffer(2)]],
-    constant int* p [[buffer(3)]], uint3 group [[threadgroup_position_in_grid]], uint2 t [[thread_position_in_threadgroup]]) {
-  threadgroup float left[${TILE}][${TILE + 1}];
-  threadgroup float right[${TILE}][${TILE + 1}];
-  int m = p[0], n = p[1], depth = p[2];
-  a += long(group.z) * p[3];
-  b += long(group.z) * p[6];
-  y += long(group.z) * m * n;
-  int row = int(group.y * ${TILE} + t.y), column = int(group.x * ${TILE} + t.x);
-  float sum = 0.0f;
-  for (int start = 0; start < depth; start += ${TILE}) {
-    int ka = start + int(t.x), kb = start + int(t.y);
-    left[t.y][t.x] = row < m && ka < depth ? float(a[long(row) * p[4] + long(ka) * p[5]]) : 0.0f;
-    right[t.y][t.x] = column < n && kb < depth ? float(b[long(kb) * p[7] + long(column) * p[8]]) : 0.0f;
-    threadgroup_barrier(mem_flags::mem_threadgroup);
-    for (int k = 0; k < ${TILE}; k++) sum += left[t.y][k] * right[k][t.x];
-    threadgroup_barrier(mem_flags::mem_threadgroup);
+/** Chooses a kernel for a product of `batches` times [m, k] and [k, n]. */
+export function dispatchProduct(
+  queue: DispatchQueue,
+  op: string,
+  text: ProductText,
+  args: readonly Argument[],
+  layout: readonly number[],
+  target: Storage,
+  [batches, m, n, k]: readonly [number, number, number, number],
+): void {
+  if (batches * m * n === 0) return
+  const few = Math.min(m, n) <= FEW_ROWS
+  if (few && k > SHORT && n < m && text.type !== "float2") {
+    const sides = [batches, n, m, k] as const
+    dispatchProduct(queue, op, swapped(text), args, layout, target, sides)
+    return
   }
-  if (row < m && column < n) y[long(row) * n + column] = ${type}(sum);
+  const all: Argument[] = [...args, Int32Array.from([m, n, k, ...layout])]
+  const run = (
+    name: string,
+    key: string,
+    source: () => string,
+    groups: number,
+    group: [number, number],
+  ): void =>
+    queue.dispatch({
+      op,
+      kernel: { key: `${name} ${key} ${text.key}`, name, source },
+      arguments: all,
+      writes: [target],
+      grid: [groups * group[0], group[1], 1],
+      threadgroup: [...group, 1],
+    })
+  if (text.type === "float2") {
+    const tiles = Math.ceil(m / 16) * Math.ceil(n / 16)
+    run("product_pairs", "", () => pairsSource(text), batches * tiles, [16, 16])
+  } else if (few && k <= SHORT) {
+    const width = Math.min(256, Math.ceil((m * n) / 32) * 32)
+    queue.dispatch({
+      op,
+      kernel: { key: `product_each ${text.key}`, name: "product_each", source: () => eachSource(text) },
+      arguments: all,
+      writes: [target],
+      grid: [Math.ceil((m * n) / width) * width, batches, 1],
+      threadgroup: [width, 1, 1],
+    })
+  } else if (m <= FEW_ROWS) {
+    const rows = m === 1 ? 1 : m <= 4 ? 4 : FEW_ROWS
+    if (text.bAlongK)
+      run("product_rows", `${rows}`, () => rowsSource(text, rows), batches * Math.ceil(n / 8), [256, 1])
+    else run("product_rows", `${rows}`, () => rowsSource(text, rows), batches * Math.ceil(n / 32), [32, 8])
+  } else {
+    const tiles = Math.ceil(m / TILE) * Math.ceil(n / TILE)
+    run("product_tiles", "", () => tilesSource(text), batches * tiles, [128, 1])
+  }
+}
+
+/** Statements that add to each named base what the batch `z` steps; axes and strides lie in the layout from `at`. */
+function batchSetup(axes: number, at: number, bases: readonly string[]): string {
+  const lines = bases.map((name, i) => `  int ${name} = layout[${at + i}];\n`)
+  const shapeAt = at + bases.length
+  lines.push(`  { uint rest = z;\n    for (int axis = ${axes - 1}; axis >= 0; axis--) {
+      int at = int(rest % uint(layout[${shapeAt} + axis]));
+      rest /= uint(layout[${shapeAt} + axis]);
+${bases.map((name, i) => `      ${name} += at * layout[${shapeAt + axes * (1 + i)} + axis];\n`).join("")}    } }\n`)
+  return lines.join("")
+}
+
+const INDEX = `inline int lz_matrix(long index, int count) {
+  long p = index < 0 ? index + count : index;
+  return p < 0 ? 0 : p >= count ? count - 1 : int(p);
 }
 `
 
-/** A view whose batch axes step evenly: itself, or a row-major copy. */
-function withBatches(queue: DispatchQueue, view: View, body: (view: View, batch: number) => void): void {
-  const rank = view.shape.length
-  const batch = collapse(view.shape.slice(0, -2), [view.strides.slice(0, -2)])
-  const [step] = batch.strides
-  // Behind the bound offset a kernel may only go forward.
-  if (step.length === 1 && view.strides.every((s) => s >= 0)) {
-    body(view, step[0])
-    return
-  }
-  withRowMajor(queue, view, ({ storage, offset }) => {
-    const [rows, columns] = view.shape.slice(-2)
-    const strides = new Array<number>(rank - 2).fill(0)
-    body(
-      { ...view, storage, offset: offset / view.itemsize, strides: [...strides, columns, 1] },
-      rows * columns,
-    )
-  })
+/** Whether neighbours along an axis are neighbours in memory, rather than along the other. */
+const runsAlong = (stride: number, other: number): boolean => stride === 1 || (other !== 1 && stride <= other)
+
+export interface Extras {
+  readonly parameters: readonly string[]
+  readonly args: readonly Argument[]
+  readonly layout: readonly number[]
+  /** Of the place of the extras in the layout. */
+  text(at: number): { setup?: string; a?: (a: string) => string; b?: (b: string) => string; value?: string }
+  readonly key: string
+  readonly functions?: string
+  /** Whether b lies along k, where `b` above is not its strides. */
+  readonly bAlongK?: boolean
 }
 
-function encode(node: Node, queue: DispatchQueue): void {
-  const [x, y] = node.inputs
-  if (sizeOf(node.shape) === 0) return
-  const [m, k] = x.shape.slice(-2)
-  const n = y.shape[y.shape.length - 1]
-  const batches = sizeOf(node.shape.slice(0, -2))
-  const kernel: Kernel = {
-    key: `matmul ${x.dtype.name}`,
-    source: () => source(metalType(x.dtype) as string),
-    name: "matmul",
+const nothing: Extras = { parameters: [], args: [], layout: [], text: () => ({}), key: "" }
+
+/** A strided product; `extras` are operands besides a and b. */
+export function encodeProduct(
+  queue: DispatchQueue,
+  node: Node,
+  a: View,
+  b: View,
+  batch: readonly number[],
+  more: readonly (readonly number[])[],
+  extras: Extras,
+): void {
+  const op = node.primitive?.name as string
+  const type = metalType(node.dtype) as string
+  const [m, k] = a.shape.slice(-2)
+  const n = b.shape[b.shape.length - 1]
+  const merged = collapse(batch, [a.strides.slice(0, -2), b.strides.slice(0, -2), ...more])
+  const axes = merged.shape.length
+  const bases = ["a_base", "b_base", ...more.map((_, i) => `base${i}`)]
+  const [rowA, columnA] = a.strides.slice(-2)
+  const [rowB, columnB] = b.strides.slice(-2)
+  // Behind the header: four strides, the bases and the batch.
+  const at = 3 + 4
+  const layout = [
+    ...[rowA, columnA, rowB, columnB],
+    ...[a.offset, b.offset, ...more.map(() => 0)],
+    ...merged.shape,
+    ...merged.strides.flat(),
+  ]
+  const made = extras.text(3 + layout.length)
+  const element = (name: string, expression: string): string => `${name}[${expression}]`
+  const readA = element("a_in", "a_base + int(r) * layout[3] + int(k) * layout[4]")
+  const readB = element("b_in", "b_base + int(k) * layout[5] + int(c) * layout[6]")
+  const value = made.value ?? "value"
+  const text: ProductText = {
+    key: `${op} ${type} ${axes} ${runsAlong(columnA, rowA)} ${runsAlong(rowB, columnB)} ${extras.key}`,
+    type,
+    parameters: [
+      `device const ${type}* a_in`,
+      `device const ${type}* b_in`,
+      `device ${type}* y`,
+      ...extras.parameters,
+    ],
+    functions: `${INDEX}${extras.functions ?? ""}`,
+    setup: `${batchSetup(axes, at, bases)}${made.setup ?? ""}`,
+    a: made.a?.(readA) ?? readA,
+    b: made.b?.(readB) ?? readB,
+    store: `y[(z * m + r) * n + c] = ${type}(${value});`,
+    aAlongK: runsAlong(columnA, rowA),
+    bAlongK: extras.bAlongK ?? runsAlong(rowB, columnB),
   }
-  const target = node.storage as Storage
-  const { size } = node.dtype
-  withBatches(queue, viewOf(x), (a, stepA) =>
-    withBatches(queue, viewOf(y), (b, stepB) => {
-      const shape = [m, n, k, stepA, ...a.strides.slice(-2), stepB, ...b.strides.slice(-2)]
-      queue.dispatch({
-        op: "matmul",
-        kernel,
-        arguments: [
-          { storage: a.storage, offset: a.offset * size },
-          { storage: b.storage, offset: b.offset * size },
-          { storage: target, offset: node.offset * size },
-          Int32Array.from(shape),
-        ],
-        writes: [target],
-        grid: [Math.ceil(n / TILE) * TILE, Math.ceil(m / TILE) * TILE, batches],
-        threadgroup: [TILE, TILE, 1],
-      })
-    }),
+  dispatchProduct(
+    queue,
+    op,
+    text,
+    [{ storage: a.storage, offset: 0 }, { storage: b.storage, offset: 0 }, targetOf(node), ...extras.args],
+    [...layout, ...extras.layout],
+    node.storage as Storage,
+    [sizeOf(batch), m, n, k],
   )
 }
 
-/** Products, by primitive. */
-export const products: Families = {
-  matmul: {
-    supports: ({ inputs: [x, y], dtype, shape }) =>
-      dtype.kind === "floating" &&
-      metalType(dtype) !== undefined &&
-      [x.shape, y.shape, shape].every((s) => sizeOf(s) <= MAX_ELEMENTS),
-    encode,
+const supports = (node: Node): boolean =>
+  (node.dtype.kind === "floating" || node.dtype.kind === "complex") &&
+  metalType(node.dtype) !== undefined &&
+  isCountable(node)
+
+const matmul: Family = {
+  supports,
+  encode: (node, queue) => {
+    const [a, b] = node.inputs.map(viewOf)
+    encodeProduct(queue, node, a, b, node.shape.slice(0, -2), [], nothing)
   },
 }
+
+const addmm: Family = {
+  supports,
+  encode: (node, queue) => {
+    const [c, a, b] = node.inputs.map(viewOf)
+    const { alpha, beta } = node.params as { alpha: number; beta: number }
+    const full = [...new Array<number>(node.shape.length - c.shape.length).fill(0), ...c.strides].map(
+      (s, i) => (c.shape[i - (node.shape.length - c.shape.length)] === 1 ? 0 : s),
+    )
+    const complex = node.dtype.kind === "complex"
+    const cast = complex ? "float2" : "float"
+    encodeProduct(queue, node, a, b, node.shape.slice(0, -2), [full.slice(0, -2)], {
+      key: "",
+      parameters: [`device const ${metalType(node.dtype)}* c_in`, "constant float* factors"],
+      args: [{ storage: c.storage, offset: 0 }, Float32Array.of(alpha, beta)],
+      layout: [c.offset, ...full.slice(-2)],
+      text: (at) => ({
+        value: `factors[0] * value + factors[1] * ${cast}(c_in[layout[${at}] + base0 + int(r) * layout[${at + 1}] + int(c) * layout[${at + 2}]])`,
+      }),
+    })
+  },
+}
+
+/** Small operands row-major, while `body` adds its work. */
+export function withExtras(
+  queue: DispatchQueue,
+  nodes: readonly Node[],
+  body: (args: readonly Argument[]) => void,
+  args: readonly Argument[] = [],
+): void {
+  if (args.length === nodes.length) body(args)
+  else withRowMajor(queue, viewOf(nodes[args.length]), (p) => withExtras(queue, nodes, body, [...args, p]))
+}
+
+const gatherMm: Family = {
+  supports,
+  encode: (node, queue) => {
+    const [x, y, lhs, rhs] = node.inputs
+    const [a, b] = [viewOf(x), viewOf(y)]
+    const drop = (v: View): View => ({ ...v, strides: [0, ...v.strides.slice(1)] })
+    withExtras(queue, [lhs, rhs], (args) =>
+      encodeProduct(queue, node, drop(a), drop(b), [node.shape[0]], [], {
+        key: `${lhs.dtype.name} ${rhs.dtype.name}`,
+        parameters: [
+          `device const ${metalType(lhs.dtype)}* lhs`,
+          `device const ${metalType(rhs.dtype)}* rhs`,
+        ],
+        args,
+        layout: [a.shape[0], a.strides[0], b.shape[0], b.strides[0]],
+        text: (at) => ({
+          setup: `  a_base += lz_matrix(long(lhs[z]), layout[${at}]) * layout[${at + 1}];
+  b_base += lz_matrix(long(rhs[z]), layout[${at + 2}]) * layout[${at + 3}];
+`,
+        }),
+      }),
+    )
+  },
+}
+
+const segmentedMm: Family = {
+  supports,
+  encode: (node, queue) => {
+    const [x, y, segments] = node.inputs
+    const [a, b] = [viewOf(x), viewOf(y)]
+    const spread = (v: View): View => ({
+      ...v,
+      shape: [node.shape[0], ...v.shape],
+      strides: [0, ...v.strides],
+    })
+    withExtras(queue, [segments], (args) =>
+      encodeProduct(queue, node, spread(a), spread(b), [node.shape[0]], [], {
+        key: segments.dtype.name,
+        parameters: [`device const ${metalType(segments.dtype)}* segments`],
+        args,
+        layout: [],
+        text: () => ({
+          setup: `  { long from = long(segments[2 * z]), to = long(segments[2 * z + 1]);
+    begin = from < 0 ? 0 : from > long(end) ? end : uint(from);
+    end = to < long(begin) ? begin : to > long(end) ? end : uint(to); }
+`,
+        }),
+      }),
+    )
+  },
+}
+
+const blockMaskedMm: Family = {
+  supports: (node) =>
+    supports(node) &&
+    node.dtype.kind === "floating" &&
+    node.inputs.every((i) => metalType(i.dtype) !== undefined),
+  encode: (node, queue) => {
+    const [x, y, ...masks] = node.inputs
+    const { blockSize, hasOut, hasLhs, hasRhs } = node.params as Record<string, boolean> & {
+      blockSize: number
+    }
+    const [a, b] = [viewOf(x), viewOf(y)]
+    const names = [hasOut && "out", hasLhs && "lhs", hasRhs && "rhs"].filter((s): s is string => s !== false)
+    withExtras(queue, masks, (args) =>
+      encodeProduct(queue, node, a, b, node.shape.slice(0, -2), [], {
+        key: `${names} ${masks.map((mask) => mask.dtype.name)} ${blockSize}`,
+        parameters: names.map((name, i) => `device const ${metalType(masks[i].dtype)}* ${name}_mask`),
+        args,
+        layout: masks.flatMap((mask) => mask.shape.slice(-2)),
+        text: (at) => {
+          /** A value where its block's mask keeps it. */
+          const masked = (name: string, value: string, row: string, column: string): string => {
+            const i = names.indexOf(name)
+            if (i < 0) return value
+            const place = `${name}_mask[(z * uint(layout[${at + 2 * i}]) + ${row} / ${blockSize}) * uint(layout[${at + 2 * i + 1}]) + ${column} / ${blockSize}]`
+            const type = metalType(node.dtype)
+            return masks[i].dtype.kind === "bool"
+              ? `(${place} ? ${value} : ${type}(0.0f))`
+              : `${type}(float(${value}) * float(${place}))`
+          }
+          return {
+            a: (value) => masked("lhs", value, "r", "k"),
+            b: (value) => masked("rhs", value, "k", "c"),
+            value: `float(${masked("out", `${metalType(node.dtype)}(value)`, "r", "c")})`,
+          }
+        },
+      }),
+    )
+  },
+}
+
+/** Products, by primitive. */
+export const products: Families = { matmul, addmm, gatherMm, segmentedMm, blockMaskedMm }

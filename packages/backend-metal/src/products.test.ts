@@ -1,0 +1,124 @@
+/**
+ * Products by simdgroup matrices and what shares their kernels, in sizes beyond one tile and beside its edges. Against the reference
+ * backend.
+ */
+import * as mx from "@lazuli/core"
+import { onStream } from "@lazuli/core/engine"
+import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
+import "./index"
+
+beforeAll(() => mx.setDefaultDevice(mx.gpu))
+afterAll(() => mx.setDefaultDevice(mx.cpu))
+beforeEach(() => mx.resetBackendStats())
+
+/** Numbers between −1 and 1, of no pattern. */
+function noise(shape: number[], seed = 1, dtype: mx.Dtype = mx.float32): mx.Array {
+  let state = seed
+  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0
+    return state / 2 ** 31
+  })
+  return mx.array(values).reshape(shape).astype(dtype)
+}
+
+function agree(make: () => mx.Array, tolerance: number): void {
+  const values = make().astype(mx.float32).flatten().tolist() as number[]
+  expect(mx.backendStats().metal ?? {}).toEqual({})
+  const wanted = onStream("cpu", () => make().astype(mx.float32).flatten().tolist()) as number[]
+  expect(values.length).toBe(wanted.length)
+  values.forEach((value, i) => {
+    const want = wanted[i]
+    if (!(Math.abs(value - want) <= tolerance * (1 + Math.abs(want))))
+      expect.fail(`element ${i}: ${value} instead of ${want}`)
+  })
+}
+
+it.each([
+  [65, 129, 100],
+  [64, 64, 64],
+  [9, 200, 33],
+  [100, 3, 70],
+  [130, 1, 80],
+  [1, 70, 300],
+  [5, 33, 129],
+  [200, 2, 5],
+])("multiplies %i × %i matrices of depth %i, however they lie", (m, n, k) => {
+  for (const dtype of [mx.float32, mx.bfloat16, mx.float16]) {
+    const tolerance = dtype === mx.float32 ? 1e-5 : dtype === mx.float16 ? 1e-2 : 5e-2
+    agree(() => noise([m, k], 1, dtype).matmul(noise([k, n], 2, dtype)), tolerance)
+    agree(() => noise([m, k], 1, dtype).matmul(noise([n, k], 2, dtype).T), tolerance)
+    agree(() => noise([k, m], 1, dtype).T.matmul(noise([k, n], 2, dtype)), tolerance)
+  }
+  agree(() => mx.addmm(noise([n], 3), noise([m, k]), noise([k, n], 2), 0.5, 2), 1e-5)
+})
+
+it("multiplies batches that broadcast or lie apart", () => {
+  agree(() => noise([3, 1, 20, 12]).matmul(noise([4, 12, 17], 2)), 1e-5)
+  agree(
+    () =>
+      noise([5, 12, 2, 20])
+        .transpose([2, 0, 3, 1])
+        .matmul(noise([2, 5, 12, 17], 2)),
+    1e-5,
+  )
+})
+
+it("multiplies chosen matrices, segments and blocks", () => {
+  const index = (...values: number[]): mx.Array => mx.array(values, mx.uint32)
+  const a = (): mx.Array => noise([4, 20, 70])
+  const b = (): mx.Array => noise([3, 70, 33], 2)
+  agree(() => mx.gatherMm(a(), b(), index(3, 0, 1), index(2, 2, 0)), 1e-5)
+  agree(
+    () =>
+      mx.segmentedMm(
+        noise([20, 70]),
+        noise([70, 33], 2),
+        mx.array(
+          [
+            [0, 10],
+            [10, 70],
+            [5, 5],
+          ],
+          mx.uint32,
+        ),
+      ),
+    1e-5,
+  )
+  const mask = (rows: number, columns: number): mx.Array => noise([rows, columns], 5).greater(0)
+  agree(
+    () => mx.blockMaskedMm(noise([70, 100]), noise([100, 66], 2), 32, mask(3, 3), mask(3, 4), mask(4, 3)),
+    1e-5,
+  )
+})
+
+it.each([
+  ["affine", 64, [2, 3, 4, 5, 6, 8]],
+  ["affine", 32, [4]],
+  ["mxfp4", 32, [4]],
+  ["mxfp8", 32, [8]],
+  ["nvfp4", 16, [4]],
+] as const)("unpacks weights of mode %s in groups of %i as it multiplies", (mode, groupSize, widths) => {
+  for (const bits of widths) {
+    const packed = (rows: number): [mx.Array, mx.Array, mx.Array?] =>
+      onStream("cpu", () => mx.quantize(noise([rows, 128], 2), { mode, groupSize, bits })) as never
+    const options = { mode, groupSize, bits }
+    agree(() => {
+      const [w, scales, biases] = packed(70)
+      return mx.dequantize(w, scales, biases ?? null, { ...options, dtype: mx.float32 })
+    }, 0)
+    for (const m of [1, 20])
+      for (const transpose of [true, false])
+        agree(() => {
+          const [w, scales, biases] = packed(70)
+          const x = noise([m, transpose ? 128 : 70], 3)
+          return mx.quantizedMatmul(x, w, scales, biases ?? null, { ...options, transpose })
+        }, 2e-5)
+  }
+})
+
+it("convolves over one to three axes, in groups, with steps and gaps", () => {
+  agree(() => mx.conv1d(noise([2, 40, 6]), noise([10, 3, 6], 2), { stride: 2, padding: 1 }), 1e-5)
+  agree(() => mx.conv2d(noise([2, 20, 19, 8]), noise([12, 3, 3, 8], 2), { padding: 1 }), 1e-5)
+  agree(() => mx.conv2d(noise([1, 12, 12, 8]), noise([16, 3, 3, 1], 2), { groups: 8 }), 1e-5)
+  agree(() => mx.conv3d(noise([1, 6, 7, 8, 4]), noise([9, 2, 3, 3, 4], 2), { dilation: 2 }), 1e-5)
+})

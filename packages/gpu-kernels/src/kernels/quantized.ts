@@ -1,0 +1,111 @@
+/**
+ * Products with packed weights, gathered too, and unpacking. Weights are unpacked as they are multiplied.
+ */
+import { type Node, sizeOf } from "@lazuli/core/engine"
+import type { Argument, DispatchQueue } from "../dispatch"
+import { type Families, type Family, isCountable } from "../family"
+import { type View, viewOf } from "../layout"
+import { METAL_HEADER, metalType } from "../metal-types"
+import { type PackedFormat, packedFunctions, packedParameters } from "../packed-source"
+import { encodeProduct, withExtras } from "./matmul"
+import { dispatchEach } from "./place"
+import { targetOf } from "./reduce"
+
+type Params = PackedFormat & { transpose: boolean }
+
+const supports = (node: Node): boolean =>
+  node.inputs.every(({ dtype }) => metalType(dtype) !== undefined) &&
+  metalType(node.dtype) !== undefined &&
+  isCountable(node)
+
+function encode(node: Node, queue: DispatchQueue, gathers: boolean): void {
+  const [x, ...rest] = node.inputs
+  const params = node.params as unknown as Params
+  const affine = params.mode === "affine"
+  const packed = rest.slice(0, affine ? 3 : 2)
+  const indices = gathers ? rest.slice(-2) : []
+  const [w, scales] = packed
+  const a = viewOf(x)
+  const [m, k] = x.shape.slice(-2)
+  const n = node.shape[node.shape.length - 1]
+  const batch = node.shape.slice(0, -2)
+  const [rows, columns] = params.transpose ? [n, k] : [k, n]
+  // b has no strides: it is unpacked.
+  const b: View = { ...a, shape: [...batch, k, n], strides: node.shape.map(() => 0), offset: 0 }
+  const left: View = gathers ? { ...a, strides: [0, ...a.strides.slice(1)] } : a
+  const type = metalType(x.dtype) as string
+  const names = affine ? "words, scales, biases" : "words, scales"
+  withExtras(queue, [...packed, ...indices], (args: readonly Argument[]) =>
+    encodeProduct(queue, node, left, b, batch, [], {
+      key: `${params.mode} ${params.bits} ${params.groupSize} ${params.transpose} ${scales.dtype.name} ${indices.map((i) => i.dtype.name)} ${m === 0}`,
+      parameters: [
+        ...packedParameters(params, scales.dtype),
+        ...indices.map((i, at) => `device const ${metalType(i.dtype)}* ${at === 0 ? "lhs" : "rhs"}`),
+      ],
+      args,
+      layout: [rows, columns, ...(gathers ? [x.shape[0], a.strides[0], w.shape[0]] : [])],
+      functions: packedFunctions(params, scales.dtype, false),
+      bAlongK: params.transpose,
+      text: (at) => ({
+        setup: gathers
+          ? `  a_base += lz_matrix(long(lhs[z]), layout[${at + 2}]) * layout[${at + 3}];
+  uint stack = uint(lz_matrix(long(rhs[z]), layout[${at + 4}])) * uint(layout[${at}]);
+`
+          : `  uint stack = z * uint(layout[${at}]);\n`,
+        b: () =>
+          `${type}(lz_weight(${names}, stack + ${params.transpose ? "c, k" : "k, c"}, uint(layout[${at + 1}])))`,
+      }),
+    }),
+  )
+}
+
+const unpackSource = (format: PackedFormat, scales: Node, to: string, global: boolean): string => {
+  const names = format.mode === "affine" ? "words, scales, biases" : "words, scales"
+  const parameters = [
+    ...packedParameters(format, scales.dtype),
+    ...(global ? ["device const float* whole"] : []),
+    `device ${to}* y`,
+    "constant uint* sizes",
+  ].map((text, i) => `${text} [[buffer(${i})]]`)
+  return `${METAL_HEADER}${packedFunctions(format, scales.dtype, true)}kernel void unpack(${parameters.join(", ")}, uint i [[thread_position_in_grid]]) {
+  if (i >= sizes[0]) return;
+  uint columns = sizes[1];
+  y[i] = ${to}(lz_weight(${names}, i / columns, i % columns, columns)${global ? " * (whole[0] / 2688.0f)" : ""});
+}
+`
+}
+
+const dequantize: Family = {
+  supports: (node) =>
+    supports(node) &&
+    (node.params.mode === "affine" || node.inputs.length < 3 || node.inputs[2].dtype.name === "float32"),
+  encode: (node, queue) => {
+    const format = node.params as unknown as PackedFormat
+    const global = format.mode !== "affine" && node.inputs.length > 2
+    const n = sizeOf(node.shape)
+    const to = metalType(node.dtype) as string
+    const target = targetOf(node)
+    const [, scales] = node.inputs
+    withExtras(queue, node.inputs, (args) =>
+      dispatchEach(
+        queue,
+        "dequantize",
+        {
+          key: `unpack ${format.mode} ${format.bits} ${format.groupSize} ${scales.dtype.name} ${to} ${global}`,
+          name: "unpack",
+          source: () => unpackSource(format, scales, to, global),
+        },
+        [...args, target, Uint32Array.of(n, node.shape[node.shape.length - 1])],
+        [target.storage],
+        n,
+      ),
+    )
+  },
+}
+
+/** Products with packed weights, by primitive. */
+export const quantized: Families = {
+  quantizedMatmul: { supports, encode: (node, queue) => encode(node, queue, false) },
+  gatherQmm: { supports, encode: (node, queue) => encode(node, queue, true) },
+  dequantize,
+}

@@ -1,0 +1,209 @@
+/**
+ * Sources of products of matrices: y[r, c] = Σ a[r, k] · b[k, c]. What a and b are is text, so that strided, gathered, masked and packed
+ * matrices and the patches of a convolution share the kernels: `product_tiles` by simdgroup matrices, `product_rows` for a few rows, and
+ * `product_pairs` for complex numbers.
+ */
+import { METAL_HEADER } from "./metal-types"
+import { functionsFor } from "./scalar-source"
+
+/** What is multiplied, in Metal. */
+export interface ProductText {
+  readonly key: string
+  /** The type in which elements are multiplied; sums are float, of complex numbers `float2`. */
+  readonly type: string
+  /** Buffers, in their order, without attributes; `layout` is added behind them. */
+  readonly parameters: readonly string[]
+  /** Functions and types. */
+  readonly functions?: string
+  /** Statements on the batch `z` that find what the others use; they may narrow `begin` and `end`, the bounds of k. */
+  readonly setup: string
+  /** a[r, k] and b[k, c], of the type, for indices in bounds. */
+  readonly a: string
+  readonly b: string
+  /** Writes the float `value` to y[r, c]. */
+  readonly store: string
+  /** Whether neighbours along k are neighbours in memory. */
+  readonly aAlongK: boolean
+  readonly bAlongK: boolean
+}
+
+/** Rows, columns and depth begin the layout. */
+export const PRODUCT_HEADER = 3
+
+/** The sides of a tile, and the depth that is loaded at once. */
+export const TILE = 64
+const DEPTH = 16
+const THREADS = 128
+/** The most rows of `product_rows`. */
+export const FEW_ROWS = 8
+
+const parametersOf = ({ parameters }: ProductText): string =>
+  [...parameters, "constant int* layout"].map((text, i) => `${text} [[buffer(${i})]]`).join(", ")
+
+const opening = (text: ProductText): string => `  uint m = uint(layout[0]), n = uint(layout[1]);
+  uint begin = 0, end = uint(layout[2]);
+${text.setup}`
+
+const head = (text: ProductText): string => {
+  const all = `${text.functions ?? ""}${text.a}${text.b}${text.store}`
+  return `${METAL_HEADER}${functionsFor(all)}${text.functions ?? ""}
+`
+}
+
+/** 64 × 64 elements a threadgroup of four simdgroups, 32 × 32 each; the next tiles are on their way while these are multiplied. */
+export function tilesSource(text: ProductText): string {
+  const { type } = text
+  const each = (TILE * DEPTH) / THREADS
+  const element = (of: "a" | "b"): string => {
+    const along = of === "a" ? text.aAlongK : text.bAlongK
+    return along
+      ? `uint i = lane + e * ${THREADS}, s = i / ${DEPTH}, d = i % ${DEPTH};`
+      : `uint i = lane + e * ${THREADS}, s = i % ${TILE}, d = i / ${TILE};`
+  }
+  const fetch = `
+    for (uint e = 0; e < ${each}; e++) {
+      { ${element("a")} uint r = top + s, k = depth + d; next_a[e] = ${type}(0); if (r < m && k < end) next_a[e] = ${text.a}; }
+      { ${element("b")} uint c = first + s, k = depth + d; next_b[e] = ${type}(0); if (c < n && k < end) next_b[e] = ${text.b}; }
+    }`
+  return `${head(text)}kernel void product_tiles(${parametersOf(text)},
+    uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
+    uint simd_lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+${opening(text).replace("uint begin", "uint across = (n + 63) / 64, tiles = across * ((m + 63) / 64), z = group / tiles, tile = group % tiles;\n  uint begin")}
+  uint top = tile / across * ${TILE}, first = tile % across * ${TILE};
+  threadgroup ${type} left[${TILE}][${DEPTH + 4}];
+  threadgroup ${type} right[${DEPTH}][${TILE + 4}];
+  simdgroup_matrix<float, 8, 8> sums[4][4];
+  for (uint i = 0; i < 4; i++)
+    for (uint j = 0; j < 4; j++) sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+  uint row = simdgroup / 2 * 32, column = simdgroup % 2 * 32;
+  ${type} next_a[${each}], next_b[${each}];
+  uint depth = begin;${fetch}
+  for (; depth < end;) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint e = 0; e < ${each}; e++) {
+      { ${element("a")} left[s][d] = next_a[e]; }
+      { ${element("b")} right[d][s] = next_b[e]; }
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    depth += ${DEPTH};${fetch}
+    for (uint d = 0; d < ${DEPTH}; d += 8) {
+      simdgroup_matrix<${type}, 8, 8> a[4], b[4];
+      for (uint i = 0; i < 4; i++) {
+        simdgroup_load(a[i], &left[row + 8 * i][d], ${DEPTH + 4});
+        simdgroup_load(b[i], &right[d][column + 8 * i], ${TILE + 4});
+      }
+      for (uint i = 0; i < 4; i++)
+        for (uint j = 0; j < 4; j++) simdgroup_multiply_accumulate(sums[i][j], a[i], b[j], sums[i][j]);
+    }
+  }
+  // A thread holds two neighbours of each matrix.
+  uint quad = simd_lane / 4, in_row = (quad & 4) + simd_lane / 2 % 4, in_column = (quad & 2) * 2 + simd_lane % 2 * 2;
+  for (uint i = 0; i < 4; i++)
+    for (uint j = 0; j < 4; j++)
+      for (uint e = 0; e < 2; e++) {
+        uint r = top + row + 8 * i + in_row, c = first + column + 8 * j + in_column + e;
+        float value = sums[i][j].thread_elements()[e];
+        if (r < m && c < n) { ${text.store} }
+      }
+}
+`
+}
+
+/** A few rows: a simdgroup for each column where k lies side by side, a thread for each column and an eighth of k elsewhere. */
+export function rowsSource(text: ProductText, rows: number): string {
+  const each = (body: string): string => `for (uint r = 0; r < ${rows}; r++) ${body}`
+  const load = `float several[4];
+    for (uint u = 0; u < 4; u++) { uint k = k0 + u * stride; several[u] = 0.0f; if (inside && k < end) several[u] = float(${text.b}); }
+    for (uint u = 0; u < 4; u++) { uint k = k0 + u * stride; if (k < end) ${each(`if (r < m) sums[r] += float(${text.a}) * several[u];`)} }`
+  if (text.bAlongK)
+    return `${head(text)}kernel void product_rows(${parametersOf(text)},
+    uint group [[threadgroup_position_in_grid]], uint threads [[threads_per_threadgroup]],
+    uint simd_lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+${opening(text).replace("uint begin", "uint per = threads / 32, blocks = (n + per - 1) / per, z = group / blocks;\n  uint begin")}
+  uint c = group % blocks * per + simdgroup, stride = 32;
+  bool inside = c < n;
+  float sums[${rows}];
+  ${each("sums[r] = 0.0f;")}
+  for (uint k0 = begin + simd_lane; k0 < end; k0 += 128) {
+    ${load}
+  }
+  ${each("{ float value = simd_sum(sums[r]); if (simd_lane == 0 && inside && r < m) { STORE } }").replace("STORE", text.store)}
+}
+`
+  return `${head(text)}kernel void product_rows(${parametersOf(text)},
+    uint2 lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]]) {
+${opening(text).replace("uint begin", "uint blocks = (n + 31) / 32, z = group / blocks;\n  uint begin")}
+  uint c = group % blocks * 32 + lane.x, stride = 8;
+  bool inside = c < n;
+  float sums[${rows}];
+  ${each("sums[r] = 0.0f;")}
+  for (uint k0 = begin + lane.y; k0 < end; k0 += 32) {
+    ${load}
+  }
+  threadgroup float shared[8][${rows}][32];
+  ${each("shared[lane.y][r][lane.x] = sums[r];")}
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (lane.y == 0 && inside) {
+    ${each(`if (r < m) {
+      float value = 0.0f;
+      for (uint o = 0; o < 8; o++) value += shared[o][r][lane.x];
+      ${text.store}
+    }`)}
+  }
+}
+`
+}
+
+const SWAPPED: Record<string, string> = { r: "c", c: "r", m: "n", n: "m" }
+
+/** The same product with rows and columns exchanged: yᵀ = bᵀ aᵀ. */
+export function swapped(text: ProductText): ProductText {
+  const swap = (part: string): string => part.replace(/\b[rcmn]\b/g, (name) => SWAPPED[name])
+  return {
+    ...text,
+    key: `swapped ${text.key}`,
+    a: swap(text.b),
+    b: swap(text.a),
+    store: swap(text.store),
+    aAlongK: text.bAlongK,
+    bAlongK: text.aAlongK,
+  }
+}
+
+/** Complex numbers: 16 × 16 tiles, a thread each. */
+export function pairsSource(text: ProductText): string {
+  return `${head(text)}${functionsFor("lz_cmul")}kernel void product_pairs(${parametersOf(text)},
+    uint2 lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]]) {
+${opening(text).replace("uint begin", "uint across = (n + 15) / 16, tiles = across * ((m + 15) / 16), z = group / tiles, tile = group % tiles;\n  uint begin")}
+  threadgroup float2 left[16][17];
+  threadgroup float2 right[16][17];
+  uint r = tile / across * 16 + lane.y, c = tile % across * 16 + lane.x;
+  float2 value = float2(0.0f, 0.0f);
+  for (uint depth = begin; depth < end; depth += 16) {
+    float2 x = float2(0.0f, 0.0f), y = float2(0.0f, 0.0f);
+    { uint k = depth + lane.x; if (r < m && k < end) x = ${text.a}; }
+    { uint k = depth + lane.y; if (c < n && k < end) y = ${text.b}; }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    left[lane.y][lane.x] = x;
+    right[lane.y][lane.x] = y;
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint k = 0; k < 16; k++) value += lz_cmul(left[lane.y][k], right[k][lane.x]);
+  }
+  if (r < m && c < n) { ${text.store} }
+}
+`
+}
+
+/** A thread for each element: short sums. */
+export const eachSource = (
+  text: ProductText,
+): string => `${head(text)}kernel void product_each(${parametersOf(text)},
+    uint2 place [[thread_position_in_grid]]) {
+  uint i = place.x, z = place.y;
+${opening(text)}  if (i >= m * n) return;
+  uint r = i / n, c = i % n;
+  float value = 0.0f;
+  for (uint k = begin; k < end; k++) value += float(${text.a}) * float(${text.b});
+  ${text.store}
+}
+`
