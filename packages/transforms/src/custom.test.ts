@@ -80,3 +80,62 @@ describe("customFunction", () => {
     )
   })
 })
+
+describe("a vjp with residuals", () => {
+  const calls: string[] = []
+  const forward = (x: mx.Array, o: { w: mx.Array }) => {
+    calls.push("forward")
+    const e = x.multiply(o.w).exp()
+    return [e.log1p(), { e, x, w: o.w }] as const
+  }
+  const make = () =>
+    customFunction((x: mx.Array, o: { w: mx.Array }) => x.multiply(o.w).exp().log1p()).vjp({
+      forward,
+      backward: ({ e, x, w }, g) => {
+        calls.push("backward")
+        const slope = g.multiply(e).divide(e.add(1))
+        return [slope.multiply(w), { w: slope.multiply(x) }]
+      },
+    })
+  const plain = (x: mx.Array, o: { w: mx.Array }): mx.Array => x.multiply(o.w).exp().log1p()
+  const x = mx.array([0.5, -1, 2])
+  const o = { w: mx.array([1, 2, -1]) }
+  const near = (a: mx.Array, b: mx.Array): void => expect(mx.allclose(a, b, 1e-5, 1e-6).item()).toBe(true)
+
+  it("computes them once, with the outputs", () => {
+    calls.length = 0
+    const f = make()
+    const [gx, go] = grad((a: mx.Array, b: typeof o) => f(a, b).sum(), [0, 1])(x, o)
+    const [hx, ho] = grad((a: mx.Array, b: typeof o) => plain(a, b).sum(), [0, 1])(x, o)
+    near(gx, hx)
+    near(go.w, ho.w)
+    expect(calls).toEqual(["forward", "backward"])
+    near(f(x, o), plain(x, o))
+  })
+  it("has derivatives of its own, batches, and the function's jvp", () => {
+    const f = make()
+    const slope = (h: typeof plain) => grad((a: mx.Array) => h(a, { w: a.multiply(2) }).sum())
+    near(slope(f)(x), slope(plain)(x))
+    const second = (h: typeof plain) => grad((a: mx.Array) => slope(h)(a).square().sum())
+    near(second(f)(x), second(plain)(x))
+    near(jvp((a: mx.Array) => f(a, o), [x], [x])[1][0], jvp((a: mx.Array) => plain(a, o), [x], [x])[1][0])
+    const rows = mx.stack([x, x.add(1)])
+    near(vmap(slope(f))(rows), vmap(slope(plain))(rows))
+    const whole = (h: typeof plain) => grad((r: mx.Array) => vmap((a: mx.Array) => h(a, o))(r).sum())
+    near(whole(f)(rows), whole(plain)(rows))
+  })
+  it("says what is wrong", () => {
+    const f = customFunction((a: mx.Array) => a.exp())
+    expect(() => f.vjp({ forward: (a: mx.Array) => [a, a] } as never)).toThrow(
+      "[customFunction.vjp: backward] expected a function, received nothing",
+    )
+    expect(() =>
+      f.vjp({ forward: (a: mx.Array) => [a, a], backward: (a: mx.Array) => a, both: 1 } as never),
+    ).toThrow('has no option "both"')
+    expect(() => f.vjp({} as never)).toThrow("expected a function, received a plain object")
+    const bad = f.vjp({ forward: ((a: mx.Array) => a) as never, backward: (a: mx.Array) => a })
+    expect(() => bad(x)).toThrow(
+      "[customFunction] forward must return [outputs, residuals], it returned an mx.Array",
+    )
+  })
+})

@@ -6,10 +6,12 @@ import { type Array, TransformError, zerosLike } from "@lazuli/core"
 import {
   Array as ArrayClass,
   arraysOf,
+  checkOptions,
   childrenOf,
   describe,
   format,
   isList,
+  isPlainObject,
   Mark,
   mapLeaves,
   type Shape,
@@ -34,11 +36,21 @@ export type Cotangents<A extends readonly unknown[]> = A extends readonly [infer
 /** The batch axes of the arguments, in their form. */
 type PackedAxes<A extends readonly unknown[]> = A extends readonly [unknown] ? Axes : { [K in keyof A]: Axes }
 
+/** A vector–Jacobian product in two halves. */
+export interface ResidualRules<A extends readonly unknown[], R, S> {
+  /** The function once more, with what its derivative needs: a tree of arrays. Runs in the function's place. */
+  readonly forward: (...args: A) => readonly [outputs: R, residuals: S]
+  /** The product, from the residuals. */
+  readonly backward: (residuals: S, cotangents: R) => Cotangents<A>
+}
+
 /** A function with rules of its own; calling it calls the function. */
 export interface CustomFunction<A extends readonly unknown[], R> {
   (...args: A): R
   /** States the vector–Jacobian product. Arrays that the function captures get no gradient from it. */
   vjp(rule: (primals: Packed<A>, cotangents: R, outputs: R) => Cotangents<A>): CustomFunction<A, R>
+  /** States it with residuals: what `forward` computes on the way, and gives beside the outputs, `backward` gets. */
+  vjp<S>(rules: ResidualRules<A, R, S>): CustomFunction<A, R>
   /** States the Jacobian–vector product. */
   jvp(rule: (primals: Packed<A>, tangents: Packed<A>) => R): CustomFunction<A, R>
   /** States what the function is for a batch: the outputs and their batch axes. */
@@ -51,6 +63,9 @@ type Rules = {
   vjp?: (primals: never, cotangents: never, outputs: never) => unknown
   jvp?: (primals: never, tangents: never) => unknown
   vmap?: (inputs: never, axes: never) => unknown
+  /** With `backward`, in place of `vjp`. */
+  forward?: (...args: never[]) => unknown
+  backward?: (residuals: never, cotangents: never) => unknown
 }
 
 const packed = (args: readonly unknown[]): unknown => (args.length === 1 ? args[0] : args)
@@ -64,44 +79,87 @@ const packed = (args: readonly unknown[]): unknown => (args.length === 1 ? args[
  * @example
  * const clipped = customFunction((x) => x.exp()).vjp((x, g, y) => g.multiply(y.minimum(10)))
  * grad((x) => clipped(x).sum())(mx.array([0, 100])).tolist() // => [1, 10]
+ * @example
+ * const forward = (x) => { const y = x.exp(); return [y.log1p(), y] }
+ * const softplus = customFunction((x) => x.exp().log1p()).vjp({ forward, backward: (y, g) => g.multiply(y).divide(y.add(1)) })
+ * grad(softplus)(mx.array(0)).item() // => 0.5
  */
 export function customFunction<A extends readonly unknown[], R>(f: (...args: A) => R): CustomFunction<A, R> {
   checkFunction("customFunction", f)
   const rules: Rules = {}
   const call = (...args: A): R => {
-    const result = f(...withFreshHandles(args))
+    const own = withFreshHandles(args)
+    const [result, residuals] = rules.forward ? forwardOf(rules.forward, own) : [f(...own), []]
     checkSynchronous("customFunction", result)
-    if (!rules.vjp && !rules.jvp && !rules.vmap) return withOwnArrays(result, args)
+    if (!rules.vjp && !rules.jvp && !rules.vmap && !rules.backward) return withOwnArrays(result, args) as R
     const given = arraysOf(args)
+    const kept = arraysOf(residuals)
     const inner = arraysOf(result)
     // No transform looks at constants.
-    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return withOwnArrays(result, args)
-    const outputs = customCall([...given, ...inner], given.length, flatRules(f.name, rules, args, result))
+    if (![...given, ...kept, ...inner].some((x) => x.node.mark !== Mark.None))
+      return withOwnArrays(result, args) as R
+    const outputs = customCall(
+      [...given, ...kept, ...inner],
+      given.length + kept.length,
+      flatRules(f.name, rules, args, result, residuals),
+    )
     return withArrays(result, outputs) as R
   }
   const chain = call as CustomFunction<A, R>
-  const state = <K extends keyof Rules>(kind: K) => ({
-    value: (rule: Rules[K]): CustomFunction<A, R> => {
-      checkFunction(`customFunction.${kind}`, rule)
-      rules[kind] = rule
-      return chain
+  const state = <K extends "vjp" | "jvp" | "vmap">(kind: K) => ({
+    value: (rule: Rules[K] | Partial<Pick<Rules, "forward" | "backward">>): CustomFunction<A, R> => {
+      const op = `customFunction.${kind}`
+      const halves = kind === "vjp" && isPlainObject(rule) ? rule : {}
+      if (kind === "vjp") for (const half of ["forward", "backward"] as const) delete rules[half]
+      delete rules[kind]
+      if (Object.keys(halves).length === 0) {
+        checkFunction(op, rule)
+        rules[kind] = rule as Rules[K]
+        return chain
+      }
+      checkOptions(op, halves, ["forward", "backward"])
+      for (const half of ["forward", "backward"] as const) checkFunction(`${op}: ${half}`, halves[half])
+      return Object.assign(rules, halves) && chain
     },
   })
   return Object.defineProperties(chain, { vjp: state("vjp"), jvp: state("jvp"), vmap: state("vmap") })
 }
 
-/** The rules of one call, with its trees folded in. */
-function flatRules(name: string, rules: Rules, args: readonly unknown[], result: unknown): CallRules {
+/** The outputs and residuals that a forward half gives. */
+function forwardOf(forward: (...args: never[]) => unknown, args: readonly unknown[]): [unknown, unknown] {
+  const answer = forward(...(args as never[]))
+  checkSynchronous("customFunction", answer)
+  if (!isList(answer) || answer.length !== 2)
+    throw new TransformError(
+      "customFunction",
+      `forward must return [outputs, residuals], it returned ${describe(answer)}`,
+    )
+  return [answer[0], answer[1]]
+}
+
+/** The rules of one call, with its trees folded in. The primals that they get are the arguments' arrays, and then the residuals'. */
+function flatRules(
+  name: string,
+  rules: Rules,
+  args: readonly unknown[],
+  result: unknown,
+  residuals: unknown,
+): CallRules {
+  const count = arraysOf(args).length
   const argsOf = (arrays: readonly Array[]): never =>
     packed(withArrays(args, arrays) as readonly unknown[]) as never
   const resultOf = (arrays: readonly Array[]): never => withArrays(result, arrays) as never
   const flat: CallRules = { name, batched: (axes, outAxes) => batchedRules(flat, axes, outAxes) }
-  const { vjp, jvp, vmap: batch } = rules
-  if (vjp)
+  const { vjp, jvp, vmap: batch, backward } = rules
+  if (vjp || backward)
     flat.vjp = ({ primals, cotangents, outputs }) => {
-      const given = vjp(argsOf(primals), resultOf(cotangents), resultOf(outputs))
+      const kept = primals.slice(count)
+      const given = backward
+        ? backward(withArrays(residuals, kept) as never, resultOf(cotangents))
+        : vjp?.(argsOf(primals), resultOf(cotangents), resultOf(outputs))
       const list = args.length === 1 && !(isList(given) && !isList(args[0])) ? [given] : given
-      return flattenLike(`${name || "customFunction"}.vjp`, withArrays(args, primals), list)
+      const owners = withArrays(args, primals)
+      return [...flattenLike(`${name || "customFunction"}.vjp`, owners, list), ...kept.map(() => null)]
     }
   if (jvp)
     flat.jvp = ({ primals, tangents, outputs }) => {
