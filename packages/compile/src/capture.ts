@@ -6,6 +6,8 @@ import {
   Array,
   arraysOf,
   calls,
+  implicitState,
+  LazuliError,
   Mark,
   type Node,
   sourceNode,
@@ -74,6 +76,8 @@ export interface Recording extends Form {
   readonly calls: readonly RecordedCall[]
   /** Where the function looked at the sizes of arrays. */
   readonly reads: readonly string[]
+  /** Whether it looked at sizes or numbers of axes. */
+  readonly readShapes: boolean
   /** By number, or arrays from outside. */
   readonly found: readonly (number | Array)[]
   /** What could not be remembered, if anything. */
@@ -100,7 +104,7 @@ export function capture(subject: Subject): Capture {
 export function captureForAnySizes(subject: Subject): { capture: Capture; recording: Recording } {
   const recorder = { current: null as Recorder | null }
   const { capture: first, found, outsideFound } = traced(subject, recorder)
-  const { recorded, reads, gap } = recorder.current as Recorder
+  const { recorded, reads, readShapes, gap } = recorder.current as Recorder
   const { result, resultCount, outputPaths, targets, left, namesStreams } = first
   const places = found.map((id, i) => id ?? outsideFound[i])
   return {
@@ -108,6 +112,7 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
     recording: {
       calls: recorded,
       reads,
+      readShapes,
       found: places,
       gap,
       result,
@@ -163,8 +168,25 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
   }
 }
 
+/**
+ * The same for arrays with other numbers of axes than those of the trace; null where the function looked at shapes, or where an operation does not
+ * take them as it was called.
+ */
+export function captureForRanks(recording: Recording, subject: Subject): Capture | null {
+  if (recording.readShapes || recording.gap !== null) return null
+  const state = implicitState.map((list) => [...list])
+  try {
+    return captureAgain(recording, subject)
+  } catch (error) {
+    if (!(error instanceof LazuliError)) throw error
+    implicitState.forEach((list, i) => (list as unknown[]).splice(0, list.length, ...state[i]))
+    return null
+  }
+}
+
 /** Lines of Lazuli's own packages, installed or in this repository. */
-const OWN = /[\\/](@lazuli|node_modules[\\/]lazuli)[\\/]|[\\/]packages[\\/](core|transforms|nn)[\\/]src[\\/]/
+const OWN =
+  /[\\/](@lazuli|node_modules[\\/]lazuli)[\\/]|[\\/]packages[\\/](core|transforms|nn|compile|lazuli)[\\/](src|dist)[\\/](?!.*\.test\.)/
 const warned = new WeakSet<Recording>()
 
 /** Says, once, that a function's own arithmetic with sizes is that of its first call. */

@@ -101,7 +101,7 @@ export function importFunction(
   const run = (...args: unknown[]): unknown => {
     const ordered = inKeyOrder(args) as readonly unknown[]
     const signature = signatureOf(ordered)
-    const keys = [keyOf(signature, true), keyOf(signature, false)]
+    const keys = [keyOf(signature, "sizes"), keyOf(signature, "rank")]
     const fitting = traces.find(({ key, shapeless }) => key === keys[shapeless ? 1 : 0])
     if (!fitting) throw noTrace(path, traces, signature)
     const inputs: Node[] = []
@@ -263,7 +263,7 @@ function importTrace({ shapeless, inputs, args, calls, result }: TraceJson, deco
   withoutEffects(() => withoutHandles(() => repeatChecked(recorded, nodes, decoder)))
   return {
     signature,
-    key: keyOf(signature, !shapeless),
+    key: keyOf(signature, shapeless ? "rank" : "sizes"),
     shapeless,
     numbers,
     calls: recorded,

@@ -23,6 +23,7 @@ import {
   capture,
   captureAgain,
   captureForAnySizes,
+  captureForRanks,
   type Recording,
   type Subject,
 } from "./capture"
@@ -35,6 +36,7 @@ import {
   difference,
   fits,
   keyOf,
+  type ShapeDetail,
   type Signature,
   signatureOf,
   signatureOfConstants,
@@ -223,9 +225,9 @@ export class Programs {
     const arrays = signatureOfSlots(inputSlots)
     const captured = [...arrays, ...signatureOfConstants(constants)]
     const stateSignature = [...captured, ...signatureOfOutputs(slotsOf(outputs).map(({ path }) => path))]
-    const keyFor = (sizes: boolean, state = stateSignature): string =>
-      keyOf(signature, sizes) + keyOf(state, sizes)
-    const wantedKey = keyFor(true)
+    const keyFor = (detail: ShapeDetail, state = stateSignature): string =>
+      `${detail} ${keyOf(signature, detail)}${keyOf(state, detail)}`
+    const wantedKey = keyFor("sizes")
     const known = (k: string): string | undefined => (this.entries.has(k) ? k : this.aliases.get(k))
     // Programs that name streams are found by the current one besides.
     const here = currentStream()
@@ -240,9 +242,9 @@ export class Programs {
       const subject = { f: this.f, args, given, inputs: inputSlots, inputTrees: inputs, outputs }
       const state = readSlots(inputSlots).map(({ node }) => node)
       const wanted: Wanted = { signature, stateSignature }
-      const keyOfAny = keyFor(false)
+      const anySizes = [keyFor("rank"), keyFor("none")]
       const found = shapeless
-        ? this.captureShapeless(subject, [keyOfAny, keyOfAny + suffix], wanted)
+        ? this.captureShapeless(subject, anySizes, suffix, wanted)
         : this.captureNew(subject, wanted)
       const { program, namesStreams } = found
       const end = namesStreams ? suffix : ""
@@ -251,8 +253,8 @@ export class Programs {
         program.donated = donatedPositions(this.donated, args, state.length)
       // What the program itself fills is there at the next call.
       const filled = [...captured, ...signatureOfOutputs(found.targets)]
-      const recording = this.recordings.get(keyOfAny + end)
-      if (recording) this.recordings.set(keyFor(false, filled) + end, recording)
+      const recording = this.recordings.get(anySizes[0] + end)
+      if (recording) this.recordings.set(keyFor("rank", filled) + end, recording)
       const elsewhere = program && program.stream !== here ? program.stream : null
       entry = {
         signature,
@@ -267,7 +269,7 @@ export class Programs {
         single: inputSlots.length === 0 && this.donated.length === 0 && elsewhere === null && isSingle(found),
         stream: namesStreams ? here : null,
         elsewhere,
-        alias: keyFor(true, filled) + end,
+        alias: keyFor("sizes", filled) + end,
       }
       this.aliases.set(entry.alias, key)
       // The function may have called itself.
@@ -286,17 +288,40 @@ export class Programs {
     return found
   }
 
-  /** `keys` are those of a recording that follows the current stream, and of one that names streams. */
-  private captureShapeless(subject: Subject, keys: readonly [string, string], wanted: Wanted): Capture {
-    const known = this.recordings.get(keys[0]) ?? this.recordings.get(keys[1])
+  /**
+   * `keys` are those of recordings for these numbers of axes, and for any; `suffix` stands in the keys of those that name streams. A recording may
+   * serve other numbers of axes where its operations take them.
+   */
+  private captureShapeless(
+    subject: Subject,
+    keys: readonly string[],
+    suffix: string,
+    wanted: Wanted,
+  ): Capture {
+    const [ofRanks, ofAny] = keys
+    const recorded = (key: string): Recording | undefined =>
+      this.recordings.get(key) ?? this.recordings.get(key + suffix)
+    const known = recorded(ofRanks)
     if (known) return captureAgain(known, subject)
+    const other = recorded(ofAny)
+    const served = other ? captureForRanks(other, subject) : null
+    if (other && served) {
+      this.remember(ofRanks + (other.namesStreams ? suffix : ""), other)
+      return served
+    }
     this.announce(wanted)
     const { capture: found, recording } = captureForAnySizes(subject)
     this.figures.traces++
-    this.recordings.set(keys[recording.namesStreams ? 1 : 0], recording)
-    if (this.recordings.size > MAX_PROGRAMS)
-      this.recordings.delete(this.recordings.keys().next().value as string)
+    const end = recording.namesStreams ? suffix : ""
+    this.remember(ofRanks + end, recording)
+    this.remember(ofAny + end, recording)
     return found
+  }
+
+  private remember(key: string, recording: Recording): void {
+    this.recordings.set(key, recording)
+    if (this.recordings.size > 2 * MAX_PROGRAMS)
+      this.recordings.delete(this.recordings.keys().next().value as string)
   }
 
   /** Says why the function is traced, and warns where one argument, or one place of the state, makes it so again and again. */

@@ -73,6 +73,8 @@ export class Recorder implements CallRecorder {
   readonly recorded: RecordedCall[] = []
   /** Where the function looked at sizes: lines of the call stack. */
   readonly reads: string[] = []
+  /** Whether it looked at sizes or at numbers of axes: its calls may be others for arrays with more of these, or fewer. */
+  readShapes = false
   /** Why the calls are not all there is to the function, if they are not. */
   gap: string | null = null
   private readonly ids = new Map<Node, number>()
@@ -100,7 +102,12 @@ export class Recorder implements CallRecorder {
     return result
   }
 
+  readRank(): void {
+    this.readShapes = true
+  }
+
   readSizes(): void {
+    this.readShapes = true
     if (this.reads.length >= MAX_READS) return
     const line = new Error().stack?.split("\n")[3]?.trim().replace(/^at /, "")
     if (line && !this.reads.includes(line)) this.reads.push(line)

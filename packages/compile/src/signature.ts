@@ -159,13 +159,18 @@ function fitsValue(signature: Signature, value: unknown, found: Node[]): boolean
   return true
 }
 
-/** Equal for equal signatures; for those that differ in sizes alone, where `sizes` is false. */
-export function keyOf(signature: Signature, sizes: boolean): string {
+/** What of an array's shape counts: its sizes, the number of its axes, or nothing. */
+export type ShapeDetail = "sizes" | "rank" | "none"
+
+/** Equal for signatures that are equal but for what does not count of shapes. */
+export function keyOf(signature: Signature, detail: ShapeDetail): string {
+  const shapeOf = (shape: Shape): string | number =>
+    detail === "sizes" ? shape.join(",") : detail === "rank" ? shape.length : ""
   let key = ""
   for (const token of signature) {
     switch (token.kind) {
       case "array":
-        key += `:${token.dtype.code}[${sizes ? token.shape.join(",") : token.shape.length}]`
+        key += `:${token.dtype.code}[${shapeOf(token.shape)}]`
         break
       case "list":
         key += `(${token.length}`

@@ -1,5 +1,6 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
+import { type CallRecorder, calls } from "@lazuli/core/engine"
 import { describe, expect, test } from "vitest"
 import * as nn from "./index"
 import * as optim from "./optimizers"
@@ -97,4 +98,32 @@ test("a compiled step goes on from a state that the optimizer was given", () => 
   expect(traced[2]).toBe(5n)
   expect((traced[3] as { v: mx.Array }).v.tolist()).toEqual((eager[3] as { v: mx.Array }).v.tolist())
   expect(compiled.stats().traces).toBe(1)
+})
+
+test("attention looks at no sizes outside of calls that are made again for others", () => {
+  const attention = new nn.MultiHeadAttention(8, 2)
+  const x = mx.ones([1, 3, 8])
+  let reads = 0
+  const recorder: CallRecorder = {
+    call: (_name, f, args) => {
+      calls.recorder = null
+      try {
+        return f(...args)
+      } finally {
+        calls.recorder = recorder
+      }
+    },
+    readSizes: () => reads++,
+    readRank: () => reads++,
+  }
+  calls.recorder = recorder
+  try {
+    attention.forward(x, x, x)
+  } finally {
+    calls.recorder = null
+  }
+  expect(reads).toBe(0)
+  const f = compile((v: mx.Array) => attention.forward(v, v, v), { shapeless: true })
+  for (const length of [3, 5]) expect(f(mx.ones([1, length, 8])).shape).toEqual([1, length, 8])
+  expect(f.stats().traces).toBe(1)
 })

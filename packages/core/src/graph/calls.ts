@@ -11,6 +11,8 @@ export interface CallRecorder {
   call<A extends readonly unknown[], R>(name: string, f: (...args: A) => R, args: A): R
   /** The traced function looked at an array's sizes: what it does with them holds for these sizes alone. */
   readSizes(): void
+  /** It looked at the number of an array's axes. */
+  readRank(): void
 }
 
 /** Who remembers calls, if anybody. */

@@ -321,6 +321,7 @@ export class Array {
   }
   /** Number of axes. */
   get ndim(): number {
+    if (calls.recorder !== null) calls.recorder.readRank()
     return this.node.shape.length
   }
   /** Number of elements. */

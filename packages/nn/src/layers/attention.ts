@@ -2,7 +2,7 @@
  * Multi-head attention. The attention itself is `mx.fast.scaledDotProductAttention`; here are the projections around it.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, parametersOf } from "@lazuli/core/engine"
+import { ArgumentError, asCall, parametersOf } from "@lazuli/core/engine"
 import { called, named } from "../arguments"
 import { Module } from "../module"
 import { Linear } from "./linear"
@@ -31,6 +31,13 @@ function lowest(dtype: mx.Dtype): number {
   if (dtype === mx.bfloat16) return -3.3895313892515355e38
   return dtype === mx.float64 ? -Number.MAX_VALUE : -3.4028234663852886e38
 }
+
+/** Attention of heads [batch, heads, length, d], scaled by 1 / √d. One call: a trace for any sizes finds d anew. */
+const attend = asCall(
+  "@lazuli/nn/attend",
+  (q: mx.Array, k: mx.Array, v: mx.Array, mask: mx.Array | null): mx.Array =>
+    mx.fast.scaledDotProductAttention(q, k, v, { scale: Math.sqrt(1 / (q.shape[3] ?? 1)), mask }),
+)
 
 /**
  * softmax(Q Kᵀ / √d + mask) V for each of several heads, with linear projections before and after.
@@ -127,8 +134,7 @@ export class MultiHeadAttention extends Module {
     const q = heads(this.queryProj.forward(queries))
     const k = heads(this.keyProj.forward(keys))
     const v = heads(this.valueProj.forward(values))
-    const scale = Math.sqrt(1 / (q.shape[3] ?? 1))
-    const y = mx.fast.scaledDotProductAttention(q, k, v, { scale, mask: mask ?? null })
+    const y = attend(q, k, v, mask ?? null)
     return this.outProj.forward(y.transpose([0, 2, 1, 3]).flatten(-2, -1))
   }
 
