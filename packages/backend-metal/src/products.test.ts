@@ -4,6 +4,7 @@
  */
 import * as mx from "@lazuli/core"
 import { onStream } from "@lazuli/core/engine"
+import { vjp } from "@lazuli/transforms"
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
 import "./index"
 
@@ -121,4 +122,47 @@ it("convolves over one to three axes, in groups, with steps and gaps", () => {
   agree(() => mx.conv2d(noise([2, 20, 19, 8]), noise([12, 3, 3, 8], 2), { padding: 1 }), 1e-5)
   agree(() => mx.conv2d(noise([1, 12, 12, 8]), noise([16, 3, 3, 1], 2), { groups: 8 }), 1e-5)
   agree(() => mx.conv3d(noise([1, 6, 7, 8, 4]), noise([9, 2, 3, 3, 4], 2), { dilation: 2 }), 1e-5)
+})
+
+const heads = (): [mx.Array, mx.Array, mx.Array] => [
+  noise([2, 6, 37, 40]),
+  noise([2, 2, 51, 40], 2),
+  noise([2, 2, 51, 72], 3),
+]
+const masks: [string, () => string | mx.Array | null][] = [
+  ["no mask", () => null],
+  ["a causal mask", () => "causal"],
+  ["a boolean mask", () => noise([37, 51], 4).greater(-0.5)],
+  ["an additive mask of heads", () => noise([6, 37, 51], 5)],
+]
+it.each(masks)("attends with %s and grouped heads, and differentiates", (_, mask) => {
+  agree(() => {
+    const [q, k, v] = heads()
+    return mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.2, mask: mask() as never })
+  }, 1e-5)
+  for (const i of [0, 1, 2])
+    agree(() => {
+      const f = (q: mx.Array, k: mx.Array, v: mx.Array): mx.Array =>
+        mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.2, mask: mask() as never })
+      return vjp(f, heads(), [noise([2, 6, 37, 72], 6)])[1][i]
+    }, 1e-4)
+})
+
+it.each([1, 2, 8, 12, 35, 64, 97, 240, 1000, 2048])("transforms %i numbers, whole and half spectra", (n) => {
+  const parts = (z: mx.Array): mx.Array => mx.stack([mx.real(z), mx.imag(z)])
+  const z = (shape: number[]): mx.Array =>
+    onStream("cpu", () =>
+      noise([...shape, 2])
+        .view(mx.complex64)
+        .squeeze(-1),
+    )
+  agree(() => parts(mx.fft.fft(z([3, n]))), 2e-5)
+  agree(() => parts(mx.fft.ifft(z([n, 3]), null, 0)), 2e-5)
+  agree(() => parts(mx.fft.rfft(noise([3, n]))), 2e-5)
+  agree(() => mx.fft.irfft(z([3, Math.floor(n / 2) + 1]), n), 2e-5)
+  if (n < 100) agree(() => parts(mx.fft.fft2(z([n, 12]))), 2e-5)
+})
+
+it.each([4, 24, 40, 56, 1024, 1536])("transforms rows of %i by Hadamard's matrix", (n) => {
+  agree(() => mx.hadamardTransform(noise([3, n])), 1e-5)
 })

@@ -3,10 +3,13 @@
  */
 import { onKernels, type Primitive, RegistryError } from "@lazuli/core/engine"
 import type { Family } from "./family"
+import { attention } from "./kernels/attention"
 import { convolutions } from "./kernels/conv"
 import { customKernels, providedKernels } from "./kernels/custom"
 import { elementwise } from "./kernels/elementwise"
+import { fourier } from "./kernels/fft"
 import { gathers } from "./kernels/gather"
+import { hadamard } from "./kernels/hadamard"
 import { products } from "./kernels/matmul"
 import { placements } from "./kernels/place"
 import { quantized } from "./kernels/quantized"
@@ -27,6 +30,9 @@ const families: Record<string, Family> = {
   ...products,
   ...quantized,
   ...convolutions,
+  ...attention,
+  ...fourier,
+  ...hadamard,
   ...customKernels,
 }
 /** Who brought the kernels that are not this package's own. */

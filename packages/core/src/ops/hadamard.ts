@@ -9,8 +9,8 @@ import { type Apply, definePrimitive } from "../graph/primitive"
 import { toDtype } from "./constant"
 import { moveToFront } from "./view"
 
-/** m and k of n = m · 2ᵏ with a known matrix of size m, or null. */
-function factor(n: number): { m: number; power: number } | null {
+/** @internal m and k of n = m · 2ᵏ with a known matrix of size m, or null. */
+export function hadamardFactor(n: number): { m: number; power: number } | null {
   for (const m of [1, 12, 20, 28]) {
     const power = n / m
     if (Number.isInteger(power) && power >= 1 && Number.isInteger(Math.log2(power))) return { m, power }
@@ -23,7 +23,7 @@ function factor(n: number): { m: number; power: number } | null {
  * S ⊗ [[1, 1], [1, −1]] + I ⊗ [[1, −1], [−1, −1]], of size 12. Williamson (1944): four symmetric circulant matrices, here by their first
  * rows, in the pattern of a quaternion.
  */
-function baseMatrix(m: number): (i: number, j: number) => number {
+export function hadamardMatrix(m: number): (i: number, j: number) => number {
   if (m === 1) return () => 1
   if (m === 12) {
     const residue = [0, 1, -1, -1, 1]
@@ -58,7 +58,7 @@ const transform: Apply<{ scale: number; transposed: boolean }> = definePrimitive
     if (x.dtype.kind !== "floating")
       throw new DTypeError("hadamardTransform", `needs a floating dtype, received ${x.dtype.name}`)
     const n = x.shape[x.shape.length - 1]
-    if (n === undefined || !factor(n))
+    if (n === undefined || !hadamardFactor(n))
       throw new ShapeError(
         "hadamardTransform",
         `the last axis must have a size of m · 2^k with m of 1, 12, 20 or 28, received ${n ?? "a scalar"}`,
@@ -68,8 +68,8 @@ const transform: Apply<{ scale: number; transposed: boolean }> = definePrimitive
   // H is the Kronecker product of the matrix of size m and k times [[1, 1], [1, −1]].
   reference: ([x], [y], { scale, transposed }) => {
     const n = x.shape[x.shape.length - 1]
-    const { m, power } = factor(n) as { m: number; power: number }
-    const base = baseMatrix(m)
+    const { m, power } = hadamardFactor(n) as { m: number; power: number }
+    const base = hadamardMatrix(m)
     const row = new Float64Array(n)
     const mixed = new Float64Array(n)
     for (let start = 0; start < x.data.length; start += n) {
