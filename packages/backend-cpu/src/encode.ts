@@ -174,7 +174,7 @@ export function isEncodable(primitive: Primitive): boolean {
 /** An upper bound on the words that an elementwise record takes. */
 export function mapWords(node: Node): number {
   const operands = node.inputs.length + (node.outputs === null ? 1 : node.outputs.length)
-  return 3 + operands * (4 + 2 * node.shape.length)
+  return 4 + operands * (4 + 2 * node.shape.length)
 }
 
 /** An upper bound on the words that a kernel's record takes. */

@@ -85,7 +85,8 @@ function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
       shape,
     }))
     const words = [
-      pair(0, inputs.length | (outputs.length << 16)),
+      pair(0, inputs.length),
+      BigInt(outputs.length),
       // The same bytes are sent and stored once.
       ...inputs.flatMap((x) =>
         operand(

@@ -747,7 +747,7 @@ describe("the tape", () => {
       record(4, []),
       record(5, []),
       record(5, [pair(12345, 0)]),
-      record(4, [pair(add, 2 | (1 << 16))]),
+      record(4, [pair(add, 2), 1n]),
       map(12345, [f32(x), f32(x)], [f32(y)]),
       map(add, [f32(x)], [f32(y)]),
       map(add, [f32(x, 5000), f32(x, 5000)], [f32(y, 5000)]),

@@ -53,7 +53,8 @@ export const call = (
   params: bigint[] = [],
 ) =>
   record(opcode, [
-    pair(id, inputs.length | (outputs.length << 16)),
+    pair(id, inputs.length),
+    BigInt(outputs.length),
     ...[...inputs, ...outputs].flatMap(operandWords),
     ...params,
   ])
@@ -61,7 +62,7 @@ export const run = (id: number, inputs: Operand[], outputs: Operand[], params: b
   call(3, id, inputs, outputs, params)
 export const map = (id: number, inputs: Operand[], outputs: Operand[]) => call(4, id, inputs, outputs)
 export const plan = (id: number, inputs: [number, number][], outputs: [number, number][]) =>
-  record(5, [pair(id, inputs.length | (outputs.length << 16)), ...[...inputs, ...outputs].flat().map(BigInt)])
+  record(5, [BigInt(id), ...[...inputs, ...outputs].flat().map(BigInt)])
 
 /** Elementwise work on `size` elements; `bits` as in native/PROTOCOL.md. Operands are slots with offsets, or an immediate's bits. */
 export const dense = (

@@ -1,7 +1,14 @@
 /**
  * The tape: 64-bit words in one ArrayBuffer, in the format of native/PROTOCOL.md. Nothing here knows nodes or kernels.
  */
-import { type Dtype, encoder, type ScalarValue, type TypedArray, viewStore } from "@lazuli/core/engine"
+import {
+  ArgumentError,
+  type Dtype,
+  encoder,
+  type ScalarValue,
+  type TypedArray,
+  viewStore,
+} from "@lazuli/core/engine"
 
 /** Operation codes of records. */
 export enum Op {
@@ -23,6 +30,8 @@ export enum Flag {
 }
 
 const HIGH = 4294967296
+/** The first number that a word does not hold. */
+const LIMIT = 2 ** 63
 /** The largest number that the low half of a word holds alone. */
 export const MAX_INT = 2147483647
 
@@ -68,6 +77,8 @@ export class Tape {
       this.i32[at] = value
       this.i32[at + 1] = value >> 31
     } else {
+      if (!Number.isInteger(value) || value >= LIMIT || value < -LIMIT)
+        throw new ArgumentError("backend-cpu", `a record holds integers of 64 bits, received ${value}`)
       // Beyond 32 bits: two's complement from the floor of the quotient.
       const high = Math.floor(value / HIGH)
       this.i32[at] = (value - high * HIGH) | 0
@@ -75,7 +86,7 @@ export class Tape {
     }
   }
 
-  /** A word of two unsigned halves. */
+  /** A word of two unsigned halves, which their writers keep within 32 bits. */
   pair(low: number, high: number): void {
     const at = this.length++ * 2
     this.i32[at] = low
@@ -104,6 +115,20 @@ export class Tape {
     this.pair(op, 0)
   }
 
+  /** Opens a record of a kernel or scalar program on operands. */
+  beginCall(op: Op, id: number, inputs: number, outputs: number): void {
+    const { i32 } = this
+    const at = this.length * 2
+    this.recordStart = this.length
+    i32[at] = op
+    i32[at + 1] = 0
+    i32[at + 2] = id
+    i32[at + 3] = inputs
+    i32[at + 4] = outputs
+    i32[at + 5] = 0
+    this.length += 3
+  }
+
   /** Writes the open record's length. */
   end(): void {
     this.i32[this.recordStart * 2 + 1] = this.length - this.recordStart
@@ -126,7 +151,8 @@ export class Tape {
     let at = this.length * 2
     i32[at] = slot
     i32[at + 1] = code | (ndim << 8) | (strides === null ? Flag.Contiguous << 16 : 0)
-    if (offset > MAX_INT || size > MAX_INT) {
+    // Sizes whose product is 0 may be as large as they like.
+    if (offset > MAX_INT || size > MAX_INT || size === 0) {
       this.length++
       this.int(offset)
       this.int(size)

@@ -211,7 +211,9 @@ napi_value release_program(Call& call) {
 
 napi_value register_plan(Call& call) {
   const auto words = call.words(0, "words");
-  const int64_t n_in = call.integer(1, "nIn", 0, 1 << 20), n_out = call.integer(2, "nOut", 0, 1 << 20);
+  // Each is a slot of its own where the plan runs.
+  constexpr int64_t kMost = PagedTable<Slot>::kLimit;
+  const int64_t n_in = call.integer(1, "nIn", 0, kMost), n_out = call.integer(2, "nOut", 0, kMost);
   const int64_t arena = call.integer(3, "arenaBytes", 0, int64_t(1) << 46);
   return call.number(call.instance->lanes.add_plan(words.data(), words.size(), int(n_in), int(n_out), arena));
 }

@@ -115,10 +115,9 @@ void Plan::need(uint32_t slot, int64_t low, int64_t high, int64_t alignment) {
 void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names) {
   const uint32_t opcode = low32(*record);
   const int64_t* next = record + 1;
-  const int64_t head = *next++;
-  const uint32_t id = low32(head), counts = high32(head);
   Step step;
   if (opcode == kPlan) {
+    const uint32_t id = low32(*next++);
     step.plan = names.plan_at(id);
     if (!step.plan) refuse("there is no plan " + std::to_string(id));
     depth_ = std::max(depth_, step.plan->depth_ + 1);
@@ -144,8 +143,11 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
   step.finishes = opcode == kFinish;
   step.feeds = opcode == kFeed;
-  step.n_in = int(counts & 0xffff);
-  step.n_out = int(counts >> 16);
+  CallHead head;
+  if (!decode_head(next, end, head)) refuse("a record lacks what it calls or operands");
+  const uint32_t id = head.id;
+  step.n_in = head.n_in;
+  step.n_out = head.n_out;
   step.first = uint32_t(operands_.size());
   for (int i = 0; i < step.n_in + step.n_out; i++) {
     lz_operand x{};

@@ -25,6 +25,22 @@ enum Opcode : uint32_t {
 inline uint32_t low32(int64_t word) { return uint32_t(uint64_t(word)); }
 inline uint32_t high32(int64_t word) { return uint32_t(uint64_t(word) >> 32); }
 
+// What a RUN, MAP, FINISH or FEED calls, and how many operands follow.
+struct CallHead {
+  uint32_t id;
+  int n_in, n_out;
+};
+
+// Moves `next` behind the head. False where the record cannot hold so many operands, which take two words at least.
+inline bool decode_head(const int64_t*& next, const int64_t* end, CallHead& head) {
+  if (end - next < 2) return false;
+  const uint64_t n_in = high32(next[0]), n_out = uint64_t(next[1]), most = uint64_t(end - next - 2) / 2;
+  if (n_in > most || n_out > most - n_in) return false;
+  head = {low32(next[0]), int(n_in), int(n_out)};
+  next += 2;
+  return true;
+}
+
 // Where an operand's bytes lie in its slot: [low, high), relative to the slot's start.
 struct Extent {
   uint32_t slot;

@@ -151,7 +151,6 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
   int64_t* strides = strides_.data();
   Outcome outcome = Outcome::done;
   const int count = n_in + n_out;
-  if (end - next < 2 * int64_t(count)) return fail("malformed record: an operand is cut short");
   if (operands_.size() < size_t(count)) operands_.resize(size_t(count));
   for (int i = 0; i < count; i++) {
     lz_operand& x = operands_[size_t(i)];
@@ -188,16 +187,15 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
 }
 
 Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
-  if (end - next < 1) return fail("malformed record: RUN lacks its kernel");
-  const int64_t head = *next++;
-  const uint32_t counts = high32(head);
-  const int n_in = int(counts & 0xffff), n_out = int(counts >> 16);
+  CallHead head;
+  if (!decode_head(next, end, head)) return fail("malformed record: RUN lacks its kernel or operands");
+  const auto [id, n_in, n_out] = head;
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
   for (int i = n_in; i < n_in + n_out; i++)
     if (!(operands_[size_t(i)].flags & LZ_CONTIGUOUS)) return fail("malformed record: an output of a kernel has gaps");
-  const lz_kernel kernel = registry().find(low32(head));
-  if (!kernel) return fail("there is no kernel " + std::to_string(low32(head)));
+  const lz_kernel kernel = registry().find(id);
+  if (!kernel) return fail("there is no kernel " + std::to_string(id));
   lz_call call{n_in, n_out, operands_.data(), operands_.data() + n_in, next, end - next, nullptr};
   return context_.call(kernel, call, &message_) ? Outcome::done : Outcome::failed;
 }
@@ -254,10 +252,9 @@ Tape::Outcome Tape::run_dense(const int64_t* next, const int64_t* end) {
 }
 
 Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
-  if (end - next < 1) return fail("malformed record: MAP lacks its program");
-  const int64_t head = *next++;
-  const uint32_t counts = high32(head), id = low32(head);
-  const int n_in = int(counts & 0xffff), n_out = int(counts >> 16);
+  CallHead head;
+  if (!decode_head(next, end, head)) return fail("malformed record: MAP lacks its program or operands");
+  const auto [id, n_in, n_out] = head;
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
   Program* program = find_program(id);
@@ -277,7 +274,6 @@ Tape::Outcome Tape::run_plan(const int64_t* next, const int64_t* end) {
     if (!plan_at(id)) return fail("there is no plan " + std::to_string(id));
   }
   const Plan& plan = *plans_[id];
-  // The counts are the plan's own; the record's would not hold more than 65,535 parameters of a model.
   const int count = plan.n_in() + plan.n_out();
   if (end - next != 2 * int64_t(count)) {
     return fail("malformed record: plan " + std::to_string(id) + " takes " + std::to_string(count) +

@@ -11,6 +11,7 @@ import {
   Array as ArrayClass,
   applyNode,
   applyNodes,
+  boundPending,
   type Node,
   Primitive,
   type PrimitiveFacts,
@@ -106,6 +107,7 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     if (check) checkParams(name, params, values ?? NO_PARAMS)
     if (calls.recorder !== null)
       return calls.recorder.call(`primitive ${name}, all outputs`, all, [inputs, values])
+    boundPending()
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
   // What holds a program or a function cannot come from a file; core's are applied by functions of core, which check arguments as these do not.
@@ -257,13 +259,17 @@ export function listPrimitives(): PrimitiveInfo[] {
 /** Programs kept for each primitive with parameters: a fused one is met once, a cast again and again. */
 const MAX_PROGRAMS = 256
 
+/** A number holds the dtypes of so many inputs. */
+const MAX_CODED = 13
+
 /** The scalar program of an elementwise node. */
 export function programOf(node: Node): ScalarProgram {
   const primitive = node.primitive as Primitive
-  let code = 0
+  let code: number | string = 0
   const { inputs } = node
-  for (let i = 0; i < inputs.length; i++) code = code * 16 + inputs[i].dtype.code + 1
-  if (node.params === NO_PARAMS) {
+  if (inputs.length > MAX_CODED) code = `${inputs.map(({ dtype }) => dtype.code)};`
+  else for (let i = 0; i < inputs.length; i++) code = (code as number) * 16 + inputs[i].dtype.code + 1
+  if (node.params === NO_PARAMS && typeof code === "number") {
     const known = primitive.programs[code]
     if (known) return known
     const program = buildProgram(node, primitive)

@@ -9,6 +9,14 @@ export type Shape = readonly number[]
 /** Elements to step over for a step along each axis; 0 where an axis is broadcast, negative where it is reversed. */
 export type Strides = readonly number[]
 
+/** An array has at most so many axes: kernels rely on it. */
+export const MAX_RANK = 64
+
+/** Refuses a shape of more axes than {@link MAX_RANK}. @throws ShapeError */
+export function refuseRank(op: string, shape: Shape): never {
+  throw new ShapeError(op, `expected at most ${MAX_RANK} axes, received ${shape.length}`)
+}
+
 /** The shape of a scalar. */
 export const SCALAR: Shape = []
 
