@@ -149,7 +149,14 @@ function forgetPrograms(): void {
   }
 }
 
+/** Of scalar programs that the native side takes: see native/runtime/program.cc. */
+const MAX_OPERANDS = 255
+const MAX_INSTRUCTIONS = 10000
+
 function supported(program: ScalarProgram): boolean {
+  const { inputs, outputs, code } = program
+  if (inputs.length > MAX_OPERANDS || outputs.length > MAX_OPERANDS || code.length > MAX_INSTRUCTIONS)
+    return false
   return program.code.every((step) => {
     const [first] = step.args
     if (first === undefined) return scalarOps.has(step.op)
@@ -183,8 +190,7 @@ function encodeMap(node: Node, program: number, op = Op.Map): void {
     ;(node.storage as Storage).ticket = lane.open
     if (writeDense(tape, program, node)) return
   }
-  tape.begin(op)
-  tape.pair(program, inputs.length | ((outputs ? outputs.length : 1) << 16))
+  tape.beginCall(op, program, inputs.length, outputs === null ? 1 : outputs.length)
   for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], i, node.shape)
   if (outputs) for (const output of outputs) writeOutput(lane, output)
   else writeOutput(lane, node)
@@ -227,10 +233,9 @@ function encodeKernel(
   node: Node | null,
 ): void {
   const { tape } = lane
-  tape.begin(Op.Run)
-  tape.pair(id, inputs.length | (outputs.length << 16))
-  for (const input of inputs) writeOperand(tape, input)
-  for (const output of outputs) writeOutput(lane, output)
+  tape.beginCall(Op.Run, id, inputs.length, outputs.length)
+  for (let i = 0; i < inputs.length; i++) writeOperand(tape, inputs[i])
+  for (let i = 0; i < outputs.length; i++) writeOutput(lane, outputs[i])
   if (node) writeParams(tape, (node.primitive as Primitive).schema, node.params)
   tape.end()
 }
@@ -395,7 +400,7 @@ const queue: WorkQueue = {
     encodeKernel(lane, copyKernel, [source], [target], null)
   },
   flush() {
-    return runAll()
+    runAll()
   },
   submit(wanted) {
     return submitAll(wanted)
@@ -424,7 +429,7 @@ const plans: Plans = {
     const lane = laneFor(node, inputs, 4 + 2 * (inputs.length + count))
     const { tape } = lane
     tape.begin(Op.Plan)
-    tape.pair(plan.id, Math.min(inputs.length, 0xffff) | (Math.min(count, 0x7fff) << 16))
+    tape.int(plan.id)
     for (let i = 0; i < inputs.length; i++) writePlace(tape, inputs[i])
     for (let i = 0; i < count; i++) {
       const output = outputs === null ? node : outputs[i]

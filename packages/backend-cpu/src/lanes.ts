@@ -2,14 +2,7 @@
  * Lanes: what is written for each stream, when it runs, and who waits for it. A lane's tapes run in order, on this thread where nothing
  * of the lane is under way, else on the lane's own; lanes run at once. What a lane reads from another one it waits for, by a record.
  */
-import {
-  DeviceError,
-  type Failure,
-  IndexError,
-  NumericError,
-  Storage,
-  type Stream,
-} from "@lazuli/core/engine"
+import { DeviceError, IndexError, NumericError, Storage, type Stream } from "@lazuli/core/engine"
 import { native } from "./native"
 import { Tape } from "./tape"
 
@@ -240,13 +233,8 @@ export function settle(storage: Storage): void {
   else waitFor(lane, storage.ticket)
 }
 
-/** What failed in the last {@link runAll}. */
-let failed: Failure[] = []
-const NONE: readonly Failure[] = []
-
 /** Runs what is written, and waits for it. Lanes run at once, the last one on this thread. */
-export function runAll(): readonly Failure[] {
-  failed = []
+export function runAll(): void {
   if (lanes.length === 1) run(main)
   else {
     let last: Lane | null = null
@@ -262,7 +250,6 @@ export function runAll(): readonly Failure[] {
     if (last !== null) run(last)
     for (const lane of submitted) waitFor(lane, lane.open - 1)
   }
-  return failed.length === 0 ? NONE : failed
 }
 
 /** Runs what is written where that takes no waiting for other work. */
@@ -368,7 +355,6 @@ const MAX_ERRORS = 1000
 
 /** Puts errors on the storages that have no value for them. */
 function collectFailures(): void {
-  const byError = new Map<Error, Storage[]>()
   for (const { slot, lane, ticket, cause, message } of native.poisoned()) {
     let error = errors.get(cause)
     if (!error) {
@@ -376,8 +362,6 @@ function collectFailures(): void {
       errors.set(cause, error)
       if (errors.size > MAX_ERRORS) errors.delete(errors.keys().next().value as number)
     }
-    const list = byError.get(error) ?? []
-    byError.set(error, list)
     for (const entry of waiting) if (entry.wants(slot, lane, ticket)) entry.error ??= error
     const storage = storages[slot]
     // It may have been given back since, or have become another array's.
@@ -385,9 +369,7 @@ function collectFailures(): void {
     const home = storage.lane === HOST ? lane : storage.lane
     if (storage.refs === 0 || home !== lane || storage.ticket !== ticket) continue
     storage.failure ??= error
-    list.push(storage)
   }
-  for (const [error, list] of byError) failed.push({ error, storages: list })
 }
 
 /** An error that reads `[op] fact`, of the class that the fact asks for. */

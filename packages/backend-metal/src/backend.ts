@@ -76,7 +76,7 @@ export function createMetalBackend(runtime: MetalRuntime, name = "metal", priori
           () => encodeCopy(queue, viewOf(source), { storage: target.storage as Storage, offset: 0 }),
           (reference) => () => reference.encodeCopy(source, target),
         ),
-      flush: () => queue.flush(),
+      flush: () => queue.run(),
     },
     information: {
       facts: () => {

@@ -2,7 +2,7 @@
  * The backend's queue on a runtime: buffers that are reused in the order of the work, pipelines by source, dispatches with what they
  * read and write, and whom a failed dispatch concerns.
  */
-import { DeviceError, type Failure, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
+import { DeviceError, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
 import type {
   Argument,
   DeviceLimits,
@@ -54,7 +54,6 @@ export class MetalQueue implements DispatchQueue {
   /** While nothing runs: the sources that were asked for, by key. */
   private asked: Map<string, LibrarySource> | null = null
   private readonly entries: Entry[] = []
-  private readonly failed: Failure[] = []
   private readonly written = new Set<number>()
   private readonly touched = new Set<number>()
   private active = 0
@@ -334,14 +333,5 @@ export class MetalQueue implements DispatchQueue {
   /** Marks storages as without a value. */
   poison(error: Error, storages: readonly Storage[]): void {
     for (const storage of storages) storage.failure ??= error
-    this.failed.push({ error, storages })
-  }
-
-  /** Runs what is encoded; gives what failed since the last time. */
-  flush(): readonly Failure[] {
-    this.run()
-    return this.failed.length === 0 ? NONE : this.failed.splice(0)
   }
 }
-
-const NONE: readonly Failure[] = []

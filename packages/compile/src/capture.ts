@@ -4,6 +4,7 @@
  */
 import {
   Array,
+  abstractly,
   arraysOf,
   calls,
   implicitState,
@@ -145,11 +146,13 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
   const outer = calls.recorder
   calls.recorder = null
   try {
-    const values = repeat(recording.calls, placeholders)
-    const found = recording.found.map((place) =>
-      typeof place === "number" ? new Array(values[place] as Node) : place,
-    )
-    return { ...recording, ...build(placeholders, found, epoch, recording.namesStreams) }
+    return abstractly(() => {
+      const values = repeat(recording.calls, placeholders)
+      const found = recording.found.map((place) =>
+        typeof place === "number" ? new Array(values[place] as Node) : place,
+      )
+      return { ...recording, ...build(placeholders, found, epoch, recording.namesStreams) }
+    })
   } catch (error) {
     const sizes = placeholders.map(({ shape }) => `[${shape.join(", ")}]`).join(", ")
     const reads = recording.reads.map((line) => `\n    at ${line}`).join("")
@@ -216,7 +219,7 @@ function traced(subject: Subject, recording: { current: Recorder | null } | null
   const before = snapshot([subject.inputTrees, subject.outputs])
   const outer = calls.recorder
   try {
-    return trace(subject, before, recording)
+    return abstractly(() => trace(subject, before, recording))
   } catch (error) {
     before.restore()
     throw error

@@ -6,6 +6,7 @@ import {
   applyNode,
   applyNodes,
   arraysOf,
+  boundPending,
   currentStream,
   forEachLeaf,
   Mark,
@@ -371,6 +372,7 @@ export class Programs {
     const known = nodes.length
     if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
     if (entry.single) return new Array(applyNode(callProgram.primitive, nodes, entry.params))
+    boundPending()
     const { elsewhere, params } = entry
     const computed =
       program === null

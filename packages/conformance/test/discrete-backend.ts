@@ -133,7 +133,7 @@ export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY):
 
   const runReference = (node: Node): void => {
     reference.queue.lower(node)?.encode(node)
-    for (const { error } of reference.queue.flush()) throw error
+    for (const { storage } of node.outputs ?? [node]) if (storage?.failure) throw storage.failure
   }
 
   const encoder: Encoder = {
@@ -157,7 +157,7 @@ export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY):
         if (recording !== null) record(target, [source], [target], (made) => copy(made, made.inputs[0]))
         else onDevice([source, target], () => copy(target, source))
       },
-      flush: () => [],
+      flush() {},
     },
     plans: {
       record(_inputs, _outputs, arenaBytes, body): Plan {

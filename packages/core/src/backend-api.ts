@@ -31,7 +31,6 @@ export {
   countFallback,
   type DeviceInformation,
   type Encoder,
-  type Failure,
   listBackends,
   onBackend,
   type Plans,
@@ -89,8 +88,10 @@ export * from "./graph/errors"
 export {
   type Alignment,
   Array,
+  abstractly,
   applyNode,
   applyNodes,
+  boundPending,
   building,
   type Donation,
   type HostArray,

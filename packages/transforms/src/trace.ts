@@ -7,6 +7,7 @@ import {
   Array,
   applyNodes,
   asCall,
+  boundPending,
   currentStream,
   definePrimitive,
   isInexact,
@@ -77,6 +78,7 @@ function twinOf(x: Array): Array {
 
 /** Runs a trace: evaluation keeps the graphs of marked nodes meanwhile. `body` is given the number of the trace. */
 export function trace<T>(body: (epoch: number) => T): T {
+  boundPending()
   tracing.depth++
   try {
     return body(newEpoch())

@@ -4,6 +4,7 @@
 import { type Array, TransformError } from "@lazuli/core"
 import {
   Array as ArrayClass,
+  abstractly,
   arraysOf,
   asCall,
   broadcastTo,
@@ -98,7 +99,7 @@ export function vmap<A extends readonly unknown[], R>(
   const named = first !== null && typeof first === "object" && !isList(first)
   if (named) checkOptions("vmap", first, ["inAxes", "outAxes"])
   const { inAxes = 0, outAxes = 0 } = (named ? first : { inAxes: first, outAxes: second }) as VmapOptions
-  return (...args) => {
+  const call = (args: A): R => {
     if (isList(inAxes) && inAxes.length !== args.length)
       throw new TransformError(
         "vmap",
@@ -133,6 +134,7 @@ export function vmap<A extends readonly unknown[], R>(
       ),
     ) as R
   }
+  return (...args) => abstractly(() => call(args))
 }
 
 function checkBatch(arrays: readonly Array[], axes: readonly Axis[]): void {

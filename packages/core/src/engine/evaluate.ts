@@ -2,15 +2,7 @@
  * Evaluation: puts the pending nodes behind the requested ones in order, without recursion, hands them to their backends, and lets
  * go of the graph and of every intermediate that nothing can read any more.
  */
-import {
-  type Backend,
-  backendFor,
-  backendOf,
-  countFallback,
-  type Failure,
-  listBackends,
-  stage,
-} from "../graph/backend"
+import { type Backend, backendFor, backendOf, countFallback, listBackends, stage } from "../graph/backend"
 import { onStream, type Stream } from "../graph/device"
 import { DeviceError, RegistryError, TransformError } from "../graph/errors"
 import {
@@ -52,19 +44,19 @@ let scheduling = false
 /** Whether work is being encoded or run. */
 let running = false
 
-/** Computes the given nodes. @throws the first error of the work that failed; its outputs keep the error. */
+/** Computes the given nodes. @throws the error of the first of them that depends on work that failed; arrays keep such errors. */
 export function evaluate(roots: readonly Node[]): void {
   if (!compute(roots) || tracing.depth > 0) return
   sweepRecent()
-  if (isOverdue()) computePending()
+  if (isOverdue()) computePending("small")
 }
 
 /**
  * Computes what small arrays wait for, so that what it is computed from can be given back: a list of losses that nobody has read must not
  * keep a whole run. Errors stay on the arrays.
  */
-function computePending(): void {
-  const nodes = pendingNodes()
+function computePending(size: "small" | "any"): void {
+  const nodes = pendingNodes(size)
   if (nodes.length === 0) return
   try {
     compute(nodes)
@@ -73,15 +65,14 @@ function computePending(): void {
   }
 }
 
+/** So many of the last handles show what a loop goes on with, whoever reads it besides. */
+const LAST_HANDLES = 4096
+
 handles.overflow = () => {
-  if (running || scheduling || tracing.depth > 0) {
-    // What is known of them is forgotten: a trace ends before its graph is too large.
-    handles.recent.fill(null)
-    handles.recentCount = 0
-    return
-  }
-  sweepRecent()
-  computePending()
+  // A trace ends before its graph is too large, and is asked again.
+  if (running || !handles.tracking || tracing.depth > 0 || tracing.abstract > 0) return
+  sweepRecent(LAST_HANDLES)
+  computePending("any")
 }
 
 /**
@@ -144,10 +135,8 @@ function compute(roots: readonly Node[]): boolean {
     }
   }
   if (!pending) return false
-  let failure: Failure | undefined
   const used = encode(roots)
-  for (let i = 0; i < used.length; i++) failure ??= used[i].queue.flush()[0]
-  if (failure) throw failure.error
+  for (let i = 0; i < used.length; i++) used[i].queue.flush()
   for (let i = 0; i < roots.length; i++) {
     const { storage } = roots[i]
     if (storage === null) continue
@@ -160,15 +149,16 @@ function compute(roots: readonly Node[]): boolean {
 
 /** Encodes what the roots need, and gives the backends that have something to run. */
 function encode(roots: readonly Node[]): readonly Backend[] {
-  const order = schedule(roots)
-  const { most, shown } = measure(order, roots)
-  relieve(shown)
-  if (!hasRoom(most)) makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
+  let order = NO_INPUTS
   let used: readonly Backend[] = []
   for (let i = 0; i < roots.length; i++) roots[i].handles++
   const outer = running
   running = true
   try {
+    order = schedule(roots)
+    const { most, shown } = measure(order, roots)
+    relieve(shown)
+    if (!hasRoom(most)) makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
     const alone = isDebugging()
     let stream: Stream | null = null
     let backend: Backend | null = null

@@ -6,7 +6,7 @@
  */
 import { type Backend, onBackend } from "../graph/backend"
 import { DeviceError } from "../graph/errors"
-import { type Array, handles, isLarge, Mark, Node, Ref } from "../graph/graph"
+import { type Array, handles, isLarge, Mark, Node, PENDING_BYTES, pendingBytes, Ref } from "../graph/graph"
 import type { MemoryStats, Storage, Tracker } from "../graph/storage"
 
 /** Polls happen at least after this many allocated bytes, unless more is alive. */
@@ -128,6 +128,7 @@ function flushHandles(t: Tracker): void {
   if (fresh.length > 0) {
     for (const handle of fresh) {
       if (handle.ref !== Ref.Fresh) continue
+      if (handle.node.storage === null) carried += pendingBytes(handle.node)
       handle.ref = ids[count] = newId(handle.node)
       objects[count++] = handle
     }
@@ -138,6 +139,10 @@ function flushHandles(t: Tracker): void {
   objects.fill(null, 0, count)
   if (objects.length > MANY_YOUNG) objects = []
   young += count
+}
+
+handles.flush = () => {
+  if (tracker) flushHandles(tracker)
 }
 
 const PENDING_GUARD = -1
@@ -229,34 +234,47 @@ export function rebind(handle: Array, node: Node): void {
   dropHandle(before)
 }
 
+/** Bytes of pending arrays that evaluations since the last {@link pendingNodes} did not compute. */
+let carried = 0
+
 /**
  * Looks through the handles of small nodes made since the last time: those that are pending, and that no other pending node reads, get a
- * weak reference of their own, so that {@link pendingNodes} knows them.
+ * weak reference of their own, so that {@link pendingNodes} knows them. So do the last `some`, also where others read them: those may
+ * be dead.
  */
-export function sweepRecent(): void {
-  const { recent, fresh } = handles
-  for (let i = 0; i < handles.recentCount; i++) {
+export function sweepRecent(some = 0): void {
+  const { recent, fresh, recentCount } = handles
+  for (let i = 0; i < recentCount; i++) {
     const handle = recent[i] as Array
     recent[i] = null
     const { node } = handle
     // What has no inputs, such as a number beside an array, keeps nothing alive.
-    if (node.storage !== null || node.uses > 0 || node.inputs.length === 0 || handle.ref !== Ref.Counted)
-      continue
+    if (node.storage !== null || node.inputs.length === 0 || handle.ref !== Ref.Counted) continue
     if ((node.mark & Mark.Abstract) !== 0) continue
+    carried += pendingBytes(node)
+    if (node.uses > 0 && i < recentCount - some) continue
     handle.ref = Ref.Fresh
     fresh.push(handle)
   }
   handles.recentCount = 0
+  handles.budget = PENDING_BYTES - carried
 }
 
-const isSmallPending = (node: Node): boolean =>
-  node.storage === null && node.primitive !== null && (node.mark & Mark.Abstract) === 0 && !isLarge(node)
+const isPending = (node: Node): boolean =>
+  node.storage === null && node.primitive !== null && (node.mark & Mark.Abstract) === 0
 
-/** Small pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */
-export function pendingNodes(): Node[] {
-  if (!tracker) return handles.fresh.map((handle) => handle.node).filter(isSmallPending)
+/** Pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */
+export function pendingNodes(size: "small" | "any"): Node[] {
+  carried = 0
+  handles.budget = PENDING_BYTES
+  const isWanted = (entry: unknown): boolean =>
+    entry instanceof Node && isPending(entry) && (size === "any" || !isLarge(entry))
+  const fresh = handles.fresh.map((handle) => handle.node).filter(isWanted)
+  if (!tracker) return fresh
+  if (fresh.length === 0 && !watched.some(isWanted)) return fresh
   poll(tracker, "young")
-  return watched.filter((entry) => entry instanceof Node && isSmallPending(entry)) as Node[]
+  carried = 0
+  return watched.filter(isWanted) as Node[]
 }
 
 let overdue = false

@@ -9,12 +9,6 @@ import { DeviceError, RegistryError } from "./errors"
 import type { Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
 
-/** Work that failed: the storages without a value now carry the error; see {@link Storage.failure}. */
-export interface Failure {
-  readonly error: Error
-  readonly storages: readonly Storage[]
-}
-
 /** Adds an application's work to the queue: a kernel, or a compiled scalar program. One serves every application of its kernel. */
 export interface Encoder {
   /**
@@ -30,8 +24,8 @@ export interface WorkQueue {
   lower(node: Node): Encoder | null
   /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
   encodeCopy(source: Node, target: Node): void
-  /** Runs what is encoded and waits. Failed work poisons its outputs, which is what the result lists. */
-  flush(): readonly Failure[]
+  /** Runs what is encoded and waits. Work that failed leaves its error on the storages that have no value for it: {@link Storage.failure}. */
+  flush(): void
   /**
    * Lets what is encoded run on other threads, stream by stream in order, with streams that wait for each other where they must, and
    * gives a promise that is fulfilled when the storages have their values, and rejected with a failure. It must not keep storages from

@@ -12,7 +12,7 @@ import type { ArrayMembers } from "./members"
 import { type AnyParams, NO_PARAMS, type ParamSchema } from "./params"
 import type { ScalarOps, ScalarProgram } from "./scalar-program"
 import type { Shape, Strides } from "./shape"
-import { sizeOf } from "./shape"
+import { MAX_RANK, refuseRank, sizeOf } from "./shape"
 import type { Storage } from "./storage"
 
 /** Shape and dtype: what `infer` works on. Every node is one. */
@@ -190,6 +190,8 @@ export enum Mark {
 export const tracing = {
   /** How many are open; while there are any, evaluation keeps the graph of marked nodes. */
   depth: 0,
+  /** How many are open whose arrays have no values. */
+  abstract: 0,
   /** How many were ever begun. */
   begun: 0,
   /** Evaluated applications whose graph an open trace may want. */
@@ -234,6 +236,7 @@ export class Node {
     readonly stream: Stream,
     public mark: number,
   ) {
+    if (shape.length > MAX_RANK) refuseRank(primitive === null ? "array" : primitive.name, shape)
     this.nbytes = sizeOf(shape) * dtype.size
   }
 
@@ -251,14 +254,23 @@ export const handles = {
   /** Handles of small pending nodes made since the last evaluation; entries from `recentCount` on are null. */
   recent: [] as (Array | null)[],
   recentCount: 0,
-  /** Called when there are {@link MAX_RECENT}: a graph grows, and nobody evaluates it. */
+  /** Bytes that pending arrays may still come to. Below 0 a graph grows, and nobody evaluates it. */
+  budget: 0,
+  /** See {@link boundPending}. */
   overflow: (): void => {},
+  /** Called when there are {@link MANY_FRESH}: those that die young are cheap to find. */
+  flush: (): void => {},
   /** Told of every handle while a {@link tidy} runs. */
   scope: null as ((handle: Array) => void) | null,
 }
 
-/** How many operations without an evaluation are too many. */
-export const MAX_RECENT = 65536
+/** Pending arrays of so many bytes, as {@link pendingBytes} counts them, are too many. */
+export const PENDING_BYTES = 64 * 2 ** 20
+handles.budget = PENDING_BYTES
+/** So many handles of large nodes wait for their weak references together. */
+const MANY_FRESH = 1024
+/** What the graph behind a pending array takes, roughly. */
+const GRAPH_BYTES = 1024
 
 /** The debug mode's hook: told of every node that is built. */
 export const building = { note: null as ((node: Node) => void) | null }
@@ -282,6 +294,12 @@ const LARGE = 65536
 export const isLarge = (node: Node): boolean => node.nbytes >= LARGE
 
 /**
+ * What a handle of a pending node counts for. Evaluation keeps the memory of a small one as long as its handle may be alive, and of a
+ * large one as long as it is.
+ */
+export const pendingBytes = (node: Node): number => GRAPH_BYTES + (isLarge(node) ? 0 : node.nbytes)
+
+/**
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
  * `mx.array(data)` makes one; operations are functions (`mx.add(a, b)`) and methods (`a.add(b)`).
  */
@@ -298,11 +316,12 @@ export class Array {
       node.handles++
       if (isLarge(node)) {
         this.ref = Ref.Fresh
-        handles.fresh.push(this)
+        if (handles.fresh.push(this) > MANY_FRESH) handles.flush()
+        if (node.storage === null) handles.budget -= GRAPH_BYTES
       } else {
         this.ref = Ref.Counted
         if (node.storage === null) {
-          if (handles.recentCount === MAX_RECENT) handles.overflow()
+          handles.budget -= GRAPH_BYTES + node.nbytes
           handles.recent[handles.recentCount++] = this
         }
       }
@@ -375,8 +394,25 @@ export function sourceNode(
 
 const NO_INPUTS: readonly Node[] = []
 
+/** Computes what is pending where that has come to too much; before an operation adds to the graph. */
+export function boundPending(): void {
+  if (handles.budget < 0) handles.overflow()
+}
+
+/** Runs the body of a trace whose arrays have no values: nothing is computed of itself meanwhile. */
+export function abstractly<T>(body: () => T): T {
+  boundPending()
+  tracing.abstract++
+  try {
+    return body()
+  } finally {
+    tracing.abstract--
+  }
+}
+
 /** Adds one node for an application with a single output. Inputs are nodes; `infer` validates them. */
 export function applyNode(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node {
+  boundPending()
   const meta = primitive.rules.infer(inputs, params) as Meta
   const node = new Node(meta.shape, meta.dtype, primitive, inputs, params, currentStream(), Mark.None)
   for (let i = 0; i < inputs.length; i++) {
@@ -388,19 +424,17 @@ export function applyNode(primitive: Primitive, inputs: readonly Node[], params:
   return node
 }
 
-/** Adds the nodes of an application with any number of outputs. */
+/** Adds the nodes of an application with any number of outputs. Engines rebuild graphs with it: it computes nothing. */
 export function applyNodes(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node[] {
   const metas = primitive.rules.infer(inputs, params)
   const list = globalThis.Array.isArray(metas) ? (metas as readonly Meta[]) : [metas as Meta]
   let mark = Mark.None as number
-  for (const input of inputs) {
-    input.uses++
-    mark |= input.mark
-  }
+  for (const input of inputs) mark |= input.mark
   const stream = currentStream()
   const outputs = list.map(
     (meta) => new Node(meta.shape, meta.dtype, primitive, inputs, params, stream, mark),
   )
+  for (const input of inputs) input.uses++
   if (outputs.length > 1) {
     for (let i = 0; i < outputs.length; i++) {
       outputs[i].outputs = outputs

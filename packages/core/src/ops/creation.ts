@@ -32,7 +32,7 @@ import {
   type TypedArray,
 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
-import { Array, sourceNode } from "../graph/graph"
+import { Array, handles, PENDING_BYTES, sourceNode } from "../graph/graph"
 import { asShape, format, type Shape, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
 import { arange } from "./arange"
@@ -48,6 +48,8 @@ function stageWithinBudget(backend: Backend, nbytes: number): Storage {
   relieve(0)
   makeRoom("array", 2 * nbytes, (blockBytes) => blockBytes(nbytes))
   noteAllocation(nbytes)
+  // What is pending may keep it.
+  handles.budget -= Math.min(nbytes, PENDING_BYTES)
   return stage(backend, nbytes)
 }
 
