@@ -25,6 +25,35 @@ function hold(stream = mx.defaultStream(mx.cpu)): { open: () => void } {
   return { open }
 }
 
+describe("errors of work that was handed over", () => {
+  const singular = (): mx.Array => mx.linalg.inv(mx.zeros([3, 3]))
+
+  test("belong to what depends on it, and are thrown by nothing else", async () => {
+    const bad = singular()
+    const promise = mx.asyncEval(bad)
+    promise.catch(() => {})
+    expect(mx.array(1).add(1).item()).toBe(2)
+    mx.eval(mx.ones([2]).add(1))
+    expect(() => bad.tolist()).toThrow(mx.NumericError)
+    expect(() => bad.add(1).item()).toThrow()
+    expect(mx.array(2).add(1).item()).toBe(3)
+    await expect(promise).rejects.toThrow(mx.NumericError)
+  })
+
+  test("are not thrown by other arrays of the same stream that were encoded with them", async () => {
+    const [bad, good] = [singular(), mx.ones([2]).add(1)]
+    const both = [mx.asyncEval(bad), mx.asyncEval(good)]
+    both[0].catch(() => {})
+    await both[1]
+    expect(good.tolist()).toEqual([2, 2])
+    await expect(both[0]).rejects.toThrow(mx.NumericError)
+    // A failure whose array is gone is nobody's.
+    mx.asyncEval(singular()).catch(() => {})
+    collectGarbage()
+    expect(mx.array(3).multiply(2).item()).toBe(6)
+  })
+})
+
 describe("asyncEval", () => {
   test("lets JavaScript go on while work runs", async () => {
     const before = mx.ones([3]).add(1)

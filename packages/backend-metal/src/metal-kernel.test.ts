@@ -434,6 +434,30 @@ describe("metalKernel", () => {
     expect(() => y.tolist()).toThrow("accesses memory behind the end of buffer 0")
     expect(run(exp, mx.zeros([1])).tolist()).toEqual([1])
   })
+  it("keeps the error of a kernel that failed from evaluations of other arrays", async () => {
+    const wild = metalKernel({
+      name: "wilder",
+      inputNames: ["inp"],
+      outputNames: ["out"],
+      source: "out[0] = inp[3000];",
+    })
+    const fail = (): mx.Array =>
+      wild({
+        inputs: [mx.ones([10])],
+        grid: [1],
+        threadgroup: [1],
+        outputShapes: [[1]],
+        outputDtypes: [mx.float32],
+      })[0]
+    const y = fail()
+    const promise = mx.asyncEval(y)
+    promise.catch(() => {})
+    expect(run(exp, mx.zeros([1])).tolist()).toEqual([1])
+    await expect(promise).rejects.toThrow("accesses memory behind the end of buffer 0")
+    expect(run(exp, mx.zeros([2])).tolist()).toEqual([1, 1])
+    expect(() => mx.eval(run(exp, mx.zeros([3])), fail())).toThrow("accesses memory behind")
+    expect(run(exp, mx.zeros([4])).tolist()).toEqual([1, 1, 1, 1])
+  })
 })
 
 /**

@@ -14,7 +14,7 @@ import { evaluate, evaluateAsync } from "./evaluate"
 
 /**
  * Computes the arrays of the given trees now.
- * @throws the error of the first operation that failed; the arrays that depend on it keep the error
+ * @throws the error of the first of the arrays that depends on work that failed; the arrays that depend on it keep the error
  * @example
  * const x = mx.ones([2]).add(1); mx.eval(x); x.tolist() // => [2, 2]
  */
