@@ -47,6 +47,14 @@ describe("errors of work that was handed over", () => {
     await both[1]
     expect(good.tolist()).toEqual([2, 2])
     await expect(both[0]).rejects.toThrow(mx.NumericError)
+    // Nor forgotten where others ask meanwhile what is done.
+    for (let i = 0; i < 20; i++) {
+      const x = singular()
+      mx.asyncEval(x).catch(() => {})
+      while (main.isBusy());
+      mx.eval(mx.ones([2]).add(1))
+      expect(() => x.tolist()).toThrow(mx.NumericError)
+    }
     // A failure whose array is gone is nobody's.
     mx.asyncEval(singular()).catch(() => {})
     collectGarbage()

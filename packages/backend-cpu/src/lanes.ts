@@ -45,8 +45,12 @@ export class Lane {
 
   /** Asks what is done, and says whether tapes wait or run. */
   isBusy(): boolean {
-    if (this.open - 1 > this.done) this.done = native.done(this.id)
-    return this.open - 1 > this.done
+    if (this.open - 1 <= this.done) return false
+    const done = native.done(this.id)
+    // Whoever sees that something is done must not read what it failed to make. A wait for it is over at once.
+    if (done > this.done && native.wait(this.id, done)) collectFailures()
+    this.done = done
+    return this.open - 1 > done
   }
 }
 
