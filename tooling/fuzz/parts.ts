@@ -4,5 +4,6 @@ import type { Fuzzer } from "./fuzzer"
 export const parts: Readonly<Record<string, () => Promise<Fuzzer<unknown>>>> = {
   files: async () => (await import("./files")).files,
   programs: async () => (await import("./programs")).programsFuzzer,
+  states: async () => (await import("./states")).states,
   calls: async () => (await import("./calls")).wrongCalls as Fuzzer<unknown>,
 }
