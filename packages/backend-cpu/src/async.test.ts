@@ -136,6 +136,19 @@ describe("asyncEval", () => {
     expect(await t.data()).toEqual(new Float32Array([0, 2, 1, 3]))
   })
 
+  test("data() gives what the handle showed when it was asked for, whatever becomes of the handle", async () => {
+    const make = (): mx.Array => mx.arange(1000).add(1)
+    const disposed = make()
+    const first = disposed.data()
+    disposed.dispose()
+    const changed = make()
+    const second = changed.data()
+    changed.set([0], 99)
+    const third = mx.tidy(() => [make().data()])[0]
+    const want = [...Array(1000).keys()].map((i) => i + 1)
+    for (const read of [first, second, third]) expect([...((await read) as Int32Array)]).toEqual(want)
+  })
+
   test("an error surfaces at the await, at the next use, and spares the rest", async () => {
     const x = mx.array([1, 2, 3])
     const bad = mx.take(x, mx.array([7], mx.int32))

@@ -4,13 +4,14 @@
 import { Complex } from "../graph/complex-number"
 import { complex64, decoder, newStore, type TypedArray, viewStore } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
-import { Array, type Node, withoutHandles } from "../graph/graph"
+import { Array, handles, type Node, withoutHandles } from "../graph/graph"
 import type { Nested, Value } from "../graph/members"
 import { format, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
 import { arraysOf } from "../graph/tree"
 import { contiguous } from "../ops/view"
 import { evaluate, evaluateAsync } from "./evaluate"
+import { disposeHandle } from "./memory"
 
 /**
  * Computes the arrays of the given trees now.
@@ -44,10 +45,26 @@ export function copyOut(a: Array): TypedArray {
   return out
 }
 
-/** The same, once other threads have computed them. */
+/** The same, once other threads have computed them: of what the handle shows now, which may be set or disposed meanwhile. */
 export async function copyOutLater(a: Array): Promise<TypedArray> {
-  await evaluateAsync([a.node])
-  return copyOut(a)
+  const own = withoutScope(() => new Array(a.node))
+  try {
+    await evaluateAsync([own.node])
+    return copyOut(own)
+  } finally {
+    disposeHandle(own)
+  }
+}
+
+/** Runs `body` so that no {@link tidy} gives back what it makes. */
+function withoutScope<T>(body: () => T): T {
+  const { scope } = handles
+  handles.scope = null
+  try {
+    return body()
+  } finally {
+    handles.scope = scope
+  }
 }
 
 /** What {@link partsOf} and arrayFromParts move at a time: it stays in the cache, and no second copy of a large array is ever made. */
