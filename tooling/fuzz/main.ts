@@ -48,7 +48,9 @@ for (const name of positionals.length > 0 ? positionals : Object.keys(parts)) {
   const seconds = ((performance.now() - start) / 1000).toFixed(1)
   for (const { attempt, kind, text } of found.shown)
     console.log(`\n${kind} (npm run fuzz -- ${name} --seed ${seed} --from ${attempt} --runs 1)\n${text}`)
-  console.log(`${name}: ${runs} attempts, seed ${seed}, ${seconds} s: ${summary(found)}`)
+  const made = [found.outcomes, found.kinds].flatMap((counts) => Object.values(counts))
+  const count = made.reduce((sum, n) => sum + n, 0)
+  console.log(`${name}: ${count} attempts, seed ${seed}, ${seconds} s: ${summary(found)}`)
   for (const [kind, count] of Object.entries(found.kinds)) {
     const most = own ? 0 : (allowed.found[kind] ?? 0)
     if (count <= most) continue

@@ -5,5 +5,6 @@ export const parts: Readonly<Record<string, () => Promise<Fuzzer<unknown>>>> = {
   files: async () => (await import("./files")).files,
   programs: async () => (await import("./programs")).programsFuzzer,
   states: async () => (await import("./states")).states,
+  workers: async () => (await import("./workers")).workers,
   calls: async () => (await import("./calls")).wrongCalls as Fuzzer<unknown>,
 }

@@ -33,10 +33,18 @@ interface Line {
   readonly text?: string | null
 }
 
-/** The attempts `from` to `to` of a part. */
+let stopped = false
+let working: ReturnType<typeof spawn> | null = null
+for (const signal of ["SIGINT", "SIGTERM"] as const)
+  process.once(signal, () => {
+    stopped = true
+    working?.kill("SIGKILL")
+  })
+
+/** The attempts `from` to `to` of a part, or as many as there are before a signal ends it. */
 export async function tally(part: string, seed: number, from: number, to: number): Promise<Tally> {
   const found: Tally = { outcomes: {}, kinds: {}, shown: [] }
-  for (let next = from; next < to; ) next = (await attempts(part, seed, next, to, found)) + 1
+  for (let next = from; next < to && !stopped; ) next = (await attempts(part, seed, next, to, found)) + 1
   return found
 }
 
@@ -45,6 +53,7 @@ function attempts(part: string, seed: number, from: number, to: number, found: T
   const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
   const args = [here("../run-source.mjs"), here("attempts.ts"), part, String(seed), String(from), String(to)]
   const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe", "pipe"] })
+  working = child
   let attempt = from
   let begun = false
   let ended = false
@@ -82,6 +91,7 @@ function attempts(part: string, seed: number, from: number, to: number, found: T
   return new Promise((done, fail) =>
     child.on("close", (status, signal) => {
       clearInterval(timer)
+      if (stopped) return done(attempt)
       if (!begun) return fail(new Error(`${part} did not begin: exit ${status ?? signal}\n${words}`))
       if (ended) return done(to)
       const kind = hung ? "hang" : "crash"
