@@ -1,7 +1,7 @@
 /**
  * `compile`: a function that is traced once for each kind of arguments and afterwards costs one node a call.
  */
-import { TransformError } from "@lazuli/core/engine"
+import { describe, LazuliError, renamed, TransformError } from "@lazuli/core/engine"
 import { donatedBy } from "./donation"
 import type { Explanation } from "./explain"
 import { type CompileOptions, checkCompileOptions } from "./options"
@@ -58,6 +58,10 @@ function below<T extends Level | Map<string, Programs>>(level: Level, part: unkn
   return next as T
 }
 
+/** Errors of walks over arguments and state come under the name of `compile`. */
+const ofTree = (error: unknown): unknown =>
+  error instanceof LazuliError && error.op === "tree" ? renamed(error, "compile") : error
+
 /**
  * A function that computes what `f` does, faster: `f` runs once for each combination of structure, shapes, dtypes and constants of its
  * arguments and of what else is in `inputs`, and what it computed is simplified, fused and planned. `f` must not have effects other than on the trees named in
@@ -83,10 +87,16 @@ export function compile<A extends unknown[], R>(
   options: CompileOptions = {},
 ): ((...args: A) => R) & Compiled<A> {
   if (typeof (f as unknown) !== "function")
-    throw new TransformError("compile", `expected a function, received ${typeof f}`)
+    throw new TransformError("compile", `expected a function, received ${describe(f)}`)
   checkCompileOptions(options)
   const programs = programsOf(f as (...args: never[]) => unknown, options)
-  const call = (...args: A): R => (enabled ? programs.call(args) : programs.callAsWritten(args)) as R
+  const call = (...args: A): R => {
+    try {
+      return (enabled ? programs.call(args) : programs.callAsWritten(args)) as R
+    } catch (error) {
+      throw ofTree(error)
+    }
+  }
   Object.defineProperty(call, "name", { value: f.name, configurable: true })
   return Object.assign(call, {
     stats: () => programs.stats(),

@@ -232,7 +232,7 @@ test("metadata comes back, and is empty where there is none", () => {
   const [g, text] = importFunction<[mx.Array], mx.Array>(noted, { returnMetadata: true })
   expect([g(mx.array(2)).item(), text, importFunction(plain, true)[1]]).toEqual([3, "made of w.npz", ""])
   expect(() => exportFunction(noted, f, [mx.array(1)], { metadata: 3 as never })).toThrow(
-    "[exporter] metadata must be a string, received the number 3",
+    "[exportFunction] metadata must be a string, received the number 3",
   )
 })
 

@@ -12,6 +12,7 @@ import {
   type FilePath,
   isList,
   mapLeaves,
+  ofTrees,
   TransformError,
   tracing,
   writeSafetensors,
@@ -67,24 +68,33 @@ export function exporter<A extends unknown[], R>(
   f: (...args: A) => R,
   options: ExportOptions = {},
 ): FunctionExporter<A> {
-  const path = asPath("exporter", file)
+  return exporterFor("exporter", file, f, options)
+}
+
+function exporterFor<A extends unknown[], R>(
+  op: string,
+  file: FilePath,
+  f: (...args: A) => R,
+  options: ExportOptions,
+): FunctionExporter<A> {
+  const path = asPath(op, file)
   if (typeof (f as unknown) !== "function")
-    throw new TransformError("exporter", `expected a function, received ${describe(f)}`)
-  checkOptions("exporter", options, ["shapeless", "metadata"])
+    throw new TransformError(op, `expected a function, received ${describe(f)}`)
+  checkOptions(op, options, ["shapeless", "metadata"])
   const { shapeless = false, metadata = "" } = options
   if (typeof metadata !== "string")
-    throw new ArgumentError("exporter", `metadata must be a string, received ${describe(metadata)}`)
+    throw new ArgumentError(op, `metadata must be a string, received ${describe(metadata)}`)
   const encoder = new Encoder()
   const traces: TraceJson[] = []
   const requires = new Map<string, ProgramJson["requires"][number]>()
   let closed = false
 
   const trace = (...args: A): void => {
-    if (closed) throw new TransformError("exporter", `the exporter of ${path} is closed`)
-    const given = arraysOf(args)
+    if (closed) throw new TransformError(op, `the exporter of ${path} is closed`)
+    const given = ofTrees(op, () => arraysOf(args))
     const { recording } = captured(f, args)
     if (recording.gap !== null)
-      throw new TransformError("exporter", `what ${recording.gap} does cannot be written to a file`)
+      throw new TransformError(op, `what ${recording.gap} does cannot be written to a file`)
     let argument = 0
     let found = 0
     const withPlaces = (tree: unknown, place: () => unknown): unknown =>
@@ -118,7 +128,7 @@ export function exporter<A extends unknown[], R>(
       requires: [...requires.values()],
       traces,
     }
-    writeSafetensors("exporter", path, encoder.constants, {
+    writeSafetensors(op, path, encoder.constants, {
       [METADATA]: JSON.stringify(program),
       ...(metadata !== "" && { [USER_METADATA]: metadata }),
     })
@@ -170,7 +180,7 @@ export function exportFunction<A extends unknown[], R>(
     tellFunction(fileOrCallback, f, args, options)
     return
   }
-  const exporting = exporter(fileOrCallback, f, options)
+  const exporting = exporterFor("exportFunction", fileOrCallback, f, options)
   exporting(...(args as A))
   exporting.close()
 }

@@ -38,7 +38,7 @@ export {
   setBackend,
   type WorkQueue,
 } from "./graph/backend"
-export { ofUser, renamed, settle } from "./graph/boundary"
+export { ofTrees, ofUser, renamed, settle, under } from "./graph/boundary"
 export {
   asCall,
   type CallRecorder,

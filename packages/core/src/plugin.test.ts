@@ -64,3 +64,35 @@ test("kernels reach backends in any order", () => {
     `[ArgumentError: [provideKernels] expected { form, package, … }, received a plain object. form is "native" or "metal", package the npm name of the package that brings the kernels]`,
   )
 })
+
+test("a definition is held to the rules and kinds that there are, and what it is applied to to arrays", () => {
+  const base = { api: 0, decompose: ([x]: readonly mx.Array[]) => x, infer }
+  const define = (name: string, more: object): unknown =>
+    definePrimitive({ name: `@me/kinds/${name}`, ...base, ...more } as never)
+  expect(() => define("a", { vpj: () => [] })).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/kinds/a] there is no rule or property "vpj"; there are name, params, facts, version, api, infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, planAsTheyLie, expand. Did you mean "api"?]`,
+  )
+  expect(() => define("b", { vjp: 3 })).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/kinds/b] vjp must be a function, received the number 3]`,
+  )
+  expect(() => define("c", { params: { k: "f46" } })).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/kinds/c] the parameter "k" must have one of the kinds f64, i64, bool, string, dtype, i64[], f64[], program, function, value, or a list of strings, received the string "f46"]`,
+  )
+  expect(() => define("d", { facts: { opaqe: true } })).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/kinds/d] there is no fact "opaqe"; there are immediate, broadcasts, stopsGradient, opaque, ambiguous. Did you mean "opaque"?]`,
+  )
+  const same = define("same", {}) as (inputs: unknown, params?: unknown) => mx.Array
+  expect(() => same(mx.ones([2]))).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [@me/kinds/same] inputs must be a list of arrays, received an mx.Array]`,
+  )
+  expect(() => same([mx.ones([2]), 3])).toThrowErrorMatchingInlineSnapshot(
+    `[ArgumentError: [@me/kinds/same] input 1 must be an array, received the number 3. mx.array(data) makes one]`,
+  )
+  expect(() => same([mx.ones([2])], { k: 1 })).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/kinds/same] has no parameter "k"; it has none]`,
+  )
+  const odd = define("odd", { infer: () => ({ shape: [-1], dtype: "float32" }) }) as typeof same
+  expect(() => odd([mx.ones([2])])).toThrowErrorMatchingInlineSnapshot(
+    `[RegistryError: [@me/kinds/odd] infer must give a shape of non-negative integers, received an array of length 1]`,
+  )
+})

@@ -183,6 +183,6 @@ test("what is refused", () => {
     `[ArgumentError: [axpby] has no parameter "betta"; it takes x, y, alpha, beta, stream. Did you mean "beta"?]`,
   )
   expect(() => axpby("x" as never, x, 1, 1)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [axpby] expected an array or a scalar, received the string "x". mx.array(data) makes an array]`,
+    `[ArgumentError: [axpby] x must be an array or a scalar, received the string "x". mx.array(data) makes an array]`,
   )
 })

@@ -66,7 +66,7 @@ const number = (name: string, value: unknown): number => {
 
 const body = operation(NAME, ["x", "y", "alpha", "beta"], (a: unknown, b: unknown, alpha, beta): mx.Array => {
   const params = { alpha: number("alpha", alpha), beta: number("beta", beta) }
-  const [x, y] = promoteOperands("axpby", a, b).map((v) =>
+  const [x, y] = promoteOperands("axpby", a, b, "x", "y").map((v) =>
     mx.issubdtype(v.dtype, mx.inexact) ? v : v.astype(mx.float32),
   )
   const shape = broadcastShapes("axpby", x.shape, y.shape)

@@ -9,6 +9,7 @@ import {
   isInexact,
   Mark,
   type Node,
+  ofTrees,
   withArrays,
   withFreshHandles,
   withOwnArrays,
@@ -62,21 +63,22 @@ function recomputing(name: string, epoch: number): CallRules {
  */
 export function checkpoint<A extends readonly unknown[], R>(f: (...args: A) => R): (...args: A) => R {
   checkFunction("checkpoint", f)
-  return (...args) => {
-    const epoch = newEpoch()
-    const result = f(...withFreshHandles(args))
-    checkSynchronous("checkpoint", result)
-    const given = arraysOf(args)
-    const inner = arraysOf(result)
-    if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return withOwnArrays(result, args)
-    const nodes = given.map((x) => x.node)
-    const captured = capturedBy(
-      inner.map((y) => y.node),
-      nodes,
-      epoch,
-    ).map((node) => new Array(node))
-    const inputs = [...given, ...captured, ...inner]
-    const outputs = customCall(inputs, given.length + captured.length, recomputing(f.name, epoch))
-    return withArrays(result, outputs) as R
-  }
+  return (...args) =>
+    ofTrees("checkpoint", () => {
+      const epoch = newEpoch()
+      const result = f(...withFreshHandles(args))
+      checkSynchronous("checkpoint", result)
+      const given = arraysOf(args)
+      const inner = arraysOf(result)
+      if (![...given, ...inner].some((x) => x.node.mark !== Mark.None)) return withOwnArrays(result, args)
+      const nodes = given.map((x) => x.node)
+      const captured = capturedBy(
+        inner.map((y) => y.node),
+        nodes,
+        epoch,
+      ).map((node) => new Array(node))
+      const inputs = [...given, ...captured, ...inner]
+      const outputs = customCall(inputs, given.length + captured.length, recomputing(f.name, epoch))
+      return withArrays(result, outputs) as R
+    })
 }

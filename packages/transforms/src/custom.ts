@@ -14,6 +14,7 @@ import {
   isPlainObject,
   Mark,
   mapLeaves,
+  ofTrees,
   type Shape,
   sameShape,
   withArrays,
@@ -88,7 +89,7 @@ export function customFunction<A extends readonly unknown[], R>(f: (...args: A) 
   checkFunction("customFunction", f)
   const rules: Rules = {}
   const call = (...args: A): R => {
-    const own = withFreshHandles(args)
+    const own = ofTrees("customFunction", () => withFreshHandles(args))
     const [result, residuals] = rules.forward ? forwardOf(rules.forward, own) : [f(...own), []]
     checkSynchronous("customFunction", result)
     if (!rules.vjp && !rules.jvp && !rules.vmap && !rules.backward) return withOwnArrays(result, args) as R

@@ -118,7 +118,7 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
   checkFunction(op, f)
   const { argnums, argnames, named } = select(op, options)
   return (args: readonly unknown[]): { result: unknown; grads: unknown } =>
-    trace((epoch) => {
+    trace(op, (epoch) => {
       const passed = withFreshHandles(args).slice()
       const owners: Array[] = []
       const copies: Array[] = []

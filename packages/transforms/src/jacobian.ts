@@ -7,6 +7,7 @@ import {
   arraysOf,
   isInexact,
   mapLeaves,
+  ofTrees,
   sizeOf,
   withArrays,
   withFreshHandles,
@@ -32,7 +33,7 @@ function argument(op: string, f: unknown, args: readonly unknown[], argnum: numb
       op,
       `argnum ${argnum} is out of range: the function was called with ${args.length} arguments`,
     )
-  const arrays = arraysOf(args[argnum])
+  const arrays = ofTrees(op, () => arraysOf(args[argnum]))
   if (arrays.length === 0) throw new TransformError(op, `argument ${argnum} holds no array`)
   checkDifferentiable(op, args[argnum], arrays, `argument ${argnum}`)
   return args[argnum]
@@ -42,7 +43,7 @@ function argument(op: string, f: unknown, args: readonly unknown[], argnum: numb
 function alone<A extends readonly unknown[], R>(op: string, f: (...args: A) => R, args: A, argnum: number) {
   return (arrays: readonly Array[]): R => {
     const owner = withArrays(args[argnum], withFreshHandles(arrays))
-    const given = args.map((arg, i) => (i === argnum ? owner : withFreshHandles(arg)))
+    const given = args.map((arg, i) => (i === argnum ? owner : ofTrees(op, () => withFreshHandles(arg))))
     const result = f(...(given as unknown as A))
     checkSynchronous(op, result)
     return result

@@ -26,7 +26,7 @@ export function jvp<P extends readonly unknown[] | [], R>(
   checkFunction("jvp", f)
   checkList("jvp", "primals", primals)
   checkList("jvp", "tangents", tangents)
-  return trace((epoch) => {
+  return trace("jvp", (epoch) => {
     const given = arraysOf(primals)
     const seeds = arraysOf(tangents)
     checkSeeds("jvp", "tangent", seeds, given, "primal")

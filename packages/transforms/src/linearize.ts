@@ -54,7 +54,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
 ): [outputs: Outputs<R>, linear: (...tangents: P) => Outputs<R>] {
   checkFunction("linearize", f)
   checkList("linearize", "primals", primals)
-  return trace((epoch) => {
+  return trace("linearize", (epoch) => {
     const given = arraysOf(primals)
     const copies = given.map((x) => traced(x))
     const result = f(...(withArrays(primals, copies) as P))

@@ -14,6 +14,7 @@ import {
   keep,
   Mark,
   type Node,
+  ofTrees,
   onStream,
   type Primitive,
   releaseKept,
@@ -76,12 +77,14 @@ function twinOf(x: Array): Array {
   return new Array(twin)
 }
 
-/** Runs a trace: evaluation keeps the graphs of marked nodes meanwhile. `body` is given the number of the trace. */
-export function trace<T>(body: (epoch: number) => T): T {
+/**
+ * Runs a trace for the transform `op`: evaluation keeps the graphs of marked nodes meanwhile. `body` is given the number of the trace.
+ */
+export function trace<T>(op: string, body: (epoch: number) => T): T {
   boundPending()
   tracing.depth++
   try {
-    return body(newEpoch())
+    return ofTrees(op, () => body(newEpoch()))
   } finally {
     if (--tracing.depth === 0) releaseKept()
   }

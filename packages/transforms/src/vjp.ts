@@ -28,7 +28,7 @@ export function vjp<P extends readonly unknown[] | [], R>(
 ): [outputs: Outputs<R>, grads: P] {
   checkFunction("vjp", f)
   checkList("vjp", "primals", primals)
-  return trace((epoch) => {
+  return trace("vjp", (epoch) => {
     const given = arraysOf(primals)
     const copies = given.map((x) => traced(x))
     const nodes = copies.map((copy) => copy.node)

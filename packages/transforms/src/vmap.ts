@@ -13,6 +13,7 @@ import {
   describe,
   format,
   isList,
+  ofTrees,
   withArrays,
 } from "@lazuli/core/engine"
 import { checkFunction, checkSynchronous } from "./argument"
@@ -134,7 +135,7 @@ export function vmap<A extends readonly unknown[], R>(
       ),
     ) as R
   }
-  return (...args) => abstractly(() => call(args))
+  return (...args) => ofTrees("vmap", () => abstractly(() => call(args)))
 }
 
 function checkBatch(arrays: readonly Array[], axes: readonly Axis[]): void {

@@ -2,6 +2,7 @@
  * What is known about element types: limits, families and conversions. Constants live here too.
  */
 import {
+  asDtype,
   bfloat16,
   type Dtype,
   float16,
@@ -15,6 +16,7 @@ import {
 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe } from "../graph/errors"
 import { Array } from "../graph/graph"
+import { checkLevel } from "../graph/tree"
 
 /** π. */
 export const pi: number = Math.PI
@@ -117,9 +119,27 @@ export const generic: DtypeCategory = category("generic", "bool", "complex", "fl
  * mx.issubdtype(mx.float16, mx.floating) // => true
  */
 export function issubdtype(arg1: Dtype | DtypeCategory, arg2: Dtype | DtypeCategory): boolean {
-  if (isDtype(arg2)) return arg1 === arg2
-  if (isDtype(arg1)) return arg2.kinds.includes(arg1.kind)
-  return arg1.kinds.every((kind) => arg2.kinds.includes(kind))
+  const [given, wanted] = [familiesOf("arg1", arg1), familiesOf("arg2", arg2)]
+  return isDtype(arg2) ? arg1 === arg2 : given.every((kind) => wanted.includes(kind))
+}
+
+const categories = new Set<unknown>([
+  complexfloating,
+  floating,
+  inexact,
+  signedinteger,
+  unsignedinteger,
+  integer,
+  number,
+  generic,
+])
+function familiesOf(name: string, value: Dtype | DtypeCategory): readonly Kind[] {
+  if (isDtype(value)) return [value.kind]
+  if (categories.has(value)) return value.kinds
+  throw new ArgumentError(
+    "issubdtype",
+    `${name} must be a dtype or a category such as mx.floating, received ${describe(value)}`,
+  )
 }
 
 const kindsOf: Record<string, readonly Kind[]> = {
@@ -149,9 +169,16 @@ export type DtypeKind =
  * mx.isdtype(mx.int8, 'integral') // => true
  */
 export function isdtype(dtype: Dtype, kind: DtypeKind): boolean {
-  if (globalThis.Array.isArray(kind)) return (kind as readonly DtypeKind[]).some((k) => isdtype(dtype, k))
+  asDtype("isdtype", dtype)
+  return isOfKind(dtype, kind, 0)
+}
+function isOfKind(dtype: Dtype, kind: DtypeKind, level: number): boolean {
+  if (globalThis.Array.isArray(kind)) {
+    checkLevel(level, "isdtype")
+    return (kind as readonly DtypeKind[]).some((k) => isOfKind(dtype, k, level + 1))
+  }
   if (isDtype(kind)) return dtype === kind
-  const kinds = kindsOf[kind as string]
+  const kinds = typeof kind === "string" && Object.hasOwn(kindsOf, kind) ? kindsOf[kind] : null
   if (!kinds)
     throw new ArgumentError(
       "isdtype",
@@ -182,5 +209,5 @@ export function resultType(...args: (Array | Dtype)[]): Dtype {
  * mx.canCast(mx.int8, mx.float32) // => true
  */
 export function canCast(from: Array | Dtype, to: Dtype): boolean {
-  return promote(dtypeFrom("canCast", from), to) === to
+  return promote(dtypeFrom("canCast", from), asDtype("canCast", to)) === to
 }

@@ -285,12 +285,13 @@ export const irfftn: Fftn = alongMany("irfftn", { real: true, inverse: true }, n
 /** count(n) numbers k/(n·d), by `order`. */
 function frequencies(name: string, count: (n: number) => number, order: (i: number, n: number) => number) {
   const op = `fft.${name}`
-  const call = operation(op, { n: "integer", d: "number?" }, (n: unknown, d: unknown = 1) => {
+  const call = operation(op, { n: "points", d: "number?" }, (n: unknown, d: unknown = 1) => {
     if (typeof n !== "number" || !Number.isInteger(n) || n <= 0)
       throw new ArgumentError(op, `n must be a positive integer, received ${describe(n)}`)
     if (typeof d !== "number" || d === 0 || Number.isNaN(d))
       throw new ArgumentError(op, `d must be a number other than 0, received ${describe(d)}`)
-    const values = Float32Array.from({ length: count(n) }, (_, i) => order(i, n) / (n * d))
+    const values = new Float32Array(count(n))
+    for (let i = 0; i < values.length; i++) values[i] = order(i, n) / (n * d)
     return arrayFromStore(values, [values.length], float32)
   })
   return (...args: unknown[]): Array => call(args)

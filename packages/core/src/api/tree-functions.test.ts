@@ -56,3 +56,49 @@ test("merging combines what both have", () => {
   const sum = (a: unknown, b: unknown) => Number(a) + Number(b)
   expect(mx.treeMerge({ a: [1, 2], b: {} }, { a: [10], b: 5 }, sum)).toEqual({ a: [11, 2], b: 5 })
 })
+
+test("what is no tree function's argument, and trees that contain themselves, are refused by name", () => {
+  const cycle: unknown[] = [1]
+  cycle.push(cycle)
+  const refused = (call: () => unknown): string => {
+    try {
+      call()
+    } catch (error) {
+      return `${(error as Error).name}: ${(error as Error).message}`
+    }
+    return "taken"
+  }
+  expect(
+    [
+      () => mx.treeFlatten({ a: 1 }, 3 as never),
+      () => mx.treeFlatten({ a: 1 }, "", "leaf" as never),
+      () => mx.treeFlatten({ a: 1 }, { prefx: "a" } as never),
+      () => mx.treeFlatten(cycle),
+      () => mx.treeUnflatten(3 as never),
+      () => mx.treeMap(3 as never, {}),
+      () => mx.treeMap((x) => x, cycle),
+      () => mx.treeMapWithPath((_path, x) => x, { a: 1 }, {}),
+      () => mx.treeReduce("sum" as never, [1]),
+      () => mx.treeReduce((a: number, b: number) => a + b, cycle, 0),
+      () => mx.treeMerge(1, 2, 3 as never),
+      () => mx.eval(cycle),
+      () => mx.registerTreeNode(class {}, {} as never),
+    ].map(refused),
+  ).toMatchInlineSnapshot(`
+    [
+      "ArgumentError: [treeFlatten] prefix must be a string, received the number 3",
+      "ArgumentError: [treeFlatten] isLeaf must be a function, received the string "leaf"",
+      "ArgumentError: [treeFlatten] has no option "prefx"; it takes prefix, isLeaf. Did you mean "prefix"?",
+      "ArgumentError: [treeFlatten] a tree has more than 1000 levels, or contains itself",
+      "ArgumentError: [treeUnflatten] leaves must be pairs of names and leaves, or an object of leaves by name, received the number 3",
+      "ArgumentError: [treeMap] fn must be a function, received the number 3",
+      "ArgumentError: [treeMap] a tree has more than 1000 levels, or contains itself",
+      "ArgumentError: [treeMapWithPath] tree 2 has no leaf "a"",
+      "ArgumentError: [treeReduce] fn must be a function, received the string "sum"",
+      "ArgumentError: [treeReduce] a tree has more than 1000 levels, or contains itself",
+      "ArgumentError: [treeMerge] merge must be a function, received the number 3",
+      "ArgumentError: [eval] a tree has more than 1000 levels, or contains itself",
+      "ArgumentError: [registerTreeNode] rule must be an object with the functions flatten and unflatten, received a plain object",
+    ]
+  `)
+})

@@ -2,9 +2,10 @@
  * What users do with trees of arrays: list their leaves under dotted names, rebuild, map, reduce and merge them. What a tree is stands
  * in tree.ts.
  */
-import { isList, isPlainObject } from "../graph/args"
-import { ArgumentError } from "../graph/errors"
+import { checkOptions, isList, isPlainObject } from "../graph/args"
+import { ArgumentError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
+import { checkArguments, parametersOf } from "../graph/kinds"
 import { checkLevel, childrenOf, getOwn, setOwn, withChildren } from "../graph/tree"
 
 /** Says of a part of a tree whether to take it whole. */
@@ -43,7 +44,21 @@ export function treeFlatten<L = Array>(
   isLeaf: IsLeaf | null = null,
   destination?: Record<string, L>,
 ): [string, L][] | Record<string, L> {
-  if (typeof prefix === "object") return treeFlatten<L>(tree, prefix.prefix, prefix.isLeaf)
+  if (isPlainObject(prefix)) {
+    checkOptions("treeFlatten", prefix, ["prefix", "isLeaf"])
+    const { prefix: front, isLeaf: whole } = prefix as FlattenOptions
+    return treeFlatten<L>(tree, front, whole)
+  }
+  checkArguments("treeFlatten", FLATTEN, [prefix, isLeaf, destination])
+  // MLX's prefixes begin with a dot.
+  const leaves = leavesOf<L>("treeFlatten", tree, (prefix as string | null)?.replace(/^\./, "") ?? "", isLeaf)
+  if (!destination) return leaves
+  for (const [name, leaf] of leaves) setOwn(destination, name, leaf)
+  return destination
+}
+const FLATTEN = parametersOf({ prefix: "string?", isLeaf: "function?", destination: "record?" })
+
+function leavesOf<L>(op: string, tree: unknown, prefix: string, isLeaf?: IsLeaf | null): [string, L][] {
   const leaves: [string, L][] = []
   const walk = (value: unknown, path: string, level: number): void => {
     const children = isLeaf?.(value) ? null : childrenOf(value)
@@ -51,15 +66,12 @@ export function treeFlatten<L = Array>(
       leaves.push([path, value as L])
       return
     }
-    checkLevel(level, "treeFlatten")
+    checkLevel(level, op)
     for (const key of Object.keys(children))
       walk((children as Record<string, unknown>)[key], path === "" ? key : `${path}.${key}`, level + 1)
   }
-  // MLX's prefixes begin with a dot.
-  walk(tree, prefix.replace(/^\./, ""), 0)
-  if (!destination) return leaves
-  for (const [name, leaf] of leaves) setOwn(destination, name, leaf)
-  return destination
+  walk(tree, prefix, 0)
+  return leaves
 }
 
 /**
@@ -72,6 +84,11 @@ export function treeFlatten<L = Array>(
 export function treeUnflatten(
   leaves: Iterable<readonly [name: string, leaf: unknown]> | Readonly<Record<string, unknown>>,
 ): unknown {
+  if (typeof (leaves as unknown) !== "object" || leaves === null)
+    throw new ArgumentError(
+      "treeUnflatten",
+      `leaves must be pairs of names and leaves, or an object of leaves by name, received ${describe(leaves)}`,
+    )
   const entries = [
     ...(Symbol.iterator in leaves ? (leaves as Iterable<[string, unknown]>) : Object.entries(leaves)),
   ]
@@ -114,6 +131,7 @@ const MAX_GAPS = 65536
 
 /** Replaces the leaves of `tree`; `rest` are the parts of the further trees at its place. */
 function map(
+  op: string,
   fn: (path: string, ...leaves: unknown[]) => unknown,
   tree: unknown,
   rest: readonly unknown[],
@@ -123,22 +141,24 @@ function map(
 ): unknown {
   const children = isLeaf?.(tree) ? null : childrenOf(tree)
   if (children === null) return fn(path, tree, ...rest)
-  checkLevel(level, "treeMap")
+  checkLevel(level, op)
   const others = rest.map(childrenOf) as (Record<string, unknown> | null)[]
   const mapped = Object.keys(children).map((key) => {
     const under = path === "" ? key : `${path}.${key}`
     const matching = others.map((other, i) => {
       if (other && Object.hasOwn(other, key)) return other[key]
-      throw new ArgumentError("treeMap", `tree ${i + 2} has no leaf "${under}"`)
+      throw new ArgumentError(op, `tree ${i + 2} has no leaf "${under}"`)
     })
     return [
       key,
-      map(fn, (children as Record<string, unknown>)[key], matching, isLeaf, under, level + 1),
+      map(op, fn, (children as Record<string, unknown>)[key], matching, isLeaf, under, level + 1),
     ] as const
   })
   if (isList(children)) return mapped.map(([, child]) => child)
   return withChildren(tree, Object.fromEntries(mapped))
 }
+
+const MAP = parametersOf({ fn: "function" })
 
 /** A trailing function among further trees says what to take whole: a trailing plain object would be data. */
 function leafTest(rest: readonly unknown[]): [trees: readonly unknown[], isLeaf: IsLeaf | null] {
@@ -155,7 +175,8 @@ function leafTest(rest: readonly unknown[]): [trees: readonly unknown[], isLeaf:
  */
 export function treeMap<T, L = Array>(fn: (...leaves: L[]) => unknown, tree: T, ...rest: unknown[]): T {
   const [others, isLeaf] = leafTest(rest)
-  return map((_path, ...leaves) => fn(...(leaves as L[])), tree, others, isLeaf, "") as T
+  checkArguments("treeMap", MAP, [fn])
+  return map("treeMap", (_path, ...leaves) => fn(...(leaves as L[])), tree, others, isLeaf, "") as T
 }
 
 /**
@@ -169,7 +190,15 @@ export function treeMapWithPath<T, L = Array>(
   ...rest: unknown[]
 ): T {
   const [others, isLeaf] = leafTest(rest)
-  return map(fn as (path: string, ...leaves: unknown[]) => unknown, tree, others, isLeaf, "") as T
+  checkArguments("treeMapWithPath", MAP, [fn])
+  return map(
+    "treeMapWithPath",
+    fn as (path: string, ...leaves: unknown[]) => unknown,
+    tree,
+    others,
+    isLeaf,
+    "",
+  ) as T
 }
 
 /**
@@ -184,7 +213,8 @@ export function treeReduce<R, L = Array>(
   initial?: R | null,
   isLeaf: IsLeaf | null = null,
 ): R {
-  const leaves = treeFlatten<L>(tree, "", isLeaf).map(([, leaf]) => leaf)
+  checkArguments("treeReduce", REDUCE, [fn, isLeaf])
+  const leaves = leavesOf<L>("treeReduce", tree, "", isLeaf).map(([, leaf]) => leaf)
   let result = initial as R
   if (initial === undefined || initial === null) {
     if (leaves.length === 0)
@@ -194,6 +224,8 @@ export function treeReduce<R, L = Array>(
   for (const leaf of leaves) result = fn(result, leaf)
   return result
 }
+
+const REDUCE = parametersOf({ fn: "function", isLeaf: "function?" })
 
 /**
  * One tree of two: objects by key, lists by place, with `merge` where both have a leaf.
@@ -206,8 +238,10 @@ export function treeMerge(
   b: unknown,
   merge: ((a: unknown, b: unknown) => unknown) | null = null,
 ): unknown {
+  checkArguments("treeMerge", MERGE, [merge])
   return mergeAt(a, b, merge, 0)
 }
+const MERGE = parametersOf({ merge: "function?" })
 
 const isEmpty = (value: unknown): boolean =>
   value === null ||

@@ -1,6 +1,8 @@
 /**
  * Printing arrays as MLX's repr does: nested brackets, the middle of long axes left out; and the options for it.
  */
+import { checkOptions, isPlainObject } from "../graph/args"
+import { under } from "../graph/boundary"
 import { Complex } from "../graph/complex-number"
 import { bool_ } from "../graph/dtype"
 import { ArgumentError, describe } from "../graph/errors"
@@ -32,13 +34,13 @@ export class PrintOptions {
 let options = new PrintOptions()
 
 type PrintSettings = { readonly precision?: number }
-const asOptions = (settings: number | PrintSettings): PrintOptions => {
-  if (typeof settings === "number") return new PrintOptions(settings)
-  for (const key of Object.keys(settings))
-    if (key !== "precision")
-      throw new ArgumentError("printoptions", `has no parameter "${key}"; it takes precision`)
-  return new PrintOptions(settings.precision)
-}
+const asOptions = (op: string, settings: number | PrintSettings): PrintOptions =>
+  under(op, () => {
+    if (!isPlainObject(settings) && !((settings as unknown) instanceof PrintOptions))
+      return new PrintOptions(settings as number)
+    checkOptions(op, settings as PrintSettings, ["precision"])
+    return new PrintOptions((settings as PrintSettings).precision)
+  })
 
 /** How arrays print now. */
 export function getPrintoptions(): PrintOptions {
@@ -52,7 +54,7 @@ export function getPrintoptions(): PrintOptions {
  * text // => 'array([1.00, 2.00], dtype=float32)'
  */
 export function setPrintoptions(precision: number | PrintSettings = -1): void {
-  options = asOptions(precision)
+  options = asOptions("setPrintoptions", precision)
 }
 
 /** Print options that hold until it is disposed. */
@@ -72,7 +74,9 @@ class PrintOptionsContext implements Disposable {
 export function printoptions(precision?: number | PrintSettings): Disposable
 export function printoptions<T>(precision: number | PrintSettings, body: () => T): T
 export function printoptions<T>(precision: number | PrintSettings = -1, body?: () => T): T | Disposable {
-  const next = asOptions(precision)
+  const next = asOptions("printoptions", precision)
+  if (body !== undefined && typeof body !== "function")
+    throw new ArgumentError("printoptions", `body must be a function, received ${describe(body)}`)
   const context = new PrintOptionsContext()
   options = next
   if (body === undefined) return context

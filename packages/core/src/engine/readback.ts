@@ -1,6 +1,7 @@
 /**
  * Getting values out: eval, item, tolist, typed arrays. Each evaluates what it needs first.
  */
+import { under } from "../graph/boundary"
 import { Complex } from "../graph/complex-number"
 import { complex64, decoder, newStore, type TypedArray, viewStore } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
@@ -24,7 +25,7 @@ export function evalTrees(...trees: unknown[]): void {
     evaluate([trees[0].node])
     return
   }
-  evaluate(arraysOf(trees).map((a) => a.node))
+  evaluate(under("eval", () => arraysOf(trees)).map((a) => a.node))
 }
 
 /** The evaluated node itself, or one of the same elements that is row-major. */

@@ -2,13 +2,14 @@
  * Choosing streams for a part of a program, and waiting for their work. What a stream is stands in device.ts.
  */
 import { backendFor } from "../graph/backend"
+import { under } from "../graph/boundary"
 import {
   asStream,
   currentStream,
   type Device,
   type DeviceType,
   enterStream,
-  newStream,
+  makeStream,
   resetStreams,
   type Stream,
   type StreamLike,
@@ -21,8 +22,9 @@ import { evaluateAsync, rejected } from "./evaluate"
 /** Makes a stream, or a device's default stream, the default until it is disposed: what `mx.stream(s)` gives. */
 export class StreamContext implements Disposable {
   private readonly before: Stream
-  constructor(s: Exclude<StreamLike, null>) {
-    this.before = enterStream("stream", s)
+  constructor(s: Exclude<StreamLike, null>, op = "StreamContext") {
+    // Null is no stream here.
+    this.before = enterStream(op, asStream(op, s))
   }
   [Symbol.dispose](): void {
     enterStream("stream", this.before)
@@ -42,7 +44,7 @@ export function stream<T>(s: Exclude<StreamLike, null>, body: () => T): T
 export function stream<T>(s: Exclude<StreamLike, null>, body?: () => T): T | StreamContext {
   if (body !== undefined && typeof body !== "function")
     throw new ArgumentError("stream", `the body must be a function, received ${describe(body)}`)
-  const context = new StreamContext(s)
+  const context = new StreamContext(s, "stream")
   if (body === undefined) return context
   try {
     return body()
@@ -67,12 +69,12 @@ export function synchronize(stream: StreamLike = null): void {
 
 /** A stream of its own in each thread that uses it. */
 export function newThreadLocalStream(device: Device | DeviceType): ThreadLocalStream {
-  return new ThreadLocalStream(newStream(device).device)
+  return new ThreadLocalStream(device, "newThreadLocalStream")
 }
 
 /** A new stream, as {@link newStream} makes one: each thread of JavaScript has its own streams, so none is used by two. */
 export function newThreadUnsafeStream(device: Device | DeviceType): Stream {
-  return newStream(device)
+  return makeStream("newThreadUnsafeStream", device)
 }
 
 /** Waits for all work of the default device, and starts anew with its default streams. */
@@ -93,7 +95,7 @@ export function clearStreams(): void {
  */
 export function asyncEval(...trees: unknown[]): Promise<void> {
   try {
-    return evaluateAsync(arraysOf(trees).map((a) => a.node))
+    return evaluateAsync(under("asyncEval", () => arraysOf(trees)).map((a) => a.node))
   } catch (error) {
     return rejected(error)
   }

@@ -144,6 +144,11 @@ function isAmong(handle: Array, args: readonly unknown[]): boolean {
 
 /** Refuses options that `op` does not know. @throws ArgumentError */
 export function checkOptions(op: string, options: object, known: readonly string[]): void {
+  if (typeof (options as unknown) !== "object" || options === null || isList(options))
+    throw new ArgumentError(
+      op,
+      `options must be an object with ${known.join(", ")}, received ${describe(options)}`,
+    )
   for (const key of Object.keys(options)) {
     if (known.includes(key)) continue
     const near = nearest(key, known)

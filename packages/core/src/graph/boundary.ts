@@ -28,6 +28,24 @@ export function settle<E>(error: E): E {
   return error
 }
 
+/** Runs a part of a public function: errors come under the function's name. */
+export function under<T>(op: string, body: () => T): T {
+  try {
+    return body()
+  } catch (error) {
+    throw renamed(error, op)
+  }
+}
+
+/** Runs what walks trees, and the user's functions: errors of the walk come under the name `op`, others keep theirs. */
+export function ofTrees<T>(op: string, body: () => T): T {
+  try {
+    return body()
+  } catch (error) {
+    throw error instanceof LazuliError && error.op === "tree" ? renamed(error, op) : error
+  }
+}
+
 /** Runs what a user gave a public function: errors of it are not that function's. */
 export function ofUser<T>(body: () => T): T {
   try {

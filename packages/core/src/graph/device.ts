@@ -33,8 +33,10 @@ export class Stream {
 export class ThreadLocalStream {
   /** The stream that it is in this thread. Engine-internal. */
   readonly stream: Stream
-  constructor(readonly device: Device) {
-    this.stream = newStream(device)
+  readonly device: Device
+  constructor(device: Device | DeviceType, op = "ThreadLocalStream") {
+    this.stream = makeStream(op, device)
+    this.device = this.stream.device
   }
   toString(): string {
     return `ThreadLocalStream(${this.device})`
@@ -66,7 +68,12 @@ let current: Stream
 
 /** A new stream on a device. @throws DeviceError when no backend serves it */
 export function newStream(device: Device | DeviceType): Stream {
-  return new Stream(asDevice("newStream", device), count++)
+  return makeStream("newStream", device)
+}
+
+/** The same, for a function of another name. */
+export function makeStream(op: string, device: Device | DeviceType): Stream {
+  return new Stream(asDevice(op, device), count++)
 }
 
 /** The stream that work on a device goes to when none is named. @throws DeviceError when no backend serves it */

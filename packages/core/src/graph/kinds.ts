@@ -38,6 +38,8 @@ const isOperand = (v: unknown): boolean => v instanceof Array || isScalar(v)
 const orNumbers = (v: unknown): boolean => v instanceof Array || isNumber(v) || listOf(isNumber)(v)
 const MAKES = "mx.array(data) makes one"
 
+const MOST_POINTS = 2 ** 28
+
 const table = {
   any: { expected: "a value", accepts: (v: unknown) => v !== undefined },
   array: { expected: "an array", accepts: isArray, hint: MAKES },
@@ -69,6 +71,11 @@ const table = {
   integer: { expected: "an integer", accepts: isInteger },
   size: { expected: "a non-negative integer", accepts: isSize },
   count: { expected: "an integer of at least 1", accepts: (v: unknown) => isSize(v) && v !== 0 },
+  /** How many numbers are computed here, at once. */
+  points: {
+    expected: `an integer of at most ${MOST_POINTS}`,
+    accepts: (v: unknown) => isInteger(v) && (v as number) <= MOST_POINTS,
+  },
   integers: {
     expected: "an integer or a list of integers",
     accepts: (v: unknown) => isInteger(v) || listOf(isInteger)(v),

@@ -80,6 +80,22 @@ const checks: Record<string, (v: unknown) => boolean> = {
   value: (v) => ["number", "bigint", "boolean", "object"].includes(typeof v) && v !== null,
 }
 
+/** Throws unless every parameter has a kind that there is. */
+export function checkSchema(op: string, schema: unknown): void {
+  if (typeof schema !== "object" || schema === null || globalThis.Array.isArray(schema))
+    throw new RegistryError(op, `params must be an object of kinds by name, received ${describe(schema)}`)
+  for (const [key, type] of Object.entries(schema)) {
+    if (globalThis.Array.isArray(type) && type.length > 0 && type.every((each) => typeof each === "string"))
+      continue
+    if (typeof type === "string" && Object.hasOwn(checks, type.endsWith("?") ? type.slice(0, -1) : type))
+      continue
+    throw new RegistryError(
+      op,
+      `the parameter "${key}" must have one of the kinds ${Object.keys(checks).join(", ")}, or a list of strings, received ${describe(type)}`,
+    )
+  }
+}
+
 /** Throws unless the values fit the schema; for the parameters that third parties pass. */
 export function checkParams(op: string, schema: ParamSchema, params: AnyParams): void {
   for (const key of Object.keys(params)) {

@@ -4,20 +4,29 @@
  */
 import { calls, nameCall } from "./calls"
 import { copiesHint } from "./copies"
-import type { Dtype } from "./dtype"
-import { nearest, RegistryError, TransformError } from "./errors"
+import { type Dtype, isDtype } from "./dtype"
+import { ArgumentError, describe, nearest, RegistryError, TransformError } from "./errors"
 import {
   type Array,
   Array as ArrayClass,
   applyNode,
   applyNodes,
   boundPending,
+  type Meta,
   type Node,
   Primitive,
   type PrimitiveFacts,
   type PrimitiveRules,
 } from "./graph"
-import { type AnyParams, checkParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./params"
+import {
+  type AnyParams,
+  checkParams,
+  checkSchema,
+  NO_PARAMS,
+  type ParamSchema,
+  type ParamsOf,
+  paramsKey,
+} from "./params"
 import {
   binaryOps,
   ProgramBuilder,
@@ -84,13 +93,15 @@ function registrant(): string | null {
 export function definePrimitive<const S extends ParamSchema = Record<never, never>>(
   definition: PrimitiveDefinition<S>,
 ): Apply<ParamsOf<S>> {
+  if (typeof (definition as unknown) !== "object" || definition === null)
+    throw new ArgumentError("definePrimitive", `expected a definition, received ${describe(definition)}`)
   const { name, params = {} as S, facts = {}, api = PLUGIN_API, version = null } = definition
   checkDefinition(definition as PrimitiveDefinition<ParamSchema>, api)
   const primitive = new Primitive(
     name,
     registry.size,
     params,
-    uniformRules(definition as unknown as PrimitiveRules<AnyParams>),
+    uniformRules(checkedRules(name, definition as unknown as PrimitiveRules<AnyParams>)),
     uniformFacts(facts),
     sourceOf(name),
     version,
@@ -99,12 +110,12 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   const check = primitive.source !== "@lazuli/core"
   if (check) registrants.set(name, registrant() ?? primitive.source)
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
-    if (check) checkParams(name, params, values ?? NO_PARAMS)
+    if (check) checkApplication(name, params, inputs, values)
     if (calls.recorder !== null) return calls.recorder.call(`primitive ${name}`, apply, [inputs, values])
     return new ArrayClass(applyNode(primitive, nodesOf(inputs), values ?? NO_PARAMS))
   }
   const all = (inputs: readonly Array[], values?: AnyParams): Array[] => {
-    if (check) checkParams(name, params, values ?? NO_PARAMS)
+    if (check) checkApplication(name, params, inputs, values)
     if (calls.recorder !== null)
       return calls.recorder.call(`primitive ${name}, all outputs`, all, [inputs, values])
     boundPending()
@@ -174,6 +185,12 @@ function uniformFacts({
   return { immediate, broadcasts, stopsGradient, opaque, ambiguous }
 }
 
+/** The rules; of another package's primitive, with outputs that are looked at. */
+function checkedRules(name: string, rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParams> {
+  if (sourceOf(name) === "@lazuli/core") return rules
+  return { ...rules, infer: (inputs, params) => checkMetas(name, rules.infer(inputs, params)) }
+}
+
 function nodesOf(inputs: readonly Array[]): Node[] {
   const nodes = new globalThis.Array<Node>(inputs.length)
   for (let i = 0; i < inputs.length; i++) nodes[i] = inputs[i].node
@@ -183,9 +200,13 @@ function nodesOf(inputs: readonly Array[]): Node[] {
 function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: number): void {
   const { name } = definition
   if (typeof name !== "string" || !/^(@[\w.-]+\/)?([\w.-]+\/)?[A-Za-z_]\w*$/.test(name)) {
-    throw new RegistryError("definePrimitive", `the name ${JSON.stringify(name)} is malformed`, {
-      hint: 'Use "<npm package>/<name>", such as "@me/my-ops/axpby"',
-    })
+    throw new RegistryError(
+      "definePrimitive",
+      `the name ${typeof name === "string" ? JSON.stringify(name) : describe(name)} is malformed`,
+      {
+        hint: 'Use "<npm package>/<name>", such as "@me/my-ops/axpby"',
+      },
+    )
   }
   if (api !== PLUGIN_API) {
     throw new RegistryError(
@@ -215,6 +236,96 @@ function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: numb
   }
   if (typeof definition.infer !== "function")
     throw new RegistryError(name, "needs infer, which gives the output shapes and dtypes")
+  checkParts(definition)
+}
+
+const RULES = [
+  "infer",
+  "scalar",
+  "decompose",
+  "reference",
+  "view",
+  "partials",
+  "vjp",
+  "jvp",
+  "vmap",
+  "rows",
+  "plan",
+  "planAsTheyLie",
+  "expand",
+] as const
+const FACTS = ["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous"]
+const PARTS = ["name", "params", "facts", "version", "api", ...RULES]
+
+/** Rules are functions, parameters have kinds that there are, and nothing is misspelt. */
+function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
+  const { name, params = {}, facts = {}, version } = definition
+  unknownAmong(name, "rule or property", definition, PARTS)
+  for (const rule of RULES) {
+    const given: unknown = definition[rule]
+    if (given !== undefined && typeof given !== "function")
+      throw new RegistryError(name, `${rule} must be a function, received ${describe(given)}`)
+  }
+  if (version !== undefined && version !== null && typeof version !== "string")
+    throw new RegistryError(name, `version must be a string, received ${describe(version)}`)
+  unknownAmong(name, "fact", facts, FACTS)
+  for (const [fact, value] of Object.entries(facts))
+    if (value !== undefined && typeof value !== "boolean")
+      throw new RegistryError(name, `the fact ${fact} must be a boolean, received ${describe(value)}`)
+  checkSchema(name, params)
+}
+
+function unknownAmong(name: string, what: string, value: unknown, known: readonly string[]): void {
+  if (typeof value !== "object" || value === null)
+    throw new RegistryError(name, `its ${what}s must be an object, received ${describe(value)}`)
+  for (const key of Object.keys(value)) {
+    if (known.includes(key)) continue
+    const near = nearest(key, known)
+    throw new RegistryError(
+      name,
+      `there is no ${what} "${key}"; there are ${known.join(", ")}`,
+      near ? { hint: `Did you mean "${near}"?` } : {},
+    )
+  }
+}
+
+/** What a primitive of another package is applied to. */
+function checkApplication(
+  name: string,
+  schema: ParamSchema,
+  inputs: readonly Array[],
+  values: AnyParams = NO_PARAMS,
+): void {
+  if (!globalThis.Array.isArray(inputs))
+    throw new ArgumentError(name, `inputs must be a list of arrays, received ${describe(inputs)}`)
+  inputs.forEach((input: unknown, i) => {
+    if (!(input instanceof ArrayClass))
+      throw new ArgumentError(name, `input ${i} must be an array, received ${describe(input)}`, {
+        hint: "mx.array(data) makes one",
+      })
+  })
+  if (typeof (values as unknown) !== "object" || values === null)
+    throw new ArgumentError(name, `parameters must be an object, received ${describe(values)}`)
+  checkParams(name, schema, values)
+}
+
+/** The outputs that a primitive of another package says it has. */
+function checkMetas(name: string, metas: Meta | readonly Meta[]): Meta | readonly Meta[] {
+  const list = globalThis.Array.isArray(metas) ? (metas as readonly Meta[]) : [metas as Meta]
+  if (list.length === 0) throw new RegistryError(name, "infer gave no output")
+  for (const meta of list as readonly (Partial<Meta> | null | undefined)[]) {
+    const { shape, dtype } = meta ?? {}
+    if (
+      !globalThis.Array.isArray(shape) ||
+      !shape.every((n: unknown) => Number.isSafeInteger(n) && (n as number) >= 0)
+    )
+      throw new RegistryError(
+        name,
+        `infer must give a shape of non-negative integers, received ${describe(shape)}`,
+      )
+    if (!isDtype(dtype)) throw new RegistryError(name, `infer must give a dtype, received ${describe(dtype)}`)
+  }
+  return metas
 }
 
 /** The primitive of that name. @throws RegistryError */

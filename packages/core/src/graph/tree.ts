@@ -25,6 +25,14 @@ const rules = new Map<AnyClass, TreeNodeRule<unknown>>()
  * mx.registerTreeNode(Pair, { flatten: (p) => ({ a: p.a, b: p.b }), unflatten: (p, c) => new Pair(c.a, c.b) })
  */
 export function registerTreeNode<T>(type: abstract new (...args: never[]) => T, rule: TreeNodeRule<T>): void {
+  if (typeof (type as unknown) !== "function")
+    throw new ArgumentError("registerTreeNode", `type must be a class, received ${describe(type)}`)
+  for (const name of ["flatten", "unflatten"] as const)
+    if (typeof (rule as Partial<TreeNodeRule<T>> | null)?.[name] !== "function")
+      throw new ArgumentError(
+        "registerTreeNode",
+        `rule must be an object with the functions flatten and unflatten, received ${describe(rule)}`,
+      )
   rules.set(type, rule as TreeNodeRule<unknown>)
 }
 
@@ -177,12 +185,16 @@ export function withOwnArrays<T>(tree: T, args: unknown): T {
  * Arguments as a transform hands them to the function: handles of their own in lists and plain objects of their own, so that what the function
  * does to them (`x.set`) the caller does not see. Instances of classes are handed over themselves: what they hold is theirs to change.
  */
-export function withFreshHandles<T>(tree: T): T
-export function withFreshHandles(tree: unknown): unknown {
+export function withFreshHandles<T>(tree: T): T {
+  return fresh(tree, 0) as T
+}
+
+function fresh(tree: unknown, level: number): unknown {
   if (tree instanceof Array) return new Array(tree.node)
-  if (isList(tree)) return tree.map((child) => withFreshHandles(child))
-  if (!isPlainObject(tree)) return tree
-  return Object.fromEntries(Object.entries(tree).map(([key, child]) => [key, withFreshHandles(child)]))
+  if (!isList(tree) && !isPlainObject(tree)) return tree
+  checkLevel(level)
+  if (isList(tree)) return tree.map((child) => fresh(child, level + 1))
+  return Object.fromEntries(Object.entries(tree).map(([key, child]) => [key, fresh(child, level + 1)]))
 }
 
 /** The tree with its arrays replaced, in order; other leaves stay. */

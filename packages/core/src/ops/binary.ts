@@ -314,7 +314,7 @@ const whereArgs = operation(
   "where",
   { condition: "operand", x: "operand", y: "operand" },
   (condition: Operand, a: Operand, b: Operand) => {
-    const [x, y] = promoteOperands("where", a, b)
+    const [x, y] = promoteOperands("where", a, b, "x", "y")
     return select(toDtype(asOperand("where", condition), bool_), x, y)
   },
 )

@@ -109,7 +109,14 @@ export function asOperand(op: string, value: unknown, name = "a"): Array {
 }
 
 /** Two operands as arrays of one dtype: scalars adapt, arrays promote. */
-export function promoteOperands(op: string, a: unknown, b: unknown): [Array, Array] {
+export function promoteOperands(
+  op: string,
+  a: unknown,
+  b: unknown,
+  /** What the arguments are called, for errors. */
+  first = "a",
+  second = "b",
+): [Array, Array] {
   if (a instanceof Array) {
     if (b instanceof Array) {
       if (a.node.dtype === b.node.dtype) return [a, b]
@@ -124,7 +131,7 @@ export function promoteOperands(op: string, a: unknown, b: unknown): [Array, Arr
     const dtype = weakDtype(a, b.dtype)
     return [scalarOf(op, a, dtype), toDtype(b, dtype)]
   }
-  const [x, y] = [asOperand(op, a), asOperand(op, b, "b")]
+  const [x, y] = [asOperand(op, a, first), asOperand(op, b, second)]
   const dtype = promote(x.dtype, y.dtype)
   return [toDtype(x, dtype), toDtype(y, dtype)]
 }

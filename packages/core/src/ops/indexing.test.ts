@@ -118,7 +118,7 @@ describe("set", () => {
       `[IndexError: [set] index 3 is out of bounds for axis 0 with size 3]`,
     )
     expect(() => mx.zeros([3]).set([":2"], mx.zeros([3]))).toThrowErrorMatchingInlineSnapshot(
-      `[ShapeError: [broadcastTo] shapes (3,) and (2,) cannot be broadcast: 3 and 2 differ and neither is 1]`,
+      `[ShapeError: [set] shapes (3,) and (2,) cannot be broadcast: 3 and 2 differ and neither is 1]`,
     )
     expect(() => mx.zeros([3]).set([0], "a" as never)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [set] the value must be an array or a scalar, received the string "a"]`,

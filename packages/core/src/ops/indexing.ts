@@ -6,6 +6,7 @@
 import { rebind } from "../engine/memory"
 import { copyOut } from "../engine/readback"
 import { asArrayArgument, isList, type Operand, withOwnHandles } from "../graph/args"
+import { under } from "../graph/boundary"
 import { asCall } from "../graph/calls"
 import { bool_, int32, isInteger } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
@@ -233,7 +234,7 @@ function positionsOf(mask: Array): Array[] {
  * mx.nonzero(mx.array([0, 3, 5]))[0].tolist() // => [1, 2]
  */
 export function nonzero(a: Array): Array[] {
-  return positionsOf(toDtype(a, bool_))
+  return positionsOf(toDtype(asArrayArgument("nonzero", "a", a), bool_))
 }
 
 /** Start, stop and step of a slice on an axis of size n, clipped as Python does; `stop` is -1 before the first element. */
@@ -260,9 +261,12 @@ function orderOf(plan: Plan, others: number): number[] {
 }
 
 /** @internal The elements that an index expression names; see {@link Array.index}. */
-export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("index", elementsAt, (x, specs) =>
-  elementsAt(asArrayArgument("index", "x", x), asSpecs("index", specs)),
+export const getIndex: (x: Array, specs: readonly Spec[]) => Array = asCall("index", indexed, (x, specs) =>
+  indexed(asArrayArgument("index", "x", x), asSpecs("index", specs)),
 )
+function indexed(x: Array, specs: readonly Spec[]): Array {
+  return under("index", () => elementsAt(x, specs))
+}
 
 /** An index expression out of a file. */
 function asSpecs(op: string, specs: unknown): readonly Spec[] {
@@ -341,6 +345,17 @@ function updatedAt(
   value: unknown,
   mode: UpdateMode,
   division = false,
+): Array {
+  return under(op, () => combined(op, x, specs, value, mode, division))
+}
+
+function combined(
+  op: string,
+  x: Array,
+  specs: readonly Spec[],
+  value: unknown,
+  mode: UpdateMode,
+  division: boolean,
 ): Array {
   const plan = understand(op, x, specs)
   const shape = resultShape(plan)

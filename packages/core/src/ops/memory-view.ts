@@ -5,7 +5,7 @@ import { asArrayArgument, isList, operation, type StreamOptions } from "../graph
 import { asCall } from "../graph/calls"
 import { asDtype, bool_, type Dtype } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
-import { Array } from "../graph/graph"
+import type { Array } from "../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
 import { contiguousStrides, format, isContiguous } from "../graph/shape"
 import { arange } from "./arange"
@@ -147,9 +147,9 @@ export function depends(
 const dependsOn = asCall(
   "depends",
   (inputs: Array | readonly Array[], dependencies: Array | readonly Array[]): Array | Array[] => {
-    const given = dependencies instanceof Array ? [dependencies] : dependencies
+    const given = (isList(dependencies) ? dependencies : [dependencies]) as readonly Array[]
     const rest = given.map((x) => asArrayArgument("depends", "a dependency", x))
     const one = (x: Array): Array => after([asArrayArgument("depends", "an input", x), ...rest])
-    return inputs instanceof Array ? one(inputs) : inputs.map(one)
+    return isList(inputs) ? inputs.map((x) => one(x as Array)) : one(inputs as Array)
   },
 )

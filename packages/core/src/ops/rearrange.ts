@@ -15,6 +15,7 @@ import { onStream, type StreamLike } from "../graph/device"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import {
+  asShape,
   broadcastShapes as broadcastTwo,
   format,
   normalizeAxes,
@@ -295,7 +296,8 @@ export function meshgrid(
  * mx.broadcastShapes([2, 1], [3]) // => [2, 3]
  */
 export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
-  return shapes.reduce<Shape>((all, shape) => broadcastTwo("broadcastShapes", all, shape), []).slice()
+  const checked = shapes.map((shape) => asShape("broadcastShapes", shape))
+  return checked.reduce<Shape>((all, shape) => broadcastTwo("broadcastShapes", all, shape), []).slice()
 }
 
 /**

@@ -17,6 +17,6 @@ it("windows take their size by MLX's name M", () => {
     expect(window({ M: 4 }).tolist()).toEqual(window(4).tolist())
   expect(() => mx.hanning({ m: 4 } as never)).toThrow('Did you mean "M"?')
   expect(() => mx.hanning(2.5)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [hanning] M must be an integer, received the number 2.5]`,
+    `[ArgumentError: [hanning] M must be an integer of at most 268435456, received the number 2.5]`,
   )
 })

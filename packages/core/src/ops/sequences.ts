@@ -104,11 +104,12 @@ export function fullLike(...args: unknown[]): Array {
 
 /** A window of M points: `shape(2π·i/(M−1))` of the angle that runs once around. */
 function window_(name: string, shape: (angle: number) => number): WindowFunction {
-  const args = operation(name, { M: "integer" }, (m: number): Array => {
-    if (!Number.isInteger(m)) throw new ArgumentError(name, `M must be an integer, received ${describe(m)}`)
+  const args = operation(name, { M: "points" }, (m: number): Array => {
     if (m < 1) return array(new Float32Array(0))
     if (m === 1) return scalarArray(1, float32).reshape([1])
-    return array(Float32Array.from({ length: m }, (_, i) => shape((2 * Math.PI * i) / (m - 1))))
+    const values = new Float32Array(m)
+    for (let i = 0; i < m; i++) values[i] = shape((2 * Math.PI * i) / (m - 1))
+    return array(values)
   })
   return (...rest: unknown[]) => args(rest)
 }

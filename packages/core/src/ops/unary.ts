@@ -50,11 +50,11 @@ function unary(
     jvp: change && (({ inputs: [x], outputs: [y], tangents: [t] }) => [t && change(x, y, t)]),
   })
   const apply = (a: unknown): Array => {
-    let x = asOperand(name, a)
+    let x = asOperand(call ?? name, a)
     if (convert) x = toDtype(x, convert(x.node.dtype))
     return new Array(applyNode(primitive, [x.node], NO_PARAMS))
   }
-  const general = operation(name, { a: "operand" }, apply, call)
+  const general = operation(call ?? name, { a: "operand" }, apply)
   return (...args: unknown[]) =>
     args.length === 1 && args[0] instanceof Array && calls.recorder === null ? apply(args[0]) : general(args)
 }
