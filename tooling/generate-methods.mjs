@@ -20,6 +20,51 @@ const FUNCTION_TYPES = {
     "(options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): A",
   ],
 }
+/** Methods whose result has the dtype of the array. */
+const SAME_DTYPE = new Set(
+  `asStrided atleast1d atleast2d atleast3d broadcastTo contiguous cummax cummin depends diag diagonal expandDims flatten flip max min
+  moveaxis negative partition permuteDims positive putAlongAxis repeat reshape roll round sliceUpdate sort split square squeeze stopGradient
+  swapaxes take takeAlongAxis tile topk transpose tril triu trunc unflatten unstack floor ceil sign conjugate slice`.split(
+    /\s+/,
+  ),
+)
+/** Methods that compute in floating point whatever the array is of. */
+const FLOATING = new Set(
+  `arccos arccosh arcsin arcsinh arctan arctanh cos cosh erf erfinv exp expm1 log log10 log1p log2 logsumexp mean reciprocal
+  rsqrt sigmoid sin sinh sqrt std tan tanh var median degrees radians`.split(/\s+/),
+)
+/** Methods that give numbers of numbers and bools. */
+const NUMERIC = new Set(["sum", "prod"])
+/** Methods that give numbers of numbers. */
+const OF_NUMBERS = new Set(["abs", "cumprod", "cumsum", "logcumsumexp", "softmax"])
+/** Operators: beside a number they give numbers of numbers and bools. */
+const OPERATORS = new Set(
+  "add subtract multiply divide floorDivide remainder power maximum minimum".split(" "),
+)
+const BOOLEAN = new Set(
+  `equal notEqual less lessEqual greater greaterEqual logicalAnd logicalOr logicalXor logicalNot isnan isinf isfinite isneginf isposinf
+  isclose allclose arrayEqual all any`.split(/\s+/),
+)
+const NUMBER = new Set(["argmax", "argmin", "argsort", "argpartition", "searchsorted", "countNonzero"])
+
+/** A method's signatures with what is known of the result's values. `N` and `B` are arrays of numbers and of booleans. */
+function typed(name, signatures) {
+  const result = (text, to) => text.replace(/: (A|this|N)((?:\[\])*)$/, `: ${to}$2`)
+  const generic = (text, to) =>
+    result(text.replace(/^\((?=\))/, "<T>(this: T").replace(/^\(/, "<T>(this: T, "), to)
+  // graph.ts says what it is an array of.
+  if (name === "astype") return ["(dtype: Dtype, options?: StreamOptions): A"]
+  if (SAME_DTYPE.has(name)) return signatures.map((s) => result(s, "this"))
+  if (BOOLEAN.has(name)) return signatures.map((s) => result(s, "B"))
+  if (NUMBER.has(name)) return signatures.map((s) => result(s, "N"))
+  if (FLOATING.has(name)) return signatures.map((s) => generic(s, "Floating<T, N, A>"))
+  if (OF_NUMBERS.has(name)) return signatures.map((s) => generic(s, "OfNumbers<T, N, A>"))
+  if (NUMERIC.has(name)) return signatures.map((s) => generic(s, "Numeric<T, N, A>"))
+  if (OPERATORS.has(name))
+    return ["<T>(this: T, b: number, options?: StreamOptions): Numeric<T, N, A>", ...signatures]
+  return signatures
+}
+
 /** Functions of an array that are no methods: MLX has them as properties, or the name means something else. */
 const NOT_METHODS = new Set([
   "real",
@@ -113,7 +158,12 @@ for (const file of families) {
         continue
       for (const p of rest) if (p.type) collectTypes(p.type)
       if (node.type) collectTypes(node.type)
-      const generic = (s) => s.replace(/\bArray\b/g, "A").replace(/\bOperand\b/g, "A | Scalar")
+      const generic = (s) =>
+        s
+          .replace(/\bArrayOf<number>/g, "N")
+          .replace(/\bArrayOf<boolean>/g, "B")
+          .replace(/\bArray\b/g, "A")
+          .replace(/\bOperand\b/g, "A | Scalar")
       record(node.name.text, module, node.name.text, [
         `(${rest.map((p) => generic(p.getText())).join(", ")}): ${generic(node.type.getText())}`,
       ])
@@ -126,7 +176,7 @@ for (const [alias, name] of Object.entries(ALIASES)) {
 }
 
 const sorted = [...methods].sort(([a], [b]) => (a < b ? -1 : 1))
-for (const name of ["Array", "Operand", "A"]) typeNames.delete(name)
+for (const name of ["Array", "ArrayOf", "Operand", "A", "D", "ValueIn"]) typeNames.delete(name)
 // Types come from modules below graph.ts only, or the file would close an import circle.
 const HOMES = {
   Axes: "./graph/option-types",
@@ -135,7 +185,8 @@ const HOMES = {
   Dtype: "./graph/dtype",
   Shape: "./graph/shape",
 }
-for (const name of ["Axes", "Scalar", "StreamOptions"]) typeNames.add(name)
+for (const name of ["Axes", "Floating", "Numeric", "OfNumbers", "Scalar", "StreamOptions"])
+  typeNames.add(name)
 const imports = {}
 for (const name of typeNames) {
   const home = HOMES[name] ?? "./graph/option-types"
@@ -147,9 +198,16 @@ const fluent = `${header}${Object.keys(imports)
   .map((home) => `import type { ${imports[home].sort().join(", ")} } from '${home}'`)
   .join("\n")}
 
-/** The methods of an array; \`A\` is the array class, which graph.ts fills in. */
-export interface FluentMethods<A> {
-${sorted.map(([name, m]) => `  /** See \`mx.${m.alias ? m.alias : name}\`. */\n${m.signatures.map((s) => `  ${name}${s}`).join("\n")}`).join("\n")}
+/** The methods of an array; \`A\` is the array class, which graph.ts fills in, \`N\` an array of numbers, \`B\` one of booleans. */
+export interface FluentMethods<A, N, B> {
+${sorted
+  .map(
+    ([name, m]) =>
+      `  /** See \`mx.${m.alias ? m.alias : name}\`. */\n${typed(m.alias ?? name, m.signatures)
+        .map((s) => `  ${name}${s}`)
+        .join("\n")}`,
+  )
+  .join("\n")}
 }
 `
 const byModule = {}

@@ -89,7 +89,9 @@ test("argmax and argmin find the first extreme, or the first NaN, along every ax
     const n = shape.reduce((a, b) => a * b, 1)
     const data = Float32Array.from({ length: n }, (_, i) => (i * 7919) % 50)
     for (const dtype of [...dtypes, ...floats]) {
-      const broken = floats.includes(dtype) ? data.map((v, i) => (i % 997 === 500 ? Number.NaN : v)) : data
+      const broken = floats.some((each) => each === dtype)
+        ? data.map((v, i) => (i % 997 === 500 ? Number.NaN : v))
+        : data
       for (const values of [data, broken])
         for (let axis = 0; axis < shape.length; axis++)
           for (const op of [mx.argmax, mx.argmin]) {

@@ -126,8 +126,8 @@ export {
   synchronize,
 } from "./engine/streams"
 export { tidy } from "./engine/tidy"
-export { Array } from "./graph/graph"
-export type { ArrayAt, IntegerList, MaskList, Slice } from "./graph/option-types"
+export { Array, type ArrayOf } from "./graph/graph"
+export type { ArrayAt, IntegerList, MaskList, Slice, Value } from "./graph/option-types"
 export { definePrimitive, listPrimitives, PLUGIN_API } from "./graph/primitive"
 export { registerTreeNode } from "./graph/tree"
 export type { FilePath } from "./io/files"

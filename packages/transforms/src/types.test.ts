@@ -25,7 +25,7 @@ it("follows arguments and results", () => {
   expectTypeOf(grad(options, 0, ["y"])).returns.toEqualTypeOf<[mx.Array, { y: mx.Array }]>()
   expectTypeOf(grad(grad((x: mx.Array) => x.square()))).returns.toEqualTypeOf<mx.Array>()
 
-  const x = mx.array(1)
+  const x: mx.Array = mx.array(1)
   expectTypeOf(vjp((a: mx.Array) => a, [x], [x])).toEqualTypeOf<[outputs: [mx.Array], grads: [mx.Array]]>()
   expectTypeOf(vjp((a: mx.Array) => [a, a], [x], [x, x])[0]).toEqualTypeOf<mx.Array[]>()
   expectTypeOf(

@@ -5,6 +5,7 @@
 import { markCopy } from "./copies"
 import { DTypeError, describe } from "./errors"
 import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "./half"
+import type { Holds, Value } from "./option-types"
 
 /** The name of an element type. */
 export type DtypeName =
@@ -26,8 +27,8 @@ export type DtypeName =
 /** The family an element type belongs to; `complex` covers complex64. */
 export type Kind = "bool" | "unsigned" | "signed" | "floating" | "complex"
 
-/** An element type. */
-export interface Dtype {
+/** An element type; `V` is what its values are in JavaScript. */
+export interface Dtype<V extends Value = Value> extends Holds<V> {
   /** MLX's name, `bool_` included. */
   readonly name: string
   /** A small number, the same in every backend: the position in {@link dtypes}. */

@@ -9,6 +9,7 @@ import { markCopy } from "./copies"
 import { currentStream, type Stream } from "./device"
 import type { Dtype } from "./dtype"
 import type { ArrayMembers } from "./members"
+import type { HOLDS, Holds, StreamOptions, Value, ValueIn } from "./option-types"
 import { type AnyParams, NO_PARAMS, type ParamSchema } from "./params"
 import type { ScalarOps, ScalarProgram } from "./scalar-program"
 import type { Shape, Strides } from "./shape"
@@ -303,7 +304,6 @@ export const pendingBytes = (node: Node): number => GRAPH_BYTES + (isLarge(node)
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
  * `mx.array(data)` makes one; operations are functions (`mx.add(a, b)`) and methods (`a.add(b)`).
  */
-// biome-ignore lint/suspicious/noUnsafeDeclarationMerging: methods.ts and array-members.ts install what the interface adds
 export class Array {
   /** The node this handle shows. Engine-internal. */
   node: Node
@@ -367,7 +367,22 @@ export class Array {
 markCopy(Array.prototype)
 
 /** The methods are installed by methods.ts; their types are generated into fluent.ts. */
-export interface Array extends FluentMethods<Array>, ArrayMembers<Array> {}
+export interface Array
+  extends FluentMethods<Array, ArrayOf<number>, ArrayOf<boolean>>,
+    ArrayMembers<Array>,
+    Holds<Value> {
+  /**
+   * See `mx.astype`.
+   */
+  astype<D extends Dtype>(dtype: D, options?: StreamOptions): ArrayOf<ValueIn<D>>
+}
+
+/**
+ * An array whose dtype is known to the type checker, by what `item()` and `tolist()` give: number, bigint (of 64 bits), boolean or Complex.
+ */
+export interface ArrayOf<V extends Value> extends Array {
+  [HOLDS]?(value: V): void
+}
 
 /** Runs `body` so that the arrays it makes are not handles: their memory is reused as soon as the graph lets go of it. */
 export function withoutHandles<T>(body: () => T): T {

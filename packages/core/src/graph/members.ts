@@ -2,19 +2,16 @@
  * Types of the members of Array that are no operations; array-members.ts installs them.
  */
 import type { inspect } from "node:util"
-import type { Complex } from "./complex-number"
 import type { TypedArray } from "./dtype"
-import type { ArrayAt, IndexSpec, IntegerList, Scalar } from "./option-types"
+import type { ArrayAt, IndexSpec, IntegerList, Scalar, Value, ValueIn } from "./option-types"
 
-/** A value of an array as JavaScript has it: bigint for 64-bit integers, {@link Complex} for complex64. */
-export type Value = number | bigint | boolean | Complex
 /** Values nested like the array's axes. */
-export type Nested = Value | Nested[]
+export type Nested<V extends Value = Value> = V | Nested<V>[]
 
 /** Reading, printing, iterating and giving back; `A` is the array class. */
 export interface ArrayMembers<A> {
   /** The axes reversed. */
-  readonly T: A
+  readonly T: this
   /** The real part. */
   readonly real: A
   /** The imaginary part; zeros for real arrays. */
@@ -26,7 +23,7 @@ export interface ArrayMembers<A> {
    * @example
    * mx.array([[1, 2], [3, 4]]).index(':', -1).tolist() // => [2, 4]
    */
-  index(...specs: IndexSpec<A>[]): A
+  index(...specs: IndexSpec<A>[]): this
   /**
    * Replaces part of the array. Arrays are immutable: this handle then shows a changed copy, others keep what they show.
    * @throws IndexError for an index out of bounds; ShapeError when the value does not broadcast
@@ -41,9 +38,9 @@ export interface ArrayMembers<A> {
    */
   at(...specs: IndexSpec<A>[]): ArrayAt<A>
   /** The value of an array of one element. @throws ShapeError when it has another number of elements */
-  item(): Value
+  item<T>(this: T): ValueIn<T>
   /** All values, nested like the axes; a plain value for a 0-d array. */
-  tolist(): Nested
+  tolist<T>(this: T): Nested<ValueIn<T>>
   /**
    * The elements in row-major order: a copy, or, with `copy: false` and a row-major array, a view that must not be written to and is
    * valid while the array is. complex64 comes as pairs, float16 and bfloat16 as their bits in a Uint16Array.
@@ -68,7 +65,7 @@ export interface ArrayMembers<A> {
    * JSON.stringify({ loss: mx.array([0.5, 2]) }) // => '{"loss":[0.5,2]}'
    */
   toJSON(): Nested
-  [Symbol.iterator](): Generator<A, void, undefined>
+  [Symbol.iterator](): Generator<this, void, undefined>
   [inspect.custom](): string
   [Symbol.dispose](): void
 }

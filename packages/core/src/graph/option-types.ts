@@ -6,6 +6,27 @@ import type { StreamLike } from "./device"
 
 /** A JavaScript scalar that may stand beside an array. */
 export type Scalar = number | bigint | boolean | Complex
+/** A value of an array as JavaScript has it: bigint for 64-bit integers, {@link Complex} for complex64. */
+export type Value = number | bigint | boolean | Complex
+
+/** The key of what only types know. */
+export declare const HOLDS: unique symbol
+/**
+ * Tells the type checker what the values of an array are. As with JavaScript's own arrays in TypeScript, an array of unknown values may be
+ * assigned where the values are known, so that `let x = mx.zeros([2])` may become any array later.
+ */
+export interface Holds<V extends Value> {
+  [HOLDS]?(value: V): void
+}
+/** The values of an array, or of a dtype. */
+export type ValueIn<A> = A extends Holds<infer V> ? V : Value
+/** Of functions that compute in floating point: arrays of numbers `N`, unless the values of `T` may be complex. */
+export type Floating<T, N, A> = Complex extends ValueIn<T> ? A : N
+/** Of functions of numbers that give numbers: `N`, unless there may be others. */
+export type OfNumbers<T, N, A> = [ValueIn<T>] extends [number] ? N : A
+/** Of functions of numbers and bools that give numbers: `N`, unless there may be others. */
+export type Numeric<T, N, A> = [ValueIn<T>] extends [number | boolean] ? N : A
+
 /** Options that every operation takes. */
 export interface StreamOptions {
   /** Where to run: a stream, a device, or null for the current stream. */

@@ -4,7 +4,8 @@
 import { isPlainObject, operation, type StreamOptions } from "../graph/args"
 import { asDtype, bool_, complex64, type Dtype, float32, int32, int64 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe } from "../graph/errors"
-import type { Array } from "../graph/graph"
+import type { Array, ArrayOf } from "../graph/graph"
+import type { ValueIn } from "../graph/option-types"
 import { definePrimitive } from "../graph/primitive"
 
 const count = definePrimitive({
@@ -86,25 +87,25 @@ const arangeArgs = operation(
  * @example
  * mx.arange(1, 7, 2).tolist() // => [1, 3, 5]
  */
-export function arange(
+export function arange<D extends Dtype = Dtype>(
   stop: Bound,
-  options?: { step?: Bound | null; dtype?: Dtype | null } & StreamOptions,
-): Array
-export function arange(
+  options?: { step?: Bound | null; dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
+export function arange<D extends Dtype = Dtype>(
   start: Bound,
   stop: Bound | null,
   step?: Bound | null,
-  dtype?: Dtype | null,
+  dtype?: D | null,
   options?: StreamOptions,
-): Array
-export function arange(
+): ArrayOf<ValueIn<D>>
+export function arange<D extends Dtype = Dtype>(
   start: Bound,
   stop: Bound | null,
-  options: { step?: Bound | null; dtype?: Dtype | null } & StreamOptions,
-): Array
-export function arange(
-  options: { start?: Bound; stop: Bound; step?: Bound | null; dtype?: Dtype | null } & StreamOptions,
-): Array
+  options: { step?: Bound | null; dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
+export function arange<D extends Dtype = Dtype>(
+  options: { start?: Bound; stop: Bound; step?: Bound | null; dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
 export function arange(...args: unknown[]): Array {
   // A start alone, by position, is the stop; by name it is a start without one.
   if (isPlainObject(args[0])) checkBound("stop", args[0].stop, true)

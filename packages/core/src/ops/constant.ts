@@ -17,7 +17,8 @@ import {
   promote,
 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe } from "../graph/errors"
-import { Array, applyNode } from "../graph/graph"
+import { Array, type ArrayOf, applyNode } from "../graph/graph"
+import type { ValueIn } from "../graph/option-types"
 import { definePrimitive } from "../graph/primitive"
 import type { ScalarValue } from "../graph/scalar-program"
 import { SCALAR } from "../graph/shape"
@@ -146,7 +147,7 @@ const astypeArgs = operation("astype", { a: "array", dtype: "dtype" }, (a: unkno
  * mx.array([1.7, -1.7]).astype(mx.int32).tolist()
  * // => [1, -1]
  */
-export function astype(a: Array, dtype: Dtype, options?: StreamOptions): Array
+export function astype<D extends Dtype>(a: Array, dtype: D, options?: StreamOptions): ArrayOf<ValueIn<D>>
 export function astype(...args: unknown[]): Array {
   return astypeArgs(args)
 }

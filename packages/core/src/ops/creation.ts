@@ -32,7 +32,8 @@ import {
   type TypedArray,
 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
-import { Array, handles, PENDING_BYTES, sourceNode } from "../graph/graph"
+import { Array, type ArrayOf, handles, PENDING_BYTES, sourceNode } from "../graph/graph"
+import type { Value, ValueIn } from "../graph/option-types"
 import { asShape, format, type Shape, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
 import { arange } from "./arange"
@@ -42,6 +43,25 @@ import { broadcastTo } from "./reduce"
 
 /** Data that {@link array} takes: scalars, typed arrays, arrays, and lists of them to any depth. */
 export type ArrayData = Operand | ArrayBufferView | ArrayBuffer | readonly ArrayData[]
+
+/** The values of an array that is made of data, where no dtype is asked for. */
+export type ValueOf<D> = [ArrayData] extends [D]
+  ? Value
+  : D extends number
+    ? number
+    : D extends bigint
+      ? bigint
+      : D extends boolean
+        ? boolean
+        : D extends Complex
+          ? Complex
+          : D extends readonly (infer E)[]
+            ? ValueOf<E>
+            : D extends Array
+              ? ValueIn<D>
+              : D extends BigInt64Array | BigUint64Array
+                ? bigint
+                : number
 
 /** Memory to write to now. */
 function stageWithinBudget(backend: Backend, nbytes: number): Storage {
@@ -205,8 +225,9 @@ function dtypeOption(options: unknown): Dtype | undefined {
  * @example
  * mx.array([[1, 2], [3, 4]]).shape // => [2, 2]
  */
-export function array(data: ArrayData, dtype?: Dtype | null): Array
-export function array(data: ArrayData, options: { dtype?: Dtype | null }): Array
+export function array<D extends ArrayData>(data: D, dtype?: null | { dtype?: null }): ArrayOf<ValueOf<D>>
+export function array<T extends Dtype>(data: ArrayData, dtype: T | { dtype: T }): ArrayOf<ValueIn<T>>
+export function array(data: ArrayData, dtype?: Dtype | null | { dtype?: Dtype | null }): Array
 export function array(data: ArrayData, options?: Dtype | null | { dtype?: Dtype | null }): Array {
   const dtype = dtypeOption(options)
   if (data instanceof Array) return withOwnHandles(toDtype(data, dtype ?? data.dtype), [data])
@@ -234,8 +255,24 @@ const asarrayArgs = operation(
  * @example
  * mx.asarray([1, 2], { copy: true }).tolist() // => [1, 2]
  */
-export function asarray(a: ArrayData, dtype?: Dtype | null, options?: { copy?: boolean | null }): Array
-export function asarray(a: ArrayData, options: { dtype?: Dtype | null; copy?: boolean | null }): Array
+export function asarray<D extends ArrayData>(
+  a: D,
+  dtype?: null,
+  options?: { copy?: boolean | null },
+): ArrayOf<ValueOf<D>>
+export function asarray<D extends ArrayData>(
+  a: D,
+  options: { dtype?: null; copy?: boolean | null },
+): ArrayOf<ValueOf<D>>
+export function asarray<T extends Dtype>(
+  a: ArrayData,
+  dtype: T,
+  options?: { copy?: boolean | null },
+): ArrayOf<ValueIn<T>>
+export function asarray<T extends Dtype>(
+  a: ArrayData,
+  options: { dtype: T; copy?: boolean | null },
+): ArrayOf<ValueIn<T>>
 export function asarray(...args: unknown[]): Array {
   return asarrayArgs(args)
 }
@@ -257,16 +294,33 @@ const fullArgs = operation(
  * @example
  * mx.full([2, 2], 7).tolist() // => [[7, 7], [7, 7]]
  */
+export function full<D extends Operand>(
+  shape: number | readonly number[],
+  vals: D,
+  dtype?: null,
+  options?: StreamOptions,
+): ArrayOf<ValueOf<D>>
+export function full<T extends Dtype>(
+  shape: number | readonly number[],
+  vals: Operand,
+  dtype: T,
+  options?: StreamOptions,
+): ArrayOf<ValueIn<T>>
+export function full<T extends Dtype>(
+  shape: number | readonly number[],
+  vals: Operand,
+  options: { dtype: T } & StreamOptions,
+): ArrayOf<ValueIn<T>>
+export function full(
+  shape: number | readonly number[],
+  vals: Operand,
+  options: { dtype?: Dtype | null } & StreamOptions,
+): Array
 export function full(
   shape: number | readonly number[],
   vals: Operand,
   dtype?: Dtype | null,
   options?: StreamOptions,
-): Array
-export function full(
-  shape: number | readonly number[],
-  vals: Operand,
-  options: { dtype?: Dtype | null } & StreamOptions,
 ): Array
 export function full(...args: unknown[]): Array {
   return fullArgs(args)
@@ -290,11 +344,15 @@ const zerosArgs = filled("zeros", 0)
  * @example
  * mx.zeros([2]).tolist() // => [0, 0]
  */
-export function zeros(shape: number | readonly number[], dtype?: Dtype | null, options?: StreamOptions): Array
-export function zeros(
+export function zeros<D extends Dtype = Dtype<number>>(
   shape: number | readonly number[],
-  options: { dtype?: Dtype | null } & StreamOptions,
-): Array
+  dtype?: D | null,
+  options?: StreamOptions,
+): ArrayOf<ValueIn<D>>
+export function zeros<D extends Dtype = Dtype<number>>(
+  shape: number | readonly number[],
+  options: { dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
 export function zeros(...args: unknown[]): Array {
   return zerosArgs(args)
 }
@@ -305,11 +363,15 @@ const onesArgs = filled("ones", 1)
  * @example
  * mx.ones([2]).tolist() // => [1, 1]
  */
-export function ones(shape: number | readonly number[], dtype?: Dtype | null, options?: StreamOptions): Array
-export function ones(
+export function ones<D extends Dtype = Dtype<number>>(
   shape: number | readonly number[],
-  options: { dtype?: Dtype | null } & StreamOptions,
-): Array
+  dtype?: D | null,
+  options?: StreamOptions,
+): ArrayOf<ValueIn<D>>
+export function ones<D extends Dtype = Dtype<number>>(
+  shape: number | readonly number[],
+  options: { dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
 export function ones(...args: unknown[]): Array {
   return onesArgs(args)
 }
@@ -360,17 +422,17 @@ const eyeArgs = banded("eye", (row, column) => row.equal(column))
  * @example
  * mx.eye(2).tolist() // => [[1, 0], [0, 1]]
  */
-export function eye(
+export function eye<D extends Dtype = Dtype<number>>(
   n: number,
   m?: number | null,
   k?: number,
-  dtype?: Dtype | null,
+  dtype?: D | null,
   options?: StreamOptions,
-): Array
-export function eye(
+): ArrayOf<ValueIn<D>>
+export function eye<D extends Dtype = Dtype<number>>(
   n: number,
-  options: { m?: number | null; k?: number; dtype?: Dtype | null } & StreamOptions,
-): Array
+  options: { m?: number | null; k?: number; dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
 export function eye(...args: unknown[]): Array {
   return eyeArgs(args)
 }
@@ -381,17 +443,17 @@ const triArgs = banded("tri", (row, column) => row.greaterEqual(column))
  * @example
  * mx.tri(2).tolist() // => [[1, 0], [1, 1]]
  */
-export function tri(
+export function tri<D extends Dtype = Dtype<number>>(
   n: number,
   m?: number | null,
   k?: number,
-  dtype?: Dtype | null,
+  dtype?: D | null,
   options?: StreamOptions,
-): Array
-export function tri(
+): ArrayOf<ValueIn<D>>
+export function tri<D extends Dtype = Dtype<number>>(
   n: number,
-  options: { m?: number | null; k?: number; dtype?: Dtype | null } & StreamOptions,
-): Array
+  options: { m?: number | null; k?: number; dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
 export function tri(...args: unknown[]): Array {
   return triArgs(args)
 }

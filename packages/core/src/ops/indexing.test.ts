@@ -161,7 +161,7 @@ test("extremes at an index order complex numbers by their real parts, then their
 
 test("bounds of slices may be 0-d arrays of integers", () => {
   const x = mx.arange(6)
-  const at = (v: number, dtype = mx.int32) => mx.array(v, dtype)
+  const at = (v: number, dtype: mx.Dtype = mx.int32) => mx.array(v, dtype)
   expect(x.index(mx.s(at(1), at(5), at(2))).tolist()).toEqual([1, 3])
   expect(x.index(mx.s(at(-2, mx.int64))).tolist()).toEqual([4, 5])
   expect(x.index(mx.s(null, x.max().astype(mx.uint8))).tolist()).toEqual([0, 1, 2, 3, 4])

@@ -4,7 +4,8 @@
 import { asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
 import { asDtype, type Dtype, float32, float64 } from "../graph/dtype"
 import { ArgumentError, describe } from "../graph/errors"
-import type { Array } from "../graph/graph"
+import type { Array, ArrayOf } from "../graph/graph"
+import type { ValueIn } from "../graph/option-types"
 import { arange } from "./arange"
 import { isScalar, scalarArray, toDtype } from "./constant"
 import { array, eye, full } from "./creation"
@@ -42,25 +43,25 @@ const linspaceArgs = operation(
  * @example
  * mx.linspace(0, 1, 3).tolist() // => [0, 0.5, 1]
  */
-export function linspace(
+export function linspace<D extends Dtype = Dtype<number>>(
   start: number,
   stop: number,
   num?: number | null,
   endpoint?: boolean,
-  dtype?: Dtype | null,
+  dtype?: D | null,
   options?: StreamOptions,
-): Array
-export function linspace(
+): ArrayOf<ValueIn<D>>
+export function linspace<D extends Dtype = Dtype<number>>(
   start: number,
   stop: number,
   num: number | null,
-  options: { endpoint?: boolean; dtype?: Dtype | null } & StreamOptions,
-): Array
-export function linspace(
+  options: { endpoint?: boolean; dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
+export function linspace<D extends Dtype = Dtype<number>>(
   start: number,
   stop: number,
-  options: { num?: number | null; endpoint?: boolean; dtype?: Dtype | null } & StreamOptions,
-): Array
+  options: { num?: number | null; endpoint?: boolean; dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
 export function linspace(...args: unknown[]): Array {
   return linspaceArgs(args)
 }
@@ -75,8 +76,15 @@ const identityArgs = operation(
  * @example
  * mx.identity(2).tolist() // => [[1, 0], [0, 1]]
  */
-export function identity(n: number, dtype?: Dtype | null, options?: StreamOptions): Array
-export function identity(n: number, options: { dtype?: Dtype | null } & StreamOptions): Array
+export function identity<D extends Dtype = Dtype<number>>(
+  n: number,
+  dtype?: D | null,
+  options?: StreamOptions,
+): ArrayOf<ValueIn<D>>
+export function identity<D extends Dtype = Dtype<number>>(
+  n: number,
+  options: { dtype?: D | null } & StreamOptions,
+): ArrayOf<ValueIn<D>>
 export function identity(...args: unknown[]): Array {
   return identityArgs(args)
 }
@@ -115,8 +123,8 @@ function window_(name: string, shape: (angle: number) => number): WindowFunction
 }
 /** A function that makes a window of M points, float32. */
 export interface WindowFunction {
-  (M: number, options?: StreamOptions): Array
-  (options: { M: number } & StreamOptions): Array
+  (M: number, options?: StreamOptions): ArrayOf<number>
+  (options: { M: number } & StreamOptions): ArrayOf<number>
 }
 
 /**

@@ -67,7 +67,7 @@ describe("trees", () => {
       { w: [mx.ones([1])] },
       { w: [mx.ones([1])] },
     )
-    expectTypeOf(plain).toEqualTypeOf<{ w: mx.Array[] }>()
+    expectTypeOf(plain).toEqualTypeOf<{ w: mx.ArrayOf<number>[] }>()
     expect(ofModule).not.toBeInstanceOf(nn.Module)
   })
 
