@@ -126,20 +126,21 @@ test("a view into shared memory outlives the arrays", () => {
   expect([bytes[0], bytes[5999]]).toEqual([0, 5999])
 })
 
-test("Metal borrows the CPU's kernels before it asks for the meaning, and counts it", () => {
-  const x = mx.array([3, 1, 2])
-  expect(mx.sort(x, gpu).tolist()).toEqual([1, 2, 3])
-  expect(mx.backendStats().metal).toEqual({ sort: { decomposed: 0, meaning: 0, borrowed: 1 } })
-  const c = mx.array([mx.complex(1, 2)])
-  expect(mx.multiply(c, c, gpu).tolist()).toEqual([mx.complex(-3, 4)])
+test("Metal borrows the CPU's kernels before it asks for the reference, and counts it", () => {
+  expect(mx.linalg.inv(mx.array([[2]]), gpu).tolist()).toEqual([[0.5]])
+  expect(mx.backendStats().metal).toEqual({ inv: { decomposed: 0, meaning: 0, borrowed: 1 } })
+  const d = mx.array([3], mx.float64)
+  expect(mx.multiply(d, d, gpu).tolist()).toEqual([9])
   expect(mx.backendStats().metal.multiply).toEqual({ decomposed: 0, meaning: 0, borrowed: 1 })
   const [big, order] = [mx.arange(9999, -1, -1), mx.argsort(mx.arange(9999, -1, -1), gpu)]
   expect(mx.take(big, order, gpu).index(":3").tolist()).toEqual([0, 1, 2])
 })
 
 test("what the CPU's kernel refuses keeps its error", () => {
-  const wrong = mx.take(mx.arange(3), mx.array([7], mx.int32), gpu)
-  const onCpu = mx.take(mx.arange(3), mx.array([7], mx.int32))
+  const singular = mx.array([
+    [1, 2],
+    [2, 4],
+  ])
   const messageOf = (x: mx.Array): string => {
     try {
       return String(x.tolist())
@@ -147,7 +148,21 @@ test("what the CPU's kernel refuses keeps its error", () => {
       return (error as Error).message
     }
   }
-  expect(messageOf(wrong)).toBe(messageOf(onCpu))
+  const message = messageOf(mx.linalg.inv(singular))
+  expect(message).toContain("singular")
+  expect(messageOf(mx.linalg.inv(singular, gpu))).toBe(message)
+})
+
+test("Metal reads the nearest element for a position out of bounds, and writes none", () => {
+  const at = mx.array([7, -9, 1], mx.int32)
+  expect(mx.take(mx.arange(3), at, gpu).tolist()).toEqual([2, 0, 1])
+  const written = mx.stream(mx.gpu, () =>
+    mx
+      .zeros([3])
+      .at(at)
+      .add(mx.array([1, 2, 3])),
+  )
+  expect(written.tolist()).toEqual([0, 3, 0])
 })
 
 test("where memory is not shared, it is copied", () => {
@@ -158,8 +173,8 @@ test("where memory is not shared, it is copied", () => {
     mx.eval(mx.add(x, 1, gpu))
     expect([storageOf(x).memory.name, storageOf(x).lender]).toEqual(["cpu", null])
     expect(storageOf(x).copies?.map(({ memory }) => memory.name)).toEqual(["metal-apart"])
-    expect(mx.sort(mx.array([3, 1, 2]), gpu).tolist()).toEqual([1, 2, 3])
-    expect(mx.backendStats()["metal-apart"].sort.borrowed).toBe(1)
+    expect(mx.linalg.inv(mx.array([[2]]), gpu).tolist()).toEqual([[0.5]])
+    expect(mx.backendStats()["metal-apart"].inv.borrowed).toBe(1)
   } finally {
     mx.setBackend(null, "gpu")
   }
