@@ -25,7 +25,7 @@ const onGpu = (x: mx.Array): unknown => mx.stream(mx.gpu, () => twice([x])).toli
 
 test("malformed offers are refused, and change nothing", () => {
   expect(() => offer(undefined)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [@test/metal-kernels] kernels must be an object by names of primitives, received undefined]`,
+    `[ArgumentError: [@test/metal-kernels] kernels must be an object by names of primitives, received nothing]`,
   )
   expect(() => offer({ [NAME]: { ...kernel, launch: undefined } })).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [@test/metal-kernels: @test/metal-kernels/twice] a Metal kernel needs a source and launch, received a plain object]`,
