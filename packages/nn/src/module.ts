@@ -474,12 +474,12 @@ export class Module {
    * Object.keys(layer.filterAndMap(layer.validParameterFilter)) // => ['weight', 'bias']
    */
   validParameterFilter(module: Module, key: string, value: unknown): boolean {
-    return Module.validParameterFilter(module, key, value)
+    return asFilter("validParameterFilter", holdsParameters)(module, key, value)
   }
 
   /** The same as {@link Module.trainableParameterFilter}. */
   trainableParameterFilter(module: Module, key: string, value: unknown): boolean {
-    return Module.trainableParameterFilter(module, key, value)
+    return asFilter("trainableParameterFilter", isTrainable)(module, key, value)
   }
 
   /** Whether a value is a module. */
@@ -494,14 +494,12 @@ export class Module {
 
   /** The filter behind `parameters()`: public members that hold arrays. */
   static validParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
-    check("validParameterFilter", { module: aModule, key: "string" }, module, key)
-    return holdsParameters(module, key, value)
+    return asFilter("validParameterFilter", holdsParameters)(module, key, value)
   }
 
   /** The filter behind `trainableParameters()`: public members that are not frozen. */
   static trainableParameterFilter(this: void, module: Module, key: string, value: unknown): boolean {
-    check("trainableParameterFilter", { module: aModule, key: "string" }, module, key)
-    return isTrainable(module, key, value)
+    return asFilter("trainableParameterFilter", isTrainable)(module, key, value)
   }
 }
 
@@ -515,6 +513,14 @@ const holdsParameters: ModuleFilter = (_module, key, value) =>
   isPublic(key) && (value instanceof mx.Array || isContainer(value))
 const isTrainable: ModuleFilter = (module, key, value) =>
   holdsParameters(module, key, value) && !module._noGrad.has(key)
+
+/** A filter as it is called from outside. @throws ArgumentError */
+const asFilter =
+  (op: string, filter: ModuleFilter): ModuleFilter =>
+  (module, key, value) => {
+    check(op, { module: aModule, key: "string" }, module, key)
+    return filter(module, key, value)
+  }
 
 registerTreeNode(Module, {
   flatten: (module) => {

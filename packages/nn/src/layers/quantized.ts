@@ -39,6 +39,9 @@ const inShapeOf = asCall(
 )
 type Format = ReturnType<typeof resolveFormat>
 
+// No class names itself, here and elsewhere: a bundler would rename it, and with it what errors and `toString` print. What makes a layer of
+// its own class is a function beside it.
+
 /** The parameters that say a format. @internal */
 export const FORMAT = {
   groupSize: "count?",
@@ -165,16 +168,20 @@ export class QuantizedLinear extends Packed {
   ): QuantizedLinear
   static fromLinear(layer: LinearLike, options: QuantizationOptions): QuantizedLinear
   static fromLinear(...args: unknown[]): QuantizedLinear {
-    const [layer, groupSize, bits, mode = "affine"] = named<
-      [LinearLike, number?, number?, mx.QuantizationMode?]
-    >("fromLinear", { layer: weighted, ...FORMAT }, args)
-    const [outputDims, inputDims] = layer.weight.shape
-    const made = under("fromLinear", () =>
-      repack(new QuantizedLinear(inputDims, outputDims, false, groupSize, bits, mode), layer.weight),
-    )
-    if (layer.bias) made.bias = layer.bias
-    return made
+    return quantizedLinear(args)
   }
+}
+
+function quantizedLinear(args: readonly unknown[]): QuantizedLinear {
+  const [layer, groupSize, bits, mode = "affine"] = named<
+    [LinearLike, number?, number?, mx.QuantizationMode?]
+  >("fromLinear", { layer: weighted, ...FORMAT }, args)
+  const [outputDims, inputDims] = layer.weight.shape
+  const made = under("fromLinear", () =>
+    repack(new QuantizedLinear(inputDims, outputDims, false, groupSize, bits, mode), layer.weight),
+  )
+  if (layer.bias) made.bias = layer.bias
+  return made
 }
 
 /**
@@ -240,14 +247,18 @@ export class QuantizedEmbedding extends Packed {
   ): QuantizedEmbedding
   static fromEmbedding(layer: Module & { weight: mx.Array }, options: QuantizationOptions): QuantizedEmbedding
   static fromEmbedding(...args: unknown[]): QuantizedEmbedding {
-    const [layer, groupSize, bits, mode = "affine"] = named<
-      [Module & { weight: mx.Array }, number?, number?, mx.QuantizationMode?]
-    >("fromEmbedding", { layer: weighted, ...FORMAT }, args)
-    const [numEmbeddings, dims] = layer.weight.shape
-    return under("fromEmbedding", () =>
-      repack(new QuantizedEmbedding(numEmbeddings, dims, groupSize, bits, mode), layer.weight),
-    )
+    return quantizedEmbedding(args)
   }
+}
+
+function quantizedEmbedding(args: readonly unknown[]): QuantizedEmbedding {
+  const [layer, groupSize, bits, mode = "affine"] = named<
+    [Module & { weight: mx.Array }, number?, number?, mx.QuantizationMode?]
+  >("fromEmbedding", { layer: weighted, ...FORMAT }, args)
+  const [numEmbeddings, dims] = layer.weight.shape
+  return under("fromEmbedding", () =>
+    repack(new QuantizedEmbedding(numEmbeddings, dims, groupSize, bits, mode), layer.weight),
+  )
 }
 
 /**
@@ -354,15 +365,19 @@ export class QQLinear extends Module {
   ): QQLinear
   static fromLinear(layer: LinearLike, options: QuantizationOptions): QQLinear
   static fromLinear(...args: unknown[]): QQLinear {
-    const [layer, groupSize, bits, mode = "nvfp4"] = named<
-      [LinearLike, number?, number?, mx.QuantizationMode?]
-    >("fromLinear", { layer: weighted, ...FORMAT }, args)
-    const [outputDims, inputDims] = layer.weight.shape
-    const made = under("fromLinear", () => new QQLinear(inputDims, outputDims, groupSize, bits, mode))
-    made.weight = layer.weight
-    if (layer.bias) made.bias = layer.bias
-    return made.train(layer.training)
+    return qqLinear(args)
   }
+}
+
+function qqLinear(args: readonly unknown[]): QQLinear {
+  const [layer, groupSize, bits, mode = "nvfp4"] = named<
+    [LinearLike, number?, number?, mx.QuantizationMode?]
+  >("fromLinear", { layer: weighted, ...FORMAT }, args)
+  const [outputDims, inputDims] = layer.weight.shape
+  const made = under("fromLinear", () => new QQLinear(inputDims, outputDims, groupSize, bits, mode))
+  made.weight = layer.weight
+  if (layer.bias) made.bias = layer.bias
+  return made.train(layer.training)
 }
 
 /** A layer that {@link quantize} can replace. */

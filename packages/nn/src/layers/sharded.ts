@@ -88,9 +88,10 @@ export class AllToShardedLinear extends Linear {
   /** A linear layer with its weight spread. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): AllToShardedLinear {
     const group = shardOptions("fromLinear", layer, Linear, options)
-    return takeOver(new AllToShardedLinear(1, 1, false, group), layer)
+    return takeOver(allToShardedLinear(group), layer)
   }
 }
+const allToShardedLinear = (group: Group): AllToShardedLinear => new AllToShardedLinear(1, 1, false, group)
 
 /**
  * {@link Linear} that takes each member's part of the inputs and gives all members the same outputs.
@@ -126,9 +127,10 @@ export class ShardedToAllLinear extends Linear {
   /** A linear layer with its weight spread. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): ShardedToAllLinear {
     const group = shardOptions("fromLinear", layer, Linear, options)
-    return takeOver(new ShardedToAllLinear(1, 1, false, group), layer)
+    return takeOver(shardedToAllLinear(group), layer)
   }
 }
+const shardedToAllLinear = (group: Group): ShardedToAllLinear => new ShardedToAllLinear(1, 1, false, group)
 
 /** The only member's part of a layer's parameters: all of them. */
 function takeOver<L extends Linear>(sharded: L, { weight, bias }: Linear): L {
@@ -208,9 +210,11 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
     options: ShardOptions = {},
   ): QuantizedAllToShardedLinear {
     const group = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
-    return new QuantizedAllToShardedLinear(...blank(layer), group).take(layer)
+    return quantizedAllToShardedLinear(blank(layer), group).take(layer)
   }
 }
+const quantizedAllToShardedLinear = (args: QuantizedArguments, group: Group): QuantizedAllToShardedLinear =>
+  new QuantizedAllToShardedLinear(...args, group)
 
 /**
  * {@link QuantizedLinear} that takes each member's part of the inputs and gives all members the same outputs. Its parameters stay
@@ -252,9 +256,11 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
     options: ShardOptions = {},
   ): QuantizedShardedToAllLinear {
     const group = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
-    return new QuantizedShardedToAllLinear(...blank(layer), group).take(layer)
+    return quantizedShardedToAllLinear(blank(layer), group).take(layer)
   }
 }
+const quantizedShardedToAllLinear = (args: QuantizedArguments, group: Group): QuantizedShardedToAllLinear =>
+  new QuantizedShardedToAllLinear(...args, group)
 
 /** The parameters that a module spreads: all but those of modules that do so themselves. */
 const isSharded: ModuleFilter = (module, key, value) =>
