@@ -21,7 +21,6 @@ const activations: Record<string, Function> = {
   gelu: nn.gelu,
   geluApprox: nn.geluApprox,
   geluFastApprox: nn.geluFastApprox,
-  logSoftmax: (x) => nn.logSoftmax(x, 0),
 }
 
 /** The samples. */

@@ -4,7 +4,6 @@
  */
 import * as mx from "@lazuli/core"
 import {
-  type Apply,
   asArrayArgument,
   atLeastFloat,
   DTypeError,
@@ -15,6 +14,7 @@ import {
   type PrimitiveRules,
   ShapeError,
 } from "@lazuli/core/engine"
+import { belowMaximum } from "./below-maximum"
 import { operation } from "./operation"
 
 /** A function of an array, element by element. */
@@ -525,38 +525,15 @@ export const softmax: AxisActivation = alongAxis("softmax", (x, axis) => mx.soft
  */
 export const softmin: AxisActivation = alongAxis("softmin", (x, axis) => mx.softmax(x.negative(), axis))
 
-/** z − log Σ eᶻ with z = x − max x: beside a large maximum, differences would round away. */
-const logSoftmaxAlong: Apply<{ axis: number }> = mx.definePrimitive({
-  name: "@lazuli/nn/logSoftmax",
-  params: { axis: "i64" },
-  infer: ([x]) => ofReals("logSoftmax", x),
-  decompose: ([x], { axis }) => {
-    const w = x.dtype.size === 2 ? x.astype(mx.float32) : x
-    const shifted = w.subtract(mx.max(w, axis, true))
-    const y = shifted.subtract(mx.logsumexp(shifted, axis, true))
-    return w === x ? y : y.astype(x.dtype)
-  },
-  // dx = g − softmax(x) · Σ g, from the output alone.
-  vjp: ({ outputs: [y], cotangents: [g], params: { axis } }) => [
-    g.subtract(y.exp().multiply(g.sum(axis, true))),
-  ],
-  jvp: ({ outputs: [y], tangents: [t], params: { axis } }) => [
-    t === null ? null : t.subtract(y.exp().multiply(t).sum(axis, true)),
-  ],
-  vmap: ({ inputs: [x], axes: [batch], params: { axis } }) => ({
-    outputs: [logSoftmaxAlong([mx.moveaxis(x, batch as number, 0)], { axis: axis + 1 })],
-    axes: [0],
-  }),
-})
-
 /**
  * log softmax(x), without underflow.
  * @example
  * nn.logSoftmax(mx.array([0, -1000])).tolist() // => [0, -1000]
  */
-export const logSoftmax: AxisActivation = alongAxis("logSoftmax", (x, axis) =>
-  logSoftmaxAlong([x], { axis: normalizeAxis("logSoftmax", axis, x.ndim) }),
-)
+export const logSoftmax: AxisActivation = alongAxis("logSoftmax", (x, axis) => {
+  const shifted = belowMaximum(x, axis)
+  return shifted.subtract(mx.logsumexp(shifted, axis, true))
+})
 
 /**
  * The gated linear unit: the first half of x along the axis, times the sigmoid of the second. https://arxiv.org/abs/1612.08083

@@ -30,9 +30,7 @@ export function named<A extends unknown[]>(
   signature: Signature | readonly Parameter[],
   args: readonly unknown[],
 ): A {
-  const parameters = isList(signature)
-    ? (signature as readonly Parameter[])
-    : parametersOf(signature as Signature)
+  const parameters = parametersIn(signature)
   const last = args[args.length - 1]
   // An object may also be what a parameter takes, such as a tree.
   const byName = args.length > 0 && isPlainObject(last) ? last : {}
@@ -63,9 +61,13 @@ export function named<A extends unknown[]>(
 }
 
 /** Holds arguments that are not also taken by name to their kinds. @throws ArgumentError */
-export function check(op: string, signature: Signature, ...args: unknown[]): void {
-  checkArguments(op, parametersOf(signature), args)
+export function check(op: string, signature: Signature | readonly Parameter[], ...args: unknown[]): void {
+  checkArguments(op, parametersIn(signature), args)
 }
+
+/** What is called often has its parameters ready. */
+const parametersIn = (signature: Signature | readonly Parameter[]): readonly Parameter[] =>
+  isList(signature) ? (signature as readonly Parameter[]) : parametersOf(signature as Signature)
 
 /** A kind of parameter that need not be given. */
 export const optional = (kind: Kind): Kind => ({ ...kind, optional: true })

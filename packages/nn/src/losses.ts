@@ -3,8 +3,9 @@
  */
 import * as mx from "@lazuli/core"
 import { format, normalizeAxis, ShapeError, sameShape } from "@lazuli/core/engine"
-import { logSoftmax } from "./activations"
+
 import { belowOne, optional } from "./arguments"
+import { belowMaximum } from "./below-maximum"
 import { operation } from "./operation"
 
 const reductions = ["none", "mean", "sum"] as const
@@ -114,29 +115,24 @@ const crossEntropyArgs = operation(
           hint: `Expected class indices of shape ${format(logits.shape.filter((_, i) => i !== dropped))} or probabilities of the logits' shape`,
         },
       )
-    const of = probabilities ? entropyOfProbabilities : entropyOfIndices
-    const loss = of(logits, targets, axis, labelSmoothing)
-    return reduce(weighted(op, loss, weights), reduction)
+    const loss = entropy(logits, targets, axis, labelSmoothing)
+    // Only single losses show the axis.
+    if (reduction !== "none" && weights === undefined) return reduce(loss, reduction)
+    return reduce(weighted(op, loss.squeeze(axis), weights), reduction)
   },
 )
-function entropyOfIndices(logits: mx.Array, targets: mx.Array, axis: number, smoothing: number): mx.Array {
-  const logs = logSoftmax(logits, axis)
-  const loss = pick(logs, targets, axis).negative()
-  return smoothing === 0 ? loss : loss.multiply(1 - smoothing).subtract(logs.mean(axis).multiply(smoothing))
-}
-
-/** log Σ eᶻ − Σ targets · z with z below its maximum: MLX's value also where the targets' sum is not 1. */
-function entropyOfProbabilities(
-  logits: mx.Array,
-  targets: mx.Array,
-  axis: number,
-  smoothing: number,
-): mx.Array {
-  const shifted = logits.subtract(mx.stopGradient(mx.max(logits, axis, true)))
-  const score = shifted.multiply(targets).sum(axis)
-  const normalizer = mx.logsumexp(shifted, axis)
+/** log Σ eᶻ − Σ targets · z with z below its maximum, and 1 on the axis: MLX's value also where the targets' sum is not 1. */
+function entropy(logits: mx.Array, targets: mx.Array, axis: number, smoothing: number): mx.Array {
+  const shifted = belowMaximum(logits, axis)
+  const score =
+    targets.ndim === logits.ndim
+      ? shifted.multiply(targets).sum(axis, true)
+      : mx.takeAlongAxis(shifted, targets.expandDims(axis), axis)
+  const normalizer = mx.logsumexp(shifted, axis, true)
   if (smoothing === 0) return normalizer.subtract(score)
-  return normalizer.subtract(score.multiply(1 - smoothing)).subtract(shifted.mean(axis).multiply(smoothing))
+  return normalizer
+    .subtract(score.multiply(1 - smoothing))
+    .subtract(shifted.mean(axis, true).multiply(smoothing))
 }
 
 /** What {@link crossEntropy} takes beside logits and targets. */

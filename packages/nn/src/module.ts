@@ -186,8 +186,8 @@ export class Module {
     map: (value: never) => unknown = (value) => value,
     isLeaf: ModuleFilter = (_m, _k, value) => !isContainer(value),
   ): Record<string, unknown> {
-    check("filterAndMap", { filter: "function", map: "function", isLeaf: "function" }, filter, map, isLeaf)
-    const entered = new Set<Module>()
+    check("filterAndMap", filtering, filter, map, isLeaf)
+    const entered: Module[] = []
     const unwrap = (module: Module, key: string, value: unknown): unknown => {
       if (isLeaf(module, key, value)) return map(value as never)
       if (isModule(value)) return members(value, key)
@@ -204,14 +204,14 @@ export class Module {
       )
     }
     const members = (module: Module, at: string): Record<string, unknown> => {
-      if (entered.has(module)) refuseCycle("filterAndMap", at)
-      entered.add(module)
+      if (entered.includes(module)) refuseCycle("filterAndMap", at)
+      entered.push(module)
       const out: Record<string, unknown> = {}
       for (const key of memberNames(module)) {
         const value = own(module)[key]
         if (filter(module, key, value)) setOwn(out, key, unwrap(module, key, value))
       }
-      entered.delete(module)
+      entered.pop()
       return out
     }
     return members(this, "")
@@ -223,7 +223,7 @@ export class Module {
    * @example
    * new nn.Linear(1, 1).update({ bias: mx.array([3]) }).bias.tolist() // => [3]
    */
-  update(parameters: object, options: boolean | { strict?: boolean } = {}): this {
+  update(parameters: object, options?: boolean | { strict?: boolean }): this {
     return this.replaceParameters("update", parameters, strictOf("update", options))
   }
 
@@ -257,7 +257,7 @@ export class Module {
    * Replaces modules by those of a tree, which need not name them all.
    * @param options - `strict`, true by default: a name the module does not have, or a value that is no module, is an error
    */
-  updateModules(modules: object, options: boolean | { strict?: boolean } = {}): this {
+  updateModules(modules: object, options?: boolean | { strict?: boolean }): this {
     const strict = strictOf("updateModules", options)
     const apply = (target: unknown, source: unknown, path: string): void => {
       if (!isContainer(source)) {
@@ -287,13 +287,13 @@ export class Module {
    * new nn.Linear(1, 1).apply((p) => mx.zerosLike(p)).weight.tolist() // => [[0]]
    */
   apply(map: (parameter: mx.Array) => mx.Array, filter: ModuleFilter = holdsParameters): this {
-    check("apply", { map: "function", filter: "function" }, map, filter)
+    check("apply", mapping, map, filter)
     return this.replaceParameters("apply", this.filterAndMap(filter, map as (value: never) => unknown), true)
   }
 
   /** Calls `visit` with this module and every module below it, and their dotted paths. */
   applyToModules(visit: (name: string, module: Module) => unknown): this {
-    check("applyToModules", { visit: "function" }, visit)
+    check("applyToModules", visiting, visit)
     const stack: Visit[] = [{ name: "", module: this, above: null }]
     for (let next = stack.pop(); next; next = stack.pop()) {
       const { name: prefix, module } = next
@@ -348,7 +348,7 @@ export class Module {
    * new nn.Dropout(0.5).train(false).forward(mx.ones([2])).tolist() // => [1, 1]
    */
   train(mode = true): this {
-    check("train", { mode: "bool" }, mode)
+    check("train", training, mode)
     return this.applyToModules((_name, module) => module._setTraining(mode))
   }
 
@@ -408,7 +408,7 @@ export class Module {
    */
   loadWeights(
     fileOrWeights: mx.FilePath | Iterable<readonly [string, mx.Array]> | Record<string, mx.Array>,
-    options: boolean | { strict?: boolean } = {},
+    options?: boolean | { strict?: boolean },
   ): this {
     const strict = strictOf("loadWeights", options)
     const weights = weightsOf(fileOrWeights)
@@ -534,10 +534,15 @@ registerTreeNode(Module, {
   },
 })
 
+const filtering = parametersOf({ filter: "function", map: "function", isLeaf: "function" })
+const mapping = parametersOf({ map: "function", filter: "function" })
+const visiting = parametersOf({ visit: "function" })
+const training = parametersOf({ mode: "bool" })
 const strictness = parametersOf({ strict: "bool?" })
 
 /** @throws ArgumentError for what is neither a boolean nor options with one */
 function strictOf(op: string, options: unknown): boolean {
+  if (options === undefined) return true
   const [strict = true] = named<[boolean?]>(op, strictness, [options])
   return strict
 }

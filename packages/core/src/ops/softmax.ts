@@ -132,10 +132,10 @@ const logsumexpArgs = operation(
     if (axes.length === 0) return x
     if (x.size === 0)
       throw new ShapeError("logsumexp", `has no value of an empty array, received shape ${format(x.shape)}`)
-    const kept = x.shape.map((n, i) => (axes.includes(i) ? 1 : n))
     const { merged, axis: along } = mergeAxes(x, axes)
     const y = logsumexpAlong([merged], { axis: along })
-    return keepdims ? y.reshape(kept) : y.squeeze(along)
+    if (!keepdims) return y.squeeze(along)
+    return axes.length === 1 ? y : y.reshape(x.shape.map((n, i) => (axes.includes(i) ? 1 : n)))
   },
 )
 /**

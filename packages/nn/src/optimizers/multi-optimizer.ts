@@ -13,7 +13,7 @@ import {
 import { aTree, check, named, optional } from "../arguments"
 import type { Module } from "../module"
 import type { ParametersOf } from "../parameter-tree"
-import { aRate, Optimizer, type OptimizerState, plainTree } from "./optimizer"
+import { Optimizer, type OptimizerState, plainTree, rateArguments, stepArguments } from "./optimizer"
 
 /** Whether an optimizer takes a parameter, by its dotted path and its gradient. */
 export type ParameterFilter = (path: string, gradient: mx.Array) => boolean
@@ -80,7 +80,7 @@ export class MultiOptimizer extends Optimizer {
     return this.optimizers[0].learningRate
   }
   override set learningRate(value: number | mx.Array) {
-    check("learningRate", { value: aRate }, value)
+    check("learningRate", rateArguments, value)
     for (const optimizer of this.optimizers) optimizer.learningRate = value
   }
 
@@ -93,7 +93,7 @@ export class MultiOptimizer extends Optimizer {
   override applyGradients<M extends Module>(gradients: M, parameters: object): ParametersOf<M>
   override applyGradients<G extends object>(gradients: G, parameters: object): G
   override applyGradients(gradients: object, parameters: object): object {
-    check("applyGradients", { gradients: aTree, parameters: aTree }, gradients, parameters)
+    check("applyGradients", stepArguments, gradients, parameters)
     const parts = this.split(plainTree(gradients))
     return this.optimizers.reduce<unknown>(
       (merged, optimizer, i) => merge(merged, optimizer.applyGradients(parts[i], parameters)),

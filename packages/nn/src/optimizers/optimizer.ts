@@ -12,6 +12,7 @@ import {
   isPlainObject,
   type Kind,
   LazuliError,
+  parametersOf,
   renamed,
   replaceTree,
   ShapeError,
@@ -41,12 +42,18 @@ export const aLearningRate: Kind = {
       : typeof value === "function" || (value instanceof mx.Array && value.size === 1),
 }
 
-/** A learning rate without a schedule. @internal */
-export const aRate: Kind = {
+/** A learning rate without a schedule. */
+const aRate: Kind = {
   expected: "a number that is not negative or an array of one element",
   accepts: (value: unknown) =>
     typeof value !== "function" && (aLearningRate.accepts as (v: unknown) => boolean)(value),
 }
+
+/** @internal */
+export const stepArguments = parametersOf({ gradients: aTree, parameters: aTree })
+/** @internal */
+export const rateArguments = parametersOf({ value: aRate })
+const updateArguments = parametersOf({ model: aModule, gradients: aTree })
 
 type Tree = Record<string, unknown>
 
@@ -101,7 +108,7 @@ export abstract class Optimizer {
     return this.values.learning_rate as mx.Array
   }
   set learningRate(value: number | mx.Array) {
-    check("learningRate", { value: aRate }, value)
+    check("learningRate", rateArguments, value)
     this.values.learning_rate = asArray(value)
   }
 
@@ -199,7 +206,7 @@ export abstract class Optimizer {
   applyGradients<G extends object>(gradients: G, parameters: object): G
   applyGradients(gradients: object, parameters: object): object {
     const op = "applyGradients"
-    check(op, { gradients: aTree, parameters: aTree }, gradients, parameters)
+    check(op, stepArguments, gradients, parameters)
     try {
       if (!this.initialized) this.init(gradients)
     } catch (error) {
@@ -252,7 +259,7 @@ export abstract class Optimizer {
    * new optim.SGD(0.1).update(model, grads)
    */
   update(model: Module, gradients: object): void {
-    check("update", { model: aModule, gradients: aTree }, model, gradients)
+    check("update", updateArguments, model, gradients)
     try {
       model.update(this.applyGradients(gradients, model))
     } catch (error) {
