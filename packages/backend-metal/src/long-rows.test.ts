@@ -58,6 +58,18 @@ it("finds positions over several passes, the first of equal ones", () => {
 it("computes variances over several passes", () => {
   agree(() => mx.var(inputs().add(1000)), 1e-2)
   agree(() => mx.var(inputs(), 1), 1e-5)
+  agree(
+    () =>
+      mx.var(
+        mx.array([
+          [1, -Infinity, 2],
+          [Infinity, 1, 1],
+          [1, 2, 3],
+        ]),
+        1,
+      ),
+    0,
+  )
 })
 
 it.each([

@@ -190,7 +190,8 @@ inline lz_acc lz_both(lz_acc a, lz_acc b) {
     from: metalType(dtype) as string,
     to: metalType(dtype) as string,
     start: "lz_at(0.0f, 0.0f, 0.0f)",
-    first: "lz_at(1.0f, float(x), 0.0f)",
+    // Distances from a mean that is not finite are NaN.
+    first: "lz_at(1.0f, float(x), float(x) - float(x))",
     combine: "lz_both(a, b)",
     last: `${metalType(dtype)}(a.squares * scale)`,
     exchange: "lz_at(simd_shuffle_xor(a.n, d), simd_shuffle_xor(a.mean, d), simd_shuffle_xor(a.squares, d))",
