@@ -142,6 +142,12 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
         "scatter",
         `updates must have the indices' axes ${format(batch)} and then the ${x.shape.length} axes of a slice, received shape ${format(updates.shape)}`,
       )
+    const sliceSizes = updates.shape.slice(batch.length)
+    if (sizeOf(updates.shape) > 0 && sliceSizes.some((n, i) => n > x.shape[i]))
+      throw new ShapeError(
+        "scatter",
+        `slices of shape ${format(sliceSizes)} do not fit an array of shape ${format(x.shape)}`,
+      )
     return x
   },
   reference: ([x, updates, ...indices], [out], { axes, mode }) => {

@@ -168,3 +168,19 @@ test("bounds of slices may be 0-d arrays of integers", () => {
   for (const bad of [mx.array(1), mx.array([1], mx.int32), mx.array(true)])
     expect(() => mx.s(bad)).toThrow("[s] bounds must be integers, 0-d arrays of them or null, received")
 })
+
+test("indices into an axis of size 0 are refused when they are given, by every way to index", () => {
+  const none = mx.zeros([0, 3])
+  const spots = mx.array([0, -1], mx.int32)
+  for (const [op, run] of [
+    ["index", () => none.index(spots)],
+    ["set", () => mx.zeros([0, 3]).set([spots], 1)],
+    ["add", () => none.at(spots).add(1)],
+    ["maximum", () => mx.zeros([3, 0]).at("...", spots).maximum(1)],
+  ] as const) {
+    expect(run, op).toThrow(mx.IndexError)
+    expect(run, op).toThrow(/\] cannot index an empty axis of shape \((0, 3|3, 0)\)/)
+  }
+  expect(none.at(mx.zeros([0], mx.int32)).add(1).shape).toEqual([0, 3])
+  expect(mx.zeros([3, 0]).at(spots).add(1).shape).toEqual([3, 0])
+})

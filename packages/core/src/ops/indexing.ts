@@ -283,8 +283,7 @@ function elementsAt(x: Array, specs: readonly Spec[]): Array {
     const others = out.ndim - axes.length
     const sliceSizes = out.shape.map((n, i) => (axes.includes(i) ? 1 : n))
     const b = places[0].ndim
-    if (axes.some((axis) => out.shape[axis] === 0) && sizeOf(places[0].shape) > 0)
-      throw new IndexError("index", `cannot index an empty axis of shape ${format(x.shape)}`)
+    checkFilled("index", out.shape, plan)
     if (axes.some((axis) => out.shape[axis] === 0)) {
       const rest = out.shape.filter((_, i) => !axes.includes(i))
       out = broadcastTo(scalarArray(0, x.dtype), [...places[0].shape, ...rest])
@@ -293,6 +292,12 @@ function elementsAt(x: Array, specs: readonly Spec[]): Array {
   }
   if (plan.inserted.length > 0) out = out.expandDims(plan.inserted)
   return withOwnHandles(out, [x])
+}
+
+/** Refuses indices into axes of size 0. @throws IndexError */
+function checkFilled(op: string, shape: Shape, { axes, places }: Plan): void {
+  if (axes.some((axis) => shape[axis] === 0) && sizeOf(places[0].shape) > 0)
+    throw new IndexError(op, `cannot index an empty axis of shape ${format(shape)}`)
 }
 
 /** The shape that an index expression's result has. */
@@ -371,6 +376,7 @@ function combined(
   }
   const { places, axes } = plan
   const inner = plan.picked.length > 0 ? region.squeeze(plan.picked) : region
+  checkFilled(op, inner.shape, plan)
   const b = places[0].ndim
   if (plan.before > 0 && b > 0) {
     const order = orderOf(plan, inner.ndim - axes.length)
