@@ -3,11 +3,18 @@
  * has such edges gets a line here.
  */
 import * as mx from "@lazuli/core"
+import { vjp } from "@lazuli/transforms"
 import { values } from "./check/values"
 import type { Sample } from "./samples"
 
 type Functions = Record<string, (...xs: mx.Array[]) => mx.Array>
 const named = mx as unknown as Functions
+
+/** The gradient of the sum of f(x). */
+const slopeOf = (f: (x: mx.Array) => mx.Array, x: mx.Array): mx.Array => {
+  const y = f(x)
+  return vjp(f, [x], [mx.onesLike(y)])[1][0]
+}
 
 /** The samples with the open axes of size n. */
 export function sizedSamples(n: number): Sample[] {
@@ -35,6 +42,8 @@ export function sizedSamples(n: number): Sample[] {
         const f = (axis: number) => (x: mx.Array) => named[name](x, axis as never)
         return [one(`${name} along rows`, f(1), row), one(`${name} along columns`, f(0), column)]
       }),
+    one("gradient of max along rows", (x) => slopeOf((a) => a.max(1), x), row),
+    one("gradient of min along columns", (x) => slopeOf((a) => a.min(0), x), column),
     one("sum of everything", (x) => x.sum(), row),
     one("matmul over n", (x, y) => x.matmul(y), row, column),
     one("matmul to n", (x, y) => x.matmul(y), column, row),

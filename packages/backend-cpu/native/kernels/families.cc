@@ -7,6 +7,7 @@ void register_families(Registry& registry) {
   register_reduce(registry);
   register_variance(registry);
   register_softmax(registry);
+  register_extremes(registry);
   register_linalg(registry);
   register_eigen(registry);
   register_matmul(registry);

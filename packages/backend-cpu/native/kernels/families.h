@@ -12,6 +12,7 @@ void register_copy(Registry& registry);
 void register_reduce(Registry& registry);
 void register_variance(Registry& registry);
 void register_softmax(Registry& registry);
+void register_extremes(Registry& registry);
 void register_linalg(Registry& registry);
 void register_eigen(Registry& registry);
 void register_matmul(Registry& registry);

@@ -17,6 +17,7 @@ import {
   sameShape,
   sizeOf,
 } from "../graph/shape"
+import { where as select } from "./binary"
 import { asOperand, floatOperand, scalarOf, toDtype } from "./constant"
 import { moveToFront, reshapeLike } from "./view"
 
@@ -263,22 +264,59 @@ function extreme(
         out.data[2 * cell + 1] = im
       })
     },
-    vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params: { axes } }) => [
-      weights(x, y, axes).multiply(g),
-    ],
+    vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params }) => [spreadToExtremes([x, y, g], params)],
     jvp: ({ inputs: [x], outputs: [y], tangents: [t], params }) => [
-      t && sumAxes([weights(x, y, params.axes).multiply(t)], params),
+      t && averageOfExtremes(x, y, t, params.axes),
     ],
     vmap: (c) => vmapAxes(apply)(c),
     rows: rowsAlone,
   })
   return apply
 }
-/** 1/k at each of the k elements that equal the extreme of their cell. */
-function weights(x: Array, y: Array, axes: readonly number[]): Array {
-  const hit = toDtype(x.equal(y), x.dtype)
-  return hit.divide(sumAxes([hit], { axes }))
+/** In how many places x equals the extreme of its cell, in a dtype that can count them. */
+const countOfExtremes = (hit: Array, axes: readonly number[], dtype: Dtype): Array =>
+  toDtype(sumAxes([hit], { axes }), dtype.size === 2 ? float32 : dtype)
+
+/** The transpose of {@link spreadToExtremes}: the mean of t over the places of the extreme. */
+function averageOfExtremes(x: Array, y: Array, t: Array, axes: readonly number[]): Array {
+  const hit = x.equal(y)
+  const total = sumAxes([select(hit, t, 0)], { axes })
+  return toDtype(total.divide(countOfExtremes(hit, axes, t.dtype)), t.dtype)
 }
+
+/** x, its extremes y and their cotangents g: a cell's cotangent in equal shares where x is its extreme. NaN, which equals nothing, makes NaN. */
+const spreadToExtremes: Apply<{ axes: readonly number[] }> = definePrimitive({
+  name: "extremeVjp",
+  params: { axes: "i64[]" },
+  infer: ([x, y, g], { axes }) => {
+    if (!isInexact(x.dtype))
+      throw new DTypeError("extremeVjp", `needs a floating dtype, received ${x.dtype.name}`)
+    const cells = reduced(x, axes)
+    if (!sameShape(y.shape, cells) || !sameShape(g.shape, cells))
+      throw new ShapeError(
+        "extremeVjp",
+        `needs one extreme and one cotangent for each cell of shape ${format(cells)}, received ${format(y.shape)} and ${format(g.shape)}`,
+      )
+    return x
+  },
+  decompose: ([x, y, g], { axes }) => {
+    const hit = x.equal(y)
+    const share = toDtype(g.divide(countOfExtremes(hit, axes, g.dtype)), g.dtype)
+    return select(hit, share, share.multiply(0))
+  },
+  vjp: ({ inputs: [x, y], cotangents: [c], params: { axes } }) => [
+    null,
+    null,
+    averageOfExtremes(x, y, c, axes),
+  ],
+  jvp: ({ inputs: [x, y], tangents: [, , t], params }) => [t && spreadToExtremes([x, y, t], params)],
+  vmap: ({ inputs, axes: batch, params: { axes }, size }) => {
+    const moved = inputs.map((x, i) =>
+      batch[i] === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, batch[i]),
+    )
+    return { outputs: [spreadToExtremes(moved, { axes: axes.map((a) => a + 1) })], axes: [0] }
+  },
+})
 const maxAxes = extreme("max", lowest, (a, b) => a > b)
 const minAxes = extreme("min", highest, (a, b) => a < b)
 

@@ -1,0 +1,27 @@
+// Counting and marking the elements that equal an extreme.
+#ifndef LAZULI_SIMD_EXTREMES_H
+#define LAZULI_SIMD_EXTREMES_H
+
+#include <stdint.h>
+
+#include "simd/targets.h"
+
+namespace lazuli {
+
+// By dtype, the floating ones.
+struct ExtremesTable {
+  // How many of n elements equal *extreme.
+  int64_t (*count[14])(const void* x, int64_t n, const void* extreme);
+  // to[i] = choice[0] where x[i] equals *extreme, choice[1] elsewhere.
+  void (*write[14])(const void* x, int64_t n, const void* extreme, const void* choice, void* to);
+  // The same of columns, each with an extreme, a count and choices of its own.
+  void (*count_columns[14])(const void* x, int64_t n, const void* extremes, int32_t* counts);
+  void (*write_columns[14])(const void* x, int64_t n, const void* extremes, const void* hits, const void* misses,
+                            void* to);
+};
+
+LZ_SIMD_TABLE(ExtremesTable, extremes_table)
+
+}  // namespace lazuli
+
+#endif
