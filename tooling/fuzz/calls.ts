@@ -68,6 +68,9 @@ function judge(call: Call, error: unknown, when: string): string {
     const { name = typeof error, message = String(error) } = (error ?? {}) as Error
     throw new Finding(`${when}raw ${name}`, `${call.name}: ${message}`, error)
   }
+  // A rule of the user's, and a dtype or a class handed over as a function.
+  if (/^(customFunction\.|Dtype$)/.test(error.op) || (/^mx\.tree/.test(call.name) && error.op === "array"))
+    return "the user's own error"
   const internal = internalText(error.message)
   if (internal)
     throw new Finding(`${when}internal text`, `${call.name}: ${internal}: ${error.message}`, error)

@@ -84,7 +84,7 @@ function exporterFor<A extends unknown[], R>(
   const { shapeless = false, metadata = "" } = options
   if (typeof metadata !== "string")
     throw new ArgumentError(op, `metadata must be a string, received ${describe(metadata)}`)
-  const encoder = new Encoder()
+  const encoder = new Encoder(op)
   const traces: TraceJson[] = []
   const requires = new Map<string, ProgramJson["requires"][number]>()
   let closed = false

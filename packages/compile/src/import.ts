@@ -20,6 +20,7 @@ import {
   type Node,
   packageOf,
   readSafetensors,
+  renamed,
   sizeOf,
   sourceNode,
   TransformError,
@@ -117,7 +118,15 @@ export function importFunction(
           : leaf,
     )
   }
-  const f = compile(run)
+  const compiled = compile(run)
+  const call = (...args: unknown[]): unknown => {
+    try {
+      return compiled(...args)
+    } catch (error) {
+      throw error instanceof LazuliError && error.op === "compile" ? renamed(error, "importFunction") : error
+    }
+  }
+  const f = Object.assign(call, { stats: compiled.stats, explain: compiled.explain })
   return named.returnMetadata ? [f, metadata[USER_METADATA] ?? ""] : f
 }
 

@@ -65,6 +65,10 @@ export type Json = null | boolean | number | string | readonly Json[] | { readon
 
 /** Turns values into JSON; arrays from outside the program become constants. */
 export class Encoder {
+  constructor(
+    /** The function that writes, for its errors. */
+    private readonly op: string,
+  ) {}
   /** Arrays by the names that they get in the file. */
   readonly constants: Record<string, Array> = {}
   private readonly names = new Map<Node, string>()
@@ -97,7 +101,7 @@ export class Encoder {
       return { object: Object.fromEntries(Object.entries(value).map(([k, v]) => [k, this.encode(v, where)])) }
     const what =
       typeof value === "function" ? "a function" : `an instance of ${(value as object).constructor.name}`
-    throw new TransformError("exportFunction", `${where} is ${what}, which a file cannot hold`, {
+    throw new TransformError(this.op, `${where} is ${what}, which a file cannot hold`, {
       hint: "A file holds arrays, numbers, texts, flags, and lists and plain objects of them: of a module, pass parameters()",
     })
   }
@@ -105,7 +109,7 @@ export class Encoder {
   calls(recorded: readonly RecordedCall[]): CallJson[] {
     return recorded.map(({ name, args, results, stream }) => {
       if (!callNamed(name))
-        throw new TransformError("exportFunction", `what ${name} does cannot be written to a file`, {
+        throw new TransformError(this.op, `what ${name} does cannot be written to a file`, {
           hint: "It takes code: a kernel's source, a function or a program",
         })
       return {

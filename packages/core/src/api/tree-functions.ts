@@ -4,7 +4,7 @@
  */
 import { checkOptions, isList, isPlainObject } from "../graph/args"
 import { ArgumentError, describe } from "../graph/errors"
-import type { Array } from "../graph/graph"
+import { Array } from "../graph/graph"
 import { checkArguments, parametersOf } from "../graph/kinds"
 import { checkLevel, childrenOf, getOwn, setOwn, withChildren } from "../graph/tree"
 
@@ -84,7 +84,7 @@ function leavesOf<L>(op: string, tree: unknown, prefix: string, isLeaf?: IsLeaf 
 export function treeUnflatten(
   leaves: Iterable<readonly [name: string, leaf: unknown]> | Readonly<Record<string, unknown>>,
 ): unknown {
-  if (typeof (leaves as unknown) !== "object" || leaves === null)
+  if (typeof (leaves as unknown) !== "object" || leaves === null || leaves instanceof Array)
     throw new ArgumentError(
       "treeUnflatten",
       `leaves must be pairs of names and leaves, or an object of leaves by name, received ${describe(leaves)}`,
@@ -92,6 +92,13 @@ export function treeUnflatten(
   const entries = [
     ...(Symbol.iterator in leaves ? (leaves as Iterable<[string, unknown]>) : Object.entries(leaves)),
   ]
+  entries.forEach((entry: unknown, i) => {
+    if (isList(entry) && entry.length === 2 && typeof entry[0] === "string") return
+    throw new ArgumentError(
+      "treeUnflatten",
+      `leaves must be pairs of a name and a leaf, received ${describe(entry)} as entry ${i}`,
+    )
+  })
   return build(entries, 0, 0)
 }
 

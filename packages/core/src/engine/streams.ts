@@ -22,9 +22,9 @@ import { evaluateAsync, rejected } from "./evaluate"
 /** Makes a stream, or a device's default stream, the default until it is disposed: what `mx.stream(s)` gives. */
 export class StreamContext implements Disposable {
   private readonly before: Stream
-  constructor(s: Exclude<StreamLike, null>, op = "StreamContext") {
+  constructor(s: Exclude<StreamLike, null>) {
     // Null is no stream here.
-    this.before = enterStream(op, asStream(op, s))
+    this.before = enterStream("StreamContext", asStream("StreamContext", s))
   }
   [Symbol.dispose](): void {
     enterStream("stream", this.before)
@@ -44,7 +44,7 @@ export function stream<T>(s: Exclude<StreamLike, null>, body: () => T): T
 export function stream<T>(s: Exclude<StreamLike, null>, body?: () => T): T | StreamContext {
   if (body !== undefined && typeof body !== "function")
     throw new ArgumentError("stream", `the body must be a function, received ${describe(body)}`)
-  const context = new StreamContext(s, "stream")
+  const context = under("stream", () => new StreamContext(s))
   if (body === undefined) return context
   try {
     return body()
@@ -69,7 +69,7 @@ export function synchronize(stream: StreamLike = null): void {
 
 /** A stream of its own in each thread that uses it. */
 export function newThreadLocalStream(device: Device | DeviceType): ThreadLocalStream {
-  return new ThreadLocalStream(device, "newThreadLocalStream")
+  return under("newThreadLocalStream", () => new ThreadLocalStream(device))
 }
 
 /** A new stream, as {@link newStream} makes one: each thread of JavaScript has its own streams, so none is used by two. */

@@ -5,7 +5,7 @@
 
 import { copiesHint } from "./copies"
 import { type Device, type DeviceType, markServed, type Stream } from "./device"
-import { DeviceError, RegistryError } from "./errors"
+import { DeviceError, describe, RegistryError } from "./errors"
 import type { Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
 
@@ -116,11 +116,34 @@ const backends: Backend[] = []
 const serving: { cpu: Backend | undefined; gpu: Backend | undefined } = { cpu: undefined, gpu: undefined }
 const listeners: ((backend: Backend) => void)[] = []
 
+/** What no backend can be without. @throws RegistryError */
+function checkBackend(backend: Partial<Backend> | null | undefined): void {
+  const { name, device, priority, memory, queue } = backend ?? {}
+  const missing =
+    typeof name !== "string" || name === ""
+      ? "a name"
+      : device !== "cpu" && device !== "gpu"
+        ? 'a device, "cpu" or "gpu"'
+        : typeof priority !== "number"
+          ? "a priority"
+          : typeof memory !== "object" || memory === null
+            ? "a memory"
+            : typeof queue !== "object" || queue === null
+              ? "a queue"
+              : null
+  if (missing !== null)
+    throw new RegistryError(
+      "registerBackend",
+      `a backend must be an object with ${missing}, received ${describe(backend)}`,
+    )
+}
+
 /**
  * Makes a backend known, and gives its index: where it may keep what it knows of primitives and scalar programs, in their `encoders`.
  * @throws RegistryError when another one has its name
  */
 export function registerBackend(backend: Backend): number {
+  checkBackend(backend)
   if (backends.some((b) => b.name === backend.name)) {
     throw new RegistryError("registerBackend", `a backend named "${backend.name}" is already registered`, {
       hint: "Two copies of its package in node_modules do this",
@@ -184,7 +207,7 @@ export function setBackend(name: string | null, device: DeviceType = "cpu"): voi
   if (!backend)
     throw new RegistryError(
       "setBackend",
-      `there is no backend "${name}"; registered are ${backends.map((b) => b.name).join(", ") || "none"}`,
+      `there is no backend ${typeof name === "string" ? `"${name}"` : describe(name)}; registered are ${backends.map((b) => b.name).join(", ") || "none"}`,
     )
   serving[backend.device] = backend
 }

@@ -34,8 +34,8 @@ export class ThreadLocalStream {
   /** The stream that it is in this thread. Engine-internal. */
   readonly stream: Stream
   readonly device: Device
-  constructor(device: Device | DeviceType, op = "ThreadLocalStream") {
-    this.stream = makeStream(op, device)
+  constructor(device: Device | DeviceType) {
+    this.stream = makeStream("ThreadLocalStream", device)
     this.device = this.stream.device
   }
   toString(): string {

@@ -31,8 +31,12 @@ const within = (v: unknown, low: number, high: number): boolean =>
   typeof v === "number" && v >= low && v <= high
 const listOf =
   (accepts: (v: unknown) => boolean) =>
-  (v: unknown): boolean =>
-    isList(v) && v.every(accepts)
+  (v: unknown): boolean => {
+    if (!isList(v)) return false
+    // Holes count: every() would skip them.
+    for (let i = 0; i < v.length; i++) if (!accepts(v[i])) return false
+    return true
+  }
 const isArray = (v: unknown): boolean => v instanceof Array
 const isOperand = (v: unknown): boolean => v instanceof Array || isScalar(v)
 const orNumbers = (v: unknown): boolean => v instanceof Array || isNumber(v) || listOf(isNumber)(v)
@@ -176,7 +180,10 @@ export function checkArguments(op: string, parameters: readonly Parameter[], val
 function refuse(op: string, parameter: Parameter, value: unknown): never {
   const { name, expected, element, hint, error = ArgumentError } = parameter
   if (value === undefined) throw new error(op, `needs ${name}: expected ${expected}, received nothing`)
-  const near = typeof value === "string" ? nearest(value, expected.match(/(?<=")\w+(?=")/g) ?? []) : undefined
+  const near =
+    typeof value === "string" && value.length > 2
+      ? nearest(value, expected.match(/(?<=")\w+(?=")/g) ?? [])
+      : undefined
   const cure = near ? `Did you mean "${near}"?` : hint
   const wrong = element && isList(value) ? value.findIndex((each) => !element(each)) : -1
   const what =

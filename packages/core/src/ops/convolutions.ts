@@ -16,11 +16,14 @@ function perAxis(op: string, name: string, value: unknown, axes: number, least: 
     const bound = least > Number.MIN_SAFE_INTEGER ? ` of at least ${least}` : ""
     throw new ArgumentError(
       op,
-      `${name} must be an integer${bound}${axes > 1 || isList(value) ? `, or a list of ${axes}` : ""}, received ${isList(value) ? `[${value.map(String).join(", ")}]` : describe(value)}`,
+      `${name} must be an integer${bound}${axes > 1 || isList(value) ? `, or a list of ${axes}` : ""}, received ${isList(value) ? `[${value.map(plain).join(", ")}]` : describe(value)}`,
     )
   }
   return list as number[]
 }
+
+/** A number of a list as it is written; anything else in words. */
+const plain = (value: unknown): string => (typeof value === "number" ? String(value) : describe(value))
 
 function checkGroups(op: string, groups: unknown): number {
   if (Number.isSafeInteger(groups) && (groups as number) >= 1) return groups as number

@@ -408,16 +408,21 @@ const imagOf = operation("imag", { a: "operand" }, (a: unknown) => {
  */
 export const imag: UnaryFunction = (...args) => imagOf(args)
 
+function scaled(name: string, factor: number): UnaryFunction {
+  const args = operation(name, { a: "operand" }, (a: Operand): Array => asOperand(name, a).multiply(factor))
+  return (...rest: unknown[]) => args(rest)
+}
+
 /**
  * Radians to degrees.
  * @example
  * mx.degrees(mx.array([Math.PI])).tolist() // => [180]
  */
-export const degrees: UnaryFunction = (a, options) => asOperand("degrees", a).multiply(180 / Math.PI, options)
+export const degrees: UnaryFunction = scaled("degrees", 180 / Math.PI)
 
 /**
  * Degrees to radians.
  * @example
  * mx.radians(mx.array([0])).tolist() // => [0]
  */
-export const radians: UnaryFunction = (a, options) => asOperand("radians", a).multiply(Math.PI / 180, options)
+export const radians: UnaryFunction = scaled("radians", Math.PI / 180)
