@@ -163,7 +163,7 @@ const captured = <A extends unknown[]>(f: (...args: A) => unknown, args: A) =>
  * @example
  * const names = []
  * exportFunction((part) => part.type === 'primitive' && names.push(part.name), (x) => x.exp().sum(), [mx.zeros([2])])
- * names // => ['exp', 'sum']
+ * names // => ['exp', 'sum', 'squeeze']
  */
 export function exportFunction<A extends unknown[], R>(
   fileOrCallback: FilePath | ExportCallback,
