@@ -6,7 +6,7 @@ import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import fc from "fast-check"
-import { mx } from "lazuli"
+import { mx, nn } from "lazuli"
 import { type Call, copied, exampleCalls, usersErrors } from "./example-calls"
 import { Finding, type Fuzzer, internalText } from "./fuzzer"
 import { wrongValues } from "./wrong-values"
@@ -31,7 +31,12 @@ function change(args: unknown[], [place, way, what]: Change): void {
   const wrong = wrongValues[what % wrongValues.length]()
   const at = args.length === 0 ? 0 : place % (args.length + 1)
   const old = args[at]
-  const inner = way % 4 === 0 && typeof old === "object" && old !== null && !(old instanceof mx.Array)
+  const inner =
+    way % 4 === 0 &&
+    typeof old === "object" &&
+    old !== null &&
+    !Object.isFrozen(old) &&
+    !(old instanceof mx.Array)
   if (inner && Array.isArray(old)) old[what % (old.length + 1)] = wrong
   else if (inner && Object.getPrototypeOf(old) === Object.prototype) {
     const keys = [...Object.keys(old), "unknown"]
@@ -61,16 +66,29 @@ async function use(result: unknown): Promise<void> {
   for (const each of list) if (each instanceof mx.Array && each.size < MOST) mx.eval(each)
 }
 
-function judge(call: Call, error: unknown, when: string): string {
+function judge(call: Call, args: readonly unknown[], error: unknown, when: string): string {
+  const handsDtype = args.some(
+    (arg) => typeof arg === "function" && (arg instanceof mx.Dtype || (arg as unknown) === mx.Dtype),
+  )
+  const definedName =
+    call.name === "mx.definePrimitive" ? (args[0] as { name?: unknown } | null)?.name : undefined
   // A file that is not there: programs ask such errors for their code.
   if (error instanceof Error && "syscall" in error) return "refused by the system"
   if (!(error instanceof mx.LazuliError)) {
     const { name = typeof error, message = String(error) } = (error ?? {}) as Error
+    // JavaScript calls a class handed over as a function so.
+    if (/^Class constructors? .*without 'new'$/.test(message)) return "the user's own error"
     throw new Finding(`${when}raw ${name}`, `${call.name}: ${message}`, error)
   }
-  // A rule of the user's, and a dtype or a class handed over as a function.
-  if (/^(customFunction\.|Dtype$)/.test(error.op) || (/^mx\.tree/.test(call.name) && error.op === "array"))
+  // A rule of the user's, and a dtype handed over as a function.
+  if (
+    error.op.startsWith("customFunction.") ||
+    (handsDtype && (error.op === "array" || error.op === "Dtype"))
+  )
     return "the user's own error"
+  // A layer that is part of the called one knows best; a primitive is known by its name.
+  if ((call.name.startsWith("nn.") && error.op in nn) || error.op === definedName) return "refused by a part"
+  if (when !== "" && error instanceof mx.DeviceError) return "too large"
   const internal = internalText(error.message)
   if (internal)
     throw new Finding(`${when}internal text`, `${call.name}: ${internal}: ${error.message}`, error)
@@ -96,7 +114,7 @@ export const wrongCalls: Fuzzer<Wrong> = {
       return "taken"
     } catch (error) {
       if (typeof error === "object" && error !== null && usersErrors.has(error)) return "the user's own error"
-      return judge(call, error, when)
+      return judge(call, args, error, when)
     } finally {
       if (/set|able|reset|clear/i.test(call.name)) restore()
     }

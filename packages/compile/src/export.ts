@@ -82,6 +82,8 @@ function exporterFor<A extends unknown[], R>(
     throw new TransformError(op, `expected a function, received ${describe(f)}`)
   checkOptions(op, options, ["shapeless", "metadata"])
   const { shapeless = false, metadata = "" } = options
+  if (typeof shapeless !== "boolean")
+    throw new ArgumentError(op, `shapeless must be a boolean, received ${describe(shapeless)}`)
   if (typeof metadata !== "string")
     throw new ArgumentError(op, `metadata must be a string, received ${describe(metadata)}`)
   const encoder = new Encoder(op)

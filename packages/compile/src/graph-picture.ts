@@ -11,6 +11,7 @@ import {
   forEachLeaf,
   format,
   type Node,
+  ofTrees,
   type ScalarProgram,
   TransformError,
   writeBeside,
@@ -97,11 +98,13 @@ export function exportToDot(file: FilePath, ...trees: unknown[]): void {
   const outputs: Node[] = []
   const names: (string | undefined)[] = []
   for (const tree of trees)
-    forEachLeaf(tree, (leaf, path) => {
-      if (!(leaf instanceof Array)) return
-      outputs.push(leaf.node)
-      names.push(path === "" ? undefined : path)
-    })
+    ofTrees("exportToDot", () =>
+      forEachLeaf(tree, (leaf, path) => {
+        if (!(leaf instanceof Array)) return
+        outputs.push(leaf.node)
+        names.push(path === "" ? undefined : path)
+      }),
+    )
   if (outputs.length === 0) throw new TransformError("exportToDot", "received no array")
   const inputs = new Map(
     outputs.flatMap((node, i) => (names[i] === undefined ? [] : [[node, names[i]] as const])),

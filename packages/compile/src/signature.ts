@@ -199,7 +199,7 @@ const show = (token: Token | undefined): string => {
     case "object":
       return `{${token.keys.join(", ")}}`
     case "constant":
-      return showConstant(token.value)
+      return token.value === undefined ? "nothing" : showConstant(token.value)
     case "place":
       return token.path
   }

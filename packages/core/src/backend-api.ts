@@ -125,6 +125,7 @@ export {
 } from "./graph/kernel-offers"
 export {
   checkArguments,
+  isListOf,
   type Kind,
   type Parameter,
   type ParameterKind,

@@ -10,6 +10,7 @@ import {
   type ErrorDetails,
   format,
   isList,
+  isListOf,
   isPlainObject,
   type Kind,
   type LazuliError,
@@ -77,7 +78,8 @@ export const perAxisOf = (axes: number, least: number): Kind => {
   const fits = (n: unknown): boolean => Number.isSafeInteger(n) && (n as number) >= least
   return {
     expected: `an integer of at least ${least}${axes > 1 ? ` or a list of ${axes}` : ""}`,
-    accepts: (value: unknown) => fits(value) || (isList(value) && value.length === axes && value.every(fits)),
+    accepts: (value: unknown) =>
+      fits(value) || (isListOf(value, fits) && (value as unknown[]).length === axes),
   }
 }
 

@@ -2,7 +2,7 @@
  * Gradients of several processes: their average, and their common norm. A group has one member here; see `mx.distributed`.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, isPlainObject, withOwnArrays } from "@lazuli/core/engine"
+import { ArgumentError, describe, isPlainObject, ofTrees, withOwnArrays } from "@lazuli/core/engine"
 import { aTree, check } from "./arguments"
 import { clipTo } from "./optimizers/clip"
 
@@ -46,7 +46,7 @@ export function averageGradients<T>(
         )
     checkGroup("averageGradients", options.group)
   } else checkGroup("averageGradients", options)
-  return withOwnArrays(gradients, gradients)
+  return ofTrees("averageGradients", () => withOwnArrays(gradients, gradients))
 }
 
 /**
@@ -62,5 +62,7 @@ export function clipGradNormSharded<T>(
 ): [gradients: T, norm: mx.Array] {
   check("clipGradNormSharded", { gradients: aTree, maxNorm: "nonNegative" }, gradients, maxNorm)
   checkGroup("clipGradNormSharded", group)
-  return clipTo(gradients, maxNorm, (squares) => mx.distributed.allSum(squares, { group }))
+  return ofTrees("clipGradNormSharded", () =>
+    clipTo(gradients, maxNorm, (squares) => mx.distributed.allSum(squares, { group })),
+  )
 }

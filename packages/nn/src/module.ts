@@ -10,6 +10,7 @@ import {
   forEachLeaf,
   format,
   isList,
+  isListOf,
   isPlainObject,
   type Kind,
   nearest,
@@ -552,7 +553,7 @@ const freezeOptions = parametersOf({
   recurse: "bool?",
   keys: {
     expected: "the name of a member or a list of names",
-    accepts: (value: unknown) => isName(value) || (isList(value) && value.every(isName)),
+    accepts: (value: unknown) => isName(value) || isListOf(value, isName),
     element: isName,
     optional: true,
   },

@@ -103,7 +103,8 @@ export interface DtypeCategory {
   /** The families of dtypes it covers. */
   readonly kinds: readonly Kind[]
 }
-const category = (name: string, ...kinds: Kind[]): DtypeCategory => ({ category: name, kinds })
+const category = (name: string, ...kinds: Kind[]): DtypeCategory =>
+  Object.freeze({ category: name, kinds: Object.freeze(kinds) })
 export const complexfloating: DtypeCategory = category("complexfloating", "complex")
 export const floating: DtypeCategory = category("floating", "floating")
 export const inexact: DtypeCategory = category("inexact", "complex", "floating")

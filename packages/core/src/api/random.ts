@@ -275,7 +275,7 @@ const joinParts = (re: Array, im: Array): Array =>
 
 const bernoulliArgs = operation(
   "random.bernoulli",
-  { p: "numbers?", shape: "shape?", key: "array?" },
+  { p: "probabilities?", shape: "shape?", key: "array?" },
   (p: Operand = 0.5, shape?: ShapeArgument | null, k?: Array | null) => {
     const op = "random.bernoulli"
     const chance = asOperand(op, p)

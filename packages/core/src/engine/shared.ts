@@ -1,14 +1,16 @@
 /**
  * Arrays on their way to another thread of JavaScript, without a copy: what is posted is a note that says where the memory is.
  */
+
 import { isList } from "../graph/args"
 import { type Backend, listBackends } from "../graph/backend"
+import { under } from "../graph/boundary"
 import { type Dtype, dtypes } from "../graph/dtype"
 import { DeviceError, DTypeError, FormatError } from "../graph/errors"
 import { Array, sourceNode, withoutHandles } from "../graph/graph"
 import { asShape, sizeOf } from "../graph/shape"
 import type { Storage } from "../graph/storage"
-import { checkLevel, forEachLeaf, mapLeaves } from "../graph/tree"
+import { arraysOf, checkLevel, mapLeaves } from "../graph/tree"
 import { contiguous } from "../ops/view"
 import { evaluate } from "./evaluate"
 import { keep } from "./memory"
@@ -51,10 +53,7 @@ export type ReceivedTree<T> = T extends SharedArray
  * w.tolist() // => [1, 2]
  */
 export function share<T>(tree: T): SharedTree<T> {
-  const arrays: Array[] = []
-  forEachLeaf(tree, (leaf) => {
-    if (leaf instanceof Array) arrays.push(leaf)
-  })
+  const arrays = under("share", () => arraysOf(tree))
   evaluate(arrays.map((a) => a.node))
   return mapLeaves(tree, (leaf) => (leaf instanceof Array ? noteOf(leaf) : leaf)) as SharedTree<T>
 }

@@ -79,3 +79,47 @@ test("a message repeats only so much of the input", () => {
     expect(text.length).toBeLessThan(5000)
   }
 })
+
+test("numbers out of range, holes and endless lists are refused", () => {
+  let deep: unknown = 1
+  for (let i = 0; i < 20_000; i++) deep = [deep]
+  const refused = (call: () => unknown): string => {
+    try {
+      call()
+    } catch (error) {
+      return (error as Error).message
+    }
+    return "taken"
+  }
+  expect(
+    [
+      () => mx.random.bernoulli(1.5),
+      () => mx.random.bernoulli([0.5, Number.NaN] as never),
+      () => mx.setPrintoptions(-2),
+      () => mx.sum(x, new globalThis.Array(2)),
+      () => mx.take(x, deep as never),
+      () => x.index(deep as never),
+      () => mx.fft.fftfreq(2 ** 40),
+      () => mx.hanning(2 ** 40),
+      () => mx.degrees("a" as never),
+      () => mx.issubdtype(mx.float32, "floating" as never),
+      () => mx.newThreadLocalStream("tpu" as never),
+      () => mx.registerBackend({ name: "mine" } as never),
+    ].map(refused),
+  ).toMatchInlineSnapshot(`
+    [
+      "[random.bernoulli] p must be a number from 0 to 1, a list of such numbers or an array, received the number 1.5",
+      "[random.bernoulli] p must be a number from 0 to 1, a list of such numbers or an array, received a list whose element 1 is the number NaN",
+      "[setPrintoptions] precision must be an integer from -1 to 60, received the number -2",
+      "[sum] axis must be an integer or a list of integers, received a list whose element 0 is nothing",
+      "[take] indices are nested more than 64 levels deep",
+      "[index] indices are nested more than 64 levels deep",
+      "[fft.fftfreq] n must be an integer of at most 268435456, received the number 1099511627776",
+      "[hanning] M must be an integer of at most 268435456, received the number 1099511627776",
+      "[degrees] a must be an array or a scalar, received the string "a". mx.array(data) makes an array",
+      "[issubdtype] arg2 must be a dtype or a category such as mx.floating, received the string "floating"",
+      "[newThreadLocalStream] expected a device (mx.cpu or mx.gpu) or a stream, received the string "tpu"",
+      "[registerBackend] a backend must be an object with a device, "cpu" or "gpu", received a plain object",
+    ]
+  `)
+})

@@ -29,16 +29,19 @@ const isScalar = (v: unknown): boolean =>
 const isSize = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= 0
 const within = (v: unknown, low: number, high: number): boolean =>
   typeof v === "number" && v >= low && v <= high
+/** Whether a value is a list whose elements all fit. Holes count, which `every` would skip. */
+export function isListOf(value: unknown, fits: (element: unknown, i: number) => boolean): boolean {
+  if (!isList(value)) return false
+  for (let i = 0; i < value.length; i++) if (!fits(value[i], i)) return false
+  return true
+}
 const listOf =
   (accepts: (v: unknown) => boolean) =>
-  (v: unknown): boolean => {
-    if (!isList(v)) return false
-    // Holes count: every() would skip them.
-    for (let i = 0; i < v.length; i++) if (!accepts(v[i])) return false
-    return true
-  }
+  (v: unknown): boolean =>
+    isListOf(v, accepts)
 const isArray = (v: unknown): boolean => v instanceof Array
 const isOperand = (v: unknown): boolean => v instanceof Array || isScalar(v)
+const isProbability = (v: unknown): boolean => within(v, 0, 1)
 const orNumbers = (v: unknown): boolean => v instanceof Array || isNumber(v) || listOf(isNumber)(v)
 const MAKES = "mx.array(data) makes one"
 
@@ -71,7 +74,12 @@ const table = {
     expected: "a number that is not negative",
     accepts: (v: unknown) => within(v, 0, Number.POSITIVE_INFINITY),
   },
-  probability: { expected: "a number from 0 to 1", accepts: (v: unknown) => within(v, 0, 1) },
+  probability: { expected: "a number from 0 to 1", accepts: isProbability },
+  probabilities: {
+    expected: "a number from 0 to 1, a list of such numbers or an array",
+    accepts: (v: unknown) => v instanceof Array || isProbability(v) || listOf(isProbability)(v),
+    element: isProbability,
+  },
   integer: { expected: "an integer", accepts: isInteger },
   size: { expected: "a non-negative integer", accepts: isSize },
   count: { expected: "an integer of at least 1", accepts: (v: unknown) => isSize(v) && v !== 0 },

@@ -85,8 +85,9 @@ function read(op: string, spec: unknown): Item {
 }
 
 function containsBoolean(list: readonly unknown[]): boolean {
-  const [first] = list
-  return isList(first) ? containsBoolean(first) : typeof first === "boolean"
+  let first: unknown = list
+  while (isList(first)) first = first[0]
+  return typeof first === "boolean"
 }
 
 /** An index expression, understood: a rectangle of x, then places in it, then where the result's axes stand. */

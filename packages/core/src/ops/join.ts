@@ -76,7 +76,7 @@ const join: Apply<{ axis: number }> = definePrimitive({
 function listOf(op: string, arrays: unknown): Array[] {
   if (!isList(arrays) || arrays.length === 0)
     throw new ArgumentError(op, `expected a list of at least one array, received ${describe(arrays)}`)
-  return arrays.map((x, i) => asArrayArgument(op, `arrays[${i}]`, x))
+  return globalThis.Array.from(arrays, (x, i) => asArrayArgument(op, `arrays[${i}]`, x))
 }
 
 const concatenateArgs = operation(

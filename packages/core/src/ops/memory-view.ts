@@ -148,8 +148,8 @@ const dependsOn = asCall(
   "depends",
   (inputs: Array | readonly Array[], dependencies: Array | readonly Array[]): Array | Array[] => {
     const given = (isList(dependencies) ? dependencies : [dependencies]) as readonly Array[]
-    const rest = given.map((x) => asArrayArgument("depends", "a dependency", x))
+    const rest = globalThis.Array.from(given, (x) => asArrayArgument("depends", "a dependency", x))
     const one = (x: Array): Array => after([asArrayArgument("depends", "an input", x), ...rest])
-    return isList(inputs) ? inputs.map((x) => one(x as Array)) : one(inputs as Array)
+    return isList(inputs) ? globalThis.Array.from(inputs, (x) => one(x as Array)) : one(inputs as Array)
   },
 )

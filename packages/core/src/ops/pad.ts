@@ -64,17 +64,19 @@ const surround: Apply<Params> = definePrimitive({
   },
 })
 
+/** A list of numbers as it is written; anything else in words. */
+const listed = (value: unknown): string =>
+  isList(value) && value.length > 0 && value.every((n) => typeof n === "number")
+    ? `[${value.join(",")}]`
+    : describe(value)
+
 /** `pad_width` in all its forms: a number, a pair for all axes, or a pair for each. */
 function widths(value: unknown, ndim: number): [number, number][] {
   const isCount = (n: unknown): n is number => Number.isInteger(n) && (n as number) >= 0
   const fail = (): never => {
-    throw new ArgumentError(
-      "pad",
-      `the widths must be non-negative integers, received ${JSON.stringify(value) ?? describe(value)}`,
-      {
-        hint: "Give a number, a pair for all axes, or a pair for each axis",
-      },
-    )
+    throw new ArgumentError("pad", `the widths must be non-negative integers, received ${listed(value)}`, {
+      hint: "Give a number, a pair for all axes, or a pair for each axis",
+    })
   }
   const pair = (v: unknown): [number, number] => {
     if (isCount(v)) return [v, v]

@@ -1,7 +1,7 @@
 /** Positions that are values of arrays: how users give them, and how they are counted. Negative ones count from the end. */
 import { asArrayArgument, isList } from "../graph/args"
 import { isInteger } from "../graph/dtype"
-import { ArgumentError, DTypeError, describe, IndexError } from "../graph/errors"
+import { ArgumentError, DTypeError, describe, IndexError, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import { arange } from "./arange"
 import { toDtype } from "./constant"
@@ -29,13 +29,18 @@ export function asIndices(op: string, value: unknown): Array {
   return x
 }
 
+/** Axes that an array of indices may have. */
+const MAX_AXES = 64
+
 function integerList(op: string, list: readonly unknown[]): Array["dtype"] {
-  const visit = (v: unknown): void => {
-    if (isList(v)) v.forEach(visit)
-    else if (!Number.isInteger(v))
+  const visit = (v: unknown, level: number): void => {
+    if (isList(v)) {
+      if (level > MAX_AXES) throw new ShapeError(op, `indices are nested more than ${MAX_AXES} levels deep`)
+      for (const each of v) visit(each, level + 1)
+    } else if (!Number.isInteger(v))
       throw new ArgumentError(op, `indices must be integers, received ${describe(v)}`)
   }
-  visit(list)
+  visit(list, 0)
   return arange(0).dtype
 }
 

@@ -91,6 +91,9 @@ const tensordotArgs = operation(
         `axes must be a number or a pair of lists, received ${describe(axes)}`,
       )
     const [left, right] = axes.map((list) => (typeof list === "number" ? [list] : list))
+    for (const list of [left, right])
+      if (!isList(list))
+        throw new ArgumentError("tensordot", `axes must be a pair of lists, received ${describe(list)} in it`)
     return contract("tensordot", x, y, left, right)
   },
 )

@@ -250,12 +250,15 @@ function withOptions(
 }
 /** What `body` makes of the arrays on the stream of the options. */
 const streamed = (
+  op: string,
   arrays: readonly Array[],
   options: Record<string, unknown>,
   body: (arrays: readonly Array[]) => Array[],
 ): Array[] =>
   withOwnHandles(
-    options.stream === undefined ? body(arrays) : onStream(options.stream as StreamLike, () => body(arrays)),
+    options.stream === undefined
+      ? body(arrays)
+      : onStream(options.stream as StreamLike, () => body(arrays), op),
     arrays,
   )
 
@@ -279,7 +282,7 @@ export function meshgrid(
         "meshgrid",
         `array ${i} must have at most one dimension, received shape ${format(x.shape)}`,
       )
-  return streamed(arrays, options, () => {
+  return streamed("meshgrid", arrays, options, () => {
     const rank = arrays.length
     const place = (i: number): number => (indexing === "xy" && rank > 1 && i < 2 ? 1 - i : i)
     const lines = arrays.map((x, i) =>
@@ -308,7 +311,7 @@ export function broadcastShapes(...shapes: (readonly number[])[]): number[] {
  */
 export function broadcastArrays(...args: (Array | StreamOptions)[]): Array[] {
   const { arrays, options } = withOptions("broadcastArrays", args, [])
-  return streamed(arrays, options, broadcastAll)
+  return streamed("broadcastArrays", arrays, options, broadcastAll)
 }
 const broadcastAll = asCall("broadcastArrays", (arrays: readonly Array[]): Array[] => {
   const shape = arrays.reduce<Shape>((all, x) => broadcastTwo("broadcastArrays", all, x.shape), [])
@@ -317,7 +320,7 @@ const broadcastAll = asCall("broadcastArrays", (arrays: readonly Array[]): Array
 
 function atLeast(op: string, args: readonly unknown[], lift: (x: Array) => Array): Array | Array[] {
   const { arrays, options } = withOptions(op, args, [])
-  const lifted = streamed(arrays, options, (list) => list.map(lift))
+  const lifted = streamed(op, arrays, options, (list) => list.map(lift))
   return lifted.length === 1 ? lifted[0] : lifted
 }
 const first = (x: Array): Array => (x.ndim === 0 ? x.reshape([1]) : x)

@@ -8,6 +8,7 @@ import {
   atLeastFloat,
   format,
   isList,
+  isListOf,
   type Kind,
   ShapeError,
 } from "@lazuli/core/engine"
@@ -151,7 +152,7 @@ const resize = asCall(
 const isFactor = (n: unknown): boolean => typeof n === "number" && n > 0 && n < Number.POSITIVE_INFINITY
 const factors: Kind = {
   expected: "a number above 0 or a list of them",
-  accepts: (value: unknown) => isFactor(value) || (isList(value) && value.every(isFactor)),
+  accepts: (value: unknown) => isFactor(value) || isListOf(value, isFactor),
   element: isFactor,
 }
 

@@ -1,6 +1,6 @@
 /** Adam and its relatives: AdamW, with decoupled weight decay, and Adamax, with the largest gradient for the root of squares. */
 import * as mx from "@lazuli/core"
-import { isList, type Kind } from "@lazuli/core/engine"
+import { isListOf, type Kind } from "@lazuli/core/engine"
 import { belowOne, named, optional } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
@@ -29,7 +29,7 @@ const isBeta = belowOne.accepts as (value: unknown) => boolean
 /** Two numbers in [0, 1). @internal */
 export const bothBetas: Kind = {
   expected: "a list of two numbers in [0, 1)",
-  accepts: (value: unknown) => isList(value) && value.length === 2 && value.every(isBeta),
+  accepts: (value: unknown) => isListOf(value, isBeta) && (value as unknown[]).length === 2,
   element: isBeta,
 }
 

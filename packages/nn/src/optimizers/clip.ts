@@ -1,6 +1,6 @@
 /** Limits on gradients before an optimizer sees them. */
 import * as mx from "@lazuli/core"
-import { forEachLeaf, mapLeaves } from "@lazuli/core/engine"
+import { forEachLeaf, mapLeaves, ofTrees } from "@lazuli/core/engine"
 import { aTree, named } from "../arguments"
 
 /** The squares' sum in at least float32: those of sixteen-bit gradients are beyond their dtype. */
@@ -25,7 +25,7 @@ export function clipGradNorm(...args: unknown[]): [clipped: unknown, norm: mx.Ar
     { grads: aTree, maxNorm: "nonNegative" },
     args,
   )
-  return clipTo(grads, maxNorm, (squares) => squares)
+  return ofTrees("clipGradNorm", () => clipTo(grads, maxNorm, (squares) => squares))
 }
 
 /**

@@ -5,8 +5,10 @@ import {
   describe,
   forEachLeaf,
   isList,
+  isListOf,
   isPlainObject,
   type Kind,
+  ofTrees,
   ofUser,
   setOwn,
 } from "@lazuli/core/engine"
@@ -22,7 +24,7 @@ type Tree = Record<string, unknown>
 
 const listOf = (expected: string, accepts: (value: unknown) => boolean, least: number): Kind => ({
   expected,
-  accepts: (value: unknown) => isList(value) && value.length >= least && value.every(accepts),
+  accepts: (value: unknown) => isListOf(value, accepts) && (value as unknown[]).length >= least,
   element: accepts,
 })
 const listOfOptimizers = listOf("a list of optimizers", (value) => value instanceof Optimizer, 1)
@@ -108,10 +110,12 @@ export class MultiOptimizer extends Optimizer {
   /** What each optimizer takes, in trees of the same structure; what it does not take of a list is {}. */
   private split(tree: object): Tree[] {
     const taker = new Map<string, number>()
-    forEachLeaf(tree, (leaf, path) =>
-      taker.set(
-        path,
-        ofUser(() => this.filters.findIndex((filter) => filter(path, leaf as mx.Array))),
+    ofTrees("MultiOptimizer", () =>
+      forEachLeaf(tree, (leaf, path) =>
+        taker.set(
+          path,
+          ofUser(() => this.filters.findIndex((filter) => filter(path, leaf as mx.Array))),
+        ),
       ),
     )
     return this.optimizers.map((_, which) => (part(tree, which) ?? {}) as Tree)

@@ -5,6 +5,7 @@
 import * as mx from "@lazuli/core"
 import {
   ArgumentError,
+  checkLevel,
   describe,
   format,
   getOwn,
@@ -137,7 +138,7 @@ export abstract class Optimizer {
    * Object.keys(optimizer.state.w) // => ['m', 'v']
    */
   init(parameters: object): void {
-    const prepare = (value: unknown, state: unknown, path: string): unknown => {
+    const prepare = (value: unknown, state: unknown, path: string, level: number): unknown => {
       if (value instanceof mx.Array) {
         if (state !== undefined && !isPlainObject(state))
           throw new ArgumentError(
@@ -153,14 +154,16 @@ export abstract class Optimizer {
         return own
       }
       const at = (key: string | number): string => (path === "" ? String(key) : `${path}.${key}`)
+      checkLevel(level, "init")
       if (isList(value)) {
         const list = (isList(state) ? state : []) as unknown[]
-        value.forEach((child, i) => (list[i] = prepare(child, list[i], at(i))))
+        value.forEach((child, i) => (list[i] = prepare(child, list[i], at(i), level + 1)))
         return list
       }
       if (!isPlainObject(value)) return state ?? {}
       const tree = (isPlainObject(state) ? state : {}) as Tree
-      for (const key of Object.keys(value)) setOwn(tree, key, prepare(value[key], getOwn(tree, key), at(key)))
+      for (const key of Object.keys(value))
+        setOwn(tree, key, prepare(value[key], getOwn(tree, key), at(key), level + 1))
       return tree
     }
     const tree = plainTree(parameters)
@@ -169,7 +172,7 @@ export abstract class Optimizer {
         "init",
         `expected an object of parameters or a module, received ${describe(parameters)}`,
       )
-    prepare(tree, this.values, "")
+    prepare(tree, this.values, "", 0)
     this.initialized = true
   }
 

@@ -2,7 +2,7 @@
  * Schedules: settings as functions of the step, for the learning rate of any optimizer.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, isList, type Kind } from "@lazuli/core/engine"
+import { ArgumentError, describe, isListOf, type Kind } from "@lazuli/core/engine"
 import { named } from "../arguments"
 
 /** A setting as a function of the step, which an optimizer gives as an integer array without axes. */
@@ -101,15 +101,17 @@ export function linearSchedule(...args: unknown[]): StepSchedule {
 
 const functions: Kind = {
   expected: "a list of schedules",
-  accepts: (value: unknown) => isList(value) && value.every((each) => typeof each === "function"),
+  accepts: (value: unknown) => isListOf(value, (each) => typeof each === "function"),
   element: (value) => typeof value === "function",
 }
 const isStep = (value: unknown): boolean => Number.isSafeInteger(value) && (value as number) >= 0
 const rising: Kind = {
   expected: "a list of steps, each after the one before",
   accepts: (value: unknown) =>
-    isList(value) &&
-    value.every((n, i) => isStep(n) && (i === 0 || (n as number) > (value[i - 1] as number))),
+    isListOf(
+      value,
+      (n, i) => isStep(n) && (i === 0 || (n as number) > ((value as unknown[])[i - 1] as number)),
+    ),
   element: isStep,
 }
 
