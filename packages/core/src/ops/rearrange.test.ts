@@ -98,7 +98,7 @@ test("pad", () => {
     [1, 1, 0, 0],
   ])
   expect(() => mx.pad(x, -1)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [pad] the widths must be non-negative integers, received -1. Give a number, a pair for all axes, or a pair for each axis]`,
+    `[ArgumentError: [pad] the widths must be non-negative integers, received the number -1. Give a number, a pair for all axes, or a pair for each axis]`,
   )
   expect(() => mx.pad(x, 1, "wrap" as never)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [pad] mode must be "constant", "edge", "reflect" or "symmetric", received the string "wrap"]`,
