@@ -5,36 +5,17 @@
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { fileURLToPath, pathToFileURL } from "node:url"
 import { Worker } from "node:worker_threads"
 import fc from "fast-check"
-import { build } from "vite"
+import { addon, buildEngine, engineUrl } from "../../packages/backend-cpu/src/engine-build"
 import { Finding, type Fuzzer } from "./fuzzer"
 
-const root = fileURLToPath(new URL("../../", import.meta.url))
 const folder = mkdtempSync(join(tmpdir(), "lazuli-fuzz-workers-"))
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }))
-const addon = process.env.LAZULI_CPU_ADDON ?? join(root, "packages/backend-cpu/build/lazuli_cpu.node")
 process.env.LAZULI_CPU_ADDON = addon
-const core = `${root}packages/core/src/`
 // One file for all threads: each loads it anew, as a program's own workers do.
-await build({
-  configFile: false,
-  logLevel: "error",
-  resolve: {
-    alias: [
-      { find: /^@lazuli\/core$/, replacement: `${core}index.ts` },
-      { find: /^@lazuli\/core\/engine$/, replacement: `${core}backend-api.ts` },
-    ],
-  },
-  build: {
-    ssr: join(root, "packages/backend-cpu/src/bundle-entry.ts"),
-    outDir: folder,
-    minify: false,
-    rolldownOptions: { output: { entryFileNames: "engine.mjs" } },
-  },
-})
-const url = pathToFileURL(join(folder, "engine.mjs")).href
+await buildEngine(folder)
+const url = engineUrl(folder)
 const { mx } = (await import(/* @vite-ignore */ url)) as { mx: typeof import("@lazuli/core") }
 
 /** What a worker does with the array that it is sent, before it answers with its double; most are terminated on the way. */

@@ -5,13 +5,10 @@ import { spawnSync } from "node:child_process"
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
-import { fileURLToPath, pathToFileURL } from "node:url"
 import { Worker, type WorkerOptions } from "node:worker_threads"
-import { build } from "vite"
 import { afterAll, beforeAll } from "vitest"
+import { addon, buildEngine, engineUrl } from "./engine-build"
 
-const root = fileURLToPath(new URL("../../..", import.meta.url))
-const addon = process.env.LAZULI_CPU_ADDON ?? join(root, "packages/backend-cpu/build/lazuli_cpu.node")
 const env = { ...process.env, LAZULI_CPU_ADDON: addon }
 
 /** What a process came to. */
@@ -35,27 +32,9 @@ export interface EngineBundle {
 /** Bundles the engine for the tests of a file. */
 export function bundleEngine(): EngineBundle {
   const folder = mkdtempSync(join(tmpdir(), "lazuli-engine-"))
-  const url = pathToFileURL(join(folder, "engine.mjs")).href
+  const url = engineUrl(folder)
   const preamble = `const { mx } = await import(${JSON.stringify(url)});`
-  beforeAll(async () => {
-    const core = `${root}packages/core/src/`
-    await build({
-      configFile: false,
-      logLevel: "error",
-      resolve: {
-        alias: [
-          { find: /^@lazuli\/core$/, replacement: `${core}index.ts` },
-          { find: /^@lazuli\/core\/engine$/, replacement: `${core}backend-api.ts` },
-        ],
-      },
-      build: {
-        ssr: join(root, "packages/backend-cpu/src/bundle-entry.ts"),
-        outDir: folder,
-        minify: false,
-        rolldownOptions: { output: { entryFileNames: "engine.mjs" } },
-      },
-    })
-  })
+  beforeAll(() => buildEngine(folder))
   afterAll(() => rmSync(folder, { recursive: true, force: true }))
   return {
     preamble,

@@ -112,7 +112,7 @@ export interface PrimitiveRules<P> {
   expand?(node: Node): readonly Array[]
 }
 
-/** A recorded series of work that a backend runs as one; see {@link Backend.record}. */
+/** A recorded series of work that a backend runs as one; see backend.ts. */
 export interface Plan {
   /** The backend's number for it. */
   readonly id: number
