@@ -291,7 +291,7 @@ describe("memory", () => {
     const small = createMetalBackend(new HostRuntime(), "small")
     small.memory.setLimit?.(10_000)
     expect(() => small.memory.allocate(20_000)).toThrowErrorMatchingInlineSnapshot(
-      `[DeviceError: [metal] 20480 bytes more would exceed the memory limit of 10000 bytes: 0 are in use]`,
+      `[DeviceError: [small] 20480 bytes more would exceed the memory limit of 10000 bytes: 0 are in use]`,
     )
   })
 })

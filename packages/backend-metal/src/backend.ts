@@ -1,135 +1,17 @@
 /**
- * The Metal backend: hands each application to the family that has a kernel for it. What no family has falls back in core, through
- * decompositions or the TypeScript meaning on the buffers' memory.
+ * The Metal backend: this machine's runtime under the kernels of gpu-kernels.
  */
-import { totalmem } from "node:os"
-import {
-  type Backend,
-  type Encoder,
-  listBackends,
-  type Memory,
-  type Node,
-  type Primitive,
-  type Storage,
-  type WorkQueue,
-} from "@lazuli/core/engine"
-import { encodeCopy, type Family, familyOf, viewOf } from "@lazuli/gpu-kernels"
+import { createGpuBackend, type GpuBackend } from "@lazuli/gpu-kernels"
 import { HostRuntime } from "./host-runtime"
-import { MetalQueue } from "./queue"
-import type { LibrarySource, MetalRuntime } from "./runtime"
+import type { MetalRuntime } from "./runtime"
 
 /** The Metal backend. */
-export interface MetalBackend extends Backend {
-  /**
-   * Compiles the kernels that `body` needs ahead, many at a time: for tests that need hundreds. `body` runs by the meanings, so that it
-   * gets the right values, and its kernels do not run. Without a body that can be run twice there is no need for it: kernels are
-   * compiled when they are needed.
-   *
-   * @returns how many sources there were
-   * @example
-   * await metalBackend.rehearse(() => mx.eval(mx.stream(mx.gpu, () => mx.exp(mx.ones([2])))))
-   */
-  rehearse(body: () => void): Promise<number>
-}
+export interface MetalBackend extends GpuBackend {}
 
 /** A backend on a runtime. */
 export function createMetalBackend(runtime: MetalRuntime, name = "metal", priority = 100): MetalBackend {
-  let rehearsed: Map<string, LibrarySource> | null = null
-  const memory: Memory = {
-    name,
-    allocate: (nbytes) => queue.allocate(nbytes),
-    release: (storage) => queue.release(storage),
-    read: (storage, byteOffset, into) => queue.read(storage, byteOffset, into),
-    write: (storage, byteOffset, from) => queue.write(storage, byteOffset, from),
-    host: (storage) => queue.host(storage),
-    address: (storage) => queue.address(storage),
-    adopt: (address, nbytes, done) => queue.adopt(address, nbytes, done),
-    stats: () => queue.stats(),
-    setLimit: (bytes) => queue.setMemoryLimit(bytes),
-    setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
-    clearCache: () => queue.clearCache(),
-    resetPeak: () => queue.resetPeak(),
-  }
-  const queue = new MetalQueue(runtime, memory)
-  const encoder: Encoder = {
-    encode: (node) =>
-      work(
-        node,
-        () => (familyOf(node.primitive as Primitive) as Family).encode(node, queue),
-        (reference) => {
-          const instead = node.primitive?.facts.opaque ? null : reference.lower(node)
-          return instead && (() => instead.encode(node))
-        },
-      ),
-  }
-  const backend: MetalBackend = {
-    name,
-    device: "gpu",
-    emulated: runtime.emulated,
-    priority,
-    memory,
-    queue: {
-      lower: (node) => (familyOf(node.primitive as Primitive)?.supports(node) ? encoder : null),
-      encodeCopy: (source, target) =>
-        work(
-          target,
-          () => encodeCopy(queue, viewOf(source), { storage: target.storage as Storage, offset: 0 }),
-          (reference) => () => reference.encodeCopy(source, target),
-        ),
-      flush: () => queue.run(),
-    },
-    information: {
-      facts: () => {
-        const { info } = runtime
-        return {
-          deviceName: info.name,
-          architecture: runtime.name,
-          memorySize: totalmem(),
-          maxBufferLength: info.maxBufferLength,
-          maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
-          maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
-          resourceLimit: info.resourceLimit,
-        }
-      },
-      startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
-      stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
-    },
-    async rehearse(body) {
-      const asked = new Map<string, LibrarySource>()
-      rehearsed = asked
-      try {
-        body()
-      } finally {
-        rehearsed = null
-      }
-      await runtime.prepare?.([...asked.values()])
-      return asked.size
-    },
-  }
-  /** A kernel that does not compile leaves its outputs without a value, like one that fails. */
-  const work = (
-    node: Node,
-    body: () => void,
-    meaning: (reference: WorkQueue) => (() => void) | null,
-  ): void => {
-    try {
-      const instead = rehearsed && meaning(referenceBackend().queue)
-      if (rehearsed && instead) {
-        queue.withoutRunning(rehearsed, body)
-        instead()
-      } else body()
-    } catch (error) {
-      queue.poison(
-        error as Error,
-        (node.outputs ?? [node]).map((n) => n.storage as Storage),
-      )
-    }
-  }
-  return backend
+  return createGpuBackend(runtime, name, priority)
 }
-
-/** The backend that runs meanings; core registers it. */
-const referenceBackend = (): Backend => listBackends().find((b) => b.name === "reference") as Backend
 
 /** Serves `mx.gpu`, on the CPU where there is no other runtime. */
 export const metalBackend: MetalBackend = createMetalBackend(new HostRuntime())

@@ -16,14 +16,12 @@ import {
   rmSync,
   writeFileSync,
 } from "node:fs"
-import { availableParallelism, cpus, homedir } from "node:os"
+import { availableParallelism, cpus } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { threadId } from "node:worker_threads"
 import { DeviceError } from "@lazuli/core/engine"
-import { preludeFolder } from "@lazuli/gpu-kernels"
-import { isKept, pruneOnce } from "./kernel-cache"
-import { privateFolder, temporaryFolder } from "./private-folder"
+import { isKept, kernelFolder, preludeFolder, pruneOnce } from "@lazuli/gpu-kernels"
 
 const native = fileURLToPath(new URL("../native/", import.meta.url))
 
@@ -55,35 +53,8 @@ export interface CompileFailure {
 /** How often each step was taken by this process. */
 export const compilerStats = { compiled: 0, fromDisk: 0, preprocessed: 0, prelude: 0 }
 
-let folder: { readonly wanted: string; readonly path: string } | undefined
-
-/**
- * Where compiled kernels are kept: `LAZULI_CACHE_DIR`, or `lazuli` in the user's cache folder. Libraries from it are loaded, so where
- * others could write to it, or it cannot be made, it is a new folder of this process.
- */
-export function cacheFolder(): string {
-  const base =
-    process.env.LAZULI_CACHE_DIR ?? join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "lazuli")
-  const wanted = join(base, "metal-host")
-  if (folder?.wanted === wanted && existsSync(folder.path)) return folder.path
-  const kept = privateFolder(wanted)
-  const used = "path" in kept ? kept : temporaryFolder()
-  if ("problem" in used)
-    throw new DeviceError(
-      "metal",
-      `has no folder for compiled kernels that is yours alone: ${used.problem}`,
-      {
-        hint: "Set LAZULI_CACHE_DIR to one that only you can write to",
-      },
-    )
-  if ("problem" in kept)
-    process.emitWarning(`compiled kernels are not kept for other processes: ${kept.problem}`, {
-      code: "LAZULI_CACHE",
-      detail: "Set LAZULI_CACHE_DIR to a folder that only you can write to",
-    })
-  folder = { wanted, path: used.path }
-  return used.path
-}
+/** Where compiled kernels are kept. */
+export const cacheFolder = (): string => kernelFolder("metal-host")
 
 let digest: string | undefined
 /** A hash of the prelude, the flags and the processor: what every library depends on besides its source. */

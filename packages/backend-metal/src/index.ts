@@ -16,9 +16,15 @@ export type {
   MetalKernelOptions,
   TemplateValue,
 } from "@lazuli/core/engine"
-export { type FunctionConstants, MAX_INLINE_BYTES, metalKernel, type Size } from "@lazuli/gpu-kernels"
+export {
+  Command,
+  CommandStream,
+  type FunctionConstants,
+  MAX_INLINE_BYTES,
+  metalKernel,
+  type Size,
+} from "@lazuli/gpu-kernels"
 export { createMetalBackend, metalBackend } from "./backend"
-export { Command, CommandStream } from "./command-stream"
 export { HostRuntime } from "./host-runtime"
 export type {
   CommandFailure,

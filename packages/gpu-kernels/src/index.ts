@@ -1,6 +1,6 @@
 /**
  * Kernels for GPUs, as source in Metal Shading Language, and the choice of kernel and grid for each application. Backends hand nodes to
- * families and run the dispatches that they give; this package knows no runtime.
+ * families and run the dispatches that they give. `runtime/` has the rest of a backend, over what a platform implements: {@link GpuRuntime}.
  */
 export {
   type Argument,
@@ -32,3 +32,19 @@ export {
   withoutMetalIncludes,
 } from "./msl/scanner"
 export { preludeFolder } from "./prelude"
+export { createGpuBackend, type GpuBackend } from "./runtime/backend"
+export { Command, CommandStream } from "./runtime/command-stream"
+export { isKept, kernelFolder, pruneOnce } from "./runtime/kernel-cache"
+export type {
+  CommandFailure,
+  Commands,
+  DeviceInfo,
+  GpuBuffer,
+  GpuEvent,
+  GpuLibrary,
+  GpuPipeline,
+  GpuRuntime,
+  LibraryOptions,
+  LibrarySource,
+  Submission,
+} from "./runtime/runtime"

@@ -3,25 +3,23 @@
  * read and write, and whom a failed dispatch concerns.
  */
 import { DeviceError, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
-import type {
-  Argument,
-  DeviceLimits,
-  Dispatch,
-  DispatchQueue,
-  Kernel,
-  Place,
-  Wording,
-} from "@lazuli/gpu-kernels"
+import type { Argument, DeviceLimits, Dispatch, DispatchQueue, Kernel, Place, Wording } from "../dispatch"
 import { CommandStream } from "./command-stream"
-import type { LibrarySource, MetalBuffer, MetalPipeline, MetalRuntime } from "./runtime"
+import type { GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
 import { dumpSource } from "./source-dump"
 
 interface Entry {
   readonly word: number
   readonly op: string
-  readonly pipeline: MetalPipeline
+  readonly pipeline: GpuPipeline
   readonly reads: readonly Storage[]
   readonly writes: readonly Storage[]
+}
+
+/** Work that was handed over, whose outcome is not known yet. */
+interface Submitted {
+  readonly submission: Submission
+  readonly entries: readonly Entry[]
 }
 
 /** The stream runs once it has this many dispatches, so that it does not grow without bound. */
@@ -38,24 +36,27 @@ function sizeClass(nbytes: number): number {
 }
 
 /** Orders work on one runtime. */
-export class MetalQueue implements DispatchQueue {
+export class GpuQueue implements DispatchQueue {
   private readonly stream = new CommandStream()
-  private readonly buffers: (MetalBuffer | undefined)[] = []
+  private readonly buffers: (GpuBuffer | undefined)[] = []
   private readonly freeSlots: number[] = []
-  private readonly pool = new Map<number, MetalBuffer[]>()
+  private readonly pool = new Map<number, GpuBuffer[]>()
   /** By slot: whom to tell that memory of another backend is not used any more. */
   private readonly adopted = new Map<number, () => void>()
   /** Those whose storages are released, while work that uses them may wait. */
-  private readonly leaving: { buffer: MetalBuffer; done: () => void }[] = []
+  private readonly leaving: { buffer: GpuBuffer; done: () => void }[] = []
   private readonly views = new Map<number, ArrayBuffer>()
-  private readonly pipelines = new Map<string, MetalPipeline>()
+  private readonly pipelines = new Map<string, GpuPipeline>()
   /** Of kernels that users wrote. */
-  private readonly wordings = new WeakMap<MetalPipeline, Wording>()
+  private readonly wordings = new WeakMap<GpuPipeline, Wording>()
   /** While nothing runs: the sources that were asked for, by key. */
   private asked: Map<string, LibrarySource> | null = null
   private readonly entries: Entry[] = []
+  private readonly submitted: Submitted[] = []
   private readonly written = new Set<number>()
   private readonly touched = new Set<number>()
+  /** Dispatches at which the stream is handed over. */
+  private readonly most: number
   private active = 0
   private peak = 0
   private cached = 0
@@ -66,9 +67,11 @@ export class MetalQueue implements DispatchQueue {
   private readonly lost = new FinalizationRegistry<number>((slot) => this.releaseSlot(slot))
 
   constructor(
-    readonly runtime: MetalRuntime,
+    readonly runtime: GpuRuntime,
     private readonly memory: Memory,
-  ) {}
+  ) {
+    this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
+  }
 
   get limits(): DeviceLimits {
     return this.runtime.info
@@ -80,7 +83,7 @@ export class MetalQueue implements DispatchQueue {
     const { maxBufferLength } = this.runtime.info
     if (nbytes > maxBufferLength)
       throw new DeviceError(
-        "metal",
+        this.memory.name,
         `no memory for a buffer of ${nbytes} bytes: the device has ${maxBufferLength} for one`,
       )
     const size = this.runtime.exactBuffers ? nbytes : sizeClass(nbytes)
@@ -89,7 +92,7 @@ export class MetalQueue implements DispatchQueue {
     else if (this.active + size > this.limit) {
       this.clearCache()
       throw new DeviceError(
-        "metal",
+        this.memory.name,
         `${size} bytes more would exceed the memory limit of ${this.limit} bytes: ${this.active} are in use`,
       )
     }
@@ -104,7 +107,7 @@ export class MetalQueue implements DispatchQueue {
     return storage
   }
 
-  private newBuffer(size: number): MetalBuffer {
+  private newBuffer(size: number): GpuBuffer {
     try {
       return this.runtime.newBuffer(size)
     } catch (error) {
@@ -116,7 +119,7 @@ export class MetalQueue implements DispatchQueue {
 
   /** A storage over memory of another backend; null where the runtime cannot use it. */
   adopt(address: bigint, nbytes: number, done: () => void): Storage | null {
-    const buffer = this.runtime.wrapAddress(address, nbytes)
+    const buffer = this.runtime.wrapAddress?.(address, nbytes)
     if (!buffer) return null
     const slot = this.freeSlots.pop() ?? this.buffers.length
     this.buffers[slot] = buffer
@@ -141,7 +144,7 @@ export class MetalQueue implements DispatchQueue {
     if (done) {
       this.adopted.delete(slot)
       this.leaving.push({ buffer, done })
-      if (this.stream.length === 0) this.giveBack()
+      if (this.isIdle) this.giveBack()
       return
     }
     this.active -= buffer.length
@@ -168,9 +171,9 @@ export class MetalQueue implements DispatchQueue {
   private shrinkCache(bytes: number): void {
     this.run()
     for (const size of [...this.pool.keys()].sort((a, b) => b - a)) {
-      const list = this.pool.get(size) as MetalBuffer[]
+      const list = this.pool.get(size) as GpuBuffer[]
       while (list.length > 0 && this.cached > bytes) {
-        this.runtime.releaseBuffer(list.pop() as MetalBuffer)
+        this.runtime.releaseBuffer(list.pop() as GpuBuffer)
         this.cached -= size
       }
     }
@@ -197,40 +200,41 @@ export class MetalQueue implements DispatchQueue {
   }
 
   read(storage: Storage, offset: number, into: ArrayBufferView): void {
-    this.settle(storage)
+    this.wait(storage)
     this.runtime.read(this.bufferOf(storage), offset, into)
   }
   write(storage: Storage, offset: number, from: ArrayBufferView): void {
-    this.settle(storage)
+    if (this.runtime.dispatchesAhead === undefined) this.wait(storage)
+    else this.handOver()
     this.runtime.write(this.bufferOf(storage), offset, from)
   }
   address(storage: Storage): bigint {
-    this.settle(storage)
-    return this.runtime.address(this.bufferOf(storage))
+    this.wait(storage)
+    return this.runtime.address?.(this.bufferOf(storage)) as bigint
   }
   host(storage: Storage): ArrayBuffer {
     // A view keeps the memory of its own backend.
     if (storage.lender !== null) return storage.lender.memory.host?.(storage.lender) as ArrayBuffer
-    this.settle(storage)
+    this.wait(storage)
     let view = this.views.get(storage.slot)
     if (!view) {
-      view = this.runtime.contents(this.bufferOf(storage))
+      view = this.runtime.contents?.(this.bufferOf(storage)) as ArrayBuffer
       this.views.set(storage.slot, view)
     }
     return view
   }
-  private settle(storage: Storage): void {
+  private wait(storage: Storage): void {
     this.run()
     if (storage.failure) throw storage.failure
   }
-  private bufferOf(storage: Storage): MetalBuffer {
-    return this.buffers[storage.slot] as MetalBuffer
+  private bufferOf(storage: Storage): GpuBuffer {
+    return this.buffers[storage.slot] as GpuBuffer
   }
 
   // Work
 
   /** A kernel, compiled once. */
-  private pipelineOf(kernel: Kernel): MetalPipeline {
+  private pipelineOf(kernel: Kernel): GpuPipeline {
     const known = this.pipelines.get(kernel.key)
     if (known) return known
     const { name, constants, wording, mathMode } = kernel
@@ -279,11 +283,12 @@ export class MetalQueue implements DispatchQueue {
     })
     const word = stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
     this.entries.push({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
-    if (stream.dispatches >= MAX_DISPATCHES) this.run()
+    if (stream.dispatches >= this.most) this.handOver()
   }
 
   /** A barrier where this work depends on work since the last one. Buffers count, because storages share them one after another. */
   private order(reads: readonly Storage[], writes: readonly Storage[]): void {
+    if (this.runtime.ordered) return
     const { written, touched } = this
     const id = (s: Storage): number => this.bufferOf(s).id
     if (
@@ -298,28 +303,46 @@ export class MetalQueue implements DispatchQueue {
     for (const s of writes) written.add(id(s))
   }
 
-  /** Runs what is encoded. */
-  run(): void {
-    const { stream, entries } = this
+  private get isIdle(): boolean {
+    return this.stream.length === 0 && this.submitted.length === 0
+  }
+
+  /** Hands the stream over without waiting. */
+  private handOver(): void {
+    const { stream } = this
     if (stream.length === 0) return
-    const failures = new Map(
-      this.runtime.wait(this.runtime.commit(stream)).map((f) => [f.word, f.message] as const),
-    )
+    const submission = this.runtime.commit(stream)
+    this.submitted.push({ submission, entries: this.entries.splice(0) })
     stream.clear()
     this.written.clear()
     this.touched.clear()
-    for (const { word, op, pipeline, reads, writes } of entries.splice(0)) {
-      const message = this.placed(failures.get(word), pipeline)
-      const error =
-        reads.find((s) => s.failure && !writes.includes(s))?.failure ??
-        (message === undefined ? null : new DeviceError(op, message))
-      if (error) this.poison(error, writes)
+    // On a device beside the host; elsewhere the work is done by now.
+    if (this.runtime.dispatchesAhead === undefined) this.conclude()
+  }
+
+  /** Runs what is encoded and waits. */
+  run(): void {
+    this.handOver()
+    this.conclude()
+  }
+
+  /** Waits for what was handed over. */
+  private conclude(): void {
+    for (const { submission, entries } of this.submitted.splice(0)) {
+      const failures = new Map(this.runtime.wait(submission).map((f) => [f.word, f.message] as const))
+      for (const { word, op, pipeline, reads, writes } of entries) {
+        const message = this.placed(failures.get(word), pipeline)
+        const error =
+          reads.find((s) => s.failure && !writes.includes(s))?.failure ??
+          (message === undefined ? null : new DeviceError(op, message))
+        if (error) this.poison(error, writes)
+      }
     }
     if (this.leaving.length > 0) this.giveBack()
   }
 
   /** A message with the lines that its author knows. */
-  private placed(message: string | undefined, pipeline: MetalPipeline): string | undefined {
+  private placed(message: string | undefined, pipeline: GpuPipeline): string | undefined {
     const wording = this.wordings.get(pipeline)
     if (message === undefined || !wording) return message
     const place = (line: string): string => wording.place(Number(line))

@@ -1,14 +1,47 @@
 /**
- * Bounds the folder of compiled kernels. What was not used for longest goes first; what was used within a day stays, so that no process
+ * Folders of compiled kernels: where they are, and their bound. What was not used for longest goes first; what was used within a day stays, so that no process
  * loses what it is about to load. A library that is loaded stays loaded when its file goes.
  */
-import { readdirSync, rmSync, statSync, utimesSync } from "node:fs"
+import { existsSync, readdirSync, rmSync, statSync, utimesSync } from "node:fs"
+import { homedir } from "node:os"
 import { join } from "node:path"
-import { isOwn } from "./private-folder"
+import { DeviceError } from "@lazuli/core/engine"
+import { isOwn, privateFolder, temporaryFolder } from "./private-folder"
 
 const DAY = 24 * 3600 * 1000
 /** Bytes that the folder may have: `LAZULI_CACHE_BYTES`, or 1 GB. */
 const MOST_BYTES = 2 ** 30
+
+const folders = new Map<string, { readonly wanted: string; readonly path: string }>()
+
+/**
+ * Where compiled kernels of a kind are kept: `LAZULI_CACHE_DIR`, or `lazuli` in the user's cache folder. They are code that is loaded, so
+ * where others could write to it, or it cannot be made, it is a new folder of this process.
+ */
+export function kernelFolder(kind: string): string {
+  const base =
+    process.env.LAZULI_CACHE_DIR ?? join(process.env.XDG_CACHE_HOME || join(homedir(), ".cache"), "lazuli")
+  const wanted = join(base, kind)
+  const known = folders.get(kind)
+  if (known?.wanted === wanted && existsSync(known.path)) return known.path
+  const kept = privateFolder(wanted)
+  const used = "path" in kept ? kept : temporaryFolder()
+  if ("problem" in used)
+    throw new DeviceError(
+      kind.split("-")[0],
+      `has no folder for compiled kernels that is yours alone: ${used.problem}`,
+      {
+        hint: "Set LAZULI_CACHE_DIR to one that only you can write to",
+      },
+    )
+  if ("problem" in kept)
+    process.emitWarning(`compiled kernels are not kept for other processes: ${kept.problem}`, {
+      code: "LAZULI_CACHE",
+      detail: "Set LAZULI_CACHE_DIR to a folder that only you can write to",
+    })
+  folders.set(kind, { wanted, path: used.path })
+  return used.path
+}
 
 /** Whether a file is there, and the user's own; then it counts as used now. */
 export function isKept(path: string, now = Date.now()): boolean {
@@ -53,12 +86,12 @@ export function prune(folder: string, most = Number(process.env.LAZULI_CACHE_BYT
   return removed
 }
 
-let pruned = false
+const pruned = new Set<string>()
 
-/** Prunes, once a process, and never fails: the cache is only there to save time. */
+/** Prunes a folder, once a process, and never fails: the cache is only there to save time. */
 export function pruneOnce(folder: string): void {
-  if (pruned) return
-  pruned = true
+  if (pruned.has(folder)) return
+  pruned.add(folder)
   try {
     prune(folder)
   } catch {}

@@ -1,14 +1,15 @@
 /**
- * Commands for a {@link MetalRuntime} as 32-bit words: what Metal's encoders take call by call, packed so that the native side reads a
+ * Commands for a {@link GpuRuntime} as 32-bit words: what Metal's encoders take call by call, packed so that the native side reads a
  * whole stream at once. Checks what Metal would refuse.
  *
  * A record is a header (opcode in the low byte, length in words above, the header included) and its words.
  */
 import { DeviceError } from "@lazuli/core/engine"
-import { MAX_BUFFER_INDEX, MAX_INLINE_BYTES, type Size } from "@lazuli/gpu-kernels"
-import type { MetalBuffer, MetalEvent, MetalPipeline } from "./runtime"
+import { MAX_INLINE_BYTES, type Size } from "../dispatch"
+import { MAX_BUFFER_INDEX } from "../msl/lint"
+import type { GpuBuffer, GpuEvent, GpuPipeline } from "./runtime"
 
-/** Opcodes, as native/host/commands.h has them. */
+/** Opcodes, as the runtimes' native sides have them. */
 export enum Command {
   Pipeline = 1,
   Buffer = 2,
@@ -29,7 +30,7 @@ export class CommandStream {
   length = 0
   /** How many dispatches are in it. */
   dispatches = 0
-  private pipeline: MetalPipeline | null = null
+  private pipeline: GpuPipeline | null = null
 
   /** Empties the stream. */
   clear(): void {
@@ -39,7 +40,7 @@ export class CommandStream {
   }
 
   /** Chooses the kernel of the dispatches that follow. */
-  setPipeline(pipeline: MetalPipeline): void {
+  setPipeline(pipeline: GpuPipeline): void {
     if (pipeline === this.pipeline) return
     this.pipeline = pipeline
     const at = this.begin(Command.Pipeline, 2)
@@ -47,7 +48,7 @@ export class CommandStream {
   }
 
   /** Binds a buffer from a byte offset on. */
-  setBuffer(index: number, buffer: MetalBuffer, offset = 0): void {
+  setBuffer(index: number, buffer: GpuBuffer, offset = 0): void {
     checkIndex(index)
     if (!(offset >= 0 && offset <= buffer.length))
       throw new DeviceError("setBuffer", `the offset ${offset} is outside a buffer of ${buffer.length} bytes`)
@@ -98,13 +99,13 @@ export class CommandStream {
     this.begin(Command.Barrier, 1)
   }
   /** Sets a counter once the commands before it have ended. */
-  signal(event: MetalEvent, value: number): void {
+  signal(event: GpuEvent, value: number): void {
     const at = this.begin(Command.Signal, 3)
     this.words[at] = event.id
     this.words[at + 1] = value
   }
   /** Holds the commands after it back until a counter has the value. */
-  wait(event: MetalEvent, value: number): void {
+  wait(event: GpuEvent, value: number): void {
     const at = this.begin(Command.Wait, 3)
     this.words[at] = event.id
     this.words[at + 1] = value

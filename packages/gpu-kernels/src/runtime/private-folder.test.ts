@@ -11,8 +11,7 @@ import {
 import { tmpdir } from "node:os"
 import { dirname, join } from "node:path"
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest"
-import { cacheFolder } from "./host-compiler"
-import { isKept } from "./kernel-cache"
+import { isKept, kernelFolder } from "./kernel-cache"
 import { privateFolder, temporaryFolder } from "./private-folder"
 
 let scratch = ""
@@ -93,6 +92,7 @@ it("a library that another user owns is not loaded", () => {
 })
 
 describe("with a home that cannot be used", () => {
+  const cacheFolder = (): string => kernelFolder("metal-host")
   beforeEach(() => {
     vi.stubEnv("LAZULI_CACHE_DIR", undefined)
     vi.stubEnv("XDG_CACHE_HOME", undefined)

@@ -1,0 +1,136 @@
+/**
+ * A backend on a GPU's runtime: hands each application to the family that has a kernel for it. What no family has falls back in core,
+ * through decompositions or reference implementations.
+ */
+import { totalmem } from "node:os"
+import {
+  type Backend,
+  type Encoder,
+  listBackends,
+  type Memory,
+  type Node,
+  type Primitive,
+  type Storage,
+  type WorkQueue,
+} from "@lazuli/core/engine"
+import { familyOf } from "../families"
+import type { Family } from "../family"
+import { encodeCopy } from "../kernels/copy"
+import { viewOf } from "../layout"
+import { GpuQueue } from "./queue"
+import type { GpuRuntime, LibrarySource } from "./runtime"
+
+/** A backend that runs this package's kernels. */
+export interface GpuBackend extends Backend {
+  /**
+   * Compiles the kernels that `body` needs ahead, many at a time: for tests that need hundreds. `body` runs by the meanings, so that it
+   * gets the right values, and its kernels do not run. Without a body that can be run twice there is no need for it: kernels are
+   * compiled when they are needed.
+   *
+   * @returns how many sources there were
+   * @example
+   * await metalBackend.rehearse(() => mx.eval(mx.stream(mx.gpu, () => mx.exp(mx.ones([2])))))
+   */
+  rehearse(body: () => void): Promise<number>
+}
+
+/** A backend on a runtime. */
+export function createGpuBackend(runtime: GpuRuntime, name: string, priority: number): GpuBackend {
+  let rehearsed: Map<string, LibrarySource> | null = null
+  const memory: Memory = {
+    name,
+    allocate: (nbytes) => queue.allocate(nbytes),
+    release: (storage) => queue.release(storage),
+    read: (storage, byteOffset, into) => queue.read(storage, byteOffset, into),
+    write: (storage, byteOffset, from) => queue.write(storage, byteOffset, from),
+    ...(runtime.contents && {
+      host: (storage: Storage) => queue.host(storage),
+      address: (storage: Storage) => queue.address(storage),
+      adopt: (address: bigint, nbytes: number, done: () => void) => queue.adopt(address, nbytes, done),
+    }),
+    stats: () => queue.stats(),
+    setLimit: (bytes) => queue.setMemoryLimit(bytes),
+    setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
+    clearCache: () => queue.clearCache(),
+    resetPeak: () => queue.resetPeak(),
+  }
+  const queue = new GpuQueue(runtime, memory)
+  const encoder: Encoder = {
+    encode: (node) =>
+      work(
+        node,
+        () => (familyOf(node.primitive as Primitive) as Family).encode(node, queue),
+        (reference) => {
+          const instead = node.primitive?.facts.opaque ? null : reference.lower(node)
+          return instead && (() => instead.encode(node))
+        },
+      ),
+  }
+  const backend: GpuBackend = {
+    name,
+    device: "gpu",
+    emulated: runtime.emulated,
+    priority,
+    memory,
+    queue: {
+      lower: (node) => (familyOf(node.primitive as Primitive)?.supports(node) ? encoder : null),
+      encodeCopy: (source, target) =>
+        work(
+          target,
+          () => encodeCopy(queue, viewOf(source), { storage: target.storage as Storage, offset: 0 }),
+          (reference) => () => reference.encodeCopy(source, target),
+        ),
+      flush: () => queue.run(),
+    },
+    information: {
+      facts: () => {
+        const { info } = runtime
+        return {
+          deviceName: info.name,
+          architecture: runtime.name,
+          memorySize: info.memorySize ?? totalmem(),
+          maxBufferLength: info.maxBufferLength,
+          maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
+          maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
+          resourceLimit: info.resourceLimit,
+        }
+      },
+      startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
+      stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
+    },
+    async rehearse(body) {
+      const asked = new Map<string, LibrarySource>()
+      rehearsed = asked
+      try {
+        body()
+      } finally {
+        rehearsed = null
+      }
+      await runtime.prepare?.([...asked.values()])
+      return asked.size
+    },
+  }
+  /** A kernel that does not compile leaves its outputs without a value, like one that fails. */
+  const work = (
+    node: Node,
+    body: () => void,
+    meaning: (reference: WorkQueue) => (() => void) | null,
+  ): void => {
+    try {
+      const instead = rehearsed && meaning(referenceBackend().queue)
+      if (rehearsed && instead) {
+        queue.withoutRunning(rehearsed, body)
+        instead()
+      } else body()
+    } catch (error) {
+      queue.poison(
+        error as Error,
+        (node.outputs ?? [node]).map((n) => n.storage as Storage),
+      )
+    }
+  }
+  return backend
+}
+
+/** The backend that runs meanings; core registers it. */
+const referenceBackend = (): Backend => listBackends().find((b) => b.name === "reference") as Backend

@@ -1,0 +1,140 @@
+/**
+ * What a GPU backend asks of a platform that runs the kernels: some fifteen calls. Kernel sources, the choice of kernels, argument
+ * binding and grid sizes are all above this line; a platform offers memory, compilation and a queue.
+ *
+ * The calls are those of Apple's Metal.framework by other names, with one deviation: a dispatch and its arguments travel as words in
+ * a {@link Commands | stream}, so that a whole graph is one native call. They also fit CUDA's driver: libraries are modules
+ * compiled at run time, pipelines functions, streams launches, and a simdgroup is a warp of 32. Such a driver rounds
+ * `dispatchThreads` up to whole groups and guards the threads beyond the grid itself.
+ */
+
+import type { DeviceLimits, FunctionConstants, MathMode, Wording } from "../dispatch"
+
+/** What a device can do. A pipeline may allow smaller threadgroups than the device. */
+export interface DeviceInfo extends DeviceLimits {
+  /** As the platform names it. */
+  readonly name: string
+  /** Bytes of the largest buffer. */
+  readonly maxBufferLength: number
+  /** Bytes that may be in use before the device slows down. */
+  readonly recommendedWorkingSet: number
+  /** Bytes of the device's own memory; the host's are its where it has none. */
+  readonly memorySize?: number
+  /** How many buffers there may be at once, where there is a limit. */
+  readonly resourceLimit?: number
+}
+
+/** A block of memory that kernels see. */
+export interface GpuBuffer {
+  /** The runtime's number for it. */
+  readonly id: number
+  /** Bytes. */
+  readonly length: number
+}
+
+/** Compiled source. */
+export interface GpuLibrary {
+  /** The names of its kernels. */
+  readonly kernels: readonly string[]
+}
+
+/** A kernel that is ready to run. */
+export interface GpuPipeline {
+  /** The runtime's number for it. */
+  readonly id: number
+  readonly name: string
+  /** The largest threadgroup that it can run with. */
+  readonly maxThreads: number
+}
+
+/** A counter that orders streams of work among each other. */
+export interface GpuEvent {
+  readonly id: number
+}
+
+/** A command that failed, by where it starts in its stream. */
+export interface CommandFailure {
+  readonly word: number
+  readonly message: string
+}
+
+/** How a source is compiled. */
+export interface LibraryOptions {
+  /** Names the source in messages. */
+  readonly file?: string
+  /** How messages speak of a source that was generated around what somebody wrote. */
+  readonly wording?: Wording
+  /** What the compiler may assume of arithmetic; "safe", which a platform may always take instead, by default. */
+  readonly mathMode?: MathMode
+}
+
+/** A source, and the name of its file in messages. */
+export interface LibrarySource {
+  readonly source: string
+  readonly file: string
+}
+
+/** Words of a command stream; command-stream.ts writes them. */
+export interface Commands {
+  readonly words: Int32Array
+  /** How many of them are in use. */
+  readonly length: number
+}
+
+/** Work that was handed over. */
+export interface Submission {
+  readonly id: number
+}
+
+/** A platform that compiles and runs kernels. Every method but `prepare` and `done` is synchronous. */
+export interface GpuRuntime {
+  /** Names the platform. */
+  readonly name: string
+  /** What its device can do. */
+  readonly info: DeviceInfo
+  /** Whether buffers are wanted in the sizes that are needed, so that any access behind them shows. */
+  readonly exactBuffers?: boolean
+  /** Whether it executes kernels without a GPU. */
+  readonly emulated?: boolean
+  /** Dispatches of a stream run in order, so that it needs no barriers. */
+  readonly ordered?: boolean
+  /** Commits run beside the host; a stream is then handed over once it has so many dispatches, for the device to begin. */
+  readonly dispatchesAhead?: number
+
+  /** Memory for kernels. @throws DeviceError when there is none */
+  newBuffer(length: number): GpuBuffer
+  /** Gives the memory back. Work that uses it must have ended, or run before what takes the memory next. */
+  releaseBuffer(buffer: GpuBuffer): void
+  /** Copies bytes out, once the work that was committed has run. */
+  read(buffer: GpuBuffer, offset: number, into: ArrayBufferView): void
+  /** Copies bytes in, after the work that was committed. */
+  write(buffer: GpuBuffer, offset: number, from: ArrayBufferView): void
+  /** The memory itself, where the host sees it; without it buffers are reached by `read` and `write` alone. */
+  contents?(buffer: GpuBuffer): ArrayBuffer
+  /** Where the memory starts, for other native code. */
+  address?(buffer: GpuBuffer): bigint
+  /** A buffer at an address, whose owner keeps it; null where the platform cannot, for instance for want of alignment. */
+  wrapAddress?(address: bigint, length: number): GpuBuffer | null
+
+  /** Compiles source. @throws DeviceError that names the first line that does not compile */
+  newLibrary(source: string, options?: LibraryOptions): GpuLibrary
+  /** Compiles sources that `newLibrary` will be asked for, together, where that is faster. What does not compile is left for then. */
+  prepare?(sources: readonly LibrarySource[]): Promise<void>
+  /** Takes a kernel of a library, with its function constants set. @throws DeviceError when there is none of that name */
+  newPipeline(library: GpuLibrary, name: string, constants?: FunctionConstants): GpuPipeline
+
+  /** A counter at 0. */
+  newEvent(): GpuEvent
+  /** What a counter stands at. */
+  eventValue(event: GpuEvent): number
+  /** Hands a stream over; its commands run in order. The stream may be reused at once. */
+  commit(stream: Commands): Submission
+  /** Waits for a submission; gives what failed. */
+  wait(submission: Submission): readonly CommandFailure[]
+  /** The same without blocking. */
+  done(submission: Submission): Promise<readonly CommandFailure[]>
+  /** Begins to record submissions into a file for the platform's tools, where it has such. @throws DeviceError */
+  startCapture?(path: string): void
+  /** Ends the recording. */
+  stopCapture?(): void
+}
