@@ -147,3 +147,51 @@ it("gathers rows by vectors, and keeps the last of several updates", () => {
     0,
   )
 })
+
+it.each([
+  ["a matrix", [100, 70], [1, 0]],
+  ["of odd sides", [67, 129], [1, 0]],
+  ["a stack of matrices", [3, 65, 33], [0, 2, 1]],
+  ["the outer axes too", [3, 40, 2, 33], [2, 3, 0, 1]],
+  ["all axes", [17, 18, 19], [2, 1, 0]],
+])("transposes %s", (_, shape, axes) => {
+  for (const dtype of [mx.uint8, mx.float16, mx.float32, mx.complex64])
+    agree(() => mx.contiguous(noise(shape).multiply(100).astype(dtype).transpose(axes)).astype(mx.float32), 0)
+  // Behind an offset, and at its end.
+  agree(() => mx.contiguous(noise(shape).index("...", "1:").transpose(axes)), 0)
+})
+
+it.each([
+  ["one part", [130, 5]],
+  ["several parts", [1030, 3]],
+  ["an outer axis", [2, 400, 7]],
+  ["a few elements", [7, 3]],
+])("runs folds down lines of %s", (_, shape) => {
+  const axis = shape.length - 2
+  for (const reverse of [false, true])
+    for (const inclusive of [false, true]) {
+      agree(() => noise(shape).multiply(10).round().cumsum(axis, reverse, inclusive), 0)
+      agree(() => noise(shape).cummin(axis, reverse, inclusive), 0)
+    }
+})
+
+it.each([[[200, 40]], [[65, 33]], [[7, 300]], [[3, 90, 5]]])(
+  "softmax down columns of shape %o, which may begin with −∞",
+  (shape) => {
+    const axis = shape.length - 2
+    const masked = (): mx.Array => mx.where(noise(shape, 3).greater(0.5), noise(shape).multiply(8), -Infinity)
+    agree(() => mx.softmax(noise(shape).multiply(8), axis), 1e-6)
+    agree(() => mx.softmax(masked(), axis), 1e-6)
+    agree(() => mx.logsumexp(masked(), axis), 1e-5)
+    agree(() => mx.softmax(mx.full(shape, -Infinity), axis), 0)
+  },
+)
+
+it("reads along an axis and across rows, a few words a thread", () => {
+  for (const n of [1, 7, 1000, 2049]) {
+    const rows = (): mx.Array => noise([n, 3], 7).multiply(30).floor().astype(mx.int32)
+    agree(() => mx.takeAlongAxis(noise([n, 64]), rows().abs(), 1), 0)
+    agree(() => mx.take(noise([40, 3]), rows().flatten(), 0), 0)
+    agree(() => mx.take(noise([40]), rows(), 0), 0)
+  }
+})

@@ -6,7 +6,7 @@
  * last one, and the second writes only that.
  */
 import { contiguousStrides, type Dtype, isInteger, type Node, sizeOf } from "@lazuli/core/engine"
-import type { Argument, DispatchQueue, Place } from "../dispatch"
+import type { Argument, DispatchQueue, Kernel, Place } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { collapse, viewOf } from "../layout"
 import { METAL_HEADER, metalType, wordType } from "../metal-types"
@@ -65,18 +65,62 @@ const indexTypes = (nodes: readonly Node[]): string[] => nodes.map((n) => metalT
 const areIndices = (nodes: readonly Node[]): boolean =>
   nodes.every((n) => isInteger(n.dtype)) && nodes.length + 4 <= MAX_BUFFER_INDEX
 
-// Layout: threads, elements of a slice, offset; axes of the slice; then the indices' sizes, spans and strides.
-const gatherSource = (type: string, types: readonly string[], ndim: number): string => {
-  const count = types.length
-  return `${METAL_HEADER}${POSITION}kernel void gather(device const ${type}* x [[buffer(0)]], ${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${type}* y [[buffer(${1 + count})]],
-    constant int* layout [[buffer(${2 + count})]], uint i [[thread_position_in_grid]]) {
-  if (i >= uint(layout[0])) return;
-  uint slice = uint(layout[1]), b = i / slice;
-  long start = long(layout[2]);
-  bool inside = true;
-${startOf(types, 3 + 2 * ndim, "b")}${inSlice(ndim, 3, "i % slice", "start")}  y[i] = x[start];
+/** Words that a thread of a gather moves, a group apart: their positions are read together, and then they. */
+const WORDS = 4
+const GROUP = 256
+
+/** A kernel whose threads move `WORDS` words, from where the statements on `i` leave in `start`. */
+const moverSource = (name: string, type: string, parameters: string, statements: string): string =>
+  `${METAL_HEADER}${POSITION}kernel void ${name}(device const ${type}* x [[buffer(0)]], ${parameters},
+    uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
+    uint threads [[threads_per_threadgroup]]) {
+  uint first = group * threads * ${WORDS} + lane, count = uint(layout[0]);
+  ${type} several[${WORDS}];
+  for (uint e = 0; e < ${WORDS}; e++) {
+    uint i = first + e * threads;
+    if (i < count) {
+      bool inside = true;
+${statements}      several[e] = x[start];
+    }
+  }
+  for (uint e = 0; e < ${WORDS}; e++) {
+    uint i = first + e * threads;
+    if (i < count) y[i] = several[e];
+  }
 }
 `
+
+/** Adds a kernel of {@link moverSource} over `words` words. */
+function dispatchMover(
+  queue: DispatchQueue,
+  op: string,
+  kernel: Kernel,
+  args: readonly Argument[],
+  target: Place,
+  words: number,
+): void {
+  const group = Math.min(GROUP, Math.ceil(words / WORDS / 32) * 32)
+  queue.dispatch({
+    op,
+    kernel,
+    arguments: args,
+    writes: [target.storage],
+    grid: [Math.ceil(words / (WORDS * group)) * group, 1, 1],
+    threadgroup: [group, 1, 1],
+  })
+}
+
+// Layout: words, those of a slice, offset; axes of the slice; then the indices' sizes, spans and strides.
+const gatherSource = (type: string, types: readonly string[], ndim: number): string => {
+  const count = types.length
+  return moverSource(
+    "gather",
+    type,
+    `${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${type}* y [[buffer(${1 + count})]], constant int* layout [[buffer(${2 + count})]]`,
+    `  uint slice = uint(layout[1]), b = i / slice;
+  long start = long(layout[2]);
+${startOf(types, 3 + 2 * ndim, "b")}${inSlice(ndim, 3, "i % slice", "start")}`,
+  )
 }
 
 const gather: Family = {
@@ -102,11 +146,11 @@ const gather: Family = {
     const ratio = word / size
     const shape = merged.shape.map((n, i) => (i === last ? n / ratio : n))
     const strides = merged.strides[0].map((s, i) => (i === last ? s : s / ratio))
-    const threads = sizeOf(node.shape) / ratio
+    const words = sizeOf(node.shape) / ratio
     const type = wordType(word)
     const types = indexTypes(indices)
     withPlaces(queue, indices, (places) =>
-      dispatchEach(
+      dispatchMover(
         queue,
         "gather",
         {
@@ -119,12 +163,12 @@ const gather: Family = {
           ...places,
           target,
           Int32Array.from([
-            ...[threads, sizeOf(shape), view.offset / ratio, ...shape, ...strides],
+            ...[words, sizeOf(shape), view.offset / ratio, ...shape, ...strides],
             ...axes.flatMap((axis) => [x.shape[axis], sliceSizes[axis], view.strides[axis] / ratio]),
           ]),
         ],
-        [target.storage],
-        threads,
+        target,
+        words,
       ),
     )
   },
@@ -346,16 +390,15 @@ const scatter: Family = {
   },
 }
 
-// Layout: threads, offset, size and stride of the axis; the output's sizes; strides of x without the axis.
-const alongSource = (type: string, index: string, ndim: number): string => `${METAL_HEADER}${POSITION}
-kernel void along(device const ${type}* x [[buffer(0)]], device const ${index}* index0 [[buffer(1)]], device ${type}* y [[buffer(2)]],
-    constant int* layout [[buffer(3)]], uint i [[thread_position_in_grid]]) {
-  if (i >= uint(layout[0])) return;
-  bool inside = true;
-  long start = long(layout[1]) + lz_position(long(index0[i]), long(layout[2]), 1, inside) * layout[3];
-${inSlice(ndim, 4, "i", "start")}  y[i] = x[start];
-}
-`
+// Layout: words, offset, size and stride of the axis; the output's sizes; strides of x without the axis.
+const alongSource = (type: string, index: string, ndim: number): string =>
+  moverSource(
+    "along",
+    type,
+    `device const ${index}* index0 [[buffer(1)]], device ${type}* y [[buffer(2)]], constant int* layout [[buffer(3)]]`,
+    `  long start = long(layout[1]) + lz_position(long(index0[i]), long(layout[2]), 1, inside) * layout[3];
+${inSlice(ndim, 4, "i", "start")}`,
+  )
 
 const takeAlongAxis: Family = {
   supports: (node) => isCountable(node) && areIndices(node.inputs.slice(1)) && node.shape.length > 0,
@@ -363,6 +406,7 @@ const takeAlongAxis: Family = {
     const [x, indices] = node.inputs
     const axis = node.params.axis as number
     const n = sizeOf(node.shape)
+    if (n === 0) return
     const view = viewOf(x)
     const type = wordType(node.dtype.size)
     const index = metalType(indices.dtype) as string
@@ -370,7 +414,7 @@ const takeAlongAxis: Family = {
     const merged = collapse(node.shape, [view.strides.map((s, i) => (i === axis ? 0 : s))])
     const ndim = merged.shape.length
     withRowMajor(queue, viewOf(indices), (place) =>
-      dispatchEach(
+      dispatchMover(
         queue,
         "takeAlongAxis",
         {
@@ -387,7 +431,7 @@ const takeAlongAxis: Family = {
             ...merged.strides[0],
           ]),
         ],
-        [target.storage],
+        target,
         n,
       ),
     )

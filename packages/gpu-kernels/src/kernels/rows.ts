@@ -16,7 +16,7 @@ import { encodeFold, targetOf } from "./reduce"
 const VECTOR = 16
 /** Rows up to this long take a simdgroup; longer ones a threadgroup, whose threads keep about so many elements. */
 const SIMDGROUP_ROW = 512
-const KEPT = 8
+const KEPT = 16
 const MOST_KEPT = 32
 const MOST_THREADS = 1024
 const GROUP = 256
@@ -89,26 +89,71 @@ const logsumexpRows: RowProgram = {
   row: "isinf(top) ? top : top + precise::log(total)",
 }
 
-/** Down columns: one thread each, `inner` columns side by side. Maximum and sum in one pass. */
-const columnSource = (type: string, whole: boolean): string => `${METAL_HEADER}${functionsFor("lz_maximum")}
-kernel void columns(device const ${type}* x [[buffer(0)]], device ${type}* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
-    uint i [[thread_position_in_grid]]) {
-  uint n = sizes[0], inner = sizes[1];
-  uint base = i / inner * n * inner + i % inner;
-  float top = -INFINITY, total = 0.0f;
-  for (uint k = 0; k < n; k++) {
-    float v = float(x[base + k * inner]);
-    float high = lz_maximum(top, v);
-    total = (top == high ? total : total * precise::exp(top - high)) + precise::exp(v - high);
-    top = high;
+/** Threads along the columns of a group, those that share a column, and from how many elements on. */
+const COLUMNS = 32
+const LANES = 8
+const LONG_COLUMN = 64
+
+/**
+ * Down columns: `lanes` threads for each of columns that lie side by side. Maximum and sum in one pass, with several elements read
+ * at once; where all so far are −∞, the sum is 0.
+ */
+function columnSource(type: string, whole: boolean, lanes: number): string {
+  const at = (k: string): string => `x[base + (${k}) * inner]`
+  const add = (values: readonly string[]): string => {
+    const high = values.reduce((a, b) => `lz_maximum(${a}, ${b})`, "top")
+    const terms = values.map((v) => `precise::exp(${v} - shift)`).join(" + ")
+    return `float high = ${high}, shift = high == -INFINITY ? 0.0f : high;
+    total = (top == high ? total : total * precise::exp(top - shift)) + (${terms});
+    top = high;`
   }
-${
+  const meet =
+    lanes === 1
+      ? ""
+      : `  threadgroup float tops[${lanes}][${COLUMNS}];
+  threadgroup float totals[${lanes}][${COLUMNS}];
+  tops[lane.y][lane.x] = top;
+  totals[lane.y][lane.x] = total;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  for (uint l = 0; l < ${lanes}; l++) top = lz_maximum(top, tops[l][lane.x]);
+  float common = top == -INFINITY ? 0.0f : top;
+  total = 0.0f;
+  for (uint l = 0; l < ${lanes}; l++)
+    total += tops[l][lane.x] == top ? totals[l][lane.x] : totals[l][lane.x] * precise::exp(tops[l][lane.x] - common);
+`
+  const write = (k: string, v: string): string =>
+    `y[base + (${k}) * inner] = ${type}(precise::exp(float(${v}) - top) / total);`
+  return `${METAL_HEADER}${functionsFor("lz_maximum")}
+kernel void columns(device const ${type}* x [[buffer(0)]], device ${type}* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
+    uint2 lane [[thread_position_in_threadgroup]], uint2 group [[threadgroup_position_in_grid]],
+    uint2 threads [[threads_per_threadgroup]]) {
+  uint n = sizes[0], inner = sizes[1], i = group.x * threads.x + lane.x;
+  bool inside = i < sizes[2];
+  uint line = inside ? i : 0, base = line / inner * n * inner + line % inner, end = inside ? n : 0;
+  float top = -INFINITY, total = 0.0f;
+  uint k = lane.y;
+  for (; k + ${3 * lanes} < end; k += ${4 * lanes}) {
+    float v0 = float(${at("k")}), v1 = float(${at(`k + ${lanes}`)}), v2 = float(${at(`k + ${2 * lanes}`)}), v3 = float(${at(`k + ${3 * lanes}`)});
+    ${add(["v0", "v1", "v2", "v3"])}
+  }
+  for (; k < end; k += ${lanes}) {
+    float v = float(${at("k")});
+    ${add(["v"])}
+  }
+${meet}${
   whole
-    ? `  for (uint k = 0; k < n; k++) y[base + k * inner] = ${type}(precise::exp(float(x[base + k * inner]) - top) / total);`
-    : `  y[i] = ${type}(isinf(top) ? top : top + precise::log(total));`
+    ? `  k = lane.y;
+  for (; k + ${3 * lanes} < end; k += ${4 * lanes}) {
+    ${type} several[4];
+    for (uint u = 0; u < 4; u++) several[u] = ${at(`k + u * ${lanes}`)};
+    for (uint u = 0; u < 4; u++) ${write(`k + u * ${lanes}`, "several[u]")}
+  }
+  for (; k < end; k += ${lanes}) ${write("k", at("k"))}`
+    : `  if (inside && lane.y == 0) y[i] = ${type}(isinf(top) ? top : top + precise::log(total));`
 }
 }
 `
+}
 
 const supports = (node: Node): boolean =>
   node.inputs[0].dtype.kind === "floating" &&
@@ -133,17 +178,19 @@ function along(program: RowProgram): Family {
           return
         }
         const whole = program.element !== undefined
+        const lanes = n >= LONG_COLUMN ? LANES : 1
+        const across = lanes > 1 ? COLUMNS : Math.min(GROUP, Math.ceil(lines / 32) * 32)
         queue.dispatch({
           op: program.key,
           kernel: {
-            key: `columns ${program.key} ${type}`,
+            key: `columns ${program.key} ${type} ${lanes}`,
             name: "columns",
-            source: () => columnSource(type, whole),
+            source: () => columnSource(type, whole, lanes),
           },
-          arguments: [place, target, Uint32Array.of(n, inner)],
+          arguments: [place, target, Uint32Array.of(n, inner, lines)],
           writes: [target.storage],
-          grid: [lines, 1, 1],
-          threadgroup: [Math.min(GROUP, lines), 1, 1],
+          grid: [Math.ceil(lines / across) * across, lanes, 1],
+          threadgroup: [across, lanes, 1],
         })
       })
     },

@@ -1,6 +1,6 @@
 /**
  * Running folds along an axis. Rows are taken by threadgroups, tile by tile; long ones by several, after a pass that finds each part's
- * total. Along other axes a thread runs down each line, so that neighbours read neighbours.
+ * total. Along other axes threads run down lines, so that neighbours read neighbours.
  */
 import { type Dtype, type Node, sizeOf } from "@lazuli/core/engine"
 import type { Argument, DispatchQueue, Place } from "../dispatch"
@@ -19,6 +19,10 @@ const GROUP = 256
 const LONG_ROW = 16384
 const GROUPS = 256
 const MOST_PARTS = 64
+/** Threads that keep a large GPU busy down lines, the least elements of a line that are worth one, and those that it reads at once. */
+const THREADS = 65536
+const LEAST_PART = 64
+const AHEAD = 8
 
 /** log Σ exp. Of complex numbers the angle of the smaller is relative to the larger. */
 function logSumFold(dtype: Dtype): Fold {
@@ -122,28 +126,67 @@ ${step === "totals" ? "  if (lane == 0) totals[row * parts + part] = carry;\n" :
 `
 }
 
-/** Down lines: a thread each. */
-const lineSource = (
-  fold: Fold,
-  { reverse, inclusive }: Direction,
-): string => `${METAL_HEADER}${foldSource(fold, false, true)}
-kernel void lines(device const ${fold.from}* x [[buffer(0)]], device ${fold.to}* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
-    uint i [[thread_position_in_grid]]) {
-  uint n = sizes[0], inner = sizes[1];
-  if (i >= sizes[2]) return;
-  uint base = i / inner * n * inner + i % inner;
-  ${fold.acc} total = lz_start();
-  for (uint k = 0; k < n; k++) {
-    uint at = base + ${reverse ? "(n - 1 - k)" : "k"} * inner;
-    ${fold.acc} v = lz_first(x[at], 0);
-${
-  inclusive
-    ? "    total = lz_fold(total, v);\n    y[at] = lz_last(total, 1.0f);"
-    : "    y[at] = lz_last(total, 1.0f);\n    total = lz_fold(total, v);"
-}
+/** Down lines: a thread for each part of each, which reads several elements before it folds them. */
+function lineSource(fold: Fold, { reverse, inclusive }: Direction, step: Step): string {
+  const { acc, from, to } = fold
+  const at = (k: string): string => `base + ${reverse ? `(n - 1 - (${k}))` : `(${k})`} * inner`
+  const one = (value: string, k: string): string => {
+    const add = `total = lz_fold(total, lz_first(${value}, 0));`
+    if (step === "totals") return add
+    const write = `y[${at(k)}] = lz_last(total, 1.0f);`
+    return inclusive ? `${add} ${write}` : `${write} ${add}`
   }
-}
+  return `${METAL_HEADER}${foldSource(fold, false, true)}
+kernel void lines(device const ${from}* x [[buffer(0)]], device ${to}* y [[buffer(1)]],
+    device ${step === "totals" ? "" : "const "}${acc}* totals [[buffer(2)]], constant uint* sizes [[buffer(3)]],
+    uint i [[thread_position_in_grid]]) {
+  uint n = sizes[0], inner = sizes[1], lines = sizes[2], length = sizes[3];
+  if (i >= sizes[4]) return;
+  uint line = i % lines, part = i / lines, base = line / inner * n * inner + line % inner;
+  uint k = part * length, end = min(n, k + length);
+  ${acc} total = lz_start();
+${step === "totals" ? "" : "  for (uint p = 0; p < part; p++) total = lz_fold(total, totals[p * lines + line]);\n"}  for (; k + ${AHEAD} <= end; k += ${AHEAD}) {
+    ${from} several[${AHEAD}];
+    for (uint u = 0; u < ${AHEAD}; u++) several[u] = x[${at("k + u")}];
+    for (uint u = 0; u < ${AHEAD}; u++) { ${one("several[u]", "k + u")} }
+  }
+  for (; k < end; k++) { ${one(`x[${at("k")}]`, "k")} }
+${step === "totals" ? "  totals[i] = total;\n" : ""}}
 `
+}
+
+function encodeLines(
+  queue: DispatchQueue,
+  op: string,
+  fold: Fold,
+  direction: Direction,
+  from: Place,
+  target: Place,
+  [n, inner, lines]: readonly [number, number, number],
+): void {
+  const parts = Math.max(1, Math.min(MOST_PARTS, Math.ceil(THREADS / lines), Math.floor(n / LEAST_PART)))
+  const length = Math.ceil(n / parts)
+  const totals = parts > 1 ? queue.allocate(lines * (parts - 1) * fold.accSize) : null
+  const run = (step: Step): void => {
+    const threads = lines * (step === "totals" ? parts - 1 : parts)
+    const sums: Argument = totals ? { storage: totals, offset: 0 } : target
+    dispatchEach(
+      queue,
+      op,
+      {
+        key: `lines ${step} ${direction.reverse} ${direction.inclusive} ${fold.key}`,
+        name: "lines",
+        source: () => lineSource(fold, direction, step),
+      },
+      [from, target, sums, Uint32Array.of(n, inner, lines, length, threads)],
+      step === "totals" && totals ? [totals] : [target.storage],
+      threads,
+    )
+  }
+  if (totals) run("totals")
+  run("whole")
+  totals?.drop()
+}
 
 function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
   const op = node.primitive?.name as string
@@ -157,14 +200,7 @@ function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
   const key = `${direction.reverse} ${direction.inclusive} ${fold.key}`
   withRowMajor(queue, viewOf(input), (place) => {
     if (inner > 1) {
-      dispatchEach(
-        queue,
-        op,
-        { key: `lines ${key}`, name: "lines", source: () => lineSource(fold, direction) },
-        [place, target, Uint32Array.of(n, inner, lines)],
-        [target.storage],
-        lines,
-      )
+      encodeLines(queue, op, fold, direction, place, target, [n, inner, lines])
       return
     }
     const parts =
