@@ -15,6 +15,7 @@ export async function runChecks({ build }) {
   const scratch = mkdtempSync(join(tmpdir(), "lazuli-test-"))
   try {
     await check(outcome, "style (biome)", "biome", ["check", "--diagnostic-level=warn"])
+    await check(outcome, "native style (clang-format)", "node", ["tooling/format-native.mjs", "--check"])
     await check(outcome, "types (tsc)", "tsc", ["--noEmit"])
     await check(outcome, "public types", "node", ["tooling/check-public-types.mjs"])
     await check(outcome, "layers", "node", ["tooling/check-layers.mjs", "--only", "layers"])

@@ -1,5 +1,5 @@
-// What this machine can do at most: memory bandwidth of a triad with non-temporal stores, and fused multiply-adds from registers, with one thread and
-// with all. Prints JSON.
+// What this machine can do at most: memory bandwidth of a triad with non-temporal stores, and fused
+// multiply-adds from registers, with one thread and with all. Prints JSON.
 #include <immintrin.h>
 #include <sys/mman.h>
 
@@ -13,7 +13,9 @@
 
 namespace {
 using Clock = std::chrono::steady_clock;
-double seconds(Clock::time_point since) { return std::chrono::duration<double>(Clock::now() - since).count(); }
+double seconds(Clock::time_point since) {
+  return std::chrono::duration<double>(Clock::now() - since).count();
+}
 
 #if defined(__AVX512F__)
 using Vec = __m512;
@@ -41,7 +43,8 @@ double on_threads(int threads, const F& f) {
   return seconds(start);
 }
 
-// Bytes a second of a = b + s * c over arrays that no cache holds, in huge pages where the system gives them: the best of some rounds.
+// Bytes a second of a = b + s * c over arrays that no cache holds, in huge pages where the system gives them:
+// the best of some rounds.
 class Triad {
  public:
   Triad() : data_(static_cast<float*>(std::aligned_alloc(kHugePage, 3 * kCount * sizeof(float)))) {
@@ -60,7 +63,8 @@ class Triad {
       double s = on_threads(threads, [&](int t) {
         const size_t from = kCount / threads * t, to = kCount / threads * (t + 1);
         const Vec scale = set(0.5f);
-        for (size_t i = from; i < to; i += kLanes) stream(data_ + i, fma(load(data_ + 2 * kCount + i), scale, load(data_ + kCount + i)));
+        for (size_t i = from; i < to; i += kLanes)
+          stream(data_ + i, fma(load(data_ + 2 * kCount + i), scale, load(data_ + kCount + i)));
         _mm_sfence();
       });
       best = std::max(best, 12.0 * double(kCount) / s);
@@ -95,14 +99,14 @@ double multiply_adds(int rounds, int threads) {
 }
 }  // namespace
 
-// Without arguments: all four figures. With the bytes and the floating-point operations of a workload: for each line of input, the least time in
-// milliseconds that the machine needs for them at this moment.
+// Without arguments: all four figures. With the bytes and the floating-point operations of a workload: for
+// each line of input, the least time in milliseconds that the machine needs for them at this moment.
 int main(int argc, char** argv) {
   const int all = int(std::thread::hardware_concurrency());
   if (argc < 3) {
     const Triad triad;
-    std::printf("{\"triad\": %.0f, \"triadAll\": %.0f, \"fma\": %.0f, \"fmaAll\": %.0f}\n", triad.best_of(8, 1), triad.best_of(8, all), multiply_adds(8, 1),
-                multiply_adds(8, all));
+    std::printf("{\"triad\": %.0f, \"triadAll\": %.0f, \"fma\": %.0f, \"fmaAll\": %.0f}\n",
+                triad.best_of(8, 1), triad.best_of(8, all), multiply_adds(8, 1), multiply_adds(8, all));
     return 0;
   }
   const double bytes = std::atof(argv[1]), flops = std::atof(argv[2]);

@@ -1,5 +1,5 @@
-// OpenBLAS called directly, as a contestant: the matrix products of float32, with OpenBLAS's own threads. Its side of the conversation with main.ts is
-// that of serve.ts.
+// OpenBLAS called directly, as a contestant: the matrix products of float32, with OpenBLAS's own threads. Its
+// side of the conversation with main.ts is that of serve.ts.
 #include <cblas.h>
 
 #include <chrono>
@@ -27,7 +27,9 @@ constexpr Product kProducts[] = {
     {"matmul 64 × 128²", 128, 64, CblasNoTrans},
 };
 
-double ms_since(Clock::time_point start) { return std::chrono::duration<double, std::milli>(Clock::now() - start).count(); }
+double ms_since(Clock::time_point start) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
+}
 
 std::vector<float> numbers(size_t count) {
   std::vector<float> made(count);

@@ -1,5 +1,6 @@
-// alpha · x + beta · y for the CPU backend: a plain loop over contiguous float32, and a path for any strides and every floating and
-// complex type. Results equal those of the primitive's decomposition to the bit: each product is rounded, then the sum.
+// alpha · x + beta · y for the CPU backend: a plain loop over contiguous float32, and a path for any strides
+// and every floating and complex type. Results equal those of the primitive's decomposition to the bit: each
+// product is rounded, then the sum.
 #include <lazuli/kernel.h>
 
 #include <cstring>
@@ -105,7 +106,8 @@ void parallel(const lz_call* call, int64_t n, int64_t grain, Body body) {
 
 constexpr int64_t kGrain = 1 << 15;  // elements a thread takes at least
 
-// --- Contiguous float32. The compiler vectorizes it, once for each instruction set where the C library can choose at load time.
+// --- Contiguous float32. The compiler vectorizes it, once for each instruction set where the C library can
+// choose at load time.
 
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
 __attribute__((target_clones("avx512f", "avx2", "default")))

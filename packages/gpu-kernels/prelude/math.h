@@ -85,35 +85,36 @@ namespace metal {
   }                                                                                  \
   LZ_VECTOR2(name)
 
-#define LZ_FUNCTIONS                                                                                         \
-  LZ_FLOAT1(acos, __builtin_acosf(x))                                                                        \
-  LZ_FLOAT1(acosh, __builtin_acoshf(x)) LZ_FLOAT1(asin, __builtin_asinf(x)) LZ_FLOAT1(                       \
-      asinh, __builtin_asinhf(x)) LZ_FLOAT1(atan, __builtin_atanf(x)) LZ_FLOAT1(atanh, __builtin_atanhf(x))  \
-      LZ_FLOAT1(ceil, __builtin_ceilf(x)) LZ_FLOAT1(cos, __builtin_cosf(x)) LZ_FLOAT1(                       \
-          cosh, __builtin_coshf(x)) LZ_FLOAT1(cospi, __builtin_cosf(x* M_PI_F)) LZ_FLOAT1(exp,               \
-                                                                                          __builtin_expf(x)) \
-          LZ_FLOAT1(exp2, __builtin_exp2f(x)) LZ_FLOAT1(exp10, __builtin_powf(10.0f, x)) LZ_FLOAT1(          \
-              fabs, __builtin_fabsf(x)) LZ_FLOAT1(floor, __builtin_floorf(x))                                \
-              LZ_FLOAT1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f)) LZ_FLOAT1(          \
-                  log, __builtin_logf(x)) LZ_FLOAT1(log2, __builtin_log2f(x))                                \
-                  LZ_FLOAT1(log10, __builtin_log10f(x)) LZ_FLOAT1(rint, __builtin_rintf(x)) LZ_FLOAT1(       \
-                      round, __builtin_roundf(x)) LZ_FLOAT1(rsqrt, 1.0f / __builtin_sqrtf(x))                \
-                      LZ_FLOAT1(sin, __builtin_sinf(x)) LZ_FLOAT1(sinh, __builtin_sinhf(x)) LZ_FLOAT1(       \
-                          sinpi, __builtin_sinf(x* M_PI_F)) LZ_FLOAT1(sqrt, __builtin_sqrtf(x))              \
-                          LZ_FLOAT1(tan, __builtin_tanf(x)) LZ_FLOAT1(tanh, __builtin_tanhf(x)) LZ_FLOAT1(   \
-                              tanpi, __builtin_tanf(x* M_PI_F)) LZ_FLOAT1(trunc, __builtin_truncf(x))        \
-                              LZ_FLOAT1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))           \
-                                  LZ_FLOAT2(atan2, __builtin_atan2f(x, y))                                   \
-                                      LZ_FLOAT2(copysign, __builtin_copysignf(x, y))                         \
-                                          LZ_FLOAT2(fdim, __builtin_fdimf(x, y))                             \
-                                              LZ_FLOAT2(fmax, __builtin_fmaxf(x, y))                         \
-                                                  LZ_FLOAT2(fmin, __builtin_fminf(x, y))                     \
-                                                      LZ_FLOAT2(fmod, __builtin_fmodf(x, y))                 \
-                                                          LZ_FLOAT2(pow, __builtin_powf(x, y))               \
-                                                              LZ_FLOAT2(powr, __builtin_powf(x, y))          \
-                                                                  LZ_FLOAT2(nextafter,                       \
-                                                                            __builtin_nextafterf(x, y))      \
-                                                                      LZ_FLOAT2(step, y < x ? 0.0f : 1.0f)   \
+#define LZ_FUNCTIONS                                                                                       \
+  LZ_FLOAT1(acos, __builtin_acosf(x))                                                                      \
+  LZ_FLOAT1(acosh, __builtin_acoshf(x))                                                                    \
+  LZ_FLOAT1(asin, __builtin_asinf(x))                                                                      \
+  LZ_FLOAT1(asinh, __builtin_asinhf(x)) LZ_FLOAT1(atan, __builtin_atanf(x)) LZ_FLOAT1(                     \
+      atanh, __builtin_atanhf(x)) LZ_FLOAT1(ceil, __builtin_ceilf(x)) LZ_FLOAT1(cos, __builtin_cosf(x))    \
+      LZ_FLOAT1(cosh, __builtin_coshf(x)) LZ_FLOAT1(cospi, __builtin_cosf(x* M_PI_F)) LZ_FLOAT1(           \
+          exp, __builtin_expf(x)) LZ_FLOAT1(exp2, __builtin_exp2f(x))                                      \
+          LZ_FLOAT1(exp10, __builtin_powf(10.0f, x)) LZ_FLOAT1(fabs, __builtin_fabsf(x)) LZ_FLOAT1(        \
+              floor, __builtin_floorf(x))                                                                  \
+              LZ_FLOAT1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f)) LZ_FLOAT1(        \
+                  log, __builtin_logf(x)) LZ_FLOAT1(log2, __builtin_log2f(x))                              \
+                  LZ_FLOAT1(log10, __builtin_log10f(x)) LZ_FLOAT1(rint, __builtin_rintf(x)) LZ_FLOAT1(     \
+                      round, __builtin_roundf(x)) LZ_FLOAT1(rsqrt, 1.0f / __builtin_sqrtf(x))              \
+                      LZ_FLOAT1(sin, __builtin_sinf(x)) LZ_FLOAT1(sinh, __builtin_sinhf(x)) LZ_FLOAT1(     \
+                          sinpi, __builtin_sinf(x* M_PI_F)) LZ_FLOAT1(sqrt, __builtin_sqrtf(x))            \
+                          LZ_FLOAT1(tan, __builtin_tanf(x)) LZ_FLOAT1(tanh, __builtin_tanhf(x)) LZ_FLOAT1( \
+                              tanpi, __builtin_tanf(x* M_PI_F)) LZ_FLOAT1(trunc, __builtin_truncf(x))      \
+                              LZ_FLOAT1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))         \
+                                  LZ_FLOAT2(atan2, __builtin_atan2f(x, y))                                 \
+                                      LZ_FLOAT2(copysign, __builtin_copysignf(x, y))                       \
+                                          LZ_FLOAT2(fdim, __builtin_fdimf(x, y))                           \
+                                              LZ_FLOAT2(fmax, __builtin_fmaxf(x, y))                       \
+                                                  LZ_FLOAT2(fmin, __builtin_fminf(x, y))                   \
+                                                      LZ_FLOAT2(fmod, __builtin_fmodf(x, y))               \
+                                                          LZ_FLOAT2(pow, __builtin_powf(x, y))             \
+                                                              LZ_FLOAT2(powr, __builtin_powf(x, y))        \
+                                                                  LZ_FLOAT2(nextafter,                     \
+                                                                            __builtin_nextafterf(x, y))    \
+                                                                      LZ_FLOAT2(step, y < x ? 0.0f : 1.0f) \
                                                                           LZ_FLOAT2(divide, x / y)
 
 LZ_FUNCTIONS
@@ -253,10 +254,11 @@ inline T sincos(T x, T& c) {
     return r;                                                                  \
   }
 LZ_TEST(isnan, __builtin_isnan(x))
-LZ_TEST(isinf, __builtin_isinf(x)) LZ_TEST(isfinite, __builtin_isfinite(x))
-    LZ_TEST(isnormal, __builtin_isnormal(x)) LZ_TEST(signbit, __builtin_signbit(x))
+LZ_TEST(isinf, __builtin_isinf(x))
+LZ_TEST(isfinite, __builtin_isfinite(x))
+LZ_TEST(isnormal, __builtin_isnormal(x)) LZ_TEST(signbit, __builtin_signbit(x))
 #undef LZ_TEST
-        inline bool any(bool b) {
+    inline bool any(bool b) {
   return b;
 }
 inline bool all(bool b) { return b; }
@@ -295,10 +297,10 @@ inline V select(const A& a, const V& b, const vec<bool, lz::Count<V>::value>& c)
   }
 LZ_INTEGER(popcount, __builtin_popcountl(x))
 LZ_INTEGER(clz, x == 0 ? bits : __builtin_clzl(x) - (64 - bits))
-    LZ_INTEGER(ctz, x == 0 ? bits : __builtin_ctzl(x))
+LZ_INTEGER(ctz, x == 0 ? bits : __builtin_ctzl(x))
 #undef LZ_INTEGER
-        template <class T>
-        inline T mulhi(T a, T b) {
+template <class T>
+inline T mulhi(T a, T b) {
   return T((static_cast<typename lz::Choice<lz::is_unsigned<T>, unsigned __int128, __int128>::type>(a) * b) >>
            (sizeof(T) * 8));
 }
@@ -380,11 +382,12 @@ struct numeric_limits;
     static constexpr T lowest() { return low; }              \
   };
 LZ_INTEGER_LIMITS(bool, false, true)
-LZ_INTEGER_LIMITS(char, -128, 127) LZ_INTEGER_LIMITS(signed char, -128, 127) LZ_INTEGER_LIMITS(uchar, 0, 255)
-    LZ_INTEGER_LIMITS(short, -32768, 32767) LZ_INTEGER_LIMITS(ushort, 0, 65535)
-        LZ_INTEGER_LIMITS(int, INT_MIN, INT_MAX) LZ_INTEGER_LIMITS(uint, 0, UINT_MAX)
-            LZ_INTEGER_LIMITS(long, -0x7fffffffffffffffL - 1, 0x7fffffffffffffffL)
-                LZ_INTEGER_LIMITS(ulong, 0, ~0ul)
+LZ_INTEGER_LIMITS(char, -128, 127)
+LZ_INTEGER_LIMITS(signed char, -128, 127)
+LZ_INTEGER_LIMITS(uchar, 0, 255) LZ_INTEGER_LIMITS(short, -32768, 32767) LZ_INTEGER_LIMITS(ushort, 0, 65535)
+    LZ_INTEGER_LIMITS(int, INT_MIN, INT_MAX) LZ_INTEGER_LIMITS(uint, 0, UINT_MAX)
+        LZ_INTEGER_LIMITS(long, -0x7fffffffffffffffL - 1, 0x7fffffffffffffffL)
+            LZ_INTEGER_LIMITS(ulong, 0, ~0ul)
 #undef LZ_INTEGER_LIMITS
 #define LZ_FLOAT_LIMITS(T, from, low, high, eps)                \
   template <>                                                   \
@@ -399,9 +402,9 @@ LZ_INTEGER_LIMITS(char, -128, 127) LZ_INTEGER_LIMITS(signed char, -128, 127) LZ_
     static from T infinity() { return T(__builtin_inff()); }    \
     static from T quiet_NaN() { return T(__builtin_nanf("")); } \
   };
-                    LZ_FLOAT_LIMITS(float, constexpr, FLT_MIN, FLT_MAX, FLT_EPSILON)
-                        LZ_FLOAT_LIMITS(half, constexpr, 6.103515625e-05f, 65504.0f, 9.765625e-04f)
-                            LZ_FLOAT_LIMITS(bfloat, , FLT_MIN, 3.3895313892515355e+38f, 7.8125e-03f)
+                LZ_FLOAT_LIMITS(float, constexpr, FLT_MIN, FLT_MAX, FLT_EPSILON)
+                    LZ_FLOAT_LIMITS(half, constexpr, 6.103515625e-05f, 65504.0f, 9.765625e-04f)
+                        LZ_FLOAT_LIMITS(bfloat, , FLT_MIN, 3.3895313892515355e+38f, 7.8125e-03f)
 #undef LZ_FLOAT_LIMITS
 
     /* <metal_type_traits> */

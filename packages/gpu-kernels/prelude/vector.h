@@ -41,10 +41,10 @@ using plain = typename Plain<T>::type;
 template <class T>
 constexpr bool is_floating = same<T, float> || same<T, half> || same<T, bfloat>;
 template <class T>
-constexpr bool is_scalar = is_floating<T> || same<T, bool> || same<T, char> || same<T, signed char> ||
-                           same<T, uchar> || same<T, short> || same<T, ushort> || same<T, int> ||
-                           same<T, uint> || same<T, long> || same<T, ulong> || same<T, long long> ||
-                           same<T, unsigned long long> || __is_enum(T);
+constexpr bool is_scalar =
+    is_floating<T> || same<T, bool> || same<T, char> || same<T, signed char> || same<T, uchar> ||
+    same<T, short> || same<T, ushort> || same<T, int> || same<T, uint> || same<T, long> || same<T, ulong> ||
+    same<T, long long> || same<T, unsigned long long> || __is_enum(T);
 
 }  // namespace lz
 
@@ -264,17 +264,18 @@ struct vec : lz::Elements<T, N> {
   }
   T& operator[](uint i) { return data[i]; }
   const T& operator[](uint i) const { return data[i]; }
-#define LZ_ASSIGN(op)               \
-  template <class B>                \
-  vec& operator op##=(const B& b) { \
-    return *this = vec(*this op b); \
+#define LZ_ASSIGN(op)                 \
+  template <class B>                  \
+  vec& operator op## = (const B& b) { \
+    return *this = vec(*this op b);   \
   }
   LZ_ASSIGN(+)
-  LZ_ASSIGN(-) LZ_ASSIGN(*) LZ_ASSIGN(/) LZ_ASSIGN(%) LZ_ASSIGN(&) LZ_ASSIGN(|) LZ_ASSIGN(^) LZ_ASSIGN(<<)
-      LZ_ASSIGN(>>)
+  LZ_ASSIGN(-)
+ LZ_ASSIGN(*)
+ LZ_ASSIGN(/) LZ_ASSIGN(%) LZ_ASSIGN(&) LZ_ASSIGN(|) LZ_ASSIGN(^) LZ_ASSIGN(<<) LZ_ASSIGN(>>)
 #undef LZ_ASSIGN
 
-          private : void copy(const vec& o) {
+     private : void copy(const vec& o) {
     for (int i = 0; i < N; i++) data[i] = o.data[i];
   }
 };
@@ -320,8 +321,9 @@ struct packed_vec {
     return r;                                                                             \
   }
 LZ_BINARY(+)
-LZ_BINARY(-) LZ_BINARY(*) LZ_BINARY(/) LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<)
-    LZ_BINARY(>>)
+LZ_BINARY(-)
+LZ_BINARY(*)
+LZ_BINARY(/) LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<) LZ_BINARY(>>)
 #undef LZ_BINARY
 
 #define LZ_COMPARE(op)                                                                       \
@@ -337,8 +339,8 @@ LZ_BINARY(-) LZ_BINARY(*) LZ_BINARY(/) LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ
   inline vec<bool, lz::Count<V>::value> operator op(const A& a, const B& b) {                \
     return V(a) op V(b);                                                                     \
   }
-        LZ_COMPARE(==) LZ_COMPARE(!=) LZ_COMPARE(<) LZ_COMPARE(<=) LZ_COMPARE(>) LZ_COMPARE(>=) LZ_COMPARE(&&)
-            LZ_COMPARE(||)
+    LZ_COMPARE(==) LZ_COMPARE(!=) LZ_COMPARE(<) LZ_COMPARE(<=) LZ_COMPARE(>) LZ_COMPARE(>=) LZ_COMPARE(&&)
+        LZ_COMPARE(||)
 #undef LZ_COMPARE
 
 #define LZ_PREFIX(op)                                                       \
@@ -348,7 +350,7 @@ LZ_BINARY(-) LZ_BINARY(*) LZ_BINARY(/) LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ
     for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = op x.data[i]; \
     return r;                                                               \
   }
-                LZ_PREFIX(-) LZ_PREFIX(+) LZ_PREFIX(~) LZ_PREFIX(!)
+            LZ_PREFIX(-) LZ_PREFIX(+) LZ_PREFIX(~) LZ_PREFIX(!)
 #undef LZ_PREFIX
 
     /* Matrices by columns, as Metal has them. */
@@ -395,8 +397,10 @@ inline matrix<T, R, C> transpose(const matrix<T, C, R>& m) {
   typedef metal::vec<T, 3> T##3; \
   typedef metal::vec<T, 4> T##4;
 LZ_NAMES(bool)
-LZ_NAMES(char) LZ_NAMES(uchar) LZ_NAMES(short) LZ_NAMES(ushort) LZ_NAMES(int) LZ_NAMES(uint) LZ_NAMES(long)
-    LZ_NAMES(ulong) LZ_NAMES(half) LZ_NAMES(float) LZ_NAMES(bfloat)
+LZ_NAMES(char)
+LZ_NAMES(uchar)
+LZ_NAMES(short) LZ_NAMES(ushort) LZ_NAMES(int) LZ_NAMES(uint) LZ_NAMES(long) LZ_NAMES(ulong) LZ_NAMES(half)
+    LZ_NAMES(float) LZ_NAMES(bfloat)
 #undef LZ_NAMES
 #define LZ_PACKED(T)                             \
   typedef metal::packed_vec<T, 2> packed_##T##2; \

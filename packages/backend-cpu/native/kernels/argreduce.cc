@@ -39,7 +39,8 @@ void argreduce(const lz_call& call, const char* op, ReduceOp reduce) {
   const auto across = reduce_table().arg_columns[reduce][x.dtype];
   if (across && width >= 16 && is_contiguous(x)) {
     const int64_t blocks = (width + kArgColumns - 1) / kArgColumns, size = itemsize(x.dtype);
-    return parallel(call, y.size / width * blocks, (2 + 0.15 * double(size)) * double(n * std::min(width, kArgColumns)),
+    return parallel(call, y.size / width * blocks,
+                    (2 + 0.15 * double(size)) * double(n * std::min(width, kArgColumns)),
                     [&](int64_t begin, int64_t end) {
                       for (int64_t i = begin; i < end; i++) {
                         const int64_t outer = i / blocks, at = i % blocks * kArgColumns;

@@ -45,8 +45,7 @@ Problem read_problem(const lz_call& call, const char* op, int after_mask, int ou
   require_counts(call, op, 3 + has_mask + after_mask, outputs);
   const lz_operand &q = call.in[0], &k = call.in[1], &v = call.in[2];
   require(call, q.ndim == 4 && k.ndim == 4 && v.ndim == 4, "[%s] q, k and v must have 4 dimensions", op);
-  if (half_table().widen[q.dtype] == nullptr && q.dtype != LZ_FLOAT32)
-    fail_dtype(call, op, q.dtype);
+  if (half_table().widen[q.dtype] == nullptr && q.dtype != LZ_FLOAT32) fail_dtype(call, op, q.dtype);
   p.batch = q.shape[0], p.heads = q.shape[1], p.rows = q.shape[2], p.depth = q.shape[3];
   p.kv_heads = k.shape[1], p.columns = k.shape[2], p.width = v.shape[3];
   require(call,
@@ -87,8 +86,7 @@ void scores(const Problem& p, const Matrix& q, const Matrix& k, int64_t b, int64
   if (m == 1)
     blas::gemv(false, n, p.depth, p.scale, k.row(column), k.ld, q.row(row), 1, 0.0f, to, 1);
   else
-    multiply(false, true, m, n, p.depth, p.scale, q.row(row), q.ld, k.row(column), k.ld, 0.0f, to,
-               kColumns);
+    multiply(false, true, m, n, p.depth, p.scale, q.row(row), q.ld, k.row(column), k.ld, 0.0f, to, kColumns);
   for (int64_t i = 0; i < m; i++) p.mask(b, h, row + i, column, n, to + i * kColumns);
 }
 
@@ -109,9 +107,8 @@ float* result(const lz_call& call, const lz_operand& y) {
 void finish(const lz_call& call, const lz_operand& y, const float* from) {
   if (y.dtype == LZ_FLOAT32) return;
   const auto narrow = half_table().narrow[y.dtype];
-  parallel(call, y.size, 0.3, [&](int64_t begin, int64_t end) {
-    narrow(from + begin, data<char>(y) + 2 * begin, end - begin);
-  });
+  parallel(call, y.size, 0.3,
+           [&](int64_t begin, int64_t end) { narrow(from + begin, data<char>(y) + 2 * begin, end - begin); });
 }
 
 void attention(const lz_call& call) {
@@ -210,13 +207,13 @@ void attention_vjp(const lz_call& call) {
             scores(p, qm, km, b, h, row, m, column, n, block);
             table.probabilities(block, m, n, kColumns, lse + head * p.rows + row);
             multiply(true, false, n, p.width, m, 1.0f, block, kColumns, gm.row(row), gm.ld, 1.0f,
-                       value + column * p.width, p.width);
+                     value + column * p.width, p.width);
             multiply(false, true, m, n, p.width, 1.0f, gm.row(row), gm.ld, vm.row(column), vm.ld, 0.0f,
-                       gradient, kColumns);
+                     gradient, kColumns);
             table.score_gradient(block, gradient, m, n, kColumns, delta, p.scale);
             if (p.depth == 0) continue;
             multiply(true, false, n, p.depth, m, 1.0f, gradient, kColumns, qm.row(row), qm.ld, 1.0f,
-                       key + column * p.depth, p.depth);
+                     key + column * p.depth, p.depth);
             times(gradient, m, p.depth, n, km.row(column), km.ld, column > 0, query, p.depth);
           }
         }

@@ -41,8 +41,8 @@ struct AttentionProblem {
   }
 };
 
-// The output, as float32 in `out`, and the log-sum-exp of a call with few queries a head of k and v, whose elements are
-// read once, where they lie and in their own type. False, with nothing done, for other calls.
+// The output, as float32 in `out`, and the log-sum-exp of a call with few queries a head of k and v, whose
+// elements are read once, where they lie and in their own type. False, with nothing done, for other calls.
 bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out);
 
 }  // namespace lazuli

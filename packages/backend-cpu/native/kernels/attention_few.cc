@@ -1,5 +1,6 @@
-// Attention of few queries, as in generating text: memory is what it waits for. All queries that share a head of k and v
-// meet its columns together, which are cut into parts by the problem's size alone; their results are joined in order.
+// Attention of few queries, as in generating text: memory is what it waits for. All queries that share a head
+// of k and v meet its columns together, which are cut into parts by the problem's size alone; their results
+// are joined in order.
 #include <cmath>
 
 #include "kernels/attention.h"
@@ -32,7 +33,8 @@ bool readable(const Source& x) { return x.strides[3] == 1 || x.shape[3] == 1; }
 bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out) {
   const int64_t group = p.kv_heads > 0 ? p.heads / p.kv_heads : 0, queries = group * p.rows;
   const Source k(call.in[1]), v(call.in[2]);
-  if (queries == 0 || queries > kMostQueries || p.depth == 0 || p.width == 0 || !readable(k) || !readable(v)) return false;
+  if (queries == 0 || queries > kMostQueries || p.depth == 0 || p.width == 0 || !readable(k) || !readable(v))
+    return false;
   const int64_t columns = p.visible(p.rows), parts = std::max<int64_t>((columns + kPart - 1) / kPart, 1);
   if (columns == 0) return false;
   const Source q = densify(call, Source(call.in[0]), 0);
@@ -41,12 +43,14 @@ bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out
   const AttentionTable& table = attention_table();
   const int64_t size = p.width + 2, k_size = itemsize(dtype);
   const Rows keys(k), values(v);
-  const int64_t k_row = p.columns == 1 ? p.depth : k.strides[2], v_row = p.columns == 1 ? p.width : v.strides[2];
+  const int64_t k_row = p.columns == 1 ? p.depth : k.strides[2],
+                v_row = p.columns == 1 ? p.width : v.strides[2];
   // Of every query of every part: the sums, then the maximum and the sum of exponentials.
   const int64_t heads = p.batch * p.kv_heads;
   float* partial = scratch<float>(call, heads * parts * queries * size);
   const double price = double(std::min(columns, kPart)) * double(p.depth + p.width) *
-                           (0.03 * double(k_size) + 0.03 * double(queries)) + 500;
+                           (0.03 * double(k_size) + 0.03 * double(queries)) +
+                       500;
   parallel(call, heads * parts, price, [&](int64_t begin, int64_t end) {
     alignas(64) float block[kMostQueries * kAttentionColumns];
     float max[kMostQueries], sum[kMostQueries], factor[kMostQueries];
@@ -61,7 +65,8 @@ bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out
       std::fill_n(sum, queries, 0.0f);
       for (int64_t column = first; column < last; column += kAttentionColumns) {
         const int64_t n = std::min(kAttentionColumns, last - column);
-        products.dots[dtype](keys.at(b, kv, column), k_row, n, p.depth, x, p.depth, queries, block, kAttentionColumns);
+        products.dots[dtype](keys.at(b, kv, column), k_row, n, p.depth, x, p.depth, queries, block,
+                             kAttentionColumns);
         for (int64_t i = 0; i < queries; i++) {
           float* line = block + i * kAttentionColumns;
           for (int64_t j = 0; j < n; j++) line[j] *= p.scale;
@@ -69,9 +74,11 @@ bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out
         }
         table.online_softmax(block, queries, n, kAttentionColumns, max, sum, factor);
         if (column > first) table.scale_rows(to, queries, p.width, size, factor);
-        products.add_rows[dtype](values.at(b, kv, column), v_row, n, p.width, block, kAttentionColumns, queries, to, size);
+        products.add_rows[dtype](values.at(b, kv, column), v_row, n, p.width, block, kAttentionColumns,
+                                 queries, to, size);
       }
-      for (int64_t i = 0; i < queries; i++) to[i * size + p.width] = max[i], to[i * size + p.width + 1] = sum[i];
+      for (int64_t i = 0; i < queries; i++)
+        to[i * size + p.width] = max[i], to[i * size + p.width + 1] = sum[i];
     }
   });
   auto* lse = data<float>(call.out[1]);

@@ -24,7 +24,8 @@ inline void use_one_thread() {
 
 inline CBLAS_TRANSPOSE flag(bool transposed) { return transposed ? CblasTrans : CblasNoTrans; }
 
-// BLAS leaves the result of empty sums as it was, and takes no distances of 0. Gives whether there is nothing left to do.
+// BLAS leaves the result of empty sums as it was, and takes no distances of 0. Gives whether there is nothing
+// left to do.
 template <class T>
 bool empty_sums(int64_t rows, int64_t columns, int64_t length, T beta, T* y, int64_t row_step, int64_t step) {
   if (rows == 0 || columns == 0) return true;
@@ -79,15 +80,15 @@ inline void gemv(bool ta, int64_t rows, int64_t columns, std::complex<float> alp
               int(incy));
 }
 
-// b ← op(a)⁻¹ · b, or b · op(a)⁻¹ unless `left`, for one triangle of a, perhaps with ones for its diagonal; b m×n, all
-// row-major.
-inline void trsm(bool left, bool upper, bool transposed, bool unit, int64_t m, int64_t n, const float* a, int64_t lda,
-                 float* b, int64_t ldb) {
+// b ← op(a)⁻¹ · b, or b · op(a)⁻¹ unless `left`, for one triangle of a, perhaps with ones for its diagonal; b
+// m×n, all row-major.
+inline void trsm(bool left, bool upper, bool transposed, bool unit, int64_t m, int64_t n, const float* a,
+                 int64_t lda, float* b, int64_t ldb) {
   cblas_strsm(CblasRowMajor, left ? CblasLeft : CblasRight, upper ? CblasUpper : CblasLower, flag(transposed),
               unit ? CblasUnit : CblasNonUnit, int(m), int(n), 1, a, int(lda), b, int(ldb));
 }
-inline void trsm(bool left, bool upper, bool transposed, bool unit, int64_t m, int64_t n, const double* a, int64_t lda,
-                 double* b, int64_t ldb) {
+inline void trsm(bool left, bool upper, bool transposed, bool unit, int64_t m, int64_t n, const double* a,
+                 int64_t lda, double* b, int64_t ldb) {
   cblas_dtrsm(CblasRowMajor, left ? CblasLeft : CblasRight, upper ? CblasUpper : CblasLower, flag(transposed),
               unit ? CblasUnit : CblasNonUnit, int(m), int(n), 1, a, int(lda), b, int(ldb));
 }

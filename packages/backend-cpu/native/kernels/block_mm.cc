@@ -1,6 +1,6 @@
-// blockMaskedMm: products whose operands and result are masked block by block. Blocks that a bool mask drops are not
-// multiplied; neighbours along K that count alike become one product. Other masks multiply, zeros included, so that NaN
-// stays what it is. The half types are computed in float32.
+// blockMaskedMm: products whose operands and result are masked block by block. Blocks that a bool mask drops
+// are not multiplied; neighbours along K that count alike become one product. Other masks multiply, zeros
+// included, so that NaN stays what it is. The half types are computed in float32.
 #include "kernels/blas.h"
 #include "kernels/families.h"
 #include "kernels/gemm.h"
@@ -24,7 +24,8 @@ struct Mask {
   double factor(int64_t batch, int64_t i, int64_t j) const {
     if (data == nullptr || dtype == LZ_BOOL) return 1;
     const int64_t place = at(batch, i, j);
-    return dtype == LZ_FLOAT64 ? static_cast<const double*>(data)[place] : static_cast<const float*>(data)[place];
+    return dtype == LZ_FLOAT64 ? static_cast<const double*>(data)[place]
+                               : static_cast<const float*>(data)[place];
   }
 
  private:
@@ -40,8 +41,8 @@ struct Problem {
 
 int64_t blocks(int64_t size, int64_t block) { return (size + block - 1) / block; }
 
-// A matrix that is stored by rows or columns as it is, else a copy. Where products are left to BLAS the half types are
-// copied too.
+// A matrix that is stored by rows or columns as it is, else a copy. Where products are left to BLAS the half
+// types are copied too.
 Source stored(const lz_call& call, const lz_operand& x, GemmOperand& operand) {
   Source s(x);
   const int r = s.ndim - 2, c = s.ndim - 1;
@@ -50,7 +51,8 @@ Source stored(const lz_call& call, const lz_operand& x, GemmOperand& operand) {
   };
   const auto by = [&](bool transposed) {
     const int64_t n = s.shape[transposed ? c : r], length = s.shape[transposed ? r : c];
-    operand = {s.data, s.dtype, transposed, n == 1 ? std::max<int64_t>(length, 1) : s.strides[transposed ? c : r]};
+    operand = {s.data, s.dtype, transposed,
+               n == 1 ? std::max<int64_t>(length, 1) : s.strides[transposed ? c : r]};
     return s;
   };
   if (gemm_is_own() || half_table().widen[s.dtype] == nullptr) {
@@ -62,8 +64,8 @@ Source stored(const lz_call& call, const lz_operand& x, GemmOperand& operand) {
 }
 
 template <class T>
-void product(const GemmOperand& a, const GemmOperand& b, int64_t m, int64_t n, int64_t k, T alpha, T beta, T* c,
-             int64_t ldc) {
+void product(const GemmOperand& a, const GemmOperand& b, int64_t m, int64_t n, int64_t k, T alpha, T beta,
+             T* c, int64_t ldc) {
   if constexpr (std::is_same_v<T, float>)
     gemm({a, b, m, n, k, alpha, beta, c, ldc});
   else
@@ -114,20 +116,23 @@ void block_masked_mm(const lz_call& call) {
   require_counts(call, kOp, 2 + has[0] + has[1] + has[2], 1);
   const lz_operand &a = call.in[0], &b = call.in[1], &y = call.out[0];
   const int nd = a.ndim;
-  bool fits = p.block > 0 && nd >= 2 && b.ndim == nd && y.ndim == nd && a.dtype == b.dtype && a.dtype == y.dtype;
+  bool fits =
+      p.block > 0 && nd >= 2 && b.ndim == nd && y.ndim == nd && a.dtype == b.dtype && a.dtype == y.dtype;
   for (int d = 0; d < nd - 2 && fits; d++) fits = a.shape[d] == b.shape[d] && a.shape[d] == y.shape[d];
   fits = fits && a.shape[nd - 1] == b.shape[nd - 2] && y.shape[nd - 2] == a.shape[nd - 2] &&
          y.shape[nd - 1] == b.shape[nd - 1];
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", kOp);
   p.m = a.shape[nd - 2], p.n = b.shape[nd - 1], p.k = a.shape[nd - 1];
-  require(call, std::max({p.m, p.n, p.k}) <= INT32_MAX, "[%s] a matrix has more than 2^31 - 1 rows or columns", kOp);
+  require(call, std::max({p.m, p.n, p.k}) <= INT32_MAX,
+          "[%s] a matrix has more than 2^31 - 1 rows or columns", kOp);
   Mask* masks[] = {&p.out, &p.lhs, &p.rhs};
   const int64_t rows[] = {p.m, p.m, p.k}, columns[] = {p.n, p.k, p.n};
   const lz_operand* mask = call.in + 2;
   for (int i = 0; i < 3; i++) {
     if (!has[i]) continue;
     fits = mask->ndim == nd && (mask->dtype == LZ_BOOL || mask->dtype == a.dtype) &&
-           mask->shape[nd - 2] == blocks(rows[i], p.block) && mask->shape[nd - 1] == blocks(columns[i], p.block);
+           mask->shape[nd - 2] == blocks(rows[i], p.block) &&
+           mask->shape[nd - 1] == blocks(columns[i], p.block);
     for (int d = 0; d < nd - 2 && fits; d++) fits = mask->shape[d] == a.shape[d];
     require(call, fits, "[%s] the shapes or dtypes of the masks do not fit", kOp);
     const Source dense = densify(call, Source(*mask), 0);
@@ -146,9 +151,8 @@ void block_masked_mm(const lz_call& call) {
   float* wide = scratch<float>(call, y.size);
   multiply(call, p, wide);
   const auto narrow = half_table().narrow[y.dtype];
-  parallel(call, y.size, 0.3, [&](int64_t begin, int64_t end) {
-    narrow(wide + begin, data<char>(y) + 2 * begin, end - begin);
-  });
+  parallel(call, y.size, 0.3,
+           [&](int64_t begin, int64_t end) { narrow(wide + begin, data<char>(y) + 2 * begin, end - begin); });
 }
 
 }  // namespace

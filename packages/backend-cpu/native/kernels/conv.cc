@@ -275,22 +275,26 @@ void compute(const lz_call& call, Source x, Source w, const lz_operand& out, con
   solve(call, p, merged, algorithm);
 }
 
-// A kernel of one place that meets every place of dense images once: all pixels, as rows of a matrix, times the weights turned. That is
-// quicker than tiles where many pixels have few channels, and up to a third slower elsewhere.
+// A kernel of one place that meets every place of dense images once: all pixels, as rows of a matrix, times
+// the weights turned. That is quicker than tiles where many pixels have few channels, and up to a third
+// slower elsewhere.
 bool multiply_pixels(const lz_call& call, const Settings& s) {
   const lz_operand &x = call.in[0], &w = call.in[1], &out = call.out[0];
   const int last = out.ndim - 1;
   constexpr int64_t kFewChannels = 64, kManyPixels = 2048;
   if (s.groups != 1 || !(x.flags & LZ_CONTIGUOUS)) return false;
-  if (std::max(x.shape[last], out.shape[last]) > kFewChannels || out.size < kManyPixels * out.shape[last]) return false;
+  if (std::max(x.shape[last], out.shape[last]) > kFewChannels || out.size < kManyPixels * out.shape[last])
+    return false;
   for (int d = 1; d < last; d++) {
     const size_t i = size_t(d - 1);
     if (w.shape[d] != 1 || x.shape[d] != out.shape[d] || s.low[i] != 0) return false;
     if (x.shape[d] > 1 && s.stride[i] != s.input_dilation[i]) return false;
   }
   const int64_t channels = x.shape[last], outputs = out.shape[last], pixels = out.size / outputs;
-  const int64_t a_shape[] = {pixels, channels}, b_shape[] = {channels, outputs}, y_shape[] = {pixels, outputs};
-  const int64_t a_strides[] = {channels, 1}, b_strides[] = {w.strides[last], w.strides[0]}, y_strides[] = {outputs, 1};
+  const int64_t a_shape[] = {pixels, channels}, b_shape[] = {channels, outputs},
+                y_shape[] = {pixels, outputs};
+  const int64_t a_strides[] = {channels, 1}, b_strides[] = {w.strides[last], w.strides[0]},
+                y_strides[] = {outputs, 1};
   lz_operand a = x, b = w, y = out;
   a.ndim = b.ndim = y.ndim = 2;
   a.shape = a_shape, a.strides = a_strides;

@@ -65,7 +65,8 @@ struct Columns {
   int64_t padded() const { return begin(panels() - 1) + width(panels() - 1); }
 };
 
-// The weights of one place of the kernel, w[output][channel], as n rows of `width` outputs: zeros behind the `used` ones.
+// The weights of one place of the kernel, w[output][channel], as n rows of `width` outputs: zeros behind the
+// `used` ones.
 template <class T>
 void pack_tap(const Problem<T>& p, const T* w, int64_t used, int64_t n, int64_t width, T* to) {
   // The side that is contiguous in memory runs innermost.

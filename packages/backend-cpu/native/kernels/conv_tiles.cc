@@ -170,10 +170,12 @@ class Tiles {
       }
       ConvTile<T> t{nullptr, nullptr, offsets, nullptr, 0, n, 0, 0, 0, 0, p_.add || pass > 0};
       t.taps = list_offsets(step, n, offsets, t.length);
-      // Panel by panel, unless pixels and results would fill the second cache, where weights would not: then all panels
-      // meet one tile of pixels after the other, and the first one fetches what is read in place for the next tile.
+      // Panel by panel, unless pixels and results would fill the second cache, where weights would not: then
+      // all panels meet one tile of pixels after the other, and the first one fetches what is read in place
+      // for the next tile.
       const int64_t wide = (panel_end - panel) * 2 * loop.lanes * int64_t(sizeof(T));
-      const bool tile_by_tile = taps_ * n * wide <= kCache && pixels * (n * int64_t(sizeof(T)) + wide) > kCache;
+      const bool tile_by_tile =
+          taps_ * n * wide <= kCache && pixels * (n * int64_t(sizeof(T)) + wide) > kCache;
       int32_t following = 0;
       const auto row_tile = [&](int64_t i) {
         const int64_t begin = pixels * i / row_tiles, end = pixels * (i + 1) / row_tiles;

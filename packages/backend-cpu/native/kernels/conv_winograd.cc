@@ -46,8 +46,10 @@ class Winograd {
     wild_ = scratch<char>(call_, items);
     // Nanoseconds of the products, and of a channel's or column's transform.
     constexpr double kTransform = 1.2;
-    const double channels = double(p_.channels), columns = double(std::min(panels_each_ * 2 * columns_.lanes, columns_.padded()));
-    const double price = double(each_) * (kPlaces * channels * columns * kPrice<float> + (channels + columns) * kTransform);
+    const double channels = double(p_.channels),
+                 columns = double(std::min(panels_each_ * 2 * columns_.lanes, columns_.padded()));
+    const double price =
+        double(each_) * (kPlaces * channels * columns * kPrice<float> + (channels + columns) * kTransform);
     parallel(call_, items, price, [&](int64_t begin, int64_t end) {
       const typename Leases<float>::Lease room(rooms);
       const typename Leases<float*>::Lease pointer(pointers);
@@ -86,13 +88,14 @@ class Winograd {
         const int64_t n = std::min(kChannels, p_.channels - channel), width = columns_.width(panel);
         const float* from = p_.w + columns_.begin(panel) * p_.w_output + channel * p_.w_channel;
         for (int64_t tap = 0; tap < kTaps; tap++)
-          pack_tap(p_, from + tap / 3 * p_.axes[1].w_step + tap % 3 * p_.axes[2].w_step, columns_.count(panel), n,
-                   width, lease.data() + tap * n * width);
+          pack_tap(p_, from + tap / 3 * p_.axes[1].w_step + tap % 3 * p_.axes[2].w_step,
+                   columns_.count(panel), n, width, lease.data() + tap * n * width);
         loop_.weights(lease.data(), n * width, u_panel(panel) + channel * width, u_step(panel));
         largest[item] = loop_.largest(lease.data(), kTaps * n * width);
       }
     });
-    // Below the limit no sum overflows, in whatever order: of the definition's products, of a transform, or of theirs.
+    // Below the limit no sum overflows, in whatever order: of the definition's products, of a transform, or
+    // of theirs.
     constexpr double kMost = 0x1p100;
     const double weight = std::bit_cast<float>(*std::max_element(largest, largest + items));
     limit_ = weight < kMost ? std::min(kMost, kMost / (weight * double(kTaps * p_.channels))) : 0;
@@ -105,7 +108,8 @@ class Winograd {
     const bool alone = row == last / wide_;
     const int64_t left = alone ? 2 * (tiles.first % wide_) - p_.axes[2].low : 0;
     const int64_t right = alone ? 2 * (last % wide_) - p_.axes[2].low + 4 : p_.axes[2].in;
-    const int64_t begin = std::clamp<int64_t>(left, 0, p_.axes[2].in), end = std::clamp(right, begin, p_.axes[2].in);
+    const int64_t begin = std::clamp<int64_t>(left, 0, p_.axes[2].in),
+                  end = std::clamp(right, begin, p_.axes[2].in);
     const bool dense = p_.axes[2].x_step == p_.channels;
     uint32_t most = 0;
     while (row <= last / wide_) {
@@ -128,13 +132,13 @@ class Winograd {
   void pixels(int64_t tile, const float* zeros, const float** x) const {
     const Axis &a = p_.axes[1], &b = p_.axes[2];
     const int64_t row = 2 * (tile / wide_ % high_) - a.low, column = 2 * (tile % wide_) - b.low;
-    const float* from =
-        p_.x + tile / wide_ / high_ * p_.x_batch + row * a.x_step + column * b.x_step;
+    const float* from = p_.x + tile / wide_ / high_ * p_.x_batch + row * a.x_step + column * b.x_step;
     const bool inside = row >= 0 && row + 4 <= a.in && column >= 0 && column + 4 <= b.in;
     for (int64_t i = 0; i < 4; i++, from += a.x_step) {
       for (int64_t j = 0; j < 4; j++)
-        *x++ = inside || (row + i >= 0 && row + i < a.in && column + j >= 0 && column + j < b.in) ? from + j * b.x_step
-                                                                                              : zeros;
+        *x++ = inside || (row + i >= 0 && row + i < a.in && column + j >= 0 && column + j < b.in)
+                   ? from + j * b.x_step
+                   : zeros;
     }
   }
   // The pixels of a tile of the output, null beyond the edges.
@@ -170,8 +174,8 @@ class Winograd {
           // The results' lines are fetched while the products run, some with each.
           for (int64_t i = pixels * place / kPlaces; i < pixels * (place + 1) / kPlaces; i++)
             fetch(y[4 * begin + i], column, columns_.count(j));
-          tile_.tile({rows + begin, results, &offset, u_panel(j) + place * u_step(j), 1, p_.channels, place * width,
-                      int32_t(end - begin), int32_t(width), 0, false});
+          tile_.tile({rows + begin, results, &offset, u_panel(j) + place * u_step(j), 1, p_.channels,
+                      place * width, int32_t(end - begin), int32_t(width), 0, false});
         }
         for (int64_t i = begin; i < end; i++) {
           float* to[4];
@@ -217,11 +221,14 @@ class Winograd {
 
 bool suits_winograd(const Problem<float>& p) {
   const Axis &outer = p.axes[0], &a = p.axes[1], &b = p.axes[2];
-  if (p.groups != 1 || p.add || outer.in != 1 || outer.kernel != 1 || outer.out != 1 || outer.low != 0) return false;
+  if (p.groups != 1 || p.add || outer.in != 1 || outer.kernel != 1 || outer.out != 1 || outer.low != 0)
+    return false;
   for (const Axis* axis : {&a, &b})
-    if (axis->kernel != 3 || axis->stride != 1 || axis->kernel_dilation != 1 || axis->input_dilation != 1) return false;
-  // Measured with each instruction set, for 3² to 128² pixels and 4 to 512 channels: below 16 channels the transforms
-  // cost what they save, and so do tiles that reach beyond the edges, where two thirds of the products are left.
+    if (axis->kernel != 3 || axis->stride != 1 || axis->kernel_dilation != 1 || axis->input_dilation != 1)
+      return false;
+  // Measured with each instruction set, for 3² to 128² pixels and 4 to 512 channels: below 16 channels the
+  // transforms cost what they save, and so do tiles that reach beyond the edges, where two thirds of the
+  // products are left.
   constexpr int64_t kChannels = 16, kPairs = 128;
   if (p.channels < kChannels || p.channels * p.outputs < kPairs) return false;
   return 2 * kTaps * a.out * b.out >= 3 * kPlaces * ceil_div(a.out, 2) * ceil_div(b.out, 2);

@@ -76,7 +76,8 @@ void svd(const lz_call& call) {
   const int32_t dtype = call.in[0].dtype;
   require_output(call, op, call.out[0], dtype, batch.count * batch.rows * (full ? batch.rows : batch.k()));
   require_output(call, op, call.out[1], real_dtype(dtype), batch.count * batch.k());
-  require_output(call, op, call.out[2], dtype, batch.count * batch.columns * (full ? batch.columns : batch.k()));
+  require_output(call, op, call.out[2], dtype,
+                 batch.count * batch.columns * (full ? batch.columns : batch.k()));
   dispatch_or_fail<lapack_types>(call, op, call.in[0].dtype,
                                  [&]<class T>() { svd_typed<T>(call, batch, full ? 'A' : 'S'); });
 }

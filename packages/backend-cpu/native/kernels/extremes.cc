@@ -1,6 +1,6 @@
-// The gradient of max and min: a cell's cotangent, in equal shares, where x is the cell's extreme. Each part of x is counted and
-// written while it is in the cache. Cells are rows, or columns side by side that are counted together; one large cell is cut into
-// pieces.
+// The gradient of max and min: a cell's cotangent, in equal shares, where x is the cell's extreme. Each part
+// of x is counted and written while it is in the cache. Cells are rows, or columns side by side that are
+// counted together; one large cell is cut into pieces.
 #include <cmath>
 
 #include "kernels/families.h"
@@ -19,7 +19,8 @@ struct Job {
   int32_t dtype;
 };
 
-// The share of one of `count` extremes, and what the other places have: 0, or NaN where the share is not finite.
+// The share of one of `count` extremes, and what the other places have: 0, or NaN where the share is not
+// finite.
 template <class T>
 std::array<T, 2> shares(T g, int64_t count) {
   using C = compute_t<T>;
@@ -36,10 +37,9 @@ int64_t count_equal(int32_t dtype, const T* x, int64_t step, int64_t n, T extrem
 }
 
 template <class T>
-void write_shares(int32_t dtype, const T* x, int64_t x_step, int64_t n, T extreme, const std::array<T, 2>& share, T* to,
-                  int64_t to_step) {
-  if (x_step == 1 && to_step == 1)
-    return extremes_table().write[dtype](x, n, &extreme, share.data(), to);
+void write_shares(int32_t dtype, const T* x, int64_t x_step, int64_t n, T extreme,
+                  const std::array<T, 2>& share, T* to, int64_t to_step) {
+  if (x_step == 1 && to_step == 1) return extremes_table().write[dtype](x, n, &extreme, share.data(), to);
   for (int64_t i = 0; i < n; i++) to[i * to_step] = share[load(x[i * x_step]) == load(extreme) ? 0 : 1];
 }
 
@@ -47,7 +47,8 @@ void write_shares(int32_t dtype, const T* x, int64_t x_step, int64_t n, T extrem
 template <class F>
 void for_parts(const Layout<2>& reduced, int64_t begin, int64_t end, F&& f) {
   const int inner = reduced.ndim - 1;
-  const std::array<int64_t, 2> step = {inner < 0 ? 1 : reduced.strides[0][inner], inner < 0 ? 1 : reduced.strides[1][inner]};
+  const std::array<int64_t, 2> step = {inner < 0 ? 1 : reduced.strides[0][inner],
+                                       inner < 0 ? 1 : reduced.strides[1][inner]};
   for_runs(reduced, begin, end, [&](const std::array<int64_t, 2>& at, int64_t count) { f(at, count, step); });
 }
 
@@ -61,9 +62,11 @@ void by_cells(const lz_call& call, const Job& job, const T* x, const T* y, const
     });
     return sum;
   };
-  const auto write = [&](int64_t x_at, int64_t to_at, T extreme, const std::array<T, 2>& share, int64_t begin, int64_t end) {
+  const auto write = [&](int64_t x_at, int64_t to_at, T extreme, const std::array<T, 2>& share, int64_t begin,
+                         int64_t end) {
     for_parts(job.reduced, begin, end, [&](auto offset, int64_t m, auto step) {
-      write_shares(job.dtype, x + x_at + offset[0], step[0], m, extreme, share, to + to_at + offset[1], step[1]);
+      write_shares(job.dtype, x + x_at + offset[0], step[0], m, extreme, share, to + to_at + offset[1],
+                   step[1]);
     });
   };
   const int64_t cells = job.kept.size();
@@ -98,7 +101,8 @@ void by_cells(const lz_call& call, const Job& job, const T* x, const T* y, const
 template <class T>
 class Columns {
  public:
-  Columns(const Job& job, const T* x, const T* y, const T* g, T* to) : job_(job), x_(x), y_(y), g_(g), to_(to) {}
+  Columns(const Job& job, const T* x, const T* y, const T* g, T* to)
+      : job_(job), x_(x), y_(y), g_(g), to_(to) {}
 
   // Of rows [begin, end) of a reduced cell, `m` columns at these offsets of x, the cells and the result.
   void count(const std::array<int64_t, 3>& at, int64_t begin, int64_t end, int64_t m, int32_t* counts) const {
@@ -113,7 +117,8 @@ class Columns {
       hits[j] = share[0], misses[j] = share[1];
     }
   }
-  void write(const std::array<int64_t, 3>& at, int64_t begin, int64_t end, int64_t m, const T* hits, const T* misses) const {
+  void write(const std::array<int64_t, 3>& at, int64_t begin, int64_t end, int64_t m, const T* hits,
+             const T* misses) const {
     const auto run = extremes_table().write_columns[job_.dtype];
     by_blocks(begin, end, m, [&](const std::array<int64_t, 2>& row, int64_t j, int64_t count) {
       run(x_ + at[0] + row[0] + j, count, y_ + at[1] + j, hits + j, misses + j, to_ + at[2] + row[1] + j);
@@ -139,19 +144,20 @@ class Columns {
 template <class T>
 void by_columns(const lz_call& call, const Job& job, const Columns<T>& all, int64_t width, int64_t n) {
   const int64_t columns = std::min(kColumns, width), blocks = (width + columns - 1) / columns;
-  parallel(call, job.kept.size() / width * blocks, 0.8 * double(n) * double(columns) + 20, [&](int64_t begin, int64_t end) {
-    T hits[kColumns], misses[kColumns];
-    for (int64_t i = begin; i < end; i++) {
-      const Cursor<3> cell(job.kept, job.kept.ndim - 1, i / blocks);
-      const int64_t first = i % blocks * columns, m = std::min(columns, width - first);
-      auto at = cell.offset;
-      for (int64_t& offset : at) offset += first;
-      int32_t counts[kColumns] = {};
-      all.count(at, 0, n, m, counts);
-      all.share(at[1], counts, m, hits, misses);
-      all.write(at, 0, n, m, hits, misses);
-    }
-  });
+  parallel(call, job.kept.size() / width * blocks, 0.8 * double(n) * double(columns) + 20,
+           [&](int64_t begin, int64_t end) {
+             T hits[kColumns], misses[kColumns];
+             for (int64_t i = begin; i < end; i++) {
+               const Cursor<3> cell(job.kept, job.kept.ndim - 1, i / blocks);
+               const int64_t first = i % blocks * columns, m = std::min(columns, width - first);
+               auto at = cell.offset;
+               for (int64_t& offset : at) offset += first;
+               int32_t counts[kColumns] = {};
+               all.count(at, 0, n, m, counts);
+               all.share(at[1], counts, m, hits, misses);
+               all.write(at, 0, n, m, hits, misses);
+             }
+           });
 }
 
 // Whole rows, in pieces, each with counts of its own: memory is walked in order, twice.
@@ -208,7 +214,8 @@ void extreme_vjp(const lz_call& call) {
   job.reduced.collapse();
   const int inner = job.kept.ndim - 1;
   const bool columns = inner >= 0 && job.kept.shape[inner] >= 8 && job.kept.strides[0][inner] == 1 &&
-                       job.kept.strides[1][inner] == 1 && job.kept.strides[2][inner] == 1 && job.reduced.size() <= INT32_MAX;
+                       job.kept.strides[1][inner] == 1 && job.kept.strides[2][inner] == 1 &&
+                       job.reduced.size() <= INT32_MAX;
   dispatch_or_fail<floating_types>(call, op, x.dtype, [&]<class T>() {
     const T *extremes = contiguous<T>(call, y), *cotangents = contiguous<T>(call, g);
     if (!columns) return by_cells<T>(call, job, data<const T>(x), extremes, cotangents, data<T>(to));
@@ -220,6 +227,8 @@ void extreme_vjp(const lz_call& call) {
 
 }  // namespace
 
-void register_extremes(Registry& registry) { registry.add("extremeVjp", entry<extreme_vjp>, kFloatingDtypes); }
+void register_extremes(Registry& registry) {
+  registry.add("extremeVjp", entry<extreme_vjp>, kFloatingDtypes);
+}
 
 }  // namespace lazuli

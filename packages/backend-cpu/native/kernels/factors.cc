@@ -1,6 +1,7 @@
-// Right-looking block algorithms, as in Dongarra, Duff, Sorensen and van der Vorst, "Numerical linear algebra for
-// high-performance computers", 1998, chapter 5; Householder reflections of a panel are applied together as in
-// Schreiber and Van Loan, "A storage-efficient WY representation for products of Householder transformations", 1989.
+// Right-looking block algorithms, as in Dongarra, Duff, Sorensen and van der Vorst, "Numerical linear algebra
+// for high-performance computers", 1998, chapter 5; Householder reflections of a panel are applied together
+// as in Schreiber and Van Loan, "A storage-efficient WY representation for products of Householder
+// transformations", 1989.
 #include "kernels/factors.h"
 
 #include "kernels/blas.h"
@@ -51,10 +52,12 @@ void transpose_by_all(const lz_call& call, const T* from, int64_t rows, int64_t 
 
 template <class T>
 void solve_by_blocks(const lz_call& call, int64_t n, int64_t count, T* a, int* pivots, T* b) {
-  each(call, parts(count, kColumns), cost_of<T>(2.0 * double(n) * double(n) * double(kColumns)), [&](int64_t task) {
-    const int64_t at = task * kColumns;
-    lapack::getrs_transposed(int(n), int(std::min(kColumns, count - at)), a, int(n), pivots, b + at * n, int(n));
-  });
+  each(call, parts(count, kColumns), cost_of<T>(2.0 * double(n) * double(n) * double(kColumns)),
+       [&](int64_t task) {
+         const int64_t at = task * kColumns;
+         lapack::getrs_transposed(int(n), int(std::min(kColumns, count - at)), a, int(n), pivots, b + at * n,
+                                  int(n));
+       });
 }
 
 template <class T>
@@ -80,7 +83,8 @@ bool lu_by_blocks(const lz_call& call, int64_t m, int64_t n, T* a, int* pivots) 
       if (task < before) return;
       // By rows all of this is transposed.
       blas::trsm(false, true, false, true, count, width, corner, m, columns + k, m);
-      product<T>(false, false, count, m - next, width, -1, columns + k, m, corner + width, m, 1, columns + next, m);
+      product<T>(false, false, count, m - next, width, -1, columns + k, m, corner + width, m, 1,
+                 columns + next, m);
     });
   }
   return regular;
@@ -93,8 +97,8 @@ void qr_by_blocks(const lz_call& call, int64_t m, int64_t n, const T* from, T* q
   T* a = scratch<T>(call, m * n);
   std::copy_n(from, m * n, a);
   T* panel = scratch<T>(call, m * kPanel);
-  // The reflections' vectors as columns, with ones and zeros where LAPACK has R, and a triangle for each panel:
-  // H₁ … H_w = I − V T Vᵀ.
+  // The reflections' vectors as columns, with ones and zeros where LAPACK has R, and a triangle for each
+  // panel: H₁ … H_w = I − V T Vᵀ.
   T* vectors = scratch<T>(call, m * most);
   std::fill_n(vectors, m * most, T(0));
   T* triangles = scratch<T>(call, panels * kPanel * kPanel);
@@ -106,8 +110,8 @@ void qr_by_blocks(const lz_call& call, int64_t m, int64_t n, const T* from, T* q
   const auto reflect = [&](int64_t row, bool transposed, T* x, int64_t first, int64_t last, int64_t ld) {
     const int64_t width = std::min(kPanel, most - row), rows = m - row;
     const T *v = vectors + row * most + row, *t = triangles + row * kPanel;
-    each(call, parts(last - first, kColumns), cost_of<T>(2.0 * double(rows) * double(width) * double(kColumns)),
-         [&](int64_t task) {
+    each(call, parts(last - first, kColumns),
+         cost_of<T>(2.0 * double(rows) * double(width) * double(kColumns)), [&](int64_t task) {
            T one[kPanel * kColumns], two[kPanel * kColumns];
            const int64_t at = first + task * kColumns, count = std::min(kColumns, last - at);
            T* columns = x + row * ld + at;

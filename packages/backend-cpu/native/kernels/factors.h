@@ -1,5 +1,5 @@
-// LU and QR factorizations of single large real matrices by all threads: LAPACK factors narrow panels, and products of
-// matrices do the rest. How a matrix is cut depends on its size alone.
+// LU and QR factorizations of single large real matrices by all threads: LAPACK factors narrow panels, and
+// products of matrices do the rest. How a matrix is cut depends on its size alone.
 #ifndef LAZULI_KERNELS_FACTORS_H
 #define LAZULI_KERNELS_FACTORS_H
 
@@ -21,7 +21,8 @@ void transpose_by_all(const lz_call& call, const T* from, int64_t rows, int64_t 
 template <class T>
 bool lu_by_blocks(const lz_call& call, int64_t m, int64_t n, T* a, int* pivots);
 
-// Solves for the columns of b, n×count, with the transpose of what was factored (see getrs_transposed), by all threads.
+// Solves for the columns of b, n×count, with the transpose of what was factored (see getrs_transposed), by
+// all threads.
 template <class T>
 void solve_by_blocks(const lz_call& call, int64_t n, int64_t count, T* a, int* pivots, T* b);
 

@@ -1,4 +1,5 @@
-// How kernels end that compute a result of rows in parts: rows at a time, with the elementwise work that follows.
+// How kernels end that compute a result of rows in parts: rows at a time, with the elementwise work that
+// follows.
 #ifndef LAZULI_KERNELS_FINISH_H
 #define LAZULI_KERNELS_FINISH_H
 
@@ -8,7 +9,8 @@
 
 namespace lazuli {
 
-// f(row, rows) for the rows of a result that is not empty, a cache's share at a time. `price` is that of an element.
+// f(row, rows) for the rows of a result that is not empty, a cache's share at a time. `price` is that of an
+// element.
 template <class F>
 void parallel_rows(const lz_call& call, const lz_operand& out, double price, F f) {
   const int64_t n = out.shape[out.ndim - 1], rows = out.size / n, each = std::max<int64_t>(1, (1 << 15) / n);

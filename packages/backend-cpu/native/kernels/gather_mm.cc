@@ -1,5 +1,5 @@
-// gatherMm and segmentedMm. Rows of a that meet the same matrix of b, in neighbouring products, become one product,
-// so that b is read once. The half types are computed in float32.
+// gatherMm and segmentedMm. Rows of a that meet the same matrix of b, in neighbouring products, become one
+// product, so that b is read once. The half types are computed in float32.
 #include <cstring>
 #include <vector>
 
@@ -48,7 +48,8 @@ void multiply_jobs(const lz_call& call, const std::vector<Job>& jobs, const T* x
     const T* rows = x + job.first * k;
     T* to = y + job.first * n;
     const char* matrix = static_cast<const char*>(b.source.data) + job.matrix * b.step * itemsize(dtype);
-    const int64_t width = half ? half_columns_width(job.rows, b.transposed) : 256, tasks = (n + width - 1) / width;
+    const int64_t width = half ? half_columns_width(job.rows, b.transposed) : 256,
+                  tasks = (n + width - 1) / width;
     const double price = half_columns_price(job.rows, k, std::min(width, n)) * double(sizeof(T) / 4);
     parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; task++) {
@@ -62,10 +63,11 @@ void multiply_jobs(const lz_call& call, const std::vector<Job>& jobs, const T* x
         }
         const T* from = reinterpret_cast<const T*>(matrix) + (b.transposed ? column * b.ld : column);
         if (job.rows == 1)
-          blas::gemv(!b.transposed, b.transposed ? columns : k, b.transposed ? k : columns, T(1), from, b.ld, rows,
-                     1, T(0), to + column, 1);
+          blas::gemv(!b.transposed, b.transposed ? columns : k, b.transposed ? k : columns, T(1), from, b.ld,
+                     rows, 1, T(0), to + column, 1);
         else
-          blas::gemm(false, b.transposed, job.rows, columns, k, T(1), rows, k, from, b.ld, T(0), to + column, n);
+          blas::gemm(false, b.transposed, job.rows, columns, k, T(1), rows, k, from, b.ld, T(0), to + column,
+                     n);
       }
     });
   }
@@ -141,16 +143,17 @@ void multiply_segments(const lz_call& call) {
   const T* x = static_cast<const T*>(densify(call, Source(a), 0).data);
   const T* w = static_cast<const T*>(densify(call, Source(b), 0).data);
   into_result<T>(call, [&](T* to) {
-    parallel(call, y.shape[0], 200 + 0.03 * double(m) * double(n) * double(k), [&](int64_t begin, int64_t end) {
-      for (int64_t s = begin; s < end; s++) {
-        const int64_t first = bounds[size_t(2 * s)], last = bounds[size_t(2 * s + 1)];
-        if (first >= last)
-          std::fill_n(to + s * m * n, m * n, T(0));
-        else
-          blas::gemm(false, false, m, n, last - first, T(1), x + first, k, w + first * n, n, T(0), to + s * m * n,
-                     n);
-      }
-    });
+    parallel(call, y.shape[0], 200 + 0.03 * double(m) * double(n) * double(k),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t s = begin; s < end; s++) {
+                 const int64_t first = bounds[size_t(2 * s)], last = bounds[size_t(2 * s + 1)];
+                 if (first >= last)
+                   std::fill_n(to + s * m * n, m * n, T(0));
+                 else
+                   blas::gemm(false, false, m, n, last - first, T(1), x + first, k, w + first * n, n, T(0),
+                              to + s * m * n, n);
+               }
+             });
   });
 }
 

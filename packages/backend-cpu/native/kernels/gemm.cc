@@ -1,5 +1,5 @@
-// Blocks of rows of a meet slivers of b, two vectors wide. Both are packed in the order in which tiles read them,
-// where they are read often enough to pay for that.
+// Blocks of rows of a meet slivers of b, two vectors wide. Both are packed in the order in which tiles read
+// them, where they are read often enough to pay for that.
 #include "kernels/gemm.h"
 
 #include <memory>
@@ -17,9 +17,10 @@ namespace {
 constexpr int64_t kDepth = 512, kRows = 144, kMostShared = 4096;
 // a is packed for so many slivers of b; b for more than so many tiles, unless it is small.
 constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 16384;
-// Few rows of a meet b as memory gives it: its rows, those of its transpose, or lines of kLongSlivers slivers. `kLargeB` elements
-// are more than the caches hold.
-constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16, kLargeB = 1 << 16, kLongDot = 256;
+// Few rows of a meet b as memory gives it: its rows, those of its transpose, or lines of kLongSlivers
+// slivers. `kLargeB` elements are more than the caches hold.
+constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16,
+                  kLargeB = 1 << 16, kLongDot = 256;
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
 constexpr int64_t kRoomA = (kDepth + 4) * (kRows + 16), kRoomB = (kShort + 1) * kLongSlivers * 32;
 static_assert(kRoomB >= (kDepth + 1) * 32 && kRoomB >= kFewSums * (2 * (512 + 16) + kDepth + 16));
@@ -32,8 +33,8 @@ float* room() {
   struct Free {
     void operator()(float* x) const { ::operator delete[](x, std::align_val_t(64)); }
   };
-  thread_local std::unique_ptr<float[], Free> memory(static_cast<float*>(::operator new[](
-      size_t(kRoomA + kRoomB) * sizeof(float), std::align_val_t(64), std::nothrow)));
+  thread_local std::unique_ptr<float[], Free> memory(static_cast<float*>(
+      ::operator new[](size_t(kRoomA + kRoomB) * sizeof(float), std::align_val_t(64), std::nothrow)));
   return memory.get();
 }
 
@@ -56,7 +57,8 @@ struct Kind {
   auto sliver() const { return pairs ? gemm_table().pair_sliver : gemm_table().sliver; }
 
   // Packs rows of a, or columns of b (the same of its transpose), into tiles; k is the matrix' own.
-  void pack(const GemmOperand& x, bool columns, int64_t count, int64_t k, int64_t height, float* to, bool fill) const {
+  void pack(const GemmOperand& x, bool columns, int64_t count, int64_t k, int64_t height, float* to,
+            bool fill) const {
     const GemmTable& table = gemm_table();
     const bool contiguous = x.transposed != columns;
     const auto how = pairs ? contiguous ? table.pair_copy : table.pair_turn
@@ -72,8 +74,8 @@ void set_packed(GemmSliver& s, const float* a, int64_t height) {
 }
 
 void by_library(const GemmProblem& p) {
-  blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data), p.a.ld,
-             static_cast<const float*>(p.b.data), p.b.ld, p.beta, p.c, p.ldc);
+  blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data),
+             p.a.ld, static_cast<const float*>(p.b.data), p.b.ld, p.beta, p.c, p.ldc);
   p.finish(0, p.m, 0, p.n);
 }
 
@@ -123,8 +125,8 @@ void give(const GemmProblem& p, int64_t j, int64_t n, const float* sums, int64_t
   }
 }
 
-// For few rows of a: inner products where b is stored by columns, else sums of its rows, so that it is read once and as
-// it lies.
+// For few rows of a: inner products where b is stored by columns, else sums of its rows, so that it is read
+// once and as it lies.
 void by_rows(const GemmProblem& p, float* room) {
   const HalfProductTable& table = half_product_table();
   const auto* x = static_cast<const float*>(p.a.data);
@@ -159,7 +161,8 @@ void gemm(const GemmProblem& p) {
   if (packed_b == nullptr) return by_elements(p);
   const bool large = p.k * p.b.ld > kLargeB, rows = !p.a.transposed && p.a.dtype == LZ_FLOAT32;
   const int64_t product_rows = std::max(p.m, p.all_rows);
-  if (rows && (p.b.transposed ? product_rows <= kFewDots && p.k >= kLongDot : product_rows <= kFewSums && large))
+  if (rows &&
+      (p.b.transposed ? product_rows <= kFewDots && p.k >= kLongDot : product_rows <= kFewSums && large))
     return by_rows(p, packed_b);
   const GemmTable& table = gemm_table();
   const Kind kind(p);
@@ -207,7 +210,8 @@ void gemm(const GemmProblem& p) {
         s.b_step = packed ? full : b.ld;
         for (int64_t j = 0; j < n; j += width) {
           s.columns = int32_t(std::min(width, n - j));
-          s.b = packed ? packed_b + j / width * tile_step(full, s.depth) : static_cast<const float*>(b.at(0, j).data);
+          s.b = packed ? packed_b + j / width * tile_step(full, s.depth)
+                       : static_cast<const float*>(b.at(0, j).data);
           s.c = p.c + i * p.ldc + j0 + j;
           s.addend = addend.at(i, j0 + j).data;
           sliver(s);
@@ -282,7 +286,8 @@ void gemm(const lz_call& call, const GemmProblem& p) {
             for (int64_t task = begin; task < end; task++) f(task);
           };
         };
-        parallel(call, packs + down, 0.2 * double(shared.depth) * double(std::max(rows, columns)), each(prepare));
+        parallel(call, packs + down, 0.2 * double(shared.depth) * double(std::max(rows, columns)),
+                 each(prepare));
         parallel(call, down * across,
                  double(rows) * double(columns) * (kGemmPrice * double(shared.depth) + p.finish.cost()),
                  each(compute));

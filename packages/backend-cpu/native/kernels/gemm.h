@@ -1,5 +1,5 @@
-// Products of float32 matrices by this package's own tiles (simd/gemm.cc) where they are as fast as the BLAS library
-// or faster, else by that library. Operands of the half types widen on the way.
+// Products of float32 matrices by this package's own tiles (simd/gemm.cc) where they are as fast as the BLAS
+// library or faster, else by that library. Operands of the half types widen on the way.
 #ifndef LAZULI_KERNELS_GEMM_H
 #define LAZULI_KERNELS_GEMM_H
 
@@ -21,7 +21,8 @@ struct GemmOperand {
   }
 };
 
-// Rows of what a product is added to, `ld` elements apart: 0 for one row that serves all. Without data, the result's own.
+// Rows of what a product is added to, `ld` elements apart: 0 for one row that serves all. Without data, the
+// result's own.
 struct GemmAddend {
   const float* data = nullptr;
   int64_t ld = 0;
@@ -29,10 +30,9 @@ struct GemmAddend {
   GemmAddend at(int64_t row, int64_t column) const { return {data ? data + row * ld + column : nullptr, ld}; }
 };
 
-// c = alpha · a @ b + beta · addend for a m×k and b k×n, of any sizes. A factor beta of 0 does not read the addend, which
-// may have data of its own where gemm_is_own(). An element depends
-// on its row of a, its column of b and k alone, however the product is cut. `finish` hears of every part of c once, when it
-// is done.
+// c = alpha · a @ b + beta · addend for a m×k and b k×n, of any sizes. A factor beta of 0 does not read the
+// addend, which may have data of its own where gemm_is_own(). An element depends on its row of a, its column
+// of b and k alone, however the product is cut. `finish` hears of every part of c once, when it is done.
 struct GemmProblem {
   GemmOperand a, b;
   int64_t m, n, k;
@@ -41,7 +41,8 @@ struct GemmProblem {
   int64_t ldc;
   Finish finish = {};
   GemmAddend addend = {};
-  // Of the product that this is a part of, where it is one: what decides between ways to sum must not know the parts.
+  // Of the product that this is a part of, where it is one: what decides between ways to sum must not know
+  // the parts.
   int64_t all_rows = 0;
 
   GemmAddend added() const { return addend.data ? addend : GemmAddend{c, ldc}; }

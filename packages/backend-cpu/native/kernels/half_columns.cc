@@ -1,4 +1,5 @@
-// One row is multiplied in registers; more rows by GEMM, in BLAS with panels that are widened to a cache's size.
+// One row is multiplied in registers; more rows by GEMM, in BLAS with panels that are widened to a cache's
+// size.
 #include "kernels/half_columns.h"
 
 #include <algorithm>
@@ -14,7 +15,9 @@ namespace {
 constexpr int64_t kColumns = 64, kDepth = 256;
 }  // namespace
 
-int64_t half_columns_width(int64_t rows, bool transposed) { return rows > 1 ? kColumns : transposed ? 64 : 512; }
+int64_t half_columns_width(int64_t rows, bool transposed) {
+  return rows > 1 ? kColumns : transposed ? 64 : 512;
+}
 
 double half_columns_price(int64_t rows, int64_t depth, int64_t columns) {
   return double(columns) * double(depth) * (0.08 + 0.02 * double(rows)) + 100;
@@ -51,8 +54,8 @@ void multiply_half_columns(const FloatRows& a, const HalfMatrix& b, int64_t colu
     const int64_t lines = b.transposed ? n : depth, length = b.transposed ? depth : n;
     for (int64_t i = 0; i < lines; i++)
       widen(from + 2 * (b.transposed ? i * b.ld + k : (k + i) * b.ld), panel + i * length, length);
-    blas::gemm(a.transposed, b.transposed, a.rows, n, depth, alpha, a.data + (a.transposed ? k * a.ld : k), a.ld,
-               panel, length, k > 0 ? 1.0f : beta, to, ldo);
+    blas::gemm(a.transposed, b.transposed, a.rows, n, depth, alpha, a.data + (a.transposed ? k * a.ld : k),
+               a.ld, panel, length, k > 0 ? 1.0f : beta, to, ldo);
   }
 }
 

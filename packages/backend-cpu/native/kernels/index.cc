@@ -174,10 +174,11 @@ void scatter(const lz_call& call) {
   const int last = inner.ndim - 1;
   const int64_t to_step = inner.ndim ? inner.strides[0][last] : 1,
                 from_step = inner.ndim ? inner.strides[1][last] : 1;
-  // The updates of places from low to high: chosen without branches, which random places would make guesses, and
-  // fetched some steps ahead.
+  // The updates of places from low to high: chosen without branches, which random places would make guesses,
+  // and fetched some steps ahead.
   constexpr int64_t kBlock = 2048, kAhead = 8, kLine = 64;
-  const int64_t fetched = inner.ndim <= 1 && to_step == 1 && from_step == 1 ? std::min(size * bytes, 4 * kLine) : 1;
+  const int64_t fetched =
+      inner.ndim <= 1 && to_step == 1 && from_step == 1 ? std::min(size * bytes, 4 * kLine) : 1;
   const auto apply = [&](int64_t low, int64_t high) {
     uint16_t chosen[kBlock];
     for (int64_t first = 0; first < n; first += kBlock) {

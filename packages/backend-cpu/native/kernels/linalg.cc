@@ -1,5 +1,6 @@
-// LU, QR and Cholesky factorizations and equations, by LAPACK: a matrix of the batch a task of the pool. Where they
-// are few and large, LU and QR go by blocks (factors.cc), one matrix after the other by all threads.
+// LU, QR and Cholesky factorizations and equations, by LAPACK: a matrix of the batch a task of the pool.
+// Where they are few and large, LU and QR go by blocks (factors.cc), one matrix after the other by all
+// threads.
 //
 // LAPACK stores by columns, so a row-major matrix is to it the transpose. Where the transpose's factors are
 // the factors' transposes (Cholesky, QR by way of LQ) nothing is rearranged; LU copies.
@@ -14,7 +15,8 @@
 namespace lazuli {
 namespace {
 
-// each_matrix() that tells solve(i, pieces, blocks) whether to factor by blocks; then it runs on the kernel's own thread.
+// each_matrix() that tells solve(i, pieces, blocks) whether to factor by blocks; then it runs on the kernel's
+// own thread.
 template <class T, class F>
 void each_factored(const lz_call& call, const char* op, const char* failure, const Batch& batch, int64_t room,
                    double cost, F&& solve) {
@@ -23,7 +25,8 @@ void each_factored(const lz_call& call, const char* op, const char* failure, con
                        [&](int64_t i, Pieces pieces) { return solve(i, pieces, false); });
   }
   char* memory = scratch<char>(call, std::max<int64_t>(room, 1));
-  for (int64_t i = 0; i < batch.count; i++) require(call, solve(i, Pieces(memory), true), "[%s] %s", op, failure);
+  for (int64_t i = 0; i < batch.count; i++)
+    require(call, solve(i, Pieces(memory), true), "[%s] %s", op, failure);
 }
 
 template <class T>
@@ -57,27 +60,28 @@ void lu_typed(const lz_call& call, const Batch& batch) {
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>(double(m) * double(batch.columns) * double(k));
-  each_factored<T>(call, "linalg.lu", "", batch, measure.used(), cost, [&](int64_t i, Pieces room, bool blocks) {
-    auto [a, exchanged, order] = carve(room);
-    const T* x = from + i * size;
-    T* y = packed + i * size;
-    const bool good = all_finite(x, size);
-    if (size > 0 && good) {
-      turn(call, blocks, x, m, batch.columns, a);
-      factor_lu(call, blocks, m, batch.columns, a, exchanged);
-      turn(call, blocks, a, batch.columns, m, y);
-    } else {
-      std::fill_n(y, size, T(kNan<T>));
-      for (int64_t j = 0; j < k; j++) exchanged[j] = int(j) + 1;
-    }
-    for (int64_t j = 0; j < m; j++) order[j] = uint32_t(j);
-    for (int64_t j = 0; j < k; j++) {
-      pivots[i * k + j] = uint32_t(exchanged[j] - 1);
-      std::swap(order[j], order[exchanged[j] - 1]);
-    }
-    for (int64_t j = 0; j < m; j++) places[i * m + order[j]] = uint32_t(j);
-    return true;
-  });
+  each_factored<T>(call, "linalg.lu", "", batch, measure.used(), cost,
+                   [&](int64_t i, Pieces room, bool blocks) {
+                     auto [a, exchanged, order] = carve(room);
+                     const T* x = from + i * size;
+                     T* y = packed + i * size;
+                     const bool good = all_finite(x, size);
+                     if (size > 0 && good) {
+                       turn(call, blocks, x, m, batch.columns, a);
+                       factor_lu(call, blocks, m, batch.columns, a, exchanged);
+                       turn(call, blocks, a, batch.columns, m, y);
+                     } else {
+                       std::fill_n(y, size, T(kNan<T>));
+                       for (int64_t j = 0; j < k; j++) exchanged[j] = int(j) + 1;
+                     }
+                     for (int64_t j = 0; j < m; j++) order[j] = uint32_t(j);
+                     for (int64_t j = 0; j < k; j++) {
+                       pivots[i * k + j] = uint32_t(exchanged[j] - 1);
+                       std::swap(order[j], order[exchanged[j] - 1]);
+                     }
+                     for (int64_t j = 0; j < m; j++) places[i * m + order[j]] = uint32_t(j);
+                     return true;
+                   });
 }
 
 void lu(const lz_call& call) {
@@ -104,25 +108,26 @@ void solve_typed(const lz_call& call, const Batch& batch, int64_t columns) {
   carve(measure);
   const double cost = cost_of<T>(0.7 * cube(n) + 2.0 * double(n) * double(size));
   each_factored<T>(call, "linalg.solve", "the matrix is singular", batch, measure.used(), cost,
-              [&](int64_t i, Pieces room, bool blocks) {
-                auto [a, b, pivots] = carve(room);
-                T* x = xs + i * size;
-                if (!all_finite(as + i * n * n, n * n)) {
-                  std::fill_n(x, size, T(kNan<T>));
-                  return true;
-                }
-                std::copy_n(as + i * n * n, n * n, a);
-                turn(call, blocks, bs + i * size, n, columns, b);
-                if (!factor_lu(call, blocks, n, n, a, pivots)) return false;
-                bool solved = false;
-                if constexpr (!is_complex<T>) {
-                  solved = blocks;
-                  if (blocks) solve_by_blocks(call, n, columns, a, pivots, b);
-                }
-                if (!solved) lapack::getrs_transposed(batch.n(), int(columns), a, batch.n(), pivots, b, batch.n());
-                turn(call, blocks, b, columns, n, x);
-                return true;
-              });
+                   [&](int64_t i, Pieces room, bool blocks) {
+                     auto [a, b, pivots] = carve(room);
+                     T* x = xs + i * size;
+                     if (!all_finite(as + i * n * n, n * n)) {
+                       std::fill_n(x, size, T(kNan<T>));
+                       return true;
+                     }
+                     std::copy_n(as + i * n * n, n * n, a);
+                     turn(call, blocks, bs + i * size, n, columns, b);
+                     if (!factor_lu(call, blocks, n, n, a, pivots)) return false;
+                     bool solved = false;
+                     if constexpr (!is_complex<T>) {
+                       solved = blocks;
+                       if (blocks) solve_by_blocks(call, n, columns, a, pivots, b);
+                     }
+                     if (!solved)
+                       lapack::getrs_transposed(batch.n(), int(columns), a, batch.n(), pivots, b, batch.n());
+                     turn(call, blocks, b, columns, n, x);
+                     return true;
+                   });
 }
 
 // The columns of b, after the checks that solve and solveTriangular share.
@@ -162,17 +167,17 @@ void inv(const lz_call& call) {
     Pieces measure;
     carve(measure);
     each_factored<T>(call, op, "the matrix is singular", batch, measure.used(), cost_of<T>(2 * cube(n)),
-                [&](int64_t i, Pieces room, bool blocks) {
-                  auto [pivots, work] = carve(room);
-                  T* y = to + i * batch.size();
-                  std::copy_n(from + i * batch.size(), batch.size(), y);
-                  if (!all_finite(y, batch.size())) {
-                    std::fill_n(y, batch.size(), T(kNan<T>));
-                    return true;
-                  }
-                  return factor_lu(call, blocks, n, n, y, pivots) &&
-                         lapack::getri(n, y, n, pivots, work, length) == 0;
-                });
+                     [&](int64_t i, Pieces room, bool blocks) {
+                       auto [pivots, work] = carve(room);
+                       T* y = to + i * batch.size();
+                       std::copy_n(from + i * batch.size(), batch.size(), y);
+                       if (!all_finite(y, batch.size())) {
+                         std::fill_n(y, batch.size(), T(kNan<T>));
+                         return true;
+                       }
+                       return factor_lu(call, blocks, n, n, y, pivots) &&
+                              lapack::getri(n, y, n, pivots, work, length) == 0;
+                     });
   });
 }
 

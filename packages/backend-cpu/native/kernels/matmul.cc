@@ -1,10 +1,10 @@
 // matmul and addmm. Transposes and row strides go to GEMM as flags and leading dimensions; only layouts that
 // it cannot express are copied. Batch axes that b does not have become rows of one GEMM. The half types are
-// computed in float32 and widened where they are packed or, for a single row, in registers. Integers go through a
-// plain loop.
+// computed in float32 and widened where they are packed or, for a single row, in registers. Integers go
+// through a plain loop.
 //
-// Work is cut into tiles of rows and columns of the result, never along K. In BLAS an element's sum may depend on the
-// tile, so there the size alone decides; results never depend on the number of threads.
+// Work is cut into tiles of rows and columns of the result, never along K. In BLAS an element's sum may
+// depend on the tile, so there the size alone decides; results never depend on the number of threads.
 #include <cmath>
 #include <limits>
 #include <mutex>
@@ -82,8 +82,8 @@ struct Tiles {
 };
 
 // Up to a few milliseconds of work, pieces of at least 60 µs, of whole rows where that can be: what two
-// threads write then lies apart, and neither's prefetching takes lines from the other. (On two cores, 1024×512×128:
-// two halves of the rows 190 GFLOP/s, two halves of the columns 110.)
+// threads write then lies apart, and neither's prefetching takes lines from the other. (On two cores,
+// 1024×512×128: two halves of the rows 190 GFLOP/s, two halves of the columns 110.)
 Tiles tile_small(const Problem& p, int64_t side, double total) {
   const double pieces = total < 120'000 ? 1 : std::max(2.0, total / 200'000);
   Tiles t{p.m, p.n};
@@ -106,8 +106,7 @@ Tiles tile_small(const Problem& p, int64_t side, double total) {
 Tiles tile(const Problem& p, int64_t side, double price) {
   constexpr int64_t kMost = 1 << 30;
   const double total = double(p.m) * double(p.n) * double(p.k) * price;
-  if (total < 3e6 && std::min(p.m, p.n) > 1 && std::max(p.m, p.n) <= kMost)
-    return tile_small(p, side, total);
+  if (total < 3e6 && std::min(p.m, p.n) > 1 && std::max(p.m, p.n) <= kMost) return tile_small(p, side, total);
   const double pieces = std::min(32.0, total / 150000);
   Tiles t{p.m, p.n};
   const auto count = [&] { return double((p.m + t.m - 1) / t.m) * double((p.n + t.n - 1) / t.n); };
@@ -159,12 +158,12 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Fi
 }
 
 // out = alpha · a @ b + beta · out by this package's GEMM, for operands of float32 and the half types.
-void multiply_floats(const lz_call& call, const Problem& p, float alpha, float beta, GemmAddend addend, float* out,
-                     Finish finish) {
+void multiply_floats(const lz_call& call, const Problem& p, float alpha, float beta, GemmAddend addend,
+                     float* out, Finish finish) {
   const auto problem = [&](const Cursor<3>& at) {
     const auto operand = [](const Source& x, const Order& order, int64_t offset) {
-      return GemmOperand{static_cast<const char*>(x.data) + offset * itemsize(x.dtype), x.dtype, order.transposed,
-                         order.ld};
+      return GemmOperand{static_cast<const char*>(x.data) + offset * itemsize(x.dtype), x.dtype,
+                         order.transposed, order.ld};
     };
     return GemmProblem{operand(p.a, p.a_order, at.offset[0]),
                        operand(p.b, p.b_order, at.offset[1]),
@@ -218,9 +217,10 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
 
 constexpr int64_t kFewRows = 256;
 
-// out = alpha · a @ b + beta · out for float32 a and out, few rows, and b of a half type. A task owns columns of the
-// result.
-void multiply_halves(const lz_call& call, const Problem& p, int32_t dtype, float alpha, float beta, float* out) {
+// out = alpha · a @ b + beta · out for float32 a and out, few rows, and b of a half type. A task owns columns
+// of the result.
+void multiply_halves(const lz_call& call, const Problem& p, int32_t dtype, float alpha, float beta,
+                     float* out) {
   const bool rows = p.b_order.transposed;
   const int64_t ld = p.b_order.ld, width = half_columns_width(p.m, rows), tasks = (p.n + width - 1) / width;
   parallel(call, p.batch.size() * tasks, half_columns_price(p.m, p.k, std::min(width, p.n)),
@@ -295,7 +295,8 @@ void require_shapes(const lz_call& call, const char* op, const lz_operand& a, co
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
 }
 
-// A float32 addend that is read where it lies: one row for all, or what lies like the result. Without data else.
+// A float32 addend that is read where it lies: one row for all, or what lies like the result. Without data
+// else.
 GemmAddend rows_of(const Source& c, const lz_operand& out) {
   const int64_t n = out.shape[out.ndim - 1];
   if (c.ndim < 1 || c.shape[c.ndim - 1] != n || (n > 1 && c.strides[c.ndim - 1] != 1)) return {};

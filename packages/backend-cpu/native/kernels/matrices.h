@@ -48,8 +48,10 @@ inline Batch squares(const lz_call& call, const char* op, const lz_operand& x) {
   return batch;
 }
 
-inline void require_output(const lz_call& call, const char* op, const lz_operand& out, int32_t dtype, int64_t size) {
-  require(call, out.dtype == dtype && out.size == size, "[%s] the output's shape or dtype does not fit the input's", op);
+inline void require_output(const lz_call& call, const char* op, const lz_operand& out, int32_t dtype,
+                           int64_t size) {
+  require(call, out.dtype == dtype && out.size == size,
+          "[%s] the output's shape or dtype does not fit the input's", op);
 }
 
 // Of the real values that belong to a matrix.

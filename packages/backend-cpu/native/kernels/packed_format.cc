@@ -23,7 +23,8 @@ Format read_format(const lz_call& call, const char* op, Params& params) {
 
 float decode_fp8(uint8_t code) {
   const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const float value = exponent ? std::ldexp(float(8 + mantissa), exponent - 10) : std::ldexp(float(mantissa), -9);
+  const float value =
+      exponent ? std::ldexp(float(8 + mantissa), exponent - 10) : std::ldexp(float(mantissa), -9);
   return code & 0x80 ? -value : value;
 }
 uint8_t encode_fp8(float x) {

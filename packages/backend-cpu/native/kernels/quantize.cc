@@ -1,5 +1,5 @@
-// quantize and dequantize, to the same bits as their meanings in core: the rules are those of ops/quantize.ts, step by
-// step. Groups are independent, and divided among threads.
+// quantize and dequantize, to the same bits as their meanings in core: the rules are those of
+// ops/quantize.ts, step by step. Groups are independent, and divided among threads.
 #include <cmath>
 #include <limits>
 
@@ -57,7 +57,8 @@ void quantize_affine(const T* w, const Format& f, T* scale_to, T* bias_to, uint3
   }
 }
 
-// Those of quantizeFloats; what core rounds to w's dtype is rounded to T here. `encode` is 0 without a global scale.
+// Those of quantizeFloats; what core rounds to w's dtype is rounded to T here. `encode` is 0 without a global
+// scale.
 template <class T>
 void quantize_floats(const T* w, const Format& f, float encode, uint8_t* scale_to, uint32_t* to) {
   using C = compute_t<T>;
@@ -101,7 +102,8 @@ void quantize(const lz_call& call) {
   const bool affine = f.mode == kAffine, global = call.n_in == 2 && f.mode == kNvfp4;
   require_counts(call, op, 1 + global, 2 + affine);
   const lz_operand &w = call.in[0], &packed = call.out[0], &scales = call.out[1];
-  const int64_t n = w.ndim > 0 ? w.shape[w.ndim - 1] : 0, groups = w.size / f.group, words = f.group * f.bits / 32;
+  const int64_t n = w.ndim > 0 ? w.shape[w.ndim - 1] : 0, groups = w.size / f.group,
+                words = f.group * f.bits / 32;
   bool fits = n % f.group == 0 && packed.dtype == LZ_UINT32 && packed.size == groups * words &&
               scales.size == groups && scales.dtype == (affine ? w.dtype : int32_t(LZ_UINT8));
   fits = fits && (!affine || (call.out[2].size == groups && call.out[2].dtype == w.dtype)) &&

@@ -1,9 +1,9 @@
 // quantizedMatmul and gatherQmm. A product reads packed words: few rows at once multiply them
-// in registers (simd/quantized.cc), more rows meet rows or panels that are unpacked to a cache's size. Products are
-// computed in float32.
+// in registers (simd/quantized.cc), more rows meet rows or panels that are unpacked to a cache's size.
+// Products are computed in float32.
 //
-// Rows of x that meet the same weights form a job, so that broadcast batches and neighbouring equal indices read
-// the weights once. Work is cut by its size alone, and one task forms the whole sum of an element.
+// Rows of x that meet the same weights form a job, so that broadcast batches and neighbouring equal indices
+// read the weights once. Work is cut by its size alone, and one task forms the whole sum of an element.
 #include "simd/quantized.h"
 
 #include <atomic>
@@ -123,8 +123,10 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
     std::fill_n(sums + r * width + p.groups, kPad, 0.0f);
   }
   constexpr int64_t kRows = 16;
-  // Rows of scales are read where they lie if no group needs padding; what is read behind a row is then that of the next.
-  const bool in_place = p.scale.dtype == LZ_FLOAT32 && job.biases && p.scale_stride == p.bias_stride && p.groups % kPad == 0;
+  // Rows of scales are read where they lie if no group needs padding; what is read behind a row is then that
+  // of the next.
+  const bool in_place =
+      p.scale.dtype == LZ_FLOAT32 && job.biases && p.scale_stride == p.bias_stride && p.groups % kPad == 0;
   const int64_t tasks = (p.n + kRows - 1) / kRows;
   const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
   std::atomic<bool> exhausted{false};
@@ -133,8 +135,14 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
     if (!buffer) return;
     const int64_t last = std::min(p.n, end * kRows);
     for (int64_t row = begin * kRows; row < last; row += 4) {
-      PackedRows rows{p.format, job.words + row * p.stride, p.stride, std::min<int64_t>(4, last - row), p.k, buffer.get(),
-                      job.biases ? buffer.get() + 4 * width : nullptr, width};
+      PackedRows rows{p.format,
+                      job.words + row * p.stride,
+                      p.stride,
+                      std::min<int64_t>(4, last - row),
+                      p.k,
+                      buffer.get(),
+                      job.biases ? buffer.get() + 4 * width : nullptr,
+                      width};
       if (in_place && row + rows.rows < p.n && p.scale_stride >= p.groups) {
         rows.scales = reinterpret_cast<const float*>(job.scales) + row * p.scale_stride;
         rows.biases = reinterpret_cast<const float*>(job.biases) + row * p.scale_stride;
@@ -150,8 +158,8 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
   require(call, !exhausted, "out of memory");
 }
 
-// y = x Wᵀ for more rows of x than few, or codes that are not multiplied where they lie: rows of W are unpacked to the
-// first or second cache, four at a time, and meet all rows of x there.
+// y = x Wᵀ for more rows of x than few, or codes that are not multiplied where they lie: rows of W are
+// unpacked to the first or second cache, four at a time, and meet all rows of x there.
 void some_rows(const lz_call& call, const Product& p, const Job& job) {
   constexpr int64_t kRows = 4;
   const auto dots = half_product_table().dots[LZ_FLOAT32];
@@ -186,7 +194,8 @@ void times_panel(const Product& p, const Job& job, bool transposed, int64_t at, 
     gemm({{x, LZ_FLOAT32, false, p.k}, {panel, LZ_FLOAT32, transposed, ld}, job.rows, n, k, 1, beta, y, p.n});
 }
 
-// y = x Wᵀ through panels of kTall rows of W, or y = x W through panels of kWide of its columns and kFlat rows.
+// y = x Wᵀ through panels of kTall rows of W, or y = x W through panels of kWide of its columns and kFlat
+// rows.
 void by_panels(const lz_call& call, const Product& p, const Job& job) {
   constexpr int64_t kTall = 128, kLong = 512, kWide = 512, kFlat = 64;
   const int64_t columns = p.transpose ? kTall : kWide, depth = p.transpose ? kLong : kFlat;
@@ -199,8 +208,8 @@ void by_panels(const lz_call& call, const Product& p, const Job& job) {
     float *panel = buffer.get(), scales[kLong / 16 + kPad], biases[kLong / 16 + kPad];
     const auto unpack = [&](int64_t row, int64_t column, int64_t count, float* to) {
       p.read_scales(job, row, column / p.format.group, count / p.format.group, scales, biases);
-      quantized_table().expand(job.words + row * p.stride + column * p.format.bits / 32, count, p.format, scales,
-                               job.biases ? biases : nullptr, to);
+      quantized_table().expand(job.words + row * p.stride + column * p.format.bits / 32, count, p.format,
+                               scales, job.biases ? biases : nullptr, to);
     };
     for (int64_t task = begin; task < end; task++) {
       const int64_t column = task * columns, n = std::min(columns, p.n - column);
@@ -234,7 +243,8 @@ void multiply(const lz_call& call, const Product& p) {
 }
 
 // Checks x [..., M, K], w, scales and biases against each other and the result, and reads what products need.
-Product read_product(const lz_call& call, const char* op, int indices, Source& w, Source& scales, Source& biases) {
+Product read_product(const lz_call& call, const char* op, int indices, Source& w, Source& scales,
+                     Source& biases) {
   Product p{};
   p.op = op;
   Params params(call);
@@ -287,7 +297,8 @@ Job job_at(const Product& p, const Source& w, int64_t words, int64_t scales, int
 void finish(const lz_call& call, Product& p) {
   const lz_operand& y = call.out[0];
   const auto narrow = half_table().narrow[y.dtype];
-  const bool panels = p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(), [&](const Job& job) { return by_panels(p, job); });
+  const bool panels =
+      p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(), [&](const Job& job) { return by_panels(p, job); });
   const Finish finish{narrow || panels ? take_pieces(call) : nullptr};
   if (!narrow) p.finish = finish;
   p.y = narrow ? scratch<float>(call, y.size) : data<float>(y);
@@ -338,8 +349,8 @@ void gather_qmm(const lz_call& call) {
   for (int64_t i = 0; i < count; i++) {
     if (size > 0) std::memcpy(gathered + i * size, from + lhs[size_t(i)] * size, size_t(size) * 4);
     const int64_t r = rhs[size_t(i)];
-    p.add(job_at(p, w, r * w.strides[0], r * scales.strides[0], p.bias.data ? r * biases.strides[0] : 0, i * rows,
-                 rows));
+    p.add(job_at(p, w, r * w.strides[0], r * scales.strides[0], p.bias.data ? r * biases.strides[0] : 0,
+                 i * rows, rows));
   }
   finish(call, p);
 }

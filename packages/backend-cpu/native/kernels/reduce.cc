@@ -107,8 +107,8 @@ Walk plan(const lz_operand& x, const lz_operand& y, const bool* is_reduced) {
   return walk;
 }
 
-// What is computed just before it is reduced, in the first or second cache. The loops of simd/reduce.cc may be fed in
-// multiples of 2048 elements of a row or 64 rows without any change to a result.
+// What is computed just before it is reduced, in the first or second cache. The loops of simd/reduce.cc may
+// be fed in multiples of 2048 elements of a row or 64 rows without any change to a result.
 constexpr int64_t kFedBytes = 1 << 18, kFedElements = 4096, kFedRows = 64;
 
 struct Job {
@@ -125,12 +125,14 @@ struct Job {
 int64_t piece_of(const Walk& walk) {
   return walk.across ? std::max(kPiece / std::min(walk.kept.size(), kColumnBlock), kPieceRows) : kPiece;
 }
-bool is_cut(const Walk& walk) { return walk.kept.size() <= 4096 && walk.reduced.size() >= 2 * piece_of(walk); }
+bool is_cut(const Walk& walk) {
+  return walk.kept.size() <= 4096 && walk.reduced.size() >= 2 * piece_of(walk);
+}
 
 // reduce_part's innermost loops on what the feed computes, from element `start` of x on.
 template <class W>
-void reduce_fed(const Job& job, int64_t start, int64_t n, int64_t length, int64_t kept_step, int64_t reduced_step,
-                W* wide) {
+void reduce_fed(const Job& job, int64_t start, int64_t n, int64_t length, int64_t kept_step,
+                int64_t reduced_step, W* wide) {
   const ReduceTable& table = reduce_table();
   alignas(64) char memory[kFedBytes];
   static_assert(kFedElements * 8 <= kFedBytes);
@@ -249,7 +251,8 @@ void reduce_wide(const lz_call& call, const Job& job) {
       W* total = partial + begin;
       if constexpr (std::is_same_v<W, wide_complex>) {
         for (int64_t p = 1; p < pieces; p++) {
-          for (int64_t i = begin; i < end; i++) partial[i] = combine(job.op, partial[i], partial[p * kept + i]);
+          for (int64_t i = begin; i < end; i++)
+            partial[i] = combine(job.op, partial[i], partial[p * kept + i]);
         }
       } else {
         reduce_table().columns[job.op][dtype_of<W>](total + kept, pieces - 1, kept, end - begin, total);

@@ -1,7 +1,8 @@
 // Running sums, products, extremes and log-sum-exps along one axis. Floating types accumulate in double, so
-// long scans do not drift. Sums of bool are int32; log-sum-exps of integers are truncated at every step. Along the last axis rows are scanned one by one; along another, all that lies
-// behind it is scanned side by side. A long row is cut into pieces by its length alone: a thread adds up the next one, waits for what precedes it, and
-// scans it while it is in its cache.
+// long scans do not drift. Sums of bool are int32; log-sum-exps of integers are truncated at every step.
+// Along the last axis rows are scanned one by one; along another, all that lies behind it is scanned side by
+// side. A long row is cut into pieces by its length alone: a thread adds up the next one, waits for what
+// precedes it, and scans it while it is in its cache.
 #include "simd/scan.h"
 
 #include <atomic>
@@ -105,9 +106,12 @@ void scan_lanes(const T* x, R* y, int64_t lanes, int64_t n, int64_t stride, bool
 
 // Whether simd/scan.cc scans rows of a type.
 template <class T>
-constexpr bool has_rows = std::is_same_v<T, float> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
+constexpr bool has_rows =
+    std::is_same_v<T, float> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
 template <class T>
-constexpr int32_t dtype_of = std::is_same_v<T, float> ? LZ_FLOAT32 : std::is_same_v<T, float16> ? LZ_FLOAT16 : LZ_BFLOAT16;
+constexpr int32_t dtype_of = std::is_same_v<T, float>     ? LZ_FLOAT32
+                             : std::is_same_v<T, float16> ? LZ_FLOAT16
+                                                          : LZ_BFLOAT16;
 
 // Whether numbers may be added in any order: what is accumulated wraps, or has room for any sum.
 template <Scan Op, class T>
@@ -115,7 +119,8 @@ constexpr bool kFree = Op == Scan::sum && !is_complex<T> && !std::is_same_v<T, d
 
 // From `total` on; gives the total behind the last.
 template <Scan Op, class T, class R>
-wide_of<Op, T> scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclusive, wide_of<Op, T> total, bool streaming = false) {
+wide_of<Op, T> scan_row(const T* x, R* y, int64_t n, int64_t stride, bool inclusive, wide_of<Op, T> total,
+                        bool streaming = false) {
   using W = wide_of<Op, T>;
   int64_t i = 0;
   if constexpr (Op == Scan::sum && has_rows<T>) {
@@ -170,7 +175,8 @@ template <Scan Op, class T, class R>
 void scan_pieces(const lz_call& call, const T* x, R* y, int64_t n, int64_t stride, bool inclusive) {
   using W = wide_of<Op, T>;
   const int64_t pieces = (n + kPiece - 1) / kPiece, threads = std::max(1, call.ctx->threads);
-  const bool streaming = x != static_cast<const void*>(y) && size_t(n) * (sizeof(T) + sizeof(R)) > last_level_cache();
+  const bool streaming =
+      x != static_cast<const void*>(y) && size_t(n) * (sizeof(T) + sizeof(R)) > last_level_cache();
   // `total` is what precedes piece `done`: it belongs to the thread that scans that piece.
   std::atomic<int64_t> next{0}, done{0};
   W total = identity<Op, T>();

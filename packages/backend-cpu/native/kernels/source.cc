@@ -59,7 +59,8 @@ Source float_rows(const lz_call& call, const lz_operand& operand) {
   return x;
 }
 
-std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list, int64_t extent) {
+std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list,
+                                  int64_t extent) {
   require(call, list.ndim == 1, "[%s] indices must be lists", op);
   std::vector<int64_t> out(size_t(list.size));
   dispatch_or_fail<index_types>(call, op, list.dtype, [&]<class T>() {

@@ -31,7 +31,8 @@ Source densify(const lz_call& call, Source x, int broadcastable);
 Source float_rows(const lz_call& call, const lz_operand& x);
 
 // A list of indices of any integer type into an axis, counted from the front. Fails the call for one outside.
-std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list, int64_t extent);
+std::vector<int64_t> read_indices(const lz_call& call, const char* op, const lz_operand& list,
+                                  int64_t extent);
 
 }  // namespace lazuli
 

@@ -143,8 +143,7 @@ void variance(const lz_call& call) {
     return moments_of_rows(call, job, emit);
   if (job.reduced.ndim == 1 && job.kept.ndim > 0) {
     const int inner = job.kept.ndim - 1;
-    if (job.kept.strides[0][inner] == 1 && job.kept.shape[inner] >= 16 &&
-        job.kept.shape[inner] * n >= kPiece)
+    if (job.kept.strides[0][inner] == 1 && job.kept.shape[inner] >= 16 && job.kept.shape[inner] * n >= kPiece)
       return moments_of_columns(call, job, emit);
   }
 
@@ -167,8 +166,6 @@ void variance(const lz_call& call) {
 
 }  // namespace
 
-void register_variance(Registry& registry) {
-  registry.add("variance", entry<variance>, kFloatingDtypes);
-}
+void register_variance(Registry& registry) { registry.add("variance", entry<variance>, kFloatingDtypes); }
 
 }  // namespace lazuli

@@ -14,9 +14,9 @@
 namespace lazuli {
 namespace {
 
-// What a step beyond the first costs the interpreter more than machine code, and stores through the caches more
-// than around them, in nanoseconds an element; and how much of that must have been spent before machine code,
-// which takes some 100 microseconds to make, is made.
+// What a step beyond the first costs the interpreter more than machine code, and stores through the caches
+// more than around them, in nanoseconds an element; and how much of that must have been spent before machine
+// code, which takes some 100 microseconds to make, is made.
 constexpr double kStepLoss = 0.04, kStoreLoss = 0.04, kWorthwhile = 200'000;
 
 const char* wish() {
@@ -60,7 +60,9 @@ struct MachineCode::Parts {
     return static_cast<char*>(from[i]) + (single[size_t(i)] ? 0 : element << log_sizes[size_t(i)]);
   }
   char* blocks(char* memory) const { return memory + std::max(cached.room, streaming.room); }
-  void** table(char* memory) const { return reinterpret_cast<void**>(blocks(memory) + size_t(operands) * 64); }
+  void** table(char* memory) const {
+    return reinterpret_cast<void**>(blocks(memory) + size_t(operands) * 64);
+  }
 
   // Fewer elements than a vector: by way of copies, so that no memory beyond them is touched.
   void few(void* const* from, int64_t element, int64_t count, char* memory) const {
@@ -75,7 +77,8 @@ struct MachineCode::Parts {
     }
     enter(cached, to, machine::lanes_of(target), memory);
     for (int i = n_in; i < operands; i++)
-      std::memcpy(offset(from, i, element), blocks(memory) + size_t(i) * 64, size_t(count) << log_sizes[size_t(i)]);
+      std::memcpy(offset(from, i, element), blocks(memory) + size_t(i) * 64,
+                  size_t(count) << log_sizes[size_t(i)]);
   }
 
   // One row.
@@ -137,7 +140,9 @@ void MachineCode::run(void* const* operands, int64_t n, char* room, bool streami
   int64_t from = 0;
   const machine::Emitted* code = &it.cached;
   if (streaming && it.streaming.code.address() && n >= 4 * lanes) {
-    const auto misplaced = [&](int i) { return reinterpret_cast<uintptr_t>(operands[i]) % size_t(lanes * 4); };
+    const auto misplaced = [&](int i) {
+      return reinterpret_cast<uintptr_t>(operands[i]) % size_t(lanes * 4);
+    };
     const size_t first = misplaced(it.words[0]);
     bool alike = true;
     for (int i : it.words) alike = alike && misplaced(i) == first;
@@ -155,7 +160,8 @@ void MachineCode::run(void* const* operands, int64_t n, char* room, bool streami
   if (from < n) it.few(operands, from, n - from, room);
 }
 
-void MachineCode::run(void* const* operands, const int64_t* steps, int64_t rows, int64_t n, char* room) const {
+void MachineCode::run(void* const* operands, const int64_t* steps, int64_t rows, int64_t n,
+                      char* room) const {
   const Parts& it = *parts_;
   const int lanes = machine::lanes_of(it.target);
   const int64_t whole = n / lanes * lanes;

@@ -1,5 +1,6 @@
-// A scalar program as machine code: one loop for contiguous and single operands. Whether there is any, and when
-// it pays to make it, is decided here too. Without asmjit, or on another processor than x86-64, there is none.
+// A scalar program as machine code: one loop for contiguous and single operands. Whether there is any, and
+// when it pays to make it, is decided here too. Without asmjit, or on another processor than x86-64, there is
+// none.
 #ifndef LAZULI_MACHINE_CODE_H
 #define LAZULI_MACHINE_CODE_H
 
@@ -27,8 +28,8 @@ class MachineCode {
                                            uint64_t single);
   ~MachineCode();
 
-  // Makes ready for runs that are `streaming`, which means that outputs are too large to stay in the caches. For
-  // one thread, while no other runs this.
+  // Makes ready for runs that are `streaming`, which means that outputs are too large to stay in the caches.
+  // For one thread, while no other runs this.
   void prepare_streaming();
   // Scratch memory for one call of run, which starts on a 64-byte border.
   size_t room() const;

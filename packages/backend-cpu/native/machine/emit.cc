@@ -15,9 +15,7 @@ namespace {
 namespace x86 = asmjit::x86;
 using Id = x86::Inst::Id;
 
-int log_size(Format format) {
-  return format == Format::word ? 2 : format == Format::boolean ? 0 : 1;
-}
+int log_size(Format format) { return format == Format::word ? 2 : format == Format::boolean ? 0 : 1; }
 
 class Emitter {
  public:
@@ -53,8 +51,8 @@ class Emitter {
   struct Value {
     int reg = -1;
     bool pinned = false;
-    int room = -1;     // its slot of scratch memory
-    int literal = -1;  // bytes into the literals
+    int room = -1;          // its slot of scratch memory
+    int literal = -1;       // bytes into the literals
     std::vector<int> uses;  // positions in the section, ascending
     size_t next = 0;        // the first use that is still to come
   };
@@ -66,8 +64,8 @@ class Emitter {
 
   // --- Order
 
-  // Drops what nothing reads, splits what is done once from what every turn does, and lets stores wait for the
-  // last load, since an output's memory may be an input's.
+  // Drops what nothing reads, splits what is done once from what every turn does, and lets stores wait for
+  // the last load, since an output's memory may be an input's.
   void arrange() {
     values_.resize(code_.size());
     std::vector<bool> needed(code_.size());

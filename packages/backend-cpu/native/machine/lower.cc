@@ -35,8 +35,7 @@ class Lowering {
     if (from == to) return x;
     if (to == LZ_BOOL)
       return from == LZ_INT32 ? apply(Do::mask_not, apply(Do::int_equal, x, word(0))) : not_zero(x);
-    if (from == LZ_BOOL)
-      return apply(Do::blend, x, to == LZ_INT32 ? word(1) : number(1), word(0));
+    if (from == LZ_BOOL) return apply(Do::blend, x, to == LZ_INT32 ? word(1) : number(1), word(0));
     if (from == LZ_INT32) return rounded(apply(Do::to_float, is_half(to) ? odd(x) : x), to);
     if (to == LZ_INT32) return to_int(x);
     return is_half(to) ? rounded(x, to) : x;
@@ -162,8 +161,8 @@ class Lowering {
     return apply(Do::blend, small, x, kept);
   }
 
-  // Towards zero; beyond int32 modulo 2^32, which is what is left of the mantissa shifted by the exponent; NaN
-  // and infinities, whose exponent is the largest, give 0.
+  // Towards zero; beyond int32 modulo 2^32, which is what is left of the mantissa shifted by the exponent;
+  // NaN and infinities, whose exponent is the largest, give 0.
   int to_int(int x) {
     const int size = apply(Do::and_, x, word(~kSign));
     const int mantissa = apply(Do::or_, apply(Do::and_, x, word(0x7fffff)), word(0x800000));

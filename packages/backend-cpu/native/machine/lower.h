@@ -19,8 +19,8 @@ struct Scalar {
   int64_t bits;
 };
 
-// Bit i of `single`: input i is a single element. Nothing when machine code does not cover an instruction or a
-// dtype.
+// Bit i of `single`: input i is a single element. Nothing when machine code does not cover an instruction or
+// a dtype.
 std::optional<Sequence> lower(const std::vector<int32_t>& inputs, const std::vector<Scalar>& code,
                               const std::vector<int>& results, uint64_t single, int lanes);
 

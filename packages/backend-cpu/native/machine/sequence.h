@@ -33,7 +33,8 @@ enum class Do : uint8_t {
 
 enum class Format : uint8_t { word, half, bfloat, boolean };
 
-// The predicates of `compare`, in x86's encoding: ordered ones are false for NaN, not_equal and unordered true.
+// The predicates of `compare`, in x86's encoding: ordered ones are false for NaN, not_equal and unordered
+// true.
 // clang-format off
 enum Predicate : uint8_t { less = 17, less_equal = 18, equal = 0, not_equal = 4, greater = 30, greater_equal = 29, unordered = 3 };
 // clang-format on
@@ -49,8 +50,8 @@ struct Instruction {
   bool invariant = false;  // the same in every turn
   int16_t operand = -1;
   int args[3] = {-1, -1, -1};
-  uint32_t bits = 0;                     // a literal's
-  const float* table = nullptr;          // 16 numbers that outlive the sequence
+  uint32_t bits = 0;             // a literal's
+  const float* table = nullptr;  // 16 numbers that outlive the sequence
 };
 
 class Sequence {
@@ -75,7 +76,8 @@ class Sequence {
   }
 
   int load(int operand, Format format, bool single) {
-    Instruction made{.what = Do::load, .format = format, .mask = format == Format::boolean, .invariant = single};
+    Instruction made{
+        .what = Do::load, .format = format, .mask = format == Format::boolean, .invariant = single};
     made.operand = int16_t(operand);
     return add(made);
   }

@@ -1,6 +1,6 @@
-// Vectors that write down what is done to them: the part of Highway that simd/math.h uses, so that machine code
-// has the very functions of the micro-kernels, operation for operation, and agrees with them bit for bit. A
-// function of Highway that simd/math.h comes to use needs a line here.
+// Vectors that write down what is done to them: the part of Highway that simd/math.h uses, so that machine
+// code has the very functions of the micro-kernels, operation for operation, and agrees with them bit for
+// bit. A function of Highway that simd/math.h comes to use needs a line here.
 #ifndef LAZULI_MACHINE_TRACED_H
 #define LAZULI_MACHINE_TRACED_H
 

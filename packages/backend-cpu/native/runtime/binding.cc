@@ -267,7 +267,8 @@ napi_value take(Call& call) {
   BufferRef buffer = exchange().take(uint64_t(number));
   if (!buffer) call.refuse("no buffer waits under number " + std::to_string(number));
   if (size_t(bytes) > buffer->capacity)
-    call.refuse("the buffer has " + std::to_string(buffer->capacity) + " bytes, not " + std::to_string(bytes));
+    call.refuse("the buffer has " + std::to_string(buffer->capacity) + " bytes, not " +
+                std::to_string(bytes));
   slot.buffer = std::move(buffer);
   slot.cause = 0;
   return nullptr;
@@ -404,8 +405,7 @@ napi_value untrack(Call& call) {
 }
 
 napi_value is_alive(Call& call) {
-  return call.boolean(
-      call.instance->handles.alive(call.env, uint32_t(call.integer(0, "id", 0, INT32_MAX))));
+  return call.boolean(call.instance->handles.alive(call.env, uint32_t(call.integer(0, "id", 0, INT32_MAX))));
 }
 
 napi_value poll(Call& call) {
@@ -414,7 +414,8 @@ napi_value poll(Call& call) {
   return call.number(double(call.instance->handles.poll(call.env, all, out.data, out.count)));
 }
 
-// Where `gc` cannot be had: V8 collects at once when it is told of more memory outside its heap than it tolerates.
+// Where `gc` cannot be had: V8 collects at once when it is told of more memory outside its heap than it
+// tolerates.
 napi_value press_collector(Call& call) {
   constexpr int64_t kMuch = int64_t(1) << 50;
   int64_t now;

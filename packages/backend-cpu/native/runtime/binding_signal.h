@@ -15,8 +15,8 @@ class Signal {
   bool open(napi_env env, napi_value callback) {
     napi_value name;
     return napi_create_string_utf8(env, "lazuli", NAPI_AUTO_LENGTH, &name) == napi_ok &&
-           napi_create_threadsafe_function(env, callback, nullptr, name, 0, 1, nullptr, nullptr, this, deliver,
-                                           &function_) == napi_ok &&
+           napi_create_threadsafe_function(env, callback, nullptr, name, 0, 1, nullptr, nullptr, this,
+                                           deliver, &function_) == napi_ok &&
            napi_unref_threadsafe_function(env, function_) == napi_ok;
   }
 

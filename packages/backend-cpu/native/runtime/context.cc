@@ -22,7 +22,8 @@ void Context::do_parallel_for(lz_context*, int64_t n, int64_t grain, void (*body
 
 void* Context::do_scratch(lz_context* self, size_t bytes) {
   std::string error;
-  // The limit is one on living arrays: an evaluation that was let through does not fail for a kernel's own needs.
+  // The limit is one on living arrays: an evaluation that was let through does not fail for a kernel's own
+  // needs.
   BufferRef buffer(memory().allocate(bytes, &error, true));
   if (!buffer) return nullptr;
   auto& held = static_cast<Context*>(self)->scratch_;

@@ -93,7 +93,9 @@ void Lane::finish() {
   done_.store(ticket);
   if (all_.watchers_.load() == 0) return;
   // Whoever looked before the store above and is about to wait holds the mutex until it does.
-  { std::lock_guard lock(all_.mutex_); }
+  {
+    std::lock_guard lock(all_.mutex_);
+  }
   all_.finished_.notify_all();
 }
 
@@ -198,8 +200,8 @@ void Lanes::stop() {
   }
 }
 
-// Checked here, where the error can be thrown. What was made serves the main lane, unless that is at work now and
-// must make its own, as other lanes do.
+// Checked here, where the error can be thrown. What was made serves the main lane, unless that is at work now
+// and must make its own, as other lanes do.
 uint32_t Lanes::add_program(const int64_t* words, size_t count) {
   auto made = std::make_shared<Program>(words, count);
   const uint32_t id = store.add_program(words, count);

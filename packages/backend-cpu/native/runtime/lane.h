@@ -1,7 +1,7 @@
-// Lanes: queues of tapes, each run in order, different ones at once. A tape runs on the calling thread where the
-// lane is idle, or is submitted to the lane's own thread, which is started when it is first needed. Every tape of
-// a lane has a ticket, one higher than the last; a WAIT record holds a lane back until another one has done a
-// ticket.
+// Lanes: queues of tapes, each run in order, different ones at once. A tape runs on the calling thread where
+// the lane is idle, or is submitted to the lane's own thread, which is started when it is first needed. Every
+// tape of a lane has a ticket, one higher than the last; a WAIT record holds a lane back until another one
+// has done a ticket.
 #ifndef LAZULI_RUNTIME_LANE_H
 #define LAZULI_RUNTIME_LANE_H
 
@@ -80,10 +80,11 @@ class Lanes {
   Lane* make(uint32_t lane);
   Lane& main() const { return *find(0); }
 
-  // Runs on the calling thread, once the lane has done what it was given before. Returns how many records failed.
+  // Runs on the calling thread, once the lane has done what it was given before. Returns how many records
+  // failed.
   size_t run(Lane& lane, const int64_t* words, size_t count);
-  // Gives a copy of the words to the lane's thread and returns their ticket. Where the system has no thread to
-  // give, they run at once.
+  // Gives a copy of the words to the lane's thread and returns their ticket. Where the system has no thread
+  // to give, they run at once.
   uint64_t submit(Lane& lane, const int64_t* words, size_t count, bool tell);
   // Returns false when the lanes are stopped.
   bool wait(const Lane& lane, uint64_t ticket);

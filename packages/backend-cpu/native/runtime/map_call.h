@@ -1,5 +1,5 @@
-// One call of elementwise work: what all its blocks share, and how a block's steps run. Which blocks there are is the
-// business of map.cc and pieces.cc.
+// One call of elementwise work: what all its blocks share, and how a block's steps run. Which blocks there
+// are is the business of map.cc and pieces.cc.
 #ifndef LAZULI_RUNTIME_MAP_CALL_H
 #define LAZULI_RUNTIME_MAP_CALL_H
 

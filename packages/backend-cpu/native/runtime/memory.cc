@@ -99,7 +99,7 @@ Buffer* Memory::evict(size_t keep) {
 
 namespace {
 
-void release_blocks(Buffer* list, Buffer* Buffer::*next) {
+void release_blocks(Buffer* list, Buffer* Buffer::* next) {
   while (list) {
     Buffer* following = list->*next;
     free_block(list->data, list->capacity);

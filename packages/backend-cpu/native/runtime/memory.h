@@ -39,7 +39,8 @@ struct MemoryStats {
 class Memory {
  public:
   // A buffer with one reference, or null: `error` then says what was requested, what is active and the limit.
-  // `scratch`: for one call of a kernel. Only the system may refuse it, and it takes nothing of what the limit leaves to others.
+  // `scratch`: for one call of a kernel. Only the system may refuse it, and it takes nothing of what the
+  // limit leaves to others.
   Buffer* allocate(size_t bytes, std::string* error, bool scratch = false);
   // A buffer over memory that someone else owns. Not counted as active.
   Buffer* adopt(void* data, size_t bytes, void (*release)(void* owner), void* owner);

@@ -13,7 +13,8 @@ constexpr int64_t kShortRow = 64;
 }  // namespace
 
 MapPieces::MapPieces(const MapJob& job, int operands, int64_t columns)
-    : call_{job, *job.variant, nullptr, job.program->log_sizes(), int(job.program->inputs().size()), operands},
+    : call_{job,     *job.variant, nullptr, job.program->log_sizes(), int(job.program->inputs().size()),
+            operands},
       columns_(columns),
       cost_(job.variant->cost + 0.1 * double(operands)),
       cells_(job.variant->cell_bytes) {}
@@ -41,7 +42,8 @@ std::unique_ptr<MapPieces> MapPieces::make(const MapJob& job, const lz_operand* 
     for (int i = 0; i < count; i++) {
       if (made->call_.single(i) || operands[i].size == 1) continue;
       for (int axis = begin; axis < end; axis++)
-        part->strides[size_t((axis - begin) * count + i)] = operands[i].strides[axis] * itemsize(operands[i].dtype);
+        part->strides[size_t((axis - begin) * count + i)] =
+            operands[i].strides[axis] * itemsize(operands[i].dtype);
     }
     part->merge();
   }
@@ -62,7 +64,8 @@ std::unique_ptr<MapPieces> MapPieces::make(const MapJob& job, const lz_operand* 
 void MapPieces::begin(char* const* addresses) {
   const Variant& v = call_.v;
   call_.bases = addresses;
-  if (v.machine.due(call_.job.n, v.block.size(), false)) v.machine.code = call_.job.program->machine_code(v.uniform);
+  if (v.machine.due(call_.job.n, v.block.size(), false))
+    v.machine.code = call_.job.program->machine_code(v.uniform);
   call_.code = v.machine.code.get();
   call_.cells = cells_.data();
   if (!call_.code && !v.once.empty()) call_.once();
@@ -102,7 +105,8 @@ void MapPieces::work(const Span& span) const {
   const int64_t lines = span.lines, length = span.length;
   const Variant& v = call_.v;
   const int operands = call_.operands, out = call_.n_in;
-  const size_t pointers = line(size_t(operands) * sizeof(char*)), table_bytes = line(v.n_slots * sizeof(void*));
+  const size_t pointers = line(size_t(operands) * sizeof(char*)),
+               table_bytes = line(v.n_slots * sizeof(void*));
   const size_t room_bytes = call_.code ? line(call_.code->room()) : 0, block_bytes = size_t(kBlock) * 8;
   char* memory = workspace(2 * pointers + table_bytes + room_bytes + v.register_bytes +
                            (gathers_ ? size_t(operands) * block_bytes : 0));
@@ -115,8 +119,9 @@ void MapPieces::work(const Span& span) const {
   // Lines one after the other are steps, unless rows have several axes.
   const bool regular = span.step > 0 || rows_.shape.size() <= 1;
   for (int i = 0; i < operands; i++) {
-    steps[i] = span.step > 0 ? span.step * steps_[size_t(i)]
-               : regular && !rows_.shape.empty() ? rows_.stride(0, i) : 0;
+    steps[i] = span.step > 0                     ? span.step * steps_[size_t(i)]
+               : regular && !rows_.shape.empty() ? rows_.stride(0, i)
+                                                 : 0;
     if (i == out && span.to) steps[i] = length * call_.item(i);
   }
   const auto start = [&](int64_t r) {

@@ -1,6 +1,6 @@
-// Elementwise work piece by piece: a kernel that knows of it runs it on each piece of its result when that is finished
-// and still in a cache, or lets it compute what the kernel reads just before it does. Each element is computed as MapJob::run
-// would.
+// Elementwise work piece by piece: a kernel that knows of it runs it on each piece of its result when that is
+// finished and still in a cache, or lets it compute what the kernel reads just before it does. Each element
+// is computed as MapJob::run would.
 #ifndef LAZULI_RUNTIME_PIECES_H
 #define LAZULI_RUNTIME_PIECES_H
 
@@ -15,8 +15,8 @@ namespace lazuli {
 
 class MapPieces {
  public:
-  // For a result of rows of `columns` elements. Null where the operands do not lie by rows, or where pieces would be too
-  // short. Keeps nothing of the operands but their layout; the job must stay.
+  // For a result of rows of `columns` elements. Null where the operands do not lie by rows, or where pieces
+  // would be too short. Keeps nothing of the operands but their layout; the job must stay.
   static std::unique_ptr<MapPieces> make(const MapJob& job, const lz_operand* operands, int64_t columns);
 
   // Before each run of the kernel. `addresses` must stay until the kernel is done.
@@ -24,9 +24,9 @@ class MapPieces {
   // Rows row … row + rows - 1 from column on. From several threads at once; every element once.
   void run(int64_t row, int64_t rows, int64_t column, int64_t columns) const;
 
-  // Elements of the only result, not to its memory: `lines` runs of `length` elements, the first of which are `step`
-  // apart, one after the other. Where the operands do not lie like the result, several runs are parts of rows that
-  // follow each other.
+  // Elements of the only result, not to its memory: `lines` runs of `length` elements, the first of which are
+  // `step` apart, one after the other. Where the operands do not lie like the result, several runs are parts
+  // of rows that follow each other.
   void compute(int64_t first, int64_t lines, int64_t step, int64_t length, char* to) const;
   // The work as a whole, for a kernel that cannot read it in pieces. On the kernel's own thread.
   void compute_all() const { call_.job.run(call_.bases); }
@@ -64,7 +64,8 @@ struct KernelContext : lz_context {
   const MapPieces* feed = nullptr;    // work that makes the first operand, whose memory does not hold it yet
 };
 
-// The work that wants this call's result; null where there is none. A kernel that asks must run it on everything.
+// The work that wants this call's result; null where there is none. A kernel that asks must run it on
+// everything.
 inline const MapPieces* take_pieces(const lz_call& call) {
   auto* context = static_cast<KernelContext*>(call.ctx);
   const MapPieces* pieces = context->pieces;
@@ -72,7 +73,8 @@ inline const MapPieces* take_pieces(const lz_call& call) {
   return pieces;
 }
 
-// The work that makes the first operand; null where that is in memory. A kernel that asks must let it compute all.
+// The work that makes the first operand; null where that is in memory. A kernel that asks must let it compute
+// all.
 inline const MapPieces* take_feed(const lz_call& call) {
   auto* context = static_cast<KernelContext*>(call.ctx);
   const MapPieces* feed = context->feed;

@@ -71,7 +71,8 @@ void Plan::join() {
 }
 
 bool Plan::overlap(size_t a, size_t b) const {
-  const char *x = static_cast<const char*>(operands_[a].data), *y = static_cast<const char*>(operands_[b].data);
+  const char *x = static_cast<const char*>(operands_[a].data),
+             *y = static_cast<const char*>(operands_[b].data);
   const Place &p = places_[a], &q = places_[b];
   return x + p.low < y + q.high && y + q.low < x + p.high;
 }
@@ -95,7 +96,8 @@ bool Plan::joins(const Step& kernel, const Step& work) const {
     if (places_[i].slot == kNoSlot) continue;
     const lz_operand& x = operands_[i];
     const bool same = x.data == made.data && x.dtype == made.dtype && (x.flags & LZ_CONTIGUOUS);
-    if (!same && overlap(i, result) && !(i >= outputs && x.data == made.data && itemsize(x.dtype) == itemsize(made.dtype)))
+    if (!same && overlap(i, result) &&
+        !(i >= outputs && x.data == made.data && itemsize(x.dtype) == itemsize(made.dtype)))
       return false;
     if (i < outputs) continue;
     for (size_t k = kernel.first; k < result; k++)
@@ -107,7 +109,8 @@ bool Plan::joins(const Step& kernel, const Step& work) const {
 void Plan::need(uint32_t slot, int64_t low, int64_t high, int64_t alignment) {
   if (slot >= needed_.size()) refuse("local slot " + std::to_string(slot) + " is out of range");
   if (low < 0) refuse("an operand reaches below local slot " + std::to_string(slot));
-  if (high > record_detail::kFar) refuse("an operand reaches too far into local slot " + std::to_string(slot));
+  if (high > record_detail::kFar)
+    refuse("an operand reaches too far into local slot " + std::to_string(slot));
   needed_[slot] = std::max(needed_[slot], high);
   alignment_[slot] = std::max(alignment_[slot], alignment);
 }
@@ -155,13 +158,15 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     if (const char* wrong = decode_operand(next, end, x, extent, strides)) refuse(wrong);
     const bool immediate = x.flags & LZ_IMMEDIATE;
     if (immediate && i >= step.n_in) refuse("an output is an immediate");
-    if (opcode == kRun && i >= step.n_in && !(x.flags & LZ_CONTIGUOUS)) refuse("an output of a kernel has gaps");
+    if (opcode == kRun && i >= step.n_in && !(x.flags & LZ_CONTIGUOUS))
+      refuse("an output of a kernel has gaps");
     if (!immediate) need(extent.slot, extent.low, extent.high, itemsize(x.dtype));
     operands_.push_back(x);
     if (immediate)
       places_.push_back({kNoSlot, 0, 0, 0});
     else
-      places_.push_back({extent.slot, extent.offset, extent.low - extent.offset, extent.high - extent.offset});
+      places_.push_back(
+          {extent.slot, extent.offset, extent.low - extent.offset, extent.high - extent.offset});
   }
   if (opcode == kRun) {
     step.kernel = registry().find(id);

@@ -68,8 +68,8 @@ class Plan {
   void add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names);
   // Gives kernels the work that makes their operands or finishes their results.
   void join();
-  // Whether, with the operands' addresses, the work after a kernel reads its result as it lies, and writes nothing that
-  // the kernel reads.
+  // Whether, with the operands' addresses, the work after a kernel reads its result as it lies, and writes
+  // nothing that the kernel reads.
   bool joins(const Step& kernel, const Step& work) const;
   // Whether a kernel may write its result while the work that makes its operand still reads.
   bool feeds(const Step& work, const Step& kernel) const;

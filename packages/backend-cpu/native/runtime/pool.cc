@@ -19,8 +19,9 @@ namespace {
 constexpr uint64_t kOpen = 1, kWorker = 2, kClaimed = uint64_t(1) << 62;
 constexpr int64_t kChunks = 32;  // of a thread's part, where the grain allows as many
 constexpr int64_t kLong = 32;    // A job of so many grains is one of many bytes.
-// How long a worker looks for the next job before it parks; longer while jobs come so close that parking would have been a mistake. (What a
-// program does between two evaluations takes some 50 to 200 µs where a kernel has just emptied the caches, and waking 30 to 60.)
+// How long a worker looks for the next job before it parks; longer while jobs come so close that parking
+// would have been a mistake. (What a program does between two evaluations takes some 50 to 200 µs where a
+// kernel has just emptied the caches, and waking 30 to 60.)
 constexpr auto kSpinTime = std::chrono::microseconds(30), kLongSpinTime = std::chrono::microseconds(300);
 
 thread_local bool inside_body = false;
@@ -114,7 +115,8 @@ void Pool::work_beside(clockid_t clock) {
   other.asked = {};
 }
 
-// Whether the thread beside this one has used most of a processor since it was last asked for, where this thread and the workers would use all.
+// Whether the thread beside this one has used most of a processor since it was last asked for, where this
+// thread and the workers would use all.
 bool Pool::other_is_busy() const {
   static const int all = processors();
   if (!other.known || threads() < all) return other.busy = false;
@@ -151,7 +153,8 @@ void Pool::work(Slot& slot, int thread) {
       seen = part.left.load(std::memory_order_relaxed);
     }
   };
-  // Its own part from one end, a quarter of what is left at a time: few calls, and little to wait for in the end.
+  // Its own part from one end, a quarter of what is left at a time: few calls, and little to wait for in the
+  // end.
   if (thread < slot.parts) empty(slot.part[thread], true);
   // Then the others', from the end to which their own threads come last.
   for (int i = 1; i <= slot.parts; i++) empty(slot.part[(thread + i) % slot.parts], false);
@@ -168,8 +171,8 @@ bool Pool::help(int thread) {
   return helped;
 }
 
-// Where processors are few, the kernel may wake a worker on the caller's: both then wait for each other, at times for as long as a burst of calls
-// lasts. So parked workers are kept off it.
+// Where processors are few, the kernel may wake a worker on the caller's: both then wait for each other, at
+// times for as long as a burst of calls lasts. So parked workers are kept off it.
 void Pool::avoid_caller() {
 #if defined(__linux__)
   constexpr int kFew = 8;

@@ -1,8 +1,9 @@
 // The process's fork-join thread pool. The caller of run() works too and never waits for a worker that has
 // not started, so a busy machine costs nothing but the help it cannot give. Every thread begins with the same
-// part of the items each time: what it wrote or read there may still be in the caches of its own processor. Long
-// jobs go through their parts forward and backward in turn: what the last one came to in the end is still in the
-// cache that processors share, and would be gone before one that begins at the same end came there.
+// part of the items each time: what it wrote or read there may still be in the caches of its own processor.
+// Long jobs go through their parts forward and backward in turn: what the last one came to in the end is
+// still in the cache that processors share, and would be gone before one that begins at the same end came
+// there.
 #ifndef LAZULI_RUNTIME_POOL_H
 #define LAZULI_RUNTIME_POOL_H
 
@@ -20,8 +21,8 @@ class Pool {
   // Runs body over [0, n) in runs of chunks of at least `grain`. Inside a body it runs inline.
   void run(int64_t n, int64_t grain, Body body, void* arg);
 
-  // From now on the calling thread works beside another one, whose processor time the clock shows: while that one is at work, which it is for
-  // itself, a processor is left to it.
+  // From now on the calling thread works beside another one, whose processor time the clock shows: while that
+  // one is at work, which it is for itself, a processor is left to it.
   static void work_beside(clockid_t clock);
 
   int threads() const { return threads_.load(std::memory_order_relaxed); }
@@ -34,7 +35,8 @@ class Pool {
   static constexpr int kSlots = 8;
   static constexpr int kMaxThreads = 256;
 
-  // The chunks of a thread's part that nobody has taken: the first in the low half, their end in the high one.
+  // The chunks of a thread's part that nobody has taken: the first in the low half, their end in the high
+  // one.
   struct alignas(64) Part {
     std::atomic<uint64_t> left{0};
   };
@@ -64,8 +66,8 @@ class Pool {
   Slot slots_[kSlots];
   alignas(64) std::atomic<int32_t> epoch_{0};
   alignas(64) std::atomic<int32_t> parked_{0};
-  std::atomic<int> backward_{0};        // whether the next long job is
-  std::atomic<int> avoided_{-1};        // the processor that parked workers are kept off
+  std::atomic<int> backward_{0};         // whether the next long job is
+  std::atomic<int> avoided_{-1};         // the processor that parked workers are kept off
   std::atomic<int> ids_[kMaxThreads]{};  // of the workers, for the kernel
   std::atomic<int> threads_{1};
   std::atomic<int> started_{0};

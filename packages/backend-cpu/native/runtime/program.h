@@ -92,7 +92,7 @@ class Program {
   std::vector<int64_t> constants_;
   std::vector<Value> values_;
   std::vector<Instruction> code_;
-  std::vector<int> results_;  // a value for each output
+  std::vector<int> results_;              // a value for each output
   std::vector<machine::Scalar> scalars_;  // as registered
   std::vector<int> result_registers_;
   std::vector<std::unique_ptr<Variant>> variants_;

@@ -31,7 +31,8 @@ struct CallHead {
   int n_in, n_out;
 };
 
-// Moves `next` behind the head. False where the record cannot hold so many operands, which take two words at least.
+// Moves `next` behind the head. False where the record cannot hold so many operands, which take two words at
+// least.
 inline bool decode_head(const int64_t*& next, const int64_t* end, CallHead& head) {
   if (end - next < 2) return false;
   const uint64_t n_in = high32(next[0]), n_out = uint64_t(next[1]), most = uint64_t(end - next - 2) / 2;

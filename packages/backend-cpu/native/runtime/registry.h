@@ -20,9 +20,10 @@ inline constexpr uint32_t kFloatingDtypes =
 
 class Registry {
  public:
-  // Adds a kernel, or replaces the one of that name under the same id. `dtypes` has a bit for each lz_dtype that
-  // its first input may have; `library` is empty for this package's own.
-  void add(std::string_view name, lz_kernel run, uint32_t dtypes = kEveryDtype, const std::string& library = {});
+  // Adds a kernel, or replaces the one of that name under the same id. `dtypes` has a bit for each lz_dtype
+  // that its first input may have; `library` is empty for this package's own.
+  void add(std::string_view name, lz_kernel run, uint32_t dtypes = kEveryDtype,
+           const std::string& library = {});
 
   // Adds the table that the shared library at `path` exports as `lazuli_kernels`. Returns the names it added;
   // throws std::runtime_error, having added nothing, when the file does not load, exports no table, was built

@@ -23,8 +23,8 @@ int32_t op_result(Op op, int32_t argument);
 // Whether there is a micro-kernel for arguments of this dtype.
 bool op_supported(Op op, int32_t argument);
 
-// What dividing by x may become a multiplication by without another result for any number: powers of two alone have
-// it.
+// What dividing by x may become a multiplication by without another result for any number: powers of two
+// alone have it.
 std::optional<float> exact_reciprocal(float x);
 
 // Micro-kernels for this processor.

@@ -130,7 +130,9 @@ Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
     }
     case kWait:
       if (end - next != 2) return fail("malformed record: WAIT takes a lane and a ticket");
-      if (!wait || !wait(low32(next[0]), uint64_t(next[1]))) return fail("there is no ticket " + std::to_string(next[1]) + " of lane " + std::to_string(next[0]) + " to wait for");
+      if (!wait || !wait(low32(next[0]), uint64_t(next[1])))
+        return fail("there is no ticket " + std::to_string(next[1]) + " of lane " + std::to_string(next[0]) +
+                    " to wait for");
       return Outcome::done;
     case kRun:
       return run_kernel(next, end);
@@ -172,8 +174,10 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
       continue;
     }
     if (slot->cause) {
-      if (i >= n_in) ailing_ = true;
-      else if (outcome == Outcome::done) outcome = skip(slot);
+      if (i >= n_in)
+        ailing_ = true;
+      else if (outcome == Outcome::done)
+        outcome = skip(slot);
     }
     if (extent.low < 0 || extent.high > int64_t(buffer->capacity)) {
       outcome = fail("malformed record: an operand reaches bytes " + std::to_string(extent.low) + " to " +
@@ -193,7 +197,8 @@ Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
   const Outcome outcome = operands(next, end, n_in, n_out);
   if (outcome != Outcome::done) return outcome;
   for (int i = n_in; i < n_in + n_out; i++)
-    if (!(operands_[size_t(i)].flags & LZ_CONTIGUOUS)) return fail("malformed record: an output of a kernel has gaps");
+    if (!(operands_[size_t(i)].flags & LZ_CONTIGUOUS))
+      return fail("malformed record: an output of a kernel has gaps");
   const lz_kernel kernel = registry().find(id);
   if (!kernel) return fail("there is no kernel " + std::to_string(id));
   lz_call call{n_in, n_out, operands_.data(), operands_.data() + n_in, next, end - next, nullptr};

@@ -1,5 +1,5 @@
-// The executor of tapes: one a lane. It holds the lane's scalar programs and plans, runs records, and keeps what
-// failed. Not thread-safe; memory, pool and registry below it are, and so is what lanes share.
+// The executor of tapes: one a lane. It holds the lane's scalar programs and plans, runs records, and keeps
+// what failed. Not thread-safe; memory, pool and registry below it are, and so is what lanes share.
 #ifndef LAZULI_RUNTIME_TAPE_H
 #define LAZULI_RUNTIME_TAPE_H
 
@@ -18,8 +18,8 @@
 
 namespace lazuli {
 
-// The version of PROTOCOL.md, which src/native.ts states too. Raise both with any change to what words mean, a
-// kernel's parameters included.
+// The version of PROTOCOL.md, which src/native.ts states too. Raise both with any change to what words mean,
+// a kernel's parameters included.
 inline constexpr int kProtocol = 6;
 
 struct Failure {
@@ -31,8 +31,8 @@ class Tape final : public Names {
  public:
   explicit Tape(Store& store) : store_(store), slots_(store.slots) {}
 
-  // Runs the records, and returns how many failed. `stop`, when it becomes true, ends that between two records;
-  // `wait` is how a WAIT record waits.
+  // Runs the records, and returns how many failed. `stop`, when it becomes true, ends that between two
+  // records; `wait` is how a WAIT record waits.
   size_t run(const int64_t* words, size_t count);
   const std::atomic<bool>* stop = nullptr;
   std::function<bool(uint32_t lane, uint64_t ticket)> wait;

@@ -23,8 +23,8 @@ using Tag = hn::ScalableTag<T>;
 template <class T>
 using Vector = hn::Vec<Tag<T>>;
 
-// Where 512-bit units do two 256-bit operations in a cycle, or one of 512 bits, few columns lose nothing in half a
-// vector.
+// Where 512-bit units do two 256-bit operations in a cycle, or one of 512 bits, few columns lose nothing in
+// half a vector.
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 template <class T>
 using NarrowTag = hn::Half<Tag<T>>;
@@ -122,7 +122,7 @@ void tile_of(const ConvTile<T>& t) {
       w += Vectors * N;
     };
     int64_t i = 0;
-    for (; t.next > 0 && i < length; ) {
+    for (; t.next > 0 && i < length;) {
       for (int r = 0; r < t.next; r++) __builtin_prefetch(t.x[Rows + r] + t.offsets[tap] + i);
       const int64_t stop = length - i < kLine<T> ? length : i + kLine<T>;
       for (; i < stop; i++) add(i);
@@ -172,7 +172,8 @@ HWY_INLINE void for_size(int rows, bool wide, F f) {
 template <class T>
 void tile(const ConvTile<T>& t) {
   if (t.columns <= narrow_lanes<T>())
-    return for_size<kTileRows>(t.rows, false, [&]<int Rows, int Vectors>() { tile_of<NarrowTag<T>, Rows, 1>(t); });
+    return for_size<kTileRows>(t.rows, false,
+                               [&]<int Rows, int Vectors>() { tile_of<NarrowTag<T>, Rows, 1>(t); });
   for_size<kTileRows>(t.rows, t.columns > lanes<T>(),
                       [&]<int Rows, int Vectors>() { tile_of<Tag<T>, Rows, Vectors>(t); });
 }
@@ -192,7 +193,8 @@ HWY_INLINE void lanes_of(const ConvLanes<T>& t, const T* x, T* y, int64_t c, int
   };
   Vector<T> sum[Pixels][Vectors];
   LZ_UNROLL for (int p = 0; p < Pixels; p++) {
-    LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[p][v] = t.add ? some(y + p * t.y_step + c, v) : hn::Zero(d);
+    LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[p][v] =
+        t.add ? some(y + p * t.y_step + c, v) : hn::Zero(d);
   }
   for (int64_t tap = 0; tap < t.taps; tap++) {
     const T *w = t.w + t.w_offsets[tap] + c, *from = x + t.x_offsets[tap] + c;
@@ -205,17 +207,19 @@ HWY_INLINE void lanes_of(const ConvLanes<T>& t, const T* x, T* y, int64_t c, int
     }
   }
   LZ_UNROLL for (int p = 0; p < Pixels; p++) {
-    LZ_UNROLL for (int v = 0; v < Vectors; v++) put(sum[p][v], y + p * t.y_step + c + v * N, v < Vectors - 1 ? N : last);
+    LZ_UNROLL for (int v = 0; v < Vectors; v++)
+        put(sum[p][v], y + p * t.y_step + c + v * N, v < Vectors - 1 ? N : last);
   }
 }
 
-// A vector of lanes of Pixels neighbouring pixels, whose taps are runs of Run neighbours: an input vector is read once
-// for all pixels that a run's taps bring it to.
+// A vector of lanes of Pixels neighbouring pixels, whose taps are runs of Run neighbours: an input vector is
+// read once for all pixels that a run's taps bring it to.
 template <class T, int Pixels, int Run>
 HWY_INLINE void lanes_of_run(const ConvLanes<T>& t, const T* x, T* y, int64_t c) {
   const Tag<T> d;
   Vector<T> sum[Pixels];
-  LZ_UNROLL for (int p = 0; p < Pixels; p++) sum[p] = t.add ? hn::LoadU(d, y + p * t.y_step + c) : hn::Zero(d);
+  LZ_UNROLL for (int p = 0; p < Pixels; p++) sum[p] =
+      t.add ? hn::LoadU(d, y + p * t.y_step + c) : hn::Zero(d);
   const int64_t step = t.x_step;
   for (int64_t tap = 0; tap < t.taps; tap++) {
     const T *w = t.w + t.w_offsets[tap] + c, *from = x + t.x_offsets[tap] + c;
@@ -386,7 +390,15 @@ void transpose(const T* from, int64_t from_step, int64_t rows, int64_t n, T* to,
 
 template <class T>
 ConvLoops<T> loops() {
-  return {kTileRows, kOuterRows, int32_t(lanes<T>()), int32_t(narrow_lanes<T>()), transpose<T>, tile<T>, outer<T>, lanewise<T>, dots<T>};
+  return {kTileRows,
+          kOuterRows,
+          int32_t(lanes<T>()),
+          int32_t(narrow_lanes<T>()),
+          transpose<T>,
+          tile<T>,
+          outer<T>,
+          lanewise<T>,
+          dots<T>};
 }
 
 }  // namespace

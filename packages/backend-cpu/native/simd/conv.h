@@ -12,8 +12,9 @@ namespace lazuli {
 // rows × columns outputs. Row r is y[r] + column and sums over runs of consecutive input elements, each of
 // which meets a row of weights:
 //   y[r][column + j] (+)= Σ_t Σ_i x[r][offsets[t] + i] · w[(t · length + i) · width + j]
-// with width the least of narrow, lanes and 2 · lanes that holds the columns. The rest of w's rows is padding.
-// The `next` pointers behind the rows' own are where the rows of the next tile begin, to be fetched by the way.
+// with width the least of narrow, lanes and 2 · lanes that holds the columns. The rest of w's rows is
+// padding. The `next` pointers behind the rows' own are where the rows of the next tile begin, to be fetched
+// by the way.
 template <class T>
 struct ConvTile {
   const T* const* x;
@@ -45,7 +46,8 @@ struct ConvOuter {
 };
 
 // Channels that do not mix, for a row of pixels:
-//   y[p · y_step + c] (+)= Σ_t Σ_{r < run} x[(p + r) · x_step + x_offsets[t] + c] · w[w_offsets[t] + r · channels + c]
+//   y[p · y_step + c] (+)= Σ_t Σ_{r < run} x[(p + r) · x_step + x_offsets[t] + c] · w[w_offsets[t] + r ·
+//   channels + c]
 template <class T>
 struct ConvLanes {
   const T* x;

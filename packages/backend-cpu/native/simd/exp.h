@@ -14,7 +14,8 @@ namespace {
 template <class D, class V = hn::Vec<D>>
 HWY_INLINE V exp_nonpositive(D d, V x) {
   const hn::RebindToUnsigned<D> bits;
-  // Adding 1.5·2^23 rounds to an integer and leaves it in the sum's low bits; 127 is there for the exponent of 2^n.
+  // Adding 1.5·2^23 rounds to an integer and leaves it in the sum's low bits; 127 is there for the exponent
+  // of 2^n.
   const auto magic = hn::Set(d, 12582912.0f + 127.0f);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504088896341f), magic);
   const auto n = hn::Sub(shifted, magic);

@@ -16,8 +16,8 @@ struct ExtremesTable {
   void (*write[14])(const void* x, int64_t n, const void* extreme, const void* choice, void* to);
   // The same of columns, each with an extreme, a count and choices of its own.
   void (*count_columns[14])(const void* x, int64_t n, const void* extremes, int32_t* counts);
-  void (*write_columns[14])(const void* x, int64_t n, const void* extremes, const void* hits, const void* misses,
-                            void* to);
+  void (*write_columns[14])(const void* x, int64_t n, const void* extremes, const void* hits,
+                            const void* misses, void* to);
 };
 
 LZ_SIMD_TABLE(ExtremesTable, extremes_table)

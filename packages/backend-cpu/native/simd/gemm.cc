@@ -1,5 +1,6 @@
-// One element of a, broadcast, meets two vectors of b, as in Goto and van de Geijn, "Anatomy of high-performance
-// matrix multiplication", 2008. An element's sum runs in the order of k, whatever tile it falls into.
+// One element of a, broadcast, meets two vectors of b, as in Goto and van de Geijn, "Anatomy of
+// high-performance matrix multiplication", 2008. An element's sum runs in the order of k, whatever tile it
+// falls into.
 #include "simd/gemm.h"
 
 #include "simd/compiler.h"
@@ -57,7 +58,7 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float
   }
   LZ_UNROLL for (int r = 0; r < Rows; r++, c += s.c_row, addend += s.addend_row) {
     LZ_UNROLL for (int v = 0; v < Vectors - 1; v++)
-      hn::StoreU(hn::MulAdd(hn::LoadU(d, addend + v * N), beta, sum[r][v]), d, c + v * N);
+        hn::StoreU(hn::MulAdd(hn::LoadU(d, addend + v * N), beta, sum[r][v]), d, c + v * N);
     const float* x = addend + (Vectors - 1) * N;
     float* y = c + (Vectors - 1) * N;
     V& v = sum[r][Vectors - 1];
@@ -68,7 +69,8 @@ HWY_INLINE void finish(V (&sum)[Rows][Vectors], const GemmSliver& s, const float
   }
 }
 
-// `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into registers.
+// `Lines`: a's rows are contiguous. Three rows share a pointer, so that a tile's addresses fit into
+// registers.
 template <int Rows, int Vectors, bool Lines>
 HWY_NOINLINE void tile_of(const GemmSliver& s, const float* a, const float* addend, float* c) {
   const Floats d;
@@ -136,8 +138,9 @@ HWY_INLINE void tiles(const GemmSliver& s, F choose) {
 
 void sliver(const GemmSliver& s) {
   tiles(s, [wide = s.columns > lanes(), lines = s.a_step == 1](int64_t rows) {
-    return wide ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
-                : lines ? tile_for<kHeight, 1, true>(rows) : tile_for<kHeight, 1, false>(rows);
+    return wide    ? lines ? tile_for<kHeight, 2, true>(rows) : tile_for<kHeight, 2, false>(rows)
+           : lines ? tile_for<kHeight, 1, true>(rows)
+                   : tile_for<kHeight, 1, false>(rows);
   });
 }
 
@@ -163,7 +166,8 @@ inline constexpr int64_t kUnit = same_type<T, bfloat16_pair> ? 2 : 1;
 
 // Squares of 4 × 4 are turned in registers.
 template <class T>
-void turn_tile(const T* from, int64_t ld, int64_t count, int64_t depth, float* to, int64_t height, bool fill) {
+void turn_tile(const T* from, int64_t ld, int64_t count, int64_t depth, float* to, int64_t height,
+               bool fill) {
   const hn::FixedTag<float, 4> d;
   int64_t i = 0;
   for (; i + 4 <= count; i += 4) {
@@ -225,7 +229,8 @@ void copy(const GemmPack& p) {
       const int64_t count = left < height ? left : height;
       int64_t i = 0;
       if (vectors) {
-        for (; i < count; i += N) hn::StoreU(i + N <= count ? load(d, x + i) : load_part(x + i, count - i), d, to + i);
+        for (; i < count; i += N)
+          hn::StoreU(i + N <= count ? load(d, x + i) : load_part(x + i, count - i), d, to + i);
         for (; i < height; i += N) hn::StoreU(hn::Zero(d), d, to + i);
         continue;
       }
@@ -252,8 +257,8 @@ LZ_PAIRS HWY_NOINLINE void pair_tile_of(const GemmSliver& s, const float* a, con
     LZ_UNROLL for (int v = 0; v < Vectors; v++) weight[v] = (__m512bh)_mm512_loadu_ps(b + v * 16);
     LZ_UNROLL for (int r = 0; r < Rows; r++) {
       const auto value = (__m512bh)_mm512_set1_ps(a[r]);
-      LZ_UNROLL for (int v = 0; v < Vectors; v++)
-        sum[r][v].raw = _mm512_dpbf16_ps(sum[r][v].raw, value, weight[v]);
+      LZ_UNROLL for (int v = 0; v < Vectors; v++) sum[r][v].raw =
+          _mm512_dpbf16_ps(sum[r][v].raw, value, weight[v]);
     }
   }
   finish<Rows, Vectors>(sum, s, addend, c);
@@ -299,7 +304,8 @@ void pair_copy(const GemmPack& p) {
   for (int64_t k = 0; k < p.depth; k += 2, from += 2 * p.ld, line += height) {
     const uint16_t *x = from, *y = k + 1 < p.depth ? from + p.ld : nullptr;
     float* to = line;
-    for (int64_t left = p.count; left > 0; left -= height, x += height, y = y ? y + height : y, to += p.tile) {
+    for (int64_t left = p.count; left > 0;
+         left -= height, x += height, y = y ? y + height : y, to += p.tile) {
       const int64_t count = left < height ? left : height;
       int64_t i = 0;
       for (; i + N <= count; i += N) {

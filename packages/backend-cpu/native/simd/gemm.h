@@ -1,5 +1,6 @@
-// The inner loops of matrix products of floats: tiles of the result that stay in registers while their sums run, and
-// the packing of operands into the order in which tiles read them. Blocking and threads are the caller's business.
+// The inner loops of matrix products of floats: tiles of the result that stay in registers while their sums
+// run, and the packing of operands into the order in which tiles read them. Blocking and threads are the
+// caller's business.
 #ifndef LAZULI_SIMD_GEMM_H
 #define LAZULI_SIMD_GEMM_H
 
@@ -11,8 +12,9 @@ namespace lazuli {
 
 // rows × columns of a result, at most as many columns as a sliver has:
 //   c[i · c_row + j] = alpha · Σ_k a(i, k) · b[k · b_step + j] + beta · addend[i · addend_row + j]
-// Rows form tiles of `height`. Row r of tile t is at a + t · a_tile + r · a_row, from k to k it is a_step further, and
-// one of a_row and a_step is 1. b's rows can be read for a whole sliver, or for one vector where that is enough.
+// Rows form tiles of `height`. Row r of tile t is at a + t · a_tile + r · a_row, from k to k it is a_step
+// further, and one of a_row and a_step is 1. b's rows can be read for a whole sliver, or for one vector where
+// that is enough.
 struct GemmSliver {
   const float *a, *b, *addend;
   float* c;
@@ -33,14 +35,14 @@ struct GemmTable {
   int32_t height;  // of a tile, at most
   int32_t lanes;   // of a vector; a sliver is twice as wide
   void (*sliver)(const GemmSliver&);
-  // Packing, by dtype, of float32 and the half types, which widen. Elements (i, k), i < count and k < depth, go to
-  // to[i / height · tile + k · height + i % height]; zeros fill up the last tile's height when `fill`. turn() reads them
-  // from from[i · ld + k], copy() from from[k · ld + i].
+  // Packing, by dtype, of float32 and the half types, which widen. Elements (i, k), i < count and k < depth,
+  // go to to[i / height · tile + k · height + i % height]; zeros fill up the last tile's height when `fill`.
+  // turn() reads them from from[i · ld + k], copy() from from[k · ld + i].
   void (*turn[14])(const GemmPack&);
   void (*copy[14])(const GemmPack&);
-  // The same for bfloat16 by pairs of neighbours in k, where the processor multiplies those, else null: an element of
-  // four bytes is a pair, the last one perhaps with a zero. `depth` counts pairs in the product and elements in
-  // packing. Subnormal elements count as 0.
+  // The same for bfloat16 by pairs of neighbours in k, where the processor multiplies those, else null: an
+  // element of four bytes is a pair, the last one perhaps with a zero. `depth` counts pairs in the product
+  // and elements in packing. Subnormal elements count as 0.
   void (*pair_sliver)(const GemmSliver&);
   void (*pair_turn)(const GemmPack&);
   void (*pair_copy)(const GemmPack&);

@@ -1,5 +1,5 @@
-// For a single row of x, rows of b one after the other: a single stream is what memory gives fastest. For more, four
-// rows of b at a time, so that their elements are widened once for all.
+// For a single row of x, rows of b one after the other: a single stream is what memory gives fastest. For
+// more, four rows of b at a time, so that their elements are widened once for all.
 #include "simd/half_products.h"
 
 #include "simd/compiler.h"
@@ -19,7 +19,8 @@ HWY_INLINE float dot_row(const T* b, int64_t k, const float* x) {
   for (V& s : sum) s = hn::Zero(d);
   int64_t i = 0;
   for (; i + 4 * N <= k; i += 4 * N) {
-    for (int j = 0; j < 4; j++) sum[j] = hn::MulAdd(load(d, b + i + j * N), hn::LoadU(d, x + i + j * N), sum[j]);
+    for (int j = 0; j < 4; j++)
+      sum[j] = hn::MulAdd(load(d, b + i + j * N), hn::LoadU(d, x + i + j * N), sum[j]);
   }
   for (; i < k; i += N) {
     const int64_t count = i + N <= k ? N : k - i;
@@ -35,7 +36,9 @@ void dot(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x,
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 // The first `count` of 32 elements, or all.
-HWY_INLINE __mmask32 first_of(int64_t count) { return count < 32 ? (__mmask32(1) << count) - 1 : ~__mmask32(0); }
+HWY_INLINE __mmask32 first_of(int64_t count) {
+  return count < 32 ? (__mmask32(1) << count) - 1 : ~__mmask32(0);
+}
 
 LZ_PAIRS HWY_NOINLINE float dot_pairs(const bfloat16* b, int64_t k, const bfloat16* x) {
   const Floats d;
@@ -67,8 +70,8 @@ HWY_INLINE bool narrow(const float* x, int64_t n, bfloat16* to) {
   return lost == 0;
 }
 
-// By the processor's own products of pairs where x is bfloat16: widening b and reading x by floats takes half again as long as memory. These
-// products take subnormal numbers for 0, as those of larger matrices do.
+// By the processor's own products of pairs where x is bfloat16: widening b and reading x by floats takes half
+// again as long as memory. These products take subnormal numbers for 0, as those of larger matrices do.
 void dot_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, float* y) {
   constexpr int64_t kMost = 8192;
   if (k == 0) return dot<bfloat16>(data, ldb, rows, k, x, y);
@@ -93,13 +96,12 @@ constexpr int kTall = 6;  // 32 registers
 constexpr int kWide = 4;
 
 template <class T, int kM, int kN>
-HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, float* y, int64_t ldy) {
+HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, float* y,
+                          int64_t ldy) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
   V sum[kM][kN];
-  LZ_UNROLL for (int i = 0; i < kM; i++) {
-    LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d);
-  }
+  LZ_UNROLL for (int i = 0; i < kM; i++) { LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d); }
   int64_t at = 0;
   for (; at + N <= k; at += N) {
     V w[kN];
@@ -123,8 +125,8 @@ HWY_NOINLINE void dots_of(const T* b, int64_t ldb, int64_t k, const float* x, in
 }
 
 template <class T, int kN, int kM = kTall>
-HWY_INLINE void dots_of_rows(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, int64_t m, float* y,
-                             int64_t ldy) {
+HWY_INLINE void dots_of_rows(const T* b, int64_t ldb, int64_t k, const float* x, int64_t ldx, int64_t m,
+                             float* y, int64_t ldy) {
   if constexpr (kM == kTall) {
     for (; m >= kM; m -= kM, x += kM * ldx, y += kM * ldy) dots_of<T, kM, kN>(b, ldb, k, x, ldx, y, ldy);
   } else if (m == kM) {
@@ -134,8 +136,8 @@ HWY_INLINE void dots_of_rows(const T* b, int64_t ldb, int64_t k, const float* x,
 }
 
 template <class T>
-void dots(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx, int64_t m, float* y,
-          int64_t ldy) {
+void dots(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx, int64_t m,
+          float* y, int64_t ldy) {
   const T* b = static_cast<const T*>(data);
   int64_t r = 0;
   for (; r + kWide <= rows; r += kWide) dots_of_rows<T, kWide>(b + r * ldb, ldb, k, x, ldx, m, y + r, ldy);
@@ -144,13 +146,11 @@ void dots(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 template <int kM, int kN>
-LZ_PAIRS HWY_NOINLINE void pair_dots_of(const bfloat16* b, int64_t ldb, int64_t k, const bfloat16* x, int64_t ldx,
-                                        float* y, int64_t ldy, bool first) {
+LZ_PAIRS HWY_NOINLINE void pair_dots_of(const bfloat16* b, int64_t ldb, int64_t k, const bfloat16* x,
+                                        int64_t ldx, float* y, int64_t ldy, bool first) {
   const Floats d;
   V sum[kM][kN];
-  LZ_UNROLL for (int i = 0; i < kM; i++) {
-    LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d);
-  }
+  LZ_UNROLL for (int i = 0; i < kM; i++) { LZ_UNROLL for (int r = 0; r < kN; r++) sum[i][r] = hn::Zero(d); }
   for (int64_t at = 0; at < k; at += 32) {
     const __mmask32 some = first_of(k - at);
     __m512bh w[kN];
@@ -169,15 +169,16 @@ LZ_PAIRS HWY_NOINLINE void pair_dots_of(const bfloat16* b, int64_t ldb, int64_t 
 }
 
 template <int kN, int kM = kTall>
-void pair_dots_of_rows(const bfloat16* b, int64_t ldb, int64_t k, const bfloat16* x, int64_t ldx, int64_t m, float* y,
-                       int64_t ldy, bool first) {
-  for (; m >= kM; m -= kM, x += kM * ldx, y += kM * ldy) pair_dots_of<kM, kN>(b, ldb, k, x, ldx, y, ldy, first);
+void pair_dots_of_rows(const bfloat16* b, int64_t ldb, int64_t k, const bfloat16* x, int64_t ldx, int64_t m,
+                       float* y, int64_t ldy, bool first) {
+  for (; m >= kM; m -= kM, x += kM * ldx, y += kM * ldy)
+    pair_dots_of<kM, kN>(b, ldb, k, x, ldx, y, ldy, first);
   if constexpr (kM > 1) pair_dots_of_rows<kN, kM - 1>(b, ldb, k, x, ldx, m, y, ldy, first);
 }
 
 // As dot_bfloat16().
-void dots_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx, int64_t m,
-                   float* y, int64_t ldy) {
+void dots_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const float* x, int64_t ldx,
+                   int64_t m, float* y, int64_t ldy) {
   constexpr int64_t kRoom = 65536, kApart = 32;
   HWY_ALIGN bfloat16 narrowed[kRoom];
   const int64_t most = m > 0 ? (kRoom / m - kApart) / 32 * 32 : 0;
@@ -191,7 +192,8 @@ void dots_bfloat16(const void* data, int64_t ldb, int64_t rows, int64_t k, const
     int64_t r = 0;
     for (; r + kWide <= rows; r += kWide)
       pair_dots_of_rows<kWide>(b + r * ldb + at, ldb, length, narrowed, ld, m, y + r, ldy, at == 0);
-    for (; r < rows; r++) pair_dots_of_rows<1>(b + r * ldb + at, ldb, length, narrowed, ld, m, y + r, ldy, at == 0);
+    for (; r < rows; r++)
+      pair_dots_of_rows<1>(b + r * ldb + at, ldb, length, narrowed, ld, m, y + r, ldy, at == 0);
   }
 }
 #endif
@@ -226,8 +228,8 @@ HWY_INLINE void add_some(const T* b, int64_t ldb, int64_t n, const float* x, int
 }
 
 template <class T>
-void add_rows(const void* data, int64_t ldb, int64_t rows, int64_t n, const float* x, int64_t ldx, int64_t m, float* y,
-              int64_t ldy) {
+void add_rows(const void* data, int64_t ldb, int64_t rows, int64_t n, const float* x, int64_t ldx, int64_t m,
+              float* y, int64_t ldy) {
   const T* b = static_cast<const T*>(data);
   int64_t r = 0;
   for (; r + 8 <= rows; r += 8) add_some<T, 8>(b + r * ldb, ldb, n, x + r, ldx, m, y, ldy);

@@ -52,7 +52,8 @@ HWY_INLINE Reduced<V> reduce_exp(D d, V x) {
 // exp(r) - 1 for |r| ≤ ln(2)/2.
 template <class D, class V>
 HWY_INLINE V expm1_reduced(D d, V r) {
-  const V q = polynomial(d, r, 0x1.fffffep-2f, 0x1.5554b4p-3f, 0x1.5556f6p-5f, 0x1.12251p-7f, 0x1.6b97b6p-10f);
+  const V q =
+      polynomial(d, r, 0x1.fffffep-2f, 0x1.5554b4p-3f, 0x1.5556f6p-5f, 0x1.12251p-7f, 0x1.6b97b6p-10f);
   return hn::MulAdd(hn::Mul(r, r), q, r);
 }
 
@@ -80,8 +81,8 @@ HWY_INLINE V times_power_of_two(D d, V y, V n) {
 #endif
 }
 
-// x held above or below a limit. NaN stays: where one side is NaN, Max and Min give their second argument on x86; elsewhere
-// they may give the side that is a number.
+// x held above or below a limit. NaN stays: where one side is NaN, Max and Min give their second argument on
+// x86; elsewhere they may give the side that is a number.
 template <class D, class V>
 HWY_INLINE V at_least(D d, float low, V x) {
   const V limit = hn::Set(d, low);
@@ -189,12 +190,13 @@ HWY_INLINE V tanh(D d, V x) {
   const V one = hn::Set(d, 1.0f);
   const auto it = reduce_exp(d, at_least(d, -20.0f, hn::Mul(hn::Abs(x), hn::Set(d, -2.0f))));
   const V p = expm1_reduced(d, it.r), scale = power_of_two(d, it.bits);
-  const V y = hn::Div(hn::NegMulAdd(scale, p, hn::Sub(one, scale)), hn::MulAdd(scale, p, hn::Add(one, scale)));
+  const V y =
+      hn::Div(hn::NegMulAdd(scale, p, hn::Sub(one, scale)), hn::MulAdd(scale, p, hn::Add(one, scale)));
   return hn::CopySignToAbs(y, x);
 }
 
-// 1/(1 + w) with w = exp(-x) = 2^n + 2^n·p. From 17 on the result rounds to 1. Where n is more than 100, w is all of the
-// sum, and what is left of n scales the result.
+// 1/(1 + w) with w = exp(-x) = 2^n + 2^n·p. From 17 on the result rounds to 1. Where n is more than 100, w is
+// all of the sum, and what is left of n scales the result.
 template <class D, class V>
 HWY_INLINE V sigmoid(D d, V x) {
   const V one = hn::Set(d, 1.0f);
@@ -242,9 +244,8 @@ HWY_INLINE V erf_by_pieces(D d, V x) {
 // log(1 + t) for t in [0, 1].
 template <class D, class V>
 HWY_INLINE V log1p_fraction(D d, V t) {
-  const V q =
-      polynomial(d, t, -0x1.ffffd2p-2f, 0x1.554dd4p-2f, -0x1.ff249ep-3f, 0x1.93510cp-3f, -0x1.3a597ap-3f,
-                 0x1.b50b32p-4f, -0x1.d78b46p-5f, 0x1.4a24ap-6f, -0x1.b1650ep-9f);
+  const V q = polynomial(d, t, -0x1.ffffd2p-2f, 0x1.554dd4p-2f, -0x1.ff249ep-3f, 0x1.93510cp-3f,
+                         -0x1.3a597ap-3f, 0x1.b50b32p-4f, -0x1.d78b46p-5f, 0x1.4a24ap-6f, -0x1.b1650ep-9f);
   return hn::MulAdd(hn::Mul(t, t), q, t);
 }
 
@@ -262,11 +263,10 @@ HWY_INLINE V erf(D d, V x) {
   // 1 - exp(-P) with P a fit of -log(erfc), as (1 - 2^n) - 2^n·(exp(r) - 1): for small x n is 0 and nothing
   // cancels. From 4 on the result is 1.
   const V a = at_most(d, 4.0f, hn::Abs(x));
-  const V p =
-      hn::MulAdd(polynomial(d, a, 0x1.06eba8p-3f, 0x1.45f3p-1f, 0x1.a4f8c4p-4f, -0x1.39b7c8p-6f,
-                            -0x1.637fbep-13f, 0x1.b74634p-10f, -0x1.4e2c1cp-11f, 0x1.f29314p-14f,
-                            -0x1.3b0ca6p-17f),
-                 a, a);
+  const V p = hn::MulAdd(
+      polynomial(d, a, 0x1.06eba8p-3f, 0x1.45f3p-1f, 0x1.a4f8c4p-4f, -0x1.39b7c8p-6f, -0x1.637fbep-13f,
+                 0x1.b74634p-10f, -0x1.4e2c1cp-11f, 0x1.f29314p-14f, -0x1.3b0ca6p-17f),
+      a, a);
   const V magic = hn::Set(d, 12582912.0f);
   const V bits = hn::NegMulAdd(p, hn::Set(d, 1.44269504f), magic);
   // Where n is not 0, the error of this ln 2 counts for little beside the rest.

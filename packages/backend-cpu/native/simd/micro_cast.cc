@@ -76,9 +76,7 @@ inline float to_odd(double x) {
 inline int32_t odd_bits(int32_t x) { return (x & ~0xff) | int32_t((x & 0xff) != 0) << 8; }
 inline uint32_t odd_bits(uint32_t x) { return (x & ~0xffu) | uint32_t((x & 0xffu) != 0) << 8; }
 inline float to_odd(int32_t x) { return float((x < 1 << 24) & (x > -(1 << 24)) ? x : odd_bits(x)); }
-inline float to_odd(uint32_t x) {
-  return uint32_t(x) < 1u << 24 ? float(int32_t(x)) : float(odd_bits(x));
-}
+inline float to_odd(uint32_t x) { return uint32_t(x) < 1u << 24 ? float(int32_t(x)) : float(odd_bits(x)); }
 // The same for 64 bits: at most 24 are kept, and from 2^24 on at least two more than bfloat16 has.
 inline uint64_t lost_bits(uint64_t size) {
   const uint64_t small = size >> 24 ? (uint64_t(1) << 14) - 1 : 0;

@@ -72,8 +72,7 @@ template <class F>
 struct Widened {
   template <class... V>
   static HWY_INLINE Vector run(Floats d, V... x) {
-    return widened(
-        d, [](auto wide, auto... w) HWY_ATTR { return F::wide(wide, w...); }, x...);
+    return widened(d, [](auto wide, auto... w) HWY_ATTR { return F::wide(wide, w...); }, x...);
   }
 };
 

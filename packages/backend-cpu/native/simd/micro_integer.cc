@@ -41,7 +41,8 @@ struct Xor { template <class T> static T run(T x, T y) { return T(x ^ y); } };
 struct Invert { template <class T> static T run(T x) { return T(~x); } };
 // clang-format on
 
-// The quotient towards zero, as in MLX. -1 is apart because the quotient of the least number by it would trap.
+// The quotient towards zero, as in MLX. -1 is apart because the quotient of the least number by it would
+// trap.
 struct FloorDivide {
   template <class T>
   static T run(T x, T y) {

@@ -1,6 +1,8 @@
-// Σ d and Σ d² with d = x − m for some m near the mean: the mean is m + Σd/n, the squared distance Σ d² − (Σd)²/n. A row's first block gives m in a pass
-// of its own, while it stays in cache; for a later one m is the mean of what came before. Where that is far from the block's own mean, the
-// distance of the two is a part of the variance, at least a fifth of what m adds to Σ d²: it costs two or three bits of 24. Blocks are joined in double.
+// Σ d and Σ d² with d = x − m for some m near the mean: the mean is m + Σd/n, the squared distance Σ d² −
+// (Σd)²/n. A row's first block gives m in a pass of its own, while it stays in cache; for a later one m is
+// the mean of what came before. Where that is far from the block's own mean, the distance of the two is a
+// part of the variance, at least a fifth of what m adds to Σ d²: it costs two or three bits of 24. Blocks are
+// joined in double.
 #include "simd/moments.h"
 
 #include "simd/vectors.h"
@@ -85,7 +87,8 @@ HWY_INLINE Moments block(const T* x, int64_t n, Step<T> m) {
 template <class T>
 void rows(const void* data, int64_t count, int64_t stride, int64_t n, Moments* to) {
   // 64 numbers a lane.
-  const int64_t kBlock = 256 * int64_t(hn::Lanes(hn::ScalableTag<Step<T>>())), kFirst = kBlock < 1024 ? kBlock : 1024;
+  const int64_t kBlock = 256 * int64_t(hn::Lanes(hn::ScalableTag<Step<T>>())),
+                kFirst = kBlock < 1024 ? kBlock : 1024;
   const T* x = static_cast<const T*>(data);
   for (int64_t row = 0; row < count; row++, x += stride) {
     const int64_t first = n < kFirst ? n : kFirst;
@@ -135,7 +138,8 @@ void columns(const void* data, int64_t count, int64_t stride, int64_t n, Moments
       Moments* at = to + begin;
       const double size = double(height);
       if (first == 0) {
-        for (int64_t j = 0; j < width; j++) at[j] = corrected(mean[j], double(sum[j]), double(square[j]), size);
+        for (int64_t j = 0; j < width; j++)
+          at[j] = corrected(mean[j], double(sum[j]), double(square[j]), size);
         continue;
       }
       for (int64_t j = 0; j < width; j++) {

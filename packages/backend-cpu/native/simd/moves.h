@@ -9,10 +9,10 @@
 namespace lazuli {
 
 struct MoveTable {
-  // Row i of `to`, of so many bytes, is what begins offsets[i] · scale bytes from `from`. Rows ahead are fetched
-  // while others are copied. `streaming`: they are too many to stay in the caches.
-  void (*gather)(const char* from, const int64_t* offsets, int64_t scale, int64_t rows, int64_t bytes, char* to,
-                 bool streaming);
+  // Row i of `to`, of so many bytes, is what begins offsets[i] · scale bytes from `from`. Rows ahead are
+  // fetched while others are copied. `streaming`: they are too many to stay in the caches.
+  void (*gather)(const char* from, const int64_t* offsets, int64_t scale, int64_t rows, int64_t bytes,
+                 char* to, bool streaming);
 };
 
 LZ_SIMD_TABLE(MoveTable, move_table)

@@ -64,10 +64,8 @@ HWY_INLINE Moments moments(const T* x, int64_t n, float eps) {
   const Floats d;
   float mean = 0;
   if constexpr (Layer) {
-    mean = sum_pairs(n,
-                     [&](int64_t i, int64_t count) LZ_INLINE_LAMBDA {
-                       return Pair{take(x, i, count), hn::Zero(d)};
-                     })
+    mean = sum_pairs(n, [&](int64_t i, int64_t count)
+                            LZ_INLINE_LAMBDA { return Pair{take(x, i, count), hn::Zero(d)}; })
                .a /
            float(n);
   }
@@ -104,8 +102,8 @@ HWY_INLINE void norm_rows(const void* x_data, int64_t rows, int64_t n, float eps
 }
 
 template <bool Layer, class T>
-HWY_INLINE void norm(const void* x, int64_t rows, int64_t n, float eps, const float* weight, const float* bias, void* y,
-                     bool streaming) {
+HWY_INLINE void norm(const void* x, int64_t rows, int64_t n, float eps, const float* weight,
+                     const float* bias, void* y, bool streaming) {
   // Around the caches only whole vectors where they are aligned.
   const auto bytes = int64_t(sizeof(float) * hn::Lanes(Floats()));
   if (same_type<T, float> && streaming && reinterpret_cast<uintptr_t>(y) % bytes == 0 && n * 4 % bytes == 0) {
@@ -141,8 +139,8 @@ HWY_INLINE void norm_vjp(const void* x_data, const void* g_data, int64_t rows, i
 }
 
 template <class T>
-void layer(const void* x, int64_t rows, int64_t n, float eps, const float* weight, const float* bias,
-           void* y, bool streaming) {
+void layer(const void* x, int64_t rows, int64_t n, float eps, const float* weight, const float* bias, void* y,
+           bool streaming) {
   norm<true, T>(x, rows, n, eps, weight, bias, y, streaming);
 }
 template <class T>

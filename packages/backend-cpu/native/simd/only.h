@@ -1,5 +1,5 @@
-// Included before everything else where LAZULI_SIMD_ONLY names the one instruction set whose loops are built: tables of others are not
-// there to be chosen.
+// Included before everything else where LAZULI_SIMD_ONLY names the one instruction set whose loops are built:
+// tables of others are not there to be chosen.
 #ifndef LAZULI_SIMD_ONLY_H
 #define LAZULI_SIMD_ONLY_H
 

@@ -1,6 +1,6 @@
-// Codes of 2, 4 and 8 bits stay in the lanes of their words: step j looks at bits [j · bits, (j + 1) · bits) of every
-// word, and the vector they are multiplied with was arranged to match. Codes of 3, 5 and 6 bits cross words and
-// are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers of 4 bits.
+// Codes of 2, 4 and 8 bits stay in the lanes of their words: step j looks at bits [j · bits, (j + 1) · bits)
+// of every word, and the vector they are multiplied with was arranged to match. Codes of 3, 5 and 6 bits
+// cross words and are unpacked to a small buffer. quantized_bytes.h has a shorter way for integers of 4 bits.
 #include "simd/quantized.h"
 
 #include <hwy/cache_control.h>
@@ -49,8 +49,8 @@ HWY_INLINE V value_of(W w, V table) {
   } else if constexpr (kCode == Code::integer) {
     return hn::ConvertTo(d, hn::BitCast(i, hn::And(w, hn::Set(u, (1u << kBits) - 1))));
   } else {
-    // Sign, exponent and mantissa move to where a float32 has them, with its bias. Subnormal values, which then have
-    // a hidden bit too many, are (1 + m) · 2^e where they should be m · 2^(e + 1).
+    // Sign, exponent and mantissa move to where a float32 has them, with its bias. Subnormal values, which
+    // then have a hidden bit too many, are (1 + m) · 2^e where they should be m · 2^(e + 1).
     constexpr int kMantissa = kBits == 4 ? 22 : 20;
     constexpr uint32_t kBias = kBits == 4 ? 126 : 120;
     const auto sign = hn::ShiftLeft<31>(hn::ShiftRight<kBits - 1>(w));
@@ -80,8 +80,8 @@ HWY_INLINE W some_words(const uint32_t* words, int64_t count) {
 #endif
 }
 
-// Integer codes between the lowest and bit 24 are converted where they are, 2^k times too large, which saves a
-// shift; arrange() makes up for it. The others go through the table where there is one: both kinds of steps
+// Integer codes between the lowest and bit 24 are converted where they are, 2^k times too large, which saves
+// a shift; arrange() makes up for it. The others go through the table where there is one: both kinds of steps
 // together keep all of a processor's vector units busy.
 constexpr bool in_place(int bits, Code code, int step) {
   return code == Code::integer && step > 0 && step * bits < 24;
@@ -115,8 +115,7 @@ HWY_INLINE void dot_some(const PackedRows& p, int64_t first, const float* x, V t
   constexpr int kPer = 32 / kBits;
   const int64_t N = int64_t(hn::Lanes(d)), count = p.columns / kPer;
   const int shift = log2_of(p.format.group / kPer);
-  const auto places =
-      hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
+  const auto places = hn::IndicesFromVec(d, hn::ShiftRightSame(hn::Iota(u, 0), shift));
   const uint32_t* words[kRows];
   const float* scales[kRows];
   V sum[kRows];
@@ -159,9 +158,10 @@ void dot_in_lanes(const PackedRows& p, const float* x, float* y) {
 
 // Codes of kBits bits, 32 at a time: they fill kBits words.
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-// Each code's two bytes come together in a lane of 16 bits, which is shifted by the code's own distance. Blocks of 16
-// bytes have 8 codes; the upper two are filled from byte 4 · (kBits - 4) on, so that nothing behind the words is read;
-// words of 3 bits end before that, and what follows them is read unless they are the `last`.
+// Each code's two bytes come together in a lane of 16 bits, which is shifted by the code's own distance.
+// Blocks of 16 bytes have 8 codes; the upper two are filled from byte 4 · (kBits - 4) on, so that nothing
+// behind the words is read; words of 3 bits end before that, and what follows them is read unless they are
+// the `last`.
 template <int kBits>
 struct Across {
   alignas(64) uint8_t bytes[64];
@@ -189,7 +189,8 @@ HWY_INLINE void unpack32(const uint32_t* words, bool last, V& low, V& high) {
   auto packed = hn::Undefined(all);
   if (kBits == 3 && last) {
     const hn::FixedTag<uint32_t, 4> block;
-    const auto one = hn::BitCast(hn::FixedTag<uint8_t, 16>(), hn::MaskedLoad(hn::FirstN(block, 3), block, words));
+    const auto one =
+        hn::BitCast(hn::FixedTag<uint8_t, 16>(), hn::MaskedLoad(hn::FirstN(block, 3), block, words));
     const auto two = hn::Combine(half, one, one);
     packed = hn::Combine(all, two, two);
   } else if (kBits == 3) {
@@ -213,7 +214,8 @@ HWY_INLINE void unpack32(const uint32_t* words, bool last, float* y) {
 
 // Σ_g scale[g] · Σ_k code · x over a row, in order.
 template <int kBits>
-float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales, const float* x) {
+float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales,
+                     const float* x) {
   const Floats d;
   V sum = hn::Zero(d);
   for (int64_t at = 0; at < columns; at += group, scales++) {
@@ -246,7 +248,8 @@ HWY_INLINE void unpack32(const uint32_t* words, bool, float* y) {
 
 // Through a buffer, group by group.
 template <int kBits>
-float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales, const float* x) {
+float dot_row_across(const uint32_t* words, int64_t columns, int64_t group, const float* scales,
+                     const float* x) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
   HWY_ALIGN float codes[32];
@@ -296,8 +299,9 @@ void decode_in_lanes(const uint32_t* words, int64_t n, V table, float* y) {
     }
   }
   if (i < n) {
-    const W w = hn::TableLookupLanes(some_words(words + i / kPer, (n - i) / kPer),
-                                     hn::IndicesFromVec(u, hn::ShiftRightSame(hn::Iota(u, 0), log2_of(kPer))));
+    const W w =
+        hn::TableLookupLanes(some_words(words + i / kPer, (n - i) / kPer),
+                             hn::IndicesFromVec(u, hn::ShiftRightSame(hn::Iota(u, 0), log2_of(kPer))));
     store_some(d, value_of<kBits, kCode>(hn::Shr(w, shift), table), y + i, n - i);
   }
 }

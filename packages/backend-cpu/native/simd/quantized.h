@@ -8,7 +8,8 @@
 
 namespace lazuli {
 
-// What a code stands for before its scale: an unsigned integer of 2 to 8 bits, or a float of 4 (E2M1) or 8 (E4M3) bits.
+// What a code stands for before its scale: an unsigned integer of 2 to 8 bits, or a float of 4 (E2M1) or 8
+// (E4M3) bits.
 enum class Code { integer, e2m1, e4m3 };
 
 struct CodeFormat {
@@ -38,7 +39,8 @@ struct QuantizedTable {
   int64_t (*arranged_size)(int64_t columns, CodeFormat format);
   // Puts a vector into the order in which dot() meets the codes.
   void (*arrange)(const float* x, int64_t columns, CodeFormat format, float* to);
-  // y[r] = Σ_k (scale · code + bias) · x[k], for an arranged x and its sums over groups (padded as scales are).
+  // y[r] = Σ_k (scale · code + bias) · x[k], for an arranged x and its sums over groups (padded as scales
+  // are).
   void (*dot)(const PackedRows& rows, const float* x, const float* sums, float* y);
 };
 

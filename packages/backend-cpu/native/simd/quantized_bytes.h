@@ -1,6 +1,7 @@
-// Rows of integer codes of 4 bits times a vector, by the processor's sums of four products of bytes (AVX512_VNNI): two thirds of the
-// steps that products in float32 take. An element of x is an integer of three bytes times a power of two that its group shares. It is
-// rounded to 2^-23 of the group's largest; the sums that biases are multiplied with are rounded as much.
+// Rows of integer codes of 4 bits times a vector, by the processor's sums of four products of bytes
+// (AVX512_VNNI): two thirds of the steps that products in float32 take. An element of x is an integer of
+// three bytes times a power of two that its group shares. It is rounded to 2^-23 of the group's largest; the
+// sums that biases are multiplied with are rounded as much.
 #ifndef LAZULI_SIMD_QUANTIZED_BYTES_H
 #define LAZULI_SIMD_QUANTIZED_BYTES_H
 
@@ -17,8 +18,8 @@ namespace {
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 #define LZ_BYTES __attribute__((target("avx512vnni")))
-// What arrange_bytes() writes for the codes of 16 words: three bytes, the highest first, of each word's even elements and of its odd ones; and
-// the power of two of each word.
+// What arrange_bytes() writes for the codes of 16 words: three bytes, the highest first, of each word's even
+// elements and of its odd ones; and the power of two of each word.
 constexpr int64_t kByteCodes = 128, kByteBlock = 7 * 16;
 
 bool has_byte_products() {

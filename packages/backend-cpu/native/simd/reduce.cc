@@ -120,8 +120,8 @@ HWY_INLINE V extreme_vector(D, V x, V best) {
     return hn::Min(x, best);
 }
 
-// The extreme of n elements, a multiple of 4 vectors and not none, in the lanes of a vector, where `sum` stays a number. It adds up all elements: a NaN
-// among them makes it one, and so do two infinities.
+// The extreme of n elements, a multiple of 4 vectors and not none, in the lanes of a vector, where `sum`
+// stays a number. It adds up all elements: a NaN among them makes it one, and so do two infinities.
 template <int Op, class D, class T, class V = hn::Vec<D>>
 HWY_INLINE V extreme_lanes(D d, const T* x, int64_t n, V& sum) {
   const int64_t N = int64_t(hn::Lanes(d));
@@ -138,7 +138,8 @@ HWY_INLINE V extreme_lanes(D d, const T* x, int64_t n, V& sum) {
     }
   }
   sum = hn::Add(sums[0], sums[1]);
-  return extreme_vector<Op>(d, extreme_vector<Op>(d, best[3], best[2]), extreme_vector<Op>(d, best[1], best[0]));
+  return extreme_vector<Op>(d, extreme_vector<Op>(d, best[3], best[2]),
+                            extreme_vector<Op>(d, best[1], best[0]));
 }
 
 // One block of a row of floating type: 64 lanes, then 16, then the tail, folded in a fixed order.

@@ -18,7 +18,8 @@ struct ReduceTable {
   void (*rows[kReduceOps][14])(const void* x, int64_t rows, int64_t stride, int64_t n, void* wide);
   // wide[j] = op(wide[j], x[j], x[j + stride], …, x[j + (rows - 1)·stride]) for j < n
   void (*columns[kReduceOps][14])(const void* x, int64_t rows, int64_t stride, int64_t n, void* wide);
-  // The first i < n, and n > 0, with the largest (kMax) or smallest (kMin) x[i], or with a NaN. Null for complex64.
+  // The first i < n, and n > 0, with the largest (kMax) or smallest (kMin) x[i], or with a NaN. Null for
+  // complex64.
   int64_t (*arg_row[kReduceOps][14])(const void* x, int64_t n);
   // at[j] = the first i with the largest (kMax) or smallest (kMin) of x[j], x[j + stride], …, or with a NaN,
   // for i < rows and j < n ≤ kArgColumns. Null for complex64.

@@ -1,4 +1,5 @@
-// A vector of floats is two of doubles, whose lanes add up in a tree; one addition in each then waits for the vector before.
+// A vector of floats is two of doubles, whose lanes add up in a tree; one addition in each then waits for the
+// vector before.
 #include "simd/scan.h"
 
 #include <hwy/cache_control.h>
@@ -34,7 +35,8 @@ double sum(const void* data, int64_t n) {
   }
   double rest = 0;
   for (; i < n; i++) rest += double(to_float(x[i]));
-  return rest + hn::GetLane(hn::SumOfLanes(Doubles(), hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3]))));
+  return rest + hn::GetLane(hn::SumOfLanes(
+                    Doubles(), hn::Add(hn::Add(parts[0], parts[1]), hn::Add(parts[2], parts[3]))));
 }
 
 // A vector whose lane i is lane i - kBy of another, or 0.
@@ -94,7 +96,8 @@ double sums(const void* data, void* to, int64_t n, bool inclusive, bool streamin
     const D low = running(lower(in)), up = running(upper(in)), half = hn::TableLookupLanes(low, last);
     const D high = hn::Add(half, up);
     const D a = inclusive ? low : by1(low), b = inclusive ? high : hn::Add(half, by1(up));
-    const V out = hn::Combine(d, hn::DemoteTo(Half(), hn::Add(before, b)), hn::DemoteTo(Half(), hn::Add(before, a)));
+    const V out =
+        hn::Combine(d, hn::DemoteTo(Half(), hn::Add(before, b)), hn::DemoteTo(Half(), hn::Add(before, a)));
     if (streaming)
       stream(d, out, y + i);
     else

@@ -12,8 +12,8 @@ namespace lazuli {
 struct ScanTable {
   // Σ x[i]
   double (*sum[14])(const void* x, int64_t n);
-  // y[i] = total + Σ x[j] over j ≤ i, or over j < i unless `inclusive`; gives the total behind the last. `streaming`: float32 results
-  // go around the caches. y may be x.
+  // y[i] = total + Σ x[j] over j ≤ i, or over j < i unless `inclusive`; gives the total behind the last.
+  // `streaming`: float32 results go around the caches. y may be x.
   double (*sums[14])(const void* x, void* y, int64_t n, bool inclusive, bool streaming, double total);
 };
 

@@ -79,7 +79,8 @@ HWY_INLINE void stream_row(const float* from, float by, float* y, int64_t n) {
   const int64_t N = int64_t(hn::Lanes(d));
   const auto scale = hn::Set(d, by);
   int64_t i = 0;
-  for (; i < n && reinterpret_cast<uintptr_t>(y + i) % (sizeof(float) * hn::Lanes(d)) != 0; i++) y[i] = from[i] * by;
+  for (; i < n && reinterpret_cast<uintptr_t>(y + i) % (sizeof(float) * hn::Lanes(d)) != 0; i++)
+    y[i] = from[i] * by;
   for (; i + N <= n; i += N) hn::Stream(hn::Mul(hn::LoadU(d, from + i), scale), d, y + i);
   for (; i < n; i++) y[i] = from[i] * by;
 }
@@ -138,8 +139,8 @@ void logsumexp(const void* x_data, int64_t rows, int64_t x_stride, int64_t n, vo
     // Where all are −∞ the differences would be NaN; around 0 the sum is 0, or NaN where there is one.
     const float around = max == -INFINITY ? 0 : max;
     const T* next = ahead(x, x_stride);
-    const float sum = sum_exp(x, n, around, [&](int64_t i, int64_t, hn::Vec<Floats>)
-                                                LZ_INLINE_LAMBDA { hwy::Prefetch(next + i); });
+    const float sum = sum_exp(
+        x, n, around, [&](int64_t i, int64_t, hn::Vec<Floats>) LZ_INLINE_LAMBDA { hwy::Prefetch(next + i); });
     *y = from_float<T>(around + logf(sum));
   }
 }

@@ -12,8 +12,8 @@ using Full = hn::ScalableTag<float>;
 using Few = hn::CappedTag<float, 4>;
 using One = hn::CappedTag<float, 1>;
 
-// Calls f(d, i) for vectors that cover n elements and touch no others. What is left behind the last whole vector is
-// done with its neighbours again.
+// Calls f(d, i) for vectors that cover n elements and touch no others. What is left behind the last whole
+// vector is done with its neighbours again.
 template <class F>
 HWY_INLINE void for_vectors(int64_t n, F f) {
   const Full full;
@@ -88,7 +88,8 @@ void output(const float* m, int64_t n, float* const* y, int64_t step) {
     }
     const V quarter = hn::Set(d, 0.25f);
     for (int i = 0; i < 2; i++) {
-      const V left = hn::Add(hn::Add(t[i][0], t[i][1]), t[i][2]), right = hn::Sub(hn::Sub(t[i][1], t[i][2]), t[i][3]);
+      const V left = hn::Add(hn::Add(t[i][0], t[i][1]), t[i][2]),
+              right = hn::Sub(hn::Sub(t[i][1], t[i][2]), t[i][3]);
       if (y[2 * i]) hn::StoreU(hn::Mul(left, quarter), d, y[2 * i] + at);
       if (y[2 * i + 1]) hn::StoreU(hn::Mul(right, quarter), d, y[2 * i + 1] + at);
     }

@@ -67,22 +67,17 @@ void one(int32_t dtype, int64_t B, int64_t H, int64_t Hk, int64_t L, int64_t S, 
     }
   });
   const double eps = std::max(epsilon(dtype), 0x1p-24), many = std::sqrt(double(L * (H / Hk)) + 4);
-  check_close(
-      o, [&](const Shape& i) { return want.get(i); }, eps * 4, eps * 8 + 4e-6, "o of " + what);
-  check_close(
-      lse, [&](const Shape& i) { return want_lse.get(i); }, 2e-6, 4e-6, "lse of " + what);
+  check_close(o, [&](const Shape& i) { return want.get(i); }, eps * 4, eps * 8 + 4e-6, "o of " + what);
+  check_close(lse, [&](const Shape& i) { return want_lse.get(i); }, 2e-6, 4e-6, "lse of " + what);
 
   // Every layout of what came out of the forward pass, too.
   in.insert(in.end(), {o, lse, g});
   Array dq = zeros(dtype, q.shape), dk = zeros(dtype, k.shape), dv = zeros(dtype, v.shape);
   check_ok(run("scaledDotProductAttentionVjp", in, {dq, dk, dv}, params), what);
   const double tolerance = (epsilon(dtype) > 0x1p-20 ? 16 * eps : 1e-5) * many;
-  check_close(
-      dq, [&](const Shape& i) { return wq.get(i); }, eps * 8, tolerance, "dq of " + what);
-  check_close(
-      dk, [&](const Shape& i) { return wk.get(i); }, eps * 8, tolerance, "dk of " + what);
-  check_close(
-      dv, [&](const Shape& i) { return wv.get(i); }, eps * 8, tolerance, "dv of " + what);
+  check_close(dq, [&](const Shape& i) { return wq.get(i); }, eps * 8, tolerance, "dq of " + what);
+  check_close(dk, [&](const Shape& i) { return wk.get(i); }, eps * 8, tolerance, "dk of " + what);
+  check_close(dv, [&](const Shape& i) { return wv.get(i); }, eps * 8, tolerance, "dv of " + what);
 }
 
 LZ_TEST(attention_layouts) {

@@ -23,7 +23,8 @@ void one(int32_t dtype, const Shape& batch, int64_t m, int64_t n, int64_t k, int
     return s;
   };
   const auto blocks = [&](int64_t size) { return (size + block - 1) / block; };
-  const Array a = random_layout(dtype, shape(m, k)), b = random_layout(dtype, shape(k, n)), y = zeros(dtype, shape(m, n));
+  const Array a = random_layout(dtype, shape(m, k)), b = random_layout(dtype, shape(k, n)),
+              y = zeros(dtype, shape(m, n));
   std::vector<Array> inputs = {a, b}, masks;
   std::vector<int64_t> params = {block};
   const int64_t sizes[3][2] = {{m, n}, {m, k}, {k, n}};
@@ -33,8 +34,8 @@ void one(int32_t dtype, const Shape& batch, int64_t m, int64_t n, int64_t k, int
     const bool has = uniform(0, 2) > 0;
     params.push_back(has);
     if (!has) continue;
-    masks.push_back(
-        random_layout(uniform(0, 1) ? int32_t(LZ_BOOL) : dtype, shape(blocks(sizes[i][0]), blocks(sizes[i][1])), -1, 1));
+    masks.push_back(random_layout(uniform(0, 1) ? int32_t(LZ_BOOL) : dtype,
+                                  shape(blocks(sizes[i][0]), blocks(sizes[i][1])), -1, 1));
     of[i] = &masks.back();
     inputs.push_back(masks.back());
   }
@@ -67,7 +68,8 @@ LZ_TEST(block_masked_mm) {
   for (int32_t dtype : {LZ_FLOAT32, LZ_FLOAT64, LZ_FLOAT16, LZ_BFLOAT16}) {
     for (int round = 0; round < 30; round++) {
       const int64_t block = uniform(0, 1) ? 32 : 64, least = round % 10 == 9 ? 0 : 1;
-      one(dtype, random_shape(0, 2, 2, 1), uniform(least, 100), uniform(least, 100), uniform(least, 140), block);
+      one(dtype, random_shape(0, 2, 2, 1), uniform(least, 100), uniform(least, 100), uniform(least, 140),
+          block);
     }
     one(dtype, {}, 130, 200, 300, 64);
   }
@@ -86,8 +88,8 @@ LZ_TEST(bench_block_masked_mm) {
               y = zeros(LZ_FLOAT32, {1024, 1024}), mask = random_array(LZ_BOOL, {16, 16});
   for (int64_t kept : {256, 128, 64}) {
     for (int64_t i = 0; i < 256; i++) mask.set(i, double(i * 7 % 256 < kept));
-    std::printf("blockMaskedMm 1024, %lld of 256 blocks of a: %.1f us, of the result: %.1f us\n", (long long)kept,
-                time_us("blockMaskedMm", {a, b, mask}, {y}, {64, 0, 1, 0}, 2),
+    std::printf("blockMaskedMm 1024, %lld of 256 blocks of a: %.1f us, of the result: %.1f us\n",
+                (long long)kept, time_us("blockMaskedMm", {a, b, mask}, {y}, {64, 0, 1, 0}, 2),
                 time_us("blockMaskedMm", {a, b, mask}, {y}, {64, 1, 0, 0}, 2));
   }
 }

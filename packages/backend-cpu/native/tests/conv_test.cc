@@ -101,19 +101,23 @@ LZ_TEST(conv_squares) {
   one(LZ_FLOAT32, {{11, 3, 1, 0, 2, 1, 1}, {21, 3, 1, 2, 0, 1, 1}}, 1, 1, 16, 97, 1);
 }
 
-// What is no number, what is infinite and what overflows is so where the definition, in the order in which it is summed,
-// makes it so. Two images in a row along a third axis are computed by it.
+// What is no number, what is infinite and what overflows is so where the definition, in the order in which it
+// is summed, makes it so. Two images in a row along a third axis are computed by it.
 LZ_TEST(conv_squares_wild) {
   const double inf = INFINITY, most = std::numeric_limits<float>::max();
   for (int round = 0; round < 40; round++) {
-    const int64_t h = uniform(4, 15), w = uniform(4, 15), channels = uniform(16, 20), outputs = uniform(8, 36);
-    const int64_t images = uniform(1, 3), pad[] = {uniform(0, 2), uniform(0, 2), uniform(0, 2), uniform(0, 2)};
-    const Array x = random_array(LZ_FLOAT32, {images, 2, h, w, channels}), k = random_array(LZ_FLOAT32, {outputs, 1, 3, 3, channels});
+    const int64_t h = uniform(4, 15), w = uniform(4, 15), channels = uniform(16, 20),
+                  outputs = uniform(8, 36);
+    const int64_t images = uniform(1, 3),
+                  pad[] = {uniform(0, 2), uniform(0, 2), uniform(0, 2), uniform(0, 2)};
+    const Array x = random_array(LZ_FLOAT32, {images, 2, h, w, channels}),
+                k = random_array(LZ_FLOAT32, {outputs, 1, 3, 3, channels});
     const double kinds[] = {inf, -inf, NAN, most, -most, most / 8, 1e36};
     const int kind = int(uniform(0, 9));
     const Array& spoilt = uniform(0, 3) ? x : k;
     if (kind >= 7) {
-      // Sums that overflow or nearly do; transforms alone would, of inputs that meet small weights or the other way round.
+      // Sums that overflow or nearly do; transforms alone would, of inputs that meet small weights or the
+      // other way round.
       const Array& large = kind == 9 ? k : x;
       for (int64_t i = 0; i < large.size(); i++) large.set(i, large.get(i) * (uniform(0, 1) ? 8e37 : 1e37));
       const Array& small = kind == 9 ? x : k;
@@ -122,12 +126,17 @@ LZ_TEST(conv_squares_wild) {
       for (int64_t n = uniform(1, 3); n > 0; n--) spoilt.set(uniform(0, spoilt.size() - 1), kinds[kind]);
     }
     const Shape whole{images, 2, h + pad[0] + pad[1] - 2, w + pad[2] + pad[3] - 2, outputs};
-    const Array want = zeros(LZ_FLOAT32, whole), y = zeros(LZ_FLOAT32, {whole[0] * 2, whole[2], whole[3], outputs});
-    check_ok(run("conv", {x, k}, {want}, {3, 1, 1, 1, 3, 0, pad[0], pad[2], 3, 0, pad[1], pad[3], 3, 1, 1, 1, 3, 1, 1, 1, 1, 0}), "conv of three axes");
+    const Array want = zeros(LZ_FLOAT32, whole),
+                y = zeros(LZ_FLOAT32, {whole[0] * 2, whole[2], whole[3], outputs});
+    check_ok(run("conv", {x, k}, {want},
+                 {3, 1, 1, 1, 3, 0, pad[0], pad[2], 3, 0, pad[1], pad[3], 3, 1, 1, 1, 3, 1, 1, 1, 1, 0}),
+             "conv of three axes");
     Array flat = x, kernel = k;
     flat.shape = {images * 2, h, w, channels}, flat.strides = {h * w * channels, w * channels, channels, 1};
     kernel.shape = {outputs, 3, 3, channels}, kernel.strides = {9 * channels, 3 * channels, channels, 1};
-    check_ok(run("conv", {flat, kernel}, {y}, {2, 1, 1, 2, pad[0], pad[2], 2, pad[1], pad[3], 2, 1, 1, 2, 1, 1, 1, 0}), "conv of two axes");
+    check_ok(run("conv", {flat, kernel}, {y},
+                 {2, 1, 1, 2, pad[0], pad[2], 2, pad[1], pad[3], 2, 1, 1, 2, 1, 1, 1, 0}),
+             "conv of two axes");
     bool same = true;
     for (int64_t i = 0; i < y.size(); i++) {
       const double a = y.get(i).real(), b = want.get(i).real();

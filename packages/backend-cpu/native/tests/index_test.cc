@@ -108,7 +108,8 @@ void gather_and_scatter(int32_t dtype, int round) {
   auto params = words(axes);
   params.push_back(mode);
   check_ok(run("scatter", inputs, {z}, params), "scatter");
-  // Sums of halves are rounded here at each step, there once: where they cancel, the difference is all that is left.
+  // Sums of halves are rounded here at each step, there once: where they cancel, the difference is all that
+  // is left.
   check_close(
       z, [&](const Shape& at) { return want.get(at); }, epsilon(dtype) * 64, epsilon(dtype) * 16,
       "scatter mode " + std::to_string(mode) + " into " + describe(x));
@@ -130,8 +131,7 @@ LZ_TEST(index_gather_scatter) {
     }
   }
   check_ok(run("scatter", {x, updates, at}, {y}, {1, 0, 1}), "scatter");
-  check_close(
-      y, [&](const Shape& i) { return want.get(i); }, 0, 0, "scatter-add of many rows");
+  check_close(y, [&](const Shape& i) { return want.get(i); }, 0, 0, "scatter-add of many rows");
 }
 
 LZ_TEST(index_along_axis) {
@@ -284,8 +284,7 @@ LZ_TEST(shape_arange) {
   for (int32_t dtype = 1; dtype < LZ_COMPLEX64; dtype++) {
     Array y = zeros(dtype, {50});
     check_ok(run("arange", {}, {y}, {bits(3), bits(2)}), "arange");
-    check_close(
-        y, [&](const Shape& at) { return round_to(dtype, 3 + 2.0 * double(at[0])); }, 0, 0, "arange");
+    check_close(y, [&](const Shape& at) { return round_to(dtype, 3 + 2.0 * double(at[0])); }, 0, 0, "arange");
   }
   check_ok(run("arange", {}, {zeros(LZ_FLOAT32, {0})}, {bits(3), bits(2)}), "empty arange");
 }

@@ -194,7 +194,8 @@ LZ_TEST(linalg_large) {
     rectangular(dtype, {}, 257, 330);
     square(dtype, {2}, 290, 3);
     square(dtype, {}, 456, 70);
-    const Array a = random_array(dtype, {330, 270}), q = zeros(dtype, {330, 270}), r = zeros(dtype, {270, 270});
+    const Array a = random_array(dtype, {330, 270}), q = zeros(dtype, {330, 270}),
+                r = zeros(dtype, {270, 270});
     check_ok(run("qr", {a}, {q, r}), "qr");
     Matrix turned = matrix(q, 0), unit{270, 270, std::vector<Value>(270 * 270)};
     std::swap(turned.rows, turned.columns);
@@ -205,7 +206,8 @@ LZ_TEST(linalg_large) {
     check_equal(product(turned, matrix(q, 0)), unit, tolerance(dtype), "the columns of Q are orthogonal");
   }
   // Singular, and not positive definite: rows and columns of zeros late in the matrix.
-  const Array a = zeros(LZ_FLOAT32, {300, 300}), y = zeros(LZ_FLOAT32, {300, 300}), b = zeros(LZ_FLOAT32, {300, 1});
+  const Array a = zeros(LZ_FLOAT32, {300, 300}), y = zeros(LZ_FLOAT32, {300, 300}),
+              b = zeros(LZ_FLOAT32, {300, 1});
   for (int64_t i = 0; i < 299; i++) a.set(i * 301, 1.0);
   check_fails(run("cholesky", {a}, {y}, {0}), "[linalg.cholesky] the matrix is not positive definite");
   check_fails(run("inv", {a}, {y}), "[linalg.inv] the matrix is singular");

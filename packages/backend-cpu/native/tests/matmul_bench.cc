@@ -1,5 +1,5 @@
-// Products against the BLAS library called directly with as many threads, in turns: the best of many runs each. Run
-// with: kernel_tests bench_matmul
+// Products against the BLAS library called directly with as many threads, in turns: the best of many runs
+// each. Run with: kernel_tests bench_matmul
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -37,7 +37,8 @@ double best_us(double seconds, const std::function<void()>& f) {
 void library(bool ta, bool tb, int64_t batch, int64_t m, int64_t n, int64_t k, const float* a, const float* b,
              float* y) {
   for (int64_t i = 0; i < batch; i++)
-    blas::gemm(ta, tb, m, n, k, 1.0f, a + i * m * k, ta ? m : k, b + i * k * n, tb ? k : n, 0.0f, y + i * m * n, n);
+    blas::gemm(ta, tb, m, n, k, 1.0f, a + i * m * k, ta ? m : k, b + i * k * n, tb ? k : n, 0.0f,
+               y + i * m * n, n);
 }
 
 void compare(const char* label, int64_t batch, int64_t m, int64_t n, int64_t k, bool ta, bool tb) {
@@ -53,9 +54,10 @@ void compare(const char* label, int64_t batch, int64_t m, int64_t n, int64_t k, 
 #if defined(LAZULI_OPENBLAS)
       openblas_set_num_threads(threads);
 #endif
-      times[1] = std::min(times[1], best_us(0.3, [&] {
-                            library(ta, tb, batch, m, n, k, a.data<float>(), b.data<float>(), y.data<float>());
-                          }));
+      times[1] =
+          std::min(times[1], best_us(0.3, [&] {
+                     library(ta, tb, batch, m, n, k, a.data<float>(), b.data<float>(), y.data<float>());
+                   }));
 #if defined(LAZULI_OPENBLAS)
       openblas_set_num_threads(1);
 #endif

@@ -30,8 +30,8 @@ void one(int32_t dtype, bool layer, Shape shape) {
   const double eps = 1e-3;
   const int64_t n = shape.back();
   const bool has_weight = uniform(0, 1), has_bias = layer && uniform(0, 1);
-  const Array x = random_layout(dtype, shape, -4, 4, false), g = random_layout(dtype, shape), w = random_layout(dtype, {n}),
-              b = random_layout(dtype, {n});
+  const Array x = random_layout(dtype, shape, -4, 4, false), g = random_layout(dtype, shape),
+              w = random_layout(dtype, {n}), b = random_layout(dtype, {n});
   const double tolerance = epsilon(dtype) * 2 + (dtype == LZ_FLOAT64 ? 1e-14 : 3e-6);
   const std::string what = (layer ? "layerNorm of " : "rmsNorm of ") + describe(x);
   Array y = zeros(dtype, shape);
@@ -80,8 +80,7 @@ void one(int32_t dtype, bool layer, Shape shape) {
     }
   });
   const double rows = double(total(lines)) + 1;
-  check_close(
-      dx, [&](const Shape& at) { return want.get(at); }, tolerance, tolerance * 400, what + " dx");
+  check_close(dx, [&](const Shape& at) { return want.get(at); }, tolerance, tolerance * 400, what + " dx");
   if (has_weight)
     check_close(
         dw, [&](const Shape& at) { return Value(want_w[size_t(at[0])]); }, tolerance, tolerance * 8 * rows,

@@ -249,12 +249,11 @@ napi_value set_threads(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 napi_value threads(napi_env env, napi_callback_info info) { return Call(env, info).number_value(workers()); }
-// The version of these functions and of the commands, which src/host-native.ts states too: raise both together.
+// The version of these functions and of the commands, which src/host-native.ts states too: raise both
+// together.
 constexpr int kProtocol = 2;
 
-napi_value protocol(napi_env env, napi_callback_info info) {
-  return Call(env, info).number_value(kProtocol);
-}
+napi_value protocol(napi_env env, napi_callback_info info) { return Call(env, info).number_value(kProtocol); }
 napi_value abi(napi_env env, napi_callback_info info) { return Call(env, info).number_value(kAbi); }
 
 void forget(napi_env env, void* data, void*) {

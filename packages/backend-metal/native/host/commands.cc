@@ -95,8 +95,7 @@ std::string Stream::dispatch(const uint32_t* w, bool in_threads) {
     d.launch.threads = grid;
     d.launch.groups = {groups_of(grid.x, size.x), groups_of(grid.y, size.y), groups_of(grid.z, size.z)};
   } else {
-    for (const uint64_t n :
-         {uint64_t{grid.x} * size.x, uint64_t{grid.y} * size.y, uint64_t{grid.z} * size.z})
+    for (const uint64_t n : {uint64_t{grid.x} * size.x, uint64_t{grid.y} * size.y, uint64_t{grid.z} * size.z})
       if (n > UINT32_MAX) return "a grid of " + std::to_string(n) + " threads along an axis is too large";
     d.launch.groups = grid;
     d.launch.threads = {grid.x * size.x, grid.y * size.y, grid.z * size.z};

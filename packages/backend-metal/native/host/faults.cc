@@ -36,7 +36,7 @@ Guard*& current_guard() {
 void watch_faults() {
   static std::once_flag once;
   std::call_once(once, [] {
-    struct sigaction action {};
+    struct sigaction action{};
     action.sa_sigaction = handle;
     // The signal must not stay blocked after the jump.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;

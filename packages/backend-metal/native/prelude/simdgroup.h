@@ -162,11 +162,12 @@ inline void simdgroup_barrier(mem_flags, int line = __builtin_LINE()) {
     return lz::reduce<4>(x, lz::F(), line);                \
   }
 LZ_REDUCE(sum, Add)
-LZ_REDUCE(product, Multiply) LZ_REDUCE(max, Max) LZ_REDUCE(min, Min) LZ_REDUCE(and, And) LZ_REDUCE(or, Or)
-    LZ_REDUCE(xor, Xor)
+LZ_REDUCE(product, Multiply)
+LZ_REDUCE(max, Max)
+LZ_REDUCE(min, Min) LZ_REDUCE(and, And) LZ_REDUCE(or, Or) LZ_REDUCE(xor, Xor)
 #undef LZ_REDUCE
-        template <class T>
-        inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) {
+    template <class T>
+    inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) {
   return lz::scan<true>(x, lz::Add(), T(0), line);
 }
 template <class T>

@@ -1,8 +1,10 @@
-/* The C interface between a command buffer and a kernel, for the kernels of this package and for addons built outside it.
+/* The C interface between a command buffer and a kernel, for the kernels of this package and for addons built
+ * outside it.
  *
- * A kernel is one C function that reads `lz_call`: input and output operands, parameters as 64-bit words, and a context that
- * lends it threads, scratch memory and an error slot. It never allocates outputs, never keeps a pointer, never calls Node-API.
- * Version 0: unstable; an addon states the version it was built for and is refused when it differs. */
+ * A kernel is one C function that reads `lz_call`: input and output operands, parameters as 64-bit words, and
+ * a context that lends it threads, scratch memory and an error slot. It never allocates outputs, never keeps
+ * a pointer, never calls Node-API. Version 0: unstable; an addon states the version it was built for and is
+ * refused when it differs. */
 #ifndef LAZULI_KERNEL_H
 #define LAZULI_KERNEL_H
 
@@ -15,7 +17,8 @@ extern "C" {
 
 #define LZ_KERNEL_ABI 0
 
-/* Element types; the numbers are part of the command-buffer format and equal those in @lazuli/core's dtype.ts. */
+/* Element types; the numbers are part of the command-buffer format and equal those in @lazuli/core's
+ * dtype.ts. */
 typedef enum lz_dtype {
   LZ_BOOL = 0,
   LZ_UINT8 = 1,
@@ -38,7 +41,8 @@ enum {
   LZ_IMMEDIATE = 2   /* a constant: one element, every stride 0 */
 };
 
-/* One array as a kernel sees it. `data` already includes the byte offset. Strides count elements and may be 0 or negative. */
+/* One array as a kernel sees it. `data` already includes the byte offset. Strides count elements and may be 0
+ * or negative. */
 typedef struct lz_operand {
   void* data;
   int32_t dtype;
@@ -54,18 +58,22 @@ typedef struct lz_context lz_context;
 
 /* What the runtime lends a kernel for the time of one call. */
 struct lz_context {
-  /* Runs fn(arg, begin, end) over [0, n) in chunks of at least `grain`, on the caller and the pool; returns when all ran. */
-  void (*parallel_for)(lz_context* ctx, int64_t n, int64_t grain, void (*fn)(void* arg, int64_t begin, int64_t end), void* arg);
-  /* 64-byte aligned memory that lives until the kernel returns; NULL when memory ran out. Call on the kernel's own thread. */
+  /* Runs fn(arg, begin, end) over [0, n) in chunks of at least `grain`, on the caller and the pool; returns
+   * when all ran. */
+  void (*parallel_for)(lz_context* ctx, int64_t n, int64_t grain,
+                       void (*fn)(void* arg, int64_t begin, int64_t end), void* arg);
+  /* 64-byte aligned memory that lives until the kernel returns; NULL when memory ran out. Call on the
+   * kernel's own thread. */
   void* (*scratch)(lz_context* ctx, size_t bytes);
   /* Marks the call as failed, printf style. The kernel should return LZ_FAILED after it. */
   void (*fail)(lz_context* ctx, const char* format, ...);
   int32_t threads; /* how many threads parallel_for may use */
 };
 
-/* One kernel call. Parameters come in the order of the primitive's schema: 'f64' is one word of double bits; 'i64', 'bool',
- * 'dtype' and an enumeration (its position) one word each; 'i64[]' and 'f64[]' a count and then that many words; 'string' its
- * length in bytes and then UTF-8 bytes padded to words. An absent optional value is preceded by a word 0, a present one by 1. */
+/* One kernel call. Parameters come in the order of the primitive's schema: 'f64' is one word of double bits;
+ * 'i64', 'bool', 'dtype' and an enumeration (its position) one word each; 'i64[]' and 'f64[]' a count and
+ * then that many words; 'string' its length in bytes and then UTF-8 bytes padded to words. An absent optional
+ * value is preceded by a word 0, a present one by 1. */
 typedef struct lz_call {
   int32_t n_in;
   int32_t n_out;

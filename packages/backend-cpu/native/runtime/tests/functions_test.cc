@@ -40,11 +40,11 @@ struct Case {
 };
 
 constexpr Case kCases[] = {
-    {Op::exp, expl, 1.5},    {Op::expm1, expm1l, 2},   {Op::log, logl, 1.5},        {Op::log1p, log1pl, 2},
-    {Op::log2, log2l, 1},    {Op::log10, log10l, 1},   {Op::sin, sinl, 2},          {Op::cos, cosl, 2},
+    {Op::exp, expl, 1.5},    {Op::expm1, expm1l, 2},   {Op::log, logl, 1.5},      {Op::log1p, log1pl, 2},
+    {Op::log2, log2l, 1},    {Op::log10, log10l, 1},   {Op::sin, sinl, 2},        {Op::cos, cosl, 2},
     {Op::tan, tanl, 1},      {Op::tanh, tanhl, 2},     {Op::sigmoid, sigmoid, 2}, {Op::erf, erfl, 2},
-    {Op::sinh, sinhl, 1},    {Op::cosh, coshl, 1},     {Op::arcsin, asinl, 1},      {Op::arccos, acosl, 1},
-    {Op::arctan, atanl, 1},  {Op::arcsinh, asinhl, 1}, {Op::arccosh, acoshl, 1},    {Op::arctanh, atanhl, 1},
+    {Op::sinh, sinhl, 1},    {Op::cosh, coshl, 1},     {Op::arcsin, asinl, 1},    {Op::arccos, acosl, 1},
+    {Op::arctan, atanl, 1},  {Op::arcsinh, asinhl, 1}, {Op::arccosh, acoshl, 1},  {Op::arctanh, atanhl, 1},
     {Op::erfinv, erfinv, 1},
 };
 
