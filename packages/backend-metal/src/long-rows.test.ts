@@ -130,8 +130,43 @@ it.each([[[3, 7000]], [[5, 2048]], [[2, 2049]], [[1, 20_000]]])(
     agree(() => mx.sort(values(), -1), 0)
     agree(() => mx.argsort(values(), -1).astype(mx.float32), 0)
     agree(() => mx.argsort(values().astype(mx.int32).transpose(), 0).astype(mx.float32), 0)
+    agree(() => mx.topk(values(), 5, -1), 0)
+    agree(() => mx.argpartition(values(), 1000, -1).astype(mx.float32), 0)
   },
 )
+
+it("sorts by digits in every dtype, NaN last", () => {
+  const shape = [2, 5000]
+  for (const dtype of [
+    ...[mx.bool_, mx.uint8, mx.int8, mx.uint16, mx.int16, mx.uint32, mx.int32, mx.uint64, mx.int64],
+    ...[mx.float16, mx.bfloat16, mx.float32, mx.complex64],
+  ]) {
+    const unsigned = /^(u|bool)/.test(dtype.name)
+    const wide = (): mx.Array =>
+      noise(shape)
+        .multiply(unsigned ? 0.5 : 1)
+        .add(unsigned ? 0.5 : 0)
+    const scale = dtype.kind === "floating" || dtype.kind === "complex" ? 1e4 : dtype.size === 1 ? 120 : 3e4
+    const plain = (): mx.Array => wide().multiply(scale).astype(dtype)
+    const values = (): mx.Array =>
+      dtype.kind === "floating"
+        ? mx.where(
+            noise(shape, 9).greater(0.9),
+            NaN,
+            mx.where(noise(shape, 8).greater(0.9), -Infinity, plain()),
+          )
+        : dtype.kind === "complex"
+          ? mx.view(noise([2, 10_000]).multiply(3).round(), mx.complex64)
+          : plain()
+    agree(() => mx.argsort(values(), -1).astype(mx.float32), 0)
+    agree(() => mx.sort(values(), -1).astype(mx.float32), 0)
+  }
+})
+
+it("keeps zeros of both signs in their order", () => {
+  const zeros = (): mx.Array => mx.where(noise([4000]).greater(0), 0, -0)
+  agree(() => mx.divide(1, mx.sort(zeros())), 0)
+})
 
 it("gathers rows by vectors, and keeps the last of several updates", () => {
   const table = (): mx.Array => noise([100, 64])

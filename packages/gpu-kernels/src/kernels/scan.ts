@@ -188,6 +188,48 @@ function encodeLines(
   totals?.drop()
 }
 
+/** Scans rows of n elements; `sizes` are the bytes of an element and of a result. */
+export function encodeRows(
+  queue: DispatchQueue,
+  op: string,
+  fold: Fold,
+  direction: Direction,
+  from: Place,
+  target: Place,
+  [lines, n]: readonly [number, number],
+  sizes: readonly [number, number],
+): void {
+  const parts =
+    n > LONG_ROW && lines < GROUPS
+      ? Math.min(MOST_PARTS, Math.ceil(GROUPS / lines), Math.ceil(n / (EACH * GROUP)))
+      : 1
+  const length = Math.ceil(Math.ceil(n / parts) / EACH) * EACH
+  const group = Math.min(GROUP, Math.ceil(n / EACH / 32) * 32)
+  const vectors =
+    !direction.reverse &&
+    n % EACH === 0 &&
+    [from, target].every((p, i) => sizes[i] <= 4 && p.offset % (EACH * sizes[i]) === 0)
+  const totals = parts > 1 ? queue.allocate(lines * parts * fold.accSize) : null
+  const run = (step: Step): void => {
+    const sums: Argument = totals ? { storage: totals, offset: 0 } : target
+    queue.dispatch({
+      op,
+      kernel: {
+        key: `scan ${step} ${vectors} ${direction.reverse} ${direction.inclusive} ${fold.key}`,
+        name: "scan",
+        source: () => source(fold, direction, step, vectors),
+      },
+      arguments: [from, target, sums, Uint32Array.of(n, parts, length)],
+      writes: step === "totals" && totals ? [totals] : [target.storage],
+      grid: [lines * parts * group, 1, 1],
+      threadgroup: [group, 1, 1],
+    })
+  }
+  if (totals) run("totals")
+  run("whole")
+  totals?.drop()
+}
+
 function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
   const op = node.primitive?.name as string
   const [input] = node.inputs
@@ -197,45 +239,12 @@ function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
   const inner = sizeOf(node.shape.slice(axis + 1))
   const lines = sizeOf(node.shape) / n
   const target = targetOf(node)
-  const key = `${direction.reverse} ${direction.inclusive} ${fold.key}`
   withRowMajor(queue, viewOf(input), (place) => {
-    if (inner > 1) {
-      encodeLines(queue, op, fold, direction, place, target, [n, inner, lines])
-      return
+    if (inner > 1) encodeLines(queue, op, fold, direction, place, target, [n, inner, lines])
+    else {
+      const sizes = [input.dtype.size, node.dtype.size] as const
+      encodeRows(queue, op, fold, direction, place, target, [lines, n], sizes)
     }
-    const parts =
-      n > LONG_ROW && lines < GROUPS
-        ? Math.min(MOST_PARTS, Math.ceil(GROUPS / lines), Math.ceil(n / (EACH * GROUP)))
-        : 1
-    const length = Math.ceil(Math.ceil(n / parts) / EACH) * EACH
-    const group = Math.min(GROUP, Math.ceil(n / EACH / 32) * 32)
-    const fits = (p: Place, size: number): boolean => p.offset % (EACH * size) === 0
-    const vectors =
-      !direction.reverse &&
-      n % EACH === 0 &&
-      input.dtype.size <= 4 &&
-      node.dtype.size <= 4 &&
-      fits(place, input.dtype.size) &&
-      fits(target, node.dtype.size)
-    const totals = parts > 1 ? queue.allocate(lines * parts * fold.accSize) : null
-    const run = (step: Step): void => {
-      const sums: Argument = totals ? { storage: totals, offset: 0 } : target
-      queue.dispatch({
-        op,
-        kernel: {
-          key: `scan ${step} ${vectors} ${key}`,
-          name: "scan",
-          source: () => source(fold, direction, step, vectors),
-        },
-        arguments: [place, target, sums, Uint32Array.of(n, parts, length)],
-        writes: step === "totals" && totals ? [totals] : [target.storage],
-        grid: [lines * parts * group, 1, 1],
-        threadgroup: [group, 1, 1],
-      })
-    }
-    if (totals) run("totals")
-    run("whole")
-    totals?.drop()
   })
 }
 
