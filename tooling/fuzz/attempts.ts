@@ -1,4 +1,4 @@
-// Makes attempts in a process that may be lost: `node tooling/run-source.mjs tooling/fuzz/attempts.ts PART SEED FROM TO`.
+// Makes attempts in a process that may be lost: `node tooling/run-source.mjs tooling/fuzz/attempts.ts PART SEED FROM TO 3>&1`.
 // Says on file descriptor 3, a line each, which attempt begins, and what it came to.
 
 import { writeSync } from "node:fs"
@@ -11,9 +11,13 @@ const SHOWN = 3
 /** How long one finding is made smaller, in milliseconds. */
 const PATIENCE = 20_000
 
+// Most errors are refusals, and nobody looks where they come from until one is a finding.
+const { stackTraceLimit } = Error
 const [part, seed, from, to] = process.argv.slice(2)
 const fuzzer = await parts[part]()
 const seen = new Map<string, number>()
+/** What the process had used when the attempt before ended. */
+let used = process.resourceUsage()
 for (let i = Number(from); i < Number(to); i++) {
   say({ begins: i })
   await attempt(i)
@@ -29,6 +33,7 @@ function say(line: object): void {
 async function attempt(i: number): Promise<void> {
   let outcome = ""
   let kind: string | undefined
+  Error.stackTraceLimit = 0
   const started = performance.now()
   const property = fc.asyncProperty(fuzzer.cases, async (drawn) => {
     const shown = kind === undefined ? 0 : (seen.get(kind) ?? 0)
@@ -43,6 +48,7 @@ async function attempt(i: number): Promise<void> {
       if (kind !== undefined && found.kind !== kind) return
       if (kind === undefined) seen.set(found.kind, (seen.get(found.kind) ?? 0) + 1)
       kind = found.kind
+      Error.stackTraceLimit = stackTraceLimit
       throw found
     }
   })
@@ -58,12 +64,11 @@ async function attempt(i: number): Promise<void> {
 
 /** One attempt within its bounds of time and memory. */
 async function within(drawn: unknown): Promise<string> {
-  const time = process.cpuUsage()
-  const before = process.resourceUsage().maxRSS
+  const before = used
   const outcome = await fuzzer.attempt(drawn)
-  const { user, system } = process.cpuUsage(time)
-  const seconds = (user + system) / 1e6
-  const bytes = (process.resourceUsage().maxRSS - before) * 1024
+  used = process.resourceUsage()
+  const seconds = (used.userCPUTime + used.systemCPUTime - before.userCPUTime - before.systemCPUTime) / 1e6
+  const bytes = (used.maxRSS - before.maxRSS) * 1024
   if (seconds > (fuzzer.seconds ?? 1)) throw new Finding("slow", `took ${seconds.toFixed(1)} s`)
   if (bytes > (fuzzer.bytes ?? 1e9)) throw new Finding("memory", `the process grew by ${bytes / 1e6} MB`)
   return outcome

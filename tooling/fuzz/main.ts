@@ -30,8 +30,15 @@ const { values, positionals } = parseArgs({
     seed: { type: "string" },
     from: { type: "string" },
     write: { type: "boolean", default: false },
+    help: { type: "boolean", default: false },
   },
 })
+if (values.help) {
+  console.log(
+    `npm run fuzz -- [${Object.keys(parts).join(" | ")}] [--runs N] [--seed S] [--from I] [--write]`,
+  )
+  process.exit()
+}
 for (const name of positionals)
   if (!Object.hasOwn(parts, name)) stop(`there is no part "${name}": ${Object.keys(parts)}`)
 const own = values.runs !== undefined || values.seed !== undefined || values.from !== undefined

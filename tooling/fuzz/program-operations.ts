@@ -392,11 +392,16 @@ export const operations: readonly Operation[] = [
 /** A program: each step has a kind, where to look for its values, and a number for whatever else it must choose. */
 export type Steps = readonly (readonly [kind: number, first: number, second: number, k: number])[]
 
+/** An operation and the positions of its values. */
+export interface Choice {
+  readonly operation: Operation
+  readonly a: number
+  readonly b: number
+  readonly k: number
+}
+
 /** The step that numbers stand for, given what there is: the first kind and values from there on that fit. */
-export function choose(
-  values: readonly Known[],
-  [kind, i, j, k]: Steps[number],
-): { operation: Operation; a: number; b: number; k: number } | null {
+export function choose(values: readonly Known[], [kind, i, j, k]: Steps[number]): Choice | null {
   const from = (n: number, start: number): number[] => Array.from({ length: n }, (_, t) => (start + t) % n)
   for (const o of from(operations.length, kind)) {
     const operation = operations[o]

@@ -4,25 +4,23 @@ import * as mx from "@lazuli/core"
 /** An array as it was read. */
 export interface Seen {
   readonly kind: string
-  readonly elements: readonly (number | bigint)[]
+  readonly elements: ArrayLike<number | bigint>
 }
 
 const kindOf = (a: mx.Array): string => `${a.dtype.name}[${a.shape}]`
 
 export function bitsOf(arrays: readonly mx.Array[]): Seen[] {
-  return arrays.map((a) => ({
-    kind: kindOf(a),
-    elements: [...(a.toTypedArray() as Iterable<number | bigint>)],
-  }))
+  return arrays.map((a) => ({ kind: kindOf(a), elements: a.toTypedArray() as ArrayLike<number | bigint> }))
 }
 
 /** What differs; null where nothing does. One NaN is another. */
 export function differenceOf(got: readonly Seen[], want: readonly Seen[]): string | null {
   for (const [i, { kind, elements }] of want.entries()) {
     if (got[i].kind !== kind) return `output ${i} is ${got[i].kind}, expected ${kind}`
-    const at = elements.findIndex((x, k) => !Object.is(x, got[i].elements[k]))
-    if (at >= 0)
-      return `output ${i}, ${kind}, element ${at} is ${got[i].elements[at]}, expected ${elements[at]}`
+    const given = got[i].elements
+    for (let at = 0; at < elements.length; at++)
+      if (!Object.is(elements[at], given[at]))
+        return `output ${i}, ${kind}, element ${at} is ${given[at]}, expected ${elements[at]}`
   }
   return null
 }
@@ -41,8 +39,14 @@ const numbersOf = (a: mx.Array): Float64Array => {
   return parts.astype(mx.float64).toTypedArray() as Float64Array
 }
 
-const largestOf = (numbers: Float64Array): number =>
-  numbers.reduce((most, x) => (Number.isFinite(x) ? Math.max(most, Math.abs(x)) : most), 1)
+function largestOf(numbers: Float64Array): number {
+  let most = 1
+  for (const x of numbers) {
+    const size = Math.abs(x)
+    if (size > most && size < Infinity) most = size
+  }
+  return most
+}
 
 /** What is too far from what is expected, given what it was made from; null where nothing is. */
 export function farOf(got: mx.Array, want: mx.Array, from: readonly mx.Array[]): string | null {

@@ -13,7 +13,7 @@ import { setBackend } from "@lazuli/core/engine"
 import { jvp, vjp, vmap } from "@lazuli/transforms"
 import fc from "fast-check"
 import { Finding, type Fuzzer, internalText } from "./fuzzer"
-import { choose, type Operation, type Steps, type Value } from "./program-operations"
+import { type Choice, choose, type Operation, type Steps, type Value } from "./program-operations"
 import { bitsOf, differenceOf, farOf, type Seen } from "./program-values"
 
 // A program is traced for many sizes here.
@@ -65,9 +65,21 @@ interface Program {
   readonly large?: Set<Steps[number]>
   /** Only operations that have derivatives, in float64. */
   readonly smooth: boolean
+  /** The inputs that were made, by sizes and offset: nothing may change them. */
+  readonly made: Map<Sizes, Map<number, mx.Array[]>>
+  /** What each step stands for, as soon as no further one is left out. */
+  chosen?: (Choice | null)[]
 }
 
-function arraysFor(program: Program, of: Sizes, offset = 0): mx.Array[] {
+function arraysFor(program: Program, of: Sizes, offset = 0): readonly mx.Array[] {
+  let made = program.made.get(of)
+  if (!made) program.made.set(of, (made = new Map()))
+  let arrays = made.get(offset)
+  if (!arrays) made.set(offset, (arrays = makeArrays(program, of, offset)))
+  return arrays
+}
+
+function makeArrays(program: Program, of: Sizes, offset: number): mx.Array[] {
   return inputs.map((axes, n) => {
     const shape = axes.map((axis) => of[axis])
     const count = shape.reduce((p, q) => p * q, 1)
@@ -94,8 +106,12 @@ function arraysFor(program: Program, of: Sizes, offset = 0): mx.Array[] {
 function functionOf(program: Program, taken?: Step[]): Function {
   return (...given) => {
     const values: Value[] = given.map((array, i) => ({ array, axes: inputs[i], dtype: array.dtype }))
-    for (const step of program.steps) {
-      const chosen = choose(values, step)
+    for (const [at, step] of program.steps.entries()) {
+      let chosen = program.chosen?.[at]
+      if (chosen === undefined) {
+        chosen = choose(values, step)
+        if (program.chosen) program.chosen[at] = chosen
+      }
       if (!chosen || (program.smooth && chosen.operation.jumps)) continue
       const { operation, k } = chosen
       if (program.large?.has(step)) continue
@@ -133,9 +149,10 @@ const programs: fc.Arbitrary<Program> = fc
     viewed: fc.boolean(),
     smooth: fc.nat(3).map((n) => n === 3),
   })
-  .map((program) =>
-    Object.assign(program, { large: new Set<Steps[number]>(), [fc.toStringMethod]: () => showOf(program) }),
-  )
+  .map((drawn) => {
+    const program: Program = { ...drawn, large: new Set(), made: new Map() }
+    return Object.assign(program, { [fc.toStringMethod]: () => showOf(program) })
+  })
 
 function showOf(program: Program): string {
   const taken: Step[] = []
@@ -162,6 +179,7 @@ function leaveOutLarge(program: Program): void {
         // Refused: nothing further is made.
       }
     }
+  program.chosen = []
 }
 
 /** What running comes to: bits, or a refusal. */
@@ -179,7 +197,7 @@ function outcomeOf(run: () => readonly mx.Array[]): Seen[] | string {
 const shownOf = (seen: Seen[] | string): string =>
   typeof seen === "string"
     ? seen
-    : seen.map(({ kind, elements }) => `${kind} ${elements.slice(0, 8)}`).join("; ")
+    : seen.map(({ kind, elements }) => `${kind} ${Array.from(elements).slice(0, 8)}`).join("; ")
 
 function expectSame(how: string, got: Seen[] | string, want: Seen[] | string): void {
   // Which of several refusals comes first is nobody's business.
@@ -332,7 +350,7 @@ function differentiated(program: Program, xs: readonly mx.Array[]): void {
       .sum()
       .item() as number
   const slope = (h: number): number => (value(h) - value(-h)) / (2 * h)
-  const [, [tangent]] = jvp(f, [...xs], direction)
+  const [, [tangent]] = jvp(f, [...xs], [...direction])
   const forward = tangent.multiply(weights).sum().item() as number
   const [, gradients] = vjp(f, [...xs], [weights])
   const reverse = gradients.reduce((sum, g, i) => sum + (g.multiply(direction[i]).sum().item() as number), 0)

@@ -7,6 +7,7 @@ import { readFileSync } from "node:fs"
 import { createInterface } from "node:readline"
 import type { Readable } from "node:stream"
 import { fileURLToPath } from "node:url"
+import { bundle } from "../source-bundle.mjs"
 
 export interface Tally {
   /** How often each outcome was. */
@@ -33,6 +34,8 @@ interface Line {
   readonly text?: string | null
 }
 
+/** What the processes run. */
+let program: string | null = null
 let stopped = false
 let working: ReturnType<typeof spawn> | null = null
 for (const signal of ["SIGINT", "SIGTERM"] as const)
@@ -44,14 +47,14 @@ for (const signal of ["SIGINT", "SIGTERM"] as const)
 /** The attempts `from` to `to` of a part, or as many as there are before a signal ends it. */
 export async function tally(part: string, seed: number, from: number, to: number): Promise<Tally> {
   const found: Tally = { outcomes: {}, kinds: {}, shown: [] }
+  program ??= await bundle(fileURLToPath(new URL("attempts.ts", import.meta.url)))
   for (let next = from; next < to && !stopped; ) next = (await attempts(part, seed, next, to, found)) + 1
   return found
 }
 
 /** Lets one process work; gives the last attempt that it began. */
 function attempts(part: string, seed: number, from: number, to: number, found: Tally): Promise<number> {
-  const here = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
-  const args = [here("../run-source.mjs"), here("attempts.ts"), part, String(seed), String(from), String(to)]
+  const args = [program as string, part, String(seed), String(from), String(to)]
   const child = spawn(process.execPath, args, { stdio: ["ignore", "pipe", "pipe", "pipe"] })
   working = child
   let attempt = from
