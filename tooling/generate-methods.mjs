@@ -23,7 +23,7 @@ const FUNCTION_TYPES = {
 /** Methods whose result has the dtype of the array. */
 const SAME_DTYPE = new Set(
   `asStrided atleast1d atleast2d atleast3d broadcastTo contiguous cummax cummin depends diag diagonal expandDims flatten flip max min
-  moveaxis negative partition permuteDims positive putAlongAxis repeat reshape roll round sliceUpdate sort split square squeeze stopGradient
+  moveaxis negative partition permuteDims positive putAlongAxis repeat reshape roll round segmentMax segmentMin sliceUpdate sort split square squeeze stopGradient
   swapaxes take takeAlongAxis tile topk transpose tril triu trunc unflatten unstack floor ceil sign conjugate slice`.split(
     /\s+/,
   ),
@@ -31,10 +31,12 @@ const SAME_DTYPE = new Set(
 /** Methods that compute in floating point whatever the array is of. */
 const FLOATING = new Set(
   `arccos arccosh arcsin arcsinh arctan arctanh cos cosh erf erfinv exp expm1 log log10 log1p log2 logsumexp mean reciprocal
-  rsqrt sigmoid sin sinh sqrt std tan tanh var median degrees radians`.split(/\s+/),
+  rsqrt sigmoid sin sinh sqrt segmentMean segmentSoftmax std tan tanh var median degrees radians`.split(
+    /\s+/,
+  ),
 )
 /** Methods that give numbers of numbers and bools. */
-const NUMERIC = new Set(["sum", "prod"])
+const NUMERIC = new Set(["sum", "prod", "segmentSum"])
 /** Methods that give numbers of numbers. */
 const OF_NUMBERS = new Set(["abs", "cumprod", "cumsum", "logcumsumexp", "softmax"])
 /** Operators: beside a number they give numbers of numbers and bools. */

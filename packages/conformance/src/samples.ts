@@ -108,6 +108,7 @@ export const samples: Sample[] = [
   ...[0.5, 1, 2, 3, Number.POSITIVE_INFINITY].map((p) =>
     sample(`cdist with p = ${p}`, (x, y) => mx.cdist(x, y, p), values([2, 3]), values([4, 3], 3, 5, 2)),
   ),
+  ...segments(),
   sample("hadamardTransform", (x) => mx.hadamardTransform(x), values([2, 4])),
   sample("einsum", (a, b) => mx.einsum("ij,kj->ik", a, b), x23, values([2, 3], -1, 1, 4)),
   sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),
@@ -261,6 +262,12 @@ export const discreteSamples: Sample[] = [
     mx.array(Float64Array.of(0.1, 0.4, 0.6)),
     values([2, 2]),
   ),
+  sample(
+    "segmentSum of integers by lengths",
+    (x, lengths) => mx.segmentSum(x.T, { lengths }),
+    wholes,
+    mx.array([1, 0, 2], mx.int32),
+  ),
   sample("view", (x) => x.view(mx.uint32), wholes),
   sample("random bits", (key) => mx.random.bits({ shape: [3], key }), mx.random.key(5)),
   sample(
@@ -281,6 +288,20 @@ export const discreteSamples: Sample[] = [
   sample("fromFp8", (x) => mx.fromFp8(x, mx.float64), mx.array([[1, 100, 255]], mx.uint8)),
   sample("codes of quantize", (x) => mx.quantize(x, 32)[0], values([2, 32])),
 ]
+
+/** Rows that belong together, in each way that segments are given, one of them empty. */
+function segments(): Sample[] {
+  const rows = values([5, 2], -1, 1, 6)
+  const ids = mx.array([2, 0, 2, 0, 3], mx.int32)
+  const lengths = mx.array([2, 0, 3], mx.int32)
+  const finite = (y: mx.Array): mx.Array => mx.where(mx.isfinite(y), y, 0).square()
+  const { segmentSum, segmentMean, segmentMax, segmentMin, segmentSoftmax } = mx
+  const functions = { segmentSum, segmentMean, segmentMax, segmentMin, segmentSoftmax }
+  return Object.entries(functions).flatMap(([name, f]) => [
+    sample(`${name} by ids`, (x) => finite(f(x, ids, { numSegments: 4 })), rows),
+    sample(`${name} by lengths`, (x) => finite(f(x, { lengths })), rows),
+  ])
+}
 
 /** Products of chosen matrices and of blocks. */
 function products(): Sample[] {

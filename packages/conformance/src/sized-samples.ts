@@ -16,6 +16,9 @@ const slopeOf = (f: (x: mx.Array) => mx.Array, x: mx.Array): mx.Array => {
   return vjp(f, [x], [mx.onesLike(y)])[1][0]
 }
 
+/** Lengths of runs of n rows, one of them empty. */
+const halves = (n: number): number[] => [Math.floor(n / 2), 0, Math.ceil(n / 2)]
+
 /** The samples with the open axes of size n. */
 export function sizedSamples(n: number): Sample[] {
   const row = values([3, n], -1, 1, n)
@@ -53,6 +56,10 @@ export function sizedSamples(n: number): Sample[] {
     one("take", (x, i) => mx.take(x, i, 0), values([3, n]), places),
     one("take along the axis", (x, i) => mx.take(x, i, 1), values([2, 3]), places),
     one("add at indices", (x, y) => x.at(places).add(y), values([3, 2]), values([n, 2])),
+    ...[mx.segmentSum, mx.segmentMax].map((f) =>
+      one(`${f.name} of n rows`, (x) => f(x, { lengths: halves(n) }), column),
+    ),
+    one("segment sums of rows of n", (x) => mx.segmentSum(x, { lengths: [1, 0, 2] }), row),
     one("concatenate", (x, y) => mx.concatenate([x, y], 1), row, values([3, 2])),
     one("pad", (x) => mx.pad(x, [1, 2]), row),
     one("contiguous", (x) => mx.contiguous(x.T), row),

@@ -17,6 +17,7 @@ import * as rearrangeOps from "./ops/rearrange"
 import * as reduceOps from "./ops/reduce"
 import * as roundingOps from "./ops/rounding"
 import * as scanOps from "./ops/scan"
+import * as segmentReductionsOps from "./ops/segment-reductions"
 import * as sequencesOps from "./ops/sequences"
 import * as softmaxOps from "./ops/softmax"
 import * as sortOps from "./ops/sort"
@@ -141,6 +142,11 @@ install("cummin", scanOps.cummin)
 install("cumprod", scanOps.cumprod)
 install("cumsum", scanOps.cumsum)
 install("logcumsumexp", scanOps.logcumsumexp)
+install("segmentMax", segmentReductionsOps.segmentMax)
+install("segmentMean", segmentReductionsOps.segmentMean)
+install("segmentMin", segmentReductionsOps.segmentMin)
+install("segmentSoftmax", segmentReductionsOps.segmentSoftmax)
+install("segmentSum", segmentReductionsOps.segmentSum)
 install("fullLike", sequencesOps.fullLike)
 install("logsumexp", softmaxOps.logsumexp)
 install("softmax", softmaxOps.softmax)

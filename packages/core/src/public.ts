@@ -231,6 +231,13 @@ export {
   cumsum as cumulativeSum,
   logcumsumexp,
 } from "./ops/scan"
+export {
+  segmentMax,
+  segmentMean,
+  segmentMin,
+  segmentSoftmax,
+  segmentSum,
+} from "./ops/segment-reductions"
 export { bartlett, blackman, fullLike, hamming, hanning, identity, linspace } from "./ops/sequences"
 export { logsumexp, softmax } from "./ops/softmax"
 export { argpartition, argsort, median, partition, searchsorted, sort, topk } from "./ops/sort"

@@ -17,6 +17,7 @@ import { reductions } from "./kernels/reduce"
 import { rope } from "./kernels/rope"
 import { rowKernels } from "./kernels/rows"
 import { scans } from "./kernels/scan"
+import { segments } from "./kernels/segment"
 import { sorts } from "./kernels/sort"
 
 const families: Record<string, Family> = {
@@ -26,6 +27,7 @@ const families: Record<string, Family> = {
   ...placements,
   ...gathers,
   ...scans,
+  ...segments,
   ...sorts,
   ...products,
   ...quantized,

@@ -13,6 +13,7 @@ void register_families(Registry& registry) {
   register_matmul(registry);
   register_conv(registry);
   register_index(registry);
+  register_segment(registry);
   register_shape(registry);
   register_random(registry);
   register_norm(registry);

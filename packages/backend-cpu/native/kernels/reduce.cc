@@ -3,10 +3,10 @@
 // into pieces by their size alone, so the result does not depend on the number of threads.
 #include "simd/reduce.h"
 
-#include <complex>
 #include <cstring>
 #include <limits>
 
+#include "kernels/accumulators.h"
 #include "kernels/families.h"
 #include "kernels/layout.h"
 #include "runtime/pieces.h"
@@ -16,44 +16,6 @@ namespace {
 
 constexpr const char* kNames[] = {"sum", "prod", "max", "min", "all", "any"};
 constexpr int64_t kRowBlock = 64, kColumnBlock = 4096, kPiece = 32768, kPieceRows = 128;
-
-// The four kinds of wide accumulator that simd/reduce.h tells of: all that this file is compiled for.
-using wide_complex = std::complex<double>;
-
-bool before(wide_complex a, wide_complex b) {
-  return a.real() < b.real() || (a.real() == b.real() && a.imag() < b.imag());
-}
-
-template <class W>
-W identity(ReduceOp op, int32_t dtype) {
-  if (op == kSum || op == kAny) return W(0);
-  if (op == kProd || op == kAll) return W(1);
-  if constexpr (std::is_integral_v<W>) {
-    W limit{};
-    dispatch_among<integral_types>(dtype, [&]<class T>() {
-      limit = W(op == kMax ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max());
-    });
-    return limit;
-  } else if constexpr (std::is_floating_point_v<W>) {
-    return op == kMax ? -HUGE_VAL : HUGE_VAL;
-  } else {
-    return op == kMax ? W(-HUGE_VAL, -HUGE_VAL) : W(HUGE_VAL, HUGE_VAL);
-  }
-}
-
-wide_complex combine(ReduceOp op, wide_complex a, wide_complex b) {
-  if (op == kSum) return a + b;
-  if (op == kProd) return a * b;
-  const auto nan = [](wide_complex v) { return v.real() != v.real() || v.imag() != v.imag(); };
-  if (nan(a)) return a;
-  return nan(b) || (op == kMax ? before(a, b) : before(b, a)) ? b : a;
-}
-
-// lz_dtype of an accumulator, except the complex one.
-template <class W>
-constexpr int32_t dtype_of = std::is_same_v<W, double>    ? LZ_FLOAT64
-                             : std::is_same_v<W, int64_t> ? LZ_INT64
-                                                          : LZ_UINT64;
 
 // The order of walking: `kept` has the input's and the output's strides. The vector axis, last in `kept` when
 // `across`, else last in `reduced`, is the one with the smallest stride.
@@ -209,20 +171,6 @@ void reduce_part(const Job& job, int64_t begin, int64_t end, int64_t first, int6
   });
 }
 
-// Writes wide results as the output's type.
-template <class W>
-void store(const lz_operand& y, int64_t at, int64_t step, const W* wide, int64_t n) {
-  dispatch_among<every>(y.dtype, [&]<class U>() {
-    U* to = data<U>(y) + at;
-    for (int64_t i = 0; i < n; i++) {
-      if constexpr (std::is_same_v<W, wide_complex>)
-        to[i * step] = convert<U>(complex64(float(wide[i].real()), float(wide[i].imag())));
-      else
-        to[i * step] = convert<U>(wide[i]);
-    }
-  });
-}
-
 template <class W>
 void reduce_wide(const lz_call& call, const Job& job) {
   const Walk& walk = job.walk;
@@ -309,22 +257,7 @@ void reduce(const lz_call& call, ReduceOp op) {
     for (int64_t i = 0; i < y.size; i++) store(y, i, 1, &nothing, 1);
   };
   if (op == kAll || op == kAny) return run.template operator()<uint64_t>();
-  switch (x.dtype) {
-    case LZ_FLOAT16:
-    case LZ_BFLOAT16:
-    case LZ_FLOAT32:
-    case LZ_FLOAT64:
-      return run.template operator()<double>();
-    case LZ_COMPLEX64:
-      return run.template operator()<wide_complex>();
-    case LZ_INT8:
-    case LZ_INT16:
-    case LZ_INT32:
-    case LZ_INT64:
-      return run.template operator()<int64_t>();
-    default:
-      return run.template operator()<uint64_t>();
-  }
+  with_accumulator(x.dtype, run);
 }
 
 template <ReduceOp Op>

@@ -35,6 +35,16 @@ export interface StreamOptions {
 /** One axis, several, or null for all. */
 export type Axes = number | readonly number[] | null
 
+/** Segments by the number of the segment that each row belongs to. */
+export interface SegmentIdOptions {
+  /** How many segments there are: one more than the largest id by default, which reads the ids. */
+  numSegments?: number | null
+  /** Promises ascending ids: each segment is then one run of rows, and is reduced in their order on every device. */
+  sorted?: boolean
+}
+/** Segments that are runs of rows: by their lengths, or by the row at which each begins, with the number of rows at the end. */
+export type RowRuns<A> = { lengths: A | readonly number[] } | { offsets: A | readonly number[] }
+
 /** A slice along one axis; `mx.s` makes one. A null bound is open. */
 export class Slice {
   constructor(

@@ -150,8 +150,8 @@ const vmapAxes =
 const rowsAlone = ([x]: readonly Meta[], { axes }: { axes: readonly number[] }): { axes: number[] } | null =>
   axes.length === 1 && axes[0] === x.shape.length - 1 ? { axes: [1] } : null
 
-/** MLX sums bool and small signed integers in int32, small unsigned ones in uint32; others keep their dtype. */
-function sumDtype(dtype: Dtype): Dtype {
+/** MLX sums bool and small signed integers in int32, small unsigned ones in uint32; others keep their dtype. @internal */
+export function sumDtype(dtype: Dtype): Dtype {
   return dtype.kind === "bool" || (dtype.kind === "signed" && dtype.size < 4)
     ? int32
     : dtype.kind === "unsigned" && dtype.size < 4
@@ -223,12 +223,14 @@ function productOfOthers(x: Array, axes: readonly number[]): Array {
   return before.multiply(after).reshape(moved.shape).transpose(inverse)
 }
 
-const lowest = (dtype: Dtype): number | bigint => {
+/** What loses against every other element in max. @internal */
+export const lowest = (dtype: Dtype): number | bigint => {
   if (isInexact(dtype)) return Number.NEGATIVE_INFINITY
-  if (dtype.kind !== "signed") return 0
+  if (dtype.kind !== "signed") return dtype.size === 8 ? 0n : 0
   return dtype.size === 8 ? -(2n ** 63n) : -(2 ** (dtype.size * 8 - 1))
 }
-const highest = (dtype: Dtype): number | bigint => {
+/** What loses against every other element in min. @internal */
+export const highest = (dtype: Dtype): number | bigint => {
   if (isInexact(dtype)) return Number.POSITIVE_INFINITY
   const bits = dtype.kind === "bool" ? 1 : dtype.size * 8 - (dtype.kind === "signed" ? 1 : 0)
   return dtype.size === 8 ? 2n ** BigInt(bits) - 1n : 2 ** bits - 1

@@ -1,0 +1,151 @@
+/**
+ * How users say which rows belong together: an id for each row, or lengths or offsets of runs of rows. Here these become ids or offsets
+ * that are checked as far as their values are known; kernels check the rest when they compute.
+ */
+import { copyOut } from "../engine/readback"
+import { isList } from "../graph/args"
+import { int32, isInteger, uint32, uint64 } from "../graph/dtype"
+import { ArgumentError, DTypeError, IndexError, ShapeError, TransformError } from "../graph/errors"
+import { type Array, Array as ArrayClass } from "../graph/graph"
+import { format } from "../graph/shape"
+import { toDtype } from "./constant"
+import { array, ones, zeros } from "./creation"
+import { scatter } from "./gather"
+import { concatenate } from "./join"
+import { asIndices } from "./positions"
+import { diff } from "./rearrange"
+import { cumsum } from "./scan"
+import { segmentIds } from "./segments"
+
+/** Which rows belong together: an id for each, with -1 as some large number, or offsets of runs in order. */
+export type Segments =
+  | { readonly kind: "ids"; readonly ids: Array; readonly count: number }
+  | { readonly kind: "runs"; readonly offsets: Array; readonly count: number }
+
+/** The arguments of a function of segments, after its data. */
+export interface SegmentArguments {
+  readonly segmentIds?: unknown
+  readonly numSegments?: number | null | undefined
+  readonly sorted?: boolean | undefined
+  readonly lengths?: unknown
+  readonly offsets?: unknown
+}
+
+/** The numbers of an array, on which `what` depends; `parameter` says it where they are not known. @throws TransformError */
+export function valuesOf(op: string, x: Array, what: string, parameter: string): number[] {
+  try {
+    return globalThis.Array.from(copyOut(x) as Iterable<number>, Number)
+  } catch (error) {
+    if (!(error instanceof TransformError)) throw error
+    throw new TransformError(op, `${what} depends on values that vmap or compile traces`, {
+      hint: `Give ${parameter}`,
+    })
+  }
+}
+
+/** A list of integers as an argument: 32 bits wide at least, so that sums of them fit. */
+export function asLine(op: string, name: string, value: unknown): Array {
+  const x = asIndices(op, value)
+  if (!isInteger(x.dtype)) throw new DTypeError(op, `${name} must be integers, received ${x.dtype.name}`)
+  if (x.ndim !== 1)
+    throw new ShapeError(op, `${name} must have one dimension, received shape ${format(x.shape)}`)
+  return x.dtype.size < 4 ? toDtype(x, int32) : x
+}
+
+/** Offsets of runs with these lengths. A list is checked: it must be of the sum `total`, where that is known. */
+export function offsetsOfLengths(
+  op: string,
+  lengths: unknown,
+  total: number | null,
+  name = "lengths",
+): Array {
+  if (isList(lengths) && !lengths.some(isList)) {
+    const line = asLine(op, name, lengths)
+    const offsets = [0]
+    for (const [i, length] of (lengths as number[]).entries()) {
+      if (length < 0)
+        throw new ArgumentError(op, `${name} must not be negative, received ${length} at position ${i}`)
+      offsets.push(offsets[i] + length)
+    }
+    const sum = offsets[line.shape[0]]
+    if (total !== null && sum !== total)
+      throw new ShapeError(op, `${name} must add up to the ${total} rows, received a sum of ${sum}`)
+    return array(offsets, int32)
+  }
+  const line = asLine(op, name, lengths)
+  return concatenate([zeros([1], line.dtype), cumsum(line, 0)], 0)
+}
+
+/** Ids and how many segments there are. Ids become unsigned, so that none counts from the end: negative ones are too large. */
+function readIds(
+  op: string,
+  given: unknown,
+  count: number | null | undefined,
+): { ids: Array; count: number } {
+  if (given instanceof ArrayClass && !isInteger(given.dtype))
+    throw new DTypeError(op, `segmentIds must be integers, received ${given.dtype.name}`)
+  const signed = asIndices(op, given)
+  const known = isList(given) || count === null || count === undefined
+  const values = known ? valuesOf(op, signed, "the number of segments", "numSegments") : []
+  let most = -1
+  for (const id of values) {
+    if (id < 0) throw new IndexError(op, `segmentIds must not be negative, received ${id}`)
+    if (id > most) most = id
+  }
+  if (typeof count === "number" && most >= count)
+    throw new IndexError(op, `segmentIds must be below the ${count} segments, received ${most}`)
+  const wide = signed.dtype.size === 8 ? uint64 : uint32
+  const ids = signed.dtype.kind === "unsigned" ? signed : toDtype(signed, wide)
+  return { ids, count: count ?? most + 1 }
+}
+
+/** Offsets of runs, from ids in ascending order. */
+function offsetsOfIds(ids: Array, count: number): Array {
+  const each = ones([ids.shape[0], 1], int32)
+  const lengths = scatter([zeros([count], int32), each, ids], { axes: [0], mode: "add" })
+  return concatenate([zeros([1], int32), cumsum(lengths, 0)], 0)
+}
+
+/** Reads which of n rows belong together. @throws ArgumentError, ShapeError, IndexError */
+export function readSegments(op: string, n: number, given: SegmentArguments): Segments {
+  const ways = ["segmentIds", "lengths", "offsets"] as const
+  const named = ways.filter((name) => given[name] !== undefined && given[name] !== null)
+  if (named.length !== 1)
+    throw new ArgumentError(
+      op,
+      `expected segmentIds, lengths or offsets, received ${named.length === 0 ? "none of them" : named.join(" and ")}`,
+    )
+  const [way] = named
+  if (way === "segmentIds") {
+    const { ids, count } = readIds(op, given.segmentIds, given.numSegments)
+    if (ids.ndim !== 1 || ids.shape[0] !== n)
+      throw new ShapeError(
+        op,
+        `expected one segment id for each of ${n} rows, received shape ${format(ids.shape)}`,
+      )
+    return given.sorted
+      ? { kind: "runs", offsets: offsetsOfIds(ids, count), count }
+      : { kind: "ids", ids, count }
+  }
+  for (const name of ["numSegments", "sorted"] as const)
+    if (given[name] !== undefined && given[name] !== null)
+      throw new ArgumentError(op, `${name} goes with segmentIds, received ${way}`)
+  const offsets = way === "lengths" ? offsetsOfLengths(op, given.lengths, n) : asLine(op, way, given.offsets)
+  if (offsets.shape[0] === 0)
+    throw new ShapeError(op, "offsets must have at least one element, received none")
+  return { kind: "runs", offsets, count: offsets.shape[0] - 1 }
+}
+
+/** How many rows each segment has. */
+export function lengthsOf(segments: Segments): Array {
+  if (segments.kind === "runs") return diff(segments.offsets)
+  const { ids, count } = segments
+  return scatter([zeros([count], int32), ones([ids.shape[0], 1], int32), ids], { axes: [0], mode: "add" })
+}
+
+/** The number of each row's segment. */
+export function idsOf(segments: Segments, n: number): Array {
+  return segments.kind === "ids"
+    ? segments.ids
+    : segmentIds([segments.offsets.expandDims(0)], { size: n }).squeeze(0)
+}
