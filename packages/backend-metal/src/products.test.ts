@@ -148,6 +148,60 @@ it.each(masks)("attends with %s and grouped heads, and differentiates", (_, mask
     }, 1e-4)
 })
 
+it.each([
+  ["one query", 1, 300, 64],
+  ["a few queries", 5, 20, 33],
+  ["more queries than keys", 70, 9, 16],
+  ["wide features", 3, 40, 160],
+  ["wide features of many queries", 20, 17, 130],
+  ["features of a whole tile", 40, 70, 128],
+])("attends to %s in every dtype, causal and not", (_, length, keys, features) => {
+  for (const dtype of [mx.float32, mx.float16, mx.bfloat16])
+    for (const mask of [null, "causal"] as const)
+      agree(
+        () =>
+          mx.fast.scaledDotProductAttention(
+            noise([2, 4, length, features], 1, dtype),
+            noise([2, 2, keys, features], 2, dtype),
+            noise([2, 2, keys, features], 3, dtype),
+            { scale: 0.3, mask },
+          ),
+        dtype === mx.float32 ? 1e-5 : dtype === mx.float16 ? 2e-3 : 2e-2,
+      )
+})
+
+it("gives zeros to queries that see no key", () => {
+  for (const length of [3, 40])
+    agree(() => {
+      const x = noise([1, 1, length, 16])
+      return mx.fast.scaledDotProductAttention(x, x, x, {
+        scale: 1,
+        mask: mx.zeros([length, length], mx.bool_),
+      })
+    }, 0)
+})
+
+it("differentiates causal attention of halves and of more queries than keys", () => {
+  for (const [length, keys, dtype] of [
+    [70, 40, mx.float32],
+    [33, 65, mx.float16],
+  ] as const)
+    for (const i of [0, 1, 2])
+      agree(
+        () => {
+          const f = (q: mx.Array, k: mx.Array, v: mx.Array): mx.Array =>
+            mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.2, mask: "causal" })
+          const inputs: [mx.Array, mx.Array, mx.Array] = [
+            noise([1, 4, length, 64], 1, dtype),
+            noise([1, 2, keys, 64], 2, dtype),
+            noise([1, 2, keys, 64], 3, dtype),
+          ]
+          return vjp(f, inputs, [noise([1, 4, length, 64], 6, dtype)])[1][i]
+        },
+        dtype === mx.float32 ? 1e-4 : 1e-2,
+      )
+})
+
 it.each([1, 2, 8, 12, 35, 64, 97, 240, 1000, 2048])("transforms %i numbers, whole and half spectra", (n) => {
   const parts = (z: mx.Array): mx.Array => mx.stack([mx.real(z), mx.imag(z)])
   const z = (shape: number[]): mx.Array =>
