@@ -37,7 +37,7 @@ const CELLS = { ok: "ok", failed: "no", "not applicable": "–" } as const
 export function coverageRows(root: string): { rows: Record<string, CoverageRow>; holes: string[] } {
   const rows: Record<string, CoverageRow> = {}
   const holes: string[] = []
-  for (const { name, meaning, cpu, metal, applications } of opFacts(root)) {
+  for (const { name, semantics, cpu, metal, applications } of opFacts(root)) {
     const { results } = checkApplications(primitiveByName(name), applications, [
       inferColumn,
       vjpColumn,
@@ -50,7 +50,7 @@ export function coverageRows(root: string): { rows: Record<string, CoverageRow>;
       exportColumn,
     ])
     const cells = Object.fromEntries(results.map(({ column, status }) => [column, CELLS[status]]))
-    rows[name] = { meaning, ...cells, cpu: cpu ? "ok" : "–", metal: metal ? "ok" : "–" }
+    rows[name] = { semantics, ...cells, cpu: cpu ? "ok" : "–", metal: metal ? "ok" : "–" }
     for (const { column, status, reason } of results)
       if (status === "failed") holes.push(`${name}, ${column}: ${reason}`)
     if (applications.length === 0)
@@ -69,7 +69,7 @@ export function goldenCounts(): Record<string, number> {
   )
 }
 
-/** What a cell is worth; what is no cell, such as a meaning, is never better or worse. */
+/** What a cell is worth; what is no cell, such as the kind of semantics, is never better or worse. */
 const WORTH: Readonly<Record<string, number>> = { no: 0, "–": 1, ok: 2 } satisfies Record<Cell, number>
 
 /** Cells that were better before, and primitives that are gone. */

@@ -2,7 +2,7 @@
 //
 //   npm run conformance:ops -- [NAME …] [--backend cpu,metal] [--columns infer,cpu,vjp] [--suite]
 //
-// With --suite: each backend against the meanings, in sizes around the edges of vectors and blocks too.
+// With --suite: each backend against the reference, in sizes around the edges of vectors and blocks too.
 
 import { parseArgs } from "node:util"
 import "@lazuli/backend-cpu"

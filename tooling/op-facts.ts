@@ -1,4 +1,4 @@
-// What can be told of every primitive: its meaning, the dtypes it takes, where it is defined, which backends have a kernel. The page
+// What can be told of every primitive: its semantics, the dtypes it takes, where it is defined, which backends have a kernel. The page
 // docs/ops.md and the table packages/conformance/coverage.json are made of it.
 
 import { readdirSync, readFileSync } from "node:fs"
@@ -22,7 +22,7 @@ const SOURCES = ["@lazuli/core", "@lazuli/transforms", "@lazuli/compile", "@lazu
 /** One primitive. */
 export interface OpFacts {
   readonly name: string
-  readonly meaning: string
+  readonly semantics: string
   /** Names of the dtypes in which a sample of it works. */
   readonly dtypes: string[]
   /** The file that defines it. */
@@ -118,15 +118,15 @@ export function opFacts(root: string): OpFacts[] {
     .listPrimitives()
     .filter(({ name, source }) => SOURCES.includes(source) && !Object.hasOwn(UNREACHABLE, name))
     .sort((a, b) => (a.name < b.name ? -1 : 1))
-    .map(({ name, meaning }) => {
+    .map(({ name, semantics }) => {
       const primitive = primitiveByName(name)
       const list = applications.get(primitive) ?? []
       return {
         name,
-        meaning,
+        semantics,
         dtypes: dtypes.filter((dtype) => list.some((a) => worksIn(a, dtype))).map((dtype) => dtype.name),
         definition: places.get(name) ?? "",
-        cpu: (meaning === "scalar" && !primitive.facts.immediate) || kernels.has(name),
+        cpu: (semantics === "scalar" && !primitive.facts.immediate) || kernels.has(name),
         metal: list.some((a) => hasKernel("metal", a)),
         applications: list,
       }

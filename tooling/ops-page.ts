@@ -92,9 +92,9 @@ export function opsPage(root: string): string {
   const mark = (has: boolean): string => (has ? "yes" : "–")
   return `# Every op
 
-Written by \`npm run generate\`. A **primitive** is one definition: its name, what it promises of shapes and dtypes, its meaning, its
+Written by \`npm run generate\`. A **primitive** is one definition: its name, what it promises of shapes and dtypes, its semantics, its
 derivatives and its batching rule. Every function of \`mx\` is made of primitives. What a backend has no kernel for runs by the
-primitive's decomposition or by its meaning in TypeScript; \`mx.backendStats()\` tells.
+primitive's decomposition or by its reference implementation; \`mx.backendStats()\` tells.
 
 ## Primitives
 
@@ -102,12 +102,12 @@ ${facts.length} primitives; ${count("cpu")} have kernels on the CPU, ${count("me
 backend runs them, fused with their neighbours where a function is compiled. *Views* rearrange memory and need no kernel. The dtypes are
 those of the main inputs; functions convert to them.
 
-| primitive | meaning | dtypes | defined in | CPU | Metal |
+| primitive | semantics | dtypes | defined in | CPU | Metal |
 |---|---|---|---|---|---|
 ${facts
   .map(
     (op) =>
-      `| \`${op.name}\` | ${op.meaning} | ${dtypesOf(op)} | [${op.definition.replace(/^packages\//, "")}](../${op.definition}) | ${mark(op.cpu)} | ${mark(op.metal)} |`,
+      `| \`${op.name}\` | ${op.semantics} | ${dtypesOf(op)} | [${op.definition.replace(/^packages\//, "")}](../${op.definition}) | ${mark(op.cpu)} | ${mark(op.metal)} |`,
   )
   .join("\n")}
 

@@ -1,5 +1,5 @@
 /**
- * Attention on the CPU: the kernel and the meaning agree where queries see nothing, and float64 keeps its precision.
+ * Attention on the CPU: the kernel and the reference agree where queries see nothing, and float64 keeps its precision.
  */
 import "./index"
 import * as mx from "@lazuli/core"
@@ -22,7 +22,7 @@ const wide = (xs: readonly mx.Array[]): mx.Array[] => xs.map((x) => x.astype(mx.
 const far = (a: mx.Array, b: mx.Array): number =>
   a.astype(mx.float64).subtract(b.astype(mx.float64)).abs().max().item() as number
 
-test("a query that sees nothing gives zeros and passes no gradient, by the kernel and by the meaning", () => {
+test("a query that sees nothing gives zeros and passes no gradient, by the kernel and by the reference", () => {
   const [[y], [dq, dk, dv]] = vjp(attend, [q, k, v], [c])
   expect(y.index(0, ":", 1).tolist()).toEqual(mx.zeros([2, 4]).tolist())
   expect(dq.index(0, ":", 1).tolist()).toEqual(mx.zeros([2, 4]).tolist())

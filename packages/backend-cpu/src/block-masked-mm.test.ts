@@ -1,4 +1,4 @@
-/** The kernel of block-masked products against its meaning, on the reference backend. */
+/** The kernel of block-masked products against the reference backend. */
 import * as mx from "@lazuli/core"
 import { setBackend } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"

@@ -1,4 +1,4 @@
-/** Convolutions on the CPU: every algorithm against the meaning, in TypeScript, of the same primitive. */
+/** Convolutions on the CPU: every algorithm against the reference implementation of the same primitive. */
 import * as mx from "@lazuli/core"
 import type { HostArray } from "@lazuli/core/engine"
 import { primitiveByName } from "@lazuli/core/engine"
@@ -50,8 +50,8 @@ const plain = (axes: number, more: Partial<Params> = {}): Params => {
   return { stride: all(1), low: all(0), high: all(0), kernelDilation: all(1), inputDilation: all(1), groups: 1, flip: false, ...more } // biome-ignore format: one line
 }
 
-/** The result of the meaning for inputs that are already on the host. */
-function meaning(inputs: mx.Array[], params: Params, shape: number[], dtype: mx.Dtype): ArrayLike<number> {
+/** The result of the reference for inputs that are already on the host. */
+function reference(inputs: mx.Array[], params: Params, shape: number[], dtype: mx.Dtype): ArrayLike<number> {
   const out: HostArray = { shape, dtype, data: new Float64Array(shape.reduce((a, b) => a * b, 1)) }
   rules.reference(inputs.map(host), [out], params)
   return out.data
@@ -59,7 +59,7 @@ function meaning(inputs: mx.Array[], params: Params, shape: number[], dtype: mx.
 
 function check(inputs: mx.Array[], params: Params): void {
   const y = apply(inputs, params)
-  const want = meaning(inputs, params, y.shape, y.dtype)
+  const want = reference(inputs, params, y.shape, y.dtype)
   const got = (halves.includes(y.dtype) ? y.astype(mx.float32) : y).toTypedArray() as Float32Array
   const epsilon = y.dtype === mx.bfloat16 ? 2 ** -8 : y.dtype === mx.float16 ? 2 ** -11 : 1e-6
   for (let i = 0; i < got.length; i++)
@@ -67,7 +67,7 @@ function check(inputs: mx.Array[], params: Params): void {
       throw new Error(`${JSON.stringify(params)} of [${inputs[0].shape}] and [${inputs[1].shape}], element ${i}: ${got[i]}, expected ${want[i]}`) // biome-ignore format: one line
 }
 
-/** The input gradient and the weight gradient of the convolution, as the kernel gets them, against the meaning. */
+/** The input gradient and the weight gradient of the convolution, as the kernel gets them, against the reference. */
 function checkGradients(inputs: mx.Array[], params: Params, cotangent?: mx.Array): void {
   const y = apply(inputs, params)
   const random = generator(7)
@@ -78,7 +78,7 @@ function checkGradients(inputs: mx.Array[], params: Params, cotangent?: mx.Array
   for (const which of [0, 1]) {
     const d = fill(inputs[which].shape, inputs[which].dtype, random)
     const moved = inputs.map((x, i) => (i === which ? d : x))
-    const change = meaning(moved, params, y.shape, y.dtype)
+    const change = reference(moved, params, y.shape, y.dtype)
     const cotangents = host(g).data
     let want = 0
     let scale = 0

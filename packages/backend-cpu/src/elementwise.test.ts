@@ -1,4 +1,4 @@
-// Elementwise kernels whose vectors take another way than the meaning: logaddexp in float32, and wide integers to the half types.
+// Elementwise kernels whose vectors take another way than the reference: logaddexp in float32, and wide integers to the half types.
 import "./index"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"

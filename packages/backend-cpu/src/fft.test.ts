@@ -114,7 +114,7 @@ function onReference(f: () => mx.Array): Float32Array {
   }
 }
 
-test("axes, layouts and batches agree with the meaning", () => {
+test("axes, layouts and batches agree with the reference", () => {
   const shape = [5, 18, 4, 7]
   const count = shape.reduce((a, b) => a * b, 1)
   const data = Float32Array.from({ length: 4 * count }, (_, i) => Math.sin(i * i))

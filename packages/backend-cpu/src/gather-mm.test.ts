@@ -1,4 +1,4 @@
-/** Products of chosen matrices and of segments: the kernels against their meanings, on the reference backend. */
+/** Products of chosen matrices and of segments: the kernels against the reference backend. */
 import * as mx from "@lazuli/core"
 import { setBackend } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"

@@ -2,7 +2,7 @@ import "./index"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 
-/** The meaning, in the same precision. */
+/** The reference, in the same precision. */
 function onReference(f: () => mx.Array): Float64Array {
   mx.setBackend("reference")
   try {
@@ -12,7 +12,7 @@ function onReference(f: () => mx.Array): Float64Array {
   }
 }
 
-test("the kernel agrees with the meaning in every size, dtype and layout", () => {
+test("the kernel agrees with the reference in every size, dtype and layout", () => {
   for (const n of [
     1, 2, 4, 8, 16, 32, 64, 128, 512, 2048, 4096, 12, 24, 96, 768, 20, 80, 640, 1280, 28, 112, 1792,
   ]) {

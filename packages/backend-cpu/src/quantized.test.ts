@@ -1,4 +1,4 @@
-/** The kernels of quantized weights against their meanings, on the reference backend. */
+/** The kernels of quantized weights against the reference backend. */
 import * as mx from "@lazuli/core"
 import { setBackend } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
@@ -66,7 +66,7 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
     }
   })
 
-  test("products agree with their meaning", () => {
+  test("products agree with the reference", () => {
     for (const dtype of dtypes.filter(({ size }) => size < 8)) {
       const w = numbers([2, 19, 256], 5).astype(dtype)
       const packed = mx.quantize(w, q)
@@ -87,7 +87,7 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
   })
 })
 
-test("gatherQmm agrees with its meaning, for neighbouring equal indices too", () => {
+test("gatherQmm agrees with the reference, for neighbouring equal indices too", () => {
   for (const q of [{ bits: 4 }, { mode: "nvfp4" as const }, { bits: 3, groupSize: 32 }]) {
     const [w, scales, biases] = mx.quantize(numbers([4, 10, 128], 2), q)
     const lhsIndices = mx.array([[5, 0, -1, 3, 3, 2, 1, 0, 4, 5]], mx.int32)

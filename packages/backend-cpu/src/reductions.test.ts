@@ -1,4 +1,4 @@
-// Variances and the places of extremes by the kernels, against the meanings, over axes, layouts, dtypes and sizes that take every path.
+// Variances and the places of extremes by the kernels, against the reference, over axes, layouts, dtypes and sizes that take every path.
 import "./index"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
@@ -27,7 +27,7 @@ const axesOf = (ndim: number): number[][] => [
     : []),
 ]
 
-test("variance agrees with its meaning over any axes and in any layout", () => {
+test("variance agrees with the reference over any axes and in any layout", () => {
   for (const shape of shapes) {
     const data = wave(shape.reduce((a, b) => a * b, 1))
     for (const dtype of [mx.float32, mx.float64, mx.float16, mx.bfloat16])

@@ -1,5 +1,5 @@
 /**
- * Sums and products of many halves in few places: rounded once, as the meaning says.
+ * Sums and products of many halves in few places: rounded once, as the reference says.
  */
 import "@lazuli/backend-cpu"
 import * as mx from "@lazuli/core"

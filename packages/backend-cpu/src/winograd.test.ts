@@ -1,5 +1,5 @@
 /**
- * Convolutions of 3 × 3 places in steps of one with many channels, which have an algorithm of their own: against their meaning, and where
+ * Convolutions of 3 × 3 places in steps of one with many channels, which have an algorithm of their own: against their reference, and where
  * values are wild.
  */
 import { compile } from "@lazuli/compile"
@@ -33,7 +33,7 @@ const host = (a: mx.Array): HostArray => ({
   data: a.toTypedArray() as unknown as HostArray["data"],
 })
 
-function meaning(x: mx.Array, w: mx.Array, [top, left, bottom, right]: Pads, shape: number[]): number[] {
+function reference(x: mx.Array, w: mx.Array, [top, left, bottom, right]: Pads, shape: number[]): number[] {
   const out: HostArray = {
     shape,
     dtype: mx.float32,
@@ -47,7 +47,7 @@ function meaning(x: mx.Array, w: mx.Array, [top, left, bottom, right]: Pads, sha
 
 function check(x: mx.Array, w: mx.Array, pads: Pads): void {
   const y = conv(x, w, pads)
-  expect(Array.from(y.toTypedArray() as Float32Array)).toEqual(meaning(x, w, pads, y.shape))
+  expect(Array.from(y.toTypedArray() as Float32Array)).toEqual(reference(x, w, pads, y.shape))
 }
 
 describe("squares", () => {
@@ -94,7 +94,7 @@ describe("squares", () => {
     const dx = grad((x: mx.Array) => conv(x, w, [1, 1, 1, 1]).multiply(g).sum())(mx.zeros([2, 9, 8, 32]))
     const back = w.index(":", "::-1", "::-1").swapaxes(0, 3)
     expect(dx.tolist()).toEqual(conv(g, mx.contiguous(back), [1, 1, 1, 1]).tolist())
-    expect(dx.flatten().tolist()).toEqual(meaning(g, back, [1, 1, 1, 1], dx.shape))
+    expect(dx.flatten().tolist()).toEqual(reference(g, back, [1, 1, 1, 1], dx.shape))
   })
   test("with the same bits compiled, and with any number of threads", () => {
     const [x, w] = [mx.random.normal([3, 30, 31, 33]), mx.random.normal([65, 3, 3, 33])]
@@ -115,7 +115,7 @@ describe("wild values", () => {
   /** Where it is not finite, a result is what the definition gives; elsewhere it is the same as without the wild value. */
   const alike = (x: mx.Array, w: mx.Array): void => {
     const y = conv(x, w, [1, 1, 1, 1])
-    expect(Array.from(y.toTypedArray() as Float32Array)).toEqual(meaning(x, w, [1, 1, 1, 1], y.shape))
+    expect(Array.from(y.toTypedArray() as Float32Array)).toEqual(reference(x, w, [1, 1, 1, 1], y.shape))
   }
   const x = (): Float32Array => coarse([2, height, width, channels], 7).toTypedArray() as Float32Array
   const w = coarse([outputs, 3, 3, channels], 8).add(4)

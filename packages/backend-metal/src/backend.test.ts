@@ -61,7 +61,7 @@ const layouts: [string, (shape: number[], dtype: mx.Dtype, seed?: number) => mx.
 ]
 
 describe("a rehearsal", () => {
-  it("has the right values, also where a kernel has no meaning to stand in for it, and compiles what was asked for", async () => {
+  it("has the right values, also where a kernel has no reference to stand in for it, and compiles what was asked for", async () => {
     const factor = Math.random() * 2 ** 20
     const body = (): number[] => {
       const x = mx.array([[1, 2, 3]])
@@ -260,11 +260,11 @@ describe("transforms", () => {
 })
 
 describe("fallbacks", () => {
-  it("run by their meaning or their decomposition, and are counted", () => {
+  it("run by their reference implementation or their decomposition, and are counted", () => {
     agree(() => mx.linalg.inv(mx.array([[2]])))
     agree(() => mx.quantize(numbers([2, 64], mx.float32))[1], 1e-6)
     expect(mx.backendStats().metal).toMatchObject({
-      inv: { meaning: 1 },
+      inv: { reference: 1 },
       quantize: { decomposed: 1 },
     })
   })

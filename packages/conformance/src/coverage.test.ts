@@ -26,7 +26,7 @@ test("docs/ops.md is what `npm run generate` writes", () => {
 }, 120_000)
 
 test("a hole is noticed", () => {
-  const row = { meaning: "scalar", vjp: "ok", metal: "–" }
+  const row = { semantics: "scalar", vjp: "ok", metal: "–" }
   expect(worse({ a: row, b: row }, { a: { ...row, vjp: "no" } })).toEqual([
     "a, vjp: was ok, is no",
     "b is gone",

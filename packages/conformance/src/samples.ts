@@ -1,6 +1,6 @@
 /**
  * Functions with inputs at which they are smooth: at least one for every differentiable primitive of core. The tests compare their
- * derivatives with finite differences, their batches with loops, and backends' kernels with their meanings. A new op gets a line here.
+ * derivatives with finite differences, their batches with loops, and backends' kernels with their reference. A new op gets a line here.
  */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"

@@ -54,7 +54,7 @@ export type PluginDefinition<S extends ParamSchema> = PrimitiveDefinition<S> & {
  * Registers a primitive under `<npm package>/<name>` and returns the function that applies it to arrays.
  *
  * @throws RegistryError when the name is taken or malformed, when it was written for another plugin API, and when the definition has no
- * meaning or more than one. Errors that concern two packages name both.
+ * semantics or more than one kind. Errors that concern two packages name both.
  */
 export function definePrimitive<const S extends ParamSchema = Record<never, never>>(
   definition: PluginDefinition<S>,

@@ -34,7 +34,7 @@ const apply: Apply<AxpbyFactors> = definePrimitive({
     return x
   },
 
-  // The meaning, which kernels must agree with: both products are rounded to the dtype, then their sum.
+  // The semantics, which kernels must agree with: both products are rounded to the dtype, then their sum.
   decompose: ([x, y], { alpha, beta }) => x.multiply(alpha).add(y.multiply(beta)),
 
   // ∂out/∂x = alpha and ∂out/∂y = beta. Both are real, so complex gradients are scaled alike.

@@ -1,5 +1,5 @@
 /**
- * The test kit on the primitive: what infer promises, each backend's kernel against the meaning, derivatives by every subset of the
+ * The test kit on the primitive: what infer promises, each backend's kernel against the reference, derivatives by every subset of the
  * arguments, batches, compiled calls, memory given back.
  */
 import { existsSync } from "node:fs"

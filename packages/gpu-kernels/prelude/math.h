@@ -89,12 +89,12 @@ namespace metal {
   LZ_FLOAT1(acos, __builtin_acosf(x))                                                                      \
   LZ_FLOAT1(acosh, __builtin_acoshf(x))                                                                    \
   LZ_FLOAT1(asin, __builtin_asinf(x))                                                                      \
-  LZ_FLOAT1(asinh, __builtin_asinhf(x)) LZ_FLOAT1(atan, __builtin_atanf(x)) LZ_FLOAT1(                     \
-      atanh, __builtin_atanhf(x)) LZ_FLOAT1(ceil, __builtin_ceilf(x)) LZ_FLOAT1(cos, __builtin_cosf(x))    \
-      LZ_FLOAT1(cosh, __builtin_coshf(x)) LZ_FLOAT1(cospi, __builtin_cosf(x* M_PI_F)) LZ_FLOAT1(           \
-          exp, __builtin_expf(x)) LZ_FLOAT1(exp2, __builtin_exp2f(x))                                      \
-          LZ_FLOAT1(exp10, __builtin_powf(10.0f, x)) LZ_FLOAT1(fabs, __builtin_fabsf(x)) LZ_FLOAT1(        \
-              floor, __builtin_floorf(x))                                                                  \
+  LZ_FLOAT1(asinh, __builtin_asinhf(x))                                                                    \
+  LZ_FLOAT1(atan, __builtin_atanf(x)) LZ_FLOAT1(atanh, __builtin_atanhf(x)) LZ_FLOAT1(                     \
+      ceil, __builtin_ceilf(x)) LZ_FLOAT1(cos, __builtin_cosf(x)) LZ_FLOAT1(cosh, __builtin_coshf(x))      \
+      LZ_FLOAT1(cospi, __builtin_cosf(x* M_PI_F)) LZ_FLOAT1(exp, __builtin_expf(x))                        \
+          LZ_FLOAT1(exp2, __builtin_exp2f(x)) LZ_FLOAT1(exp10, __builtin_powf(10.0f, x)) LZ_FLOAT1(        \
+              fabs, __builtin_fabsf(x)) LZ_FLOAT1(floor, __builtin_floorf(x))                              \
               LZ_FLOAT1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f)) LZ_FLOAT1(        \
                   log, __builtin_logf(x)) LZ_FLOAT1(log2, __builtin_log2f(x))                              \
                   LZ_FLOAT1(log10, __builtin_log10f(x)) LZ_FLOAT1(rint, __builtin_rintf(x)) LZ_FLOAT1(     \
@@ -256,7 +256,8 @@ inline T sincos(T x, T& c) {
 LZ_TEST(isnan, __builtin_isnan(x))
 LZ_TEST(isinf, __builtin_isinf(x))
 LZ_TEST(isfinite, __builtin_isfinite(x))
-LZ_TEST(isnormal, __builtin_isnormal(x)) LZ_TEST(signbit, __builtin_signbit(x))
+LZ_TEST(isnormal, __builtin_isnormal(x))
+LZ_TEST(signbit, __builtin_signbit(x))
 #undef LZ_TEST
     inline bool any(bool b) {
   return b;
@@ -384,7 +385,8 @@ struct numeric_limits;
 LZ_INTEGER_LIMITS(bool, false, true)
 LZ_INTEGER_LIMITS(char, -128, 127)
 LZ_INTEGER_LIMITS(signed char, -128, 127)
-LZ_INTEGER_LIMITS(uchar, 0, 255) LZ_INTEGER_LIMITS(short, -32768, 32767) LZ_INTEGER_LIMITS(ushort, 0, 65535)
+LZ_INTEGER_LIMITS(uchar, 0, 255)
+LZ_INTEGER_LIMITS(short, -32768, 32767) LZ_INTEGER_LIMITS(ushort, 0, 65535)
     LZ_INTEGER_LIMITS(int, INT_MIN, INT_MAX) LZ_INTEGER_LIMITS(uint, 0, UINT_MAX)
         LZ_INTEGER_LIMITS(long, -0x7fffffffffffffffL - 1, 0x7fffffffffffffffL)
             LZ_INTEGER_LIMITS(ulong, 0, ~0ul)

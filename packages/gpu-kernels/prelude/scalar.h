@@ -50,16 +50,17 @@ struct bfloat {
 #define LZ_BFLOAT_WITH(op, I, R)                                          \
   inline R operator op(bfloat a, I b) { return R(float(a) op float(b)); } \
   inline R operator op(I a, bfloat b) { return R(float(a) op float(b)); }
-#define LZ_BFLOAT(op)                                                                                     \
-  inline bfloat operator op(bfloat a, bfloat b) { return bfloat(float(a) op float(b)); }                  \
-  LZ_BFLOAT_WITH(op, float, float)                                                                        \
-  LZ_BFLOAT_WITH(op, half, float)                                                                         \
-  LZ_BFLOAT_WITH(op, bool, bfloat)                                                                        \
-  LZ_BFLOAT_WITH(op, char, bfloat) LZ_BFLOAT_WITH(op, uchar, bfloat) LZ_BFLOAT_WITH(op, short, bfloat)    \
-      LZ_BFLOAT_WITH(op, ushort, bfloat) LZ_BFLOAT_WITH(op, int, bfloat) LZ_BFLOAT_WITH(op, uint, bfloat) \
-          LZ_BFLOAT_WITH(op, long, bfloat) LZ_BFLOAT_WITH(op, ulong, bfloat) template <class B>           \
-          inline bfloat& operator op## = (bfloat & a, const B& b) {                                       \
-    return a = bfloat(float(a) op float(b));                                                              \
+#define LZ_BFLOAT(op)                                                                                    \
+  inline bfloat operator op(bfloat a, bfloat b) { return bfloat(float(a) op float(b)); }                 \
+  LZ_BFLOAT_WITH(op, float, float)                                                                       \
+  LZ_BFLOAT_WITH(op, half, float)                                                                        \
+  LZ_BFLOAT_WITH(op, bool, bfloat)                                                                       \
+  LZ_BFLOAT_WITH(op, char, bfloat)                                                                       \
+  LZ_BFLOAT_WITH(op, uchar, bfloat) LZ_BFLOAT_WITH(op, short, bfloat) LZ_BFLOAT_WITH(op, ushort, bfloat) \
+      LZ_BFLOAT_WITH(op, int, bfloat) LZ_BFLOAT_WITH(op, uint, bfloat) LZ_BFLOAT_WITH(op, long, bfloat)  \
+          LZ_BFLOAT_WITH(op, ulong, bfloat) template <class B>                                           \
+          inline bfloat& operator op## = (bfloat & a, const B& b) {                                      \
+    return a = bfloat(float(a) op float(b));                                                             \
   }
 LZ_BFLOAT(+)
 LZ_BFLOAT(-)
@@ -67,6 +68,4 @@ LZ_BFLOAT(*)
 LZ_BFLOAT(/)
 #undef LZ_BFLOAT
 #undef LZ_BFLOAT_WITH
-    inline bfloat operator-(bfloat a) {
-  return bfloat(-float(a));
-}
+inline bfloat operator-(bfloat a) { return bfloat(-float(a)); }

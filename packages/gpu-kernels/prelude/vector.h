@@ -271,8 +271,9 @@ struct vec : lz::Elements<T, N> {
   }
   LZ_ASSIGN(+)
   LZ_ASSIGN(-)
- LZ_ASSIGN(*)
- LZ_ASSIGN(/) LZ_ASSIGN(%) LZ_ASSIGN(&) LZ_ASSIGN(|) LZ_ASSIGN(^) LZ_ASSIGN(<<) LZ_ASSIGN(>>)
+  LZ_ASSIGN(*)
+ LZ_ASSIGN(/)
+ LZ_ASSIGN(%) LZ_ASSIGN(&) LZ_ASSIGN(|) LZ_ASSIGN(^) LZ_ASSIGN(<<) LZ_ASSIGN(>>)
 #undef LZ_ASSIGN
 
      private : void copy(const vec& o) {
@@ -323,7 +324,8 @@ struct packed_vec {
 LZ_BINARY(+)
 LZ_BINARY(-)
 LZ_BINARY(*)
-LZ_BINARY(/) LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<) LZ_BINARY(>>)
+LZ_BINARY(/)
+LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<) LZ_BINARY(>>)
 #undef LZ_BINARY
 
 #define LZ_COMPARE(op)                                                                       \
@@ -399,8 +401,9 @@ inline matrix<T, R, C> transpose(const matrix<T, C, R>& m) {
 LZ_NAMES(bool)
 LZ_NAMES(char)
 LZ_NAMES(uchar)
-LZ_NAMES(short) LZ_NAMES(ushort) LZ_NAMES(int) LZ_NAMES(uint) LZ_NAMES(long) LZ_NAMES(ulong) LZ_NAMES(half)
-    LZ_NAMES(float) LZ_NAMES(bfloat)
+LZ_NAMES(short)
+LZ_NAMES(ushort) LZ_NAMES(int) LZ_NAMES(uint) LZ_NAMES(long) LZ_NAMES(ulong) LZ_NAMES(half) LZ_NAMES(float)
+    LZ_NAMES(bfloat)
 #undef LZ_NAMES
 #define LZ_PACKED(T)                             \
   typedef metal::packed_vec<T, 2> packed_##T##2; \

@@ -1,5 +1,5 @@
 /**
- * Activation functions. Those of several steps are primitives with a scalar meaning, so that each is one pass over memory
+ * Activation functions. Those of several steps are primitives with scalar semantics, so that each is one pass over memory
  * without a compiler and derivatives follow by themselves. The layers of the same names are in layers/activations.ts.
  */
 import * as mx from "@lazuli/core"

@@ -1,4 +1,4 @@
-// quantize and dequantize, to the same bits as their meanings in core: the rules are those of
+// quantize and dequantize, to the same bits as the reference in core: the rules are those of
 // ops/quantize.ts, step by step. Groups are independent, and divided among threads.
 #include <cmath>
 #include <limits>

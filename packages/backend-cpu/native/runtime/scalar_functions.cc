@@ -1,5 +1,5 @@
 // Scalar functions by the C and C++ libraries: all of float64's and complex64's, and those of float32 that
-// have no vector code. Meanings (branches, zeros, NaN) follow @lazuli/core's scalar instructions.
+// have no vector code. Semantics (branches, zeros, NaN) follow @lazuli/core's scalar instructions.
 #include <cmath>
 #include <complex>
 

@@ -1,4 +1,5 @@
-// The command stream: 32-bit words that src/command-stream.ts writes, and what they are about.
+// The command stream: 32-bit words that gpu-kernels/src/runtime/command-stream.ts writes, and what they are
+// about.
 #pragma once
 
 #include <cstdint>

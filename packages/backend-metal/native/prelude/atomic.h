@@ -77,10 +77,10 @@ inline bool atomic_compare_exchange_weak_explicit(atomic<T>* p, lz::Exactly<T>* 
 LZ_ATOMIC(add, T(old + v))
 LZ_ATOMIC(sub, T(old - v))
 LZ_ATOMIC(and, T(old& v))
-LZ_ATOMIC(or, T(old | v)) LZ_ATOMIC(xor, T(old ^ v)) LZ_ATOMIC(max, old < v ? v : old)
-    LZ_ATOMIC(min, v < old ? v : old)
+LZ_ATOMIC(or, T(old | v))
+LZ_ATOMIC(xor, T(old ^ v)) LZ_ATOMIC(max, old < v ? v : old) LZ_ATOMIC(min, v < old ? v : old)
 #undef LZ_ATOMIC
-        inline void atomic_thread_fence(mem_flags, memory_order) {
+    inline void atomic_thread_fence(mem_flags, memory_order) {
 }
 
 }  // namespace metal

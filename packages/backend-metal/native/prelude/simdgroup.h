@@ -164,7 +164,8 @@ inline void simdgroup_barrier(mem_flags, int line = __builtin_LINE()) {
 LZ_REDUCE(sum, Add)
 LZ_REDUCE(product, Multiply)
 LZ_REDUCE(max, Max)
-LZ_REDUCE(min, Min) LZ_REDUCE(and, And) LZ_REDUCE(or, Or) LZ_REDUCE(xor, Xor)
+LZ_REDUCE(min, Min)
+LZ_REDUCE(and, And) LZ_REDUCE(or, Or) LZ_REDUCE(xor, Xor)
 #undef LZ_REDUCE
     template <class T>
     inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) {

@@ -41,8 +41,8 @@ export interface Setting {
 }
 
 /**
- * A check of rules: they are held to the meaning, so it runs on the reference backend. A kernel may make more of inputs that belong
- * together than the meaning does.
+ * A check of rules: they are held to the reference, so it runs on the reference backend. A kernel may make more of inputs that belong
+ * together than the reference does.
  */
 export function onReference(check: Column["check"]): Column["check"] {
   return (application) => onBackendNamed("reference", () => check(application))

@@ -1,5 +1,5 @@
 /**
- * The column `infer`: what it promises from shapes and dtypes alone is what the meaning makes.
+ * The column `infer`: what it promises from shapes and dtypes alone is what the reference makes.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -90,7 +90,7 @@ function checkInference(application: Application): void {
   }
 }
 
-/** What `infer` promises, held to what the meaning makes, in every dtype that it takes. */
+/** What `infer` promises, held to what the reference makes, in every dtype that it takes. */
 export const inferColumn: Column = {
   name: "infer",
   check: onReference((application) => {

@@ -84,7 +84,7 @@ test("other choices, and mistakes", () => {
 test("lu without pivots, or with pivots that say something else", () => {
   const check = (packed: mx.Array, pivots: number[], places: number[], a: mx.Array): string[] => {
     const outputs = [packed, mx.array(pivots, mx.uint32), mx.array(places, mx.uint32)]
-    const pairs = INVARIANTS.lu({ inputs: [a], outputs, meaning: outputs, params: {} })
+    const pairs = INVARIANTS.lu({ inputs: [a], outputs, reference: outputs, params: {} })
     return Object.entries(pairs).flatMap(([what, [got, want]]) =>
       mx.allclose(got, want, 1e-6, 1e-6).item() ? [] : [what],
     )
@@ -135,7 +135,7 @@ test("eigenvalues count with their multiplicity", () => {
       INVARIANTS.eigvals({
         inputs: [a],
         outputs: [mx.array(w).astype(mx.complex64)],
-        meaning: [],
+        reference: [],
         params: {},
       }),
     ).flatMap(([what, [got, want]]) => (mx.allclose(got, want, 1e-5, 1e-5).item() ? [] : [what]))

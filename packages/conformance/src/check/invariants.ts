@@ -11,10 +11,10 @@ import { dtypeNamed } from "../golden/values"
 /** What an {@link Invariant} is given. Arrays are on the reference backend, and what is real and floating in float64. */
 export interface InvariantContext {
   readonly inputs: readonly mx.Array[]
-  /** What a backend made of them, or the meaning. */
+  /** What a backend made of them, or the reference. */
   readonly outputs: readonly mx.Array[]
-  /** What the meaning made of them: for those outputs that are unique. */
-  readonly meaning: readonly mx.Array[]
+  /** What the reference made of them: for those outputs that are unique. */
+  readonly reference: readonly mx.Array[]
   readonly params: AnyParams
 }
 
@@ -82,7 +82,7 @@ export const INVARIANTS: Readonly<Record<string, Invariant>> = {
     Qᴴ·Q: orthonormal(q),
     "R below its diagonal": zero(mx.tril(r, -1)),
   }),
-  svd: ({ inputs: [a], outputs: [u, s, vt], meaning: [, expected] }) => {
+  svd: ({ inputs: [a], outputs: [u, s, vt], reference: [, expected] }) => {
     const k = s.shape.at(-1) as number
     const scaled = columns(u, 0, k).multiply(s.expandDims(-2).astype(u.dtype))
     return {
@@ -95,7 +95,7 @@ export const INVARIANTS: Readonly<Record<string, Invariant>> = {
       ),
     }
   },
-  eigh: ({ inputs: [given], outputs: [w, v], meaning: [expected], params }) => {
+  eigh: ({ inputs: [given], outputs: [w, v], reference: [expected], params }) => {
     const [triangle, strict] =
       params.uplo === "U" ? [mx.triu(given), mx.triu(given, 1)] : [mx.tril(given), mx.tril(given, -1)]
     const diagonal = triangle.subtract(strict)
@@ -145,24 +145,24 @@ function arrayOf({ dtype, shape, values }: HostValues): mx.Array {
   return mx.array(values as number[], isInexact(kind) ? mx.float64 : kind).reshape(shape)
 }
 
-/** The results of one application: its inputs, what came out, and what comes out by the meaning. */
+/** The results of one application: its inputs, what came out, and what comes out by the reference. */
 export interface Result {
   readonly inputs: readonly HostValues[]
   readonly outputs: readonly HostValues[]
-  readonly meaning: readonly HostValues[]
+  readonly reference: readonly HostValues[]
   readonly params: AnyParams
 }
 
 /** An invariant's pairs for a result. */
 export function pairsOf(
   invariant: Invariant,
-  { inputs, outputs, meaning, params }: Result,
+  { inputs, outputs, reference, params }: Result,
 ): { what: string; got: HostValues; want: HostValues }[] {
   return onBackendNamed("reference", () => {
     const pairs = invariant({
       inputs: inputs.map(arrayOf),
       outputs: outputs.map(arrayOf),
-      meaning: meaning.map(arrayOf),
+      reference: reference.map(arrayOf),
       params,
     })
     return Object.entries(pairs).map(([what, [got, want]]) => ({

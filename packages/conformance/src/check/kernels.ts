@@ -1,5 +1,5 @@
 /**
- * A backend's column: its kernel, or what it does for want of one, gives what the meaning gives on the reference backend, over dtypes,
+ * A backend's column: its kernel, or what it does for want of one, gives what the reference gives on the reference backend, over dtypes,
  * fillings and layouts, for empty arrays too.
  */
 import * as mx from "@lazuli/core"
@@ -13,13 +13,13 @@ import { arrayFrom, broadcastable, type Filling, type HostInput, hostInput, LAYO
 import { CheckFailure } from "./values"
 import { type VariantOptions, variants } from "./variants"
 
-/** How a backend is held to the meanings. */
+/** How a backend is held to the reference. */
 export interface KernelOptions extends VariantOptions {
   /** Names of {@link LAYOUTS}; all by default. */
   readonly layouts?: readonly string[]
   /** By name of a dtype: |got − want| ≤ tolerance · (1 + |want|). */
   readonly tolerances?: Readonly<Record<string, number>>
-  /** By name of a primitive with the fact `ambiguous`: what must hold of its results instead of being the meaning's. Core's have theirs. */
+  /** By name of a primitive with the fact `ambiguous`: what must hold of its results instead of being the reference's. Core's have theirs. */
   readonly invariants?: Readonly<Record<string, Invariant>>
 }
 
@@ -40,11 +40,11 @@ function run(application: Application, inputs: readonly mx.Array[]): HostValues[
 
 /**
  * What a kernel may make of NaN and infinities: of sums of products of several inputs, zeros that were added or left out decide whether they
- * are NaN. "where meant": what it likes, where the meaning is not finite. "anywhere": NaN also where the meaning leaves out padding's zeros.
+ * are NaN. "where meant": what it likes, where the reference is not finite. "anywhere": NaN also where the reference leaves out padding's zeros.
  */
 type Leniency = "none" | "where meant" | "anywhere"
 
-/** Primitives whose meaning leaves out the zeros of padding, which kernels may multiply. */
+/** Primitives whose reference leaves out the zeros of padding, which kernels may multiply. */
 const PADDED: ReadonlySet<string> = new Set(["conv"])
 
 function leniencyOf({ primitive, inputs }: Application, filling: Filling): Leniency {
@@ -71,18 +71,18 @@ function expectKind(g: HostValues | undefined, w: HostValues, what: string, whos
 const toleranceOf = (dtype: string, options: KernelOptions): number =>
   options.tolerances?.[dtype] ?? TOLERANCES[dtype] ?? 0
 
-/** What an ambiguous primitive's result must satisfy. Where the meaning is not finite there is no choice to make. */
+/** What an ambiguous primitive's result must satisfy. Where the reference is not finite there is no choice to make. */
 function compareInvariants(invariant: Invariant, result: Result, options: KernelOptions): void {
-  const { outputs, meaning } = result
-  meaning.forEach((w, k) => {
-    expectKind(outputs[k], w, `output ${k}`, "the meaning's")
+  const { outputs, reference } = result
+  reference.forEach((w, k) => {
+    expectKind(outputs[k], w, `output ${k}`, "the reference's")
   })
-  if (!meaning.every(({ values }) => values.every((v) => Number.isFinite(Number(v))))) {
-    compare(outputs, meaning, options, "none")
+  if (!reference.every(({ values }) => values.every((v) => Number.isFinite(Number(v))))) {
+    compare(outputs, reference, options, "none")
     return
   }
   let tolerance = 0
-  for (const { dtype } of meaning) tolerance = Math.max(tolerance, toleranceOf(dtype, options))
+  for (const { dtype } of reference) tolerance = Math.max(tolerance, toleranceOf(dtype, options))
   for (const { what, got, want } of pairsOf(invariant, result)) {
     expectKind(got, want, what, "expected")
     const whole = toleranceOf(want.dtype, options) === 0
@@ -103,7 +103,7 @@ function compare(
 ): void {
   want.forEach((w, k) => {
     const g = got[k]
-    expectKind(g, w, `output ${k}`, "the meaning's")
+    expectKind(g, w, `output ${k}`, "the reference's")
     const tolerance = toleranceOf(w.dtype, options)
     const largest = largestOf(w.values)
     const complex = w.dtype === "complex64"
@@ -119,7 +119,7 @@ function compare(
         Number(h.values[i - (i % 2) + 1]),
       ]
       if (complex && !pair(w).every(Number.isFinite)) continue
-      throw new CheckFailure(`element ${i} of output ${k} is ${a}, the meaning's ${b}`)
+      throw new CheckFailure(`element ${i} of output ${k} is ${a}, the reference's ${b}`)
     }
   })
 }
@@ -145,7 +145,7 @@ function invariantOf({ name }: Primitive, options: KernelOptions): Invariant {
   )
 }
 
-/** Compares a backend with the meanings on the reference backend. */
+/** Compares a backend with the reference backend. */
 export function kernelColumn(backend: string, options: KernelOptions = {}): Column {
   const names = options.layouts ?? Object.keys(LAYOUTS)
   return {
@@ -154,11 +154,11 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
       const { primitive, params } = application
       const invariant = primitive.facts.ambiguous ? invariantOf(primitive, options) : null
       let [compared, refused, native] = [0, "", false]
-      const meaning = (inputs: readonly HostInput[]): HostValues[] | null => {
+      const referenceOf = (inputs: readonly HostInput[]): HostValues[] | null => {
         try {
           return onBackendNamed("reference", () => run(application, inputs.map(arrayFrom)))
         } catch (error) {
-          // What the meaning refuses is no matter for kernels.
+          // What the reference refuses is no matter for kernels.
           if (!(error instanceof mx.LazuliError)) throw error
           refused = error.message
           return null
@@ -166,15 +166,19 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
       }
       for (const { inputs, what, free, filling } of variants(application, options)) {
         const host = inputs.map(hostInput)
-        const want = meaning(host)
+        const want = referenceOf(host)
         if (want === null) continue
         if (invariant) {
           try {
             const inputsOf = onBackendNamed("reference", () => host.map((h) => hostOf(arrayFrom(h))))
-            compareInvariants(invariant, { inputs: inputsOf, outputs: want, meaning: want, params }, options)
+            compareInvariants(
+              invariant,
+              { inputs: inputsOf, outputs: want, reference: want, params },
+              options,
+            )
           } catch (error) {
             if (!(error instanceof CheckFailure)) throw error
-            throw new CheckFailure(`${what}, the meaning itself: ${error.message}`)
+            throw new CheckFailure(`${what}, the reference itself: ${error.message}`)
           }
         }
         for (const layouts of arrangements(inputs.length, names)) {
@@ -183,7 +187,7 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
           const source = broadcasts
             ? host.map((h, i) => (layouts[i] === "broadcast" ? broadcastable(h) : h))
             : host
-          const expected = broadcasts ? meaning(source) : want
+          const expected = broadcasts ? referenceOf(source) : want
           if (expected === null) continue
           onBackendNamed(backend, () => {
             const laidOut = source.map((h, i) => LAYOUTS[layouts[i]](arrayFrom(h)))
@@ -196,7 +200,7 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
             try {
               const outputs = run(application, xs)
               if (invariant) {
-                const result = { inputs: xs.map(hostOf), outputs, meaning: expected, params }
+                const result = { inputs: xs.map(hostOf), outputs, reference: expected, params }
                 compareInvariants(invariant, result, options)
               } else compare(outputs, expected, options, leniencyOf(application, filling))
               compared++

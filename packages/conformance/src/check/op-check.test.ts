@@ -161,7 +161,7 @@ test("batches, promises, memory and compiled calls that are wrong", () => {
       },
       "is not a function": {
         "compiled": "output 0 of the first call: element 0 is 34, expected 37 (sample 0: int32[3])",
-        "cpu": "as given, row-major: element 0 of output 0 is 22, the meaning's 19 (sample 0: int32[3])",
+        "cpu": "as given, row-major: element 0 of output 0 is 22, the reference's 19 (sample 0: int32[3])",
         "export": "output 0 from a file: element 0 is 46, expected 49 (sample 0: int32[3])",
         "infer": "Cannot convert 18 to a BigInt (sample 0: int32[3])",
         "shapeless": "output 0 as traced: element 0 is 40, expected 43 (sample 0: int32[3])",
@@ -244,9 +244,9 @@ test("backends whose kernels are wrong in some dtypes, layouts or corners", () =
   expect(failures(report)).toMatchInlineSnapshot(`
     {
       "empty": "empty along axis 0, row-major: [negative] cannot launch 0 threads (sample 0: float64[2,3])",
-      "halves": "bfloat16, as given, row-major: element 0 of output 0 is …, the meaning's … (sample 0: float64[2,3])",
-      "layouts": "as given, transposed: element 1 of output 0 is …, the meaning's … (sample 0: float64[2,3])",
-      "offsets": "as given, reversed: element 0 of output 0 is …, the meaning's … (sample 0: float64[2,3])",
+      "halves": "bfloat16, as given, row-major: element 0 of output 0 is …, the reference's … (sample 0: float64[2,3])",
+      "layouts": "as given, transposed: element 1 of output 0 is …, the reference's … (sample 0: float64[2,3])",
+      "offsets": "as given, reversed: element 0 of output 0 is …, the reference's … (sample 0: float64[2,3])",
     }
   `)
 })

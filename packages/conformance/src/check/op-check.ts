@@ -30,7 +30,7 @@ export type OpSample = DirectSample | (Omit<Sample, "name"> & { readonly name?: 
 export interface OpCheckOptions extends KernelOptions {
   /** What to check; {@link standardColumns} by default. */
   readonly columns?: readonly Column[]
-  /** Names of registered backends to compare with the meaning; all but the reference by default. */
+  /** Names of registered backends to compare with the reference; all but the reference by default. */
   readonly backends?: readonly string[]
 }
 
@@ -86,7 +86,7 @@ function applicationsIn(primitive: Primitive, samples: readonly OpSample[]): App
 }
 
 /**
- * Checks a primitive on samples, column by column: what `infer` promises, every backend's kernel against the meaning over dtypes and
+ * Checks a primitive on samples, column by column: what `infer` promises, every backend's kernel against the reference over dtypes and
  * layouts, derivatives against finite differences and against each other by every subset of the inputs, second derivatives, derivatives in
  * other dtypes, batches against loops, compiled calls and derivatives, those for other sizes and from files, and memory given back.
  *

@@ -24,7 +24,7 @@ export interface Variant {
 }
 
 /**
- * Whether the meaning leaves an input out. Then it holds what follows from the others, saved for kernels (the log-sum-exps of attention), and
+ * Whether the reference leaves an input out. Then it holds what follows from the others, saved for kernels (the log-sum-exps of attention), and
  * other numbers in its place would be nonsense.
  */
 function hasSavedInputs({ primitive, params, inputs }: Application): boolean {

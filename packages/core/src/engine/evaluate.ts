@@ -21,7 +21,7 @@ import { NO_PARAMS } from "../graph/params"
 import { decompose } from "../graph/primitive"
 import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from "../graph/shape"
 import { lend, type Storage } from "../graph/storage"
-import { runMeaning } from "../reference/reference"
+import { runReference } from "../reference/reference"
 import { inheritingSite, isDebugging, nameSite } from "./debug"
 import {
   hasRoom,
@@ -198,7 +198,7 @@ function refuse(node: Node): never {
 function schedule(roots: readonly Node[]): Node[] {
   if (scheduling)
     throw new TransformError("eval", "a decomposition needs the value of an array", {
-      hint: "A meaning states what is computed from which arrays; it cannot evaluate them while it does",
+      hint: "Semantics state what is computed from which arrays; they cannot evaluate them while they do",
     })
   scheduling = true
   try {
@@ -547,12 +547,12 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
     countFallback(backend.name, primitive.name, "borrowed")
     return
   }
-  countFallback(backend.name, primitive.name, "meaning")
+  countFallback(backend.name, primitive.name, "reference")
   backend.queue.flush()
   // What just ran may have failed.
   let failure = failureOf(lead.inputs)
   try {
-    if (!failure) runMeaning(lead)
+    if (!failure) runReference(lead)
   } catch (error) {
     failure = error as Error
   }
@@ -601,7 +601,7 @@ function kernelElsewhere(lead: Node, backend: Backend): Backend | null {
 
 /**
  * Runs an application by another backend's kernel, on this one's memory. Outputs have storage. Returns whether that worked: where it did
- * not, the meaning gives the values or the error.
+ * not, the reference gives the values or the error.
  */
 function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
   backend.queue.flush()

@@ -214,11 +214,11 @@ export function setBackend(name: string | null, device: DeviceType = "cpu"): voi
 
 /**
  * By backend and primitive: how often it ran by its decomposition, by another backend's kernel on shared memory (`borrowed`), or by its
- * TypeScript meaning, for want of a kernel.
+ * reference implementation, for want of a kernel.
  */
 export type BackendStats = Record<
   string,
-  Record<string, { decomposed: number; meaning: number; borrowed?: number }>
+  Record<string, { decomposed: number; reference: number; borrowed?: number }>
 >
 
 const stats: BackendStats = {}
@@ -227,16 +227,16 @@ const stats: BackendStats = {}
 export function countFallback(
   backend: string,
   primitive: string,
-  way: "decomposed" | "meaning" | "borrowed",
+  way: "decomposed" | "reference" | "borrowed",
 ): void {
   stats[backend] ??= {}
-  const counts = (stats[backend][primitive] ??= { decomposed: 0, meaning: 0 })
+  const counts = (stats[backend][primitive] ??= { decomposed: 0, reference: 0 })
   counts[way] = (counts[way] ?? 0) + 1
 }
 
 /**
  * Which primitives ran without a kernel of their own, by backend: through their decomposition, another backend's kernel on shared
- * memory, or their TypeScript meaning.
+ * memory, or their reference implementation.
  *
  * @example
  * mx.resetBackendStats()

@@ -28,14 +28,14 @@ export interface Layout {
   readonly strides: Strides | null
 }
 
-/** Elements as a reference meaning reads and writes them: a typed array, whose elements are bigints where the dtype is a 64-bit integer. */
+/** Elements as a reference implementation reads and writes them: a typed array, whose elements are bigints where the dtype is a 64-bit integer. */
 export interface HostData extends ArrayLike<number> {
   [index: number]: number
   fill(value: number): unknown
   set(values: ArrayLike<number>): void
 }
 
-/** An array as a reference meaning sees it: row-major, float16 and bfloat16 as Float32Array (to write: Float64Array), complex64 as (re, im) pairs. */
+/** An array as a reference implementation sees it: row-major, float16 and bfloat16 as Float32Array (to write: Float64Array), complex64 as (re, im) pairs. */
 export interface HostArray {
   readonly shape: Shape
   readonly dtype: Dtype

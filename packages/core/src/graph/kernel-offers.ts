@@ -74,9 +74,9 @@ const listeners: { form: string; take: (offer: KernelOffer) => void }[] = []
 
 /**
  * Brings kernels for primitives. Backends that run the form take them now, or when they are imported. Without any, the primitives work as
- * before, by their meaning.
+ * before, by their reference implementation.
  *
- * Elementwise primitives need none: those with a `scalar` meaning run, and fuse, as programs.
+ * Elementwise primitives need none: those with `scalar` semantics run, and fuse, as programs.
  *
  * @throws ArgumentError for a malformed offer, and whatever a backend says of kernels that it cannot load
  */

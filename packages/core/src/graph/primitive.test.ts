@@ -1,4 +1,4 @@
-/** Defining primitives: what is accepted, what is refused and how, and that one meaning is enough. */
+/** Defining primitives: what is accepted, what is refused and how, and that one kind of semantics is enough. */
 import { describe, expect, test } from "vitest"
 import * as mx from "../index"
 
@@ -10,7 +10,7 @@ describe("definePrimitive", () => {
     expect(mx.listPrimitives().find((p) => p.name === "@someone/ops/double")).toEqual({
       name: "@someone/ops/double",
       source: "@someone/ops",
-      meaning: "scalar",
+      semantics: "scalar",
       params: {},
       rules: [],
     })
@@ -39,14 +39,14 @@ describe("definePrimitive", () => {
     )
   })
 
-  test("exactly one meaning is needed, and a well-formed name", () => {
+  test("exactly one kind of semantics is needed, and a well-formed name", () => {
     expect(() => mx.definePrimitive({ name: "@me/pack/none", infer })).toThrowErrorMatchingInlineSnapshot(
-      `[RegistryError: [@me/pack/none] needs exactly one meaning (scalar, decompose, reference or view), received none]`,
+      `[RegistryError: [@me/pack/none] needs exactly one kind of semantics (scalar, decompose, reference or view), received none]`,
     )
     expect(() =>
       mx.definePrimitive({ name: "@me/pack/two", infer, scalar: (_s, [x]) => x, decompose: ([x]) => x }),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[RegistryError: [@me/pack/two] needs exactly one meaning (scalar, decompose, reference or view), received scalar and decompose]`,
+      `[RegistryError: [@me/pack/two] needs exactly one kind of semantics (scalar, decompose, reference or view), received scalar and decompose]`,
     )
     expect(() =>
       mx.definePrimitive({ name: "a b", infer, decompose: ([x]) => x }),
@@ -81,7 +81,7 @@ describe("definePrimitive", () => {
     )
   })
 
-  test("a scalar meaning follows broadcasting, dtypes and strides", () => {
+  test("scalar semantics follow broadcasting, dtypes and strides", () => {
     const blend = mx.definePrimitive({
       name: "@me/pack/blend",
       infer: ([x, y]) => ({ shape: mx.add(mx.zeros(x.shape), mx.zeros(y.shape)).shape, dtype: x.dtype }),
@@ -132,7 +132,7 @@ test("a decomposition that reads a value is refused, and evaluation goes on", ()
       .add(1)
       .tolist(),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[TransformError: [eval] a decomposition needs the value of an array. A meaning states what is computed from which arrays; it cannot evaluate them while it does]`,
+    `[TransformError: [eval] a decomposition needs the value of an array. Semantics state what is computed from which arrays; they cannot evaluate them while they do]`,
   )
   expect(mx.ones([3]).add(1).tolist()).toEqual([2, 2, 2])
 })

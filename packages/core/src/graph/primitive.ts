@@ -1,6 +1,6 @@
 /**
  * `definePrimitive`: checks a definition, registers it under a unique name, and returns the function that applies it.
- * Also what follows from a scalar meaning: its program, and its expansion into primitives of one instruction each.
+ * Also what follows from scalar semantics: its program, and its expansion into primitives of one instruction each.
  */
 import { calls, nameCall } from "./calls"
 import { copiesHint } from "./copies"
@@ -39,7 +39,7 @@ import {
 /** The version of the plugin contract: definitions written for another one are refused. */
 export const PLUGIN_API = 0
 
-/** A primitive's definition: its name, its parameters, its one meaning, and rules where they cannot be derived or are dear. */
+/** A primitive's definition: its name, its parameters, its semantics, and rules where they cannot be derived or are dear. */
 export type PrimitiveDefinition<S extends ParamSchema> = {
   /** Bare for core's; `<npm package>/<name>` for everyone else's. */
   readonly name: string
@@ -88,7 +88,7 @@ function registrant(): string | null {
 /**
  * Registers a primitive and returns the function that applies it.
  *
- * @throws RegistryError when the name is taken, malformed, or the definition has no meaning or more than one.
+ * @throws RegistryError when the name is taken, malformed, or the definition has no semantics or more than one kind.
  */
 export function definePrimitive<const S extends ParamSchema = Record<never, never>>(
   definition: PrimitiveDefinition<S>,
@@ -227,11 +227,11 @@ function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: numb
       },
     )
   }
-  const meanings = (["scalar", "decompose", "reference", "view"] as const).filter((m) => definition[m])
-  if (meanings.length !== 1) {
+  const semantics = (["scalar", "decompose", "reference", "view"] as const).filter((m) => definition[m])
+  if (semantics.length !== 1) {
     throw new RegistryError(
       name,
-      `needs exactly one meaning (scalar, decompose, reference or view), received ${meanings.join(" and ") || "none"}`,
+      `needs exactly one kind of semantics (scalar, decompose, reference or view), received ${semantics.join(" and ") || "none"}`,
     )
   }
   if (typeof definition.infer !== "function")
@@ -343,8 +343,8 @@ export interface PrimitiveInfo {
   readonly name: string
   /** The package that registered it. */
   readonly source: string
-  /** The kind of its meaning. */
-  readonly meaning: "scalar" | "decompose" | "reference" | "view"
+  /** The kind of its semantics. */
+  readonly semantics: "scalar" | "decompose" | "reference" | "view"
   readonly params: ParamSchema
   /** Which rules it states itself; the others are derived. */
   readonly rules: readonly ("partials" | "vjp" | "jvp" | "vmap")[]
@@ -362,7 +362,13 @@ export function listPrimitives(): PrimitiveInfo[] {
     name,
     source,
     params: schema,
-    meaning: rules.scalar ? "scalar" : rules.decompose ? "decompose" : rules.reference ? "reference" : "view",
+    semantics: rules.scalar
+      ? "scalar"
+      : rules.decompose
+        ? "decompose"
+        : rules.reference
+          ? "reference"
+          : "view",
     rules: (["partials", "vjp", "jvp", "vmap"] as const).filter((rule) => rules[rule]),
   }))
 }
@@ -409,7 +415,7 @@ function buildProgram(node: Node, primitive: Primitive): ScalarProgram {
 
 let arrayOps: ScalarOps<Array> | undefined
 
-/** The vocabulary of scalar meanings on arrays: each instruction is the primitive of its name. */
+/** The vocabulary of scalar semantics on arrays: each instruction is the primitive of its name. */
 function scalarOpsOnArrays(): ScalarOps<Array> {
   if (arrayOps) return arrayOps
   const table: Record<string, unknown> = {}
@@ -426,7 +432,7 @@ function scalarOpsOnArrays(): ScalarOps<Array> {
   return arrayOps
 }
 
-/** The decomposition of an application into other primitives: its own, or the one that follows from a scalar meaning. */
+/** The decomposition of an application into other primitives: its own, or the one that follows from its scalar semantics. */
 export function decompose(
   primitive: Primitive,
   inputs: readonly Array[],

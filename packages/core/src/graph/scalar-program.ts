@@ -96,7 +96,7 @@ const comparisons = new Set<string>([
 /** A scalar of any dtype: complex numbers as an object with `re` and `im`. */
 export type ScalarValue = number | bigint | boolean | { readonly re: number; readonly im: number }
 
-/** The vocabulary in which an elementwise primitive states its meaning; `V` is a register or an array. */
+/** The vocabulary in which an elementwise primitive states its semantics; `V` is a register or an array. */
 export type ScalarOps<V> = { [K in UnaryOp]: (x: V) => V } & { [K in BinaryOp]: (x: V, y: V) => V } & {
   /** `x` where the bool `condition` holds, `y` elsewhere. */
   select(condition: V, x: V, y: V): V
@@ -155,11 +155,11 @@ export function resultDtype(op: ScalarOp, args: readonly Dtype[]): Dtype {
   return args[0]
 }
 
-/** Collects instructions while a meaning runs on registers. Equal instructions are emitted once. */
+/** Collects instructions while a definition runs on registers. Equal instructions are emitted once. */
 export class ProgramBuilder {
   private readonly code: Instruction[] = []
   private readonly seen = new Map<string, number>()
-  /** The vocabulary to hand to a meaning. */
+  /** The vocabulary to hand to a definition. */
   readonly ops: ScalarOps<number>
 
   constructor(private readonly inputs: readonly Dtype[]) {

@@ -113,7 +113,7 @@ function maskVjp(q: Array, k: Array, v: Array, mask: Array, g: Array, params: Pa
 }
 
 /**
- * Inputs q, k, v, mask?, o, lse, g; outputs dq, dk, dv. A kernel finds the probabilities again from lse; the meaning here starts from
+ * Inputs q, k, v, mask?, o, lse, g; outputs dq, dk, dv. A kernel finds the probabilities again from lse; the reference here starts from
  * q and k, so that second derivatives need nothing of o and lse.
  */
 const attendVjp: Apply<Params> = definePrimitive({

@@ -3,7 +3,9 @@ import { primitiveByName } from "../graph/primitive"
 import * as mx from "../index"
 
 const z = mx.array([mx.complex(0.3, 0.2)])
-const scalar = mx.listPrimitives().filter((p) => p.meaning === "scalar" && Object.keys(p.params).length === 0)
+const scalar = mx
+  .listPrimitives()
+  .filter((p) => p.semantics === "scalar" && Object.keys(p.params).length === 0)
 const publicName: Record<string, string> = { round: "roundToInteger", select: "where" }
 
 test.each(scalar.map(({ name }) => name))(

@@ -88,7 +88,7 @@ function scattered(x: mx.Array, w: mx.Array, c: Case): Map<string, number> {
   return out
 }
 
-describe("the meaning", () => {
+describe("the reference", () => {
   test("agrees with elements scattered to where they land", () => {
     fc.assert(
       fc.property(cases, (c) => {

@@ -1,5 +1,5 @@
 /**
- * Complex arithmetic on (re, im) pairs, for the reference meanings of complex64. Principal branches, as in C99's annex G.
+ * Complex arithmetic on (re, im) pairs, for the reference implementations of complex64. Principal branches, as in C99's annex G.
  */
 import type { BinaryOp, UnaryOp } from "../graph/scalar-program"
 import { roundHalfEven } from "./special"

@@ -1,10 +1,10 @@
 /**
- * The reference backend: memory in JavaScript, every primitive by its meaning. Slow on purpose, always available, and what
+ * The reference backend: memory in JavaScript, every primitive by its reference implementation. Slow on purpose, always available, and what
  * other backends are compared with.
  */
 import { type Backend, type Encoder, registerBackend } from "../graph/backend"
 import { type Memory, Storage } from "../graph/storage"
-import { copyElements, runMeaning } from "./reference"
+import { copyElements, runReference } from "./reference"
 
 const memory: Memory = {
   name: "reference",
@@ -35,7 +35,7 @@ const encoder: Encoder = {
     const poisoned = node.inputs.find((n) => n.storage?.failure)?.storage?.failure
     try {
       if (poisoned) throw poisoned
-      runMeaning(node)
+      runReference(node)
     } catch (error) {
       for (const { storage } of outputs) (storage as Storage).failure = error as Error
     }

@@ -1,5 +1,5 @@
 /**
- * Runs the meanings in plain TypeScript: scalar programs by interpretation, reference loops on row-major copies.
+ * Runs the semantics in plain TypeScript: scalar programs by interpretation, reference loops on row-major copies.
  * It is the definition that every backend is held to, the fallback for what a backend lacks, and the engine of the reference backend.
  */
 
@@ -121,8 +121,8 @@ function scatter(values: Values, node: Node): void {
   if (!storage.bytes && count > 0) storage.memory.write(storage, 0, elements)
 }
 
-/** Computes a node by its primitive's meaning, in the host's view of its storages. Decompositions are evaluate.ts's business. */
-export function runMeaning(lead: Node): void {
+/** Computes a node by its primitive's semantics, in the host's view of its storages. Decompositions are evaluate.ts's business. */
+export function runReference(lead: Node): void {
   const primitive = lead.primitive as Primitive
   const outputs = lead.outputs ?? [lead]
   if (primitive.elementwise) {
@@ -136,7 +136,7 @@ export function runMeaning(lead: Node): void {
     return
   }
   const { reference } = primitive.rules
-  if (!reference) throw new DTypeError(primitive.name, "has no meaning that can run here")
+  if (!reference) throw new DTypeError(primitive.name, "has no reference implementation that can run here")
   const host = (node: Node, data: Values): HostArray => ({
     shape: node.shape,
     dtype: node.dtype,

@@ -1,5 +1,5 @@
 /**
- * Functions that Math lacks, in double precision, for the reference meanings.
+ * Functions that Math lacks, in double precision, for the reference implementations.
  */
 const TWO_OVER_SQRT_PI = 1.1283791670955126
 

@@ -23,7 +23,7 @@ import type { GpuRuntime, LibrarySource } from "./runtime"
 /** A backend that runs this package's kernels. */
 export interface GpuBackend extends Backend {
   /**
-   * Compiles the kernels that `body` needs ahead, many at a time: for tests that need hundreds. `body` runs by the meanings, so that it
+   * Compiles the kernels that `body` needs ahead, many at a time: for tests that need hundreds. `body` runs on the reference, so that it
    * gets the right values, and its kernels do not run. Without a body that can be run twice there is no need for it: kernels are
    * compiled when they are needed.
    *
@@ -114,10 +114,10 @@ export function createGpuBackend(runtime: GpuRuntime, name: string, priority: nu
   const work = (
     node: Node,
     body: () => void,
-    meaning: (reference: WorkQueue) => (() => void) | null,
+    onReference: (reference: WorkQueue) => (() => void) | null,
   ): void => {
     try {
-      const instead = rehearsed && meaning(referenceBackend().queue)
+      const instead = rehearsed && onReference(referenceBackend().queue)
       if (rehearsed && instead) {
         queue.withoutRunning(rehearsed, body)
         instead()
@@ -132,5 +132,5 @@ export function createGpuBackend(runtime: GpuRuntime, name: string, priority: nu
   return backend
 }
 
-/** The backend that runs meanings; core registers it. */
+/** The backend of the reference implementations; core registers it. */
 const referenceBackend = (): Backend => listBackends().find((b) => b.name === "reference") as Backend

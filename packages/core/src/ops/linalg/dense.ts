@@ -1,5 +1,5 @@
 /**
- * Dense matrices for the meanings of factorizations: complex numbers in two Float64Arrays, row-major, and the few steps that
+ * Dense matrices for the reference of factorizations: complex numbers in two Float64Arrays, row-major, and the few steps that
  * the algorithms share. Real matrices have zeros for imaginary parts and keep them.
  */
 import { complex64 } from "../../graph/dtype"
