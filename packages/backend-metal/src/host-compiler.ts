@@ -62,7 +62,9 @@ function baseDigest(): string {
   if (digest) return digest
   const hash = createHash("sha256")
   for (const from of [join(native, "include/lazuli"), join(native, "prelude"), preludeFolder])
-    for (const name of readdirSync(from).sort())
+    for (const name of readdirSync(from)
+      .filter((file) => file.endsWith(".h"))
+      .sort())
       hash
         .update(name)
         .update("\0")

@@ -3,14 +3,49 @@
  * the same functions. */
 #pragma once
 
+/* Functions of the C library and of the compiler, by which platforms differ. */
+#ifndef LZ_MATH
+#define LZ_MATH(name) __builtin_##name
+#define LZ_INFINITY __builtin_inff()
+#define LZ_NAN __builtin_nanf("")
+#define LZ_ISNAN(x) __builtin_isnan(x)
+#define LZ_ISINF(x) __builtin_isinf(x)
+#define LZ_ISFINITE(x) __builtin_isfinite(x)
+#define LZ_ISNORMAL(x) __builtin_isnormal(x)
+#define LZ_SIGNBIT(x) __builtin_signbit(x)
+#define LZ_POPCOUNT(x) __builtin_popcountl(x)
+#define LZ_CLZ(x) __builtin_clzl(x)
+#define LZ_CTZ(x) __builtin_ctzl(x)
+#define LZ_MULHI(a, b) long((__int128(a) * b) >> 64)
+#define LZ_UMULHI(a, b) ulong(((unsigned __int128)(a) * b) >> 64)
+#endif
+
 namespace lz {
 
 /* What a function of floating point computes on when it is given `T`: integers become float. */
 template <class T>
 using FloatOf = typename Choice<is_floating<T>, T, float>::type;
 /* The common type of a pair of scalars, floating where one is. */
+template <class A, class B, class = void>
+struct BothOf {};
+#ifdef LZ_HALF_CLASS
+/* Half converts from and to float, so that the conditional operator cannot choose. */
 template <class A, class B>
-using Both = decltype(true ? A() : B());
+constexpr bool one_is_half = same<A, half> != same<B, half>;
+template <class A, class B>
+struct BothOf<A, B, If<one_is_half<A, B> && is_scalar<A> && is_scalar<B>>> {
+  typedef typename Choice<is_floating<typename Choice<same<A, half>, B, A>::type>, float, half>::type type;
+};
+#else
+template <class A, class B>
+constexpr bool one_is_half = false;
+#endif
+template <class A, class B>
+struct BothOf<A, B, If<!one_is_half<A, B>, VoidOf<decltype(true ? A() : B())>>> {
+  typedef decltype(true ? A() : B()) type;
+};
+template <class A, class B>
+using Both = typename BothOf<A, B>::type;
 template <class T>
 constexpr bool is_unsigned =
     same<T, uchar> || same<T, ushort> || same<T, uint> || same<T, ulong> || same<T, bool>;
@@ -37,9 +72,9 @@ struct UnsignedOf {
 #define M_LOG10E_F 0.43429448190325182765f
 #define M_LN2_F 0.69314718055994530942f
 #define M_LN10_F 2.30258509299404568402f
-#define INFINITY (__builtin_inff())
-#define NAN (__builtin_nanf(""))
-#define HUGE_VALF (__builtin_inff())
+#define INFINITY (LZ_INFINITY)
+#define NAN (LZ_NAN)
+#define HUGE_VALF (LZ_INFINITY)
 #define MAXFLOAT 3.40282346638528859812e+38f
 #define FLT_MAX 3.40282346638528859812e+38f
 #define FLT_MIN 1.17549435082228750797e-38f
@@ -50,6 +85,15 @@ struct UnsignedOf {
 #define UINT_MAX 4294967295u
 
 namespace metal {
+
+/* The bits of one type read as another of its size. */
+template <class T, class A>
+inline T bits_as(const A& a) {
+  static_assert(sizeof(T) == sizeof(A), "as_type needs types of one size");
+  T t;
+  LZ_COPY(static_cast<void*>(&t), &a, sizeof(T));
+  return t;
+}
 
 /* name(x) for scalars by an expression on a float x, and for vectors element by element. */
 #define LZ_FLOAT1(name, expression)                                            \
@@ -85,37 +129,51 @@ namespace metal {
   }                                                                                  \
   LZ_VECTOR2(name)
 
-#define LZ_FUNCTIONS                                                                                       \
-  LZ_FLOAT1(acos, __builtin_acosf(x))                                                                      \
-  LZ_FLOAT1(acosh, __builtin_acoshf(x))                                                                    \
-  LZ_FLOAT1(asin, __builtin_asinf(x))                                                                      \
-  LZ_FLOAT1(asinh, __builtin_asinhf(x))                                                                    \
-  LZ_FLOAT1(atan, __builtin_atanf(x)) LZ_FLOAT1(atanh, __builtin_atanhf(x)) LZ_FLOAT1(                     \
-      ceil, __builtin_ceilf(x)) LZ_FLOAT1(cos, __builtin_cosf(x)) LZ_FLOAT1(cosh, __builtin_coshf(x))      \
-      LZ_FLOAT1(cospi, __builtin_cosf(x* M_PI_F)) LZ_FLOAT1(exp, __builtin_expf(x))                        \
-          LZ_FLOAT1(exp2, __builtin_exp2f(x)) LZ_FLOAT1(exp10, __builtin_powf(10.0f, x)) LZ_FLOAT1(        \
-              fabs, __builtin_fabsf(x)) LZ_FLOAT1(floor, __builtin_floorf(x))                              \
-              LZ_FLOAT1(fract, __builtin_fminf(x - __builtin_floorf(x), 0x1.fffffep-1f)) LZ_FLOAT1(        \
-                  log, __builtin_logf(x)) LZ_FLOAT1(log2, __builtin_log2f(x))                              \
-                  LZ_FLOAT1(log10, __builtin_log10f(x)) LZ_FLOAT1(rint, __builtin_rintf(x)) LZ_FLOAT1(     \
-                      round, __builtin_roundf(x)) LZ_FLOAT1(rsqrt, 1.0f / __builtin_sqrtf(x))              \
-                      LZ_FLOAT1(sin, __builtin_sinf(x)) LZ_FLOAT1(sinh, __builtin_sinhf(x)) LZ_FLOAT1(     \
-                          sinpi, __builtin_sinf(x* M_PI_F)) LZ_FLOAT1(sqrt, __builtin_sqrtf(x))            \
-                          LZ_FLOAT1(tan, __builtin_tanf(x)) LZ_FLOAT1(tanh, __builtin_tanhf(x)) LZ_FLOAT1( \
-                              tanpi, __builtin_tanf(x* M_PI_F)) LZ_FLOAT1(trunc, __builtin_truncf(x))      \
-                              LZ_FLOAT1(saturate, __builtin_fminf(__builtin_fmaxf(x, 0.0f), 1.0f))         \
-                                  LZ_FLOAT2(atan2, __builtin_atan2f(x, y))                                 \
-                                      LZ_FLOAT2(copysign, __builtin_copysignf(x, y))                       \
-                                          LZ_FLOAT2(fdim, __builtin_fdimf(x, y))                           \
-                                              LZ_FLOAT2(fmax, __builtin_fmaxf(x, y))                       \
-                                                  LZ_FLOAT2(fmin, __builtin_fminf(x, y))                   \
-                                                      LZ_FLOAT2(fmod, __builtin_fmodf(x, y))               \
-                                                          LZ_FLOAT2(pow, __builtin_powf(x, y))             \
-                                                              LZ_FLOAT2(powr, __builtin_powf(x, y))        \
-                                                                  LZ_FLOAT2(nextafter,                     \
-                                                                            __builtin_nextafterf(x, y))    \
-                                                                      LZ_FLOAT2(step, y < x ? 0.0f : 1.0f) \
-                                                                          LZ_FLOAT2(divide, x / y)
+// clang-format off
+#define LZ_FUNCTIONS \
+  LZ_FLOAT1(acos, LZ_MATH(acosf)(x)) \
+  LZ_FLOAT1(acosh, LZ_MATH(acoshf)(x)) \
+  LZ_FLOAT1(asin, LZ_MATH(asinf)(x)) \
+  LZ_FLOAT1(asinh, LZ_MATH(asinhf)(x)) \
+  LZ_FLOAT1(atan, LZ_MATH(atanf)(x)) \
+  LZ_FLOAT1(atanh, LZ_MATH(atanhf)(x)) \
+  LZ_FLOAT1(ceil, LZ_MATH(ceilf)(x)) \
+  LZ_FLOAT1(cos, LZ_MATH(cosf)(x)) \
+  LZ_FLOAT1( cosh, LZ_MATH(coshf)(x)) \
+  LZ_FLOAT1(cospi, LZ_MATH(cosf)(x * M_PI_F)) \
+  LZ_FLOAT1(exp, LZ_MATH(expf)(x)) \
+  LZ_FLOAT1(exp2, LZ_MATH(exp2f)(x)) \
+  LZ_FLOAT1(exp10, LZ_MATH(powf)(10.0f, x)) \
+  LZ_FLOAT1( fabs, LZ_MATH(fabsf)(x)) \
+  LZ_FLOAT1(floor, LZ_MATH(floorf)(x)) \
+  LZ_FLOAT1(fract, LZ_MATH(fminf)(x - LZ_MATH(floorf)(x), 0x1.fffffep-1f)) \
+  LZ_FLOAT1( log, LZ_MATH(logf)(x)) \
+  LZ_FLOAT1(log2, LZ_MATH(log2f)(x)) \
+  LZ_FLOAT1(log10, LZ_MATH(log10f)(x)) \
+  LZ_FLOAT1(rint, LZ_MATH(rintf)(x)) \
+  LZ_FLOAT1(round, LZ_MATH(roundf)(x)) \
+  LZ_FLOAT1( rsqrt, 1.0f / LZ_MATH(sqrtf)(x)) \
+  LZ_FLOAT1(sin, LZ_MATH(sinf)(x)) \
+  LZ_FLOAT1(sinh, LZ_MATH(sinhf)(x)) \
+  LZ_FLOAT1(sinpi, LZ_MATH(sinf)(x * M_PI_F)) \
+  LZ_FLOAT1( sqrt, LZ_MATH(sqrtf)(x)) \
+  LZ_FLOAT1(tan, LZ_MATH(tanf)(x)) \
+  LZ_FLOAT1(tanh, LZ_MATH(tanhf)(x)) \
+  LZ_FLOAT1( tanpi, LZ_MATH(tanf)(x * M_PI_F)) \
+  LZ_FLOAT1(trunc, LZ_MATH(truncf)(x)) \
+  LZ_FLOAT1(saturate, LZ_MATH(fminf)(LZ_MATH(fmaxf)(x, 0.0f), 1.0f)) \
+  LZ_FLOAT2( atan2, LZ_MATH(atan2f)(x, y)) \
+  LZ_FLOAT2(copysign, LZ_MATH(copysignf)(x, y)) \
+  LZ_FLOAT2(fdim, LZ_MATH(fdimf)(x, y)) \
+  LZ_FLOAT2(fmax, LZ_MATH(fmaxf)(x, y)) \
+  LZ_FLOAT2(fmin, LZ_MATH(fminf)(x, y)) \
+  LZ_FLOAT2( fmod, LZ_MATH(fmodf)(x, y)) \
+  LZ_FLOAT2(pow, LZ_MATH(powf)(x, y)) \
+  LZ_FLOAT2(powr, LZ_MATH(powf)(x, y)) \
+  LZ_FLOAT2(nextafter, LZ_MATH(nextafterf)(x, y)) \
+  LZ_FLOAT2(step, y < x ? 0.0f : 1.0f) \
+  LZ_FLOAT2(divide, x / y)
+// clang-format on
 
 LZ_FUNCTIONS
 namespace precise {
@@ -130,7 +188,7 @@ inline T abs(T a) {
   if constexpr (lz::is_unsigned<T>)
     return a;
   else if constexpr (lz::is_floating<T>)
-    return T(__builtin_fabsf(float(a)));
+    return T(LZ_MATH(fabsf)(float(a)));
   else
     return a < T(0) ? T(-a) : a;
 }
@@ -157,7 +215,7 @@ inline lz::Both<S, T> max(S a, T b) {
   typedef lz::Both<S, T> R;
   const R x = R(a), y = R(b);
   if constexpr (lz::is_floating<R>)
-    return R(__builtin_fmaxf(float(x), float(y)));
+    return R(LZ_MATH(fmaxf)(float(x), float(y)));
   else
     return x < y ? y : x;
 }
@@ -166,7 +224,7 @@ inline lz::Both<S, T> min(S a, T b) {
   typedef lz::Both<S, T> R;
   const R x = R(a), y = R(b);
   if constexpr (lz::is_floating<R>)
-    return R(__builtin_fminf(float(x), float(y)));
+    return R(LZ_MATH(fminf)(float(x), float(y)));
   else
     return y < x ? y : x;
 }
@@ -199,7 +257,7 @@ using metal::min;
 
 template <class T, lz::If<lz::is_scalar<T>, int> = 0>
 inline T fma(T a, T b, T c) {
-  return T(__builtin_fmaf(float(a), float(b), float(c)));
+  return T(LZ_MATH(fmaf)(float(a), float(b), float(c)));
 }
 template <class A, class V = lz::VecOf<A>>
 inline V fma(const A& a, const V& b, const V& c) {
@@ -218,11 +276,11 @@ inline auto smoothstep(A low, B high, X x) {
 }
 template <class T>
 inline T ldexp(T x, int n) {
-  return T(__builtin_ldexpf(float(x), n));
+  return T(LZ_MATH(ldexpf)(float(x), n));
 }
 template <class T>
 inline T frexp(T x, int& n) {
-  return T(__builtin_frexpf(float(x), &n));
+  return T(LZ_MATH(frexpf)(float(x), &n));
 }
 template <class T>
 inline T modf(T x, T& whole) {
@@ -231,7 +289,7 @@ inline T modf(T x, T& whole) {
 }
 template <class T>
 inline int ilogb(T x) {
-  return __builtin_ilogbf(float(x));
+  return LZ_MATH(ilogbf)(float(x));
 }
 template <class T>
 inline T sincos(T x, T& c) {
@@ -253,15 +311,15 @@ inline T sincos(T x, T& c) {
     for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = name(x.data[i]); \
     return r;                                                                  \
   }
-LZ_TEST(isnan, __builtin_isnan(x))
-LZ_TEST(isinf, __builtin_isinf(x))
-LZ_TEST(isfinite, __builtin_isfinite(x))
-LZ_TEST(isnormal, __builtin_isnormal(x))
-LZ_TEST(signbit, __builtin_signbit(x))
+// clang-format off
+LZ_TEST(isnan, LZ_ISNAN(x))
+LZ_TEST(isinf, LZ_ISINF(x))
+LZ_TEST(isfinite, LZ_ISFINITE(x))
+LZ_TEST(isnormal, LZ_ISNORMAL(x))
+LZ_TEST(signbit, LZ_SIGNBIT(x))
+// clang-format on
 #undef LZ_TEST
-    inline bool any(bool b) {
-  return b;
-}
+inline bool any(bool b) { return b; }
 inline bool all(bool b) { return b; }
 template <int N>
 inline bool any(const vec<bool, N>& v) {
@@ -296,14 +354,20 @@ inline V select(const A& a, const V& b, const vec<bool, lz::Count<V>::value>& c)
     const int bits = int(sizeof(T) * 8);                \
     return T(expression);                               \
   }
-LZ_INTEGER(popcount, __builtin_popcountl(x))
-LZ_INTEGER(clz, x == 0 ? bits : __builtin_clzl(x) - (64 - bits))
-LZ_INTEGER(ctz, x == 0 ? bits : __builtin_ctzl(x))
+// clang-format off
+LZ_INTEGER(popcount, LZ_POPCOUNT(ulong(x)))
+LZ_INTEGER(clz, x == 0 ? bits : LZ_CLZ(ulong(x)) - (64 - bits))
+LZ_INTEGER(ctz, x == 0 ? bits : LZ_CTZ(ulong(x)))
+// clang-format on
 #undef LZ_INTEGER
 template <class T>
 inline T mulhi(T a, T b) {
-  return T((static_cast<typename lz::Choice<lz::is_unsigned<T>, unsigned __int128, __int128>::type>(a) * b) >>
-           (sizeof(T) * 8));
+  if constexpr (sizeof(T) < 8)
+    return T((typename lz::Choice<lz::is_unsigned<T>, ulong, long>::type(a) * b) >> (sizeof(T) * 8));
+  else if constexpr (lz::is_unsigned<T>)
+    return T(LZ_UMULHI(a, b));
+  else
+    return T(LZ_MULHI(a, b));
 }
 template <class T>
 inline T absdiff(T a, T b) {
@@ -359,15 +423,6 @@ inline vec<T, 3> cross(const vec<T, 3>& a, const vec<T, 3>& b) {
   return vec<T, 3>(a.y * b.z - a.z * b.y, a.z * b.x - a.x * b.z, a.x * b.y - a.y * b.x);
 }
 
-/* The bits of one type read as another of its size. */
-template <class T, class A>
-inline T bits_as(const A& a) {
-  static_assert(sizeof(T) == sizeof(A), "as_type needs types of one size");
-  T t;
-  __builtin_memcpy(static_cast<void*>(&t), &a, sizeof(T));
-  return t;
-}
-
 /* <metal_limits> */
 template <class T>
 struct numeric_limits;
@@ -382,36 +437,42 @@ struct numeric_limits;
     static constexpr T max() { return high; }                \
     static constexpr T lowest() { return low; }              \
   };
+// clang-format off
 LZ_INTEGER_LIMITS(bool, false, true)
 LZ_INTEGER_LIMITS(char, -128, 127)
 LZ_INTEGER_LIMITS(signed char, -128, 127)
 LZ_INTEGER_LIMITS(uchar, 0, 255)
-LZ_INTEGER_LIMITS(short, -32768, 32767) LZ_INTEGER_LIMITS(ushort, 0, 65535)
-    LZ_INTEGER_LIMITS(int, INT_MIN, INT_MAX) LZ_INTEGER_LIMITS(uint, 0, UINT_MAX)
-        LZ_INTEGER_LIMITS(long, -0x7fffffffffffffffL - 1, 0x7fffffffffffffffL)
-            LZ_INTEGER_LIMITS(ulong, 0, ~0ul)
+LZ_INTEGER_LIMITS(short, -32768, 32767)
+LZ_INTEGER_LIMITS(ushort, 0, 65535)
+LZ_INTEGER_LIMITS(int, INT_MIN, INT_MAX)
+LZ_INTEGER_LIMITS(uint, 0, UINT_MAX)
+LZ_INTEGER_LIMITS(long, -0x7fffffffffffffffL - 1, 0x7fffffffffffffffL)
+LZ_INTEGER_LIMITS(ulong, 0, ~0ul)
+// clang-format on
 #undef LZ_INTEGER_LIMITS
-#define LZ_FLOAT_LIMITS(T, from, low, high, eps)                \
-  template <>                                                   \
-  struct numeric_limits<T> {                                    \
-    static constexpr bool is_specialized = true;                \
-    static constexpr bool is_integer = false;                   \
-    static constexpr bool is_signed = true;                     \
-    static from T min() { return T(low); }                      \
-    static from T max() { return T(high); }                     \
-    static from T lowest() { return T(-high); }                 \
-    static from T epsilon() { return T(eps); }                  \
-    static from T infinity() { return T(__builtin_inff()); }    \
-    static from T quiet_NaN() { return T(__builtin_nanf("")); } \
+#define LZ_FLOAT_LIMITS(T, from, low, high, eps)        \
+  template <>                                           \
+  struct numeric_limits<T> {                            \
+    static constexpr bool is_specialized = true;        \
+    static constexpr bool is_integer = false;           \
+    static constexpr bool is_signed = true;             \
+    static from T min() { return T(low); }              \
+    static from T max() { return T(high); }             \
+    static from T lowest() { return T(-high); }         \
+    static from T epsilon() { return T(eps); }          \
+    static from T infinity() { return T(LZ_INFINITY); } \
+    static from T quiet_NaN() { return T(LZ_NAN); }     \
   };
-                LZ_FLOAT_LIMITS(float, constexpr, FLT_MIN, FLT_MAX, FLT_EPSILON)
-                    LZ_FLOAT_LIMITS(half, constexpr, 6.103515625e-05f, 65504.0f, 9.765625e-04f)
-                        LZ_FLOAT_LIMITS(bfloat, , FLT_MIN, 3.3895313892515355e+38f, 7.8125e-03f)
+// clang-format off
+LZ_FLOAT_LIMITS(float, constexpr, FLT_MIN, FLT_MAX, FLT_EPSILON)
+LZ_FLOAT_LIMITS(half, LZ_HALF_CONSTEXPR, 6.103515625e-05f, 65504.0f, 9.765625e-04f)
+LZ_FLOAT_LIMITS(bfloat, , FLT_MIN, 3.3895313892515355e+38f, 7.8125e-03f)
+// clang-format on
 #undef LZ_FLOAT_LIMITS
 
-    /* <metal_type_traits> */
-    template <class T, T V>
-    struct integral_constant {
+/* <metal_type_traits> */
+template <class T, T V>
+struct integral_constant {
   static constexpr T value = V;
   typedef T value_type;
   typedef integral_constant type;

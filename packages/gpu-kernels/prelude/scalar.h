@@ -1,4 +1,4 @@
-/* Metal's scalar types: fixed widths, half as the compiler's _Float16, bfloat as a class. */
+/* Metal's scalar types: fixed widths, half as the compiler's _Float16 where it has one, bfloat as a class. */
 #pragma once
 
 typedef unsigned char uchar;
@@ -17,7 +17,17 @@ typedef unsigned long size_t;
 typedef long ptrdiff_t;
 typedef unsigned long uintptr_t;
 typedef long intptr_t;
+
+#ifndef LZ_COPY
+#define LZ_COPY __builtin_memcpy
+#endif
+#ifdef LZ_HALF_CLASS
+#include "cuda/half.h"
+#define LZ_HALF_CONSTEXPR
+#else
 typedef _Float16 half;
+#define LZ_HALF_CONSTEXPR constexpr
+#endif
 
 static_assert(sizeof(long) == 8, "Metal's long has 64 bits");
 static_assert(sizeof(half) == 2, "half has 16 bits");
@@ -33,39 +43,48 @@ struct bfloat {
   operator float() const {
     const uint word = uint(bits) << 16;
     float f;
-    __builtin_memcpy(&f, &word, 4);
+    LZ_COPY(&f, &word, 4);
     return f;
   }
 
  private:
   /* To nearest, ties to even. */
   static ushort round(float f) {
+#ifdef LZ_ROUND_BFLOAT
+    return LZ_ROUND_BFLOAT(f);
+#else
     uint word;
-    __builtin_memcpy(&word, &f, 4);
+    LZ_COPY(&word, &f, 4);
     if ((word & 0x7fffffffu) > 0x7f800000u) return ushort((word >> 16) | 0x40u);
     return ushort((word + 0x7fffu + ((word >> 16) & 1u)) >> 16);
+#endif
   }
 };
 
 #define LZ_BFLOAT_WITH(op, I, R)                                          \
   inline R operator op(bfloat a, I b) { return R(float(a) op float(b)); } \
   inline R operator op(I a, bfloat b) { return R(float(a) op float(b)); }
-#define LZ_BFLOAT(op)                                                                                    \
-  inline bfloat operator op(bfloat a, bfloat b) { return bfloat(float(a) op float(b)); }                 \
-  LZ_BFLOAT_WITH(op, float, float)                                                                       \
-  LZ_BFLOAT_WITH(op, half, float)                                                                        \
-  LZ_BFLOAT_WITH(op, bool, bfloat)                                                                       \
-  LZ_BFLOAT_WITH(op, char, bfloat)                                                                       \
-  LZ_BFLOAT_WITH(op, uchar, bfloat) LZ_BFLOAT_WITH(op, short, bfloat) LZ_BFLOAT_WITH(op, ushort, bfloat) \
-      LZ_BFLOAT_WITH(op, int, bfloat) LZ_BFLOAT_WITH(op, uint, bfloat) LZ_BFLOAT_WITH(op, long, bfloat)  \
-          LZ_BFLOAT_WITH(op, ulong, bfloat) template <class B>                                           \
-          inline bfloat& operator op## = (bfloat & a, const B& b) {                                      \
-    return a = bfloat(float(a) op float(b));                                                             \
-  }
+// clang-format off
+#define LZ_BFLOAT(op) \
+  inline bfloat operator op(bfloat a, bfloat b) { return bfloat(float(a) op float(b)); } \
+  LZ_BFLOAT_WITH(op, float, float) \
+  LZ_BFLOAT_WITH(op, half, float) \
+  LZ_BFLOAT_WITH(op, bool, bfloat) \
+  LZ_BFLOAT_WITH(op, char, bfloat) \
+  LZ_BFLOAT_WITH(op, uchar, bfloat) \
+  LZ_BFLOAT_WITH(op, short, bfloat) \
+  LZ_BFLOAT_WITH(op, ushort, bfloat) \
+  LZ_BFLOAT_WITH(op, int, bfloat) \
+  LZ_BFLOAT_WITH(op, uint, bfloat) \
+  LZ_BFLOAT_WITH(op, long, bfloat) \
+  LZ_BFLOAT_WITH(op, ulong, bfloat) \
+  template <class B> \
+  inline bfloat& operator op##=(bfloat& a, const B& b) { return a = bfloat(float(a) op float(b)); }
 LZ_BFLOAT(+)
 LZ_BFLOAT(-)
 LZ_BFLOAT(*)
 LZ_BFLOAT(/)
+// clang-format on
 #undef LZ_BFLOAT
 #undef LZ_BFLOAT_WITH
 inline bfloat operator-(bfloat a) { return bfloat(-float(a)); }

@@ -11,6 +11,8 @@ struct EnableIf<true, T> {
 };
 template <bool B, class T = void>
 using If = typename EnableIf<B, T>::type;
+template <class>
+using VoidOf = void;
 template <bool B, class T, class F>
 struct Choice {
   typedef T type;
@@ -269,14 +271,22 @@ struct vec : lz::Elements<T, N> {
   vec& operator op## = (const B& b) { \
     return *this = vec(*this op b);   \
   }
-  LZ_ASSIGN(+)
-  LZ_ASSIGN(-)
-  LZ_ASSIGN(*)
- LZ_ASSIGN(/)
- LZ_ASSIGN(%) LZ_ASSIGN(&) LZ_ASSIGN(|) LZ_ASSIGN(^) LZ_ASSIGN(<<) LZ_ASSIGN(>>)
+  // clang-format off
+LZ_ASSIGN(+)
+LZ_ASSIGN(-)
+LZ_ASSIGN(*)
+LZ_ASSIGN(/)
+LZ_ASSIGN(%)
+LZ_ASSIGN(&)
+LZ_ASSIGN(|)
+LZ_ASSIGN(^)
+LZ_ASSIGN(<<)
+LZ_ASSIGN(>>)
+// clang-format on
 #undef LZ_ASSIGN
 
-     private : void copy(const vec& o) {
+ private:
+  void copy(const vec& o) {
     for (int i = 0; i < N; i++) data[i] = o.data[i];
   }
 };
@@ -321,11 +331,18 @@ struct packed_vec {
     for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = x op y.data[i];             \
     return r;                                                                             \
   }
+// clang-format off
 LZ_BINARY(+)
 LZ_BINARY(-)
 LZ_BINARY(*)
 LZ_BINARY(/)
-LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<) LZ_BINARY(>>)
+LZ_BINARY(%)
+LZ_BINARY(&)
+LZ_BINARY(|)
+LZ_BINARY(^)
+LZ_BINARY(<<)
+LZ_BINARY(>>)
+// clang-format on
 #undef LZ_BINARY
 
 #define LZ_COMPARE(op)                                                                       \
@@ -341,8 +358,16 @@ LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<) LZ_BINARY(>>)
   inline vec<bool, lz::Count<V>::value> operator op(const A& a, const B& b) {                \
     return V(a) op V(b);                                                                     \
   }
-    LZ_COMPARE(==) LZ_COMPARE(!=) LZ_COMPARE(<) LZ_COMPARE(<=) LZ_COMPARE(>) LZ_COMPARE(>=) LZ_COMPARE(&&)
-        LZ_COMPARE(||)
+// clang-format off
+LZ_COMPARE(==)
+LZ_COMPARE(!=)
+LZ_COMPARE(<)
+LZ_COMPARE(<=)
+LZ_COMPARE(>)
+LZ_COMPARE(>=)
+LZ_COMPARE(&&)
+LZ_COMPARE(||)
+// clang-format on
 #undef LZ_COMPARE
 
 #define LZ_PREFIX(op)                                                       \
@@ -352,12 +377,17 @@ LZ_BINARY(%) LZ_BINARY(&) LZ_BINARY(|) LZ_BINARY(^) LZ_BINARY(<<) LZ_BINARY(>>)
     for (int i = 0; i < lz::Count<V>::value; i++) r.data[i] = op x.data[i]; \
     return r;                                                               \
   }
-            LZ_PREFIX(-) LZ_PREFIX(+) LZ_PREFIX(~) LZ_PREFIX(!)
+// clang-format off
+LZ_PREFIX(-)
+LZ_PREFIX(+)
+LZ_PREFIX(~)
+LZ_PREFIX(!)
+// clang-format on
 #undef LZ_PREFIX
 
-    /* Matrices by columns, as Metal has them. */
-    template <class T, int C, int R>
-    struct matrix {
+/* Matrices by columns, as Metal has them. */
+template <class T, int C, int R>
+struct matrix {
   vec<T, R> columns[C];
   matrix() = default;
   explicit matrix(T diagonal) {
@@ -398,24 +428,47 @@ inline matrix<T, R, C> transpose(const matrix<T, C, R>& m) {
   typedef metal::vec<T, 2> T##2; \
   typedef metal::vec<T, 3> T##3; \
   typedef metal::vec<T, 4> T##4;
+// clang-format off
 LZ_NAMES(bool)
 LZ_NAMES(char)
 LZ_NAMES(uchar)
 LZ_NAMES(short)
-LZ_NAMES(ushort) LZ_NAMES(int) LZ_NAMES(uint) LZ_NAMES(long) LZ_NAMES(ulong) LZ_NAMES(half) LZ_NAMES(float)
-    LZ_NAMES(bfloat)
+LZ_NAMES(ushort)
+LZ_NAMES(int)
+LZ_NAMES(uint)
+LZ_NAMES(long)
+LZ_NAMES(ulong)
+LZ_NAMES(half)
+LZ_NAMES(float)
+LZ_NAMES(bfloat)
+// clang-format on
 #undef LZ_NAMES
 #define LZ_PACKED(T)                             \
   typedef metal::packed_vec<T, 2> packed_##T##2; \
   typedef metal::packed_vec<T, 3> packed_##T##3; \
   typedef metal::packed_vec<T, 4> packed_##T##4;
-        LZ_PACKED(char) LZ_PACKED(uchar) LZ_PACKED(short) LZ_PACKED(ushort) LZ_PACKED(int) LZ_PACKED(uint)
-            LZ_PACKED(half) LZ_PACKED(float) LZ_PACKED(bfloat)
+// clang-format off
+LZ_PACKED(char)
+LZ_PACKED(uchar)
+LZ_PACKED(short)
+LZ_PACKED(ushort)
+LZ_PACKED(int)
+LZ_PACKED(uint)
+LZ_PACKED(half)
+LZ_PACKED(float)
+LZ_PACKED(bfloat)
+// clang-format on
 #undef LZ_PACKED
 #define LZ_MATRICES(T, C)                  \
   typedef metal::matrix<T, C, 2> T##C##x2; \
   typedef metal::matrix<T, C, 3> T##C##x3; \
   typedef metal::matrix<T, C, 4> T##C##x4;
-                LZ_MATRICES(float, 2) LZ_MATRICES(float, 3) LZ_MATRICES(float, 4) LZ_MATRICES(half, 2)
-                    LZ_MATRICES(half, 3) LZ_MATRICES(half, 4)
+// clang-format off
+LZ_MATRICES(float, 2)
+LZ_MATRICES(float, 3)
+LZ_MATRICES(float, 4)
+LZ_MATRICES(half, 2)
+LZ_MATRICES(half, 3)
+LZ_MATRICES(half, 4)
+// clang-format on
 #undef LZ_MATRICES

@@ -20,6 +20,13 @@ export type { Families, Family } from "./family"
 export { encodeCopy } from "./kernels/copy"
 export { type View, viewOf } from "./layout"
 export { metalKernel } from "./metal-kernel"
+export {
+  type CudaKernel,
+  type CudaOptions,
+  type CudaParameter,
+  type CudaSource,
+  cudaSource,
+} from "./msl/cuda"
 export { MAX_BUFFER_INDEX } from "./msl/lint"
 export {
   type FunctionConstant,

@@ -1,7 +1,26 @@
 /**
  * Metal's scalars, vectors and functions as C++ headers, for runtimes whose compiler does not know Metal.
  */
+import { readFileSync } from "node:fs"
+import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 
-/** Where `scalar.h`, `vector.h` and `math.h` are. */
+/** Where `scalar.h`, `vector.h` and `math.h` are, and CUDA's in `cuda/`. */
 export const preludeFolder = fileURLToPath(new URL("../prelude/", import.meta.url))
+
+let cuda: string | undefined
+
+/** The prelude for CUDA as one text, because its compiler is given texts and not files. */
+export function cudaPrelude(): string {
+  cuda ??= joined(join(preludeFolder, "cuda/prelude.h"), new Set())
+  return cuda
+}
+
+/** A header with those that it includes, each once. */
+function joined(path: string, seen: Set<string>): string {
+  if (seen.has(path)) return ""
+  seen.add(path)
+  return readFileSync(path, "utf8")
+    .replace(/^#pragma once$/gm, "")
+    .replace(/^#include "(.*)"$/gm, (_, name: string) => joined(join(dirname(path), name), seen))
+}

@@ -1,0 +1,113 @@
+/* What NVRTC knows by itself, declared for a compiler that does not: enough for clang to compile translated
+ * kernels to PTX without NVIDIA's headers. For checks; nothing runs this. */
+#pragma once
+
+#define __global__ __attribute__((global))
+#define __device__ __attribute__((device))
+#define __shared__ __attribute__((shared))
+#define __constant__ __attribute__((constant))
+#define __forceinline__ inline __attribute__((always_inline))
+#define __launch_bounds__(...) __attribute__((launch_bounds(__VA_ARGS__)))
+#define __grid_constant__
+
+// As NVRTC does by -default-device.
+#pragma clang force_cuda_host_device begin
+
+struct lz_dim3 {
+  unsigned x, y, z;
+};
+#define LZ_REGISTER(name, sreg)                                                      \
+  struct lz_##name {                                                                 \
+    __declspec(property(get = get_x)) unsigned x;                                    \
+    __declspec(property(get = get_y)) unsigned y;                                    \
+    __declspec(property(get = get_z)) unsigned z;                                    \
+    static __device__ unsigned get_x() { return __nvvm_read_ptx_sreg_##sreg##_x(); } \
+    static __device__ unsigned get_y() { return __nvvm_read_ptx_sreg_##sreg##_y(); } \
+    static __device__ unsigned get_z() { return __nvvm_read_ptx_sreg_##sreg##_z(); } \
+  };                                                                                 \
+  extern const __device__ lz_##name name;
+LZ_REGISTER(threadIdx, tid)
+LZ_REGISTER(blockIdx, ctaid)
+LZ_REGISTER(blockDim, ntid)
+LZ_REGISTER(gridDim, nctaid)
+#undef LZ_REGISTER
+
+__device__ inline void __syncwarp(unsigned mask = ~0u) { __nvvm_bar_warp_sync(mask); }
+__device__ inline void __threadfence() { __nvvm_membar_gl(); }
+__device__ inline unsigned __activemask() {
+  unsigned mask;
+  asm volatile("activemask.b32 %0;" : "=r"(mask));
+  return mask;
+}
+__device__ inline unsigned __shfl_sync(unsigned mask, unsigned x, int lane) {
+  return unsigned(__nvvm_shfl_sync_idx_i32(mask, int(x), lane, 31));
+}
+__device__ inline unsigned __ballot_sync(unsigned mask, int x) { return __nvvm_vote_ballot_sync(mask, x); }
+__device__ inline int __ffs(int x) { return __builtin_ffs(x); }
+__device__ inline int __ffsll(long long x) { return __builtin_ffsll(x); }
+__device__ inline int __clzll(long long x) { return x == 0 ? 64 : __builtin_clzll(x); }
+__device__ inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+__device__ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
+  return (unsigned long long)(((unsigned __int128)a * b) >> 64);
+}
+__device__ inline long long __mul64hi(long long a, long long b) {
+  return (long long)(((__int128)a * b) >> 64);
+}
+
+// clang-format off
+#define LZ_ATOMIC(name, op)                                                                       \
+  __device__ inline unsigned name(unsigned* p, unsigned v) { return op(p, v, __ATOMIC_RELAXED); } \
+  __device__ inline unsigned long long name(unsigned long long* p, unsigned long long v) {        \
+    return op(p, v, __ATOMIC_RELAXED);                                                            \
+  }
+#define LZ_SIGNED_ATOMIC(name, op)                                                 \
+  LZ_ATOMIC(name, op)                                                              \
+  __device__ inline int name(int* p, int v) { return op(p, v, __ATOMIC_RELAXED); } \
+  __device__ inline long long name(long long* p, long long v) { return op(p, v, __ATOMIC_RELAXED); }
+LZ_ATOMIC(atomicAdd, __atomic_fetch_add)
+LZ_ATOMIC(atomicAnd, __atomic_fetch_and)
+LZ_ATOMIC(atomicOr, __atomic_fetch_or)
+LZ_ATOMIC(atomicXor, __atomic_fetch_xor)
+LZ_SIGNED_ATOMIC(atomicMax, __atomic_fetch_max)
+LZ_SIGNED_ATOMIC(atomicMin, __atomic_fetch_min)
+LZ_ATOMIC(atomicExch, __atomic_exchange_n)
+// clang-format on
+#undef LZ_SIGNED_ATOMIC
+#undef LZ_ATOMIC
+__device__ inline float atomicAdd(float* p, float v) { return __atomic_fetch_add(p, v, __ATOMIC_RELAXED); }
+__device__ inline unsigned atomicCAS(unsigned* p, unsigned before, unsigned after) {
+  __atomic_compare_exchange_n(p, &before, after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return before;
+}
+__device__ inline unsigned long long atomicCAS(unsigned long long* p, unsigned long long before,
+                                               unsigned long long after) {
+  __atomic_compare_exchange_n(p, &before, after, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+  return before;
+}
+
+extern "C" void* memcpy(void* to, const void* from, unsigned long n);
+// clang-format off
+#define LZ_NATIVE1(name) \
+  __device__ inline float name(float x) { return __builtin_##name(x); }
+#define LZ_FLOAT1(name) __device__ float name(float);
+#define LZ_FLOAT2(name) __device__ float name(float, float);
+LZ_NATIVE1(ceilf)
+LZ_NATIVE1(fabsf)
+LZ_NATIVE1(floorf) LZ_NATIVE1(rintf) LZ_NATIVE1(sqrtf) LZ_NATIVE1(truncf) LZ_FLOAT1(acosf) LZ_FLOAT1(acoshf)
+    LZ_FLOAT1(asinf) LZ_FLOAT1(asinhf) LZ_FLOAT1(atanf) LZ_FLOAT1(atanhf) LZ_FLOAT1(cosf) LZ_FLOAT1(coshf)
+        LZ_FLOAT1(expf) LZ_FLOAT1(exp2f) LZ_FLOAT1(logf) LZ_FLOAT1(log2f) LZ_FLOAT1(log10f) LZ_FLOAT1(roundf)
+            LZ_FLOAT1(sinf) LZ_FLOAT1(sinhf) LZ_FLOAT1(tanf) LZ_FLOAT1(tanhf) LZ_FLOAT2(atan2f)
+                LZ_FLOAT2(fdimf) LZ_FLOAT2(fmodf) LZ_FLOAT2(powf) LZ_FLOAT2(nextafterf)
+// clang-format on
+#undef LZ_NATIVE1
+#undef LZ_FLOAT1
+#undef LZ_FLOAT2
+                    __device__ inline float copysignf(float a, float b) {
+  return __builtin_copysignf(a, b);
+}
+__device__ inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
+__device__ inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
+__device__ inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+__device__ float ldexpf(float, int);
+__device__ float frexpf(float, int*);
+__device__ int ilogbf(float);

@@ -1,0 +1,66 @@
+/* What Metal source sees in place of <metal_stdlib> when it becomes CUDA C++, for NVRTC (-default-device) and
+ * for clang. No header is included. All of it is in a namespace of its own, because CUDA has vectors and
+ * functions of the same names. */
+#pragma once
+
+#undef INFINITY
+#undef NAN
+#undef HUGE_VALF
+#undef MAXFLOAT
+#undef FLT_MAX
+#undef FLT_MIN
+#undef FLT_EPSILON
+#undef INT_MAX
+#undef INT_MIN
+#undef UINT_MAX
+
+#ifndef __METAL__
+#define __METAL__ 1
+#define __METAL_VERSION__ 320
+#define __HAVE_BFLOAT__ 1
+#endif
+#define METAL_FUNC inline
+#define METAL_CONST const
+
+#define LZ_HALF_CLASS
+#define LZ_COPY ::memcpy
+#define LZ_MATH(name) ::name
+#define LZ_INFINITY __builtin_bit_cast(float, 0x7f800000u)
+#define LZ_NAN __builtin_bit_cast(float, 0x7fc00000u)
+#define LZ_ISNAN(x) ((bits_as<uint>(x) & 0x7fffffffu) > 0x7f800000u)
+#define LZ_ISINF(x) ((bits_as<uint>(x) & 0x7fffffffu) == 0x7f800000u)
+#define LZ_ISFINITE(x) ((bits_as<uint>(x) & 0x7f800000u) != 0x7f800000u)
+#define LZ_ISNORMAL(x) ((bits_as<uint>(x) & 0x7f800000u) - 0x00800000u < 0x7f000000u)
+#define LZ_SIGNBIT(x) (bits_as<uint>(x) >> 31 != 0)
+#define LZ_POPCOUNT(x) ::__popcll(x)
+#define LZ_CLZ(x) ::__clzll((long long)(x))
+#define LZ_CTZ(x) (::__ffsll((long long)(x)) - 1)
+#define LZ_MULHI(a, b) ::__mul64hi(a, b)
+#define LZ_UMULHI(a, b) ::__umul64hi(a, b)
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+#define LZ_ROUND_BFLOAT(f) lz_round_bfloat(f)
+#endif
+
+namespace lzm {
+
+#ifdef LZ_ROUND_BFLOAT
+inline unsigned short lz_round_bfloat(float f) {
+  unsigned short bits;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(f));
+  return bits;
+}
+#endif
+
+#include "../scalar.h"
+
+#include "../vector.h"
+
+#include "../math.h"
+
+#include "atomic.h"
+
+#include "simdgroup.h"
+
+#include "entry.h"
+
+}  // namespace lzm
