@@ -22,7 +22,17 @@ const chosen =
   paths.length > 0
     ? paths
     : [
-        ...["async", "bounds", "evaluate", "growth", "native", "raw-tape", "streams", "stress", "workers"],
+        ...[
+          "async",
+          "bounds",
+          "evaluate",
+          "growth",
+          "native",
+          "raw-commands",
+          "streams",
+          "stress",
+          "workers",
+        ],
         ...["feed", "finish", "fusion", "long-rows", "softmax"],
       ].map((name) => `packages/backend-cpu/src/${name}.test.ts`)
 

@@ -4,19 +4,19 @@ import { collectGarbage } from "@lazuli/core/engine"
 import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest"
 import { generator } from "./generator"
 import "./index"
-import { laneOf, main, storages } from "./lanes"
 import { native } from "./native"
+import { main, queueOf, storages } from "./queues"
 
 const MB = 2 ** 20
 const GATE = 4000
-native.attachTape(new ArrayBuffer(8), GATE)
+native.attachCommands(new ArrayBuffer(8), GATE)
 
 /** Keeps a stream's work from running until `open` is called: by the test, or after it. */
 function hold(stream = mx.defaultStream(mx.cpu)): { open: () => void } {
-  const lane = laneOf(stream)
+  const queue = queueOf(stream)
   const ticket = native.done(GATE) + 1
-  lane.reserve(3)
-  lane.tape.wait(GATE, ticket)
+  queue.reserve(3)
+  queue.commands.wait(GATE, ticket)
   mx.asyncEval(mx.add(mx.zeros([1]), 1, { stream }))
   const open = (): void => {
     if (native.done(GATE) < ticket) native.run(0, GATE)
@@ -99,7 +99,7 @@ describe("asyncEval", () => {
     const promise = mx.asyncEval(slow)
     // Another stream's evaluation does not wait for this one's.
     expect(b.multiply(2).tolist()).toEqual([6, 6])
-    expect(laneOf(s).isBusy()).toBe(true)
+    expect(queueOf(s).isBusy()).toBe(true)
     gate.open()
     expect(slow.add(b).tolist()).toEqual([23, 23])
     return promise
@@ -221,13 +221,13 @@ describe("streams", () => {
     expect(b.index(3).item()).toBe(6)
     const c = mx.add(a, b, { stream: t })
     const promise = mx.asyncEval(c)
-    expect(laneOf(t).isBusy()).toBe(true)
+    expect(queueOf(t).isBusy()).toBe(true)
     gate.open()
     // … and here it did.
     expect(c.tolist()).toEqual([2, 4, 6, 8, 10, 12, 14, 16])
     mx.synchronize(s)
     mx.synchronize(t)
-    expect(laneOf(s).isBusy() || laneOf(t).isBusy()).toBe(false)
+    expect(queueOf(s).isBusy() || queueOf(t).isBusy()).toBe(false)
     return promise
   })
 
@@ -335,10 +335,10 @@ describe("memory", () => {
       living = Math.max(living, storages.filter(({ refs, nbytes }) => refs > 0 && nbytes === MB).length)
       behind = Math.max(behind, main.open - 1 - native.done(main.id))
     }
-    // 2,000 arrays of 1 MB were made. However late the lane is: this thread lets go of what nobody can read, and does not run far ahead.
+    // 2,000 arrays of 1 MB were made. However late the queue is: this thread lets go of what nobody can read, and does not run far ahead.
     expect(living).toBeLessThanOrEqual(300)
     expect(behind).toBeLessThanOrEqual(130)
-    // What it let go of and the lane has not given back yet comes on top.
+    // What it let go of and the queue has not given back yet comes on top.
     expect(mx.getPeakMemory()).toBeLessThan(600 * MB)
   })
 

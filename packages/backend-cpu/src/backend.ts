@@ -1,5 +1,5 @@
 /**
- * The CPU backend: encodes nodes as records of a tape and runs the tape with one native call.
+ * The CPU backend: encodes nodes as records of a command buffer and runs the command buffer with one native call.
  */
 import { cpus, totalmem } from "node:os"
 import { fileURLToPath } from "node:url"
@@ -25,6 +25,7 @@ import {
   type WorkQueue,
 } from "@lazuli/core/engine"
 import { collect } from "./collector"
+import { type CommandBuffer, Op } from "./command-buffer"
 import {
   isEncodable,
   mapWords,
@@ -35,6 +36,7 @@ import {
   writeOperand,
   writeParams,
 } from "./encode"
+import { native } from "./native"
 import {
   allocateOn,
   CROSSING,
@@ -42,24 +44,22 @@ import {
   drain,
   fillNow,
   handingOver,
-  Lane,
-  laneAt,
-  laneOf,
   main,
+  Queue,
+  queueAt,
+  queueOf,
   releaseLater,
   runAll,
   runIdle,
-  settle,
   storages,
   submitAll,
   synchronize,
+  waitForStorage,
   whenIdle,
-} from "./lanes"
-import { native } from "./native"
-import { Op, type Tape } from "./tape"
+} from "./queues"
 
-/** The plan being recorded, as a lane that never runs. */
-let recording: Lane | null = null
+/** The plan being recorded, as a queue that never runs. */
+let recording: Queue | null = null
 
 /** Ids by primitive; those of other packages come by {@link addLibrary}. */
 const kernels = new Map<string, number>()
@@ -109,7 +109,7 @@ function isTaken(node: Node, name: string): boolean {
 
 const scalarOps = new Map(native.scalarOps().map((name, code) => [name, code]))
 
-/** The number of lanes that are recorded. */
+/** The number of queues that are recorded. */
 const RECORDING = -2
 
 /** Ids of registered scalar programs by key, -1 for programs the native side has no code for. */
@@ -184,60 +184,60 @@ const adopted = new Map<number, () => void>()
 function encodeMap(node: Node, program: number, op = Op.Map): void {
   const outputs = node.outputs
   const { inputs } = node
-  const lane = laneFor(node, inputs, mapWords(node))
-  const { tape } = lane
+  const queue = queueFor(node, inputs, mapWords(node))
+  const { commands } = queue
   if (outputs === null && recording === null) {
-    ;(node.storage as Storage).ticket = lane.open
-    if (writeDense(tape, program, node)) return
+    ;(node.storage as Storage).ticket = queue.open
+    if (writeDense(commands, program, node)) return
   }
-  tape.beginCall(op, program, inputs.length, outputs === null ? 1 : outputs.length)
-  for (let i = 0; i < inputs.length; i++) writeMapInput(tape, inputs[i], i, node.shape)
-  if (outputs) for (const output of outputs) writeOutput(lane, output)
-  else writeOutput(lane, node)
-  tape.end()
+  commands.beginCall(op, program, inputs.length, outputs === null ? 1 : outputs.length)
+  for (let i = 0; i < inputs.length; i++) writeMapInput(commands, inputs[i], i, node.shape)
+  if (outputs) for (const output of outputs) writeOutput(queue, output)
+  else writeOutput(queue, node)
+  commands.end()
 }
 
-/** The lane that a record is written to, with room for it; it waits for what the record reads of others. */
-function laneFor(node: Node, inputs: readonly Node[], words: number): Lane {
-  const lane = recording ?? laneOfResult(node)
-  lane.reserve(words + CROSSING * inputs.length)
+/** The queue that a record is written to, with room for it; it waits for what the record reads of others. */
+function queueFor(node: Node, inputs: readonly Node[], words: number): Queue {
+  const queue = recording ?? queueOfResult(node)
+  queue.reserve(words + CROSSING * inputs.length)
   for (let i = 0; i < inputs.length; i++) {
     const { storage } = inputs[i]
-    if (storage !== null && storage.lane !== lane.id) cross(lane, storage)
+    if (storage !== null && storage.queue !== queue.id) cross(queue, storage)
   }
-  return lane
+  return queue
 }
 
-/** The stream's lane, but for memory that another lane took, such as what another backend's stream asked for: that one knows when it is written. */
-function laneOfResult({ outputs, storage, stream }: Node): Lane {
-  const lane = laneOf(stream)
-  const home = (outputs === null ? storage : outputs[0].storage)?.lane ?? lane.id
-  return home === lane.id ? lane : (laneAt(home) ?? lane)
+/** The stream's queue, but for memory that another queue took, such as what another backend's stream asked for: that one knows when it is written. */
+function queueOfResult({ outputs, storage, stream }: Node): Queue {
+  const queue = queueOf(stream)
+  const home = (outputs === null ? storage : outputs[0].storage)?.queue ?? queue.id
+  return home === queue.id ? queue : (queueAt(home) ?? queue)
 }
 
-function writeOutput(lane: Lane, output: Node): void {
-  ;(output.storage as Storage).ticket = lane.open
-  writeOperand(lane.tape, output)
+function writeOutput(queue: Queue, output: Node): void {
+  ;(output.storage as Storage).ticket = queue.open
+  writeOperand(queue.commands, output)
 }
 
 /** Where a plan finds an operand. */
-function writePlace(tape: Tape, { storage, offset, dtype }: Node): void {
-  tape.place((storage as Storage).slot, offset * dtype.size)
+function writePlace(commands: CommandBuffer, { storage, offset, dtype }: Node): void {
+  commands.place((storage as Storage).slot, offset * dtype.size)
 }
 
 function encodeKernel(
-  lane: Lane,
+  queue: Queue,
   id: number,
   inputs: readonly Node[],
   outputs: readonly Node[],
   node: Node | null,
 ): void {
-  const { tape } = lane
-  tape.beginCall(Op.Run, id, inputs.length, outputs.length)
-  for (let i = 0; i < inputs.length; i++) writeOperand(tape, inputs[i])
-  for (let i = 0; i < outputs.length; i++) writeOutput(lane, outputs[i])
-  if (node) writeParams(tape, (node.primitive as Primitive).schema, node.params)
-  tape.end()
+  const { commands } = queue
+  commands.beginCall(Op.Run, id, inputs.length, outputs.length)
+  for (let i = 0; i < inputs.length; i++) writeOperand(commands, inputs[i])
+  for (let i = 0; i < outputs.length; i++) writeOutput(queue, outputs[i])
+  if (node) writeParams(commands, (node.primitive as Primitive).schema, node.params)
+  commands.end()
 }
 
 /** Kernels that run the elementwise work after them on the parts of their result. */
@@ -271,12 +271,12 @@ const memory: Memory = {
   name: "cpu",
 
   allocate(nbytes, stream) {
-    return allocateOn(stream ? laneOf(stream) : main, this, nbytes)
+    return allocateOn(stream ? queueOf(stream) : main, this, nbytes)
   },
   stage(nbytes) {
     if (main.isBusy()) return fillNow(this, nbytes, (slot) => native.allocate(slot, nbytes))
     const storage = allocateOn(main, this, nbytes)
-    settle(storage)
+    waitForStorage(storage)
     return storage
   },
   release(storage) {
@@ -287,26 +287,26 @@ const memory: Memory = {
       adopted.delete(slot)
     }
   },
-  wait: settle,
+  wait: waitForStorage,
   read(storage, byteOffset, into) {
-    settle(storage)
+    waitForStorage(storage)
     if (storage.failure) throw storage.failure
     native.read(storage.slot, byteOffset, into)
   },
   write(storage, byteOffset, from) {
-    settle(storage)
+    waitForStorage(storage)
     if (storage.failure) throw storage.failure
     native.write(storage.slot, byteOffset, from)
   },
   host(storage) {
     // A view keeps the memory of its own backend.
     if (storage.lender !== null) return hostOf(storage.lender)
-    settle(storage)
+    waitForStorage(storage)
     if (storage.failure) throw storage.failure
     return native.hostView(storage.slot)
   },
   address(storage) {
-    settle(storage)
+    waitForStorage(storage)
     if (storage.failure) throw storage.failure
     return native.address(storage.slot)
   },
@@ -316,7 +316,7 @@ const memory: Memory = {
     return storage
   },
   give(storage) {
-    settle(storage)
+    waitForStorage(storage)
     if (storage.failure) throw storage.failure
     // Nobody may write to it in place any more.
     storage.stream = null
@@ -338,7 +338,7 @@ const memory: Memory = {
     collect,
   },
   stats() {
-    // What was released is only given back when the tape has run.
+    // What was released is only given back when the command buffer has run.
     runIdle()
     const { limit, cacheLimit, ...counts } = native.memory()
     return { ...counts, limit: boundOf(limit), cacheLimit: boundOf(cacheLimit) }
@@ -363,8 +363,8 @@ function hostOf(storage: Storage): ArrayBuffer {
 class KernelEncoder implements Encoder {
   constructor(private readonly id: number) {}
   encode(node: Node): void {
-    const lane = laneFor(node, node.inputs, recordWords(node))
-    encodeKernel(lane, this.id, node.inputs, node.outputs ?? [node], node)
+    const queue = queueFor(node, node.inputs, recordWords(node))
+    encodeKernel(queue, this.id, node.inputs, node.outputs ?? [node], node)
   }
 }
 
@@ -389,15 +389,15 @@ function lowerKernel(node: Node): Encoder | null {
   return (kernelEncoders[id] ??= new KernelEncoder(id))
 }
 
-const queue: WorkQueue = {
+const workQueue: WorkQueue = {
   lower(node) {
     if (!(node.primitive as Primitive).elementwise) return lowerKernel(node)
     const id = programId(node)
     return id < 0 ? null : (programEncoders[id] ??= new ProgramEncoder(id))
   },
   encodeCopy(source, target) {
-    const lane = laneFor(target, [source], 16 + 4 * source.shape.length)
-    encodeKernel(lane, copyKernel, [source], [target], null)
+    const queue = queueFor(target, [source], 16 + 4 * source.shape.length)
+    encodeKernel(queue, copyKernel, [source], [target], null)
   },
   flush() {
     runAll()
@@ -413,41 +413,41 @@ const queue: WorkQueue = {
 const plans: Plans = {
   record(inputs, outputs, arenaBytes, body) {
     const before = recording
-    const lane = new Lane(RECORDING, 1 << 10)
-    recording = lane
+    const queue = new Queue(RECORDING, 1 << 10)
+    recording = queue
     try {
       body()
     } finally {
       recording = before
     }
-    const { buffer, length } = lane.tape
+    const { buffer, length } = queue.commands
     return { id: native.registerPlan(buffer.slice(0, length * 8), inputs, outputs, arenaBytes) }
   },
   encode(plan, node) {
     const { inputs, outputs } = node
     const count = outputs === null ? 1 : outputs.length
-    const lane = laneFor(node, inputs, 4 + 2 * (inputs.length + count))
-    const { tape } = lane
-    tape.begin(Op.Plan)
-    tape.int(plan.id)
-    for (let i = 0; i < inputs.length; i++) writePlace(tape, inputs[i])
+    const queue = queueFor(node, inputs, 4 + 2 * (inputs.length + count))
+    const { commands } = queue
+    commands.begin(Op.Plan)
+    commands.int(plan.id)
+    for (let i = 0; i < inputs.length; i++) writePlace(commands, inputs[i])
     for (let i = 0; i < count; i++) {
       const output = outputs === null ? node : outputs[i]
-      ;(output.storage as Storage).ticket = lane.open
-      writePlace(tape, output)
+      ;(output.storage as Storage).ticket = queue.open
+      writePlace(commands, output)
     }
-    tape.end()
+    commands.end()
   },
   release: (plan) => whenIdle(() => native.releasePlan(plan.id)),
   takesEpilogue(node) {
     const primitive = node.primitive as Primitive
     return WITH_EPILOGUE.has(primitive.name) && isFloating(node.dtype) && kernelOf(primitive) >= 0
   },
-  encodeEpilogue: (node) => encodeMap(node, programId(node), Op.Finish),
+  encodeEpilogue: (node) => encodeMap(node, programId(node), Op.Epilogue),
   takesPrologue({ primitive }) {
     return primitive !== null && WITH_PROLOGUE.has(primitive.name) && kernelOf(primitive) >= 0
   },
-  encodePrologue: (node) => encodeMap(node, programId(node), Op.Feed),
+  encodePrologue: (node) => encodeMap(node, programId(node), Op.Prologue),
 }
 
 const information: DeviceInformation = {
@@ -466,7 +466,7 @@ export const cpuBackend: Backend = {
   device: "cpu",
   priority: 100,
   memory,
-  queue,
+  queue: workQueue,
   plans,
   information,
 }

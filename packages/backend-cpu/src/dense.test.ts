@@ -1,13 +1,13 @@
 /** DENSE records: what elementwise work on whole arrays computes, what it refuses, and how failures pass through it. */
 import * as mx from "@lazuli/core"
 import { afterEach, expect, test } from "vitest"
+import { alloc, dense, free, map, type Operand, pair, program, record } from "./command-assembler"
+import { commandBench } from "./command-bench"
 import { generator } from "./generator"
 import { native } from "./native"
-import { alloc, dense, free, map, type Operand, pair, program, record } from "./tape-assembler"
-import { tapeBench } from "./tape-bench"
 import "./index"
 
-const { execute, put, get, release } = tapeBench({ words: 1 << 12, firstSlot: 8_000_000, lane: 101 })
+const { execute, put, get, release } = commandBench({ words: 1 << 12, firstSlot: 8_000_000, queue: 101 })
 const messages = (): string[] => native.poisoned().map(({ message }) => message)
 
 afterEach(() => {

@@ -19,12 +19,12 @@ import {
   sameShape,
   sizeOf,
 } from "@lazuli/core/engine"
-import { Flag, MAX_INT, Op, Tape } from "./tape"
+import { CommandBuffer, Flag, MAX_INT, Op } from "./command-buffer"
 
 /** One array as a kernel takes it. */
-export function writeOperand(tape: Tape, node: Node): void {
+export function writeOperand(commands: CommandBuffer, node: Node): void {
   const { shape, dtype } = node
-  tape.operand(
+  commands.operand(
     (node.storage as Storage).slot,
     dtype.code,
     node.offset * dtype.size,
@@ -43,13 +43,13 @@ const MAX_DENSE = 16
  * The record of elementwise work of one result on whole row-major arrays, single elements and numbers, which most is. Returns false, and writes nothing, where
  * it is another. There is room for it.
  */
-export function writeDense(tape: Tape, program: number, node: Node): boolean {
+export function writeDense(commands: CommandBuffer, program: number, node: Node): boolean {
   const { inputs, shape } = node
   const count = inputs.length
   const size = sizeOf(shape)
   if (count > MAX_DENSE || size > MAX_INT) return false
-  const { i32 } = tape
-  const start = tape.length * 2
+  const { i32 } = commands
+  const start = commands.length * 2
   let at = start + 6
   let bits = 0
   for (let k = 0; k < count; k++, at += 2) {
@@ -59,7 +59,7 @@ export function writeDense(tape: Tape, program: number, node: Node): boolean {
       const { value } = input.params
       if (dtype !== float32 || typeof value !== "number") return false
       bits |= 0x10000 << k
-      tape.f32[at] = value
+      commands.f32[at] = value
       i32[at + 1] = 0
       continue
     }
@@ -81,25 +81,25 @@ export function writeDense(tape: Tape, program: number, node: Node): boolean {
   i32[start + 3] = count
   i32[start + 4] = size
   i32[start + 5] = bits
-  tape.length = (at >> 1) + 1
+  commands.length = (at >> 1) + 1
   return true
 }
 
 /** Input `index` of elementwise work: an immediate, a single element, or an array read with the output's shape. */
-export function writeMapInput(tape: Tape, node: Node, index: number, out: Shape): void {
+export function writeMapInput(commands: CommandBuffer, node: Node, index: number, out: Shape): void {
   const { storage, dtype, shape, strides } = node
   if (storage === null) {
-    tape.pair(0, dtype.code | (Flag.Immediate << 16))
-    tape.scalar(dtype, node.params.value as ScalarValue)
+    commands.pair(0, dtype.code | (Flag.Immediate << 16))
+    commands.scalar(dtype, node.params.value as ScalarValue)
     return
   }
   const whole = strides === null && (shape === out || sameShape(shape, out))
   if (!whole && index < MAX_SINGLE && isOneElement(shape, strides)) {
-    tape.operand(storage.slot, dtype.code, node.offset * dtype.size, 1, SCALAR, null)
+    commands.operand(storage.slot, dtype.code, node.offset * dtype.size, 1, SCALAR, null)
     return
   }
   const steps = whole ? null : broadcastStrides(shape, strides ?? contiguousStrides(shape), out)
-  tape.operand(storage.slot, dtype.code, node.offset * dtype.size, sizeOf(out), out, steps)
+  commands.operand(storage.slot, dtype.code, node.offset * dtype.size, sizeOf(out), out, steps)
 }
 
 /** Whether an array is one element of memory, however often it is repeated. */
@@ -112,50 +112,50 @@ function isOneElement(shape: Shape, strides: Strides | null): boolean {
 const ascii = new TextEncoder()
 
 /** Parameters in the order of the schema; see native/include/lazuli/kernel.h. */
-export function writeParams(tape: Tape, schema: ParamSchema, params: AnyParams): void {
+export function writeParams(commands: CommandBuffer, schema: ParamSchema, params: AnyParams): void {
   for (const name in schema) {
     const type = schema[name]
     const value = params[name]
     if (typeof type !== "string") {
-      tape.int(type.indexOf(value as string))
+      commands.int(type.indexOf(value as string))
       continue
     }
     if (type.endsWith("?")) {
-      tape.int(value === null ? 0 : 1)
-      if (value !== null) writeValue(tape, type.slice(0, -1), value)
-    } else writeValue(tape, type, value)
+      commands.int(value === null ? 0 : 1)
+      if (value !== null) writeValue(commands, type.slice(0, -1), value)
+    } else writeValue(commands, type, value)
   }
 }
 
-function writeValue(tape: Tape, type: string, value: unknown): void {
+function writeValue(commands: CommandBuffer, type: string, value: unknown): void {
   switch (type) {
     case "f64":
-      tape.double(value as number)
+      commands.double(value as number)
       break
     case "i64":
-      tape.int(value as number)
+      commands.int(value as number)
       break
     case "bool":
-      tape.int(value ? 1 : 0)
+      commands.int(value ? 1 : 0)
       break
     case "dtype":
-      tape.int((value as Dtype).code)
+      commands.int((value as Dtype).code)
       break
     case "i64[]":
     case "f64[]": {
       const list = value as readonly number[]
-      tape.int(list.length)
-      for (const v of list) type === "i64[]" ? tape.int(v) : tape.double(v)
+      commands.int(list.length)
+      for (const v of list) type === "i64[]" ? commands.int(v) : commands.double(v)
       break
     }
     case "string": {
       const bytes = ascii.encode(value as string)
-      tape.int(bytes.length)
+      commands.int(bytes.length)
       for (let i = 0; i < bytes.length; i += 8) {
         const word = new Uint8Array(8)
         word.set(bytes.subarray(i, i + 8))
         const halves = new Int32Array(word.buffer)
-        tape.pair(halves[0], halves[1])
+        commands.pair(halves[0], halves[1])
       }
       break
     }
@@ -197,18 +197,20 @@ export function recordWords(node: Node): number {
 
 /** A scalar program's words for registration, op codes looked up in `ops`. */
 export function programWords(program: ScalarProgram, ops: ReadonlyMap<string, number>): ArrayBuffer {
-  const tape = new Tape(3 + program.inputs.length + program.code.length * 6 + program.outputs.length)
-  tape.int(program.inputs.length)
-  tape.int(program.code.length)
-  tape.int(program.outputs.length)
-  for (const dtype of program.inputs) tape.int(dtype.code)
+  const commands = new CommandBuffer(
+    3 + program.inputs.length + program.code.length * 6 + program.outputs.length,
+  )
+  commands.int(program.inputs.length)
+  commands.int(program.code.length)
+  commands.int(program.outputs.length)
+  for (const dtype of program.inputs) commands.int(dtype.code)
   for (const step of program.code) {
-    tape.int(ops.get(step.op) as number)
-    tape.int(step.dtype.code)
-    for (let i = 0; i < 3; i++) tape.int(step.args[i] ?? -1)
-    if (step.op === "constant") tape.scalar(step.dtype, step.value as ScalarValue)
-    else tape.int(0)
+    commands.int(ops.get(step.op) as number)
+    commands.int(step.dtype.code)
+    for (let i = 0; i < 3; i++) commands.int(step.args[i] ?? -1)
+    if (step.op === "constant") commands.scalar(step.dtype, step.value as ScalarValue)
+    else commands.int(0)
   }
-  for (const register of program.outputs) tape.int(register)
-  return tape.buffer
+  for (const register of program.outputs) commands.int(register)
+  return commands.buffer
 }

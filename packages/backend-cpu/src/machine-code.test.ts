@@ -65,10 +65,10 @@ function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
         native.write(i, 0, data)
       })
       job.outputs.forEach(({ slot, offset, size }) => slot < job.inputs.length || native.allocate(slot, offset + size))
-      const tape = bytes(job.tape).buffer
-      new Int32Array(tape)[2] = id
-      native.attachTape(tape)
-      if (native.run(tape.byteLength / 8)) throw new Error(native.failures()[0].message)
+      const commands = bytes(job.commands).buffer
+      new Int32Array(commands)[2] = id
+      native.attachCommands(commands)
+      if (native.run(commands.byteLength / 8)) throw new Error(native.failures()[0].message)
       outputs.push(job.outputs.map(({ slot, offset, size }) => {
         const data = new Uint8Array(size)
         native.read(slot, offset, data)
@@ -102,7 +102,7 @@ function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
         inputs.findIndex((x) => x.bytes === bytes) === i ? base64(bytes.buffer) : "",
       ),
       outputs: outputs.map((x) => ({ slot: x.slot, offset: x.offset, size: count(shape) * x.dtype.size })),
-      tape: base64(new BigInt64Array([pair(4, words.length + 1), ...words]).buffer),
+      commands: base64(new BigInt64Array([pair(4, words.length + 1), ...words]).buffer),
     }
   })
   const text = execFileSync(process.execPath, ["-e", script], {

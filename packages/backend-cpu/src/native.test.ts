@@ -4,7 +4,6 @@ import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { Worker } from "node:worker_threads"
 import { afterEach, describe, expect, it } from "vitest"
-import { native } from "./native"
 import {
   alloc,
   type Code,
@@ -21,10 +20,11 @@ import {
   record,
   run,
   size,
-} from "./tape-assembler"
-import { tapeBench } from "./tape-bench"
+} from "./command-assembler"
+import { commandBench } from "./command-bench"
+import { native } from "./native"
 
-const { tape, execute, slot, put, get, release } = tapeBench({ words: 1 << 20, firstSlot: 0 })
+const { commands, execute, slot, put, get, release } = commandBench({ words: 1 << 20, firstSlot: 0 })
 
 const bitsOf = (value: number) => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])
 function ok(...records: bigint[][]): void {
@@ -95,10 +95,14 @@ describe("the addon", () => {
     [
       "run",
       () => native.run(2 ** 40),
-      "[run] 1099511627776 words do not fit the attached tape of 8388608 bytes",
+      "[run] 1099511627776 words do not fit the attached command buffer of 8388608 bytes",
     ],
     ["read", () => native.read(12345678, 0, new Uint8Array(1)), "[read] slot 12345678 has no buffer"],
-    ["attachTape", () => native.attachTape({} as ArrayBuffer), "[attachTape] tape must be an ArrayBuffer"],
+    [
+      "attachCommands",
+      () => native.attachCommands({} as ArrayBuffer),
+      "[attachCommands] commands must be an ArrayBuffer",
+    ],
     ["free", () => native.free("x" as unknown as number), "[free] slot must be a number"],
     ["releasePlan", () => native.releasePlan(99), "[releasePlan] there is no plan 99"],
     [
@@ -669,7 +673,7 @@ describe("map", () => {
   })
 })
 
-describe("the tape", () => {
+describe("the command buffer", () => {
   const f32 = (s: number, n = 4): Operand => ({ slot: s, dtype: "float32", shape: [n] })
   const add = program(["float32", "float32"], [["add", "float32", [0, 1]]])
 
@@ -776,8 +780,8 @@ describe("the tape", () => {
       ),
     ).toMatchInlineSnapshot(`
       [
-        "malformed tape: a record of 0 words where 1 are left",
-        "malformed tape: a record of 100 words where 1 are left",
+        "malformed command buffer: a record of 0 words where 1 are left",
+        "malformed command buffer: a record of 100 words where 1 are left",
         "malformed record: unknown opcode 77",
         "malformed record: ALLOC takes a slot and bytes",
         "[allocate] cannot allocate -5 bytes",
@@ -839,10 +843,10 @@ describe("the tape", () => {
       0x1000100000001n,
     ]
     for (let round = 0; round < 5000; round++) {
-      tape.set(base)
+      commands.set(base)
       for (let k = next(3); k >= 0; k--) {
         const at = next(base.length)
-        tape[at] = next(2) ? values[next(values.length)] : tape[at] ^ (1n << BigInt(next(40)))
+        commands[at] = next(2) ? values[next(values.length)] : commands[at] ^ (1n << BigInt(next(40)))
       }
       native.run(base.length)
       native.poisoned()
@@ -907,12 +911,12 @@ describe("the tape", () => {
     expect(refused).toBeGreaterThan(100)
   })
 
-  it("keeps running when the tape was detached", () => {
+  it("keeps running when the command buffer was detached", () => {
     const other = new ArrayBuffer(64)
-    native.attachTape(other)
+    native.attachCommands(other)
     structuredClone(other, { transfer: [other] })
-    expect(() => native.run(2)).toThrow("2 words do not fit the attached tape of 0 bytes")
-    native.attachTape(tape.buffer)
+    expect(() => native.run(2)).toThrow("2 words do not fit the attached command buffer of 0 bytes")
+    native.attachCommands(commands.buffer)
   })
 })
 
@@ -926,7 +930,7 @@ describe("plans", () => {
   const add = program(["float32", "float32"], [["add", "float32", [0, 1]]])
   const scale = program(["float32", "float32"], [["multiply", "float32", [0, 1]]])
 
-  it("replay a recorded tape on new inputs, nested ones too", () => {
+  it("replay a recorded commands on new inputs, nested ones too", () => {
     // Slots: 0 input, 1 output, 2 arena.
     const double = native.registerPlan(
       new BigInt64Array(
@@ -1091,13 +1095,13 @@ describe("memory", () => {
     const script = `
       const { parentPort, workerData } = require('node:worker_threads')
       const native = require(workerData.addon)
-      native.attachTape(workerData.tape.buffer)
+      native.attachCommands(workerData.commands.buffer)
       native.registerProgram(workerData.program)
       let wrong = 0
       for (let round = 0; round < 60; round++) {
         for (let s = 0; s < 2; s++) native.allocate(s, 4 << 18)
         native.write(0, 0, new Float32Array(1 << 18).fill(round))
-        wrong += native.run(workerData.tape.length)
+        wrong += native.run(workerData.commands.length)
         const out = new Float32Array(1 << 18)
         native.read(1, 0, out)
         wrong += out.findIndex((v) => v !== 2 * round) === -1 ? 0 : 1
@@ -1121,7 +1125,10 @@ describe("memory", () => {
       2n,
     ])
     const results = Array.from({ length: 4 }, () => {
-      const worker = new Worker(script, { eval: true, workerData: { addon, tape: words, program: double } })
+      const worker = new Worker(script, {
+        eval: true,
+        workerData: { addon, commands: words, program: double },
+      })
       return new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject))
     })
     expect(await Promise.all(results)).toEqual([0, 0, 0, 0])

@@ -1,25 +1,25 @@
 /**
- * The native addon: where it is found, and the type of its functions. What the words of a tape mean is in
+ * The native addon: where it is found, and the type of its functions. What the words of a command buffer mean is in
  * native/PROTOCOL.md; nothing else of this package loads the addon.
  */
 import { existsSync } from "node:fs"
 import { createRequire } from "node:module"
 import { fileURLToPath } from "node:url"
 
-/** Memory that tapes and kernels can name. */
+/** Memory that command buffers and kernels can name. */
 export type Bytes = ArrayBuffer | ArrayBufferView
 
 /** A record that failed; see "Failures" in native/PROTOCOL.md. */
 export interface NativeFailure {
-  /** Where the record starts in the tape. */
+  /** Where the record starts in the command buffer. */
   readonly word: number
   readonly message: string
 }
 
-/** A slot that has no value, the tape that should have given it one, and the failure: its number, and what it said. */
+/** A slot that has no value, the command buffer that should have given it one, and the failure: its number, and what it said. */
 export interface NativePoison {
   readonly slot: number
-  readonly lane: number
+  readonly queue: number
   readonly ticket: number
   readonly cause: number
   readonly message: string
@@ -61,21 +61,21 @@ export interface Native {
   /** Whether a scalar instruction takes arguments of a dtype (for `select`: branches). */
   scalarSupport(op: string, dtype: number): boolean
 
-  /** Makes this buffer the tape of a lane (0 without one), which `run` and `submit` read. */
-  attachTape(tape: ArrayBuffer, lane?: number): void
-  /** Runs the first `nWords` words of the lane's tape here, after what was submitted before; returns how many records failed. */
-  run(nWords: number, lane?: number): number
-  /** Gives a copy of them to the lane's thread, and returns their ticket; `tell` 1: what {@link onDone} named is called afterwards. */
-  submit(nWords: number, lane?: number, tell?: 0 | 1): number
-  /** Waits until a lane has done a ticket; returns whether there is something for {@link poisoned} to tell. */
-  wait(lane: number, ticket: number): boolean
-  /** The last ticket that a lane has done. Runs have tickets too. */
-  done(lane: number): number
-  /** Names what is called on this thread after tapes were done; many may be told as one. */
+  /** Makes this buffer the command buffer of a queue (0 without one), which `run` and `submit` read. */
+  attachCommands(commands: ArrayBuffer, queue?: number): void
+  /** Runs the first `nWords` words of the queue's command buffer here, after what was submitted before; returns how many records failed. */
+  run(nWords: number, queue?: number): number
+  /** Gives a copy of them to the queue's thread, and returns their ticket; `tell` 1: what {@link onDone} named is called afterwards. */
+  submit(nWords: number, queue?: number, tell?: 0 | 1): number
+  /** Waits until a queue has done a ticket; returns whether there is something for {@link poisoned} to tell. */
+  wait(queue: number, ticket: number): boolean
+  /** The last ticket that a queue has done. Runs have tickets too. */
+  done(queue: number): number
+  /** Names what is called on this thread after command buffers were done; many may be told as one. */
   onDone(callback: () => void): void
   /** Whether a call that is to come keeps the process alive. */
   hold(held: 0 | 1): void
-  /** The failures of the last run of lane 0. */
+  /** The failures of the last run of queue 0. */
   failures(): NativeFailure[]
   /** The slots poisoned since the last call. */
   poisoned(): NativePoison[]
@@ -125,7 +125,7 @@ export interface Native {
 }
 
 /** The version of native/PROTOCOL.md that this package writes. */
-const PROTOCOL = 6
+const PROTOCOL = 7
 
 /** Refuses an addon that would read other words than this package writes. @throws Error that names both versions and the cure */
 export function checkProtocol(addon: Partial<Native>, file: string): void {

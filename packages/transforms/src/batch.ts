@@ -23,7 +23,16 @@ import {
   type VmapResult,
 } from "@lazuli/core/engine"
 import { areNodes, isArray, isAxis, isIndex, stored } from "./stored-calls"
-import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from "./trace"
+import {
+  collect,
+  newEpoch,
+  onStreamOf,
+  outputsOf,
+  release,
+  runsForeignCode,
+  type Subgraph,
+  variesIn,
+} from "./trace"
 
 /** Which axis of an array counts the examples; null where it has none. */
 export type Axis = number | null
@@ -173,38 +182,38 @@ function rewriteForBatch(
   epoch: number,
 ): VmapResult {
   const size = values[0].node.shape[axes[0]]
-  const tape = collect(targets, inputs, epoch, "vmap")
+  const subgraph = collect(targets, inputs, epoch, "vmap")
   try {
-    return walk(tape, targets, inputs, values, axes, size)
+    return walk(subgraph, targets, inputs, values, axes, size)
   } finally {
-    release(tape)
+    release(subgraph)
   }
 }
 
 function walk(
-  tape: Tape,
+  subgraph: Subgraph,
   targets: readonly Node[],
   inputs: readonly Node[],
   values: readonly Array[],
   axes: readonly number[],
   size: number,
 ): VmapResult {
-  const known: Array[] = new globalThis.Array(tape.nodes.length)
-  const axisOf: Axis[] = new globalThis.Array(tape.nodes.length).fill(null)
+  const known: Array[] = new globalThis.Array(subgraph.nodes.length)
+  const axisOf: Axis[] = new globalThis.Array(subgraph.nodes.length).fill(null)
   inputs.forEach(({ slot }, i) => {
     known[slot] = values[i]
     axisOf[slot] = axes[i]
   })
   const before = handles.tracking
   // As in pullback.ts: only what foreign code may evaluate needs handles here.
-  const tracking = before && tape.foreign
-  const show = (node: Node): Array => (variesIn(tape, node) ? known[node.slot] : new Array(node))
-  const axisAt = (node: Node): Axis => (variesIn(tape, node) ? axisOf[node.slot] : null)
+  const tracking = before && subgraph.foreign
+  const show = (node: Node): Array => (variesIn(subgraph, node) ? known[node.slot] : new Array(node))
+  const axisAt = (node: Node): Axis => (variesIn(subgraph, node) ? axisOf[node.slot] : null)
   try {
-    for (const lead of tape.order) {
+    for (const lead of subgraph.order) {
       const primitive = lead.primitive as Primitive
       handles.tracking = before && runsForeignCode(primitive)
-      const { outputs, axes: outAxes } = besides(lead, () =>
+      const { outputs, axes: outAxes } = onStreamOf(lead, () =>
         rewriteChecked(lead, lead.inputs.map(show), lead.inputs.map(axisAt), size),
       )
       handles.tracking = tracking

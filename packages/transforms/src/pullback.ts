@@ -24,7 +24,7 @@ import {
   toDtype,
 } from "@lazuli/core/engine"
 import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
-import { collect, newEpoch, release, runsForeignCode, type Tape, variesIn } from "./trace"
+import { collect, newEpoch, release, runsForeignCode, type Subgraph, variesIn } from "./trace"
 
 /** The cotangent of an input as the input has it: its shape, its dtype. */
 export function fit(primitive: Primitive, x: Node, g: Array): Array {
@@ -114,34 +114,34 @@ function cotangentsAt(
   cotangents: readonly (Array | null)[],
   epoch: number,
 ): (Array | null)[] {
-  const tape = collect(outputs, inputs, epoch, "vjp")
+  const subgraph = collect(outputs, inputs, epoch, "vjp")
   try {
-    return walkBack(tape, inputs, outputs, cotangents)
+    return walkBack(subgraph, inputs, outputs, cotangents)
   } finally {
-    release(tape)
+    release(subgraph)
   }
 }
 
 function walkBack(
-  tape: Tape,
+  subgraph: Subgraph,
   inputs: readonly Node[],
   outputs: readonly Node[],
   seeds: readonly (Array | null)[],
 ): (Array | null)[] {
-  const { order } = tape
-  const sums: (Array | null)[] = new globalThis.Array(tape.nodes.length).fill(null)
+  const { order } = subgraph
+  const sums: (Array | null)[] = new globalThis.Array(subgraph.nodes.length).fill(null)
   const accumulate = (node: Node, g: Array): void => {
     const sum = sums[node.slot]
     sums[node.slot] = sum === null ? g : add(sum, g)
   }
   const before = handles.tracking
   // Nodes that only rules of core know need no handles. What foreign code may evaluate does: it must not be dropped while it waits here.
-  const tracking = before && tape.foreign
+  const tracking = before && subgraph.foreign
   try {
     handles.tracking = tracking
     outputs.forEach((node, i) => {
       const seed = seeds[i]
-      if (seed !== null && variesIn(tape, node)) accumulate(node, tracking ? new Array(seed.node) : seed)
+      if (seed !== null && variesIn(subgraph, node)) accumulate(node, tracking ? new Array(seed.node) : seed)
     })
     for (let i = order.length - 1; i >= 0; i--) {
       const lead = order[i]
@@ -150,7 +150,7 @@ function walkBack(
       const primitive = lead.primitive as Primitive
       const { inputs: sources } = lead
       const wanted = new globalThis.Array<boolean>(sources.length)
-      for (let k = 0; k < sources.length; k++) wanted[k] = variesIn(tape, sources[k])
+      for (let k = 0; k < sources.length; k++) wanted[k] = variesIn(subgraph, sources[k])
       handles.tracking = before && runsForeignCode(primitive)
       const given =
         lead.stream === currentStream()

@@ -20,7 +20,16 @@ import {
 } from "@lazuli/core/engine"
 import { fit as fitCotangent, pullback } from "./pullback"
 import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
-import { besides, collect, newEpoch, outputsOf, release, runsForeignCode, type Tape, variesIn } from "./trace"
+import {
+  collect,
+  newEpoch,
+  onStreamOf,
+  outputsOf,
+  release,
+  runsForeignCode,
+  type Subgraph,
+  variesIn,
+} from "./trace"
 
 type Tangents = readonly (Array | null)[]
 
@@ -136,37 +145,37 @@ function tangentsAt(
   epoch: number,
 ): (Array | null)[] {
   const varying = inputs.filter((_, i) => tangents[i] !== null)
-  const tape = collect(outputs, varying, epoch, "jvp")
+  const subgraph = collect(outputs, varying, epoch, "jvp")
   try {
-    return walkForward(tape, inputs, tangents, outputs)
+    return walkForward(subgraph, inputs, tangents, outputs)
   } finally {
-    release(tape)
+    release(subgraph)
   }
 }
 
 function walkForward(
-  tape: Tape,
+  subgraph: Subgraph,
   inputs: readonly Node[],
   seeds: Tangents,
   outputs: readonly Node[],
 ): (Array | null)[] {
-  const known: (Array | null)[] = new globalThis.Array(tape.nodes.length).fill(null)
-  const tangentOf = (node: Node): Array | null => (variesIn(tape, node) ? known[node.slot] : null)
+  const known: (Array | null)[] = new globalThis.Array(subgraph.nodes.length).fill(null)
+  const tangentOf = (node: Node): Array | null => (variesIn(subgraph, node) ? known[node.slot] : null)
   const before = handles.tracking
   // As in pullback.ts: only what foreign code may evaluate needs handles here.
-  const tracking = before && tape.foreign
+  const tracking = before && subgraph.foreign
   try {
     inputs.forEach((node, i) => {
       const seed = seeds[i]
       if (seed !== null) known[node.slot] = new Array(seed.node)
     })
     handles.tracking = tracking
-    for (const lead of tape.order) {
+    for (const lead of subgraph.order) {
       const tangents = lead.inputs.map(tangentOf)
       if (tangents.every((t) => t === null)) continue
       const primitive = lead.primitive as Primitive
       handles.tracking = before && runsForeignCode(primitive)
-      const given = besides(lead, () => outputTangents(lead, tangents))
+      const given = onStreamOf(lead, () => outputTangents(lead, tangents))
       handles.tracking = tracking
       outputsOf(lead).forEach((output, i) => {
         const t = given[i]

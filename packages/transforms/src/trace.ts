@@ -28,7 +28,7 @@ import { areNodes, isArray, isIndex, isLike, stored } from "./stored-calls"
 export type Purpose = "vjp" | "jvp" | "vmap"
 
 /** The applications between some inputs and some outputs of a graph. */
-export interface Tape {
+export interface Subgraph {
   /** Every node met: the inputs, then the outputs of every application. A node's `slot` is its place here. */
   readonly nodes: Node[]
   /** By slot: whether the node depends on an input. */
@@ -107,17 +107,17 @@ function isFlat(node: Node, primitive: Primitive): boolean {
 
 /**
  * Finds the applications that `targets` depend on and that depend on `inputs`. Nodes older than `epoch` count as constants, and so does,
- * for derivatives, what carries none. Every tape must be given to {@link release} once its slots were read.
+ * for derivatives, what carries none. Every subgraph must be given to {@link release} once its slots were read.
  */
 export function collect(
   targets: readonly Node[],
   inputs: readonly Node[],
   epoch: number,
   purpose: Purpose,
-): Tape {
-  const tape: Tape = { nodes: [], varies: [], order: [], outer: [], foreign: false }
-  const { nodes, varies } = tape
-  for (const input of inputs) if (nodes[input.slot] !== input) register(tape, input, true)
+): Subgraph {
+  const subgraph: Subgraph = { nodes: [], varies: [], order: [], outer: [], foreign: false }
+  const { nodes, varies } = subgraph
+  for (const input of inputs) if (nodes[input.slot] !== input) register(subgraph, input, true)
   const smooth = purpose !== "vmap"
   // The applications on the way down, how many inputs each has, how many were seen, and whether one of those varies.
   const leads: Node[] = []
@@ -127,7 +127,7 @@ export function collect(
   for (const target of targets) {
     if (nodes[target.slot] === target || !mayVary(target, epoch, smooth)) continue
     let top = 0
-    let lead = begin(tape, target)
+    let lead = begin(subgraph, target)
     let count = visibleInputs(lead, purpose)
     let i = 0
     let vary = false
@@ -144,14 +144,14 @@ export function collect(
           counts[top] = count
           cursors[top] = i
           varying[top++] = vary
-          lead = begin(tape, input)
+          lead = begin(subgraph, input)
           count = visibleInputs(lead, purpose)
           i = 0
           vary = false
         }
         continue
       }
-      if (vary) finish(tape, lead, smooth)
+      if (vary) finish(subgraph, lead, smooth)
       if (top-- === 0) break
       lead = leads[top]
       count = counts[top]
@@ -159,10 +159,10 @@ export function collect(
       vary = varying[top]
     }
   }
-  return tape
+  return subgraph
 }
 
-function register({ nodes, varies, outer }: Tape, node: Node, vary: boolean): void {
+function register({ nodes, varies, outer }: Subgraph, node: Node, vary: boolean): void {
   outer.push(node.slot)
   node.slot = nodes.length
   nodes.push(node)
@@ -175,37 +175,37 @@ function mayVary(node: Node, epoch: number, smooth: boolean): boolean {
 }
 
 /** Registers all outputs of a node's application, and gives the first. */
-function begin(tape: Tape, node: Node): Node {
+function begin(subgraph: Subgraph, node: Node): Node {
   const { outputs } = node
   if (outputs === null) {
-    register(tape, node, false)
+    register(subgraph, node, false)
     return node
   }
-  for (const output of outputs) register(tape, output, false)
+  for (const output of outputs) register(subgraph, output, false)
   return outputs[0]
 }
 
 /** Takes an application that varies into the order. */
-function finish(tape: Tape, lead: Node, smooth: boolean): void {
-  tape.order.push(lead)
-  tape.foreign ||= runsForeignCode(lead.primitive as Primitive)
-  if (lead.outputs === null) tape.varies[lead.slot] = true
-  else for (const output of lead.outputs) tape.varies[output.slot] = !smooth || isInexact(output.dtype)
+function finish(subgraph: Subgraph, lead: Node, smooth: boolean): void {
+  subgraph.order.push(lead)
+  subgraph.foreign ||= runsForeignCode(lead.primitive as Primitive)
+  if (lead.outputs === null) subgraph.varies[lead.slot] = true
+  else for (const output of lead.outputs) subgraph.varies[output.slot] = !smooth || isInexact(output.dtype)
 }
 
 /** Puts the slots back that a walk around this one may have given. */
-export function release(tape: Tape): void {
-  const { nodes, outer } = tape
+export function release(subgraph: Subgraph): void {
+  const { nodes, outer } = subgraph
   for (let i = nodes.length - 1; i >= 0; i--) nodes[i].slot = outer[i]
 }
 
-/** Whether a node depends on the inputs of the tape. */
-export function variesIn(tape: Tape, node: Node): boolean {
-  return tape.nodes[node.slot] === node && tape.varies[node.slot]
+/** Whether a node depends on the inputs of the subgraph. */
+export function variesIn(subgraph: Subgraph, node: Node): boolean {
+  return subgraph.nodes[node.slot] === node && subgraph.varies[node.slot]
 }
 
 /** Runs a rule on the stream of the application it belongs to. */
-export function besides<T>(lead: Node, rule: () => T): T {
+export function onStreamOf<T>(lead: Node, rule: () => T): T {
   return lead.stream === currentStream() ? rule() : onStream(lead.stream, rule)
 }
 
@@ -235,15 +235,15 @@ function applyAgain(
   replacements: readonly Node[],
   epoch: number,
 ): Node[] {
-  const tape = collect(targets, inputs, epoch, "vmap")
+  const subgraph = collect(targets, inputs, epoch, "vmap")
   try {
     const copies: Node[] = []
     inputs.forEach((input, i) => {
       copies[input.slot] = replacements[i]
     })
-    const copyOf = (node: Node): Node => (variesIn(tape, node) ? copies[node.slot] : node)
-    for (const lead of tape.order) {
-      const made = besides(lead, () =>
+    const copyOf = (node: Node): Node => (variesIn(subgraph, node) ? copies[node.slot] : node)
+    for (const lead of subgraph.order) {
+      const made = onStreamOf(lead, () =>
         applyNodes(lead.primitive as Primitive, lead.inputs.map(copyOf), lead.params),
       )
       outputsOf(lead).forEach((output, i) => {
@@ -252,6 +252,6 @@ function applyAgain(
     }
     return targets.map(copyOf)
   } finally {
-    release(tape)
+    release(subgraph)
   }
 }

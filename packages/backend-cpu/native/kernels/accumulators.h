@@ -45,8 +45,8 @@ inline wide_complex combine(ReduceOp op, wide_complex a, wide_complex b) {
 // lz_dtype of an accumulator, except the complex one.
 template <class W>
 inline constexpr int32_t dtype_of = std::is_same_v<W, double>    ? LZ_FLOAT64
-                             : std::is_same_v<W, int64_t> ? LZ_INT64
-                                                          : LZ_UINT64;
+                                    : std::is_same_v<W, int64_t> ? LZ_INT64
+                                                                 : LZ_UINT64;
 
 // Writes wide results as the output's type.
 template <class W>

@@ -76,7 +76,7 @@ void set_packed(GemmSliver& s, const float* a, int64_t height) {
 void by_library(const GemmProblem& p) {
   blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data),
              p.a.ld, static_cast<const float*>(p.b.data), p.b.ld, p.beta, p.c, p.ldc);
-  p.finish(0, p.m, 0, p.n);
+  p.epilogue(0, p.m, 0, p.n);
 }
 
 }  // namespace
@@ -113,7 +113,7 @@ void by_elements(const GemmProblem& p) {
       p.c[i * p.ldc + j] = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * *p.added().at(i, j).data);
     }
   }
-  p.finish(0, p.m, 0, p.n);
+  p.epilogue(0, p.m, 0, p.n);
 }
 
 // c from the sums of columns [j, j + n), in rows that are ld apart.
@@ -149,7 +149,7 @@ void by_rows(const GemmProblem& p, float* room) {
     }
     give(p, j, n, room, ld);
   }
-  p.finish(0, p.m, 0, p.n);
+  p.epilogue(0, p.m, 0, p.n);
 }
 
 void gemm(const GemmProblem& p) {
@@ -218,7 +218,7 @@ void gemm(const GemmProblem& p) {
         }
       }
     }
-    p.finish(i, s.rows, 0, p.n);
+    p.epilogue(i, s.rows, 0, p.n);
   }
 }
 
@@ -277,7 +277,7 @@ void gemm(const lz_call& call, const GemmProblem& p) {
             sliver(s);
             const int64_t end = j + s.columns;
             if (at + depth < all || (end < last && s.rows * (end + width - finished) <= kFinished)) continue;
-            p.finish(i0 + i, s.rows, j0 + finished, end - finished);
+            p.epilogue(i0 + i, s.rows, j0 + finished, end - finished);
             finished = end;
           }
         };
@@ -289,7 +289,7 @@ void gemm(const lz_call& call, const GemmProblem& p) {
         parallel(call, packs + down, 0.2 * double(shared.depth) * double(std::max(rows, columns)),
                  each(prepare));
         parallel(call, down * across,
-                 double(rows) * double(columns) * (kGemmPrice * double(shared.depth) + p.finish.cost()),
+                 double(rows) * double(columns) * (kGemmPrice * double(shared.depth) + p.epilogue.cost()),
                  each(compute));
       }
     }

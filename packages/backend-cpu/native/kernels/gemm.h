@@ -32,14 +32,14 @@ struct GemmAddend {
 
 // c = alpha · a @ b + beta · addend for a m×k and b k×n, of any sizes. A factor beta of 0 does not read the
 // addend, which may have data of its own where gemm_is_own(). An element depends on its row of a, its column
-// of b and k alone, however the product is cut. `finish` hears of every part of c once, when it is done.
+// of b and k alone, however the product is cut. `epilogue` hears of every part of c once, when it is done.
 struct GemmProblem {
   GemmOperand a, b;
   int64_t m, n, k;
   float alpha, beta;
   float* c;
   int64_t ldc;
-  Finish finish = {};
+  Epilogue epilogue = {};
   GemmAddend addend = {};
   // Of the product that this is a part of, where it is one: what decides between ways to sum must not know
   // the parts.

@@ -10,8 +10,8 @@
 #include <mutex>
 
 #include "kernels/blas.h"
+#include "kernels/epilogue.h"
 #include "kernels/families.h"
-#include "kernels/finish.h"
 #include "kernels/gemm.h"
 #include "kernels/half_columns.h"
 #include "kernels/source.h"
@@ -125,7 +125,7 @@ inline constexpr double price_of = std::is_same_v<T, float>    ? 0.02
 
 // out = alpha · a @ b + beta · out
 template <class T>
-void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Finish finish) {
+void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Epilogue epilogue) {
   const bool vector = p.m == 1 || p.n == 1;
   const double price = vector ? 0.1 * sizeof(T) : price_of<T>;
   const Tiles t = tile(p, vector ? 1024 : 128, price);
@@ -135,7 +135,7 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Fi
   const auto [ta, lda] = std::pair(p.a_order.transposed, p.a_order.ld);
   const auto [tb, ldb] = std::pair(p.b_order.transposed, p.b_order.ld);
   const double each =
-      200 + double(std::min(t.m, p.m)) * double(std::min(t.n, p.n)) * (double(p.k) * price + finish.cost());
+      200 + double(std::min(t.m, p.m)) * double(std::min(t.n, p.n)) * (double(p.k) * price + epilogue.cost());
   parallel(call, p.batch.size() * rows * columns, each, [&](int64_t begin, int64_t end) {
     Cursor<3> cursor(p.batch, p.batch.ndim, begin / (rows * columns));
     for (int64_t at = begin; at < end; at++) {
@@ -152,14 +152,14 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Fi
       } else {
         blas::gemm(ta, tb, m, n, p.k, alpha, x, lda, y, ldb, beta, z, p.n);
       }
-      finish(cursor.offset[2] / p.n + i, m, j, n);
+      epilogue(cursor.offset[2] / p.n + i, m, j, n);
     }
   });
 }
 
 // out = alpha · a @ b + beta · out by this package's GEMM, for operands of float32 and the half types.
 void multiply_floats(const lz_call& call, const Problem& p, float alpha, float beta, GemmAddend addend,
-                     float* out, Finish finish) {
+                     float* out, Epilogue epilogue) {
   const auto problem = [&](const Cursor<3>& at) {
     const auto operand = [](const Source& x, const Order& order, int64_t offset) {
       return GemmOperand{static_cast<const char*>(x.data) + offset * itemsize(x.dtype), x.dtype,
@@ -174,7 +174,7 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
                        beta,
                        out + at.offset[2],
                        p.n,
-                       finish.at(at.offset[2] / p.n, 0),
+                       epilogue.at(at.offset[2] / p.n, 0),
                        addend.at(at.offset[2] / p.n, 0)};
   };
   const int64_t count = p.batch.size();
@@ -197,7 +197,7 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
       n = half(n, gemm_width());
   }
   const int64_t down = parts(p.m, m), across = parts(p.n, n), tiles = down * across;
-  const double each = price / double(tiles) + double(m) * double(n) * finish.cost() + 100;
+  const double each = price / double(tiles) + double(m) * double(n) * epilogue.cost() + 100;
   parallel(call, count * tiles, each, [&](int64_t begin, int64_t end) {
     Cursor<3> cursor(p.batch, p.batch.ndim, begin / tiles);
     for (int64_t at = begin; at < end; at++) {
@@ -206,7 +206,7 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
       const int64_t i = at / across % down * m, j = at % across * n;
       part.a = part.a.at(i, 0), part.b = part.b.at(0, j);
       part.c += i * p.n + j;
-      part.finish = part.finish.at(i, j);
+      part.epilogue = part.epilogue.at(i, j);
       part.addend = part.addend.at(i, j);
       part.all_rows = p.m;
       part.m = std::min(m, p.m - i), part.n = std::min(n, p.n - j);
@@ -371,9 +371,9 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
       multiply_integers<T>(call, p, alpha, beta, addend, data<T>(out));
     }));
   }
-  const Finish finish{take_pieces(call)};
+  const Epilogue epilogue{take_pieces(call)};
   // The half types are finished where they are narrowed.
-  const Finish each = half ? Finish{} : finish;
+  const Epilogue each = half ? Epilogue{} : epilogue;
   const auto compute = [&]<class T>(T* to) {
     const bool floats = own && p.k > 0 && !halves && (half || (p.m > 1 && p.n > 1));
     GemmAddend addend;
@@ -397,7 +397,7 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
   if (half) {
     float* wide = scratch<float>(call, out.size);
     compute(wide);
-    return narrow_rows(call, wide, finish);
+    return narrow_rows(call, wide, epilogue);
   }
   if (out.dtype == LZ_FLOAT32)
     compute(data<float>(out));

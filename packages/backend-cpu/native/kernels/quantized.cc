@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "kernels/blas.h"
+#include "kernels/epilogue.h"
 #include "kernels/families.h"
-#include "kernels/finish.h"
 #include "kernels/gemm.h"
 #include "kernels/packed_format.h"
 #include "kernels/source.h"
@@ -71,7 +71,7 @@ struct Product {
   std::vector<Job> jobs;
   const float* x;
   float* y;
-  Finish finish;  // of what goes by panels
+  Epilogue epilogue;  // of what goes by panels
 
   void add(Job job) {
     if (!jobs.empty()) {
@@ -222,7 +222,7 @@ void by_panels(const lz_call& call, const Product& p, const Job& job) {
         }
         times_panel(p, job, p.transpose, at, k, column, n, panel, p.transpose ? k : n);
       }
-      p.finish(job.first, job.rows, column, n);
+      p.epilogue(job.first, job.rows, column, n);
     }
   });
   require(call, !exhausted, "out of memory");
@@ -299,14 +299,14 @@ void finish(const lz_call& call, Product& p) {
   const auto narrow = half_table().narrow[y.dtype];
   const bool panels =
       p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(), [&](const Job& job) { return by_panels(p, job); });
-  const Finish finish{narrow || panels ? take_pieces(call) : nullptr};
-  if (!narrow) p.finish = finish;
+  const Epilogue epilogue{narrow || panels ? take_pieces(call) : nullptr};
+  if (!narrow) p.epilogue = epilogue;
   p.y = narrow ? scratch<float>(call, y.size) : data<float>(y);
   if (p.k == 0)
     std::fill_n(p.y, y.size, 0.0f);
   else
     multiply(call, p);
-  if (narrow) narrow_rows(call, p.y, finish);
+  if (narrow) narrow_rows(call, p.y, epilogue);
 }
 
 void quantized_matmul(const lz_call& call) {

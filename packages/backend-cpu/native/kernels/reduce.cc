@@ -80,7 +80,7 @@ struct Job {
   int64_t itemsize;
   const char* x;
   void (*pack)(void* to, const void* from, int64_t step, int64_t n);
-  const MapPieces* feed = nullptr;  // makes x, which is row-major then
+  const MapPieces* prologue = nullptr;  // makes x, which is row-major then
 };
 
 // The length of the pieces of a long reduction to few results, and whether a reduction is one.
@@ -91,10 +91,10 @@ bool is_cut(const Walk& walk) {
   return walk.kept.size() <= 4096 && walk.reduced.size() >= 2 * piece_of(walk);
 }
 
-// reduce_part's innermost loops on what the feed computes, from element `start` of x on.
+// reduce_part's innermost loops on what the prologue computes, from element `start` of x on.
 template <class W>
-void reduce_fed(const Job& job, int64_t start, int64_t n, int64_t length, int64_t kept_step,
-                int64_t reduced_step, W* wide) {
+void reduce_computed(const Job& job, int64_t start, int64_t n, int64_t length, int64_t kept_step,
+                     int64_t reduced_step, W* wide) {
   const ReduceTable& table = reduce_table();
   alignas(64) char memory[kFedBytes];
   static_assert(kFedElements * 8 <= kFedBytes);
@@ -104,7 +104,7 @@ void reduce_fed(const Job& job, int64_t start, int64_t n, int64_t length, int64_
       const int64_t columns = std::min(most, n - j);
       for (int64_t i = 0; i < length; i += kFedRows) {
         const int64_t rows = std::min(kFedRows, length - i);
-        job.feed->compute(start + i * reduced_step + j, rows, reduced_step, columns, memory);
+        job.prologue->compute(start + i * reduced_step + j, rows, reduced_step, columns, memory);
         table.columns[job.op][job.dtype](memory, rows, columns, columns, wide + j);
       }
     }
@@ -113,7 +113,7 @@ void reduce_fed(const Job& job, int64_t start, int64_t n, int64_t length, int64_
   for (int64_t i = 0; i < n; i++) {
     for (int64_t j = 0; j < length; j += kFedElements) {
       const int64_t count = std::min(kFedElements, length - j);
-      job.feed->compute(start + i * kept_step + j, 1, count, count, memory);
+      job.prologue->compute(start + i * kept_step + j, 1, count, count, memory);
       table.rows[job.op][job.dtype](memory, 1, 0, count, wide + i);
     }
   }
@@ -145,7 +145,8 @@ void reduce_part(const Job& job, int64_t begin, int64_t end, int64_t first, int6
       const int64_t start = at[0] + done * kept_step;
       std::fill_n(wide, n, nothing);
       for_runs(walk.reduced, first, last, [&](const std::array<int64_t, 1>& run, int64_t length) {
-        if (job.feed) return reduce_fed<W>(job, start + run[0], n, length, kept_step, reduced_step, wide);
+        if (job.prologue)
+          return reduce_computed<W>(job, start + run[0], n, length, kept_step, reduced_step, wide);
         const auto from = [&](int64_t i) { return job.x + (start + run[0] + i) * job.itemsize; };
         if (walk.step == 1)
           return walk.across ? columns(from(0), length, reduced_step, n, wide)
@@ -177,7 +178,7 @@ void reduce_wide(const lz_call& call, const Job& job) {
   const lz_operand& y = call.out[0];
   const int64_t kept = walk.kept.size(), reduced = walk.reduced.size();
   const double each =
-      (walk.step == 1 ? 0.02 + 0.03 * double(job.itemsize) : 1.5) + (job.feed ? job.feed->cost() : 0);
+      (walk.step == 1 ? 0.02 + 0.03 * double(job.itemsize) : 1.5) + (job.prologue ? job.prologue->cost() : 0);
   const auto write = [&](int64_t at, int64_t step, const W* wide, int64_t n) { store(y, at, step, wide, n); };
 
   // A long reduction to few results is cut into pieces of the reduced space; each has a row of partial
@@ -225,10 +226,10 @@ void reduce_wide(const lz_call& call, const Job& job) {
 }
 
 // Whether the parts that reduce_part() asks for are those that MapPieces::compute() gives.
-bool fits_feed(const MapPieces& feed, const lz_operand& x, const Walk& walk) {
+bool fits_prologue(const MapPieces& prologue, const lz_operand& x, const Walk& walk) {
   if (!(x.flags & LZ_CONTIGUOUS) || walk.step != 1 || walk.offset != 0 || !is_cut(walk)) return false;
-  if (feed.flat() || !walk.across) return true;
-  return walk.kept.ndim == 1 && walk.reduced.ndim == 1 && walk.reduced.strides[0][0] == feed.columns();
+  if (prologue.flat() || !walk.across) return true;
+  return walk.kept.ndim == 1 && walk.reduced.ndim == 1 && walk.reduced.strides[0][0] == prologue.columns();
 }
 
 void reduce(const lz_call& call, ReduceOp op) {
@@ -245,10 +246,10 @@ void reduce(const lz_call& call, ReduceOp op) {
   if (y.size == 0) return;
   Job job{plan(x, y, is_reduced), op, x.dtype, itemsize(x.dtype), nullptr, nullptr};
   job.x = data<const char>(x) + job.walk.offset * job.itemsize;
-  job.feed = take_feed(call);
-  if (job.feed && !(x.size > 0 && fits_feed(*job.feed, x, job.walk))) {
-    job.feed->compute_all();
-    job.feed = nullptr;
+  job.prologue = take_prologue(call);
+  if (job.prologue && !(x.size > 0 && fits_prologue(*job.prologue, x, job.walk))) {
+    job.prologue->compute_all();
+    job.prologue = nullptr;
   }
   dispatch_width(x.dtype, [&]<class U>() { job.pack = pack<U>; });
   const auto run = [&]<class W>() {

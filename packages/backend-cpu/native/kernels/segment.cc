@@ -1,6 +1,6 @@
-// segmentReduce and segmentIds: runs of rows, given by offsets. The loops over rows are in simd/reduce.cc. A run is
-// reduced by one thread, or, where it is long, in pieces by its length alone: results do not depend on the number of
-// threads.
+// segmentReduce and segmentIds: runs of rows, given by offsets. The loops over rows are in simd/reduce.cc. A
+// run is reduced by one thread, or, where it is long, in pieces by its length alone: results do not depend on
+// the number of threads.
 #include <vector>
 
 #include "kernels/accumulators.h"
@@ -27,7 +27,8 @@ const int64_t* read_offsets(const lz_call& call, const char* op, const lz_operan
         fail(call, "[%s] offsets must not descend, received %lld after %lld", op, (long long)bound,
              (long long)bounds[i - 1]);
       if (s == count - 1 && bound != n)
-        fail(call, "[%s] offsets must end with the %lld rows, received %lld", op, (long long)n, (long long)bound);
+        fail(call, "[%s] offsets must end with the %lld rows, received %lld", op, (long long)n,
+             (long long)bound);
     }
   });
   return bounds;
@@ -66,7 +67,8 @@ void reduce_runs(const lz_call& call, ReduceOp op, const int64_t* bounds) {
   const char* from = reinterpret_cast<const char*>(contiguous<char>(call, x));
   const auto columns = reduce_table().columns[op][x.dtype], rows = reduce_table().rows[op][x.dtype];
   const int64_t length = std::max(kPiece / std::min(width, kColumns), kPieceRows);
-  const auto reduce = [&](int64_t example, int64_t first, int64_t last, int64_t column, int64_t count, W* wide) {
+  const auto reduce = [&](int64_t example, int64_t first, int64_t last, int64_t column, int64_t count,
+                          W* wide) {
     std::fill_n(wide, count, identity<W>(op, x.dtype));
     const char* start = from + ((example * n + first) * width + column) * item;
     if (first == last) return;
@@ -75,7 +77,8 @@ void reduce_runs(const lz_call& call, ReduceOp op, const int64_t* bounds) {
     else
       columns(start, last - first, width, count, wide);
   };
-  const auto write = [&](int64_t example, int64_t first, int64_t last, int64_t to, int64_t column, int64_t count) {
+  const auto write = [&](int64_t example, int64_t first, int64_t last, int64_t to, int64_t column,
+                         int64_t count) {
     W wide[kColumns];
     reduce(example, first, last, column, count, wide);
     store(y, to * width + column, 1, wide, count);
@@ -83,7 +86,7 @@ void reduce_runs(const lz_call& call, ReduceOp op, const int64_t* bounds) {
   // Long runs first, in pieces.
   std::vector<Piece> pieces;
   for (int64_t to = 0; to < batch * runs; to++) {
-    const int64_t *at = bounds + to / runs * stride + to % runs;
+    const int64_t* at = bounds + to / runs * stride + to % runs;
     if (at[1] - at[0] < 2 * length) continue;
     for (int64_t first = at[0]; first < at[1]; first += length)
       pieces.push_back({to / runs, first, std::min(at[1], first + length), to});

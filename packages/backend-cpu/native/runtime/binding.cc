@@ -8,9 +8,9 @@
 #include "runtime/binding_handles.h"
 #include "runtime/binding_signal.h"
 #include "runtime/exchange.h"
-#include "runtime/lane.h"
 #include "runtime/memory.h"
 #include "runtime/pool.h"
+#include "runtime/queue.h"
 #include "runtime/registry.h"
 #include "runtime/scalar_ops.h"
 #include "simd/targets.h"
@@ -26,10 +26,10 @@ struct Shared {
 
 // One an isolate.
 struct Instance {
-  Lanes lanes;
+  Queues queues;
   Signal signal;
   Handles handles;
-  std::vector<napi_ref> words;  // the attached tapes, by lane
+  std::vector<napi_ref> words;  // the attached command buffers, by queue
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
 
   void sweep(napi_env env) {
@@ -42,14 +42,14 @@ namespace {
 
 Buffer* buffer_of(const Call& call, size_t index) {
   const int64_t id = call.integer(index, "slot");
-  const Slot* slot = call.instance->lanes.store.slots.find(uint64_t(id));
+  const Slot* slot = call.instance->queues.store.slots.find(uint64_t(id));
   if (!slot || !slot->buffer) call.refuse("slot " + std::to_string(id) + " has no buffer");
   return slot->buffer.get();
 }
 
 Slot& slot_at(const Call& call, size_t index) {
   const int64_t id = call.integer(index, "slot");
-  Slot* slot = call.instance->lanes.store.slots.make(uint64_t(id));
+  Slot* slot = call.instance->queues.store.slots.make(uint64_t(id));
   if (!slot) call.refuse("slot " + std::to_string(id) + " is out of range");
   return *slot;
 }
@@ -97,80 +97,80 @@ napi_value scalar_support(Call& call) {
   return call.boolean(op_supported(op_named(name), int32_t(call.integer(1, "dtype", 0, 255))));
 }
 
-// --- Tapes
+// --- Command buffers
 
-Lane& lane_at(const Call& call, size_t index) {
-  const int64_t id = call.has(index) ? call.integer(index, "lane", 0, Lanes::kMost - 1) : 0;
-  return *call.instance->lanes.make(uint32_t(id));
+Queue& queue_at(const Call& call, size_t index) {
+  const int64_t id = call.has(index) ? call.integer(index, "queue", 0, Queues::kMost - 1) : 0;
+  return *call.instance->queues.make(uint32_t(id));
 }
 
-napi_value attach_tape(Call& call) {
-  const napi_value buffer = call.value(0, "tape");
+napi_value attach_commands(Call& call) {
+  const napi_value buffer = call.value(0, "commands");
   bool is = false;
   call.check(napi_is_arraybuffer(call.env, buffer, &is));
-  if (!is) call.refuse("tape must be an ArrayBuffer");
-  const auto lane = size_t(call.has(1) ? call.integer(1, "lane", 0, Lanes::kMost - 1) : 0);
+  if (!is) call.refuse("commands must be an ArrayBuffer");
+  const auto queue = size_t(call.has(1) ? call.integer(1, "queue", 0, Queues::kMost - 1) : 0);
   napi_ref made;
   call.check(napi_create_reference(call.env, buffer, 1, &made));
   auto& words = call.instance->words;
-  if (words.size() <= lane) words.resize(lane + 1);
-  if (words[lane]) napi_delete_reference(call.env, words[lane]);
-  words[lane] = made;
+  if (words.size() <= queue) words.resize(queue + 1);
+  if (words[queue]) napi_delete_reference(call.env, words[queue]);
+  words[queue] = made;
   return nullptr;
 }
 
-// The first `nWords` words of the lane's tape.
-const int64_t* attached_words(Call& call, size_t lane, int64_t count) {
+// The first `nWords` words of the queue's command buffer.
+const int64_t* attached_words(Call& call, size_t queue, int64_t count) {
   Instance& it = *call.instance;
   if (!it.shared->garbage.empty()) it.sweep(call.env);
   napi_value buffer = nullptr;
-  if (lane < it.words.size() && it.words[lane])
-    call.check(napi_get_reference_value(call.env, it.words[lane], &buffer));
-  if (!buffer) call.refuse("no tape is attached");
+  if (queue < it.words.size() && it.words[queue])
+    call.check(napi_get_reference_value(call.env, it.words[queue], &buffer));
+  if (!buffer) call.refuse("no command buffer is attached");
   void* data;
   size_t size;
   // Asked anew each time: the ArrayBuffer may have been detached or resized.
   call.check(napi_get_arraybuffer_info(call.env, buffer, &data, &size));
   if (uint64_t(count) > size / 8)
-    call.refuse(std::to_string(count) + " words do not fit the attached tape of " + std::to_string(size) +
-                " bytes");
+    call.refuse(std::to_string(count) + " words do not fit the attached command buffer of " +
+                std::to_string(size) + " bytes");
   return static_cast<const int64_t*>(data);
 }
 
 napi_value run(Call& call) {
   const int64_t count = call.integer(0, "nWords");
-  Lane& lane = lane_at(call, 1);
-  const int64_t* words = attached_words(call, lane.index(), count);
-  return call.number(double(call.instance->lanes.run(lane, words, size_t(count))));
+  Queue& queue = queue_at(call, 1);
+  const int64_t* words = attached_words(call, queue.index(), count);
+  return call.number(double(call.instance->queues.run(queue, words, size_t(count))));
 }
 
 napi_value submit(Call& call) {
   const int64_t count = call.integer(0, "nWords");
-  Lane& lane = lane_at(call, 1);
-  const int64_t* words = attached_words(call, lane.index(), count);
+  Queue& queue = queue_at(call, 1);
+  const int64_t* words = attached_words(call, queue.index(), count);
   const bool tell = call.has(2) && call.integer(2, "tell", 0, 1) == 1;
-  if (tell && !call.instance->lanes.tell) call.refuse("nobody is to be told: call onDone first");
-  return call.number(double(call.instance->lanes.submit(lane, words, size_t(count), tell)));
+  if (tell && !call.instance->queues.tell) call.refuse("nobody is to be told: call onDone first");
+  return call.number(double(call.instance->queues.submit(queue, words, size_t(count), tell)));
 }
 
 napi_value wait(Call& call) {
-  auto& lanes = call.instance->lanes;
-  Lane& lane = lane_at(call, 0);
+  auto& queues = call.instance->queues;
+  Queue& queue = queue_at(call, 0);
   const auto ticket = uint64_t(call.integer(1, "ticket"));
-  if (ticket > lane.issued()) call.refuse("lane has no ticket " + std::to_string(ticket) + " yet");
-  lanes.wait(lane, ticket);
-  return call.boolean(lanes.has_poison());
+  if (ticket > queue.issued()) call.refuse("queue has no ticket " + std::to_string(ticket) + " yet");
+  queues.wait(queue, ticket);
+  return call.boolean(queues.has_poison());
 }
 
-napi_value done(Call& call) { return call.number(double(lane_at(call, 0).done())); }
+napi_value done(Call& call) { return call.number(double(queue_at(call, 0).done())); }
 
 napi_value on_done(Call& call) {
   Instance& it = *call.instance;
   if (!it.signal.open(call.env, call.value(0, "callback"))) call.refuse("callback must be a function");
-  it.lanes.tell = [&it] { it.signal.raise(); };
+  it.queues.tell = [&it] { it.signal.raise(); };
   // Before the signal goes, which was made earlier: threads that might raise it must be gone by then.
   call.check(napi_add_env_cleanup_hook(
-      call.env, [](void* lanes) { static_cast<Lanes*>(lanes)->stop(); }, &it.lanes));
+      call.env, [](void* queues) { static_cast<Queues*>(queues)->stop(); }, &it.queues));
   return nullptr;
 }
 
@@ -180,31 +180,31 @@ napi_value hold(Call& call) {
 }
 
 napi_value failures(Call& call) {
-  return call.array(call.instance->lanes.main().tape().failures(), [&](const Failure& failure) {
+  return call.array(call.instance->queues.main().executor().failures(), [&](const Failure& failure) {
     return call.object(
         {{"word", call.number(double(failure.word))}, {"message", call.string(failure.message)}});
   });
 }
 
 napi_value poisoned(Call& call) {
-  auto& lanes = call.instance->lanes;
-  return call.array(lanes.take_poison(), [&](const Poison& poison) {
+  auto& queues = call.instance->queues;
+  return call.array(queues.take_poison(), [&](const Poison& poison) {
     return call.object({{"slot", call.number(poison.slot)},
-                        {"lane", call.number(poison.lane)},
+                        {"queue", call.number(poison.queue)},
                         {"ticket", call.number(double(poison.ticket))},
                         {"cause", call.number(poison.cause)},
-                        {"message", call.string(lanes.store.cause(poison.cause))}});
+                        {"message", call.string(queues.store.cause(poison.cause))}});
   });
 }
 
 napi_value register_program(Call& call) {
   const auto words = call.words(0, "words");
-  return call.number(call.instance->lanes.add_program(words.data(), words.size()));
+  return call.number(call.instance->queues.add_program(words.data(), words.size()));
 }
 
 napi_value release_program(Call& call) {
   const int64_t id = call.integer(0, "id", 0, UINT32_MAX);
-  if (!call.instance->lanes.release_program(uint32_t(id)))
+  if (!call.instance->queues.release_program(uint32_t(id)))
     call.refuse("there is no scalar program " + std::to_string(id));
   return nullptr;
 }
@@ -215,12 +215,14 @@ napi_value register_plan(Call& call) {
   constexpr int64_t kMost = PagedTable<Slot>::kLimit;
   const int64_t n_in = call.integer(1, "nIn", 0, kMost), n_out = call.integer(2, "nOut", 0, kMost);
   const int64_t arena = call.integer(3, "arenaBytes", 0, int64_t(1) << 46);
-  return call.number(call.instance->lanes.add_plan(words.data(), words.size(), int(n_in), int(n_out), arena));
+  return call.number(
+      call.instance->queues.add_plan(words.data(), words.size(), int(n_in), int(n_out), arena));
 }
 
 napi_value release_plan(Call& call) {
   const int64_t id = call.integer(0, "id", 0, UINT32_MAX);
-  if (!call.instance->lanes.release_plan(uint32_t(id))) call.refuse("there is no plan " + std::to_string(id));
+  if (!call.instance->queues.release_plan(uint32_t(id)))
+    call.refuse("there is no plan " + std::to_string(id));
   return nullptr;
 }
 
@@ -230,14 +232,14 @@ napi_value allocate(Call& call) {
   const int64_t bytes = call.integer(1, "nbytes");
   std::string error;
   const int64_t slot = call.integer(0, "slot");
-  if (!call.instance->lanes.main().tape().allocate(uint64_t(slot), bytes, &error))
+  if (!call.instance->queues.main().executor().allocate(uint64_t(slot), bytes, &error))
     throw std::runtime_error("[allocate] " + error);
   return nullptr;
 }
 
 napi_value free_slot(Call& call) {
   const int64_t id = call.integer(0, "slot");
-  if (Slot* slot = call.instance->lanes.store.slots.find(uint64_t(id))) {
+  if (Slot* slot = call.instance->queues.store.slots.find(uint64_t(id))) {
     slot->buffer.reset();
     slot->cause = 0;
   }
@@ -249,7 +251,7 @@ napi_value share(Call& call) {
   Slot& other = slot_at(call, 1);
   Memory::share(buffer);
   other.buffer = BufferRef(buffer);
-  other.cause = call.instance->lanes.store.slots.find(uint64_t(call.integer(0, "slot")))->cause;
+  other.cause = call.instance->queues.store.slots.find(uint64_t(call.integer(0, "slot")))->cause;
   return nullptr;
 }
 
@@ -468,7 +470,7 @@ constexpr Function kFunctions[] = {
     {"scalarSupport", scalar_support},
     {"simdTarget", simd_target_text},
     {"machineCode", machine_code},
-    {"attachTape", attach_tape},
+    {"attachCommands", attach_commands},
     {"run", run},
     {"submit", submit},
     {"wait", wait},

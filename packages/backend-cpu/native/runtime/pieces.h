@@ -61,7 +61,8 @@ class MapPieces {
 // What this package's kernels are lent besides lz_context.
 struct KernelContext : lz_context {
   const MapPieces* pieces = nullptr;  // work on the result
-  const MapPieces* feed = nullptr;    // work that makes the first operand, whose memory does not hold it yet
+  const MapPieces* prologue =
+      nullptr;  // work that makes the first operand, whose memory does not hold it yet
 };
 
 // The work that wants this call's result; null where there is none. A kernel that asks must run it on
@@ -75,19 +76,19 @@ inline const MapPieces* take_pieces(const lz_call& call) {
 
 // The work that makes the first operand; null where that is in memory. A kernel that asks must let it compute
 // all.
-inline const MapPieces* take_feed(const lz_call& call) {
+inline const MapPieces* take_prologue(const lz_call& call) {
   auto* context = static_cast<KernelContext*>(call.ctx);
-  const MapPieces* feed = context->feed;
-  context->feed = nullptr;
-  return feed;
+  const MapPieces* prologue = context->prologue;
+  context->prologue = nullptr;
+  return prologue;
 }
 
 // What a kernel does with a finished part of its result that begins at this row and column.
-struct Finish {
+struct Epilogue {
   const MapPieces* pieces = nullptr;
   int64_t row = 0, column = 0;
 
-  Finish at(int64_t i, int64_t j) const { return {pieces, row + i, column + j}; }
+  Epilogue at(int64_t i, int64_t j) const { return {pieces, row + i, column + j}; }
   void operator()(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
     if (pieces) pieces->run(row + i, rows, column + j, columns);
   }

@@ -49,16 +49,17 @@ Plan::Plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t aren
 void Plan::join() {
   for (size_t i = 0; i + 1 < steps_.size(); i++) {
     Step &step = steps_[i], &after = steps_[i + 1];
-    if (step.feeds && step.n_out == 1 && after.kernel && after.n_in > 0) {
+    if (step.is_prologue && step.n_out == 1 && after.kernel && after.n_in > 0) {
       const size_t made = step.first + size_t(step.n_in);
       const lz_operand& x = operands_[after.first];
       const bool same = places_[made].slot == places_[after.first].slot &&
                         places_[made].offset == places_[after.first].offset && (x.flags & LZ_CONTIGUOUS) &&
                         x.size == operands_[made].size && x.dtype == operands_[made].dtype && x.ndim > 0;
-      if (same) after.feed = MapPieces::make(step.job, operands_.data() + step.first, x.shape[x.ndim - 1]);
+      if (same)
+        after.prologue = MapPieces::make(step.job, operands_.data() + step.first, x.shape[x.ndim - 1]);
     }
     // Work before a kernel and work after it share the place of their addresses: a kernel has one of them.
-    if (!step.kernel || step.feed || step.n_out != 1 || !after.finishes) continue;
+    if (!step.kernel || step.prologue || step.n_out != 1 || !after.is_epilogue) continue;
     const lz_operand& result = operands_[step.first + size_t(step.n_in)];
     if (result.ndim < 1 || !(result.flags & LZ_CONTIGUOUS) || result.size != after.job.n) continue;
     const Place& made = places_[step.first + size_t(step.n_in)];
@@ -77,7 +78,7 @@ bool Plan::overlap(size_t a, size_t b) const {
   return x + p.low < y + q.high && y + q.low < x + p.high;
 }
 
-bool Plan::feeds(const Step& work, const Step& kernel) const {
+bool Plan::is_prologue_of(const Step& work, const Step& kernel) const {
   const size_t made = work.first + size_t(work.n_in), results = kernel.first + size_t(kernel.n_in);
   for (size_t i = results; i < results + size_t(kernel.n_out); i++) {
     for (size_t k = work.first; k <= made; k++)
@@ -142,10 +143,10 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     steps_.push_back(std::move(step));
     return;
   }
-  if (opcode != kRun && opcode != kMap && opcode != kFinish && opcode != kFeed)
+  if (opcode != kRun && opcode != kMap && opcode != kEpilogue && opcode != kPrologue)
     refuse("a plan cannot hold records of opcode " + std::to_string(opcode));
-  step.finishes = opcode == kFinish;
-  step.feeds = opcode == kFeed;
+  step.is_epilogue = opcode == kEpilogue;
+  step.is_prologue = opcode == kPrologue;
   CallHead head;
   if (!decode_head(next, end, head)) refuse("a record lacks what it calls or operands");
   const uint32_t id = head.id;
@@ -223,9 +224,9 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     if (step.program) {
       for (int i = 0; i < step.n_in + step.n_out; i++) at[i] = static_cast<char*>(in[i].data);
       const Step* reader = next + 1 < steps_.size() ? &steps_[next + 1] : nullptr;
-      if (step.feeds && reader && reader->feed && feeds(step, *reader)) {
-        reader->feed->begin(at);
-        context.feed = reader->feed.get();
+      if (step.is_prologue && reader && reader->prologue && is_prologue_of(step, *reader)) {
+        reader->prologue->begin(at);
+        context.prologue = reader->prologue.get();
       } else {
         step.job.run(at);
       }
@@ -241,13 +242,13 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
       const bool done = context.call(step.kernel, call, error);
       if (!context.pieces) next++;
       context.pieces = nullptr;
-      if (!done) return context.feed = nullptr, false;
+      if (!done) return context.prologue = nullptr, false;
     } else if (!context.call(step.kernel, call, error)) {
-      context.feed = nullptr;
+      context.prologue = nullptr;
       return false;
     }
-    if (context.feed) {
-      context.feed = nullptr;
+    if (context.prologue) {
+      context.prologue = nullptr;
       *error = "a kernel that reads only memory was given work that makes its operand";
       return false;
     }

@@ -1,5 +1,5 @@
-// Plans: recorded tapes with local slots, checked and decoded once. A replay adds addresses to offsets and
-// runs.
+// Plans: recorded command buffers with local slots, checked and decoded once. A replay adds addresses to
+// offsets and runs.
 #ifndef LAZULI_RUNTIME_PLAN_H
 #define LAZULI_RUNTIME_PLAN_H
 
@@ -48,11 +48,11 @@ class Plan {
     std::shared_ptr<Program> program;
     std::shared_ptr<Plan> plan;
     MapJob job;
-    // Of a kernel: the next step, where that finishes pieces of the result.
+    // Of a kernel: the next step, where that is an epilogue of the result.
     std::unique_ptr<MapPieces> pieces;
     // Of a kernel: the step before, where that makes pieces of the first operand.
-    std::unique_ptr<MapPieces> feed;
-    bool finishes = false, feeds = false;
+    std::unique_ptr<MapPieces> prologue;
+    bool is_epilogue = false, is_prologue = false;
     uint32_t first = 0;  // into operands_, or into pairs_
     int n_in = 0, n_out = 0;
     const int64_t* params = nullptr;
@@ -72,7 +72,7 @@ class Plan {
   // nothing that the kernel reads.
   bool joins(const Step& kernel, const Step& work) const;
   // Whether a kernel may write its result while the work that makes its operand still reads.
-  bool feeds(const Step& work, const Step& kernel) const;
+  bool is_prologue_of(const Step& work, const Step& kernel) const;
   bool overlap(size_t a, size_t b) const;
   void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
 
@@ -80,7 +80,7 @@ class Plan {
   int64_t arena_bytes_;
   std::vector<int64_t> words_, strides_;  // shapes, parameters and immediates point into words_
   std::vector<Step> steps_;
-  // A replay writes addresses into these; a plan belongs to one tape and never contains itself.
+  // A replay writes addresses into these; a plan belongs to one command buffer and never contains itself.
   mutable std::vector<lz_operand> operands_;
   std::vector<Place> places_;  // of operands_
   std::vector<Place> pairs_;   // of nested plans

@@ -1,4 +1,4 @@
-// Reading the records of PROTOCOL.md: the bounds-checked decoder that tapes and plans share.
+// Reading the records of PROTOCOL.md: the bounds-checked decoder that command buffers and plans share.
 #ifndef LAZULI_RUNTIME_RECORD_H
 #define LAZULI_RUNTIME_RECORD_H
 
@@ -17,15 +17,15 @@ enum Opcode : uint32_t {
   kMap = 4,
   kPlan = 5,
   kWait = 6,
-  kFinish = 7,
-  kFeed = 8,
+  kEpilogue = 7,
+  kPrologue = 8,
   kDense = 9
 };
 
 inline uint32_t low32(int64_t word) { return uint32_t(uint64_t(word)); }
 inline uint32_t high32(int64_t word) { return uint32_t(uint64_t(word) >> 32); }
 
-// What a RUN, MAP, FINISH or FEED calls, and how many operands follow.
+// What a RUN, MAP, EPILOGUE or PROLOGUE calls, and how many operands follow.
 struct CallHead {
   uint32_t id;
   int n_in, n_out;

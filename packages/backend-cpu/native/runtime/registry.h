@@ -1,5 +1,5 @@
-// The kernels by name. A kernel's id is its position, so the tape names it by a number. Process-wide: ids are
-// equal in every isolate, and kernels of a loaded addon stay.
+// The kernels by name. A kernel's id is its position, so the command buffer names it by a number.
+// Process-wide: ids are equal in every isolate, and kernels of a loaded addon stay.
 #ifndef LAZULI_RUNTIME_REGISTRY_H
 #define LAZULI_RUNTIME_REGISTRY_H
 

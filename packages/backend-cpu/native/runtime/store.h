@@ -1,6 +1,6 @@
-// What the tapes of an isolate share: the slots, the words of programs and plans, and why slots are poisoned.
-// A slot is touched by one thread at a time, which is the business of whoever writes the tapes; the rest is
-// guarded here.
+// What the command buffers of an isolate share: the slots, the words of programs and plans, and why slots are
+// poisoned. A slot is touched by one thread at a time, which is the business of whoever writes the command
+// buffers; the rest is guarded here.
 #ifndef LAZULI_RUNTIME_STORE_H
 #define LAZULI_RUNTIME_STORE_H
 

@@ -165,7 +165,9 @@ LZ_REDUCE(sum, Add)
 LZ_REDUCE(product, Multiply)
 LZ_REDUCE(max, Max)
 LZ_REDUCE(min, Min)
-LZ_REDUCE(and, And) LZ_REDUCE(or, Or) LZ_REDUCE(xor, Xor)
+LZ_REDUCE(and, And)
+LZ_REDUCE(or, Or)
+LZ_REDUCE(xor, Xor)
 #undef LZ_REDUCE
     template <class T>
     inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) {

@@ -91,7 +91,7 @@ export class Storage {
   /** The stream whose work makes it; null where that is no work of a stream. */
   stream: Stream | null = null
   /** Of a backend with several queues: the one whose work makes it. */
-  lane = 0
+  queue = 0
   /** Of such a backend: the number of the last work of that queue that makes it. */
   ticket = 0
   /** Of such a backend: by queue the last work of other queues that reads it. */

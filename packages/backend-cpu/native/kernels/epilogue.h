@@ -1,7 +1,7 @@
 // How kernels end that compute a result of rows in parts: rows at a time, with the elementwise work that
 // follows.
-#ifndef LAZULI_KERNELS_FINISH_H
-#define LAZULI_KERNELS_FINISH_H
+#ifndef LAZULI_KERNELS_EPILOGUE_H
+#define LAZULI_KERNELS_EPILOGUE_H
 
 #include "kernels/call.h"
 #include "runtime/pieces.h"
@@ -21,13 +21,13 @@ void parallel_rows(const lz_call& call, const lz_operand& out, double price, F f
 }
 
 // A result of a half type from what was computed in float32.
-inline void narrow_rows(const lz_call& call, const float* wide, Finish finish) {
+inline void narrow_rows(const lz_call& call, const float* wide, Epilogue epilogue) {
   const lz_operand& out = call.out[0];
   const int64_t n = out.shape[out.ndim - 1];
   const auto narrow = half_table().narrow[out.dtype];
-  parallel_rows(call, out, 0.3 + finish.cost(), [&](int64_t row, int64_t rows) {
+  parallel_rows(call, out, 0.3 + epilogue.cost(), [&](int64_t row, int64_t rows) {
     narrow(wide + row * n, data<char>(out) + 2 * row * n, rows * n);
-    finish(row, rows, 0, n);
+    epilogue(row, rows, 0, n);
   });
 }
 

@@ -1,4 +1,4 @@
-#include "runtime/tape.h"
+#include "runtime/executor.h"
 
 #include <algorithm>
 #include <functional>
@@ -8,17 +8,17 @@
 #include "runtime/registry.h"
 
 namespace lazuli {
-void Tape::give_program(uint32_t id, std::shared_ptr<Program> made) {
+void Executor::give_program(uint32_t id, std::shared_ptr<Program> made) {
   if (programs_.size() <= id) programs_.resize(id + 1);
   programs_[id] = std::move(made);
 }
 
-void Tape::give_plan(uint32_t id, std::shared_ptr<Plan> made) {
+void Executor::give_plan(uint32_t id, std::shared_ptr<Plan> made) {
   if (plans_.size() <= id) plans_.resize(id + 1);
   plans_[id] = std::move(made);
 }
 
-std::shared_ptr<Program> Tape::program_at(uint32_t id) {
+std::shared_ptr<Program> Executor::program_at(uint32_t id) {
   if (id < programs_.size() && programs_[id]) return programs_[id];
   const auto words = store_.program(id);
   if (!words) return nullptr;
@@ -26,7 +26,7 @@ std::shared_ptr<Program> Tape::program_at(uint32_t id) {
   return programs_[id];
 }
 
-std::shared_ptr<Plan> Tape::plan_at(uint32_t id) {
+std::shared_ptr<Plan> Executor::plan_at(uint32_t id) {
   if (id < plans_.size() && plans_[id]) return plans_[id];
   const auto plan = store_.plan(id);
   if (!plan) return nullptr;
@@ -35,7 +35,7 @@ std::shared_ptr<Plan> Tape::plan_at(uint32_t id) {
   return plans_[id];
 }
 
-bool Tape::allocate(uint64_t slot, int64_t bytes, std::string* error) {
+bool Executor::allocate(uint64_t slot, int64_t bytes, std::string* error) {
   Slot* it = slots_.make(slot);
   if (!it) return *error = "slot " + std::to_string(slot) + " is out of range", false;
   it->buffer.reset();
@@ -45,17 +45,17 @@ bool Tape::allocate(uint64_t slot, int64_t bytes, std::string* error) {
   return bool(it->buffer);
 }
 
-Tape::Outcome Tape::fail(std::string message) {
+Executor::Outcome Executor::fail(std::string message) {
   message_ = std::move(message);
   return Outcome::failed;
 }
 
-Tape::Outcome Tape::skip(const Slot* input) {
+Executor::Outcome Executor::skip(const Slot* input) {
   cause_ = input->cause;
   return Outcome::skipped;
 }
 
-void Tape::poison_outputs(uint32_t cause) {
+void Executor::poison_outputs(uint32_t cause) {
   for (uint32_t slot : outputs_) {
     Slot* it = slots_.make(slot);
     if (!it || it->cause) continue;
@@ -65,19 +65,19 @@ void Tape::poison_outputs(uint32_t cause) {
 }
 
 // What is written has a value again: slots are used for one array after another.
-void Tape::heal_outputs() {
+void Executor::heal_outputs() {
   for (uint32_t slot : outputs_)
     if (Slot* it = slots_.find(slot)) it->cause = 0;
 }
 
-size_t Tape::run(const int64_t* words, size_t count) {
+size_t Executor::run(const int64_t* words, size_t count) {
   failures_.clear();
   const int64_t* const end = words + count;
   for (const int64_t* next = words; next < end;) {
     if (stop && stop->load(std::memory_order_relaxed)) break;
     const uint32_t length = high32(*next);
     if (length == 0 || length > size_t(end - next)) {
-      failures_.push_back({next - words, "malformed tape: a record of " + std::to_string(length) +
+      failures_.push_back({next - words, "malformed command buffer: a record of " + std::to_string(length) +
                                              " words where " + std::to_string(end - next) + " are left"});
       break;
     }
@@ -109,7 +109,7 @@ size_t Tape::run(const int64_t* words, size_t count) {
   return failures_.size();
 }
 
-Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
+Executor::Outcome Executor::record(const int64_t* record, const int64_t* end) {
   const uint32_t opcode = low32(*record);
   const int64_t* next = record + 1;
   switch (opcode) {
@@ -129,9 +129,9 @@ Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
       return Outcome::done;
     }
     case kWait:
-      if (end - next != 2) return fail("malformed record: WAIT takes a lane and a ticket");
+      if (end - next != 2) return fail("malformed record: WAIT takes a queue and a ticket");
       if (!wait || !wait(low32(next[0]), uint64_t(next[1])))
-        return fail("there is no ticket " + std::to_string(next[1]) + " of lane " + std::to_string(next[0]) +
+        return fail("there is no ticket " + std::to_string(next[1]) + " of queue " + std::to_string(next[0]) +
                     " to wait for");
       return Outcome::done;
     case kRun:
@@ -147,7 +147,7 @@ Tape::Outcome Tape::record(const int64_t* record, const int64_t* end) {
   }
 }
 
-Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in, int n_out) {
+Executor::Outcome Executor::operands(const int64_t*& next, const int64_t* end, int n_in, int n_out) {
   // A record of w words needs at most w strides.
   if (strides_.size() < size_t(end - next) + 1) strides_.resize(size_t(end - next) * 2 + 64);
   int64_t* strides = strides_.data();
@@ -190,7 +190,7 @@ Tape::Outcome Tape::operands(const int64_t*& next, const int64_t* end, int n_in,
   return outcome;
 }
 
-Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
+Executor::Outcome Executor::run_kernel(const int64_t* next, const int64_t* end) {
   CallHead head;
   if (!decode_head(next, end, head)) return fail("malformed record: RUN lacks its kernel or operands");
   const auto [id, n_in, n_out] = head;
@@ -206,7 +206,7 @@ Tape::Outcome Tape::run_kernel(const int64_t* next, const int64_t* end) {
 }
 
 // What an op on a small array costs: no operand but its place.
-Tape::Outcome Tape::run_dense(const int64_t* next, const int64_t* end) {
+Executor::Outcome Executor::run_dense(const int64_t* next, const int64_t* end) {
   constexpr uint32_t kMost = 16;
   if (end - next < 3) return fail("malformed record: DENSE lacks its result");
   const uint32_t id = low32(next[0]), n_in = high32(next[0]), size = low32(next[1]), bits = high32(next[1]);
@@ -256,7 +256,7 @@ Tape::Outcome Tape::run_dense(const int64_t* next, const int64_t* end) {
   return Outcome::done;
 }
 
-Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
+Executor::Outcome Executor::run_map(const int64_t* next, const int64_t* end) {
   CallHead head;
   if (!decode_head(next, end, head)) return fail("malformed record: MAP lacks its program or operands");
   const auto [id, n_in, n_out] = head;
@@ -272,7 +272,7 @@ Tape::Outcome Tape::run_map(const int64_t* next, const int64_t* end) {
   return Outcome::done;
 }
 
-Tape::Outcome Tape::run_plan(const int64_t* next, const int64_t* end) {
+Executor::Outcome Executor::run_plan(const int64_t* next, const int64_t* end) {
   if (end - next < 1) return fail("malformed record: PLAN lacks its plan");
   const uint32_t id = low32(*next++);
   if (id >= plans_.size() || !plans_[id]) {

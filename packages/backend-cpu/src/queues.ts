@@ -1,49 +1,49 @@
 /**
- * Lanes: what is written for each stream, when it runs, and who waits for it. A lane's tapes run in order, on this thread where nothing
- * of the lane is under way, else on the lane's own; lanes run at once. What a lane reads from another one it waits for, by a record.
+ * Queues: what is written for each stream, when it runs, and who waits for it. A queue's command buffers run in order, on this thread where nothing
+ * of the queue is under way, else on the queue's own; queues run at once. What a queue reads from another one it waits for, by a record.
  */
 import { DeviceError, IndexError, NumericError, Storage, type Stream } from "@lazuli/core/engine"
+import { CommandBuffer } from "./command-buffer"
 import { native } from "./native"
-import { Tape } from "./tape"
 
-/** A tape longer than this runs before the graph is all encoded. */
+/** A command buffer longer than this runs before the graph is all encoded. */
 const MAX_WORDS = 1 << 18
-/** Streams beyond this many share lanes: each lane may have a thread. */
-const MAX_LANES = 16
-/** So many tapes of a lane may wait to run; then this thread waits for half of them. */
+/** Streams beyond this many share queues: each queue may have a thread. */
+const MAX_QUEUES = 16
+/** So many command buffers of a queue may wait to run; then this thread waits for half of them. */
 const MAX_WAITING = 128
-/** The home of memory that was filled while lanes were at work: no lane's tape makes it or gives it back. */
+/** The home of memory that was filled while queues were at work: no queue's command buffer makes it or gives it back. */
 const HOST = -1
 
-/** The tapes of a stream. */
-export class Lane {
-  readonly tape: Tape
-  /** The ticket that the tape gets that is being written. */
+/** The command buffers of a stream. */
+export class Queue {
+  readonly commands: CommandBuffer
+  /** The ticket that the command buffer gets that is being written. */
   open = 1
   /** The highest ticket that is known to be done. */
   done = 0
-  /** By lane: the highest ticket that this one waits for already. */
+  /** By queue: the highest ticket that this one waits for already. */
   readonly awaited: number[] = []
-  /** Slots that later records may take: the tape frees them before. */
+  /** Slots that later records may take: the command buffer frees them before. */
   readonly freeSlots: number[] = []
   constructor(
     readonly id: number,
     words: number,
   ) {
-    this.tape = new Tape(words)
-    if (id >= 0) native.attachTape(this.tape.buffer, id)
+    this.commands = new CommandBuffer(words)
+    if (id >= 0) native.attachCommands(this.commands.buffer, id)
   }
 
   /** Room for a record. */
   reserve(words: number): void {
-    if (this.id < 0) this.tape.reserve(words)
+    if (this.id < 0) this.commands.reserve(words)
     else {
-      if (this.tape.length > MAX_WORDS) pass(this)
-      if (this.tape.reserve(words)) native.attachTape(this.tape.buffer, this.id)
+      if (this.commands.length > MAX_WORDS) pass(this)
+      if (this.commands.reserve(words)) native.attachCommands(this.commands.buffer, this.id)
     }
   }
 
-  /** Asks what is done, and says whether tapes wait or run. */
+  /** Asks what is done, and says whether command buffers wait or run. */
   isBusy(): boolean {
     if (this.open - 1 <= this.done) return false
     const done = native.done(this.id)
@@ -54,26 +54,26 @@ export class Lane {
   }
 }
 
-/** The lane of the default stream. */
-export const main: Lane = new Lane(0, 1 << 14)
-const lanes: Lane[] = [main]
+/** The queue of the default stream. */
+export const main: Queue = new Queue(0, 1 << 14)
+const queues: Queue[] = [main]
 let lastStream: Stream | null = null
-let lastLane = main
+let lastQueue = main
 /** Whether work that is encoded shall not run on this thread. */
 let handing = false
 
-/** The lane of a stream. */
-export function laneOf(stream: Stream): Lane {
-  if (stream === lastStream) return lastLane
-  const id = stream.index < MAX_LANES ? stream.index : 1 + (stream.index % (MAX_LANES - 1))
-  while (lanes.length <= id) lanes.push(new Lane(lanes.length, 1 << 10))
+/** The queue of a stream. */
+export function queueOf(stream: Stream): Queue {
+  if (stream === lastStream) return lastQueue
+  const id = stream.index < MAX_QUEUES ? stream.index : 1 + (stream.index % (MAX_QUEUES - 1))
+  while (queues.length <= id) queues.push(new Queue(queues.length, 1 << 10))
   lastStream = stream
-  lastLane = lanes[id]
-  return lastLane
+  lastQueue = queues[id]
+  return lastQueue
 }
 
-/** The lane with a number; none for what no lane made. */
-export const laneAt = (id: number): Lane | undefined => lanes[id]
+/** The queue with a number; none for what no queue made. */
+export const queueAt = (id: number): Queue | undefined => queues[id]
 
 /** Storages by slot, for naming what failed. A free slot keeps its storage, which has no references, for the next block. */
 export const storages: Storage[] = []
@@ -87,20 +87,20 @@ function take(slots: number[], owner: Storage["memory"], nbytes: number): Storag
   return storage
 }
 
-/** A storage whose memory the lane's tape takes. */
-export function allocateOn(lane: Lane, owner: Storage["memory"], nbytes: number): Storage {
-  const storage = take(lane.freeSlots, owner, nbytes)
-  lane.reserve(3)
-  lane.tape.alloc(storage.slot, nbytes)
-  storage.lane = lane.id
-  storage.ticket = lane.open
+/** A storage whose memory the queue's command buffer takes. */
+export function allocateOn(queue: Queue, owner: Storage["memory"], nbytes: number): Storage {
+  const storage = take(queue.freeSlots, owner, nbytes)
+  queue.reserve(3)
+  queue.commands.alloc(storage.slot, nbytes)
+  storage.queue = queue.id
+  storage.ticket = queue.open
   return storage
 }
 
-/** A storage that has its memory now, whatever lanes do: `fill` gives its slot a buffer. @throws what `fill` throws, as an engine's error */
+/** A storage that has its memory now, whatever queues do: `fill` gives its slot a buffer. @throws what `fill` throws, as an engine's error */
 export function fillNow(owner: Storage["memory"], nbytes: number, fill: (slot: number) => void): Storage {
   const storage = take(hostSlots, owner, nbytes)
-  storage.lane = HOST
+  storage.queue = HOST
   storage.ticket = 0
   try {
     fill(storage.slot)
@@ -112,14 +112,14 @@ export function fillNow(owner: Storage["memory"], nbytes: number, fill: (slot: n
   return storage
 }
 
-/** What is done once tapes are: by lane the ticket it waits for. */
+/** What is done once command buffers are: by queue the ticket it waits for. */
 const later: { readonly tickets: readonly (number | undefined)[]; readonly act: () => void }[] = []
 
 const isDone = (tickets: readonly (number | undefined)[]): boolean =>
-  tickets.every((ticket, id) => ticket === undefined || ticket <= lanes[id].done)
+  tickets.every((ticket, id) => ticket === undefined || ticket <= queues[id].done)
 
 function catchUp(): void {
-  for (const lane of lanes) lane.isBusy()
+  for (const queue of queues) queue.isBusy()
   for (let i = 0; i < later.length; ) {
     if (!isDone(later[i].tickets)) {
       i++
@@ -133,23 +133,23 @@ function catchUp(): void {
 /** Gives memory back once whatever uses it has run; `done` is told when that is so. */
 export function releaseLater(storage: Storage, done?: () => void): void {
   const { slot, uses } = storage
-  if (storage.lane !== HOST && uses === null) {
-    const lane = lanes[storage.lane]
-    lane.reserve(2)
-    lane.tape.free(slot)
-    lane.freeSlots.push(slot)
-    if (done) later.push({ tickets: ticketsAt(lane), act: done })
+  if (storage.queue !== HOST && uses === null) {
+    const queue = queues[storage.queue]
+    queue.reserve(2)
+    queue.commands.free(slot)
+    queue.freeSlots.push(slot)
+    if (done) later.push({ tickets: ticketsAt(queue), act: done })
     return
   }
   const act = (): void => {
-    if (storage.lane === HOST) {
+    if (storage.queue === HOST) {
       native.free(slot)
       hostSlots.push(slot)
     } else {
-      const lane = lanes[storage.lane]
-      lane.reserve(2)
-      lane.tape.free(slot)
-      lane.freeSlots.push(slot)
+      const queue = queues[storage.queue]
+      queue.reserve(2)
+      queue.commands.free(slot)
+      queue.freeSlots.push(slot)
     }
     done?.()
   }
@@ -159,16 +159,16 @@ export function releaseLater(storage: Storage, done?: () => void): void {
   else later.push({ tickets, act })
 }
 
-function ticketsAt(lane: Lane): (number | undefined)[] {
+function ticketsAt(queue: Queue): (number | undefined)[] {
   const tickets: (number | undefined)[] = []
-  tickets[lane.id] = lane.open
+  tickets[queue.id] = queue.open
   return tickets
 }
 
-/** Runs `act` when no lane is at work. */
+/** Runs `act` when no queue is at work. */
 export function whenIdle(act: () => void): void {
-  const tickets = lanes.map((lane) =>
-    lane.tape.length > 0 ? lane.open : lane.isBusy() ? lane.open - 1 : undefined,
+  const tickets = queues.map((queue) =>
+    queue.commands.length > 0 ? queue.open : queue.isBusy() ? queue.open - 1 : undefined,
   )
   if (isDone(tickets)) act()
   else later.push({ tickets, act })
@@ -177,102 +177,102 @@ export function whenIdle(act: () => void): void {
 /** The words that {@link cross} may write. */
 export const CROSSING = 3
 
-/** Notes that the lane's tape, which has room, reads a storage of another lane, and lets the tape wait for it. */
-export function cross(lane: Lane, storage: Storage): void {
-  if (lane.id < 0) return
+/** Notes that the queue's command buffer, which has room, reads a storage of another queue, and lets the command buffer wait for it. */
+export function cross(queue: Queue, storage: Storage): void {
+  if (queue.id < 0) return
   storage.uses ??= []
-  ;(storage.uses as number[])[lane.id] = lane.open
-  if (storage.lane === HOST) return
-  const home = lanes[storage.lane]
+  ;(storage.uses as number[])[queue.id] = queue.open
+  if (storage.queue === HOST) return
+  const home = queues[storage.queue]
   const { ticket } = storage
-  if (ticket <= home.done || (lane.awaited[home.id] ?? 0) >= ticket) return
+  if (ticket <= home.done || (queue.awaited[home.id] ?? 0) >= ticket) return
   if (ticket === home.open) submit(home)
-  lane.awaited[home.id] = ticket
-  lane.tape.wait(home.id, ticket)
+  queue.awaited[home.id] = ticket
+  queue.commands.wait(home.id, ticket)
 }
 
-/** Whether lanes know whom to call. */
+/** Whether queues know whom to call. */
 let isListening = false
 
-/** Gives a lane's tape to its thread. */
-function submit(lane: Lane): void {
-  const words = lane.tape.length
+/** Gives a queue's command buffer to its thread. */
+function submit(queue: Queue): void {
+  const words = queue.commands.length
   if (words === 0) return
-  lane.tape.length = 0
-  // Lanes call it whenever they are done, also where no promise waits yet.
+  queue.commands.length = 0
+  // Queues call it whenever they are done, also where no promise waits yet.
   if (!isListening) {
     native.onDone(wake)
     isListening = true
   }
-  native.submit(words, lane.id, 1)
-  lane.open++
-  if (lane.open - lane.done > MAX_WAITING) waitFor(lane, lane.open - MAX_WAITING / 2)
+  native.submit(words, queue.id, 1)
+  queue.open++
+  if (queue.open - queue.done > MAX_WAITING) waitFor(queue, queue.open - MAX_WAITING / 2)
 }
 
-/** Runs a lane's tape here. */
-function run(lane: Lane): void {
-  const words = lane.tape.length
+/** Runs a queue's command buffer here. */
+function run(queue: Queue): void {
+  const words = queue.commands.length
   if (words === 0) return
-  lane.tape.length = 0
-  const wasBusy = lane.open - 1 > lane.done
-  const failures = native.run(words, lane.id)
-  lane.done = lane.open++
+  queue.commands.length = 0
+  const wasBusy = queue.open - 1 > queue.done
+  const failures = native.run(words, queue.id)
+  queue.done = queue.open++
   if (failures > 0 || wasBusy) collectFailures()
   if (later.length > 0) catchUp()
 }
 
-const pass = (lane: Lane): void => (handing ? submit(lane) : run(lane))
+const pass = (queue: Queue): void => (handing ? submit(queue) : run(queue))
 
-function waitFor(lane: Lane, ticket: number): void {
-  if (native.wait(lane.id, ticket)) collectFailures()
-  if (ticket > lane.done) lane.done = ticket
+function waitFor(queue: Queue, ticket: number): void {
+  if (native.wait(queue.id, ticket)) collectFailures()
+  if (ticket > queue.done) queue.done = ticket
 }
 
 /** Sees to it that a storage has its value, or its error. */
-export function settle(storage: Storage): void {
-  if (storage.lane === HOST) return
-  const lane = lanes[storage.lane]
-  if (storage.ticket <= lane.done) return
-  if (storage.ticket === lane.open) run(lane)
-  else waitFor(lane, storage.ticket)
+export function waitForStorage(storage: Storage): void {
+  if (storage.queue === HOST) return
+  const queue = queues[storage.queue]
+  if (storage.ticket <= queue.done) return
+  if (storage.ticket === queue.open) run(queue)
+  else waitFor(queue, storage.ticket)
 }
 
-/** Runs what is written, and waits for it. Lanes run at once, the last one on this thread. */
+/** Runs what is written, and waits for it. Queues run at once, the last one on this thread. */
 export function runAll(): void {
-  if (lanes.length === 1) run(main)
+  if (queues.length === 1) run(main)
   else {
-    let last: Lane | null = null
-    const submitted: Lane[] = []
-    for (const lane of lanes) {
-      if (lane.tape.length === 0) continue
+    let last: Queue | null = null
+    const submitted: Queue[] = []
+    for (const queue of queues) {
+      if (queue.commands.length === 0) continue
       if (last !== null) {
         submit(last)
         submitted.push(last)
       }
-      last = lane
+      last = queue
     }
     if (last !== null) run(last)
-    for (const lane of submitted) waitFor(lane, lane.open - 1)
+    for (const queue of submitted) waitFor(queue, queue.open - 1)
   }
 }
 
 /** Runs what is written where that takes no waiting for other work. */
 export function runIdle(): void {
-  for (const lane of lanes) if (lane.tape.length > 0 && !lane.isBusy()) run(lane)
+  for (const queue of queues) if (queue.commands.length > 0 && !queue.isBusy()) run(queue)
 }
 
 /** Waits for all work of a stream. */
 export function synchronize(stream: Stream): void {
-  const lane = laneOf(stream)
-  run(lane)
-  waitFor(lane, lane.open - 1)
+  const queue = queueOf(stream)
+  run(queue)
+  waitFor(queue, queue.open - 1)
 }
 
 /** Waits for all work of all streams. */
 export function drain(): void {
-  for (const lane of lanes) {
-    if (lane.tape.length > 0) run(lane)
-    else if (lane.isBusy()) waitFor(lane, lane.open - 1)
+  for (const queue of queues) {
+    if (queue.commands.length > 0) run(queue)
+    else if (queue.isBusy()) waitFor(queue, queue.open - 1)
   }
   if (later.length > 0) catchUp()
 }
@@ -302,9 +302,9 @@ class Waiting {
     this.reject = reject
   })
 
-  /** Whether it waits for a tape's slot. */
-  wants(slot: number, lane: number, ticket: number): boolean {
-    if ((this.tickets[lane] ?? 0) < ticket) return false
+  /** Whether it waits for a command buffer's slot. */
+  wants(slot: number, queue: number, ticket: number): boolean {
+    if ((this.tickets[queue] ?? 0) < ticket) return false
     return this.slots.some((wanted, i) => wanted === slot && this.made[i] === ticket)
   }
   /** Handlers are called when the program yields, which may be never: only what is rejected gets one. */
@@ -319,17 +319,17 @@ let waiting: Waiting[] = []
 /** Where nothing lets promises be settled, in a loop that never yields, so many are kept before they are looked through. */
 const MANY_PROMISES = 1024
 
-/** Gives what is written to the lanes' threads. The promise is fulfilled when the storages have their values, or rejected with an error. */
+/** Gives what is written to the queues' threads. The promise is fulfilled when the storages have their values, or rejected with an error. */
 export function submitAll(wanted: readonly Storage[]): Promise<void> {
   const entry = new Waiting()
   const { tickets } = entry
-  for (const { lane, ticket, slot } of wanted) {
-    if (lane === HOST || ticket <= lanes[lane].done) continue
-    tickets[lane] = Math.max(tickets[lane] ?? 0, ticket)
+  for (const { queue, ticket, slot } of wanted) {
+    if (queue === HOST || ticket <= queues[queue].done) continue
+    tickets[queue] = Math.max(tickets[queue] ?? 0, ticket)
     entry.slots.push(slot)
     entry.made.push(ticket)
   }
-  for (const lane of lanes) submit(lane)
+  for (const queue of queues) submit(queue)
   if (isDone(tickets)) {
     for (const { failure } of wanted) entry.error ??= failure
     entry.settle()
@@ -341,7 +341,7 @@ export function submitAll(wanted: readonly Storage[]): Promise<void> {
   return entry.promise
 }
 
-/** Called when a lane's thread has done a tape. */
+/** Called when a queue's thread has done a command buffer. */
 function wake(): void {
   catchUp()
   collectFailures()
@@ -359,19 +359,19 @@ const MAX_ERRORS = 1000
 
 /** Puts errors on the storages that have no value for them. */
 function collectFailures(): void {
-  for (const { slot, lane, ticket, cause, message } of native.poisoned()) {
+  for (const { slot, queue, ticket, cause, message } of native.poisoned()) {
     let error = errors.get(cause)
     if (!error) {
       error = errorOf(message)
       errors.set(cause, error)
       if (errors.size > MAX_ERRORS) errors.delete(errors.keys().next().value as number)
     }
-    for (const entry of waiting) if (entry.wants(slot, lane, ticket)) entry.error ??= error
+    for (const entry of waiting) if (entry.wants(slot, queue, ticket)) entry.error ??= error
     const storage = storages[slot]
     // It may have been given back since, or have become another array's.
-    // Memory lent by another backend has no lane of its own, but the ticket of what last wrote it.
-    const home = storage.lane === HOST ? lane : storage.lane
-    if (storage.refs === 0 || home !== lane || storage.ticket !== ticket) continue
+    // Memory lent by another backend has no queue of its own, but the ticket of what last wrote it.
+    const home = storage.queue === HOST ? queue : storage.queue
+    if (storage.refs === 0 || home !== queue || storage.ticket !== ticket) continue
     storage.failure ??= error
   }
 }

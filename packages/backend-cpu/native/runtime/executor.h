@@ -1,7 +1,8 @@
-// The executor of tapes: one a lane. It holds the lane's scalar programs and plans, runs records, and keeps
-// what failed. Not thread-safe; memory, pool and registry below it are, and so is what lanes share.
-#ifndef LAZULI_RUNTIME_TAPE_H
-#define LAZULI_RUNTIME_TAPE_H
+// The executor of command buffers: one a queue. It holds the queue's scalar programs and plans, runs records,
+// and keeps what failed. Not thread-safe; memory, pool and registry below it are, and so is what queues
+// share.
+#ifndef LAZULI_RUNTIME_EXECUTOR_H
+#define LAZULI_RUNTIME_EXECUTOR_H
 
 #include <atomic>
 #include <functional>
@@ -20,22 +21,22 @@ namespace lazuli {
 
 // The version of PROTOCOL.md, which src/native.ts states too. Raise both with any change to what words mean,
 // a kernel's parameters included.
-inline constexpr int kProtocol = 6;
+inline constexpr int kProtocol = 7;
 
 struct Failure {
   int64_t word;  // where the record starts
   std::string message;
 };
 
-class Tape final : public Names {
+class Executor final : public Names {
  public:
-  explicit Tape(Store& store) : store_(store), slots_(store.slots) {}
+  explicit Executor(Store& store) : store_(store), slots_(store.slots) {}
 
   // Runs the records, and returns how many failed. `stop`, when it becomes true, ends that between two
   // records; `wait` is how a WAIT record waits.
   size_t run(const int64_t* words, size_t count);
   const std::atomic<bool>* stop = nullptr;
-  std::function<bool(uint32_t lane, uint64_t ticket)> wait;
+  std::function<bool(uint32_t queue, uint64_t ticket)> wait;
 
   // Of the last run.
   const std::vector<Failure>& failures() const { return failures_; }

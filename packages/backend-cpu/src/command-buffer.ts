@@ -1,5 +1,5 @@
 /**
- * The tape: 64-bit words in one ArrayBuffer, in the format of native/PROTOCOL.md. Nothing here knows nodes or kernels.
+ * The command buffer: 64-bit words in one ArrayBuffer, in the format of native/PROTOCOL.md. Nothing here knows nodes or kernels.
  */
 import {
   ArgumentError,
@@ -18,8 +18,8 @@ export enum Op {
   Map = 4,
   Plan = 5,
   Wait = 6,
-  Finish = 7,
-  Feed = 8,
+  Epilogue = 7,
+  Prologue = 8,
   Dense = 9,
 }
 
@@ -36,7 +36,7 @@ const LIMIT = 2 ** 63
 export const MAX_INT = 2147483647
 
 /** A growing buffer of 64-bit words. */
-export class Tape {
+export class CommandBuffer {
   /** How many words are written. */
   length = 0
   buffer: ArrayBuffer
@@ -136,7 +136,7 @@ export class Tape {
 
   /**
    * An operand: see native/PROTOCOL.md. `strides` null means row-major. Everything else is written word by word; operands are most of a
-   * tape, so they are written at once where all numbers fit 32 bits.
+   * commands, so they are written at once where all numbers fit 32 bits.
    */
   operand(
     slot: number,
@@ -200,10 +200,10 @@ export class Tape {
     this.length += 3
   }
 
-  /** Holds what follows back until another lane has done a ticket. */
-  wait(lane: number, ticket: number): void {
+  /** Holds what follows back until another queue has done a ticket. */
+  wait(queue: number, ticket: number): void {
     this.pair(Op.Wait, 3)
-    this.int(lane)
+    this.int(queue)
     this.int(ticket)
   }
 

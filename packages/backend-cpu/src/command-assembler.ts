@@ -1,4 +1,4 @@
-/** For tests: a small assembler of tapes, independent of the package's own encoder. See native/PROTOCOL.md. */
+/** For tests: a small assembler of command buffers, independent of the package's own encoder. See native/PROTOCOL.md. */
 import { native } from "./native"
 
 export const dtypes = [
@@ -80,9 +80,9 @@ export const dense = (
   ])
 
 /** Elementwise work on a kernel's result, and work that makes a kernel's operand; in plans only. */
-export const finish = (id: number, inputs: Operand[], outputs: Operand[]) => call(7, id, inputs, outputs)
-export const feed = (id: number, inputs: Operand[], outputs: Operand[]) => call(8, id, inputs, outputs)
-export const wait = (lane: number, ticket: number) => record(6, [BigInt(lane), BigInt(ticket)])
+export const epilogue = (id: number, inputs: Operand[], outputs: Operand[]) => call(7, id, inputs, outputs)
+export const prologue = (id: number, inputs: Operand[], outputs: Operand[]) => call(8, id, inputs, outputs)
+export const wait = (queue: number, ticket: number) => record(6, [BigInt(queue), BigInt(ticket)])
 
 export type Code = [op: string, dtype: DtypeName, args: number[], bits?: bigint]
 /** Registers a scalar program. */

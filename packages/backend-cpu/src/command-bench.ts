@@ -1,18 +1,18 @@
-/** For tests: a tape of one's own, and slots with data that are freed when they are done with. */
+/** For tests: a command buffer of one's own, and slots with data that are freed when they are done with. */
 import { native } from "./native"
 
-/** A tape for records that a test writes, on a lane of its own or on the one without a number; slots count from `firstSlot`. */
-export function tapeBench({
+/** A command buffer for records that a test writes, on a queue of its own or on the one without a number; slots count from `firstSlot`. */
+export function commandBench({
   words,
   firstSlot,
-  lane,
+  queue,
 }: {
   readonly words: number
   readonly firstSlot: number
-  readonly lane?: number
+  readonly queue?: number
 }) {
-  const tape = new BigInt64Array(words)
-  native.attachTape(tape.buffer, lane)
+  const commands = new BigInt64Array(words)
+  native.attachCommands(commands.buffer, queue)
   let nextSlot = firstSlot
   const used: number[] = []
   /** A slot without memory. */
@@ -21,13 +21,13 @@ export function tapeBench({
     return nextSlot++
   }
   return {
-    tape,
+    commands,
     slot,
     /** Runs records, and gives the number of those that failed. */
     execute(...records: bigint[][]): number {
       const written = records.flat()
-      tape.set(written)
-      return native.run(written.length, lane)
+      commands.set(written)
+      return native.run(written.length, queue)
     },
     /** A slot with this data. */
     put(data: ArrayBufferView): number {

@@ -1,12 +1,28 @@
-/** Tapes as no encoder writes them: FEED, RUN and FINISH where they mean nothing, and noise. The addon refuses, and never crashes. */
+/** Command buffers as no encoder writes them: PROLOGUE, RUN and EPILOGUE where they mean nothing, and noise. The addon refuses, and never crashes. */
 import { afterEach, describe, expect, test } from "vitest"
+import {
+  dtypes,
+  epilogue,
+  map,
+  type Operand,
+  plan,
+  program,
+  prologue,
+  record,
+  run,
+  wait,
+} from "./command-assembler"
+import { commandBench } from "./command-bench"
 import { generator } from "./generator"
 import { native } from "./native"
-import { dtypes, feed, finish, map, type Operand, plan, program, record, run, wait } from "./tape-assembler"
-import { tapeBench } from "./tape-bench"
 
-const LANE = 100
-const { execute, put, get: read, release } = tapeBench({ words: 1 << 14, firstSlot: 9_000_000, lane: LANE })
+const QUEUE = 100
+const {
+  execute,
+  put,
+  get: read,
+  release,
+} = commandBench({ words: 1 << 14, firstSlot: 9_000_000, queue: QUEUE })
 const get = (slot: number, n: number): Float32Array => read(slot, new Float32Array(n))
 afterEach(() => {
   release()
@@ -50,45 +66,52 @@ function replay(id: number, outputs: number): Float32Array {
   return get(y, outputs)
 }
 
-describe("a FEED", () => {
+describe("a PROLOGUE", () => {
   test("before a reduction of the same elements is read as it is computed, or as any other work", () => {
-    expect(replay(register(1, 1, BYTES, feed(...twice(0, 2)), sumOf(2, 1)), 1)[0]).toBe(total)
+    expect(replay(register(1, 1, BYTES, prologue(...twice(0, 2)), sumOf(2, 1)), 1)[0]).toBe(total)
     expect(replay(register(1, 1, BYTES, map(...twice(0, 2)), sumOf(2, 1)), 1)[0]).toBe(total)
     // Other shapes of as many elements, fewer of them, and others than it makes.
-    const same = register(1, 1, BYTES, feed(...twice(0, 2)), sumOf(2, 1, [COLUMNS, ROWS]))
+    const same = register(1, 1, BYTES, prologue(...twice(0, 2)), sumOf(2, 1, [COLUMNS, ROWS]))
     expect(replay(same, 1)[0]).toBe(total)
-    const fewer = register(1, 1, BYTES, feed(...twice(0, 2)), sumOf(2, 1, [1, COLUMNS]))
+    const fewer = register(1, 1, BYTES, prologue(...twice(0, 2)), sumOf(2, 1, [1, COLUMNS]))
     expect(replay(fewer, 1)[0]).toBe(2 * numbers.subarray(0, COLUMNS).reduce((a, b) => a + b, 0))
-    const others = register(1, 1, 2 * BYTES, feed(...twice(0, 2)), sumOf(0, 1))
+    const others = register(1, 1, 2 * BYTES, prologue(...twice(0, 2)), sumOf(0, 1))
     expect(replay(others, 1)[0]).toBe(total / 2)
   })
 
   test("that nothing reads, or one that is no reduction, or itself", () => {
-    expect(replay(register(1, 1, 0, feed(...twice(0, 1))), 3)).toEqual(new Float32Array([-4, -2, 0]))
-    const chain = register(1, 1, BYTES, feed(...twice(0, 2)), feed(...twice(2, 2)), map(...twice(2, 1)))
+    expect(replay(register(1, 1, 0, prologue(...twice(0, 1))), 3)).toEqual(new Float32Array([-4, -2, 0]))
+    const chain = register(
+      1,
+      1,
+      BYTES,
+      prologue(...twice(0, 2)),
+      prologue(...twice(2, 2)),
+      map(...twice(2, 1)),
+    )
     expect(replay(chain, 3)).toEqual(new Float32Array([-16, -8, 0]))
     // Its output is where its operand lies: written in place, then summed.
-    expect(replay(register(1, 1, 0, feed(...twice(0, 0)), sumOf(0, 1)), 1)[0]).toBe(total)
+    expect(replay(register(1, 1, 0, prologue(...twice(0, 0)), sumOf(0, 1)), 1)[0]).toBe(total)
   })
 
   test("before a kernel that reads only memory fails, and the next run goes well", () => {
     const copy = run(kernel("copy"), [f32(2, SHAPE)], [f32(1, SHAPE)])
-    const id = register(1, 1, BYTES, feed(...twice(0, 2)), copy)
+    const id = register(1, 1, BYTES, prologue(...twice(0, 2)), copy)
     for (let i = 0; i < 2; i++) {
       const [x, y] = [put(numbers), put(numbers)]
       expect(execute(plan(id, [[x, 0]], [[y, 0]]))).toBe(1)
       expect(native.poisoned()[0].message).toMatch(/reads only memory/)
     }
     native.releasePlan(id)
-    expect(replay(register(1, 1, BYTES, feed(...twice(0, 2)), sumOf(2, 1)), 1)[0]).toBe(total)
+    expect(replay(register(1, 1, BYTES, prologue(...twice(0, 2)), sumOf(2, 1)), 1)[0]).toBe(total)
   })
 })
 
-describe("a FINISH", () => {
+describe("an EPILOGUE", () => {
   const product = (to: number): bigint[] =>
     run(kernel("matmul"), [f32(0, [64, 64]), f32(0, [64, 64])], [f32(to, [64, 64])])
   const last = (from: number, to: number, shape = [64, 64], offset = 0): bigint[] =>
-    finish(scale, [f32(from, shape, offset), two], [f32(to, shape)])
+    epilogue(scale, [f32(from, shape, offset), two], [f32(to, shape)])
   const a = numbers.subarray(0, 64 * 64)
   const expected = new Float32Array(64 * 64)
   for (let i = 0; i < 64; i++)
@@ -121,27 +144,27 @@ describe("a FINISH", () => {
       1,
       BYTES,
       run(kernel("copy"), [f32(0, SHAPE)], [f32(2, SHAPE)]),
-      finish(...twice(2, 1)),
+      epilogue(...twice(2, 1)),
     )
     expect(replay(copied, 3)).toEqual(new Float32Array([-4, -2, 0]))
   })
 })
 
 describe("what is refused", () => {
-  const fed = [feed(...twice(0, 2)), sumOf(2, 1)].flat()
+  const fed = [prologue(...twice(0, 2)), sumOf(2, 1)].flat()
 
-  test("FEED and FINISH outside of plans", () => {
+  test("PROLOGUE and EPILOGUE outside of plans", () => {
     const x = put(numbers)
-    for (const make of [feed, finish]) {
+    for (const make of [prologue, epilogue]) {
       const each = make(...twice(x, x))
       expect(execute(each)).toBe(1)
-      native.wait(LANE, native.submit(each.length, LANE))
+      native.wait(QUEUE, native.submit(each.length, QUEUE))
     }
     expect(get(x, 3)).toEqual(numbers.subarray(0, 3))
   })
 
   test("plans that are cut short anywhere but between records", () => {
-    const whole = new Set([0, feed(...twice(0, 2)).length, fed.length])
+    const whole = new Set([0, prologue(...twice(0, 2)).length, fed.length])
     for (let length = 0; length <= fed.length; length++) {
       const cut = (): void =>
         native.releasePlan(native.registerPlan(words(fed.slice(0, length)), 1, 1, BYTES))
@@ -153,13 +176,13 @@ describe("what is refused", () => {
   test("slots, programs and kernels that are not there, and operands that reach too far", () => {
     const far = { slot: 2, dtype: "float32", shape: SHAPE, offset: 4 } as const
     for (const [records, message] of [
-      [[feed(...twice(0, 3))], "local slot 3 is out of range"],
-      [[finish(...twice(2 ** 31, 1))], "local slot 2147483648 is out of range"],
-      [[feed(9999, [f32(0, SHAPE), two], [f32(2, SHAPE)])], "there is no scalar program 9999"],
-      [[feed(scale, [f32(0, SHAPE)], [f32(2, SHAPE)])], "the program takes 2 inputs and 1 outputs"],
-      [[feed(scale, [f32(0, SHAPE), two], [two])], "an output is an immediate"],
-      [[feed(scale, [f32(0, [3]), two], [f32(2, SHAPE)])], "input 0 has shape"],
-      [[feed(scale, [f32(0, SHAPE), two], [far])], "records reach 262148 bytes of an arena of 262144"],
+      [[prologue(...twice(0, 3))], "local slot 3 is out of range"],
+      [[epilogue(...twice(2 ** 31, 1))], "local slot 2147483648 is out of range"],
+      [[prologue(9999, [f32(0, SHAPE), two], [f32(2, SHAPE)])], "there is no scalar program 9999"],
+      [[prologue(scale, [f32(0, SHAPE)], [f32(2, SHAPE)])], "the program takes 2 inputs and 1 outputs"],
+      [[prologue(scale, [f32(0, SHAPE), two], [two])], "an output is an immediate"],
+      [[prologue(scale, [f32(0, [3]), two], [f32(2, SHAPE)])], "input 0 has shape"],
+      [[prologue(scale, [f32(0, SHAPE), two], [far])], "records reach 262148 bytes of an arena of 262144"],
       [[run(60000, [f32(0, SHAPE)], [f32(1, SHAPE)])], "there is no kernel 60000"],
       [
         [run(kernel("copy"), [f32(0, SHAPE)], [{ ...f32(1, SHAPE), strides: [0, 0] }])],
@@ -188,13 +211,13 @@ describe("what is refused", () => {
   })
 
   test("waits that would not end, and news for nobody", () => {
-    expect(execute(wait(LANE, native.done(LANE) + 2))).toBe(1)
-    expect(execute(wait(LANE + 1, 1))).toBe(1)
-    native.attachTape(new ArrayBuffer(8), LANE + 1)
-    native.run(0, LANE + 1)
-    expect(execute(wait(LANE + 1, 1))).toBe(0)
-    expect(execute(wait(LANE + 1, 2))).toBe(1)
-    expect(() => native.submit(0, LANE, 1)).toThrow("nobody is to be told")
+    expect(execute(wait(QUEUE, native.done(QUEUE) + 2))).toBe(1)
+    expect(execute(wait(QUEUE + 1, 1))).toBe(1)
+    native.attachCommands(new ArrayBuffer(8), QUEUE + 1)
+    native.run(0, QUEUE + 1)
+    expect(execute(wait(QUEUE + 1, 1))).toBe(0)
+    expect(execute(wait(QUEUE + 1, 2))).toBe(1)
+    expect(() => native.submit(0, QUEUE, 1)).toThrow("nobody is to be told")
   })
 })
 
@@ -221,10 +244,10 @@ test("noise in plans and in calls of every kernel is computed or refused", () =>
   ]
   const square = f32(0, [64, 64])
   const whole = [
-    ...feed(...twice(0, 2)),
+    ...prologue(...twice(0, 2)),
     ...sumOf(2, 1),
     ...run(kernel("matmul"), [square, square], [f32(2, [64, 64])]),
-    ...finish(scale, [f32(2, [64, 64]), two], [f32(1, [64, 64])]),
+    ...epilogue(scale, [f32(2, [64, 64]), two], [f32(1, [64, 64])]),
   ]
   const [x, y] = [put(numbers), put(numbers)]
   const count = { ran: 0, failed: 0, refused: 0 }

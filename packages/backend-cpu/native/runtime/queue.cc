@@ -1,4 +1,4 @@
-#include "runtime/lane.h"
+#include "runtime/queue.h"
 
 #include <pthread.h>
 
@@ -12,7 +12,7 @@
 namespace lazuli {
 namespace {
 
-// Handing a tape to a parked thread costs about 50 µs, so threads look around for a while first.
+// Handing a command buffer to a parked thread costs about 50 µs, so threads look around for a while first.
 constexpr auto kSpinTime = std::chrono::microseconds(30);
 
 template <class Condition>
@@ -31,22 +31,22 @@ bool spin(Condition&& holds) {
   }
 }
 
-// All lanes of the process: exit() does not tell isolates that it ends them, and threads must not run kernels
-// while libraries are taken down.
+// All queues of the process: exit() does not tell isolates that it ends them, and threads must not run
+// kernels while libraries are taken down.
 struct Everyone {
   std::mutex mutex;
-  std::vector<Lanes*> all;
+  std::vector<Queues*> all;
 };
 Everyone& everyone() {
   static Everyone* it = [] {
     std::atexit([] {
       auto& them = everyone();
-      std::vector<Lanes*> all;
+      std::vector<Queues*> all;
       {
         std::lock_guard lock(them.mutex);
         all = them.all;
       }
-      for (Lanes* lanes : all) lanes->stop();
+      for (Queues* queues : all) queues->stop();
     });
     return new Everyone;
   }();
@@ -55,17 +55,17 @@ Everyone& everyone() {
 
 }  // namespace
 
-Lane::Lane(Lanes& all, uint32_t index) : all_(all), index_(index), tape_(all.store) {
-  tape_.stop = &all.stopping_;
-  tape_.wait = [this](uint32_t lane, uint64_t ticket) {
-    const Lane* it = all_.find(lane);
+Queue::Queue(Queues& all, uint32_t index) : all_(all), index_(index), executor_(all.store) {
+  executor_.stop = &all.stopping_;
+  executor_.wait = [this](uint32_t queue, uint64_t ticket) {
+    const Queue* it = all_.find(queue);
     // Such waits would not end.
     if (!it || (it == this && ticket > done()) || (here_ && ticket > it->issued_)) return false;
     return all_.wait(*it, ticket);
   };
 }
 
-bool Lane::next(Job& job) {
+bool Queue::next(Job& job) {
   const auto given = [this] { return waiting_.load(std::memory_order_acquire) > 0 || all_.stopping_; };
   spin(given);
   std::unique_lock lock(all_.mutex_);
@@ -77,19 +77,19 @@ bool Lane::next(Job& job) {
   return true;
 }
 
-void Lane::serve() {
+void Queue::serve() {
   if (all_.has_clock_) Pool::work_beside(all_.clock_);
   Job job;
   while (next(job)) {
-    tape_.run(job.words.data(), job.words.size());
+    executor_.run(job.words.data(), job.words.size());
     finish();
     if (job.tell && !all_.stopping_) all_.tell();
   }
 }
 
-void Lane::finish() {
+void Queue::finish() {
   const uint64_t ticket = done_.load(std::memory_order_relaxed) + 1;
-  if (tape_.has_poisoned()) all_.note_poison(*this, ticket);
+  if (executor_.has_poisoned()) all_.note_poison(*this, ticket);
   done_.store(ticket);
   if (all_.watchers_.load() == 0) return;
   // Whoever looked before the store above and is about to wait holds the mutex until it does.
@@ -99,7 +99,7 @@ void Lane::finish() {
   all_.finished_.notify_all();
 }
 
-Lanes::Lanes() : lanes_(new std::atomic<Lane*>[kMost]()) {
+Queues::Queues() : queues_(new std::atomic<Queue*>[kMost]()) {
 #if defined(__linux__)
   has_clock_ = pthread_getcpuclockid(pthread_self(), &clock_) == 0;
 #endif
@@ -109,85 +109,85 @@ Lanes::Lanes() : lanes_(new std::atomic<Lane*>[kMost]()) {
   them.all.push_back(this);
 }
 
-Lanes::~Lanes() {
+Queues::~Queues() {
   stop();
   {
     auto& them = everyone();
     std::lock_guard lock(them.mutex);
     them.all.erase(std::find(them.all.begin(), them.all.end(), this));
   }
-  for (uint32_t i = 0; i < count_; i++) delete lanes_[i].load();
+  for (uint32_t i = 0; i < count_; i++) delete queues_[i].load();
 }
 
-Lane* Lanes::make(uint32_t lane) {
-  if (Lane* there = find(lane)) return there;
-  if (lane >= kMost) return nullptr;
-  auto* made = new Lane(*this, lane);
-  lanes_[lane].store(made, std::memory_order_release);
-  count_ = std::max(count_, lane + 1);
+Queue* Queues::make(uint32_t queue) {
+  if (Queue* there = find(queue)) return there;
+  if (queue >= kMost) return nullptr;
+  auto* made = new Queue(*this, queue);
+  queues_[queue].store(made, std::memory_order_release);
+  count_ = std::max(count_, queue + 1);
   return made;
 }
 
-void Lanes::note_poison(Lane& lane, uint64_t ticket) {
+void Queues::note_poison(Queue& queue, uint64_t ticket) {
   std::lock_guard lock(mutex_);
-  for (uint32_t slot : lane.tape_.take_poisoned())
-    poison_.push_back({slot, lane.index_, ticket, store.slots.find(slot)->cause});
+  for (uint32_t slot : queue.executor_.take_poisoned())
+    poison_.push_back({slot, queue.index_, ticket, store.slots.find(slot)->cause});
   poisoned_.store(true, std::memory_order_release);
 }
 
-std::vector<Poison> Lanes::take_poison() {
+std::vector<Poison> Queues::take_poison() {
   std::lock_guard lock(mutex_);
   poisoned_ = false;
   return std::exchange(poison_, {});
 }
 
-size_t Lanes::run(Lane& lane, const int64_t* words, size_t count) {
-  if (lane.done() != lane.issued_) wait(lane, lane.issued_);
-  lane.issued_++;
-  lane.here_ = true;
-  const size_t failed = lane.tape_.run(words, count);
-  lane.here_ = false;
-  lane.finish();
+size_t Queues::run(Queue& queue, const int64_t* words, size_t count) {
+  if (queue.done() != queue.issued_) wait(queue, queue.issued_);
+  queue.issued_++;
+  queue.here_ = true;
+  const size_t failed = queue.executor_.run(words, count);
+  queue.here_ = false;
+  queue.finish();
   return failed;
 }
 
-uint64_t Lanes::submit(Lane& lane, const int64_t* words, size_t count, bool tell_when_done) {
-  if (!lane.thread_.joinable()) {
+uint64_t Queues::submit(Queue& queue, const int64_t* words, size_t count, bool tell_when_done) {
+  if (!queue.thread_.joinable()) {
     try {
-      lane.thread_ = std::thread([&lane] { lane.serve(); });
+      queue.thread_ = std::thread([&queue] { queue.serve(); });
     } catch (const std::system_error&) {
-      run(lane, words, count);
+      run(queue, words, count);
       if (tell_when_done) tell();
-      return lane.issued_;
+      return queue.issued_;
     }
   }
-  Lane::Job job{std::vector<int64_t>(words, words + count), tell_when_done};
+  Queue::Job job{std::vector<int64_t>(words, words + count), tell_when_done};
   {
     std::lock_guard lock(mutex_);
-    lane.jobs_.push_back(std::move(job));
-    lane.waiting_.fetch_add(1, std::memory_order_release);
+    queue.jobs_.push_back(std::move(job));
+    queue.waiting_.fetch_add(1, std::memory_order_release);
   }
   given_.notify_all();
-  return ++lane.issued_;
+  return ++queue.issued_;
 }
 
-bool Lanes::wait(const Lane& lane, uint64_t ticket) {
-  const auto reached = [&] { return lane.done() >= ticket || stopping_; };
+bool Queues::wait(const Queue& queue, uint64_t ticket) {
+  const auto reached = [&] { return queue.done() >= ticket || stopping_; };
   if (!spin(reached)) {
     std::unique_lock lock(mutex_);
     watchers_.fetch_add(1);
-    finished_.wait(lock, [&] { return lane.done_.load() >= ticket || stopping_; });
+    finished_.wait(lock, [&] { return queue.done_.load() >= ticket || stopping_; });
     watchers_.fetch_sub(1);
   }
-  return lane.done() >= ticket;
+  return queue.done() >= ticket;
 }
 
-void Lanes::drain() {
+void Queues::drain() {
   for (uint32_t i = 0; i < count_; i++)
-    if (const Lane* lane = find(i)) wait(*lane, lane->issued_);
+    if (const Queue* queue = find(i)) wait(*queue, queue->issued_);
 }
 
-void Lanes::stop() {
+void Queues::stop() {
   {
     std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -195,44 +195,44 @@ void Lanes::stop() {
   given_.notify_all();
   finished_.notify_all();
   for (uint32_t i = 0; i < count_; i++) {
-    Lane* lane = find(i);
-    if (lane && lane->thread_.joinable()) lane->thread_.join();
+    Queue* queue = find(i);
+    if (queue && queue->thread_.joinable()) queue->thread_.join();
   }
 }
 
-// Checked here, where the error can be thrown. What was made serves the main lane, unless that is at work now
-// and must make its own, as other lanes do.
-uint32_t Lanes::add_program(const int64_t* words, size_t count) {
+// Checked here, where the error can be thrown. What was made serves the main queue, unless that is at work
+// now and must make its own, as other queues do.
+uint32_t Queues::add_program(const int64_t* words, size_t count) {
   auto made = std::make_shared<Program>(words, count);
   const uint32_t id = store.add_program(words, count);
-  if (idle(main())) main().tape_.give_program(id, std::move(made));
+  if (idle(main())) main().executor_.give_program(id, std::move(made));
   return id;
 }
 
-uint32_t Lanes::add_plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes) {
+uint32_t Queues::add_plan(const int64_t* words, size_t count, int n_in, int n_out, int64_t arena_bytes) {
   Store::PlanWords plan{std::vector<int64_t>(words, words + count), n_in, n_out, arena_bytes};
   if (!idle(main())) {
-    Tape scratch(store);
+    Executor scratch(store);
     Plan(words, count, n_in, n_out, arena_bytes, scratch);
     return store.add_plan(std::move(plan));
   }
-  auto made = std::make_shared<Plan>(words, count, n_in, n_out, arena_bytes, main().tape_);
+  auto made = std::make_shared<Plan>(words, count, n_in, n_out, arena_bytes, main().executor_);
   const uint32_t id = store.add_plan(std::move(plan));
-  main().tape_.give_plan(id, std::move(made));
+  main().executor_.give_plan(id, std::move(made));
   return id;
 }
 
-bool Lanes::release_program(uint32_t id) {
+bool Queues::release_program(uint32_t id) {
   drain();
   for (uint32_t i = 0; i < count_; i++)
-    if (Lane* lane = find(i)) lane->tape_.forget_program(id);
+    if (Queue* queue = find(i)) queue->executor_.forget_program(id);
   return store.drop_program(id);
 }
 
-bool Lanes::release_plan(uint32_t id) {
+bool Queues::release_plan(uint32_t id) {
   drain();
   for (uint32_t i = 0; i < count_; i++)
-    if (Lane* lane = find(i)) lane->tape_.forget_plan(id);
+    if (Queue* queue = find(i)) queue->executor_.forget_plan(id);
   return store.drop_plan(id);
 }
 
