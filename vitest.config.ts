@@ -31,12 +31,12 @@ function exactly(name: string) {
   return new RegExp(`^${name.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")}$`)
 }
 
-/** The runtime that runs Metal kernels on the CPU is for Linux, and there is none for Apple's GPUs yet: elsewhere these are left out. */
+/** The runtimes that run GPU kernels on the CPU are for Linux, and there is none for Apple's GPUs yet: elsewhere these are left out. */
 const needMetal =
   process.platform === "linux"
     ? []
     : [
-        "packages/backend-metal/src/**",
+        "packages/{backend-metal,backend-cuda}/src/**",
         "packages/conformance/src/{backend-suite-metal,golden/metal}.test.ts",
         "packages/lazuli/src/{metal,shared-memory}.test.ts",
       ]

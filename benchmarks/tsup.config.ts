@@ -1,3 +1,3 @@
 import { program } from "../tooling/tsup-preset"
 
-export default program("main", "lazuli", "serve", "soak", "soak-one")
+export default program("main", "lazuli", "serve", "soak", "soak-one", "gpu-checks", "gpu-table")

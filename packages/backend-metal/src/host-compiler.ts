@@ -19,9 +19,8 @@ import {
 import { availableParallelism, cpus } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { threadId } from "node:worker_threads"
 import { DeviceError } from "@lazuli/core/engine"
-import { isKept, kernelFolder, preludeFolder, pruneOnce } from "@lazuli/gpu-kernels"
+import { besideOf, isKept, kernelFolder, preludeFolder, pruneOnce, publish } from "@lazuli/gpu-kernels"
 
 const native = fileURLToPath(new URL("../native/", import.meta.url))
 
@@ -78,21 +77,6 @@ function keyOf(...parts: string[]): string {
   const hash = createHash("sha256").update(baseDigest())
   for (const part of parts) hash.update("\0").update(part)
   return hash.digest("hex").slice(0, 40)
-}
-
-let files = 0
-/** A name for a file on its way to `path`, which nobody else uses. */
-const besideOf = (path: string): string => `${path}.${process.pid}-${threadId}-${++files}.tmp`
-
-/** Puts a file in its place in one step. */
-function publish(path: string, write: (beside: string) => void): void {
-  const beside = besideOf(path)
-  try {
-    write(beside)
-    renameSync(beside, path)
-  } finally {
-    rmSync(beside, { force: true })
-  }
 }
 
 interface Compiler {

@@ -1,7 +1,7 @@
 /**
  * A platform that runs Metal kernels: {@link GpuRuntime} with memory that the host sees too, under Metal's names.
  */
-import type { GpuBuffer, GpuRuntime } from "@lazuli/gpu-kernels"
+import type { CommandFailure, GpuBuffer, GpuEvent, GpuRuntime, Submission } from "@lazuli/gpu-kernels"
 
 export type {
   CommandFailure,
@@ -23,4 +23,10 @@ export interface MetalRuntime extends GpuRuntime {
   wrapAddress(address: bigint, length: number): GpuBuffer | null
   /** Makes memory of the host a buffer without a copy; its address and size must be multiples of the page size on some platforms. */
   wrapBuffer(bytes: ArrayBuffer): GpuBuffer
+  /** A counter at 0. */
+  newEvent(): GpuEvent
+  /** What a counter stands at. */
+  eventValue(event: GpuEvent): number
+  /** Waits for a submission without blocking. */
+  done(submission: Submission): Promise<readonly CommandFailure[]>
 }

@@ -41,11 +41,12 @@ export {
 export { preludeFolder } from "./prelude"
 export { createGpuBackend, type GpuBackend } from "./runtime/backend"
 export { Command, CommandStream } from "./runtime/command-stream"
-export { isKept, kernelFolder, pruneOnce } from "./runtime/kernel-cache"
+export { besideOf, isKept, kernelFolder, pruneOnce, publish } from "./runtime/kernel-cache"
 export type {
   CommandFailure,
   Commands,
   DeviceInfo,
+  DispatchForm,
   GpuBuffer,
   GpuEvent,
   GpuLibrary,

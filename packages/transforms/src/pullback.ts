@@ -168,13 +168,11 @@ function walkBack(
   } finally {
     handles.tracking = before
   }
-  const results: (Array | null)[] = []
-  for (const { slot } of inputs) {
+  return inputs.map(({ slot }) => {
     const sum = sums[slot]
     sums[slot] = null
-    results.push(sum && new Array(sum.node))
-  }
-  return results
+    return sum && new Array(sum.node)
+  })
 }
 
 /** Takes an application's cotangents out of the sums, zeros for outputs that have none; null where none of them has one. */

@@ -2,9 +2,10 @@
  * Folders of compiled kernels: where they are, and their bound. What was not used for longest goes first; what was used within a day stays, so that no process
  * loses what it is about to load. A library that is loaded stays loaded when its file goes.
  */
-import { existsSync, readdirSync, rmSync, statSync, utimesSync } from "node:fs"
+import { existsSync, readdirSync, renameSync, rmSync, statSync, utimesSync } from "node:fs"
 import { homedir } from "node:os"
 import { join } from "node:path"
+import { threadId } from "node:worker_threads"
 import { DeviceError } from "@lazuli/core/engine"
 import { isOwn, privateFolder, temporaryFolder } from "./private-folder"
 
@@ -95,4 +96,19 @@ export function pruneOnce(folder: string): void {
   try {
     prune(folder)
   } catch {}
+}
+
+let files = 0
+/** A name for a file on its way to `path`, which nobody else uses. */
+export const besideOf = (path: string): string => `${path}.${process.pid}-${threadId}-${++files}.tmp`
+
+/** Puts a file in its place in one step. */
+export function publish(path: string, write: (beside: string) => void): void {
+  const beside = besideOf(path)
+  try {
+    write(beside)
+    renameSync(beside, path)
+  } finally {
+    rmSync(beside, { force: true })
+  }
 }

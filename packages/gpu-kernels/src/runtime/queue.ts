@@ -3,9 +3,9 @@
  * read and write, and whom a failed dispatch concerns.
  */
 import { DeviceError, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
-import type { Argument, DeviceLimits, Dispatch, DispatchQueue, Kernel, Place, Wording } from "../dispatch"
+import type { Argument, DeviceLimits, Dispatch, DispatchQueue, Place, Wording } from "../dispatch"
 import { CommandStream } from "./command-stream"
-import type { GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
+import type { DispatchForm, GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
 import { dumpSource } from "./source-dump"
 
 interface Entry {
@@ -24,9 +24,16 @@ interface Submitted {
 
 /** The stream runs once it has this many dispatches, so that it does not grow without bound. */
 const MAX_DISPATCHES = 4096
+/** Or so many words, of which arguments may be the most. */
+const MAX_WORDS = 2 ** 16
 const MAX_CACHE = 256 * 2 ** 20
 
 const isPlace = (argument: Argument): argument is Place => "storage" in argument
+
+const formOf = ({ arguments: args, threadgroup: [x, y, z] }: Dispatch): DispatchForm => ({
+  inline: args.map((argument) => (isPlace(argument) ? undefined : argument.byteLength)),
+  threads: x * y * z,
+})
 
 /** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
 function sizeClass(nbytes: number): number {
@@ -233,9 +240,12 @@ export class GpuQueue implements DispatchQueue {
 
   // Work
 
-  /** A kernel, compiled once. */
-  private pipelineOf(kernel: Kernel): GpuPipeline {
-    const known = this.pipelines.get(kernel.key)
+  /** A kernel, compiled once, or once for each form of its dispatches. */
+  private pipelineOf(dispatch: Dispatch): GpuPipeline {
+    const { kernel } = dispatch
+    const form = this.runtime.specializes ? formOf(dispatch) : undefined
+    const key = form ? `${kernel.key}\0${form.threads}\0${form.inline.join()}` : kernel.key
+    const known = this.pipelines.get(key)
     if (known) return known
     const { name, constants, wording, mathMode } = kernel
     const text = kernel.source()
@@ -243,10 +253,11 @@ export class GpuQueue implements DispatchQueue {
       this.runtime.newLibrary(text, { file: `${name}.metal`, wording, mathMode }),
       name,
       constants,
+      form,
     )
     if (wording) this.wordings.set(made, wording)
     dumpSource(name, text)
-    this.pipelines.set(kernel.key, made)
+    this.pipelines.set(key, made)
     return made
   }
 
@@ -268,7 +279,7 @@ export class GpuQueue implements DispatchQueue {
         this.asked.set(key, { source: kernel.source(), file: `${name}.metal` })
       return
     }
-    const pipeline = this.pipelineOf(kernel)
+    const pipeline = this.pipelineOf(dispatch)
     const places = args.filter(isPlace)
     const reads = places.map((p) => p.storage).filter((s) => !writes.includes(s))
     this.order(reads, writes)
@@ -283,7 +294,7 @@ export class GpuQueue implements DispatchQueue {
     })
     const word = stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
     this.entries.push({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
-    if (stream.dispatches >= this.most) this.handOver()
+    if (stream.dispatches >= this.most || stream.length >= MAX_WORDS) this.handOver()
   }
 
   /** A barrier where this work depends on work since the last one. Buffers count, because storages share them one after another. */
@@ -331,7 +342,7 @@ export class GpuQueue implements DispatchQueue {
     for (const { submission, entries } of this.submitted.splice(0)) {
       const failures = new Map(this.runtime.wait(submission).map((f) => [f.word, f.message] as const))
       for (const { word, op, pipeline, reads, writes } of entries) {
-        const message = this.placed(failures.get(word), pipeline)
+        const message = this.placed(failures.get(word) ?? failures.get(-1), pipeline)
         const error =
           reads.find((s) => s.failure && !writes.includes(s))?.failure ??
           (message === undefined ? null : new DeviceError(op, message))

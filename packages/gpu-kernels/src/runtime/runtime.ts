@@ -52,7 +52,7 @@ export interface GpuEvent {
   readonly id: number
 }
 
-/** A command that failed, by where it starts in its stream. */
+/** A command that failed, by where it starts in its stream; −1 stands for all of them. */
 export interface CommandFailure {
   readonly word: number
   readonly message: string
@@ -66,6 +66,14 @@ export interface LibraryOptions {
   readonly wording?: Wording
   /** What the compiler may assume of arithmetic; "safe", which a platform may always take instead, by default. */
   readonly mathMode?: MathMode
+}
+
+/** How a kernel is dispatched, for platforms that compile it for that. */
+export interface DispatchForm {
+  /** By buffer index the bytes of what comes with the dispatch; undefined for buffers. */
+  readonly inline: readonly (number | undefined)[]
+  /** Threads of a threadgroup. */
+  readonly threads: number
 }
 
 /** A source, and the name of its file in messages. */
@@ -120,19 +128,23 @@ export interface GpuRuntime {
   newLibrary(source: string, options?: LibraryOptions): GpuLibrary
   /** Compiles sources that `newLibrary` will be asked for, together, where that is faster. What does not compile is left for then. */
   prepare?(sources: readonly LibrarySource[]): Promise<void>
-  /** Takes a kernel of a library, with its function constants set. @throws DeviceError when there is none of that name */
-  newPipeline(library: GpuLibrary, name: string, constants?: FunctionConstants): GpuPipeline
+  /** Whether kernels are compiled for the form of their dispatches. */
+  readonly specializes?: boolean
+  /**
+   * Takes a kernel of a library, with its function constants set, for dispatches of a form where the platform {@link specializes}.
+   * @throws DeviceError when there is none of that name
+   */
+  newPipeline(
+    library: GpuLibrary,
+    name: string,
+    constants?: FunctionConstants,
+    form?: DispatchForm,
+  ): GpuPipeline
 
-  /** A counter at 0. */
-  newEvent(): GpuEvent
-  /** What a counter stands at. */
-  eventValue(event: GpuEvent): number
   /** Hands a stream over; its commands run in order. The stream may be reused at once. */
   commit(stream: Commands): Submission
   /** Waits for a submission; gives what failed. */
   wait(submission: Submission): readonly CommandFailure[]
-  /** The same without blocking. */
-  done(submission: Submission): Promise<readonly CommandFailure[]>
   /** Begins to record submissions into a file for the platform's tools, where it has such. @throws DeviceError */
   startCapture?(path: string): void
   /** Ends the recording. */

@@ -1,0 +1,165 @@
+/**
+ * `npm run test:gpu`: the conformance suite and MLX's golden vectors on an NVIDIA GPU, from what `npm run build` left. Processes share the
+ * work, so that kernels are compiled side by side; one whose context is lost ends, and another one goes on.
+ *
+ *   npm run test:gpu -- [--only REGEX] [--quick] [--jobs N] [--seconds N] [--total N] [--json FILE]
+ *
+ * `--seconds` bounds each item, `--total` the whole: what is not begun by then is not run, and said.
+ */
+import { fork } from "node:child_process"
+import { writeFileSync } from "node:fs"
+import { availableParallelism } from "node:os"
+import { fileURLToPath } from "node:url"
+import { parseArgs } from "node:util"
+import { backendSuite, formatChecks, goldenFamilies, replayGolden } from "@lazuli/conformance"
+import * as mx from "@lazuli/core"
+import { goldenSpaces } from "../../tooling/golden-spaces"
+import { nnSamples, UNREACHABLE } from "../../tooling/nn-samples"
+import "@lazuli/backend-cuda"
+
+/** What came of one item. */
+interface Outcome {
+  readonly item: string
+  readonly passed: number
+  readonly problems: readonly string[]
+  /** Primitives that ran without a kernel. */
+  readonly fallbacks: readonly string[]
+  readonly seconds: number
+}
+
+const { values } = parseArgs({
+  options: {
+    only: { type: "string", default: "" },
+    quick: { type: "boolean", default: false },
+    jobs: { type: "string", default: String(Math.min(16, availableParallelism())) },
+    seconds: { type: "string", default: "120" },
+    total: { type: "string", default: "Infinity" },
+    json: { type: "string" },
+  },
+})
+
+const QUICK = {
+  sizes: [7, 33],
+  dtypes: [mx.float32, mx.bfloat16, mx.int32],
+  fillings: ["as given", "special"],
+  layouts: ["row-major", "transposed"],
+} as const
+
+function check(item: string): Outcome {
+  const [kind, name] = item.split(" ")
+  const begin = Date.now()
+  mx.resetBackendStats()
+  let passed = 0
+  let problems: string[] = []
+  try {
+    if (kind === "suite") {
+      const reports = backendSuite("cuda", {
+        ...(values.quick ? QUICK : {}),
+        primitives: [name],
+        samples: nnSamples,
+      })
+      passed = reports.flatMap(({ results }) => results).filter(({ status }) => status === "ok").length
+      const bad = reports.filter(({ ok }) => !ok)
+      if (bad.length > 0) problems = [formatChecks(bad)]
+    } else
+      for (const result of replayGolden({ spaces: goldenSpaces, backend: "cuda", families: [name] })) {
+        passed += result.passed
+        problems.push(...result.failed.map(({ id, fn, problem }) => `${id} ${fn}: ${problem}`))
+      }
+  } catch (error) {
+    problems.push((error as Error).stack ?? String(error))
+  }
+  const fallbacks = Object.keys(mx.backendStats().cuda ?? {})
+  return { item, passed, problems, fallbacks, seconds: (Date.now() - begin) / 1000 }
+}
+
+/** In a process that was started for it: items as they come. */
+function work(): void {
+  process.on("message", (item: string) => {
+    const outcome = check(item)
+    process.send?.(outcome, () => {
+      // Nothing works any more once a context is lost.
+      if (outcome.problems.some((problem) => problem.includes("context was lost"))) process.exit(1)
+    })
+  })
+  process.on("disconnect", () => process.exit(0))
+}
+
+async function main(): Promise<void> {
+  const wanted = new RegExp(values.only)
+  const items = [
+    ...goldenFamilies().map((family) => `golden ${family}`),
+    ...mx
+      .listPrimitives()
+      .map(({ name }) => name)
+      .filter((name) => !Object.hasOwn(UNREACHABLE, name))
+      .map((name) => `suite ${name}`),
+  ].filter((item) => wanted.test(item))
+  const outcomes: Outcome[] = []
+  const limit = Number(values.seconds) * 1000
+  const begin = Date.now()
+  const end = begin + Number(values.total) * 1000
+  const worker = async (): Promise<void> => {
+    while (items.length > 0 && Date.now() < end) {
+      const child = fork(fileURLToPath(import.meta.url), process.argv.slice(2), {
+        env: { ...process.env, LAZULI_GPU_CHECKS: "worker" },
+      })
+      let item = ""
+      let timer: NodeJS.Timeout | undefined
+      let ended = ""
+      const next = (): void => {
+        clearTimeout(timer)
+        item = Date.now() < end ? (items.shift() ?? "") : ""
+        if (item === "") {
+          child.disconnect()
+          return
+        }
+        timer = setTimeout(
+          () => {
+            ended = "took too long"
+            child.kill("SIGKILL")
+          },
+          Math.min(limit, end - Date.now()),
+        )
+        child.send(item)
+      }
+      child.on("message", (outcome: Outcome) => {
+        outcomes.push(outcome)
+        item = ""
+        if (child.connected && !outcome.problems.some((problem) => problem.includes("context was lost")))
+          next()
+      })
+      next()
+      const [code, signal] = await new Promise<[number | null, string | null]>((done) =>
+        child.on("exit", (...how) => done(how)),
+      )
+      clearTimeout(timer)
+      if (item !== "")
+        outcomes.push({
+          item,
+          passed: 0,
+          problems: [ended || `the process ended with ${signal ?? code}`],
+          fallbacks: [],
+          seconds: 0,
+        })
+    }
+  }
+  await Promise.all(Array.from({ length: Number(values.jobs) }, worker))
+  outcomes.sort((a, b) => (a.item < b.item ? -1 : 1))
+  for (const { item, problems } of outcomes)
+    for (const problem of problems) console.log(`FAIL ${item}: ${problem.slice(0, 1500)}`)
+  if (values.json) writeFileSync(values.json, JSON.stringify(outcomes, null, 1))
+  if (items.length > 0) console.log(`not run for want of time: ${items.join(", ")}`)
+  const failed = outcomes.filter(({ problems }) => problems.length > 0)
+  const passed = outcomes.reduce((sum, outcome) => sum + outcome.passed, 0)
+  const fallbacks = [...new Set(outcomes.flatMap((outcome) => outcome.fallbacks))].sort()
+  console.log(`without a kernel: ${fallbacks.join(" ")}`)
+  console.log(
+    `${outcomes.length} items in ${((Date.now() - begin) / 1000).toFixed(0)} s: ${outcomes.length - failed.length} passed, ${failed.length} failed; ${passed} cases and columns agree`,
+  )
+  console.log(`failed: ${failed.map(({ item }) => item).join(", ")}`)
+  process.exitCode = failed.length > 0 || items.length > 0 ? 1 : 0
+}
+
+if (process.env.LAZULI_GPU_CHECKS === "worker") work()
+else await main()

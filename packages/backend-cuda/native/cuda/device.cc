@@ -1,0 +1,353 @@
+#include "cuda/device.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace lz {
+namespace {
+
+constexpr uint32_t kBuffers = 31;    // buffer indices of a kernel
+constexpr uint32_t kMaxBytes = 4096;  // that an argument has without a buffer
+constexpr size_t kHalf = 4 << 20;          // bytes of transfers under way
+constexpr size_t kArgumentHalf = 1 << 20;  // and of arguments
+
+// The driver's limits: blocks along the first axis of a grid and along the others.
+constexpr uint32_t kMaxFirst = 0x7fffffff, kMaxBlocks = 65535;
+
+// Opcodes of the command stream, as gpu-kernels writes it.
+enum class Op : uint32_t {
+  kPipeline = 1,
+  kBuffer,
+  kBytes,
+  kThreadgroup,
+  kThreads,
+  kThreadgroups,
+  kBarrier,
+  kSignal,
+  kWait,
+};
+
+// Failures after which a context can do nothing more: whatever a kernel did to bring them about.
+bool is_fatal(Result result) {
+  return result == 4 || result == 201 || result == 214 || (result >= 700 && result <= 721 && result != 701 &&
+         result != 702 && result != 704 && result != 705 && result != 708 && result != 711 && result != 712 &&
+         result != 713) || result == 999;
+}
+
+uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+Gpu::~Gpu() {
+  if (!driver_ || !context_) return;
+  driver_->CtxSetCurrent(context_);
+  if (stream_) {
+    driver_->StreamSynchronize(stream_);
+    for (uint32_t id = 0; id < buffers_.size(); id++)
+      if (buffers_[id].pointer) release(id);
+    uploads_.close();
+    downloads_.close();
+    arguments_.close();
+    driver_->MemFree(mirror_);
+    driver_->StreamDestroy(stream_);
+  }
+  driver_->DevicePrimaryCtxRelease(device_);
+}
+
+std::string Gpu::failure(const char* what, Result result) {
+  std::string text = std::string(what) + " failed: " + driver_->describe(result);
+  if (is_fatal(result) && lost_.empty()) lost_ = text;
+  return text;
+}
+
+// Another addon may have made its own context current on this thread.
+std::string Gpu::enter() {
+  if (!lost_.empty()) return "the GPU's context was lost: " + lost_;
+  if (const Result r = driver_->CtxSetCurrent(context_)) return failure("cuCtxSetCurrent", r);
+  return {};
+}
+
+std::string Gpu::open(const Driver* driver, int ordinal, Facts* facts) {
+  driver_ = driver;
+  if (const Result r = driver->Init(0)) return failure("cuInit", r);
+  int count = 0;
+  if (const Result r = driver->DeviceGetCount(&count)) return failure("cuDeviceGetCount", r);
+  if (ordinal >= count)
+    return "there is no GPU " + std::to_string(ordinal) + ": the driver shows " + std::to_string(count);
+  driver->DriverGetVersion(&facts->driver);
+  if (const Result r = driver->DeviceGet(&device_, ordinal)) return failure("cuDeviceGet", r);
+  char name[256] = "";
+  driver->DeviceGetName(name, sizeof name, device_);
+  facts->name = name;
+  driver->DeviceTotalMem(&facts->memory, device_);
+  auto attribute = [&](Attribute a) {
+    int value = 0;
+    driver->DeviceGetAttribute(&value, a, device_);
+    return value;
+  };
+  facts->major = attribute(kMajor);
+  facts->minor = attribute(kMinor);
+  facts->processors = attribute(kProcessors);
+  facts->warp = attribute(kWarpSize);
+  facts->max_threads = attribute(kMaxThreads);
+  facts->max_shared = max_shared_ = attribute(kSharedOptIn);
+  pools_ = attribute(kMemoryPools) != 0;
+  if (const Result r = driver->DevicePrimaryCtxRetain(&context_, device_))
+    return failure("cuDevicePrimaryCtxRetain", r);
+  if (std::string error = enter(); !error.empty()) return error;
+  if (const Result r = uploads_.open(driver, kHalf)) return failure("cuMemHostAlloc", r);
+  if (const Result r = downloads_.open(driver, kHalf)) return failure("cuMemHostAlloc", r);
+  if (const Result r = arguments_.open(driver, kArgumentHalf)) return failure("cuMemHostAlloc", r);
+  if (const Result r = driver->MemAlloc(&mirror_, 2 * kArgumentHalf)) return failure("cuMemAlloc", r);
+  if (const Result r = driver->StreamCreate(&stream_, kNonBlocking)) return failure("cuStreamCreate", r);
+  return {};
+}
+
+Result Gpu::allocate(size_t nbytes, uint32_t* id, std::string* error) {
+  if (*error = enter(); !error->empty()) return -1;
+  DevicePointer pointer = 0;
+  // The driver has no blocks without bytes.
+  const size_t size = std::max<size_t>(nbytes, 1);
+  const Result r = pools_ ? driver_->MemAllocAsync(&pointer, size, stream_) : driver_->MemAlloc(&pointer, size);
+  if (r != kSuccess) {
+    *error = failure("allocation", r);
+    return r;
+  }
+  if (free_.empty()) {
+    *id = uint32_t(buffers_.size());
+    buffers_.push_back({pointer, nbytes});
+  } else {
+    *id = free_.back();
+    free_.pop_back();
+    buffers_[*id] = {pointer, nbytes};
+  }
+  return kSuccess;
+}
+
+void Gpu::release(uint32_t id) {
+  Buffer& b = buffers_[id];
+  if (!b.pointer) return;
+  if (enter().empty()) {
+    if (pools_)
+      driver_->MemFreeAsync(b.pointer, stream_);
+    else {
+      // Nothing may use it any more, and such memory has no order.
+      driver_->StreamSynchronize(stream_);
+      driver_->MemFree(b.pointer);
+    }
+  }
+  b = {};
+  free_.push_back(id);
+}
+
+const Buffer* Gpu::buffer(double id) const {
+  if (!(id >= 0 && id < double(buffers_.size()))) return nullptr;
+  const Buffer& b = buffers_[size_t(id)];
+  return b.pointer ? &b : nullptr;
+}
+
+std::string Gpu::memory(size_t* free, size_t* total) {
+  if (std::string error = enter(); !error.empty()) return error;
+  if (const Result r = driver_->MemGetInfo(free, total)) return failure("cuMemGetInfo", r);
+  return {};
+}
+
+// Two transfers at a time: one comes in while the one before is copied out of the page-locked memory.
+std::string Gpu::read(const Buffer& from, size_t offset, char* into, size_t nbytes) {
+  if (std::string error = enter(); !error.empty()) return error;
+  const size_t half = downloads_.half();
+  auto begin = [&](size_t at, int which) -> Result {
+    const size_t n = std::min(half, nbytes - at);
+    if (const Result r = driver_->MemcpyDtoHAsync(downloads_.at(which), from.pointer + offset + at, n, stream_)) return r;
+    return driver_->EventRecord(downloads_.event(which), stream_);
+  };
+  if (nbytes == 0) return {};
+  if (const Result r = begin(0, 0)) return failure("cuMemcpyDtoHAsync", r);
+  int which = 0;
+  for (size_t at = 0; at < nbytes; at += half, which = 1 - which) {
+    if (at + half < nbytes)
+      if (const Result r = begin(at + half, 1 - which)) return failure("cuMemcpyDtoHAsync", r);
+    if (const Result r = driver_->EventSynchronize(downloads_.event(which))) return failure("a read", r);
+    std::memcpy(into + at, downloads_.at(which), std::min(half, nbytes - at));
+  }
+  return {};
+}
+
+std::string Gpu::write(const Buffer& to, size_t offset, const char* from, size_t nbytes) {
+  if (std::string error = enter(); !error.empty()) return error;
+  const size_t most = uploads_.half() / 2;
+  for (size_t at = 0; at < nbytes; at += most) {
+    const size_t n = std::min(most, nbytes - at);
+    char* staged = nullptr;
+    if (const Result r = uploads_.take(n, stream_, &staged)) return failure("staging", r);
+    std::memcpy(staged, from + at, n);
+    if (const Result r = driver_->MemcpyHtoDAsync(to.pointer + offset + at, staged, n, stream_))
+      return failure("cuMemcpyHtoDAsync", r);
+  }
+  return {};
+}
+
+std::string Gpu::load(const char* code, uint32_t* module) {
+  if (std::string error = enter(); !error.empty()) return error;
+  Module made = nullptr;
+  if (const Result r = driver_->ModuleLoadData(&made, code)) return failure("cuModuleLoadData", r);
+  *module = uint32_t(modules_.size());
+  modules_.push_back(made);
+  return {};
+}
+
+std::string Gpu::kernel(uint32_t module, const std::string& name, std::vector<Parameter> parameters,
+                        uint32_t* id) {
+  if (std::string error = enter(); !error.empty()) return error;
+  if (module >= modules_.size()) return "there is no such module";
+  Kernel k;
+  k.name = name;
+  k.parameters = std::move(parameters);
+  for (const Parameter& p : k.parameters)
+    if (p.index >= kBuffers) return "a parameter's index is out of bounds";
+  if (const Result r = driver_->ModuleGetFunction(&k.function, modules_[module], name.c_str()))
+    return failure("cuModuleGetFunction", r);
+  if (const Result r = driver_->FuncGetAttribute(&k.max_threads, kFunctionMaxThreads, k.function))
+    return failure("cuFuncGetAttribute", r);
+  k.dynamic_shared = int(kSharedByDefault);
+  *id = uint32_t(kernels_.size());
+  kernels_.push_back(std::move(k));
+  return {};
+}
+
+// Bytes that a kernel wants in memory go to where earlier ones lay, which the stream has read by then.
+std::string Gpu::upload(Binding& b) {
+  char* staged = nullptr;
+  if (const Result r = arguments_.take(b.length, stream_, &staged)) return failure("staging", r);
+  std::memcpy(staged, b.bytes, b.length);
+  b.pointer = mirror_ + DevicePointer(staged - arguments_.at(0));
+  if (const Result r = driver_->MemcpyHtoDAsync(b.pointer, staged, b.length, stream_))
+    return failure("cuMemcpyHtoDAsync", r);
+  return {};
+}
+
+std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* w,
+                        bool in_threads) {
+  const uint32_t* size = w + 3;
+  // As the prelude's Grid has it.
+  struct {
+    uint32_t threads[3], groups[3], flat;
+  } grid{};
+  for (int i = 0; i < 3; i++) {
+    if (size[i] == 0 || w[i] == 0) return {};
+    grid.groups[i] = in_threads ? uint32_t((uint64_t{w[i]} + size[i] - 1) / size[i]) : w[i];
+    const uint64_t all = in_threads ? w[i] : uint64_t{w[i]} * size[i];
+    if (all > UINT32_MAX) return "a grid of " + std::to_string(all) + " threads along an axis is too large";
+    grid.threads[i] = uint32_t(all);
+  }
+  uint32_t blocks[3] = {grid.groups[0], grid.groups[1], grid.groups[2]};
+  if (blocks[1] > kMaxBlocks || blocks[2] > kMaxBlocks) {
+    const double groups = double(blocks[0]) * blocks[1] * blocks[2];
+    if (groups > double(kMaxFirst) * kMaxBlocks) return "a grid of so many groups is too large";
+    const uint64_t all = uint64_t{blocks[0]} * blocks[1] * blocks[2];
+    grid.flat = 1;
+    blocks[0] = uint32_t(std::min<uint64_t>(all, kMaxFirst));
+    blocks[1] = uint32_t((all + blocks[0] - 1) / blocks[0]);
+    blocks[2] = 1;
+  }
+  uint32_t offsets[kBuffers], dynamic = 0;
+  for (uint32_t i = 0; i < kBuffers; i++) {
+    offsets[i] = dynamic;
+    dynamic += round_up(shared[i], 16);
+  }
+  if (int(dynamic) > kernel.dynamic_shared) {
+    if (int(dynamic) > max_shared_)
+      return "needs " + std::to_string(dynamic) + " bytes of threadgroup memory, and there are " + std::to_string(max_shared_);
+    if (const Result r = driver_->FuncSetAttribute(kernel.function, kFunctionMaxDynamicShared, int(dynamic)))
+      return failure("cuFuncSetAttribute", r);
+    kernel.dynamic_shared = int(dynamic);
+  }
+  void* arguments[kBuffers + 8];
+  DevicePointer pointers[kBuffers + 8];
+  size_t count = 0;
+  for (const Parameter& p : kernel.parameters) {
+    Binding& b = bindings[p.index];
+    switch (p.source) {
+      case Source::kPointer:
+        if (b.bytes && !b.pointer)
+          if (std::string error = upload(b); !error.empty()) return error;
+        // An optional buffer that is not bound stays null.
+        pointers[count] = b.pointer;
+        arguments[count] = &pointers[count];
+        break;
+      case Source::kValue:
+        if (!b.bytes) return "parameter " + std::to_string(p.index) + " takes bytes";
+        arguments[count] = const_cast<char*>(b.bytes);
+        break;
+      case Source::kGrid:
+        arguments[count] = &grid;
+        break;
+      case Source::kThreadgroup:
+        arguments[count] = &offsets[p.index];
+        break;
+    }
+    count++;
+  }
+  const Result r = driver_->LaunchKernel(kernel.function, blocks[0], blocks[1], blocks[2], size[0], size[1],
+                                         size[2], dynamic, stream_, arguments, nullptr);
+  return r == kSuccess ? std::string() : failure("the launch", r);
+}
+
+std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
+  std::vector<Failed> failed;
+  if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
+  Binding bindings[kBuffers];
+  uint32_t shared[kBuffers] = {};
+  Kernel* kernel = nullptr;
+  for (size_t at = 0, size = 0; at < count; at += size) {
+    const uint32_t* w = words + at;
+    size = w[0] >> 8;
+    if (size == 0 || at + size > count) {
+      failed.push_back({SIZE_MAX, "the command stream is malformed"});
+      break;
+    }
+    const uint32_t index = size > 1 ? w[1] : 0;
+    std::string error;
+    switch (Op(w[0] & 0xff)) {
+      case Op::kPipeline:
+        kernel = index < kernels_.size() ? &kernels_[index] : nullptr;
+        break;
+      case Op::kBuffer:
+        if (const Buffer* b = buffer(w[2]); b && index < kBuffers)
+          bindings[index] = {b->pointer + (w[3] | uint64_t{w[4]} << 32), nullptr, 0};
+        else
+          error = "there is no such buffer";
+        break;
+      case Op::kBytes:
+        if (index < kBuffers && w[2] <= kMaxBytes && 3 + (w[2] + 3) / 4 <= size)
+          bindings[index] = {0, reinterpret_cast<const char*>(w + 3), w[2]};
+        else
+          error = "the record is malformed";
+        break;
+      case Op::kThreadgroup:
+        if (index < kBuffers) shared[index] = w[2];
+        break;
+      case Op::kThreads:
+      case Op::kThreadgroups:
+        error = kernel ? launch(*kernel, bindings, shared, w + 1, Op(w[0] & 0xff) == Op::kThreads)
+                       : "no pipeline is set";
+        break;
+      default:
+        // A stream runs in order: barriers say nothing new.
+        break;
+    }
+    if (!error.empty()) failed.push_back({at, std::move(error)});
+  }
+  return failed;
+}
+
+std::string Gpu::synchronize() {
+  if (std::string error = enter(); !error.empty()) return error;
+  if (const Result r = driver_->StreamSynchronize(stream_)) {
+    failure("the work", r);
+    return "the GPU's context was lost: " + (lost_.empty() ? driver_->describe(r) : lost_);
+  }
+  return {};
+}
+
+}  // namespace lz

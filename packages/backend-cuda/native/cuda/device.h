@@ -1,0 +1,110 @@
+// One GPU as an isolate uses it: the device's primary context, which is the process's, and a stream, buffers and kernels of the
+// isolate's own. Calls return what is wrong as text, or nothing.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cuda/driver.h"
+#include "cuda/staging.h"
+
+namespace lz {
+
+struct Facts {
+  std::string name;
+  int driver = 0;  // CUDA's version: 1000 × major + 10 × minor
+  int major = 0, minor = 0;
+  int processors = 0, warp = 0, max_threads = 0, max_shared = 0;
+  size_t memory = 0;
+};
+
+struct Buffer {
+  DevicePointer pointer = 0;
+  size_t length = 0;
+};
+
+// How a kernel's parameter is filled.
+enum class Source : int {
+  kPointer = 0,      // the address of a buffer, or of bytes that are uploaded
+  kValue = 1,        // the bytes themselves
+  kGrid = 2,         // words: the grid's threads and groups along three axes, and whether blocks are numbered through
+  kThreadgroup = 3,  // one: where a memory length set by the host begins
+};
+struct Parameter {
+  Source source;
+  uint32_t index;
+};
+
+struct Kernel {
+  std::string name;
+  Function function = nullptr;
+  std::vector<Parameter> parameters;
+  int max_threads = 0;
+  int dynamic_shared = 0;  // what it may have by now
+};
+
+constexpr size_t kSlack = 4096;
+
+struct Failed {
+  size_t word;
+  std::string message;
+};
+
+class Gpu {
+ public:
+  Gpu() = default;
+  Gpu(const Gpu&) = delete;
+  ~Gpu();
+
+  std::string open(const Driver* driver, int ordinal, Facts* facts);
+  bool is_open() const { return stream_ != nullptr; }
+
+  // Memory, in the order of the stream. kOutOfMemory leaves `error` saying how much there is.
+  Result allocate(size_t nbytes, uint32_t* id, std::string* error);
+  void release(uint32_t id);
+  const Buffer* buffer(double id) const;
+  std::string read(const Buffer& from, size_t offset, char* into, size_t nbytes);
+  std::string write(const Buffer& to, size_t offset, const char* from, size_t nbytes);
+  std::string memory(size_t* free, size_t* total);
+
+  std::string load(const char* code, uint32_t* module);
+  std::string kernel(uint32_t module, const std::string& name, std::vector<Parameter> parameters, uint32_t* id);
+  const Kernel& kernel(uint32_t id) const { return kernels_[id]; }
+
+  // Launches what a stream of commands asks for; nothing is waited for. kSlack bytes behind the words must be readable: a launch reads
+  // bytes up to the next power of two.
+  std::vector<Failed> run(const uint32_t* words, size_t count);
+  std::string synchronize();
+  DevicePointer address(const Buffer& b) const { return b.pointer; }
+  Stream stream() const { return stream_; }
+
+ private:
+  struct Binding {
+    DevicePointer pointer = 0;      // of a buffer, or of bytes once they are uploaded
+    const char* bytes = nullptr;    // in the command stream
+    size_t length = 0;
+  };
+  std::string upload(Binding& binding);
+  std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
+                     bool in_threads);
+  // Text for a failure. One that leaves the context without use is remembered: nothing works from then on.
+  std::string failure(const char* what, Result result);
+  std::string enter();
+
+  const Driver* driver_ = nullptr;
+  Device device_ = 0;
+  Context context_ = nullptr;
+  Stream stream_ = nullptr;
+  bool pools_ = false;
+  int max_shared_ = 0;
+  std::string lost_;
+  std::vector<Buffer> buffers_;
+  std::vector<uint32_t> free_;
+  std::vector<Module> modules_;
+  std::vector<Kernel> kernels_;
+  Staging uploads_, downloads_, arguments_;
+  DevicePointer mirror_ = 0;  // of arguments_, on the device
+};
+
+}  // namespace lz

@@ -1,0 +1,67 @@
+#include "cuda/driver.h"
+
+#include <dlfcn.h>
+
+#include <memory>
+#include <mutex>
+
+namespace lz {
+namespace {
+
+std::mutex mutex;
+std::unique_ptr<Driver> opened;
+std::string opened_path;
+
+}  // namespace
+
+std::string Driver::describe(Result result) const {
+  const char *name = nullptr, *text = nullptr;
+  if (GetErrorName(result, &name) != kSuccess || !name) return "CUDA error " + std::to_string(result);
+  if (GetErrorString(result, &text) != kSuccess || !text) return name;
+  return std::string(name) + " (" + text + ")";
+}
+
+void* open_first(const std::vector<std::string>& candidates, std::string* path, std::string* problems) {
+  if (candidates.empty()) *problems = "it is not to be used";
+  for (const std::string& candidate : candidates) {
+    if (void* library = dlopen(candidate.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+      *path = candidate;
+      return library;
+    }
+    const char* why = dlerror();
+    if (!problems->empty()) *problems += "; ";
+    *problems += why ? why : candidate;
+  }
+  return nullptr;
+}
+
+const Driver* driver() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return opened.get();
+}
+
+std::string open_driver(const std::vector<std::string>& candidates, std::string* path) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (opened) {
+    *path = opened_path;
+    return {};
+  }
+  std::string problems, found;
+  void* library = open_first(candidates, &found, &problems);
+  if (!library) return problems;
+  auto table = std::make_unique<Driver>();
+  std::string missing;
+  auto bind = [&](auto& call, const char* symbol) {
+    call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(library, symbol));
+    if (!call) missing += std::string(missing.empty() ? "" : ", ") + symbol;
+  };
+#define LZ_BIND(name, symbol, ...) bind(table->name, symbol);
+  LZ_DRIVER_CALLS(LZ_BIND)
+#undef LZ_BIND
+  if (!missing.empty()) return found + " has no " + missing + ": the driver is too old";
+  opened = std::move(table);
+  opened_path = *path = found;
+  return {};
+}
+
+}  // namespace lz

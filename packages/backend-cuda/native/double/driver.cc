@@ -1,0 +1,304 @@
+// A double of libcuda.so.1 for tests on machines without a GPU: contexts, streams, events, memory and launches by the driver's own names.
+// Work on a stream waits until somebody waits for it, so that nothing can rely on being done at once; kernels run on the CPU. It stands in
+// for the driver's calls, their order and their failures, not for a GPU's speed or its memory model.
+//
+// LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails), lost (the next wait finds that
+// a kernel has destroyed the context).
+#include <dlfcn.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "double/block.h"
+
+#define LZ_EXPORT extern "C" __attribute__((visibility("default")))
+
+namespace {
+
+using Pointer = unsigned long long;
+enum : int {
+  kSuccess = 0,
+  kInvalidValue = 1,
+  kOutOfMemory = 2,
+  kNoDevice = 100,
+  kInvalidImage = 200,
+  kNotFound = 500,
+  kIllegalAddress = 700,
+  kOutOfResources = 701,
+};
+constexpr size_t kMemory = size_t{1} << 31;
+
+bool asked(const char* failure) {
+  const char* all = std::getenv("LAZULI_CUDA_DOUBLE");
+  return all && (std::string(",") + all + ",").find(std::string(",") + failure + ",") != std::string::npos;
+}
+
+struct Step {
+  std::function<int()> run;
+  bool last = false;
+};
+struct StreamState {
+  std::deque<std::function<int()>> steps;
+  // How many steps there have been, and how many are done.
+  uint64_t added = 0, done = 0;
+};
+struct EventState {
+  StreamState* stream = nullptr;
+  uint64_t step = 0;
+};
+struct ModuleState {
+  const LzKernel* kernels = nullptr;
+  int count = 0;
+  LzHost* host = nullptr;
+};
+struct FunctionState {
+  const LzKernel* kernel;
+  LzHost* host;
+  int dynamic_shared = 48 * 1024;
+};
+
+std::map<Pointer, size_t> blocks;
+size_t used = 0;
+int lost = kSuccess;
+
+// Whether bytes lie in a block of the device.
+bool is_device(Pointer at, size_t n) {
+  auto next = blocks.upper_bound(at);
+  if (next == blocks.begin()) return false;
+  --next;
+  return at >= next->first && at + n <= next->first + next->second;
+}
+
+int add(void* stream, std::function<int()> step) {
+  if (lost) return lost;
+  auto* s = static_cast<StreamState*>(stream);
+  s->steps.push_back(std::move(step));
+  s->added++;
+  return kSuccess;
+}
+// Runs a stream's steps up to a number of them.
+int advance(StreamState* s, uint64_t until) {
+  if (asked("lost") && !s->steps.empty()) lost = kIllegalAddress;
+  while (s->done < until && !lost) {
+    auto step = std::move(s->steps.front());
+    s->steps.pop_front();
+    s->done++;
+    if (const int result = step()) lost = result;
+  }
+  return lost;
+}
+
+int allocate(Pointer* made, size_t n) {
+  if (n == 0) return kInvalidValue;
+  if (asked("no-memory") || used + n > kMemory) return kOutOfMemory;
+  void* memory = std::aligned_alloc(512, (n + 511) / 512 * 512);
+  if (!memory) return kOutOfMemory;
+  std::memset(memory, 0xff, n);  // NaN
+  *made = reinterpret_cast<Pointer>(memory);
+  blocks[*made] = n;
+  used += n;
+  return kSuccess;
+}
+int release(Pointer p) {
+  auto found = blocks.find(p);
+  if (found == blocks.end()) return kInvalidValue;
+  used -= found->second;
+  std::free(reinterpret_cast<void*>(p));
+  blocks.erase(found);
+  return kSuccess;
+}
+
+}  // namespace
+
+LZ_EXPORT int cuInit(unsigned) { return asked("no-device") ? kNoDevice : kSuccess; }
+LZ_EXPORT int cuDriverGetVersion(int* version) {
+  *version = 13000;
+  return kSuccess;
+}
+LZ_EXPORT int cuGetErrorName(int result, const char** name) {
+  switch (result) {
+    case kSuccess: *name = "CUDA_SUCCESS"; break;
+    case kInvalidValue: *name = "CUDA_ERROR_INVALID_VALUE"; break;
+    case kOutOfMemory: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
+    case kNoDevice: *name = "CUDA_ERROR_NO_DEVICE"; break;
+    case kInvalidImage: *name = "CUDA_ERROR_INVALID_IMAGE"; break;
+    case kNotFound: *name = "CUDA_ERROR_NOT_FOUND"; break;
+    case kIllegalAddress: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
+    case kOutOfResources: *name = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"; break;
+    default: return kInvalidValue;
+  }
+  return kSuccess;
+}
+LZ_EXPORT int cuGetErrorString(int result, const char** text) {
+  *text = "from the test double";
+  return kSuccess;
+}
+LZ_EXPORT int cuDeviceGetCount(int* count) {
+  *count = 1;
+  return kSuccess;
+}
+LZ_EXPORT int cuDeviceGet(int* device, int ordinal) {
+  *device = ordinal;
+  return ordinal == 0 ? kSuccess : kInvalidValue;
+}
+LZ_EXPORT int cuDeviceGetName(char* name, int size, int) {
+  std::strncpy(name, "test double", size_t(size));
+  return kSuccess;
+}
+LZ_EXPORT int cuDeviceTotalMem_v2(size_t* bytes, int) {
+  *bytes = kMemory;
+  return kSuccess;
+}
+LZ_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
+  switch (attribute) {
+    case 1: *value = 1024; break;
+    case 10: *value = 32; break;
+    case 16: *value = 1; break;
+    // A capability that no GPU has, so that nobody's kernels are taken for another's.
+    case 75: *value = 999; break;
+    case 76: *value = 0; break;
+    case 97: *value = 64 * 1024; break;
+    case 115: *value = 1; break;
+    default: *value = 0;
+  }
+  return kSuccess;
+}
+LZ_EXPORT int cuDevicePrimaryCtxRetain(void** context, int) {
+  static int token;
+  *context = &token;
+  return kSuccess;
+}
+LZ_EXPORT int cuDevicePrimaryCtxRelease_v2(int) { return kSuccess; }
+LZ_EXPORT int cuCtxSetCurrent(void*) { return kSuccess; }
+LZ_EXPORT int cuMemGetInfo_v2(size_t* free, size_t* total) {
+  *free = kMemory - used;
+  *total = kMemory;
+  return kSuccess;
+}
+LZ_EXPORT int cuMemAlloc_v2(Pointer* made, size_t n) { return lost ? lost : allocate(made, n); }
+LZ_EXPORT int cuMemFree_v2(Pointer p) { return release(p); }
+LZ_EXPORT int cuMemAllocAsync(Pointer* made, size_t n, void*) { return lost ? lost : allocate(made, n); }
+LZ_EXPORT int cuMemFreeAsync(Pointer p, void* stream) {
+  return add(stream, [p] { return release(p); });
+}
+LZ_EXPORT int cuMemHostAlloc(void** made, size_t n, unsigned) {
+  *made = std::aligned_alloc(4096, (n + 4095) / 4096 * 4096);
+  return *made ? kSuccess : kOutOfMemory;
+}
+LZ_EXPORT int cuMemFreeHost(void* p) {
+  std::free(p);
+  return kSuccess;
+}
+LZ_EXPORT int cuMemcpyHtoDAsync_v2(Pointer to, const void* from, size_t n, void* stream) {
+  if (!is_device(to, n)) return kInvalidValue;
+  return add(stream, [=] {
+    std::memcpy(reinterpret_cast<void*>(to), from, n);
+    return int(kSuccess);
+  });
+}
+LZ_EXPORT int cuMemcpyDtoHAsync_v2(void* to, Pointer from, size_t n, void* stream) {
+  if (!is_device(from, n)) return kInvalidValue;
+  return add(stream, [=] {
+    std::memcpy(to, reinterpret_cast<void*>(from), n);
+    return int(kSuccess);
+  });
+}
+LZ_EXPORT int cuStreamCreate(void** stream, unsigned) {
+  *stream = new StreamState;
+  return kSuccess;
+}
+LZ_EXPORT int cuStreamDestroy_v2(void* stream) {
+  delete static_cast<StreamState*>(stream);
+  return kSuccess;
+}
+LZ_EXPORT int cuStreamSynchronize(void* stream) {
+  auto* s = static_cast<StreamState*>(stream);
+  return advance(s, s->added);
+}
+LZ_EXPORT int cuEventCreate(void** event, unsigned) {
+  *event = new EventState;
+  return kSuccess;
+}
+LZ_EXPORT int cuEventDestroy_v2(void* event) {
+  delete static_cast<EventState*>(event);
+  return kSuccess;
+}
+LZ_EXPORT int cuEventRecord(void* event, void* stream) {
+  if (lost) return lost;
+  auto* s = static_cast<StreamState*>(stream);
+  *static_cast<EventState*>(event) = {s, s->added};
+  return kSuccess;
+}
+LZ_EXPORT int cuEventSynchronize(void* event) {
+  auto* e = static_cast<EventState*>(event);
+  return e->stream ? advance(e->stream, e->step) : int(kSuccess);
+}
+// A module is a shared library behind a header, as the double of the compiler makes it.
+LZ_EXPORT int cuModuleLoadData(void** module, const void* image) {
+  uint64_t head[2];
+  std::memcpy(head, image, sizeof head);
+  if (std::memcmp(head, "LZDOUBLE", 8) != 0) return kInvalidImage;
+  const int file = memfd_create("lazuli-kernel", MFD_CLOEXEC);
+  if (file < 0 || write(file, static_cast<const char*>(image) + 16, head[1]) != ssize_t(head[1])) return kInvalidImage;
+  // It stays open: a second library under a number that is free again would be taken for the first.
+  void* library = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return kInvalidImage;
+  auto* made = new ModuleState;
+  made->kernels = static_cast<const LzKernel*>(dlsym(library, "lz_kernels"));
+  made->count = *static_cast<const int*>(dlsym(library, "lz_kernel_count"));
+  auto** slot = static_cast<LzHost**>(dlsym(library, "lz_host"));
+  made->host = new LzHost{};
+  lz::prepare_host(made->host);
+  *slot = made->host;
+  *module = made;
+  return kSuccess;
+}
+LZ_EXPORT int cuModuleGetFunction(void** function, void* module, const char* name) {
+  auto* m = static_cast<ModuleState*>(module);
+  for (int i = 0; i < m->count; i++)
+    if (std::strcmp(m->kernels[i].name, name) == 0) {
+      *function = new FunctionState{&m->kernels[i], m->host};
+      return kSuccess;
+    }
+  return kNotFound;
+}
+LZ_EXPORT int cuFuncGetAttribute(int* value, int attribute, void* function) {
+  *value = attribute == 0 ? static_cast<FunctionState*>(function)->kernel->max_threads : 0;
+  return kSuccess;
+}
+LZ_EXPORT int cuFuncSetAttribute(void* function, int attribute, int value) {
+  if (attribute == 8) static_cast<FunctionState*>(function)->dynamic_shared = value;
+  return kSuccess;
+}
+LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                             unsigned bz, unsigned shared, void* stream, void** arguments, void**) {
+  if (lost) return lost;
+  auto* f = static_cast<FunctionState*>(function);
+  const uint64_t threads = uint64_t{bx} * by * bz;
+  if (asked("launch") || threads > uint64_t(f->kernel->max_threads)) return kOutOfResources;
+  if (gx == 0 || gy == 0 || gz == 0 || threads == 0 || gx > 0x7fffffffu || gy > 65535 || gz > 65535 ||
+      int(shared) > f->dynamic_shared)
+    return kInvalidValue;
+  // Arguments are read when a kernel is launched, and not when it runs.
+  auto values = std::make_shared<std::vector<std::vector<char>>>();
+  for (int i = 0; i < f->kernel->count; i++) {
+    const char* from = static_cast<const char*>(arguments[i]);
+    values->emplace_back(from, from + f->kernel->sizes[i]);
+  }
+  return add(stream, [=] {
+    std::vector<void*> pointers;
+    for (auto& value : *values) pointers.push_back(value.data());
+    return lz::run_grid(*f->kernel, f->host, {{gx, gy, gz}, {bx, by, bz}, shared}, pointers.data()).empty()
+               ? int(kSuccess)
+               : int(kIllegalAddress);
+  });
+}

@@ -1,0 +1,155 @@
+/**
+ * From Metal source to machine code for one GPU: translation, NVRTC, and the folder in which the results are kept. With a kernel on
+ * disk the compiler is not opened.
+ */
+import { createHash } from "node:crypto"
+import { readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { DeviceError } from "@lazuli/core/engine"
+import {
+  type CudaParameter,
+  type CudaSource,
+  cudaSource,
+  type DispatchForm,
+  type FunctionConstants,
+  isKept,
+  kernelFolder,
+  type LibraryOptions,
+  pruneOnce,
+  publish,
+} from "@lazuli/gpu-kernels"
+import { candidatesFor } from "./libraries"
+import { type Compiled, type CudaNative, type GpuFacts, Source } from "./native"
+
+/** How often each step was taken by this process. */
+export const compilerStats = { compiled: 0, fromDisk: 0 }
+
+/** A source and how it is compiled. */
+export interface Request extends LibraryOptions {
+  readonly source: string
+  readonly constants: FunctionConstants
+  readonly form?: DispatchForm
+}
+
+/** Machine code and its kernels. */
+export interface Kernels {
+  readonly code: Uint8Array
+  readonly list: readonly {
+    readonly name: string
+    readonly symbol: string
+    readonly maxThreads: number
+    /** As the addon takes them. */
+    readonly parameters: Int32Array
+  }[]
+}
+
+const SOURCES: Record<CudaParameter["kind"], Source> = {
+  pointer: Source.Pointer,
+  value: Source.Value,
+  grid: Source.Grid,
+  threadgroup: Source.Threadgroup,
+}
+/** Bytes of arguments that come with a launch; the driver's limit is 4,096, with pointers and the grid. */
+const MAX_INLINE = 3072
+/** Threads for which kernels are compiled: the least of these that holds a threadgroup. */
+const THREADS = [128, 256, 512, 1024]
+
+/** Bytes of an argument in a launch, as the translation rounds them. */
+const rounded = (bytes: number): number => 2 ** Math.max(4, Math.ceil(Math.log2(bytes)))
+
+/** What comes with the launch: everything, but for the largest where that is too much. */
+function inlineOf({ inline }: DispatchForm): (number | undefined)[] {
+  const kept = inline.map((bytes) => (bytes === undefined ? undefined : rounded(bytes)))
+  for (;;) {
+    const sizes = kept.map((bytes) => bytes ?? 0)
+    const total = sizes.reduce((sum, bytes) => sum + bytes, 0)
+    if (total <= MAX_INLINE) return kept
+    kept[sizes.indexOf(Math.max(...sizes))] = undefined
+  }
+}
+
+/** The translation of a request. @throws DeviceError for what Metal does not accept */
+export function translationOf({ source, file, wording, mathMode, constants, form }: Request): CudaSource {
+  return cudaSource(source, {
+    file,
+    wording,
+    mathMode,
+    constants,
+    inline: form && inlineOf(form),
+    maxThreads: form && (THREADS.find((threads) => threads >= form.threads) ?? form.threads),
+  })
+}
+
+const listOf = ({ kernels }: CudaSource): Kernels["list"] =>
+  kernels.map(({ name, symbol, maxThreads, parameters }) => ({
+    name,
+    symbol,
+    maxThreads,
+    parameters: Int32Array.from(parameters.flatMap(({ kind, index }) => [SOURCES[kind], index ?? 0])),
+  }))
+
+let opened: { path: string; major: number; minor: number } | undefined
+
+/** Opens NVRTC. @throws DeviceError that says where it was looked for */
+function openCompiler(native: CudaNative): void {
+  if (opened) return
+  const candidates = candidatesFor("nvrtc")
+  try {
+    opened = native.openCompiler(candidates)
+  } catch (cause) {
+    throw new DeviceError(
+      "cuda",
+      `a kernel is to be compiled and there is no NVRTC: ${(cause as Error).message}`,
+      {
+        cause,
+        hint: "Install CUDA's toolkit or the Python package nvidia-cuda-nvrtc, or name the folder of libnvrtc in LAZULI_CUDA_PATH",
+      },
+    )
+  }
+}
+
+const argumentsOf = (
+  { major, minor }: GpuFacts,
+  { source, headers, options }: CudaSource,
+  name: string,
+): Parameters<CudaNative["compile"]> => [
+  source,
+  `${name}.cu`,
+  headers.map((header) => header.name),
+  headers.map((header) => header.text),
+  [`--gpu-architecture=sm_${major}${minor}`, ...options],
+]
+
+/** The file that has, or will have, what these arguments make. */
+function placeOf([source, , , headers, options]: Parameters<CudaNative["compile"]>): string {
+  const hash = createHash("sha256")
+    .update(JSON.stringify([headers, options]))
+    .update(source)
+  return join(kernelFolder("cuda"), `${hash.digest("hex").slice(0, 40)}.cubin`)
+}
+
+/** Compiles a request, unless it is on disk. @throws DeviceError with what the compiler said */
+export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request): Kernels {
+  const translated = translationOf(request)
+  const name = (request.file ?? "kernel").replace(/\.metal$/, "")
+  const given = argumentsOf(facts, translated, name)
+  const path = placeOf(given)
+  if (isKept(path)) {
+    compilerStats.fromDisk++
+    return { code: readFileSync(path), list: listOf(translated) }
+  }
+  openCompiler(native)
+  const code = codeOf(native.compile(...given), request)
+  compilerStats.compiled++
+  publish(path, (beside) => writeFileSync(beside, code))
+  pruneOnce(kernelFolder("cuda"))
+  return { code, list: listOf(translated) }
+}
+
+function codeOf({ code, log }: Compiled, { wording }: Request): Uint8Array {
+  if (code) return code
+  throw new DeviceError(
+    wording?.name ?? "cuda",
+    `the source of a kernel does not compile:\n${log.slice(0, 4000)}`,
+  )
+}

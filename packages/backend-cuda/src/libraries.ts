@@ -1,0 +1,65 @@
+/**
+ * Where CUDA's libraries are looked for: by their names alone, as the system's loader finds them, and in the places where users have them.
+ * `LAZULI_CUDA_PATH` names folders that come first, and `LAZULI_CUDA_WITHOUT` libraries that are not used (`nvrtc`, …).
+ */
+import { existsSync, readdirSync } from "node:fs"
+import { homedir } from "node:os"
+import { delimiter, join } from "node:path"
+
+/** Libraries that the backend opens. */
+export type LibraryName = "cuda" | "nvrtc"
+
+const NAMES: Record<LibraryName, readonly string[]> = {
+  cuda: ["libcuda.so.1", "libcuda.so"],
+  nvrtc: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+}
+
+/** Where the driver is on machines whose loader does not know it. */
+const DRIVER_FOLDERS = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"]
+
+const entriesOf = (folder: string): string[] => {
+  try {
+    return readdirSync(folder).sort().reverse()
+  } catch {
+    return []
+  }
+}
+
+/** `lib64` of the toolkits on this machine. */
+function toolkitFolders(): string[] {
+  const roots = [process.env.CUDA_HOME, process.env.CUDA_PATH, "/usr/local/cuda", "/opt/cuda"]
+  const versions = entriesOf("/usr/local")
+    .filter((name) => name.startsWith("cuda-"))
+    .map((name) => join("/usr/local", name))
+  return [...roots, ...versions].flatMap((root) => (root ? [join(root, "lib64"), join(root, "lib")] : []))
+}
+
+/** `nvidia/…/lib` of the Python packages on this machine. */
+function pythonFolders(): string[] {
+  const roots = [
+    process.env.VIRTUAL_ENV,
+    process.env.CONDA_PREFIX,
+    join(homedir(), ".local"),
+    "/usr/local",
+    "/usr",
+  ]
+  return roots.flatMap((root) =>
+    (root ? entriesOf(join(root, "lib")) : [])
+      .filter((name) => name.startsWith("python3"))
+      .flatMap((python) =>
+        ["site-packages", "dist-packages"].map((kind) => join(root as string, "lib", python, kind, "nvidia")),
+      )
+      .flatMap((nvidia) => entriesOf(nvidia).map((each) => join(nvidia, each, "lib"))),
+  )
+}
+
+/** The paths to try, in order; none where the library is not to be used. */
+export function candidatesFor(library: LibraryName): string[] {
+  if ((process.env.LAZULI_CUDA_WITHOUT ?? "").split(/[,\s]+/).includes(library)) return []
+  const names = NAMES[library]
+  const own = (process.env.LAZULI_CUDA_PATH ?? "").split(delimiter).filter((folder) => folder !== "")
+  const folders = library === "cuda" ? DRIVER_FOLDERS : [...toolkitFolders(), ...pythonFolders()]
+  const within = (folder: string): string[] =>
+    names.map((name) => join(folder, name)).filter((path) => existsSync(path))
+  return [...own.flatMap(within), ...names, ...[...new Set(folders)].flatMap(within)]
+}

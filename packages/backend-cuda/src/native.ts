@@ -1,0 +1,108 @@
+/**
+ * The addon that calls CUDA's driver and compiler: where it is found, and the type of its functions. It is loaded when the GPU is first
+ * used, so that importing the package works everywhere.
+ */
+import { createRequire } from "node:module"
+import { fileURLToPath } from "node:url"
+import { DeviceError } from "@lazuli/core/engine"
+
+/** What the driver tells of a GPU. */
+export interface GpuFacts {
+  readonly name: string
+  /** CUDA's version that the driver has: 1000 × major + 10 × minor. */
+  readonly driver: number
+  /** The compute capability. */
+  readonly major: number
+  readonly minor: number
+  readonly processors: number
+  readonly warp: number
+  readonly maxThreads: number
+  /** Bytes of shared memory that a block may ask for. */
+  readonly maxShared: number
+  readonly memory: number
+}
+
+/** What came of a compilation: machine code, or null. */
+export interface Compiled {
+  readonly code: Uint8Array | null
+  readonly log: string
+}
+
+/** How a kernel's parameter is filled; native/cuda/device.h has the same. */
+export enum Source {
+  Pointer = 0,
+  Value = 1,
+  Grid = 2,
+  Threadgroup = 3,
+}
+
+type CompileArguments = [
+  source: string,
+  name: string,
+  headerNames: readonly string[],
+  headerTexts: readonly string[],
+  options: readonly string[],
+]
+
+/** The addon's functions. Buffers, modules and kernels are numbers of this isolate. */
+export interface CudaNative {
+  /** The version of these functions and of the commands. */
+  protocol(): number
+  /** Opens the first of these libraries; throws what each of them says. */
+  openDriver(candidates: readonly string[]): string
+  openDevice(ordinal: number): GpuFacts
+  openCompiler(candidates: readonly string[]): { path: string; major: number; minor: number }
+  compile(...of: CompileArguments): Compiled
+  /** The same on another thread. */
+  compileLater(...of: CompileArguments): Promise<Compiled>
+  newBuffer(nbytes: number): number
+  freeBuffer(buffer: number): void
+  read(buffer: number, offset: number, into: ArrayBufferView): void
+  write(buffer: number, offset: number, from: ArrayBufferView): void
+  memory(): { free: number; total: number }
+  /** PTX must end with a zero. */
+  loadModule(code: Uint8Array): number
+  /** Parameters are pairs of a {@link Source} and an index. */
+  newKernel(module: number, name: string, parameters: Int32Array): { id: number; maxThreads: number }
+  /** Launches what the first `count` words ask for; word −1 concerns all of them. */
+  run(words: Int32Array, count: number): { word: number; message: string }[] | null
+  /** Waits; gives what the work failed of. */
+  synchronize(): string | null
+}
+
+/** The version of {@link CudaNative} and of the commands that this package writes. */
+const PROTOCOL = 1
+
+let loaded: CudaNative | undefined
+
+/** Refuses an addon of another version. @throws DeviceError that names both */
+export function checkProtocol(addon: Partial<CudaNative>, path: string): void {
+  const found = typeof addon.protocol === "function" ? addon.protocol() : 0
+  if (found === PROTOCOL) return
+  throw new DeviceError(
+    "cuda",
+    `${path} was built for protocol ${found} of the CUDA backend, and this package writes protocol ${PROTOCOL}`,
+    { hint: "Build it again: npm run build in a clone of the repository" },
+  )
+}
+
+/** The addon: `LAZULI_CUDA_ADDON`, or what the build left in build/. @throws DeviceError that says how to get it */
+export function cudaNative(): CudaNative {
+  if (loaded) return loaded
+  // src/ and dist/ are both one below the package.
+  const path =
+    process.env.LAZULI_CUDA_ADDON ?? fileURLToPath(new URL("../build/lazuli_cuda.node", import.meta.url))
+  let addon: CudaNative
+  try {
+    addon = createRequire(import.meta.url)(path) as CudaNative
+  } catch (cause) {
+    throw new DeviceError(
+      "cuda",
+      `the addon for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
+      { cause, hint: "npm run build in a clone of the repository makes it" },
+    )
+  }
+  checkProtocol(addon, path)
+  loaded = addon
+  return loaded
+}

@@ -1,0 +1,204 @@
+/**
+ * The runtime on NVIDIA's driver: memory of the device's own, kernels compiled by NVRTC from translated Metal source, and one CUDA stream
+ * on which everything runs in order. Nothing is opened before the first use.
+ */
+import { DeviceError } from "@lazuli/core/engine"
+import type {
+  CommandFailure,
+  Commands,
+  DeviceInfo,
+  DispatchForm,
+  FunctionConstants,
+  GpuBuffer,
+  GpuLibrary,
+  GpuPipeline,
+  GpuRuntime,
+  LibraryOptions,
+  Submission,
+} from "@lazuli/gpu-kernels"
+import { type Kernels, kernelsOf } from "./compiler"
+import { candidatesFor } from "./libraries"
+import { type CudaNative, cudaNative, type GpuFacts } from "./native"
+
+/** What the launches of one dispatch may have in arguments; the driver's limit is 4,096 with pointers and the grid. */
+const NONE: readonly CommandFailure[] = []
+/** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
+const DISPATCHES_AHEAD = 32
+
+/** Source that is compiled when a kernel of it is asked for. */
+class CudaLibrary implements GpuLibrary {
+  /** By constants and form. */
+  readonly compiled = new Map<string, { kernels: Kernels; module: number }>()
+  constructor(
+    readonly source: string,
+    readonly options: LibraryOptions,
+  ) {}
+  get kernels(): readonly string[] {
+    return [...new Set([...this.compiled.values()].flatMap(({ kernels }) => kernels.list.map((k) => k.name)))]
+  }
+}
+
+/** Runs kernels on an NVIDIA GPU. */
+export class CudaRuntime implements GpuRuntime {
+  readonly name = "cuda"
+  readonly ordered = true
+  readonly specializes = true
+  readonly dispatchesAhead: number = DISPATCHES_AHEAD
+  private opened: { native: CudaNative; facts: GpuFacts } | null = null
+  private readonly libraries = new Map<string, CudaLibrary>()
+  private readonly failures = new Map<number, readonly CommandFailure[]>()
+  private submissions = 0
+  /** The last submission that is known to be done. */
+  private concluded = 0
+
+  /** `ordinal` chooses among several GPUs; `LAZULI_CUDA_DEVICE` does so from outside. */
+  constructor(private readonly ordinal: number = Number(process.env.LAZULI_CUDA_DEVICE ?? 0)) {}
+
+  /** The driver and the device, opened once. @throws DeviceError that says what is missing and where it was looked for */
+  private get open(): { native: CudaNative; facts: GpuFacts } {
+    if (this.opened) return this.opened
+    const native = cudaNative()
+    const candidates = candidatesFor("cuda")
+    try {
+      native.openDriver(candidates)
+    } catch (cause) {
+      throw new DeviceError("cuda", `there is no NVIDIA driver: ${(cause as Error).message}`, {
+        cause,
+        hint: "Install NVIDIA's driver, or name the folder of libcuda.so.1 in LAZULI_CUDA_PATH. Use mx.cpu where there is no GPU",
+      })
+    }
+    try {
+      this.opened = { native, facts: native.openDevice(this.ordinal) }
+    } catch (cause) {
+      throw new DeviceError("cuda", `no GPU can be used: ${(cause as Error).message}`, {
+        cause,
+        hint: "nvidia-smi shows what the driver sees; CUDA_VISIBLE_DEVICES may hide GPUs. Use mx.cpu where there is none",
+      })
+    }
+    return this.opened
+  }
+  private get native(): CudaNative {
+    return this.open.native
+  }
+  /** What the driver tells of the GPU. */
+  get facts(): GpuFacts {
+    return this.open.facts
+  }
+
+  get info(): DeviceInfo {
+    const { name, memory, warp, maxThreads } = this.facts
+    return {
+      name,
+      simdWidth: warp,
+      maxThreadsPerThreadgroup: maxThreads,
+      // Without a kernel's own wish: what Metal has too, so that kernels choose alike.
+      maxThreadgroupMemory: 32768,
+      maxBufferLength: memory,
+      recommendedWorkingSet: Math.floor(memory * 0.9),
+      memorySize: memory,
+    }
+  }
+
+  newBuffer(length: number): GpuBuffer {
+    try {
+      return { id: this.native.newBuffer(length), length }
+    } catch (cause) {
+      if (cause instanceof DeviceError) throw cause
+      throw this.error(cause, `${length} bytes`)
+    }
+  }
+  releaseBuffer(buffer: GpuBuffer): void {
+    this.native.freeBuffer(buffer.id)
+  }
+  read(buffer: GpuBuffer, offset: number, into: ArrayBufferView): void {
+    try {
+      this.native.read(buffer.id, offset, into)
+    } catch (cause) {
+      throw this.error(cause)
+    }
+  }
+  write(buffer: GpuBuffer, offset: number, from: ArrayBufferView): void {
+    try {
+      this.native.write(buffer.id, offset, from)
+    } catch (cause) {
+      throw this.error(cause)
+    }
+  }
+
+  newLibrary(source: string, options: LibraryOptions = {}): CudaLibrary {
+    const key = `${options.file}\0${options.mathMode}\0${source}`
+    let library = this.libraries.get(key)
+    if (!library) {
+      library = new CudaLibrary(source, options)
+      this.libraries.set(key, library)
+    }
+    return library
+  }
+
+  newPipeline(
+    library: GpuLibrary,
+    name: string,
+    constants: FunctionConstants = {},
+    form?: DispatchForm,
+  ): GpuPipeline {
+    const { compiled, source, options } = library as CudaLibrary
+    const { native, facts } = this.open
+    const key = JSON.stringify([constants, form])
+    let made = compiled.get(key)
+    if (!made) {
+      const kernels = kernelsOf(native, facts, { source, ...options, constants, form })
+      try {
+        made = { kernels, module: native.loadModule(kernels.code) }
+      } catch (cause) {
+        throw this.error(cause, `the kernel ${name}`)
+      }
+      compiled.set(key, made)
+    }
+    const kernel = made.kernels.list.find((each) => each.name === name)
+    if (!kernel)
+      throw new DeviceError(
+        "cuda",
+        `the library has no kernel "${name}"; it has ${library.kernels.join(", ") || "none"}`,
+      )
+    try {
+      const { id, maxThreads } = native.newKernel(made.module, kernel.symbol, kernel.parameters)
+      return { id, name, maxThreads: Math.min(maxThreads, kernel.maxThreads) }
+    } catch (cause) {
+      throw this.error(cause, `the kernel ${name}`)
+    }
+  }
+
+  commit(stream: Commands): Submission {
+    const id = ++this.submissions
+    const failed = this.native.run(stream.words, stream.length)
+    if (failed) this.failures.set(id, failed)
+    return { id }
+  }
+  wait({ id }: Submission): readonly CommandFailure[] {
+    if (id > this.concluded) {
+      const lost = this.native.synchronize()
+      // Which of the launches was to blame is not known: none of them has a result.
+      for (let each = this.concluded + 1; lost !== null && each <= this.submissions; each++)
+        this.failures.set(each, [{ word: -1, message: lost }])
+      this.concluded = this.submissions
+    }
+    const failed = this.failures.get(id) ?? NONE
+    this.failures.delete(id)
+    return failed
+  }
+
+  /** What the addon threw, as an error of this library. */
+  private error(cause: unknown, what?: string): DeviceError {
+    const { message, code } = cause as { message: string; code?: string }
+    if (code !== "ERR_LAZULI_MEMORY")
+      return new DeviceError("cuda", what ? `${what}: ${message}` : message, { cause })
+    let left = ""
+    try {
+      const { free, total } = this.native.memory()
+      left = `: ${free} of ${total} bytes are free`
+    } catch {
+      // The message stands without it.
+    }
+    return new DeviceError("cuda", `no memory for ${what}${left}`, { cause })
+  }
+}
