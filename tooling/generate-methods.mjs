@@ -23,8 +23,8 @@ const FUNCTION_TYPES = {
 /** Methods whose result has the dtype of the array. */
 const SAME_DTYPE = new Set(
   `asStrided atleast1d atleast2d atleast3d broadcastTo contiguous cummax cummin depends diag diagonal expandDims flatten flip max min
-  moveaxis negative partition permuteDims positive putAlongAxis repeat reshape roll round segmentMax segmentMin sliceUpdate sort split square squeeze stopGradient
-  swapaxes take takeAlongAxis tile topk transpose tril triu trunc unflatten unstack floor ceil sign conjugate slice`.split(
+  moveaxis negative partition permuteDims positive padSegments putAlongAxis repeat reshape roll round scatter segmentMax segmentMin sliceUpdate sort split square squeeze stopGradient
+  swapaxes take takeAlongAxis tile topk transpose tril triu trunc unflatten unpadSegments unstack floor ceil sign conjugate slice`.split(
     /\s+/,
   ),
 )

@@ -98,7 +98,11 @@ function hasKernel(backend: string, application: Application): boolean {
     try {
       const converted = inputs.map((x) => (dtype && x.dtype === first ? x.astype(dtype) : x))
       mx.eval(converted)
-      return found !== undefined && found.queue.lower(functionOf(application)(...converted)[0].node) !== null
+      const { params } = application
+      // A result's dtype that is a parameter follows.
+      const given = dtype && params.dtype === first ? { ...params, dtype } : params
+      const [y] = functionOf({ ...application, params: given })(...converted)
+      return found !== undefined && found.queue.lower(y.node) !== null
     } catch {
       return false
     }

@@ -90,6 +90,19 @@ export function opsPage(root: string): string {
   const facts = opFacts(root)
   const count = (key: "cpu" | "metal"): number => facts.filter((op) => op[key]).length
   const mark = (has: boolean): string => (has ? "yes" : "–")
+  /** Where there is no kernel for Metal: why. */
+  const onMetal = ({ metal, cpu, semantics, definition }: OpFacts): string =>
+    metal
+      ? "yes"
+      : semantics === "view"
+        ? "view"
+        : semantics === "decompose" && !cpu
+          ? "composed"
+          : definition.includes("/linalg/")
+            ? "by the CPU, as in MLX"
+            : semantics === "scalar"
+              ? "argument"
+              : "–"
   return `# Every op
 
 Written by \`npm run generate\`. A **primitive** is one definition: its name, what it promises of shapes and dtypes, its semantics, its
@@ -100,14 +113,14 @@ primitive's decomposition or by its reference implementation; \`mx.backendStats(
 
 ${facts.length} primitives; ${count("cpu")} have kernels on the CPU, ${count("metal")} on Metal. *Scalar* ones are programs over elements: every
 backend runs them, fused with their neighbours where a function is compiled. *Views* rearrange memory and need no kernel. The dtypes are
-those of the main inputs; functions convert to them.
+those of the main inputs; functions convert to them. *Composed* ones run as the primitives they are made of; a constant is a kernel's argument.
 
 | primitive | semantics | dtypes | defined in | CPU | Metal |
 |---|---|---|---|---|---|
 ${facts
   .map(
     (op) =>
-      `| \`${op.name}\` | ${op.semantics} | ${dtypesOf(op)} | [${op.definition.replace(/^packages\//, "")}](../${op.definition}) | ${mark(op.cpu)} | ${mark(op.metal)} |`,
+      `| \`${op.name}\` | ${op.semantics} | ${dtypesOf(op)} | [${op.definition.replace(/^packages\//, "")}](../${op.definition}) | ${mark(op.cpu)} | ${onMetal(op)} |`,
   )
   .join("\n")}
 

@@ -184,6 +184,20 @@ it("gathers rows by vectors, and keeps the last of several updates", () => {
 })
 
 it.each([
+  [0, mx.float32],
+  [1, mx.float16],
+  [[0, 2], mx.complex64],
+  [[0, 1, 2], mx.float32],
+])("shares a cell's cotangent among its extremes along %o in %o", (axes, dtype) => {
+  const x = (): mx.Array => noise([7, 33, 5]).multiply(2).round().astype(dtype)
+  const slope = (y: mx.Array): mx.Array =>
+    vjp((x: mx.Array) => mx.max(x, axes), [y], [noise(mx.max(y, axes).shape, 3).astype(dtype)])[1][0]
+  agree(() => slope(x()).astype(mx.float32), 1e-6)
+  agree(() => slope(x().transpose([2, 0, 1])).astype(mx.float32), 1e-6)
+  if (axes === 0) agree(() => slope(mx.where(noise([7, 33, 5]).greater(0.9), NaN, x())), 1e-6)
+})
+
+it.each([
   ["a matrix", [100, 70], [1, 0]],
   ["of odd sides", [67, 129], [1, 0]],
   ["a stack of matrices", [3, 65, 33], [0, 2, 1]],

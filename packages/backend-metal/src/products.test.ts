@@ -117,6 +117,35 @@ it.each([
   }
 })
 
+it("packs weights in every mode", () => {
+  for (const dtype of [mx.float32, mx.bfloat16]) {
+    const w = (): mx.Array =>
+      mx
+        .where(
+          mx
+            .arange(5 * 256)
+            .reshape([5, 256])
+            .less(64),
+          0,
+          noise([5, 256], 3).multiply(7),
+        )
+        .astype(dtype)
+    for (const [bits, groupSize] of [
+      ...[2, 3, 4, 5, 6, 8].map((bits) => [bits, 64]),
+      ...[32, 128].map((groupSize) => [4, groupSize]),
+    ])
+      for (const k of [0, 1, 2]) agree(() => mx.quantize(w(), { bits, groupSize })[k].astype(mx.float32), 0)
+    for (const mode of ["mxfp4", "mxfp8", "nvfp4"] as const)
+      for (const k of [0, 1]) agree(() => mx.quantize(w(), { mode })[k].astype(mx.float32), 0)
+    const globalScale = mx.array([9])
+    for (const k of [0, 1])
+      agree(
+        () => mx.quantize(w().index(":3", ":48"), { mode: "nvfp4", globalScale })[k].astype(mx.float32),
+        0,
+      )
+  }
+})
+
 it("convolves over one to three axes, in groups, with steps and gaps", () => {
   agree(() => mx.conv1d(noise([2, 40, 6]), noise([10, 3, 6], 2), { stride: 2, padding: 1 }), 1e-5)
   agree(() => mx.conv2d(noise([2, 20, 19, 8]), noise([12, 3, 3, 8], 2), { padding: 1 }), 1e-5)

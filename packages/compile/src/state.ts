@@ -40,15 +40,17 @@ const isMemory = (value: unknown): boolean =>
 const isContainer = (value: unknown): value is object =>
   typeof value === "object" &&
   value !== null &&
-  !(
-    value instanceof Array ||
-    isMemory(value) ||
-    value instanceof Map ||
-    value instanceof Set ||
-    value instanceof Date ||
-    value instanceof RegExp ||
-    value instanceof Promise
-  )
+  (Object.getPrototypeOf(value) === Object.prototype || isList(value) || !isOpaque(value))
+
+/** An array, or an object of the platform. */
+const isOpaque = (value: object): boolean =>
+  value instanceof Array ||
+  isMemory(value) ||
+  value instanceof Map ||
+  value instanceof Set ||
+  value instanceof Date ||
+  value instanceof RegExp ||
+  value instanceof Promise
 
 /** Whether a value can be captured: something with places in it. */
 export const isCapturable = isContainer
@@ -225,7 +227,21 @@ export class Places {
     this.keys.length = 0
     this.arrays.length = 0
     this.constants.length = 0
-    if (isContainer(tree)) walk(tree, this.take)
+    if (isContainer(tree)) this.walk(tree, new Set(), 0)
+  }
+
+  /** Goes as the function {@link walk} does, without its paths: every call pays for it. */
+  private walk(tree: object, seen: Set<object>, level: number): void {
+    const value = currentTree(tree)
+    if (seen.has(value)) return
+    checkLevel(level, "compile")
+    seen.add(value)
+    const holder = value as Holder
+    if (isList(value)) for (let i = 0; i < value.length; i++) this.take(holder, i, seen, level)
+    else {
+      const keys = Object.keys(value)
+      for (let i = 0; i < keys.length; i++) this.take(holder, keys[i], seen, level)
+    }
   }
 
   /** Lets go of the arrays: they must not live longer than their owners let them. */
@@ -234,11 +250,16 @@ export class Places {
     this.constants.length = 0
   }
 
-  private readonly take: Visit = (holder, key, child) => {
+  private take(holder: Holder, key: string | number, seen: Set<object>, level: number): void {
+    const child = holder[key]
     if (child instanceof Array) {
       this.holders.push(holder)
       this.keys.push(key)
       this.arrays.push(child)
+    } else if (isContainer(child)) {
+      const { constructor } = child
+      if (constructor !== Object && !isList(child)) this.constants.push(key, constructor)
+      this.walk(child, seen, level + 1)
     } else this.constants.push(key, constantOf(child))
   }
 }

@@ -109,6 +109,7 @@ export const samples: Sample[] = [
     sample(`cdist with p = ${p}`, (x, y) => mx.cdist(x, y, p), values([2, 3]), values([4, 3], 3, 5, 2)),
   ),
   ...segments(),
+  ...ragged(),
   sample("hadamardTransform", (x) => mx.hadamardTransform(x), values([2, 4])),
   sample("einsum", (a, b) => mx.einsum("ij,kj->ik", a, b), x23, values([2, 3], -1, 1, 4)),
   sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),
@@ -288,6 +289,31 @@ export const discreteSamples: Sample[] = [
   sample("fromFp8", (x) => mx.fromFp8(x, mx.float64), mx.array([[1, 100, 255]], mx.uint8)),
   sample("codes of quantize", (x) => mx.quantize(x, 32)[0], values([2, 32])),
 ]
+
+/** Runs of several lengths, and what repeats, picks and writes by numbers. */
+function ragged(): Sample[] {
+  const rows = values([5, 2], -1, 1, 6)
+  const lengths = mx.array([2, 0, 3], mx.int32)
+  const counts = mx.array([2, 0, 1], mx.int32)
+  return [
+    sample("padSegments", (x) => mx.padSegments(x, { lengths, maxLength: 4, value: 2 }).square(), rows),
+    sample(
+      "unpadSegments",
+      (x) => mx.unpadSegments(x, { lengths, totalLength: 5 }).square(),
+      values([3, 3, 2]),
+    ),
+    sample("repeat by counts", (x) => mx.repeat(x, counts, { axis: 1, totalLength: 3 }).square(), x23),
+    sample("topk with indices", (x) => mx.topk(x, 2, { returnIndices: true })[0], values([2, 4], 0, 5)),
+    ...(["set", "sum", "prod", "max", "min"] as const).map((reduction) =>
+      sample(
+        `scatter by ${reduction}`,
+        (x, y) => mx.scatter(x, index, y, 1, { reduction }).square(),
+        x23,
+        values([2, 3], 0.3, 2, 9),
+      ),
+    ),
+  ]
+}
 
 /** Rows that belong together, in each way that segments are given, one of them empty. */
 function segments(): Sample[] {

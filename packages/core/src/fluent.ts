@@ -7,6 +7,7 @@ import type {
   OfNumbers,
   RowRuns,
   Scalar,
+  ScatterReduction,
   SegmentIdOptions,
   StreamOptions,
 } from "./graph/option-types"
@@ -485,6 +486,8 @@ export interface FluentMethods<A, N, B> {
       constantValues?: A | Scalar
     } & StreamOptions,
   ): A
+  /** See `mx.padSegments`. */
+  padSegments(options: RowRuns<A> & { maxLength?: number | null; value?: Scalar | A } & StreamOptions): this
   /** See `mx.partition`. */
   partition(kth: number, axis?: number | null, options?: StreamOptions): this
   partition(kth: number, options: { axis?: number | null } & StreamOptions): this
@@ -519,8 +522,15 @@ export interface FluentMethods<A, N, B> {
   remainder<T>(this: T, b: number, options?: StreamOptions): Numeric<T, N, A>
   remainder(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.repeat`. */
-  repeat(repeats: number, axis?: number | null, options?: StreamOptions): this
-  repeat(repeats: number, options: { axis?: number | null } & StreamOptions): this
+  repeat(
+    repeats: number | A | readonly number[],
+    axis?: number | null,
+    options?: { totalLength?: number | null } & StreamOptions,
+  ): this
+  repeat(
+    repeats: number | A | readonly number[],
+    options: { axis?: number | null; totalLength?: number | null } & StreamOptions,
+  ): this
   /** See `mx.reshape`. */
   reshape(shape: number | readonly number[], options?: StreamOptions): this
   reshape(...shape: number[]): this
@@ -538,6 +548,18 @@ export interface FluentMethods<A, N, B> {
   roundToInteger(options?: StreamOptions): A
   /** See `mx.rsqrt`. */
   rsqrt<T>(this: T, options?: StreamOptions): Floating<T, N, A>
+  /** See `mx.scatter`. */
+  scatter(
+    indices: A | readonly number[] | number,
+    updates: A | Scalar,
+    axis?: number | null,
+    options?: { reduction?: ScatterReduction } & StreamOptions,
+  ): this
+  scatter(
+    indices: A | readonly number[] | number,
+    updates: A | Scalar,
+    options: { axis?: number | null; reduction?: ScatterReduction } & StreamOptions,
+  ): this
   /** See `mx.searchsorted`. */
   searchsorted(values: A, side?: "left" | "right", options?: StreamOptions): N
   searchsorted(values: A, options: { side?: "left" | "right" } & StreamOptions): N
@@ -642,7 +664,11 @@ export interface FluentMethods<A, N, B> {
   tile(reps: number | readonly number[], options?: StreamOptions): this
   /** See `mx.topk`. */
   topk(k: number, axis?: number | null, options?: StreamOptions): this
-  topk(k: number, options: { axis?: number | null } & StreamOptions): this
+  topk(
+    k: number,
+    options: { axis?: number | null; returnIndices: true } & StreamOptions,
+  ): [values: A, indices: A]
+  topk(k: number, options: { axis?: number | null; returnIndices?: false } & StreamOptions): this
   /** See `mx.trace`. */
   trace(offset?: number, axis1?: number, axis2?: number, dtype?: Dtype | null, options?: StreamOptions): A
   trace(options: { offset?: number; axis1?: number; axis2?: number; dtype?: Dtype | null } & StreamOptions): A
@@ -661,6 +687,8 @@ export interface FluentMethods<A, N, B> {
   trunc(options?: StreamOptions): this
   /** See `mx.unflatten`. */
   unflatten(axis: number, shape: readonly number[], options?: StreamOptions): this
+  /** See `mx.unpadSegments`. */
+  unpadSegments(options: RowRuns<A> & { totalLength?: number | null } & StreamOptions): this
   /** See `mx.unstack`. */
   unstack(options?: { axis?: number } & StreamOptions): this[]
   /** See `mx.var`. */

@@ -13,10 +13,12 @@ import * as memoryViewOps from "./ops/memory-view"
 import * as padOps from "./ops/pad"
 import * as predicatesOps from "./ops/predicates"
 import * as productsOps from "./ops/products"
+import * as raggedOps from "./ops/ragged"
 import * as rearrangeOps from "./ops/rearrange"
 import * as reduceOps from "./ops/reduce"
 import * as roundingOps from "./ops/rounding"
 import * as scanOps from "./ops/scan"
+import * as scatterOps from "./ops/scatter"
 import * as segmentReductionsOps from "./ops/segment-reductions"
 import * as sequencesOps from "./ops/sequences"
 import * as softmaxOps from "./ops/softmax"
@@ -113,6 +115,8 @@ install("kron", productsOps.kron)
 install("outer", productsOps.outer)
 install("tensordot", productsOps.tensordot)
 install("vecdot", productsOps.vecdot)
+install("padSegments", raggedOps.padSegments)
+install("unpadSegments", raggedOps.unpadSegments)
 install("atleast1d", rearrangeOps.atleast1d)
 install("atleast2d", rearrangeOps.atleast2d)
 install("atleast3d", rearrangeOps.atleast3d)
@@ -142,6 +146,7 @@ install("cummin", scanOps.cummin)
 install("cumprod", scanOps.cumprod)
 install("cumsum", scanOps.cumsum)
 install("logcumsumexp", scanOps.logcumsumexp)
+install("scatter", scatterOps.scatter)
 install("segmentMax", segmentReductionsOps.segmentMax)
 install("segmentMean", segmentReductionsOps.segmentMean)
 install("segmentMin", segmentReductionsOps.segmentMin)

@@ -127,7 +127,16 @@ export {
 } from "./engine/streams"
 export { tidy } from "./engine/tidy"
 export { Array, type ArrayOf } from "./graph/graph"
-export type { ArrayAt, IntegerList, MaskList, Slice, Value } from "./graph/option-types"
+export type {
+  ArrayAt,
+  IntegerList,
+  MaskList,
+  RowRuns,
+  ScatterReduction,
+  SegmentIdOptions,
+  Slice,
+  Value,
+} from "./graph/option-types"
 export { definePrimitive, listPrimitives, PLUGIN_API } from "./graph/primitive"
 export { registerTreeNode } from "./graph/tree"
 export type { FilePath } from "./io/files"
@@ -205,6 +214,7 @@ export {
   quantize,
 } from "./ops/quantize"
 export { type GatherOptions, gatherQmm, type PackedOptions, quantizedMatmul } from "./ops/quantized-matmul"
+export { padSegments, unpadSegments } from "./ops/ragged"
 export {
   atleast1d,
   atleast2d,
@@ -231,6 +241,7 @@ export {
   cumsum as cumulativeSum,
   logcumsumexp,
 } from "./ops/scan"
+export { scatter } from "./ops/scatter"
 export {
   segmentMax,
   segmentMean,

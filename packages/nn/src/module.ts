@@ -526,7 +526,10 @@ const asFilter =
 registerTreeNode(Module, {
   flatten: (module) => {
     const out: Record<string, unknown> = {}
-    for (const key of memberNames(module)) if (isPublic(key)) setOwn(out, key, own(module)[key])
+    for (const key of Object.keys(module)) {
+      const value = own(module)[key]
+      if (isPublic(key) && holdsArrays(value)) setOwn(out, key, value)
+    }
     return out
   },
   unflatten: (module, children) => {

@@ -13,6 +13,7 @@ import {
   isList,
   isPlainObject,
   mapArrays,
+  type Node,
   setOwn,
   withArrays,
   withFreshHandles,
@@ -119,7 +120,8 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
   const { argnums, argnames, named } = select(op, options)
   return (args: readonly unknown[]): { result: unknown; grads: unknown } =>
     trace(op, (epoch) => {
-      const passed = withFreshHandles(args).slice()
+      // Those that are differentiated by get copies of their own below.
+      const passed = args.map((arg, n) => (argnums.includes(n) ? arg : withFreshHandles(arg)))
       const owners: Array[] = []
       const copies: Array[] = []
       const swap = (tree: unknown, name: string): unknown => {
@@ -131,9 +133,13 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
             { hint: "mx.array(value) makes one" },
           )
         checkDifferentiable(op, tree, arrays, name)
-        const fresh = arrays.map((x) => traced(x))
-        owners.push(...arrays)
-        copies.push(...fresh)
+        const fresh: Array[] = []
+        for (const x of arrays) {
+          const copy = traced(x)
+          owners.push(x)
+          copies.push(copy)
+          fresh.push(copy)
+        }
         return withArrays(tree, fresh)
       }
       for (const n of argnums) {
@@ -157,11 +163,14 @@ function differentiate(op: string, f: (...args: unknown[]) => unknown, options: 
           setOwn(replaced, name, swap((last as Record<string, unknown>)[name], `argument "${name}"`))
         passed[args.length - 1] = replaced
       }
-      const nodes = copies.map((copy) => copy.node)
+      // Filled by push, as evalTrees says.
+      const nodes: Node[] = []
+      for (const copy of copies) nodes.push(copy.node)
       const result = f(...passed)
       const loss = lossOf(op, result, options.hasAux)
       const sums = pullback(nodes, [loss.node], [onesAs(loss.node)], epoch)
-      const grads = sums.map((sum, i) => sum ?? zerosLike(owners[i]))
+      const grads: Array[] = []
+      for (let i = 0; i < sums.length; i++) grads.push(sums[i] ?? zerosLike(owners[i]))
       let next = 0
       const takeLike = (tree: unknown): unknown => mapArrays(tree, () => grads[next++])
       const positional = argnums.map((n) => takeLike(args[n]))

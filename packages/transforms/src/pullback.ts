@@ -168,11 +168,13 @@ function walkBack(
   } finally {
     handles.tracking = before
   }
-  return inputs.map(({ slot }) => {
+  const results: (Array | null)[] = []
+  for (const { slot } of inputs) {
     const sum = sums[slot]
     sums[slot] = null
-    return sum && new Array(sum.node)
-  })
+    results.push(sum && new Array(sum.node))
+  }
+  return results
 }
 
 /** Takes an application's cotangents out of the sums, zeros for outputs that have none; null where none of them has one. */

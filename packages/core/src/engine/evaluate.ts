@@ -332,10 +332,10 @@ function run(lead: Node, backend: Backend): void {
   const { view } = primitive.rules
   if (lead.alias !== null) runAlias(lead)
   else if (view !== undefined) runView(lead, backend, primitive)
+  else if (areReady(backend, lead.inputs)) runWork(lead, backend, primitive)
   else {
     const failure = failureOf(lead.inputs)
     if (failure !== null) poison(lead, backend, failure)
-    else if (areOn(backend, lead.inputs)) runWork(lead, backend, primitive)
     else withInputsOn(backend, lead.inputs, () => runWork(lead, backend, primitive))
   }
   detach(lead)
@@ -647,12 +647,12 @@ function copyTo(backend: Backend, storage: Storage): Storage {
   return copy
 }
 
-/** Tells that a backend sees the memory of all evaluated inputs; immediates have none. */
-function areOn(backend: Backend, inputs: readonly Node[]): boolean {
+/** Tells that all evaluated inputs have their values, in memory that a backend sees; immediates have none. */
+function areReady(backend: Backend, inputs: readonly Node[]): boolean {
   const { memory } = backend
   for (let i = 0; i < inputs.length; i++) {
     const { storage } = inputs[i]
-    if (storage !== null && storage.memory !== memory) return false
+    if (storage !== null && (storage.failure !== null || storage.memory !== memory)) return false
   }
   return true
 }

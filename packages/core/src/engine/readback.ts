@@ -26,7 +26,17 @@ export function evalTrees(...trees: unknown[]): void {
     evaluate([trees[0].node])
     return
   }
-  evaluate(under("eval", () => arraysOf(trees)).map((a) => a.node))
+  evaluate(nodesIn("eval", trees))
+}
+
+/**
+ * The nodes of the arrays of trees. Lists in hot code are filled by `push`: those that `map` gives become of another kind once V8 compiles it, and what was
+ * compiled for the first is compiled again.
+ */
+export function nodesIn(op: string, trees: readonly unknown[]): Node[] {
+  const nodes: Node[] = []
+  for (const a of under(op, () => arraysOf(trees))) nodes.push(a.node)
+  return nodes
 }
 
 /** The evaluated node itself, or one of the same elements that is row-major. */

@@ -16,8 +16,9 @@ import {
   ThreadLocalStream,
 } from "../graph/device"
 import { ArgumentError, describe } from "../graph/errors"
-import { arraysOf } from "../graph/tree"
+
 import { evaluateAsync, rejected } from "./evaluate"
+import { nodesIn } from "./readback"
 
 /** Makes a stream, or a device's default stream, the default until it is disposed: what `mx.stream(s)` gives. */
 export class StreamContext implements Disposable {
@@ -95,7 +96,7 @@ export function clearStreams(): void {
  */
 export function asyncEval(...trees: unknown[]): Promise<void> {
   try {
-    return evaluateAsync(under("asyncEval", () => arraysOf(trees)).map((a) => a.node))
+    return evaluateAsync(nodesIn("asyncEval", trees))
   } catch (error) {
     return rejected(error)
   }

@@ -45,6 +45,9 @@ export interface SegmentIdOptions {
 /** Segments that are runs of rows: by their lengths, or by the row at which each begins, with the number of rows at the end. */
 export type RowRuns<A> = { lengths: A | readonly number[] } | { offsets: A | readonly number[] }
 
+/** How updates meet what is there, and each other. */
+export type ScatterReduction = "set" | "sum" | "prod" | "max" | "min"
+
 /** A slice along one axis; `mx.s` makes one. A null bound is open. */
 export class Slice {
   constructor(

@@ -191,10 +191,15 @@ export function withFreshHandles<T>(tree: T): T {
 
 function fresh(tree: unknown, level: number): unknown {
   if (tree instanceof Array) return new Array(tree.node)
-  if (!isList(tree) && !isPlainObject(tree)) return tree
+  if (isList(tree)) {
+    checkLevel(level)
+    return tree.map((child) => fresh(child, level + 1))
+  }
+  if (!isPlainObject(tree)) return tree
   checkLevel(level)
-  if (isList(tree)) return tree.map((child) => fresh(child, level + 1))
-  return Object.fromEntries(Object.entries(tree).map(([key, child]) => [key, fresh(child, level + 1)]))
+  const out: Record<string, unknown> = {}
+  for (const key of Object.keys(tree)) setOwn(out, key, fresh(tree[key], level + 1))
+  return out
 }
 
 /** The tree with its arrays replaced, in order; other leaves stay. */

@@ -22,9 +22,13 @@ import {
   normalizeAxis,
   type Shape,
 } from "../graph/shape"
+import { array } from "./creation"
 import { concatenate } from "./join"
 import { broadcastTo } from "./reduce"
+import { asLine, offsetsOfLengths, valuesOf } from "./segment-arguments"
+import { segmentIds } from "./segments"
 import { sliceRange } from "./slice"
+import { take } from "./take"
 
 /** The elements from `start` to before `stop` along one axis. */
 function between(x: Array, axis: number, start: number, stop: number): Array {
@@ -130,34 +134,85 @@ export function tile(...args: unknown[]): Array {
   return tileArgs(args)
 }
 
+/** The position that each element of the result comes from, where element i is repeated counts[i] times. */
+function repeatedPositions(counts: readonly number[]): Int32Array {
+  const total = counts.reduce((sum, count, i) => {
+    if (!Number.isInteger(count) || count < 0)
+      throw new ArgumentError(
+        "repeat",
+        `repeats must be non-negative integers, received ${describe(count)} at position ${i}`,
+      )
+    return sum + count
+  }, 0)
+  const positions = new Int32Array(total)
+  let at = 0
+  counts.forEach((count, i) => {
+    positions.fill(i, at, (at += count))
+  })
+  return positions
+}
+
+/** The elements along an axis, each as often as its count says. */
+function repeatEach(x: Array, repeats: unknown, axis: number, total: number | null | undefined): Array {
+  const counts = isList(repeats) ? null : asLine("repeat", "repeats", repeats)
+  const n = counts === null ? (repeats as unknown[]).length : counts.shape[0]
+  if (n !== x.shape[axis])
+    throw new ShapeError(
+      "repeat",
+      `expected a count for each of the ${x.shape[axis]} elements of axis ${axis}, received ${n}`,
+    )
+  if (counts !== null && total !== null && total !== undefined) {
+    const offsets = offsetsOfLengths("repeat", counts, null, "repeats")
+    return take(x, segmentIds([offsets.expandDims(0)], { size: total }).squeeze(0), axis)
+  }
+  const known =
+    counts === null ? (repeats as number[]) : valuesOf("repeat", counts, "the result's size", "totalLength")
+  const positions = repeatedPositions(known)
+  if (total !== null && total !== undefined && total !== positions.length)
+    throw new ShapeError(
+      "repeat",
+      `repeats must add up to totalLength ${total}, received a sum of ${positions.length}`,
+    )
+  return take(x, array(positions), axis)
+}
+
 const repeatArgs = operation(
   "repeat",
-  { array: "array", repeats: "integer", axis: "axis?" },
-  (a: unknown, repeats: number, axis?: number | null): Array => {
-    const given = asArrayArgument("repeat", "array", a)
+  { array: "array", repeats: "indices", axis: "axis?", totalLength: "size?" },
+  (given: Array, repeats: unknown, axis?: number | null, totalLength?: number | null): Array => {
+    const flat = axis === undefined || axis === null
+    const x = flat ? given.flatten() : given
+    const along = flat ? 0 : normalizeAxis("repeat", axis, x.ndim)
+    if (typeof repeats !== "number") return repeatEach(x, repeats, along, totalLength)
     if (!Number.isInteger(repeats) || repeats < 0)
       throw new ArgumentError(
         "repeat",
         `repeats must be a non-negative integer, received ${describe(repeats)}`,
       )
-    const flat = axis === undefined || axis === null
-    const x = flat ? given.flatten() : given
-    const along = flat ? 0 : normalizeAxis("repeat", axis, x.ndim)
     const wide = [...x.shape.slice(0, along + 1), repeats, ...x.shape.slice(along + 1)]
     return broadcastTo(x.expandDims(along + 1), wide).flatten(along, along + 1)
   },
 )
 /**
- * Each element repeated along an axis, or of the flattened array.
- * @throws ArgumentError unless repeats is a non-negative integer
+ * Each element repeated along an axis, or of the flattened array: all as often, or each as often as its own count in a list or an array.
+ * Counts in an array are read, unless `totalLength` gives their sum, as it must inside vmap and compile.
+ * @throws ArgumentError unless repeats are non-negative integers
+ * @throws ShapeError unless there is a count for each element
+ * @throws IndexError, when computed, for counts in an array whose sum is not `totalLength`. (GPU backends cut them.)
  * @example
  * mx.repeat(mx.array([1, 2]), 2).tolist() // => [1, 1, 2, 2]
+ * mx.repeat(mx.array([1, 2, 3]), [2, 0, 1]).tolist() // => [1, 1, 3]
  */
-export function repeat(array: Array, repeats: number, axis?: number | null, options?: StreamOptions): Array
 export function repeat(
   array: Array,
-  repeats: number,
-  options: { axis?: number | null } & StreamOptions,
+  repeats: number | Array | readonly number[],
+  axis?: number | null,
+  options?: { totalLength?: number | null } & StreamOptions,
+): Array
+export function repeat(
+  array: Array,
+  repeats: number | Array | readonly number[],
+  options: { axis?: number | null; totalLength?: number | null } & StreamOptions,
 ): Array
 export function repeat(...args: unknown[]): Array {
   return repeatArgs(args)

@@ -13,9 +13,9 @@ import { array, ones, zeros } from "./creation"
 import { scatter } from "./gather"
 import { concatenate } from "./join"
 import { asIndices } from "./positions"
-import { diff } from "./rearrange"
 import { cumsum } from "./scan"
 import { segmentIds } from "./segments"
+import { sliceRange } from "./slice"
 
 /** Which rows belong together: an id for each, with -1 as some large number, or offsets of runs in order. */
 export type Segments =
@@ -43,10 +43,16 @@ export function valuesOf(op: string, x: Array, what: string, parameter: string):
   }
 }
 
-/** A list of integers as an argument: 32 bits wide at least, so that sums of them fit. */
+/** An argument that holds integers, as an array of them. */
+function asIntegers(op: string, name: string, value: unknown): Array {
+  if (value instanceof ArrayClass && !isInteger(value.dtype))
+    throw new DTypeError(op, `${name} must be integers, received ${value.dtype.name}`)
+  return asIndices(op, value)
+}
+
+/** Integers of one axis as an argument: 32 bits wide at least, so that sums of them fit. */
 export function asLine(op: string, name: string, value: unknown): Array {
-  const x = asIndices(op, value)
-  if (!isInteger(x.dtype)) throw new DTypeError(op, `${name} must be integers, received ${x.dtype.name}`)
+  const x = asIntegers(op, name, value)
   if (x.ndim !== 1)
     throw new ShapeError(op, `${name} must have one dimension, received shape ${format(x.shape)}`)
   return x.dtype.size < 4 ? toDtype(x, int32) : x
@@ -82,9 +88,7 @@ function readIds(
   given: unknown,
   count: number | null | undefined,
 ): { ids: Array; count: number } {
-  if (given instanceof ArrayClass && !isInteger(given.dtype))
-    throw new DTypeError(op, `segmentIds must be integers, received ${given.dtype.name}`)
-  const signed = asIndices(op, given)
+  const signed = asIntegers(op, "segmentIds", given)
   const known = isList(given) || count === null || count === undefined
   const values = known ? valuesOf(op, signed, "the number of segments", "numSegments") : []
   let most = -1
@@ -106,39 +110,61 @@ function offsetsOfIds(ids: Array, count: number): Array {
   return concatenate([zeros([1], int32), cumsum(lengths, 0)], 0)
 }
 
-/** Reads which of n rows belong together. @throws ArgumentError, ShapeError, IndexError */
-export function readSegments(op: string, n: number, given: SegmentArguments): Segments {
-  const ways = ["segmentIds", "lengths", "offsets"] as const
+/** The one of some arguments that is given. @throws ArgumentError */
+function theOneGiven<K extends string>(
+  op: string,
+  given: { readonly [key in K]?: unknown },
+  ways: readonly K[],
+): K {
   const named = ways.filter((name) => given[name] !== undefined && given[name] !== null)
-  if (named.length !== 1)
-    throw new ArgumentError(
-      op,
-      `expected segmentIds, lengths or offsets, received ${named.length === 0 ? "none of them" : named.join(" and ")}`,
-    )
-  const [way] = named
-  if (way === "segmentIds") {
-    const { ids, count } = readIds(op, given.segmentIds, given.numSegments)
-    if (ids.ndim !== 1 || ids.shape[0] !== n)
-      throw new ShapeError(
-        op,
-        `expected one segment id for each of ${n} rows, received shape ${format(ids.shape)}`,
-      )
-    return given.sorted
-      ? { kind: "runs", offsets: offsetsOfIds(ids, count), count }
-      : { kind: "ids", ids, count }
-  }
-  for (const name of ["numSegments", "sorted"] as const)
-    if (given[name] !== undefined && given[name] !== null)
-      throw new ArgumentError(op, `${name} goes with segmentIds, received ${way}`)
-  const offsets = way === "lengths" ? offsetsOfLengths(op, given.lengths, n) : asLine(op, way, given.offsets)
+  if (named.length === 1) return named[0]
+  throw new ArgumentError(
+    op,
+    `expected ${ways.slice(0, -1).join(", ")} or ${ways[ways.length - 1]}, received ${named.length === 0 ? "none of them" : named.join(" and ")}`,
+  )
+}
+
+/** The offsets of runs of `total` rows, or of any number for null. @throws ArgumentError, ShapeError */
+export function readRuns(op: string, total: number | null, given: SegmentArguments): Array {
+  const way = theOneGiven(op, given, ["lengths", "offsets"])
+  if (way === "lengths") return offsetsOfLengths(op, given.lengths, total)
+  const offsets = asLine(op, way, given.offsets)
   if (offsets.shape[0] === 0)
     throw new ShapeError(op, "offsets must have at least one element, received none")
-  return { kind: "runs", offsets, count: offsets.shape[0] - 1 }
+  return offsets
+}
+
+/** Reads which of n rows belong together. @throws ArgumentError, ShapeError, IndexError */
+export function readSegments(op: string, n: number, given: SegmentArguments): Segments {
+  const way = theOneGiven(op, given, ["segmentIds", "lengths", "offsets"])
+  if (way !== "segmentIds") {
+    for (const name of ["numSegments", "sorted"] as const)
+      if (given[name] !== undefined && given[name] !== null)
+        throw new ArgumentError(op, `${name} goes with segmentIds, received ${way}`)
+    const offsets = readRuns(op, n, given)
+    return { kind: "runs", offsets, count: offsets.shape[0] - 1 }
+  }
+  const { ids, count } = readIds(op, given.segmentIds, given.numSegments)
+  if (ids.ndim !== 1 || ids.shape[0] !== n)
+    throw new ShapeError(
+      op,
+      `expected one segment id for each of ${n} rows, received shape ${format(ids.shape)}`,
+    )
+  return given.sorted
+    ? { kind: "runs", offsets: offsetsOfIds(ids, count), count }
+    : { kind: "ids", ids, count }
+}
+
+/** The lengths of runs. */
+export function lengthsOfRuns(offsets: Array): Array {
+  const count = offsets.shape[0] - 1
+  const part = (from: number): Array => sliceRange(offsets, [from], [from + count])
+  return part(1).subtract(part(0))
 }
 
 /** How many rows each segment has. */
 export function lengthsOf(segments: Segments): Array {
-  if (segments.kind === "runs") return diff(segments.offsets)
+  if (segments.kind === "runs") return lengthsOfRuns(segments.offsets)
   const { ids, count } = segments
   return scatter([zeros([count], int32), ones([ids.shape[0], 1], int32), ids], { axes: [0], mode: "add" })
 }

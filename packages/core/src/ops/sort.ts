@@ -190,26 +190,43 @@ export function argpartition(...args: unknown[]): Array {
 
 const topkArgs = operation(
   "topk",
-  { a: "operand", k: "integer", axis: "axisOrNone?" },
-  (a: unknown, k: number, axis: number | null = -1) => {
+  { a: "operand", k: "integer", axis: "axisOrNone?", returnIndices: "bool?" },
+  (
+    a: unknown,
+    k: number,
+    axis: number | null = -1,
+    returnIndices: boolean = false,
+  ): Array | [values: Array, indices: Array] => {
     const { x, along } = lineUp("topk", a, axis)
     const n = x.shape[along]
     if (!Number.isInteger(k) || k < 0 || k > n)
       throw new ShapeError("topk", `k must be from 0 to ${n}, the size of the axis, received ${describe(k)}`)
-    const sorted = sortAlong([x], { axis: along })
-    const start = sorted.shape.map((_, i) => (i === along ? n - k : 0))
-    return sliceRange(sorted, start, sorted.shape)
+    const start = x.shape.map((_, i) => (i === along ? n - k : 0))
+    if (!returnIndices) return sliceRange(sortAlong([x], { axis: along }), start, x.shape)
+    const indices = sliceRange(argsortAlong([x], { axis: along }), start, x.shape)
+    return [gatherAlong([x, indices], { axis: along }), indices]
   },
 )
 /**
- * The k largest elements along an axis (the last by default), in ascending order.
+ * The k largest elements along an axis (the last by default), in ascending order; with `returnIndices: true` these and their positions (uint32).
+ * Of equal elements those at the higher positions are taken, and NaN is larger than all.
  * @throws ShapeError when the axis has fewer elements
  * @example
  * mx.topk(mx.array([3, 1, 2]), 2).tolist() // => [2, 3]
+ * mx.topk(mx.array([3, 1, 2]), 2, { returnIndices: true })[1].tolist() // => [2, 0]
  */
 export function topk(a: Array, k: number, axis?: number | null, options?: StreamOptions): Array
-export function topk(a: Array, k: number, options: { axis?: number | null } & StreamOptions): Array
-export function topk(...args: unknown[]): Array {
+export function topk(
+  a: Array,
+  k: number,
+  options: { axis?: number | null; returnIndices: true } & StreamOptions,
+): [values: Array, indices: Array]
+export function topk(
+  a: Array,
+  k: number,
+  options: { axis?: number | null; returnIndices?: false } & StreamOptions,
+): Array
+export function topk(...args: unknown[]): Array | [values: Array, indices: Array] {
   return topkArgs(args)
 }
 

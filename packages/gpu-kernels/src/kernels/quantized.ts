@@ -1,12 +1,12 @@
 /**
- * Products with packed weights, gathered too, and unpacking. Weights are unpacked as they are multiplied.
+ * Products with packed weights, gathered too, packing and unpacking. Weights are unpacked as they are multiplied.
  */
 import { type Node, sizeOf } from "@lazuli/core/engine"
 import type { Argument, DispatchQueue } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { type View, viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
-import { type PackedFormat, packedFunctions, packedParameters } from "../packed-source"
+import { type PackedFormat, packedFunctions, packedParameters, packSource, packSpan } from "../packed-source"
 import { encodeProduct, withExtras } from "./matmul"
 import { dispatchEach } from "./place"
 import { targetOf } from "./reduce"
@@ -103,9 +103,41 @@ const dequantize: Family = {
   },
 }
 
+/** Simdgroups of a group. */
+const TOGETHER = 8
+
+const quantize: Family = {
+  supports: (node) => supports(node) && metalType(node.inputs[0].dtype) !== undefined,
+  encode: (node, queue) => {
+    const format = node.params as unknown as PackedFormat
+    const [x, global] = node.inputs
+    const n = sizeOf(x.shape)
+    if (n === 0) return
+    const factor = global ? (metalType(global.dtype) as string) : null
+    const outputs = (node.outputs as readonly Node[]).map(targetOf)
+    const spans = Math.ceil(n / packSpan(format.groupSize))
+    const together = Math.min(TOGETHER, spans)
+    withExtras(queue, node.inputs, (args) =>
+      queue.dispatch({
+        op: "quantize",
+        kernel: {
+          key: `pack ${format.mode} ${format.bits} ${format.groupSize} ${x.dtype.name} ${factor}`,
+          name: "pack",
+          source: () => packSource(format, x.dtype, factor),
+        },
+        arguments: [...args, ...outputs, Uint32Array.of(n)],
+        writes: outputs.map(({ storage }) => storage),
+        grid: [Math.ceil(spans / together) * together * 32, 1, 1],
+        threadgroup: [together * 32, 1, 1],
+      }),
+    )
+  },
+}
+
 /** Products with packed weights, by primitive. */
 export const quantized: Families = {
   quantizedMatmul: { supports, encode: (node, queue) => encode(node, queue, false) },
   gatherQmm: { supports, encode: (node, queue) => encode(node, queue, true) },
+  quantize,
   dequantize,
 }

@@ -1,7 +1,7 @@
 /**
  * Reductions over axes: which kernel folds which layout, and in how many passes.
  */
-import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import { bool_, contiguousStrides, float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue, Kernel, Place } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import {
@@ -16,6 +16,8 @@ import {
 } from "../fold"
 import { columnsSource, type FoldForm, rowsSource, type Worker } from "../fold-source"
 import { collapse, type View, viewOf } from "../layout"
+import { dispatchMap, type MapInput } from "../map"
+import { metalType } from "../metal-types"
 
 const GROUP = 256
 const VECTOR = 16
@@ -224,6 +226,71 @@ const variance = family(
   },
 )
 
+const inputOf = ({ itemsize, ...view }: View): MapInput => ({ ...view, size: itemsize })
+
+/** Equal shares of a cell's cotangent for the elements that equal its extreme: which do, how many they are, and their shares. */
+const extremeVjp: Family = {
+  supports: (node) =>
+    node.inputs.every(({ dtype }) => dtype === node.dtype) && isFoldable(node.dtype) && isCountable(node),
+  encode(node, queue) {
+    const [x, y, g] = node.inputs
+    const { axes } = node.params as { axes: readonly number[] }
+    const { shape, dtype } = node
+    const n = sizeOf(shape)
+    if (n === 0) return
+    const type = metalType(dtype) as string
+    const complex = dtype.kind === "complex"
+    const [op, size] = ["extremeVjp", dtype.size]
+    const at = { shape, strides: contiguousStrides(shape), offset: 0 }
+    const hits = { storage: queue.allocate(n), size: 1, ...at }
+    dispatchMap(
+      queue,
+      op,
+      {
+        key: `hits ${type}`,
+        make: () => ({
+          inputs: [type, type],
+          outputs: ["bool"],
+          text: complex ? "o0 = a0.x == a1.x && a0.y == a1.y;" : "o0 = float(a0) == float(a1);",
+        }),
+      },
+      [inputOf(viewOf(x)), inputOf(viewOf(y))],
+      [hits],
+      shape,
+    )
+    const counts = queue.allocate(sizeOf(y.shape) * 4)
+    const view = { ...hits, itemsize: 1 }
+    encodeFold(queue, op, sumFold(bool_, float32), view, axes, { storage: counts, offset: 0 })
+    const count: View = {
+      storage: counts,
+      itemsize: 4,
+      shape: y.shape,
+      strides: contiguousStrides(y.shape),
+      offset: 0,
+    }
+    const share = complex ? "float2(a1.x / a2, a1.y / a2)" : `float(${type}(float(a1) / a2))`
+    dispatchMap(
+      queue,
+      op,
+      {
+        key: `shares ${type}`,
+        make: () => ({
+          inputs: ["bool", type, "float"],
+          outputs: [type],
+          // The other elements of a cell that has NaN are NaN as well.
+          text: `${complex ? "float2" : "float"} share = ${share};
+o0 = ${type}(a0 ? share : share * 0.0f);`,
+        }),
+      },
+      [hits, inputOf(viewOf(g)), inputOf(count)],
+      [{ storage: node.storage as Storage, size, offset: node.offset }],
+      shape,
+    )
+    hits.storage.drop()
+    counts.drop()
+  },
+}
+
 /** Reductions, by primitive. */
 export const reductions: Families = {
   sum: family(({ inputs: [x], dtype }) => sumFold(x.dtype, dtype)),
@@ -234,6 +301,7 @@ export const reductions: Families = {
   any: family(({ inputs: [x], dtype }) => truthFold("any", x.dtype, dtype)),
   argmax: family(({ inputs: [x], dtype }) => positionFold("argmax", x.dtype, dtype)),
   argmin: family(({ inputs: [x], dtype }) => positionFold("argmin", x.dtype, dtype)),
+  extremeVjp,
   variance: {
     supports: (node) => node.dtype.kind === "floating" && variance.supports(node),
     encode: variance.encode,

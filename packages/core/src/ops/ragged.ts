@@ -1,0 +1,100 @@
+/**
+ * Rows of runs of several lengths, one after another, and the same with each run padded to one length. How runs are given is read in
+ * segment-arguments.ts.
+ */
+import { operation, type Scalar, type StreamOptions } from "../graph/args"
+import { ShapeError } from "../graph/errors"
+import type { Array } from "../graph/graph"
+import type { RowRuns } from "../graph/option-types"
+import { format } from "../graph/shape"
+import { arange } from "./arange"
+import { where } from "./binary"
+import { full, zeros } from "./creation"
+import { gather, scatter } from "./gather"
+import { lengthsOfRuns, readRuns, valuesOf } from "./segment-arguments"
+import { segmentIds } from "./segments"
+import { take } from "./take"
+
+/** The run of each of n rows, and its position there. */
+function positionsOf(offsets: Array, n: number): [runs: Array, positions: Array] {
+  const runs = segmentIds([offsets.expandDims(0)], { size: n }).squeeze(0)
+  return [runs, arange(n, { dtype: offsets.dtype }).subtract(take(offsets, runs, 0))]
+}
+
+const padArgs = operation(
+  "padSegments",
+  { data: "array", lengths: "indices?", offsets: "indices?", maxLength: "size?", value: "operand?" },
+  (
+    data: Array,
+    lengths?: unknown,
+    offsets?: unknown,
+    maxLength?: number | null,
+    value: Scalar | Array = 0,
+  ): Array => {
+    const op = "padSegments"
+    if (data.ndim === 0) throw new ShapeError(op, "data must have rows, received an array of no dimensions")
+    const bounds = readRuns(op, data.shape[0], { lengths, offsets })
+    const each = lengthsOfRuns(bounds)
+    const longest =
+      maxLength ?? valuesOf(op, each, "the result's size", "maxLength").reduce((a, b) => Math.max(a, b), 0)
+    const shape = [each.shape[0], longest, ...data.shape.slice(1)]
+    const [runs, positions] = positionsOf(bounds, data.shape[0])
+    const updates = data.expandDims([1, 2])
+    // Every place is written once, so a sum is the row itself, and its derivative is a gather.
+    const rows = scatter([zeros(shape, data.dtype), updates, runs, positions], { axes: [0, 1], mode: "add" })
+    if (value === 0) return rows
+    const real = arange(longest, { dtype: each.dtype }).less(each.expandDims(1))
+    const beside = real.reshape([...real.shape, ...data.shape.slice(1).map(() => 1)])
+    return where(beside, rows, full([], value, data.dtype))
+  },
+)
+/**
+ * Runs of rows, one after another, as rows of one length: [N, …] gives [runs, longest, …], with `value` (0) behind the rows of a run. Runs are given by
+ * `lengths`, which add up to N, or by `offsets`, where each begins and N at the end. `maxLength` is the length of the longest by default; inside
+ * vmap and compile it must be given. {@link unpadSegments} undoes it.
+ * @throws IndexError, when computed, for a run that is longer than `maxLength`, or offsets that do not fit. (GPU backends leave such rows out.)
+ * @throws ShapeError when lengths in a list do not add up to the rows
+ * @example
+ * mx.padSegments(mx.array([1, 2, 3]), { lengths: [1, 2] }).tolist() // => [[1, 0], [2, 3]]
+ */
+export function padSegments(
+  data: Array,
+  options: RowRuns<Array> & { maxLength?: number | null; value?: Scalar | Array } & StreamOptions,
+): Array
+export function padSegments(...args: unknown[]): Array {
+  return padArgs(args)
+}
+
+const unpadArgs = operation(
+  "unpadSegments",
+  { data: "array", lengths: "indices?", offsets: "indices?", totalLength: "size?" },
+  (data: Array, lengths?: unknown, offsets?: unknown, totalLength?: number | null): Array => {
+    const op = "unpadSegments"
+    if (data.ndim < 2)
+      throw new ShapeError(op, `data must have runs and their rows, received shape ${format(data.shape)}`)
+    const bounds = readRuns(op, totalLength ?? null, { lengths, offsets })
+    if (bounds.shape[0] !== data.shape[0] + 1)
+      throw new ShapeError(op, `expected ${data.shape[0]} runs, received ${bounds.shape[0] - 1}`)
+    const n = totalLength ?? totalOf(op, bounds)
+    const [runs, positions] = positionsOf(bounds, n)
+    const sliceSizes = data.shape.map((size, axis) => (axis < 2 ? 1 : size))
+    return gather([data, runs, positions], { axes: [0, 1], sliceSizes }).squeeze([1, 2])
+  },
+)
+const totalOf = (op: string, offsets: Array): number =>
+  valuesOf(op, take(offsets, offsets.shape[0] - 1, 0), "the result's size", "totalLength")[0]
+
+/**
+ * The rows of runs without what pads them: [runs, longest, …] gives [N, …], where `lengths` add up to N. It undoes {@link padSegments}. `totalLength` is N; it must
+ * be given inside vmap and compile.
+ * @throws IndexError, when computed, for a run that is longer than the rows there are, or offsets that do not fit. (GPU backends cut them.)
+ * @example
+ * mx.unpadSegments(mx.array([[1, 0], [2, 3]]), { lengths: [1, 2] }).tolist() // => [1, 2, 3]
+ */
+export function unpadSegments(
+  data: Array,
+  options: RowRuns<Array> & { totalLength?: number | null } & StreamOptions,
+): Array
+export function unpadSegments(...args: unknown[]): Array {
+  return unpadArgs(args)
+}
