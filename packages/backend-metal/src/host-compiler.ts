@@ -39,6 +39,8 @@ const FLAGS = [
   "-fvisibility=hidden",
   "-w",
 ]
+/** Kernels that tell the executor of every access; see native/checked/checked.h. */
+const CHECKED_FLAGS = ["-fsanitize=thread"]
 /** Rounds each operation on half, which g++ otherwise lets wait. */
 const GCC_FLAGS = ["-fexcess-precision=16"]
 const MACROS = ["-D__METAL__=1", "-D__METAL_VERSION__=320", "-D__HAVE_BFLOAT__=1"]
@@ -79,6 +81,10 @@ function keyOf(...parts: string[]): string {
   return hash.digest("hex").slice(0, 40)
 }
 
+/** What tells checked libraries from others. */
+const checkedKey = (checked: boolean): string[] =>
+  checked ? ["checked", readFileSync(join(native, "checked/checked.h"), "utf8")] : []
+
 interface Compiler {
   readonly command: string
   readonly isGcc: boolean
@@ -106,24 +112,23 @@ function findCompiler(): Compiler {
 /** The compiler speaks plain English whatever the user's locale is. */
 const RUN = { env: { ...process.env, LC_ALL: "C" } }
 
-function flagsOf({ isGcc }: Compiler): string[] {
-  return isGcc ? [...FLAGS, ...GCC_FLAGS] : FLAGS
+function flagsOf({ isGcc }: Compiler, checked: boolean): string[] {
+  return [...FLAGS, ...(isGcc ? GCC_FLAGS : []), ...(checked ? CHECKED_FLAGS : [])]
 }
 
 /** The prelude, precompiled once for each compiler; gives the file to include. */
-function prelude(used: Compiler): string {
-  const place = join(cacheFolder(), `prelude-${keyOf(used.version)}`)
+function prelude(used: Compiler, checked: boolean): string {
+  const from = join(native, checked ? "checked/checked.h" : "prelude/prelude.h")
+  const place = join(cacheFolder(), `prelude-${keyOf(used.version, ...checkedKey(checked))}`)
   const header = join(place, "prelude.h")
   const compiled = `${header}.gch`
   if (existsSync(compiled)) return header
   mkdirSync(place, { recursive: true, mode: 0o700 })
-  publish(header, (beside) =>
-    writeFileSync(beside, `#include ${JSON.stringify(join(native, "prelude/prelude.h"))}\n`),
-  )
+  publish(header, (beside) => writeFileSync(beside, `#include ${JSON.stringify(from)}\n`))
   publish(compiled, (beside) => {
     const { status, stderr } = spawnSync(
       used.command,
-      [...flagsOf(used), `-I${preludeFolder}`, "-x", "c++-header", header, "-o", beside],
+      [...flagsOf(used, checked), `-I${preludeFolder}`, "-x", "c++-header", header, "-o", beside],
       { ...RUN, encoding: "utf8" },
     )
     if (status !== 0)
@@ -161,22 +166,39 @@ export interface CompiledLibrary {
   readonly symbol: string
 }
 
-function placeOf(code: string): CompiledLibrary {
-  const key = keyOf(code)
+function placeOf(code: string, checked: boolean): CompiledLibrary {
+  const key = keyOf(code, ...checkedKey(checked))
   return { path: join(cacheFolder(), `${key}.so`), symbol: `lazuli_metal_${key}` }
 }
 
 /** What the compiler is run with to make a shared library of what it reads. */
-function commandFor(used: Compiler, target: string): string[] {
+function commandFor(used: Compiler, target: string, checked: boolean): string[] {
   return [
-    ...flagsOf(used),
-    ...["-shared", "-nostdlib", "-include", prelude(used), "-x", "c++", "-", "-o", target, "-lm", "-lgcc"],
+    ...flagsOf(used, checked),
+    ...[
+      "-shared",
+      "-nostdlib",
+      "-include",
+      prelude(used, checked),
+      "-x",
+      "c++",
+      "-",
+      "-o",
+      target,
+      "-lm",
+      "-lgcc",
+    ],
   ]
 }
 
 /** Compiles translated source to a shared library, unless it is on disk. Gives where it is, or what the compiler refused. */
-export function compileLibrary(code: string, file: string): CompiledLibrary | CompileFailure {
-  const place = placeOf(code)
+export function compileLibrary(
+  translated: string,
+  file: string,
+  checked: boolean,
+): CompiledLibrary | CompileFailure {
+  const code = codeFor(translated, checked)
+  const place = placeOf(code, checked)
   if (isKept(place.path)) {
     compilerStats.fromDisk++
     return place
@@ -184,7 +206,7 @@ export function compileLibrary(code: string, file: string): CompiledLibrary | Co
   const used = findCompiler()
   const beside = besideOf(place.path)
   try {
-    const { status, stderr } = spawnSync(used.command, commandFor(used, beside), {
+    const { status, stderr } = spawnSync(used.command, commandFor(used, beside, checked), {
       ...RUN,
       input: `#define LZ_LIBRARY ${place.symbol}\n${code}`,
       encoding: "utf8",
@@ -200,6 +222,10 @@ export function compileLibrary(code: string, file: string): CompiledLibrary | Co
   }
 }
 
+/** Checked kernels run on fibers even where no thread waits, so that each access is known by its thread. */
+const codeFor = (code: string, checked: boolean): string =>
+  checked ? code.replaceAll("#define LZ_WAITS false", "#define LZ_WAITS true") : code
+
 /** How many sources are compiled as one: enough to make starting the compiler cheap, few enough to keep every processor busy. */
 const UNIT = 48
 
@@ -207,24 +233,26 @@ const UNIT = 48
  * Compiles translated sources without function constants for later: those that are not on disk, many at once, on all processors. What
  * does not compile is left out without a word, because {@link compileLibrary} will say what is wrong with it.
  */
-export async function compileAhead(codes: readonly string[]): Promise<void> {
-  const missing = [...new Set(codes)].filter((code) => !isKept(placeOf(code).path))
+export async function compileAhead(translated: readonly string[], checked: boolean): Promise<void> {
+  const codes = new Set(translated.map((code) => codeFor(code, checked)))
+  const missing = [...codes].filter((code) => !isKept(placeOf(code, checked).path))
   if (missing.length === 0) return
   const used = findCompiler()
   // Once, before several processes want it.
-  prelude(used)
+  prelude(used, checked)
   const size = Math.min(UNIT, Math.ceil(missing.length / availableParallelism()))
   const units: string[][] = []
   for (let i = 0; i < missing.length; i += size) units.push(missing.slice(i, i + size))
   const work = async (): Promise<void> => {
-    for (let unit = units.pop(); unit !== undefined; unit = units.pop()) await compileUnit(used, unit)
+    for (let unit = units.pop(); unit !== undefined; unit = units.pop())
+      await compileUnit(used, unit, checked)
   }
   await Promise.all(Array.from({ length: availableParallelism() }, work))
   pruneOnce(cacheFolder())
 }
 
-async function compileUnit(used: Compiler, codes: readonly string[]): Promise<void> {
-  const places = codes.map(placeOf)
+async function compileUnit(used: Compiler, codes: readonly string[], checked: boolean): Promise<void> {
+  const places = codes.map((code) => placeOf(code, checked))
   const beside = besideOf(places[0].path)
   // A namespace each, because all name their kernels alike.
   const input = codes.map(
@@ -233,7 +261,7 @@ async function compileUnit(used: Compiler, codes: readonly string[]): Promise<vo
   )
   try {
     const status = await new Promise((done) => {
-      const child = spawn(used.command, commandFor(used, beside), {
+      const child = spawn(used.command, commandFor(used, beside, checked), {
         ...RUN,
         stdio: ["pipe", "ignore", "ignore"],
       })

@@ -34,10 +34,14 @@ export interface HostNative {
   /** How many threads work on one dispatch; 0 asks for the default. */
   setThreads(count: number): void
   threads(): number
+  /** Seconds after which a part of a dispatch is ended; 0 never ends one. */
+  setTimeLimit(seconds: number): void
+  /** Bytes that checked kernels have loaded from buffers and stored, and how many different ones, since the last call. */
+  traffic(): [loads: number, stores: number, distinctLoads: number, distinctStores: number]
 }
 
 /** The version of {@link HostNative} and of the commands that this package writes. */
-const PROTOCOL = 2
+const PROTOCOL = 3
 
 let loaded: HostNative | undefined
 
@@ -76,6 +80,8 @@ export function hostNative(): HostNative {
   }
   checkProtocol(addon, path)
   loaded = addon
+  const { LAZULI_METAL_TIME_LIMIT: limit } = process.env
+  if (limit) loaded.setTimeLimit(Number(limit))
   if (process.env.LAZULI_METAL_THREADS) loaded.setThreads(Number(process.env.LAZULI_METAL_THREADS))
   return loaded
 }

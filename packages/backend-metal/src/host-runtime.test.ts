@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { CommandStream, type Size } from "@lazuli/gpu-kernels"
-import { describe, expect, it, vi } from "vitest"
+import { afterEach, describe, expect, it, vi } from "vitest"
 import { compilerStats } from "./host-compiler"
 import { hostNative } from "./host-native"
 import { HostRuntime } from "./host-runtime"
@@ -397,6 +397,27 @@ describe("errors instead of crashes", () => {
     expect(() => runtime.newPipeline(runtime.newLibrary("kernel void k(device int* a) {}"), "j")).toThrow(
       'has no kernel "j"; it has k',
     )
+  })
+})
+
+describe("a time limit", () => {
+  afterEach(() => hostNative().setTimeLimit(300))
+  it.each([
+    ["plain loops", "while (x[0] >= 0.0f) y[i] += 1.0f;"],
+    [
+      "loops with barriers",
+      "while (x[0] >= 0.0f) { y[i] += 1.0f; threadgroup_barrier(mem_flags::mem_device); }",
+    ],
+  ])("ends %s that have no end, and the next kernel runs", (_, body) => {
+    hostNative().setTimeLimit(0.5)
+    const y = new Float32Array(64)
+    const source = (text: string): string =>
+      `kernel void k(device float* x, device float* y, ${AT}) { ${text} }`
+    expect(run(source(body), [iota(64), y], 64)).toEqual([
+      "k: did not end within 0.5 seconds: a loop without an end? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none",
+    ])
+    expect(run(source("y[i] = x[i];"), [iota(64), y], 64)).toEqual([])
+    expect([...y]).toEqual([...iota(64)])
   })
 })
 

@@ -40,6 +40,7 @@ class HostLibrary implements MetalLibrary {
   constructor(
     private readonly source: MetalSource,
     private readonly translation: Translation,
+    private readonly checked: boolean,
   ) {
     this.kernels = translation.kernels.map((k) => k.name)
     if (translation.constants.length === 0) this.pipelines({})
@@ -56,7 +57,7 @@ class HostLibrary implements MetalLibrary {
       .join("")
     const known = this.compiled.get(definitions)
     if (known) return known
-    const compiled = compileLibrary(definitions + this.translation.code, this.source.file)
+    const compiled = compileLibrary(definitions + this.translation.code, this.source.file, this.checked)
     if ("problems" in compiled) throw refusalOf(this.source, compiled)
     const made = new Map(
       hostNative()
@@ -101,16 +102,25 @@ export class HostRuntime implements MetalRuntime {
     maxBufferLength: totalmem(),
     recommendedWorkingSet: Math.floor(totalmem() * 0.75),
   }
-  /** Whether buffers end at an inaccessible page, so that any access behind them is an error. */
+  /** Whether every access of kernels is checked, and buffers end at an inaccessible page. */
   readonly exactBuffers: boolean
   private readonly libraries = new Map<string, HostLibrary>()
   private readonly failures = new Map<number, readonly CommandFailure[]>()
   private submissions = 0
   private events = 0
 
-  /** `checked` (or `LAZULI_METAL_CHECK=1`) makes every access behind a buffer an error, at the price of more memory. */
+  /**
+   * `checked` (or `LAZULI_METAL_CHECK=1`) makes an error of every access outside a buffer, of what two threads do to one byte with nothing
+   * between them, and of threadgroup memory that is read before it is written. Kernels take some hundred times as long.
+   */
   constructor({ checked = process.env.LAZULI_METAL_CHECK === "1" }: { checked?: boolean } = {}) {
     this.exactBuffers = checked
+  }
+
+  /** Bytes of buffers that checked kernels have moved since the last call, and how many different ones: the least they could. */
+  traffic(): { loads: number; stores: number; distinctLoads: number; distinctStores: number } {
+    const [loads, stores, distinctLoads, distinctStores] = hostNative().traffic()
+    return { loads, stores, distinctLoads, distinctStores }
   }
 
   newBuffer(length: number): MetalBuffer {
@@ -150,7 +160,7 @@ export class HostRuntime implements MetalRuntime {
     const known = this.libraries.get(key)
     if (known) return known
     const source = { text, file, wording }
-    const library = new HostLibrary(source, translationOf(source))
+    const library = new HostLibrary(source, translationOf(source), this.exactBuffers)
     this.libraries.set(key, library)
     return library
   }
@@ -166,7 +176,7 @@ export class HostRuntime implements MetalRuntime {
         throw error
       }
     })
-    await compileAhead(codes)
+    await compileAhead(codes, this.exactBuffers)
   }
 
   newPipeline(library: MetalLibrary, name: string, constants: FunctionConstants = {}): MetalPipeline {

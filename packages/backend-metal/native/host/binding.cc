@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "host/checker.h"
 #include "host/commands.h"
 #include "host/executor.h"
 
@@ -196,6 +197,10 @@ napi_value load_library(napi_env env, napi_callback_info info) {
   const Library* library = static_cast<const Library*>(dlsym(handle, symbol));
   if (!library || library->abi != kAbi)
     return c.fail(std::string(path) + " is not a kernel library of this version");
+  using Hook = void (*)(const void*, u32, u32);
+  Hook* hook = static_cast<Hook*>(dlsym(handle, "lazuli_metal_access"));
+  if (hook) *hook = note_access;
+  add_kernel_code(library);
   napi_value list;
   napi_create_array_with_length(env, library->count, &list);
   for (u32 i = 0; i < library->count; i++) {
@@ -208,6 +213,7 @@ napi_value load_library(napi_env env, napi_callback_info info) {
     napi_set_named_property(env, entry, "maxThreads",
                             c.number_value(kernel.max_threads ? kernel.max_threads : kMaxThreads));
     c.state->tables.kernels.push_back(&kernel);
+    if (hook) c.state->tables.checked.insert(&kernel);
     napi_set_element(env, list, i, entry);
   }
   return list;
@@ -249,9 +255,24 @@ napi_value set_threads(napi_env env, napi_callback_info info) {
   return nullptr;
 }
 napi_value threads(napi_env env, napi_callback_info info) { return Call(env, info).number_value(workers()); }
+// setTimeLimit(seconds)
+napi_value time_limit_to(napi_env env, napi_callback_info info) {
+  set_time_limit(Call(env, info).number(0));
+  return nullptr;
+}
+// traffic() → [loads, stores, distinct loads, distinct stores] of checked kernels, in bytes, since the last call
+napi_value traffic(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  const Traffic t = take_traffic();
+  napi_value list;
+  napi_create_array_with_length(env, 4, &list);
+  const uint64_t values[] = {t.loads, t.stores, t.distinct_loads, t.distinct_stores};
+  for (uint32_t i = 0; i < 4; i++) napi_set_element(env, list, i, c.number_value(double(values[i])));
+  return list;
+}
 // The version of these functions and of the commands, which src/host-native.ts states too: raise both
 // together.
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
 
 napi_value protocol(napi_env env, napi_callback_info info) { return Call(env, info).number_value(kProtocol); }
 napi_value abi(napi_env env, napi_callback_info info) { return Call(env, info).number_value(kAbi); }
@@ -281,6 +302,8 @@ napi_value init(napi_env env, napi_value exports) {
                    {"eventValue", event_value},
                    {"setThreads", set_threads},
                    {"threads", threads},
+                   {"setTimeLimit", time_limit_to},
+                   {"traffic", traffic},
                    {"abi", abi},
                    {"protocol", protocol}};
   for (const auto& f : functions) {

@@ -45,14 +45,14 @@ std::string Stream::record(Op op, const uint32_t* w, uint32_t size) {
       if (offset > block->length)
         return "the offset " + std::to_string(offset) + " is behind the buffer's end";
       bindings_[index] = {block->data + offset, block->length - offset,
-                          block->reach ? block->reach - offset : 0};
+                          block->reach ? block->reach - offset : 0, false};
       return {};
     }
     case Op::kBytes:
       if (index >= kBuffers || w[2] > kMaxBytes || size < 3 + (w[2] + 3) / 4)
         return "the record is malformed";
       std::memcpy(scratch_[index].bytes, w + 3, w[2]);
-      bindings_[index] = {scratch_[index].bytes, w[2], 0};
+      bindings_[index] = {scratch_[index].bytes, w[2], 0, true};
       return {};
     case Op::kThreadgroup:
       if (index >= kBuffers) return "the record is malformed";
@@ -113,6 +113,7 @@ std::string Stream::dispatch(const uint32_t* w, bool in_threads) {
   if (offset > kThreadgroupBytes)
     return "needs more than " + std::to_string(kThreadgroupBytes) + " bytes of threadgroup memory";
   d.threadgroup_bytes = offset;
+  d.checked = tables_.checked.count(kernel_) > 0;
   const std::string error = run(d);
   return error.empty() ? error : std::string(kernel_->name) + ": " + error;
 }

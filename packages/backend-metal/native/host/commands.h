@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "host/memory.h"
@@ -34,6 +35,7 @@ struct Failed {
 struct Tables {
   std::vector<Block*> buffers;
   std::vector<const Kernel*> kernels;
+  std::unordered_set<const Kernel*> checked;
   std::unordered_map<uint32_t, uint32_t> events;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -12,9 +13,11 @@
 #include <thread>
 #include <vector>
 
+#include "host/checker.h"
 #include "host/faults.h"
 #include "host/fiber.h"
 #include "host/pool.h"
+#include "host/watchdog.h"
 
 namespace lz {
 namespace {
@@ -49,6 +52,18 @@ class Worker {
 
   char* arena() { return arena_; }
   std::string error;
+  // Follows accesses while a checked kernel runs.
+  Checker* checker() { return checker_ ? checker_.get() : (checker_ = std::make_unique<Checker>()).get(); }
+  void note(Fiber* fiber, const void* address, u32 size, u32 kind) {
+    std::string problem = checker_->access(fiber->lane, reinterpret_cast<uintptr_t>(address), size, AccessKind(kind));
+    if (problem.empty()) return;
+    fail(std::move(problem));
+    // The group is given up: back to the scheduler for good.
+    switch_stack(&fiber->stack, scheduler_);
+  }
+  static void note_access(Fiber* fiber, const void* address, u32 size, u32 kind) {
+    of(fiber).note(fiber, address, size, kind);
+  }
   // After a fault the stacks hold abandoned threads.
   void reset() { prepared_ = 0; }
   bool on_stack(uintptr_t address) const { return stacks_.contains(address); }
@@ -101,6 +116,7 @@ class Worker {
   void* scheduler_ = nullptr;
   Stacks stacks_;
   u32 prepared_ = 0;
+  std::unique_ptr<Checker> checker_;
   alignas(64) char arena_[kThreadgroupBytes];
 };
 
@@ -274,7 +290,16 @@ bool Worker::run_group(const Kernel* kernel, Group& group, u32 dynamic_bytes) {
   return true;
 }
 
+std::string in_words(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", seconds);
+  return text;
+}
+
 std::string describe_fault(const Fault& fault, const Dispatch& d) {
+  if (fault.signal == kTimeSignal)
+    return "did not end within " + in_words(time_limit()) +
+           " seconds: a loop without an end? LAZULI_METAL_TIME_LIMIT sets another limit, 0 none";
   if (fault.signal == SIGFPE) return "divides an integer by zero";
   if (fault.signal == SIGILL) return "reached code that must not be reached";
   const auto address = fault.address;
@@ -315,6 +340,21 @@ char* unbound_memory() {
   return memory;
 }
 
+Traffic take_traffic() {
+  Checker* checker = Worker::mine().checker();
+  const Traffic traffic = checker->traffic;
+  checker->traffic = {};
+  return traffic;
+}
+
+void note_access(const void* address, u32 size, u32 kind) {
+  Fiber* fiber = current();
+  const uintptr_t stack = reinterpret_cast<uintptr_t>(fiber) & ~(uintptr_t{kStackBytes} - 1);
+  // A thread's own variables.
+  if (reinterpret_cast<uintptr_t>(address) - stack < kStackBytes) return;
+  Worker::note_access(fiber, address, size, kind);
+}
+
 std::string run(const Dispatch& dispatch) {
   const Launch& launch = dispatch.launch;
   const uint64_t groups = uint64_t{launch.groups.x} * launch.groups.y * launch.groups.z;
@@ -330,6 +370,8 @@ std::string run(const Dispatch& dispatch) {
     worker.error.clear();
     Guard guard;
     guard.outer = current_guard();
+    if (dispatch.checked) worker.checker()->begin(dispatch);
+    Watch watch;
     if (sigsetjmp(guard.jump, 0) == 0) {
       current_guard() = &guard;
       for (uint64_t i = begin; i < end; i++) {
@@ -342,6 +384,7 @@ std::string run(const Dispatch& dispatch) {
                       std::min(g.z, t.z - p.z * g.z)};
         group.lanes = group.size.x * group.size.y * group.size.z;
         group.arena = worker.arena();
+        if (dispatch.checked) worker.checker()->begin_group(i, group.lanes, worker.arena());
         if (dispatch.kernel->group)
           dispatch.kernel->group(&launch, &group);
         else if (!worker.run_group(dispatch.kernel, group, dispatch.threadgroup_bytes))
@@ -360,7 +403,8 @@ std::string run(const Dispatch& dispatch) {
     std::lock_guard<std::mutex> lock(mutex);
     if (error.empty()) error = worker.error;
   };
-  const u32 threads = groups * size < kParallelThreads ? 1 : workers();
+  // The checker sees groups one after another.
+  const u32 threads = dispatch.checked || groups * size < kParallelThreads ? 1 : workers();
   const uint64_t chunk = std::max<uint64_t>(1, std::max(groups / (uint64_t{threads} * 8), 2048 / size));
   if (threads == 1)
     body(0, groups);

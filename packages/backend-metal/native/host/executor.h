@@ -13,6 +13,7 @@ struct Binding {
   char* data = nullptr;
   size_t length = 0;
   size_t reach = 0;  // bytes until an inaccessible page
+  bool inline_bytes = false;  // of the command stream
 };
 
 struct Dispatch {
@@ -20,7 +21,21 @@ struct Dispatch {
   Launch launch;
   Binding bindings[kBuffers];
   u32 threadgroup_bytes;  // memory lengths set by the host, together
+  bool checked;           // the kernel calls note_access
 };
+
+struct Traffic;
+// What checked kernels of the calling thread have moved since the last call.
+Traffic take_traffic();
+
+// Called by checked kernels before every access.
+void note_access(const void* address, u32 size, u32 kind);
+
+// Seconds after which a dispatch is ended; 0 never ends one.
+void set_time_limit(double seconds);
+
+// Code that may be left at any instruction: that of kernels.
+void add_kernel_code(const void* in_library);
 
 // Runs every thread and waits. Returns what went wrong, or an empty string.
 std::string run(const Dispatch& dispatch);

@@ -1,14 +1,37 @@
 #include "host/faults.h"
 
+#include <ucontext.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <mutex>
+
+#include "host/watchdog.h"
 
 namespace lz {
 namespace {
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 struct sigaction before[4];
+
+uintptr_t instruction_of(void* context) {
+  const ucontext_t* c = static_cast<ucontext_t*>(context);
+#if defined(__x86_64__)
+  return static_cast<uintptr_t>(c->uc_mcontext.gregs[REG_RIP]);
+#elif defined(__aarch64__)
+  return static_cast<uintptr_t>(c->uc_mcontext.pc);
+#else
+  return 0;
+#endif
+}
+
+// A dispatch's time is over: it is left where it executes a kernel, and interrupted again elsewhere.
+void interrupt(int signal, siginfo_t* info, void* context) {
+  Guard* guard = current_guard();
+  if (!guard || !is_kernel_code(instruction_of(context))) return;
+  guard->fault = {signal, 0};
+  siglongjmp(guard->jump, 1);
+}
 
 void handle(int signal, siginfo_t* info, void* context) {
   if (Guard* guard = current_guard()) {
@@ -41,6 +64,8 @@ void watch_faults() {
     // The signal must not stay blocked after the jump.
     action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
     for (int i = 0; i < 4; i++) sigaction(kSignals[i], &action, &before[i]);
+    action.sa_sigaction = interrupt;
+    sigaction(kTimeSignal, &action, nullptr);
   });
   static thread_local bool ready = false;
   if (ready) return;

@@ -1,0 +1,67 @@
+// Follows every access of a checked kernel to memory: what lies outside a buffer, what two threads do to one
+// byte with nothing between them, threadgroup memory that is read before it is written; and how many bytes of
+// buffers move. Checked dispatches run on one CPU thread, a threadgroup after the other.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "host/executor.h"
+
+namespace lz {
+
+// As checked.h numbers them.
+enum class AccessKind : u32 { kRead, kWrite, kAtomicRead, kAtomicWrite, kFence, kBarrier };
+
+// Bytes of buffers: moved in all, and how many different ones.
+struct Traffic {
+  uint64_t loads = 0, stores = 0, distinct_loads = 0, distinct_stores = 0;
+};
+
+class Checker {
+ public:
+  void begin(const Dispatch& dispatch);
+  void begin_group(uint64_t number, u32 lanes, const char* arena);
+  // What is wrong with an access of a thread; empty where nothing is.
+  std::string access(u32 lane, uintptr_t address, u32 size, AccessKind kind);
+  Traffic traffic;
+
+ private:
+  struct Access {
+    u32 group, epoch, fence;
+    uint16_t lane;
+    bool set, atomic;
+  };
+  struct Cell {
+    Access write, read;
+    bool others;  // other threads have read since the last one of `read` is ordered behind
+    bool loaded, stored;
+  };
+  struct Page {
+    Cell cells[4096];
+  };
+  struct Region {
+    uintptr_t begin, end, reach;
+    int buffer;  // -1 for threadgroup memory
+    bool bytes;  // of the command stream, which kernels only read
+  };
+
+  Cell* cell(uintptr_t address, bool in_arena);
+  bool ordered(const Access& before, const Access& now, bool in_arena) const;
+  std::string race(const Access& before, bool wrote, const Access& now, bool writes, const Region& region,
+                   uintptr_t address) const;
+
+  std::vector<Region> regions_;
+  Region arena_{};
+  u32 group_ = 0;
+  std::vector<u32> threadgroup_epochs_, device_epochs_, fences_;
+  std::unordered_map<uintptr_t, std::unique_ptr<Page>> pages_;
+  std::unique_ptr<Cell[]> arena_cells_;
+  uintptr_t last_page_ = 0;
+  Page* last_ = nullptr;
+};
+
+}  // namespace lz
