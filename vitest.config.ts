@@ -39,6 +39,7 @@ const needMetal =
         "packages/{backend-metal,backend-cuda}/src/**",
         "packages/conformance/src/{backend-suite-metal,golden/metal}.test.ts",
         "packages/lazuli/src/{metal,shared-memory}.test.ts",
+        "tooling/kernel-compilers.test.ts",
       ]
 
 export default defineConfig({

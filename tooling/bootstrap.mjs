@@ -42,6 +42,8 @@ async function test() {
     console.log("0 passed, 1 failed")
     process.exit(1)
   }
+  const { ensureTestTools } = await import("./system-tools.mjs")
+  ensureTestTools()
   const { runChecks } = await import("./checks.mjs")
   process.exitCode = await runChecks({ build })
 }

@@ -75,6 +75,12 @@ export function ensureSystemTools() {
   return false
 }
 
+/** What tests read kernels with; they say so where there is none. */
+export function ensureTestTools() {
+  const isThere = [20, 19, 18, 17].some((version) => onPath(`clang++-${version}`)) || onPath("clang++")
+  if (!isThere && onPath("apt-get") && process.getuid?.() === 0) aptInstall(["clang-19"])
+}
+
 /** On Debian the package manager knows best: another package's cblas.h is not OpenBLAS's. */
 function isPresent({ present, apt }) {
   return apt.startsWith("lib") && onPath("dpkg-query") ? hasDebianPackage(apt) : present()

@@ -38,6 +38,7 @@ export {
   translate,
   withoutMetalIncludes,
 } from "./msl/scanner"
+export { strictSource } from "./msl/strict"
 export { preludeFolder } from "./prelude"
 export { createGpuBackend, type GpuBackend } from "./runtime/backend"
 export { Command, CommandStream } from "./runtime/command-stream"

@@ -16,6 +16,8 @@ export interface FunctionConstant {
 /** What waits for other threads. */
 const WAITS = /^(threadgroup_barrier|simdgroup_\w+|simd_\w+|quad_\w+|make_filled_simdgroup_matrix)$/
 
+const SPACES: ReadonlySet<string> = new Set(["device", "constant", "threadgroup", "thread"])
+
 /** Rewrites the words of one source; what a platform writes for kernels, threadgroup variables and constants is its own. */
 export abstract class Rewriter {
   protected readonly constants: FunctionConstant[] = []
@@ -32,6 +34,12 @@ export abstract class Rewriter {
   protected globalConstant(_statement: Statement): void {}
   /** Rewrites the head of a kernel's function. */
   protected kernelHead(_kernel: FunctionDefinition): void {}
+
+  /** An address space: only that of constants says something to a compiler without them. */
+  protected space(name: string, i: number): string {
+    if (name !== "constant") return ""
+    return this.words.text(i - 1) === "const" || this.words.text(i + 1) === "const" ? "" : "const"
+  }
 
   /** Rewrites everything. */
   rewrite(structure: Structure): void {
@@ -166,10 +174,8 @@ export abstract class Rewriter {
         i = close
       } else if (token.kind === "number") token.text = literal(text)
       else if (token.kind !== "word") continue
-      else if (text === "device" || text === "thread" || text === "threadgroup" || text === "kernel")
-        token.text = ""
-      else if (text === "constant")
-        token.text = words.text(i - 1) === "const" || words.text(i + 1) === "const" ? "" : "const"
+      else if (text === "kernel") token.text = ""
+      else if (SPACES.has(text)) token.text = this.space(text, i)
       else if (text === "is_function_constant_defined") {
         const close = words.closing(i + 1)
         const index = constants.get(words.text(i + 2))

@@ -1,0 +1,141 @@
+/**
+ * Compilers that read the GPU kernels without a GPU: clang makes PTX of their translation to CUDA, with declarations of its own in place
+ * of NVIDIA's headers, and reads them with real address spaces as C++ for OpenCL.
+ */
+import { spawn, spawnSync } from "node:child_process"
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { availableParallelism, tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import { cudaSource, strictSource } from "@lazuli/gpu-kernels"
+import type { KernelSource } from "./kernel-sources"
+
+const checks = fileURLToPath(new URL("../packages/gpu-kernels/checks/", import.meta.url))
+
+/** A source that a compiler refused, with what it said first. */
+export interface Refusal {
+  readonly file: string
+  readonly message: string
+}
+
+/** The oldest clang that knows this compute capability and C++ for OpenCL well enough. */
+const MIN_CLANG = 17
+
+/** The newest clang that runs, from `LAZULI_CLANG` or by the names that distributions give it; undefined where there is none. */
+export function findClang(): string | undefined {
+  const names = [20, 19, 18, 17].map((version) => `clang++-${version}`)
+  const candidates = process.env.LAZULI_CLANG ? [process.env.LAZULI_CLANG] : [...names, "clang++"]
+  return candidates.find((name) => {
+    const { stdout } = spawnSync(name, ["--version"], { encoding: "utf8" })
+    return Number(/clang version (\d+)/.exec(stdout ?? "")?.[1] ?? 0) >= MIN_CLANG
+  })
+}
+
+/** One way of reading a source: what a compiler is given, and with which flags. */
+export interface Reading {
+  readonly name: string
+  readonly extension: string
+  /** Headers that the text includes, by name. */
+  readonly headers: Readonly<Record<string, string>>
+  text(source: KernelSource): string
+  readonly flags: readonly string[]
+}
+
+/** To PTX for the compute capability of an H100. */
+export const ptx: Reading = {
+  name: "ptx",
+  extension: "cu",
+  headers: Object.fromEntries(cudaSource("").headers.map(({ name, text }) => [name, text])),
+  text: ({ source, file }) => cudaSource(source, { file }).source,
+  flags: [
+    ...["-x", "cuda", "--cuda-device-only", "--cuda-gpu-arch=sm_90", "-nocudainc", "-nocudalib", "-S"],
+    ...["-std=c++17", "-O1", "-w", "-fdeclspec", "-ffp-contract=off", "-include", join(checks, "cuda.h")],
+  ],
+}
+
+/** With the address spaces and the types of Metal, as C++ for OpenCL. */
+export const strict: Reading = {
+  name: "strict",
+  extension: "cl",
+  headers: {},
+  text: ({ source, file }) => strictSource({ text: source, file }),
+  flags: [
+    ...["-x", "clcpp", "-cl-std=clc++2021", "--target=spir64-unknown-unknown", "-fsyntax-only", "-w"],
+    ...["-include", join(checks, "strict.h")],
+  ],
+}
+
+/** Reads sources with a compiler, several at once; gives those that it refuses. */
+export async function read(
+  compiler: string,
+  reading: Reading,
+  sources: readonly KernelSource[],
+): Promise<Refusal[]> {
+  const folder = mkdtempSync(join(tmpdir(), "lazuli-kernels-"))
+  const refused: Refusal[] = []
+  try {
+    for (const [name, text] of Object.entries(reading.headers)) writeFileSync(join(folder, name), text)
+    let next = 0
+    const work = async (): Promise<void> => {
+      while (next < sources.length) {
+        const i = next++
+        const message = await compile(
+          compiler,
+          reading,
+          sources[i],
+          join(folder, `${i}.${reading.extension}`),
+        )
+        if (message !== null) refused.push({ file: sources[i].file, message })
+      }
+    }
+    await Promise.all(Array.from({ length: availableParallelism() }, work))
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+  return refused.sort((a, b) => (a.file < b.file ? -1 : 1))
+}
+
+/** What the compiler, or the translation before it, says against a source; null where it accepts it. */
+async function compile(
+  compiler: string,
+  { text, flags }: Reading,
+  source: KernelSource,
+  path: string,
+): Promise<string | null> {
+  try {
+    writeFileSync(path, text(source))
+  } catch (error) {
+    return (error as Error).message
+  }
+  const { status, output } = await run(compiler, [...flags, path, "-o", `${path}.out`])
+  return status === 0 ? null : metalWords(/^.*\berror: .*$/m.exec(output)?.[0] ?? output.slice(0, 500))
+}
+
+const spaces: Record<string, string> = {
+  __global: "device",
+  __constant: "constant",
+  __local: "threadgroup",
+  __private: "thread",
+}
+
+/** A message in the words of Metal. Variables themselves are always in the thread's space, which goes without saying. */
+const metalWords = (message: string): string =>
+  message
+    .replace(/\*__private\b/g, "*")
+    .replace(/__(global|constant|local|private)\b/g, (word) => spaces[word])
+    .replace(/\blz_(atomic|memory)/g, "$1")
+
+function run(command: string, args: readonly string[]): Promise<{ status: number | null; output: string }> {
+  return new Promise((done) => {
+    const child = spawn(command, args, {
+      stdio: ["ignore", "ignore", "pipe"],
+      env: { ...process.env, LC_ALL: "C" },
+    })
+    let output = ""
+    child.stderr.on("data", (chunk) => {
+      output += chunk
+    })
+    child.on("error", (error) => done({ status: null, output: error.message }))
+    child.on("close", (status) => done({ status, output }))
+  })
+}
