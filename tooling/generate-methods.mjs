@@ -96,6 +96,10 @@ const NOT_METHODS = new Set([
   "gatherMm",
   "segmentedMm",
   "blockMaskedMm",
+  // Of sparse products the first argument is no array by itself.
+  "csrMatmul",
+  "cooMatmul",
+  "sampledMatmul",
 ])
 /** Short names of operators. */
 const ALIASES = {

@@ -379,7 +379,7 @@ function collectFailures(): void {
 /** An error that reads `[op] fact`, of the class that the fact asks for. */
 export function errorOf(message: string): Error {
   const [, op = "eval", fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
-  if (/out of bounds/.test(fact)) return new IndexError(op, fact)
+  if (/out of bounds|^offsets must/.test(fact)) return new IndexError(op, fact)
   if (/singular|positive definite|not converge/.test(fact)) return new NumericError(op, fact)
   return new DeviceError(op, fact)
 }

@@ -110,6 +110,7 @@ export const samples: Sample[] = [
   ),
   ...segments(),
   ...ragged(),
+  ...sparse(),
   sample("hadamardTransform", (x) => mx.hadamardTransform(x), values([2, 4])),
   sample("einsum", (a, b) => mx.einsum("ij,kj->ik", a, b), x23, values([2, 3], -1, 1, 4)),
   sample("matmul of vectors", (a, b) => a.matmul(b), values([3]), values([3])),
@@ -311,6 +312,30 @@ function ragged(): Sample[] {
         x23,
         values([2, 3], 0.3, 2, 9),
       ),
+    ),
+  ]
+}
+
+/** Sparse products, with a row without values and a place with two. */
+function sparse(): Sample[] {
+  const offsets = mx.array([0, 2, 2, 5], mx.int32)
+  const rows = mx.array([2, 0, 2, 2, 0], mx.int32)
+  const columns = mx.array([1, 3, 0, 1, 1], mx.int32)
+  const [v, dense] = [values([5], -1, 1, 4), values([4, 3], -1, 1, 5)]
+  return [
+    sample("csrMatmul", (x, y) => mx.csrMatmul(x, columns, offsets, y).square(), v, dense),
+    sample("cooMatmul", (x, y) => mx.cooMatmul(x, rows, columns, y, { numRows: 4 }).square(), v, dense),
+    sample(
+      "cooMatmul by a vector",
+      (x, y) => mx.cooMatmul(x, rows, columns, y, { numRows: 3 }),
+      v,
+      values([4]),
+    ),
+    sample(
+      "sampledMatmul",
+      (x, y) => mx.sampledMatmul(x, y, rows, columns).square(),
+      values([3, 3], -1, 1, 6),
+      dense,
     ),
   ]
 }

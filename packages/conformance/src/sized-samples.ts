@@ -59,6 +59,13 @@ export function sizedSamples(n: number): Sample[] {
     ...[mx.segmentSum, mx.segmentMax].map((f) =>
       one(`${f.name} of n rows`, (x) => f(x, { lengths: halves(n) }), column),
     ),
+    one(
+      "sparse product of n values",
+      (v, x) => mx.cooMatmul(v, places, places, x, { numRows: 3 }),
+      values([n], -1, 1, n),
+      values([3, 5], -1, 1, n),
+    ),
+    one("sampled products of rows of n", (x) => mx.sampledMatmul(x, x, [0, 2], [1, 2]), row),
     one("segment sums of rows of n", (x) => mx.segmentSum(x, { lengths: [1, 0, 2] }), row),
     one("concatenate", (x, y) => mx.concatenate([x, y], 1), row, values([3, 2])),
     one("pad", (x) => mx.pad(x, [1, 2]), row),

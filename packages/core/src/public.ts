@@ -252,6 +252,7 @@ export {
 export { bartlett, blackman, fullLike, hamming, hanning, identity, linspace } from "./ops/sequences"
 export { logsumexp, softmax } from "./ops/softmax"
 export { argpartition, argsort, median, partition, searchsorted, sort, topk } from "./ops/sort"
+export { cooMatmul, csrMatmul, sampledMatmul } from "./ops/sparse"
 export { putAlongAxis, slice, sliceUpdate, take, takeAlongAxis } from "./ops/take"
 export * from "./ops/unary"
 export {

@@ -19,6 +19,7 @@ import { rowKernels } from "./kernels/rows"
 import { scans } from "./kernels/scan"
 import { segments } from "./kernels/segment"
 import { sorts } from "./kernels/sort"
+import { sparse } from "./kernels/sparse"
 
 const families: Record<string, Family> = {
   ...reductions,
@@ -29,6 +30,7 @@ const families: Record<string, Family> = {
   ...scans,
   ...segments,
   ...sorts,
+  ...sparse,
   ...products,
   ...quantized,
   ...convolutions,

@@ -14,6 +14,7 @@ void register_families(Registry& registry) {
   register_conv(registry);
   register_index(registry);
   register_segment(registry);
+  register_sparse(registry);
   register_shape(registry);
   register_random(registry);
   register_norm(registry);

@@ -19,6 +19,7 @@ void register_matmul(Registry& registry);
 void register_conv(Registry& registry);
 void register_index(Registry& registry);
 void register_segment(Registry& registry);
+void register_sparse(Registry& registry);
 void register_shape(Registry& registry);
 void register_random(Registry& registry);
 void register_norm(Registry& registry);
