@@ -67,6 +67,18 @@ it("finds a barrier that orders other memory", () => {
   `)
 })
 
+it("finds a thread that writes what others still read", () => {
+  const body = (wait: string): string =>
+    `${HEAD} { threadgroup float shared[1]; if (t == 0) shared[0] = x[0]; threadgroup_barrier(mem_flags::mem_threadgroup);
+      y[i] = shared[0]; ${wait} if (t == 63) shared[0] = 1.0f; }`
+  expect(run(body(""))).toMatchInlineSnapshot(`
+    [
+      "k: a race: thread 0 reads byte 0 of threadgroup memory, which thread 63 writes, without a threadgroup_barrier of mem_threadgroup between them",
+    ]
+  `)
+  expect(run(body("threadgroup_barrier(mem_flags::mem_threadgroup);"))).toEqual([])
+})
+
 it("finds threads of two threadgroups at one byte, unless they are atomic", () => {
   expect(run(`${HEAD} { y[i % 32] = x[i]; }`, 64, 32)).toMatchInlineSnapshot(`
     [

@@ -55,7 +55,9 @@ function operandOf(input: MapInput, shape: readonly number[]): Operand {
   if ("bytes" in input) return { letter: "i", argument: input.bytes, strides: [], offset: 0, size }
   const { storage, offset } = input
   const near = placeOf(storage, size, offset)
-  if (sizeOf(input.shape) === 1) return { letter: "s", argument: near, strides: [], offset: 0, size }
+  // One element for one is no broadcast: it may be written over where it lies.
+  if (sizeOf(input.shape) === 1 && sizeOf(shape) > 1)
+    return { letter: "s", argument: near, strides: [], offset: 0, size }
   const strides = broadcastStrides(input.shape, input.strides, shape)
   return isContiguous(shape, strides)
     ? { letter: "c", argument: near, strides, offset: 0, size }

@@ -1,5 +1,6 @@
 #include "host/checker.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace lz {
@@ -62,6 +63,15 @@ bool Checker::ordered(const Access& before, const Access& now, bool in_arena) co
   if (before.group != now.group) return in_arena;
   return before.lane == now.lane || before.epoch < now.epoch ||
          (before.lane / kSimdWidth == now.lane / kSimdWidth && before.fence < now.fence);
+}
+
+// The same for those that read before the last one: at the same barriers as it, or at earlier ones.
+bool Checker::ordered_others(const Cell& cell, const Access& now, bool in_arena) const {
+  const Access& last = cell.read;
+  if (cell.others == Others::kNone || (in_arena && last.group != now.group)) return true;
+  if (cell.others == Others::kGroups || last.group != now.group) return false;
+  return last.epoch < now.epoch || (cell.others == Others::kSimdgroup && last.lane / kSimdWidth == now.lane / kSimdWidth &&
+                                    last.fence < now.fence);
 }
 
 std::string Checker::race(const Access& before, bool wrote, const Access& now, bool writes,
@@ -127,14 +137,20 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
     if (!writes) {
       if (!in_arena && !c->loaded) traffic.distinct_loads++;
       c->loaded = true;
-      if (c->read.set && !(c->read.lane == now.lane && c->read.group == now.group))
-        c->others = !ordered(c->read, now, in_arena);
+      const Access& last = c->read;
+      if (!last.set || (ordered(last, now, in_arena) && ordered_others(*c, now, in_arena)))
+        c->others = Others::kNone;
+      else if (last.group != now.group)
+        c->others = Others::kGroups;
+      else if (last.lane != now.lane)
+        c->others = std::max(c->others,
+                             last.lane / kSimdWidth == now.lane / kSimdWidth ? Others::kSimdgroup : Others::kGroup);
       c->read = now;
       continue;
     }
     if (!in_arena && !c->stored) traffic.distinct_stores++;
     c->stored = true;
-    if (c->read.set && !(c->read.atomic && atomic) && (c->others || !ordered(c->read, now, in_arena))) {
+    if (c->read.set && !(c->read.atomic && atomic) && !(ordered(c->read, now, in_arena) && ordered_others(*c, now, in_arena))) {
       Access reader = c->read;
       // The last reader is this thread: another one read before it.
       if (ordered(reader, now, in_arena))
@@ -145,7 +161,7 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
     }
     c->write = now;
     c->read.set = false;
-    c->others = false;
+    c->others = Others::kNone;
   }
   return {};
 }

@@ -35,9 +35,10 @@ class Checker {
     uint16_t lane;
     bool set, atomic;
   };
+  enum class Others : uint8_t { kNone, kSimdgroup, kGroup, kGroups };
   struct Cell {
     Access write, read;
-    bool others;  // other threads have read since the last one of `read` is ordered behind
+    Others others;  // who read before `read`, without waiting for each other
     bool loaded, stored;
   };
   struct Page {
@@ -50,6 +51,7 @@ class Checker {
   };
 
   Cell* cell(uintptr_t address, bool in_arena);
+  bool ordered_others(const Cell& cell, const Access& now, bool in_arena) const;
   bool ordered(const Access& before, const Access& now, bool in_arena) const;
   std::string race(const Access& before, bool wrote, const Access& now, bool writes, const Region& region,
                    uintptr_t address) const;

@@ -295,12 +295,16 @@ function encodeScatter(
 ): void {
   const { dtype } = node
   const [x] = node.inputs
-  encodeCopy(queue, viewOf(x), targetOf(node), op)
   const n = sizeOf(updates.shape)
-  if (n === 0) return
-  const target = targetOf(node)
   const last = mode === "set" && finder.meet
   const step = !finder.meet ? "alone" : last ? "write" : isSerial(mode, dtype) ? "serial" : "atomic"
+  const out = targetOf(node)
+  const nbytes = sizeOf(node.shape) * dtype.size
+  // Atomic operations take words of four bytes, and those of small elements may begin before or end behind the output.
+  const beside = step === "atomic" && n > 0 && (nbytes % 4 !== 0 || out.offset % 4 !== 0)
+  const target = beside ? { storage: queue.allocate(Math.ceil(nbytes / 4) * 4), offset: 0 } : out
+  encodeCopy(queue, viewOf(x), target, op)
+  if (n === 0) return
   withPlaces(queue, [updates, ...indices], ([values, ...places]) => {
     const marks = last ? queue.allocate(finder.spots * 4) : null
     const run = (what: typeof step | "mark"): void => {
@@ -347,6 +351,11 @@ function encodeScatter(
     run(step)
     marks?.drop()
   })
+  if (!beside) return
+  const strides = contiguousStrides(node.shape)
+  const view = { storage: target.storage, itemsize: dtype.size, shape: node.shape, strides, offset: 0 }
+  encodeCopy(queue, view, out, op)
+  target.storage.drop()
 }
 
 const scatter: Family = {

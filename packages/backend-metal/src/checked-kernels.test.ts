@@ -1,0 +1,139 @@
+/**
+ * Kernels of every family in the checked mode, around the sizes at which they change: none reports anything, and those that pass over
+ * their operands once move no more bytes than there are. All of them: `LAZULI_METAL_CHECK=1 npm run conformance:ops -- --suite --backend metal`.
+ */
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { vjp } from "@lazuli/transforms"
+import { beforeAll, expect, it, vi } from "vitest"
+import { hostNative } from "./host-native"
+import { metalBackend } from "./index"
+
+vi.hoisted(() => {
+  process.env.LAZULI_METAL_CHECK = "1"
+})
+
+function noise(shape: number[], seed = 1): mx.Array {
+  let state = seed
+  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
+    state = (Math.imul(state, 1664525) + 1013904223) | 0
+    return state / 2 ** 31
+  })
+  return mx.array(values).reshape(shape)
+}
+const whole = (n: number, most: number): mx.Array =>
+  noise([n], 5).abs().multiply(most).floor().astype(mx.int32)
+
+type Programs = Record<string, (n: number) => mx.Array | mx.Array[]>
+const attention = (n: number, mask: "causal" | null): mx.Array => {
+  const x = noise([1, 2, n, 16])
+  return mx.fast.scaledDotProductAttention(x, x, x, { scale: 0.3, mask })
+}
+/** Several results of one length. */
+const programs: Programs = {
+  elementwise: (n) => [
+    noise([n]).exp(),
+    noise([n, 3]).add(noise([3], 2)),
+    noise([3, n]).T.multiply(noise([n, 3], 2)),
+    noise([n]).astype(mx.float16).negative(),
+  ],
+  copies: (n) => [
+    mx.contiguous(noise([n, 40]).T),
+    mx.concatenate([noise([n]), noise([3], 2)]),
+    mx.pad(noise([n, 2]), 1),
+    mx.contiguous(noise([n]).index("::-1")),
+  ],
+  reductions: (n) => [
+    noise([n]).sum(),
+    noise([5, n]).max(1),
+    noise([n, 5]).sum(0),
+    noise([n, 5]).argmax(0),
+    mx.var(noise([5, n]), 1),
+  ],
+  rows: (n) => [
+    mx.softmax(noise([3, n]), -1),
+    mx.softmax(noise([n, 3]), 0),
+    mx.logsumexp(noise([3, n]), -1),
+    mx.fast.layerNorm(noise([3, n]), noise([n], 2), noise([n], 3), 1e-5),
+    ...vjp(
+      (x: mx.Array, w: mx.Array) => mx.fast.rmsNorm(x, w, 1e-5),
+      [noise([3, n]), noise([n], 2)],
+      [noise([3, n], 4)],
+    )[1],
+  ],
+  scans: (n) => [noise([2, n]).cumsum(1), noise([n, 3]).cumsum(0), noise([2, n]).cummax(1, true, false)],
+  sorts: (n) => [mx.sort(noise([2, n])), mx.argsort(whole(n, 9))],
+  gathers: (n) => [
+    mx.take(noise([20, 5]), whole(n, 20), 0),
+    noise([20, 5])
+      .at(whole(n, 20))
+      .add(noise([n, 5], 3)),
+    noise([20])
+      .astype(mx.float16)
+      .at(whole(n, 20))
+      .add(noise([n], 3).astype(mx.float16)),
+    mx.array(new Array(21).fill(3), mx.uint8).at(whole(n, 21)).maximum(whole(n, 99).astype(mx.uint8)),
+    mx
+      .zeros([20])
+      .at(whole(n, 20))
+      .maximum(noise([n], 3)),
+    mx.putAlongAxis(noise([20]), whole(n, 20), noise([n], 3), 0),
+  ],
+  products: (n) => [
+    noise([n, 17]).matmul(noise([17, 9], 2)),
+    noise([9, n]).matmul(noise([n], 2)),
+    noise([2, n, 70]).matmul(noise([2, 70, n], 2)),
+  ],
+  attention: (n) => [
+    attention(n, null),
+    attention(n, "causal"),
+    ...vjp(
+      (q: mx.Array, k: mx.Array) =>
+        mx.fast.scaledDotProductAttention(q, k, k, { scale: 0.3, mask: "causal" }),
+      [noise([1, 2, n, 16]), noise([1, 1, n, 16], 2)],
+      [noise([1, 2, n, 16], 3)],
+    )[1],
+  ],
+  random: (n) => [mx.random.normal([n], { key: mx.random.key(3) }), mx.arange(n)],
+  quantized: (n) => {
+    const [w, scales, biases] = mx.quantize(noise([n, 64]), { groupSize: 32, bits: 4 })
+    return [mx.quantizedMatmul(noise([3, 64], 2), w, scales, biases, { groupSize: 32, bits: 4 })]
+  },
+  convolutions: (n) => [mx.conv1d(noise([1, n, 4]), noise([6, 3, 4], 2), { padding: 1 })],
+  transforms: (n) => [mx.abs(mx.fft.fft(noise([2, n])))],
+}
+
+beforeAll(() => mx.setDefaultDevice(mx.gpu))
+const sizes: Record<string, number[]> = { sorts: [1, 7, 300, 4100], transforms: [1, 7, 64] }
+
+it.each(Object.keys(programs))(
+  "%s run silently",
+  async (name) => {
+    const run = (): void => {
+      for (const n of sizes[name] ?? [1, 7, 33, 300]) mx.eval(...[programs[name](n)].flat())
+    }
+    await metalBackend.rehearse(run)
+    run()
+  },
+  120_000,
+)
+
+it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
+  ["elementwise", () => noise([3001]), (x) => x.exp()],
+  ["a compiled chain", () => noise([64, 64]), compile((x: mx.Array) => x.multiply(x).add(1).sqrt())],
+  ["a transposed copy", () => noise([100, 70]), (x) => mx.contiguous(x.T)],
+  ["a cast", () => noise([1000]), (x) => x.astype(mx.float16)],
+  ["a sum along rows", () => noise([20, 3000]), (x) => x.sum(1)],
+  ["a sum down columns", () => noise([200, 64]), (x) => x.sum(0)],
+  ["softmax", () => noise([8, 3000]), (x) => mx.softmax(x, -1)],
+  ["a norm", () => noise([8, 1024]), (x) => mx.fast.rmsNorm(x, null, 1e-5)],
+  ["a scan", () => noise([8, 1000]), (x) => x.cumsum(1)],
+])("%s moves each byte once", (_, make, body) => {
+  const x = make()
+  mx.eval(x)
+  hostNative().traffic()
+  mx.eval(body(x))
+  const [loads, stores, distinctLoads, distinctStores] = hostNative().traffic()
+  expect(loads + stores).toBeGreaterThan(0)
+  expect((loads + stores) / (distinctLoads + distinctStores)).toBeLessThanOrEqual(1.05)
+})
