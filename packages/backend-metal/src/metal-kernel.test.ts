@@ -116,12 +116,12 @@ describe("metalKernel", () => {
     log.mockRestore()
     expect(text.slice(text.indexOf("template <bool"))).toMatchInlineSnapshot(`
       "template <bool TWICE, int N>
-      [[kernel]] void custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5(
+      [[kernel]] void custom_kernel_mixed_float32_float32s_int32_float32_int32_TWICE_true_N_5(
           const device float* x [[buffer(0)]],
           const constant int* x_shape [[buffer(1)]],
           const constant int& x_ndim [[buffer(2)]],
           const constant float& scale [[buffer(3)]],
-          const constant int* few [[buffer(4)]],
+          const device int* few [[buffer(4)]],
           device float* y [[buffer(5)]],
           device int* z [[buffer(6)]],
           uint thread_index_in_simdgroup [[thread_index_in_simdgroup]],
@@ -131,7 +131,7 @@ describe("metalKernel", () => {
               y[i] = TWICE ? 2 * x[i] * scale : x[i];
               z[i] = x_ndim * 100 + x_shape[0] * 10 + few[1] + N + int(thread_index_in_simdgroup);
       }
-      template [[host_name("custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5")]] [[kernel]] decltype(custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5<true, 5>) custom_kernel_mixed_float32_float32s_int32c_float32_int32_TWICE_true_N_5<true, 5>;
+      template [[host_name("custom_kernel_mixed_float32_float32s_int32_float32_int32_TWICE_true_N_5")]] [[kernel]] decltype(custom_kernel_mixed_float32_float32s_int32_float32_int32_TWICE_true_N_5<true, 5>) custom_kernel_mixed_float32_float32s_int32_float32_int32_TWICE_true_N_5<true, 5>;
       "
     `)
   })

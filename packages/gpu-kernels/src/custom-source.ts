@@ -2,14 +2,7 @@
  * The source of a kernel that a user wrote the body of: what goes before the body, and the signature that follows from the arguments.
  * By MLX's rules, so that bodies written for it compile here: https://ml-explore.github.io/mlx/build/html/dev/custom_metal_kernels.html
  */
-import {
-  ArgumentError,
-  complex64,
-  type Dtype,
-  isDtype,
-  sizeOf,
-  type TemplateValue,
-} from "@lazuli/core/engine"
+import { ArgumentError, complex64, type Dtype, isDtype, type TemplateValue } from "@lazuli/core/engine"
 import type { MathMode } from "./dispatch"
 import { METAL_HEADER, metalType } from "./metal-types"
 import { MAX_BUFFER_INDEX } from "./msl/lint"
@@ -24,6 +17,8 @@ export interface KernelSpec {
   readonly ensureRowContiguous: boolean
   readonly atomicOutputs: boolean
   readonly mathMode?: MathMode
+  /** Inputs without axes are references to constants, as in MLX; otherwise they are pointers to memory of the device like all others. */
+  readonly scalarReferences: boolean
   /** Numbers that the body knows by these names, as `constant float&`. */
   readonly scalarNames: readonly string[]
 }
@@ -42,9 +37,6 @@ export interface CustomSource {
   /** What a line of the text is called in messages to the author. */
   place(line: number): string
 }
-
-/** Inputs with fewer elements live in the constant address space. */
-const MAX_CONSTANT = 8
 
 /** Attributes that a body may name, with their types. */
 export const attributes: Record<string, string> = {
@@ -107,6 +99,9 @@ export interface InputMeta {
   readonly dtype: Dtype
 }
 
+const isScalar = ({ shape }: InputMeta, spec: KernelSpec): boolean =>
+  spec.scalarReferences && shape.length === 0
+
 /** A string that is equal where the generated source is. */
 export function customKey(
   spec: KernelSpec,
@@ -114,10 +109,7 @@ export function customKey(
   outputs: readonly Dtype[],
   template: readonly (readonly [string, TemplateValue])[],
 ): string {
-  const classes = inputs.map(
-    ({ shape, dtype }) =>
-      `${dtype.name}${shape.length === 0 ? "s" : sizeOf(shape) < MAX_CONSTANT ? "c" : ""}`,
-  )
+  const classes = inputs.map((input) => `${input.dtype.name}${isScalar(input, spec) ? "s" : ""}`)
   const values = template.map(([name, value]) => `${name}-${valueName(value)}`)
   return [spec.name, ...classes, ...outputs.map((d) => d.name), ...values].join("_")
 }
@@ -135,14 +127,15 @@ export function customSource(
   const { source, inputNames, outputNames } = spec
   const parameters: InputParameter[] = []
   const signature: string[] = []
-  inputs.forEach(({ shape, dtype }, input) => {
+  inputs.forEach((meta, input) => {
+    const { shape, dtype } = meta
     const name = inputNames[input]
-    const space = sizeOf(shape) < MAX_CONSTANT ? "constant" : "device"
     const add = (what: InputParameter["what"], text: string): void => {
       signature.push(`const ${text} [[buffer(${parameters.length})]]`)
       parameters.push({ input, what })
     }
-    add("data", `${space} ${customType(dtype)}${shape.length === 0 ? "&" : "*"} ${name}`)
+    const type = customType(dtype)
+    add("data", isScalar(meta, spec) ? `constant ${type}& ${name}` : `device ${type}* ${name}`)
     if (shape.length > 0 && mentions(source, `${name}_shape`)) add("shape", `constant int* ${name}_shape`)
     if (shape.length > 0 && mentions(source, `${name}_strides`))
       add("strides", `constant int64_t* ${name}_strides`)

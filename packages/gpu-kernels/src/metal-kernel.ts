@@ -97,6 +97,7 @@ function checkSpec(options: MetalKernelOptions): KernelSpec {
     ensureRowContiguous,
     atomicOutputs,
     mathMode: mathModeOf(options.compileOptions),
+    scalarReferences: true,
     scalarNames: [],
   }
 }

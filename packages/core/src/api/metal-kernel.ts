@@ -99,7 +99,7 @@ const body = operation(
 
 /**
  * A kernel from the body of a Metal function. The signature follows from the arguments of each call: an input is `const device T* x`
- * (`constant` below 8 elements, a reference without axes), an output `device T* y`; `x_shape`, `x_strides`, `x_ndim` and attributes
+ * (without axes `const constant T& x`), an output `device T* y`; `x_shape`, `x_strides`, `x_ndim` and attributes
  * such as `thread_position_in_grid` are parameters where the body names them. Bodies may use `elem_to_loc(i, x_shape, x_strides, x_ndim)`.
  *
  * Has no derivative of its own: wrap it in `customFunction`.

@@ -41,7 +41,10 @@ export interface MetalLaunch {
   readonly initValue?: number | null
 }
 
-/** The body of a Metal function that computes a primitive; by the rules of `mx.fast.metalKernel`. */
+/**
+ * The body of a Metal function that computes a primitive; by the rules of `mx.fast.metalKernel`, but that every input is `const device T*`,
+ * also one without axes.
+ */
 export interface MetalKernelSource {
   /** The names by which the body knows its inputs and outputs. */
   readonly inputNames: readonly string[]

@@ -212,6 +212,7 @@ function providedKernel(primitive: string, kernel: MetalKernelSource): Family {
       header: kernel.header ?? "",
       ensureRowContiguous: kernel.ensureRowContiguous ?? true,
       atomicOutputs: kernel.atomicOutputs ?? false,
+      scalarReferences: false,
       scalarNames,
     }
     const made = { spec, specId: newSpecId() }
