@@ -6,7 +6,7 @@ import type { FunctionConstants, MathMode } from "../dispatch"
 import { cudaPrelude } from "../prelude"
 import { dispatchAttributes } from "./lint"
 import { Rewriter } from "./rewrite"
-import { type MetalSource, scan } from "./scanner"
+import { expandedText, type MetalSource, scan } from "./scanner"
 import type { FunctionDefinition, Parameter, Statement } from "./structure"
 import type { Words } from "./tokens"
 
@@ -73,7 +73,7 @@ const HEADER = "lazuli_cuda.h"
 /** Translates a source for NVRTC. @throws DeviceError that lists what Metal does not accept, by line */
 export function cudaSource(text: string, options: CudaOptions = {}): CudaSource {
   const source: MetalSource = { text, file: options.file ?? "kernel.metal", wording: options.wording }
-  const { tokens, words, structure } = scan(source)
+  const { tokens, words, structure } = scan(source, expandedText(source))
   const cuda = new CudaRewriter(words, options)
   cuda.rewrite(structure)
   return {

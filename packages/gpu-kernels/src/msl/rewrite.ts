@@ -187,7 +187,8 @@ export abstract class Rewriter {
   }
 }
 
-const unquoted = (text: string): string => text.replace(/^"|"$/g, "")
+/** The text of string literals, of which several make one. */
+const unquoted = (text: string): string => text.replace(/"\s*"/g, "").replace(/^"|"$/g, "")
 
 /** A floating literal without a suffix is a float in Metal; `h` and `bf` are suffixes. */
 function literal(text: string): string {

@@ -6,6 +6,7 @@
 import { DeviceError } from "@lazuli/core/engine"
 import type { Wording } from "../dispatch"
 import { dispatchAttributes, lint, type Problem } from "./lint"
+import { preprocess } from "./preprocessor"
 import { type FunctionConstant, Rewriter } from "./rewrite"
 import { type FunctionDefinition, type Parameter, readStructure, type Structure } from "./structure"
 import { type Token, tokenize, Words } from "./tokens"
@@ -45,6 +46,15 @@ export interface MetalSource {
   readonly text: string
   readonly file: string
   readonly wording?: Wording
+}
+
+/** A source's text without macros and conditions. @throws DeviceError for malformed ones, by line */
+export function expandedText(source: MetalSource): string {
+  const text = withoutMetalIncludes(source.text)
+  if (!needsPreprocessor(text)) return text
+  const expanded = preprocess(text)
+  if (typeof expanded !== "string") throw refusal(source, expanded)
+  return expanded
 }
 
 /** The words and the structure of a source that Metal accepts, as far as the lint can tell. */

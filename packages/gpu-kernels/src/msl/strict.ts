@@ -3,12 +3,12 @@
  * refuse too. `checks/strict.h` declares Metal's library; nothing has a body there.
  */
 import { Rewriter } from "./rewrite"
-import { type MetalSource, scan } from "./scanner"
+import { expandedText, type MetalSource, scan } from "./scanner"
 import type { FunctionDefinition } from "./structure"
 
 /** The source for `clang -x clcpp -cl-std=clc++2021`. @throws DeviceError for what the lint refuses */
-export function strictSource(source: MetalSource, expanded = source.text): string {
-  const { tokens, words, structure } = scan(source, expanded)
+export function strictSource(source: MetalSource): string {
+  const { tokens, words, structure } = scan(source, expandedText(source))
   const strict = new StrictRewriter(words)
   strict.rewrite(structure)
   return strict.finish(tokens.map((t) => t.text).join(""), source.file)
