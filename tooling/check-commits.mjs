@@ -8,7 +8,7 @@ import { pathToFileURL } from "node:url"
 
 export const MAX_SUBJECT = 72
 
-/** What is wrong with a message; null where nothing is. */
+/** The fault of a message; null where there is none. */
 export function problemOf(message) {
   const [subject = "", blank = "", ...body] = message.trimEnd().split("\n")
   if (subject.length > MAX_SUBJECT)

@@ -11,7 +11,7 @@ import { dirname, join, relative, resolve, sep } from "node:path"
 import { pathToFileURL } from "node:url"
 import ts from "typescript"
 
-/** What a package's own code may import. A family (`backend-*`) is a folder prefix. */
+/** The packages that a package's own code may import. A family (`backend-*`) is a folder prefix. */
 const ALLOWED = {
   core: [],
   transforms: ["core"],
@@ -26,13 +26,13 @@ const ALLOWED = {
   lazuli: ["*"],
 }
 
-/** What any package's tests may import besides: the engines and the test kit, but no backend; core, transforms and nn
+/** Further imports of any package's tests: the engines and the test kit, but no backend; core, transforms and nn
  * are tested on the reference. */
 const ALLOWED_IN_TESTS = ["core", "transforms", "compile", "conformance"]
 
-/** Whose tests may import everything: the kit tests itself on every backend and package there is. */
+/** Packages whose tests may import everything: the kit tests itself on every backend and package there is. */
 const FREE_TESTS = ["conformance"]
-/** What else the tests of some families may import: a package with kernels is tested on the backends that run them. */
+/** Further imports of the tests of some families: a package with kernels is tested on the backends that run them. */
 const ALSO_IN_TESTS = { ext: ["backend-cpu", "backend-metal"] }
 
 const EMPTY_NAMES = /^(utils?|helpers?|common|misc)$/

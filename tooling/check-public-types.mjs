@@ -29,7 +29,7 @@ export function checkPublicTypes(root) {
   const seen = new Set()
   const packages = join(root, "packages") + sep
   let names = 0
-  // What is to be read, so that long chains of types need no long chain of calls.
+  // Types to read, so that long chains of types need no long chain of calls.
   const waiting = []
 
   const isOurs = (symbol) =>

@@ -16,6 +16,7 @@ export async function runChecks({ build }) {
   try {
     await check(outcome, "style (biome)", "biome", ["check", "--diagnostic-level=warn"])
     await check(outcome, "native style (clang-format)", "node", ["tooling/format-native.mjs", "--check"])
+    await check(outcome, "comments", "node", ["tooling/check-comments.mjs"])
     await check(outcome, "types (tsc)", "tsc", ["--noEmit"])
     await check(outcome, "public types", "node", ["tooling/check-public-types.mjs"])
     await check(outcome, "layers", "node", ["tooling/check-layers.mjs", "--only", "layers"])
@@ -68,7 +69,7 @@ function show(output) {
   console.log(shown.map((line) => `      ${line}`).join("\n"))
 }
 
-/** What npm will serve: the packed tarballs, judged by publint and by are-the-types-wrong, and used in a folder of their own. */
+/** The published form: the packed tarballs, judged by publint and by are-the-types-wrong, and used in a folder of their own. */
 async function published(outcome, scratch, built) {
   const tarballs = new Map()
   for (const { folder, name } of publishable()) {

@@ -28,7 +28,7 @@ function selfNamed(file: string, text: string): string[] {
   })
 }
 
-/** Whether an identifier is a property's name, not a value. */
+/** True if an identifier is a property's name, not a value. */
 const isProperty = (node: ts.Identifier): boolean =>
   (ts.isPropertyAccessExpression(node.parent) || ts.isPropertyAssignment(node.parent)) &&
   node.parent.name === node

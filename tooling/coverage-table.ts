@@ -24,7 +24,7 @@ import { opFacts } from "./op-facts"
 export type Cell = "ok" | "–" | "no"
 /** A primitive's row. */
 export type CoverageRow = Readonly<Record<string, string>>
-/** What packages/conformance/coverage.json holds. */
+/** The contents of packages/conformance/coverage.json. */
 export interface Coverage {
   readonly primitives: Readonly<Record<string, CoverageRow>>
   /** Passed golden cases by family, on both the reference and the CPU backend. */
@@ -59,7 +59,7 @@ export function coverageRows(root: string): { rows: Record<string, CoverageRow>;
   return { rows, holes }
 }
 
-/** How many cases each family passes on the backend where fewer pass. */
+/** The number of cases that each family passes on the backend where fewer pass. */
 export function goldenCounts(): Record<string, number> {
   const [reference, cpu] = ["reference", "cpu"].map((backend) =>
     replayGolden({ spaces: goldenSpaces, backend }),
@@ -69,7 +69,7 @@ export function goldenCounts(): Record<string, number> {
   )
 }
 
-/** What a cell is worth; what is no cell, such as the kind of semantics, is never better or worse. */
+/** The worth of a cell; what is no cell, such as the kind of semantics, is never better or worse. */
 const WORTH: Readonly<Record<string, number>> = { no: 0, "–": 1, ok: 2 } satisfies Record<Cell, number>
 
 /** Cells that were better before, and primitives that are gone. */

@@ -26,7 +26,7 @@ ${body}
 }
 `
 
-/** What Apple's compiler would refuse and a compiler for the host accepts, and what is said about it. */
+/** Sources that Apple's compiler would refuse and a compiler for the host accepts, and the message about each. */
 const planted: [name: string, source: string, message: string][] = [
   [
     "constant memory as device memory",

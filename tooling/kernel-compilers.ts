@@ -95,7 +95,7 @@ export async function read(
   return refused.sort((a, b) => (a.file < b.file ? -1 : 1))
 }
 
-/** What the compiler, or the translation before it, says against a source; null where it accepts it. */
+/** The objection of the compiler, or of the translation before it, to a source; null where it accepts it. */
 async function compile(
   compiler: string,
   { text, flags }: Reading,

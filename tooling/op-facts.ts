@@ -1,4 +1,4 @@
-// What can be told of every primitive: its semantics, the dtypes it takes, where it is defined, which backends have a kernel. The page
+// Facts of every primitive: its semantics, the dtypes it takes, where it is defined, which backends have a kernel. The page
 // docs/ops.md and the table packages/conformance/coverage.json are made of it.
 
 import { readdirSync, readFileSync } from "node:fs"
@@ -89,7 +89,7 @@ function worksIn(application: Application, dtype: mx.Dtype): boolean {
   }
 }
 
-/** Whether a backend has a kernel for a sample of the primitive, in some dtype. */
+/** True if a backend has a kernel for a sample of the primitive, in some dtype. */
 function hasKernel(backend: string, application: Application): boolean {
   const found = listBackends().find((b) => b.name === backend)
   const { inputs } = application

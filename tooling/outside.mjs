@@ -143,7 +143,7 @@ export function runOutside(tarballs) {
   return results
 }
 
-/** What `npm install` would leave: nothing here depends on anything but these packages. */
+/** Installs what `npm install` would: nothing here depends on anything but these packages. */
 function install(folder, tarballs) {
   writeFileSync(join(folder, "package.json"), '{ "name": "outside", "private": true, "type": "module" }\n')
   const modules = join(folder, "node_modules")
@@ -186,7 +186,7 @@ function ownPackage(folder, env) {
     if (text === undefined) return `the README does not say what ${file} holds`
     writeFileSync(join(own, file), text)
   }
-  // What `npm install --save-dev` would bring.
+  // The packages that `npm install --save-dev` would bring.
   for (const tool of ["typescript", "tsup", "vitest", "@types/node"]) {
     mkdirSync(dirname(join(folder, "node_modules", tool)), { recursive: true })
     symlinkSync(resolve("node_modules", tool), join(folder, "node_modules", tool))

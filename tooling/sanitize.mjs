@@ -1,6 +1,6 @@
 // `npm run sanitize -- address|undefined|thread [vitest paths]`: builds the CPU backend's addon with a sanitizer, into
-// packages/backend-cpu/build-SANITIZER, and runs the engine's tests with it. `npm run sanitize -- kernels [part of a test's name …]` runs the
-// kernels' own tests, their vector loops included, with checks of addresses and of undefined behaviour. Their loops are built for this
+// packages/backend-cpu/build-SANITIZER, and runs the engine's tests with it. `npm run sanitize -- kernels [part of a test's name …]` runs
+// the kernels' own tests, their vector loops included, with checks of addresses and of undefined behaviour. Their loops are built for this
 // machine's instruction set, or for LAZULI_SIMD, alone. For Linux with GCC.
 
 import { spawnSync } from "node:child_process"
@@ -52,7 +52,7 @@ function run(command, args, env = {}) {
   return status === 0
 }
 
-/** What this processor runs: other instruction sets would only be compiled. LAZULI_SIMD chooses another one. */
+/** The instruction set of this processor: others would only be compiled. LAZULI_SIMD chooses another one. */
 function instructionSet() {
   if (process.env.LAZULI_SIMD) return process.env.LAZULI_SIMD
   if (process.arch === "arm64") return "neon"
@@ -75,7 +75,7 @@ if (kind === "kernels") {
   ]
   if (!run("cmake", configure) || !run("cmake", ["--build", folder, "--parallel", threads]))
     fail("the tests do not build")
-  // What is leaked on purpose, such as the thread pool, is no finding.
+  // Memory leaked on purpose, such as the thread pool, is no finding.
   const env = { ASAN_OPTIONS: "detect_leaks=0", UBSAN_OPTIONS: "print_stacktrace=1" }
   if (!run(`${folder}/kernel_tests`, paths, env)) fail("tests failed")
   rmSync(reports, { recursive: true, force: true })

@@ -40,7 +40,7 @@ export function examplesOf(source: string): Snippet[] {
   return examples
 }
 
-/** How many values snippets promise. */
+/** The number of values that snippets promise. */
 export const promises = (snippets: readonly Snippet[]): number =>
   snippets.reduce((sum, { code }) => sum + code.split("// =>").length - 1, 0)
 
@@ -157,7 +157,7 @@ function expectationAfter(code: string, end: number): string | null {
   return `${match[1]}${more}`.trim()
 }
 
-/** What is wrong with a value, or null. */
+/** The fault of a value, or null. */
 function compare(expected: string, value: unknown): string | null {
   const file = ts.createSourceFile("value.ts", `(${expected})`, ts.ScriptTarget.Latest, true)
   const statement = file.statements[0]
@@ -181,7 +181,7 @@ function samePrint(expected: string, printed: string): boolean {
   return new RegExp(`^${pattern}$`).test(squeezed(printed).replaceAll("...", "…"))
 }
 
-/** Whether a value is what a literal says; null when the text is no literal. */
+/** True if a value is what a literal says; null when the text is no literal. */
 function sameValue(node: ts.Expression, value: unknown): boolean | null {
   if (ts.isParenthesizedExpression(node)) return sameValue(node.expression, value)
   if (ts.isNumericLiteral(node)) return typeof value === "number" && close(value, node.getText())

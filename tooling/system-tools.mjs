@@ -1,4 +1,4 @@
-// What a build from source needs from the system: a C++20 compiler, CMake, BLAS, LAPACK and Highway; and asmjit, which it does
+// A build's needs of the system: a C++20 compiler, CMake, BLAS, LAPACK and Highway; and asmjit, which it does
 // without where that cannot be had. Installs what is missing where it may (root on Debian or Ubuntu) and otherwise says exactly
 // what to install.
 
@@ -75,7 +75,7 @@ export function ensureSystemTools() {
   return false
 }
 
-/** What tests read kernels with; they say so where there is none. */
+/** The compilers with which tests read kernels; they say so where there is none. */
 export function ensureTestTools() {
   const isThere = [20, 19, 18, 17].some((version) => onPath(`clang++-${version}`)) || onPath("clang++")
   if (!isThere && onPath("apt-get") && process.getuid?.() === 0) aptInstall(["clang-19"])

@@ -1,4 +1,4 @@
-// How every package is built: ESM only, its entries read from its own `exports`, types beside them.
+// The build of every package: ESM only, its entries read from its own `exports`, types beside them.
 
 import { existsSync, readFileSync } from "node:fs"
 import { defineConfig } from "tsup"

@@ -1,4 +1,4 @@
-// What this machine can do at most: memory bandwidth of a triad with non-temporal stores, and fused
+// The machine's ceilings: memory bandwidth of a triad with non-temporal stores, and fused
 // multiply-adds from registers, with one thread and with all. Prints JSON.
 #include <immintrin.h>
 #include <sys/mman.h>

@@ -1,5 +1,5 @@
-// ONNX Runtime on its CPU provider, a model of a node or a few for each workload, as a contestant. It runs models, not arrays: rows that build
-// arrays or train stay empty.
+// ONNX Runtime on its CPU provider, a model of a node or a few for each workload, as a contestant. It runs models, not arrays: rows that
+// build arrays or train stay empty.
 import onnxProto from "onnx-proto"
 import { InferenceSession, Tensor } from "onnxruntime-node"
 import { numbers, serve } from "../dist/serve.js"

@@ -1,4 +1,4 @@
-/** What the machine can do, measured beside the contestants: the program in ceilings/, built where a compiler is there. */
+/** The machine's ceilings, measured beside the contestants: the program in ceilings/, built where a compiler is there. */
 import { spawnSync } from "node:child_process"
 import { Contestant } from "./contestant"
 import { buildProgram } from "./program"

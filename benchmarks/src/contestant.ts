@@ -12,7 +12,7 @@ interface Answer {
 export class Contestant {
   private readonly child: ChildProcess
   private readonly answers: AsyncIterator<string>
-  /** What was measured, round by round. */
+  /** The measurements, round by round. */
   readonly taken: number[] = []
 
   constructor(
@@ -35,7 +35,7 @@ export class Contestant {
     for (;;) {
       const { value, done } = await this.answers.next()
       if (done) return { missing: "does not run" }
-      // Whatever else a peer prints is no answer.
+      // Anything else that a peer prints is no answer.
       if (value.startsWith("{")) return JSON.parse(value) as Answer
     }
   }

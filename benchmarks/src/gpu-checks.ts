@@ -17,7 +17,7 @@ import { goldenSpaces } from "../../tooling/golden-spaces"
 import { nnSamples, UNREACHABLE } from "../../tooling/nn-samples"
 import "@lazuli/backend-cuda"
 
-/** What came of one item. */
+/** The outcome of one item. */
 interface Outcome {
   readonly item: string
   readonly passed: number

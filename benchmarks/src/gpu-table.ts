@@ -1,6 +1,6 @@
 /**
- * `npm run bench:gpu`: what operations take on an NVIDIA GPU, beside PyTorch's eager mode where a python3 has it. Times are medians of calls
- * that wait for their result, after a few that do not count.
+ * `npm run bench:gpu`: what operations take on an NVIDIA GPU, beside PyTorch's eager mode where a python3 has it. Times are medians of
+ * calls that wait for their result, after a few that do not count.
  *
  *   npm run bench:gpu -- [--only REGEX] [--rounds N] [--json FILE] [--without-pytorch]
  */

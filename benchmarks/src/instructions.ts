@@ -1,7 +1,7 @@
 /**
- * `npm run bench -- --instructions [text …]`: how many instructions a call takes, for what is the engine's own work. On a machine that others use
- * too, counts say more than times: two runs differ by a percent or two. Valgrind counts two runs, of which one goes on for so many calls
- * more, so that starting and warming up cancel out.
+ * `npm run bench -- --instructions [text …]`: how many instructions a call takes, for what is the engine's own work. On a machine that
+ * others use too, counts say more than times: two runs differ by a percent or two. Valgrind counts two runs, of which one goes on for so
+ * many calls more, so that starting and warming up cancel out.
  */
 import { spawn, spawnSync } from "node:child_process"
 import { writeFileSync } from "node:fs"
@@ -35,8 +35,8 @@ const rows: readonly Counted[] = [
 ]
 
 /**
- * What makes two runs alike: no threads, no random seeds, and no clock that decides when V8 compiles and collects. What it compiles and
- * collects is counted, as part of the calls that cause it.
+ * The settings that make two runs alike: no threads, no random seeds, and no clock that decides when V8 compiles and collects. What it
+ * compiles and collects is counted, as part of the calls that cause it.
  */
 const flags = ["--single-threaded", "--predictable", "--hash-seed=1", "--random-seed=1"]
 const environment = { ...process.env, LAZULI_NUM_THREADS: "1", OPENBLAS_NUM_THREADS: "1" }

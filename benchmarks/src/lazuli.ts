@@ -170,7 +170,10 @@ const transformer: Prepare = () => {
   return step(model, new optim.AdamW({ learningRate: 1e-3 }), loss, x, y)
 }
 
-/** The graph alone of the loss and of all its gradients, in ms; it is evaluated off the clock, since graphs that pile up evaluate themselves. */
+/**
+ * The graph alone of the loss and of all its gradients, in ms; it is evaluated off the clock, since graphs that pile up evaluate
+ * themselves.
+ */
 const gradientGraph: Prepare | undefined = compiled
   ? undefined
   : () => {

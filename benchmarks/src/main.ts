@@ -1,7 +1,7 @@
 /**
- * `npm run bench [-- text …]`: every workload whose name contains every text, on Lazuli and on the peers that are installed, round by round in turn, with
- * ratios to the best peer and to what the machine can do in the same round. Each contestant is a process of its own. `--instructions` counts
- * instead of measuring.
+ * `npm run bench [-- text …]`: every workload whose name contains every text, on Lazuli and on the peers that are installed, round by round
+ * in turn, with ratios to the best peer and to what the machine can do in the same round. Each contestant is a process of its own.
+ * `--instructions` counts instead of measuring.
  */
 import { writeFileSync } from "node:fs"
 import { availableParallelism, cpus } from "node:os"
@@ -28,7 +28,7 @@ if (values.instructions) process.exit(await countInstructions(positionals, value
 const at = (path: string): string => fileURLToPath(new URL(path, import.meta.url))
 /** Matrix products by the library's own call. */
 const openblas = buildProgram(at("../peers/openblas.cc"), "-lopenblas")
-/** How a contestant is started. */
+/** The commands that start contestants. */
 const contestants: Record<string, readonly string[]> = {
   eager: [process.execPath, at("./lazuli.js"), "WORKLOAD", "eager"],
   compiled: [process.execPath, at("./lazuli.js"), "WORKLOAD", "compiled"],
@@ -40,7 +40,10 @@ const contestants: Record<string, readonly string[]> = {
   ...(openblas ? { openblas: [openblas, "WORKLOAD"] } : {}),
 }
 const OURS = ["eager", "compiled"]
-/** Between two measurements: some thread pools look for work on every core for a while after their last call, which would be the next one's loss. */
+/**
+ * Between two measurements: some thread pools look for work on every core for a while after their last call, which would be the next one's
+ * loss.
+ */
 const SETTLE_MS = 50
 
 interface Cell {
@@ -83,7 +86,7 @@ async function measureRow(workload: Workload): Promise<Row> {
     for (const contestant of floor ? [floor, ...running] : [...running]) {
       await setTimeout(SETTLE_MS)
       if (await contestant.measure()) continue
-      // What it measured before it stopped has no partners in the rounds after.
+      // Measurements from before it stopped have no partners in the rounds after.
       contestant.end()
       if (contestant === floor) floor = null
       else {

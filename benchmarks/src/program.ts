@@ -4,7 +4,10 @@ import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 
-/** Builds a program from one source, and removes it when this process ends. Gives its path; null where building does not work, as without a compiler or a library. */
+/**
+ * Builds a program from one source, and removes it when this process ends. Gives its path; null where building does not work, as without a
+ * compiler or a library.
+ */
 export function buildProgram(source: string, ...libraries: readonly string[]): string | null {
   const folder = mkdtempSync(join(tmpdir(), "lazuli-benchmarks-"))
   process.on("exit", () => rmSync(folder, { recursive: true, force: true }))

@@ -1,6 +1,6 @@
 /**
- * A contestant's side of the conversation with main.ts: a process measures one workload. It says whether it has the workload and, on each line that
- * it hears, what one call takes.
+ * A contestant's side of the conversation with main.ts: a process measures one workload. It says whether it has the workload and, on each
+ * line that it hears, what one call takes.
  */
 import { createInterface } from "node:readline"
 

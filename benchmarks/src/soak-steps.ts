@@ -1,11 +1,11 @@
 /**
- * What the soak runs: training steps, tiny ones, whose cost is bookkeeping, and large ones, whose memory would show a leak at once; eager
+ * The soak's programs: training steps, tiny ones, whose cost is bookkeeping, and large ones, whose memory would show a leak at once; eager
  * and compiled; waited for by reading the loss, by a promise, or by nobody. A loop gets no help: nothing is disposed or collected.
  */
 import { mx, nn, optim } from "lazuli"
 import type { Sample, Settled } from "./soak-verdict"
 
-/** How each step is waited for: `item` reads the loss, `await` awaits the evaluation, `nobody` hands it over and goes on. */
+/** The ways to wait for a step: `item` reads the loss, `await` awaits the evaluation, `nobody` hands it over and goes on. */
 export const WAITS = ["item", "await", "nobody"] as const
 export type Wait = (typeof WAITS)[number]
 export const MODES = ["eager", "compiled"] as const
@@ -62,14 +62,14 @@ function trainingStep(size: Size, mode: Mode, wait: Wait): () => Promise<void> |
   }
 }
 
-/** What is in use after everything that nothing can reach was given back. */
+/** Memory in use after everything unreachable was given back. */
 function settle(): Settled {
   mx.synchronize()
   const { active, buffers } = mx.memoryReport()
   return { active, buffers, heap: process.memoryUsage().heapUsed }
 }
 
-/** What is in use as it happens to be, and the peak since the last time. */
+/** Memory in use at the moment, and the peak since the last time. */
 function sample(step: number, start: number): Sample {
   const { rss, heapUsed, heapTotal } = process.memoryUsage()
   const seconds = (performance.now() - start) / 1000

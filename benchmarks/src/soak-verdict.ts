@@ -12,7 +12,7 @@ export interface Sample {
   readonly peak: number
 }
 
-/** What is left once all garbage is collected. */
+/** The memory left once all garbage is collected. */
 export interface Settled {
   readonly active: number
   readonly buffers: number
@@ -23,14 +23,14 @@ const MB = 2 ** 20
 /** JavaScript's heap may grow by so much for code and statistics that V8 makes late. */
 const LATE_CODE = 3 * MB
 /**
- * The last step's results may still be known to something, and tiny buffers are given back in groups of 32: each of the parameters, the moments
- * and the results may keep one. A loop that keeps a buffer a step is over this in the shortest test.
+ * The last step's results may still be known to something, and tiny buffers are given back in groups of 32: each of the parameters, the
+ * moments and the results may keep one. A loop that keeps a buffer a step is over this in the shortest test.
  */
 const LAST_STEP = { bytes: 2 * MB, buffers: 256 }
 const inMB = (bytes: number): string => `${(bytes / MB).toFixed(1)} MB`
 
 /**
- * What is not flat, in words; empty where memory is flat. What is left after a collection must hardly change from a quarter to the end.
+ * The reasons why memory is not flat; empty where it is. Memory left after a collection must hardly change from a quarter to the end.
  * What is in use in between goes up and down with V8's collections, so its maxima are compared: over the last half, and before it.
  */
 export function verdict(

@@ -1,6 +1,6 @@
 /**
- * What is measured: names, units, and the least that any machine must do. Each contestant has its own code for a workload, under its name; what it
- * lacks stays an empty cell.
+ * The workloads: names, units, and the least that any machine must do. Each contestant has its own code for a workload, under its name; one
+ * that it lacks stays an empty cell.
  */
 
 /** One row of the table. */
@@ -14,7 +14,7 @@ export interface Workload {
   readonly bytes?: number
   /** Floating-point operations of the definition: an algorithm that takes fewer may pass the ceiling. */
   readonly flops?: number
-  /** How many numbers are taken; each is the mean of enough calls to be measurable. */
+  /** The number of measurements; each is the mean of enough calls to be measurable. */
   readonly rounds?: number
 }
 

@@ -6,9 +6,9 @@ import fc from "fast-check"
 import { Finding } from "./fuzzer"
 import { parts } from "./parts"
 
-/** How many findings of a kind are made small and shown. */
+/** The number of findings of a kind that are made small and shown. */
 const SHOWN = 3
-/** How long one finding is made smaller, in milliseconds. */
+/** The time for making one finding smaller, in milliseconds. */
 const PATIENCE = 20_000
 
 // Most errors are refusals, and nobody looks where they come from until one is a finding.
@@ -16,7 +16,7 @@ const { stackTraceLimit } = Error
 const [part, seed, from, to] = process.argv.slice(2)
 const fuzzer = await parts[part]()
 const seen = new Map<string, number>()
-/** What the process had used when the attempt before ended. */
+/** The process's usage when the attempt before ended. */
 let used = process.resourceUsage()
 for (let i = Number(from); i < Number(to); i++) {
   say({ begins: i })

@@ -5,7 +5,7 @@
 import { crc32, deflateRawSync } from "node:zlib"
 import fc from "fast-check"
 
-/** Which kind of change, where, and to what. Every number counts modulo the choices that there are. */
+/** A change: its kind, where, and to what. Every number counts modulo the choices that there are. */
 export type Edit = readonly [kind: number, at: number, what: number]
 
 export const edits: fc.Arbitrary<Edit[]> = fc.array(

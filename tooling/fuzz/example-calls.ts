@@ -62,7 +62,7 @@ for (const [space, members] of SPACES)
     namesOf.set(value, names)
   }
 
-/** How many calls of one name are kept. */
+/** The number of calls of one name that are kept. */
 const KEPT = 4
 const calls: Call[] = []
 const counts = new Map<string, number>()
@@ -118,7 +118,7 @@ export function copied(value: unknown): unknown {
 const HandleOf = mx.Array as unknown as new (node: unknown) => lazuli.mx.Array
 const handleLike = (a: lazuli.mx.Array): lazuli.mx.Array => new HandleOf(a.node)
 
-/** What a call gave: functions that it made are called from outside too. */
+/** The result of a call: functions that it made are called from outside too. */
 function resultOf(result: unknown, call: Omit<Call, "args"> & { args: readonly unknown[] }): unknown {
   if (typeof result !== "function" || isDtype(result) || isClass(result) || namesOf.has(result)) return result
   const name = `${call.name}()`
@@ -156,7 +156,7 @@ function wrapped(name: string, value: Fn): Fn {
   })
 }
 
-/** How instances were made, so that attempts have one of their own. */
+/** The makers of instances, so that attempts have one of their own. */
 const origins = new WeakMap<object, () => object>()
 
 function wrappedClass(name: string, type: AnyClass, names: ReadonlySet<string>): AnyClass {

@@ -15,7 +15,7 @@ import { type Tally, tally } from "./tally"
 
 interface Rates {
   readonly seed: number
-  /** How many attempts each part makes, and how many of each kind they may find. */
+  /** The number of attempts of each part, and how many of each kind they may find. */
   readonly parts: Record<string, { readonly runs: number; found: Record<string, number> }>
 }
 

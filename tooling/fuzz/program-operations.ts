@@ -1,5 +1,6 @@
 /**
- * Operations for random programs, of all families, with what they do to the names of sizes: a program that fits for some sizes fits for all.
+ * Operations for random programs, of all families, with what they do to the names of sizes: a program that fits for some sizes fits for
+ * all.
  */
 import * as mx from "@lazuli/core"
 
@@ -16,7 +17,7 @@ export interface Value extends Known {
 export interface Operation {
   readonly name: string
   readonly takes: (a: Known) => boolean
-  /** Which second values go with the first; none are needed where this is missing. */
+  /** The second values that go with the first; none are needed where this is missing. */
   readonly with?: (a: Known, b: Known) => boolean
   readonly run: (a: mx.Array, b: mx.Array, k: number) => mx.Array
   readonly axes: (a: readonly string[], b: readonly string[], k: number) => readonly string[]
@@ -40,7 +41,7 @@ const ranked =
   (a: Known): boolean =>
     a.axes.length >= least && also(a)
 
-/** Whether axes broadcast whatever the sizes are, and to what. */
+/** Axes that broadcast whatever the sizes are, and their result. */
 function broadcast(a: readonly string[], b: readonly string[]): readonly string[] | null {
   const out: string[] = []
   for (let i = 1; i <= Math.max(a.length, b.length); i++) {

@@ -13,7 +13,7 @@ export function bitsOf(arrays: readonly mx.Array[]): Seen[] {
   return arrays.map((a) => ({ kind: kindOf(a), elements: a.toTypedArray() as ArrayLike<number | bigint> }))
 }
 
-/** What differs; null where nothing does. One NaN is another. */
+/** The difference; null where there is none. One NaN is another. */
 export function differenceOf(got: readonly Seen[], want: readonly Seen[]): string | null {
   for (const [i, { kind, elements }] of want.entries()) {
     if (got[i].kind !== kind) return `output ${i} is ${got[i].kind}, expected ${kind}`
@@ -25,7 +25,7 @@ export function differenceOf(got: readonly Seen[], want: readonly Seen[]): strin
   return null
 }
 
-/** How near results in a dtype must be, in parts of the largest value that took part. */
+/** The nearness that results in a dtype must have, in parts of the largest value that took part. */
 const PRECISION: Readonly<Record<string, number>> = {
   float64: 1e-9,
   float32: 1e-4,
@@ -48,7 +48,7 @@ function largestOf(numbers: Float64Array): number {
   return most
 }
 
-/** What is too far from what is expected, given what it was made from; null where nothing is. */
+/** The value that is too far from what is expected, given what it was made from; null where there is none. */
 export function farOf(got: mx.Array, want: mx.Array, from: readonly mx.Array[]): string | null {
   if (kindOf(got) !== kindOf(want)) return `${kindOf(got)}, expected ${kindOf(want)}`
   const coarsest = Math.max(...[got, ...from].map(({ dtype }) => PRECISION[dtype.name] ?? 0))

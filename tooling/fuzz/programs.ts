@@ -67,7 +67,7 @@ interface Program {
   readonly smooth: boolean
   /** The inputs that were made, by sizes and offset: nothing may change them. */
   readonly made: Map<Sizes, Map<number, mx.Array[]>>
-  /** What each step stands for, as soon as no further one is left out. */
+  /** The choices of each step, as soon as no further one is left out. */
   chosen?: (Choice | null)[]
 }
 
@@ -182,7 +182,7 @@ function leaveOutLarge(program: Program): void {
   program.chosen = []
 }
 
-/** What running comes to: bits, or a refusal. */
+/** The outcome of running: bits, or a refusal. */
 function outcomeOf(run: () => readonly mx.Array[]): Seen[] | string {
   try {
     return bitsOf(run())
@@ -200,7 +200,7 @@ const shownOf = (seen: Seen[] | string): string =>
     : seen.map(({ kind, elements }) => `${kind} ${Array.from(elements).slice(0, 8)}`).join("; ")
 
 function expectSame(how: string, got: Seen[] | string, want: Seen[] | string): void {
-  // Which of several refusals comes first is nobody's business.
+  // The order of several refusals is nobody's business.
   if (typeof want === "string" && typeof got === "string") return
   if (typeof want === "string" || typeof got === "string")
     throw new Finding(`${how}: refused`, `${shownOf(got)}, expected ${shownOf(want)}`)
@@ -256,7 +256,7 @@ function stepwise(program: Program, xs: readonly mx.Array[], want: Seen[] | stri
     },
   })
   const got = outcomeOf(() => functionOf(program, watched)(...xs))
-  // What nobody asks for is refused only where each step is computed.
+  // A value that nobody asks for is refused only where each step is computed.
   if (typeof got === "string") return
   expectSame("stepwise", got, want)
   for (const { array, seen, shown } of kept) {

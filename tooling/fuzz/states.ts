@@ -12,15 +12,15 @@ import fc from "fast-check"
 import { Finding, type Fuzzer } from "./fuzzer"
 
 type Numbers = readonly number[]
-/** What a handle holds, or why it cannot be read. */
+/** The contents of a handle, or why it cannot be read. */
 type Model = Numbers | "disposed" | "failed"
 interface Slot {
   readonly handle: mx.Array
   model: Model
-  /** What a disposed handle held: where others still need its memory, it can be read. */
+  /** The contents of a disposed handle: where others still need its memory, it can be read. */
   before?: Numbers
 }
-/** What is done, to which slots, and a number for whatever else it must choose. */
+/** An action, the slots it is on, and a number for whatever else it must choose. */
 type Action = readonly [kind: number, i: number, j: number, k: number]
 
 /** Bytes that a tight limit leaves for new arrays. */

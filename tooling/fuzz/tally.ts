@@ -10,20 +10,20 @@ import { fileURLToPath } from "node:url"
 import { bundle } from "../source-bundle.mjs"
 
 export interface Tally {
-  /** How often each outcome was. */
+  /** The number of times of each outcome. */
   readonly outcomes: Record<string, number>
-  /** How often each kind of finding was. */
+  /** The number of times of each kind of finding. */
   readonly kinds: Record<string, number>
   /** Findings made small, a few of each kind. */
   readonly shown: { readonly attempt: number; readonly kind: string; readonly text: string }[]
 }
 
-/** How long a process may say nothing, in seconds: of its processor time, and in all, because a busy machine is no finding. */
+/** The seconds for which a process may say nothing: of its processor time, and in all, because a busy machine is no finding. */
 const MOST_WORK = 8
 const MOST_SILENCE = 120
 /** The kernel's clock, in ticks a second. */
 const TICKS = 100
-/** How much of a dead process's last words is shown. */
+/** The number of characters shown of a dead process's last words. */
 const LAST_WORDS = 4000
 
 interface Line {
@@ -34,7 +34,7 @@ interface Line {
   readonly text?: string | null
 }
 
-/** What the processes run. */
+/** The program that the processes run. */
 let program: string | null = null
 let stopped = false
 let working: ReturnType<typeof spawn> | null = null

@@ -18,7 +18,7 @@ await buildEngine(folder)
 const url = engineUrl(folder)
 const { mx } = (await import(/* @vite-ignore */ url)) as { mx: typeof import("@lazuli/core") }
 
-/** What a worker does with the array that it is sent, before it answers with its double; most are terminated on the way. */
+/** A worker's work on the array that it is sent, before it answers with its double; most are terminated on the way. */
 const jobs: Readonly<Record<string, string>> = {
   answer: "",
   "large products": "const m = mx.random.normal([300, 300]); mx.eval(m.matmul(m).matmul(m))",

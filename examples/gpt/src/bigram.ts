@@ -6,7 +6,7 @@ const BYTES = 256
 
 /** Counts of pairs, smoothed towards the frequencies of single bytes. */
 export interface Bigram {
-  /** How many bytes of the single-byte frequencies each row is worth. */
+  /** The weight of the single-byte frequencies in each row, in bytes. */
   readonly smoothing: number
   /** The natural logarithm of the probability that `next` follows `last`, at `last * 256 + next`. */
   readonly logProbabilities: Float64Array

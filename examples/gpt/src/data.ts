@@ -11,7 +11,7 @@ import { UserError } from "./user-error"
 
 /** Bytes to learn from and bytes to be judged by. */
 export interface Corpus {
-  /** What to call it in a sentence. */
+  /** Its name in a sentence. */
   readonly name: string
   readonly train: Uint8Array
   readonly validation: Uint8Array
@@ -65,7 +65,7 @@ export function readRepository(root = REPOSITORY): Corpus {
 const isWritten = (path: string): boolean =>
   /\.(md|ts|cc|h)$/.test(path) && !/(^|\/)(golden|node_modules|dist|build|out|\..*)\//.test(path)
 
-/** What git knows; without git, what is there. */
+/** The files that git tracks; without git, all files. */
 function trackedFiles(root: string): string[] {
   try {
     const stdio: StdioOptions = ["ignore", "pipe", "ignore"]

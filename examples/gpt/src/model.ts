@@ -4,7 +4,7 @@
  */
 import { mx, nn } from "lazuli"
 
-/** What decides the model's shape. */
+/** The sizes that decide the model's shape. */
 export interface Shape {
   readonly context: number
   readonly layers: number
@@ -98,7 +98,7 @@ export class GPT extends nn.Module {
     return nn.losses.crossEntropy(logits, windows.index(":", "1:"), { reduction: "mean" })
   }
 
-  /** How many numbers are trained. */
+  /** The number of parameters. */
   get size(): number {
     return mx.treeFlatten(this.parameters()).reduce((sum, [, parameter]) => sum + parameter.size, 0)
   }

@@ -5,7 +5,7 @@ import { resolve } from "node:path"
 import { Command, CommanderError, InvalidArgumentError, Option } from "commander"
 import { UserError } from "./user-error"
 
-/** What decides the numbers of a run: a checkpoint carries it, and resuming with another is an error. */
+/** The options that decide the numbers of a run: a checkpoint carries them, and resuming with others is an error. */
 export interface Config {
   readonly batch: number
   readonly context: number
@@ -127,7 +127,7 @@ export function checkHeads({ width, heads }: Config): void {
   if (width % heads !== 0) throw new UserError(`--width ${width} is not a multiple of --heads ${heads}`)
 }
 
-/** What a checkpoint decides, alone. */
+/** The part of the options that a checkpoint keeps. */
 export function configOf(options: Config): Config {
   return Object.fromEntries(CONFIG_KEYS.map((key) => [key, options[key]])) as unknown as Config
 }

@@ -42,7 +42,7 @@ function prepare(options: Options, corpus: Corpus): { trainer: Trainer; place: P
   return { trainer, place: checkpoint.place }
 }
 
-/** Whether the user has asked to stop. A second Ctrl-C finds no listener and ends the process at once. */
+/** Tells if the user has asked to stop. A second Ctrl-C finds no listener and ends the process at once. */
 function listenForSignals(onSignal: () => void): { asked: () => boolean; forget: () => void } {
   let asked = false
   const signals = ["SIGINT", "SIGTERM"] as const

@@ -5,10 +5,10 @@
 import { mx } from "lazuli"
 import type { GPT } from "./model"
 
-/** How to write. */
+/** Options of writing. */
 export interface SampleOptions {
   readonly prompt: string
-  /** How many texts. */
+  /** The number of texts. */
   readonly count: number
   /** Bytes to add to each. */
   readonly length: number

@@ -86,7 +86,7 @@ export class Trainer {
   }
 }
 
-/** How many steps fit into a time, by trying some on a model that is thrown away. */
+/** The number of steps that fit into a time, by trying some on a model that is thrown away. */
 export function stepsWithin(seconds: number, config: Config, corpus: Corpus): number {
   const trainer = new Trainer(config, 1e6)
   const step = (i: number): number => {
@@ -104,7 +104,7 @@ export function stepsWithin(seconds: number, config: Config, corpus: Corpus): nu
   return Math.max(1, Math.floor((seconds * TRAINING_SHARE) / typical))
 }
 
-/** What is left of the time beside evaluations and checkpoints. */
+/** The share of the time that evaluations and checkpoints leave. */
 const TRAINING_SHARE = 0.92
 /** Evaluations in a run, and windows in each. */
 const EVALUATIONS = 20
@@ -121,10 +121,10 @@ export interface Place {
   history: { train: [number, number][]; validation: [number, number][] } & History
 }
 
-/** What the loop tells, and asks, after each step. */
+/** Called by the loop after each step. */
 export interface Watcher {
   onStep?(step: number, smoothedLoss: number, validation: number | null): void
-  /** Whether to stop now. */
+  /** True to stop now. */
   stop?(place: Place): boolean
   /** Called between steps; a checkpoint may be written. */
   between?(place: Place): void

@@ -73,7 +73,7 @@ describe("asyncEval", () => {
     promise.then(() => {
       settled = true
     })
-    // What is done can be read, what is new can be made, more can be handed over.
+    // Done work can be read, new arrays can be made, more can be handed over.
     expect(before.tolist()).toEqual([2, 2, 2])
     const later = mx.array([1, 2, 3]).add(x)
     const second = mx.asyncEval(later)
@@ -247,7 +247,7 @@ describe("streams", () => {
     const y = mx.multiply(x, 2, { stream: s })
     mx.asyncEval(y)
     x.dispose()
-    // Whoever takes that block now must not write into what s will read.
+    // A new owner of that block must not write into what s will read.
     const others = Array.from({ length: 20 }, () => mx.zeros([1000]).subtract(1))
     mx.eval(others)
     gate.open()
@@ -338,7 +338,7 @@ describe("memory", () => {
     // 2,000 arrays of 1 MB were made. However late the queue is: this thread lets go of what nobody can read, and does not run far ahead.
     expect(living).toBeLessThanOrEqual(300)
     expect(behind).toBeLessThanOrEqual(130)
-    // What it let go of and the queue has not given back yet comes on top.
+    // Memory that it let go of and the queue has not given back yet comes on top.
     expect(mx.getPeakMemory()).toBeLessThan(600 * MB)
   })
 

@@ -116,7 +116,7 @@ const RECORDING = -2
 const programs = new Map<string, number>()
 /** With so many, the older half is forgotten; who still uses one registers it again. */
 const MAX_PROGRAMS = 1024
-/** What is added to ids where programs remember them: another number after programs were forgotten. */
+/** Added to ids where programs remember them: another number after programs were forgotten. */
 let era = 0
 const ERA = 2 ** 24
 
@@ -208,7 +208,10 @@ function queueFor(node: Node, inputs: readonly Node[], words: number): Queue {
   return queue
 }
 
-/** The stream's queue, but for memory that another queue took, such as what another backend's stream asked for: that one knows when it is written. */
+/**
+ * The stream's queue, but for memory that another queue took, such as what another backend's stream asked for: that one knows when it is
+ * written.
+ */
 function queueOfResult({ outputs, storage, stream }: Node): Queue {
   const queue = queueOf(stream)
   const home = (outputs === null ? storage : outputs[0].storage)?.queue ?? queue.id
@@ -263,7 +266,7 @@ function blockBytes(nbytes: number): number {
   return bytes < PAGED_FROM ? bytes : Math.ceil(bytes / PAGE) * PAGE
 }
 
-/** What the native side, whose numbers are whole, takes for no bound. */
+/** The native side's number, which is whole, for no bound. */
 const UNBOUNDED = 2 ** 53
 const boundOf = (bytes: number): number => (bytes >= UNBOUNDED ? Infinity : bytes)
 
@@ -332,13 +335,13 @@ const memory: Memory = {
     isAlive: (id) => native.isAlive(id),
     poll(all) {
       const count = native.poll(all ? 1 : 0, dead)
-      // What does not fit now is found by the next poll.
+      // A pointer that does not fit now is found by the next poll.
       return dead.subarray(0, count)
     },
     collect,
   },
   stats() {
-    // What was released is only given back when the command buffer has run.
+    // Released memory is only given back when the command buffer has run.
     runIdle()
     const { limit, cacheLimit, ...counts } = native.memory()
     return { ...counts, limit: boundOf(limit), cacheLimit: boundOf(cacheLimit) }

@@ -1,4 +1,4 @@
-/** What tests compare where answers must be the same bit for bit. */
+/** The bits of results, for tests whose answers must be the same bit for bit. */
 import * as mx from "@lazuli/core"
 
 /** Shapes, dtypes and the bytes themselves, in a form that compares fast. */

@@ -68,7 +68,7 @@ describe("a bound that changes while work is under way", () => {
     let x = mx.zeros([512, 512])
     mx.eval(x)
     for (let i = 0; i < 40; i++) {
-      // What lies between is given back as it runs, and taken anew.
+      // Intermediate memory is given back as it runs, and taken anew.
       x = mx.tidy(() => x.matmul(mx.eye(512)).add(1).T.flatten().reshape([512, 512]))
     }
     const done = mx.asyncEval(x)

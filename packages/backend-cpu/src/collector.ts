@@ -9,7 +9,7 @@ import { native } from "./native"
 
 type Collect = (options?: { type: "minor" | "major" }) => void
 
-/** What the process was started with, which a worker's own execArgv and env do not show. */
+/** The process's own command line or environment, which a worker's execArgv and env do not show. */
 function startedWith(file: "cmdline" | "environ"): string {
   try {
     return readFileSync(`/proc/self/${file}`, "latin1")

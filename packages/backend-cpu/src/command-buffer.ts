@@ -37,7 +37,7 @@ export const MAX_INT = 2147483647
 
 /** A growing buffer of 64-bit words. */
 export class CommandBuffer {
-  /** How many words are written. */
+  /** The number of words written. */
   length = 0
   buffer: ArrayBuffer
   /** The same as halves of words, for what writes many at once: every call of a method stores the length anew. */

@@ -175,7 +175,7 @@ test("refuses what its program does not take, and what reaches beyond memory", (
     expect(execute(words)).toBe(1)
     if (words.length > 4) expect(messages()).toEqual([expect.stringMatching(message)])
     native.poisoned()
-    // What is written has a value again.
+    // A written slot has a value again.
     expect(execute(dense(multiply, 16, 0, two, [z, 0]))).toBe(0)
     expect(messages()).toEqual([])
   }

@@ -40,8 +40,8 @@ const MAX_SINGLE = 64
 const MAX_DENSE = 16
 
 /**
- * The record of elementwise work of one result on whole row-major arrays, single elements and numbers, which most is. Returns false, and writes nothing, where
- * it is another. There is room for it.
+ * The record of elementwise work of one result on whole row-major arrays, single elements and numbers, which most is. Returns false, and
+ * writes nothing, where it is another. There is room for it.
  */
 export function writeDense(commands: CommandBuffer, program: number, node: Node): boolean {
   const { inputs, shape } = node
@@ -102,7 +102,7 @@ export function writeMapInput(commands: CommandBuffer, node: Node, index: number
   commands.operand(storage.slot, dtype.code, node.offset * dtype.size, sizeOf(out), out, steps)
 }
 
-/** Whether an array is one element of memory, however often it is repeated. */
+/** True if an array is one element of memory, however often it is repeated. */
 function isOneElement(shape: Shape, strides: Strides | null): boolean {
   for (let i = 0; i < shape.length; i++)
     if (shape[i] === 0 || (shape[i] !== 1 && (strides === null || strides[i] !== 0))) return false
@@ -164,7 +164,7 @@ function writeValue(commands: CommandBuffer, type: string, value: unknown): void
   }
 }
 
-/** Whether a kernel can read all parameters of a primitive. */
+/** True if a kernel can read all parameters of a primitive. */
 export function isEncodable(primitive: Primitive): boolean {
   return Object.values(primitive.schema).every(
     (type) => typeof type !== "string" || !["program", "function", "value"].includes(type),

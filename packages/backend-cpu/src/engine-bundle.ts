@@ -11,7 +11,7 @@ import { addon, buildEngine, engineUrl } from "./engine-build"
 
 const env = { ...process.env, LAZULI_CPU_ADDON: addon }
 
-/** What a process came to. */
+/** The end of a process. */
 export interface Ended {
   readonly status: number | null
   readonly signal: string | null
@@ -55,6 +55,6 @@ export function bundleEngine(): EngineBundle {
   }
 }
 
-/** What a thread says first. */
+/** The first message of a thread. */
 export const answer = (worker: Worker): Promise<unknown> =>
   new Promise((resolve, reject) => worker.once("message", resolve).once("error", reject))

@@ -1,4 +1,4 @@
-/** What simplification and fusion make of programs, and that it computes what eager code does, bit for bit. */
+/** Simplification and fusion: the programs that they make compute what eager code does, bit for bit. */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"

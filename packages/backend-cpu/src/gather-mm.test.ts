@@ -4,7 +4,7 @@ import { setBackend } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
 import "./index"
 
-// What has no kernel would run by its decomposition, and be counted.
+// A primitive without a kernel would run by its decomposition, and be counted.
 afterEach(() => expect(mx.backendStats()).toEqual({}))
 
 const numbers = (shape: number[], seed: number): mx.Array =>

@@ -80,7 +80,7 @@ test("the debug mode names the line of a kernel that failed", () => {
   }
 })
 
-/** How many collections of one kind there are while `body` runs. */
+/** The number of collections of one kind while `body` runs. */
 async function collections(kind: number, body: () => void): Promise<number> {
   let count = 0
   const observer = new PerformanceObserver((list) => {

@@ -25,7 +25,7 @@ import { generator } from "./generator"
 import { native } from "./native"
 
 interface Layout {
-  /** What the operand's memory holds. */
+  /** The contents of the operand's memory. */
   readonly dtype: Dtype
   readonly shape: readonly number[]
   readonly strides?: readonly number[]

@@ -48,7 +48,7 @@ export interface Native {
   protocol(): number
   /** The instruction set its loops use: `avx512`, `avx2`, `sse4` or `neon`. */
   simdTarget(): string
-  /** Whether scalar programs become machine code (`avx512`, `avx2`, or `off` with the reason), and how many have so far. */
+  /** The state of machine code for scalar programs (`avx512`, `avx2`, or `off` with the reason), and how many have it so far. */
   machineCode(): { state: string; programs: number }
   /** Kernel names; a kernel's id is its position. */
   kernels(): string[]
@@ -58,7 +58,7 @@ export interface Native {
   loadKernels(path: string): string[]
   /** Scalar instructions; an instruction's code is its position. */
   scalarOps(): string[]
-  /** Whether a scalar instruction takes arguments of a dtype (for `select`: branches). */
+  /** True if a scalar instruction takes arguments of a dtype (for `select`: branches). */
   scalarSupport(op: string, dtype: number): boolean
 
   /** Makes this buffer the command buffer of a queue (0 without one), which `run` and `submit` read. */
@@ -73,7 +73,7 @@ export interface Native {
   done(queue: number): number
   /** Names what is called on this thread after command buffers were done; many may be told as one. */
   onDone(callback: () => void): void
-  /** Whether a call that is to come keeps the process alive. */
+  /** Keep the process alive for a call that is to come, or no longer. */
   hold(held: 0 | 1): void
   /** The failures of the last run of queue 0. */
   failures(): NativeFailure[]
@@ -106,7 +106,7 @@ export interface Native {
   /** Makes weak references to `objects[0 … count-1]` under `ids`. */
   track(objects: readonly object[], count: number, ids: Int32Array): void
   untrack(id: number): void
-  /** Whether the object is there, as far as the collector has looked. */
+  /** True if the object is there, as far as the collector has looked. */
   isAlive(id: number): boolean
   /** Writes the ids of objects that are gone, among the young references (0) or all (1), and forgets them. At most as many as
    * `out` holds: call again when it comes back full. */
@@ -119,7 +119,7 @@ export interface Native {
   setCacheLimit(bytes: number): void
   clearCache(): void
   resetPeakMemory(): void
-  /** How many threads work on one kernel, the caller included. */
+  /** The number of threads that work on one kernel, the caller included. */
   setThreads(count: number): void
   threads(): number
 }

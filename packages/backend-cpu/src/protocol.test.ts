@@ -12,7 +12,7 @@ test("another one is refused by name", () => {
   ).toThrowErrorMatchingInlineSnapshot(
     `[Error: [@lazuli/backend-cpu] old.node was built for protocol 99 (package 0.0.9), and this package writes protocol 6. Build it again (npm run build in a clone of the repository), or install all @lazuli packages in one version]`,
   )
-  // What was built before there were versions.
+  // An addon built before there were versions.
   expect(() => checkProtocol({}, "older.node")).toThrow(
     "older.node was built for protocol 0 (package an unknown version)",
   )

@@ -4,7 +4,7 @@ import { setBackend } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
 import "./index"
 
-// What has no kernel would run by its decomposition, and be counted.
+// A primitive without a kernel would run by its decomposition, and be counted.
 afterEach(() => expect(mx.backendStats()).toEqual({}))
 
 /** Numbers in (−1, 1) that are the same every time. */
@@ -17,7 +17,7 @@ function numbers(shape: number[], seed = 1): mx.Array {
   return mx.array(Float32Array.from(list)).reshape(shape)
 }
 
-/** What `body` gives on the reference backend. */
+/** The results of `body` on the reference backend. */
 function meant(body: () => mx.Array[]): mx.Array[] {
   setBackend("reference", "cpu")
   try {

@@ -1,6 +1,7 @@
 /**
- * Queues: what is written for each stream, when it runs, and who waits for it. A queue's command buffers run in order, on this thread where nothing
- * of the queue is under way, else on the queue's own; queues run at once. What a queue reads from another one it waits for, by a record.
+ * Queues: what is written for each stream, when it runs, and who waits for it. A queue's command buffers run in order, on this thread where
+ * nothing of the queue is under way, else on the queue's own; queues run at once. What a queue reads from another one it waits for, by a
+ * record.
  */
 import { DeviceError, IndexError, NumericError, Storage, type Stream } from "@lazuli/core/engine"
 import { CommandBuffer } from "./command-buffer"
@@ -47,7 +48,7 @@ export class Queue {
   isBusy(): boolean {
     if (this.open - 1 <= this.done) return false
     const done = native.done(this.id)
-    // Whoever sees that something is done must not read what it failed to make. A wait for it is over at once.
+    // A thread that sees that something is done must not read what it failed to make. A wait for it is over at once.
     if (done > this.done && native.wait(this.id, done)) collectFailures()
     this.done = done
     return this.open - 1 > done
@@ -59,7 +60,7 @@ export const main: Queue = new Queue(0, 1 << 14)
 const queues: Queue[] = [main]
 let lastStream: Stream | null = null
 let lastQueue = main
-/** Whether work that is encoded shall not run on this thread. */
+/** True if work that is encoded shall not run on this thread. */
 let handing = false
 
 /** The queue of a stream. */
@@ -97,7 +98,9 @@ export function allocateOn(queue: Queue, owner: Storage["memory"], nbytes: numbe
   return storage
 }
 
-/** A storage that has its memory now, whatever queues do: `fill` gives its slot a buffer. @throws what `fill` throws, as an engine's error */
+/**
+ * A storage that has its memory now, whatever queues do: `fill` gives its slot a buffer. @throws what `fill` throws, as an engine's error
+ */
 export function fillNow(owner: Storage["memory"], nbytes: number, fill: (slot: number) => void): Storage {
   const storage = take(hostSlots, owner, nbytes)
   storage.queue = HOST
@@ -112,7 +115,7 @@ export function fillNow(owner: Storage["memory"], nbytes: number, fill: (slot: n
   return storage
 }
 
-/** What is done once command buffers are: by queue the ticket it waits for. */
+/** Actions to take once command buffers are done: by queue the ticket it waits for. */
 const later: { readonly tickets: readonly (number | undefined)[]; readonly act: () => void }[] = []
 
 const isDone = (tickets: readonly (number | undefined)[]): boolean =>
@@ -191,7 +194,7 @@ export function cross(queue: Queue, storage: Storage): void {
   queue.commands.wait(home.id, ticket)
 }
 
-/** Whether queues know whom to call. */
+/** True if queues know whom to call. */
 let isListening = false
 
 /** Gives a queue's command buffer to its thread. */
@@ -302,7 +305,7 @@ class Waiting {
     this.reject = reject
   })
 
-  /** Whether it waits for a command buffer's slot. */
+  /** True if it waits for a command buffer's slot. */
   wants(slot: number, queue: number, ticket: number): boolean {
     if ((this.tickets[queue] ?? 0) < ticket) return false
     return this.slots.some((wanted, i) => wanted === slot && this.made[i] === ticket)
@@ -319,7 +322,9 @@ let waiting: Waiting[] = []
 /** Where nothing lets promises be settled, in a loop that never yields, so many are kept before they are looked through. */
 const MANY_PROMISES = 1024
 
-/** Gives what is written to the queues' threads. The promise is fulfilled when the storages have their values, or rejected with an error. */
+/**
+ * Gives what is written to the queues' threads. The promise is fulfilled when the storages have their values, or rejected with an error.
+ */
 export function submitAll(wanted: readonly Storage[]): Promise<void> {
   const entry = new Waiting()
   const { tickets } = entry

@@ -1,4 +1,7 @@
-/** Command buffers as no encoder writes them: PROLOGUE, RUN and EPILOGUE where they mean nothing, and noise. The addon refuses, and never crashes. */
+/**
+ * Command buffers as no encoder writes them: PROLOGUE, RUN and EPILOGUE where they mean nothing, and noise. The addon refuses, and never
+ * crashes.
+ */
 import { afterEach, describe, expect, test } from "vitest"
 import {
   dtypes,

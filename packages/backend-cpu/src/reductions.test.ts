@@ -160,7 +160,7 @@ test("extremes of long rows: infinities, ties, NaN anywhere, the first and the l
     for (const op of [mx.argmax, mx.argmin, mx.max, mx.min])
       for (const length of [n, 1024, 700, 65, 64]) {
         const f = (): mx.Array => op(x.index(":", `:${length}`), 1)
-        // Which zero is larger is open.
+        // It is open which zero is larger.
         expect(onKernel(f).map((v) => v + 0)).toEqual(onReference(f).map((v) => v + 0))
       }
   }

@@ -1,6 +1,6 @@
 /**
- * Memory that kernels borrow while they run, and the memory limit. A kernel that is compiled here holds what it borrowed until it is told to
- * end.
+ * Memory that kernels borrow while they run, and the memory limit. A kernel that is compiled here holds what it borrowed until it is told
+ * to end.
  */
 import { execFileSync } from "node:child_process"
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
@@ -80,7 +80,7 @@ test("what a kernel borrows takes nothing of what the limit leaves to arrays", a
     writeFileSync(ended, "")
     await done
     expect(y.index(999).item()).toBe(3)
-    // What does not fit is refused by what arrays take.
+    // Memory that does not fit is refused by what arrays take.
     const large = mx.zeros([2 * MB]).add(1)
     expect(() => mx.eval(large)).toThrow(/out of memory/)
     expect(mx.memoryReport()).toMatchObject({ scratch: 0 })

@@ -21,7 +21,7 @@ import {
 import { candidatesFor } from "./libraries"
 import { type Compiled, type CudaNative, type GpuFacts, Source } from "./native"
 
-/** How often each step was taken by this process. */
+/** The number of times that this process took each step. */
 export const compilerStats = { compiled: 0, fromDisk: 0 }
 
 /** A source and how it is compiled. */
@@ -57,7 +57,7 @@ const THREADS = [128, 256, 512, 1024]
 /** Bytes of an argument in a launch, as the translation rounds them. */
 const rounded = (bytes: number): number => 2 ** Math.max(4, Math.ceil(Math.log2(bytes)))
 
-/** What comes with the launch: everything, but for the largest where that is too much. */
+/** The arguments that come with the launch: all, but for the largest where that is too much. */
 function inlineOf({ inline }: DispatchForm): (number | undefined)[] {
   const kept = inline.map((bytes) => (bytes === undefined ? undefined : rounded(bytes)))
   for (;;) {

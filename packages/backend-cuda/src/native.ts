@@ -6,7 +6,7 @@ import { createRequire } from "node:module"
 import { fileURLToPath } from "node:url"
 import { DeviceError } from "@lazuli/core/engine"
 
-/** What the driver tells of a GPU. */
+/** The driver's facts of a GPU. */
 export interface GpuFacts {
   readonly name: string
   /** CUDA's version that the driver has: 1000 × major + 10 × minor. */
@@ -22,13 +22,13 @@ export interface GpuFacts {
   readonly memory: number
 }
 
-/** What came of a compilation: machine code, or null. */
+/** The outcome of a compilation: machine code, or null. */
 export interface Compiled {
   readonly code: Uint8Array | null
   readonly log: string
 }
 
-/** How a kernel's parameter is filled; native/cuda/device.h has the same. */
+/** The source of a kernel's parameter; native/cuda/device.h has the same. */
 export enum Source {
   Pointer = 0,
   Value = 1,

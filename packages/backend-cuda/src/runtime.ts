@@ -20,7 +20,7 @@ import { type Kernels, kernelsOf } from "./compiler"
 import { candidatesFor } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 
-/** What the launches of one dispatch may have in arguments; the driver's limit is 4,096 with pointers and the grid. */
+/** The bytes of arguments that the launches of one dispatch may have; the driver's limit is 4,096 with pointers and the grid. */
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
 const DISPATCHES_AHEAD = 32
@@ -80,7 +80,7 @@ export class CudaRuntime implements GpuRuntime {
   private get native(): CudaNative {
     return this.open.native
   }
-  /** What the driver tells of the GPU. */
+  /** The driver's facts of the GPU. */
   get facts(): GpuFacts {
     return this.open.facts
   }
@@ -177,7 +177,7 @@ export class CudaRuntime implements GpuRuntime {
   wait({ id }: Submission): readonly CommandFailure[] {
     if (id > this.concluded) {
       const lost = this.native.synchronize()
-      // Which of the launches was to blame is not known: none of them has a result.
+      // The launch to blame is not known: none of them has a result.
       for (let each = this.concluded + 1; lost !== null && each <= this.submissions; each++)
         this.failures.set(each, [{ word: -1, message: lost }])
       this.concluded = this.submissions
@@ -187,7 +187,7 @@ export class CudaRuntime implements GpuRuntime {
     return failed
   }
 
-  /** What the addon threw, as an error of this library. */
+  /** The addon's error as one of this library. */
   private error(cause: unknown, what?: string): DeviceError {
     const { message, code } = cause as { message: string; code?: string }
     if (code !== "ERR_LAZULI_MEMORY")

@@ -45,13 +45,13 @@ const CHECKED_FLAGS = ["-fsanitize=thread"]
 const GCC_FLAGS = ["-fexcess-precision=16"]
 const MACROS = ["-D__METAL__=1", "-D__METAL_VERSION__=320", "-D__HAVE_BFLOAT__=1"]
 
-/** What the compiler refused, by lines of the file that was named in the source. */
+/** The compiler's refusal, by lines of the file that was named in the source. */
 export interface CompileFailure {
   readonly problems: readonly { readonly line: number; readonly message: string }[]
   readonly output: string
 }
 
-/** How often each step was taken by this process. */
+/** The number of times that this process took each step. */
 export const compilerStats = { compiled: 0, fromDisk: 0, preprocessed: 0, prelude: 0 }
 
 /** Where compiled kernels are kept. */
@@ -81,7 +81,7 @@ function keyOf(...parts: string[]): string {
   return hash.digest("hex").slice(0, 40)
 }
 
-/** What tells checked libraries from others. */
+/** The part of a key that tells checked libraries from others. */
 const checkedKey = (checked: boolean): string[] =>
   checked ? ["checked", readFileSync(join(native, "checked/checked.h"), "utf8")] : []
 
@@ -162,7 +162,7 @@ export function preprocess(source: string, file: string): string | CompileFailur
 export interface CompiledLibrary {
   /** A shared library. */
   readonly path: string
-  /** What it exports for this source. */
+  /** The symbol that it exports for this source. */
   readonly symbol: string
 }
 
@@ -171,7 +171,7 @@ function placeOf(code: string, checked: boolean): CompiledLibrary {
   return { path: join(cacheFolder(), `${key}.so`), symbol: `lazuli_metal_${key}` }
 }
 
-/** What the compiler is run with to make a shared library of what it reads. */
+/** The command that makes a shared library of the compiler's input. */
 function commandFor(used: Compiler, target: string, checked: boolean): string[] {
   return [
     ...flagsOf(used, checked),
@@ -226,7 +226,7 @@ export function compileLibrary(
 const codeFor = (code: string, checked: boolean): string =>
   checked ? code.replaceAll("#define LZ_WAITS false", "#define LZ_WAITS true") : code
 
-/** How many sources are compiled as one: enough to make starting the compiler cheap, few enough to keep every processor busy. */
+/** The number of sources compiled as one: enough to make starting the compiler cheap, few enough to keep every processor busy. */
 const UNIT = 48
 
 /**

@@ -31,7 +31,7 @@ export interface HostNative {
   /** Runs the first `count` words; null when nothing failed. */
   run(words: Int32Array, count: number): { word: number; message: string }[] | null
   eventValue(event: number): number
-  /** How many threads work on one dispatch; 0 asks for the default. */
+  /** The number of threads that work on one dispatch; 0 asks for the default. */
   setThreads(count: number): void
   threads(): number
   /** Seconds after which a part of a dispatch is ended; 0 never ends one. */

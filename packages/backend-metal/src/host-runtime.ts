@@ -69,7 +69,7 @@ class HostLibrary implements MetalLibrary {
   }
 }
 
-/** What a compiler or a preprocessor refused, in terms of the Metal source. */
+/** The refusal of a compiler or a preprocessor, in terms of the Metal source. */
 function refusalOf(source: MetalSource, { problems, output }: CompileFailure): DeviceError {
   if (problems.length > 0) return refusal(source, problems)
   const op = source.wording?.name ?? "metal"
@@ -102,7 +102,7 @@ export class HostRuntime implements MetalRuntime {
     maxBufferLength: totalmem(),
     recommendedWorkingSet: Math.floor(totalmem() * 0.75),
   }
-  /** Whether every access of kernels is checked, and buffers end at an inaccessible page. */
+  /** True if every access of kernels is checked, and buffers end at an inaccessible page. */
   readonly exactBuffers: boolean
   private readonly libraries = new Map<string, HostLibrary>()
   private readonly failures = new Map<number, readonly CommandFailure[]>()

@@ -25,7 +25,7 @@ export interface MetalRuntime extends GpuRuntime {
   wrapBuffer(bytes: ArrayBuffer): GpuBuffer
   /** A counter at 0. */
   newEvent(): GpuEvent
-  /** What a counter stands at. */
+  /** The value of a counter. */
   eventValue(event: GpuEvent): number
   /** Waits for a submission without blocking. */
   done(submission: Submission): Promise<readonly CommandFailure[]>

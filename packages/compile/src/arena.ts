@@ -16,7 +16,7 @@ export interface Place {
   offset: number
 }
 
-/** What a layout takes, and the most bytes that live at once: what no layout could go below. */
+/** The bytes that a layout takes, and the most bytes that live at once: what no layout could go below. */
 export interface Extent {
   readonly size: number
   readonly peak: number

@@ -42,28 +42,28 @@ type Source =
   | { readonly from: "argument"; readonly index: number }
   | { readonly from: "outside"; readonly value: Array }
 
-/** What a function leaves in the captured inputs or outputs. */
+/** Changes that a function leaves in the captured inputs or outputs. */
 export interface LeftIn extends Left {
   readonly tree: "inputs" | "outputs"
 }
 
-/** What a function gives, apart from the values. */
+/** The form of a function's result, apart from the values. */
 interface Form {
   /** The result's tree; its arrays are replaced at each call. */
   readonly result: unknown
-  /** How many arrays belong to the result; the captured outputs' follow. */
+  /** The number of arrays that belong to the result; the captured outputs' follow. */
   readonly resultCount: number
   /** Where the captured outputs' arrays go. */
   readonly outputPaths: readonly Path[]
   /** Where the captured outputs hold arrays after a call. */
   readonly targets: readonly Path[]
-  /** What the function leaves in captured trees besides arrays. */
+  /** Changes other than arrays that the function leaves in captured trees. */
   readonly left: readonly LeftIn[]
-  /** Whether it names streams: its operations then keep theirs, where the others follow the stream of each call. */
+  /** True if it names streams: its operations then keep theirs, where the others follow the stream of each call. */
   readonly namesStreams: boolean
 }
 
-/** What one trace found. */
+/** The findings of one trace. */
 export interface Capture extends Form {
   readonly program: Program | null
   /** Arrays from outside the trace that the program reads; they follow the arguments. */
@@ -72,16 +72,16 @@ export interface Capture extends Form {
   readonly sources: readonly Source[]
 }
 
-/** What a trace for any sizes found: the calls, and which of their results the function gives. */
+/** The findings of a trace for any sizes: the calls, and which of their results the function gives. */
 export interface Recording extends Form {
   readonly calls: readonly RecordedCall[]
   /** Where the function looked at the sizes of arrays. */
   readonly reads: readonly string[]
-  /** Whether it looked at sizes or numbers of axes. */
+  /** True if it looked at sizes or numbers of axes. */
   readonly readShapes: boolean
   /** By number, or arrays from outside. */
   readonly found: readonly (number | Array)[]
-  /** What could not be remembered, if anything. */
+  /** The part that could not be remembered, if any. */
   readonly gap: string | null
 }
 
@@ -172,8 +172,8 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
 }
 
 /**
- * The same for arrays with other numbers of axes than those of the trace; null where the function looked at shapes, or where an operation does not
- * take them as it was called.
+ * The same for arrays with other numbers of axes than those of the trace; null where the function looked at shapes, or where an operation
+ * does not take them as it was called.
  */
 export function captureForRanks(recording: Recording, subject: Subject): Capture | null {
   if (recording.readShapes || recording.gap !== null) return null
@@ -194,7 +194,7 @@ const warned = new WeakSet<Recording>()
 
 /** Says, once, that a function's own arithmetic with sizes is that of its first call. */
 function warnOfSizes(recording: Recording): void {
-  // What Lazuli's own packages read is theirs to keep right.
+  // Reads by Lazuli's own packages are theirs to keep right.
   const lines = recording.reads.filter((line) => !OWN.test(line))
   if (lines.length === 0 || warned.has(recording)) return
   warned.add(recording)
@@ -285,7 +285,7 @@ function trace(
   }
 }
 
-/** What the function put into trees that are inputs and no outputs has no value outside the trace. */
+/** Drops arrays that the function put into trees that are inputs and no outputs: they have no value outside the trace. */
 function dropNew(
   now: readonly Slot[],
   before: readonly Slot[],
@@ -303,7 +303,7 @@ function dropNew(
 const has = (list: readonly Slot[], { holder, key }: Slot): boolean =>
   list.some((slot) => slot.holder === holder && slot.key === key)
 
-/** Whether a node holds a value, or was waiting for it before the trace began. Constants belong to whoever reads them. */
+/** True if a node holds a value, or was waiting for it before the trace began. Constants belong to whoever reads them. */
 function isFromOutside(node: Node, epoch: number): boolean {
   if (node.primitive === null) return true
   return (node.mark & Mark.Abstract) === 0 && node.epoch < epoch && !node.primitive.facts.immediate

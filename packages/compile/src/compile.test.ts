@@ -1,4 +1,7 @@
-/** What a compiled function is traced for, and that a trace leaves nothing behind. Plans are tested where a backend records them. */
+/**
+ * The arguments that a compiled function is traced for, and that a trace leaves nothing behind. Plans are tested where a backend records
+ * them.
+ */
 import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
 import fc from "fast-check"

@@ -7,12 +7,12 @@ import type { Explanation } from "./explain"
 import { type CompileOptions, checkCompileOptions } from "./options"
 import { type CompileStats, Programs } from "./programs"
 
-/** What a compiled function offers besides being called. */
+/** The members of a compiled function besides its call. */
 export interface Compiled<A extends readonly unknown[] = readonly unknown[]> {
-  /** How often it was called and traced, and how many programs it keeps. */
+  /** The numbers of calls, traces and kept programs. */
   stats(): CompileStats
   /**
-   * What became of the function for such arguments: which operations were fused, which were not and why, and what the plan takes. Traces
+   * An account of the function for such arguments: which operations were fused, which were not and why, and what the plan takes. Traces
    * where no call did so before.
    */
   explain(...args: A): Explanation
@@ -64,7 +64,8 @@ const ofTree = (error: unknown): unknown =>
 
 /**
  * A function that computes what `f` does, faster: `f` runs once for each combination of structure, shapes, dtypes and constants of its
- * arguments and of what else is in `inputs`, and what it computed is simplified, fused and planned. `f` must not have effects other than on the trees named in
+ * arguments and of what else is in `inputs`, and what it computed is simplified, fused and planned. `f` must not have effects other than on
+ * the trees named in
  * `inputs` and `outputs`. A call gives lazy arrays, as `f` does.
  *
  * Compiling a function again with the same options gives a function that shares the programs.

@@ -1,10 +1,10 @@
 /**
- * What stands beside arrays among arguments and in captured state: values that are part of a program. Equal values make the same program;
+ * Values beside arrays among arguments and in captured state: they are part of a program. Equal values make the same program;
  * other objects and functions are known by identity.
  */
 import { Complex, Device, isDtype, Slice, Stream } from "@lazuli/core/engine"
 
-/** Whether a leaf can be part of a program as it is: it never changes. */
+/** True if a leaf can be part of a program as it is: it never changes. */
 export const isConstant = (leaf: unknown): boolean =>
   typeof leaf !== "object" || leaf === null || isDtype(leaf) || keyOfValue(leaf) !== null
 
@@ -17,7 +17,7 @@ function keyOfValue(leaf: object): string | null {
   return null
 }
 
-/** What a Set, a Map or a Date held when it was looked at, in place of the thing itself. */
+/** The contents of a Set, a Map or a Date when it was looked at, in place of the thing itself. */
 export class Contents {
   constructor(
     readonly kind: "Set" | "Map" | "Date",
@@ -38,7 +38,7 @@ export class Contents {
 
 const keyOfNumber = (value: number): string => (Object.is(value, -0) ? "-0" : String(value))
 
-/** Whether two constants make the same program. */
+/** True if two constants make the same program. */
 export function sameConstant(a: unknown, b: unknown): boolean {
   if (Object.is(a, b)) return true
   if (typeof a !== "object" || typeof b !== "object" || a === null || b === null) return false

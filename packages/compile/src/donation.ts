@@ -6,7 +6,7 @@ import { ArgumentError, type Array, arraysOf, describe, disposeHandle, isList } 
 /** Positions of arguments, and `"state"` for the captured state that the function replaces. */
 export type Donated = readonly (number | "state")[]
 
-/** What the option says, as a list. */
+/** The option as a list. */
 export const donatedBy = (donate: boolean | Donated | undefined): Donated =>
   typeof donate === "object" ? donate : donate ? ["state"] : []
 

@@ -1,4 +1,4 @@
-/** What compiled functions tell of themselves: reasons of traces, warnings, explanations and pictures. */
+/** Reports of compiled functions: reasons of traces, warnings, explanations and pictures. */
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"

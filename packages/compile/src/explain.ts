@@ -1,5 +1,5 @@
 /**
- * What became of a traced function: which operations were fused, which stay alone and why, and what the plan takes.
+ * An account of a traced function: which operations were fused, which stay alone and why, and what the plan takes.
  */
 import {
   type Backend,
@@ -26,11 +26,11 @@ export interface ExplainedStep {
   readonly reason: string
 }
 
-/** What {@link Compiled.explain} tells. Printing it shows a table. */
+/** The result of {@link Compiled.explain}. Printing it shows a table. */
 export interface Explanation {
-  /** How many operations the function applied; constants are none. */
+  /** The number of operations that the function applied; constants are none. */
   readonly applications: number
-  /** How many kernels and copies a call runs; null where the backend runs the operations one by one. */
+  /** The number of kernels and copies that a call runs; null where the backend runs the operations one by one. */
   readonly kernels: number | null
   /** Memory for everything between inputs and outputs, laid out ahead, in bytes; null as above. */
   readonly arenaBytes: number | null
@@ -173,7 +173,7 @@ function readByProducts(order: readonly Node[]): ReadonlySet<Node> {
   return read
 }
 
-/** Whether a node is matrices, as they lie in memory, with their last two axes exchanged. */
+/** True if a node is matrices, as they lie in memory, with their last two axes exchanged. */
 function exchangesLast(node: Node): boolean {
   if (isLeaf(node) || primitiveOf(node).name !== "transpose") return false
   const axes = node.params.axes as readonly number[]

@@ -32,7 +32,7 @@ import { Place, withoutEffects } from "./recorder"
 
 /** Options of {@link exportFunction} and {@link exporter}. */
 export interface ExportOptions {
-  /** Whether a trace serves all sizes of arguments of the same rank and dtype; false by default. */
+  /** True if a trace serves all sizes of arguments of the same rank and dtype; false by default. */
   readonly shapeless?: boolean
   /** A text to keep in the file, which {@link importFunction} gives back. */
   readonly metadata?: string
@@ -47,7 +47,7 @@ export interface FunctionExporter<A extends readonly unknown[] = readonly unknow
   [Symbol.dispose](): void
 }
 const exporters = new WeakSet<object>()
-/** What `instanceof` knows exporters by. */
+/** A stand-in for exporters on the right of `instanceof`. */
 export const FunctionExporter: { [Symbol.hasInstance](value: unknown): boolean } = {
   [Symbol.hasInstance]: (value) => typeof value === "function" && exporters.has(value),
 }

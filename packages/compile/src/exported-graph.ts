@@ -1,5 +1,6 @@
 /**
- * The graph of a traced function, told part by part to a callback: what {@link exportFunction} gives those who write it in a form of their own.
+ * The graph of a traced function, told part by part to a callback: what {@link exportFunction} gives those who write it in a form of their
+ * own.
  */
 import { type Array, type Dtype, forEachLeaf, type Node, TransformError } from "@lazuli/core/engine"
 import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
@@ -13,7 +14,9 @@ export interface ExportedArray {
   readonly dtype: Dtype
 }
 
-/** A part of an exported graph, in the order of MLX: the inputs, the outputs, the constants, and every operation after those that it reads. */
+/**
+ * A part of an exported graph, in the order of MLX: the inputs, the outputs, the constants, and every operation after those that it reads.
+ */
 export type ExportedPart =
   | {
       readonly type: "inputs"

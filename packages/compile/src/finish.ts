@@ -1,6 +1,6 @@
 /**
- * Elementwise work that ends what a kernel does, on each piece of the kernel's result as that is made, or begins it, on each piece of what the kernel
- * reads. Whether a kernel can do so is the backend's to say; here is which work fits which kernel.
+ * Elementwise work that ends what a kernel does, on each piece of the kernel's result as that is made, or begins it, on each piece of what
+ * the kernel reads. Whether a kernel can do so is the backend's to say; here is which work fits which kernel.
  */
 import { type Backend, type Layout, type Node, sizeOf } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
@@ -8,7 +8,7 @@ import { outputsOf, primitiveOf } from "./order"
 
 /** Shorter rows are no work by themselves. */
 const SHORT_ROW = 64
-/** What lies elsewhere may be this much in any case: it is in a cache. */
+/** Operands that lie elsewhere may take this much in any case: they are in a cache. */
 const LIGHT = 1 << 19
 
 /** Why work does not run on the pieces of a kernel's result. */
@@ -26,8 +26,8 @@ const NOT_SHORT =
   "not in pieces for the reduction after it: rows are long, and one long pass over memory is quicker"
 
 /**
- * Whether a reduction over all axes, or over the first ones, computes what it reduces piece by piece, or why not; null for other work. Along
- * the last axis both run by blocks of rows (see rows.ts).
+ * Tells if a reduction over all axes, or over the first ones, computes what it reduces piece by piece, or why not; null for other work.
+ * Along the last axis both run by blocks of rows (see rows.ts).
  */
 export function feeding(backend: Backend, work: Node, reduction: Node): string | null {
   if (
@@ -46,7 +46,7 @@ export function feeding(backend: Backend, work: Node, reduction: Node): string |
   return kept <= MAX_FED_ROW ? "feeding" : NOT_SHORT
 }
 
-/** Whether a kernel takes elementwise work behind it. */
+/** True if a kernel takes elementwise work behind it. */
 export const finishes = (backend: Backend, lead: Node): boolean =>
   !primitiveOf(lead).elementwise &&
   outputsOf(lead).length === 1 &&

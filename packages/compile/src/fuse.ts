@@ -59,7 +59,7 @@ const isElementwise = (node: Node): boolean =>
   !primitiveOf(node).facts.immediate &&
   node.outputs === null
 
-/** What an elementwise application may read directly: broadcasting is implied, so a broadcast in front of it goes. */
+/** The node that an elementwise application may read directly: broadcasting is implied, so a broadcast in front of it goes. */
 function unbroadcast(node: Node): Node {
   return !isLeaf(node) && primitiveOf(node).facts.broadcasts && node.outputs === null
     ? unbroadcast(node.inputs[0])
@@ -124,7 +124,7 @@ function formGroups(
   cheap: ReadonlyMap<Node, number>,
 ): { groups: Map<Node, Group>; kept: ReadonlySet<Node> } {
   const groups = new Map<Node, Group>()
-  /** What is read from memory. */
+  /** The nodes that are read from memory. */
   const kept = new Set<Node>()
   for (let i = order.length - 1; i >= 0; i--) {
     const root = order[i]

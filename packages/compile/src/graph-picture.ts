@@ -34,7 +34,7 @@ function labelOf(lead: Node): string {
 
 const quote = (text: string): string => JSON.stringify(text).replaceAll("\\\\n", "\\n")
 
-/** What inputs, and outputs by position, are called. */
+/** The names of inputs, and of outputs by position. */
 export interface Names {
   readonly inputs: ReadonlyMap<Node, string>
   readonly outputs: readonly (string | undefined)[]

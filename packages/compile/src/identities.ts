@@ -1,5 +1,5 @@
 /**
- * What elementwise applications come to without computing anything: constants of constants, and operations that give their input back
+ * Elementwise applications that need no computation: constants of constants, and operations that give their input back
  * bit for bit.
  */
 import {
@@ -16,7 +16,7 @@ import {
 } from "@lazuli/core/engine"
 import { isLeaf, primitiveOf } from "./order"
 
-/** Whether a node holds a constant. */
+/** True if a node holds a constant. */
 export const isImmediate = (node: Node): boolean =>
   !isLeaf(node) && primitiveOf(node).facts.immediate === true
 
@@ -30,7 +30,7 @@ export function soleOperation(lead: Node): string | null {
   return code.length === 1 && code[0].args.every((a, i) => a === i) ? code[0].op : null
 }
 
-/** What stands for an elementwise application, or null where it has to be computed. */
+/** The replacement of an elementwise application, or null where it has to be computed. */
 export function withoutComputing(lead: Node, inputs: readonly Node[]): Node | null {
   const op = soleOperation(lead)
   if (op === null) return null
@@ -54,7 +54,7 @@ const exact: Record<string, (a: number, b: number) => number> = {
   sqrt: Math.sqrt,
 }
 
-/** What a constant is in its dtype; null where that is no number here. */
+/** The value of a constant in its dtype; null where that is no number here. */
 function numberOf(node: Node): number | null {
   const value = valueOf(node)
   return typeof value === "number" ? (round.get(node.dtype)?.(value) ?? null) : null
@@ -110,7 +110,7 @@ function neutral(op: string, node: Node, dtype: Dtype, right: boolean): boolean 
   return op === "subtract" && isZero && right && !(floating && Object.is(value, -0))
 }
 
-/** Whether every value of a dtype has a place of its own in another. */
+/** True if every value of a dtype has a place of its own in another. */
 function holds(wide: Dtype, narrow: Dtype): boolean {
   if (wide.size <= narrow.size) return false
   return wide.kind === narrow.kind || (narrow.kind === "unsigned" && wide.kind === "signed")

@@ -62,7 +62,8 @@ interface Imported {
  * It can be differentiated, vectorized and compiled. No code of the file is run: it names operations, which must be loaded.
  *
  * @throws FormatError when the file is no program or is damaged
- * @throws TransformError when it uses a primitive of a package that is not loaded, or loaded in an incompatible version; and, from the function, when no trace fits the arguments
+ * @throws TransformError when it uses a primitive of a package that is not loaded, or loaded in an incompatible version; and, from the
+ * function, when no trace fits the arguments
  * @example
  * exportFunction('/tmp/sine.lazuli', (x) => ({ y: x.sin() }), [mx.zeros([])])
  * importFunction('/tmp/sine.lazuli')(mx.array(0)).y.item() // => 0
@@ -241,7 +242,7 @@ function checkLoaded(path: string, name: string, version: string | null, { trace
   }
 }
 
-/** Whether what was written for one version may meet another: by the rules of semantic versions, up to the first number that is not 0. */
+/** True if work written for one version may meet another: by the rules of semantic versions, up to the first number that is not 0. */
 function isCompatible(written: string, loaded: string): boolean {
   const [a, b] = [written, loaded].map((version) => version.split(/[.+-]/))
   const first = a.findIndex((part) => part !== "0")

@@ -1,5 +1,5 @@
 /**
- * What `compile` may be told, and what is no such thing.
+ * The options of `compile`, and the refusal of others.
  */
 import {
   ArgumentError,
@@ -23,7 +23,8 @@ export interface CompileOptions {
   /** Called with the reason whenever the function is traced. */
   onRecompile?: (reason: string) => void
   /**
-   * What a call may overwrite: `true` stands for the captured state that the function replaces, numbers for arguments by position,
+   * The arrays that a call may overwrite: `true` stands for the captured state that the function replaces, numbers for arguments by
+   * position,
    * `"state"` in a list for that state. Results then take the memory of these arrays, which have no value afterwards: reading one throws.
    */
   donate?: boolean | Donated

@@ -9,7 +9,7 @@ export const leadOf = (node: Node): Node => (node.outputs ? node.outputs[0] : no
 /** All outputs of an application. */
 export const outputsOf = (lead: Node): readonly Node[] => lead.outputs ?? [lead]
 
-/** Whether a node is a leaf of a program: one of its inputs. */
+/** True if a node is a leaf of a program: one of its inputs. */
 export const isLeaf = (node: Node): boolean => node.primitive === null
 
 /** The applications that the roots need, inputs first. Leaves are not among them. */

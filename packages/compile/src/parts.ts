@@ -1,6 +1,6 @@
 /**
- * Parts of a program whose operations name streams: what runs on one stream without waiting for another in between. A part reads what earlier
- * parts made, so each can be planned and run by the backend of its own device.
+ * Parts of a program whose operations name streams: what runs on one stream without waiting for another in between. A part reads what
+ * earlier parts made, so each can be planned and run by the backend of its own device.
  */
 import type { Node, Stream } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
@@ -22,7 +22,7 @@ export function streamsOf(outputs: readonly Node[]): Set<Stream> {
 /** The parts of a graph, each after those that it reads. */
 export function partsOf(outputs: readonly Node[]): Part[] {
   const order = inOrder(outputs, isLeaf).filter((lead) => !isImmediate(lead))
-  // How many changes of stream lie before an application, at most: parts of one number do not read each other.
+  // The greatest number of changes of stream before an application: parts of one number do not read each other.
   const changes = new Map<Node, number>()
   const parts: Map<Stream, Set<Node>>[] = []
   for (const lead of order) {

@@ -40,7 +40,7 @@ export interface Planned {
   }
   /** Positions in the schedule of applications that run block by block with their neighbours. */
   readonly byRows: ReadonlySet<number>
-  /** What became of elementwise work that reads a product, by position in the schedule: it runs on the product's pieces, or why not. */
+  /** The fate of elementwise work that reads a product, by position in the schedule: it runs on the product's pieces, or why not. */
   readonly finishing: ReadonlyMap<number, "joined" | "feeding" | string>
   release(): void
 }
@@ -75,7 +75,10 @@ type Step =
   | { readonly kind: "run"; readonly node: Node }
   | { readonly kind: "copy"; readonly from: Node; readonly to: Node }
 
-/** Plans a program for a backend, with the positions of inputs that callers give up and, unless all are row-major, how they lie; null where the backend lacks a kernel or cannot record. */
+/**
+ * Plans a program for a backend, with the positions of inputs that callers give up and, unless all are row-major, how they lie; null where
+ * the backend lacks a kernel or cannot record.
+ */
 export function makePlan(
   backend: Backend,
   inputs: readonly Node[],
@@ -238,7 +241,7 @@ class Planner {
     return { offset: offset + at * steps[0], strides: isContiguous(rows.shape, steps) ? null : steps }
   }
 
-  /** What serves all rows, without the leading axes of size 1 that a matrix does not have. */
+  /** The node that serves all rows, without the leading axes of size 1 that a matrix does not have. */
   private row(lead: Node, node: Node): Node {
     if (!primitiveOf(lead).elementwise || node.shape.length <= 1) return node
     const last = node.shape.length - 1
@@ -276,7 +279,7 @@ class Planner {
     return moved
   }
 
-  /** Whether a product may run just before step `to`: nothing before that reads it, and memory in use does not grow much. */
+  /** True if a product may run just before step `to`: nothing before that reads it, and memory in use does not grow much. */
   private mayWait(from: number, to: number): boolean {
     const { node } = this.steps[from] as { node: Node }
     const made = this.blockOf(node)
@@ -288,7 +291,9 @@ class Planner {
     return ending <= made.nbytes || ending <= SMALL
   }
 
-  /** Finds elementwise work that runs on the pieces of the product before it. What the product reads is then in use as long as the work is. */
+  /**
+   * Finds elementwise work that runs on the pieces of the product before it. What the product reads is then in use as long as the work is.
+   */
   private join(): void {
     const products = new Map<Block, Node>()
     this.steps.forEach((step, i) => {
@@ -340,7 +345,9 @@ class Planner {
     })
   }
 
-  /** Computes a product that ends with work which makes an output in that output's memory, unless a donated input is to become the output. */
+  /**
+   * Computes a product that ends with work which makes an output in that output's memory, unless a donated input is to become the output.
+   */
   private computeInPlace(product: Node, work: Node, step: number): void {
     const from = this.blockOf(product)
     if (from.slot !== null || from.lastUse !== step) return
@@ -374,7 +381,7 @@ class Planner {
     if (primitive.facts.immediate) return true
     for (const input of lead.inputs) {
       if (this.blocks.has(input)) continue
-      // What comes from outside the trace was made an input of the program; only immediates are left.
+      // Nodes from outside the trace were made inputs of the program; only immediates are left.
       if (isLeaf(input) || !primitiveOf(input).facts.immediate) return false
       if (!primitive.elementwise) this.run(input)
     }
@@ -477,7 +484,7 @@ class Planner {
     return heir && this.blockOf(heir)
   }
 
-  /** Whether a step may write a result over an input: elementwise, of the same size, read row-major at the same positions. */
+  /** True if a step may write a result over an input: elementwise, of the same size, read row-major at the same positions. */
   private overwrites(step: Step, output: Node, input: Node): boolean {
     if (step.kind !== "run" || !primitiveOf(step.node).elementwise) return false
     const from = this.blocks.get(input)
@@ -505,7 +512,7 @@ class Planner {
     return widest.flatMap((bytes, input) => (bytes > this.inputs[input].dtype.size ? { input, bytes } : []))
   }
 
-  /** Which donated inputs' memory may become an output's, where a call finds that nobody else can read the input. */
+  /** The donated inputs whose memory may become an output's, where a call finds that nobody else can read the input. */
   private donations(): Donation[] {
     const pairs: Donation[] = []
     const free = new Map<number, Node[]>()
@@ -523,7 +530,7 @@ class Planner {
         if (to.slot === null || to.slot < this.inputs.length) continue
         const candidates = free.get(to.nbytes) ?? []
         const read = step.kind === "run" ? step.node.inputs : []
-        // What this very step turns into the output comes first: a state and its successor.
+        // An input that this very step turns into the output comes first: a state and its successor.
         const given =
           candidates.find(
             (input) =>

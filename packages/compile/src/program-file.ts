@@ -132,7 +132,7 @@ export class Encoder {
   }
 }
 
-/** What a file says, as errors repeat it. */
+/** A file's claim, as errors repeat it. */
 export function shown(value: unknown): string {
   const text = JSON.stringify(value) ?? String(value)
   return text.length <= 80 ? text : `${text.slice(0, 77)}…`

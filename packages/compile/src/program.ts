@@ -46,7 +46,7 @@ export class Program {
   donated: ReadonlySet<number> = new Set()
   /** The stream that all of it runs on; null where that is the stream of the call, or there are several. */
   readonly stream: Stream | null = null
-  /** Whether its operations run on several streams. */
+  /** True if its operations run on several streams. */
   readonly isDivided: boolean = false
   private divided: readonly (Part & { readonly program: Program })[] | null = null
   private device: Node["stream"]["device"] | null = null
@@ -57,7 +57,7 @@ export class Program {
     readonly inputs: readonly Node[],
     /** Computed from them. */
     readonly outputs: readonly Node[],
-    /** Whether its operations keep the streams that they were traced on, since some were named, and do not follow that of the call. */
+    /** True if its operations keep the streams that they were traced on, since some were named, and do not follow that of the call. */
     private readonly namesStreams = false,
   ) {
     if (namesStreams) {
@@ -87,7 +87,7 @@ export class Program {
     return rebuild(this.outputs, leaves, isLeaf, rewrite).map((node) => new Array(node))
   }
 
-  /** How the backend of `stream`'s device runs it with one call; null where it cannot. */
+  /** The plan by which the backend of `stream`'s device runs it with one call; null where it cannot. */
   planFor(stream: Node["stream"]): Plan | null {
     if (this.isDivided) return null
     // Asked twice for every call.
@@ -116,7 +116,10 @@ export class Program {
     return planned?.plan ?? null
   }
 
-  /** What a call comes to on a backend that records no plans, fused all the same and on the call's stream; or on several streams, part by part. */
+  /**
+   * The work of a call on a backend that records no plans, fused all the same and on the call's stream; or on several streams, part by
+   * part.
+   */
   expand({ inputs, stream }: Node): Array[] {
     if (this.isDivided) return this.expandParts(inputs)
     const backend = backendFor(stream.device)
@@ -138,7 +141,7 @@ export class Program {
       )
       part.outputs.forEach((node, i) => values.set(node, made[i]))
     }
-    // What no part makes is a constant.
+    // A result that no part makes is a constant.
     return this.outputs.map((node) => new Array(values.get(node) ?? reapply(node, [])[0]))
   }
 
@@ -157,7 +160,7 @@ export class Program {
     return backendFor(stream.device)
   }
 
-  /** What a plan for the backend runs: simplified and fused; null where that fails. */
+  /** The applications that a plan for the backend runs: simplified and fused; null where that fails. */
   optimized(backend: Backend): Node[] | null {
     return withoutHandles(() => optimize(backend, this.outputs))
   }
@@ -172,7 +175,7 @@ export class Program {
     return this.plans.get(backend)?.byRows
   }
 
-  /** What became of elementwise work that reads a product, by position in the schedule. */
+  /** The fate of elementwise work that reads a product, by position in the schedule. */
   finishing(backend: string): Planned["finishing"] | undefined {
     return this.plans.get(backend)?.finishing
   }

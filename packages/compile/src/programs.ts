@@ -57,12 +57,12 @@ import {
   writePath,
 } from "./state"
 
-/** What a compiled function has done. */
+/** The counts of a compiled function. */
 export interface CompileStats {
   readonly calls: number
-  /** How often the function itself ran to be traced. */
+  /** The number of times the function itself ran to be traced. */
   readonly traces: number
-  /** How many programs it keeps. */
+  /** The number of programs it keeps. */
   readonly programs: number
 }
 
@@ -81,13 +81,13 @@ interface Entry {
   /** Where the captured inputs were at the last call that used it. */
   holders: readonly object[]
   keys: readonly (string | number)[]
-  /** What the captured inputs were traced with. */
+  /** The captured inputs' shapes and dtypes at the trace. */
   readonly state: readonly Meta[]
   /** Keys and values, in turn, of what else was in the captured inputs. */
   readonly constants: readonly unknown[]
-  /** Whether the captured outputs are the captured inputs, place by place. */
+  /** True if the captured outputs are the captured inputs, place by place. */
   readonly inPlace: boolean
-  /** Whether a call does nothing but compute one array and give it. */
+  /** True if a call does nothing but compute one array and give it. */
   readonly single: boolean
   /** The current stream when it was traced, which it serves alone; null where it names none and serves all. */
   readonly stream: Stream | null
@@ -97,7 +97,7 @@ interface Entry {
   readonly alias: string
 }
 
-/** What a call wants a program for. */
+/** The reason why a call wants a program. */
 type Wanted = Pick<Entry, "signature" | "stateSignature">
 
 /** Gives the plans of functions back that nobody can call any more. */
@@ -111,13 +111,13 @@ const isSingle = ({ result, sources, left }: Capture): boolean =>
 const NONE: readonly Node[] = []
 const isAbstract = (a: Array): boolean => (a.node.mark & Mark.Abstract) !== 0
 
-/** What a program's inputs are called: arguments, captured state, and what the function read from outside. */
+/** The names of a program's inputs: arguments, captured state, and what the function read from outside. */
 function inputNames({ signature, stateSignature, capture: { outside } }: Entry): string[] {
   const arrays = [...signature, ...stateSignature].filter(({ kind }) => kind === "array")
   return [...arrays.map(({ path }) => path), ...outside.map((_, i) => `constant ${i}`)]
 }
 
-/** What a program's outputs are called: parts of the result, and captured state. */
+/** The names of a program's outputs: parts of the result, and captured state. */
 function outputNames({ capture: { result, sources, outputPaths } }: Entry): string[] {
   const places: string[] = []
   forEachLeaf(result, (leaf, path) => {
@@ -199,7 +199,7 @@ export class Programs {
     return explanationOf(entry.capture.program, inputNames(entry), outputNames(entry))
   }
 
-  /** Whether the captured inputs are where they were, with the same shapes, dtypes and constants. */
+  /** True if the captured inputs are where they were, with the same shapes, dtypes and constants. */
   private stateFits(entry: Entry): boolean {
     const { holders, keys, arrays, constants } = this.places
     if (arrays.length !== entry.state.length || constants.length !== entry.constants.length) return false
@@ -252,7 +252,7 @@ export class Programs {
       key = wantedKey + end
       if (program && this.donated.length > 0)
         program.donated = donatedPositions(this.donated, args, state.length)
-      // What the program itself fills is there at the next call.
+      // Containers that the program itself fills are there at the next call.
       const filled = [...captured, ...signatureOfOutputs(found.targets)]
       const recording = this.recordings.get(anySizes[0] + end)
       if (recording) this.recordings.set(keyFor("rank", filled) + end, recording)
@@ -290,8 +290,8 @@ export class Programs {
   }
 
   /**
-   * `keys` are those of recordings for these numbers of axes, and for any; `suffix` stands in the keys of those that name streams. A recording may
-   * serve other numbers of axes where its operations take them.
+   * `keys` are those of recordings for these numbers of axes, and for any; `suffix` stands in the keys of those that name streams. A
+   * recording may serve other numbers of axes where its operations take them.
    */
   private captureShapeless(
     subject: Subject,

@@ -4,7 +4,7 @@
 import { applyNodes, type Node, onStream, type Stream } from "@lazuli/core/engine"
 import { inOrder, outputsOf, primitiveOf } from "./order"
 
-/** What replaces an application: its outputs on the new inputs. */
+/** The replacement of an application: its outputs on the new inputs. */
 export type Rewrite = (lead: Node, inputs: readonly Node[]) => readonly Node[]
 
 /** Applies the same primitive to the new inputs. */

@@ -1,6 +1,6 @@
 /**
- * What is cheaper computed again than kept: a cast, a comparison or a little arithmetic on what is in memory anyway costs less in every pass
- * that needs it than one pass costs that writes it and others that read it.
+ * Nodes that are cheaper computed again than kept: a cast, a comparison or a little arithmetic on what is in memory anyway costs less in
+ * every pass that needs it than one pass costs that writes it and others that read it.
  */
 import { type Node, programOf, sizeOf } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
@@ -70,7 +70,7 @@ function priceOf(
     if (isImmediate(input)) continue
     const repeated = found.get(input)
     if (repeated !== undefined) price += repeated
-    // What another pass makes would have to leave it.
+    // A result of another pass would have to leave it.
     else if (!isLeaf(input) && isElementwise(input) && sizeOf(input.shape) === sizeOf(node.shape)) return null
     reads += input.nbytes
   }

@@ -59,13 +59,13 @@ function nodesIn(result: unknown): Node[] {
 
 const stateNodes = (): Node[] => implicitState.flatMap(nodesIn)
 
-/** What a call gave: the nodes of its result, and of the implicit state what differs from `before`. */
+/** The results of a call: their nodes, and of the implicit state what differs from `before`. */
 const resultsOf = (result: unknown, before: readonly Node[]): Node[] => [
   ...nodesIn(result),
   ...stateNodes().filter((node, i) => node !== before[i]),
 ]
 
-/** How many places of shape reads are kept for errors. */
+/** The number of places of shape reads that are kept for errors. */
 const MAX_READS = 4
 
 /** Remembers a trace's calls. */
@@ -73,7 +73,7 @@ export class Recorder implements CallRecorder {
   readonly recorded: RecordedCall[] = []
   /** Where the function looked at sizes: lines of the call stack. */
   readonly reads: string[] = []
-  /** Whether it looked at sizes or at numbers of axes: its calls may be others for arrays with more of these, or fewer. */
+  /** True if it looked at sizes or at numbers of axes: its calls may be others for arrays with more of these, or fewer. */
   readShapes = false
   /** Why the calls are not all there is to the function, if they are not. */
   gap: string | null = null
@@ -121,8 +121,8 @@ export class Recorder implements CallRecorder {
   }
 
   /**
-   * Gives results that are arguments for these sizes, as a roll of one element is, nodes of their own: for other sizes they are something else
-   * than the arguments, and have their own numbers.
+   * Gives results that are arguments for these sizes, as a roll of one element is, nodes of their own: for other sizes they are something
+   * else than the arguments, and have their own numbers.
    */
   private renew(result: unknown, args: readonly unknown[]): void {
     const given = new Set<unknown>()
@@ -147,7 +147,7 @@ export class Recorder implements CallRecorder {
     const id = this.ids.get(node)
     if (id !== undefined) return new Place(id, isHandle)
     if ((node.mark & Mark.Abstract) !== 0) this.gap ??= name
-    // What x.set rebinds later must stay what it was.
+    // The value that x.set rebinds later must stay what it was.
     return isHandle ? new Array(node) : node
   }
 }

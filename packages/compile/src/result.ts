@@ -1,6 +1,6 @@
 /**
- * What a traced function may give: a tree of arrays and constants. Whatever would hold an array of the trace where no call can replace it, or
- * would run after the trace, is refused.
+ * The results that a traced function may give: a tree of arrays and constants. Anything that would hold an array of the trace where no call
+ * can replace it, or would run after the trace, is refused.
  */
 import { Array, childrenOf, isList, Mark, TransformError } from "@lazuli/core/engine"
 

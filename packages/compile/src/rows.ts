@@ -15,7 +15,7 @@ import { fused } from "./fuse"
 import { isImmediate } from "./identities"
 import { isLeaf, outputsOf, primitiveOf } from "./order"
 
-/** What is between the operations of one block takes about this much. */
+/** The values between the operations of one block take about this much. */
 const BLOCK_BYTES = 1 << 20
 /** Less than this between two operations stays in a cache anyway. */
 const MIN_SAVED_BYTES = 4 << 20
@@ -40,7 +40,7 @@ export interface RowGroup {
   readonly inner: ReadonlySet<Node>
 }
 
-/** What a view shows. */
+/** The node whose memory a view shows. */
 function rootOf(node: Node): Node {
   let root = node
   while (!isLeaf(root) && primitiveOf(root).rules.view) root = root.inputs[0]
@@ -94,7 +94,7 @@ export function rowGroups(
       continue
     }
     const made = new Set(current.flatMap((m) => outputsOf(m.lead)))
-    // What a group makes is read as it lies, by rows.
+    // The results of a group are read as they lie, by rows.
     const reads = lead.inputs.filter((input) => made.has(input))
     const fits =
       reads.length > 0 &&
@@ -128,7 +128,7 @@ function finish(
   return rowsPerBlock < rows ? { members, rows, rowsPerBlock, inner } : null
 }
 
-/** How rows of a node lie: as a matrix. Null where no strides say it. */
+/** The rows of a node as a matrix. Null where no strides say it. */
 export function matrixLayout({ shape }: Node, { offset, strides }: Layout): Layout | null {
   const steps = strides ?? contiguousStrides(shape)
   const last = shape.length - 1

@@ -26,7 +26,7 @@ class Work {
     }
   }
 
-  /** Whose memory a node shows. */
+  /** The node whose memory a node shows. */
   private ownerOf(node: Node): Node {
     let owner = node
     while (!isLeaf(owner) && isView(owner)) owner = owner.inputs[0]

@@ -138,7 +138,7 @@ describe("shapeless", () => {
     expect(traces((x) => x.softmax(-1).multiply(x).sum())).toBe(1)
     expect(traces((x) => mx.fast.rmsNorm(x.add(1), null, 1e-5).index("...", "1:"))).toBe(1)
     expect(traces((x) => x.flatten().cumsum(0))).toBe(1)
-    // What the function looked at itself.
+    // Sizes that the function looked at itself.
     expect(traces((x) => (x.ndim === 2 ? x.add(1) : x.add(2)))).toBe(4)
     expect(traces((x) => x.sum(x.ndim - 1))).toBe(4)
     const f = compile((x: mx.Array) => x.transpose([1, 0]), { shapeless: true })

@@ -1,6 +1,7 @@
 /**
- * What a program was traced for: the structure of the arguments and of the captured state, the shapes and dtypes of their arrays, and their
- * constants. A signature is a flat list, so that the arguments of the next call are compared with it in one walk that also finds their arrays.
+ * The key of a trace: the structure of the arguments and of the captured state, the shapes and dtypes of their arrays, and their
+ * constants. A signature is a flat list, so that the arguments of the next call are compared with it in one walk that also finds their
+ * arrays.
  */
 import {
   Array,
@@ -36,7 +37,7 @@ type Token =
 /** Describes arguments, or captured state. */
 export type Signature = readonly Token[]
 
-/** What distinguishes a registered class; plain objects are all alike. */
+/** The identity of a registered class; plain objects are all alike. */
 const typeOf = (value: unknown): unknown => (isPlainObject(value) ? null : (value as object).constructor)
 
 /** The fields of a registered class's instance that are no children: a module's training flag. Plain objects have none. */
@@ -115,7 +116,8 @@ export const signatureOfOutputs = (paths: readonly Path[]): Signature =>
 const walk = { at: 0 }
 
 /**
- * Whether arguments have a signature. Their arrays' nodes are added to `found` on the way; those of a trace, which have no value, never fit.
+ * True if arguments have a signature. Their arrays' nodes are added to `found` on the way; those of a trace, which have no value, never
+ * fit.
  */
 export function fits(signature: Signature, args: readonly unknown[], found: Node[]): boolean {
   walk.at = 0
@@ -159,7 +161,7 @@ function fitsValue(signature: Signature, value: unknown, found: Node[]): boolean
   return true
 }
 
-/** What of an array's shape counts: its sizes, the number of its axes, or nothing. */
+/** The part of an array's shape that counts: its sizes, the number of its axes, or nothing. */
 export type ShapeDetail = "sizes" | "rank" | "none"
 
 /** Equal for signatures that are equal but for what does not count of shapes. */

@@ -24,10 +24,10 @@ const isWork = (node: Node): boolean =>
 class Simplifier {
   private readonly known = new Map<string, readonly Node[]>()
   private readonly ids = new Map<Node, number>()
-  /** What went through the rewriting. */
+  /** Nodes that went through the rewriting. */
   private readonly settled = new Set<Node>()
   private readonly maxima = new Map<string, Node>()
-  /** Who reads a node of the original graph; null stands for the caller. */
+  /** The readers of a node of the original graph; null stands for the caller. */
   private readonly readers = new Map<Node, Set<Node | null>>()
   /** Rewritten nodes that only one application reads. */
   private readonly single = new Set<Node>()

@@ -92,7 +92,7 @@ describe("a captured tree changes as it does without compile, call by call, when
         ...(isInput ? { inputs: traced } : {}),
         outputs: traced,
       })
-      // What is read without being an input keeps its first value, so there is one call to compare.
+      // An array read without being an input keeps its first value, so there is one call to compare.
       for (let call = 0; call < (isInput ? 4 : 1); call++) {
         change(eager, mx.array(10 + call))
         step(mx.array(10 + call))

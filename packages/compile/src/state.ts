@@ -16,7 +16,7 @@ import {
 } from "@lazuli/core/engine"
 import { Contents, isConstant, sameConstant } from "./constants"
 
-/** How to get from a tree's root to something in it. */
+/** The way from a tree's root to something in it. */
 export type Path = readonly (string | number)[]
 export type Holder = Record<string | number, unknown>
 
@@ -36,7 +36,9 @@ export interface Constant extends Slot {
 const isMemory = (value: unknown): boolean =>
   ArrayBuffer.isView(value) || value instanceof ArrayBuffer || value instanceof SharedArrayBuffer
 
-/** Whether a value has places in a tree: lists, plain objects, and instances of user classes; the platform's own objects do not take part. */
+/**
+ * True if a value has places in a tree: lists, plain objects, and instances of user classes; the platform's own objects do not take part.
+ */
 const isContainer = (value: unknown): value is object =>
   typeof value === "object" &&
   value !== null &&
@@ -52,12 +54,12 @@ const isOpaque = (value: object): boolean =>
   value instanceof RegExp ||
   value instanceof Promise
 
-/** Whether a value can be captured: something with places in it. */
+/** True if a value can be captured: something with places in it. */
 export const isCapturable = isContainer
 
 const NO_ELEMENTS = new Contents("Set", [])
 
-/** What a place that is no container stands for: the contents of a set, a map or a date; anything else itself. */
+/** The value behind a place that is no container: the contents of a set, a map or a date; anything else itself. */
 export function constantOf(value: unknown): unknown {
   if (typeof value !== "object") return value
   // Modules keep their frozen parameters' names in sets, most of which are empty.
@@ -67,7 +69,7 @@ export function constantOf(value: unknown): unknown {
   return value
 }
 
-/** Whether what a place stands for says all that is in it. */
+/** True if what a place stands for says all that is in it. */
 export function isSeen(value: unknown): boolean {
   const constant = constantOf(value)
   return constant instanceof Contents ? constant.elements.every(isConstant) : !isMemory(value)
@@ -76,8 +78,8 @@ export function isSeen(value: unknown): boolean {
 type Visit = (holder: Holder, key: string | number, value: unknown, path: Path) => void
 
 /**
- * Calls `visit` for every place of a tree that holds no container, in a fixed order; of an instance of a class, for its place with the class.
- * Containers met twice count once; `seen` gets them.
+ * Calls `visit` for every place of a tree that holds no container, in a fixed order; of an instance of a class, for its place with the
+ * class. Containers met twice count once; `seen` gets them.
  */
 function walk(
   tree: unknown,
@@ -140,7 +142,7 @@ export function checkSeen(tree: unknown): void {
 const holdsUnseen = (value: unknown): value is Map<unknown, unknown> | Set<unknown> =>
   (value instanceof Map || value instanceof Set) && [...value.values()].some((v) => v instanceof Array)
 
-/** What is in a tree besides arrays. */
+/** The values in a tree that are not arrays. */
 export function constantsOf(tree: unknown): Constant[] {
   const found: Constant[] = []
   if (isContainer(tree))
@@ -150,7 +152,7 @@ export function constantsOf(tree: unknown): Constant[] {
   return found
 }
 
-/** What a function made of what is in a tree besides arrays. */
+/** The changes that a function made to values in a tree that are not arrays. */
 export interface Left {
   /** Places that hold nothing any more, or another container. */
   readonly vacated: readonly Vacated[]
@@ -158,7 +160,7 @@ export interface Left {
   readonly written: readonly { readonly path: Path; readonly value: unknown }[]
 }
 
-/** What a tree holds, to be told from what a function leaves there. */
+/** The contents of a tree, to be told from what a function leaves there. */
 export interface Holdings {
   readonly arrays: readonly Slot[]
   readonly constants: readonly Constant[]
@@ -171,7 +173,7 @@ export const holdingsOf = (tree: unknown): Holdings => ({
 
 const textOf = (path: Path): string => JSON.stringify(path)
 
-/** What became of a tree's constants, and of its containers. */
+/** The changes to a tree's constants, and to its containers. */
 export function leftOf(tree: unknown, before: Holdings): Left {
   const now = holdingsOf(tree)
   const was = new Map(before.constants.map(({ path, value }) => [textOf(path), value]))
@@ -209,11 +211,11 @@ export function leave(tree: unknown, { vacated, written }: Left): void {
   for (const { path, value } of written) writePath(tree, path, value)
 }
 
-/** What a place of captured state is called. */
+/** The name of a place of captured state. */
 export const placeName = (path: Path): string =>
   `state${path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key}`)).join("")}`
 
-/** What a tree holds, for comparing quickly; in the same order as {@link slotsOf} and {@link constantsOf}. */
+/** The contents of a tree, for comparing quickly; in the same order as {@link slotsOf} and {@link constantsOf}. */
 export class Places {
   readonly holders: Holder[] = []
   readonly keys: (string | number)[] = []
@@ -264,11 +266,11 @@ export class Places {
   }
 }
 
-/** What trees held before a trace. */
+/** The contents of trees before a trace. */
 export interface Snapshot {
-  /** What an array showed; undefined for one that was not there. */
+  /** The node that an array showed; undefined for one that was not there. */
   nodeOf(array: Array): Node | undefined
-  /** What a container held; undefined for one that was not there. */
+  /** The entries that a container held; undefined for one that was not there. */
   entriesOf(holder: Holder): Holder | undefined
   /** Lets every array show what it showed: updates in place within a trace have no value outside. */
   restoreArrays(): void
@@ -300,7 +302,7 @@ export function snapshot(trees: readonly unknown[]): Snapshot {
       for (const [holder, entries] of contents) {
         for (const key of Object.keys(holder)) if (!(key in entries)) delete holder[key]
         if (isList(holder)) (holder as unknown as unknown[]).length = Object.keys(entries).length
-        // What cannot be written was not.
+        // An entry that cannot be written was not.
         for (const key of Object.keys(entries))
           if (holder[key] !== entries[key]) Reflect.set(holder, key, entries[key])
       }
@@ -324,11 +326,11 @@ export function writePath(tree: unknown, path: Path, value: unknown): void {
   else Reflect.set(holder, key, copyOf(value))
 }
 
-/** What a holder has at a key, by a getter too, but not its prototype. */
+/** The value of a holder at a key, by a getter too, but not its prototype. */
 const heldBy = (holder: Holder, key: string | number): unknown =>
   key === "__proto__" ? getOwn(holder, key) : holder[key]
 
-/** What became of a place that held an array and holds none any more: it is gone, or holds another value. */
+/** The new contents of a place that held an array and holds none any more: it is gone, or holds another value. */
 export interface Vacated {
   readonly path: Path
   readonly gone: boolean
@@ -370,7 +372,7 @@ function vacate(tree: unknown, { path, gone, value }: Vacated): void {
 const isHolder = (value: unknown): value is Holder =>
   typeof value === "object" && value !== null && !(value instanceof Array)
 
-/** What the places hold now. */
+/** The arrays that the places hold now. */
 export const readSlots = (slots: readonly Slot[]): Array[] =>
   slots.map(({ holder, key }) => holder[key] as Array)
 

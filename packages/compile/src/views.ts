@@ -16,7 +16,7 @@ import { isImmediate } from "./identities"
 import { isLeaf, primitiveOf } from "./order"
 import { reapply } from "./rebuild"
 
-/** Whether a node shows another's memory, with the same dtype. */
+/** True if a node shows another's memory, with the same dtype. */
 export const isView = (node: Node): boolean =>
   !isLeaf(node) &&
   primitiveOf(node).rules.view !== undefined &&
@@ -47,7 +47,7 @@ export function merged(view: Node): Node {
   return chain.length === 1 && !sameShape(root.shape, shape) ? view : reshaped(root, shape)
 }
 
-/** Whether a view shows all elements in the order in which they are, as a reshape does. */
+/** True if a view shows all elements in the order in which they are, as a reshape does. */
 export function keepsOrder(node: Node): boolean {
   const [{ shape, dtype }] = node.inputs
   if (sizeOf(shape) !== sizeOf(node.shape)) return false

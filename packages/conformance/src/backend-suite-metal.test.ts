@@ -1,5 +1,6 @@
 /**
- * The suite, run for Metal's host runtime: here the part that takes seconds, by `npm run conformance:ops -- --suite --backend metal` in full.
+ * The suite, run for Metal's host runtime: here the part that takes seconds, by `npm run conformance:ops -- --suite --backend metal` in
+ * full.
  */
 import { metalBackend } from "@lazuli/backend-metal"
 import { beforeAll, expect, test } from "vitest"

@@ -31,7 +31,7 @@ export const EDGES: readonly number[] = [
   1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 129, 257, 1025,
 ]
 
-/** What sizes are tried in: one dtype of each width and kind. */
+/** The dtypes in which sizes are tried: one of each width and kind. */
 const SIZED: KernelOptions = {
   dtypes: [mx.float32, mx.bfloat16, mx.int32, mx.uint8, mx.float64, mx.complex64],
   fillings: ["as given"],

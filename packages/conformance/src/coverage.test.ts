@@ -1,5 +1,6 @@
 /**
- * What was reached stays: no cell of coverage.json that is ok may become anything else, and no primitive may come without its rules.
+ * Coverage that was reached stays: no cell of coverage.json that is ok may become anything else, and no primitive may come without its
+ * rules.
  */
 import { readFileSync } from "node:fs"
 import { fileURLToPath } from "node:url"

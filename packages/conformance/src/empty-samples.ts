@@ -1,6 +1,6 @@
 /**
- * Functions of arrays with axes of size 0, with a product's and with none: what divides by a size, cuts it into blocks or reads a first element must
- * not. An op whose kernel does such a thing gets a line here.
+ * Functions of arrays with axes of size 0, with a product's and with none: what divides by a size, cuts it into blocks or reads a first
+ * element must not. An op whose kernel does such a thing gets a line here.
  */
 import * as mx from "@lazuli/core"
 import { values } from "./check/values"

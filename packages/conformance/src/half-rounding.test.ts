@@ -5,7 +5,7 @@ import { compile } from "@lazuli/compile"
 import { describe, expect, test } from "vitest"
 import { onBackendNamed } from "./backend-choice"
 
-/** What a value of `p` significant bits is rounded to whose smallest unit is 2^`least` and whose overflow starts at 2^`limit`. */
+/** The nearest number of `p` significant bits whose smallest unit is 2^`least` and whose overflow starts at 2^`limit`. */
 function nearest(value: number | bigint, p: number, least: number, limit: number): number {
   if (typeof value === "number" && (!Number.isFinite(value) || value === 0)) return value
   const negative = value < 0

@@ -61,7 +61,7 @@ export function linalgSamples(values: Values): LinalgSample[] {
   ]
 }
 
-/** What is computed in complex64 whatever it is given. */
+/** Factorizations that are computed in complex64 whatever they are given. */
 export function complexLinalgSamples(values: Values): LinalgSample[] {
   // Real eigenvalues, so that neither values nor vectors have phases to choose.
   const a = values([3, 3], -0.2, 0.2, 4)

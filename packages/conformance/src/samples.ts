@@ -235,7 +235,10 @@ const complexes = mx
   .array(numbers(6, -1, 1, 3))
   .add(mx.array(numbers(6, 0.5, 1, 4)).multiply(mx.complex(0, 1)))
 
-/** What has no derivative, or none by a real number: functions of other dtypes, and those whose results are integers or bools. */
+/**
+ * Primitives without a derivative, or without one by a real number: functions of other dtypes, and those whose results are integers or
+ * bools.
+ */
 export const discreteSamples: Sample[] = [
   ..."equal notEqual less lessEqual greater greaterEqual logicalAnd logicalOr"
     .split(" ")

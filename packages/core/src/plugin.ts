@@ -73,18 +73,18 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   return define(definition)
 }
 
-/** What an {@link operation} is besides its arguments. */
+/** Options of an {@link operation}, besides its arguments. */
 export interface OperationOptions {
   /** The version of its package, for programs in files that call it. */
   readonly version?: string
-  /** Whether programs in files may call it; not where it takes or makes code. True by default. */
+  /** Allow programs in files to call it; not where it takes or makes code. True by default. */
   readonly inFiles?: boolean
 }
 
 /**
- * Makes the body of a public function, named `<npm package>/<name>`. `signature` has the parameters in order; `body` receives them in that order,
- * undefined where none was given. A trailing plain object fills in the rest, and `stream` is taken out of it. Errors name the function without its
- * package, programs in files with it.
+ * Makes the body of a public function, named `<npm package>/<name>`. `signature` has the parameters in order; `body` receives them in that
+ * order, undefined where none was given. A trailing plain object fills in the rest, and `stream` is taken out of it. Errors name the
+ * function without its package, programs in files with it.
  *
  * @throws RegistryError when the name does not name its package, or is taken
  */

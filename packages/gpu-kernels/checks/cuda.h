@@ -1,5 +1,5 @@
-/* What NVRTC knows by itself, declared for a compiler that does not: enough for clang to compile translated
- * kernels to PTX without NVIDIA's headers. For checks; nothing runs this. */
+/* The declarations of NVRTC's built-ins, for a compiler that lacks them: enough for clang to compile
+ * translated kernels to PTX without NVIDIA's headers. For checks; nothing runs this. */
 #pragma once
 
 #define __global__ __attribute__((global))

@@ -22,7 +22,7 @@
 
 namespace lz {
 
-/* What a function of floating point computes on when it is given `T`: integers become float. */
+/* The type in which a function of floating point computes `T`: integers become float. */
 template <class T>
 using FloatOf = typename Choice<is_floating<T>, T, float>::type;
 /* The common type of a pair of scalars, floating where one is. */

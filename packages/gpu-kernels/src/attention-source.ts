@@ -6,7 +6,7 @@
  */
 import { METAL_HEADER } from "./metal-types"
 
-/** What a kernel depends on. */
+/** The form of a kernel: all that its source depends on. */
 export interface AttentionForm {
   readonly type: string
   /** Bytes of an element. */
@@ -50,14 +50,14 @@ const parametersOf = (form: AttentionForm, parameters: readonly string[]): strin
 
 const SIZES = "  uint heads = sizes[0], key_heads = sizes[1], length = sizes[2], keys = sizes[3];\n"
 
-/** What is kept: queries for their results, queries or keys for their derivatives. */
+/** The side that is kept: queries for their results, queries or keys for their derivatives. */
 export type TileMode = "forward" | "queries" | "keys"
 
 const eight = (n: number): number => Math.ceil(n / 8) * 8
 
 /**
- * Kernel `attend_tiles`. Forward: q, k, v, o, lse. Queries: q, k, v, g, lse, shares, dq. Keys: q, k, v, g, lse, shares, dk, dv. `shares` has
- * Σ g·o of each query. Sizes: heads, key heads, queries, keys, blocks of kept rows.
+ * Kernel `attend_tiles`. Forward: q, k, v, o, lse. Queries: q, k, v, g, lse, shares, dq. Keys: q, k, v, g, lse, shares, dk, dv. `shares`
+ * has Σ g·o of each query. Sizes: heads, key heads, queries, keys, blocks of kept rows.
  */
 export function tilesSource(form: AttentionForm, mode: TileMode): string {
   const { type, size, features, wide, causal, width } = form
@@ -142,7 +142,7 @@ export function tilesSource(form: AttentionForm, mode: TileMode): string {
           if (i < length && j < keys) { ${maskText(form)} }
           else s = -INFINITY;`
 
-  /** What happens to a tile's scores. */
+  /** The work on a tile's scores. */
   const scores = forward
     ? `      float high = top;
       for (uint t = 0; t < ${c8}; t++)

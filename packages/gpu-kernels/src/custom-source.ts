@@ -7,7 +7,7 @@ import type { MathMode } from "./dispatch"
 import { METAL_HEADER, metalType } from "./metal-types"
 import { MAX_BUFFER_INDEX } from "./msl/lint"
 
-/** What a kernel is made of; the same for all of its calls. */
+/** The definition of a kernel; the same for all of its calls. */
 export interface KernelSpec {
   readonly name: string
   readonly inputNames: readonly string[]
@@ -34,7 +34,7 @@ export interface CustomSource {
   readonly kernel: string
   readonly text: string
   readonly parameters: readonly InputParameter[]
-  /** What a line of the text is called in messages to the author. */
+  /** The name of a line of the text in messages to the author. */
   place(line: number): string
 }
 
@@ -63,7 +63,7 @@ export const attributes: Record<string, string> = {
 }
 
 /**
- * What bodies may count on besides Metal's library: fixed names for the element types, and `elem_to_loc`, the place of the n-th
+ * Names that bodies may use besides Metal's library: fixed names for the element types, and `elem_to_loc`, the place of the n-th
  * element of a strided array.
  */
 const SUPPORT = `typedef half float16_t;
@@ -93,7 +93,7 @@ export function customType(dtype: Dtype): string | undefined {
 
 const mentions = (text: string, word: string): boolean => new RegExp(`\\b${word}\\b`).test(text)
 
-/** What of the inputs the generated source depends on. */
+/** The properties of the inputs that the generated source depends on. */
 export interface InputMeta {
   readonly shape: readonly number[]
   readonly dtype: Dtype

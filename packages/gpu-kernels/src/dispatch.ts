@@ -1,5 +1,5 @@
 /**
- * What kernel families give to a backend's queue: kernels as source with a key, and dispatches of them. Nothing here knows how a
+ * The interface of kernel families to a backend's queue: kernels as source with a key, and dispatches of them. Nothing here knows how a
  * source is compiled or a grid launched: Metal sets buffers by index and dispatches threads, CUDA passes arguments and launches whole
  * blocks, with a guard for the threads beyond the grid.
  */
@@ -15,7 +15,7 @@ export interface Place {
   readonly offset: number
 }
 
-/** What a kernel's parameters take, in the order of their buffer indices: places, and bytes (at most {@link MAX_INLINE_BYTES}). */
+/** An argument of a kernel, in the order of their buffer indices: places, and bytes (at most {@link MAX_INLINE_BYTES}). */
 export type Argument = Place | ArrayBufferView
 
 /** The most bytes that an argument may have without a storage. */
@@ -24,15 +24,15 @@ export const MAX_INLINE_BYTES = 4096
 /** The values of a kernel's `[[function_constant(i)]]`, by index. */
 export type FunctionConstants = Readonly<Record<number, number | boolean>>
 
-/** How messages speak of a source that was generated around what somebody wrote. */
+/** The wording of messages about a source that was generated around what somebody wrote. */
 export interface Wording {
   /** The kernel's name, as its author gave it. */
   readonly name: string
-  /** What a line is called, such as "line 3 of the source". */
+  /** The name of a line, such as "line 3 of the source". */
   place(line: number): string
 }
 
-/** How a compiler may treat arithmetic; see `compileOptions` of `mx.fast.metalKernel`. */
+/** The freedom of a compiler with arithmetic; see `compileOptions` of `mx.fast.metalKernel`. */
 export type MathMode = NonNullable<MetalCompileOptions["mathMode"]>
 
 /** One kernel of a source in Metal Shading Language. */
@@ -65,7 +65,7 @@ export interface Dispatch {
   readonly threadgroupMemory?: readonly number[]
 }
 
-/** What choices of kernels and grids depend on. */
+/** The limits that choices of kernels and grids depend on. */
 export interface DeviceLimits {
   /** Threads of a simdgroup. */
   readonly simdWidth: number

@@ -39,7 +39,7 @@ const families: Record<string, Family> = {
   ...hadamard,
   ...customKernels,
 }
-/** Who brought the kernels that are not this package's own. */
+/** The providers of kernels that are not this package's own. */
 const providers = new Map<string, string>()
 
 onKernels("metal", (offer) => {

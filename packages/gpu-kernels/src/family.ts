@@ -5,7 +5,7 @@ import { type Node, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue } from "./dispatch"
 
 export interface Family {
-  /** Whether it has a kernel for this application. */
+  /** True if it has a kernel for this application. */
   supports(node: Node): boolean
   /** Adds its work. Inputs and outputs have storage. */
   encode(node: Node, queue: DispatchQueue): void
@@ -17,7 +17,7 @@ export type Families = Readonly<Record<string, Family>>
 /** Elements that kernels can count with 32 bits. */
 export const MAX_ELEMENTS = 2 ** 31 - 1
 
-/** Whether kernels can count the elements of an application's operands with 32 bits. */
+/** True if kernels can count the elements of an application's operands with 32 bits. */
 export const isCountable = (node: Node): boolean =>
   (node.outputs ?? [node]).every((n) => sizeOf(n.shape) <= MAX_ELEMENTS) &&
   node.inputs.every((n) => n.storage === null || n.storage.nbytes / n.dtype.size <= MAX_ELEMENTS)

@@ -5,10 +5,10 @@
 import { type Fold, foldSource } from "./fold"
 import { METAL_HEADER } from "./metal-types"
 
-/** Who folds a row. */
+/** The threads that fold a row. */
 export type Worker = "thread" | "simdgroup" | "threadgroup"
 
-/** How elements lie: axes of the cells and axes of a cell's elements, in numbers. */
+/** The layout of elements: axes of the cells and axes of a cell's elements, in numbers. */
 export interface FoldForm {
   readonly cellAxes: number
   readonly rowAxes: number

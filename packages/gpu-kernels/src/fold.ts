@@ -1,5 +1,5 @@
 /**
- * What reductions compute: an accumulator, how an element becomes one, how two meet, and what is written of the last.
+ * Reductions: an accumulator, how an element becomes one, how two meet, and what is written of the last.
  */
 import { type Dtype, isInteger } from "@lazuli/core/engine"
 import { computeType, metalType } from "./metal-types"
@@ -27,7 +27,7 @@ export interface Fold {
   readonly exchange: string
 }
 
-/** How lanes exchange a value. */
+/** The expression by which lanes exchange a value. */
 export function exchanged(value: string, type: string): string {
   return type === "ulong" || type === "long"
     ? `as_type<${type}>(simd_shuffle_xor(as_type<uint2>(${value}), d))`
@@ -120,7 +120,7 @@ export function extremeFold(name: "max" | "min", dtype: Dtype): Fold {
   })
 }
 
-/** Whether all, or any, elements differ from zero; NaN does. */
+/** Folds to true if all, or any, elements differ from zero; NaN does. */
 export function truthFold(name: "all" | "any", from: Dtype, to: Dtype): Fold {
   const differs =
     from.kind === "complex"
@@ -198,7 +198,7 @@ inline lz_acc lz_both(lz_acc a, lz_acc b) {
   }
 }
 
-/** Whether Metal has what folds of this dtype need. */
+/** True if Metal has what folds of this dtype need. */
 export const isFoldable = (dtype: Dtype): boolean =>
   metalType(dtype) !== undefined &&
   (dtype.kind === "bool" || dtype.kind === "floating" || dtype.kind === "complex" || isInteger(dtype))

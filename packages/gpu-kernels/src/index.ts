@@ -1,6 +1,7 @@
 /**
  * Kernels for GPUs, as source in Metal Shading Language, and the choice of kernel and grid for each application. Backends hand nodes to
- * families and run the dispatches that they give. `runtime/` has the rest of a backend, over what a platform implements: {@link GpuRuntime}.
+ * families and run the dispatches that they give. `runtime/` has the rest of a backend, over what a platform implements: {@link
+ * GpuRuntime}.
  */
 export {
   type Argument,

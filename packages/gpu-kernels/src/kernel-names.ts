@@ -38,7 +38,7 @@ export function checkNames(op: string, inputNames: unknown, outputNames: unknown
   const [inputs, outputs] = [inputNames as readonly string[], outputNames as readonly string[]]
   const taken = new Set<string>()
   for (const input of inputs) checkName(op, "an input's name", input, taken)
-  // What inputs bring with them.
+  // Names that inputs bring with them.
   for (const input of inputs)
     for (const part of ["shape", "strides", "ndim"])
       checkName(op, `what "${input}" brings`, `${input}_${part}`, taken)

@@ -6,12 +6,13 @@ import { METAL_HEADER } from "./metal-types"
 import { functionsFor } from "./scalar-source"
 
 /**
- * How an input lies beside the outputs, which are row-major: `i` bytes of the dispatch, `s` one element, `c` row-major like the outputs,
+ * The layout of an input beside the outputs, which are row-major: `i` bytes of the dispatch, `s` one element, `c` row-major like the
+ * outputs,
  * `r` rows of neighbours, `b` rows of one element each, `g` any strides.
  */
 export type Letter = "i" | "s" | "c" | "r" | "b" | "g"
 
-/** What happens to one element. */
+/** The work on one element. */
 export interface ElementBody {
   /** The types of inputs and outputs in memory. */
   readonly inputs: readonly string[]
@@ -20,7 +21,7 @@ export interface ElementBody {
   readonly text: string
 }
 
-/** How a kernel walks its elements. */
+/** The walk of a kernel over its elements. */
 export interface MapForm {
   /** A letter for each input. */
   readonly letters: string
@@ -30,7 +31,7 @@ export interface MapForm {
   readonly width: number
   /** Vectors of a thread. */
   readonly vectors: number
-  /** Whether vectors may be read and written as such. */
+  /** True if vectors may be read and written as such. */
   readonly aligned: boolean
 }
 

@@ -1,5 +1,5 @@
 /**
- * How dtypes are written in Metal.
+ * The names of dtypes in Metal.
  */
 import type { Dtype } from "@lazuli/core/engine"
 
@@ -38,5 +38,5 @@ const words: Record<number, string> = { 1: "uchar", 2: "ushort", 4: "uint", 8: "
 /** The unsigned type of so many bytes, for what only moves elements. */
 export const wordType = (bytes: number): string => words[bytes]
 
-/** What every source begins with. */
+/** The beginning of every source. */
 export const METAL_HEADER = "#include <metal_stdlib>\nusing namespace metal;\n"

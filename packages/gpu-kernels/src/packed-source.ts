@@ -6,7 +6,7 @@ import type { Dtype } from "@lazuli/core/engine"
 import { METAL_HEADER, metalType } from "./metal-types"
 import { functionsFor } from "./scalar-source"
 
-/** How weights are packed. */
+/** The packing of weights. */
 export interface PackedFormat {
   readonly groupSize: number
   readonly bits: number

@@ -6,7 +6,7 @@
 import { METAL_HEADER } from "./metal-types"
 import { functionsFor } from "./scalar-source"
 
-/** What is multiplied, in Metal. */
+/** The operands of a product, in Metal. */
 export interface ProductText {
   readonly key: string
   /** The type in which elements are multiplied; sums are float, of complex numbers `float2`. */
@@ -22,7 +22,7 @@ export interface ProductText {
   readonly b: string
   /** Writes the float `value` to y[r, c]. */
   readonly store: string
-  /** Whether neighbours along k are neighbours in memory. */
+  /** True if neighbours along k are neighbours in memory. */
   readonly aAlongK: boolean
   readonly bAlongK: boolean
 }

@@ -12,12 +12,12 @@ export type Stage =
   | { readonly set: "x" | "g"; readonly to: string }
 
 /**
- * What a kernel computes. Expressions know the row's elements `x` (and `g`), the column's `weight` and `bias`, `eps`, `size` (the row's length), and
- * the names of earlier stages.
+ * The computation of a kernel. Expressions know the row's elements `x` (and `g`), the column's `weight` and `bias`, `eps`, `size` (the
+ * row's length), and the names of earlier stages.
  */
 export interface RowProgram {
   readonly key: string
-  /** Which inputs there are besides `x`, in this order of buffers. */
+  /** The inputs besides `x`, in this order of buffers. */
   readonly g?: boolean
   readonly weight?: boolean
   readonly bias?: boolean
@@ -30,7 +30,7 @@ export interface RowProgram {
   readonly kept?: readonly string[]
 }
 
-/** How a kernel walks rows. */
+/** The walk of a kernel over rows. */
 export interface RowForm {
   readonly type: string
   /** Elements that are read at once. */

@@ -1,5 +1,5 @@
 /**
- * What each scalar instruction is in Metal: an expression over registers, and the functions that Metal's library lacks.
+ * Scalar instructions in Metal: an expression over registers, and the functions that Metal's library lacks.
  * The definition they are held to is @lazuli/core's scalar-math.ts.
  */
 import { type Dtype, encoder, float32, newStore, type ScalarOp, type ScalarValue } from "@lazuli/core/engine"
@@ -260,7 +260,7 @@ const boolean: Partial<Record<ScalarOp, Expression>> = {
   sign: (x) => x,
 }
 
-/** What an instruction on arguments of `dtype` is in Metal; undefined where there is nothing. */
+/** The expression of an instruction on arguments of `dtype` in Metal; undefined where there is none. */
 export function expressionFor(op: ScalarOp, dtype: Dtype): Expression | undefined {
   if (!metalType(dtype)) return undefined
   if (dtype.kind === "complex") return complexExpressions[op]

@@ -1,8 +1,8 @@
 /**
  * Sources of stable sorting. Elements move as words, and compare by keys: unsigned numbers, of equal elements equal, of NaN the largest.
  * `sort_block` sorts what fits a threadgroup by Batcher's bitonic network. Longer rows are sorted by digits of their keys, the lowest
- * first (Merrill and Grimshaw, "High performance and scalable radix sorting", 2011): `digit_counts` counts the digits of each tile, a scan of
- * the counts tells where each tile's elements of each digit go, and `digit_places` takes them there.
+ * first (Merrill and Grimshaw, "High performance and scalable radix sorting", 2011): `digit_counts` counts the digits of each tile, a scan
+ * of the counts tells where each tile's elements of each digit go, and `digit_places` takes them there.
  */
 import type { Dtype } from "@lazuli/core/engine"
 import { METAL_HEADER, wordType } from "./metal-types"
@@ -12,7 +12,7 @@ export const SORT_THREADS = 256
 const DIGIT = 8
 const SIMDGROUPS = SORT_THREADS / 32
 
-/** How elements of a dtype compare. */
+/** The comparison of elements of a dtype. */
 interface Keys {
   /** The type of an element as a word, and of its key. */
   readonly word: string
@@ -71,7 +71,7 @@ export function blockSource(dtype: Dtype, size: number, result: "positions" | "e
   threadgroup ${key} keys[${size}];
   threadgroup uint places[${size}];
   for (uint i = lane; i < ${size}; i += threads) {
-    // What pads a row comes behind all else by its position.
+    // Padding of a row comes behind all else by its position.
     keys[i] = i < n ? lz_key(x[row * n + i]) : ~${key}(0);
     places[i] = i;
   }
@@ -123,7 +123,7 @@ const opening = (each: number): string => `  uint n = sizes[0], tiles = sizes[1]
   for (uint s = 0; s < ${SIMDGROUPS}; s++) bins[s][lane] = 0;
 `
 
-/** How many elements of each tile have each digit: [rows, digits, tiles]. */
+/** Counts the elements of each tile by digit: [rows, digits, tiles]. */
 export function countsSource(dtype: Dtype): string {
   const keys = keysOf(dtype)
   const each = digitTile(dtype) / SORT_THREADS
@@ -149,7 +149,7 @@ ${opening(each)}  ${keys.word} several[${each}];
 `
 }
 
-/** What a pass of `digit_places` moves. */
+/** The moves of a pass of `digit_places`. */
 export interface Moves {
   readonly elements: boolean
   /** Positions: none, the elements' own, or those that an earlier pass moved. */

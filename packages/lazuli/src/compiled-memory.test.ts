@@ -1,4 +1,4 @@
-/** What a compiled training step takes at most: little more than what must live at once, and less than the eager one. */
+/** The most memory that a compiled training step takes: little more than what must live at once, and less than the eager one. */
 import { mx, nn, optim } from "lazuli"
 import { expect, test } from "vitest"
 
@@ -44,7 +44,7 @@ function training(compiled: boolean, donate: boolean) {
   return { losses, active, peak, explain: () => replayed.explain(x, y) }
 }
 
-/** What a kernel may take besides for its own time: a product packs its factors, here at most 1024×512 and 512×128. */
+/** The bytes that a kernel may take for its own time: a product packs its factors, here at most 1024×512 and 512×128. */
 const PACKED = 4 * (1024 * 512 + 512 * 128)
 
 test("a compiled transformer step takes at most a tenth more than what lives at once, and less than the eager one", () => {

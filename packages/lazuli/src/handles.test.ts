@@ -1,6 +1,6 @@
 /**
- * Every public function gives handles of its own: never the caller's, which `set` and `dispose` would reach. All functions of mx, nn and optim are
- * called with arguments under which they have nothing to do; one that none of these suits needs a line below.
+ * Every public function gives handles of its own: never the caller's, which `set` and `dispose` would reach. All functions of mx, nn and
+ * optim are called with arguments under which they have nothing to do; one that none of these suits needs a line below.
  */
 import * as nn from "@lazuli/nn"
 import * as optim from "@lazuli/nn/optimizers"
@@ -20,7 +20,7 @@ const ints = () =>
     mx.int32,
   )
 const complexes = () => mx.array([mx.complex(1, 2), mx.complex(3, 4)])
-/** What functions are called on: where they change dtype, shape or values for one of these they may give back another. */
+/** Arrays to call functions on: where they change dtype, shape or values for one of these they may give back another. */
 const subjects: (() => mx.Array)[] = [
   square,
   ints,
@@ -219,7 +219,7 @@ const arraysIn = (value: unknown): mx.Array[] => {
   return []
 }
 
-/** Whether a call gives arrays; fails where one of them is an argument's handle, or comes twice. */
+/** True if a call gives arrays; fails where one of them is an argument's handle, or comes twice. */
 function givesOwn(name: string, f: Fn, args: unknown[]): boolean {
   let result: unknown
   try {

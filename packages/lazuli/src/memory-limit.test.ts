@@ -58,7 +58,7 @@ describe("an evaluation that does not fit", () => {
     await expect(mx.asyncEval(sum, x)).rejects.toThrow(OUT_OF_MEMORY)
     await expect(y.data()).rejects.toThrow(mx.DeviceError)
     expect(() => mx.array(new Float32Array(4 * MB))).toThrow(OUT_OF_MEMORY)
-    // What fits is computed, also what was asked for together with what did not.
+    // An evaluation that fits is computed, also when asked for together with one that does not.
     expect(x.index(0).item()).toBe(2)
     mx.setMemoryLimit(machine)
     expect(sum.index(3).item()).toBe(Math.fround((y.sum().item() as number) + 2))

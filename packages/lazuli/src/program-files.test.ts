@@ -1,6 +1,6 @@
 /**
- * Damaged and hostile program files: whatever is changed in one, it is refused in plain words, or is another program. `LAZULI_FILE_RUNS=100000` looks
- * longer, `LAZULI_FILE_SEED` elsewhere.
+ * Damaged and hostile program files: whatever is changed in one, it is refused in plain words, or is another program.
+ * `LAZULI_FILE_RUNS=100000` looks longer, `LAZULI_FILE_SEED` elsewhere.
  */
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
@@ -224,7 +224,7 @@ test("a program changed anywhere is refused in plain words, or is another progra
   const wrong = new Map<string, string>()
   const file = join(folder, "changed.lazuli")
   for (let run = 0; run < RUNS; run++) {
-    // What nobody can call any more is given back between tasks.
+    // Functions that nobody can call any more are given back between tasks.
     if (run % 50 === 0) await new Promise(setImmediate)
     const { header, data } = pick(originals)
     const program = JSON.parse(header.__metadata__.lazuli_program) as Json

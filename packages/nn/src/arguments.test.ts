@@ -6,7 +6,7 @@ import * as optim from "./optimizers/index"
 type Loose = (...args: unknown[]) => unknown
 type LooseClass = new (...args: unknown[]) => Record<string, Loose>
 
-/** What a caller without types may give in any place. */
+/** Values that a caller without types may give in any place. */
 const wrong: unknown[] = [
   undefined,
   null,

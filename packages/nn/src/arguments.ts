@@ -1,5 +1,5 @@
 /**
- * How constructors and calls of layers take arguments: positional in MLX's order, or by name in one trailing plain object, each held to
+ * Arguments of constructors and calls of layers: positional in MLX's order, or by name in one trailing plain object, each held to
  * its kind. Functions of arrays use `operation` of @lazuli/core instead, which also takes a stream.
  */
 import * as mx from "@lazuli/core"
@@ -66,7 +66,7 @@ export function check(op: string, signature: Signature | readonly Parameter[], .
   checkArguments(op, parametersIn(signature), args)
 }
 
-/** What is called often has its parameters ready. */
+/** Functions that are called often have their parameters ready. */
 const parametersIn = (signature: Signature | readonly Parameter[]): readonly Parameter[] =>
   isList(signature) ? (signature as readonly Parameter[]) : parametersOf(signature as Signature)
 

@@ -1,4 +1,4 @@
-/** What log-softmax and cross entropy begin with. */
+/** The common beginning of log-softmax and cross entropy. */
 import * as mx from "@lazuli/core"
 
 /**

@@ -10,7 +10,7 @@ import { clipTo } from "./optimizers/clip"
 export interface AverageGradientsOptions {
   /** The processes; all by default. */
   group?: mx.distributed.Group | null
-  /** How many bytes travel together; 0 sends every array by itself. */
+  /** The number of bytes that travel together; 0 sends every array by itself. */
   allReduceSize?: number
   /** The stream of the exchange. */
   communicationStream?: mx.StreamLike

@@ -9,7 +9,7 @@ import { named } from "./arguments"
 export type Initializer = (a: mx.Array) => mx.Array
 /** An initializer whose spread can be scaled. */
 export type ScaledInitializer = (a: mx.Array, gain?: number | { gain?: number }) => mx.Array
-/** Which side of a layer keeps its variance: the forward pass (`fan_in`) or the backward pass. */
+/** The side of a layer that keeps its variance: the forward pass (`fan_in`) or the backward pass. */
 export type FanMode = "fan_in" | "fan_out"
 /** An initializer by one of the two sides, whose spread can be scaled. */
 export type FanInitializer = (

@@ -9,7 +9,7 @@ import { belowMaximum } from "./below-maximum"
 import { operation } from "./operation"
 
 const reductions = ["none", "mean", "sum"] as const
-/** What becomes of the losses of single examples. */
+/** The reduction of the losses of single examples. */
 export type Reduction = (typeof reductions)[number]
 
 type Options<T = unknown> = T & { reduction?: Reduction } & mx.StreamOptions
@@ -135,13 +135,13 @@ function entropy(logits: mx.Array, targets: mx.Array, axis: number, smoothing: n
     .subtract(shifted.mean(axis, true).multiply(smoothing))
 }
 
-/** What {@link crossEntropy} takes beside logits and targets. */
+/** Options of {@link crossEntropy}. */
 export interface CrossEntropyOptions {
   /** A factor for each example. */
   weights?: mx.Array | null
   /** The axis of the classes; the last by default. */
   axis?: number
-  /** How much of the target is spread over all classes; 0 by default. */
+  /** Label smoothing: the share of the target that is spread over all classes; 0 by default. */
   labelSmoothing?: number
 }
 /**
@@ -409,13 +409,13 @@ const tripletLossArgs = operation(
     return reduce(loss, reduction)
   },
 )
-/** What {@link tripletLoss} takes beside its three arrays. */
+/** Options of {@link tripletLoss}. */
 export interface TripletLossOptions {
   /** The axis of the features; the last by default. */
   axis?: number
   /** The exponent of differences; 2 by default. */
   p?: number
-  /** How much nearer positives should be; 1 by default. */
+  /** The margin by which positives should be nearer; 1 by default. */
   margin?: number
   /** Added under the roots; 1e-6 by default. */
   eps?: number

@@ -36,7 +36,7 @@ export interface FreezeOptions {
   recurse?: boolean
   /** Only these members; all parameters by default. */
   keys?: string | readonly string[] | null
-  /** Whether a key that a module does not have is an error. */
+  /** Refuse keys that the module does not have. */
   strict?: boolean
 }
 
@@ -65,7 +65,7 @@ const own = (module: object): Members => module as unknown as Members
 const DEEPEST = 500
 const PRIVATE = "Fields that are #private are no part of the tree"
 
-/** Whether a value is an array or a module, or a list or plain object with one somewhere in it. */
+/** True if a value is an array or a module, or a list or plain object with one somewhere in it. */
 function holdsArrays(value: unknown, depth = 0): boolean {
   if (typeof value !== "object" || value === null) return false
   if (value instanceof mx.Array || value instanceof Module) return true
@@ -108,13 +108,13 @@ export class Module {
   /** Keys of the parameters that are not trained. @internal */
   _noGrad: Set<string> = new Set()
 
-  /** Whether the module is in training mode, in which dropout drops and batch normalization learns. */
+  /** True if the module is in training mode, in which dropout drops and batch normalization learns. */
   get training(): boolean {
     return this._training
   }
 
   /**
-   * What `compile` takes as `inputs` and `outputs`: the module itself, whose arrays it reads and replaces, private ones included.
+   * The part that `compile` takes as `inputs` and `outputs`: the module itself, whose arrays it reads and replaces, private ones included.
    *
    * @example
    * const layer = new nn.Linear(1, 1)
@@ -429,7 +429,7 @@ export class Module {
     return this
   }
 
-  /** What the printed form shows in its parentheses, such as `dims=4`. Subclasses override it. */
+  /** The text in the parentheses of the printed form, such as `dims=4`. Subclasses override it. */
   protected extraRepr(): string {
     return ""
   }
@@ -483,7 +483,7 @@ export class Module {
     return asFilter("trainableParameterFilter", isTrainable)(module, key, value)
   }
 
-  /** Whether a value is a module. */
+  /** True if a value is a module. */
   static isModule(this: void, value: unknown): value is Module {
     return isModule(value)
   }

@@ -12,7 +12,7 @@ type Falsy<T> = T extends null | undefined ? undefined : never
 type IsNever<T> = [T] extends [never] ? true : false
 type AnyFunction = (...args: never[]) => unknown
 
-/** What a field of type T holds in the tree of parameters; never where it holds none. */
+/** The type that a field of type T has in the tree of parameters; never where it has none. */
 type Held<T> = T extends Array
   ? Array
   : T extends AnyFunction | string | number | bigint | boolean | symbol | null | undefined

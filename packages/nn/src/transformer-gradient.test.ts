@@ -1,5 +1,5 @@
 /**
- * What the gradient of a transformer adds to the graph: bounded by the forward's size, and nothing dear a second time.
+ * The gradient of a transformer as a graph: bounded by the forward's size, and nothing dear a second time.
  */
 import * as mx from "@lazuli/core"
 import { arraysOf, type Node } from "@lazuli/core/engine"
@@ -7,7 +7,7 @@ import { checkpoint } from "@lazuli/transforms"
 import { expect, it } from "vitest"
 import * as nn from "./index"
 
-/** How often each primitive was applied in the graphs of some arrays. */
+/** The number of times each primitive was applied in the graphs of some arrays. */
 function applications(tree: unknown): Record<string, number> {
   const seen = new Set<Node>()
   const counts: Record<string, number> = { total: 0 }

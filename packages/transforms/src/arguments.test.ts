@@ -1,4 +1,4 @@
-/** What functions do to their arguments' handles, and functions that transforms cannot take. */
+/** Functions that change their arguments' handles, and functions that transforms cannot take. */
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
 import {

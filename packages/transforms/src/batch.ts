@@ -34,13 +34,13 @@ import {
   variesIn,
 } from "./trace"
 
-/** Which axis of an array counts the examples; null where it has none. */
+/** The axis of an array that counts the examples; null where it has none. */
 export type Axis = number | null
 
 const loops: Record<string, number> = {}
 
 /**
- * How often `vmap` ran a primitive example by example, for want of a better rule, by the primitive's name.
+ * The number of times `vmap` ran a primitive example by example, for want of a better rule, by the primitive's name.
  * @example
  * vmapLoops() // => {}
  */
@@ -159,7 +159,7 @@ export const batch: typeof rewriteForBatch = asCall(
   stored("batch", isBatch, rewriteForBatch),
 )
 
-/** Whether values are batches of what the inputs stand for, of one size. */
+/** True if values are batches of what the inputs stand for, of one size. */
 function isBatch(targets: unknown, inputs: unknown, values: unknown, axes: unknown, epoch: unknown): boolean {
   if (!areNodes(targets) || !areNodes(inputs) || !isList(values) || !isList(axes) || !isIndex(epoch))
     return false

@@ -19,7 +19,7 @@ import { type CallRules, customCall } from "./custom-primitive"
 import { pullback } from "./pullback"
 import { newEpoch, replay } from "./trace"
 
-/** What the graph of `targets` reads that is older than `epoch` and that a transform may look at, without `inputs`. */
+/** Nodes that the graph of `targets` reads, that are older than `epoch` and that a transform may look at, without `inputs`. */
 function capturedBy(targets: readonly Node[], inputs: readonly Node[], epoch: number): Node[] {
   const seen = new Set<Node>(inputs)
   const captured: Node[] = []

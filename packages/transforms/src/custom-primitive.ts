@@ -15,7 +15,7 @@ import {
 
 /** The rules of one call of a custom function, on flat lists of arrays. */
 export interface CallRules {
-  /** What printing and errors call it. */
+  /** Its name in print and in errors. */
   readonly name: string
   vjp?(call: {
     primals: readonly Array[]
@@ -90,7 +90,7 @@ function callUnderRules(inputs: readonly Array[], count: number, rules: CallRule
   return custom.all(inputs, { count, call: () => rules })
 }
 
-/** How many inputs of an application a walk goes through: a custom rule hides the graph of the function it speaks for. */
+/** The number of inputs of an application that a walk goes through: a custom rule hides the graph of the function it speaks for. */
 export function visibleInputs(node: Node, purpose: "vjp" | "jvp" | "vmap"): number {
   if (node.primitive !== custom.primitive) return node.inputs.length
   const { count, rules } = callOf(node.params as unknown as Params)

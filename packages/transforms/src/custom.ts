@@ -29,7 +29,7 @@ import { type Axes, vmap } from "./vmap"
 /** The arguments as rules see them: one argument comes bare, several as a list. */
 export type Packed<A extends readonly unknown[]> = A extends readonly [infer X] ? X : A
 
-/** What a vjp rule returns: the cotangents of the arguments in their form; null where there is none. */
+/** The result of a vjp rule: the cotangents of the arguments in their form; null where there is none. */
 export type Cotangents<A extends readonly unknown[]> = A extends readonly [infer X]
   ? X | readonly [X] | null
   : { readonly [K in keyof A]: A[K] | null }

@@ -23,13 +23,13 @@ import { onesAs, pullback } from "./pullback"
 import { trace, traced } from "./trace"
 import { freshHandles } from "./vjp"
 
-/** Which arguments to differentiate by, and what the function returns. */
+/** The arguments to differentiate by, and the form of the function's result. */
 export interface GradOptions {
   /** Positions of the arguments; the first by default. A list of several gives a list of gradients. */
   readonly argnums?: number | readonly number[] | null
   /** Names in the options object that is the last argument. */
   readonly argnames?: string | readonly string[]
-  /** Whether the function returns `[loss, aux]`. */
+  /** True if the function returns `[loss, aux]`. */
   readonly hasAux?: boolean
 }
 
@@ -49,7 +49,7 @@ type ByName<A extends readonly unknown[], S> = {
   [K in S extends readonly string[] ? S[number] : S & string]: K extends keyof Last<A> ? Last<A>[K] : never
 }
 
-/** What `grad` gives for arguments `A`: like the arguments differentiated; `[by position, by name]` where names were asked for. */
+/** The gradients for arguments `A`: like the arguments differentiated; `[by position, by name]` where names were asked for. */
 export type Gradients<A extends readonly unknown[], O> = O extends {
   argnames: infer S extends string | readonly string[]
 }

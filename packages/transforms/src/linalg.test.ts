@@ -40,7 +40,7 @@ interface Case {
   name: string
   f: Fn
   inputs: (make: Maker) => mx.Array[]
-  /** Whether tangents are Hermitian. */
+  /** True if tangents are Hermitian. */
   hermitian?: boolean
 }
 const half = (x: mx.Array): mx.Array => x.add(adjoint(x)).multiply(0.5)

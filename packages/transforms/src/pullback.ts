@@ -95,7 +95,8 @@ export function inputCotangents(
 }
 
 /**
- * Cotangents of `inputs` for those of `outputs`; null where none flows. An input that occurs twice has its whole cotangent at the first place.
+ * Cotangents of `inputs` for those of `outputs`; null where none flows. An input that occurs twice has its whole cotangent at the first
+ * place.
  */
 export const pullback: typeof cotangentsAt = asCall(
   "@lazuli/transforms/pullback",

@@ -87,7 +87,7 @@ export const smoothPrograms = of(operations)
 export const programs = of(withStops)
 
 const asked = process.env.LAZULI_PROPERTY_RUNS
-/** How often a property is tried: the same programs every time, or as many random ones as `LAZULI_PROPERTY_RUNS` asks for. */
+/** The number of times a property is tried: the same programs every time, or as many random ones as `LAZULI_PROPERTY_RUNS` asks for. */
 export const runs = (count: number): { numRuns: number; seed?: number } =>
   asked === undefined ? { numRuns: count, seed: 42 } : { numRuns: Number(asked) }
 /** The time a test of properties may take, in milliseconds. */

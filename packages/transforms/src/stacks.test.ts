@@ -1,6 +1,7 @@
 /**
  * Random programs under random stacks of transforms. Only the outermost transform is checked, against what it means: a finite difference, a
- * loop, the function itself; so every transform is checked on top of every other. `LAZULI_PROPERTY_RUNS=2000 npx vitest run stacks` looks longer.
+ * loop, the function itself; so every transform is checked on top of every other. `LAZULI_PROPERTY_RUNS=2000 npx vitest run stacks` looks
+ * longer.
  */
 import { compile } from "@lazuli/compile"
 import { values } from "@lazuli/conformance"
@@ -22,7 +23,7 @@ const dot = (a: mx.Array, b: mx.Array): number => a.multiply(b).sum().item() as 
 const direction = (shape: readonly number[], seed: number): mx.Array => values(shape, -1, 1, seed)
 const STEP = 1e-5
 
-/** What a stack has grown beyond says nothing any more. */
+/** A stack that has outgrown this says nothing any more. */
 const tame = (a: mx.Array): boolean => flat(a).every((v) => Math.abs(v) < 1e3)
 
 function expectNear(what: string, got: ArrayLike<number>, want: ArrayLike<number>, tolerance: number): void {
@@ -31,7 +32,7 @@ function expectNear(what: string, got: ArrayLike<number>, want: ArrayLike<number
       expect.fail(`${what}: element ${i} is ${got[i]}, expected ${want[i]}`)
 }
 
-/** How f changes along t, by differences of fourth order. Null at a kink or a jump, where differences differ. */
+/** The change of f along t, by differences of fourth order. Null at a kink or a jump, where differences differ. */
 function change(f: Endo, x: mx.Array, t: mx.Array): mx.Array | null {
   const [far, before, here, after, farther] = [-2, -1, 0, 1, 2].map((k) => f(x.add(t.multiply(k * STEP))))
   const slope = (from: mx.Array, to: mx.Array, steps: number): mx.Array =>
@@ -79,7 +80,7 @@ const pulling = (name: string, apply: (f: Endo, c: mx.Array) => Endo): Layer => 
     }
   },
 })
-/** What changes nothing. */
+/** Layers that change nothing. */
 const neutral = (name: string, apply: (f: Endo) => Endo): Layer => ({
   name,
   shape: same,

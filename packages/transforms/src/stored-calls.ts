@@ -1,6 +1,6 @@
 /**
- * Checks for the calls of transforms that programs in files make. Walks take each other's word for how their arguments belong together; a file's
- * word is not taken.
+ * Checks for the calls of transforms that programs in files make. Walks take each other's word for how their arguments belong together; a
+ * file's word is not taken.
  */
 import { Array, isList, Node, sameShape, TransformError } from "@lazuli/core/engine"
 
@@ -22,16 +22,16 @@ export const isIndex = (value: unknown): value is number =>
   Number.isSafeInteger(value) && (value as number) >= 0
 export const areNodes = (value: unknown): value is readonly Node[] => isList(value) && value.every(isNode)
 
-/** Whether a node could stand for another. */
+/** True if a node could stand for another. */
 export const isLike = (a: Pick<Node, "shape" | "dtype">, b: Pick<Node, "shape" | "dtype">): boolean =>
   a.dtype === b.dtype && sameShape(a.shape, b.shape)
 
-/** Whether a list has an array like each of the nodes, or null. */
+/** True if a list has an array like each of the nodes, or null. */
 export const areSeeds = (value: unknown, nodes: readonly Node[]): boolean =>
   isList(value) &&
   value.length === nodes.length &&
   value.every((seed, i) => seed === null || (isArray(seed) && isLike(seed.node, nodes[i])))
 
-/** Whether an axis is one of so many, or none. */
+/** True if an axis is one of so many, or none. */
 export const isAxis = (value: unknown, ndim: number): boolean =>
   value === null || (isIndex(value) && value < ndim)

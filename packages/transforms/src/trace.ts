@@ -24,7 +24,7 @@ import {
 import { visibleInputs } from "./custom-primitive"
 import { areNodes, isArray, isIndex, isLike, stored } from "./stored-calls"
 
-/** What a walk is for: it decides which edges of the graph count. */
+/** The purpose of a walk: it decides which edges of the graph count. */
 export type Purpose = "vjp" | "jvp" | "vmap"
 
 /** The applications between some inputs and some outputs of a graph. */
@@ -35,7 +35,7 @@ export interface Subgraph {
   readonly varies: boolean[]
   /** The applications that depend on an input, by their first outputs, each after those it depends on. */
   readonly order: Node[]
-  /** Whether rules or callbacks that other packages and users wrote may run on it. */
+  /** True if rules or callbacks that other packages and users wrote may run on it. */
   foreign: boolean
   /** By slot: the slots of the walk around this one, to put back. */
   readonly outer: number[]
@@ -96,11 +96,11 @@ export const newEpoch = (): number => ++tracing.begun
 const isForeign = ({ source }: Primitive): boolean =>
   source !== "@lazuli/core" && source !== "@lazuli/transforms"
 
-/** Whether a primitive's rules are someone else's, or call what a user wrote. */
+/** True if a primitive's rules are someone else's, or call what a user wrote. */
 export const runsForeignCode = (primitive: Primitive): boolean =>
   isForeign(primitive) || primitive.facts.opaque === true
 
-/** Whether derivatives end at a node: it is a constant of differentiation. */
+/** True if derivatives end at a node: it is a constant of differentiation. */
 function isFlat(node: Node, primitive: Primitive): boolean {
   return primitive.facts.stopsGradient === true || (!isInexact(node.dtype) && node.outputs === null)
 }
@@ -199,7 +199,7 @@ export function release(subgraph: Subgraph): void {
   for (let i = nodes.length - 1; i >= 0; i--) nodes[i].slot = outer[i]
 }
 
-/** Whether a node depends on the inputs of the subgraph. */
+/** True if a node depends on the inputs of the subgraph. */
 export function variesIn(subgraph: Subgraph, node: Node): boolean {
   return subgraph.nodes[node.slot] === node && subgraph.varies[node.slot]
 }

@@ -7,7 +7,7 @@ import { asOutputs, checkFunction, checkList, checkSeeds, checkSynchronous } fro
 import { pullback } from "./pullback"
 import { trace, traced } from "./trace"
 
-/** What a transform gives for a function's result: one array comes as a list of one, lists and other trees as they are. */
+/** The results of a transform for a function's result: one array comes as a list of one, lists and other trees as they are. */
 export type Outputs<R> = R extends Array ? [R] : R
 
 /**

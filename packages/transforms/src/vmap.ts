@@ -24,7 +24,7 @@ import { newEpoch } from "./trace"
 /** Axes for a tree of arrays: one for all of it, null for none, or a tree of axes with the same structure from the top down. */
 export type Axes = number | null | readonly Axes[] | { readonly [key: string]: Axes }
 
-/** Which axes are batched. */
+/** Options of the axes that are batched. */
 export interface VmapOptions {
   /** Of the arguments; a list has one entry for each. */
   readonly inAxes?: Axes
@@ -74,8 +74,9 @@ function normal(axis: Axis, ndim: number, what: () => string): Axis {
  * A function of a batch from a function of one example: `f` runs once, on stand-ins for an example, and every operation in it is
  * rewritten for the whole batch.
  *
- * `inAxes` says which axis of each argument counts the examples: a number for all, a list with one entry for each argument, or trees of axes; null
- * leaves an argument as it is. `outAxes` says where that axis goes in the results; null is for results that do not depend on the batch.
+ * `inAxes` says which axis of each argument counts the examples: a number for all, a list with one entry for each argument, or trees of
+ * axes; null leaves an argument as it is. `outAxes` says where that axis goes in the results; null is for results that do not depend on the
+ * batch.
  *
  * @throws TransformError when the sizes of the batched axes differ or an axis does not exist
  * @example

@@ -1,4 +1,4 @@
-// What the kernels of scaled dot-product attention share: the problem, read from a call, and its masks.
+// Shared by the kernels of scaled dot-product attention: the problem, read from a call, and its masks.
 #ifndef LAZULI_KERNELS_ATTENTION_H
 #define LAZULI_KERNELS_ATTENTION_H
 

@@ -1,6 +1,6 @@
-// What every kernel family needs around lz_call: reading parameters, lending threads and scratch memory,
-// failing with a text, and `entry`, which wraps a family's function so that nothing it throws leaves the
-// library.
+// The tools around lz_call that every kernel family needs: reading parameters, lending threads and scratch
+// memory, failing with a text, and `entry`, which wraps a family's function so that nothing it throws leaves
+// the library.
 #ifndef LAZULI_KERNELS_CALL_H
 #define LAZULI_KERNELS_CALL_H
 

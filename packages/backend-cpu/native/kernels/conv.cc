@@ -60,7 +60,7 @@ bool slides_by_one(const Axis& a) {
   return a.stride == 1 && a.kernel_dilation == 1 && a.input_dilation == 1 && a.low == 0;
 }
 
-// Whether two axes, one inside the other, are one long axis: both are walked place by place, or summed whole.
+// True if two axes, one inside the other, are one long axis: both are walked place by place, or summed whole.
 bool merge(Axis& outer, const Axis& inner) {
   if (!slides_by_one(outer) || !slides_by_one(inner) || outer.x_step != inner.x_step * inner.in) return false;
   const bool walked = outer.kernel == 1 && inner.kernel == 1 && outer.out == outer.in &&
@@ -119,7 +119,7 @@ void solve(const lz_call& call, Problem<T> p, std::vector<Axis> axes, Algorithm 
   }
 }
 
-// How many groups are computed as one, where a group's outputs alone would leave lanes of a vector idle.
+// The number of groups computed as one, where a group's outputs alone would leave lanes of a vector idle.
 template <class T>
 int64_t groups_together(const Problem<T>& p, Algorithm algorithm) {
   const int64_t lanes = algorithm == Algorithm::tiles ? loops<T>().narrow : loops<T>().lanes;
@@ -265,7 +265,8 @@ void compute(const lz_call& call, Source x, Source w, const lz_operand& out, con
     std::vector<Axis> joined_axes = merged;
     join_groups(call, joined, joined_axes, m);
     solve(call, joined, joined_axes, algorithm);
-    // What is not finite in one group makes NaN of another's zeros: then each group is computed alone.
+    // A number that is not finite in one group makes NaN of another's zeros: then each group is computed
+    // alone.
     if (!has_nan(call, y, out.size)) return;
     if (p.add) std::fill_n(y, out.size, T(0));
     return solve(call, p, merged, algorithm);
@@ -323,7 +324,7 @@ void run(const lz_call& call) {
               w.dtype == out.dtype && s.groups >= 1 && x.shape[0] == out.shape[0] &&
               w.shape[0] == out.shape[n + 1] && x.shape[n + 1] == w.shape[n + 1] * s.groups &&
               w.shape[0] % s.groups == 0;
-  // What is larger reaches beyond every array, and sums of it would overflow.
+  // A larger value reaches beyond every array, and sums of it would overflow.
   constexpr int64_t kFar = int64_t(1) << 28;
   for (const auto list : {s.stride, s.low, s.high, s.kernel_dilation, s.input_dilation}) {
     fits &= list.size() == size_t(n);

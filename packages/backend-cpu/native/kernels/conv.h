@@ -32,7 +32,7 @@ struct Problem {
   bool add;  // to what y holds
 
   int64_t output_places() const { return axes[0].out * axes[1].out * axes[2].out; }
-  // Whether every channel is a group of its own.
+  // True if every channel is a group of its own.
   bool unmixed() const { return groups > 1 && channels == 1 && outputs == 1; }
 };
 

@@ -295,7 +295,7 @@ std::vector<Phase> phases_of(const Axis& axis) {
 
 namespace {
 
-// What no tap reaches.
+// Clears the elements that no tap reaches.
 template <class T>
 void clear(const lz_call& call, const Problem<T>& p, const Phase& a, const Phase& b, const Phase& c) {
   parallel(call, p.batch * a.count * b.count, 0.1 * double(c.count * p.groups * p.outputs),

@@ -101,7 +101,7 @@ class Winograd {
     limit_ = weight < kMost ? std::min(kMost, kMost / (weight * double(kTaps * p_.channels))) : 0;
   }
 
-  // Whether the inputs that the tiles cover are so small that nothing can overflow.
+  // True if the inputs that the tiles cover are so small that nothing can overflow.
   bool is_tame(const Tiles& tiles) const {
     const int64_t last = tiles.first + tiles.count - 1;
     int64_t row = tiles.first / wide_;

@@ -1,4 +1,4 @@
-// What kernels ask of an element type beyond runtime/dtype.h: the type it computes in, its order, NaN,
+// The traits of an element type beyond runtime/dtype.h: the type it computes in, its order, NaN,
 // conversion between any two types, and dispatch over a subset of the types. half types compute in float32.
 #ifndef LAZULI_KERNELS_ELEMENTS_H
 #define LAZULI_KERNELS_ELEMENTS_H

@@ -1,4 +1,4 @@
-// How kernels end that compute a result of rows in parts: rows at a time, with the elementwise work that
+// Ends kernels that compute a result of rows in parts: rows at a time, with the elementwise work that
 // follows.
 #ifndef LAZULI_KERNELS_EPILOGUE_H
 #define LAZULI_KERNELS_EPILOGUE_H

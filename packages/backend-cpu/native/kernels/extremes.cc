@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kPiece = 65536, kColumns = 512;  // elements
 
-// What x's elements, their cells' and the result's lie in.
+// The strides of x's elements, of their cells and of the result.
 struct Job {
   Layout<3> kept;     // strides of x, of the cells and of the result
   Layout<2> reduced;  // of x and of the result
@@ -126,7 +126,7 @@ class Columns {
   }
 
  private:
-  // What columns have besides their elements stays in the first cache.
+  // The columns' other data stay in the first cache.
   template <class F>
   void by_blocks(int64_t begin, int64_t end, int64_t m, F&& f) const {
     for (int64_t j = 0; j < m; j += kColumns) {

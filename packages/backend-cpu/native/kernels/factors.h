@@ -7,7 +7,7 @@
 
 namespace lazuli {
 
-// Whether the matrices of a batch are large and too few for a thread each. T is real then.
+// True if the matrices of a batch are large and too few for a thread each. T is real then.
 template <class T>
 bool factors_by_blocks(const Batch& batch) {
   return !is_complex<T> && batch.count < 4 && batch.k() >= 256;
@@ -17,7 +17,7 @@ bool factors_by_blocks(const Batch& batch) {
 template <class T>
 void transpose_by_all(const lz_call& call, const T* from, int64_t rows, int64_t columns, T* to);
 
-// What LAPACK's getrf does to a, m×n by columns, pivots included. False where a pivot is 0.
+// LAPACK's getrf of a, m×n by columns, pivots included. False where a pivot is 0.
 template <class T>
 bool lu_by_blocks(const lz_call& call, int64_t m, int64_t n, T* a, int* pivots);
 

@@ -104,7 +104,7 @@ void for_blocks(const lz_call& call, const FftPlan<T>& plan, const Layout<2>& li
                [&](int64_t begin, int64_t end, T* work) { run(begin, end, work, nullptr); });
 }
 
-// Whether lines start one after the other in memory, `step` values apart.
+// True if lines start one after the other in memory, `step` values apart.
 bool neighbours(const int64_t* offsets, int64_t count, int64_t step) {
   for (int64_t l = 1; l < count; l++) {
     if (offsets[l] != offsets[0] + step * l) return false;

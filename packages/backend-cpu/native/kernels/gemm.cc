@@ -25,7 +25,7 @@ constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLon
 constexpr int64_t kRoomA = (kDepth + 4) * (kRows + 16), kRoomB = (kShort + 1) * kLongSlivers * 32;
 static_assert(kRoomB >= (kDepth + 1) * 32 && kRoomB >= kFewSums * (2 * (512 + 16) + kDepth + 16));
 
-// What is finished at a time is still in the second cache.
+// The elements finished at a time are still in the second cache.
 constexpr int64_t kFinished = 1 << 16;
 
 // Memory of the calling thread: a sliver of b and a block of a. Null when there is none.
@@ -47,7 +47,7 @@ int64_t tile_step(int64_t height, int64_t depth) { return height * depth + 32; }
 // The depth of a block, of all blocks but the last.
 int64_t depth_of(int64_t k) { return (even_part(k, kDepth) + 3) / 4 * 4; }
 
-// What is packed and multiplied: float32, or pairs of bfloat16. Depths count its elements.
+// The operands as packed and multiplied: float32, or pairs of bfloat16. Depths count its elements.
 struct Kind {
   bool pairs;
   explicit Kind(const GemmProblem& p)

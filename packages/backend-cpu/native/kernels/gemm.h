@@ -51,13 +51,13 @@ struct GemmProblem {
 // Nanoseconds of one multiplication.
 inline constexpr double kGemmPrice = 0.018;
 
-// Whether gemm() computes by itself; only then it takes the half types.
+// True if gemm() computes by itself; only then it takes the half types.
 bool gemm_is_own();
 // By the calling thread.
 void gemm(const GemmProblem& p);
 // By all threads, with operands packed once for all of them, where gemm_is_own().
 void gemm(const lz_call& call, const GemmProblem& p);
-// Whether that is worth its preparations.
+// True if that is worth its preparations.
 bool gemm_is_large(int64_t m, int64_t n, int64_t k);
 // Good multiples of rows and columns to cut a product into.
 int64_t gemm_height();

@@ -16,12 +16,12 @@ struct FloatRows {
 struct HalfMatrix {
   const char* data;
   int32_t dtype;
-  // Whether its columns are stored as rows, ld elements apart.
+  // True if its columns are stored as rows, ld elements apart.
   bool transposed;
   int64_t ld;
 };
 
-// How many columns to give to one call, and about how many nanoseconds it takes.
+// The number of columns to give to one call, and about how many nanoseconds it takes.
 int64_t half_columns_width(int64_t rows, bool transposed);
 double half_columns_price(int64_t rows, int64_t depth, int64_t columns);
 

@@ -20,7 +20,7 @@
 namespace lazuli {
 namespace {
 
-// How BLAS sees a matrix: stored by rows, or its transpose is; the distance between rows of what is stored.
+// A matrix as BLAS sees it: stored by rows, or its transpose is; the distance between rows of what is stored.
 struct Order {
   bool known = false, transposed = false;
   int64_t ld = 1;

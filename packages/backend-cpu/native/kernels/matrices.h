@@ -1,4 +1,4 @@
-// What the kernels on LAPACK share: the matrices of a batch, a room of scratch memory for each thread that
+// Shared by the kernels on LAPACK: the matrices of a batch, scratch memory for each thread that
 // works on one, and small loops over a matrix.
 #ifndef LAZULI_KERNELS_MATRICES_H
 #define LAZULI_KERNELS_MATRICES_H

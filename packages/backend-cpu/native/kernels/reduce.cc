@@ -69,8 +69,8 @@ Walk plan(const lz_operand& x, const lz_operand& y, const bool* is_reduced) {
   return walk;
 }
 
-// What is computed just before it is reduced, in the first or second cache. The loops of simd/reduce.cc may
-// be fed in multiples of 2048 elements of a row or 64 rows without any change to a result.
+// The bytes computed just before they are reduced, in the first or second cache. The loops of simd/reduce.cc
+// may be fed in multiples of 2048 elements of a row or 64 rows without any change to a result.
 constexpr int64_t kFedBytes = 1 << 18, kFedElements = 4096, kFedRows = 64;
 
 struct Job {
@@ -225,7 +225,7 @@ void reduce_wide(const lz_call& call, const Job& job) {
   });
 }
 
-// Whether the parts that reduce_part() asks for are those that MapPieces::compute() gives.
+// True if the parts that reduce_part() asks for are those that MapPieces::compute() gives.
 bool fits_prologue(const MapPieces& prologue, const lz_operand& x, const Walk& walk) {
   if (!(x.flags & LZ_CONTIGUOUS) || walk.step != 1 || walk.offset != 0 || !is_cut(walk)) return false;
   if (prologue.flat() || !walk.across) return true;

@@ -104,7 +104,7 @@ void scan_lanes(const T* x, R* y, int64_t lanes, int64_t n, int64_t stride, bool
   }
 }
 
-// Whether simd/scan.cc scans rows of a type.
+// True if simd/scan.cc scans rows of a type.
 template <class T>
 constexpr bool has_rows =
     std::is_same_v<T, float> || std::is_same_v<T, float16> || std::is_same_v<T, bfloat16>;
@@ -113,7 +113,7 @@ constexpr int32_t dtype_of = std::is_same_v<T, float>     ? LZ_FLOAT32
                              : std::is_same_v<T, float16> ? LZ_FLOAT16
                                                           : LZ_BFLOAT16;
 
-// Whether numbers may be added in any order: what is accumulated wraps, or has room for any sum.
+// True if numbers may be added in any order: what is accumulated wraps, or has room for any sum.
 template <Scan Op, class T>
 constexpr bool kFree = Op == Scan::sum && !is_complex<T> && !std::is_same_v<T, double>;
 

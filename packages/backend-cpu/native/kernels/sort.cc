@@ -51,7 +51,7 @@ T value_of(U key) {
   }
 }
 
-// What is sorted: keys with the places they came from, or keys alone.
+// The items to sort: keys with the places they came from, or keys alone.
 template <class U>
 struct Item {
   U key;

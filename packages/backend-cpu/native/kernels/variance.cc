@@ -129,7 +129,7 @@ void variance(const lz_call& call) {
   const double scale = 1 / std::max(double(n) - ddof, 0.0);
   const auto emit = [&](int64_t at, int64_t step, const Moments* moments, int64_t count) {
     dispatch_among<floating_types>(y.dtype, [&]<class T>() {
-      // What rounding may leave below zero is zero; NaN stays.
+      // A negative variance from rounding is zero; NaN stays.
       for (int64_t i = 0; i < count; i++)
         data<T>(y)[at + i * step] = convert<T>((moments[i].square < 0 ? 0 : moments[i].square) * scale);
     });

@@ -1,4 +1,4 @@
-// What asmjit has for debugging, without words. Its own is the one object of Debian's static library that is
+// asmjit's debugging functions, without words. Its own is the one object of Debian's static library that is
 // not position-independent, and is left out of the addon because these are found first.
 #include <asmjit/core.h>
 

@@ -14,9 +14,9 @@
 namespace lazuli {
 namespace {
 
-// What a step beyond the first costs the interpreter more than machine code, and stores through the caches
-// more than around them, in nanoseconds an element; and how much of that must have been spent before machine
-// code, which takes some 100 microseconds to make, is made.
+// The saving of machine code over the interpreter for a step beyond the first, and for stores through the
+// caches more than around them, in nanoseconds an element; and how much of that must have been spent before
+// machine code, which takes some 100 microseconds to make, is made.
 constexpr double kStepLoss = 0.04, kStoreLoss = 0.04, kWorthwhile = 200'000;
 
 const char* wish() {

@@ -149,7 +149,7 @@ class Emitter {
   // The last register is scratch.
   int vector_registers() const { return wide_ ? 31 : 15; }
 
-  // What every turn reads stays in the registers that no turn needs.
+  // Values that every iteration reads stay in the registers that no iteration needs.
   void choose_pinned() {
     dry_ = true;
     section(body_);
@@ -248,7 +248,7 @@ class Emitter {
     const Value& it = value(id);
     return it.next + 1 >= it.uses.size();
   }
-  // Whether the result may take its register over.
+  // True if the result may take its register over.
   bool dies(int id, const Instruction& it) {
     int times = 0;
     for (int arg : it.args) times += arg == id;
@@ -263,7 +263,7 @@ class Emitter {
       Value& v = value(arg);
       v.next++;
       if (v.reg < 0 || v.pinned || arg == except) continue;
-      // What has a home among the invariants is read from there again.
+      // A value with a home among the invariants is read from there again.
       if (v.next >= v.uses.size() || at(arg).invariant) {
         file_of(arg).free(v.reg);
         v.reg = -1;

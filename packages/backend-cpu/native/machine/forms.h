@@ -16,7 +16,7 @@ struct Form {
 // The instruction that does it alone, from registers and, last, a register or memory; `wide` is AVX-512.
 Form plain_form(Do what, bool wide);
 
-// Whether that instruction ends in an immediate.
+// True if that instruction ends in an immediate.
 bool has_immediate(Do what);
 
 // A fused multiply-add by which of its operands it writes over.

@@ -1,4 +1,4 @@
-// Which value is in which register, for straight-line code: values leave in favour of others by the distance
+// The allocation of registers for straight-line code: values leave in favour of others by the distance
 // of their next use (Belady), and come back from their home in memory.
 #ifndef LAZULI_MACHINE_REGISTERS_H
 #define LAZULI_MACHINE_REGISTERS_H

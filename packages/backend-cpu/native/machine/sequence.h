@@ -1,4 +1,4 @@
-// What one turn of a machine-code loop does to a vector of elements: a straight line of instructions over
+// One iteration of a machine-code loop over a vector of elements: a straight line of instructions over
 // untyped 32-bit lanes and over masks. lower.cc and traced.h write it, emit.cc turns it into machine code.
 #ifndef LAZULI_MACHINE_SEQUENCE_H
 #define LAZULI_MACHINE_SEQUENCE_H

@@ -17,8 +17,8 @@
 
 namespace lazuli {
 
-// What outlives its users: host views are finalized at a time of the collector's choosing, also after the
-// instance.
+// The part that outlives its users: host views are finalized at a time of the collector's choosing, also
+// after the instance.
 struct Shared {
   std::unordered_map<Buffer*, napi_ref> views;  // weak; one ArrayBuffer a buffer at a time
   std::vector<napi_ref> garbage;                // to delete at the next call

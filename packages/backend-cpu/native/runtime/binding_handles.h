@@ -37,7 +37,7 @@ class Handles {
     take_out(*entry);
   }
 
-  // Whether the object is there, as far as the collector has looked.
+  // True if the object is there, as far as the collector has looked.
   bool alive(napi_env env, uint32_t id) const {
     const Entry* entry = entries_.find(id);
     napi_value object = nullptr;

@@ -1,5 +1,5 @@
-// How threads tell JavaScript that something is done: a call on its thread, many at a time as one. Part of
-// binding.cc, and like it allowed to know Node-API.
+// Tells JavaScript from any thread that something is done: a call on its thread, many at a time as one. Part
+// of binding.cc, and like it allowed to know Node-API.
 #ifndef LAZULI_RUNTIME_BINDING_SIGNAL_H
 #define LAZULI_RUNTIME_BINDING_SIGNAL_H
 

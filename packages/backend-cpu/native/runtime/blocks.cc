@@ -21,7 +21,7 @@ constexpr bool kMaps = false;
 
 size_t rounded(size_t bytes, size_t to) { return (bytes + to - 1) / to * to; }
 
-// What is mapped ends where one of the machine's pages does, which on arm64 may be 16 KB or 64 KB: a part
+// Mapped memory ends where one of the machine's pages does, which on arm64 may be 16 KB or 64 KB: a part
 // that ends elsewhere cannot be given back.
 size_t mapped(size_t bytes) {
   static const size_t page = std::max(kPage, size_t(sysconf(_SC_PAGESIZE)));

@@ -19,7 +19,7 @@ inline constexpr size_t kMappedFrom = size_t(1)
 void* allocate_block(size_t bytes);
 void free_block(void* block, size_t bytes);
 
-// What this process may use: the machine's memory or its container's limit.
+// The memory that this process may use: the machine's, or its container's limit.
 size_t system_memory();
 
 // Beyond this little of what is written will still be in a cache when it is read: the last level's size, of

@@ -1,4 +1,4 @@
-// What kernels are lent: threads, scratch memory, an error slot.
+// Lent to kernels: threads, scratch memory, a place for an error.
 #ifndef LAZULI_RUNTIME_CONTEXT_H
 #define LAZULI_RUNTIME_CONTEXT_H
 

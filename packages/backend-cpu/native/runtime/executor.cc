@@ -64,7 +64,7 @@ void Executor::poison_outputs(uint32_t cause) {
   }
 }
 
-// What is written has a value again: slots are used for one array after another.
+// A written slot has a value again: slots are used for one array after another.
 void Executor::heal_outputs() {
   for (uint32_t slot : outputs_)
     if (Slot* it = slots_.find(slot)) it->cause = 0;
@@ -205,7 +205,7 @@ Executor::Outcome Executor::run_kernel(const int64_t* next, const int64_t* end) 
   return context_.call(kernel, call, &message_) ? Outcome::done : Outcome::failed;
 }
 
-// What an op on a small array costs: no operand but its place.
+// The cost of an op on a small array: no operand but its place.
 Executor::Outcome Executor::run_dense(const int64_t* next, const int64_t* end) {
   constexpr uint32_t kMost = 16;
   if (end - next < 3) return fail("malformed record: DENSE lacks its result");

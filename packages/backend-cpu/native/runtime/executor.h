@@ -47,7 +47,7 @@ class Executor final : public Names {
   // Gives the slot a new buffer. False, with the reason, when there is none.
   bool allocate(uint64_t slot, int64_t bytes, std::string* error);
 
-  // What the store has words of is made when a record first names it, or given.
+  // A program or plan in the store is made when a record first names it, or given.
   void give_program(uint32_t id, std::shared_ptr<Program> made);
   void give_plan(uint32_t id, std::shared_ptr<Plan> made);
   void forget_program(uint32_t id) {

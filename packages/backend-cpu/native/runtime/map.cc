@@ -207,7 +207,7 @@ void MapJob::run(char* const* addresses) const {
   Run run{{*this, v, addresses, program->log_sizes(), n_in, operands}};
   if (v.direct && dense && n < kSmall) return run.direct(0, n);
 
-  // What is written where it is read is in the caches already.
+  // An output written where it is read is in the caches already.
   const bool in_place = std::any_of(addresses + n_in, addresses + operands, [&](const char* out) {
     return std::find(addresses, addresses + n_in, out) != addresses + n_in;
   });

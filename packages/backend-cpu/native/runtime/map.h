@@ -12,7 +12,7 @@
 
 namespace lazuli {
 
-// What a MAP record's layouts ask for; addresses are not in it, so a plan prepares it once.
+// The preparation that a MAP record's layouts ask for; addresses are not in it, so a plan prepares it once.
 struct MapJob {
   // Below this many elements no instruction is worth a second thread.
   static constexpr int64_t kSmall = 1024;

@@ -1,4 +1,4 @@
-// How an index space is cut into patches of at most a block, for elementwise work on operands that are not
+// Cuts an index space into patches of at most a block, for elementwise work on operands that are not
 // all contiguous: parts of long rows, several short rows, or square tiles where an operand is transposed.
 #ifndef LAZULI_RUNTIME_PATCHES_H
 #define LAZULI_RUNTIME_PATCHES_H

@@ -58,7 +58,7 @@ class MapPieces {
   std::vector<char> cells_;
 };
 
-// What this package's kernels are lent besides lz_context.
+// Lent to this package's kernels besides lz_context.
 struct KernelContext : lz_context {
   const MapPieces* pieces = nullptr;  // work on the result
   const MapPieces* prologue =
@@ -83,7 +83,7 @@ inline const MapPieces* take_prologue(const lz_call& call) {
   return prologue;
 }
 
-// What a kernel does with a finished part of its result that begins at this row and column.
+// The work that a kernel does with a finished part of its result that begins at this row and column.
 struct Epilogue {
   const MapPieces* pieces = nullptr;
   int64_t row = 0, column = 0;

@@ -35,8 +35,8 @@ class Plan {
   int n_in() const { return n_in_; }
   int n_out() const { return n_out_; }
 
-  // What is wrong with an input or output that starts at `offset` of a buffer of that capacity; empty when
-  // nothing.
+  // The reason why an input or output cannot start at `offset` of a buffer of that capacity; empty when
+  // it can.
   std::string check(int local_slot, int64_t offset, size_t capacity) const;
 
   // `addresses` has one checked address an input and output, and room for one more.
@@ -68,10 +68,10 @@ class Plan {
   void add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names);
   // Gives kernels the work that makes their operands or finishes their results.
   void join();
-  // Whether, with the operands' addresses, the work after a kernel reads its result as it lies, and writes
+  // True if, with the operands' addresses, the work after a kernel reads its result as it lies, and writes
   // nothing that the kernel reads.
   bool joins(const Step& kernel, const Step& work) const;
-  // Whether a kernel may write its result while the work that makes its operand still reads.
+  // True if a kernel may write its result while the work that makes its operand still reads.
   bool is_prologue_of(const Step& work, const Step& kernel) const;
   bool overlap(size_t a, size_t b) const;
   void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);

@@ -19,9 +19,9 @@ namespace {
 constexpr uint64_t kOpen = 1, kWorker = 2, kClaimed = uint64_t(1) << 62;
 constexpr int64_t kChunks = 32;  // of a thread's part, where the grain allows as many
 constexpr int64_t kLong = 32;    // A job of so many grains is one of many bytes.
-// How long a worker looks for the next job before it parks; longer while jobs come so close that parking
-// would have been a mistake. (What a program does between two evaluations takes some 50 to 200 µs where a
-// kernel has just emptied the caches, and waking 30 to 60.)
+// The time for which a worker looks for the next job before it parks; longer while jobs come so close that
+// parking would have been a mistake. (What a program does between two evaluations takes some 50 to 200 µs
+// where a kernel has just emptied the caches, and waking 30 to 60.)
 constexpr auto kSpinTime = std::chrono::microseconds(30), kLongSpinTime = std::chrono::microseconds(300);
 
 thread_local bool inside_body = false;
@@ -115,7 +115,7 @@ void Pool::work_beside(clockid_t clock) {
   other.asked = {};
 }
 
-// Whether the thread beside this one has used most of a processor since it was last asked for, where this
+// True if the thread beside this one has used most of a processor since it was last asked for, where this
 // thread and the workers would use all.
 bool Pool::other_is_busy() const {
   static const int all = processors();

@@ -92,7 +92,7 @@ void Queue::finish() {
   if (executor_.has_poisoned()) all_.note_poison(*this, ticket);
   done_.store(ticket);
   if (all_.watchers_.load() == 0) return;
-  // Whoever looked before the store above and is about to wait holds the mutex until it does.
+  // A thread that looked before the store above and is about to wait holds the mutex until it does.
   {
     std::lock_guard lock(all_.mutex_);
   }

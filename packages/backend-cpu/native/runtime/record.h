@@ -25,7 +25,7 @@ enum Opcode : uint32_t {
 inline uint32_t low32(int64_t word) { return uint32_t(uint64_t(word)); }
 inline uint32_t high32(int64_t word) { return uint32_t(uint64_t(word) >> 32); }
 
-// What a RUN, MAP, EPILOGUE or PROLOGUE calls, and how many operands follow.
+// The callee of a RUN, MAP, EPILOGUE or PROLOGUE, and how many operands follow.
 struct CallHead {
   uint32_t id;
   int n_in, n_out;

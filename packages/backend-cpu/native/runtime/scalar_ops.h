@@ -20,10 +20,10 @@ double op_cost(Op op);
 // The dtype of the result; `argument` is that of the arguments, of the branches for select, of the result for
 // cast.
 int32_t op_result(Op op, int32_t argument);
-// Whether there is a micro-kernel for arguments of this dtype.
+// True if there is a micro-kernel for arguments of this dtype.
 bool op_supported(Op op, int32_t argument);
 
-// What dividing by x may become a multiplication by without another result for any number: powers of two
+// The factor that may replace a division by x without another result for any number: powers of two
 // alone have it.
 std::optional<float> exact_reciprocal(float x);
 

@@ -30,7 +30,7 @@ bool has_avx512() {
 }
 #endif
 
-// Whether the target's loops are part of this build.
+// True if the target's loops are part of this build.
 #if defined(LAZULI_SIMD_ONLY)
 bool is_built(SimdTarget target) { return target == SimdTarget::LAZULI_SIMD_ONLY; }
 #else

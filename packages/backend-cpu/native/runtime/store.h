@@ -1,4 +1,4 @@
-// What the command buffers of an isolate share: the slots, the words of programs and plans, and why slots are
+// Shared by the command buffers of an isolate: the slots, the words of programs and plans, and why slots are
 // poisoned. A slot is touched by one thread at a time, which is the business of whoever writes the command
 // buffers; the rest is guarded here.
 #ifndef LAZULI_RUNTIME_STORE_H

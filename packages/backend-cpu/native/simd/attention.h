@@ -1,4 +1,4 @@
-// What attention does to a block of scores between its matrix products.
+// Attention's work on a block of scores between its matrix products.
 #ifndef LAZULI_SIMD_ATTENTION_H
 #define LAZULI_SIMD_ATTENTION_H
 

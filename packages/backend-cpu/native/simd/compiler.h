@@ -1,4 +1,4 @@
-// What compilers are told about single loops and functions.
+// Hints to compilers about single loops and functions.
 #ifndef LAZULI_SIMD_COMPILER_H
 #define LAZULI_SIMD_COMPILER_H
 

@@ -10,7 +10,7 @@ namespace lazuli {
 
 // By dtype, the floating ones.
 struct ExtremesTable {
-  // How many of n elements equal *extreme.
+  // The number of the n elements that equal *extreme.
   int64_t (*count[14])(const void* x, int64_t n, const void* extreme);
   // to[i] = choice[0] where x[i] equals *extreme, choice[1] elsewhere.
   void (*write[14])(const void* x, int64_t n, const void* extreme, const void* choice, void* to);

@@ -215,7 +215,7 @@ void load_lanes(const FftSide<const T>& in, int64_t n, int64_t count, T* to) {
   }
 }
 
-// What happens to element i on its way out.
+// The last step of element i on its way out.
 template <class T>
 struct Finish {
   Vector<T> scale;
@@ -349,7 +349,7 @@ HWY_INLINE void put_backwards(D d, Pair<D> a, T* x, int64_t h, int64_t k) {
                         x + 2 * (h - k - int64_t(hn::MaxLanes(d)) + 1));
 }
 
-// What unpack() and pack() share, for the numbers from k on that fill vectors of D; gives the first that is
+// Shared by unpack() and pack(), for the numbers from k on that fill vectors of D; gives the first that is
 // left. With e = x[k] + conj x[h−k] and o = turn · w^±k · (x[k] − conj x[h−k]), the results are factor · (e +
 // o) and factor · conj(e − o); `turn` is −i and the exponent k for unpack(), i and −k for pack().
 template <bool Unpack, class D, class T>

@@ -58,7 +58,7 @@ LZ_PAIRS HWY_NOINLINE float dot_pairs(const bfloat16* b, int64_t k, const bfloat
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(hn::Add(sum[0], sum[1]), hn::Add(sum[2], sum[3]))));
 }
 
-// Whether x was bfloat16 before it was widened, which it is again in `to`.
+// True if x was bfloat16 before it was widened, which it is again in `to`.
 HWY_INLINE bool narrow(const float* x, int64_t n, bfloat16* to) {
   uint32_t lost = 0;
   for (int64_t i = 0; i < n; i++) {

@@ -150,7 +150,7 @@ HWY_INLINE void split(D d, V x, V& e, V& m) {
   m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(exponent)));
 }
 
-// What a logarithm gives for 0, negative numbers, infinity and NaN; y elsewhere.
+// The logarithm of 0, negative numbers, infinity and NaN; y elsewhere.
 template <class D, class V>
 HWY_INLINE V log_edges(D d, V x, V y) {
   const V infinity = hn::Inf(d);
@@ -172,7 +172,7 @@ template <class D, class V>
 HWY_INLINE V log1p(D d, V x) {
   const V one = hn::Set(d, 1.0f);
   const V u = hn::Add(one, x);
-  // What the sum lost, exactly; it joins f at the scale of m.
+  // The rounding error of the sum, exactly; it joins f at the scale of m.
   const V lost = hn::IfThenElse(hn::Gt(x, one), hn::Sub(one, hn::Sub(u, x)), hn::Sub(x, hn::Sub(u, one)));
   V e, m;
   split(d, u, e, m);

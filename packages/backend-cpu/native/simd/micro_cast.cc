@@ -61,9 +61,10 @@ inline Bfloat to_bfloat(float f) {
   return {uint16_t((all & 0x7fffffffu) > 0x7f800000u ? (all >> 16 | 0x40u) : rounded)};
 }
 
-// What is no float32 becomes the neighbour whose last bit is odd, so that rounding that to a half type rounds
-// the number itself. Branch-free as well. The error is scaled so that it stays a float32 where the result is
-// subnormal; a number below half the smallest float32 may lose it, and is 0 in either half type.
+// A number that is no float32 becomes the neighbour whose last bit is odd, so that rounding that to a half
+// type rounds the number itself. Branch-free as well. The error is scaled so that it stays a float32 where
+// the result is subnormal; a number below half the smallest float32 may lose it, and is 0 in either half
+// type.
 inline float to_odd(double x) {
   const float nearest = float(x);
   const float error = float((x - double(nearest)) * 0x1p100);  // NaN for NaN and infinities

@@ -68,7 +68,7 @@ void add_select(MicroTable& table, int dtype) {
                                         select_loop<T, false, true>, select_loop<T, true, true>};
 }
 
-// What every ordered type has in the same words.
+// Definitions that every ordered type has in the same words.
 // clang-format off
 struct Equal { template <class T> static bool run(T x, T y) { return x == y; } };
 struct NotEqual { template <class T> static bool run(T x, T y) { return x != y; } };

@@ -18,7 +18,7 @@ constexpr auto step_of() {
   else
     return float{};
 }
-// What an element is computed as.
+// The type that an element is computed as.
 template <class T>
 using Step = decltype(step_of<T>());
 

@@ -8,7 +8,7 @@
 
 namespace lazuli {
 
-// What is known of some numbers besides how many they are: their mean and Σ (x − mean)².
+// Moments of some numbers besides their count: their mean and Σ (x − mean)².
 struct Moments {
   double mean, square;
 };

@@ -8,8 +8,8 @@
 
 namespace lazuli {
 
-// What a code stands for before its scale: an unsigned integer of 2 to 8 bits, or a float of 4 (E2M1) or 8
-// (E4M3) bits.
+// The number that a code stands for before its scale: an unsigned integer of 2 to 8 bits, or a float of 4
+// (E2M1) or 8 (E4M3) bits.
 enum class Code { integer, e2m1, e4m3 };
 
 struct CodeFormat {

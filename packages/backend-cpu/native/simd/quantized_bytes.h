@@ -18,8 +18,8 @@ namespace {
 
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
 #define LZ_BYTES __attribute__((target("avx512vnni")))
-// What arrange_bytes() writes for the codes of 16 words: three bytes, the highest first, of each word's even
-// elements and of its odd ones; and the power of two of each word.
+// The output of arrange_bytes() for the codes of 16 words: three bytes, the highest first, of each word's
+// even elements and of its odd ones; and the power of two of each word.
 constexpr int64_t kByteCodes = 128, kByteBlock = 7 * 16;
 
 bool has_byte_products() {

@@ -21,7 +21,7 @@ inline constexpr bool is_any_float = is_float_like<T> || same_type<T, double>;
 template <class T>
 inline constexpr bool is_cplx = same_type<T, complex64>;
 
-// What one element is computed as, and what results accumulate in.
+// The type that an element is computed as, and the type in which results accumulate.
 template <int Op, class T>
 constexpr auto step_of() {
   if constexpr (Op == kAll || Op == kAny)
@@ -300,7 +300,7 @@ LZ_FORCE_INLINE int64_t first_where(const T* x, int64_t n, F is) {
   return 0;
 }
 
-// What elements are compared as.
+// The type that elements are compared as.
 template <class T>
 constexpr auto compared_as() {
   if constexpr (is_any_float<T>)

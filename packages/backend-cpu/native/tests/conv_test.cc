@@ -101,7 +101,7 @@ LZ_TEST(conv_squares) {
   one(LZ_FLOAT32, {{11, 3, 1, 0, 2, 1, 1}, {21, 3, 1, 2, 0, 1, 1}}, 1, 1, 16, 97, 1);
 }
 
-// What is no number, what is infinite and what overflows is so where the definition, in the order in which it
+// NaN, infinities and overflow are there where the definition, in the order in which it
 // is summed, makes it so. Two images in a row along a third axis are computed by it.
 LZ_TEST(conv_squares_wild) {
   const double inf = INFINITY, most = std::numeric_limits<float>::max();

@@ -1,4 +1,5 @@
-// The Node-API face of the CUDA driver. Buffers, modules and kernels are numbers of one isolate; nothing else knows JavaScript.
+// The Node-API face of the CUDA driver. Buffers, modules and kernels are numbers of one isolate; nothing else
+// knows JavaScript.
 #include <node_api.h>
 
 #include <memory>
@@ -99,9 +100,7 @@ struct Call {
   }
 };
 
-napi_value protocol(napi_env env, napi_callback_info info) {
-  return Call(env, info).value(kProtocol);
-}
+napi_value protocol(napi_env env, napi_callback_info info) { return Call(env, info).value(kProtocol); }
 
 // openDriver(candidates) → its path
 napi_value open_driver_call(napi_env env, napi_callback_info info) {
@@ -280,7 +279,8 @@ napi_value new_kernel(napi_env env, napi_callback_info info) {
   if (!c.bytes(2, &data, &length)) return c.fail("needs a list of parameters");
   const auto* words = reinterpret_cast<const int32_t*>(data);
   std::vector<Parameter> parameters;
-  for (size_t i = 0; i + 1 < length / 4; i += 2) parameters.push_back({Source(words[i]), uint32_t(words[i + 1])});
+  for (size_t i = 0; i + 1 < length / 4; i += 2)
+    parameters.push_back({Source(words[i]), uint32_t(words[i + 1])});
   uint32_t id = 0;
   const std::string error = c.gpu->kernel(uint32_t(c.number(0)), c.text(1), std::move(parameters), &id);
   if (!error.empty()) return c.fail(error);
@@ -328,7 +328,8 @@ napi_value synchronize(napi_env env, napi_callback_info info) {
 }
 
 napi_value init(napi_env env, napi_value exports) {
-  napi_set_instance_data(env, new Gpu, [](napi_env, void* data, void*) { delete static_cast<Gpu*>(data); }, nullptr);
+  napi_set_instance_data(
+      env, new Gpu, [](napi_env, void* data, void*) { delete static_cast<Gpu*>(data); }, nullptr);
   const struct {
     const char* name;
     napi_callback call;

@@ -13,18 +13,18 @@ namespace {
 
 using Program = void*;
 
-#define LZ_COMPILER_CALLS(X)                                                                              \
-  X(Version, "nvrtcVersion", int, int*, int*)                                                             \
+#define LZ_COMPILER_CALLS(X)                                                                               \
+  X(Version, "nvrtcVersion", int, int*, int*)                                                              \
   X(CreateProgram, "nvrtcCreateProgram", int, Program*, const char*, const char*, int, const char* const*, \
-    const char* const*)                                                                                   \
-  X(DestroyProgram, "nvrtcDestroyProgram", int, Program*)                                                 \
-  X(CompileProgram, "nvrtcCompileProgram", int, Program, int, const char* const*)                         \
-  X(GetProgramLogSize, "nvrtcGetProgramLogSize", int, Program, size_t*)                                   \
-  X(GetProgramLog, "nvrtcGetProgramLog", int, Program, char*)                                             \
-  X(GetCUBINSize, "nvrtcGetCUBINSize", int, Program, size_t*)                                             \
-  X(GetCUBIN, "nvrtcGetCUBIN", int, Program, char*)                                                       \
-  X(GetPTXSize, "nvrtcGetPTXSize", int, Program, size_t*)                                                 \
-  X(GetPTX, "nvrtcGetPTX", int, Program, char*)                                                           \
+    const char* const*)                                                                                    \
+  X(DestroyProgram, "nvrtcDestroyProgram", int, Program*)                                                  \
+  X(CompileProgram, "nvrtcCompileProgram", int, Program, int, const char* const*)                          \
+  X(GetProgramLogSize, "nvrtcGetProgramLogSize", int, Program, size_t*)                                    \
+  X(GetProgramLog, "nvrtcGetProgramLog", int, Program, char*)                                              \
+  X(GetCUBINSize, "nvrtcGetCUBINSize", int, Program, size_t*)                                              \
+  X(GetCUBIN, "nvrtcGetCUBIN", int, Program, char*)                                                        \
+  X(GetPTXSize, "nvrtcGetPTXSize", int, Program, size_t*)                                                  \
+  X(GetPTX, "nvrtcGetPTX", int, Program, char*)                                                            \
   X(GetErrorString, "nvrtcGetErrorString", const char*, int)
 
 struct Compiler {

@@ -14,13 +14,14 @@ struct Compilation {
   std::string source, name;
   std::vector<Header> headers;
   std::vector<std::string> options;
-  // What came of it: machine code, or PTX where the options ask for a virtual architecture.
+  // The outcome: machine code, or PTX where the options ask for a virtual architecture.
   bool ok = false;
   std::string code, log;
 };
 
 // Opens the compiler. Returns what is wrong, or an empty string.
-std::string open_compiler(const std::vector<std::string>& candidates, std::string* path, int* major, int* minor);
+std::string open_compiler(const std::vector<std::string>& candidates, std::string* path, int* major,
+                          int* minor);
 
 // Compiles; any thread may.
 void compile(Compilation& work);

@@ -6,8 +6,8 @@
 namespace lz {
 namespace {
 
-constexpr uint32_t kBuffers = 31;    // buffer indices of a kernel
-constexpr uint32_t kMaxBytes = 4096;  // that an argument has without a buffer
+constexpr uint32_t kBuffers = 31;          // buffer indices of a kernel
+constexpr uint32_t kMaxBytes = 4096;       // that an argument has without a buffer
 constexpr size_t kHalf = 4 << 20;          // bytes of transfers under way
 constexpr size_t kArgumentHalf = 1 << 20;  // and of arguments
 
@@ -29,9 +29,10 @@ enum class Op : uint32_t {
 
 // Failures after which a context can do nothing more: whatever a kernel did to bring them about.
 bool is_fatal(Result result) {
-  return result == 4 || result == 201 || result == 214 || (result >= 700 && result <= 721 && result != 701 &&
-         result != 702 && result != 704 && result != 705 && result != 708 && result != 711 && result != 712 &&
-         result != 713) || result == 999;
+  return result == 4 || result == 201 || result == 214 ||
+         (result >= 700 && result <= 721 && result != 701 && result != 702 && result != 704 &&
+          result != 705 && result != 708 && result != 711 && result != 712 && result != 713) ||
+         result == 999;
 }
 
 uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
@@ -108,7 +109,8 @@ Result Gpu::allocate(size_t nbytes, uint32_t* id, std::string* error) {
   DevicePointer pointer = 0;
   // The driver has no blocks without bytes.
   const size_t size = std::max<size_t>(nbytes, 1);
-  const Result r = pools_ ? driver_->MemAllocAsync(&pointer, size, stream_) : driver_->MemAlloc(&pointer, size);
+  const Result r =
+      pools_ ? driver_->MemAllocAsync(&pointer, size, stream_) : driver_->MemAlloc(&pointer, size);
   if (r != kSuccess) {
     *error = failure("allocation", r);
     return r;
@@ -158,7 +160,9 @@ std::string Gpu::read(const Buffer& from, size_t offset, char* into, size_t nbyt
   const size_t half = downloads_.half();
   auto begin = [&](size_t at, int which) -> Result {
     const size_t n = std::min(half, nbytes - at);
-    if (const Result r = driver_->MemcpyDtoHAsync(downloads_.at(which), from.pointer + offset + at, n, stream_)) return r;
+    if (const Result r =
+            driver_->MemcpyDtoHAsync(downloads_.at(which), from.pointer + offset + at, n, stream_))
+      return r;
     return driver_->EventRecord(downloads_.event(which), stream_);
   };
   if (nbytes == 0) return {};
@@ -257,7 +261,8 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
   }
   if (int(dynamic) > kernel.dynamic_shared) {
     if (int(dynamic) > max_shared_)
-      return "needs " + std::to_string(dynamic) + " bytes of threadgroup memory, and there are " + std::to_string(max_shared_);
+      return "needs " + std::to_string(dynamic) + " bytes of threadgroup memory, and there are " +
+             std::to_string(max_shared_);
     if (const Result r = driver_->FuncSetAttribute(kernel.function, kFunctionMaxDynamicShared, int(dynamic)))
       return failure("cuFuncSetAttribute", r);
     kernel.dynamic_shared = int(dynamic);

@@ -1,5 +1,5 @@
-// One GPU as an isolate uses it: the device's primary context, which is the process's, and a stream, buffers and kernels of the
-// isolate's own. Calls return what is wrong as text, or nothing.
+// One GPU as an isolate uses it: the device's primary context, which is the process's, and a stream, buffers
+// and kernels of the isolate's own. Calls return what is wrong as text, or nothing.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,12 @@ struct Buffer {
   size_t length = 0;
 };
 
-// How a kernel's parameter is filled.
+// The source of a kernel's parameter.
 enum class Source : int {
-  kPointer = 0,      // the address of a buffer, or of bytes that are uploaded
-  kValue = 1,        // the bytes themselves
-  kGrid = 2,         // words: the grid's threads and groups along three axes, and whether blocks are numbered through
+  kPointer = 0,  // the address of a buffer, or of bytes that are uploaded
+  kValue = 1,    // the bytes themselves
+  kGrid =
+      2,  // words: the grid's threads and groups along three axes, and whether blocks are numbered through
   kThreadgroup = 3,  // one: where a memory length set by the host begins
 };
 struct Parameter {
@@ -69,11 +70,12 @@ class Gpu {
   std::string memory(size_t* free, size_t* total);
 
   std::string load(const char* code, uint32_t* module);
-  std::string kernel(uint32_t module, const std::string& name, std::vector<Parameter> parameters, uint32_t* id);
+  std::string kernel(uint32_t module, const std::string& name, std::vector<Parameter> parameters,
+                     uint32_t* id);
   const Kernel& kernel(uint32_t id) const { return kernels_[id]; }
 
-  // Launches what a stream of commands asks for; nothing is waited for. kSlack bytes behind the words must be readable: a launch reads
-  // bytes up to the next power of two.
+  // Launches what a stream of commands asks for; nothing is waited for. kSlack bytes behind the words must be
+  // readable: a launch reads bytes up to the next power of two.
   std::vector<Failed> run(const uint32_t* words, size_t count);
   std::string synchronize();
   DevicePointer address(const Buffer& b) const { return b.pointer; }
@@ -81,8 +83,8 @@ class Gpu {
 
  private:
   struct Binding {
-    DevicePointer pointer = 0;      // of a buffer, or of bytes once they are uploaded
-    const char* bytes = nullptr;    // in the command stream
+    DevicePointer pointer = 0;    // of a buffer, or of bytes once they are uploaded
+    const char* bytes = nullptr;  // in the command stream
     size_t length = 0;
   };
   std::string upload(Binding& binding);

@@ -1,5 +1,5 @@
-// The calls of CUDA's driver that this addon uses, declared here: no header of CUDA is needed. The library is opened when it is first
-// asked for.
+// The calls of CUDA's driver that this addon uses, declared here: no header of CUDA is needed. The library is
+// opened when it is first asked for.
 #pragma once
 
 #include <cstddef>
@@ -34,44 +34,44 @@ enum Attribute : int {
 };
 // CUfunction_attribute
 enum FunctionAttribute : int { kFunctionMaxThreads = 0, kFunctionMaxDynamicShared = 8 };
-constexpr unsigned kNonBlocking = 1;      // CU_STREAM_NON_BLOCKING
-constexpr unsigned kDisableTiming = 2;    // CU_EVENT_DISABLE_TIMING
+constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
+constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
 constexpr size_t kSharedByDefault = 48 * 1024;
 
-#define LZ_DRIVER_CALLS(X)                                                                                    \
-  X(Init, "cuInit", unsigned)                                                                                 \
-  X(DriverGetVersion, "cuDriverGetVersion", int*)                                                             \
-  X(GetErrorName, "cuGetErrorName", Result, const char**)                                                     \
-  X(GetErrorString, "cuGetErrorString", Result, const char**)                                                 \
-  X(DeviceGetCount, "cuDeviceGetCount", int*)                                                                 \
-  X(DeviceGet, "cuDeviceGet", Device*, int)                                                                   \
-  X(DeviceGetName, "cuDeviceGetName", char*, int, Device)                                                     \
-  X(DeviceTotalMem, "cuDeviceTotalMem_v2", size_t*, Device)                                                   \
-  X(DeviceGetAttribute, "cuDeviceGetAttribute", int*, int, Device)                                            \
-  X(DevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", Context*, Device)                                     \
-  X(DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", Device)                                          \
-  X(CtxSetCurrent, "cuCtxSetCurrent", Context)                                                                \
-  X(MemGetInfo, "cuMemGetInfo_v2", size_t*, size_t*)                                                          \
-  X(MemAlloc, "cuMemAlloc_v2", DevicePointer*, size_t)                                                        \
-  X(MemFree, "cuMemFree_v2", DevicePointer)                                                                   \
-  X(MemAllocAsync, "cuMemAllocAsync", DevicePointer*, size_t, Stream)                                         \
-  X(MemFreeAsync, "cuMemFreeAsync", DevicePointer, Stream)                                                    \
-  X(MemHostAlloc, "cuMemHostAlloc", void**, size_t, unsigned)                                                 \
-  X(MemFreeHost, "cuMemFreeHost", void*)                                                                      \
-  X(MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", DevicePointer, const void*, size_t, Stream)                      \
-  X(MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", void*, DevicePointer, size_t, Stream)                            \
-  X(StreamCreate, "cuStreamCreate", Stream*, unsigned)                                                        \
-  X(StreamDestroy, "cuStreamDestroy_v2", Stream)                                                              \
-  X(StreamSynchronize, "cuStreamSynchronize", Stream)                                                         \
-  X(EventCreate, "cuEventCreate", Event*, unsigned)                                                           \
-  X(EventDestroy, "cuEventDestroy_v2", Event)                                                                 \
-  X(EventRecord, "cuEventRecord", Event, Stream)                                                              \
-  X(EventSynchronize, "cuEventSynchronize", Event)                                                            \
-  X(ModuleLoadData, "cuModuleLoadData", Module*, const void*)                                                 \
-  X(ModuleGetFunction, "cuModuleGetFunction", Function*, Module, const char*)                                 \
-  X(FuncGetAttribute, "cuFuncGetAttribute", int*, int, Function)                                              \
-  X(FuncSetAttribute, "cuFuncSetAttribute", Function, int, int)                                               \
-  X(LaunchKernel, "cuLaunchKernel", Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,     \
+#define LZ_DRIVER_CALLS(X)                                                                                \
+  X(Init, "cuInit", unsigned)                                                                             \
+  X(DriverGetVersion, "cuDriverGetVersion", int*)                                                         \
+  X(GetErrorName, "cuGetErrorName", Result, const char**)                                                 \
+  X(GetErrorString, "cuGetErrorString", Result, const char**)                                             \
+  X(DeviceGetCount, "cuDeviceGetCount", int*)                                                             \
+  X(DeviceGet, "cuDeviceGet", Device*, int)                                                               \
+  X(DeviceGetName, "cuDeviceGetName", char*, int, Device)                                                 \
+  X(DeviceTotalMem, "cuDeviceTotalMem_v2", size_t*, Device)                                               \
+  X(DeviceGetAttribute, "cuDeviceGetAttribute", int*, int, Device)                                        \
+  X(DevicePrimaryCtxRetain, "cuDevicePrimaryCtxRetain", Context*, Device)                                 \
+  X(DevicePrimaryCtxRelease, "cuDevicePrimaryCtxRelease_v2", Device)                                      \
+  X(CtxSetCurrent, "cuCtxSetCurrent", Context)                                                            \
+  X(MemGetInfo, "cuMemGetInfo_v2", size_t*, size_t*)                                                      \
+  X(MemAlloc, "cuMemAlloc_v2", DevicePointer*, size_t)                                                    \
+  X(MemFree, "cuMemFree_v2", DevicePointer)                                                               \
+  X(MemAllocAsync, "cuMemAllocAsync", DevicePointer*, size_t, Stream)                                     \
+  X(MemFreeAsync, "cuMemFreeAsync", DevicePointer, Stream)                                                \
+  X(MemHostAlloc, "cuMemHostAlloc", void**, size_t, unsigned)                                             \
+  X(MemFreeHost, "cuMemFreeHost", void*)                                                                  \
+  X(MemcpyHtoDAsync, "cuMemcpyHtoDAsync_v2", DevicePointer, const void*, size_t, Stream)                  \
+  X(MemcpyDtoHAsync, "cuMemcpyDtoHAsync_v2", void*, DevicePointer, size_t, Stream)                        \
+  X(StreamCreate, "cuStreamCreate", Stream*, unsigned)                                                    \
+  X(StreamDestroy, "cuStreamDestroy_v2", Stream)                                                          \
+  X(StreamSynchronize, "cuStreamSynchronize", Stream)                                                     \
+  X(EventCreate, "cuEventCreate", Event*, unsigned)                                                       \
+  X(EventDestroy, "cuEventDestroy_v2", Event)                                                             \
+  X(EventRecord, "cuEventRecord", Event, Stream)                                                          \
+  X(EventSynchronize, "cuEventSynchronize", Event)                                                        \
+  X(ModuleLoadData, "cuModuleLoadData", Module*, const void*)                                             \
+  X(ModuleGetFunction, "cuModuleGetFunction", Function*, Module, const char*)                             \
+  X(FuncGetAttribute, "cuFuncGetAttribute", int*, int, Function)                                          \
+  X(FuncSetAttribute, "cuFuncSetAttribute", Function, int, int)                                           \
+  X(LaunchKernel, "cuLaunchKernel", Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
     unsigned, Stream, void**, void**)
 
 struct Driver {

@@ -1,4 +1,5 @@
-// Page-locked memory through which bytes go to the device and back: two halves, of which one is filled while the device reads the other.
+// Page-locked memory through which bytes go to the device and back: two halves, of which one is filled while
+// the device reads the other.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +15,8 @@ class Staging {
   void close();
 
   size_t half() const { return half_; }
-  // Room for at most half() bytes, until the stream has passed what it does with them. Turns to the other half when this one is full.
+  // Room for at most half() bytes, until the stream has passed what it does with them. Turns to the other
+  // half when this one is full.
   Result take(size_t nbytes, Stream stream, char** data);
   // The halves themselves, for transfers that are waited for.
   char* at(int which) const { return data_ + size_t(which) * half_; }

@@ -64,7 +64,8 @@ void resume(unsigned index) {
   switch_stack(&running.scheduler, lane.fiber->stack);
 }
 
-// Lanes that wait at one place of the code exchange: those at the lowest address first, as if the others waited for them.
+// Lanes that wait at one place of the code exchange: those at the lowest address first, as if the others
+// waited for them.
 void resolve(Lane* warp, unsigned width) {
   const Lane* first = nullptr;
   for (unsigned i = 0; i < width; i++)

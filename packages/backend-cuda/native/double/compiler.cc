@@ -1,5 +1,5 @@
-// A double of NVRTC: compiles a kernel's CUDA C++ with the system's C++ compiler (CXX, or c++) for the double of the driver, with
-// double/kernel.h in place of CUDA's own words.
+// A double of NVRTC: compiles a kernel's CUDA C++ with the system's C++ compiler (CXX, or c++) for the double
+// of the driver, with double/kernel.h in place of CUDA's own words.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -42,8 +42,10 @@ std::string prepared(const std::string& source) {
   for (std::sregex_iterator i(source.begin(), source.end(), kernel), end; i != end; ++i, count++)
     table += "LzEntry<&::lzm::" + i->str(2) + ">::describe(\"" + i->str(2) + "\", " + i->str(1) + "),\n";
   return std::regex_replace(source, arena, "$1* $2 = static_cast<$1*>(lz_host->shared);") +
-         "\n#line 1 \"table\"\nextern \"C\" {\nextern __attribute__((visibility(\"default\"))) const LzKernel lz_kernels[] = {\n" + table +
-         "};\nextern __attribute__((visibility(\"default\"))) const int lz_kernel_count = " + std::to_string(count) + ";\n}\n";
+         "\n#line 1 \"table\"\nextern \"C\" {\nextern __attribute__((visibility(\"default\"))) const "
+         "LzKernel lz_kernels[] = {\n" +
+         table + "};\nextern __attribute__((visibility(\"default\"))) const int lz_kernel_count = " +
+         std::to_string(count) + ";\n}\n";
 }
 
 int run(const std::vector<std::string>& command, const std::string& log) {
@@ -93,10 +95,11 @@ LZ_EXPORT int nvrtcCompileProgram(void* program, int, const char* const*) {
   for (const auto& [name, text] : p->headers) write_file(folder + "/" + name, text);
   write_file(folder + "/kernel.cu", prepared(p->source));
   const char* own = std::getenv("CXX");
-  const int status = run({own ? own : "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off",
-                          "-fsigned-char", "-fno-math-errno", "-fvisibility=hidden", "-DLZ_DOUBLE_KERNEL", "-I" + folder, "-include",
-                          LAZULI_DOUBLE_KERNEL_H, "-x", "c++", folder + "/kernel.cu", "-o", folder + "/kernel.so"},
-                         folder + "/log");
+  const int status = run(
+      {own ? own : "c++", "-std=c++17", "-O1", "-fPIC", "-shared", "-w", "-ffp-contract=off", "-fsigned-char",
+       "-fno-math-errno", "-fvisibility=hidden", "-DLZ_DOUBLE_KERNEL", "-I" + folder, "-include",
+       LAZULI_DOUBLE_KERNEL_H, "-x", "c++", folder + "/kernel.cu", "-o", folder + "/kernel.so"},
+      folder + "/log");
   p->log = read_file(folder + "/log");
   if (status == 0) {
     const std::string library = read_file(folder + "/kernel.so");

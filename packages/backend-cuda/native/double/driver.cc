@@ -1,9 +1,10 @@
-// A double of libcuda.so.1 for tests on machines without a GPU: contexts, streams, events, memory and launches by the driver's own names.
-// Work on a stream waits until somebody waits for it, so that nothing can rely on being done at once; kernels run on the CPU. It stands in
-// for the driver's calls, their order and their failures, not for a GPU's speed or its memory model.
+// A double of libcuda.so.1 for tests on machines without a GPU: contexts, streams, events, memory and
+// launches by the driver's own names. Work on a stream waits until somebody waits for it, so that nothing can
+// rely on being done at once; kernels run on the CPU. It stands in for the driver's calls, their order and
+// their failures, not for a GPU's speed or its memory model.
 //
-// LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails), lost (the next wait finds that
-// a kernel has destroyed the context).
+// LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
+// lost (the next wait finds that a kernel has destroyed the context).
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -48,7 +49,7 @@ struct Step {
 };
 struct StreamState {
   std::deque<std::function<int()>> steps;
-  // How many steps there have been, and how many are done.
+  // The number of steps so far, and of those that are done.
   uint64_t added = 0, done = 0;
 };
 struct EventState {
@@ -70,7 +71,7 @@ std::map<Pointer, size_t> blocks;
 size_t used = 0;
 int lost = kSuccess;
 
-// Whether bytes lie in a block of the device.
+// True if bytes lie in a block of the device.
 bool is_device(Pointer at, size_t n) {
   auto next = blocks.upper_bound(at);
   if (next == blocks.begin()) return false;
@@ -126,15 +127,32 @@ LZ_EXPORT int cuDriverGetVersion(int* version) {
 }
 LZ_EXPORT int cuGetErrorName(int result, const char** name) {
   switch (result) {
-    case kSuccess: *name = "CUDA_SUCCESS"; break;
-    case kInvalidValue: *name = "CUDA_ERROR_INVALID_VALUE"; break;
-    case kOutOfMemory: *name = "CUDA_ERROR_OUT_OF_MEMORY"; break;
-    case kNoDevice: *name = "CUDA_ERROR_NO_DEVICE"; break;
-    case kInvalidImage: *name = "CUDA_ERROR_INVALID_IMAGE"; break;
-    case kNotFound: *name = "CUDA_ERROR_NOT_FOUND"; break;
-    case kIllegalAddress: *name = "CUDA_ERROR_ILLEGAL_ADDRESS"; break;
-    case kOutOfResources: *name = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES"; break;
-    default: return kInvalidValue;
+    case kSuccess:
+      *name = "CUDA_SUCCESS";
+      break;
+    case kInvalidValue:
+      *name = "CUDA_ERROR_INVALID_VALUE";
+      break;
+    case kOutOfMemory:
+      *name = "CUDA_ERROR_OUT_OF_MEMORY";
+      break;
+    case kNoDevice:
+      *name = "CUDA_ERROR_NO_DEVICE";
+      break;
+    case kInvalidImage:
+      *name = "CUDA_ERROR_INVALID_IMAGE";
+      break;
+    case kNotFound:
+      *name = "CUDA_ERROR_NOT_FOUND";
+      break;
+    case kIllegalAddress:
+      *name = "CUDA_ERROR_ILLEGAL_ADDRESS";
+      break;
+    case kOutOfResources:
+      *name = "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES";
+      break;
+    default:
+      return kInvalidValue;
   }
   return kSuccess;
 }
@@ -160,15 +178,30 @@ LZ_EXPORT int cuDeviceTotalMem_v2(size_t* bytes, int) {
 }
 LZ_EXPORT int cuDeviceGetAttribute(int* value, int attribute, int) {
   switch (attribute) {
-    case 1: *value = 1024; break;
-    case 10: *value = 32; break;
-    case 16: *value = 1; break;
+    case 1:
+      *value = 1024;
+      break;
+    case 10:
+      *value = 32;
+      break;
+    case 16:
+      *value = 1;
+      break;
     // A capability that no GPU has, so that nobody's kernels are taken for another's.
-    case 75: *value = 999; break;
-    case 76: *value = 0; break;
-    case 97: *value = 64 * 1024; break;
-    case 115: *value = 1; break;
-    default: *value = 0;
+    case 75:
+      *value = 999;
+      break;
+    case 76:
+      *value = 0;
+      break;
+    case 97:
+      *value = 64 * 1024;
+      break;
+    case 115:
+      *value = 1;
+      break;
+    default:
+      *value = 0;
   }
   return kSuccess;
 }
@@ -248,7 +281,8 @@ LZ_EXPORT int cuModuleLoadData(void** module, const void* image) {
   std::memcpy(head, image, sizeof head);
   if (std::memcmp(head, "LZDOUBLE", 8) != 0) return kInvalidImage;
   const int file = memfd_create("lazuli-kernel", MFD_CLOEXEC);
-  if (file < 0 || write(file, static_cast<const char*>(image) + 16, head[1]) != ssize_t(head[1])) return kInvalidImage;
+  if (file < 0 || write(file, static_cast<const char*>(image) + 16, head[1]) != ssize_t(head[1]))
+    return kInvalidImage;
   // It stays open: a second library under a number that is free again would be taken for the first.
   void* library = dlopen(("/proc/self/fd/" + std::to_string(file)).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return kInvalidImage;

@@ -1,5 +1,6 @@
-/* What a kernel sees in place of CUDA's own words when the test double compiles it for the CPU, and what the double and a compiled kernel
- * know of each other. One thread of the host runs everything, so that memory is shared as it is. */
+/* The stand-in for CUDA's own words when the test double compiles a kernel for the CPU, and what the
+ * double and a compiled kernel know of each other. One thread of the host runs everything, so that memory is
+ * shared as it is. */
 #pragma once
 
 #include <math.h>
@@ -13,17 +14,17 @@ struct uint4 {
   unsigned x, y, z, w;
 };
 
-/* What threads of a warp exchange. */
+/* The exchanges between threads of a warp. */
 enum class LzExchange : int { kMask, kShuffle, kBallot, kMeet };
 
-/* What a kernel asks of the double. */
+/* The double's services to a kernel. */
 struct LzHost {
   uint3 thread, block, block_size, grid_size;
   void* shared;
   void (*barrier)();
   unsigned (*exchange)(LzExchange, const void* site, unsigned mask, unsigned value, int lane);
 };
-/* What the double knows of a kernel. */
+/* A kernel as the double sees it. */
 struct LzKernel {
   const char* name;
   void (*call)(void** arguments);
@@ -76,22 +77,22 @@ static inline int __clz(int x) { return x ? __builtin_clz(unsigned(x)) : 32; }
 static inline int __clzll(long long x) { return x ? __builtin_clzll((unsigned long long)(x)) : 64; }
 static inline long long __mul64hi(long long a, long long b) { return (long long)((__int128(a) * b) >> 64); }
 static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
-  return (unsigned long long)(((unsigned __int128)(a) * b) >> 64);
+  return (unsigned long long)(((unsigned __int128)(a)*b) >> 64);
 }
 static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
 
-#define LZ_ATOMIC(name, expression)        \
-  template <class T>                       \
-  inline T name(T* p, T v) {               \
-    const T old = *p;                      \
-    *p = T(expression);                    \
-    return old;                            \
+#define LZ_ATOMIC(name, expression) \
+  template <class T>                \
+  inline T name(T* p, T v) {        \
+    const T old = *p;               \
+    *p = T(expression);             \
+    return old;                     \
   }
 LZ_ATOMIC(atomicAdd, old + v)
 LZ_ATOMIC(atomicSub, old - v)
 LZ_ATOMIC(atomicMin, v < old ? v : old)
 LZ_ATOMIC(atomicMax, old < v ? v : old)
-LZ_ATOMIC(atomicAnd, old & v)
+LZ_ATOMIC(atomicAnd, old& v)
 LZ_ATOMIC(atomicOr, old | v)
 LZ_ATOMIC(atomicXor, old ^ v)
 LZ_ATOMIC(atomicExch, v)

@@ -1,4 +1,4 @@
-/* What checked kernels are compiled with besides the prelude: the compiler calls these functions before every
+/* The checked kernels' addition to the prelude: the compiler calls these functions before every
  * access to memory (-fsanitize=thread, without its library), and they tell the executor, which says what is
  * wrong. See host/checker.h. */
 #pragma once
@@ -15,35 +15,31 @@ enum Access : u32 { kRead, kWrite, kAtomicRead, kAtomicWrite, kFence, kBarrier }
 }
 
 #define LZ_UNCHECKED __attribute__((no_sanitize("thread")))
-#define LZ_ACCESS(size)                                                                            \
-  LZ_UNCHECKED void __tsan_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); }        \
-  LZ_UNCHECKED void __tsan_write##size(void* p) { lazuli_metal_access(p, size, lz::kWrite); }      \
-  LZ_UNCHECKED void __tsan_unaligned_read##size(void* p) {                                         \
-    lazuli_metal_access(p, size, lz::kRead);                                                       \
-  }                                                                                                \
-  LZ_UNCHECKED void __tsan_unaligned_write##size(void* p) {                                        \
-    lazuli_metal_access(p, size, lz::kWrite);                                                      \
-  }                                                                                                \
-  LZ_UNCHECKED void __tsan_volatile_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); } \
+#define LZ_ACCESS(size)                                                                                 \
+  LZ_UNCHECKED void __tsan_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); }             \
+  LZ_UNCHECKED void __tsan_write##size(void* p) { lazuli_metal_access(p, size, lz::kWrite); }           \
+  LZ_UNCHECKED void __tsan_unaligned_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); }   \
+  LZ_UNCHECKED void __tsan_unaligned_write##size(void* p) { lazuli_metal_access(p, size, lz::kWrite); } \
+  LZ_UNCHECKED void __tsan_volatile_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); }    \
   LZ_UNCHECKED void __tsan_volatile_write##size(void* p) { lazuli_metal_access(p, size, lz::kWrite); }
-#define LZ_ATOMIC_ACCESS(bits, type)                                                                 \
-  LZ_UNCHECKED type __tsan_atomic##bits##_load(const volatile type* p, int) {                        \
-    lazuli_metal_access(const_cast<const type*>(p), bits / 8, lz::kAtomicRead);                      \
-    return __atomic_load_n(p, __ATOMIC_RELAXED);                                                     \
-  }                                                                                                  \
-  LZ_UNCHECKED void __tsan_atomic##bits##_store(volatile type* p, type v, int) {                     \
-    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                           \
-    __atomic_store_n(p, v, __ATOMIC_RELAXED);                                                        \
-  }                                                                                                  \
-  LZ_UNCHECKED int __tsan_atomic##bits##_compare_exchange_strong(volatile type* p, type* e, type v,  \
-                                                                 int, int) {                         \
-    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                           \
-    return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);          \
-  }                                                                                                  \
-  LZ_UNCHECKED int __tsan_atomic##bits##_compare_exchange_weak(volatile type* p, type* e, type v,    \
-                                                               int, int) {                           \
-    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                           \
-    return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);          \
+#define LZ_ATOMIC_ACCESS(bits, type)                                                                     \
+  LZ_UNCHECKED type __tsan_atomic##bits##_load(const volatile type* p, int) {                            \
+    lazuli_metal_access(const_cast<const type*>(p), bits / 8, lz::kAtomicRead);                          \
+    return __atomic_load_n(p, __ATOMIC_RELAXED);                                                         \
+  }                                                                                                      \
+  LZ_UNCHECKED void __tsan_atomic##bits##_store(volatile type* p, type v, int) {                         \
+    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                               \
+    __atomic_store_n(p, v, __ATOMIC_RELAXED);                                                            \
+  }                                                                                                      \
+  LZ_UNCHECKED int __tsan_atomic##bits##_compare_exchange_strong(volatile type* p, type* e, type v, int, \
+                                                                 int) {                                  \
+    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                               \
+    return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);              \
+  }                                                                                                      \
+  LZ_UNCHECKED int __tsan_atomic##bits##_compare_exchange_weak(volatile type* p, type* e, type v, int,   \
+                                                               int) {                                    \
+    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                               \
+    return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);              \
   }
 extern "C" {
 #pragma GCC visibility push(hidden)
@@ -51,9 +47,7 @@ LZ_UNCHECKED void __tsan_init() {}
 LZ_UNCHECKED void __tsan_func_entry(void*) {}
 LZ_UNCHECKED void __tsan_func_exit() {}
 LZ_UNCHECKED void __tsan_read_range(void* p, lz::usize n) { lazuli_metal_access(p, lz::u32(n), lz::kRead); }
-LZ_UNCHECKED void __tsan_write_range(void* p, lz::usize n) {
-  lazuli_metal_access(p, lz::u32(n), lz::kWrite);
-}
+LZ_UNCHECKED void __tsan_write_range(void* p, lz::usize n) { lazuli_metal_access(p, lz::u32(n), lz::kWrite); }
 LZ_UNCHECKED void __tsan_atomic_thread_fence(int) {}
 LZ_ACCESS(1)
 LZ_ACCESS(2)

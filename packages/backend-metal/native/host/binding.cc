@@ -260,7 +260,8 @@ napi_value time_limit_to(napi_env env, napi_callback_info info) {
   set_time_limit(Call(env, info).number(0));
   return nullptr;
 }
-// traffic() → [loads, stores, distinct loads, distinct stores] of checked kernels, in bytes, since the last call
+// traffic() → [loads, stores, distinct loads, distinct stores] of checked kernels, in bytes, since the last
+// call
 napi_value traffic(napi_env env, napi_callback_info info) {
   Call c(env, info);
   const Traffic t = take_traffic();

@@ -58,7 +58,7 @@ Checker::Cell* Checker::cell(uintptr_t address, bool in_arena) {
   return &last_->cells[address % 4096];
 }
 
-// Whether an access has happened before another one in every order in which a GPU may run the threads.
+// True if an access has happened before another one in every order in which a GPU may run the threads.
 bool Checker::ordered(const Access& before, const Access& now, bool in_arena) const {
   if (before.group != now.group) return in_arena;
   return before.lane == now.lane || before.epoch < now.epoch ||
@@ -78,12 +78,13 @@ std::string Checker::race(const Access& before, bool wrote, const Access& now, b
                           const Region& region, uintptr_t address) const {
   const bool in_arena = region.buffer < 0;
   const std::string place =
-      in_arena ? "byte " + std::to_string(address - region.begin) + " of threadgroup memory"
-               : "byte " + std::to_string(address - region.begin) + " of buffer " + std::to_string(region.buffer);
+      in_arena
+          ? "byte " + std::to_string(address - region.begin) + " of threadgroup memory"
+          : "byte " + std::to_string(address - region.begin) + " of buffer " + std::to_string(region.buffer);
   const std::string verb = writes ? "writes" : "reads", other = wrote ? "writes" : "reads";
   if (before.group != now.group)
-    return "a race: thread " + std::to_string(now.lane) + " of threadgroup " + std::to_string(now.group) + " " + verb + " " +
-           place + ", which thread " + std::to_string(before.lane) + " of threadgroup " +
+    return "a race: thread " + std::to_string(now.lane) + " of threadgroup " + std::to_string(now.group) +
+           " " + verb + " " + place + ", which thread " + std::to_string(before.lane) + " of threadgroup " +
            std::to_string(before.group) + " " + other +
            " in the same dispatch: use atomic operations, or two dispatches";
   return "a race: thread " + std::to_string(now.lane) + " " + verb + " " + place + ", which thread " +
@@ -117,21 +118,25 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
       if (address >= r.begin && address < r.reach) behind = &r;
     }
     if (!region && behind)
-      return std::string(writes ? "writes" : "reads") + " behind the end of buffer " + std::to_string(behind->buffer) +
-             ": " + bytes_at(address - behind->begin, size) + " of " + std::to_string(behind->end - behind->begin);
+      return std::string(writes ? "writes" : "reads") + " behind the end of buffer " +
+             std::to_string(behind->buffer) + ": " + bytes_at(address - behind->begin, size) + " of " +
+             std::to_string(behind->end - behind->begin);
     if (!region) return {};
   }
   if (region->bytes)
-    return writes ? "writes to buffer " + std::to_string(region->buffer) + ", which is constant" : std::string();
+    return writes ? "writes to buffer " + std::to_string(region->buffer) + ", which is constant"
+                  : std::string();
   if (!in_arena) (writes ? traffic.stores : traffic.loads) += size;
-  const Access now{group_, (in_arena ? threadgroup_epochs_ : device_epochs_)[lane], fences_[lane], uint16_t(lane), true,
-                   atomic};
+  const Access now{group_,        (in_arena ? threadgroup_epochs_ : device_epochs_)[lane],
+                   fences_[lane], uint16_t(lane),
+                   true,          atomic};
   for (uintptr_t at = address; at < address + size; at++) {
     Cell* c = cell(at, in_arena);
     if (!c) continue;
     if (in_arena && !writes && !c->write.set)
       return "thread " + std::to_string(lane) + " reads byte " + std::to_string(at - region->begin) +
-             " of threadgroup memory, which no thread of the threadgroup has written before: is a barrier missing?";
+             " of threadgroup memory, which no thread of the threadgroup has written before: is a barrier "
+             "missing?";
     const bool clash = c->write.set && !(c->write.atomic && atomic) && !ordered(c->write, now, in_arena);
     if (clash) return race(c->write, true, now, writes, *region, at);
     if (!writes) {
@@ -154,7 +159,8 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
       Access reader = c->read;
       // The last reader is this thread: another one read before it.
       if (ordered(reader, now, in_arena))
-        return "a race: thread " + std::to_string(lane) + " writes byte " + std::to_string(at - region->begin) +
+        return "a race: thread " + std::to_string(lane) + " writes byte " +
+               std::to_string(at - region->begin) +
                (in_arena ? " of threadgroup memory" : " of buffer " + std::to_string(region->buffer)) +
                ", which other threads read without a barrier between them";
       return race(reader, false, now, true, *region, at);

@@ -25,7 +25,7 @@ class Checker {
  public:
   void begin(const Dispatch& dispatch);
   void begin_group(uint64_t number, u32 lanes, const char* arena);
-  // What is wrong with an access of a thread; empty where nothing is.
+  // The fault of a thread's access; empty where there is none.
   std::string access(u32 lane, uintptr_t address, u32 size, AccessKind kind);
   Traffic traffic;
 

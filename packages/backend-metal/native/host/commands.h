@@ -31,7 +31,7 @@ struct Failed {
   std::string message;
 };
 
-// What the numbers in a stream stand for.
+// The objects that the numbers in a stream stand for.
 struct Tables {
   std::vector<Block*> buffers;
   std::vector<const Kernel*> kernels;

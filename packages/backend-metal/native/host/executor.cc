@@ -55,7 +55,8 @@ class Worker {
   // Follows accesses while a checked kernel runs.
   Checker* checker() { return checker_ ? checker_.get() : (checker_ = std::make_unique<Checker>()).get(); }
   void note(Fiber* fiber, const void* address, u32 size, u32 kind) {
-    std::string problem = checker_->access(fiber->lane, reinterpret_cast<uintptr_t>(address), size, AccessKind(kind));
+    std::string problem =
+        checker_->access(fiber->lane, reinterpret_cast<uintptr_t>(address), size, AccessKind(kind));
     if (problem.empty()) return;
     fail(std::move(problem));
     // The group is given up: back to the scheduler for good.

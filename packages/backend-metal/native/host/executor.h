@@ -12,7 +12,7 @@ namespace lz {
 struct Binding {
   char* data = nullptr;
   size_t length = 0;
-  size_t reach = 0;  // bytes until an inaccessible page
+  size_t reach = 0;           // bytes until an inaccessible page
   bool inline_bytes = false;  // of the command stream
 };
 
@@ -25,7 +25,7 @@ struct Dispatch {
 };
 
 struct Traffic;
-// What checked kernels of the calling thread have moved since the last call.
+// The bytes that checked kernels of the calling thread have moved since the last call.
 Traffic take_traffic();
 
 // Called by checked kernels before every access.
@@ -40,7 +40,7 @@ void add_kernel_code(const void* in_library);
 // Runs every thread and waits. Returns what went wrong, or an empty string.
 std::string run(const Dispatch& dispatch);
 
-// How many threads work on a dispatch, the caller included; 0 asks for the default.
+// The number of threads that work on a dispatch, the caller included; 0 asks for the default.
 void set_workers(u32 count);
 u32 workers();
 

@@ -6,7 +6,7 @@
 
 namespace lz {
 
-// What a guarded region is told of a fault.
+// A fault as a guarded region is told of it.
 struct Fault {
   int signal = 0;
   uintptr_t address = 0;

@@ -24,7 +24,7 @@ class Stacks {
 
   // The fiber of that number, made on first use; null when memory ran out.
   Fiber* fiber(u32 index);
-  // Whether an address lies in a stack.
+  // True if an address lies in a stack.
   bool contains(uintptr_t address) const;
 
  private:

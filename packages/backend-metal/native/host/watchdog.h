@@ -1,5 +1,5 @@
-// Ends dispatches that take too long: a thread that looks at the clock four times a second while any runs, and
-// interrupts those whose time is over where they execute a kernel's code, which holds no lock.
+// Ends dispatches that take too long: a thread that looks at the clock four times a second while any runs,
+// and interrupts those whose time is over where they execute a kernel's code, which holds no lock.
 #pragma once
 
 #include <csignal>
@@ -7,7 +7,7 @@
 
 namespace lz {
 
-// What a dispatch's fault is when its time is over.
+// The fault of a dispatch when its time is over.
 constexpr int kTimeSignal = SIGURG;
 
 double time_limit();
@@ -24,7 +24,7 @@ class Watch {
   int slot_;
 };
 
-// Whether an instruction belongs to a kernel.
+// True if an instruction belongs to a kernel.
 bool is_kernel_code(uintptr_t instruction);
 
 }  // namespace lz

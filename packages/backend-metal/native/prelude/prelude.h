@@ -1,4 +1,4 @@
-/* What Metal source sees in place of <metal_stdlib> when it is compiled for the CPU. No standard header is
+/* The stand-in for <metal_stdlib> when Metal source is compiled for the CPU. No standard header is
  * included. */
 #pragma once
 

@@ -1,4 +1,4 @@
-/* What threads do together: barriers, <metal_simdgroup>, <metal_simdgroup_matrix>, quads, threadgroup
+/* Work that threads do together: barriers, <metal_simdgroup>, <metal_simdgroup_matrix>, quads, threadgroup
  * variables. A thread hands its argument to the executor and waits; once every thread of its simdgroup has
  * come, one call computes all results. */
 #pragma once
@@ -169,8 +169,8 @@ LZ_REDUCE(and, And)
 LZ_REDUCE(or, Or)
 LZ_REDUCE(xor, Xor)
 #undef LZ_REDUCE
-    template <class T>
-    inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) {
+template <class T>
+inline T simd_prefix_inclusive_sum(T x, int line = __builtin_LINE()) {
   return lz::scan<true>(x, lz::Add(), T(0), line);
 }
 template <class T>

@@ -1,6 +1,6 @@
 /**
- * Applications of primitives as they occur: in the samples' graphs, in the graphs of their derivatives, and in the decompositions of both. A
- * primitive that only a rule uses is met here too.
+ * Applications of primitives as they occur: in the samples' graphs, in the graphs of their derivatives, and in the decompositions of both.
+ * A primitive that only a rule uses is met here too.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -32,7 +32,7 @@ export interface Application {
   readonly call?: PublicCall
 }
 
-/** How many applications of one primitive are kept. */
+/** The number of applications of one primitive that are kept. */
 const ENOUGH = 8
 
 /** The graphs of a sample: its value, its gradients and its tangents. */

@@ -24,7 +24,7 @@ export function subsets(items: readonly number[]): number[][] {
   return all
 }
 
-/** What derivatives are checked with. */
+/** The settings of a check of derivatives. */
 export interface Setting {
   /** The function of some inputs, the others fixed. */
   by(which: readonly number[]): (...xs: mx.Array[]) => mx.Array[]
@@ -48,7 +48,7 @@ export function onReference(check: Column["check"]): Column["check"] {
   return (application) => onBackendNamed("reference", () => check(application))
 }
 
-/** What to differentiate, or why nothing is: what a user's own rules give is no matter unless they are `own`. */
+/** The function to differentiate, or why there is none: what a user's own rules give is no matter unless they are `own`. */
 export function settingOf(application: Application, own = false): Setting | string {
   const { inputs, primitive } = application
   if (primitive.facts.opaque && !own) return "a user's own rules need not be what the function does"

@@ -1,6 +1,7 @@
 /**
- * The column `dtypes`: derivatives in float32, float16, bfloat16 and complex64, wherever a primitive takes them. The columns jvp and vjp hold
- * them to difference quotients in float64; here they are held to those in float64, to each other, and to the dtypes of what they belong to.
+ * The column `dtypes`: derivatives in float32, float16, bfloat16 and complex64, wherever a primitive takes them. The columns jvp and vjp
+ * hold them to difference quotients in float64; here they are held to those in float64, to each other, and to the dtypes of what they
+ * belong to.
  */
 import * as mx from "@lazuli/core"
 import { isInexact, type Primitive } from "@lazuli/core/engine"
@@ -11,7 +12,7 @@ import { onReference, type Setting, settingOf, slopes } from "./derivatives"
 import { converted } from "./layouts"
 import { CheckFailure, dot, flat } from "./values"
 
-/** What is tried, and by how much of the largest number results may be off: rules round after each operation. */
+/** The dtypes tried, and by how much of the largest number results may be off: rules round after each operation. */
 const TRIED: readonly (readonly [mx.Dtype, number])[] = [
   [mx.float32, 3e-5],
   [mx.float16, 8e-3],
@@ -42,7 +43,9 @@ function expectKinds(got: readonly (mx.Array | null)[], like: readonly mx.Array[
   })
 }
 
-/** What the rules themselves give: transforms turn it into the dtype it should have had. Of elementwise ones they also fit the shape. */
+/**
+ * Checks what the rules themselves give: transforms turn it into the dtype it should have had. Of elementwise ones they also fit the shape.
+ */
 function checkRules(primitive: Primitive, { params, inputs }: Application, setting: Setting): void {
   const { smooth, outputs, ts, cs } = setting
   const { rules, elementwise } = primitive
@@ -74,7 +77,7 @@ function checkRules(primitive: Primitive, { params, inputs }: Application, setti
   }
 }
 
-/** How far apart two lists of numbers may be. */
+/** The difference that two lists of numbers may have. */
 const scaleOf = (list: readonly number[]): number => {
   let largest = 0
   for (const v of list) if (Math.abs(v) > largest && Number.isFinite(v)) largest = Math.abs(v)
@@ -99,7 +102,7 @@ function checkDtype(application: Application, setting: Setting, dtype: mx.Dtype,
   const allowed = tolerance * Math.max(1e-3, Math.min(size, norm(grads) * norm(directions)))
   if (Number.isFinite(forward) && !(Math.abs(forward - back) <= allowed))
     throw new CheckFailure(`⟨c, J·t⟩ is ${forward}, ⟨Jᴴ·c, t⟩ ${back}`)
-  // What has a choice to make turns as it likes under small changes; in real numbers the choice is a sign, which stays.
+  // A result with a choice to make changes as it likes under small changes; in real numbers the choice is a sign, which stays.
   if (primitive.facts.stopsGradient || (primitive.facts.ambiguous && dtype === mx.complex64)) return
   const wants =
     dtype === mx.complex64 ? quotients(setting, xs, directions) : wideTangents(application, setting)

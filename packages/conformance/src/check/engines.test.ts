@@ -1,6 +1,6 @@
 /**
- * The column `compiled` against primitives whose rules read values or sizes of what is being traced, and the kit on results that have more elements
- * than a call has room for arguments.
+ * The column `compiled` against primitives whose rules read values or sizes of what is being traced, and the kit on results that have more
+ * elements than a call has room for arguments.
  */
 import * as mx from "@lazuli/core"
 import { definePrimitive, type PrimitiveRules } from "@lazuli/core/engine"

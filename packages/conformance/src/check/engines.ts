@@ -12,7 +12,7 @@ import { CheckFailure, expectClose, isExact } from "./values"
 
 type Outputs = (...xs: mx.Array[]) => mx.Array[]
 
-/** What is compiled: the call, and where it has derivatives those too, with their directions as arguments. */
+/** The functions to compile: the call, and where it has derivatives those too, with their directions as arguments. */
 function* functionsOf(application: Application): Generator<[what: string, f: Outputs, inputs: mx.Array[]]> {
   const { inputs } = application
   const f = functionOf(application)

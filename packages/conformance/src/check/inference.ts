@@ -90,7 +90,7 @@ function checkInference(application: Application): void {
   }
 }
 
-/** What `infer` promises, held to what the reference makes, in every dtype that it takes. */
+/** The promises of `infer`, held to what the reference makes, in every dtype that it takes. */
 export const inferColumn: Column = {
   name: "infer",
   check: onReference((application) => {
@@ -99,7 +99,7 @@ export const inferColumn: Column = {
       try {
         checkInference({ ...application, inputs })
       } catch (error) {
-        // What it refuses it need not infer.
+        // A call that it refuses it need not infer.
         if (error instanceof mx.LazuliError) continue
         if (!(error instanceof CheckFailure)) throw error
         throw new CheckFailure(`${what}: ${error.message}`)

@@ -22,7 +22,7 @@ const storeOf = (storage: Storage | null): Float64Array => {
 
 type Edit = (outputs: Float64Array[]) => void
 let count = 0
-/** What the kit says of the reference backend with the float64 results of a primitive edited. */
+/** The kit's verdict on the reference backend with the float64 results of a primitive edited. */
 function edited(primitive: string, f: (x: mx.Array) => mx.Array, input: mx.Array, edit: Edit): string {
   const name = `edits${count++}`
   registerEdited(name, (node) => {

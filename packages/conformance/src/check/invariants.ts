@@ -1,6 +1,6 @@
 /**
- * What holds of results that are unique only up to a choice: the signs of singular vectors, the order of eigenvalues, the pivot where two are
- * equal but for rounding. A backend's column compares this in place of the numbers.
+ * Invariants of results that are unique only up to a choice: the signs of singular vectors, the order of eigenvalues, the pivot where two
+ * are equal but for rounding. A backend's column compares this in place of the numbers.
  */
 import * as mx from "@lazuli/core"
 import { type AnyParams, isInexact } from "@lazuli/core/engine"
@@ -8,12 +8,12 @@ import { onBackendNamed } from "../backend-choice"
 import { type HostValues, hostOf } from "../golden/compare"
 import { dtypeNamed } from "../golden/values"
 
-/** What an {@link Invariant} is given. Arrays are on the reference backend, and what is real and floating in float64. */
+/** The arguments of an {@link Invariant}. Arrays are on the reference backend, and what is real and floating in float64. */
 export interface InvariantContext {
   readonly inputs: readonly mx.Array[]
-  /** What a backend made of them, or the reference. */
+  /** The results of a backend, or of the reference. */
   readonly outputs: readonly mx.Array[]
-  /** What the reference made of them: for those outputs that are unique. */
+  /** The results of the reference: for those outputs that are unique. */
   readonly reference: readonly mx.Array[]
   readonly params: AnyParams
 }
@@ -99,7 +99,7 @@ export const INVARIANTS: Readonly<Record<string, Invariant>> = {
     const [triangle, strict] =
       params.uplo === "U" ? [mx.triu(given), mx.triu(given, 1)] : [mx.tril(given), mx.tril(given, -1)]
     const diagonal = triangle.subtract(strict)
-    // What the diagonal of a Hermitian matrix has of imaginary parts is not read.
+    // Imaginary parts on the diagonal of a Hermitian matrix are not read.
     const a = strict.add(adjoint(strict)).add(diagonal.add(adjoint(diagonal)).multiply(0.5))
     return {
       A·V: eigenvectors(a, w, v),

@@ -13,17 +13,19 @@ import { arrayFrom, broadcastable, type Filling, type HostInput, hostInput, LAYO
 import { CheckFailure } from "./values"
 import { type VariantOptions, variants } from "./variants"
 
-/** How a backend is held to the reference. */
+/** Options of the comparison of a backend with the reference. */
 export interface KernelOptions extends VariantOptions {
   /** Names of {@link LAYOUTS}; all by default. */
   readonly layouts?: readonly string[]
   /** By name of a dtype: |got − want| ≤ tolerance · (1 + |want|). */
   readonly tolerances?: Readonly<Record<string, number>>
-  /** By name of a primitive with the fact `ambiguous`: what must hold of its results instead of being the reference's. Core's have theirs. */
+  /**
+   * By name of a primitive with the fact `ambiguous`: what must hold of its results instead of being the reference's. Core's have theirs.
+   */
   readonly invariants?: Readonly<Record<string, Invariant>>
 }
 
-/** What kernels may differ by for having added in another order. */
+/** The differences that kernels may have for having added in another order. */
 const TOLERANCES: Readonly<Record<string, number>> = {
   float16: 4e-3,
   bfloat16: 3e-2,
@@ -39,8 +41,9 @@ function run(application: Application, inputs: readonly mx.Array[]): HostValues[
 }
 
 /**
- * What a kernel may make of NaN and infinities: of sums of products of several inputs, zeros that were added or left out decide whether they
- * are NaN. "where meant": what it likes, where the reference is not finite. "anywhere": NaN also where the reference leaves out padding's zeros.
+ * The freedom of a kernel with NaN and infinities: of sums of products of several inputs, zeros that were added or left out decide whether
+ * they are NaN. "where meant": what it likes, where the reference is not finite. "anywhere": NaN also where the reference leaves out
+ * padding's zeros.
  */
 type Leniency = "none" | "where meant" | "anywhere"
 
@@ -71,7 +74,7 @@ function expectKind(g: HostValues | undefined, w: HostValues, what: string, whos
 const toleranceOf = (dtype: string, options: KernelOptions): number =>
   options.tolerances?.[dtype] ?? TOLERANCES[dtype] ?? 0
 
-/** What an ambiguous primitive's result must satisfy. Where the reference is not finite there is no choice to make. */
+/** Checks the invariants of an ambiguous primitive's result. Where the reference is not finite there is no choice to make. */
 function compareInvariants(invariant: Invariant, result: Result, options: KernelOptions): void {
   const { outputs, reference } = result
   reference.forEach((w, k) => {
@@ -124,7 +127,7 @@ function compare(
   })
 }
 
-/** Which layout each input has: all one, and mixed. */
+/** The layouts of the inputs: all one, and mixed. */
 function arrangements(count: number, names: readonly string[]): string[][] {
   const uniform = names.map((name) => globalThis.Array.from({ length: count }, () => name))
   if (count < 2) return uniform
@@ -158,7 +161,7 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
         try {
           return onBackendNamed("reference", () => run(application, inputs.map(arrayFrom)))
         } catch (error) {
-          // What the reference refuses is no matter for kernels.
+          // Calls that the reference refuses are no matter for kernels.
           if (!(error instanceof mx.LazuliError)) throw error
           refused = error.message
           return null

@@ -31,7 +31,7 @@ export function arrayFrom({ dtype, shape, bytes }: HostInput): mx.Array {
     .reshape(shape)
 }
 
-/** What a layout is called, and how an array gets it: the same elements, or null where there is no such layout. */
+/** Layouts by name, and how an array gets them: the same elements, or null where there is no such layout. */
 export const LAYOUTS: Readonly<Record<string, (x: mx.Array) => mx.Array | null>> = {
   "row-major": (x) => x,
   transposed: (x) => (x.ndim > 1 ? laid(x.transpose()).transpose() : null),
@@ -61,7 +61,7 @@ export function broadcastable(input: HostInput): HostInput {
   return { ...input, bytes: repeated.buffer }
 }
 
-/** What to put in place of a sample's numbers. */
+/** The numbers to put in place of a sample's. */
 export type Filling = "as given" | "of both signs" | "special"
 
 const SPECIAL = [Number.NaN, 1, Number.POSITIVE_INFINITY, -2.5, -0, 0, Number.NEGATIVE_INFINITY, 0.5, 3, -1]
@@ -84,7 +84,7 @@ export function converted(x: mx.Array, dtype: mx.Dtype, filling: Filling): mx.Ar
   if (dtype.kind === "unsigned" && filling === "of both signs") v = v.abs()
   if (x.dtype === dtype && filling === "as given") return x
   const z = complexOf(v, dtype)
-  // What takes symmetric matrices takes Hermitian ones.
+  // A primitive of symmetric matrices takes Hermitian ones.
   return dtype === mx.complex64 && isHermitian(real) ? z.add(z.T.conjugate()).multiply(0.5) : z
 }
 /** Real numbers as `dtype`; of a complex one they give both parts. */

@@ -14,7 +14,7 @@ import { inferColumn } from "./inference"
 import { type KernelOptions, kernelColumn } from "./kernels"
 import { exportColumn, shapelessColumn } from "./programs"
 
-/** What may be checked: a primitive, what `definePrimitive` gave for it, or its name. */
+/** The subject of a check: a primitive, what `definePrimitive` gave for it, or its name. */
 export type Subject = string | Primitive | { readonly primitive: Primitive }
 
 /** Inputs and parameters to apply the primitive to. Inputs in float64 let derivatives be compared to many digits. */
@@ -28,7 +28,7 @@ export type OpSample = DirectSample | (Omit<Sample, "name"> & { readonly name?: 
 
 /** Options of {@link opCheck}. */
 export interface OpCheckOptions extends KernelOptions {
-  /** What to check; {@link standardColumns} by default. */
+  /** The columns to check; {@link standardColumns} by default. */
   readonly columns?: readonly Column[]
   /** Names of registered backends to compare with the reference; all but the reference by default. */
   readonly backends?: readonly string[]
@@ -38,7 +38,7 @@ export interface OpCheckOptions extends KernelOptions {
 export interface CheckResult {
   readonly column: string
   readonly status: "ok" | "failed" | "not applicable"
-  /** What is wrong, with the sample that shows it, or why nothing can be said. */
+  /** The failure, with the sample that shows it, or why nothing can be said. */
   readonly reason: string | null
 }
 

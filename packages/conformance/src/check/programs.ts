@@ -28,7 +28,7 @@ function callOf({
   return apply ? [(...xs) => apply(xs, params), inputs] : null
 }
 
-/** What is checked of calls is checked once for each of them: many primitives occur in one. */
+/** A check of calls is done once for each of them: many primitives occur in one. */
 function oncePerCall(check: (f: Outputs, inputs: readonly mx.Array[]) => string | null): Column["check"] {
   const known = new WeakMap<PublicCall, string | null>()
   return (application) => {
@@ -86,7 +86,7 @@ function* doubled(inputs: readonly mx.Array[]): Generator<{ inputs: mx.Array[]; 
     yield { inputs: inputs.map(blocks), what: "matrices twice as long along both axes" }
 }
 
-/** What the function gives, or null where it does not take such arguments. */
+/** The function's results, or null where it does not take such arguments. */
 function eagerly(f: Outputs, inputs: readonly mx.Array[]): mx.Array[] | null {
   try {
     const outputs = f(...inputs)
@@ -115,7 +115,7 @@ export const shapelessColumn: Column = {
   }),
 }
 
-/** What comes back from a file gives for other numbers what the call gives. */
+/** A call that comes back from a file gives for other numbers what the call gives. */
 export const exportColumn: Column = {
   name: "export",
   check: oncePerCall((f, inputs) => {

@@ -31,7 +31,7 @@ export function dot(a: mx.Array, b: mx.Array): number {
   return x.reduce((sum, v, i) => sum + (v === 0 || y[i] === 0 ? 0 : v * y[i]), 0)
 }
 
-/** Whether a matrix is its own conjugate transpose: factorizations that take such matrices read one triangle. */
+/** True if a matrix is its own conjugate transpose: factorizations that take such matrices read one triangle. */
 export function isHermitian(x: mx.Array): boolean {
   return x.ndim === 2 && x.shape[0] === x.shape[1] && mx.arrayEqual(x, x.T.conjugate()).item() === true
 }
@@ -46,7 +46,7 @@ export function direction(x: mx.Array, seed: number): mx.Array {
   return (isHermitian(x) ? any.add(any.T.conjugate()).multiply(0.5) : any).astype(x.dtype)
 }
 
-/** What a check found wrong. */
+/** An error that a check found. */
 export class CheckFailure extends Error {}
 
 /** @throws CheckFailure unless shapes and dtypes are equal and elements close */
@@ -61,7 +61,7 @@ export function expectClose(what: string, got: mx.Array, want: mx.Array, toleran
   })
 }
 
-/** Whether every floating array is float64, so that differences and products are exact to many digits. */
+/** True if every floating array is float64, so that differences and products are exact to many digits. */
 export function isExact(arrays: readonly mx.Array[]): boolean {
   return arrays.every((x) => !isInexact(x.dtype) || x.dtype === mx.float64)
 }

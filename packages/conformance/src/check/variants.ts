@@ -6,7 +6,7 @@ import { dtypes as allDtypes, type Dtype, decompose, isInexact, type Node } from
 import { type Application, functionOf } from "./applications"
 import { converted, type Filling } from "./layouts"
 
-/** Which variants are made. */
+/** Options of the variants to make. */
 export interface VariantOptions {
   /** All by default. */
   readonly dtypes?: readonly Dtype[]
@@ -17,15 +17,15 @@ export interface VariantOptions {
 export interface Variant {
   readonly inputs: readonly mx.Array[]
   readonly what: string
-  /** Which numbers stand in the inputs. */
+  /** The numbers that stand in the inputs. */
   readonly filling: Filling
-  /** Whether the inputs may be anything: what a layout repeats may be repeated. */
+  /** True if the inputs may be anything: what a layout repeats may be repeated. */
   readonly free: boolean
 }
 
 /**
- * Whether the reference leaves an input out. Then it holds what follows from the others, saved for kernels (the log-sum-exps of attention), and
- * other numbers in its place would be nonsense.
+ * True if the reference leaves an input out. Then it holds what follows from the others, saved for kernels (the log-sum-exps of attention),
+ * and other numbers in its place would be nonsense.
  */
 function hasSavedInputs({ primitive, params, inputs }: Application): boolean {
   if (!primitive.rules.decompose) return false
@@ -50,7 +50,7 @@ export function* variants(application: Application, options: VariantOptions = {}
   yield { inputs, what: "as given", filling: "as given", free }
   const first = inputs.find((x) => isInexact(x.dtype))?.dtype
   const floats = inputs.flatMap((x, i) => (x.dtype === first ? [i] : []))
-  // What stands beside floats is an index, a mask, or always of another float dtype: it stays.
+  // An operand beside floats that is an index, a mask, or always of another float dtype stays.
   const main = floats.length > 0 ? floats : inputs.map((_, i) => i)
   for (const dtype of dtypes) {
     if (!free && !isInexact(dtype)) continue

@@ -24,7 +24,7 @@ const filters: Record<string, AnyFunction> = {
   "filter.name_has_b": (path) => (path as string).includes("b"),
 }
 
-/** What a recorded name stands for. @throws Missing */
+/** The function of a recorded name. @throws Missing */
 export function lookup(name: string, spaces: Spaces): AnyFunction {
   if (name in filters) return filters[name]
   const [space, ...rest] = name.split(".")
@@ -69,7 +69,7 @@ function method(name: string): AnyFunction {
   }
 }
 
-/** What `{"fn": name}` and `{"call": …}` stand for. */
+/** The values of `{"fn": name}` and `{"call": …}`. */
 export function namedValue(spaces: Spaces): Decoding["named"] {
   return (v) => {
     if ("fn" in v) return lookup(v.fn as string, spaces)

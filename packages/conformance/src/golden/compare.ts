@@ -1,5 +1,5 @@
 /**
- * Whether an answer agrees with the recorded one: shapes and dtypes exactly, integers exactly, the rest within tolerances. What is
+ * Compares an answer with the recorded one: shapes and dtypes exactly, integers exactly, the rest within tolerances. What is
  * unique only up to a choice is compared in unique.ts.
  */
 import * as mx from "@lazuli/core"
@@ -38,7 +38,7 @@ export function expectedOf(v: EncodedArray): HostValues {
   return { dtype: dtype.name, shape: v.shape, values }
 }
 
-/** Whether one number is near enough. */
+/** True if one number is near enough. */
 export function isClose(got: number, want: number, { rtol, atol, exact }: Tolerance): boolean {
   if (Number.isNaN(want)) return Number.isNaN(got)
   if (exact || !Number.isFinite(want)) return got === want

@@ -25,7 +25,7 @@ export interface GoldenCall {
   readonly kwargs?: JsonObject
 }
 
-/** How near an answer must be: |got − want| ≤ atol + rtol · |want|, or equal. */
+/** The tolerance of an answer: |got − want| ≤ atol + rtol · |want|, or equal. */
 export interface Tolerance {
   readonly rtol: number
   readonly atol: number
@@ -91,7 +91,7 @@ export class Missing extends Error {}
 /** Thrown where an answer differs. */
 export class Mismatch extends Error {}
 
-/** Whether a value is a recorded array. */
+/** True if a value is a recorded array. */
 export function isEncodedArray(v: unknown): v is EncodedArray & JsonObject {
   return typeof v === "object" && v !== null && "b64" in v && "dtype" in v
 }

@@ -10,7 +10,7 @@ import { camelCase, type GoldenCase, type Json, type JsonObject, Mismatch, Missi
 import { runThrough } from "./through"
 import { type Decoding, decode } from "./values"
 
-/** What a layer offers; the class is nn's. */
+/** A layer as the cases use it; the class is nn's. */
 interface Layer {
   parameters(): object
   trainableParameters(): object
@@ -18,7 +18,7 @@ interface Layer {
   loadWeights(weights: (readonly [string, mx.Array])[]): unknown
   train(mode: boolean): unknown
 }
-/** What an optimizer offers. */
+/** An optimizer as the cases use it. */
 interface Optimizer {
   init(parameters: object): void
   applyGradients(gradients: object, parameters: object): object

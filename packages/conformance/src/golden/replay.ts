@@ -101,19 +101,19 @@ export function replayCase(c: GoldenCase, spaces: Spaces): string | null {
 /** Cases on which this library differs from MLX on purpose: a reason by id, for all backends or for those named. */
 export type Deviations = Readonly<Record<string, string | { reason: string; backends: readonly string[] }>>
 
-/** What became of a family's cases. */
+/** The outcome of a family's cases. */
 export interface FamilyResult {
   readonly family: string
   readonly passed: number
   /** Cases that differ and have no reason to, and listed deviations that agree after all. */
   readonly failed: readonly { readonly id: string; readonly fn: string; readonly problem: string }[]
-  /** How many cases wait for each function that does not exist. */
+  /** The number of cases that wait for each function that does not exist. */
   readonly missing: Readonly<Record<string, number>>
   /** Cases that differ, with the reason. */
   readonly deviating: Readonly<Record<string, string>>
 }
 
-/** What to replay, and where. */
+/** Options of the replay: which cases, and where. */
 export interface ReplayOptions {
   /** Where names are looked up. `nn` and `optimizers` cases are missing without these. */
   readonly spaces: Spaces
@@ -121,7 +121,7 @@ export interface ReplayOptions {
   readonly families?: readonly string[]
   /** The name of a registered backend; by default whatever serves the default device. */
   readonly backend?: string
-  /** How the functions of the cases are run; as they are written by default. */
+  /** The way the functions of the cases are run; as they are written by default. */
   readonly through?: Through
   readonly deviations?: Deviations
   /** Where the vectors are, if not in this package. */

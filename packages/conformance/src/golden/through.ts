@@ -1,23 +1,23 @@
 /**
- * What cases run through: the functions as they are written, compiled, or compiled for any sizes after a trace for other ones.
+ * The ways to run cases: the functions as they are written, compiled, or compiled for any sizes after a trace for other ones.
  */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 
-/** How the functions of cases are run. */
+/** A way to run the functions of cases. */
 export type Through = "written" | "compile" | "shapeless"
 
-/** What a case's function reads and changes besides its arguments. */
+/** The state that a case's function reads and changes besides its arguments. */
 export interface CaseState {
   /** Mutable trees: a layer's, an optimizer's, the random generator's. */
   readonly trees?: readonly unknown[]
   /** Puts the trees into the state that a call begins with. */
   readonly prepare?: () => void
-  /** Whether the trees' arrays have the arguments' sizes, so that other ones do not go with them. */
+  /** True if the trees' arrays have the arguments' sizes, so that other ones do not go with them. */
   readonly fixedSizes?: boolean
 }
 
-/** How many cases were traced for other sizes than their own, and for their own. */
+/** The number of cases that were traced for other sizes than their own, and for their own. */
 export const shapelessTraces = { otherSizes: 0, ownSizes: 0 }
 
 /** Runs a function of arrays. */
@@ -48,7 +48,9 @@ function takes(call: () => unknown): boolean {
   }
 }
 
-/** Arrays of other sizes to trace a function for: all axes twice as long, or the first ones, or the last ones. Their values do not matter. */
+/**
+ * Arrays of other sizes to trace a function for: all axes twice as long, or the first ones, or the last ones. Their values do not matter.
+ */
 function othersOf(xs: readonly mx.Array[]): mx.Array[][] {
   const longer = (chosen: (axis: number, ndim: number) => boolean): mx.Array[] =>
     xs.map((x) => mx.tile(x, x.shape.map((n, axis) => (n > 1 && chosen(axis, x.ndim) ? 2 : 1))))

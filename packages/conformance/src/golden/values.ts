@@ -54,13 +54,13 @@ export function toInteger(v: Json): number | bigint {
   return typeof v === "string" ? BigInt(v) : (v as number)
 }
 
-/** What stands beside a scalar decides how it is passed: Python's `2` and `2.0` are one JavaScript value. */
+/** The operands beside a scalar, which decide how it is passed: Python's `2` and `2.0` are one JavaScript value. */
 export type Beside = "no array" | "integers" | "floats" | "not an operand"
 
-/** How values are decoded. */
+/** The decoding of values. */
 export interface Decoding {
   readonly beside: Beside
-  /** What `{"fn": name}` and `{"call": …}` stand for. */
+  /** The values of `{"fn": name}` and `{"call": …}`. */
   readonly named: (v: JsonObject) => unknown
   /** Where the arrays of `args` come from, in order; recorded ones by default. */
   readonly leaf?: (v: EncodedArray) => mx.Array
@@ -123,11 +123,11 @@ function indexItem(item: JsonObject): unknown {
   throw new Missing(`index ${Object.keys(item)}`)
 }
 
-/** Whether a call takes Python scalars as operands, so that their type decides the dtype. */
+/** Calls that take Python scalars as operands, so that their type decides the dtype. */
 const OPERANDS =
   /^core\.(add|subtract|multiply|divide|floor_divide|remainder|power|pow|maximum|minimum|logaddexp|arctan2|atan2|divmod|equal|not_equal|less|less_equal|greater|greater_equal|logical_\w+|bitwise_\w+|left_shift|right_shift|clip|where|full|full_like|array_equal|isclose|allclose)$/
 
-/** What stands beside the scalars of a call. */
+/** The operands beside the scalars of a call. */
 export function besideScalars(fn: string, args: readonly Json[]): Beside {
   if (!OPERANDS.test(fn)) return "not an operand"
   const operands = fn === "core.where" || fn === "core.full" ? args.slice(1) : args

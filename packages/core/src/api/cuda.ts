@@ -4,7 +4,7 @@
 import { listBackends } from "../graph/backend"
 
 /**
- * Whether a CUDA backend is there.
+ * True if a CUDA backend is there.
  * @example
  * typeof mx.cuda.isAvailable() // => 'boolean'
  */

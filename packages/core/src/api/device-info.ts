@@ -1,5 +1,5 @@
 /**
- * What devices there are and what they are: availability, counts, and the facts that backends tell.
+ * Devices: availability, counts, and the facts that backends tell.
  */
 import { backendFor, type DeviceFacts, isServed } from "../graph/backend"
 import { currentStream, Device, type DeviceType } from "../graph/device"
@@ -12,7 +12,7 @@ function typeOf(op: string, device: unknown): DeviceType {
 }
 
 /**
- * Whether a backend serves the device.
+ * True if a backend serves the device.
  * @throws ArgumentError when it is not a device
  * @example
  * mx.isAvailable(mx.cpu) // => true
@@ -22,7 +22,7 @@ export function isAvailable(device: Device | DeviceType): boolean {
 }
 
 /**
- * How many devices of a type there are.
+ * The number of devices of a type.
  * @throws ArgumentError when it is not a device
  * @example
  * mx.deviceCount('cpu') // => 1
@@ -32,7 +32,7 @@ export function deviceCount(device: Device | DeviceType): number {
 }
 
 /**
- * What is known of a device, of the default device without an argument: its name and architecture, and, where the backend tells them, its
+ * The facts of a device, of the default device without an argument: its name and architecture, and, where the backend tells them, its
  * memory in bytes and how much of it should be in use.
  * @throws DeviceError when no backend serves it; ArgumentError when it is not a device
  * @example

@@ -13,7 +13,7 @@ export class Group {
   rank(): number {
     return 0
   }
-  /** How many members there are. */
+  /** The number of members. */
   size(): number {
     return 1
   }
@@ -26,7 +26,7 @@ export class Group {
   }
 }
 
-/** What the functions of groups take in their trailing object. */
+/** The trailing options of the functions of groups. */
 export interface GroupOptions extends StreamOptions {
   /** The members that take part; all processes by default. */
   group?: Group | null
@@ -44,7 +44,7 @@ function checkBackend(op: string, backend: unknown): void {
 }
 
 /**
- * Whether processes can talk to each other through a backend. There is none here.
+ * True if processes can talk to each other through a backend. There is none here.
  * @example
  * mx.distributed.isAvailable() // => false
  */

@@ -1,5 +1,5 @@
 /**
- * What is known about element types: limits, families and conversions. Constants live here too.
+ * Facts about element types: limits, families and conversions. Constants live here too.
  */
 import {
   asDtype,
@@ -49,7 +49,7 @@ export const largest = (dtype: Dtype): number => finfo(dtype).max
 
 /** Limits of a floating dtype. */
 export interface FloatInfo {
-  /** How many bits an element has. */
+  /** The number of bits of an element. */
   readonly bits: number
   readonly min: number
   readonly max: number
@@ -115,7 +115,7 @@ export const number: DtypeCategory = category("number", "complex", "floating", "
 export const generic: DtypeCategory = category("generic", "bool", "complex", "floating", "signed", "unsigned")
 
 /**
- * Whether a dtype, or a whole category, belongs to another dtype or category.
+ * True if a dtype, or a whole category, belongs to another dtype or category.
  * @example
  * mx.issubdtype(mx.float16, mx.floating) // => true
  */
@@ -164,7 +164,7 @@ export type DtypeKind =
   | Dtype
   | readonly DtypeKind[]
 /**
- * Whether a dtype is of a kind: of one named by the array API standard, a dtype itself, or any of a list.
+ * True if a dtype is of a kind: of one named by the array API standard, a dtype itself, or any of a list.
  * @throws ArgumentError for an unknown kind
  * @example
  * mx.isdtype(mx.int8, 'integral') // => true
@@ -205,7 +205,7 @@ export function resultType(...args: (Array | Dtype)[]): Dtype {
 }
 
 /**
- * Whether `from` promotes to `to`: whether no more general dtype is needed.
+ * True if `from` promotes to `to`: no more general dtype is needed.
  * @example
  * mx.canCast(mx.int8, mx.float32) // => true
  */

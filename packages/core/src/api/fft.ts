@@ -16,10 +16,13 @@ import { pad } from "../ops/pad"
 import { roll } from "../ops/rearrange"
 import { sliceRange } from "../ops/slice"
 
-/** Which direction is divided by the number of elements N: the inverse one (`'backward'`), the other one (`'forward'`), or both by √N (`'ortho'`). */
+/**
+ * The direction that is divided by the number of elements N: the inverse one (`'backward'`), the other one (`'forward'`), or both by √N
+ * (`'ortho'`).
+ */
 export type FftNorm = "backward" | "ortho" | "forward"
 
-/** What transforms along one axis take. */
+/** Options of transforms along one axis. */
 export interface FftOptions extends StreamOptions {
   /** The length of the transform: the axis is cut, or filled up with zeros. */
   n?: number | null
@@ -35,7 +38,7 @@ export interface Fft {
   (a: Array, options: FftOptions): Array
 }
 
-/** What transforms along several axes take. */
+/** Options of transforms along several axes. */
 export interface FftnOptions extends StreamOptions {
   /** The lengths of the transform along `axes`: these are cut, or filled up with zeros. */
   s?: readonly number[] | null
@@ -75,7 +78,7 @@ function checkedSizes(op: string, sizes: readonly number[]): void {
   }
 }
 
-/** What the results are multiplied by. */
+/** The factor of the results. */
 function scaleOf(op: string, norm: unknown, inverse: boolean, size: number): number {
   if (norm === "ortho") return 1 / Math.sqrt(size)
   if (norm !== "backward" && norm !== "forward")
@@ -193,7 +196,8 @@ export const ifft: Fft = alongOne("ifft", { real: false, inverse: true })
 /**
  * The Fourier transform of real numbers along an axis, as complex64: the first n/2 + 1 numbers of {@link fft}, of which the others are
  * conjugates. float64 is computed in double precision.
- * @throws DTypeError for complex numbers; ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an unknown `norm`
+ * @throws DTypeError for complex numbers; ShapeError when the axis is out of bounds or the length is not positive; ArgumentError for an
+ * unknown `norm`
  * @example
  * mx.fft.rfft(mx.array([1, 2, 3, 4])).shape // => [3]
  */
@@ -246,8 +250,8 @@ export const ifftn: Fftn = alongMany("ifftn", { real: false, inverse: true }, nu
 
 /**
  * The Fourier transform of real numbers along two axes, the last two by default; the last of `axes` keeps n/2 + 1 numbers.
- * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when
+ * there are not as many lengths as axes; ArgumentError for lengths without axes and for an unknown `norm`
  * @example
  * mx.fft.rfft2(mx.ones([2, 4])).shape // => [2, 3]
  */
@@ -255,8 +259,8 @@ export const rfft2: Fftn = alongMany("rfft2", { real: true, inverse: false }, [-
 
 /**
  * The Fourier transform of real numbers along several axes, all of them by default; the last of `axes` keeps n/2 + 1 numbers.
- * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when there are not as many lengths as
- * axes; ArgumentError for lengths without axes and for an unknown `norm`
+ * @throws DTypeError for complex numbers; ShapeError when an axis is out of bounds or given twice, when a length is not positive, or when
+ * there are not as many lengths as axes; ArgumentError for lengths without axes and for an unknown `norm`
  * @example
  * mx.fft.rfftn(mx.ones([2, 4])).shape // => [2, 3]
  */

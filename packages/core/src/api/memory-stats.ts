@@ -32,14 +32,14 @@ export function getCacheMemory(): number {
   return stats().cache
 }
 
-/** What {@link memoryReport} tells. */
+/** The result of {@link memoryReport}. */
 export interface MemoryReport extends MemoryStats {
   /** The living buffers by what made them, the most bytes first: a primitive, `array` for data from JavaScript or a file, `copy`. */
   readonly byOp: readonly { readonly op: string; readonly buffers: number; readonly bytes: number }[]
 }
 
 /**
- * What memory is in use for: after a collection, the living buffers of the default device by the operation that made them. For finding
+ * Memory in use by purpose: after a collection, the living buffers of the default device by the operation that made them. For finding
  * what a program keeps. Empty on a backend that does not count its buffers.
  * @example
  * mx.memoryReport().byOp.every(({ bytes }) => bytes >= 0) // => true

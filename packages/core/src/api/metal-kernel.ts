@@ -10,13 +10,13 @@ import type { Array } from "../graph/graph"
 /** A value of a template parameter. */
 export type TemplateValue = Dtype | number | boolean
 
-/** How a Metal compiler may treat arithmetic. */
+/** Options of the Metal compiler's arithmetic. */
 export interface MetalCompileOptions {
   /** "safe" keeps what IEEE 754 says, of infinities and NaN too; "relaxed" and "fast" allow more. "safe" by default. */
   readonly mathMode?: "safe" | "relaxed" | "fast"
 }
 
-/** What {@link metalKernel} makes a kernel of. */
+/** Options of {@link metalKernel}. */
 export interface MetalKernelOptions {
   /** Names the kernel in messages and in its source. */
   readonly name: string
@@ -26,31 +26,31 @@ export interface MetalKernelOptions {
   readonly outputNames: readonly string[]
   /** The body of the kernel. */
   readonly source: string
-  /** What the body needs outside of itself, such as functions. */
+  /** Code that the body needs outside of itself, such as functions. */
   readonly header?: string
-  /** Whether inputs are copied to row-major order first where they are not; true by default. */
+  /** Copy inputs to row-major order first where they are not; true by default. */
   readonly ensureRowContiguous?: boolean
-  /** Whether outputs are atomic: `device atomic<float>*`. */
+  /** Make outputs atomic: `device atomic<float>*`. */
   readonly atomicOutputs?: boolean
-  /** How the kernel is compiled. */
+  /** Options of compiling the kernel. */
   readonly compileOptions?: MetalCompileOptions | null
 }
 
-/** What a call of a kernel takes. */
+/** Options of a call of a kernel. */
 export interface MetalKernelCall {
   /** Arrays, or scalars, one for each name. */
   readonly inputs: readonly (Array | number | bigint | boolean)[]
   /** Values of template parameters: dtypes, integers, booleans. */
   readonly template?: Readonly<Record<string, TemplateValue>> | readonly (readonly [string, TemplateValue])[]
-  /** How many threads there are, along each axis. */
+  /** The number of threads along each axis. */
   readonly grid: readonly number[]
-  /** How many of them make a threadgroup. */
+  /** The number of threads of a threadgroup along each axis. */
   readonly threadgroup: readonly number[]
   readonly outputShapes: readonly (readonly number[])[]
   readonly outputDtypes: readonly Dtype[]
-  /** What outputs hold before the kernel runs; nothing in particular by default. */
+  /** The value that outputs hold before the kernel runs; nothing in particular by default. */
   readonly initValue?: number | null
-  /** Whether to print the generated source. */
+  /** Print the generated source. */
   readonly verbose?: boolean
   /** A stream of the GPU, or the GPU; its default stream by default. */
   readonly stream?: StreamLike
@@ -59,7 +59,7 @@ export interface MetalKernelCall {
 /** A kernel: called with arrays, it gives its outputs, lazily. */
 export type MetalKernel = (call: MetalKernelCall) => Array[]
 
-/** What makes kernels of options. */
+/** Makes kernels from options. */
 export type MetalKernelMaker = (options: MetalKernelOptions) => MetalKernel
 
 let maker: MetalKernelMaker | null = null
@@ -69,7 +69,7 @@ export function setMetalKernelMaker(make: MetalKernelMaker): void {
   maker = make
 }
 
-/** Whether a Metal backend is there. */
+/** True if a Metal backend is there. */
 export const hasMetal = (): boolean => maker !== null
 
 const names = [

@@ -10,13 +10,13 @@ import * as memory from "./memory-stats"
 import { hasMetal } from "./metal-kernel"
 
 /**
- * Whether a Metal backend is there: `mx.gpu` works, and so does `mx.fast.metalKernel`. The backend may run Metal's kernels on the CPU.
+ * True if a Metal backend is there: `mx.gpu` works, and so does `mx.fast.metalKernel`. The backend may run Metal's kernels on the CPU.
  * @example
  * typeof mx.metal.isAvailable() // => 'boolean'
  */
 export const isAvailable = (): boolean => hasMetal()
 
-/** What is known of the GPU. @throws DeviceError when there is none */
+/** The facts of the GPU. @throws DeviceError when there is none */
 export const deviceInfo = (): DeviceFacts => under("metal.deviceInfo", () => infoOf(gpu))
 
 const onGpu = <T>(name: string, body: () => T): T => under(`metal.${name}`, () => onStream(gpu, body))

@@ -32,7 +32,7 @@ import { argsort, searchsorted } from "../ops/sort"
 import { take } from "../ops/take"
 
 type ShapeArgument = number | readonly number[]
-/** What draws without a positional argument of their own take. */
+/** Options of draws without a positional argument of their own. */
 export interface DrawOptions extends StreamOptions {
   /** The shape of the result; a scalar by default. */
   shape?: ShapeArgument

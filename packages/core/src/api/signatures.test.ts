@@ -111,7 +111,7 @@ const signatures: readonly (readonly [parameters: string, functions: string])[] 
   ["x weight eps", "fast.rmsNorm"],
 ]
 
-/** What the function says that it takes when it is given what it does not. */
+/** The parameters that the function names when it is given wrong ones. */
 function parametersOf(path: string): string {
   const f = path.split(".").reduce<unknown>((from, key) => (from as Record<string, unknown>)[key], mx)
   try {

@@ -1,5 +1,5 @@
 /**
- * What users do with trees of arrays: list their leaves under dotted names, rebuild, map, reduce and merge them. What a tree is stands
+ * Functions on trees of arrays: list their leaves under dotted names, rebuild, map, reduce and merge them. The definition of a tree is
  * in tree.ts.
  */
 import { checkOptions, isList, isPlainObject } from "../graph/args"
@@ -11,7 +11,7 @@ import { checkLevel, childrenOf, getOwn, setOwn, withChildren } from "../graph/t
 /** Says of a part of a tree whether to take it whole. */
 export type IsLeaf = (value: unknown) => boolean
 
-/** What {@link treeFlatten} also takes by name. */
+/** Options of {@link treeFlatten}. */
 export interface FlattenOptions {
   prefix?: string
   isLeaf?: IsLeaf | null
@@ -133,7 +133,7 @@ function build(entries: readonly (readonly [string, unknown])[], start: number, 
   return list
 }
 
-/** How many missing numbers a list may have: names from a file must not decide how much memory is taken. */
+/** The number of missing numbers that a list may have: names from a file must not decide how much memory is taken. */
 const MAX_GAPS = 65536
 
 /** Replaces the leaves of `tree`; `rest` are the parts of the further trees at its place. */

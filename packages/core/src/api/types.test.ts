@@ -5,7 +5,7 @@ import { expect, expectTypeOf, it } from "vitest"
 import * as mx from "../index"
 
 const x = mx.ones([2, 3])
-/** What is written for its types alone. */
+/** Code that is written for its types alone. */
 const unrun = (_body: () => void): void => {}
 
 it("shapes are number[], and what is read has its values' types", () => {

@@ -16,7 +16,7 @@ import { disposeHandle } from "./memory"
 import { formatArray } from "./printing"
 import { copyOutLater, item, tolist, toTypedArray } from "./readback"
 
-/** What JavaScript's own operators see. @throws ShapeError or DTypeError where it is no number */
+/** The number that JavaScript's own operators see. @throws ShapeError or DTypeError where it is no number */
 function numberOf(a: Array): number | bigint | boolean {
   const hint = "operators are methods, as x.greater(0) and x.negative(); item() and tolist() give values"
   if (a.size !== 1)

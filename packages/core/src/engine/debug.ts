@@ -47,7 +47,7 @@ export function setDebug(on: boolean): boolean {
   return before
 }
 
-/** Whether the debug mode is on. */
+/** True if the debug mode is on. */
 export const isDebugging = (): boolean => building.note !== null
 
 /** Builds a node's decomposition, which is of the line that built the node. */

@@ -38,10 +38,10 @@ import { leastBytes, measure, SMALL_STRIDED } from "./memory-budget"
 
 const NO_INPUTS: readonly Node[] = []
 let traversal = 0
-/** Whether a traversal is under way; decompositions run within it. */
+/** True if a traversal is under way; decompositions run within it. */
 let scheduling = false
 
-/** Whether work is being encoded or run. */
+/** True if work is being encoded or run. */
 let running = false
 
 /** Computes the given nodes. @throws the error of the first of them that depends on work that failed; arrays keep such errors. */
@@ -61,7 +61,7 @@ function computePending(size: "small" | "any"): void {
   try {
     compute(nodes)
   } catch {
-    // Whoever reads the array meets the error.
+    // The reader of the array meets the error.
   }
 }
 
@@ -76,8 +76,8 @@ handles.overflow = () => {
 }
 
 /**
- * Lets the given nodes be computed while this program goes on, where their backends can. The promise is rejected with the error of the first
- * node that has none of its values for it; what cannot be encoded is thrown.
+ * Lets the given nodes be computed while this program goes on, where their backends can. The promise is rejected with the error of the
+ * first node that has none of its values for it; what cannot be encoded is thrown.
  */
 export function evaluateAsync(roots: readonly Node[]): Promise<void> {
   let used: readonly Backend[] = []
@@ -91,7 +91,7 @@ export function evaluateAsync(roots: readonly Node[]): Promise<void> {
     else body()
     if (tracing.depth === 0) sweepRecent()
   }
-  // What an earlier call handed over may still run.
+  // Work that an earlier call handed over may still run.
   const storages = roots.flatMap(({ storage }) => storage ?? [])
   const backends = new Set<Backend>(used)
   for (const { memory } of storages) backends.add(backendOf(memory))
@@ -211,7 +211,8 @@ function schedule(roots: readonly Node[]): Node[] {
 function traverse(roots: readonly Node[]): Node[] {
   const round = ++traversal
   let order: Node[] | null = null
-  // The way down from a root, and where to go on in each node's list. New lists: storing young nodes in an old one would cost a note to the collector.
+  // The way down from a root, and where to go on in each node's list. New lists: storing young nodes in an old one would cost a note to the
+  // collector.
   let nodes: Node[] | null = null
   let next: number[] | null = null
   let depth = 0
@@ -267,7 +268,7 @@ function readsImmediates(node: Node): boolean {
   return node.alias === null && (node.primitive as Primitive).elementwise
 }
 
-/** What must be computed before a node: its inputs, or, where its backend has no kernel, the outputs of its decomposition. */
+/** Nodes to compute before a node: its inputs, or, where its backend has no kernel, the outputs of its decomposition. */
 function dependencies(lead: Node): readonly Node[] {
   const primitive = lead.primitive as Primitive
   const { rules } = primitive
@@ -372,7 +373,7 @@ function share(node: Node, source: Node, offset: number, strides: readonly numbe
   const storage = source.storage as Storage
   storage.refs++
   node.storage = storage
-  // What has no elements may begin anywhere, outside the storage too.
+  // A view without elements may begin anywhere, outside the storage too.
   node.offset = offset !== 0 && sizeOf(node.shape) === 0 ? 0 : offset
   node.strides = strides && isContiguous(node.shape, strides) ? null : strides
 }
@@ -506,7 +507,7 @@ function allocateOrTake(lead: Node, backend: Backend, donations: readonly Donati
   }
 }
 
-/** Whether an application is the only one that can read an input, all of its memory in order: then an output may take the memory. */
+/** True if an application is the only one that can read an input, all of its memory in order: then an output may take the memory. */
 function isGivenUp(input: Node, lead: Node): boolean {
   const { storage } = input
   return (
@@ -549,7 +550,7 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
   }
   countFallback(backend.name, primitive.name, "reference")
   backend.queue.flush()
-  // What just ran may have failed.
+  // The work that just ran may have failed.
   let failure = failureOf(lead.inputs)
   try {
     if (!failure) runReference(lead)
@@ -691,7 +692,7 @@ function withInputsOn<T>(backend: Backend, inputs: readonly Node[], body: () => 
 function copyOn(backend: Backend, storage: Storage): Storage {
   const known = storage.copies?.find(({ memory }) => memory === backend.memory)
   if (known !== undefined) return known
-  // What was copied from there may have its value there already.
+  // Memory copied from there may have its value there already.
   if (storage.original !== null && storage.original.memory === backend.memory) return storage.original
   const copy = copyTo(backend, storage)
   copy.original = storage

@@ -1,7 +1,7 @@
 /**
- * What an evaluation takes, and whether it fits under the memory limit, asked before anything of it is encoded: what is refused then leaves every array as it
- * was. What it takes at least is found by walking the schedule without running it; what shows only on the way, such as a copy that a kernel
- * needs, is the backend's to refuse. Nothing here frees or allocates; see memory.ts.
+ * The memory that an evaluation takes, and whether it fits under the limit, asked before anything of it is encoded: a refused evaluation
+ * then leaves every array as it was. What it takes at least is found by walking the schedule without running it; what shows only on the
+ * way, such as a copy that a kernel needs, is the backend's to refuse. Nothing here frees or allocates; see memory.ts.
  */
 import { type Layout, Mark, type Meta, type Node, type Plan, type Primitive, tracing } from "../graph/graph"
 import { contiguousStrides, isContiguous } from "../graph/shape"
@@ -36,7 +36,7 @@ function planOf(
 const NONE: readonly Node[] = []
 const ownStrides = ({ strides }: Node): Layout["strides"] => strides
 
-/** What a block takes that is asked for: a backend may give an eighth more, and not less than a cache line. */
+/** The bytes of a block for those that are asked for: a backend may give an eighth more, and not less than a cache line. */
 const SPARE = 1.25
 const LINE = 128
 
@@ -49,10 +49,10 @@ export interface Extent {
 }
 const extent: Extent = { most: 0, shown: 0 }
 
-/** How far to look for what a view of views shows. */
+/** The number of views to go through for the node that they show. */
 const MANY_VIEWS = 8
 
-/** Whether a node is a view of what is there already: it takes nothing, and no poll would save it. */
+/** True if a node is a view of what is there already: it takes nothing, and no poll would save it. */
 function showsOld(node: Node): boolean {
   let shown = node
   for (let i = 0; i < MANY_VIEWS; i++) {

@@ -11,7 +11,9 @@ import type { MemoryStats, Storage, Tracker } from "../graph/storage"
 
 /** Polls happen at least after this many allocated bytes, unless more is alive. */
 const BUDGET = 256 * 2 ** 20
-/** What is alive is looked through as a whole once it is twice what survived that the last time, which counts as at least this much. */
+/**
+ * Living handles are looked through as a whole once there is twice what survived that the last time, which counts as at least this much.
+ */
 const LEAST_SURVIVED = BUDGET / 4
 /** An evaluation whose intermediates with handles take more than this is preceded by a poll. */
 const LARGE_INTERMEDIATES = 16 * 2 ** 20
@@ -25,7 +27,7 @@ const MANY_YOUNG = 16384
 const MAX_YOUNG = 65536
 
 let tracker: Tracker | undefined
-/** Whose memory {@link makeRoom} speaks of. */
+/** The backend whose memory {@link makeRoom} speaks of. */
 let bounded: Backend | undefined
 let readStats: (() => MemoryStats) | undefined
 onBackend((backend) => {
@@ -35,7 +37,7 @@ onBackend((backend) => {
     bounded = backend
     if (memory.stats)
       readStats = () => {
-        // What was given back is only counted once the work before it is done.
+        // Released memory is only counted once the work before it is done.
         drain(backend)
         return statsOf(backend)
       }
@@ -49,11 +51,13 @@ function drain({ queue }: Backend): void {
   else queue.flush()
 }
 
-/** Storages of at most this many bytes share a weak reference, up to that many at a time: one living array keeps little more than itself. */
+/**
+ * Storages of at most this many bytes share a weak reference, up to that many at a time: one living array keeps little more than itself.
+ */
 const TINY = 1024
 const GROUP = 32
 
-/** What tiny nodes that were evaluated together hold on to: while one of them lives, it lives. */
+/** The object that tiny nodes that were evaluated together hold on to: while one of them lives, it lives. */
 class Anchor {}
 
 /** Tiny storages that are given back together. It must not refer to the anchor. Groups are used again: see {@link Storage.renew}. */
@@ -74,7 +78,7 @@ class Group {
 /** Groups without storages. */
 const spare: Group[] = []
 
-/** What each weak reference is about: a handle's node, the storage that a guarded node keeps, or a group's storages. */
+/** The subject of each weak reference: a handle's node, the storage that a guarded node keeps, or a group's storages. */
 const watched: (Node | Storage | Group | null)[] = [null]
 let anchor = new Anchor()
 let group = new Group()
@@ -248,7 +252,7 @@ export function sweepRecent(some = 0): void {
     const handle = recent[i] as Array
     recent[i] = null
     const { node } = handle
-    // What has no inputs, such as a number beside an array, keeps nothing alive.
+    // A node without inputs, such as a number beside an array, keeps nothing alive.
     if (node.storage !== null || node.inputs.length === 0 || handle.ref !== Ref.Counted) continue
     if ((node.mark & Mark.Abstract) !== 0) continue
     carried += pendingBytes(node)
@@ -279,7 +283,7 @@ export function pendingNodes(size: "small" | "any"): Node[] {
 
 let overdue = false
 
-/** Whether much was alive at the last poll, although everything dead was given back; asking answers it. */
+/** True if much was alive at the last poll, although everything dead was given back; asking answers it. */
 export function isOverdue(): boolean {
   const answer = overdue
   overdue = false
@@ -299,7 +303,7 @@ function renewCanary(t: Tracker): void {
   t.track([new Anchor()], 1, ids)
 }
 
-/** Whether the collector has run by itself since the last poll: what died then is found without running it again. */
+/** True if the collector has run by itself since the last poll: what died then is found without running it again. */
 const wasCollected = (t: Tracker): boolean => canary > 0 && t.isAlive?.(canary) === false
 
 /** References that walks of the young pass over may be dead too: with so many more than were alive, all are looked at. */
@@ -342,7 +346,7 @@ function poll(t: Tracker, collection: "all" | "young" | "none"): void {
   if (collection !== "none") pollCost = Math.min(lastPoll - start, pollCost === 0 ? Infinity : 2 * pollCost)
 }
 
-/** Whether enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
+/** True if enough may have died, and enough time passed since the last poll, that looking costs nothing to speak of. */
 const mayPay = (): boolean =>
   allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * pollCost
 
@@ -380,7 +384,7 @@ function freeBytes(settled: boolean): number {
   return free
 }
 
-/** Whether there is certainly room for so many bytes under the memory limit. */
+/** True if there is certainly room for so many bytes under the memory limit. */
 export const hasRoom = (most: number): boolean => unseen + most <= room || !tracker || !bounded?.memory.stats
 
 /**
@@ -428,7 +432,7 @@ export function relieve(intermediateBytes: number): void {
   if (!pressed && young < MAX_YOUNG && intermediateBytes < LARGE_INTERMEDIATES && !mayPay()) {
     if (young >= MANY_YOUNG && wasCollected(tracker)) {
       poll(tracker, "none")
-      // What was made after the collector ran may be as dead as what was made before.
+      // Handles made after the collector ran may be as dead as those made before.
       if (areManyOld()) poll(tracker, "young")
       pollOld(tracker)
     }

@@ -12,12 +12,12 @@ import type { Value } from "../graph/option-types"
 import { sizeOf } from "../graph/shape"
 import { tolist } from "./readback"
 
-/** How many elements stay at each end of an axis longer than twice that. */
+/** The number of elements that stay at each end of an axis longer than twice that. */
 const EDGE = 3
 /** Digits beyond the last that is shown, by which a tie is recognised. */
 const BEYOND = 30
 
-/** How arrays print. */
+/** Settings of the printed form of arrays. */
 export class PrintOptions {
   /**
    * @param precision digits after the point of floating and complex elements; -1 for six significant digits
@@ -43,7 +43,7 @@ const asOptions = (op: string, settings: number | PrintSettings): PrintOptions =
     return new PrintOptions((settings as PrintSettings).precision)
   })
 
-/** How arrays print now. */
+/** The current settings of printing. */
 export function getPrintoptions(): PrintOptions {
   return options
 }

@@ -30,8 +30,8 @@ export function evalTrees(...trees: unknown[]): void {
 }
 
 /**
- * The nodes of the arrays of trees. Lists in hot code are filled by `push`: those that `map` gives become of another kind once V8 compiles it, and what was
- * compiled for the first is compiled again.
+ * The nodes of the arrays of trees. Lists in hot code are filled by `push`: those that `map` gives become of another kind once V8 compiles
+ * it, and what was compiled for the first is compiled again.
  */
 export function nodesIn(op: string, trees: readonly unknown[]): Node[] {
   const nodes: Node[] = []
@@ -79,7 +79,10 @@ function withoutScope<T>(body: () => T): T {
   }
 }
 
-/** What {@link partsOf} and arrayFromParts move at a time: it stays in the cache, and no second copy of a large array is ever made. */
+/**
+ * The bytes that {@link partsOf} and arrayFromParts move at a time: they stay in the cache, and no second copy of a large array is ever
+ * made.
+ */
 export const PART_BYTES: number = 2 ** 20
 
 /** The bytes that {@link copyOut} gives, a part at a time; each part is overwritten by the next. */

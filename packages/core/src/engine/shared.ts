@@ -15,7 +15,7 @@ import { contiguous } from "../ops/view"
 import { evaluate } from "./evaluate"
 import { keep } from "./memory"
 
-/** What stands for an array in a message: data that `postMessage` and `workerData` take. */
+/** The stand-in for an array in a message: data that `postMessage` and `workerData` take. */
 export interface SharedArray {
   /** The number of the memory; 0 marks nothing else. */
   readonly lazuliShared: number

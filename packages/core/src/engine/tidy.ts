@@ -9,7 +9,7 @@ import { disposeHandle } from "./memory"
 
 /** The handles made by the function that runs; the async ones have one each, although they take turns. */
 let scopes: AsyncLocalStorage<Array[]> | undefined
-/** How many functions run. */
+/** The number of functions that run. */
 let open = 0
 
 const note = (handle: Array): void => {

@@ -1,5 +1,5 @@
 /**
- * How public functions take arguments: positional in MLX's order, or in one trailing plain object by name; unknown names are
+ * Arguments of public functions: positional in MLX's order, or in one trailing plain object by name; unknown names are
  * errors that point to the nearest known one.
  */
 import { renamed } from "./boundary"
@@ -14,7 +14,7 @@ export type { Axes, Scalar, StreamOptions }
 /** An array, or a scalar that takes its dtype from what it stands beside. */
 export type Operand = Array | Scalar
 
-/** Whether a value is a plain object, which as a last argument means options. */
+/** True if a value is a plain object, which as a last argument means options. */
 export function isPlainObject(value: unknown): value is Record<string, unknown> {
   if (typeof value !== "object" || value === null) return false
   const proto = Object.getPrototypeOf(value) as unknown
@@ -124,7 +124,7 @@ export function publicFunction<A extends unknown[], R>(
 }
 
 /**
- * What a public function gives: where its body gave an argument back, as conversions to the same dtype do, another handle on it.
+ * The result of a public function: where its body gave an argument back, as conversions to the same dtype do, another handle on it.
  * What the caller then does with one handle, such as `set` or `dispose`, leaves the other alone.
  */
 export function withOwnHandles<R>(result: R, args: readonly unknown[]): R {

@@ -1,5 +1,5 @@
 /**
- * What a backend is, and the registry of backends. A backend is a plain object: memory, a queue of encoded work, and kernels
+ * The contract of a backend, and the registry of backends. A backend is a plain object: memory, a queue of encoded work, and kernels
  * for whatever it likes. Importing its package registers it; nothing in core names one.
  */
 
@@ -24,7 +24,9 @@ export interface WorkQueue {
   lower(node: Node): Encoder | null
   /** Adds a copy of `source`, of any layout, to `target`, row-major. Shapes and dtypes are equal. */
   encodeCopy(source: Node, target: Node): void
-  /** Runs what is encoded and waits. Work that failed leaves its error on the storages that have no value for it: {@link Storage.failure}. */
+  /**
+   * Runs what is encoded and waits. Work that failed leaves its error on the storages that have no value for it: {@link Storage.failure}.
+   */
   flush(): void
   /**
    * Lets what is encoded run on other threads, stream by stream in order, with streams that wait for each other where they must, and
@@ -65,13 +67,13 @@ export interface Plans {
    */
   takesPrologue?(node: Node): boolean
   /**
-   * Adds elementwise work of one result for what is encoded next, which alone reads it. The two overlap in time, so what comes next writes over
-   * nothing that the work reads, and the result's memory need never hold it.
+   * Adds elementwise work of one result for what is encoded next, which alone reads it. The two overlap in time, so what comes next writes
+   * over nothing that the work reads, and the result's memory need never hold it.
    */
   encodePrologue?(node: Node): void
 }
 
-/** What a backend tells of its device, and recordings of its work. */
+/** A backend's account of its device, and recordings of its work. */
 export interface DeviceInformation {
   facts?(): DeviceFacts
   /** Begins to record the device's work into a file. */
@@ -97,7 +99,7 @@ export interface Backend {
   readonly information?: DeviceInformation
 }
 
-/** What is known of a device. */
+/** The facts of a device. */
 export interface DeviceFacts {
   readonly deviceName: string
   readonly architecture: string
@@ -112,11 +114,11 @@ export interface DeviceFacts {
 }
 
 const backends: Backend[] = []
-/** Who serves each device. */
+/** The backend of each device. */
 const serving: { cpu: Backend | undefined; gpu: Backend | undefined } = { cpu: undefined, gpu: undefined }
 const listeners: ((backend: Backend) => void)[] = []
 
-/** What no backend can be without. @throws RegistryError */
+/** Checks for the parts that no backend can be without. @throws RegistryError */
 function checkBackend(backend: Partial<Backend> | null | undefined): void {
   const { name, device, priority, memory, queue } = backend ?? {}
   const missing =
@@ -175,7 +177,7 @@ export function stage({ memory, queue }: Backend, nbytes: number): Storage {
 export const backendOf = (memory: Memory): Backend =>
   backends.find((backend) => backend.memory === memory) as Backend
 
-/** Whether a backend serves devices of this type. */
+/** True if a backend serves devices of this type. */
 export const isServed = (type: DeviceType): boolean => serving[type] !== undefined
 
 /** All backends, in the order of registration. */
@@ -235,7 +237,7 @@ export function countFallback(
 }
 
 /**
- * Which primitives ran without a kernel of their own, by backend: through their decomposition, another backend's kernel on shared
+ * The primitives that ran without a kernel of their own, by backend: through their decomposition, another backend's kernel on shared
  * memory, or their reference implementation.
  *
  * @example

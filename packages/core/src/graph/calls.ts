@@ -15,10 +15,10 @@ export interface CallRecorder {
   readRank(): void
 }
 
-/** Who remembers calls, if anybody. */
+/** The recorder of calls, if there is one. */
 export const calls: { recorder: CallRecorder | null } = { recorder: null }
 
-/** What can be called by name: programs in files name their calls. Nothing that takes or makes code is among them. */
+/** Functions that can be called by name: programs in files name their calls. Nothing that takes or makes code is among them. */
 const named = new Map<string, Call>()
 /** The versions of packages whose calls said theirs. */
 const versions = new Map<string, string>()
@@ -56,8 +56,8 @@ export const callNamed = (name: string): Call | undefined => named.get(name)
 export const versionOf = (name: string): string | null => versions.get(name) ?? null
 
 /**
- * `f`, reported as one call where calls are remembered. `stored` is what programs in files call by that name, whose arguments nobody has checked;
- * null where they may not, since it takes code.
+ * `f`, reported as one call where calls are remembered. `stored` is what programs in files call by that name, whose arguments nobody has
+ * checked; null where they may not, since it takes code.
  */
 export function asCall<A extends readonly unknown[], R>(
   name: string,

@@ -30,7 +30,7 @@ export function markCopy(prototype: object): void {
 export const copyOf = (value: unknown): CoreCopy | undefined =>
   (value as { [COPY]?: CoreCopy } | null | undefined)?.[COPY]
 
-/** Whether a value is an array, a dtype or the like of another copy. */
+/** True if a value is an array, a dtype or the like of another copy. */
 export function isForeign(value: unknown): boolean {
   const copy = copyOf(value)
   return copy !== undefined && copy !== CORE_COPY
@@ -55,7 +55,7 @@ function label({ url }: CoreCopy): string {
 const CURE =
   "`npm dedupe` leaves one; packages that build on @lazuli/core list it under peerDependencies, not dependencies"
 
-/** How an error names a value of another copy. */
+/** The name that an error gives a value of another copy. */
 export function copyText(value: unknown, copy: CoreCopy): string {
   const kind = typeof value === "function" ? "Dtype" : value?.constructor?.name.replace(/^_+|\d+$/g, "")
   return `an mx.${kind} of another copy of @lazuli/core (${label(copy)}; this one is ${label(CORE_COPY)}). ${CURE}`

@@ -45,7 +45,7 @@ export class ThreadLocalStream {
 
 for (const { prototype } of [Device, Stream, ThreadLocalStream]) markCopy(prototype)
 
-/** What functions take as `stream`: a stream, or a device, which stands for its default stream. */
+/** The type of `stream` arguments: a stream, or a device, which stands for its default stream. */
 export type StreamLike = Stream | ThreadLocalStream | Device | DeviceType | null
 
 /** The processor. */
@@ -122,7 +122,7 @@ export function enterStream(op: string, stream: StreamLike): Stream {
   return before
 }
 
-/** How often work was sent to a stream by name. Where nothing names one, work follows the current stream. */
+/** The number of times work was sent to a stream by name. Where nothing names one, work follows the current stream. */
 export const streamsNamed = (): number => named
 
 /** The stream that nodes made now belong to. */

@@ -63,7 +63,7 @@ export function setArrayConstructor(make: Make): void {
 /** All element types, by code. */
 export const dtypes: Dtype[] = []
 
-/** What dtypes inherit. Own properties stay few and alike, so that the engine reads them from one place in memory. */
+/** The properties that dtypes inherit. Own properties stay few and alike, so that the engine reads them from one place in memory. */
 const prototype: Dtype = Object.create(Function.prototype, {
   toString: {
     value(this: Dtype) {
@@ -124,7 +124,7 @@ export const bfloat16: Dtype = declare("bfloat16", 2, "floating")
 export const float64: Dtype = declare("float64", 8, "floating")
 export const complex64: Dtype = declare("complex64", 8, "complex")
 
-/** Whether `value` is an element type. */
+/** True if `value` is an element type. */
 export function isDtype(value: unknown): value is Dtype {
   return typeof value === "function" && dtypes[(value as unknown as Dtype).code] === (value as unknown)
 }

@@ -5,9 +5,9 @@
 
 import { CORE_COPY, copyOf, copyText } from "./copies"
 
-/** What an error message is made of. */
+/** The parts of an error message. */
 export interface ErrorDetails {
-  /** What to do about it, where the cause is known. */
+  /** The remedy, where the cause is known. */
   hint?: string
   /** The error that led to this one. */
   cause?: unknown

@@ -28,31 +28,37 @@ export interface Layout {
   readonly strides: Strides | null
 }
 
-/** Elements as a reference implementation reads and writes them: a typed array, whose elements are bigints where the dtype is a 64-bit integer. */
+/**
+ * Elements as a reference implementation reads and writes them: a typed array, whose elements are bigints where the dtype is a 64-bit
+ * integer.
+ */
 export interface HostData extends ArrayLike<number> {
   [index: number]: number
   fill(value: number): unknown
   set(values: ArrayLike<number>): void
 }
 
-/** An array as a reference implementation sees it: row-major, float16 and bfloat16 as Float32Array (to write: Float64Array), complex64 as (re, im) pairs. */
+/**
+ * An array as a reference implementation sees it: row-major, float16 and bfloat16 as Float32Array (to write: Float64Array), complex64 as
+ * (re, im) pairs.
+ */
 export interface HostArray {
   readonly shape: Shape
   readonly dtype: Dtype
   readonly data: HostData
 }
 
-/** What a vjp rule is given. */
+/** The arguments of a vjp rule. */
 export interface VjpContext<P> {
   readonly inputs: readonly Array[]
   readonly outputs: readonly Array[]
   /** One for each output, of its shape and dtype. */
   readonly cotangents: readonly Array[]
   readonly params: P
-  /** Whether each input's cotangent is asked for; the others may be null. */
+  /** For each input, true if its cotangent is asked for; the others may be null. */
   readonly wanted: readonly boolean[]
 }
-/** What a jvp rule is given. */
+/** The arguments of a jvp rule. */
 export interface JvpContext<P> {
   readonly inputs: readonly Array[]
   readonly outputs: readonly Array[]
@@ -60,16 +66,16 @@ export interface JvpContext<P> {
   readonly tangents: readonly (Array | null)[]
   readonly params: P
 }
-/** What a vmap rule is given. */
+/** The arguments of a vmap rule. */
 export interface VmapContext<P> {
   readonly inputs: readonly Array[]
   /** The batch axis of each input, null where it has none. */
   readonly axes: readonly (number | null)[]
   readonly params: P
-  /** How many examples the batch has. */
+  /** The number of examples in the batch. */
   readonly size: number
 }
-/** What a vmap rule gives: the outputs and their batch axes. */
+/** The result of a vmap rule: the outputs and their batch axes. */
 export interface VmapResult {
   readonly outputs: readonly Array[]
   readonly axes: readonly (number | null)[]
@@ -104,8 +110,8 @@ export interface PrimitiveRules<P> {
   /** For primitives that hold a whole program: what the node's backend runs in place of the decomposition, or null. */
   plan?(node: Node): Plan | null
   /**
-   * Where inputs do not lie in row-major order: the steps along each input's axes, null for those that do. Gives a plan that reads them as they
-   * lie, or null where copies in order are to be read.
+   * Where inputs do not lie in row-major order: the steps along each input's axes, null for those that do. Gives a plan that reads them as
+   * they lie, or null where copies in order are to be read.
    */
   planAsTheyLie?(node: Node, strides: readonly (Strides | null)[]): Plan | null
   /** Likewise, where its backend records no plans: the outputs, in terms of what it runs best. */
@@ -116,7 +122,7 @@ export interface PrimitiveRules<P> {
 export interface Plan {
   /** The backend's number for it. */
   readonly id: number
-  /** What a run takes besides its outputs. */
+  /** The bytes that a run takes besides its outputs. */
   readonly bytes?: number
   /** Inputs whose memory may become an output's, where nothing else can read them. */
   readonly donations?: readonly Donation[]
@@ -147,8 +153,8 @@ export interface PrimitiveFacts {
   /** Holds a JavaScript function: not exportable. */
   readonly opaque?: boolean
   /**
-   * Its results are unique only up to a choice, such as the sign of a vector, which backends may make differently. Checks hold them to what holds
-   * of any right result.
+   * Its results are unique only up to a choice, such as the sign of a vector, which backends may make differently. Checks hold them to what
+   * holds of any right result.
    */
   readonly ambiguous?: boolean
 }
@@ -161,7 +167,7 @@ export class Primitive {
   readonly programsByParams = new Map<string, ScalarProgram>()
   /** Backends keep their kernel's number here, by backend index. */
   readonly kernels: (number | undefined)[] = []
-  /** Whether it works element by element and its inputs broadcast. */
+  /** True if it works element by element and its inputs broadcast. */
   readonly elementwise: boolean
   constructor(
     readonly name: string,
@@ -189,11 +195,11 @@ export enum Mark {
 
 /** The traces of transforms. */
 export const tracing = {
-  /** How many are open; while there are any, evaluation keeps the graph of marked nodes. */
+  /** The number of open traces; while there are any, evaluation keeps the graph of marked nodes. */
   depth: 0,
-  /** How many are open whose arrays have no values. */
+  /** The number of open traces whose arrays have no values. */
   abstract: 0,
-  /** How many were ever begun. */
+  /** The number of traces ever begun. */
   begun: 0,
   /** Evaluated applications whose graph an open trace may want. */
   kept: [] as Node[],
@@ -207,7 +213,7 @@ export class Node {
   strides: Strides | null = null
   /** All outputs of the application, this one included; null when there is one. */
   outputs: readonly Node[] | null = null
-  /** Which output this is. */
+  /** The position of this output. */
   index = 0
   /** Edges from nodes that were built and not yet evaluated. */
   uses = 0
@@ -221,9 +227,9 @@ export class Node {
   visit = 0
   /** Its place in the list of the walk that met it last; it belongs to a walk whose list has it there. */
   slot = 0
-  /** How many traces had begun when it was made: what is older than a trace cannot depend on the trace's inputs. */
+  /** The number of traces that had begun when it was made: a node older than a trace cannot depend on the trace's inputs. */
   readonly epoch: number = tracing.begun
-  /** What evaluation computes instead: the decomposition. */
+  /** The node that evaluation computes instead: the decomposition. */
   alias: Node | null = null
   /** Bytes of all elements, laid out without gaps. */
   readonly nbytes: number
@@ -246,9 +252,9 @@ export class Node {
   }
 }
 
-/** What is known of handles; see memory.ts. */
+/** The knowledge of handles; see memory.ts. */
 export const handles = {
-  /** Whether handles are counted: not inside rules and engines. */
+  /** True if handles are counted: not inside rules and engines. */
   tracking: true,
   /** Handles made since the last flush, for the backend's weak references. */
   fresh: [] as Array[],
@@ -270,7 +276,7 @@ export const PENDING_BYTES = 64 * 2 ** 20
 handles.budget = PENDING_BYTES
 /** So many handles of large nodes wait for their weak references together. */
 const MANY_FRESH = 1024
-/** What the graph behind a pending array takes, roughly. */
+/** The bytes that the graph behind a pending array takes, roughly. */
 const GRAPH_BYTES = 1024
 
 /** The debug mode's hook: told of every node that is built. */
@@ -291,11 +297,11 @@ export enum Ref {
 /** From this many bytes on every handle has a weak reference, so that memory is reused as soon as the handle is known to be dead. */
 const LARGE = 65536
 
-/** Whether a node's handles are watched one by one. */
+/** True if a node's handles are watched one by one. */
 export const isLarge = (node: Node): boolean => node.nbytes >= LARGE
 
 /**
- * What a handle of a pending node counts for. Evaluation keeps the memory of a small one as long as its handle may be alive, and of a
+ * The weight of a handle of a pending node. Evaluation keeps the memory of a small one as long as its handle may be alive, and of a
  * large one as long as it is.
  */
 export const pendingBytes = (node: Node): number => GRAPH_BYTES + (isLarge(node) ? 0 : node.nbytes)

@@ -1,7 +1,7 @@
 /**
  * Conversions between numbers and the bits of float16 and bfloat16, rounding once to nearest, ties to even: on the way through float32
- * a number is rounded to odd, which leaves the second rounding correct (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008).
- * Formats: IEEE 754-2019 binary16; bfloat16 is the upper half of binary32.
+ * a number is rounded to odd, which leaves the second rounding correct (Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
+ * 2008). Formats: IEEE 754-2019 binary16; bfloat16 is the upper half of binary32.
  */
 const f32 = new Float32Array(1)
 const u32 = new Uint32Array(f32.buffer)

@@ -23,21 +23,21 @@ export interface NativeKernels {
   readonly package: string
   /** Where the library is. */
   readonly library: string | URL
-  /** Which applications its kernels take; all of them by default. The others fall back. */
+  /** Chooses the applications that its kernels take; all of them by default. The others fall back. */
   supports?(application: Application): boolean
 }
 
-/** How a Metal kernel runs on one application. */
+/** The launch of a Metal kernel for one application. */
 export interface MetalLaunch {
-  /** How many threads there are, along each axis. */
+  /** The number of threads along each axis. */
   readonly grid: readonly number[]
-  /** How many of them make a threadgroup. */
+  /** The number of threads of a threadgroup along each axis. */
   readonly threadgroup: readonly number[]
   /** Values of template parameters. */
   readonly template?: Readonly<Record<string, Dtype | number | boolean>>
   /** Numbers that the body knows by name, as `constant float&`. */
   readonly scalars?: Readonly<Record<string, number>>
-  /** What outputs hold before the kernel runs; nothing in particular by default. */
+  /** The value that outputs hold before the kernel runs; nothing in particular by default. */
   readonly initValue?: number | null
 }
 
@@ -51,13 +51,13 @@ export interface MetalKernelSource {
   readonly outputNames: readonly string[]
   /** The body of the kernel. */
   readonly source: string
-  /** What the body needs outside of itself, such as functions. */
+  /** Code that the body needs outside of itself, such as functions. */
   readonly header?: string
-  /** Whether inputs are copied to row-major order first where they are not; true by default. */
+  /** Copy inputs to row-major order first where they are not; true by default. */
   readonly ensureRowContiguous?: boolean
-  /** Whether outputs are atomic. */
+  /** True if outputs are atomic. */
   readonly atomicOutputs?: boolean
-  /** How an application runs; null where there is no kernel for it, so that it falls back. */
+  /** The launch of an application; null where there is no kernel for it, so that it falls back. */
   launch(application: Application): MetalLaunch | null
 }
 

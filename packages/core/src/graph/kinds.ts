@@ -8,16 +8,16 @@ import { isDtype } from "./dtype"
 import { ArgumentError, DTypeError, describe, type LazuliError, nearest } from "./errors"
 import { Array } from "./graph"
 
-/** What a parameter takes. */
+/** The kind of value that a parameter takes. */
 export interface Kind {
-  /** What is expected, as in "must be …". */
+  /** The expected value, as in "must be …". */
   readonly expected: string
   readonly accepts: (value: never) => boolean
   /** Of lists: what their elements must be. */
   readonly element?: (value: unknown) => boolean
   readonly hint?: string
   readonly error?: new (op: string, fact: string, details?: { hint?: string }) => LazuliError
-  /** Whether it need not be given. */
+  /** True if it need not be given. */
   readonly optional?: boolean
 }
 
@@ -29,7 +29,7 @@ const isScalar = (v: unknown): boolean =>
 const isSize = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= 0
 const within = (v: unknown, low: number, high: number): boolean =>
   typeof v === "number" && v >= low && v <= high
-/** Whether a value is a list whose elements all fit. Holes count, which `every` would skip. */
+/** True if a value is a list whose elements all fit. Holes count, which `every` would skip. */
 export function isListOf(value: unknown, fits: (element: unknown, i: number) => boolean): boolean {
   if (!isList(value)) return false
   for (let i = 0; i < value.length; i++) if (!fits(value[i], i)) return false
@@ -83,7 +83,7 @@ const table = {
   integer: { expected: "an integer", accepts: isInteger },
   size: { expected: "a non-negative integer", accepts: isSize },
   count: { expected: "an integer of at least 1", accepts: (v: unknown) => isSize(v) && v !== 0 },
-  /** How many numbers are computed here, at once. */
+  /** The number of results computed here, at once. */
   points: {
     expected: `an integer of at most ${MOST_POINTS}`,
     accepts: (v: unknown) => isInteger(v) && (v as number) <= MOST_POINTS,

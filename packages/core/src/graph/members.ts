@@ -53,7 +53,7 @@ export interface ArrayMembers<A> {
   /** As MLX prints arrays. */
   toString(): string
   /**
-   * What `+x`, `Number(x)` and `x > 0` see: the value of an array of one element. In templates and `"text" + x` it is the text.
+   * The number that `+x`, `Number(x)` and `x > 0` see: the value of an array of one element. In templates and `"text" + x` it is the text.
    * @throws ShapeError when it has another number of elements; DTypeError for complex64
    * @example
    * Number(mx.array([1, 2]).sum()) // => 3

@@ -37,7 +37,7 @@ export type Axes = number | readonly number[] | null
 
 /** Segments by the number of the segment that each row belongs to. */
 export interface SegmentIdOptions {
-  /** How many segments there are: one more than the largest id by default, which reads the ids. */
+  /** The number of segments: one more than the largest id by default, which reads the ids. */
   numSegments?: number | null
   /** Promises ascending ids: each segment is then one run of rows, and is reduced in their order on every device. */
   sorted?: boolean
@@ -45,7 +45,7 @@ export interface SegmentIdOptions {
 /** Segments that are runs of rows: by their lengths, or by the row at which each begins, with the number of rows at the end. */
 export type RowRuns<A> = { lengths: A | readonly number[] } | { offsets: A | readonly number[] }
 
-/** How updates meet what is there, and each other. */
+/** The way updates meet what is there, and each other. */
 export type ScatterReduction = "set" | "sum" | "prod" | "max" | "min"
 
 /** A slice along one axis; `mx.s` makes one. A null bound is open. */

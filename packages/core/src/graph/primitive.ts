@@ -61,7 +61,7 @@ export interface Apply<P> {
   (inputs: readonly Array[], params?: P): Array
   /** All outputs. */
   all(inputs: readonly Array[], params?: P): Array[]
-  /** What was registered. */
+  /** The registered primitive. */
   readonly primitive: Primitive
 }
 
@@ -72,7 +72,7 @@ const sourceOf = (name: string): string =>
 /** Where the primitives of other packages were registered, as {@link registrant} gives it. */
 const registrants = new Map<string, string>()
 
-/** Which package is calling, by the stack: `<package> (<file>)`, or null where the file is in no installed package. */
+/** The calling package, by the stack: `<package> (<file>)`, or null where the file is in no installed package. */
 function registrant(): string | null {
   for (const line of new Error().stack?.split("\n").slice(1) ?? []) {
     if (/^\s*at (registrant|checkDefinition|definePrimitive)\d* /.test(line)) continue
@@ -121,7 +121,8 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     boundPending()
     return applyNodes(primitive, nodesOf(inputs), values ?? NO_PARAMS).map((node) => new ArrayClass(node))
   }
-  // What holds a program or a function cannot come from a file; core's are applied by functions of core, which check arguments as these do not.
+  // A primitive that holds a program or a function cannot come from a file; core's are applied by functions of core, which check arguments
+  // as these do not.
   const isData =
     check && !facts.opaque && !Object.values(params).some((type) => type === "program" || type === "function")
   if (isData) {
@@ -131,7 +132,7 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
 }
 
-/** What programs in files call: applied to what is no list of arrays, a primitive may do anything. */
+/** The calls of programs in files: applied to something other than a list of arrays, a primitive may do anything. */
 function stored(name: string, apply: (inputs: readonly Array[], values?: AnyParams) => unknown) {
   return (inputs: readonly Array[], values?: AnyParams, ...more: unknown[]): unknown => {
     const isParams = values === undefined || (typeof values === "object" && values !== null)
@@ -289,7 +290,7 @@ function unknownAmong(name: string, what: string, value: unknown, known: readonl
   }
 }
 
-/** What a primitive of another package is applied to. */
+/** Checks the arguments of a primitive of another package. */
 function checkApplication(
   name: string,
   schema: ParamSchema,
@@ -338,7 +339,7 @@ export function primitiveByName(name: string): Primitive {
   })
 }
 
-/** What {@link listPrimitives} tells of a primitive. */
+/** The description of a primitive by {@link listPrimitives}. */
 export interface PrimitiveInfo {
   readonly name: string
   /** The package that registered it. */
@@ -346,7 +347,7 @@ export interface PrimitiveInfo {
   /** The kind of its semantics. */
   readonly semantics: "scalar" | "decompose" | "reference" | "view"
   readonly params: ParamSchema
-  /** Which rules it states itself; the others are derived. */
+  /** The rules that it states itself; the others are derived. */
   readonly rules: readonly ("partials" | "vjp" | "jvp" | "vmap")[]
 }
 

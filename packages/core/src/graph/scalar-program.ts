@@ -180,7 +180,7 @@ export class ProgramBuilder {
       : this.code[register - this.inputs.length].dtype
   }
 
-  /** How many instructions there are so far. */
+  /** The number of instructions so far. */
   get length(): number {
     return this.code.length
   }

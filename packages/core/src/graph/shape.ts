@@ -27,7 +27,7 @@ export function sizeOf(shape: Shape): number {
   return size
 }
 
-/** Whether two shapes are equal. */
+/** True if two shapes are equal. */
 export function sameShape(a: Shape, b: Shape): boolean {
   if (a === b) return true
   if (a.length !== b.length) return false
@@ -46,7 +46,7 @@ export function contiguousStrides(shape: Shape): number[] {
   return strides
 }
 
-/** Whether the strides walk the shape in row-major order without gaps; axes of size 1 do not count. */
+/** True if the strides walk the shape in row-major order without gaps; axes of size 1 do not count. */
 export function isContiguous(shape: Shape, strides: Strides): boolean {
   let step = 1
   for (let i = shape.length - 1; i >= 0; i--) {

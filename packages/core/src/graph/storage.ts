@@ -10,7 +10,7 @@ export interface Tracker {
   track(objects: readonly object[], count: number, ids: Int32Array): void
   /** Forgets one. */
   untrack(id: number): void
-  /** Whether the object of a number is there, as far as the garbage collector has looked. */
+  /** True if the object of a number is there, as far as the garbage collector has looked. */
   isAlive?(id: number): boolean
   /** The numbers whose objects are gone, among the young references or among all. */
   poll(all: boolean): ArrayLike<number>
@@ -38,9 +38,13 @@ export interface MemoryStats {
 export interface Memory {
   /** Names the backend in errors. */
   readonly name: string
-  /** Memory for later encoded work, of the stream that makes its contents. Never initialised. @throws DeviceError when a limit is reached */
+  /**
+   * Memory for later encoded work, of the stream that makes its contents. Never initialised. @throws DeviceError when a limit is reached
+   */
   allocate(nbytes: number, stream?: Stream): Storage
-  /** Memory that is written to at once, from JavaScript, whatever work is under way. Without it `allocate` and the queue's `flush` serve. */
+  /**
+   * Memory that is written to at once, from JavaScript, whatever work is under way. Without it `allocate` and the queue's `flush` serve.
+   */
   stage?(nbytes: number): Storage
   /** Gives the memory back; encoded work that uses it still runs first. */
   release(storage: Storage): void
@@ -59,7 +63,9 @@ export interface Memory {
    * `done` once the storage was released and no work that uses it is left. What is adopted is read only, but for a kernel's outputs.
    */
   adopt?(address: bigint, nbytes: number, done: () => void): Storage | null
-  /** Lends a storage to another thread of JavaScript, which takes it once by the number that is returned. Nobody writes to it afterwards. */
+  /**
+   * Lends a storage to another thread of JavaScript, which takes it once by the number that is returned. Nobody writes to it afterwards.
+   */
   give?(storage: Storage): number
   /** Takes what another thread gave. @throws DeviceError where there is nothing of that number */
   take?(number: number, nbytes: number): Storage
@@ -84,7 +90,7 @@ export interface Memory {
 export class Storage {
   /** Nodes that show this memory, and guards that keep it. */
   refs = 1
-  /** What made its contents: the name of a primitive, or "array" for what came from JavaScript or a file. */
+  /** The origin of its contents: the name of a primitive, or "array" for what came from JavaScript or a file. */
   op = "array"
   /** Why the contents are not there: the error of the work that should have made them. */
   failure: Error | null = null

@@ -7,7 +7,7 @@ import { isForeign } from "./copies"
 import { ArgumentError, describe } from "./errors"
 import { Array } from "./graph"
 
-/** How a class takes part in trees: its children by name, and how to put new children in. */
+/** A class's part in trees: its children by name, and how to put new children in. */
 export interface TreeNodeRule<T> {
   /** The children that hold arrays, in a fixed order of keys. */
   flatten(value: T): Record<string, unknown>
@@ -58,7 +58,7 @@ export function checkLevel(level: number, op = "tree"): void {
   throw new ArgumentError(op, `a tree has more than ${MAX_LEVELS} levels, or contains itself`)
 }
 
-/** What a record holds under a key; undefined for what it only inherits, such as `constructor`. */
+/** The value of a record under a key; undefined for what it only inherits, such as `constructor`. */
 export function getOwn(record: object | null | undefined, key: string | number): unknown {
   return record !== null && record !== undefined && Object.hasOwn(record, key)
     ? (record as Record<string | number, unknown>)[key]
@@ -182,8 +182,9 @@ export function withOwnArrays<T>(tree: T, args: unknown): T {
 }
 
 /**
- * Arguments as a transform hands them to the function: handles of their own in lists and plain objects of their own, so that what the function
- * does to them (`x.set`) the caller does not see. Instances of classes are handed over themselves: what they hold is theirs to change.
+ * Arguments as a transform hands them to the function: handles of their own in lists and plain objects of their own, so that what the
+ * function does to them (`x.set`) the caller does not see. Instances of classes are handed over themselves: what they hold is theirs to
+ * change.
  */
 export function withFreshHandles<T>(tree: T): T {
   return fresh(tree, 0) as T
@@ -208,7 +209,7 @@ export function withArrays(tree: unknown, arrays: readonly Array[]): unknown {
   return mapArrays(tree, () => arrays[next++])
 }
 
-/** What took the place of trees, for compiled functions that captured them. */
+/** The successors of trees, for compiled functions that captured them. */
 const successors = new WeakMap<object, object>()
 let replaced = false
 

@@ -1,5 +1,5 @@
 /**
- * What the file formats call our dtypes. A format that has no name for one cannot hold it.
+ * The names of dtypes in file formats. A format that has no name for one cannot hold it.
  */
 import {
   bfloat16,

@@ -47,7 +47,7 @@ export class BoundedFile {
     /** The function that reads, for its errors. */
     readonly op: string,
     readonly path: string,
-    /** How many bytes it may have, unpacked; null where the format decides. */
+    /** The most bytes it may have, unpacked; null where the format decides. */
     readonly maxBytes: number | null = null,
   ) {
     this.fd = openSync(path, "r")
@@ -57,7 +57,7 @@ export class BoundedFile {
       closeSync(this.fd)
       throw this.error("is no regular file")
     }
-    // What is packed is counted by its format.
+    // A packed file is counted by its format.
     if (maxBytes !== null && this.size > maxBytes) {
       closeSync(this.fd)
       throw this.error(`has ${this.size} bytes, more than maxBytes (${maxBytes})`)
@@ -126,7 +126,7 @@ export function withFile<T>(
 }
 
 /**
- * How many bytes a claimed shape takes, `unit` bytes an element; null where a size is none, or where more than `available` would be needed.
+ * The bytes that a claimed shape takes, `unit` bytes an element; null where a size is none, or where more than `available` would be needed.
  * The product is bounded at every step: sizes may be made to overflow. A zero anywhere makes it zero.
  */
 export function bytesOfShape(shape: readonly unknown[], unit: number, available: number): number | null {

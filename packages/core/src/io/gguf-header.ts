@@ -28,7 +28,7 @@ export class HeaderReader {
     return value
   }
 
-  /** How many things follow, each of at least `least` bytes: more than fit into the file is a lie. */
+  /** The number of things that follow, each of at least `least` bytes: more than fit into the file is a lie. */
   count(least: number, what: string): number {
     const n = this.u64()
     if (n > (this.file.size - this.position) / least)

@@ -41,7 +41,7 @@ import { HeaderReader } from "./gguf-header"
 /** A metadata value of a GGUF file: numbers are 0-d arrays, lists of numbers 1-d arrays. */
 export type GgufValue = Array | string | string[]
 
-/** What a GGUF file holds. */
+/** The contents of a GGUF file. */
 export interface Gguf {
   readonly arrays: Record<string, Array>
   readonly metadata: Record<string, GgufValue>
@@ -93,7 +93,7 @@ function readNumbers(header: HeaderReader, dtype: Dtype, shape: number[]): Array
 interface Tensor {
   readonly name: string
   readonly shape: number[]
-  /** How its elements are stored: one by one, or in blocks. */
+  /** The storage of its elements: one by one, or in blocks. */
   readonly dtype: Dtype | undefined
   readonly blocks: BlockFormat | undefined
   readonly begin: number

@@ -22,9 +22,9 @@ const several: Record<string, (file: BoundedFile) => Named> = {
 const FORMATS = [...Object.keys(one), ...Object.keys(several)]
 const PARAMETERS = ["format", "returnMetadata", "maxBytes", "stream"]
 
-/** How a file is loaded. */
+/** Options of loading a file. */
 export interface LoadOptions {
-  /** What the file is, whatever its name ends in. */
+  /** The format of the file, whatever its name ends in. */
   readonly format?: string | null
   /** Gives the metadata too. */
   readonly returnMetadata?: boolean
@@ -45,7 +45,8 @@ type Plain = Limit & { readonly format?: null; readonly returnMetadata?: false }
  * 32); those in other blocks become float16. A file that is larger than `maxBytes`, unpacked, is refused before it is read; without that
  * option a compressed .npz archive is when it would unpack to more than 256 MiB and more than 200 times its size, which files of almost
  * nothing but zeros do.
- * An .npy file with bytes after its array, such as NumPy leaves when several arrays are saved to one stream, is refused: `savez` is for several.
+ * An .npy file with bytes after its array, such as NumPy leaves when several arrays are saved to one stream, is refused: `savez` is for
+ * several.
  * @throws FormatError when the file is not what it claims to be, or larger than allowed; ArgumentError for an unknown format
  * @example
  * mx.save('/tmp/x.npy', mx.array([1, 2])); mx.load('/tmp/x.npy').tolist() // => [1, 2]

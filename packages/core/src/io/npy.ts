@@ -13,11 +13,11 @@ import { asPath, type BoundedFile, bytesOfShape, type FilePath, swapBytes, write
 
 /** The longest header that is read: NumPy's has some hundred bytes. */
 const MAX_HEADER = 65536
-/** What comes before the header's text, at most. */
+/** The most bytes before the header's text. */
 export const NPY_LEAD = 12
 const MAGIC = [0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59]
 
-/** What an .npy header says. */
+/** The contents of an .npy header. */
 export interface NpyHeader {
   readonly dtype: Dtype
   readonly shape: number[]
@@ -97,7 +97,7 @@ export function readNpy(file: BoundedFile): Array {
   return npyArray(header, (shape, dtype, tidy) => file.readArray(end, shape, dtype, tidy))
 }
 
-/** What stands before the elements in an .npy file. */
+/** The bytes before the elements in an .npy file. */
 export function formatNpyHeader(a: Array): Uint8Array {
   const code = npyNames.nameOf.get(a.dtype) as string
   const shape = `(${a.shape.join(", ")}${a.ndim === 1 ? "," : ""})`

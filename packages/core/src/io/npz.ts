@@ -111,7 +111,7 @@ function readDirectory(file: BoundedFile): Member[] {
     if (names.has(name)) throw file.error(`${quoted(name)} is there twice`)
     names.add(name)
   }
-  // What many entries share would be unpacked many times.
+  // Bytes that many entries share would be unpacked many times.
   checkDisjoint(file, members)
   checkTotal(file, members)
   return members
@@ -127,7 +127,7 @@ function checkTotal(file: BoundedFile, members: readonly Member[]): void {
     if (total <= maxBytes) return
     throw file.error(`would unpack to ${total} bytes, more than maxBytes (${maxBytes})`)
   }
-  // What is stored takes no more than on disk.
+  // A stored entry takes no more than on disk.
   const deflated = members.filter((member) => member.deflated)
   const [size, packed] = [sum(deflated, "size"), sum(deflated, "length")]
   if (size > Math.max(USUAL_BYTES, packed * USUAL_RATIO))

@@ -21,10 +21,10 @@ import {
 
 /** The largest header that is read: what the format's own library allows. */
 const MAX_HEADER = 100_000_000
-/** What JSON allows between its tokens. */
+/** The characters that JSON allows between its tokens. */
 const SPACE = [" ", "\t", "\n", "\r"]
 
-/** What a safetensors file holds. */
+/** The contents of a safetensors file. */
 export interface Safetensors {
   readonly arrays: Record<string, Array>
   readonly metadata: Record<string, string>

@@ -239,7 +239,7 @@ const attentionArgs = operation(
 )
 /** The parameters of {@link scaledDotProductAttention}. */
 export interface AttentionOptions extends StreamOptions {
-  /** What the scores are multiplied by, usually 1/√features. */
+  /** The factor of the scores, usually 1/√features. */
   scale: number
   /**
    * A bool array, true where a query sees a key; a floating one, added to the scores; both broadcast to [batch, heads, queries, keys]. Or

@@ -17,11 +17,11 @@ import { asOperand, promoteOperands, scalarOf, toDtype } from "./constant"
 export type BinaryFunction = (a: Operand, b: Operand, options?: StreamOptions) => Array
 
 type Options = {
-  /** What the common dtype becomes before the function is applied. */
+  /** The dtype to apply the function in, for the common dtype. */
   convert?: (dtype: Dtype) => Dtype
   /** The dtype of the output, where it is not the arguments'. */
   result?: Dtype
-  /** Whether complex numbers do not have it. */
+  /** Refuse complex numbers. */
   realOnly?: boolean
 }
 type Derivatives = readonly [
@@ -232,56 +232,56 @@ export const leftShift: BinaryFunction = binary("leftShift", noDerivatives, shif
 export const rightShift: BinaryFunction = binary("rightShift", noDerivatives, shifting("rightShift"))
 
 /**
- * Whether both are nonzero.
+ * Logical and: true where both are nonzero.
  * @example
  * mx.logicalAnd(mx.array([true, true]), mx.array([true, false])).tolist() // => [true, false]
  */
 export const logicalAnd: BinaryFunction = binary("logicalAnd", noDerivatives, comparison)
 
 /**
- * Whether either is nonzero.
+ * Logical or: true where either is nonzero.
  * @example
  * mx.logicalOr(mx.array([true, false]), mx.array([false, false])).tolist() // => [true, false]
  */
 export const logicalOr: BinaryFunction = binary("logicalOr", noDerivatives, comparison)
 
 /**
- * Whether a = b.
+ * Element-wise a = b.
  * @example
  * mx.equal(mx.array([1, 2]), 2).tolist() // => [false, true]
  */
 export const equal: BinaryFunction = binary("equal", noDerivatives, comparison)
 
 /**
- * Whether a ≠ b.
+ * Element-wise a ≠ b.
  * @example
  * mx.notEqual(mx.array([1, 2]), 2).tolist() // => [true, false]
  */
 export const notEqual: BinaryFunction = binary("notEqual", noDerivatives, comparison)
 
 /**
- * Whether a < b.
+ * Element-wise a < b.
  * @example
  * mx.less(mx.array([1, 2]), 2).tolist() // => [true, false]
  */
 export const less: BinaryFunction = binary("less", noDerivatives, comparison)
 
 /**
- * Whether a ≤ b.
+ * Element-wise a ≤ b.
  * @example
  * mx.lessEqual(mx.array([1, 3]), 2).tolist() // => [true, false]
  */
 export const lessEqual: BinaryFunction = binary("lessEqual", noDerivatives, comparison)
 
 /**
- * Whether a > b.
+ * Element-wise a > b.
  * @example
  * mx.greater(mx.array([1, 3]), 2).tolist() // => [false, true]
  */
 export const greater: BinaryFunction = binary("greater", noDerivatives, comparison)
 
 /**
- * Whether a ≥ b.
+ * Element-wise a ≥ b.
  * @example
  * mx.greaterEqual(mx.array([1, 2]), 2).tolist() // => [false, true]
  */

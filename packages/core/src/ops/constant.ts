@@ -58,7 +58,7 @@ export function scalarArray(value: ScalarValue, dtype: Dtype): Array {
   return new Array(applyNode(constant.primitive, NO_NODES, { value, dtype }))
 }
 
-/** Whether a value is a JavaScript scalar that can stand beside arrays. */
+/** True if a value is a JavaScript scalar that can stand beside arrays. */
 export function isScalar(value: unknown): value is Scalar {
   return (
     typeof value === "number" ||
@@ -114,7 +114,7 @@ export function promoteOperands(
   op: string,
   a: unknown,
   b: unknown,
-  /** What the arguments are called, for errors. */
+  /** The names of the arguments, for errors. */
   first = "a",
   second = "b",
 ): [Array, Array] {

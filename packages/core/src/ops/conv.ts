@@ -18,7 +18,7 @@ export type ConvParams = {
   readonly kernelDilation: readonly number[]
   readonly inputDilation: readonly number[]
   readonly groups: number
-  /** Whether the kernel is read from its end: the mathematician's convolution. */
+  /** Read the kernel from its end: the mathematician's convolution. */
   readonly flip: boolean
 }
 
@@ -150,8 +150,8 @@ function transposeKernel(w: Array, groups: number): Array {
 }
 
 /**
- * dx[i] = Σ g[o] · w[k] over o · stride = i · inputDilation + low − k · kernelDilation. With k counted from the end that is a convolution of g
- * in which stride and input dilation have changed places.
+ * dx[i] = Σ g[o] · w[k] over o · stride = i · inputDilation + low − k · kernelDilation. With k counted from the end that is a convolution
+ * of g in which stride and input dilation have changed places.
  */
 function inputGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
   if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(x.shape, x.dtype)
@@ -172,8 +172,9 @@ function inputGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
 }
 
 /**
- * dw[k] = Σ x[i] · g[o] over the same triples: a convolution of x with the kernel g in which stride and kernel dilation have changed places,
- * channels are the batch, and the batch is summed over. Where there are groups the batch is a spatial axis of x and g, so that both stay views.
+ * dw[k] = Σ x[i] · g[o] over the same triples: a convolution of x with the kernel g in which stride and kernel dilation have changed
+ * places, channels are the batch, and the batch is summed over. Where there are groups the batch is a spatial axis of x and g, so that both
+ * stay views.
  */
 function weightGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
   if (x.size === 0 || w.size === 0 || g.size === 0) return zeros(w.shape, w.dtype)
@@ -241,7 +242,7 @@ function convolveHost(x: HostArray, w: HostArray, out: HostArray, p: ConvParams)
   const places = sizeOf(out.shape.slice(1, -1))
   const [image, kernel] = [sizeOf(x.shape.slice(1)), sizeOf(w.shape.slice(1))]
   for (let o = 0; o < places; o++) {
-    // What meets at this place, axis by axis, as offsets into one image and one kernel.
+    // The elements that meet at this place, axis by axis, as offsets into one image and one kernel.
     let taps: [number, number][] = [[0, 0]]
     let rest = o
     let size = places

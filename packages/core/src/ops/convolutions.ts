@@ -127,8 +127,8 @@ const convTranspose3dArgs = backward("convTranspose3d", 3)
 
 /**
  * Slides kernels along sequences: input [batch, length, channels], weight [output channels, size, channels / groups], result
- * [batch, 1 + ⌊(length + 2 · padding − dilation · (size − 1) − 1) / stride⌋, output channels]. As everywhere in deep learning the kernel is not
- * flipped. Floating dtypes only; the half types are summed in float32.
+ * [batch, 1 + ⌊(length + 2 · padding − dilation · (size − 1) − 1) / stride⌋, output channels]. As everywhere in deep learning the kernel is
+ * not flipped. Floating dtypes only; the half types are summed in float32.
  * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
  *   stride or dilation below 1 or a negative padding
  * @example
@@ -218,8 +218,8 @@ export function conv3d(...args: unknown[]): Array {
 
 /**
  * The transpose of {@link conv1d} as a linear map of its input, with the kernel's channels the other way round: input [batch, length,
- * channels], weight [output channels, size, channels / groups], result of length (length − 1) · stride − 2 · padding + dilation · (size − 1) + 1 +
- * outputPadding, where outputPadding chooses among the lengths that a stride maps to the same one.
+ * channels], weight [output channels, size, channels / groups], result of length (length − 1) · stride − 2 · padding + dilation · (size −
+ * 1) + 1 + outputPadding, where outputPadding chooses among the lengths that a stride maps to the same one.
  * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
  *   stride or dilation below 1 or a negative padding
  * @example
@@ -252,8 +252,8 @@ export function convTranspose1d(...args: unknown[]): Array {
 }
 
 /**
- * The transpose of {@link conv2d}: input [batch, height, width, channels], weight [output channels, height, width, channels / groups]. Each axis
- * gets the size that {@link convTranspose1d} gives.
+ * The transpose of {@link conv2d}: input [batch, height, width, channels], weight [output channels, height, width, channels / groups]. Each
+ * axis gets the size that {@link convTranspose1d} gives.
  * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
  *   stride or dilation below 1 or a negative padding
  * @example
@@ -285,8 +285,8 @@ export function convTranspose2d(...args: unknown[]): Array {
 }
 
 /**
- * The transpose of {@link conv3d}: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels / groups].
- * Each axis gets the size that {@link convTranspose1d} gives.
+ * The transpose of {@link conv3d}: input [batch, depth, height, width, channels], weight [output channels, depth, height, width, channels /
+ * groups]. Each axis gets the size that {@link convTranspose1d} gives.
  * @throws ShapeError when channels do not match or the padding leaves nothing; DTypeError unless both are floating; ArgumentError for a
  *   stride or dilation below 1 or a negative padding
  * @example
@@ -368,8 +368,8 @@ const convGeneralArgs = operation(
 )
 /**
  * The convolution behind all others, over one to three spatial axes: input [batch, …, channels], weight [output channels, …, channels /
- * groups]. Zeros stand between the input's elements where `inputDilation` exceeds 1. `padding` may be a pair of lists, for the low and the high ends
- * of the axes, and may be negative, which cuts off; `flip` reads the kernel from its end.
+ * groups]. Zeros stand between the input's elements where `inputDilation` exceeds 1. `padding` may be a pair of lists, for the low and the
+ * high ends of the axes, and may be negative, which cuts off; `flip` reads the kernel from its end.
  * @throws ShapeError when channels do not match or the kernel does not fit; DTypeError unless both are floating; ArgumentError for a
  *   stride or dilation below 1
  * @example
@@ -439,8 +439,8 @@ const convolveArgs = operation(
   },
 )
 /**
- * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` gives every place where they overlap, `'valid'` those
- * where they overlap wholly, `'same'` as many as the longer one has, from the middle.
+ * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` gives every place where they overlap, `'valid'`
+ * those where they overlap wholly, `'same'` as many as the longer one has, from the middle.
  * @throws ShapeError unless both have one dimension and are not empty; DTypeError unless both are floating; ArgumentError for another mode
  * @example
  * mx.convolve(mx.array([1, 2, 3]), mx.array([1, 1])).tolist() // => [1, 3, 5, 3]

@@ -68,7 +68,7 @@ function stageWithinBudget(backend: Backend, nbytes: number): Storage {
   relieve(0)
   makeRoom("array", 2 * nbytes, (blockBytes) => blockBytes(nbytes))
   noteAllocation(nbytes)
-  // What is pending may keep it.
+  // A pending node may keep it.
   handles.budget -= Math.min(nbytes, PENDING_BYTES)
   return stage(backend, nbytes)
 }

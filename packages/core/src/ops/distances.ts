@@ -89,7 +89,8 @@ const cdistArgs = operation(
 /**
  * The distances of every row of a to every row of b: a […, N, D] and b […, M, D] give […, N, M]; the axes before broadcast. The distance
  * is (Σ |aᵢ − bᵢ|ᵖ)^(1/p): 2 is Euclid's, 1 the sum of differences, Infinity the largest of them, 0 how many there are. Its derivative
- * where rows are equal is 0. Memory beside the result is bounded, in derivatives too. MLX has no such function; this is SciPy's and PyTorch's.
+ * where rows are equal is 0. Memory beside the result is bounded, in derivatives too. MLX has no such function; this is SciPy's and
+ * PyTorch's.
  * @throws ShapeError unless rows have one length; DTypeError for complex numbers; ArgumentError for a negative p
  * @example
  * mx.cdist(mx.array([[0, 0]]), mx.array([[3, 4], [0, 0]])).tolist() // => [[5, 0]]

@@ -1,5 +1,5 @@
 /**
- * What `einsum`'s subscripts say, and the order in which its operands are contracted. No arrays are touched here, only shapes.
+ * The meaning of `einsum`'s subscripts, and the order in which its operands are contracted. No arrays are touched here, only shapes.
  */
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import { format, type Shape } from "../graph/shape"
@@ -42,7 +42,7 @@ function lettersOf(op: string, text: string): string[] {
 const expand = (letters: readonly string[], length: number): string[] =>
   letters.flatMap((c) => (c === ELLIPSIS ? Array.from({ length }, (_, i) => `.${length - 1 - i}`) : [c]))
 
-/** How many times each subscript occurs. */
+/** The number of times each subscript occurs. */
 function countsOf(terms: readonly Iterable<string>[]): Map<string, number> {
   const counts = new Map<string, number>()
   for (const term of terms) for (const c of term) counts.set(c, (counts.get(c) ?? 0) + 1)

@@ -128,7 +128,7 @@ test("without an arrow, with an ellipsis, with spaces", () => {
   expect(mx.einsum("ij,jh", mx.ones([2, 3]), mx.ones([3, 4])).shape).toEqual([4, 2])
   expect(mx.einsum("i...->...i", mx.ones([2, 3, 4])).shape).toEqual([3, 4, 2])
   expect(mx.einsum("i...,j...->ij...", mx.ones([2, 4]), mx.ones([3, 5, 4])).shape).toEqual([2, 3, 5, 4])
-  // What an ellipsis stands for is summed where the output has none.
+  // Axes of an ellipsis are summed where the output has none.
   expect(mx.einsum("i...->i", mx.ones([2, 3, 4])).tolist()).toEqual([12, 12])
   expect(mx.einsum("...->...", mx.array(3)).item()).toBe(3)
 })

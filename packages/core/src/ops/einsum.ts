@@ -145,8 +145,8 @@ const einsumOf = operation(
  * axes, which broadcast, as do axes of size 1. Without an arrow the result has the axes of the ellipsis and, in alphabetical order, the
  * letters that occur once. Operands are contracted in the order that {@link einsumPath} gives. Sums of products of integers are those of
  * {@link matmul}, in float32.
- * @throws ArgumentError for subscripts that are no letters, for a wrong number of operands or more than 128, and for an output with repeated or unknown
- * letters; ShapeError when subscripts do not fit the shapes
+ * @throws ArgumentError for subscripts that are no letters, for a wrong number of operands or more than 128, and for an output with
+ * repeated or unknown letters; ShapeError when subscripts do not fit the shapes
  * @example
  * mx.einsum('ij,jk->ik', mx.array([[1, 2], [3, 4]]), mx.array([[1], [1]])).tolist() // => [[3], [7]]
  * mx.einsum('ii', mx.array([[1, 2], [3, 4]])).item() // => 5

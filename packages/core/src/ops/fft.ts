@@ -70,7 +70,9 @@ function occurrences({ axes, n }: Params, ndim: number, twice: number): Array {
 
 type Numbers = Float64Array<ArrayBuffer>
 
-/** The transform of n numbers, decimated by the smallest factor p: y[k] = Σ_q exp(−2πi qk/n) · (transform of x[q], x[q+p], …)[k mod n/p]. */
+/**
+ * The transform of n numbers, decimated by the smallest factor p: y[k] = Σ_q exp(−2πi qk/n) · (transform of x[q], x[q+p], …)[k mod n/p].
+ */
 function transformLine(re: Numbers, im: Numbers, roots: Roots): [re: Numbers, im: Numbers] {
   const n = re.length
   let p = 2

@@ -1,6 +1,6 @@
 /**
- * Reading slices at positions that are values, and its transpose scatter, which writes there. Indexing with arrays (indexing.ts) is built on
- * them.
+ * Reading slices at positions that are values, and its transpose scatter, which writes there. Indexing with arrays (indexing.ts) is built
+ * on them.
  */
 import { isInteger, storeWidth } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"

@@ -105,7 +105,7 @@ interface Plan {
   readonly before: number
   /** Positions, in the result, of axes of size 1 that null inserts. */
   readonly inserted: number[]
-  /** Whether the rectangle is all of x. */
+  /** True if the rectangle is all of x. */
   readonly whole: boolean
 }
 

@@ -52,7 +52,10 @@ function shapeOfProduct(a: Shape, b: Shape): number[] {
   return shape
 }
 
-/** g @ bᴴ, the gradient of a @ b by a. It is stored by columns where a is: like the weight of a layer that uses it transposed, so that nobody has to turn it. */
+/**
+ * g @ bᴴ, the gradient of a @ b by a. It is stored by columns where a is: like the weight of a layer that uses it transposed, so that
+ * nobody has to turn it.
+ */
 function gradientOfLeft(a: Array, b: Array, g: Array): Array {
   return isTransposed(a.node)
     ? swapLast(product([b.conjugate(), swapLast(g)]))
@@ -66,7 +69,7 @@ function gradientOfRight(a: Array, b: Array, g: Array): Array {
     : product([swapLast(a).conjugate(), g])
 }
 
-/** Whether a matrix lies in memory by columns, as far as the graph tells. */
+/** True if a matrix lies in memory by columns, as far as the graph tells. */
 function isTransposed(node: Node): boolean {
   const { shape, storage, primitive } = node
   let steps: Strides | null | undefined

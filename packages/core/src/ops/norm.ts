@@ -386,11 +386,11 @@ const ropeArgs = operation(
 )
 /** The parameters of {@link rope}. */
 export interface RopeOptions extends StreamOptions {
-  /** Whether pairs are neighbours (2i, 2i+1) instead of halves (i, i + dims/2). False by default. */
+  /** Rotate neighbours (2i, 2i+1) instead of halves (i, i + dims/2). False by default. */
   traditional?: boolean
   /** Frequency i is base^(2i/dims); null when `freqs` are given. */
   base?: number | null
-  /** What positions are multiplied by. 1 by default. */
+  /** The factor of positions. 1 by default. */
   scale?: number
   /** The first position: a number, or an integer array, 0-d or one number for each example of the first axis. */
   offset?: number | Array

@@ -93,7 +93,7 @@ function widths(value: unknown, ndim: number): [number, number][] {
   return globalThis.Array.from({ length: ndim }, () => all)
 }
 
-/** Which element stands at each place of a padded axis of n elements. */
+/** The index of the element at each place of a padded axis of n elements. */
 function sources(mode: string, n: number, low: number, high: number): number[] {
   return globalThis.Array.from({ length: low + n + high }, (_, i) => {
     const at = i - low

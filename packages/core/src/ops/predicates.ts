@@ -27,28 +27,28 @@ function question(name: string, ask: (x: Array) => Array): UnaryFunction {
 }
 
 /**
- * Whether each element is NaN.
+ * True where an element is NaN.
  * @example
  * mx.isnan(mx.array([1, NaN])).tolist() // => [false, true]
  */
 export const isnan: UnaryFunction = question("isnan", (x) => x.notEqual(x))
 
 /**
- * Whether each element is infinite.
+ * True where an element is infinite.
  * @example
  * mx.isinf(mx.array([1, -Infinity])).tolist() // => [false, true]
  */
 export const isinf: UnaryFunction = question("isinf", (x) => x.abs().equal(Number.POSITIVE_INFINITY))
 
 /**
- * Whether each element is +∞.
+ * True where an element is +∞.
  * @example
  * mx.isposinf(mx.array([Infinity, -Infinity])).tolist() // => [true, false]
  */
 export const isposinf: UnaryFunction = question("isposinf", (x) => x.equal(Number.POSITIVE_INFINITY))
 
 /**
- * Whether each element is −∞.
+ * True where an element is −∞.
  * @example
  * mx.isneginf(mx.array([Infinity, -Infinity])).tolist() // => [false, true]
  */
@@ -56,7 +56,7 @@ export const isneginf: UnaryFunction = question("isneginf", (x) => x.equal(Numbe
 
 const isUnbounded: UnaryFunction = question("isfinite", (x) => x.subtract(x).notEqual(0))
 /**
- * Whether each element is neither infinite nor NaN.
+ * True where an element is neither infinite nor NaN.
  * @example
  * mx.isfinite(mx.array([1, NaN, Infinity])).tolist() // => [true, false, false]
  */
@@ -66,7 +66,7 @@ const logicalXorArgs = operation("logicalXor", { a: "operand", b: "operand" }, (
   toDtype(asOperand("logicalXor", a), bool_).notEqual(toDtype(asOperand("logicalXor", b), bool_)),
 )
 /**
- * Whether exactly one of both is nonzero.
+ * Logical exclusive or: true where exactly one of both is nonzero.
  * @example
  * mx.logicalXor(mx.array([true, true]), mx.array([true, false])).tolist() // => [false, true]
  */
@@ -89,7 +89,7 @@ const iscloseArgs = operation(
     near("isclose", a, b, rtol, atol, equalNan),
 )
 /**
- * Whether |a − b| ≤ atol + rtol · |b|, element by element; infinities by equality.
+ * Element-wise |a − b| ≤ atol + rtol · |b|; infinities by equality.
  * @example
  * mx.isclose(mx.array([1, 2]), mx.array([1, 2.1])).tolist() // => [true, false]
  */
@@ -116,7 +116,7 @@ const allcloseArgs = operation(
     near("allclose", a, b, rtol, atol, equalNan).all(),
 )
 /**
- * Whether all elements are close, as {@link isclose} asks.
+ * True if all elements are close, by {@link isclose}.
  * @example
  * mx.allclose(mx.array([1, 2]), mx.array([1, 2.000001])).item() // => true
  */
@@ -147,7 +147,7 @@ const arrayEqualArgs = operation(
   },
 )
 /**
- * Whether two arrays have the same shape and equal elements.
+ * True if two arrays have the same shape and equal elements.
  * @example
  * mx.arrayEqual(mx.array([1, 2]), mx.array([1, 2])).item() // => true
  */
@@ -166,7 +166,7 @@ const countNonzeroArgs = operation(
   },
 )
 /**
- * How many elements over the axes (all by default) are not zero, as int32.
+ * The number of nonzero elements over the axes (all by default), as int32.
  * @example
  * mx.countNonzero(mx.array([0, 3, 5])).item() // => 2
  */

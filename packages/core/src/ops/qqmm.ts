@@ -36,7 +36,7 @@ function roundTrip(x: Array, globalScale: Array | undefined, q: Quantization): A
   return stopGradient(rounded.reshape(x.shape)).add(x.subtract(stopGradient(x)))
 }
 
-/** What qqmm and gatherQqmm check alike: their x and w, rounded, with the packed form of w where it has one. */
+/** Checks shared by qqmm and gatherQqmm: x and w, rounded, with the packed form of w where it has one. */
 function asQuantized(
   op: string,
   x: unknown,

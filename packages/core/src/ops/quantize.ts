@@ -17,7 +17,7 @@ import { toDtype } from "./constant"
 import { decodeFp8, encodeFp8 } from "./fp8"
 
 /**
- * How elements are stored. `affine`: code · scale + bias, integers of 2 to 8 bits. `mxfp4` and `mxfp8`: floats of 4 (E2M1) or 8
+ * The storage of elements. `affine`: code · scale + bias, integers of 2 to 8 bits. `mxfp4` and `mxfp8`: floats of 4 (E2M1) or 8
  * (E4M3) bits and a power of two for each 32. `nvfp4`: floats of 4 bits and an E4M3 for each 16.
  */
 export type QuantizationMode = "affine" | "mxfp4" | "mxfp8" | "nvfp4"
@@ -31,7 +31,7 @@ export const formatSchema = {
   mode: ["affine", "mxfp4", "mxfp8", "nvfp4"],
 } as const
 
-/** What each mode supports; the defaults first. */
+/** The settings that each mode supports; the defaults first. */
 const supported: Record<QuantizationMode, { groupSizes: number[]; bits: number[] }> = {
   affine: { groupSizes: [64, 32, 128], bits: [4, 2, 3, 5, 6, 8] },
   mxfp4: { groupSizes: [32], bits: [4] },

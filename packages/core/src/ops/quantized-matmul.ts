@@ -199,7 +199,7 @@ const quantizedMatmulArgs = operation(
 export interface PackedOptions extends StreamOptions {
   /** Mode affine only: the offsets of the groups. */
   biases?: Array | null
-  /** Whether the weights are stored as [N, K], and used transposed; true by default. */
+  /** The weights are stored as [N, K], and used transposed; true by default. */
   transpose?: boolean
   groupSize?: number | null
   bits?: number | null
@@ -351,7 +351,7 @@ const gatherQmmArgs = operation(
     return multiplyGathered(op, a, packed, lhs, rhs, params)
   },
 )
-/** Which matrices are multiplied; see {@link gatherMm}. */
+/** The choice of matrices to multiply; see {@link gatherMm}. */
 export interface GatherOptions {
   lhsIndices?: Array | null
   rhsIndices?: Array | null

@@ -49,10 +49,12 @@ const padArgs = operation(
   },
 )
 /**
- * Runs of rows, one after another, as rows of one length: [N, …] gives [runs, longest, …], with `value` (0) behind the rows of a run. Runs are given by
- * `lengths`, which add up to N, or by `offsets`, where each begins and N at the end. `maxLength` is the length of the longest by default; inside
- * vmap and compile it must be given. {@link unpadSegments} undoes it.
- * @throws IndexError, when computed, for a run that is longer than `maxLength`, or offsets that do not fit. (GPU backends leave such rows out.)
+ * Runs of rows, one after another, as rows of one length: [N, …] gives [runs, longest, …], with `value` (0) behind the rows of a run. Runs
+ * are given by
+ * `lengths`, which add up to N, or by `offsets`, where each begins and N at the end. `maxLength` is the length of the longest by default;
+ * inside vmap and compile it must be given. {@link unpadSegments} undoes it.
+ * @throws IndexError, when computed, for a run that is longer than `maxLength`, or offsets that do not fit. (GPU backends leave such rows
+ * out.)
  * @throws ShapeError when lengths in a list do not add up to the rows
  * @example
  * mx.padSegments(mx.array([1, 2, 3]), { lengths: [1, 2] }).tolist() // => [[1, 0], [2, 3]]
@@ -85,8 +87,8 @@ const totalOf = (op: string, offsets: Array): number =>
   valuesOf(op, take(offsets, offsets.shape[0] - 1, 0), "the result's size", "totalLength")[0]
 
 /**
- * The rows of runs without what pads them: [runs, longest, …] gives [N, …], where `lengths` add up to N. It undoes {@link padSegments}. `totalLength` is N; it must
- * be given inside vmap and compile.
+ * The rows of runs without what pads them: [runs, longest, …] gives [N, …], where `lengths` add up to N. It undoes {@link padSegments}.
+ * `totalLength` is N; it must be given inside vmap and compile.
  * @throws IndexError, when computed, for a run that is longer than the rows there are, or offsets that do not fit. (GPU backends cut them.)
  * @example
  * mx.unpadSegments(mx.array([[1, 0], [2, 3]]), { lengths: [1, 2] }).tolist() // => [1, 2, 3]

@@ -303,7 +303,7 @@ function withOptions(
   const given = isPlainObject(last) ? args.slice(0, -1) : args
   return { arrays: given.map((x, i) => asArrayArgument(op, `array ${i}`, x)), options }
 }
-/** What `body` makes of the arrays on the stream of the options. */
+/** Runs `body` on the stream of the options. */
 const streamed = (
   op: string,
   arrays: readonly Array[],

@@ -223,13 +223,13 @@ function productOfOthers(x: Array, axes: readonly number[]): Array {
   return before.multiply(after).reshape(moved.shape).transpose(inverse)
 }
 
-/** What loses against every other element in max. @internal */
+/** The identity of max. @internal */
 export const lowest = (dtype: Dtype): number | bigint => {
   if (isInexact(dtype)) return Number.NEGATIVE_INFINITY
   if (dtype.kind !== "signed") return dtype.size === 8 ? 0n : 0
   return dtype.size === 8 ? -(2n ** 63n) : -(2 ** (dtype.size * 8 - 1))
 }
-/** What loses against every other element in min. @internal */
+/** The identity of min. @internal */
 export const highest = (dtype: Dtype): number | bigint => {
   if (isInexact(dtype)) return Number.POSITIVE_INFINITY
   const bits = dtype.kind === "bool" ? 1 : dtype.size * 8 - (dtype.kind === "signed" ? 1 : 0)
@@ -286,7 +286,10 @@ function averageOfExtremes(x: Array, y: Array, t: Array, axes: readonly number[]
   return toDtype(total.divide(countOfExtremes(hit, axes, t.dtype)), t.dtype)
 }
 
-/** x, its extremes y and their cotangents g: a cell's cotangent in equal shares where x is its extreme. NaN, which equals nothing, makes NaN. */
+/**
+ * x, its extremes y and their cotangents g: a cell's cotangent in equal shares where x is its extreme. NaN, which equals nothing, makes
+ * NaN.
+ */
 const spreadToExtremes: Apply<{ axes: readonly number[] }> = definePrimitive({
   name: "extremeVjp",
   params: { axes: "i64[]" },
@@ -400,14 +403,14 @@ export const max: Reduction = reduction("max", (x, axes) => maxAxes([x], { axes 
 export const min: Reduction = reduction("min", (x, axes) => minAxes([x], { axes }))
 
 /**
- * Whether all elements over the axes are nonzero.
+ * True if all elements over the axes are nonzero.
  * @example
  * mx.all(mx.array([true, false])).item() // => false
  */
 export const all: Reduction = reduction("all", (x, axes) => allAxes([x], { axes }))
 
 /**
- * Whether any element over the axes is nonzero.
+ * True if any element over the axes is nonzero.
  * @example
  * mx.any(mx.array([true, false])).item() // => true
  */
@@ -431,7 +434,7 @@ export interface Deviation {
   (a: Operand, options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): Array
 }
 
-/** What the sum of squared distances from the mean is multiplied by. */
+/** The factor of the sum of squared distances from the mean. */
 const share = (x: Array, axes: readonly number[], ddof: number): Array =>
   scalarOf("var", 1 / Math.max(sizeOf(axes.map((i) => x.shape[i])) - ddof, 0), x.dtype)
 

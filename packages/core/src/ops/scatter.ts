@@ -48,9 +48,11 @@ const scatterArgs = operation(
   },
 )
 /**
- * A copy of `a` with `updates` put at `indices` along an axis (the first by default): what {@link take} reads there. `reduction` says how updates meet
- * what is there and each other: `'set'` (of several the last stays), `'sum'`, `'prod'`, `'max'` or `'min'`. Updates broadcast to the shape that
- * `mx.take(a, indices, axis)` has. Negative indices count from the end. Beside MLX's `a.at(indices).add(updates)`, this is PyTorch's `index_reduce`.
+ * A copy of `a` with `updates` put at `indices` along an axis (the first by default): what {@link take} reads there. `reduction` says how
+ * updates meet what is there and each other: `'set'` (of several the last stays), `'sum'`, `'prod'`, `'max'` or `'min'`. Updates broadcast
+ * to the shape that
+ * `mx.take(a, indices, axis)` has. Negative indices count from the end. Beside MLX's `a.at(indices).add(updates)`, this is PyTorch's
+ * `index_reduce`.
  * @throws IndexError, when computed, for an index out of bounds. (GPU backends leave such updates out.)
  * @throws ShapeError when the updates do not broadcast
  * @example

@@ -1,6 +1,6 @@
 /**
- * How users say which rows belong together: an id for each row, or lengths or offsets of runs of rows. Here these become ids or offsets
- * that are checked as far as their values are known; kernels check the rest when they compute.
+ * The users' ways to say which rows belong together: an id for each row, or lengths or offsets of runs of rows. Here these become ids or
+ * offsets that are checked as far as their values are known; kernels check the rest when they compute.
  */
 import { copyOut } from "../engine/readback"
 import { isList } from "../graph/args"
@@ -17,7 +17,7 @@ import { cumsum } from "./scan"
 import { segmentIds } from "./segments"
 import { sliceRange } from "./slice"
 
-/** Which rows belong together: an id for each, with -1 as some large number, or offsets of runs in order. */
+/** The rows that belong together: an id for each, with -1 as some large number, or offsets of runs in order. */
 export type Segments =
   | { readonly kind: "ids"; readonly ids: Array; readonly count: number }
   | { readonly kind: "runs"; readonly offsets: Array; readonly count: number }
@@ -162,7 +162,7 @@ export function lengthsOfRuns(offsets: Array): Array {
   return part(1).subtract(part(0))
 }
 
-/** How many rows each segment has. */
+/** The number of rows of each segment. */
 export function lengthsOf(segments: Segments): Array {
   if (segments.kind === "runs") return lengthsOfRuns(segments.offsets)
   const { ids, count } = segments

@@ -82,9 +82,9 @@ const [sumArgs, meanArgs, maxArgs, minArgs, softmaxArgs] = (
 /**
  * Sums of the rows (first axis) of `data` that belong together: [N, …] gives [segments, …]. Rows belong together by an id each, or as
  * runs, by `lengths` (which add up to N) or by `offsets` (where each run begins, and N at the end). A segment without rows is 0. bool
- * and integers below 32 bits sum to int32, unsigned ones to uint32. `numSegments` must be given inside vmap and compile. `sorted: true` promises
- * ascending ids, which is not checked: each segment is then summed as one run, in the same order on every device. MLX has no such function; it is
- * JAX's `segment_sum`.
+ * and integers below 32 bits sum to int32, unsigned ones to uint32. `numSegments` must be given inside vmap and compile. `sorted: true`
+ * promises ascending ids, which is not checked: each segment is then summed as one run, in the same order on every device. MLX has no such
+ * function; it is JAX's `segment_sum`.
  * @throws IndexError for an id outside the segments or offsets that descend: at once where lists are given, when computed for arrays.
  *   (GPU backends leave rows with such ids out.)
  * @throws ShapeError unless there is an id for each row, or lengths in a list add up to the rows
@@ -104,7 +104,8 @@ export function segmentSum(...args: unknown[]): Array {
 }
 
 /**
- * Means of the rows that belong together, in floating point; see {@link segmentSum} for how segments are given. A segment without rows is 0.
+ * Means of the rows that belong together, in floating point; see {@link segmentSum} for how segments are given. A segment without rows is
+ * 0.
  * @throws IndexError for an id outside the segments or offsets that descend
  * @example
  * mx.segmentMean(mx.array([[1, 2], [3, 4], [5, 6]]), [0, 0, 2]).tolist() // => [[2, 3], [0, 0], [5, 6]]

@@ -79,14 +79,14 @@ function atRows(y: Array, ids: Array): Array {
 }
 
 const reductions = ["sum", "max", "min"] as const
-/** How the rows of a run are put together. */
+/** The reductions of the rows of a run. */
 export type SegmentReduction = (typeof reductions)[number]
 
-/** What a run without rows gives. */
+/** The result for a run without rows. */
 export const emptyValue = (reduction: SegmentReduction, dtype: Dtype): number | bigint =>
   reduction === "max" ? lowest(dtype) : reduction === "min" ? highest(dtype) : 0
 
-/** How the elements of a run are divided among those that equal its extreme: the share of each. */
+/** The share of each element of a run among those that equal its extreme. */
 function sharesOf(x: Array, offsets: Array, y: Array, ids: Array): Array {
   const hit = toDtype(x.equal(atRows(y, ids)), x.dtype === float64 ? float64 : float32)
   const share = hit.divide(atRows(segmentReduce([hit, offsets], { reduction: "sum" }), ids).maximum(1))

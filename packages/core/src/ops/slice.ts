@@ -16,7 +16,7 @@ import { moveToFront } from "./view"
 const sliceParams = { start: "i64[]", stop: "i64[]", strides: "i64[]" } as const
 type Range = ParamsOf<typeof sliceParams>
 
-/** How many elements start, start + stride, … lie before stop. */
+/** The number of elements start, start + stride, … before stop. */
 const lengthOf = (start: number, stop: number, stride: number): number =>
   Math.max(0, Math.ceil((stop - start) / stride))
 const shapeOf = ({ start, stop, strides }: Range): number[] =>
@@ -62,10 +62,10 @@ export function sliceRange(
 }
 
 const modes = ["set", "add", "multiply", "maximum", "minimum"] as const
-/** How an update meets what is there. */
+/** The way an update meets what is there. */
 export type UpdateMode = (typeof modes)[number]
 
-/** What an update mode does to one stored value. */
+/** The effect of an update mode on one stored value. */
 export const combine: Record<UpdateMode, (old: never, update: never) => number | bigint> = {
   set: (_old, update) => update,
   add: (old: number, update: number) => old + update,

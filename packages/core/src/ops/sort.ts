@@ -208,8 +208,8 @@ const topkArgs = operation(
   },
 )
 /**
- * The k largest elements along an axis (the last by default), in ascending order; with `returnIndices: true` these and their positions (uint32).
- * Of equal elements those at the higher positions are taken, and NaN is larger than all.
+ * The k largest elements along an axis (the last by default), in ascending order; with `returnIndices: true` these and their positions
+ * (uint32). Of equal elements those at the higher positions are taken, and NaN is larger than all.
  * @throws ShapeError when the axis has fewer elements
  * @example
  * mx.topk(mx.array([3, 1, 2]), 2).tolist() // => [2, 3]
@@ -268,7 +268,7 @@ export function median(...args: unknown[]): Array {
   return medianArgs(args)
 }
 
-/** Whether a comes before b in sorted order; NaN comes last. */
+/** True if a comes before b in sorted order; NaN comes last. */
 const before = (a: Array, b: Array): Array => a.less(b).logicalOr(a.equal(a).logicalAnd(b.notEqual(b)))
 
 /** Bisection: how many of n sorted elements come before each value. `at` gives the elements at positions. */

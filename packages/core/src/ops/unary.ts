@@ -18,13 +18,13 @@ import { broadcastTo } from "./reduce"
 export type UnaryFunction = (a: Operand, options?: StreamOptions) => Array
 
 type Options = {
-  /** What an argument's dtype becomes before the function is applied. */
+  /** The dtype to apply the function in, for an argument's dtype. */
   convert?: (dtype: Dtype) => Dtype
-  /** What recorded programs call it; the name by default. */
+  /** Its name in recorded programs; the name by default. */
   call?: string
   /** The output, where it is not like the input. */
   infer?: (x: Meta) => Meta
-  /** How the output changes with the input, and the transpose of that, where the derivative is no number: both for a tangent or cotangent d. */
+  /** The change of the output with the input, and its transpose, where the derivative is no number: both for a tangent or cotangent d. */
   change?: (x: Array, y: Array, d: Array) => Array | null
 }
 
@@ -345,7 +345,7 @@ export const bitwiseInvert: UnaryFunction = unary("bitwiseInvert", flat, {
 })
 
 /**
- * Whether each element is zero.
+ * True where an element is zero.
  * @example
  * mx.logicalNot(mx.array([true, false])).tolist() // => [false, true]
  */

@@ -454,7 +454,7 @@ export function stopGradient(...args: unknown[]): Array {
   return stopGradientArgs(args)
 }
 
-/** Whether two shapes have the same sizes: what `x.reshape(y.shape)` needs not do. */
+/** True if two shapes have the same sizes: then `x.reshape(y.shape)` has nothing to do. */
 export function reshapeLike(x: Array, shape: Shape): Array {
   return x.ndim === shape.length && x.shape.every((n, i) => n === shape[i]) ? x : reshapeTo([x], { shape })
 }

@@ -1,5 +1,5 @@
 /**
- * What each scalar instruction computes, on JavaScript values: the definition that every backend's kernels are held to.
+ * The definition of each scalar instruction on JavaScript values, which every backend's kernels are held to.
  * Numbers stand for all dtypes but the 64-bit integers (bigint) and complex64 (see complex.ts).
  */
 import { type Dtype, int64, isInteger, uint64 } from "../graph/dtype"
@@ -172,7 +172,7 @@ const bigBinary: Partial<Record<BinaryOp, (x: B, y: B) => B | N>> = {
 /** A function of one or two stored values; undefined where the dtype has no such operation. */
 export type ScalarFunction = (x: never, y: never) => number | bigint
 
-/** What `op` computes on values of `dtype` (the arguments' dtype; not complex64). */
+/** Computes `op` on values of `dtype` (the arguments' dtype; not complex64). */
 export function scalarFunction(op: UnaryOp | BinaryOp, dtype: Dtype): ScalarFunction | undefined {
   if (op === "bitwiseInvert" && dtype.kind === "bool")
     return floatUnary.logicalNot as unknown as ScalarFunction

@@ -3,8 +3,8 @@
 
 namespace lz {
 
-/* What the host says of a launch: threads and groups of the grid; with `flat` the blocks are numbered through
- * instead of laid out. */
+/* The host's description of a launch: threads and groups of the grid; with `flat` the blocks are numbered
+ * through instead of laid out. */
 struct Grid {
   uint threads[3];
   uint groups[3];
@@ -31,7 +31,7 @@ struct ParameterOf<0, R (*)(A, Rest...)> {
 template <int I, class F>
 using Parameter = typename ParameterOf<I, F>::type;
 
-/* What a pointer or a reference refers to. */
+/* The type that a pointer or a reference refers to. */
 template <class P>
 struct TargetOf;
 template <class T>

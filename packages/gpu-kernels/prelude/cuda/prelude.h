@@ -1,4 +1,4 @@
-/* What Metal source sees in place of <metal_stdlib> when it becomes CUDA C++, for NVRTC (-default-device) and
+/* The stand-in for <metal_stdlib> when Metal source becomes CUDA C++, for NVRTC (-default-device) and
  * for clang. No header is included. All of it is in a namespace of its own, because CUDA has vectors and
  * functions of the same names. */
 #pragma once

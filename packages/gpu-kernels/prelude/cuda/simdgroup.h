@@ -1,5 +1,5 @@
-/* What threads do together: barriers, <metal_simdgroup>, <metal_simdgroup_matrix>, quads. A simdgroup is a
- * warp. With LZ_WHOLE every thread of a warp takes part in every exchange; without it those that are there
+/* Work that threads do together: barriers, <metal_simdgroup>, <metal_simdgroup_matrix>, quads. A simdgroup is
+ * a warp. With LZ_WHOLE every thread of a warp takes part in every exchange; without it those that are there
  * do, as in Metal. */
 #pragma once
 
@@ -290,7 +290,7 @@ struct simdgroup_matrix {
   /* Where a thread's first element is, as on Apple's hardware. */
   static uint column(uint lane) { return (lane / 4 & 2) * 2 + (lane & 1) * 2; }
   static uint row(uint lane) { return (lane / 4 & 4) + (lane / 2 & 3); }
-  /* Which lane holds an element; the column's lowest bit says which of its two. */
+  /* The lane that holds an element; the column's lowest bit says which of its two. */
   static uint holder(uint row, uint column) {
     return (column >> 1 & 1) | (row & 3) << 1 | (column >> 2 & 1) << 3 | (row >> 2 & 1) << 4;
   }

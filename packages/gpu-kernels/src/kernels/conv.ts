@@ -10,7 +10,7 @@ import { PRODUCT_HEADER } from "../product-source"
 import { dispatchProduct, withExtras } from "./matmul"
 import { targetOf } from "./reduce"
 
-/** What the layout has of each axis: sizes of output, input and kernel, stride, padding before, dilations. */
+/** The words of each axis in the layout: sizes of output, input and kernel, stride, padding before, dilations. */
 const PER_AXIS = 7
 
 const patchSource = (type: string, axes: number, flip: boolean): string => {

@@ -29,7 +29,7 @@ import { withRowMajor } from "./copy"
 /** The name of the primitive. */
 export const METAL_KERNEL = "@lazuli/gpu-kernels/metalKernel"
 
-/** How a kernel runs. */
+/** The launch of a kernel. */
 export interface Launch {
   readonly spec: KernelSpec
   /** Tells kernels of one name apart. */
@@ -136,7 +136,7 @@ function encode(node: Node, queue: DispatchQueue, call: Launch): void {
   })
 }
 
-/** Whether Metal has the dtypes of all operands. */
+/** True if Metal has the dtypes of all operands. */
 const hasTypes = (node: Node): boolean =>
   node.inputs.every((n) => customType(n.dtype) !== undefined) &&
   (node.outputs ?? [node]).every((n) => customType(n.dtype) !== undefined)
@@ -160,13 +160,13 @@ function size3(op: string, what: string, value: unknown, least: number, most: nu
   )
 }
 
-/** What an error shows of a list: its elements, if they are few. */
+/** A list as errors show it: its elements, if they are few. */
 export const listed = (value: unknown): string =>
   isList(value) && value.length <= 8
     ? `[${value.map((v) => (typeof v === "number" ? String(v) : describe(v))).join(", ")}]`
     : describe(value)
 
-/** How many threads there are, along three axes. @throws ArgumentError */
+/** The number of threads along three axes. @throws ArgumentError */
 export const gridSize = (op: string, value: unknown): Size => size3(op, "grid", value, 0, 2 ** 32 - 1)
 
 /** The sizes of a threadgroup. @throws ArgumentError */

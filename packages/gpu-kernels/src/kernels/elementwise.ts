@@ -12,7 +12,7 @@ import { computeType, metalType } from "../metal-types"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
 import { bytesOf, constantSource, conversion, expressionFor, rounded } from "../scalar-source"
 
-/** Whether each program can be written in Metal. */
+/** By program: true if it can be written in Metal. */
 const writable = new Map<string, boolean>()
 
 function isWritable(program: ScalarProgram): boolean {

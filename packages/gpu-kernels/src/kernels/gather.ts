@@ -174,7 +174,7 @@ const gather: Family = {
   },
 }
 
-/** What finds an update's element: `at` in the target, `key` among the places that meet, `order` among the updates. */
+/** Finds an update's element: `at` in the target, `key` among the places that meet, `order` among the updates. */
 interface Finder {
   readonly key: string
   readonly types: readonly string[]
@@ -189,7 +189,7 @@ interface Finder {
   readonly slice: number
 }
 
-/** How one element is updated while others may be. */
+/** The update of one element while others may be updated. */
 function atomicText(mode: Mode, dtype: Dtype): string {
   const type = metalType(dtype) as string
   const word = dtype.size === 4 ? type : ""
@@ -244,7 +244,7 @@ function atomicText(mode: Mode, dtype: Dtype): string {
 `
 }
 
-/** Whether an update of one element cannot be one atomic operation. */
+/** True if an update of one element cannot be one atomic operation. */
 const isSerial = (mode: Mode, dtype: Dtype): boolean => dtype.size === 8 && mode !== "add" && mode !== "set"
 
 function scatterSource(

@@ -97,7 +97,7 @@ const INDEX = `inline int lz_matrix(long index, int count) {
 }
 `
 
-/** Whether neighbours along an axis are neighbours in memory, rather than along the other. */
+/** True if neighbours along an axis are neighbours in memory, rather than along the other. */
 const runsAlong = (stride: number, other: number): boolean => stride === 1 || (other !== 1 && stride <= other)
 
 export interface Extras {
@@ -108,7 +108,7 @@ export interface Extras {
   text(at: number): { setup?: string; a?: (a: string) => string; b?: (b: string) => string; value?: string }
   readonly key: string
   readonly functions?: string
-  /** Whether b lies along k, where `b` above is not its strides. */
+  /** True if b lies along k, where `b` above is not its strides. */
   readonly bAlongK?: boolean
 }
 

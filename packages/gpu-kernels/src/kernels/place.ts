@@ -1,5 +1,5 @@
 /**
- * What moves elements to computed places: joining, padding, writing a range, counting, and random bits.
+ * Kernels that move elements to computed places: joining, padding, writing a range, counting, and random bits.
  */
 import { contiguousStrides, type Dtype, type Storage, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue, Kernel, Place } from "../dispatch"
@@ -12,7 +12,7 @@ import { targetOf } from "./reduce"
 
 const GROUP = 256
 
-/** How an update meets what is there, as @lazuli/core's slice.ts names it. */
+/** The way an update meets what is there, as @lazuli/core's slice.ts names it. */
 export type Mode = "set" | "add" | "multiply" | "maximum" | "minimum"
 
 /** The stored value of `old` and `update`, both of the dtype's type in memory. */
@@ -316,5 +316,5 @@ const randomBits: Family = {
   },
 }
 
-/** What moves elements to places that shapes and parameters tell, by primitive. */
+/** Kernels that move elements to places that shapes and parameters tell, by primitive. */
 export const placements: Families = { concatenate, sliceUpdate, pad, arange, randomBits }

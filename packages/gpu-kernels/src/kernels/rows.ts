@@ -1,5 +1,5 @@
 /**
- * What computes along the last axis, row by row: softmax, log-sum-exp, norms and their derivatives. Softmax along other axes runs down
+ * Kernels along the last axis, row by row: softmax, log-sum-exp, norms and their derivatives. Softmax along other axes runs down
  * columns.
  */
 import { float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
@@ -348,7 +348,7 @@ function normGradient(name: "layerNormVjp" | "rmsNormVjp"): Family {
   }
 }
 
-/** What runs along rows, by primitive. */
+/** Kernels along rows, by primitive. */
 export const rowKernels: Families = {
   softmax: along(softmaxRows),
   logsumexp: along(logsumexpRows),

@@ -49,7 +49,7 @@ function logSumFold(dtype: Dtype): Fold {
   }
 }
 
-/** What a kernel does with a row: its results, or the totals of its parts. */
+/** A kernel's work on a row: its results, or the totals of its parts. */
 type Step = "whole" | "totals"
 
 interface Direction {

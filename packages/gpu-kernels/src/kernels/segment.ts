@@ -1,6 +1,6 @@
 /**
- * Runs of rows, given by offsets: reducing each, and the run of each row. A run of wide rows is reduced by a thread a column, one of narrow rows
- * by a simdgroup a column. Offsets that do not fit are cut to the rows, since a kernel cannot refuse them.
+ * Runs of rows, given by offsets: reducing each, and the run of each row. A run of wide rows is reduced by a thread a column, one of narrow
+ * rows by a simdgroup a column. Offsets that do not fit are cut to the rows, since a kernel cannot refuse them.
  */
 import { sizeOf } from "@lazuli/core/engine"
 import { type Families, type Family, isCountable } from "../family"

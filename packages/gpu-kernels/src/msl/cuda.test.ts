@@ -1,4 +1,4 @@
-/** What Metal source becomes for NVRTC: kernels' parameters, and the text around them. That it compiles is ptx.test.ts's matter. */
+/** Metal source for NVRTC: kernels' parameters, and the text around them. That it compiles is ptx.test.ts's matter. */
 import { describe, expect, it } from "vitest"
 import { type CudaOptions, cudaSource } from "./cuda"
 

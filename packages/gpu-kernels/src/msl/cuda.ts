@@ -10,7 +10,7 @@ import { expandedText, type MetalSource, scan } from "./scanner"
 import type { FunctionDefinition, Parameter, Statement } from "./structure"
 import type { Words } from "./tokens"
 
-/** How a source is translated. */
+/** Options of a translation. */
 export interface CudaOptions {
   /** Names the source in messages. */
   readonly file?: string
@@ -63,7 +63,7 @@ export interface CudaSource {
   readonly source: string
   readonly headers: readonly { readonly name: string; readonly text: string }[]
   readonly kernels: readonly CudaKernel[]
-  /** What NVRTC must be called with, besides the architecture. */
+  /** The options of NVRTC besides the architecture. */
   readonly options: readonly string[]
 }
 

@@ -4,7 +4,7 @@ import { translate } from "./scanner"
 const kernel = (inner: string, parameters = "device float* out"): string =>
   `kernel void k(${parameters}) {\n${inner}\n}`
 
-/** What Metal rejects, the line that must be named, and the words of the message. */
+/** Sources that Metal rejects, the line that must be named, and the words of the message. */
 const rejected: [name: string, source: string, message: string][] = [
   ["double", kernel("double x = 1;"), ":2: Metal has no double: use float"],
   ["goto", kernel("again: goto again;"), ":2: Metal has no goto"],

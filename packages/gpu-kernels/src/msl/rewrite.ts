@@ -13,7 +13,7 @@ export interface FunctionConstant {
   readonly type: string
 }
 
-/** What waits for other threads. */
+/** Functions that wait for other threads. */
 const WAITS = /^(threadgroup_barrier|simdgroup_\w+|simd_\w+|quad_\w+|make_filled_simdgroup_matrix)$/
 
 const SPACES: ReadonlySet<string> = new Set(["device", "constant", "threadgroup", "thread"])
@@ -21,7 +21,7 @@ const SPACES: ReadonlySet<string> = new Set(["device", "constant", "threadgroup"
 /** Rewrites the words of one source; what a platform writes for kernels, threadgroup variables and constants is its own. */
 export abstract class Rewriter {
   protected readonly constants: FunctionConstant[] = []
-  /** Whether threads wait for each other anywhere. */
+  /** True if threads wait for each other anywhere. */
   protected waits = false
 
   constructor(protected readonly words: Words) {}

@@ -16,7 +16,7 @@ export type { FunctionConstant }
 /** A kernel that a source offers, by the name that the host uses. */
 export interface ScannedKernel {
   readonly name: string
-  /** How many buffers it takes: one above the highest index. */
+  /** The number of buffers it takes: one above the highest index. */
   readonly buffers: number
 }
 
@@ -31,7 +31,7 @@ export interface Translation {
   readonly constants: readonly FunctionConstant[]
 }
 
-/** Whether a source must go through a preprocessor first: macros may hide what the scanner looks for. */
+/** True if a source must go through a preprocessor first: macros may hide what the scanner looks for. */
 export function needsPreprocessor(source: string): boolean {
   return /^[ \t]*#[ \t]*(define|undef|if|ifdef|ifndef|else|elif|endif)\b/m.test(source)
 }

@@ -1,5 +1,5 @@
 /**
- * What a Metal source declares: namespaces, functions with their parameters, statements outside functions. Just enough of a parser
+ * The declarations of a Metal source: namespaces, functions with their parameters, statements outside functions. Just enough of a parser
  * to rewrite and to judge; types stay text.
  */
 import type { Words } from "./tokens"
@@ -35,7 +35,7 @@ export interface Statement {
   readonly begin: number
   readonly end: number
   readonly namespace: string
-  /** Whether it stands in a struct or class. */
+  /** True if it stands in a struct or class. */
   readonly inType: boolean
 }
 

@@ -6,7 +6,7 @@
 /** `<`, `>`, `[` and `]` are always tokens of their own. */
 export interface Token {
   readonly kind: "word" | "number" | "string" | "sign" | "directive" | "space"
-  /** What is emitted for it: rewriting means changing this. */
+  /** The text emitted for it: rewriting means changing this. */
   text: string
   readonly line: number
 }
@@ -113,7 +113,7 @@ export class Words {
     }
     return this.length
   }
-  /** Whether an attribute `[[…]]` begins here. */
+  /** True if an attribute `[[…]]` begins here. */
   isAttribute(i: number): boolean {
     return this.text(i) === "[" && this.text(i + 1) === "["
   }

@@ -26,9 +26,9 @@ export enum Command {
 export class CommandStream {
   /** The words; those from `length` on are rubbish. */
   words: Int32Array = new Int32Array(1024)
-  /** How many words are in use. */
+  /** The number of words in use. */
   length = 0
-  /** How many dispatches are in it. */
+  /** The number of dispatches in it. */
   dispatches = 0
   private pipeline: GpuPipeline | null = null
 

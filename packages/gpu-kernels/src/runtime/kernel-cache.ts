@@ -1,6 +1,6 @@
 /**
- * Folders of compiled kernels: where they are, and their bound. What was not used for longest goes first; what was used within a day stays, so that no process
- * loses what it is about to load. A library that is loaded stays loaded when its file goes.
+ * Folders of compiled kernels: where they are, and their bound. What was not used for longest goes first; what was used within a day stays,
+ * so that no process loses what it is about to load. A library that is loaded stays loaded when its file goes.
  */
 import { existsSync, readdirSync, renameSync, rmSync, statSync, utimesSync } from "node:fs"
 import { homedir } from "node:os"
@@ -44,7 +44,7 @@ export function kernelFolder(kind: string): string {
   return used.path
 }
 
-/** Whether a file is there, and the user's own; then it counts as used now. */
+/** True if a file is there, and the user's own; then it counts as used now. */
 export function isKept(path: string, now = Date.now()): boolean {
   const found = statSync(path, { throwIfNoEntry: false })
   if (!found || !isOwn(found)) return false

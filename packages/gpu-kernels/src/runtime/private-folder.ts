@@ -13,7 +13,7 @@ const ROOT = 0
 /** This process's user; null where the system has none. */
 const user = (): number | null => process.geteuid?.() ?? null
 
-/** Whether it is this user's and nobody else may write to it. */
+/** True if it is this user's and nobody else may write to it. */
 export const isOwn = ({ uid, mode }: Stats): boolean =>
   user() === null || (uid === user() && (mode & WRITABLE) === 0)
 

@@ -1,5 +1,5 @@
 /**
- * What a GPU backend asks of a platform that runs the kernels: some fifteen calls. Kernel sources, the choice of kernels, argument
+ * The calls of a GPU's runtime: some fifteen that a platform offers to run kernels. Kernel sources, the choice of kernels, argument
  * binding and grid sizes are all above this line; a platform offers memory, compilation and a queue.
  *
  * The calls are those of Apple's Metal.framework by other names, with one deviation: a dispatch and its arguments travel as words in
@@ -10,7 +10,7 @@
 
 import type { DeviceLimits, FunctionConstants, MathMode, Wording } from "../dispatch"
 
-/** What a device can do. A pipeline may allow smaller threadgroups than the device. */
+/** The abilities of a device. A pipeline may allow smaller threadgroups than the device. */
 export interface DeviceInfo extends DeviceLimits {
   /** As the platform names it. */
   readonly name: string
@@ -20,7 +20,7 @@ export interface DeviceInfo extends DeviceLimits {
   readonly recommendedWorkingSet: number
   /** Bytes of the device's own memory; the host's are its where it has none. */
   readonly memorySize?: number
-  /** How many buffers there may be at once, where there is a limit. */
+  /** The greatest number of buffers at once, where there is a limit. */
   readonly resourceLimit?: number
 }
 
@@ -58,17 +58,17 @@ export interface CommandFailure {
   readonly message: string
 }
 
-/** How a source is compiled. */
+/** Options of compiling a source. */
 export interface LibraryOptions {
   /** Names the source in messages. */
   readonly file?: string
-  /** How messages speak of a source that was generated around what somebody wrote. */
+  /** The wording of messages about a source that was generated around what somebody wrote. */
   readonly wording?: Wording
-  /** What the compiler may assume of arithmetic; "safe", which a platform may always take instead, by default. */
+  /** The compiler's assumptions of arithmetic; "safe", which a platform may always take instead, by default. */
   readonly mathMode?: MathMode
 }
 
-/** How a kernel is dispatched, for platforms that compile it for that. */
+/** The form of a kernel's dispatch, for platforms that compile it for that. */
 export interface DispatchForm {
   /** By buffer index the bytes of what comes with the dispatch; undefined for buffers. */
   readonly inline: readonly (number | undefined)[]
@@ -85,7 +85,7 @@ export interface LibrarySource {
 /** Words of a command stream; command-stream.ts writes them. */
 export interface Commands {
   readonly words: Int32Array
-  /** How many of them are in use. */
+  /** The number of them in use. */
   readonly length: number
 }
 
@@ -98,11 +98,11 @@ export interface Submission {
 export interface GpuRuntime {
   /** Names the platform. */
   readonly name: string
-  /** What its device can do. */
+  /** The abilities of its device. */
   readonly info: DeviceInfo
-  /** Whether buffers are wanted in the sizes that are needed, so that any access behind them shows. */
+  /** True if buffers are wanted in the sizes that are needed, so that any access behind them shows. */
   readonly exactBuffers?: boolean
-  /** Whether it executes kernels without a GPU. */
+  /** True if it executes kernels without a GPU. */
   readonly emulated?: boolean
   /** Dispatches of a stream run in order, so that it needs no barriers. */
   readonly ordered?: boolean
@@ -128,7 +128,7 @@ export interface GpuRuntime {
   newLibrary(source: string, options?: LibraryOptions): GpuLibrary
   /** Compiles sources that `newLibrary` will be asked for, together, where that is faster. What does not compile is left for then. */
   prepare?(sources: readonly LibrarySource[]): Promise<void>
-  /** Whether kernels are compiled for the form of their dispatches. */
+  /** True if kernels are compiled for the form of their dispatches. */
   readonly specializes?: boolean
   /**
    * Takes a kernel of a library, with its function constants set, for dispatches of a form where the platform {@link specializes}.

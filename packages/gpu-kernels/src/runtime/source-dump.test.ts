@@ -1,4 +1,4 @@
-/** What is written for other compilers: the text, once a source. */
+/** The sources written for other compilers: the text, once a source. */
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"

@@ -343,7 +343,7 @@ const gelus: Record<string, Activation> = {
   tanh: geluApprox,
   fast: geluFastApprox,
 }
-/** How {@link GELU} computes: exactly, by tanh (`precise` and `tanh` are one), or by a sigmoid. */
+/** The computation of {@link GELU}: exactly, by tanh (`precise` and `tanh` are one), or by a sigmoid. */
 export type GeluApproximation = "none" | "precise" | "tanh" | "fast"
 
 /**

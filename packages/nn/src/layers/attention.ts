@@ -19,7 +19,7 @@ export interface AttentionOptions {
   valueDims?: number | null
   /** Features of the output; `dims` by default. */
   valueOutputDims?: number | null
-  /** Whether the projections have biases; false by default. */
+  /** Add biases to the projections; false by default. */
   bias?: boolean
 }
 

@@ -17,7 +17,7 @@ export interface ConvOptions<S = Sizes> {
   padding?: S
   /** Distance between neighbours in the kernel; 1 by default. */
   dilation?: S
-  /** Whether to add a bias; true by default. */
+  /** Add a bias; true by default. */
   bias?: boolean
 }
 /** Settings of convolutions that take groups. */
@@ -27,7 +27,7 @@ export interface GroupedConvOptions<S = Sizes> extends ConvOptions<S> {
 }
 /** Settings of transposed convolutions. */
 export interface ConvTransposeOptions<S = Sizes> extends ConvOptions<S> {
-  /** How much longer the output is at its high end; 0 by default. */
+  /** The extra length of the output at its high end; 0 by default. */
   outputPadding?: S
 }
 
@@ -41,7 +41,7 @@ type Given = [
   ...rest: unknown[],
 ]
 
-/** What all convolutional layers hold; each says which function it calls. */
+/** Shared by all convolutional layers; each says which function it calls. */
 abstract class Convolution extends Module {
   weight: mx.Array
   bias?: mx.Array
@@ -185,8 +185,8 @@ export class Conv2d extends Convolution {
 }
 
 /**
- * Convolution over [batch, depth, height, width, channels]. `weight` is [outChannels, depth, height, width, inChannels] and starts uniform on
- * ±1/√(inChannels · kernel places); `bias` is [outChannels] and starts at 0.
+ * Convolution over [batch, depth, height, width, channels]. `weight` is [outChannels, depth, height, width, inChannels] and starts uniform
+ * on ±1/√(inChannels · kernel places); `bias` is [outChannels] and starts at 0.
  * @throws ArgumentError for sizes that are no positive integers
  * @example
  * new nn.Conv3d(1, 4, [1, 3, 3]).forward(mx.ones([1, 2, 8, 8, 1])).shape // => [1, 2, 6, 6, 4]
@@ -277,7 +277,8 @@ export class ConvTranspose2d extends Convolution {
 
 /**
  * Transposed convolution over [batch, depth, height, width, channels], which enlarges by its stride: see `mx.convTranspose3d`. `weight` is
- * [outChannels, depth, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel places); `bias` is [outChannels] and starts at 0.
+ * [outChannels, depth, height, width, inChannels] and starts uniform on ±1/√(inChannels · kernel places); `bias` is [outChannels] and
+ * starts at 0.
  * @throws ArgumentError for sizes that are no positive integers
  * @example
  * new nn.ConvTranspose3d(1, 2, 2, { stride: 2 }).forward(mx.ones([1, 2, 3, 3, 1])).shape // => [1, 4, 6, 6, 2]

@@ -15,7 +15,7 @@ const drop = asCall("@lazuli/nn/dropout", (x: mx.Array, keep: number, whole: num
     .multiply(1 / keep)
 })
 
-/** What the three have in common: a probability and its check. */
+/** Shared by the three: a probability and its check. */
 abstract class DropoutBase extends Module {
   p: number
 
@@ -25,7 +25,7 @@ abstract class DropoutBase extends Module {
     this.p = p
   }
 
-  /** Whether there is nothing to do. */
+  /** True if there is nothing to do. */
   protected get idle(): boolean {
     return this.p === 0 || !this.training
   }

@@ -28,7 +28,7 @@ function standardizeOver(x: mx.Array, axes: readonly number[], eps: number): mx.
 const scaled = (x: mx.Array, weight?: mx.Array, bias?: mx.Array): mx.Array =>
   weight && bias ? weight.multiply(x).add(bias) : x
 
-/** How a layer that only keeps its settings is printed. */
+/** The printed form of a layer that only keeps its settings. */
 const settings = (values: Record<string, unknown>): string =>
   Object.entries(values)
     .map(([name, value]) => `${name}=${value}`)

@@ -13,7 +13,7 @@ export type PerAxis = number | readonly number[]
 export interface PoolingOptions {
   /** Steps between windows; the window's sizes by default. */
   stride?: PerAxis | null
-  /** What is added at both ends of each axis; 0 by default. */
+  /** The padding at both ends of each axis; 0 by default. */
   padding?: PerAxis | null
 }
 
@@ -90,7 +90,7 @@ const pool = asCall(
   },
 )
 
-/** What all pooling layers are: a window and its steps; each says what becomes of windows. */
+/** Shared by all pooling layers: a window and its stride; each says what becomes of windows. */
 abstract class Pool extends Module {
   kernelSize: number[]
   stride: number[]
@@ -114,7 +114,7 @@ abstract class Pool extends Module {
     this.padding = perAxis(padding)
   }
 
-  /** What windows become. */
+  /** The reduction of a window. */
   protected abstract readonly kind: Kind
 
   /** @param x - [batch, …, channels] */

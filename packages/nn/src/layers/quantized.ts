@@ -22,12 +22,12 @@ export interface QuantizationOptions {
   bits?: number | null
   mode?: mx.QuantizationMode
 }
-/** How a layer is quantized. */
+/** Options of quantizing a layer. */
 export interface ToQuantizedOptions extends QuantizationOptions {
-  /** Whether a linear layer quantizes its input too; modes nvfp4 and mxfp8 alone. */
+  /** True if a linear layer quantizes its input too; modes nvfp4 and mxfp8 alone. */
   quantizeInput?: boolean
 }
-/** What a linear layer has. */
+/** The arrays of a linear layer. */
 interface LinearLike extends Module {
   weight: mx.Array
   bias?: mx.Array
@@ -387,7 +387,7 @@ interface Quantizable extends Module {
 const isQuantizable = (module: Module): module is Quantizable =>
   typeof (module as { toQuantized?: unknown }).toQuantized === "function"
 
-/** Whether the module at a path is quantized: no, yes as the call says, or in a way of its own. */
+/** Decides about the module at a path: no, yes as the call says, or quantized with options of its own. */
 export type QuantizePredicate = (path: string, module: Module) => boolean | ToQuantizedOptions
 
 /**

@@ -12,9 +12,9 @@ import { FORMAT, type QuantizationOptions, QuantizedLinear } from "./quantized"
 
 type Group = mx.distributed.Group
 
-/** How a layer's weight is spread. */
+/** Options of spreading a layer's weight. */
 export interface ShardOptions {
-  /** How many matrices lie side by side in the weight, or where they are divided: each is spread by itself. */
+  /** The number of matrices side by side in the weight, or where they are divided: each is spread by itself. */
   segments?: number | readonly number[]
   /** The processes; all by default. */
   group?: Group | null
@@ -266,7 +266,7 @@ const quantizedShardedToAllLinear = (args: QuantizedArguments, group: Group): Qu
 const isSharded: ModuleFilter = (module, key, value) =>
   !(value instanceof FullyShardedModule) && Module.validParameterFilter(module, key, value)
 
-/** How {@link fullyShard} spreads a module. */
+/** Options of {@link fullyShard}. */
 export interface FullyShardOptions {
   /** The processes; all by default. */
   group?: Group | null
@@ -288,7 +288,7 @@ function fullyShardOptions(op: string, options: unknown): void {
  * layer.forward(mx.ones([4, 2], mx.float16)).dtype.name // => 'float16'
  */
 export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> extends Module {
-  /** What is called. */
+  /** The model to call. */
   readonly module: Model<A, R>
   /** @internal */
   readonly _computeDtype: mx.Dtype | null

@@ -20,12 +20,12 @@ export interface TransformerLayerOptions {
   dropout?: number
   /** Between the two linear layers; `nn.relu` by default. */
   activation?: Activation
-  /** Whether normalization comes before attention and the linear layers (the default) or after. */
+  /** Normalize before attention and the linear layers (the default) instead of after. */
   normFirst?: boolean
 }
 /** Settings of a stack of layers. */
 export interface TransformerStackOptions extends TransformerLayerOptions {
-  /** Whether to compute the inner values of each layer again in the backward pass instead of keeping them. */
+  /** Compute the inner values of each layer again in the backward pass instead of keeping them. */
   checkpoint?: boolean
 }
 /** Settings of a whole {@link Transformer}. */
@@ -43,9 +43,9 @@ export interface TransformerOptions extends TransformerStackOptions {
   /** Used instead of a decoder of its own. */
   customDecoder?: Decoder | null
 }
-/** What can be the encoder of a {@link Transformer}. */
+/** A model that can be the encoder of a {@link Transformer}. */
 export type Encoder = Model<[x: mx.Array, mask?: mx.Array | null]>
-/** What can be the decoder of a {@link Transformer}. */
+/** A model that can be the decoder of a {@link Transformer}. */
 export type Decoder = Model<
   [x: mx.Array, memory: mx.Array, xMask?: mx.Array | null, memoryMask?: mx.Array | null]
 >

@@ -16,16 +16,16 @@ import { called, named } from "../arguments"
 import { Module } from "../module"
 
 const modes = ["nearest", "linear", "cubic"] as const
-/** How values between positions are found. */
+/** The interpolation of values between positions. */
 export type UpsampleMode = (typeof modes)[number]
 
 /** Settings of {@link Upsample} beside the factor. */
 export interface UpsampleOptions {
   /** By the nearest value (the default), a line, or a cubic. */
   mode?: UpsampleMode
-  /** Whether the first and last positions of input and output coincide, instead of the edges of their cells. */
+  /** Align the first and last positions of input and output, instead of the edges of their cells. */
   alignCorners?: boolean
-  /** Whether to average over more positions when shrinking. */
+  /** Average over more positions when shrinking. */
   antialias?: boolean
 }
 
@@ -158,7 +158,8 @@ const factors: Kind = {
 
 /**
  * Resizes the spatial axes of [batch, …, channels] by a factor, or one factor an axis.
- * @throws ArgumentError for an unknown mode, or antialiasing by the nearest value or with alignCorners; ShapeError for the wrong number of factors
+ * @throws ArgumentError for an unknown mode, or antialiasing by the nearest value or with alignCorners; ShapeError for the wrong number of
+ * factors
  * @example
  * new nn.Upsample(2).forward(mx.array([1, 2]).reshape([1, 2, 1])).flatten().tolist() // => [1, 1, 2, 2]
  */

@@ -5,7 +5,7 @@ import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from
 
 /** Settings of {@link AdaDelta} beside the learning rate. */
 export interface AdaDeltaOptions {
-  /** How much of the running means of squares stays; 0.9 by default. */
+  /** Decay of the running mean of squares; 0.9 by default. */
   rho?: number
   /** Added under the square roots; 1e-6 by default. */
   eps?: number

@@ -12,15 +12,15 @@ export interface AdafactorOptions {
   clipThreshold?: number
   /** The running mean of squares keeps 1 − stepᵈᵉᶜᵃʸᴿᵃᵗᵉ; −0.8 by default. */
   decayRate?: number
-  /** How much of a running mean of updates stays; without it there is none. */
+  /** Decay of the running mean of updates; without it there is none. */
   beta1?: number | null
-  /** Times the step's size and the parameter, taken from it each step; 0 by default. */
+  /** Decoupled weight decay, times the step's size; 0 by default. */
   weightDecay?: number
-  /** Whether steps grow with the root mean square of the parameter; true by default. */
+  /** Scale steps by the root mean square of the parameter; true by default. */
   scaleParameter?: boolean
-  /** Whether the step's size follows from the step instead of the learning rate; true by default. */
+  /** Take the step's size from the number of the step instead of the learning rate; true by default. */
   relativeStep?: boolean
-  /** Whether relative steps begin small. */
+  /** Begin with small relative steps. */
   warmupInit?: boolean
 }
 
@@ -125,7 +125,7 @@ export class Adafactor extends Optimizer {
     if (this.beta1 !== null) state.exp_avg = mx.zerosLike(parameter)
   }
 
-  /** How far a step goes, in the dtype of the parameter. */
+  /** The size of a step, in the dtype of the parameter. */
   private stepSize(scale: mx.Array): mx.Array {
     const size = this.relativeStep ? this.relativeSize() : this.learningRate
     const own = size.astype(scale.dtype)

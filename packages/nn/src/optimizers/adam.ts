@@ -4,24 +4,24 @@ import { isListOf, type Kind } from "@lazuli/core/engine"
 import { belowOne, named, optional } from "../arguments"
 import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from "./optimizer"
 
-/** How much of the running means of gradients and of their squares stays. */
+/** Decay of the running means of gradients and of their squares. */
 export type Betas = readonly [number, number]
 
 /** Settings of {@link Adamax} beside the learning rate. */
 export interface AdamaxOptions {
-  /** How much of the running means stays; [0.9, 0.999] by default. */
+  /** Decay of the running means; [0.9, 0.999] by default. */
   betas?: Betas
   /** Added to the denominator; 1e-8 by default. */
   eps?: number
 }
 /** Settings of {@link Adam} beside the learning rate. */
 export interface AdamOptions extends AdamaxOptions {
-  /** Whether the first steps are corrected for running means that start at 0; false by default. */
+  /** Correct the first steps for running means that start at 0; false by default. */
   biasCorrection?: boolean
 }
 /** Settings of {@link AdamW} beside the learning rate. */
 export interface AdamWOptions extends AdamOptions {
-  /** Times the learning rate and the parameter, taken from it each step; 0.01 by default. */
+  /** Decoupled weight decay, times the learning rate; 0.01 by default. */
   weightDecay?: number
 }
 
@@ -39,7 +39,7 @@ const MOMENTS = {
   eps: "nonNegative?",
 } as const
 
-/** What {@link Adam} and its relatives have in common. */
+/** Shared by {@link Adam} and its relatives. */
 abstract class Moments extends Optimizer {
   readonly betas: Betas
   readonly eps: number

@@ -6,9 +6,9 @@ import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from
 
 /** Settings of {@link Lion} beside the learning rate. */
 export interface LionOptions {
-  /** How much of the running mean goes into a step, and how much of it stays; [0.9, 0.99] by default. */
+  /** The share of the running mean in a step, and its decay; [0.9, 0.99] by default. */
   betas?: Betas
-  /** Times the learning rate and the parameter, taken from it each step; 0 by default. */
+  /** Decoupled weight decay, times the learning rate; 0 by default. */
   weightDecay?: number
 }
 

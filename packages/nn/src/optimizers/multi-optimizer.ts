@@ -17,7 +17,7 @@ import type { Module } from "../module"
 import type { ParametersOf } from "../parameter-tree"
 import { Optimizer, type OptimizerState, plainTree, rateArguments, stepArguments } from "./optimizer"
 
-/** Whether an optimizer takes a parameter, by its dotted path and its gradient. */
+/** Chooses the parameters that an optimizer takes, by dotted path and gradient. */
 export type ParameterFilter = (path: string, gradient: mx.Array) => boolean
 
 type Tree = Record<string, unknown>
@@ -107,7 +107,7 @@ export class MultiOptimizer extends Optimizer {
     throw new ArgumentError("MultiOptimizer", "has no arithmetic of its own; use applyGradients")
   }
 
-  /** What each optimizer takes, in trees of the same structure; what it does not take of a list is {}. */
+  /** The gradients of each optimizer, in trees of the same structure; an element of a list that it does not take is {}. */
   private split(tree: object): Tree[] {
     const taker = new Map<string, number>()
     ofTrees("MultiOptimizer", () =>

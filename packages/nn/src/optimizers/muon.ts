@@ -5,11 +5,11 @@ import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from
 
 /** Settings of {@link Muon} beside the learning rate. */
 export interface MuonOptions {
-  /** How much of the running mean of gradients stays; 0.95 by default. */
+  /** Momentum: the decay of the running mean of gradients; 0.95 by default. */
   momentum?: number
-  /** Times the parameter, added to the gradient; 0.01 by default. */
+  /** L2 penalty (weight decay); 0.01 by default. */
   weightDecay?: number
-  /** Whether to look ahead along the momentum; true by default. */
+  /** Use Nesterov momentum; true by default. */
   nesterov?: boolean
   /** Steps of the iteration that orthogonalizes; 5 by default. */
   nsSteps?: number

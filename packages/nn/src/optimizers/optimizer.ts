@@ -1,5 +1,5 @@
 /**
- * What all optimizers share: the state, the walk over trees of gradients and parameters, and settings that follow a schedule. The
+ * Shared by all optimizers: the state, the walk over trees of gradients and parameters, and settings that follow a schedule. The
  * arithmetic of each optimizer is in the file of its name.
  */
 import * as mx from "@lazuli/core"
@@ -84,7 +84,7 @@ export abstract class Optimizer {
     }
   }
 
-  /** What the optimizer keeps: a mutable tree, which `compile` takes as `inputs` and `outputs`. Setting it continues from there. */
+  /** The optimizer's state: a mutable tree, which `compile` takes as `inputs` and `outputs`. Setting it continues from there. */
   get state(): OptimizerState {
     return this.values
   }
@@ -99,7 +99,7 @@ export abstract class Optimizer {
     this.initialized = false
   }
 
-  /** How many updates there were, as uint64. */
+  /** The number of updates so far, as uint64. */
   get step(): mx.Array {
     return this.values.step as mx.Array
   }
@@ -119,7 +119,7 @@ export abstract class Optimizer {
     this.values[name] = typeof value === "function" ? this.scheduled(name, value) : asArray(value)
   }
 
-  /** What a schedule gives for the step. */
+  /** The value of a schedule at the step. */
   private scheduled(name: string, schedule: Schedule): mx.Array {
     const value: unknown = schedule(this.step)
     if (typeof value === "number" || value instanceof mx.Array) return asArray(value)

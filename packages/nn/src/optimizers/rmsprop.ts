@@ -5,7 +5,7 @@ import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from
 
 /** Settings of {@link RMSprop} beside the learning rate. */
 export interface RMSpropOptions {
-  /** How much of the running mean of squares stays; 0.99 by default. */
+  /** Decay of the running mean of squares; 0.99 by default. */
   alpha?: number
   /** Added to the denominator; 1e-8 by default. */
   eps?: number

@@ -6,13 +6,13 @@ import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from
 
 /** Settings of {@link SGD} beside the learning rate. */
 export interface SGDOptions {
-  /** How much of the last update goes into the next; 0 by default. */
+  /** Momentum: the share of the last update that goes into the next; 0 by default. */
   momentum?: number
-  /** Times the parameter, added to the gradient; 0 by default. */
+  /** L2 penalty (weight decay); 0 by default. */
   weightDecay?: number
-  /** How much less of the gradient goes into the momentum; 0 by default. */
+  /** Dampening of the momentum; 0 by default. */
   dampening?: number
-  /** Whether to look ahead along the momentum. */
+  /** Use Nesterov momentum. */
   nesterov?: boolean
 }
 

@@ -56,7 +56,7 @@ typedef struct lz_operand {
 
 typedef struct lz_context lz_context;
 
-/* What the runtime lends a kernel for the time of one call. */
+/* Lent by the runtime to a kernel for the time of one call. */
 struct lz_context {
   /* Runs fn(arg, begin, end) over [0, n) in chunks of at least `grain`, on the caller and the pool; returns
    * when all ran. */
@@ -88,7 +88,7 @@ typedef enum lz_status { LZ_OK = 0, LZ_FAILED = 1 } lz_status;
 
 typedef lz_status (*lz_kernel)(const lz_call* call);
 
-/* What an outside addon exports as `lazuli_kernels`: a table ended by a null name. */
+/* An outside addon's export `lazuli_kernels`: a table ended by a null name. */
 typedef struct lz_kernel_entry {
   const char* name; /* the primitive's name */
   lz_kernel run;

@@ -1,4 +1,4 @@
-/* What a compiled kernel and the host executor know of each other. A kernel library is plain C++ made from
+/* The interface between a compiled kernel and the host executor. A kernel library is plain C++ made from
  * Metal source: it imports nothing but the math library, and reaches the executor through the pointers below.
  * No standard header is included, because Metal source declares names of its own in the global namespace. */
 #pragma once
@@ -31,7 +31,7 @@ struct Launch {
 
 struct Group;
 
-/* What is known of a fiber, above its stack. */
+/* The public part of a fiber, above its stack. */
 struct Fiber {
   Group* group;
   void* argument;  // of the exchange in which the thread waits
@@ -40,8 +40,8 @@ struct Fiber {
   void* stack;     // where it stopped
 };
 
-/* What an exchange computes, once, for all threads of a simdgroup that take part. arguments[i] is null where
- * thread i does not. */
+/* An exchange's computation, done once, for all threads of a simdgroup that take part. arguments[i] is null
+ * where thread i does not. */
 typedef void (*Exchange)(void* const* arguments);
 
 /* One threadgroup on one worker. */
@@ -78,7 +78,7 @@ struct Kernel {
   u32 max_threads;                                      // 0 without a limit of its own
 };
 
-/* What a source's kernels are exported as, by a symbol that follows from the source. */
+/* The kernels of a source, exported as a symbol that follows from the source. */
 struct Library {
   int abi;
   u32 count;

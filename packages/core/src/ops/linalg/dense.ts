@@ -57,7 +57,7 @@ export class Dense {
       this.im[k] *= factor
     }
   }
-  /** Whether it holds neither NaN nor infinities, which the iterations could not end on. */
+  /** True if it holds neither NaN nor infinities, which the iterations could not end on. */
   isFinite(): boolean {
     return this.re.every(Number.isFinite) && this.im.every(Number.isFinite)
   }

@@ -62,8 +62,8 @@ function expand(a: Array, n: number): Array {
 }
 
 /**
- * Input: a [..., N, N]. Output: the conjugate transposes of the adjugates, which singular matrices have too: with a = U·S·Vᴴ, det(U)·det(Vᴴ)
- * conjugated times U·adj(S)·Vᴴ, where adj(S) holds the products of all singular values but one.
+ * Input: a [..., N, N]. Output: the conjugate transposes of the adjugates, which singular matrices have too: with a = U·S·Vᴴ,
+ * det(U)·det(Vᴴ) conjugated times U·adj(S)·Vᴴ, where adj(S) holds the products of all singular values but one.
  */
 const cofactors: Apply<NoParams> = definePrimitive({
   name: "cofactors",

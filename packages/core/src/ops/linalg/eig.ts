@@ -184,7 +184,7 @@ function eigen(a: Dense, vectors: boolean): Dense[] {
   for (let i = 0; i < n; i++) {
     const [re, im] = [a.re[i * n + i], a.im[i * n + i]]
     w.re[i] = size * re
-    // What rounding leaves of the imaginary part of a real matrix's real eigenvalue.
+    // A rounding error in the imaginary part of a real matrix's real eigenvalue.
     w.im[i] = real && Math.abs(im) < 4 * n * EPSILON ? 0 : size * im
   }
   return z ? [w, eigenvectors(a, z)] : [w]

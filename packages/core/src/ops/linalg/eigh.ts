@@ -134,8 +134,8 @@ const eighArgs = operation(
 )
 /**
  * Eigenvalues w [..., N] in ascending order and orthonormal eigenvectors, the columns of v [..., N, N], of symmetric or Hermitian
- * matrices: a·v = v·diag(w). Only the lower triangle of `a` is read, or the upper one with UPLO "U"; derivatives take `a` to be Hermitian, and
- * gradients are. A matrix with a NaN or an infinity gives NaN.
+ * matrices: a·v = v·diag(w). Only the lower triangle of `a` is read, or the upper one with UPLO "U"; derivatives take `a` to be Hermitian,
+ * and gradients are. A matrix with a NaN or an infinity gives NaN.
  *
  * @throws ShapeError when the matrices are not square; DTypeError unless float32, float64 or complex64; ArgumentError for another UPLO
  * @example

@@ -1,5 +1,5 @@
 /**
- * What the functions of `mx.linalg` share: arguments that are matrices, checked, and small steps of formulas over the last two
+ * Shared by the functions of `mx.linalg`: arguments that are matrices, checked, and small steps of formulas over the last two
  * axes. No factorization lives here.
  */
 import { asArrayArgument } from "../../graph/args"

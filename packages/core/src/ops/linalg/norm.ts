@@ -10,7 +10,7 @@ import { toDtype } from "../constant"
 import { max, min, sum } from "../reduce"
 import { singularValuesOf } from "./svd"
 
-/** Which norm: p for vectors; 1, −1, 2, −2, ±Infinity, "fro", "f" or "nuc" for matrices; null for the Euclidean length. */
+/** The order of a norm: p for vectors; 1, −1, 2, −2, ±Infinity, "fro", "f" or "nuc" for matrices; null for the Euclidean length. */
 export type NormOrder = number | "fro" | "f" | "nuc" | null
 
 /** √Σ|x|². */

@@ -197,9 +197,9 @@ const skewDiagonal = (x: Array, factors: Array): Array | null => {
 const plus = (x: Array, y: Array | null): Array => (y ? x.add(y) : x)
 
 /**
- * P = Uᴴ·dA·V, ds = Re diag P, dU = U·(F∘(P·S + S·Pᴴ)) + (1 − U·Uᴴ)·dA·V·S⁻¹, and V alike with dAᴴ. The phases that complex columns are free to
- * choose turn as little as possible; the columns that complete U keep to the complement: dU₂ = −U·dUᴴ·U₂.
- * Wan and Zhang, "Automatic differentiation for complex valued SVD", 2019.
+ * P = Uᴴ·dA·V, ds = Re diag P, dU = U·(F∘(P·S + S·Pᴴ)) + (1 − U·Uᴴ)·dA·V·S⁻¹, and V alike with dAᴴ. The phases that complex columns are
+ * free to choose turn as little as possible; the columns that complete U keep to the complement: dU₂ = −U·dUᴴ·U₂. Wan and Zhang, "Automatic
+ * differentiation for complex valued SVD", 2019.
  */
 function pushSvd(u: Array, s: Array, vt: Array, t: Array): (Array | null)[] {
   const k = s.shape[s.ndim - 1]
@@ -259,8 +259,8 @@ const svdArgs = operation(
   },
 )
 /**
- * The singular value decomposition a = U[:, :K]·diag(s)·Vᴴ[:K] of matrices [..., M, N], K = min(M, N): unitary U [..., M, M], real s [..., K] from
- * large to small, and unitary Vᴴ [..., N, N]. Without `computeUv`, s alone. A matrix with a NaN or an infinity gives NaN.
+ * The singular value decomposition a = U[:, :K]·diag(s)·Vᴴ[:K] of matrices [..., M, N], K = min(M, N): unitary U [..., M, M], real s [...,
+ * K] from large to small, and unitary Vᴴ [..., N, N]. Without `computeUv`, s alone. A matrix with a NaN or an infinity gives NaN.
  *
  * Singular vectors are unique up to their phases (and within the space of equal singular values); derivatives are those of functions that
  * do not depend on the choice.
