@@ -10,6 +10,7 @@ import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
+import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 
 /** A row: how it is run, and the bytes or operations that it needs at least. */
@@ -128,13 +129,18 @@ const median = (taken: number[]): number => taken.sort((a, b) => a - b)[taken.le
 function measure(row: Row): number | string {
   try {
     const f = row.make()
-    for (let i = 0; i < 3; i++) mx.eval(f())
-    const taken: number[] = []
-    for (let i = 0; i < Number(values.rounds); i++) {
+    const once = (): number => {
       const begin = performance.now()
-      mx.eval(f())
-      taken.push(performance.now() - begin)
+      const made = f()
+      mx.eval(made)
+      const taken = performance.now() - begin
+      for (const each of [made].flat()) each.dispose()
+      return taken
     }
+    // Until code is compiled and memory is there to be used again.
+    for (let i = 0, end = performance.now() + 200; i < 3 || performance.now() < end; i++) once()
+    const rounds = Number(values.rounds) * (row.ops ? 20 : 1)
+    const taken = Array.from({ length: rounds }, once)
     return median(taken)
   } catch (error) {
     return (error as Error).message.split("\n")[0].slice(0, 200)

@@ -76,6 +76,7 @@ export function translationOf({ source, file, wording, mathMode, constants, form
     mathMode,
     constants,
     inline: form && inlineOf(form),
+    whole: form?.whole,
     maxThreads: form && (THREADS.find((threads) => threads >= form.threads) ?? form.threads),
   })
 }

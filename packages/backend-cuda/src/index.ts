@@ -4,13 +4,21 @@
 import { existsSync } from "node:fs"
 import { registerBackend, setMetalKernelMaker } from "@lazuli/core/engine"
 import { createGpuBackend, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
+import { productFamilies } from "./products"
 import { CudaRuntime } from "./runtime"
 
 /** Serves `mx.gpu`; ahead of other backends where a driver's device is there. */
 const isPresent = ["/dev/nvidiactl", "/dev/dxg"].some((path) => existsSync(path))
 
+const runtime = new CudaRuntime()
+
 /** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` numbers. */
-export const cudaBackend: GpuBackend = createGpuBackend(new CudaRuntime(), "cuda", isPresent ? 200 : 50)
+export const cudaBackend: GpuBackend = createGpuBackend(
+  runtime,
+  "cuda",
+  isPresent ? 200 : 50,
+  productFamilies(() => runtime.hasProducts),
+)
 
 registerBackend(cudaBackend)
 setMetalKernelMaker(metalKernel)

@@ -7,11 +7,12 @@ import { homedir } from "node:os"
 import { delimiter, join } from "node:path"
 
 /** Libraries that the backend opens. */
-export type LibraryName = "cuda" | "nvrtc"
+export type LibraryName = "cuda" | "nvrtc" | "cublasLt"
 
 const NAMES: Record<LibraryName, readonly string[]> = {
   cuda: ["libcuda.so.1", "libcuda.so"],
   nvrtc: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+  cublasLt: ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
 }
 
 /** Where the driver is on machines whose loader does not know it. */

@@ -52,6 +52,8 @@ export interface CudaNative {
   openDriver(candidates: readonly string[]): string
   openDevice(ordinal: number): GpuFacts
   openCompiler(candidates: readonly string[]): { path: string; major: number; minor: number }
+  /** Opens cuBLASLt. */
+  openProducts(candidates: readonly string[]): string
   compile(...of: CompileArguments): Compiled
   /** The same on another thread. */
   compileLater(...of: CompileArguments): Promise<Compiled>
@@ -71,7 +73,7 @@ export interface CudaNative {
 }
 
 /** The version of {@link CudaNative} and of the commands that this package writes. */
-const PROTOCOL = 1
+const PROTOCOL = 2
 
 let loaded: CudaNative | undefined
 

@@ -20,7 +20,6 @@ import { type Kernels, kernelsOf } from "./compiler"
 import { candidatesFor } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 
-/** The bytes of arguments that the launches of one dispatch may have; the driver's limit is 4,096 with pointers and the grid. */
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
 const DISPATCHES_AHEAD = 32
@@ -44,6 +43,8 @@ export class CudaRuntime implements GpuRuntime {
   readonly ordered = true
   readonly specializes = true
   readonly dispatchesAhead: number = DISPATCHES_AHEAD
+  // Memory of a GPU is dear to ask for; what does not fit is given back when an allocation fails.
+  readonly cacheLimit: number = Number.POSITIVE_INFINITY
   private opened: { native: CudaNative; facts: GpuFacts } | null = null
   private readonly libraries = new Map<string, CudaLibrary>()
   private readonly failures = new Map<number, readonly CommandFailure[]>()
@@ -83,6 +84,21 @@ export class CudaRuntime implements GpuRuntime {
   /** The driver's facts of the GPU. */
   get facts(): GpuFacts {
     return this.open.facts
+  }
+
+  private products: boolean | undefined
+  /** Whether cuBLASLt is there, opened once. */
+  get hasProducts(): boolean {
+    if (this.products === undefined) {
+      const { native } = this.open
+      try {
+        native.openProducts(candidatesFor("cublasLt"))
+        this.products = true
+      } catch {
+        this.products = false
+      }
+    }
+    return this.products
   }
 
   get info(): DeviceInfo {

@@ -75,10 +75,24 @@ export interface DeviceLimits {
   readonly maxThreadgroupMemory: number
 }
 
+/** Work that a platform's library does instead of a kernel; how it is described is between a backend and its runtime. */
+export interface LibraryCall {
+  /** The primitive that it computes, for messages. */
+  readonly op: string
+  /** The command's code in the stream, above those of dispatches. */
+  readonly code: number
+  readonly words: Int32Array
+  readonly arguments: readonly Place[]
+  /** Those of the arguments' storages that are written; the others are read. */
+  readonly writes: readonly Storage[]
+}
+
 /** Where dispatches go: they run in order, or as if they did. */
 export interface DispatchQueue {
   readonly limits: DeviceLimits
   /** Scratch memory for dispatches to come; drop it once they are added. */
   allocate(nbytes: number): Storage
   dispatch(dispatch: Dispatch): void
+  /** Adds work of a library, on the platforms that have such. */
+  call(call: LibraryCall): void
 }

@@ -10,6 +10,7 @@ export {
   type DispatchQueue,
   type FunctionConstants,
   type Kernel,
+  type LibraryCall,
   MAX_INLINE_BYTES,
   type MathMode,
   type Place,
@@ -18,8 +19,8 @@ export {
 } from "./dispatch"
 export { familyOf } from "./families"
 export type { Families, Family } from "./family"
-export { encodeCopy } from "./kernels/copy"
-export { type View, viewOf } from "./layout"
+export { encodeCopy, withRowMajor } from "./kernels/copy"
+export { collapse, type View, viewOf } from "./layout"
 export { metalKernel } from "./metal-kernel"
 export {
   type CudaKernel,

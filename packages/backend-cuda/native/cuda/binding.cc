@@ -9,11 +9,12 @@
 #include "cuda/compiler.h"
 #include "cuda/device.h"
 #include "cuda/driver.h"
+#include "cuda/products.h"
 
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 1;
+constexpr int kProtocol = 2;
 
 // Arguments and the isolate's GPU; `fail` throws.
 struct Call {
@@ -143,6 +144,14 @@ napi_value open_compiler_call(napi_env env, napi_callback_info info) {
   c.set(made, "major", major);
   c.set(made, "minor", minor);
   return made;
+}
+
+// openProducts(candidates) → its path
+napi_value open_products_call(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  std::string path;
+  const std::string error = open_products(c.texts(0), &path);
+  return error.empty() ? c.value(path) : c.fail(error);
 }
 
 struct Task {
@@ -337,6 +346,7 @@ napi_value init(napi_env env, napi_value exports) {
              {"openDriver", open_driver_call},
              {"openDevice", open_device},
              {"openCompiler", open_compiler_call},
+             {"openProducts", open_products_call},
              {"compile", compile_call},
              {"compileLater", compile_later},
              {"newBuffer", new_buffer},

@@ -25,6 +25,8 @@ enum class Op : uint32_t {
   kBarrier,
   kSignal,
   kWait,
+  // Of this runtime alone: operands in bindings 0 to 3, then the words of a product.
+  kProduct = 32,
 };
 
 // Failures after which a context can do nothing more: whatever a kernel did to bring them about.
@@ -46,6 +48,7 @@ Gpu::~Gpu() {
     driver_->StreamSynchronize(stream_);
     for (uint32_t id = 0; id < buffers_.size(); id++)
       if (buffers_[id].pointer) release(id);
+    products_.close(*driver_);
     uploads_.close();
     downloads_.close();
     arguments_.close();
@@ -298,6 +301,38 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
   return r == kSuccess ? std::string() : failure("the launch", r);
 }
 
+std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_t count) {
+  // 64-bit integers in pairs of words, and two doubles; src/products.ts writes them.
+  int64_t v[16];
+  if (count != 2 * 18) return "the record is malformed";
+  std::memcpy(v, words, sizeof v);
+  Product q{};
+  q.type = int(v[0]);
+  q.compute = int(v[1]);
+  q.transposed_a = int(v[2]);
+  q.transposed_b = int(v[3]);
+  q.m = v[4];
+  q.n = v[5];
+  q.k = v[6];
+  q.row_a = v[7];
+  q.row_b = v[8];
+  q.row_c = v[9];
+  q.row_d = q.m;
+  q.batch = v[10];
+  q.step_a = v[11];
+  q.step_b = v[12];
+  q.step_c = v[13];
+  q.step_d = v[14];
+  q.bias = v[15];
+  std::memcpy(&q.alpha, words + 32, sizeof(double));
+  std::memcpy(&q.beta, words + 34, sizeof(double));
+  const DevicePointer d = bindings[2].pointer;
+  // Without an addend the result stands for it: a factor of 0 leaves it unread.
+  const DevicePointer c = q.beta == 0 ? d : bindings[3].pointer;
+  return products_.run(*driver_, q, {bindings[0].pointer, bindings[1].pointer, c, d, bindings[3].pointer},
+                       stream_);
+}
+
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
@@ -336,6 +371,9 @@ std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
       case Op::kThreadgroups:
         error = kernel ? launch(*kernel, bindings, shared, w + 1, Op(w[0] & 0xff) == Op::kThreads)
                        : "no pipeline is set";
+        break;
+      case Op::kProduct:
+        error = product(bindings, w + 1, size - 1);
         break;
       default:
         // A stream runs in order: barriers say nothing new.

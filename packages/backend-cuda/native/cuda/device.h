@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cuda/driver.h"
+#include "cuda/products.h"
 #include "cuda/staging.h"
 
 namespace lz {
@@ -88,6 +89,7 @@ class Gpu {
     size_t length = 0;
   };
   std::string upload(Binding& binding);
+  std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
                      bool in_threads);
   // Text for a failure. One that leaves the context without use is remembered: nothing works from then on.
@@ -105,6 +107,7 @@ class Gpu {
   std::vector<uint32_t> free_;
   std::vector<Module> modules_;
   std::vector<Kernel> kernels_;
+  Products products_;
   Staging uploads_, downloads_, arguments_;
   DevicePointer mirror_ = 0;  // of arguments_, on the device
 };

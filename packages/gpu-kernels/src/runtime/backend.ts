@@ -14,7 +14,7 @@ import {
   type WorkQueue,
 } from "@lazuli/core/engine"
 import { familyOf } from "../families"
-import type { Family } from "../family"
+import type { Families, Family } from "../family"
 import { encodeCopy } from "../kernels/copy"
 import { viewOf } from "../layout"
 import { GpuQueue } from "./queue"
@@ -34,8 +34,13 @@ export interface GpuBackend extends Backend {
   rehearse(body: () => void): Promise<number>
 }
 
-/** A backend on a runtime. */
-export function createGpuBackend(runtime: GpuRuntime, name: string, priority: number): GpuBackend {
+/** A backend on a runtime. Families of its `own` come first, where they support an application. */
+export function createGpuBackend(
+  runtime: GpuRuntime,
+  name: string,
+  priority: number,
+  own: Families = {},
+): GpuBackend {
   let rehearsed: Map<string, LibrarySource> | null = null
   const memory: Memory = {
     name,
@@ -55,11 +60,20 @@ export function createGpuBackend(runtime: GpuRuntime, name: string, priority: nu
     resetPeak: () => queue.resetPeak(),
   }
   const queue = new GpuQueue(runtime, memory)
+  const familyFor = (node: Node): Family | null => {
+    const primitive = node.primitive as Primitive
+    for (const family of [
+      Object.hasOwn(own, primitive.name) ? own[primitive.name] : undefined,
+      familyOf(primitive),
+    ])
+      if (family?.supports(node)) return family
+    return null
+  }
   const encoder: Encoder = {
     encode: (node) =>
       work(
         node,
-        () => (familyOf(node.primitive as Primitive) as Family).encode(node, queue),
+        () => (familyFor(node) as Family).encode(node, queue),
         (reference) => {
           const instead = node.primitive?.facts.opaque ? null : reference.lower(node)
           return instead && (() => instead.encode(node))
@@ -73,7 +87,7 @@ export function createGpuBackend(runtime: GpuRuntime, name: string, priority: nu
     priority,
     memory,
     queue: {
-      lower: (node) => (familyOf(node.primitive as Primitive)?.supports(node) ? encoder : null),
+      lower: (node) => (familyFor(node) ? encoder : null),
       encodeCopy: (source, target) =>
         work(
           target,

@@ -111,6 +111,15 @@ export class CommandStream {
     this.words[at + 1] = value
   }
 
+  /** Adds a record that only a platform of its own knows, and counts it as a dispatch. Returns where it starts. */
+  call(code: number, words: Int32Array): number {
+    const start = this.length
+    const at = this.begin(code, 1 + words.length)
+    this.words.set(words, at)
+    this.dispatches++
+    return start
+  }
+
   private dispatch(command: Command, grid: Size, threadgroup: Size): number {
     if (!this.pipeline) throw new DeviceError("dispatch", "needs a pipeline: call setPipeline first")
     const { name, maxThreads } = this.pipeline
@@ -134,7 +143,7 @@ export class CommandStream {
   }
 
   /** Room for a record; returns the place of its first word after the header. */
-  private begin(command: Command, words: number): number {
+  private begin(command: number, words: number): number {
     const at = this.length
     if (at + words > this.words.length) {
       const grown = new Int32Array(Math.max(2 * this.words.length, at + words))

@@ -3,7 +3,15 @@
  * read and write, and whom a failed dispatch concerns.
  */
 import { DeviceError, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
-import type { Argument, DeviceLimits, Dispatch, DispatchQueue, Place, Wording } from "../dispatch"
+import type {
+  Argument,
+  DeviceLimits,
+  Dispatch,
+  DispatchQueue,
+  LibraryCall,
+  Place,
+  Wording,
+} from "../dispatch"
 import { CommandStream } from "./command-stream"
 import type { DispatchForm, GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
 import { dumpSource } from "./source-dump"
@@ -11,7 +19,8 @@ import { dumpSource } from "./source-dump"
 interface Entry {
   readonly word: number
   readonly op: string
-  readonly pipeline: GpuPipeline
+  /** Null for work of a library. */
+  readonly pipeline: GpuPipeline | null
   readonly reads: readonly Storage[]
   readonly writes: readonly Storage[]
 }
@@ -26,14 +35,21 @@ interface Submitted {
 const MAX_DISPATCHES = 4096
 /** Or so many words, of which arguments may be the most. */
 const MAX_WORDS = 2 ** 16
+/** Bytes kept for reuse, where the runtime has no bound of its own. */
 const MAX_CACHE = 256 * 2 ** 20
 
 const isPlace = (argument: Argument): argument is Place => "storage" in argument
 
-const formOf = ({ arguments: args, threadgroup: [x, y, z] }: Dispatch): DispatchForm => ({
-  inline: args.map((argument) => (isPlace(argument) ? undefined : argument.byteLength)),
-  threads: x * y * z,
-})
+const formOf = ({ arguments: args, grid, threadgroup, kernel }: Dispatch): DispatchForm => {
+  const threads = threadgroup[0] * threadgroup[1] * threadgroup[2]
+  return {
+    inline: args.map((argument) => (isPlace(argument) ? undefined : argument.byteLength)),
+    threads,
+    // Kernels that somebody else wrote need not keep simdgroups together.
+    whole:
+      kernel.wording === undefined && threads % 32 === 0 && grid.every((n, i) => n % threadgroup[i] === 0),
+  }
+}
 
 /** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
 function sizeClass(nbytes: number): number {
@@ -69,7 +85,7 @@ export class GpuQueue implements DispatchQueue {
   private cached = 0
   private live = 0
   private limit = Number.POSITIVE_INFINITY
-  private cacheLimit = MAX_CACHE
+  private cacheLimit: number
   /** Frees the memory of storages that were dropped without being released. */
   private readonly lost = new FinalizationRegistry<number>((slot) => this.releaseSlot(slot))
 
@@ -78,6 +94,7 @@ export class GpuQueue implements DispatchQueue {
     private readonly memory: Memory,
   ) {
     this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
+    this.cacheLimit = runtime.cacheLimit ?? MAX_CACHE
   }
 
   get limits(): DeviceLimits {
@@ -244,7 +261,7 @@ export class GpuQueue implements DispatchQueue {
   private pipelineOf(dispatch: Dispatch): GpuPipeline {
     const { kernel } = dispatch
     const form = this.runtime.specializes ? formOf(dispatch) : undefined
-    const key = form ? `${kernel.key}\0${form.threads}\0${form.inline.join()}` : kernel.key
+    const key = form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
     const known = this.pipelines.get(key)
     if (known) return known
     const { name, constants, wording, mathMode } = kernel
@@ -293,7 +310,26 @@ export class GpuQueue implements DispatchQueue {
       stream.setThreadgroupMemory(i, bytes)
     })
     const word = stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
-    this.entries.push({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
+    this.added({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
+  }
+
+  call({ op, code, words, arguments: places, writes }: LibraryCall): void {
+    // It has no source to be asked for.
+    if (this.asked) return
+    const reads = places.map((p) => p.storage)
+    this.order(
+      reads.filter((s) => !writes.includes(s)),
+      writes,
+    )
+    places.forEach((place, i) => {
+      this.stream.setBuffer(i, this.bufferOf(place.storage), place.offset)
+    })
+    this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes })
+  }
+
+  private added(entry: Entry): void {
+    const { stream } = this
+    this.entries.push(entry)
     if (stream.dispatches >= this.most || stream.length >= MAX_WORDS) this.handOver()
   }
 
@@ -353,8 +389,8 @@ export class GpuQueue implements DispatchQueue {
   }
 
   /** A message with the lines that its author knows. */
-  private placed(message: string | undefined, pipeline: GpuPipeline): string | undefined {
-    const wording = this.wordings.get(pipeline)
+  private placed(message: string | undefined, pipeline: GpuPipeline | null): string | undefined {
+    const wording = pipeline && this.wordings.get(pipeline)
     if (message === undefined || !wording) return message
     const place = (line: string): string => wording.place(Number(line))
     return message

@@ -74,6 +74,8 @@ export interface DispatchForm {
   readonly inline: readonly (number | undefined)[]
   /** Threads of a threadgroup. */
   readonly threads: number
+  /** The grid has whole threadgroups and these whole simdgroups, all of whose threads reach the kernel's exchanges. */
+  readonly whole: boolean
 }
 
 /** A source, and the name of its file in messages. */
@@ -108,6 +110,8 @@ export interface GpuRuntime {
   readonly ordered?: boolean
   /** Commits run beside the host; a stream is then handed over once it has so many dispatches, for the device to begin. */
   readonly dispatchesAhead?: number
+  /** Bytes of free buffers that are kept for reuse, where the user sets no bound. */
+  readonly cacheLimit?: number
 
   /** Memory for kernels. @throws DeviceError when there is none */
   newBuffer(length: number): GpuBuffer

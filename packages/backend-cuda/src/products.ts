@@ -1,0 +1,212 @@
+/**
+ * Products of matrices by cuBLASLt: which applications it takes, and how they are described to it. The library's matrices lie by columns,
+ * so that a row-major product is that of the transposes the other way round.
+ */
+import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  collapse,
+  type DispatchQueue,
+  type Families,
+  type Family,
+  type Place,
+  type View,
+  viewOf,
+  withRowMajor,
+} from "@lazuli/gpu-kernels"
+
+/** The command's code, and the order of its words; native/cuda/device.cc has the same. */
+const PRODUCT = 32
+
+/** `cudaDataType` and `cublasComputeType_t` by dtype. */
+const TYPES: Readonly<Record<string, readonly [type: number, compute: number]>> = {
+  float32: [0, 68],
+  float16: [2, 68],
+  bfloat16: [14, 68],
+}
+/** float32 in the tensor cores' 19 bits, where somebody asks for it. */
+const TF32 = 77
+
+/** A matrix as the library sees it: which way it lies, and the distance of its columns. */
+interface Lie {
+  readonly transposed: boolean
+  readonly row: number
+}
+
+/** How the last two axes lie, row-major or transposed; null where neither. */
+function lieOf({ shape, strides }: View): Lie | null {
+  const [rows, columns] = shape.slice(-2)
+  const [down, across] = strides.slice(-2)
+  const steps = (outer: number, inner: number, n: number, count: number): number | null => {
+    if (inner !== 1 && n > 1) return null
+    // Of a single row the distance to the next is nobody's business.
+    if (count === 1) return Math.max(1, n)
+    return outer >= n ? outer : null
+  }
+  const row = steps(down, across, columns, rows)
+  if (row !== null) return { transposed: false, row }
+  const column = steps(across, down, rows, columns)
+  return column === null ? null : { transposed: true, row: column }
+}
+
+/** Runs `body` with an operand that the library can read: as it lies, or in a row-major copy. */
+function readable(queue: DispatchQueue, view: View, body: (view: View, lie: Lie) => void): void {
+  const lie = lieOf(view)
+  if (lie) {
+    body(view, lie)
+    return
+  }
+  withRowMajor(queue, view, ({ storage, offset }) => {
+    const strides = view.shape.map((_, i) => sizeOf(view.shape.slice(i + 1)))
+    const copy = { ...view, storage, offset: offset / view.itemsize, strides }
+    body(copy, lieOf(copy) as Lie)
+  })
+}
+
+const placeOf = ({ storage, offset, itemsize }: View): Place => ({ storage, offset: offset * itemsize })
+
+/** Writes 64-bit integers and doubles as words. */
+function wordsOf(integers: readonly number[], doubles: readonly number[]): Int32Array {
+  const bytes = new DataView(new ArrayBuffer(8 * (integers.length + doubles.length)))
+  integers.forEach((value, i) => {
+    bytes.setBigInt64(8 * i, BigInt(value), true)
+  })
+  doubles.forEach((value, i) => {
+    bytes.setFloat64(8 * (integers.length + i), value, true)
+  })
+  return new Int32Array(bytes.buffer)
+}
+
+/** What is added to a product: a matrix of its shape, or a row for all of its rows. */
+interface Addend {
+  readonly view: View
+  readonly isRow: boolean
+}
+
+/** alpha · a · b + beta · c */
+function encodeProduct(
+  queue: DispatchQueue,
+  node: Node,
+  x: View,
+  y: View,
+  added: Addend | null,
+  alpha: number,
+  beta: number,
+): void {
+  const addend = added && !added.isRow ? added.view : null
+  const [type, exact] = TYPES[node.dtype.name]
+  const compute = node.dtype.name === "float32" && process.env.LAZULI_CUDA_TF32 === "1" ? TF32 : exact
+  const target = viewOf(node)
+  readable(queue, x, (a, lieA) =>
+    readable(queue, y, (b, lieB) => {
+      let [m, k] = a.shape.slice(-2)
+      const n = b.shape[b.shape.length - 1]
+      const outer = (view: View): readonly number[] => view.strides.slice(0, -2)
+      const merged = collapse(node.shape.slice(0, -2), [
+        outer(a),
+        outer(b),
+        outer(target),
+        addend ? outer(addend) : outer(target),
+      ])
+      let { shape: batch, strides } = merged
+      const rowC = addend ? Math.max(n, addend.strides[addend.strides.length - 2]) : n
+      // Rows of all matrices under each other, where they share the second operand.
+      const [stepA, stepB, stepD, stepC] = strides.map((each) => each[each.length - 1])
+      if (
+        batch.length === 1 &&
+        batch[0] > 1 &&
+        stepB === 0 &&
+        !lieA.transposed &&
+        stepA === m * lieA.row &&
+        stepD === m * n &&
+        (!addend || stepC === m * rowC)
+      ) {
+        m *= batch[0]
+        batch = [1]
+        strides = [[0], [0], [0], [0]]
+      }
+      const inner = batch.length - 1
+      const count = sizeOf(batch.slice(0, -1))
+      for (let z = 0; z < count; z++) {
+        const at = [0, 0, 0, 0]
+        let rest = z
+        for (let axis = inner - 1; axis >= 0; axis--) {
+          const index = rest % batch[axis]
+          rest = Math.floor(rest / batch[axis])
+          for (let i = 0; i < 4; i++) at[i] += index * strides[i][axis]
+        }
+        const moved = (view: View, by: number): Place => placeOf({ ...view, offset: view.offset + by })
+        const [sa, sb, sd, sc] = strides.map((each) => each[inner])
+        queue.call({
+          op: node.primitive?.name as string,
+          code: PRODUCT,
+          words: wordsOf(
+            [
+              ...[type, compute, Number(lieB.transposed), Number(lieA.transposed), n, m, k],
+              ...[lieB.row, lieA.row, rowC, batch[inner], sb, sa, sc, sd, added?.isRow ? 1 : 0],
+            ],
+            [alpha, addend ? beta : 0],
+          ),
+          // The first operand is the second one here.
+          arguments: [
+            moved(b, at[1]),
+            moved(a, at[0]),
+            moved(target, at[2]),
+            ...(added ? [moved(added.view, addend ? at[3] : 0)] : []),
+          ],
+          writes: [node.storage as Storage],
+        })
+      }
+    }),
+  )
+}
+
+/** Matrix axes beyond the last two that a few calls go through. */
+const MANY = 16
+
+/** Whether the library takes this application: there is something to compute, and batches need few calls. */
+function takes(node: Node, inputs: readonly Node[]): boolean {
+  if (!Object.hasOwn(TYPES, node.dtype.name) || node.size === 0) return false
+  const k = inputs[0].shape[inputs[0].shape.length - 1]
+  if (k === 0 || Math.max(k, ...node.shape.slice(-2)) >= 2 ** 31) return false
+  const batch = node.shape.slice(0, -2)
+  const strides = inputs.map((each) => viewOf(each).strides.slice(0, -2))
+  const merged = collapse(batch, [...strides, viewOf(node).strides.slice(0, -2)])
+  return sizeOf(merged.shape.slice(0, -1)) <= MANY
+}
+
+/** The addend of an application, if it lies as the library wants it: with rows of neighbours, or one row for all, by a factor of 1. */
+function addendOf(node: Node): Addend | null {
+  const c = node.inputs[0]
+  const view = viewOf(c)
+  const missing = node.shape.length - c.shape.length
+  const strides = node.shape.map((_, i) =>
+    i < missing || c.shape[i - missing] === 1 ? 0 : view.strides[i - missing],
+  )
+  const [m, n] = node.shape.slice(-2)
+  const [down, across] = strides.slice(-2)
+  if (across !== 1 && n > 1) return null
+  const spread = { ...view, shape: node.shape, strides }
+  if (m === 1 || down >= n) return { view: spread, isRow: false }
+  const isRow = node.params.beta === 1 && strides.slice(0, -1).every((stride) => stride === 0)
+  return isRow ? { view: spread, isRow } : null
+}
+
+/** The families; `present` tells whether the library is there. */
+export function productFamilies(present: () => boolean): Families {
+  const matmul: Family = {
+    supports: (node) => takes(node, node.inputs) && present(),
+    encode(node, queue) {
+      const [a, b] = node.inputs.map(viewOf)
+      encodeProduct(queue, node, a, b, null, 1, 0)
+    },
+  }
+  const addmm: Family = {
+    supports: (node) => takes(node, node.inputs.slice(1)) && addendOf(node) !== null && present(),
+    encode(node, queue) {
+      const { alpha, beta } = node.params as { alpha: number; beta: number }
+      const [a, b] = node.inputs.slice(1).map(viewOf)
+      encodeProduct(queue, node, a, b, addendOf(node), alpha, beta)
+    },
+  }
+  return { matmul, addmm }
+}
