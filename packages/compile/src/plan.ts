@@ -99,6 +99,12 @@ export function optimize(backend: Backend, outputs: readonly Node[]): Node[] | n
   return simplified && fuse(simplified)
 }
 
+/** It keeps nothing of the program alive. */
+const releaserOf =
+  ({ plans }: Backend, plan: Plan) =>
+  (): void =>
+    plans?.release?.(plan)
+
 class Planner {
   private readonly steps: Step[] = []
   private readonly blocks = new Map<Node, Block>()
@@ -148,7 +154,7 @@ class Planner {
       stats: { applications: this.applications, kernels, arenaBytes, liveBytes },
       byRows: this.byRows,
       finishing: this.finishing,
-      release: () => this.backend.plans?.release?.(plan),
+      release: releaserOf(this.backend, plan),
     }
   }
 

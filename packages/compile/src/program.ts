@@ -8,7 +8,9 @@ import {
   type Backend,
   backendFor,
   currentStream,
+  type Droppable,
   definePrimitive,
+  dropWith,
   format,
   Mark,
   type Meta,
@@ -32,13 +34,29 @@ let count = 0
 /** Ways in which the inputs may lie that a program has plans for. */
 const MAX_LAYOUTS = 16
 
-/** A program as `compile` traced it. */
+/** Bytes that a plan of a few operations takes, besides its arena. */
+const PLAN_BYTES = 1 << 15
+
+/** A program's plans. */
+class ProgramPlans implements Droppable {
+  /** By backend. */
+  readonly ordinary = new Map<string, Planned | null>()
+  /** Those for inputs that are not row-major, by backend and how they lie. */
+  readonly strided = new Map<string, Planned | null>()
+
+  drop(): void {
+    for (const plans of [this.ordinary, this.strided]) {
+      for (const planned of plans.values()) planned?.release()
+      plans.clear()
+    }
+  }
+}
+
+/** A program as `compile` traced it. Its plans go with it. */
 export class Program {
   /** Unique: two traces never share one, so it can stand for the program in cache keys. */
   readonly key = `program#${++count}`
-  private readonly plans = new Map<string, Planned | null>()
-  /** Plans for inputs that are not row-major, by how they lie. */
-  private readonly strided = new Map<string, Planned | null>()
+  private plans: ProgramPlans | null = null
   private readonly expansions = new Map<string, readonly Node[]>()
   /** Shapes and dtypes of the outputs; of a single one alone. */
   readonly meta: Meta | readonly Meta[]
@@ -93,25 +111,35 @@ export class Program {
     // Asked twice for every call.
     if (stream.device === this.device) return this.plan
     const backend = backendFor(stream.device)
-    let planned = this.plans.get(backend.name)
+    const { ordinary } = this.keptPlans()
+    let planned = ordinary.get(backend.name)
     if (planned === undefined) {
       planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs, this.donated))
-      this.plans.set(backend.name, planned)
+      ordinary.set(backend.name, planned)
     }
     this.device = stream.device
     this.plan = planned?.plan ?? null
     return this.plan
   }
 
+  private keptPlans(): ProgramPlans {
+    if (this.plans === null) {
+      this.plans = new ProgramPlans()
+      dropWith(this, this.plans, PLAN_BYTES)
+    }
+    return this.plans
+  }
+
   /** A plan for inputs that lie so; null where one lies backwards, which plans cannot say, or where they come in too many ways. */
   planAsTheyLie(stream: Node["stream"], strides: readonly (Strides | null)[]): Plan | null {
     const backend = backendFor(stream.device)
     const key = `${backend.name}|${strides.map((each) => each?.join() ?? "").join("|")}`
-    let planned = this.strided.get(key)
-    const isNew = planned === undefined && this.strided.size < MAX_LAYOUTS
+    const { strided } = this.keptPlans()
+    let planned = strided.get(key)
+    const isNew = planned === undefined && strided.size < MAX_LAYOUTS
     if (isNew && strides.every((each) => !each?.some((step) => step < 0))) {
       planned = withoutHandles(() => makePlan(backend, this.inputs, this.outputs, this.donated, strides))
-      this.strided.set(key, planned)
+      strided.set(key, planned)
     }
     return planned?.plan ?? null
   }
@@ -167,25 +195,22 @@ export class Program {
 
   /** Figures of the plan for a backend, for explanation and tests. */
   statsFor(backend: string): Planned["stats"] | undefined {
-    return this.plans.get(backend)?.stats
+    return this.plans?.ordinary.get(backend)?.stats
   }
 
   /** Positions in the schedule of what the plan for a backend runs by blocks of rows. */
   byRows(backend: string): ReadonlySet<number> | undefined {
-    return this.plans.get(backend)?.byRows
+    return this.plans?.ordinary.get(backend)?.byRows
   }
 
   /** The fate of elementwise work that reads a product, by position in the schedule. */
   finishing(backend: string): Planned["finishing"] | undefined {
-    return this.plans.get(backend)?.finishing
+    return this.plans?.ordinary.get(backend)?.finishing
   }
 
   /** Gives the backends' plans back. */
   release(): void {
-    for (const plans of [this.plans, this.strided]) {
-      for (const planned of plans.values()) planned?.release()
-      plans.clear()
-    }
+    this.plans?.drop()
     for (const { program } of this.divided ?? []) program.release()
     this.expansions.clear()
     this.device = null

@@ -100,11 +100,6 @@ interface Entry {
 /** The reason why a call wants a program. */
 type Wanted = Pick<Entry, "signature" | "stateSignature">
 
-/** Gives the plans of functions back that nobody can call any more. */
-const dropped = new FinalizationRegistry<ReadonlyMap<string, Entry>>((entries) => {
-  for (const { capture: c } of entries.values()) c.program?.release()
-})
-
 const isSingle = ({ result, sources, left }: Capture): boolean =>
   result instanceof Array && sources.length === 1 && sources[0].from === "program" && left.length === 0
 
@@ -149,7 +144,6 @@ export class Programs {
     private readonly options: CompileOptions,
   ) {
     this.donated = donatedBy(options.donate)
-    dropped.register(this, this.entries)
   }
 
   stats(): CompileStats {

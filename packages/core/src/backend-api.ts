@@ -12,7 +12,7 @@ export {
   type TemplateValue,
 } from "./api/metal-kernel"
 export { evaluate, releaseKept } from "./engine/evaluate"
-export { collectGarbage, disposeHandle, keep, rebind } from "./engine/memory"
+export { collectGarbage, type Droppable, disposeHandle, dropWith, keep, rebind } from "./engine/memory"
 export { copyOut, evalTrees } from "./engine/readback"
 export {
   asArrayArgument,

@@ -1,6 +1,10 @@
 /** The most memory that a compiled training step takes: little more than what must live at once, and less than the eager one. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { listBackends, type Plans } from "@lazuli/core/engine"
 import { mx, nn, optim } from "lazuli"
-import { expect, test } from "vitest"
+import { expect, test, vi } from "vitest"
 
 class Model extends nn.Module {
   tokens = new nn.Embedding(128, 128)
@@ -61,3 +65,26 @@ test("a compiled transformer step takes at most a tenth more than what lives at 
   expect(donated.peak).toBeLessThan(kept.peak)
   expect(donated.peak).toBeLessThan(eager.peak)
 }, 120_000)
+
+/** The plans that are left of so many functions, each compiled, called and dropped in synchronous code. */
+function plansLeft(count: number, make: () => (x: mx.Array) => mx.Array): number {
+  const plans = listBackends().find(({ name }) => name === "cpu")?.plans as Required<Plans>
+  const record = vi.spyOn(plans, "record")
+  const release = vi.spyOn(plans, "release")
+  const x = mx.ones([3])
+  for (let i = 0; i < count; i++) mx.eval(make()(x))
+  const left = record.mock.calls.length - release.mock.calls.length
+  expect(record.mock.calls.length).toBe(count)
+  record.mockRestore()
+  release.mockRestore()
+  return left
+}
+
+test("a synchronous loop gives the plans of functions back that it dropped", () => {
+  const folder = mkdtempSync(join(tmpdir(), "lazuli-plans-"))
+  const file = join(folder, "f.lazuli")
+  mx.exportFunction(file, (x) => x.exp().sum(), [mx.ones([3])])
+  expect(plansLeft(1000, () => mx.compile((x) => x.exp().sum()))).toBeLessThan(800)
+  expect(plansLeft(1000, () => mx.importFunction<[mx.Array], mx.Array>(file))).toBeLessThan(800)
+  rmSync(folder, { recursive: true })
+})

@@ -78,8 +78,13 @@ class Group {
 /** Groups without storages. */
 const spare: Group[] = []
 
-/** The subject of each weak reference: a handle's node, the storage that a guarded node keeps, or a group's storages. */
-const watched: (Node | Storage | Group | null)[] = [null]
+/** What is given back once an object is gone. It must not refer to the object. */
+export interface Droppable {
+  drop(): void
+}
+
+/** The subject of each weak reference: a handle's node, the storage that a guarded node keeps, a group's storages, or what {@link dropWith} was given. */
+const watched: (Node | Droppable | null)[] = [null]
 let anchor = new Anchor()
 let group = new Group()
 const free: number[] = []
@@ -100,7 +105,7 @@ let survived = LEAST_SURVIVED
 let lastPoll = 0
 let pollCost = 0
 
-function newId(entry: Node | Storage | Group | null): number {
+function newId(entry: Node | Droppable | null): number {
   const id = free.pop() ?? watched.length
   watched[id] = entry
   return id
@@ -147,6 +152,21 @@ function flushHandles(t: Tracker): void {
 
 handles.flush = () => {
   if (tracker) flushHandles(tracker)
+}
+
+const lost = new FinalizationRegistry<Droppable>((entry) => entry.drop())
+
+/** Gives something of about so many bytes back once nothing reaches `object` any more: in synchronous code as well, where there are weak references for it. */
+export function dropWith(object: object, entry: Droppable, nbytes: number): void {
+  if (!tracker) {
+    lost.register(object, entry)
+    return
+  }
+  ids[0] = newId(entry)
+  tracker.track([object], 1, ids)
+  young++
+  allocated += nbytes
+  pressure += nbytes
 }
 
 const PENDING_GUARD = -1
@@ -334,8 +354,7 @@ function poll(t: Tracker, collection: "all" | "young" | "none"): void {
     if (id === canary) canary = 0
     forget(id)
     if (entry === null) continue
-    if (entry instanceof Group) entry.drop()
-    else if (entry instanceof Node) dropHandle(entry)
+    if (entry instanceof Node) dropHandle(entry)
     else entry.drop()
   }
   renewCanary(t)
