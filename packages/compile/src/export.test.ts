@@ -285,6 +285,34 @@ test("a callback is told the graph: inputs, outputs, constants, and every primit
   )
 })
 
+test("arrays of another copy of core are refused by the function that was called", () => {
+  class Foreign {}
+  Object.defineProperty(Foreign.prototype, Symbol.for("@lazuli/core/copy"), {
+    value: { url: "file:///far/index.js" },
+  })
+  const far = new Foreign() as never
+  const x = mx.ones([2])
+  const path = join(folder, "foreign.lazuli")
+  const same = (a: mx.Array): mx.Array => a
+  const calls: [name: string, call: () => unknown][] = [
+    ["exportFunction", () => exportFunction(path, same, [far])],
+    ["exportFunction", () => exportFunction(path, (_x: mx.Array) => [far], [x])],
+    ["exportFunction", () => exportFunction(() => {}, same, [far])],
+    [
+      "exportFunction",
+      () =>
+        exportFunction(
+          () => {},
+          (_x: mx.Array) => [far],
+          [x],
+        ),
+    ],
+    ["exporter", () => exporter(path, (_x: mx.Array) => [far])(x)],
+  ]
+  for (const [name, call] of calls)
+    expect(call).toThrow(`[${name}] a leaf is an mx.Foreign of another copy of @lazuli/core`)
+})
+
 test("exporting draws no random numbers, and neither does opening a file", () => {
   const file = fresh()
   const draw = (x: mx.Array): mx.Array => x.add(mx.random.uniform())

@@ -94,7 +94,7 @@ function exporterFor<A extends unknown[], R>(
   const trace = (...args: A): void => {
     if (closed) throw new TransformError(op, `the exporter of ${path} is closed`)
     const given = ofTrees(op, () => arraysOf(args))
-    const { recording } = captured(f, args)
+    const { recording } = captured(op, f, args)
     if (recording.gap !== null)
       throw new TransformError(op, `what ${recording.gap} does cannot be written to a file`)
     let argument = 0
@@ -141,16 +141,18 @@ function exporterFor<A extends unknown[], R>(
 }
 
 /** Traces a function that captures no state. */
-const captured = <A extends unknown[]>(f: (...args: A) => unknown, args: A) =>
-  withoutEffects(() =>
-    captureForAnySizes({
-      f: f as unknown as (...args: never[]) => unknown,
-      args,
-      given: arraysOf(args),
-      inputs: [],
-      inputTrees: undefined,
-      outputs: undefined,
-    }),
+const captured = <A extends unknown[]>(op: string, f: (...args: A) => unknown, args: A) =>
+  ofTrees(op, () =>
+    withoutEffects(() =>
+      captureForAnySizes({
+        f: f as unknown as (...args: never[]) => unknown,
+        args,
+        given: arraysOf(args),
+        inputs: [],
+        inputTrees: undefined,
+        outputs: undefined,
+      }),
+    ),
   )
 
 /**
@@ -202,6 +204,6 @@ function tellFunction<A extends unknown[], R>(
       "a callback is told one graph, for these sizes and without metadata",
     )
   const list = [...args] as unknown as A
-  const { capture } = captured(f, list)
+  const { capture } = captured("exportFunction", f, list)
   tellGraph({ ...capture, args: list, given: arraysOf(list), isArray: (leaf) => leaf instanceof Array }, tell)
 }

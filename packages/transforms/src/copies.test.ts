@@ -6,7 +6,7 @@ import { fileURLToPath, pathToFileURL } from "node:url"
 import * as mx from "@lazuli/core"
 import { build } from "vite"
 import { afterAll, beforeAll, expect, test } from "vitest"
-import { grad } from "./index"
+import { customFunction, grad, hessian, jacfwd, jacrev, linearize } from "./index"
 
 const folder = mkdtempSync(join(tmpdir(), "lazuli-copies-"))
 const second = join(folder, "node_modules/@lazuli/core")
@@ -40,9 +40,16 @@ function messageOf(call: () => unknown): string {
 }
 
 const sum = (x: mx.Array): mx.Array => x.sum()
+const foreign = (_x?: mx.Array): mx.Array => other.ones([2]) as never
 const cases: Record<string, [name: string, call: () => unknown]> = {
   "grad of an array": ["grad", () => grad(sum)(other.ones([2]) as never)],
   "grad of a tree": ["grad", () => grad((p: { w: mx.Array }) => sum(p.w))({ w: other.ones([2]) as never })],
+  "what a custom function gives": ["customFunction", () => customFunction(foreign)(mx.ones([2]))],
+  "a Jacobian by rows": ["jacrev", () => jacrev(foreign)(mx.ones([2]))],
+  "a Jacobian by columns": ["jacfwd", () => jacfwd(foreign)(mx.ones([2]))],
+  "a Hessian": ["hessian", () => hessian(foreign)(mx.ones([2]))],
+  "a tangent": ["linearize", () => linearize(sum, [mx.ones([2])])[1](other.ones([2]) as never)],
+  "what is tidied": ["tidy", () => mx.tidy(foreign)],
   "an operand": ["add", () => mx.add(mx.ones([2]), other.ones([2]) as never)],
   "an array among several": ["concatenate", () => mx.concatenate([mx.ones([2]), other.ones([2]) as never])],
   "an element of a list": ["array", () => mx.array([other.ones([2]) as never])],

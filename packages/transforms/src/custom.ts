@@ -92,19 +92,21 @@ export function customFunction<A extends readonly unknown[], R>(f: (...args: A) 
     const own = ofTrees("customFunction", () => withFreshHandles(args))
     const [result, residuals] = rules.forward ? forwardOf(rules.forward, own) : [f(...own), []]
     checkSynchronous("customFunction", result)
-    if (!rules.vjp && !rules.jvp && !rules.vmap && !rules.backward) return withOwnArrays(result, args) as R
-    const given = arraysOf(args)
-    const kept = arraysOf(residuals)
-    const inner = arraysOf(result)
-    // No transform looks at constants.
-    if (![...given, ...kept, ...inner].some((x) => x.node.mark !== Mark.None))
-      return withOwnArrays(result, args) as R
-    const outputs = customCall(
-      [...given, ...kept, ...inner],
-      given.length + kept.length,
-      flatRules(f.name, rules, args, result, residuals),
-    )
-    return withArrays(result, outputs) as R
+    return ofTrees("customFunction", () => {
+      if (!rules.vjp && !rules.jvp && !rules.vmap && !rules.backward) return withOwnArrays(result, args) as R
+      const given = arraysOf(args)
+      const kept = arraysOf(residuals)
+      const inner = arraysOf(result)
+      // No transform looks at constants.
+      if (![...given, ...kept, ...inner].some((x) => x.node.mark !== Mark.None))
+        return withOwnArrays(result, args) as R
+      const outputs = customCall(
+        [...given, ...kept, ...inner],
+        given.length + kept.length,
+        flatRules(f.name, rules, args, result, residuals),
+      )
+      return withArrays(result, outputs) as R
+    })
   }
   const chain = call as CustomFunction<A, R>
   const state = <K extends "vjp" | "jvp" | "vmap">(kind: K) => ({

@@ -46,6 +46,7 @@ function alone<A extends readonly unknown[], R>(op: string, f: (...args: A) => R
     const given = args.map((arg, i) => (i === argnum ? owner : ofTrees(op, () => withFreshHandles(arg))))
     const result = f(...(given as unknown as A))
     checkSynchronous(op, result)
+    ofTrees(op, () => arraysOf(result))
     return result
   }
 }

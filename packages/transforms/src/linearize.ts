@@ -11,6 +11,7 @@ import {
   isInexact,
   Mark,
   type Node,
+  ofTrees,
   sourceNode,
   toDtype,
   withArrays,
@@ -81,7 +82,7 @@ export function linearize<P extends readonly unknown[] | [], R>(
       ),
     )
     const linear = (...tangents: P): Outputs<R> => {
-      const seeds = arraysOf(tangents)
+      const seeds = ofTrees("linearize", () => arraysOf(tangents))
       checkSeeds("linearize", "tangent", seeds, metas, "primal")
       const images = seeds.flatMap((seed, i): Node[] =>
         isInexact(metas[i].dtype) ? [toDtype(seed, metas[i].dtype).node] : [],

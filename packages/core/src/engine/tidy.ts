@@ -2,6 +2,7 @@
  * `mx.tidy`: gives back what a function made and did not return, at once and without the collector.
  */
 import { AsyncLocalStorage } from "node:async_hooks"
+import { ofTrees } from "../graph/boundary"
 import { ArgumentError, describe } from "../graph/errors"
 import { type Array, handles } from "../graph/graph"
 import { arraysOf } from "../graph/tree"
@@ -19,7 +20,7 @@ const note = (handle: Array): void => {
 function close(made: readonly Array[], result: unknown): void {
   if (--open === 0) handles.scope = null
   const outer = scopes?.getStore()
-  const kept = new Set(arraysOf([result]))
+  const kept = new Set(ofTrees("tidy", () => arraysOf([result])))
   for (const handle of made) {
     if (!kept.has(handle)) disposeHandle(handle)
     else outer?.push(handle)

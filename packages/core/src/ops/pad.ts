@@ -8,7 +8,8 @@ import { Array } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { contiguousStrides, sizeOf } from "../graph/shape"
 import { forEachPosition } from "../reference/reference"
-import { where } from "./binary"
+import { arange } from "./arange"
+import { maximum, minimum, multiply, remainder, subtract, where } from "./binary"
 import { scalarOf, toDtype, weakDtype } from "./constant"
 import { array, full, zeros } from "./creation"
 import { broadcastTo, sum } from "./reduce"
@@ -93,17 +94,15 @@ function widths(value: unknown, ndim: number): [number, number][] {
   return globalThis.Array.from({ length: ndim }, () => all)
 }
 
-/** The index of the element at each place of a padded axis of n elements. */
-function sources(mode: string, n: number, low: number, high: number): number[] {
-  return globalThis.Array.from({ length: low + n + high }, (_, i) => {
-    const at = i - low
-    if (mode === "edge") return Math.min(Math.max(at, 0), n - 1)
-    // Mirrored: with period 2n − 2 the edge stands once, with period 2n twice.
-    const period = mode === "reflect" ? 2 * n - 2 : 2 * n
-    if (period === 0) return 0
-    const phase = ((at % period) + period) % period
-    return phase < n ? phase : mode === "reflect" ? period - phase : period - 1 - phase
-  })
+/** The index of the element at each position of a padded axis of n elements. */
+function sources(mode: string, n: number, low: number, high: number): Array {
+  const at = arange(-low, n + high)
+  if (mode === "edge") return minimum(maximum(at, 0), n - 1)
+  // Mirrored: with period 2n − 2 the edge stands once, with period 2n twice.
+  const period = mode === "reflect" ? 2 * n - 2 : 2 * n
+  if (period === 0) return multiply(at, 0)
+  const phase = remainder(at, period)
+  return minimum(phase, subtract(mode === "reflect" ? period : period - 1, phase))
 }
 
 const padArgs = operation(
@@ -141,7 +140,7 @@ const padArgs = operation(
           "pad",
           `axis ${axis} of size ${n} cannot be reflected by ${Math.max(before, after)}`,
         )
-      y = take(y, array(Int32Array.from(sources(mode, n, before, after))), axis)
+      y = take(y, sources(mode, n, before, after), axis)
     })
     return y
   },

@@ -49,6 +49,7 @@ test("tile, repeat, roll, flip, diff", () => {
   ])
   expect(mx.flip(mx.zeros([0, 2])).shape).toEqual([0, 2])
   expect(mx.diff(m, { n: 2 }).shape).toEqual([2, 0])
+  expect(mx.diff(m, 2 ** 53 - 1).shape).toEqual([2, 0])
   expect(() => mx.tile(m, -1)).toThrowErrorMatchingInlineSnapshot(
     `[ArgumentError: [tile] reps must be non-negative integers, received the number -1]`,
   )
@@ -88,6 +89,9 @@ test("pad", () => {
   expect(mx.pad(x, [0, 2], { mode: "edge" }).tolist()).toEqual([1, 2, 3, 3, 3])
   expect(mx.pad(x, 2, { mode: "reflect" }).tolist()).toEqual([3, 2, 1, 2, 3, 2, 1])
   expect(mx.pad(x, [2, 1], { mode: "symmetric" }).tolist()).toEqual([2, 1, 1, 2, 3, 3])
+  // Nothing is made before it is computed.
+  for (const mode of ["constant", "edge", "symmetric"] as const)
+    expect(mx.pad(x, [0, 2 ** 31], { mode }).shape).toEqual([2 ** 31 + 3])
   const m = mx.pad(mx.ones([2, 2]), [
     [1, 0],
     [0, 2],

@@ -46,19 +46,20 @@ const splitArgs = operation(
     const x = asArrayArgument("split", "a", a)
     const along = normalizeAxis("split", axis, x.ndim)
     const n = x.shape[along]
-    let bounds: number[]
     if (typeof where === "number") {
       if (!Number.isInteger(where) || where <= 0 || n % where !== 0)
         throw new ShapeError("split", `axis ${along} of size ${n} cannot be cut into ${where} equal parts`)
-      bounds = globalThis.Array.from({ length: where + 1 }, (_, i) => (i * n) / where)
-    } else {
-      if (!isList(where) || !where.every(Number.isInteger))
-        throw new ArgumentError(
-          "split",
-          `expected a number of parts or a list of positions, received ${describe(where)}`,
-        )
-      bounds = [0, ...where.map((i) => Math.min(Math.max(i < 0 ? i + n : i, 0), n)), n]
+      const size = n / where
+      const parts: Array[] = []
+      for (let i = 0; i < where; i++) parts.push(between(x, along, i * size, (i + 1) * size))
+      return parts
     }
+    if (!isList(where) || !where.every(Number.isInteger))
+      throw new ArgumentError(
+        "split",
+        `expected a number of parts or a list of positions, received ${describe(where)}`,
+      )
+    const bounds = [0, ...where.map((i) => Math.min(Math.max(i < 0 ? i + n : i, 0), n)), n]
     return bounds.slice(1).map((stop, i) => between(x, along, bounds[i], Math.max(stop, bounds[i])))
   },
 )
@@ -424,7 +425,9 @@ const diffArgs = operation(
     const along = normalizeAxis("diff", axis, x.ndim)
     if (!Number.isInteger(n) || n < 0)
       throw new ArgumentError("diff", `n must be a non-negative integer, received ${describe(n)}`)
-    for (let i = 0; i < n; i++) {
+    // What is empty stays so, however often.
+    const most = x.shape[along] + 1
+    for (let i = 0; i < Math.min(n, most); i++) {
       const size = x.shape[along]
       const [later, earlier] = [
         between(x, along, Math.min(1, size), size),

@@ -40,6 +40,9 @@ function reduceTiles(x: mx.Array, kind: Kind, kernelSize: readonly number[]): mx
   )
 }
 
+/** Each place in a window is an array of its own. */
+const MAX_PLACES = 1 << 20
+
 /** Others are gathered: for each place in a window, the elements at that place, as one slice with steps. */
 function reduceWindows(
   x: mx.Array,
@@ -85,7 +88,13 @@ const pool = asCall(
           `the window of size ${k} does not fit axis ${i + 1} of size ${sizes[i]}, padding included`,
         )
     })
+    const count = kernelSize.reduce((n, k) => n * k, 1)
     const tiles = kernelSize.every((k, i) => k === stride[i] && sizes[i] % k === 0)
+    if (!tiles && count > MAX_PLACES)
+      throw new ShapeError(
+        op,
+        `a window has ${count} elements, at most ${MAX_PLACES} where windows are no tiles`,
+      )
     return tiles ? reduceTiles(full, kind, kernelSize) : reduceWindows(full, kind, kernelSize, stride)
   },
 )

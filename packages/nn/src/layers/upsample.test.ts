@@ -55,3 +55,21 @@ test("integers are interpolated in float32", () => {
   }
   expect(new nn.Upsample(2).forward(along([1, 2], mx.int32)).dtype).toBe(mx.int32)
 })
+
+test("more positions than a table may have are refused", () => {
+  const x = along([1, 2, 3])
+  for (const mode of ["linear", "cubic"] as const)
+    expect(() => new nn.Upsample(2e9, mode).forward(x)).toThrow(
+      "[Upsample] axis 1 would have 6000000000 positions, at most 33554432",
+    )
+  expect(() => new nn.Upsample(2e9 + 0.5).forward(x)).toThrow(
+    "[Upsample] axis 1 would have 6000000001 positions",
+  )
+  expect(new nn.Upsample(2e9).forward(x).shape).toEqual([1, 6e9, 1])
+})
+
+test("windows of more elements than there may be arrays are refused", () => {
+  expect(() => new nn.MaxPool1d(2 ** 30, 1, 2 ** 29).forward(along([1, 2, 3]))).toThrow(
+    "[MaxPool1d] a window has 1073741824 elements, at most 1048576 where windows are no tiles",
+  )
+})

@@ -31,8 +31,16 @@ export interface UpsampleOptions {
 
 /** For every output position, one input position and its weight. */
 interface Tap {
-  readonly positions: number[]
-  readonly weights: number[]
+  readonly positions: Int32Array
+  readonly weights: Float64Array
+}
+
+/** Positions of an axis that a table is made of. */
+const MAX_POSITIONS = 1 << 25
+
+function checkCount(axis: number, to: number): void {
+  if (to > MAX_POSITIONS)
+    throw new ShapeError("Upsample", `axis ${axis} would have ${to} positions, at most ${MAX_POSITIONS}`)
 }
 
 /** (1 − |d|) near 0, nothing from 1 on. */
@@ -62,16 +70,14 @@ function plainTaps(
 ): Tap[] {
   const clip = (k: number): number => Math.min(Math.max(k, 0), from - 1)
   const offsets = mode === "linear" ? [0, 1] : [-1, 0, 1, 2]
-  const taps = offsets.map((): Tap => ({ positions: [], weights: [] }))
+  const taps = offsets.map((): Tap => ({ positions: new Int32Array(to), weights: new Float64Array(to) }))
   for (let i = 0; i < to; i++) {
     const raw = coordinate(i, from, to, scale, alignCorners)
     const at = mode === "linear" ? clip(raw) : raw
     const base = Math.floor(at)
     offsets.forEach((offset, t) => {
-      taps[t].positions.push(clip(base + offset))
-      taps[t].weights.push(
-        mode === "linear" ? triangle(at - base - offset) : cubic(at - base - offset, -0.75),
-      )
+      taps[t].positions[i] = clip(base + offset)
+      taps[t].weights[i] = mode === "linear" ? triangle(at - base - offset) : cubic(at - base - offset, -0.75)
     })
   }
   return taps
@@ -93,8 +99,8 @@ function wideTaps(from: number, to: number, scale: number, mode: UpsampleMode): 
   })
   const count = rows.reduce((most, row) => Math.max(most, row.weights.length), 1)
   return Array.from({ length: count }, (_, t) => ({
-    positions: rows.map(({ first }) => Math.min(first + t, from - 1)),
-    weights: rows.map(({ weights }) => weights[t] ?? 0),
+    positions: Int32Array.from(rows, ({ first }) => Math.min(first + t, from - 1)),
+    weights: Float64Array.from(rows, ({ weights }) => weights[t] ?? 0),
   }))
 }
 
@@ -104,15 +110,15 @@ function combine(x: mx.Array, axis: number, taps: readonly Tap[]): mx.Array {
   const dtype = atLeastFloat(x.dtype)
   return taps
     .map(({ positions, weights }) =>
-      mx.take(x, mx.array(positions, mx.int32), axis).multiply(mx.array(weights, dtype).reshape(shape)),
+      mx.take(x, mx.array(positions), axis).multiply(mx.array(weights, dtype).reshape(shape)),
     )
     .reduce((sum, part) => sum.add(part))
 }
 
 /** The nearest input position of each output position, in the arithmetic of float32. */
-function nearestPositions(from: number, to: number): number[] {
+function nearestPositions(from: number, to: number): Int32Array {
   const ratio = Math.fround(from / to)
-  return Array.from({ length: to }, (_, i) => {
+  return Int32Array.from({ length: to }, (_, i) => {
     if (to <= from) return Math.trunc(Math.fround(i * ratio))
     const at = Math.fround(Math.fround((i + 0.5) * ratio) - 0.5)
     const below = Math.floor(at)
@@ -124,8 +130,11 @@ function nearestPositions(from: number, to: number): number[] {
 
 function resizeNearest(x: mx.Array, axis: number, scale: number): mx.Array {
   const from = x.shape[axis]
-  if (!Number.isInteger(scale))
-    return mx.take(x, mx.array(nearestPositions(from, Math.trunc(scale * from)), mx.int32), axis)
+  if (!Number.isInteger(scale)) {
+    const to = Math.trunc(scale * from)
+    checkCount(axis, to)
+    return mx.take(x, mx.array(nearestPositions(from, to)), axis)
+  }
   const repeated = x.expandDims(axis + 1)
   const shape = repeated.shape.map((n, i) => (i === axis + 1 ? scale : n))
   return repeated.broadcastTo(shape).flatten(axis, axis + 1)
@@ -144,6 +153,7 @@ const resize = asCall(
   ): mx.Array => {
     if (mode === "nearest") return resizeNearest(x, axis, scale)
     const [from, to] = [x.shape[axis], Math.trunc(scale * x.shape[axis])]
+    checkCount(axis, to)
     const taps = antialias ? wideTaps(from, to, scale, mode) : plainTaps(from, to, scale, mode, alignCorners)
     return combine(x, axis, taps)
   },
