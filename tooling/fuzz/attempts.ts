@@ -1,5 +1,5 @@
-// Makes attempts in a process that may be lost: `node tooling/run-source.mjs tooling/fuzz/attempts.ts PART SEED FROM TO 3>&1`.
-// Says on file descriptor 3, a line each, which attempt begins, and what it came to.
+// Makes attempts in a process that may be lost: `node tooling/run-source.mjs tooling/fuzz/attempts.ts PART SEED FROM [TO] 3>&1`.
+// Says on file descriptor 3, a line each, which attempt begins, and what it came to; without TO only what the attempt is.
 
 import { writeSync } from "node:fs"
 import fc from "fast-check"
@@ -18,6 +18,10 @@ const fuzzer = await parts[part]()
 const seen = new Map<string, number>()
 /** The process's usage when the attempt before ended. */
 let used = process.resourceUsage()
+if (to === undefined) {
+  say({ text: shownOf(Number(from)) })
+  process.exit()
+}
 for (let i = Number(from); i < Number(to); i++) {
   say({ begins: i })
   await attempt(i)
@@ -60,6 +64,16 @@ async function attempt(i: number): Promise<void> {
   const shown = (seen.get(kind as string) ?? 0) <= SHOWN
   const text = shown ? `${fc.stringify(counterexample?.[0])}\n${traceOf(errorInstance)}` : null
   say({ kind, text })
+}
+
+/** The case of an attempt that nobody makes. */
+function shownOf(i: number): string {
+  let text = ""
+  const property = fc.property(fuzzer.cases, (drawn) => {
+    text = fc.stringify(drawn)
+  })
+  fc.assert(property, { seed: seedOf(i), numRuns: 1 })
+  return text
 }
 
 /** One attempt within its bounds of time and memory. */

@@ -5,6 +5,7 @@
 import { mkdtempSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { inspect } from "node:util"
 import fc from "fast-check"
 import { mx, nn } from "lazuli"
 import { type Call, copied, exampleCalls, usersErrors } from "./example-calls"
@@ -36,6 +37,8 @@ function change(args: unknown[], [place, way, what]: Change): void {
     typeof old === "object" &&
     old !== null &&
     !Object.isFrozen(old) &&
+    // A namespace, which is one thing.
+    !(Symbol.toStringTag in old) &&
     !(old instanceof mx.Array)
   if (inner && Array.isArray(old)) old[what % (old.length + 1)] = wrong
   else if (inner && Object.getPrototypeOf(old) === Object.prototype) {
@@ -97,11 +100,20 @@ function judge(call: Call, args: readonly unknown[], error: unknown, when: strin
   return "refused"
 }
 
+function showOf({ call: index, changes }: Wrong): string {
+  const { name, args: right } = calls[index % calls.length]
+  const args = right.map(copied)
+  for (const each of changes) change(args, each)
+  return `${name}(${args.map((arg) => inspect(arg, { depth: 2, breakLength: Infinity }).slice(0, 300)).join(", ")})`
+}
+
 export const wrongCalls: Fuzzer<Wrong> = {
-  cases: fc.record({
-    call: fc.nat(0xffff),
-    changes: fc.array(fc.tuple(fc.nat(15), fc.nat(15), fc.nat(0xffff)), { minLength: 1, maxLength: 3 }),
-  }),
+  cases: fc
+    .record({
+      call: fc.nat(0xffff),
+      changes: fc.array(fc.tuple(fc.nat(15), fc.nat(15), fc.nat(0xffff)), { minLength: 1, maxLength: 3 }),
+    })
+    .map((drawn) => Object.assign(drawn, { [fc.toStringMethod]: () => showOf(drawn) })),
   async attempt({ call: index, changes }) {
     const call = calls[index % calls.length]
     const args = call.args.map(copied)

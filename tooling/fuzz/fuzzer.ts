@@ -31,7 +31,8 @@ const INTERNAL = [
   /\bundefined\b/,
   /\[object /,
   /Cannot read|is not a function|is not iterable|is not a constructor/,
-  /Maximum call stack|Invalid array length|out of memory/,
+  // A refusal of ours goes on with how much was asked for.
+  /Maximum call stack|Invalid array length|out of memory(?!: )/,
   /\/src\/[a-z-]+\.ts/,
 ]
 /** More characters than this are an echo of what came. */

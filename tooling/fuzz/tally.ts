@@ -2,7 +2,7 @@
  * Runs attempts in a process of their own and counts what they came to. A process that dies or does not answer is a finding too; the
  * attempts go on behind it in another one.
  */
-import { spawn } from "node:child_process"
+import { spawn, spawnSync } from "node:child_process"
 import { readFileSync } from "node:fs"
 import { createInterface } from "node:readline"
 import type { Readable } from "node:stream"
@@ -99,10 +99,18 @@ function attempts(part: string, seed: number, from: number, to: number, found: T
       if (ended) return done(to)
       const kind = hung ? "hang" : "crash"
       count(found.kinds, kind)
-      found.shown.push({ attempt, kind, text: `exit ${status ?? signal}\n${words}` })
+      const what = caseOf(part, seed, attempt)
+      found.shown.push({ attempt, kind, text: `${what}\nexit ${status ?? signal}\n${words}` })
       done(attempt)
     }),
   )
+}
+
+/** What an attempt was whose process cannot say so any more. */
+function caseOf(part: string, seed: number, attempt: number): string {
+  const args = [program as string, part, String(seed), String(attempt)]
+  const { output } = spawnSync(process.execPath, args, { stdio: ["ignore", "ignore", "ignore", "pipe"] })
+  return (JSON.parse(output[3]?.toString() || "{}") as Line).text ?? "(unknown)"
 }
 
 /** Seconds of processor time that a process has used; 0 where the system does not tell. */
