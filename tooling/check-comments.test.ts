@@ -2,11 +2,12 @@
 import { describe, expect, test } from "vitest"
 import { problemsOf, wrapped } from "./check-comments.mjs"
 
+const SCRIPT = "a.ts"
 const long = Array.from({ length: 40 }, (_, i) => `word${i}`).join(" ")
 
 describe("problems", () => {
   test("are questions at the head of a comment, in every form", () => {
-    expect(problemsOf("/** What it is. */\nconst a = 1 // Whether it is.\n", "a.ts")).toEqual([
+    expect(problemsOf("/** What it is. */\nconst a = 1 // Whether it is.\n", SCRIPT)).toEqual([
       '1: begins with "What": say it with a noun or a verb',
       '2: begins with "Whether": say it with a noun or a verb',
     ])
@@ -15,11 +16,11 @@ describe("problems", () => {
 
   test("are not in strings, templates or later sentences", () => {
     const text = 'const a = "// What"\nconst b = `\n// What\n`\n/** A sum. What is left is 0. */\n'
-    expect(problemsOf(text, "a.ts")).toEqual([])
+    expect(problemsOf(text, SCRIPT)).toEqual([])
   })
 
   test("are lines that are too wide", () => {
-    expect(problemsOf(`// ${long}\n`, "a.ts")).toEqual(["1: 272 characters, at most 140"])
+    expect(problemsOf(`// ${long}\n`, SCRIPT)).toEqual(["1: 272 characters, at most 140"])
   })
 })
 
@@ -28,10 +29,10 @@ describe("wrapping", () => {
     const code = `mx.add("${long}")`
     const out: string = wrapped(
       `  /** ${long} */\n  const a = 1\n/**\n * @example\n * ${code}\n */\nlet b\n`,
-      "a.ts",
+      SCRIPT,
     )
     expect(out.split("\n").filter((line) => line.length > 140)).toEqual([` * ${code}`])
     expect(out.replace(/[\s*/]+/g, " ")).toContain(long)
-    expect(wrapped(out, "a.ts")).toBe(out)
+    expect(wrapped(out, SCRIPT)).toBe(out)
   })
 })

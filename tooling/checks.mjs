@@ -21,7 +21,7 @@ export async function runChecks({ build }) {
     await check(outcome, "public types", "node", ["tooling/check-public-types.mjs"])
     await check(outcome, "layers", "node", ["tooling/check-layers.mjs", "--only", "layers"])
     await check(outcome, "import circles", "node", ["tooling/check-layers.mjs", "--only", "circles"])
-
+    await check(outcome, "generated sources", "node", ["tooling/check-generated.mjs"])
     await check(outcome, "commit messages", "node", ["tooling/check-commits.mjs"])
 
     const built = build()

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { Worker } from "node:worker_threads"
 import fc from "fast-check"
-import { addon, buildEngine, engineUrl } from "../../packages/backend-cpu/src/engine-build"
+import { addon, buildEngine, engineUrl } from "../../packages/backend-cpu/test/engine-build"
 import { Finding, type Fuzzer } from "./fuzzer"
 
 const folder = mkdtempSync(join(tmpdir(), "lazuli-fuzz-workers-"))

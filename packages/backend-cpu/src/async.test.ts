@@ -2,7 +2,7 @@
 import * as mx from "@lazuli/core"
 import { collectGarbage } from "@lazuli/core/engine"
 import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest"
-import { generator } from "./generator"
+import { generator } from "../test/generator"
 import "./index"
 import { native } from "./native"
 import { main, queueOf, storages } from "./queues"

@@ -1,6 +1,6 @@
 /** Loops stay flat also where `gc` cannot be exposed: V8 is then made to collect by itself. */
 import { expect, test } from "vitest"
-import { answer, bundleEngine } from "./engine-bundle"
+import { answer, bundleEngine } from "../test/engine-bundle"
 
 const MB = 2 ** 20
 const { preamble, run, start } = bundleEngine()

@@ -1,9 +1,9 @@
 /** DENSE records: what elementwise work on whole arrays computes, what it refuses, and how failures pass through it. */
 import * as mx from "@lazuli/core"
 import { afterEach, expect, test } from "vitest"
-import { alloc, dense, free, map, type Operand, pair, program, record } from "./command-assembler"
-import { commandBench } from "./command-bench"
-import { generator } from "./generator"
+import { alloc, dense, free, map, type Operand, pair, program, record } from "../test/command-assembler"
+import { commandBench } from "../test/command-bench"
+import { generator } from "../test/generator"
 import { native } from "./native"
 import "./index"
 

@@ -3,8 +3,8 @@ import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
-import { bits } from "./bits"
-import { arrays } from "./generator"
+import { bits } from "../test/bits"
+import { arrays } from "../test/generator"
 import "./index"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]

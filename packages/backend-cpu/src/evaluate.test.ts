@@ -2,7 +2,7 @@
 import * as mx from "@lazuli/core"
 import { Array, collectGarbage } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
-import { generator } from "./generator"
+import { generator } from "../test/generator"
 import { cpuBackend } from "./index"
 
 const values = (a: mx.Array): number[] => globalThis.Array.from(a.flatten().toTypedArray() as Float32Array)

@@ -2,7 +2,7 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
-import { bits } from "./bits"
+import { bits } from "../test/bits"
 import "./index"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]

@@ -20,8 +20,8 @@ import {
   type ScalarProgram,
 } from "@lazuli/core/engine"
 import { describe, expect, test } from "vitest"
+import { generator } from "../test/generator"
 import { programWords } from "./encode"
-import { generator } from "./generator"
 import { native } from "./native"
 
 interface Layout {

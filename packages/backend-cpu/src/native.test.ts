@@ -20,8 +20,8 @@ import {
   record,
   run,
   size,
-} from "./command-assembler"
-import { commandBench } from "./command-bench"
+} from "../test/command-assembler"
+import { commandBench } from "../test/command-bench"
 import { native } from "./native"
 
 const { commands, execute, slot, put, get, release } = commandBench({ words: 1 << 20, firstSlot: 0 })

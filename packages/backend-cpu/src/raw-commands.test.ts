@@ -14,9 +14,9 @@ import {
   record,
   run,
   wait,
-} from "./command-assembler"
-import { commandBench } from "./command-bench"
-import { generator } from "./generator"
+} from "../test/command-assembler"
+import { commandBench } from "../test/command-bench"
+import { generator } from "../test/generator"
 import { native } from "./native"
 
 const QUEUE = 100

@@ -4,8 +4,8 @@
  */
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
-import { answer, bundleEngine } from "./engine-bundle"
-import { generator } from "./generator"
+import { answer, bundleEngine } from "../test/engine-bundle"
+import { generator } from "../test/generator"
 import "./index"
 
 const ROUNDS = Number(process.env.LAZULI_STRESS_ROUNDS ?? 10)

@@ -2,8 +2,8 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
-import { bits } from "./bits"
-import { arrays } from "./generator"
+import { bits } from "../test/bits"
+import { arrays } from "../test/generator"
 import "./index"
 
 const random = arrays()

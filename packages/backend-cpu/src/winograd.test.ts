@@ -8,7 +8,7 @@ import type { HostArray } from "@lazuli/core/engine"
 import { primitiveByName } from "@lazuli/core/engine"
 import { grad } from "@lazuli/transforms"
 import { describe, expect, test } from "vitest"
-import { bits } from "./bits"
+import { bits } from "../test/bits"
 import "./index"
 import { native } from "./native"
 

@@ -2,7 +2,7 @@
 import * as mx from "@lazuli/core"
 import { collectGarbage } from "@lazuli/core/engine"
 import { describe, expect, test } from "vitest"
-import { answer, bundleEngine } from "./engine-bundle"
+import { answer, bundleEngine } from "../test/engine-bundle"
 import "./index"
 
 const MB = 2 ** 20

@@ -4,9 +4,9 @@
  */
 import { metalBackend } from "@lazuli/backend-metal"
 import { beforeAll, expect, test } from "vitest"
+import { QUICK } from "../test/quick-suite"
 import { backendSuite } from "./backend-suite"
 import { formatChecks } from "./check/op-check"
-import { QUICK } from "./quick-suite"
 
 // Some nine hundred kernels, compiled together.
 beforeAll(() => metalBackend.rehearse(() => backendSuite("metal", QUICK)), 600_000)

@@ -6,9 +6,9 @@ import * as mx from "@lazuli/core"
 import { definePrimitive } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
 import { editedBackend, encodeReference } from "../test/edited-backend"
+import { QUICK } from "../test/quick-suite"
 import { backendSuite } from "./backend-suite"
 import { formatChecks, type OpReport } from "./check/op-check"
-import { QUICK } from "./quick-suite"
 
 const failed = (reports: readonly OpReport[]): string => formatChecks(reports.filter(({ ok }) => !ok))
 const none = formatChecks([])

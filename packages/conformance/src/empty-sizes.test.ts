@@ -6,8 +6,8 @@ import { metalBackend } from "@lazuli/backend-metal"
 import * as mx from "@lazuli/core"
 import { jvp, vjp } from "@lazuli/transforms"
 import { expect, test } from "vitest"
+import { emptySamples } from "../test/empty-samples"
 import { onBackendNamed } from "./backend-choice"
-import { emptySamples } from "./empty-samples"
 import type { Sample } from "./samples"
 
 /** A number to three digits, whatever the sign of its zero. */

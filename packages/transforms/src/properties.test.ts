@@ -5,8 +5,8 @@ import { values } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
+import { type Program, patience, programs, runs } from "../test/random-programs"
 import { checkpoint, grad, jacfwd, jacrev, jvp, vjp, vmap } from "./index"
-import { type Program, patience, programs, runs } from "./random-programs"
 
 const x = values([2, 3], -1, 1, 1)
 const y = values([2, 3], -1, 1, 2)

@@ -8,8 +8,8 @@ import { values } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
+import { patience, runs, smoothPrograms } from "../test/random-programs"
 import { checkpoint, customFunction, grad, jacfwd, jvp, linearize, vjp, vmap } from "./index"
-import { patience, runs, smoothPrograms } from "./random-programs"
 
 /** A function whose result has the shape of its argument. */
 type Endo = (x: mx.Array) => mx.Array

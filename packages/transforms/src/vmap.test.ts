@@ -1,8 +1,8 @@
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, it } from "vitest"
+import { runs } from "../test/random-programs"
 import { grad, jvp, vjp, vmap, vmapLoops } from "./index"
-import { runs } from "./random-programs"
 
 const a = mx.arange(6, { dtype: mx.float32 }).reshape([2, 3])
 

@@ -1,5 +1,5 @@
 /** For tests: a small assembler of command buffers, independent of the package's own encoder. See native/PROTOCOL.md. */
-import { native } from "./native"
+import { native } from "../src/native"
 
 export const dtypes = [
   "bool",

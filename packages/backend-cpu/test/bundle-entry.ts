@@ -1,4 +1,4 @@
 // For tests: the engine with this backend, to be bundled into one file.
-import "./index"
+import "../src/index"
 
 export * as mx from "@lazuli/core"

@@ -3,8 +3,8 @@
  * element must not. An op whose kernel does such a thing gets a line here.
  */
 import * as mx from "@lazuli/core"
-import { values } from "./check/values"
-import type { Sample } from "./samples"
+import { values } from "../src/check/values"
+import type { Sample } from "../src/samples"
 
 const sample = (name: string, f: Sample["f"], ...inputs: mx.Array[]): Sample => ({ name, f, inputs })
 const filled = (shape: number[], dtype: mx.Dtype = mx.float32): mx.Array => values(shape).astype(dtype)

@@ -2,7 +2,7 @@
  * The part of the suite that tests run for every backend: all primitives, in seconds.
  */
 import * as mx from "@lazuli/core"
-import type { BackendSuiteOptions } from "./backend-suite"
+import type { BackendSuiteOptions } from "../src/backend-suite"
 
 /** Sizes around the widths of vectors, a dtype of each kind and width of accumulator, the values that break kernels, two layouts. */
 export const QUICK: BackendSuiteOptions = {

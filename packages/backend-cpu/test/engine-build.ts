@@ -24,7 +24,7 @@ export async function buildEngine(folder: string): Promise<void> {
       ],
     },
     build: {
-      ssr: join(root, "packages/backend-cpu/src/bundle-entry.ts"),
+      ssr: join(root, "packages/backend-cpu/test/bundle-entry.ts"),
       outDir: folder,
       minify: false,
       rolldownOptions: { output: { entryFileNames: "engine.mjs" } },

@@ -4,8 +4,8 @@
  */
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
-import { checkpoint } from "./checkpoint"
-import { customFunction } from "./custom"
+import { checkpoint } from "../src/checkpoint"
+import { customFunction } from "../src/custom"
 
 /** A function of two float64 arrays of shape [2, 3] with a result of that shape. */
 export type Program = (x: mx.Array, y: mx.Array) => mx.Array

@@ -1,5 +1,5 @@
 /** For tests: a command buffer of one's own, and slots with data that are freed when they are done with. */
-import { native } from "./native"
+import { native } from "../src/native"
 
 /** A command buffer for records that a test writes, on a queue of its own or on the one without a number; slots count from `firstSlot`. */
 export function commandBench({

@@ -1,0 +1,40 @@
+// Holds generated sources to their generators: an op without its method, or a method edited by hand, would pass every other check. What
+// `npm run generate` makes of docs/ops.md needs the backends, and is compared by a test of packages/conformance.
+//
+//   node tooling/check-generated.mjs
+
+import { spawnSync } from "node:child_process"
+import { readFileSync, writeFileSync } from "node:fs"
+import { dirname, join } from "node:path"
+import { fileURLToPath } from "node:url"
+
+const root = join(dirname(fileURLToPath(import.meta.url)), "..")
+const FILES = ["packages/core/src/fluent.ts", "packages/core/src/methods.ts"]
+
+/** The texts that the generator makes. The files are as they were afterwards. */
+function generated() {
+  const before = FILES.map((file) => readFileSync(join(root, file), "utf8"))
+  try {
+    run(process.execPath, ["tooling/generate-methods.mjs"])
+    run("biome", ["check", "--write", ...FILES])
+    return FILES.map((file) => readFileSync(join(root, file), "utf8"))
+  } finally {
+    FILES.forEach((file, i) => writeFileSync(join(root, file), before[i]))
+  }
+}
+
+function run(program, args) {
+  const path = `${join(root, "node_modules/.bin")}:${process.env.PATH}`
+  const { status, stderr } = spawnSync(program, args, {
+    cwd: root,
+    env: { ...process.env, PATH: path },
+    encoding: "utf8",
+  })
+  if (status !== 0) throw new Error(`${program} ${args.join(" ")} failed: ${stderr}`)
+}
+
+const texts = generated()
+const stale = FILES.filter((file, i) => readFileSync(join(root, file), "utf8") !== texts[i])
+for (const file of stale) console.error(`${file} is not what \`npm run generate\` writes`)
+console.log(`generated sources: ${FILES.length} files, ${stale.length} problems`)
+process.exitCode = stale.length ? 1 : 0
