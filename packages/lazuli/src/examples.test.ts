@@ -7,6 +7,7 @@ import { join, relative } from "node:path"
 import { fileURLToPath } from "node:url"
 import { metalBackend } from "@lazuli/backend-metal"
 import { backendSuite, opCheck } from "@lazuli/conformance"
+import * as pointcloud from "@lazuli/ext-pointcloud"
 import * as lazuli from "lazuli"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { examplesOf, promises, runSnippets } from "../../../tooling/snippets"
@@ -28,6 +29,7 @@ const names = {
     Object.entries(lazuli.mx).filter(([name]) => !(name in globalThis) && name !== "var" && name !== "eval"),
   ),
   ...lazuli,
+  ...pointcloud,
   backendSuite,
   opCheck,
   metalBackend,

@@ -1,0 +1,53 @@
+/** The test kit on the primitives: inference, kernels against the semantics, derivatives, batches, compiled calls, memory given back. */
+import { existsSync } from "node:fs"
+import "@lazuli/backend-cpu"
+import { opCheck } from "@lazuli/conformance"
+import * as mx from "@lazuli/core"
+import { expect, test } from "vitest"
+import { ballQuery, farthestPointSampling, knn, mvmr, vvor } from "./index"
+
+const wave = (shape: number[], step: number): mx.Array =>
+  mx
+    .array(Float64Array.from({ length: shape.reduce((n, m) => n * m, 1) }, (_, i) => Math.sin(i * step + 1)))
+    .reshape(shape)
+const list = (...values: number[]): mx.Array => mx.array(values, mx.int32)
+
+test("the native kernels are built", () => {
+  const library = new URL(`../build/pointcloud-${process.platform}-${process.arch}.so`, import.meta.url)
+  expect(existsSync(library), "npm run build:native here, or npm run build at the root, makes them").toBe(
+    true,
+  )
+})
+
+const [a, b, x] = [wave([4, 2, 3, 2], 0.7), wave([3, 2, 2], 1.3), wave([3, 2, 3], 0.9)]
+const points = wave([6, 2], 1.1)
+const [offsets, queryOffsets] = [list(0, 4, 4, 6), list(0, 1, 2, 3)]
+const products = (p: mx.Array, q: mx.Array): mx.Array =>
+  mvmr(p, q, list(2, 0, 2, 1), list(3, 0, 3, 1), { numRows: 4 })
+const outer = (p: mx.Array, q: mx.Array): mx.Array =>
+  vvor(p, q, list(0, 2, 1, 2), list(2, 0, 2, 1), list(3, 0, 3, 1), { numRows: 4 })
+const samples = {
+  mvmr: [{ name: "matrices by vectors", inputs: [a, b], f: products }],
+  vvor: [{ name: "vectors by vectors", inputs: [x, b], f: outer }],
+  neighbours: [
+    { name: "knn", inputs: [points, points.index("1:4")], f: (p: mx.Array, q: mx.Array) => knn(p, q, 2) },
+    {
+      name: "balls in clouds",
+      inputs: [points, points.index("1:4")],
+      f: (p: mx.Array, q: mx.Array) => ballQuery(p, q, 0.8, 3, { offsets, queryOffsets }),
+    },
+  ],
+  farthestPoints: [
+    { name: "in clouds", inputs: [points], f: (p: mx.Array) => farthestPointSampling(p, 3, { offsets }) },
+  ],
+}
+
+test.each(Object.entries(samples))(
+  "opCheck of %s",
+  (name, each) => {
+    const report = opCheck(`@lazuli/ext-pointcloud/${name}`, each as never, { backends: ["cpu"] })
+    expect(report.results.filter(({ status }) => status === "failed")).toEqual([])
+    expect(report.ok).toBe(true)
+  },
+  120_000,
+)

@@ -1,0 +1,94 @@
+/** Distances of points, whose derivative is 0 where points are equal. */
+import * as mx from "@lazuli/core"
+import { format, operation } from "@lazuli/core/plugin"
+import { asPositions, type Integers } from "./positions"
+
+const PACKAGE = "@lazuli/ext-pointcloud"
+const metrics = ["euclidean", "squared", "cosine"] as const
+/** √Σ(x − y)², Σ(x − y)², and 1 − x·y / (|x| |y|), which is 1 where one of them is 0. */
+export type Metric = (typeof metrics)[number]
+
+function operands(op: string, x: mx.Array, y: mx.Array): [mx.Array, mx.Array] {
+  if (x.ndim !== 2 || y.ndim !== 2 || x.shape[1] !== y.shape[1])
+    throw new mx.ShapeError(
+      op,
+      `expected points with as many coordinates, received shapes ${format(x.shape)} and ${format(y.shape)}`,
+    )
+  for (const each of [x, y])
+    if (mx.issubdtype(each.dtype, mx.complexfloating))
+      throw new mx.DTypeError(op, `expected real points, received ${each.dtype.name}`)
+  const float = (a: mx.Array): mx.Array => (mx.issubdtype(a.dtype, mx.floating) ? a : a.astype(mx.float32))
+  return [float(x), float(y)]
+}
+
+/** f(x) of x > 0, and 0 with derivative 0 elsewhere. */
+function wherePositive(x: mx.Array, f: (x: mx.Array) => mx.Array): mx.Array {
+  const positive = x.greater(0)
+  return mx.where(positive, f(mx.where(positive, x, 1)), 0)
+}
+const root = (squares: mx.Array): mx.Array => wherePositive(squares, (s) => s.sqrt())
+/** Rows of length 1; rows of zeros stay. */
+const normal = (x: mx.Array): mx.Array => x.multiply(wherePositive(x.square().sum(1, true), (s) => s.rsqrt()))
+
+const pairwiseArgs = operation(
+  `${PACKAGE}/pairwiseDistance`,
+  { x: "array", y: "array", metric: metrics },
+  (x: mx.Array, y: mx.Array, metric: Metric = "euclidean"): mx.Array => {
+    const [a, b] = operands("pairwiseDistance", x, y)
+    if (metric === "cosine") return mx.subtract(1, normal(a).matmul(normal(b).T))
+    const distances = mx.cdist(a, b)
+    return metric === "squared" ? distances.square() : distances
+  },
+)
+/**
+ * The distances of every point of x (N, D) to every point of y (M, D): (N, M). Memory beside the result is bounded, in derivatives too.
+ * @throws ShapeError unless points have as many coordinates
+ * @example
+ * pairwiseDistance(mx.array([[0, 0]]), mx.array([[3, 4], [0, 0]])).tolist() // => [[5, 0]]
+ */
+export function pairwiseDistance(
+  x: mx.Array,
+  y: mx.Array,
+  options?: { metric?: Metric } & mx.StreamOptions,
+): mx.Array
+export function pairwiseDistance(...args: unknown[]): mx.Array {
+  return pairwiseArgs(args)
+}
+
+const indexedArgs = operation(
+  `${PACKAGE}/indexedDistance`,
+  { x: "array", y: "array", xIndices: "indices", yIndices: "indices", metric: metrics },
+  (
+    x: mx.Array,
+    y: mx.Array,
+    xIndices: Integers,
+    yIndices: Integers,
+    metric: Metric = "euclidean",
+  ): mx.Array => {
+    const op = "indexedDistance"
+    const [a, b] = operands(op, x, y)
+    const first = asPositions(op, "xIndices", xIndices)
+    const second = asPositions(op, "yIndices", yIndices, first.shape[0])
+    const [from, to] = [mx.take(a, first, 0), mx.take(b, second, 0)]
+    if (metric === "cosine") return mx.subtract(1, normal(from).multiply(normal(to)).sum(1))
+    const squares = from.subtract(to).square().sum(1)
+    return metric === "squared" ? squares : root(squares)
+  },
+)
+/**
+ * The distances of chosen pairs: point xIndices[t] of x (N, D) to point yIndices[t] of y (M, D) gives the t-th of (T).
+ * @throws ShapeError unless points have as many coordinates; IndexError, when computed, for a position out of bounds
+ * @example
+ * const x = mx.array([[0, 0], [3, 4]])
+ * indexedDistance(x, x, [0, 1], [1, 1], { metric: 'squared' }).tolist() // => [25, 0]
+ */
+export function indexedDistance(
+  x: mx.Array,
+  y: mx.Array,
+  xIndices: Integers,
+  yIndices: Integers,
+  options?: { metric?: Metric } & mx.StreamOptions,
+): mx.Array
+export function indexedDistance(...args: unknown[]): mx.Array {
+  return indexedArgs(args)
+}

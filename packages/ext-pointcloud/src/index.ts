@@ -1,0 +1,9 @@
+/**
+ * Point clouds: gathered products, distances, neighbours and sampling. Importing it registers its primitives and brings their kernels.
+ */
+import "./kernels"
+
+export { indexedDistance, type Metric, pairwiseDistance } from "./distances"
+export { ballQuery, type CloudOptions, farthestPointSampling, knn } from "./neighbours"
+export type { Integers } from "./positions"
+export { mvmr, vvor } from "./products"

@@ -1,0 +1,224 @@
+/**
+ * Products of gathered operands, summed where they belong: matrices by vectors (mvmr) and vectors by vectors (vvor), in groups. They are each
+ * other's derivatives, and stay bilinear under every transform.
+ */
+import * as mx from "@lazuli/core"
+import {
+  type Apply,
+  definePrimitive,
+  format,
+  type Meta,
+  operation,
+  promoteOperands,
+} from "@lazuli/core/plugin"
+import { asPositions, type Integers, inFront, stackPositions } from "./positions"
+
+const PACKAGE = "@lazuli/ext-pointcloud"
+type Params = { rows: number }
+
+function check(op: string, [x, b, ...lists]: readonly Meta[], ndim: number): void {
+  if (x.dtype !== b.dtype || !mx.issubdtype(x.dtype, mx.floating))
+    throw new mx.DTypeError(
+      op,
+      `expected operands of one floating dtype, received ${x.dtype.name} and ${b.dtype.name}`,
+    )
+  const fits = x.shape.length === ndim && b.shape.length === 3 && x.shape[1] === b.shape[1]
+  if (!fits || (ndim === 4 && x.shape[3] !== b.shape[2]))
+    throw new mx.ShapeError(op, `operands of shapes ${format(x.shape)} and ${format(b.shape)} do not fit`)
+  for (const list of lists)
+    if (list.shape.length !== 1 || list.shape[0] !== lists[0].shape[0])
+      throw new mx.ShapeError(op, "expected three lists of positions of one length")
+}
+
+const plus = (a: mx.Array | null, b: mx.Array | null): mx.Array | null => (a && b ? a.add(b) : (a ?? b))
+const unlisted = (lists: readonly (number | null)[]): boolean => lists.every((axis) => axis === null)
+
+/** The operands with the examples among the groups: [rows, size · groups, …]. */
+const amongGroups = (x: mx.Array, axis: number | null, size: number): mx.Array =>
+  mx.swapaxes(inFront(x, axis, size), 0, 1).flatten(1, 2)
+
+/** The operands and lists of all examples in one stack. */
+function stacked(
+  inputs: readonly mx.Array[],
+  axes: readonly (number | null)[],
+  size: number,
+  rows: number,
+): mx.Array[] {
+  const operands = [0, 1].map((i) => inFront(inputs[i], axes[i], size))
+  const counts = [operands[0].shape[1], operands[1].shape[1], rows]
+  return [
+    ...operands.map((x) => x.flatten(0, 1)),
+    ...counts.map((count, i) => stackPositions(inputs[i + 2], axes[i + 2], size, count)),
+  ]
+}
+
+/** a [A, G, M, C], b [B, G, C], positions i, j, o → [rows, G, M]: out[o[t]] += a[i[t]] · b[j[t]]. */
+const matrixProducts: Apply<Params> = definePrimitive({
+  name: `${PACKAGE}/mvmr`,
+  api: 0,
+  params: { rows: "i64" },
+  infer: (inputs, { rows }) => {
+    check("mvmr", inputs, 4)
+    const [, groups, height] = inputs[0].shape
+    return { shape: [rows, groups, height], dtype: inputs[0].dtype }
+  },
+  decompose: ([a, b, i, j, o], { rows }) => {
+    const products = mx
+      .take(a, i, 0)
+      .multiply(mx.take(b, j, 0).expandDims(2))
+      .sum(-1)
+    return mx.segmentSum(products, o, { numSegments: rows })
+  },
+  vjp: ({ inputs: [a, b, i, j, o], cotangents: [g], wanted }) => [
+    wanted[0] ? outerProducts([g, b, o, j, i], { rows: a.shape[0] }) : null,
+    wanted[1] ? matrixProducts([mx.swapaxes(a, 2, 3), g, i, o, j], { rows: b.shape[0] }) : null,
+    null,
+    null,
+    null,
+  ],
+  jvp: ({ inputs: [a, b, ...lists], tangents: [ta, tb], params }) => [
+    plus(ta && matrixProducts([ta, b, ...lists], params), tb && matrixProducts([a, tb, ...lists], params)),
+  ],
+  vmap: ({ inputs, axes, params: { rows }, size }) => {
+    if (unlisted(axes.slice(2))) {
+      const [a, b] = [amongGroups(inputs[0], axes[0], size), amongGroups(inputs[1], axes[1], size)]
+      const out = matrixProducts([a, b, ...inputs.slice(2)], { rows })
+      return { outputs: [out.unflatten(1, [size, out.shape[1] / Math.max(size, 1)])], axes: [1] }
+    }
+    const out = matrixProducts(stacked(inputs, axes, size, rows), { rows: size * rows })
+    return { outputs: [out.unflatten(0, [size, rows])], axes: [0] }
+  },
+})
+
+/** x [X, G, M], b [B, G, C], positions i, j, o → [rows, G, M, C]: out[o[t]] += x[i[t]] ⊗ b[j[t]]. */
+const outerProducts: Apply<Params> = definePrimitive({
+  name: `${PACKAGE}/vvor`,
+  api: 0,
+  params: { rows: "i64" },
+  infer: (inputs, { rows }) => {
+    check("vvor", inputs, 3)
+    const [, groups, height] = inputs[0].shape
+    return { shape: [rows, groups, height, inputs[1].shape[2]], dtype: inputs[0].dtype }
+  },
+  decompose: ([x, b, i, j, o], { rows }) => {
+    const products = mx
+      .take(x, i, 0)
+      .expandDims(3)
+      .multiply(mx.take(b, j, 0).expandDims(2))
+    return mx.segmentSum(products, o, { numSegments: rows })
+  },
+  vjp: ({ inputs: [x, b, i, j, o], cotangents: [g], wanted }) => [
+    wanted[0] ? matrixProducts([g, b, o, j, i], { rows: x.shape[0] }) : null,
+    wanted[1] ? matrixProducts([mx.swapaxes(g, 2, 3), x, o, i, j], { rows: b.shape[0] }) : null,
+    null,
+    null,
+    null,
+  ],
+  jvp: ({ inputs: [x, b, ...lists], tangents: [tx, tb], params }) => [
+    plus(tx && outerProducts([tx, b, ...lists], params), tb && outerProducts([x, tb, ...lists], params)),
+  ],
+  vmap: ({ inputs, axes, params: { rows }, size }) => {
+    if (unlisted(axes.slice(2))) {
+      const [x, b] = [amongGroups(inputs[0], axes[0], size), amongGroups(inputs[1], axes[1], size)]
+      const out = outerProducts([x, b, ...inputs.slice(2)], { rows })
+      return { outputs: [out.unflatten(1, [size, out.shape[1] / Math.max(size, 1)])], axes: [1] }
+    }
+    const out = outerProducts(stacked(inputs, axes, size, rows), { rows: size * rows })
+    return { outputs: [out.unflatten(0, [size, rows])], axes: [0] }
+  },
+})
+
+/** Operands of one floating dtype. */
+function operands(op: string, a: mx.Array, b: mx.Array, names: [string, string], ndim: number): mx.Array[] {
+  const [x, y] = promoteOperands(op, a, b, ...names)
+  const [left, right] = [x, y].map((v) => (mx.issubdtype(v.dtype, mx.inexact) ? v : v.astype(mx.float32)))
+  if (left.ndim !== ndim || right.ndim !== 3)
+    throw new mx.ShapeError(
+      op,
+      `expected ${names[0]} of ${ndim} and ${names[1]} of 3 dimensions, received shapes ${format(left.shape)} and ${format(right.shape)}`,
+    )
+  return [left, right]
+}
+
+const mvmrArgs = operation(
+  `${PACKAGE}/mvmr`,
+  { a: "array", b: "array", bIndices: "indices", outIndices: "indices", numRows: "size" },
+  (a: mx.Array, b: mx.Array, bIndices: Integers, outIndices: Integers, numRows: number): mx.Array => {
+    const [x, y] = operands("mvmr", a, b, ["a", "b"], 4)
+    const count = x.shape[0]
+    const lists = [
+      mx.arange(count, { dtype: mx.int32 }).astype(mx.uint32),
+      asPositions("mvmr", "bIndices", bIndices, count),
+      asPositions("mvmr", "outIndices", outIndices, count),
+    ]
+    return matrixProducts([x, y, ...lists], { rows: numRows })
+  },
+)
+/**
+ * Matrices times gathered vectors, summed: out[outIndices[t]] += a[t] · b[bIndices[t]] in each group, for a (T, G, M, C), b (B, G, C) and
+ * out (numRows, G, M). Rows without a product are 0. Differentiable in a and b; sums are taken in the order of the products.
+ * @throws IndexError, when computed, for a position out of bounds. (GPU backends leave such products out.)
+ * @throws ShapeError when shapes or the numbers of positions do not fit
+ * @example
+ * const [a, b] = [mx.ones([2, 1, 1, 2]), mx.array([[[1, 2]], [[3, 4]]])]
+ * mvmr(a, b, [1, 0], [0, 0], { numRows: 2 }).flatten().tolist() // => [10, 0]
+ */
+export function mvmr(
+  a: mx.Array,
+  b: mx.Array,
+  bIndices: Integers,
+  outIndices: Integers,
+  options: { numRows: number } & mx.StreamOptions,
+): mx.Array
+export function mvmr(...args: unknown[]): mx.Array {
+  return mvmrArgs(args)
+}
+
+const vvorArgs = operation(
+  `${PACKAGE}/vvor`,
+  {
+    x: "array",
+    b: "array",
+    xIndices: "indices",
+    bIndices: "indices",
+    outIndices: "indices",
+    numRows: "size",
+  },
+  (
+    x: mx.Array,
+    b: mx.Array,
+    xIndices: Integers,
+    bIndices: Integers,
+    outIndices: Integers,
+    numRows: number,
+  ): mx.Array => {
+    const [left, right] = operands("vvor", x, b, ["x", "b"], 3)
+    const first = asPositions("vvor", "xIndices", xIndices)
+    const count = first.shape[0]
+    const lists = [
+      asPositions("vvor", "bIndices", bIndices, count),
+      asPositions("vvor", "outIndices", outIndices, count),
+    ]
+    return outerProducts([left, right, first, ...lists], { rows: numRows })
+  },
+)
+/**
+ * Outer products of gathered vectors, summed: out[outIndices[t]] += x[xIndices[t]] ⊗ b[bIndices[t]] in each group, for x (X, G, M),
+ * b (B, G, C) and out (numRows, G, M, C). Rows without a product are 0. Differentiable in x and b; sums are taken in the order of the products.
+ * @throws IndexError, when computed, for a position out of bounds. (GPU backends leave such products out.)
+ * @throws ShapeError when shapes or the numbers of positions do not fit
+ * @example
+ * const [x, b] = [mx.array([[[1, 2]]]), mx.array([[[3, 4]], [[5, 6]]])]
+ * vvor(x, b, [0, 0], [0, 1], [0, 0], { numRows: 1 }).tolist() // => [[[[8, 10], [16, 20]]]]
+ */
+export function vvor(
+  x: mx.Array,
+  b: mx.Array,
+  xIndices: Integers,
+  bIndices: Integers,
+  outIndices: Integers,
+  options: { numRows: number } & mx.StreamOptions,
+): mx.Array
+export function vvor(...args: unknown[]): mx.Array {
+  return vvorArgs(args)
+}
