@@ -228,8 +228,8 @@ describe("metalKernel", () => {
       ),
     ]).toMatchInlineSnapshot(`
       [
-        "ArgumentError: [myexp] has no option "initVal"; it takes inputs, template, grid, threadgroup, outputShapes, outputDtypes, initValue, verbose, stream. Did you mean "initValue"?",
-        "ArgumentError: [myexp] has no option "theads"; it takes inputs, template, grid, threadgroup, outputShapes, outputDtypes, initValue, verbose, stream",
+        "ArgumentError: [myexp] has no option "initVal"; it takes inputs, template, grid, threadgroup, outputShapes, outputDtypes, initValue, ensureRowContiguous, verbose, stream. Did you mean "initValue"?",
+        "ArgumentError: [myexp] has no option "theads"; it takes inputs, template, grid, threadgroup, outputShapes, outputDtypes, initValue, ensureRowContiguous, verbose, stream",
         "ArgumentError: [myexp] grid must be a list of one to three integers from 0 to 4294967295, received [-1]",
         "ArgumentError: [myexp] grid must be a list of one to three integers from 0 to 4294967295, received []",
         "ArgumentError: [myexp] grid must be a list of one to three integers from 0 to 4294967295, received [1, 2, 3, 4]",
@@ -259,7 +259,7 @@ describe("metalKernel", () => {
       ]
     `)
     expect(() => exp(null as never)).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [myexp] takes an object with inputs, template, grid, threadgroup, outputShapes, outputDtypes, initValue, verbose, stream, received null]`,
+      `[ArgumentError: [myexp] takes an object with inputs, template, grid, threadgroup, outputShapes, outputDtypes, initValue, ensureRowContiguous, verbose, stream, received null]`,
     )
   })
 
@@ -290,7 +290,7 @@ describe("metalKernel", () => {
       said({ ensureRowContiguous: "no" }),
     ]).toMatchInlineSnapshot(`
       [
-        "ArgumentError: [metalKernel] has no option "inputName"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions. Did you mean "inputNames"?",
+        "ArgumentError: [metalKernel] has no option "inputName"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, reference. Did you mean "inputNames"?",
         "ArgumentError: [metalKernel] name must be a name that Metal accepts, received the string "my kernel"",
         "ArgumentError: [metalKernel] name cannot be "kernel", which is a word of Metal's own",
         "ArgumentError: [metalKernel] source must be a string, received the number 3",
@@ -309,7 +309,7 @@ describe("metalKernel", () => {
     expect(() =>
       mx.fast.metalKernel({ ...options, atomic: true } as never),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[ArgumentError: [metalKernel] has no parameter "atomic"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, stream]`,
+      `[ArgumentError: [metalKernel] has no parameter "atomic"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, reference, stream]`,
     )
   })
 
@@ -370,7 +370,7 @@ describe("metalKernel", () => {
     `)
     expect(message("}")).toMatchInlineSnapshot(`
       "[broken] the source of a kernel does not compile:
-      line 23 of the generated text: expected declaration before '}' token
+      line 11 of the generated text: expected declaration before '}' token
           }"
     `)
     expect(

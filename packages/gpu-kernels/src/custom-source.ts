@@ -3,6 +3,7 @@
  * By MLX's rules, so that bodies written for it compile here: https://ml-explore.github.io/mlx/build/html/dev/custom_metal_kernels.html
  */
 import { ArgumentError, complex64, type Dtype, isDtype, type TemplateValue } from "@lazuli/core/engine"
+import { customSupport } from "./custom-support"
 import type { MathMode } from "./dispatch"
 import { METAL_HEADER, metalType } from "./metal-types"
 import { MAX_BUFFER_INDEX } from "./msl/lint"
@@ -61,26 +62,6 @@ export const attributes: Record<string, string> = {
   threads_per_simdgroup: "uint",
   threads_per_threadgroup: "uint3",
 }
-
-/**
- * Names that bodies may use besides Metal's library: fixed names for the element types, and `elem_to_loc`, the place of the n-th
- * element of a strided array.
- */
-const SUPPORT = `typedef half float16_t;
-typedef bfloat bfloat16_t;
-struct complex64_t {
-  float real, imag;
-};
-template <typename Index>
-inline long elem_to_loc(Index elem, constant const int* shape, constant const int64_t* strides, int ndim) {
-  long loc = 0;
-  for (int axis = ndim - 1; axis >= 0 && elem > 0; axis--) {
-    loc += long(elem % Index(shape[axis])) * strides[axis];
-    elem /= Index(shape[axis]);
-  }
-  return loc;
-}
-`
 
 const shortNames: Record<string, string> = { half: "float16_t", bfloat: "bfloat16_t" }
 
@@ -168,7 +149,7 @@ export function customSource(
       spec.name,
       `needs ${buffers} buffers for its inputs, what it asks of their layouts, and its outputs, and Metal has ${MAX_BUFFER_INDEX + 1}`,
     )
-  const support = `${METAL_HEADER}${SUPPORT}`
+  const support = `${METAL_HEADER}${customSupport(`${spec.header}\n${signature}\n${given}\n${source}`)}`
   const opening = `${support}${spec.header}
 ${head}[[kernel]] void ${kernel}(
     ${signature.join(",\n    ")}) {

@@ -24,13 +24,22 @@ import {
   onStream,
   ShapeError,
   type StreamLike,
+  sameShape,
   scalarArray,
   sizeOf,
   type TemplateValue,
 } from "@lazuli/core/engine"
 import { customType, type KernelSpec } from "./custom-source"
 import { checkName, checkNames } from "./kernel-names"
-import { gridSize, groupSize, type KernelCall, listed, METAL_KERNEL, newSpecId } from "./kernels/custom"
+import {
+  gridSize,
+  groupSize,
+  type KernelCall,
+  listed,
+  METAL_KERNEL,
+  newSpecId,
+  REFERENCED_KERNEL,
+} from "./kernels/custom"
 
 const apply = definePrimitive({
   name: METAL_KERNEL,
@@ -39,29 +48,113 @@ const apply = definePrimitive({
   infer: (_inputs, { kernel }) => (kernel as KernelCall).outputs,
   reference: (_inputs, _outputs, { kernel }) => {
     const { spec } = kernel as KernelCall
-    throw new DeviceError(spec.name, "is a Metal kernel and runs on the GPU only, by the Metal backend")
+    throw new DeviceError(spec.name, "is a Metal kernel and runs on the GPU only, by the Metal backend", {
+      hint: "Give it a reference in ordinary operations",
+    })
   },
 })
+const applyReferenced = definePrimitive({
+  name: REFERENCED_KERNEL,
+  params: { kernel: "program" },
+  infer: (_inputs, { kernel }) => (kernel as KernelCall).outputs,
+  decompose: (inputs, { kernel }) => referenceOf(kernel as KernelCall, inputs),
+})
+
+/** The results of a kernel's reference, in the order of its outputs. @throws ArgumentError, ShapeError, DTypeError */
+function referenceOf({ spec, reference, template, outputs }: KernelCall, inputs: readonly Array[]): Array[] {
+  const { name, inputNames, outputNames } = spec
+  const op = `${name}.reference`
+  const made = (reference as NonNullable<KernelCall["reference"]>)(
+    Object.fromEntries(inputs.map((input, i) => [inputNames[i], input])),
+    {
+      template: Object.fromEntries(template),
+      outputs: Object.fromEntries(outputs.map((output, i) => [outputNames[i], output])),
+    },
+  )
+  const list: unknown =
+    made instanceof Array ? [made] : isPlainObject(made) ? outputNames.map((key) => made[key]) : made
+  if (!isList(list) || list.length !== outputs.length || !list.every((y) => y instanceof Array))
+    throw new ArgumentError(op, `must give ${outputNames.join(", ")}, received ${describe(made)}`)
+  return (list as Array[]).map((y, i) => {
+    const { shape, dtype } = outputs[i]
+    if (y.dtype !== dtype)
+      throw new DTypeError(op, `"${outputNames[i]}" must be ${dtype.name}, received ${y.dtype.name}`)
+    if (!sameShape(y.shape, shape))
+      throw new ShapeError(
+        op,
+        `"${outputNames[i]}" must have shape ${format(shape)}, received ${format(y.shape)}`,
+      )
+    return y
+  })
+}
 
 /** Makes kernels for `mx.fast.metalKernel`, whose documentation in core holds here too. */
 export function metalKernel(options: MetalKernelOptions): MetalKernel {
-  const spec = checkSpec(options)
-  const specId = newSpecId()
-  return (call) => {
-    checkKeys(spec.name, call, CALL)
-    const inputs = inputsOf(spec, call)
-    const kernel = checkCall(spec, specId, call)
-    return onStream(gpuStream(spec.name, call.stream ?? null), () => apply.all(inputs, { kernel }))
+  const given = checkSpec(options)
+  /** By the names of inputs and outputs, which calls may bring. */
+  const specs = new Map<string, { spec: KernelSpec; specId: number }>()
+  const specFor = (call: MetalKernelCall): { spec: KernelSpec; specId: number } => {
+    const inputNames = given.inputNames ?? namesOf(given.name, "inputs", call.inputs)
+    const outputNames = given.outputNames ?? namesOf(given.name, "outputShapes", call.outputShapes)
+    const { ensureRowContiguous = given.ensureRowContiguous } = call
+    if (typeof ensureRowContiguous !== "boolean")
+      throw new ArgumentError(
+        given.name,
+        `ensureRowContiguous must be a boolean, received ${describe(ensureRowContiguous)}`,
+      )
+    const key = JSON.stringify([inputNames, outputNames, ensureRowContiguous])
+    const known = specs.get(key)
+    if (known) return known
+    checkNames(given.name, inputNames, outputNames)
+    const made = { spec: { ...given, inputNames, outputNames, ensureRowContiguous }, specId: newSpecId() }
+    specs.set(key, made)
+    return made
   }
+  const kernelOf = (call: MetalKernelCall): Array[] | Record<string, Array> => {
+    checkKeys(given.name, call, CALL)
+    const { spec, specId } = specFor(call)
+    const inputs = inputsOf(spec, call)
+    const kernel = { ...checkCall(spec, specId, call), reference: options.reference ?? undefined }
+    const outputs = kernel.reference
+      ? onStream(call.stream ?? null, () => applyReferenced.all(inputs, { kernel }))
+      : onStream(gpuStream(spec.name, call.stream ?? null), () => apply.all(inputs, { kernel }))
+    if (isList(call.outputShapes)) return outputs
+    return Object.fromEntries(outputs.map((output, i) => [spec.outputNames[i], output]))
+  }
+  return kernelOf as MetalKernel
+}
+
+/** The keys of a call's inputs or outputs, where the kernel names none. @throws ArgumentError for a list */
+function namesOf(op: string, what: string, given: unknown): readonly string[] {
+  if (isPlainObject(given)) return Object.keys(given)
+  throw new ArgumentError(
+    op,
+    `${what} must be an object by names, because the kernel names none, received ${describe(given)}`,
+  )
+}
+
+/** Values in the order of names: as they are in a list, or by their keys. @throws ArgumentError for other keys */
+function inOrder(op: string, what: string, given: unknown, names: readonly string[]): unknown {
+  if (!isPlainObject(given)) return given
+  const keys = Object.keys(given)
+  const wrong = keys.find((key) => !names.includes(key)) ?? names.find((name) => !keys.includes(name))
+  if (wrong !== undefined)
+    throw new ArgumentError(
+      op,
+      keys.includes(wrong)
+        ? `${what} has no "${wrong}"; the names are ${names.join(", ")}`
+        : `${what} needs "${wrong}", received ${keys.join(", ") || "nothing"}`,
+    )
+  return names.map((name) => given[name])
 }
 
 const OPTIONS = [
   ...["name", "inputNames", "outputNames", "source"],
-  ...["header", "ensureRowContiguous", "atomicOutputs", "compileOptions"],
+  ...["header", "ensureRowContiguous", "atomicOutputs", "compileOptions", "reference"],
 ]
 const CALL = [
   ...["inputs", "template", "grid", "threadgroup", "outputShapes", "outputDtypes"],
-  ...["initValue", "verbose", "stream"],
+  ...["initValue", "ensureRowContiguous", "verbose", "stream"],
 ]
 
 /** The dtypes that Metal has atomics of. */
@@ -74,7 +167,13 @@ function checkKeys(op: string, given: unknown, known: readonly string[]): void {
   checkOptions(op, given, known)
 }
 
-function checkSpec(options: MetalKernelOptions): KernelSpec {
+/** A kernel before its calls name what it did not. */
+type GivenSpec = Omit<KernelSpec, "inputNames" | "outputNames"> & {
+  readonly inputNames?: readonly string[]
+  readonly outputNames?: readonly string[]
+}
+
+function checkSpec(options: MetalKernelOptions): GivenSpec {
   const op = "metalKernel"
   checkKeys(op, options, OPTIONS)
   const { name, inputNames, outputNames, source } = options
@@ -83,15 +182,18 @@ function checkSpec(options: MetalKernelOptions): KernelSpec {
   for (const [what, text] of Object.entries({ source, header }))
     if (typeof text !== "string")
       throw new ArgumentError(op, `${what} must be a string, received ${describe(text)}`)
-  checkNames(op, inputNames, outputNames)
-  const { ensureRowContiguous = true, atomicOutputs = false } = options
+  // Where calls bring the others, these are checked with them.
+  checkNames(op, inputNames ?? [], outputNames ?? ["out"])
+  const { ensureRowContiguous = true, atomicOutputs = false, reference } = options
+  if (reference !== undefined && reference !== null && typeof reference !== "function")
+    throw new ArgumentError(op, `reference must be a function, received ${describe(reference)}`)
   for (const [what, flag] of Object.entries({ ensureRowContiguous, atomicOutputs }))
     if (typeof flag !== "boolean")
       throw new ArgumentError(op, `${what} must be a boolean, received ${describe(flag)}`)
   return {
     name,
-    inputNames: [...inputNames],
-    outputNames: [...outputNames],
+    inputNames: inputNames && [...inputNames],
+    outputNames: outputNames && [...outputNames],
     source,
     header,
     ensureRowContiguous,
@@ -138,8 +240,9 @@ function asInput(spec: KernelSpec, input: unknown, i: number): Array {
   )
 }
 
-function inputsOf(spec: KernelSpec, { inputs }: MetalKernelCall): Array[] {
+function inputsOf(spec: KernelSpec, call: MetalKernelCall): Array[] {
   const { name, inputNames } = spec
+  const inputs = inOrder(name, "inputs", call.inputs, inputNames)
   if (!isList(inputs) || inputs.length !== inputNames.length)
     throw new ArgumentError(
       name,
@@ -148,15 +251,22 @@ function inputsOf(spec: KernelSpec, { inputs }: MetalKernelCall): Array[] {
   return inputs.map((input, i) => asInput(spec, input, i))
 }
 
-function outputsOf(spec: KernelSpec, { outputShapes, outputDtypes }: MetalKernelCall): KernelCall["outputs"] {
+function outputsOf(spec: KernelSpec, call: MetalKernelCall): KernelCall["outputs"] {
   const { name, outputNames } = spec
+  const outputShapes = inOrder(name, "outputShapes", call.outputShapes, outputNames)
+  const outputDtypes = inOrder(name, "outputDtypes", call.outputDtypes, outputNames)
   const count = (list: unknown): number => (isList(list) ? list.length : 0)
-  if (count(outputShapes) !== outputNames.length || count(outputDtypes) !== outputNames.length)
+  if (
+    !isList(outputShapes) ||
+    !isList(outputDtypes) ||
+    outputShapes.length !== outputNames.length ||
+    outputDtypes.length !== outputNames.length
+  )
     throw new ShapeError(
       name,
       `needs a shape and a dtype for each of its outputs (${outputNames.join(", ")}), received ${count(outputShapes)} shapes and ${count(outputDtypes)} dtypes`,
     )
-  return outputShapes.map((shape, i) => {
+  return (outputShapes as readonly (readonly number[])[]).map((shape, i) => {
     const dtype = outputDtypes[i]
     if (!isDtype(dtype))
       throw new DTypeError(name, `the output "${outputNames[i]}" needs a dtype, received ${describe(dtype)}`)

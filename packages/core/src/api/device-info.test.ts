@@ -26,6 +26,6 @@ test("what there is not", () => {
     `[DeviceError: [metalKernel] no Metal backend is there to compile a kernel. import "@lazuli/backend-metal"]`,
   )
   expect(() => mx.fast.metalKernel({ names: "twice" } as never)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [metalKernel] has no parameter "names"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, stream. Did you mean "name"?]`,
+    `[ArgumentError: [metalKernel] has no parameter "names"; it takes name, inputNames, outputNames, source, header, ensureRowContiguous, atomicOutputs, compileOptions, reference, stream. Did you mean "name"?]`,
   )
 })

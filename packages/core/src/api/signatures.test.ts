@@ -85,7 +85,7 @@ const signatures: readonly (readonly [parameters: string, functions: string])[] 
   ["mean cov shape dtype key", "random.multivariateNormal"],
   ["n dtype", "identity"],
   [
-    "name inputNames outputNames source header ensureRowContiguous atomicOutputs compileOptions",
+    "name inputNames outputNames source header ensureRowContiguous atomicOutputs compileOptions reference",
     "fast.metalKernel",
   ],
   ["p shape key", "random.bernoulli"],

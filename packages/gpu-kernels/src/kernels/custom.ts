@@ -10,6 +10,7 @@ import {
   describe,
   isList,
   isPlainObject,
+  type MetalKernelOptions,
   type MetalKernelSource,
   type MetalKernels,
   type Node,
@@ -28,6 +29,8 @@ import { withRowMajor } from "./copy"
 
 /** The name of the primitive. */
 export const METAL_KERNEL = "@lazuli/gpu-kernels/metalKernel"
+/** The name of the one whose kernels have a reference in ordinary operations. */
+export const REFERENCED_KERNEL = "@lazuli/gpu-kernels/referencedKernel"
 
 /** The launch of a kernel. */
 export interface Launch {
@@ -48,6 +51,7 @@ export interface KernelCall extends Launch {
   /** Equal for equal calls. */
   readonly key: string
   readonly outputs: readonly { readonly shape: readonly number[]; readonly dtype: Dtype }[]
+  readonly reference?: MetalKernelOptions["reference"]
 }
 
 let count = 0
@@ -141,13 +145,12 @@ const hasTypes = (node: Node): boolean =>
   node.inputs.every((n) => customType(n.dtype) !== undefined) &&
   (node.outputs ?? [node]).every((n) => customType(n.dtype) !== undefined)
 
-/** The users' kernels, by primitive. */
-export const customKernels: Families = {
-  [METAL_KERNEL]: {
-    supports: hasTypes,
-    encode: (node, queue) => encode(node, queue, node.params.kernel as KernelCall),
-  },
+const users: Family = {
+  supports: hasTypes,
+  encode: (node, queue) => encode(node, queue, node.params.kernel as KernelCall),
 }
+/** The users' kernels, by primitive. */
+export const customKernels: Families = { [METAL_KERNEL]: users, [REFERENCED_KERNEL]: users }
 
 /** One to three sizes within bounds, filled up with ones. @throws ArgumentError */
 function size3(op: string, what: string, value: unknown, least: number, most: number): Size {

@@ -82,6 +82,10 @@ const accepted: [name: string, source: string][] = [
   ["a deleted function", "struct A { A(thread const A& a) = delete; };"],
   ["a variable of the name of its function", kernel("for (int k = 0; k < 9; k++) { }")],
   ["operators", "struct A { int n; };\nbool operator<(A a, A b) { return a.n < b.n; }"],
+  [
+    "operators with a sign of assignment, and of calls",
+    "struct A { int n; int operator()(int k) { return n + k; } };\nbool operator<=(A a, A b) { return a.n <= b.n; }\nbool operator==(A a, A b) { return a.n == b.n; }",
+  ],
 ]
 
 describe("lint", () => {

@@ -99,6 +99,7 @@ function classify(
     return { kind: "namespace", name: words.text(open - 1) === "namespace" ? "" : words.text(open - 1) }
   for (let i = start; i < open; i++) {
     if (words.isAttribute(i)) i = words.closing(i)
+    else if (words.text(i) === "operator") return { kind: "function" }
     else if (words.text(i) === "<") i = Math.min(words.closing(i), open)
     else if (words.text(i) === "(") return { kind: "function" }
     else if (words.text(i) === "=") return { kind: "braces" }
@@ -132,6 +133,11 @@ function readFunction(
       const close = words.closing(i)
       attributes.push(...readAttributes(words, i + 2, close - 1))
       i = close
+    } else if (text === "operator") {
+      // Its name may be made of any signs.
+      list = words.text(i + 1) === "(" ? words.closing(i + 1) + 1 : i + 1
+      while (words.text(list) !== "(") list++
+      break
     } else if (text === "kernel") isKernel = true
     else if (text === "<") i = Math.min(words.closing(i), open)
     else if (text === "(") {
