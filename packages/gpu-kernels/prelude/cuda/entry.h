@@ -108,6 +108,12 @@ inline bool enter(const Grid& grid, Thread& t) {
   t.size[0] = ::blockDim.x, t.size[1] = ::blockDim.y, t.size[2] = ::blockDim.z;
   t.at[0] = ::threadIdx.x, t.at[1] = ::threadIdx.y, t.at[2] = ::threadIdx.z;
   t.index = t.at[0] + t.size[0] * (t.at[1] + t.size[1] * t.at[2]);
+#ifdef LZ_LANES
+  t.index = (t.index & ~(kSimdWidth - 1)) | lane_of_hardware(t.index % kSimdWidth);
+  t.at[0] = t.index % t.size[0];
+  t.at[1] = t.index / t.size[0] % t.size[1];
+  t.at[2] = t.index / (t.size[0] * t.size[1]);
+#endif
 #ifndef LZ_WHOLE
   bool smaller = false;
   for (int i = 0; i < 3; i++) {

@@ -22,6 +22,13 @@
 #define METAL_FUNC inline
 #define METAL_CONST const
 
+/* Arrays that small loops index stay in registers only if the loops are unrolled. */
+#ifdef __CUDA_ARCH__
+#define LZ_UNROLL _Pragma("unroll")
+#else
+#define LZ_UNROLL
+#endif
+
 #define LZ_HALF_CLASS
 #define LZ_COPY ::memcpy
 #define LZ_MATH(name) ::name

@@ -8,16 +8,36 @@ namespace lz {
 constexpr uint kSimdWidth = 32;
 constexpr uint kEveryLane = 0xffffffffu;
 
-/* The thread's index in the block, modulo the warp's width: warps are made of neighbours in that order. */
+#ifdef LZ_LANES
+inline uint lane_of_hardware(uint h) { return (h & 0x11u) | (h & 0x2u) << 2 | (h & 0xcu) >> 1; }
+inline uint hardware_of_lane(uint l) { return (l & 0x11u) | (l & 0x8u) >> 2 | (l & 0x6u) << 1; }
+#else
+inline uint lane_of_hardware(uint h) { return h; }
+inline uint hardware_of_lane(uint l) { return l; }
+#endif
+
+/* Warps are made of neighbours in the block. */
 inline uint lane_of_simdgroup() {
-  return (::threadIdx.x + ::blockDim.x * (::threadIdx.y + ::blockDim.y * ::threadIdx.z)) % kSimdWidth;
+  const uint index = ::threadIdx.x + ::blockDim.x * (::threadIdx.y + ::blockDim.y * ::threadIdx.z);
+  return lane_of_hardware(index % kSimdWidth);
 }
-/* The lanes that take part in the exchange at hand. */
+/* The lanes that take part in the exchange at hand, as the hardware has them. */
 inline uint lanes() {
 #ifdef LZ_WHOLE
   return kEveryLane;
 #else
   return ::__activemask();
+#endif
+}
+inline bool has(uint mask, uint lane) { return (mask >> hardware_of_lane(lane) & 1u) != 0; }
+/* A mask of the hardware as bits of lanes. */
+inline uint by_lane(uint mask) {
+#ifdef LZ_LANES
+  uint bits = 0;
+  for (uint i = 0; i < kSimdWidth; i++) bits |= uint(has(mask, i)) << i;
+  return bits;
+#else
+  return mask;
 #endif
 }
 
@@ -40,14 +60,15 @@ struct Words {
 template <class T>
 inline T from_lane(uint mask, const T& x, uint from) {
   Words<T> w(x);
-  for (int i = 0; i < Words<T>::count; i++) w.word[i] = ::__shfl_sync(mask, w.word[i], int(from));
+  for (int i = 0; i < Words<T>::count; i++)
+    w.word[i] = ::__shfl_sync(mask, w.word[i], int(hardware_of_lane(from)));
   return w.value();
 }
 /* The value of lane `from`; one's own where there is no such lane or it takes no part. */
 template <class T>
 inline T shuffle(const T& x, uint from) {
   const uint mask = lanes();
-  const bool there = from < kSimdWidth && (mask >> (from % kSimdWidth) & 1u) != 0;
+  const bool there = from < kSimdWidth && has(mask, from % kSimdWidth);
   return from_lane(mask, x, there ? from : lane_of_simdgroup());
 }
 
@@ -107,7 +128,7 @@ inline T reduce(T x) {
   bool first = true;
   // Every lane goes through all of the loop, because all of `mask` must reach each exchange.
   for (uint i = 0; i < width; i++) {
-    const bool there = (mask >> (begin + i) & 1u) != 0;
+    const bool there = has(mask, begin + i);
     const T other = from_lane(mask, x, there ? begin + i : lane_of_simdgroup());
     if (!there) continue;
     total = first ? other : F::apply(total, other);
@@ -131,7 +152,7 @@ inline T scan(const T& x, T identity) {
   total = identity;
   bool first = true;
   for (uint i = 0; i < kSimdWidth; i++) {
-    if ((mask >> i & 1u) == 0) continue;
+    if (!has(mask, i)) continue;
     const T other = from_lane(mask, x, i);
     if (i > lane || (!inclusive && i == lane)) continue;
     total = first ? other : F::apply(total, other);
@@ -263,16 +284,45 @@ class simd_vote {
 };
 inline simd_vote simd_ballot(bool x) {
   const uint mask = lz::lanes();
-  return simd_vote(::__ballot_sync(mask, x), mask);
+  return simd_vote(lz::by_lane(::__ballot_sync(mask, x)), lz::by_lane(mask));
 }
 inline bool simd_all(bool x) { return simd_ballot(x).all(); }
 inline bool simd_any(bool x) { return simd_ballot(x).any(); }
 inline simd_vote simd_active_threads_mask() { return simd_ballot(true); }
-inline bool simd_is_first() { return uint(::__ffs(int(lz::lanes())) - 1) == lz::lane_of_simdgroup(); }
+inline bool simd_is_first() {
+  return uint(::__ffs(int(lz::by_lane(lz::lanes()))) - 1) == lz::lane_of_simdgroup();
+}
 template <class T>
 inline T simd_broadcast_first(T x) {
-  return lz::shuffle(x, uint(::__ffs(int(lz::lanes())) - 1));
+  return lz::shuffle(x, uint(::__ffs(int(lz::by_lane(lz::lanes()))) - 1));
 }
+
+}  // namespace metal
+
+#if defined(LZ_LANES) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+namespace lz {
+
+/* Adds the product of two 8 by 8 matrices of 16 bits an element: the tensor core's first 8 of 16 rows; the
+ * right one goes in by columns. */
+template <class T>
+inline void tensor_product(float* sum, uint left, uint right) {
+  uint columns;
+  float none0, none1;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(columns) : "r"(right));
+  if constexpr (same<T, half>)
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%7,%7};"
+        : "+f"(sum[0]), "+f"(sum[1]), "=f"(none0), "=f"(none1)
+        : "r"(left), "r"(0), "r"(columns), "f"(0.0f));
+  else
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, {%0,%1,%7,%7};"
+        : "+f"(sum[0]), "+f"(sum[1]), "=f"(none0), "=f"(none1)
+        : "r"(left), "r"(0), "r"(columns), "f"(0.0f));
+}
+
+}  // namespace lz
+#endif
+
+namespace metal {
 
 /* An 8 by 8 matrix of a simdgroup: every thread holds two neighbours of one row. */
 template <class T, int C = 8, int R = 8>
@@ -331,11 +381,18 @@ template <class T, class A, class B, class U, int N>
 inline void simdgroup_multiply_accumulate(simdgroup_matrix<T, N, N>& d, const simdgroup_matrix<A, N, N>& a,
                                           const simdgroup_matrix<B, N, N>& b,
                                           const simdgroup_matrix<U, N, N>& c) {
-  const uint lane = lz::lane_of_simdgroup(), column = d.column(lane), row = d.row(lane);
   float sum[2] = {float(c.elements[0]), float(c.elements[1])};
-  for (uint k = 0; k < 8; k += 2) {
+#if defined(LZ_LANES) && defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if constexpr (lz::same<A, B> && (lz::same<A, half> || lz::same<A, bfloat>)) {
+    lz::tensor_product<A>(sum, bits_as<uint>(a.elements), bits_as<uint>(b.elements));
+    d.elements = vec<T, 2>(T(sum[0]), T(sum[1]));
+    return;
+  }
+#endif
+  const uint lane = lz::lane_of_simdgroup(), column = d.column(lane), row = d.row(lane);
+  LZ_UNROLL for (uint k = 0; k < 8; k += 2) {
     const vec<A, 2> left = lz::from_lane(lz::kEveryLane, a.elements, a.holder(row, k));
-    for (uint i = 0; i < 2; i++) {
+    LZ_UNROLL for (uint i = 0; i < 2; i++) {
       const vec<B, 2> right = lz::from_lane(lz::kEveryLane, b.elements, b.holder(k + i, column));
       for (int e = 0; e < 2; e++) sum[e] += float(left.data[i]) * float(right.data[e]);
     }

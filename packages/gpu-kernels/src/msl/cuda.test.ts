@@ -112,3 +112,21 @@ template [[host_name("f-int")]] [[kernel]] decltype(f<int>) f<int>;
     )
   })
 })
+
+describe("a kernel's loops and matrices", () => {
+  const bodyOf = (body: string): string => textOf(`kernel void k(device float* x) { ${body} }`)
+  it("has loops of a few turns unrolled, so that what they index stays in registers", () => {
+    expect(bodyOf("for (uint i = 0; i < 4; i++) x[i] = 0;")).toContain("LZ_UNROLL for (uint i = 0;")
+    expect(bodyOf("for (int i = 0; i < 64; i += 8) x[i] = 0;")).toContain("LZ_UNROLL")
+    for (const head of ["uint i = 0; i < 17; i++", "uint i = 0; i < n; i++", "uint i = n; i < 4; i++", ";;"])
+      expect(bodyOf(`uint n = 3; for (${head}) x[i] = 0;`)).not.toContain("LZ_UNROLL")
+  })
+  it("numbers lanes as tensor cores want them where there are matrices, and only there", () => {
+    expect(cudaSource("kernel void k(device float* x) { simdgroup_float8x8 m; }").source).toContain(
+      "LZ_LANES",
+    )
+    expect(cudaSource("kernel void k(device float* x) { x[0] = simd_sum(x[0]); }").source).not.toContain(
+      "LZ_LANES",
+    )
+  })
+})

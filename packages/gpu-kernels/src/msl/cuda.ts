@@ -7,7 +7,7 @@ import { cudaPrelude } from "../prelude"
 import { dispatchAttributes } from "./lint"
 import { Rewriter } from "./rewrite"
 import { expandedText, type MetalSource, scan } from "./scanner"
-import type { FunctionDefinition, Parameter, Statement } from "./structure"
+import type { FunctionDefinition, Parameter, Statement, Structure } from "./structure"
 import type { Words } from "./tokens"
 
 /** Options of a translation. */
@@ -95,6 +95,10 @@ const mathOptions: Record<MathMode, readonly string[]> = {
   fast: ["--use_fast_math"],
 }
 
+/** `uint i = 0; i < 4; i += 2` and the like, with numbers: where it begins, where it ends, by how much it steps. */
+const LOOP = /^\w+ \w+ = (\d+)u?; \w+ < (\d+)u?; (?:\w+\s?\+\+|\+\+\s?\w+|\w+ \+= (\d+)u?)$/
+const MAX_UNROLLED = 16
+
 /** Attributes that depend on how the threads of a group are numbered. */
 const NUMBERED = /^(thread_index_in_threadgroup|.*simdgroup.*|.*quadgroup.*)$/
 
@@ -164,6 +168,24 @@ class CudaRewriter extends Rewriter {
       }
   }
 
+  override rewrite(structure: Structure): void {
+    this.unrollLoops()
+    super.rewrite(structure)
+  }
+
+  /** Has loops of a few turns, which the source tells, unrolled. */
+  private unrollLoops(): void {
+    const { words } = this
+    for (let i = 0; i < words.length; i++) {
+      if (words.text(i) !== "for" || words.text(i + 1) !== "(") continue
+      const head = LOOP.exec(words.slice(i + 2, words.closing(i + 1)))
+      if (!head) continue
+      const [, begin, end, step] = head
+      if ((Number(end) - Number(begin)) / Number(step ?? 1) <= MAX_UNROLLED)
+        words.at(i).text = "LZ_UNROLL for"
+    }
+  }
+
   /** Variables outside functions are in the memory for constants; integers of them are still constant expressions. */
   protected override globalConstant(s: Statement): void {
     const { words } = this
@@ -184,7 +206,9 @@ class CudaRewriter extends Rewriter {
       const value = this.options.constants?.[index]
       return `#define LZ_CONSTANT_${index} ${literalOf(value ?? 0)}\n#define LZ_DEFINED_${index} ${value !== undefined}\n`
     })
-    return `${this.options.whole ? "#define LZ_WHOLE 1\n" : ""}#include "${HEADER}"
+    // The first for exchanges among all threads of a warp, the second for matrices on tensor cores.
+    const defined = `${this.options.whole ? "#define LZ_WHOLE 1\n" : ""}${/\bsimdgroup_\w*(matrix|8x8)/.test(code) ? "#define LZ_LANES 1\n" : ""}`
+    return `${defined}#include "${HEADER}"
 ${constants.join("")}namespace lzm {
 #line 1 ${JSON.stringify(file)}
 ${code}
