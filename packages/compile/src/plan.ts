@@ -5,20 +5,25 @@
 import {
   type Alignment,
   type Backend,
-  contiguousStrides,
   DeviceError,
   type Donation,
+  donorOf,
   format,
   isContiguous,
   type Layout,
   LazuliError,
   type Node,
+  offsetIn,
+  overlays,
   type Plan,
   type Plans,
   Storage,
   type Strides,
-  sizeOf,
   sourceNode,
+  stridesIn,
+  viewOf,
+  viewOfCopy,
+  type World,
 } from "@lazuli/core/engine"
 import { layOut, type Place } from "./arena"
 import { feeding, finishes, NOT_NEXT, obstacle } from "./finish"
@@ -105,7 +110,10 @@ const releaserOf =
   (): void =>
     plans?.release?.(plan)
 
-class Planner {
+const isElementwise = (lead: Node): boolean => primitiveOf(lead).elementwise
+
+/** Lays out the memory within a plan, which is the world of its assignment. */
+class Planner implements World {
   private readonly steps: Step[] = []
   private readonly blocks = new Map<Node, Block>()
   private readonly layouts = new Map<Node, Layout>()
@@ -118,6 +126,9 @@ class Planner {
   private readonly feeding = new Set<Step>()
   private readonly finishing = new Map<number, string>()
   private positions: ReadonlyMap<Node, number> = new Map()
+  /** While places are given: the step, and the blocks that end with it. */
+  private step: Step | null = null
+  private dying: readonly Block[] = []
 
   constructor(
     private readonly backend: Backend,
@@ -403,27 +414,15 @@ class Planner {
   }
 
   private addView(node: Node): boolean {
-    const [input] = node.inputs
-    const view = primitiveOf(node).rules.view as NonNullable<ReturnType<typeof primitiveOf>["rules"]["view"]>
-    const { offset, strides } = this.layouts.get(input) as Layout
-    const meta = { shape: input.shape, dtype: input.dtype }
-    let source = input
-    let layout = view(
-      { ...meta, offset, strides: strides ?? contiguousStrides(input.shape) },
-      node.params,
-      node,
-    )
-    if (!layout) {
-      source = this.copyOf(input)
-      layout = view({ ...meta, offset: 0, strides: contiguousStrides(input.shape) }, node.params, node)
-      if (!layout) return false
+    let [source] = node.inputs
+    let layout = viewOf(this, node)
+    if (layout === null) {
+      layout = viewOfCopy(node)
+      if (layout === null) return false
+      source = this.copyOf(source)
     }
-    const rowMajor = layout.strides === null || isContiguous(node.shape, layout.strides)
-    this.place(node, this.blockOf(source), {
-      // A view of nothing may begin past the end of its block.
-      offset: sizeOf(node.shape) === 0 ? 0 : layout.offset,
-      strides: rowMajor ? null : layout.strides,
-    })
+    const [offset, strides] = [offsetIn(layout, node), stridesIn(layout, node)]
+    this.place(node, this.blockOf(source), { offset, strides })
     return true
   }
 
@@ -461,6 +460,8 @@ class Planner {
     const places: Place[] = []
     this.steps.forEach((step, i) => {
       const dying: Block[] = []
+      this.dying = dying
+      this.step = step
       for (const node of this.touched(step)) {
         const to = this.blockOf(node)
         if (to.slot !== null) continue
@@ -468,11 +469,12 @@ class Planner {
           if (to.lastUse === i && !dying.includes(to)) dying.push(to)
           continue
         }
-        const heir = this.heir(step, node, dying)
-        if (heir) {
-          to.place = heir.place as Place
+        const donor = step.kind === "run" && isElementwise(step.node) ? donorOf(this, step.node, node) : null
+        if (donor !== null) {
+          const from = this.blockOf(donor)
+          to.place = from.place as Place
           to.place.to = to.lastUse
-          dying.splice(dying.indexOf(heir), 1)
+          dying.splice(dying.indexOf(from), 1)
         } else places.push((to.place = { bytes: to.nbytes, from: i, to: to.lastUse, offset: 0 }))
       }
     })
@@ -480,31 +482,26 @@ class Planner {
     return { arenaBytes: size, liveBytes: peak }
   }
 
-  /** The dying input whose place a result may take. */
-  private heir(step: Step, output: Node, dying: readonly Block[]): Block | undefined {
-    if (step.kind !== "run") return undefined
-    const heir = step.node.inputs.find((input) => {
-      const from = this.blocks.get(input)
-      return from !== undefined && dying.includes(from) && this.overwrites(step, output, input)
-    })
-    return heir && this.blockOf(heir)
+  offsetOf = (node: Node): number => (this.layouts.get(node) as Layout).offset
+  stridesOf = (node: Node): Strides | null => (this.layouts.get(node) as Layout).strides
+  bytesOf = (node: Node): number => this.blockOf(node).nbytes
+  isSpent(input: Node): boolean {
+    const block = this.blocks.get(input)
+    return block !== undefined && this.dying.includes(block) && this.isReadAlone(this.step as Step, input)
   }
 
-  /** True if a step may write a result over an input: elementwise, of the same size, read row-major at the same positions. */
+  /** True if others that a step reads at other positions would not see what it writes over an input. */
+  private isReadAlone(step: Step, input: Node): boolean {
+    if (step.kind !== "run") return false
+    const block = this.blocks.get(input) as Block
+    if (this.joined.get(step)?.has(block)) return false
+    return step.node.inputs.every((other) => other === input || this.blocks.get(other) !== block)
+  }
+
+  /** True if a step may write an output over an input. */
   private overwrites(step: Step, output: Node, input: Node): boolean {
-    if (step.kind !== "run" || !primitiveOf(step.node).elementwise) return false
-    const from = this.blocks.get(input)
-    if (!from || from.nbytes !== this.blockOf(output).nbytes || this.joined.get(step)?.has(from)) return false
-    const { offset, strides } = this.layouts.get(input) as Layout
-    // Others that read the same block at other positions in this step would see what was written.
-    const alone = step.node.inputs.every((other) => other === input || this.blocks.get(other) !== from)
-    return (
-      alone &&
-      offset === 0 &&
-      strides === null &&
-      input.dtype.size === output.dtype.size &&
-      sizeOf(input.shape) === sizeOf(output.shape)
-    )
+    if (step.kind !== "run" || !isElementwise(step.node)) return false
+    return this.isReadAlone(step, input) && overlays(this, output, input)
   }
 
   /** Inputs that a view inside reads as wider elements. */

@@ -40,9 +40,13 @@ interface Recorded {
   readonly arenaBytes: number
 }
 
-export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY): DiscreteBackend {
+export function discreteBackend(
+  name: string,
+  limit = Number.POSITIVE_INFINITY,
+  device: Backend["device"] = "gpu",
+): DiscreteBackend {
   const reference = listBackends().find((backend) => backend.name === "reference") as Backend
-  const device = new Map<number, ArrayBuffer>()
+  const buffers = new Map<number, ArrayBuffer>()
   const transfers: Transfers = { uploads: 0, downloads: 0 }
   const plans = new Map<number, Recorded>()
   let recording: Step[] | null = null
@@ -50,26 +54,30 @@ export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY):
   let bound = limit
 
   const bytesOf = (storage: Storage): ArrayBuffer => {
-    const bytes = device.get(storage.slot)
+    const bytes = buffers.get(storage.slot)
     if (bytes === undefined) throw new Error(`buffer ${storage.slot} was released`)
     return bytes
   }
   /** Bytes of the device, as the reference sees bytes. */
   const shown = (bytes: ArrayBuffer): Storage => new Storage(reference.memory, 0, bytes.byteLength, bytes)
 
+  const take = (nbytes: number): void => {
+    if (active + nbytes > bound)
+      throw new DeviceError(name, `no room for ${nbytes} bytes: ${active} of ${bound} are in use`)
+    active += nbytes
+    peak = Math.max(peak, active)
+  }
+
   const memory: Memory = {
     name,
     allocate(nbytes) {
-      if (active + nbytes > bound)
-        throw new DeviceError(name, `no room for ${nbytes} bytes: ${active} of ${bound} are in use`)
+      take(nbytes)
       const storage = new Storage(memory, ++ids, nbytes)
-      device.set(storage.slot, new ArrayBuffer(nbytes))
-      active += nbytes
-      peak = Math.max(peak, active)
+      buffers.set(storage.slot, new ArrayBuffer(nbytes))
       return storage
     },
     release(storage) {
-      if (device.delete(storage.slot)) active -= storage.nbytes
+      if (buffers.delete(storage.slot)) active -= storage.nbytes
     },
     read(storage, byteOffset, into) {
       if (storage.failure) throw storage.failure
@@ -82,7 +90,7 @@ export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY):
       const source = new Uint8Array(from.buffer, from.byteOffset, from.byteLength)
       new Uint8Array(bytesOf(storage)).set(source, byteOffset)
     },
-    stats: () => ({ active, peak, cache: 0, buffers: device.size, limit: bound }),
+    stats: () => ({ active, peak, cache: 0, buffers: buffers.size, limit: bound }),
     setLimit(bytes) {
       bound = bytes
     },
@@ -146,7 +154,7 @@ export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY):
 
   return {
     name,
-    device: "gpu",
+    device,
     priority: 1,
     transfers,
     memory,
@@ -177,6 +185,7 @@ export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY):
           bytes: bytesOf(each.storage as Storage),
           byteOffset: each.offset * each.dtype.size,
         }))
+        take(arenaBytes)
         const arena = { bytes: new ArrayBuffer(arenaBytes), byteOffset: 0 }
         for (const { inputs, outputs, run } of steps) {
           for (const { node, binding, offset } of inputs) {
@@ -193,6 +202,7 @@ export function discreteBackend(name: string, limit = Number.POSITIVE_INFINITY):
             new Uint8Array(bytes).set(made, byteOffset + offset * node.dtype.size)
           }
         }
+        active -= arenaBytes
       },
       release: (plan) => {
         plans.delete(plan.id)

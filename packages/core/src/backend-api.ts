@@ -11,6 +11,15 @@ export {
   setMetalKernelMaker,
   type TemplateValue,
 } from "./api/metal-kernel"
+export {
+  donorOf,
+  offsetIn,
+  overlays,
+  stridesIn,
+  viewOf,
+  viewOfCopy,
+  type World,
+} from "./engine/assignment"
 export { evaluate, releaseKept } from "./engine/evaluate"
 export { collectGarbage, type Droppable, disposeHandle, dropWith, keep, rebind } from "./engine/memory"
 export { copyOut, evalTrees } from "./engine/readback"

@@ -7,10 +7,9 @@ import { onStream, type Stream } from "../graph/device"
 import { DeviceError, RegistryError, TransformError } from "../graph/errors"
 import {
   Array,
-  type Donation,
   handles,
+  type Layout,
   Mark,
-  type Meta,
   Node,
   type Plan,
   type Primitive,
@@ -19,9 +18,26 @@ import {
 } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { decompose } from "../graph/primitive"
-import { contiguousStrides, format, isContiguous, sameShape, sizeOf } from "../graph/shape"
+import { format, sameShape } from "../graph/shape"
 import { lend, type Storage } from "../graph/storage"
 import { runReference } from "../reference/reference"
+import {
+  Crossing,
+  crossingTo,
+  donorOf,
+  giftFor,
+  isKeptForTrace,
+  isStraightened,
+  offsetIn,
+  readingOf,
+  readsAll,
+  storages,
+  stridesIn,
+  viewOf,
+  viewOfCopy,
+  Way,
+  wayOf,
+} from "./assignment"
 import { inheritingSite, isDebugging, nameSite } from "./debug"
 import {
   hasRoom,
@@ -34,7 +50,7 @@ import {
   relieve,
   sweepRecent,
 } from "./memory"
-import { leastBytes, measure, SMALL_STRIDED } from "./memory-budget"
+import { leastBytes, measure, mostBytes } from "./memory-budget"
 
 const NO_INPUTS: readonly Node[] = []
 let traversal = 0
@@ -158,7 +174,7 @@ function encode(roots: readonly Node[]): readonly Backend[] {
     order = schedule(roots)
     const { most, shown } = measure(order, roots)
     relieve(shown)
-    if (!hasRoom(most)) makeRoom("eval", most, (blockBytes) => leastBytes(order, roots, blockBytes))
+    if (!hasRoom(most)) makeRoom("eval", mostBytes(order), () => leastBytes(order, roots))
     const alone = isDebugging()
     let stream: Stream | null = null
     let backend: Backend | null = null
@@ -330,9 +346,9 @@ function runAlone(lead: Node, backend: Backend): void {
 
 function run(lead: Node, backend: Backend): void {
   const primitive = lead.primitive as Primitive
-  const { view } = primitive.rules
-  if (lead.alias !== null) runAlias(lead)
-  else if (view !== undefined) runView(lead, backend, primitive)
+  const way = wayOf(lead)
+  if (way === Way.Alias) runAlias(lead)
+  else if (way === Way.View) runView(lead, backend, primitive)
   else if (areReady(backend, lead.inputs)) runWork(lead, backend, primitive)
   else {
     const failure = failureOf(lead.inputs)
@@ -362,40 +378,32 @@ function poison(lead: Node, backend: Backend, failure: Error): void {
 function runAlias(lead: Node): void {
   for (const output of lead.outputs ?? [lead]) {
     const source = output.alias as Node
-    share(output, source, source.offset, source.strides)
+    share(output, source, source)
     output.alias = null
     source.uses--
     releaseIfDead(source)
   }
 }
 
-function share(node: Node, source: Node, offset: number, strides: readonly number[] | null): void {
+function share(node: Node, source: Node, layout: Layout): void {
   const storage = source.storage as Storage
   storage.refs++
   node.storage = storage
-  // A view without elements may begin anywhere, outside the storage too.
-  node.offset = offset !== 0 && sizeOf(node.shape) === 0 ? 0 : offset
-  node.strides = strides && isContiguous(node.shape, strides) ? null : strides
+  node.offset = offsetIn(layout, node)
+  node.strides = stridesIn(layout, node)
 }
 
 function runView(node: Node, backend: Backend, primitive: Primitive): void {
   const input = node.inputs[0]
-  const { shape, dtype } = input
-  const view = primitive.rules.view as NonNullable<Primitive["rules"]["view"]>
-  const strides = input.strides ?? contiguousStrides(shape)
-  const layout = view({ shape, dtype, offset: input.offset, strides }, node.params, node as Meta)
-  if (layout) {
-    share(node, input, layout.offset, layout.strides)
+  const layout = viewOf(storages, node)
+  if (layout !== null) {
+    share(node, input, layout)
     return
   }
   const copy = contiguousCopy(input, backend)
-  const again = view(
-    { shape, dtype, offset: 0, strides: contiguousStrides(shape) },
-    node.params,
-    node as Meta,
-  )
-  if (!again) throw new DeviceError(primitive.name, "gave no view of a contiguous array")
-  share(node, copy, again.offset, again.strides)
+  const again = viewOfCopy(node)
+  if (again === null) throw new DeviceError(primitive.name, "gave no view of a contiguous array")
+  share(node, copy, again)
   releaseNode(copy)
 }
 
@@ -414,22 +422,19 @@ function contiguousCopy(source: Node, backend: Backend): Node {
 
 function allocate(backend: Backend, meta: Node, op: string): Storage {
   const nbytes = meta.nbytes
-  noteAllocation(nbytes)
+  noteAllocation(backend.memory, nbytes)
   const storage = backend.memory.allocate(nbytes, meta.stream)
   storage.op = op
   storage.stream = meta.stream
   return storage
 }
 
-/** Gives a small strided node row-major memory of its own. Returns whether it did. */
-function becomesRowMajor(node: Node, backend: Backend): boolean {
-  // A copy of what lies on another device is there for its other readers.
-  if (node.nbytes > SMALL_STRIDED || (node.storage as Storage).original !== null) return false
+/** Gives a strided node row-major memory of its own. */
+function straighten(node: Node, backend: Backend): void {
   const storage = contiguousCopy(node, backend).storage as Storage
   replaceStorage(node, storage)
   node.offset = 0
   node.strides = null
-  return true
 }
 
 /** Gives an evaluated node other memory. Views of the old one keep it, and a guard stays with what it guards. */
@@ -452,87 +457,59 @@ function runWork(lead: Node, backend: Backend, primitive: Primitive): void {
   else runKernel(lead, backend, primitive)
 }
 
-/** Runs a recorded program. Plans read row-major inputs, or such as lie like those that they were made for. */
+/** Runs a recorded program. */
 function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
-  let plan = recorded
-  const inputs = lead.inputs
-  let read = inputs
-  let isStrided = false
+  const { inputs } = lead
   for (let i = 0; i < inputs.length; i++) {
-    if (inputs[i].strides !== null && !becomesRowMajor(inputs[i], backend)) isStrided = true
+    const input = inputs[i]
+    if (isStraightened(storages, input, (input.storage as Storage).original !== null))
+      straighten(input, backend)
   }
-  const { name, rules } = lead.primitive as Primitive
-  if (isStrided) {
-    const strides = inputs.map((input) => input.strides)
-    const suited = rules.planAsTheyLie?.(lead, strides) ?? null
-    if (suited !== null && misaligned(inputs, suited).length === 0) plan = suited
-    else read = inputs.map((input) => (input.strides === null ? input : contiguousCopy(input, backend)))
+  if (readsAll(storages, inputs, recorded)) {
+    giveMemory(lead, backend, recorded)
+    backend.plans?.encode(recorded, lead)
+    return
   }
-  if (plan === recorded && plan.alignments !== undefined) {
-    const apart = misaligned(read, plan)
-    if (apart.length > 0)
-      read = read.map((input, i) => (apart.includes(i) ? contiguousCopy(input, backend) : input))
-  }
-  if (plan.donations === undefined || plan.donations.length === 0) {
-    if (lead.outputs === null) lead.storage = allocate(backend, lead, name)
-    else for (const output of lead.outputs) output.storage = allocate(backend, output, name)
-  } else allocateOrTake(lead, backend, plan.donations, name)
-  lead.inputs = read
+  const { plan, copied } = readingOf(storages, lead, recorded)
+  const copies = inputs.map((input) => (copied.includes(input) ? contiguousCopy(input, backend) : input))
+  giveMemory(lead, backend, plan)
+  lead.inputs = copies
   backend.plans?.encode(plan, lead)
   lead.inputs = inputs
-  if (read !== inputs) read.forEach((copy, i) => copy !== inputs[i] && releaseNode(copy))
+  for (const copy of copies) if (!inputs.includes(copy)) releaseNode(copy)
 }
 
-/** Inputs that begin between two of the elements that a plan reads. */
-function misaligned(inputs: readonly Node[], { alignments = [] }: Plan): number[] {
-  return alignments.flatMap(({ input, bytes }) => {
-    const { offset, dtype } = inputs[input]
-    return (offset * dtype.size) % bytes === 0 ? [] : [input]
-  })
+/** Gives a plan's outputs their memory: that of inputs which it may write over, or new memory. */
+function giveMemory(lead: Node, backend: Backend, plan: Plan): void {
+  const { outputs } = lead
+  const { name } = lead.primitive as Primitive
+  if (outputs === null) place(lead, giftFor(storages, lead, plan, 0), backend, name)
+  else
+    for (let i = 0; i < outputs.length; i++)
+      place(outputs[i], giftFor(storages, lead, plan, i), backend, name)
 }
 
-/** Memory for a plan's outputs: that of inputs which nothing else can read, where the plan may write to them, and new memory otherwise. */
-function allocateOrTake(lead: Node, backend: Backend, donations: readonly Donation[], name: string): void {
-  const { inputs } = lead
-  const outputs = lead.outputs ?? [lead]
-  const given = donations.filter(({ input }) => isGivenUp(inputs[input], lead))
-  for (let i = 0; i < outputs.length; i++)
-    if (!given.some(({ output }) => output === i)) outputs[i].storage = allocate(backend, outputs[i], name)
-  for (const { input, output } of given) {
-    const storage = inputs[input].storage as Storage
-    storage.refs++
-    storage.op = name
-    storage.dropCopies()
-    outputs[output].storage = storage
+/** Gives an output the memory of an input, or new memory. */
+function place(output: Node, donor: Node | null, backend: Backend, op: string): void {
+  if (donor === null) {
+    output.storage = allocate(backend, output, op)
+    return
   }
-}
-
-/** True if an application is the only one that can read an input, all of its memory in order: then an output may take the memory. */
-function isGivenUp(input: Node, lead: Node): boolean {
-  const { storage } = input
-  return (
-    input.handles === 0 &&
-    input.uses === 1 &&
-    input.anchor === null &&
-    input.strides === null &&
-    input.offset === 0 &&
-    storage !== null &&
-    storage.refs === 1 &&
-    storage.lender === null &&
-    // Another stream's memory is that stream's to give back.
-    storage.stream === lead.stream &&
-    storage.uses === null &&
-    storage.nbytes === input.nbytes &&
-    !(lead.mark & Mark.Traced && tracing.depth > 0)
-  )
+  const storage = donor.storage as Storage
+  storage.refs++
+  storage.op = op
+  if (storage.copies !== null) storage.dropCopies()
+  output.storage = storage
 }
 
 function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
   const encoder = backend.queue.lower(lead)
-  if (lead.outputs === null) {
-    if (!(encoder !== null && primitive.elementwise && donate(lead)))
-      lead.storage = allocate(backend, lead, primitive.name)
-  } else for (const output of lead.outputs) output.storage = allocate(backend, output, primitive.name)
+  const inPlace = encoder !== null && primitive.elementwise
+  const { name } = primitive
+  if (lead.outputs === null) place(lead, inPlace ? donorOf(storages, lead, lead) : null, backend, name)
+  else
+    for (const output of lead.outputs)
+      place(output, inPlace ? donorOf(storages, lead, output) : null, backend, name)
   if (encoder !== null) {
     try {
       encoder.encode(lead)
@@ -558,35 +535,6 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
     failure = error as Error
   }
   for (const output of outputs) (output.storage as Storage).failure = failure
-}
-
-/** Computes in place where an input of the same size dies here. */
-function donate(node: Node): boolean {
-  const { inputs } = node
-  let nbytes = -1
-  for (let i = 0; i < inputs.length; i++) {
-    const input = inputs[i]
-    if (input.handles !== 0 || input.uses !== 1) continue
-    const { storage } = input
-    if (nbytes < 0) nbytes = node.nbytes
-    if (storage === null || input.guard !== 0 || storage.refs !== 1 || storage.lender !== null) continue
-    // Another stream's memory is that stream's to give back.
-    if (storage.stream !== node.stream || storage.uses !== null) continue
-    if (
-      storage.nbytes !== nbytes ||
-      input.strides !== null ||
-      input.offset !== 0 ||
-      input.dtype.size !== node.dtype.size
-    )
-      continue
-    if (sizeOf(input.shape) !== sizeOf(node.shape) || (node.mark & Mark.Traced && tracing.depth > 0)) continue
-    storage.refs++
-    storage.op = (node.primitive as Primitive).name
-    if (storage.copies !== null) storage.dropCopies()
-    node.storage = storage
-    return true
-  }
-  return false
 }
 
 /** Another backend that sees this one's memory and has a kernel for the application; the best, if there are several. */
@@ -668,7 +616,8 @@ function withInputsOn<T>(backend: Backend, inputs: readonly Node[], body: () => 
     for (const node of inputs) {
       const { storage } = node
       if (storage === null || storage.memory === backend.memory) continue
-      const lent = lend(backend.memory, storage)
+      const isLent = crossingTo(backend.memory, storage) === Crossing.Lent
+      const lent = isLent ? lend(backend.memory, storage) : null
       if (lent !== null) {
         replaceStorage(node, lent)
         continue
@@ -702,7 +651,7 @@ function copyOn(backend: Backend, storage: Storage): Storage {
 
 /** Lets go of the graph behind an evaluated application, unless an open trace wants it. */
 function detach(lead: Node): void {
-  if (lead.mark & Mark.Traced && tracing.depth > 0) {
+  if (isKeptForTrace(lead)) {
     tracing.kept.push(lead)
     return
   }

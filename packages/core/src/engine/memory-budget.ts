@@ -1,40 +1,36 @@
 /**
- * The memory that an evaluation takes, and whether it fits under the limit, asked before anything of it is encoded: a refused evaluation
- * then leaves every array as it was. What it takes at least is found by walking the schedule without running it; what shows only on the
- * way, such as a copy that a kernel needs, is the backend's to refuse. Nothing here frees or allocates; see memory.ts.
+ * The memory that an evaluation takes on each device, and whether it fits under the limits, asked before anything of it is encoded: a
+ * refused evaluation then leaves every array as it was. What it takes at least is found by walking the schedule without running it, with
+ * the decisions of assignment.ts; what shows only on the way, such as memory that a kernel of another device borrows, is the backend's to
+ * refuse. Nothing here frees or allocates; see memory.ts.
  */
-import { type Layout, Mark, type Meta, type Node, type Plan, type Primitive, tracing } from "../graph/graph"
-import { contiguousStrides, isContiguous } from "../graph/shape"
-import type { Storage } from "../graph/storage"
+import { type Backend, backendFor } from "../graph/backend"
+import type { Stream } from "../graph/device"
+import type { Layout, Node, Plan, Primitive } from "../graph/graph"
+import type { Strides } from "../graph/shape"
+import type { Memory, Storage } from "../graph/storage"
+import {
+  Crossing,
+  crossingTo,
+  donorOf,
+  giftFor,
+  type Held,
+  isKeptForTrace,
+  isStraightened,
+  offsetIn,
+  readingOf,
+  readsAll,
+  storages,
+  stridesIn,
+  viewOf,
+  viewOfCopy,
+  Way,
+  type World,
+  wayOf,
+} from "./assignment"
 
-/** Memory that nodes share: what it takes, and how many of them show it. */
-interface Block {
-  readonly bytes: number
-  shown: number
-}
-
-/** A strided array of at most this many bytes is made row-major for good where a plan reads it: the next call copies nothing. */
-export const SMALL_STRIDED = 4096
-
-/** The plan that will run, and the bytes of the inputs that are copied for it; null for what has none. */
-function planOf(
-  lead: Node,
-  stridesOf: (input: Node) => Layout["strides"],
-): { readonly plan: Plan; readonly copied: readonly Node[] } | null {
-  const { rules } = lead.primitive as Primitive
-  const plan = lead.alias === null ? (rules.plan?.(lead) ?? null) : null
-  if (plan === null) return null
-  const { inputs } = lead
-  let copied = NONE
-  for (let i = 0; i < inputs.length; i++)
-    if (stridesOf(inputs[i]) !== null && inputs[i].nbytes > SMALL_STRIDED) copied = [...copied, inputs[i]]
-  if (copied === NONE) return { plan, copied }
-  const strides = inputs.map((input) => (copied.includes(input) ? stridesOf(input) : null))
-  const suited = rules.planAsTheyLie?.(lead, strides)
-  return suited ? { plan: suited, copied: NONE } : { plan, copied }
-}
-const NONE: readonly Node[] = []
-const ownStrides = ({ strides }: Node): Layout["strides"] => strides
+/** Bytes of several memories. */
+export type Bytes = ReadonlyMap<Memory, number>
 
 /** The bytes of a block for those that are asked for: a backend may give an eighth more, and not less than a cache line. */
 const SPARE = 1.25
@@ -63,18 +59,36 @@ function showsOld(node: Node): boolean {
   return false
 }
 
-/** Measures a schedule; the answer is good until the next call. */
+/** The plan that an application runs by; null where it has none. */
+const planOf = (lead: Node): Plan | null =>
+  lead.alias === null ? ((lead.primitive as Primitive).rules.plan?.(lead) ?? null) : null
+
+/** Bytes of an application's outputs, and of what its plan takes besides. */
+function resultBytes(lead: Node): number {
+  const { outputs } = lead
+  let bytes = lead.nbytes
+  if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += outputs[k].nbytes
+  if ((lead.primitive as Primitive).rules.plan === undefined) return bytes
+  const plan = planOf(lead)
+  if (plan === null) return bytes
+  const { inputs } = lead
+  const asTheyLie = inputs.some((input) => found.stridesOf(input) !== null)
+  return bytes + ((asTheyLie ? readingOf(found, lead, plan).plan : plan).bytes ?? 0)
+}
+
+/** Storages as plans find them: what is small was made row-major. */
+const found: World = {
+  ...storages,
+  stridesOf: (node) => (isStraightened(storages, node, false) ? null : node.strides),
+}
+
+/** Measures a schedule that takes memory of one device; the answer is good until the next call. */
 export function measure(order: readonly Node[], roots: readonly Node[]): Extent {
   let [most, shown] = [0, 0]
   for (let i = 0; i < order.length; i++) {
     const lead = order[i]
-    const { outputs } = lead
-    let bytes = lead.nbytes
-    if (lead.handles > 0 && !showsOld(lead)) shown += bytes
-    if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += outputs[k].nbytes
-    if ((lead.primitive as Primitive).rules.plan !== undefined)
-      bytes += planOf(lead, ownStrides)?.plan.bytes ?? 0
-    most += bytes
+    if (lead.handles > 0 && !showsOld(lead)) shown += lead.nbytes
+    most += resultBytes(lead)
   }
   for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= roots[i].nbytes
   extent.most = (most + order.length * LINE) * SPARE
@@ -82,129 +96,246 @@ export function measure(order: readonly Node[], roots: readonly Node[]): Extent 
   return extent
 }
 
-const ROW_MAJOR: Layout = { offset: 0, strides: null }
+const memoryOf = ({ stream }: Node): Memory => backendFor(stream.device).memory
 
-/** The most bytes that a schedule needs at once, on top of what is in use before it: at least so many. */
-export function leastBytes(
-  order: readonly Node[],
-  roots: readonly Node[],
-  blockBytes: (nbytes: number) => number,
-): number {
-  const blocks = new Map<Node | Storage, Block>()
-  const readers = new Map<Node, number>()
-  const layouts = new Map<Node, Layout>()
-  const wanted = new Set(roots)
-  let [now, most] = [0, 0]
-
-  const blockOf = (node: Node): Block => {
-    const key = node.storage ?? node
-    let block = blocks.get(key)
-    if (block === undefined) {
-      // Immediates and such, which take nothing here, or memory that is in use already.
-      block = { bytes: node.storage ? blockBytes(node.storage.nbytes) : 0, shown: node.storage?.refs ?? 1 }
-      blocks.set(key, block)
-    }
-    return block
+/** The most bytes that a schedule can take of each memory, with what is copied from one to the other. */
+export function mostBytes(order: readonly Node[]): Bytes {
+  const most = new Map<Memory, number>()
+  const take = (memory: Memory, nbytes: number): void => {
+    most.set(memory, (most.get(memory) ?? 0) + (nbytes + LINE) * SPARE)
   }
-  const isLast = (node: Node): boolean =>
-    (readers.get(node) ?? node.uses) === 1 && node.handles === 0 && !wanted.has(node)
-  const leave = (node: Node): void => {
-    const block = blockOf(node)
-    if (--block.shown === 0) now -= block.bytes
-  }
-  const take = (node: Node, block: Block): void => {
-    if (node.storage === null) blocks.set(node, block)
-  }
-  const layoutOf = (node: Node): Layout => (node.storage === null ? (layouts.get(node) ?? ROW_MAJOR) : node)
-  const make = (node: Node): void => {
-    const bytes = blockBytes(node.nbytes)
-    now += bytes
-    take(node, { bytes, shown: 1 })
-  }
-  /** An output takes the memory of an input that dies here, where there is one of its size: nothing more is needed. */
-  const replace = (lead: Node): boolean => {
-    const bytes = blockBytes(lead.nbytes)
-    for (const input of lead.inputs) {
-      if (lead.mark & Mark.Traced && tracing.depth > 0) return false
-      if (!isLast(input) || input.dtype.size !== lead.dtype.size || input.stream !== lead.stream) continue
-      const { storage } = input
-      if (storage !== null && (input.guard !== 0 || storage.lender !== null || storage.uses !== null))
-        continue
-      if (storage !== null && storage.stream !== lead.stream) continue
-      const block = blockOf(input)
-      const { offset, strides } = layoutOf(input)
-      if (block.bytes !== bytes || block.shown !== 1 || offset !== 0 || strides !== null) continue
-      block.shown++
-      take(lead, block)
-      return true
-    }
-    return false
-  }
-  /** A view shows its input's memory, or, where it cannot, that of a copy. */
-  const view = (lead: Node): void => {
-    const [input] = lead.inputs
-    const { shape, dtype } = input
-    const { rules } = lead.primitive as Primitive
-    const { offset, strides } = layoutOf(input)
-    const straight = contiguousStrides(shape)
-    const direct = rules.view?.(
-      { shape, dtype, offset, strides: strides ?? straight },
-      lead.params,
-      lead as Meta,
-    )
-    const layout =
-      direct ?? rules.view?.({ shape, dtype, offset: 0, strides: straight }, lead.params, lead as Meta)
-    let block = blockOf(input)
-    if (direct) block.shown++
-    else {
-      block = { bytes: blockBytes(input.nbytes), shown: 1 }
-      now += block.bytes
-    }
-    take(lead, block)
-    if (!layout) return
-    const isStraight = layout.strides === null || isContiguous(lead.shape, layout.strides)
-    layouts.set(lead, { offset: layout.offset, strides: isStraight ? null : layout.strides })
-  }
-
   for (const lead of order) {
-    const { rules, elementwise } = lead.primitive as Primitive
-    const outputs = lead.outputs ?? [lead]
-    const planned = planOf(lead, (input) => layoutOf(input).strides)
-    if (lead.alias !== null) {
-      for (const output of outputs) {
-        const source = output.alias as Node
-        const block = blockOf(source)
-        block.shown++
-        take(output, block)
-        layouts.set(output, layoutOf(source))
-      }
-    } else if (rules.view !== undefined) view(lead)
-    else if (planned !== null) {
-      const { plan, copied } = planned
-      const given = plan.donations?.filter(({ input }) => isLast(lead.inputs[input])) ?? []
-      for (let i = 0; i < outputs.length; i++) {
-        const gift = given.find(({ output }) => output === i)
-        if (gift === undefined) make(outputs[i])
-        else {
-          const block = blockOf(lead.inputs[gift.input])
-          block.shown++
-          take(outputs[i], block)
-        }
-      }
-      const copies = copied.reduce((bytes, input) => bytes + blockBytes(input.nbytes), 0)
-      most = Math.max(most, now + copies + (plan.bytes ? blockBytes(plan.bytes) : 0))
-    } else if (!(elementwise && lead.outputs === null && replace(lead)))
-      for (const output of outputs) make(output)
-    most = Math.max(most, now)
-    // An open trace keeps what it may want.
-    if (lead.mark & Mark.Traced && tracing.depth > 0) continue
-    const read = lead.alias === null ? lead.inputs : outputs.map(({ alias }) => alias as Node)
-    for (const input of read) {
-      if (isLast(input)) leave(input)
-      readers.set(input, (readers.get(input) ?? input.uses) - 1)
+    const memory = memoryOf(lead)
+    take(memory, resultBytes(lead))
+    for (const input of lead.inputs) {
+      const shown = shownBy(input)
+      if ((shown.storage?.memory ?? memoryOf(shown)) !== memory)
+        take(memory, shown.storage?.nbytes ?? shown.nbytes)
     }
-    for (const output of outputs)
-      if (output.uses === 0 && output.handles === 0 && !wanted.has(output)) leave(output)
   }
   return most
+}
+
+/** The node whose memory a pending view shows: as a whole it is copied to other devices. */
+function shownBy(node: Node): Node {
+  let shown = node
+  while (shown.storage === null) {
+    if (shown.alias !== null) shown = shown.alias
+    else if (shown.primitive?.rules.view === undefined) return shown
+    else shown = shown.inputs[0]
+  }
+  return shown
+}
+
+/** Memory that nodes share. */
+class Block implements Held {
+  readonly lender: Held | null
+  readonly original: Held | null
+  copies: readonly Held[] | null
+  constructor(
+    readonly memory: Memory,
+    readonly nbytes: number,
+    /** The stream that made it. */
+    readonly stream: Stream | null,
+    /** The number of nodes that show it. */
+    public shown: number,
+    /** The storage, of what is there already. */
+    readonly storage: Storage | null,
+  ) {
+    this.lender = storage?.lender ?? null
+    this.original = storage?.original ?? null
+    this.copies = storage?.copies ?? null
+  }
+}
+
+const ROW_MAJOR: Layout = { offset: 0, strides: null }
+
+/** An evaluation without its work: who would show which memory, how, and how many bytes that comes to. */
+class Estimate implements World {
+  /** The most bytes of each memory at once so far, on top of what was in use before. */
+  readonly most = new Map<Memory, number>()
+  private readonly now = new Map<Memory, number>()
+  private readonly blocks = new Map<Node | Storage, Block>()
+  private readonly layouts = new Map<Node, Layout>()
+  /** The number of pending applications that read a node, where some were walked. */
+  private readonly readers = new Map<Node, number>()
+  private readonly wanted: ReadonlySet<Node>
+
+  constructor(roots: readonly Node[]) {
+    this.wanted = new Set(roots)
+  }
+
+  offsetOf = (node: Node): number => this.layoutOf(node).offset
+  stridesOf = (node: Node): Strides | null => this.layoutOf(node).strides
+  bytesOf = (node: Node): number => this.blockOf(node)?.nbytes ?? 0
+
+  isSpent(input: Node, lead: Node): boolean {
+    const block = this.blockOf(input)
+    if (block === null || block.shown !== 1 || !this.isLast(input) || input.anchor !== null) return false
+    if (block.memory !== memoryOf(lead) || block.stream !== lead.stream || isKeptForTrace(lead)) return false
+    return block.lender === null && (block.storage === null || block.storage.uses === null)
+  }
+
+  /** Walks one application. */
+  add(lead: Node): void {
+    const outputs = lead.outputs ?? [lead]
+    const way = wayOf(lead)
+    if (way === Way.Alias) for (const output of outputs) this.share(output, output.alias as Node)
+    else if (way === Way.View) this.view(lead)
+    else this.work(lead, outputs, backendFor(lead.stream.device))
+    if (way === Way.Alias) for (const { alias } of outputs) this.release(alias as Node)
+    // An open trace keeps what it may want.
+    if (isKeptForTrace(lead)) return
+    for (const output of outputs) if (this.isUnread(output)) this.drop(output)
+    for (const input of lead.inputs) this.release(input)
+  }
+
+  private work(lead: Node, outputs: readonly Node[], backend: Backend): void {
+    const { memory } = backend
+    for (const input of lead.inputs) this.reach(memory, input)
+    const plan = planOf(lead)
+    if (plan === null) {
+      const inPlace = (lead.primitive as Primitive).elementwise && backend.queue.lower(lead) !== null
+      for (const output of outputs) this.place(output, inPlace ? donorOf(this, lead, output) : null)
+      return
+    }
+    for (const input of lead.inputs)
+      if (isStraightened(this, input, this.isCopy(input, memory))) this.straighten(input, memory)
+    const { plan: chosen, copied } = readsAll(this, lead.inputs, plan)
+      ? { plan, copied: [] }
+      : readingOf(this, lead, plan)
+    let extra = 0
+    for (const input of lead.inputs) if (copied.includes(input)) extra += this.take(memory, input.nbytes)
+    outputs.forEach((output, i) => this.place(output, giftFor(this, lead, chosen, i)))
+    if (chosen.bytes) extra += this.take(memory, chosen.bytes)
+    this.change(memory, -extra)
+  }
+
+  /** A view shows its input's memory, or, where it cannot, that of a copy. */
+  private view(lead: Node): void {
+    const [input] = lead.inputs
+    const layout = viewOf(this, lead)
+    if (layout !== null) {
+      this.share(lead, input)
+      this.lay(lead, layout)
+      return
+    }
+    const memory = memoryOf(lead)
+    this.reach(memory, input)
+    this.make(lead, memory, input.nbytes, input.stream)
+    this.lay(lead, viewOfCopy(lead) ?? ROW_MAJOR)
+  }
+
+  /** Sees to it that a device can read a node: what it does not see is copied there, once. */
+  private reach(memory: Memory, node: Node): void {
+    const block = this.blockOf(node)
+    if (block === null || block.memory === memory || crossingTo(memory, block) !== Crossing.Copied) return
+    this.take(memory, block.nbytes)
+    block.copies = [...(block.copies ?? []), new Block(memory, block.nbytes, null, 1, null)]
+  }
+
+  private isCopy(node: Node, memory: Memory): boolean {
+    const block = this.blockOf(node)
+    return block !== null && (block.original !== null || block.memory !== memory)
+  }
+
+  private straighten(node: Node, memory: Memory): void {
+    const before = this.blockOf(node)
+    this.make(node, memory, node.nbytes, node.stream)
+    this.lay(node, ROW_MAJOR)
+    if (before !== null) this.unshow(before)
+  }
+
+  private place(output: Node, donor: Node | null): void {
+    if (donor === null) {
+      this.make(output, memoryOf(output), output.nbytes, output.stream)
+      return
+    }
+    this.share(output, donor)
+    this.lay(output, ROW_MAJOR)
+    const block = this.blockOf(output) as Block
+    this.dropCopies(block)
+  }
+
+  private share(node: Node, source: Node): void {
+    const block = this.blockOf(source)
+    if (block === null) return
+    block.shown++
+    this.blocks.set(node, block)
+    this.layouts.set(node, this.layoutOf(source))
+  }
+
+  private make(node: Node, memory: Memory, nbytes: number, stream: Stream): void {
+    this.take(memory, nbytes)
+    this.blocks.set(node, new Block(memory, nbytes, stream, 1, null))
+  }
+
+  private lay(node: Node, layout: Layout): void {
+    this.layouts.set(node, { offset: offsetIn(layout, node), strides: stridesIn(layout, node) })
+  }
+
+  private layoutOf(node: Node): Layout {
+    return this.layouts.get(node) ?? (node.storage === null ? ROW_MAJOR : node)
+  }
+
+  /** The memory behind a node; null for immediates, which kernels read from their records. */
+  private blockOf(node: Node): Block | null {
+    const { storage } = node
+    const known = this.blocks.get(node) ?? (storage === null ? undefined : this.blocks.get(storage))
+    if (known !== undefined || storage === null) return known ?? null
+    const block = new Block(storage.memory, storage.nbytes, storage.stream, storage.refs, storage)
+    this.blocks.set(storage, block)
+    return block
+  }
+
+  private readersOf = (node: Node): number => this.readers.get(node) ?? node.uses
+  private isLast = (node: Node): boolean =>
+    this.readersOf(node) === 1 && node.handles === 0 && !this.wanted.has(node)
+  private isUnread = (node: Node): boolean =>
+    this.readersOf(node) === 0 && node.handles === 0 && !this.wanted.has(node)
+
+  /** One reader less. */
+  private release(node: Node): void {
+    this.readers.set(node, this.readersOf(node) - 1)
+    if (this.isUnread(node)) this.drop(node)
+  }
+
+  private drop(node: Node): void {
+    const block = this.blockOf(node)
+    // The storages of a group of nodes are given back together, later.
+    if (block !== null && node.anchor === null) this.unshow(block)
+  }
+
+  private unshow(block: Block): void {
+    if (--block.shown > 0) return
+    this.change(block.memory, -bytesIn(block.memory, block.nbytes))
+    this.dropCopies(block)
+  }
+
+  private dropCopies(block: Block): void {
+    for (const { memory, nbytes } of block.copies ?? []) this.change(memory, -bytesIn(memory, nbytes))
+    block.copies = null
+  }
+
+  private take(memory: Memory, nbytes: number): number {
+    const bytes = bytesIn(memory, nbytes)
+    this.change(memory, bytes)
+    return bytes
+  }
+
+  private change(memory: Memory, bytes: number): void {
+    const now = (this.now.get(memory) ?? 0) + bytes
+    this.now.set(memory, now)
+    if (bytes > 0) this.most.set(memory, Math.max(this.most.get(memory) ?? now, now))
+  }
+}
+
+/** The bytes that a block of so many counts for under the limit. */
+export const bytesIn = (memory: Memory, nbytes: number): number => memory.blockBytes?.(nbytes) ?? nbytes
+
+/** The most bytes that a schedule needs at once of each memory, on top of what is in use before: at least so many. */
+export function leastBytes(order: readonly Node[], roots: readonly Node[]): Bytes {
+  const estimate = new Estimate(roots)
+  for (const lead of order) estimate.add(lead)
+  return estimate.most
 }

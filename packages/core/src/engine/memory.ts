@@ -4,10 +4,12 @@
  * on the node of a small one, and of one that only a pending graph can reach.
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
-import { type Backend, onBackend } from "../graph/backend"
+import { type Backend, backendOf, onBackend } from "../graph/backend"
+import { streamsAreOnCpu } from "../graph/device"
 import { DeviceError } from "../graph/errors"
 import { type Array, handles, isLarge, Mark, Node, PENDING_BYTES, pendingBytes, Ref } from "../graph/graph"
-import type { MemoryStats, Storage, Tracker } from "../graph/storage"
+import type { Memory, MemoryStats, Storage, Tracker } from "../graph/storage"
+import type { Bytes } from "./memory-budget"
 
 /** Polls happen at least after this many allocated bytes, unless more is alive. */
 const BUDGET = 256 * 2 ** 20
@@ -27,14 +29,14 @@ const MANY_YOUNG = 16384
 const MAX_YOUNG = 65536
 
 let tracker: Tracker | undefined
-/** The backend whose memory {@link makeRoom} speaks of. */
-let bounded: Backend | undefined
+/** The memory that small work takes, whose room is known without asking: that of the backend with the tracker. */
+let home: Memory | undefined
 let readStats: (() => MemoryStats) | undefined
 onBackend((backend) => {
   const { memory } = backend
   if (memory.tracker && !tracker) {
     tracker = memory.tracker
-    bounded = backend
+    home = memory
     if (memory.stats)
       readStats = () => {
         // Released memory is only counted once the work before it is done.
@@ -370,11 +372,13 @@ const mayPay = (): boolean =>
   allocated >= SMALL_BUDGET && performance.now() - lastPoll > POLL_SHARE * pollCost
 
 /** Told of every allocation, so that pressure is known without asking the backend. */
-export function noteAllocation(nbytes: number): void {
+export function noteAllocation(memory: Memory, nbytes: number): void {
   allocated += nbytes
   pressure += nbytes
-  unseen += nbytes
-  unsettled += nbytes
+  if (memory === home) {
+    unseen += nbytes
+    unsettled += nbytes
+  } else isMixed = true
 }
 
 /** The limit is looked at after so many allocated bytes at the latest: another thread may have changed it. */
@@ -385,56 +389,73 @@ let unseen = 0
 /** Bytes allocated since the last look that waited for all work: some may not be counted as active yet. */
 let unsettled = 0
 
+/** True if memory was allocated beside that of {@link home}. */
+let isMixed = false
+
 /** Forgets what is known of the limit. */
 export function forgetRoom(): void {
   room = 0
 }
 
-/** Free bytes under the limit: certainly so many, or, once all work is waited for, exactly. */
-function freeBytes(settled: boolean): number {
-  if (settled) {
-    drain(bounded as Backend)
-    unsettled = 0
-  }
-  const { active, scratch = 0, limit } = statsOf(bounded as Backend)
-  const free = limit - (active - scratch) - unsettled
-  room = Math.min(LOOK_AFTER, free)
+/** Free bytes under a memory's limit: certainly so many, or, once all work is waited for, exactly. */
+function freeBytes(memory: Memory, settled: boolean): number {
+  if (memory.stats === undefined) return Infinity
+  if (settled) drain(backendOf(memory))
+  const { active, scratch = 0, limit } = memory.stats()
+  const free = limit - (active - scratch)
+  if (memory !== home) return free
+  if (settled) unsettled = 0
+  room = Math.min(LOOK_AFTER, free - unsettled)
   unseen = 0
-  return free
+  return free - unsettled
 }
 
-/** True if there is certainly room for so many bytes under the memory limit. */
-export const hasRoom = (most: number): boolean => unseen + most <= room || !tracker || !bounded?.memory.stats
+/** True if there is certainly room for so many bytes under the memory limit, where all is allocated in one memory. */
+export const hasRoom = (most: number): boolean =>
+  home !== undefined && !isMixed && streamsAreOnCpu() && (unseen + most <= room || home.stats === undefined)
 
 /**
- * Sees to it that there is room for `most` bytes under the memory limit, or at least for `least(…)` of them, by collecting garbage where it
- * must. Dead handles that are found may lower what `least` gives, too: what nobody can read any more goes on the way.
+ * Sees to it that there is room for `most` bytes under the limits, or at least for those that `least` gives, by collecting garbage where
+ * it must. Dead handles that are found may lower these, too: what nobody can read any more goes on the way.
  * @throws DeviceError where there is not
  */
-export function makeRoom(
-  op: string,
-  most: number,
-  least: (blockBytes: (nbytes: number) => number) => number,
-): void {
-  if (hasRoom(most) || !tracker || !bounded?.memory.stats) return
-  if (freeBytes(false) >= most || freeBytes(true) >= most) return
-  const { blockBytes } = bounded.memory
-  let needed = Infinity
-  for (const collection of ["none", "young", "all", "all"] as const) {
+export function makeRoom(op: string, most: Bytes, least: () => Bytes): void {
+  if (tightest(most, hasSurely) === null) return
+  let lacking: Lacking | null = null
+  for (const collection of tracker ? (["none", "young", "all", "all"] as const) : (["none"] as const)) {
     if (collection === "young") sweepRecent()
-    if (collection !== "none") poll(tracker, collection)
-    needed = least(blockBytes ?? ((nbytes) => nbytes))
-    // Also below a limit that was lowered under what is in use: views take nothing.
-    if (freeBytes(true) >= needed || needed <= 0) return
+    if (collection !== "none") poll(tracker as Tracker, collection)
+    lacking = tightest(least(), hasFree)
+    if (lacking === null) return
   }
-  const { active, scratch = 0, limit } = statsOf(bounded)
+  const [memory, needed] = lacking as Lacking
+  const { active, scratch = 0, limit } = statsOf(backendOf(memory))
   throw new DeviceError(
     op,
-    `out of memory: needs ${needed} bytes more with ${active - scratch} active, limit ${limit}`,
+    `out of memory${memory === home ? "" : ` of ${memory.name}`}: needs ${needed} bytes more with ${active - scratch} active, limit ${limit}`,
     {
       hint: "Nothing was computed, and every array is as it was: dispose others or raise the limit (mx.setMemoryLimit), and try again",
     },
   )
+}
+
+/** A memory, and the bytes for which it has no room. */
+type Lacking = readonly [memory: Memory, bytes: number]
+
+/**
+ * True if a memory has room for so many bytes once all work is waited for: for none also below a limit that was lowered under what is in
+ * use.
+ */
+const hasFree = (memory: Memory, bytes: number): boolean => bytes <= 0 || freeBytes(memory, true) >= bytes
+
+/** The same, without waiting where that can be. */
+const hasSurely = (memory: Memory, bytes: number): boolean =>
+  (memory === home && unseen + bytes <= room) || freeBytes(memory, false) >= bytes || hasFree(memory, bytes)
+
+/** The first memory that does not fit; null where all do. */
+function tightest(bytes: Bytes, fits: (memory: Memory, bytes: number) => boolean): Lacking | null {
+  for (const each of bytes) if (!fits(...each)) return each
+  return null
 }
 
 /** Finds dead handles when enough was allocated or enough handles were made since the last time. */

@@ -63,6 +63,7 @@ export function markServed(type: DeviceType): void {
 
 let count = 0
 let named = 0
+let areOnCpu = true
 const defaults = new Map<DeviceType, Stream>()
 let current: Stream
 
@@ -73,8 +74,13 @@ export function newStream(device: Device | DeviceType): Stream {
 
 /** The same, for a function of another name. */
 export function makeStream(op: string, device: Device | DeviceType): Stream {
-  return new Stream(asDevice(op, device), count++)
+  const of = asDevice(op, device)
+  if (of.type !== "cpu") areOnCpu = false
+  return new Stream(of, count++)
 }
+
+/** True if there are streams of the processor alone: no work can be anywhere else. */
+export const streamsAreOnCpu = (): boolean => areOnCpu
 
 /** The stream that work on a device goes to when none is named. @throws DeviceError when no backend serves it */
 export function defaultStream(device: Device | DeviceType): Stream {

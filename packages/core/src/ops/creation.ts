@@ -2,7 +2,8 @@
  * Making arrays: from JavaScript data, from typed arrays, filled, counted.
  */
 
-import { keep, makeRoom, noteAllocation, relieve } from "../engine/memory"
+import { hasRoom, keep, makeRoom, noteAllocation, relieve } from "../engine/memory"
+import { bytesIn } from "../engine/memory-budget"
 import {
   asArrayArgument,
   checkOptions,
@@ -66,8 +67,10 @@ export type ValueOf<D> = [ArrayData] extends [D]
 /** Memory to write to now. */
 function stageWithinBudget(backend: Backend, nbytes: number): Storage {
   relieve(0)
-  makeRoom("array", 2 * nbytes, (blockBytes) => blockBytes(nbytes))
-  noteAllocation(nbytes)
+  const { memory } = backend
+  if (!hasRoom(2 * nbytes))
+    makeRoom("array", new Map([[memory, 2 * nbytes]]), () => new Map([[memory, bytesIn(memory, nbytes)]]))
+  noteAllocation(memory, nbytes)
   // A pending node may keep it.
   handles.budget -= Math.min(nbytes, PENDING_BYTES)
   return stage(backend, nbytes)
