@@ -88,9 +88,12 @@ inline const int64_t* positions(const lz_call* call, const char* op, const lz_op
     using T = std::decay_t<decltype(*from)>;
     for (int64_t i = 0; i < x.size; i++) {
       out[i] = int64_t(from[i]);
-      if ((std::is_signed<T>::value && from[i] < T(0)) || uint64_t(from[i]) >= uint64_t(size))
+      if (uint64_t(from[i]) < uint64_t(size)) continue;
+      if (std::is_signed<T>::value)
         fail(call, "[%s] index %lld is out of bounds for axis 0 with size %lld", op, (long long)from[i],
              (long long)size);
+      fail(call, "[%s] index %llu is out of bounds for axis 0 with size %lld", op, (unsigned long long)from[i],
+           (long long)size);
     }
   });
   return out;

@@ -22,9 +22,12 @@ const int64_t* read_positions(const lz_call& call, const char* op, const char* w
     const T* from = contiguous<T>(call, list);
     for (int64_t i = 0; i < list.size; i++) {
       out[i] = int64_t(from[i]);
-      if ((std::is_signed_v<T> && from[i] < T(0)) || uint64_t(from[i]) >= uint64_t(count))
+      if (uint64_t(from[i]) < uint64_t(count)) continue;
+      if (std::is_signed_v<T>)
         fail(call, "[%s] %s %lld is out of bounds for a matrix with %lld %ss", op, what, (long long)from[i],
              (long long)count, what);
+      fail(call, "[%s] %s %llu is out of bounds for a matrix with %lld %ss", op, what,
+           (unsigned long long)from[i], (long long)count, what);
     }
   });
   return out;
