@@ -3,6 +3,7 @@
  */
 import "./kernels"
 
+export { type CloudReduction, PointCloudBatch } from "./batch"
 export { indexedDistance, type Metric, pairwiseDistance } from "./distances"
 export { ballQuery, type CloudOptions, farthestPointSampling, knn } from "./neighbours"
 export type { Integers } from "./positions"

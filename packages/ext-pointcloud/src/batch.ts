@@ -1,0 +1,161 @@
+/** Clouds of several sizes as one array of points: where each begins, and what is done with each cloud. */
+import * as mx from "@lazuli/core"
+import { format } from "@lazuli/core/plugin"
+import { asLine, type Integers } from "./positions"
+
+/** How the points of a cloud are put together. */
+export type CloudReduction = "sum" | "mean" | "max" | "min"
+
+const reductions: Readonly<Record<CloudReduction, (x: mx.Array, parts: { lengths: mx.Array }) => mx.Array>> =
+  {
+    sum: (x, parts) => mx.segmentSum(x, parts),
+    mean: (x, parts) => mx.segmentMean(x, parts),
+    max: (x, parts) => mx.segmentMax(x, parts),
+    min: (x, parts) => mx.segmentMin(x, parts),
+  }
+
+/**
+ * Clouds of several sizes. Their points lie one cloud after another in `points` (N, …), of which `lengths` says how many each cloud has. A
+ * batch does not change: its methods give others.
+ *
+ * @example
+ * const batch = PointCloudBatch.of([mx.array([[0, 0], [2, 2]]), mx.array([[5, 5]])])
+ * batch.lengths // => [2, 1]
+ * batch.reduce('mean').tolist() // => [[1, 1], [5, 5]]
+ * batch.toPadded().tolist() // => [[[0, 0], [2, 2]], [[5, 5], [0, 0]]]
+ */
+export class PointCloudBatch {
+  /** The points of all clouds, one cloud after another. */
+  readonly points: mx.Array
+  /** How many points each cloud has. */
+  readonly lengths: readonly number[]
+  /** Where each cloud begins, and the number of points at the end. */
+  readonly offsets: readonly number[]
+
+  /** @throws ShapeError unless the lengths add up to the points */
+  constructor(points: mx.Array, lengths: Integers) {
+    const op = "PointCloudBatch"
+    if (points.ndim === 0) throw new mx.ShapeError(op, "expected points, received an array of no dimensions")
+    const list = asLine(op, "lengths", lengths).tolist() as (number | bigint)[]
+    const offsets = [0]
+    for (const length of list.map(Number)) {
+      if (length < 0) throw new mx.ArgumentError(op, `lengths must not be negative, received ${length}`)
+      offsets.push(offsets[offsets.length - 1] + length)
+    }
+    const total = offsets[list.length]
+    if (total !== points.shape[0])
+      throw new mx.ShapeError(
+        op,
+        `lengths must add up to the ${points.shape[0]} points, received a sum of ${total}`,
+      )
+    this.points = points
+    this.lengths = list.map(Number)
+    this.offsets = offsets
+  }
+
+  /** A batch of clouds (N, …), which may differ in N alone. @throws ShapeError for no clouds, or unlike ones */
+  static of(clouds: readonly mx.Array[]): PointCloudBatch {
+    const op = "PointCloudBatch"
+    if (clouds.length === 0) throw new mx.ShapeError(op, "expected clouds, received none")
+    const [first] = clouds
+    for (const cloud of clouds)
+      if (cloud.ndim === 0 || cloud.shape.slice(1).join() !== first.shape.slice(1).join())
+        throw new mx.ShapeError(
+          op,
+          `expected clouds of points alike, received shapes ${format(first.shape)} and ${format(cloud.shape)}`,
+        )
+    return new PointCloudBatch(
+      mx.concatenate(clouds, 0),
+      clouds.map((cloud) => cloud.shape[0]),
+    )
+  }
+
+  /** A batch of the first `lengths[i]` points of each row of an array (clouds, longest, …). */
+  static fromPadded(padded: mx.Array, lengths: Integers): PointCloudBatch {
+    return new PointCloudBatch(mx.unpadSegments(padded, { lengths }), lengths)
+  }
+
+  /** How many clouds there are. */
+  get length(): number {
+    return this.lengths.length
+  }
+
+  /** The points of one cloud; −1 is the last. @throws IndexError */
+  cloud(i: number): mx.Array {
+    const at = this.#position(i)
+    return this.points.index(mx.s(this.offsets[at], this.offsets[at + 1]))
+  }
+
+  /** All clouds, each an array of its own. */
+  clouds(): mx.Array[] {
+    return this.lengths.map((_, i) => this.cloud(i))
+  }
+
+  /** The clouds at these positions, in their order; one may be taken several times. @throws IndexError */
+  gather(indices: Integers): PointCloudBatch {
+    const chosen = (asLine("PointCloudBatch.gather", "indices", indices).tolist() as (number | bigint)[]).map(
+      (i) => this.#position(Number(i)),
+    )
+    const rows = chosen.flatMap((i) => Array.from({ length: this.lengths[i] }, (_, k) => this.offsets[i] + k))
+    return new PointCloudBatch(
+      mx.take(this.points, rows, 0),
+      chosen.map((i) => this.lengths[i]),
+    )
+  }
+
+  /** The points in a random order inside of each cloud, or the clouds among each other. */
+  shuffle({
+    of = "points",
+    key = null,
+  }: {
+    of?: "points" | "clouds"
+    key?: mx.Array | null
+  } = {}): PointCloudBatch {
+    if (of === "clouds") return this.gather(mx.random.permutation(this.length, { key }))
+    // Sorted by cloud, and by random numbers inside of each: the second sort keeps the order of the first.
+    const random = mx.argsort(mx.random.uniform({ shape: [this.points.shape[0]], key }))
+    const order = mx.take(random, mx.argsort(mx.take(this.cloudIds(), random)))
+    return new PointCloudBatch(mx.take(this.points, order, 0), this.lengths)
+  }
+
+  /** Rows of one length, with `value` (0) behind the points of a cloud: (clouds, longest, …). */
+  toPadded(value = 0): mx.Array {
+    return mx.padSegments(this.points, { lengths: this.lengths, value })
+  }
+
+  /** Where {@link toPadded} has a point: bool (clouds, longest). */
+  mask(): mx.Array {
+    const longest = this.lengths.reduce((a, b) => Math.max(a, b), 0)
+    return mx.arange(longest).less(mx.array(this.lengths.slice(), mx.int32).expandDims(1))
+  }
+
+  /** The cloud of each point, int32 (N). */
+  cloudIds(): mx.Array {
+    return mx.repeat(mx.arange(this.length, { dtype: mx.int32 }), this.lengths)
+  }
+
+  /** The points of each cloud put together: (clouds, …). What a cloud without points gives is that of `mx.segmentSum` and its kin. */
+  reduce(reduction: CloudReduction): mx.Array {
+    if (!Object.hasOwn(reductions, reduction))
+      throw new mx.ArgumentError(
+        "PointCloudBatch.reduce",
+        `there is no reduction ${JSON.stringify(reduction)}`,
+        {
+          hint: `It is one of ${Object.keys(reductions).join(", ")}`,
+        },
+      )
+    return reductions[reduction](this.points, { lengths: mx.array(this.lengths.slice(), mx.int32) })
+  }
+
+  /** The clouds with other values at their points. @throws ShapeError unless there are as many */
+  withPoints(points: mx.Array): PointCloudBatch {
+    return new PointCloudBatch(points, this.lengths)
+  }
+
+  #position(i: number): number {
+    const at = i < 0 ? i + this.length : i
+    if (!Number.isInteger(i) || at < 0 || at >= this.length)
+      throw new mx.IndexError("PointCloudBatch", `index ${i} is out of bounds for ${this.length} clouds`)
+    return at
+  }
+}
