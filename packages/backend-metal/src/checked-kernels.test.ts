@@ -1,6 +1,6 @@
 /**
  * Kernels of every family in the checked mode, around the sizes at which they change: none reports anything, and those that pass over
- * their operands once move no more bytes than there are. `LAZULI_METAL_CHECK=1 npm run conformance:ops -- --suite --backend metal` runs all.
+ * operands once move no more bytes than there are. `LAZULI_METAL_CHECK=1 npm run conformance:ops -- --suite --backend metal` runs all.
  */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"

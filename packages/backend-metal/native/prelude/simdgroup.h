@@ -368,25 +368,33 @@ inline void simdgroup_multiply_accumulate(simdgroup_matrix<T, N, N>& d, const si
   p.c = c.elements;
   lz::together(
       [](void* const* arguments) {
-        float left[8][8] = {}, right[8][8] = {};
+        // Rows are vectors, and sums are in the order of k.
+        typedef float Row __attribute__((vector_size(32), may_alias));
+        alignas(32) float left[8][8] = {}, right[8][8] = {}, sums[8][8] = {};
         for (lz::u32 i = 0; i < lz::kSimdWidth; i++) {
           const Product* q = static_cast<Product*>(arguments[i]);
           if (!q) continue;
-          const ushort2 at = simdgroup_matrix<T, N, N>::place(i);
-          for (int e = 0; e < 2; e++) {
-            left[at.y][at.x + e] = float(q->a[e]);
-            right[at.y][at.x + e] = float(q->b[e]);
-          }
+          const lz::u32 x = (i & 8) / 2 + (i & 1) * 2, y = (i & 16) / 4 + (i & 6) / 2;
+          left[y][x] = float(q->a[0]);
+          left[y][x + 1] = float(q->a[1]);
+          right[y][x] = float(q->b[0]);
+          right[y][x + 1] = float(q->b[1]);
+          sums[y][x] = float(q->c[0]);
+          sums[y][x + 1] = float(q->c[1]);
+        }
+        const Row* rows = reinterpret_cast<const Row*>(right);
+        for (int y = 0; y < 8; y++) {
+          Row& sum = reinterpret_cast<Row&>(sums[y]);
+          Row total = sum;
+          for (int k = 0; k < 8; k++) total += left[y][k] * rows[k];
+          sum = total;
         }
         for (lz::u32 i = 0; i < lz::kSimdWidth; i++) {
           Product* q = static_cast<Product*>(arguments[i]);
           if (!q) continue;
-          const ushort2 at = simdgroup_matrix<T, N, N>::place(i);
-          for (int e = 0; e < 2; e++) {
-            float sum = float(q->c[e]);
-            for (int k = 0; k < 8; k++) sum += left[at.y][k] * right[k][at.x + e];
-            q->d[e] = T(sum);
-          }
+          const lz::u32 x = (i & 8) / 2 + (i & 1) * 2, y = (i & 16) / 4 + (i & 6) / 2;
+          q->d[0] = T(sums[y][x]);
+          q->d[1] = T(sums[y][x + 1]);
         }
       },
       &p, line);
