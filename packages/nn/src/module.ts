@@ -61,24 +61,59 @@ interface Visit {
 type Members = Record<string, unknown>
 const own = (module: object): Members => module as unknown as Members
 
-/** Lists and objects deeper than this hold themselves. */
-const DEEPEST = 500
 const PRIVATE = "Fields that are #private are no part of the tree"
+/** How deep lists and objects may lie in a field. */
+const DEEPEST = 500
 
-/** True if a value is an array or a module, or a list or plain object with one somewhere in it. */
-function holdsArrays(value: unknown, depth = 0): boolean {
-  if (typeof value !== "object" || value === null) return false
+/**
+ * True if a value is an array or a module, or a list or plain object with one somewhere in it. All of a list or object is looked at, each
+ * once: whoever walks a field for which this holds comes to an end.
+ * @throws ArgumentError for a list or object that holds itself, or too many within each other
+ */
+function holdsArrays(value: unknown): boolean {
   if (value instanceof mx.Array || value instanceof Module) return true
-  if (depth > DEEPEST)
+  return (isList(value) || isPlainObject(value)) && holdsWithin(value, new Map(), 0)
+}
+
+/** @param known - what was found in lists and objects; null while one is looked at */
+function holdsWithin(
+  container: readonly unknown[] | Members,
+  known: Map<object, boolean | null>,
+  depth: number,
+): boolean {
+  const before = known.get(container)
+  if (typeof before === "boolean") return before
+  if (before === null)
     throw new ArgumentError("Module", "a field of the module holds a list or an object that holds itself", {
       hint: PRIVATE,
     })
-  if (isList(value)) return value.some((each) => holdsArrays(each, depth + 1))
-  return isPlainObject(value) && Object.values(value).some((each) => holdsArrays(each, depth + 1))
+  if (depth > DEEPEST)
+    throw new ArgumentError(
+      "Module",
+      `a field of the module holds more than ${DEEPEST} lists and objects within each other`,
+      {
+        hint: PRIVATE,
+      },
+    )
+  known.set(container, null)
+  let found = false
+  for (const value of isList(container) ? container : Object.values(container))
+    if (value instanceof mx.Array || value instanceof Module) found = true
+    else if ((isList(value) || isPlainObject(value)) && holdsWithin(value, known, depth + 1)) found = true
+  known.set(container, found)
+  return found
 }
 
 function refuseCycle(op: string, path: string): never {
   throw new ArgumentError(op, `the module at "${path}" holds itself`, { hint: PRIVATE })
+}
+
+/** Notes a module on the way down to it. @throws ArgumentError if it holds itself, or lies too deep */
+function enter(op: string, entered: Module[], module: Module, path: string): void {
+  if (entered.includes(module)) refuseCycle(op, path)
+  if (entered.length > DEEPEST)
+    throw new ArgumentError(op, `more than ${DEEPEST} modules lie within each other`, { hint: PRIVATE })
+  entered.push(module)
 }
 
 /** The names of the fields that take part in trees, private ones included. */
@@ -205,8 +240,7 @@ export class Module {
       )
     }
     const members = (module: Module, at: string): Record<string, unknown> => {
-      if (entered.includes(module)) refuseCycle("filterAndMap", at)
-      entered.push(module)
+      enter("filterAndMap", entered, module, at)
       const out: Record<string, unknown> = {}
       for (const key of memberNames(module)) {
         const value = own(module)[key]
@@ -385,7 +419,7 @@ export class Module {
     const op = "saveWeights"
     check(op, { file: aFile }, file)
     const weights: Record<string, mx.Array> = {}
-    for (const { name, value } of namedParameters(this)) setOwn(weights, name, value)
+    for (const { name, value } of namedParameters(op, this)) setOwn(weights, name, value)
     const path = String(file)
     if (!path.endsWith(".safetensors") && !path.endsWith(".npz"))
       throw new ArgumentError(op, `the file must end in .safetensors or .npz, received ${describe(path)}`)
@@ -413,7 +447,7 @@ export class Module {
   ): this {
     const strict = strictOf("loadWeights", options)
     const weights = weightsOf(fileOrWeights)
-    const places = namedParameters(this)
+    const places = namedParameters("loadWeights", this)
     const byName = new Map<string, Place>()
     for (const place of places) byName.set(place.field, place)
     for (const place of places) byName.set(place.name, place)
@@ -669,9 +703,11 @@ interface Place {
   set(value: mx.Array): void
 }
 
-function namedParameters(root: Module): Place[] {
+function namedParameters(op: string, root: Module): Place[] {
   const places: Place[] = []
+  const entered: Module[] = []
   const walk = (container: Module | Members | unknown[], name: string, field: string): void => {
+    if (container instanceof Module) enter(op, entered, container, field)
     for (const key of keysOf(container)) {
       if (container instanceof Module && !isPublic(key)) continue
       const value = (container as Members)[key]
@@ -684,6 +720,7 @@ function namedParameters(root: Module): Place[] {
         places.push({ name: nextName, field: nextField, value, set })
       } else if (isContainer(value)) walk(value, nextName, nextField)
     }
+    if (container instanceof Module) entered.pop()
   }
   walk(root, "", "")
   return places
