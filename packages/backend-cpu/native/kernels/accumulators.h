@@ -48,6 +48,26 @@ inline constexpr int32_t dtype_of = std::is_same_v<W, double>    ? LZ_FLOAT64
                                     : std::is_same_v<W, int64_t> ? LZ_INT64
                                                                  : LZ_UINT64;
 
+// Room for the lanes of some columns, and how many columns of a type it has at most.
+inline constexpr int64_t kLaneBytes = 1 << 17;
+inline int64_t lane_columns(int32_t dtype) {
+  return kLaneBytes / kReduceLanes / (itemsize(dtype) == 8 ? 8 : 4);
+}
+
+// wide[j] = op(wide[j], x[j], x[j + stride], …) over `rows` rows of n elements, n ≤ lane_columns(): block
+// after block.
+template <class W>
+void reduce_columns(ReduceOp op, int32_t dtype, const void* x, int64_t rows, int64_t stride, int64_t n,
+                    W* wide) {
+  alignas(64) char lanes[kLaneBytes];
+  for (int64_t first = 0; first < rows; first += kReduceBlock) {
+    const int64_t count = std::min(kReduceBlock, rows - first);
+    reduce_table().columns[op][dtype]({static_cast<const char*>(x) + first * stride * itemsize(dtype),
+                                       nullptr, stride, count, 0, count, n, lanes},
+                                      wide);
+  }
+}
+
 // Writes wide results as the output's type.
 template <class W>
 void store(const lz_operand& y, int64_t at, int64_t step, const W* wide, int64_t n) {

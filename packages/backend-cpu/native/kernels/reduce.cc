@@ -1,30 +1,34 @@
-// sum, prod, max, min, all, any over any axes of any layout. This file finds the order in which to walk
-// memory and splits the work; the loops over runs of memory are in simd/reduce.cc. Long reductions are cut
-// into pieces by their size alone, so the result does not depend on the number of threads.
+// sum, prod, max, min, all, any over any axes of any layout. This file cuts the work into blocks and finds
+// the order in which to walk memory; the loops over a block are in simd/reduce.cc. A result depends on the
+// elements and the shape alone, not on the layout or the number of threads.
 #include "simd/reduce.h"
 
 #include <cstring>
-#include <limits>
+#include <utility>
 
 #include "kernels/accumulators.h"
 #include "kernels/families.h"
 #include "kernels/layout.h"
 #include "runtime/pieces.h"
+#include "simd/moves.h"
 
 namespace lazuli {
 namespace {
 
 constexpr const char* kNames[] = {"sum", "prod", "max", "min", "all", "any"};
-constexpr int64_t kRowBlock = 64, kColumnBlock = 4096, kPiece = 32768, kPieceRows = 128;
+constexpr int64_t kRowBlock = 64, kColumnBlock = 4096, kFewColumns = 128;
 
-// The order of walking: `kept` has the input's and the output's strides. The vector axis, last in `kept` when
-// `across`, else last in `reduced`, is the one with the smallest stride.
-struct Walk {
-  Layout<2> kept;
-  Layout<1> reduced;
-  bool across = false;
+// A reduction in two stages. The first combines blocks, which are parts of one group of the reduced axes; the
+// second what blocks gave, cell by cell. The shape alone decides on the group, so that elements are combined
+// in one order however they lie, and any number of threads may share the cells.
+struct Plan {
+  Layout<2> cells;    // results of the first stage: strides in x and where they go
+  Layout<1> block;    // the group; its first axis is cut
+  int64_t part = 1;   // what of that axis is in a block
+  int64_t parts = 1;  // results of the first stage for each of the second
+  int64_t part_step = 1,
+          cell_step = 1;  // how these lie: of a cell one after the other, or of all cells side by side
   int64_t offset = 0;
-  int64_t step = 1;  // the vector axis's stride
 };
 
 // Larger strides first; strides of 0 before all, so that a broadcast axis is never the vector axis of choice.
@@ -42,194 +46,347 @@ void sort_axes(Layout<K>& layout) {
   }
 }
 
-Walk plan(const lz_operand& x, const lz_operand& y, const bool* is_reduced) {
-  Walk walk;
-  int64_t y_strides[kMaxDims];
-  row_major(y.shape, y.ndim, y_strides);
-  for (int d = 0; d < x.ndim; d++) {
-    if (x.shape[d] == 1) continue;
-    int64_t stride = x.strides[d];
-    if (!is_reduced[d]) {
-      walk.kept.push(x.shape[d], {stride, y_strides[d]});
-      continue;
-    }
-    // The direction of a reduced axis is free.
-    if (stride < 0) walk.offset += stride * (x.shape[d] - 1), stride = -stride;
-    walk.reduced.push(x.shape[d], {stride});
+// The reduced axes in the array's order.
+struct Reduced {
+  Layout<1> axes;
+  bool follows[kMaxDims];  // the axis before it in the array
+
+  void push(int64_t extent, int64_t stride, bool is_next) {
+    follows[axes.ndim] = is_next && axes.ndim > 0;
+    axes.push(extent, {stride});
   }
-  sort_axes(walk.kept);
-  sort_axes(walk.reduced);
-  walk.kept.collapse();
-  walk.reduced.collapse();
-  const int64_t kept_step = walk.kept.ndim ? walk.kept.strides[0][walk.kept.ndim - 1] : 0;
-  const int64_t reduced_step = walk.reduced.ndim ? walk.reduced.strides[0][walk.reduced.ndim - 1] : 0;
-  const auto far = [](int64_t stride) { return stride == 0 ? INT64_MAX : std::abs(stride); };
-  walk.across = walk.kept.ndim > 0 && (walk.reduced.ndim == 0 || far(kept_step) < far(reduced_step));
-  walk.step = walk.across ? kept_step : walk.reduced.ndim ? reduced_step : 1;
-  return walk;
+};
+
+// Short axes that follow each other count as one. The group is the last axis of kLongAxis, or else the
+// longest; where the array is small or all are short, all axes. A block holds as many of its last axes as it
+// can, and a part of the one before, where the group begins.
+constexpr int64_t kLongAxis = 1024, kMergedAxis = 256, kShortAxis = 64, kSmallArray = 1 << 14;
+
+// The range of axes in the group.
+std::pair<int, int> group_of(const Reduced& reduced, int64_t size) {
+  const auto& shape = reduced.axes.shape;
+  const int n = reduced.axes.ndim;
+  int begin = 0, end = n;
+  int64_t longest = 0;
+  for (int last = n, first; last > 0 && longest < kLongAxis; last = first) {
+    first = last - 1;
+    int64_t length = shape[first];
+    while (shape[first] < kMergedAxis && reduced.follows[first] && shape[first - 1] < kMergedAxis)
+      length *= shape[--first];
+    if (length >= longest) longest = length, begin = first, end = last;
+  }
+  if (longest < kShortAxis || size <= kSmallArray) begin = 0, end = n;
+  int cut = end;
+  for (int64_t length = 1; cut > begin && length <= kReduceBlock / 2;) length *= shape[--cut];
+  return {cut, end};
 }
 
-// The bytes computed just before they are reduced, in the first or second cache. The loops of simd/reduce.cc
-// may be fed in multiples of 2048 elements of a row or 64 rows without any change to a result.
-constexpr int64_t kFedBytes = 1 << 18, kFedElements = 4096, kFedRows = 64;
+Plan plan(const lz_operand& x, const lz_operand& y, const bool* is_reduced, bool ordered) {
+  Plan plan;
+  Reduced all;
+  Layout<1>& reduced = all.axes;
+  int64_t y_strides[kMaxDims];
+  row_major(y.shape, y.ndim, y_strides);
+  bool is_next = false;
+  for (int d = 0; d < x.ndim; d++) {
+    if (x.shape[d] == 1) continue;
+    if (is_reduced[d])
+      all.push(x.shape[d], x.strides[d], is_next);
+    else
+      plan.cells.push(x.shape[d], {x.strides[d], y_strides[d]});
+    is_next = is_reduced[d];
+  }
+  if (!ordered) {
+    std::fill_n(all.follows, kMaxDims, false);
+    for (int d = 0; d < reduced.ndim; d++) {
+      int64_t& stride = reduced.strides[0][d];
+      if (stride < 0) plan.offset += stride * (reduced.shape[d] - 1), stride = -stride;
+    }
+    sort_axes(reduced);
+    reduced.collapse();
+  }
+  const auto [begin, end] = group_of(all, x.size);
+  for (int d = begin; d < end; d++) plan.block.push(reduced.shape[d], {reduced.strides[0][d]});
+  if (begin < end) {
+    int64_t within = 1;
+    for (int d = begin + 1; d < end; d++) within *= reduced.shape[d];
+    plan.part = std::min(kReduceBlock / within, reduced.shape[begin]);
+    plan.parts = (reduced.shape[begin] + plan.part - 1) / plan.part;
+  }
+  int64_t nearest = INT64_MAX;
+  for (int d = 0; d < plan.cells.ndim; d++)
+    if (plan.cells.strides[0][d] != 0) nearest = std::min(nearest, std::abs(plan.cells.strides[0][d]));
+  const int kept = plan.cells.ndim;
+  int64_t parts = plan.parts;
+  bool by_cells = false;
+  for (int d = 0; d < reduced.ndim; d++) {
+    if (d >= begin && d < end) continue;
+    parts *= reduced.shape[d];
+    by_cells = by_cells || (reduced.strides[0][d] != 0 && std::abs(reduced.strides[0][d]) < nearest);
+  }
+  plan.part_step = by_cells ? 1 : y.size;
+  plan.cell_step = by_cells ? parts : 1;
+  for (int d = 0; d < kept; d++) plan.cells.strides[1][d] *= plan.cell_step;
+  for (int d = reduced.ndim - 1; d >= 0; d--) {
+    if (d >= begin && d < end) continue;
+    plan.cells.push(reduced.shape[d], {reduced.strides[0][d], plan.parts * plan.part_step});
+    plan.parts *= reduced.shape[d];
+  }
+  return plan;
+}
+
+// Tiles that are computed or gathered just before they are reduced, in the first or second cache.
+constexpr int64_t kTileBytes = 1 << 18, kTileElements = 4096, kTileColumns = 256;
 
 struct Job {
-  Walk walk;
   ReduceOp op;
   int32_t dtype;
   int64_t itemsize;
   const char* x;
-  void (*pack)(void* to, const void* from, int64_t step, int64_t n);
+  void (*pack)(void* to, const void* from, int64_t to_step, int64_t step, int64_t n);
+  bool has_lanes;                       // columns need kReduceLanes values each
   const MapPieces* prologue = nullptr;  // makes x, which is row-major then
 };
 
-// The length of the pieces of a long reduction to few results, and whether a reduction is one.
-int64_t piece_of(const Walk& walk) {
-  return walk.across ? std::max(kPiece / std::min(walk.kept.size(), kColumnBlock), kPieceRows) : kPiece;
-}
-bool is_cut(const Walk& walk) {
-  return walk.kept.size() <= 4096 && walk.reduced.size() >= 2 * piece_of(walk);
-}
-
-// reduce_part's innermost loops on what the prologue computes, from element `start` of x on.
-template <class W>
-void reduce_computed(const Job& job, int64_t start, int64_t n, int64_t length, int64_t kept_step,
-                     int64_t reduced_step, W* wide) {
-  const ReduceTable& table = reduce_table();
-  alignas(64) char memory[kFedBytes];
-  static_assert(kFedElements * 8 <= kFedBytes);
-  if (job.walk.across) {
-    const int64_t most = kFedBytes / kFedRows / job.itemsize;
-    for (int64_t j = 0; j < n; j += most) {
-      const int64_t columns = std::min(most, n - j);
-      for (int64_t i = 0; i < length; i += kFedRows) {
-        const int64_t rows = std::min(kFedRows, length - i);
-        job.prologue->compute(start + i * reduced_step + j, rows, reduced_step, columns, memory);
-        table.columns[job.op][job.dtype](memory, rows, columns, columns, wide + j);
-      }
-    }
-    return;
-  }
-  for (int64_t i = 0; i < n; i++) {
-    for (int64_t j = 0; j < length; j += kFedElements) {
-      const int64_t count = std::min(kFedElements, length - j);
-      job.prologue->compute(start + i * kept_step + j, 1, count, count, memory);
-      table.rows[job.op][job.dtype](memory, 1, 0, count, wide + i);
-    }
-  }
-}
-
 template <class U>
-void pack(void* to, const void* from, int64_t step, int64_t n) {
-  for (int64_t i = 0; i < n; i++) static_cast<U*>(to)[i] = static_cast<const U*>(from)[i * step];
+void pack(void* to, const void* from, int64_t to_step, int64_t step, int64_t n) {
+  for (int64_t i = 0; i < n; i++) static_cast<U*>(to)[i * to_step] = static_cast<const U*>(from)[i * step];
 }
 
-// Reduces elements of the kept space [begin, end) over [first, last) of the reduced space, giving runs of
-// results to `emit`.
-template <class W, class F>
-void reduce_part(const Job& job, int64_t begin, int64_t end, int64_t first, int64_t last, F&& emit) {
-  const Walk& walk = job.walk;
-  const ReduceTable& table = reduce_table();
-  const auto rows = table.rows[job.op][job.dtype], columns = table.columns[job.op][job.dtype];
-  const int kept_axis = walk.kept.ndim - 1, reduced_axis = walk.reduced.ndim - 1;
-  const int64_t kept_step = walk.kept.ndim ? walk.kept.strides[0][kept_axis] : 0;
-  const int64_t out_step = walk.kept.ndim ? walk.kept.strides[1][kept_axis] : 0;
-  const int64_t reduced_step = walk.reduced.ndim ? walk.reduced.strides[0][reduced_axis] : 0;
-  const int64_t block = walk.across ? kColumnBlock : kRowBlock;
-  const W nothing = identity<W>(job.op, job.dtype);
-  W wide[kColumnBlock];
-  uint64_t packed[kColumnBlock];
-  for_runs(walk.kept, begin, end, [&](const std::array<int64_t, 2>& at, int64_t count) {
-    for (int64_t done = 0; done < count; done += block) {
-      const int64_t n = std::min(block, count - done);
-      const int64_t start = at[0] + done * kept_step;
-      std::fill_n(wide, n, nothing);
-      for_runs(walk.reduced, first, last, [&](const std::array<int64_t, 1>& run, int64_t length) {
-        if (job.prologue)
-          return reduce_computed<W>(job, start + run[0], n, length, kept_step, reduced_step, wide);
-        const auto from = [&](int64_t i) { return job.x + (start + run[0] + i) * job.itemsize; };
-        if (walk.step == 1)
-          return walk.across ? columns(from(0), length, reduced_step, n, wide)
-                             : rows(from(0), n, kept_step, length, wide);
-        // The vector axis has gaps: gather pieces of it.
-        if (walk.across) {
-          for (int64_t i = 0; i < length; i++) {
-            job.pack(packed, from(i * reduced_step), walk.step, n);
-            columns(packed, 1, 0, n, wide);
-          }
-        } else {
-          for (int64_t i = 0; i < n; i++) {
-            for (int64_t j = 0; j < length; j += kColumnBlock) {
-              const int64_t m = std::min(kColumnBlock, length - j);
-              job.pack(packed, from(i * kept_step + j * walk.step), walk.step, m);
-              rows(packed, 1, 0, m, wide + i);
-            }
-          }
+// One length of blocks, and their cells.
+template <class W>
+class Blocks {
+ public:
+  Blocks(const lz_call& call, const Job& job, Layout<2> cells, Layout<1> block, int64_t start)
+      : call_(call), job_(job), cells_(cells), block_(block), start_(start) {
+    sort_axes(cells_);
+    cells_.collapse();
+    block_.collapse();
+    length_ = block_.size();
+    const auto far = [](int64_t stride) { return stride == 0 ? INT64_MAX : std::abs(stride); };
+    int64_t nearest = block_.ndim == 0 ? INT64_MAX : far(block_.strides[0][block_.ndim - 1]);
+    for (int d = 0; d < block_.ndim; d++) nearest = std::min(nearest, far(block_.strides[0][d]));
+    step_ = block_.ndim == 0 ? 1 : block_.strides[0][block_.ndim - 1];
+    const int inner = cells_.ndim - 1;
+    cell_step_ = inner < 0 ? 0 : cells_.strides[0][inner];
+    to_step_ = inner < 0 ? 0 : cells_.strides[1][inner];
+    across_ = inner >= 0 && far(cell_step_) < nearest;
+    int64_t strides[kMaxDims];
+    row_major(block_.shape, block_.ndim, strides);
+    for (int d = 0; d < block_.ndim; d++) tile_.push(block_.shape[d], {block_.strides[0][d], strides[d]});
+    sort_axes(tile_);
+    in_place_ = across_ ? cell_step_ == 1 : block_.ndim <= 1 && step_ == 1;
+  }
+
+  // Gives results: emit(where they go, the step there, results, how many).
+  template <class F>
+  void run(F&& emit) const {
+    const double each =
+        (job_.prologue ? job_.prologue->cost() : 0) + (in_place_ ? 0.02 + 0.03 * double(job_.itemsize) : 1);
+    if (across_)
+      columns(each, emit);
+    else
+      rows(each, emit);
+  }
+  // True where the prologue gives what this reads.
+  bool fits(const MapPieces& prologue) const {
+    return in_place_ && block_.ndim <= 1 && (prologue.flat() || !across_ || step_ == prologue.columns());
+  }
+
+ private:
+  const char* address(int64_t element) const { return job_.x + (start_ + element) * job_.itemsize; }
+
+  template <class F>
+  void rows(double each, F&& emit) const {
+    const auto reduce = reduce_table().rows[job_.op][job_.dtype];
+    const W nothing = identity<W>(job_.op, job_.dtype);
+    parallel(call_, cells_.size(), each * double(length_) + 3, [&](int64_t begin, int64_t end) {
+      W wide[kRowBlock];
+      for_runs(cells_, begin, end, [&](const std::array<int64_t, 2>& at, int64_t count) {
+        for (int64_t done = 0; done < count; done += kRowBlock) {
+          const int64_t n = std::min(kRowBlock, count - done), first = at[0] + done * cell_step_;
+          std::fill_n(wide, n, nothing);
+          if (in_place_ && !job_.prologue)
+            reduce(address(first), n, cell_step_, length_, wide);
+          else
+            row_tiles(first, n, wide);
+          emit(at[1] + done * to_step_, to_step_, wide, n);
         }
       });
-      emit(at[1] + done * out_step, out_step, wide, n);
+    });
+  }
+
+  void row_tiles(int64_t first, int64_t n, W* wide) const {
+    const auto reduce = reduce_table().rows[job_.op][job_.dtype];
+    alignas(64) char memory[std::max(kTileElements, kReduceBlock) * 8];
+    if (!job_.prologue) {
+      for (int64_t i = 0; i < n; i++) {
+        gather(first + i * cell_step_, memory);
+        reduce(memory, 1, 0, length_, wide + i);
+      }
+      return;
+    }
+    const int64_t most =
+        cell_step_ == length_ || job_.prologue->flat() ? std::max<int64_t>(kTileElements / length_, 1) : 1;
+    for (int64_t i = 0; i < n; i += most) {
+      const int64_t some = std::min(most, n - i), from = start_ + first + i * cell_step_;
+      if (some == 1 || cell_step_ == length_)
+        job_.prologue->compute(from, 1, some * length_, some * length_, memory);
+      else
+        job_.prologue->compute(from, some, cell_step_, length_, memory);
+      reduce(memory, some, length_, length_, wide + i);
+    }
+  }
+
+  // A block that lies elsewhere, in its order.
+  void gather(int64_t cell, char* memory) const {
+    const int inner = tile_.ndim - 1;
+    const int64_t count = tile_.shape[inner], from_step = tile_.strides[0][inner],
+                  to_step = tile_.strides[1][inner];
+    // Tiles that lie across are turned some at a time.
+    const bool turned = inner > 0 && from_step == 1 && tile_.strides[1][inner - 1] == 1;
+    const auto turn = turned ? move_table().transpose[job_.itemsize] : nullptr;
+    const int outer = turn ? inner - 1 : inner;
+    Cursor<2> cursor(tile_, outer, 0);
+    for (int64_t i = 0, n = length_ / count / (turn ? tile_.shape[outer] : 1); i < n; i++, cursor.next()) {
+      const char* from = address(cell + cursor.offset[0]);
+      char* to = memory + cursor.offset[1] * job_.itemsize;
+      if (turn)
+        turn(from, tile_.strides[0][outer], tile_.shape[outer], count, to, to_step);
+      else if (from_step == 1 && to_step == 1)
+        std::memcpy(to, from, size_t(count * job_.itemsize));
+      else
+        job_.pack(to, from, to_step, from_step, count);
+    }
+  }
+
+  template <class F>
+  void columns(double each, F&& emit) const {
+    const bool tiled = job_.prologue || !in_place_;
+    const int64_t most = tiled ? kTileColumns : job_.has_lanes ? lane_columns(job_.dtype) : kColumnBlock;
+    const int64_t all = cells_.shape[cells_.ndim - 1], groups = cells_.size() / all;
+    // As wide as the caches allow, and narrower where threads would have nothing to do.
+    const int64_t shares = std::max<int64_t>(1, 2 * call_.ctx->threads / groups);
+    const int64_t width = std::clamp((all + shares - 1) / shares, std::min(kFewColumns, most), most);
+    const int64_t chunks = (all + width - 1) / width;
+    const W nothing = identity<W>(job_.op, job_.dtype);
+    int64_t offsets[kReduceBlock];
+    if (block_.ndim > 1) {
+      Cursor<1> cursor(block_, block_.ndim, 0);
+      for (int64_t i = 0; i < length_; i++, cursor.next()) offsets[i] = cursor.offset[0];
+    }
+    parallel(call_, groups * chunks, each * double(length_) * double(std::min(all, width)) + 20,
+             [&](int64_t begin, int64_t end) {
+               W wide[kColumnBlock];
+               alignas(64) char lanes[kLaneBytes];
+               for (int64_t i = begin; i < end; i++) {
+                 const Cursor<2> cell(cells_, cells_.ndim - 1, i / chunks);
+                 const int64_t j = i % chunks * width, n = std::min(width, all - j),
+                               first = cell.offset[0] + j * cell_step_;
+                 std::fill_n(wide, n, nothing);
+                 BlockRows rows{
+                     address(first), block_.ndim > 1 ? offsets : nullptr, step_, length_, 0, length_, n,
+                     lanes};
+                 if (tiled)
+                   column_tiles(first, rows, wide);
+                 else
+                   reduce_table().columns[job_.op][job_.dtype](rows, wide);
+                 emit(cell.offset[1] + j * to_step_, to_step_, wide, n);
+               }
+             });
+  }
+
+  void column_tiles(int64_t first, BlockRows rows, W* wide) const {
+    alignas(64) char memory[kTileBytes];
+    const int64_t n = rows.n, height = kTileBytes / (n * job_.itemsize) / kReduceLanes * kReduceLanes;
+    const int64_t* offsets = std::exchange(rows.at, nullptr);
+    rows.x = memory;
+    rows.stride = n;
+    for (; rows.done < length_; rows.done += rows.count) {
+      rows.count = std::min(height, length_ - rows.done);
+      if (job_.prologue) {
+        job_.prologue->compute(start_ + first + rows.done * step_, rows.count, step_, n, memory);
+      } else {
+        for (int64_t i = 0; i < rows.count; i++) {
+          const int64_t row = rows.done + i;
+          job_.pack(memory + i * n * job_.itemsize, address(first + (offsets ? offsets[row] : row * step_)),
+                    1, cell_step_, n);
+        }
+      }
+      reduce_table().columns[job_.op][job_.dtype](rows, wide);
+    }
+  }
+
+  const lz_call& call_;
+  const Job& job_;
+  Layout<2> cells_;
+  Layout<1> block_;
+  Layout<2> tile_;  // the block: memory's smallest stride last, and where elements belong
+  int64_t start_, length_, step_, cell_step_, to_step_;
+  bool across_;    // several cells are combined side by side
+  bool in_place_;  // the vector axis has no gaps
+};
+
+// The second stage, to `n` results.
+template <class W>
+void combine_parts(const lz_call& call, const Job& job, const Plan& plan, const W* from, W* to, int64_t n) {
+  parallel(call, n, 0.3 * double(plan.parts), [&](int64_t begin, int64_t end) {
+    std::fill(to + begin, to + end, identity<W>(job.op, job.dtype));
+    if constexpr (std::is_same_v<W, wide_complex>) {
+      for (int64_t i = begin; i < end; i++)
+        for (int64_t p = 0; p < plan.parts; p++)
+          to[i] = combine(job.op, to[i], from[p * plan.part_step + i * plan.cell_step]);
+    } else if (plan.part_step == 1) {
+      reduce_table().rows[job.op][dtype_of<W>](from + begin * plan.parts, end - begin, plan.parts, plan.parts,
+                                               to + begin);
+    } else {
+      const int64_t most = lane_columns(dtype_of<W>);
+      for (int64_t i = begin; i < end; i += most)
+        reduce_columns(job.op, dtype_of<W>, from + i, plan.parts, n, std::min(most, end - i), to + i);
     }
   });
 }
 
 template <class W>
-void reduce_wide(const lz_call& call, const Job& job) {
-  const Walk& walk = job.walk;
+void reduce_wide(const lz_call& call, Job job, const Plan& plan) {
   const lz_operand& y = call.out[0];
-  const int64_t kept = walk.kept.size(), reduced = walk.reduced.size();
-  const double each =
-      (walk.step == 1 ? 0.02 + 0.03 * double(job.itemsize) : 1.5) + (job.prologue ? job.prologue->cost() : 0);
-  const auto write = [&](int64_t at, int64_t step, const W* wide, int64_t n) { store(y, at, step, wide, n); };
-
-  // A long reduction to few results is cut into pieces of the reduced space; each has a row of partial
-  // results.
-  const int64_t piece = piece_of(walk);
-  if (is_cut(walk)) {
-    const int64_t pieces = (reduced + piece - 1) / piece;
-    W* partial = scratch<W>(call, pieces * kept);
-    parallel(call, pieces, each * double(piece) * double(kept) + 20, [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; p++) {
-        W* row = partial + p * kept;
-        reduce_part<W>(job, 0, kept, p * piece, std::min(reduced, (p + 1) * piece),
-                       [&](int64_t at, int64_t step, const W* wide, int64_t n) {
-                         for (int64_t i = 0; i < n; i++) row[at + i * step] = wide[i];
-                       });
-      }
-    });
-    parallel(call, kept, 0.3 * double(pieces), [&](int64_t begin, int64_t end) {
-      W* total = partial + begin;
-      if constexpr (std::is_same_v<W, wide_complex>) {
-        for (int64_t p = 1; p < pieces; p++) {
-          for (int64_t i = begin; i < end; i++)
-            partial[i] = combine(job.op, partial[i], partial[p * kept + i]);
-        }
-      } else {
-        reduce_table().columns[job.op][dtype_of<W>](total + kept, pieces - 1, kept, end - begin, total);
-      }
-    });
-    return write(0, 1, partial, kept);
+  const int64_t n = y.size;
+  W* parts = plan.parts == 1 ? nullptr : scratch<W>(call, plan.parts * n);
+  const auto blocks = [&](int64_t first, int64_t count, int64_t part) {
+    Layout<2> cells = plan.cells;
+    Layout<1> block = plan.block;
+    const int64_t step = block.ndim ? block.strides[0][0] : 0;
+    if (block.ndim) block.shape[0] = part;
+    cells.push(count, {plan.part * step, plan.part_step});
+    return Blocks<W>(call, job, cells, block, plan.offset + first * plan.part * step);
+  };
+  const int64_t length = plan.block.ndim ? plan.block.shape[0] : 1, whole = length / plan.part,
+                rest = length % plan.part;
+  // Work on the input is done part by part for long reductions to few results.
+  const bool is_long = n <= kColumnBlock && call.in[0].size >= n * kLongAxis;
+  if (job.prologue && !(is_long && blocks(0, whole, plan.part).fits(*job.prologue))) {
+    job.prologue->compute_all();
+    job.prologue = nullptr;
   }
-  if (!walk.across) {
-    return parallel(call, kept, each * double(reduced) + 3,
-                    [&](int64_t begin, int64_t end) { reduce_part<W>(job, begin, end, 0, reduced, write); });
-  }
-  // Whole blocks of columns, so that every thread reads runs of a useful length.
-  const int64_t columns = walk.kept.shape[walk.kept.ndim - 1],
-                blocks = (columns + kColumnBlock - 1) / kColumnBlock;
-  const double price = each * double(reduced) * double(std::min(columns, kColumnBlock)) + 20;
-  parallel(call, kept / columns * blocks, price, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; i++) {
-      const int64_t start = i / blocks * columns, at = i % blocks * kColumnBlock;
-      reduce_part<W>(job, start + at, start + std::min(columns, at + kColumnBlock), 0, reduced, write);
-    }
-  });
+  const auto run = [&](int64_t first, int64_t count, int64_t part) {
+    blocks(first, count, part).run([&](int64_t at, int64_t step, const W* wide, int64_t m) {
+      if (!parts) return store(y, at, step, wide, m);
+      W* to = parts + first * plan.part_step + at;
+      for (int64_t i = 0; i < m; i++) to[i * step] = wide[i];
+    });
+  };
+  run(0, whole, plan.part);
+  if (rest > 0) run(whole, 1, rest);
+  if (!parts) return;
+  W* total = scratch<W>(call, n);
+  combine_parts(call, job, plan, parts, total, n);
+  parallel(call, n, 1, [&](int64_t begin, int64_t end) { store(y, begin, 1, total + begin, end - begin); });
 }
 
-// True if the parts that reduce_part() asks for are those that MapPieces::compute() gives.
-bool fits_prologue(const MapPieces& prologue, const lz_operand& x, const Walk& walk) {
-  if (!(x.flags & LZ_CONTIGUOUS) || walk.step != 1 || walk.offset != 0 || !is_cut(walk)) return false;
-  if (prologue.flat() || !walk.across) return true;
-  return walk.kept.ndim == 1 && walk.reduced.ndim == 1 && walk.reduced.strides[0][0] == prologue.columns();
+// True where results depend on the order. Of complex numbers max and min keep the first with a NaN.
+bool is_ordered(ReduceOp op, int32_t dtype) {
+  return (!is_integral(dtype) && (op == kSum || op == kProd)) ||
+         (dtype == LZ_COMPLEX64 && (op == kMax || op == kMin));
 }
 
 void reduce(const lz_call& call, ReduceOp op) {
@@ -244,16 +401,17 @@ void reduce(const lz_call& call, ReduceOp op) {
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (is_reduced[d] ? 1 : x.shape[d]);
   require(call, fits, "[%s] the output's shape or dtype does not fit the input's", kNames[op]);
   if (y.size == 0) return;
-  Job job{plan(x, y, is_reduced), op, x.dtype, itemsize(x.dtype), nullptr, nullptr};
-  job.x = data<const char>(x) + job.walk.offset * job.itemsize;
+  const bool ordered = is_ordered(op, x.dtype);
+  const Plan order = plan(x, y, is_reduced, ordered);
+  Job job{op, x.dtype, itemsize(x.dtype), data<const char>(x), nullptr, ordered && x.dtype != LZ_COMPLEX64};
   job.prologue = take_prologue(call);
-  if (job.prologue && !(x.size > 0 && fits_prologue(*job.prologue, x, job.walk))) {
+  if (job.prologue && (x.size == 0 || !(x.flags & LZ_CONTIGUOUS))) {
     job.prologue->compute_all();
     job.prologue = nullptr;
   }
   dispatch_width(x.dtype, [&]<class U>() { job.pack = pack<U>; });
   const auto run = [&]<class W>() {
-    if (x.size > 0) return reduce_wide<W>(call, job);
+    if (x.size > 0) return reduce_wide<W>(call, job, order);
     const W nothing = identity<W>(op, x.dtype);
     for (int64_t i = 0; i < y.size; i++) store(y, i, 1, &nothing, 1);
   };

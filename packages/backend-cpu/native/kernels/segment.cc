@@ -10,7 +10,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kColumns = 4096, kPiece = 32768, kPieceRows = 128;
+constexpr int64_t kColumns = 256, kPiece = 32768, kPieceRows = 128;
 
 // The offsets of all examples, [batch, runs + 1]: each from 0 to n without a descent, or the call fails.
 const int64_t* read_offsets(const lz_call& call, const char* op, const lz_operand& offsets, int64_t n) {
@@ -65,7 +65,7 @@ void reduce_runs(const lz_call& call, ReduceOp op, const int64_t* bounds) {
   const int64_t n = x.shape[1], width = x.shape[2], runs = y.shape[1], batch = y.shape[0];
   const int64_t stride = call.in[1].shape[0] == 1 ? 0 : runs + 1, item = itemsize(x.dtype);
   const char* from = reinterpret_cast<const char*>(contiguous<char>(call, x));
-  const auto columns = reduce_table().columns[op][x.dtype], rows = reduce_table().rows[op][x.dtype];
+  const auto rows = reduce_table().rows[op][x.dtype];
   const int64_t length = std::max(kPiece / std::min(width, kColumns), kPieceRows);
   const auto reduce = [&](int64_t example, int64_t first, int64_t last, int64_t column, int64_t count,
                           W* wide) {
@@ -75,7 +75,7 @@ void reduce_runs(const lz_call& call, ReduceOp op, const int64_t* bounds) {
     if (width == 1)
       rows(start, 1, 0, last - first, wide);
     else
-      columns(start, last - first, width, count, wide);
+      reduce_columns(op, x.dtype, start, last - first, width, count, wide);
   };
   const auto write = [&](int64_t example, int64_t first, int64_t last, int64_t to, int64_t column,
                          int64_t count) {
@@ -108,7 +108,9 @@ void reduce_runs(const lz_call& call, ReduceOp op, const int64_t* bounds) {
         if constexpr (std::is_same_v<W, wide_complex>) {
           for (int64_t j = 0; j < width; j++) total[j] = combine(op, total[j], partial[p * width + j]);
         } else {
-          reduce_table().columns[op][dtype_of<W>](partial + p * width, 1, width, width, total);
+          for (int64_t j = 0; j < width; j += kColumns)
+            reduce_columns(op, dtype_of<W>, partial + p * width + j, 1, width, std::min(kColumns, width - j),
+                           total + j);
         }
       }
       store(y, to * width, 1, total, width);

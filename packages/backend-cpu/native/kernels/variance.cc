@@ -1,6 +1,5 @@
 // The variance over any axes of any layout. Rows or columns of memory go to simd/moments.cc; what is neither
-// is copied to be rows. Long ones are cut into pieces by their size alone, so the result does not depend on
-// the number of threads.
+// is copied to be rows. A result depends on the elements alone, not on the layout or the number of threads.
 #include "simd/moments.h"
 
 #include "kernels/families.h"
@@ -9,7 +8,7 @@
 namespace lazuli {
 namespace {
 
-constexpr int64_t kPiece = 65536;  // elements
+constexpr int64_t kPiece = 65536, kColumns = 256, kFewColumns = 64;  // elements
 
 struct Job {
   const char* x;
@@ -19,7 +18,16 @@ struct Job {
   Layout<1> reduced;  // one axis at most
 };
 
-// Gives moments of kept elements: emit(place in the output, step there, moments, how many).
+// The moments of pieces of n elements, `step` apart.
+Moments joined_pieces(const Moments* parts, int64_t step, int64_t n) {
+  Moments all = parts[0];
+  for (int64_t first = kPiece, p = 1; first < n; first += kPiece, p++)
+    all = joined(all, double(first), parts[p * step], double(std::min(kPiece, n - first)));
+  return all;
+}
+
+// Gives moments of kept elements: emit(place in the output, step there, moments, how many). Long reductions
+// are cut into pieces; what these give is joined in order.
 template <class F>
 void moments_of_rows(const lz_call& call, const Job& job, F&& emit) {
   const auto rows = moments_table().rows[job.dtype];
@@ -28,26 +36,21 @@ void moments_of_rows(const lz_call& call, const Job& job, F&& emit) {
   const int64_t stride = inner < 0 ? 0 : job.kept.strides[0][inner],
                 step = inner < 0 ? 1 : job.kept.strides[1][inner];
   const double price = 0.05 * double(job.itemsize);
-  if (kept <= 64 && n >= 2 * kPiece) {
+  if (n > kPiece) {
     const int64_t pieces = (n + kPiece - 1) / kPiece;
     Moments* parts = scratch<Moments>(call, kept * pieces);
-    for_runs(job.kept, 0, kept, [&](const std::array<int64_t, 2>& at, int64_t count) {
-      parallel(call, count * pieces, price * kPiece, [&](int64_t begin, int64_t end) {
-        for (int64_t i = begin; i < end; i++) {
-          const int64_t first = i % pieces * kPiece;
-          rows(job.x + (at[0] + i / pieces * stride + first) * job.itemsize, 1, 0,
-               std::min(kPiece, n - first), parts + i);
-        }
-      });
-      for (int64_t i = 0; i < count; i++) {
-        Moments all = parts[i * pieces];
-        for (int64_t p = 1; p < pieces; p++) {
-          const int64_t first = p * kPiece;
-          all = joined(all, double(first), parts[i * pieces + p], double(std::min(kPiece, n - first)));
-        }
-        emit(at[1] + i * step, 1, &all, 1);
+    parallel(call, kept * pieces, price * kPiece, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; i++) {
+        const Cursor<2> cell(job.kept, job.kept.ndim, i / pieces);
+        const int64_t first = i % pieces * kPiece;
+        rows(job.x + (cell.offset[0] + first) * job.itemsize, 1, 0, std::min(kPiece, n - first), parts + i);
       }
     });
+    Cursor<2> cell(job.kept, job.kept.ndim, 0);
+    for (int64_t i = 0; i < kept; i++, cell.next()) {
+      const Moments all = joined_pieces(parts + i * pieces, 1, n);
+      emit(cell.offset[1], 1, &all, 1);
+    }
     return;
   }
   constexpr int64_t kBatch = 64;
@@ -69,31 +72,34 @@ void moments_of_columns(const lz_call& call, const Job& job, F&& emit) {
   const auto columns = moments_table().columns[job.dtype];
   const int64_t n = job.reduced.size(), stride = job.reduced.ndim ? job.reduced.strides[0][0] : 0;
   const int inner = job.kept.ndim - 1;
-  const int64_t width = job.kept.shape[inner], step = job.kept.strides[1][inner];
+  const int64_t all = job.kept.shape[inner], step = job.kept.strides[1][inner], outer = job.kept.size() / all;
   const double price = 0.08 * double(job.itemsize);
-  const int64_t outer = job.kept.size() / width;
-  // Pieces of rows, whole: memory is then read in order.
-  const int64_t height = std::max<int64_t>(16, kPiece / width / 16 * 16), pieces = (n + height - 1) / height;
-  Moments* parts = scratch<Moments>(call, pieces * width);
-  for (int64_t block = 0; block < outer; block++) {
-    for_runs(job.kept, block * width, (block + 1) * width, [&](const std::array<int64_t, 2>& at, int64_t) {
-      parallel(call, pieces, price * double(height) * double(width), [&](int64_t begin, int64_t end) {
-        for (int64_t p = begin; p < end; p++) {
-          const int64_t first = p * height;
-          columns(job.x + (at[0] + first * stride) * job.itemsize, std::min(height, n - first), stride, width,
-                  parts + p * width);
-        }
-      });
-      parallel(call, width, 4 * double(pieces), [&](int64_t begin, int64_t end) {
-        for (int64_t p = 1; p < pieces; p++) {
-          const double count = double(p * height), more = double(std::min(height, n - p * height));
-          const Moments* part = parts + p * width;
-          for (int64_t j = begin; j < end; j++) parts[j] = joined(parts[j], count, part[j], more);
-        }
-        emit(at[1] + begin * step, step, parts + begin, end - begin);
-      });
+  const int64_t pieces = (n + kPiece - 1) / kPiece;
+  // As wide as the loops are, and narrower where threads would have nothing to do.
+  const int64_t shares = std::max<int64_t>(1, 2 * call.ctx->threads / (outer * pieces));
+  const int64_t width = std::clamp((all + shares - 1) / shares, kFewColumns, kColumns),
+                chunks = (all + width - 1) / width;
+  Moments* parts = scratch<Moments>(call, outer * all * pieces);
+  parallel(call, outer * chunks * pieces, price * double(std::min(n, kPiece) * std::min(width, all)),
+           [&](int64_t begin, int64_t end) {
+             for (int64_t i = begin; i < end; i++) {
+               const int64_t piece = i % pieces, chunk = i / pieces % chunks, block = i / pieces / chunks;
+               const Cursor<2> cell(job.kept, inner, block);
+               const int64_t first = piece * kPiece, j = chunk * width;
+               columns(job.x + (cell.offset[0] + first * stride + j) * job.itemsize,
+                       std::min(kPiece, n - first), stride, std::min(width, all - j),
+                       parts + (block * pieces + piece) * all + j);
+             }
+           });
+  parallel(call, outer * all, 4 * double(pieces), [&](int64_t begin, int64_t end) {
+    for_runs(job.kept, begin, end, [&](const std::array<int64_t, 2>& at, int64_t count) {
+      Moments* part = parts + begin / all * pieces * all + begin % all;
+      if (pieces > 1)
+        for (int64_t j = 0; j < count; j++) part[j] = joined_pieces(part + j, all, n);
+      emit(at[1], step, part, count);
+      begin += count;
     });
-  }
+  });
 }
 
 void variance(const lz_call& call) {

@@ -13,6 +13,10 @@ struct MoveTable {
   // fetched while others are copied. `streaming`: they are too many to stay in the caches.
   void (*gather)(const char* from, const int64_t* offsets, int64_t scale, int64_t rows, int64_t bytes,
                  char* to, bool streaming);
+  // to[j·to_step + i] = from[i·step + j] for i < rows and j < columns, by the size of an element; null for
+  // other sizes.
+  void (*transpose[9])(const void* from, int64_t step, int64_t rows, int64_t columns, void* to,
+                       int64_t to_step);
 };
 
 LZ_SIMD_TABLE(MoveTable, move_table)

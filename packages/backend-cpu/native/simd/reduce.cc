@@ -1,6 +1,6 @@
-// Reductions along and across rows. A row of floats goes through 64 lanes in blocks of 2,048 elements and
-// blocks add up in double, so rounding errors stay small and equal on every instruction set. Columns add up
-// in float for 64 rows at a time. max and min propagate NaN.
+// Reductions along and across rows. Floats go through 64 lanes in blocks of 2,048 elements, however they lie,
+// and blocks add up in double, so rounding errors stay small and equal on every instruction set. max and min
+// propagate NaN.
 #include "simd/reduce.h"
 
 #include "simd/vectors.h"
@@ -148,7 +148,7 @@ HWY_INLINE Step<Op, T> reduce_block(const T* x, int64_t n, Step<Op, T> initial) 
   using S = Step<Op, T>;
   // Sums read 8 % faster by 32 bytes than by 64 where two threads share a core (Zen 4), extremes do not.
   const hn::CappedTag<S, Op == kSum || Op == kProd ? 8 : 16> d;
-  constexpr int64_t N = int64_t(hn::MaxLanes(d)), kLanes = 64, kVectors = kLanes / N;
+  constexpr int64_t N = int64_t(hn::MaxLanes(d)), kLanes = kReduceLanes, kVectors = kLanes / N;
   int64_t i = 0;
   HWY_ALIGN S lanes[kLanes];
   int64_t live = 0;
@@ -221,7 +221,7 @@ void rows(const void* data, int64_t count, int64_t stride, int64_t n, void* wide
   for (int64_t row = 0; row < count; row++, x += stride) {
     Wide<Op, T> total = wide[row];
     if constexpr (is_any_float<T> && Op != kAll && Op != kAny) {
-      constexpr int64_t kBlock = 2048;
+      constexpr int64_t kBlock = kReduceBlock;
       for (int64_t i = 0; i < n; i += kBlock) {
         const int64_t length = n - i < kBlock ? n - i : kBlock;
         total = combine<Op>(total, Wide<Op, T>(reduce_block<Op>(x + i, length, identity<Op, Step<Op, T>>())));
@@ -233,53 +233,145 @@ void rows(const void* data, int64_t count, int64_t stride, int64_t n, void* wide
   }
 }
 
-// Combines `Rows` rows, a power of 2, in a tree, and then with `part` unless they are the first.
-template <int Op, int Rows, class T>
-HWY_INLINE void add_rows(float* part, const T* x, int64_t stride, int64_t n, bool first) {
-  const Floats d;
+// A block's rows.
+template <class T>
+class Rows {
+ public:
+  explicit Rows(const BlockRows& from, int64_t begin = 0)
+      : x_(static_cast<const T*>(from.x)), from_(from), begin_(begin) {}
+  const T* operator()(int64_t i) const {
+    return x_ + (from_.at ? from_.at[begin_ + i] : (begin_ + i) * from_.stride);
+  }
+
+ private:
+  const T* x_;
+  const BlockRows& from_;
+  int64_t begin_;
+};
+
+// to[j] = op(to[j], row 0's x[j], row 1's, …) of `Count` rows, or the same without to[j] where there is
+// nothing yet. Those of the rows behind them are fetched where there are as many.
+template <int Op, int Count, bool Fetch = false, class S, class F>
+HWY_INLINE void combine_some(S* to, F&& row, int64_t n, bool first) {
+  const hn::CappedTag<S, 16> d;
   const int64_t N = int64_t(hn::Lanes(d));
+  decltype(row(0)) x[Count];
+  decltype(row(0)) next[Count];
+  for (int k = 0; k < Count; k++) {
+    x[k] = row(k);
+    if constexpr (Fetch) next[k] = row(k + Count);
+  }
   int64_t j = 0;
   for (; j + N <= n; j += N) {
-    hn::Vec<Floats> few[Rows];
-    for (int k = 0; k < Rows; k++) few[k] = load(d, x + k * stride + j);
-    for (int width = Rows / 2; width > 0; width /= 2)
-      for (int k = 0; k < width; k++) few[k] = combine_vectors<Op>(d, few[k], few[k + width]);
-    hn::StoreU(first ? few[0] : combine_vectors<Op>(d, hn::LoadU(d, part + j), few[0]), d, part + j);
+    auto all = first ? load(d, x[0] + j) : combine_vectors<Op>(d, hn::LoadU(d, to + j), load(d, x[0] + j));
+    for (int k = 1; k < Count; k++) all = combine_vectors<Op>(d, all, load(d, x[k] + j));
+    if constexpr (Fetch)
+      for (int k = 0; k < Count; k++) __builtin_prefetch(next[k] + j, 0, 2);
+    hn::StoreU(all, d, to + j);
   }
   for (; j < n; j++) {
-    float few[Rows];
-    for (int k = 0; k < Rows; k++) few[k] = element<Op>(x[k * stride + j]);
-    for (int width = Rows / 2; width > 0; width /= 2)
-      for (int k = 0; k < width; k++) few[k] = combine<Op>(few[k], few[k + width]);
-    part[j] = first ? few[0] : combine<Op>(part[j], few[0]);
+    S all = first ? element<Op>(x[0][j]) : combine<Op>(to[j], element<Op>(x[0][j]));
+    for (int k = 1; k < Count; k++) all = combine<Op>(all, element<Op>(x[k][j]));
+    to[j] = all;
   }
 }
 
+// The same of any number of rows. Several at once, so that `to` is read and written less often.
+template <int Op, class S, class F>
+HWY_INLINE void combine_all(S* to, F&& row, int64_t count, int64_t n, bool first) {
+  int64_t i = 0;
+  const auto next = [&](int64_t k) LZ_INLINE_LAMBDA { return row(i + k); };
+  for (; i + 16 <= count; i += 8, first = false) combine_some<Op, 8, true>(to, next, n, first);
+  if (i + 8 <= count) combine_some<Op, 8>(to, next, n, first), i += 8, first = false;
+  if (i + 4 <= count) combine_some<Op, 4>(to, next, n, first), i += 4, first = false;
+  if (i + 2 <= count) combine_some<Op, 2>(to, next, n, first), i += 2, first = false;
+  if (i < count) combine_some<Op, 1>(to, next, n, first);
+}
+
+// Lanes 0 … half - 1 with those behind them.
+template <int Op, class S>
+HWY_INLINE void fold(S* lanes, int64_t half, int64_t n) {
+  combine_some<Op, 1>(lanes, [&](int64_t) LZ_INLINE_LAMBDA { return lanes + half * n; }, half * n, false);
+}
+
+// Each of `Lanes` lanes with the rows that are its own.
+template <int Op, int Lanes, class T, class S>
+HWY_INLINE void combine_lanes(S* lanes, const BlockRows& from, int64_t begin, int64_t steps, bool first) {
+  const int64_t n = from.n;
+  const Rows<T> rows(from, begin);
+  // Rows that follow each other are lanes side by side.
+  if (!from.at && from.stride == n)
+    return combine_all<Op>(
+        lanes, [&](int64_t i) LZ_INLINE_LAMBDA { return rows(i * Lanes); }, steps, Lanes * n, first);
+  for (int64_t k = 0; k < Lanes; k++)
+    combine_all<Op>(
+        lanes + k * n, [&](int64_t i) LZ_INLINE_LAMBDA { return rows(i * Lanes + k); }, steps, n, first);
+}
+
+// combine_lanes() of one row a lane, and the first fold.
+template <int Op, int Half, class T, class S>
+HWY_INLINE void fold_rows(S* lanes, const BlockRows& from) {
+  const int64_t n = from.n;
+  const Rows<T> rows(from);
+  if (!from.at && from.stride == n)
+    return combine_some<Op, 2>(
+        lanes, [&](int64_t i) LZ_INLINE_LAMBDA { return rows(i * Half); }, Half * n, true);
+  for (int64_t k = 0; k < Half; k++)
+    combine_some<Op, 2>(
+        lanes + k * n, [&](int64_t i) LZ_INLINE_LAMBDA { return rows(i * Half + k); }, n, true);
+}
+
+// Columns in the order of reduce_block().
 template <int Op, class T>
-void columns(const void* data, int64_t count, int64_t stride, int64_t n, void* wide_data) {
+void column_lanes(const BlockRows& from, Wide<Op, T>* wide) {
   using S = Step<Op, T>;
-  constexpr int64_t kColumns = 4096, kRows = 64, kTogether = 8;
-  const T* x = static_cast<const T*>(data);
+  constexpr int64_t kFew = 16;
+  S* lanes = static_cast<S*>(from.lanes);
+  const int64_t n = from.n, whole = from.rows / kReduceLanes * kReduceLanes, end = from.done + from.count;
+  const int64_t steps = ((end < whole ? end : whole) - from.done) / kReduceLanes;
+  const bool once = whole == kReduceLanes && from.done == 0;
+  if (once)
+    fold_rows<Op, kReduceLanes / 2, T>(lanes, from);
+  else if (steps > 0)
+    combine_lanes<Op, kReduceLanes, T>(lanes, from, 0, steps, from.done == 0);
+  if (end < from.rows) return;
+  bool live = whole > 0;
+  for (int64_t half = kReduceLanes / (once ? 4 : 2); live && half >= kFew; half /= 2)
+    fold<Op>(lanes, half, n);
+  const int64_t few = (from.rows - whole) / kFew;
+  if (few > 0) combine_lanes<Op, kFew, T>(lanes, from, whole - from.done, few, !live);
+  live = live || few > 0;
+  if (live) {
+    for (int64_t half = kFew / 2; half > 0; half /= 2) fold<Op>(lanes, half, n);
+    for (int64_t j = 0; j < n; j++) lanes[j] = combine<Op>(identity<Op, S>(), lanes[j]);
+  } else {
+    for (int64_t j = 0; j < n; j++) lanes[j] = identity<Op, S>();
+  }
+  const int64_t begin = whole + few * kFew;
+  const Rows<T> rest(from, begin - from.done);
+  if (begin < from.rows) combine_all<Op>(lanes, rest, from.rows - begin, n, false);
+  for (int64_t j = 0; j < n; j++) wide[j] = combine<Op>(wide[j], Wide<Op, T>(lanes[j]));
+}
+
+template <int Op, class T>
+void columns(const BlockRows& from, void* wide_data) {
+  using S = Step<Op, T>;
   auto* wide = static_cast<Wide<Op, T>*>(wide_data);
-  if constexpr (same_type<S, Wide<Op, T>>) {
-    for (int64_t row = 0; row < count; row++, x += stride) {
+  const Rows<T> rows(from);
+  if constexpr (is_any_float<T> && (Op == kSum || Op == kProd)) {
+    column_lanes<Op, T>(from, wide);
+  } else if constexpr (same_type<S, Wide<Op, T>>) {
+    for (int64_t i = 0; i < from.count; i++) {
+      const T* x = rows(i);
       LZ_INDEPENDENT
-      for (int64_t j = 0; j < n; j++) wide[j] = combine<Op>(wide[j], element<Op>(x[j]));
+      for (int64_t j = 0; j < from.n; j++) wide[j] = combine<Op>(wide[j], element<Op>(x[j]));
     }
   } else {
-    // Types whose accumulators are wider: the half types and float32.
-    HWY_ALIGN S part[kColumns];
-    for (int64_t begin = 0; begin < n; begin += kColumns, x += kColumns, wide += kColumns) {
-      const int64_t length = n - begin < kColumns ? n - begin : kColumns;
-      for (int64_t first = 0; first < count; first += kRows) {
-        const int64_t last = count - first < kRows ? count : first + kRows;
-        int64_t i = first;
-        for (; i + kTogether <= last; i += kTogether)
-          add_rows<Op, kTogether>(part, x + i * stride, stride, length, i == first);
-        for (; i < last; i++) add_rows<Op, 1>(part, x + i * stride, stride, length, i == first);
-        for (int64_t j = 0; j < length; j++) wide[j] = combine<Op>(wide[j], Wide<Op, T>(part[j]));
-      }
-    }
+    // Extremes of types whose accumulators are wider: the half types and float32.
+    S* best = static_cast<S*>(from.lanes);
+    if (from.count > 0) combine_all<Op>(best, rows, from.count, from.n, from.done == 0);
+    if (from.done + from.count < from.rows) return;
+    for (int64_t j = 0; j < from.n; j++) wide[j] = combine<Op>(wide[j], Wide<Op, T>(best[j]));
   }
 }
 
