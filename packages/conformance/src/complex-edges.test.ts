@@ -31,3 +31,86 @@ describe.each(["cpu", "reference"])("complex64 on %s", (backend) => {
     expect(of(mx.logaddexp, z(-inf, 0), z(2, 1))).toEqual([2, 1])
   })
 })
+
+describe("every function of complex64 has one value on both", () => {
+  const functions = mx as unknown as Record<string, (...inputs: mx.Array[]) => mx.Array>
+  const parts = [0, -0, 1, -1, 0.5, -2, 30, inf, -inf, nan]
+  const table = parts.flatMap((re) => parts.map((im) => z(re, im)))
+  const few = [0, -0, 1, -2, inf, -inf, nan]
+  const pairs = few.flatMap((re) => few.map((im) => z(re, im)))
+  const numbers = (x: mx.Array): number[] =>
+    (x.tolist() as (mx.Complex | number)[]).flatMap((v) =>
+      typeof v === "object" ? [v.re, v.im] : [Number(v)],
+    )
+  /** Where the two differ; 0 and −0 are equal. */
+  const compare = (f: (...inputs: mx.Array[]) => mx.Array, inputs: mx.Complex[][]): string[] => {
+    const [native, reference] = ["cpu", "reference"].map((backend) =>
+      onBackendNamed(backend, () => numbers(f(...inputs.map((x) => mx.array(x))))),
+    )
+    const width = native.length / inputs[0].length
+    return inputs[0].flatMap((_, i) => {
+      const at = (values: number[]): number[] => values.slice(i * width, (i + 1) * width)
+      const isSame = (a: number, b: number): boolean =>
+        Object.is(a, b) || a === b || Math.abs(a - b) <= 2e-6 * Math.max(1, Math.abs(b))
+      const [a, b] = [at(native), at(reference)]
+      if (a.every((v, k) => isSame(v, b[k]))) return []
+      return [`(${inputs.map((x) => `${x[i].re}, ${x[i].im}`).join("; ")}): ${a} and ${b}`]
+    })
+  }
+
+  it.each([
+    "negative",
+    "abs",
+    "sign",
+    "sqrt",
+    "rsqrt",
+    "square",
+    "reciprocal",
+    "exp",
+    "log",
+    "log2",
+    "log10",
+    "log1p",
+    "sin",
+    "cos",
+    "tan",
+    "arcsin",
+    "arccos",
+    "arctan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "arcsinh",
+    "arccosh",
+    "arctanh",
+    "logicalNot",
+    "conjugate",
+    "real",
+    "imag",
+  ] as const)("%s", (name) => {
+    expect(compare(functions[name], [table])).toEqual([])
+  })
+
+  it.each([
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "power",
+    "maximum",
+    "minimum",
+    "logaddexp",
+    "logicalAnd",
+    "logicalOr",
+    "equal",
+    "notEqual",
+    "less",
+    "lessEqual",
+    "greater",
+    "greaterEqual",
+  ] as const)("%s", (name) => {
+    const left = pairs.flatMap((x) => pairs.map(() => x))
+    const right = pairs.flatMap(() => pairs)
+    expect(compare(functions[name], [left, right])).toEqual([])
+  })
+})

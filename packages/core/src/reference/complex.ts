@@ -24,12 +24,39 @@ const div = ([a, b]: Pair, [c, d]: Pair): Pair => {
   const den = c * r + d
   return [(a * r + b) / den, (b * r - a) / den]
 }
+const { NaN: nan, POSITIVE_INFINITY: infinity } = Number
+const isInfinite = (x: number): boolean => Math.abs(x) === infinity
+const withSignOf = (size: number, x: number): number => (x < 0 || Object.is(x, -0) ? -size : size)
+/** A product in which an infinite factor is infinite in its direction, whatever is NaN beside it. */
+const directedMul = (x: Pair, y: Pair): Pair => {
+  const plain = mul(x, y)
+  if (!Number.isNaN(plain[0]) || !Number.isNaN(plain[1])) return plain
+  const isBoundless = (z: Pair): boolean => isInfinite(z[0]) || isInfinite(z[1])
+  if (!isBoundless(x) && !isBoundless(y)) {
+    const terms = [x[0] * y[0], x[1] * y[1], x[0] * y[1], x[1] * y[0]]
+    if (!terms.some(isInfinite)) return plain
+  }
+  const direction = ([a, b]: Pair, boundless: boolean): Pair => {
+    const part = (t: number): number =>
+      boundless ? withSignOf(isInfinite(t) ? 1 : 0, t) : Number.isNaN(t) ? withSignOf(0, t) : t
+    return [part(a), part(b)]
+  }
+  const [p, q] = mul(direction(x, isBoundless(x)), direction(y, isBoundless(y)))
+  return [infinity * p, infinity * q]
+}
 const exp = ([a, b]: Pair): Pair => {
+  if (!Number.isFinite(b)) {
+    if (a === -infinity) return [0, withSignOf(0, b)]
+    if (a === infinity) return [infinity, nan]
+  }
   const e = Math.exp(a)
   return b === 0 ? [e, b] : [e * Math.cos(b), e * Math.sin(b)]
 }
 const log = ([a, b]: Pair): Pair => [Math.log(Math.hypot(a, b)), Math.atan2(b, a)]
 const sqrt = ([a, b]: Pair): Pair => {
+  if (isInfinite(b)) return [infinity, b]
+  if (a === infinity) return [infinity, Number.isNaN(b) ? nan : withSignOf(0, b)]
+  if (a === -infinity) return Number.isNaN(b) ? [nan, infinity] : [0, withSignOf(infinity, b)]
   const m = Math.hypot(a, b)
   if (m === 0) return [0, b]
   const t = Math.sqrt((m + Math.abs(a)) / 2)
@@ -40,9 +67,22 @@ const sub = ([a, b]: Pair, [c, d]: Pair): Pair => [a - c, b - d]
 const scale = ([a, b]: Pair, k: number): Pair => [a * k, b * k]
 const ONE: Pair = [1, 0]
 const timesI = ([a, b]: Pair): Pair => [-b, a]
-const sinh = ([a, b]: Pair): Pair => [Math.sinh(a) * Math.cos(b), Math.cosh(a) * Math.sin(b)]
-const cosh = ([a, b]: Pair): Pair => [Math.cosh(a) * Math.cos(b), Math.sinh(a) * Math.sin(b)]
+/** An infinite part times a sine or cosine, which a zero argument makes zero. */
+const times = (size: number, part: number): number => (part === 0 ? withSignOf(0, size) * part : size * part)
+const sinh = ([a, b]: Pair): Pair => {
+  if (!Number.isFinite(b)) return a === 0 || isInfinite(a) ? [a, nan] : [nan, nan]
+  if (b === 0) return [Math.sinh(a), b]
+  return [times(Math.sinh(a), Math.cos(b)), times(Math.cosh(a), Math.sin(b))]
+}
+const cosh = ([a, b]: Pair): Pair => {
+  if (!Number.isFinite(b)) return a === 0 ? [nan, 0] : isInfinite(a) ? [infinity, nan] : [nan, nan]
+  if (b === 0) return [Math.cosh(a), withSignOf(1, a) * b]
+  return [times(Math.cosh(a), Math.cos(b)), times(Math.sinh(a), Math.sin(b))]
+}
 const tanh = ([a, b]: Pair): Pair => {
+  if (isInfinite(a)) return [Math.sign(a), Number.isFinite(b) ? 0 * Math.sin(2 * b) : withSignOf(0, b)]
+  if (!Number.isFinite(b)) return [a === 0 ? a : nan, nan]
+  if (Number.isNaN(a)) return [nan, b === 0 ? b : nan]
   if (Math.abs(a) > 20) return [Math.sign(a), 0 * Math.sin(2 * b)]
   const den = Math.cosh(2 * a) + Math.cos(2 * b)
   return [Math.sinh(2 * a) / den, Math.sin(2 * b) / den]
@@ -51,22 +91,49 @@ const tanh = ([a, b]: Pair): Pair => {
 const below = ([x, y]: Pair): Pair => sqrt([1 - x, -y])
 const above = ([x, y]: Pair): Pair => sqrt([1 + x, y])
 const arctanh = ([x, y]: Pair): Pair => {
+  if (isInfinite(y)) return [withSignOf(0, x), withSignOf(Math.PI / 2, y)]
+  if (isInfinite(x)) return [withSignOf(0, x), Number.isNaN(y) ? nan : withSignOf(Math.PI / 2, y)]
+  if (Number.isNaN(y)) return [x === 0 ? x : nan, nan]
+  if (Number.isNaN(x)) return [nan, nan]
+  if (Math.abs(x) === 1 && y === 0) return [withSignOf(infinity, x), y]
   if (Math.abs(x) > 1e150 || Math.abs(y) > 1e150)
     return [x / (x * x + y * y), y < 0 ? -Math.PI / 2 : Math.PI / 2]
   const gap = (1 - x) * (1 - x) + y * y
   return [0.25 * Math.log1p((4 * x) / gap), 0.5 * Math.atan2(2 * y, (1 - x) * (1 + x) - y * y)]
 }
 const notI = (z: Pair): Pair => [z[1], -z[0]]
+/** Of numbers with an infinite or NaN part. */
+const boundlessArcsinh = ([x, y]: Pair): Pair => {
+  if (isInfinite(x)) return [x, Number.isNaN(y) ? nan : withSignOf(isInfinite(y) ? Math.PI / 4 : 0, y)]
+  if (isInfinite(y)) return [withSignOf(infinity, x), Number.isNaN(x) ? nan : withSignOf(Math.PI / 2, y)]
+  return Number.isNaN(x) && y === 0 ? [nan, y] : [nan, nan]
+}
+const boundlessArccos = ([x, y]: Pair): Pair => {
+  if (isInfinite(x)) {
+    if (Number.isNaN(y)) return [nan, infinity]
+    const angle = isInfinite(y) ? Math.PI / 4 : 0
+    return [x > 0 ? angle : Math.PI - angle, withSignOf(infinity, -y)]
+  }
+  if (isInfinite(y)) return [Number.isNaN(x) ? nan : Math.PI / 2, -y]
+  return [x === 0 ? Math.PI / 2 : nan, nan]
+}
 const arcsin = (z: Pair): Pair => {
+  if (!Number.isFinite(z[0]) || !Number.isFinite(z[1])) return notI(boundlessArcsinh(timesI(z)))
   const [p, q] = [below(z), above(z)]
   return [Math.atan2(z[0], p[0] * q[0] - p[1] * q[1]), Math.asinh(p[0] * q[1] - p[1] * q[0])]
 }
 const arccos = (z: Pair): Pair => {
+  if (!Number.isFinite(z[0]) || !Number.isFinite(z[1])) return boundlessArccos(z)
   const [p, q] = [below(z), above(z)]
   return [2 * Math.atan2(p[0], q[0]), Math.asinh(q[0] * p[1] - q[1] * p[0])]
 }
-const arcsinh = (z: Pair): Pair => notI(arcsin(timesI(z)))
+const arcsinh = (z: Pair): Pair =>
+  Number.isFinite(z[0]) && Number.isFinite(z[1]) ? notI(arcsin(timesI(z))) : boundlessArcsinh(z)
 const arccosh = ([x, y]: Pair): Pair => {
+  if (!Number.isFinite(x) || !Number.isFinite(y)) {
+    const [re, im] = boundlessArccos([x, y])
+    return [Math.abs(im), Number.isNaN(re) ? nan : withSignOf(re, y)]
+  }
   const [p, q] = [sqrt([x - 1, y]), sqrt([x + 1, y])]
   return [Math.asinh(p[0] * q[0] + p[1] * q[1]), 2 * Math.atan2(p[1], q[0])]
 }
@@ -120,7 +187,7 @@ export const complexBinary: Partial<Record<BinaryOp, (x: Pair, y: Pair) => Pair 
   divide: div,
   power: (x, y) => {
     if (isZero(y)) return ONE
-    if (!isZero(x)) return exp(mul(y, log(x)))
+    if (!isZero(x)) return exp(directedMul(y, log(x)))
     return isNaNPair(y) ? [Number.NaN, Number.NaN] : [0, 0]
   },
   maximum: (x, y) => (isNaNPair(x) || less(y, x) ? x : y),
