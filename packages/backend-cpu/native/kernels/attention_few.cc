@@ -25,18 +25,24 @@ struct Rows {
   }
 };
 
-// Rows of a float type whose elements follow each other.
-bool readable(const Source& x) { return x.strides[3] == 1 || x.shape[3] == 1; }
+// An operand whose rows' elements follow each other, or a copy: its layout must not choose the algorithm,
+// whose order of summation is its own.
+Source in_rows(const lz_call& call, const lz_operand& operand) {
+  Source x(operand);
+  if (x.strides[3] == 1 || x.shape[3] == 1) return x;
+  x.data = packed(call, operand);
+  row_major(x.shape, x.ndim, x.strides);
+  return x;
+}
 
 }  // namespace
 
 bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out) {
   const int64_t group = p.kv_heads > 0 ? p.heads / p.kv_heads : 0, queries = group * p.rows;
-  const Source k(call.in[1]), v(call.in[2]);
-  if (queries == 0 || queries > kMostQueries || p.depth == 0 || p.width == 0 || !readable(k) || !readable(v))
-    return false;
+  if (queries == 0 || queries > kMostQueries || p.depth == 0 || p.width == 0) return false;
   const int64_t columns = p.visible(p.rows), parts = std::max<int64_t>((columns + kPart - 1) / kPart, 1);
   if (columns == 0) return false;
+  const Source k = in_rows(call, call.in[1]), v = in_rows(call, call.in[2]);
   const Source q = densify(call, Source(call.in[0]), 0);
   const int32_t dtype = k.dtype;
   const HalfProductTable& products = half_product_table();
