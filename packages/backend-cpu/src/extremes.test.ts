@@ -80,3 +80,21 @@ test("NaN makes its cell NaN; an infinite cotangent makes NaN elsewhere", () => 
     [Number.NaN, Number.POSITIVE_INFINITY],
   ])
 })
+
+test("down columns of which few or none have two extremes", () => {
+  for (const [few, dtype] of [
+    [[], mx.float32],
+    [[0, 5, 699], mx.float32],
+    [[3], mx.float64],
+  ] as [number[], mx.Dtype][]) {
+    let x = mx.random.normal([300, 700], { key: mx.random.key(3) }).astype(dtype)
+    const rows = mx.arange(300).reshape([300, 1])
+    const ties = few.reduce(
+      (at, column) => at.logicalOr(mx.arange(700).equal(column)),
+      mx.zeros([700], mx.bool),
+    )
+    x = mx.where(ties.logicalAnd(rows.remainder(100).equal(7)), mx.array(9, dtype), x)
+    const got = slope((a) => a.max(0), x)
+    expect(mx.allclose(got.astype(mx.float64), expected(x, [0], "max"), 1e-6, 1e-6).item()).toBe(true)
+  }
+})

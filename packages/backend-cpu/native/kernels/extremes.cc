@@ -104,6 +104,8 @@ class Columns {
   Columns(const Job& job, const T* x, const T* y, const T* g, T* to)
       : job_(job), x_(x), y_(y), g_(g), to_(to) {}
 
+  bool in_place() const { return static_cast<const void*>(x_) == to_; }
+
   // Of rows [begin, end) of a reduced cell, `m` columns at these offsets of x, the cells and the result.
   void count(const std::array<int64_t, 3>& at, int64_t begin, int64_t end, int64_t m, int32_t* counts) const {
     const auto run = extremes_table().count_columns[job_.dtype];
@@ -122,6 +124,18 @@ class Columns {
     const auto run = extremes_table().write_columns[job_.dtype];
     by_blocks(begin, end, m, [&](const std::array<int64_t, 2>& row, int64_t j, int64_t count) {
       run(x_ + at[0] + row[0] + j, count, y_ + at[1] + j, hits + j, misses + j, to_ + at[2] + row[1] + j);
+    });
+  }
+
+  // Both, of each part of a row while it is in the first cache.
+  void count_and_write(const std::array<int64_t, 3>& at, int64_t begin, int64_t end, int64_t m,
+                       int32_t* counts, const T* hits, const T* misses) const {
+    const auto count_run = extremes_table().count_columns[job_.dtype];
+    const auto write_run = extremes_table().write_columns[job_.dtype];
+    by_blocks(begin, end, m, [&](const std::array<int64_t, 2>& row, int64_t j, int64_t count) {
+      const T *x = x_ + at[0] + row[0] + j, *y = y_ + at[1] + j;
+      count_run(x, count, y, counts + j);
+      write_run(x, count, y, hits + j, misses + j, to_ + at[2] + row[1] + j);
     });
   }
 
@@ -160,30 +174,50 @@ void by_columns(const lz_call& call, const Job& job, const Columns<T>& all, int6
            });
 }
 
-// Whole rows, in pieces, each with counts of its own: memory is walked in order, twice.
+// Whole rows, in pieces, each with counts of its own. What is written while counting takes each extreme for
+// the only one of its column: where others equal it, which is rare, the column is written again.
 template <class T>
 void by_rows(const lz_call& call, const Job& job, const Columns<T>& all, int64_t width, int64_t n) {
   const int64_t height = std::max<int64_t>(16, kPiece / width), pieces = (n + height - 1) / height;
   int32_t* counts = scratch<int32_t>(call, pieces * width);
   T *hits = scratch<T>(call, width), *misses = scratch<T>(call, width);
   const int64_t outer = job.kept.size() / width;
+  const bool once = !all.in_place();
   Cursor<3> cell(job.kept, job.kept.ndim - 1, 0);
   for (int64_t i = 0; i < outer; i++, cell.next()) {
     const auto at = cell.offset;
     const double price = 0.3 * double(height * width);
+    const auto write = [&](int64_t first, int64_t count) {
+      auto from = at;
+      for (int64_t& offset : from) offset += first;
+      parallel(call, pieces, 0.3 * double(height * count), [&](int64_t begin, int64_t end) {
+        all.write(from, begin * height, std::min(n, end * height), count, hits + first, misses + first);
+      });
+    };
+    std::fill_n(counts, width, 1);
+    all.share(at[1], counts, width, hits, misses);
     parallel(call, pieces, price, [&](int64_t begin, int64_t end) {
       for (int64_t p = begin; p < end; p++) {
-        std::fill_n(counts + p * width, width, 0);
-        all.count(at, p * height, std::min(n, (p + 1) * height), width, counts + p * width);
+        int32_t* found = counts + p * width;
+        std::fill_n(found, width, 0);
+        const int64_t first = p * height, last = std::min(n, first + height);
+        if (once)
+          all.count_and_write(at, first, last, width, found, hits, misses);
+        else
+          all.count(at, first, last, width, found);
       }
     });
     for (int64_t p = 1; p < pieces; p++)
       for (int64_t j = 0; j < width; j++) counts[j] += counts[p * width + j];
+    const int64_t others = width - std::count(counts, counts + width, 1);
+    if (once && others == 0) continue;
     all.share(at[1], counts, width, hits, misses);
-    parallel(call, pieces, price, [&](int64_t begin, int64_t end) {
-      for (int64_t p = begin; p < end; p++)
-        all.write(at, p * height, std::min(n, (p + 1) * height), width, hits, misses);
-    });
+    if (!once || others > width / 16) {
+      write(0, width);
+    } else {
+      for (int64_t j = 0; j < width; j++)
+        if (counts[j] != 1) write(j, 1);
+    }
   }
 }
 
