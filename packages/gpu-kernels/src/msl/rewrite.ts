@@ -3,7 +3,14 @@
  * constants become values that are set later. Lines stay where they are, so that a compiler's messages name the lines of the Metal
  * source. What a platform's kernels look like is in scanner.ts (the host) and cuda.ts.
  */
-import { type FunctionDefinition, readAttributes, type Statement, type Structure } from "./structure"
+import {
+  type FunctionDefinition,
+  type Parameter,
+  readAttributes,
+  type Statement,
+  type Structure,
+  skipTemplate,
+} from "./structure"
 import type { Words } from "./tokens"
 
 /** A constant that is set when a pipeline is made. */
@@ -35,6 +42,24 @@ export abstract class Rewriter {
   /** Rewrites the head of a kernel's function. */
   protected kernelHead(_kernel: FunctionDefinition): void {}
 
+  /** Whether the language that is written tells address spaces apart. */
+  protected readonly hasSpaces: boolean = false
+
+  /** Functions that differ in address spaces alone are one without them: the first stays. */
+  private dropTwins(functions: readonly FunctionDefinition[]): void {
+    const seen = new Set<string>()
+    for (const f of functions) {
+      if (f.isKernel) continue
+      const { words } = this
+      const head = words.slice(f.begin, skipTemplate(words, f.begin))
+      const types = f.parameters.map((p) => typeWithoutSpace(words, p))
+      const suffix = f.name === "operator" ? words.slice(f.begin, f.open) : ""
+      const key = `${head} ${f.qualified}(${types.join()})${suffix}`
+      if (types.length > 0 && seen.has(key)) words.erase(f.begin, f.end + 1)
+      seen.add(key)
+    }
+  }
+
   /** An address space: only that of constants says something to a compiler without them. */
   protected space(name: string, i: number): string {
     if (name !== "constant") return ""
@@ -43,6 +68,7 @@ export abstract class Rewriter {
 
   /** Rewrites everything. */
   rewrite(structure: Structure): void {
+    if (!this.hasSpaces) this.dropTwins(structure.functions)
     const byName = new Map(structure.functions.filter((f) => f.isKernel).map((f) => [f.name, f]))
     for (const f of structure.functions) this.function(f)
     for (const s of structure.statements) this.statement(s, byName)
@@ -185,6 +211,20 @@ export abstract class Rewriter {
       } else if (WAITS.test(text)) this.waits = true
     }
   }
+}
+
+/** The words of a parameter's type as they are without address spaces; what is constant is const. */
+function typeWithoutSpace(words: Words, p: Parameter): string {
+  const kept: string[] = []
+  let isConst = false
+  for (let i = p.begin; i < p.end; i++) {
+    const text = words.text(i)
+    if (text === "=") break
+    if (words.isAttribute(i)) i = words.closing(i)
+    else if (text === "const" || text === "constant") isConst = true
+    else if (!SPACES.has(text) && text !== p.name) kept.push(text)
+  }
+  return `${isConst ? "const " : ""}${kept.join(" ")}`
 }
 
 /** The text of string literals, of which several make one. */

@@ -23,6 +23,24 @@ describe("scanner", () => {
     ).toMatchInlineSnapshot(`"void f( const float* a , const int& n ) { a[n]; }"`)
   })
 
+  it("keeps one of several functions that differ in address spaces alone", () => {
+    expect(
+      body(`template <typename T> T at(device const T* x, int i) { return x[i]; }
+template <typename T> T at(constant T* y, int j) { return y[j]; }
+template <typename T> T at(threadgroup T* z, int k) { return z[k]; }
+float at(device const float* x, uint i) { return x[i]; }
+float sum(thread float* a) { return a[0]; }
+float sum(thread float* a, float b = 1.0) { return b; }`),
+    ).toMatchInlineSnapshot(`
+      "template <typename T> T at( const T* x, int i) { return x[i]; }
+       
+      template <typename T> T at( T* z, int k) { return z[k]; }
+      float at( const float* x, uint i) { return x[i]; }
+      float sum( float* a) { return a[0]; }
+      float sum( float* a, float b = 1.0f) { return b; }"
+    `)
+  })
+
   it("makes a table entry of every kernel", () => {
     expect(
       table(

@@ -25,6 +25,7 @@ const spaces: Record<string, string> = {
 const VECTOR = /^(bool|char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat)[234]$/
 
 class StrictRewriter extends Rewriter {
+  protected override readonly hasSpaces = true
   private readonly used: string[] = []
   private variables = 0
 
