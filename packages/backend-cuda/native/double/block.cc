@@ -65,17 +65,20 @@ void resume(unsigned index) {
 }
 
 // Lanes that wait at one place of the code exchange: those at the lowest address first, as if the others
-// waited for them.
+// waited for them. Where they say with whom they exchange, that counts instead: a compiler for the CPU may have
+// made two places of one.
 void resolve(Lane* warp, unsigned width) {
   const Lane* first = nullptr;
   for (unsigned i = 0; i < width; i++)
     if (warp[i].state == Lane::kExchange && (!first || warp[i].site < first->site)) first = &warp[i];
   const void* site = first->site;
   const LzExchange kind = first->kind;
+  const unsigned mask = first->mask;
   unsigned taking = 0, votes = 0, values[kWarp] = {};
   for (unsigned i = 0; i < width; i++) {
     const Lane& lane = warp[i];
-    if (lane.state != Lane::kExchange || lane.site != site || lane.kind != kind) continue;
+    if (lane.state != Lane::kExchange || lane.kind != kind) continue;
+    if (kind == LzExchange::kMask ? lane.site != site : lane.mask != mask) continue;
     taking |= 1u << i;
     values[i] = lane.value;
     if (lane.value) votes |= 1u << i;
