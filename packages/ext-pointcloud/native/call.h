@@ -1,4 +1,5 @@
-// What the kernels need around lz_call: threads, parameters, rows in memory without gaps, and positions that are checked.
+// What the kernels need around lz_call: threads, parameters, rows in memory without gaps, and positions that
+// are checked.
 #ifndef LAZULI_POINTCLOUD_CALL_H
 #define LAZULI_POINTCLOUD_CALL_H
 
@@ -10,7 +11,8 @@
 
 namespace pointcloud {
 
-// Loops that the compiler vectorizes once for each instruction set, where the C library can choose when it loads them.
+// Loops that the compiler vectorizes once for each instruction set, where the C library can choose when it
+// loads them.
 #if defined(__x86_64__) && defined(__GLIBC__) && !defined(__clang__)
 #define POINTCLOUD_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
@@ -69,15 +71,24 @@ const T* row_major(const lz_call* call, const lz_operand& x) {
 template <class F>
 void with_integers(const lz_call* call, const char* op, const lz_operand& x, F&& f) {
   switch (x.dtype) {
-    case LZ_UINT8: return f(row_major<uint8_t>(call, x));
-    case LZ_UINT16: return f(row_major<uint16_t>(call, x));
-    case LZ_UINT32: return f(row_major<uint32_t>(call, x));
-    case LZ_UINT64: return f(row_major<uint64_t>(call, x));
-    case LZ_INT8: return f(row_major<int8_t>(call, x));
-    case LZ_INT16: return f(row_major<int16_t>(call, x));
-    case LZ_INT32: return f(row_major<int32_t>(call, x));
-    case LZ_INT64: return f(row_major<int64_t>(call, x));
-    default: fail(call, "[%s] indices must be integers", op);
+    case LZ_UINT8:
+      return f(row_major<uint8_t>(call, x));
+    case LZ_UINT16:
+      return f(row_major<uint16_t>(call, x));
+    case LZ_UINT32:
+      return f(row_major<uint32_t>(call, x));
+    case LZ_UINT64:
+      return f(row_major<uint64_t>(call, x));
+    case LZ_INT8:
+      return f(row_major<int8_t>(call, x));
+    case LZ_INT16:
+      return f(row_major<int16_t>(call, x));
+    case LZ_INT32:
+      return f(row_major<int32_t>(call, x));
+    case LZ_INT64:
+      return f(row_major<int64_t>(call, x));
+    default:
+      fail(call, "[%s] indices must be integers", op);
   }
 }
 
@@ -92,8 +103,8 @@ inline const int64_t* positions(const lz_call* call, const char* op, const lz_op
       if (std::is_signed<T>::value)
         fail(call, "[%s] index %lld is out of bounds for axis 0 with size %lld", op, (long long)from[i],
              (long long)size);
-      fail(call, "[%s] index %llu is out of bounds for axis 0 with size %lld", op, (unsigned long long)from[i],
-           (long long)size);
+      fail(call, "[%s] index %llu is out of bounds for axis 0 with size %lld", op,
+           (unsigned long long)from[i], (long long)size);
     }
   });
   return out;
@@ -105,7 +116,8 @@ inline const int64_t* offsets_of(const lz_call* call, const char* op, const lz_o
   with_integers(call, op, x, [&](const auto* from) {
     for (int64_t i = 0; i < x.size; i++) {
       out[i] = int64_t(from[i]);
-      if (i == 0 && out[i] != 0) fail(call, "[%s] offsets must begin with 0, received %lld", op, (long long)out[i]);
+      if (i == 0 && out[i] != 0)
+        fail(call, "[%s] offsets must begin with 0, received %lld", op, (long long)out[i]);
       if (i > 0 && out[i] < out[i - 1])
         fail(call, "[%s] offsets must not descend, received %lld after %lld", op, (long long)out[i],
              (long long)out[i - 1]);

@@ -1,5 +1,5 @@
-// Neighbours in clouds, and points that lie far from each other. Squared distances are taken in double, coordinate by
-// coordinate, as the reference implementation takes them, so that both choose the same points.
+// Neighbours in clouds, and points that lie far from each other. Squared distances are taken in double,
+// coordinate by coordinate, as the reference implementation takes them, so that both choose the same points.
 #include <cmath>
 #include <vector>
 
@@ -11,8 +11,8 @@ namespace {
 constexpr int64_t kBlock = 64;
 
 // d[i] = Σ (p[i] - q)², with the coordinates of points one after the other: p[axis · stride + i].
-inline __attribute__((always_inline)) void squared(const double* p, int64_t stride, const double* q, int64_t width,
-                                                   int64_t n, double* d) {
+inline __attribute__((always_inline)) void squared(const double* p, int64_t stride, const double* q,
+                                                   int64_t width, int64_t n, double* d) {
   for (int64_t i = 0; i < n; i++) d[i] = 0;
   for (int64_t axis = 0; axis < width; axis++)
     for (int64_t i = 0; i < n; i++) {
@@ -20,8 +20,8 @@ inline __attribute__((always_inline)) void squared(const double* p, int64_t stri
       d[i] += difference * difference;
     }
 }
-POINTCLOUD_CLONES void squared_distances(const double* p, int64_t stride, const double* q, int64_t width, int64_t n,
-                                         double* d) {
+POINTCLOUD_CLONES void squared_distances(const double* p, int64_t stride, const double* q, int64_t width,
+                                         int64_t n, double* d) {
   squared(p, stride, q, width, n, d);
 }
 

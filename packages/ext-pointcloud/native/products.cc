@@ -1,5 +1,6 @@
-// Products of gathered matrices and vectors, summed at the rows of the result. The products of one row are taken by one
-// thread in the order in which they were given, and summed in double: results do not depend on the number of threads.
+// Products of gathered matrices and vectors, summed at the rows of the result. The products of one row are
+// taken by one thread in the order in which they were given, and summed in double: results do not depend on
+// the number of threads.
 #include <vector>
 
 #include "kernels.h"
@@ -52,31 +53,35 @@ inline __attribute__((always_inline)) void rows_product(const T* a, int64_t stri
     total[m] += double(sum);
   }
 }
-POINTCLOUD_CLONES void by_rows(const float* a, int64_t s, const float* b, int64_t m, int64_t c, double* total) {
+POINTCLOUD_CLONES void by_rows(const float* a, int64_t s, const float* b, int64_t m, int64_t c,
+                               double* total) {
   rows_product(a, s, b, m, c, total);
 }
-POINTCLOUD_CLONES void by_rows(const double* a, int64_t s, const double* b, int64_t m, int64_t c, double* total) {
+POINTCLOUD_CLONES void by_rows(const double* a, int64_t s, const double* b, int64_t m, int64_t c,
+                               double* total) {
   rows_product(a, s, b, m, c, total);
 }
 
 // The same for a matrix that lies by columns, which are `stride` apart.
 template <class T>
-inline __attribute__((always_inline)) void columns_product(const T* a, int64_t stride, const T* b, int64_t rows,
-                                                           int64_t columns, double* total) {
+inline __attribute__((always_inline)) void columns_product(const T* a, int64_t stride, const T* b,
+                                                           int64_t rows, int64_t columns, double* total) {
   for (int64_t c = 0; c < columns; c++)
     for (int64_t m = 0; m < rows; m++) total[m] += double(a[c * stride + m] * b[c]);
 }
-POINTCLOUD_CLONES void by_columns(const float* a, int64_t s, const float* b, int64_t m, int64_t c, double* total) {
+POINTCLOUD_CLONES void by_columns(const float* a, int64_t s, const float* b, int64_t m, int64_t c,
+                                  double* total) {
   columns_product(a, s, b, m, c, total);
 }
-POINTCLOUD_CLONES void by_columns(const double* a, int64_t s, const double* b, int64_t m, int64_t c, double* total) {
+POINTCLOUD_CLONES void by_columns(const double* a, int64_t s, const double* b, int64_t m, int64_t c,
+                                  double* total) {
   columns_product(a, s, b, m, c, total);
 }
 
 // out[m, c] (+)= x[m] · b[c]
 template <class To, class T>
-inline __attribute__((always_inline)) void outer_product(const T* x, const T* b, int64_t rows, int64_t columns,
-                                                         bool first, To* out) {
+inline __attribute__((always_inline)) void outer_product(const T* x, const T* b, int64_t rows,
+                                                         int64_t columns, bool first, To* out) {
   for (int64_t m = 0; m < rows; m++) {
     const T scale = x[m];
     To* row = out + m * columns;
@@ -92,7 +97,8 @@ POINTCLOUD_CLONES void outer(const float* x, const float* b, int64_t m, int64_t 
 POINTCLOUD_CLONES void outer(const float* x, const float* b, int64_t m, int64_t c, bool first, double* out) {
   outer_product(x, b, m, c, first, out);
 }
-POINTCLOUD_CLONES void outer(const double* x, const double* b, int64_t m, int64_t c, bool first, double* out) {
+POINTCLOUD_CLONES void outer(const double* x, const double* b, int64_t m, int64_t c, bool first,
+                             double* out) {
   outer_product(x, b, m, c, first, out);
 }
 
@@ -114,8 +120,11 @@ struct Mvmr {
     const bool along = columns <= 1 || a.strides[3] == 1;
     const bool copied = !across && !along;
     const T* matrices = copied ? row_major<T>(call, a) : static_cast<const T*>(a.data);
-    const int64_t steps[3] = {copied ? groups * rows * columns : a.strides[0], copied ? rows * columns : a.strides[1],
-                              copied ? columns : across ? a.strides[3] : a.strides[2]};
+    const int64_t steps[3] = {copied ? groups * rows * columns : a.strides[0],
+                              copied ? rows * columns : a.strides[1],
+                              copied   ? columns
+                              : across ? a.strides[3]
+                                       : a.strides[2]};
     const int64_t cells = groups * rows;
     const int64_t fetched = std::min<int64_t>(cells * columns * int64_t(sizeof(T)), 32 * kLine);
     const double price = 20 + 0.3 * double(n) / double(y.shape[0]) * double(cells * columns + 16);

@@ -1,5 +1,6 @@
-// sparseMatmul and sampledMatmul. Values of a sparse matrix are first put in the order of their rows, by counting, unless
-// they are so already: each row is then computed by one thread, its values in the order in which they were given.
+// sparseMatmul and sampledMatmul. Values of a sparse matrix are first put in the order of their rows, by
+// counting, unless they are so already: each row is then computed by one thread, its values in the order in
+// which they were given.
 #include <vector>
 
 #include "kernels/families.h"
@@ -8,7 +9,8 @@
 namespace lazuli {
 namespace {
 
-// Sums in the type of the elements are added to wider ones after so many terms, so that errors do not grow with their number.
+// Sums in the type of the elements are added to wider ones after so many terms, so that errors do not grow
+// with their number.
 constexpr int64_t kTerms = 32, kColumns = 256;
 constexpr int64_t kLanes = 8;  // elements of a loop that is unrolled
 
@@ -33,7 +35,8 @@ const int64_t* read_positions(const lz_call& call, const char* op, const char* w
   return out;
 }
 
-// starts[r] … starts[r + 1] are the values of row r, numbers of which are in `order`, or themselves where that is null.
+// starts[r] … starts[r + 1] are the values of row r, numbers of which are in `order`, or themselves where
+// that is null.
 struct Rows {
   const int64_t* starts;
   const int64_t* order = nullptr;
@@ -88,8 +91,7 @@ void multiply_rows(const lz_call& call, const Rows& rows, const int64_t* columns
           std::fill_n(part, m, C(0));
         }
       }
-      for (int64_t j = 0; j < m; j++)
-        to[r * n + column + j] = longer ? S(C(total[j])) : S(part[j]);
+      for (int64_t j = 0; j < m; j++) to[r * n + column + j] = longer ? S(C(total[j])) : S(part[j]);
     }
   });
 }
@@ -107,7 +109,8 @@ void sparse_matmul(const lz_call& call) {
   const int64_t* at_column = read_positions(call, op, "column", columns, dense.shape[0]);
   if (y.size == 0) return;
   const Rows lists = rows_of(call, at_row, values.size, y.shape[0]);
-  dispatch_or_fail<inexact_types>(call, op, y.dtype, [&]<class S>() { multiply_rows<S>(call, lists, at_column); });
+  dispatch_or_fail<inexact_types>(call, op, y.dtype,
+                                  [&]<class S>() { multiply_rows<S>(call, lists, at_column); });
 }
 
 template <class S>
@@ -138,14 +141,17 @@ void multiply_samples(const lz_call& call, const int64_t* rows, const int64_t* c
 void sampled_matmul(const lz_call& call) {
   constexpr const char* op = "sampledMatmul";
   require_counts(call, op, 4, 1);
-  const lz_operand &a = call.in[0], &b = call.in[1], &rows = call.in[2], &columns = call.in[3], &y = call.out[0];
+  const lz_operand &a = call.in[0], &b = call.in[1], &rows = call.in[2], &columns = call.in[3],
+                   &y = call.out[0];
   const bool fits = a.ndim == 2 && b.ndim == 2 && rows.ndim == 1 && same_shape(rows, columns) &&
-                    same_shape(rows, y) && a.shape[1] == b.shape[1] && a.dtype == b.dtype && y.dtype == a.dtype;
+                    same_shape(rows, y) && a.shape[1] == b.shape[1] && a.dtype == b.dtype &&
+                    y.dtype == a.dtype;
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);
   const int64_t* at_row = read_positions(call, op, "row", rows, a.shape[0]);
   const int64_t* at_column = read_positions(call, op, "column", columns, b.shape[0]);
   if (y.size == 0) return;
-  dispatch_or_fail<inexact_types>(call, op, y.dtype, [&]<class S>() { multiply_samples<S>(call, at_row, at_column); });
+  dispatch_or_fail<inexact_types>(call, op, y.dtype,
+                                  [&]<class S>() { multiply_samples<S>(call, at_row, at_column); });
 }
 
 }  // namespace

@@ -65,8 +65,8 @@ void resume(unsigned index) {
 }
 
 // Lanes that wait at one place of the code exchange: those at the lowest address first, as if the others
-// waited for them. Where they say with whom they exchange, that counts instead: a compiler for the CPU may have
-// made two places of one.
+// waited for them. Where they say with whom they exchange, that counts instead: a compiler for the CPU may
+// have made two places of one.
 void resolve(Lane* warp, unsigned width) {
   const Lane* first = nullptr;
   for (unsigned i = 0; i < width; i++)

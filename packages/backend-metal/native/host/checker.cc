@@ -70,8 +70,9 @@ bool Checker::ordered_others(const Cell& cell, const Access& now, bool in_arena)
   const Access& last = cell.read;
   if (cell.others == Others::kNone || (in_arena && last.group != now.group)) return true;
   if (cell.others == Others::kGroups || last.group != now.group) return false;
-  return last.epoch < now.epoch || (cell.others == Others::kSimdgroup && last.lane / kSimdWidth == now.lane / kSimdWidth &&
-                                    last.fence < now.fence);
+  return last.epoch < now.epoch ||
+         (cell.others == Others::kSimdgroup && last.lane / kSimdWidth == now.lane / kSimdWidth &&
+          last.fence < now.fence);
 }
 
 std::string Checker::race(const Access& before, bool wrote, const Access& now, bool writes,
@@ -148,14 +149,15 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
       else if (last.group != now.group)
         c->others = Others::kGroups;
       else if (last.lane != now.lane)
-        c->others = std::max(c->others,
-                             last.lane / kSimdWidth == now.lane / kSimdWidth ? Others::kSimdgroup : Others::kGroup);
+        c->others = std::max(
+            c->others, last.lane / kSimdWidth == now.lane / kSimdWidth ? Others::kSimdgroup : Others::kGroup);
       c->read = now;
       continue;
     }
     if (!in_arena && !c->stored) traffic.distinct_stores++;
     c->stored = true;
-    if (c->read.set && !(c->read.atomic && atomic) && !(ordered(c->read, now, in_arena) && ordered_others(*c, now, in_arena))) {
+    if (c->read.set && !(c->read.atomic && atomic) &&
+        !(ordered(c->read, now, in_arena) && ordered_others(*c, now, in_arena))) {
       Access reader = c->read;
       // The last reader is this thread: another one read before it.
       if (ordered(reader, now, in_arena))
