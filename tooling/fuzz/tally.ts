@@ -106,7 +106,7 @@ function attempts(part: string, seed: number, from: number, to: number, found: T
   )
 }
 
-/** What an attempt was whose process cannot say so any more. */
+/** Names the case of an attempt whose process has died. */
 function caseOf(part: string, seed: number, attempt: number): string {
   const args = [program as string, part, String(seed), String(attempt)]
   const { output } = spawnSync(process.execPath, args, { stdio: ["ignore", "ignore", "ignore", "pipe"] })

@@ -32,7 +32,7 @@ interface Lie {
   readonly row: number
 }
 
-/** How the last two axes lie, row-major or transposed; null where neither. */
+/** Layout of the last two axes: row-major or transposed; null where neither. */
 function lieOf({ shape, strides }: View): Lie | null {
   const [rows, columns] = shape.slice(-2)
   const [down, across] = strides.slice(-2)
@@ -76,7 +76,7 @@ function wordsOf(integers: readonly number[], doubles: readonly number[]): Int32
   return new Int32Array(bytes.buffer)
 }
 
-/** What is added to a product: a matrix of its shape, or a row for all of its rows. */
+/** A term added to a product: a matrix of its shape, or a row for all of its rows. */
 interface Addend {
   readonly view: View
   readonly isRow: boolean
@@ -163,7 +163,7 @@ function encodeProduct(
 /** Matrix axes beyond the last two that a few calls go through. */
 const MANY = 16
 
-/** Whether the library takes this application: there is something to compute, and batches need few calls. */
+/** Tells that the library takes this application: there is something to compute, and batches need few calls. */
 function takes(node: Node, inputs: readonly Node[]): boolean {
   if (!Object.hasOwn(TYPES, node.dtype.name) || node.size === 0) return false
   const k = inputs[0].shape[inputs[0].shape.length - 1]

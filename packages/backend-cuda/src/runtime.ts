@@ -87,7 +87,7 @@ export class CudaRuntime implements GpuRuntime {
   }
 
   private products: boolean | undefined
-  /** Whether cuBLASLt is there, opened once. */
+  /** True where cuBLASLt is found; opened once. */
   get hasProducts(): boolean {
     if (this.products === undefined) {
       const { native } = this.open

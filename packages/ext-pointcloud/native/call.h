@@ -1,4 +1,4 @@
-// What the kernels need around lz_call: threads, parameters, rows in memory without gaps, and positions that
+// The surroundings of lz_call: threads, parameters, rows in memory without gaps, and positions that
 // are checked.
 #ifndef LAZULI_POINTCLOUD_CALL_H
 #define LAZULI_POINTCLOUD_CALL_H

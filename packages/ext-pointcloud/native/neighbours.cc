@@ -116,7 +116,7 @@ struct Farthest {
             squared_distances(from + first + block, n, q.data(), width, length, d);
             for (int64_t p = 0; p < length; p++) {
               double& at = far[size_t(block + p)];
-              // What was chosen keeps -1, and a distance that is NaN counts as none.
+              // A chosen point keeps -1, and a distance that is NaN counts as none.
               if (d[p] < at) at = d[p];
               if (at > most) most = at, chosen = block + p;
             }

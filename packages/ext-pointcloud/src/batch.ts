@@ -3,7 +3,7 @@ import * as mx from "@lazuli/core"
 import { format } from "@lazuli/core/plugin"
 import { asLine, type Integers } from "./positions"
 
-/** How the points of a cloud are put together. */
+/** A reduction over the points of a cloud. */
 export type CloudReduction = "sum" | "mean" | "max" | "min"
 
 const reductions: Readonly<Record<CloudReduction, (x: mx.Array, parts: { lengths: mx.Array }) => mx.Array>> =
@@ -27,7 +27,7 @@ const reductions: Readonly<Record<CloudReduction, (x: mx.Array, parts: { lengths
 export class PointCloudBatch {
   /** The points of all clouds, one cloud after another. */
   readonly points: mx.Array
-  /** How many points each cloud has. */
+  /** The number of points of each cloud. */
   readonly lengths: readonly number[]
   /** Where each cloud begins, and the number of points at the end. */
   readonly offsets: readonly number[]
@@ -75,7 +75,7 @@ export class PointCloudBatch {
     return new PointCloudBatch(mx.unpadSegments(padded, { lengths }), lengths)
   }
 
-  /** How many clouds there are. */
+  /** The number of clouds. */
   get length(): number {
     return this.lengths.length
   }

@@ -1,4 +1,7 @@
-/** Neighbours, balls and farthest points against plain searches, on every backend: clouds apart, empty clouds, one point, ties, and what is refused. */
+/**
+ * Neighbours, balls and farthest points against plain searches, on every backend: clouds apart, empty clouds, one point, ties, and what is
+ * refused.
+ */
 import "@lazuli/backend-cpu"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"

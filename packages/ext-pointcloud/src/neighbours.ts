@@ -1,6 +1,6 @@
 /**
- * Which points are near: the k nearest, and those in a ball; and points far from each other. Positions are integers and have no derivative: the
- * distances of what is found have one, by {@link indexedDistance}.
+ * Neighbours: the k nearest points, those in a ball, and points far from each other. Positions are integers and have no derivative:
+ * the distances of what is found have one, by {@link indexedDistance}.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -146,7 +146,7 @@ function asPoints(op: string, name: string, x: mx.Array): mx.Array {
   return x.dtype === mx.float64 ? x : x.astype(mx.float32)
 }
 
-/** Which clouds there are: where each begins, with the number of points at the end. */
+/** The clouds: where each begins, with the number of points at the end. */
 export interface CloudOptions {
   /** Of the points; one cloud by default. */
   offsets?: Integers | null
@@ -190,9 +190,9 @@ const knnArgs = operation(
     ),
 )
 /**
- * The k points nearest to each query: points (P, D) and queries (Q, D) give positions of points, int32 (Q, k), the nearest first, of equally near ones
- * the first. −1 stands where a cloud has fewer points. With `offsets` and `queryOffsets` queries see the points of their own cloud alone. Memory beside
- * the result does not grow with P · Q.
+ * The k points nearest to each query: points (P, D) and queries (Q, D) give positions of points, int32 (Q, k), the nearest first, of
+ * equally near ones the first. −1 stands where a cloud has fewer points. With `offsets` and `queryOffsets` queries see the points of their
+ * own cloud alone. Memory beside the result does not grow with P · Q.
  * @throws ShapeError when coordinates or numbers of clouds differ; IndexError, when computed, for offsets that descend
  * @example
  * const points = mx.array([[0], [1], [5]])
@@ -228,8 +228,8 @@ const ballArgs = operation(
   ): mx.Array => search("ballQuery", points, queries, { k, radius, order: "first" }, offsets, queryOffsets),
 )
 /**
- * At most k points no farther than `radius` from each query, in the order of the points: int32 (Q, k), −1 behind them. Points, queries and clouds are as
- * {@link knn} takes them.
+ * At most k points no farther than `radius` from each query, in the order of the points: int32 (Q, k), −1 behind them. Points, queries and
+ * clouds are as {@link knn} takes them.
  * @throws ShapeError when coordinates or numbers of clouds differ; IndexError, when computed, for offsets that descend
  * @example
  * const points = mx.array([[0], [1], [5]])
@@ -257,8 +257,8 @@ const farthestArgs = operation(
   },
 )
 /**
- * Positions of `count` points that lie far from each other: the first point, and then each time the one farthest from all before it, of equally far ones
- * the first. Points (P, D) give int32 (count), −1 after the last point; with `offsets` of clouds (clouds, count).
+ * Positions of `count` points that lie far from each other: the first point, and then each time the one farthest from all before it, of
+ * equally far ones the first. Points (P, D) give int32 (count), −1 after the last point; with `offsets` of clouds (clouds, count).
  * @throws IndexError, when computed, for offsets that descend
  * @example
  * farthestPointSampling(mx.array([[0], [1], [5], [3]]), 3).tolist() // => [0, 2, 3]

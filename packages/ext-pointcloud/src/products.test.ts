@@ -1,4 +1,7 @@
-/** mvmr and vvor against loops in float64, on every backend: sorted and unsorted positions, empty rows, derivatives, batches, and what is refused. */
+/**
+ * mvmr and vvor against loops in float64, on every backend: sorted and unsorted positions, empty rows, derivatives, batches, and what is
+ * refused.
+ */
 import "@lazuli/backend-cpu"
 import "@lazuli/backend-metal"
 import { compile } from "@lazuli/compile"

@@ -1,6 +1,6 @@
 /**
- * Products of gathered operands, summed where they belong: matrices by vectors (mvmr) and vectors by vectors (vvor), in groups. They are each
- * other's derivatives, and stay bilinear under every transform.
+ * Products of gathered operands, summed where they belong: matrices by vectors (mvmr) and vectors by vectors (vvor), in groups. They are
+ * each other's derivatives, and stay bilinear under every transform.
  */
 import * as mx from "@lazuli/core"
 import {
@@ -204,7 +204,8 @@ const vvorArgs = operation(
 )
 /**
  * Outer products of gathered vectors, summed: out[outIndices[t]] += x[xIndices[t]] ⊗ b[bIndices[t]] in each group, for x (X, G, M),
- * b (B, G, C) and out (numRows, G, M, C). Rows without a product are 0. Differentiable in x and b; sums are taken in the order of the products.
+ * b (B, G, C) and out (numRows, G, M, C). Rows without a product are 0. Differentiable in x and b; sums are taken in the order of the
+ * products.
  * @throws IndexError, when computed, for a position out of bounds. (GPU backends leave such products out.)
  * @throws ShapeError when shapes or the numbers of positions do not fit
  * @example

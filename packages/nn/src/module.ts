@@ -62,7 +62,7 @@ type Members = Record<string, unknown>
 const own = (module: object): Members => module as unknown as Members
 
 const PRIVATE = "Fields that are #private are no part of the tree"
-/** How deep lists and objects may lie in a field. */
+/** The greatest depth of lists and objects in a field. */
 const DEEPEST = 500
 
 /**

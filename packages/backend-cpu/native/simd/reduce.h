@@ -11,7 +11,7 @@ namespace lazuli {
 
 enum ReduceOp { kSum, kProd, kMax, kMin, kAll, kAny, kReduceOps };
 
-// How elements are combined: in blocks of this many, and the blocks one after the other. Within a block, 64
+// Order of the additions: blocks of this many, and the blocks one after the other. Within a block, 64
 // lanes take elements in turn and are folded in a tree, 16 lanes take what 64 leave, and the rest is added
 // one by one. Rows and columns of memory have the same order, so a result depends on the elements alone.
 // Complex numbers are combined one by one.

@@ -153,7 +153,7 @@ std::string Products::run(const Driver& driver, const Product& q, const Operands
   const DevicePointer bits = at.a | at.b | at.c | at.d | 256;
   const int alignment = int(bits & (~bits + 1));
   Product shape = q;
-  // What scales does not choose.
+  // The choice does not depend on the scale.
   shape.alpha = 0;
   shape.beta = q.beta == 0 ? 0 : 1;
   std::string key(reinterpret_cast<const char*>(&shape), sizeof shape);

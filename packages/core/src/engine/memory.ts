@@ -80,12 +80,15 @@ class Group {
 /** Groups without storages. */
 const spare: Group[] = []
 
-/** What is given back once an object is gone. It must not refer to the object. */
+/** A resource to give back once an object is gone. It must not refer to the object. */
 export interface Droppable {
   drop(): void
 }
 
-/** The subject of each weak reference: a handle's node, the storage that a guarded node keeps, a group's storages, or what {@link dropWith} was given. */
+/**
+ * The subject of each weak reference: a handle's node, the storage that a guarded node keeps, a group's storages, or what {@link dropWith}
+ * was given.
+ */
 const watched: (Node | Droppable | null)[] = [null]
 let anchor = new Anchor()
 let group = new Group()
@@ -158,7 +161,10 @@ handles.flush = () => {
 
 const lost = new FinalizationRegistry<Droppable>((entry) => entry.drop())
 
-/** Gives something of about so many bytes back once nothing reaches `object` any more: in synchronous code as well, where there are weak references for it. */
+/**
+ * Gives something of about so many bytes back once nothing reaches `object` any more: in synchronous code as well, where there are weak
+ * references for it.
+ */
 export function dropWith(object: object, entry: Droppable, nbytes: number): void {
   if (!tracker) {
     lost.register(object, entry)

@@ -425,7 +425,7 @@ const diffArgs = operation(
     const along = normalizeAxis("diff", axis, x.ndim)
     if (!Number.isInteger(n) || n < 0)
       throw new ArgumentError("diff", `n must be a non-negative integer, received ${describe(n)}`)
-    // What is empty stays so, however often.
+    // An empty axis stays empty, however often it is repeated.
     const most = x.shape[along] + 1
     for (let i = 0; i < Math.min(n, most); i++) {
       const size = x.shape[along]

@@ -16,7 +16,7 @@ import { asLine, readRuns } from "./segment-arguments"
 import { segmentIds } from "./segments"
 import { moveToFront } from "./view"
 
-/** What takes numbers for positions in `count` rows or columns. @throws IndexError */
+/** Checks numbers as positions in `count` rows or columns. @throws IndexError */
 function positionsIn(op: string, what: string, list: HostArray, count: number): number[] {
   return globalThis.Array.from(list.data as ArrayLike<number | bigint>, (value) => {
     const at = Number(value)
@@ -238,9 +238,9 @@ const csrArgs = operation(
   },
 )
 /**
- * The product of a sparse matrix in CSR form with a dense matrix or vector: row i of the sparse one has the `values` from `offsets[i]` to before
- * `offsets[i + 1]`, at these `columns`. The result has offsets.length − 1 rows. Values at one place add up. Differentiable in the values and in the
- * dense operand. MLX has no such function.
+ * The product of a sparse matrix in CSR form with a dense matrix or vector: row i of the sparse one has the `values` from `offsets[i]` to
+ * before `offsets[i + 1]`, at these `columns`. The result has offsets.length − 1 rows. Values at one place add up. Differentiable in the
+ * values and in the dense operand. MLX has no such function.
  * @throws IndexError, when computed, for a column outside the dense operand or offsets that descend. (GPU backends leave such values out.)
  * @throws ShapeError unless there is a column for each value
  * @example
@@ -284,9 +284,10 @@ const cooArgs = operation(
   },
 )
 /**
- * The product of a sparse matrix in COO form with a dense matrix or vector: out[rows[t]] += values[t] · dense[columns[t]], in `numRows` rows. Values at one
- * place add up; their order does not matter, but with `sorted: true`, which promises ascending rows and is not checked, GPU backends need no atomic
- * additions. Swapping rows and columns multiplies by the transpose. Differentiable in the values and in the dense operand.
+ * The product of a sparse matrix in COO form with a dense matrix or vector: out[rows[t]] += values[t] · dense[columns[t]], in `numRows`
+ * rows. Values at one place add up; their order does not matter, but with `sorted: true`, which promises ascending rows and is not checked,
+ * GPU backends need no atomic additions. Swapping rows and columns multiplies by the transpose. Differentiable in the values and in the
+ * dense operand.
  * @throws IndexError, when computed, for a row or a column out of bounds. (GPU backends leave such values out.)
  * @throws ShapeError unless there are a row and a column for each value
  * @example
@@ -321,8 +322,8 @@ const sampledArgs = operation(
   },
 )
 /**
- * The elements of a @ bᵀ at some rows and columns alone: out[t] = Σ a[rows[t]] · b[columns[t]], for a [M, N] and b [K, N]. It is the derivative of
- * {@link cooMatmul} by its values. `sorted: true` promises ascending rows, by which the derivative gains on GPUs.
+ * The elements of a @ bᵀ at some rows and columns alone: out[t] = Σ a[rows[t]] · b[columns[t]], for a [M, N] and b [K, N]. It is the
+ * derivative of {@link cooMatmul} by its values. `sorted: true` promises ascending rows, by which the derivative gains on GPUs.
  * @throws IndexError, when computed, for a row or a column out of bounds. (GPU backends give NaN.)
  * @throws ShapeError unless the rows of a and b have one length
  * @example

@@ -1,6 +1,7 @@
 /**
- * Products of sparse matrices with dense ones. Where rows ascend, a thread an element finds its row's values by bisection, and adds them in order;
- * elsewhere a thread an element of each value's product adds atomically. Positions out of bounds are left out, since a kernel cannot refuse them.
+ * Products of sparse matrices with dense ones. Where rows ascend, a thread an element finds its row's values by bisection, and adds them in
+ * order; elsewhere a thread an element of each value's product adds atomically. Positions out of bounds are left out, since a kernel cannot
+ * refuse them.
  */
 import { isInteger, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue, Place } from "../dispatch"

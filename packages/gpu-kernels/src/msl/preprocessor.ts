@@ -14,7 +14,7 @@ interface Macro {
   readonly body: readonly Token[]
 }
 
-/** What Metal's compiler defines. */
+/** Macros that Metal's compiler defines. */
 const PREDEFINED = { __METAL__: "1", __METAL_VERSION__: "320", __HAVE_BFLOAT__: "1" }
 
 /** A text without macros and conditions, or what is wrong with them. */
@@ -52,7 +52,7 @@ class Preprocessor {
       } else {
         const { result, end } = this.expandAt(tokens, i, new Set())
         out += result.map((t) => t.text).join("")
-        // What a call of a macro spread over lines keeps its lines.
+        // A macro call spread over lines keeps its lines.
         if (end > i + 1)
           out += newlinesOf(
             tokens

@@ -42,7 +42,7 @@ export abstract class Rewriter {
   /** Rewrites the head of a kernel's function. */
   protected kernelHead(_kernel: FunctionDefinition): void {}
 
-  /** Whether the language that is written tells address spaces apart. */
+  /** True where the target language tells address spaces apart. */
   protected readonly hasSpaces: boolean = false
 
   /** Functions that differ in address spaces alone are one without them: the first stays. */
