@@ -131,7 +131,7 @@ export class Program {
   }
 
   /** A plan for inputs that lie so; null where one lies backwards, which plans cannot say, or where they come in too many ways. */
-  planAsTheyLie(stream: Node["stream"], strides: readonly (Strides | null)[]): Plan | null {
+  planForStrides(stream: Node["stream"], strides: readonly (Strides | null)[]): Plan | null {
     const backend = backendFor(stream.device)
     const key = `${backend.name}|${strides.map((each) => each?.join() ?? "").join("|")}`
     const { strided } = this.keptPlans()
@@ -225,6 +225,6 @@ export const callProgram = definePrimitive({
   infer: (_inputs, { program }) => (program as Program).meta,
   decompose: (inputs, { program }) => (program as Program).inline(inputs),
   plan: (node) => (node.params.program as Program).planFor(node.stream),
-  planAsTheyLie: (node, strides) => (node.params.program as Program).planAsTheyLie(node.stream, strides),
+  planForStrides: (node, strides) => (node.params.program as Program).planForStrides(node.stream, strides),
   expand: (node) => (node.params.program as Program).expand(node),
 })

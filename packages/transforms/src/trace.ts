@@ -1,7 +1,8 @@
 /**
  * Traces: the inputs a transform hands to a function, and the part of the lazy graph that depends on them. The graph is the
  * trace, so nothing is recorded while the function runs; afterwards {@link collect} finds the applications between its
- * outputs and its inputs, in an order in which each comes after what it depends on. The rules live in vjp.ts, jvp.ts and vmap.ts.
+ * outputs and its inputs, in an order in which each comes after what it depends on. The walks are in pullback.ts,
+ * pushforward.ts and batch.ts; the rules stand with each primitive.
  */
 import {
   Array,

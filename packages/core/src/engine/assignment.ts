@@ -116,7 +116,7 @@ export function readingOf(world: World, lead: Node, plan: Plan): Reading {
   const { inputs } = lead
   const strides = inputs.map((input) => world.stridesOf(input))
   if (strides.some((each) => each !== null)) {
-    const suited = (lead.primitive as Primitive).rules.planAsTheyLie?.(lead, strides) ?? null
+    const suited = (lead.primitive as Primitive).rules.planForStrides?.(lead, strides) ?? null
     if (suited !== null && misaligned(world, inputs, suited).length === 0) return { plan: suited, copied: [] }
   }
   const apart = misaligned(world, inputs, plan)

@@ -113,7 +113,7 @@ export interface PrimitiveRules<P> {
    * Where inputs do not lie in row-major order: the steps along each input's axes, null for those that do. Gives a plan that reads them as
    * they lie, or null where copies in order are to be read.
    */
-  planAsTheyLie?(node: Node, strides: readonly (Strides | null)[]): Plan | null
+  planForStrides?(node: Node, strides: readonly (Strides | null)[]): Plan | null
   /** Likewise, where its backend records no plans: the outputs, in terms of what it runs best. */
   expand?(node: Node): readonly Array[]
 }

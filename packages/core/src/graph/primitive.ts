@@ -157,7 +157,7 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
     vmap,
     rows,
     plan,
-    planAsTheyLie,
+    planForStrides,
     expand,
   } = rules
   return {
@@ -172,7 +172,7 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
     vmap,
     rows,
     plan,
-    planAsTheyLie,
+    planForStrides,
     expand,
   }
 }
@@ -252,7 +252,7 @@ const RULES = [
   "vmap",
   "rows",
   "plan",
-  "planAsTheyLie",
+  "planForStrides",
   "expand",
 ] as const
 const FACTS = ["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous"]

@@ -60,7 +60,7 @@ function coordinate(i: number, from: number, to: number, scale: number, alignCor
   return i * step - ((to - 1) * step - from + 1) / 2
 }
 
-/** The taps of plain interpolation: positions beyond the border count as the border. */
+/** The taps of plain interpolation: positions beyond the boundary count as the boundary. */
 function plainTaps(
   from: number,
   to: number,

@@ -1,0 +1,92 @@
+/** Evaluation through public entries: order, sharing, failures and what a living handle keeps. Kernels and donation are tested on the CPU. */
+import { describe, expect, test } from "vitest"
+import * as mx from "../index"
+
+let runs = 0
+const counted = mx.definePrimitive({
+  name: "@lazuli/test/counted",
+  infer: ([x]) => x,
+  reference([x], [y]) {
+    runs++
+    for (let i = 0; i < x.data.length; i++) y.data[i] = x.data[i]
+  },
+})
+const failing = mx.definePrimitive({
+  name: "@lazuli/test/failing",
+  infer: ([x]) => x,
+  reference() {
+    throw new Error("no value")
+  },
+})
+
+describe("order", () => {
+  test("nothing runs before a value is asked for, and each application runs once", () => {
+    runs = 0
+    const shared = counted([mx.array([1, 2])])
+    const [a, b] = [shared.add(1), shared.multiply(shared)]
+    expect(runs).toBe(0)
+    mx.eval(a, [b])
+    expect([a.tolist(), b.tolist(), shared.tolist(), runs]).toEqual([[2, 3], [1, 4], [1, 2], 1])
+  })
+
+  test("what nobody asks for does not run", () => {
+    runs = 0
+    const x = mx.ones([2])
+    counted([x])
+    mx.eval(x.add(1))
+    expect(runs).toBe(0)
+  })
+
+  test("a chain of 50,000 applications needs no stack", () => {
+    let x = mx.zeros([1])
+    for (let i = 0; i < 50_000; i++) x = x.add(1)
+    expect(x.item()).toBe(50_000)
+  })
+
+  test("an evaluated array, an empty list and a tree without arrays have nothing to do", () => {
+    const x = mx.ones([1])
+    mx.eval(x)
+    mx.eval(x, [], { a: 1 })
+    expect(x.item()).toBe(1)
+  })
+})
+
+describe("memory", () => {
+  test("a living handle keeps its value, whatever is computed from it", () => {
+    const x = mx.array([1, 2, 3])
+    const y = x.add(1)
+    const z = y.multiply(2).negative().add(y)
+    expect(z.tolist()).toEqual([-2, -3, -4])
+    expect([x.tolist(), y.tolist()]).toEqual([
+      [1, 2, 3],
+      [2, 3, 4],
+    ])
+  })
+
+  test("a view keeps what it shows, and what is done to a copy does not reach it", () => {
+    const x = mx.arange(6).reshape(2, 3)
+    const column = x.T.index(1)
+    const changed = x.at(mx.s(), 1).add(10)
+    mx.eval(column, changed)
+    expect([column.tolist(), changed.tolist(), x.tolist()]).toEqual([
+      [1, 4],
+      [[0, 11, 2], [3, 14, 5]],
+      [[0, 1, 2], [3, 4, 5]],
+    ]) // biome-ignore format: matrices
+  })
+})
+
+describe("a failure", () => {
+  test("reaches what depends on it, and nothing else", () => {
+    const bad = failing([mx.ones([2])])
+    const [after, beside] = [bad.add(1), mx.ones([2]).add(1)]
+    expect(() => mx.eval(after, beside)).toThrow(/no value/)
+    expect(() => after.tolist()).toThrow(/no value/)
+    expect(beside.tolist()).toEqual([2, 2])
+  })
+
+  test("leaves evaluation usable", () => {
+    expect(() => failing([mx.ones([1])]).item()).toThrow()
+    expect(counted([mx.array([7])]).item()).toBe(7)
+  })
+})
