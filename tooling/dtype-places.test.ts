@@ -6,12 +6,16 @@ import { expect, test } from "vitest"
 
 const root = fileURLToPath(new URL("..", import.meta.url))
 const IGNORED = new Set(["node_modules", "dist", "build", "golden", "fuzz", "test", "tests", "out"])
+/** Packages of third parties choose the dtypes that they take. */
+const THIRD_PARTY = /^ext-/
 
 function sourcesUnder(folder: string): string[] {
   return readdirSync(join(root, folder), { withFileTypes: true }).flatMap((entry) => {
     const path = `${folder}/${entry.name}`
     if (entry.isDirectory())
-      return IGNORED.has(entry.name) || entry.name.startsWith("build") ? [] : sourcesUnder(path)
+      return IGNORED.has(entry.name) || THIRD_PARTY.test(entry.name) || entry.name.startsWith("build")
+        ? []
+        : sourcesUnder(path)
     return /(?<!\.test)\.(ts|mjs|cc|h)$/.test(path) ? [path] : []
   })
 }

@@ -1,4 +1,6 @@
-/** Evaluation through public entries: order, sharing, failures and what a living handle keeps. Kernels and donation are tested on the CPU. */
+/**
+ * Evaluation through public entries: order, sharing, failures and what a living handle keeps. Kernels and donation are tested on the CPU.
+ */
 import { describe, expect, test } from "vitest"
 import * as mx from "../index"
 
