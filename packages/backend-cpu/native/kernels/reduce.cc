@@ -402,7 +402,7 @@ void reduce(const lz_call& call, ReduceOp op) {
   require(call, fits, "[%s] the output's shape or dtype does not fit the input's", kNames[op]);
   if (y.size == 0) return;
   const bool ordered = is_ordered(op, x.dtype);
-  const Plan order = plan(x, y, is_reduced, ordered);
+  const Plan order = x.size > 0 ? plan(x, y, is_reduced, ordered) : Plan{};
   Job job{op, x.dtype, itemsize(x.dtype), data<const char>(x), nullptr, ordered && x.dtype != LZ_COMPLEX64};
   job.prologue = take_prologue(call);
   if (job.prologue && (x.size == 0 || !(x.flags & LZ_CONTIGUOUS))) {
