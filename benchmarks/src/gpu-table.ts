@@ -10,7 +10,6 @@ import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
-import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 
 /** A row: how it is run, and the bytes or operations that it needs at least. */
