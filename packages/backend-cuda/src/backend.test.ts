@@ -33,14 +33,14 @@ describe("values", () => {
   })
   it("are the reference's for a sample of primitives, in every layout", () => {
     const reports = backendSuite("cuda", {
-      primitives: ["multiply", "cumsum", "argmax"],
+      primitives: ["square", "argmax"],
       sizes: [33],
       dtypes: [mx.float32],
       fillings: ["as given"],
       layouts: ["transposed"],
     })
     expect(formatChecks(reports.filter(({ ok }) => !ok))).toBe(formatChecks([]))
-    expect(reports).toHaveLength(3)
+    expect(reports).toHaveLength(2)
   }, 240_000)
   it("pass through more than one part of the page-locked memory, both ways", () => {
     const data = Float32Array.from({ length: 5_000_001 }, (_, i) => i % 1000)
