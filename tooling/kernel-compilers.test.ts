@@ -12,7 +12,7 @@ const reason = clang ? "" : ": skipped, because no clang is installed (apt-get i
 
 /** Families of recorded cases that between them reach every kernel. */
 const FAMILIES = [
-  ...["argreduce", "binary", "conv", "einsum", "fast", "fft", "indexing", "linalg", "matmul", "promotion"],
+  ...["argreduce", "binary", "conv", "fast", "fft", "indexing", "linalg", "matmul"],
   ...["quant", "random", "reduce", "scan", "shape", "sort", "unary", "vjp"],
 ]
 
@@ -92,7 +92,7 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
     expect(sources.length).toBeGreaterThan(60)
     expect(await read(compiler, ptx, sources)).toEqual([])
     expect(await read(compiler, strict, sources)).toEqual([])
-  }, 240_000)
+  }, 600_000)
   it("what Metal has", async () => {
     const source = [{ source: accepted, file: "k.metal" }]
     expect(await read(compiler, strict, source)).toEqual([])
