@@ -73,6 +73,10 @@ describe("index", () => {
     expect(() => x().index({} as never)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [index] cannot index with a plain object. Use integers, slices such as "1:3", null, "...", integer arrays or a mask]`,
     )
+    // biome-ignore lint/suspicious/noSparseArray: a list with holes
+    expect(() => x().set([, 0], 1)).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [set] cannot index with nothing. Use integers, slices such as "1:3", null, "...", integer arrays or a mask]`,
+    )
     expect(() => x().index([7]).tolist()).toThrowErrorMatchingInlineSnapshot(
       `[IndexError: [gather] index 7 is out of bounds for axis 0 with size 2]`,
     )

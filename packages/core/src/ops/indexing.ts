@@ -110,11 +110,10 @@ interface Plan {
 }
 
 function understand(op: string, x: Array, specs: readonly Spec[]): Plan {
-  const items = expand(
-    op,
-    x,
-    specs.map((spec) => read(op, spec)),
-  )
+  const given: Item[] = []
+  // Also of a list with holes.
+  for (const spec of specs) given.push(read(op, spec))
+  const items = expand(op, x, given)
   const plan: Plan = {
     start: [],
     stop: [],

@@ -2,7 +2,7 @@
  * The transformer of https://arxiv.org/abs/1706.03762: encoder and decoder layers, stacks of them, and both together.
  */
 import type * as mx from "@lazuli/core"
-import { parametersOf } from "@lazuli/core/engine"
+import { type Kind, parametersOf } from "@lazuli/core/engine"
 import { type Activation, relu } from "../activations"
 import { belowOne, callable, checkArrays, named, optional, under } from "../arguments"
 import { checkpoint } from "../model-transforms"
@@ -58,7 +58,14 @@ const LAYER = {
   activation: "function?",
   normFirst: "bool?",
 } as const
-const STACK = { numLayers: "size", ...LAYER, checkpoint: "bool?" } as const
+/** Layers that are made at once. */
+const MAX_LAYERS = 1 << 16
+const layerCount: Kind = {
+  expected: `a non-negative integer of at most ${MAX_LAYERS}`,
+  accepts: (value: unknown) =>
+    Number.isInteger(value) && (value as number) >= 0 && (value as number) <= MAX_LAYERS,
+}
+const STACK = { numLayers: layerCount, ...LAYER, checkpoint: "bool?" } as const
 const encoderCall = parametersOf({ mask: "array?" })
 const decoderCall = parametersOf({ xMask: "array?", memoryMask: "array?" })
 const transformerCall = parametersOf({ srcMask: "array?", tgtMask: "array?", memoryMask: "array?" })
@@ -362,8 +369,8 @@ export class Transformer extends Module {
       {
         dims: "count?",
         numHeads: "count?",
-        numEncoderLayers: "size?",
-        numDecoderLayers: "size?",
+        numEncoderLayers: optional(layerCount),
+        numDecoderLayers: optional(layerCount),
         mlpDims: "count?",
         dropout: optional(belowOne),
         activation: "function?",
