@@ -22,6 +22,12 @@ namespace lazuli {
 struct Shared {
   std::unordered_map<Buffer*, napi_ref> views;  // weak; one ArrayBuffer a buffer at a time
   std::vector<napi_ref> garbage;                // to delete at the next call
+  bool closed = false;                          // no call will come
+
+  void sweep(napi_env env) {
+    for (napi_ref each : garbage) napi_delete_reference(env, each);
+    garbage.clear();
+  }
 };
 
 // One an isolate.
@@ -32,9 +38,16 @@ struct Instance {
   std::vector<napi_ref> words;  // the attached command buffers, by queue
   std::shared_ptr<Shared> shared = std::make_shared<Shared>();
 
-  void sweep(napi_env env) {
-    for (napi_ref each : shared->garbage) napi_delete_reference(env, each);
-    shared->garbage.clear();
+  // An environment that ends deletes no reference: a worker would leave each behind.
+  static void close(napi_env env, void* data, void*) {
+    auto* instance = static_cast<Instance*>(data);
+    const std::shared_ptr<Shared> shared = instance->shared;
+    instance->handles.clear(env);
+    for (napi_ref each : instance->words)
+      if (each) napi_delete_reference(env, each);
+    delete instance;
+    shared->sweep(env);
+    shared->closed = true;
   }
 };
 
@@ -122,7 +135,7 @@ napi_value attach_commands(Call& call) {
 // The first `nWords` words of the queue's command buffer.
 const int64_t* attached_words(Call& call, size_t queue, int64_t count) {
   Instance& it = *call.instance;
-  if (!it.shared->garbage.empty()) it.sweep(call.env);
+  if (!it.shared->garbage.empty()) it.shared->sweep(call.env);
   napi_value buffer = nullptr;
   if (queue < it.words.size() && it.words[queue])
     call.check(napi_get_reference_value(call.env, it.words[queue], &buffer));
@@ -305,19 +318,20 @@ struct View {
   std::shared_ptr<Shared> shared;
   napi_ref weak = nullptr;
 
-  static void finalize(napi_env, void*, void* hint) {
+  static void finalize(napi_env env, void*, void* hint) {
     std::unique_ptr<View> view(static_cast<View*>(hint));
     auto& views = view->shared->views;
     const auto found = views.find(view->buffer.get());
     // A newer view of the same buffer may have taken the place.
     if (found != views.end() && found->second == view->weak) views.erase(found);
     if (view->weak) view->shared->garbage.push_back(view->weak);
+    if (view->shared->closed) view->shared->sweep(env);
   }
 };
 
 napi_value host_view(Call& call) {
   Instance& it = *call.instance;
-  it.sweep(call.env);
+  it.shared->sweep(call.env);
   Buffer* buffer = buffer_of(call, 0);
   napi_value out = nullptr;
   if (buffer->bytes == 0) {
@@ -347,7 +361,7 @@ napi_value host_view(Call& call) {
 // Memory of another backend: `owner` is kept alive until the last reference to the buffer is gone.
 napi_value adopt(Call& call) {
   Instance& it = *call.instance;
-  it.sweep(call.env);
+  it.shared->sweep(call.env);
   Slot& slot = slot_at(call, 0);
   const uint64_t at = call.address(1, "address");
   const int64_t bytes = call.integer(2, "nbytes");
@@ -540,8 +554,7 @@ NAPI_MODULE_INIT() {
     return exports;
   }
   auto* instance = new Instance;
-  napi_set_instance_data(
-      env, instance, [](napi_env, void* data, void*) { delete static_cast<Instance*>(data); }, nullptr);
+  napi_set_instance_data(env, instance, Instance::close, nullptr);
   if (define(env, exports, instance, std::make_index_sequence<std::size(kFunctions)>()) != napi_ok) {
     napi_throw_error(env, "ERR_LAZULI_NATIVE", "the addon's functions cannot be defined");
   }

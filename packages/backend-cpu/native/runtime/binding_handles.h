@@ -37,6 +37,18 @@ class Handles {
     take_out(*entry);
   }
 
+  // Forgets all.
+  void clear(napi_env env) {
+    for (const auto* list : {&young_, &old_})
+      for (const uint32_t id : *list) {
+        Entry& entry = *entries_.find(id);
+        napi_delete_reference(env, entry.reference);
+        entry.reference = nullptr;
+      }
+    young_.clear();
+    old_.clear();
+  }
+
   // True if the object is there, as far as the collector has looked.
   bool alive(napi_env env, uint32_t id) const {
     const Entry* entry = entries_.find(id);

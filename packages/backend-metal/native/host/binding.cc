@@ -282,6 +282,8 @@ void forget(napi_env env, void* data, void*) {
   State* s = static_cast<State*>(data);
   for (size_t i = 0; i < s->tables.buffers.size(); i++)
     if (s->tables.buffers[i]) drop_block(s->tables.buffers[i]);
+  for (napi_ref owner : s->owners)
+    if (owner) napi_delete_reference(env, owner);
   delete s;
 }
 
