@@ -165,3 +165,23 @@ describe("arrays travel", () => {
     expect(mx.receive({ a: [1, null, "x"] })).toEqual({ a: [1, null, "x"] })
   })
 })
+
+test("a thread that ends leaves no reference behind to what it could still reach", () => {
+  const { stdout, stderr, status } = runProcess(`
+    const { Worker } = await import('node:worker_threads')
+    const source = \`
+      const native = require(process.env.LAZULI_CPU_ADDON)
+      const objects = Array.from({ length: 100000 }, () => ({}))
+      native.track(objects, objects.length, Int32Array.from(objects, (_, i) => i))
+      globalThis.kept = objects\`
+    const live = async (count) => {
+      for (let i = 0; i < count; i++)
+        await new Promise((done) => new Worker(source, { eval: true, execArgv: [] }).once('exit', done))
+      return process.memoryUsage().rss
+    }
+    const before = await live(3)
+    console.log((await live(12)) - before)`)
+  expect({ status, stderr }).toEqual({ status: 0, stderr: "" })
+  // Each would leave 5 MB.
+  expect(Number(stdout)).toBeLessThan(20 * MB)
+})
