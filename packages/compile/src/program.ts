@@ -34,8 +34,8 @@ let count = 0
 /** Ways in which the inputs may lie that a program has plans for. */
 const MAX_LAYOUTS = 16
 
-/** Bytes that a plan of a few operations takes, besides its arena. */
-const PLAN_BYTES = 1 << 15
+/** Bytes that the plans of a program count for, with its trees: so much that a thousand dropped ones are looked for, however slowly. */
+const PLAN_BYTES = 1 << 18
 
 /** A program's plans. */
 class ProgramPlans implements Droppable {

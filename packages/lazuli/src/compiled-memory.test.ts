@@ -80,11 +80,11 @@ function plansLeft(count: number, make: () => (x: mx.Array) => mx.Array): number
   return left
 }
 
-test("a synchronous loop gives the plans of functions back that it dropped", () => {
+test("a synchronous loop gives the plans of functions back that it dropped", { timeout: 120_000 }, () => {
   const folder = mkdtempSync(join(tmpdir(), "lazuli-plans-"))
   const file = join(folder, "f.lazuli")
   mx.exportFunction(file, (x) => x.exp().sum(), [mx.ones([3])])
-  expect(plansLeft(1000, () => mx.compile((x) => x.exp().sum()))).toBeLessThan(800)
-  expect(plansLeft(1000, () => mx.importFunction<[mx.Array], mx.Array>(file))).toBeLessThan(800)
+  expect(plansLeft(1500, () => mx.compile((x) => x.exp().sum()))).toBeLessThan(1200)
+  expect(plansLeft(1500, () => mx.importFunction<[mx.Array], mx.Array>(file))).toBeLessThan(1200)
   rmSync(folder, { recursive: true })
 })

@@ -74,7 +74,7 @@ describe("index", () => {
       `[ArgumentError: [index] cannot index with a plain object. Use integers, slices such as "1:3", null, "...", integer arrays or a mask]`,
     )
     // biome-ignore lint/suspicious/noSparseArray: a list with holes
-    expect(() => x().set([, 0], 1)).toThrowErrorMatchingInlineSnapshot(
+    expect(() => x().set([, 0] as never, 1)).toThrowErrorMatchingInlineSnapshot(
       `[ArgumentError: [set] cannot index with nothing. Use integers, slices such as "1:3", null, "...", integer arrays or a mask]`,
     )
     expect(() => x().index([7]).tolist()).toThrowErrorMatchingInlineSnapshot(
