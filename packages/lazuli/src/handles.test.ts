@@ -79,6 +79,11 @@ const special: Record<string, (() => unknown[])[]> = {
   nanToNum: [() => [ints()], () => [a]],
   clip: [() => [a, null, null], () => [a, 0, 9]],
   segmentedMm: [() => [a, a, mx.array([[0, 2]], mx.uint32)]],
+  csrMatmul: [() => [mx.array([1]), mx.array([0], mx.int32), mx.array([0, 1], mx.int32), mx.array([1])]],
+  cooMatmul: [
+    () => [mx.array([1]), mx.array([0], mx.int32), mx.array([0], mx.int32), mx.array([1]), { numRows: 1 }],
+  ],
+  sampledMatmul: [() => [a, a, [0], [1]]],
   gatherMm: [() => [a.reshape([1, 2, 2]), a.reshape([1, 2, 2]), null, mx.array([0], mx.uint32)]],
   blockMaskedMm: [() => [mx.ones([32, 32]), mx.ones([32, 32]), 32]],
   dequantize: [() => [packed, scales, biases, { groupSize: 32 }]],
