@@ -12,6 +12,8 @@
 
 #include "atomic.h"
 
+#include "combine.h"
+
 #include "simdgroup.h"
 
 #include "entry.h"

@@ -86,49 +86,6 @@ inline T shuffle(T x, u32 from, int line) {
   return s.out;
 }
 
-struct Add {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a + b);
-  }
-};
-struct Multiply {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a * b);
-  }
-};
-struct Max {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(metal::max(a, b));
-  }
-};
-struct Min {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(metal::min(a, b));
-  }
-};
-struct And {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a & b);
-  }
-};
-struct Or {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a | b);
-  }
-};
-struct Xor {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a ^ b);
-  }
-};
-
 /* Threadgroup memory for one declaration, the same for all threads of the group. */
 template <class T>
 inline T& variable(const void* tag) {

@@ -66,6 +66,8 @@ inline unsigned short lz_round_bfloat(float f) {
 
 #include "atomic.h"
 
+#include "../combine.h"
+
 #include "simdgroup.h"
 
 #include "entry.h"

@@ -72,49 +72,6 @@ inline T shuffle(const T& x, uint from) {
   return from_lane(mask, x, there ? from : lane_of_simdgroup());
 }
 
-struct Add {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a + b);
-  }
-};
-struct Multiply {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a * b);
-  }
-};
-struct Max {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(metal::max(a, b));
-  }
-};
-struct Min {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(metal::min(a, b));
-  }
-};
-struct And {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a & b);
-  }
-};
-struct Or {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a | b);
-  }
-};
-struct Xor {
-  template <class T>
-  static T apply(const T& a, const T& b) {
-    return T(a ^ b);
-  }
-};
-
 /* Combines the values of each run of `width` lanes; every one of them gets the same result. */
 template <uint width, class F, class T>
 inline T reduce(T x) {
