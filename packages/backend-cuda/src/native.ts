@@ -2,9 +2,8 @@
  * The addon that calls CUDA's driver and compiler: where it is found, and the type of its functions. It is loaded when the GPU is first
  * used, so that importing the package works everywhere.
  */
-import { createRequire } from "node:module"
 import { fileURLToPath } from "node:url"
-import { DeviceError } from "@lazuli/core/engine"
+import { type Addon, checkAddon, loadAddon } from "@lazuli/gpu-kernels"
 
 /** The driver's facts of a GPU. */
 export interface GpuFacts {
@@ -72,39 +71,27 @@ export interface CudaNative {
   synchronize(): string | null
 }
 
-/** The version of {@link CudaNative} and of the commands that this package writes. */
-const PROTOCOL = 2
+/** Its protocol is the version of {@link CudaNative} and of the commands that this package writes. */
+const ADDON: Addon = {
+  backend: "cuda",
+  name: "the addon",
+  owner: "the CUDA backend",
+  protocol: 2,
+  hint: "npm run build in a clone of the repository makes it",
+}
 
 let loaded: CudaNative | undefined
 
 /** Refuses an addon of another version. @throws DeviceError that names both */
-export function checkProtocol(addon: Partial<CudaNative>, path: string): void {
-  const found = typeof addon.protocol === "function" ? addon.protocol() : 0
-  if (found === PROTOCOL) return
-  throw new DeviceError(
-    "cuda",
-    `${path} was built for protocol ${found} of the CUDA backend, and this package writes protocol ${PROTOCOL}`,
-    { hint: "Build it again: npm run build in a clone of the repository" },
-  )
-}
+export const checkProtocol = (addon: Partial<CudaNative>, path: string): void =>
+  checkAddon(ADDON, addon, path)
 
 /** The addon: `LAZULI_CUDA_ADDON`, or what the build left in build/. @throws DeviceError that says how to get it */
 export function cudaNative(): CudaNative {
-  if (loaded) return loaded
   // src/ and dist/ are both one below the package.
-  const path =
-    process.env.LAZULI_CUDA_ADDON ?? fileURLToPath(new URL("../build/lazuli_cuda.node", import.meta.url))
-  let addon: CudaNative
-  try {
-    addon = createRequire(import.meta.url)(path) as CudaNative
-  } catch (cause) {
-    throw new DeviceError(
-      "cuda",
-      `the addon for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
-      { cause, hint: "npm run build in a clone of the repository makes it" },
-    )
-  }
-  checkProtocol(addon, path)
-  loaded = addon
+  loaded ??= loadAddon<CudaNative>(
+    ADDON,
+    process.env.LAZULI_CUDA_ADDON ?? fileURLToPath(new URL("../build/lazuli_cuda.node", import.meta.url)),
+  )
   return loaded
 }

@@ -2,9 +2,8 @@
  * The addon that executes compiled kernels: where it is found, and the type of its functions. It is loaded when the first buffer or
  * kernel asks for it, so that importing the package works everywhere.
  */
-import { createRequire } from "node:module"
 import { fileURLToPath } from "node:url"
-import { DeviceError } from "@lazuli/core/engine"
+import { type Addon, checkAddon, loadAddon } from "@lazuli/gpu-kernels"
 
 /** Memory that native calls can name. */
 export type Bytes = ArrayBuffer | ArrayBufferView
@@ -40,21 +39,22 @@ export interface HostNative {
   traffic(): [loads: number, stores: number, distinctLoads: number, distinctStores: number]
 }
 
-/** The version of {@link HostNative} and of the commands that this package writes. */
-const PROTOCOL = 3
+/** Its protocol is the version of {@link HostNative} and of the commands that this package writes. */
+const ADDON: Addon = {
+  backend: "metal",
+  name: "the host runtime's addon",
+  owner: "the host runtime",
+  protocol: 3,
+  hint:
+    "It is not part of the published package: npm run build in a clone of the repository makes it, and LAZULI_METAL_HOST_ADDON names " +
+    "the file to other programs. Use mx.cpu where there is no GPU",
+}
 
 let loaded: HostNative | undefined
 
 /** Refuses an addon of another version. @throws DeviceError that names both */
-export function checkProtocol(addon: Partial<HostNative>, path: string): void {
-  const found = typeof addon.protocol === "function" ? addon.protocol() : 0
-  if (found === PROTOCOL) return
-  throw new DeviceError(
-    "metal",
-    `${path} was built for protocol ${found} of the host runtime, and this package writes protocol ${PROTOCOL}`,
-    { hint: "Build it again: npm run build in a clone of the repository" },
-  )
-}
+export const checkProtocol = (addon: Partial<HostNative>, path: string): void =>
+  checkAddon(ADDON, addon, path)
 
 /** The addon: `LAZULI_METAL_HOST_ADDON`, or what a build from source left in build/. @throws DeviceError that says how to get it */
 export function hostNative(): HostNative {
@@ -63,23 +63,7 @@ export function hostNative(): HostNative {
   const path =
     process.env.LAZULI_METAL_HOST_ADDON ??
     fileURLToPath(new URL("../build/lazuli_metal_host.node", import.meta.url))
-  let addon: HostNative
-  try {
-    addon = createRequire(import.meta.url)(path) as HostNative
-  } catch (cause) {
-    throw new DeviceError(
-      "metal",
-      `the host runtime's addon for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
-      {
-        cause,
-        hint:
-          "It is not part of the published package: npm run build in a clone of the repository makes it, and LAZULI_METAL_HOST_ADDON names " +
-          "the file to other programs. Use mx.cpu where there is no GPU",
-      },
-    )
-  }
-  checkProtocol(addon, path)
-  loaded = addon
+  loaded = loadAddon<HostNative>(ADDON, path)
   const { LAZULI_METAL_TIME_LIMIT: limit } = process.env
   if (limit) loaded.setTimeLimit(Number(limit))
   if (process.env.LAZULI_METAL_THREADS) loaded.setThreads(Number(process.env.LAZULI_METAL_THREADS))

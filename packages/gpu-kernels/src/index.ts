@@ -42,6 +42,7 @@ export {
 } from "./msl/scanner"
 export { strictSource } from "./msl/strict"
 export { preludeFolder } from "./prelude"
+export { type Addon, checkAddon, loadAddon } from "./runtime/addon"
 export { createGpuBackend, type GpuBackend } from "./runtime/backend"
 export { Command, CommandStream } from "./runtime/command-stream"
 export { besideOf, isKept, kernelFolder, pruneOnce, publish } from "./runtime/kernel-cache"
