@@ -54,9 +54,9 @@ const members: [string, Buffer][] = Object.entries(arrays).map(([name, a]) => [
 const damageNpy = (bytes: Buffer, list: readonly Edit[]): Buffer => {
   const end = 10 + bytes.readUInt16LE(8)
   const text = list.reduce((header, edit) => damageText(header, edit), bytes.toString("latin1", 10, end))
-  const lead = Buffer.from(bytes.subarray(0, 10))
-  lead.writeUInt16LE(text.length & 0xffff, 8)
-  return Buffer.concat([lead, Buffer.from(text, "latin1"), bytes.subarray(end)])
+  const preamble = Buffer.from(bytes.subarray(0, 10))
+  preamble.writeUInt16LE(text.length & 0xffff, 8)
+  return Buffer.concat([preamble, Buffer.from(text, "latin1"), bytes.subarray(end)])
 }
 
 /** A safetensors file with another header. */
@@ -65,9 +65,9 @@ const withHeader = (bytes: Buffer, change: (header: Record<string, unknown>) => 
   const header = JSON.parse(bytes.toString("utf8", 8, end)) as Record<string, unknown>
   change(header)
   const text = Buffer.from(textOf(header))
-  const lead = Buffer.alloc(8)
-  lead.writeBigUInt64LE(BigInt(text.length))
-  return Buffer.concat([lead, text, bytes.subarray(end)])
+  const preamble = Buffer.alloc(8)
+  preamble.writeBigUInt64LE(BigInt(text.length))
+  return Buffer.concat([preamble, text, bytes.subarray(end)])
 }
 const damageSafetensors = (bytes: Buffer, list: readonly Edit[]): Buffer =>
   withHeader(bytes, (header) => {

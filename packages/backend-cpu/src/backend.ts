@@ -4,7 +4,7 @@
 import { cpus, totalmem } from "node:os"
 import { fileURLToPath } from "node:url"
 import {
-  type Application,
+  type ApplicationMeta,
   type Backend,
   DeviceError,
   type DeviceInformation,
@@ -66,7 +66,7 @@ const kernels = new Map<string, number>()
 /** By id: a bit for each dtype that the first input may have. */
 let kernelDtypes: readonly number[] = []
 /** Of the kernels that other packages brought: which applications they take. */
-const restrictions = new Map<string, (application: Application) => boolean>()
+const restrictions = new Map<string, (application: ApplicationMeta) => boolean>()
 listKernels()
 
 function listKernels(): void {

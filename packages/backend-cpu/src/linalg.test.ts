@@ -199,20 +199,20 @@ describe.each(["reference", "cpu"])("on %s", (backend) => {
       ]) {
         const x = empty(...shape)
         const [rows, cols] = shape.slice(-2)
-        const lead = shape.slice(0, -2)
+        const leading = shape.slice(0, -2)
         const [u, s, vt] = linalg.svd(x)
         expect([u.shape, s.shape, vt.shape]).toEqual([
-          [...lead, rows, rows],
-          [...lead, Math.min(rows, cols)],
-          [...lead, cols, cols],
+          [...leading, rows, rows],
+          [...leading, Math.min(rows, cols)],
+          [...leading, cols, cols],
         ])
         expectUnitary(u, 0)
         expectUnitary(vt, 0)
         mx.eval(...linalg.qr(x), ...linalg.lu(x), ...linalg.luFactor(x), linalg.svd(x, false))
         expect(linalg.lu(x)[0].tolist()).toEqual(
-          mx.broadcastTo(mx.arange(rows).astype(mx.uint32), [...lead, rows]).tolist(),
+          mx.broadcastTo(mx.arange(rows).astype(mx.uint32), [...leading, rows]).tolist(),
         )
-        expect(linalg.pinv(x).shape).toEqual([...lead, cols, rows])
+        expect(linalg.pinv(x).shape).toEqual([...leading, cols, rows])
         expectNear(linalg.norm(x), mx.array(0).astype(dtype === mx.float64 ? dtype : mx.float32), 0)
       }
       for (const x of [empty(0, 0), empty(2, 0, 0), empty(0, 3, 3)]) {

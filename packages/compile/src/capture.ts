@@ -316,8 +316,8 @@ function outsideOf(
   isOutside: (node: Node) => boolean,
 ): Array[] {
   const seen = new Set<Node>()
-  for (const lead of inOrder(roots, isOutside)) {
-    for (const input of lead.inputs) {
+  for (const application of inOrder(roots, isOutside)) {
+    for (const input of application.inputs) {
       if (!isOutside(input) || inside.has(input) || seen.has(input)) continue
       if (input.mark & Mark.Abstract || (input.mark & Mark.Traced && tracing.depth > 0)) {
         throw new TransformError(

@@ -2,6 +2,8 @@
  * An account of a traced function: which operations were fused, which stay alone and why, and what the plan takes.
  */
 import {
+  type Application,
+  applicationOf,
   type Backend,
   currentStream,
   format,
@@ -12,7 +14,7 @@ import {
 import { fused, repeatedIn } from "./fuse"
 import { dotOf, type Names } from "./graph-picture"
 import { isImmediate } from "./identities"
-import { inOrder, isLeaf, leadOf, primitiveOf } from "./order"
+import { inOrder, isLeaf, primitiveOf } from "./order"
 import type { Program } from "./program"
 import { schedule } from "./schedule"
 
@@ -85,7 +87,9 @@ export function explanationOf(
   const backend = program.backendOf(stream)
   program.planFor(stream)
   const stats = program.statsFor(backend.name)
-  const applications = inOrder(program.outputs, isLeaf).filter((lead) => !isImmediate(lead)).length
+  const applications = inOrder(program.outputs, isLeaf).filter(
+    (application) => !isImmediate(application),
+  ).length
   const outputs = program.optimized(backend) ?? program.outputs
   const byRows = program.byRows(backend.name)
   const finishing = program.finishing(backend.name)
@@ -114,12 +118,12 @@ export function explanationOf(
 }
 
 /** Elementwise applications that read, or are read by, elementwise work of their shape. */
-function elementwiseNeighbours(order: readonly Node[]): ReadonlySet<Node> {
+function elementwiseNeighbours(order: readonly Application[]): ReadonlySet<Node> {
   const found = new Set<Node>()
   const isWork = (node: Node): boolean => !isLeaf(node) && primitiveOf(node).elementwise && !isImmediate(node)
   for (const node of order.filter(isWork))
     for (const input of node.inputs)
-      if (isWork(input) && sameShape(input.shape, node.shape)) found.add(node).add(leadOf(input))
+      if (isWork(input) && sameShape(input.shape, node.shape)) found.add(node).add(applicationOf(input))
   return found
 }
 
@@ -160,12 +164,12 @@ function explained(
 const count = (n: number, what: string): string => `${n} ${what}${n === 1 ? "" : "s"}`
 
 /** Matrices with their last two axes exchanged that products alone read. */
-function readByProducts(order: readonly Node[]): ReadonlySet<Node> {
+function readByProducts(order: readonly Application[]): ReadonlySet<Node> {
   const read = new Set<Node>()
   const readOtherwise = new Set<Node>()
-  for (const lead of order)
-    for (const [i, input] of lead.inputs.entries()) {
-      const at = PRODUCTS[primitiveOf(lead).name]
+  for (const application of order)
+    for (const [i, input] of application.inputs.entries()) {
+      const at = PRODUCTS[application.primitive.name]
       if (at !== undefined && (i === at || i === at + 1) && exchangesLast(input)) read.add(input)
       else readOtherwise.add(input)
     }

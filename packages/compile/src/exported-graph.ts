@@ -2,8 +2,15 @@
  * The graph of a traced function, told part by part to a callback: what {@link exportFunction} gives those who write it in a form of their
  * own.
  */
-import { type Array, type Dtype, forEachLeaf, type Node, TransformError } from "@lazuli/core/engine"
-import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
+import {
+  type Array,
+  type Dtype,
+  forEachLeaf,
+  type Node,
+  outputsOf,
+  TransformError,
+} from "@lazuli/core/engine"
+import { inOrder, isLeaf } from "./order"
 import type { Program } from "./program"
 
 /** An array of an exported graph. */
@@ -101,8 +108,8 @@ export function tellGraph(
   tell({ type: "inputs", inputs })
   tell({ type: "outputs", outputs })
   tell({ type: "constants", constants: [...read, ...others] })
-  for (const lead of inOrder(program?.outputs ?? [], isLeaf)) {
-    const primitive = primitiveOf(lead)
+  for (const application of inOrder(program?.outputs ?? [], isLeaf)) {
+    const primitive = application.primitive
     if (primitive.facts.opaque)
       throw new TransformError(
         "exportFunction",
@@ -111,9 +118,9 @@ export function tellGraph(
     tell({
       type: "primitive",
       name: primitive.name,
-      inputs: lead.inputs.map((node) => describe(node).name),
-      outputs: outputsOf(lead).map((node) => describe(node)),
-      params: { ...lead.params },
+      inputs: application.inputs.map((node) => describe(node).name),
+      outputs: outputsOf(application).map((node) => describe(node)),
+      params: { ...application.params },
     })
   }
 }

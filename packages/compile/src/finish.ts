@@ -2,9 +2,15 @@
  * Elementwise work that ends what a kernel does, on each piece of the kernel's result as that is made, or begins it, on each piece of what
  * the kernel reads. Whether a kernel can do so is the backend's to say; here is which work fits which kernel.
  */
-import { type Backend, type Layout, type Node, sizeOf } from "@lazuli/core/engine"
+import {
+  type Application,
+  type Backend,
+  type Layout,
+  type Node,
+  outputsOf,
+  sizeOf,
+} from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
-import { outputsOf, primitiveOf } from "./order"
 
 /** Shorter rows are no work by themselves. */
 const SHORT_ROW = 64
@@ -47,10 +53,10 @@ export function feeding(backend: Backend, work: Node, reduction: Node): string |
 }
 
 /** True if a kernel takes elementwise work behind it. */
-export const finishes = (backend: Backend, lead: Node): boolean =>
-  !primitiveOf(lead).elementwise &&
-  outputsOf(lead).length === 1 &&
-  backend.plans?.takesEpilogue?.(lead) === true
+export const finishes = (backend: Backend, application: Application): boolean =>
+  !application.primitive.elementwise &&
+  outputsOf(application).length === 1 &&
+  backend.plans?.takesEpilogue?.(application) === true
 
 /**
  * Why elementwise work does not run on the pieces of a product; null where it does: it reads it as it lies, and everything else by the same

@@ -3,6 +3,7 @@
  * with several outputs where intermediates are needed elsewhere, unless those are cheaper computed again.
  */
 import {
+  type Application,
   applyNodes,
   definePrimitive,
   type Meta,
@@ -98,27 +99,27 @@ export function fuse(outputs: readonly Node[]): Node[] {
   // Members other than a group's last are built with it; the rewriting meets them first, so it remembers and waits.
   const results = new Map<Node, Node>()
   const resolve = (node: Node): Node => results.get(node) ?? node
-  for (const lead of order) {
-    const group = groups.get(lead)
-    if (repeated.has(lead) || (group && group.root !== lead)) continue
-    if (group && (group.members.size > 1 || needsFusion(lead)))
+  for (const application of order) {
+    const group = groups.get(application)
+    if (repeated.has(application) || (group && group.root !== application)) continue
+    if (group && (group.members.size > 1 || needsFusion(application)))
       emit(group, position, consumers, wanted, copies, results)
     else {
-      const inputs = lead.inputs.map(resolve)
-      const nodes = applyNodes(primitiveOf(lead), inputs, lead.params)
-      ;(lead.outputs ?? [lead]).forEach((node, i) => results.set(node, nodes[i]))
+      const inputs = application.inputs.map(resolve)
+      const nodes = applyNodes(application.primitive, inputs, application.params)
+      ;(application.outputs ?? [application]).forEach((node, i) => results.set(node, nodes[i]))
     }
   }
   return outputs.map(resolve)
 }
 
 /** A single application gains from fusion when a constant or a broadcast in front of it goes away. */
-function needsFusion(lead: Node): boolean {
-  return lead.inputs.some((input) => unbroadcast(input) !== input)
+function needsFusion(application: Application): boolean {
+  return application.inputs.some((input) => unbroadcast(input) !== input)
 }
 
 function formGroups(
-  order: readonly Node[],
+  order: readonly Application[],
   position: ReadonlyMap<Node, number>,
   consumers: ReadonlyMap<Node, Node[]>,
   cheap: ReadonlyMap<Node, number>,

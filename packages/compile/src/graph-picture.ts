@@ -3,8 +3,10 @@
  * with the package `@viz-js/viz` installed, as SVG.
  */
 import {
+  type Application,
   ArgumentError,
   Array,
+  applicationOf,
   asPath,
   describe,
   type FilePath,
@@ -17,19 +19,19 @@ import {
   writeBeside,
 } from "@lazuli/core/engine"
 import { fused } from "./fuse"
-import { inOrder, leadOf } from "./order"
+import { inOrder } from "./order"
 
 /** An applied operation's name; a fused one lists its instructions. */
-function labelOf(lead: Node): string {
-  if (lead.primitive === fused.primitive) {
-    const { code } = lead.params.program as ScalarProgram
+function labelOf(application: Application): string {
+  if (application.primitive === fused.primitive) {
+    const { code } = application.params.program as ScalarProgram
     return code
       .filter(({ op }) => op !== "constant")
       .map(({ op }) => op)
       .join("\n")
   }
-  if (!lead.primitive?.facts.immediate) return lead.primitive?.name ?? ""
-  return Object.is(lead.params.value, -0) ? "-0" : String(lead.params.value)
+  if (!application.primitive?.facts.immediate) return application.primitive?.name ?? ""
+  return Object.is(application.params.value, -0) ? "-0" : String(application.params.value)
 }
 
 const quote = (text: string): string => JSON.stringify(text).replaceAll("\\\\n", "\\n")
@@ -63,18 +65,18 @@ export function dotOf(outputs: readonly Node[], names: Names = { inputs: new Map
       lines.push(`  ${idOf(from)} [label=${quote(name)}, shape=ellipse, style=filled, fillcolor="#e8f0fe"]`)
     }
     lines.push(
-      `  ${idOf(leadOf(from))} -> ${to} [label=${quote(`  ${from.dtype.name}${format(from.shape)}  `)}]`,
+      `  ${idOf(applicationOf(from))} -> ${to} [label=${quote(`  ${from.dtype.name}${format(from.shape)}  `)}]`,
     )
   }
-  for (const lead of order) {
-    const isFused = lead.primitive === fused.primitive
+  for (const application of order) {
+    const isFused = application.primitive === fused.primitive
     const look = isFused
       ? 'shape=box, style="filled,rounded", fillcolor="#fde8c8"'
-      : lead.primitive?.facts.immediate
+      : application.primitive?.facts.immediate
         ? "shape=plaintext"
         : "shape=box, style=rounded"
-    lines.push(`  ${idOf(lead)} [label=${quote(labelOf(lead))}, ${look}]`)
-    for (const input of lead.inputs) edge(input, idOf(lead))
+    lines.push(`  ${idOf(application)} [label=${quote(labelOf(application))}, ${look}]`)
+    for (const input of application.inputs) edge(input, idOf(application))
   }
   outputs.forEach((output, i) => {
     const id = `out${i}`

@@ -3,6 +3,7 @@
  * bit for bit.
  */
 import {
+  type Application,
   applyNodes,
   constant,
   type Dtype,
@@ -23,18 +24,18 @@ export const isImmediate = (node: Node): boolean =>
 const valueOf = (node: Node): ScalarValue => node.params.value as ScalarValue
 
 /** The one operation of an elementwise application on its inputs as they are. */
-export function soleOperation(lead: Node): string | null {
-  if (isLeaf(lead) || isImmediate(lead) || !primitiveOf(lead).elementwise || lead.outputs !== null)
+export function soleOperation(node: Node): string | null {
+  if (isLeaf(node) || isImmediate(node) || !primitiveOf(node).elementwise || node.outputs !== null)
     return null
-  const { code } = programOf(lead)
+  const { code } = programOf(node)
   return code.length === 1 && code[0].args.every((a, i) => a === i) ? code[0].op : null
 }
 
 /** The replacement of an elementwise application, or null where it has to be computed. */
-export function withoutComputing(lead: Node, inputs: readonly Node[]): Node | null {
-  const op = soleOperation(lead)
+export function withoutComputing(application: Application, inputs: readonly Node[]): Node | null {
+  const op = soleOperation(application)
   if (op === null) return null
-  return constantOf(op, lead, inputs) ?? unchanged(op, lead, inputs)
+  return constantOf(op, application, inputs) ?? unchanged(op, application, inputs)
 }
 
 const round: ReadonlyMap<Dtype, (x: number) => number> = new Map([
@@ -81,8 +82,8 @@ function constantOf(op: string, { dtype, shape }: Node, inputs: readonly Node[])
 }
 
 /** The input that an operation gives back: x·1, x/1, x − 0, x + (−0), and x + 0 of integers; a cast there and back. */
-function unchanged(op: string, lead: Node, inputs: readonly Node[]): Node | null {
-  const { dtype } = lead
+function unchanged(op: string, application: Application, inputs: readonly Node[]): Node | null {
+  const { dtype } = application
   if (op === "cast") {
     const [wide] = inputs
     if (wide.dtype === dtype) return wide
@@ -92,8 +93,8 @@ function unchanged(op: string, lead: Node, inputs: readonly Node[]): Node | null
   }
   if (dtype.kind === "bool" || dtype.kind === "complex" || inputs.length !== 2) return null
   const [x, y] = inputs
-  if (neutral(op, y, dtype, true) && sameShape(x.shape, lead.shape) && x.dtype === dtype) return x
-  if (neutral(op, x, dtype, false) && sameShape(y.shape, lead.shape) && y.dtype === dtype) return y
+  if (neutral(op, y, dtype, true) && sameShape(x.shape, application.shape) && x.dtype === dtype) return x
+  if (neutral(op, x, dtype, false) && sameShape(y.shape, application.shape) && y.dtype === dtype) return y
   return null
 }
 

@@ -2,9 +2,9 @@
  * Parts of a program whose operations name streams: what runs on one stream without waiting for another in between. A part reads what
  * earlier parts made, so each can be planned and run by the backend of its own device.
  */
-import type { Node, Stream } from "@lazuli/core/engine"
+import { applicationOf, type Node, outputsOf, type Stream } from "@lazuli/core/engine"
 import { isImmediate } from "./identities"
-import { inOrder, isLeaf, leadOf, outputsOf } from "./order"
+import { inOrder, isLeaf } from "./order"
 
 /** Some applications of a graph, as what they read and what others, or the caller, read of them. */
 export interface Part {
@@ -15,39 +15,40 @@ export interface Part {
 
 /** The streams of a graph's applications; constants belong to whoever reads them. */
 export function streamsOf(outputs: readonly Node[]): Set<Stream> {
-  const work = inOrder(outputs, isLeaf).filter((lead) => !isImmediate(lead))
+  const work = inOrder(outputs, isLeaf).filter((application) => !isImmediate(application))
   return new Set(work.map(({ stream }) => stream))
 }
 
 /** The parts of a graph, each after those that it reads. */
 export function partsOf(outputs: readonly Node[]): Part[] {
-  const order = inOrder(outputs, isLeaf).filter((lead) => !isImmediate(lead))
+  const order = inOrder(outputs, isLeaf).filter((application) => !isImmediate(application))
   // The greatest number of changes of stream before an application: parts of one number do not read each other.
   const changes = new Map<Node, number>()
   const parts: Map<Stream, Set<Node>>[] = []
-  for (const lead of order) {
+  for (const application of order) {
     let most = 0
-    for (const input of lead.inputs) {
-      const before = changes.get(leadOf(input))
+    for (const input of application.inputs) {
+      const before = changes.get(applicationOf(input))
       if (before !== undefined)
-        most = Math.max(most, leadOf(input).stream === lead.stream ? before : before + 1)
+        most = Math.max(most, applicationOf(input).stream === application.stream ? before : before + 1)
     }
-    changes.set(lead, most)
+    changes.set(application, most)
     parts[most] ??= new Map()
-    const members = parts[most].get(lead.stream)
-    if (members) members.add(lead)
-    else parts[most].set(lead.stream, new Set([lead]))
+    const members = parts[most].get(application.stream)
+    if (members) members.add(application)
+    else parts[most].set(application.stream, new Set([application]))
   }
   const wanted = new Set(outputs)
   const partOf = new Map(
     parts.flatMap((level) => [...level.values()].flatMap((members) => [...members].map((m) => [m, members]))),
   ) as Map<Node, Set<Node>>
-  for (const lead of order)
-    for (const input of lead.inputs) if (partOf.get(leadOf(input)) !== partOf.get(lead)) wanted.add(input)
+  for (const application of order)
+    for (const input of application.inputs)
+      if (partOf.get(applicationOf(input)) !== partOf.get(application)) wanted.add(input)
   return parts.flatMap((level) =>
     [...level].map(([stream, members]) => {
       const read = [...members].flatMap(({ inputs }) => inputs)
-      const outside = read.filter((input) => !members.has(leadOf(input)) && !isImmediate(input))
+      const outside = read.filter((input) => !members.has(applicationOf(input)) && !isImmediate(input))
       const made = [...members].flatMap(outputsOf).filter((node) => wanted.has(node))
       return { stream, inputs: [...new Set(outside)], outputs: made }
     }),

@@ -4,6 +4,8 @@
  */
 import {
   type Alignment,
+  type Application,
+  applicationOf,
   type Backend,
   DeviceError,
   type Donation,
@@ -14,6 +16,7 @@ import {
   LazuliError,
   type Node,
   offsetIn,
+  outputsOf,
   overlays,
   type Plan,
   type Plans,
@@ -29,7 +32,7 @@ import { layOut, type Place } from "./arena"
 import { feeding, finishes, NOT_NEXT, obstacle } from "./finish"
 import { fuse } from "./fuse"
 import { isImmediate } from "./identities"
-import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
+import { inOrder, isLeaf, primitiveOf } from "./order"
 import { matrixLayout, onRows, type RowGroup, rowGroups } from "./rows"
 import { schedule } from "./schedule"
 import { simplify } from "./simplify"
@@ -77,7 +80,7 @@ const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
 /** One thing to encode: an application, or a copy that a view or an output needs. */
 type Step =
-  | { readonly kind: "run"; readonly node: Node }
+  | { readonly kind: "run"; readonly node: Application }
   | { readonly kind: "copy"; readonly from: Node; readonly to: Node }
 
 /**
@@ -110,7 +113,7 @@ const releaserOf =
   (): void =>
     plans?.release?.(plan)
 
-const isElementwise = (lead: Node): boolean => primitiveOf(lead).elementwise
+const isElementwise = (application: Application): boolean => application.primitive.elementwise
 
 /** Lays out the memory within a plan, which is the world of its assignment. */
 class Planner implements World {
@@ -170,19 +173,19 @@ class Planner implements World {
   }
 
   /** Adds everything; what works by rows together with its neighbours, block by block. */
-  private addAll(order: readonly Node[]): boolean {
+  private addAll(order: readonly Application[]): boolean {
     const readers = new Map<Node, Set<Node | null>>()
     const note = (node: Node, reader: Node | null): void => {
       readers.set(node, (readers.get(node) ?? new Set()).add(reader))
     }
-    for (const lead of order) for (const input of lead.inputs) note(input, lead)
+    for (const application of order) for (const input of application.inputs) note(input, application)
     for (const node of this.outputs) note(node, null)
     const none: ReadonlySet<Node | null> = new Set()
     const groups = rowGroups(order, (node) => readers.get(node) ?? none)
     const groupOf = new Map(
-      groups.flatMap((group) => group.members.map(({ lead }) => [lead, group] as const)),
+      groups.flatMap((group) => group.members.map(({ application }) => [application, group] as const)),
     )
-    const place = new Map(order.map((lead, i) => [lead, i]))
+    const place = new Map(order.map((application, i) => [application, i]))
     this.positions = place
     for (let i = 0; i < order.length; i++) {
       const group = groupOf.get(order[i])
@@ -190,20 +193,20 @@ class Planner implements World {
         if (!this.add(order[i])) return false
         continue
       }
-      const end = place.get(group.members[group.members.length - 1].lead) as number
-      const span = order.slice(i, end + 1).filter((lead) => groupOf.get(lead) !== group)
+      const end = place.get(group.members[group.members.length - 1].application) as number
+      const span = order.slice(i, end + 1).filter((application) => groupOf.get(application) !== group)
       // Views of what the group reads come before it, views of what it makes after it.
-      const made = new Set(group.members.flatMap(({ lead }) => outputsOf(lead)))
-      const after: Node[] = []
-      for (const lead of span) {
-        if (lead.inputs.some((input) => made.has(input))) {
-          after.push(lead)
-          for (const node of outputsOf(lead)) made.add(node)
-        } else if (!this.add(lead)) return false
+      const made = new Set(group.members.flatMap(({ application }) => outputsOf(application)))
+      const after: Application[] = []
+      for (const application of span) {
+        if (application.inputs.some((input) => made.has(input))) {
+          after.push(application)
+          for (const node of outputsOf(application)) made.add(node)
+        } else if (!this.add(application)) return false
       }
       if (this.addRows(group)) for (let k = i; k <= end; k++) groupOf.has(order[k]) && this.byRows.add(k)
-      else for (const { lead } of group.members) if (!this.add(lead)) return false
-      for (const lead of after) if (!this.add(lead)) return false
+      else for (const { application } of group.members) if (!this.add(application)) return false
+      for (const application of after) if (!this.add(application)) return false
       i = end
     }
     return true
@@ -212,10 +215,10 @@ class Planner implements World {
   /** Adds a group block by block; false, having done nothing, where its inputs do not lie by rows. */
   private addRows(group: RowGroup): boolean {
     const { members, rows, rowsPerBlock, inner } = group
-    const made = new Set(members.flatMap(({ lead }) => outputsOf(lead)))
-    for (const { lead, roles } of members) {
-      if (this.backend.queue.lower(lead) === null) return false
-      for (const [i, input] of lead.inputs.entries()) {
+    const made = new Set(members.flatMap(({ application }) => outputsOf(application)))
+    for (const { application, roles } of members) {
+      if (this.backend.queue.lower(application) === null) return false
+      for (const [i, input] of application.inputs.entries()) {
         if (made.has(input) || isImmediate(input)) continue
         const layout = this.layouts.get(input)
         if (!layout || (roles[i] === "rows" && !matrixLayout(input, layout))) return false
@@ -226,20 +229,21 @@ class Planner implements World {
       const count = Math.min(rowsPerBlock, rows - at)
       const images = new Map<Node, Node>()
       for (const member of members) {
-        const { lead, roles } = member
-        const inputs = lead.inputs.map((input, i) => {
+        const { application, roles } = member
+        const inputs = application.inputs.map((input, i) => {
           if (isImmediate(input)) return input
           return (
-            images.get(input) ?? (roles[i] === "rows" ? this.slice(input, at, count) : this.row(lead, input))
+            images.get(input) ??
+            (roles[i] === "rows" ? this.slice(input, at, count) : this.row(application, input))
           )
         })
         const results = onRows(member, inputs, count)
-        outputsOf(lead).forEach((node, i) => {
+        outputsOf(application).forEach((node, i) => {
           if (inner.has(node)) this.fresh(results[i])
           else this.place(results[i], this.blockOf(node), this.layoutOf(node, at, results[i]))
           images.set(node, results[i])
         })
-        this.steps.push({ kind: "run", node: results[0] })
+        this.steps.push({ kind: "run", node: applicationOf(results[0]) })
         if (at > 0) this.repeated++
       }
     }
@@ -259,8 +263,8 @@ class Planner implements World {
   }
 
   /** The node that serves all rows, without the leading axes of size 1 that a matrix does not have. */
-  private row(lead: Node, node: Node): Node {
-    if (!primitiveOf(lead).elementwise || node.shape.length <= 1) return node
+  private row(application: Application, node: Node): Node {
+    if (!application.primitive.elementwise || node.shape.length <= 1) return node
     const last = node.shape.length - 1
     const row = sourceNode([node.shape[last]], node.dtype, null)
     const { offset, strides } = this.layouts.get(node) as Layout
@@ -298,7 +302,7 @@ class Planner implements World {
 
   /** True if a product may run just before step `to`: nothing before that reads it, and memory in use does not grow much. */
   private mayWait(from: number, to: number): boolean {
-    const { node } = this.steps[from] as { node: Node }
+    const { node } = this.steps[from] as { node: Application }
     const made = this.blockOf(node)
     const between = this.steps.slice(from + 1, to)
     if (between.some((step) => this.touched(step).some((each) => this.blockOf(each) === made))) return false
@@ -312,7 +316,7 @@ class Planner implements World {
    * Finds elementwise work that runs on the pieces of the product before it. What the product reads is then in use as long as the work is.
    */
   private join(): void {
-    const products = new Map<Block, Node>()
+    const products = new Map<Block, Application>()
     this.steps.forEach((step, i) => {
       if (step.kind !== "run") return
       const { node } = step
@@ -365,7 +369,7 @@ class Planner implements World {
   /**
    * Computes a product that ends with work which makes an output in that output's memory, unless a donated input is to become the output.
    */
-  private computeInPlace(product: Node, work: Node, step: number): void {
+  private computeInPlace(product: Application, work: Application, step: number): void {
     const from = this.blockOf(product)
     if (from.slot !== null || from.lastUse !== step) return
     const given = work.inputs.some((input) => {
@@ -393,27 +397,27 @@ class Planner implements World {
   }
 
   /** Adds an application: a view moves nothing, a constant that a kernel reads is written first. */
-  private add(lead: Node): boolean {
-    const primitive = primitiveOf(lead)
+  private add(application: Application): boolean {
+    const primitive = application.primitive
     if (primitive.facts.immediate) return true
-    for (const input of lead.inputs) {
+    for (const input of application.inputs) {
       if (this.blocks.has(input)) continue
       // Nodes from outside the trace were made inputs of the program; only immediates are left.
       if (isLeaf(input) || !primitiveOf(input).facts.immediate) return false
-      if (!primitive.elementwise) this.run(input)
+      if (!primitive.elementwise) this.run(applicationOf(input))
     }
-    if (primitive.rules.view) return this.addView(lead)
-    if (this.backend.queue.lower(lead) === null) return false
-    this.run(lead)
+    if (primitive.rules.view) return this.addView(application)
+    if (this.backend.queue.lower(application) === null) return false
+    this.run(application)
     return true
   }
 
-  private run(lead: Node): void {
-    for (const node of outputsOf(lead)) this.fresh(node)
-    this.steps.push({ kind: "run", node: lead })
+  private run(application: Application): void {
+    for (const node of outputsOf(application)) this.fresh(node)
+    this.steps.push({ kind: "run", node: application })
   }
 
-  private addView(node: Node): boolean {
+  private addView(node: Application): boolean {
     let [source] = node.inputs
     let layout = viewOf(this, node)
     if (layout === null) {
@@ -438,7 +442,7 @@ class Planner implements World {
     const copies: Step[] = []
     const taken = new Set<Block>()
     this.outputs.forEach((node, i) => {
-      if (!this.blocks.has(node)) this.run(node)
+      if (!this.blocks.has(node)) this.run(applicationOf(node))
       const block = this.blockOf(node)
       const { offset, strides } = this.layouts.get(node) as Layout
       const slot = this.inputs.length + i

@@ -4,6 +4,7 @@
  */
 import {
   Array,
+  applicationOf,
   applyNodes,
   type Backend,
   backendFor,
@@ -170,7 +171,7 @@ export class Program {
       part.outputs.forEach((node, i) => values.set(node, made[i]))
     }
     // A result that no part makes is a constant.
-    return this.outputs.map((node) => new Array(values.get(node) ?? reapply(node, [])[0]))
+    return this.outputs.map((node) => new Array(values.get(node) ?? reapply(applicationOf(node), [])[0]))
   }
 
   /** The parts of a program on several streams, each a program of its own. */

@@ -1,20 +1,28 @@
 /**
  * Building a graph anew on other inputs, application by application: the one loop behind inlining, simplification and fusion.
  */
-import { applyNodes, type Node, onStream, type Stream } from "@lazuli/core/engine"
-import { inOrder, outputsOf, primitiveOf } from "./order"
+import {
+  type Application,
+  applyNodes,
+  type Node,
+  onStream,
+  outputsOf,
+  type Stream,
+} from "@lazuli/core/engine"
+import { inOrder } from "./order"
 
 /** The replacement of an application: its outputs on the new inputs. */
-export type Rewrite = (lead: Node, inputs: readonly Node[]) => readonly Node[]
+export type Rewrite = (application: Application, inputs: readonly Node[]) => readonly Node[]
 
 /** Applies the same primitive to the new inputs. */
-export const reapply: Rewrite = (lead, inputs) => applyNodes(primitiveOf(lead), inputs, lead.params)
+export const reapply: Rewrite = (application, inputs) =>
+  applyNodes(application.primitive, inputs, application.params)
 
 /** The same on one stream, whatever the application's own is. */
 export const reapplyOn =
   (stream: Stream): Rewrite =>
-  (lead, inputs) =>
-    onStream(stream, () => reapply(lead, inputs))
+  (application, inputs) =>
+    onStream(stream, () => reapply(application, inputs))
 
 /**
  * The nodes that stand for `outputs` when the leaves are replaced as `leaves` says and every application is rewritten.
@@ -28,10 +36,10 @@ export function rebuild(
 ): Node[] {
   const images = new Map<Node, Node>(leaves)
   const imageOf = (node: Node): Node => images.get(node) ?? node
-  for (const lead of inOrder(outputs, (node) => images.has(node) || isLeaf(node))) {
-    const inputs = lead.inputs.map(imageOf)
-    const results = onStream(lead.stream, () => rewrite(lead, inputs))
-    outputsOf(lead).forEach((node, i) => images.set(node, results[i]))
+  for (const application of inOrder(outputs, (node) => images.has(node) || isLeaf(node))) {
+    const inputs = application.inputs.map(imageOf)
+    const results = onStream(application.stream, () => rewrite(application, inputs))
+    outputsOf(application).forEach((node, i) => images.set(node, results[i]))
   }
   return outputs.map(imageOf)
 }

@@ -4,16 +4,18 @@
  */
 import {
   type AnyParams,
+  type Application,
   applyNodes,
   contiguousStrides,
   type Layout,
   type Node,
+  outputsOf,
   sameShape,
   sizeOf,
 } from "@lazuli/core/engine"
 import { fused } from "./fuse"
 import { isImmediate } from "./identities"
-import { isLeaf, outputsOf, primitiveOf } from "./order"
+import { isLeaf, primitiveOf } from "./order"
 
 /** The values between the operations of one block take about this much. */
 const BLOCK_BYTES = 1 << 20
@@ -26,7 +28,7 @@ export type Role = "rows" | "whole"
 
 /** One application of a group with its inputs' roles and its parameters for a matrix. */
 export interface Member {
-  readonly lead: Node
+  readonly application: Application
   readonly roles: readonly Role[]
   readonly params: AnyParams
 }
@@ -51,55 +53,55 @@ const rowsOf = ({ shape }: Node): number => sizeOf(shape.slice(0, -1))
 const widthOf = ({ shape }: Node): number => shape[shape.length - 1]
 
 /** The roles of an application's inputs; null where it does not treat every row of its result alone. */
-function memberOf(lead: Node): Member | null {
-  const primitive = primitiveOf(lead)
-  const { shape } = lead
-  if (shape.length < 1 || outputsOf(lead).some((node) => rowsOf(node) !== rowsOf(lead))) return null
+function memberOf(application: Application): Member | null {
+  const { primitive, shape } = application
+  if (shape.length < 1 || outputsOf(application).some((node) => rowsOf(node) !== rowsOf(application)))
+    return null
   if (primitive.elementwise) {
     const roles: Role[] = []
-    for (const input of lead.inputs) {
+    for (const input of application.inputs) {
       const last = input.shape.length === 0 ? 1 : widthOf(input)
       const leading = input.shape.slice(0, -1)
       if (sizeOf(leading) === 1) roles.push("whole")
-      else if (sameShape(leading, shape.slice(0, -1)) && (last === 1 || last === widthOf(lead)))
+      else if (sameShape(leading, shape.slice(0, -1)) && (last === 1 || last === widthOf(application)))
         roles.push("rows")
       else return null
     }
     if (!roles.includes("rows")) return null
-    return { lead, roles, params: lead.params }
+    return { application, roles, params: application.params }
   }
-  if (lead.inputs.some(isImmediate)) return null
-  const params = primitive.rules.rows?.(lead.inputs, lead.params) ?? null
-  if (params === null || rowsOf(lead.inputs[0]) !== rowsOf(lead)) return null
-  return { lead, roles: lead.inputs.map((_, i) => (i === 0 ? "rows" : "whole")), params }
+  if (application.inputs.some(isImmediate)) return null
+  const params = primitive.rules.rows?.(application.inputs, application.params) ?? null
+  if (params === null || rowsOf(application.inputs[0]) !== rowsOf(application)) return null
+  return { application, roles: application.inputs.map((_, i) => (i === 0 ? "rows" : "whole")), params }
 }
 
 /** The groups among applications in their order; `readers` gives who reads a node, views of it included, null for the caller. */
 export function rowGroups(
-  order: readonly Node[],
+  order: readonly Application[],
   readers: (node: Node) => ReadonlySet<Node | null>,
 ): RowGroup[] {
   const groups: RowGroup[] = []
   let current: Member[] = []
   const close = (): void => {
-    const group = finish(current, readers)
+    const group = groupOf(current, readers)
     if (group) groups.push(group)
     current = []
   }
-  for (const lead of order) {
-    if (!isLeaf(lead) && (primitiveOf(lead).rules.view || isImmediate(lead))) continue
-    const member = memberOf(lead)
+  for (const application of order) {
+    if (application.primitive.rules.view || isImmediate(application)) continue
+    const member = memberOf(application)
     if (!member) {
       close()
       continue
     }
-    const made = new Set(current.flatMap((m) => outputsOf(m.lead)))
+    const made = new Set(current.flatMap((m) => outputsOf(m.application)))
     // The results of a group are read as they lie, by rows.
-    const reads = lead.inputs.filter((input) => made.has(input))
+    const reads = application.inputs.filter((input) => made.has(input))
     const fits =
       reads.length > 0 &&
-      rowsOf(lead) === rowsOf(current[0].lead) &&
-      lead.inputs.every((input, i) =>
+      rowsOf(application) === rowsOf(current[0].application) &&
+      application.inputs.every((input, i) =>
         made.has(input) ? member.roles[i] === "rows" : !made.has(rootOf(input)),
       )
     if (!fits) close()
@@ -109,18 +111,19 @@ export function rowGroups(
   return groups
 }
 
-function finish(
+/** The group of such members; null where blocks would save nothing. */
+function groupOf(
   members: readonly Member[],
   readers: (node: Node) => ReadonlySet<Node | null>,
 ): RowGroup | null {
-  if (members.length < 2 || members.every(({ lead }) => primitiveOf(lead).elementwise)) return null
-  const leads = new Set<Node | null>(members.map(({ lead }) => lead))
+  if (members.length < 2 || members.every(({ application }) => application.primitive.elementwise)) return null
+  const applications = new Set<Node | null>(members.map(({ application }) => application))
   const inner = new Set(
     members
-      .flatMap(({ lead }) => outputsOf(lead))
-      .filter((node) => [...readers(node)].every((reader) => leads.has(reader))),
+      .flatMap(({ application }) => outputsOf(application))
+      .filter((node) => [...readers(node)].every((reader) => applications.has(reader))),
   )
-  const rows = rowsOf(members[0].lead)
+  const rows = rowsOf(members[0].application)
   let perRow = 0
   for (const node of inner) perRow += widthOf(node) * node.dtype.size
   if (rows * perRow < MIN_SAVED_BYTES) return null
@@ -145,8 +148,12 @@ export function matrixLayout({ shape }: Node, { offset, strides }: Layout): Layo
 }
 
 /** An application of a group on other inputs, of so many rows. */
-export function onRows({ lead, params }: Member, inputs: readonly Node[], rows: number): readonly Node[] {
-  const primitive = primitiveOf(lead)
-  const own = primitive === fused.primitive ? { ...params, shape: [rows, widthOf(lead)] } : params
+export function onRows(
+  { application, params }: Member,
+  inputs: readonly Node[],
+  rows: number,
+): readonly Node[] {
+  const primitive = application.primitive
+  const own = primitive === fused.primitive ? { ...params, shape: [rows, widthOf(application)] } : params
   return applyNodes(primitive, inputs, own)
 }

@@ -3,9 +3,20 @@
  * backend has no kernel for is replaced by its decomposition; constants of constants are computed; casts, views and arithmetic that
  * change nothing vanish; views between elementwise operations move in front of them.
  */
-import { Array, type Backend, decompose, type Node, paramsKey, sameShape, sizeOf } from "@lazuli/core/engine"
+import {
+  type Application,
+  Array,
+  applicationOf,
+  type Backend,
+  decompose,
+  type Node,
+  outputsOf,
+  paramsKey,
+  sameShape,
+  sizeOf,
+} from "@lazuli/core/engine"
 import { soleOperation, withoutComputing } from "./identities"
-import { inOrder, isLeaf, outputsOf, primitiveOf } from "./order"
+import { inOrder, isLeaf, primitiveOf } from "./order"
 import { reapply, rebuild } from "./rebuild"
 import { isView, lifted, merged } from "./views"
 
@@ -42,7 +53,8 @@ class Simplifier {
       if (readers) readers.add(reader)
       else this.readers.set(node, new Set([reader]))
     }
-    for (const lead of inOrder(outputs, isLeaf)) for (const input of lead.inputs) note(input, lead)
+    for (const application of inOrder(outputs, isLeaf))
+      for (const input of application.inputs) note(input, application)
     for (const node of outputs) note(node, null)
   }
 
@@ -57,19 +69,19 @@ class Simplifier {
     return id
   }
 
-  private readonly rewrite = (lead: Node, inputs: readonly Node[]): readonly Node[] => {
-    const primitive = primitiveOf(lead)
-    const key = `${primitive.id}(${inputs.map((n) => this.idOf(n)).join(",")})${paramsKey(primitive.schema, lead.params)}`
+  private readonly rewrite = (application: Application, inputs: readonly Node[]): readonly Node[] => {
+    const { primitive } = application
+    const key = `${primitive.id}(${inputs.map((n) => this.idOf(n)).join(",")})${paramsKey(primitive.schema, application.params)}`
     const equal = this.known.get(key)
     if (equal) {
       for (const node of equal) this.single.delete(node)
       return equal
     }
-    const results = this.build(lead, this.clamped(lead, inputs) ?? inputs)
+    const results = this.build(application, this.clamped(application, inputs) ?? inputs)
     this.known.set(key, results)
     if (soleOperation(results[0]) === "maximum")
       this.maxima.set(results[0].inputs.map((n) => this.idOf(n)).join(","), results[0])
-    outputsOf(lead).forEach((node, i) => {
+    outputsOf(application).forEach((node, i) => {
       if (this.settled.has(results[i])) this.single.delete(results[i])
       else if (this.readers.get(node)?.size === 1) this.single.add(results[i])
     })
@@ -81,19 +93,20 @@ class Simplifier {
    * x > c and max(x, c) > c are the same for every x and c, NaN included. Where the maximum is there anyway, as in the derivative of relu,
    * x itself need not be kept.
    */
-  private clamped(lead: Node, inputs: readonly Node[]): readonly Node[] | null {
+  private clamped(application: Application, inputs: readonly Node[]): readonly Node[] | null {
     // Complex numbers with NaN in one part have no such order.
-    if (soleOperation(lead) !== "greater" || inputs[0].dtype.kind === "complex") return null
+    if (soleOperation(application) !== "greater" || inputs[0].dtype.kind === "complex") return null
     const maximum = this.maxima.get(inputs.map((n) => this.idOf(n)).join(","))
     return maximum && sameShape(maximum.shape, inputs[0].shape) ? [maximum, inputs[1]] : null
   }
 
-  private build(lead: Node, inputs: readonly Node[]): readonly Node[] {
-    const primitive = primitiveOf(lead)
-    const instead = withoutComputing(lead, inputs)
+  private build(application: Application, inputs: readonly Node[]): readonly Node[] {
+    const { primitive } = application
+    const instead = withoutComputing(application, inputs)
     if (instead) return [instead]
-    if (isView(lead)) return [this.show(lead, inputs[0], this.feedsElementwise(lead) ? MAX_LIFTED : 0)]
-    const nodes = reapply(lead, inputs)
+    if (isView(application))
+      return [this.show(application, inputs[0], this.feedsElementwise(application) ? MAX_LIFTED : 0)]
+    const nodes = reapply(application, inputs)
     if (primitive.rules.view || this.backend.queue.lower(nodes[0]) !== null) return nodes
     if (!primitive.rules.decompose) {
       this.possible = false
@@ -102,7 +115,7 @@ class Simplifier {
     const parts = decompose(
       primitive,
       inputs.map((n) => new Array(n)),
-      lead.params,
+      application.params,
     ).map((a) => a.node)
     // The decomposition's own applications pass through the same rewriting; nodes that went through it already are leaves.
     return rebuild(parts, new Map(), (node) => this.settled.has(node) || isLeaf(node), this.rewrite)
@@ -110,7 +123,7 @@ class Simplifier {
 
   /** A view of a node: in front of the elementwise work that made it, where that lets the work join what reads the view. */
   private show(view: Node, input: Node, lift: number): Node {
-    const [node] = reapply(view, [input])
+    const [node] = reapply(applicationOf(view), [input])
     if (lift > 0 && this.single.has(input) && isWork(input) && sizeOf(node.shape) <= sizeOf(input.shape)) {
       const work = lifted(node, input, (n) => this.show(view, n, lift - 1))
       if (work) {
@@ -131,8 +144,8 @@ class Simplifier {
     return known ? known[0] : node
   }
 
-  private feedsElementwise(lead: Node): boolean {
-    const readers = [...(this.readers.get(lead) ?? [])]
+  private feedsElementwise(application: Application): boolean {
+    const readers = [...(this.readers.get(application) ?? [])]
     return readers.length > 0 && readers.every((reader) => reader !== null && primitiveOf(reader).elementwise)
   }
 }

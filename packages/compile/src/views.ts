@@ -3,6 +3,7 @@
  * and after it becomes one pass.
  */
 import {
+  applicationOf,
   applyNodes,
   contiguousStrides,
   isContiguous,
@@ -77,5 +78,5 @@ export function lifted(view: Node, work: Node, show: (input: Node) => Node): Nod
     else if (inOrder) return null
     else inputs.push(show(apply("broadcastTo", input, work.shape)))
   }
-  return reapply(work, inputs)[0]
+  return reapply(applicationOf(work), inputs)[0]
 }

@@ -113,10 +113,10 @@ export function discreteBackend(
 
   /** Remembers work with stand-ins for its nodes, which are bound when it runs. */
   const record = (
-    lead: Node,
+    application: Node,
     inputs: readonly Node[],
     outputs: readonly Node[],
-    run: (lead: Node) => void,
+    run: (application: Node) => void,
   ): void => {
     const standIns = (nodes: readonly Node[], operands: Operand[]): Node[] =>
       nodes.map((node) => standIn(node, operands))
@@ -132,10 +132,10 @@ export function discreteBackend(
     const read = standIns(inputs, step.inputs)
     const made = standIns(outputs, step.outputs)
     const [first] = made
-    first.primitive = lead.primitive
-    first.params = lead.params
+    first.primitive = application.primitive
+    first.params = application.params
     first.inputs = read
-    first.outputs = lead.outputs === null ? null : made
+    first.outputs = application.outputs === null ? null : made
     recording?.push({ ...step, run: () => run(first) })
   }
 

@@ -96,8 +96,10 @@ export {
 export * from "./graph/errors"
 export {
   type Alignment,
+  type Application,
   Array,
   abstractly,
+  applicationOf,
   applyNode,
   applyNodes,
   boundPending,
@@ -110,6 +112,7 @@ export {
   Mark,
   type Meta,
   Node,
+  outputsOf,
   type Partial,
   type Plan,
   Primitive,
@@ -123,7 +126,7 @@ export {
 } from "./graph/graph"
 export { fromBfloat16Bits, fromFloat16Bits } from "./graph/half"
 export {
-  type Application,
+  type ApplicationMeta,
   type KernelOffer,
   type MetalKernelSource,
   type MetalKernels,

@@ -29,7 +29,7 @@ export type {
   VmapResult,
 } from "./graph/graph"
 export {
-  type Application,
+  type ApplicationMeta,
   type KernelOffer,
   type MetalKernelSource,
   type MetalKernels,

@@ -13,13 +13,13 @@ function applications(tree: unknown): Record<string, number> {
   const counts: Record<string, number> = { total: 0 }
   const stack = arraysOf(tree).map((x) => x.node)
   for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
-    const lead = node.outputs?.[0] ?? node
-    if (lead.primitive === null || seen.has(lead)) continue
-    seen.add(lead)
+    const application = node.outputs?.[0] ?? node
+    if (application.primitive === null || seen.has(application)) continue
+    seen.add(application)
     counts.total++
-    const { name } = lead.primitive
+    const { name } = application.primitive
     counts[name] = (counts[name] ?? 0) + 1
-    stack.push(...lead.inputs)
+    stack.push(...application.inputs)
   }
   return counts
 }

@@ -4,6 +4,7 @@
  */
 import { stack, zeros } from "@lazuli/core"
 import {
+  type Application,
   Array,
   applyNodes,
   asCall,
@@ -13,7 +14,7 @@ import {
   Mark,
   moveToFront,
   type Node,
-  type Primitive,
+  outputsOf,
   RegistryError,
   reshapeLike,
   type Shape,
@@ -23,16 +24,7 @@ import {
   type VmapResult,
 } from "@lazuli/core/engine"
 import { areNodes, isArray, isAxis, isIndex, stored } from "./stored-calls"
-import {
-  collect,
-  newEpoch,
-  onStreamOf,
-  outputsOf,
-  release,
-  runsForeignCode,
-  type Subgraph,
-  variesIn,
-} from "./trace"
+import { collect, newEpoch, onStreamOf, release, runsForeignCode, type Subgraph, variesIn } from "./trace"
 
 /** The axis of an array that counts the examples; null where it has none. */
 export type Axis = number | null
@@ -71,14 +63,18 @@ function exampleOf(x: Array, axis: Axis, name: string): Node {
 const wrap = (nodes: readonly Node[]): Array[] => nodes.map((node) => new Array(node))
 
 /** Elementwise: the batch axis goes in front, with ones after it where examples have fewer axes than others. */
-function alignElementwise(lead: Node, inputs: readonly Array[], axes: readonly Axis[]): VmapResult {
-  const primitive = lead.primitive as Primitive
+function alignElementwise(
+  application: Application,
+  inputs: readonly Array[],
+  axes: readonly Axis[],
+): VmapResult {
+  const primitive = application.primitive
   const run = (aligned: readonly Array[], axis: number): VmapResult => {
     const outputs = wrap(
       applyNodes(
         primitive,
         aligned.map((x) => x.node),
-        lead.params,
+        application.params,
       ),
     )
     return { outputs, axes: outputs.map(() => axis) }
@@ -109,12 +105,16 @@ function alignElementwise(lead: Node, inputs: readonly Array[], axes: readonly A
 }
 
 /** Through what the primitive means: its decomposition for one example, rewritten in turn. */
-function throughDecomposition(lead: Node, inputs: readonly Array[], axes: readonly Axis[]): VmapResult {
+function throughDecomposition(
+  application: Application,
+  inputs: readonly Array[],
+  axes: readonly Axis[],
+): VmapResult {
   const epoch = newEpoch()
   const examples = inputs.map((x, i) =>
     axes[i] === null ? x : new Array(placeholder(x, axes[i], "example")),
   )
-  const parts = decompose(lead.primitive as Primitive, examples, lead.params)
+  const parts = decompose(application.primitive, examples, application.params)
   const batched = examples.map((x) => x.node).filter((_, i) => axes[i] !== null)
   return batch(
     parts.map((part) => part.node),
@@ -126,8 +126,13 @@ function throughDecomposition(lead: Node, inputs: readonly Array[], axes: readon
 }
 
 /** Example by example, for want of anything better. */
-function loop(lead: Node, inputs: readonly Array[], axes: readonly Axis[], size: number): VmapResult {
-  const primitive = lead.primitive as Primitive
+function loop(
+  application: Application,
+  inputs: readonly Array[],
+  axes: readonly Axis[],
+  size: number,
+): VmapResult {
+  const primitive = application.primitive
   loops[primitive.name] = (loops[primitive.name] ?? 0) + 1
   const fronts = inputs.map((x, i) => (axes[i] === null ? x : moveToFront(x, axes[i])))
   const runs: Array[][] = []
@@ -138,18 +143,23 @@ function loop(lead: Node, inputs: readonly Array[], axes: readonly Axis[], size:
       const stop = x.shape.map((n, axis) => (axis === 0 ? k + 1 : n))
       return sliceRange(x, start, stop).squeeze(0).node
     })
-    runs.push(wrap(applyNodes(primitive, example, lead.params)))
+    runs.push(wrap(applyNodes(primitive, example, application.params)))
   }
-  const outputs = outputsOf(lead).map((_, i) => stack(runs.map((run) => run[i])))
+  const outputs = outputsOf(application).map((_, i) => stack(runs.map((run) => run[i])))
   return { outputs, axes: outputs.map(() => 0) }
 }
 
-function rewrite(lead: Node, inputs: readonly Array[], axes: readonly Axis[], size: number): VmapResult {
-  const { rules, elementwise } = lead.primitive as Primitive
-  if (rules.vmap) return rules.vmap({ inputs, axes, params: lead.params, size })
-  if (elementwise) return alignElementwise(lead, inputs, axes)
-  if (rules.decompose) return throughDecomposition(lead, inputs, axes)
-  return loop(lead, inputs, axes, size)
+function rewrite(
+  application: Application,
+  inputs: readonly Array[],
+  axes: readonly Axis[],
+  size: number,
+): VmapResult {
+  const { rules, elementwise } = application.primitive
+  if (rules.vmap) return rules.vmap({ inputs, axes, params: application.params, size })
+  if (elementwise) return alignElementwise(application, inputs, axes)
+  if (rules.decompose) return throughDecomposition(application, inputs, axes)
+  return loop(application, inputs, axes, size)
 }
 
 /** The batch of `targets`, given for each of `inputs` its batch and where the batch axis is. */
@@ -210,14 +220,14 @@ function walk(
   const show = (node: Node): Array => (variesIn(subgraph, node) ? known[node.slot] : new Array(node))
   const axisAt = (node: Node): Axis => (variesIn(subgraph, node) ? axisOf[node.slot] : null)
   try {
-    for (const lead of subgraph.order) {
-      const primitive = lead.primitive as Primitive
+    for (const application of subgraph.order) {
+      const primitive = application.primitive
       handles.tracking = before && runsForeignCode(primitive)
-      const { outputs, axes: outAxes } = onStreamOf(lead, () =>
-        rewriteChecked(lead, lead.inputs.map(show), lead.inputs.map(axisAt), size),
+      const { outputs, axes: outAxes } = onStreamOf(application, () =>
+        rewriteChecked(application, application.inputs.map(show), application.inputs.map(axisAt), size),
       )
       handles.tracking = tracking
-      outputsOf(lead).forEach((output, i) => {
+      outputsOf(application).forEach((output, i) => {
         known[output.slot] = tracking ? new Array(outputs[i].node) : outputs[i]
         axisOf[output.slot] = outAxes[i]
       })
@@ -236,23 +246,23 @@ function emptyBatch(examples: readonly Node[]): VmapResult {
 
 /** Applies the rule of an application; one that no batch reaches any more (a rule may drop it) stays as it is. */
 function rewriteChecked(
-  lead: Node,
+  application: Application,
   inputs: readonly Array[],
   axes: readonly Axis[],
   size: number,
 ): VmapResult {
-  const primitive = lead.primitive as Primitive
+  const primitive = application.primitive
   if (axes.every((axis) => axis === null)) {
     const nodes = applyNodes(
       primitive,
       inputs.map((x) => x.node),
-      lead.params,
+      application.params,
     )
     return { outputs: wrap(nodes), axes: nodes.map(() => null) }
   }
-  if (size === 0) return emptyBatch(outputsOf(lead))
-  const result = rewrite(lead, inputs, axes, size)
-  outputsOf(lead).forEach((output, i) => {
+  if (size === 0) return emptyBatch(outputsOf(application))
+  const result = rewrite(application, inputs, axes, size)
+  outputsOf(application).forEach((output, i) => {
     const got = result.outputs[i]
     const axis = result.axes[i]
     const expected = output.shape

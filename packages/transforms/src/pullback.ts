@@ -6,6 +6,7 @@
  */
 import { add, multiply, zeros } from "@lazuli/core"
 import {
+  type Application,
   Array,
   asCall,
   broadcastTo,
@@ -59,22 +60,22 @@ export function arraysAt(nodes: readonly Node[]): Array[] {
 
 /** Cotangents of the inputs of one application; null where none flows or none is wanted. */
 export function inputCotangents(
-  lead: Node,
+  application: Application,
   cotangents: readonly Array[],
   wanted: readonly boolean[],
 ): readonly (Array | null)[] {
-  const primitive = lead.primitive as Primitive
+  const primitive = application.primitive
   const { rules } = primitive
-  const inputs = arraysAt(lead.inputs)
+  const inputs = arraysAt(application.inputs)
   if (rules.vjp) {
-    const outputs = lead.outputs === null ? [new Array(lead)] : arraysAt(lead.outputs)
-    return rules.vjp({ inputs, outputs, cotangents, params: lead.params, wanted })
+    const outputs = application.outputs === null ? [new Array(application)] : arraysAt(application.outputs)
+    return rules.vjp({ inputs, outputs, cotangents, params: application.params, wanted })
   }
-  if (rules.partials && lead.outputs === null) {
-    const output = new Array(lead)
+  if (rules.partials && application.outputs === null) {
+    const output = new Array(application)
     const given = new globalThis.Array<Array | null>(inputs.length)
     for (let i = 0; i < inputs.length; i++) {
-      const partial = wanted[i] ? rules.partials(inputs, output, lead.params, i) : null
+      const partial = wanted[i] ? rules.partials(inputs, output, application.params, i) : null
       given[i] = partial ? scaled(cotangents[0], partial, output) : null
     }
     return given
@@ -85,9 +86,9 @@ export function inputCotangents(
     })
   // Through what it means, on the same inputs.
   const epoch = newEpoch()
-  const parts = decompose(primitive, inputs, lead.params)
+  const parts = decompose(primitive, inputs, application.params)
   return pullback(
-    lead.inputs,
+    application.inputs,
     parts.map((part) => part.node),
     cotangents,
     epoch,
@@ -145,18 +146,18 @@ function walkBack(
       if (seed !== null && variesIn(subgraph, node)) accumulate(node, tracking ? new Array(seed.node) : seed)
     })
     for (let i = order.length - 1; i >= 0; i--) {
-      const lead = order[i]
-      const cotangents = takeCotangents(sums, lead)
+      const application = order[i]
+      const cotangents = takeCotangents(sums, application)
       if (cotangents === null) continue
-      const primitive = lead.primitive as Primitive
-      const { inputs: sources } = lead
+      const primitive = application.primitive
+      const { inputs: sources } = application
       const wanted = new globalThis.Array<boolean>(sources.length)
       for (let k = 0; k < sources.length; k++) wanted[k] = variesIn(subgraph, sources[k])
       handles.tracking = before && runsForeignCode(primitive)
       const given =
-        lead.stream === currentStream()
-          ? inputCotangents(lead, cotangents, wanted)
-          : onStream(lead.stream, () => inputCotangents(lead, cotangents, wanted))
+        application.stream === currentStream()
+          ? inputCotangents(application, cotangents, wanted)
+          : onStream(application.stream, () => inputCotangents(application, cotangents, wanted))
       handles.tracking = tracking
       for (let k = 0; k < wanted.length; k++) {
         const g = given[k]
@@ -179,14 +180,14 @@ function walkBack(
 }
 
 /** Takes an application's cotangents out of the sums, zeros for outputs that have none; null where none of them has one. */
-function takeCotangents(sums: (Array | null)[], lead: Node): Array[] | null {
-  if (lead.outputs === null) {
-    const g = sums[lead.slot]
-    sums[lead.slot] = null
+function takeCotangents(sums: (Array | null)[], application: Application): Array[] | null {
+  if (application.outputs === null) {
+    const g = sums[application.slot]
+    sums[application.slot] = null
     return g && [g]
   }
-  if (lead.outputs.every((output) => sums[output.slot] === null)) return null
-  return lead.outputs.map((output) => {
+  if (application.outputs.every((output) => sums[output.slot] === null)) return null
+  return application.outputs.map((output) => {
     const g = sums[output.slot] ?? zeros(output.shape as number[], output.dtype)
     sums[output.slot] = null
     return g

@@ -4,6 +4,7 @@
  */
 import { add, multiply, zeros } from "@lazuli/core"
 import {
+  type Application,
   Array,
   asCall,
   broadcastTo,
@@ -13,6 +14,7 @@ import {
   handles,
   isInexact,
   type Node,
+  outputsOf,
   type Primitive,
   sameShape,
   TransformError,
@@ -20,16 +22,7 @@ import {
 } from "@lazuli/core/engine"
 import { fit as fitCotangent, pullback } from "./pullback"
 import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
-import {
-  collect,
-  newEpoch,
-  onStreamOf,
-  outputsOf,
-  release,
-  runsForeignCode,
-  type Subgraph,
-  variesIn,
-} from "./trace"
+import { collect, newEpoch, onStreamOf, release, runsForeignCode, type Subgraph, variesIn } from "./trace"
 
 type Tangents = readonly (Array | null)[]
 
@@ -54,13 +47,13 @@ function scaled(t: Array, partial: Array | number, output: Array): Array {
   return multiply(t, partial.conjugate()).real
 }
 
-function fromPartials(lead: Node, inputs: readonly Array[], tangents: Tangents): Array | null {
-  const { rules } = lead.primitive as Primitive
-  const output = new Array(lead)
+function fromPartials(application: Application, inputs: readonly Array[], tangents: Tangents): Array | null {
+  const { rules } = application.primitive
+  const output = new Array(application)
   let sum: Array | null = null
   for (let i = 0; i < inputs.length; i++) {
     const t = tangents[i]
-    const partial = t && rules.partials?.(inputs, output, lead.params, i)
+    const partial = t && rules.partials?.(inputs, output, application.params, i)
     if (!partial) continue
     const term = partial === 1 ? t : partial === -1 ? t.negative() : scaled(t, partial, output)
     sum = sum === null ? term : add(sum, term)
@@ -69,16 +62,16 @@ function fromPartials(lead: Node, inputs: readonly Array[], tangents: Tangents):
 }
 
 /** u ↦ vjp(u) is linear, so its own vjp at any u, applied to the tangents, is the jvp. */
-function fromTranspose(lead: Node, inputs: readonly Array[], tangents: Tangents): Tangents {
-  const { rules } = lead.primitive as Primitive
+function fromTranspose(application: Application, inputs: readonly Array[], tangents: Tangents): Tangents {
+  const { rules } = application.primitive
   const epoch = newEpoch()
-  const outputs = outputsOf(lead)
+  const outputs = outputsOf(application)
   const seeds = outputs.map((y) => zeros(y.shape as number[], y.dtype))
   const given = (rules.vjp as NonNullable<typeof rules.vjp>)({
     inputs,
     outputs: outputs.map((node) => new Array(node)),
     cotangents: seeds,
-    params: lead.params,
+    params: application.params,
     wanted: tangents.map((t) => t !== null),
   })
   const targets: Node[] = []
@@ -86,7 +79,7 @@ function fromTranspose(lead: Node, inputs: readonly Array[], tangents: Tangents)
   tangents.forEach((t, i) => {
     const g = given[i]
     if (!t || !g) return
-    targets.push(fitCotangent(lead.primitive as Primitive, lead.inputs[i], g).node)
+    targets.push(fitCotangent(application.primitive, application.inputs[i], g).node)
     cotangents.push(t)
   })
   return pullback(
@@ -97,26 +90,26 @@ function fromTranspose(lead: Node, inputs: readonly Array[], tangents: Tangents)
   )
 }
 
-function outputTangents(lead: Node, tangents: Tangents): Tangents {
-  const primitive = lead.primitive as Primitive
+function outputTangents(application: Application, tangents: Tangents): Tangents {
+  const primitive = application.primitive
   const { rules } = primitive
-  const inputs = lead.inputs.map((node) => new Array(node))
+  const inputs = application.inputs.map((node) => new Array(node))
   if (rules.jvp) {
-    const outputs = outputsOf(lead).map((node) => new Array(node))
-    return rules.jvp({ inputs, outputs, tangents, params: lead.params })
+    const outputs = outputsOf(application).map((node) => new Array(node))
+    return rules.jvp({ inputs, outputs, tangents, params: application.params })
   }
-  if (rules.partials && lead.outputs === null) return [fromPartials(lead, inputs, tangents)]
+  if (rules.partials && application.outputs === null) return [fromPartials(application, inputs, tangents)]
   if (rules.decompose || rules.scalar) {
     const epoch = newEpoch()
-    const parts = decompose(primitive, inputs, lead.params)
+    const parts = decompose(primitive, inputs, application.params)
     return pushforward(
-      lead.inputs,
+      application.inputs,
       tangents,
       parts.map((part) => part.node),
       epoch,
     )
   }
-  if (rules.vjp) return fromTranspose(lead, inputs, tangents)
+  if (rules.vjp) return fromTranspose(application, inputs, tangents)
   throw new TransformError(
     primitive.name,
     "has no derivative: it defines no jvp, no vjp and no decomposition",
@@ -170,14 +163,14 @@ function walkForward(
       if (seed !== null) known[node.slot] = new Array(seed.node)
     })
     handles.tracking = tracking
-    for (const lead of subgraph.order) {
-      const tangents = lead.inputs.map(tangentOf)
+    for (const application of subgraph.order) {
+      const tangents = application.inputs.map(tangentOf)
       if (tangents.every((t) => t === null)) continue
-      const primitive = lead.primitive as Primitive
+      const primitive = application.primitive
       handles.tracking = before && runsForeignCode(primitive)
-      const given = onStreamOf(lead, () => outputTangents(lead, tangents))
+      const given = onStreamOf(application, () => outputTangents(application, tangents))
       handles.tracking = tracking
-      outputsOf(lead).forEach((output, i) => {
+      outputsOf(application).forEach((output, i) => {
         const t = given[i]
         if (!t || !isInexact(output.dtype)) return
         const fitted = fit(primitive, output, t)

@@ -5,7 +5,9 @@
  * pushforward.ts and batch.ts; the rules stand with each primitive.
  */
 import {
+  type Application,
   Array,
+  applicationOf,
   applyNodes,
   asCall,
   boundPending,
@@ -17,6 +19,7 @@ import {
   type Node,
   ofTrees,
   onStream,
+  outputsOf,
   type Primitive,
   releaseKept,
   sourceNode,
@@ -35,7 +38,7 @@ export interface Subgraph {
   /** By slot: whether the node depends on an input. */
   readonly varies: boolean[]
   /** The applications that depend on an input, by their first outputs, each after those it depends on. */
-  readonly order: Node[]
+  readonly order: Application[]
   /** True if rules or callbacks that other packages and users wrote may run on it. */
   foreign: boolean
   /** By slot: the slots of the walk around this one, to put back. */
@@ -121,40 +124,40 @@ export function collect(
   for (const input of inputs) if (nodes[input.slot] !== input) register(subgraph, input, true)
   const smooth = purpose !== "vmap"
   // The applications on the way down, how many inputs each has, how many were seen, and whether one of those varies.
-  const leads: Node[] = []
+  const applications: Application[] = []
   const counts: number[] = []
   const cursors: number[] = []
   const varying: boolean[] = []
   for (const target of targets) {
     if (nodes[target.slot] === target || !mayVary(target, epoch, smooth)) continue
     let top = 0
-    let lead = begin(subgraph, target)
-    let count = visibleInputs(lead, purpose)
+    let application = begin(subgraph, target)
+    let count = visibleInputs(application, purpose)
     let i = 0
     let vary = false
     for (;;) {
       if (i < count) {
-        const input = lead.inputs[i]
+        const input = application.inputs[i]
         if (nodes[input.slot] === input) {
           vary ||= varies[input.slot]
           i++
         } else if (!mayVary(input, epoch, smooth)) i++
         else {
           // Comes back to this input when it is known.
-          leads[top] = lead
+          applications[top] = application
           counts[top] = count
           cursors[top] = i
           varying[top++] = vary
-          lead = begin(subgraph, input)
-          count = visibleInputs(lead, purpose)
+          application = begin(subgraph, input)
+          count = visibleInputs(application, purpose)
           i = 0
           vary = false
         }
         continue
       }
-      if (vary) finish(subgraph, lead, smooth)
+      if (vary) append(subgraph, application, smooth)
       if (top-- === 0) break
-      lead = leads[top]
+      application = applications[top]
       count = counts[top]
       i = cursors[top]
       vary = varying[top]
@@ -176,22 +179,21 @@ function mayVary(node: Node, epoch: number, smooth: boolean): boolean {
 }
 
 /** Registers all outputs of a node's application, and gives the first. */
-function begin(subgraph: Subgraph, node: Node): Node {
+function begin(subgraph: Subgraph, node: Node): Application {
   const { outputs } = node
-  if (outputs === null) {
-    register(subgraph, node, false)
-    return node
-  }
-  for (const output of outputs) register(subgraph, output, false)
-  return outputs[0]
+  if (outputs === null) register(subgraph, node, false)
+  else for (const output of outputs) register(subgraph, output, false)
+  return applicationOf(node)
 }
 
 /** Takes an application that varies into the order. */
-function finish(subgraph: Subgraph, lead: Node, smooth: boolean): void {
-  subgraph.order.push(lead)
-  subgraph.foreign ||= runsForeignCode(lead.primitive as Primitive)
-  if (lead.outputs === null) subgraph.varies[lead.slot] = true
-  else for (const output of lead.outputs) subgraph.varies[output.slot] = !smooth || isInexact(output.dtype)
+function append(subgraph: Subgraph, application: Application, smooth: boolean): void {
+  subgraph.order.push(application)
+  subgraph.foreign ||= runsForeignCode(application.primitive)
+  if (application.outputs === null) subgraph.varies[application.slot] = true
+  else
+    for (const output of application.outputs)
+      subgraph.varies[output.slot] = !smooth || isInexact(output.dtype)
 }
 
 /** Puts the slots back that a walk around this one may have given. */
@@ -206,12 +208,9 @@ export function variesIn(subgraph: Subgraph, node: Node): boolean {
 }
 
 /** Runs a rule on the stream of the application it belongs to. */
-export function onStreamOf<T>(lead: Node, rule: () => T): T {
-  return lead.stream === currentStream() ? rule() : onStream(lead.stream, rule)
+export function onStreamOf<T>(application: Application, rule: () => T): T {
+  return application.stream === currentStream() ? rule() : onStream(application.stream, rule)
 }
-
-/** The nodes of an application. */
-export const outputsOf = (lead: Node): readonly Node[] => lead.outputs ?? [lead]
 
 /** The graph from `inputs` to `targets` once more, from other inputs; what does not depend on them is shared. */
 export const replay: typeof applyAgain = asCall(
@@ -243,11 +242,11 @@ function applyAgain(
       copies[input.slot] = replacements[i]
     })
     const copyOf = (node: Node): Node => (variesIn(subgraph, node) ? copies[node.slot] : node)
-    for (const lead of subgraph.order) {
-      const made = onStreamOf(lead, () =>
-        applyNodes(lead.primitive as Primitive, lead.inputs.map(copyOf), lead.params),
+    for (const application of subgraph.order) {
+      const made = onStreamOf(application, () =>
+        applyNodes(application.primitive, application.inputs.map(copyOf), application.params),
       )
-      outputsOf(lead).forEach((output, i) => {
+      outputsOf(application).forEach((output, i) => {
         copies[output.slot] = made[i]
       })
     }

@@ -54,30 +54,30 @@ export function applicationsOf(samples: readonly Sample[]): Application[] {
   const found: Application[] = []
   const known = new Set<string>()
   const counts = new Map<Primitive, number>()
-  const take = (lead: Node, sample: Sample): void => {
-    const primitive = lead.primitive as Primitive
+  const take = (node: Node, sample: Sample): void => {
+    const primitive = node.primitive as Primitive
     const count = counts.get(primitive) ?? 0
-    const kinds = lead.inputs.map((x) => `${x.dtype.name}${x.shape.length}`)
-    const signature = `${primitive.name} ${kinds} ${primitive.facts.opaque ? "" : paramsKey(primitive.schema, lead.params)}`
+    const kinds = node.inputs.map((x) => `${x.dtype.name}${x.shape.length}`)
+    const signature = `${primitive.name} ${kinds} ${primitive.facts.opaque ? "" : paramsKey(primitive.schema, node.params)}`
     if (count >= ENOUGH || known.has(signature)) return
     known.add(signature)
     counts.set(primitive, count + 1)
-    const inputs = lead.inputs.map((node) => new mx.Array(node))
-    found.push({ primitive, params: lead.params, inputs, sample: sample.name, call: sample })
+    const inputs = node.inputs.map((input) => new mx.Array(input))
+    found.push({ primitive, params: node.params, inputs, sample: sample.name, call: sample })
   }
   for (const sample of samples) {
     const seen = new Set<Node>()
     const stack = graphsOf(sample).map((y) => y.node)
     for (let node = stack.pop(); node !== undefined; node = stack.pop()) {
-      const lead = node.outputs?.[0] ?? node
-      const { primitive } = lead
-      if (seen.has(lead) || primitive === null) continue
-      seen.add(lead)
-      take(lead, sample)
-      stack.push(...lead.inputs)
+      const first = node.outputs?.[0] ?? node
+      const { primitive } = first
+      if (seen.has(first) || primitive === null) continue
+      seen.add(first)
+      take(first, sample)
+      stack.push(...first.inputs)
       if (!primitive.rules.decompose) continue
-      const inputs = lead.inputs.map((input) => new mx.Array(input))
-      for (const part of decompose(primitive, inputs, lead.params)) stack.push(part.node)
+      const inputs = first.inputs.map((input) => new mx.Array(input))
+      for (const part of decompose(primitive, inputs, first.params)) stack.push(part.node)
     }
   }
   for (const { inputs } of found) mx.eval(inputs)

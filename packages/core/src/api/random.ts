@@ -545,9 +545,9 @@ const multivariateNormalArgs = operation(
         op,
         `the covariance must be ${n}×${n} matrices for a mean of shape ${format(center.shape)}, received shape ${format(spread.shape)}`,
       )
-    const lead = asShape(op, shape)
+    const leading = asShape(op, shape)
     const given = broadcastShapes(op, center.shape.slice(0, -1), spread.shape.slice(0, -2))
-    const to = lead.length > 0 ? lead : given
+    const to = leading.length > 0 ? leading : given
     if (!sameShape(broadcastShapes(op, to, given), to))
       throw new ShapeError(
         op,

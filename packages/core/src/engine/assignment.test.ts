@@ -3,7 +3,7 @@ import { describe, expect, test } from "vitest"
 import { backendFor } from "../graph/backend"
 import { currentStream } from "../graph/device"
 import { type Dtype, float32, int32 } from "../graph/dtype"
-import { Mark, Node, type Plan, tracing } from "../graph/graph"
+import { type Application, applicationOf, Mark, Node, type Plan, tracing } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { primitiveByName } from "../graph/primitive"
 import { Storage } from "../graph/storage"
@@ -41,9 +41,11 @@ function apply(
   shape = inputs[0].shape,
   dtype: Dtype = float32,
   params = {},
-): Node {
+): Application {
   for (const input of inputs) input.uses++
-  return new Node(shape, dtype, primitiveByName(name), inputs, params, currentStream(), Mark.None)
+  return applicationOf(
+    new Node(shape, dtype, primitiveByName(name), inputs, params, currentStream(), Mark.None),
+  )
 }
 const storageOf = (node: Node): Storage => node.storage as Storage
 
@@ -84,29 +86,29 @@ describe("an elementwise result takes the memory of an input", () => {
 })
 
 describe("a plan", () => {
-  const call = (change: (a: Node, b: Node) => void = () => {}): [Node, Node, Node] => {
+  const call = (change: (a: Node, b: Node) => void = () => {}): [Application, Node, Node] => {
     const [a, b] = [evaluated([4, 300]), evaluated([4, 300])]
     change(a, b)
     return [apply("add", [a, b]), a, b]
   }
   test("writes an output over the input that it was given for it", () => {
     const plan: Plan = { id: 1, donations: [{ input: 1, output: 0 }] }
-    const [lead, , b] = call()
-    expect(giftFor(storages, lead, plan, 0)).toBe(b)
-    expect(giftFor(storages, lead, plan, 1)).toBe(null)
-    expect(giftFor(storages, lead, { id: 1 }, 0)).toBe(null)
+    const [application, , b] = call()
+    expect(giftFor(storages, application, plan, 0)).toBe(b)
+    expect(giftFor(storages, application, plan, 1)).toBe(null)
+    expect(giftFor(storages, application, { id: 1 }, 0)).toBe(null)
     b.handles++
-    expect(giftFor(storages, lead, plan, 0)).toBe(null)
+    expect(giftFor(storages, application, plan, 0)).toBe(null)
   })
   test("reads copies of what does not begin or lie as it needs", () => {
     const plan: Plan = { id: 1, alignments: [{ input: 0, bytes: 8 }] }
-    const [lead, a, b] = call()
-    expect(readsAll(storages, lead.inputs, plan)).toBe(true)
+    const [application, a, b] = call()
+    expect(readsAll(storages, application.inputs, plan)).toBe(true)
     a.offset = 1
-    expect(readsAll(storages, lead.inputs, plan)).toBe(false)
-    expect(readingOf(storages, lead, plan)).toEqual({ plan, copied: [a] })
+    expect(readsAll(storages, application.inputs, plan)).toBe(false)
+    expect(readingOf(storages, application, plan)).toEqual({ plan, copied: [a] })
     b.strides = [1, 4]
-    expect(readingOf(storages, lead, plan)).toEqual({ plan, copied: [a, b] })
+    expect(readingOf(storages, application, plan)).toEqual({ plan, copied: [a, b] })
   })
   test("has small inputs made row-major, but for copies from elsewhere", () => {
     const [, a] = call((x) => (x.strides = [1, 4]))
@@ -120,7 +122,7 @@ describe("a plan", () => {
 })
 
 describe("a view", () => {
-  const flat = (input: Node): Node => apply("reshape", [input], [6], float32, { shape: [6] })
+  const flat = (input: Node): Application => apply("reshape", [input], [6], float32, { shape: [6] })
   test("shows its input's memory where it can, else that of a copy", () => {
     const x = evaluated([2, 3])
     const view = flat(x)

@@ -3,7 +3,16 @@
  * transfers between devices are decided here alone. Evaluation asks as it goes along, the memory budget asks ahead of it, and compile for
  * the memory within a plan: each knows memory in its own way, which is its {@link World}. Nothing here allocates or frees.
  */
-import { type Layout, Mark, type Meta, type Node, type Plan, type Primitive, tracing } from "../graph/graph"
+import {
+  type Application,
+  type Layout,
+  Mark,
+  type Meta,
+  type Node,
+  type Plan,
+  type Primitive,
+  tracing,
+} from "../graph/graph"
 import { contiguousStrides, isContiguous, type Strides, sizeOf } from "../graph/shape"
 import type { Memory } from "../graph/storage"
 
@@ -16,7 +25,7 @@ export interface World {
   /** Bytes of that memory. */
   bytesOf(node: Node): number
   /** True if nothing but the application, which runs now, can read that memory any more, and that its stream may write to it. */
-  isSpent(input: Node, lead: Node): boolean
+  isSpent(input: Node, application: Application): boolean
 }
 
 /** The ways in which an application is evaluated. */
@@ -29,23 +38,23 @@ export enum Way {
   Work,
 }
 
-export function wayOf(lead: Node): Way {
-  if (lead.alias !== null) return Way.Alias
-  return (lead.primitive as Primitive).rules.view === undefined ? Way.Work : Way.View
+export function wayOf(application: Application): Way {
+  if (application.alias !== null) return Way.Alias
+  return application.primitive.rules.view === undefined ? Way.Work : Way.View
 }
 
 /** The layout of a view of its input, as its rule says; null where the input must be copied first. */
-export function viewOf(world: World, node: Node): Layout | null {
+export function viewOf(world: World, node: Application): Layout | null {
   const [input] = node.inputs
   return layoutOfView(node, world.offsetOf(input), world.stridesOf(input))
 }
 
 /** The same for a row-major copy of the input. */
-export const viewOfCopy = (node: Node): Layout | null => layoutOfView(node, 0, null)
+export const viewOfCopy = (node: Application): Layout | null => layoutOfView(node, 0, null)
 
-function layoutOfView(node: Node, offset: number, strides: Strides | null): Layout | null {
+function layoutOfView(node: Application, offset: number, strides: Strides | null): Layout | null {
   const { shape, dtype } = node.inputs[0]
-  const view = (node.primitive as Primitive).rules.view as NonNullable<Primitive["rules"]["view"]>
+  const view = node.primitive.rules.view as NonNullable<Primitive["rules"]["view"]>
   const from = { shape, dtype, offset, strides: strides ?? contiguousStrides(shape) }
   return view(from, node.params, node as Meta)
 }
@@ -67,27 +76,32 @@ export const overlays = (world: World, output: Node, input: Node): boolean =>
   input.nbytes === output.nbytes && input.dtype.size === output.dtype.size && isWhole(world, input)
 
 /** The input whose memory an output of an elementwise application takes; null where it gets its own. */
-export function donorOf(world: World, lead: Node, output: Node): Node | null {
-  const { inputs } = lead
+export function donorOf(world: World, application: Application, output: Node): Node | null {
+  const { inputs } = application
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
-    if (world.isSpent(input, lead) && overlays(world, output, input)) return input
+    if (world.isSpent(input, application) && overlays(world, output, input)) return input
   }
   return null
 }
 
 /** True if a plan may write over an input that it was given. */
-export const isGiven = (world: World, lead: Node, input: Node): boolean =>
-  world.isSpent(input, lead) && isWhole(world, input)
+export const isGiven = (world: World, application: Application, input: Node): boolean =>
+  world.isSpent(input, application) && isWhole(world, input)
 
 /** The input that a plan was given for an output; null where that gets memory of its own. */
-export function giftFor(world: World, lead: Node, { donations }: Plan, output: number): Node | null {
+export function giftFor(
+  world: World,
+  application: Application,
+  { donations }: Plan,
+  output: number,
+): Node | null {
   if (donations === undefined) return null
   for (let i = 0; i < donations.length; i++) {
     const donation = donations[i]
     if (donation.output !== output) continue
-    const input = lead.inputs[donation.input]
-    if (isGiven(world, lead, input)) return input
+    const input = application.inputs[donation.input]
+    if (isGiven(world, application, input)) return input
   }
   return null
 }
@@ -112,11 +126,11 @@ export function readsAll(world: World, inputs: readonly Node[], plan: Plan): boo
 }
 
 /** The reading of inputs that a plan does not read as they are: by a plan for their strides, or as copies. */
-export function readingOf(world: World, lead: Node, plan: Plan): Reading {
-  const { inputs } = lead
+export function readingOf(world: World, application: Application, plan: Plan): Reading {
+  const { inputs } = application
   const strides = inputs.map((input) => world.stridesOf(input))
   if (strides.some((each) => each !== null)) {
-    const suited = (lead.primitive as Primitive).rules.planForStrides?.(lead, strides) ?? null
+    const suited = application.primitive.rules.planForStrides?.(application, strides) ?? null
     if (suited !== null && misaligned(world, inputs, suited).length === 0) return { plan: suited, copied: [] }
   }
   const apart = misaligned(world, inputs, plan)
@@ -161,14 +175,15 @@ export function crossingTo(memory: Memory, held: Held): Crossing {
 }
 
 /** True if an application's graph is kept for an open trace, which may read its inputs again. */
-export const isKeptForTrace = (lead: Node): boolean => (lead.mark & Mark.Traced) !== 0 && tracing.depth > 0
+export const isKeptForTrace = (application: Application): boolean =>
+  (application.mark & Mark.Traced) !== 0 && tracing.depth > 0
 
 /** The world of evaluation: storages. */
 export const storages: World = {
   offsetOf: (node) => node.offset,
   stridesOf: (node) => node.strides,
   bytesOf: (node) => node.storage?.nbytes ?? 0,
-  isSpent(input, lead) {
+  isSpent(input, application) {
     // The storages of a group of nodes are given back together, later.
     if (input.handles !== 0 || input.uses !== 1 || input.anchor !== null) return false
     const { storage } = input
@@ -177,9 +192,9 @@ export const storages: World = {
       storage.refs === 1 &&
       storage.lender === null &&
       // Another stream's memory is that stream's to give back.
-      storage.stream === lead.stream &&
+      storage.stream === application.stream &&
       storage.uses === null &&
-      !isKeptForTrace(lead)
+      !isKeptForTrace(application)
     )
   },
 }

@@ -6,6 +6,7 @@ import { type Backend, backendFor, backendOf, countFallback, listBackends, stage
 import { onStream, type Stream } from "../graph/device"
 import { DeviceError, RegistryError, TransformError } from "../graph/errors"
 import {
+  type Application,
   Array,
   handles,
   type Layout,
@@ -53,6 +54,7 @@ import {
 import { leastBytes, measure, mostBytes } from "./memory-budget"
 
 const NO_INPUTS: readonly Node[] = []
+const NO_ORDER: readonly Application[] = []
 let traversal = 0
 /** True if a traversal is under way; decompositions run within it. */
 let scheduling = false
@@ -165,7 +167,7 @@ function compute(roots: readonly Node[]): boolean {
 
 /** Encodes what the roots need, and gives the backends that have something to run. */
 function encode(roots: readonly Node[]): readonly Backend[] {
-  let order = NO_INPUTS
+  let order = NO_ORDER
   let used: readonly Backend[] = []
   for (let i = 0; i < roots.length; i++) roots[i].handles++
   const outer = running
@@ -211,7 +213,7 @@ function refuse(node: Node): never {
 }
 
 /** The pending nodes that the roots need, every node after its inputs; an application of several outputs by its first. */
-function schedule(roots: readonly Node[]): Node[] {
+function schedule(roots: readonly Node[]): Application[] {
   if (scheduling)
     throw new TransformError("eval", "a decomposition needs the value of an array", {
       hint: "Semantics state what is computed from which arrays; they cannot evaluate them while they do",
@@ -224,18 +226,18 @@ function schedule(roots: readonly Node[]): Node[] {
   }
 }
 
-function traverse(roots: readonly Node[]): Node[] {
+function traverse(roots: readonly Node[]): Application[] {
   const round = ++traversal
-  let order: Node[] | null = null
+  let order: Application[] | null = null
   // The way down from a root, and where to go on in each node's list. New lists: storing young nodes in an old one would cost a note to the
   // collector.
-  let nodes: Node[] | null = null
+  let nodes: Application[] | null = null
   let next: number[] | null = null
   let depth = 0
   for (let k = 0; k < roots.length; k++) {
     const root = roots[k]
     if (root.storage !== null || !enter(root, round)) continue
-    let node = root.outputs === null ? root : root.outputs[0]
+    let node = (root.outputs === null ? root : root.outputs[0]) as Application
     let list = dependencies(node)
     let i = 0
     for (;;) {
@@ -251,7 +253,7 @@ function traverse(roots: readonly Node[]): Node[] {
         }
         nodes[depth] = node
         next[depth++] = i
-        node = input.outputs === null ? input : input.outputs[0]
+        node = (input.outputs === null ? input : input.outputs[0]) as Application
         list = dependencies(node)
         i = 0
         continue
@@ -270,49 +272,49 @@ function traverse(roots: readonly Node[]): Node[] {
 
 /** Marks a node's application as met. Returns false where it was; refuses what has no value. */
 function enter(node: Node, round: number): boolean {
-  const lead = node.outputs === null ? node : node.outputs[0]
-  if (lead.visit === round) return false
-  lead.visit = round
-  if (lead.primitive === null || (lead.mark & Mark.Abstract) !== 0) refuse(node)
+  const application = node.outputs === null ? node : node.outputs[0]
+  if (application.visit === round) return false
+  application.visit = round
+  if (application.primitive === null || (application.mark & Mark.Abstract) !== 0) refuse(node)
   return true
 }
 
 const isImmediate = (node: Node): boolean =>
   node.primitive !== null && node.primitive.facts.immediate === true
 
-function readsImmediates(node: Node): boolean {
-  return node.alias === null && (node.primitive as Primitive).elementwise
+function readsImmediates(node: Application): boolean {
+  return node.alias === null && node.primitive.elementwise
 }
 
 /** Nodes to compute before a node: its inputs, or, where its backend has no kernel, the outputs of its decomposition. */
-function dependencies(lead: Node): readonly Node[] {
-  const primitive = lead.primitive as Primitive
+function dependencies(application: Application): readonly Node[] {
+  const primitive = application.primitive
   const { rules } = primitive
-  if (lead.alias !== null) return aliasesOf(lead)
-  if (rules.view !== undefined || rules.decompose === undefined) return lead.inputs
-  const backend = backendFor(lead.stream.device)
-  if (rules.plan?.(lead) || backend.queue.lower(lead) !== null) return lead.inputs
+  if (application.alias !== null) return aliasesOf(application)
+  if (rules.view !== undefined || rules.decompose === undefined) return application.inputs
+  const backend = backendFor(application.stream.device)
+  if (rules.plan?.(application) || backend.queue.lower(application) !== null) return application.inputs
   countFallback(backend.name, primitive.name, "decomposed")
-  const parts = onStream(lead.stream, () =>
+  const parts = onStream(application.stream, () =>
     withoutHandles(() =>
-      inheritingSite(lead, () =>
+      inheritingSite(application, () =>
         rules.expand
-          ? rules.expand(lead)
+          ? rules.expand(application)
           : decompose(
               primitive,
-              lead.inputs.map((n) => new Array(n)),
-              lead.params,
+              application.inputs.map((n) => new Array(n)),
+              application.params,
             ),
       ),
     ),
   )
-  const outputs = lead.outputs ?? [lead]
+  const outputs = application.outputs ?? [application]
   for (let i = 0; i < outputs.length; i++) {
     checkPart(primitive, outputs[i], parts[i])
     outputs[i].alias = parts[i].node
     parts[i].node.uses++
   }
-  return aliasesOf(lead)
+  return aliasesOf(application)
 }
 
 function checkPart(primitive: Primitive, output: Node, part: Array | undefined): void {
@@ -324,38 +326,38 @@ function checkPart(primitive: Primitive, output: Node, part: Array | undefined):
   )
 }
 
-function aliasesOf(lead: Node): readonly Node[] {
-  return (lead.outputs ?? [lead]).map((n) => n.alias as Node)
+function aliasesOf(application: Application): readonly Node[] {
+  return (application.outputs ?? [application]).map((n) => n.alias as Node)
 }
 
 /** Runs a node and waits for it, so that its error is known to be its own. */
-function runAlone(lead: Node, backend: Backend): void {
+function runAlone(application: Application, backend: Backend): void {
   // The graph behind it is gone afterwards, and so is what failed without it.
-  const outputs = lead.outputs ?? [lead]
-  const failedBefore = failureOf(lead.inputs) !== null
+  const outputs = application.outputs ?? [application]
+  const failedBefore = failureOf(application.inputs) !== null
   try {
-    run(lead, backend)
+    run(application, backend)
     if (failedBefore) return
     backend.queue.flush()
   } catch (error) {
-    nameSite(error, lead)
+    nameSite(error, application)
     throw error
   }
-  for (const { storage } of outputs) if (storage?.failure) nameSite(storage.failure, lead)
+  for (const { storage } of outputs) if (storage?.failure) nameSite(storage.failure, application)
 }
 
-function run(lead: Node, backend: Backend): void {
-  const primitive = lead.primitive as Primitive
-  const way = wayOf(lead)
-  if (way === Way.Alias) runAlias(lead)
-  else if (way === Way.View) runView(lead, backend, primitive)
-  else if (areReady(backend, lead.inputs)) runWork(lead, backend, primitive)
+function run(application: Application, backend: Backend): void {
+  const primitive = application.primitive
+  const way = wayOf(application)
+  if (way === Way.Alias) runAlias(application)
+  else if (way === Way.View) runView(application, backend, primitive)
+  else if (areReady(backend, application.inputs)) runWork(application, backend, primitive)
   else {
-    const failure = failureOf(lead.inputs)
-    if (failure !== null) poison(lead, backend, failure)
-    else withInputsOn(backend, lead.inputs, () => runWork(lead, backend, primitive))
+    const failure = failureOf(application.inputs)
+    if (failure !== null) poison(application, backend, failure)
+    else withInputsOn(backend, application.inputs, () => runWork(application, backend, primitive))
   }
-  detach(lead)
+  detach(application)
 }
 
 /** The error of an input that has no value. */
@@ -368,15 +370,15 @@ function failureOf(inputs: readonly Node[]): Error | null {
 }
 
 /** Gives an application's outputs the error of its input in place of values. */
-function poison(lead: Node, backend: Backend, failure: Error): void {
-  for (const output of lead.outputs ?? [lead]) {
-    output.storage = allocate(backend, output, (lead.primitive as Primitive).name)
+function poison(application: Application, backend: Backend, failure: Error): void {
+  for (const output of application.outputs ?? [application]) {
+    output.storage = allocate(backend, output, application.primitive.name)
     output.storage.failure = failure
   }
 }
 
-function runAlias(lead: Node): void {
-  for (const output of lead.outputs ?? [lead]) {
+function runAlias(application: Application): void {
+  for (const output of application.outputs ?? [application]) {
     const source = output.alias as Node
     share(output, source, source)
     output.alias = null
@@ -393,7 +395,7 @@ function share(node: Node, source: Node, layout: Layout): void {
   node.strides = stridesIn(layout, node)
 }
 
-function runView(node: Node, backend: Backend, primitive: Primitive): void {
+function runView(node: Application, backend: Backend, primitive: Primitive): void {
   const input = node.inputs[0]
   const layout = viewOf(storages, node)
   if (layout !== null) {
@@ -450,43 +452,43 @@ function replaceStorage(node: Node, storage: Storage): void {
   }
 }
 
-function runWork(lead: Node, backend: Backend, primitive: Primitive): void {
+function runWork(application: Application, backend: Backend, primitive: Primitive): void {
   const { plan } = primitive.rules
-  const recorded = plan !== undefined ? plan(lead) : null
-  if (recorded !== null) runPlan(lead, backend, recorded)
-  else runKernel(lead, backend, primitive)
+  const recorded = plan !== undefined ? plan(application) : null
+  if (recorded !== null) runPlan(application, backend, recorded)
+  else runKernel(application, backend, primitive)
 }
 
 /** Runs a recorded program. */
-function runPlan(lead: Node, backend: Backend, recorded: Plan): void {
-  const { inputs } = lead
+function runPlan(application: Application, backend: Backend, recorded: Plan): void {
+  const { inputs } = application
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
     if (isStraightened(storages, input, (input.storage as Storage).original !== null))
       straighten(input, backend)
   }
   if (readsAll(storages, inputs, recorded)) {
-    giveMemory(lead, backend, recorded)
-    backend.plans?.encode(recorded, lead)
+    giveMemory(application, backend, recorded)
+    backend.plans?.encode(recorded, application)
     return
   }
-  const { plan, copied } = readingOf(storages, lead, recorded)
+  const { plan, copied } = readingOf(storages, application, recorded)
   const copies = inputs.map((input) => (copied.includes(input) ? contiguousCopy(input, backend) : input))
-  giveMemory(lead, backend, plan)
-  lead.inputs = copies
-  backend.plans?.encode(plan, lead)
-  lead.inputs = inputs
+  giveMemory(application, backend, plan)
+  application.inputs = copies
+  backend.plans?.encode(plan, application)
+  application.inputs = inputs
   for (const copy of copies) if (!inputs.includes(copy)) releaseNode(copy)
 }
 
 /** Gives a plan's outputs their memory: that of inputs which it may write over, or new memory. */
-function giveMemory(lead: Node, backend: Backend, plan: Plan): void {
-  const { outputs } = lead
-  const { name } = lead.primitive as Primitive
-  if (outputs === null) place(lead, giftFor(storages, lead, plan, 0), backend, name)
+function giveMemory(application: Application, backend: Backend, plan: Plan): void {
+  const { outputs } = application
+  const { name } = application.primitive
+  if (outputs === null) place(application, giftFor(storages, application, plan, 0), backend, name)
   else
     for (let i = 0; i < outputs.length; i++)
-      place(outputs[i], giftFor(storages, lead, plan, i), backend, name)
+      place(outputs[i], giftFor(storages, application, plan, i), backend, name)
 }
 
 /** Gives an output the memory of an input, or new memory. */
@@ -502,35 +504,37 @@ function place(output: Node, donor: Node | null, backend: Backend, op: string): 
   output.storage = storage
 }
 
-function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
-  const encoder = backend.queue.lower(lead)
+function runKernel(application: Application, backend: Backend, primitive: Primitive): void {
+  const encoder = backend.queue.lower(application)
   const inPlace = encoder !== null && primitive.elementwise
   const { name } = primitive
-  if (lead.outputs === null) place(lead, inPlace ? donorOf(storages, lead, lead) : null, backend, name)
+  if (application.outputs === null)
+    place(application, inPlace ? donorOf(storages, application, application) : null, backend, name)
   else
-    for (const output of lead.outputs)
-      place(output, inPlace ? donorOf(storages, lead, output) : null, backend, name)
+    for (const output of application.outputs)
+      place(output, inPlace ? donorOf(storages, application, output) : null, backend, name)
   if (encoder !== null) {
     try {
-      encoder.encode(lead)
+      encoder.encode(application)
     } catch (error) {
-      for (const output of lead.outputs ?? [lead]) (output.storage as Storage).failure = error as Error
+      for (const output of application.outputs ?? [application])
+        (output.storage as Storage).failure = error as Error
       throw error
     }
     return
   }
-  const outputs = lead.outputs ?? [lead]
-  const other = kernelElsewhere(lead, backend)
-  if (other !== null && runElsewhere(lead, backend, other)) {
+  const outputs = application.outputs ?? [application]
+  const other = kernelElsewhere(application, backend)
+  if (other !== null && runElsewhere(application, backend, other)) {
     countFallback(backend.name, primitive.name, "borrowed")
     return
   }
   countFallback(backend.name, primitive.name, "reference")
   backend.queue.flush()
   // The work that just ran may have failed.
-  let failure = failureOf(lead.inputs)
+  let failure = failureOf(application.inputs)
   try {
-    if (!failure) runReference(lead)
+    if (!failure) runReference(application)
   } catch (error) {
     failure = error as Error
   }
@@ -538,12 +542,13 @@ function runKernel(lead: Node, backend: Backend, primitive: Primitive): void {
 }
 
 /** Another backend that sees this one's memory and has a kernel for the application; the best, if there are several. */
-function kernelElsewhere(lead: Node, backend: Backend): Backend | null {
+function kernelElsewhere(application: Application, backend: Backend): Backend | null {
   if (!backend.memory.address) return null
   let best: Backend | null = null
   for (const other of listBackends()) {
     if (other === backend || !other.memory.adopt || other.emulated) continue
-    if ((best === null || best.priority < other.priority) && other.queue.lower(lead) !== null) best = other
+    if ((best === null || best.priority < other.priority) && other.queue.lower(application) !== null)
+      best = other
   }
   return best
 }
@@ -552,14 +557,14 @@ function kernelElsewhere(lead: Node, backend: Backend): Backend | null {
  * Runs an application by another backend's kernel, on this one's memory. Outputs have storage. Returns whether that worked: where it did
  * not, the reference gives the values or the error.
  */
-function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
+function runElsewhere(application: Application, backend: Backend, other: Backend): boolean {
   backend.queue.flush()
-  if (failureOf(lead.inputs) !== null) return false
-  const outputs = lead.outputs ?? [lead]
+  if (failureOf(application.inputs) !== null) return false
+  const outputs = application.outputs ?? [application]
   const moved: { node: Node; storage: Storage; theirs: Storage }[] = []
   let failed = false
   try {
-    for (const node of [...lead.inputs, ...outputs]) {
+    for (const node of [...application.inputs, ...outputs]) {
       const { storage } = node
       // Immediates have none, and an input may come twice.
       if (storage === null || storage.memory === other.memory) continue
@@ -567,7 +572,7 @@ function runElsewhere(lead: Node, backend: Backend, other: Backend): boolean {
       moved.push({ node, storage, theirs })
       node.storage = theirs
     }
-    other.queue.lower(lead)?.encode(lead)
+    other.queue.lower(application)?.encode(application)
     other.queue.flush()
     failed = failureOf(outputs) !== null
   } catch {
@@ -650,15 +655,15 @@ function copyOn(backend: Backend, storage: Storage): Storage {
 }
 
 /** Lets go of the graph behind an evaluated application, unless an open trace wants it. */
-function detach(lead: Node): void {
-  if (isKeptForTrace(lead)) {
-    tracing.kept.push(lead)
+function detach(application: Application): void {
+  if (isKeptForTrace(application)) {
+    tracing.kept.push(application)
     return
   }
-  const { inputs } = lead
-  if (lead.outputs === null) forgetGraph(lead)
+  const { inputs } = application
+  if (application.outputs === null) forgetGraph(application)
   else {
-    for (const output of lead.outputs) {
+    for (const output of application.outputs) {
       forgetGraph(output)
       releaseIfDead(output)
     }
@@ -683,7 +688,7 @@ export function releaseKept(): void {
   const { kept } = tracing
   if (kept.length === 0) return
   tracing.kept = []
-  for (const lead of kept) if (lead.primitive !== null) detach(lead)
+  for (const application of kept) if (application.primitive !== null) detach(application)
   settle(kept)
 }
 
@@ -692,13 +697,13 @@ function releaseIfDead(node: Node): void {
 }
 
 /** Sees to the memory of what was evaluated and may still be read: by a handle, a pending graph, or the engine that asked for it. */
-function settle(order: readonly Node[]): void {
+function settle(order: readonly Application[]): void {
   for (let i = 0; i < order.length; i++) {
-    const lead = order[i]
-    if (lead.outputs === null) {
-      if (lead.storage !== null) keep(lead)
+    const application = order[i]
+    if (application.outputs === null) {
+      if (application.storage !== null) keep(application)
     } else {
-      const { outputs } = lead
+      const { outputs } = application
       for (const output of outputs) {
         if (output.storage !== null) keep(output)
         // Siblings must not keep each other alive once the application is history.

@@ -6,7 +6,7 @@
  */
 import { type Backend, backendFor } from "../graph/backend"
 import type { Stream } from "../graph/device"
-import type { Layout, Node, Plan, Primitive } from "../graph/graph"
+import type { Application, Layout, Node, Plan } from "../graph/graph"
 import type { Strides } from "../graph/shape"
 import type { Memory, Storage } from "../graph/storage"
 import {
@@ -60,20 +60,20 @@ function showsOld(node: Node): boolean {
 }
 
 /** The plan that an application runs by; null where it has none. */
-const planOf = (lead: Node): Plan | null =>
-  lead.alias === null ? ((lead.primitive as Primitive).rules.plan?.(lead) ?? null) : null
+const planOf = (application: Application): Plan | null =>
+  application.alias === null ? (application.primitive.rules.plan?.(application) ?? null) : null
 
 /** Bytes of an application's outputs, and of what its plan takes besides. */
-function resultBytes(lead: Node): number {
-  const { outputs } = lead
-  let bytes = lead.nbytes
+function resultBytes(application: Application): number {
+  const { outputs } = application
+  let bytes = application.nbytes
   if (outputs !== null) for (let k = 1; k < outputs.length; k++) bytes += outputs[k].nbytes
-  if ((lead.primitive as Primitive).rules.plan === undefined) return bytes
-  const plan = planOf(lead)
+  if (application.primitive.rules.plan === undefined) return bytes
+  const plan = planOf(application)
   if (plan === null) return bytes
-  const { inputs } = lead
+  const { inputs } = application
   const asTheyLie = inputs.some((input) => found.stridesOf(input) !== null)
-  return bytes + ((asTheyLie ? readingOf(found, lead, plan).plan : plan).bytes ?? 0)
+  return bytes + ((asTheyLie ? readingOf(found, application, plan).plan : plan).bytes ?? 0)
 }
 
 /** Storages as plans find them: what is small was made row-major. */
@@ -83,12 +83,12 @@ const found: World = {
 }
 
 /** Measures a schedule that takes memory of one device; the answer is good until the next call. */
-export function measure(order: readonly Node[], roots: readonly Node[]): Extent {
+export function measure(order: readonly Application[], roots: readonly Node[]): Extent {
   let [most, shown] = [0, 0]
   for (let i = 0; i < order.length; i++) {
-    const lead = order[i]
-    if (lead.handles > 0 && !showsOld(lead)) shown += lead.nbytes
-    most += resultBytes(lead)
+    const application = order[i]
+    if (application.handles > 0 && !showsOld(application)) shown += application.nbytes
+    most += resultBytes(application)
   }
   for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= roots[i].nbytes
   extent.most = (most + order.length * LINE) * SPARE
@@ -99,15 +99,15 @@ export function measure(order: readonly Node[], roots: readonly Node[]): Extent 
 const memoryOf = ({ stream }: Node): Memory => backendFor(stream.device).memory
 
 /** The most bytes that a schedule can take of each memory, with what is copied from one to the other. */
-export function mostBytes(order: readonly Node[]): Bytes {
+export function mostBytes(order: readonly Application[]): Bytes {
   const most = new Map<Memory, number>()
   const take = (memory: Memory, nbytes: number): void => {
     most.set(memory, (most.get(memory) ?? 0) + (nbytes + LINE) * SPARE)
   }
-  for (const lead of order) {
-    const memory = memoryOf(lead)
-    take(memory, resultBytes(lead))
-    for (const input of lead.inputs) {
+  for (const application of order) {
+    const memory = memoryOf(application)
+    take(memory, resultBytes(application))
+    for (const input of application.inputs) {
       const shown = shownBy(input)
       if ((shown.storage?.memory ?? memoryOf(shown)) !== memory)
         take(memory, shown.storage?.nbytes ?? shown.nbytes)
@@ -169,61 +169,67 @@ class Estimate implements World {
   stridesOf = (node: Node): Strides | null => this.layoutOf(node).strides
   bytesOf = (node: Node): number => this.blockOf(node)?.nbytes ?? 0
 
-  isSpent(input: Node, lead: Node): boolean {
+  isSpent(input: Node, application: Application): boolean {
     const block = this.blockOf(input)
     if (block === null || block.shown !== 1 || !this.isLast(input) || input.anchor !== null) return false
-    if (block.memory !== memoryOf(lead) || block.stream !== lead.stream || isKeptForTrace(lead)) return false
+    if (
+      block.memory !== memoryOf(application) ||
+      block.stream !== application.stream ||
+      isKeptForTrace(application)
+    )
+      return false
     return block.lender === null && (block.storage === null || block.storage.uses === null)
   }
 
   /** Walks one application. */
-  add(lead: Node): void {
-    const outputs = lead.outputs ?? [lead]
-    const way = wayOf(lead)
+  add(application: Application): void {
+    const outputs = application.outputs ?? [application]
+    const way = wayOf(application)
     if (way === Way.Alias) for (const output of outputs) this.share(output, output.alias as Node)
-    else if (way === Way.View) this.view(lead)
-    else this.work(lead, outputs, backendFor(lead.stream.device))
+    else if (way === Way.View) this.view(application)
+    else this.work(application, outputs, backendFor(application.stream.device))
     if (way === Way.Alias) for (const { alias } of outputs) this.release(alias as Node)
     // An open trace keeps what it may want.
-    if (isKeptForTrace(lead)) return
+    if (isKeptForTrace(application)) return
     for (const output of outputs) if (this.isUnread(output)) this.drop(output)
-    for (const input of lead.inputs) this.release(input)
+    for (const input of application.inputs) this.release(input)
   }
 
-  private work(lead: Node, outputs: readonly Node[], backend: Backend): void {
+  private work(application: Application, outputs: readonly Node[], backend: Backend): void {
     const { memory } = backend
-    for (const input of lead.inputs) this.reach(memory, input)
-    const plan = planOf(lead)
+    for (const input of application.inputs) this.reach(memory, input)
+    const plan = planOf(application)
     if (plan === null) {
-      const inPlace = (lead.primitive as Primitive).elementwise && backend.queue.lower(lead) !== null
-      for (const output of outputs) this.place(output, inPlace ? donorOf(this, lead, output) : null)
+      const inPlace = application.primitive.elementwise && backend.queue.lower(application) !== null
+      for (const output of outputs) this.place(output, inPlace ? donorOf(this, application, output) : null)
       return
     }
-    for (const input of lead.inputs)
+    for (const input of application.inputs)
       if (isStraightened(this, input, this.isCopy(input, memory))) this.straighten(input, memory)
-    const { plan: chosen, copied } = readsAll(this, lead.inputs, plan)
+    const { plan: chosen, copied } = readsAll(this, application.inputs, plan)
       ? { plan, copied: [] }
-      : readingOf(this, lead, plan)
+      : readingOf(this, application, plan)
     let extra = 0
-    for (const input of lead.inputs) if (copied.includes(input)) extra += this.take(memory, input.nbytes)
-    outputs.forEach((output, i) => this.place(output, giftFor(this, lead, chosen, i)))
+    for (const input of application.inputs)
+      if (copied.includes(input)) extra += this.take(memory, input.nbytes)
+    outputs.forEach((output, i) => this.place(output, giftFor(this, application, chosen, i)))
     if (chosen.bytes) extra += this.take(memory, chosen.bytes)
     this.change(memory, -extra)
   }
 
   /** A view shows its input's memory, or, where it cannot, that of a copy. */
-  private view(lead: Node): void {
-    const [input] = lead.inputs
-    const layout = viewOf(this, lead)
+  private view(application: Application): void {
+    const [input] = application.inputs
+    const layout = viewOf(this, application)
     if (layout !== null) {
-      this.share(lead, input)
-      this.lay(lead, layout)
+      this.share(application, input)
+      this.lay(application, layout)
       return
     }
-    const memory = memoryOf(lead)
+    const memory = memoryOf(application)
     this.reach(memory, input)
-    this.make(lead, memory, input.nbytes, input.stream)
-    this.lay(lead, viewOfCopy(lead) ?? ROW_MAJOR)
+    this.make(application, memory, input.nbytes, input.stream)
+    this.lay(application, viewOfCopy(application) ?? ROW_MAJOR)
   }
 
   /** Sees to it that a device can read a node: what it does not see is copied there, once. */
@@ -334,8 +340,8 @@ class Estimate implements World {
 export const bytesIn = (memory: Memory, nbytes: number): number => memory.blockBytes?.(nbytes) ?? nbytes
 
 /** The most bytes that a schedule needs at once of each memory, on top of what is in use before: at least so many. */
-export function leastBytes(order: readonly Node[], roots: readonly Node[]): Bytes {
+export function leastBytes(order: readonly Application[], roots: readonly Node[]): Bytes {
   const estimate = new Estimate(roots)
-  for (const lead of order) estimate.add(lead)
+  for (const application of order) estimate.add(application)
   return estimate.most
 }

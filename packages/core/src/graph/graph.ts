@@ -202,7 +202,7 @@ export const tracing = {
   /** The number of traces ever begun. */
   begun: 0,
   /** Evaluated applications whose graph an open trace may want. */
-  kept: [] as Node[],
+  kept: [] as Application[],
 }
 
 /** One output of one application of a primitive; once evaluated, a place in some storage. */
@@ -251,6 +251,18 @@ export class Node {
     return sizeOf(this.shape)
   }
 }
+
+/** An application of a primitive that was not evaluated yet, by the first of its outputs: these share inputs and parameters. */
+export interface Application extends Node {
+  primitive: Primitive
+}
+
+/** The application that a node is an output of; the node has a primitive. */
+export const applicationOf = (node: Node): Application =>
+  (node.outputs === null ? node : node.outputs[0]) as Application
+
+/** All outputs of an application. */
+export const outputsOf = (application: Node): readonly Node[] => application.outputs ?? [application]
 
 /** The knowledge of handles; see memory.ts. */
 export const handles = {

@@ -8,7 +8,7 @@ import type { Meta } from "./graph"
 import type { AnyParams } from "./params"
 
 /** One application of a primitive, as a kernel's package is asked about it. */
-export interface Application {
+export interface ApplicationMeta {
   /** The primitive's name. */
   readonly primitive: string
   readonly inputs: readonly Meta[]
@@ -24,7 +24,7 @@ export interface NativeKernels {
   /** Where the library is. */
   readonly library: string | URL
   /** Chooses the applications that its kernels take; all of them by default. The others fall back. */
-  supports?(application: Application): boolean
+  supports?(application: ApplicationMeta): boolean
 }
 
 /** The launch of a Metal kernel for one application. */
@@ -58,7 +58,7 @@ export interface MetalKernelSource {
   /** True if outputs are atomic. */
   readonly atomicOutputs?: boolean
   /** The launch of an application; null where there is no kernel for it, so that it falls back. */
-  launch(application: Application): MetalLaunch | null
+  launch(application: ApplicationMeta): MetalLaunch | null
 }
 
 /** Kernels in Metal Shading Language, by the names of their primitives. */

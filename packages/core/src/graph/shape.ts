@@ -63,10 +63,10 @@ export function broadcastShapes(op: string, a: Shape, b: Shape): Shape {
   if (a === b) return a
   const long = a.length >= b.length ? a : b
   const short = long === a ? b : a
-  const lead = long.length - short.length
+  const leading = long.length - short.length
   let out: number[] | null = null
   for (let i = 0; i < short.length; i++) {
-    const x = long[lead + i]
+    const x = long[leading + i]
     const y = short[i]
     if (x === y || y === 1) continue
     if (x !== 1) {
@@ -76,7 +76,7 @@ export function broadcastShapes(op: string, a: Shape, b: Shape): Shape {
       )
     }
     out ??= long.slice()
-    out[lead + i] = y
+    out[leading + i] = y
   }
   return out ?? long
 }
@@ -137,10 +137,10 @@ export function asShape(op: string, value: unknown): number[] {
 
 /** The strides that read an array of `shape` and `strides` as if it had the shape `to`: 0 along broadcast axes. */
 export function broadcastStrides(shape: Shape, strides: Strides, to: Shape): number[] {
-  const lead = to.length - shape.length
+  const leading = to.length - shape.length
   const out = new globalThis.Array<number>(to.length)
   for (let i = 0; i < to.length; i++)
-    out[i] = i < lead || (shape[i - lead] === 1 && to[i] !== 1) ? 0 : strides[i - lead]
+    out[i] = i < leading || (shape[i - leading] === 1 && to[i] !== 1) ? 0 : strides[i - leading]
   return out
 }
 

@@ -159,8 +159,8 @@ describe("hostile files are refused", () => {
   })
 
   const npy = (header: string, data = 8) => {
-    const lead = Buffer.from([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, header.length, 0])
-    return Buffer.concat([lead, Buffer.from(header), Buffer.alloc(data)])
+    const preamble = Buffer.from([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, header.length, 0])
+    return Buffer.concat([preamble, Buffer.from(header), Buffer.alloc(data)])
   }
   const arrays: [string, Uint8Array][] = [
     ["no magic", Buffer.from("hello world")],

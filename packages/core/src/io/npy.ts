@@ -31,16 +31,16 @@ export interface NpyHeader {
 
 /** Where the header's text begins and where it ends, from the first bytes of `size`. */
 export function npyLead(
-  lead: Uint8Array,
+  preamble: Uint8Array,
   size: number,
   fail: (fact: string) => FormatError,
 ): [number, number] {
-  if (lead.length < 10 || MAGIC.some((b, i) => lead[i] !== b)) throw fail("is no .npy file")
-  const major = lead[6]
+  if (preamble.length < 10 || MAGIC.some((b, i) => preamble[i] !== b)) throw fail("is no .npy file")
+  const major = preamble[6]
   if (major < 1 || major > 3) throw fail(`has the unknown format version ${major}`)
   const begin = major === 1 ? 10 : 12
-  if (lead.length < begin) throw fail("ends in its header")
-  const view = new DataView(lead.buffer, lead.byteOffset, lead.byteLength)
+  if (preamble.length < begin) throw fail("ends in its header")
+  const view = new DataView(preamble.buffer, preamble.byteOffset, preamble.byteLength)
   const length = major === 1 ? view.getUint16(8, true) : view.getUint32(8, true)
   if (length > MAX_HEADER || begin + length > size) throw fail(`claims a header of ${length} bytes`)
   return [begin, begin + length]
@@ -104,8 +104,8 @@ export function formatNpyHeader(a: Array): Uint8Array {
   const text = `{'descr': '${a.dtype.size === 1 ? "|" : "<"}${code}', 'fortran_order': False, 'shape': ${shape}, }`
   // The elements begin at a multiple of 64 bytes.
   const length = Math.ceil((10 + text.length + 1) / 64) * 64 - 10
-  const lead = [...MAGIC, 1, 0, length & 255, length >> 8]
-  return Buffer.concat([Buffer.from(lead), Buffer.from(`${text.padEnd(length - 1)}\n`, "latin1")])
+  const preamble = [...MAGIC, 1, 0, length & 255, length >> 8]
+  return Buffer.concat([Buffer.from(preamble), Buffer.from(`${text.padEnd(length - 1)}\n`, "latin1")])
 }
 
 /**

@@ -183,18 +183,18 @@ function weightGradient(x: Array, w: Array, g: Array, p: ConvParams): Array {
     const length = spread(g.shape[i + 1], stride) + (w.shape[i + 1] - 1) * p.kernelDilation[i]
     return length - p.low[i] - spread(x.shape[i + 1], p.inputDilation[i])
   })
-  const lead = (first: number, list: readonly number[]): readonly number[] =>
+  const withGroups = (first: number, list: readonly number[]): readonly number[] =>
     grouped ? [first, ...list] : list
   const images = grouped
     ? moveToFront(x.unflatten(-1, [p.groups, x.shape[x.ndim - 1] / p.groups]), x.ndim)
     : x.swapaxes(0, -1)
   const kernels = grouped ? moveToFront(g, g.ndim - 1).expandDims(-1) : g.swapaxes(0, -1)
   let dw = conv([images, kernels], {
-    stride: lead(1, p.kernelDilation),
-    low: lead(0, p.low),
-    high: lead(0, high),
-    kernelDilation: lead(1, p.stride),
-    inputDilation: lead(1, p.inputDilation),
+    stride: withGroups(1, p.kernelDilation),
+    low: withGroups(0, p.low),
+    high: withGroups(0, high),
+    kernelDilation: withGroups(1, p.stride),
+    inputDilation: withGroups(1, p.inputDilation),
     groups: p.groups,
     flip: false,
   })

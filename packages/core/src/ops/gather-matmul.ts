@@ -231,9 +231,9 @@ const segmentedMmArgs = operation(
       )
     if (bounds.ndim < 1 || bounds.shape[bounds.ndim - 1] !== 2)
       throw new ShapeError(op, `segments must have shape [..., 2], received ${format(bounds.shape)}`)
-    const lead = bounds.shape.slice(0, -1)
-    const out = segmentedProduct([x, y, bounds.reshape([sizeOf(lead), 2])])
-    return out.reshape([...lead, ...out.shape.slice(1)])
+    const leading = bounds.shape.slice(0, -1)
+    const out = segmentedProduct([x, y, bounds.reshape([sizeOf(leading), 2])])
+    return out.reshape([...leading, ...out.shape.slice(1)])
   },
 )
 /**
@@ -265,7 +265,7 @@ const blockProduct: Apply<BlockParams> = definePrimitive({
   infer: ([a, b, ...masks], { blockSize, hasOut, hasLhs, hasRhs }) => {
     const op = "blockMaskedMm"
     checkFloating(op, a)
-    const lead = a.shape.slice(0, -2)
+    const leading = a.shape.slice(0, -2)
     const [m, k] = a.shape.slice(-2)
     const n = b.shape[b.shape.length - 1]
     const blocks = (size: number): number => Math.ceil(size / blockSize)
@@ -275,14 +275,14 @@ const blockProduct: Apply<BlockParams> = definePrimitive({
       ...(hasRhs ? [["maskRhs", k, n] as const] : []),
     ]
     names.forEach(([name, rows, columns], i) => {
-      const expected = [...lead, blocks(rows), blocks(columns)]
+      const expected = [...leading, blocks(rows), blocks(columns)]
       if (!sameShape(masks[i].shape, expected))
         throw new ShapeError(
           op,
           `${name} must have shape ${format(expected)}, received ${format(masks[i].shape)}`,
         )
     })
-    return { shape: [...lead, m, n], dtype: a.dtype }
+    return { shape: [...leading, m, n], dtype: a.dtype }
   },
   decompose: ([a, b, ...masks], { blockSize, hasOut, hasLhs, hasRhs }) => {
     const [out, lhs, rhs] = [hasOut, hasLhs, hasRhs].map((has) => (has ? masks.shift() : undefined))

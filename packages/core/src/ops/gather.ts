@@ -136,8 +136,8 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
   infer: ([x, updates, ...indices]) => {
     checkIndices("scatter", indices)
     const batch = indices.length > 0 ? indices[0].shape : []
-    const lead = updates.shape.slice(0, batch.length)
-    if (updates.shape.length !== batch.length + x.shape.length || !sameShape(lead, batch))
+    const leading = updates.shape.slice(0, batch.length)
+    if (updates.shape.length !== batch.length + x.shape.length || !sameShape(leading, batch))
       throw new ShapeError(
         "scatter",
         `updates must have the indices' axes ${format(batch)} and then the ${x.shape.length} axes of a slice, received shape ${format(updates.shape)}`,

@@ -249,16 +249,16 @@ export const quantizePacked: Apply<Quantization> = definePrimitive({
       throw new DTypeError(op, `w must be of a real floating dtype, received ${w.dtype.name}`)
     if (w.shape.length < 2)
       throw new ShapeError(op, `w must have at least 2 dimensions, received shape ${format(w.shape)}`)
-    const lead = w.shape.slice(0, -1)
-    const n = w.shape[lead.length]
+    const leading = w.shape.slice(0, -1)
+    const n = w.shape[leading.length]
     if (n % groupSize !== 0)
       throw new ShapeError(
         op,
         `the last axis must be a multiple of the group size ${groupSize}, received shape ${format(w.shape)}`,
       )
     if (globalScale) checkGlobalScale(op, "globalScale", globalScale, mode)
-    const packed = { shape: [...lead, (n * bits) / 32], dtype: uint32 }
-    const scales = { shape: [...lead, n / groupSize], dtype: mode === "affine" ? w.dtype : uint8 }
+    const packed = { shape: [...leading, (n * bits) / 32], dtype: uint32 }
+    const scales = { shape: [...leading, n / groupSize], dtype: mode === "affine" ? w.dtype : uint8 }
     return mode === "affine" ? [packed, scales, scales] : [packed, scales]
   },
   decompose: ([w, globalScale], params) =>

@@ -73,9 +73,10 @@ export function broadcastTo(...args: unknown[]): Array {
 /** Sums over whatever axes broadcasting from `shape` repeated: the transpose of broadcasting. */
 export function sumTo(x: Array, shape: Shape): Array {
   if (sameShape(x.shape, shape)) return x
-  const lead = x.ndim - shape.length
+  const leading = x.ndim - shape.length
   const axes: number[] = []
-  for (let i = 0; i < x.ndim; i++) if (i < lead || (shape[i - lead] === 1 && x.shape[i] !== 1)) axes.push(i)
+  for (let i = 0; i < x.ndim; i++)
+    if (i < leading || (shape[i - leading] === 1 && x.shape[i] !== 1)) axes.push(i)
   return reshapeLike(axes.length > 0 ? sumAxes([x], { axes }) : x, shape)
 }
 

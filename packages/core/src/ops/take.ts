@@ -225,9 +225,9 @@ const sliceUpdateArgs = operation(
     const x = asArrayArgument("sliceUpdate", "a", a)
     let values = toDtype(asArrayArgument("sliceUpdate", "update", update), x.dtype)
     const { starts, normal } = startsOf("sliceUpdate", start, axes, x)
-    const lead = x.ndim - values.ndim
+    const leading = x.ndim - values.ndim
     // Axes without a start are written whole; the update broadcasts along them.
-    const shape = x.shape.map((n, i) => (normal.includes(i) ? (values.shape[i - lead] ?? 1) : n))
+    const shape = x.shape.map((n, i) => (normal.includes(i) ? (values.shape[i - leading] ?? 1) : n))
     values = broadcastTo(values, shape)
     if (shape.some((n, i) => n > x.shape[i]))
       throw new ShapeError(

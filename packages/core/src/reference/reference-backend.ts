@@ -2,7 +2,9 @@
  * The reference backend: memory in JavaScript, every primitive by its reference implementation. Slow on purpose, always available, and what
  * other backends are compared with.
  */
+
 import { type Backend, type Encoder, registerBackend } from "../graph/backend"
+import { applicationOf } from "../graph/graph"
 import { type Memory, Storage } from "../graph/storage"
 import { copyElements, runReference } from "./reference"
 
@@ -35,7 +37,7 @@ const encoder: Encoder = {
     const poisoned = node.inputs.find((n) => n.storage?.failure)?.storage?.failure
     try {
       if (poisoned) throw poisoned
-      runReference(node)
+      runReference(applicationOf(node))
     } catch (error) {
       for (const { storage } of outputs) (storage as Storage).failure = error as Error
     }

@@ -15,7 +15,7 @@ import {
   viewStore,
 } from "../graph/dtype"
 import { DTypeError } from "../graph/errors"
-import type { HostArray, HostData, Node, Primitive } from "../graph/graph"
+import type { Application, HostArray, HostData, Node } from "../graph/graph"
 import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "../graph/half"
 import { programOf } from "../graph/primitive"
 import type { BinaryOp, Instruction, ScalarProgram, ScalarValue, UnaryOp } from "../graph/scalar-program"
@@ -122,16 +122,16 @@ function scatter(values: Values, node: Node): void {
 }
 
 /** Computes a node by its primitive's semantics, in the host's view of its storages. Decompositions are evaluate.ts's business. */
-export function runReference(lead: Node): void {
-  const primitive = lead.primitive as Primitive
-  const outputs = lead.outputs ?? [lead]
+export function runReference(application: Application): void {
+  const primitive = application.primitive
+  const outputs = application.outputs ?? [application]
   if (primitive.elementwise) {
-    const registers = lead.inputs.map((node) =>
+    const registers = application.inputs.map((node) =>
       node.storage === null
-        ? constantValues(node.dtype, node.params.value as ScalarValue, sizeOf(lead.shape))
-        : gather(node, lead.shape),
+        ? constantValues(node.dtype, node.params.value as ScalarValue, sizeOf(application.shape))
+        : gather(node, application.shape),
     )
-    const results = interpret(programOf(lead), registers, sizeOf(lead.shape))
+    const results = interpret(programOf(application), registers, sizeOf(application.shape))
     for (let i = 0; i < outputs.length; i++) scatter(results[i], outputs[i])
     return
   }
@@ -148,9 +148,9 @@ export function runReference(lead: Node): void {
       isHalf(dtype) ? new Float64Array(sizeOf(shape)) : newValues(dtype, sizeOf(shape)),
   )
   reference(
-    lead.inputs.map((node) => host(node, gather(node, node.shape))),
+    application.inputs.map((node) => host(node, gather(node, node.shape))),
     outputs.map((node, i) => host(node, results[i])),
-    lead.params,
+    application.params,
   )
   for (let i = 0; i < outputs.length; i++) scatter(results[i], outputs[i])
 }

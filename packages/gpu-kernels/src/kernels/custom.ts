@@ -3,7 +3,7 @@
  * of a Metal function.
  */
 import {
-  type Application,
+  type ApplicationMeta,
   ArgumentError,
   contiguousStrides,
   type Dtype,
@@ -222,7 +222,7 @@ function providedKernel(primitive: string, kernel: MetalKernelSource): Family {
     specs.set(key, made)
     return made
   }
-  const application = (node: Node): Application => ({
+  const application = (node: Node): ApplicationMeta => ({
     primitive,
     inputs: node.inputs,
     outputs: node.outputs ?? [node],

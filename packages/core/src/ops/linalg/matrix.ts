@@ -72,11 +72,11 @@ export function equation(
 
 /** Rows and columns of the last two axes, from their starts. */
 export function block(x: Array, rows: [number, number], cols: [number, number]): Array {
-  const lead = x.shape.slice(0, -2)
+  const leading = x.shape.slice(0, -2)
   return sliceRange(
     x,
-    [...lead.map(() => 0), rows[0], cols[0]],
-    [...lead, rows[1], cols[1]],
+    [...leading.map(() => 0), rows[0], cols[0]],
+    [...leading, rows[1], cols[1]],
     x.shape.map(() => 1),
   )
 }
