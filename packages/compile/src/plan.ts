@@ -78,6 +78,9 @@ const SMALL = 1 << 16
 
 const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
+/** Thrown where the backend lacks a kernel after all. */
+const NO_KERNEL = new Error("no kernel")
+
 /** One thing to encode: an application, or a copy that a view or an output needs. */
 type Step =
   | { readonly kind: "run"; readonly node: Application }
@@ -156,8 +159,10 @@ class Planner implements World {
     this.feed()
     const { arenaBytes, liveBytes } = this.allocate()
     const alignments = this.alignments()
+    const recorded = this.record(arenaBytes)
+    if (!recorded) return null
     const plan = {
-      ...this.record(arenaBytes),
+      ...recorded,
       bytes: arenaBytes,
       donations: this.donations(),
       ...(alignments.length > 0 && { alignments }),
@@ -181,7 +186,7 @@ class Planner implements World {
     for (const application of order) for (const input of application.inputs) note(input, application)
     for (const node of this.outputs) note(node, null)
     const none: ReadonlySet<Node | null> = new Set()
-    const groups = rowGroups(order, (node) => readers.get(node) ?? none)
+    const groups = this.backend.plans?.whole ? [] : rowGroups(order, (node) => readers.get(node) ?? none)
     const groupOf = new Map(
       groups.flatMap((group) => group.members.map(({ application }) => [application, group] as const)),
     )
@@ -510,7 +515,8 @@ class Planner implements World {
 
   /** Inputs that a view inside reads as wider elements. */
   private alignments(): Alignment[] {
-    const widest = this.inputs.map(({ dtype }) => dtype.size)
+    const least = this.backend.plans?.alignment ?? 1
+    const widest = this.inputs.map(({ dtype }) => Math.max(dtype.size, least))
     for (const step of this.steps)
       for (const node of this.touched(step)) {
         const { slot } = this.blockOf(node)
@@ -565,14 +571,20 @@ class Planner implements World {
   }
 
   /** Encodes the steps with local slots. */
-  private record(arenaBytes: number): Plan {
+  private record(arenaBytes: number): Plan | null {
     const arenaSlot = this.inputs.length + this.outputs.length
+    const { memory, queue } = this.backend
+    const plans = this.backend.plans as Plans
+    const places = [...new Set([...this.blocks.values()].flatMap(({ place }) => place ?? []))]
+    const slots = new Map(plans.whole ? places.map((place, i) => [place, arenaSlot + i]) : [])
     const show = (node: Node): void => {
       const block = this.blocks.get(node)
       if (!block) return
+      const { slot, place, nbytes } = block
       const layout = this.layouts.get(node) as Layout
-      node.storage = new Storage(memory, block.slot ?? arenaSlot, block.nbytes)
-      node.offset = layout.offset + (block.place?.offset ?? 0) / node.dtype.size
+      const own = place === null ? undefined : slots.get(place)
+      node.storage = new Storage(memory, slot ?? own ?? arenaSlot, nbytes)
+      node.offset = layout.offset + (own === undefined && place !== null ? place.offset / node.dtype.size : 0)
       node.strides = layout.strides
     }
     const hide = (node: Node): void => {
@@ -580,22 +592,36 @@ class Planner implements World {
       node.offset = 0
       node.strides = null
     }
-    const { memory, queue } = this.backend
-    const plans = this.backend.plans as Plans
+    const encodeStep = (step: Step): void => {
+      if (step.kind === "copy") {
+        queue.encodeCopy(step.from, step.to)
+        return
+      }
+      if (this.feeding.has(step)) plans.encodePrologue?.(step.node)
+      else if (this.joined.has(step)) plans.encodeEpilogue?.(step.node)
+      else {
+        // A kernel may want to know where its operands lie, which was not known before.
+        const encoder = queue.lower(step.node)
+        if (encoder === null) throw NO_KERNEL
+        encoder.encode(step.node)
+      }
+    }
     const encode = (): void => {
       for (const step of this.steps) {
         const nodes = this.touched(step)
         nodes.forEach(show)
-        if (step.kind === "copy") queue.encodeCopy(step.from, step.to)
-        else if (this.feeding.has(step)) plans.encodePrologue?.(step.node)
-        else if (this.joined.has(step)) plans.encodeEpilogue?.(step.node)
-        else queue.lower(step.node)?.encode(step.node)
-        nodes.forEach(hide)
+        try {
+          encodeStep(step)
+        } finally {
+          nodes.forEach(hide)
+        }
       }
     }
     try {
-      return plans.record(this.inputs.length, this.outputs.length, arenaBytes, encode)
+      const offsets = places.map(({ offset }) => offset)
+      return plans.record(this.inputs.length, this.outputs.length, arenaBytes, encode, offsets)
     } catch (cause) {
+      if (cause === NO_KERNEL) return null
       throw cause instanceof LazuliError ? cause : this.refused(cause as Error)
     }
   }

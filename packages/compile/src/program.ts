@@ -112,6 +112,7 @@ export class Program {
     // Asked twice for every call.
     if (stream.device === this.device) return this.plan
     const backend = backendFor(stream.device)
+    if (!backend.plans) return null
     const { ordinary } = this.keptPlans()
     let planned = ordinary.get(backend.name)
     if (planned === undefined) {

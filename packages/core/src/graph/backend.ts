@@ -45,11 +45,25 @@ export interface WorkQueue {
 
 /** Work that is recorded once and run many times: what `compile` asks for. */
 export interface Plans {
+  /** Inputs begin at multiples of so many bytes; without it, of their dtype's size. */
+  readonly alignment?: number
+  /**
+   * Kernels run on whole arrays: work is not cut into blocks that stay in a cache. Each intermediate is then a storage of its own while it
+   * is recorded, since kernels count elements from where one begins.
+   */
+  readonly whole?: boolean
   /**
    * Records what `body` encodes, to be run later any number of times. Storages seen meanwhile are bindings, numbered: the inputs, then the
-   * outputs, then one for all intermediates, of `arenaBytes` bytes.
+   * outputs, then one for all intermediates, of `arenaBytes` bytes. For kernels on {@link whole} arrays there is one for each of `offsets`,
+   * where in those bytes it begins.
    */
-  record(inputs: number, outputs: number, arenaBytes: number, body: () => void): Plan
+  record(
+    inputs: number,
+    outputs: number,
+    arenaBytes: number,
+    body: () => void,
+    offsets: readonly number[],
+  ): Plan
   /** Adds a run of a plan: the node's inputs, which lie as those did for which it was made, and outputs are bound in order. */
   encode(plan: Plan, node: Node): void
   /** Forgets a plan. */

@@ -9,6 +9,7 @@ import {
   listBackends,
   type Memory,
   type Node,
+  type Plans,
   type Primitive,
   type Storage,
   type WorkQueue,
@@ -18,7 +19,11 @@ import type { Families, Family } from "../family"
 import { encodeCopy } from "../kernels/copy"
 import { viewOf } from "../layout"
 import { GpuQueue } from "./queue"
+import type { Recorded } from "./recording"
 import type { GpuRuntime, LibrarySource } from "./runtime"
+
+/** Bytes at whose multiples inputs of plans begin: kernels are recorded that read vectors. */
+const ALIGNMENT = 16
 
 /** A backend that runs this package's kernels. */
 export interface GpuBackend extends Backend {
@@ -80,6 +85,32 @@ export function createGpuBackend(
         },
       ),
   }
+  const recordings = new Map<number, Recorded>()
+  let recordingCount = 0
+  const plans: Plans = {
+    alignment: ALIGNMENT,
+    whole: true,
+    record(inputs, outputs, bytes, body, offsets) {
+      const recorded = queue.record(inputs, outputs, bytes, offsets, body)
+      recordings.set(++recordingCount, recorded)
+      return { id: recordingCount }
+    },
+    encode(plan, node) {
+      try {
+        queue.runRecorded(recordings.get(plan.id) as Recorded, node)
+      } catch (error) {
+        queue.poison(
+          error as Error,
+          (node.outputs ?? [node]).map((n) => n.storage as Storage),
+        )
+      }
+    },
+    release(plan) {
+      const recorded = recordings.get(plan.id)
+      recordings.delete(plan.id)
+      if (recorded) queue.forget(recorded)
+    },
+  }
   const backend: GpuBackend = {
     name,
     device: "gpu",
@@ -95,6 +126,10 @@ export function createGpuBackend(
           (reference) => () => reference.encodeCopy(source, target),
         ),
       flush: () => queue.run(),
+    },
+    // Rehearsals run on the reference, operation by operation.
+    get plans() {
+      return rehearsed ? undefined : plans
     },
     information: {
       facts: () => {
@@ -130,6 +165,11 @@ export function createGpuBackend(
     body: () => void,
     onReference: (reference: WorkQueue) => (() => void) | null,
   ): void => {
+    // The whole plan is refused.
+    if (queue.isRecording) {
+      body()
+      return
+    }
     try {
       const instead = rehearsed && onReference(referenceBackend().queue)
       if (rehearsed && instead) {

@@ -7,7 +7,7 @@
 import { DeviceError } from "@lazuli/core/engine"
 import { MAX_INLINE_BYTES, type Size } from "../dispatch"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
-import type { GpuBuffer, GpuEvent, GpuPipeline } from "./runtime"
+import type { GpuBuffer, GpuEvent, GpuPipeline, PlanId } from "./runtime"
 
 /** Opcodes, as the runtimes' native sides have them. */
 export enum Command {
@@ -20,6 +20,8 @@ export enum Command {
   Barrier = 7,
   Signal = 8,
   Wait = 9,
+  /** Runs a plan: its number, then for each of its bindings a buffer and a 64-bit offset. */
+  Plan = 10,
 }
 
 /** A growing list of commands. State set for one dispatch holds for the next. */
@@ -111,6 +113,40 @@ export class CommandStream {
     this.words[at + 1] = value
   }
 
+  /** Runs a plan with its bindings: triples of a buffer and the two words of an offset. Returns where the record starts. */
+  runPlan(plan: PlanId, bindings: Int32Array): number {
+    const start = this.length
+    const at = this.begin(Command.Plan, 2 + bindings.length)
+    this.words[at] = plan.id
+    this.words.set(bindings, at + 1)
+    this.dispatches++
+    // It ends with a pipeline of its own.
+    this.pipeline = null
+    return start
+  }
+
+  /** Adds recorded commands, of so many dispatches, with `bindings` in place of their numbers at `buffers`. Returns where they start. */
+  append(words: Int32Array, dispatches: number, buffers: readonly number[], bindings: Int32Array): number {
+    const start = this.length
+    this.reserve(words.length)
+    this.words.set(words, start)
+    for (const record of buffers) {
+      const at = start + record + 2
+      const from = 3 * this.words[at]
+      const offset =
+        (this.words[at + 1] >>> 0) +
+        (bindings[from + 1] >>> 0) +
+        2 ** 32 * (this.words[at + 2] + bindings[from + 2])
+      this.words[at] = bindings[from]
+      this.words[at + 1] = offset >>> 0
+      this.words[at + 2] = Math.floor(offset / 2 ** 32)
+    }
+    this.length = start + words.length
+    this.dispatches += dispatches
+    this.pipeline = null
+    return start
+  }
+
   /** Adds a record that only a platform of its own knows, and counts it as a dispatch. Returns where it starts. */
   call(code: number, words: Int32Array): number {
     const start = this.length
@@ -145,14 +181,18 @@ export class CommandStream {
   /** Room for a record; returns the place of its first word after the header. */
   private begin(command: number, words: number): number {
     const at = this.length
-    if (at + words > this.words.length) {
-      const grown = new Int32Array(Math.max(2 * this.words.length, at + words))
-      grown.set(this.words.subarray(0, at))
-      this.words = grown
-    }
+    this.reserve(words)
     this.words[at] = command | (words << 8)
     this.length = at + words
     return at + 1
+  }
+
+  private reserve(words: number): void {
+    const at = this.length
+    if (at + words <= this.words.length) return
+    const grown = new Int32Array(Math.max(2 * this.words.length, at + words))
+    grown.set(this.words.subarray(0, at))
+    this.words = grown
   }
 }
 

@@ -2,7 +2,14 @@
  * The backend's queue on a runtime: buffers that are reused in the order of the work, pipelines by source, dispatches with what they
  * read and write, and whom a failed dispatch concerns.
  */
-import { DeviceError, type Memory, type MemoryStats, Storage } from "@lazuli/core/engine"
+import {
+  DeviceError,
+  type Memory,
+  type MemoryStats,
+  type Node,
+  type Primitive,
+  Storage,
+} from "@lazuli/core/engine"
 import type {
   Argument,
   DeviceLimits,
@@ -13,6 +20,7 @@ import type {
   Wording,
 } from "../dispatch"
 import { CommandStream } from "./command-stream"
+import { type Recorded, Recording } from "./recording"
 import type { DispatchForm, GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
 import { dumpSource } from "./source-dump"
 
@@ -74,6 +82,8 @@ export class GpuQueue implements DispatchQueue {
   private readonly wordings = new WeakMap<GpuPipeline, Wording>()
   /** While nothing runs: the sources that were asked for, by key. */
   private asked: Map<string, LibrarySource> | null = null
+  /** While work is recorded. */
+  private recording: Recording | null = null
   private readonly entries: Entry[] = []
   private readonly submitted: Submitted[] = []
   private readonly written = new Set<number>()
@@ -104,6 +114,7 @@ export class GpuQueue implements DispatchQueue {
   // Memory
 
   allocate(nbytes: number): Storage {
+    if (this.recording !== null) return this.recording.allocate(nbytes)
     const { maxBufferLength } = this.runtime.info
     if (nbytes > maxBufferLength)
       throw new DeviceError(
@@ -155,6 +166,7 @@ export class GpuQueue implements DispatchQueue {
 
   /** Later work may have the buffer at once: it runs after what is encoded now. */
   release(storage: Storage): void {
+    if (this.recording?.release(storage)) return
     this.lost.unregister(storage)
     this.releaseSlot(storage.slot)
   }
@@ -297,6 +309,10 @@ export class GpuQueue implements DispatchQueue {
       return
     }
     const pipeline = this.pipelineOf(dispatch)
+    if (this.recording !== null) {
+      this.recording.dispatch(dispatch, pipeline)
+      return
+    }
     const places = args.filter(isPlace)
     const reads = places.map((p) => p.storage).filter((s) => !writes.includes(s))
     this.order(reads, writes)
@@ -313,9 +329,14 @@ export class GpuQueue implements DispatchQueue {
     this.added({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
   }
 
-  call({ op, code, words, arguments: places, writes }: LibraryCall): void {
+  call(work: LibraryCall): void {
     // It has no source to be asked for.
     if (this.asked) return
+    if (this.recording !== null) {
+      this.recording.call(work)
+      return
+    }
+    const { op, code, words, arguments: places, writes } = work
     const reads = places.map((p) => p.storage)
     this.order(
       reads.filter((s) => !writes.includes(s)),
@@ -327,9 +348,89 @@ export class GpuQueue implements DispatchQueue {
     this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes })
   }
 
+  // Plans
+
+  /** True while work is recorded: it then does not run, and what goes wrong is thrown. */
+  get isRecording(): boolean {
+    return this.recording !== null
+  }
+
+  /** Records what `body` adds; see {@link Plans.record}. */
+  record(
+    inputs: number,
+    outputs: number,
+    bytes: number,
+    offsets: readonly number[],
+    body: () => void,
+  ): Recorded {
+    const { runtime } = this
+    const outer = this.recording
+    const recording = new Recording(this.memory, inputs, outputs, bytes, offsets, runtime.ordered === true)
+    this.recording = recording
+    try {
+      body()
+    } finally {
+      this.recording = outer
+    }
+    const recorded = recording.finish()
+    if (runtime.newPlan && recorded.steps.length > 0)
+      recorded.native = runtime.newPlan(
+        { words: recorded.words, length: recorded.words.length },
+        inputs + outputs + 1,
+      )
+    return recorded
+  }
+
+  /** Adds a run of a recording, of the application that it is for. */
+  runRecorded(recorded: Recorded, node: Node): void {
+    const { steps, words, buffers, native, bytes } = recorded
+    if (steps.length === 0) return
+    const { inputs } = node
+    const outputs = node.outputs ?? [node]
+    const between = bytes > 0 ? this.allocate(bytes) : null
+    const bindings = new Int32Array(3 * (inputs.length + outputs.length + 1))
+    let at = 0
+    const bind = (storage: Storage, offset: number): void => {
+      const buffer = this.bufferOf(storage)
+      bindings[at] = buffer.id
+      bindings[at + 1] = offset >>> 0
+      bindings[at + 2] = Math.floor(offset / 2 ** 32)
+      at += 3
+    }
+    for (const input of inputs) bind(input.storage as Storage, input.offset * input.dtype.size)
+    for (const output of outputs) bind(output.storage as Storage, 0)
+    // Nothing is read or written there where there is nothing in between.
+    if (between) bind(between, 0)
+    else bind(outputs[0].storage as Storage, 0)
+    const reads = inputs.map(({ storage }) => storage as Storage)
+    const writes = outputs.map(({ storage }) => storage as Storage)
+    this.order(reads, between ? [...writes, between] : writes)
+    if (native) {
+      const op = (node.primitive as Primitive).name
+      this.added({ word: this.stream.runPlan(native, bindings), op, pipeline: null, reads, writes })
+    } else {
+      const start = this.stream.append(words, steps.length, buffers, bindings)
+      for (const { word, op, pipeline } of steps)
+        this.entries.push({ word: start + word, op, pipeline, reads, writes })
+      this.continueOrHandOver()
+    }
+    between?.drop()
+  }
+
+  /** Forgets a recording. */
+  forget({ native }: Recorded): void {
+    if (!native) return
+    this.handOver()
+    this.runtime.releasePlan?.(native)
+  }
+
   private added(entry: Entry): void {
-    const { stream } = this
     this.entries.push(entry)
+    this.continueOrHandOver()
+  }
+
+  private continueOrHandOver(): void {
+    const { stream } = this
     if (stream.dispatches >= this.most || stream.length >= MAX_WORDS) this.handOver()
   }
 

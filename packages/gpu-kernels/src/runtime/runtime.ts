@@ -96,6 +96,11 @@ export interface Submission {
   readonly id: number
 }
 
+/** A command stream that the platform keeps, to run it again. */
+export interface PlanId {
+  readonly id: number
+}
+
 /** A platform that compiles and runs kernels. Every method but `prepare` and `done` is synchronous. */
 export interface GpuRuntime {
   /** Names the platform. */
@@ -149,6 +154,13 @@ export interface GpuRuntime {
   commit(stream: Commands): Submission
   /** Waits for a submission; gives what failed. */
   wait(submission: Submission): readonly CommandFailure[]
+  /**
+   * Keeps commands whose buffers are numbers of `bindings`. A run of them is a command of its own: {@link Command.Plan}. Without it they
+   * are added anew for each run.
+   */
+  newPlan?(commands: Commands, bindings: number): PlanId
+  /** Forgets one, once what was committed has run. */
+  releasePlan?(plan: PlanId): void
   /** Begins to record submissions into a file for the platform's tools, where it has such. @throws DeviceError */
   startCapture?(path: string): void
   /** Ends the recording. */

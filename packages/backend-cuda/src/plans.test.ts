@@ -1,0 +1,71 @@
+/**
+ * Compiled functions on the test double: recorded once, run with other buffers, replayed as graphs of the driver.
+ */
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { afterEach, beforeAll, describe, expect, it } from "vitest"
+import "../test/double"
+import "./index"
+
+beforeAll(() => {
+  mx.setBackend("cuda", "gpu")
+  mx.setDefaultDevice(mx.gpu)
+})
+afterEach(() => mx.resetBackendStats())
+
+const numbers = (n: number, from = 0): mx.Array => mx.arange(n).add(from).astype(mx.float32)
+
+describe("a compiled function", () => {
+  it("gives what the function gives, call after call, with other arrays", () => {
+    // Elementwise work, a reduction with scratch memory, a product, a view and a copy.
+    const f = (x: mx.Array, w: mx.Array): mx.Array[] => {
+      const y = x.multiply(2).add(1)
+      const z = mx.matmul(y, w)
+      return [z.sub(z.mean(0)).square(), mx.softmax(z, -1), y.transpose(), y.sum()]
+    }
+    const g = compile(f)
+    for (let call = 0; call < 6; call++) {
+      const [x, w] = [numbers(12, call).reshape(3, 4), numbers(8, -call).reshape(4, 2).multiply(0.1)]
+      const [got, expected] = [g(x, w), f(x, w)]
+      got.forEach((each, i) => {
+        expect(mx.allclose(each, expected[i], 1e-4, 1e-4).item(), `call ${call}, result ${i}`).toBe(true)
+      })
+    }
+    expect(mx.backendStats().cuda).toBeUndefined()
+  })
+  it("reads parts of arrays that begin anywhere, and transposed ones", () => {
+    const g = compile((x: mx.Array) => x.exp().sum(-1))
+    const whole = numbers(41).multiply(0.1)
+    mx.eval(whole)
+    for (const start of [1, 2, 4]) {
+      const part = whole.slice([start], [0], [36]).reshape(6, 6)
+      for (const x of [part, part.transpose()])
+        expect(mx.allclose(g(x), x.exp().sum(-1)).item(), `from ${start}`).toBe(true)
+    }
+  })
+  it("changes state in place where it is donated", () => {
+    const state = { w: numbers(1000) }
+    const step = compile(
+      (x: mx.Array) => {
+        state.w = state.w.add(x)
+      },
+      { inputs: state, outputs: state, donate: true } as never,
+    )
+    for (let i = 0; i < 5; i++) {
+      step(mx.ones([1000]))
+      mx.eval(state.w)
+    }
+    expect((state.w.toTypedArray() as Float32Array)[999]).toBe(1004)
+  })
+  it("of many kernels that cannot be fused runs them all, in order", () => {
+    const f = (x: mx.Array): mx.Array => {
+      let y = x
+      for (let i = 0; i < 40; i++) y = mx.cumsum(y, 0).multiply(0.5)
+      return y
+    }
+    const g = compile(f)
+    const x = mx.ones([7])
+    const expected = f(x).tolist()
+    for (let i = 0; i < 4; i++) expect(g(x).tolist()).toEqual(expected)
+  })
+})

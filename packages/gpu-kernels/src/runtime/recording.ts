@@ -1,0 +1,174 @@
+/**
+ * Work that is recorded once and run many times: commands whose buffers are numbers of bindings, which a run gives. The bindings are a
+ * program's inputs, its outputs, and one block for everything in between, of which each storage of the recording is a part.
+ */
+import { type Memory, Storage } from "@lazuli/core/engine"
+import type { Dispatch, LibraryCall, Place } from "../dispatch"
+import { CommandStream } from "./command-stream"
+import type { GpuPipeline, PlanId } from "./runtime"
+
+/** A part of a binding, in bytes. */
+interface Part {
+  readonly binding: number
+  readonly offset: number
+}
+
+/** A dispatch of a recording, as messages need it. */
+export interface RecordedStep {
+  readonly word: number
+  readonly op: string
+  /** Null for work of a library. */
+  readonly pipeline: GpuPipeline | null
+}
+
+/** A finished recording. */
+export interface Recorded {
+  readonly words: Int32Array
+  readonly steps: readonly RecordedStep[]
+  /** Where in the words buffers are bound, so that a run can name them. */
+  readonly buffers: readonly number[]
+  readonly inputs: number
+  readonly outputs: number
+  /** Bytes of the binding after those of the outputs. */
+  readonly bytes: number
+  /** The platform's own form of it, where it has such. */
+  native: PlanId | null
+}
+
+/** Bytes that an access without barriers in between concerns. */
+interface Range {
+  readonly binding: number
+  readonly from: number
+  readonly to: number
+}
+
+const ALIGNMENT = 256
+const aligned = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT
+
+/** Records dispatches. */
+export class Recording {
+  private readonly stream = new CommandStream()
+  private readonly steps: RecordedStep[] = []
+  private readonly buffers: number[] = []
+  /** By number beyond the outputs: where a storage begins. */
+  private readonly offsets: number[]
+  private readonly scratch = new Set<Storage>()
+  /** Scratch memory whose work is recorded. */
+  private readonly free: { readonly offset: number; readonly bytes: number }[] = []
+  private readonly written: Range[] = []
+  private readonly touched: Range[] = []
+
+  /** `offsets` are those of the intermediate storages in their order; they take `bytes` together. */
+  constructor(
+    private readonly memory: Memory,
+    private readonly inputs: number,
+    private readonly outputs: number,
+    private bytes: number,
+    offsets: readonly number[],
+    /** Dispatches run in order, without barriers. */
+    private readonly ordered: boolean,
+  ) {
+    this.offsets = [...offsets]
+    this.bytes = aligned(bytes)
+  }
+
+  /** Memory for dispatches to come; released, it serves later ones. */
+  allocate(nbytes: number): Storage {
+    const bytes = aligned(Math.max(nbytes, 1))
+    const index = this.free.findIndex((each) => each.bytes === bytes)
+    const offset = index < 0 ? this.bytes : this.free.splice(index, 1)[0].offset
+    if (index < 0) this.bytes += bytes
+    this.offsets.push(offset)
+    const storage = new Storage(this.memory, this.inputs + this.outputs + this.offsets.length - 1, nbytes)
+    this.scratch.add(storage)
+    return storage
+  }
+  /** Takes scratch memory back; false for memory that is not of this recording. */
+  release(storage: Storage): boolean {
+    if (!this.scratch.delete(storage)) return false
+    this.free.push({ offset: this.partOf(storage).offset, bytes: aligned(Math.max(storage.nbytes, 1)) })
+    return true
+  }
+
+  dispatch(dispatch: Dispatch, pipeline: GpuPipeline): void {
+    const { stream } = this
+    const places = dispatch.arguments.filter((each): each is Place => "storage" in each)
+    this.order(
+      places.map(({ storage }) => storage),
+      dispatch.writes,
+    )
+    stream.setPipeline(pipeline)
+    dispatch.arguments.forEach((argument, i) => {
+      if ("storage" in argument) this.bind(i, argument)
+      else stream.setBytes(i, argument)
+    })
+    dispatch.threadgroupMemory?.forEach((bytes, i) => {
+      stream.setThreadgroupMemory(i, bytes)
+    })
+    const word = stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
+    this.steps.push({ word, op: dispatch.op, pipeline })
+  }
+
+  call({ op, code, words, arguments: places, writes }: LibraryCall): void {
+    this.order(
+      places.map(({ storage }) => storage),
+      writes,
+    )
+    places.forEach((place, i) => {
+      this.bind(i, place)
+    })
+    this.steps.push({ word: this.stream.call(code, words), op, pipeline: null })
+  }
+
+  finish(): Recorded {
+    const { stream, steps, buffers, inputs, outputs, bytes } = this
+    return {
+      words: stream.words.slice(0, stream.length),
+      steps,
+      buffers,
+      inputs,
+      outputs,
+      bytes,
+      native: null,
+    }
+  }
+
+  private partOf({ slot }: Storage): Part {
+    const first = this.inputs + this.outputs
+    return slot < first
+      ? { binding: slot, offset: 0 }
+      : { binding: first, offset: this.offsets[slot - first] }
+  }
+
+  private bind(index: number, place: Place): void {
+    const { binding, offset } = this.partOf(place.storage)
+    this.buffers.push(this.stream.length)
+    this.stream.setBuffer(index, { id: binding, length: Number.POSITIVE_INFINITY }, offset + place.offset)
+  }
+
+  /** A barrier where this work depends on work since the last one. An output may lie where an input lay. */
+  private order(storages: readonly Storage[], writes: readonly Storage[]): void {
+    if (this.ordered) return
+    const last = this.inputs + this.outputs
+    const rangeOf = (storage: Storage): Range => {
+      const { binding, offset } = this.partOf(storage)
+      return binding < last
+        ? { binding: 0, from: 0, to: 1 }
+        : { binding: 1, from: offset, to: offset + Math.max(storage.nbytes, 1) }
+    }
+    const meets = (list: readonly Range[], range: Range): boolean =>
+      list.some((other) => other.binding === range.binding && other.from < range.to && range.from < other.to)
+    const reads = storages.filter((each) => !writes.includes(each)).map(rangeOf)
+    const changes = writes.map(rangeOf)
+    if (
+      reads.some((range) => meets(this.written, range)) ||
+      changes.some((range) => meets(this.written, range) || meets(this.touched, range))
+    ) {
+      this.stream.barrier()
+      this.written.length = 0
+      this.touched.length = 0
+    }
+    this.touched.push(...reads)
+    this.written.push(...changes)
+  }
+}
