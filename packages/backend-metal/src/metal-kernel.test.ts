@@ -404,7 +404,7 @@ describe("metalKernel", () => {
         source: "uint i = thread_position_in_grid.x; out[i] = inp[i + 1];",
       })
       expect(() => run(next, mx.ones([12])).tolist()).toThrow(
-        "accesses memory behind the end of buffer 0: byte 48 of 48",
+        "accesses memory behind the end of buffer 0 (inp): byte 48 of 48",
       )
       expect(
         run(exp, mx.zeros([12]))

@@ -128,9 +128,13 @@ export { fromBfloat16Bits, fromFloat16Bits } from "./graph/half"
 export {
   type ApplicationMeta,
   type KernelOffer,
+  type MetalArgument,
+  type MetalDispatch,
+  type MetalFileKernel,
   type MetalKernelSource,
   type MetalKernels,
   type MetalLaunch,
+  type MetalSteps,
   type NativeKernels,
   onKernels,
   provideKernels,

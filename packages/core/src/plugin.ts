@@ -31,9 +31,13 @@ export type {
 export {
   type ApplicationMeta,
   type KernelOffer,
+  type MetalArgument,
+  type MetalDispatch,
+  type MetalFileKernel,
   type MetalKernelSource,
   type MetalKernels,
   type MetalLaunch,
+  type MetalSteps,
   type NativeKernels,
   provideKernels,
 } from "./graph/kernel-offers"

@@ -35,6 +35,8 @@ export interface CustomSource {
   readonly kernel: string
   readonly text: string
   readonly parameters: readonly InputParameter[]
+  /** The names of its buffers, by index. */
+  readonly buffers: readonly string[]
   /** The name of a line of the text in messages to the author. */
   place(line: number): string
 }
@@ -107,11 +109,13 @@ export function customSource(
 ): CustomSource {
   const { source, inputNames, outputNames } = spec
   const parameters: InputParameter[] = []
+  const names: string[] = []
   const signature: string[] = []
   inputs.forEach((meta, input) => {
     const { shape, dtype } = meta
     const name = inputNames[input]
     const add = (what: InputParameter["what"], text: string): void => {
+      names.push(what === "data" ? name : `${name}_${what}`)
       signature.push(`const ${text} [[buffer(${parameters.length})]]`)
       parameters.push({ input, what })
     }
@@ -165,7 +169,7 @@ ${tail}`
     const part = parts.find(({ before, count }) => line > before && line <= before + count)
     return part ? `line ${line - part.before} of the ${part.what}` : `line ${line} of the generated text`
   }
-  return { kernel, text, parameters, place }
+  return { kernel, text, parameters, buffers: [...names, ...spec.scalarNames, ...outputNames], place }
 }
 
 const newlines = (text: string): number => text.split("\n").length - 1

@@ -30,6 +30,10 @@ export interface Wording {
   readonly name: string
   /** The name of a line, such as "line 3 of the source". */
   place(line: number): string
+  /** The author's name of a buffer. */
+  buffer(kernel: string, index: number): string | undefined
+  /** The source has several kernels, so that messages say which of them it was. */
+  readonly namesKernels?: boolean
 }
 
 /** The freedom of a compiler with arithmetic; see `compileOptions` of `mx.fast.metalKernel`. */
@@ -41,6 +45,10 @@ export interface Kernel {
   readonly key: string
   /** Its name in the source. */
   readonly name: string
+  /** The source's file, for messages and so that kernels of one source are compiled together; its name where it is not given. */
+  readonly file?: string
+  /** A library compiled ahead of the source, which platforms that load such take instead. */
+  readonly compiled?: string
   /** The source, which may have template arguments, dtypes and sizes filled in. */
   source(): string
   readonly constants?: FunctionConstants

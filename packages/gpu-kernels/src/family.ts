@@ -9,6 +9,8 @@ export interface Family {
   supports(node: Node): boolean
   /** Adds its work. Inputs and outputs have storage. */
   encode(node: Node, queue: DispatchQueue): void
+  /** The inputs over which an output may be written, by index; see {@link Encoder} of a backend. */
+  overwrites?(node: Node, output: number): readonly number[]
 }
 
 /** Families by primitive. */

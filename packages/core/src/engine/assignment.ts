@@ -3,6 +3,7 @@
  * transfers between devices are decided here alone. Evaluation asks as it goes along, the memory budget asks ahead of it, and compile for
  * the memory within a plan: each knows memory in its own way, which is its {@link World}. Nothing here allocates or frees.
  */
+import type { Encoder } from "../graph/backend"
 import {
   type Application,
   type Layout,
@@ -80,6 +81,23 @@ export function donorOf(world: World, application: Application, output: Node): N
   const { inputs } = application
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
+    if (world.isSpent(input, application) && overlays(world, output, input)) return input
+  }
+  return null
+}
+
+/** The input whose memory output `index` of an application takes, which an encoder runs; null where it gets its own. */
+export function donorFor(
+  world: World,
+  encoder: Encoder,
+  application: Application,
+  output: Node,
+  index: number,
+): Node | null {
+  if (application.primitive.elementwise) return donorOf(world, application, output)
+  if (encoder.overwrites === undefined) return null
+  for (const i of encoder.overwrites(application, index)) {
+    const input = application.inputs[i]
     if (world.isSpent(input, application) && overlays(world, output, input)) return input
   }
   return null

@@ -25,7 +25,7 @@ import { runReference } from "../reference/reference"
 import {
   Crossing,
   crossingTo,
-  donorOf,
+  donorFor,
   giftFor,
   isKeptForTrace,
   isStraightened,
@@ -506,13 +506,23 @@ function place(output: Node, donor: Node | null, backend: Backend, op: string): 
 
 function runKernel(application: Application, backend: Backend, primitive: Primitive): void {
   const encoder = backend.queue.lower(application)
-  const inPlace = encoder !== null && primitive.elementwise
   const { name } = primitive
-  if (application.outputs === null)
-    place(application, inPlace ? donorOf(storages, application, application) : null, backend, name)
+  const { outputs: several } = application
+  if (several === null)
+    place(
+      application,
+      encoder === null ? null : donorFor(storages, encoder, application, application, 0),
+      backend,
+      name,
+    )
   else
-    for (const output of application.outputs)
-      place(output, inPlace ? donorOf(storages, application, output) : null, backend, name)
+    for (let i = 0; i < several.length; i++)
+      place(
+        several[i],
+        encoder === null ? null : donorFor(storages, encoder, application, several[i], i),
+        backend,
+        name,
+      )
   if (encoder !== null) {
     try {
       encoder.encode(application)

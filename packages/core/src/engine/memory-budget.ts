@@ -12,7 +12,7 @@ import type { Memory, Storage } from "../graph/storage"
 import {
   Crossing,
   crossingTo,
-  donorOf,
+  donorFor,
   giftFor,
   type Held,
   isKeptForTrace,
@@ -200,8 +200,10 @@ class Estimate implements World {
     for (const input of application.inputs) this.reach(memory, input)
     const plan = planOf(application)
     if (plan === null) {
-      const inPlace = application.primitive.elementwise && backend.queue.lower(application) !== null
-      for (const output of outputs) this.place(output, inPlace ? donorOf(this, application, output) : null)
+      const encoder = backend.queue.lower(application)
+      outputs.forEach((output, i) => {
+        this.place(output, encoder && donorFor(this, encoder, application, output, i))
+      })
       return
     }
     for (const input of application.inputs)

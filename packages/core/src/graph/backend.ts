@@ -13,9 +13,11 @@ import type { Memory, Storage } from "./storage"
 export interface Encoder {
   /**
    * Inputs have storage, unless they are immediates of an elementwise primitive; outputs have storage and are row-major. An output may
-   * share the storage of an input of the same size that dies here (elementwise only).
+   * share the storage of an input of the same size that dies here: of elementwise primitives, and where {@link overwrites} says so.
    */
   encode(node: Node): void
+  /** The inputs, by index, over which an output of an application that is not elementwise may be written; none without it. */
+  overwrites?(node: Node, output: number): readonly number[]
 }
 
 /** A device's work: encoded by node, run in order stream by stream. */

@@ -61,12 +61,73 @@ export interface MetalKernelSource {
   launch(application: ApplicationMeta): MetalLaunch | null
 }
 
+/**
+ * An argument of a kernel in a `.metal` file: an input, an output or scratch memory by its name, from a byte offset on where one is
+ * given; a few bytes of the host (at most 4,096); the shape (int32) or the strides (int64, in elements) of an input as the kernel gets
+ * it; or null, for a parameter that function constants leave out.
+ */
+export type MetalArgument =
+  | string
+  | { readonly name: string; readonly offset: number }
+  | ArrayBufferView
+  | { readonly shapeOf: string }
+  | { readonly stridesOf: string }
+  | null
+
+/** One dispatch of a kernel in a `.metal` file. */
+export interface MetalDispatch {
+  /** The kernel's `[[host_name("…")]]`, or the name of its function. */
+  readonly kernel: string
+  /** By `[[buffer(index)]]`. Those that the kernel takes as `device T*`, without const, are written. */
+  readonly buffers: readonly MetalArgument[]
+  /** The number of threads along each axis. */
+  readonly grid: readonly number[]
+  /** The number of threads of a threadgroup along each axis. */
+  readonly threadgroup: readonly number[]
+  /** Values of `[[function_constant(index)]]`, by the names of the constants. */
+  readonly constants?: Readonly<Record<string, number | boolean>>
+  /** Bytes behind each `[[threadgroup(index)]]` parameter. */
+  readonly threadgroupMemory?: readonly number[]
+}
+
+/** The work of one application: dispatches in order, each of which sees what those before it wrote. */
+export interface MetalSteps {
+  readonly dispatches: readonly MetalDispatch[]
+  /** Memory for the dispatches, by names of your own, in bytes. Nothing in particular is in it. */
+  readonly scratch?: Readonly<Record<string, number>>
+  /** The value that outputs hold before the first dispatch; nothing in particular by default. */
+  readonly initValue?: number | null
+}
+
+/** A primitive whose kernels are in the offer's `.metal` file. */
+export interface MetalFileKernel {
+  /** The names by which dispatches know the inputs and outputs. */
+  readonly inputNames: readonly string[]
+  readonly outputNames: readonly string[]
+  readonly source?: undefined
+  /** Copy inputs to row-major order first where they are not; true by default. */
+  readonly ensureRowContiguous?: boolean
+  /**
+   * By output, the inputs of the same size in bytes over which it may be written where nobody needs them any more: kernels then get the
+   * same memory for both. Each thread must have read its elements of the input before it writes there, and no other thread may read them.
+   */
+  readonly overwrites?: Readonly<Record<string, readonly string[]>>
+  /** The work of an application; null where there is no kernel for it, so that it falls back. */
+  launch(application: ApplicationMeta): MetalSteps | null
+}
+
 /** Kernels in Metal Shading Language, by the names of their primitives. */
 export interface MetalKernels {
   readonly form: "metal"
   /** The npm package that brings them; errors name it. */
   readonly package: string
-  readonly kernels: Readonly<Record<string, MetalKernelSource>>
+  /**
+   * A `.metal` file of whole kernels, beside the package's code: for those of `kernels` that have no `source`. What it includes by
+   * `#include "…"` is found from its folder.
+   */
+  readonly library?: string | URL
+  /** Bodies of functions, and primitives whose kernels are in `library`. */
+  readonly kernels: Readonly<Record<string, MetalKernelSource | MetalFileKernel>>
 }
 
 /** Kernels in one of the forms that backends take. */

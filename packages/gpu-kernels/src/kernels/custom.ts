@@ -1,18 +1,14 @@
 /**
- * Kernels that users write: runs the applications that metal-kernel.ts makes, and those of primitives whose packages bring the body
- * of a Metal function.
+ * Kernels whose bodies users write: runs the applications that metal-kernel.ts makes, and those of primitives whose packages bring the
+ * body of a Metal function.
  */
 import {
-  type ApplicationMeta,
   ArgumentError,
   contiguousStrides,
   type Dtype,
   describe,
   isList,
-  isPlainObject,
   type MetalKernelOptions,
-  type MetalKernelSource,
-  type MetalKernels,
   type Node,
   type Storage,
   sizeOf,
@@ -21,7 +17,6 @@ import {
 import { customKey, customSource, customType, type KernelSpec } from "../custom-source"
 import type { Argument, DispatchQueue, Kernel, Place, Size } from "../dispatch"
 import type { Families, Family } from "../family"
-import { checkNames } from "../kernel-names"
 import { viewOf } from "../layout"
 import { METAL_HEADER, wordType } from "../metal-types"
 import { bytesOf } from "../scalar-source"
@@ -60,7 +55,7 @@ let count = 0
 export const newSpecId = (): number => ++count
 
 /** Sets every element of an output. */
-function encodeFill(queue: DispatchQueue, node: Node, value: number): void {
+export function encodeFill(queue: DispatchQueue, node: Node, value: number): void {
   const size = sizeOf(node.shape)
   const type = wordType(node.dtype.size)
   if (size === 0) return
@@ -86,7 +81,7 @@ function encodeFill(queue: DispatchQueue, node: Node, value: number): void {
 }
 
 /** The inputs' places, row-major where the kernel wants that. Copies live until `body` returns. */
-function withInputs(
+export function withInputs(
   queue: DispatchQueue,
   inputs: readonly Node[],
   rowMajor: boolean,
@@ -101,7 +96,8 @@ function withInputs(
   next([])
 }
 
-function encode(node: Node, queue: DispatchQueue, call: Launch): void {
+/** Adds one run of a kernel. */
+export function encodeLaunch(node: Node, queue: DispatchQueue, call: Launch): void {
   const { spec, template } = call
   const outputs = node.outputs ?? [node]
   const dtypes = outputs.map((o) => o.dtype)
@@ -111,7 +107,7 @@ function encode(node: Node, queue: DispatchQueue, call: Launch): void {
     key: `custom ${call.specId} ${customKey(spec, node.inputs, dtypes, template)}`,
     source: () => made.text,
     name: made.kernel,
-    wording: { name: spec.name, place: made.place },
+    wording: { name: spec.name, place: made.place, buffer: (_, index) => made.buffers[index] },
     mathMode: spec.mathMode,
   }
   if (call.initValue !== null) for (const output of outputs) encodeFill(queue, output, call.initValue)
@@ -141,13 +137,13 @@ function encode(node: Node, queue: DispatchQueue, call: Launch): void {
 }
 
 /** True if Metal has the dtypes of all operands. */
-const hasTypes = (node: Node): boolean =>
+export const hasTypes = (node: Node): boolean =>
   node.inputs.every((n) => customType(n.dtype) !== undefined) &&
   (node.outputs ?? [node]).every((n) => customType(n.dtype) !== undefined)
 
 const users: Family = {
   supports: hasTypes,
-  encode: (node, queue) => encode(node, queue, node.params.kernel as KernelCall),
+  encode: (node, queue) => encodeLaunch(node, queue, node.params.kernel as KernelCall),
 }
 /** The users' kernels, by primitive. */
 export const customKernels: Families = { [METAL_KERNEL]: users, [REFERENCED_KERNEL]: users }
@@ -181,74 +177,4 @@ export function groupSize(op: string, value: unknown): Size {
       `a threadgroup must have 1 to 1024 threads, received ${threadgroup.join(" × ")}`,
     )
   return threadgroup
-}
-
-/** The kernels that a package brings for its primitives. @throws ArgumentError for one that cannot be, naming the package */
-export function providedKernels({ kernels, package: from }: MetalKernels): Families {
-  if (!isPlainObject(kernels))
-    throw new ArgumentError(
-      from,
-      `kernels must be an object by names of primitives, received ${describe(kernels)}`,
-    )
-  return Object.fromEntries(
-    Object.entries(kernels).map(([primitive, source]) => {
-      const op = `${from}: ${primitive}`
-      if (!isPlainObject(source) || typeof source.source !== "string" || typeof source.launch !== "function")
-        throw new ArgumentError(op, `a Metal kernel needs a source and launch, received ${describe(source)}`)
-      checkNames(op, source.inputNames, source.outputNames)
-      return [primitive, providedKernel(primitive, source)]
-    }),
-  )
-}
-
-function providedKernel(primitive: string, kernel: MetalKernelSource): Family {
-  const specs = new Map<string, { spec: KernelSpec; specId: number }>()
-  const specFor = (scalarNames: readonly string[]): { spec: KernelSpec; specId: number } => {
-    const key = scalarNames.join()
-    const known = specs.get(key)
-    if (known) return known
-    const spec: KernelSpec = {
-      name: primitive.slice(primitive.lastIndexOf("/") + 1),
-      inputNames: kernel.inputNames,
-      outputNames: kernel.outputNames,
-      source: kernel.source,
-      header: kernel.header ?? "",
-      ensureRowContiguous: kernel.ensureRowContiguous ?? true,
-      atomicOutputs: kernel.atomicOutputs ?? false,
-      scalarReferences: false,
-      scalarNames,
-    }
-    const made = { spec, specId: newSpecId() }
-    specs.set(key, made)
-    return made
-  }
-  const application = (node: Node): ApplicationMeta => ({
-    primitive,
-    inputs: node.inputs,
-    outputs: node.outputs ?? [node],
-    params: node.params,
-  })
-  return {
-    supports: (node) => hasTypes(node) && kernel.launch(application(node)) !== null,
-    encode(node, queue) {
-      const counts = [node.inputs.length, node.outputs?.length ?? 1]
-      if (counts[0] !== kernel.inputNames.length || counts[1] !== kernel.outputNames.length)
-        throw new ArgumentError(
-          primitive,
-          `its Metal kernel names ${kernel.inputNames.length} inputs and ${kernel.outputNames.length} outputs, and the primitive has ${counts.join(" and ")}`,
-        )
-      const launch = kernel.launch(application(node))
-      if (launch === null) throw new ArgumentError(primitive, "its kernel's launch changed its mind")
-      const scalars = launch.scalars ?? {}
-      encode(node, queue, {
-        ...specFor(Object.keys(scalars)),
-        template: Object.entries(launch.template ?? {}),
-        scalars: Object.values(scalars),
-        grid: gridSize(primitive, launch.grid),
-        threadgroup: groupSize(primitive, launch.threadgroup),
-        initValue: launch.initValue ?? null,
-        verbose: false,
-      })
-    },
-  }
 }

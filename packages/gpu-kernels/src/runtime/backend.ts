@@ -39,6 +39,8 @@ export interface GpuBackend extends Backend {
   rehearse(body: () => void): Promise<number>
 }
 
+const NONE: readonly number[] = []
+
 /** A backend on a runtime. Families of its `own` come first, where they support an application. */
 export function createGpuBackend(
   runtime: GpuRuntime,
@@ -75,6 +77,7 @@ export function createGpuBackend(
     return null
   }
   const encoder: Encoder = {
+    overwrites: (node, output) => familyFor(node)?.overwrites?.(node, output) ?? NONE,
     encode: (node) =>
       work(
         node,

@@ -15,6 +15,7 @@ import type {
   DeviceLimits,
   Dispatch,
   DispatchQueue,
+  Kernel,
   LibraryCall,
   Place,
   Wording,
@@ -58,6 +59,8 @@ const formOf = ({ arguments: args, grid, threadgroup, kernel }: Dispatch): Dispa
       kernel.wording === undefined && threads % 32 === 0 && grid.every((n, i) => n % threadgroup[i] === 0),
   }
 }
+
+const fileOf = ({ file, name }: Kernel): string => file ?? `${name}.metal`
 
 /** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
 function sizeClass(nbytes: number): number {
@@ -276,10 +279,10 @@ export class GpuQueue implements DispatchQueue {
     const key = form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
     const known = this.pipelines.get(key)
     if (known) return known
-    const { name, constants, wording, mathMode } = kernel
+    const { name, constants, wording, mathMode, compiled } = kernel
     const text = kernel.source()
     const made = this.runtime.newPipeline(
-      this.runtime.newLibrary(text, { file: `${name}.metal`, wording, mathMode }),
+      this.runtime.newLibrary(text, { file: fileOf(kernel), wording, mathMode, compiled }),
       name,
       constants,
       form,
@@ -303,9 +306,9 @@ export class GpuQueue implements DispatchQueue {
   dispatch(dispatch: Dispatch): void {
     const { op, kernel, arguments: args, writes, threadgroupMemory } = dispatch
     if (this.asked) {
-      const { key, name } = kernel
+      const { key } = kernel
       if (!this.pipelines.has(key) && !this.asked.has(key))
-        this.asked.set(key, { source: kernel.source(), file: `${name}.metal` })
+        this.asked.set(key, { source: kernel.source(), file: fileOf(kernel) })
       return
     }
     const pipeline = this.pipelineOf(dispatch)
@@ -495,7 +498,11 @@ export class GpuQueue implements DispatchQueue {
     if (message === undefined || !wording) return message
     const place = (line: string): string => wording.place(Number(line))
     return message
-      .replace(`${pipeline.name}: `, "")
+      .replace(`${pipeline.name}: `, wording.namesKernels ? `the kernel ${pipeline.name} ` : "")
+      .replace(/\bbuffer (\d+)/g, (text, index: string) => {
+        const name = wording.buffer(pipeline.name, Number(index))
+        return name === undefined ? text : `${text} (${name})`
+      })
       .replace(/\blines? (\d+)(?: and (\d+))?/, (_, first: string, second?: string) =>
         second === undefined ? place(first) : `${place(first)} and ${place(second)}`,
       )

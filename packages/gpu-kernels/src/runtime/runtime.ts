@@ -64,6 +64,8 @@ export interface LibraryOptions {
   readonly file?: string
   /** The wording of messages about a source that was generated around what somebody wrote. */
   readonly wording?: Wording
+  /** A library that was compiled ahead of this source, for platforms that load such. */
+  readonly compiled?: string
   /** The compiler's assumptions of arithmetic; "safe", which a platform may always take instead, by default. */
   readonly mathMode?: MathMode
 }
