@@ -3,10 +3,11 @@
 // further arguments go to CMake's configure step (`pnpm run build:native -DCMAKE_BUILD_TYPE=Debug`).
 
 import { spawnSync } from "node:child_process"
-import { existsSync, readFileSync, rmSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { createRequire } from "node:module"
 import { availableParallelism } from "node:os"
 import { dirname, join, resolve } from "node:path"
+import { OLDEST_GLIBC, symbolProblems } from "./release/binary.mjs"
 
 const source = resolve("native")
 const build = resolve("build")
@@ -38,6 +39,7 @@ cmake([
   "--parallel",
   process.env.CMAKE_BUILD_PARALLEL_LEVEL ?? String(availableParallelism()),
 ])
+checkSymbols()
 
 function cmake(args) {
   const { status, error } = spawnSync("cmake", args, { stdio: "inherit" })
@@ -60,4 +62,18 @@ function discardForeignCache(generator) {
   const made = (key) => new RegExp(`^${key}:\\w+=(.*)$`, "m").exec(text)?.[1]
   if (made("CMAKE_GENERATOR") === generator && made("CMAKE_HOME_DIRECTORY") === source) return
   rmSync(build, { recursive: true, force: true })
+}
+
+/** A function of libc that tooling/glibc/symbols.txt does not name links all the same, and is missed when the addon is loaded. */
+function checkSymbols() {
+  if (!/^LAZULI_PORTABLE:BOOL=ON$/m.test(readFileSync(join(build, "CMakeCache.txt"), "utf8"))) return
+  for (const file of readdirSync(build).filter((name) => name.endsWith(".node"))) {
+    const problems = symbolProblems(join(build, file))
+    if (problems.length === 0) continue
+    console.error(
+      `${file} would not load with glibc ${OLDEST_GLIBC}:\n  ${problems.join("\n  ")}\n` +
+        "Name what glibc has had since then in tooling/glibc/symbols.txt, and define anything newer in tooling/glibc/newer.cc",
+    )
+    process.exit(1)
+  }
 }

@@ -75,9 +75,11 @@ export interface CudaNative {
 const ADDON: Addon = {
   backend: "cuda",
   name: "the addon",
+  package: "@lazuli/backend-cuda",
+  platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
   protocol: 2,
-  hint: "npm run build in a clone of the repository makes it",
+  hint: "Use mx.cpu where there is no GPU",
 }
 
 let loaded: CudaNative | undefined
@@ -86,12 +88,15 @@ let loaded: CudaNative | undefined
 export const checkProtocol = (addon: Partial<CudaNative>, path: string): void =>
   checkAddon(ADDON, addon, path)
 
-/** The addon: `LAZULI_CUDA_ADDON`, or what the build left in build/. @throws DeviceError that says how to get it */
+/**
+ * The addon: `LAZULI_CUDA_ADDON`, or what the build left in build/, or the platform's package. @throws DeviceError that says how to get it
+ */
 export function cudaNative(): CudaNative {
   // src/ and dist/ are both one below the package.
   loaded ??= loadAddon<CudaNative>(
     ADDON,
-    process.env.LAZULI_CUDA_ADDON ?? fileURLToPath(new URL("../build/lazuli_cuda.node", import.meta.url)),
+    process.env.LAZULI_CUDA_ADDON,
+    fileURLToPath(new URL("../build/lazuli_cuda.node", import.meta.url)),
   )
   return loaded
 }

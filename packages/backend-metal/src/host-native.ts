@@ -43,11 +43,11 @@ export interface HostNative {
 const ADDON: Addon = {
   backend: "metal",
   name: "the host runtime's addon",
+  package: "@lazuli/backend-metal",
+  platforms: ["linux-x64", "linux-arm64"],
   owner: "the host runtime",
   protocol: 3,
-  hint:
-    "It is not part of the published package: npm run build in a clone of the repository makes it, and LAZULI_METAL_HOST_ADDON names " +
-    "the file to other programs. Use mx.cpu where there is no GPU",
+  hint: "Use mx.cpu where there is no GPU",
 }
 
 let loaded: HostNative | undefined
@@ -56,14 +56,13 @@ let loaded: HostNative | undefined
 export const checkProtocol = (addon: Partial<HostNative>, path: string): void =>
   checkAddon(ADDON, addon, path)
 
-/** The addon: `LAZULI_METAL_HOST_ADDON`, or what a build from source left in build/. @throws DeviceError that says how to get it */
+/** The addon: `LAZULI_METAL_HOST_ADDON`, or what a build from source left in build/, or the platform's package.
+ * @throws DeviceError that says how to get it */
 export function hostNative(): HostNative {
   if (loaded) return loaded
   // src/ and dist/ are both one below the package.
-  const path =
-    process.env.LAZULI_METAL_HOST_ADDON ??
-    fileURLToPath(new URL("../build/lazuli_metal_host.node", import.meta.url))
-  loaded = loadAddon<HostNative>(ADDON, path)
+  const built = fileURLToPath(new URL("../build/lazuli_metal_host.node", import.meta.url))
+  loaded = loadAddon<HostNative>(ADDON, process.env.LAZULI_METAL_HOST_ADDON, built)
   const { LAZULI_METAL_TIME_LIMIT: limit } = process.env
   if (limit) loaded.setTimeLimit(Number(limit))
   if (process.env.LAZULI_METAL_THREADS) loaded.setThreads(Number(process.env.LAZULI_METAL_THREADS))

@@ -1,6 +1,7 @@
 /**
  * Addons of GPU backends: loaded from a file, and held to the version that their package speaks.
  */
+import { existsSync } from "node:fs"
 import { createRequire } from "node:module"
 import { DeviceError } from "@lazuli/core/engine"
 
@@ -10,6 +11,10 @@ export interface Addon {
   readonly backend: string
   /** Its name in the sentence "the addon for linux-x64 could not be loaded". */
   readonly name: string
+  /** The package that carries it for a platform, without the platform's name. */
+  readonly package: string
+  /** The platforms that have such a package. */
+  readonly platforms: readonly string[]
   /** Its name in the sentence "was built for protocol 1 of the CUDA backend". */
   readonly owner: string
   /** The version of its functions, and of the words that they read. */
@@ -33,16 +38,29 @@ export function checkAddon(
   )
 }
 
-/** Loads an addon. @throws DeviceError that says how to get it */
-export function loadAddon<T extends { protocol(): number }>(of: Addon, path: string): T {
+/** Loads an addon: the file that a variable names, or what a build from source left, or the platform's package.
+ * @throws DeviceError that says how to get it */
+export function loadAddon<T extends { protocol(): number }>(
+  of: Addon,
+  chosen: string | undefined,
+  built: string,
+): T {
+  const platform = `${process.platform}-${process.arch}`
+  const path = chosen || (existsSync(built) ? built : `${of.package}-${platform}`)
   let loaded: T
   try {
     loaded = createRequire(import.meta.url)(path) as T
   } catch (cause) {
+    const install = of.platforms.includes(platform)
+      ? "Install with optional dependencies (without --omit=optional) on the system that runs it"
+      : `Packages have it for ${of.platforms.join(" and ")} with glibc`
     throw new DeviceError(
       of.backend,
-      `${of.name} for ${process.platform}-${process.arch} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
-      { cause, hint: of.hint },
+      `${of.name} for ${platform} could not be loaded: ${(cause as Error).message.split("\n")[0]}`,
+      {
+        cause,
+        hint: `${install}, or build from source: npm run build in a clone of the repository. ${of.hint}`,
+      },
     )
   }
   checkAddon(of, loaded, path)
