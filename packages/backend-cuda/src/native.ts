@@ -67,6 +67,9 @@ export interface CudaNative {
   newKernel(module: number, name: string, parameters: Int32Array): { id: number; maxThreads: number }
   /** Launches what the first `count` words ask for; word −1 concerns all of them. */
   run(words: Int32Array, count: number): { word: number; message: string }[] | null
+  /** Keeps commands whose buffers are numbers of bindings; {@link Command.Plan} runs them. */
+  newPlan(words: Int32Array, count: number, bindings: number): number
+  releasePlan(plan: number): void
   /** Waits; gives what the work failed of. */
   synchronize(): string | null
 }
@@ -78,7 +81,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 2,
+  protocol: 3,
   hint: "Use mx.cpu where there is no GPU",
 }
 

@@ -4,7 +4,7 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import { afterEach, beforeAll, describe, expect, it } from "vitest"
-import "../test/double"
+import { failing } from "../test/double"
 import "./index"
 
 beforeAll(() => {
@@ -67,5 +67,54 @@ describe("a compiled function", () => {
     const x = mx.ones([7])
     const expected = f(x).tolist()
     for (let i = 0; i < 4; i++) expect(g(x).tolist()).toEqual(expected)
+  })
+})
+
+describe("graphs of the driver", () => {
+  const f = (x: mx.Array): mx.Array => {
+    let y = x
+    for (let i = 0; i < 6; i++) y = mx.cumsum(y, 0).multiply(0.5)
+    return mx.matmul(y.reshape(1, 4), y.reshape(4, 1))
+  }
+  /** Its results lie in the same memory every other call. */
+  const call = (g: typeof f, x: mx.Array): unknown => {
+    const y = g(x)
+    const value = y.tolist()
+    y.dispose()
+    return value
+  }
+  it("run calls after the second with memory that came before, without another launch", () => {
+    const g = compile(f)
+    const x = numbers(4)
+    const expected = f(x).tolist()
+    for (let i = 0; i < 3; i++) expect(call(g, x)).toEqual(expected)
+    expect(failing("single-launch", () => call(g, x))).toEqual(expected)
+  })
+  it("are updated for other memory, of which there is more than graphs are kept for", () => {
+    const g = compile(f)
+    for (let round = 0; round < 3; round++)
+      for (let i = 0; i < 7; i++) {
+        const x = numbers(4, i)
+        const y = g(x)
+        expect(y.tolist()).toEqual(f(x).tolist())
+      }
+  })
+  it("that fail to launch leave their results without a value, and the next call runs", () => {
+    const g = compile(f)
+    const x = numbers(4)
+    const expected = f(x).tolist()
+    for (let i = 0; i < 3; i++) call(g, x)
+    expect(() => failing("launch", () => call(g, x))).toThrow(
+      "[@lazuli/compile/program] the launch of a graph failed: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES",
+    )
+    expect(call(g, x)).toEqual(expected)
+  })
+  it("go with their function", () => {
+    const before = mx.getActiveMemory()
+    for (let i = 0; i < 20; i++) {
+      const g = compile((x: mx.Array) => mx.cumsum(mx.cumsum(mx.cumsum(mx.cumsum(x, 0), 0), 0), 0).add(i))
+      for (let k = 0; k < 3; k++) call(g as typeof f, mx.ones([4]))
+    }
+    expect(mx.getActiveMemory() - before).toBeLessThan(1 << 20)
   })
 })

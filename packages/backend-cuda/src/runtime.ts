@@ -14,6 +14,7 @@ import type {
   GpuPipeline,
   GpuRuntime,
   LibraryOptions,
+  PlanId,
   Submission,
 } from "@lazuli/gpu-kernels"
 import { type Kernels, kernelsOf } from "./compiler"
@@ -182,6 +183,13 @@ export class CudaRuntime implements GpuRuntime {
     } catch (cause) {
       throw this.error(cause, `the kernel ${name}`)
     }
+  }
+
+  newPlan(commands: Commands, bindings: number): PlanId {
+    return { id: this.native.newPlan(commands.words, commands.length, bindings) }
+  }
+  releasePlan({ id }: PlanId): void {
+    this.native.releasePlan(id)
   }
 
   commit(stream: Commands): Submission {

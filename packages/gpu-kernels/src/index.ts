@@ -58,5 +58,6 @@ export type {
   GpuRuntime,
   LibraryOptions,
   LibrarySource,
+  PlanId,
   Submission,
 } from "./runtime/runtime"

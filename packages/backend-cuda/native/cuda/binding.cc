@@ -14,7 +14,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 2;
+constexpr int kProtocol = 3;
 
 // Arguments and the isolate's GPU; `fail` throws.
 struct Call {
@@ -327,6 +327,23 @@ napi_value run(napi_env env, napi_callback_info info) {
   return made;
 }
 
+// newPlan(words, count, bindings) → id
+napi_value new_plan(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  size_t length = 0;
+  char* data = nullptr;
+  const size_t count = size_t(c.number(1));
+  if (!c.bytes(0, &data, &length) || count > length / 4) return c.fail("there are not so many words");
+  return c.value(
+      double(c.gpu->new_plan(reinterpret_cast<const uint32_t*>(data), count, uint32_t(c.number(2)))));
+}
+
+napi_value release_plan(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  c.gpu->release_plan(c.number(0));
+  return nullptr;
+}
+
 // synchronize() → null, or what the work failed of
 napi_value synchronize(napi_env env, napi_callback_info info) {
   Call c(env, info);
@@ -357,6 +374,8 @@ napi_value init(napi_env env, napi_value exports) {
              {"loadModule", load_module},
              {"newKernel", new_kernel},
              {"run", run},
+             {"newPlan", new_plan},
+             {"releasePlan", release_plan},
              {"synchronize", synchronize}};
   for (const auto& [name, call] : all) {
     napi_value f;

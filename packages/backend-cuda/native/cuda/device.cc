@@ -25,6 +25,7 @@ enum class Op : uint32_t {
   kBarrier,
   kSignal,
   kWait,
+  kPlan,
   // Of this runtime alone: operands in bindings 0 to 3, then the words of a product.
   kProduct = 32,
 };
@@ -48,6 +49,7 @@ Gpu::~Gpu() {
     driver_->StreamSynchronize(stream_);
     for (uint32_t id = 0; id < buffers_.size(); id++)
       if (buffers_[id].pointer) release(id);
+    for (uint32_t id = 0; id < plans_.size(); id++) release_plan(id);
     products_.close(*driver_);
     uploads_.close();
     downloads_.close();
@@ -224,6 +226,17 @@ std::string Gpu::kernel(uint32_t module, const std::string& name, std::vector<Pa
 
 // Bytes that a kernel wants in memory go to where earlier ones lay, which the stream has read by then.
 std::string Gpu::upload(Binding& b) {
+  if (running_) {
+    for (const auto& [bytes, pointer] : running_->constants)
+      if (bytes == b.bytes) {
+        b.pointer = pointer;
+        return {};
+      }
+    // They stay as they are as long as the plan.
+    if (const Result r = driver_->MemAlloc(&b.pointer, b.length)) return failure("cuMemAlloc", r);
+    running_->constants.emplace_back(b.bytes, b.pointer);
+    return write({b.pointer, b.length}, 0, b.bytes, b.length);
+  }
   char* staged = nullptr;
   if (const Result r = arguments_.take(b.length, stream_, &staged)) return failure("staging", r);
   std::memcpy(staged, b.bytes, b.length);
@@ -336,6 +349,12 @@ std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
+  execute(words, count, nullptr, nullptr, &failed);
+  return failed;
+}
+
+void Gpu::execute(const uint32_t* words, size_t count, Plan* plan, const DevicePointer* bound,
+                  std::vector<Failed>* failed) {
   Binding bindings[kBuffers];
   uint32_t shared[kBuffers] = {};
   Kernel* kernel = nullptr;
@@ -343,7 +362,7 @@ std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
     const uint32_t* w = words + at;
     size = w[0] >> 8;
     if (size == 0 || at + size > count) {
-      failed.push_back({SIZE_MAX, "the command stream is malformed"});
+      failed->push_back({SIZE_MAX, "the command stream is malformed"});
       break;
     }
     const uint32_t index = size > 1 ? w[1] : 0;
@@ -353,7 +372,9 @@ std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
         kernel = index < kernels_.size() ? &kernels_[index] : nullptr;
         break;
       case Op::kBuffer:
-        if (const Buffer* b = buffer(w[2]); b && index < kBuffers)
+        if (plan && w[2] < plan->bindings && index < kBuffers)
+          bindings[index] = {bound[w[2]] + (w[3] | uint64_t{w[4]} << 32), nullptr, 0};
+        else if (const Buffer* b = plan ? nullptr : buffer(w[2]); b && index < kBuffers)
           bindings[index] = {b->pointer + (w[3] | uint64_t{w[4]} << 32), nullptr, 0};
         else
           error = "there is no such buffer";
@@ -372,6 +393,9 @@ std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
         error = kernel ? launch(*kernel, bindings, shared, w + 1, Op(w[0] & 0xff) == Op::kThreads)
                        : "no pipeline is set";
         break;
+      case Op::kPlan:
+        error = plan ? "a plan within a plan" : run_plan(w + 1, size - 1);
+        break;
       case Op::kProduct:
         error = product(bindings, w + 1, size - 1);
         break;
@@ -379,9 +403,8 @@ std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
         // A stream runs in order: barriers say nothing new.
         break;
     }
-    if (!error.empty()) failed.push_back({at, std::move(error)});
+    if (!error.empty()) failed->push_back({at, std::move(error)});
   }
-  return failed;
 }
 
 std::string Gpu::synchronize() {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,23 @@ struct Kernel {
 
 constexpr size_t kSlack = 4096;
 
+// Commands whose buffers are numbers of bindings, and graphs of the driver that run them for bindings which
+// came before.
+struct Plan {
+  struct Instance {
+    GraphExec exec;
+    std::vector<DevicePointer> bound;
+    uint64_t used;  // the run that used it last
+  };
+  std::vector<uint32_t> words;  // kSlack bytes longer than `count`
+  size_t count = 0;
+  uint32_t bindings = 0, launches = 0;
+  uint64_t runs = 0;
+  std::vector<Instance> instances;
+  // Bytes that kernels want in memory, by where they are in the words.
+  std::vector<std::pair<const char*, DevicePointer>> constants;
+};
+
 struct Failed {
   size_t word;
   std::string message;
@@ -78,6 +96,9 @@ class Gpu {
   // Launches what a stream of commands asks for; nothing is waited for. kSlack bytes behind the words must be
   // readable: a launch reads bytes up to the next power of two.
   std::vector<Failed> run(const uint32_t* words, size_t count);
+  // Keeps commands for later; a command runs them.
+  uint32_t new_plan(const uint32_t* words, size_t count, uint32_t bindings);
+  void release_plan(double id);
   std::string synchronize();
   DevicePointer address(const Buffer& b) const { return b.pointer; }
   Stream stream() const { return stream_; }
@@ -89,6 +110,13 @@ class Gpu {
     size_t length = 0;
   };
   std::string upload(Binding& binding);
+  // Runs commands; with a plan their buffers are numbers of `bound`.
+  void execute(const uint32_t* words, size_t count, Plan* plan, const DevicePointer* bound,
+               std::vector<Failed>* failed);
+  std::string run_plan(const uint32_t* words, size_t count);
+  std::string run_plan(Plan& plan, const std::vector<DevicePointer>& bound);
+  // A graph of what a plan does with these bindings.
+  std::string capture(Plan& plan, const DevicePointer* bound, Graph* graph);
   std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
                      bool in_threads);
@@ -107,6 +135,8 @@ class Gpu {
   std::vector<uint32_t> free_;
   std::vector<Module> modules_;
   std::vector<Kernel> kernels_;
+  std::vector<std::unique_ptr<Plan>> plans_;
+  Plan* running_ = nullptr;
   Products products_;
   Staging uploads_, downloads_, arguments_;
   DevicePointer mirror_ = 0;  // of arguments_, on the device

@@ -57,8 +57,10 @@ std::string open_driver(const std::vector<std::string>& candidates, std::string*
   };
 #define LZ_BIND(name, symbol, ...) bind(table->name, symbol);
   LZ_DRIVER_CALLS(LZ_BIND)
-#undef LZ_BIND
   if (!missing.empty()) return found + " has no " + missing + ": the driver is too old";
+  LZ_GRAPH_CALLS(LZ_BIND)
+#undef LZ_BIND
+  table->graphs = missing.empty();
   opened = std::move(table);
   opened_path = *path = found;
   return {};

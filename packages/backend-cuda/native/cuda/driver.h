@@ -17,6 +17,8 @@ using Stream = void*;
 using Event = void*;
 using Module = void*;
 using Function = void*;
+using Graph = void*;
+using GraphExec = void*;
 
 constexpr Result kSuccess = 0;
 constexpr Result kOutOfMemory = 2;
@@ -36,6 +38,7 @@ enum Attribute : int {
 enum FunctionAttribute : int { kFunctionMaxThreads = 0, kFunctionMaxDynamicShared = 8 };
 constexpr unsigned kNonBlocking = 1;    // CU_STREAM_NON_BLOCKING
 constexpr unsigned kDisableTiming = 2;  // CU_EVENT_DISABLE_TIMING
+constexpr int kCaptureRelaxed = 2;      // CU_STREAM_CAPTURE_MODE_RELAXED
 constexpr size_t kSharedByDefault = 48 * 1024;
 
 #define LZ_DRIVER_CALLS(X)                                                                                \
@@ -74,10 +77,29 @@ constexpr size_t kSharedByDefault = 48 * 1024;
   X(LaunchKernel, "cuLaunchKernel", Function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, \
     unsigned, Stream, void**, void**)
 
+// CUgraphExecUpdateResultInfo
+struct UpdateInfo {
+  int result;
+  void *node, *from;
+};
+
+// Calls of CUDA 12: without them plans are launched kernel by kernel.
+#define LZ_GRAPH_CALLS(X)                                                                   \
+  X(StreamBeginCapture, "cuStreamBeginCapture_v2", Stream, int)                             \
+  X(StreamEndCapture, "cuStreamEndCapture", Stream, Graph*)                                 \
+  X(GraphInstantiate, "cuGraphInstantiateWithFlags", GraphExec*, Graph, unsigned long long) \
+  X(GraphExecUpdate, "cuGraphExecUpdate_v2", GraphExec, Graph, UpdateInfo*)                 \
+  X(GraphLaunch, "cuGraphLaunch", GraphExec, Stream)                                        \
+  X(GraphDestroy, "cuGraphDestroy", Graph)                                                  \
+  X(GraphExecDestroy, "cuGraphExecDestroy", GraphExec)
+
 struct Driver {
 #define LZ_MEMBER(name, symbol, ...) Result (*name)(__VA_ARGS__) = nullptr;
   LZ_DRIVER_CALLS(LZ_MEMBER)
+  LZ_GRAPH_CALLS(LZ_MEMBER)
 #undef LZ_MEMBER
+  // True where it has all calls of graphs.
+  bool graphs = false;
 
   // `CUDA_ERROR_X (what it means)`.
   std::string describe(Result result) const;

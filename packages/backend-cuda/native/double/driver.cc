@@ -4,6 +4,7 @@
 // their failures, not for a GPU's speed or its memory model.
 //
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
+// single-launch (every launch but that of a graph),
 // lost (the next wait finds that a kernel has destroyed the context). With `skip` launches do nothing, which
 // leaves the host's own time to be measured.
 #include <dlfcn.h>
@@ -34,6 +35,9 @@ enum : int {
   kNoDevice = 100,
   kInvalidImage = 200,
   kNotFound = 500,
+  kNotInCapture = 900,
+  kInvalidatedCapture = 901,
+  kUpdateFailed = 910,
   kIllegalAddress = 700,
   kOutOfResources = 701,
 };
@@ -44,11 +48,16 @@ bool asked(const char* failure) {
   return all && (std::string(",") + all + ",").find(std::string(",") + failure + ",") != std::string::npos;
 }
 
-struct Step {
+// Work of a graph; `what` tells one kernel from another.
+struct Node {
   std::function<int()> run;
-  bool last = false;
+  const void* what;
+};
+struct GraphState {
+  std::vector<Node> nodes;
 };
 struct StreamState {
+  GraphState* capture = nullptr;
   std::deque<std::function<int()>> steps;
   // The number of steps so far, and of those that are done.
   uint64_t added = 0, done = 0;
@@ -80,9 +89,13 @@ bool is_device(Pointer at, size_t n) {
   return at >= next->first && at + n <= next->first + next->second;
 }
 
-int add(void* stream, std::function<int()> step) {
+int add(void* stream, std::function<int()> step, const void* what = nullptr) {
   if (lost) return lost;
   auto* s = static_cast<StreamState*>(stream);
+  if (s->capture) {
+    s->capture->nodes.push_back({std::move(step), what});
+    return kSuccess;
+  }
   s->steps.push_back(std::move(step));
   s->added++;
   return kSuccess;
@@ -220,8 +233,14 @@ LZ_EXPORT int cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 LZ_EXPORT int cuMemAlloc_v2(Pointer* made, size_t n) { return lost ? lost : allocate(made, n); }
 LZ_EXPORT int cuMemFree_v2(Pointer p) { return release(p); }
-LZ_EXPORT int cuMemAllocAsync(Pointer* made, size_t n, void*) { return lost ? lost : allocate(made, n); }
+// Allocations have no place in a graph: the double refuses more than the driver does.
+bool is_capturing(void* stream) { return static_cast<StreamState*>(stream)->capture != nullptr; }
+LZ_EXPORT int cuMemAllocAsync(Pointer* made, size_t n, void* stream) {
+  if (is_capturing(stream)) return kNotInCapture;
+  return lost ? lost : allocate(made, n);
+}
 LZ_EXPORT int cuMemFreeAsync(Pointer p, void* stream) {
+  if (is_capturing(stream)) return kNotInCapture;
   return add(stream, [p] { return release(p); });
 }
 LZ_EXPORT int cuMemHostAlloc(void** made, size_t n, unsigned) {
@@ -256,8 +275,46 @@ LZ_EXPORT int cuStreamDestroy_v2(void* stream) {
 }
 LZ_EXPORT int cuStreamSynchronize(void* stream) {
   auto* s = static_cast<StreamState*>(stream);
-  return advance(s, s->added);
+  return s->capture ? int(kNotInCapture) : advance(s, s->added);
 }
+LZ_EXPORT int cuStreamBeginCapture_v2(void* stream, int) {
+  auto* s = static_cast<StreamState*>(stream);
+  if (s->capture) return kInvalidValue;
+  s->capture = new GraphState;
+  return kSuccess;
+}
+LZ_EXPORT int cuStreamEndCapture(void* stream, void** graph) {
+  auto* s = static_cast<StreamState*>(stream);
+  if (!s->capture) return kInvalidatedCapture;
+  *graph = s->capture;
+  s->capture = nullptr;
+  return kSuccess;
+}
+LZ_EXPORT int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
+  if (asked("no-memory")) return kOutOfMemory;
+  *exec = new GraphState(*static_cast<GraphState*>(graph));
+  return kSuccess;
+}
+// Kernels take other arguments, and nothing else changes.
+LZ_EXPORT int cuGraphExecUpdate_v2(void* exec, void* graph, void*) {
+  auto &old = static_cast<GraphState*>(exec)->nodes, &made = static_cast<GraphState*>(graph)->nodes;
+  if (old.size() != made.size()) return kUpdateFailed;
+  for (size_t i = 0; i < old.size(); i++)
+    if (old[i].what != made[i].what) return kUpdateFailed;
+  old = made;
+  return kSuccess;
+}
+LZ_EXPORT int cuGraphLaunch(void* exec, void* stream) {
+  if (asked("launch")) return kOutOfResources;
+  for (const Node& node : static_cast<GraphState*>(exec)->nodes)
+    if (const int result = add(stream, node.run)) return result;
+  return kSuccess;
+}
+LZ_EXPORT int cuGraphDestroy(void* graph) {
+  delete static_cast<GraphState*>(graph);
+  return kSuccess;
+}
+LZ_EXPORT int cuGraphExecDestroy(void* exec) { return cuGraphDestroy(exec); }
 LZ_EXPORT int cuEventCreate(void** event, unsigned) {
   *event = new EventState;
   return kSuccess;
@@ -269,6 +326,7 @@ LZ_EXPORT int cuEventDestroy_v2(void* event) {
 LZ_EXPORT int cuEventRecord(void* event, void* stream) {
   if (lost) return lost;
   auto* s = static_cast<StreamState*>(stream);
+  if (s->capture) return kNotInCapture;
   *static_cast<EventState*>(event) = {s, s->added};
   return kSuccess;
 }
@@ -319,7 +377,8 @@ LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned 
   if (lost) return lost;
   auto* f = static_cast<FunctionState*>(function);
   const uint64_t threads = uint64_t{bx} * by * bz;
-  if (asked("launch") || threads > uint64_t(f->kernel->max_threads)) return kOutOfResources;
+  if (asked("launch") || asked("single-launch") || threads > uint64_t(f->kernel->max_threads))
+    return kOutOfResources;
   if (gx == 0 || gy == 0 || gz == 0 || threads == 0 || gx > 0x7fffffffu || gy > 65535 || gz > 65535 ||
       int(shared) > f->dynamic_shared)
     return kInvalidValue;
@@ -331,19 +390,27 @@ LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned 
     const char* from = static_cast<const char*>(arguments[i]);
     values->emplace_back(from, from + f->kernel->sizes[i]);
   }
-  return add(stream, [=] {
-    std::vector<void*> pointers;
-    for (auto& value : *values) pointers.push_back(value.data());
-    return lz::run_grid(*f->kernel, f->host, {{gx, gy, gz}, {bx, by, bz}, shared}, pointers.data()).empty()
-               ? int(kSuccess)
-               : int(kIllegalAddress);
-  });
+  return add(
+      stream,
+      [=] {
+        std::vector<void*> pointers;
+        for (auto& value : *values) pointers.push_back(value.data());
+        return lz::run_grid(*f->kernel, f->host, {{gx, gy, gz}, {bx, by, bz}, shared}, pointers.data())
+                       .empty()
+                   ? int(kSuccess)
+                   : int(kIllegalAddress);
+      },
+      f->kernel);
 }
 
-// Work of the doubles of CUDA's other libraries.
-LZ_EXPORT int lzDoubleEnqueue(void* stream, void (*run)(void*), void* data) {
-  return add(stream, [=] {
-    run(data);
-    return int(kSuccess);
-  });
+// Work of the doubles of CUDA's other libraries, which a graph may run many times; `drop` frees its data.
+LZ_EXPORT int lzDoubleWork(void* stream, void (*run)(void*), void (*drop)(void*), void* data) {
+  std::shared_ptr<void> held(data, drop);
+  return add(
+      stream,
+      [run, held] {
+        run(held.get());
+        return int(kSuccess);
+      },
+      reinterpret_cast<const void*>(run));
 }

@@ -8,7 +8,7 @@
 #define LZ_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Adds work to a stream of the double of the driver.
-extern "C" int lzDoubleEnqueue(void* stream, void (*run)(void*), void* data);
+extern "C" int lzDoubleWork(void* stream, void (*run)(void*), void (*drop)(void*), void* data);
 
 namespace {
 
@@ -171,12 +171,8 @@ LZ_EXPORT int cublasLtMatmul(void*, void* operation, const void* alpha, const vo
           write(d, D.type, z * D.step + i + j * D.row, v);
         }
   });
-  return lzDoubleEnqueue(
-      stream,
-      [](void* data) {
-        auto* f = static_cast<std::function<void()>*>(data);
-        (*f)();
-        delete f;
-      },
-      work);
+  using Work = std::function<void()>;
+  return lzDoubleWork(
+      stream, [](void* data) { (*static_cast<Work*>(data))(); },
+      [](void* data) { delete static_cast<Work*>(data); }, work);
 }
