@@ -75,6 +75,66 @@ test("a loop of large arrays", { timeout: SLOW }, () => {
   expect(peak).toBeLessThan(100)
 })
 
+describe("a loop of large arrays with readers that nobody evaluates", () => {
+  const losses: mx.Array[] = []
+  const points = mx.linspace(0, 1, 1_000_000)
+  const gradient = mx.valueAndGrad((w: mx.Array) => points.multiply(w).subtract(1).square().mean())
+
+  test.each<[string, number[], number, (x: mx.Array) => mx.Array, number]>([
+    [
+      "small ones, dropped",
+      [30_000],
+      10_000,
+      (x) => {
+        x.sum()
+        return x.add(1)
+      },
+      10_000,
+    ],
+    [
+      "small ones, kept",
+      [1_000_000],
+      400,
+      (x) => {
+        losses.push(x.reshape(1000, 1000).sum(0).max())
+        return x.add(1)
+      },
+      400,
+    ],
+    [
+      "large ones, kept, of what is evaluated",
+      [3_000_000],
+      100,
+      (x) => {
+        mx.eval(x)
+        losses.push(x.reshape(30_000, 100).sum(1))
+        return x.add(1)
+      },
+      100,
+    ],
+    [
+      "losses of small parameters",
+      [],
+      300,
+      (w) => {
+        const [loss, slope] = gradient(w)
+        losses.push(loss)
+        return w.subtract(slope.multiply(0))
+      },
+      0,
+    ],
+  ])("%s", { timeout: SLOW }, (_, shape, steps, step, result) => {
+    const { peak, value } = peakOf(() => {
+      let x = mx.zeros(shape)
+      for (let i = 0; i < steps; i++) x = step(x)
+      return x.ndim === 0 ? x : x.reshape(-1)
+    })
+    expect(value).toBe(result)
+    expect(peak).toBeLessThan(500)
+    losses.length = 0
+  })
+})
+
 test("a loop that reads much and keeps little", () => {
   const data = new Float32Array(2 * MB).fill(1)
   const { peak, value } = peakOf(() => {

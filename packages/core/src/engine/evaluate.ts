@@ -41,12 +41,15 @@ import {
 } from "./assignment"
 import { inheritingSite, isDebugging, nameSite } from "./debug"
 import {
+  forgetPending,
   hasRoom,
   isOverdue,
   keep,
   makeRoom,
+  mayPressPending,
   noteAllocation,
   pendingNodes,
+  recountPending,
   releaseNode,
   relieve,
   sweepRecent,
@@ -66,15 +69,14 @@ let running = false
 export function evaluate(roots: readonly Node[]): void {
   if (!compute(roots) || tracing.depth > 0) return
   sweepRecent()
-  if (isOverdue()) computePending("small")
+  if (isOverdue()) computePending(pendingNodes("small"))
 }
 
 /**
  * Computes what small arrays wait for, so that what it is computed from can be given back: a list of losses that nobody has read must not
  * keep a whole run. Errors stay on the arrays.
  */
-function computePending(size: "small" | "any"): void {
-  const nodes = pendingNodes(size)
+function computePending(nodes: readonly Node[]): void {
   if (nodes.length === 0) return
   try {
     compute(nodes)
@@ -89,8 +91,12 @@ const LAST_HANDLES = 4096
 handles.overflow = () => {
   // A trace ends before its graph is too large, and is asked again.
   if (running || !handles.tracking || tracing.depth > 0 || tracing.abstract > 0) return
+  if (!mayPressPending()) return
   sweepRecent(LAST_HANDLES)
-  computePending("any")
+  const nodes = pendingNodes("any")
+  if (!recountPending(nodes)) return
+  forgetPending()
+  computePending(nodes)
 }
 
 /**

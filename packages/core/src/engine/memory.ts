@@ -7,9 +7,10 @@
 import { type Backend, backendOf, onBackend } from "../graph/backend"
 import { streamsAreOnCpu } from "../graph/device"
 import { DeviceError } from "../graph/errors"
-import { type Array, handles, isLarge, Mark, Node, PENDING_BYTES, pendingBytes, Ref } from "../graph/graph"
+import { type Array, handles, isLarge, Mark, Node, PENDING_BYTES, Ref } from "../graph/graph"
 import type { Memory, MemoryStats, Storage, Tracker } from "../graph/storage"
 import type { Bytes } from "./memory-budget"
+import { newRecount, weigh } from "./pending-weight"
 
 /** Polls happen at least after this many allocated bytes, unless more is alive. */
 const BUDGET = 256 * 2 ** 20
@@ -142,7 +143,7 @@ function flushHandles(t: Tracker): void {
   if (fresh.length > 0) {
     for (const handle of fresh) {
       if (handle.ref !== Ref.Fresh) continue
-      if (handle.node.storage === null) carried += pendingBytes(handle.node)
+      carried += weigh(handle.node)
       handle.ref = ids[count] = newId(handle.node)
       objects[count++] = handle
     }
@@ -266,8 +267,34 @@ export function rebind(handle: Array, node: Node): void {
   dropHandle(before)
 }
 
-/** Bytes of pending arrays that evaluations since the last {@link pendingNodes} did not compute. */
+/** The weight of pending arrays, as far as they were weighed since the last {@link recountPending}; what was computed since is in it. */
 let carried = 0
+/** Of `handles.recent`, so many were weighed. */
+let weighedCount = 0
+/** Looking at what pending arrays come to must pay: at least so many bytes of nodes are made in between. */
+const LEAST_MADE = PENDING_BYTES / 8
+
+/** The small pending node of a handle; null where there is none. */
+function pendingOf(handle: Array): Node | null {
+  const { node } = handle
+  // A node without inputs, such as a number beside an array, keeps nothing alive.
+  if (node.storage !== null || node.inputs.length === 0 || handle.ref !== Ref.Counted) return null
+  return (node.mark & Mark.Abstract) === 0 ? node : null
+}
+
+/** True if pending arrays may have come to too much since they were looked at last. */
+export function mayPressPending(): boolean {
+  const { recent, recentCount } = handles
+  if (tracker) flushHandles(tracker)
+  else for (const { node } of handles.fresh) carried += weigh(node)
+  for (let i = weighedCount; i < recentCount; i++) {
+    const node = pendingOf(recent[i] as Array)
+    if (node !== null) carried += weigh(node)
+  }
+  weighedCount = recentCount
+  handles.budget = Math.max(PENDING_BYTES - carried, LEAST_MADE)
+  return carried > PENDING_BYTES
+}
 
 /**
  * Looks through the handles of small nodes made since the last time: those that are pending, and that no other pending node reads, get a
@@ -279,16 +306,15 @@ export function sweepRecent(some = 0): void {
   for (let i = 0; i < recentCount; i++) {
     const handle = recent[i] as Array
     recent[i] = null
-    const { node } = handle
-    // A node without inputs, such as a number beside an array, keeps nothing alive.
-    if (node.storage !== null || node.inputs.length === 0 || handle.ref !== Ref.Counted) continue
-    if ((node.mark & Mark.Abstract) !== 0) continue
-    carried += pendingBytes(node)
+    const node = pendingOf(handle)
+    if (node === null) continue
+    if (i >= weighedCount) carried += weigh(node)
     if (node.uses > 0 && i < recentCount - some) continue
     handle.ref = Ref.Fresh
     fresh.push(handle)
   }
   handles.recentCount = 0
+  weighedCount = 0
   handles.budget = PENDING_BYTES - carried
 }
 
@@ -297,16 +323,28 @@ const isPending = (node: Node): boolean =>
 
 /** Pending nodes whose handles may be alive, as far as they are known: what they are computed from is kept for them. */
 export function pendingNodes(size: "small" | "any"): Node[] {
-  carried = 0
-  handles.budget = PENDING_BYTES
   const isWanted = (entry: unknown): boolean =>
     entry instanceof Node && isPending(entry) && (size === "any" || !isLarge(entry))
   const fresh = handles.fresh.map((handle) => handle.node).filter(isWanted)
   if (!tracker) return fresh
   if (fresh.length === 0 && !watched.some(isWanted)) return fresh
   poll(tracker, "young")
-  carried = 0
   return watched.filter(isWanted) as Node[]
+}
+
+/** Weighs pending nodes anew, by what is known to be alive now. Returns true if they are too much. */
+export function recountPending(nodes: readonly Node[]): boolean {
+  const round = newRecount()
+  carried = 0
+  for (const node of nodes) carried += weigh(node, round)
+  handles.budget = Math.max(PENDING_BYTES - carried, LEAST_MADE)
+  return carried > PENDING_BYTES
+}
+
+/** Forgets the weight of pending arrays that are computed now. */
+export function forgetPending(): void {
+  carried = 0
+  handles.budget = PENDING_BYTES
 }
 
 let overdue = false

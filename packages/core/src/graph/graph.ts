@@ -273,7 +273,7 @@ export const handles = {
   /** Handles of small pending nodes made since the last evaluation; entries from `recentCount` on are null. */
   recent: [] as (Array | null)[],
   recentCount: 0,
-  /** Bytes that pending arrays may still come to. Below 0 a graph grows, and nobody evaluates it. */
+  /** Bytes of nodes that may still be made before somebody looks at what pending arrays come to. */
   budget: 0,
   /** See {@link boundPending}. */
   overflow: (): void => {},
@@ -283,13 +283,13 @@ export const handles = {
   scope: null as ((handle: Array) => void) | null,
 }
 
-/** Pending arrays of so many bytes, as {@link pendingBytes} counts them, are too many. */
+/** A pending graph of this weight (see pending-weight.ts) is computed by itself. */
 export const PENDING_BYTES = 64 * 2 ** 20
 handles.budget = PENDING_BYTES
 /** So many handles of large nodes wait for their weak references together. */
 const MANY_FRESH = 1024
-/** The bytes that the graph behind a pending array takes, roughly. */
-const GRAPH_BYTES = 1024
+/** The bytes that a node of a pending graph takes, roughly. */
+export const GRAPH_BYTES = 1024
 
 /** The debug mode's hook: told of every node that is built. */
 export const building = { note: null as ((node: Node) => void) | null }
@@ -313,12 +313,6 @@ const LARGE = 65536
 export const isLarge = (node: Node): boolean => node.nbytes >= LARGE
 
 /**
- * The weight of a handle of a pending node. Evaluation keeps the memory of a small one as long as its handle may be alive, and of a
- * large one as long as it is.
- */
-export const pendingBytes = (node: Node): number => GRAPH_BYTES + (isLarge(node) ? 0 : node.nbytes)
-
-/**
  * An n-dimensional array: immutable elements of one dtype, computed when they are needed.
  * `mx.array(data)` makes one; operations are functions (`mx.add(a, b)`) and methods (`a.add(b)`).
  */
@@ -335,13 +329,9 @@ export class Array {
       if (isLarge(node)) {
         this.ref = Ref.Fresh
         if (handles.fresh.push(this) > MANY_FRESH) handles.flush()
-        if (node.storage === null) handles.budget -= GRAPH_BYTES
       } else {
         this.ref = Ref.Counted
-        if (node.storage === null) {
-          handles.budget -= GRAPH_BYTES + node.nbytes
-          handles.recent[handles.recentCount++] = this
-        }
+        if (node.storage === null) handles.recent[handles.recentCount++] = this
       }
       if (handles.scope !== null) handles.scope(this)
     }
@@ -448,6 +438,7 @@ export function applyNode(primitive: Primitive, inputs: readonly Node[], params:
   boundPending()
   const meta = primitive.rules.infer(inputs, params) as Meta
   const node = new Node(meta.shape, meta.dtype, primitive, inputs, params, currentStream(), Mark.None)
+  handles.budget -= GRAPH_BYTES + node.nbytes
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
     input.uses++
@@ -468,8 +459,11 @@ export function applyNodes(primitive: Primitive, inputs: readonly Node[], params
     (meta) => new Node(meta.shape, meta.dtype, primitive, inputs, params, stream, mark),
   )
   for (const input of inputs) input.uses++
-  if (outputs.length > 1) {
+  handles.budget -= GRAPH_BYTES * outputs.length
+  if (outputs.length === 1) handles.budget -= outputs[0].nbytes
+  else {
     for (let i = 0; i < outputs.length; i++) {
+      handles.budget -= outputs[i].nbytes
       outputs[i].outputs = outputs
       outputs[i].index = i
     }
