@@ -9,6 +9,7 @@ import { DeviceError } from "@lazuli/core/engine"
 import {
   type CudaParameter,
   type CudaSource,
+  cudaHeaders,
   cudaSource,
   type DispatchForm,
   type FunctionConstants,
@@ -68,8 +69,30 @@ function inlineOf({ inline }: DispatchForm): (number | undefined)[] {
   }
 }
 
+/** A source that is CUDA's already: its arguments are addresses, and bytes where they come with the launch. */
+function nativeOf(source: string, name: string, { inline, threads }: DispatchForm): CudaSource {
+  return {
+    source,
+    headers: cudaHeaders(),
+    kernels: [
+      {
+        name,
+        symbol: name,
+        maxThreads: threads,
+        parameters: inline.map((bytes, index) => ({
+          kind: bytes === undefined ? "pointer" : "value",
+          index,
+        })),
+      },
+    ],
+    options: ["-std=c++17", "-default-device", "--disable-warnings"],
+  }
+}
+
 /** The translation of a request. @throws DeviceError for what Metal does not accept */
-export function translationOf({ source, file, wording, mathMode, constants, form }: Request): CudaSource {
+export function translationOf(request: Request): CudaSource {
+  const { source, file, wording, mathMode, constants, form, isNative } = request
+  if (isNative && form) return nativeOf(source, nameOf(request), form)
   return cudaSource(source, {
     file,
     wording,
@@ -109,6 +132,8 @@ function openCompiler(native: CudaNative): void {
   }
 }
 
+const nameOf = ({ file }: Request): string => (file ?? "kernel").replace(/\.metal$/, "")
+
 const argumentsOf = (
   { major, minor }: GpuFacts,
   { source, headers, options }: CudaSource,
@@ -132,7 +157,7 @@ function placeOf([source, , , headers, options]: Parameters<CudaNative["compile"
 /** Compiles a request, unless it is on disk. @throws DeviceError with what the compiler said */
 export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request): Kernels {
   const translated = translationOf(request)
-  const name = (request.file ?? "kernel").replace(/\.metal$/, "")
+  const name = nameOf(request)
   const given = argumentsOf(facts, translated, name)
   const path = placeOf(given)
   if (isKept(path)) {

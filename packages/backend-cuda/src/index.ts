@@ -1,26 +1,34 @@
 /**
- * The CUDA backend: importing it registers it for `mx.gpu`. Nothing of CUDA is opened before the GPU is used.
+ * The CUDA backend: importing it registers it for `mx.gpu`, and makes that the default device where a driver and a GPU are there. Nothing
+ * of CUDA is opened before the GPU is used.
  */
-import { existsSync } from "node:fs"
-import { registerBackend, setMetalKernelMaker } from "@lazuli/core/engine"
+import {
+  registerBackend,
+  setCudaKernelMaker,
+  setDefaultDevice,
+  setMetalKernelMaker,
+} from "@lazuli/core/engine"
 import { createGpuBackend, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
+import { cudaKernel, userKernels } from "./cuda-kernel"
+import { isLikely } from "./libraries"
 import { productFamilies } from "./products"
 import { CudaRuntime } from "./runtime"
 
 /** Serves `mx.gpu`; ahead of other backends where a driver's device is there. */
-const isPresent = ["/dev/nvidiactl", "/dev/dxg"].some((path) => existsSync(path))
+const isPresent = isLikely()
 
 const runtime = new CudaRuntime()
 
-/** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` numbers. */
-export const cudaBackend: GpuBackend = createGpuBackend(
-  runtime,
-  "cuda",
-  isPresent ? 200 : 50,
-  productFamilies(() => runtime.hasProducts),
-)
+/** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` or `mx.cuda.setDevice` numbers. */
+export const cudaBackend: GpuBackend = createGpuBackend(runtime, "cuda", isPresent ? 200 : 50, {
+  ...productFamilies(() => runtime.hasProducts),
+  ...userKernels,
+})
 
 registerBackend(cudaBackend)
 setMetalKernelMaker(metalKernel)
+setCudaKernelMaker(cudaKernel)
+if (isPresent) setDefaultDevice("gpu")
 
+export type { CudaKernel, CudaKernelCall, CudaKernelOptions } from "@lazuli/core/engine"
 export { CudaRuntime } from "./runtime"

@@ -18,6 +18,33 @@ const NAMES: Record<LibraryName, readonly string[]> = {
 /** Where the driver is on machines whose loader does not know it. */
 const DRIVER_FOLDERS = ["/usr/local/nvidia/lib64", "/usr/lib/wsl/lib", "/run/opengl-driver/lib"]
 
+/** And where the system's loader looks, more or less. */
+const SYSTEM_FOLDERS = [
+  "/usr/lib/x86_64-linux-gnu",
+  "/usr/lib/aarch64-linux-gnu",
+  "/usr/lib64",
+  "/usr/lib",
+  "/lib64",
+  "/usr/local/lib",
+]
+
+/**
+ * True where a GPU is likely: the driver's device and library are there, and no setting hides them. Cheap, and opens nothing; the first use
+ * says for certain.
+ */
+export function isLikely(): boolean {
+  const { CUDA_VISIBLE_DEVICES: visible, LD_LIBRARY_PATH: own = "" } = process.env
+  if (visible === "" || visible?.startsWith("-") || isHidden("cuda")) return false
+  if (!["/dev/nvidiactl", "/dev/dxg"].some((path) => existsSync(path))) return false
+  const folders = [...ownFolders(), ...own.split(delimiter), ...DRIVER_FOLDERS, ...SYSTEM_FOLDERS]
+  return folders.some((folder) => folder !== "" && existsSync(join(folder, NAMES.cuda[0])))
+}
+
+const isHidden = (library: LibraryName): boolean =>
+  (process.env.LAZULI_CUDA_WITHOUT ?? "").split(/[,\s]+/).includes(library)
+const ownFolders = (): string[] =>
+  (process.env.LAZULI_CUDA_PATH ?? "").split(delimiter).filter((folder) => folder !== "")
+
 const entriesOf = (folder: string): string[] => {
   try {
     return readdirSync(folder).sort().reverse()
@@ -56,11 +83,10 @@ function pythonFolders(): string[] {
 
 /** The paths to try, in order; none where the library is not to be used. */
 export function candidatesFor(library: LibraryName): string[] {
-  if ((process.env.LAZULI_CUDA_WITHOUT ?? "").split(/[,\s]+/).includes(library)) return []
+  if (isHidden(library)) return []
   const names = NAMES[library]
-  const own = (process.env.LAZULI_CUDA_PATH ?? "").split(delimiter).filter((folder) => folder !== "")
   const folders = library === "cuda" ? DRIVER_FOLDERS : [...toolkitFolders(), ...pythonFolders()]
   const within = (folder: string): string[] =>
     names.map((name) => join(folder, name)).filter((path) => existsSync(path))
-  return [...own.flatMap(within), ...names, ...[...new Set(folders)].flatMap(within)]
+  return [...ownFolders().flatMap(within), ...names, ...[...new Set(folders)].flatMap(within)]
 }

@@ -49,6 +49,8 @@ export interface CudaNative {
   protocol(): number
   /** Opens the first of these libraries; throws what each of them says. */
   openDriver(candidates: readonly string[]): string
+  /** The facts of every GPU that the driver shows. */
+  devices(): GpuFacts[]
   openDevice(ordinal: number): GpuFacts
   openCompiler(candidates: readonly string[]): { path: string; major: number; minor: number }
   /** Opens cuBLASLt. */

@@ -2,7 +2,7 @@
  * The runtime on NVIDIA's driver: memory of the device's own, kernels compiled by NVRTC from translated Metal source, and one CUDA stream
  * on which everything runs in order. Nothing is opened before the first use.
  */
-import { DeviceError } from "@lazuli/core/engine"
+import { DeviceError, type DeviceFacts } from "@lazuli/core/engine"
 import type {
   CommandFailure,
   Commands,
@@ -24,6 +24,18 @@ import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
 const DISPATCHES_AHEAD = 32
+
+/** A GPU's facts as `mx.deviceInfo` names them. */
+const factsOf = ({ name, memory, driver, major, minor, processors }: GpuFacts): DeviceFacts => ({
+  deviceName: name,
+  architecture: `sm_${major}${minor}`,
+  memorySize: memory,
+  maxBufferLength: memory,
+  maxRecommendedWorkingSetSize: Math.floor(memory * 0.9),
+  computeCapability: `${major}.${minor}`,
+  processors,
+  driverVersion: `${Math.floor(driver / 1000)}.${Math.floor((driver % 1000) / 10)}`,
+})
 
 /** Source that is compiled when a kernel of it is asked for. */
 class CudaLibrary implements GpuLibrary {
@@ -54,7 +66,27 @@ export class CudaRuntime implements GpuRuntime {
   private concluded = 0
 
   /** `ordinal` chooses among several GPUs; `LAZULI_CUDA_DEVICE` does so from outside. */
-  constructor(private readonly ordinal: number = Number(process.env.LAZULI_CUDA_DEVICE ?? 0)) {}
+  constructor(private ordinal: number = Number(process.env.LAZULI_CUDA_DEVICE ?? 0)) {}
+
+  /** The GPUs that the driver shows; none where there is no driver. */
+  devices(): readonly DeviceFacts[] {
+    try {
+      const native = cudaNative()
+      native.openDriver(candidatesFor("cuda"))
+      return native.devices().map(factsOf)
+    } catch {
+      return []
+    }
+  }
+
+  /** Runs on the GPU of this number. @throws DeviceError once another one is in use */
+  choose(ordinal: number): void {
+    if (this.opened && ordinal !== this.ordinal)
+      throw new DeviceError("cuda", `GPU ${this.ordinal} is in use already, and a process uses one`, {
+        hint: "Choose before the first operation, or run a process for each GPU",
+      })
+    this.ordinal = ordinal
+  }
 
   /** The driver and the device, opened once. @throws DeviceError that says what is missing and where it was looked for */
   private get open(): { native: CudaNative; facts: GpuFacts } {
@@ -102,6 +134,11 @@ export class CudaRuntime implements GpuRuntime {
     return this.products
   }
 
+  /** The facts of the GPU for users, the number of it among them. */
+  deviceFacts(): DeviceFacts {
+    return { ...factsOf(this.facts), device: this.ordinal }
+  }
+
   get info(): DeviceInfo {
     const { name, memory, warp, maxThreads } = this.facts
     return {
@@ -143,7 +180,7 @@ export class CudaRuntime implements GpuRuntime {
   }
 
   newLibrary(source: string, options: LibraryOptions = {}): CudaLibrary {
-    const key = `${options.file}\0${options.mathMode}\0${source}`
+    const key = `${options.file}\0${options.mathMode}\0${options.isNative}\0${source}`
     let library = this.libraries.get(key)
     if (!library) {
       library = new CudaLibrary(source, options)

@@ -4,6 +4,12 @@
  */
 
 export {
+  type CudaKernel,
+  type CudaKernelCall,
+  type CudaKernelOptions,
+  setCudaKernelMaker,
+} from "./api/cuda-kernel"
+export {
   type MetalCompileOptions,
   type MetalKernel,
   type MetalKernelCall,
@@ -38,6 +44,7 @@ export {
   backendFor,
   backendOf,
   countFallback,
+  type DeviceFacts,
   type DeviceInformation,
   type Encoder,
   listBackends,
@@ -68,6 +75,7 @@ export {
   onStream,
   Stream,
   type StreamLike,
+  setDefaultDevice,
   streamsNamed,
 } from "./graph/device"
 export {

@@ -63,6 +63,7 @@ import type { Array as ArrayClass } from "./graph/graph"
 import type { IndexSpec as IndexSpecOf } from "./graph/option-types"
 
 export * as cuda from "./api/cuda"
+export type { CudaKernel, CudaKernelCall, CudaKernelOptions } from "./api/cuda-kernel"
 export { deviceCount, deviceInfo, isAvailable } from "./api/device-info"
 export {
   canCast,

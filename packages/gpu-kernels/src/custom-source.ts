@@ -22,6 +22,8 @@ export interface KernelSpec {
   readonly scalarReferences: boolean
   /** Numbers that the body knows by these names, as `constant float&`. */
   readonly scalarNames: readonly string[]
+  /** Bytes of dynamic shared memory, in CUDA. */
+  readonly sharedMemory?: number
 }
 
 /** One parameter that takes the place, shape, strides or rank of an input. */

@@ -39,7 +39,7 @@ export interface Wording {
 /** The freedom of a compiler with arithmetic; see `compileOptions` of `mx.fast.metalKernel`. */
 export type MathMode = NonNullable<MetalCompileOptions["mathMode"]>
 
-/** One kernel of a source in Metal Shading Language. */
+/** One kernel of a source in Metal Shading Language, or in the platform's own language. */
 export interface Kernel {
   /** Equal for equal sources, names and constants, so that the source is made only where it is not compiled yet. */
   readonly key: string
@@ -55,6 +55,8 @@ export interface Kernel {
   readonly wording?: Wording
   /** "safe" where it is not given. */
   readonly mathMode?: MathMode
+  /** True if the source is in the platform's own language: C++ of CUDA. */
+  readonly isNative?: boolean
 }
 
 /** One run of a kernel. */

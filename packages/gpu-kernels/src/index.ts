@@ -3,6 +3,8 @@
  * families and run the dispatches that they give. `runtime/` has the rest of a backend, over what a platform implements: {@link
  * GpuRuntime}.
  */
+
+export type { KernelSpec } from "./custom-source"
 export {
   type Argument,
   type DeviceLimits,
@@ -20,8 +22,8 @@ export {
 export { familyOf } from "./families"
 export type { Families, Family } from "./family"
 export { encodeCopy, withRowMajor } from "./kernels/copy"
+export { encodeFill, type KernelCall, withInputs } from "./kernels/custom"
 export { collapse, type View, viewOf } from "./layout"
-export { metalKernel } from "./metal-kernel"
 export {
   type CudaKernel,
   type CudaOptions,
@@ -41,7 +43,7 @@ export {
   withoutMetalIncludes,
 } from "./msl/scanner"
 export { strictSource } from "./msl/strict"
-export { preludeFolder } from "./prelude"
+export { cudaHeaders, preludeFolder } from "./prelude"
 export { type Addon, checkAddon, loadAddon } from "./runtime/addon"
 export { createGpuBackend, type GpuBackend } from "./runtime/backend"
 export { Command, CommandStream } from "./runtime/command-stream"
@@ -61,3 +63,4 @@ export type {
   PlanId,
   Submission,
 } from "./runtime/runtime"
+export { type Dialect, kernelPrimitives, metalKernel, userKernel } from "./user-kernel"

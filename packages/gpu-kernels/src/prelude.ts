@@ -16,6 +16,29 @@ export function cudaPrelude(): string {
   return cuda
 }
 
+/** CUDA's headers that kernels in its own language may include: all name one text, in place of CUDA's. */
+const NAMES = [
+  "cooperative_groups.h",
+  "cooperative_groups/reduce.h",
+  "cuda_bf16.h",
+  "cuda_fp16.h",
+  "cuda_runtime.h",
+  "stdint.h",
+]
+let headers: { name: string; text: string }[] | undefined
+
+/** The headers for kernels in CUDA's own language, the one that they begin with first. */
+export function cudaHeaders(): readonly { readonly name: string; readonly text: string }[] {
+  headers ??= [
+    {
+      name: "lazuli_kernel.h",
+      text: `#pragma once\n${joined(join(preludeFolder, "cuda/kernel.h"), new Set())}`,
+    },
+    ...NAMES.map((name) => ({ name, text: '#include "lazuli_kernel.h"\n' })),
+  ]
+  return headers
+}
+
 /** A header with those that it includes, each once. */
 function joined(path: string, seen: Set<string>): string {
   if (seen.has(path)) return ""

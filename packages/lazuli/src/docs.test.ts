@@ -33,6 +33,7 @@ const modules = {
   "@lazuli/core/engine": await import("@lazuli/core/engine"),
   "@lazuli/core/plugin": await import("@lazuli/core/plugin"),
   "@lazuli/backend-metal": await import("@lazuli/backend-metal"),
+  "@lazuli/backend-cuda": await import("@lazuli/backend-cuda"),
   "@lazuli/conformance": await import("@lazuli/conformance"),
   "@lazuli/transforms": await import("@lazuli/transforms"),
   "@lazuli/compile": await import("@lazuli/compile"),

@@ -111,14 +111,7 @@ napi_value open_driver_call(napi_env env, napi_callback_info info) {
   return error.empty() ? c.value(path) : c.fail(error);
 }
 
-// openDevice(ordinal) → facts
-napi_value open_device(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  if (!driver()) return c.fail("the driver has not been opened");
-  if (c.gpu->is_open()) return c.fail("a device is open already");
-  Facts facts;
-  if (const std::string error = c.gpu->open(driver(), int(c.number(0)), &facts); !error.empty())
-    return c.fail(error);
+napi_value facts_object(const Call& c, const Facts& facts) {
   napi_value made = c.object();
   c.set(made, "name", facts.name);
   c.set(made, "driver", facts.driver);
@@ -129,6 +122,29 @@ napi_value open_device(napi_env env, napi_callback_info info) {
   c.set(made, "maxThreads", facts.max_threads);
   c.set(made, "maxShared", facts.max_shared);
   c.set(made, "memory", double(facts.memory));
+  return made;
+}
+
+// openDevice(ordinal) → facts
+napi_value open_device(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  if (!driver()) return c.fail("the driver has not been opened");
+  if (c.gpu->is_open()) return c.fail("a device is open already");
+  Facts facts;
+  if (const std::string error = c.gpu->open(driver(), int(c.number(0)), &facts); !error.empty())
+    return c.fail(error);
+  return facts_object(c, facts);
+}
+
+// devices() → [facts]; empty where the driver shows none
+napi_value devices(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  if (!driver()) return c.fail("the driver has not been opened");
+  std::vector<Facts> all;
+  if (const std::string error = list_devices(*driver(), &all); !error.empty()) return c.fail(error);
+  napi_value made;
+  napi_create_array(env, &made);
+  for (uint32_t i = 0; i < all.size(); i++) napi_set_element(env, made, i, facts_object(c, all[i]));
   return made;
 }
 
@@ -361,6 +377,7 @@ napi_value init(napi_env env, napi_value exports) {
     napi_callback call;
   } all[] = {{"protocol", protocol},
              {"openDriver", open_driver_call},
+             {"devices", devices},
              {"openDevice", open_device},
              {"openCompiler", open_compiler_call},
              {"openProducts", open_products_call},

@@ -38,9 +38,43 @@ bool is_fatal(Result result) {
          result == 999;
 }
 
+Facts facts_of(const Driver& driver, Device device) {
+  Facts facts;
+  driver.DriverGetVersion(&facts.driver);
+  char name[256] = "";
+  driver.DeviceGetName(name, sizeof name, device);
+  facts.name = name;
+  driver.DeviceTotalMem(&facts.memory, device);
+  auto attribute = [&](Attribute a) {
+    int value = 0;
+    driver.DeviceGetAttribute(&value, a, device);
+    return value;
+  };
+  facts.major = attribute(kMajor);
+  facts.minor = attribute(kMinor);
+  facts.processors = attribute(kProcessors);
+  facts.warp = attribute(kWarpSize);
+  facts.max_threads = attribute(kMaxThreads);
+  facts.max_shared = attribute(kSharedOptIn);
+  return facts;
+}
+
 uint32_t round_up(uint32_t n, uint32_t to) { return (n + to - 1) / to * to; }
 
 }  // namespace
+
+std::string list_devices(const Driver& driver, std::vector<Facts>* all) {
+  int count = 0;
+  Result r = driver.Init(0);
+  if (r == kSuccess) r = driver.DeviceGetCount(&count);
+  if (r != kSuccess) return driver.describe(r);
+  for (int i = 0; i < count; i++) {
+    Device device = 0;
+    if ((r = driver.DeviceGet(&device, i)) != kSuccess) return driver.describe(r);
+    all->push_back(facts_of(driver, device));
+  }
+  return {};
+}
 
 Gpu::~Gpu() {
   if (!driver_ || !context_) return;
@@ -80,24 +114,12 @@ std::string Gpu::open(const Driver* driver, int ordinal, Facts* facts) {
   if (const Result r = driver->DeviceGetCount(&count)) return failure("cuDeviceGetCount", r);
   if (ordinal >= count)
     return "there is no GPU " + std::to_string(ordinal) + ": the driver shows " + std::to_string(count);
-  driver->DriverGetVersion(&facts->driver);
   if (const Result r = driver->DeviceGet(&device_, ordinal)) return failure("cuDeviceGet", r);
-  char name[256] = "";
-  driver->DeviceGetName(name, sizeof name, device_);
-  facts->name = name;
-  driver->DeviceTotalMem(&facts->memory, device_);
-  auto attribute = [&](Attribute a) {
-    int value = 0;
-    driver->DeviceGetAttribute(&value, a, device_);
-    return value;
-  };
-  facts->major = attribute(kMajor);
-  facts->minor = attribute(kMinor);
-  facts->processors = attribute(kProcessors);
-  facts->warp = attribute(kWarpSize);
-  facts->max_threads = attribute(kMaxThreads);
-  facts->max_shared = max_shared_ = attribute(kSharedOptIn);
-  pools_ = attribute(kMemoryPools) != 0;
+  *facts = facts_of(*driver, device_);
+  max_shared_ = facts->max_shared;
+  int pools = 0;
+  driver->DeviceGetAttribute(&pools, kMemoryPools, device_);
+  pools_ = pools != 0;
   if (const Result r = driver->DevicePrimaryCtxRetain(&context_, device_))
     return failure("cuDevicePrimaryCtxRetain", r);
   if (std::string error = enter(); !error.empty()) return error;
@@ -212,8 +234,10 @@ std::string Gpu::kernel(uint32_t module, const std::string& name, std::vector<Pa
   Kernel k;
   k.name = name;
   k.parameters = std::move(parameters);
-  for (const Parameter& p : k.parameters)
+  for (const Parameter& p : k.parameters) {
     if (p.index >= kBuffers) return "a parameter's index is out of bounds";
+    if (p.source == Source::kGrid) k.takes_grid = true;
+  }
   if (const Result r = driver_->ModuleGetFunction(&k.function, modules_[module], name.c_str()))
     return failure("cuModuleGetFunction", r);
   if (const Result r = driver_->FuncGetAttribute(&k.max_threads, kFunctionMaxThreads, k.function))
@@ -262,6 +286,9 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
   }
   uint32_t blocks[3] = {grid.groups[0], grid.groups[1], grid.groups[2]};
   if (blocks[1] > kMaxBlocks || blocks[2] > kMaxBlocks) {
+    if (!kernel.takes_grid)
+      return "a grid of " + std::to_string(blocks[1]) + " and " + std::to_string(blocks[2]) +
+             " blocks along y and z is too large: there are " + std::to_string(kMaxBlocks);
     const double groups = double(blocks[0]) * blocks[1] * blocks[2];
     if (groups > double(kMaxFirst) * kMaxBlocks) return "a grid of so many groups is too large";
     const uint64_t all = uint64_t{blocks[0]} * blocks[1] * blocks[2];
@@ -392,6 +419,8 @@ void Gpu::execute(const uint32_t* words, size_t count, Plan* plan, const DeviceP
       case Op::kThreadgroups:
         error = kernel ? launch(*kernel, bindings, shared, w + 1, Op(w[0] & 0xff) == Op::kThreads)
                        : "no pipeline is set";
+        // Lengths are of one dispatch: what the next one does not ask for would cost it blocks at a time.
+        std::fill(std::begin(shared), std::end(shared), 0);
         break;
       case Op::kPlan:
         error = plan ? "a plan within a plan" : run_plan(w + 1, size - 1);

@@ -21,6 +21,9 @@ struct Facts {
   size_t memory = 0;
 };
 
+// The facts of every GPU that the driver shows. Takes none of them into use.
+std::string list_devices(const Driver& driver, std::vector<Facts>* all);
+
 struct Buffer {
   DevicePointer pointer = 0;
   size_t length = 0;
@@ -44,7 +47,8 @@ struct Kernel {
   Function function = nullptr;
   std::vector<Parameter> parameters;
   int max_threads = 0;
-  int dynamic_shared = 0;  // what it may have by now
+  int dynamic_shared = 0;   // what it may have by now
+  bool takes_grid = false;  // so that blocks may be numbered through
 };
 
 constexpr size_t kSlack = 4096;

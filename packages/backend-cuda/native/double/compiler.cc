@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <regex>
 #include <sstream>
@@ -30,6 +31,7 @@ std::string read_file(const std::string& path) {
   return text.str();
 }
 void write_file(const std::string& path, const std::string& text) {
+  std::filesystem::create_directories(std::filesystem::path(path).parent_path());
   std::ofstream(path, std::ios::binary) << text;
 }
 
@@ -40,9 +42,10 @@ std::string prepared(const std::string& source) {
   std::string table;
   int count = 0;
   for (std::sregex_iterator i(source.begin(), source.end(), kernel), end; i != end; ++i, count++)
-    table += "LzEntry<&::lzm::" + i->str(2) + ">::describe(\"" + i->str(2) + "\", " + i->str(1) + "),\n";
+    table += "LzEntry<&LZ_KERNELS::" + i->str(2) + ">::describe(\"" + i->str(2) + "\", " + i->str(1) + "),\n";
   return std::regex_replace(source, arena, "$1* $2 = static_cast<$1*>(lz_host->shared);") +
-         "\n#line 1 \"table\"\nextern \"C\" {\nextern __attribute__((visibility(\"default\"))) const "
+         "\n#line 1 \"table\"\n#ifndef LZ_KERNELS\n#define LZ_KERNELS ::lzm\n#endif\nextern \"C\" {\nextern "
+         "__attribute__((visibility(\"default\"))) const "
          "LzKernel lz_kernels[] = {\n" +
          table + "};\nextern __attribute__((visibility(\"default\"))) const int lz_kernel_count = " +
          std::to_string(count) + ";\n}\n";
@@ -106,9 +109,7 @@ LZ_EXPORT int nvrtcCompileProgram(void* program, int, const char* const*) {
     const uint64_t size = library.size();
     p->code = "LZDOUBLE" + std::string(reinterpret_cast<const char*>(&size), 8) + library;
   }
-  for (const auto& [name, text] : p->headers) unlink((folder + "/" + name).c_str());
-  for (const char* name : {"/kernel.cu", "/kernel.so", "/log"}) unlink((folder + name).c_str());
-  rmdir(folder.c_str());
+  std::filesystem::remove_all(folder);
   return status == 0 ? 0 : 6;
 }
 LZ_EXPORT int nvrtcGetProgramLogSize(void* program, size_t* size) {

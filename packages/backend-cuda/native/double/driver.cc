@@ -5,8 +5,8 @@
 //
 // LAZULI_CUDA_DOUBLE names failures, separated by commas: no-device, no-memory, launch (every launch fails),
 // single-launch (every launch but that of a graph),
-// lost (the next wait finds that a kernel has destroyed the context). With `skip` launches do nothing, which
-// leaves the host's own time to be measured.
+// lost (the next wait finds that a kernel has destroyed the context). With `two-devices` there are two GPUs.
+// With `skip` launches do nothing, which leaves the host's own time to be measured.
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -175,12 +175,12 @@ LZ_EXPORT int cuGetErrorString(int result, const char** text) {
   return kSuccess;
 }
 LZ_EXPORT int cuDeviceGetCount(int* count) {
-  *count = 1;
+  *count = asked("two-devices") ? 2 : 1;
   return kSuccess;
 }
 LZ_EXPORT int cuDeviceGet(int* device, int ordinal) {
   *device = ordinal;
-  return ordinal == 0 ? kSuccess : kInvalidValue;
+  return ordinal == 0 || (ordinal == 1 && asked("two-devices")) ? kSuccess : kInvalidValue;
 }
 LZ_EXPORT int cuDeviceGetName(char* name, int size, int) {
   std::strncpy(name, "test double", size_t(size));

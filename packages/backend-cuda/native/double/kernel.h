@@ -13,6 +13,9 @@ struct uint3 {
 struct uint4 {
   unsigned x, y, z, w;
 };
+struct float4 {
+  float x, y, z, w;
+};
 
 /* The exchanges between threads of a warp. */
 enum class LzExchange : int { kMask, kShuffle, kBallot, kMeet };

@@ -95,9 +95,6 @@ export function setMetalKernelMaker(make: MetalKernelMaker): void {
   maker = make
 }
 
-/** True if a Metal backend is there. */
-export const hasMetal = (): boolean => maker !== null
-
 const names = [
   "name",
   "inputNames",

@@ -1,20 +1,20 @@
 /**
  * `mx.metal`: whether Metal is there, the memory of its device, and captures. The functions on memory are those of `mx`, on the GPU.
  */
-import { backendFor, type DeviceFacts } from "../graph/backend"
+import { backendFor, type DeviceFacts, listBackends } from "../graph/backend"
 import { under } from "../graph/boundary"
 import { gpu, onStream } from "../graph/device"
 import { ArgumentError, DeviceError, describe } from "../graph/errors"
 import { deviceInfo as infoOf } from "./device-info"
 import * as memory from "./memory-stats"
-import { hasMetal } from "./metal-kernel"
 
 /**
  * True if a Metal backend is there: `mx.gpu` works, and so does `mx.fast.metalKernel`. The backend may run Metal's kernels on the CPU.
+ * False with the CUDA backend alone, where `mx.fast.metalKernel` works too; the functions on memory are then of its GPU.
  * @example
  * typeof mx.metal.isAvailable() // => 'boolean'
  */
-export const isAvailable = (): boolean => hasMetal()
+export const isAvailable = (): boolean => listBackends().some(({ name }) => name === "metal")
 
 /** The facts of the GPU. @throws DeviceError when there is none */
 export const deviceInfo = (): DeviceFacts => under("metal.deviceInfo", () => infoOf(gpu))

@@ -84,6 +84,7 @@ const signatures: readonly (readonly [parameters: string, functions: string])[] 
   ["lower upper shape dtype key", "random.truncatedNormal"],
   ["mean cov shape dtype key", "random.multivariateNormal"],
   ["n dtype", "identity"],
+  ["name inputNames outputNames source header ensureRowContiguous sharedMemory reference", "fast.cudaKernel"],
   [
     "name inputNames outputNames source header ensureRowContiguous atomicOutputs compileOptions reference",
     "fast.metalKernel",

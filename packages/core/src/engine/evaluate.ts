@@ -557,9 +557,11 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
   for (const output of outputs) (output.storage as Storage).failure = failure
 }
 
-/** Another backend that sees this one's memory and has a kernel for the application; the best, if there are several. */
+/**
+ * Another backend of the host's memory that has a kernel for the application; the best, if there are several. Where it does not see this
+ * one's memory, it works on copies.
+ */
 function kernelElsewhere(application: Application, backend: Backend): Backend | null {
-  if (!backend.memory.address) return null
   let best: Backend | null = null
   for (const other of listBackends()) {
     if (other === backend || !other.memory.adopt || other.emulated) continue
@@ -570,8 +572,8 @@ function kernelElsewhere(application: Application, backend: Backend): Backend | 
 }
 
 /**
- * Runs an application by another backend's kernel, on this one's memory. Outputs have storage. Returns whether that worked: where it did
- * not, the reference gives the values or the error.
+ * Runs an application by another backend's kernel, on this one's memory or on copies. Outputs have storage. Returns whether that worked:
+ * where it did not, the reference gives the values or the error.
  */
 function runElsewhere(application: Application, backend: Backend, other: Backend): boolean {
   backend.queue.flush()
@@ -584,7 +586,9 @@ function runElsewhere(application: Application, backend: Backend, other: Backend
       const { storage } = node
       // Immediates have none, and an input may come twice.
       if (storage === null || storage.memory === other.memory) continue
-      const theirs = lend(other.memory, storage) ?? copyTo(other, storage)
+      const theirs =
+        lend(other.memory, storage) ??
+        (outputs.includes(node) ? other.memory.allocate(storage.nbytes) : copyTo(other, storage))
       moved.push({ node, storage, theirs })
       node.storage = theirs
     }

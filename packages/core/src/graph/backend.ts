@@ -92,6 +92,10 @@ export interface Plans {
 /** A backend's account of its device, and recordings of its work. */
 export interface DeviceInformation {
   facts?(): DeviceFacts
+  /** The facts of every device that it could serve with; none where what it needs is not there. */
+  devices?(): readonly DeviceFacts[]
+  /** Serves with the device of this index. @throws DeviceError once another one is in use */
+  choose?(index: number): void
   /** Begins to record the device's work into a file. */
   startCapture?(path: string): void
   /** Ends the recording. */

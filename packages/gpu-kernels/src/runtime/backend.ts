@@ -145,8 +145,11 @@ export function createGpuBackend(
           maxRecommendedWorkingSetSize: info.recommendedWorkingSet,
           maxThreadgroupMemoryLength: info.maxThreadgroupMemory,
           resourceLimit: info.resourceLimit,
+          ...runtime.deviceFacts?.(),
         }
       },
+      devices: runtime.devices && (() => runtime.devices?.() ?? []),
+      choose: runtime.choose && ((index) => runtime.choose?.(index)),
       startCapture: runtime.startCapture && ((path) => runtime.startCapture?.(path)),
       stopCapture: runtime.stopCapture && (() => runtime.stopCapture?.()),
     },

@@ -279,16 +279,16 @@ export class GpuQueue implements DispatchQueue {
     const key = form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
     const known = this.pipelines.get(key)
     if (known) return known
-    const { name, constants, wording, mathMode, compiled } = kernel
+    const { name, constants, wording, mathMode, compiled, isNative } = kernel
     const text = kernel.source()
     const made = this.runtime.newPipeline(
-      this.runtime.newLibrary(text, { file: fileOf(kernel), wording, mathMode, compiled }),
+      this.runtime.newLibrary(text, { file: fileOf(kernel), wording, mathMode, compiled, isNative }),
       name,
       constants,
       form,
     )
     if (wording) this.wordings.set(made, wording)
-    dumpSource(name, text)
+    if (!isNative) dumpSource(name, text)
     this.pipelines.set(key, made)
     return made
   }

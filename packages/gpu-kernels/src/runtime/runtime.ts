@@ -8,6 +8,7 @@
  * `dispatchThreads` up to whole groups and guards the threads beyond the grid itself.
  */
 
+import type { DeviceFacts } from "@lazuli/core/engine"
 import type { DeviceLimits, FunctionConstants, MathMode, Wording } from "../dispatch"
 
 /** The abilities of a device. A pipeline may allow smaller threadgroups than the device. */
@@ -68,6 +69,8 @@ export interface LibraryOptions {
   readonly compiled?: string
   /** The compiler's assumptions of arithmetic; "safe", which a platform may always take instead, by default. */
   readonly mathMode?: MathMode
+  /** True if the source is in the platform's own language. */
+  readonly isNative?: boolean
 }
 
 /** The form of a kernel's dispatch, for platforms that compile it for that. */
@@ -163,6 +166,12 @@ export interface GpuRuntime {
   newPlan?(commands: Commands, bindings: number): PlanId
   /** Forgets one, once what was committed has run. */
   releasePlan?(plan: PlanId): void
+  /** The device's facts for users, where there are more than {@link info} has. */
+  deviceFacts?(): DeviceFacts
+  /** The facts of every device that it could run on. */
+  devices?(): readonly DeviceFacts[]
+  /** Runs on the device of this index. @throws DeviceError once another one is in use */
+  choose?(index: number): void
   /** Begins to record submissions into a file for the platform's tools, where it has such. @throws DeviceError */
   startCapture?(path: string): void
   /** Ends the recording. */

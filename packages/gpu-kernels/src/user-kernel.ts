@@ -1,15 +1,19 @@
 /**
- * `metalKernel`: kernels that users write in Metal, as primitives of the graph: MLX's `mx.fast.metal_kernel`.
+ * Kernels that users write, as primitives of the graph: MLX's `mx.fast.metal_kernel` and `mx.fast.cuda_kernel`. What differs between the
+ * two is their {@link Dialect}.
  */
 import {
+  type Apply,
   ArgumentError,
   Array,
   bool_,
+  type CudaKernelOptions,
   checkOptions,
   currentStream,
   Device,
   DeviceError,
   DTypeError,
+  type Dtype,
   definePrimitive,
   describe,
   float32,
@@ -22,6 +26,7 @@ import {
   type MetalKernelCall,
   type MetalKernelOptions,
   onStream,
+  type ParamsOf,
   ShapeError,
   type StreamLike,
   sameShape,
@@ -41,24 +46,71 @@ import {
   REFERENCED_KERNEL,
 } from "./kernels/custom"
 
-const apply = definePrimitive({
-  name: METAL_KERNEL,
-  params: { kernel: "program" },
-  facts: { opaque: true },
-  infer: (_inputs, { kernel }) => (kernel as KernelCall).outputs,
-  reference: (_inputs, _outputs, { kernel }) => {
-    const { spec } = kernel as KernelCall
-    throw new DeviceError(spec.name, "is a Metal kernel and runs on the GPU only, by the Metal backend", {
-      hint: "Give it a reference in ordinary operations",
-    })
+/** A language for kernels, and the primitives that run them. */
+export interface Dialect {
+  /** As messages name it. */
+  readonly language: "Metal" | "CUDA"
+  /** The public function. */
+  readonly op: "metalKernel" | "cudaKernel"
+  /** The options that are not common to all, with their checks: what they add to a specification. */
+  readonly options: readonly string[]
+  optionsOf(options: MetalKernelOptions & CudaKernelOptions): Partial<KernelSpec>
+  /** The type of elements in a source; undefined where there is none. */
+  typeOf(dtype: Dtype): string | undefined
+  /** Runs a kernel, and one that has a reference. */
+  readonly primitives: readonly [Apply<CallParams>, Apply<CallParams>]
+}
+type CallParams = ParamsOf<{ kernel: "program" }>
+
+/** The primitives of a dialect, by their names. */
+export function kernelPrimitives(
+  language: Dialect["language"],
+  names: readonly [string, string],
+): Dialect["primitives"] {
+  return [
+    definePrimitive({
+      name: names[0],
+      params: { kernel: "program" },
+      facts: { opaque: true },
+      infer: (_inputs, { kernel }) => (kernel as KernelCall).outputs,
+      reference: (_inputs, _outputs, { kernel }) => {
+        const { spec } = kernel as KernelCall
+        throw new DeviceError(
+          spec.name,
+          `is a ${language} kernel and runs on the GPU only, by the ${language} backend`,
+          {
+            hint: "Give it a reference in ordinary operations",
+          },
+        )
+      },
+    }),
+    definePrimitive({
+      name: names[1],
+      params: { kernel: "program" },
+      infer: (_inputs, { kernel }) => (kernel as KernelCall).outputs,
+      decompose: (inputs, { kernel }) => referenceOf(kernel as KernelCall, inputs),
+    }),
+  ]
+}
+
+const metal: Dialect = {
+  language: "Metal",
+  op: "metalKernel",
+  options: ["atomicOutputs", "compileOptions"],
+  optionsOf: ({ atomicOutputs = false, compileOptions }) => {
+    if (typeof atomicOutputs !== "boolean")
+      throw new ArgumentError(
+        "metalKernel",
+        `atomicOutputs must be a boolean, received ${describe(atomicOutputs)}`,
+      )
+    return { atomicOutputs, mathMode: mathModeOf(compileOptions) }
   },
-})
-const applyReferenced = definePrimitive({
-  name: REFERENCED_KERNEL,
-  params: { kernel: "program" },
-  infer: (_inputs, { kernel }) => (kernel as KernelCall).outputs,
-  decompose: (inputs, { kernel }) => referenceOf(kernel as KernelCall, inputs),
-})
+  typeOf: customType,
+  primitives: kernelPrimitives("Metal", [METAL_KERNEL, REFERENCED_KERNEL]),
+}
+
+/** Makes kernels for `mx.fast.metalKernel`, whose documentation in core holds here too. */
+export const metalKernel = (options: MetalKernelOptions): MetalKernel => userKernel(metal, options)
 
 /** The results of a kernel's reference, in the order of its outputs. @throws ArgumentError, ShapeError, DTypeError */
 function referenceOf({ spec, reference, template, outputs }: KernelCall, inputs: readonly Array[]): Array[] {
@@ -88,9 +140,10 @@ function referenceOf({ spec, reference, template, outputs }: KernelCall, inputs:
   })
 }
 
-/** Makes kernels for `mx.fast.metalKernel`, whose documentation in core holds here too. */
-export function metalKernel(options: MetalKernelOptions): MetalKernel {
-  const given = checkSpec(options)
+/** Makes kernels of a dialect. @throws ArgumentError for names and options that cannot be */
+export function userKernel(dialect: Dialect, options: MetalKernelOptions & CudaKernelOptions): MetalKernel {
+  const given = checkSpec(dialect, options)
+  const [apply, applyReferenced] = dialect.primitives
   /** By the names of inputs and outputs, which calls may bring. */
   const specs = new Map<string, { spec: KernelSpec; specId: number }>()
   const specFor = (call: MetalKernelCall): { spec: KernelSpec; specId: number } => {
@@ -113,11 +166,11 @@ export function metalKernel(options: MetalKernelOptions): MetalKernel {
   const kernelOf = (call: MetalKernelCall): Array[] | Record<string, Array> => {
     checkKeys(given.name, call, CALL)
     const { spec, specId } = specFor(call)
-    const inputs = inputsOf(spec, call)
-    const kernel = { ...checkCall(spec, specId, call), reference: options.reference ?? undefined }
+    const inputs = inputsOf(dialect, spec, call)
+    const kernel = { ...checkCall(dialect, spec, specId, call), reference: options.reference ?? undefined }
     const outputs = kernel.reference
       ? onStream(call.stream ?? null, () => applyReferenced.all(inputs, { kernel }))
-      : onStream(gpuStream(spec.name, call.stream ?? null), () => apply.all(inputs, { kernel }))
+      : onStream(gpuStream(dialect, spec.name, call.stream ?? null), () => apply.all(inputs, { kernel }))
     if (isList(call.outputShapes)) return outputs
     return Object.fromEntries(outputs.map((output, i) => [spec.outputNames[i], output]))
   }
@@ -148,10 +201,7 @@ function inOrder(op: string, what: string, given: unknown, names: readonly strin
   return names.map((name) => given[name])
 }
 
-const OPTIONS = [
-  ...["name", "inputNames", "outputNames", "source"],
-  ...["header", "ensureRowContiguous", "atomicOutputs", "compileOptions", "reference"],
-]
+const OPTIONS = ["name", "inputNames", "outputNames", "source", "header", "ensureRowContiguous"]
 const CALL = [
   ...["inputs", "template", "grid", "threadgroup", "outputShapes", "outputDtypes"],
   ...["initValue", "ensureRowContiguous", "verbose", "stream"],
@@ -173,9 +223,9 @@ type GivenSpec = Omit<KernelSpec, "inputNames" | "outputNames"> & {
   readonly outputNames?: readonly string[]
 }
 
-function checkSpec(options: MetalKernelOptions): GivenSpec {
-  const op = "metalKernel"
-  checkKeys(op, options, OPTIONS)
+function checkSpec(dialect: Dialect, options: MetalKernelOptions & CudaKernelOptions): GivenSpec {
+  const { op } = dialect
+  checkKeys(op, options, [...OPTIONS, ...dialect.options, "reference"])
   const { name, inputNames, outputNames, source } = options
   const header = options.header ?? ""
   checkName(op, "name", name, new Set())
@@ -184,12 +234,14 @@ function checkSpec(options: MetalKernelOptions): GivenSpec {
       throw new ArgumentError(op, `${what} must be a string, received ${describe(text)}`)
   // Where calls bring the others, these are checked with them.
   checkNames(op, inputNames ?? [], outputNames ?? ["out"])
-  const { ensureRowContiguous = true, atomicOutputs = false, reference } = options
+  const { ensureRowContiguous = true, reference } = options
   if (reference !== undefined && reference !== null && typeof reference !== "function")
     throw new ArgumentError(op, `reference must be a function, received ${describe(reference)}`)
-  for (const [what, flag] of Object.entries({ ensureRowContiguous, atomicOutputs }))
-    if (typeof flag !== "boolean")
-      throw new ArgumentError(op, `${what} must be a boolean, received ${describe(flag)}`)
+  if (typeof ensureRowContiguous !== "boolean")
+    throw new ArgumentError(
+      op,
+      `ensureRowContiguous must be a boolean, received ${describe(ensureRowContiguous)}`,
+    )
   return {
     name,
     inputNames: inputNames && [...inputNames],
@@ -197,10 +249,10 @@ function checkSpec(options: MetalKernelOptions): GivenSpec {
     source,
     header,
     ensureRowContiguous,
-    atomicOutputs,
-    mathMode: mathModeOf(options.compileOptions),
+    atomicOutputs: false,
     scalarReferences: true,
     scalarNames: [],
+    ...dialect.optionsOf(options),
   }
 }
 
@@ -221,12 +273,12 @@ function mathModeOf(options: MetalKernelOptions["compileOptions"]): KernelSpec["
   return mathMode as KernelSpec["mathMode"]
 }
 
-function asInput(spec: KernelSpec, input: unknown, i: number): Array {
+function asInput(dialect: Dialect, spec: KernelSpec, input: unknown, i: number): Array {
   if (input instanceof Array) {
-    if (!customType(input.dtype))
+    if (!dialect.typeOf(input.dtype))
       throw new DTypeError(
         spec.name,
-        `Metal has no ${input.dtype.name}, the dtype of "${spec.inputNames[i]}"`,
+        `${dialect.language} has no ${input.dtype.name}, the dtype of "${spec.inputNames[i]}"`,
         { hint: 'Convert it, for instance by astype("float32")' },
       )
     return input
@@ -240,7 +292,7 @@ function asInput(spec: KernelSpec, input: unknown, i: number): Array {
   )
 }
 
-function inputsOf(spec: KernelSpec, call: MetalKernelCall): Array[] {
+function inputsOf(dialect: Dialect, spec: KernelSpec, call: MetalKernelCall): Array[] {
   const { name, inputNames } = spec
   const inputs = inOrder(name, "inputs", call.inputs, inputNames)
   if (!isList(inputs) || inputs.length !== inputNames.length)
@@ -248,10 +300,10 @@ function inputsOf(spec: KernelSpec, call: MetalKernelCall): Array[] {
       name,
       `takes ${inputNames.length} inputs (${inputNames.join(", ")}), received ${isList(inputs) ? inputs.length : describe(inputs)}`,
     )
-  return inputs.map((input, i) => asInput(spec, input, i))
+  return inputs.map((input, i) => asInput(dialect, spec, input, i))
 }
 
-function outputsOf(spec: KernelSpec, call: MetalKernelCall): KernelCall["outputs"] {
+function outputsOf(dialect: Dialect, spec: KernelSpec, call: MetalKernelCall): KernelCall["outputs"] {
   const { name, outputNames } = spec
   const outputShapes = inOrder(name, "outputShapes", call.outputShapes, outputNames)
   const outputDtypes = inOrder(name, "outputDtypes", call.outputDtypes, outputNames)
@@ -270,8 +322,11 @@ function outputsOf(spec: KernelSpec, call: MetalKernelCall): KernelCall["outputs
     const dtype = outputDtypes[i]
     if (!isDtype(dtype))
       throw new DTypeError(name, `the output "${outputNames[i]}" needs a dtype, received ${describe(dtype)}`)
-    if (!customType(dtype))
-      throw new DTypeError(name, `Metal has no ${dtype.name}, the dtype of the output "${outputNames[i]}"`)
+    if (!dialect.typeOf(dtype))
+      throw new DTypeError(
+        name,
+        `${dialect.language} has no ${dtype.name}, the dtype of the output "${outputNames[i]}"`,
+      )
     if (spec.atomicOutputs && !ATOMIC.includes(dtype.name))
       throw new DTypeError(
         name,
@@ -291,7 +346,11 @@ function outputsOf(spec: KernelSpec, call: MetalKernelCall): KernelCall["outputs
   })
 }
 
-function templateOf(spec: KernelSpec, given: MetalKernelCall["template"]): KernelCall["template"] {
+function templateOf(
+  dialect: Dialect,
+  spec: KernelSpec,
+  given: MetalKernelCall["template"],
+): KernelCall["template"] {
   const { name } = spec
   const pairs = given ?? {}
   if (!isList(pairs) && !isPlainObject(pairs))
@@ -312,8 +371,11 @@ function templateOf(spec: KernelSpec, given: MetalKernelCall["template"]): Kerne
     const [key, value] = pair
     checkName(name, "a template parameter", key, taken)
     if (isDtype(value)) {
-      if (!customType(value))
-        throw new DTypeError(name, `Metal has no ${value.name}, the value of the template parameter "${key}"`)
+      if (!dialect.typeOf(value))
+        throw new DTypeError(
+          name,
+          `${dialect.language} has no ${value.name}, the value of the template parameter "${key}"`,
+        )
     } else if (typeof value !== "boolean" && !(Number.isInteger(value) && value === (value | 0)))
       throw new ArgumentError(
         name,
@@ -323,11 +385,11 @@ function templateOf(spec: KernelSpec, given: MetalKernelCall["template"]): Kerne
   return template.map(([key, value]) => [key, value])
 }
 
-function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall): KernelCall {
+function checkCall(dialect: Dialect, spec: KernelSpec, specId: number, call: MetalKernelCall): KernelCall {
   const { name } = spec
   const { initValue = null, verbose = false } = call
-  const outputs = outputsOf(spec, call)
-  const template = templateOf(spec, call.template)
+  const outputs = outputsOf(dialect, spec, call)
+  const template = templateOf(dialect, spec, call.template)
   const grid = gridSize(name, call.grid)
   const threadgroup = groupSize(name, call.threadgroup)
   if (initValue !== null && typeof initValue !== "number")
@@ -341,10 +403,10 @@ function checkCall(spec: KernelSpec, specId: number, call: MetalKernelCall): Ker
 }
 
 /** The stream asked for; without one the GPU's, whatever the default device is. @throws DeviceError for the CPU */
-function gpuStream(op: string, stream: StreamLike): StreamLike {
+function gpuStream({ language }: Dialect, op: string, stream: StreamLike): StreamLike {
   if (stream === null) return currentStream().device.type === "gpu" ? null : "gpu"
   const type =
     typeof stream === "string" ? stream : stream instanceof Device ? stream.type : stream.device.type
   if (type === "gpu") return stream
-  throw new DeviceError(op, "is a Metal kernel and runs on the GPU only, received a stream of the CPU")
+  throw new DeviceError(op, `is a ${language} kernel and runs on the GPU only, received a stream of the CPU`)
 }
