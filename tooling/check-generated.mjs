@@ -1,5 +1,6 @@
-// Holds generated sources to their generators: an op without its method, or a method edited by hand, would pass every other check. What
-// `npm run generate` makes of docs/ops.md needs the backends, and is compared by a test of packages/conformance.
+// Holds generated sources to their generators: an op without its method, a method edited by hand, or an overload that its declaration does
+// not make would pass every other check. What `npm run generate` makes of docs/ops.md needs the backends, and is compared by a test of
+// packages/conformance.
 //
 //   node tooling/check-generated.mjs
 
@@ -7,6 +8,7 @@ import { spawnSync } from "node:child_process"
 import { readFileSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
+import { generateSignatures } from "./signatures.mjs"
 
 const root = join(dirname(fileURLToPath(import.meta.url)), "..")
 const FILES = ["packages/core/src/fluent.ts", "packages/core/src/methods.ts"]
@@ -34,7 +36,15 @@ function run(program, args) {
 }
 
 const texts = generated()
-const stale = FILES.filter((file, i) => readFileSync(join(root, file), "utf8") !== texts[i])
+const signatures = generateSignatures(root)
+const stale = [
+  ...FILES.filter((file, i) => readFileSync(join(root, file), "utf8") !== texts[i]),
+  ...signatures.changed.keys(),
+]
 for (const file of stale) console.error(`${file} is not what \`npm run generate\` writes`)
-console.log(`generated sources: ${FILES.length} files, ${stale.length} problems`)
-process.exitCode = stale.length ? 1 : 0
+for (const problem of signatures.problems) console.error(problem)
+const problems = stale.length + signatures.problems.length
+console.log(
+  `generated sources: ${FILES.length} files, ${signatures.overloads} overloads, ${problems} problems`,
+)
+process.exitCode = problems ? 1 : 0

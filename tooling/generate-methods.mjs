@@ -7,19 +7,6 @@ import ts from "typescript"
 
 const core = join(dirname(fileURLToPath(import.meta.url)), "../packages/core/src")
 
-/** Function types that stand for a whole signature; the names live in the families. */
-const FUNCTION_TYPES = {
-  UnaryFunction: ["(options?: StreamOptions): A"],
-  BinaryFunction: ["(b: A | Scalar, options?: StreamOptions): A"],
-  Reduction: [
-    "(axis?: Axes, keepdims?: boolean, options?: StreamOptions): A",
-    "(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): A",
-  ],
-  Deviation: [
-    "(axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): A",
-    "(options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): A",
-  ],
-}
 /** Methods whose result has the dtype of the array. */
 const SAME_DTYPE = new Set(
   `asStrided atleast1d atleast2d atleast3d broadcastTo contiguous cummax cummin depends diag diagonal expandDims flatten flip max min
@@ -67,40 +54,6 @@ function typed(name, signatures) {
   return signatures
 }
 
-/** Functions of an array that are no methods: MLX has them as properties, or the name means something else. */
-const NOT_METHODS = new Set([
-  "real",
-  "imag",
-  "array",
-  "full",
-  "where",
-  "asOperand",
-  "toDtype",
-  "floatOperand",
-  "at",
-  "hadamardTransform",
-  // mx.fast's functions are no methods in MLX.
-  "layerNorm",
-  "rmsNorm",
-  "rope",
-  "scaledDotProductAttention",
-  // Nor are quantization and the products with chosen blocks.
-  "quantize",
-  "dequantize",
-  "quantizedMatmul",
-  "gatherQmm",
-  "qqmm",
-  "gatherQqmm",
-  "toFp8",
-  "fromFp8",
-  "gatherMm",
-  "segmentedMm",
-  "blockMaskedMm",
-  // Of sparse products the first argument is no array by itself.
-  "csrMatmul",
-  "cooMatmul",
-  "sampledMatmul",
-])
 /** Short names of operators. */
 const ALIASES = {
   sub: "subtract",
@@ -120,8 +73,9 @@ const ALIASES = {
 /** Exported names that the public API spells differently. */
 const RENAMES = { variance: "var" }
 
-/** Names that engines import from the families and users never see. */
-const isInternal = (node, text) => /@internal\b/.test(text.slice(node.getFullStart(), node.getStart()))
+/** `@internal` are names that engines import from the families and users never see; `@method false` are functions alone, as in MLX. */
+const isNoMethod = (node, text) =>
+  /@internal\b|@method false\b/.test(text.slice(node.getFullStart(), node.getStart()))
 
 const methods = new Map()
 const typeNames = new Set()
@@ -136,43 +90,56 @@ function collectTypes(node) {
   ts.forEachChild(node, collectTypes)
 }
 
-const families = readdirSync(join(core, "ops"))
+/** A function's parameters and result as a method's, without the array that it is a method of; undefined where it has none. */
+function signatureOf({ parameters: [first, ...rest], type }) {
+  const firstType = first?.type?.getText()
+  if ((firstType !== "Array" && firstType !== "Operand") || first.questionToken) return undefined
+  for (const p of rest) if (p.type) collectTypes(p.type)
+  collectTypes(type)
+  const generic = (s) =>
+    s
+      .replace(/\bArrayOf<number>/g, "N")
+      .replace(/\bArrayOf<boolean>/g, "B")
+      .replace(/\bArray\b/g, "A")
+      .replace(/\bOperand\b/g, "A | Scalar")
+  return `(${rest.map((p) => generic(p.getText())).join(", ")}): ${generic(type.getText())}`
+}
+
+const sources = readdirSync(join(core, "ops"))
   .filter((f) => f.endsWith(".ts") && !f.endsWith(".test.ts"))
   .sort()
-for (const file of families) {
-  const text = readFileSync(join(core, "ops", file), "utf8")
-  const source = ts.createSourceFile(file, text, ts.ScriptTarget.ES2022, true)
-  const module = file.slice(0, -3)
+  .map((file) => {
+    const text = readFileSync(join(core, "ops", file), "utf8")
+    return { file, text, source: ts.createSourceFile(file, text, ts.ScriptTarget.ES2022, true) }
+  })
+/** Types of functions that several constants share, such as `Reduction`. */
+const functionTypes = new Map()
+for (const { source } of sources)
   for (const node of source.statements) {
-    if (!node.modifiers?.some((m) => m.kind === ts.SyntaxKind.ExportKeyword) || isInternal(node, text))
-      continue
+    if (ts.isTypeAliasDeclaration(node) && ts.isFunctionTypeNode(node.type))
+      functionTypes.set(node.name.text, [node.type])
+    if (ts.isInterfaceDeclaration(node) && node.members.every(ts.isCallSignatureDeclaration))
+      functionTypes.set(node.name.text, node.members)
+  }
+for (const { file, text, source } of sources) {
+  const module = file.slice(0, -3)
+  const alone = new Set(
+    source.statements.filter((node) => isNoMethod(node, text)).map((node) => node.name?.text ?? node),
+  )
+  for (const node of source.statements) {
+    if (!node.modifiers?.some((m) => m.kind === ts.SyntaxKind.ExportKeyword)) continue
+    if (alone.has(node) || alone.has(node.name?.text)) continue
     if (ts.isVariableStatement(node)) {
       for (const d of node.declarationList.declarations) {
         const type = d.type && ts.isTypeReferenceNode(d.type) ? d.type.typeName.getText() : undefined
-        if (type in FUNCTION_TYPES && !NOT_METHODS.has(d.name.text))
-          record(RENAMES[d.name.text] ?? d.name.text, module, d.name.text, FUNCTION_TYPES[type])
+        const signatures = (functionTypes.get(type) ?? []).map(signatureOf)
+        if (signatures.length > 0 && signatures.every(Boolean))
+          record(RENAMES[d.name.text] ?? d.name.text, module, d.name.text, signatures)
       }
     }
     if (ts.isFunctionDeclaration(node) && node.name && !node.body) {
-      const [first, ...rest] = node.parameters
-      const firstType = first?.type?.getText()
-      if (
-        (firstType !== "Array" && firstType !== "Operand") ||
-        NOT_METHODS.has(node.name.text) ||
-        first.questionToken
-      )
-        continue
-      for (const p of rest) if (p.type) collectTypes(p.type)
-      if (node.type) collectTypes(node.type)
-      const generic = (s) =>
-        s
-          .replace(/\bArrayOf<number>/g, "N")
-          .replace(/\bArrayOf<boolean>/g, "B")
-          .replace(/\bArray\b/g, "A")
-          .replace(/\bOperand\b/g, "A | Scalar")
-      record(node.name.text, module, node.name.text, [
-        `(${rest.map((p) => generic(p.getText())).join(", ")}): ${generic(node.type.getText())}`,
-      ])
+      const signature = signatureOf(node)
+      if (signature) record(node.name.text, module, node.name.text, [signature])
     }
   }
 }
@@ -247,4 +214,4 @@ ${Object.keys(byModule)
 `
 writeFileSync(join(core, "fluent.ts"), fluent)
 writeFileSync(join(core, "methods.ts"), methodsFile)
-console.log(`${methods.size} methods from ${families.length} families`)
+console.log(`${methods.size} methods from ${sources.length} families`)

@@ -21,15 +21,19 @@ export interface FluentMethods<A, N, B> {
   add(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.addmm`. */
   addmm(a: A, b: A, alpha?: number, beta?: number, options?: StreamOptions): A
+  addmm(a: A, b: A, alpha: number, options: { beta?: number } & StreamOptions): A
   addmm(a: A, b: A, options: { alpha?: number; beta?: number } & StreamOptions): A
   /** See `mx.all`. */
   all(axis?: Axes, keepdims?: boolean, options?: StreamOptions): B
+  all(axis: Axes, options: { keepdims?: boolean } & StreamOptions): B
   all(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): B
   /** See `mx.allclose`. */
   allclose(b: A | Scalar, rtol?: number, atol?: number, options?: { equalNan?: boolean } & StreamOptions): B
+  allclose(b: A | Scalar, rtol: number, options: { atol?: number; equalNan?: boolean } & StreamOptions): B
   allclose(b: A | Scalar, options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions): B
   /** See `mx.any`. */
   any(axis?: Axes, keepdims?: boolean, options?: StreamOptions): B
+  any(axis: Axes, options: { keepdims?: boolean } & StreamOptions): B
   any(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): B
   /** See `mx.arccos`. */
   arccos<T>(this: T, options?: StreamOptions): Floating<T, N, A>
@@ -47,9 +51,11 @@ export interface FluentMethods<A, N, B> {
   arctanh<T>(this: T, options?: StreamOptions): Floating<T, N, A>
   /** See `mx.argmax`. */
   argmax(axis?: number | null, keepdims?: boolean, options?: StreamOptions): N
+  argmax(axis: number | null, options: { keepdims?: boolean } & StreamOptions): N
   argmax(options: { axis?: number | null; keepdims?: boolean } & StreamOptions): N
   /** See `mx.argmin`. */
   argmin(axis?: number | null, keepdims?: boolean, options?: StreamOptions): N
+  argmin(axis: number | null, options: { keepdims?: boolean } & StreamOptions): N
   argmin(options: { axis?: number | null; keepdims?: boolean } & StreamOptions): N
   /** See `mx.argpartition`. */
   argpartition(kth: number, axis?: number | null, options?: StreamOptions): N
@@ -66,6 +72,10 @@ export interface FluentMethods<A, N, B> {
     strides?: readonly number[] | null,
     offset?: number,
     options?: StreamOptions,
+  ): this
+  asStrided(
+    shape: readonly number[] | null,
+    options: { strides?: readonly number[] | null; offset?: number } & StreamOptions,
   ): this
   asStrided(
     options: {
@@ -106,6 +116,7 @@ export interface FluentMethods<A, N, B> {
   conjugate(options?: StreamOptions): this
   /** See `mx.contiguous`. */
   contiguous(allowColMajor?: boolean, options?: StreamOptions): this
+  contiguous(options: { allowColMajor?: boolean } & StreamOptions): this
   /** See `mx.conv1d`. */
   conv1d(
     weight: A,
@@ -114,6 +125,11 @@ export interface FluentMethods<A, N, B> {
     dilation?: number,
     groups?: number,
     options?: StreamOptions,
+  ): A
+  conv1d(
+    weight: A,
+    stride: number,
+    options: { padding?: number; dilation?: number; groups?: number } & StreamOptions,
   ): A
   conv1d(
     weight: A,
@@ -127,6 +143,15 @@ export interface FluentMethods<A, N, B> {
     dilation?: number | readonly number[],
     groups?: number,
     options?: StreamOptions,
+  ): A
+  conv2d(
+    weight: A,
+    stride: number | readonly number[],
+    options: {
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
   ): A
   conv2d(
     weight: A,
@@ -148,6 +173,15 @@ export interface FluentMethods<A, N, B> {
   ): A
   conv3d(
     weight: A,
+    stride: number | readonly number[],
+    options: {
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
+  ): A
+  conv3d(
+    weight: A,
     options: {
       stride?: number | readonly number[]
       padding?: number | readonly number[]
@@ -165,6 +199,17 @@ export interface FluentMethods<A, N, B> {
     groups?: number,
     flip?: boolean,
     options?: StreamOptions,
+  ): A
+  convGeneral(
+    weight: A,
+    stride: number | readonly number[],
+    options: {
+      padding?: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]]
+      kernelDilation?: number | readonly number[]
+      inputDilation?: number | readonly number[]
+      groups?: number
+      flip?: boolean
+    } & StreamOptions,
   ): A
   convGeneral(
     weight: A,
@@ -189,6 +234,11 @@ export interface FluentMethods<A, N, B> {
   ): A
   convTranspose1d(
     weight: A,
+    stride: number,
+    options: { padding?: number; dilation?: number; outputPadding?: number; groups?: number } & StreamOptions,
+  ): A
+  convTranspose1d(
+    weight: A,
     options: {
       stride?: number
       padding?: number
@@ -206,6 +256,16 @@ export interface FluentMethods<A, N, B> {
     outputPadding?: number | readonly number[],
     groups?: number,
     options?: StreamOptions,
+  ): A
+  convTranspose2d(
+    weight: A,
+    stride: number | readonly number[],
+    options: {
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      outputPadding?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
   ): A
   convTranspose2d(
     weight: A,
@@ -229,6 +289,16 @@ export interface FluentMethods<A, N, B> {
   ): A
   convTranspose3d(
     weight: A,
+    stride: number | readonly number[],
+    options: {
+      padding?: number | readonly number[]
+      dilation?: number | readonly number[]
+      outputPadding?: number | readonly number[]
+      groups?: number
+    } & StreamOptions,
+  ): A
+  convTranspose3d(
+    weight: A,
     options: {
       stride?: number | readonly number[]
       padding?: number | readonly number[]
@@ -238,11 +308,8 @@ export interface FluentMethods<A, N, B> {
     } & StreamOptions,
   ): A
   /** See `mx.convolve`. */
-  convolve(
-    v: A,
-    mode?: "full" | "valid" | "same" | ({ mode?: "full" | "valid" | "same" } & StreamOptions),
-    options?: StreamOptions,
-  ): A
+  convolve(v: A, mode?: "full" | "valid" | "same", options?: StreamOptions): A
+  convolve(v: A, options: { mode?: "full" | "valid" | "same" } & StreamOptions): A
   /** See `mx.cos`. */
   cos<T>(this: T, options?: StreamOptions): Floating<T, N, A>
   /** See `mx.cosh`. */
@@ -310,9 +377,11 @@ export interface FluentMethods<A, N, B> {
   diag(options: { k?: number } & StreamOptions): this
   /** See `mx.diagonal`. */
   diagonal(offset?: number, axis1?: number, axis2?: number, options?: StreamOptions): this
+  diagonal(offset: number, options: { axis1?: number; axis2?: number } & StreamOptions): this
   diagonal(options: { offset?: number; axis1?: number; axis2?: number } & StreamOptions): this
   /** See `mx.diff`. */
   diff(n?: number, axis?: number, options?: StreamOptions): A
+  diff(n: number, options: { axis?: number } & StreamOptions): A
   diff(options: { n?: number; axis?: number } & StreamOptions): A
   /** See `mx.divide`. */
   div<T>(this: T, b: number, options?: StreamOptions): Numeric<T, N, A>
@@ -338,6 +407,7 @@ export interface FluentMethods<A, N, B> {
   expm1<T>(this: T, options?: StreamOptions): Floating<T, N, A>
   /** See `mx.flatten`. */
   flatten(startAxis?: number, endAxis?: number, options?: StreamOptions): this
+  flatten(startAxis: number, options: { endAxis?: number } & StreamOptions): this
   flatten(options: { startAxis?: number; endAxis?: number } & StreamOptions): this
   /** See `mx.flip`. */
   flip(axis?: Axes, options?: StreamOptions): this
@@ -362,6 +432,7 @@ export interface FluentMethods<A, N, B> {
   inner(b: A, options?: StreamOptions): A
   /** See `mx.isclose`. */
   isclose(b: A | Scalar, rtol?: number, atol?: number, options?: { equalNan?: boolean } & StreamOptions): B
+  isclose(b: A | Scalar, rtol: number, options: { atol?: number; equalNan?: boolean } & StreamOptions): B
   isclose(b: A | Scalar, options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions): B
   /** See `mx.isfinite`. */
   isfinite(options?: StreamOptions): B
@@ -420,6 +491,7 @@ export interface FluentMethods<A, N, B> {
   logicalXor(b: A | Scalar, options?: StreamOptions): B
   /** See `mx.logsumexp`. */
   logsumexp<T>(this: T, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Floating<T, N, A>
+  logsumexp<T>(this: T, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Floating<T, N, A>
   logsumexp<T>(this: T, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Floating<T, N, A>
   /** See `mx.less`. */
   lt(b: A | Scalar, options?: StreamOptions): B
@@ -427,20 +499,25 @@ export interface FluentMethods<A, N, B> {
   matmul(b: A, options?: StreamOptions): A
   /** See `mx.matrixTranspose`. */
   matrixTranspose(axes?: readonly number[] | null, options?: StreamOptions): A
+  matrixTranspose(options: { axes?: readonly number[] | null } & StreamOptions): A
   /** See `mx.max`. */
   max(axis?: Axes, keepdims?: boolean, options?: StreamOptions): this
+  max(axis: Axes, options: { keepdims?: boolean } & StreamOptions): this
   max(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): this
   /** See `mx.maximum`. */
   maximum<T>(this: T, b: number, options?: StreamOptions): Numeric<T, N, A>
   maximum(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.mean`. */
   mean<T>(this: T, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Floating<T, N, A>
+  mean<T>(this: T, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Floating<T, N, A>
   mean<T>(this: T, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Floating<T, N, A>
   /** See `mx.median`. */
   median<T>(this: T, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Floating<T, N, A>
+  median<T>(this: T, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Floating<T, N, A>
   median<T>(this: T, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Floating<T, N, A>
   /** See `mx.min`. */
   min(axis?: Axes, keepdims?: boolean, options?: StreamOptions): this
+  min(axis: Axes, options: { keepdims?: boolean } & StreamOptions): this
   min(options: { axis?: Axes; keepdims?: boolean } & StreamOptions): this
   /** See `mx.minimum`. */
   minimum<T>(this: T, b: number, options?: StreamOptions): Numeric<T, N, A>
@@ -458,6 +535,7 @@ export interface FluentMethods<A, N, B> {
   multiply(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.nanToNum`. */
   nanToNum(nan?: number, posinf?: number | null, neginf?: number | null, options?: StreamOptions): A
+  nanToNum(nan: number, options: { posinf?: number | null; neginf?: number | null } & StreamOptions): A
   nanToNum(options: { nan?: number; posinf?: number | null; neginf?: number | null } & StreamOptions): A
   /** See `mx.notEqual`. */
   ne(b: A | Scalar, options?: StreamOptions): B
@@ -481,6 +559,11 @@ export interface FluentMethods<A, N, B> {
   ): A
   pad(
     padWidth: number | readonly number[] | readonly (readonly number[])[],
+    mode: "constant" | "edge" | "reflect" | "symmetric",
+    options: { constantValues?: A | Scalar } & StreamOptions,
+  ): A
+  pad(
+    padWidth: number | readonly number[] | readonly (readonly number[])[],
     options: {
       mode?: "constant" | "edge" | "reflect" | "symmetric"
       constantValues?: A | Scalar
@@ -501,6 +584,7 @@ export interface FluentMethods<A, N, B> {
   power(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.prod`. */
   prod<T>(this: T, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Numeric<T, N, A>
+  prod<T>(this: T, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Numeric<T, N, A>
   prod<T>(this: T, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Numeric<T, N, A>
   /** See `mx.putAlongAxis`. */
   putAlongAxis(
@@ -632,6 +716,11 @@ export interface FluentMethods<A, N, B> {
   std<T>(this: T, axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): Floating<T, N, A>
   std<T>(
     this: T,
+    axis: Axes,
+    options: { keepdims?: boolean; ddof?: number } & StreamOptions,
+  ): Floating<T, N, A>
+  std<T>(
+    this: T,
     options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions,
   ): Floating<T, N, A>
   /** See `mx.stopGradient`. */
@@ -644,6 +733,7 @@ export interface FluentMethods<A, N, B> {
   subtract(b: A | Scalar, options?: StreamOptions): A
   /** See `mx.sum`. */
   sum<T>(this: T, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Numeric<T, N, A>
+  sum<T>(this: T, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Numeric<T, N, A>
   sum<T>(this: T, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Numeric<T, N, A>
   /** See `mx.swapaxes`. */
   swapaxes(axis1: number, axis2: number, options?: StreamOptions): this
@@ -671,6 +761,7 @@ export interface FluentMethods<A, N, B> {
   topk(k: number, options: { axis?: number | null; returnIndices?: false } & StreamOptions): this
   /** See `mx.trace`. */
   trace(offset?: number, axis1?: number, axis2?: number, dtype?: Dtype | null, options?: StreamOptions): A
+  trace(offset: number, options: { axis1?: number; axis2?: number; dtype?: Dtype | null } & StreamOptions): A
   trace(options: { offset?: number; axis1?: number; axis2?: number; dtype?: Dtype | null } & StreamOptions): A
   /** See `mx.transpose`. */
   transpose(axes?: readonly number[] | null, options?: StreamOptions): this
@@ -693,6 +784,11 @@ export interface FluentMethods<A, N, B> {
   unstack(options?: { axis?: number } & StreamOptions): this[]
   /** See `mx.var`. */
   var<T>(this: T, axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): Floating<T, N, A>
+  var<T>(
+    this: T,
+    axis: Axes,
+    options: { keepdims?: boolean; ddof?: number } & StreamOptions,
+  ): Floating<T, N, A>
   var<T>(
     this: T,
     options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions,

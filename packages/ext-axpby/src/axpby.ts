@@ -91,6 +91,7 @@ export function axpby(
   options?: mx.StreamOptions,
 ): mx.Array
 export function axpby(x: mx.Operand, y: mx.Operand, options: AxpbyFactors & mx.StreamOptions): mx.Array
+// By hand: what must be given may be given by name.
 export function axpby(...args: unknown[]): mx.Array {
   return body(args)
 }

@@ -42,6 +42,7 @@ const pairwiseArgs = operation(
 )
 /**
  * The distances of every point of x (N, D) to every point of y (M, D): (N, M). Memory beside the result is bounded, in derivatives too.
+ * @named metric
  * @throws ShapeError unless points have as many coordinates
  * @example
  * pairwiseDistance(mx.array([[0, 0]]), mx.array([[3, 4], [0, 0]])).tolist() // => [[5, 0]]
@@ -77,6 +78,7 @@ const indexedArgs = operation(
 )
 /**
  * The distances of chosen pairs: point xIndices[t] of x (N, D) to point yIndices[t] of y (M, D) gives the t-th of (T).
+ * @named metric
  * @throws ShapeError unless points have as many coordinates; IndexError, when computed, for a position out of bounds
  * @example
  * const x = mx.array([[0, 0], [3, 4]])

@@ -179,7 +179,13 @@ function search(
 const knnArgs = operation(
   `${PACKAGE}/knn`,
   { points: "array", queries: "array", k: "count", offsets: "indices?", queryOffsets: "indices?" },
-  (points: mx.Array, queries: mx.Array, k: number, offsets?: Integers, queryOffsets?: Integers): mx.Array =>
+  (
+    points: mx.Array,
+    queries: mx.Array,
+    k: number,
+    offsets?: Integers | null,
+    queryOffsets?: Integers | null,
+  ): mx.Array =>
     search(
       "knn",
       points,
@@ -193,6 +199,7 @@ const knnArgs = operation(
  * The k points nearest to each query: points (P, D) and queries (Q, D) give positions of points, int32 (Q, k), the nearest first, of
  * equally near ones the first. −1 stands where a cloud has fewer points. With `offsets` and `queryOffsets` queries see the points of their
  * own cloud alone. Memory beside the result does not grow with P · Q.
+ * @named offsets queryOffsets
  * @throws ShapeError when coordinates or numbers of clouds differ; IndexError, when computed, for offsets that descend
  * @example
  * const points = mx.array([[0], [1], [5]])
@@ -223,13 +230,14 @@ const ballArgs = operation(
     queries: mx.Array,
     radius: number,
     k: number,
-    offsets?: Integers,
-    queryOffsets?: Integers,
+    offsets?: Integers | null,
+    queryOffsets?: Integers | null,
   ): mx.Array => search("ballQuery", points, queries, { k, radius, order: "first" }, offsets, queryOffsets),
 )
 /**
  * At most k points no farther than `radius` from each query, in the order of the points: int32 (Q, k), −1 behind them. Points, queries and
  * clouds are as {@link knn} takes them.
+ * @named offsets queryOffsets
  * @throws ShapeError when coordinates or numbers of clouds differ; IndexError, when computed, for offsets that descend
  * @example
  * const points = mx.array([[0], [1], [5]])
@@ -259,6 +267,7 @@ const farthestArgs = operation(
 /**
  * Positions of `count` points that lie far from each other: the first point, and then each time the one farthest from all before it, of
  * equally far ones the first. Points (P, D) give int32 (count), −1 after the last point; with `offsets` of clouds (clouds, count).
+ * @named offsets
  * @throws IndexError, when computed, for offsets that descend
  * @example
  * farthestPointSampling(mx.array([[0], [1], [5], [3]]), 3).tolist() // => [0, 2, 3]

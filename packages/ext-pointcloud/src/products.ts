@@ -157,6 +157,7 @@ const mvmrArgs = operation(
 /**
  * Matrices times gathered vectors, summed: out[outIndices[t]] += a[t] · b[bIndices[t]] in each group, for a (T, G, M, C), b (B, G, C) and
  * out (numRows, G, M). Rows without a product are 0. Differentiable in a and b; sums are taken in the order of the products.
+ * @named numRows
  * @throws IndexError, when computed, for a position out of bounds. (GPU backends leave such products out.)
  * @throws ShapeError when shapes or the numbers of positions do not fit
  * @example
@@ -206,6 +207,7 @@ const vvorArgs = operation(
  * Outer products of gathered vectors, summed: out[outIndices[t]] += x[xIndices[t]] ⊗ b[bIndices[t]] in each group, for x (X, G, M),
  * b (B, G, C) and out (numRows, G, M, C). Rows without a product are 0. Differentiable in x and b; sums are taken in the order of the
  * products.
+ * @named numRows
  * @throws IndexError, when computed, for a position out of bounds. (GPU backends leave such products out.)
  * @throws ShapeError when shapes or the numbers of positions do not fit
  * @example

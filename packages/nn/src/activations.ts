@@ -94,7 +94,7 @@ const leakyReluOf = elementwise(
 const leakyReluArgs = operation(
   "leakyRelu",
   { x: "array", negativeSlope: "number?" },
-  (x: unknown, negativeSlope: number = 0.01) => leakyReluOf([floating("leakyRelu", x)], { negativeSlope }),
+  (x: mx.Array, negativeSlope: number = 0.01) => leakyReluOf([floating("leakyRelu", x)], { negativeSlope }),
 )
 /**
  * max(negativeSlope · x, x).
@@ -134,7 +134,7 @@ const eluSlope = elementwise(
     },
   },
 )
-const eluArgs = operation("elu", { x: "array", alpha: "number?" }, (x: unknown, alpha: number = 1) =>
+const eluArgs = operation("elu", { x: "array", alpha: "number?" }, (x: mx.Array, alpha: number = 1) =>
   eluOf([floating("elu", x)], { alpha }),
 )
 /**
@@ -167,7 +167,7 @@ const celuOf = elementwise(
     },
   },
 )
-const celuArgs = operation("celu", { x: "array", alpha: "positive?" }, (x: unknown, alpha: number = 1) =>
+const celuArgs = operation("celu", { x: "array", alpha: "positive?" }, (x: mx.Array, alpha: number = 1) =>
   celuOf([floating("celu", x)], { alpha }),
 )
 /**
@@ -278,7 +278,7 @@ const softshrinkOf = elementwise(
 const softshrinkArgs = operation(
   "softshrink",
   { x: "array", lambd: "nonNegative?" },
-  (x: unknown, lambd: number = 0.5) => softshrinkOf([floating("softshrink", x)], { lambd }),
+  (x: mx.Array, lambd: number = 0.5) => softshrinkOf([floating("softshrink", x)], { lambd }),
 )
 /**
  * x moved by lambd towards 0, and 0 within lambd of it.
@@ -320,7 +320,7 @@ const hardTanhOf = elementwise(
 const hardTanhArgs = operation(
   "hardTanh",
   { x: "array", minVal: "number?", maxVal: "number?" },
-  (x: unknown, minVal: number = -1, maxVal: number = 1) =>
+  (x: mx.Array, minVal: number = -1, maxVal: number = 1) =>
     hardTanhOf([floating("hardTanh", x)], { minVal, maxVal }),
 )
 /**
@@ -329,6 +329,11 @@ const hardTanhArgs = operation(
  * nn.hardTanh(mx.array([-2, 0.5, 2])).tolist() // => [-1, 0.5, 1]
  */
 export function hardTanh(x: mx.Array, minVal?: number, maxVal?: number, options?: mx.StreamOptions): mx.Array
+export function hardTanh(
+  x: mx.Array,
+  minVal: number,
+  options: { maxVal?: number } & mx.StreamOptions,
+): mx.Array
 export function hardTanh(
   x: mx.Array,
   options: { minVal?: number; maxVal?: number } & mx.StreamOptions,
@@ -505,7 +510,7 @@ export interface AxisActivation {
   (x: mx.Array, options: { axis?: number } & mx.StreamOptions): mx.Array
 }
 function alongAxis(name: string, body: (x: mx.Array, axis: number) => mx.Array): AxisActivation {
-  const args = operation(name, { x: "array", axis: "axis?" }, (x: unknown, axis: number = -1) =>
+  const args = operation(name, { x: "array", axis: "axis?" }, (x: mx.Array, axis: number = -1) =>
     body(floating(name, x), axis),
   )
   return (...rest: unknown[]) => args(rest)

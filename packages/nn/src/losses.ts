@@ -162,7 +162,13 @@ export function crossEntropy(
 export function crossEntropy(
   logits: mx.Array,
   targets: mx.Array,
-  options: Options<CrossEntropyOptions>,
+  weights: mx.Array | null,
+  options: { reduction?: Reduction } & Omit<CrossEntropyOptions, "weights"> & mx.StreamOptions,
+): mx.Array
+export function crossEntropy(
+  logits: mx.Array,
+  targets: mx.Array,
+  options: { reduction?: Reduction } & CrossEntropyOptions & mx.StreamOptions,
 ): mx.Array
 export function crossEntropy(...args: unknown[]): mx.Array {
   return crossEntropyArgs(args)
@@ -216,7 +222,13 @@ export function binaryCrossEntropy(
 export function binaryCrossEntropy(
   inputs: mx.Array,
   targets: mx.Array,
-  options: Options<{ weights?: mx.Array | null; withLogits?: boolean }>,
+  weights: mx.Array | null,
+  options: { withLogits?: boolean; reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function binaryCrossEntropy(
+  inputs: mx.Array,
+  targets: mx.Array,
+  options: { weights?: mx.Array | null; withLogits?: boolean; reduction?: Reduction } & mx.StreamOptions,
 ): mx.Array
 export function binaryCrossEntropy(...args: unknown[]): mx.Array {
   return binaryCrossEntropyArgs(args)
@@ -262,7 +274,17 @@ export function nllLoss(
   reduction?: Reduction,
   options?: mx.StreamOptions,
 ): mx.Array
-export function nllLoss(inputs: mx.Array, targets: mx.Array, options: Options<{ axis?: number }>): mx.Array
+export function nllLoss(
+  inputs: mx.Array,
+  targets: mx.Array,
+  axis: number,
+  options: { reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function nllLoss(
+  inputs: mx.Array,
+  targets: mx.Array,
+  options: { axis?: number; reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
 export function nllLoss(...args: unknown[]): mx.Array {
   return nllLossArgs(args)
 }
@@ -312,7 +334,14 @@ export function gaussianNllLoss(
   inputs: mx.Array,
   targets: mx.Array,
   vars: mx.Array,
-  options: Options<{ full?: boolean; eps?: number }>,
+  full: boolean,
+  options: { eps?: number; reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function gaussianNllLoss(
+  inputs: mx.Array,
+  targets: mx.Array,
+  vars: mx.Array,
+  options: { full?: boolean; eps?: number; reduction?: Reduction } & mx.StreamOptions,
 ): mx.Array
 export function gaussianNllLoss(...args: unknown[]): mx.Array {
   return gaussianNllLossArgs(args)
@@ -336,7 +365,17 @@ export function klDivLoss(
   reduction?: Reduction,
   options?: mx.StreamOptions,
 ): mx.Array
-export function klDivLoss(inputs: mx.Array, targets: mx.Array, options: Options<{ axis?: number }>): mx.Array
+export function klDivLoss(
+  inputs: mx.Array,
+  targets: mx.Array,
+  axis: number,
+  options: { reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function klDivLoss(
+  inputs: mx.Array,
+  targets: mx.Array,
+  options: { axis?: number; reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
 export function klDivLoss(...args: unknown[]): mx.Array {
   return klDivLossArgs(args)
 }
@@ -367,7 +406,13 @@ export function smoothL1Loss(
 export function smoothL1Loss(
   predictions: mx.Array,
   targets: mx.Array,
-  options: Options<{ beta?: number }>,
+  beta: number,
+  options: { reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function smoothL1Loss(
+  predictions: mx.Array,
+  targets: mx.Array,
+  options: { beta?: number; reduction?: Reduction } & mx.StreamOptions,
 ): mx.Array
 export function smoothL1Loss(...args: unknown[]): mx.Array {
   return smoothL1LossArgs(args)
@@ -440,7 +485,14 @@ export function tripletLoss(
   anchors: mx.Array,
   positives: mx.Array,
   negatives: mx.Array,
-  options: Options<TripletLossOptions>,
+  axis: number,
+  options: { reduction?: Reduction } & Omit<TripletLossOptions, "axis"> & mx.StreamOptions,
+): mx.Array
+export function tripletLoss(
+  anchors: mx.Array,
+  positives: mx.Array,
+  negatives: mx.Array,
+  options: { reduction?: Reduction } & TripletLossOptions & mx.StreamOptions,
 ): mx.Array
 export function tripletLoss(...args: unknown[]): mx.Array {
   return tripletLossArgs(args)
@@ -481,7 +533,17 @@ export function huberLoss(
   reduction?: Reduction,
   options?: mx.StreamOptions,
 ): mx.Array
-export function huberLoss(inputs: mx.Array, targets: mx.Array, options: Options<{ delta?: number }>): mx.Array
+export function huberLoss(
+  inputs: mx.Array,
+  targets: mx.Array,
+  delta: number,
+  options: { reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function huberLoss(
+  inputs: mx.Array,
+  targets: mx.Array,
+  options: { delta?: number; reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
 export function huberLoss(...args: unknown[]): mx.Array {
   return huberLossArgs(args)
 }
@@ -533,7 +595,13 @@ export function cosineSimilarityLoss(
 export function cosineSimilarityLoss(
   x1: mx.Array,
   x2: mx.Array,
-  options: Options<{ axis?: number; eps?: number }>,
+  axis: number,
+  options: { eps?: number; reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function cosineSimilarityLoss(
+  x1: mx.Array,
+  x2: mx.Array,
+  options: { axis?: number; eps?: number; reduction?: Reduction } & mx.StreamOptions,
 ): mx.Array
 export function cosineSimilarityLoss(...args: unknown[]): mx.Array {
   return cosineSimilarityLossArgs(args)
@@ -573,7 +641,14 @@ export function marginRankingLoss(
   inputs1: mx.Array,
   inputs2: mx.Array,
   targets: mx.Array,
-  options: Options<{ margin?: number }>,
+  margin: number,
+  options: { reduction?: Reduction } & mx.StreamOptions,
+): mx.Array
+export function marginRankingLoss(
+  inputs1: mx.Array,
+  inputs2: mx.Array,
+  targets: mx.Array,
+  options: { margin?: number; reduction?: Reduction } & mx.StreamOptions,
 ): mx.Array
 export function marginRankingLoss(...args: unknown[]): mx.Array {
   return marginRankingLossArgs(args)

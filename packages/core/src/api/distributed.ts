@@ -72,6 +72,7 @@ const initArgs = operation(
  */
 export function init(strict?: boolean | null, backend?: string | null): Group
 export function init(options: { strict?: boolean | null; backend?: string | null }): Group
+// By hand: there is no factory to give.
 export function init(...args: unknown[]): Group {
   return initArgs(args)
 }

@@ -30,6 +30,7 @@ export interface FftOptions extends StreamOptions {
   axis?: number
   norm?: FftNorm
 }
+// By hand: `norm` may be given by name after both others.
 /** A transform along one axis. */
 export interface Fft {
   (a: Array, n?: number | null, axis?: number, norm?: FftNorm, options?: StreamOptions): Array
@@ -46,6 +47,7 @@ export interface FftnOptions extends StreamOptions {
   axes?: readonly number[] | null
   norm?: FftNorm
 }
+// By hand: `norm` may be given by name after both others.
 /** A transform along several axes. */
 export interface Fftn {
   (
@@ -337,8 +339,7 @@ export function rfftfreq(...args: unknown[]): Array {
 
 function shift(name: string, by: (n: number) => number) {
   const op = `fft.${name}`
-  const call = operation(op, { a: "array", axes: "axes?" }, (a: unknown, axes?: Axes) => {
-    const x = asArrayArgument(op, "a", a)
+  const call = operation(op, { a: "array", axes: "axes?" }, (x: Array, axes?: Axes) => {
     const list =
       axes === undefined || axes === null
         ? x.shape.map((_, i) => i)

@@ -159,6 +159,7 @@ export function metalKernel(
   atomicOutputs?: boolean,
   options?: Pick<MetalKernelOptions, "compileOptions" | "reference">,
 ): MetalKernel
+// By hand: options are documented one by one.
 export function metalKernel(...args: unknown[]): MetalKernel {
   return body(args)
 }

@@ -85,8 +85,7 @@ export function key(seed: number | bigint): Array {
 const splitArgs = operation(
   "random.split",
   { key: "array", num: "count?" },
-  (k: unknown, num: number = 2) => {
-    const one = asArrayArgument("random.split", "key", k)
+  (one: Array, num: number = 2) => {
     if (one.ndim !== 1 || one.shape[0] !== 2)
       throw new ShapeError("random.split", `expected a key of shape (2,), received ${format(one.shape)}`)
     return randomBits([one], { width: 4, shape: asShape("random.split", [num, 2]) })
@@ -115,7 +114,7 @@ function keyOr(op: string, given: unknown): Array {
 const bitsArgs = operation(
   "random.bits",
   { shape: "shape?", width: "integer?", key: "array?" },
-  (shape: ShapeArgument = [], width: number = 4, k?: Array | null) => {
+  (shape: ShapeArgument = [], width: 1 | 2 | 4 = 4, k?: Array | null) => {
     if (width !== 1 && width !== 2 && width !== 4)
       throw new ArgumentError("random.bits", `width must be 1, 2 or 4 bytes, received ${describe(width)}`)
     const to = asShape("random.bits", shape)
@@ -134,8 +133,10 @@ export function bits(
   options?: StreamOptions,
 ): Array
 export function bits(
-  options: { shape?: ShapeArgument; width?: 1 | 2 | 4; key?: Array | null } & StreamOptions,
+  shape: ShapeArgument,
+  options: { width?: 1 | 2 | 4; key?: Array | null } & StreamOptions,
 ): Array
+export function bits(options?: { width?: 1 | 2 | 4 } & Omit<DrawOptions, "dtype">): Array
 export function bits(...args: unknown[]): Array {
   return bitsArgs(args)
 }
@@ -212,6 +213,7 @@ export function uniform(
 ): Array
 export function uniform(low: Operand, high: Operand, options: DrawOptions): Array
 export function uniform(options?: { low?: Operand; high?: Operand } & DrawOptions): Array
+// By hand: both bounds come together.
 export function uniform(...args: unknown[]): Array {
   return uniformArgs(args)
 }
@@ -264,7 +266,7 @@ export function normal(
   shape: ShapeArgument,
   options: { loc?: Operand | null; scale?: Operand | null } & Omit<DrawOptions, "shape">,
 ): Array
-export function normal(options: { loc?: Operand | null; scale?: Operand | null } & DrawOptions): Array
+export function normal(options?: { loc?: Operand | null; scale?: Operand | null } & DrawOptions): Array
 export function normal(...args: unknown[]): Array {
   return normalArgs(args)
 }
@@ -303,7 +305,7 @@ export function bernoulli(
   options: { shape?: ShapeArgument | null; key?: Array | null } & StreamOptions,
 ): Array
 export function bernoulli(
-  options: { p?: Operand; shape?: ShapeArgument | null; key?: Array | null } & StreamOptions,
+  options?: { p?: Operand; shape?: ShapeArgument | null; key?: Array | null } & StreamOptions,
 ): Array
 export function bernoulli(...args: unknown[]): Array {
   return bernoulliArgs(args)
@@ -345,6 +347,12 @@ export function randint(
   key?: Array | null,
   options?: StreamOptions,
 ): Array
+export function randint(
+  low: Operand,
+  high: Operand,
+  shape: ShapeArgument,
+  options: Omit<DrawOptions, "shape">,
+): Array
 export function randint(low: Operand, high: Operand, options: DrawOptions): Array
 export function randint(...args: unknown[]): Array {
   return randintArgs(args)
@@ -381,7 +389,13 @@ export function truncatedNormal(
 export function truncatedNormal(
   lower: Operand,
   upper: Operand,
-  options: Omit<DrawOptions, "shape"> & { shape?: ShapeArgument | null },
+  shape: ShapeArgument | null,
+  options: Omit<DrawOptions, "shape">,
+): Array
+export function truncatedNormal(
+  lower: Operand,
+  upper: Operand,
+  options: { shape?: ShapeArgument | null } & Omit<DrawOptions, "shape">,
 ): Array
 export function truncatedNormal(...args: unknown[]): Array {
   return truncatedNormalArgs(args)
@@ -412,7 +426,7 @@ export function gumbel(
   options?: StreamOptions,
 ): Array
 export function gumbel(shape: ShapeArgument, options: Omit<DrawOptions, "shape">): Array
-export function gumbel(options: DrawOptions): Array
+export function gumbel(options?: DrawOptions): Array
 export function gumbel(...args: unknown[]): Array {
   return gumbelArgs(args)
 }
@@ -421,14 +435,13 @@ const categoricalArgs = operation(
   "random.categorical",
   { logits: "array", axis: "axis?", shape: "shape?", numSamples: "size?", key: "array?" },
   (
-    given: unknown,
+    logits: Array,
     axis: number = -1,
     shape?: ShapeArgument | null,
     numSamples?: number | null,
     k?: Array | null,
   ) => {
     const op = "random.categorical"
-    const logits = asArrayArgument(op, "logits", given)
     const along = normalizeAxis(op, axis, logits.ndim)
     const rest = logits.shape.filter((_, i) => i !== along)
     const hasShape = shape !== undefined && shape !== null
@@ -482,6 +495,11 @@ export function categorical(
 ): Array
 export function categorical(
   logits: Array,
+  axis: number,
+  options: { shape?: ShapeArgument | null; numSamples?: number | null; key?: Array | null } & StreamOptions,
+): Array
+export function categorical(
+  logits: Array,
   options: {
     axis?: number
     shape?: ShapeArgument | null
@@ -523,7 +541,7 @@ export function laplace(
   shape: ShapeArgument,
   options: { loc?: number; scale?: number } & Omit<DrawOptions, "shape">,
 ): Array
-export function laplace(options: { loc?: number; scale?: number } & DrawOptions): Array
+export function laplace(options?: { loc?: number; scale?: number } & DrawOptions): Array
 export function laplace(...args: unknown[]): Array {
   return laplaceArgs(args)
 }
@@ -531,13 +549,13 @@ export function laplace(...args: unknown[]): Array {
 const multivariateNormalArgs = operation(
   "random.multivariateNormal",
   { mean: "array", cov: "array", shape: "shape?", dtype: "dtype?", key: "array?" },
-  (mean: unknown, cov: unknown, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
+  (mean: Array, cov: Array, shape: ShapeArgument = [], dtype?: Dtype | null, k?: Array | null) => {
     const op = "random.multivariateNormal"
     const type = dtype ? asDtype(op, dtype) : float32
     if (type !== float32 && type !== float64)
       throw new DTypeError(op, `the dtype must be float32 or float64, received ${type.name}`)
-    const center = toDtype(asArrayArgument(op, "mean", mean), type)
-    const spread = toDtype(asArrayArgument(op, "cov", cov), type)
+    const center = toDtype(mean, type)
+    const spread = toDtype(cov, type)
     const n = center.shape[center.ndim - 1]
     if (center.ndim < 1) throw new ShapeError(op, "the mean needs at least 1 dimension, received a 0-d array")
     if (spread.ndim < 2 || spread.shape[spread.ndim - 1] !== n || spread.shape[spread.ndim - 2] !== n)
@@ -575,6 +593,12 @@ export function multivariateNormal(
   key?: Array | null,
   options?: StreamOptions,
 ): Array
+export function multivariateNormal(
+  mean: Array,
+  cov: Array,
+  shape: ShapeArgument,
+  options: Omit<DrawOptions, "shape">,
+): Array
 export function multivariateNormal(mean: Array, cov: Array, options: DrawOptions): Array
 export function multivariateNormal(...args: unknown[]): Array {
   return multivariateNormalArgs(args)
@@ -583,7 +607,7 @@ export function multivariateNormal(...args: unknown[]): Array {
 const permutationArgs = operation(
   "random.permutation",
   { x: "any", axis: "axis?", key: "array?" },
-  (x: unknown, axis: number = 0, k?: Array | null) => {
+  (x: number | Array, axis: number = 0, k?: Array | null) => {
     const op = "random.permutation"
     const order = (n: number): Array => argsort(randomBits([keyOr(op, k)], { width: 4, shape: [n] }))
     if (typeof x === "number") return order(asShape(op, x)[0])
@@ -604,6 +628,11 @@ export function permutation(
   axis?: number,
   key?: Array | null,
   options?: StreamOptions,
+): Array
+export function permutation(
+  x: number | Array,
+  axis: number,
+  options: { key?: Array | null } & StreamOptions,
 ): Array
 export function permutation(
   x: number | Array,

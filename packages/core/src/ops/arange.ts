@@ -106,6 +106,7 @@ export function arange<D extends Dtype = Dtype>(
 export function arange<D extends Dtype = Dtype>(
   options: { start?: Bound; stop: Bound; step?: Bound | null; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function arange(...args: unknown[]): Array {
   // A start alone, by position, is the stop; by name it is a start without one.
   if (isPlainObject(args[0])) checkBound("stop", args[0].stop, true)

@@ -1,7 +1,7 @@
 /**
  * Where the extremes are: positions of the largest and the smallest element along an axis.
  */
-import { type Operand, operation, type StreamOptions } from "../graph/args"
+import { operation, type StreamOptions } from "../graph/args"
 import { complex64, uint32 } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
 import type { Array, HostArray } from "../graph/graph"
@@ -64,7 +64,7 @@ function search(name: string, apply: Apply<{ axis: number }>): (args: readonly u
   return operation(
     name,
     { a: "operand", axis: "axis?", keepdims: "bool?" },
-    (a: Operand, axis?: number | null, keepdims = false) => {
+    (a: Array, axis?: number | null, keepdims: boolean = false) => {
       const x = asOperand(name, a)
       if (axis === undefined || axis === null) {
         const y = apply([x.flatten()], { axis: 0 })
@@ -86,6 +86,7 @@ const argminArgs = search("argmin", argminAlong)
  * mx.argmax(mx.array([1, 3, 2])).item() // => 1
  */
 export function argmax(a: Array, axis?: number | null, keepdims?: boolean, options?: StreamOptions): Array
+export function argmax(a: Array, axis: number | null, options: { keepdims?: boolean } & StreamOptions): Array
 export function argmax(a: Array, options: { axis?: number | null; keepdims?: boolean } & StreamOptions): Array
 export function argmax(...args: unknown[]): Array {
   return argmaxArgs(args)
@@ -98,6 +99,7 @@ export function argmax(...args: unknown[]): Array {
  * mx.argmin(mx.array([3, 1, 2])).item() // => 1
  */
 export function argmin(a: Array, axis?: number | null, keepdims?: boolean, options?: StreamOptions): Array
+export function argmin(a: Array, axis: number | null, options: { keepdims?: boolean } & StreamOptions): Array
 export function argmin(a: Array, options: { axis?: number | null; keepdims?: boolean } & StreamOptions): Array
 export function argmin(...args: unknown[]): Array {
   return argminArgs(args)

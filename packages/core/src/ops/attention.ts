@@ -199,13 +199,17 @@ function check(q: Array, k: Array, v: Array): void {
 const attentionArgs = operation(
   "scaledDotProductAttention",
   { q: "array", k: "array", v: "array", scale: "number", mask: "any?", sinks: "array?", forceFused: "bool?" },
-  (q: unknown, k: unknown, v: unknown, scale: unknown, mask: unknown, sinks: unknown): Array => {
+  (
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: number,
+    mask?: Array | "causal" | null,
+    sinks?: Array | null,
+    _forceFused?: boolean,
+  ): Array => {
     const op = "scaledDotProductAttention"
-    const given = [
-      asArrayArgument(op, "q", q),
-      asArrayArgument(op, "k", k),
-      asArrayArgument(op, "v", v),
-    ] as const
+    const given = [q, k, v] as const
     check(...given)
     if (typeof scale !== "number")
       throw new ArgumentError(op, `scale must be a number, received ${describe(scale)}`)
@@ -254,6 +258,8 @@ export interface AttentionOptions extends StreamOptions {
 /**
  * softmax(scale · q kᵀ + mask) v. Queries [batch, heads, queries, features]; keys and values may have fewer heads, a divisor of the
  * queries'. Scores are computed in at least float32.
+ * @method false
+ * @named scale mask sinks forceFused
  * @throws ShapeError when the shapes do not fit together; DTypeError unless the arrays are floating
  * @example
  * mx.fast.scaledDotProductAttention(mx.ones([1, 1, 1, 2]), mx.ones([1, 1, 3, 2]), mx.ones([1, 1, 3, 2]), { scale: 1 }).tolist()

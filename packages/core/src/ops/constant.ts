@@ -2,7 +2,7 @@
  * Constants and conversions: the two primitives every other family leans on, and the rules by which a JavaScript scalar
  * beside an array finds its dtype.
  */
-import { asArrayArgument, type Operand, operation, type Scalar, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type Scalar, type StreamOptions } from "../graph/args"
 import { Complex } from "../graph/complex-number"
 import {
   asDtype,
@@ -137,8 +137,8 @@ export function promoteOperands(
   return [toDtype(x, dtype), toDtype(y, dtype)]
 }
 
-const astypeArgs = operation("astype", { a: "array", dtype: "dtype" }, (a: unknown, dtype: unknown) =>
-  toDtype(asArrayArgument("astype", "a", a), asDtype("astype", dtype)),
+const astypeArgs = operation("astype", { a: "array", dtype: "dtype" }, (a: Array, dtype: Dtype) =>
+  toDtype(a, asDtype("astype", dtype)),
 )
 /**
  * Converts to another dtype. Floating to integer truncates towards zero; complex to real takes the real part.
@@ -148,6 +148,7 @@ const astypeArgs = operation("astype", { a: "array", dtype: "dtype" }, (a: unkno
  * // => [1, -1]
  */
 export function astype<D extends Dtype>(a: Array, dtype: D, options?: StreamOptions): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function astype(...args: unknown[]): Array {
   return astypeArgs(args)
 }

@@ -42,7 +42,7 @@ function apply(op: string, input: unknown, weight: unknown, params: ConvParams):
 const ones = (axes: number): number[] => globalThis.Array.from({ length: axes }, () => 1)
 
 /** The function of MLX's conv1d, conv2d or conv3d. */
-function forward(op: string, axes: number): (args: readonly unknown[]) => Array {
+function forward<S>(op: string, axes: number): (args: readonly unknown[]) => Array {
   return operation(
     op,
     {
@@ -53,14 +53,7 @@ function forward(op: string, axes: number): (args: readonly unknown[]) => Array 
       dilation: "integers?",
       groups: "integer?",
     },
-    (
-      input: unknown,
-      weight: unknown,
-      stride: unknown = 1,
-      padding: unknown = 0,
-      dilation: unknown = 1,
-      groups: unknown = 1,
-    ) => {
+    (input: Array, weight: Array, stride?: S, padding?: S, dilation?: S, groups: number = 1) => {
       const pad = perAxis(op, "padding", padding ?? 0, axes, 0)
       return apply(op, input, weight, {
         stride: perAxis(op, "stride", stride ?? 1, axes, 1),
@@ -79,7 +72,7 @@ function forward(op: string, axes: number): (args: readonly unknown[]) => Array 
  * The function of MLX's conv_transpose1d, 2d or 3d: the convolution whose output a forward one with these settings would take as input. The
  * kernel is flipped, the input spread by the stride, and its edges widened by what the kernel reaches beyond the padding.
  */
-function backward(op: string, axes: number): (args: readonly unknown[]) => Array {
+function backward<S>(op: string, axes: number): (args: readonly unknown[]) => Array {
   return operation(
     op,
     {
@@ -92,18 +85,18 @@ function backward(op: string, axes: number): (args: readonly unknown[]) => Array
       groups: "integer?",
     },
     (
-      input: unknown,
-      weight: unknown,
-      stride: unknown = 1,
-      padding: unknown = 0,
-      dilation: unknown = 1,
-      outputPadding: unknown = 0,
-      groups: unknown = 1,
+      input: Array,
+      weight: Array,
+      stride?: S,
+      padding?: S,
+      dilation?: S,
+      outputPadding?: S,
+      groups: number = 1,
     ) => {
       const pad = perAxis(op, "padding", padding ?? 0, axes, 0)
       const more = perAxis(op, "outputPadding", outputPadding ?? 0, axes, 0)
       const kernelDilation = perAxis(op, "dilation", dilation ?? 1, axes, 1)
-      const { shape } = asArrayArgument(op, "weight", weight)
+      const { shape } = weight
       const low = pad.map((n, i) => kernelDilation[i] * ((shape[i + 1] ?? 1) - 1) - n)
       return apply(op, input, weight, {
         stride: ones(axes),
@@ -118,12 +111,12 @@ function backward(op: string, axes: number): (args: readonly unknown[]) => Array
   )
 }
 
-const conv1dArgs = forward("conv1d", 1)
-const conv2dArgs = forward("conv2d", 2)
-const conv3dArgs = forward("conv3d", 3)
-const convTranspose1dArgs = backward("convTranspose1d", 1)
-const convTranspose2dArgs = backward("convTranspose2d", 2)
-const convTranspose3dArgs = backward("convTranspose3d", 3)
+const conv1dArgs = forward<number>("conv1d", 1)
+const conv2dArgs = forward<number | readonly number[]>("conv2d", 2)
+const conv3dArgs = forward<number | readonly number[]>("conv3d", 3)
+const convTranspose1dArgs = backward<number>("convTranspose1d", 1)
+const convTranspose2dArgs = backward<number | readonly number[]>("convTranspose2d", 2)
+const convTranspose3dArgs = backward<number | readonly number[]>("convTranspose3d", 3)
 
 /**
  * Slides kernels along sequences: input [batch, length, channels], weight [output channels, size, channels / groups], result
@@ -143,6 +136,12 @@ export function conv1d(
   dilation?: number,
   groups?: number,
   options?: StreamOptions,
+): Array
+export function conv1d(
+  input: Array,
+  weight: Array,
+  stride: number,
+  options: { padding?: number; dilation?: number; groups?: number } & StreamOptions,
 ): Array
 export function conv1d(
   input: Array,
@@ -174,6 +173,16 @@ export function conv2d(
 export function conv2d(
   input: Array,
   weight: Array,
+  stride: number | readonly number[],
+  options: {
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
+): Array
+export function conv2d(
+  input: Array,
+  weight: Array,
   options: {
     stride?: number | readonly number[]
     padding?: number | readonly number[]
@@ -201,6 +210,16 @@ export function conv3d(
   dilation?: number | readonly number[],
   groups?: number,
   options?: StreamOptions,
+): Array
+export function conv3d(
+  input: Array,
+  weight: Array,
+  stride: number | readonly number[],
+  options: {
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
 ): Array
 export function conv3d(
   input: Array,
@@ -239,6 +258,12 @@ export function convTranspose1d(
 export function convTranspose1d(
   input: Array,
   weight: Array,
+  stride: number,
+  options: { padding?: number; dilation?: number; outputPadding?: number; groups?: number } & StreamOptions,
+): Array
+export function convTranspose1d(
+  input: Array,
+  weight: Array,
   options: {
     stride?: number
     padding?: number
@@ -268,6 +293,17 @@ export function convTranspose2d(
   outputPadding?: number | readonly number[],
   groups?: number,
   options?: StreamOptions,
+): Array
+export function convTranspose2d(
+  input: Array,
+  weight: Array,
+  stride: number | readonly number[],
+  options: {
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    outputPadding?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
 ): Array
 export function convTranspose2d(
   input: Array,
@@ -305,6 +341,17 @@ export function convTranspose3d(
 export function convTranspose3d(
   input: Array,
   weight: Array,
+  stride: number | readonly number[],
+  options: {
+    padding?: number | readonly number[]
+    dilation?: number | readonly number[]
+    outputPadding?: number | readonly number[]
+    groups?: number
+  } & StreamOptions,
+): Array
+export function convTranspose3d(
+  input: Array,
+  weight: Array,
   options: {
     stride?: number | readonly number[]
     padding?: number | readonly number[]
@@ -330,17 +377,16 @@ const convGeneralArgs = operation(
     flip: "bool?",
   },
   (
-    input: unknown,
-    weight: unknown,
-    stride: unknown = 1,
-    padding: unknown = 0,
-    kernelDilation: unknown = 1,
-    inputDilation: unknown = 1,
-    groups: unknown = 1,
-    flip: unknown = false,
+    x: Array,
+    weight: Array,
+    stride: number | readonly number[] = 1,
+    padding: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]] = 0,
+    kernelDilation: number | readonly number[] = 1,
+    inputDilation: number | readonly number[] = 1,
+    groups: number = 1,
+    flip: boolean = false,
   ): Array => {
     const op = "convGeneral"
-    const x = asArrayArgument(op, "input", input)
     const axes = x.ndim - 2
     if (axes < 1 || axes > 3)
       throw new ShapeError(
@@ -391,6 +437,18 @@ export function convGeneral(
 export function convGeneral(
   input: Array,
   weight: Array,
+  stride: number | readonly number[],
+  options: {
+    padding?: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]]
+    kernelDilation?: number | readonly number[]
+    inputDilation?: number | readonly number[]
+    groups?: number
+    flip?: boolean
+  } & StreamOptions,
+): Array
+export function convGeneral(
+  input: Array,
+  weight: Array,
   options: {
     stride?: number | readonly number[]
     padding?: number | readonly number[] | readonly [low: readonly number[], high: readonly number[]]
@@ -407,10 +465,10 @@ export function convGeneral(...args: unknown[]): Array {
 const convolveArgs = operation(
   "convolve",
   { a: "array", v: "array", mode: ["full", "valid", "same"] },
-  (first: unknown, second: unknown, mode: unknown = "full"): Array => {
+  (first: Array, second: Array, mode: "full" | "valid" | "same" = "full"): Array => {
     const op = "convolve"
-    let a = asArrayArgument(op, "a", first)
-    let v = asArrayArgument(op, "v", second)
+    let a = first
+    let v = second
     for (const [name, x] of [
       ["a", a],
       ["v", v],
@@ -445,11 +503,11 @@ const convolveArgs = operation(
  * @example
  * mx.convolve(mx.array([1, 2, 3]), mx.array([1, 1])).tolist() // => [1, 3, 5, 3]
  */
+export function convolve(a: Array, v: Array, mode?: "full" | "valid" | "same", options?: StreamOptions): Array
 export function convolve(
   a: Array,
   v: Array,
-  mode?: "full" | "valid" | "same" | ({ mode?: "full" | "valid" | "same" } & StreamOptions),
-  options?: StreamOptions,
+  options: { mode?: "full" | "valid" | "same" } & StreamOptions,
 ): Array
 export function convolve(...args: unknown[]): Array {
   return convolveArgs(args)

@@ -5,7 +5,6 @@
 import { hasRoom, keep, makeRoom, noteAllocation, relieve } from "../engine/memory"
 import { bytesIn } from "../engine/memory-budget"
 import {
-  asArrayArgument,
   checkOptions,
   isList,
   isPlainObject,
@@ -276,6 +275,7 @@ export function asarray<T extends Dtype>(
   a: ArrayData,
   options: { dtype: T; copy?: boolean | null },
 ): ArrayOf<ValueIn<T>>
+// By hand: the dtype decides what the elements are.
 export function asarray(...args: unknown[]): Array {
   return asarrayArgs(args)
 }
@@ -325,6 +325,7 @@ export function full(
   dtype?: Dtype | null,
   options?: StreamOptions,
 ): Array
+// By hand: the dtype decides what the elements are.
 export function full(...args: unknown[]): Array {
   return fullArgs(args)
 }
@@ -336,8 +337,8 @@ const filled = (op: string, value: number): ((args: readonly unknown[]) => Array
   )
 /** The body of `zerosLike` and `onesLike`. */
 const filledLike = (op: string, value: number): ((args: readonly unknown[]) => Array) =>
-  operation(op, { a: "array", dtype: "dtype?" }, (a: unknown, dtype?: Dtype | null) => {
-    const { shape, dtype: own } = asArrayArgument(op, "a", a)
+  operation(op, { a: "array", dtype: "dtype?" }, (a: Array, dtype?: Dtype | null) => {
+    const { shape, dtype: own } = a
     return broadcastTo(scalarArray(value, dtype ? asDtype(op, dtype) : own), shape)
   })
 
@@ -356,6 +357,7 @@ export function zeros<D extends Dtype = Dtype<number>>(
   shape: number | readonly number[],
   options: { dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function zeros(...args: unknown[]): Array {
   return zerosArgs(args)
 }
@@ -375,6 +377,7 @@ export function ones<D extends Dtype = Dtype<number>>(
   shape: number | readonly number[],
   options: { dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function ones(...args: unknown[]): Array {
   return onesArgs(args)
 }
@@ -436,6 +439,7 @@ export function eye<D extends Dtype = Dtype<number>>(
   n: number,
   options: { m?: number | null; k?: number; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function eye(...args: unknown[]): Array {
   return eyeArgs(args)
 }
@@ -457,6 +461,7 @@ export function tri<D extends Dtype = Dtype<number>>(
   n: number,
   options: { m?: number | null; k?: number; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function tri(...args: unknown[]): Array {
   return triArgs(args)
 }

@@ -36,8 +36,8 @@ function diagonalOf(op: string, x: Array, offset: number, axis1: number, axis2: 
 const diagonalArgs = operation(
   "diagonal",
   { a: "array", offset: "integer?", axis1: "axis?", axis2: "axis?" },
-  (a: unknown, offset: number = 0, axis1: number = 0, axis2: number = 1): Array =>
-    diagonalOf("diagonal", asArrayArgument("diagonal", "a", a), offset, axis1, axis2),
+  (a: Array, offset: number = 0, axis1: number = 0, axis2: number = 1): Array =>
+    diagonalOf("diagonal", a, offset, axis1, axis2),
 )
 /**
  * The diagonal of the matrices along two axes (the first two by default), `offset` columns right of the main one; it is the last axis of
@@ -55,14 +55,18 @@ export function diagonal(
 ): Array
 export function diagonal(
   a: Array,
+  offset: number,
+  options: { axis1?: number; axis2?: number } & StreamOptions,
+): Array
+export function diagonal(
+  a: Array,
   options: { offset?: number; axis1?: number; axis2?: number } & StreamOptions,
 ): Array
 export function diagonal(...args: unknown[]): Array {
   return diagonalArgs(args)
 }
 
-const diagArgs = operation("diag", { a: "array", k: "integer?" }, (a: unknown, k: number = 0): Array => {
-  const x = asArrayArgument("diag", "a", a)
+const diagArgs = operation("diag", { a: "array", k: "integer?" }, (x: Array, k: number = 0): Array => {
   if (x.ndim === 2) return diagonalOf("diag", x, k, 0, 1)
   if (x.ndim !== 1) throw new ShapeError("diag", `needs 1 or 2 dimensions, received shape ${format(x.shape)}`)
   if (!Number.isInteger(k)) throw new ArgumentError("diag", `k must be an integer, received ${describe(k)}`)
@@ -91,8 +95,8 @@ export function diag(...args: unknown[]): Array {
 const traceArgs = operation(
   "trace",
   { a: "array", offset: "integer?", axis1: "axis?", axis2: "axis?", dtype: "dtype?" },
-  (a: unknown, offset: number = 0, axis1: number = 0, axis2: number = 1, dtype?: Dtype | null): Array => {
-    const line = diagonalOf("trace", asArrayArgument("trace", "a", a), offset, axis1, axis2)
+  (a: Array, offset: number = 0, axis1: number = 0, axis2: number = 1, dtype?: Dtype | null): Array => {
+    const line = diagonalOf("trace", a, offset, axis1, axis2)
     return dtype ? toDtype(sum(toDtype(line, asDtype("trace", dtype)), -1), dtype) : sum(line, -1)
   },
 )
@@ -112,6 +116,11 @@ export function trace(
 ): Array
 export function trace(
   a: Array,
+  offset: number,
+  options: { axis1?: number; axis2?: number; dtype?: Dtype | null } & StreamOptions,
+): Array
+export function trace(
+  a: Array,
   options: { offset?: number; axis1?: number; axis2?: number; dtype?: Dtype | null } & StreamOptions,
 ): Array
 export function trace(...args: unknown[]): Array {
@@ -128,7 +137,7 @@ function triangle(op: string, a: unknown, k: number, keep: (difference: Array) =
   return where(keep(difference), x, zeros([], x.dtype))
 }
 
-const trilArgs = operation("tril", { x: "array", k: "integer?" }, (x: unknown, k: number = 0) =>
+const trilArgs = operation("tril", { x: "array", k: "integer?" }, (x: Array, k: number = 0) =>
   triangle("tril", x, k, (difference) => difference.lessEqual(k)),
 )
 /**
@@ -143,7 +152,7 @@ export function tril(...args: unknown[]): Array {
   return trilArgs(args)
 }
 
-const triuArgs = operation("triu", { x: "array", k: "integer?" }, (x: unknown, k: number = 0) =>
+const triuArgs = operation("triu", { x: "array", k: "integer?" }, (x: Array, k: number = 0) =>
   triangle("triu", x, k, (difference) => difference.greaterEqual(k)),
 )
 /**

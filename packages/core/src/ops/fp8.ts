@@ -2,7 +2,7 @@
  * The eight-bit float E4M3 of Micikevicius et al., "FP8 formats for deep learning", 2022: a sign, four bits of exponent (bias 7), three
  * of mantissa, no infinities. The code that is NaN there (all ones) is 480 here, as in MLX. It travels in uint8.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { operation, type StreamOptions } from "../graph/args"
 import { asDtype, bfloat16, type Dtype, float32, uint8 } from "../graph/dtype"
 import { DTypeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -70,12 +70,11 @@ export const decodeFp8: Apply<{ dtype: Dtype }> = definePrimitive({
   },
 })
 
-const toFp8Args = operation("toFp8", { x: "array" }, (x: unknown) =>
-  encodeFp8([asArrayArgument("toFp8", "x", x)]),
-)
+const toFp8Args = operation("toFp8", { x: "array" }, (x: Array) => encodeFp8([x]))
 /**
  * Rounds to eight-bit floats (E4M3: 1 sign, 4 exponent, 3 mantissa bits), held as uint8. The nearest value, ties to even; what lies
  * beyond ±448, and NaN, becomes ±448.
+ * @method false
  * @throws DTypeError unless x is of a real floating dtype
  * @example
  * mx.toFp8(mx.array([1, -1.5, 1000])).tolist() // => [56, 188, 126]
@@ -88,11 +87,11 @@ export function toFp8(...args: unknown[]): Array {
 const fromFp8Args = operation(
   "fromFp8",
   { x: "array", dtype: "dtype?" },
-  (x: unknown, dtype: unknown = bfloat16) =>
-    decodeFp8([asArrayArgument("fromFp8", "x", x)], { dtype: asDtype("fromFp8", dtype) }),
+  (x: Array, dtype: Dtype = bfloat16) => decodeFp8([x], { dtype: asDtype("fromFp8", dtype) }),
 )
 /**
  * The values of eight-bit floats (E4M3) in a floating dtype, bfloat16 by default. Every one is exact in every floating dtype.
+ * @method false
  * @throws DTypeError unless x is uint8 and dtype a real floating one
  * @example
  * mx.fromFp8(mx.array([56, 188, 126], mx.uint8), mx.float32).tolist() // => [1, -1.5, 448]

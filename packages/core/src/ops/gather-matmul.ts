@@ -153,7 +153,13 @@ export const asStack = (x: Array): Array => (x.ndim === 2 ? x.expandDims(0) : x.
 const gatherMmArgs = operation(
   "gatherMm",
   { a: "array", b: "array", lhsIndices: "any?", rhsIndices: "any?", sortedIndices: "bool?" },
-  (a: unknown, b: unknown, lhsIndices?: unknown, rhsIndices?: unknown, _sorted: boolean = false): Array => {
+  (
+    a: Array,
+    b: Array,
+    lhsIndices?: Array | null,
+    rhsIndices?: Array | null,
+    _sorted: boolean = false,
+  ): Array => {
     const op = "gatherMm"
     const { x, y, finish } = operands(op, a, b)
     const given = [lhsIndices, rhsIndices].map((index, i) =>
@@ -177,6 +183,8 @@ const gatherMmArgs = operation(
  * Products of matrices chosen by index: out[i] = a[lhsIndices[i]] @ b[rhsIndices[i]]. The axes before the last two are counted
  * row-major as one; indices of any shape broadcast against each other, and indices that are not given take the matrices in order.
  * Differentiable in both operands. `sortedIndices` promises ascending indices; nothing depends on it.
+ * @method false
+ * @named sortedIndices
  * @throws ShapeError when the inner sizes differ; IndexError, when computed, for an index out of bounds
  * @example
  * const a = mx.array([[[1, 2]], [[3, 4]]])
@@ -189,6 +197,12 @@ export function gatherMm(
   lhsIndices?: Array | null,
   rhsIndices?: Array | null,
   options?: { sortedIndices?: boolean } & StreamOptions,
+): Array
+export function gatherMm(
+  a: Array,
+  b: Array,
+  lhsIndices: Array | null,
+  options: { rhsIndices?: Array | null; sortedIndices?: boolean } & StreamOptions,
 ): Array
 export function gatherMm(
   a: Array,
@@ -220,7 +234,7 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
 const segmentedMmArgs = operation(
   "segmentedMm",
   { a: "array", b: "array", segments: "any" },
-  (a: unknown, b: unknown, segments: unknown): Array => {
+  (a: Array, b: Array, segments: Array): Array => {
     const op = "segmentedMm"
     const bounds = asArrayArgument(op, "segments", segments)
     const { x, y, added } = operands(op, a, b)
@@ -239,6 +253,7 @@ const segmentedMmArgs = operation(
 /**
  * Products over parts of the inner axis: out[s] = a[:, from:to] @ b[from:to, :] for every pair (from, to) in `segments`, which has
  * shape [..., 2]. What lies outside the axis is left out.
+ * @method false
  * @throws ShapeError unless a and b are matrices that fit and segments end in an axis of 2; DTypeError unless segments are integers
  * @example
  * const segments = mx.array([[0, 1], [1, 3]], mx.int32)
@@ -295,12 +310,12 @@ const blockMaskedMmArgs = operation(
   "blockMaskedMm",
   { a: "array", b: "array", blockSize: "integer?", maskOut: "array?", maskLhs: "array?", maskRhs: "array?" },
   (
-    a: unknown,
-    b: unknown,
+    a: Array,
+    b: Array,
     blockSize: number = 64,
-    maskOut?: unknown,
-    maskLhs?: unknown,
-    maskRhs?: unknown,
+    maskOut?: Array | null,
+    maskLhs?: Array | null,
+    maskRhs?: Array | null,
   ): Array => {
     const op = "blockMaskedMm"
     if (blockSize !== 32 && blockSize !== 64)
@@ -355,6 +370,7 @@ export interface BlockMasks {
 /**
  * The matrix product a @ b where masks say, block by block, what counts: a bool mask keeps a block or replaces it by zeros, any other
  * multiplies it. Masks broadcast along the axes before the last two.
+ * @method false
  * @throws ShapeError when sizes or masks do not fit; ArgumentError unless blockSize is 32 or 64; DTypeError unless a and b are floating
  * @example
  * const maskOut = mx.array([[true, false]])

@@ -1,7 +1,7 @@
 /**
  * The Hadamard transform of the last axis, by matrices of 1 and −1 whose rows are orthogonal.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { operation, type StreamOptions } from "../graph/args"
 import { atLeastFloat, complex64 } from "../graph/dtype"
 import { ArgumentError, DTypeError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -105,9 +105,8 @@ const transform: Apply<{ scale: number; transposed: boolean }> = definePrimitive
 const hadamardTransformArgs = operation(
   "hadamardTransform",
   { a: "array", scale: "number?" },
-  (a: unknown, scale?: number | null) => {
+  (given: Array, scale?: number | null) => {
     const op = "hadamardTransform"
-    const given = asArrayArgument(op, "a", a)
     if (scale !== undefined && scale !== null && typeof scale !== "number")
       throw new ArgumentError(op, `scale must be a number, received ${describe(scale)}`)
     if (given.dtype === complex64)
@@ -125,6 +124,7 @@ const hadamardTransformArgs = operation(
 /**
  * The Walsh–Hadamard transform of each row along the last axis, in Sylvester's order: scale · H x, where H has the elements 1 and −1. Its
  * size is m · 2ᵏ with m of 1, 12, 20 or 28; `scale` is 1/√n by default, which makes it orthogonal. Integers are converted to float32.
+ * @method false
  * @throws ShapeError for another size of the last axis; DTypeError for complex64
  * @example
  * mx.hadamardTransform(mx.array([1, 2, 3, 4]), 1).tolist() // => [10, -2, -4, 0]

@@ -82,7 +82,7 @@ function listOf(op: string, arrays: unknown): Array[] {
 const concatenateArgs = operation(
   "concatenate",
   { arrays: "any", axis: "axisOrNone?" },
-  (arrays: unknown, axis: number | null = 0) => {
+  (arrays: readonly Array[], axis: number | null = 0) => {
     let list = listOf("concatenate", arrays)
     const dtype = list.map((x) => x.dtype).reduce(promote)
     list = list.map((x) => toDtype(x, dtype))
@@ -111,7 +111,7 @@ export { concatenate as concat }
 const stackArgs = operation(
   "stack",
   { arrays: "any", axis: "axis?" },
-  (arrays: unknown, axis: number = 0) => {
+  (arrays: readonly Array[], axis: number = 0) => {
     const list = listOf("stack", arrays)
     for (const x of list) {
       if (format(x.shape) !== format(list[0].shape))

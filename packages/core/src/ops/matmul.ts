@@ -164,7 +164,7 @@ function prepare(op: string, a: unknown, b: unknown): { x: Array; y: Array; fini
   return { x, y, finish }
 }
 
-const matmulArgs = operation("matmul", { a: "array", b: "array" }, (a: unknown, b: unknown) => {
+const matmulArgs = operation("matmul", { a: "array", b: "array" }, (a: Array, b: Array) => {
   const { x, y, finish } = prepare("matmul", a, b)
   return finish(product([x, y]))
 })
@@ -233,7 +233,7 @@ const plus = (a: Array | null, b: Array): Array => (a ? a.add(b) : b)
 const addmmArgs = operation(
   "addmm",
   { c: "operand", a: "array", b: "array", alpha: "number?", beta: "number?" },
-  (c: unknown, a: unknown, b: unknown, alpha: number = 1, beta: number = 1) => {
+  (c: Array, a: Array, b: Array, alpha: number = 1, beta: number = 1) => {
     const bias = asArrayArgument("addmm", "c", c)
     const { x, y, finish } = prepare("addmm", a, b)
     const dtype = promote(bias.dtype, x.dtype)
@@ -258,6 +258,13 @@ export function addmm(
   alpha?: number,
   beta?: number,
   options?: StreamOptions,
+): Array
+export function addmm(
+  c: Array,
+  a: Array,
+  b: Array,
+  alpha: number,
+  options: { beta?: number } & StreamOptions,
 ): Array
 export function addmm(
   c: Array,

@@ -42,8 +42,7 @@ const reinterpret: Apply<{ dtype: Dtype }> = definePrimitive({
     return { outputs: [reinterpret([moved], params)], axes: [0] }
   },
 })
-const viewArgs = operation("view", { a: "array", dtype: "dtype" }, (a: unknown, dtype: unknown): Array => {
-  const x = asArrayArgument("view", "a", a)
+const viewArgs = operation("view", { a: "array", dtype: "dtype" }, (x: Array, dtype: Dtype): Array => {
   const type = asDtype("view", dtype)
   if (type === x.dtype) return x
   if (type === bool_) throw new DTypeError("view", "bytes that are neither 0 nor 1 are no bools")
@@ -64,12 +63,11 @@ const asStridedArgs = operation(
   "asStrided",
   { a: "array", shape: "shape?", strides: "integerList?", offset: "integer?" },
   (
-    a: unknown,
+    x: Array,
     shape?: readonly number[] | null,
     strides?: readonly number[] | null,
     offset: number = 0,
   ): Array => {
-    const x = asArrayArgument("asStrided", "a", a)
     const to = shape ?? x.shape
     const steps = strides ?? contiguousStrides(to)
     if (!isList(to) || !isList(steps) || to.length !== steps.length)
@@ -109,6 +107,11 @@ export function asStrided(
   strides?: readonly number[] | null,
   offset?: number,
   options?: StreamOptions,
+): Array
+export function asStrided(
+  a: Array,
+  shape: readonly number[] | null,
+  options: { strides?: readonly number[] | null; offset?: number } & StreamOptions,
 ): Array
 export function asStrided(
   a: Array,

@@ -200,7 +200,7 @@ function checkEps(op: string, eps: unknown): number {
 const layerNormArgs = operation(
   "layerNorm",
   { x: "array", weight: "array?", bias: "array?", eps: "number" },
-  (x: unknown, weight: unknown, bias: unknown, eps: unknown): Array => {
+  (x: Array, weight: Array | null, bias: Array | null, eps: number): Array => {
     const inputs = rowsWith("layerNorm", x, { weight, bias })
     return layerNormPrimitive(inputs, {
       eps: checkEps("layerNorm", eps),
@@ -212,6 +212,7 @@ const layerNormArgs = operation(
 /**
  * (x − mean x) / √(var x + eps) · weight + bias over the last axis.
  * Ba, Kiros and Hinton, "Layer normalization", 2016.
+ * @method false
  * @throws ShapeError unless weight and bias have the last axis's size; DTypeError unless x is floating
  * @example
  * mx.fast.layerNorm(mx.array([1, -1]), null, null, 0).tolist() // => [1, -1]
@@ -225,6 +226,11 @@ export function layerNorm(
 ): Array
 export function layerNorm(
   x: Array,
+  weight: Array | null,
+  options: { bias?: Array | null; eps: number } & StreamOptions,
+): Array
+export function layerNorm(
+  x: Array,
   options: { weight?: Array | null; bias?: Array | null; eps: number } & StreamOptions,
 ): Array
 export function layerNorm(...args: unknown[]): Array {
@@ -234,7 +240,7 @@ export function layerNorm(...args: unknown[]): Array {
 const rmsNormArgs = operation(
   "rmsNorm",
   { x: "array", weight: "array?", eps: "number" },
-  (x: unknown, weight: unknown, eps: unknown): Array => {
+  (x: Array, weight: Array | null, eps: number): Array => {
     const inputs = rowsWith("rmsNorm", x, { weight })
     return rmsNormPrimitive(inputs, { eps: checkEps("rmsNorm", eps), hasWeight: inputs.length > 1 })
   },
@@ -242,11 +248,13 @@ const rmsNormArgs = operation(
 /**
  * x / √(mean x² + eps) · weight over the last axis.
  * Zhang and Sennrich, "Root mean square layer normalization", 2019.
+ * @method false
  * @throws ShapeError unless the weight has the last axis's size; DTypeError unless x is floating
  * @example
  * mx.fast.rmsNorm(mx.array([3, -3]), null, 0).tolist() // => [1, -1]
  */
 export function rmsNorm(x: Array, weight: Array | null, eps: number, options?: StreamOptions): Array
+export function rmsNorm(x: Array, weight: Array | null, options: { eps: number } & StreamOptions): Array
 export function rmsNorm(x: Array, options: { weight?: Array | null; eps: number } & StreamOptions): Array
 export function rmsNorm(...args: unknown[]): Array {
   return rmsNormArgs(args)
@@ -338,16 +346,15 @@ const ropeArgs = operation(
     freqs: "array?",
   },
   (
-    a: unknown,
+    x: Array,
     dims: number,
-    traditional: unknown,
-    base: number | null | undefined,
+    traditional: boolean = false,
+    base?: number | null,
     scale: number = 1,
-    offset: unknown = 0,
-    freqs: unknown = null,
+    offset: number | Array = 0,
+    freqs: Array | null = null,
   ): Array => {
     const op = "rope"
-    const x = asArrayArgument(op, "a", a)
     if (x.dtype.kind !== "floating") throw new DTypeError(op, `a must be floating, received ${x.dtype.name}`)
     if (x.ndim < 3)
       throw new ShapeError(op, `a must have at least 3 dimensions, received shape ${format(x.shape)}`)
@@ -400,11 +407,14 @@ export interface RopeOptions extends StreamOptions {
 /**
  * Rotary position embedding of an array [batch, …, positions, features]: pairs of the first `dims` features are rotated by
  * position · scale / frequency. Su et al., "RoFormer", 2021.
+ * @method false
+ * @named traditional base scale offset freqs
  * @throws ShapeError unless dims is even and fits; ArgumentError unless exactly one of base and freqs is given
  * @example
  * mx.fast.rope(mx.ones([1, 1, 2]), 2, { base: 10000 }).tolist() // => [[[1, 1]]]
  */
 export function rope(a: Array, dims: number, options: RopeOptions): Array
+// By hand: one of `base` and `freqs` must be given.
 export function rope(...args: unknown[]): Array {
   return ropeArgs(args)
 }

@@ -1,7 +1,7 @@
 /**
  * Padding: with a value, or with what the array has near its edges.
  */
-import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../graph/args"
+import { isList, type Operand, operation, type StreamOptions } from "../graph/args"
 import { storeWidth } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import { Array } from "../graph/graph"
@@ -113,8 +113,12 @@ const padArgs = operation(
     mode: ["constant", "edge", "reflect", "symmetric"],
     constantValues: "operand?",
   },
-  (a: unknown, padWidth: unknown, mode: string = "constant", constant: Operand = 0): Array => {
-    const given = asArrayArgument("pad", "a", a)
+  (
+    given: Array,
+    padWidth: number | readonly number[] | readonly (readonly number[])[],
+    mode: "constant" | "edge" | "reflect" | "symmetric" = "constant",
+    constant: Operand = 0,
+  ): Array => {
     const pairs = widths(padWidth, given.ndim)
     const [low, high] = [pairs.map((p) => p[0]), pairs.map((p) => p[1])]
     if (mode === "constant") {
@@ -158,6 +162,12 @@ export function pad(
   mode?: "constant" | "edge" | "reflect" | "symmetric",
   constantValues?: Operand,
   options?: StreamOptions,
+): Array
+export function pad(
+  a: Array,
+  padWidth: number | readonly number[] | readonly (readonly number[])[],
+  mode: "constant" | "edge" | "reflect" | "symmetric",
+  options: { constantValues?: Operand } & StreamOptions,
 ): Array
 export function pad(
   a: Array,

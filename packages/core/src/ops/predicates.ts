@@ -85,11 +85,12 @@ function near(op: string, a: unknown, b: unknown, rtol: number, atol: number, eq
 const iscloseArgs = operation(
   "isclose",
   { a: "operand", b: "operand", rtol: "number?", atol: "number?", equalNan: "bool?" },
-  (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
+  (a: Operand, b: Operand, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
     near("isclose", a, b, rtol, atol, equalNan),
 )
 /**
  * Element-wise |a − b| ≤ atol + rtol · |b|; infinities by equality.
+ * @named equalNan
  * @example
  * mx.isclose(mx.array([1, 2]), mx.array([1, 2.1])).tolist() // => [true, false]
  */
@@ -103,6 +104,12 @@ export function isclose(
 export function isclose(
   a: Operand,
   b: Operand,
+  rtol: number,
+  options: { atol?: number; equalNan?: boolean } & StreamOptions,
+): Array
+export function isclose(
+  a: Operand,
+  b: Operand,
   options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions,
 ): Array
 export function isclose(...args: unknown[]): Array {
@@ -112,11 +119,12 @@ export function isclose(...args: unknown[]): Array {
 const allcloseArgs = operation(
   "allclose",
   { a: "operand", b: "operand", rtol: "number?", atol: "number?", equalNan: "bool?" },
-  (a: unknown, b: unknown, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
+  (a: Operand, b: Operand, rtol: number = 1e-5, atol: number = 1e-8, equalNan: boolean = false) =>
     near("allclose", a, b, rtol, atol, equalNan).all(),
 )
 /**
  * True if all elements are close, by {@link isclose}.
+ * @named equalNan
  * @example
  * mx.allclose(mx.array([1, 2]), mx.array([1, 2.000001])).item() // => true
  */
@@ -130,6 +138,12 @@ export function allclose(
 export function allclose(
   a: Operand,
   b: Operand,
+  rtol: number,
+  options: { atol?: number; equalNan?: boolean } & StreamOptions,
+): Array
+export function allclose(
+  a: Operand,
+  b: Operand,
   options: { rtol?: number; atol?: number; equalNan?: boolean } & StreamOptions,
 ): Array
 export function allclose(...args: unknown[]): Array {
@@ -139,7 +153,7 @@ export function allclose(...args: unknown[]): Array {
 const arrayEqualArgs = operation(
   "arrayEqual",
   { a: "operand", b: "operand", equalNan: "bool?" },
-  (a: unknown, b: unknown, equalNan: boolean = false) => {
+  (a: Operand, b: Operand, equalNan: boolean = false) => {
     const [x, y] = promoteOperands("arrayEqual", a, b)
     if (!sameShape(x.shape, y.shape)) return scalarArray(false, bool_)
     const same = x.equal(y)
@@ -160,13 +174,14 @@ export function arrayEqual(...args: unknown[]): Array {
 const countNonzeroArgs = operation(
   "countNonzero",
   { a: "operand", axis: "axes?", keepdims: "bool?" },
-  (a: unknown, axis?: Axes, keepdims: boolean = false) => {
+  (a: Array, axis?: Axes, keepdims: boolean = false) => {
     const x = asOperand("countNonzero", a)
     return sum(x.notEqual(scalarArray(0, x.dtype)), { axis, keepdims })
   },
 )
 /**
  * The number of nonzero elements over the axes (all by default), as int32.
+ * @named axis keepdims
  * @example
  * mx.countNonzero(mx.array([0, 3, 5])).item() // => 2
  */
@@ -178,7 +193,7 @@ export function countNonzero(...args: unknown[]): Array {
 const nanToNumArgs = operation(
   "nanToNum",
   { a: "operand", nan: "number?", posinf: "number?", neginf: "number?" },
-  (a: unknown, nan: number = 0, posinf?: number | null, neginf?: number | null): Array => {
+  (a: Operand, nan: number = 0, posinf?: number | null, neginf?: number | null): Array => {
     const x = asOperand("nanToNum", a)
     if (!isInexact(x.dtype)) return x
     if (x.dtype === complex64) {
@@ -204,6 +219,11 @@ export function nanToNum(
   posinf?: number | null,
   neginf?: number | null,
   options?: StreamOptions,
+): Array
+export function nanToNum(
+  a: Operand,
+  nan: number,
+  options: { posinf?: number | null; neginf?: number | null } & StreamOptions,
 ): Array
 export function nanToNum(
   a: Operand,
@@ -235,6 +255,7 @@ export function clip(
   a: Operand,
   options: { aMin?: Operand | null; aMax?: Operand | null } & StreamOptions,
 ): Array
+// By hand: a bound must be given, if only as null.
 export function clip(...args: unknown[]): Array {
   return clipArgs(args)
 }

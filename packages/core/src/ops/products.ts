@@ -1,7 +1,7 @@
 /**
  * Products over chosen axes: inner, outer, tensordot, vecdot, kron, all by way of matmul and multiply.
  */
-import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
+import { isList, operation, type StreamOptions } from "../graph/args"
 import { promote } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -35,8 +35,8 @@ function contract(op: string, x: Array, y: Array, axesX: readonly number[], axes
   return matmul(a, b).reshape([...shapeX, ...shapeY])
 }
 
-const innerArgs = operation("inner", { a: "array", b: "array" }, (a: unknown, b: unknown): Array => {
-  const [x, y] = [asArrayArgument("inner", "a", a), asArrayArgument("inner", "b", b)]
+const innerArgs = operation("inner", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
+  const [x, y] = [a, b]
   if (x.ndim === 0 || y.ndim === 0) return x.multiply(y)
   return contract("inner", x, y, [-1], [-1])
 })
@@ -51,8 +51,8 @@ export function inner(...args: unknown[]): Array {
   return innerArgs(args)
 }
 
-const outerArgs = operation("outer", { a: "array", b: "array" }, (a: unknown, b: unknown): Array => {
-  const [x, y] = [asArrayArgument("outer", "a", a), asArrayArgument("outer", "b", b)]
+const outerArgs = operation("outer", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
+  const [x, y] = [a, b]
   return x.flatten().reshape([-1, 1]).multiply(y.flatten())
 })
 /**
@@ -68,8 +68,8 @@ export function outer(...args: unknown[]): Array {
 const tensordotArgs = operation(
   "tensordot",
   { a: "array", b: "array", axes: "any?" },
-  (a: unknown, b: unknown, axes: number | readonly (number | readonly number[])[] = 2): Array => {
-    const [x, y] = [asArrayArgument("tensordot", "a", a), asArrayArgument("tensordot", "b", b)]
+  (a: Array, b: Array, axes: number | readonly (number | readonly number[])[] = 2): Array => {
+    const [x, y] = [a, b]
     if (typeof axes === "number") {
       if (!Number.isInteger(axes) || axes < 0 || axes > Math.min(x.ndim, y.ndim))
         throw new ShapeError(
@@ -121,8 +121,8 @@ export function tensordot(...args: unknown[]): Array {
 const vecdotArgs = operation(
   "vecdot",
   { a: "array", b: "array", axis: "axis?" },
-  (a: unknown, b: unknown, axis: number = -1): Array => {
-    const [x, y] = [asArrayArgument("vecdot", "a", a), asArrayArgument("vecdot", "b", b)]
+  (a: Array, b: Array, axis: number = -1): Array => {
+    const [x, y] = [a, b]
     const [i, j] = [normalizeAxis("vecdot", axis, x.ndim), normalizeAxis("vecdot", axis, y.ndim)]
     if (x.shape[i] !== y.shape[j])
       throw new ShapeError(
@@ -135,6 +135,7 @@ const vecdotArgs = operation(
 )
 /**
  * Sums of products along one axis (the last by default); the others broadcast. Of complex numbers a is conjugated.
+ * @named axis
  * @throws ShapeError when the axes differ
  * @example
  * mx.vecdot(mx.array([[1, 2], [3, 4]]), mx.array([1, 1])).tolist() // => [3, 7]
@@ -144,8 +145,8 @@ export function vecdot(...args: unknown[]): Array {
   return vecdotArgs(args)
 }
 
-const kronArgs = operation("kron", { a: "array", b: "array" }, (a: unknown, b: unknown): Array => {
-  const [x, y] = [asArrayArgument("kron", "a", a), asArrayArgument("kron", "b", b)]
+const kronArgs = operation("kron", { a: "array", b: "array" }, (a: Array, b: Array): Array => {
+  const [x, y] = [a, b]
   const rank = Math.max(x.ndim, y.ndim)
   const pad = (shape: readonly number[]): number[] => [
     ...new globalThis.Array<number>(rank - shape.length).fill(1),

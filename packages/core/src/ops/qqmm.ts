@@ -20,7 +20,7 @@ import {
   quantizePacked,
   resolveFormat,
 } from "./quantize"
-import { type GatherOptions, multiplyGathered, multiplyPacked } from "./quantized-matmul"
+import { multiplyGathered, multiplyPacked } from "./quantized-matmul"
 import { stopGradient } from "./view"
 
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
@@ -91,14 +91,14 @@ const qqmmArgs = operation(
     globalScaleW: "any?",
   },
   (
-    x: unknown,
-    w: unknown,
-    scales?: unknown,
+    x: Array,
+    w: Array,
+    scales: Array | null | undefined,
     groupSize?: number | null,
     bits?: number | null,
-    mode: string = "nvfp4",
-    globalScaleX?: unknown,
-    globalScaleW?: unknown,
+    mode: QuantizationMode = "nvfp4",
+    globalScaleX?: Array | null,
+    globalScaleW?: Array | null,
   ): Array => {
     const op = "qqmm"
     const q = resolveFormat(op, groupSize, bits, mode)
@@ -123,6 +123,7 @@ export interface QqmmOptions extends StreamOptions {
 /**
  * x @ wᵀ with both quantized: x as it is read, w too unless it comes packed with its scales. The value is that of the product of the
  * rounded numbers, in x's dtype. Derivatives, by x and by unpacked w, are those of that product; they pass the rounding unchanged.
+ * @method false
  * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for mode affine, or weights without scales
  * @example
  * const [w, scales] = mx.quantize(mx.full([2, 32], 0.875), { mode: 'mxfp8' })
@@ -166,16 +167,16 @@ const gatherQqmmArgs = operation(
     sortedIndices: "bool?",
   },
   (
-    x: unknown,
-    w: unknown,
-    scales?: unknown,
-    lhsIndices?: unknown,
-    rhsIndices?: unknown,
+    x: Array,
+    w: Array,
+    scales: Array | null | undefined,
+    lhsIndices?: Array | null,
+    rhsIndices?: Array | null,
     groupSize?: number | null,
     bits?: number | null,
-    mode: string = "nvfp4",
-    globalScaleX?: unknown,
-    globalScaleW?: unknown,
+    mode: QuantizationMode = "nvfp4",
+    globalScaleX?: Array | null,
+    globalScaleW?: Array | null,
     _sorted: boolean = false,
   ): Array => {
     const op = "gatherQqmm"
@@ -193,6 +194,8 @@ const gatherQqmmArgs = operation(
 )
 /**
  * {@link qqmm} of matrices chosen by index, as {@link gatherMm} chooses them.
+ * @method false
+ * @named sortedIndices
  * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
  * @example
  * const [w, scales] = mx.quantize(mx.ones([3, 2, 32]), { mode: 'nvfp4' })
@@ -216,9 +219,16 @@ export function gatherQqmm(
   x: Array,
   w: Array,
   scales: Array | null | undefined,
-  options: Omit<QqmmOptions, "scales"> & GatherOptions,
+  options: { lhsIndices?: Array | null; rhsIndices?: Array | null; sortedIndices?: boolean } & Omit<
+    QqmmOptions,
+    "scales"
+  >,
 ): Array
-export function gatherQqmm(x: Array, w: Array, options: QqmmOptions & GatherOptions): Array
+export function gatherQqmm(
+  x: Array,
+  w: Array,
+  options: { lhsIndices?: Array | null; rhsIndices?: Array | null; sortedIndices?: boolean } & QqmmOptions,
+): Array
 export function gatherQqmm(...args: unknown[]): Array {
   return gatherQqmmArgs(args)
 }

@@ -314,14 +314,13 @@ const quantizeArgs = operation(
   "quantize",
   { w: "array", groupSize: "integer?", bits: "integer?", mode: formatSchema.mode, globalScale: "any?" },
   (
-    w: unknown,
+    x: Array,
     groupSize?: number | null,
     bits?: number | null,
-    mode: string = "affine",
-    globalScale?: unknown,
+    mode: QuantizationMode = "affine",
+    globalScale?: Array | null,
   ): Array[] => {
     const params = resolveFormat("quantize", groupSize, bits, mode)
-    const x = asArrayArgument("quantize", "w", w)
     return quantizePacked.all(given(x, optionalArray("quantize", "globalScale", globalScale)), params)
   },
 )
@@ -340,6 +339,8 @@ export interface QuantizeOptions extends StreamOptions {
  * affine also biases, as the third array; scales and biases then have w's dtype. In the other modes scales are uint8: powers of two
  * in mxfp4 and mxfp8, E4M3 (see {@link toFp8}) in nvfp4. The rule of affine, with the edge e of larger magnitude and the other
  * edge f of a group: scale s = e / round(e / s₀), where s₀ = (f − e) / (2^bits − 1), bias e, code round((w − e) / s).
+ * @method false
+ * @named globalScale
  * @throws ShapeError unless N is a multiple of groupSize and w has two axes; DTypeError unless w is floating; ArgumentError for a
  *   group size or width that the mode does not have
  * @example
@@ -352,7 +353,12 @@ export function quantize(
   groupSize?: number | null,
   bits?: number | null,
   mode?: QuantizationMode,
-  options?: StreamOptions,
+  options?: { globalScale?: Array | null } & StreamOptions,
+): Array[]
+export function quantize(
+  w: Array,
+  groupSize: number | null,
+  options: Omit<QuantizeOptions, "groupSize">,
 ): Array[]
 export function quantize(w: Array, options: QuantizeOptions): Array[]
 export function quantize(...args: unknown[]): Array[] {
@@ -372,18 +378,17 @@ const dequantizeArgs = operation(
     dtype: "dtype?",
   },
   (
-    w: unknown,
-    scales: unknown,
-    biases?: unknown,
+    w: Array,
+    scale: Array,
+    biases: Array | null | undefined,
     groupSize?: number | null,
     bits?: number | null,
-    mode: string = "affine",
-    globalScale?: unknown,
-    dtype?: unknown,
+    mode: QuantizationMode = "affine",
+    globalScale?: Array | null,
+    dtype?: Dtype | null,
   ): Array => {
     const op = "dequantize"
     const params = resolveFormat(op, groupSize, bits, mode)
-    const scale = asArrayArgument(op, "scales", scales)
     const [bias, global] = [
       optionalArray(op, "biases", biases),
       optionalArray(op, "globalScale", globalScale),
@@ -395,7 +400,7 @@ const dequantizeArgs = operation(
       )
     if (global) checkGlobalScale(op, "globalScale", global.node, params.mode)
     const natural = params.mode === "affine" ? scale.dtype : (global?.dtype ?? bfloat16)
-    return dequantizePacked(given(asArrayArgument(op, "w", w), scale, bias, global), {
+    return dequantizePacked(given(w, scale, bias, global), {
       ...params,
       dtype: dtype === null || dtype === undefined ? natural : asDtype(op, dtype),
     })
@@ -411,6 +416,7 @@ export interface DequantizeOptions extends QuantizeOptions {
 /**
  * The numbers that {@link quantize} packed, for the same group size, bits and mode: code · scale + bias in mode affine, code · scale
  * in the others. In mode affine both steps are rounded to scales' dtype, as MLX does; the others round once.
+ * @method false
  * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
  * @example
  * const [packed, scales] = mx.quantize(mx.full([2, 32], 1.5), { mode: 'mxfp4' })

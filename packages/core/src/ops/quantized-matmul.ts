@@ -180,14 +180,14 @@ const quantizedMatmulArgs = operation(
     mode: formatSchema.mode,
   },
   (
-    x: unknown,
-    w: unknown,
-    scales: unknown,
-    biases?: unknown,
+    x: Array,
+    w: Array,
+    scales: Array,
+    biases: Array | null | undefined,
     transpose: boolean = true,
     groupSize?: number | null,
     bits?: number | null,
-    mode: string = "affine",
+    mode: QuantizationMode = "affine",
   ): Array => {
     const op = "quantizedMatmul"
     const q = resolveFormat(op, groupSize, bits, mode)
@@ -209,6 +209,7 @@ export interface PackedOptions extends StreamOptions {
  * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. The axes in
  * front broadcast. Differentiable in x, and in mode affine in scales and biases. Sums are float32's; where a processor multiplies bytes,
  * a float32 row may first be rounded to 2⁻²³ of the largest number of each group, so that much smaller ones beside it count less exactly.
+ * @method false
  * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
  * @example
  * const [w, scales, biases] = mx.quantize(mx.ones([2, 64]))
@@ -327,16 +328,16 @@ const gatherQmmArgs = operation(
     sortedIndices: "bool?",
   },
   (
-    x: unknown,
-    w: unknown,
-    scales: unknown,
-    biases?: unknown,
-    lhsIndices?: unknown,
-    rhsIndices?: unknown,
+    x: Array,
+    w: Array,
+    scales: Array,
+    biases: Array | null | undefined,
+    lhsIndices?: Array | null,
+    rhsIndices?: Array | null,
     transpose: boolean = true,
     groupSize?: number | null,
     bits?: number | null,
-    mode: string = "affine",
+    mode: QuantizationMode = "affine",
     _sorted: boolean = false,
   ): Array => {
     const op = "gatherQmm"
@@ -361,6 +362,8 @@ export interface GatherOptions {
 /**
  * {@link quantizedMatmul} of matrices chosen by index: out[i] = x[lhsIndices[i]] @ w[rhsIndices[i]]ᵀ, as {@link gatherMm} chooses
  * them. For mixtures of experts: w holds one packed matrix an expert.
+ * @method false
+ * @named sortedIndices
  * @throws ShapeError, DTypeError when the arrays do not belong together; IndexError, when computed, for an index out of bounds
  * @example
  * const [w, scales, biases] = mx.quantize(mx.stack([mx.ones([2, 64]), mx.zeros([2, 64])]))

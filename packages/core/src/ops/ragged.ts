@@ -63,6 +63,7 @@ export function padSegments(
   data: Array,
   options: RowRuns<Array> & { maxLength?: number | null; value?: Scalar | Array } & StreamOptions,
 ): Array
+// By hand: runs are given by lengths or by offsets.
 export function padSegments(...args: unknown[]): Array {
   return padArgs(args)
 }
@@ -97,6 +98,7 @@ export function unpadSegments(
   data: Array,
   options: RowRuns<Array> & { totalLength?: number | null } & StreamOptions,
 ): Array
+// By hand: runs are given by lengths or by offsets.
 export function unpadSegments(...args: unknown[]): Array {
   return unpadArgs(args)
 }

@@ -42,8 +42,7 @@ function between(x: Array, axis: number, start: number, stop: number): Array {
 const splitArgs = operation(
   "split",
   { a: "array", indicesOrSections: "integers", axis: "axis?" },
-  (a: unknown, where: number | readonly number[], axis: number = 0): Array[] => {
-    const x = asArrayArgument("split", "a", a)
+  (x: Array, where: number | readonly number[], axis: number = 0): Array[] => {
     const along = normalizeAxis("split", axis, x.ndim)
     const n = x.shape[along]
     if (typeof where === "number") {
@@ -87,8 +86,7 @@ export function split(...args: unknown[]): Array[] {
 const unstackArgs = operation(
   "unstack",
   { x: "array", axis: "axis?" },
-  (a: unknown, axis: number = 0): Array[] => {
-    const x = asArrayArgument("unstack", "x", a)
+  (x: Array, axis: number = 0): Array[] => {
     const along = normalizeAxis("unstack", axis, x.ndim)
     return globalThis.Array.from({ length: x.shape[along] }, (_, i) =>
       between(x, along, i, i + 1).squeeze(along),
@@ -97,6 +95,7 @@ const unstackArgs = operation(
 )
 /**
  * The slices along an axis, as a list: what undoes stack.
+ * @named axis
  * @throws ShapeError when the axis is out of bounds
  * @example
  * mx.unstack(mx.array([[1, 2], [3, 4]])).map((row) => row.tolist()) // => [[1, 2], [3, 4]]
@@ -109,8 +108,7 @@ export function unstack(...args: unknown[]): Array[] {
 const tileArgs = operation(
   "tile",
   { a: "array", reps: "integers" },
-  (a: unknown, reps: number | readonly number[]): Array => {
-    const x = asArrayArgument("tile", "a", a)
+  (x: Array, reps: number | readonly number[]): Array => {
     const list = typeof reps === "number" ? [reps] : reps
     if (!isList(list) || !list.every((n) => Number.isInteger(n) && n >= 0))
       throw new ArgumentError("tile", `reps must be non-negative integers, received ${describe(reps)}`)
@@ -180,7 +178,12 @@ function repeatEach(x: Array, repeats: unknown, axis: number, total: number | nu
 const repeatArgs = operation(
   "repeat",
   { array: "array", repeats: "indices", axis: "axis?", totalLength: "size?" },
-  (given: Array, repeats: unknown, axis?: number | null, totalLength?: number | null): Array => {
+  (
+    given: Array,
+    repeats: number | Array | readonly number[],
+    axis?: number | null,
+    totalLength?: number | null,
+  ): Array => {
     const flat = axis === undefined || axis === null
     const x = flat ? given.flatten() : given
     const along = flat ? 0 : normalizeAxis("repeat", axis, x.ndim)
@@ -197,6 +200,7 @@ const repeatArgs = operation(
 /**
  * Each element repeated along an axis, or of the flattened array: all as often, or each as often as its own count in a list or an array.
  * Counts in an array are read, unless `totalLength` gives their sum, as it must inside vmap and compile.
+ * @named totalLength
  * @throws ArgumentError unless repeats are non-negative integers
  * @throws ShapeError unless there is a count for each element
  * @throws IndexError, when computed, for counts in an array whose sum is not `totalLength`. (GPU backends cut them.)
@@ -222,8 +226,7 @@ export function repeat(...args: unknown[]): Array {
 const rollArgs = operation(
   "roll",
   { a: "array", shift: "integers", axis: "axes?" },
-  (a: unknown, shift: number | readonly number[], axis?: Axes): Array => {
-    const given = asArrayArgument("roll", "a", a)
+  (given: Array, shift: number | readonly number[], axis?: Axes): Array => {
     const shifts = typeof shift === "number" ? [shift] : shift
     if (!isList(shifts) || !shifts.every(Number.isInteger))
       throw new ArgumentError(
@@ -268,8 +271,7 @@ export function roll(...args: unknown[]): Array {
   return rollArgs(args)
 }
 
-const flipArgs = operation("flip", { a: "array", axis: "axes?" }, (a: unknown, axis?: Axes): Array => {
-  const x = asArrayArgument("flip", "a", a)
+const flipArgs = operation("flip", { a: "array", axis: "axes?" }, (x: Array, axis?: Axes): Array => {
   const axes = normalizeAxes("flip", axis, x.ndim).filter((i) => x.shape[i] > 1)
   return sliceRange(
     x,
@@ -420,8 +422,8 @@ export function atleast3d(...args: unknown[]): Array | Array[] {
 const diffArgs = operation(
   "diff",
   { a: "array", n: "size?", axis: "axis?" },
-  (a: unknown, n: number = 1, axis: number = -1): Array => {
-    let x = asArrayArgument("diff", "a", a)
+  (a: Array, n: number = 1, axis: number = -1): Array => {
+    let x = a
     const along = normalizeAxis("diff", axis, x.ndim)
     if (!Number.isInteger(n) || n < 0)
       throw new ArgumentError("diff", `n must be a non-negative integer, received ${describe(n)}`)
@@ -445,6 +447,7 @@ const diffArgs = operation(
  * mx.diff(mx.array([1, 4, 9])).tolist() // => [3, 5]
  */
 export function diff(a: Array, n?: number, axis?: number, options?: StreamOptions): Array
+export function diff(a: Array, n: number, options: { axis?: number } & StreamOptions): Array
 export function diff(a: Array, options: { n?: number; axis?: number } & StreamOptions): Array
 export function diff(...args: unknown[]): Array {
   return diffArgs(args)

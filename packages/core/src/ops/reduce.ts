@@ -53,7 +53,7 @@ const broadcast: Apply<{ shape: readonly number[] }> = definePrimitive({
 const broadcastToArgs = operation(
   "broadcastTo",
   { a: "operand", shape: "shape" },
-  (a: unknown, shape: unknown) => {
+  (a: Operand, shape: number | readonly number[]) => {
     const x = asOperand("broadcastTo", a)
     const to = asShape("broadcastTo", shape)
     return sameShape(x.shape, to) ? x : broadcast([x], { shape: to })
@@ -356,6 +356,7 @@ const anyAxes = truth("any")
 /** A reduction as a public function takes it. */
 export interface Reduction {
   (a: Operand, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Array
+  (a: Operand, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Array
   (a: Operand, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Array
 }
 
@@ -432,6 +433,7 @@ export const mean: Reduction = reduction("mean", meanOver)
 /** A reduction with a `ddof`: the divisor is N − ddof. */
 export interface Deviation {
   (a: Operand, axis?: Axes, keepdims?: boolean, ddof?: number, options?: StreamOptions): Array
+  (a: Operand, axis: Axes, options: { keepdims?: boolean; ddof?: number } & StreamOptions): Array
   (a: Operand, options: { axis?: Axes; keepdims?: boolean; ddof?: number } & StreamOptions): Array
 }
 

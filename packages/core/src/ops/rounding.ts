@@ -12,7 +12,7 @@ import type { UnaryFunction } from "./unary"
 const roundArgs = operation(
   "round",
   { a: "operand", decimals: "integer?" },
-  (a: unknown, decimals: number = 0): Array => {
+  (a: Array, decimals: number = 0): Array => {
     const x = asOperand("round", a)
     if (!Number.isInteger(decimals))
       throw new ArgumentError("round", `decimals must be an integer, received ${describe(decimals)}`)

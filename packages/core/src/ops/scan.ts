@@ -1,10 +1,9 @@
 /**
  * Running sums, products, extremes and log-sums along an axis, and the linear recurrence that their derivatives are made of.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { operation, type StreamOptions } from "../graph/args"
 import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"
 import type { Array, HostArray, Meta } from "../graph/graph"
-import type { Signature } from "../graph/kinds"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { normalizeAxis, type Shape, sizeOf } from "../graph/shape"
 import { arange } from "./arange"
@@ -323,35 +322,50 @@ const share = (x: Array, y: Array): Array => where(y.equal(Number.NEGATIVE_INFIN
 /** e^(y[i−1]−y[i]). */
 const decay = (y: Array, params: Params): Array => share(previous(y, params, Number.NEGATIVE_INFINITY), y)
 
-/** The public body: along one axis, or over the flattened array; in another dtype where that is an option. */
-function scan(
-  name: string,
-  apply: Apply<Params>,
-  options: Signature = {},
-): (args: readonly unknown[]) => Array {
+/** The public body: along one axis, or over the flattened array. */
+function scan(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
   return operation(
     name,
-    { a: "array", axis: "axis?", reverse: "bool?", inclusive: "bool?", ...options },
+    { a: "array", axis: "axis?", reverse: "bool?", inclusive: "bool?" },
+    (a: Array, axis?: number | null, reverse: boolean = false, inclusive: boolean = true) =>
+      along(name, apply, a, axis, { reverse, inclusive }),
+  )
+}
+
+/** The same of what first takes another dtype where that is asked for. */
+function scanIn(name: string, apply: Apply<Params>): (args: readonly unknown[]) => Array {
+  return operation(
+    name,
+    { a: "array", axis: "axis?", reverse: "bool?", inclusive: "bool?", dtype: "dtype?" },
     (
-      a: unknown,
+      a: Array,
       axis?: number | null,
       reverse: boolean = false,
       inclusive: boolean = true,
       dtype?: Dtype | null,
-    ) => {
-      let x = asArrayArgument(name, "a", a)
-      if (dtype) x = toDtype(x, asDtype(name, dtype))
-      const whole = axis === undefined || axis === null
-      const along = whole ? 0 : normalizeAxis(name, axis, x.ndim)
-      return apply([whole ? x.flatten() : x], { axis: along, reverse, inclusive })
-    },
+    ) => along(name, apply, dtype ? toDtype(a, asDtype(name, dtype)) : a, axis, { reverse, inclusive }),
   )
 }
 
-const cumsumArgs = scan("cumsum", sumAlong, { dtype: "dtype?" })
+function along(
+  name: string,
+  apply: Apply<Params>,
+  x: Array,
+  axis: number | null | undefined,
+  direction: Omit<Params, "axis">,
+): Array {
+  const whole = axis === undefined || axis === null
+  return apply([whole ? x.flatten() : x], {
+    axis: whole ? 0 : normalizeAxis(name, axis, x.ndim),
+    ...direction,
+  })
+}
+
+const cumsumArgs = scanIn("cumsum", sumAlong)
 /**
  * Running sum along an axis, or over the flattened array. bool sums to int32; `dtype` converts first. `inclusive: false` leaves each
  * element itself out.
+ * @named dtype
  * @throws ShapeError when the axis is out of bounds
  * @example
  * mx.cumsum(mx.array([1, 2, 3])).tolist() // => [1, 3, 6]
@@ -381,9 +395,10 @@ export function cumsum(...args: unknown[]): Array {
   return cumsumArgs(args)
 }
 
-const cumprodArgs = scan("cumprod", productAlong, { dtype: "dtype?" })
+const cumprodArgs = scanIn("cumprod", productAlong)
 /**
  * Running product along an axis, or over the flattened array; `dtype` converts first.
+ * @named dtype
  * @throws ShapeError when the axis is out of bounds
  * @example
  * mx.cumprod(mx.array([1, 2, 3])).tolist() // => [1, 2, 6]

@@ -23,7 +23,7 @@ const scatterArgs = operation(
   },
   (
     a: Array,
-    indices: unknown,
+    indices: Array | readonly number[] | number,
     updates: Operand,
     axis: number | null = 0,
     reduction: ScatterReduction = "set",
@@ -53,6 +53,7 @@ const scatterArgs = operation(
  * to the shape that
  * `mx.take(a, indices, axis)` has. Negative indices count from the end. Beside MLX's `a.at(indices).add(updates)`, this is PyTorch's
  * `index_reduce`.
+ * @named reduction
  * @throws IndexError, when computed, for an index out of bounds. (GPU backends leave such updates out.)
  * @throws ShapeError when the updates do not broadcast
  * @example

@@ -99,6 +99,7 @@ export function segmentSum(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentSum(data: Array, options: RowRuns<Array> & StreamOptions): Array
+// By hand: segments are given by ids or by runs of rows.
 export function segmentSum(...args: unknown[]): Array {
   return sumArgs(args)
 }
@@ -116,6 +117,7 @@ export function segmentMean(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentMean(data: Array, options: RowRuns<Array> & StreamOptions): Array
+// By hand: segments are given by ids or by runs of rows.
 export function segmentMean(...args: unknown[]): Array {
   return meanArgs(args)
 }
@@ -133,6 +135,7 @@ export function segmentMax(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentMax(data: Array, options: RowRuns<Array> & StreamOptions): Array
+// By hand: segments are given by ids or by runs of rows.
 export function segmentMax(...args: unknown[]): Array {
   return maxArgs(args)
 }
@@ -150,6 +153,7 @@ export function segmentMin(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentMin(data: Array, options: RowRuns<Array> & StreamOptions): Array
+// By hand: segments are given by ids or by runs of rows.
 export function segmentMin(...args: unknown[]): Array {
   return minArgs(args)
 }
@@ -167,6 +171,7 @@ export function segmentSoftmax(
   options?: SegmentIdOptions & StreamOptions,
 ): Array
 export function segmentSoftmax(data: Array, options: RowRuns<Array> & StreamOptions): Array
+// By hand: segments are given by ids or by runs of rows.
 export function segmentSoftmax(...args: unknown[]): Array {
   return softmaxArgs(args)
 }

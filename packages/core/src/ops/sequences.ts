@@ -1,7 +1,7 @@
 /**
  * Arrays by formula: evenly spaced numbers, windows, and arrays like another one.
  */
-import { asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { asDtype, type Dtype, float32, float64 } from "../graph/dtype"
 import { ArgumentError, describe } from "../graph/errors"
 import type { Array, ArrayOf } from "../graph/graph"
@@ -62,6 +62,7 @@ export function linspace<D extends Dtype = Dtype<number>>(
   stop: number,
   options: { num?: number | null; endpoint?: boolean; dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function linspace(...args: unknown[]): Array {
   return linspaceArgs(args)
 }
@@ -85,6 +86,7 @@ export function identity<D extends Dtype = Dtype<number>>(
   n: number,
   options: { dtype?: D | null } & StreamOptions,
 ): ArrayOf<ValueIn<D>>
+// By hand: the dtype decides what the elements are.
 export function identity(...args: unknown[]): Array {
   return identityArgs(args)
 }
@@ -92,8 +94,7 @@ export function identity(...args: unknown[]): Array {
 const fullLikeArgs = operation(
   "fullLike",
   { a: "array", vals: "operand", dtype: "dtype?" },
-  (a: unknown, vals: Operand, dtype?: Dtype | null): Array => {
-    const x = asArrayArgument("fullLike", "a", a)
+  (x: Array, vals: Operand, dtype?: Dtype | null): Array => {
     const type = dtype ? asDtype("fullLike", dtype) : x.dtype
     if (isScalar(vals)) return toDtype(full(x.shape, vals), type)
     return broadcastTo(toDtype(array(vals), type), x.shape)
@@ -121,6 +122,7 @@ function window_(name: string, shape: (angle: number) => number): WindowFunction
   })
   return (...rest: unknown[]) => args(rest)
 }
+// By hand: what must be given may be given by name.
 /** A function that makes a window of M points, float32. */
 export interface WindowFunction {
   (M: number, options?: StreamOptions): ArrayOf<number>

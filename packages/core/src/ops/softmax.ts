@@ -2,7 +2,7 @@
  * Softmax and log-sum-exp along an axis: normalized exponentials without overflow. Their primitives work on one axis; several axes
  * are merged first.
  */
-import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Axes, operation, type StreamOptions } from "../graph/args"
 import { type Dtype, float32, isInexact } from "../graph/dtype"
 import { ShapeError } from "../graph/errors"
 import type { Array } from "../graph/graph"
@@ -94,7 +94,7 @@ function mergeAxes(
 const softmaxArgs = operation(
   "softmax",
   { a: "operand", axis: "axes?", precise: "bool?" },
-  (a: Operand, axis?: Axes, precise: boolean = false): Array => {
+  (a: Array, axis?: Axes, precise: boolean = false): Array => {
     const given = asOperand("softmax", a)
     const x = isInexact(given.dtype) ? given : toDtype(given, float32)
     const axes = normalizeAxes("softmax", axis, x.ndim)
@@ -113,6 +113,7 @@ const softmaxOfNothing = (x: Array): Array =>
  * exp(a) / Σ exp(a) over the axes (all by default), computed from a − max a. Sixteen-bit floats are summed in float32 whether
  * `precise` is set or not. Convert integers to floating point first: as in MLX, they become float32 over the last axis alone, and over
  * other axes the result is converted back.
+ * @named precise
  * @throws ShapeError when an axis is out of bounds
  * @example
  * mx.softmax(mx.array([0, 0])).tolist() // => [0.5, 0.5]
@@ -126,7 +127,7 @@ export function softmax(...args: unknown[]): Array {
 const logsumexpArgs = operation(
   "logsumexp",
   { a: "operand", axis: "axes?", keepdims: "bool?" },
-  (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
+  (a: Array, axis?: Axes, keepdims: boolean = false): Array => {
     const x = floatOperand("logsumexp", a)
     const axes = normalizeAxes("logsumexp", axis, x.ndim)
     if (axes.length === 0) return x
@@ -145,6 +146,7 @@ const logsumexpArgs = operation(
  * mx.logsumexp(mx.array([0, -Infinity])).item() // => 0
  */
 export function logsumexp(a: Array, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Array
+export function logsumexp(a: Array, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Array
 export function logsumexp(a: Array, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Array
 export function logsumexp(...args: unknown[]): Array {
   return logsumexpArgs(args)

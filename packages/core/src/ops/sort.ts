@@ -2,7 +2,7 @@
  * Order along an axis: sort and argsort, what follows from them (partition, topk, median), and the search in what is sorted.
  * Sorting is stable, and NaN comes last.
  */
-import { type Axes, asArrayArgument, type Operand, operation, type StreamOptions } from "../graph/args"
+import { type Axes, asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, int32, promote, uint32 } from "../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import type { Array, HostArray } from "../graph/graph"
@@ -103,7 +103,7 @@ function lineUp(op: string, a: unknown, axis: number | null): { x: Array; along:
 const sortArgs = operation(
   "sort",
   { a: "operand", axis: "axisOrNone?" },
-  (a: unknown, axis: number | null = -1) => {
+  (a: Array, axis: number | null = -1) => {
     const { x, along } = lineUp("sort", a, axis)
     return sortAlong([x], { axis: along })
   },
@@ -124,7 +124,7 @@ export function sort(...args: unknown[]): Array {
 const argsortArgs = operation(
   "argsort",
   { a: "operand", axis: "axisOrNone?" },
-  (a: unknown, axis: number | null = -1) => {
+  (a: Array, axis: number | null = -1) => {
     const { x, along } = lineUp("argsort", a, axis)
     return argsortAlong([x], { axis: along })
   },
@@ -149,7 +149,7 @@ function checkKth(op: string, kth: number, n: number): void {
 const partitionArgs = operation(
   "partition",
   { a: "operand", kth: "integer", axis: "axisOrNone?" },
-  (a: unknown, kth: number, axis: number | null = -1) => {
+  (a: Array, kth: number, axis: number | null = -1) => {
     const { x, along } = lineUp("partition", a, axis)
     checkKth("partition", kth, x.shape[along])
     return sortAlong([x], { axis: along })
@@ -170,7 +170,7 @@ export function partition(...args: unknown[]): Array {
 const argpartitionArgs = operation(
   "argpartition",
   { a: "operand", kth: "integer", axis: "axisOrNone?" },
-  (a: unknown, kth: number, axis: number | null = -1) => {
+  (a: Array, kth: number, axis: number | null = -1) => {
     const { x, along } = lineUp("argpartition", a, axis)
     checkKth("argpartition", kth, x.shape[along])
     return argsortAlong([x], { axis: along })
@@ -192,7 +192,7 @@ const topkArgs = operation(
   "topk",
   { a: "operand", k: "integer", axis: "axisOrNone?", returnIndices: "bool?" },
   (
-    a: unknown,
+    a: Array,
     k: number,
     axis: number | null = -1,
     returnIndices: boolean = false,
@@ -226,6 +226,7 @@ export function topk(
   k: number,
   options: { axis?: number | null; returnIndices?: false } & StreamOptions,
 ): Array
+// By hand: `returnIndices` decides how many results there are.
 export function topk(...args: unknown[]): Array | [values: Array, indices: Array] {
   return topkArgs(args)
 }
@@ -233,7 +234,7 @@ export function topk(...args: unknown[]): Array | [values: Array, indices: Array
 const medianArgs = operation(
   "median",
   { a: "operand", axis: "axes?", keepdims: "bool?" },
-  (a: Operand, axis?: Axes, keepdims: boolean = false): Array => {
+  (a: Array, axis?: Axes, keepdims: boolean = false): Array => {
     const x = floatOperand("median", a)
     const axes = normalizeAxes("median", axis, x.ndim)
     if (axes.length === 0) return x
@@ -263,6 +264,7 @@ const medianArgs = operation(
  * mx.median(mx.array([5, 1, 2])).item() // => 2
  */
 export function median(a: Array, axis?: Axes, keepdims?: boolean, options?: StreamOptions): Array
+export function median(a: Array, axis: Axes, options: { keepdims?: boolean } & StreamOptions): Array
 export function median(a: Array, options: { axis?: Axes; keepdims?: boolean } & StreamOptions): Array
 export function median(...args: unknown[]): Array {
   return medianArgs(args)
@@ -310,8 +312,7 @@ const searchSortedPrimitive: Apply<{ side: "left" | "right" }> = definePrimitive
 const searchsortedArgs = operation(
   "searchsorted",
   { sortedSequence: "array", values: "any", side: ["left", "right"] },
-  (sorted: unknown, values: unknown, side: string = "left") => {
-    const s = asArrayArgument("searchsorted", "sortedSequence", sorted)
+  (s: Array, values: Array, side: "left" | "right" = "left") => {
     const v = asArrayArgument("searchsorted", "values", values)
     if (side !== "left" && side !== "right")
       throw new ArgumentError("searchsorted", `side must be "left" or "right", received ${describe(side)}`)

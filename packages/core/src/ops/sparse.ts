@@ -227,7 +227,12 @@ function lineOf(op: string, name: string, given: unknown, count: number): Array 
 const csrArgs = operation(
   "csrMatmul",
   { values: "array", columns: "indices", offsets: "indices", dense: "array" },
-  (values: unknown, columns: unknown, offsets: unknown, dense: unknown): Array => {
+  (
+    values: Array,
+    columns: Array | readonly number[],
+    offsets: Array | readonly number[],
+    dense: Array,
+  ): Array => {
     const op = "csrMatmul"
     const { v, x, finish } = operands(op, values, dense)
     const count = v.shape[0]
@@ -241,6 +246,7 @@ const csrArgs = operation(
  * The product of a sparse matrix in CSR form with a dense matrix or vector: row i of the sparse one has the `values` from `offsets[i]` to
  * before `offsets[i + 1]`, at these `columns`. The result has offsets.length − 1 rows. Values at one place add up. Differentiable in the
  * values and in the dense operand. MLX has no such function.
+ * @method false
  * @throws IndexError, when computed, for a column outside the dense operand or offsets that descend. (GPU backends leave such values out.)
  * @throws ShapeError unless there is a column for each value
  * @example
@@ -270,10 +276,10 @@ const cooArgs = operation(
     sorted: "bool?",
   },
   (
-    values: unknown,
-    rows: unknown,
-    columns: unknown,
-    dense: unknown,
+    values: Array,
+    rows: Array | readonly number[],
+    columns: Array | readonly number[],
+    dense: Array,
     numRows: number,
     sorted: boolean = false,
   ): Array => {
@@ -288,6 +294,8 @@ const cooArgs = operation(
  * rows. Values at one place add up; their order does not matter, but with `sorted: true`, which promises ascending rows and is not checked,
  * GPU backends need no atomic additions. Swapping rows and columns multiplies by the transpose. Differentiable in the values and in the
  * dense operand.
+ * @method false
+ * @named numRows sorted
  * @throws IndexError, when computed, for a row or a column out of bounds. (GPU backends leave such values out.)
  * @throws ShapeError unless there are a row and a column for each value
  * @example
@@ -308,7 +316,13 @@ export function cooMatmul(...args: unknown[]): Array {
 const sampledArgs = operation(
   "sampledMatmul",
   { a: "array", b: "array", rows: "indices", columns: "indices", sorted: "bool?" },
-  (a: Array, b: Array, rows: unknown, columns: unknown, sorted: boolean = false): Array => {
+  (
+    a: Array,
+    b: Array,
+    rows: Array | readonly number[],
+    columns: Array | readonly number[],
+    sorted: boolean = false,
+  ): Array => {
     const op = "sampledMatmul"
     const dtype = promote(a.dtype, b.dtype)
     if (!isInexact(dtype))
@@ -324,6 +338,8 @@ const sampledArgs = operation(
 /**
  * The elements of a @ bᵀ at some rows and columns alone: out[t] = Σ a[rows[t]] · b[columns[t]], for a [M, N] and b [K, N]. It is the
  * derivative of {@link cooMatmul} by its values. `sorted: true` promises ascending rows, by which the derivative gains on GPUs.
+ * @method false
+ * @named sorted
  * @throws IndexError, when computed, for a row or a column out of bounds. (GPU backends give NaN.)
  * @throws ShapeError unless the rows of a and b have one length
  * @example

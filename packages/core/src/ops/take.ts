@@ -14,7 +14,7 @@ import { sliceRange } from "./slice"
 const takeArgs = operation(
   "take",
   { a: "array", indices: "indices", axis: "axis?" },
-  (given: Array, indices: unknown, axis?: number | null): Array => {
+  (given: Array, indices: Array | readonly number[] | number, axis?: number | null): Array => {
     const flat = axis === undefined || axis === null
     const x = flat ? given.flatten() : given
     const along = flat ? 0 : normalizeAxis("take", axis, x.ndim)
@@ -92,7 +92,7 @@ function alignAlong(
 const takeAlongAxisArgs = operation(
   "takeAlongAxis",
   { a: "array", indices: "indices", axis: "axis?" },
-  (a: unknown, indices: unknown, axis?: number | null): Array => {
+  (a: Array, indices: Array | readonly number[], axis?: number | null): Array => {
     const { x, index, along } = alignAlong("takeAlongAxis", a, indices, axis)
     return gatherAlong([x, index], { axis: along })
   },
@@ -122,8 +122,7 @@ export function takeAlongAxis(...args: unknown[]): Array {
 const putAlongAxisArgs = operation(
   "putAlongAxis",
   { a: "array", indices: "indices", values: "any", axis: "axis?" },
-  (a: unknown, indices: unknown, values: unknown, axis?: number | null): Array => {
-    const x = asArrayArgument("putAlongAxis", "a", a)
+  (x: Array, indices: Array | readonly number[], values: Array | number, axis?: number | null): Array => {
     const index = asIndices("putAlongAxis", indices)
     const given = typeof values === "number" ? array(values, x.dtype) : values
     const value = toDtype(asArrayArgument("putAlongAxis", "values", given), x.dtype)
@@ -190,8 +189,12 @@ function startsOf(
 const sliceArgs = operation(
   "slice",
   { a: "array", startIndices: "indices", axes: "integerList", sliceSize: "integerList" },
-  (a: unknown, start: unknown, axes: readonly number[], sliceSize: readonly number[]): Array => {
-    const x = asArrayArgument("slice", "a", a)
+  (
+    x: Array,
+    start: Array | readonly number[],
+    axes: readonly number[],
+    sliceSize: readonly number[],
+  ): Array => {
     const { starts, normal } = startsOf("slice", start, axes, x)
     if (sliceSize.length !== x.ndim || sliceSize.some((n, i) => n > x.shape[i]))
       throw new ShapeError(
@@ -221,9 +224,8 @@ export function slice(...args: unknown[]): Array {
 const sliceUpdateArgs = operation(
   "sliceUpdate",
   { a: "array", update: "array", startIndices: "indices", axes: "integerList" },
-  (a: unknown, update: unknown, start: unknown, axes: readonly number[]): Array => {
-    const x = asArrayArgument("sliceUpdate", "a", a)
-    let values = toDtype(asArrayArgument("sliceUpdate", "update", update), x.dtype)
+  (x: Array, update: Array, start: Array | readonly number[], axes: readonly number[]): Array => {
+    let values = toDtype(update, x.dtype)
     const { starts, normal } = startsOf("sliceUpdate", start, axes, x)
     const leading = x.ndim - values.ndim
     // Axes without a start are written whole; the update broadcasts along them.

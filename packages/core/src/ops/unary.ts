@@ -382,6 +382,7 @@ const realOf = operation("real", { a: "operand" }, (a: unknown) => {
 })
 /**
  * The real part, as float32; real arrays stay.
+ * @method false
  * @example
  * mx.real(mx.array([mx.complex(1, 2)])).tolist() // => [1]
  */
@@ -403,6 +404,7 @@ const imagOf = operation("imag", { a: "operand" }, (a: unknown) => {
 })
 /**
  * The imaginary part, as float32; zeros for real arrays.
+ * @method false
  * @example
  * mx.imag(mx.array([mx.complex(1, 2)])).tolist() // => [2]
  */

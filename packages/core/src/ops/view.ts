@@ -1,7 +1,7 @@
 /**
  * Other ways to look at the same memory: reshape, transpose, new and dropped axes. Nothing is copied where strides can say it.
  */
-import { type Axes, asArrayArgument, operation, type StreamOptions } from "../graph/args"
+import { type Axes, operation, type StreamOptions } from "../graph/args"
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import { type Array, Array as ArrayClass, type VmapContext, type VmapResult } from "../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../graph/primitive"
@@ -85,8 +85,7 @@ function gathered(args: readonly unknown[]): readonly unknown[] {
   return [args[0], args.slice(1, end), ...args.slice(end)]
 }
 
-const reshapeArgs = operation("reshape", { a: "array", shape: "shape" }, (a: unknown, shape: unknown) => {
-  const x = asArrayArgument("reshape", "a", a)
+const reshapeArgs = operation("reshape", { a: "array", shape: "shape" }, (x: Array, shape: unknown) => {
   const list = typeof shape === "number" ? [shape] : shape
   if (!globalThis.Array.isArray(list))
     throw new ArgumentError("reshape", `shape must be a list of sizes, received ${describe(shape)}`)
@@ -109,8 +108,7 @@ export function reshape(...args: unknown[]): Array {
 const flattenArgs = operation(
   "flatten",
   { a: "array", startAxis: "axis?", endAxis: "axis?" },
-  (a: unknown, start: number = 0, end: number = -1) => {
-    const x = asArrayArgument("flatten", "a", a)
+  (x: Array, start: number = 0, end: number = -1) => {
     if (x.ndim === 0) return reshapeTo([x], { shape: [1] })
     const first = normalizeAxis("flatten", start, x.ndim)
     const last = normalizeAxis("flatten", end, x.ndim)
@@ -141,6 +139,7 @@ const flattenAxes: Apply<{ start: number; end: number }> = definePrimitive({
  * mx.zeros([2, 3, 4]).flatten(1).shape // => [2, 12]
  */
 export function flatten(a: Array, startAxis?: number, endAxis?: number, options?: StreamOptions): Array
+export function flatten(a: Array, startAxis: number, options: { endAxis?: number } & StreamOptions): Array
 export function flatten(a: Array, options: { startAxis?: number; endAxis?: number } & StreamOptions): Array
 export function flatten(...args: unknown[]): Array {
   return flattenArgs(args)
@@ -171,8 +170,7 @@ const unflattenAxis: Apply<{ axis: number; shape: readonly number[] }> = defineP
 const unflattenArgs = operation(
   "unflatten",
   { a: "array", axis: "axis", shape: "integerList" },
-  (a: unknown, axis: number, shape: readonly number[]) => {
-    const x = asArrayArgument("unflatten", "a", a)
+  (x: Array, axis: number, shape: readonly number[]) => {
     if (!globalThis.Array.isArray(shape) || shape.length === 0)
       throw new ShapeError(
         "unflatten",
@@ -236,8 +234,7 @@ function swapping(ndim: number, i: number, j: number): number[] {
 const transposeArgs = operation(
   "transpose",
   { a: "array", axes: "integerList?" },
-  (a: unknown, axes?: readonly number[] | null) => {
-    const x = asArrayArgument("transpose", "a", a)
+  (x: Array, axes?: readonly number[] | null) => {
     if (axes === undefined || axes === null) {
       const reversed = new globalThis.Array<number>(x.ndim)
       for (let i = 0; i < reversed.length; i++) reversed[i] = reversed.length - 1 - i
@@ -282,6 +279,7 @@ const matrixTransposeArgs = operation(
  * mx.matrixTranspose(mx.zeros([2, 3])).shape // => [3, 2]
  */
 export function matrixTranspose(a: Array, axes?: readonly number[] | null, options?: StreamOptions): Array
+export function matrixTranspose(a: Array, options: { axes?: readonly number[] | null } & StreamOptions): Array
 export function matrixTranspose(...args: unknown[]): Array {
   return matrixTransposeArgs(args)
 }
@@ -289,8 +287,7 @@ export function matrixTranspose(...args: unknown[]): Array {
 const swapaxesArgs = operation(
   "swapaxes",
   { a: "array", axis1: "axis", axis2: "axis" },
-  (a: unknown, axis1: number, axis2: number) => {
-    const x = asArrayArgument("swapaxes", "a", a)
+  (x: Array, axis1: number, axis2: number) => {
     const { ndim } = x
     const [i, j] = [normalizeAxis("swapaxes", axis1, ndim), normalizeAxis("swapaxes", axis2, ndim)]
     return permute([x], { axes: swapping(ndim, i, j) })
@@ -309,8 +306,7 @@ export function swapaxes(...args: unknown[]): Array {
 const moveaxisArgs = operation(
   "moveaxis",
   { a: "array", source: "axis", destination: "axis" },
-  (a: unknown, source: number, destination: number) => {
-    const x = asArrayArgument("moveaxis", "a", a)
+  (x: Array, source: number, destination: number) => {
     const [from, to] = [
       normalizeAxis("moveaxis", source, x.ndim),
       normalizeAxis("moveaxis", destination, x.ndim),
@@ -352,8 +348,7 @@ function spread(values: readonly number[], axes: readonly number[], filler: numb
 const expandDimsArgs = operation(
   "expandDims",
   { a: "array", axis: "axes" },
-  (a: unknown, axis: number | readonly number[]) => {
-    const x = asArrayArgument("expandDims", "a", a)
+  (x: Array, axis: number | readonly number[]) => {
     if (axis === null || axis === undefined)
       throw new ArgumentError("expandDims", `axis must be a number or a list of numbers, received ${axis}`)
     const count = typeof axis === "number" ? 1 : axis.length
@@ -393,8 +388,7 @@ function without(values: readonly number[], places: readonly number[]): number[]
   for (let i = 0; i < values.length; i++) if (!places.includes(i)) out.push(values[i])
   return out
 }
-const squeezeArgs = operation("squeeze", { a: "array", axis: "axes?" }, (a: unknown, axis?: Axes) => {
-  const x = asArrayArgument("squeeze", "a", a)
+const squeezeArgs = operation("squeeze", { a: "array", axis: "axes?" }, (x: Array, axis?: Axes) => {
   const all = axis === undefined || axis === null
   const axes = all ? x.shape.flatMap((n, i) => (n === 1 ? [i] : [])) : normalizeAxes("squeeze", axis, x.ndim)
   return dropAxes([x], { axes })
@@ -419,8 +413,10 @@ const makeContiguous: Apply<NoParams> = definePrimitive({
   jvp: ({ tangents: [t] }) => [t],
   vmap: (c) => batched(makeContiguous([front(c)])),
 })
-const contiguousArgs = operation("contiguous", { a: "array", allowColMajor: "bool?" }, (a: unknown) =>
-  makeContiguous([asArrayArgument("contiguous", "a", a)]),
+const contiguousArgs = operation(
+  "contiguous",
+  { a: "array", allowColMajor: "bool?" },
+  (a: Array, _allowColMajor?: boolean) => makeContiguous([a]),
 )
 /**
  * The same array laid out row-major without gaps; copied only where it is not so already.
@@ -428,6 +424,7 @@ const contiguousArgs = operation("contiguous", { a: "array", allowColMajor: "boo
  * mx.contiguous(mx.zeros([2, 3]).T).shape // => [3, 2]
  */
 export function contiguous(a: Array, allowColMajor?: boolean, options?: StreamOptions): Array
+export function contiguous(a: Array, options: { allowColMajor?: boolean } & StreamOptions): Array
 export function contiguous(...args: unknown[]): Array {
   return contiguousArgs(args)
 }
@@ -441,9 +438,7 @@ const stop: Apply<NoParams> = definePrimitive({
   vmap: ({ inputs, axes }) => ({ outputs: [stop(inputs)], axes: [axes[0]] }),
   facts: { stopsGradient: true },
 })
-const stopGradientArgs = operation("stopGradient", { a: "array" }, (a: unknown) =>
-  stop([asArrayArgument("stopGradient", "a", a)]),
-)
+const stopGradientArgs = operation("stopGradient", { a: "array" }, (a: Array) => stop([a]))
 /**
  * The same values, as a constant to grad, vjp and jvp.
  * @example

@@ -1,7 +1,7 @@
 /**
  * Cholesky factorization of positive definite matrices, and inverses from their factors.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { NumericError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive } from "../../graph/primitive"
@@ -72,8 +72,7 @@ const choleskyPrimitive: Apply<{ upper: boolean }> = definePrimitive({
 const choleskyArgs = operation(
   "linalg.cholesky",
   { a: "array", upper: "bool?" },
-  (a: unknown, upper: boolean = false): Array =>
-    choleskyPrimitive([asArrayArgument("linalg.cholesky", "a", a)], { upper: Boolean(upper) }),
+  (a: Array, upper: boolean = false): Array => choleskyPrimitive([a], { upper: Boolean(upper) }),
 )
 /**
  * The Cholesky factors of positive definite, Hermitian matrices [..., N, N]: the lower triangle L with a = L·Lᴴ, or, with `upper`, U with
@@ -93,12 +92,8 @@ export function cholesky(...args: unknown[]): Array {
 const choleskyInvArgs = operation(
   "linalg.choleskyInv",
   { a: "array", upper: "bool?" },
-  (a: unknown, upper: boolean = false): Array => {
-    const inverse = inverseOfTriangle(
-      "linalg.choleskyInv",
-      asArrayArgument("linalg.choleskyInv", "a", a),
-      Boolean(upper),
-    )
+  (a: Array, upper: boolean = false): Array => {
+    const inverse = inverseOfTriangle("linalg.choleskyInv", a, Boolean(upper))
     return upper ? inverse.matmul(adjoint(inverse)) : adjoint(inverse).matmul(inverse)
   },
 )

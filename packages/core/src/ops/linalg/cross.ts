@@ -1,7 +1,7 @@
 /**
  * Cross products.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { promote } from "../../graph/dtype"
 import { ShapeError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
@@ -15,10 +15,8 @@ import { sliceRange } from "../slice"
 const crossArgs = operation(
   "linalg.cross",
   { a: "array", b: "array", axis: "axis?" },
-  (first: unknown, second: unknown, axis: number = -1): Array => {
+  (a: Array, b: Array, axis: number = -1): Array => {
     const op = "linalg.cross"
-    const a = asArrayArgument(op, "a", first)
-    const b = asArrayArgument(op, "b", second)
     const [i, j] = [normalizeAxis(op, axis, a.ndim), normalizeAxis(op, axis, b.ndim)]
     const [m, n] = [a.shape[i], b.shape[j]]
     if ((m !== 2 && m !== 3) || (n !== 2 && n !== 3))

@@ -113,7 +113,7 @@ const floats = (op: string, a: unknown): Array => {
 const detArgs = operation(
   "linalg.det",
   { a: "array" },
-  (a: unknown): Array => determinants(floats("linalg.det", a)),
+  (a: Array): Array => determinants(floats("linalg.det", a)),
 )
 /**
  * The determinants of square matrices [..., N, N]; integers are converted to float32. Gradients exist for singular matrices too.
@@ -160,7 +160,7 @@ const slogdetPrimitive: Apply<NoParams> = definePrimitive({
   vmap: (c) => batched(c, slogdetPrimitive),
 })
 
-const slogdetArgs = operation("linalg.slogdet", { a: "array" }, (a: unknown): [Array, Array] => {
+const slogdetArgs = operation("linalg.slogdet", { a: "array" }, (a: Array): [Array, Array] => {
   const [sign, logabs] = slogdetPrimitive.all([floats("linalg.slogdet", a)])
   return [sign, logabs]
 })
@@ -176,6 +176,6 @@ const slogdetArgs = operation("linalg.slogdet", { a: "array" }, (a: unknown): [A
  * logabs.item() // => 0.6931
  */
 export function slogdet(a: Array, options?: StreamOptions): [sign: Array, logabs: Array]
-export function slogdet(...args: unknown[]): [Array, Array] {
+export function slogdet(...args: unknown[]): [sign: Array, logabs: Array] {
   return slogdetArgs(args)
 }

@@ -1,7 +1,7 @@
 /**
  * Eigenvalues and eigenvectors of general matrices, by the shifted QR algorithm on a Hessenberg matrix.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { complex64 } from "../../graph/dtype"
 import { NumericError } from "../../graph/errors"
 import type { Array, Meta } from "../../graph/graph"
@@ -238,8 +238,8 @@ const eigvalsPrimitive: Apply<NoParams> = definePrimitive({
   facts: { ambiguous: true },
 })
 
-const eigArgs = operation("linalg.eig", { a: "array" }, (a: unknown): [Array, Array] => {
-  const [w, v] = eigPrimitive.all([asArrayArgument("linalg.eig", "a", a)])
+const eigArgs = operation("linalg.eig", { a: "array" }, (a: Array): [Array, Array] => {
+  const [w, v] = eigPrimitive.all([a])
   return [w, v]
 })
 /**
@@ -256,15 +256,11 @@ const eigArgs = operation("linalg.eig", { a: "array" }, (a: unknown): [Array, Ar
  * mx.allclose(mx.array([[0, -1], [1, 0]]).matmul(v), v.multiply(w), 1e-5, 1e-6).item() // => true
  */
 export function eig(a: Array, options?: StreamOptions): [w: Array, v: Array]
-export function eig(...args: unknown[]): [Array, Array] {
+export function eig(...args: unknown[]): [w: Array, v: Array] {
   return eigArgs(args)
 }
 
-const eigvalsArgs = operation(
-  "linalg.eigvals",
-  { a: "array" },
-  (a: unknown): Array => eigvalsPrimitive([asArrayArgument("linalg.eigvals", "a", a)]),
-)
+const eigvalsArgs = operation("linalg.eigvals", { a: "array" }, (a: Array): Array => eigvalsPrimitive([a]))
 /**
  * The eigenvalues of {@link eig} alone.
  *

@@ -1,7 +1,7 @@
 /**
  * Eigenvalues and eigenvectors of Hermitian matrices, by Jacobi rotations.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { ArgumentError, describe } from "../../graph/errors"
 import type { Array, Meta } from "../../graph/graph"
 import { type Apply, definePrimitive } from "../../graph/primitive"
@@ -127,8 +127,8 @@ function checkUplo(op: string, value: unknown): Uplo {
 const eighArgs = operation(
   "linalg.eigh",
   { a: "array", UPLO: ["L", "U"] },
-  (a: unknown, uplo: unknown = "L"): [Array, Array] => {
-    const [w, v] = eighPrimitive.all([asArrayArgument("linalg.eigh", "a", a)], checkUplo("linalg.eigh", uplo))
+  (a: Array, uplo: "L" | "U" = "L"): [Array, Array] => {
+    const [w, v] = eighPrimitive.all([a], checkUplo("linalg.eigh", uplo))
     return [w, v]
   },
 )
@@ -145,15 +145,14 @@ const eighArgs = operation(
  */
 export function eigh(a: Array, UPLO?: "L" | "U", options?: StreamOptions): [w: Array, v: Array]
 export function eigh(a: Array, options: { UPLO?: "L" | "U" } & StreamOptions): [w: Array, v: Array]
-export function eigh(...args: unknown[]): [Array, Array] {
+export function eigh(...args: unknown[]): [w: Array, v: Array] {
   return eighArgs(args)
 }
 
 const eigvalshArgs = operation(
   "linalg.eigvalsh",
   { a: "array", UPLO: ["L", "U"] },
-  (a: unknown, uplo: unknown = "L"): Array =>
-    eigvalshPrimitive([asArrayArgument("linalg.eigvalsh", "a", a)], checkUplo("linalg.eigvalsh", uplo)),
+  (a: Array, uplo: "L" | "U" = "L"): Array => eigvalshPrimitive([a], checkUplo("linalg.eigvalsh", uplo)),
 )
 /**
  * The eigenvalues of {@link eigh} alone.

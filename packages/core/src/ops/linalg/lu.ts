@@ -1,7 +1,7 @@
 /**
  * LU factorization with partial pivoting.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { uint32 } from "../../graph/dtype"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
@@ -163,8 +163,8 @@ function pullLu(packed: Array, places: Array, g: Array): Array {
   return takeRows(out, places)
 }
 
-const luFactorArgs = operation("linalg.luFactor", { a: "array" }, (a: unknown): [Array, Array] => {
-  const [packed, pivots] = luPrimitive.all([asArrayArgument("linalg.luFactor", "a", a)])
+const luFactorArgs = operation("linalg.luFactor", { a: "array" }, (a: Array): [Array, Array] => {
+  const [packed, pivots] = luPrimitive.all([a])
   return [packed, pivots]
 })
 /**
@@ -179,12 +179,12 @@ const luFactorArgs = operation("linalg.luFactor", { a: "array" }, (a: unknown): 
  * pivots.tolist() // => [1, 1]
  */
 export function luFactor(a: Array, options?: StreamOptions): [packed: Array, pivots: Array]
-export function luFactor(...args: unknown[]): [Array, Array] {
+export function luFactor(...args: unknown[]): [packed: Array, pivots: Array] {
   return luFactorArgs(args)
 }
 
-const luArgs = operation("linalg.lu", { a: "array" }, (a: unknown): [Array, Array, Array] => {
-  const [packed, , places] = luPrimitive.all([asArrayArgument("linalg.lu", "a", a)])
+const luArgs = operation("linalg.lu", { a: "array" }, (a: Array): [Array, Array, Array] => {
+  const [packed, , places] = luPrimitive.all([a])
   const { low, up } = unpack(packed)
   return [places, low, up]
 })
@@ -199,6 +199,6 @@ const luArgs = operation("linalg.lu", { a: "array" }, (a: unknown): [Array, Arra
  * mx.take(L, p, 0).matmul(U).tolist() // => [[2, 4], [4, 4]]
  */
 export function lu(a: Array, options?: StreamOptions): [p: Array, L: Array, U: Array]
-export function lu(...args: unknown[]): [Array, Array, Array] {
+export function lu(...args: unknown[]): [p: Array, L: Array, U: Array] {
   return luArgs(args)
 }

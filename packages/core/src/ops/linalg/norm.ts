@@ -1,7 +1,7 @@
 /**
  * Norms of vectors and matrices.
  */
-import { type Axes, asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { type Axes, operation, type StreamOptions } from "../../graph/args"
 import { atLeastFloat, complex64 } from "../../graph/dtype"
 import { ArgumentError, describe, ShapeError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
@@ -71,9 +71,8 @@ function matrixNormOf(
 const normArgs = operation(
   "linalg.norm",
   { a: "array", ord: "any?", axis: "axes?", keepdims: "bool?" },
-  (a: unknown, order: NormOrder = null, axis: Axes = null, keepdims: boolean = false): Array => {
+  (given: Array, order: NormOrder = null, axis: Axes = null, keepdims: boolean = false): Array => {
     const op = "linalg.norm"
-    const given = asArrayArgument(op, "a", a)
     const x = toDtype(given, atLeastFloat(given.dtype))
     if (order !== null && typeof order !== "number" && typeof order !== "string")
       throw new ArgumentError(op, `ord must be a number or a string, received ${describe(order)}`)
@@ -128,12 +127,12 @@ export function norm(
 ): Array
 export function norm(
   a: Array,
-  options: { ord?: NormOrder; axis?: Axes; keepdims?: boolean } & StreamOptions,
+  ord: NormOrder,
+  options: { axis?: Axes; keepdims?: boolean } & StreamOptions,
 ): Array
 export function norm(
   a: Array,
-  ord: NormOrder,
-  options: { axis?: Axes; keepdims?: boolean } & StreamOptions,
+  options: { ord?: NormOrder; axis?: Axes; keepdims?: boolean } & StreamOptions,
 ): Array
 export function norm(...args: unknown[]): Array {
   return normArgs(args)

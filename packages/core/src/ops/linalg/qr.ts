@@ -1,7 +1,7 @@
 /**
  * QR factorization by Householder reflections.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { triu } from "../diagonal"
@@ -157,8 +157,8 @@ function pullQr(a: Array, q: Array, r: Array, gq: Array, gr: Array): Array {
   return right ? concatenate([left, q.matmul(right)], -1) : left
 }
 
-const qrArgs = operation("linalg.qr", { a: "array" }, (a: unknown): [Array, Array] => {
-  const [q, r] = qrPrimitive.all([asArrayArgument("linalg.qr", "a", a)])
+const qrArgs = operation("linalg.qr", { a: "array" }, (a: Array): [Array, Array] => {
+  const [q, r] = qrPrimitive.all([a])
   return [q, r]
 })
 /**
@@ -172,6 +172,6 @@ const qrArgs = operation("linalg.qr", { a: "array" }, (a: unknown): [Array, Arra
  * Q.matmul(R).tolist() // => [[3.000, 1.000], [4.000, 2.000]]
  */
 export function qr(a: Array, options?: StreamOptions): [Q: Array, R: Array]
-export function qr(...args: unknown[]): [Array, Array] {
+export function qr(...args: unknown[]): [Q: Array, R: Array] {
   return qrArgs(args)
 }

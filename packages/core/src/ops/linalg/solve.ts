@@ -1,7 +1,7 @@
 /**
  * Equations with general matrices, and inverses.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
 import { Dense, eachMatrix } from "./dense"
@@ -44,7 +44,7 @@ const solvePrimitive: Apply<NoParams> = definePrimitive({
 const solveArgs = operation(
   "linalg.solve",
   { a: "array", b: "array" },
-  (first: unknown, second: unknown): Array => {
+  (first: Array, second: Array): Array => {
     const { a, b, finish } = equation("linalg.solve", first, second)
     return finish(solvePrimitive([a, b]))
   },
@@ -80,11 +80,7 @@ const invPrimitive: Apply<NoParams> = definePrimitive({
 /** The inverses of checked matrices. @internal */
 export const inverse = (a: Array): Array => invPrimitive([a])
 
-const invArgs = operation(
-  "linalg.inv",
-  { a: "array" },
-  (a: unknown): Array => invPrimitive([asArrayArgument("linalg.inv", "a", a)]),
-)
+const invArgs = operation("linalg.inv", { a: "array" }, (a: Array): Array => invPrimitive([a]))
 /**
  * The inverses of square matrices [..., N, N]. For equations, {@link solve} is faster and more precise.
  *

@@ -1,7 +1,7 @@
 /**
  * Singular value decomposition by one-sided Jacobi rotations, and pseudo-inverses.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { float64 } from "../../graph/dtype"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive, type NoParams } from "../../graph/primitive"
@@ -251,8 +251,7 @@ function pullSvd(u: Array, s: Array, vt: Array, gu: Array, gs: Array, gvt: Array
 const svdArgs = operation(
   "linalg.svd",
   { a: "array", computeUv: "bool?" },
-  (a: unknown, computeUv: boolean = true) => {
-    const x = asArrayArgument("linalg.svd", "a", a)
+  (x: Array, computeUv: boolean = true) => {
     if (!computeUv) return singularValuesPrimitive([x])
     const [u, s, vt] = svdPrimitive.all([x], { full: true })
     return [u, s, vt]
@@ -280,6 +279,7 @@ export function svd(
   computeUv: boolean,
   options?: StreamOptions,
 ): Array | [U: Array, s: Array, Vt: Array]
+// By hand: `computeUv` decides how many results there are.
 export function svd(...args: unknown[]): Array | Array[] {
   return svdArgs(args)
 }
@@ -335,11 +335,7 @@ const projectors = (a: Array, y: Array): [Array, Array] => [
   identityFor(a, a.shape[a.ndim - 1]).subtract(y.matmul(a)),
 ]
 
-const pinvArgs = operation(
-  "linalg.pinv",
-  { a: "array" },
-  (a: unknown): Array => pinvPrimitive([asArrayArgument("linalg.pinv", "a", a)]),
-)
+const pinvArgs = operation("linalg.pinv", { a: "array" }, (a: Array): Array => pinvPrimitive([a]))
 /**
  * The Moore–Penrose pseudo-inverses [..., N, M] of matrices [..., M, N]. Singular values that are smaller than 10·max(M, N)·ε times the
  * largest count as zero, ε being the dtype's.

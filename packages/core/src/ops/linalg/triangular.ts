@@ -1,7 +1,7 @@
 /**
  * Equations with triangular matrices, and the inverses of triangles.
  */
-import { asArrayArgument, operation, type StreamOptions } from "../../graph/args"
+import { operation, type StreamOptions } from "../../graph/args"
 import { NumericError } from "../../graph/errors"
 import type { Array } from "../../graph/graph"
 import { type Apply, definePrimitive } from "../../graph/primitive"
@@ -68,7 +68,7 @@ export const singular = (op: string): NumericError => new NumericError(op, "the 
 const solveTriangularArgs = operation(
   "linalg.solveTriangular",
   { a: "array", b: "array", upper: "bool?" },
-  (first: unknown, second: unknown, upper: boolean = false): Array => {
+  (first: Array, second: Array, upper: boolean = false): Array => {
     const { a, b, finish } = equation("linalg.solveTriangular", first, second)
     return finish(solveTriangularPrimitive([a, b], { upper: Boolean(upper) }))
   },
@@ -77,6 +77,7 @@ const solveTriangularArgs = operation(
  * The x with a·x = b for triangular matrices a [..., N, N], of which only one triangle is read: the lower one unless `upper`. b is
  * [..., N, K] or a vector [N]; batch axes broadcast.
  *
+ * @named upper
  * @throws ShapeError when a is not square or b's rows do not fit; DTypeError unless float32, float64 or complex64; when computed,
  * NumericError where the diagonal has a zero
  * @example
@@ -98,8 +99,7 @@ export function inverseOfTriangle(op: string, a: Array, upper: boolean): Array {
 const triInvArgs = operation(
   "linalg.triInv",
   { a: "array", upper: "bool?" },
-  (a: unknown, upper: boolean = false): Array =>
-    inverseOfTriangle("linalg.triInv", asArrayArgument("linalg.triInv", "a", a), Boolean(upper)),
+  (a: Array, upper: boolean = false): Array => inverseOfTriangle("linalg.triInv", a, Boolean(upper)),
 )
 /**
  * The inverses of triangular matrices [..., N, N], of which only one triangle is read: the lower one unless `upper`.
