@@ -1,6 +1,6 @@
 /** Work that runs beside JavaScript: asynchronous evaluation, streams that wait for each other, errors and memory on the way. */
 import * as mx from "@lazuli/core"
-import { collectGarbage } from "@lazuli/core/engine"
+import { lifetimes } from "@lazuli/core/engine"
 import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest"
 import { generator } from "../test/generator"
 import "./index"
@@ -57,7 +57,7 @@ describe("errors of work that was handed over", () => {
     }
     // A failure whose array is gone is nobody's.
     mx.asyncEval(singular()).catch(() => {})
-    collectGarbage()
+    lifetimes.collectGarbage()
     expect(mx.array(3).multiply(2).item()).toBe(6)
   })
 })
@@ -343,7 +343,7 @@ describe("memory", () => {
   })
 
   test("is given back when the work that uses it is done", async () => {
-    collectGarbage()
+    lifetimes.collectGarbage()
     mx.synchronize()
     const before = mx.getActiveMemory()
     const x = mx.ones([MB]).add(1)

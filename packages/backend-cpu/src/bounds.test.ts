@@ -1,6 +1,6 @@
 /** Limits of memory: what they may be, and what becomes of work when they change while it is under way, in this thread and in others. */
 import * as mx from "@lazuli/core"
-import { collectGarbage } from "@lazuli/core/engine"
+import { lifetimes } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
 import { answer, bundleEngine } from "../test/engine-bundle"
 import "./index"
@@ -43,7 +43,7 @@ describe("a bound", () => {
 })
 
 test("counts follow what is kept, given back and emptied", () => {
-  collectGarbage()
+  lifetimes.collectGarbage()
   mx.clearCache()
   mx.resetPeakMemory()
   const before = mx.getActiveMemory()
@@ -83,7 +83,7 @@ describe("a bound that changes while work is under way", () => {
   })
 
   test("from several threads at once: every array has its value or the error, and the process goes on", async () => {
-    collectGarbage()
+    lifetimes.collectGarbage()
     const before = mx.getActiveMemory()
     const rounds = `
       let state = data
@@ -126,7 +126,7 @@ describe("a bound that changes while work is under way", () => {
     await Promise.all(workers.map((worker) => worker.terminate()))
     mx.setMemoryLimit(machine)
     expect(mx.ones([64, 64]).sum().item()).toBe(4096)
-    collectGarbage()
+    lifetimes.collectGarbage()
     expect(mx.getActiveMemory() - before).toBeLessThan(MB)
   })
 })

@@ -1,6 +1,6 @@
 /** Evaluation on the CPU: order, reuse of memory, fallbacks, failures. */
 import * as mx from "@lazuli/core"
-import { Array, collectGarbage } from "@lazuli/core/engine"
+import { Array, lifetimes } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
 import { generator } from "../test/generator"
 import { cpuBackend } from "./index"
@@ -84,7 +84,7 @@ describe("memory", () => {
 
   test("of dead intermediates is reused within an evaluation", () => {
     const peaks = [1, 2, 3].map(() => {
-      collectGarbage()
+      lifetimes.collectGarbage()
       cpuBackend.memory.clearCache?.()
       cpuBackend.memory.resetPeak?.()
       const before = cpuBackend.memory.stats?.().active ?? 0

@@ -3,14 +3,14 @@
  */
 import { constants, type PerformanceEntry, PerformanceObserver } from "node:perf_hooks"
 import * as mx from "@lazuli/core"
-import { collectGarbage } from "@lazuli/core/engine"
+import { lifetimes } from "@lazuli/core/engine"
 import { expect, test } from "vitest"
 import "./index"
 
 const MB = 2 ** 20
 
 test("losses that nobody reads do not keep what they are computed from", () => {
-  collectGarbage()
+  lifetimes.collectGarbage()
   mx.resetPeakMemory()
   const before = mx.getActiveMemory()
   const losses: mx.Array[] = []
@@ -38,7 +38,7 @@ test("a failed loss keeps its error for whoever reads it", () => {
 })
 
 test("tidy gives memory back at once", () => {
-  collectGarbage()
+  lifetimes.collectGarbage()
   const before = mx.getActiveMemory()
   const kept = mx.tidy(() => {
     const parts = Array.from({ length: 20 }, (_, i) => mx.ones([512, 512]).add(i))
@@ -123,7 +123,7 @@ test("views of a large array do not make the collector run", async () => {
 })
 
 test("arrays that lived long are given back once what is alive has doubled", () => {
-  collectGarbage()
+  lifetimes.collectGarbage()
   mx.resetPeakMemory()
   const before = mx.getActiveMemory()
   const ring: mx.Array[] = []

@@ -1,6 +1,6 @@
 /** Threads of JavaScript with a runtime each, processes that end in the middle of work, and arrays that travel between threads. */
 import * as mx from "@lazuli/core"
-import { collectGarbage } from "@lazuli/core/engine"
+import { lifetimes } from "@lazuli/core/engine"
 import { describe, expect, test } from "vitest"
 import { answer, bundleEngine } from "../test/engine-bundle"
 import "./index"
@@ -68,7 +68,7 @@ describe("workers", () => {
   })
 
   test("are terminated in the middle of work, and leave no memory behind", async () => {
-    collectGarbage()
+    lifetimes.collectGarbage()
     const before = mx.getActiveMemory()
     const workers = [
       start(`${HEAVY}; mx.asyncEval(x); post('go'); for (;;) {}`),
@@ -84,7 +84,7 @@ describe("workers", () => {
         .index(0, 0)
         .item(),
     ).toBe(64)
-    collectGarbage()
+    lifetimes.collectGarbage()
     expect(mx.getActiveMemory() - before).toBeLessThan(MB)
   })
 })

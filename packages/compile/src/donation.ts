@@ -1,7 +1,7 @@
 /**
  * Donation: arrays that a caller of a compiled function gives up, so that results can take their memory.
  */
-import { ArgumentError, type Array, arraysOf, describe, disposeHandle, isList } from "@lazuli/core/engine"
+import { ArgumentError, type Array, arraysOf, describe, isList, lifetimes } from "@lazuli/core/engine"
 
 /** Positions of arguments, and `"state"` for the captured state that the function replaces. */
 export type Donated = readonly (number | "state")[]
@@ -51,6 +51,7 @@ export function giveUp(
 ): void {
   for (const which of donated) {
     const given = which === "state" ? state : arraysOf(args[which])
-    for (const handle of given) if (!kept.includes(handle) && !results.includes(handle)) disposeHandle(handle)
+    for (const handle of given)
+      if (!kept.includes(handle) && !results.includes(handle)) lifetimes.disposeHandle(handle)
   }
 }

@@ -11,8 +11,8 @@ import {
   currentStream,
   type Droppable,
   definePrimitive,
-  dropWith,
   format,
+  lifetimes,
   Mark,
   type Meta,
   type Node,
@@ -127,7 +127,7 @@ export class Program {
   private keptPlans(): ProgramPlans {
     if (this.plans === null) {
       this.plans = new ProgramPlans()
-      dropWith(this, this.plans, PLAN_BYTES)
+      lifetimes.dropWith(this, this.plans, PLAN_BYTES)
     }
     return this.plans
   }

@@ -11,10 +11,10 @@ import {
   implicitState,
   isList,
   isPlainObject,
+  lifetimes,
   Mark,
   Node,
   onStream,
-  rebind,
   type StreamLike,
   TransformError,
   withoutHandles,
@@ -129,7 +129,7 @@ export class Recorder implements CallRecorder {
     mapValues(args, (leaf) => given.add(leaf))
     mapValues(result, (leaf) => {
       if (leaf instanceof Array && this.ids.has(leaf.node) && !given.has(leaf))
-        rebind(leaf, withoutHandles(() => cast([leaf], { dtype: leaf.node.dtype })).node)
+        lifetimes.rebind(leaf, withoutHandles(() => cast([leaf], { dtype: leaf.node.dtype })).node)
       return leaf
     })
   }

@@ -9,8 +9,8 @@ import {
   describe,
   getOwn,
   isList,
+  lifetimes,
   type Node,
-  rebind,
   setOwn,
   TransformError,
 } from "@lazuli/core/engine"
@@ -290,7 +290,7 @@ export function snapshot(trees: readonly unknown[]): Snapshot {
   for (const tree of trees) if (isContainer(tree)) walk(tree, take, seen)
   const contents = new Map([...seen].map((holder) => [holder as Holder, { ...holder } as Holder]))
   const restoreArrays = (): void => {
-    for (const [array, node] of nodes) if (array.node !== node) rebind(array, node)
+    for (const [array, node] of nodes) if (array.node !== node) lifetimes.rebind(array, node)
   }
   return {
     nodeOf: (array) => nodes.get(array),

@@ -27,8 +27,9 @@ export {
   type World,
 } from "./engine/assignment"
 export { evaluate, releaseKept } from "./engine/evaluate"
-export { collectGarbage, type Droppable, disposeHandle, dropWith, keep, rebind } from "./engine/memory"
+export { lifetimes } from "./engine/memory"
 export { copyOut, evalTrees } from "./engine/readback"
+export type { Droppable } from "./engine/weak-references"
 export {
   asArrayArgument,
   checkOptions,

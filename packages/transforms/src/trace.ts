@@ -14,7 +14,7 @@ import {
   currentStream,
   definePrimitive,
   isInexact,
-  keep,
+  lifetimes,
   Mark,
   type Node,
   ofTrees,
@@ -73,7 +73,7 @@ function twinOf(x: Array): Array {
     twin.offset = node.offset
     twin.strides = node.strides
     const handle = new Array(twin)
-    keep(twin)
+    lifetimes.keep(twin)
     return handle
   }
   const [twin] = applyNodes(identity, [node], {})

@@ -3,7 +3,7 @@
  */
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
-import { backendFor, collectGarbage, isInexact } from "@lazuli/core/engine"
+import { backendFor, isInexact, lifetimes } from "@lazuli/core/engine"
 import { jvp, vjp } from "@lazuli/transforms"
 import { type Application, functionOf } from "./applications"
 import type { Column } from "./column"
@@ -80,7 +80,7 @@ export const memoryColumn: Column = {
       mx.eval(grads)
     }
     const inUse = (): { active: number; buffers: number } => {
-      collectGarbage()
+      lifetimes.collectGarbage()
       return memory.stats?.() ?? { active: 0, buffers: 0 }
     }
     use()

@@ -2,7 +2,7 @@
  * Looking at memory and bounding it, on the default device.
  */
 
-import { collectGarbage, forgetRoom } from "../engine/memory"
+import { lifetimes } from "../engine/memory"
 import { type Backend, backendFor } from "../graph/backend"
 import { currentStream } from "../graph/device"
 import { ArgumentError, describe } from "../graph/errors"
@@ -45,7 +45,7 @@ export interface MemoryReport extends MemoryStats {
  * mx.memoryReport().byOp.every(({ bytes }) => bytes >= 0) // => true
  */
 export function memoryReport(): MemoryReport {
-  collectGarbage()
+  lifetimes.collectGarbage()
   const totals = new Map<string, { op: string; buffers: number; bytes: number }>()
   for (const { op, nbytes } of memory().storages?.() ?? []) {
     const total = totals.get(op) ?? { op, buffers: 0, bytes: 0 }
@@ -83,7 +83,7 @@ export function setMemoryLimit(limit: number): number {
   const before = stats().limit
   if (bound < before) backend().queue.drain?.()
   memory().setLimit?.(bound)
-  forgetRoom()
+  lifetimes.forgetLimit()
   return before
 }
 

@@ -12,7 +12,7 @@ import { getIndex, IndexedArray, setIndex } from "../ops/indexing"
 import { sliceRange } from "../ops/slice"
 import { imag, real } from "../ops/unary"
 import { transpose } from "../ops/view"
-import { disposeHandle } from "./memory"
+import { lifetimes } from "./memory"
 import { formatArray } from "./printing"
 import { copyOutLater, item, tolist, toTypedArray } from "./readback"
 
@@ -66,7 +66,7 @@ const members: PropertyDescriptorMap = {
   },
   dispose: {
     value(this: Array) {
-      disposeHandle(this)
+      lifetimes.disposeHandle(this)
     },
   },
   toString: {
@@ -119,7 +119,7 @@ const members: PropertyDescriptorMap = {
 if (Symbol.dispose)
   members[Symbol.dispose as unknown as string] = {
     value(this: Array) {
-      disposeHandle(this)
+      lifetimes.disposeHandle(this)
     },
   }
 for (const key of Reflect.ownKeys(members))

@@ -40,20 +40,7 @@ import {
   wayOf,
 } from "./assignment"
 import { inheritingSite, isDebugging, nameSite } from "./debug"
-import {
-  forgetPending,
-  hasRoom,
-  isOverdue,
-  keep,
-  makeRoom,
-  mayPressPending,
-  noteAllocation,
-  pendingNodes,
-  recountPending,
-  releaseNode,
-  relieve,
-  sweepRecent,
-} from "./memory"
+import { lifetimes } from "./memory"
 import { leastBytes, measure, mostBytes } from "./memory-budget"
 
 const NO_INPUTS: readonly Node[] = []
@@ -68,8 +55,8 @@ let running = false
 /** Computes the given nodes. @throws the error of the first of them that depends on work that failed; arrays keep such errors. */
 export function evaluate(roots: readonly Node[]): void {
   if (!compute(roots) || tracing.depth > 0) return
-  sweepRecent()
-  if (isOverdue()) computePending(pendingNodes("small"))
+  lifetimes.sweepRecent()
+  if (lifetimes.isOverdue()) computePending(lifetimes.pendingNodes("small"))
 }
 
 /**
@@ -91,11 +78,11 @@ const LAST_HANDLES = 4096
 handles.overflow = () => {
   // A trace ends before its graph is too large, and is asked again.
   if (running || !handles.tracking || tracing.depth > 0 || tracing.abstract > 0) return
-  if (!mayPressPending()) return
-  sweepRecent(LAST_HANDLES)
-  const nodes = pendingNodes("any")
-  if (!recountPending(nodes)) return
-  forgetPending()
+  if (!lifetimes.mayPressPending()) return
+  lifetimes.sweepRecent(LAST_HANDLES)
+  const nodes = lifetimes.pendingNodes("any")
+  if (!lifetimes.pending.recount(nodes)) return
+  lifetimes.pending.forget()
   computePending(nodes)
 }
 
@@ -113,7 +100,7 @@ export function evaluateAsync(roots: readonly Node[]): Promise<void> {
     const { handingOver } = backendFor(roots[0].stream.device).queue
     if (handingOver) handingOver(body)
     else body()
-    if (tracing.depth === 0) sweepRecent()
+    if (tracing.depth === 0) lifetimes.sweepRecent()
   }
   // Work that an earlier call handed over may still run.
   const storages = roots.flatMap(({ storage }) => storage ?? [])
@@ -181,8 +168,8 @@ function encode(roots: readonly Node[]): readonly Backend[] {
   try {
     order = schedule(roots)
     const { most, shown } = measure(order, roots)
-    relieve(shown)
-    if (!hasRoom(most)) makeRoom("eval", mostBytes(order), () => leastBytes(order, roots))
+    lifetimes.relieve(shown)
+    if (!lifetimes.admits(most)) lifetimes.reserve("eval", mostBytes(order), () => leastBytes(order, roots))
     const alone = isDebugging()
     let stream: Stream | null = null
     let backend: Backend | null = null
@@ -412,7 +399,7 @@ function runView(node: Application, backend: Backend, primitive: Primitive): voi
   const again = viewOfCopy(node)
   if (again === null) throw new DeviceError(primitive.name, "gave no view of a contiguous array")
   share(node, copy, again)
-  releaseNode(copy)
+  lifetimes.releaseNode(copy)
 }
 
 /** A row-major copy of an evaluated node, as a node of its own that nothing else knows. */
@@ -430,7 +417,7 @@ function contiguousCopy(source: Node, backend: Backend): Node {
 
 function allocate(backend: Backend, meta: Node, op: string): Storage {
   const nbytes = meta.nbytes
-  noteAllocation(backend.memory, nbytes)
+  lifetimes.noteAllocation(backend.memory, nbytes)
   const storage = backend.memory.allocate(nbytes, meta.stream)
   storage.op = op
   storage.stream = meta.stream
@@ -452,9 +439,9 @@ function replaceStorage(node: Node, storage: Storage): void {
     node.storage = storage
     before.drop()
   } else {
-    releaseNode(node)
+    lifetimes.releaseNode(node)
     node.storage = storage
-    keep(node)
+    lifetimes.keep(node)
   }
 }
 
@@ -484,7 +471,7 @@ function runPlan(application: Application, backend: Backend, recorded: Plan): vo
   application.inputs = copies
   backend.plans?.encode(plan, application)
   application.inputs = inputs
-  for (const copy of copies) if (!inputs.includes(copy)) releaseNode(copy)
+  for (const copy of copies) if (!inputs.includes(copy)) lifetimes.releaseNode(copy)
 }
 
 /** Gives a plan's outputs their memory: that of inputs which it may write over, or new memory. */
@@ -713,7 +700,7 @@ export function releaseKept(): void {
 }
 
 function releaseIfDead(node: Node): void {
-  if (node.uses === 0 && node.handles === 0 && node.storage !== null) releaseNode(node)
+  if (node.uses === 0 && node.handles === 0 && node.storage !== null) lifetimes.releaseNode(node)
 }
 
 /** Sees to the memory of what was evaluated and may still be read: by a handle, a pending graph, or the engine that asked for it. */
@@ -721,11 +708,11 @@ function settle(order: readonly Application[]): void {
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
     if (application.outputs === null) {
-      if (application.storage !== null) keep(application)
+      if (application.storage !== null) lifetimes.keep(application)
     } else {
       const { outputs } = application
       for (const output of outputs) {
-        if (output.storage !== null) keep(output)
+        if (output.storage !== null) lifetimes.keep(output)
         // Siblings must not keep each other alive once the application is history.
         if (output.primitive === null) output.outputs = null
       }

@@ -17,15 +17,15 @@ export const newRecount = (): number => --recount
  */
 export function weigh(node: Node, round: number = WEIGHED): number {
   if (node.storage !== null) return 0
-  const first = leadOf(node)
+  const first = ownerOf(node)
   if (isMet(first, round)) return 0
   first.visit = round
   let weight = weightOf(first)
   const stack = [first]
-  for (let lead = stack.pop(); lead !== undefined; lead = stack.pop()) {
-    const { inputs } = lead
+  for (let application = stack.pop(); application !== undefined; application = stack.pop()) {
+    const { inputs } = application
     for (let i = 0; i < inputs.length; i++) {
-      const input = leadOf(inputs[i])
+      const input = ownerOf(inputs[i])
       if (isMet(input, round)) continue
       input.visit = round
       if (input.storage !== null) weight += heldBy(input, round)
@@ -38,8 +38,9 @@ export function weigh(node: Node, round: number = WEIGHED): number {
   return weight
 }
 
-/** An application is met by its first output, as evaluation does. */
-const leadOf = (node: Node): Node => (node.storage !== null || node.outputs === null ? node : node.outputs[0])
+/** An application is met by its first output, as in evaluation. */
+const ownerOf = (node: Node): Node =>
+  node.storage !== null || node.outputs === null ? node : node.outputs[0]
 
 function isMet({ visit, storage }: Node, round: number): boolean {
   if (round < WEIGHED) return visit === round
@@ -47,9 +48,12 @@ function isMet({ visit, storage }: Node, round: number): boolean {
 }
 
 /** Bytes that evaluation of an application would keep: results that a second reader or, where that is not watched, a handle waits for. */
-function weightOf(lead: Node): number {
-  if ((lead.mark & Mark.Abstract) !== 0 || lead.primitive?.rules.view !== undefined) return GRAPH_BYTES
-  return lead.outputs === null ? keptOf(lead) : lead.outputs.reduce((bytes, each) => bytes + keptOf(each), 0)
+function weightOf(application: Node): number {
+  if ((application.mark & Mark.Abstract) !== 0 || application.primitive?.rules.view !== undefined)
+    return GRAPH_BYTES
+  return application.outputs === null
+    ? keptOf(application)
+    : application.outputs.reduce((bytes, each) => bytes + keptOf(each), 0)
 }
 
 const keptOf = (node: Node): number =>

@@ -13,7 +13,7 @@ import type { Storage } from "../graph/storage"
 import { arraysOf } from "../graph/tree"
 import { contiguous } from "../ops/view"
 import { evaluate, evaluateAsync } from "./evaluate"
-import { disposeHandle } from "./memory"
+import { lifetimes } from "./memory"
 
 /**
  * Computes the arrays of the given trees now.
@@ -64,7 +64,7 @@ export async function copyOutLater(a: Array): Promise<TypedArray> {
     await evaluateAsync([own.node])
     return copyOut(own)
   } finally {
-    disposeHandle(own)
+    lifetimes.disposeHandle(own)
   }
 }
 

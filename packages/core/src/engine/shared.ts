@@ -13,7 +13,7 @@ import type { Storage } from "../graph/storage"
 import { arraysOf, checkLevel, mapLeaves } from "../graph/tree"
 import { contiguous } from "../ops/view"
 import { evaluate } from "./evaluate"
-import { keep } from "./memory"
+import { lifetimes } from "./memory"
 
 /** The stand-in for an array in a message: data that `postMessage` and `workerData` take. */
 export interface SharedArray {
@@ -112,6 +112,6 @@ function arrayOf(note: SharedArray): Array {
   const node = sourceNode(shape, dtype, backend.memory.take(note.lazuliShared, nbytes))
   node.offset = offset
   const made = new Array(node)
-  keep(node)
+  lifetimes.keep(node)
   return made
 }

@@ -6,7 +6,7 @@ import { ofTrees } from "../graph/boundary"
 import { ArgumentError, describe } from "../graph/errors"
 import { type Array, handles } from "../graph/graph"
 import { arraysOf } from "../graph/tree"
-import { disposeHandle } from "./memory"
+import { lifetimes } from "./memory"
 
 /** The handles made by the function that runs; the async ones have one each, although they take turns. */
 let scopes: AsyncLocalStorage<Array[]> | undefined
@@ -22,7 +22,7 @@ function close(made: readonly Array[], result: unknown): void {
   const outer = scopes?.getStore()
   const kept = new Set(ofTrees("tidy", () => arraysOf([result])))
   for (const handle of made) {
-    if (!kept.has(handle)) disposeHandle(handle)
+    if (!kept.has(handle)) lifetimes.disposeHandle(handle)
     else outer?.push(handle)
   }
 }

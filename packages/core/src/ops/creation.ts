@@ -2,7 +2,7 @@
  * Making arrays: from JavaScript data, from typed arrays, filled, counted.
  */
 
-import { hasRoom, keep, makeRoom, noteAllocation, relieve } from "../engine/memory"
+import { lifetimes } from "../engine/memory"
 import { bytesIn } from "../engine/memory-budget"
 import {
   checkOptions,
@@ -65,11 +65,15 @@ export type ValueOf<D> = [ArrayData] extends [D]
 
 /** Memory to write to now. */
 function stageWithinBudget(backend: Backend, nbytes: number): Storage {
-  relieve(0)
+  lifetimes.relieve(0)
   const { memory } = backend
-  if (!hasRoom(2 * nbytes))
-    makeRoom("array", new Map([[memory, 2 * nbytes]]), () => new Map([[memory, bytesIn(memory, nbytes)]]))
-  noteAllocation(memory, nbytes)
+  if (!lifetimes.admits(2 * nbytes))
+    lifetimes.reserve(
+      "array",
+      new Map([[memory, 2 * nbytes]]),
+      () => new Map([[memory, bytesIn(memory, nbytes)]]),
+    )
+  lifetimes.noteAllocation(memory, nbytes)
   // A pending node may keep it.
   handles.budget -= Math.min(nbytes, PENDING_BYTES)
   return stage(backend, nbytes)
@@ -81,7 +85,7 @@ export function arrayFromStore(store: TypedArray, shape: Shape, dtype: Dtype): A
   const storage = stageWithinBudget(backend, store.byteLength)
   if (store.byteLength > 0) backend.memory.write(storage, 0, store)
   const made = new Array(sourceNode(shape, dtype, storage))
-  keep(made.node)
+  lifetimes.keep(made.node)
   return made
 }
 
@@ -107,7 +111,7 @@ export function arrayFromParts(
     throw error
   }
   const made = new Array(sourceNode(shape, dtype, storage))
-  keep(made.node)
+  lifetimes.keep(made.node)
   return made
 }
 

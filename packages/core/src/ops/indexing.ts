@@ -3,7 +3,7 @@
  * slice.ts and the gathers of gather.ts, by NumPy's rules.
  */
 
-import { rebind } from "../engine/memory"
+import { lifetimes } from "../engine/memory"
 import { copyOut } from "../engine/readback"
 import { asArrayArgument, isList, type Operand, withOwnHandles } from "../graph/args"
 import { under } from "../graph/boundary"
@@ -429,7 +429,7 @@ export function setIndex(x: Array, specs: readonly Spec[], value: Operand | read
       ? setMask(x, only, value)
       : updateIndex("set", x, list, value, "set")
   })
-  rebind(x, next.node)
+  lifetimes.rebind(x, next.node)
 }
 
 /** @internal What `x.at(…)` gives. */

@@ -1,0 +1,80 @@
+/**
+ * Arrays that nobody has asked for yet: what they weigh together (see pending-weight.ts), and which of their handles must be known. Who
+ * computes them is evaluate.ts's to decide.
+ */
+import { type Array, handles, Mark, type Node, PENDING_BYTES, Ref } from "../graph/graph"
+import { newRecount, weigh } from "./pending-weight"
+
+/** Looking at what pending arrays come to must pay: at least so many bytes of nodes are made in between. */
+const LEAST_MADE = PENDING_BYTES / 8
+
+/** The small pending node of a handle; null where there is none. */
+function pendingOf(handle: Array): Node | null {
+  const { node } = handle
+  // A node without inputs, such as a number beside an array, keeps nothing alive.
+  if (node.storage !== null || node.inputs.length === 0 || handle.ref !== Ref.Counted) return null
+  return (node.mark & Mark.Abstract) === 0 ? node : null
+}
+
+export class PendingArrays {
+  /** Their weight, as far as they were weighed since the last {@link recount}; what was computed since is in it. */
+  private weight = 0
+  /** Of `handles.recent`, so many were weighed. */
+  private weighedCount = 0
+
+  /** Weighs a node, if it is pending and was not weighed. */
+  add(node: Node): void {
+    this.weight += weigh(node)
+  }
+
+  /** Weighs small arrays made since the last time. Returns true if there may be too much by now. */
+  weighRecent(): boolean {
+    const { recent, recentCount } = handles
+    for (let i = this.weighedCount; i < recentCount; i++) {
+      const node = pendingOf(recent[i] as Array)
+      if (node !== null) this.add(node)
+    }
+    this.weighedCount = recentCount
+    return this.isTooMuch()
+  }
+
+  /**
+   * Looks through the handles of small nodes made since the last time: those that are pending, and that no other pending node reads, get a
+   * weak reference of their own, so that they are known. So do the last `some`, also where others read them: those may be dead.
+   */
+  sweep(some: number): void {
+    const { recent, fresh, recentCount } = handles
+    for (let i = 0; i < recentCount; i++) {
+      const handle = recent[i] as Array
+      recent[i] = null
+      const node = pendingOf(handle)
+      if (node === null) continue
+      if (i >= this.weighedCount) this.add(node)
+      if (node.uses > 0 && i < recentCount - some) continue
+      handle.ref = Ref.Fresh
+      fresh.push(handle)
+    }
+    handles.recentCount = 0
+    this.weighedCount = 0
+    handles.budget = PENDING_BYTES - this.weight
+  }
+
+  /** Weighs pending nodes anew, by what is known to be alive now. Returns true if they are too much. */
+  recount(nodes: readonly Node[]): boolean {
+    const round = newRecount()
+    this.weight = 0
+    for (const node of nodes) this.weight += weigh(node, round)
+    return this.isTooMuch()
+  }
+
+  /** Forgets the weight of those that are computed now. */
+  forget(): void {
+    this.weight = 0
+    handles.budget = PENDING_BYTES
+  }
+
+  private isTooMuch(): boolean {
+    handles.budget = Math.max(PENDING_BYTES - this.weight, LEAST_MADE)
+    return this.weight > PENDING_BYTES
+  }
+}
