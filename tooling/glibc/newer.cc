@@ -72,4 +72,17 @@ uint32_t lazuli_arc4random() {
   return value;
 }
 
+// 2.29 and 2.35 have functions that do not set errno; the older ones of these names do, at a cost of a
+// quarter. Those that older versions of <math.h> chose for -ffinite-math-only do not set it either, and are
+// right for all arguments.
+#define LAZULI_FUNCTION(type, name, parameters, arguments)    \
+  type __##name##_finite parameters;                          \
+  LAZULI_HIDDEN type lazuli_##name parameters __asm__(#name); \
+  type lazuli_##name parameters { return __##name##_finite arguments; }
+LAZULI_FUNCTION(double, exp, (double x), (x))
+LAZULI_FUNCTION(double, log, (double x), (x))
+LAZULI_FUNCTION(double, log2, (double x), (x))
+LAZULI_FUNCTION(double, pow, (double x, double y), (x, y))
+LAZULI_FUNCTION(float, hypotf, (float x, float y), (x, y))
+
 }  // extern "C"
