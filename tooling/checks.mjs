@@ -6,6 +6,7 @@ import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
 import { runOutside } from "./outside.mjs"
+import { isForeign, pack, publishedPackages, tarballProblems } from "./release/tarballs.mjs"
 
 const MAX_LINES_OF_A_FAILURE = 150
 
@@ -63,31 +64,42 @@ async function check(outcome, name, program, args) {
 
 /** The beginning of what a failed check had to say; `npm run check` shows the rest. */
 function show(output) {
+  if (output === "") return
   const lines = output.trimEnd().split("\n")
   const shown = lines.slice(0, MAX_LINES_OF_A_FAILURE)
   if (shown.length < lines.length) shown.push(`… and ${lines.length - shown.length} lines more`)
   console.log(shown.map((line) => `      ${line}`).join("\n"))
 }
 
-/** The published form: the packed tarballs, judged by publint and by are-the-types-wrong, and used in a folder of their own. */
+/**
+ * The published form: the packed tarballs, judged by what they hold, by publint and by are-the-types-wrong, and used in a folder of their
+ * own.
+ */
 async function published(outcome, scratch, built) {
   const tarballs = new Map()
-  for (const { folder, name } of publishable()) {
+  for (const one of publishedPackages()) {
+    if (isForeign(one)) continue
+    const { folder, name } = one
     if (!built) {
-      console.log(`skip  publint and attw of ${name}: the build failed`)
-      outcome.skipped += 2
+      console.log(`skip  tarball, publint and attw of ${name}: the build failed`)
+      outcome.skipped += 3
       continue
     }
-    const { status, output } = await run("pnpm", ["pack", "--json", "--pack-destination", scratch], folder)
-    if (status !== 0) {
+    let tarball
+    try {
+      tarball = pack(folder, scratch)
+    } catch (error) {
       count(outcome, `pack ${name}`, false)
-      show(output)
+      show(error.message)
       continue
     }
-    const { filename } = JSON.parse(output.slice(output.indexOf("{")))
-    const tarball = resolve(scratch, filename)
     tarballs.set(name, tarball)
+    const problems = tarballProblems(tarball)
+    count(outcome, `tarball ${name}`, problems.length === 0)
+    show(problems.join("\n"))
     await check(outcome, `publint ${name}`, "publint", [tarball, "--strict"])
+    // A platform's package has a binary and no types.
+    if (one.manifest.os) continue
     await check(outcome, `attw ${name}`, "attw", [
       tarball,
       "--profile",
@@ -133,10 +145,6 @@ async function fuzz(outcome) {
   const { status, output } = await run("node", ["tooling/run-source.mjs", "tooling/fuzz/main.ts"])
   count(outcome, "fuzz", status === 0, (performance.now() - start) / 1000)
   show(output)
-}
-
-function publishable() {
-  return packages().filter(({ manifest }) => !manifest.private)
 }
 
 function nativePackages() {
