@@ -1,5 +1,5 @@
-// `npm run demo` and `npm test`: from a fresh clone, with only Node and npm, to a running program. Plain Node, because
-// nothing is installed yet when it starts.
+// `npm run demo`, `npm run demo:pointcloud` and `npm test`: from a fresh clone, with only Node and npm, to a running program. Plain Node,
+// because nothing is installed yet when it starts.
 
 import { spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
@@ -7,7 +7,6 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { delimiter, join, resolve } from "node:path"
 import { fileURLToPath, pathToFileURL } from "node:url"
 
-const DEMO = "examples/gpt/dist/main.js"
 const root = fileURLToPath(new URL("..", import.meta.url))
 process.chdir(root)
 
@@ -15,7 +14,11 @@ const manifest = JSON.parse(readFileSync("package.json", "utf8"))
 const pnpmVersion = manifest.devEngines.packageManager.version
 
 const [command, ...args] = process.argv.slice(2)
-const commands = { demo, test }
+const commands = {
+  demo: () => demo("examples/gpt/dist/main.js"),
+  "demo:pointcloud": () => demo("examples/pointcloud/dist/main.js"),
+  test,
+}
 if (!Object.hasOwn(commands, command ?? "")) {
   console.error(`usage: node tooling/bootstrap.mjs ${Object.keys(commands).join("|")} [arguments]`)
   process.exit(2)
@@ -25,16 +28,17 @@ process.env.PATH = join(root, "node_modules/.bin") + delimiter + process.env.PAT
 process.env.TURBO_TELEMETRY_DISABLED ??= "1"
 await commands[command]()
 
-async function demo() {
+/** @param {string} program */
+async function demo(program) {
   if (!(await prepare())) process.exit(1)
   if (!build()) process.exit(1)
-  if (!existsSync(DEMO)) {
-    console.error(`${DEMO} is missing although the build succeeded`)
+  if (!existsSync(program)) {
+    console.error(`${program} is missing although the build succeeded`)
     process.exit(1)
   }
   // In this very process, so that signals, the terminal and the exit code are the program's own.
-  process.argv = [process.argv[0], resolve(DEMO), ...args.filter((arg, i) => i > 0 || arg !== "--")]
-  await import(pathToFileURL(DEMO).href)
+  process.argv = [process.argv[0], resolve(program), ...args.filter((arg, i) => i > 0 || arg !== "--")]
+  await import(pathToFileURL(program).href)
 }
 
 async function test() {

@@ -22,6 +22,7 @@ const ALLOWED = {
   "backend-metal": ["core", "gpu-kernels"],
   "backend-cuda": ["core", "gpu-kernels"],
   "backend-*": ["core"],
+  "ext-pointcloud": ["core", "nn"],
   "ext-*": ["core"],
   lazuli: ["*"],
 }

@@ -8,6 +8,7 @@ import { fileURLToPath } from "node:url"
 import { metalBackend } from "@lazuli/backend-metal"
 import { backendSuite, opCheck } from "@lazuli/conformance"
 import * as pointcloud from "@lazuli/ext-pointcloud"
+import * as pointcloudNetworks from "@lazuli/ext-pointcloud/nn"
 import * as lazuli from "lazuli"
 import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import { examplesOf, promises, runSnippets } from "../../../tooling/snippets"
@@ -30,6 +31,7 @@ const names = {
   ),
   ...lazuli,
   ...pointcloud,
+  ...pointcloudNetworks,
   backendSuite,
   opCheck,
   metalBackend,

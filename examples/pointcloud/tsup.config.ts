@@ -1,0 +1,3 @@
+import { program } from "../../tooling/tsup-preset"
+
+export default program("main")
