@@ -229,52 +229,99 @@ const codeFor = (code: string, checked: boolean): string =>
 /** The number of sources compiled as one: enough to make starting the compiler cheap, few enough to keep every processor busy. */
 const UNIT = 48
 
+/** Sources that are compiled to one file. */
+interface Unit {
+  readonly places: readonly CompiledLibrary[]
+  readonly beside: string
+  readonly input: string
+}
+
+/** Translated sources without function constants that are not on disk, in as many parts as keep every processor busy. */
+function missingUnits(translated: readonly string[], checked: boolean): Unit[] {
+  const codes = new Set(translated.map((code) => codeFor(code, checked)))
+  const missing = [...codes].filter((code) => !isKept(placeOf(code, checked).path))
+  const size = Math.min(UNIT, Math.ceil(missing.length / availableParallelism()))
+  const units: Unit[] = []
+  for (let i = 0; i < missing.length; i += size) {
+    const part = missing.slice(i, i + size)
+    const places = part.map((code) => placeOf(code, checked))
+    // A namespace each, because all name their kernels alike.
+    const input = part.map(
+      (code, k) =>
+        `#undef LZ_LIBRARY\n#undef LZ_WAITS\n#define LZ_LIBRARY ${places[k].symbol}\nnamespace lz_source_${k} {\n${code}}\n`,
+    )
+    units.push({ places, beside: besideOf(places[0].path), input: input.join("") })
+  }
+  return units
+}
+
+function finishUnit({ places, beside }: Unit, succeeded: boolean): void {
+  try {
+    if (!succeeded) return
+    for (const { path } of places) shareAs(beside, path)
+    compilerStats.compiled += places.length
+  } finally {
+    rmSync(beside, { force: true })
+  }
+}
+
 /**
  * Compiles translated sources without function constants for later: those that are not on disk, many at once, on all processors. What
  * does not compile is left out without a word, because {@link compileLibrary} will say what is wrong with it.
  */
 export async function compileAhead(translated: readonly string[], checked: boolean): Promise<void> {
-  const codes = new Set(translated.map((code) => codeFor(code, checked)))
-  const missing = [...codes].filter((code) => !isKept(placeOf(code, checked).path))
-  if (missing.length === 0) return
+  const units = missingUnits(translated, checked)
+  if (units.length === 0) return
   const used = findCompiler()
   // Once, before several processes want it.
   prelude(used, checked)
-  const size = Math.min(UNIT, Math.ceil(missing.length / availableParallelism()))
-  const units: string[][] = []
-  for (let i = 0; i < missing.length; i += size) units.push(missing.slice(i, i + size))
   const work = async (): Promise<void> => {
     for (let unit = units.pop(); unit !== undefined; unit = units.pop())
-      await compileUnit(used, unit, checked)
+      finishUnit(unit, await compileUnit(used, unit, checked))
   }
   await Promise.all(Array.from({ length: availableParallelism() }, work))
   pruneOnce(cacheFolder())
 }
 
-async function compileUnit(used: Compiler, codes: readonly string[], checked: boolean): Promise<void> {
-  const places = codes.map((code) => placeOf(code, checked))
-  const beside = besideOf(places[0].path)
-  // A namespace each, because all name their kernels alike.
-  const input = codes.map(
-    (code, i) =>
-      `#undef LZ_LIBRARY\n#undef LZ_WAITS\n#define LZ_LIBRARY ${places[i].symbol}\nnamespace lz_source_${i} {\n${code}}\n`,
-  )
-  try {
-    const status = await new Promise((done) => {
-      const child = spawn(used.command, commandFor(used, beside, checked), {
-        ...RUN,
-        stdio: ["pipe", "ignore", "ignore"],
-      })
-      child.on("error", () => done(null)).on("close", done)
-      // A compiler that stops reading says why by its status.
-      child.stdin.on("error", () => {}).end(input.join(""))
+const compileUnit = (used: Compiler, { beside, input }: Unit, checked: boolean): Promise<boolean> =>
+  new Promise((done) => {
+    const child = spawn(used.command, commandFor(used, beside, checked), {
+      ...RUN,
+      stdio: ["pipe", "ignore", "ignore"],
     })
-    if (status !== 0) return
-    for (const { path } of places) shareAs(beside, path)
-    compilerStats.compiled += codes.length
-  } finally {
-    rmSync(beside, { force: true })
+    child.on("error", () => done(false)).on("close", (status) => done(status === 0))
+    // A compiler that stops reading says why by its status.
+    child.stdin.on("error", () => {}).end(input)
+  })
+
+const quoted = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`
+
+/** Does what {@link compileAhead} does, and waits for it. */
+export function compileTogether(translated: readonly string[], checked: boolean): void {
+  const units = missingUnits(translated, checked)
+  // One by itself is compiled when it is loaded.
+  if (units.length === 0 || (units.length === 1 && units[0].places.length === 1)) return
+  const used = findCompiler()
+  prelude(used, checked)
+  const atOnce = availableParallelism()
+  for (let i = 0; i < units.length; i += atOnce) {
+    const part = units.slice(i, i + atOnce)
+    const commands = part.map((unit) => {
+      const words = [used.command, ...commandFor(used, unit.beside, checked)]
+      return `${words.map(quoted).join(" ")} <${quoted(`${unit.beside}.cc`)} &`
+    })
+    try {
+      for (const { beside, input } of part) writeFileSync(`${beside}.cc`, input, { mode: 0o600 })
+      spawnSync("sh", ["-c", [...commands, "wait"].join("\n")], { ...RUN, stdio: "ignore" })
+    } finally {
+      for (const unit of part) {
+        rmSync(`${unit.beside}.cc`, { force: true })
+        // A compiler that fails leaves no file.
+        finishUnit(unit, existsSync(unit.beside))
+      }
+    }
   }
+  pruneOnce(cacheFolder())
 }
 
 /** Gives a file one more name, by a copy where the file system has no links. */

@@ -292,6 +292,33 @@ describe("threads that wait for each other", () => {
     })
     expect([...c]).toEqual(expected)
   })
+
+  // A kernel that asks for a thread's own elements has matrices in parts.
+  it.each(["float", "half", "bfloat"])("multiplies %s matrices alike, whole and in parts", (type) => {
+    const a = Float32Array.from({ length: 400 }, (_, i) => ((i * 37) % 101) / 8 - 5)
+    const product = (use: string): number[] => {
+      const c = new Float32Array(400)
+      const failed = run(
+        `kernel void k(device const float* a, device float* c, ${AT}) {
+           simdgroup_matrix<${type}, 8, 8> x, y, z(${type}(3.0f)), w;
+           simdgroup_load(x, a, 20, ulong2(3, 2));
+           simdgroup_load(y, a, 20, ulong2(1, 5), true);
+           simdgroup_multiply_accumulate(z, x, y, z);
+           simdgroup_multiply(w, z, y);
+           ${use}
+           simdgroup_store(z, c, 20, ulong2(2, 1));
+           simdgroup_store(w, c, 20, ulong2(10, 3), true);
+         }`,
+        [a, c],
+        32,
+      )
+      expect(failed).toEqual([])
+      return [...c]
+    }
+    const whole = product("")
+    expect(product(`z.thread_elements()[0] += ${type}(0.0f);`)).toEqual(whole)
+    expect(whole.filter((v) => v !== 0).length).toBeGreaterThan(100)
+  })
 })
 
 describe("errors instead of crashes", () => {
@@ -464,51 +491,54 @@ describe("compiled kernels", () => {
     expect(compilerStats.compiled).toBe(before.compiled + 1)
     expect(compilerStats.fromDisk).toBe(before.fromDisk + 1)
   })
-  it("are compiled together ahead, but for what does not compile", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
-    vi.stubEnv("LAZULI_CACHE_DIR", folder)
-    try {
-      const fresh = new HostRuntime()
-      // Two kernels of one name, of which one waits.
-      const sources = ["out[i] = 1;", "out[i] = simd_sum(1.0f);"].map((body) => ({
-        source: `using namespace metal;\nkernel void k(device float* out, ${AT}) { ${body} }`,
-        file: "k.metal",
-      }))
-      const constant = {
-        ...sources[0],
-        source: `constant int c [[function_constant(0)]];\n${sources[0].source}`,
+  it.each(["prepare", "compileTogether"] as const)(
+    "are compiled together by %s, but for what does not compile",
+    async (way) => {
+      const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
+      vi.stubEnv("LAZULI_CACHE_DIR", folder)
+      try {
+        const fresh = new HostRuntime()
+        // Two kernels of one name, of which one waits.
+        const sources = ["out[i] = 1;", "out[i] = simd_sum(1.0f);"].map((body) => ({
+          source: `using namespace metal;\nkernel void k(device float* out, ${AT}) { ${body} }`,
+          file: "k.metal",
+        }))
+        const constant = {
+          ...sources[0],
+          source: `constant int c [[function_constant(0)]];\n${sources[0].source}`,
+        }
+        const refused = { ...sources[0], source: "kernel void k(device double* a) {}" }
+        const before = compilerStats.compiled
+        await fresh[way]([...sources, ...sources, constant, refused])
+        expect(compilerStats.compiled).toBe(before + 2)
+        const results = sources.map(({ source, file }) => {
+          const stream = new CommandStream()
+          stream.setPipeline(fresh.newPipeline(fresh.newLibrary(source, { file }), "k"))
+          const buffer = fresh.newBuffer(8)
+          stream.setBuffer(0, buffer)
+          stream.dispatchThreads([2, 1, 1], [2, 1, 1])
+          fresh.wait(fresh.commit(stream))
+          return [...new Float32Array(fresh.contents(buffer), 0, 2)]
+        })
+        expect(results).toEqual([
+          [1, 1],
+          [2, 2],
+        ])
+        expect(compilerStats.compiled).toBe(before + 2)
+        // One that the compiler alone refuses spoils its unit, and nothing else.
+        const broken = { ...sources[0], source: "kernel void k(device float* a) { a[0] = b; }" }
+        const good = { ...sources[0], source: sources[0].source.replace("1;", "5;") }
+        await fresh[way]([broken, good])
+        expect(() => fresh.newLibrary(broken.source, broken)).toThrow("k.metal:1: 'b' was not declared")
+        expect(fresh.newLibrary(good.source, good).kernels).toEqual(["k"])
+        const files = readdirSync(join(folder, "metal-host"), { recursive: true }) as string[]
+        expect(files.filter((f) => f.includes(".tmp"))).toEqual([])
+      } finally {
+        vi.unstubAllEnvs()
+        rmSync(folder, { recursive: true })
       }
-      const refused = { ...sources[0], source: "kernel void k(device double* a) {}" }
-      const before = compilerStats.compiled
-      await fresh.prepare([...sources, ...sources, constant, refused])
-      expect(compilerStats.compiled).toBe(before + 2)
-      const results = sources.map(({ source, file }) => {
-        const stream = new CommandStream()
-        stream.setPipeline(fresh.newPipeline(fresh.newLibrary(source, { file }), "k"))
-        const buffer = fresh.newBuffer(8)
-        stream.setBuffer(0, buffer)
-        stream.dispatchThreads([2, 1, 1], [2, 1, 1])
-        fresh.wait(fresh.commit(stream))
-        return [...new Float32Array(fresh.contents(buffer), 0, 2)]
-      })
-      expect(results).toEqual([
-        [1, 1],
-        [2, 2],
-      ])
-      expect(compilerStats.compiled).toBe(before + 2)
-      // One that the compiler alone refuses spoils its unit, and nothing else.
-      const broken = { ...sources[0], source: "kernel void k(device float* a) { a[0] = b; }" }
-      const good = { ...sources[0], source: sources[0].source.replace("1;", "5;") }
-      await fresh.prepare([broken, good])
-      expect(() => fresh.newLibrary(broken.source, broken)).toThrow("k.metal:1: 'b' was not declared")
-      expect(fresh.newLibrary(good.source, good).kernels).toEqual(["k"])
-      const files = readdirSync(join(folder, "metal-host"), { recursive: true }) as string[]
-      expect(files.filter((f) => f.endsWith(".tmp"))).toEqual([])
-    } finally {
-      vi.unstubAllEnvs()
-      rmSync(folder, { recursive: true })
-    }
-  })
+    },
+  )
   it("leave nothing half-written", () => {
     const folder = mkdtempSync(join(tmpdir(), "lazuli-metal-"))
     vi.stubEnv("LAZULI_CACHE_DIR", folder)

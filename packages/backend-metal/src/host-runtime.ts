@@ -13,7 +13,13 @@ import {
   translate,
   withoutMetalIncludes,
 } from "@lazuli/gpu-kernels"
-import { type CompileFailure, compileAhead, compileLibrary, preprocess } from "./host-compiler"
+import {
+  type CompileFailure,
+  compileAhead,
+  compileLibrary,
+  compileTogether,
+  preprocess,
+} from "./host-compiler"
 import { hostNative } from "./host-native"
 import type {
   CommandFailure,
@@ -166,7 +172,16 @@ export class HostRuntime implements MetalRuntime {
   }
 
   async prepare(sources: readonly LibrarySource[]): Promise<void> {
-    const codes = sources.flatMap(({ source, file }) => {
+    await compileAhead(this.translated(sources), this.exactBuffers)
+  }
+
+  compileTogether(sources: readonly LibrarySource[]): void {
+    compileTogether(this.translated(sources), this.exactBuffers)
+  }
+
+  /** Sources as C++, without those that are compiled for values of their constants. */
+  private translated(sources: readonly LibrarySource[]): string[] {
+    return sources.flatMap(({ source, file }) => {
       try {
         const { code, constants } = translationOf({ text: source, file })
         return constants.length === 0 ? [code] : []
@@ -176,7 +191,6 @@ export class HostRuntime implements MetalRuntime {
         throw error
       }
     })
-    await compileAhead(codes, this.exactBuffers)
   }
 
   newPipeline(library: MetalLibrary, name: string, constants: FunctionConstants = {}): MetalPipeline {

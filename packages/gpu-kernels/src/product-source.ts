@@ -34,6 +34,10 @@ export const PRODUCT_HEADER = 3
 export const TILE = 64
 const DEPTH = 16
 const THREADS = 128
+/** Elements from row to row of the tiles, and of 8 rows of a simdgroup's result. */
+const LEFT = DEPTH + 4
+const RIGHT = TILE + 4
+const STRIP = 36
 /** The most rows of `product_rows`. */
 export const FEW_ROWS = 8
 
@@ -54,6 +58,7 @@ const head = (text: ProductText): string => {
 export function tilesSource(text: ProductText): string {
   const { type } = text
   const each = (TILE * DEPTH) / THREADS
+  const shared = Math.max(4 * 8 * STRIP, TILE * LEFT + DEPTH * RIGHT)
   const element = (of: "a" | "b"): string => {
     const along = of === "a" ? text.aAlongK : text.bAlongK
     return along
@@ -70,8 +75,9 @@ export function tilesSource(text: ProductText): string {
     uint simd_lane [[thread_index_in_simdgroup]], uint simdgroup [[simdgroup_index_in_threadgroup]]) {
 ${opening(text).replace("uint begin", "uint across = (n + 63) / 64, tiles = across * ((m + 63) / 64), z = group / tiles, tile = group % tiles;\n  uint begin")}
   uint top = tile / across * ${TILE}, first = tile % across * ${TILE};
-  threadgroup ${type} left[${TILE}][${DEPTH + 4}];
-  threadgroup ${type} right[${DEPTH}][${TILE + 4}];
+  threadgroup float shared[${shared}];
+  threadgroup ${type}* left = (threadgroup ${type}*)shared;
+  threadgroup ${type}* right = left + ${TILE * LEFT};
   simdgroup_matrix<float, 8, 8> sums[4][4];
   for (uint i = 0; i < 4; i++)
     for (uint j = 0; j < 4; j++) sums[i][j] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
@@ -81,30 +87,37 @@ ${opening(text).replace("uint begin", "uint across = (n + 63) / 64, tiles = acro
   for (; depth < end;) {
     threadgroup_barrier(mem_flags::mem_threadgroup);
     for (uint e = 0; e < ${each}; e++) {
-      { ${element("a")} left[s][d] = next_a[e]; }
-      { ${element("b")} right[d][s] = next_b[e]; }
+      { ${element("a")} left[s * ${LEFT} + d] = next_a[e]; }
+      { ${element("b")} right[d * ${RIGHT} + s] = next_b[e]; }
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
     depth += ${DEPTH};${fetch}
     for (uint d = 0; d < ${DEPTH}; d += 8) {
       simdgroup_matrix<${type}, 8, 8> a[4], b[4];
       for (uint i = 0; i < 4; i++) {
-        simdgroup_load(a[i], &left[row + 8 * i][d], ${DEPTH + 4});
-        simdgroup_load(b[i], &right[d][column + 8 * i], ${TILE + 4});
+        simdgroup_load(a[i], left + (row + 8 * i) * ${LEFT} + d, ${LEFT});
+        simdgroup_load(b[i], right + d * ${RIGHT} + column + 8 * i, ${RIGHT});
       }
       for (uint i = 0; i < 4; i++)
         for (uint j = 0; j < 4; j++) simdgroup_multiply_accumulate(sums[i][j], a[i], b[j], sums[i][j]);
     }
   }
-  // A thread holds two neighbours of each matrix.
-  uint quad = simd_lane / 4, in_row = (quad & 4) + simd_lane / 2 % 4, in_column = (quad & 2) * 2 + simd_lane % 2 * 2;
-  for (uint i = 0; i < 4; i++)
-    for (uint j = 0; j < 4; j++)
-      for (uint e = 0; e < 2; e++) {
-        uint r = top + row + 8 * i + in_row, c = first + column + 8 * j + in_column + e;
-        float value = sums[i][j].thread_elements()[e];
-        if (r < m && c < n) { ${text.store} }
+  // Through threadgroup memory, so that neighbours are written together.
+  threadgroup float* strip = shared + simdgroup * ${8 * STRIP};
+  for (uint i = 0; i < 4; i++) {
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    for (uint j = 0; j < 4; j++) simdgroup_store(sums[i][j], strip + 8 * j, ${STRIP});
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    uint c = first + column + simd_lane;
+    if (c < n)
+      for (uint e = 0; e < 8; e++) {
+        uint r = top + row + 8 * i + e;
+        if (r < m) {
+          float value = strip[e * ${STRIP} + simd_lane];
+          ${text.store}
+        }
       }
+  }
 }
 `
 }

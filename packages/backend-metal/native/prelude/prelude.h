@@ -16,6 +16,8 @@
 
 #include "simdgroup.h"
 
+#include "matrices.h"
+
 #include "entry.h"
 
 #define METAL_FUNC inline

@@ -105,6 +105,15 @@ export function refusal(source: MetalSource, problems: readonly Problem[]): Devi
   return new DeviceError(op, `the source of a kernel does not compile:\n${shown.join("\n")}`)
 }
 
+/** Names of matrices of simdgroups, and of those of which no thread has elements of its own; see matrices.h. */
+const WHOLE_MATRICES: Readonly<Record<string, string>> = {
+  simdgroup_matrix: "lz_whole_matrix",
+  make_filled_simdgroup_matrix: "lz_filled_whole_matrix",
+  simdgroup_float8x8: "lz_whole_float8x8",
+  simdgroup_half8x8: "lz_whole_half8x8",
+  simdgroup_bfloat8x8: "lz_whole_bfloat8x8",
+}
+
 /** Kernels become entries of a table, threadgroup variables references into the group's memory. */
 class HostRewriter extends Rewriter {
   private readonly entries: string[] = []
@@ -155,7 +164,16 @@ class HostRewriter extends Rewriter {
     return `static char lz_tag${n}; typedef ${type} lz_type${n}${extents}; lz_type${n}& ${name} = lz::variable<lz_type${n}>(&lz_tag${n});`
   }
 
+  /** Lets the first thread of a simdgroup compute with matrices alone, where no thread asks for its own elements. */
+  private wholeMatrices(tokens: readonly Token[]): void {
+    if (tokens.some(({ text }) => text === "thread_elements")) return
+    for (const token of tokens)
+      if (token.kind === "word" && Object.hasOwn(WHOLE_MATRICES, token.text))
+        token.text = WHOLE_MATRICES[token.text]
+  }
+
   finish(tokens: readonly Token[], file: string): Translation {
+    this.wholeMatrices(tokens)
     const table = this.entries.length > 0 ? this.entries.join(",\n") : "{}"
     const code = `#line 1 ${JSON.stringify(file)}
 ${tokens.map((t) => t.text).join("")}

@@ -41,12 +41,18 @@ export class CommandStream {
     this.pipeline = null
   }
 
-  /** Chooses the kernel of the dispatches that follow. */
-  setPipeline(pipeline: GpuPipeline): void {
-    if (pipeline === this.pipeline) return
+  /** Chooses the kernel of the dispatches that follow. Returns where its number is; −1 where it is chosen already. */
+  setPipeline(pipeline: GpuPipeline): number {
+    if (pipeline === this.pipeline) return -1
     this.pipeline = pipeline
     const at = this.begin(Command.Pipeline, 2)
     this.words[at] = pipeline.id
+    return at
+  }
+
+  /** Makes a record, which starts there, do nothing. */
+  skip(start: number): void {
+    this.words[start] = Command.Barrier | (this.words[start] & ~0xff)
   }
 
   /** Binds a buffer from a byte offset on. */

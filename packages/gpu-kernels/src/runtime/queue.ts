@@ -34,6 +34,15 @@ interface Entry {
   readonly writes: readonly Storage[]
 }
 
+/** A kernel of a stream that is compiled with the others before the stream is used. */
+interface Awaited extends GpuPipeline {
+  readonly key: string
+  readonly kernel: Kernel
+  readonly form: DispatchForm | undefined
+  /** Words that are to be its number. */
+  readonly numbers: { readonly stream: CommandStream; readonly at: number }[]
+}
+
 /** Work that was handed over, whose outcome is not known yet. */
 interface Submitted {
   readonly submission: Submission
@@ -81,6 +90,8 @@ export class GpuQueue implements DispatchQueue {
   private readonly leaving: { buffer: GpuBuffer; done: () => void }[] = []
   private readonly views = new Map<number, ArrayBuffer>()
   private readonly pipelines = new Map<string, GpuPipeline>()
+  /** By key: what dispatches need and is not compiled yet. */
+  private readonly awaited = new Map<string, Awaited>()
   /** Of kernels that users wrote. */
   private readonly wordings = new WeakMap<GpuPipeline, Wording>()
   /** While nothing runs: the sources that were asked for, by key. */
@@ -277,8 +288,19 @@ export class GpuQueue implements DispatchQueue {
     const { kernel } = dispatch
     const form = this.runtime.specializes ? formOf(dispatch) : undefined
     const key = form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
-    const known = this.pipelines.get(key)
+    const known = this.pipelines.get(key) ?? this.awaited.get(key)
     if (known) return known
+    // A kernel of a user may not compile, which is better said at once.
+    if (!this.runtime.compileTogether || kernel.wording || kernel.compiled || kernel.isNative)
+      return this.compile(key, kernel, form)
+    const { name } = kernel
+    const { maxThreadsPerThreadgroup: maxThreads } = this.limits
+    const awaited: Awaited = { id: 0, name, maxThreads, key, kernel, form, numbers: [] }
+    this.awaited.set(key, awaited)
+    return awaited
+  }
+
+  private compile(key: string, kernel: Kernel, form: DispatchForm | undefined): GpuPipeline {
     const { name, constants, wording, mathMode, compiled, isNative } = kernel
     const text = kernel.source()
     const made = this.runtime.newPipeline(
@@ -291,6 +313,38 @@ export class GpuQueue implements DispatchQueue {
     if (!isNative) dumpSource(name, text)
     this.pipelines.set(key, made)
     return made
+  }
+
+  /** Chooses a kernel in a stream. */
+  private choose(stream: CommandStream, pipeline: GpuPipeline): void {
+    const at = stream.setPipeline(pipeline)
+    if (at >= 0 && "numbers" in pipeline) (pipeline as Awaited).numbers.push({ stream, at })
+  }
+
+  /** Compiles all that streams wait for together. @throws the error of a kernel of a recording */
+  private compileAwaited(): void {
+    const { awaited, runtime } = this
+    if (awaited.size === 0) return
+    const all = [...awaited.values()]
+    awaited.clear()
+    runtime.compileTogether?.(all.map(({ kernel }) => ({ source: kernel.source(), file: fileOf(kernel) })))
+    let refused: unknown = null
+    for (const pipeline of all) {
+      const { key, kernel, form, numbers } = pipeline
+      try {
+        const { id } = this.compile(key, kernel, form)
+        for (const { stream, at } of numbers) stream.words[at] = id
+      } catch (error) {
+        if (numbers.some(({ stream }) => stream !== this.stream)) refused = error
+        for (const { stream, at } of numbers) stream.skip(at - 1)
+        for (const entry of this.entries)
+          if (entry.pipeline === pipeline) {
+            this.stream.skip(entry.word)
+            this.poison(error as Error, entry.writes)
+          }
+      }
+    }
+    if (refused !== null) throw refused
   }
 
   /** Adds the sources of the kernels that `body` dispatches to `asked`; nothing of it runs. */
@@ -313,14 +367,14 @@ export class GpuQueue implements DispatchQueue {
     }
     const pipeline = this.pipelineOf(dispatch)
     if (this.recording !== null) {
-      this.recording.dispatch(dispatch, pipeline)
+      this.recording.dispatch(dispatch, pipeline, this.choose)
       return
     }
     const places = args.filter(isPlace)
     const reads = places.map((p) => p.storage).filter((s) => !writes.includes(s))
     this.order(reads, writes)
     const { stream } = this
-    stream.setPipeline(pipeline)
+    this.choose(stream, pipeline)
     args.forEach((argument, i) => {
       if (isPlace(argument)) stream.setBuffer(i, this.bufferOf(argument.storage), argument.offset)
       else stream.setBytes(i, argument)
@@ -372,6 +426,7 @@ export class GpuQueue implements DispatchQueue {
     this.recording = recording
     try {
       body()
+      this.compileAwaited()
     } finally {
       this.recording = outer
     }
@@ -462,6 +517,7 @@ export class GpuQueue implements DispatchQueue {
   private handOver(): void {
     const { stream } = this
     if (stream.length === 0) return
+    this.compileAwaited()
     const submission = this.runtime.commit(stream)
     this.submitted.push({ submission, entries: this.entries.splice(0) })
     stream.clear()

@@ -90,14 +90,19 @@ export class Recording {
     return true
   }
 
-  dispatch(dispatch: Dispatch, pipeline: GpuPipeline): void {
+  /** `choose` chooses the kernel in the stream. */
+  dispatch(
+    dispatch: Dispatch,
+    pipeline: GpuPipeline,
+    choose: (stream: CommandStream, pipeline: GpuPipeline) => void,
+  ): void {
     const { stream } = this
     const places = dispatch.arguments.filter((each): each is Place => "storage" in each)
     this.order(
       places.map(({ storage }) => storage),
       dispatch.writes,
     )
-    stream.setPipeline(pipeline)
+    choose(stream, pipeline)
     dispatch.arguments.forEach((argument, i) => {
       if ("storage" in argument) this.bind(i, argument)
       else stream.setBytes(i, argument)

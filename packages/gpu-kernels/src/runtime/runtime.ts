@@ -142,6 +142,11 @@ export interface GpuRuntime {
   newLibrary(source: string, options?: LibraryOptions): GpuLibrary
   /** Compiles sources that `newLibrary` will be asked for, together, where that is faster. What does not compile is left for then. */
   prepare?(sources: readonly LibrarySource[]): Promise<void>
+  /**
+   * Likewise, and waits. With it kernels are compiled when the stream that runs them is handed over, those of the stream together; each
+   * may have the device's largest threadgroup.
+   */
+  compileTogether?(sources: readonly LibrarySource[]): void
   /** True if kernels are compiled for the form of their dispatches. */
   readonly specializes?: boolean
   /**
