@@ -34,6 +34,8 @@ const modules = {
   "@lazuli/core/plugin": await import("@lazuli/core/plugin"),
   "@lazuli/backend-metal": await import("@lazuli/backend-metal"),
   "@lazuli/backend-cuda": await import("@lazuli/backend-cuda"),
+  "@lazuli/ext-pointcloud": await import("@lazuli/ext-pointcloud"),
+  "@lazuli/ext-pointcloud/nn": await import("@lazuli/ext-pointcloud/nn"),
   "@lazuli/conformance": await import("@lazuli/conformance"),
   "@lazuli/transforms": await import("@lazuli/transforms"),
   "@lazuli/compile": await import("@lazuli/compile"),
