@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url"
 import {
   type ApplicationMeta,
   type Backend,
+  collectorOf,
   DeviceError,
   type DeviceInformation,
   type Dtype,
@@ -24,7 +25,6 @@ import {
   type Storage,
   type WorkQueue,
 } from "@lazuli/core/engine"
-import { collect } from "./collector"
 import { type CommandBuffer, Op } from "./command-buffer"
 import {
   isEncodable,
@@ -249,6 +249,7 @@ const WITH_EPILOGUE = new Set(["matmul", "addmm", "quantizedMatmul", "gatherQmm"
 const WITH_PROLOGUE = new Set(["sum", "prod", "max", "min", "all", "any"])
 const isFloating = ({ kind }: Dtype): boolean => kind === "floating" || kind === "complex"
 
+const collect = collectorOf(() => native.pressCollector())
 /** The numbers of dead references. */
 const dead = new Int32Array(1 << 17)
 const copyKernel = kernels.get("copy") as number

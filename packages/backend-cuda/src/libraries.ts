@@ -90,3 +90,7 @@ export function candidatesFor(library: LibraryName): string[] {
     names.map((name) => join(folder, name)).filter((path) => existsSync(path))
   return [...ownFolders().flatMap(within), ...names, ...[...new Set(folders)].flatMap(within)]
 }
+
+/** True if a driver's device is there, or a folder was named in which there may be a driver. */
+export const hasDevice = (): boolean =>
+  ["/dev/nvidiactl", "/dev/dxg"].some((path) => existsSync(path)) || ownFolders().length > 0

@@ -72,6 +72,13 @@ export interface CudaNative {
   /** Keeps commands whose buffers are numbers of bindings; {@link Command.Plan} runs them. */
   newPlan(words: Int32Array, count: number, bindings: number): number
   releasePlan(plan: number): void
+  /** Weak references; see {@link Tracker}. */
+  track(objects: readonly object[], count: number, ids: Int32Array): void
+  untrack(id: number): void
+  isAlive(id: number): boolean
+  /** The numbers of objects that are gone, in `out`; of all references where `all` is 1. */
+  poll(all: 0 | 1, out: Int32Array): number
+  pressCollector(): void
   /** Waits; gives what the work failed of. */
   synchronize(): string | null
 }

@@ -2,7 +2,7 @@
  * The runtime on NVIDIA's driver: memory of the device's own, kernels compiled by NVRTC from translated Metal source, and one CUDA stream
  * on which everything runs in order. Nothing is opened before the first use.
  */
-import { DeviceError, type DeviceFacts } from "@lazuli/core/engine"
+import { collectorOf, DeviceError, type DeviceFacts, type Tracker } from "@lazuli/core/engine"
 import type {
   CommandFailure,
   Commands,
@@ -18,7 +18,7 @@ import type {
   Submission,
 } from "@lazuli/gpu-kernels"
 import { type Kernels, kernelsOf } from "./compiler"
-import { candidatesFor } from "./libraries"
+import { candidatesFor, hasDevice } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 
 const NONE: readonly CommandFailure[] = []
@@ -36,6 +36,25 @@ const factsOf = ({ name, memory, driver, major, minor, processors }: GpuFacts): 
   processors,
   driverVersion: `${Math.floor(driver / 1000)}.${Math.floor((driver % 1000) / 10)}`,
 })
+
+/** The addon's weak references; undefined where there is no GPU to use it for, or no addon. */
+function trackerOf(): Tracker | undefined {
+  if (!hasDevice()) return undefined
+  try {
+    const native = cudaNative()
+    const dead = new Int32Array(1 << 17)
+    return {
+      track: (objects, count, ids) => native.track(objects, count, ids),
+      untrack: (id) => native.untrack(id),
+      isAlive: (id) => native.isAlive(id),
+      poll: (all) => dead.subarray(0, native.poll(all ? 1 : 0, dead)),
+      collect: collectorOf(() => native.pressCollector()),
+    }
+  } catch {
+    // The first use says so.
+    return undefined
+  }
+}
 
 /** Source that is compiled when a kernel of it is asked for. */
 class CudaLibrary implements GpuLibrary {
@@ -55,6 +74,8 @@ export class CudaRuntime implements GpuRuntime {
   readonly name = "cuda"
   readonly ordered = true
   readonly specializes = true
+  readonly dividesBuffers = true
+  readonly tracker: Tracker | undefined = trackerOf()
   readonly dispatchesAhead: number = DISPATCHES_AHEAD
   // Memory of a GPU is dear to ask for; what does not fit is given back when an allocation fails.
   readonly cacheLimit: number = Number.POSITIVE_INFINITY
@@ -166,14 +187,14 @@ export class CudaRuntime implements GpuRuntime {
   }
   read(buffer: GpuBuffer, offset: number, into: ArrayBufferView): void {
     try {
-      this.native.read(buffer.id, offset, into)
+      this.native.read(buffer.id, (buffer.offset ?? 0) + offset, into)
     } catch (cause) {
       throw this.error(cause)
     }
   }
   write(buffer: GpuBuffer, offset: number, from: ArrayBufferView): void {
     try {
-      this.native.write(buffer.id, offset, from)
+      this.native.write(buffer.id, (buffer.offset ?? 0) + offset, from)
     } catch (cause) {
       throw this.error(cause)
     }

@@ -26,6 +26,7 @@ export {
   viewOfCopy,
   type World,
 } from "./engine/assignment"
+export { collectorOf } from "./engine/collector"
 export { evaluate, releaseKept } from "./engine/evaluate"
 export { lifetimes } from "./engine/memory"
 export { copyOut, evalTrees } from "./engine/readback"

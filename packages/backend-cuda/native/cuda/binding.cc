@@ -9,6 +9,7 @@
 #include "cuda/compiler.h"
 #include "cuda/device.h"
 #include "cuda/driver.h"
+#include "cuda/handles.h"
 #include "cuda/products.h"
 
 namespace lz {
@@ -399,6 +400,7 @@ napi_value init(napi_env env, napi_value exports) {
     napi_create_function(env, name, NAPI_AUTO_LENGTH, call, nullptr, &f);
     napi_set_named_property(env, exports, name, f);
   }
+  add_handles(env, exports);
   return exports;
 }
 

@@ -251,14 +251,15 @@ std::string Gpu::kernel(uint32_t module, const std::string& name, std::vector<Pa
 // Bytes that a kernel wants in memory go to where earlier ones lay, which the stream has read by then.
 std::string Gpu::upload(Binding& b) {
   if (running_) {
-    for (const auto& [bytes, pointer] : running_->constants)
+    auto& constants = running_->plan->constants;
+    for (const auto& [bytes, pointer] : constants)
       if (bytes == b.bytes) {
         b.pointer = pointer;
         return {};
       }
     // They stay as they are as long as the plan.
     if (const Result r = driver_->MemAlloc(&b.pointer, b.length)) return failure("cuMemAlloc", r);
-    running_->constants.emplace_back(b.bytes, b.pointer);
+    constants.emplace_back(b.bytes, b.pointer);
     return write({b.pointer, b.length}, 0, b.bytes, b.length);
   }
   char* staged = nullptr;
@@ -278,7 +279,7 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
     uint32_t threads[3], groups[3], flat;
   } grid{};
   for (int i = 0; i < 3; i++) {
-    if (size[i] == 0 || w[i] == 0) return {};
+    if (size[i] == 0 || w[i] == 0) return running_ ? note_node(*running_) : std::string();
     grid.groups[i] = in_threads ? uint32_t((uint64_t{w[i]} + size[i] - 1) / size[i]) : w[i];
     const uint64_t all = in_threads ? w[i] : uint64_t{w[i]} * size[i];
     if (all > UINT32_MAX) return "a grid of " + std::to_string(all) + " threads along an axis is too large";
@@ -296,6 +297,18 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
     blocks[0] = uint32_t(std::min<uint64_t>(all, kMaxFirst));
     blocks[1] = uint32_t((all + blocks[0] - 1) / blocks[0]);
     blocks[2] = 1;
+  }
+  // Of a graph only those kernels are told that read or write something else than before.
+  const bool updates = running_ && running_->updated;
+  if (updates) {
+    bool is_same = true;
+    for (const Parameter& p : kernel.parameters)
+      if (const uint32_t n = bindings[p.index].number; p.source == Source::kPointer && n != UINT32_MAX)
+        is_same = is_same && !(*running_->changed)[n];
+    if (is_same) {
+      running_->launch++;
+      return {};
+    }
   }
   uint32_t offsets[kBuffers], dynamic = 0;
   for (uint32_t i = 0; i < kBuffers; i++) {
@@ -336,9 +349,23 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
     }
     count++;
   }
+  if (updates) {
+    const KernelNode node{kernel.function,
+                          {blocks[0], blocks[1], blocks[2]},
+                          {size[0], size[1], size[2]},
+                          dynamic,
+                          arguments,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+    const Plan::Instance& instance = *running_->updated;
+    const Result r = driver_->GraphExecSetKernel(instance.exec, instance.nodes[running_->launch++], &node);
+    return r == kSuccess ? std::string() : failure("the update of a graph", r);
+  }
   const Result r = driver_->LaunchKernel(kernel.function, blocks[0], blocks[1], blocks[2], size[0], size[1],
                                          size[2], dynamic, stream_, arguments, nullptr);
-  return r == kSuccess ? std::string() : failure("the launch", r);
+  if (r != kSuccess) return failure("the launch", r);
+  return running_ ? note_node(*running_) : std::string();
 }
 
 std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_t count) {
@@ -376,12 +403,11 @@ std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
-  execute(words, count, nullptr, nullptr, &failed);
+  execute(words, count, nullptr, &failed);
   return failed;
 }
 
-void Gpu::execute(const uint32_t* words, size_t count, Plan* plan, const DevicePointer* bound,
-                  std::vector<Failed>* failed) {
+void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Failed>* failed) {
   Binding bindings[kBuffers];
   uint32_t shared[kBuffers] = {};
   Kernel* kernel = nullptr;
@@ -399,9 +425,9 @@ void Gpu::execute(const uint32_t* words, size_t count, Plan* plan, const DeviceP
         kernel = index < kernels_.size() ? &kernels_[index] : nullptr;
         break;
       case Op::kBuffer:
-        if (plan && w[2] < plan->bindings && index < kBuffers)
-          bindings[index] = {bound[w[2]] + (w[3] | uint64_t{w[4]} << 32), nullptr, 0};
-        else if (const Buffer* b = plan ? nullptr : buffer(w[2]); b && index < kBuffers)
+        if (run && w[2] < run->plan->bindings && index < kBuffers)
+          bindings[index] = {run->bound[w[2]] + (w[3] | uint64_t{w[4]} << 32), nullptr, 0, w[2]};
+        else if (const Buffer* b = run ? nullptr : buffer(w[2]); b && index < kBuffers)
           bindings[index] = {b->pointer + (w[3] | uint64_t{w[4]} << 32), nullptr, 0};
         else
           error = "there is no such buffer";
@@ -423,10 +449,11 @@ void Gpu::execute(const uint32_t* words, size_t count, Plan* plan, const DeviceP
         std::fill(std::begin(shared), std::end(shared), 0);
         break;
       case Op::kPlan:
-        error = plan ? "a plan within a plan" : run_plan(w + 1, size - 1);
+        error = run ? "a plan within a plan" : run_plan(w + 1, size - 1);
         break;
       case Op::kProduct:
-        error = product(bindings, w + 1, size - 1);
+        if (!run || !run->updated) error = product(bindings, w + 1, size - 1);
+        if (run) error += note_node(*run);
         break;
       default:
         // A stream runs in order: barriers say nothing new.

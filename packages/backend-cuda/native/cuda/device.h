@@ -57,17 +57,31 @@ constexpr size_t kSlack = 4096;
 // came before.
 struct Plan {
   struct Instance {
+    Graph graph;  // its nodes are told of by those of the graph that it was made of
     GraphExec exec;
+    std::vector<GraphNode> nodes;  // by launch; null for what a library adds
     std::vector<DevicePointer> bound;
     uint64_t used;  // the run that used it last
   };
   std::vector<uint32_t> words;  // kSlack bytes longer than `count`
   size_t count = 0;
   uint32_t bindings = 0, launches = 0;
+  std::vector<bool> in_libraries;  // bindings that libraries read or write
+  std::vector<uint32_t> uses;      // by binding: the launches that it concerns
   uint64_t runs = 0;
   std::vector<Instance> instances;
   // Bytes that kernels want in memory, by where they are in the words.
   std::vector<std::pair<const char*, DevicePointer>> constants;
+};
+
+// A run of a plan's commands: on the stream, or into a graph, or only for kernels that some bindings concern.
+struct Run {
+  Plan* plan;
+  const DevicePointer* bound;
+  std::vector<GraphNode>* captured = nullptr;  // takes the nodes that launches become
+  const Plan::Instance* updated = nullptr;     // the graph whose kernels are told of other bindings
+  const std::vector<bool>* changed = nullptr;  // which these are
+  size_t launch = 0;
 };
 
 struct Failed {
@@ -112,15 +126,17 @@ class Gpu {
     DevicePointer pointer = 0;    // of a buffer, or of bytes once they are uploaded
     const char* bytes = nullptr;  // in the command stream
     size_t length = 0;
+    uint32_t number = UINT32_MAX;  // of a plan's binding
   };
   std::string upload(Binding& binding);
-  // Runs commands; with a plan their buffers are numbers of `bound`.
-  void execute(const uint32_t* words, size_t count, Plan* plan, const DevicePointer* bound,
-               std::vector<Failed>* failed);
+  // Runs commands; those of a plan name its bindings.
+  void execute(const uint32_t* words, size_t count, Run* run, std::vector<Failed>* failed);
   std::string run_plan(const uint32_t* words, size_t count);
   std::string run_plan(Plan& plan, const std::vector<DevicePointer>& bound);
-  // A graph of what a plan does with these bindings.
-  std::string capture(Plan& plan, const DevicePointer* bound, Graph* graph);
+  std::string execute(Run& run);
+  // A graph of what a plan does with these bindings, and its nodes.
+  std::string capture(Plan& plan, const DevicePointer* bound, Graph* graph, std::vector<GraphNode>* nodes);
+  std::string note_node(Run& run);
   std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
                      bool in_threads);
@@ -140,7 +156,7 @@ class Gpu {
   std::vector<Module> modules_;
   std::vector<Kernel> kernels_;
   std::vector<std::unique_ptr<Plan>> plans_;
-  Plan* running_ = nullptr;
+  Run* running_ = nullptr;
   Products products_;
   Staging uploads_, downloads_, arguments_;
   DevicePointer mirror_ = 0;  // of arguments_, on the device

@@ -19,6 +19,7 @@ using Module = void*;
 using Function = void*;
 using Graph = void*;
 using GraphExec = void*;
+using GraphNode = void*;
 
 constexpr Result kSuccess = 0;
 constexpr Result kOutOfMemory = 2;
@@ -83,14 +84,25 @@ struct UpdateInfo {
   void *node, *from;
 };
 
+// CUDA_KERNEL_NODE_PARAMS_v2
+struct KernelNode {
+  Function function;
+  unsigned grid[3], block[3], shared;
+  void **arguments, **extra;
+  void *kernel, *context;
+};
+
 // Calls of CUDA 12: without them plans are launched kernel by kernel.
-#define LZ_GRAPH_CALLS(X)                                                                   \
-  X(StreamBeginCapture, "cuStreamBeginCapture_v2", Stream, int)                             \
-  X(StreamEndCapture, "cuStreamEndCapture", Stream, Graph*)                                 \
-  X(GraphInstantiate, "cuGraphInstantiateWithFlags", GraphExec*, Graph, unsigned long long) \
-  X(GraphExecUpdate, "cuGraphExecUpdate_v2", GraphExec, Graph, UpdateInfo*)                 \
-  X(GraphLaunch, "cuGraphLaunch", GraphExec, Stream)                                        \
-  X(GraphDestroy, "cuGraphDestroy", Graph)                                                  \
+#define LZ_GRAPH_CALLS(X)                                                                                  \
+  X(StreamBeginCapture, "cuStreamBeginCapture_v2", Stream, int)                                            \
+  X(StreamEndCapture, "cuStreamEndCapture", Stream, Graph*)                                                \
+  X(StreamGetCaptureInfo, "cuStreamGetCaptureInfo_v2", Stream, int*, uint64_t*, Graph*, const GraphNode**, \
+    size_t*)                                                                                               \
+  X(GraphInstantiate, "cuGraphInstantiateWithFlags", GraphExec*, Graph, unsigned long long)                \
+  X(GraphExecUpdate, "cuGraphExecUpdate_v2", GraphExec, Graph, UpdateInfo*)                                \
+  X(GraphExecSetKernel, "cuGraphExecKernelNodeSetParams_v2", GraphExec, GraphNode, const KernelNode*)      \
+  X(GraphLaunch, "cuGraphLaunch", GraphExec, Stream)                                                       \
+  X(GraphDestroy, "cuGraphDestroy", Graph)                                                                 \
   X(GraphExecDestroy, "cuGraphExecDestroy", GraphExec)
 
 struct Driver {

@@ -13,7 +13,12 @@ constexpr uint32_t kFew = 4;
 // Graphs of a plan: results and what they are made of take turns in memory.
 constexpr size_t kInstances = 4;
 
-bool is_launch(uint32_t op) { return op == 5 || op == 6 || op >= 32; }
+// Commands, as gpu-kernels writes them; those of libraries come after these.
+enum : uint32_t { kBuffer = 2, kThreads = 5, kThreadgroups = 6, kLibrary = 32 };
+// Launches that are told of other bindings rather than captured anew. Those of libraries never are.
+constexpr size_t kMany = 16, kLibraryUse = size_t{1} << 32;
+
+bool is_launch(uint32_t op) { return op == kThreads || op == kThreadgroups || op >= kLibrary; }
 
 }  // namespace
 
@@ -23,8 +28,20 @@ uint32_t Gpu::new_plan(const uint32_t* words, size_t count, uint32_t bindings) {
   plan->words.resize(count + kSlack / 4);
   plan->count = count;
   plan->bindings = bindings;
-  for (size_t at = 0; at < count && words[at] >> 8; at += words[at] >> 8)
-    if (is_launch(words[at] & 0xff)) plan->launches++;
+  plan->in_libraries.resize(bindings);
+  plan->uses.resize(bindings);
+  std::vector<uint32_t> named;  // since the last launch
+  for (size_t at = 0; at < count && words[at] >> 8; at += words[at] >> 8) {
+    const uint32_t op = words[at] & 0xff;
+    if (op == kBuffer && at + 2 < count && words[at + 2] < bindings) named.push_back(words[at + 2]);
+    if (!is_launch(op)) continue;
+    plan->launches++;
+    for (const uint32_t binding : named) {
+      plan->uses[binding]++;
+      if (op >= kLibrary) plan->in_libraries[binding] = true;
+    }
+    named.clear();
+  }
   uint32_t id = 0;
   while (id < plans_.size() && plans_[id]) id++;
   if (id == plans_.size()) plans_.emplace_back();
@@ -37,7 +54,10 @@ void Gpu::release_plan(double id) {
   if (!(id >= 0 && id < double(plans_.size())) || !plans_[size_t(id)]) return;
   Plan& plan = *plans_[size_t(id)];
   if (enter().empty()) {
-    for (const auto& instance : plan.instances) driver_->GraphExecDestroy(instance.exec);
+    for (const auto& instance : plan.instances) {
+      driver_->GraphExecDestroy(instance.exec);
+      driver_->GraphDestroy(instance.graph);
+    }
     if (!plan.constants.empty()) driver_->StreamSynchronize(stream_);
     for (const auto& [bytes, pointer] : plan.constants) driver_->MemFree(pointer);
   }
@@ -61,57 +81,102 @@ std::string Gpu::run_plan(const uint32_t* words, size_t count) {
 
 std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
   plan.runs++;
-  for (auto& instance : plan.instances)
-    if (instance.bound == bound) {
-      instance.used = plan.runs;
-      const Result r = driver_->GraphLaunch(instance.exec, stream_);
-      return r == kSuccess ? std::string() : failure("the launch of a graph", r);
-    }
   if (!driver_->graphs || plan.launches < kFew || plan.runs == 1) {
-    std::vector<Failed> failed;
-    running_ = &plan;
-    execute(plan.words.data(), plan.count, &plan, bound.data(), &failed);
-    running_ = nullptr;
-    return failed.empty() ? std::string() : failed[0].message;
+    Run run{&plan, bound.data()};
+    return execute(run);
   }
-  Graph graph = nullptr;
-  if (std::string error = capture(plan, bound.data(), &graph); !error.empty()) return error;
   Plan::Instance* instance = nullptr;
-  Result r = kSuccess;
-  if (plan.instances.size() == kInstances) {
-    instance = &*std::min_element(plan.instances.begin(), plan.instances.end(),
-                                  [](const auto& a, const auto& b) { return a.used < b.used; });
-    UpdateInfo info{};
-    if (driver_->GraphExecUpdate(instance->exec, graph, &info) != kSuccess) {
-      driver_->GraphExecDestroy(instance->exec);
-      plan.instances.erase(plan.instances.begin() + (instance - plan.instances.data()));
-      instance = nullptr;
+  // The graph of which the fewest launches read or write something else.
+  std::vector<bool> changed;
+  size_t fewest = SIZE_MAX;
+  for (auto& each : plan.instances) {
+    std::vector<bool> others(plan.bindings);
+    size_t count = 0;
+    for (uint32_t i = 0; i < plan.bindings; i++)
+      if (each.bound[i] != bound[i]) {
+        others[i] = true;
+        count += plan.in_libraries[i] ? kLibraryUse : std::max(plan.uses[i], 1u);
+      }
+    if (count >= fewest) continue;
+    fewest = count;
+    changed = std::move(others);
+    instance = &each;
+  }
+  const bool is_full = plan.instances.size() == kInstances;
+  if (fewest >= kLibraryUse || (fewest > kMany && !is_full)) {
+    instance = nullptr;
+    Graph graph = nullptr;
+    std::vector<GraphNode> nodes;
+    if (std::string error = capture(plan, bound.data(), &graph, &nodes); !error.empty()) return error;
+    if (is_full) {
+      auto oldest = std::min_element(plan.instances.begin(), plan.instances.end(),
+                                     [](const auto& a, const auto& b) { return a.used < b.used; });
+      UpdateInfo info{};
+      if (driver_->GraphExecUpdate(oldest->exec, graph, &info) == kSuccess) {
+        // Its nodes are told of by the graph that it was made of.
+        driver_->GraphDestroy(graph);
+        instance = &*oldest;
+      } else {
+        driver_->GraphExecDestroy(oldest->exec);
+        driver_->GraphDestroy(oldest->graph);
+        plan.instances.erase(oldest);
+      }
+    }
+    if (!instance) {
+      GraphExec exec = nullptr;
+      if (const Result r = driver_->GraphInstantiate(&exec, graph, 0)) {
+        driver_->GraphDestroy(graph);
+        return failure("a graph", r);
+      }
+      instance = &plan.instances.emplace_back(Plan::Instance{graph, exec, std::move(nodes), {}, 0});
+    }
+  } else if (fewest > 0) {
+    Run run{&plan, bound.data(), nullptr, instance, &changed};
+    if (std::string error = execute(run); !error.empty()) {
+      // It may know some of these bindings and not others.
+      instance->bound.assign(plan.bindings, 0);
+      return error;
     }
   }
-  if (!instance) {
-    GraphExec exec = nullptr;
-    r = driver_->GraphInstantiate(&exec, graph, 0);
-    if (r == kSuccess) instance = &plan.instances.emplace_back(Plan::Instance{exec, {}, 0});
-  }
-  driver_->GraphDestroy(graph);
-  if (r != kSuccess) return failure("a graph", r);
   instance->bound = bound;
   instance->used = plan.runs;
-  r = driver_->GraphLaunch(instance->exec, stream_);
+  const Result r = driver_->GraphLaunch(instance->exec, stream_);
   return r == kSuccess ? std::string() : failure("the launch of a graph", r);
 }
 
-std::string Gpu::capture(Plan& plan, const DevicePointer* bound, Graph* graph) {
+std::string Gpu::execute(Run& run) {
+  std::vector<Failed> failed;
+  running_ = &run;
+  execute(run.plan->words.data(), run.plan->count, &run, &failed);
+  running_ = nullptr;
+  return failed.empty() ? std::string() : failed[0].message;
+}
+
+std::string Gpu::capture(Plan& plan, const DevicePointer* bound, Graph* graph,
+                         std::vector<GraphNode>* nodes) {
   if (const Result r = driver_->StreamBeginCapture(stream_, kCaptureRelaxed))
     return failure("cuStreamBeginCapture", r);
-  std::vector<Failed> failed;
-  running_ = &plan;
-  execute(plan.words.data(), plan.count, &plan, bound, &failed);
-  running_ = nullptr;
+  Run run{&plan, bound, nodes};
+  std::string error = execute(run);
   const Result r = driver_->StreamEndCapture(stream_, graph);
-  if (failed.empty() && r == kSuccess) return {};
+  if (error.empty() && r == kSuccess) return {};
   if (r == kSuccess) driver_->GraphDestroy(*graph);
-  return failed.empty() ? failure("cuStreamEndCapture", r) : failed[0].message;
+  return error.empty() ? failure("cuStreamEndCapture", r) : error;
+}
+
+// The node that the last launch became: the one that the next would wait for.
+std::string Gpu::note_node(Run& run) {
+  run.launch++;
+  if (!run.captured) return {};
+  int status = 0;
+  uint64_t id = 0;
+  Graph graph = nullptr;
+  const GraphNode* last = nullptr;
+  size_t count = 0;
+  if (const Result r = driver_->StreamGetCaptureInfo(stream_, &status, &id, &graph, &last, &count))
+    return failure("cuStreamGetCaptureInfo", r);
+  run.captured->push_back(count == 1 ? last[0] : nullptr);
+  return {};
 }
 
 }  // namespace lz

@@ -55,6 +55,7 @@ struct Node {
 };
 struct GraphState {
   std::vector<Node> nodes;
+  void* last = nullptr;  // as handles of nodes: their numbers from 1
 };
 struct StreamState {
   GraphState* capture = nullptr;
@@ -290,6 +291,18 @@ LZ_EXPORT int cuStreamEndCapture(void* stream, void** graph) {
   s->capture = nullptr;
   return kSuccess;
 }
+LZ_EXPORT int cuStreamGetCaptureInfo_v2(void* stream, int* status, uint64_t* id, void** graph,
+                                        void* const** last, size_t* count) {
+  GraphState* g = static_cast<StreamState*>(stream)->capture;
+  *status = g ? 1 : 0;
+  if (!g) return kSuccess;
+  *id = 1;
+  *graph = g;
+  g->last = reinterpret_cast<void*>(g->nodes.size());
+  *last = &g->last;
+  *count = g->nodes.empty() ? 0 : 1;
+  return kSuccess;
+}
 LZ_EXPORT int cuGraphInstantiateWithFlags(void** exec, void* graph, unsigned long long) {
   if (asked("no-memory")) return kOutOfMemory;
   *exec = new GraphState(*static_cast<GraphState*>(graph));
@@ -372,35 +385,55 @@ LZ_EXPORT int cuFuncSetAttribute(void* function, int attribute, int value) {
   if (attribute == 8) static_cast<FunctionState*>(function)->dynamic_shared = value;
   return kSuccess;
 }
-LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                             unsigned bz, unsigned shared, void* stream, void** arguments, void**) {
-  if (lost) return lost;
+namespace {
+// Checks a launch, and makes it work with the arguments as they are now.
+int prepare(void* function, const unsigned* g, const unsigned* b, unsigned shared, void** arguments,
+            std::function<int()>* work) {
   auto* f = static_cast<FunctionState*>(function);
-  const uint64_t threads = uint64_t{bx} * by * bz;
-  if (asked("launch") || asked("single-launch") || threads > uint64_t(f->kernel->max_threads))
-    return kOutOfResources;
-  if (gx == 0 || gy == 0 || gz == 0 || threads == 0 || gx > 0x7fffffffu || gy > 65535 || gz > 65535 ||
-      int(shared) > f->dynamic_shared)
+  const uint64_t threads = uint64_t{b[0]} * b[1] * b[2];
+  if (threads > uint64_t(f->kernel->max_threads)) return kOutOfResources;
+  if (g[0] == 0 || g[1] == 0 || g[2] == 0 || threads == 0 || g[0] > 0x7fffffffu || g[1] > 65535 ||
+      g[2] > 65535 || int(shared) > f->dynamic_shared)
     return kInvalidValue;
-  static const bool skip = asked("skip");
-  if (skip) return kSuccess;
-  // Arguments are read when a kernel is launched, and not when it runs.
   auto values = std::make_shared<std::vector<std::vector<char>>>();
   for (int i = 0; i < f->kernel->count; i++) {
     const char* from = static_cast<const char*>(arguments[i]);
     values->emplace_back(from, from + f->kernel->sizes[i]);
   }
-  return add(
-      stream,
-      [=] {
-        std::vector<void*> pointers;
-        for (auto& value : *values) pointers.push_back(value.data());
-        return lz::run_grid(*f->kernel, f->host, {{gx, gy, gz}, {bx, by, bz}, shared}, pointers.data())
-                       .empty()
-                   ? int(kSuccess)
-                   : int(kIllegalAddress);
-      },
-      f->kernel);
+  *work = [=, gx = g[0], gy = g[1], gz = g[2], bx = b[0], by = b[1], bz = b[2]] {
+    std::vector<void*> pointers;
+    for (auto& value : *values) pointers.push_back(value.data());
+    return lz::run_grid(*f->kernel, f->host, {{gx, gy, gz}, {bx, by, bz}, shared}, pointers.data()).empty()
+               ? int(kSuccess)
+               : int(kIllegalAddress);
+  };
+  return kSuccess;
+}
+}  // namespace
+LZ_EXPORT int cuLaunchKernel(void* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                             unsigned bz, unsigned shared, void* stream, void** arguments, void**) {
+  if (lost) return lost;
+  if (asked("launch") || asked("single-launch")) return kOutOfResources;
+  static const bool skip = asked("skip");
+  if (skip) return kSuccess;
+  const unsigned grid[3] = {gx, gy, gz}, block[3] = {bx, by, bz};
+  std::function<int()> work;
+  if (const int result = prepare(function, grid, block, shared, arguments, &work)) return result;
+  return add(stream, std::move(work), static_cast<FunctionState*>(function)->kernel);
+}
+LZ_EXPORT int cuGraphExecKernelNodeSetParams_v2(void* exec, void* node, const void* parameters) {
+  struct Parameters {
+    void* function;
+    unsigned grid[3], block[3], shared;
+    void** arguments;
+  };
+  const auto& p = *static_cast<const Parameters*>(parameters);
+  auto& nodes = static_cast<GraphState*>(exec)->nodes;
+  const size_t number = reinterpret_cast<size_t>(node);
+  if (number == 0 || number > nodes.size()) return kInvalidValue;
+  Node& changed = nodes[number - 1];
+  if (changed.what != static_cast<FunctionState*>(p.function)->kernel) return kInvalidValue;
+  return prepare(p.function, p.grid, p.block, p.shared, p.arguments, &changed.run);
 }
 
 // Work of the doubles of CUDA's other libraries, which a graph may run many times; `drop` frees its data.

@@ -68,7 +68,9 @@ class Lifetimes {
   constructor() {
     onBackend((backend) => {
       const { memory } = backend
-      if (!memory.tracker || this.references) return
+      // The host's own memory is the better home, as long as nothing of another is watched.
+      const isBetter = !this.references || (backend.device === "cpu" && this.references.isUnused)
+      if (!memory.tracker || !isBetter) return
       this.references = new WeakReferences(memory.tracker)
       this.limit.home = memory
       if (memory.stats) this.counting = backend

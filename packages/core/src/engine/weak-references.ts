@@ -34,6 +34,11 @@ export class WeakReferences {
 
   constructor(private readonly tracker: Tracker) {}
 
+  /** True if there never was a reference. */
+  get isUnused(): boolean {
+    return this.subjects.length === 1
+  }
+
   /** Makes room in the list for so many. */
   expect(count: number): void {
     if (this.ids.length < count) this.ids = new Int32Array(count * 2)

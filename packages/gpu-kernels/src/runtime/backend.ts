@@ -60,6 +60,7 @@ export function createGpuBackend(
       address: (storage: Storage) => queue.address(storage),
       adopt: (address: bigint, nbytes: number, done: () => void) => queue.adopt(address, nbytes, done),
     }),
+    ...(runtime.tracker && { tracker: runtime.tracker }),
     stats: () => queue.stats(),
     setLimit: (bytes) => queue.setMemoryLimit(bytes),
     setCacheLimit: (bytes) => queue.setCacheLimit(bytes),
@@ -129,6 +130,8 @@ export function createGpuBackend(
           (reference) => () => reference.encodeCopy(source, target),
         ),
       flush: () => queue.run(),
+      // Memory counts as free when it is released, whatever work uses it: that runs before what takes it next.
+      drain: () => {},
     },
     // Rehearsals run on the reference, operation by operation.
     get plans() {

@@ -61,10 +61,12 @@ export class CommandStream {
     if (!(offset >= 0 && offset <= buffer.length))
       throw new DeviceError("setBuffer", `the offset ${offset} is outside a buffer of ${buffer.length} bytes`)
     const at = this.begin(Command.Buffer, 5)
-    this.words[at] = index
-    this.words[at + 1] = buffer.id
-    this.words[at + 2] = offset >>> 0
-    this.words[at + 3] = Math.floor(offset / 2 ** 32)
+    const from = buffer.offset === undefined ? offset : buffer.offset + offset
+    const { words } = this
+    words[at] = index
+    words[at + 1] = buffer.id
+    words[at + 2] = from
+    words[at + 3] = from < 2 ** 32 ? 0 : Math.floor(from / 2 ** 32)
   }
 
   /** Binds a copy of a few bytes. @throws DeviceError for more than 4,096 */
@@ -82,6 +84,14 @@ export class CommandStream {
     new Uint8Array(this.words.buffer, (at + 2) * 4, byteLength).set(
       new Uint8Array(bytes.buffer, bytes.byteOffset, byteLength),
     )
+  }
+
+  /** Binds a 32-bit integer. */
+  setInteger(index: number, value: number): void {
+    const at = this.begin(Command.Bytes, 4)
+    this.words[at] = index
+    this.words[at + 1] = 4
+    this.words[at + 2] = value
   }
 
   /** Sets the size of the memory behind a `[[threadgroup(index)]]` parameter. */

@@ -71,6 +71,16 @@ const formOf = ({ arguments: args, grid, threadgroup, kernel }: Dispatch): Dispa
 
 const fileOf = ({ file, name }: Kernel): string => file ?? `${name}.metal`
 
+/** Bytes of memory in between that a recording keeps from one run to the next. */
+const MAX_KEPT = 2 ** 20
+
+/** Parts of buffers have at most so many bytes, the buffers so many. */
+const MAX_PART = 4096
+const DIVIDED = 2 ** 20
+
+/** Sizes of parts: powers of two, where vectors and the driver's own alignment begin. */
+const partClass = (nbytes: number): number => (nbytes <= 256 ? 256 : 2 ** Math.ceil(Math.log2(nbytes)))
+
 /** Sizes of buffers: whole pages, then eight steps to each power of two, so that freed buffers fit again. */
 function sizeClass(nbytes: number): number {
   if (nbytes <= 4096) return 4096
@@ -110,13 +120,14 @@ export class GpuQueue implements DispatchQueue {
   private live = 0
   private limit = Number.POSITIVE_INFINITY
   private cacheLimit: number
-  /** Frees the memory of storages that were dropped without being released. */
-  private readonly lost = new FinalizationRegistry<number>((slot) => this.releaseSlot(slot))
+  /** Frees the memory of storages that were dropped without being released, where the engine watches none of them. */
+  private readonly lost: FinalizationRegistry<number> | null
 
   constructor(
     readonly runtime: GpuRuntime,
     private readonly memory: Memory,
   ) {
+    this.lost = runtime.tracker ? null : new FinalizationRegistry((slot) => this.releaseSlot(slot))
     this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
     this.cacheLimit = runtime.cacheLimit ?? MAX_CACHE
   }
@@ -135,10 +146,17 @@ export class GpuQueue implements DispatchQueue {
         this.memory.name,
         `no memory for a buffer of ${nbytes} bytes: the device has ${maxBufferLength} for one`,
       )
-    const size = this.runtime.exactBuffers ? nbytes : sizeClass(nbytes)
+    const { exactBuffers, dividesBuffers } = this.runtime
+    const size = exactBuffers
+      ? nbytes
+      : dividesBuffers && nbytes <= MAX_PART
+        ? partClass(nbytes)
+        : sizeClass(nbytes)
     const reused = this.pool.get(size)?.pop()
-    if (reused) this.cached -= size
-    else if (this.active + size > this.limit) {
+    const isPart = this.isPart(size)
+    if (reused) {
+      if (!isPart) this.cached -= size
+    } else if (this.active + size > this.limit) {
       this.clearCache()
       throw new DeviceError(
         this.memory.name,
@@ -152,11 +170,16 @@ export class GpuQueue implements DispatchQueue {
     this.live++
     if (this.active > this.peak) this.peak = this.active
     const storage = new Storage(this.memory, slot, nbytes)
-    this.lost.register(storage, slot, storage)
+    this.lost?.register(storage, slot, storage)
     return storage
   }
 
+  private isPart(size: number): boolean {
+    return size <= MAX_PART && this.runtime.dividesBuffers === true
+  }
+
   private newBuffer(size: number): GpuBuffer {
+    if (this.isPart(size)) return this.newPart(size)
     try {
       return this.runtime.newBuffer(size)
     } catch (error) {
@@ -164,6 +187,15 @@ export class GpuQueue implements DispatchQueue {
       this.clearCache()
       return this.runtime.newBuffer(size)
     }
+  }
+
+  /** A part of a buffer, whose other parts are for those who ask next. */
+  private newPart(size: number): GpuBuffer {
+    const { id } = this.newBuffer(DIVIDED)
+    const parts = Array.from({ length: DIVIDED / size }, (_, i) => ({ id, length: size, offset: i * size }))
+    const first = parts.shift() as GpuBuffer
+    this.pool.set(size, [...(this.pool.get(size) ?? []), ...parts.reverse()])
+    return first
   }
 
   /** A storage over memory of another backend; null where the runtime cannot use it. */
@@ -174,14 +206,14 @@ export class GpuQueue implements DispatchQueue {
     this.buffers[slot] = buffer
     this.adopted.set(slot, done)
     const storage = new Storage(this.memory, slot, nbytes)
-    this.lost.register(storage, slot, storage)
+    this.lost?.register(storage, slot, storage)
     return storage
   }
 
   /** Later work may have the buffer at once: it runs after what is encoded now. */
   release(storage: Storage): void {
     if (this.recording?.release(storage)) return
-    this.lost.unregister(storage)
+    this.lost?.unregister(storage)
     this.releaseSlot(storage.slot)
   }
   private releaseSlot(slot: number): void {
@@ -202,6 +234,8 @@ export class GpuQueue implements DispatchQueue {
     const list = this.pool.get(buffer.length)
     if (list) list.push(buffer)
     else this.pool.set(buffer.length, [buffer])
+    // Parts stay: others of their buffers may be in use.
+    if (this.isPart(buffer.length)) return
     this.cached += buffer.length
     if (this.cached > this.cacheLimit) this.shrinkCache(this.cacheLimit / 2)
   }
@@ -221,6 +255,7 @@ export class GpuQueue implements DispatchQueue {
   private shrinkCache(bytes: number): void {
     this.run()
     for (const size of [...this.pool.keys()].sort((a, b) => b - a)) {
+      if (this.isPart(size)) continue
       const list = this.pool.get(size) as GpuBuffer[]
       while (list.length > 0 && this.cached > bytes) {
         this.runtime.releaseBuffer(list.pop() as GpuBuffer)
@@ -445,14 +480,17 @@ export class GpuQueue implements DispatchQueue {
     if (steps.length === 0) return
     const { inputs } = node
     const outputs = node.outputs ?? [node]
-    const between = bytes > 0 ? this.allocate(bytes) : null
+    // Small memory is kept: a platform need not be told of other memory at each run.
+    const between = recorded.between ?? (bytes > 0 ? this.allocate(bytes) : null)
+    if (bytes <= MAX_KEPT) recorded.between = between
     const bindings = new Int32Array(3 * (inputs.length + outputs.length + 1))
     let at = 0
     const bind = (storage: Storage, offset: number): void => {
       const buffer = this.bufferOf(storage)
+      const from = (buffer.offset ?? 0) + offset
       bindings[at] = buffer.id
-      bindings[at + 1] = offset >>> 0
-      bindings[at + 2] = Math.floor(offset / 2 ** 32)
+      bindings[at + 1] = from
+      bindings[at + 2] = Math.floor(from / 2 ** 32)
       at += 3
     }
     for (const input of inputs) bind(input.storage as Storage, input.offset * input.dtype.size)
@@ -472,11 +510,12 @@ export class GpuQueue implements DispatchQueue {
         this.entries.push({ word: start + word, op, pipeline, reads, writes })
       this.continueOrHandOver()
     }
-    between?.drop()
+    if (recorded.between === null) between?.drop()
   }
 
   /** Forgets a recording. */
-  forget({ native }: Recorded): void {
+  forget({ native, between }: Recorded): void {
+    between?.drop()
     if (!native) return
     this.handOver()
     this.runtime.releasePlan?.(native)

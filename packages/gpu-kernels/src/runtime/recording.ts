@@ -33,6 +33,8 @@ export interface Recorded {
   readonly bytes: number
   /** The platform's own form of it, where it has such. */
   native: PlanId | null
+  /** Memory of that binding which stays from one run to the next. */
+  between: Storage | null
 }
 
 /** Bytes that an access without barriers in between concerns. */
@@ -135,6 +137,7 @@ export class Recording {
       outputs,
       bytes,
       native: null,
+      between: null,
     }
   }
 

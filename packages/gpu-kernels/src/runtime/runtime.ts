@@ -8,7 +8,7 @@
  * `dispatchThreads` up to whole groups and guards the threads beyond the grid itself.
  */
 
-import type { DeviceFacts } from "@lazuli/core/engine"
+import type { DeviceFacts, Tracker } from "@lazuli/core/engine"
 import type { DeviceLimits, FunctionConstants, MathMode, Wording } from "../dispatch"
 
 /** The abilities of a device. A pipeline may allow smaller threadgroups than the device. */
@@ -25,12 +25,14 @@ export interface DeviceInfo extends DeviceLimits {
   readonly resourceLimit?: number
 }
 
-/** A block of memory that kernels see. */
+/** A block of memory that kernels see, or a part of one. */
 export interface GpuBuffer {
   /** The runtime's number for it. */
   readonly id: number
   /** Bytes. */
   readonly length: number
+  /** Where a part begins, in bytes. */
+  readonly offset?: number
 }
 
 /** Compiled source. */
@@ -120,6 +122,10 @@ export interface GpuRuntime {
   readonly ordered?: boolean
   /** Commits run beside the host; a stream is then handed over once it has so many dispatches, for the device to begin. */
   readonly dispatchesAhead?: number
+  /** Small buffers are parts of larger ones: asking for memory is dear. */
+  readonly dividesBuffers?: boolean
+  /** Weak references, where the platform can offer them. */
+  readonly tracker?: Tracker
   /** Bytes of free buffers that are kept for reuse, where the user sets no bound. */
   readonly cacheLimit?: number
 

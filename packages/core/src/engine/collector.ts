@@ -5,7 +5,6 @@
 import { readFileSync } from "node:fs"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
-import { native } from "./native"
 
 type Collect = (options?: { type: "minor" | "major" }) => void
 
@@ -25,7 +24,7 @@ const areFlagsFrozen = (): boolean =>
   )
 
 /** `gc`, or where it cannot be exposed what makes V8 collect by itself, all of its garbage each time. */
-function findCollector(): Collect {
+function findCollector(press: () => void): Collect {
   if (typeof globalThis.gc === "function") return globalThis.gc as unknown as Collect
   if (!areFlagsFrozen())
     try {
@@ -35,13 +34,15 @@ function findCollector(): Collect {
     } catch {
       // Some embedders forbid flags or contexts.
     }
-  return () => native.pressCollector()
+  return press
 }
 
 let collector: Collect | null = null
 
-/** Collects young garbage, or all of it. */
-export function collect(full: boolean): void {
-  collector ??= findCollector()
-  collector(full ? undefined : { type: "minor" })
-}
+/** A function that collects young garbage, or all of it; `press` makes V8 collect by itself, where `gc` cannot be had. */
+export const collectorOf =
+  (press: () => void) =>
+  (full: boolean): void => {
+    collector ??= findCollector(press)
+    collector(full ? undefined : { type: "minor" })
+  }

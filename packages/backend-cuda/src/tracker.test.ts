@@ -1,0 +1,26 @@
+/** Loops that never yield, with no other backend's weak references: their memory comes back all the same. */
+import * as mx from "@lazuli/core"
+import { expect, test } from "vitest"
+import "../test/double"
+import "./index"
+
+test("a loop of large arrays stays flat without a pause", () => {
+  mx.setBackend("cuda", "gpu")
+  mx.setDefaultDevice(mx.gpu)
+  let x = mx.zeros([1 << 20])
+  // 1.6 GB in arrays of 4 MB.
+  for (let i = 0; i < 400; i++) {
+    x = x.add(1)
+    mx.eval(x)
+  }
+  expect(x.index(5).item()).toBe(400)
+  expect(mx.getPeakMemory()).toBeLessThan(600 * 2 ** 20)
+}, 60_000)
+
+test("small arrays share buffers of the driver", () => {
+  const all = Array.from({ length: 1000 }, (_, i) => mx.ones([4]).add(i))
+  mx.eval(all)
+  all.forEach((each, i) => {
+    expect(each.index(3).item()).toBe(i + 1)
+  })
+})
