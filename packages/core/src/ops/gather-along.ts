@@ -1,6 +1,6 @@
 /** Reading and writing along one axis at positions that are values, with an index for every place of the other axes. */
 import { isInteger } from "../graph/dtype"
-import { DTypeError, ShapeError } from "../graph/errors"
+import { DTypeError, IndexError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { format, type Shape, sizeOf } from "../graph/shape"
@@ -41,6 +41,9 @@ function checkAlong(op: string, x: Meta, indices: Meta, axis: number): void {
       op,
       `the sizes of the array and of the indices must agree but for axis ${axis}, received shapes ${format(x.shape)} and ${format(indices.shape)}`,
     )
+  // A kernel that cannot refuse positions would read what is not there.
+  if (x.shape[axis] === 0 && sizeOf(indices.shape) > 0)
+    throw new IndexError(op, `cannot index axis ${axis} with size 0 of shape ${format(x.shape)}`)
 }
 
 const inFront = (inputs: readonly Array[], axes: readonly (number | null)[], size: number): Array[] =>

@@ -19,10 +19,14 @@ import { targetOf } from "./reduce"
 /** Where number `i` of the index arrays points, and whether it may: `pos` becomes a sum of positions times strides. */
 const POSITION = `inline long lz_position(long index, long size, long span, thread bool& inside) {
   long p = index < 0 ? index + size : index;
-  inside = inside && p >= 0 && p + span <= size;
-  return p < 0 ? 0 : p + span > size ? size - span : p;
+  inside = inside && p >= 0 && p <= size - span;
+  return p < 0 ? 0 : p > size - span ? size - span : p;
 }
 `
+
+/** A position as a signed number. Of unsigned ones none counts from the end: those of 2⁶³ and more are too large all the same. */
+const signed = (type: string, index: string): string =>
+  type === "ulong" ? `long(min(${index}, 0x7fffffffffffffffUL))` : `long(${index})`
 
 const withPlaces = (
   queue: DispatchQueue,
@@ -44,8 +48,8 @@ const indexParameters = (types: readonly string[], from: number): string =>
 const startOf = (types: readonly string[], at: number, number: string): string =>
   types
     .map(
-      (_, k) =>
-        `  start += lz_position(long(index${k}[${number}]), long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), inside) * layout[${at + 3 * k + 2}];\n`,
+      (type, k) =>
+        `  start += lz_position(${signed(type, `index${k}[${number}]`)}, long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), inside) * layout[${at + 3 * k + 2}];\n`,
     )
     .join("")
 
@@ -378,8 +382,8 @@ const scatter: Family = {
     const spot = thin
       ? types
           .map(
-            (_, k) =>
-              `  { bool ok = true; spot += uint(lz_position(long(index${k}[order]), long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), ok)) * uint(layout[${at + 3 * types.length + k}]); }\n`,
+            (type, k) =>
+              `  { bool ok = true; spot += uint(lz_position(${signed(type, `index${k}[order]`)}, long(layout[${at + 3 * k}]), long(layout[${at + 3 * k + 1}]), ok)) * uint(layout[${at + 3 * types.length + k}]); }\n`,
           )
           .join("")
       : "  spot = uint(at);\n"
@@ -405,7 +409,7 @@ const alongSource = (type: string, index: string, ndim: number): string =>
     "along",
     type,
     `device const ${index}* index0 [[buffer(1)]], device ${type}* y [[buffer(2)]], constant int* layout [[buffer(3)]]`,
-    `  long start = long(layout[1]) + lz_position(long(index0[i]), long(layout[2]), 1, inside) * layout[3];
+    `  long start = long(layout[1]) + lz_position(${signed(index, "index0[i]")}, long(layout[2]), 1, inside) * layout[3];
 ${inSlice(ndim, 4, "i", "start")}`,
   )
 
@@ -463,7 +467,7 @@ const putAlongAxis: Family = {
     encodeScatter(queue, "putAlongAxis", node, values, [indices], mode, {
       key: `along ${metalType(indices.dtype)} ${ndim}`,
       types: indexTypes([indices]),
-      text: `  order = i;\n${startOf(["index"], 2 + 2 * ndim, "i")}${inSlice(ndim, 2, "i", "start")}  at = start;\n  spot = uint(at);\n`,
+      text: `  order = i;\n${startOf(indexTypes([indices]), 2 + 2 * ndim, "i")}${inSlice(ndim, 2, "i", "start")}  at = start;\n  spot = uint(at);\n`,
       spots: Math.max(1, sizeOf(x.shape)),
       layout: [...merged.shape, ...merged.strides[0], x.shape[axis], 1, strides[axis]],
       meet: indices.shape[axis] > 1,
