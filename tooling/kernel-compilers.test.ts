@@ -4,7 +4,7 @@
  */
 import { describe, expect, it } from "vitest"
 import { findClang, ptx, read, strict } from "./kernel-compilers"
-import { instances, kernelSources } from "./kernel-sources"
+import { instances, kernelSources, packagedSources } from "./kernel-sources"
 import "@lazuli/backend-cpu"
 
 const clang = findClang()
@@ -93,6 +93,12 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
     expect(await read(compiler, ptx, sources)).toEqual([])
     expect(await read(compiler, strict, sources)).toEqual([])
   }, 600_000)
+  it("the files of packages, as CUDA and with Metal's address spaces", async () => {
+    const sources = packagedSources()
+    expect(sources.map(({ file }) => file)).toEqual(["axpby.metal", "pointcloud.metal"])
+    expect(await read(compiler, strict, sources)).toEqual([])
+    expect(await read(compiler, ptx, sources)).toEqual([])
+  }, 60_000)
   it("what Metal has", async () => {
     const source = [{ source: accepted, file: "k.metal" }]
     expect(await read(compiler, strict, source)).toEqual([])

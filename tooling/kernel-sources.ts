@@ -2,9 +2,13 @@
  * The sources of the GPU kernels that MLX's recorded cases need, without compiling or running any: for compilers that only look.
  */
 
+import { existsSync, readdirSync } from "node:fs"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
 import { createMetalBackend, HostRuntime } from "@lazuli/backend-metal"
 import { replayGolden } from "@lazuli/conformance"
 import { registerBackend } from "@lazuli/core/engine"
+import { readMetalFile } from "@lazuli/gpu-kernels"
 import { goldenSpaces } from "./golden-spaces"
 
 /** A source in Metal Shading Language, and the name of its first kernel with that of its file. */
@@ -28,6 +32,16 @@ export async function kernelSources(families?: readonly string[]): Promise<Kerne
   registerBackend(backend)
   await backend.rehearse(() => replayGolden({ spaces: goldenSpaces, backend: "kernel-sources", families }))
   return collector.sources
+}
+
+/** The `.metal` files of this repository's packages. */
+export function packagedSources(): KernelSource[] {
+  const packages = fileURLToPath(new URL("../packages/", import.meta.url))
+  return readdirSync(packages).flatMap((name) => {
+    const folder = join(packages, name, "native")
+    const files = existsSync(folder) ? readdirSync(folder).filter((file) => file.endsWith(".metal")) : []
+    return files.map((file) => ({ source: readMetalFile(join(folder, file)).text, file }))
+  })
 }
 
 /** Words of Metal that kernels share: types, functions, members of namespaces. */

@@ -5,7 +5,7 @@
 
 import { parseArgs } from "node:util"
 import { findClang, ptx, read, strict } from "./kernel-compilers"
-import { instances, kernelSources } from "./kernel-sources"
+import { instances, kernelSources, packagedSources } from "./kernel-sources"
 import "@lazuli/backend-cpu"
 
 const { values } = parseArgs({
@@ -21,7 +21,7 @@ if (!clang) {
   process.exit(2)
 }
 const all = await kernelSources(values.families?.split(","))
-const sources = values.instances ? instances(all) : all
+const sources = [...packagedSources(), ...(values.instances ? instances(all) : all)]
 const wanted = values.only.split(",")
 let refused = 0
 for (const reading of [ptx, strict]) {

@@ -1,5 +1,5 @@
 /**
- * The kernels: a shared library for backends that run native code, and the body of a Metal function for those that run Metal.
+ * The kernels: a shared library for backends that run native code, and a file of Metal kernels for those that run Metal.
  * Whichever backend is imported takes its own; with neither the primitive runs by its decomposition.
  */
 import { existsSync } from "node:fs"
@@ -20,26 +20,36 @@ const THREADS = 256
 provideKernels({
   form: "metal",
   package: PACKAGE,
+  library: new URL("../native/axpby.metal", import.meta.url),
   kernels: {
     [NAME]: {
       inputNames: ["x", "y"],
       outputNames: ["out"],
       // Inputs may be transposed or broadcast: the kernel finds its way by their strides, without a copy.
       ensureRowContiguous: false,
-      source: `
-        uint i = thread_position_in_grid.x;
-        T ax = T(alpha) * x[elem_to_loc(i, x_shape, x_strides, x_ndim)];
-        T by = T(beta) * y[elem_to_loc(i, y_shape, y_strides, y_ndim)];
-        out[i] = ax + by;`,
-      launch: ({ outputs: [out], params }) => {
-        const size = out.shape.reduce((n, m) => n * m, 1)
-        // A thread counts with 32 bits; axes are needed for elem_to_loc; complex64 has no arithmetic there.
-        if (size >= 2 ** 31 || out.shape.length === 0 || out.dtype.kind !== "floating") return null
+      // Each thread reads its elements and then writes at their place.
+      overwrites: { out: ["x", "y"] },
+      launch: ({ outputs: [{ shape, dtype }], params }) => {
+        const size = shape.reduce((n, m) => n * m, 1)
+        // A thread counts with 32 bits; complex64 has no arithmetic there.
+        if (size >= 2 ** 31 || dtype.kind !== "floating") return null
         return {
-          grid: [size],
-          threadgroup: [Math.min(THREADS, Math.max(size, 1))],
-          template: { T: out.dtype },
-          scalars: { alpha: params.alpha as number, beta: params.beta as number },
+          dispatches: [
+            {
+              kernel: `axpby_${dtype.name}`,
+              buffers: [
+                ...["x", "y", "out"],
+                Float32Array.of(params.alpha as number),
+                Float32Array.of(params.beta as number),
+                Int32Array.of(shape.length),
+                { shapeOf: "x" },
+                { stridesOf: "x" },
+                { stridesOf: "y" },
+              ],
+              grid: [size],
+              threadgroup: [THREADS],
+            },
+          ],
         }
       },
     },

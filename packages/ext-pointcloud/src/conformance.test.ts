@@ -1,6 +1,7 @@
 /** The test kit on the primitives: inference, kernels against the semantics, derivatives, batches, compiled calls, memory given back. */
 import { existsSync } from "node:fs"
 import "@lazuli/backend-cpu"
+import "@lazuli/backend-metal"
 import { opCheck } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
@@ -11,6 +12,9 @@ const wave = (shape: number[], step: number): mx.Array =>
     .array(Float64Array.from({ length: shape.reduce((n, m) => n * m, 1) }, (_, i) => Math.sin(i * step + 1)))
     .reshape(shape)
 const list = (...values: number[]): mx.Array => mx.array(values, mx.int32)
+
+// The runtime that runs Metal kernels on the CPU is for Linux.
+const backends = process.platform === "linux" ? ["cpu", "metal"] : ["cpu"]
 
 test("the native kernels are built", () => {
   const library = new URL(`../build/pointcloud-${process.platform}-${process.arch}.so`, import.meta.url)
@@ -45,7 +49,7 @@ const samples = {
 test.each(Object.entries(samples))(
   "opCheck of %s",
   (name, each) => {
-    const report = opCheck(`@lazuli/ext-pointcloud/${name}`, each as never, { backends: ["cpu"] })
+    const report = opCheck(`@lazuli/ext-pointcloud/${name}`, each as never, { backends })
     expect(report.results.filter(({ status }) => status === "failed")).toEqual([])
     expect(report.ok).toBe(true)
   },

@@ -1,8 +1,12 @@
-/** The kernels: a shared library for backends that run native code. Without one the primitives run by their semantics. */
+/**
+ * The kernels: a shared library for backends that run native code, a file of Metal kernels for GPUs. Without either the primitives run by
+ * their semantics.
+ */
 import { existsSync } from "node:fs"
 import { fileURLToPath } from "node:url"
 import { float32, float64 } from "@lazuli/core"
 import { provideKernels } from "@lazuli/core/plugin"
+import { metalKernels } from "./metal-kernels"
 
 // native/CMakeLists.txt puts it there; src/ and dist/ are both one below the package. There is none on platforms that nobody built for.
 const library = fileURLToPath(
@@ -15,3 +19,4 @@ if (existsSync(library))
     library,
     supports: ({ inputs: [x] }) => x.dtype === float32 || x.dtype === float64,
   })
+provideKernels(metalKernels)

@@ -32,6 +32,7 @@ export {
   cudaSource,
 } from "./msl/cuda"
 export { MAX_BUFFER_INDEX } from "./msl/lint"
+export { compiledPath, type MetalFile, readMetalFile } from "./msl/metal-file"
 export {
   type FunctionConstant,
   type MetalSource,
