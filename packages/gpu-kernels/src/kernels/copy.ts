@@ -26,7 +26,27 @@ export function encodeCopy(queue: DispatchQueue, from: View, target: Place, op =
   )
 }
 
-/** The same by tiles, where the source runs along another axis than the target; whether it does. */
+/** Adds a copy in another type of Metal's, of two or four bytes. */
+export function encodeCast(
+  queue: DispatchQueue,
+  from: View,
+  target: Place,
+  type: string,
+  to: string,
+  op: string,
+): void {
+  const size = to === "float" ? 4 : 2
+  dispatchMap(
+    queue,
+    op,
+    { key: `cast ${type} ${to}`, make: () => ({ inputs: [type], outputs: [to], text: `o0 = ${to}(a0);` }) },
+    [{ ...from, size: from.itemsize }],
+    [{ storage: target.storage, size, offset: target.offset / size }],
+    from.shape,
+  )
+}
+
+/** A copy by tiles, where the source runs along another axis than the target; whether it does. */
 function encodeTransposed(queue: DispatchQueue, from: View, target: Place, op: string): boolean {
   if (from.strides[from.strides.length - 1] === 1 || sizeOf(from.shape) === 0) return false
   const {

@@ -5,14 +5,14 @@
  * Of several updates of one element the last stays, as the definition says: where they may meet, a first kernel leaves the number of the
  * last one, and the second writes only that.
  */
-import { contiguousStrides, type Dtype, isInteger, type Node, sizeOf } from "@lazuli/core/engine"
+import { contiguousStrides, type Dtype, float32, isInteger, type Node, sizeOf } from "@lazuli/core/engine"
 import type { Argument, DispatchQueue, Kernel, Place } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { collapse, viewOf } from "../layout"
 import { METAL_HEADER, metalType, wordType } from "../metal-types"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
 import { functionsFor } from "../scalar-source"
-import { encodeCopy, withRowMajor } from "./copy"
+import { encodeCast, encodeCopy, withRowMajor } from "./copy"
 import { canCombine, combined, dispatchEach, type Mode } from "./place"
 import { targetOf } from "./reduce"
 
@@ -248,6 +248,10 @@ function atomicText(mode: Mode, dtype: Dtype): string {
 `
 }
 
+/** True if updates are summed in float32 and rounded once: of sixteen bits each sum would lose what is small beside it. */
+const isWide = (mode: Mode, dtype: Dtype): boolean =>
+  mode === "add" && dtype.kind === "floating" && dtype.size === 2
+
 /** True if an update of one element cannot be one atomic operation. */
 const isSerial = (mode: Mode, dtype: Dtype): boolean => dtype.size === 8 && mode !== "add" && mode !== "set"
 
@@ -258,16 +262,17 @@ function scatterSource(
   step: "mark" | "write" | "atomic" | "serial" | "alone",
 ): string {
   const type = mode === "set" ? wordType(dtype.size) : (metalType(dtype) as string)
+  const wide = step === "atomic" && isWide(mode, dtype)
   const { types, text } = finder
   const count = types.length
   const update = {
     mark: "if (inside) atomic_fetch_max_explicit(marks + spot, order + 1, memory_order_relaxed);",
     write: "if (inside && marks[spot] == order + 1) y[at] = updates[i];",
-    atomic: "if (inside) lz_update(y, at, updates[i]);",
+    atomic: `if (inside) lz_update(y, at, ${wide ? "float(updates[i])" : "updates[i]"});`,
     serial: `if (inside) { ${type} u = updates[i]; y[at] = ${combined(mode, dtype, "y[at]", "u")}; }`,
     alone: `if (inside) { ${type} u = updates[i]; y[at] = ${combined(mode, dtype, "y[at]", "u")}; }`,
   }[step]
-  const functions = step === "atomic" ? atomicText(mode, dtype) : ""
+  const functions = step === "atomic" ? atomicText(mode, wide ? float32 : dtype) : ""
   const marks = step === "mark" ? "device atomic<uint>* marks" : "device const uint* marks"
   const body = `  long at = 0, start = 0;
   uint spot = 0, order = 0;
@@ -282,7 +287,7 @@ ${body}  }`
       : `  uint i = i0;
   if (i >= uint(layout[0])) return;
 ${body}`
-  return `${METAL_HEADER}${functionsFor(functions + update)}${POSITION}${functions}kernel void scatter(device const ${type}* updates [[buffer(0)]], ${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${type}* y [[buffer(${1 + count})]],
+  return `${METAL_HEADER}${functionsFor(functions + update)}${POSITION}${functions}kernel void scatter(device const ${type}* updates [[buffer(0)]], ${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${wide ? "float" : type}* y [[buffer(${1 + count})]],
     ${marks} [[buffer(${2 + count})]], constant int* layout [[buffer(${3 + count})]], uint i0 [[thread_position_in_grid]]) {
 ${loop}}
 `
@@ -305,9 +310,13 @@ function encodeScatter(
   const out = targetOf(node)
   const nbytes = sizeOf(node.shape) * dtype.size
   // Atomic operations take words of four bytes, and those of small elements may begin before or end behind the output.
-  const beside = step === "atomic" && n > 0 && (nbytes % 4 !== 0 || out.offset % 4 !== 0)
-  const target = beside ? { storage: queue.allocate(Math.ceil(nbytes / 4) * 4), offset: 0 } : out
-  encodeCopy(queue, viewOf(x), target, op)
+  const wide = step === "atomic" && n > 0 && isWide(mode, dtype)
+  const beside = wide || (step === "atomic" && n > 0 && (nbytes % 4 !== 0 || out.offset % 4 !== 0))
+  const target = beside
+    ? { storage: queue.allocate(wide ? 2 * nbytes : Math.ceil(nbytes / 4) * 4), offset: 0 }
+    : out
+  if (wide) encodeCast(queue, viewOf(x), target, metalType(dtype) as string, "float", op)
+  else encodeCopy(queue, viewOf(x), target, op)
   if (n === 0) return
   withPlaces(queue, [updates, ...indices], ([values, ...places]) => {
     const marks = last ? queue.allocate(finder.spots * 4) : null
@@ -357,8 +366,12 @@ function encodeScatter(
   })
   if (!beside) return
   const strides = contiguousStrides(node.shape)
-  const view = { storage: target.storage, itemsize: dtype.size, shape: node.shape, strides, offset: 0 }
-  encodeCopy(queue, view, out, op)
+  const view = {
+    ...{ storage: target.storage, itemsize: wide ? 4 : dtype.size },
+    ...{ shape: node.shape, strides, offset: 0 },
+  }
+  if (wide) encodeCast(queue, view, out, "float", metalType(dtype) as string, op)
+  else encodeCopy(queue, view, out, op)
   target.storage.drop()
 }
 
