@@ -167,7 +167,8 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
           return null
         }
       }
-      for (const { inputs, what, free, filling } of variants(application, options)) {
+      for (const { inputs, what, free, filling, layouts: own } of variants(application, options)) {
+        const wanted = own ? names.filter((layout) => own.includes(layout)) : names
         const host = inputs.map(hostInput)
         const want = referenceOf(host)
         if (want === null) continue
@@ -184,7 +185,7 @@ export function kernelColumn(backend: string, options: KernelOptions = {}): Colu
             throw new CheckFailure(`${what}, the reference itself: ${error.message}`)
           }
         }
-        for (const layouts of arrangements(inputs.length, names)) {
+        for (const layouts of arrangements(inputs.length, wanted)) {
           const broadcasts = layouts.includes("broadcast")
           if (broadcasts && !free) continue
           const source = broadcasts

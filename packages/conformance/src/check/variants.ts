@@ -5,6 +5,7 @@ import * as mx from "@lazuli/core"
 import { dtypes as allDtypes, type Dtype, decompose, isInexact, type Node } from "@lazuli/core/engine"
 import { type Application, functionOf } from "./applications"
 import { converted, type Filling } from "./layouts"
+import { isHermitian } from "./values"
 
 /** Options of the variants to make. */
 export interface VariantOptions {
@@ -21,6 +22,8 @@ export interface Variant {
   readonly filling: Filling
   /** True if the inputs may be anything: what a layout repeats may be repeated. */
   readonly free: boolean
+  /** The layouts to try it in; all by default. */
+  readonly layouts?: readonly string[]
 }
 
 /**
@@ -72,6 +75,53 @@ export function* variants(application: Application, options: VariantOptions = {}
     }
   }
   yield* empty(application)
+  if (free) yield* few(application, main, dtypes.includes(mx.float32) ? mx.float32 : dtypes[0])
+}
+
+/** Elements at which kernels are not made of whole vectors, and operands may be passed in other ways than large ones. */
+const FEW = [1, 7]
+const FEW_LAYOUTS = ["row-major", "strided", "offset"]
+
+/** An input whose axes have other sizes: its elements again and again, a little smaller each time. */
+function withSizes(x: mx.Array, sizeOf: (size: number) => number): mx.Array {
+  let y = x
+  let grows = false
+  x.shape.forEach((n, axis) => {
+    const size = sizeOf(n)
+    if (size === n) return
+    grows ||= size > n
+    y = mx.take(y, mx.arange(size).remainder(n).astype(mx.int32), axis)
+  })
+  if (!grows || !isInexact(x.dtype)) return y
+  const shrunk = mx.arange(y.size).multiply(7).remainder(13).multiply(-0.02).add(1).reshape(y.shape)
+  return y.multiply(shrunk.astype(x.dtype))
+}
+
+/** Inputs of one element, and of seven along each of the axes that differ in size. */
+function* few(application: Application, main: readonly number[], dtype: Dtype): Generator<Variant> {
+  const { inputs } = application
+  const f = functionOf(application)
+  const shapes = shapesOf(f(...inputs))
+  const sizes = [...new Set(inputs.flatMap(({ shape }) => shape))].filter((n) => n > 0)
+  if (inputs.some(({ size }) => size === 0)) return
+  for (const each of sizes)
+    for (const size of FEW) {
+      const to = (n: number): number => (n === each ? size : 1)
+      if (size > each && inputs.some(isHermitian)) continue
+      const resized = inputs.map((x, i) => {
+        const small = withSizes(x, to)
+        return main.includes(i) ? converted(small, dtype, "as given") : small
+      })
+      try {
+        // Where the result's shape is a parameter's, other sizes do not go with it.
+        if (shapesOf(f(...resized)) === shapes) continue
+      } catch (error) {
+        if (error instanceof mx.LazuliError) continue
+        throw error
+      }
+      const what = `${dtype.name}, axes of ${each} with ${size}, others with 1`
+      yield { inputs: resized, what, filling: "as given", free: false, layouts: FEW_LAYOUTS }
+    }
 }
 
 function* empty(application: Application): Generator<Variant> {

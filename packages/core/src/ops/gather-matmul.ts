@@ -221,6 +221,11 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
     if (!isInteger(segments.dtype))
       throw new DTypeError(op, `segments must be integers, received ${segments.dtype.name}`)
     checkFloating(op, a)
+    if (a.shape[1] !== b.shape[0] || segments.shape[1] !== 2)
+      throw new ShapeError(
+        op,
+        `shapes ${format(a.shape)}, ${format(b.shape)} and ${format(segments.shape)} do not fit`,
+      )
     return { shape: [segments.shape[0], a.shape[0], b.shape[1]], dtype: a.dtype }
   },
   decompose: ([a, b, segments]) => {

@@ -2,10 +2,11 @@
  * Rectangular parts of arrays: taking one out (a view), putting one back, and padding around. Indexing is built on them.
  */
 import { complex64, type Dtype, isInexact } from "../graph/dtype"
+import { ShapeError } from "../graph/errors"
 import type { Array, HostArray } from "../graph/graph"
 import type { ParamsOf } from "../graph/params"
 import { type Apply, definePrimitive } from "../graph/primitive"
-import { contiguousStrides, type Shape, sizeOf } from "../graph/shape"
+import { contiguousStrides, format, type Shape, sizeOf } from "../graph/shape"
 import { complexBinary, type Pair } from "../reference/complex"
 import { forEachPosition } from "../reference/reference"
 import { where as select } from "./binary"
@@ -126,7 +127,18 @@ function winners(x: Array, update: Array, y: Array): { kept: Array; won: Array }
 const put: Apply<Target> = definePrimitive({
   name: "sliceUpdate",
   params: { start: "i64[]", strides: "i64[]", mode: modes },
-  infer: ([x]) => x,
+  infer: ([x, update], { start, strides }) => {
+    const inside = (n: number, axis: number): boolean => {
+      const last = start[axis] + (n - 1) * strides[axis]
+      return n === 0 || Math.min(start[axis], last, x.shape[axis] - 1 - Math.max(start[axis], last)) >= 0
+    }
+    if (update.shape.length !== x.shape.length || !update.shape.every(inside))
+      throw new ShapeError(
+        "sliceUpdate",
+        `the update of shape ${format(update.shape)} does not fit an array of shape ${format(x.shape)}`,
+      )
+    return x
+  },
   reference: ([x, update], [out], { start, strides, mode }) => {
     for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
     const steps = contiguousStrides(x.shape)
