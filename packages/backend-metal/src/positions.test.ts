@@ -65,7 +65,12 @@ it("sums of sixteen bits are rounded once", () => {
   const many = mx.arange(1025).remainder(3).astype(mx.int32)
   for (const dtype of [mx.bfloat16, mx.float16])
     for (const size of [3, 4]) {
-      const sums = onGpu(() => mx.zeros([size, 1], dtype).at(many).add(mx.full([1025, 1], 0.55, dtype)))
+      const sums = onGpu(() =>
+        mx
+          .zeros([size, 1], dtype)
+          .at(many)
+          .add(mx.full([1025, 1], 0.55, dtype)),
+      )
       const each = mx.array([0.55]).astype(dtype).astype(mx.float32).item()
       const exact = mx.array([342 * each, 342 * each, 341 * each, 0].slice(0, size)).astype(dtype)
       expect(sums.flatten().tolist()).toEqual(exact.tolist())

@@ -36,6 +36,7 @@ const SIZED: KernelOptions = {
   dtypes: [mx.float32, mx.bfloat16, mx.int32, mx.uint8, mx.float64, mx.complex64],
   fillings: ["as given"],
   layouts: ["row-major", "strided", "offset"],
+  drawnSizes: [],
 }
 
 /**

@@ -30,7 +30,10 @@ function edited(primitive: string, f: (x: mx.Array) => mx.Array, input: mx.Array
     if (node.primitive?.name !== primitive || node.dtype !== mx.float64) return
     edit((node.outputs ?? [node]).map(({ storage }) => storeOf(storage)))
   })
-  const column = kernelColumn(name, { dtypes: [mx.float64], fillings: ["as given"], layouts: ["row-major"] })
+  // Edits are of the input's own size.
+  const column = kernelColumn(name, {
+    ...{ dtypes: [mx.float64], fillings: ["as given"], layouts: ["row-major"], drawnSizes: [] },
+  })
   const [{ status, reason }] = opCheck(primitive, [{ f, inputs: [input] }], { columns: [column] }).results
   return status === "failed" ? (reason as string).replace(/ is -?\d.*$/, "") : status
 }

@@ -12,6 +12,8 @@ export interface VariantOptions {
   /** All by default. */
   readonly dtypes?: readonly Dtype[]
   readonly fillings?: readonly Filling[]
+  /** Sizes of axes to try besides the inputs' own; 1 and 7 by default. */
+  readonly drawnSizes?: readonly number[]
 }
 
 /** Other inputs for an application. */
@@ -48,7 +50,11 @@ const shapesOf = (outputs: readonly mx.Array[]): string => outputs.map(({ shape 
 /** Variants of an application, the one that is given first. */
 export function* variants(application: Application, options: VariantOptions = {}): Generator<Variant> {
   const { inputs } = application
-  const { dtypes = allDtypes, fillings = ["as given", "of both signs", "special"] } = options
+  const {
+    dtypes = allDtypes,
+    fillings = ["as given", "of both signs", "special"],
+    drawnSizes = FEW,
+  } = options
   const free = !hasSavedInputs(application)
   yield { inputs, what: "as given", filling: "as given", free }
   const first = inputs.find((x) => isInexact(x.dtype))?.dtype
@@ -75,7 +81,8 @@ export function* variants(application: Application, options: VariantOptions = {}
     }
   }
   yield* empty(application)
-  if (free) yield* few(application, main, dtypes.includes(mx.float32) ? mx.float32 : dtypes[0])
+  if (free)
+    yield* resized(application, main, dtypes.includes(mx.float32) ? mx.float32 : dtypes[0], drawnSizes)
 }
 
 /** Elements at which kernels are not made of whole vectors, and operands may be passed in other ways than large ones. */
@@ -97,30 +104,35 @@ function withSizes(x: mx.Array, sizeOf: (size: number) => number): mx.Array {
   return y.multiply(shrunk.astype(x.dtype))
 }
 
-/** Inputs of one element, and of seven along each of the axes that differ in size. */
-function* few(application: Application, main: readonly number[], dtype: Dtype): Generator<Variant> {
+/** Inputs whose axes of one size have so many elements, one after the other of `few`, and all others one. */
+function* resized(
+  application: Application,
+  main: readonly number[],
+  dtype: Dtype,
+  few: readonly number[],
+): Generator<Variant> {
   const { inputs } = application
   const f = functionOf(application)
   const shapes = shapesOf(f(...inputs))
   const sizes = [...new Set(inputs.flatMap(({ shape }) => shape))].filter((n) => n > 0)
   if (inputs.some(({ size }) => size === 0)) return
   for (const each of sizes)
-    for (const size of FEW) {
+    for (const size of few) {
       const to = (n: number): number => (n === each ? size : 1)
       if (size > each && inputs.some(isHermitian)) continue
-      const resized = inputs.map((x, i) => {
+      const changed = inputs.map((x, i) => {
         const small = withSizes(x, to)
         return main.includes(i) ? converted(small, dtype, "as given") : small
       })
       try {
         // Where the result's shape is a parameter's, other sizes do not go with it.
-        if (shapesOf(f(...resized)) === shapes) continue
+        if (shapesOf(f(...changed)) === shapes) continue
       } catch (error) {
         if (error instanceof mx.LazuliError) continue
         throw error
       }
       const what = `${dtype.name}, axes of ${each} with ${size}, others with 1`
-      yield { inputs: resized, what, filling: "as given", free: false, layouts: FEW_LAYOUTS }
+      yield { inputs: changed, what, filling: "as given", free: false, layouts: FEW_LAYOUTS }
     }
 }
 
