@@ -1,5 +1,5 @@
-// The Metal kernels: alpha · x + beta · y, one thread an element. Both products are rounded to the dtype, then their sum, as the
-// decomposition does.
+// The Metal kernels: alpha · x + beta · y, one thread an element. Both products are rounded to the dtype,
+// then their sum, as the decomposition does.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -15,11 +15,11 @@ inline long place_of(uint i, int ndim, constant int* shape, constant long* strid
 
 /* Inputs may be transposed or broadcast: they are read by their strides, without a copy. */
 template <typename T>
-kernel void axpby(const device T* x [[buffer(0)]], const device T* y [[buffer(1)]], device T* out [[buffer(2)]],
-                  constant float& alpha [[buffer(3)]], constant float& beta [[buffer(4)]],
-                  constant int& ndim [[buffer(5)]], constant int* shape [[buffer(6)]],
-                  constant long* x_strides [[buffer(7)]], constant long* y_strides [[buffer(8)]],
-                  uint i [[thread_position_in_grid]]) {
+kernel void axpby(const device T* x [[buffer(0)]], const device T* y [[buffer(1)]],
+                  device T* out [[buffer(2)]], constant float& alpha [[buffer(3)]],
+                  constant float& beta [[buffer(4)]], constant int& ndim [[buffer(5)]],
+                  constant int* shape [[buffer(6)]], constant long* x_strides [[buffer(7)]],
+                  constant long* y_strides [[buffer(8)]], uint i [[thread_position_in_grid]]) {
   T ax = T(alpha) * x[place_of(i, ndim, shape, x_strides)];
   T by = T(beta) * y[place_of(i, ndim, shape, y_strides)];
   out[i] = ax + by;

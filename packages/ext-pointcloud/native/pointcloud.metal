@@ -1,5 +1,5 @@
-// The Metal kernels. Positions may be integers of any dtype: a first kernel makes them 32 bits, and those out of bounds NOWHERE, whose
-// products are left out. Results do not depend on the order in which threads run.
+// The Metal kernels. Positions may be integers of any dtype: a first kernel makes them 32 bits, and those out
+// of bounds NOWHERE, whose products are left out. Results do not depend on the order in which threads run.
 #include <metal_stdlib>
 using namespace metal;
 
@@ -72,7 +72,8 @@ kernel void fill(const device uint* left [[buffer(0)]], const device uint* right
     order[atomic_fetch_add_explicit(&next[rows[t]], 1u, memory_order_relaxed)] = t;
 }
 
-/* The products of a row in their own order, which atomic operations do not keep: a heap sort, one thread a row. */
+/* The products of a row in their own order, which atomic operations do not keep: a heap sort, one thread a
+ * row. */
 inline void sift(device uint* list, uint root, uint size) {
   for (uint child = 2 * root + 1; child < size; child = 2 * root + 1) {
     if (child + 1 < size && list[child] < list[child + 1]) child++;
@@ -113,11 +114,11 @@ constant bool WIDE [[function_constant(0)]];
 
 /* out[row, g, m] = Σ a[i, g, m, :] · b[j, g, :] */
 template <typename T>
-kernel void mvmr(const device T* a [[buffer(0)]], const device T* b [[buffer(1)]], const device uint* left [[buffer(2)]],
-                 const device uint* right [[buffer(3)]], const device uint* starts [[buffer(4)]],
-                 const device uint* order [[buffer(5)]], device T* out [[buffer(6)]],
-                 constant Products& sizes [[buffer(7)]], uint at [[thread_position_in_grid]],
-                 uint lane [[thread_index_in_simdgroup]]) {
+kernel void mvmr(const device T* a [[buffer(0)]], const device T* b [[buffer(1)]],
+                 const device uint* left [[buffer(2)]], const device uint* right [[buffer(3)]],
+                 const device uint* starts [[buffer(4)]], const device uint* order [[buffer(5)]],
+                 device T* out [[buffer(6)]], constant Products& sizes [[buffer(7)]],
+                 uint at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
   uint cell = WIDE ? at / 32 : at, width = sizes.width;
   uint cells = sizes.groups * sizes.height, row = cell / cells, g = cell % cells / sizes.height;
   float sum = 0.0f, error = 0.0f;
@@ -141,10 +142,11 @@ template [[host_name("mvmr_bfloat16")]] [[kernel]] decltype(mvmr<bfloat>) mvmr<b
 
 /* out[row, g, m, c] = Σ x[i, g, m] · b[j, g, c] */
 template <typename T>
-kernel void vvor(const device T* x [[buffer(0)]], const device T* b [[buffer(1)]], const device uint* left [[buffer(2)]],
-                 const device uint* right [[buffer(3)]], const device uint* starts [[buffer(4)]],
-                 const device uint* order [[buffer(5)]], device T* out [[buffer(6)]],
-                 constant Products& sizes [[buffer(7)]], uint at [[thread_position_in_grid]]) {
+kernel void vvor(const device T* x [[buffer(0)]], const device T* b [[buffer(1)]],
+                 const device uint* left [[buffer(2)]], const device uint* right [[buffer(3)]],
+                 const device uint* starts [[buffer(4)]], const device uint* order [[buffer(5)]],
+                 device T* out [[buffer(6)]], constant Products& sizes [[buffer(7)]],
+                 uint at [[thread_position_in_grid]]) {
   uint c = at % sizes.width, cell = at / sizes.width;
   uint cells = sizes.groups * sizes.height, row = cell / cells, g = cell % cells / sizes.height;
   float sum = 0.0f, error = 0.0f;
@@ -180,18 +182,21 @@ inline bool is_less(float2 a, float2 b) { return a.x < b.x || (a.x == b.x && a.y
 template <typename T>
 inline float2 squared_distance(const device T* p, const device T* q, uint width) {
   float2 sum = float2(0.0f);
-  for (uint axis = 0; axis < width; axis++) sum = plus(sum, square_of_difference(float(p[axis]), float(q[axis])));
+  for (uint axis = 0; axis < width; axis++)
+    sum = plus(sum, square_of_difference(float(p[axis]), float(q[axis])));
   return sum;
 }
 
-/* The cloud of a row: the last that begins at it or before. Offsets that do not fit are cut to the rows, since a kernel cannot refuse
-   them. */
+/* The cloud of a row: the last that begins at it or before. Offsets that do not fit are cut to the rows,
+   since a kernel cannot refuse them. */
 inline uint cloud_of(uint row, const device uint* offsets, uint clouds) {
   uint low = 0, high = clouds;
   while (low + 1 < high) {
     uint middle = (low + high) / 2;
-    if (offsets[middle] <= row) low = middle;
-    else high = middle;
+    if (offsets[middle] <= row)
+      low = middle;
+    else
+      high = middle;
   }
   return low;
 }
