@@ -2,13 +2,13 @@
  * One block of memory, cut ahead of time: what lives at the same time lies apart, and everything lies as low as it can.
  */
 const ALIGNMENT = 64
-/** From this many places on, the search over all of them would take longer than what it saves. */
+/** From this many allocations on, the search over all of them would take longer than what it saves. */
 const MAX_SEARCHED = 3000
 
 const align = (bytes: number): number => Math.ceil(bytes / ALIGNMENT) * ALIGNMENT
 
 /** Memory for some bytes from one step to another, both included. */
-export interface Place {
+export interface Allocation {
   readonly bytes: number
   readonly from: number
   to: number
@@ -22,29 +22,29 @@ export interface Extent {
   readonly peak: number
 }
 
-/** Gives every place its offset: largest first or in order of their steps, whichever takes less. */
-export function layOut(places: readonly Place[]): Extent {
-  const peak = peakOf(places)
-  const byStep = [...places].sort((a, b) => a.from - b.from)
+/** Gives every allocation its offset: largest first or in order of their steps, whichever takes less. */
+export function layOut(allocations: readonly Allocation[]): Extent {
+  const peak = peakOf(allocations)
+  const byStep = [...allocations].sort((a, b) => a.from - b.from)
   let best = fill(byStep, true)
-  if (best.size > peak && places.length <= MAX_SEARCHED) {
+  if (best.size > peak && allocations.length <= MAX_SEARCHED) {
     const bySize = fill(
-      [...places].sort((a, b) => b.bytes - a.bytes || a.from - b.from),
+      [...allocations].sort((a, b) => b.bytes - a.bytes || a.from - b.from),
       false,
     )
     if (bySize.size < best.size) best = bySize
   }
-  for (const [place, offset] of best.offsets) place.offset = offset
+  for (const [allocation, offset] of best.offsets) allocation.offset = offset
   return { size: best.size, peak }
 }
 
 /** The most bytes that live at one step. */
-function peakOf(places: readonly Place[]): number {
+function peakOf(allocations: readonly Allocation[]): number {
   const changes = new Map<number, number>()
   const change = (step: number, bytes: number): void => {
     changes.set(step, (changes.get(step) ?? 0) + bytes)
   }
-  for (const { bytes, from, to } of places) {
+  for (const { bytes, from, to } of allocations) {
     change(from, align(bytes))
     change(to + 1, -align(bytes))
   }
@@ -54,20 +54,23 @@ function peakOf(places: readonly Place[]): number {
   return peak
 }
 
-/** Puts one place after the other into the smallest gap that the earlier ones leave, or at the end of those it meets. */
-function fill(places: readonly Place[], ascending: boolean): { size: number; offsets: Map<Place, number> } {
-  const offsets = new Map<Place, number>()
+/** Puts one allocation after the other into the smallest gap that the earlier ones leave, or at the end of those it meets. */
+function fill(
+  allocations: readonly Allocation[],
+  ascending: boolean,
+): { size: number; offsets: Map<Allocation, number> } {
+  const offsets = new Map<Allocation, number>()
   let size = 0
   /** Ascending by offset. In order of steps, those that ended are dropped. */
-  let settled: { offset: number; end: number; place: Place }[] = []
-  for (const place of places) {
-    const bytes = align(place.bytes)
-    if (ascending) settled = settled.filter((other) => other.place.to >= place.from)
+  let laid: { offset: number; end: number; allocation: Allocation }[] = []
+  for (const allocation of allocations) {
+    const bytes = align(allocation.bytes)
+    if (ascending) laid = laid.filter((other) => other.allocation.to >= allocation.from)
     let at = -1
     let smallest = Number.POSITIVE_INFINITY
     let reached = 0
-    for (const { offset, end, place: other } of settled) {
-      if (!ascending && (other.to < place.from || place.to < other.from)) continue
+    for (const { offset, end, allocation: other } of laid) {
+      if (!ascending && (other.to < allocation.from || allocation.to < other.from)) continue
       const gap = offset - reached
       if (gap >= bytes && gap < smallest) {
         smallest = gap
@@ -76,12 +79,12 @@ function fill(places: readonly Place[], ascending: boolean): { size: number; off
       reached = Math.max(reached, end)
     }
     if (at < 0) at = reached
-    offsets.set(place, at)
+    offsets.set(allocation, at)
     size = Math.max(size, at + bytes)
     if (bytes === 0) continue
-    let index = settled.length
-    while (index > 0 && settled[index - 1].offset > at) index--
-    settled.splice(index, 0, { offset: at, end: at + bytes, place })
+    let index = laid.length
+    while (index > 0 && laid[index - 1].offset > at) index--
+    laid.splice(index, 0, { offset: at, end: at + bytes, allocation })
   }
   return { size, offsets }
 }

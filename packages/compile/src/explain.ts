@@ -46,9 +46,9 @@ export interface Explanation {
 
 const BY_ROWS = "by blocks of rows together with its neighbours: what is between them stays in the cache"
 
-const FEEDING =
+const AS_PROLOGUE =
   "piece by piece as the reduction after it reads it, in the reduction's order: never in memory as a whole"
-const ON_PIECES = "on each piece of the product before it, while that is in the cache"
+const AS_EPILOGUE = "on each piece of the product before it, while that is in the cache"
 
 /** Explains a program, with the names of its inputs and outputs in order, for the device of the current stream. */
 export function explanationOf(
@@ -92,22 +92,24 @@ export function explanationOf(
   ).length
   const outputs = program.optimized(backend) ?? program.outputs
   const byRows = program.byRows(backend.name)
-  const finishing = program.finishing(backend.name)
+  const fates = program.fates(backend.name)
   const order = schedule(outputs)
-  const besides = elementwiseNeighbours(order)
+  const neighbours = elementwiseNeighbours(order)
   const forProducts = readByProducts(order)
   const steps = order.flatMap((node, i): ExplainedStep[] => {
     if (primitiveOf(node).facts.immediate) return []
-    const step = explainStep(node, backend, besides.has(node), forProducts.has(node))
+    const step = explainStep(node, backend, neighbours.has(node), forProducts.has(node))
     if (byRows?.has(i)) return [{ ...step, reason: BY_ROWS }]
-    const end = finishing?.get(i)
-    if (end === undefined) return [step]
-    if (end === "feeding") return [{ ...step, reason: `${FEEDING}${repetition(repeatedIn.get(node))}` }]
+    const fate = fates?.get(i)
+    if (fate === undefined) return [step]
+    if (fate === "prologue") return [{ ...step, reason: `${AS_PROLOGUE}${repetition(repeatedIn.get(node))}` }]
     return [
       {
         ...step,
         reason:
-          end === "joined" ? `${ON_PIECES}${repetition(repeatedIn.get(node))}` : `${step.reason}; ${end}`,
+          fate === "epilogue"
+            ? `${AS_EPILOGUE}${repetition(repeatedIn.get(node))}`
+            : `${step.reason}; ${fate}`,
       },
     ]
   })
@@ -200,7 +202,7 @@ function explainStep(
   node: Node,
   backend: Backend,
   hasNeighbours: boolean,
-  feedsProducts: boolean,
+  readByProduct: boolean,
 ): ExplainedStep {
   const primitive = primitiveOf(node)
   const { shape } = node
@@ -217,7 +219,7 @@ function explainStep(
     }
   }
   const operations = [primitive.name]
-  if (feedsProducts) return { operations, shape, reason: "read transposed by the product: nothing moves" }
+  if (readByProduct) return { operations, shape, reason: "read transposed by the product: nothing moves" }
   if (primitive.rules.view)
     return { operations, shape, reason: "a view: nothing moves unless strides cannot say it" }
   if (primitive.elementwise)

@@ -1,5 +1,5 @@
 /**
- * Fusion: elementwise applications of one shape become one scalar program, with the broadcasts that feed them and constants inside, and
+ * Fusion: elementwise applications of one shape become one scalar program, with the broadcasts that they read and constants inside, and
  * with several outputs where intermediates are needed elsewhere, unless those are cheaper computed again.
  */
 import {

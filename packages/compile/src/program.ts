@@ -206,8 +206,8 @@ export class Program {
   }
 
   /** The fate of elementwise work that reads a product, by position in the schedule. */
-  finishing(backend: string): Planned["finishing"] | undefined {
-    return this.plans?.ordinary.get(backend)?.finishing
+  fates(backend: string): Planned["fates"] | undefined {
+    return this.plans?.ordinary.get(backend)?.fates
   }
 
   /** Gives the backends' plans back. */

@@ -105,7 +105,7 @@ class Simplifier {
     const instead = withoutComputing(application, inputs)
     if (instead) return [instead]
     if (isView(application))
-      return [this.show(application, inputs[0], this.feedsElementwise(application) ? MAX_LIFTED : 0)]
+      return [this.show(application, inputs[0], this.isReadElementwise(application) ? MAX_LIFTED : 0)]
     const nodes = reapply(application, inputs)
     if (primitive.rules.view || this.backend.queue.lower(nodes[0]) !== null) return nodes
     if (!primitive.rules.decompose) {
@@ -144,7 +144,7 @@ class Simplifier {
     return known ? known[0] : node
   }
 
-  private feedsElementwise(application: Application): boolean {
+  private isReadElementwise(application: Application): boolean {
     const readers = [...(this.readers.get(application) ?? [])]
     return readers.length > 0 && readers.every((reader) => reader !== null && primitiveOf(reader).elementwise)
   }

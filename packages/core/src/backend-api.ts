@@ -19,6 +19,7 @@ export {
 } from "./api/metal-kernel"
 export {
   donorOf,
+  type Located,
   offsetIn,
   overlays,
   stridesIn,
@@ -56,7 +57,7 @@ export {
   setBackend,
   type WorkQueue,
 } from "./graph/backend"
-export { ofTrees, ofUser, renamed, settle, under } from "./graph/boundary"
+export { ofTrees, ofUser, renamed, under } from "./graph/boundary"
 export {
   asCall,
   type CallRecorder,

@@ -9,7 +9,6 @@ import {
   applyNodes,
   asCall,
   decompose,
-  handles,
   isList,
   Mark,
   moveToFront,
@@ -24,7 +23,7 @@ import {
   type VmapResult,
 } from "@lazuli/core/engine"
 import { areNodes, isArray, isAxis, isIndex, stored } from "./stored-calls"
-import { collect, newEpoch, onStreamOf, release, runsForeignCode, type Subgraph, variesIn } from "./trace"
+import { collect, newEpoch, release, type Subgraph, variesIn, WalkTracking } from "./trace"
 
 /** The axis of an array that counts the examples; null where it has none. */
 export type Axis = number | null
@@ -214,27 +213,20 @@ function walk(
     known[slot] = values[i]
     axisOf[slot] = axes[i]
   })
-  const before = handles.tracking
-  // As in pullback.ts: only what foreign code may evaluate needs handles here.
-  const tracking = before && subgraph.foreign
+  const tracking = new WalkTracking(subgraph)
   const show = (node: Node): Array => (variesIn(subgraph, node) ? known[node.slot] : new Array(node))
   const axisAt = (node: Node): Axis => (variesIn(subgraph, node) ? axisOf[node.slot] : null)
-  try {
+  tracking.within(() => {
     for (const application of subgraph.order) {
-      const primitive = application.primitive
-      handles.tracking = before && runsForeignCode(primitive)
-      const { outputs, axes: outAxes } = onStreamOf(application, () =>
+      const { outputs, axes: outAxes } = tracking.withTracking(application, () =>
         rewriteChecked(application, application.inputs.map(show), application.inputs.map(axisAt), size),
       )
-      handles.tracking = tracking
       outputsOf(application).forEach((output, i) => {
-        known[output.slot] = tracking ? new Array(outputs[i].node) : outputs[i]
+        known[output.slot] = tracking.kept(outputs[i])
         axisOf[output.slot] = outAxes[i]
       })
     }
-  } finally {
-    handles.tracking = before
-  }
+  })
   return { outputs: targets.map((node) => new Array(show(node).node)), axes: targets.map(axisAt) }
 }
 

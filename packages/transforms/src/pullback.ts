@@ -11,12 +11,9 @@ import {
   asCall,
   broadcastTo,
   complex64,
-  currentStream,
   decompose,
   format,
-  handles,
   type Node,
-  onStream,
   type Primitive,
   sameShape,
   scalarArray,
@@ -25,7 +22,7 @@ import {
   toDtype,
 } from "@lazuli/core/engine"
 import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
-import { collect, newEpoch, release, runsForeignCode, type Subgraph, variesIn } from "./trace"
+import { collect, newEpoch, release, type Subgraph, variesIn, WalkTracking } from "./trace"
 
 /** The cotangent of an input as the input has it: its shape, its dtype. */
 export function fit(primitive: Primitive, x: Node, g: Array): Array {
@@ -136,40 +133,28 @@ function walkBack(
     const sum = sums[node.slot]
     sums[node.slot] = sum === null ? g : add(sum, g)
   }
-  const before = handles.tracking
-  // Nodes that only rules of core know need no handles. What foreign code may evaluate does: it must not be dropped while it waits here.
-  const tracking = before && subgraph.foreign
-  try {
-    handles.tracking = tracking
+  const tracking = new WalkTracking(subgraph)
+  tracking.within(() => {
     outputs.forEach((node, i) => {
       const seed = seeds[i]
-      if (seed !== null && variesIn(subgraph, node)) accumulate(node, tracking ? new Array(seed.node) : seed)
+      if (seed !== null && variesIn(subgraph, node)) accumulate(node, tracking.kept(seed))
     })
     for (let i = order.length - 1; i >= 0; i--) {
       const application = order[i]
       const cotangents = takeCotangents(sums, application)
       if (cotangents === null) continue
-      const primitive = application.primitive
-      const { inputs: sources } = application
+      const { inputs: sources, primitive } = application
       const wanted = new globalThis.Array<boolean>(sources.length)
       for (let k = 0; k < sources.length; k++) wanted[k] = variesIn(subgraph, sources[k])
-      handles.tracking = before && runsForeignCode(primitive)
-      const given =
-        application.stream === currentStream()
-          ? inputCotangents(application, cotangents, wanted)
-          : onStream(application.stream, () => inputCotangents(application, cotangents, wanted))
-      handles.tracking = tracking
+      const given = tracking.withTracking(application, () => inputCotangents(application, cotangents, wanted))
       for (let k = 0; k < wanted.length; k++) {
         const g = given[k]
         if (!wanted[k] || !g) continue
         const input = sources[k]
-        const fitted = fit(primitive, input, g)
-        accumulate(input, tracking ? new Array(fitted.node) : fitted)
+        accumulate(input, tracking.kept(fit(primitive, input, g)))
       }
     }
-  } finally {
-    handles.tracking = before
-  }
+  })
   const results: (Array | null)[] = []
   for (const { slot } of inputs) {
     const sum = sums[slot]

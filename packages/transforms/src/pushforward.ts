@@ -11,7 +11,6 @@ import {
   complex64,
   decompose,
   format,
-  handles,
   isInexact,
   type Node,
   outputsOf,
@@ -22,7 +21,7 @@ import {
 } from "@lazuli/core/engine"
 import { fit as fitCotangent, pullback } from "./pullback"
 import { areNodes, areSeeds, isIndex, stored } from "./stored-calls"
-import { collect, newEpoch, onStreamOf, release, runsForeignCode, type Subgraph, variesIn } from "./trace"
+import { collect, newEpoch, release, type Subgraph, variesIn, WalkTracking } from "./trace"
 
 type Tangents = readonly (Array | null)[]
 
@@ -154,32 +153,23 @@ function walkForward(
 ): (Array | null)[] {
   const known: (Array | null)[] = new globalThis.Array(subgraph.nodes.length).fill(null)
   const tangentOf = (node: Node): Array | null => (variesIn(subgraph, node) ? known[node.slot] : null)
-  const before = handles.tracking
-  // As in pullback.ts: only what foreign code may evaluate needs handles here.
-  const tracking = before && subgraph.foreign
-  try {
-    inputs.forEach((node, i) => {
-      const seed = seeds[i]
-      if (seed !== null) known[node.slot] = new Array(seed.node)
-    })
-    handles.tracking = tracking
+  const tracking = new WalkTracking(subgraph)
+  inputs.forEach((node, i) => {
+    const seed = seeds[i]
+    if (seed !== null) known[node.slot] = new Array(seed.node)
+  })
+  tracking.within(() => {
     for (const application of subgraph.order) {
       const tangents = application.inputs.map(tangentOf)
       if (tangents.every((t) => t === null)) continue
-      const primitive = application.primitive
-      handles.tracking = before && runsForeignCode(primitive)
-      const given = onStreamOf(application, () => outputTangents(application, tangents))
-      handles.tracking = tracking
+      const given = tracking.withTracking(application, () => outputTangents(application, tangents))
       outputsOf(application).forEach((output, i) => {
         const t = given[i]
         if (!t || !isInexact(output.dtype)) return
-        const fitted = fit(primitive, output, t)
-        known[output.slot] = tracking ? new Array(fitted.node) : fitted
+        known[output.slot] = tracking.kept(fit(application.primitive, output, t))
       })
     }
-  } finally {
-    handles.tracking = before
-  }
+  })
   return outputs.map((node) => {
     const t = tangentOf(node)
     return t && new Array(t.node)

@@ -13,6 +13,7 @@ import {
   boundPending,
   currentStream,
   definePrimitive,
+  handles,
   isInexact,
   lifetimes,
   Mark,
@@ -210,6 +211,42 @@ export function variesIn(subgraph: Subgraph, node: Node): boolean {
 /** Runs a rule on the stream of the application it belongs to. */
 export function onStreamOf<T>(application: Application, rule: () => T): T {
   return application.stream === currentStream() ? rule() : onStream(application.stream, rule)
+}
+
+/**
+ * The handles of a walk. Nodes that only rules of core know need none. What foreign code may evaluate does: it must not be dropped while it
+ * waits here.
+ */
+export class WalkTracking {
+  private readonly before = handles.tracking
+  private readonly own: boolean
+
+  constructor(subgraph: Subgraph) {
+    this.own = this.before && subgraph.foreign
+  }
+
+  /** Runs the walk. */
+  within<T>(walk: () => T): T {
+    handles.tracking = this.own
+    try {
+      return walk()
+    } finally {
+      handles.tracking = this.before
+    }
+  }
+
+  /** Runs a rule of a primitive, on the stream of its application. */
+  withTracking<T>(application: Application, rule: () => T): T {
+    handles.tracking = this.before && runsForeignCode(application.primitive)
+    const result = onStreamOf(application, rule)
+    handles.tracking = this.own
+    return result
+  }
+
+  /** An array that the walk keeps, with a handle where it needs one. */
+  kept(array: Array): Array {
+    return this.own ? new Array(array.node) : array
+  }
 }
 
 /** The graph from `inputs` to `targets` once more, from other inputs; what does not depend on them is shared. */

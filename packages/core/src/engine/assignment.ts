@@ -17,12 +17,16 @@ import {
 import { contiguousStrides, isContiguous, type Strides, sizeOf } from "../graph/shape"
 import type { Memory } from "../graph/storage"
 
-/** The knowledge of an asker about the memory behind nodes. Nodes that it asks about have some, but for immediates. */
-export interface World {
+/** Where nodes lie in the memory that they show. */
+export interface Located {
   /** Where the elements begin in the memory that the node shows. */
   offsetOf(node: Node): number
   /** Their strides; null for row-major order without gaps. */
   stridesOf(node: Node): Strides | null
+}
+
+/** The knowledge of an asker about the memory behind nodes. Nodes that it asks about have some, but for immediates. */
+export interface World extends Located {
   /** Bytes of that memory. */
   bytesOf(node: Node): number
   /** True if nothing but the application, which runs now, can read that memory any more, and that its stream may write to it. */
@@ -45,7 +49,7 @@ export function wayOf(application: Application): Way {
 }
 
 /** The layout of a view of its input, as its rule says; null where the input must be copied first. */
-export function viewOf(world: World, node: Application): Layout | null {
+export function viewOf(world: Located, node: Application): Layout | null {
   const [input] = node.inputs
   return layoutOfView(node, world.offsetOf(input), world.stridesOf(input))
 }

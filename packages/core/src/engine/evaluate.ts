@@ -187,7 +187,7 @@ function encode(roots: readonly Node[]): readonly Backend[] {
   } finally {
     running = outer
     for (let i = 0; i < roots.length; i++) roots[i].handles--
-    settle(order)
+    retain(order)
   }
   return used
 }
@@ -696,7 +696,7 @@ export function releaseKept(): void {
   if (kept.length === 0) return
   tracing.kept = []
   for (const application of kept) if (application.primitive !== null) detach(application)
-  settle(kept)
+  retain(kept)
 }
 
 function releaseIfDead(node: Node): void {
@@ -704,7 +704,7 @@ function releaseIfDead(node: Node): void {
 }
 
 /** Sees to the memory of what was evaluated and may still be read: by a handle, a pending graph, or the engine that asked for it. */
-function settle(order: readonly Application[]): void {
+function retain(order: readonly Application[]): void {
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
     if (application.outputs === null) {

@@ -4,14 +4,14 @@
 import { LazuliError } from "./errors"
 
 /** Errors that keep their name: they came from code of the user's, or from work of another call. */
-const settled = new WeakSet<Error>()
+const named = new WeakSet<Error>()
 
 /**
  * The error as the called function gives it: functions are built on each other, and users know the one they called. Other errors than
- * Lazuli's stay as they are, and so do {@link settle settled} ones.
+ * Lazuli's stay as they are, and so do {@link keepName named} ones.
  */
 export function renamed(error: unknown, op: string): unknown {
-  if (!(error instanceof LazuliError) || error.op === op || settled.has(error)) return error
+  if (!(error instanceof LazuliError) || error.op === op || named.has(error)) return error
   const { message, stack } = error
   const now = `[${op}]${message.slice(error.op.length + 2)}`
   const at = stack === undefined ? -1 : stack.indexOf(message)
@@ -23,8 +23,8 @@ export function renamed(error: unknown, op: string): unknown {
 }
 
 /** Lets an error keep its name when it passes through functions that were called before it came up. */
-export function settle<E>(error: E): E {
-  if (error instanceof LazuliError) settled.add(error)
+export function keepName<E>(error: E): E {
+  if (error instanceof LazuliError) named.add(error)
   return error
 }
 
@@ -51,6 +51,6 @@ export function ofUser<T>(body: () => T): T {
   try {
     return body()
   } catch (error) {
-    throw settle(error)
+    throw keepName(error)
   }
 }

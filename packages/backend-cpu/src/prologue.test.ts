@@ -10,8 +10,8 @@ type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]
 
 const random = arrays()
 
-/** Compiled equals eager; tells how much work reductions read as it is computed. */
-function fed(f: F, ...xs: mx.Array[]): number {
+/** Compiled equals eager; counts the prologues. */
+function prologues(f: F, ...xs: mx.Array[]): number {
   const compiled = compile(f)
   expect(bits(compiled(...xs))).toEqual(bits(f(...xs)))
   return compiled.explain(...xs).steps.filter(({ reason }) => /^piece by piece/.test(reason)).length
@@ -30,12 +30,14 @@ test("sums over all axes and over the first ones, of every layout of pieces", ()
     const x = random(shape)
     const row = random([shape[shape.length - 1]])
     const column = random([shape[0], ...shape.slice(1).map(() => 1)])
-    expect(fed((x) => x.multiply(2).exp().sum(), x)).toBe(1)
+    expect(prologues((x) => x.multiply(2).exp().sum(), x)).toBe(1)
     const short = x.size / shape[0] <= 1024
-    expect(fed((x) => x.sin().square().add(1).sum(0), x)).toBe(short ? 1 : 0)
-    expect(fed((x, row) => x.subtract(row).abs().mean(), x, row)).toBeLessThanOrEqual(1)
-    expect(fed((x, row, column) => x.multiply(row).add(column).sum(0), x, row, column)).toBeLessThanOrEqual(1)
-    if (shape.length === 3) expect(fed((x) => x.tanh().sum([0, 1]), x)).toBe(1)
+    expect(prologues((x) => x.sin().square().add(1).sum(0), x)).toBe(short ? 1 : 0)
+    expect(prologues((x, row) => x.subtract(row).abs().mean(), x, row)).toBeLessThanOrEqual(1)
+    expect(
+      prologues((x, row, column) => x.multiply(row).add(column).sum(0), x, row, column),
+    ).toBeLessThanOrEqual(1)
+    if (shape.length === 3) expect(prologues((x) => x.tanh().sum([0, 1]), x)).toBe(1)
   }
 })
 
@@ -49,18 +51,18 @@ test("every reduction and element type", () => {
   for (const dtype of dtypes) {
     const x = random([1200, 900]).multiply(3).astype(dtype)
     for (const axes of [undefined, 0] as const) {
-      expect(fed((x) => x.multiply(x).add(1).sum(axes), x)).toBe(1)
-      fed((x) => x.negative().abs().prod(axes), x)
-      fed((x) => x.equal(x.multiply(1)).all(axes), x)
-      fed((x) => x.multiply(2).equal(0).any(axes), x)
+      expect(prologues((x) => x.multiply(x).add(1).sum(axes), x)).toBe(1)
+      prologues((x) => x.negative().abs().prod(axes), x)
+      prologues((x) => x.equal(x.multiply(1)).all(axes), x)
+      prologues((x) => x.multiply(2).equal(0).any(axes), x)
       if (dtype === mx.complex64) continue
-      fed((x) => x.multiply(2).add(1).max(axes), x)
-      fed((x) => x.multiply(2).add(1).min(axes), x)
+      prologues((x) => x.multiply(2).add(1).max(axes), x)
+      prologues((x) => x.multiply(2).add(1).min(axes), x)
     }
   }
   const holes = mx.where(random([1200, 900]).greater(4), Number.NaN, random([1200, 900]))
-  expect(fed((x) => x.multiply(2).max(0), holes)).toBe(1)
-  expect(fed((x) => x.multiply(2).max(), holes)).toBe(1)
+  expect(prologues((x) => x.multiply(2).max(0), holes)).toBe(1)
+  expect(prologues((x) => x.multiply(2).max(), holes)).toBe(1)
 })
 
 test("again and again, until it is machine code, and in threads' pieces", () => {
@@ -79,14 +81,14 @@ test("again and again, until it is machine code, and in threads' pieces", () => 
 test("what others read is computed first, and what the work reads lasts", () => {
   const x = random([1000, 700])
   expect(
-    fed((x) => {
+    prologues((x) => {
       const y = x.exp()
       return [y.sum(), y]
     }, x),
   ).toBe(0)
-  expect(fed((x) => x.exp().T.sum(0), x)).toBe(0)
-  expect(fed((x) => x.exp().sum(1), x)).toBe(0)
-  expect(fed((x) => x.index("0:100").exp().sum(), x)).toBe(0)
+  expect(prologues((x) => x.exp().T.sum(0), x)).toBe(0)
+  expect(prologues((x) => x.exp().sum(1), x)).toBe(0)
+  expect(prologues((x) => x.index("0:100").exp().sum(), x)).toBe(0)
   // The sums may not take the place of what their work still reads.
   const f: F = (x) => {
     let y = x
@@ -96,7 +98,7 @@ test("what others read is computed first, and what the work reads lasts", () => 
     }
     return y
   }
-  expect(fed(f, x)).toBe(4)
-  expect(fed((x) => x.index("::-1").exp().sum(0), x)).toBe(1)
-  expect(fed((x) => x.T.exp().sum(0), x)).toBe(1)
+  expect(prologues(f, x)).toBe(4)
+  expect(prologues((x) => x.index("::-1").exp().sum(0), x)).toBe(1)
+  expect(prologues((x) => x.T.exp().sum(0), x)).toBe(1)
 })

@@ -1,0 +1,135 @@
+/**
+ * The memory of a plan: which blocks of the arena share bytes, which results are computed over an input, and what of the inputs' memory a
+ * call may take over. It is the world of the plan's buffer assignment.
+ */
+import {
+  type Alignment,
+  type Donation,
+  donorOf,
+  type Node,
+  overlays,
+  type Strides,
+  type World,
+} from "@lazuli/core/engine"
+import { type Allocation, layOut } from "./arena"
+import { primitiveOf } from "./order"
+import type { Block, PlanSteps, Step } from "./plan-steps"
+
+const isElementwise = (node: Node): boolean => primitiveOf(node).elementwise
+
+export class PlanMemory implements World {
+  private readonly inputs: readonly Node[]
+  /** While memory is given: the step, and the blocks that end with it. */
+  private step: Step | null = null
+  private dying: readonly Block[] = []
+
+  /** `epilogues` says what the step before each of them reads; `donated` are the positions of inputs that callers give up. */
+  constructor(
+    private readonly steps: PlanSteps,
+    private readonly epilogues: ReadonlyMap<Step, ReadonlySet<Block>>,
+    private readonly donated: ReadonlySet<number>,
+  ) {
+    this.inputs = steps.inputs
+  }
+
+  offsetOf = (node: Node): number => this.steps.offsetOf(node)
+  stridesOf = (node: Node): Strides | null => this.steps.stridesOf(node)
+  bytesOf = (node: Node): number => this.steps.blockOf(node).nbytes
+
+  /** Walks the steps, giving memory in the arena and taking it back. */
+  allocate(): { arenaBytes: number; liveBytes: number } {
+    const allocations: Allocation[] = []
+    this.steps.list.forEach((step, i) => {
+      const dying: Block[] = []
+      this.dying = dying
+      this.step = step
+      for (const node of this.steps.touched(step)) {
+        const to = this.steps.blockOf(node)
+        if (to.binding !== null) continue
+        if (to.allocation !== null) {
+          if (to.lastUse === i && !dying.includes(to)) dying.push(to)
+          continue
+        }
+        const donor = step.kind === "run" && isElementwise(step.node) ? donorOf(this, step.node, node) : null
+        if (donor !== null) {
+          const from = this.steps.blockOf(donor)
+          to.allocation = from.allocation as Allocation
+          to.allocation.to = to.lastUse
+          dying.splice(dying.indexOf(from), 1)
+        } else allocations.push((to.allocation = { bytes: to.nbytes, from: i, to: to.lastUse, offset: 0 }))
+      }
+    })
+    const { size, peak } = layOut(allocations)
+    return { arenaBytes: size, liveBytes: peak }
+  }
+
+  isSpent(input: Node): boolean {
+    const block = this.steps.blockAt(input)
+    return block !== undefined && this.dying.includes(block) && this.isReadAlone(this.step as Step, input)
+  }
+
+  /** True if others that a step reads at other positions would not see what it writes over an input. */
+  private isReadAlone(step: Step, input: Node): boolean {
+    if (step.kind !== "run") return false
+    const block = this.steps.blockAt(input) as Block
+    if (this.epilogues.get(step)?.has(block)) return false
+    return step.node.inputs.every((other) => other === input || this.steps.blockAt(other) !== block)
+  }
+
+  /** True if a step may write an output over an input. */
+  private overwrites(step: Step, output: Node, input: Node): boolean {
+    if (step.kind !== "run" || !isElementwise(step.node)) return false
+    return this.isReadAlone(step, input) && overlays(this, output, input)
+  }
+
+  /** Inputs that a view inside reads as wider elements. */
+  alignments(): Alignment[] {
+    const least = this.steps.backend.plans?.alignment ?? 1
+    const widest = this.inputs.map(({ dtype }) => Math.max(dtype.size, least))
+    for (const step of this.steps.list)
+      for (const node of this.steps.touched(step)) {
+        const { binding } = this.steps.blockOf(node)
+        if (binding !== null && binding < widest.length)
+          widest[binding] = Math.max(widest[binding], node.dtype.size)
+      }
+    return widest.flatMap((bytes, input) => (bytes > this.inputs[input].dtype.size ? { input, bytes } : []))
+  }
+
+  /** The donated inputs whose memory may become an output's, where a call finds that nobody else can read the input. */
+  donations(): Donation[] {
+    const pairs: Donation[] = []
+    const free = new Map<number, Node[]>()
+    for (const i of this.donated) {
+      const node = this.inputs[i]
+      const { nbytes } = this.steps.blockOf(node)
+      if (nbytes > 0) free.set(nbytes, [...(free.get(nbytes) ?? []), node])
+    }
+    const met = new Set<Block>()
+    this.steps.list.forEach((step, i) => {
+      for (const node of this.steps.touched(step)) {
+        const to = this.steps.blockOf(node)
+        if (met.has(to)) continue
+        met.add(to)
+        if (to.binding === null || to.binding < this.inputs.length) continue
+        const candidates = free.get(to.nbytes) ?? []
+        const read = step.kind === "run" ? step.node.inputs : []
+        // An input that this very step turns into the output comes first: a state and its successor.
+        const given =
+          candidates.find(
+            (input) =>
+              this.steps.blockOf(input).lastUse === i &&
+              read.some(
+                (n) => this.steps.blockAt(n) === this.steps.blockOf(input) && this.overwrites(step, node, n),
+              ),
+          ) ?? candidates.find((input) => this.steps.blockOf(input).lastUse < i)
+        if (!given) continue
+        candidates.splice(candidates.indexOf(given), 1)
+        pairs.push({
+          input: this.steps.blockOf(given).binding as number,
+          output: to.binding - this.inputs.length,
+        })
+      }
+    })
+    return pairs
+  }
+}
