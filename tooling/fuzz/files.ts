@@ -15,6 +15,8 @@ import { Finding, type Fuzzer, internalText } from "./fuzzer"
 import { damageGguf } from "./gguf-fields"
 import { readPlainly } from "./plain-readers"
 
+// A program may be right and ask for a billion numbers: whoever opens what others wrote sets a limit.
+mx.setMemoryLimit(2 ** 30)
 const folder = mkdtempSync(join(tmpdir(), "lazuli-fuzz-"))
 process.on("exit", () => rmSync(folder, { recursive: true, force: true }))
 const path = (name: string): string => join(folder, name)

@@ -98,3 +98,12 @@ test("down columns of which few or none have two extremes", () => {
     expect(mx.allclose(got.astype(mx.float64), expected(x, [0], "max"), 1e-6, 1e-6).item()).toBe(true)
   }
 })
+
+test("of more than the caches hold, with rows that begin anywhere", () => {
+  const x = mx.random.normal([2100, 2003], { key: mx.random.key(1) })
+  for (const axis of [0, 1])
+    for (const view of [x, x.index("::-1")]) {
+      const got = slope((a) => a.max(axis), view)
+      expect(mx.arrayEqual(got, expected(view, [axis], "max").astype(mx.float32)).item()).toBe(true)
+    }
+})

@@ -141,3 +141,61 @@ test("attention of few queries", () => {
     bits(mx.fast.scaledDotProductAttention(a, b, c, { scale: 0.2 }))
   expect(attend(q, k, v)).toBe(attend(q, copyOf(k), copyOf(v)))
 })
+
+describe("products of views", () => {
+  const made = (dtype: mx.Dtype, ...shape: number[]): mx.Array => {
+    const x = mx.random.normal(shape, { key: mx.random.key(shape.length + shape[0]) })
+    return mx.stream(mx.cpu, () =>
+      dtype === mx.complex64 ? x.multiply(mx.array(new mx.Complex(0.8, 0.6))) : x.astype(dtype),
+    )
+  }
+  test.each([mx.float32, mx.float64, mx.complex64].map((dtype) => [dtype.name, dtype] as const))(
+    "of %s",
+    (_, dtype) => {
+      const different: string[] = []
+      const check = (what: string, a: mx.Array, b: mx.Array): void => {
+        const [got, want] = [mx.matmul(a, b), mx.matmul(copyOf(a), copyOf(b))]
+        if (bits(got) !== bits(want)) different.push(what)
+      }
+      for (const [m, k, n] of [
+        [1, 64, 1],
+        [1, 33, 1],
+        [7, 50, 1],
+      ]) {
+        check(
+          `vector ${m}, ${k}, ${n}`,
+          made(dtype, m, 2 * k).index(":", "::2"),
+          made(dtype, 2 * k, n).index("::2"),
+        )
+        check(
+          `batch of vectors ${m}, ${k}, ${n}`,
+          made(dtype, 3, m, 2 * k).index(":", ":", "::2"),
+          made(dtype, 2 * k, n).index("::-2"),
+        )
+      }
+      if (dtype !== mx.float32)
+        for (const [m, k, n] of [
+          [8, 64, 8],
+          [17, 64, 17],
+          [33, 3, 64],
+        ]) {
+          const [a, b] = [made(dtype, m, k), made(dtype, k, n)]
+          check(`transposed ${m}, ${k}, ${n}`, copyOf(a.T).T, b)
+          check(`by transposed ${m}, ${k}, ${n}`, a, copyOf(b.T).T)
+          check(`both ${m}, ${k}, ${n}`, copyOf(a.T).T, copyOf(b.T).T)
+        }
+      expect(different).toEqual([])
+    },
+  )
+})
+
+test("the variance of one number that is not finite is NaN", () => {
+  for (const dtype of [mx.float32, mx.float16, mx.float64])
+    mx.stream(mx.cpu, () => {
+      for (const value of [Number.NaN, Number.POSITIVE_INFINITY]) {
+        const x = mx.array([value]).astype(dtype)
+        expect(x.var().item()).toBeNaN()
+        expect(mx.broadcastTo(x, [1, 20]).var(0).tolist()).toEqual(new Array(20).fill(Number.NaN))
+      }
+    })
+})

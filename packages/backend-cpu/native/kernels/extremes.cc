@@ -5,6 +5,7 @@
 
 #include "kernels/families.h"
 #include "kernels/layout.h"
+#include "runtime/blocks.h"
 #include "simd/extremes.h"
 
 namespace lazuli {
@@ -17,6 +18,7 @@ struct Job {
   Layout<3> kept;     // strides of x, of the cells and of the result
   Layout<2> reduced;  // of x and of the result
   int32_t dtype;
+  bool streaming;  // the operands are more than the caches hold
 };
 
 // The share of one of `count` extremes, and what the other places have: 0, or NaN where the share is not
@@ -37,9 +39,10 @@ int64_t count_equal(int32_t dtype, const T* x, int64_t step, int64_t n, T extrem
 }
 
 template <class T>
-void write_shares(int32_t dtype, const T* x, int64_t x_step, int64_t n, T extreme,
+void write_shares(const Job& job, const T* x, int64_t x_step, int64_t n, T extreme,
                   const std::array<T, 2>& share, T* to, int64_t to_step) {
-  if (x_step == 1 && to_step == 1) return extremes_table().write[dtype](x, n, &extreme, share.data(), to);
+  if (x_step == 1 && to_step == 1)
+    return extremes_table().write[job.dtype](x, n, &extreme, share.data(), to, job.streaming);
   for (int64_t i = 0; i < n; i++) to[i * to_step] = share[load(x[i * x_step]) == load(extreme) ? 0 : 1];
 }
 
@@ -65,8 +68,7 @@ void by_cells(const lz_call& call, const Job& job, const T* x, const T* y, const
   const auto write = [&](int64_t x_at, int64_t to_at, T extreme, const std::array<T, 2>& share, int64_t begin,
                          int64_t end) {
     for_parts(job.reduced, begin, end, [&](auto offset, int64_t m, auto step) {
-      write_shares(job.dtype, x + x_at + offset[0], step[0], m, extreme, share, to + to_at + offset[1],
-                   step[1]);
+      write_shares(job, x + x_at + offset[0], step[0], m, extreme, share, to + to_at + offset[1], step[1]);
     });
   };
   const int64_t cells = job.kept.size();
@@ -123,7 +125,8 @@ class Columns {
              const T* misses) const {
     const auto run = extremes_table().write_columns[job_.dtype];
     by_blocks(begin, end, m, [&](const std::array<int64_t, 2>& row, int64_t j, int64_t count) {
-      run(x_ + at[0] + row[0] + j, count, y_ + at[1] + j, hits + j, misses + j, to_ + at[2] + row[1] + j);
+      run(x_ + at[0] + row[0] + j, count, y_ + at[1] + j, hits + j, misses + j, to_ + at[2] + row[1] + j,
+          job_.streaming);
     });
   }
 
@@ -135,7 +138,7 @@ class Columns {
     by_blocks(begin, end, m, [&](const std::array<int64_t, 2>& row, int64_t j, int64_t count) {
       const T *x = x_ + at[0] + row[0] + j, *y = y_ + at[1] + j;
       count_run(x, count, y, counts + j);
-      write_run(x, count, y, hits + j, misses + j, to_ + at[2] + row[1] + j);
+      write_run(x, count, y, hits + j, misses + j, to_ + at[2] + row[1] + j, job_.streaming);
     });
   }
 
@@ -235,6 +238,7 @@ void extreme_vjp(const lz_call& call) {
   if (to.size == 0) return;
   Job job{};
   job.dtype = x.dtype;
+  job.streaming = x.data != to.data && 2 * size_t(x.size) * size_t(itemsize(x.dtype)) >= last_level_cache();
   int64_t cells[kMaxDims], out[kMaxDims];
   row_major(y.shape, y.ndim, cells);
   row_major(to.shape, to.ndim, out);

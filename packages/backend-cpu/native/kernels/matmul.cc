@@ -36,6 +36,14 @@ Order order_of(int64_t rows, int64_t columns, int64_t row_stride, int64_t column
   return {};
 }
 
+// True if a row or a column that is all of a matrix has gaps: BLAS adds up what it copies first in another
+// order.
+bool has_gaps(const Source& x) {
+  const int r = x.ndim - 2, c = x.ndim - 1;
+  return (x.shape[r] == 1 && x.shape[c] > 1 && x.strides[c] != 1) ||
+         (x.shape[c] == 1 && x.shape[r] > 1 && x.strides[r] != 1);
+}
+
 Order order_of(const Source& x) {
   const int r = x.ndim - 2, c = x.ndim - 1;
   return order_of(x.shape[r], x.shape[c], x.strides[r], x.strides[c]);
@@ -216,6 +224,8 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
 }
 
 constexpr int64_t kFewRows = 256;
+// Multiplications, of all matrices of a batch.
+constexpr double kSmallProduct = 4e6;
 
 // out = alpha · a @ b + beta · out for float32 a and out, few rows, and b of a half type. A task owns columns
 // of the result.
@@ -336,10 +346,14 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
   if (p.k > 0) {
     const Order raw = order_of(p.b);
     halves = halves && raw.known && raw.ld <= INT32_MAX && p.m <= (own ? 1 : kFewRows);
+    const bool vector = p.m == 1 || p.n == 1, blas = !loop && !half && !(own && !vector);
+    // BLAS has other kernels for small transposed matrices, which add up in another order.
+    const bool small = blas && !vector && double(out.size) * double(p.k) <= kSmallProduct;
     const auto prepare = [&](Source& x) {
       // Few rows are widened before they meet a matrix.
       Order order = half && (!own || (&x == &p.a && p.m <= kFewRows / 8)) ? Order{} : order_of(x);
-      if (!order.known || order.ld > INT32_MAX) order = order_of(x = densify(call, x, x.ndim - 2));
+      if (!order.known || order.ld > INT32_MAX || (small && order.transposed) || (blas && has_gaps(x)))
+        order = order_of(x = densify(call, x, x.ndim - 2));
       return order;
     };
     p.a_order = prepare(p.a);

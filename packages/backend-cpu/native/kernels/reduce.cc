@@ -57,9 +57,9 @@ struct Reduced {
   }
 };
 
-// Short axes that follow each other count as one. The group is the last axis of kLongAxis, or else the
-// longest; where the array is small or all are short, all axes. A block holds as many of its last axes as it
-// can, and a part of the one before, where the group begins.
+// Short axes that follow each other count as one, and so does what a short one at the end follows. The group
+// is the last axis of kLongAxis, or else the longest; where the array is small or all are short, all axes. A
+// block holds as many of its last axes as it can, and a part of the one before, where the group begins.
 constexpr int64_t kLongAxis = 1024, kMergedAxis = 256, kShortAxis = 64, kSmallArray = 1 << 14;
 
 // The range of axes in the group.
@@ -71,7 +71,8 @@ std::pair<int, int> group_of(const Reduced& reduced, int64_t size) {
   for (int last = n, first; last > 0 && longest < kLongAxis; last = first) {
     first = last - 1;
     int64_t length = shape[first];
-    while (shape[first] < kMergedAxis && reduced.follows[first] && shape[first - 1] < kMergedAxis)
+    while (reduced.follows[first] &&
+           (length < kShortAxis || (shape[first] < kMergedAxis && shape[first - 1] < kMergedAxis)))
       length *= shape[--first];
     if (length >= longest) longest = length, begin = first, end = last;
   }

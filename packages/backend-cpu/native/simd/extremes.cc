@@ -1,10 +1,13 @@
 // Plain loops, which compilers turn into comparisons and choices of vectors.
 #include "simd/extremes.h"
 
+#include <hwy/cache_control.h>
+
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace lazuli::LZ_TARGET {
+namespace hn = hwy::HWY_NAMESPACE;
 namespace {
 
 LZ_FORCE_INLINE double value(double x) { return x; }
@@ -27,8 +30,48 @@ int64_t count(const void* x_data, int64_t n, const void* extreme_data) {
   return total;
 }
 
+// The number of elements before the first vector of memory.
+template <class D, class T>
+LZ_FORCE_INLINE int64_t before_vectors(D d, const T* to, int64_t n) {
+  const int64_t bytes = int64_t(hn::Lanes(d) * sizeof(T)),
+                past = int64_t(reinterpret_cast<uintptr_t>(to)) % bytes;
+  const int64_t before = past == 0 ? 0 : (bytes - past) / int64_t(sizeof(T));
+  return before < n ? before : n;
+}
+
 template <class T>
-void write(const void* x_data, int64_t n, const void* extreme_data, const void* choice, void* to_data) {
+inline constexpr bool is_streamed = same_type<T, float> || same_type<T, double>;
+
+// The loop of write() and write_columns(), past the caches.
+template <class T, class Hit, class Miss, class Extreme>
+HWY_INLINE void stream(const T* x, int64_t n, T* to, Extreme&& extreme, Hit&& hit, Miss&& miss) {
+  const hn::CappedTag<T, 16> d;
+  const int64_t N = int64_t(hn::Lanes(d)), begin = before_vectors(d, to, n);
+  const auto one = [&](int64_t i) LZ_INLINE_LAMBDA {
+    const hn::CappedTag<T, 1> single;
+    const auto is_hit = hn::Eq(hn::LoadU(single, x + i), extreme(single, i));
+    hn::StoreU(hn::IfThenElse(is_hit, hit(single, i), miss(single, i)), single, to + i);
+  };
+  int64_t i = 0;
+  for (; i < begin; i++) one(i);
+  for (; i + N <= n; i += N)
+    hn::Stream(hn::IfThenElse(hn::Eq(hn::LoadU(d, x + i), extreme(d, i)), hit(d, i), miss(d, i)), d, to + i);
+  for (; i < n; i++) one(i);
+  hwy::FlushStream();
+}
+
+template <class T>
+void write(const void* x_data, int64_t n, const void* extreme_data, const void* choice, void* to_data,
+           bool streaming) {
+  if constexpr (is_streamed<T>) {
+    const auto same = [](const void* from, int64_t at = 0) LZ_INLINE_LAMBDA {
+      return [value = static_cast<const T*>(from)[at]](auto d, int64_t)
+                 LZ_INLINE_LAMBDA { return hn::Set(d, value); };
+    };
+    if (streaming)
+      return stream(static_cast<const T*>(x_data), n, static_cast<T*>(to_data), same(extreme_data),
+                    same(choice), same(choice, 1));
+  }
   const T* x = static_cast<const T*>(x_data);
   const auto extreme = value(*static_cast<const T*>(extreme_data));
   const T hit = static_cast<const T*>(choice)[0], miss = static_cast<const T*>(choice)[1];
@@ -46,10 +89,16 @@ void count_columns(const void* x_data, int64_t n, const void* extremes_data, int
 
 template <class T>
 void write_columns(const void* x_data, int64_t n, const void* extremes_data, const void* hits_data,
-                   const void* misses_data, void* to_data) {
+                   const void* misses_data, void* to_data, bool streaming) {
   const T *x = static_cast<const T*>(x_data), *extremes = static_cast<const T*>(extremes_data);
   const T *hits = static_cast<const T*>(hits_data), *misses = static_cast<const T*>(misses_data);
   T* to = static_cast<T*>(to_data);
+  if constexpr (is_streamed<T>) {
+    const auto each = [](const T* from) LZ_INLINE_LAMBDA {
+      return [from](auto d, int64_t i) LZ_INLINE_LAMBDA { return hn::LoadU(d, from + i); };
+    };
+    if (streaming) return stream(x, n, to, each(extremes), each(hits), each(misses));
+  }
   LZ_INDEPENDENT
   for (int64_t i = 0; i < n; i++) {
     const T hit = hits[i], miss = misses[i];

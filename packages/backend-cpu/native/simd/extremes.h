@@ -12,12 +12,13 @@ namespace lazuli {
 struct ExtremesTable {
   // The number of the n elements that equal *extreme.
   int64_t (*count[14])(const void* x, int64_t n, const void* extreme);
-  // to[i] = choice[0] where x[i] equals *extreme, choice[1] elsewhere.
-  void (*write[14])(const void* x, int64_t n, const void* extreme, const void* choice, void* to);
+  // to[i] = choice[0] where x[i] equals *extreme, choice[1] elsewhere; past the caches, if `streaming`.
+  void (*write[14])(const void* x, int64_t n, const void* extreme, const void* choice, void* to,
+                    bool streaming);
   // The same of columns, each with an extreme, a count and choices of its own.
   void (*count_columns[14])(const void* x, int64_t n, const void* extremes, int32_t* counts);
   void (*write_columns[14])(const void* x, int64_t n, const void* extremes, const void* hits,
-                            const void* misses, void* to);
+                            const void* misses, void* to, bool streaming);
 };
 
 LZ_SIMD_TABLE(ExtremesTable, extremes_table)

@@ -38,7 +38,8 @@ struct LaneMoments {
 template <class S>
 LZ_FORCE_INLINE void measure(S first, S sum, S square, double part, double& mean, double& distance) {
   mean = double(first) + double(sum) * part;
-  distance = double(square) - double(sum) * double(sum) * part;
+  // The last term is 0, or NaN where the first element, which may be the only one, is not finite.
+  distance = double(square) - double(sum) * double(sum) * part + double(first - first);
 }
 
 // Two of `count` numbers each.
