@@ -36,14 +36,24 @@ function run(program, args) {
 }
 
 const texts = generated()
+const headers = spawnSync(
+  process.execPath,
+  ["tooling/run-source.mjs", "tooling/generate-params.ts", "--check"],
+  {
+    cwd: root,
+    encoding: "utf8",
+  },
+)
 const signatures = generateSignatures(root)
 const stale = [
   ...FILES.filter((file, i) => readFileSync(join(root, file), "utf8") !== texts[i]),
   ...signatures.changed.keys(),
+  ...headers.stdout.split("\n").filter((line) => line.endsWith(".h")),
 ]
 for (const file of stale) console.error(`${file} is not what \`npm run generate\` writes`)
 for (const problem of signatures.problems) console.error(problem)
-const problems = stale.length + signatures.problems.length
+if (headers.status !== 0) console.error(headers.stderr)
+const problems = stale.length + signatures.problems.length + (headers.status === 0 ? 0 : 1)
 console.log(
   `generated sources: ${FILES.length} files, ${signatures.overloads} overloads, ${problems} problems`,
 )

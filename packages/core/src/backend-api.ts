@@ -160,7 +160,14 @@ export {
   type Signature,
 } from "./graph/kinds"
 export { Slice } from "./graph/option-types"
-export { type AnyParams, NO_PARAMS, type ParamSchema, type ParamsOf, paramsKey } from "./graph/params"
+export {
+  type AnyParams,
+  NO_PARAMS,
+  type ParamSchema,
+  type ParamsOf,
+  type ParamType,
+  paramsKey,
+} from "./graph/params"
 export {
   type Apply,
   decompose,

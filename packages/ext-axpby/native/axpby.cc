@@ -1,7 +1,7 @@
 // alpha · x + beta · y for the CPU backend: a plain loop over contiguous float32, and a path for any strides
 // and every floating and complex type. Results equal those of the primitive's decomposition to the bit: each
 // product is rounded, then the sum.
-#include <lazuli/kernel.h>
+#include "params.h"
 
 #include <cstring>
 #include <type_traits>
@@ -144,15 +144,10 @@ void strided(const lz_call* call, double alpha, double beta) {
   });
 }
 
-double f64(int64_t word) {
-  double value;
-  std::memcpy(&value, &word, 8);
-  return value;
-}
-
-lz_status axpby(const lz_call* call) {
+lz_status axpby(const lz_call* call) try {
   const lz_operand &x = call->in[0], &y = call->in[1], &out = call->out[0];
-  const double alpha = f64(call->params[0]), beta = f64(call->params[1]);
+  const lazuli::params::Axpby params(*call);
+  const double alpha = params.alpha, beta = params.beta;
   switch (out.dtype) {
     case LZ_FLOAT32:
       if (x.flags & y.flags & LZ_CONTIGUOUS) {
@@ -180,6 +175,8 @@ lz_status axpby(const lz_call* call) {
       call->ctx->fail(call->ctx, "[axpby] there is no kernel for dtype %d", int(out.dtype));
       return LZ_FAILED;
   }
+} catch (const lazuli::Failed&) {
+  return LZ_FAILED;
 }
 
 const lz_kernel_entry entries[] = {{"@lazuli/ext-axpby/axpby", axpby}, {nullptr, nullptr}};

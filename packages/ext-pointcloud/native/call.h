@@ -3,11 +3,10 @@
 #ifndef LAZULI_POINTCLOUD_CALL_H
 #define LAZULI_POINTCLOUD_CALL_H
 
-#include <lazuli/kernel.h>
-
 #include <algorithm>
-#include <cstring>
 #include <type_traits>
+
+#include "params.h"
 
 namespace pointcloud {
 
@@ -19,8 +18,7 @@ namespace pointcloud {
 #define POINTCLOUD_CLONES
 #endif
 
-// Thrown after the context's fail() was called.
-struct Failed {};
+using lazuli::Failed;
 
 template <class... Args>
 [[noreturn]] void fail(const lz_call* call, const char* format, Args... args) {
@@ -36,12 +34,6 @@ void parallel(const lz_call* call, int64_t n, double price, Body body) {
   call->ctx->parallel_for(
       call->ctx, n, std::max<int64_t>(1, int64_t(20000 / price)),
       [](void* arg, int64_t begin, int64_t end) { (*static_cast<Body*>(arg))(begin, end); }, &body);
-}
-
-inline double f64(int64_t word) {
-  double value;
-  std::memcpy(&value, &word, 8);
-  return value;
 }
 
 template <class T>

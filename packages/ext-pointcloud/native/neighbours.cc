@@ -42,9 +42,10 @@ struct Neighbours {
   static void run(const lz_call* call) {
     const char* op = "neighbours";
     const lz_operand &points = call->in[0], &queries = call->in[1], &y = call->out[0];
-    const int64_t k = call->params[0], n = points.shape[0], width = points.shape[1];
-    const double radius = f64(call->params[1]), most = radius * radius;
-    const bool nearest = call->params[2] == 0;
+    const lazuli::params::Neighbours params(*call);
+    const int64_t k = params.k, n = points.shape[0], width = points.shape[1];
+    const double most = params.radius * params.radius;
+    const bool nearest = params.order == lazuli::params::Neighbours::Order::nearest;
     const int64_t* of_points = offsets_of(call, op, call->in[2], n);
     const int64_t* of_queries = offsets_of(call, op, call->in[3], queries.shape[0]);
     if (y.size == 0) return;

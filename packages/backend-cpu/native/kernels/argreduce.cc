@@ -22,10 +22,12 @@ uint32_t extreme(const T* x, int64_t n, ReduceOp op, int32_t dtype) {
   }
 }
 
+static_assert(std::is_same_v<params::Argmin, params::Argmax>);
+
 void argreduce(const lz_call& call, const char* op, ReduceOp reduce) {
   require_counts(call, op, 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
-  const int axis = int(normalize_axis(call, op, Params(call).integer(), x.ndim));
+  const int axis = int(normalize_axis(call, op, params::Argmax(call).axis, x.ndim));
   bool fits = y.ndim == x.ndim && y.dtype == LZ_UINT32;
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (d == axis ? 1 : x.shape[d]);
   require(call, fits, "[%s] the output's shape or dtype does not fit the input's", op);

@@ -35,13 +35,15 @@ Matrix matrix(const Source& x, int64_t b, int64_t h) {
 
 using Problem = AttentionProblem;
 
+static_assert(std::is_same_v<params::ScaledDotProductAttentionVjp, params::ScaledDotProductAttention>);
+
 Problem read_problem(const lz_call& call, const char* op, int after_mask, int outputs) {
   Problem p{};
   p.op = op;
-  Params params(call);
-  p.scale = float(params.number());
-  p.causal = params.boolean();
-  const bool has_mask = params.boolean();
+  const params::ScaledDotProductAttention params(call);
+  p.scale = float(params.scale);
+  p.causal = params.causal;
+  const bool has_mask = params.hasMask;
   require_counts(call, op, 3 + has_mask + after_mask, outputs);
   const lz_operand &q = call.in[0], &k = call.in[1], &v = call.in[2];
   require(call, q.ndim == 4 && k.ndim == 4 && v.ndim == 4, "[%s] q, k and v must have 4 dimensions", op);

@@ -108,11 +108,10 @@ void multiply(const lz_call& call, const Problem& p, T* out) {
 }
 
 void block_masked_mm(const lz_call& call) {
-  Params params(call);
+  const params::BlockMaskedMm params(call);
   Problem p{};
-  p.block = params.integer();
-  bool has[3];
-  for (bool& each : has) each = params.boolean();
+  p.block = params.blockSize;
+  const bool has[] = {params.hasOut, params.hasLhs, params.hasRhs};
   require_counts(call, kOp, 2 + has[0] + has[1] + has[2], 1);
   const lz_operand &a = call.in[0], &b = call.in[1], &y = call.out[0];
   const int nd = a.ndim;

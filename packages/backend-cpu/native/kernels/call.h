@@ -1,4 +1,4 @@
-// The tools around lz_call that every kernel family needs: reading parameters, lending threads and scratch
+// The tools around lz_call that every kernel family needs: parameters by name, lending threads and scratch
 // memory, failing with a text, and `entry`, which wraps a family's function so that nothing it throws leaves
 // the library.
 #ifndef LAZULI_KERNELS_CALL_H
@@ -9,14 +9,12 @@
 #include <span>
 
 #include "kernels/elements.h"
+#include "kernels/params.h"
 #include "runtime/parallel.h"
 
 namespace lazuli {
 
 inline constexpr int kMaxDims = 64;
-
-// Thrown after lz_context::fail was called: the message is already with the runtime.
-struct Failed {};
 
 template <class... Args>
 [[noreturn]] void fail(const lz_call& call, const char* format, Args... args) {
@@ -55,30 +53,6 @@ template <class Set = every, class F>
 void dispatch_or_fail(const lz_call& call, const char* op, int32_t dtype, F&& f) {
   if (!dispatch_among<Set>(dtype, f)) fail_dtype(call, op, dtype);
 }
-
-// Reads parameter words in schema order.
-class Params {
- public:
-  explicit Params(const lz_call& call) : call_(call), next_(call.params), end_(call.params + call.n_params) {}
-  int64_t integer() {
-    if (next_ == end_) fail(call_, "a kernel was called with too few parameters");
-    return *next_++;
-  }
-  bool boolean() { return integer() != 0; }
-  double number() { return std::bit_cast<double>(integer()); }
-  std::span<const int64_t> integers() {
-    const int64_t count = integer();
-    if (count < 0 || count > end_ - next_) fail(call_, "a kernel was called with too few parameters");
-    const int64_t* first = next_;
-    next_ += count;
-    return {first, static_cast<size_t>(count)};
-  }
-
- private:
-  const lz_call& call_;
-  const int64_t* next_;
-  const int64_t* end_;
-};
 
 template <class T>
 T* data(const lz_operand& operand) {

@@ -310,15 +310,15 @@ bool multiply_pixels(const lz_call& call, const Settings& s) {
 void run(const lz_call& call) {
   require_counts(call, "conv", 2, 1);
   const lz_operand &x = call.in[0], &w = call.in[1], &out = call.out[0];
-  Params params(call);
+  const params::Conv params(call);
   Settings s;
-  s.stride = params.integers();
-  s.low = params.integers();
-  s.high = params.integers();
-  s.kernel_dilation = params.integers();
-  s.input_dilation = params.integers();
-  s.groups = params.integer();
-  s.flip = params.boolean();
+  s.stride = params.stride;
+  s.low = params.low;
+  s.high = params.high;
+  s.kernel_dilation = params.kernelDilation;
+  s.input_dilation = params.inputDilation;
+  s.groups = params.groups;
+  s.flip = params.flip;
   const int n = out.ndim - 2;
   bool fits = n >= 1 && x.ndim == out.ndim && w.ndim == out.ndim && x.dtype == out.dtype &&
               w.dtype == out.dtype && s.groups >= 1 && x.shape[0] == out.shape[0] &&

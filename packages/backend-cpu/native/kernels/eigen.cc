@@ -71,7 +71,7 @@ void svd_typed(const lz_call& call, const Batch& batch, char job) {
 void svd(const lz_call& call) {
   constexpr const char* op = "linalg.svd";
   require_counts(call, "svd", 1, 3);
-  const bool full = Params(call).boolean();
+  const bool full = params::Svd(call).full;
   const Batch batch(call, op, call.in[0]);
   const int32_t dtype = call.in[0].dtype;
   require_output(call, op, call.out[0], dtype, batch.count * batch.rows * (full ? batch.rows : batch.k()));
@@ -135,11 +135,13 @@ void eigh_typed(const lz_call& call, const char* op, const Batch& batch, bool up
               });
 }
 
+static_assert(std::is_same_v<params::Eigvalsh, params::Eigh>);
+
 template <bool Vectors>
 void eigh(const lz_call& call) {
   constexpr const char* op = Vectors ? "linalg.eigh" : "linalg.eigvalsh";
   require_counts(call, Vectors ? "eigh" : "eigvalsh", 1, Vectors ? 2 : 1);
-  const bool upper = Params(call).integer() == 1;
+  const bool upper = params::Eigh(call).uplo == params::Eigh::Uplo::U;
   const Batch batch = squares(call, op, call.in[0]);
   require_output(call, op, call.out[0], real_dtype(call.in[0].dtype), batch.count * batch.rows);
   if (Vectors) require_same(call, op, call.in[0], call.out[1]);

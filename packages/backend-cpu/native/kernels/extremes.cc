@@ -229,9 +229,9 @@ void extreme_vjp(const lz_call& call) {
   require_counts(call, op, 3, 1);
   const lz_operand &x = call.in[0], &y = call.in[1], &g = call.in[2], &to = call.out[0];
   require_same(call, op, x, to);
-  Params params(call);
   bool is_reduced[kMaxDims] = {};
-  for (const int64_t axis : params.integers()) is_reduced[normalize_axis(call, op, axis, x.ndim)] = true;
+  for (const int64_t axis : params::ExtremeVjp(call).axes)
+    is_reduced[normalize_axis(call, op, axis, x.ndim)] = true;
   bool fits = same_shape(y, g) && y.ndim == x.ndim && y.dtype == x.dtype && g.dtype == x.dtype;
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (is_reduced[d] ? 1 : x.shape[d]);
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", op);

@@ -268,15 +268,15 @@ void transform_to_real(const lz_call& call, const View& in, const View& out, int
 void fft(const lz_call& call) {
   require_counts(call, "fft", 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
-  Params params(call);
-  const auto axes = params.integers();
-  const bool inverse = params.boolean(), real = params.boolean();
-  const int64_t n = params.integer();
-  const double scale = params.number();
+  const params::Fft params(call);
+  const auto axes = params.axes;
+  const bool inverse = params.inverse, real = params.real;
+  const int64_t n = params.n;
+  const double scale = params.scale;
   const int ndim = x.ndim;
   require(call, !axes.empty() && y.ndim == ndim, "[fft] needs axes and an output of the input's rank");
   for (const int64_t axis : axes) require(call, axis >= 0 && axis < ndim, "[fft] an axis is out of bounds");
-  const int last = int(axes.back());
+  const int last = int(axes[axes.size() - 1]);
   for (int d = 0; d < ndim; d++) {
     const int64_t half = n / 2 + 1;
     const bool fits = real && d == last

@@ -91,9 +91,9 @@ void hadamard(const lz_call& call) {
   require_counts(call, op, 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
   require_same(call, op, x, y);
-  Params params(call);
-  const double scale = params.number();
-  const bool transposed = params.boolean();
+  const params::HadamardTransform params(call);
+  const double scale = params.scale;
+  const bool transposed = params.transposed;
   require(call, x.ndim > 0, "[%s] needs a last axis", op);
   const int64_t n = x.shape[x.ndim - 1], m = base_size(n);
   require(call, m > 0, "[%s] there is no matrix of size %lld", op, (long long)n);

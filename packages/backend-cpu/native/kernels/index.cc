@@ -73,8 +73,8 @@ int64_t* offsets_of(const lz_call& call, const char* op, const lz_operand& x, co
 }
 
 void gather(const lz_call& call) {
-  Params params(call);
-  const auto axes = params.integers(), slice = params.integers();
+  const params::Gather params(call);
+  const auto axes = params.axes, slice = params.sliceSizes;
   require_counts(call, "gather", int(axes.size()) + 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
   const int index_ndim = axes.empty() ? 0 : call.in[1].ndim;
@@ -134,9 +134,9 @@ float* widened(const lz_call& call, int32_t dtype, const void* values, int64_t n
 }
 
 void scatter(const lz_call& call) {
-  Params params(call);
-  const auto axes = params.integers();
-  const int64_t mode = params.integer();
+  const params::Scatter params(call);
+  const auto axes = params.axes;
+  const auto mode = int64_t(params.mode);
   require_counts(call, "scatter", int(axes.size()) + 2, 1);
   const lz_operand &x = call.in[0], &updates = call.in[1], &y = call.out[0];
   require_same(call, "scatter", x, y);
@@ -233,7 +233,7 @@ int64_t* line_offsets(const lz_call& call, const char* op, const lz_operand& x, 
 void take_along_axis(const lz_call& call) {
   require_counts(call, "takeAlongAxis", 2, 1);
   const lz_operand &x = call.in[0], &indices = call.in[1], &y = call.out[0];
-  const int axis = int(normalize_axis(call, "takeAlongAxis", Params(call).integer(), x.ndim));
+  const int axis = int(normalize_axis(call, "takeAlongAxis", params::TakeAlongAxis(call).axis, x.ndim));
   require(call, y.dtype == x.dtype && same_shape(y, indices),
           "[takeAlongAxis] the output must have the indices' shape and x's dtype");
   const int64_t* offsets = line_offsets(call, "takeAlongAxis", x, indices, axis, x.strides[axis]);
@@ -258,9 +258,9 @@ void take_along_axis(const lz_call& call) {
 void put_along_axis(const lz_call& call) {
   require_counts(call, "putAlongAxis", 3, 1);
   const lz_operand &x = call.in[0], &indices = call.in[1], &values = call.in[2], &y = call.out[0];
-  Params params(call);
-  const int axis = int(normalize_axis(call, "putAlongAxis", params.integer(), x.ndim));
-  const UpdateRun run = find_update(call, "putAlongAxis", params.integer(), x.dtype);
+  const params::PutAlongAxis params(call);
+  const int axis = int(normalize_axis(call, "putAlongAxis", params.axis, x.ndim));
+  const UpdateRun run = find_update(call, "putAlongAxis", int64_t(params.mode), x.dtype);
   require_same(call, "putAlongAxis", x, y);
   require(call, values.dtype == x.dtype && same_shape(values, indices),
           "[putAlongAxis] the values must have the indices' shape and x's dtype");

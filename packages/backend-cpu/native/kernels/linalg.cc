@@ -184,7 +184,7 @@ void inv(const lz_call& call) {
 void solve_triangular(const lz_call& call) {
   constexpr const char* op = "linalg.solveTriangular";
   require_counts(call, "solveTriangular", 2, 1);
-  const bool upper = Params(call).boolean();
+  const bool upper = params::SolveTriangular(call).upper;
   const Batch batch = squares(call, op, call.in[0]);
   const int64_t columns = require_equation(call, op, batch);
   if (call.out[0].size == 0) return;
@@ -211,7 +211,7 @@ void solve_triangular(const lz_call& call) {
 void cholesky(const lz_call& call) {
   constexpr const char* op = "linalg.cholesky";
   require_counts(call, "cholesky", 1, 1);
-  const bool upper = Params(call).boolean();
+  const bool upper = params::Cholesky(call).upper;
   const Batch batch = squares(call, op, call.in[0]);
   require_same(call, op, call.in[0], call.out[0]);
   if (call.out[0].size == 0) return;

@@ -428,14 +428,13 @@ void matmul(const lz_call& call) {
 
 void addmm(const lz_call& call) {
   require_counts(call, "addmm", 3, 1);
-  Params params(call);
-  const double alpha = params.number(), beta = params.number();
+  const params::Addmm params(call);
   const lz_operand &c = call.in[0], &out = call.out[0];
   bool fits = c.ndim <= out.ndim && c.dtype == out.dtype;
   for (int d = 1; d <= c.ndim && fits; d++)
     fits = c.shape[c.ndim - d] == 1 || c.shape[c.ndim - d] == out.shape[out.ndim - d];
   require(call, fits, "[addmm] c does not broadcast to the shape of the product");
-  run(call, "addmm", call.in[1], call.in[2], &c, alpha, beta);
+  run(call, "addmm", call.in[1], call.in[2], &c, params.alpha, params.beta);
 }
 
 }  // namespace

@@ -74,9 +74,11 @@ void require_norm(const lz_call& call, const char* op, const lz_operand& x, cons
 template <bool Layer>
 void norm(const lz_call& call) {
   constexpr const char* op = Layer ? "layerNorm" : "rmsNorm";
-  Params params(call);
-  const double eps = params.number();
-  const bool has_weight = params.boolean(), has_bias = Layer && params.boolean();
+  const std::conditional_t<Layer, params::LayerNorm, params::RmsNorm> params(call);
+  const double eps = params.eps;
+  const bool has_weight = params.hasWeight;
+  bool has_bias = false;
+  if constexpr (Layer) has_bias = params.hasBias;
   require_counts(call, op, 1 + has_weight + has_bias, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
   require_norm(call, op, x, y);
@@ -138,9 +140,9 @@ void vjp_pieces(const lz_call& call, int64_t rows, int64_t n, const lz_operand* 
 template <bool Layer>
 void norm_vjp(const lz_call& call) {
   constexpr const char* op = Layer ? "layerNormVjp" : "rmsNormVjp";
-  Params params(call);
-  const double eps = params.number();
-  const bool has_weight = params.boolean();
+  const std::conditional_t<Layer, params::LayerNormVjp, params::RmsNormVjp> params(call);
+  const double eps = params.eps;
+  const bool has_weight = params.hasWeight;
   require_counts(call, op, 2 + has_weight, 1 + has_weight + Layer);
   const lz_operand &x = call.in[0], &g = call.in[1 + has_weight], &dx = call.out[0];
   require_norm(call, op, x, dx);

@@ -5,11 +5,11 @@
 
 namespace lazuli {
 
-Format read_format(const lz_call& call, const char* op, Params& params) {
+Format checked_format(const lz_call& call, const char* op, int64_t group, int64_t bits, int64_t mode) {
   Format f{};
-  f.group = params.integer();
-  f.bits = int(params.integer());
-  f.mode = int(params.integer());
+  f.group = group;
+  f.bits = int(bits);
+  f.mode = int(mode);
   const bool integers = f.mode == kAffine;
   f.code = integers ? Code::integer : f.mode == kMxfp8 ? Code::e4m3 : Code::e2m1;
   const bool fits = integers ? (f.group == 32 || f.group == 64 || f.group == 128) &&

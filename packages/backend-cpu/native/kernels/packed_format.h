@@ -14,8 +14,14 @@ struct Format : CodeFormat {
   int mode;
 };
 
-// Reads groupSize, bits and mode; fails the call where there is no such format.
-Format read_format(const lz_call& call, const char* op, Params& params);
+// Fails the call where there is no such format.
+Format checked_format(const lz_call& call, const char* op, int64_t group, int64_t bits, int64_t mode);
+
+// The format that the parameters of a primitive name.
+template <class Params>
+Format read_format(const lz_call& call, const char* op, const Params& params) {
+  return checked_format(call, op, params.groupSize, params.bits, int64_t(params.mode));
+}
 
 // E4M3: see ops/fp8.ts in core, whose steps these are.
 float decode_fp8(uint8_t code);

@@ -97,8 +97,7 @@ void quantize_floats(const T* w, const Format& f, float encode, uint8_t* scale_t
 
 void quantize(const lz_call& call) {
   constexpr const char* op = "quantize";
-  Params params(call);
-  const Format f = read_format(call, op, params);
+  const Format f = read_format(call, op, params::Quantize(call));
   const bool affine = f.mode == kAffine, global = call.n_in == 2 && f.mode == kNvfp4;
   require_counts(call, op, 1 + global, 2 + affine);
   const lz_operand &w = call.in[0], &packed = call.out[0], &scales = call.out[1];
@@ -136,8 +135,7 @@ void dequantize_affine(const float* codes, const T* scales, const T* biases, int
 
 void dequantize(const lz_call& call) {
   constexpr const char* op = "dequantize";
-  Params params(call);
-  const Format f = read_format(call, op, params);
+  const Format f = read_format(call, op, params::Dequantize(call));
   const bool affine = f.mode == kAffine, global = call.n_in == 3 && f.mode == kNvfp4;
   require_counts(call, op, 2 + affine + global, 1);
   const lz_operand &w = call.in[0], &s = call.in[1], &y = call.out[0];

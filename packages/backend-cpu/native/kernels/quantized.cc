@@ -247,8 +247,9 @@ Product read_product(const lz_call& call, const char* op, int indices, Source& w
                      Source& biases) {
   Product p{};
   p.op = op;
-  Params params(call);
-  p.transpose = params.boolean();
+  static_assert(std::is_same_v<params::GatherQmm, params::QuantizedMatmul>);
+  const params::QuantizedMatmul params(call);
+  p.transpose = params.transpose;
   p.format = read_format(call, op, params);
   const bool affine = p.format.mode == kAffine;
   require_counts(call, op, 3 + affine + indices, 1);

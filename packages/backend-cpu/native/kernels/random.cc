@@ -37,7 +37,7 @@ void middle(const uint32_t* key, int64_t half, int64_t bytes, char* out) {
 void random_bits(const lz_call& call) {
   require_counts(call, "randomBits", 1, 1);
   const lz_operand &keys = call.in[0], &y = call.out[0];
-  const int64_t width = Params(call).integer();
+  const int64_t width = params::RandomBits(call).width;
   const int32_t dtype = width == 1 ? LZ_UINT8 : width == 2 ? LZ_UINT16 : LZ_UINT32;
   bool fits = (width == 1 || width == 2 || width == 4) && y.dtype == dtype && keys.dtype == LZ_UINT32 &&
               keys.ndim >= 1 && keys.shape[keys.ndim - 1] == 2 && y.ndim >= keys.ndim - 1;

@@ -390,11 +390,17 @@ bool is_ordered(ReduceOp op, int32_t dtype) {
          (dtype == LZ_COMPLEX64 && (op == kMax || op == kMin));
 }
 
+static_assert(std::is_same_v<params::Prod, params::Sum>);
+static_assert(std::is_same_v<params::Max, params::Sum>);
+static_assert(std::is_same_v<params::Min, params::Sum>);
+static_assert(std::is_same_v<params::All, params::Sum>);
+static_assert(std::is_same_v<params::Any, params::Sum>);
+
 void reduce(const lz_call& call, ReduceOp op) {
   require_counts(call, kNames[op], 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
   bool is_reduced[kMaxDims] = {};
-  for (const int64_t axis : Params(call).integers())
+  for (const int64_t axis : params::Sum(call).axes)
     is_reduced[normalize_axis(call, kNames[op], axis, x.ndim)] = true;
   bool fits = y.ndim == x.ndim &&
               (y.dtype == LZ_COMPLEX64 || x.dtype != LZ_COMPLEX64 || op == kAll || op == kAny) &&

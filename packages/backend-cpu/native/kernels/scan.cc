@@ -196,6 +196,11 @@ void scan_pieces(const lz_call& call, const T* x, R* y, int64_t n, int64_t strid
   });
 }
 
+static_assert(std::is_same_v<params::Cumprod, params::Cumsum>);
+static_assert(std::is_same_v<params::Cummax, params::Cumsum>);
+static_assert(std::is_same_v<params::Cummin, params::Cumsum>);
+static_assert(std::is_same_v<params::Logcumsumexp, params::Cumsum>);
+
 template <Scan Op>
 void scan(const lz_call& call) {
   constexpr const char* names[] = {"cumsum", "cumprod", "cummax", "cummin", "logcumsumexp"};
@@ -206,9 +211,9 @@ void scan(const lz_call& call) {
   bool fits = y.ndim == x.ndim && y.dtype == (counts ? int32_t(LZ_INT32) : x.dtype);
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == x.shape[d];
   require(call, fits, "[%s] the output's shape or dtype does not fit the input's", op);
-  Params params(call);
-  const int axis = int(normalize_axis(call, op, params.integer(), x.ndim));
-  const bool reverse = params.boolean(), inclusive = params.boolean();
+  const params::Cumsum params(call);
+  const int axis = int(normalize_axis(call, op, params.axis, x.ndim));
+  const bool reverse = params.reverse, inclusive = params.inclusive;
   using Types = std::conditional_t<Op == Scan::logsumexp, real_types, every>;
   dispatch_or_fail<Types>(call, op, x.dtype, [&]<class T>() {
     if (y.size == 0) return;

@@ -132,7 +132,7 @@ void segment_reduce(const lz_call& call) {
   constexpr ReduceOp kinds[] = {kSum, kMax, kMin};
   require_counts(call, op, 2, 1);
   const lz_operand &x = call.in[0], &offsets = call.in[1], &y = call.out[0];
-  const int64_t kind = Params(call).integer();
+  const auto kind = int64_t(params::SegmentReduce(call).reduction);
   bool fits = x.ndim == 3 && offsets.ndim == 2 && y.ndim == 3 && kind >= 0 && kind < 3;
   fits = fits && (offsets.shape[0] == 1 || offsets.shape[0] == x.shape[0]) && y.shape[0] == x.shape[0] &&
          y.shape[1] == offsets.shape[1] - 1 && y.shape[2] == x.shape[2] &&

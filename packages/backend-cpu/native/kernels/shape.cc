@@ -19,7 +19,7 @@ void place(const lz_call& call, const lz_operand& x, const lz_operand& y, int64_
 void concatenate(const lz_call& call) {
   require(call, call.n_in >= 1 && call.n_out == 1, "[concatenate] expected inputs and 1 output");
   const lz_operand& y = call.out[0];
-  const int axis = int(normalize_axis(call, "concatenate", Params(call).integer(), y.ndim));
+  const int axis = int(normalize_axis(call, "concatenate", params::Concatenate(call).axis, y.ndim));
   int64_t step = 1, total = 0;
   for (int d = axis + 1; d < y.ndim; d++) step *= y.shape[d];
   for (int i = 0; i < call.n_in; i++) {
@@ -42,8 +42,8 @@ void concatenate(const lz_call& call) {
 void pad(const lz_call& call) {
   require_counts(call, "pad", 2, 1);
   const lz_operand &x = call.in[0], &value = call.in[1], &y = call.out[0];
-  Params params(call);
-  const auto low = params.integers(), high = params.integers();
+  const params::Pad params(call);
+  const auto low = params.low, high = params.high;
   bool fits = x.ndim == y.ndim && int64_t(low.size()) == x.ndim && high.size() == low.size() &&
               x.dtype == y.dtype && value.dtype == x.dtype && value.size == 1;
   int64_t first = 0;
@@ -66,9 +66,9 @@ void pad(const lz_call& call) {
 void slice_update(const lz_call& call) {
   require_counts(call, "sliceUpdate", 2, 1);
   const lz_operand &x = call.in[0], &values = call.in[1], &y = call.out[0];
-  Params params(call);
-  const auto start = params.integers(), strides = params.integers();
-  const int64_t mode = params.integer();
+  const params::SliceUpdate params(call);
+  const auto start = params.start, strides = params.strides;
+  const auto mode = int64_t(params.mode);
   require_same(call, "sliceUpdate", x, y);
   bool fits = values.ndim == x.ndim && values.dtype == x.dtype && int64_t(start.size()) == x.ndim &&
               strides.size() == start.size();
@@ -107,8 +107,8 @@ void arange(const lz_call& call) {
   require_counts(call, "arange", 0, 1);
   const lz_operand& y = call.out[0];
   require(call, y.ndim == 1, "[arange] the output must have 1 dimension");
-  Params params(call);
-  const double start = params.number(), step = params.number();
+  const params::Arange params(call);
+  const double start = params.start, step = params.step;
   dispatch_or_fail<real_types>(call, "arange", y.dtype, [&]<class T>() {
     T* to = data<T>(y);
     parallel(call, y.size, 1, [&](int64_t begin, int64_t end) {

@@ -80,7 +80,7 @@ void softmax(const lz_call& call) {
   require_counts(call, "softmax", 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
   require_same(call, "softmax", x, y);
-  const int64_t axis = Params(call).integer();
+  const int64_t axis = params::Softmax(call).axis;
   if (x.ndim == 0) {
     return dispatch_or_fail<floating_types>(call, "softmax", x.dtype, [&]<class T>() {
       const auto v = compute_t<T>(*data<const T>(x));
@@ -103,7 +103,7 @@ void softmax(const lz_call& call) {
 void logsumexp(const lz_call& call) {
   require_counts(call, "logsumexp", 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
-  const int axis = int(normalize_axis(call, "logsumexp", Params(call).integer(), x.ndim));
+  const int axis = int(normalize_axis(call, "logsumexp", params::Logsumexp(call).axis, x.ndim));
   bool fits = y.ndim == x.ndim && y.dtype == x.dtype;
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (d == axis ? 1 : x.shape[d]);
   require(call, fits, "[logsumexp] the output's shape or dtype does not fit the input's");

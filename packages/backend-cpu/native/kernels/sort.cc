@@ -151,7 +151,8 @@ void sort(const lz_call& call) {
   const lz_operand &x = call.in[0], &y = call.out[0];
   require(call, same_shape(x, y) && y.dtype == (Arg ? int32_t(LZ_UINT32) : x.dtype),
           "[%s] the output's shape or dtype does not fit the input's", op);
-  const int axis = int(normalize_axis(call, op, Params(call).integer(), x.ndim));
+  const int axis = int(
+      normalize_axis(call, op, std::conditional_t<Arg, params::Argsort, params::Sort>(call).axis, x.ndim));
   if (y.size == 0) return;
   const int64_t n = x.shape[axis], rows = x.size / n;
   require(call, n <= UINT32_MAX, "[%s] the axis has more than 2^32 - 1 elements", op);

@@ -105,11 +105,10 @@ void moments_of_columns(const lz_call& call, const Job& job, F&& emit) {
 void variance(const lz_call& call) {
   require_counts(call, "variance", 1, 1);
   const lz_operand &x = call.in[0], &y = call.out[0];
-  Params params(call);
+  const params::Variance params(call);
   bool is_reduced[kMaxDims] = {};
-  for (const int64_t axis : params.integers())
-    is_reduced[normalize_axis(call, "variance", axis, x.ndim)] = true;
-  const double ddof = params.number();
+  for (const int64_t axis : params.axes) is_reduced[normalize_axis(call, "variance", axis, x.ndim)] = true;
+  const double ddof = params.ddof;
   bool fits = y.ndim == x.ndim && y.dtype == x.dtype;
   for (int d = 0; d < x.ndim && fits; d++) fits = y.shape[d] == (is_reduced[d] ? 1 : x.shape[d]);
   require(call, fits, "[variance] the output's shape or dtype does not fit the input's");

@@ -283,10 +283,10 @@ LZ_TEST(shape_slice_update) {
 LZ_TEST(shape_arange) {
   for (int32_t dtype = 1; dtype < LZ_COMPLEX64; dtype++) {
     Array y = zeros(dtype, {50});
-    check_ok(run("arange", {}, {y}, {bits(3), bits(2)}), "arange");
+    check_ok(run("arange", {}, {y}, {bits(3), bits(2), y.shape[0], dtype}), "arange");
     check_close(y, [&](const Shape& at) { return round_to(dtype, 3 + 2.0 * double(at[0])); }, 0, 0, "arange");
   }
-  check_ok(run("arange", {}, {zeros(LZ_FLOAT32, {0})}, {bits(3), bits(2)}), "empty arange");
+  check_ok(run("arange", {}, {zeros(LZ_FLOAT32, {0})}, {bits(3), bits(2), 0, LZ_FLOAT32}), "empty arange");
 }
 
 LZ_TEST(bench_index) {

@@ -40,7 +40,7 @@ LZ_TEST(random_split_is_mlx) {
   };
   for (const auto& each : cases) {
     Array y = zeros(LZ_UINT32, {int64_t(each.want.size()) / 2, 2});
-    check_ok(run("randomBits", {keys({2}, each.key)}, {y}, {4}), "randomBits");
+    check_ok(run("randomBits", {keys({2}, each.key)}, {y}, {4, 0}), "randomBits");
     check(std::equal(each.want.begin(), each.want.end(), y.data<uint32_t>()), "bits of split");
   }
 }
@@ -101,7 +101,7 @@ LZ_TEST(random_uniform_is_mlx) {
   };
   for (const auto& each : cases) {
     Array y = zeros(LZ_UINT32, {each.n});
-    check_ok(run("randomBits", {keys({2}, each.key)}, {y}, {4}), "randomBits");
+    check_ok(run("randomBits", {keys({2}, each.key)}, {y}, {4, 0}), "randomBits");
     for (auto [i, want] : each.want) {
       const float got = std::fmin(float(y.data<uint32_t>()[i]) / 4294967295.0f, std::nextafter(1.0f, 0.0f));
       check(got == want, "uniform of " + std::to_string(each.n) + " at " + std::to_string(i));
@@ -116,27 +116,28 @@ LZ_TEST(random_layouts) {
     const int32_t dtype = width == 1 ? LZ_UINT8 : width == 2 ? LZ_UINT16 : LZ_UINT32;
     const Array k = random_layout(LZ_UINT32, {batch, 2}, 0, 4e9);
     Array y = zeros(dtype, {batch, n});
-    check_ok(run("randomBits", {k}, {y}, {width}), "randomBits");
+    check_ok(run("randomBits", {k}, {y}, {width, 0}), "randomBits");
     for (int64_t b = 0; b < batch; b++) {
       // The same key alone, as whole words.
       const int64_t words = (n * width + 3) / 4;
       Array one = zeros(LZ_UINT32, {words});
-      check_ok(run("randomBits",
-                   {keys({2}, {uint32_t(k.get({b, 0}).real()), uint32_t(k.get({b, 1}).real())})}, {one}, {4}),
-               "randomBits");
+      check_ok(
+          run("randomBits", {keys({2}, {uint32_t(k.get({b, 0}).real()), uint32_t(k.get({b, 1}).real())})},
+              {one}, {4, 0}),
+          "randomBits");
       check(n == 0 || std::memcmp(y.data<char>() + b * n * width, one.data<char>(), size_t(n * width)) == 0,
             "narrow and batched bits");
     }
   }
-  check_fails(run("randomBits", {zeros(LZ_UINT32, {3})}, {zeros(LZ_UINT32, {2})}, {4}),
+  check_fails(run("randomBits", {zeros(LZ_UINT32, {3})}, {zeros(LZ_UINT32, {2})}, {4, 0}),
               "[randomBits] the keys or the output have a wrong shape or dtype");
 }
 
 LZ_TEST(bench_random) {
   for (int64_t n : {100, 131072, 1 << 24}) {
     Array y = zeros(LZ_UINT32, {n});
-    const double a = time_us("randomBits", {keys({2}, {1, 2})}, {y}, {4}, 1),
-                 b = time_us("randomBits", {keys({2}, {1, 2})}, {y}, {4}, 2);
+    const double a = time_us("randomBits", {keys({2}, {1, 2})}, {y}, {4, 0}, 1),
+                 b = time_us("randomBits", {keys({2}, {1, 2})}, {y}, {4, 0}, 2);
     std::printf("randomBits %9ld %10.2f us %6.1f GB/s, 2 threads %10.2f us\n", long(n), a,
                 double(4 * n) / a / 1e3, b);
   }
