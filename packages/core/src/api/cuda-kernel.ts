@@ -94,6 +94,7 @@ export function cudaKernel(
   sharedMemory?: number,
   options?: Pick<CudaKernelOptions, "reference">,
 ): CudaKernel
+// By hand: options are documented one by one.
 export function cudaKernel(...args: unknown[]): CudaKernel {
   return body(args)
 }
