@@ -5,7 +5,7 @@ import { spawn } from "node:child_process"
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join, resolve } from "node:path"
-import { runOutside } from "./outside.mjs"
+import { runRegistry } from "./registry/main.mjs"
 import { isForeign, pack, publishedPackages, tarballProblems } from "./release/tarballs.mjs"
 
 const MAX_LINES_OF_A_FAILURE = 150
@@ -109,10 +109,10 @@ async function published(outcome, scratch, built) {
     ])
   }
   if (!built) return
-  for (const { name, problem } of runOutside(tarballs)) {
-    count(outcome, name, problem === null)
-    if (problem !== null) show(problem)
-  }
+  await runRegistry({ packed: tarballs }, ({ name, problem, seconds }) => {
+    count(outcome, `from a registry: ${name}`, problem === null, seconds)
+    show(problem ?? "")
+  })
 }
 
 /** One run of vitest over the repository, shown as it goes and counted from its report. */

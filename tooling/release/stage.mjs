@@ -3,7 +3,7 @@
 // that would not load elsewhere.
 
 import { spawnSync } from "node:child_process"
-import { copyFileSync, existsSync, readFileSync } from "node:fs"
+import { copyFileSync, existsSync, readFileSync, renameSync, rmSync } from "node:fs"
 import { basename, join, resolve } from "node:path"
 import { libraryProblems, processor, symbolProblems } from "./binary.mjs"
 
@@ -16,10 +16,15 @@ const built = [`build-${platform}`, ...(platform === `${process.platform}-${proc
   .map((folder) => join("../..", folder, binary))
   .find(existsSync)
 if (built !== undefined) {
-  copyFileSync(built, binary)
+  // Under another name first: two may pack at once.
+  const whole = `.${process.pid}-${binary}`
+  copyFileSync(built, whole)
   // Names of local symbols are of use to a profiler alone.
   const tool = arch === "arm64" && process.arch !== "arm64" ? "aarch64-linux-gnu-strip" : "strip"
-  if (os === "linux" && spawnSync(tool, ["--strip-unneeded", binary]).status !== 0) fail(`${tool} failed`)
+  const stripped = os !== "linux" || spawnSync(tool, ["--strip-unneeded", whole]).status === 0
+  if (stripped) renameSync(whole, binary)
+  else rmSync(whole)
+  if (!stripped) fail(`${tool} failed`)
 }
 if (!existsSync(binary))
   fail(

@@ -1,0 +1,249 @@
+// The whole way from a registry: everything is packed, published to a registry of this machine and installed from there into fresh folders
+// by each package manager; programs then run on each runtime, compiler of types and bundler. `npm run registry` does all of it and prints
+// the table; further words choose checks by parts of their names. `npm test` runs `bounded` alone. For Linux on x64.
+
+import { spawnSync } from "node:child_process"
+import {
+  cpSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs"
+import { tmpdir } from "node:os"
+import { delimiter, dirname, join, resolve } from "node:path"
+import { fileURLToPath, pathToFileURL } from "node:url"
+import { environment, freshFolder, installed, managers, run } from "./folders.mjs"
+import { refusals } from "./refusals.mjs"
+import { startRegistry, tools } from "./server.mjs"
+
+/** The packages for each argument of programs/first.mjs. */
+const SETS = {
+  core: ["@lazuli/core"],
+  cpu: ["@lazuli/core", "@lazuli/backend-cpu"],
+  lazuli: ["lazuli"],
+  metal: ["@lazuli/core", "@lazuli/backend-metal"],
+  axpby: ["lazuli", "@lazuli/ext-axpby"],
+  pointcloud: ["lazuli", "@lazuli/ext-pointcloud"],
+}
+const EVERYTHING = [
+  ...[
+    "lazuli",
+    "@lazuli/core",
+    "@lazuli/backend-cpu",
+    "@lazuli/backend-metal",
+    "@lazuli/compile",
+    "@lazuli/nn",
+  ],
+  ...["@lazuli/transforms", "@lazuli/conformance", "@lazuli/ext-axpby", "@lazuli/ext-pointcloud"],
+]
+const TURNS = 20_000
+
+/** The checks that `npm test` runs: one installation by npm, a plugin on every backend, CommonJS, types, packages that do it wrong. */
+function* bounded({ scratch, url }) {
+  const folder = freshFolder(scratch, "bounded")
+  const { npm } = managers(scratch, url)
+  yield { name: "npm installs", run: () => npm.install(folder, EVERYTHING) }
+  yield { name: "axpby runs, differentiates, vectorizes and compiles", run: () => npm.run(folder, "use.mjs") }
+  yield {
+    name: "a package made of axpby's files builds and passes its tests",
+    run: () => ownPackage(scratch, folder),
+  }
+  yield* refusals(scratch, folder)
+  yield {
+    name: "types",
+    run: () => typecheck(scratch, folder, resolve("node_modules/typescript"), "nodenext"),
+  }
+  // Node 20 has require for ECMAScript modules since 20.19.
+  yield { name: "CommonJS", run: () => npm.run(folder, "require.cjs") }
+  yield { name: "MLX's recorded answers", run: () => npm.run(folder, "golden.mjs", ["unary,matmul"]) }
+}
+
+/** All others. */
+function* whole({ scratch, url, table }) {
+  const modules = tools("tools")
+  const all = managers(scratch, url, modules)
+  for (const [manager, { install, run }] of Object.entries(all))
+    for (const [set, packages] of Object.entries(SETS)) {
+      yield {
+        name: `${manager} installs ${set}`,
+        run() {
+          const folder = freshFolder(scratch, `${manager}-${set}`)
+          install(folder, packages)
+          const { bytes, packages: count } = installed(folder)
+          const runs = [1, 2, 3].map(() => JSON.parse(run(folder, "first.mjs", [set])))
+          const [{ imported }] = runs.sort((a, b) => a.imported - b.imported)
+          const first = Math.min(...runs.map((r) => r.first))
+          const row = {
+            manager,
+            set,
+            MB: (bytes / 1e6).toFixed(1),
+            packages: count,
+            "import ms": imported.toFixed(0),
+            "first ms": first.toFixed(0),
+          }
+          table.push(row)
+          rmSync(folder, { recursive: true, force: true })
+        },
+      }
+    }
+
+  const folder = freshFolder(scratch, "runtimes")
+  yield { name: "npm installs everything", run: () => all.npm.install(folder, EVERYTHING) }
+  const runtimes = {
+    ...Object.fromEntries([20, 22, 24, 26].map((n) => [`Node ${n}`, [join(modules, `node-${n}/bin/node`)]])),
+    Bun: [join(modules, "@oven/bun-linux-x64/bin/bun")],
+    Deno: [join(modules, "@deno/linux-x64-glibc/deno"), "run", "--allow-all", "--quiet"],
+  }
+  for (const [name, [program, ...before]] of Object.entries(runtimes)) {
+    const at = (file, ...args) => run(scratch, folder, program, [...before, file, ...args])
+    yield { name: `${name}: plugin, transforms, compile`, run: () => at("use.mjs") }
+    yield { name: `${name}: require`, run: () => at("require.cjs") }
+    yield { name: `${name}: workers`, run: () => at("workers.mjs") }
+    yield { name: `${name}: MLX's recorded answers`, run: () => at("golden.mjs").trim() }
+    yield { name: `${name}: ${TURNS} × 1 MB, and a chain`, run: () => at("memory.mjs", String(TURNS)).trim() }
+  }
+
+  for (const compiler of readdirSync(modules).filter((entry) => entry.startsWith("typescript-")))
+    for (const module of ["nodenext", "esnext"])
+      yield {
+        name: `${compiler}, ${module}`,
+        run: () => typecheck(scratch, folder, join(modules, compiler), module),
+      }
+
+  const entry = 'import { mx } from "lazuli"\nconsole.log(JSON.stringify(mx.array([1, 2]).add(1).tolist()))\n'
+  const bundled = (file) => {
+    const output = run(scratch, folder, process.execPath, [file])
+    if (output.trim() !== "[2,3]") throw new Error(`the bundle printed ${output}`)
+  }
+  writeFileSync(join(folder, "entry.mjs"), entry)
+  yield {
+    name: "esbuild",
+    run() {
+      const options = ["--bundle", "--platform=node", "--format=esm", "--outfile=bundle/esbuild.mjs"]
+      run(scratch, folder, join(modules, ".bin/esbuild"), ["entry.mjs", ...options])
+      bundled("bundle/esbuild.mjs")
+    },
+  }
+  yield {
+    name: "vite",
+    run() {
+      writeFileSync(
+        join(folder, "vite.config.mjs"),
+        'export default { ssr: { noExternal: true }, build: { ssr: "entry.mjs", outDir: "bundle/vite" } }\n',
+      )
+      run(scratch, folder, process.execPath, [
+        join(modules, "vite/bin/vite.js"),
+        "build",
+        "--logLevel",
+        "error",
+      ])
+      bundled(`bundle/vite/${readdirSync(join(folder, "bundle/vite")).find((file) => /\.m?js$/.test(file))}`)
+    },
+  }
+}
+
+function typecheck(scratch, folder, compiler, module) {
+  const resolution = module === "nodenext" ? "nodenext" : "bundler"
+  const options = ["--noEmit", "--strict", "--target", "es2022", "--lib", "es2022,esnext.disposable"]
+  const nodeTypes = ["--typeRoots", resolve("node_modules/@types"), "--types", "node"]
+  const names = ["--module", module, "--moduleResolution", resolution, ...nodeTypes, "types.ts"]
+  run(scratch, folder, process.execPath, [join(compiler, "bin/tsc"), ...options, ...names])
+}
+
+/** Follows the section of ext-axpby's README on a package of one's own, to the end of its tests. */
+function ownPackage(scratch, folder) {
+  const axpby = join(folder, "node_modules/@lazuli/ext-axpby")
+  const own = join(folder, "own")
+  for (const part of ["src", "native"]) cpSync(join(axpby, part), join(own, part), { recursive: true })
+  for (const file of readdirSync(own, { recursive: true, withFileTypes: true })) {
+    if (!file.isFile()) continue
+    const path = join(file.parentPath ?? file.path, file.name)
+    writeFileSync(path, readFileSync(path, "utf8").replaceAll("@lazuli/ext-axpby", "@me/ops"))
+  }
+  const readme = readFileSync(join(axpby, "README.md"), "utf8")
+  for (const file of ["package.json", "tsconfig.json", "tsup.config.ts"]) {
+    const text = new RegExp(`^\`${file}\`:\\n\\n\`\`\`\\w+\\n(.*?)^\`\`\`$`, "ms").exec(readme)?.[1]
+    if (text === undefined) throw new Error(`the README does not say what ${file} holds`)
+    writeFileSync(join(own, file), text)
+  }
+  // The packages that `npm install --save-dev` would bring.
+  for (const tool of ["typescript", "tsup", "vitest", "@types/node"]) {
+    mkdirSync(dirname(join(folder, "node_modules", tool)), { recursive: true })
+    symlinkSync(resolve("node_modules", tool), join(folder, "node_modules", tool))
+  }
+  const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8"))
+  // Compiled kernels are kept where they always are: compiling a hundred takes minutes.
+  const { HOME, XDG_CACHE_HOME } = process.env
+  const kept = { HOME, ...(XDG_CACHE_HOME ? { XDG_CACHE_HOME } : {}) }
+  const { XDG_CACHE_HOME: _, ...fresh } = environment(scratch)
+  const env = { ...fresh, ...kept, PATH: resolve("node_modules/.bin") + delimiter + process.env.PATH }
+  for (const script of ["build:native", "build", "test"]) {
+    const { status, stdout, stderr } = spawnSync(scripts[script], {
+      shell: true,
+      cwd: own,
+      encoding: "utf8",
+      env,
+    })
+    if (status !== 0) throw new Error(`${script}: ${stdout}${stderr}`)
+  }
+}
+
+/**
+ * Runs the bounded checks, or all.
+ *
+ * @param {{ only?: string[], all?: boolean, packed?: Map<string, string> }} options
+ * @param {(result: { name: string, problem: string | null, seconds: number, said?: string }) => void} tell
+ */
+export async function runRegistry({ only = [], all = false, packed }, tell) {
+  const scratch = mkdtempSync(join(tmpdir(), "lazuli-registry-"))
+  mkdirSync(join(scratch, "home"))
+  const table = []
+  let registry
+  try {
+    const start = performance.now()
+    registry = await startRegistry(scratch, packed)
+    tell({ name: "everything is published", problem: null, seconds: (performance.now() - start) / 1000 })
+    const context = { scratch, url: registry.url, table }
+    for (const check of all ? whole(context) : bounded(context)) {
+      const needed = /installs( everything)?$/.test(check.name)
+      if (only.length > 0 && !needed && !only.some((part) => check.name.includes(part))) continue
+      const start = performance.now()
+      let [problem, said] = [null, undefined]
+      try {
+        said = await check.run()
+      } catch (error) {
+        problem = error.message
+      }
+      tell({ name: check.name, problem, said, seconds: (performance.now() - start) / 1000 })
+    }
+  } catch (error) {
+    tell({ name: "everything is published", problem: error.message, seconds: 0 })
+  } finally {
+    registry?.end()
+    rmSync(scratch, { recursive: true, force: true })
+  }
+  return table
+}
+
+if (process.argv[1] && import.meta.url === pathToFileURL(process.argv[1]).href) {
+  process.chdir(fileURLToPath(new URL("../..", import.meta.url)))
+  const only = process.argv.slice(2).filter((word) => word !== "bounded")
+  let [passed, failed] = [0, 0]
+  const table = await runRegistry(
+    { only, all: !process.argv.includes("bounded") },
+    ({ name, problem, said, seconds }) => {
+      problem === null ? passed++ : failed++
+      console.log(
+        `${problem === null ? "ok  " : "FAIL"}  ${name} (${seconds.toFixed(1)} s)${said ? `: ${said}` : ""}`,
+      )
+      if (problem !== null) console.log(problem.trimEnd().split("\n").slice(-40).join("\n"))
+    },
+  )
+  if (table.length > 0) console.table(table)
+  console.log(`${passed} passed, ${failed} failed`)
+  process.exitCode = failed > 0 ? 1 : 0
+}

@@ -1,0 +1,48 @@
+// Packages that do it wrong, and what importing them must say.
+
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+import { addPackage, run } from "./folders.mjs"
+
+/** DIR stands for the folder. */
+const WRONG = [
+  {
+    name: "@rival/axpby",
+    code: `import { definePrimitive } from "@lazuli/core/plugin"
+definePrimitive({ name: "@lazuli/ext-axpby/axpby", api: 0, infer: ([x]) => x, decompose: ([x]) => x })`,
+    program: 'import "@lazuli/ext-axpby"; import "@rival/axpby"',
+    says: [
+      "[@lazuli/ext-axpby/axpby] is already registered by @lazuli/ext-axpby (DIR/node_modules/@lazuli/ext-axpby/dist/index.js)",
+      "and @rival/axpby (DIR/node_modules/@rival/axpby/index.js) registers it again",
+    ],
+  },
+  {
+    name: "@old/ops",
+    code: `import { definePrimitive } from "@lazuli/core/plugin"
+definePrimitive({ name: "@old/ops/twice", api: 99, infer: ([x]) => x, decompose: ([x]) => x.add(x) })`,
+    program: 'import "@old/ops"',
+    says: [
+      "[@old/ops/twice] was written for plugin API 99, but the installed @lazuli/core has plugin API",
+      "Install a version of @old/ops made for it",
+    ],
+  },
+]
+
+/** One check for each, for a folder that has ext-axpby. */
+export function refusals(scratch, folder) {
+  return WRONG.map(({ name, code, program, says }) => ({
+    name: `${name} is refused`,
+    run() {
+      addPackage(folder, name, code)
+      writeFileSync(join(folder, "wrong.mjs"), program)
+      let said
+      try {
+        run(scratch, folder, process.execPath, ["wrong.mjs"])
+      } catch (error) {
+        said = error.message.replaceAll(folder, "DIR")
+      }
+      if (!said || !says.every((part) => said.includes(part)))
+        throw new Error(`expected ${says.join(" … ")}\n${said}`)
+    },
+  }))
+}
