@@ -50,6 +50,12 @@ const AS_PROLOGUE =
   "piece by piece as the reduction after it reads it, in the reduction's order: never in memory as a whole"
 const AS_EPILOGUE = "on each piece of the product before it, while that is in the cache"
 
+/** The reason of what is one kernel with applications of these primitives. */
+function oneKernel(others: readonly string[]): string {
+  const names = others.map((name) => (name === fused.primitive.name ? "elementwise work" : name))
+  return `in one kernel with ${[...new Set(names)].join(", ")}`
+}
+
 /** Explains a program, with the names of its inputs and outputs in order, for the device of the current stream. */
 export function explanationOf(
   program: Program | null,
@@ -93,6 +99,7 @@ export function explanationOf(
   const outputs = program.optimized(backend) ?? program.outputs
   const byRows = program.byRows(backend.name)
   const fates = program.fates(backend.name)
+  const together = program.together(backend.name)
   const order = schedule(outputs)
   const neighbours = elementwiseNeighbours(order)
   const forProducts = readByProducts(order)
@@ -100,6 +107,8 @@ export function explanationOf(
     if (primitiveOf(node).facts.immediate) return []
     const step = explainStep(node, backend, neighbours.has(node), forProducts.has(node))
     if (byRows?.has(i)) return [{ ...step, reason: BY_ROWS }]
+    const others = together?.get(i)
+    if (others) return [{ ...step, reason: `${oneKernel(others)}${repetition(repeatedIn.get(node))}` }]
     const fate = fates?.get(i)
     if (fate === undefined) return [step]
     if (fate === "prologue") return [{ ...step, reason: `${AS_PROLOGUE}${repetition(repeatedIn.get(node))}` }]

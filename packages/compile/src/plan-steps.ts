@@ -19,6 +19,7 @@ import {
   viewOfCopy,
 } from "@lazuli/core/engine"
 import type { Allocation } from "./arena"
+import { type Group, grouped } from "./groups"
 import { isImmediate } from "./identities"
 import { isLeaf, primitiveOf } from "./order"
 import { matrixLayout, onRows, type RowGroup, rowGroups } from "./rows"
@@ -43,16 +44,23 @@ const blockFor = (node: Node, binding: number | null): Block => ({
 
 const ROW_MAJOR: Layout = { offset: 0, strides: null }
 
-/** One thing to encode: an application, or a copy that a view or an output needs. */
+/** One thing to encode: an application, a group as one kernel, or a copy that a view or an output needs. */
 export type Step =
   | { readonly kind: "run"; readonly node: Application }
+  | { readonly kind: "group"; readonly group: Group }
   | { readonly kind: "copy"; readonly from: Node; readonly to: Node }
+
+/** The applications of a step that is no copy. */
+export const applicationsOf = (step: Exclude<Step, { kind: "copy" }>): readonly Application[] =>
+  step.kind === "group" ? step.group.members : [step.node]
 
 export class PlanSteps implements Located {
   readonly list: Step[] = []
   /** Positions in the schedule of what runs by blocks of rows, and how many of its steps repeat others on other rows. */
   readonly byRows = new Set<number>()
   repeated = 0
+  /** By position in the schedule: the primitives that are one kernel with an application. */
+  readonly together = new Map<number, readonly string[]>()
   /** Positions in the schedule. */
   positions: ReadonlyMap<Node, number> = new Map()
   private readonly blocks = new Map<Node, Block>()
@@ -105,6 +113,8 @@ export class PlanSteps implements Located {
     )
     const positions = new Map(order.map((application, i) => [application, i]))
     this.positions = positions
+    const joins = this.backend.plans?.joins
+    if (joins) return grouped(order, this.outputs, joins).every((each) => this.addOrJoin(each))
     for (let i = 0; i < order.length; i++) {
       const group = groupOf.get(order[i])
       if (!group) {
@@ -164,10 +174,37 @@ export class PlanSteps implements Located {
    */
   touched(step: Step): readonly Node[] {
     if (step.kind === "copy") return [step.from, step.to]
-    const { inputs } = step.node
-    const { elementwise } = primitiveOf(step.node)
-    const read = inputs.filter((n) => this.blocks.has(n) && !(elementwise && isImmediate(n)))
-    return [...read, ...outputsOf(step.node)]
+    const applications = applicationsOf(step)
+    const read = applications.flatMap(({ inputs, primitive: { elementwise } }) =>
+      inputs.filter((n) => this.blocks.has(n) && !(elementwise && isImmediate(n))),
+    )
+    const made = applications.flatMap((each) => outputsOf(each)).filter((n) => this.blocks.has(n))
+    return step.kind === "run" ? [...read, ...made] : [...new Set([...read, ...made])]
+  }
+
+  /** Adds an application, or a group of them as one kernel. */
+  private addOrJoin(each: Application | Group): boolean {
+    if (!("members" in each)) return this.add(each)
+    const { members, inner } = each
+    const made = new Set(members.flatMap((member) => outputsOf(member)))
+    for (const member of members)
+      for (const input of member.inputs) {
+        if (made.has(input) || this.blocks.has(input)) continue
+        if (!isImmediate(input)) return false
+        if (!member.primitive.elementwise) this.run(applicationOf(input))
+      }
+    for (const member of members)
+      if (!member.primitive.rules.view) {
+        for (const node of outputsOf(member)) if (!inner.has(node)) this.fresh(node)
+      } else if (!inner.has(member) && !this.addView(member)) return false
+    this.list.push({ kind: "group", group: each })
+    for (const member of members) {
+      const others = members
+        .filter((other) => other !== member && !other.primitive.rules.view)
+        .map(({ primitive: { name } }) => name)
+      this.together.set(this.positions.get(member) as number, others)
+    }
+    return true
   }
 
   /** Adds a group block by block; false, having done nothing, where its inputs do not lie by rows. */

@@ -18,7 +18,7 @@ import { Epilogues, type Fate } from "./epilogues"
 import { fuse } from "./fuse"
 import { inOrder, isLeaf } from "./order"
 import { PlanMemory } from "./plan-memory"
-import { PlanSteps, type Step } from "./plan-steps"
+import { applicationsOf, PlanSteps, type Step } from "./plan-steps"
 import { schedule } from "./schedule"
 import { simplify } from "./simplify"
 
@@ -35,6 +35,8 @@ export interface Planned {
   readonly byRows: ReadonlySet<number>
   /** The fate of elementwise work beside kernels, by position in the schedule. */
   readonly fates: ReadonlyMap<number, Fate>
+  /** By position in the schedule: the primitives that are one kernel with an application. */
+  readonly together: ReadonlyMap<number, readonly string[]>
   release(): void
 }
 
@@ -80,6 +82,7 @@ export function makePlan(
     stats: { applications, kernels, arenaBytes, liveBytes },
     byRows: steps.byRows,
     fates,
+    together: steps.together,
     release: releaserOf(backend, plan),
   }
 }
@@ -127,6 +130,10 @@ function record(steps: PlanSteps, { epilogues, prologues }: Epilogues, arenaByte
       queue.encodeCopy(step.from, step.to)
       return
     }
+    if (step.kind === "group") {
+      plans.encodeJoined?.(step.group.members, step.group.inner)
+      return
+    }
     if (prologues.has(step)) plans.encodePrologue?.(step.node)
     else if (epilogues.has(step)) plans.encodeEpilogue?.(step.node)
     else {
@@ -161,7 +168,7 @@ function refused(steps: PlanSteps, cause: Error): DeviceError {
   const made = steps.list.flatMap((step) =>
     step.kind === "copy"
       ? [{ node: step.to, of: step.from }]
-      : outputsOf(step.node).map((node) => ({ node, of: step.node })),
+      : applicationsOf(step).flatMap((of) => outputsOf(of).map((node) => ({ node, of }))),
   )
   const [largest, ...others] = made
   if (largest === undefined) return new DeviceError("compile", cause.message, { cause })

@@ -210,6 +210,11 @@ export class Program {
     return this.plans?.ordinary.get(backend)?.fates
   }
 
+  /** The primitives that are one kernel with an application, by position in the schedule. */
+  together(backend: string): Planned["together"] | undefined {
+    return this.plans?.ordinary.get(backend)?.together
+  }
+
   /** Gives the backends' plans back. */
   release(): void {
     this.plans?.drop()

@@ -4,11 +4,23 @@
 import { type Node, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue } from "./dispatch"
 
+/** Elementwise work on the result of a kernel, as that makes it. */
+export interface Ending {
+  /** It has as many elements as the result, and as many in a row. */
+  readonly work: Node
+  /** The result itself, and the same in other shapes: the work reads them. */
+  readonly results: ReadonlySet<Node>
+  /** The result is written as well: others read it. */
+  readonly keeps: boolean
+}
+
 export interface Family {
   /** True if it has a kernel for this application. */
   supports(node: Node): boolean
-  /** Adds its work. Inputs and outputs have storage. */
-  encode(node: Node, queue: DispatchQueue): void
+  /** Adds its work. Inputs and outputs have storage. Where {@link ends} is set, an ending may come with it. */
+  encode(node: Node, queue: DispatchQueue, ending?: Ending): void
+  /** Its kernels can end with elementwise work. */
+  readonly ends?: boolean
   /** The inputs over which an output may be written, by index; see {@link Encoder} of a backend. */
   overwrites?(node: Node, output: number): readonly number[]
 }

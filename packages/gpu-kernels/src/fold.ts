@@ -37,15 +37,20 @@ export function exchanged(value: string, type: string): string {
 const sizeOfType = (type: string): number => (["ulong", "long", "float2"].includes(type) ? 8 : 4)
 
 /** The functions `lz_first`, `lz_fold`, `lz_last`, `lz_exchange` and `lz_start` of a fold; `partial`: elements are accumulators already. */
-export function foldSource(fold: Fold, partial: boolean, whole: boolean): string {
+export function foldText(fold: Fold, partial: boolean, whole: boolean): string {
   const { acc } = fold
-  const text = `${fold.types ?? ""}
+  return `${fold.types ?? ""}
 inline ${acc} lz_start() { return ${fold.start}; }
 inline ${acc} lz_first(${partial ? acc : fold.from} x, uint k) { return ${partial ? "x" : fold.first}; }
 inline ${acc} lz_fold(${acc} a, ${acc} b) { return ${fold.combine}; }
 inline ${whole ? fold.to : acc} lz_last(${acc} a, float scale) { return ${whole ? fold.last : "a"}; }
 inline ${acc} lz_exchange(${acc} a, ushort d) { return ${fold.exchange}; }
 `
+}
+
+/** Those, and what they call. */
+export function foldSource(fold: Fold, partial: boolean, whole: boolean): string {
+  const text = foldText(fold, partial, whole)
   return functionsFor(text) + text
 }
 

@@ -48,8 +48,9 @@ const opening = (text: ProductText): string => `  uint m = uint(layout[0]), n = 
   uint begin = 0, end = uint(layout[2]);
 ${text.setup}`
 
-const head = (text: ProductText): string => {
-  const all = `${text.functions ?? ""}${text.a}${text.b}${text.store}`
+/** The beginning of a source, with the functions that it and `body` call. */
+const head = (text: ProductText, body = ""): string => {
+  const all = `${text.functions ?? ""}${text.a}${text.b}${text.store}${body}`
   return `${METAL_HEADER}${functionsFor(all)}${text.functions ?? ""}
 `
 }
@@ -185,7 +186,7 @@ export function swapped(text: ProductText): ProductText {
 
 /** Complex numbers: 16 × 16 tiles, a thread each. */
 export function pairsSource(text: ProductText): string {
-  return `${head(text)}${functionsFor("lz_cmul")}kernel void product_pairs(${parametersOf(text)},
+  return `${head(text, "lz_cmul")}kernel void product_pairs(${parametersOf(text)},
     uint2 lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]]) {
 ${opening(text).replace("uint begin", "uint across = (n + 15) / 16, tiles = across * ((m + 15) / 16), z = group / tiles, tile = group % tiles;\n  uint begin")}
   threadgroup float2 left[16][17];

@@ -6,7 +6,7 @@
 import { copiesHint } from "./copies"
 import { type Device, type DeviceType, markServed, type Stream } from "./device"
 import { DeviceError, describe, RegistryError } from "./errors"
-import type { Node, Plan } from "./graph"
+import type { Application, Node, Plan } from "./graph"
 import type { Memory, Storage } from "./storage"
 
 /** Adds an application's work to the queue: a kernel, or a compiled scalar program. One serves every application of its kernel. */
@@ -70,6 +70,13 @@ export interface Plans {
   encode(plan: Plan, node: Node): void
   /** Forgets a plan. */
   release?(plan: Plan): void
+  /**
+   * True if applications, of which each reads what another one makes, run as one kernel; `inner` are the results that nothing else reads,
+   * which then take no memory. Asked before anything has storage.
+   */
+  joins?(applications: readonly Application[], inner: ReadonlySet<Node>): boolean
+  /** Adds applications that {@link joins} took. */
+  encodeJoined?(applications: readonly Application[], inner: ReadonlySet<Node>): void
   /** Tells that {@link encodeEpilogue} may follow this application in a recorded plan. */
   takesEpilogue?(node: Node): boolean
   /**

@@ -77,7 +77,7 @@ function encode(node: Node, queue: DispatchQueue): void {
         ]),
         ...[channels, w.shape[axes + 1], columns, outputs],
       ],
-      node.storage as Storage,
+      [node.storage as Storage],
       [p.groups, rows, columns, depth],
     ),
   )

@@ -15,7 +15,8 @@ import { bytesOf, constantSource, conversion, expressionFor, rounded } from "../
 /** By program: true if it can be written in Metal. */
 const writable = new Map<string, boolean>()
 
-function isWritable(program: ScalarProgram): boolean {
+/** True if Metal has what a program computes with. */
+export function isWritable(program: ScalarProgram): boolean {
   let known = writable.get(program.key)
   if (known === undefined) {
     const dtypes = [...program.inputs, ...program.code.map((step) => step.dtype)]
@@ -36,8 +37,12 @@ function isWritable(program: ScalarProgram): boolean {
   return known
 }
 
-/** The statements of a program on `a0`, `a1`, …, which leave its results in registers, and those registers' names. */
-export function programText(program: ScalarProgram): { lines: string[]; results: string[] } {
+/** The statements of a program on `a0`, `a1`, …, the registers of its results, and those in the types of memory. */
+export function programText(program: ScalarProgram): {
+  lines: string[]
+  registers: string[]
+  results: string[]
+} {
   const { inputs, code, outputs } = program
   const dtypes = [...inputs, ...code.map((step) => step.dtype)]
   const lines = inputs.map((dtype, k) => `${computeType(dtype)} r${k} = ${computeType(dtype)}(a${k});`)
@@ -46,7 +51,8 @@ export function programText(program: ScalarProgram): { lines: string[]; results:
       `${computeType(step.dtype)} r${inputs.length + k} = ${instructionSource(step.op, step.args, dtypes, step.dtype, step.value)};`,
     )
   })
-  return { lines, results: outputs.map((register) => `${metalType(dtypes[register])}(r${register})`) }
+  const registers = outputs.map((register) => `r${register}`)
+  return { lines, registers, results: outputs.map((k) => `${metalType(dtypes[k])}(r${k})`) }
 }
 
 function bodyOf(program: ScalarProgram): ElementBody {

@@ -2,11 +2,19 @@
  * Products of matrices: whole, scaled and added, gathered, in segments, masked by blocks. Rows and columns may step by anything, so that
  * transposes are free.
  */
-import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  broadcastStrides,
+  contiguousStrides,
+  type Node,
+  programOf,
+  type ScalarValue,
+  type Storage,
+  sizeOf,
+} from "@lazuli/core/engine"
 import type { Argument, DispatchQueue } from "../dispatch"
-import { type Families, type Family, isCountable } from "../family"
+import { type Ending, type Families, type Family, isCountable } from "../family"
 import { collapse, type View, viewOf } from "../layout"
-import { metalType } from "../metal-types"
+import { computeType, metalType } from "../metal-types"
 import {
   eachSource,
   FEW_ROWS,
@@ -17,7 +25,9 @@ import {
   TILE,
   tilesSource,
 } from "../product-source"
+import { bytesOf } from "../scalar-source"
 import { withRowMajor } from "./copy"
+import { programText } from "./elementwise"
 import { targetOf } from "./reduce"
 
 /** Sums up to this long, of few rows or columns, take a thread. */
@@ -30,14 +40,14 @@ export function dispatchProduct(
   text: ProductText,
   args: readonly Argument[],
   layout: readonly number[],
-  target: Storage,
+  targets: readonly Storage[],
   [batches, m, n, k]: readonly [number, number, number, number],
 ): void {
   if (batches * m * n === 0) return
   const few = Math.min(m, n) <= FEW_ROWS
   if (few && k > SHORT && n < m && text.type !== "float2") {
     const sides = [batches, n, m, k] as const
-    dispatchProduct(queue, op, swapped(text), args, layout, target, sides)
+    dispatchProduct(queue, op, swapped(text), args, layout, targets, sides)
     return
   }
   const all: Argument[] = [...args, Int32Array.from([m, n, k, ...layout])]
@@ -52,7 +62,7 @@ export function dispatchProduct(
       op,
       kernel: { key: `${name} ${key} ${text.key}`, name, source },
       arguments: all,
-      writes: [target],
+      writes: targets,
       grid: [groups * group[0], group[1], 1],
       threadgroup: [...group, 1],
     })
@@ -65,7 +75,7 @@ export function dispatchProduct(
       op,
       kernel: { key: `product_each ${text.key}`, name: "product_each", source: () => eachSource(text) },
       arguments: all,
-      writes: [target],
+      writes: targets,
       grid: [Math.ceil((m * n) / width) * width, batches, 1],
       threadgroup: [width, 1, 1],
     })
@@ -114,6 +124,77 @@ export interface Extras {
 
 const nothing: Extras = { parameters: [], args: [], layout: [], text: () => ({}), key: "" }
 
+/** An ending's part of a kernel. */
+function endingText(product: Node, { work, results: ofProduct }: Ending) {
+  const program = programOf(work)
+  const { lines, results } = programText(program)
+  const outputs = work.outputs ?? [work]
+  const operands = [...new Set(work.inputs.filter((input) => !ofProduct.has(input)))]
+  const stored = operands.filter(({ storage }) => storage !== null)
+  const places = stored.map((node) => {
+    const strides = broadcastStrides(node.shape, node.strides ?? contiguousStrides(node.shape), work.shape)
+    return {
+      ...collapse(work.shape.slice(0, -1), [strides.slice(0, -1)]),
+      along: strides[strides.length - 1],
+    }
+  })
+  const type = computeType(product.dtype)
+  /** Where an operand's part of the layout begins, behind those before: its offset, its strides and the sizes of its axes. */
+  const beginOf = (i: number): number =>
+    places.slice(0, i).reduce((sum, { shape }) => sum + 2 + 2 * shape.length, 0)
+  const argument = (input: Node): string => {
+    if (ofProduct.has(input)) return "lz_value"
+    const name = `end${operands.indexOf(input)}`
+    return input.storage === null ? name : `${name}[${name}_at]`
+  }
+  /** Statements that find a stored operand's element. */
+  const locate = (node: Node, i: number, at: number): string => {
+    const name = `end${operands.indexOf(node)}_at`
+    const axes = places[i].shape.length
+    const begin = at + beginOf(i)
+    const steps = [...places[i].shape.keys()].reverse().map((axis) => {
+      const [stride, size] = [begin + 2 + axis, begin + 2 + axes + axis]
+      return axis === 0
+        ? `${name} += int(rest) * layout[${stride}];`
+        : `${name} += int(rest % uint(layout[${size}])) * layout[${stride}]; rest /= uint(layout[${size}]);`
+    })
+    return `int ${name} = layout[${begin}] + int(c) * layout[${begin + 1}]; { uint rest = z * m + r; ${steps.join(" ")} }`
+  }
+  return {
+    key: `${program.key} ${work.inputs.map((input) => (ofProduct.has(input) ? "y" : operands.indexOf(input)))} ${operands.map((node) => (node.storage === null ? "i" : places[stored.indexOf(node)].shape.length))}`,
+    parameters: [
+      ...operands.map((node, i) =>
+        node.storage === null
+          ? `constant ${metalType(node.dtype)}& end${i}`
+          : `device const ${metalType(node.dtype)}* end${i}`,
+      ),
+      ...outputs.map(({ dtype }, i) => `device ${metalType(dtype)}* out${i}`),
+    ],
+    args: [
+      ...operands.map(({ storage, params, dtype }) =>
+        storage === null ? bytesOf(params.value as ScalarValue, dtype) : { storage, offset: 0 },
+      ),
+      ...outputs.map(targetOf),
+    ],
+    writes: outputs.map(({ storage }) => storage as Storage),
+    layout: places.flatMap(({ shape, strides, along }, i) => [
+      stored[i].offset,
+      along,
+      ...strides[0],
+      ...shape,
+    ]),
+    text: (at: number): string =>
+      [
+        `${type} lz_value = ${type}(VALUE);`,
+        ...stored.map((node, i) => locate(node, i, at)),
+        ...lines.map((line) =>
+          line.replace(/\ba(\d+)\b/g, (_, k: string) => argument(work.inputs[Number(k)])),
+        ),
+        ...results.map((result, i) => `out${i}[(z * m + r) * n + c] = ${result};`),
+      ].join(" "),
+  }
+}
+
 /** A strided product; `extras` are operands besides a and b. */
 export function encodeProduct(
   queue: DispatchQueue,
@@ -123,7 +204,9 @@ export function encodeProduct(
   batch: readonly number[],
   more: readonly (readonly number[])[],
   extras: Extras,
+  ending?: Ending,
 ): void {
+  const end = ending && endingText(node, ending)
   const op = node.primitive?.name as string
   const type = metalType(node.dtype) as string
   const [m, k] = a.shape.slice(-2)
@@ -142,24 +225,31 @@ export function encodeProduct(
     ...merged.strides.flat(),
   ]
   const made = extras.text(3 + layout.length)
+  const tailAt = 3 + layout.length + extras.layout.length
+  const kept = !ending || ending.keeps
   const element = (name: string, expression: string): string => `${name}[${expression}]`
   const readA = element("a_in", "a_base + int(r) * layout[3] + int(k) * layout[4]")
   const readB = element("b_in", "b_base + int(k) * layout[5] + int(c) * layout[6]")
-  const value = made.value ?? "value"
+  const value = `${type}(${made.value ?? "value"})`
+  const place = "(z * m + r) * n + c"
   const text: ProductText = {
-    key: `${op} ${type} ${axes} ${runsAlong(columnA, rowA)} ${runsAlong(rowB, columnB)} ${extras.key}`,
+    key: `${op} ${type} ${axes} ${runsAlong(columnA, rowA)} ${runsAlong(rowB, columnB)} ${extras.key} ${end?.key ?? ""}`,
     type,
     parameters: [
       `device const ${type}* a_in`,
       `device const ${type}* b_in`,
-      `device ${type}* y`,
+      ...(kept ? [`device ${type}* y`] : []),
       ...extras.parameters,
+      ...(end?.parameters ?? []),
     ],
     functions: `${INDEX}${extras.functions ?? ""}`,
     setup: `${batchSetup(axes, at, bases)}${made.setup ?? ""}`,
     a: made.a?.(readA) ?? readA,
     b: made.b?.(readB) ?? readB,
-    store: `y[(z * m + r) * n + c] = ${type}(${value});`,
+    store: `${kept ? `y[${place}] = ${value};` : ""}${end ? ` { ${end.text(tailAt)} }` : ""}`.replaceAll(
+      "VALUE",
+      value,
+    ),
     aAlongK: runsAlong(columnA, rowA),
     bAlongK: extras.bAlongK ?? runsAlong(rowB, columnB),
   }
@@ -167,9 +257,14 @@ export function encodeProduct(
     queue,
     op,
     text,
-    [{ storage: a.storage, offset: 0 }, { storage: b.storage, offset: 0 }, targetOf(node), ...extras.args],
-    [...layout, ...extras.layout],
-    node.storage as Storage,
+    [
+      ...[a, b].map(({ storage }) => ({ storage, offset: 0 })),
+      ...(kept ? [targetOf(node)] : []),
+      ...extras.args,
+      ...(end?.args ?? []),
+    ],
+    [...layout, ...extras.layout, ...(end?.layout ?? [])],
+    [...(kept ? [node.storage as Storage] : []), ...(end?.writes ?? [])],
     [sizeOf(batch), m, n, k],
   )
 }
@@ -181,15 +276,17 @@ const supports = (node: Node): boolean =>
 
 const matmul: Family = {
   supports,
-  encode: (node, queue) => {
+  ends: true,
+  encode: (node, queue, ending) => {
     const [a, b] = node.inputs.map(viewOf)
-    encodeProduct(queue, node, a, b, node.shape.slice(0, -2), [], nothing)
+    encodeProduct(queue, node, a, b, node.shape.slice(0, -2), [], nothing, ending)
   },
 }
 
 const addmm: Family = {
   supports,
-  encode: (node, queue) => {
+  ends: true,
+  encode: (node, queue, ending) => {
     const [c, a, b] = node.inputs.map(viewOf)
     const { alpha, beta } = node.params as { alpha: number; beta: number }
     const full = [...new Array<number>(node.shape.length - c.shape.length).fill(0), ...c.strides].map(
@@ -197,15 +294,24 @@ const addmm: Family = {
     )
     const complex = node.dtype.kind === "complex"
     const cast = complex ? "float2" : "float"
-    encodeProduct(queue, node, a, b, node.shape.slice(0, -2), [full.slice(0, -2)], {
-      key: "",
-      parameters: [`device const ${metalType(node.dtype)}* c_in`, "constant float* factors"],
-      args: [{ storage: c.storage, offset: 0 }, Float32Array.of(alpha, beta)],
-      layout: [c.offset, ...full.slice(-2)],
-      text: (at) => ({
-        value: `factors[0] * value + factors[1] * ${cast}(c_in[layout[${at}] + base0 + int(r) * layout[${at + 1}] + int(c) * layout[${at + 2}]])`,
-      }),
-    })
+    encodeProduct(
+      queue,
+      node,
+      a,
+      b,
+      node.shape.slice(0, -2),
+      [full.slice(0, -2)],
+      {
+        key: "",
+        parameters: [`device const ${metalType(node.dtype)}* c_in`, "constant float* factors"],
+        args: [{ storage: c.storage, offset: 0 }, Float32Array.of(alpha, beta)],
+        layout: [c.offset, ...full.slice(-2)],
+        text: (at) => ({
+          value: `factors[0] * value + factors[1] * ${cast}(c_in[layout[${at}] + base0 + int(r) * layout[${at + 1}] + int(c) * layout[${at + 2}]])`,
+        }),
+      },
+      ending,
+    )
   },
 }
 

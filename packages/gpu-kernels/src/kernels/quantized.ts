@@ -3,7 +3,7 @@
  */
 import { type Node, sizeOf } from "@lazuli/core/engine"
 import type { Argument, DispatchQueue } from "../dispatch"
-import { type Families, type Family, isCountable } from "../family"
+import { type Ending, type Families, type Family, isCountable } from "../family"
 import { type View, viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
 import { type PackedFormat, packedFunctions, packedParameters, packSource, packSpan } from "../packed-source"
@@ -18,7 +18,7 @@ const supports = (node: Node): boolean =>
   metalType(node.dtype) !== undefined &&
   isCountable(node)
 
-function encode(node: Node, queue: DispatchQueue, gathers: boolean): void {
+function encode(node: Node, queue: DispatchQueue, gathers: boolean, ending?: Ending): void {
   const [x, ...rest] = node.inputs
   const params = node.params as unknown as Params
   const affine = params.mode === "affine"
@@ -36,26 +36,35 @@ function encode(node: Node, queue: DispatchQueue, gathers: boolean): void {
   const type = metalType(x.dtype) as string
   const names = affine ? "words, scales, biases" : "words, scales"
   withExtras(queue, [...packed, ...indices], (args: readonly Argument[]) =>
-    encodeProduct(queue, node, left, b, batch, [], {
-      key: `${params.mode} ${params.bits} ${params.groupSize} ${params.transpose} ${scales.dtype.name} ${indices.map((i) => i.dtype.name)} ${m === 0}`,
-      parameters: [
-        ...packedParameters(params, scales.dtype),
-        ...indices.map((i, at) => `device const ${metalType(i.dtype)}* ${at === 0 ? "lhs" : "rhs"}`),
-      ],
-      args,
-      layout: [rows, columns, ...(gathers ? [x.shape[0], a.strides[0], w.shape[0]] : [])],
-      functions: packedFunctions(params, scales.dtype, false),
-      bAlongK: params.transpose,
-      text: (at) => ({
-        setup: gathers
-          ? `  a_base += lz_matrix(long(lhs[z]), layout[${at + 2}]) * layout[${at + 3}];
+    encodeProduct(
+      queue,
+      node,
+      left,
+      b,
+      batch,
+      [],
+      {
+        key: `${params.mode} ${params.bits} ${params.groupSize} ${params.transpose} ${scales.dtype.name} ${indices.map((i) => i.dtype.name)} ${m === 0}`,
+        parameters: [
+          ...packedParameters(params, scales.dtype),
+          ...indices.map((i, at) => `device const ${metalType(i.dtype)}* ${at === 0 ? "lhs" : "rhs"}`),
+        ],
+        args,
+        layout: [rows, columns, ...(gathers ? [x.shape[0], a.strides[0], w.shape[0]] : [])],
+        functions: packedFunctions(params, scales.dtype, false),
+        bAlongK: params.transpose,
+        text: (at) => ({
+          setup: gathers
+            ? `  a_base += lz_matrix(long(lhs[z]), layout[${at + 2}]) * layout[${at + 3}];
   uint stack = uint(lz_matrix(long(rhs[z]), layout[${at + 4}])) * uint(layout[${at}]);
 `
-          : `  uint stack = z * uint(layout[${at}]);\n`,
-        b: () =>
-          `${type}(lz_weight(${names}, stack + ${params.transpose ? "c, k" : "k, c"}, uint(layout[${at + 1}])))`,
-      }),
-    }),
+            : `  uint stack = z * uint(layout[${at}]);\n`,
+          b: () =>
+            `${type}(lz_weight(${names}, stack + ${params.transpose ? "c, k" : "k, c"}, uint(layout[${at + 1}])))`,
+        }),
+      },
+      ending,
+    ),
   )
 }
 
@@ -136,8 +145,12 @@ const quantize: Family = {
 
 /** Products with packed weights, by primitive. */
 export const quantized: Families = {
-  quantizedMatmul: { supports, encode: (node, queue) => encode(node, queue, false) },
-  gatherQmm: { supports, encode: (node, queue) => encode(node, queue, true) },
+  quantizedMatmul: {
+    supports,
+    ends: true,
+    encode: (node, queue, ending) => encode(node, queue, false, ending),
+  },
+  gatherQmm: { supports, ends: true, encode: (node, queue, ending) => encode(node, queue, true, ending) },
   quantize,
   dequantize,
 }

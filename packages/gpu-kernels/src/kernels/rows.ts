@@ -21,6 +21,20 @@ const MOST_KEPT = 32
 const MOST_THREADS = 1024
 const GROUP = 256
 
+/** The walk of threads over rows of `n` elements, with vectors of `width`, and how many rows a threadgroup takes. */
+export function rowForm(
+  n: number,
+  rows: number,
+  width: number,
+): Omit<RowForm, "type"> & { readonly threads: number; readonly together: number } {
+  const alone = n <= SIMDGROUP_ROW
+  const least = Math.max(KEPT, width)
+  const threads = alone ? 32 : Math.min(MOST_THREADS, Math.max(64, Math.ceil(n / least / 32) * 32))
+  const count = Math.ceil(n / (threads * width)) * width
+  const together = alone ? Math.min(GROUP / 32, rows) : 1
+  return { width, count: count > MOST_KEPT ? 0 : count, alone, threads, together }
+}
+
 /** Adds kernel `rows` for places of row-major inputs. */
 function dispatchRows(
   queue: DispatchQueue,
@@ -37,12 +51,8 @@ function dispatchRows(
   const fits = (w: number): boolean =>
     n % w === 0 && [...places, ...outputs.slice(0, 1)].every((p) => p.offset % (w * itemsize) === 0)
   const width = fits(VECTOR / itemsize) ? VECTOR / itemsize : 1
-  const alone = n <= SIMDGROUP_ROW
-  const least = Math.max(KEPT, width)
-  const threads = alone ? 32 : Math.min(MOST_THREADS, Math.max(64, Math.ceil(n / least / 32) * 32))
-  const count = Math.ceil(n / (threads * width)) * width
-  const form: RowForm = { type, width, count: count > MOST_KEPT ? 0 : count, alone }
-  const together = alone ? Math.min(GROUP / 32, rows) : 1
+  const { threads, together, ...form } = { type, ...rowForm(n, rows, width) }
+  const { alone } = form
   queue.dispatch({
     op,
     kernel: {

@@ -16,6 +16,7 @@ import {
 } from "@lazuli/core/engine"
 import { familyOf } from "../families"
 import type { Families, Family } from "../family"
+import { joinedWork } from "../joined"
 import { encodeCopy } from "../kernels/copy"
 import { viewOf } from "../layout"
 import { GpuQueue } from "./queue"
@@ -109,6 +110,8 @@ export function createGpuBackend(
         )
       }
     },
+    joins: (members, inner) => joinedWork(members, inner, familyFor) !== null,
+    encodeJoined: (members, inner) => joinedWork(members, inner, familyFor)?.(queue),
     release(plan) {
       const recorded = recordings.get(plan.id)
       recordings.delete(plan.id)

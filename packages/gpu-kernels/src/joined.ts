@@ -1,0 +1,44 @@
+/**
+ * Joined work: applications that `compile` wants as one kernel, and which of them there are kernels for.
+ */
+import { type Application, type Node, programOf, sameShape, sizeOf } from "@lazuli/core/engine"
+import type { DispatchQueue } from "./dispatch"
+import { type Family, isCountable } from "./family"
+import { isWritable } from "./kernels/elementwise"
+import { rowGroup } from "./kernels/row-groups"
+
+/** Operands of an ending at most. */
+const MOST_OPERANDS = 12
+
+type FamilyFor = (node: Node) => Family | null
+
+/** The work of joined applications as one kernel, or null where there is none; `inner` are the results that nothing else reads. */
+export const joinedWork = (
+  members: readonly Application[],
+  inner: ReadonlySet<Node>,
+  familyFor: FamilyFor,
+): ((queue: DispatchQueue) => void) | null =>
+  productWithEnding(members, inner, familyFor) ?? rowGroup(members, inner)
+
+/** A product, and elementwise work on its result. */
+function productWithEnding(
+  members: readonly Application[],
+  inner: ReadonlySet<Node>,
+  familyFor: FamilyFor,
+): ((queue: DispatchQueue) => void) | null {
+  const [product, ...rest] = members
+  const work = rest.pop()
+  if (!work?.primitive.elementwise || product.primitive.elementwise || product.outputs !== null) return null
+  // Views of the product in the shape of the work.
+  if (rest.some((view) => !view.primitive.rules.view || view.inputs[0] !== product)) return null
+  const { shape } = product
+  const columns = shape[shape.length - 1]
+  if (shape.length < 2 || work.shape[work.shape.length - 1] !== columns) return null
+  if (sizeOf(work.shape) !== sizeOf(shape)) return null
+  const family = familyFor(product)
+  if (!family?.ends || !isCountable(work) || !isWritable(programOf(work))) return null
+  if (work.inputs.length + (work.outputs?.length ?? 1) > MOST_OPERANDS) return null
+  const results = new Set<Node>([product, ...rest])
+  if (rest.length === 0 && !sameShape(shape, work.shape)) return null
+  return (queue) => family.encode(product, queue, { work, results, keeps: !inner.has(product) })
+}
