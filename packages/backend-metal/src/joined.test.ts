@@ -180,3 +180,107 @@ describe("products", () => {
     ).toBe(4)
   })
 })
+
+const folds: [string, Function, (readonly number[])[], number][] = [
+  ["a mean of squares", (x) => mx.sum(mx.square(x.subtract(1))), [[40, 33]], 1],
+  ["columns of weighted rows", (x, w) => mx.sum(x.multiply(w), 0), [[100, 36], [36]], 1],
+  [
+    "columns of rows with a factor each",
+    (x, w) => mx.max(x.multiply(w), 0),
+    [
+      [100, 64],
+      [100, 1],
+    ],
+    1,
+  ],
+  [
+    "rows of products",
+    (x, y) => mx.sum(x.multiply(y), -1),
+    [
+      [5, 130],
+      [5, 130],
+    ],
+    1,
+  ],
+  ["long rows", (x, y) => mx.min(mx.exp(x).add(y), -1), [[3, 20000], [20000]], 1],
+  [
+    "an axis between",
+    (x, y) => mx.prod(x.add(y).add(1), 1),
+    [
+      [4, 5, 8],
+      [5, 1],
+    ],
+    1,
+  ],
+  [
+    "transposed operands",
+    (x, y) => mx.sum(x.T.multiply(y), 0),
+    [
+      [24, 70],
+      [70, 24],
+    ],
+    1,
+  ],
+  ["truths", (x) => mx.any(mx.greater(x, 1.5), 0), [[30, 20]], 1],
+  ["positions", (x) => mx.argmax(x.multiply(-1), 1), [[30, 21]], 1],
+]
+
+describe("reductions", () => {
+  it.each(folds)("of %s compute them as they go", (_, f, shapes, kernels) => {
+    expect(agree(f, shapes).kernels).toBe(kernels)
+  })
+  it.each([mx.float16, mx.bfloat16])("of work for %s", (dtype) => {
+    for (const [, f, shapes] of folds.slice(1, 4)) expect(agree(f, shapes, dtype).kernels).toBe(1)
+  })
+  it("of complex numbers, whole numbers and truths compute them as they go", () => {
+    const kinds: [Function, number][] = [
+      [(x, y) => mx.abs(mx.sum(x.astype(mx.complex64).multiply(y.astype(mx.complex64)), 0)), 2],
+      [(x, y) => mx.sum(x.multiply(8).astype(mx.int32).multiply(y.multiply(8).astype(mx.int32)), -1), 1],
+      [(x, y) => mx.sum(mx.logicalAnd(mx.greater(x, 0), mx.less(y, 1))), 1],
+    ]
+    for (const [f, kernels] of kinds) {
+      const shapes = [
+        [40, 30],
+        [40, 30],
+      ]
+      expect(agree(f, shapes).kernels).toBeLessThanOrEqual(kernels)
+    }
+  })
+})
+
+describe("random programs", () => {
+  /** Values of a few shapes that broadcast together, made from earlier ones. */
+  const program =
+    (seed: number): Function =>
+    (...inputs) => {
+      let state = seed
+      const draw = (n: number): number => {
+        state = (Math.imul(state, 1664525) + 1013904223) >>> 0
+        return Math.floor((state / 2 ** 32) * n)
+      }
+      const made = [...inputs]
+      const pick = (): mx.Array => made[draw(made.length)]
+      const square = (): mx.Array => mx.broadcastTo(pick(), [12, 12])
+      const steps: (() => mx.Array)[] = [
+        () => mx.tanh(pick().add(pick())),
+        () => pick().multiply(pick()).multiply(0.5),
+        () => mx.maximum(pick(), pick().negative()),
+        () => mx.where(mx.greater(pick(), 0), pick(), 0.25),
+        () => mx.softmax(square(), -1),
+        () => mx.mean(square(), { axis: -1, keepdims: true }),
+        () => mx.max(square().multiply(pick()), { axis: 0, keepdims: true }),
+        () => mx.fast.rmsNorm(square(), null, 1e-3),
+        () => mx.tanh(mx.matmul(square(), square())),
+        () => mx.sum(mx.abs(pick())).multiply(0.01),
+      ]
+      for (let i = 0; i < 14; i++) made.push(steps[draw(steps.length)]())
+      return made.slice(-3)
+    }
+  it.each([1, 2, 3, 4, 5, 6, 7, 8])(
+    "number %s agrees, compiled, as written and on the reference",
+    (seed) => {
+      agree(program(seed * 7919), [[12, 12], [12], [12, 1]])
+    },
+    60_000,
+  )
+})

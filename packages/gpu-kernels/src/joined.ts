@@ -5,9 +5,10 @@ import { type Application, type Node, programOf, sameShape, sizeOf } from "@lazu
 import type { DispatchQueue } from "./dispatch"
 import { type Family, isCountable } from "./family"
 import { isWritable } from "./kernels/elementwise"
+import { foldWithWork } from "./kernels/reduce"
 import { rowGroup } from "./kernels/row-groups"
 
-/** Operands of an ending at most. */
+/** Operands of work before or behind a kernel at most. */
 const MOST_OPERANDS = 12
 
 type FamilyFor = (node: Node) => Family | null
@@ -18,7 +19,24 @@ export const joinedWork = (
   inner: ReadonlySet<Node>,
   familyFor: FamilyFor,
 ): ((queue: DispatchQueue) => void) | null =>
-  productWithEnding(members, inner, familyFor) ?? rowGroup(members, inner)
+  productWithEnding(members, inner, familyFor) ??
+  reductionOfWork(members, inner, familyFor) ??
+  rowGroup(members, inner)
+
+/** Elementwise work, and a reduction that alone reads it, over any axes. */
+function reductionOfWork(
+  members: readonly Application[],
+  inner: ReadonlySet<Node>,
+  familyFor: FamilyFor,
+): ((queue: DispatchQueue) => void) | null {
+  if (members.length !== 2) return null
+  const [work, reduction] = members
+  if (!work.primitive.elementwise || reduction.primitive.elementwise || work.outputs !== null) return null
+  if (reduction.inputs.length !== 1 || reduction.inputs[0] !== work || !inner.has(work)) return null
+  if (work.inputs.length > MOST_OPERANDS || !isCountable(work) || !isWritable(programOf(work))) return null
+  const family = familyFor(reduction)
+  return family && foldWithWork(family, work, reduction)
+}
 
 /** A product, and elementwise work on its result. */
 function productWithEnding(

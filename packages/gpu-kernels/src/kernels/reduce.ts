@@ -1,7 +1,18 @@
 /**
  * Reductions over axes: which kernel folds which layout, and in how many passes.
  */
-import { bool_, contiguousStrides, float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  type Application,
+  bool_,
+  broadcastStrides,
+  contiguousStrides,
+  float32,
+  type Node,
+  programOf,
+  type ScalarValue,
+  type Storage,
+  sizeOf,
+} from "@lazuli/core/engine"
 import type { DispatchQueue, Kernel, Place } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import {
@@ -14,10 +25,19 @@ import {
   truthFold,
   varianceFold,
 } from "../fold"
-import { columnsSource, type FoldForm, rowsSource, type Worker } from "../fold-source"
+import {
+  columnsSource,
+  type FoldForm,
+  type FoldOperand,
+  type Prologue,
+  rowsSource,
+  type Worker,
+} from "../fold-source"
 import { collapse, type View, viewOf } from "../layout"
 import { dispatchMap, type MapInput } from "../map"
 import { metalType } from "../metal-types"
+import { bytesOf } from "../scalar-source"
+import { programText } from "./elementwise"
 
 const GROUP = 256
 const VECTOR = 16
@@ -33,46 +53,59 @@ const PART = 4096
 /** Bytes of threadgroup memory that columns may take. */
 const SHARED = 16384
 
-/** Elements to fold: axes of the cells in row-major order of the outputs, and axes of each cell. */
+/** An operand of what is folded: its strides along the cells, in row-major order of the outputs, and along each cell's elements. */
 interface Folded {
-  readonly place: Place
-  /** In elements, beyond the place. */
-  readonly offset: number
+  readonly type: string
   readonly itemsize: number
-  readonly cells: { readonly shape: readonly number[]; readonly strides: readonly number[] }
-  readonly row: { readonly shape: readonly number[]; readonly strides: readonly number[] }
+  /** Bytes of the dispatch, or a place and an offset in elements beyond it. */
+  readonly from: ArrayBufferView | { readonly place: Place; readonly offset: number }
+  readonly cells: readonly number[]
+  readonly row: readonly number[]
+}
+type Stored = Folded & { readonly from: { readonly place: Place; readonly offset: number } }
+
+/** The elements to fold: sizes of the cells' axes and of those of a cell, operands, and the work that makes elements of them. */
+interface Elements {
+  readonly cells: readonly number[]
+  readonly row: readonly number[]
+  readonly operands: readonly Folded[]
+  readonly work?: { readonly key: string; text(): string }
 }
 
-const oneAxis = (
-  shape: readonly number[],
-  strides: readonly number[],
-): { shape: number[]; strides: number[] } => {
-  const merged = collapse(shape, [strides])
-  return { shape: merged.shape, strides: merged.strides[0] }
-}
+const isStored = (each: Folded): each is Stored => "place" in each.from
 
 /** Folds the elements of `from` into `target`, in as many passes as it needs. */
 function dispatchFold(
   queue: DispatchQueue,
   op: string,
   fold: Fold,
-  from: Folded,
+  from: Elements,
   target: Place,
   scale: number,
   partial = false,
 ): void {
-  const { cells, row, itemsize } = from
-  const [count, n] = [sizeOf(cells.shape), sizeOf(row.shape)]
-  const inner = row.strides[row.strides.length - 1]
-  const columns = cells.shape[cells.shape.length - 1]
-  const byColumns = n > 1 && columns > 1 && inner !== 1 && cells.strides[cells.strides.length - 1] === 1
-  const start = from.place.offset / itemsize + from.offset
-  const aligns = (width: number, strides: readonly number[]): boolean =>
-    start % width === 0 && strides.every((s) => s % width === 0)
+  const { cells, row, operands, work } = from
+  const [count, n] = [sizeOf(cells), sizeOf(row)]
+  const stored = operands.filter(isStored)
+  const last = (strides: readonly number[]): number => strides[strides.length - 1]
+  const columns = last(cells)
+  const alongColumns = stored.filter((each) => last(each.row) !== 1 && last(each.cells) === 1).length
+  const alongRows = stored.filter((each) => last(each.row) === 1).length
+  const byColumns = n > 1 && columns > 1 && alongColumns > alongRows
+  /** True if vectors of all operands begin where they may; `across` are the strides of an operand between them. */
+  const aligns = (width: number, across: (each: Folded) => readonly number[]): boolean =>
+    stored.every(
+      (each) =>
+        (each.from.place.offset / each.itemsize + each.from.offset) % width === 0 &&
+        across(each).every((s) => s % width === 0),
+    )
+  /** True if the elements of vectors are neighbours, or one, in all operands. */
+  const runs = (along: (each: Folded) => readonly number[]): boolean =>
+    stored.every((each) => last(along(each)) === 1 || (work !== undefined && last(along(each)) === 0))
   const layout = (parts: number, part: number): Int32Array =>
     Int32Array.from([
-      ...[count, n, parts, part, from.offset],
-      ...[...cells.shape, ...cells.strides, ...row.shape, ...row.strides],
+      ...[count, n, parts, part, ...cells, ...row],
+      ...stored.flatMap((each) => [each.from.offset, ...each.cells, ...each.row]),
     ])
   const pass = (
     form: FoldForm,
@@ -87,42 +120,59 @@ function dispatchFold(
     queue.dispatch({
       op,
       kernel,
-      arguments: [from.place, to, layout(parts, part), Float32Array.of(scale)],
+      arguments: [
+        ...operands.map((each) => (isStored(each) ? each.from.place : (each.from as ArrayBufferView))),
+        to,
+        layout(parts, part),
+        Float32Array.of(scale),
+      ],
       writes: [to.storage],
       grid,
       threadgroup: group,
     })
     if (!scratch) return
-    const next = {
-      place: to,
-      offset: 0,
+    const accumulators: Folded = {
+      type: fold.acc,
       itemsize: fold.accSize,
+      from: { place: to, offset: 0 },
       // Columns write part after part, rows the parts of a cell side by side.
-      cells: { shape: [count], strides: [byColumns ? 1 : parts] },
-      row: { shape: [parts], strides: [byColumns ? count : 1] },
+      cells: [byColumns ? 1 : parts],
+      row: [byColumns ? count : 1],
     }
+    const next = { cells: [count], row: [parts], operands: [accumulators] }
     dispatchFold(queue, op, fold, next, target, scale, true)
     scratch.drop()
   }
-  const axes = { cellAxes: cells.shape.length, rowAxes: row.shape.length, partial }
+  const axes = { cellAxes: cells.length, rowAxes: row.length, partial }
+  /** The work, which reads vectors along these strides. */
+  const prologue = (width: number, along: (each: Folded) => readonly number[]): Prologue | undefined => {
+    if (!work) return undefined
+    const kinds = operands.map((each): FoldOperand => {
+      if (!isStored(each)) return { type: each.type, letter: "i" }
+      return { type: each.type, letter: width > 1 && last(along(each)) === 0 ? "u" : "x" }
+    })
+    const letters = kinds.map(({ letter }) => letter).join("")
+    return { key: `${work.key} ${letters}`, operands: kinds, text: work.text() }
+  }
   const key = (form: FoldForm, what: string): string =>
-    `fold ${what} ${form.cellAxes} ${form.rowAxes} ${form.width} ${partial} ${form.whole} ${fold.key}`
+    `fold ${what} ${form.cellAxes} ${form.rowAxes} ${form.width} ${partial} ${form.whole} ${fold.key} ${form.prologue?.key ?? ""}`
   // Accumulators are read one by one.
-  let width = partial ? 1 : Math.max(1, VECTOR / itemsize)
+  let width = partial ? 1 : Math.max(1, VECTOR / Math.max(1, ...stored.map(({ itemsize }) => itemsize)))
 
   if (byColumns) {
     const lanes = n >= LONG_COLUMN ? LANES : 1
     while (width > 1 && LANES * 32 * width * fold.accSize > SHARED) width /= 2
-    if (columns % width !== 0 || !aligns(width, [...cells.strides.slice(0, -1), ...row.strides])) width = 1
+    const across = (each: Folded): readonly number[] => [...each.cells.slice(0, -1), ...each.row]
+    if (columns % width !== 0 || !runs((each) => each.cells) || !aligns(width, across)) width = 1
     const x = lanes > 1 ? 32 : Math.min(128, Math.ceil(columns / width / 32) * 32)
-    const across = Math.ceil(columns / width / x)
+    const blocks = Math.ceil(columns / width / x)
     const outer = count / columns
     const parts =
-      lanes > 1 && across * outer < GROUPS
-        ? Math.max(1, Math.min(Math.floor(n / (4 * LONG_COLUMN)), Math.ceil(GROUPS / (across * outer))))
+      lanes > 1 && blocks * outer < GROUPS
+        ? Math.max(1, Math.min(Math.floor(n / (4 * LONG_COLUMN)), Math.ceil(GROUPS / (blocks * outer))))
         : 1
     const part = Math.ceil(n / parts)
-    const form = { ...axes, width, whole: parts === 1 }
+    const form = { ...axes, width, whole: parts === 1, prologue: prologue(width, (each) => each.cells) }
     pass(
       form,
       {
@@ -132,12 +182,13 @@ function dispatchFold(
       },
       parts,
       part,
-      [across * outer * x, parts * lanes, 1],
+      [blocks * outer * x, parts * lanes, 1],
       [x, lanes, 1],
     )
     return
   }
-  if (row.shape.length > 1 || inner !== 1 || !aligns(width, cells.strides) || n < width) width = 1
+  if (row.length > 1 || n < width || !runs((each) => each.row) || !aligns(width, (each) => each.cells))
+    width = 1
   const worker: Worker = n <= THREAD_ROW ? "thread" : n <= SIMDGROUP_ROW ? "simdgroup" : "threadgroup"
   const parts =
     worker === "threadgroup" && count < GROUPS
@@ -145,7 +196,7 @@ function dispatchFold(
       : 1
   // Whole vectors, so that each part begins with one.
   const part = Math.ceil(Math.ceil(n / parts) / width) * width
-  const form = { ...axes, width, whole: parts === 1 }
+  const form = { ...axes, width, whole: parts === 1, prologue: prologue(width, (each) => each.row) }
   const group =
     worker === "threadgroup"
       ? GROUP
@@ -178,29 +229,41 @@ export function encodeFold(
   target: Place,
   scale = 1,
 ): void {
-  const pick = (wanted: boolean): { shape: number[]; strides: number[] } => {
-    const some = view.shape.map((_, i) => i).filter((i) => axes.includes(i) === wanted)
-    return oneAxis(
-      some.map((i) => view.shape[i]),
-      some.map((i) => view.strides[i]),
+  const { storage, offset, itemsize, shape, strides } = view
+  const from = { place: { storage, offset: 0 }, offset }
+  foldOver(queue, op, fold, shape, [{ type: fold.from, itemsize, from, strides }], axes, target, scale)
+}
+
+/** An operand with its strides along all axes. */
+type Spread = Omit<Folded, "cells" | "row"> & { readonly strides: readonly number[] }
+
+/** Folds over axes of what `work` makes of operands; without it, of the one operand. */
+function foldOver(
+  queue: DispatchQueue,
+  op: string,
+  fold: Fold,
+  shape: readonly number[],
+  operands: readonly Spread[],
+  axes: readonly number[],
+  target: Place,
+  scale: number,
+  work?: Elements["work"],
+): void {
+  const pick = (wanted: boolean): { shape: number[]; strides: number[][] } => {
+    const some = [...shape.keys()].filter((i) => axes.includes(i) === wanted)
+    return collapse(
+      some.map((i) => shape[i]),
+      operands.map(({ strides }) => some.map((i) => strides[i])),
     )
   }
   const [cells, row] = [pick(false), pick(true)]
   if (sizeOf(cells.shape) === 0) return
-  dispatchFold(
-    queue,
-    op,
-    fold,
-    {
-      place: { storage: view.storage, offset: 0 },
-      offset: view.offset,
-      itemsize: view.itemsize,
-      cells,
-      row,
-    },
-    target,
-    scale,
-  )
+  const folded = operands.map(({ type, itemsize, from }, k) => ({
+    ...{ type, itemsize, from },
+    cells: cells.strides[k],
+    row: row.strides[k],
+  }))
+  dispatchFold(queue, op, fold, { cells: cells.shape, row: row.shape, operands: folded, work }, target, scale)
 }
 
 export const targetOf = (node: Node): Place => ({
@@ -208,15 +271,68 @@ export const targetOf = (node: Node): Place => ({
   offset: node.offset * node.dtype.size,
 })
 
-const family = (foldOf: (node: Node) => Fold, scaleOf = (_: Node): number => 1): Family => ({
-  supports: (node) => isFoldable(node.inputs[0].dtype) && isFoldable(node.dtype) && isCountable(node),
-  encode(node, queue) {
-    const axes =
-      node.params.axis === undefined ? (node.params.axes as number[]) : [node.params.axis as number]
-    const op = node.primitive?.name as string
-    encodeFold(queue, op, foldOf(node), viewOf(node.inputs[0]), axes, targetOf(node), scaleOf(node))
-  },
-})
+/** The fold of an application, and the factor of its result. */
+interface Reduction {
+  foldOf(node: Node): Fold
+  scaleOf(node: Node): number
+}
+const reductionOf = new Map<Family, Reduction>()
+
+const axesOf = ({ params }: Node): readonly number[] =>
+  params.axis === undefined ? (params.axes as number[]) : [params.axis as number]
+
+/** Work that a reduction of such a family folds as it is computed; null for other families. `work` is then not in memory. */
+export function foldWithWork(
+  family: Family,
+  work: Application,
+  reduction: Application,
+): ((queue: DispatchQueue) => void) | null {
+  const found = reductionOf.get(family)
+  if (!found) return null
+  return (queue) => {
+    const program = programOf(work)
+    const operands = work.inputs.map((node): Spread => {
+      const { storage, dtype, shape, strides, offset, params } = node
+      const kind = { type: metalType(dtype) as string, itemsize: dtype.size }
+      if (storage === null)
+        return {
+          ...kind,
+          from: bytesOf(params.value as ScalarValue, dtype),
+          strides: work.shape.map(() => 0),
+        }
+      const spread = broadcastStrides(shape, strides ?? contiguousStrides(shape), work.shape)
+      return { ...kind, from: { place: { storage, offset: 0 }, offset }, strides: spread }
+    })
+    const text = (): string => {
+      const { lines, results } = programText(program)
+      return `${lines.join("\n")}\nreturn ${results[0]};`
+    }
+    foldOver(
+      queue,
+      reduction.primitive.name,
+      found.foldOf(reduction),
+      work.shape,
+      operands,
+      axesOf(reduction),
+      targetOf(reduction),
+      found.scaleOf(reduction),
+      { key: program.key, text },
+    )
+  }
+}
+
+function family(foldOf: (node: Node) => Fold, scaleOf = (_: Node): number => 1): Family {
+  const made: Family = {
+    supports: (node) => isFoldable(node.inputs[0].dtype) && isFoldable(node.dtype) && isCountable(node),
+    encode(node, queue) {
+      const op = node.primitive?.name as string
+      const view = viewOf(node.inputs[0])
+      encodeFold(queue, op, foldOf(node), view, axesOf(node), targetOf(node), scaleOf(node))
+    },
+  }
+  reductionOf.set(made, { foldOf, scaleOf })
+  return made
+}
 
 const variance = family(
   (node) => varianceFold(node.dtype),
