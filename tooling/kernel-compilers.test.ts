@@ -2,12 +2,14 @@
  * Compilers without a GPU accept one instance of every kernel, and refuse what Apple's would: `npm run kernels` reads all instances.
  * Without clang there is nothing to run, and these tests say so.
  */
+
+import { findClang } from "@lazuli/gpu-kernels"
 import { describe, expect, it } from "vitest"
-import { findClang, ptx, read, strict } from "./kernel-compilers"
+import { ptx, read, strict } from "./kernel-compilers"
 import { instances, kernelSources, packagedSources } from "./kernel-sources"
 import "@lazuli/backend-cpu"
 
-const clang = findClang()
+const clang = findClang()?.command
 const reason = clang ? "" : ": skipped, because no clang is installed (apt-get install clang-19)"
 
 /** Families of recorded cases that between them reach every kernel. */

@@ -2,12 +2,12 @@
  * Compilers that read the GPU kernels without a GPU: clang makes PTX of their translation to CUDA, with declarations of its own in place
  * of NVIDIA's headers, and reads them with real address spaces as C++ for OpenCL.
  */
-import { spawn, spawnSync } from "node:child_process"
+import { spawn } from "node:child_process"
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { availableParallelism, tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
-import { cudaSource, strictSource } from "@lazuli/gpu-kernels"
+import { cudaSource, metalWords, strictFlags, strictSource } from "@lazuli/gpu-kernels"
 import type { KernelSource } from "./kernel-sources"
 
 const checks = fileURLToPath(new URL("../packages/gpu-kernels/checks/", import.meta.url))
@@ -16,19 +16,6 @@ const checks = fileURLToPath(new URL("../packages/gpu-kernels/checks/", import.m
 export interface Refusal {
   readonly file: string
   readonly message: string
-}
-
-/** The oldest clang that knows this compute capability and C++ for OpenCL well enough. */
-const MIN_CLANG = 17
-
-/** The newest clang that runs, from `LAZULI_CLANG` or by the names that distributions give it; undefined where there is none. */
-export function findClang(): string | undefined {
-  const names = [20, 19, 18, 17].map((version) => `clang++-${version}`)
-  const candidates = process.env.LAZULI_CLANG ? [process.env.LAZULI_CLANG] : [...names, "clang++"]
-  return candidates.find((name) => {
-    const { stdout } = spawnSync(name, ["--version"], { encoding: "utf8" })
-    return Number(/clang version (\d+)/.exec(stdout ?? "")?.[1] ?? 0) >= MIN_CLANG
-  })
 }
 
 /** One way of reading a source: what a compiler is given, and with which flags. */
@@ -59,10 +46,7 @@ export const strict: Reading = {
   extension: "cl",
   headers: {},
   text: ({ source, file }) => strictSource({ text: source, file }),
-  flags: [
-    ...["-x", "clcpp", "-cl-std=clc++2021", "--target=spir64-unknown-unknown", "-fsyntax-only", "-w"],
-    ...["-include", join(checks, "strict.h")],
-  ],
+  flags: strictFlags,
 }
 
 /** Reads sources with a compiler, several at once; gives those that it refuses. */
@@ -110,20 +94,6 @@ async function compile(
   const { status, output } = await run(compiler, [...flags, path, "-o", `${path}.out`])
   return status === 0 ? null : metalWords(/^.*\berror: .*$/m.exec(output)?.[0] ?? output.slice(0, 500))
 }
-
-const spaces: Record<string, string> = {
-  __global: "device",
-  __constant: "constant",
-  __local: "threadgroup",
-  __private: "thread",
-}
-
-/** A message in the words of Metal. Variables themselves are always in the thread's space, which goes without saying. */
-const metalWords = (message: string): string =>
-  message
-    .replace(/\*__private\b/g, "*")
-    .replace(/__(global|constant|local|private)\b/g, (word) => spaces[word])
-    .replace(/\blz_(atomic|memory)/g, "$1")
 
 function run(command: string, args: readonly string[]): Promise<{ status: number | null; output: string }> {
   return new Promise((done) => {

@@ -4,7 +4,8 @@
 //   npm run kernels -- [--families unary,reduce] [--only ptx,strict] [--instances]
 
 import { parseArgs } from "node:util"
-import { findClang, ptx, read, strict } from "./kernel-compilers"
+import { findClang } from "@lazuli/gpu-kernels"
+import { ptx, read, strict } from "./kernel-compilers"
 import { instances, kernelSources, packagedSources } from "./kernel-sources"
 import "@lazuli/backend-cpu"
 
@@ -15,7 +16,7 @@ const { values } = parseArgs({
     instances: { type: "boolean", default: false },
   },
 })
-const clang = findClang()
+const clang = findClang()?.command
 if (!clang) {
   console.error("no clang is installed: apt-get install clang-19, or name one in LAZULI_CLANG")
   process.exit(2)

@@ -13,6 +13,7 @@ import {
   translate,
   withoutMetalIncludes,
 } from "@lazuli/gpu-kernels"
+import { checkAddressSpaces } from "./address-spaces"
 import {
   type CompileFailure,
   compileAhead,
@@ -167,6 +168,8 @@ export class HostRuntime implements MetalRuntime {
     if (known) return known
     const source = { text, file, wording }
     const library = new HostLibrary(source, translationOf(source), this.exactBuffers)
+    // This package's own sources are read by tests.
+    if (wording) checkAddressSpaces(source)
     this.libraries.set(key, library)
     return library
   }

@@ -229,12 +229,12 @@ T cross(T, T);
 
 template <class T>
 struct numeric_limits {
-  static constexpr T min();
-  static constexpr T max();
-  static constexpr T lowest();
-  static constexpr T epsilon();
-  static constexpr T infinity();
-  static constexpr T quiet_NaN();
+  static constexpr T min() { return T(); }
+  static constexpr T max() { return T(); }
+  static constexpr T lowest() { return T(); }
+  static constexpr T epsilon() { return T(); }
+  static constexpr T infinity() { return T(); }
+  static constexpr T quiet_NaN() { return T(); }
 };
 template <class A, class B>
 constexpr bool is_same_v = lz_same<A, B>::value;

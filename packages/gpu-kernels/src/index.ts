@@ -44,6 +44,14 @@ export {
   withoutMetalIncludes,
 } from "./msl/scanner"
 export { strictSource } from "./msl/strict"
+export {
+  type Clang,
+  findClang,
+  metalWords,
+  strictFlags,
+  strictHeader,
+  strictProblems,
+} from "./msl/strict-compiler"
 export { cudaHeaders, preludeFolder } from "./prelude"
 export { type Addon, checkAddon, loadAddon } from "./runtime/addon"
 export { createGpuBackend, type GpuBackend } from "./runtime/backend"
