@@ -34,4 +34,8 @@ export const nnSamples: Sample[] = Object.entries(activations).map(([name, f]) =
 export const UNREACHABLE: Readonly<Record<string, string>> = {
   "@lazuli/compile/fused":
     "exists inside the plans of compiled functions alone, after derivatives and batches were taken: the columns compiled and shapeless of all primitives run it",
+  "@lazuli/gpu-kernels/metalKernel":
+    "has no semantics but what its user writes in Metal: the tests of backend-metal run it",
+  "@lazuli/gpu-kernels/referencedKernel":
+    "is what its user's reference makes it: the tests of backend-metal run it",
 }

@@ -1,6 +1,6 @@
 /**
- * Users' sources held to Metal's address spaces, which a compiler for the CPU does not have: clang reads them where it is installed. What it
- * said is remembered on disk.
+ * Users' sources held to Metal's address spaces, which a compiler for the CPU does not have: clang reads them where it is installed.
+ * What it said is remembered on disk.
  */
 import { spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"

@@ -1,6 +1,6 @@
 /**
- * The clang that reads Metal with real address spaces, as C++ for OpenCL: how it is found, what it is given, and what it says in the words of
- * Metal.
+ * The clang that reads Metal with real address spaces, as C++ for OpenCL: how it is found, what it is given, and what it says in the
+ * words of Metal.
  */
 import { spawnSync } from "node:child_process"
 import { fileURLToPath } from "node:url"
