@@ -69,11 +69,20 @@ function inlineOf({ inline }: DispatchForm): (number | undefined)[] {
   }
 }
 
+let tensorCore: { readonly name: string; readonly text: string } | undefined
+/** The header of this package's own kernels. */
+function tensorCoreHeader(): { readonly name: string; readonly text: string } {
+  const name = "tensor-core.cuh"
+  // src/ and dist/ are both one below the package.
+  tensorCore ??= { name, text: readFileSync(new URL(`../kernels/${name}`, import.meta.url), "utf8") }
+  return tensorCore
+}
+
 /** A source that is CUDA's already: its arguments are addresses, and bytes where they come with the launch. */
 function nativeOf(source: string, name: string, { inline, threads }: DispatchForm): CudaSource {
   return {
     source,
-    headers: cudaHeaders(),
+    headers: [...cudaHeaders(), tensorCoreHeader()],
     kernels: [
       {
         name,

@@ -9,6 +9,7 @@ import {
   setMetalKernelMaker,
 } from "@lazuli/core/engine"
 import { createGpuBackend, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
+import { attentionFamilies } from "./attention"
 import { cudaKernel, userKernels } from "./cuda-kernel"
 import { isLikely } from "./libraries"
 import { productFamilies } from "./products"
@@ -22,6 +23,7 @@ const runtime = new CudaRuntime()
 /** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` or `mx.cuda.setDevice` numbers. */
 export const cudaBackend: GpuBackend = createGpuBackend(runtime, "cuda", isPresent ? 200 : 50, {
   ...productFamilies(() => runtime.hasProducts),
+  ...attentionFamilies(() => runtime.facts.major >= 8),
   ...userKernels,
 })
 

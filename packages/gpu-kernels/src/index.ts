@@ -20,7 +20,7 @@ export {
   type Wording,
 } from "./dispatch"
 export { familyOf } from "./families"
-export type { Families, Family } from "./family"
+export { type Families, type Family, isCountable } from "./family"
 export { encodeCopy, withRowMajor } from "./kernels/copy"
 export { encodeFill, type KernelCall, withInputs } from "./kernels/custom"
 export { collapse, type View, viewOf } from "./layout"

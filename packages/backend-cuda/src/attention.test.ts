@@ -1,0 +1,64 @@
+/**
+ * Attention by the kernel for tensor cores, on the test double: ragged sizes, masks, grouped heads and layouts agree with the reference,
+ * and derivatives, which read its sums, too.
+ */
+import "../test/double"
+import * as mx from "@lazuli/core"
+import { grad } from "@lazuli/transforms"
+import { beforeAll, expect, it } from "vitest"
+import "./index"
+
+beforeAll(() => mx.setBackend("cuda", "gpu"))
+
+const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
+  mx
+    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
+    .reshape(shape)
+    .astype(dtype)
+
+function agree(f: () => mx.Array, tolerance: number): void {
+  const got = mx.stream(mx.gpu, () => f().astype(mx.float32).toTypedArray()) as Float32Array
+  const want = mx.stream(mx.cpu, () => f().astype(mx.float32).toTypedArray()) as Float32Array
+  expect(got.length).toBe(want.length)
+  got.forEach((x, i) => {
+    if (!(Math.abs(x - want[i]) <= tolerance)) expect([i, x]).toEqual([i, want[i]])
+  })
+}
+const { scaledDotProductAttention: attend } = mx.fast
+
+it("agrees for ragged sizes, with every mask and shared heads", () => {
+  const q = (n: number, d: number): mx.Array => wave([1, 2, n, d], mx.bfloat16, 0)
+  const k = (n: number, d: number, phase = 1): mx.Array => wave([1, 1, n, d], mx.bfloat16, phase)
+  for (const mask of [null, "causal"] as const)
+    agree(() => attend(q(130, 16), k(70, 16), k(70, 16, 2), { scale: 0.4, mask }), 2e-2)
+  agree(() => attend(q(5, 80), k(9, 80), k(9, 80, 2), { scale: 0.2, mask: "causal" }), 2e-2)
+  const seen = (): mx.Array => wave([5, 70], mx.float32, 3).greater(0)
+  agree(() => attend(q(5, 16), k(70, 16), k(70, 16, 2), { scale: 0.4, mask: seen() }), 2e-2)
+  const bias = (): mx.Array =>
+    wave([1, 2, 5, 1], mx.bfloat16, 3).multiply(wave([1, 1, 1, 70], mx.bfloat16, 1))
+  agree(() => attend(q(5, 16), k(70, 16), k(70, 16, 2), { scale: 0.4, mask: bias() }), 2e-2)
+}, 120_000)
+
+it("gives zeros for a query that sees nothing", () => {
+  agree(
+    () =>
+      attend(
+        wave([1, 1, 3, 16], mx.float16, 0),
+        wave([1, 1, 2, 16], mx.float16, 1),
+        wave([1, 1, 2, 16], mx.float16, 2),
+        {
+          scale: 1,
+          mask: "causal",
+        },
+      ),
+    1e-2,
+  )
+}, 60_000)
+
+it("reads heads where they lie, and derivatives follow", () => {
+  const part = (phase: number): mx.Array => wave([2, 20, 2, 32], mx.float16, phase).transpose(0, 2, 1, 3)
+  const loss = (x: mx.Array): mx.Array =>
+    attend(x, part(1), part(2), { scale: 0.3, mask: "causal" }).multiply(part(3)).sum()
+  agree(() => attend(part(0), part(1), part(2), { scale: 0.3 }), 1e-2)
+  agree(() => grad(loss)(part(0)) as mx.Array, 2e-2)
+}, 120_000)
