@@ -10,6 +10,7 @@ import {
 } from "@lazuli/core/engine"
 import { createGpuBackend, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
 import { attentionFamilies } from "./attention"
+import { convolutionFamilies } from "./convolutions"
 import { cudaKernel, userKernels } from "./cuda-kernel"
 import { isLikely } from "./libraries"
 import { productFamilies } from "./products"
@@ -22,7 +23,8 @@ const runtime = new CudaRuntime()
 
 /** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` or `mx.cuda.setDevice` numbers. */
 export const cudaBackend: GpuBackend = createGpuBackend(runtime, "cuda", isPresent ? 200 : 50, {
-  ...productFamilies(() => runtime.hasProducts),
+  ...productFamilies(() => runtime.has("cublasLt")),
+  ...convolutionFamilies(() => runtime.convolvable),
   ...attentionFamilies(() => runtime.facts.major >= 8),
   ...userKernels,
 })

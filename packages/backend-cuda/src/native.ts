@@ -55,6 +55,10 @@ export interface CudaNative {
   openCompiler(candidates: readonly string[]): { path: string; major: number; minor: number }
   /** Opens cuBLASLt. */
   openProducts(candidates: readonly string[]): string
+  /** Opens cuDNN. */
+  openConvolutions(candidates: readonly string[]): string
+  /** True if cuDNN has an algorithm for a convolution. */
+  convolvable(words: Int32Array): boolean
   compile(...of: CompileArguments): Compiled
   /** The same on another thread. */
   compileLater(...of: CompileArguments): Promise<Compiled>
@@ -90,7 +94,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 3,
+  protocol: 4,
   hint: "Use mx.cpu where there is no GPU",
 }
 

@@ -22,6 +22,7 @@ const TYPES: Readonly<Record<string, readonly [type: number, compute: number]>> 
   float32: [0, 68],
   float16: [2, 68],
   bfloat16: [14, 68],
+  float64: [1, 70],
 }
 /** float32 in the tensor cores' 19 bits, where somebody asks for it. */
 const TF32 = 77

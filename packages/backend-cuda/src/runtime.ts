@@ -140,19 +140,28 @@ export class CudaRuntime implements GpuRuntime {
     return this.open.facts
   }
 
-  private products: boolean | undefined
-  /** True where cuBLASLt is found; opened once. */
-  get hasProducts(): boolean {
-    if (this.products === undefined) {
+  /** By library: true where it is found. */
+  private readonly found = new Map<"cublasLt" | "cudnn", boolean>()
+  /** True where a library is found; opened once. */
+  has(library: "cublasLt" | "cudnn"): boolean {
+    let known = this.found.get(library)
+    if (known === undefined) {
       const { native } = this.open
+      const open = library === "cudnn" ? native.openConvolutions : native.openProducts
       try {
-        native.openProducts(candidatesFor("cublasLt"))
-        this.products = true
+        open(candidatesFor(library))
+        known = true
       } catch {
-        this.products = false
+        known = false
       }
+      this.found.set(library, known)
     }
-    return this.products
+    return known
+  }
+
+  /** True of a convolution's words if cuDNN has an algorithm for it; null where that is not there. */
+  get convolvable(): ((words: Int32Array) => boolean) | null {
+    return this.has("cudnn") ? (words) => this.native.convolvable(words) : null
   }
 
   /** The facts of the GPU for users, the number of it among them. */

@@ -2,6 +2,7 @@
 // knows JavaScript.
 #include <node_api.h>
 
+#include <cstring>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,7 +16,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 3;
+constexpr int kProtocol = 4;
 
 // Arguments and the isolate's GPU; `fail` throws.
 struct Call {
@@ -169,6 +170,27 @@ napi_value open_products_call(napi_env env, napi_callback_info info) {
   std::string path;
   const std::string error = open_products(c.texts(0), &path);
   return error.empty() ? c.value(path) : c.fail(error);
+}
+
+// openConvolutions(candidates) → its path
+napi_value open_convolutions_call(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  std::string path;
+  const std::string error = open_convolutions(c.texts(0), &path);
+  return error.empty() ? c.value(path) : c.fail(error);
+}
+
+// convolvable(words) → boolean
+napi_value convolvable(napi_env env, napi_callback_info info) {
+  Call c(env, info);
+  char* data;
+  size_t length;
+  Convolution work;
+  if (!c.bytes(0, &data, &length) || length != sizeof work) return c.fail("needs the words of a convolution");
+  std::memcpy(&work, data, sizeof work);
+  napi_value made;
+  napi_get_boolean(env, c.gpu->convolvable(work), &made);
+  return made;
 }
 
 struct Task {
@@ -382,6 +404,8 @@ napi_value init(napi_env env, napi_value exports) {
              {"openDevice", open_device},
              {"openCompiler", open_compiler_call},
              {"openProducts", open_products_call},
+             {"openConvolutions", open_convolutions_call},
+             {"convolvable", convolvable},
              {"compile", compile_call},
              {"compileLater", compile_later},
              {"newBuffer", new_buffer},

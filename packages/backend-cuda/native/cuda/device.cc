@@ -28,6 +28,8 @@ enum class Op : uint32_t {
   kPlan,
   // Of this runtime alone: operands in bindings 0 to 3, then the words of a product.
   kProduct = 32,
+  // Images, kernel and results in bindings 0 to 2, then the integers of a convolution.
+  kConvolution = 33,
 };
 
 // Failures after which a context can do nothing more: whatever a kernel did to bring them about.
@@ -85,6 +87,7 @@ Gpu::~Gpu() {
       if (buffers_[id].pointer) release(id);
     for (uint32_t id = 0; id < plans_.size(); id++) release_plan(id);
     products_.close(*driver_);
+    convolutions_.close(*driver_);
     uploads_.close();
     downloads_.close();
     arguments_.close();
@@ -400,6 +403,14 @@ std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_
                        stream_);
 }
 
+std::string Gpu::convolution(const Binding* bindings, const uint32_t* words, uint32_t count) {
+  Convolution work;
+  if (count != kConvolutionWords) return "the record is malformed";
+  std::memcpy(&work, words, sizeof work);
+  return convolutions_.run(*driver_, work, {bindings[0].pointer, bindings[1].pointer, bindings[2].pointer},
+                           stream_);
+}
+
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
@@ -454,6 +465,9 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
       case Op::kProduct:
         if (!run || !run->updated) error = product(bindings, w + 1, size - 1);
         if (run) error += note_node(*run);
+        break;
+      case Op::kConvolution:
+        error = convolution(bindings, w + 1, size - 1);
         break;
       default:
         // A stream runs in order: barriers say nothing new.

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/convolutions.h"
 #include "cuda/driver.h"
 #include "cuda/products.h"
 #include "cuda/staging.h"
@@ -118,6 +119,7 @@ class Gpu {
   uint32_t new_plan(const uint32_t* words, size_t count, uint32_t bindings);
   void release_plan(double id);
   std::string synchronize();
+  bool convolvable(const Convolution& work) { return enter().empty() && convolutions_.takes(work, stream_); }
   DevicePointer address(const Buffer& b) const { return b.pointer; }
   Stream stream() const { return stream_; }
 
@@ -138,6 +140,7 @@ class Gpu {
   std::string capture(Plan& plan, const DevicePointer* bound, Graph* graph, std::vector<GraphNode>* nodes);
   std::string note_node(Run& run);
   std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
+  std::string convolution(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
                      bool in_threads);
   // Text for a failure. One that leaves the context without use is remembered: nothing works from then on.
@@ -158,6 +161,7 @@ class Gpu {
   std::vector<std::unique_ptr<Plan>> plans_;
   Run* running_ = nullptr;
   Products products_;
+  Convolutions convolutions_;
   Staging uploads_, downloads_, arguments_;
   DevicePointer mirror_ = 0;  // of arguments_, on the device
 };

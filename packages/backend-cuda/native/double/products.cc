@@ -5,12 +5,17 @@
 #include <functional>
 #include <vector>
 
+#include "double/elements.h"
+
 #define LZ_EXPORT extern "C" __attribute__((visibility("default")))
 
 // Adds work to a stream of the double of the driver.
 extern "C" int lzDoubleWork(void* stream, void (*run)(void*), void (*drop)(void*), void* data);
 
 namespace {
+
+using lz::read;
+using lz::write;
 
 struct Operation {
   int compute, scale;
@@ -33,49 +38,6 @@ struct Heuristic {
 };
 enum : int { kInvalidValue = 7, kNotSupported = 15 };
 
-float from_half(uint16_t h) {
-  _Float16 f;
-  std::memcpy(&f, &h, 2);
-  return float(f);
-}
-double read(const void* at, int type, int64_t i) {
-  switch (type) {
-    case 0:
-      return static_cast<const float*>(at)[i];
-    case 1:
-      return static_cast<const double*>(at)[i];
-    case 2:
-      return from_half(static_cast<const uint16_t*>(at)[i]);
-    default: {
-      const uint32_t bits = uint32_t(static_cast<const uint16_t*>(at)[i]) << 16;
-      float f;
-      std::memcpy(&f, &bits, 4);
-      return f;
-    }
-  }
-}
-void write(void* at, int type, int64_t i, double v) {
-  switch (type) {
-    case 0:
-      static_cast<float*>(at)[i] = float(v);
-      break;
-    case 1:
-      static_cast<double*>(at)[i] = v;
-      break;
-    case 2: {
-      const _Float16 h = _Float16(v);
-      std::memcpy(static_cast<uint16_t*>(at) + i, &h, 2);
-      break;
-    }
-    default: {
-      const float f = float(v);
-      uint32_t bits;
-      std::memcpy(&bits, &f, 4);
-      bits += 0x7fff + (bits >> 16 & 1);
-      static_cast<uint16_t*>(at)[i] = uint16_t(bits >> 16);
-    }
-  }
-}
 bool is_matrix(const Layout& l, uint64_t rows, uint64_t columns) {
   return l.rows == rows && l.columns == columns && uint64_t(l.row) >= rows;
 }

@@ -1,0 +1,241 @@
+/**
+ * Convolutions by cuDNN: which applications it takes, and how they are described to it. Gradients are convolutions too, and are recognized:
+ * of the images by a kernel that is read backwards, of the kernel by one that spans the results.
+ */
+import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  type DispatchQueue,
+  encodeCopy,
+  type Families,
+  isCountable,
+  type Place,
+  type View,
+  viewOf,
+  withRowMajor,
+} from "@lazuli/gpu-kernels"
+
+/** The command's code; native/cuda/device.cc has the same. */
+const CONVOLUTION = 33
+
+/** `cudnnDataType_t` by dtype. */
+const TYPES: Readonly<Record<string, number>> = { float32: 0, float64: 1, float16: 2, bfloat16: 9 }
+/** `cudnnMathType_t`: tensor cores for 16 bits, and for float32 (by 19 bits) where somebody asks for that. */
+const [ANY, TENSOR_CORES, EXACT] = [0, 1, 3]
+const mathOf = (dtype: string): number => {
+  if (dtype === "float32") return process.env.LAZULI_CUDA_TF32 === "1" ? ANY : EXACT
+  return dtype === "float64" ? ANY : TENSOR_CORES
+}
+
+/** The array that is made; native/cuda/convolutions.h has the same. */
+enum Form {
+  Results = 0,
+  Images = 1,
+  Kernel = 2,
+}
+
+interface Params {
+  readonly stride: readonly number[]
+  readonly low: readonly number[]
+  readonly high: readonly number[]
+  readonly kernelDilation: readonly number[]
+  readonly inputDilation: readonly number[]
+  readonly groups: number
+  readonly flip: boolean
+}
+
+/** A convolution as the library has it: sizes of places alone, channels and batch apart. */
+interface Plain {
+  readonly form: Form
+  readonly batch: number
+  readonly channels: number
+  readonly outputs: number
+  readonly images: readonly number[]
+  readonly kernel: readonly number[]
+  readonly results: readonly number[]
+  readonly padding: readonly number[]
+  readonly stride: readonly number[]
+  readonly dilation: readonly number[]
+}
+
+const places = ({ shape }: Node): readonly number[] => shape.slice(1, -1)
+const isOnes = (list: readonly number[]): boolean => list.every((n) => n === 1)
+
+/** True if images of these sizes have results of those, with the same padding on both sides. */
+const isConsistent = ({ images, kernel, results, padding, stride, dilation }: Plain): boolean =>
+  padding.every((n) => n >= 0) &&
+  images.every(
+    (n, i) =>
+      1 + Math.floor((n + 2 * padding[i] - (kernel[i] - 1) * dilation[i] - 1) / stride[i]) === results[i],
+  )
+
+/** The convolution behind an application; null where the library has none. */
+function plainOf(node: Node): Plain | null {
+  const [x, w] = node.inputs
+  const { stride, low, kernelDilation, inputDilation, groups, flip } = node.params as unknown as Params
+  const last = node.shape.length - 1
+  const [kernel, results] = [places(w), places(node)]
+  let plain: Plain
+  if (
+    !flip &&
+    isOnes(inputDilation) &&
+    groups === 1 &&
+    sizeOf(kernel) > sizeOf(results) &&
+    sizeOf(kernel) > 64
+  )
+    plain = {
+      form: Form.Kernel,
+      batch: x.shape[last],
+      channels: x.shape[0],
+      outputs: w.shape[0],
+      images: places(x),
+      kernel: results,
+      results: kernel,
+      padding: low,
+      stride: kernelDilation,
+      dilation: stride,
+    }
+  else if (!flip && isOnes(inputDilation))
+    plain = {
+      form: Form.Results,
+      batch: x.shape[0],
+      channels: x.shape[last],
+      outputs: w.shape[0],
+      images: places(x),
+      kernel,
+      results,
+      padding: low,
+      stride,
+      dilation: kernelDilation,
+    }
+  else if (flip && isOnes(stride) && groups === 1)
+    plain = {
+      form: Form.Images,
+      batch: x.shape[0],
+      channels: w.shape[0],
+      outputs: x.shape[last],
+      images: results,
+      kernel,
+      results: places(x),
+      padding: kernel.map((n, i) => (n - 1) * kernelDilation[i] - low[i]),
+      stride: inputDilation,
+      dilation: kernelDilation,
+    }
+  else return null
+  return isConsistent(plain) ? plain : null
+}
+
+const MOST = 2 ** 31
+
+function isPossible(node: Node): boolean {
+  const { length } = (node.params as unknown as Params).stride
+  return (
+    length <= 3 &&
+    Object.hasOwn(TYPES, node.dtype.name) &&
+    node.inputs.every((input) => input.dtype === node.dtype && sizeOf(input.shape) > 0) &&
+    node.size > 0 &&
+    node.size < MOST &&
+    isCountable(node)
+  )
+}
+
+/** The axes of a view in another order. */
+const inOrder = (view: View, order: readonly number[]): View => ({
+  ...view,
+  shape: order.map((i) => view.shape[i]),
+  strides: order.map((i) => view.strides[i]),
+})
+
+/** A row-major view of these sizes, where a place is. */
+const packed = (place: Place, { itemsize }: View, shape: readonly number[]): View => ({
+  storage: place.storage,
+  itemsize,
+  shape,
+  strides: shape.map((_, i) => sizeOf(shape.slice(i + 1))),
+  offset: place.offset / itemsize,
+})
+
+/** Sizes and strides of a packed array of batch, places and channels, as the library lists them: channels behind the batch. */
+function described(batch: number, sizes: readonly number[], channels: number): number[] {
+  const two = sizes.length === 1 ? [1, ...sizes] : sizes
+  const steps = two.map((_, i) => sizeOf(two.slice(i + 1)) * channels)
+  const five = (list: readonly number[]): number[] => [...list, 0].slice(0, 5)
+  return [...five([batch, channels, ...two]), ...five([sizeOf(two) * channels, 1, ...steps])]
+}
+
+/** The integers of a convolution; native/cuda/convolutions.h has the same order. */
+function wordsOf(node: Node, plain: Plain): Int32Array {
+  const { form, batch, channels, outputs, images, kernel, results, padding, stride, dilation } = plain
+  const { groups } = node.params as unknown as Params
+  // Of one axis two are made, the first of size 1.
+  const two = (list: readonly number[], more: number): readonly number[] =>
+    list.length === 1 ? [more, ...list] : list
+  const three = (list: readonly number[], more: number): number[] => [...two(list, more), 0].slice(0, 3)
+  return Int32Array.from([
+    ...[form, TYPES[node.dtype.name], mathOf(node.dtype.name), Math.max(2, stride.length), groups],
+    ...described(batch, images, channels),
+    ...[outputs, channels / groups, ...two(kernel, 1), 0].slice(0, 5),
+    ...described(batch, results, outputs),
+    ...[...three(padding, 0), ...three(stride, 1), ...three(dilation, 1)],
+  ])
+}
+
+function encode(node: Node, queue: DispatchQueue): void {
+  const plain = plainOf(node) as Plain
+  const { form } = plain
+  const last = node.shape.length - 1
+  const swapped = [last, ...plain.stride.map((_, i) => i + 1), 0]
+  const target = viewOf(node)
+  const [x, w] = node.inputs.map(viewOf)
+  const call = (images: View, kernel: View, results: View): void =>
+    queue.call({
+      op: "conv",
+      code: CONVOLUTION,
+      words: wordsOf(node, plain),
+      arguments: [images, kernel, results].map(({ storage, offset, itemsize }) => ({
+        storage,
+        offset: offset * itemsize,
+      })),
+      writes: [[results, images, kernel][form].storage],
+    })
+  const withPacked = (view: View, body: (view: View) => void): void =>
+    withRowMajor(queue, view, (place) => body(packed(place, view, view.shape)))
+
+  if (form === Form.Results)
+    withPacked(x, (images) => withPacked(w, (kernel) => call(images, kernel, target)))
+  else if (form === Form.Images)
+    withPacked(x, (results) => withPacked(inOrder(w, swapped), (kernel) => call(target, kernel, results)))
+  else
+    withPacked(inOrder(x, swapped), (images) =>
+      withPacked(inOrder(w, swapped), (results) => {
+        const storage: Storage = queue.allocate(node.size * node.dtype.size)
+        const made = packed({ storage, offset: 0 }, target, inOrder(target, swapped).shape)
+        call(images, made, results)
+        encodeCopy(queue, inOrder(made, swapped), {
+          storage: target.storage,
+          offset: target.offset * target.itemsize,
+        })
+        storage.drop()
+      }),
+    )
+}
+
+/** The family; `library` is cuDNN's test of a convolution, or null where the library is not there. */
+export function convolutionFamilies(library: () => ((words: Int32Array) => boolean) | null): Families {
+  /** By the words of convolutions that were met. */
+  const known = new Map<string, boolean>()
+  const hasAlgorithm = (node: Node, plain: Plain): boolean => {
+    const test = library()
+    if (test === null) return false
+    const words = wordsOf(node, plain)
+    const key = words.join()
+    let has = known.get(key)
+    if (has === undefined) known.set(key, (has = test(words)))
+    return has
+  }
+  const takes = (node: Node): boolean => {
+    const plain = isPossible(node) ? plainOf(node) : null
+    return plain !== null && hasAlgorithm(node, plain)
+  }
+
+  return { conv: { supports: takes, encode } }
+}
