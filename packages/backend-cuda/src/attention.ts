@@ -2,8 +2,6 @@
  * Attention on tensor cores by a kernel of CUDA's own: kernels/attention.cu. Other dtypes, more features and older GPUs are served by the
  * kernels of gpu-kernels, and so is the derivative.
  */
-import { readFileSync } from "node:fs"
-import { fileURLToPath } from "node:url"
 import { broadcastStrides, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
   type Argument,
@@ -16,6 +14,7 @@ import {
   viewOf,
   withRowMajor,
 } from "@lazuli/gpu-kernels"
+import { nativeSource } from "./native-source"
 
 /** As the kernel has them. */
 const QUERIES = 128
@@ -25,13 +24,6 @@ const MOST_FEATURES = 128
 /** Elements of 16 bytes, in which rows are read. */
 const CHUNK = 8
 const MOST_HEADS = 65535
-
-let text: string | undefined
-const sourceText = (): string => {
-  // src/ and dist/ are both one below the package.
-  text ??= readFileSync(fileURLToPath(new URL("../kernels/attention.cu", import.meta.url)), "utf8")
-  return text
-}
 
 const isAligned = ({ offset, strides, shape }: View): boolean =>
   strides[3] === 1 &&
@@ -108,7 +100,7 @@ function encode(node: Node, queue: DispatchQueue): void {
           kernel: {
             key: `cuda attention ${words}`,
             name: "attend",
-            source: () => `${words}\n${sourceText()}`,
+            source: () => nativeSource("attention.cu", words),
             isNative: true,
           },
           arguments: [

@@ -21,6 +21,7 @@ import {
 } from "@lazuli/gpu-kernels"
 import { candidatesFor } from "./libraries"
 import { type Compiled, type CudaNative, type GpuFacts, Source } from "./native"
+import { nativeText } from "./native-source"
 
 /** The number of times that this process took each step. */
 export const compilerStats = { compiled: 0, fromDisk: 0 }
@@ -69,20 +70,14 @@ function inlineOf({ inline }: DispatchForm): (number | undefined)[] {
   }
 }
 
-let tensorCore: { readonly name: string; readonly text: string } | undefined
 /** The header of this package's own kernels. */
-function tensorCoreHeader(): { readonly name: string; readonly text: string } {
-  const name = "tensor-core.cuh"
-  // src/ and dist/ are both one below the package.
-  tensorCore ??= { name, text: readFileSync(new URL(`../kernels/${name}`, import.meta.url), "utf8") }
-  return tensorCore
-}
+const TENSOR_CORE = "tensor-core.cuh"
 
 /** A source that is CUDA's already: its arguments are addresses, and bytes where they come with the launch. */
 function nativeOf(source: string, name: string, { inline, threads }: DispatchForm): CudaSource {
   return {
     source,
-    headers: [...cudaHeaders(), tensorCoreHeader()],
+    headers: [...cudaHeaders(), { name: TENSOR_CORE, text: nativeText(TENSOR_CORE) }],
     kernels: [
       {
         name,

@@ -14,6 +14,7 @@ import { convolutionFamilies } from "./convolutions"
 import { cudaKernel, userKernels } from "./cuda-kernel"
 import { isLikely } from "./libraries"
 import { productFamilies } from "./products"
+import { fewRows } from "./quantized"
 import { CudaRuntime } from "./runtime"
 
 /** Serves `mx.gpu`; ahead of other backends where a driver's device is there. */
@@ -26,6 +27,7 @@ export const cudaBackend: GpuBackend = createGpuBackend(runtime, "cuda", isPrese
   ...productFamilies(() => runtime.has("cublasLt")),
   ...convolutionFamilies(() => runtime.convolvable),
   ...attentionFamilies(() => runtime.facts.major >= 8),
+  ...fewRows,
   ...userKernels,
 })
 

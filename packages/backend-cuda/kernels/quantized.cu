@@ -1,0 +1,71 @@
+/* Products of a few rows with packed weights (mode affine), bound by the weights' bytes: a warp has 4 rows of
+ * weights, and every lane reads 16 bytes of each at a time. Σ x · (scale · code + bias) is scale · Σ x · code +
+ * bias · Σ x for the codes of a group. Before this text stand LZ_BITS (4 or 8), LZ_GROUP (codes of a group) and,
+ * for bfloat16, LZ_BRAIN, or for float32, LZ_WIDE. */
+#define LZ_KERNELS
+#include "tensor-core.cuh"
+
+constexpr int WARPS = 8, ROWS = 4, CODES = 128 / LZ_BITS, PER_WORD = 32 / LZ_BITS;
+constexpr u32 MASK = (1u << LZ_BITS) - 1;
+
+#ifdef LZ_WIDE
+typedef float Element;
+inline float value_of(float x) { return x; }
+inline float element_of(float x) { return x; }
+#else
+typedef u16 Element;
+inline float value_of(u16 x) { return float_of(x); }
+inline u16 element_of(float x) { return u16(pack(x, 0.0f)); }
+#endif
+
+struct Sizes {
+  int rows, k;
+};
+struct alignas(16) Chunk {
+  u32 word[4];
+};
+
+extern "C" __global__ void __launch_bounds__(256) few_rows(const u32* weights, const Element* scales,
+                                                           const Element* biases, const Element* x, Element* y,
+                                                           const __grid_constant__ Sizes sizes) {
+  const int lane = int(threadIdx.x) % 32;
+  const int first = (int(blockIdx.x) * WARPS + int(threadIdx.x) / 32) * ROWS;
+  const int chunks = sizes.k / CODES, groups = sizes.k / LZ_GROUP;
+  const Element* own = x + (long long)blockIdx.y * sizes.k;
+  float sums[ROWS] = {};
+  for (int chunk = lane; chunk < chunks; chunk += 32) {
+    Chunk packed[ROWS];
+    float scale[ROWS], bias[ROWS];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      const long long row = first + r < sizes.rows ? first + r : sizes.rows - 1;
+      packed[r] = ((const Chunk*)weights)[row * chunks + chunk];
+      const long long group = row * groups + chunk * CODES / LZ_GROUP;
+      scale[r] = value_of(scales[group]);
+      bias[r] = value_of(biases[group]);
+    }
+    float total = 0.0f, part[ROWS] = {};
+#pragma unroll
+    for (int w = 0; w < 4; w++) {
+      Element some[PER_WORD];
+      memcpy(some, __builtin_assume_aligned(own + chunk * CODES + w * PER_WORD, PER_WORD * sizeof(Element)),
+             sizeof some);
+#pragma unroll
+      for (int i = 0; i < PER_WORD; i++) {
+        const float factor = value_of(some[i]);
+        total += factor;
+#pragma unroll
+        for (int r = 0; r < ROWS; r++)
+          part[r] += factor * float(int(packed[r].word[w] >> (i * LZ_BITS) & MASK));
+      }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) sums[r] += scale[r] * part[r] + bias[r] * total;
+  }
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    for (int by = 16; by > 0; by /= 2) sums[r] += from_neighbour(sums[r], by);
+    if (lane == 0 && first + r < sizes.rows)
+      y[(long long)blockIdx.y * sizes.rows + first + r] = element_of(sums[r]);
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Products of a few rows with packed weights on the test double: every format that the kernel takes, and rows and columns that fill no
+ * block.
+ */
+import "../test/double"
+import * as mx from "@lazuli/core"
+import { beforeAll, expect, it } from "vitest"
+import "./index"
+
+beforeAll(() => mx.setBackend("cuda", "gpu"))
+
+const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
+  mx
+    .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
+    .reshape(shape)
+    .astype(dtype)
+
+it.each([
+  [4, 32, mx.float16, 1],
+  [4, 64, mx.bfloat16, 3],
+  [8, 32, mx.float32, 1],
+  [8, 128, mx.float16, 2],
+] as const)(
+  "of %d bits in groups of %d agree with the reference",
+  (bits, groupSize, dtype, rows) => {
+    const f = (): Float32Array => {
+      const [w, scales, biases] = mx.quantize(wave([37, 384], dtype, 1), { groupSize, bits })
+      const y = mx.quantizedMatmul(wave([rows, 384], dtype, 2), w, scales, biases, {
+        transpose: true,
+        groupSize,
+        bits,
+      })
+      return y.astype(mx.float32).toTypedArray() as Float32Array
+    }
+    const [got, want] = [mx.gpu, mx.cpu].map((device) => mx.stream(device, f))
+    got.forEach((x, i) => {
+      const tolerance =
+        (dtype === mx.float32 ? 1e-4 : dtype === mx.float16 ? 1e-2 : 8e-2) * (1 + Math.abs(want[i]))
+      if (!(Math.abs(x - want[i]) <= tolerance)) expect([i, x]).toEqual([i, want[i]])
+    })
+  },
+  60_000,
+)
