@@ -33,6 +33,25 @@ describe("a compiled function", () => {
     }
     expect(mx.backendStats().cuda).toBeUndefined()
   })
+  it("has convolutions, attention and packed weights in its graph", () => {
+    const [w, scales, biases] = mx.quantize(numbers(256).sin().reshape(4, 64), { groupSize: 64, bits: 4 })
+    const f = (x: mx.Array): mx.Array => {
+      const y = mx.conv2d(x, numbers(54).multiply(0.01).reshape(2, 3, 3, 3), { padding: 1 })
+      const h = y.reshape(1, 1, 2, 16).astype(mx.float16)
+      const o = mx.fast.scaledDotProductAttention(h, h, h, { scale: 0.1 }).astype(mx.float32)
+      const row = mx.concatenate([o.reshape(1, 32), y.reshape(1, 32)], 1)
+      return mx
+        .quantizedMatmul(row, w, scales, biases, { transpose: true, groupSize: 64, bits: 4 })
+        .exp()
+        .tanh()
+    }
+    const g = compile(f)
+    for (let call = 0; call < 4; call++) {
+      const x = numbers(48, call).multiply(0.02).reshape(1, 4, 4, 3)
+      expect(mx.allclose(g(x), f(x), 1e-3, 1e-3).item(), `call ${call}`).toBe(true)
+    }
+    expect(mx.backendStats().cuda).toBeUndefined()
+  }, 60_000)
   it("reads parts of arrays that begin anywhere, and transposed ones", () => {
     const g = compile((x: mx.Array) => x.exp().sum(-1))
     const whole = numbers(41).multiply(0.1)
