@@ -179,8 +179,13 @@ function wordsOf(node: Node, plain: Plain): Int32Array {
   ])
 }
 
-function encode(node: Node, queue: DispatchQueue): void {
-  const plain = plainOf(node) as Plain
+/** A convolution as the library takes it. */
+interface Described {
+  readonly plain: Plain
+  readonly words: Int32Array
+}
+
+function encode(node: Node, queue: DispatchQueue, { plain, words }: Described): void {
   const { form } = plain
   const last = node.shape.length - 1
   const swapped = [last, ...plain.stride.map((_, i) => i + 1), 0]
@@ -190,7 +195,7 @@ function encode(node: Node, queue: DispatchQueue): void {
     queue.call({
       op: "conv",
       code: CONVOLUTION,
-      words: wordsOf(node, plain),
+      words,
       arguments: [images, kernel, results].map(({ storage, offset, itemsize }) => ({
         storage,
         offset: offset * itemsize,
@@ -221,21 +226,27 @@ function encode(node: Node, queue: DispatchQueue): void {
 
 /** The family; `library` is cuDNN's test of a convolution, or null where the library is not there. */
 export function convolutionFamilies(library: () => ((words: Int32Array) => boolean) | null): Families {
-  /** By the words of convolutions that were met. */
-  const known = new Map<string, boolean>()
-  const hasAlgorithm = (node: Node, plain: Plain): boolean => {
+  /** By sizes and parameters; null where the library does not take it. */
+  const known = new Map<string, Described | null>()
+  const describedAs = (node: Node): Described | null => {
     const test = library()
-    if (test === null) return false
-    const words = wordsOf(node, plain)
-    const key = words.join()
-    let has = known.get(key)
-    if (has === undefined) known.set(key, (has = test(words)))
-    return has
+    if (test === null) return null
+    const [x, w] = node.inputs
+    const p = node.params as unknown as Params
+    const key = `${node.dtype.name} ${mathOf(node.dtype.name)} ${x.shape} ${w.shape} ${p.stride} ${p.low} ${p.high} ${p.kernelDilation} ${p.inputDilation} ${p.groups} ${p.flip}`
+    let described = known.get(key)
+    if (described === undefined) {
+      const plain = plainOf(node)
+      const words = plain && wordsOf(node, plain)
+      described = plain && words && test(words) ? { plain, words } : null
+      known.set(key, described)
+    }
+    return described
   }
-  const takes = (node: Node): boolean => {
-    const plain = isPossible(node) ? plainOf(node) : null
-    return plain !== null && hasAlgorithm(node, plain)
+  return {
+    conv: {
+      supports: (node) => isPossible(node) && describedAs(node) !== null,
+      encode: (node, queue) => encode(node, queue, describedAs(node) as Described),
+    },
   }
-
-  return { conv: { supports: takes, encode } }
 }
