@@ -1,11 +1,11 @@
 /* Products of a few rows with packed weights (mode affine), bound by the weights' bytes: a warp has 4 rows of
  * weights, and every lane reads 16 bytes of each at a time. Σ x · (scale · code + bias) is scale · Σ x · code +
- * bias · Σ x for the codes of a group. Before this text stand LZ_BITS (4 or 8), LZ_GROUP (codes of a group) and,
- * for bfloat16, LZ_BRAIN, or for float32, LZ_WIDE. */
+ * bias · Σ x for the codes of a group. Before this text stand LZ_BITS (4 or 8), LZ_GROUP (codes of a group),
+ * LZ_COUNT (rows of x) and, for bfloat16, LZ_BRAIN, or for float32, LZ_WIDE. */
 #define LZ_KERNELS
 #include "tensor-core.cuh"
 
-constexpr int WARPS = 8, ROWS = 4, CODES = 128 / LZ_BITS, PER_WORD = 32 / LZ_BITS;
+constexpr int WARPS = 8, ROWS = 4, COUNT = LZ_COUNT, CODES = 128 / LZ_BITS, PER_WORD = 32 / LZ_BITS;
 constexpr u32 MASK = (1u << LZ_BITS) - 1;
 
 #ifdef LZ_WIDE
@@ -31,8 +31,7 @@ extern "C" __global__ void __launch_bounds__(256) few_rows(const u32* weights, c
   const int lane = int(threadIdx.x) % 32;
   const int first = (int(blockIdx.x) * WARPS + int(threadIdx.x) / 32) * ROWS;
   const int chunks = sizes.k / CODES, groups = sizes.k / LZ_GROUP;
-  const Element* own = x + (long long)blockIdx.y * sizes.k;
-  float sums[ROWS] = {};
+  float sums[COUNT][ROWS] = {};
   for (int chunk = lane; chunk < chunks; chunk += 32) {
     Chunk packed[ROWS];
     float scale[ROWS], bias[ROWS];
@@ -44,28 +43,40 @@ extern "C" __global__ void __launch_bounds__(256) few_rows(const u32* weights, c
       scale[r] = value_of(scales[group]);
       bias[r] = value_of(biases[group]);
     }
-    float total = 0.0f, part[ROWS] = {};
+    float total[COUNT] = {}, part[COUNT][ROWS] = {};
 #pragma unroll
     for (int w = 0; w < 4; w++) {
-      Element some[PER_WORD];
-      memcpy(some, __builtin_assume_aligned(own + chunk * CODES + w * PER_WORD, PER_WORD * sizeof(Element)),
-             sizeof some);
+      float codes[ROWS][PER_WORD];
 #pragma unroll
-      for (int i = 0; i < PER_WORD; i++) {
-        const float factor = value_of(some[i]);
-        total += factor;
+      for (int r = 0; r < ROWS; r++)
 #pragma unroll
-        for (int r = 0; r < ROWS; r++)
-          part[r] += factor * float(int(packed[r].word[w] >> (i * LZ_BITS) & MASK));
+        for (int i = 0; i < PER_WORD; i++) codes[r][i] = float(int(packed[r].word[w] >> (i * LZ_BITS) & MASK));
+#pragma unroll
+      for (int m = 0; m < COUNT; m++) {
+        Element some[PER_WORD];
+        const Element* own = x + (long long)m * sizes.k + chunk * CODES + w * PER_WORD;
+        memcpy(some, __builtin_assume_aligned(own, PER_WORD * sizeof(Element)), sizeof some);
+#pragma unroll
+        for (int i = 0; i < PER_WORD; i++) {
+          const float factor = value_of(some[i]);
+          total[m] += factor;
+#pragma unroll
+          for (int r = 0; r < ROWS; r++) part[m][r] += factor * codes[r][i];
+        }
       }
     }
 #pragma unroll
-    for (int r = 0; r < ROWS; r++) sums[r] += scale[r] * part[r] + bias[r] * total;
+    for (int m = 0; m < COUNT; m++)
+#pragma unroll
+      for (int r = 0; r < ROWS; r++) sums[m][r] += scale[r] * part[m][r] + bias[r] * total[m];
   }
 #pragma unroll
-  for (int r = 0; r < ROWS; r++) {
-    for (int by = 16; by > 0; by /= 2) sums[r] += from_neighbour(sums[r], by);
-    if (lane == 0 && first + r < sizes.rows)
-      y[(long long)blockIdx.y * sizes.rows + first + r] = element_of(sums[r]);
-  }
+  for (int m = 0; m < COUNT; m++)
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      float sum = sums[m][r];
+#pragma unroll
+      for (int by = 16; by > 0; by /= 2) sum += from_neighbour(sum, by);
+      if (lane == 0 && first + r < sizes.rows) y[(long long)m * sizes.rows + first + r] = element_of(sum);
+    }
 }

@@ -19,7 +19,7 @@ it.each([
   [4, 32, mx.float16, 1],
   [4, 64, mx.bfloat16, 3],
   [8, 32, mx.float32, 1],
-  [8, 128, mx.float16, 2],
+  [8, 128, mx.float16, 8],
 ] as const)(
   "of %d bits in groups of %d agree with the reference",
   (bits, groupSize, dtype, rows) => {

@@ -8,7 +8,7 @@ import { nativeSource } from "./native-source"
 
 /** As the kernel has them. */
 const [WARPS, ROWS] = [8, 4]
-/** Rows of x, each of which reads the weights anew. */
+/** Rows of x, whose sums are kept in registers. */
 const MOST_ROWS = 8
 
 const DEFINITIONS: Readonly<Record<string, string>> = {
@@ -48,6 +48,7 @@ function encode(node: Node, queue: DispatchQueue): void {
   const words = [
     `#define LZ_BITS ${bits}`,
     `#define LZ_GROUP ${groupSize}`,
+    `#define LZ_COUNT ${x.size / k}`,
     DEFINITIONS[node.dtype.name],
   ].join("\n")
   const storage = node.storage as Storage
@@ -67,7 +68,7 @@ function encode(node: Node, queue: DispatchQueue): void {
       Int32Array.of(columns, k),
     ],
     writes: [storage],
-    grid: [Math.ceil(columns / (WARPS * ROWS)) * WARPS * 32, x.size / k, 1],
+    grid: [Math.ceil(columns / (WARPS * ROWS)) * WARPS * 32, 1, 1],
     threadgroup: [WARPS * 32, 1, 1],
   })
 }
