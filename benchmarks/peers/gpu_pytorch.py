@@ -1,107 +1,172 @@
-"""PyTorch's times for the rows of gpu-table.ts, in ms, as one line of JSON. Argument: how many calls are measured."""
+"""PyTorch's times for the rows of gpu-rows.ts. Reads requests, a line each, and answers with a line of JSON:
+make, a row's name, 1 for torch.compile too: the forms that it has; run, a form, how many calls: their times in ms."""
 import json
 import sys
 import time
 
 import torch
+import torch.nn.functional as F
 
-rounds = int(sys.argv[1])
+torch.set_default_device("cuda")
+torch.backends.cudnn.allow_tf32 = False
 N = 8192
-gpu = torch.device("cuda")
 
 
-def matrix(n=N, dtype=torch.float32):
-    return torch.randn(n, n, device=gpu).to(dtype)
+def on_matrix(f):
+    return lambda: (f, (torch.randn(N, N),))
+
+
+def product(dtype):
+    return lambda: (lambda a, b: a @ b, (torch.randn(4096, 4096).to(dtype), torch.randn(4096, 4096).to(dtype)))
 
 
 def gelu(x):
     return x * (torch.erf(x * 0.7071067811865476) + 1) * 0.5
 
 
-def on_matrix(f):
-    def make():
-        x = matrix()
-        return lambda: f(x)
-
-    return make
-
-
-def product(n, dtype):
-    def make():
-        a, b = matrix(n, dtype), matrix(n, dtype)
-        return lambda: a @ b
-
-    return make
-
-
-def composed_gelu():
-    x = torch.randn(32, 1000, 4096, device=gpu)
-    return lambda: gelu(x)
+def indices(n=1_000_000):
+    return torch.randint(0, n, (n,))
 
 
 def layer_norm():
-    x, w, b = matrix(), torch.ones(N, device=gpu), torch.zeros(N, device=gpu)
-    return lambda: torch.nn.functional.layer_norm(x, (N,), w, b, 1e-5)
+    return lambda x, w, b: F.layer_norm(x, (N,), w, b, 1e-5), (torch.randn(N, N), torch.ones(N), torch.zeros(N))
 
 
-def sort():
-    x = torch.randn(10_000_000, device=gpu)
-    return lambda: torch.sort(x)
+def attention():
+    q, k, v = (torch.randn(4, 16, 4096, 128, dtype=torch.bfloat16) for _ in range(3))
+    return lambda a, b, c: F.scaled_dot_product_attention(a, b, c, is_causal=True), (q, k, v)
 
 
-def gather():
-    x, i = torch.randn(1_000_000, 64, device=gpu), torch.randint(0, 1_000_000, (1_000_000,), device=gpu)
-    return lambda: x[i]
+def convolution():
+    x = torch.randn(32, 64, 56, 56).to(memory_format=torch.channels_last)
+    w = torch.randn(64, 64, 3, 3).to(memory_format=torch.channels_last)
+    return lambda a, b: F.conv2d(a, b, padding=1), (x, w)
 
 
-def chain():
-    x = torch.ones(16, device=gpu)
+def grid_sample(backward):
+    # Images with channels last in memory, as the custom kernels have them.
+    x = torch.randn(8, 64, 1024, 1024).to(memory_format=torch.channels_last).requires_grad_(backward)
+    grid = (2 * torch.rand(8, 256, 256, 2) - 1).requires_grad_(backward)
+    if not backward:
+        return lambda a, b: F.grid_sample(a, b, align_corners=False), (x, grid)
+    g = torch.randn(8, 64, 256, 256)
 
-    def run():
-        y = x
-        for _ in range(100):
-            y = y + x
-        return y
+    def both(a, b):
+        return torch.autograd.grad(F.grid_sample(a, b, align_corners=False), (a, b), g)
 
-    return run
+    return both, (x, grid)
 
 
-def one():
-    x = torch.ones(16, device=gpu)
-    return lambda: x + x
+def chain(f, x):
+    y = x
+    for _ in range(100):
+        y = f(y, x)
+    return y
+
+
+def mlp():
+    model = torch.nn.Sequential(torch.nn.Linear(784, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    x, y = torch.randn(64, 784), torch.randint(0, 10, (64,))
+
+    def step(a, b):
+        loss = F.cross_entropy(model(a), b)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        return loss
+
+    return step, (x, y)
 
 
 rows = {
     "copy 8192²": on_matrix(lambda x: x.clone()),
     "add 8192²": on_matrix(lambda x: x + x),
-    "composed gelu 32×1000×4096": composed_gelu,
+    "composed gelu 32×1000×4096": lambda: (gelu, (torch.randn(32, 1000, 4096),)),
     "sum 8192², all": on_matrix(lambda x: x.sum()),
     "sum 8192², axis 0": on_matrix(lambda x: x.sum(0)),
     "sum 8192², axis 1": on_matrix(lambda x: x.sum(1)),
     "softmax 8192²": on_matrix(lambda x: torch.softmax(x, -1)),
     "layer norm 8192²": layer_norm,
     "cumsum 8192², axis 1": on_matrix(lambda x: torch.cumsum(x, 1)),
-    "sort 1e7": sort,
-    "gather 1e6 rows of 64": gather,
-    "matmul 4096 f32": product(4096, torch.float32),
-    "matmul 4096 bf16": product(4096, torch.bfloat16),
-    "chain of 100 adds (16 elements)": chain,
-    "one add, one eval (16 elements)": one,
+    "sort 1e7": lambda: (torch.sort, (torch.randn(10_000_000),)),
+    "gather 1e6 rows of 64": lambda: (lambda x, i: x[i], (torch.randn(1_000_000, 64), indices())),
+    "scatter-add 1e6 rows of 64": lambda: (
+        lambda z, i, x: z.index_add(0, i, x),
+        (torch.zeros(1_000_000, 64), indices(), torch.randn(1_000_000, 64)),
+    ),
+    "matmul 4096 f32": product(torch.float32),
+    "matmul 4096 bf16": product(torch.bfloat16),
+    "attention, causal, 4×16×4096×128 bf16": attention,
+    "conv 32×56×56×64, 3×3, f32": convolution,
+    "grid_sample, forward": lambda: grid_sample(False),
+    "grid_sample, forward and backward": lambda: grid_sample(True),
+    "chain of 100 adds (16 elements)": lambda: (lambda x: chain(torch.add, x), (torch.ones(16),)),
+    "100 cumsums, compiled (16 elements)": lambda: (lambda x: chain(lambda y, _: y.cumsum(0), x), (torch.ones(16),)),
+    "one add, one eval (16 elements)": lambda: (torch.add, (torch.ones(16), torch.ones(16))),
+    "MLP step (64, 784-256-10, SGD momentum), compiled": mlp,
 }
+# torch.compile would fuse what the row means to be kernels of their own.
+GRAPHS = {"100 cumsums, compiled (16 elements)"}
 
-times = {}
-for name, make in rows.items():
-    f = make()
-    for _ in range(3):
-        f()
+
+def captured(f, inputs):
+    """A CUDA graph of the calls."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        f(*inputs)
     torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        f(*inputs)
+    return lambda: graph.replay()
+
+
+def timed(f, rounds):
     taken = []
     for _ in range(rounds):
         begin = time.perf_counter()
         f()
         torch.cuda.synchronize()
         taken.append((time.perf_counter() - begin) * 1000)
-    times[name] = sorted(taken)[len(taken) // 2]
-    del f
+    return taken
+
+
+forms = {}
+
+
+def make(name, compiled):
+    forms.clear()
     torch.cuda.empty_cache()
-print(json.dumps(times))
+    if name not in rows:
+        return
+    f, inputs = rows[name]()
+    forms["eager"] = lambda: f(*inputs)
+    if name in GRAPHS:
+        forms["compiled"] = captured(f, inputs)
+    elif compiled:
+        g = torch.compile(f)
+        forms["compiled"] = lambda: g(*inputs)
+    for form in list(forms):
+        try:
+            end = time.perf_counter() + 0.3
+            timed(forms[form], 3)
+            while time.perf_counter() < end:
+                timed(forms[form], 3)
+        except Exception:
+            del forms[form]
+
+
+for line in sys.stdin:
+    request = line.rstrip("\n").split("\t")
+    if request[0] == "make":
+        try:
+            make(request[1], request[2] == "1")
+        except Exception:
+            forms.clear()
+        answer = list(forms)
+    else:
+        # Another process had the GPU meanwhile.
+        timed(forms[request[1]], 3)
+        answer = timed(forms[request[1]], int(request[2]))
+    print(json.dumps(answer), flush=True)

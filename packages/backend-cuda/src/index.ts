@@ -37,4 +37,7 @@ setCudaKernelMaker(cudaKernel)
 if (isPresent) setDefaultDevice("gpu")
 
 export type { CudaKernel, CudaKernelCall, CudaKernelOptions } from "@lazuli/core/engine"
+/** The runtime behind it. */
+export const cudaRuntime: CudaRuntime = runtime
+
 export { CudaRuntime } from "./runtime"
