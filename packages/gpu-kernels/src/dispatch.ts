@@ -59,6 +59,16 @@ export interface Kernel {
   readonly isNative?: boolean
 }
 
+/** The form of a kernel's dispatch, for platforms that compile it for that. */
+export interface DispatchForm {
+  /** By buffer index the bytes of what comes with the dispatch; undefined for buffers. */
+  readonly inline: readonly (number | undefined)[]
+  /** Threads of a threadgroup. */
+  readonly threads: number
+  /** The grid has whole threadgroups and these whole simdgroups, all of whose threads reach the kernel's exchanges. */
+  readonly whole: boolean
+}
+
 /** One run of a kernel. */
 export interface Dispatch {
   /** The primitive that it computes, for messages. */
@@ -97,12 +107,31 @@ export interface LibraryCall {
   readonly writes: readonly Storage[]
 }
 
+/** A kernel's dispatches, argument by argument, along one axis. `P` is what the queue has for a kernel. */
+export interface FlatDispatches<P> {
+  pipelineFor(kernel: Kernel, form: DispatchForm): P
+  begin(pipeline: P): void
+  place(index: number, storage: Storage, offset: number): void
+  bytes(index: number, bytes: ArrayBufferView): void
+  integer(index: number, value: number): void
+  end(
+    op: string,
+    pipeline: P,
+    threads: number,
+    group: number,
+    reads: readonly Storage[],
+    writes: readonly Storage[],
+  ): void
+}
+
 /** Where dispatches go: they run in order, or as if they did. */
 export interface DispatchQueue {
   readonly limits: DeviceLimits
   /** Scratch memory for dispatches to come; drop it once they are added. */
   allocate(nbytes: number): Storage
   dispatch(dispatch: Dispatch): void
+  /** The quicker way for what is dispatched most; null where dispatches are no work of now. */
+  readonly flat: FlatDispatches<unknown> | null
   /** Adds work of a library, on the platforms that have such. */
   call(call: LibraryCall): void
 }

@@ -2,13 +2,13 @@
  * The choice of a form of kernel `map` for operands, and its dispatch.
  */
 import { broadcastStrides, isContiguous, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { Argument, DispatchQueue, Place } from "./dispatch"
+import type { Argument, DispatchQueue, Kernel, Place } from "./dispatch"
 import { collapse } from "./layout"
 import { type ElementBody, type Letter, mapSource } from "./map-source"
 
 const GROUP = 256
 /** Bytes of the vectors that memory is read in. */
-const VECTOR = 16
+export const VECTOR = 16
 
 /** An input: bytes, or elements that broadcast to the outputs' shape. */
 export type MapInput =
@@ -64,6 +64,24 @@ function operandOf(input: MapInput, shape: readonly number[]): Operand {
     : { letter: "g", argument: placeOf(storage, size, 0), strides, offset, size }
 }
 
+/** Kernel `map` on operands that lie in one row, of elements of these sizes, and how many elements a thread of it has. */
+export function flatKernel(
+  body: Body,
+  letters: string,
+  sizes: readonly number[],
+  onVectors: boolean,
+): { kernel: Kernel; count: number } {
+  const width = Math.max(1, VECTOR / Math.max(...sizes))
+  const vectors = letters.length > 6 ? 1 : 2
+  const aligned = onVectors && width > 1
+  const kernel = {
+    key: `map ${letters} ${aligned} ${width} ${vectors} ${body.key}`,
+    name: "map",
+    source: () => mapSource(body.make(), { letters, ndim: 0, width, vectors, aligned }),
+  }
+  return { kernel, count: width * vectors }
+}
+
 /** Adds kernel `map` with a body over operands; `shape` is the outputs'. */
 export function dispatchMap(
   queue: DispatchQueue,
@@ -85,19 +103,13 @@ export function dispatchMap(
   const writes = outputs.map((o) => o.storage)
   const args: Argument[] = [...operands.map((o) => o.argument), ...places]
   if (general.length === 0) {
-    const vectors = operands.length > 6 ? 1 : 2
     const letters = operands.map((o) => o.letter).join("")
-    const aligned = onVectors && width > 1
-    const count = width * vectors
+    const { kernel, count } = flatKernel(body, letters, sizes, onVectors)
     const group = Math.min(GROUP, Math.ceil(n / count / 32) * 32)
     args.push(Uint32Array.of(n))
     queue.dispatch({
       op,
-      kernel: {
-        key: `map ${letters} ${aligned} ${width} ${vectors} ${body.key}`,
-        name: "map",
-        source: () => mapSource(body.make(), { letters, ndim: 0, width, vectors, aligned }),
-      },
+      kernel,
       arguments: args,
       writes,
       grid: [Math.ceil(n / (count * group)) * group, 1, 1],

@@ -6,7 +6,8 @@ import type { ScalarValue, Storage } from "@lazuli/core/engine"
 import { contiguousStrides, type Dtype, type Node, programOf, type ScalarProgram } from "@lazuli/core/engine"
 import type { DispatchQueue } from "../dispatch"
 import { type Family, isCountable } from "../family"
-import { dispatchMap, type MapInput } from "../map"
+import { encodeFlat } from "../flat-map"
+import { type Body, dispatchMap, type MapInput } from "../map"
 import type { ElementBody } from "../map-source"
 import { computeType, metalType } from "../metal-types"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
@@ -105,16 +106,29 @@ export function encodeProgram(
   )
 }
 
+const bodies = new WeakMap<ScalarProgram, Body>()
+function bodyFor(program: ScalarProgram): Body {
+  const body = { key: program.key, make: () => bodyOf(program) }
+  bodies.set(program, body)
+  return body
+}
+
 /** Every elementwise primitive. */
 export const elementwise: Family = {
   supports: (node) => isCountable(node) && isWritable(programOf(node)),
-  encode: (node, queue) =>
+  encode(node, queue) {
+    const program = programOf(node)
+    if (queue.flat !== null) {
+      const body = bodies.get(program) ?? bodyFor(program)
+      if (encodeFlat(queue.flat, program, body, node)) return
+    }
     encodeProgram(
       queue,
       node.primitive?.name as string,
-      programOf(node),
+      program,
       node.inputs,
       node.outputs ?? [node],
       node.shape,
-    ),
+    )
+  },
 }

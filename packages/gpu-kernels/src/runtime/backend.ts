@@ -18,6 +18,7 @@ import { familyOf } from "../families"
 import type { Families, Family } from "../family"
 import { joinedWork } from "../joined"
 import { encodeCopy } from "../kernels/copy"
+import { elementwise } from "../kernels/elementwise"
 import { viewOf } from "../layout"
 import { GpuQueue } from "./queue"
 import type { Recorded } from "./recording"
@@ -71,6 +72,8 @@ export function createGpuBackend(
   const queue = new GpuQueue(runtime, memory)
   const familyFor = (node: Node): Family | null => {
     const primitive = node.primitive as Primitive
+    // Nobody has other kernels for it.
+    if (primitive.elementwise) return elementwise.supports(node) ? elementwise : null
     for (const family of [
       Object.hasOwn(own, primitive.name) ? own[primitive.name] : undefined,
       familyOf(primitive),
@@ -118,6 +121,24 @@ export function createGpuBackend(
       if (recorded) queue.forget(recorded)
     },
   }
+  /** Elementwise work where nothing is rehearsed or recorded: the same in fewer steps. */
+  const elementwiseEncoder: Encoder = {
+    encode(node) {
+      if (rehearsed !== null || queue.isRecording) {
+        encoder.encode(node)
+        return
+      }
+      try {
+        elementwise.encode(node, queue)
+      } catch (error) {
+        const outputs = node.outputs ?? [node]
+        queue.poison(
+          error as Error,
+          outputs.map((n) => n.storage as Storage),
+        )
+      }
+    },
+  }
   const backend: GpuBackend = {
     name,
     device: "gpu",
@@ -125,7 +146,10 @@ export function createGpuBackend(
     priority,
     memory,
     queue: {
-      lower: (node) => (familyFor(node) ? encoder : null),
+      lower(node) {
+        const family = familyFor(node)
+        return family === null ? null : family === elementwise ? elementwiseEncoder : encoder
+      },
       encodeCopy: (source, target) =>
         work(
           target,

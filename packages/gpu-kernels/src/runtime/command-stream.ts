@@ -112,6 +112,19 @@ export class CommandStream {
     return this.dispatch(Command.DispatchThreadgroups, groups, threadgroup)
   }
 
+  /** Runs threads along one axis, in whole groups that the pipeline allows. Returns where the record starts. */
+  dispatchLine(threads: number, group: number): number {
+    const start = this.length
+    const at = this.begin(Command.DispatchThreads, 7)
+    const { words } = this
+    words[at] = threads
+    words[at + 1] = words[at + 2] = 1
+    words[at + 3] = group
+    words[at + 4] = words[at + 5] = 1
+    this.dispatches++
+    return start
+  }
+
   /** Makes the writes of earlier dispatches visible to later ones. */
   barrier(): void {
     this.begin(Command.Barrier, 1)

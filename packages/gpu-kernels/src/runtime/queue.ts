@@ -14,7 +14,9 @@ import type {
   Argument,
   DeviceLimits,
   Dispatch,
+  DispatchForm,
   DispatchQueue,
+  FlatDispatches,
   Kernel,
   LibraryCall,
   Place,
@@ -22,7 +24,7 @@ import type {
 } from "../dispatch"
 import { CommandStream } from "./command-stream"
 import { type Recorded, Recording } from "./recording"
-import type { DispatchForm, GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
+import type { GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
 import { dumpSource } from "./source-dump"
 
 interface Entry {
@@ -112,8 +114,11 @@ export class GpuQueue implements DispatchQueue {
   private readonly submitted: Submitted[] = []
   private readonly written = new Set<number>()
   private readonly touched = new Set<number>()
+  private readonly isPlain: boolean
   /** Dispatches at which the stream is handed over. */
   private readonly most: number
+  /** True if a storage lost its value since work was concluded: what reads it has none either. */
+  private isPoisoned = false
   private active = 0
   private peak = 0
   private cached = 0
@@ -123,13 +128,31 @@ export class GpuQueue implements DispatchQueue {
   /** Frees the memory of storages that were dropped without being released, where the engine watches none of them. */
   private readonly lost: FinalizationRegistry<number> | null
 
+  private readonly lines: FlatDispatches<GpuPipeline> = {
+    pipelineFor: (kernel, form) => this.pipelineOfForm(kernel, form),
+    begin: (pipeline) => this.stream.setPipeline(pipeline),
+    place: (index, storage, offset) =>
+      this.stream.setBuffer(index, this.buffers[storage.slot] as GpuBuffer, offset),
+    bytes: (index, bytes) => this.stream.setBytes(index, bytes),
+    integer: (index, value) => this.stream.setInteger(index, value),
+    end: (op, pipeline, threads, group, reads, writes) =>
+      this.added({ word: this.stream.dispatchLine(threads, group), op, pipeline, reads, writes }),
+  }
+
   constructor(
     readonly runtime: GpuRuntime,
     private readonly memory: Memory,
   ) {
     this.lost = runtime.tracker ? null : new FinalizationRegistry((slot) => this.releaseSlot(slot))
+    this.isPlain = runtime.ordered === true && runtime.specializes === true && !runtime.compileTogether
     this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
     this.cacheLimit = runtime.cacheLimit ?? MAX_CACHE
+  }
+
+  /** Where kernels have forms, and order needs no barriers. */
+  get flat(): FlatDispatches<unknown> | null {
+    const isDirect = this.asked === null && this.recording === null
+    return isDirect && this.isPlain ? (this.lines as FlatDispatches<unknown>) : null
   }
 
   get limits(): DeviceLimits {
@@ -320,8 +343,9 @@ export class GpuQueue implements DispatchQueue {
 
   /** A kernel, compiled once, or once for each form of its dispatches. */
   private pipelineOf(dispatch: Dispatch): GpuPipeline {
-    const { kernel } = dispatch
-    const form = this.runtime.specializes ? formOf(dispatch) : undefined
+    return this.pipelineOfForm(dispatch.kernel, this.runtime.specializes ? formOf(dispatch) : undefined)
+  }
+  private pipelineOfForm(kernel: Kernel, form: DispatchForm | undefined): GpuPipeline {
     const key = form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
     const known = this.pipelines.get(key) ?? this.awaited.get(key)
     if (known) return known
@@ -575,7 +599,9 @@ export class GpuQueue implements DispatchQueue {
   /** Waits for what was handed over. */
   private conclude(): void {
     for (const { submission, entries } of this.submitted.splice(0)) {
-      const failures = new Map(this.runtime.wait(submission).map((f) => [f.word, f.message] as const))
+      const failed = this.runtime.wait(submission)
+      if (failed.length === 0 && !this.isPoisoned) continue
+      const failures = new Map(failed.map((f) => [f.word, f.message] as const))
       for (const { word, op, pipeline, reads, writes } of entries) {
         const message = this.placed(failures.get(word) ?? failures.get(-1), pipeline)
         const error =
@@ -584,6 +610,7 @@ export class GpuQueue implements DispatchQueue {
         if (error) this.poison(error, writes)
       }
     }
+    this.isPoisoned = false
     if (this.leaving.length > 0) this.giveBack()
   }
 
@@ -605,6 +632,7 @@ export class GpuQueue implements DispatchQueue {
 
   /** Marks storages as without a value. */
   poison(error: Error, storages: readonly Storage[]): void {
+    this.isPoisoned = true
     for (const storage of storages) storage.failure ??= error
   }
 }

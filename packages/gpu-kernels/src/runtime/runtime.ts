@@ -9,7 +9,7 @@
  */
 
 import type { DeviceFacts, Tracker } from "@lazuli/core/engine"
-import type { DeviceLimits, FunctionConstants, MathMode, Wording } from "../dispatch"
+import type { DeviceLimits, DispatchForm, FunctionConstants, MathMode, Wording } from "../dispatch"
 
 /** The abilities of a device. A pipeline may allow smaller threadgroups than the device. */
 export interface DeviceInfo extends DeviceLimits {
@@ -73,16 +73,6 @@ export interface LibraryOptions {
   readonly mathMode?: MathMode
   /** True if the source is in the platform's own language. */
   readonly isNative?: boolean
-}
-
-/** The form of a kernel's dispatch, for platforms that compile it for that. */
-export interface DispatchForm {
-  /** By buffer index the bytes of what comes with the dispatch; undefined for buffers. */
-  readonly inline: readonly (number | undefined)[]
-  /** Threads of a threadgroup. */
-  readonly threads: number
-  /** The grid has whole threadgroups and these whole simdgroups, all of whose threads reach the kernel's exchanges. */
-  readonly whole: boolean
 }
 
 /** A source, and the name of its file in messages. */
