@@ -121,6 +121,12 @@ it.each(Object.keys(programs))(
 it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["elementwise", () => noise([3001]), (x) => x.exp()],
   ["a compiled chain", () => noise([64, 64]), compile((x: mx.Array) => x.multiply(x).add(1).sqrt())],
+  [
+    "a compiled norm with work around it",
+    () => noise([16, 300]),
+    compile((x: mx.Array) => mx.fast.rmsNorm(x.add(1), null, 1e-5).multiply(mx.sigmoid(x))),
+  ],
+  ["a compiled sum of squares", () => noise([40, 300]), compile((x: mx.Array) => mx.sum(x.multiply(x), 0))],
   ["a transposed copy", () => noise([100, 70]), (x) => mx.contiguous(x.T)],
   ["a cast", () => noise([1000]), (x) => x.astype(mx.float16)],
   ["a sum along rows", () => noise([20, 3000]), (x) => x.sum(1)],
@@ -136,4 +142,18 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   const [loads, stores, distinctLoads, distinctStores] = hostNative().traffic()
   expect(loads + stores).toBeGreaterThan(0)
   expect((loads + stores) / (distinctLoads + distinctStores)).toBeLessThanOrEqual(1.05)
+})
+
+it.each<[string, (x: mx.Array) => mx.Array]>([
+  ["softmax", (x) => mx.softmax(x, -1)],
+  ["log-sum-exp", (x) => mx.logsumexp(x, -1)],
+  ["a layer's norm", (x) => mx.fast.layerNorm(x, null, null, 1e-5)],
+  ["a root mean square's norm", (x) => mx.fast.rmsNorm(x, null, 1e-5)],
+])("%s reads rows that are too long to be kept at most twice", (_, body) => {
+  const x = noise([1, 33_000])
+  mx.eval(x)
+  hostNative().traffic()
+  mx.eval(body(x))
+  const [loads, , distinctLoads] = hostNative().traffic()
+  expect(loads / distinctLoads).toBeLessThanOrEqual(2.01)
 })

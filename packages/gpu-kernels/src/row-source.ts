@@ -5,11 +5,16 @@
 import { METAL_HEADER } from "./metal-types"
 import { functionsFor } from "./scalar-source"
 
-/** One step along a row: what all elements of a row give together, a number of the row, or new values of an element. */
+/**
+ * One step along a row: what all elements of a row give together, or `once` what a number of each thread gives; a number of the row; new
+ * values of an element.
+ */
 export type Stage =
-  | { readonly fold: "sum" | "max"; readonly name: string; readonly of: string }
+  | { readonly fold: "sum" | "max"; readonly name: string; readonly of: string; readonly once?: boolean }
   | { readonly name: string; readonly is: string }
   | { readonly set: "x" | "g"; readonly to: string }
+  /** Numbers that each thread finds of its elements: where they start, and a statement on the next element. */
+  | { readonly scan: Readonly<Record<string, string>>; readonly next: string }
 
 /**
  * The computation of a kernel. Expressions know the row's elements `x` (and `g`), the column's `weight` and `bias`, `eps`, `size` (the
@@ -22,6 +27,8 @@ export interface RowProgram {
   readonly weight?: boolean
   readonly bias?: boolean
   readonly stages: readonly Stage[]
+  /** The same with fewer looks at the elements, for rows that are too long to be kept. */
+  readonly longStages?: readonly Stage[]
   /** The output's element. */
   readonly element?: string
   /** The output's number for each row, where there is one. */
@@ -68,7 +75,8 @@ function rowFold(kind: "sum" | "max", alone: boolean): string {
 /** Kernel `rows`: x, g?, weight?, bias?, the output, kept?, then the sizes [rows, row length] and eps. */
 export function rowSource(program: RowProgram, form: RowForm): string {
   const { type, width, count, alone } = form
-  const { stages, element, row, kept } = program
+  const { element, row, kept } = program
+  const stages = (form.count === 0 && program.longStages) || program.stages
   const inputs = [
     "x",
     ...(program.g ? ["g"] : []),
@@ -133,12 +141,15 @@ export function rowSource(program: RowProgram, form: RowForm): string {
   }
   for (const stage of stages) {
     if ("fold" in stage) {
-      const { fold, name, of } = stage
-      lines.push(`float ${name}_a = ${START[fold]};`)
-      lines.push(loop(`${name}_a = ${COMBINE[fold](`${name}_a`, `(${of})`)};`))
+      const { fold, name, of, once } = stage
+      lines.push(`float ${name}_a = ${once ? of : START[fold]};`)
+      if (!once) lines.push(loop(`${name}_a = ${COMBINE[fold](`${name}_a`, `(${of})`)};`))
       lines.push(
         `float ${name} = lz_row_${fold}(${name}_a${alone ? "" : ", shared, simd_lane, simdgroup, simdgroups"});`,
       )
+    } else if ("scan" in stage) {
+      for (const [name, start] of Object.entries(stage.scan)) lines.push(`float ${name} = ${start};`)
+      lines.push(loop(stage.next))
     } else if ("set" in stage) {
       sets.push(stage)
       if (count > 0) lines.push(loop(`${stage.set}_r[u * ${width} + e] = ${stage.to};`))

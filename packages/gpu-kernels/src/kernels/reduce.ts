@@ -291,7 +291,9 @@ export function foldWithWork(
   if (!found) return null
   return (queue) => {
     const program = programOf(work)
-    const operands = work.inputs.map((node): Spread => {
+    // Once each, also where the work reads one twice.
+    const read = [...new Set(work.inputs)]
+    const operands = read.map((node): Spread => {
       const { storage, dtype, shape, strides, offset, params } = node
       const kind = { type: metalType(dtype) as string, itemsize: dtype.size }
       if (storage === null)
@@ -305,7 +307,10 @@ export function foldWithWork(
     })
     const text = (): string => {
       const { lines, results } = programText(program)
-      return `${lines.join("\n")}\nreturn ${results[0]};`
+      const named = lines.map((line) =>
+        line.replace(/\ba(\d+)\b/g, (_, k: string) => `a${read.indexOf(work.inputs[Number(k)])}`),
+      )
+      return `${named.join("\n")}\nreturn ${results[0]};`
     }
     foldOver(
       queue,
@@ -316,7 +321,7 @@ export function foldWithWork(
       axesOf(reduction),
       targetOf(reduction),
       found.scaleOf(reduction),
-      { key: program.key, text },
+      { key: `${program.key} ${work.inputs.map((node) => read.indexOf(node))}`, text },
     )
   }
 }

@@ -8,7 +8,7 @@ import { type Families, type Family, isCountable } from "../family"
 import { sumFold } from "../fold"
 import { viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
-import { type RowForm, type RowProgram, rowSource } from "../row-source"
+import { type RowForm, type RowProgram, rowSource, type Stage } from "../row-source"
 import { functionsFor } from "../scalar-source"
 import { withRowMajor } from "./copy"
 import { encodeFold, targetOf } from "./reduce"
@@ -81,8 +81,22 @@ function withAllRowMajor(
     )
 }
 
+/** Maximum and sum of exponentials in one look; where all elements of a thread are −∞, its sum is 0. */
+const online: readonly Stage[] = [
+  {
+    scan: { most: "-INFINITY", part: "0.0f" },
+    next: `float high = lz_maximum(most, x), shift = high == -INFINITY ? 0.0f : high;
+    part = (most == high ? part : part * precise::exp(most - shift)) + precise::exp(x - shift);
+    most = high;`,
+  },
+  { fold: "max", name: "top", of: "most", once: true },
+  { name: "share", is: "most == top ? part : part * precise::exp(most - (top == -INFINITY ? 0.0f : top))" },
+  { fold: "sum", name: "total", of: "share", once: true },
+]
+
 const softmaxRows: RowProgram = {
   key: "softmax",
+  longStages: [...online, { set: "x", to: "precise::exp(x - top)" }],
   stages: [
     { fold: "max", name: "top", of: "x" },
     { set: "x", to: "precise::exp(x - top)" },
@@ -92,6 +106,7 @@ const softmaxRows: RowProgram = {
 }
 const logsumexpRows: RowProgram = {
   key: "logsumexp",
+  longStages: online,
   stages: [
     { fold: "max", name: "top", of: "x" },
     { fold: "sum", name: "total", of: "precise::exp(x - top)" },
@@ -213,6 +228,16 @@ const centered = [
   { name: "mean", is: "total / size" },
   { set: "x", to: "x - mean" },
 ] as const
+/** Mean and sum of squared distances in one look; Welford, "Note on a method for calculating corrected sums", 1962. */
+const moments: readonly Stage[] = [
+  {
+    scan: { seen: "0.0f", near: "0.0f", spread: "0.0f" },
+    next: `seen += 1.0f; float from = x - near; near += from / seen; spread += from * (x - near);`,
+  },
+  { fold: "sum", name: "total", of: "seen * near", once: true },
+  { name: "mean", is: "total / size" },
+  { fold: "sum", name: "squares", of: "spread + seen * (near - mean) * (near - mean)", once: true },
+]
 const squares = { fold: "sum", name: "squares", of: "x * x" } as const
 
 function norm(name: "layerNorm" | "rmsNorm"): Family {
@@ -228,6 +253,7 @@ function norm(name: "layerNorm" | "rmsNorm"): Family {
         weight: hasWeight,
         bias: hasBias,
         stages: [...(name === "layerNorm" ? centered : []), squares, rate],
+        ...(name === "layerNorm" && { longStages: [...moments, rate, { set: "x", to: "x - mean" }] }),
         element: `x * rate${hasWeight ? " * weight" : ""}${hasBias ? " + bias" : ""}`,
       }
       const type = metalType(x.dtype) as string
