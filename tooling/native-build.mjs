@@ -17,10 +17,11 @@ if (!existsSync(join(source, "CMakeLists.txt"))) {
   process.exit(0)
 }
 
-// Resolved from the package, whose devDependencies name both.
+// Resolved from the package, whose devDependencies name the headers and, where its bindings are written with it, node-addon-api.
 const require = createRequire(join(process.cwd(), "package.json"))
 const headers = require("node-api-headers").include_dir
-const addonApi = dirname(require.resolve("node-addon-api/package.json"))
+const { devDependencies } = JSON.parse(readFileSync("package.json", "utf8"))
+const addonApi = devDependencies["node-addon-api"] && dirname(require.resolve("node-addon-api/package.json"))
 
 const generator = process.env.CMAKE_GENERATOR ?? (runs("ninja") ? "Ninja" : "Unix Makefiles")
 discardForeignCache(generator)
@@ -30,7 +31,7 @@ cmake([
   `-DCMAKE_BUILD_TYPE=${process.env.CMAKE_BUILD_TYPE ?? "Release"}`,
   "-DCMAKE_EXPORT_COMPILE_COMMANDS=ON",
   `-DNODE_API_HEADERS=${headers}`,
-  `-DNODE_ADDON_API=${addonApi}`,
+  ...(addonApi ? [`-DNODE_ADDON_API=${addonApi}`] : []),
   ...process.argv.slice(2),
 ])
 cmake([
