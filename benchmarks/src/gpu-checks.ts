@@ -2,7 +2,9 @@
  * `npm run test:gpu`: the conformance suite and MLX's golden vectors on an NVIDIA GPU, from what `npm run build` left. Processes share the
  * work, so that kernels are compiled side by side; one whose context is lost ends, and another one goes on.
  *
- *   npm run test:gpu -- [--only REGEX] [--quick] [--jobs N] [--seconds N] [--total N] [--json FILE]
+ * Random programs follow, each step against the CPU, and one in twenty compiled.
+ *
+ *   npm run test:gpu -- [--only REGEX] [--quick] [--programs N] [--jobs N] [--seconds N] [--total N] [--json FILE]
  *
  * `--seconds` bounds each item, `--total` the whole: what is not begun by then is not run, and said.
  */
@@ -15,6 +17,8 @@ import { backendSuite, formatChecks, goldenFamilies, replayGolden } from "@lazul
 import * as mx from "@lazuli/core"
 import { goldenSpaces } from "../../tooling/golden-spaces"
 import { nnSamples, UNREACHABLE } from "../../tooling/nn-samples"
+import { checkPrograms } from "./gpu-programs"
+import "@lazuli/backend-cpu"
 import "@lazuli/backend-cuda"
 
 /** The outcome of one item. */
@@ -31,6 +35,7 @@ const { values } = parseArgs({
   options: {
     only: { type: "string", default: "" },
     quick: { type: "boolean", default: false },
+    programs: { type: "string", default: "2000" },
     jobs: { type: "string", default: String(Math.min(16, availableParallelism())) },
     seconds: { type: "string", default: "120" },
     total: { type: "string", default: "Infinity" },
@@ -44,6 +49,9 @@ const QUICK = {
   fillings: ["as given", "special"],
   layouts: ["row-major", "transposed"],
 } as const
+
+/** Random programs of one item. */
+const PROGRAMS = 100
 
 function check(item: string): Outcome {
   const [kind, name] = item.split(" ")
@@ -61,6 +69,10 @@ function check(item: string): Outcome {
       passed = reports.flatMap(({ results }) => results).filter(({ status }) => status === "ok").length
       const bad = reports.filter(({ ok }) => !ok)
       if (bad.length > 0) problems = [formatChecks(bad)]
+    } else if (kind === "programs") {
+      const checked = checkPrograms(Number(name), PROGRAMS)
+      passed = checked.passed
+      problems = checked.problems
     } else
       for (const result of replayGolden({ spaces: goldenSpaces, backend: "cuda", families: [name] })) {
         passed += result.passed
@@ -95,6 +107,10 @@ async function main(): Promise<void> {
       // Kernels that users write have tests of their own.
       .filter((name) => !Object.hasOwn(UNREACHABLE, name) && !name.startsWith("@lazuli/gpu-kernels/"))
       .map((name) => `suite ${name}`),
+    ...Array.from(
+      { length: Math.ceil(Number(values.programs) / PROGRAMS) },
+      (_, i) => `programs ${i * PROGRAMS}`,
+    ),
   ].filter((item) => wanted.test(item))
   const outcomes: Outcome[] = []
   const limit = Number(values.seconds) * 1000
