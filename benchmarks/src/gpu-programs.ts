@@ -46,6 +46,18 @@ interface Taken {
   readonly name: string
 }
 
+/** The value of an operation; null where it refuses its arguments, such as an empty axis. */
+function accepted(run: () => mx.Array): mx.Array | null {
+  try {
+    const made = run()
+    mx.eval(made)
+    return made
+  } catch (error) {
+    if (error instanceof mx.LazuliError) return null
+    throw error
+  }
+}
+
 /** The fault of the program of a seed; null where there is none. */
 function problemOf(seed: number): string | null {
   const below = numbers(seed)
@@ -72,8 +84,8 @@ function problemOf(seed: number): string | null {
     const from = operation.with ? [a, b] : [a]
     const run = (all: readonly mx.Array[]): mx.Array => operation.run(all[a], all[b], k)
     const arrays = values.map(({ array }) => array)
-    const want = on(mx.cpu, () => run(arrays))
-    if (want.size > MOST_ELEMENTS) continue
+    const want = on(mx.cpu, () => accepted(() => run(arrays)))
+    if (want === null || want.size > MOST_ELEMENTS) continue
     const name = `${operation.name}(${from.map((i) => `${arrays[i].dtype.name}[${arrays[i].shape}]`)}; ${k})`
     const got = on(mx.gpu, () => {
       const made = run(arrays)
