@@ -84,6 +84,13 @@ export function tarballProblems(tarball) {
   for (const path of files.keys())
     if (/\.(map|tsbuildinfo)$|\.test\.\w+$/.test(path) && !path.startsWith("src/"))
       problems.push(`nobody needs ${path}`)
+  // TypeScript has had typed arrays of a kind of buffer since 5.7 alone, and some types of Node's come with them.
+  for (const [path, bytes] of files)
+    if (
+      path.endsWith(".d.ts") &&
+      /\b(?:Uint8|Int8|Uint16|Int16|Uint32|Int32|Float32|Float64|BigInt64|BigUint64)Array</.test(bytes)
+    )
+      problems.push(`TypeScript 5.5 does not understand the typed arrays of ${path}`)
   if (manifest.os) {
     want(manifest.main, "main")
     if (manifest.os.includes("linux")) want("NOTICE")

@@ -53,6 +53,9 @@ test("a tarball without what its manifest promises is refused", () => {
   expect(tarballProblems(tarball({ ...files, "dist/index.d.ts": "" }))).toContain(
     "it lacks dist/index.d.ts, which exports names",
   )
+  expect(
+    tarballProblems(tarball({ ...files, "dist/index.d.ts": "export const x: Uint8Array<ArrayBuffer>" })),
+  ).toContain("TypeScript 5.5 does not understand the typed arrays of dist/index.d.ts")
   expect(tarballProblems(tarball({ "package.json": "{}" }))).toEqual([
     "it lacks README.md",
     "it lacks LICENSE",

@@ -65,7 +65,7 @@ export class BoundedFile {
   }
 
   /** `length` bytes from `offset`. @throws FormatError when the file is shorter */
-  read(offset: number, length: number): Uint8Array<ArrayBuffer> {
+  read(offset: number, length: number): Uint8Array {
     this.check(offset, length)
     const out = new Uint8Array(length)
     this.readInto(offset, out)

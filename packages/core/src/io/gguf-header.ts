@@ -9,7 +9,7 @@ const CHUNK = 65536
 export class HeaderReader {
   /** Where the next value begins. */
   position = 0
-  private chunk = new Uint8Array(0)
+  private chunk: Uint8Array = new Uint8Array(0)
   private view = new DataView(this.chunk.buffer)
   private start = 0
   private readonly decoder = new TextDecoder("utf-8", { fatal: true })
@@ -37,7 +37,7 @@ export class HeaderReader {
   }
 
   /** A copy of the next bytes. */
-  bytes(length: number): Uint8Array<ArrayBuffer> {
+  bytes(length: number): Uint8Array {
     if (length > CHUNK) {
       const out = this.file.read(this.position, length)
       this.position += length
