@@ -29,8 +29,15 @@ export function library({ external = [] }: { external?: string[] } = {}) {
     if (!source) throw new Error(`package.json exports ${file}, but none of ${candidates.join(", ")} exists`)
     entry[name] = source
   }
-  // Without white space, and with the names of the sources: a third less to fetch and to parse, and traces of the stack stay readable.
-  const small = { minifyWhitespace: true, minifySyntax: true }
+  // Without white space, and with the names of the sources: a tenth less to fetch, and traces of the stack stay readable. Lines end
+  // all the same, since Node prints the whole line where an error was thrown that nobody caught.
+  const small = {
+    minifyWhitespace: true,
+    minifySyntax: true,
+    esbuildOptions(options: { lineLimit?: number }) {
+      options.lineLimit = 500
+    },
+  }
   return defineConfig({ ...shared, ...small, entry, external, dts, splitting: true })
 }
 
