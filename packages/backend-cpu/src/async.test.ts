@@ -1,8 +1,9 @@
 /** Work that runs beside JavaScript: asynchronous evaluation, streams that wait for each other, errors and memory on the way. */
+
+import { generator } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { lifetimes } from "@lazuli/core/engine"
 import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest"
-import { generator } from "../test/generator"
 import "./index"
 import { native } from "./native"
 import { main, queueOf, storages } from "./queues"

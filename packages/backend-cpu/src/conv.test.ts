@@ -1,4 +1,5 @@
 /** Convolutions on the CPU: every algorithm against the reference implementation of the same primitive. */
+import { quarters } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import type { HostArray } from "@lazuli/core/engine"
 import { primitiveByName } from "@lazuli/core/engine"
@@ -9,14 +10,6 @@ type Rules = Required<ReturnType<typeof primitiveByName>["rules"]>
 const rules = primitiveByName("conv").rules as Rules
 const halves: mx.Dtype[] = [mx.float16, mx.bfloat16]
 
-/** Numbers of few bits, so that sums of float32 are exact whatever their order. */
-function generator(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0
-    return ((state >>> 8) & 15) / 4 - 2
-  }
-}
 const pick = (random: () => number, low: number, high: number): number =>
   low + (Math.floor((random() + 2) * 4 + 16 * ((random() + 2) * 4)) % (high - low + 1))
 
@@ -70,7 +63,7 @@ function check(inputs: mx.Array[], params: Params): void {
 /** The input gradient and the weight gradient of the convolution, as the kernel gets them, against the reference. */
 function checkGradients(inputs: mx.Array[], params: Params, cotangent?: mx.Array): void {
   const y = apply(inputs, params)
-  const random = generator(7)
+  const random = quarters(7)
   const g = cotangent ?? fill(y.shape, y.dtype, random)
   const gradients = rules.vjp({ inputs, outputs: [y], cotangents: [g], params, wanted: [true, true] })
   mx.eval(gradients)
@@ -113,7 +106,7 @@ beforeEach(() => mx.resetBackendStats())
 describe("random convolutions", () => {
   for (const dtype of [mx.float32, mx.float64, mx.float16, mx.bfloat16])
     test(`of ${dtype.name} in every layout`, () => {
-      const random = generator(dtype.size + (dtype === mx.bfloat16 ? 100 : 0))
+      const random = quarters(dtype.size + (dtype === mx.bfloat16 ? 100 : 0))
       const n = (low: number, high: number): number => pick(random, low, high)
       for (let round = 0; round < 150; round++) {
         const axes = n(1, 3)
@@ -150,7 +143,7 @@ describe("random convolutions", () => {
 })
 
 describe("sizes that choose an algorithm", () => {
-  const random = generator(3)
+  const random = quarters(3)
   const x = (shape: number[]): mx.Array => fill(shape, mx.float32, random)
   const both = (inputs: mx.Array[], params: Params): void => {
     check(inputs, params)

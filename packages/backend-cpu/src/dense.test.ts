@@ -1,9 +1,10 @@
 /** DENSE records: what elementwise work on whole arrays computes, what it refuses, and how failures pass through it. */
+
+import { generator } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { afterEach, expect, test } from "vitest"
 import { alloc, dense, free, map, type Operand, pair, program, record } from "../test/command-assembler"
 import { commandBench } from "../test/command-bench"
-import { generator } from "../test/generator"
 import { native } from "./native"
 import "./index"
 

@@ -1,10 +1,10 @@
 /** Elementwise work on the pieces of a product: when it runs there, and that eager and compiled answers are the same bit for bit. */
 import { compile } from "@lazuli/compile"
+import { arrays } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import fc from "fast-check"
 import { describe, expect, test } from "vitest"
 import { bits } from "../test/bits"
-import { arrays } from "../test/generator"
 import "./index"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]

@@ -1,8 +1,9 @@
 /** Evaluation on the CPU: order, reuse of memory, fallbacks, failures. */
+
+import { generator } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { Array, lifetimes } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
-import { generator } from "../test/generator"
 import { cpuBackend } from "./index"
 
 const values = (a: mx.Array): number[] => globalThis.Array.from(a.flatten().toTypedArray() as Float32Array)

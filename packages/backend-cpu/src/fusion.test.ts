@@ -1,5 +1,7 @@
 /** Simplification and fusion: the programs that they make compute what eager code does, bit for bit. */
+
 import { compile } from "@lazuli/compile"
+import { integers } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
 import { bits } from "../test/bits"
@@ -222,8 +224,7 @@ describe("what is cheaper computed again than kept", () => {
       (x, y) => x.tanh().add(y),
       (x) => x.T.contiguous().T,
     ]
-    let state = 1
-    const next = (n: number): number => (state = (state * 48271) % 2147483647) % n
+    const next = integers(1)
     for (let k = 0; k < 25; k++) {
       const choices = Array.from({ length: 12 }, () => [next(3), next(4), next(5), next(9), next(9)])
       again((x) => {

@@ -2,6 +2,7 @@
  * `mx.linalg` on the CPU and on the reference: what makes factors factors, in every dtype, for batches, views, empty, singular and
  * non-finite matrices, and that no backend falls back.
  */
+import { generator } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import "./index"
@@ -13,12 +14,9 @@ const precision = (dtype: mx.Dtype): number => (dtype === mx.float64 ? 1e-12 : 2
 /** Reproducible numbers in [-1, 1). */
 function random(shape: readonly number[], dtype: mx.Dtype, seed = 1): mx.Array {
   const count = shape.reduce((a, b) => a * b, 1)
-  let state = seed * 7919 + 17
-  const next = (): number => {
-    state = (state * 1103515245 + 12345) % 2147483648
-    return state / 1073741824 - 1
-  }
-  const part = (): mx.Array => mx.array(Float64Array.from({ length: count }, next)).reshape(shape)
+  const next = generator(seed)
+  const part = (): mx.Array =>
+    mx.array(Float64Array.from({ length: count }, () => 2 * next() - 1)).reshape(shape)
   if (dtype !== mx.complex64) return part().astype(dtype)
   return part()
     .astype(dtype)

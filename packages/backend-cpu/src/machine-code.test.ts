@@ -4,6 +4,7 @@
  */
 import { execFileSync } from "node:child_process"
 import { fileURLToPath } from "node:url"
+import { generator } from "@lazuli/conformance/generator"
 import {
   bfloat16,
   bool_,
@@ -20,7 +21,6 @@ import {
   type ScalarProgram,
 } from "@lazuli/core/engine"
 import { describe, expect, test } from "vitest"
-import { generator } from "../test/generator"
 import { programWords } from "./encode"
 import { native } from "./native"
 

@@ -3,6 +3,7 @@ import { fileURLToPath } from "node:url"
 import { setFlagsFromString } from "node:v8"
 import { runInNewContext } from "node:vm"
 import { Worker } from "node:worker_threads"
+import { generator, integers } from "@lazuli/conformance/generator"
 import { afterEach, describe, expect, it } from "vitest"
 import {
   alloc,
@@ -42,11 +43,8 @@ afterEach(() => {
 })
 
 const random = (n: number, low: number, high: number, seed = 1) => {
-  let state = seed * 2654435761
-  return Float32Array.from({ length: n }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0
-    return low + ((state >>> 8) / 2 ** 24) * (high - low)
-  })
+  const next = generator(seed)
+  return Float32Array.from({ length: n }, () => low + next() * (high - low))
 }
 
 /** One instruction over whole arrays. */
@@ -824,11 +822,7 @@ describe("the command buffer", () => {
       ),
       run(native.kernels().indexOf("copy"), [f32(x, 1024)], [f32(y, 1024)]),
     ].flat()
-    let state = 12345
-    const next = (bound: number) => {
-      state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff
-      return (state >>> 4) % bound
-    }
+    const next = integers(12345)
     const values = [
       0n,
       1n,
@@ -874,11 +868,7 @@ describe("the command buffer", () => {
       ...map(add, [operand(0), operand(0)], [operand(2)]),
       ...map(add, [operand(2), operand(0)], [operand(1)]),
     ]
-    let state = 99
-    const next = (bound: number) => {
-      state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff
-      return (state >>> 4) % bound
-    }
+    const next = integers(99)
     const noisy = (words: bigint[]) => {
       const out = new BigInt64Array(words)
       for (let k = next(3); k >= 0; k--)

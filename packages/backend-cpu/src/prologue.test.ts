@@ -1,9 +1,9 @@
 /** Elementwise work that a reduction over all or the first axes reads as it is computed: when, and that the order of sums stays eager's. */
 import { compile } from "@lazuli/compile"
+import { arrays } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 import { bits } from "../test/bits"
-import { arrays } from "../test/generator"
 import "./index"
 
 type F = (...xs: mx.Array[]) => mx.Array | mx.Array[]

@@ -1,4 +1,5 @@
 /** The kernels of quantized weights against the reference backend. */
+import { noise } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { setBackend } from "@lazuli/core/engine"
 import { afterEach, describe, expect, test } from "vitest"
@@ -6,16 +7,6 @@ import "./index"
 
 // A primitive without a kernel would run by its decomposition, and be counted.
 afterEach(() => expect(mx.backendStats()).toEqual({}))
-
-/** Numbers in (−1, 1) that are the same every time. */
-function numbers(shape: number[], seed = 1): mx.Array {
-  let state = seed * 7919 + 17
-  const list = globalThis.Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
-    state = (state * 1103515245 + 12345) % 2147483648
-    return (2 * state) / 2147483648 - 1
-  })
-  return mx.array(Float32Array.from(list)).reshape(shape)
-}
 
 /** The results of `body` on the reference backend. */
 function meant(body: () => mx.Array[]): mx.Array[] {
@@ -47,7 +38,7 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
   test("quantize and dequantize give the same bits", () => {
     for (const dtype of dtypes) {
       const w = mx
-        .concatenate([numbers([5, 256], 3), mx.zeros([1, 256]), mx.full([1, 256], -2.5)])
+        .concatenate([noise([5, 256], 3), mx.zeros([1, 256]), mx.full([1, 256], -2.5)])
         .astype(dtype)
       // Rows that do not follow each other in memory.
       const all = [w, w.index("::-2"), w.T.contiguous().T]
@@ -68,12 +59,12 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
 
   test("products agree with the reference", () => {
     for (const dtype of dtypes.filter(({ size }) => size < 8)) {
-      const w = numbers([2, 19, 256], 5).astype(dtype)
+      const w = noise([2, 19, 256], 5).astype(dtype)
       const packed = mx.quantize(w, q)
       for (const transpose of [true, false]) {
         const k = transpose ? 256 : 19
         for (const shape of [[k], [3, k], [2, 11, k], [3, 1, 1, k], [0, k]]) {
-          const x = numbers(shape, 6).astype(dtype)
+          const x = noise(shape, 6).astype(dtype)
           const use = shape.length > 2 ? packed : packed.map((a) => a.index(1))
           const run = (): mx.Array => mx.quantizedMatmul(x, use[0], use[1], use[2], { transpose, ...q })
           const got = run()
@@ -89,17 +80,17 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
 
 test("gatherQmm agrees with the reference, for neighbouring equal indices too", () => {
   for (const q of [{ bits: 4 }, { mode: "nvfp4" as const }, { bits: 3, groupSize: 32 }]) {
-    const [w, scales, biases] = mx.quantize(numbers([4, 10, 128], 2), q)
+    const [w, scales, biases] = mx.quantize(noise([4, 10, 128], 2), q)
     const lhsIndices = mx.array([[5, 0, -1, 3, 3, 2, 1, 0, 4, 5]], mx.int32)
     const rhsIndices = mx.array([1, 1, 1, 1, 1, 1, 1, 1, 1, 3], mx.uint8)
     for (const rows of [1, 3]) {
-      const x = numbers([2, 3, rows, 128], 3)
+      const x = noise([2, 3, rows, 128], 3)
       const run = (): mx.Array => mx.gatherQmm(x, w, scales, biases, { lhsIndices, rhsIndices, ...q })
       const got = run()
       const [want] = meant(() => [run()])
       expect(most(got.subtract(want))).toBeLessThan(2e-5)
       const back = (): mx.Array =>
-        mx.gatherQmm(numbers([6, rows, 10]), w, scales, biases, {
+        mx.gatherQmm(noise([6, rows, 10]), w, scales, biases, {
           lhsIndices,
           rhsIndices,
           transpose: false,
@@ -110,15 +101,15 @@ test("gatherQmm agrees with the reference, for neighbouring equal indices too", 
     }
     expect(() =>
       mx
-        .gatherQmm(numbers([1, 1, 128]), w, scales, biases, { rhsIndices: mx.array([4], mx.int32), ...q })
+        .gatherQmm(noise([1, 1, 128]), w, scales, biases, { rhsIndices: mx.array([4], mx.int32), ...q })
         .tolist(),
     ).toThrow("[gatherQmm] index 4 is out of bounds for axis 0 with size 4")
   }
 })
 
 test("weights that are views, broadcast or larger than a block", () => {
-  const packed = mx.quantize(numbers([70, 2048], 4), { bits: 4 })
-  const x = numbers([2, 9, 2048], 5)
+  const packed = mx.quantize(noise([70, 2048], 4), { bits: 4 })
+  const x = noise([2, 9, 2048], 5)
   const run = (use: mx.Array[], y = x): mx.Array => mx.quantizedMatmul(y, use[0], use[1], use[2])
   const check = (use: mx.Array[], y = x): void => {
     const got = run(use, y)
@@ -126,7 +117,7 @@ test("weights that are views, broadcast or larger than a block", () => {
     expect(most(got.subtract(want))).toBeLessThan(1e-4)
   }
   check(packed)
-  check(packed, numbers([80, 2048], 6))
+  check(packed, noise([80, 2048], 6))
   check(packed.map((a) => a.index("::-3")))
   check(packed.map((a) => mx.broadcastTo(a, [2, ...a.shape])))
   check(packed.map((a) => a.T.contiguous().T))
@@ -135,7 +126,7 @@ test("weights that are views, broadcast or larger than a block", () => {
 
 test("NaN, infinities and a global scale", () => {
   const w = mx.concatenate(
-    [mx.array([[Number.NaN, Infinity, -Infinity, 1e-40, 3e38, -0]]), numbers([1, 122])],
+    [mx.array([[Number.NaN, Infinity, -Infinity, 1e-40, 3e38, -0]]), noise([1, 122])],
     1,
   )
   for (const q of [...formats.filter(({ mode }, i) => mode !== "affine" || i % 5 === 0)]) {
@@ -149,7 +140,7 @@ test("NaN, infinities and a global scale", () => {
     }
   }
   const globalScale = mx.array(0.37)
-  const x = numbers([3, 64])
+  const x = noise([3, 64])
   const got = mx.quantize(x, { mode: "nvfp4", globalScale })
   const want = meant(() => mx.quantize(x, { mode: "nvfp4", globalScale }))
   got.forEach((a, i) => expect(a.tolist()).toEqual(want[i].tolist()))
@@ -165,9 +156,9 @@ test("a few rows of any magnitude times codes of four bits", () => {
     [448, 64],
     [128, 128],
   ]) {
-    const [w, scales, biases] = mx.quantize(numbers([21, k], 8), { groupSize })
+    const [w, scales, biases] = mx.quantize(noise([21, k], 8), { groupSize })
     const change = (f: (v: number, i: number) => number): mx.Array =>
-      mx.array(Float32Array.from(numbers([2 * k], 9).toTypedArray() as Float32Array, f)).reshape([2, k])
+      mx.array(Float32Array.from(noise([2 * k], 9).toTypedArray() as Float32Array, f)).reshape([2, k])
     for (const [name, x] of Object.entries({
       plain: change((v) => v),
       "some zero": change((v, i) => (i % 200 < 130 ? 0 : v)),

@@ -2,6 +2,8 @@
  * Command buffers as no encoder writes them: PROLOGUE, RUN and EPILOGUE where they mean nothing, and noise. The addon refuses, and never
  * crashes.
  */
+
+import { generator } from "@lazuli/conformance/generator"
 import { afterEach, describe, expect, test } from "vitest"
 import {
   dtypes,
@@ -16,7 +18,6 @@ import {
   wait,
 } from "../test/command-assembler"
 import { commandBench } from "../test/command-bench"
-import { generator } from "../test/generator"
 import { native } from "./native"
 
 const QUEUE = 100

@@ -2,10 +2,11 @@
  * Threads that hand work over, send arrays to each other and are terminated in the middle of it, again and again.
  * `LAZULI_STRESS_ROUNDS=200 npx vitest run packages/backend-cpu/src/stress.test.ts` does so for longer.
  */
+
+import { generator } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
 import { answer, bundleEngine } from "../test/engine-bundle"
-import { generator } from "../test/generator"
 import "./index"
 
 const ROUNDS = Number(process.env.LAZULI_STRESS_ROUNDS ?? 10)

@@ -1,9 +1,9 @@
 /** Compiled functions read arguments that are no row-major arrays as they lie. */
 import { compile } from "@lazuli/compile"
+import { arrays } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
 import { bits } from "../test/bits"
-import { arrays } from "../test/generator"
 import "./index"
 
 const random = arrays()

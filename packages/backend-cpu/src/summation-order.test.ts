@@ -1,8 +1,8 @@
 /** One order of summation for one set of numbers: results of a view are those of its copy to the last bit, eager and compiled. */
 import { compile } from "@lazuli/compile"
+import { generator } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { describe, expect, test } from "vitest"
-import { generator } from "../test/generator"
 import "./index"
 
 type Reduction = (x: mx.Array, axes: number[]) => mx.Array

@@ -2,7 +2,9 @@
  * Convolutions of 3 × 3 places in steps of one with many channels, which have an algorithm of their own: against their reference, and where
  * values are wild.
  */
+
 import { compile } from "@lazuli/compile"
+import { quarters } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import type { HostArray } from "@lazuli/core/engine"
 import { primitiveByName } from "@lazuli/core/engine"
@@ -16,11 +18,7 @@ type Pads = readonly [top: number, left: number, bottom: number, right: number]
 
 /** Numbers of a few bits: sums are exact in whatever order, and so are the transforms. */
 function coarse(shape: number[], seed: number): mx.Array {
-  let state = seed
-  const next = (): number => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0
-    return ((state >>> 8) & 15) / 4 - 2
-  }
+  const next = quarters(seed)
   return mx.array(Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, next)).reshape(shape)
 }
 

@@ -2,7 +2,9 @@
  * Kernels of every family in the checked mode, around the sizes at which they change: none reports anything, and those that pass over
  * operands once move no more bytes than there are. `LAZULI_METAL_CHECK=1 npm run conformance:ops -- --suite --backend metal` runs all.
  */
+
 import { compile } from "@lazuli/compile"
+import { noise } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { vjp } from "@lazuli/transforms"
 import { beforeAll, expect, it, vi } from "vitest"
@@ -13,14 +15,6 @@ vi.hoisted(() => {
   process.env.LAZULI_METAL_CHECK = "1"
 })
 
-function noise(shape: number[], seed = 1): mx.Array {
-  let state = seed
-  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0
-    return state / 2 ** 31
-  })
-  return mx.array(values).reshape(shape)
-}
 const whole = (n: number, most: number): mx.Array =>
   noise([n], 5).abs().multiply(most).floor().astype(mx.int32)
 

@@ -2,6 +2,7 @@
  * Kernels as users write them, by names and with a reference in ordinary operations: what MLX's utilities do in a body, strided reading,
  * segment sums, and products of scattered matrices and vectors that are each other's derivatives.
  */
+import { noise } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { customFunction, grad, jvp, vjp, vmap } from "@lazuli/transforms"
 import { beforeEach, expect, it } from "vitest"
@@ -12,14 +13,6 @@ const onGpu = <T>(body: () => T): T => mx.stream(mx.gpu, body)
 const near = (got: mx.Array, wanted: mx.Array, tolerance = 1e-5): void => {
   expect(got.shape).toEqual(wanted.shape)
   expect(mx.abs(got.subtract(wanted)).max().item()).toBeLessThanOrEqual(tolerance)
-}
-function noise(shape: number[], seed = 1): mx.Array {
-  let state = seed
-  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0
-    return state / 2 ** 31
-  })
-  return mx.array(values).reshape(shape)
 }
 const integers = (...values: number[]): mx.Array => mx.array(values, mx.int32)
 

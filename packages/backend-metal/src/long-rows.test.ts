@@ -2,6 +2,7 @@
  * Kernels whose form depends on sizes: several groups a row, rows that no thread can keep, columns by several passes, vectors beside odd
  * offsets. Against the reference backend.
  */
+import { noise } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { onStream } from "@lazuli/core/engine"
 import { vjp } from "@lazuli/transforms"
@@ -11,16 +12,6 @@ import "./index"
 beforeAll(() => mx.setDefaultDevice(mx.gpu))
 afterAll(() => mx.setDefaultDevice(mx.cpu))
 beforeEach(() => mx.resetBackendStats())
-
-/** Numbers between −1 and 1, of no pattern. */
-function noise(shape: number[], seed = 1): mx.Array {
-  let state = seed
-  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0
-    return state / 2 ** 31
-  })
-  return mx.array(values).reshape(shape)
-}
 
 function agree(make: () => mx.Array, tolerance: number): void {
   const values = make().flatten().tolist() as number[]

@@ -2,6 +2,7 @@
  * Products by simdgroup matrices and what shares their kernels, in sizes beyond one tile and beside its edges. Against the reference
  * backend.
  */
+import { noise } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { onStream } from "@lazuli/core/engine"
 import { vjp } from "@lazuli/transforms"
@@ -11,16 +12,6 @@ import "./index"
 beforeAll(() => mx.setDefaultDevice(mx.gpu))
 afterAll(() => mx.setDefaultDevice(mx.cpu))
 beforeEach(() => mx.resetBackendStats())
-
-/** Numbers between −1 and 1, of no pattern. */
-function noise(shape: number[], seed = 1, dtype: mx.Dtype = mx.float32): mx.Array {
-  let state = seed
-  const values = Float32Array.from({ length: shape.reduce((a, b) => a * b, 1) }, () => {
-    state = (Math.imul(state, 1664525) + 1013904223) | 0
-    return state / 2 ** 31
-  })
-  return mx.array(values).reshape(shape).astype(dtype)
-}
 
 function agree(make: () => mx.Array, tolerance: number): void {
   const values = make().astype(mx.float32).flatten().tolist() as number[]

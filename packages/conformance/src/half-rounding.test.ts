@@ -1,5 +1,7 @@
 /** Values of 32 and 64 bits become float16 and bfloat16 by one rounding, to nearest, ties to even: held to exact rationals. */
+
 import * as mx from "@lazuli/core"
+import { integers } from "./generator"
 import "@lazuli/backend-cpu"
 import { compile } from "@lazuli/compile"
 import { describe, expect, test } from "vitest"
@@ -39,12 +41,7 @@ const halves = [
   { half: mx.bfloat16, p: 8, least: -133, limit: 128 },
 ]
 
-let state = 1
-/** A number in [0, n), the same in every run. */
-function random(n: number): number {
-  state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-  return Math.floor((state / 2 ** 32) * n)
-}
+const random = integers(1)
 
 /** Numbers of a half type, midpoints between neighbours, and either with a little added or taken away. */
 function doublesNearTies(p: number, least: number, limit: number): Float64Array {

@@ -2,9 +2,11 @@
  * Damaged and hostile program files: whatever is changed in one, it is refused in plain words, or is another program.
  * `LAZULI_FILE_RUNS=100000` looks longer, `LAZULI_FILE_SEED` elsewhere.
  */
+
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
+import { integers } from "@lazuli/conformance/generator"
 import { arraysOf } from "@lazuli/core/engine"
 import { mx, nn } from "lazuli"
 import { afterAll, beforeAll, expect, test } from "vitest"
@@ -114,11 +116,7 @@ function parts(file: string): { header: { __metadata__: { lazuli_program: string
   return { header: JSON.parse(bytes.toString("utf8", 8, 8 + length)), data: bytes.subarray(8 + length) }
 }
 
-let state = SEED
-function below(n: number): number {
-  state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-  return Math.floor((state / 2 ** 32) * n)
-}
+const below = integers(SEED)
 const pick = <T>(list: readonly T[]): T => list[below(list.length)]
 
 const NUMBERS = [

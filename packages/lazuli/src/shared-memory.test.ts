@@ -2,7 +2,9 @@
  * The CPU and the Metal backend on the same memory: arrays move between them without a copy, nobody writes into what the other reads,
  * memory goes back when both are done, and Metal borrows the CPU's kernels.
  */
+
 import { createMetalBackend, HostRuntime, metalBackend } from "@lazuli/backend-metal"
+import { generator } from "@lazuli/conformance/generator"
 import { registerBackend, type Storage } from "@lazuli/core/engine"
 import { mx } from "lazuli"
 import { beforeEach, expect, test } from "vitest"
@@ -65,18 +67,9 @@ test("memory that is lent is given back after the borrower's work", () => {
   expect(mx.getActiveMemory() - before).toBeLessThan(20 * 4096 * 4)
 })
 
-/** A sequence of numbers from 0 to 1 that is the same in every run. */
-function sequence(seed: number): () => number {
-  let state = seed
-  return () => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-    return state / 2 ** 32
-  }
-}
-
 test.each([1, 2, 3, 4])("random programs on both devices give what the CPU alone gives (%i)", (seed) => {
   const program = (mixed: boolean): unknown[] => {
-    const random = sequence(seed)
+    const random = generator(seed)
     const pick = (n: number): number => Math.floor(random() * n)
     const sizes = [
       [3, 5],

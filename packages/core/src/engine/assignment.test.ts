@@ -1,6 +1,6 @@
 /** The memory that a result takes: one set of decisions, asked with what a made-up world knows of memory. */
 import { describe, expect, test } from "vitest"
-import { backendFor } from "../graph/backend"
+import { backendFor, type Encoder } from "../graph/backend"
 import { currentStream } from "../graph/device"
 import { type Dtype, float32, int32 } from "../graph/dtype"
 import { type Application, applicationOf, Mark, Node, type Plan, tracing } from "../graph/graph"
@@ -11,8 +11,10 @@ import * as mx from "../index"
 import {
   Crossing,
   crossingTo,
+  donorFor,
   donorOf,
   giftFor,
+  isKeptForTrace,
   isStraightened,
   offsetIn,
   overlays,
@@ -168,4 +170,39 @@ test("worlds differ in what they know, and the decisions are the same", () => {
     isSpent: (input) => input === y,
   }
   expect(donorOf(world, sum, sum)).toBe(y)
+})
+
+describe("deciding for one application at a time", () => {
+  /** The least and the most that the heap grew in several rounds of many calls. One that is interrupted by a collection shows less. */
+  const growth = (decide: () => unknown): [least: number, most: number] => {
+    const calls = 20_000
+    for (let i = 0; i < calls; i++) decide()
+    const rounds = Array.from({ length: 8 }, () => {
+      const before = process.memoryUsage().heapUsed
+      for (let i = 0; i < calls; i++) decide()
+      return (process.memoryUsage().heapUsed - before) / calls
+    })
+    return [Math.min(...rounds), Math.max(...rounds)]
+  }
+  const [x, y] = [evaluated([64]), evaluated([64])]
+  const sum = apply("add", [x, y])
+  const { queue } = backendFor(currentStream().device)
+  const encoder = queue.lower(sum) as Encoder
+
+  test("allocates nothing", () => {
+    let taken = 0
+    const [, most] = growth(() => {
+      if (wayOf(sum) !== Way.Work || isKeptForTrace(sum)) throw new Error("an addition runs")
+      if (donorFor(storages, encoder, sum, sum, 0) !== null) taken++
+    })
+    expect(taken).toBeGreaterThan(0)
+    // The smallest object has 16 bytes.
+    expect(most).toBeLessThan(8)
+  })
+
+  test("which the measure would show", () => {
+    const kept: unknown[] = []
+    const [, most] = growth(() => kept.splice(0, 1, { sum }))
+    expect(most).toBeGreaterThan(16)
+  })
 })

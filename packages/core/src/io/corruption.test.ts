@@ -2,10 +2,12 @@
  * Files that were cut, changed and patched at random, in every format: each loads, or is refused with a FormatError, and none
  * claims more memory than its bytes could mean.
  */
+
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { deflateRawSync, inflateRawSync } from "node:zlib"
+import { integers } from "@lazuli/conformance/generator"
 import { afterAll, describe, expect, test } from "vitest"
 import * as mx from "../index"
 import { bytesOf, writeBeside } from "./files"
@@ -14,15 +16,6 @@ import { archive } from "./npz"
 const folder = mkdtempSync(join(tmpdir(), "corrupt-"))
 afterAll(() => rmSync(folder, { recursive: true }))
 const path = (name: string) => join(folder, name)
-
-/** A small generator, so that failures repeat: https://en.wikipedia.org/wiki/Linear_congruential_generator */
-function randomOf(seed: number): (n: number) => number {
-  let state = seed >>> 0
-  return (n) => {
-    state = (Math.imul(state, 1664525) + 1013904223) >>> 0
-    return Math.floor((state / 2 ** 32) * n)
-  }
-}
 
 /** https://www.rfc-editor.org/rfc/rfc1952#section-8 */
 function crcOf(bytes: Uint8Array): number {
@@ -86,7 +79,7 @@ describe("no change of a file does more than a FormatError", () => {
       const file = path(`x.${format}`)
       write(file)
       const bytes = readFileSync(file)
-      const random = randomOf(7 + i)
+      const random = integers(7 + i)
       let refused = 0
       for (let round = 0; round < 250; round++) {
         const changed = change(bytes, random)

@@ -1,16 +1,7 @@
+import { noise } from "@lazuli/conformance/generator"
 import { describe, expect, test } from "vitest"
 import * as mx from "../index"
 
-/** Numbers in (−1, 1) that are the same every time. */
-function numbers(shape: number[], seed = 1): mx.Array {
-  let state = seed * 7919 + 17
-  const count = shape.reduce((a, b) => a * b, 1)
-  const list = globalThis.Array.from({ length: count }, () => {
-    state = (state * 1103515245 + 12345) % 2147483648
-    return (2 * state) / 2147483648 - 1
-  })
-  return mx.array(Float32Array.from(list)).reshape(shape)
-}
 const most = (a: mx.Array): number => a.abs().max().item() as number
 const affine = [2, 3, 4, 5, 6, 8].flatMap((bits) =>
   [32, 64, 128].map((groupSize) => ({ bits, groupSize, mode: "affine" as const })),
@@ -19,7 +10,7 @@ const floats = (["mxfp4", "mxfp8", "nvfp4"] as const).map((mode) => ({ mode }))
 
 describe("quantize and dequantize", () => {
   test.each(affine)("$bits bits in groups of $groupSize", (q) => {
-    const w = numbers([3, 256])
+    const w = noise([3, 256])
     const [packed, scales, biases] = mx.quantize(w, q)
     expect([packed.shape, packed.dtype]).toEqual([[3, (256 * q.bits) / 32], mx.uint32])
     expect(scales.shape).toEqual([3, 256 / q.groupSize])
@@ -29,7 +20,7 @@ describe("quantize and dequantize", () => {
   })
 
   test.each(floats)("$mode", (q) => {
-    const w = numbers([3, 64])
+    const w = noise([3, 64])
     const [packed, scales, ...none] = mx.quantize(w, q)
     expect(none).toEqual([])
     expect([packed.dtype, scales.dtype]).toEqual([mx.uint32, mx.uint8])
@@ -66,16 +57,16 @@ describe("quantize and dequantize", () => {
     expect(mx.dequantize(packed, scales, biases).shape).toEqual([0, 64])
     expect(mx.quantize(mx.zeros([2, 0]))[0].shape).toEqual([2, 0])
     for (const dtype of [mx.float16, mx.bfloat16, mx.float64]) {
-      const [w, s, b] = mx.quantize(numbers([2, 64]).astype(dtype), { bits: 8 })
+      const [w, s, b] = mx.quantize(noise([2, 64]).astype(dtype), { bits: 8 })
       expect([s.dtype, b.dtype]).toEqual([dtype, dtype])
       const back = mx.dequantize(w, s, b, { bits: 8 })
       expect(back.dtype).toBe(dtype)
-      expect(most(back.astype(mx.float32).subtract(numbers([2, 64])))).toBeLessThan(0.03)
+      expect(most(back.astype(mx.float32).subtract(noise([2, 64])))).toBeLessThan(0.03)
     }
   })
 
   test("a global scale moves the scales of nvfp4", () => {
-    const w = numbers([2, 32]).multiply(1e-4)
+    const w = noise([2, 32]).multiply(1e-4)
     const globalScale = w.abs().max()
     const plain = mx.quantize(w, { mode: "nvfp4" })
     const [packed, scales] = mx.quantize(w, { mode: "nvfp4", globalScale })
@@ -203,7 +194,7 @@ describe("products with packed weights", () => {
   for (const q of [...affine.filter((_, i) => i % 2 === 0), ...floats]) {
     for (const transpose of [true, false]) {
       test(`${JSON.stringify(q)} transpose ${transpose}`, () => {
-        const w = numbers([2, 3, 128], 5)
+        const w = noise([2, 3, 128], 5)
         const packed = mx.quantize(w, q)
         let full = mx.dequantize(packed[0], packed[1], packed[2], { ...q, dtype: mx.float32 })
         if (transpose) full = full.swapaxes(-1, -2)
@@ -212,7 +203,7 @@ describe("products with packed weights", () => {
           const batched = shape.length > 2 || shape.length === 1
           const use = batched ? packed : packed.map((a) => a.index(1))
           const right = batched ? full : full.index(1)
-          const x = numbers(shape, 6)
+          const x = noise(shape, 6)
           const y = mx.quantizedMatmul(x, use[0], use[1], use[2], { transpose, ...q })
           const want = reference(shape.length === 1 ? x.reshape([1, k]) : x, right)
           expect(y.shape).toEqual(shape.length === 1 ? want.squeeze(-2).shape : want.shape)
@@ -223,10 +214,10 @@ describe("products with packed weights", () => {
   }
 
   test("gatherQmm takes matrices as gatherMm does", () => {
-    const w = numbers([3, 4, 64], 2)
+    const w = noise([3, 4, 64], 2)
     const packed = mx.quantize(w, { bits: 8 })
     const full = mx.dequantize(packed[0], packed[1], packed[2], { bits: 8 }).swapaxes(-1, -2)
-    const x = numbers([2, 2, 2, 64], 3)
+    const x = noise([2, 2, 2, 64], 3)
     const lhsIndices = mx.array([[3], [-1], [0]], mx.int32)
     const rhsIndices = mx.array([2, 0], mx.uint8)
     for (const indices of [{ lhsIndices, rhsIndices }, { lhsIndices: lhsIndices.flatten() }]) {
@@ -242,7 +233,7 @@ describe("products with packed weights", () => {
 
   test("qqmm rounds both factors", () => {
     for (const q of floats) {
-      const [x, w] = [numbers([2, 64], 1), numbers([3, 64], 2)]
+      const [x, w] = [noise([2, 64], 1), noise([3, 64], 2)]
       const rounded = (a: mx.Array): mx.Array => {
         const [words, scales] = mx.quantize(a, q)
         return mx.dequantize(words, scales, { ...q, dtype: mx.float32 })
@@ -258,7 +249,7 @@ describe("products with packed weights", () => {
       })
       expect(most(stacked.squeeze(1).subtract(want))).toBeLessThan(1e-5)
     }
-    const [x, w] = [numbers([2, 32]).multiply(1e-3), numbers([3, 32], 4).multiply(1e-3)]
+    const [x, w] = [noise([2, 32]).multiply(1e-3), noise([3, 32], 4).multiply(1e-3)]
     const [globalScaleX, globalScaleW] = [x.abs().max(), w.abs().max()]
     const [words, scales] = mx.quantize(w, { mode: "nvfp4", globalScale: globalScaleW })
     const both = { globalScaleX, globalScaleW }
@@ -268,7 +259,7 @@ describe("products with packed weights", () => {
   })
 
   test("halves keep their dtype", () => {
-    const packed = mx.quantize(numbers([3, 64]).astype(mx.bfloat16))
+    const packed = mx.quantize(noise([3, 64]).astype(mx.bfloat16))
     const multiply = (dtype: mx.Dtype): mx.Dtype =>
       mx.quantizedMatmul(mx.ones([1, 64], dtype), packed[0], packed[1], packed[2]).dtype
     expect([multiply(mx.bfloat16), multiply(mx.float16), multiply(mx.float32)]).toEqual([

@@ -1,0 +1,160 @@
+/** Plans, by what a backend is asked to record: which memory each step reads and writes, and what of the inputs' a call may take over. */
+import * as mx from "@lazuli/core"
+import {
+  type Backend,
+  backendFor,
+  currentStream,
+  LazuliError,
+  Mark,
+  type Node,
+  outputsOf,
+  type Storage,
+  sourceNode,
+} from "@lazuli/core/engine"
+import { describe, expect, test } from "vitest"
+import { makePlan, type Planned } from "./plan"
+
+interface Recorded {
+  readonly op: string
+  readonly reads: readonly string[]
+  readonly writes: readonly string[]
+}
+
+/** A backend that takes everything but `lacking`, and writes down what it is asked for; inputs are a, b, …, outputs A, B, …. */
+function recorder(lacking = ""): { backend: Backend; steps: Recorded[] } {
+  const reference = backendFor(currentStream().device)
+  const steps: Recorded[] = []
+  let counts = [0, 0]
+  const shown = (node: Node): string[] => {
+    if (node.storage === null) return []
+    const { slot } = node.storage as Storage
+    const [inputs, outputs] = counts
+    if (slot < inputs) return [String.fromCharCode(97 + slot)]
+    if (slot < inputs + outputs) return [String.fromCharCode(65 + slot - inputs)]
+    return [`${node.offset * node.dtype.size}`]
+  }
+  const note = (op: string, reads: readonly Node[], writes: readonly Node[]): void => {
+    steps.push({ op, reads: reads.flatMap(shown), writes: writes.flatMap(shown) })
+  }
+  const encoder = {
+    encode: (node: Node) => note(node.primitive?.name ?? "", node.inputs, outputsOf(node)),
+  }
+  return {
+    steps,
+    backend: {
+      ...reference,
+      queue: {
+        ...reference.queue,
+        lower: (node) => (node.primitive?.name === lacking ? null : encoder),
+        encodeCopy: (from, to) => note("copy", [from], [to]),
+      },
+      plans: {
+        record(inputs, outputs, _arenaBytes, body) {
+          counts = [inputs, outputs]
+          body()
+          return { id: 1 }
+        },
+        encode() {},
+      },
+    },
+  }
+}
+
+const input = (...shape: number[]): mx.Array =>
+  new mx.Array(sourceNode(shape, mx.float32, null, Mark.Abstract))
+
+function planned(
+  inputs: readonly mx.Array[],
+  outputs: readonly mx.Array[],
+  donated: readonly number[] = [],
+  lacking = "",
+): { plan: Planned | null; steps: Recorded[] } {
+  const { backend, steps } = recorder(lacking)
+  const nodes = (arrays: readonly mx.Array[]): Node[] => arrays.map(({ node }) => node)
+  return { plan: makePlan(backend, nodes(inputs), nodes(outputs), new Set(donated)), steps }
+}
+
+describe("memory", () => {
+  test("of intermediates is in the arena, and used again once it is read", () => {
+    const x = input(4, 64)
+    const y = x.sort(-1).cumsum(1).sort(0).cumsum(0)
+    const { plan, steps } = planned([x], [y])
+    expect(steps.map(({ op }) => op)).toEqual(["sort", "cumsum", "sort", "cumsum"])
+    expect(steps[0].reads).toEqual(["a"])
+    expect(steps[3].writes).toEqual(["A"])
+    // The third result lies where the first did.
+    expect(steps[2].writes).toEqual(steps[0].writes)
+    expect(plan?.stats).toEqual({ applications: 4, kernels: 4, arenaBytes: 2048, liveBytes: 2048 })
+  })
+
+  test("of an elementwise input that ends is the result's", () => {
+    const x = input(8)
+    const { plan, steps } = planned([x], [x.sort(0).exp().cumsum(0)])
+    expect(steps[1].reads).toEqual(steps[1].writes)
+    expect(plan?.stats.arenaBytes).toBe(64)
+  })
+
+  test("of outputs is their own: what is given twice, or is an input, is copied", () => {
+    const x = input(8)
+    const y = x.sort(0)
+    const { steps } = planned([x], [y, y, x])
+    expect(steps.map(({ op, reads, writes }) => `${op} ${reads} ${writes}`)).toEqual([
+      "sort a A",
+      "copy A B",
+      "copy a C",
+    ])
+  })
+
+  test("that views show moves nothing", () => {
+    const x = input(4, 6)
+    const { steps } = planned([x], [x.T.reshape(3, 2, 4).sort(-1)])
+    expect(steps.map(({ op, reads }) => [op, ...reads])).toEqual([["sort", "a"]])
+  })
+})
+
+describe("donated inputs", () => {
+  const donations = (planned: { plan: Planned | null }): unknown => planned.plan?.plan.donations
+
+  test("become the output of their size that is made last from them", () => {
+    const [x, y] = [input(8), input(4)]
+    expect(donations(planned([x, y], [x.exp(), y.exp()], [0, 1]))).toEqual([
+      { input: 0, output: 0 },
+      { input: 1, output: 1 },
+    ])
+    expect(donations(planned([x, y], [y.exp(), x.exp()], [0]))).toEqual([{ input: 0, output: 1 }])
+  })
+
+  test("stay where they are read later, by a kernel that reads other elements, or as another size", () => {
+    const x = input(8)
+    expect(donations(planned([x], [x.sort(0)], [0]))).toEqual([])
+    expect(donations(planned([x], [x.sum()], [0]))).toEqual([])
+    const first = x.exp()
+    expect(donations(planned([x], [first, first.sort(0).add(x)], [0]))).toEqual([{ input: 0, output: 1 }])
+  })
+})
+
+describe("there is none", () => {
+  test("where the backend lacks a kernel that nothing replaces", () => {
+    const x = input(8)
+    expect(planned([x], [x.sort(0)], [], "sort").plan).toBeNull()
+  })
+
+  test("and a refusal names the operation with the largest result", () => {
+    const x = input(8)
+    const { backend } = recorder()
+    const refusing: Backend = {
+      ...backend,
+      plans: {
+        encode() {},
+        record() {
+          throw new Error("too large")
+        },
+      },
+    }
+    const y = x.sort(0).cumsum(0).sum()
+    expect(() => makePlan(refusing, [x.node], [y.node], new Set())).toThrow(LazuliError)
+    expect(() => makePlan(refusing, [x.node], [y.node], new Set())).toThrow(
+      /^\[sort\].*shape \(8,\) takes 32 bytes: too large/,
+    )
+  })
+})

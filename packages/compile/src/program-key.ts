@@ -1,0 +1,60 @@
+/**
+ * Keys: the arguments and the captured state of a call, as far as a program depends on them.
+ */
+import { currentStream } from "@lazuli/core/engine"
+import {
+  keyOf,
+  type ShapeDetail,
+  type Signature,
+  signatureOfConstants,
+  signatureOfOutputs,
+  signatureOfSlots,
+} from "./signature"
+import { type Constant, constantsOf, type Path, type Slot, slotsOf } from "./state"
+
+/** The kinds of arguments and state that a call has: the reason why it wants a program. */
+export interface Wanted {
+  readonly signature: Signature
+  readonly stateSignature: Signature
+}
+
+export class ProgramKey implements Wanted {
+  readonly stateSignature: Signature
+  readonly constants: readonly Constant[]
+  private readonly captured: Signature
+  /** The key with all sizes, which finds a program. */
+  readonly sizes: string
+  /** Stands in the keys of what names streams: that is found by the current one, too. */
+  readonly suffix = `@${currentStream().index}`
+
+  /** `signature` is that of the arguments. */
+  constructor(
+    readonly signature: Signature,
+    inputSlots: readonly Slot[],
+    inputs: unknown,
+    outputs: unknown,
+  ) {
+    this.constants = constantsOf(inputs)
+    this.captured = [...signatureOfSlots(inputSlots), ...signatureOfConstants(this.constants)]
+    this.stateSignature = this.leaving(slotsOf(outputs).map(({ path }) => path))
+    this.sizes = this.with("sizes", this.stateSignature)
+  }
+
+  /** The key with less than all sizes. */
+  of(detail: ShapeDetail): string {
+    return this.with(detail, this.stateSignature)
+  }
+
+  /** The key of a call whose captured outputs hold arrays at these paths. */
+  after(detail: ShapeDetail, targets: readonly Path[]): string {
+    return this.with(detail, this.leaving(targets))
+  }
+
+  private leaving(targets: readonly Path[]): Signature {
+    return [...this.captured, ...signatureOfOutputs(targets)]
+  }
+
+  private with(detail: ShapeDetail, state: Signature): string {
+    return `${detail} ${keyOf(this.signature, detail)}${keyOf(state, detail)}`
+  }
+}

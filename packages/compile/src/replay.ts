@@ -1,0 +1,99 @@
+/**
+ * A call of a cached program: one application in the graph, its results in the form of the function's, captured state written back, and
+ * what was donated given up.
+ */
+import {
+  Array,
+  applyNode,
+  applyNodes,
+  boundPending,
+  Mark,
+  type Node,
+  onStream,
+  withArrays,
+} from "@lazuli/core/engine"
+import type { CachedProgram } from "./cached-program"
+import { type Donated, giveUp } from "./donation"
+import type { CompileOptions } from "./options"
+import { callProgram } from "./program"
+import { leave, type Places, readSlots, slotsOf, writePath } from "./state"
+
+const NONE: readonly Node[] = []
+
+export class Replay {
+  constructor(
+    private readonly options: CompileOptions,
+    private readonly donated: Donated,
+    private readonly places: Places,
+  ) {}
+
+  /**
+   * Adds one call to the graph, and hands out its results. `nodes` are those of the arguments; `places` are those of `state` where they are
+   * known.
+   */
+  call(
+    cached: CachedProgram,
+    nodes: Node[],
+    args: readonly unknown[],
+    state: readonly Array[],
+    places: Places | null,
+  ): unknown {
+    const { program, outside, result } = cached.capture
+    for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
+    const known = nodes.length
+    if (program !== null) for (let i = 0; i < outside.length; i++) nodes.push(outside[i].node)
+    if (cached.single) return new Array(applyNode(callProgram.primitive, nodes, cached.params))
+    boundPending()
+    const computed = compute(cached, nodes)
+    const values = valuesOf(cached, computed, nodes, known)
+    this.writeBack(cached, values, places)
+    if (this.donated.length > 0 && !computed.some(({ mark }) => mark !== Mark.None)) {
+      const kept = cached.inPlace ? [] : readSlots(slotsOf(this.options.inputs))
+      giveUp(this.donated, state, kept, args, values)
+    }
+    if (state.length > 0) this.places.forget()
+    return result instanceof Array ? values[0] : withArrays(result, values)
+  }
+
+  /** Leaves in the captured trees what the function would have left there. */
+  private writeBack(cached: CachedProgram, values: readonly Array[], places: Places | null): void {
+    const { resultCount, outputPaths, left } = cached.capture
+    if (cached.inPlace && places !== null) {
+      const { holders, keys } = places
+      for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
+      return
+    }
+    const { outputs } = this.options
+    for (const each of left) leave(this.options[each.tree], each)
+    outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))
+  }
+}
+
+function compute({ capture: { program }, params, elsewhere }: CachedProgram, nodes: Node[]): readonly Node[] {
+  if (program === null) return NONE
+  if (elsewhere === null) return applyNodes(callProgram.primitive, nodes, params)
+  return onStream(elsewhere, () => applyNodes(callProgram.primitive, nodes, params))
+}
+
+/** The arrays of the result, then those of the captured outputs. Of the nodes, the first `known` follow the call. */
+function valuesOf(
+  { capture: { sources } }: CachedProgram,
+  computed: readonly Node[],
+  nodes: readonly Node[],
+  known: number,
+): Array[] {
+  const values: Array[] = []
+  for (let i = 0; i < sources.length; i++) {
+    const source = sources[i]
+    values.push(
+      new Array(
+        source.from === "program"
+          ? computed[source.index]
+          : source.from === "argument" && source.index < known
+            ? nodes[source.index]
+            : (source as { value: Array }).value.node,
+      ),
+    )
+  }
+  return values
+}
