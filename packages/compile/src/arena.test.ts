@@ -1,4 +1,4 @@
-/** Places that live at the same time never overlap, and memory is used again. */
+/** Leaves that live at the same time never overlap, and memory is used again. */
 import fc from "fast-check"
 import { expect, test } from "vitest"
 import { type Allocation, layOut } from "./arena"

@@ -4,7 +4,7 @@
 import { Array, forEachLeaf, type Meta, type Stream } from "@lazuli/core/engine"
 import type { Capture } from "./capture"
 import type { Signature } from "./signature"
-import { placeName, type Slot } from "./state"
+import { type ArrayLeaf, leafName } from "./state"
 
 export interface CachedProgram {
   readonly signature: Signature
@@ -32,7 +32,7 @@ export interface CachedProgram {
 }
 
 /** Remembers where the captured inputs are now. */
-export function locate(cached: Pick<CachedProgram, "holders" | "keys">, inputs: readonly Slot[]): void {
+export function locate(cached: Pick<CachedProgram, "holders" | "keys">, inputs: readonly ArrayLeaf[]): void {
   cached.holders = inputs.map(({ holder }) => holder)
   cached.keys = inputs.map(({ key }) => key)
 }
@@ -53,7 +53,7 @@ export function outputNames({ capture: { result, sources, outputPaths } }: Cache
   forEachLeaf(result, (leaf, path) => {
     if (leaf instanceof Array) paths.push(path === "" ? "result" : `result.${path}`)
   })
-  paths.push(...outputPaths.map(placeName))
+  paths.push(...outputPaths.map(leafName))
   const names: string[] = []
   sources.forEach((source, i) => {
     if (source.from !== "program") return

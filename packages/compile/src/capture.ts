@@ -23,17 +23,17 @@ import { reapply, rebuild } from "./rebuild"
 import { type RecordedCall, Recorder, repeat } from "./recorder"
 import { checkResult } from "./result"
 import {
+  type ArrayLeaf,
+  arrayLeaves,
   type Holdings,
   holdingsOf,
   type Left,
   leftOf,
   type Path,
-  readSlots,
-  type Slot,
+  readLeaves,
   type Snapshot,
-  slotsOf,
   snapshot,
-  writeSlots,
+  writeLeaves,
 } from "./state"
 
 /** Where an output of a call comes from. */
@@ -91,7 +91,7 @@ export interface Subject {
   readonly args: readonly unknown[]
   /** The arrays of `args`. */
   readonly given: readonly Array[]
-  readonly inputs: readonly Slot[]
+  readonly inputs: readonly ArrayLeaf[]
   readonly inputTrees: unknown
   readonly outputs: unknown
 }
@@ -107,14 +107,14 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
   const { capture: first, found, outsideFound } = traced(subject, recorder)
   const { recorded, reads, readShapes, gap } = recorder.current as Recorder
   const { result, resultCount, outputPaths, targets, left, namesStreams } = first
-  const places = found.map((id, i) => id ?? outsideFound[i])
+  const values = found.map((id, i) => id ?? outsideFound[i])
   return {
     capture: first,
     recording: {
       calls: recorded,
       reads,
       readShapes,
-      found: places,
+      found: values,
       gap,
       result,
       resultCount,
@@ -135,11 +135,11 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
       `a shapeless program cannot follow what ${recording.gap} does to other shapes than those it was traced for`,
     )
   warnOfSizes(recording)
-  const before = readSlots(inputs)
+  const before = readLeaves(inputs)
   const epoch = ++tracing.begun
   const placeholders = placeholdersFor([...given, ...before])
   // Calls may read the state without being given it, as random draws do.
-  writeSlots(
+  writeLeaves(
     inputs,
     placeholders.slice(given.length).map((node) => new Array(node)),
   )
@@ -148,8 +148,8 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
   try {
     return abstractly(() => {
       const values = repeat(recording.calls, placeholders)
-      const found = recording.found.map((place) =>
-        typeof place === "number" ? new Array(values[place] as Node) : place,
+      const found = recording.found.map((each) =>
+        typeof each === "number" ? new Array(values[each] as Node) : each,
       )
       return { ...recording, ...build(placeholders, found, epoch, recording.namesStreams) }
     })
@@ -167,7 +167,7 @@ export function captureAgain(recording: Recording, subject: Subject): Capture {
     )
   } finally {
     calls.recorder = outer
-    writeSlots(inputs, before)
+    writeLeaves(inputs, before)
   }
 }
 
@@ -234,7 +234,7 @@ function trace(
   recording: { current: Recorder | null } | null,
 ): Traced {
   const epoch = ++tracing.begun
-  const before = readSlots(inputs)
+  const before = readLeaves(inputs)
   const contents = {
     inputs: inputTrees === outputs ? null : holdingsOf(inputTrees),
     outputs: holdingsOf(outputs),
@@ -243,7 +243,7 @@ function trace(
   const untouched = new Map(outputsBefore.map(({ holder }) => [holder, { ...holder }]))
   const placeholders = placeholdersFor([...given, ...before])
   const handles = placeholders.map((node) => new Array(node))
-  writeSlots(inputs, handles.slice(given.length))
+  writeLeaves(inputs, handles.slice(given.length))
   const recorder = recording === null ? null : new Recorder(placeholders)
   if (recording) recording.current = recorder
   const traceArgs = withArrays(args, handles.slice(0, given.length)) as never[]
@@ -252,18 +252,18 @@ function trace(
   const result = f(...traceArgs)
   calls.recorder = null
   checkResult(result)
-  const held = slotsOf(outputs)
+  const held = arrayLeaves(outputs)
   // An output that is no input, and that the function did not touch, is nobody's business.
-  const slots = held.filter(({ holder, key }) => {
+  const touched = held.filter(({ holder, key }) => {
     const array = holder[key] as Array
     return untouched.get(holder)?.[key] !== array || snapshot.nodeOf(array) !== array.node
   })
-  const found = [...arraysOf(result), ...readSlots(slots)].map(({ node }) => new Array(node))
+  const found = [...arraysOf(result), ...readLeaves(touched)].map(({ node }) => new Array(node))
   snapshot.restoreArrays()
-  dropNew(slotsOf(inputTrees), inputs, held, snapshot)
+  dropNew(arrayLeaves(inputTrees), inputs, held, snapshot)
   // State that is an input and no output keeps its arrays.
-  for (const [i, slot] of inputs.entries())
-    if (slot.holder[slot.key] instanceof Array || !has(outputsBefore, slot)) slot.holder[slot.key] = before[i]
+  for (const [i, leaf] of inputs.entries())
+    if (leaf.holder[leaf.key] instanceof Array || !has(outputsBefore, leaf)) leaf.holder[leaf.key] = before[i]
   const left: LeftIn[] = []
   for (const [tree, was] of Object.entries(contents) as ["inputs" | "outputs", Holdings | null][]) {
     if (was === null) continue
@@ -272,8 +272,8 @@ function trace(
   }
   const form: Form = {
     result,
-    resultCount: found.length - slots.length,
-    outputPaths: slots.map(({ path }) => path),
+    resultCount: found.length - touched.length,
+    outputPaths: touched.map(({ path }) => path),
     targets: held.map(({ path }) => path),
     left,
     namesStreams: streamsNamed() > named,
@@ -287,21 +287,21 @@ function trace(
 
 /** Drops arrays that the function put into trees that are inputs and no outputs: they have no value outside the trace. */
 function dropNew(
-  now: readonly Slot[],
-  before: readonly Slot[],
-  outputs: readonly Slot[],
+  now: readonly ArrayLeaf[],
+  before: readonly ArrayLeaf[],
+  outputs: readonly ArrayLeaf[],
   snapshot: Snapshot,
 ): void {
-  for (const slot of now) {
-    if (has(before, slot) || has(outputs, slot)) continue
-    const was = snapshot.entriesOf(slot.holder)
-    if (was && slot.key in was) slot.holder[slot.key] = was[slot.key]
-    else delete slot.holder[slot.key]
+  for (const leaf of now) {
+    if (has(before, leaf) || has(outputs, leaf)) continue
+    const was = snapshot.entriesOf(leaf.holder)
+    if (was && leaf.key in was) leaf.holder[leaf.key] = was[leaf.key]
+    else delete leaf.holder[leaf.key]
   }
 }
 
-const has = (list: readonly Slot[], { holder, key }: Slot): boolean =>
-  list.some((slot) => slot.holder === holder && slot.key === key)
+const has = (list: readonly ArrayLeaf[], { holder, key }: ArrayLeaf): boolean =>
+  list.some((leaf) => leaf.holder === holder && leaf.key === key)
 
 /** True if a node holds a value, or was waiting for it before the trace began. Constants belong to whoever reads them. */
 function isFromOutside(node: Node, epoch: number): boolean {

@@ -99,20 +99,20 @@ function exporterFor<A extends unknown[], R>(
       throw new TransformError(op, `what ${recording.gap} does cannot be written to a file`)
     let argument = 0
     let found = 0
-    const withPlaces = (tree: unknown, place: () => unknown): unknown =>
-      mapLeaves(tree, (leaf) => (leaf instanceof Array ? place() : leaf))
+    const withPlaceholders = (tree: unknown, placeholder: () => unknown): unknown =>
+      mapLeaves(tree, (leaf) => (leaf instanceof Array ? placeholder() : leaf))
     const placeOf = (value: number | Array): unknown =>
       typeof value === "number" ? new Place(value, true) : value
     traces.push({
       shapeless,
       inputs: given.map(({ node }) => ({ dtype: node.dtype.name, shape: [...node.shape] })),
       args: encoder.encode(
-        withPlaces(args, () => new Place(argument++, true)),
+        withPlaceholders(args, () => new Place(argument++, true)),
         "an argument",
       ),
       calls: encoder.calls(recording.calls),
       result: encoder.encode(
-        withPlaces(recording.result, () => placeOf(recording.found[found++])),
+        withPlaceholders(recording.result, () => placeOf(recording.found[found++])),
         "the result",
       ),
     })

@@ -53,7 +53,7 @@ export type ExportedPart =
 /** Takes an exported graph, part by part. */
 export type ExportCallback = (part: ExportedPart) => void
 
-/** A traced function: its arguments' stand-ins come first among the program's inputs, what it reads besides after them. */
+/** A traced function: its arguments' stand-ins come first among the program's inputs, what else it reads after them. */
 interface Traced {
   readonly args: readonly unknown[]
   readonly given: readonly Array[]

@@ -7,10 +7,10 @@ import {
   type ShapeDetail,
   type Signature,
   signatureOfConstants,
+  signatureOfLeaves,
   signatureOfOutputs,
-  signatureOfSlots,
 } from "./signature"
-import { type Constant, constantsOf, type Path, type Slot, slotsOf } from "./state"
+import { type ArrayLeaf, arrayLeaves, type Constant, constantsOf, type Path } from "./state"
 
 /** The kinds of arguments and state that a call has: the reason why it wants a program. */
 export interface Wanted {
@@ -30,13 +30,13 @@ export class ProgramKey implements Wanted {
   /** `signature` is that of the arguments. */
   constructor(
     readonly signature: Signature,
-    inputSlots: readonly Slot[],
+    inputLeaves: readonly ArrayLeaf[],
     inputs: unknown,
     outputs: unknown,
   ) {
     this.constants = constantsOf(inputs)
-    this.captured = [...signatureOfSlots(inputSlots), ...signatureOfConstants(this.constants)]
-    this.stateSignature = this.leaving(slotsOf(outputs).map(({ path }) => path))
+    this.captured = [...signatureOfLeaves(inputLeaves), ...signatureOfConstants(this.constants)]
+    this.stateSignature = this.leaving(arrayLeaves(outputs).map(({ path }) => path))
     this.sizes = this.with("sizes", this.stateSignature)
   }
 

@@ -23,7 +23,7 @@ import { Recompilation } from "./recompilation"
 import { Replay } from "./replay"
 import { ShapelessTraces } from "./shapeless-traces"
 import { fits, signatureOf } from "./signature"
-import { checkSeen, Places, readSlots, type Slot, slotsOf, snapshot } from "./state"
+import { type ArrayLeaf, arrayLeaves, checkSeen, Leaves, readLeaves, snapshot } from "./state"
 
 /** The counts of a compiled function. */
 export interface CompileStats {
@@ -41,7 +41,7 @@ export class Programs {
   private readonly cache = new ProgramCache()
   private readonly shapeless = new ShapelessTraces()
   private readonly recompilation: Recompilation
-  private readonly places = new Places()
+  private readonly leaves = new Leaves()
   private readonly donated: Donated
   private readonly replay: Replay
   private readonly figures = { calls: 0, traces: 0 }
@@ -53,7 +53,7 @@ export class Programs {
   ) {
     this.donated = donatedBy(options.donate)
     this.recompilation = new Recompilation(f.name, options)
-    this.replay = new Replay(options, this.donated, this.places)
+    this.replay = new Replay(options, this.donated, this.leaves)
   }
 
   stats(): CompileStats {
@@ -73,17 +73,17 @@ export class Programs {
 
   call(args: readonly unknown[]): unknown {
     this.figures.calls++
-    const { places, last } = this
-    if (this.options.inputs !== undefined) places.read(this.options.inputs)
+    const { leaves, last } = this
+    if (this.options.inputs !== undefined) leaves.read(this.options.inputs)
     const given: Node[] = []
     const serves = last !== null && (last.stream === null || last.stream === currentStream())
     if (serves && fits(last.signature, args, given) && this.stateFits(last))
-      return this.replay.call(last, given, args, places.arrays, places)
+      return this.replay.call(last, given, args, leaves.arrays, leaves)
     // The function may call itself, and may put other containers into the state.
-    places.forget()
-    const slots = slotsOf(this.options.inputs)
-    const state = readSlots(slots)
-    const cached = this.lookUp(args, slots)
+    leaves.forget()
+    const held = arrayLeaves(this.options.inputs)
+    const state = readLeaves(held)
+    const cached = this.lookUp(args, held)
     if (cached === null) return this.asWritten(args)
     const nodes = arraysOf(args).map(({ node }) => node)
     return this.replay.call(cached, nodes, args, state, null)
@@ -94,7 +94,7 @@ export class Programs {
     const before = snapshot([inputs, outputs])
     let cached: CachedProgram | null
     try {
-      cached = this.lookUp(args, slotsOf(inputs))
+      cached = this.lookUp(args, arrayLeaves(inputs))
     } finally {
       before.restore()
     }
@@ -105,7 +105,7 @@ export class Programs {
 
   /** True if the captured inputs are where they were, with the same shapes, dtypes and constants. */
   private stateFits(cached: CachedProgram): boolean {
-    const { holders, keys, arrays, constants } = this.places
+    const { holders, keys, arrays, constants } = this.leaves
     if (arrays.length !== cached.state.length || constants.length !== cached.constants.length) return false
     for (let i = 0; i < arrays.length; i++) {
       if (holders[i] !== cached.holders[i] || keys[i] !== cached.keys[i]) return false
@@ -120,26 +120,26 @@ export class Programs {
   }
 
   /** The program for arguments, traced if there is none; null inside another trace, which the operations join. */
-  private lookUp(args: readonly unknown[], inputSlots: readonly Slot[]): CachedProgram | null {
+  private lookUp(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[]): CachedProgram | null {
     const { inputs, outputs } = this.options
     const signature = signatureOf(args)
-    if (arraysOf(args).some(isAbstract) || readSlots(inputSlots).some(isAbstract)) return null
+    if (arraysOf(args).some(isAbstract) || readLeaves(inputLeaves).some(isAbstract)) return null
     checkSeen(inputs)
-    const key = new ProgramKey(signature, inputSlots, inputs, outputs)
+    const key = new ProgramKey(signature, inputLeaves, inputs, outputs)
     const known = this.cache.find(key)
-    if (known) locate(known, inputSlots)
-    const cached = known ?? this.trace(args, inputSlots, key)
+    if (known) locate(known, inputLeaves)
+    const cached = known ?? this.trace(args, inputLeaves, key)
     this.last = cached
     return cached
   }
 
-  private trace(args: readonly unknown[], inputSlots: readonly Slot[], key: ProgramKey): CachedProgram {
+  private trace(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[], key: ProgramKey): CachedProgram {
     const { inputs, outputs } = this.options
     const here = currentStream()
     const given = arraysOf(args)
-    const state = readSlots(inputSlots).map(({ node }) => node)
+    const state = readLeaves(inputLeaves).map(({ node }) => node)
     const found = this.capture(
-      { f: this.f, args, given, inputs: inputSlots, inputTrees: inputs, outputs },
+      { f: this.f, args, given, inputs: inputLeaves, inputTrees: inputs, outputs },
       key,
     )
     const { program, namesStreams, left, targets, outputPaths } = found
@@ -158,13 +158,13 @@ export class Programs {
       keys: [],
       state: state.map(({ shape, dtype }) => ({ shape, dtype })),
       constants: key.constants.flatMap(({ key: name, value }) => [name, value]),
-      inPlace: inputs === outputs && left.length === 0 && samePaths(inputSlots, outputPaths),
-      single: inputSlots.length === 0 && this.donated.length === 0 && elsewhere === null && isSingle(found),
+      inPlace: inputs === outputs && left.length === 0 && samePaths(inputLeaves, outputPaths),
+      single: inputLeaves.length === 0 && this.donated.length === 0 && elsewhere === null && isSingle(found),
       stream: namesStreams ? here : null,
       elsewhere,
       alias: key.after("sizes", targets) + end,
     }
-    locate(cached, inputSlots)
+    locate(cached, inputLeaves)
     this.cache.add(key.sizes + end, cached)
     return cached
   }
@@ -187,5 +187,5 @@ export class Programs {
   }
 }
 
-const samePaths = (inputs: readonly Slot[], outputs: Capture["outputPaths"]): boolean =>
+const samePaths = (inputs: readonly ArrayLeaf[], outputs: Capture["outputPaths"]): boolean =>
   inputs.length === outputs.length && inputs.every(({ path }, i) => String(path) === String(outputs[i]))

@@ -74,6 +74,6 @@ function priceOf(
     else if (!isLeaf(input) && isElementwise(input) && sizeOf(input.shape) === sizeOf(node.shape)) return null
     reads += input.nbytes
   }
-  // A row or a column besides is not much.
+  // Another row or column is not much.
   return reads <= 1.125 * bytes ? price : null
 }

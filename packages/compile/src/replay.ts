@@ -16,7 +16,7 @@ import type { CachedProgram } from "./cached-program"
 import { type Donated, giveUp } from "./donation"
 import type { CompileOptions } from "./options"
 import { callProgram } from "./program"
-import { leave, type Places, readSlots, slotsOf, writePath } from "./state"
+import { arrayLeaves, type Leaves, leave, readLeaves, writePath } from "./state"
 
 const NONE: readonly Node[] = []
 
@@ -24,11 +24,11 @@ export class Replay {
   constructor(
     private readonly options: CompileOptions,
     private readonly donated: Donated,
-    private readonly places: Places,
+    private readonly leaves: Leaves,
   ) {}
 
   /**
-   * Adds one call to the graph, and hands out its results. `nodes` are those of the arguments; `places` are those of `state` where they are
+   * Adds one call to the graph, and hands out its results. `nodes` are those of the arguments; `leaves` are those of `state` where they are
    * known.
    */
   call(
@@ -36,7 +36,7 @@ export class Replay {
     nodes: Node[],
     args: readonly unknown[],
     state: readonly Array[],
-    places: Places | null,
+    leaves: Leaves | null,
   ): unknown {
     const { program, outside, result } = cached.capture
     for (let i = 0; i < state.length; i++) nodes.push(state[i].node)
@@ -46,20 +46,20 @@ export class Replay {
     boundPending()
     const computed = compute(cached, nodes)
     const values = valuesOf(cached, computed, nodes, known)
-    this.writeBack(cached, values, places)
+    this.writeBack(cached, values, leaves)
     if (this.donated.length > 0 && !computed.some(({ mark }) => mark !== Mark.None)) {
-      const kept = cached.inPlace ? [] : readSlots(slotsOf(this.options.inputs))
+      const kept = cached.inPlace ? [] : readLeaves(arrayLeaves(this.options.inputs))
       giveUp(this.donated, state, kept, args, values)
     }
-    if (state.length > 0) this.places.forget()
+    if (state.length > 0) this.leaves.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 
   /** Leaves in the captured trees what the function would have left there. */
-  private writeBack(cached: CachedProgram, values: readonly Array[], places: Places | null): void {
+  private writeBack(cached: CachedProgram, values: readonly Array[], leaves: Leaves | null): void {
     const { resultCount, outputPaths, left } = cached.capture
-    if (cached.inPlace && places !== null) {
-      const { holders, keys } = places
+    if (cached.inPlace && leaves !== null) {
+      const { holders, keys } = leaves
       for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
       return
     }

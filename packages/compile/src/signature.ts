@@ -18,7 +18,7 @@ import {
   TransformError,
 } from "@lazuli/core/engine"
 import { isConstant, keyOfConstant, sameConstant, showConstant } from "./constants"
-import { type Constant, constantOf, isSeen, type Path, placeName, type Slot } from "./state"
+import { type ArrayLeaf, type Constant, constantOf, isSeen, leafName, type Path } from "./state"
 
 /** One position of a signature, in the order of a walk from the top. */
 type Token =
@@ -31,8 +31,8 @@ type Token =
       readonly type: unknown
     }
   | { readonly kind: "constant"; readonly path: string; readonly value: unknown }
-  /** A place of captured state, which belongs to the token after it. */
-  | { readonly kind: "place"; readonly path: string; readonly output: boolean }
+  /** A leaf of captured state, which belongs to the token after it. */
+  | { readonly kind: "leaf"; readonly path: string; readonly output: boolean }
 
 /** Describes arguments, or captured state. */
 export type Signature = readonly Token[]
@@ -92,25 +92,25 @@ export function signatureOf(args: readonly unknown[]): Signature {
   return tokens
 }
 
-const placeAt = (path: Path, output = false): Token => ({ kind: "place", path: placeName(path), output })
+const leafAt = (path: Path, output = false): Token => ({ kind: "leaf", path: leafName(path), output })
 
 /** The signature of captured state's arrays. */
-export const signatureOfSlots = (slots: readonly Slot[]): Signature =>
-  slots.flatMap(({ holder, key, path }): Token[] => {
+export const signatureOfLeaves = (held: readonly ArrayLeaf[]): Signature =>
+  held.flatMap(({ holder, key, path }): Token[] => {
     const { dtype, shape } = (holder[key] as Array).node
-    return [placeAt(path), { kind: "array", path: placeName(path), dtype, shape }]
+    return [leafAt(path), { kind: "array", path: leafName(path), dtype, shape }]
   })
 
 /** The signature of what else is in captured state. */
 export const signatureOfConstants = (constants: readonly Constant[]): Signature =>
   constants.flatMap(({ path, value }): Token[] => [
-    placeAt(path),
-    { kind: "constant", path: placeName(path), value },
+    leafAt(path),
+    { kind: "constant", path: leafName(path), value },
   ])
 
 /** Where captured outputs hold arrays. */
 export const signatureOfOutputs = (paths: readonly Path[]): Signature =>
-  paths.map((path) => placeAt(path, true))
+  paths.map((path) => leafAt(path, true))
 
 /** Where the comparison under way is. */
 const walk = { at: 0 }
@@ -183,7 +183,7 @@ export function keyOf(signature: Signature, detail: ShapeDetail): string {
       case "constant":
         key += `=${keyOfConstant(token.value)}`
         break
-      case "place":
+      case "leaf":
         key += `${token.output ? ">" : "|"}${JSON.stringify(token.path)}`
     }
   }
@@ -202,7 +202,7 @@ const show = (token: Token | undefined): string => {
       return `{${token.keys.join(", ")}}`
     case "constant":
       return token.value === undefined ? "nothing" : showConstant(token.value)
-    case "place":
+    case "leaf":
       return token.path
   }
 }
@@ -223,7 +223,7 @@ export function difference(
     const [was, is] = [show(a), show(b)]
     const constants = a?.kind === "constant" && b?.kind === "constant" && !sameConstant(a.value, b.value)
     const path = (b ?? a)?.path ?? ""
-    if (a?.kind === "place" || b?.kind === "place") {
+    if (a?.kind === "leaf" || b?.kind === "leaf") {
       if (a?.kind === b?.kind && was === is) continue
       return { path, reason: `the structure of the captured state changed at ${path}` }
     }

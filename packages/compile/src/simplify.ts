@@ -36,7 +36,7 @@ class Simplifier {
   private readonly known = new Map<string, readonly Node[]>()
   private readonly ids = new Map<Node, number>()
   /** Nodes that went through the rewriting. */
-  private readonly settled = new Set<Node>()
+  private readonly rewritten = new Set<Node>()
   private readonly maxima = new Map<string, Node>()
   /** The readers of a node of the original graph; null stands for the caller. */
   private readonly readers = new Map<Node, Set<Node | null>>()
@@ -82,10 +82,10 @@ class Simplifier {
     if (soleOperation(results[0]) === "maximum")
       this.maxima.set(results[0].inputs.map((n) => this.idOf(n)).join(","), results[0])
     outputsOf(application).forEach((node, i) => {
-      if (this.settled.has(results[i])) this.single.delete(results[i])
+      if (this.rewritten.has(results[i])) this.single.delete(results[i])
       else if (this.readers.get(node)?.size === 1) this.single.add(results[i])
     })
-    for (const node of results) this.settled.add(node)
+    for (const node of results) this.rewritten.add(node)
     return results
   }
 
@@ -118,7 +118,7 @@ class Simplifier {
       application.params,
     ).map((a) => a.node)
     // The decomposition's own applications pass through the same rewriting; nodes that went through it already are leaves.
-    return rebuild(parts, new Map(), (node) => this.settled.has(node) || isLeaf(node), this.rewrite)
+    return rebuild(parts, new Map(), (node) => this.rewritten.has(node) || isLeaf(node), this.rewrite)
   }
 
   /** A view of a node: in front of the elementwise work that made it, where that lets the work join what reads the view. */

@@ -1,5 +1,5 @@
 /**
- * Captured state: the places in mutable trees (a Module, an optimizer's state, `mx.random.state`) that hold arrays, to be read and
+ * Captured state: the leaves of mutable trees (a Module, an optimizer's state, `mx.random.state`) that are arrays, to be read and
  * replaced in place, and what else is in these trees.
  */
 import {
@@ -20,15 +20,15 @@ import { Contents, isConstant, sameConstant } from "./constants"
 export type Path = readonly (string | number)[]
 export type Holder = Record<string | number, unknown>
 
-/** A place that holds an array. */
-export interface Slot {
+/** A leaf of a tree that is an array, and where it is. */
+export interface ArrayLeaf {
   readonly holder: Holder
   readonly key: string | number
   readonly path: Path
 }
 
-/** A place that holds neither an array nor more places; what the function sees there is part of its program. */
-export interface Constant extends Slot {
+/** A leaf that is no array; what the function sees there is part of its program. */
+export interface Constant extends ArrayLeaf {
   readonly value: unknown
 }
 
@@ -37,7 +37,7 @@ const isMemory = (value: unknown): boolean =>
   ArrayBuffer.isView(value) || value instanceof ArrayBuffer || value instanceof SharedArrayBuffer
 
 /**
- * True if a value has places in a tree: lists, plain objects, and instances of user classes; the platform's own objects do not take part.
+ * True if a value has leaves: lists, plain objects, and instances of user classes; the platform's own objects do not take part.
  */
 const isContainer = (value: unknown): value is object =>
   typeof value === "object" &&
@@ -54,12 +54,12 @@ const isOpaque = (value: object): boolean =>
   value instanceof RegExp ||
   value instanceof Promise
 
-/** True if a value can be captured: something with places in it. */
+/** True if a value can be captured: something with leaves. */
 export const isCapturable = isContainer
 
 const NO_ELEMENTS = new Contents("Set", [])
 
-/** The value behind a place that is no container: the contents of a set, a map or a date; anything else itself. */
+/** The value of a leaf: the contents of a set, a map or a date; anything else itself. */
 export function constantOf(value: unknown): unknown {
   if (typeof value !== "object") return value
   // Modules keep their frozen parameters' names in sets, most of which are empty.
@@ -69,7 +69,7 @@ export function constantOf(value: unknown): unknown {
   return value
 }
 
-/** True if what a place stands for says all that is in it. */
+/** True if what a leaf stands for says all that is in it. */
 export function isSeen(value: unknown): boolean {
   const constant = constantOf(value)
   return constant instanceof Contents ? constant.elements.every(isConstant) : !isMemory(value)
@@ -78,8 +78,8 @@ export function isSeen(value: unknown): boolean {
 type Visit = (holder: Holder, key: string | number, value: unknown, path: Path) => void
 
 /**
- * Calls `visit` for every place of a tree that holds no container, in a fixed order; of an instance of a class, for its place with the
- * class. Containers met twice count once; `seen` gets them.
+ * Calls `visit` for every leaf of a tree, in a fixed order; for an instance of a class with the
+ * class, too. Containers met twice count once; `seen` gets them.
  */
 function walk(
   tree: unknown,
@@ -106,20 +106,20 @@ function walk(
   else for (const key of Object.keys(value)) take(key)
 }
 
-/** The places of a tree that hold arrays. */
-export function slotsOf(tree: unknown): Slot[] {
-  const slots: Slot[] = []
+/** The leaves of a tree that are arrays. */
+export function arrayLeaves(tree: unknown): ArrayLeaf[] {
+  const held: ArrayLeaf[] = []
   if (isContainer(tree))
     walk(tree, (holder, key, child, path) => {
-      if (child instanceof Array) slots.push({ holder, key, path: [...path] })
+      if (child instanceof Array) held.push({ holder, key, path: [...path] })
       else if (holdsUnseen(child))
         throw new TransformError(
           "compile",
-          `the captured ${placeName(path)} is a ${child.constructor.name} that holds arrays, which a compiled function cannot follow`,
+          `the captured ${leafName(path)} is a ${child.constructor.name} that holds arrays, which a compiled function cannot follow`,
           { hint: "Keep arrays in lists, plain objects or fields of a class" },
         )
     })
-  return slots
+  return held
 }
 
 /** @throws TransformError where something in a tree could change without the program's noticing */
@@ -129,7 +129,7 @@ export function checkSeen(tree: unknown): void {
       if (child instanceof Array || isSeen(child)) return
       throw new TransformError(
         "compile",
-        `the captured ${placeName(path)} is ${describe(child)}, in which things could change unseen`,
+        `the captured ${leafName(path)} is ${describe(child)}, in which things could change unseen`,
         {
           hint: isMemory(child)
             ? "Keep an mx.array there, or keep it out of the tree, in a private field (#name) or elsewhere"
@@ -154,20 +154,20 @@ export function constantsOf(tree: unknown): Constant[] {
 
 /** The changes that a function made to values in a tree that are not arrays. */
 export interface Left {
-  /** Places that hold nothing any more, or another container. */
+  /** Leaves that hold nothing any more, or another container. */
   readonly vacated: readonly Vacated[]
-  /** Places that hold another constant. */
+  /** Leaves that hold another constant. */
   readonly written: readonly { readonly path: Path; readonly value: unknown }[]
 }
 
 /** The contents of a tree, to be told from what a function leaves there. */
 export interface Holdings {
-  readonly arrays: readonly Slot[]
+  readonly arrays: readonly ArrayLeaf[]
   readonly constants: readonly Constant[]
 }
 
 export const holdingsOf = (tree: unknown): Holdings => ({
-  arrays: slotsOf(tree),
+  arrays: arrayLeaves(tree),
   constants: constantsOf(tree),
 })
 
@@ -211,12 +211,12 @@ export function leave(tree: unknown, { vacated, written }: Left): void {
   for (const { path, value } of written) writePath(tree, path, value)
 }
 
-/** The name of a place of captured state. */
-export const placeName = (path: Path): string =>
+/** The name of a leaf of captured state. */
+export const leafName = (path: Path): string =>
   `state${path.map((key) => (typeof key === "number" ? `[${key}]` : `.${key}`)).join("")}`
 
-/** The contents of a tree, for comparing quickly; in the same order as {@link slotsOf} and {@link constantsOf}. */
-export class Places {
+/** The contents of a tree, for comparing quickly; in the same order as {@link arrayLeaves} and {@link constantsOf}. */
+export class Leaves {
   readonly holders: Holder[] = []
   readonly keys: (string | number)[] = []
   readonly arrays: Array[] = []
@@ -330,15 +330,15 @@ export function writePath(tree: unknown, path: Path, value: unknown): void {
 const heldBy = (holder: Holder, key: string | number): unknown =>
   key === "__proto__" ? getOwn(holder, key) : holder[key]
 
-/** The new contents of a place that held an array and holds none any more: it is gone, or holds another value. */
+/** A leaf that was an array and is none any more: it is gone, or another value. */
 export interface Vacated {
   readonly path: Path
   readonly gone: boolean
   readonly value: unknown
 }
 
-/** The places of `before` that hold no array of the tree any more; of a container that went as a whole, its own place. */
-function vacatedOf(tree: unknown, before: readonly Slot[], now: readonly Slot[]): Vacated[] {
+/** The leaves of `before` that are no arrays of the tree any more; of a container that went as a whole, the container. */
+function vacatedOf(tree: unknown, before: readonly ArrayLeaf[], now: readonly ArrayLeaf[]): Vacated[] {
   const kept = new Set(now.map(({ path }) => textOf(path)))
   const found = new Map<string, Vacated>()
   for (const { path } of before) {
@@ -354,7 +354,7 @@ function vacatedOf(tree: unknown, before: readonly Slot[], now: readonly Slot[])
   return [...found.values()]
 }
 
-/** Makes a place of a tree as it was left. */
+/** Makes a leaf of a tree as it was left. */
 function vacate(tree: unknown, { path, gone, value }: Vacated): void {
   let holder: unknown = tree
   for (const key of path.slice(0, -1)) {
@@ -372,17 +372,17 @@ function vacate(tree: unknown, { path, gone, value }: Vacated): void {
 const isHolder = (value: unknown): value is Holder =>
   typeof value === "object" && value !== null && !(value instanceof Array)
 
-/** The arrays that the places hold now. */
-export const readSlots = (slots: readonly Slot[]): Array[] =>
-  slots.map(({ holder, key }) => holder[key] as Array)
+/** The arrays that the leaves are now. */
+export const readLeaves = (held: readonly ArrayLeaf[]): Array[] =>
+  held.map(({ holder, key }) => holder[key] as Array)
 
-/** Puts arrays into the places. @throws TransformError for a place that cannot be written */
-export function writeSlots(slots: readonly Slot[], arrays: readonly Array[]): void {
-  slots.forEach(({ holder, key, path }, i) => {
+/** Replaces the leaves by arrays. @throws TransformError for one that cannot be written */
+export function writeLeaves(held: readonly ArrayLeaf[], arrays: readonly Array[]): void {
+  held.forEach(({ holder, key, path }, i) => {
     if (!Reflect.set(holder, key, arrays[i]))
       throw new TransformError(
         "compile",
-        `the captured ${placeName(path)} cannot be replaced, as a trace has to`,
+        `the captured ${leafName(path)} cannot be replaced, as a trace has to`,
         {
           hint: "It is a getter or belongs to a frozen object",
         },

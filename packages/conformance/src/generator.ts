@@ -25,11 +25,11 @@ const sizeOf = (shape: readonly number[]): number => shape.reduce((a, b) => a * 
 /** An array of numbers in [−1, 1), of no pattern. */
 export function noise(shape: readonly number[], seed = 1, dtype: mx.Dtype = mx.float32): mx.Array {
   const next = generator(seed)
-  const list = Float64Array.from({ length: sizeOf(shape) }, () => 2 * next() - 1)
-  return mx
-    .array(list, mx.float64)
-    .astype(dtype)
-    .reshape([...shape])
+  const length = sizeOf(shape)
+  const one = (): number => 2 * next() - 1
+  const list = dtype === mx.float64 ? Float64Array.from({ length }, one) : Float32Array.from({ length }, one)
+  const made = mx.array(list).reshape([...shape])
+  return made.dtype === dtype ? made : made.astype(dtype)
 }
 
 /** Quarters from −2 to 1.75: sums and products of some are exact in float32, in whatever order. */

@@ -209,21 +209,21 @@ function walk(
 ): VmapResult {
   const known: Array[] = new globalThis.Array(subgraph.nodes.length)
   const axisOf: Axis[] = new globalThis.Array(subgraph.nodes.length).fill(null)
-  inputs.forEach(({ slot }, i) => {
-    known[slot] = values[i]
-    axisOf[slot] = axes[i]
+  inputs.forEach(({ position }, i) => {
+    known[position] = values[i]
+    axisOf[position] = axes[i]
   })
   const tracking = new WalkTracking(subgraph)
-  const show = (node: Node): Array => (variesIn(subgraph, node) ? known[node.slot] : new Array(node))
-  const axisAt = (node: Node): Axis => (variesIn(subgraph, node) ? axisOf[node.slot] : null)
+  const show = (node: Node): Array => (variesIn(subgraph, node) ? known[node.position] : new Array(node))
+  const axisAt = (node: Node): Axis => (variesIn(subgraph, node) ? axisOf[node.position] : null)
   tracking.within(() => {
     for (const application of subgraph.order) {
       const { outputs, axes: outAxes } = tracking.withTracking(application, () =>
         rewriteChecked(application, application.inputs.map(show), application.inputs.map(axisAt), size),
       )
       outputsOf(application).forEach((output, i) => {
-        known[output.slot] = tracking.kept(outputs[i])
-        axisOf[output.slot] = outAxes[i]
+        known[output.position] = tracking.kept(outputs[i])
+        axisOf[output.position] = outAxes[i]
       })
     }
   })

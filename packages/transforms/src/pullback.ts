@@ -94,7 +94,7 @@ export function inputCotangents(
 
 /**
  * Cotangents of `inputs` for those of `outputs`; null where none flows. An input that occurs twice has its whole cotangent at the first
- * place.
+ * position.
  */
 export const pullback: typeof cotangentsAt = asCall(
   "@lazuli/transforms/pullback",
@@ -130,8 +130,8 @@ function walkBack(
   const { order } = subgraph
   const sums: (Array | null)[] = new globalThis.Array(subgraph.nodes.length).fill(null)
   const accumulate = (node: Node, g: Array): void => {
-    const sum = sums[node.slot]
-    sums[node.slot] = sum === null ? g : add(sum, g)
+    const sum = sums[node.position]
+    sums[node.position] = sum === null ? g : add(sum, g)
   }
   const tracking = new WalkTracking(subgraph)
   tracking.within(() => {
@@ -156,9 +156,9 @@ function walkBack(
     }
   })
   const results: (Array | null)[] = []
-  for (const { slot } of inputs) {
-    const sum = sums[slot]
-    sums[slot] = null
+  for (const { position } of inputs) {
+    const sum = sums[position]
+    sums[position] = null
     results.push(sum && new Array(sum.node))
   }
   return results
@@ -167,14 +167,14 @@ function walkBack(
 /** Takes an application's cotangents out of the sums, zeros for outputs that have none; null where none of them has one. */
 function takeCotangents(sums: (Array | null)[], application: Application): Array[] | null {
   if (application.outputs === null) {
-    const g = sums[application.slot]
-    sums[application.slot] = null
+    const g = sums[application.position]
+    sums[application.position] = null
     return g && [g]
   }
-  if (application.outputs.every((output) => sums[output.slot] === null)) return null
+  if (application.outputs.every((output) => sums[output.position] === null)) return null
   return application.outputs.map((output) => {
-    const g = sums[output.slot] ?? zeros(output.shape as number[], output.dtype)
-    sums[output.slot] = null
+    const g = sums[output.position] ?? zeros(output.shape as number[], output.dtype)
+    sums[output.position] = null
     return g
   })
 }

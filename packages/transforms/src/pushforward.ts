@@ -152,11 +152,11 @@ function walkForward(
   outputs: readonly Node[],
 ): (Array | null)[] {
   const known: (Array | null)[] = new globalThis.Array(subgraph.nodes.length).fill(null)
-  const tangentOf = (node: Node): Array | null => (variesIn(subgraph, node) ? known[node.slot] : null)
+  const tangentOf = (node: Node): Array | null => (variesIn(subgraph, node) ? known[node.position] : null)
   const tracking = new WalkTracking(subgraph)
   inputs.forEach((node, i) => {
     const seed = seeds[i]
-    if (seed !== null) known[node.slot] = new Array(seed.node)
+    if (seed !== null) known[node.position] = new Array(seed.node)
   })
   tracking.within(() => {
     for (const application of subgraph.order) {
@@ -166,7 +166,7 @@ function walkForward(
       outputsOf(application).forEach((output, i) => {
         const t = given[i]
         if (!t || !isInexact(output.dtype)) return
-        known[output.slot] = tracking.kept(fit(application.primitive, output, t))
+        known[output.position] = tracking.kept(fit(application.primitive, output, t))
       })
     }
   })

@@ -34,15 +34,15 @@ export type Purpose = "vjp" | "jvp" | "vmap"
 
 /** The applications between some inputs and some outputs of a graph. */
 export interface Subgraph {
-  /** Every node met: the inputs, then the outputs of every application. A node's `slot` is its place here. */
+  /** Every node met: the inputs, then the outputs of every application. A node's `position` is its index here. */
   readonly nodes: Node[]
-  /** By slot: whether the node depends on an input. */
+  /** By position: true if the node depends on an input. */
   readonly varies: boolean[]
   /** The applications that depend on an input, by their first outputs, each after those it depends on. */
   readonly order: Application[]
   /** True if rules or callbacks that other packages and users wrote may run on it. */
   foreign: boolean
-  /** By slot: the slots of the walk around this one, to put back. */
+  /** By position: the positions in the walk around this one, to put back. */
   readonly outer: number[]
 }
 
@@ -112,7 +112,7 @@ function isFlat(node: Node, primitive: Primitive): boolean {
 
 /**
  * Finds the applications that `targets` depend on and that depend on `inputs`. Nodes older than `epoch` count as constants, and so does,
- * for derivatives, what carries none. Every subgraph must be given to {@link release} once its slots were read.
+ * for derivatives, what carries none. Every subgraph must be given to {@link release} once its positions were read.
  */
 export function collect(
   targets: readonly Node[],
@@ -122,7 +122,7 @@ export function collect(
 ): Subgraph {
   const subgraph: Subgraph = { nodes: [], varies: [], order: [], outer: [], foreign: false }
   const { nodes, varies } = subgraph
-  for (const input of inputs) if (nodes[input.slot] !== input) register(subgraph, input, true)
+  for (const input of inputs) if (nodes[input.position] !== input) register(subgraph, input, true)
   const smooth = purpose !== "vmap"
   // The applications on the way down, how many inputs each has, how many were seen, and whether one of those varies.
   const applications: Application[] = []
@@ -130,7 +130,7 @@ export function collect(
   const cursors: number[] = []
   const varying: boolean[] = []
   for (const target of targets) {
-    if (nodes[target.slot] === target || !mayVary(target, epoch, smooth)) continue
+    if (nodes[target.position] === target || !mayVary(target, epoch, smooth)) continue
     let top = 0
     let application = begin(subgraph, target)
     let count = visibleInputs(application, purpose)
@@ -139,8 +139,8 @@ export function collect(
     for (;;) {
       if (i < count) {
         const input = application.inputs[i]
-        if (nodes[input.slot] === input) {
-          vary ||= varies[input.slot]
+        if (nodes[input.position] === input) {
+          vary ||= varies[input.position]
           i++
         } else if (!mayVary(input, epoch, smooth)) i++
         else {
@@ -168,8 +168,8 @@ export function collect(
 }
 
 function register({ nodes, varies, outer }: Subgraph, node: Node, vary: boolean): void {
-  outer.push(node.slot)
-  node.slot = nodes.length
+  outer.push(node.position)
+  node.position = nodes.length
   nodes.push(node)
   varies.push(vary)
 }
@@ -191,21 +191,21 @@ function begin(subgraph: Subgraph, node: Node): Application {
 function append(subgraph: Subgraph, application: Application, smooth: boolean): void {
   subgraph.order.push(application)
   subgraph.foreign ||= runsForeignCode(application.primitive)
-  if (application.outputs === null) subgraph.varies[application.slot] = true
+  if (application.outputs === null) subgraph.varies[application.position] = true
   else
     for (const output of application.outputs)
-      subgraph.varies[output.slot] = !smooth || isInexact(output.dtype)
+      subgraph.varies[output.position] = !smooth || isInexact(output.dtype)
 }
 
-/** Puts the slots back that a walk around this one may have given. */
+/** Puts the positions back that a walk around this one may have given. */
 export function release(subgraph: Subgraph): void {
   const { nodes, outer } = subgraph
-  for (let i = nodes.length - 1; i >= 0; i--) nodes[i].slot = outer[i]
+  for (let i = nodes.length - 1; i >= 0; i--) nodes[i].position = outer[i]
 }
 
 /** True if a node depends on the inputs of the subgraph. */
 export function variesIn(subgraph: Subgraph, node: Node): boolean {
-  return subgraph.nodes[node.slot] === node && subgraph.varies[node.slot]
+  return subgraph.nodes[node.position] === node && subgraph.varies[node.position]
 }
 
 /** Runs a rule on the stream of the application it belongs to. */
@@ -276,15 +276,15 @@ function applyAgain(
   try {
     const copies: Node[] = []
     inputs.forEach((input, i) => {
-      copies[input.slot] = replacements[i]
+      copies[input.position] = replacements[i]
     })
-    const copyOf = (node: Node): Node => (variesIn(subgraph, node) ? copies[node.slot] : node)
+    const copyOf = (node: Node): Node => (variesIn(subgraph, node) ? copies[node.position] : node)
     for (const application of subgraph.order) {
       const made = onStreamOf(application, () =>
         applyNodes(application.primitive, application.inputs.map(copyOf), application.params),
       )
       outputsOf(application).forEach((output, i) => {
-        copies[output.slot] = made[i]
+        copies[output.position] = made[i]
       })
     }
     return targets.map(copyOf)

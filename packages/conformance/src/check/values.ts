@@ -3,12 +3,14 @@
  */
 import * as mx from "@lazuli/core"
 import { isInexact } from "@lazuli/core/engine"
-import { generator } from "../generator"
 
 /** Numbers that look random and are the same every time. */
 export function numbers(count: number, low = 0.2, high = 0.9, seed = 1): number[] {
-  const next = generator(seed)
-  return globalThis.Array.from({ length: count }, () => low + (high - low) * next())
+  let state = seed * 7919 + 17
+  return globalThis.Array.from({ length: count }, () => {
+    state = (state * 1103515245 + 12345) % 2147483648
+    return low + ((high - low) * state) / 2147483648
+  })
 }
 
 /** A float64 array of such numbers. */

@@ -21,9 +21,9 @@ function callSite(): string | undefined {
   const { stack = "" } = new Error()
   Error.stackTraceLimit = limit
   for (const line of stack.split("\n").slice(1)) {
-    const place = /\(?((?:file:|[\\/]|[A-Za-z]:).*:\d+:\d+)\)?$/.exec(line)?.[1]
-    if (place === undefined) continue
-    const path = place.startsWith("file:") ? fileURLToPath(place) : place
+    const site = /\(?((?:file:|[\\/]|[A-Za-z]:).*:\d+:\d+)\)?$/.exec(line)?.[1]
+    if (site === undefined) continue
+    const path = site.startsWith("file:") ? fileURLToPath(site) : site
     if (!path.startsWith(home) || /\.test\.[jt]s:/.test(path)) return path
   }
   return undefined

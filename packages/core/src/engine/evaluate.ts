@@ -72,7 +72,7 @@ function computePending(nodes: readonly Node[]): void {
   }
 }
 
-/** So many of the last handles show what a loop goes on with, whoever reads it besides. */
+/** So many of the last handles show what a loop goes on with, whoever else reads it. */
 const LAST_HANDLES = 4096
 
 handles.overflow = () => {
@@ -124,7 +124,7 @@ export function evaluateAsync(roots: readonly Node[]): Promise<void> {
 const nothing = (): void => {}
 
 /**
- * A promise that is rejected, and may be left alone: whoever awaits it gets the error, which stays on the arrays besides. One that is to be
+ * A promise that is rejected, and may be left alone: whoever awaits it gets the error, which also stays on the arrays. One that is to be
  * fulfilled gets no such handler: calls of handlers pile up in a loop that never yields.
  */
 export function rejected(error: unknown): Promise<never> {
@@ -478,14 +478,14 @@ function runPlan(application: Application, backend: Backend, recorded: Plan): vo
 function giveMemory(application: Application, backend: Backend, plan: Plan): void {
   const { outputs } = application
   const { name } = application.primitive
-  if (outputs === null) place(application, giftFor(storages, application, plan, 0), backend, name)
+  if (outputs === null) assign(application, giftFor(storages, application, plan, 0), backend, name)
   else
     for (let i = 0; i < outputs.length; i++)
-      place(outputs[i], giftFor(storages, application, plan, i), backend, name)
+      assign(outputs[i], giftFor(storages, application, plan, i), backend, name)
 }
 
 /** Gives an output the memory of an input, or new memory. */
-function place(output: Node, donor: Node | null, backend: Backend, op: string): void {
+function assign(output: Node, donor: Node | null, backend: Backend, op: string): void {
   if (donor === null) {
     output.storage = allocate(backend, output, op)
     return
@@ -502,7 +502,7 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
   const { name } = primitive
   const { outputs: several } = application
   if (several === null)
-    place(
+    assign(
       application,
       encoder === null ? null : donorFor(storages, encoder, application, application, 0),
       backend,
@@ -510,7 +510,7 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
     )
   else
     for (let i = 0; i < several.length; i++)
-      place(
+      assign(
         several[i],
         encoder === null ? null : donorFor(storages, encoder, application, several[i], i),
         backend,

@@ -38,7 +38,7 @@ const LINE = 128
 
 /** Bytes of a schedule's results. */
 export interface Extent {
-  /** Of all of them, and of what plans take besides: the most it can take, but for copies on the way. */
+  /** Of all of them, and of what else plans take: the most it can take, but for copies on the way. */
   most: number
   /** Of those that a handle may still show: what a poll for dead handles could save. */
   shown: number
@@ -63,7 +63,7 @@ function showsOld(node: Node): boolean {
 const planOf = (application: Application): Plan | null =>
   application.alias === null ? (application.primitive.rules.plan?.(application) ?? null) : null
 
-/** Bytes of an application's outputs, and of what its plan takes besides. */
+/** Bytes of an application's outputs, and of what else its plan takes. */
 function resultBytes(application: Application): number {
   const { outputs } = application
   let bytes = application.nbytes
@@ -202,7 +202,7 @@ class Estimate implements World {
     if (plan === null) {
       const encoder = backend.queue.lower(application)
       outputs.forEach((output, i) => {
-        this.place(output, encoder && donorFor(this, encoder, application, output, i))
+        this.assign(output, encoder && donorFor(this, encoder, application, output, i))
       })
       return
     }
@@ -214,7 +214,7 @@ class Estimate implements World {
     let extra = 0
     for (const input of application.inputs)
       if (copied.includes(input)) extra += this.take(memory, input.nbytes)
-    outputs.forEach((output, i) => this.place(output, giftFor(this, application, chosen, i)))
+    outputs.forEach((output, i) => this.assign(output, giftFor(this, application, chosen, i)))
     if (chosen.bytes) extra += this.take(memory, chosen.bytes)
     this.change(memory, -extra)
   }
@@ -254,7 +254,7 @@ class Estimate implements World {
     if (before !== null) this.unshow(before)
   }
 
-  private place(output: Node, donor: Node | null): void {
+  private assign(output: Node, donor: Node | null): void {
     if (donor === null) {
       this.make(output, memoryOf(output), output.nbytes, output.stream)
       return

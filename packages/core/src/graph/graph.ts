@@ -205,7 +205,7 @@ export const tracing = {
   kept: [] as Application[],
 }
 
-/** One output of one application of a primitive; once evaluated, a place in some storage. */
+/** One output of one application of a primitive; once evaluated, a location in some storage. */
 export class Node {
   /** Evaluated: where the elements are. */
   storage: Storage | null = null
@@ -225,8 +225,8 @@ export class Node {
   anchor: object | null = null
   /** The number of the last traversal that met this node. */
   visit = 0
-  /** Its place in the list of the walk that met it last; it belongs to a walk whose list has it there. */
-  slot = 0
+  /** Its position in the list of the walk that met it last; it belongs to a walk whose list has it there. */
+  position = 0
   /** The number of traces that had begun when it was made: a node older than a trace cannot depend on the trace's inputs. */
   readonly epoch: number = tracing.begun
   /** The node that evaluation computes instead: the decomposition. */

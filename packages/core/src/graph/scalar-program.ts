@@ -127,7 +127,7 @@ export interface ScalarProgram {
   readonly outputs: readonly number[]
   /** Equal for equal programs. */
   readonly key: string
-  /** Backends keep their number for it here, each at its own place. */
+  /** Backends keep their number for it here, each at its own index. */
   readonly ids: (number | undefined)[]
 }
 

@@ -70,21 +70,21 @@ export function convShape(op: string, x: Meta, w: Meta, p: ConvParams): number[]
   const shape = [a[0]]
   for (let i = 0; i < axes; i++) {
     const kernel = spread(b[i + 1], p.kernelDilation[i])
-    const room = spread(a[i + 1], p.inputDilation[i]) + p.low[i] + p.high[i]
+    const span = spread(a[i + 1], p.inputDilation[i]) + p.low[i] + p.high[i]
     if (kernel === 0) throw new ShapeError(op, `the kernel is empty along axis ${i + 1}: weight ${format(b)}`)
-    if (kernel > room)
+    if (kernel > span)
       throw new ShapeError(
         op,
-        `the kernel spans ${kernel} along axis ${i + 1}, more than the input's ${room} with padding: input ${format(a)}, weight ${format(b)}`,
+        `the kernel spans ${kernel} along axis ${i + 1}, more than the input's ${span} with padding: input ${format(a)}, weight ${format(b)}`,
       )
-    shape.push(1 + Math.floor((room - kernel) / p.stride[i]))
+    shape.push(1 + Math.floor((span - kernel) / p.stride[i]))
   }
   shape.push(outputs)
   return shape
 }
 
 /**
- * y[n, o, c] = Σ x[n, i, …] · w[c, k, …] over the pairs of kernel place k and input place i with i · inputDilation = o · stride +
+ * y[n, o, c] = Σ x[n, i, …] · w[c, k, …] over the pairs of kernel position k and input position i with i · inputDilation = o · stride +
  * k · kernelDilation − low, and over the channels of c's group.
  * @internal
  */
@@ -214,7 +214,7 @@ function reverseKernel(w: Array): Array {
   )
 }
 
-/** The pairs of kernel place and input place that meet at each output place of an axis. */
+/** The pairs of kernel position and input position that meet at each output position of an axis. */
 function meetings(
   x: HostArray,
   w: HostArray,
@@ -242,7 +242,7 @@ function convolveHost(x: HostArray, w: HostArray, out: HostArray, p: ConvParams)
   const places = sizeOf(out.shape.slice(1, -1))
   const [image, kernel] = [sizeOf(x.shape.slice(1)), sizeOf(w.shape.slice(1))]
   for (let o = 0; o < places; o++) {
-    // The elements that meet at this place, axis by axis, as offsets into one image and one kernel.
+    // The elements that meet at this position, axis by axis, as offsets into one image and one kernel.
     let taps: [number, number][] = [[0, 0]]
     let rest = o
     let size = places

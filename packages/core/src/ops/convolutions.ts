@@ -497,7 +497,7 @@ const convolveArgs = operation(
   },
 )
 /**
- * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` gives every place where they overlap, `'valid'`
+ * The convolution of two sequences, Σⱼ a[i − j] · v[j], as NumPy's `convolve`. `'full'` gives every position where they overlap, `'valid'`
  * those where they overlap wholly, `'same'` as many as the longer one has, from the middle.
  * @throws ShapeError unless both have one dimension and are not empty; DTypeError unless both are floating; ArgumentError for another mode
  * @example

@@ -1,5 +1,5 @@
 /**
- * The meaning of `einsum`'s subscripts, and the order in which its operands are contracted. No arrays are touched here, only shapes.
+ * Reading `einsum`'s subscripts, and choosing the order in which its operands are contracted. No arrays are touched here, only shapes.
  */
 import { ArgumentError, describe, ShapeError } from "../graph/errors"
 import { format, type Shape } from "../graph/shape"

@@ -1,6 +1,6 @@
 /**
  * The discrete Fourier transform along axes, the primitive under everything in `mx.fft`: complex to complex, real to half a spectrum,
- * and half a spectrum to real. Sizes, padding and `norm` are settled in ../api/fft.ts.
+ * and half a spectrum to real. Sizes, padding and `norm` are checked in ../api/fft.ts.
  */
 import { complex64, type Dtype, float32, float64 } from "../graph/dtype"
 import { DTypeError, ShapeError } from "../graph/errors"
@@ -88,9 +88,9 @@ function transformLine(re: Numbers, im: Numbers, roots: Roots): [re: Numbers, im
       partIm[i] = im[q + i * p]
     }
     ;[partRe, partIm] = transformLine(partRe, partIm, roots)
-    const turn = roots.n / n
+    const stride = roots.n / n
     for (let k = 0; k < n; k++) {
-      const w = ((q * k) % n) * turn
+      const w = ((q * k) % n) * stride
       const [c, s] = [roots.cos[w], roots.sin[w]]
       outRe[k] += partRe[k % m] * c + partIm[k % m] * s
       outIm[k] += partIm[k % m] * c - partRe[k % m] * s

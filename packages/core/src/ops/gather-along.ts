@@ -1,4 +1,4 @@
-/** Reading and writing along one axis at positions that are values, with an index for every place of the other axes. */
+/** Reading and writing along one axis at positions that are values, with an index for every position of the other axes. */
 import { isInteger } from "../graph/dtype"
 import { DTypeError, IndexError, ShapeError } from "../graph/errors"
 import type { Array, HostArray, Meta } from "../graph/graph"
@@ -19,7 +19,7 @@ function eachAlong(
   shape: Shape,
   indices: HostArray,
   axis: number,
-  visit: (element: number, place: number) => void,
+  visit: (element: number, position: number) => void,
 ): void {
   const outer = sizeOf(shape.slice(0, axis))
   const inner = sizeOf(shape.slice(axis + 1))
@@ -61,7 +61,7 @@ export const gatherAlong: Apply<{ axis: number }> = definePrimitive({
     return { shape: indices.shape, dtype: x.dtype }
   },
   reference: ([x, indices], [out], { axis }) =>
-    eachAlong("takeAlongAxis", x.shape, indices, axis, (i, place) => copyElement(x, place, out, i)),
+    eachAlong("takeAlongAxis", x.shape, indices, axis, (i, position) => copyElement(x, position, out, i)),
   vjp: ({ inputs: [x, indices], cotangents: [g], params: { axis } }) => [
     scatterAlong([zeros(x.shape, x.dtype), indices, g], { axis, mode: "add" }),
     null,
@@ -83,7 +83,9 @@ export const scatterAlong: Apply<{ axis: number; mode: "set" | "add" }> = define
   },
   reference: ([x, indices, values], [out], { axis, mode }) => {
     for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
-    eachAlong("putAlongAxis", x.shape, indices, axis, (i, place) => combineAt(out, place, values, i, mode))
+    eachAlong("putAlongAxis", x.shape, indices, axis, (i, position) =>
+      combineAt(out, position, values, i, mode),
+    )
   },
   vjp: ({ inputs: [x, indices, values], cotangents: [g], params, wanted }) => {
     const { axis, mode } = params

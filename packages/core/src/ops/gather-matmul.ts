@@ -230,8 +230,8 @@ const segmentedProduct: Apply<NoParams> = definePrimitive({
   },
   decompose: ([a, b, segments]) => {
     const bound = (i: number): Array => take(segments, i, 1).reshape([-1, 1, 1])
-    const place = arange(a.shape[1], { dtype: segments.dtype })
-    const inside = place.greaterEqual(bound(0)).logicalAnd(place.less(bound(1)))
+    const position = arange(a.shape[1], { dtype: segments.dtype })
+    const inside = position.greaterEqual(bound(0)).logicalAnd(position.less(bound(1)))
     return matmul(where(inside, a, 0), b)
   },
 })

@@ -35,7 +35,7 @@ function eachSlice(
   indices: readonly HostArray[],
   axes: readonly number[],
   sliceSizes: readonly number[],
-  visit: (element: number, place: number) => void,
+  visit: (element: number, position: number) => void,
 ): void {
   const strides = contiguousStrides(x.shape)
   const inner = offsetsOf(sliceSizes, strides)
@@ -85,7 +85,7 @@ function exampleNumbers(size: number, ndim: number, shape: Shape): Array {
 
 type GatherParams = { axes: readonly number[]; sliceSizes: readonly number[] }
 
-/** out[b…, s…] = x[index₀[b…] + s₀, …]: one slice of x for every place of the index arrays. */
+/** out[b…, s…] = x[index₀[b…] + s₀, …]: one slice of x for every position of the index arrays. */
 export const gather: Apply<GatherParams> = definePrimitive({
   name: "gather",
   params: { axes: "i64[]", sliceSizes: "i64[]" },
@@ -101,7 +101,7 @@ export const gather: Apply<GatherParams> = definePrimitive({
     return { shape: [...batch, ...sliceSizes], dtype: x.dtype }
   },
   reference: ([x, ...indices], [out], { axes, sliceSizes }) =>
-    eachSlice("gather", x, indices, axes, sliceSizes, (i, place) => copyElement(x, place, out, i)),
+    eachSlice("gather", x, indices, axes, sliceSizes, (i, position) => copyElement(x, position, out, i)),
   vjp: ({ inputs: [x, ...indices], cotangents: [g], params: { axes } }) => [
     scatter([zeros(x.shape, x.dtype), g, ...indices], { axes, mode: "add" }),
     ...indices.map(() => null),
@@ -153,7 +153,9 @@ export const scatter: Apply<ScatterParams> = definePrimitive({
   reference: ([x, updates, ...indices], [out], { axes, mode }) => {
     for (let i = 0; i < x.data.length; i++) out.data[i] = x.data[i]
     const sliceSizes = updates.shape.slice(updates.shape.length - x.shape.length)
-    eachSlice("scatter", x, indices, axes, sliceSizes, (i, place) => combineAt(out, place, updates, i, mode))
+    eachSlice("scatter", x, indices, axes, sliceSizes, (i, position) =>
+      combineAt(out, position, updates, i, mode),
+    )
   },
   vjp: ({ inputs: [x, updates, ...indices], outputs: [y], cotangents: [g], params, wanted }) => {
     const { axes, mode } = params

@@ -40,7 +40,7 @@ const padArgs = operation(
     const shape = [each.shape[0], longest, ...data.shape.slice(1)]
     const [runs, positions] = positionsOf(bounds, data.shape[0])
     const updates = data.expandDims([1, 2])
-    // Every place is written once, so a sum is the row itself, and its derivative is a gather.
+    // Every position is written once, so a sum is the row itself, and its derivative is a gather.
     const rows = scatter([zeros(shape, data.dtype), updates, runs, positions], { axes: [0, 1], mode: "add" })
     if (value === 0) return rows
     const real = arange(longest, { dtype: each.dtype }).less(each.expandDims(1))

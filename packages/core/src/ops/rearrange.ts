@@ -342,9 +342,11 @@ export function meshgrid(
       )
   return streamed("meshgrid", arrays, options, () => {
     const rank = arrays.length
-    const place = (i: number): number => (indexing === "xy" && rank > 1 && i < 2 ? 1 - i : i)
+    const position = (i: number): number => (indexing === "xy" && rank > 1 && i < 2 ? 1 - i : i)
     const lines = arrays.map((x, i) =>
-      x.flatten().reshape(globalThis.Array.from({ length: rank }, (_, axis) => (axis === place(i) ? -1 : 1))),
+      x
+        .flatten()
+        .reshape(globalThis.Array.from({ length: rank }, (_, axis) => (axis === position(i) ? -1 : 1))),
     )
     return options.sparse ? lines : broadcastArrays(...lines)
   })

@@ -77,7 +77,7 @@ const inFront =
     axes: [0],
   })
 
-/** `x` moved one place along an axis, forward (towards higher positions) or back, with `filler` where nothing came. */
+/** `x` moved by one position along an axis, forward (towards higher positions) or back, with `filler` where nothing came. */
 function shifted(x: Array, axis: number, forward: boolean, filler: number): Array {
   const n = x.shape[axis]
   if (n === 0) return x
@@ -94,16 +94,16 @@ function shifted(x: Array, axis: number, forward: boolean, filler: number): Arra
     )
   return concatenate(forward ? [edge, part(0, n - 1)] : [part(1, n), edge], axis)
 }
-/** In scan order: what stood one step before each place. */
+/** In scan order: what stood one step before each position. */
 const previous = (x: Array, { axis, reverse }: Pick<Params, "axis" | "reverse">, filler: number): Array =>
   shifted(x, axis, !reverse, filler)
-/** In scan order: what stands one step after each place. */
+/** In scan order: what stands one step after each position. */
 const next = (x: Array, { axis, reverse }: Pick<Params, "axis" | "reverse">, filler: number): Array =>
   shifted(x, axis, reverse, filler)
 
 /**
  * h[i] = a[i] · h[i−1] + b[i] along an axis, from h = 0. The derivatives of running products and log-sums, and its own, are such
- * recurrences. It decomposes by doubling: after step k, each place knows the composition of the 2ᵏ maps up to it.
+ * recurrences. It decomposes by doubling: after step k, each position knows the composition of the 2ᵏ maps up to it.
  */
 const recurrence: Apply<{ axis: number; reverse: boolean }> = definePrimitive({
   name: "linearRecurrence",

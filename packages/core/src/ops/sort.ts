@@ -37,11 +37,11 @@ function orderOf(x: HostArray): (p: number, q: number) => number {
   }
 }
 
-/** Calls `visit(k, place, source)`: the k-th smallest of its line stands at `source` and belongs to `place`. */
+/** Calls `visit(k, position, source)`: the k-th smallest of its line stands at `source` and belongs to `position`. */
 function eachSorted(
   x: HostArray,
   axis: number,
-  visit: (k: number, place: number, source: number) => void,
+  visit: (k: number, position: number, source: number) => void,
 ): void {
   const n = x.shape[axis]
   const outer = sizeOf(x.shape.slice(0, axis))
@@ -62,8 +62,9 @@ const sortAlong: Apply<{ axis: number }> = definePrimitive({
   infer: ([x]) => x,
   reference: ([x], [out], { axis }) => {
     const width = x.dtype === complex64 ? 2 : 1
-    eachSorted(x, axis, (_k, place, source) => {
-      for (let part = 0; part < width; part++) out.data[width * place + part] = x.data[width * source + part]
+    eachSorted(x, axis, (_k, position, source) => {
+      for (let part = 0; part < width; part++)
+        out.data[width * position + part] = x.data[width * source + part]
     })
   },
   // Each cotangent goes back to where its element came from.
@@ -82,8 +83,8 @@ const argsortAlong: Apply<{ axis: number }> = definePrimitive({
   params: { axis: "i64" },
   infer: ([x]) => ({ shape: x.shape, dtype: uint32 }),
   reference: ([x], [out], { axis }) =>
-    eachSorted(x, axis, (k, place) => {
-      out.data[place] = k
+    eachSorted(x, axis, (k, position) => {
+      out.data[position] = k
     }),
   vjp: () => [null],
   jvp: () => [null],
@@ -156,7 +157,7 @@ const partitionArgs = operation(
   },
 )
 /**
- * The elements along an axis (the last by default) with the kth in its sorted place, none larger before it, none smaller after it.
+ * The elements along an axis (the last by default) with the kth in its sorted position, none larger before it, none smaller after it.
  * @throws ShapeError when kth is out of bounds
  * @example
  * mx.partition(mx.array([3, 1, 2]), 1).index(1).item() // => 2

@@ -244,7 +244,7 @@ const csrArgs = operation(
 )
 /**
  * The product of a sparse matrix in CSR form with a dense matrix or vector: row i of the sparse one has the `values` from `offsets[i]` to
- * before `offsets[i + 1]`, at these `columns`. The result has offsets.length − 1 rows. Values at one place add up. Differentiable in the
+ * before `offsets[i + 1]`, at these `columns`. The result has offsets.length − 1 rows. Values at one position add up. Differentiable in the
  * values and in the dense operand. MLX has no such function.
  * @method false
  * @throws IndexError, when computed, for a column outside the dense operand or offsets that descend. (GPU backends leave such values out.)
@@ -291,9 +291,9 @@ const cooArgs = operation(
 )
 /**
  * The product of a sparse matrix in COO form with a dense matrix or vector: out[rows[t]] += values[t] · dense[columns[t]], in `numRows`
- * rows. Values at one place add up; their order does not matter, but with `sorted: true`, which promises ascending rows and is not checked,
- * GPU backends need no atomic additions. Swapping rows and columns multiplies by the transpose. Differentiable in the values and in the
- * dense operand.
+ * rows. Values at one position add up; their order does not matter, but with `sorted: true`, which promises ascending rows and is not
+ * checked, GPU backends need no atomic additions. Swapping rows and columns multiplies by the transpose. Differentiable in the values and
+ * in the dense operand.
  * @method false
  * @named numRows sorted
  * @throws IndexError, when computed, for a row or a column out of bounds. (GPU backends leave such values out.)

@@ -27,7 +27,7 @@ const crossArgs = operation(
     const without = (x: Array, k: number): number[] => x.shape.map((size, d) => (d === k ? 1 : size))
     const shape = broadcastShapes(op, without(a, i), without(b, j))
     const dtype = promote(a.dtype, b.dtype)
-    const place = axis < 0 ? axis + shape.length : axis + shape.length - Math.max(a.ndim, b.ndim)
+    const axisInResult = axis < 0 ? axis + shape.length : axis + shape.length - Math.max(a.ndim, b.ndim)
     const component = (x: Array, k: number, c: number): Array =>
       toDtype(
         sliceRange(
@@ -50,7 +50,7 @@ const crossArgs = operation(
     // Of two vectors in a plane only the third component is not 0.
     const flat = m === 2 && n === 2
     const none = flat ? zeros(shape, dtype) : null
-    return concatenate([none ?? minor(1, 2), none ?? minor(2, 0), minor(0, 1)], place)
+    return concatenate([none ?? minor(1, 2), none ?? minor(2, 0), minor(0, 1)], axisInResult)
   },
 )
 /**

@@ -72,8 +72,8 @@ const cofactors: Apply<NoParams> = definePrimitive({
     const [u, s, vt] = thinSvd(a)
     const before = cumprod(s, -1, { inclusive: false })
     const others = before.multiply(cumprod(s, -1, { inclusive: false, reverse: true }))
-    const turn = determinants(u).multiply(determinants(vt)).conjugate()
-    return scaleColumns(u, others.astype(u.dtype)).matmul(vt).multiply(beside(turn))
+    const phase = determinants(u).multiply(determinants(vt)).conjugate()
+    return scaleColumns(u, others.astype(u.dtype)).matmul(vt).multiply(beside(phase))
   },
   // For an invertible matrix C = conj(D)·B with D = det A, B = A⁻ᴴ, so that dC = conj(D·tr(A⁻¹·dA))·B − conj(D)·B·dAᴴ·B.
   vjp: ({ inputs: [a], cotangents: [g] }) => {
@@ -145,17 +145,17 @@ const slogdetPrimitive: Apply<NoParams> = definePrimitive({
   vjp: ({ inputs: [a], outputs: [sign], cotangents: [gs, gl] }) => {
     let z = toDtype(gl, a.dtype)
     if (a.dtype === complex64) {
-      const turn = gs.multiply(sign.conjugate())
-      z = z.add(turn.subtract(turn.conjugate()).multiply(0.5))
+      const phase = gs.multiply(sign.conjugate())
+      z = z.add(phase.subtract(phase.conjugate()).multiply(0.5))
     }
     return [beside(z).multiply(adjoint(inverse(a)))]
   },
   jvp: ({ inputs: [a], outputs: [sign], tangents: [t] }) => {
     if (!t) return [null, null]
     const growth = trace(inverse(a).matmul(t))
-    const turn =
+    const phase =
       a.dtype === complex64 ? growth.subtract(growth.conjugate()).multiply(0.5).multiply(sign) : null
-    return [turn, growth.real]
+    return [phase, growth.real]
   },
   vmap: (c) => batched(c, slogdetPrimitive),
 })

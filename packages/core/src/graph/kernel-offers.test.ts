@@ -1,9 +1,9 @@
 /** The entry for packages that bring primitives: what it asks for beyond core's own, and the exchange of kernels. */
 import { expect, test, vi } from "vitest"
-import { callNamed, versionOf } from "./graph/calls"
-import { onKernels } from "./graph/kernel-offers"
-import * as mx from "./index"
-import { definePrimitive, type NativeKernels, operation, provideKernels } from "./plugin"
+import * as mx from "../index"
+import { definePrimitive, type NativeKernels, operation, provideKernels } from "../plugin"
+import { callNamed, versionOf } from "./calls"
+import { onKernels } from "./kernel-offers"
 
 const infer = ([x]: readonly { shape: readonly number[]; dtype: mx.Dtype }[]) => x
 
