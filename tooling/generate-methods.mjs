@@ -1,5 +1,6 @@
 // Writes packages/core/src/fluent.ts (types) and methods.ts (installation) from the public functions of packages/core/src/ops:
-// every exported function whose first parameter is an array becomes a method. Run after adding an op: `npm run generate`.
+// every exported function whose first parameter is an array becomes a method, but for those marked `@method false`. Run after adding an op:
+// `npm run generate`.
 import { readdirSync, readFileSync, writeFileSync } from "node:fs"
 import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"

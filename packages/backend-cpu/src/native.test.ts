@@ -1,3 +1,7 @@
+/**
+ * The addon called without the engine: buffers, command buffers, plans, queues and threads. It is long because its tests share one native
+ * store and its cleaning up.
+ */
 import { execFileSync } from "node:child_process"
 import { fileURLToPath } from "node:url"
 import { setFlagsFromString } from "node:v8"

@@ -1,6 +1,7 @@
 /**
  * Activation functions. Those of several steps are primitives with scalar semantics, so that each is one pass over memory
  * without a compiler and derivatives follow by themselves. The layers of the same names are in layers/activations.ts.
+ * It is long because there are many: none needs another to be understood.
  */
 import * as mx from "@lazuli/core"
 import {

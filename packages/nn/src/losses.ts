@@ -1,5 +1,6 @@
 /**
  * Loss functions. Each ends with a reduction: `none` gives one value an example, `mean` and `sum` one for all.
+ * It is long because there are many: none needs another to be understood.
  */
 import * as mx from "@lazuli/core"
 import { format, normalizeAxis, ShapeError, sameShape } from "@lazuli/core/engine"

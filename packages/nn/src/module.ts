@@ -1,6 +1,7 @@
 /**
  * Module: what every layer and model extends. A module is a tree of parameters: its public fields that hold arrays, modules, or
  * lists and plain objects of them. Everything here walks that tree; layers are in layers/.
+ * It is long because it is one class, whose methods share private fields.
  */
 import { inspect } from "node:util"
 import * as mx from "@lazuli/core"

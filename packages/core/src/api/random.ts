@@ -1,6 +1,7 @@
 /**
  * `mx.random`: keys and distributions. The same key gives the same numbers as in MLX; without a key, one is split off
  * the global state, which `seed` sets.
+ * It is long because distributions are many: none needs another to be understood.
  */
 import { asArrayArgument, isList, type Operand, operation, type StreamOptions } from "../graph/args"
 import { implicitState } from "../graph/calls"

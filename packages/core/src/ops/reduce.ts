@@ -1,6 +1,7 @@
 /**
  * Broadcasting and its transpose: reductions over axes (sum, mean, max, …). A reduction's primitive keeps the reduced axes with
  * size 1; the public function drops them unless `keepdims` is set.
+ * It is long because reductions and broadcasting are each other's transposes, so that neither file could stand alone.
  */
 import { type Axes, type Operand, operation, type StreamOptions } from "../graph/args"
 import { bool_, complex64, type Dtype, float32, int32, isInexact, uint32 } from "../graph/dtype"

@@ -1,5 +1,6 @@
 /**
- * Functions of one argument, element by element. Each is one scalar instruction with its derivative beside it.
+ * Functions of one argument, element by element. Each is one scalar instruction with its derivative beside it, but for `degrees` and
+ * `radians`, which multiply.
  */
 import { type Operand, operation, type StreamOptions } from "../graph/args"
 import { calls } from "../graph/calls"
