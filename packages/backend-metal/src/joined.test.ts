@@ -167,6 +167,20 @@ describe("products", () => {
   it.each([mx.float16, mx.bfloat16])("end with work for %s", (dtype) => {
     expect(agree(products[0][1], products[0][2], dtype).kernels).toBe(1)
   })
+  it("end with the same work, whether they are results or not", () => {
+    const inside: Function = (x, w) => mx.exp(mx.matmul(x, w))
+    const both: Function = (x, w) => {
+      const y = mx.matmul(x, w)
+      return [y, mx.exp(y)]
+    }
+    for (const f of [inside, both, inside])
+      expect(
+        agree(f, [
+          [12, 16],
+          [16, 20],
+        ]).kernels,
+      ).toBe(1)
+  })
   it("of complex numbers end with work", () => {
     const f = (x: mx.Array, w: mx.Array): mx.Array => {
       const i = mx.sqrt(mx.array(-1).astype(mx.complex64))

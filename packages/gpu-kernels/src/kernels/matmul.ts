@@ -125,7 +125,7 @@ export interface Extras {
 const nothing: Extras = { parameters: [], args: [], layout: [], text: () => ({}), key: "" }
 
 /** An ending's part of a kernel. */
-function endingText(product: Node, { work, results: ofProduct }: Ending) {
+function endingText(product: Node, { work, results: ofProduct, keeps }: Ending) {
   const program = programOf(work)
   const { lines, results } = programText(program)
   const outputs = work.outputs ?? [work]
@@ -161,7 +161,7 @@ function endingText(product: Node, { work, results: ofProduct }: Ending) {
     return `int ${name} = layout[${begin}] + int(c) * layout[${begin + 1}]; { uint rest = z * m + r; ${steps.join(" ")} }`
   }
   return {
-    key: `${program.key} ${work.inputs.map((input) => (ofProduct.has(input) ? "y" : operands.indexOf(input)))} ${operands.map((node) => (node.storage === null ? "i" : places[stored.indexOf(node)].shape.length))}`,
+    key: `${keeps} ${program.key} ${work.inputs.map((input) => (ofProduct.has(input) ? "y" : operands.indexOf(input)))} ${operands.map((node) => (node.storage === null ? "i" : places[stored.indexOf(node)].shape.length))}`,
     parameters: [
       ...operands.map((node, i) =>
         node.storage === null
