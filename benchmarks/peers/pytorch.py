@@ -147,6 +147,53 @@ def transformer():
     return step(model, optimizer, torch.randint(0, 256, (16, 64)), torch.randint(0, 256, (16, 64)))
 
 
+PAIRS, GROUPS, ROWS, COLUMNS, VECTORS, POINTS = 100_000, 4, 8, 8, 10_000, 4096
+
+
+def positions(count, n):
+    return (torch.arange(count) * 40_503) % n
+
+
+def mvmr(rows, gradient=False):
+    def prepare():
+        a, b = make(PAIRS, GROUPS, ROWS, COLUMNS), make(VECTORS, GROUPS, COLUMNS)
+        b_at, out_at = positions(PAIRS, VECTORS), positions(PAIRS, rows)
+
+        def forward():
+            products = (a @ b[b_at].unsqueeze(3)).squeeze(3)
+            return torch.zeros(rows, GROUPS, ROWS).index_add(0, out_at, products)
+
+        if not gradient:
+            return forward
+        a.requires_grad_()
+        b.requires_grad_()
+        return lambda: torch.autograd.grad(forward().square().sum(), (a, b))
+
+    return prepare
+
+
+def vvor():
+    x, b = make(VECTORS, GROUPS, ROWS), make(VECTORS, GROUPS, COLUMNS)
+    x_at, b_at, out_at = positions(PAIRS, VECTORS), positions(PAIRS, VECTORS), positions(PAIRS, PAIRS)
+
+    def body():
+        products = x[x_at].unsqueeze(3) * b[b_at].unsqueeze(2)
+        return torch.zeros(PAIRS, GROUPS, ROWS, COLUMNS).index_add(0, out_at, products)
+
+    return body
+
+
+def segment_sums():
+    x, ids = make(PAIRS, 256), positions(PAIRS, 1000).sort().values
+    return lambda: torch.zeros(1000, 256).index_add(0, ids, x)
+
+
+def pair_distances():
+    x, y = make(POINTS, 3), make(POINTS, 3)
+    i, k = positions(10**6, POINTS), positions(10**6, POINTS - 1)
+    return lambda: (x[i] - y[k]).square().sum(1).sqrt()
+
+
 BIG, WIDE, NORM = (4096, 4096), (8, 1000, 1024), (4096, 1024)
 
 serve(
@@ -199,5 +246,13 @@ serve(
         "MLP step (64, 784-256-10, SGD momentum)": mlp(64, 784, 256, 10),
         "MLP step (4, 16-16-4, SGD momentum)": mlp(4, 16, 16, 4),
         "transformer step (4 layers, 128 wide, 16×64, AdamW)": transformer,
+        "mvmr of 100000 pairs to as many rows": mvmr(PAIRS),
+        "mvmr of 100000 pairs to 1000 rows": mvmr(1000),
+        "mvmr of 100000 pairs to 1000 rows, loss and gradient": mvmr(1000, True),
+        "vvor of 100000 pairs to as many rows": vvor,
+        "segment sums of 100000 rows of 256": segment_sums,
+        "distances of 4096 points to each other": on(torch.cdist, (POINTS, 3), (POINTS, 3)),
+        "distances of 1000000 pairs of points": pair_distances,
+        "16 nearest of 4096 points": on(lambda x: torch.cdist(x, x).topk(16, 1, False).indices, (POINTS, 3)),
     }
 )

@@ -1,8 +1,10 @@
-/** Lazuli as a contestant: `node lazuli.js WORKLOAD eager|compiled`. */
+/** Lazuli as a contestant: `node lazuli.js WORKLOAD eager|compiled|composition`. */
 import { mx, nn, optim } from "lazuli"
+import { type Contender, pointCloudRows } from "./point-clouds"
 import { numbers, type Prepare, serve } from "./serve"
 
-const compiled = process.argv[3] === "compiled"
+const contender = process.argv[3] as Contender
+const compiled = contender === "compiled"
 type Op = (...inputs: mx.Array[]) => mx.Array
 
 const make = (shape: number[]): mx.Array => {
@@ -212,7 +214,7 @@ const cast =
     return run(f, ...inputs)() as () => unknown
   }
 
-await serve({
+const ownRows: Record<string, Prepare | undefined> = {
   "chain of 1,000 adds (16 elements)": chain(false),
   "chain of 1,000 adds (16 elements), handles held": chain(true),
   "one add, one eval (16 elements)": on((x) => x.add(x), [16]),
@@ -283,4 +285,6 @@ await serve({
   "10 products of 512 and JavaScript in turn": beside(false),
   "10 products of 512 and JavaScript at once, by asyncEval": beside(true),
   "synchronous loop, 100,000 × 1 MB: peak resident memory": memory,
-})
+}
+
+await serve({ ...(contender === "composition" ? {} : ownRows), ...pointCloudRows(contender) })

@@ -32,6 +32,7 @@ const openblas = buildProgram(at("../peers/openblas.cc"), "-lopenblas")
 const contestants: Record<string, readonly string[]> = {
   eager: [process.execPath, at("./lazuli.js"), "WORKLOAD", "eager"],
   compiled: [process.execPath, at("./lazuli.js"), "WORKLOAD", "compiled"],
+  composition: [process.execPath, at("./lazuli.js"), "WORKLOAD", "composition"],
   pytorch: ["/usr/bin/python3", at("../peers/pytorch.py"), "WORKLOAD"],
   numpy: ["/usr/bin/python3", at("../peers/numpy_.py"), "WORKLOAD"],
   "jax-js": [process.execPath, at("../peers/jax-js.mjs"), "WORKLOAD"],

@@ -1,6 +1,5 @@
-// Products of gathered matrices and vectors, summed at the rows of the result. The products of one row are
-// taken by one thread in the order in which they were given, and summed in double: results do not depend on
-// the number of threads.
+// Products of gathered matrices and vectors, summed at the rows of the result, in double and in an order that
+// does not depend on the number of threads.
 #include <vector>
 
 #include "kernels.h"
@@ -8,7 +7,10 @@
 namespace pointcloud {
 namespace {
 
-constexpr int64_t kLine = 64;  // bytes of a cache line
+// Products are summed in this many parts where a row has many: in as many whatever the number of threads.
+constexpr int64_t kParts = 16;
+// The most sums of a part: they stay in a core's own cache.
+constexpr int64_t kPartSums = int64_t{1} << 16;
 
 // The numbers of the products of each row: order[starts[r]] … order[starts[r + 1] - 1].
 struct Rows {
@@ -27,55 +29,109 @@ Rows rows_of(const lz_call* call, const int64_t* rows, int64_t n, int64_t count)
   return {starts, order};
 }
 
+// The number of products of each row, and the largest of them.
+struct Counts {
+  const int64_t* of;
+  int64_t most;
+};
+
+Counts counts_of(const lz_call* call, const int64_t* rows, int64_t n, int64_t count) {
+  int64_t *of = scratch<int64_t>(call, count), most = 0;
+  std::fill_n(of, count, 0);
+  for (int64_t t = 0; t < n; t++) most = std::max(most, ++of[rows[t]]);
+  return {of, most};
+}
+
 // Eight elements side by side, which the compiler keeps in as many registers as it needs.
 template <class T>
 struct Lanes {
   typedef T Type __attribute__((vector_size(8 * sizeof(T))));
 };
 
-// total[m] += Σ a[m, c] · b[c], with a's rows `stride` apart. Lanes are summed in the element type.
-template <class T>
-inline __attribute__((always_inline)) void rows_product(const T* a, int64_t stride, const T* b, int64_t rows,
-                                                        int64_t columns, double* __restrict total) {
-  using V = typename Lanes<T>::Type;
-  for (int64_t m = 0; m < rows; m++) {
-    const T* row = a + m * stride;
-    V lanes = {};
-    int64_t c = 0;
-    for (; c + 8 <= columns; c += 8) {
-      V x, y;
-      std::memcpy(&x, row + c, sizeof x);
-      std::memcpy(&y, b + c, sizeof y);
-      lanes += x * y;
-    }
-    T sum = ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
-    for (; c < columns; c++) sum += row[c] * b[c];
-    total[m] += double(sum);
-  }
-}
-POINTCLOUD_CLONES void by_rows(const float* a, int64_t s, const float* b, int64_t m, int64_t c,
-                               double* total) {
-  rows_product(a, s, b, m, c, total);
-}
-POINTCLOUD_CLONES void by_rows(const double* a, int64_t s, const double* b, int64_t m, int64_t c,
-                               double* total) {
-  rows_product(a, s, b, m, c, total);
+template <class V, class T>
+inline __attribute__((always_inline)) void load(V& x, const T* from) {
+  std::memcpy(&x, from, sizeof x);
 }
 
-// The same for a matrix that lies by columns, which are `stride` apart.
+// The sums of eight vectors' lanes, by pairs: seven additions for eight sums.
 template <class T>
-inline __attribute__((always_inline)) void columns_product(const T* a, int64_t stride, const T* b,
-                                                           int64_t rows, int64_t columns, double* total) {
-  for (int64_t c = 0; c < columns; c++)
-    for (int64_t m = 0; m < rows; m++) total[m] += double(a[c * stride + m] * b[c]);
+inline __attribute__((always_inline)) void add_lanes(typename Lanes<T>::Type (&x)[8],
+                                                     typename Lanes<T>::Type& sums) {
+#pragma GCC unroll 4
+  for (int i = 0; i < 8; i += 2)
+    x[i / 2] = __builtin_shufflevector(x[i], x[i + 1], 0, 8, 2, 10, 4, 12, 6, 14) +
+               __builtin_shufflevector(x[i], x[i + 1], 1, 9, 3, 11, 5, 13, 7, 15);
+#pragma GCC unroll 2
+  for (int i = 0; i < 4; i += 2)
+    x[i / 2] = __builtin_shufflevector(x[i], x[i + 1], 0, 1, 8, 9, 4, 5, 12, 13) +
+               __builtin_shufflevector(x[i], x[i + 1], 2, 3, 10, 11, 6, 7, 14, 15);
+  sums = __builtin_shufflevector(x[0], x[1], 0, 1, 2, 3, 8, 9, 10, 11) +
+         __builtin_shufflevector(x[0], x[1], 4, 5, 6, 7, 12, 13, 14, 15);
 }
-POINTCLOUD_CLONES void by_columns(const float* a, int64_t s, const float* b, int64_t m, int64_t c,
-                                  double* total) {
-  columns_product(a, s, b, m, c, total);
+
+// A matrix of each group, its rows and their elements: `group` and `row` elements apart; vectors lie without
+// gaps.
+template <class T>
+struct Matrices {
+  const T* first;
+  int64_t groups, rows, columns, group, row;
+};
+
+// total[g, m] += Σ a[g, m, c] · b[g, c]. Each sum is in the element type, and the same wherever its row
+// stands.
+template <class T>
+inline __attribute__((always_inline)) void rows_product(const Matrices<T>& a, const T* b,
+                                                        double* __restrict total) {
+  using V = typename Lanes<T>::Type;
+  const int64_t whole = a.columns / 8 * 8;
+  for (int64_t g = 0; g < a.groups; g++, b += a.columns, total += a.rows) {
+    const T* matrix = a.first + g * a.group;
+    for (int64_t m = 0; m < a.rows; m += 8) {
+      const int64_t rows = std::min<int64_t>(8, a.rows - m);
+      const T* at[8];
+      // Rows that are not there repeat the last one.
+      for (int i = 0; i < 8; i++) at[i] = matrix + (m + std::min<int64_t>(i, rows - 1)) * a.row;
+      V lanes[8] = {};
+      for (int64_t c = 0; c < whole; c += 8) {
+        V y;
+        load(y, b + c);
+#pragma GCC unroll 8
+        for (int i = 0; i < 8; i++) {
+          V x;
+          load(x, at[i] + c);
+          lanes[i] += x * y;
+        }
+      }
+      V sums;
+      add_lanes<T>(lanes, sums);
+      for (int64_t c = whole; c < a.columns; c++)
+        for (int i = 0; i < 8; i++) sums[i] += at[i][c] * b[c];
+      for (int64_t i = 0; i < rows; i++) total[m + i] += double(sums[i]);
+    }
+  }
 }
-POINTCLOUD_CLONES void by_columns(const double* a, int64_t s, const double* b, int64_t m, int64_t c,
-                                  double* total) {
-  columns_product(a, s, b, m, c, total);
+POINTCLOUD_CLONES void by_rows(const Matrices<float>& a, const float* b, double* total) {
+  rows_product(a, b, total);
+}
+POINTCLOUD_CLONES void by_rows(const Matrices<double>& a, const double* b, double* total) {
+  rows_product(a, b, total);
+}
+
+// The same for matrices that lie by columns, which are `row` apart.
+template <class T>
+inline __attribute__((always_inline)) void columns_product(const Matrices<T>& a, const T* b,
+                                                           double* __restrict total) {
+  for (int64_t g = 0; g < a.groups; g++, b += a.columns, total += a.rows)
+    for (int64_t c = 0; c < a.columns; c++) {
+      const T* column = a.first + g * a.group + c * a.row;
+      for (int64_t m = 0; m < a.rows; m++) total[m] += double(column[m] * b[c]);
+    }
+}
+POINTCLOUD_CLONES void by_columns(const Matrices<float>& a, const float* b, double* total) {
+  columns_product(a, b, total);
+}
+POINTCLOUD_CLONES void by_columns(const Matrices<double>& a, const double* b, double* total) {
+  columns_product(a, b, total);
 }
 
 // out[m, c] (+)= x[m] · b[c]
@@ -113,7 +169,6 @@ struct Mvmr {
     const int64_t* from_b = positions(call, op, call->in[3], b.shape[0]);
     const int64_t* to = positions(call, op, call->in[4], y.shape[0]);
     if (y.size == 0) return;
-    const Rows lists = rows_of(call, to, n, y.shape[0]);
     const T* vectors = row_major<T>(call, b);
     // Matrices may lie by rows or by columns.
     const bool across = columns > 1 && a.strides[3] != 1 && (rows == 1 || a.strides[2] == 1);
@@ -125,31 +180,62 @@ struct Mvmr {
                               copied   ? columns
                               : across ? a.strides[3]
                                        : a.strides[2]};
-    const int64_t cells = groups * rows;
-    const int64_t fetched = std::min<int64_t>(cells * columns * int64_t(sizeof(T)), 32 * kLine);
-    const double price = 20 + 0.3 * double(n) / double(y.shape[0]) * double(cells * columns + 16);
-    parallel(call, y.shape[0], price, [&](int64_t begin, int64_t end) {
+    const int64_t cells = groups * rows, count = y.shape[0];
+    const double each = 10 + 0.15 * double(cells * columns + 16);
+    T* out = static_cast<T*>(y.data);
+    // Adds the t-th product.
+    const auto add = [&](int64_t t, double* total) {
+      const Matrices<T> pair{matrices + from_a[t] * steps[0], groups, rows, columns, steps[1], steps[2]};
+      const T* vector = vectors + from_b[t] * groups * columns;
+      if (across)
+        by_columns(pair, vector, total);
+      else
+        by_rows(pair, vector, total);
+    };
+    const auto store = [&](const double* total, int64_t r) {
+      for (int64_t j = 0; j < cells; j++) out[r * cells + j] = T(total[j]);
+    };
+
+    // Matrices are read in the order of the products wherever that is possible: anywhere else is another
+    // page.
+    const Counts counts = counts_of(call, to, n, count);
+    if (counts.most <= 1) {
+      for (int64_t r = 0; r < count; r++)
+        if (counts.of[r] == 0) std::fill_n(out + r * cells, cells, T(0));
+      return parallel(call, n, each, [&](int64_t begin, int64_t end) {
+        std::vector<double> total(static_cast<size_t>(cells));
+        for (int64_t t = begin; t < end; t++) {
+          std::fill(total.begin(), total.end(), 0.0);
+          add(t, total.data());
+          store(total.data(), to[t]);
+        }
+      });
+    }
+    if (n >= 2 * kParts * count && count * cells <= kPartSums) {
+      double* sums = scratch<double>(call, kParts * count * cells);
+      parallel(call, kParts, each * double(n) / kParts, [&](int64_t begin, int64_t end) {
+        for (int64_t part = begin; part < end; part++) {
+          double* own = sums + part * count * cells;
+          std::fill_n(own, count * cells, 0.0);
+          for (int64_t t = n * part / kParts; t < n * (part + 1) / kParts; t++) add(t, own + to[t] * cells);
+        }
+      });
+      return parallel(call, count, 0.5 * double(kParts * cells), [&](int64_t begin, int64_t end) {
+        for (int64_t r = begin; r < end; r++) {
+          double* total = sums + r * cells;
+          for (int64_t part = 1; part < kParts; part++)
+            for (int64_t j = 0; j < cells; j++) total[j] += sums[(part * count + r) * cells + j];
+          store(total, r);
+        }
+      });
+    }
+    const Rows lists = rows_of(call, to, n, count);
+    parallel(call, count, 10 + each * double(n) / double(count), [&](int64_t begin, int64_t end) {
       std::vector<double> total(static_cast<size_t>(cells));
       for (int64_t r = begin; r < end; r++) {
         std::fill(total.begin(), total.end(), 0.0);
-        for (int64_t i = lists.starts[r]; i < lists.starts[r + 1]; i++) {
-          const int64_t t = lists.order[i];
-          // Products of one row lie anywhere: the next but one is fetched meanwhile.
-          const int64_t next = lists.order[std::min(i + 2, n - 1)];
-          for (int64_t j = 0; j < fetched; j += kLine) {
-            __builtin_prefetch(reinterpret_cast<const char*>(matrices + from_a[next] * steps[0]) + j);
-          }
-          for (int64_t g = 0; g < groups; g++) {
-            const T* matrix = matrices + from_a[t] * steps[0] + g * steps[1];
-            const T* vector = vectors + (from_b[t] * groups + g) * columns;
-            double* sums = total.data() + g * rows;
-            if (across)
-              by_columns(matrix, steps[2], vector, rows, columns, sums);
-            else
-              by_rows(matrix, steps[2], vector, rows, columns, sums);
-          }
-        }
-        for (int64_t j = 0; j < cells; j++) static_cast<T*>(y.data)[r * cells + j] = T(total[size_t(j)]);
+        for (int64_t i = lists.starts[r]; i < lists.starts[r + 1]; i++) add(lists.order[i], total.data());
+        store(total.data(), r);
       }
     });
   }
