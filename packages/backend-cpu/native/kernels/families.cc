@@ -28,6 +28,7 @@ void register_families(Registry& registry) {
   register_gather_mm(registry);
   register_block_mm(registry);
   register_hadamard(registry);
+  register_distances(registry);
 }
 
 }  // namespace lazuli
