@@ -49,7 +49,8 @@ export function loadAddon<T extends { protocol(): number }>(
   const path = chosen || (existsSync(built) ? built : `${of.package}-${platform}`)
   let loaded: T
   try {
-    loaded = createRequire(import.meta.url)(path) as T
+    // From the package that has it among its dependencies, which this one has not.
+    loaded = createRequire(built)(path) as T
   } catch (cause) {
     const install = of.platforms.includes(platform)
       ? "Install with optional dependencies (without --omit=optional) on the system that runs it"
