@@ -11,7 +11,7 @@ const [T, G, M, C, B] = [100_000, 4, 8, 8, 10_000]
 const POINTS = 4096
 
 type Op = (...inputs: mx.Array[]) => mx.Array
-/** Who runs: the package's function, the same compiled, or its composition compiled. */
+/** The contender: the package's function, the same compiled, or its composition compiled. */
 export type Contender = "eager" | "compiled" | "composition"
 
 const make = (shape: number[]): mx.Array => mx.array(numbers(shape.reduce((a, b) => a * b, 1))).reshape(shape)
