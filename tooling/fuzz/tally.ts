@@ -18,8 +18,11 @@ export interface Tally {
   readonly shown: { readonly attempt: number; readonly kind: string; readonly text: string }[]
 }
 
-/** The seconds for which a process may say nothing: of its processor time, and in all, because a busy machine is no finding. */
-const MOST_WORK = 8
+/**
+ * The seconds for which a process may say nothing: of its processor time, which is more than an attempt of any part may take, and in all,
+ * because a busy machine is no finding.
+ */
+const MOST_WORK = 65
 const MOST_SILENCE = 120
 /** The kernel's clock, in ticks a second. */
 const TICKS = 100

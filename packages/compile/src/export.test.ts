@@ -13,6 +13,7 @@ import { compile } from "./compile"
 import { exporter, exportFunction } from "./export"
 import type { ExportedPart } from "./exported-graph"
 import { importFunction } from "./import"
+import { shown } from "./program-file"
 
 let folder: string
 let count = 0
@@ -181,6 +182,11 @@ describe("what a file cannot hold", () => {
       ['\\"slice\\"', '\\"spice\\"', /unknown kind/],
       ['\\"traces\\"', '\\"tracks\\"', /traces are malformed/],
     ]
+    expect([shown({ undefined: true }), shown([1, 2]), shown("a")]).toEqual([
+      "a plain object",
+      "an array of length 2",
+      '"a"',
+    ])
     for (const [from, to, message] of cases)
       expect(() => importFunction(changed(from, to)), from).toThrow(message)
     for (let length = 0; length < bytes.length; length += 37) {

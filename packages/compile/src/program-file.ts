@@ -9,6 +9,7 @@ import {
   cpu,
   Device,
   type DeviceType,
+  describe,
   dtypes,
   FormatError,
   gpu,
@@ -134,6 +135,7 @@ export class Encoder {
 
 /** A file's claim, as errors repeat it. */
 export function shown(value: unknown): string {
+  if (typeof value === "object" && value !== null) return describe(value)
   const text = JSON.stringify(value) ?? String(value)
   return text.length <= 80 ? text : `${text.slice(0, 77)}…`
 }

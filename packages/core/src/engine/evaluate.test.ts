@@ -2,6 +2,7 @@
  * Evaluation through public entries: order, sharing, failures and what a living handle keeps. Kernels and donation are tested on the CPU.
  */
 import { describe, expect, test } from "vitest"
+import { backendFor } from "../graph/backend"
 import * as mx from "../index"
 
 let runs = 0
@@ -19,6 +20,35 @@ const failing = mx.definePrimitive({
   reference() {
     throw new Error("no value")
   },
+})
+
+test("where memory ends between two outputs, both are computed later", () => {
+  const both = mx.definePrimitive({
+    name: "@lazuli/test/both",
+    infer: ([x]) => [x, x],
+    reference([x], outputs) {
+      outputs.forEach(({ data }, k) => {
+        for (let i = 0; i < x.data.length; i++) data[i] = x.data[i] + k
+      })
+    },
+  })
+  const { memory } = backendFor(mx.cpu)
+  const { allocate } = memory
+  const [a, b] = both.all([mx.array([1, 2])])
+  let calls = 0
+  memory.allocate = (...args) => {
+    if (++calls === 2) throw new mx.DeviceError("test", "no memory is left")
+    return allocate.apply(memory, args)
+  }
+  try {
+    expect(() => mx.eval(a)).toThrow("no memory is left")
+  } finally {
+    memory.allocate = allocate
+  }
+  expect([a.tolist(), b.tolist()]).toEqual([
+    [1, 2],
+    [2, 3],
+  ])
 })
 
 describe("order", () => {

@@ -328,12 +328,16 @@ function runPlan(application: Application, backend: Backend, recorded: Plan): vo
     return
   }
   const { plan, copied } = readingOf(storages, application, recorded)
-  const copies = inputs.map((input) => (copied.includes(input) ? contiguousCopy(input, backend) : input))
-  giveMemory(application, backend, plan)
-  application.inputs = copies
-  backend.plans?.encode(plan, application)
-  application.inputs = inputs
-  for (const copy of copies) if (!inputs.includes(copy)) lifetimes.releaseNode(copy)
+  const copies: Node[] = []
+  try {
+    for (const input of inputs) copies.push(copied.includes(input) ? contiguousCopy(input, backend) : input)
+    giveMemory(application, backend, plan)
+    application.inputs = copies
+    backend.plans?.encode(plan, application)
+  } finally {
+    application.inputs = inputs
+    for (const copy of copies) if (!inputs.includes(copy)) lifetimes.releaseNode(copy)
+  }
 }
 
 /** Gives a plan's outputs their memory: that of inputs which it may write over, or new memory. */
@@ -341,9 +345,21 @@ function giveMemory(application: Application, backend: Backend, plan: Plan): voi
   const { outputs } = application
   const { name } = application.primitive
   if (outputs === null) assign(application, giftFor(storages, application, plan, 0), backend, name)
-  else
-    for (let i = 0; i < outputs.length; i++)
-      assign(outputs[i], giftFor(storages, application, plan, i), backend, name)
+  else {
+    let i = 0
+    try {
+      for (; i < outputs.length; i++)
+        assign(outputs[i], giftFor(storages, application, plan, i), backend, name)
+    } catch (error) {
+      unplace(outputs, i)
+      throw error
+    }
+  }
+}
+
+/** Takes the memory of the first outputs back, where there is none for the next: without values they are still to be computed. */
+function unplace(outputs: readonly Node[], count: number): void {
+  for (let i = 0; i < count; i++) lifetimes.releaseNode(outputs[i])
 }
 
 /** Gives an output the memory of an input, or new memory. */
@@ -370,14 +386,18 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
       backend,
       name,
     )
-  else
-    for (let i = 0; i < several.length; i++)
-      assign(
-        several[i],
-        encoder === null ? null : donorFor(storages, encoder, application, several[i], i),
-        backend,
-        name,
-      )
+  else {
+    let i = 0
+    try {
+      for (; i < several.length; i++) {
+        const donor = encoder === null ? null : donorFor(storages, encoder, application, several[i], i)
+        assign(several[i], donor, backend, name)
+      }
+    } catch (error) {
+      unplace(several, i)
+      throw error
+    }
+  }
   if (encoder !== null) {
     try {
       encoder.encode(application)

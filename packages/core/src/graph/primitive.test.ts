@@ -111,6 +111,9 @@ describe("definePrimitive", () => {
     })
     const [half, total] = divmod.all([mx.array([1, 2, 3])])
     expect([total.item(), half.tolist()]).toEqual([6, [0.5, 1, 1.5]])
+    expect(() => divmod([mx.array([1, 2, 3])])).toThrowErrorMatchingInlineSnapshot(
+      `[ArgumentError: [@me/pack/halves] gives 2 arrays, expected a primitive that gives one. \`all(inputs, params)\` of the same function gives all of them]`,
+    )
   })
 })
 

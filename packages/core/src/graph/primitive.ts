@@ -112,6 +112,7 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
     if (check) checkApplication(name, params, inputs, values)
     if (calls.recorder !== null) return calls.recorder.call(`primitive ${name}`, apply, [inputs, values])
+    if (check) return new ArrayClass(applyOne(primitive, nodesOf(inputs), values ?? NO_PARAMS))
     return new ArrayClass(applyNode(primitive, nodesOf(inputs), values ?? NO_PARAMS))
   }
   const all = (inputs: readonly Array[], values?: AnyParams): Array[] => {
@@ -130,6 +131,21 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     nameCall(`primitive ${name}, all outputs`, stored(name, all), version)
   }
   return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
+}
+
+/** Another package's application, whose only output is asked for. */
+function applyOne(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node {
+  boundPending()
+  const outputs = applyNodes(primitive, inputs, params)
+  if (outputs.length === 1) return outputs[0]
+  for (const input of inputs) input.uses--
+  throw new ArgumentError(
+    primitive.name,
+    `gives ${outputs.length} arrays, expected a primitive that gives one`,
+    {
+      hint: "`all(inputs, params)` of the same function gives all of them",
+    },
+  )
 }
 
 /** The calls of programs in files: applied to something other than a list of arrays, a primitive may do anything. */

@@ -8,8 +8,9 @@ import type { Array, HostArray, Meta } from "../graph/graph"
 import type { ParamsOf } from "../graph/params"
 import { type Apply, definePrimitive } from "../graph/primitive"
 import { format, type Shape } from "../graph/shape"
-import { toDtype } from "./constant"
-import { arrayFromStore } from "./creation"
+import { scalarArray, toDtype } from "./constant"
+import { concatenate } from "./join"
+import { broadcastTo } from "./reduce"
 import { moveToFront } from "./view"
 
 /** `real` is along the last of `axes`, with `n` real numbers there. Results are multiplied by `scale`. */
@@ -60,12 +61,14 @@ function inferTransform(x: Meta, { axes, inverse, real, n }: Params): Meta {
 
 /** 1 where a number of the half spectrum occurs once in the whole, `twice` elsewhere; to stand beside the half spectrum. */
 function occurrences({ axes, n }: Params, ndim: number, twice: number): Array {
-  const weights = new Float32Array(half(n)).fill(twice)
-  weights[0] = 1
-  if (n % 2 === 0) weights[n / 2] = 1
   const last = axes[axes.length - 1]
-  const shape = new globalThis.Array<number>(ndim).fill(1)
-  return arrayFromStore(weights, resized(shape, last, half(n)), float32)
+  const part = (value: number, size: number): Array =>
+    broadcastTo(scalarArray(value, float32), resized(new globalThis.Array<number>(ndim).fill(1), last, size))
+  const between = half(n) - (n % 2 === 0 && n > 1 ? 2 : 1)
+  return concatenate(
+    [part(1, 1), part(twice, between), part(1, half(n) - 1 - between)].filter((each) => each.size > 0),
+    last,
+  )
 }
 
 type Numbers = Float64Array<ArrayBuffer>
