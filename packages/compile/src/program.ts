@@ -89,18 +89,28 @@ export class Program {
   }
 
   /**
-   * The program's operations on other inputs: what it means, and what transforms walk.
+   * Shapes and dtypes of the outputs for these inputs; of a single one alone.
    * @throws TransformError for inputs of other shapes or dtypes than it was traced with
    */
-  inline(inputs: readonly Array[]): Array[] {
-    this.inputs.forEach(({ shape, dtype }, i) => {
-      const given = inputs[i]?.node
+  metaOf(inputs: readonly Meta[]): Meta | readonly Meta[] {
+    for (let i = 0; i < this.inputs.length; i++) {
+      const { shape, dtype } = this.inputs[i]
+      const given: Meta | undefined = inputs[i]
       if (given?.dtype !== dtype || !sameShape(given.shape, shape))
         throw new TransformError(
           "compile",
           `input ${i} of a program was ${dtype.name} ${format(shape)} when it was traced, received ${given ? `${given.dtype.name} ${format(given.shape)}` : "nothing"}`,
         )
-    })
+    }
+    return this.meta
+  }
+
+  /**
+   * The program's operations on other inputs: what it means, and what transforms walk.
+   * @throws TransformError for inputs of other shapes or dtypes than it was traced with
+   */
+  inline(inputs: readonly Array[]): Array[] {
+    this.metaOf(inputs.map(({ node }) => node))
     const leaves = new Map(this.inputs.map((node, i) => [node, inputs[i].node]))
     const rewrite = this.namesStreams ? reapply : reapplyOn(currentStream())
     return rebuild(this.outputs, leaves, isLeaf, rewrite).map((node) => new Array(node))
@@ -229,7 +239,7 @@ export class Program {
 export const callProgram = definePrimitive({
   name: "@lazuli/compile/program",
   params: { program: "program" },
-  infer: (_inputs, { program }) => (program as Program).meta,
+  infer: (inputs, { program }) => (program as Program).metaOf(inputs),
   decompose: (inputs, { program }) => (program as Program).inline(inputs),
   plan: (node) => (node.params.program as Program).planFor(node.stream),
   planForStrides: (node, strides) => (node.params.program as Program).planForStrides(node.stream, strides),

@@ -50,10 +50,9 @@ export {
   findClang,
   metalWords,
   strictFlags,
-  strictHeader,
   strictProblems,
 } from "./msl/strict-compiler"
-export { cudaHeaders, preludeFolder } from "./prelude"
+export { cudaHeaders, preludeFolder, strictHeader } from "./prelude"
 export { type Addon, checkAddon, loadAddon } from "./runtime/addon"
 export { createGpuBackend, type GpuBackend } from "./runtime/backend"
 export { Command, CommandStream } from "./runtime/command-stream"

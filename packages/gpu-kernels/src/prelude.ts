@@ -8,6 +8,9 @@ import { fileURLToPath } from "node:url"
 /** Where `scalar.h`, `vector.h` and `math.h` are, and CUDA's in `cuda/`. */
 export const preludeFolder = fileURLToPath(new URL("../prelude/", import.meta.url))
 
+/** Declarations of Metal's library for the clang that checks address spaces. */
+export const strictHeader = fileURLToPath(new URL("../checks/strict.h", import.meta.url))
+
 let cuda: string | undefined
 
 /** The prelude for CUDA as one text, because its compiler is given texts and not files. */

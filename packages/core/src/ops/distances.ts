@@ -36,7 +36,14 @@ function lengths(d: Array, p: number): Array {
 const distances: Apply<{ p: number }> = definePrimitive({
   name: "cdist",
   params: { p: "f64" },
-  infer: ([a, b]) => ({ shape: [...a.shape.slice(0, -1), b.shape[b.shape.length - 2]], dtype: a.dtype }),
+  infer: ([a, b]) => {
+    if (a.dtype.kind !== "floating" || a.dtype !== b.dtype)
+      throw new DTypeError(
+        "cdist",
+        `expected rows of one floating dtype, received ${a.dtype.name} and ${b.dtype.name}`,
+      )
+    return { shape: [...a.shape.slice(0, -1), b.shape[b.shape.length - 2]], dtype: a.dtype }
+  },
   decompose: ([a, b], { p }) => {
     const [dtype, axis] = [a.dtype, a.ndim - 2]
     const [rows, others, width] = [a.shape[axis], b.shape[axis], a.shape[axis + 1]]

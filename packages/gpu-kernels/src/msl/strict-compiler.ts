@@ -3,11 +3,8 @@
  * words of Metal.
  */
 import { spawnSync } from "node:child_process"
-import { fileURLToPath } from "node:url"
+import { strictHeader } from "../prelude"
 import type { Problem } from "./lint"
-
-/** Declarations of Metal's library for {@link strictFlags}. */
-export const strictHeader = fileURLToPath(new URL("../../checks/strict.h", import.meta.url))
 
 /** The flags for what `strictSource` makes of a source. */
 export const strictFlags: readonly string[] = [
