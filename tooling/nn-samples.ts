@@ -38,4 +38,8 @@ export const UNREACHABLE: Readonly<Record<string, string>> = {
     "has no semantics but what its user writes in Metal: the tests of backend-metal run it",
   "@lazuli/gpu-kernels/referencedKernel":
     "is what its user's reference makes it: the tests of backend-metal run it",
+  "@lazuli/backend-cuda/cudaKernel":
+    "has no semantics but what its user writes in CUDA C++: the tests of backend-cuda run it",
+  "@lazuli/backend-cuda/referencedKernel":
+    "is what its user's reference makes it: the tests of backend-cuda run it",
 }

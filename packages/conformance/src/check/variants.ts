@@ -100,7 +100,7 @@ function withSizes(x: mx.Array, sizeOf: (size: number) => number): mx.Array {
     y = mx.take(y, mx.arange(size).remainder(n).astype(mx.int32), axis)
   })
   if (!grows || !isInexact(x.dtype)) return y
-  const shrunk = mx.arange(y.size).multiply(7).remainder(13).multiply(-0.02).add(1).reshape(y.shape)
+  const shrunk = mx.arange(y.size).multiply(7).remainder(13).multiply(-0.05).add(1).reshape(y.shape)
   return y.multiply(shrunk.astype(x.dtype))
 }
 
