@@ -2,7 +2,15 @@
  * Evaluation: hands the pending nodes behind the requested ones to their backends, in the order of schedule.ts, and lets go of the graph
  * and of every intermediate that nothing can read any more.
  */
-import { type Backend, backendFor, backendOf, countFallback, listBackends, stage } from "../graph/backend"
+import {
+  type Backend,
+  backendFor,
+  backendOf,
+  countFallback,
+  type Encoder,
+  listBackends,
+  stage,
+} from "../graph/backend"
 import type { Stream } from "../graph/device"
 import { DeviceError } from "../graph/errors"
 import {
@@ -345,15 +353,18 @@ function giveMemory(application: Application, backend: Backend, plan: Plan): voi
   const { outputs } = application
   const { name } = application.primitive
   if (outputs === null) assign(application, giftFor(storages, application, plan, 0), backend, name)
-  else {
-    let i = 0
-    try {
-      for (; i < outputs.length; i++)
-        assign(outputs[i], giftFor(storages, application, plan, i), backend, name)
-    } catch (error) {
-      unplace(outputs, i)
-      throw error
-    }
+  else
+    assignAll(outputs, (output, i) => assign(output, giftFor(storages, application, plan, i), backend, name))
+}
+
+/** Gives all outputs of an application memory, or none of them. */
+function assignAll(outputs: readonly Node[], assignOne: (output: Node, i: number) => void): void {
+  let i = 0
+  try {
+    for (; i < outputs.length; i++) assignOne(outputs[i], i)
+  } catch (error) {
+    unplace(outputs, i)
+    throw error
   }
 }
 
@@ -375,6 +386,19 @@ function assign(output: Node, donor: Node | null, backend: Backend, op: string):
   output.storage = storage
 }
 
+/** In a function of its own, so that what it closes over costs applications of one output nothing. */
+function assignSeveral(
+  outputs: readonly Node[],
+  application: Application,
+  encoder: Encoder | null,
+  backend: Backend,
+): void {
+  assignAll(outputs, (output, i) => {
+    const donor = encoder === null ? null : donorFor(storages, encoder, application, output, i)
+    assign(output, donor, backend, application.primitive.name)
+  })
+}
+
 function runKernel(application: Application, backend: Backend, primitive: Primitive): void {
   const encoder = backend.queue.lower(application)
   const { name } = primitive
@@ -386,18 +410,7 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
       backend,
       name,
     )
-  else {
-    let i = 0
-    try {
-      for (; i < several.length; i++) {
-        const donor = encoder === null ? null : donorFor(storages, encoder, application, several[i], i)
-        assign(several[i], donor, backend, name)
-      }
-    } catch (error) {
-      unplace(several, i)
-      throw error
-    }
-  }
+  else assignSeveral(several, application, encoder, backend)
   if (encoder !== null) {
     try {
       encoder.encode(application)
