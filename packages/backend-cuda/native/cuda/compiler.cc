@@ -1,10 +1,7 @@
 #include "cuda/compiler.h"
 
-#include <dlfcn.h>
-
 #include <memory>
 #include <mutex>
-#include <type_traits>
 
 #include "cuda/driver.h"
 
@@ -53,15 +50,11 @@ std::string open_compiler(const std::vector<std::string>& candidates, std::strin
     auto table = std::make_unique<Compiler>();
     void* library = open_first(candidates, &table->path, &problems);
     if (!library) return problems;
-    std::string missing;
-    auto bind = [&](auto& call, const char* symbol) {
-      call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(library, symbol));
-      if (!call) missing += std::string(missing.empty() ? "" : ", ") + symbol;
-    };
-#define LZ_BIND(name, symbol, ...) bind(table->name, symbol);
+    Symbols symbols{library, {}};
+#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
     LZ_COMPILER_CALLS(LZ_BIND)
 #undef LZ_BIND
-    if (!missing.empty()) return table->path + " has no " + missing;
+    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
     if (const int result = table->Version(&table->major, &table->minor))
       return table->path + ": " + table->GetErrorString(result);
     opened = std::move(table);

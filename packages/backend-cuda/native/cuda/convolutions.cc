@@ -1,7 +1,5 @@
 #include "cuda/convolutions.h"
 
-#include <dlfcn.h>
-
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -86,15 +84,11 @@ std::string open_convolutions(const std::vector<std::string>& candidates, std::s
     auto table = std::make_unique<Library>();
     void* found = open_first(candidates, &table->path, &problems);
     if (!found) return problems;
-    std::string missing;
-    auto bind = [&](auto& call, const char* symbol) {
-      call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(found, symbol));
-      if (!call) missing += std::string(missing.empty() ? "" : ", ") + symbol;
-    };
-#define LZ_BIND(name, symbol, ...) bind(table->name, symbol);
+    Symbols symbols{found, {}};
+#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
     LZ_CONVOLUTION_CALLS(LZ_BIND)
 #undef LZ_BIND
-    if (!missing.empty()) return table->path + " has no " + missing;
+    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
     opened = std::move(table);
   }
   *path = opened->path;

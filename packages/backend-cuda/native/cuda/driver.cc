@@ -35,6 +35,12 @@ void* open_first(const std::vector<std::string>& candidates, std::string* path, 
   return nullptr;
 }
 
+void* Symbols::find(const char* name) {
+  void* found = dlsym(library, name);
+  if (!found) missing += std::string(missing.empty() ? "" : ", ") + name;
+  return found;
+}
+
 const Driver* driver() {
   std::lock_guard<std::mutex> lock(mutex);
   return opened.get();
@@ -50,17 +56,13 @@ std::string open_driver(const std::vector<std::string>& candidates, std::string*
   void* library = open_first(candidates, &found, &problems);
   if (!library) return problems;
   auto table = std::make_unique<Driver>();
-  std::string missing;
-  auto bind = [&](auto& call, const char* symbol) {
-    call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(library, symbol));
-    if (!call) missing += std::string(missing.empty() ? "" : ", ") + symbol;
-  };
-#define LZ_BIND(name, symbol, ...) bind(table->name, symbol);
+  Symbols symbols{library, {}};
+#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
   LZ_DRIVER_CALLS(LZ_BIND)
-  if (!missing.empty()) return found + " has no " + missing + ": the driver is too old";
+  if (!symbols.missing.empty()) return found + " has no " + symbols.missing + ": the driver is too old";
   LZ_GRAPH_CALLS(LZ_BIND)
 #undef LZ_BIND
-  table->graphs = missing.empty();
+  table->graphs = symbols.missing.empty();
   opened = std::move(table);
   opened_path = *path = found;
   return {};

@@ -120,6 +120,21 @@ struct Driver {
 // A library among several names and places, the first that opens; `problems` says of each why it does not.
 void* open_first(const std::vector<std::string>& candidates, std::string* path, std::string* problems);
 
+// The functions of a library, looked for by name.
+struct Symbols {
+  void* library;
+  // The names that it does not have, separated by commas.
+  std::string missing;
+
+  template <class Call>
+  void bind(Call& call, const char* name) {
+    call = reinterpret_cast<Call>(find(name));
+  }
+
+ private:
+  void* find(const char* name);
+};
+
 // The process's driver, once it has been opened; null before.
 const Driver* driver();
 // Opens it. Returns what is wrong, or an empty string.

@@ -1,12 +1,9 @@
 #include "cuda/products.h"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <type_traits>
 
 namespace lz {
 namespace {
@@ -74,15 +71,11 @@ std::string open_products(const std::vector<std::string>& candidates, std::strin
     auto table = std::make_unique<Library>();
     void* found = open_first(candidates, &table->path, &problems);
     if (!found) return problems;
-    std::string missing;
-    auto bind = [&](auto& call, const char* symbol) {
-      call = reinterpret_cast<std::remove_reference_t<decltype(call)>>(dlsym(found, symbol));
-      if (!call) missing += std::string(missing.empty() ? "" : ", ") + symbol;
-    };
-#define LZ_BIND(name, symbol, ...) bind(table->name, symbol);
+    Symbols symbols{found, {}};
+#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
     LZ_PRODUCT_CALLS(LZ_BIND)
 #undef LZ_BIND
-    if (!missing.empty()) return table->path + " has no " + missing;
+    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
     opened = std::move(table);
   }
   *path = opened->path;
