@@ -178,7 +178,7 @@ function kernelOf(primitive: Primitive): number {
   return id
 }
 
-/** By slot: whom to tell that memory of another backend is not used any more. */
+/** By buffer id: whom to tell that memory of another backend is not used any more. */
 const adopted = new Map<number, () => void>()
 
 function encodeMap(node: Node, program: number, op = Op.Map): void {
@@ -225,7 +225,7 @@ function writeOutput(queue: Queue, output: Node): void {
 
 /** Where a plan finds an operand. */
 function writePlace(commands: CommandBuffer, { storage, offset, dtype }: Node): void {
-  commands.place((storage as Storage).slot, offset * dtype.size)
+  commands.bufferAt((storage as Storage).id, offset * dtype.size)
 }
 
 function encodeKernel(
@@ -278,45 +278,45 @@ const memory: Memory = {
     return allocateOn(stream ? queueOf(stream) : main, this, nbytes)
   },
   stage(nbytes) {
-    if (main.isBusy()) return fillNow(this, nbytes, (slot) => native.allocate(slot, nbytes))
+    if (main.isBusy()) return fillNow(this, nbytes, (id) => native.allocate(id, nbytes))
     const storage = allocateOn(main, this, nbytes)
     waitForStorage(storage)
     return storage
   },
   release(storage) {
-    const { slot } = storage
+    const { id } = storage
     if (storage.lender === null) releaseLater(storage)
     else {
-      releaseLater(storage, adopted.get(slot))
-      adopted.delete(slot)
+      releaseLater(storage, adopted.get(id))
+      adopted.delete(id)
     }
   },
   wait: waitForStorage,
   read(storage, byteOffset, into) {
     waitForStorage(storage)
     if (storage.failure) throw storage.failure
-    native.read(storage.slot, byteOffset, into)
+    native.read(storage.id, byteOffset, into)
   },
   write(storage, byteOffset, from) {
     waitForStorage(storage)
     if (storage.failure) throw storage.failure
-    native.write(storage.slot, byteOffset, from)
+    native.write(storage.id, byteOffset, from)
   },
   host(storage) {
     // A view keeps the memory of its own backend.
     if (storage.lender !== null) return hostOf(storage.lender)
     waitForStorage(storage)
     if (storage.failure) throw storage.failure
-    return native.hostView(storage.slot)
+    return native.hostView(storage.id)
   },
   address(storage) {
     waitForStorage(storage)
     if (storage.failure) throw storage.failure
-    return native.address(storage.slot)
+    return native.address(storage.id)
   },
   adopt(address, nbytes, done) {
-    const storage = fillNow(this, nbytes, (slot) => native.adopt(slot, address, nbytes))
-    adopted.set(storage.slot, done)
+    const storage = fillNow(this, nbytes, (id) => native.adopt(id, address, nbytes))
+    adopted.set(storage.id, done)
     return storage
   },
   give(storage) {
@@ -324,10 +324,10 @@ const memory: Memory = {
     if (storage.failure) throw storage.failure
     // Nobody may write to it in place any more.
     storage.stream = null
-    return native.give(storage.slot)
+    return native.give(storage.id)
   },
   take(number, nbytes) {
-    return fillNow(this, nbytes, (slot) => native.take(slot, number, nbytes))
+    return fillNow(this, nbytes, (id) => native.take(id, number, nbytes))
   },
 
   tracker: {

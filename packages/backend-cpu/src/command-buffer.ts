@@ -139,7 +139,7 @@ export class CommandBuffer {
    * commands, so they are written at once where all numbers fit 32 bits.
    */
   operand(
-    slot: number,
+    id: number,
     code: number,
     offset: number,
     size: number,
@@ -149,7 +149,7 @@ export class CommandBuffer {
     const ndim = shape.length
     const { i32 } = this
     let at = this.length * 2
-    i32[at] = slot
+    i32[at] = id
     i32[at + 1] = code | (ndim << 8) | (strides === null ? Flag.Contiguous << 16 : 0)
     // Sizes whose product is 0 may be as large as they like.
     if (offset > MAX_INT || size > MAX_INT || size === 0) {
@@ -172,23 +172,23 @@ export class CommandBuffer {
     if (strides !== null) for (let i = 0; i < ndim; i++) this.int(strides[i])
   }
 
-  /** A place in a slot. */
-  place(slot: number, offset: number): void {
+  /** A buffer and an offset into it. */
+  bufferAt(id: number, offset: number): void {
     const { i32 } = this
     const at = this.length * 2
-    i32[at] = slot
+    i32[at] = id
     i32[at + 1] = 0
     this.length++
     this.int(offset)
   }
 
-  /** Memory for a slot. */
-  alloc(slot: number, bytes: number): void {
+  /** Memory for a buffer id. */
+  alloc(id: number, bytes: number): void {
     const { i32 } = this
     const at = this.length * 2
     i32[at] = Op.Alloc
     i32[at + 1] = 3
-    i32[at + 2] = slot
+    i32[at + 2] = id
     i32[at + 3] = 0
     if (bytes > MAX_INT) {
       this.length += 2
@@ -207,13 +207,13 @@ export class CommandBuffer {
     this.int(ticket)
   }
 
-  /** The end of a slot. */
-  free(slot: number): void {
+  /** The end of a buffer. */
+  free(id: number): void {
     const { i32 } = this
     const at = this.length * 2
     i32[at] = Op.Free
     i32[at + 1] = 2
-    i32[at + 2] = slot
+    i32[at + 2] = id
     i32[at + 3] = 0
     this.length += 2
   }

@@ -8,7 +8,7 @@ import { commandBench } from "../test/command-bench"
 import { native } from "./native"
 import "./index"
 
-const { execute, put, get, release } = commandBench({ words: 1 << 12, firstSlot: 8_000_000, queue: 101 })
+const { execute, put, get, release } = commandBench({ words: 1 << 12, firstId: 8_000_000, queue: 101 })
 const messages = (): string[] => native.poisoned().map(({ message }) => message)
 
 afterEach(() => {
@@ -156,7 +156,7 @@ test("refuses what its program does not take, and what reaches beyond memory", (
         ],
         [z, 0],
       ),
-      /has no buffer/,
+      /there is no buffer/,
     ],
     [
       dense(
@@ -169,14 +169,14 @@ test("refuses what its program does not take, and what reaches beyond memory", (
         ],
         [z, 0],
       ),
-      /has no buffer/,
+      /there is no buffer/,
     ],
   ]
   for (const [words, message] of refused) {
     expect(execute(words)).toBe(1)
     if (words.length > 4) expect(messages()).toEqual([expect.stringMatching(message)])
     native.poisoned()
-    // A written slot has a value again.
+    // A written buffer has a value again.
     expect(execute(dense(multiply, 16, 0, two, [z, 0]))).toBe(0)
     expect(messages()).toEqual([])
   }
@@ -221,7 +221,7 @@ test("noise is computed or refused", () => {
 
 test("passes on that an operand has no value, and heals what it writes", () => {
   const [x, y, z] = [put(count(4)), put(count(4)), put(count(4))]
-  const float = (slot: number, n = 4): Operand => ({ slot, dtype: "float32", shape: [n] })
+  const float = (id: number, n = 4): Operand => ({ id, dtype: "float32", shape: [n] })
   const failing = map(multiply, [float(x), float(y, 3)], [float(y)])
   expect(
     execute(
@@ -238,7 +238,7 @@ test("passes on that an operand has no value, and heals what it writes", () => {
       ),
     ),
   ).toBe(1)
-  expect(native.poisoned().map(({ slot }) => slot)).toEqual([y, z])
+  expect(native.poisoned().map(({ id }) => id)).toEqual([y, z])
   expect(
     execute(
       dense(

@@ -25,7 +25,7 @@ import { CommandBuffer, Flag, MAX_INT, Op } from "./command-buffer"
 export function writeOperand(commands: CommandBuffer, node: Node): void {
   const { shape, dtype } = node
   commands.operand(
-    (node.storage as Storage).slot,
+    (node.storage as Storage).id,
     dtype.code,
     node.offset * dtype.size,
     sizeOf(shape),
@@ -69,11 +69,11 @@ export function writeDense(commands: CommandBuffer, program: number, node: Node)
     }
     const offset = input.offset * dtype.size
     if (offset > MAX_INT) return false
-    i32[at] = storage.slot
+    i32[at] = storage.id
     i32[at + 1] = offset
   }
   // A result has memory of its own.
-  i32[at] = (node.storage as Storage).slot
+  i32[at] = (node.storage as Storage).id
   i32[at + 1] = 0
   i32[start] = Op.Dense
   i32[start + 1] = count + 4
@@ -95,11 +95,11 @@ export function writeMapInput(commands: CommandBuffer, node: Node, index: number
   }
   const whole = strides === null && (shape === out || sameShape(shape, out))
   if (!whole && index < MAX_SINGLE && isOneElement(shape, strides)) {
-    commands.operand(storage.slot, dtype.code, node.offset * dtype.size, 1, SCALAR, null)
+    commands.operand(storage.id, dtype.code, node.offset * dtype.size, 1, SCALAR, null)
     return
   }
   const steps = whole ? null : broadcastStrides(shape, strides ?? contiguousStrides(shape), out)
-  commands.operand(storage.slot, dtype.code, node.offset * dtype.size, sizeOf(out), out, steps)
+  commands.operand(storage.id, dtype.code, node.offset * dtype.size, sizeOf(out), out, steps)
 }
 
 /** True if an array is one element of memory, however often it is repeated. */

@@ -47,8 +47,8 @@ const count = (shape: readonly number[]) => shape.reduce((a, b) => a * b, 1)
 function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
   const ops = new Map(native.scalarOps().map((name, i) => [name, i]))
   const pair = (low: number, high: number) => BigInt(low) | (BigInt(high) << 32n)
-  const operand = (slot: number, { dtype, shape, strides, offset = 0 }: Layout) => [
-    pair(slot, dtype.code | (shape.length << 8) | ((strides ? 0 : 1) << 16)),
+  const operand = (id: number, { dtype, shape, strides, offset = 0 }: Layout) => [
+    pair(id, dtype.code | (shape.length << 8) | ((strides ? 0 : 1) << 16)),
     BigInt(offset),
     ...[count(shape), ...shape, ...(strides ?? [])].map(BigInt),
   ]
@@ -64,14 +64,14 @@ function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
         native.allocate(i, data.length)
         native.write(i, 0, data)
       })
-      job.outputs.forEach(({ slot, offset, size }) => slot < job.inputs.length || native.allocate(slot, offset + size))
+      job.outputs.forEach(({ id, offset, size }) => id < job.inputs.length || native.allocate(id, offset + size))
       const commands = bytes(job.commands).buffer
       new Int32Array(commands)[2] = id
       native.attachCommands(commands)
       if (native.run(commands.byteLength / 8)) throw new Error(native.failures()[0].message)
-      outputs.push(job.outputs.map(({ slot, offset, size }) => {
+      outputs.push(job.outputs.map(({ id, offset, size }) => {
         const data = new Uint8Array(size)
-        native.read(slot, offset, data)
+        native.read(id, offset, data)
         return Buffer.from(data).toString("base64")
       }))
       native.releaseProgram(id)
@@ -79,7 +79,7 @@ function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
     console.log(JSON.stringify({ outputs, target: native.simdTarget(), ...native.machineCode() }))`
   const input = jobs.map(({ program, shape, inputs, inPlace, offset = 0 }) => {
     const outputs = program.outputs.map((r, o) => ({
-      slot: inPlace[o] >= 0 ? inPlace[o] : inputs.length + o,
+      id: inPlace[o] >= 0 ? inPlace[o] : inputs.length + o,
       offset: inPlace[o] >= 0 ? 0 : offset,
       dtype: dtypeOf(program, r),
       shape,
@@ -94,14 +94,14 @@ function runElsewhere(jobs: readonly Job[], env: Record<string, string>) {
           x,
         ),
       ),
-      ...outputs.flatMap((x) => operand(x.slot, x)),
+      ...outputs.flatMap((x) => operand(x.id, x)),
     ]
     return {
       program: base64(programWords(program, ops)),
       inputs: inputs.map(({ bytes }, i) =>
         inputs.findIndex((x) => x.bytes === bytes) === i ? base64(bytes.buffer) : "",
       ),
-      outputs: outputs.map((x) => ({ slot: x.slot, offset: x.offset, size: count(shape) * x.dtype.size })),
+      outputs: outputs.map((x) => ({ id: x.id, offset: x.offset, size: count(shape) * x.dtype.size })),
       commands: base64(new BigInt64Array([pair(4, words.length + 1), ...words]).buffer),
     }
   })

@@ -29,7 +29,7 @@ import {
 import { commandBench } from "../test/command-bench"
 import { native } from "./native"
 
-const { commands, execute, slot, put, get, release } = commandBench({ words: 1 << 20, firstSlot: 0 })
+const { commands, execute, newId, put, get, release } = commandBench({ words: 1 << 20, firstId: 0 })
 
 const bitsOf = (value: number) => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])
 function ok(...records: bigint[][]): void {
@@ -64,13 +64,13 @@ function apply(
     [[op, result, inputs.map((_, i) => i)]],
   )
   const n = out.byteLength / itemsize(result)
-  const target = slot()
+  const target = newId()
   native.allocate(target, out.byteLength)
   ok(
     map(
       id,
-      inputs.map((x) => ({ slot: put(x), dtype, shape: [n] })),
-      [{ slot: target, dtype: result, shape: [n] }],
+      inputs.map((x) => ({ id: put(x), dtype, shape: [n] })),
+      [{ id: target, dtype: result, shape: [n] }],
     ),
   )
   get(target, out)
@@ -99,20 +99,20 @@ describe("the addon", () => {
       () => native.run(2 ** 40),
       "[run] 1099511627776 words do not fit the attached command buffer of 8388608 bytes",
     ],
-    ["read", () => native.read(12345678, 0, new Uint8Array(1)), "[read] slot 12345678 has no buffer"],
+    ["read", () => native.read(12345678, 0, new Uint8Array(1)), "[read] there is no buffer 12345678"],
     [
       "attachCommands",
       () => native.attachCommands({} as ArrayBuffer),
       "[attachCommands] commands must be an ArrayBuffer",
     ],
-    ["free", () => native.free("x" as unknown as number), "[free] slot must be a number"],
+    ["free", () => native.free("x" as unknown as number), "[free] buffer must be a number"],
     ["releasePlan", () => native.releasePlan(99), "[releasePlan] there is no plan 99"],
     [
       "track",
       () => native.track([1 as unknown as object], 1, new Int32Array(1)),
       "[track] element 0 is not an object",
     ],
-    ["allocate", () => native.allocate(2 ** 30, 8), "[allocate] slot 1073741824 is out of range"],
+    ["allocate", () => native.allocate(2 ** 30, 8), "[allocate] buffer id 1073741824 is out of range"],
     [
       "loadKernels",
       () => (native as unknown as { loadKernels(): void }).loadKernels(),
@@ -122,7 +122,7 @@ describe("the addon", () => {
     expect(f).toThrow(message)
   })
 
-  it("loads in worker threads, each with slots of its own", async () => {
+  it("loads in worker threads, each with buffers of its own", async () => {
     const s = put(new Uint8Array([7]))
     const addon =
       process.env.LAZULI_CPU_ADDON ?? fileURLToPath(new URL("../build/lazuli_cpu.node", import.meta.url))
@@ -139,7 +139,7 @@ describe("the addon", () => {
     const message = await new Promise((resolve, reject) =>
       worker.once("message", resolve).once("error", reject),
     )
-    expect(message).toBe(`[read] slot ${s} has no buffer`)
+    expect(message).toBe(`[read] there is no buffer ${s}`)
     await worker.terminate()
     expect(get(s, new Uint8Array(1))).toEqual(new Uint8Array([7]))
   })
@@ -315,27 +315,21 @@ describe("map", () => {
         const s = put(v)
         const out = new Uint16Array(v.length)
         const id = program(["float32"], [["cast", dtype, [0]]])
-        const t = slot()
+        const t = newId()
         native.allocate(t, out.byteLength)
-        ok(
-          map(
-            id,
-            [{ slot: s, dtype: "float32", shape: [v.length] }],
-            [{ slot: t, dtype, shape: [v.length] }],
-          ),
-        )
+        ok(map(id, [{ id: s, dtype: "float32", shape: [v.length] }], [{ id: t, dtype, shape: [v.length] }]))
         return get(t, out)
       }
       const widen = (v: Uint16Array) => {
         const out = new Float32Array(v.length)
         const id = program([dtype], [["cast", "float32", [0]]])
-        const t = slot()
+        const t = newId()
         native.allocate(t, out.byteLength)
         ok(
           map(
             id,
-            [{ slot: put(v), dtype, shape: [v.length] }],
-            [{ slot: t, dtype: "float32", shape: [v.length] }],
+            [{ id: put(v), dtype, shape: [v.length] }],
+            [{ id: t, dtype: "float32", shape: [v.length] }],
           ),
         )
         return get(t, out)
@@ -364,8 +358,8 @@ describe("map", () => {
           ["multiply", dtype, [2, 1]],
         ],
       )
-      const operand = (s: number): Operand => ({ slot: s, dtype, shape: [1000] })
-      const t = slot()
+      const operand = (s: number): Operand => ({ id: s, dtype, shape: [1000] })
+      const t = newId()
       native.allocate(t, 2000)
       const xs = put(x)
       const ys = put(y)
@@ -385,9 +379,9 @@ describe("map", () => {
     const cast = (from: DtypeName, to: DtypeName, x: ArrayBufferView, out: ArrayBufferView) => {
       const n = out.byteLength / itemsize(to)
       const id = program([from], [["cast", to, [0]]])
-      const t = slot()
+      const t = newId()
       native.allocate(t, out.byteLength)
-      ok(map(id, [{ slot: put(x), dtype: from, shape: [n] }], [{ slot: t, dtype: to, shape: [n] }]))
+      ok(map(id, [{ id: put(x), dtype: from, shape: [n] }], [{ id: t, dtype: to, shape: [n] }]))
       return get(t, out)
     }
     const x = new Float32Array([1.9, -1.9, 300, -1, 3e9, -3e9, Number.NaN, Number.POSITIVE_INFINITY, 2 ** 40])
@@ -428,16 +422,16 @@ describe("map", () => {
     apply("abs", "complex64", "float32", size, x)
     close(size, [Math.hypot(1, 2), Math.hypot(3, 0.5)], 1e-6)
     const id = program(["float32", "float32"], [["complex", "complex64", [0, 1]]])
-    const t = slot()
+    const t = newId()
     native.allocate(t, 16)
     ok(
       map(
         id,
         [
-          { slot: put(new Float32Array([1, 3])), dtype: "float32", shape: [2] },
-          { slot: put(new Float32Array([2, 4])), dtype: "float32", shape: [2] },
+          { id: put(new Float32Array([1, 3])), dtype: "float32", shape: [2] },
+          { id: put(new Float32Array([2, 4])), dtype: "float32", shape: [2] },
         ],
-        [{ slot: t, dtype: "complex64", shape: [2] }],
+        [{ id: t, dtype: "complex64", shape: [2] }],
       ),
     )
     expect([...get(t, new Float32Array(4))]).toEqual([1, 2, 3, 4])
@@ -479,16 +473,16 @@ describe("map", () => {
           ["multiply", "float32", [2, 1]],
         ].slice(0, steps) as Code[],
       )
-      const t = slot()
+      const t = newId()
       native.allocate(t, n * 4)
       ok(
         map(
           id,
           [
-            { slot: xs, dtype: "float32", shape },
-            { slot: ys, dtype: "float32", shape, strides: yStrides, offset: offset * 4 },
+            { id: xs, dtype: "float32", shape },
+            { id: ys, dtype: "float32", shape, strides: yStrides, offset: offset * 4 },
           ],
-          [{ slot: t, dtype: "float32", shape }],
+          [{ id: t, dtype: "float32", shape }],
         ),
       )
       expect(get(t, new Float32Array(n))).toEqual(
@@ -501,17 +495,17 @@ describe("map", () => {
     const x = random(700, -1, 1)
     const xs = put(x)
     const one = put(new Float32Array([3]))
-    const big: Operand = { slot: xs, dtype: "float32", shape: [700] }
+    const big: Operand = { id: xs, dtype: "float32", shape: [700] }
     const three: Operand[] = [
       { bits: bitsOf(3), dtype: "float32" },
-      { slot: one, dtype: "float32", shape: [1] },
-      { slot: one, dtype: "float32", shape: [700], strides: [0] },
+      { id: one, dtype: "float32", shape: [1] },
+      { id: one, dtype: "float32", shape: [700], strides: [0] },
     ]
     const subtract = program(["float32", "float32"], [["subtract", "float32", [0, 1]]])
     for (const c of three) {
-      const t = slot()
+      const t = newId()
       native.allocate(t, 2800)
-      const out: Operand = { slot: t, dtype: "float32", shape: [700] }
+      const out: Operand = { id: t, dtype: "float32", shape: [700] }
       ok(map(subtract, [c, big], [out]))
       expect(get(t, new Float32Array(700))).toEqual(x.map((v) => 3 - v))
       ok(map(subtract, [big, c], [out]))
@@ -526,9 +520,9 @@ describe("map", () => {
         ["multiply", "float32", [0, 1]],
       ],
     )
-    const t = slot()
+    const t = newId()
     native.allocate(t, 2800)
-    ok(map(halve, [big], [{ slot: t, dtype: "float32", shape: [700] }]))
+    ok(map(halve, [big], [{ id: t, dtype: "float32", shape: [700] }]))
     expect(get(t, new Float32Array(700))).toEqual(x.map((v) => v / 2))
   })
 
@@ -537,18 +531,18 @@ describe("map", () => {
     const p = Uint8Array.from({ length: n }, (_, i) => (i % 3 === 0 ? 1 : 0))
     const x = random(n, 0, 1)
     const y = random(n, 1, 2)
-    const slots = [put(p), put(x), put(y)]
+    const ids = [put(p), put(x), put(y)]
     const id = program(["bool", "float32", "float32"], [["select", "float32", [0, 1, 2]]])
     for (let mask = 0; mask < 8; mask++) {
       const operands: Operand[] = (["bool", "float32", "float32"] as const).map((dtype, i) => ({
-        slot: slots[i],
+        id: ids[i],
         dtype,
         shape: [n],
         ...(mask & (1 << i) ? { strides: [0] } : {}),
       }))
-      const t = slot()
+      const t = newId()
       native.allocate(t, n * 4)
-      ok(map(id, operands, [{ slot: t, dtype: "float32", shape: [n] }]))
+      ok(map(id, operands, [{ id: t, dtype: "float32", shape: [n] }]))
       const at = (i: number, k: number) => (mask & (1 << k) ? 0 : i)
       expect(get(t, new Float32Array(n)), `mask ${mask}`).toEqual(
         Float32Array.from(p, (_, i) => (p[at(i, 0)] ? x[at(i, 1)] : y[at(i, 2)])),
@@ -562,7 +556,7 @@ describe("map", () => {
     const y = random(n, -1, 1, 2)
     const xs = put(x)
     const ys = put(y)
-    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [n] })
+    const operand = (s: number): Operand => ({ id: s, dtype: "float32", shape: [n] })
     // Both outputs first, then what still needs the inputs.
     const both = program(
       ["float32", "float32"],
@@ -592,13 +586,13 @@ describe("map", () => {
     const registers = [x]
     for (let i = 0; i < 40; i++)
       registers.push(registers[i].map((v, k) => v + registers[Math.max(0, i - 7)][k]))
-    const outs = [slot(), slot(), slot(), slot()]
+    const outs = [newId(), newId(), newId(), newId()]
     for (const s of outs) native.allocate(s, n * 4)
     ok(
       map(
         id,
-        [{ slot: put(x), dtype: "float32", shape: [n] }],
-        outs.map((s) => ({ slot: s, dtype: "float32" as const, shape: [n] })),
+        [{ id: put(x), dtype: "float32", shape: [n] }],
+        outs.map((s) => ({ id: s, dtype: "float32" as const, shape: [n] })),
       ),
     )
     expect(outs.map((s) => get(s, new Float32Array(n)))).toEqual([
@@ -613,7 +607,7 @@ describe("map", () => {
     const n = 300_001
     const x = random(n, -4, 4)
     const xs = put(x)
-    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [n] })
+    const operand = (s: number): Operand => ({ id: s, dtype: "float32", shape: [n] })
     const steps: Code[] = [
       ["tanh", "float32", [0]],
       ["multiply", "float32", [1, 0]],
@@ -627,7 +621,7 @@ describe("map", () => {
     const results: Float32Array[] = []
     for (const threads of [1, 2]) {
       native.setThreads(threads)
-      const t = slot()
+      const t = newId()
       native.allocate(t, n * 4)
       ok(map(fused, [operand(xs)], [operand(t)]))
       results.push(get(t, new Float32Array(n)))
@@ -635,7 +629,7 @@ describe("map", () => {
     native.setThreads(before)
     const registers = [xs]
     for (const [op, , args] of steps) {
-      const t = slot()
+      const t = newId()
       native.allocate(t, n * 4)
       ok(
         map(
@@ -676,12 +670,12 @@ describe("map", () => {
 })
 
 describe("the command buffer", () => {
-  const f32 = (s: number, n = 4): Operand => ({ slot: s, dtype: "float32", shape: [n] })
+  const f32 = (s: number, n = 4): Operand => ({ id: s, dtype: "float32", shape: [n] })
   const add = program(["float32", "float32"], [["add", "float32", [0, 1]]])
 
-  it("allocates, runs, frees; ALLOC of a taken slot replaces the buffer", () => {
+  it("allocates, runs, frees; ALLOC of a taken id replaces the buffer", () => {
     const x = put(new Float32Array([1, 2, 3, 4]))
-    const y = slot()
+    const y = newId()
     ok(
       alloc(y, 16),
       alloc(y, 16),
@@ -690,11 +684,11 @@ describe("the command buffer", () => {
     )
     expect([...get(x, new Float32Array(4))]).toEqual([2, 4, 6, 8])
     ok(free(y))
-    expect(() => native.read(y, 0, new Uint8Array(1))).toThrow("has no buffer")
+    expect(() => native.read(y, 0, new Uint8Array(1))).toThrow("there is no buffer")
   })
 
   it("poisons what depends on a failure and runs the rest", () => {
-    const [a, b, c, d] = [put(new Float32Array(4).fill(1)), slot(), slot(), slot()]
+    const [a, b, c, d] = [put(new Float32Array(4).fill(1)), newId(), newId(), newId()]
     native.poisoned()
     const failed = execute(
       alloc(b, 16),
@@ -706,12 +700,12 @@ describe("the command buffer", () => {
     )
     expect(failed).toBe(1)
     expect(native.failures()).toEqual([{ word: 9, message: "there is no kernel 4000" }])
-    expect(native.poisoned().map(({ slot }) => slot)).toEqual([b, c])
-    expect(native.poisoned().map(({ slot }) => slot)).toEqual([])
+    expect(native.poisoned().map(({ id }) => id)).toEqual([b, c])
+    expect(native.poisoned().map(({ id }) => id)).toEqual([])
     expect([...get(d, new Float32Array(4))]).toEqual([2, 2, 2, 2])
-    // Poison lasts over runs until the slot is allocated anew or freed.
+    // Poison lasts over runs until the buffer is allocated anew or freed.
     expect(execute(map(add, [f32(c), f32(a)], [f32(d)]))).toBe(0)
-    expect(native.poisoned().map(({ slot }) => slot)).toEqual([d])
+    expect(native.poisoned().map(({ id }) => id)).toEqual([d])
     ok(
       alloc(c, 16),
       free(d),
@@ -723,7 +717,7 @@ describe("the command buffer", () => {
   })
 
   it("survives an allocation beyond the limit, and says what was asked", () => {
-    const [a, b] = [slot(), slot()]
+    const [a, b] = [newId(), newId()]
     const { limit } = native.memory()
     native.setMemoryLimit(1 << 20)
     try {
@@ -731,7 +725,7 @@ describe("the command buffer", () => {
       expect(native.failures()[0].message).toMatch(
         /^\[allocate\] out of memory: requested 16777216 bytes with \d+ active, limit 1048576$/,
       )
-      expect(native.poisoned().map(({ slot }) => slot)).toEqual([a, b])
+      expect(native.poisoned().map(({ id }) => id)).toEqual([a, b])
       expect(() => native.allocate(a, 1 << 24)).toThrow("out of memory: requested 16777216 bytes")
     } finally {
       native.setMemoryLimit(limit)
@@ -757,16 +751,16 @@ describe("the command buffer", () => {
       map(12345, [f32(x), f32(x)], [f32(y)]),
       map(add, [f32(x)], [f32(y)]),
       map(add, [f32(x, 5000), f32(x, 5000)], [f32(y, 5000)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [3] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "int32", shape: [4] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], strides: [1000000] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], strides: [-1] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], strides: [2 ** 60] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [2 ** 33, 2 ** 33], strides: [0, 0] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [-4], strides: [1] }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], offset: 2 }], [f32(y)]),
-      map(add, [f32(x), { slot: x, dtype: "float32", shape: [4], offset: -16 }], [f32(y)]),
-      map(add, [f32(x), { slot: 66_000_000, dtype: "float32", shape: [4] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [3] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "int32", shape: [4] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [4], strides: [1000000] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [4], strides: [-1] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [4], strides: [2 ** 60] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [2 ** 33, 2 ** 33], strides: [0, 0] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [-4], strides: [1] }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [4], offset: 2 }], [f32(y)]),
+      map(add, [f32(x), { id: x, dtype: "float32", shape: [4], offset: -16 }], [f32(y)]),
+      map(add, [f32(x), { id: 66_000_000, dtype: "float32", shape: [4] }], [f32(y)]),
       map(add, [f32(x), f32(x)], [{ bits: 0n, dtype: "float32" }]),
     ]
     for (const [i, each] of bad.entries()) {
@@ -778,16 +772,16 @@ describe("the command buffer", () => {
     }
     expect(
       messages.map((m) =>
-        m.replaceAll(/slot \d+/g, "slot N").replaceAll(/, which has \d+/g, ", which has C"),
+        m.replaceAll(/(buffer|buffer id) \d+/g, "$1 N").replaceAll(/, which has \d+/g, ", which has C"),
       ),
     ).toMatchInlineSnapshot(`
       [
         "malformed command buffer: a record of 0 words where 1 are left",
         "malformed command buffer: a record of 100 words where 1 are left",
         "malformed record: unknown opcode 77",
-        "malformed record: ALLOC takes a slot and bytes",
+        "malformed record: ALLOC takes a buffer id and bytes",
         "[allocate] cannot allocate -5 bytes",
-        "[allocate] slot N is out of range",
+        "[allocate] buffer id N is out of range",
         "malformed record: RUN lacks its kernel or operands",
         "malformed record: MAP lacks its program or operands",
         "malformed record: PLAN lacks its plan",
@@ -795,17 +789,17 @@ describe("the command buffer", () => {
         "malformed record: MAP lacks its program or operands",
         "there is no scalar program 12345",
         "[map] the program takes 2 inputs and 1 outputs, received 1 and 1",
-        "malformed record: an operand reaches bytes 0 to 20000 of slot N, which has C",
+        "malformed record: an operand reaches bytes 0 to 20000 of buffer N, which has C",
         "[map] input 1 has shape [3], the output [4]",
         "[map] input 1 must be float32, received int32",
-        "malformed record: an operand reaches bytes 0 to 12000004 of slot N, which has C",
-        "malformed record: an operand reaches bytes -12 to 4 of slot N, which has C",
+        "malformed record: an operand reaches bytes 0 to 12000004 of buffer N, which has C",
+        "malformed record: an operand reaches bytes -12 to 4 of buffer N, which has C",
         "malformed record: an operand's shape does not match its size",
         "malformed record: an operand's shape does not match its size",
         "malformed record: an operand's size is out of range",
         "malformed record: an operand's offset is negative or not aligned",
         "malformed record: an operand's offset is negative or not aligned",
-        "slot N has no buffer",
+        "there is no buffer N",
         "malformed record: an output is an immediate",
       ]
     `)
@@ -819,10 +813,10 @@ describe("the command buffer", () => {
       map(
         add,
         [
-          { slot: x, dtype: "float32", shape },
-          { slot: x, dtype: "float32", shape, strides: [1, 32] },
+          { id: x, dtype: "float32", shape },
+          { id: x, dtype: "float32", shape, strides: [1, 32] },
         ],
-        [{ slot: y, dtype: "float32", shape }],
+        [{ id: y, dtype: "float32", shape }],
       ),
       run(native.kernels().indexOf("copy"), [f32(x, 1024)], [f32(y, 1024)]),
     ].flat()
@@ -867,7 +861,7 @@ describe("the command buffer", () => {
       [op("cast"), f, 6, -1, -1, 0],
     ]
     const programs = [2, steps.length, 1, f, f, ...steps.flat(), 7].map(BigInt)
-    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [16, 16] })
+    const operand = (s: number): Operand => ({ id: s, dtype: "float32", shape: [16, 16] })
     const plans = [
       ...map(add, [operand(0), operand(0)], [operand(2)]),
       ...map(add, [operand(2), operand(0)], [operand(1)]),
@@ -916,7 +910,7 @@ describe("the command buffer", () => {
 
 describe("plans", () => {
   const operand = (s: number, offset = 0, n = 256): Operand => ({
-    slot: s,
+    id: s,
     dtype: "float32",
     shape: [n],
     offset,
@@ -925,7 +919,7 @@ describe("plans", () => {
   const scale = program(["float32", "float32"], [["multiply", "float32", [0, 1]]])
 
   it("replay a recorded commands on new inputs, nested ones too", () => {
-    // Slots: 0 input, 1 output, 2 arena.
+    // Bindings: 0 input, 1 output, 2 arena.
     const double = native.registerPlan(
       new BigInt64Array(
         [
@@ -946,7 +940,7 @@ describe("plans", () => {
     )
     const x = random(256, -1, 1)
     const xs = put(new Float32Array([9, 9, ...x]))
-    const y = slot()
+    const y = newId()
     for (let round = 1; round < 4; round++) {
       ok(alloc(y, 1024), plan(double, [[xs, 8]], [[y, 0]]))
       expect(get(y, new Float32Array(256))).toEqual(x.map((v) => v + 2 * v))
@@ -965,12 +959,12 @@ describe("plans", () => {
     for (let i = 0; i < n; i++)
       words.push(...map(add, [operand(i, 0, 1), operand(n, 0, 1)], [operand(n, 0, 1)]))
     const id = native.registerPlan(new BigInt64Array(words), n, 1, 0)
-    const slots = Array.from({ length: n }, (_, i) => put(new Float32Array([i])))
+    const ids = Array.from({ length: n }, (_, i) => put(new Float32Array([i])))
     const y = put(new Float32Array(1))
     ok(
       plan(
         id,
-        slots.map((s) => [s, 0]),
+        ids.map((s) => [s, 0]),
         [[y, 0]],
       ),
     )
@@ -984,7 +978,7 @@ describe("plans", () => {
     ).toThrow("records reach 1024 bytes of an arena of 16")
     expect(() =>
       native.registerPlan(words(map(add, [operand(7), operand(0)], [operand(1)])), 1, 1, 0),
-    ).toThrow("local slot 7 is out of range")
+    ).toThrow("binding 7 is out of range")
     expect(() => native.registerPlan(words(alloc(0, 8)), 1, 1, 0)).toThrow(
       "a plan cannot hold records of opcode 1",
     )
@@ -996,18 +990,20 @@ describe("plans", () => {
     const y = put(new Float32Array(256))
     expect(execute(plan(id, [[small, 0]], [[y, 0]]))).toBe(1)
     expect(native.failures()[0].message).toMatch(
-      "the plan's slot 0 needs 1024 bytes from offset 0 of a buffer of 64",
+      "the plan's binding 0 needs 1024 bytes from offset 0 of a buffer of 64",
     )
-    expect(native.poisoned().map(({ slot }) => slot)).toEqual([y])
+    expect(native.poisoned().map(({ id }) => id)).toEqual([y])
     expect(execute(plan(id, [[small, 0]], []))).toBe(1)
-    expect(native.failures()[0].message).toMatch("takes 2 slots with offsets")
-    const z = slot()
+    expect(native.failures()[0].message).toMatch("takes 2 buffers with offsets")
+    const z = newId()
     ok(alloc(z, 1024))
     expect(execute(plan(id, [[y, 0]], [[z, 0]]))).toBe(0)
-    expect(native.poisoned().map(({ slot }) => slot)).toEqual([z])
+    expect(native.poisoned().map(({ id }) => id)).toEqual([z])
     ok(alloc(y, 2048))
     expect(execute(plan(id, [[y, 2]], [[z, 0]]))).toBe(1)
-    expect(native.failures()[0].message).toMatch("offset 2 of the plan's slot 0 is negative or not aligned")
+    expect(native.failures()[0].message).toMatch(
+      "offset 2 of the plan's binding 0 is negative or not aligned",
+    )
   })
 })
 
@@ -1015,7 +1011,7 @@ describe("memory", () => {
   it("counts, caches and gives back", () => {
     native.clearCache()
     const before = native.memory()
-    const s = slot()
+    const s = newId()
     native.allocate(s, 1 << 22)
     expect(native.memory().active - before.active).toBe(1 << 22)
     expect(native.memory().buffers - before.buffers).toBe(1)
@@ -1037,9 +1033,9 @@ describe("memory", () => {
     const { cacheLimit } = native.memory()
     native.clearCache()
     native.setCacheLimit(1 << 20)
-    const slots = Array.from({ length: 32 }, () => slot())
-    for (const s of slots) native.allocate(s, 1 << 16)
-    for (const s of slots) native.free(s)
+    const ids = Array.from({ length: 32 }, () => newId())
+    for (const s of ids) native.allocate(s, 1 << 16)
+    for (const s of ids) native.free(s)
     expect(native.memory().cache).toBe(1 << 20)
     native.setCacheLimit(0)
     expect(native.memory().cache).toBe(0)
@@ -1048,7 +1044,7 @@ describe("memory", () => {
 
   it("shares, views and adopts without a copy", () => {
     const s = put(new Float32Array([1, 2, 3]))
-    const t = slot()
+    const t = newId()
     native.share(s, t)
     native.free(s)
     const view = native.hostView(t)
@@ -1056,19 +1052,19 @@ describe("memory", () => {
     expect([...new Float32Array(view)]).toEqual([1, 2, 3])
     new Float32Array(view)[1] = 20
     expect([...get(t, new Float32Array(3))]).toEqual([1, 20, 3])
-    const u = slot()
+    const u = newId()
     native.adopt(u, native.address(t), 12, view)
     native.free(t)
     expect([...get(u, new Float32Array(3))]).toEqual([1, 20, 3])
     expect(() => native.read(u, 8, new Float32Array(2))).toThrow(
-      "8 bytes at offset 8 do not fit the slot's 12",
+      "8 bytes at offset 8 do not fit the buffer's 12",
     )
   })
 
-  it("lets go of a viewed buffer when both the slot and the view are gone", async () => {
+  it("lets go of a viewed buffer when both the id and the view are gone", async () => {
     setFlagsFromString("--expose-gc")
     const gc = runInNewContext("gc") as () => void
-    const s = slot()
+    const s = newId()
     native.allocate(s, 1 << 20)
     const { active } = native.memory()
     ;(() => new Uint8Array(native.hostView(s)).fill(1))()
@@ -1101,7 +1097,7 @@ describe("memory", () => {
         wrong += out.findIndex((v) => v !== 2 * round) === -1 ? 0 : 1
       }
       parentPort.postMessage(wrong)`
-    const operand = (s: number): Operand => ({ slot: s, dtype: "float32", shape: [1 << 18] })
+    const operand = (s: number): Operand => ({ id: s, dtype: "float32", shape: [1 << 18] })
     const words = new BigInt64Array(map(0, [operand(0), operand(0)], [operand(1)]))
     const code32 = BigInt(code("float32"))
     const double = new BigInt64Array([

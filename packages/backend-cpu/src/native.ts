@@ -16,9 +16,9 @@ export interface NativeFailure {
   readonly message: string
 }
 
-/** A slot that has no value, the command buffer that should have given it one, and the failure: its number, and what it said. */
+/** A buffer that has no value, the command buffer that should have given it one, and the failure: its number, and what it said. */
 export interface NativePoison {
-  readonly slot: number
+  readonly id: number
   readonly queue: number
   readonly ticket: number
   readonly cause: number
@@ -37,7 +37,7 @@ export interface NativeMemory {
 }
 
 /**
- * The addon's functions. Slots, programs, plans and tracked objects are numbers of this isolate; memory and threads are the
+ * The addon's functions. Buffers, programs, plans and tracked objects are numbers of this isolate; memory and threads are the
  * process's. Each throws an Error that names it: a TypeError with code `ERR_LAZULI_ARGUMENT` for a bad argument, an Error with
  * code `ERR_LAZULI_NATIVE` otherwise.
  */
@@ -77,31 +77,31 @@ export interface Native {
   hold(held: 0 | 1): void
   /** The failures of the last run of queue 0. */
   failures(): NativeFailure[]
-  /** The slots poisoned since the last call. */
+  /** The buffers poisoned since the last call. */
   poisoned(): NativePoison[]
   registerProgram(words: Bytes): number
   releaseProgram(id: number): void
   registerPlan(words: Bytes, nIn: number, nOut: number, arenaBytes: number): number
   releasePlan(id: number): void
 
-  /** Gives the slot a new buffer, uninitialised. */
-  allocate(slot: number, nbytes: number): void
-  /** Drops the slot's reference. */
-  free(slot: number): void
-  /** Makes `other` a second reference to the slot's buffer. */
-  share(slot: number, other: number): void
-  /** Puts a reference to the slot's buffer where another isolate of the process can take it, once; returns the number to take it by. */
-  give(slot: number): number
-  /** Takes it, into a slot. */
-  take(slot: number, number: number, nbytes: number): void
-  write(slot: number, byteOffset: number, data: Bytes): void
-  read(slot: number, byteOffset: number, target: Bytes): void
+  /** Allocates the buffer, uninitialised. */
+  allocate(id: number, nbytes: number): void
+  /** Drops the id's reference to its buffer. */
+  free(id: number): void
+  /** Makes the id `other` a second reference to the same buffer. */
+  share(id: number, other: number): void
+  /** Puts a reference to the buffer where another isolate of the process can take it, once; returns the number to take it by. */
+  give(id: number): number
+  /** Takes it, under an id. */
+  take(id: number, number: number, nbytes: number): void
+  write(id: number, byteOffset: number, data: Bytes): void
+  read(id: number, byteOffset: number, target: Bytes): void
   /** The buffer itself, without a copy; it lives as long as the ArrayBuffer does. */
-  hostView(slot: number): ArrayBuffer
+  hostView(id: number): ArrayBuffer
   /** Where the buffer starts, for other backends. */
-  address(slot: number): bigint
-  /** Makes the slot stand for foreign memory; `owner` is kept alive as long as the buffer. */
-  adopt(slot: number, address: bigint, nbytes: number, owner?: object): void
+  address(id: number): bigint
+  /** Makes the id stand for foreign memory; `owner` is kept alive as long as the buffer. */
+  adopt(id: number, address: bigint, nbytes: number, owner?: object): void
 
   /** Makes weak references to `objects[0 … count-1]` under `ids`. */
   track(objects: readonly object[], count: number, ids: Int32Array): void

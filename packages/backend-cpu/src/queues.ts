@@ -25,8 +25,8 @@ export class Queue {
   done = 0
   /** By queue: the highest ticket that this one waits for already. */
   readonly awaited: number[] = []
-  /** Slots that later records may take: the command buffer frees them before. */
-  readonly freeSlots: number[] = []
+  /** Buffer ids that later records may take: the command buffer frees them before. */
+  readonly freeIds: number[] = []
   constructor(
     readonly id: number,
     words: number,
@@ -76,13 +76,13 @@ export function queueOf(stream: Stream): Queue {
 /** The queue with a number; none for what no queue made. */
 export const queueAt = (id: number): Queue | undefined => queues[id]
 
-/** Storages by slot, for naming what failed. A free slot keeps its storage, which has no references, for the next block. */
+/** Storages by buffer id, for naming what failed. A free id keeps its storage, which has no references, for the next block. */
 export const storages: Storage[] = []
-const hostSlots: number[] = []
+const hostIds: number[] = []
 
-function take(slots: number[], owner: Storage["memory"], nbytes: number): Storage {
-  const slot = slots.pop()
-  if (slot !== undefined) return storages[slot].renew(nbytes)
+function take(ids: number[], owner: Storage["memory"], nbytes: number): Storage {
+  const id = ids.pop()
+  if (id !== undefined) return storages[id].renew(nbytes)
   const storage = new Storage(owner, storages.length, nbytes)
   storages.push(storage)
   return storage
@@ -90,26 +90,26 @@ function take(slots: number[], owner: Storage["memory"], nbytes: number): Storag
 
 /** A storage whose memory the queue's command buffer takes. */
 export function allocateOn(queue: Queue, owner: Storage["memory"], nbytes: number): Storage {
-  const storage = take(queue.freeSlots, owner, nbytes)
+  const storage = take(queue.freeIds, owner, nbytes)
   queue.reserve(3)
-  queue.commands.alloc(storage.slot, nbytes)
+  queue.commands.alloc(storage.id, nbytes)
   storage.queue = queue.id
   storage.ticket = queue.open
   return storage
 }
 
 /**
- * A storage that has its memory now, whatever queues do: `fill` gives its slot a buffer. @throws what `fill` throws, as an engine's error
+ * A storage that has its memory now, whatever queues do: `fill` gives its id a buffer. @throws what `fill` throws, as an engine's error
  */
-export function fillNow(owner: Storage["memory"], nbytes: number, fill: (slot: number) => void): Storage {
-  const storage = take(hostSlots, owner, nbytes)
+export function fillNow(owner: Storage["memory"], nbytes: number, fill: (id: number) => void): Storage {
+  const storage = take(hostIds, owner, nbytes)
   storage.queue = HOST
   storage.ticket = 0
   try {
-    fill(storage.slot)
+    fill(storage.id)
   } catch (error) {
     storage.refs = 0
-    hostSlots.push(storage.slot)
+    hostIds.push(storage.id)
     throw errorOf((error as Error).message)
   }
   return storage
@@ -135,24 +135,24 @@ function catchUp(): void {
 
 /** Gives memory back once whatever uses it has run; `done` is told when that is so. */
 export function releaseLater(storage: Storage, done?: () => void): void {
-  const { slot, uses } = storage
+  const { id, uses } = storage
   if (storage.queue !== HOST && uses === null) {
     const queue = queues[storage.queue]
     queue.reserve(2)
-    queue.commands.free(slot)
-    queue.freeSlots.push(slot)
+    queue.commands.free(id)
+    queue.freeIds.push(id)
     if (done) later.push({ tickets: ticketsAt(queue), act: done })
     return
   }
   const act = (): void => {
     if (storage.queue === HOST) {
-      native.free(slot)
-      hostSlots.push(slot)
+      native.free(id)
+      hostIds.push(id)
     } else {
       const queue = queues[storage.queue]
       queue.reserve(2)
-      queue.commands.free(slot)
-      queue.freeSlots.push(slot)
+      queue.commands.free(id)
+      queue.freeIds.push(id)
     }
     done?.()
   }
@@ -292,11 +292,11 @@ export function handingOver(body: () => void): void {
 
 const nothing = (): void => {}
 
-/** A promise, what it waits for, and the slots whose failures are its own. Storages may be given back, and become others, meanwhile. */
+/** A promise, what it waits for, and the buffers whose failures are its own. Storages may be given back, and become others, meanwhile. */
 class Waiting {
   error: Error | null = null
   readonly tickets: (number | undefined)[] = []
-  readonly slots: number[] = []
+  readonly ids: number[] = []
   readonly made: number[] = []
   resolve: () => void = nothing
   reject: (error: Error) => void = nothing
@@ -305,10 +305,10 @@ class Waiting {
     this.reject = reject
   })
 
-  /** True if it waits for a command buffer's slot. */
-  wants(slot: number, queue: number, ticket: number): boolean {
+  /** True if it waits for what a command buffer writes there. */
+  wants(id: number, queue: number, ticket: number): boolean {
     if ((this.tickets[queue] ?? 0) < ticket) return false
-    return this.slots.some((wanted, i) => wanted === slot && this.made[i] === ticket)
+    return this.ids.some((wanted, i) => wanted === id && this.made[i] === ticket)
   }
   /** Handlers are called when the program yields, which may be never: only what is rejected gets one. */
   settle(): void {
@@ -328,10 +328,10 @@ const MANY_PROMISES = 1024
 export function submitAll(wanted: readonly Storage[]): Promise<void> {
   const entry = new Waiting()
   const { tickets } = entry
-  for (const { queue, ticket, slot } of wanted) {
+  for (const { queue, ticket, id } of wanted) {
     if (queue === HOST || ticket <= queues[queue].done) continue
     tickets[queue] = Math.max(tickets[queue] ?? 0, ticket)
-    entry.slots.push(slot)
+    entry.ids.push(id)
     entry.made.push(ticket)
   }
   for (const queue of queues) submit(queue)
@@ -364,15 +364,15 @@ const MAX_ERRORS = 1000
 
 /** Puts errors on the storages that have no value for them. */
 function collectFailures(): void {
-  for (const { slot, queue, ticket, cause, message } of native.poisoned()) {
+  for (const { id, queue, ticket, cause, message } of native.poisoned()) {
     let error = errors.get(cause)
     if (!error) {
       error = errorOf(message)
       errors.set(cause, error)
       if (errors.size > MAX_ERRORS) errors.delete(errors.keys().next().value as number)
     }
-    for (const entry of waiting) if (entry.wants(slot, queue, ticket)) entry.error ??= error
-    const storage = storages[slot]
+    for (const entry of waiting) if (entry.wants(id, queue, ticket)) entry.error ??= error
+    const storage = storages[id]
     // It may have been given back since, or have become another array's.
     // Memory lent by another backend has no queue of its own, but the ticket of what last wrote it.
     const home = storage.queue === HOST ? queue : storage.queue

@@ -26,16 +26,16 @@ const {
   put,
   get: read,
   release,
-} = commandBench({ words: 1 << 14, firstSlot: 9_000_000, queue: QUEUE })
-const get = (slot: number, n: number): Float32Array => read(slot, new Float32Array(n))
+} = commandBench({ words: 1 << 14, firstId: 9_000_000, queue: QUEUE })
+const get = (id: number, n: number): Float32Array => read(id, new Float32Array(n))
 afterEach(() => {
   release()
   native.poisoned()
 })
 
 const kernel = (name: string): number => native.kernels().indexOf(name)
-const f32 = (slot: number, shape: number[], offset = 0): Operand => ({
-  slot,
+const f32 = (id: number, shape: number[], offset = 0): Operand => ({
+  id,
   dtype: "float32",
   shape,
   offset,
@@ -46,7 +46,7 @@ const words = (...records: bigint[][]): BigInt64Array => new BigInt64Array(recor
 const register = (nIn: number, nOut: number, arena: number, ...records: bigint[][]): number =>
   native.registerPlan(words(...records), nIn, nOut, arena)
 
-// 128 rows of 512: enough for pieces. Local slots: 0 input, 1 output, 2 arena.
+// 128 rows of 512: enough for pieces. Bindings: 0 input, 1 output, 2 arena.
 const ROWS = 128
 const COLUMNS = 512
 const SHAPE = [ROWS, COLUMNS]
@@ -177,11 +177,11 @@ describe("what is refused", () => {
     }
   })
 
-  test("slots, programs and kernels that are not there, and operands that reach too far", () => {
-    const far = { slot: 2, dtype: "float32", shape: SHAPE, offset: 4 } as const
+  test("buffers, programs and kernels that are not there, and operands that reach too far", () => {
+    const far = { id: 2, dtype: "float32", shape: SHAPE, offset: 4 } as const
     for (const [records, message] of [
-      [[prologue(...twice(0, 3))], "local slot 3 is out of range"],
-      [[epilogue(...twice(2 ** 31, 1))], "local slot 2147483648 is out of range"],
+      [[prologue(...twice(0, 3))], "binding 3 is out of range"],
+      [[epilogue(...twice(2 ** 31, 1))], "binding 2147483648 is out of range"],
       [[prologue(9999, [f32(0, SHAPE), two], [f32(2, SHAPE)])], "there is no scalar program 9999"],
       [[prologue(scale, [f32(0, SHAPE)], [f32(2, SHAPE)])], "the program takes 2 inputs and 1 outputs"],
       [[prologue(scale, [f32(0, SHAPE), two], [two])], "an output is an immediate"],
@@ -210,7 +210,7 @@ describe("what is refused", () => {
     expect(() => {
       for (let i = 0; i < 200; i++)
         made.push((inner = register(1, 1, 0, plan(inner, [[0, 2 ** 53]], [[1, 0]]))))
-    }).toThrow("reaches too far into local slot 0")
+    }).toThrow("reaches too far into binding 0")
     for (const id of made) native.releasePlan(id)
   })
 
@@ -295,11 +295,11 @@ test("noise in plans and in calls of every kernel is computed or refused", () =>
       const same = pick(3) ? shape : of(shapes)
       const dtype = of(dtypes.slice(pick(2) * 9))
       return pick(12)
-        ? { slot: x, dtype, shape: same, ...(pick(4) ? {} : { strides: same.map(() => pick(5)) }) }
+        ? { id: x, dtype, shape: same, ...(pick(4) ? {} : { strides: same.map(() => pick(5)) }) }
         : { bits: of(odd), dtype }
     }
     const inputs = Array.from({ length: of([1, 1, 2, 2, 3, 4, 0, 5]) }, operand)
-    const outputs = Array.from({ length: of([1, 1, 1, 2, 3, 0]) }, () => ({ ...operand(), slot: y }))
+    const outputs = Array.from({ length: of([1, 1, 1, 2, 3, 0]) }, () => ({ ...operand(), id: y }))
     const parameters = Array.from({ length: pick(6) }, () => of(odd))
     if (execute(run(round % kernels, inputs, outputs, parameters))) count.failed++
     else count.ran++

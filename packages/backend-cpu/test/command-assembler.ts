@@ -23,7 +23,7 @@ export const itemsize = (name: DtypeName) => [1, 1, 2, 4, 8, 1, 2, 4, 8, 2, 4, 2
 export const opNames = native.scalarOps()
 
 export type Operand =
-  | { slot: number; dtype: DtypeName; shape: number[]; strides?: number[]; offset?: number }
+  | { id: number; dtype: DtypeName; shape: number[]; strides?: number[]; offset?: number }
   | { bits: bigint; dtype: DtypeName }
 export const size = (shape: number[]) => shape.reduce((a, b) => a * b, 1)
 export const pair = (low: number, high: number) => BigInt(low >>> 0) | (BigInt(high >>> 0) << 32n)
@@ -32,7 +32,7 @@ export function operandWords(o: Operand): bigint[] {
   if ("bits" in o) return [pair(0, code(o.dtype) | (2 << 16)), o.bits]
   const flags = o.strides ? 0 : 1
   return [
-    pair(o.slot, code(o.dtype) | (o.shape.length << 8) | (flags << 16)),
+    pair(o.id, code(o.dtype) | (o.shape.length << 8) | (flags << 16)),
     BigInt(o.offset ?? 0),
     BigInt(size(o.shape)),
     ...o.shape.map(BigInt),
@@ -43,8 +43,8 @@ export function operandWords(o: Operand): bigint[] {
 export function record(opcode: number, words: bigint[]): bigint[] {
   return [pair(opcode, words.length + 1), ...words]
 }
-export const alloc = (slot: number, bytes: number) => record(1, [BigInt(slot), BigInt(bytes)])
-export const free = (slot: number) => record(2, [BigInt(slot)])
+export const alloc = (id: number, bytes: number) => record(1, [BigInt(id), BigInt(bytes)])
+export const free = (id: number) => record(2, [BigInt(id)])
 export const call = (
   opcode: number,
   id: number,
@@ -64,7 +64,7 @@ export const map = (id: number, inputs: Operand[], outputs: Operand[]) => call(4
 export const plan = (id: number, inputs: [number, number][], outputs: [number, number][]) =>
   record(5, [BigInt(id), ...[...inputs, ...outputs].flat().map(BigInt)])
 
-/** Elementwise work on `size` elements; `bits` as in native/PROTOCOL.md. Operands are slots with offsets, or an immediate's bits. */
+/** Elementwise work on `size` elements; `bits` as in native/PROTOCOL.md. Operands are ids with offsets, or an immediate's bits. */
 export const dense = (
   id: number,
   size: number,

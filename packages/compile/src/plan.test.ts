@@ -27,10 +27,10 @@ function recorder(lacking = ""): { backend: Backend; steps: Recorded[] } {
   let counts = [0, 0]
   const shown = (node: Node): string[] => {
     if (node.storage === null) return []
-    const { slot } = node.storage as Storage
+    const { id } = node.storage as Storage
     const [inputs, outputs] = counts
-    if (slot < inputs) return [String.fromCharCode(97 + slot)]
-    if (slot < inputs + outputs) return [String.fromCharCode(65 + slot - inputs)]
+    if (id < inputs) return [String.fromCharCode(97 + id)]
+    if (id < inputs + outputs) return [String.fromCharCode(65 + id - inputs)]
     return [`${node.offset * node.dtype.size}`]
   }
   const note = (op: string, reads: readonly Node[], writes: readonly Node[]): void => {

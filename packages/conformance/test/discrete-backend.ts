@@ -54,8 +54,8 @@ export function discreteBackend(
   let bound = limit
 
   const bytesOf = (storage: Storage): ArrayBuffer => {
-    const bytes = buffers.get(storage.slot)
-    if (bytes === undefined) throw new Error(`buffer ${storage.slot} was released`)
+    const bytes = buffers.get(storage.id)
+    if (bytes === undefined) throw new Error(`buffer ${storage.id} was released`)
     return bytes
   }
   /** Bytes of the device, as the reference sees bytes. */
@@ -73,11 +73,11 @@ export function discreteBackend(
     allocate(nbytes) {
       take(nbytes)
       const storage = new Storage(memory, ++ids, nbytes)
-      buffers.set(storage.slot, new ArrayBuffer(nbytes))
+      buffers.set(storage.id, new ArrayBuffer(nbytes))
       return storage
     },
     release(storage) {
-      if (buffers.delete(storage.slot)) active -= storage.nbytes
+      if (buffers.delete(storage.id)) active -= storage.nbytes
     },
     read(storage, byteOffset, into) {
       if (storage.failure) throw storage.failure
@@ -125,7 +125,7 @@ export function discreteBackend(
       const { shape, dtype, stream } = node
       const copy = new Node(shape, dtype, null, [], {}, stream, 0)
       copy.strides = node.strides
-      operands.push({ node: copy, binding: node.storage.slot, offset: node.offset })
+      operands.push({ node: copy, binding: node.storage.id, offset: node.offset })
       return copy
     }
     const step = { inputs: [] as Operand[], outputs: [] as Operand[] }

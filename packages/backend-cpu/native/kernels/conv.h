@@ -3,11 +3,10 @@
 #ifndef LAZULI_KERNELS_CONV_H
 #define LAZULI_KERNELS_CONV_H
 
-#include <atomic>
 #include <memory>
 #include <vector>
 
-#include "kernels/call.h"
+#include "kernels/leases.h"
 #include "simd/conv.h"
 
 namespace lazuli::conv {
@@ -81,39 +80,6 @@ void pack_tap(const Problem<T>& p, const T* w, int64_t used, int64_t n, int64_t 
   }
   for (int64_t i = 0; i < n; i++) std::fill(to + i * width + used, to + (i + 1) * width, T(0));
 }
-
-// Every parallel body needs memory of its own for a while: as many pieces as there are threads.
-template <class T>
-class Leases {
- public:
-  Leases(const lz_call& call, int64_t count)
-      : size_((count + 63) / 64 * 64),
-        pieces_(call.ctx->threads + 1),
-        taken_(new std::atomic<bool>[size_t(pieces_)]),
-        memory_(scratch<T>(call, size_ * pieces_)) {
-    for (int i = 0; i < pieces_; i++) taken_[size_t(i)] = false;
-  }
-  class Lease {
-   public:
-    explicit Lease(Leases& from) : from_(from) {
-      while (from_.taken_[size_t(index_)].exchange(true, std::memory_order_acquire))
-        index_ = (index_ + 1) % from_.pieces_;
-    }
-    ~Lease() { from_.taken_[size_t(index_)].store(false, std::memory_order_release); }
-    Lease(const Lease&) = delete;
-    T* data() const { return from_.memory_ + from_.size_ * index_; }
-
-   private:
-    Leases& from_;
-    int index_ = 0;
-  };
-
- private:
-  int64_t size_;
-  int pieces_;
-  std::unique_ptr<std::atomic<bool>[]> taken_;
-  T* memory_;
-};
 
 // Outputs whose places differ by a multiple of `step` meet the same kernel places.
 struct Tap {

@@ -41,7 +41,7 @@ class Winograd {
     transform_weights();
     const int64_t panel_groups = ceil_div(columns_.panels(), panels_each_);
     const int64_t items = ceil_div(tiles_, each_) * panel_groups;
-    Leases<float> rooms(call_, room_size());
+    Leases<float> blocks(call_, block_size());
     Leases<float*> pointers(call_, kPlaces + tile_.tile_rows + 5 * each_);
     wild_ = scratch<char>(call_, items);
     // Nanoseconds of the products, and of a channel's or column's transform.
@@ -51,14 +51,15 @@ class Winograd {
     const double price =
         double(each_) * (kPlaces * channels * columns * kPrice<float> + (channels + columns) * kTransform);
     parallel(call_, items, price, [&](int64_t begin, int64_t end) {
-      const typename Leases<float>::Lease room(rooms);
+      const typename Leases<float>::Lease memory(blocks);
       const typename Leases<float*>::Lease pointer(pointers);
       for (int64_t item = begin; item < end; item++) {
         const int64_t first = item / panel_groups * each_, panel = item % panel_groups * panels_each_;
         const Tiles tiles{first, std::min(each_, tiles_ - first)};
         wild_[item] = !is_tame(tiles);
         if (!wild_[item])
-          block(tiles, panel, std::min(panel + panels_each_, columns_.panels()), room.data(), pointer.data());
+          block(tiles, panel, std::min(panel + panels_each_, columns_.panels()), memory.data(),
+                pointer.data());
       }
     });
     repair(items, panel_groups);
@@ -68,7 +69,7 @@ class Winograd {
   struct Tiles {
     int64_t first, count;
   };
-  int64_t room_size() const {
+  int64_t block_size() const {
     return kPlaces * v_step_ + tile_.tile_rows * kPlaces * 2 * columns_.lanes + p_.channels;
   }
   int64_t u_step(int64_t panel) const { return p_.channels * columns_.width(panel) + kGap; }
@@ -152,8 +153,9 @@ class Winograd {
     y[3] = y[1] && y[2] ? to + a.y_step + b.y_step : nullptr;
   }
 
-  void block(const Tiles& tiles, int64_t panel, int64_t panel_end, float* room, float** pointers) const {
-    float *v = room, *m = v + kPlaces * v_step_, *zeros = m + tile_.tile_rows * kPlaces * 2 * columns_.lanes;
+  void block(const Tiles& tiles, int64_t panel, int64_t panel_end, float* memory, float** pointers) const {
+    float *v = memory, *m = v + kPlaces * v_step_,
+          *zeros = m + tile_.tile_rows * kPlaces * 2 * columns_.lanes;
     std::fill_n(zeros, p_.channels, 0.0f);
     const float** x = const_cast<const float**>(pointers);
     float **rows = pointers + kPlaces, **results = rows + each_, **y = results + tile_.tile_rows;

@@ -45,15 +45,16 @@ void svd_typed(const lz_call& call, const Batch& batch, char job) {
   const int64_t reals = !is_complex<T> ? 0
                         : job == 'N'   ? 7 * k
                                        : std::max(5 * k * k + 7 * k, 2 * k * (most + k) + k);
-  const auto carve = [&](Pieces& room) {
-    return std::tuple{room.take<T>(m * n), room.take<T>(length), room.take<R>(reals), room.take<int>(8 * k)};
+  const auto carve = [&](Pieces& pieces) {
+    return std::tuple{pieces.take<T>(m * n), pieces.take<T>(length), pieces.take<R>(reals),
+                      pieces.take<int>(8 * k)};
   };
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>((job == 'N' ? 4.0 : 12.0) * double(m) * double(n) * double(k));
   each_matrix(call, op, "the singular values did not converge", batch.count, measure.used(), cost,
-              [&](int64_t i, Pieces room) {
-                auto [a, work, rwork, iwork] = carve(room);
+              [&](int64_t i, Pieces pieces) {
+                auto [a, work, rwork, iwork] = carve(pieces);
                 const T* x = from + i * m * n;
                 T *left = vt ? vt + i * vs * n : a, *other = u ? u + i * m * us : a;
                 if (!all_finite(x, m * n)) {
@@ -107,15 +108,15 @@ void eigh_typed(const lz_call& call, const char* op, const Batch& batch, bool up
   lapack::heevd(job, uplo, int(n), &best, int(n), &best_real, &best, -1, &best_real, -1, &best_integer, -1);
   const int length = work_length(call, op, best), integers = best_integer;
   const int reals = is_complex<T> ? work_length(call, op, best_real) : 1;
-  const auto carve = [&](Pieces& room) {
-    return std::tuple{room.take<T>(n * n), room.take<T>(length), room.take<R>(reals),
-                      room.take<int>(integers)};
+  const auto carve = [&](Pieces& pieces) {
+    return std::tuple{pieces.take<T>(n * n), pieces.take<T>(length), pieces.take<R>(reals),
+                      pieces.take<int>(integers)};
   };
   Pieces measure;
   carve(measure);
   each_matrix(call, op, "the eigenvalues did not converge", batch.count, measure.used(),
-              cost_of<T>((vectors ? 9.0 : 2.0) * cube(n)), [&](int64_t i, Pieces room) {
-                auto [a, work, rwork, iwork] = carve(room);
+              cost_of<T>((vectors ? 9.0 : 2.0) * cube(n)), [&](int64_t i, Pieces pieces) {
+                auto [a, work, rwork, iwork] = carve(pieces);
                 const T* x = from + i * n * n;
                 if (!all_finite(x, n, upper)) {
                   std::fill_n(w + i * n, n, kNan<T>);
@@ -177,15 +178,15 @@ void eig_typed(const lz_call& call, const char* op, const Batch& batch, bool vec
   R spare{};
   lapack::geev(job, int(n), &best, int(n), &best, &best, int(n), &best, -1, &spare);
   const int length = work_length(call, op, best);
-  const auto carve = [&](Pieces& room) {
-    return std::tuple{room.take<T>(n * n), room.take<T>(2 * n), room.take<T>(vectors ? n * n : 1),
-                      room.take<T>(length), room.take<R>(2 * n)};
+  const auto carve = [&](Pieces& pieces) {
+    return std::tuple{pieces.take<T>(n * n), pieces.take<T>(2 * n), pieces.take<T>(vectors ? n * n : 1),
+                      pieces.take<T>(length), pieces.take<R>(2 * n)};
   };
   Pieces measure;
   carve(measure);
   each_matrix(call, op, "the eigenvalues did not converge", batch.count, measure.used(),
-              cost_of<T>((vectors ? 25.0 : 10.0) * cube(n)), [&](int64_t i, Pieces room) {
-                auto [a, w, v, work, rwork] = carve(room);
+              cost_of<T>((vectors ? 25.0 : 10.0) * cube(n)), [&](int64_t i, Pieces pieces) {
+                auto [a, w, v, work, rwork] = carve(pieces);
                 const T* x = from + i * n * n;
                 complex64 *values = ws + i * n, *to = vs ? vs + i * n * n : nullptr;
                 if (!all_finite(x, n * n)) {

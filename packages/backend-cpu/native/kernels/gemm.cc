@@ -22,19 +22,19 @@ constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 16384;
 constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16,
                   kLargeB = 1 << 16, kLongDot = 256;
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
-constexpr int64_t kRoomA = (kDepth + 4) * (kRows + 16), kRoomB = (kShort + 1) * kLongSlivers * 32;
-static_assert(kRoomB >= (kDepth + 1) * 32 && kRoomB >= kFewSums * (2 * (512 + 16) + kDepth + 16));
+constexpr int64_t kBlockA = (kDepth + 4) * (kRows + 16), kSliverB = (kShort + 1) * kLongSlivers * 32;
+static_assert(kSliverB >= (kDepth + 1) * 32 && kSliverB >= kFewSums * (2 * (512 + 16) + kDepth + 16));
 
 // The elements finished at a time are still in the second cache.
 constexpr int64_t kFinished = 1 << 16;
 
 // Memory of the calling thread: a sliver of b and a block of a. Null when there is none.
-float* room() {
+float* packing_memory() {
   struct Free {
     void operator()(float* x) const { ::operator delete[](x, std::align_val_t(64)); }
   };
   thread_local std::unique_ptr<float[], Free> memory(static_cast<float*>(
-      ::operator new[](size_t(kRoomA + kRoomB) * sizeof(float), std::align_val_t(64), std::nothrow)));
+      ::operator new[](size_t(kBlockA + kSliverB) * sizeof(float), std::align_val_t(64), std::nothrow)));
   return memory.get();
 }
 
@@ -127,27 +127,27 @@ void give(const GemmProblem& p, int64_t j, int64_t n, const float* sums, int64_t
 
 // For few rows of a: inner products where b is stored by columns, else sums of its rows, so that it is read
 // once and as it lies.
-void by_rows(const GemmProblem& p, float* room) {
+void by_rows(const GemmProblem& p, float* total) {
   const HalfProductTable& table = half_product_table();
   const auto* x = static_cast<const float*>(p.a.data);
   const int64_t columns = p.b.transposed ? 64 : p.m > 8 ? 256 : 512;
   // Steps of a power of two would share a few lines of the first cache.
   constexpr int64_t kApart = 16;
   const int64_t ld = columns + kApart, x_ld = kDepth + kApart;
-  float *part = room + p.m * ld, *factors = part + p.m * ld;
+  float *part = total + p.m * ld, *factors = part + p.m * ld;
   for (int64_t j = 0; j < p.n; j += columns) {
     const int64_t n = std::min(columns, p.n - j);
-    if (p.b.transposed) table.dots[p.b.dtype](p.b.at(0, j).data, p.b.ld, n, p.k, x, p.a.ld, p.m, room, ld);
+    if (p.b.transposed) table.dots[p.b.dtype](p.b.at(0, j).data, p.b.ld, n, p.k, x, p.a.ld, p.m, total, ld);
     // Sums of sums, as those of tiles are.
     for (int64_t k = 0; k < p.k && !p.b.transposed; k += kDepth) {
       const int64_t depth = std::min(kDepth, p.k - k);
       for (int64_t i = 0; i < p.m; i++) std::copy_n(x + i * p.a.ld + k, depth, factors + i * x_ld);
-      float* sums = k == 0 ? room : part;
+      float* sums = k == 0 ? total : part;
       std::fill_n(sums, p.m * ld, 0.0f);
       table.add_rows[p.b.dtype](p.b.at(k, j).data, p.b.ld, depth, n, factors, x_ld, p.m, sums, ld);
-      for (int64_t i = 0; k > 0 && i < p.m * ld; i++) room[i] += part[i];
+      for (int64_t i = 0; k > 0 && i < p.m * ld; i++) total[i] += part[i];
     }
-    give(p, j, n, room, ld);
+    give(p, j, n, total, ld);
   }
   p.epilogue(0, p.m, 0, p.n);
 }
@@ -157,7 +157,7 @@ void gemm(const GemmProblem& p) {
   // Nothing to cut into blocks: an element is an empty sum.
   if (p.k == 0) return by_elements(p);
   if (!gemm_is_own()) return by_library(p);
-  float* packed_b = room();
+  float* packed_b = packing_memory();
   if (packed_b == nullptr) return by_elements(p);
   const bool large = p.k * p.b.ld > kLargeB, rows = !p.a.transposed && p.a.dtype == LZ_FLOAT32;
   const int64_t product_rows = std::max(p.m, p.all_rows);
@@ -178,7 +178,7 @@ void gemm(const GemmProblem& p) {
   const int64_t tall = parts(block, height) * height;
   const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed || lines ||
                       (parts(p.m, height) > kTilesOfB && p.k * p.b.ld > kSmallB);
-  float* packed_a = packed_b + kRoomB;
+  float* packed_a = packed_b + kSliverB;
   GemmSliver s{};
   s.c_row = p.ldc;
   s.alpha = p.alpha;

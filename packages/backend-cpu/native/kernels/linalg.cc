@@ -18,13 +18,13 @@ namespace {
 // each_matrix() that tells solve(i, pieces, blocks) whether to factor by blocks; then it runs on the kernel's
 // own thread.
 template <class T, class F>
-void each_factored(const lz_call& call, const char* op, const char* failure, const Batch& batch, int64_t room,
-                   double cost, F&& solve) {
+void each_factored(const lz_call& call, const char* op, const char* failure, const Batch& batch,
+                   int64_t bytes, double cost, F&& solve) {
   if (!factors_by_blocks<T>(batch)) {
-    return each_matrix(call, op, failure, batch.count, room, cost,
+    return each_matrix(call, op, failure, batch.count, bytes, cost,
                        [&](int64_t i, Pieces pieces) { return solve(i, pieces, false); });
   }
-  char* memory = scratch<char>(call, std::max<int64_t>(room, 1));
+  char* memory = scratch<char>(call, std::max<int64_t>(bytes, 1));
   for (int64_t i = 0; i < batch.count; i++)
     require(call, solve(i, Pieces(memory), true), "[%s] %s", op, failure);
 }
@@ -54,15 +54,15 @@ void lu_typed(const lz_call& call, const Batch& batch) {
   auto* pivots = data<uint32_t>(call.out[1]);
   auto* places = data<uint32_t>(call.out[2]);
   const int64_t m = batch.rows, k = batch.k(), size = batch.size();
-  const auto carve = [&](Pieces& room) {
-    return std::tuple{room.take<T>(size), room.take<int>(k), room.take<uint32_t>(m)};
+  const auto carve = [&](Pieces& pieces) {
+    return std::tuple{pieces.take<T>(size), pieces.take<int>(k), pieces.take<uint32_t>(m)};
   };
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>(double(m) * double(batch.columns) * double(k));
   each_factored<T>(call, "linalg.lu", "", batch, measure.used(), cost,
-                   [&](int64_t i, Pieces room, bool blocks) {
-                     auto [a, exchanged, order] = carve(room);
+                   [&](int64_t i, Pieces pieces, bool blocks) {
+                     auto [a, exchanged, order] = carve(pieces);
                      const T* x = from + i * size;
                      T* y = packed + i * size;
                      const bool good = all_finite(x, size);
@@ -101,15 +101,15 @@ void solve_typed(const lz_call& call, const Batch& batch, int64_t columns) {
   const T* bs = contiguous<T>(call, call.in[1]);
   T* xs = data<T>(call.out[0]);
   const int64_t n = batch.rows, size = n * columns;
-  const auto carve = [&](Pieces& room) {
-    return std::tuple{room.take<T>(n * n), room.take<T>(size), room.take<int>(n)};
+  const auto carve = [&](Pieces& pieces) {
+    return std::tuple{pieces.take<T>(n * n), pieces.take<T>(size), pieces.take<int>(n)};
   };
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>(0.7 * cube(n) + 2.0 * double(n) * double(size));
   each_factored<T>(call, "linalg.solve", "the matrix is singular", batch, measure.used(), cost,
-                   [&](int64_t i, Pieces room, bool blocks) {
-                     auto [a, b, pivots] = carve(room);
+                   [&](int64_t i, Pieces pieces, bool blocks) {
+                     auto [a, b, pivots] = carve(pieces);
                      T* x = xs + i * size;
                      if (!all_finite(as + i * n * n, n * n)) {
                        std::fill_n(x, size, T(kNan<T>));
@@ -163,12 +163,14 @@ void inv(const lz_call& call) {
     int none = 0;
     lapack::getri(n, &best, n, &none, &best, -1);
     const int length = work_length(call, op, best);
-    const auto carve = [&](Pieces& room) { return std::tuple{room.take<int>(n), room.take<T>(length)}; };
+    const auto carve = [&](Pieces& pieces) {
+      return std::tuple{pieces.take<int>(n), pieces.take<T>(length)};
+    };
     Pieces measure;
     carve(measure);
     each_factored<T>(call, op, "the matrix is singular", batch, measure.used(), cost_of<T>(2 * cube(n)),
-                     [&](int64_t i, Pieces room, bool blocks) {
-                       auto [pivots, work] = carve(room);
+                     [&](int64_t i, Pieces pieces, bool blocks) {
+                       auto [pivots, work] = carve(pieces);
                        T* y = to + i * batch.size();
                        std::copy_n(from + i * batch.size(), batch.size(), y);
                        if (!all_finite(y, batch.size())) {
@@ -247,14 +249,14 @@ void qr_typed(const lz_call& call, const Batch& batch) {
   lapack::gelqf(n, m, best, n, best, best, -1);
   lapack::unglq(k, m, best, n, best, best + 1, -1);
   const int length = std::max(work_length(call, op, best[0]), work_length(call, op, best[1]));
-  const auto carve = [&](Pieces& room) {
-    return std::tuple{room.take<T>(batch.size()), room.take<T>(k), room.take<T>(length)};
+  const auto carve = [&](Pieces& pieces) {
+    return std::tuple{pieces.take<T>(batch.size()), pieces.take<T>(k), pieces.take<T>(length)};
   };
   Pieces measure;
   carve(measure);
   const double cost = cost_of<T>(3.0 * double(m) * double(n) * double(k));
-  each_factored<T>(call, op, "", batch, measure.used(), cost, [&](int64_t i, Pieces room, bool blocks) {
-    auto [a, tau, work] = carve(room);
+  each_factored<T>(call, op, "", batch, measure.used(), cost, [&](int64_t i, Pieces pieces, bool blocks) {
+    auto [a, tau, work] = carve(pieces);
     const T* x = from + i * batch.size();
     T *q = qs + i * m * int64_t(k), *r = rs + i * k * int64_t(n);
     if (!all_finite(x, batch.size())) {

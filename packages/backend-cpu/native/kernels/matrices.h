@@ -9,7 +9,7 @@
 #include <tuple>
 
 #include "kernels/layout.h"
-#include "kernels/rooms.h"
+#include "kernels/leases.h"
 #include "runtime/registry.h"
 
 namespace lazuli {
@@ -84,7 +84,7 @@ void transpose(const T* from, int64_t rows, int64_t columns, T* to) {
   }
 }
 
-// A room's memory, handed out piece by piece. Without memory it measures.
+// A block of memory, handed out piece by piece. Without memory it measures.
 class Pieces {
  public:
   explicit Pieces(char* memory = nullptr) : memory_(memory) {}
@@ -112,17 +112,16 @@ int work_length(const lz_call& call, const char* op, T answer) {
 // Runs solve(i, pieces) for the matrices of a batch; it tells whether that went well. `cost` is in
 // nanoseconds.
 template <class F>
-void each_matrix(const lz_call& call, const char* op, const char* failure, int64_t count, int64_t room,
+void each_matrix(const lz_call& call, const char* op, const char* failure, int64_t count, int64_t bytes,
                  double cost, F&& solve) {
   if (count == 0) return;
-  Rooms rooms(call, room, count);
+  Leases<char> blocks(call, bytes, count);
   std::atomic<bool> failed{false};
   parallel(call, count, cost + 200, [&](int64_t begin, int64_t end) {
-    rooms.with([&](char* memory) {
-      for (int64_t i = begin; i < end; i++) {
-        if (!solve(i, Pieces(memory))) failed.store(true, std::memory_order_relaxed);
-      }
-    });
+    const Leases<char>::Lease block(blocks);
+    for (int64_t i = begin; i < end; i++) {
+      if (!solve(i, Pieces(block.data()))) failed.store(true, std::memory_order_relaxed);
+    }
   });
   if (failed.load()) fail(call, "[%s] %s", op, failure);
 }

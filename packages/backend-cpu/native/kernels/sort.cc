@@ -7,7 +7,7 @@
 
 #include "kernels/families.h"
 #include "kernels/layout.h"
-#include "kernels/rooms.h"
+#include "kernels/leases.h"
 
 namespace lazuli {
 namespace {
@@ -114,9 +114,9 @@ void order_complex(const T* x, int64_t n, uint32_t* order) {
 
 // Sorts one row into `to`, which takes values or, for R = uint32_t with Arg, places.
 template <bool Arg, class T, class R>
-void sort_row(const T* x, int64_t n, void* room, R* to) {
+void sort_row(const T* x, int64_t n, void* memory, R* to) {
   if constexpr (is_complex<T>) {
-    auto* order = static_cast<uint32_t*>(room);
+    auto* order = static_cast<uint32_t*>(memory);
     order_complex(x, n, order);
     for (int64_t i = 0; i < n; i++) {
       if constexpr (Arg)
@@ -126,13 +126,13 @@ void sort_row(const T* x, int64_t n, void* room, R* to) {
     }
   } else if constexpr (Arg) {
     using U = decltype(key_of<Arg>(T{}));
-    auto* items = static_cast<Item<U>*>(room);
+    auto* items = static_cast<Item<U>*>(memory);
     for (int64_t i = 0; i < n; i++) items[i] = {key_of<true>(x[i]), uint32_t(i)};
     const Item<U>* sorted = sort_items(items, items + n, n);
     for (int64_t i = 0; i < n; i++) to[i] = sorted[i].place;
   } else {
     using U = decltype(key_of<Arg>(T{}));
-    auto* keys = static_cast<U*>(room);
+    auto* keys = static_cast<U*>(memory);
     for (int64_t i = 0; i < n; i++) keys[i] = key_of<false>(x[i]);
     const U* sorted = sort_items(keys, keys + n, n);
     for (int64_t i = 0; i < n; i++) to[i] = value_of<T>(sorted[i]);
@@ -140,7 +140,7 @@ void sort_row(const T* x, int64_t n, void* room, R* to) {
 }
 
 template <class T>
-constexpr int64_t room_for(int64_t n) {
+constexpr int64_t scratch_bytes(int64_t n) {
   return is_complex<T> ? 4 * n : 2 * n * int64_t(sizeof(Item<unsigned_of<is_complex<T> ? 4 : sizeof(T)>>));
 }
 
@@ -161,13 +161,12 @@ void sort(const lz_call& call) {
     using R = std::conditional_t<Arg, uint32_t, T>;
     const T* from = rows_along<T>(call, x, axis);
     R* to = direct ? data<R>(y) : scratch<R>(call, y.size);
-    Rooms rooms(call, room_for<T>(n), rows);
+    Leases<char> blocks(call, scratch_bytes<T>(n), rows);
     parallel(call, rows, 10.0 * double(n), [&](int64_t begin, int64_t end) {
-      rooms.with([&](void* room) {
-        for (int64_t row = begin; row < end; row++) {
-          sort_row<Arg>(from + row * n, n, room, to + row * n);
-        }
-      });
+      const Leases<char>::Lease block(blocks);
+      for (int64_t row = begin; row < end; row++) {
+        sort_row<Arg>(from + row * n, n, block.data(), to + row * n);
+      }
     });
     if (!direct) unpack_axis_last(call, y, axis, to);
   });

@@ -59,7 +59,7 @@ struct MachineCode::Parts {
   char* offset(void* const* from, int i, int64_t element) const {
     return static_cast<char*>(from[i]) + (single[size_t(i)] ? 0 : element << log_sizes[size_t(i)]);
   }
-  char* blocks(char* memory) const { return memory + std::max(cached.room, streaming.room); }
+  char* blocks(char* memory) const { return memory + std::max(cached.spilled, streaming.spilled); }
   void** table(char* memory) const {
     return reinterpret_cast<void**>(blocks(memory) + size_t(operands) * 64);
   }
@@ -128,13 +128,13 @@ void MachineCode::prepare_streaming() {
   if (!it.streaming.code.address()) it.words.clear();
 }
 
-size_t MachineCode::room() const {
+size_t MachineCode::scratch_bytes() const {
   // Registers, the last elements of every operand, and a table of addresses.
-  return std::max(parts_->cached.room, parts_->streaming.room) + size_t(parts_->operands) * 64 +
+  return std::max(parts_->cached.spilled, parts_->streaming.spilled) + size_t(parts_->operands) * 64 +
          machine::table_size(parts_->operands) * 8;
 }
 
-void MachineCode::run(void* const* operands, int64_t n, char* room, bool streaming) const {
+void MachineCode::run(void* const* operands, int64_t n, char* scratch, bool streaming) const {
   const Parts& it = *parts_;
   const int lanes = machine::lanes_of(it.target);
   int64_t from = 0;
@@ -148,34 +148,34 @@ void MachineCode::run(void* const* operands, int64_t n, char* room, bool streami
     for (int i : it.words) alike = alike && misplaced(i) == first;
     if (alike) {
       code = &it.streaming;
-      if (first) it.few(operands, 0, from = lanes - int64_t(first / 4), room);
+      if (first) it.few(operands, 0, from = lanes - int64_t(first / 4), scratch);
     }
   }
   if (const int64_t whole = (n - from) / lanes * lanes) {
-    void** const table = it.table(room);
+    void** const table = it.table(scratch);
     for (int i = 0; i < it.operands; i++) table[i] = it.offset(operands, i, from);
-    it.enter(*code, table, whole, room);
+    it.enter(*code, table, whole, scratch);
     from += whole;
   }
-  if (from < n) it.few(operands, from, n - from, room);
+  if (from < n) it.few(operands, from, n - from, scratch);
 }
 
 void MachineCode::run(void* const* operands, const int64_t* steps, int64_t rows, int64_t n,
-                      char* room) const {
+                      char* scratch) const {
   const Parts& it = *parts_;
   const int lanes = machine::lanes_of(it.target);
   const int64_t whole = n / lanes * lanes;
-  void** const table = it.table(room);
+  void** const table = it.table(scratch);
   if (whole > 0) {
     for (int i = 0; i < it.operands; i++) table[i] = operands[i];
     std::memcpy(table + it.operands, steps, size_t(it.operands) * sizeof(int64_t));
     table[2 * it.operands] = reinterpret_cast<void*>(rows);
-    it.cached.entry()(table, whole, room);
+    it.cached.entry()(table, whole, scratch);
   }
   if (whole == n) return;
   std::vector<void*> row(operands, operands + it.operands);
   for (int64_t r = 0; r < rows; r++) {
-    it.few(row.data(), whole, n - whole, room);
+    it.few(row.data(), whole, n - whole, scratch);
     for (int i = 0; i < it.operands; i++) row[size_t(i)] = static_cast<char*>(row[size_t(i)]) + steps[i];
   }
 }
@@ -193,7 +193,7 @@ std::unique_ptr<MachineCode> MachineCode::make(const std::vector<int32_t>&,
   return nullptr;
 }
 void MachineCode::prepare_streaming() {}
-size_t MachineCode::room() const { return 0; }
+size_t MachineCode::scratch_bytes() const { return 0; }
 void MachineCode::run(void* const*, int64_t, char*, bool) const {}
 void MachineCode::run(void* const*, const int64_t*, int64_t, int64_t, char*) const {}
 

@@ -32,12 +32,12 @@ class MachineCode {
   // For one thread, while no other runs this.
   void prepare_streaming();
   // Scratch memory for one call of run, which starts on a 64-byte border.
-  size_t room() const;
+  size_t scratch_bytes() const;
   // Elements 0 … n-1, whose addresses are given; an output may be exactly an input. From several threads at
-  // once, each with its own room.
-  void run(void* const* operands, int64_t n, char* room, bool streaming) const;
+  // once, each with its own scratch memory.
+  void run(void* const* operands, int64_t n, char* scratch, bool streaming) const;
   // The same for rows of n elements; `steps` are the bytes from row to row.
-  void run(void* const* operands, const int64_t* steps, int64_t rows, int64_t n, char* room) const;
+  void run(void* const* operands, const int64_t* steps, int64_t rows, int64_t n, char* scratch) const;
 
  private:
   struct Parts;

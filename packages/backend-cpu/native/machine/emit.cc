@@ -43,7 +43,7 @@ class Emitter {
         holder.copyFlattenedData(pages.address(), holder.codeSize()) != asmjit::kErrorOk || !pages.seal())
       return {};
     made.code = std::move(pages);
-    made.room = size_t(room_slots_) * 64;
+    made.spilled = size_t(spills_) * 64;
     return made;
   }
 
@@ -51,7 +51,7 @@ class Emitter {
   struct Value {
     int reg = -1;
     bool pinned = false;
-    int room = -1;          // its slot of scratch memory
+    int spill = -1;         // its spill slot in scratch memory
     int literal = -1;       // bytes into the literals
     std::vector<int> uses;  // positions in the section, ascending
     size_t next = 0;        // the first use that is still to come
@@ -87,7 +87,7 @@ class Emitter {
       }
       if (i == last_load) body_.insert(body_.end(), waiting.begin(), waiting.end());
     }
-    for (int i : once_) value(i).room = room_slots_++;
+    for (int i : once_) value(i).spill = spills_++;
     needed_ = std::move(needed);
   }
 
@@ -182,11 +182,11 @@ class Emitter {
     if (is_mask_register(id)) return x86::KReg(uint32_t(value(id).reg));
     return vec(value(id).reg);
   }
-  x86::Mem room(int slot) const { return x86::ptr(x86::rdx, slot * 64); }
+  x86::Mem spill_slot(int slot) const { return x86::ptr(x86::rdx, slot * 64); }
   // Where an instruction reads the value when it has no register.
   x86::Mem home(int id) {
     const Value& it = value(id);
-    if (it.literal < 0) return room(it.room);
+    if (it.literal < 0) return spill_slot(it.spill);
     const x86::Mem at = x86::ptr(x86::r11, it.literal);
     return repeated(id) ? at._1to16() : at;
   }
@@ -196,13 +196,13 @@ class Emitter {
 
   void load_home(int id) {
     if (is_mask_register(id)) {
-      emit(Id::kIdKmovw, reg_operand(id), room(value(id).room));
+      emit(Id::kIdKmovw, reg_operand(id), spill_slot(value(id).spill));
     } else {
       copy_home(id, reg_operand(id));
     }
   }
   void store_home(int id) {
-    emit(is_mask_register(id) ? Id::kIdKmovw : Id::kIdVmovaps, room(value(id).room), reg_operand(id));
+    emit(is_mask_register(id) ? Id::kIdKmovw : Id::kIdVmovaps, spill_slot(value(id).spill), reg_operand(id));
   }
 
   // A register for a value that has none.
@@ -219,8 +219,8 @@ class Emitter {
         reg = 1;
       } else {
         const int owner = file.owner(reg);
-        if (value(owner).room < 0 && value(owner).literal < 0) {
-          value(owner).room = room_slots_++;
+        if (value(owner).spill < 0 && value(owner).literal < 0) {
+          value(owner).spill = spills_++;
           store_home(owner);
         }
         value(owner).reg = -1;
@@ -435,7 +435,7 @@ class Emitter {
     if (repeated(id)) {
       emit(Id::kIdVbroadcastss, to, x86::ptr(x86::r11, it.literal));
     } else {
-      emit(Id::kIdVmovaps, to, it.literal >= 0 ? x86::ptr(x86::r11, it.literal) : room(it.room));
+      emit(Id::kIdVmovaps, to, it.literal >= 0 ? x86::ptr(x86::r11, it.literal) : spill_slot(it.spill));
     }
   }
 
@@ -577,7 +577,7 @@ class Emitter {
     emit(Id::kIdDec, x86::qword_ptr(x86::rdi, operands_ * 16));
   }
 
-  // rdi: the table, rsi: n, rdx: the room, rcx: the element, r11: the literals, rax: scratch.
+  // rdi: the table, rsi: n, rdx: the scratch memory, rcx: the element, r11: the literals, rax: scratch.
   static constexpr x86::Gp kPointers[] = {x86::r8,  x86::r9,  x86::r10, x86::rbx, x86::rbp,
                                           x86::r12, x86::r13, x86::r14, x86::r15};
 
@@ -591,7 +591,7 @@ class Emitter {
   std::vector<int> once_, body_, pinned_, pointers_;
   RegisterFile vectors_, masks_;
   const uint32_t* literals_ = nullptr;
-  int position_ = 0, room_slots_ = 0;
+  int position_ = 0, spills_ = 0;
 };
 
 }  // namespace

@@ -12,10 +12,10 @@
 
 namespace lazuli::machine {
 
-// Runs the sequence over elements 0 … n-1 of some rows; n is a positive multiple of the lanes, `room` is
+// Runs the sequence over elements 0 … n-1 of some rows; n is a positive multiple of the lanes, `scratch` is
 // scratch memory on a 64-byte border. The table, which is written to, has the addresses of the operands'
 // first elements, then the bytes from row to row of each, then the number of rows.
-using Entry = void (*)(void** table, int64_t n, char* room);
+using Entry = void (*)(void** table, int64_t n, char* scratch);
 inline size_t table_size(int operands) { return 2 * size_t(operands) + 1; }
 
 // The instruction set to write: 16 lanes of AVX-512 (F, BW, DQ, VL) or 8 of AVX2 with FMA and F16C.
@@ -25,7 +25,7 @@ inline int lanes_of(Target target) { return target == Target::avx512 ? 16 : 8; }
 struct Emitted {
   Pages code;
   std::unique_ptr<uint32_t[], void (*)(uint32_t*)> literals{nullptr, nullptr};  // the code reads them
-  size_t room = 0;                                                              // bytes of scratch memory
+  size_t spilled = 0;                                                           // bytes of scratch memory
   Entry entry() const { return reinterpret_cast<Entry>(code.address()); }
 };
 

@@ -54,23 +54,23 @@ struct Instance {
 namespace {
 
 Buffer* buffer_of(const Call& call, size_t index) {
-  const int64_t id = call.integer(index, "slot");
-  const Slot* slot = call.instance->queues.store.slots.find(uint64_t(id));
-  if (!slot || !slot->buffer) call.refuse("slot " + std::to_string(id) + " has no buffer");
-  return slot->buffer.get();
+  const int64_t id = call.integer(index, "buffer");
+  const BufferEntry* entry = call.instance->queues.store.buffers.find(uint64_t(id));
+  if (!entry || !entry->buffer) call.refuse("there is no buffer " + std::to_string(id));
+  return entry->buffer.get();
 }
 
-Slot& slot_at(const Call& call, size_t index) {
-  const int64_t id = call.integer(index, "slot");
-  Slot* slot = call.instance->queues.store.slots.make(uint64_t(id));
-  if (!slot) call.refuse("slot " + std::to_string(id) + " is out of range");
-  return *slot;
+BufferEntry& entry_at(const Call& call, size_t index) {
+  const int64_t id = call.integer(index, "buffer");
+  BufferEntry* entry = call.instance->queues.store.buffers.make(uint64_t(id));
+  if (!entry) call.refuse("buffer id " + std::to_string(id) + " is out of range");
+  return *entry;
 }
 
 char* range_of(const Call& call, Buffer* buffer, int64_t offset, size_t size) {
   if (uint64_t(offset) > buffer->bytes || size > buffer->bytes - uint64_t(offset)) {
     call.refuse(std::to_string(size) + " bytes at offset " + std::to_string(offset) +
-                " do not fit the slot's " + std::to_string(buffer->bytes));
+                " do not fit the buffer's " + std::to_string(buffer->bytes));
   }
   return static_cast<char*>(buffer->data) + offset;
 }
@@ -202,7 +202,7 @@ napi_value failures(Call& call) {
 napi_value poisoned(Call& call) {
   auto& queues = call.instance->queues;
   return call.array(queues.take_poison(), [&](const Poison& poison) {
-    return call.object({{"slot", call.number(poison.slot)},
+    return call.object({{"id", call.number(poison.id)},
                         {"queue", call.number(poison.queue)},
                         {"ticket", call.number(double(poison.ticket))},
                         {"cause", call.number(poison.cause)},
@@ -224,8 +224,8 @@ napi_value release_program(Call& call) {
 
 napi_value register_plan(Call& call) {
   const auto words = call.words(0, "words");
-  // Each is a slot of its own where the plan runs.
-  constexpr int64_t kMost = PagedTable<Slot>::kLimit;
+  // Each is a binding of its own where the plan runs.
+  constexpr int64_t kMost = PagedTable<BufferEntry>::kLimit;
   const int64_t n_in = call.integer(1, "nIn", 0, kMost), n_out = call.integer(2, "nOut", 0, kMost);
   const int64_t arena = call.integer(3, "arenaBytes", 0, int64_t(1) << 46);
   return call.number(
@@ -239,53 +239,53 @@ napi_value release_plan(Call& call) {
   return nullptr;
 }
 
-// --- Slots
+// --- Buffers
 
 napi_value allocate(Call& call) {
   const int64_t bytes = call.integer(1, "nbytes");
   std::string error;
-  const int64_t slot = call.integer(0, "slot");
-  if (!call.instance->queues.main().executor().allocate(uint64_t(slot), bytes, &error))
+  const int64_t id = call.integer(0, "buffer");
+  if (!call.instance->queues.main().executor().allocate(uint64_t(id), bytes, &error))
     throw std::runtime_error("[allocate] " + error);
   return nullptr;
 }
 
-napi_value free_slot(Call& call) {
-  const int64_t id = call.integer(0, "slot");
-  if (Slot* slot = call.instance->queues.store.slots.find(uint64_t(id))) {
-    slot->buffer.reset();
-    slot->cause = 0;
+napi_value free_buffer(Call& call) {
+  const int64_t id = call.integer(0, "buffer");
+  if (BufferEntry* entry = call.instance->queues.store.buffers.find(uint64_t(id))) {
+    entry->buffer.reset();
+    entry->cause = 0;
   }
   return nullptr;
 }
 
 napi_value share(Call& call) {
   Buffer* buffer = buffer_of(call, 0);
-  Slot& other = slot_at(call, 1);
+  BufferEntry& other = entry_at(call, 1);
   Memory::share(buffer);
   other.buffer = BufferRef(buffer);
-  other.cause = call.instance->queues.store.slots.find(uint64_t(call.integer(0, "slot")))->cause;
+  other.cause = call.instance->queues.store.buffers.find(uint64_t(call.integer(0, "buffer")))->cause;
   return nullptr;
 }
 
 // To another isolate, and from one.
 napi_value give(Call& call) {
   Buffer* buffer = buffer_of(call, 0);
-  if (buffer->adopted) call.refuse("the slot's memory is another backend's");
+  if (buffer->adopted) call.refuse("the memory is another backend's");
   Memory::share(buffer);
   return call.number(double(exchange().put(BufferRef(buffer))));
 }
 
 napi_value take(Call& call) {
-  Slot& slot = slot_at(call, 0);
+  BufferEntry& entry = entry_at(call, 0);
   const int64_t number = call.integer(1, "number"), bytes = call.integer(2, "nbytes");
   BufferRef buffer = exchange().take(uint64_t(number));
   if (!buffer) call.refuse("no buffer waits under number " + std::to_string(number));
   if (size_t(bytes) > buffer->capacity)
     call.refuse("the buffer has " + std::to_string(buffer->capacity) + " bytes, not " +
                 std::to_string(bytes));
-  slot.buffer = std::move(buffer);
-  slot.cause = 0;
+  entry.buffer = std::move(buffer);
+  entry.cause = 0;
   return nullptr;
 }
 
@@ -362,7 +362,7 @@ napi_value host_view(Call& call) {
 napi_value adopt(Call& call) {
   Instance& it = *call.instance;
   it.shared->sweep(call.env);
-  Slot& slot = slot_at(call, 0);
+  BufferEntry& entry = entry_at(call, 0);
   const uint64_t at = call.address(1, "address");
   const int64_t bytes = call.integer(2, "nbytes");
   if (at == 0 && bytes > 0) call.refuse("address must not be 0");
@@ -377,8 +377,8 @@ napi_value adopt(Call& call) {
     std::unique_ptr<Owner> owner(static_cast<Owner*>(held));
     if (owner->reference) owner->shared->garbage.push_back(owner->reference);
   };
-  slot.buffer = BufferRef(memory().adopt(reinterpret_cast<void*>(at), size_t(bytes), release, owner.get()));
-  slot.cause = 0;
+  entry.buffer = BufferRef(memory().adopt(reinterpret_cast<void*>(at), size_t(bytes), release, owner.get()));
+  entry.cause = 0;
   owner.release();
   return nullptr;
 }
@@ -498,7 +498,7 @@ constexpr Function kFunctions[] = {
     {"registerPlan", register_plan},
     {"releasePlan", release_plan},
     {"allocate", allocate},
-    {"free", free_slot},
+    {"free", free_buffer},
     {"share", share},
     {"give", give},
     {"take", take},

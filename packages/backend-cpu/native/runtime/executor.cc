@@ -35,9 +35,9 @@ std::shared_ptr<Plan> Executor::plan_at(uint32_t id) {
   return plans_[id];
 }
 
-bool Executor::allocate(uint64_t slot, int64_t bytes, std::string* error) {
-  Slot* it = slots_.make(slot);
-  if (!it) return *error = "slot " + std::to_string(slot) + " is out of range", false;
+bool Executor::allocate(uint64_t id, int64_t bytes, std::string* error) {
+  BufferEntry* it = buffers_.make(id);
+  if (!it) return *error = "buffer id " + std::to_string(id) + " is out of range", false;
   it->buffer.reset();
   it->cause = 0;
   if (bytes < 0) return *error = "cannot allocate " + std::to_string(bytes) + " bytes", false;
@@ -50,24 +50,24 @@ Executor::Outcome Executor::fail(std::string message) {
   return Outcome::failed;
 }
 
-Executor::Outcome Executor::skip(const Slot* input) {
+Executor::Outcome Executor::skip(const BufferEntry* input) {
   cause_ = input->cause;
   return Outcome::skipped;
 }
 
 void Executor::poison_outputs(uint32_t cause) {
-  for (uint32_t slot : outputs_) {
-    Slot* it = slots_.make(slot);
+  for (uint32_t id : outputs_) {
+    BufferEntry* it = buffers_.make(id);
     if (!it || it->cause) continue;
     it->cause = cause;
-    poisoned_.push_back(slot);
+    poisoned_.push_back(id);
   }
 }
 
-// A written slot has a value again: slots are used for one array after another.
+// A written buffer has a value again: ids are used for one array after another.
 void Executor::heal_outputs() {
-  for (uint32_t slot : outputs_)
-    if (Slot* it = slots_.find(slot)) it->cause = 0;
+  for (uint32_t id : outputs_)
+    if (BufferEntry* it = buffers_.find(id)) it->cause = 0;
 }
 
 size_t Executor::run(const int64_t* words, size_t count) {
@@ -101,7 +101,7 @@ size_t Executor::run(const int64_t* words, size_t count) {
   }
   if (!poisoned_.empty()) {
     // Some were given back or written since.
-    const auto lacks = [this](uint32_t slot) { return slots_.find(slot)->cause != 0; };
+    const auto lacks = [this](uint32_t id) { return buffers_.find(id)->cause != 0; };
     std::sort(poisoned_.begin(), poisoned_.end());
     poisoned_.erase(std::unique(poisoned_.begin(), poisoned_.end()), poisoned_.end());
     poisoned_.erase(std::remove_if(poisoned_.begin(), poisoned_.end(), std::not_fn(lacks)), poisoned_.end());
@@ -114,17 +114,17 @@ Executor::Outcome Executor::record(const int64_t* record, const int64_t* end) {
   const int64_t* next = record + 1;
   switch (opcode) {
     case kAlloc: {
-      if (end - next != 2) return fail("malformed record: ALLOC takes a slot and bytes");
+      if (end - next != 2) return fail("malformed record: ALLOC takes a buffer id and bytes");
       std::string error;
       if (allocate(uint64_t(next[0]), next[1], &error)) return Outcome::done;
-      if (uint64_t(next[0]) < slots_.kLimit) outputs_.push_back(low32(next[0]));
+      if (uint64_t(next[0]) < buffers_.kLimit) outputs_.push_back(low32(next[0]));
       return fail("[allocate] " + error);
     }
     case kFree: {
-      if (end - next != 1) return fail("malformed record: FREE takes a slot");
-      if (Slot* slot = slots_.find(uint64_t(*next))) {
-        slot->buffer.reset();
-        slot->cause = 0;
+      if (end - next != 1) return fail("malformed record: FREE takes a buffer id");
+      if (BufferEntry* entry = buffers_.find(uint64_t(*next))) {
+        entry->buffer.reset();
+        entry->cause = 0;
       }
       return Outcome::done;
     }
@@ -165,23 +165,23 @@ Executor::Outcome Executor::operands(const int64_t*& next, const int64_t* end, i
       if (i >= n_in) return fail("malformed record: an output is an immediate");
       continue;
     }
-    if (i >= n_in) outputs_.push_back(extent.slot);
-    const Slot* slot = slots_.find(extent.slot);
-    const Buffer* buffer = slot ? slot->buffer.get() : nullptr;
+    if (i >= n_in) outputs_.push_back(extent.id);
+    const BufferEntry* entry = buffers_.find(extent.id);
+    const Buffer* buffer = entry ? entry->buffer.get() : nullptr;
     if (!buffer) {
-      if (!slot || !slot->cause) outcome = fail("slot " + std::to_string(extent.slot) + " has no buffer");
-      if (outcome == Outcome::done) outcome = skip(slot);
+      if (!entry || !entry->cause) outcome = fail("there is no buffer " + std::to_string(extent.id));
+      if (outcome == Outcome::done) outcome = skip(entry);
       continue;
     }
-    if (slot->cause) {
+    if (entry->cause) {
       if (i >= n_in)
         ailing_ = true;
       else if (outcome == Outcome::done)
-        outcome = skip(slot);
+        outcome = skip(entry);
     }
     if (extent.low < 0 || extent.high > int64_t(buffer->capacity)) {
       outcome = fail("malformed record: an operand reaches bytes " + std::to_string(extent.low) + " to " +
-                     std::to_string(extent.high) + " of slot " + std::to_string(extent.slot) +
+                     std::to_string(extent.high) + " of buffer " + std::to_string(extent.id) +
                      ", which has " + std::to_string(buffer->capacity));
       continue;
     }
@@ -225,23 +225,23 @@ Executor::Outcome Executor::run_dense(const int64_t* next, const int64_t* end) {
       addresses[i] = reinterpret_cast<char*>(const_cast<int64_t*>(next));
       continue;
     }
-    const Slot* slot = slots_.find(low32(*next));
-    if (!slot || !slot->buffer) {
-      if (slot && slot->cause) return skip(slot);
-      return fail("slot " + std::to_string(low32(*next)) + " has no buffer");
+    const BufferEntry* entry = buffers_.find(low32(*next));
+    if (!entry || !entry->buffer) {
+      if (entry && entry->cause) return skip(entry);
+      return fail("there is no buffer " + std::to_string(low32(*next)));
     }
-    if (slot->cause) {
-      if (i < n_in) return skip(slot);
+    if (entry->cause) {
+      if (i < n_in) return skip(entry);
       ailing_ = true;
     }
     const int log_size = program->log_sizes()[i];
     const int64_t offset = high32(*next), bytes = int64_t(singles >> i & 1 ? 1 : size) << log_size;
-    if ((offset & ((1 << log_size) - 1)) || bytes + offset > int64_t(slot->buffer->capacity)) {
+    if ((offset & ((1 << log_size) - 1)) || bytes + offset > int64_t(entry->buffer->capacity)) {
       return fail("malformed record: an operand reaches bytes " + std::to_string(offset) + " to " +
-                  std::to_string(offset + bytes) + " of slot " + std::to_string(low32(*next)) +
-                  ", which has " + std::to_string(slot->buffer->capacity));
+                  std::to_string(offset + bytes) + " of buffer " + std::to_string(low32(*next)) +
+                  ", which has " + std::to_string(entry->buffer->capacity));
     }
-    addresses[i] = static_cast<char*>(slot->buffer->data) + offset;
+    addresses[i] = static_cast<char*>(entry->buffer->data) + offset;
   }
   // One element is no more uniform than its result.
   const uint64_t uniform = size == 1 ? 0 : immediates | singles;
@@ -282,27 +282,27 @@ Executor::Outcome Executor::run_plan(const int64_t* next, const int64_t* end) {
   const int count = plan.n_in() + plan.n_out();
   if (end - next != 2 * int64_t(count)) {
     return fail("malformed record: plan " + std::to_string(id) + " takes " + std::to_string(count) +
-                " slots with offsets");
+                " buffers with offsets");
   }
   for (int i = plan.n_in(); i < count; i++) {
-    if (uint64_t(next[2 * i]) < slots_.kLimit) outputs_.push_back(low32(next[2 * i]));
+    if (uint64_t(next[2 * i]) < buffers_.kLimit) outputs_.push_back(low32(next[2 * i]));
   }
   addresses_.resize(size_t(count) + 1);
   bool skipped = false;
   for (int i = 0; i < count; i++, next += 2) {
-    const Slot* slot = slots_.find(uint64_t(next[0]));
-    if (slot && slot->cause) {
-      if (i < plan.n_in() || !slot->buffer) {
-        if (!skipped) skip(slot);
+    const BufferEntry* entry = buffers_.find(uint64_t(next[0]));
+    if (entry && entry->cause) {
+      if (i < plan.n_in() || !entry->buffer) {
+        if (!skipped) skip(entry);
         skipped = true;
         continue;
       }
       ailing_ = true;
     }
-    if (!slot || !slot->buffer) return fail("slot " + std::to_string(next[0]) + " has no buffer");
-    std::string wrong = plan.check(i, next[1], slot->buffer->capacity);
+    if (!entry || !entry->buffer) return fail("there is no buffer " + std::to_string(next[0]));
+    std::string wrong = plan.check(i, next[1], entry->buffer->capacity);
     if (!wrong.empty()) return fail("malformed record: " + wrong);
-    addresses_[size_t(i)] = static_cast<char*>(slot->buffer->data) + next[1];
+    addresses_[size_t(i)] = static_cast<char*>(entry->buffer->data) + next[1];
   }
   if (skipped) return Outcome::skipped;
   return plan.run(addresses_.data(), context_, &message_) ? Outcome::done : Outcome::failed;

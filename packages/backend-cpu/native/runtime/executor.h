@@ -30,7 +30,7 @@ struct Failure {
 
 class Executor final : public Names {
  public:
-  explicit Executor(Store& store) : store_(store), slots_(store.slots) {}
+  explicit Executor(Store& store) : store_(store), buffers_(store.buffers) {}
 
   // Runs the records, and returns how many failed. `stop`, when it becomes true, ends that between two
   // records; `wait` is how a WAIT record waits.
@@ -40,12 +40,12 @@ class Executor final : public Names {
 
   // Of the last run.
   const std::vector<Failure>& failures() const { return failures_; }
-  // The slots without a value since the last call, each once.
+  // The buffers without a value since the last call, each once.
   std::vector<uint32_t> take_poisoned() { return std::exchange(poisoned_, {}); }
   bool has_poisoned() const { return !poisoned_.empty(); }
 
-  // Gives the slot a new buffer. False, with the reason, when there is none.
-  bool allocate(uint64_t slot, int64_t bytes, std::string* error);
+  // Gives the id a new buffer. False, with the reason, when there is none.
+  bool allocate(uint64_t id, int64_t bytes, std::string* error);
 
   // A program or plan in the store is made when a record first names it, or given.
   void give_program(uint32_t id, std::shared_ptr<Program> made);
@@ -69,7 +69,7 @@ class Executor final : public Names {
   // Decodes operands into operands_ and finds their memory. Outputs are noted in outputs_ even when it fails.
   Outcome operands(const int64_t*& next, const int64_t* end, int n_in, int n_out);
   Outcome fail(std::string message);
-  Outcome skip(const Slot* input);
+  Outcome skip(const BufferEntry* input);
   void poison_outputs(uint32_t cause);
   void heal_outputs();
   // The program of a MAP or DENSE record; null where there is none.
@@ -80,7 +80,7 @@ class Executor final : public Names {
   }
 
   Store& store_;
-  PagedTable<Slot>& slots_;
+  PagedTable<BufferEntry>& buffers_;
   Context context_;
   MapJob job_;
   std::vector<lz_operand> operands_ = std::vector<lz_operand>(64);

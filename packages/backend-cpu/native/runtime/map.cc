@@ -36,7 +36,7 @@ struct Run : MapCall {
 
   void coded(int64_t begin, int64_t end) const {
     const size_t pointers = line(size_t(operands) * sizeof(void*));
-    char* memory = workspace(pointers + code->room());
+    char* memory = workspace(pointers + code->scratch_bytes());
     auto** at = reinterpret_cast<void**>(memory);
     for (int i = 0; i < operands; i++) at[i] = bases[i] + (single(i) ? 0 : begin << log_sizes[i]);
     code->run(at, end - begin, memory + pointers, streaming);
@@ -64,14 +64,14 @@ struct Run : MapCall {
     const Patches& patches = job.patches;
     const size_t pointers = line(size_t(operands) * sizeof(char*));
     const size_t table_bytes = line(v.n_slots * sizeof(void*)), block_bytes = size_t(kBlock) * 8;
-    const size_t room_bytes = code ? line(code->room()) : 0;
-    char* memory = workspace(2 * pointers + table_bytes + room_bytes + v.register_bytes +
+    const size_t scratch_bytes = code ? line(code->scratch_bytes()) : 0;
+    char* memory = workspace(2 * pointers + table_bytes + scratch_bytes + v.register_bytes +
                              size_t(operands) * block_bytes);
     auto** at = reinterpret_cast<char**>(memory);
     auto** gathered = reinterpret_cast<char**>(memory + pointers);  // what each block holds
     auto** slots = reinterpret_cast<void**>(memory + 2 * pointers);
-    char* room = memory + 2 * pointers + table_bytes;
-    char* registers = room + room_bytes;
+    char* scratch = memory + 2 * pointers + table_bytes;
+    char* registers = scratch + scratch_bytes;
     char* blocks = registers + v.register_bytes;
     table(slots, registers);
     for (int i = 0; i < operands; i++) slots[i] = bases[i], gathered[i] = nullptr;
@@ -99,7 +99,7 @@ struct Run : MapCall {
         gathered[i] = at[i];
       }
       if (code) {
-        code->run(slots, rows * cols, room, false);
+        code->run(slots, rows * cols, scratch, false);
       } else {
         steps(slots, rows * cols);
       }

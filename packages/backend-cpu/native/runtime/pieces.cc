@@ -107,14 +107,15 @@ void MapPieces::work(const Span& span) const {
   const int operands = call_.operands, out = call_.n_in;
   const size_t pointers = line(size_t(operands) * sizeof(char*)),
                table_bytes = line(v.n_slots * sizeof(void*));
-  const size_t room_bytes = call_.code ? line(call_.code->room()) : 0, block_bytes = size_t(kBlock) * 8;
-  char* memory = workspace(2 * pointers + table_bytes + room_bytes + v.register_bytes +
+  const size_t scratch_bytes = call_.code ? line(call_.code->scratch_bytes()) : 0,
+               block_bytes = size_t(kBlock) * 8;
+  char* memory = workspace(2 * pointers + table_bytes + scratch_bytes + v.register_bytes +
                            (gathers_ ? size_t(operands) * block_bytes : 0));
   auto** at = reinterpret_cast<char**>(memory);
   auto* steps = reinterpret_cast<int64_t*>(memory + pointers);
   auto** slots = reinterpret_cast<void**>(memory + 2 * pointers);
-  char* room = memory + 2 * pointers + table_bytes;
-  char* registers = room + room_bytes;
+  char* scratch = memory + 2 * pointers + table_bytes;
+  char* registers = scratch + scratch_bytes;
   char* blocks = registers + v.register_bytes;
   // Lines one after the other are steps, unless rows have several axes.
   const bool regular = span.step > 0 || rows_.shape.size() <= 1;
@@ -130,7 +131,7 @@ void MapPieces::work(const Span& span) const {
   };
   start(0);
   if (call_.code && !gathers_ && regular)
-    return call_.code->run(reinterpret_cast<void* const*>(at), steps, lines, length, room);
+    return call_.code->run(reinterpret_cast<void* const*>(at), steps, lines, length, scratch);
   for (int i = 0; i < operands; i++) slots[i] = call_.bases[i];
   if (!call_.code) {
     call_.table(slots, registers);
@@ -151,7 +152,7 @@ void MapPieces::work(const Span& span) const {
         slots[i] = block;
       }
       if (call_.code)
-        call_.code->run(slots, count, room, false);
+        call_.code->run(slots, count, scratch, false);
       else
         call_.steps(slots, count);
     }

@@ -52,7 +52,7 @@ void Plan::join() {
     if (step.is_prologue && step.n_out == 1 && after.kernel && after.n_in > 0) {
       const size_t made = step.first + size_t(step.n_in);
       const lz_operand& x = operands_[after.first];
-      const bool same = places_[made].slot == places_[after.first].slot &&
+      const bool same = places_[made].binding == places_[after.first].binding &&
                         places_[made].offset == places_[after.first].offset && (x.flags & LZ_CONTIGUOUS) &&
                         x.size == operands_[made].size && x.dtype == operands_[made].dtype && x.ndim > 0;
       if (same)
@@ -64,7 +64,7 @@ void Plan::join() {
     if (result.ndim < 1 || !(result.flags & LZ_CONTIGUOUS) || result.size != after.job.n) continue;
     const Place& made = places_[step.first + size_t(step.n_in)];
     for (size_t k = after.first; k < after.first + size_t(after.n_in); k++) {
-      if (places_[k].slot != made.slot || places_[k].offset != made.offset) continue;
+      if (places_[k].binding != made.binding || places_[k].offset != made.offset) continue;
       step.pieces = MapPieces::make(after.job, operands_.data() + after.first, result.shape[result.ndim - 1]);
       break;
     }
@@ -82,11 +82,11 @@ bool Plan::is_prologue_of(const Step& work, const Step& kernel) const {
   const size_t made = work.first + size_t(work.n_in), results = kernel.first + size_t(kernel.n_in);
   for (size_t i = results; i < results + size_t(kernel.n_out); i++) {
     for (size_t k = work.first; k <= made; k++)
-      if (places_[k].slot != kNoSlot && overlap(i, k)) return false;
+      if (places_[k].binding != kUnbound && overlap(i, k)) return false;
   }
   // Other operands of the kernel are in memory.
   for (size_t k = kernel.first + 1; k < results; k++)
-    if (places_[k].slot != kNoSlot && overlap(made, k)) return false;
+    if (places_[k].binding != kUnbound && overlap(made, k)) return false;
   return true;
 }
 
@@ -94,7 +94,7 @@ bool Plan::joins(const Step& kernel, const Step& work) const {
   const size_t result = kernel.first + size_t(kernel.n_in), outputs = work.first + size_t(work.n_in);
   const lz_operand& made = operands_[result];
   for (size_t i = work.first; i < outputs + size_t(work.n_out); i++) {
-    if (places_[i].slot == kNoSlot) continue;
+    if (places_[i].binding == kUnbound) continue;
     const lz_operand& x = operands_[i];
     const bool same = x.data == made.data && x.dtype == made.dtype && (x.flags & LZ_CONTIGUOUS);
     if (!same && overlap(i, result) &&
@@ -102,18 +102,18 @@ bool Plan::joins(const Step& kernel, const Step& work) const {
       return false;
     if (i < outputs) continue;
     for (size_t k = kernel.first; k < result; k++)
-      if (places_[k].slot != kNoSlot && overlap(i, k)) return false;
+      if (places_[k].binding != kUnbound && overlap(i, k)) return false;
   }
   return true;
 }
 
-void Plan::need(uint32_t slot, int64_t low, int64_t high, int64_t alignment) {
-  if (slot >= needed_.size()) refuse("local slot " + std::to_string(slot) + " is out of range");
-  if (low < 0) refuse("an operand reaches below local slot " + std::to_string(slot));
+void Plan::need(uint32_t binding, int64_t low, int64_t high, int64_t alignment) {
+  if (binding >= needed_.size()) refuse("binding " + std::to_string(binding) + " is out of range");
+  if (low < 0) refuse("an operand reaches below binding " + std::to_string(binding));
   if (high > record_detail::kFar)
-    refuse("an operand reaches too far into local slot " + std::to_string(slot));
-  needed_[slot] = std::max(needed_[slot], high);
-  alignment_[slot] = std::max(alignment_[slot], alignment);
+    refuse("an operand reaches too far into binding " + std::to_string(binding));
+  needed_[binding] = std::max(needed_[binding], high);
+  alignment_[binding] = std::max(alignment_[binding], alignment);
 }
 
 void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names) {
@@ -128,17 +128,17 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     if (depth_ > kDeepest) refuse("plans are nested more than " + std::to_string(kDeepest) + " deep");
     const int count = step.plan->n_in_ + step.plan->n_out_;
     if (end - next != 2 * int64_t(count))
-      refuse("a nested plan takes " + std::to_string(count) + " slots with offsets");
+      refuse("a nested plan takes " + std::to_string(count) + " buffers with offsets");
     step.first = uint32_t(pairs_.size());
     for (int i = 0; i < count; i++, next += 2) {
-      const int64_t slot = next[0], offset = next[1], needed = step.plan->needed_[size_t(i)];
-      if (slot < 0 || slot >= int64_t(needed_.size()))
-        refuse("local slot " + std::to_string(slot) + " is out of range");
+      const int64_t binding = next[0], offset = next[1], needed = step.plan->needed_[size_t(i)];
+      if (binding < 0 || binding >= int64_t(needed_.size()))
+        refuse("binding " + std::to_string(binding) + " is out of range");
       const int64_t alignment = step.plan->alignment_[size_t(i)];
       if (offset < 0 || offset > record_detail::kFar || offset % alignment)
         refuse("an offset is out of range or not aligned");
-      need(uint32_t(slot), offset, offset + needed, alignment);
-      pairs_.push_back({uint32_t(slot), offset, 0, needed});
+      need(uint32_t(binding), offset, offset + needed, alignment);
+      pairs_.push_back({uint32_t(binding), offset, 0, needed});
     }
     steps_.push_back(std::move(step));
     return;
@@ -161,13 +161,12 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
     if (immediate && i >= step.n_in) refuse("an output is an immediate");
     if (opcode == kRun && i >= step.n_in && !(x.flags & LZ_CONTIGUOUS))
       refuse("an output of a kernel has gaps");
-    if (!immediate) need(extent.slot, extent.low, extent.high, itemsize(x.dtype));
+    if (!immediate) need(extent.id, extent.low, extent.high, itemsize(x.dtype));
     operands_.push_back(x);
     if (immediate)
-      places_.push_back({kNoSlot, 0, 0, 0});
+      places_.push_back({kUnbound, 0, 0, 0});
     else
-      places_.push_back(
-          {extent.slot, extent.offset, extent.low - extent.offset, extent.high - extent.offset});
+      places_.push_back({extent.id, extent.offset, extent.low - extent.offset, extent.high - extent.offset});
   }
   if (opcode == kRun) {
     step.kernel = registry().find(id);
@@ -184,14 +183,14 @@ void Plan::add_step(const int64_t* record, const int64_t* end, int64_t*& strides
   steps_.push_back(std::move(step));
 }
 
-std::string Plan::check(int local_slot, int64_t offset, size_t capacity) const {
-  const int64_t needed = needed_[size_t(local_slot)];
-  if (offset < 0 || offset % alignment_[size_t(local_slot)]) {
-    return "offset " + std::to_string(offset) + " of the plan's slot " + std::to_string(local_slot) +
+std::string Plan::check(int binding, int64_t offset, size_t capacity) const {
+  const int64_t needed = needed_[size_t(binding)];
+  if (offset < 0 || offset % alignment_[size_t(binding)]) {
+    return "offset " + std::to_string(offset) + " of the plan's binding " + std::to_string(binding) +
            " is negative or not aligned";
   }
   if (offset > int64_t(capacity) || needed > int64_t(capacity) - offset) {
-    return "the plan's slot " + std::to_string(local_slot) + " needs " + std::to_string(needed) +
+    return "the plan's binding " + std::to_string(binding) + " needs " + std::to_string(needed) +
            " bytes from offset " + std::to_string(offset) + " of a buffer of " + std::to_string(capacity);
   }
   return {};
@@ -206,7 +205,7 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
     addresses[n_in_ + n_out_] = static_cast<char*>(arena->data);
   }
   for (size_t i = 0; i < operands_.size(); i++) {
-    if (places_[i].slot != kNoSlot) operands_[i].data = addresses[places_[i].slot] + places_[i].offset;
+    if (places_[i].binding != kUnbound) operands_[i].data = addresses[places_[i].binding] + places_[i].offset;
   }
   char* at[510];
   for (size_t next = 0; next < steps_.size(); next++) {
@@ -215,7 +214,7 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
       const int count = step.plan->n_in_ + step.plan->n_out_;
       for (int i = 0; i < count; i++) {
         const Place& place = pairs_[step.first + size_t(i)];
-        nested_[size_t(i)] = addresses[place.slot] + place.offset;
+        nested_[size_t(i)] = addresses[place.binding] + place.offset;
       }
       if (!step.plan->run(nested_.data(), context, error)) return false;
       continue;

@@ -1,5 +1,5 @@
-// Plans: recorded command buffers with local slots, checked and decoded once. A replay adds addresses to
-// offsets and runs.
+// Plans: recorded command buffers with bindings for buffers, checked and decoded once. A replay adds
+// addresses to offsets and runs.
 #ifndef LAZULI_RUNTIME_PLAN_H
 #define LAZULI_RUNTIME_PLAN_H
 
@@ -37,7 +37,7 @@ class Plan {
 
   // The reason why an input or output cannot start at `offset` of a buffer of that capacity; empty when
   // it can.
-  std::string check(int local_slot, int64_t offset, size_t capacity) const;
+  std::string check(int binding, int64_t offset, size_t capacity) const;
 
   // `addresses` has one checked address an input and output, and room for one more.
   bool run(char** addresses, Context& context, std::string* error) const;
@@ -59,11 +59,11 @@ class Plan {
     int64_t n_params = 0;
   };
   struct Place {
-    uint32_t slot;
+    uint32_t binding;
     int64_t offset;
     int64_t low, high;  // what an operand reaches, in bytes from its address
   };
-  static constexpr uint32_t kNoSlot = ~0u;
+  static constexpr uint32_t kUnbound = ~0u;
 
   void add_step(const int64_t* record, const int64_t* end, int64_t*& strides, Names& names);
   // Gives kernels the work that makes their operands or finishes their results.
@@ -74,7 +74,7 @@ class Plan {
   // True if a kernel may write its result while the work that makes its operand still reads.
   bool is_prologue_of(const Step& work, const Step& kernel) const;
   bool overlap(size_t a, size_t b) const;
-  void need(uint32_t slot, int64_t low, int64_t high, int64_t alignment);
+  void need(uint32_t binding, int64_t low, int64_t high, int64_t alignment);
 
   int n_in_, n_out_, depth_ = 1;
   int64_t arena_bytes_;
@@ -85,7 +85,7 @@ class Plan {
   std::vector<Place> places_;  // of operands_
   std::vector<Place> pairs_;   // of nested plans
   mutable std::vector<char*> nested_;
-  std::vector<int64_t> needed_, alignment_;  // by local slot
+  std::vector<int64_t> needed_, alignment_;  // by binding
 };
 
 }  // namespace lazuli

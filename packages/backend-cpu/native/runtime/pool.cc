@@ -78,7 +78,7 @@ Pool& pool() {
       p.started_ = 0;
       p.parked_ = 0;
       p.avoided_ = -1;
-      for (auto& slot : p.slots_) slot.state = 0;
+      for (auto& job : p.jobs_) job.state = 0;
     });
     return made;
   }();
@@ -101,10 +101,10 @@ void Pool::start_workers() {
   }
 }
 
-bool Pool::join(Slot& slot) {
-  uint64_t state = slot.state.load(std::memory_order_relaxed);
-  while ((state & kOpen) && int64_t(state / kWorker) < slot.helpers.load(std::memory_order_relaxed)) {
-    if (slot.state.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire)) return true;
+bool Pool::join(Job& job) {
+  uint64_t state = job.state.load(std::memory_order_relaxed);
+  while ((state & kOpen) && int64_t(state / kWorker) < job.helpers.load(std::memory_order_relaxed)) {
+    if (job.state.compare_exchange_weak(state, state + kWorker, std::memory_order_acquire)) return true;
   }
   return false;
 }
@@ -132,16 +132,16 @@ bool Pool::other_is_busy() const {
   return other.busy;
 }
 
-void Pool::work(Slot& slot, int thread) {
-  const auto run = [this, &slot](uint64_t first, uint64_t end) {
-    slot.body(slot.arg, int64_t(first) * slot.chunk, std::min(slot.n, int64_t(end) * slot.chunk));
+void Pool::work(Job& job, int thread) {
+  const auto run = [this, &job](uint64_t first, uint64_t end) {
+    job.body(job.arg, int64_t(first) * job.chunk, std::min(job.n, int64_t(end) * job.chunk));
     // Only in who called.
     if (!other.busy || other_is_busy()) return;
-    slot.helpers.fetch_add(1, std::memory_order_relaxed);
+    job.helpers.fetch_add(1, std::memory_order_relaxed);
     wake(1);
   };
-  const auto empty = [&run, &slot](Part& part, bool own) {
-    const bool front = own != slot.backward;
+  const auto empty = [&run, &job](Part& part, bool own) {
+    const bool front = own != job.backward;
     uint64_t seen = part.left.load(std::memory_order_relaxed);
     for (;;) {
       const uint64_t first = uint32_t(seen), end = seen >> 32;
@@ -155,17 +155,17 @@ void Pool::work(Slot& slot, int thread) {
   };
   // Its own part from one end, a quarter of what is left at a time: few calls, and little to wait for in the
   // end.
-  if (thread < slot.parts) empty(slot.part[thread], true);
+  if (thread < job.parts) empty(job.part[thread], true);
   // Then the others', from the end to which their own threads come last.
-  for (int i = 1; i <= slot.parts; i++) empty(slot.part[(thread + i) % slot.parts], false);
+  for (int i = 1; i <= job.parts; i++) empty(job.part[(thread + i) % job.parts], false);
 }
 
 bool Pool::help(int thread) {
   bool helped = false;
-  for (Slot& slot : slots_) {
-    if (!join(slot)) continue;
-    work(slot, thread);
-    slot.state.fetch_sub(kWorker, std::memory_order_release);
+  for (Job& job : jobs_) {
+    if (!join(job)) continue;
+    work(job, thread);
+    job.state.fetch_sub(kWorker, std::memory_order_release);
     helped = true;
   }
   return helped;
@@ -240,15 +240,15 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
   }
   if (started_.load(std::memory_order_relaxed) < workers) start_workers();
 
-  Slot* slot = nullptr;
-  for (Slot& each : slots_) {
+  Job* job = nullptr;
+  for (Job& each : jobs_) {
     uint64_t free = 0;
     if (each.state.compare_exchange_strong(free, kClaimed, std::memory_order_acquire)) {
-      slot = &each;
+      job = &each;
       break;
     }
   }
-  if (!slot) {
+  if (!job) {
     body(arg, 0, n);
     return;
   }
@@ -256,27 +256,27 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
   int64_t chunk = std::max(grain, n / (int64_t(workers + 1) * kChunks));
   if (chunk > 256) chunk = (chunk + 63) / 64 * 64;
   const int64_t chunks = (n + chunk - 1) / chunk;
-  slot->body = body;
-  slot->arg = arg;
-  slot->n = n;
-  slot->chunk = chunk;
-  slot->parts = int(std::min<int64_t>(workers + 1, chunks));
-  slot->backward = n / grain >= kLong && backward_.fetch_xor(1, std::memory_order_relaxed) != 0;
-  for (int64_t p = 0; p < slot->parts; p++) {
-    const uint64_t first = uint64_t(chunks * p / slot->parts), end = uint64_t(chunks * (p + 1) / slot->parts);
-    slot->part[p].left.store(first | end << 32, std::memory_order_relaxed);
+  job->body = body;
+  job->arg = arg;
+  job->n = n;
+  job->chunk = chunk;
+  job->parts = int(std::min<int64_t>(workers + 1, chunks));
+  job->backward = n / grain >= kLong && backward_.fetch_xor(1, std::memory_order_relaxed) != 0;
+  for (int64_t p = 0; p < job->parts; p++) {
+    const uint64_t first = uint64_t(chunks * p / job->parts), end = uint64_t(chunks * (p + 1) / job->parts);
+    job->part[p].left.store(first | end << 32, std::memory_order_relaxed);
   }
   const int64_t helpers = std::min<int64_t>(workers - (other_is_busy() ? 1 : 0), chunks - 1);
-  slot->helpers.store(helpers, std::memory_order_relaxed);
-  slot->state.store(kOpen, std::memory_order_release);
+  job->helpers.store(helpers, std::memory_order_relaxed);
+  job->state.store(kOpen, std::memory_order_release);
   if (helpers > 0) wake(helpers);
 
   inside_body = true;
-  work(*slot, 0);
+  work(*job, 0);
   inside_body = false;
 
-  slot->state.fetch_and(~kOpen, std::memory_order_acq_rel);
-  for (int spins = 0; slot->state.load(std::memory_order_acquire) != 0; spins++) {
+  job->state.fetch_and(~kOpen, std::memory_order_acq_rel);
+  for (int spins = 0; job->state.load(std::memory_order_acquire) != 0; spins++) {
     if (spins < 2000) {
       pause();
     } else {

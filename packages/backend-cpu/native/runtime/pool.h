@@ -32,7 +32,7 @@ class Pool {
   friend Pool& pool();
   Pool();
 
-  static constexpr int kSlots = 8;
+  static constexpr int kJobs = 8;
   static constexpr int kMaxThreads = 256;
 
   // The chunks of a thread's part that nobody has taken: the first in the low half, their end in the high
@@ -41,9 +41,9 @@ class Pool {
     std::atomic<uint64_t> left{0};
   };
 
-  // A place for one job. `state`: bit 0 says workers may join, the bits above count those inside. A worker
-  // that has joined keeps the slot from being reused; one that never comes is not waited for.
-  struct alignas(64) Slot {
+  // One job at a time. `state`: bit 0 says workers may join, the bits above count those inside. A worker
+  // that has joined keeps it from being reused; one that never comes is not waited for.
+  struct alignas(64) Job {
     std::atomic<uint64_t> state{0};
     std::atomic<int64_t> helpers{0};  // how many may be inside at once
     Body body = nullptr;
@@ -54,8 +54,8 @@ class Pool {
     Part part[kMaxThreads];
   };
 
-  void work(Slot& slot, int thread);
-  static bool join(Slot& slot);
+  void work(Job& job, int thread);
+  static bool join(Job& job);
   bool help(int thread);
   void serve(int index);
   void start_workers();
@@ -63,7 +63,7 @@ class Pool {
   void avoid_caller();
   bool other_is_busy() const;
 
-  Slot slots_[kSlots];
+  Job jobs_[kJobs];
   alignas(64) std::atomic<int32_t> epoch_{0};
   alignas(64) std::atomic<int32_t> parked_{0};
   std::atomic<int> backward_{0};         // whether the next long job is

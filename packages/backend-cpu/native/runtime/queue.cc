@@ -130,8 +130,8 @@ Queue* Queues::make(uint32_t queue) {
 
 void Queues::note_poison(Queue& queue, uint64_t ticket) {
   std::lock_guard lock(mutex_);
-  for (uint32_t slot : queue.executor_.take_poisoned())
-    poison_.push_back({slot, queue.index_, ticket, store.slots.find(slot)->cause});
+  for (uint32_t id : queue.executor_.take_poisoned())
+    poison_.push_back({id, queue.index_, ticket, store.buffers.find(id)->cause});
   poisoned_.store(true, std::memory_order_release);
 }
 

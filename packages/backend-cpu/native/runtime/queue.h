@@ -21,9 +21,9 @@
 
 namespace lazuli {
 
-// A slot without a value, and the command buffer that should have given it one.
+// A buffer without a value, and the command buffer that should have given it one.
 struct Poison {
-  uint32_t slot, queue;
+  uint32_t id, queue;
   uint64_t ticket;
   uint32_t cause;
 };

@@ -42,9 +42,9 @@ inline bool decode_head(const int64_t*& next, const int64_t* end, CallHead& head
   return true;
 }
 
-// Where an operand's bytes lie in its slot: [low, high), relative to the slot's start.
+// Where an operand's bytes lie in its buffer: [low, high), relative to the buffer's start.
 struct Extent {
-  uint32_t slot;
+  uint32_t id;  // of the buffer, or its binding in a plan
   int64_t offset, low, high;
 };
 
@@ -71,7 +71,7 @@ inline const char* decode_operand(const int64_t*& next, const int64_t* end, lz_o
   if (end - next < 2) return "an operand is cut short";
   const int64_t head = next[0];
   const uint32_t info = high32(head), dtype = info & 0xff, ndim = info >> 8 & 0xff, flags = info >> 16;
-  extent.slot = low32(head);
+  extent.id = low32(head);
   if (dtype >= uint32_t(kDtypes)) return "an operand has an unknown dtype";
   // Filled in place and field by field: a copy of the struct would wait for these narrower stores.
   x.dtype = int32_t(dtype);

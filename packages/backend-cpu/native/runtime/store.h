@@ -1,6 +1,6 @@
-// Shared by the command buffers of an isolate: the slots, the words of programs and plans, and why slots are
-// poisoned. A slot is touched by one thread at a time, which is the business of whoever writes the command
-// buffers; the rest is guarded here.
+// Shared by the command buffers of an isolate: the buffers, the words of programs and plans, and why buffers
+// are poisoned. A buffer is touched by one thread at a time, which is the business of whoever writes the
+// command buffers; the rest is guarded here.
 #ifndef LAZULI_RUNTIME_STORE_H
 #define LAZULI_RUNTIME_STORE_H
 
@@ -16,7 +16,8 @@
 
 namespace lazuli {
 
-struct Slot {
+// The buffer that an id stands for.
+struct BufferEntry {
   BufferRef buffer;
   uint32_t cause = 0;  // the number of the failure that left it without a value; 0: none
 };
@@ -29,7 +30,7 @@ class Store {
     int64_t arena_bytes;
   };
 
-  PagedTable<Slot> slots;
+  PagedTable<BufferEntry> buffers;
 
   // Numbers what is registered: the lowest number that is free.
   uint32_t add_program(const int64_t* words, size_t count) {

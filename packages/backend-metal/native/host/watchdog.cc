@@ -15,7 +15,7 @@
 namespace lz {
 namespace {
 
-constexpr int kSlots = 256;
+constexpr int kThreads = 256;
 constexpr auto kInterval = std::chrono::milliseconds(250);
 
 double now() {
@@ -24,15 +24,15 @@ double now() {
 
 std::atomic<double> limit{300};
 
-// A thread that runs a dispatch, and since when; 0 where the slot is free.
-struct Slot {
+// A thread that runs a dispatch, and since when; 0 where the entry is free.
+struct Watched {
   std::atomic<double> since{0};
   pthread_t thread;
 };
-Slot slots[kSlots];
+Watched threads[kThreads];
 std::atomic<int> running{0};
 std::atomic<bool> watching{false};
-// A slot's thread must not end while it is interrupted.
+// A watched thread must not end while it is interrupted.
 std::mutex mutex;
 
 void watch() {
@@ -42,9 +42,9 @@ void watch() {
     const double most = limit.load(), time = now();
     if (most <= 0) continue;
     std::lock_guard<std::mutex> lock(mutex);
-    for (Slot& slot : slots) {
-      const double since = slot.since.load();
-      if (since > 0 && time - since > most) pthread_kill(slot.thread, kTimeSignal);
+    for (Watched& each : threads) {
+      const double since = each.since.load();
+      if (since > 0 && time - since > most) pthread_kill(each.thread, kTimeSignal);
     }
   }
   watching = false;
@@ -62,32 +62,32 @@ std::atomic<int> codes{0};
 double time_limit() { return limit; }
 void set_time_limit(double seconds) { limit = seconds; }
 
-Watch::Watch() : slot_(-1) {
+Watch::Watch() : entry_(-1) {
   if (limit.load(std::memory_order_relaxed) <= 0) return;
-  for (int i = 0; i < kSlots; i++) {
+  for (int i = 0; i < kThreads; i++) {
     double free = 0;
-    if (slots[i].since.load(std::memory_order_relaxed) != 0 ||
-        !slots[i].since.compare_exchange_strong(free, -1))
+    if (threads[i].since.load(std::memory_order_relaxed) != 0 ||
+        !threads[i].since.compare_exchange_strong(free, -1))
       continue;
-    slots[i].thread = pthread_self();
-    slots[i].since = now();
-    slot_ = i;
+    threads[i].thread = pthread_self();
+    threads[i].since = now();
+    entry_ = i;
     break;
   }
-  if (slot_ < 0) return;
+  if (entry_ < 0) return;
   running++;
   if (!watching.exchange(true)) std::thread(watch).detach();
 }
 
 Watch::~Watch() {
-  if (slot_ < 0) return;
+  if (entry_ < 0) return;
   running--;
-  if (limit.load(std::memory_order_relaxed) < now() - slots[slot_].since.load()) {
+  if (limit.load(std::memory_order_relaxed) < now() - threads[entry_].since.load()) {
     // The watcher may be about to interrupt this thread.
     std::lock_guard<std::mutex> lock(mutex);
-    slots[slot_].since = 0;
+    threads[entry_].since = 0;
   } else
-    slots[slot_].since = 0;
+    threads[entry_].since = 0;
 }
 
 void add_kernel_code(const void* in_library) {

@@ -21,7 +21,7 @@ class Watch {
   Watch& operator=(const Watch&) = delete;
 
  private:
-  int slot_;
+  int entry_;
 };
 
 // True if an instruction belongs to a kernel.

@@ -110,8 +110,8 @@ export class Storage {
   original: Storage | null = null
   constructor(
     readonly memory: Memory,
-    /** The backend's number for it. */
-    readonly slot: number,
+    /** The buffer id: the backend's number for it. */
+    readonly id: number,
     public nbytes: number,
     /** The memory itself, for a backend that keeps it in JavaScript. */
     readonly bytes: ArrayBuffer | null = null,

@@ -121,14 +121,14 @@ class HostRewriter extends Rewriter {
   private variables = 0
 
   protected register(name: string, f: FunctionDefinition, expression: string): void {
-    const slots = this.slotsOf(f)
-    this.kernels.push({ name, buffers: slots.buffers })
+    const bindings = this.bindingsOf(f)
+    this.kernels.push({ name, buffers: bindings.buffers })
     this.entries.push(
-      `lz::Entry<&${expression}, decltype(&${expression})${slots.types.map((t) => `, ${t}`).join("")}>::describe(${JSON.stringify(name)}, LZ_WAITS, ${slots.limit})`,
+      `lz::Entry<&${expression}, decltype(&${expression})${bindings.types.map((t) => `, ${t}`).join("")}>::describe(${JSON.stringify(name)}, LZ_WAITS, ${bindings.limit})`,
     )
   }
 
-  private slotsOf(f: FunctionDefinition): { types: string[]; buffers: number; limit: number } {
+  private bindingsOf(f: FunctionDefinition): { types: string[]; buffers: number; limit: number } {
     const taken = new Set(
       f.parameters.flatMap((p) =>
         p.attributes.filter((a) => a.name === "buffer").map((a) => Number(a.argument)),
@@ -136,15 +136,15 @@ class HostRewriter extends Rewriter {
     )
     let highest = taken.size > 0 ? Math.max(...taken) : -1
     const types = f.parameters.map((p) => {
-      const slot = this.slotOf(p, taken)
-      if (slot.buffer !== undefined && slot.buffer > highest) highest = slot.buffer
-      return slot.type
+      const binding = this.bindingOf(p, taken)
+      if (binding.buffer !== undefined && binding.buffer > highest) highest = binding.buffer
+      return binding.type
     })
     const limit = f.attributes.find((a) => a.name === "max_total_threads_per_threadgroup")?.argument
     return { types, buffers: highest + 1, limit: Number(limit ?? 0) || 0 }
   }
 
-  private slotOf(p: Parameter, taken: Set<number>): { type: string; buffer?: number } {
+  private bindingOf(p: Parameter, taken: Set<number>): { type: string; buffer?: number } {
     for (const { name, argument } of p.attributes) {
       if (name === "buffer") return { type: `lz::Buffer<${argument}>`, buffer: Number(argument) }
       if (name === "threadgroup") return { type: `lz::Threadgroup<${argument}>` }

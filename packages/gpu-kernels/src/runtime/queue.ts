@@ -94,9 +94,9 @@ function sizeClass(nbytes: number): number {
 export class GpuQueue implements DispatchQueue {
   private readonly stream = new CommandStream()
   private readonly buffers: (GpuBuffer | undefined)[] = []
-  private readonly freeSlots: number[] = []
+  private readonly freeIds: number[] = []
   private readonly pool = new Map<number, GpuBuffer[]>()
-  /** By slot: whom to tell that memory of another backend is not used any more. */
+  /** By buffer id: whom to tell that memory of another backend is not used any more. */
   private readonly adopted = new Map<number, () => void>()
   /** Those whose storages are released, while work that uses them may wait. */
   private readonly leaving: { buffer: GpuBuffer; done: () => void }[] = []
@@ -132,7 +132,7 @@ export class GpuQueue implements DispatchQueue {
     pipelineFor: (kernel, form) => this.pipelineOfForm(kernel, form),
     begin: (pipeline) => this.stream.setPipeline(pipeline),
     place: (index, storage, offset) =>
-      this.stream.setBuffer(index, this.buffers[storage.slot] as GpuBuffer, offset),
+      this.stream.setBuffer(index, this.buffers[storage.id] as GpuBuffer, offset),
     bytes: (index, bytes) => this.stream.setBytes(index, bytes),
     integer: (index, value) => this.stream.setInteger(index, value),
     end: (op, pipeline, threads, group, reads, writes) =>
@@ -143,7 +143,7 @@ export class GpuQueue implements DispatchQueue {
     readonly runtime: GpuRuntime,
     private readonly memory: Memory,
   ) {
-    this.lost = runtime.tracker ? null : new FinalizationRegistry((slot) => this.releaseSlot(slot))
+    this.lost = runtime.tracker ? null : new FinalizationRegistry((id) => this.releaseBuffer(id))
     this.isPlain = runtime.ordered === true && runtime.specializes === true && !runtime.compileTogether
     this.most = runtime.dispatchesAhead ?? MAX_DISPATCHES
     this.cacheLimit = runtime.cacheLimit ?? MAX_CACHE
@@ -187,13 +187,13 @@ export class GpuQueue implements DispatchQueue {
       )
     }
     const buffer = reused ?? this.newBuffer(size)
-    const slot = this.freeSlots.pop() ?? this.buffers.length
-    this.buffers[slot] = buffer
+    const id = this.freeIds.pop() ?? this.buffers.length
+    this.buffers[id] = buffer
     this.active += size
     this.live++
     if (this.active > this.peak) this.peak = this.active
-    const storage = new Storage(this.memory, slot, nbytes)
-    this.lost?.register(storage, slot, storage)
+    const storage = new Storage(this.memory, id, nbytes)
+    this.lost?.register(storage, id, storage)
     return storage
   }
 
@@ -225,11 +225,11 @@ export class GpuQueue implements DispatchQueue {
   adopt(address: bigint, nbytes: number, done: () => void): Storage | null {
     const buffer = this.runtime.wrapAddress?.(address, nbytes)
     if (!buffer) return null
-    const slot = this.freeSlots.pop() ?? this.buffers.length
-    this.buffers[slot] = buffer
-    this.adopted.set(slot, done)
-    const storage = new Storage(this.memory, slot, nbytes)
-    this.lost?.register(storage, slot, storage)
+    const id = this.freeIds.pop() ?? this.buffers.length
+    this.buffers[id] = buffer
+    this.adopted.set(id, done)
+    const storage = new Storage(this.memory, id, nbytes)
+    this.lost?.register(storage, id, storage)
     return storage
   }
 
@@ -237,17 +237,17 @@ export class GpuQueue implements DispatchQueue {
   release(storage: Storage): void {
     if (this.recording?.release(storage)) return
     this.lost?.unregister(storage)
-    this.releaseSlot(storage.slot)
+    this.releaseBuffer(storage.id)
   }
-  private releaseSlot(slot: number): void {
-    const buffer = this.buffers[slot]
+  private releaseBuffer(id: number): void {
+    const buffer = this.buffers[id]
     if (!buffer) return
-    this.buffers[slot] = undefined
-    this.freeSlots.push(slot)
-    this.views.delete(slot)
-    const done = this.adopted.get(slot)
+    this.buffers[id] = undefined
+    this.freeIds.push(id)
+    this.views.delete(id)
+    const done = this.adopted.get(id)
     if (done) {
-      this.adopted.delete(slot)
+      this.adopted.delete(id)
       this.leaving.push({ buffer, done })
       if (this.isIdle) this.giveBack()
       return
@@ -324,10 +324,10 @@ export class GpuQueue implements DispatchQueue {
     // A view keeps the memory of its own backend.
     if (storage.lender !== null) return storage.lender.memory.host?.(storage.lender) as ArrayBuffer
     this.wait(storage)
-    let view = this.views.get(storage.slot)
+    let view = this.views.get(storage.id)
     if (!view) {
       view = this.runtime.contents?.(this.bufferOf(storage)) as ArrayBuffer
-      this.views.set(storage.slot, view)
+      this.views.set(storage.id, view)
     }
     return view
   }
@@ -336,7 +336,7 @@ export class GpuQueue implements DispatchQueue {
     if (storage.failure) throw storage.failure
   }
   private bufferOf(storage: Storage): GpuBuffer {
-    return this.buffers[storage.slot] as GpuBuffer
+    return this.buffers[storage.id] as GpuBuffer
   }
 
   // Work

@@ -141,11 +141,9 @@ export class Recording {
     }
   }
 
-  private partOf({ slot }: Storage): Part {
+  private partOf({ id }: Storage): Part {
     const first = this.inputs + this.outputs
-    return slot < first
-      ? { binding: slot, offset: 0 }
-      : { binding: first, offset: this.offsets[slot - first] }
+    return id < first ? { binding: id, offset: 0 } : { binding: first, offset: this.offsets[id - first] }
   }
 
   private bind(index: number, place: Place): void {
