@@ -18,6 +18,7 @@ const ALLOWED = {
   compile: ["core", "transforms"],
   nn: ["core", "transforms", "compile"],
   conformance: ["core", "transforms", "compile"],
+  lm: ["core", "transforms", "compile", "nn", "backend-cpu"],
   "gpu-kernels": ["core"],
   "backend-metal": ["core", "gpu-kernels"],
   "backend-cuda": ["core", "gpu-kernels"],

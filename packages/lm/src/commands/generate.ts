@@ -1,0 +1,45 @@
+/**
+ * `lazuli-lm generate`: writes on from a prompt.
+ */
+import type { Command } from "commander"
+import { type Prompt, promptTokens, stream } from "../generate/stream"
+import { addGeneration, type GenerationFlags, generationOf, loadShown } from "./options"
+import { Interrupted, Meter, type Terminal } from "./terminal"
+
+interface Flags extends GenerationFlags {
+  readonly model: string
+  readonly prompt: string
+  readonly system?: string
+  readonly raw?: boolean
+}
+
+export function addGenerate(program: Command, terminal: Terminal): void {
+  const command = program
+    .command("generate")
+    .description("write on from a prompt")
+    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+    .requiredOption("-p, --prompt <text>", "the prompt")
+    .option("--system <text>", "a message before it")
+    .option("--raw", "the prompt as it is, without the chat template")
+  addGeneration(command).action(async (flags: Flags) => {
+    const model = await loadShown(flags.model, terminal)
+    const chats = model.tokenizer?.chats === true && !flags.raw
+    const system = flags.system ? [{ role: "system", content: flags.system }] : []
+    const prompt: Prompt = chats ? [...system, { role: "user", content: flags.prompt }] : flags.prompt
+    const tokens = promptTokens(model, prompt)
+    const meter = new Meter(tokens.length)
+    await terminal.interruptible(async (signal) => {
+      try {
+        for await (const piece of stream(model, tokens, { ...generationOf(flags), signal })) {
+          meter.count()
+          terminal.out(piece.text)
+        }
+      } catch (error) {
+        // The text that was made stays.
+        if (!(error instanceof Interrupted)) throw error
+      }
+    })
+    terminal.out("\n")
+    terminal.err(`${meter.summary()}\n`)
+  })
+}

@@ -1,0 +1,72 @@
+/**
+ * Arguments that several subcommands share.
+ */
+import { type Command, InvalidArgumentError } from "commander"
+import { type LoadedModel, load } from "../formats/load"
+import type { GenerateOptions } from "../generate/stream"
+import { progressBar, type Terminal } from "./terminal"
+
+/** Reads a number. */
+export function number(text: string): number {
+  const value = Number(text)
+  if (text.trim() === "" || !Number.isFinite(value)) throw new InvalidArgumentError("Not a number.")
+  return value
+}
+
+/** Reads a whole number. */
+export function whole(text: string): number {
+  const value = number(text)
+  if (!Number.isSafeInteger(value)) throw new InvalidArgumentError("Not a whole number.")
+  return value
+}
+
+const several = (value: string, before: string[] = []): string[] => [...before, value]
+
+/** The options of generation, as commander gives them. */
+export interface GenerationFlags {
+  readonly maxTokens: number
+  readonly temperature: number
+  readonly topK?: number
+  readonly topP?: number
+  readonly minP?: number
+  readonly repetitionPenalty?: number
+  readonly presencePenalty?: number
+  readonly frequencyPenalty?: number
+  readonly stop?: string[]
+  readonly seed?: number
+  readonly ignoreEos?: boolean
+}
+
+/** Adds the options of generation to a command. */
+export const addGeneration = (command: Command): Command =>
+  command
+    .option("-n, --max-tokens <n>", "the most tokens", whole, 256)
+    .option("-t, --temperature <t>", "0 takes the likeliest token", number, 0)
+    .option("--top-k <k>", "only the k likeliest tokens", whole)
+    .option("--top-p <p>", "only the likeliest tokens that reach p together", number)
+    .option("--min-p <p>", "only tokens at least p times as likely as the likeliest", number)
+    .option("--repetition-penalty <x>", "divides the logits of tokens that were there", number)
+    .option("--presence-penalty <x>", "taken from the logits of generated tokens", number)
+    .option("--frequency-penalty <x>", "taken as often as they were generated", number)
+    .option("--stop <text>", "a text that ends the answer; may be given several times", several)
+    .option("--seed <n>", "the same seed draws the same tokens", whole)
+    .option("--ignore-eos", "go on after the end of a text")
+
+/** The options for `stream`. */
+export const generationOf = (flags: GenerationFlags): GenerateOptions => ({
+  maxTokens: flags.maxTokens,
+  temperature: flags.temperature,
+  topK: flags.topK,
+  topP: flags.topP,
+  minP: flags.minP,
+  repetitionPenalty: flags.repetitionPenalty,
+  presencePenalty: flags.presencePenalty,
+  frequencyPenalty: flags.frequencyPenalty,
+  stop: flags.stop,
+  seed: flags.seed,
+  ignoreEos: flags.ignoreEos,
+})
+
+/** Loads a model with a progress bar. */
+export const loadShown = (source: string, terminal: Terminal): Promise<LoadedModel> =>
+  load(source, { onProgress: progressBar(terminal, "loading") })

@@ -1,0 +1,31 @@
+/**
+ * The subcommands of `lazuli-lm`, their arguments, and what becomes of errors.
+ */
+import "@lazuli/backend-cpu"
+import { LazuliError } from "@lazuli/core/engine"
+import { Command, CommanderError } from "commander"
+import { addGenerate } from "./generate"
+import { processTerminal, type Terminal } from "./terminal"
+
+/**
+ * Runs a command and gives its exit status.
+ * @param args - what follows `lazuli-lm`
+ */
+export async function run(args: readonly string[], terminal: Terminal = processTerminal): Promise<number> {
+  const program = new Command("lazuli-lm")
+    .description("Language models: generate, serve, convert and fine-tune")
+    .exitOverride()
+    .configureOutput({ writeOut: (text) => terminal.out(text), writeErr: (text) => terminal.err(text) })
+  for (const add of [addGenerate]) add(program, terminal)
+  try {
+    await program.parseAsync([...args], { from: "user" })
+    return 0
+  } catch (error) {
+    if (error instanceof CommanderError) return error.exitCode
+    // A mistake that a user can mend needs no trace of calls.
+    const text =
+      error instanceof LazuliError ? error.message : error instanceof Error ? error.stack : String(error)
+    terminal.err(`${text}\n`)
+    return 1
+  }
+}

@@ -1,0 +1,99 @@
+/**
+ * Where commands write to and when they are interrupted: the process's own streams, or those of a test.
+ */
+import * as mx from "@lazuli/core"
+
+/** The terminal of a command. */
+export interface Terminal {
+  out(text: string): void
+  err(text: string): void
+  /** True where progress may overwrite its line. */
+  readonly interactive: boolean
+  /** Lines that the user types, with a prompt before each. */
+  lines(prompt: string): AsyncIterable<string>
+  /** A signal that aborts at Ctrl-C, while `body` runs; a second one ends the process. */
+  interruptible<T>(body: (signal: AbortSignal) => Promise<T>): Promise<T>
+}
+
+export const processTerminal: Terminal = {
+  out: (text) => void process.stdout.write(text),
+  err: (text) => void process.stderr.write(text),
+  get interactive() {
+    return process.stderr.isTTY === true
+  },
+  async *lines(prompt) {
+    const { createInterface } = await import("node:readline")
+    const reader = createInterface({ input: process.stdin, output: process.stderr, prompt })
+    reader.prompt()
+    for await (const line of reader) {
+      yield line
+      reader.prompt()
+    }
+  },
+  async interruptible(body) {
+    const controller = new AbortController()
+    const stop = (): void => {
+      process.once("SIGINT", () => process.exit(130))
+      controller.abort(new Interrupted())
+    }
+    process.once("SIGINT", stop)
+    try {
+      return await body(controller.signal)
+    } finally {
+      process.removeListener("SIGINT", stop)
+    }
+  },
+}
+
+/** The reason of a signal that Ctrl-C aborts. */
+export class Interrupted extends Error {
+  override readonly name = "Interrupted"
+  constructor() {
+    super("interrupted")
+  }
+}
+
+const UNITS = ["bytes", "KB", "MB", "GB", "TB"]
+
+/** 1234567 → "1.2 MB". */
+export function bytesText(n: number): string {
+  let [value, unit] = [n, 0]
+  while (value >= 1000 && unit < UNITS.length - 1) [value, unit] = [value / 1000, unit + 1]
+  return `${unit === 0 ? value : value.toFixed(1)} ${UNITS[unit]}`
+}
+
+/** A progress bar that overwrites itself, and is silent where nobody looks. */
+export function progressBar(terminal: Terminal, title: string): (done: number, total: number) => void {
+  return (done, total) => {
+    if (!terminal.interactive) return
+    const share = total > 0 ? done / total : 1
+    const bar = "#".repeat(Math.round(share * 24)).padEnd(24, ".")
+    terminal.err(`\r${title} [${bar}] ${Math.round(share * 100)}%${share >= 1 ? "\n" : ""}`)
+  }
+}
+
+/** Counts what a run made, and says it at the end. */
+export class Meter {
+  private readonly begin = performance.now()
+  private first: number | null = null
+  private tokens = 0
+  constructor(private readonly prompt: number) {}
+
+  /** One more token. */
+  count(): void {
+    this.first ??= performance.now()
+    this.tokens++
+  }
+
+  /** Prompt and generation in tokens a second, and the peak of memory. */
+  summary(): string {
+    const now = performance.now()
+    const first = this.first ?? now
+    const rate = (n: number, ms: number): string => (ms > 0 ? (n / (ms / 1000)).toFixed(1) : "–")
+    return [
+      `prompt ${this.prompt} tokens, ${rate(this.prompt, first - this.begin)} tokens/s`,
+      `generated ${this.tokens} tokens, ${rate(Math.max(0, this.tokens - 1), now - first)} tokens/s`,
+      `peak memory ${bytesText(mx.getPeakMemory())}`,
+    ].join("; ")
+  }
+}

@@ -1,0 +1,100 @@
+/**
+ * Folders in the hub's form: config.json, weights in one or several safetensors files, and the tokenizer's files.
+ */
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs"
+import { basename, join } from "node:path"
+import * as mx from "@lazuli/core"
+import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
+import type { Weights } from "../models/network"
+import { type JsonObject, Settings } from "../models/settings"
+import { Tokenizer } from "../text/tokenizer"
+
+/** Told while something is loaded: the bytes that are done, of all. */
+export type Progress = (done: number, total: number, name: string) => void
+
+/** A file of JSON. @throws FormatError where it is none */
+export function readJson(file: string): JsonObject {
+  let value: unknown
+  try {
+    value = JSON.parse(readFileSync(file, "utf8"))
+  } catch (cause) {
+    throw new FormatError("load", `${file}: is no JSON`, { cause })
+  }
+  if (!isPlainObject(value)) throw new FormatError("load", `${file}: must hold an object`)
+  return value as JsonObject
+}
+
+const readIfThere = (file: string): JsonObject | null => (existsSync(file) ? readJson(file) : null)
+
+/** config.json of a folder. */
+export function readConfig(folder: string): Settings {
+  const file = join(folder, "config.json")
+  if (!existsSync(file))
+    throw new ArgumentError("load", `${folder} has no config.json`, {
+      hint: "A model is a folder, a .gguf file or a name on the hub",
+    })
+  return new Settings(readJson(file), file)
+}
+
+/** The files of a folder that hold weights, in order. */
+export function weightFiles(folder: string): string[] {
+  const index = readIfThere(join(folder, "model.safetensors.index.json"))
+  if (index) {
+    const map = index.weight_map
+    if (!isPlainObject(map)) throw new FormatError("load", `${folder}: the index has no weight_map`)
+    const names = [...new Set(Object.values(map as Record<string, unknown>))].sort()
+    return names.map((name) => {
+      // A name from a file must not lead out of the folder.
+      if (typeof name !== "string" || name !== basename(name))
+        throw new FormatError(
+          "load",
+          `${folder}: the index names ${JSON.stringify(name)}, which is no file of it`,
+        )
+      const file = join(folder, name)
+      if (!existsSync(file)) throw new FormatError("load", `${folder}: lacks ${name}, which the index names`)
+      return file
+    })
+  }
+  const found = readdirSync(folder).filter((name) => /^(model|weights).*\.safetensors$/.test(name))
+  if (found.length === 0)
+    throw new ArgumentError("load", `${folder} has no model*.safetensors`, {
+      hint: "Checkpoints of PyTorch alone (.bin) are not read: their files can run code",
+    })
+  return found.sort().map((name) => join(folder, name))
+}
+
+/** The weights of a folder, file by file. */
+export function readWeights(folder: string, onProgress?: Progress): Weights {
+  const files = weightFiles(folder)
+  const total = files.reduce((sum, file) => sum + statSync(file).size, 0)
+  const weights: Weights = {}
+  let done = 0
+  onProgress?.(0, total, "")
+  for (const file of files) {
+    Object.assign(weights, mx.load(file, { format: "safetensors" }))
+    done += statSync(file).size
+    onProgress?.(done, total, basename(file))
+  }
+  return weights
+}
+
+/** Ends of a text, as generation_config.json or config.json name them. */
+function eosIds(folder: string, config: Settings): number[] {
+  const given =
+    readIfThere(join(folder, "generation_config.json"))?.eos_token_id ?? config.values.eos_token_id
+  const list = Array.isArray(given) ? given : [given]
+  return list.filter((id): id is number => typeof id === "number")
+}
+
+/** The tokenizer of a folder; null where it has none. */
+export function readTokenizer(folder: string, config: Settings): Tokenizer | null {
+  const tokenizer = readIfThere(join(folder, "tokenizer.json"))
+  if (!tokenizer) return null
+  const template = join(folder, "chat_template.jinja")
+  return new Tokenizer({
+    tokenizer,
+    config: readIfThere(join(folder, "tokenizer_config.json")) ?? {},
+    template: existsSync(template) ? readFileSync(template, "utf8") : null,
+    eosIds: eosIds(folder, config),
+  })
+}

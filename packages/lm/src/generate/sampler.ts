@@ -1,0 +1,191 @@
+/**
+ * The choice of the next token from logits: greedy, or drawn after temperature, top-k, top-p and min-p; penalties and biases before.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError, describe } from "@lazuli/core/engine"
+
+/** The choice of tokens. Without a temperature the likeliest is taken. */
+export interface SamplingOptions {
+  /** 0 by default: the likeliest token. */
+  readonly temperature?: number
+  /** Only the k likeliest tokens. */
+  readonly topK?: number
+  /** Only the likeliest tokens whose probabilities reach p together. */
+  readonly topP?: number
+  /** Only tokens at least p times as likely as the likeliest. */
+  readonly minP?: number
+  /** Divides (or multiplies, where negative) the logits of tokens that were there. */
+  readonly repetitionPenalty?: number
+  /** The last tokens that the repetition penalty looks at; all by default. */
+  readonly repetitionWindow?: number
+  /** Taken from the logits of tokens that were generated. */
+  readonly presencePenalty?: number
+  /** Taken from the logits of generated tokens as often as they were. */
+  readonly frequencyPenalty?: number
+  /** Added to the logits of tokens. */
+  readonly logitBias?: Readonly<Record<number, number>>
+  /** The same seed draws the same tokens. */
+  readonly seed?: number
+}
+
+const RANGES: Readonly<Record<string, readonly [number, number]>> = {
+  temperature: [0, 100],
+  topK: [0, Infinity],
+  topP: [0, 1],
+  minP: [0, 1],
+  repetitionPenalty: [1e-6, 1e6],
+  repetitionWindow: [1, Infinity],
+  presencePenalty: [-100, 100],
+  frequencyPenalty: [-100, 100],
+}
+
+/** @throws ArgumentError for an option out of its range */
+export function checkSampling(op: string, options: SamplingOptions): void {
+  for (const [name, [least, most]] of Object.entries(RANGES)) {
+    const value = options[name as keyof SamplingOptions]
+    if (value === undefined) continue
+    if (typeof value !== "number" || !(value >= least && value <= most))
+      throw new ArgumentError(
+        op,
+        `${name} must be a number from ${least} to ${most}, received ${describe(value)}`,
+      )
+  }
+  if (options.seed !== undefined && !Number.isSafeInteger(options.seed))
+    throw new ArgumentError(op, `seed must be a whole number, received ${describe(options.seed)}`)
+}
+
+/** A chosen token, with the logarithms of probabilities where they were asked for. */
+export interface Choice {
+  readonly token: number
+  readonly logprob: number | null
+  readonly top: readonly { readonly token: number; readonly logprob: number }[]
+}
+
+/** Chooses tokens of one sequence, one after another. */
+export class Sampler {
+  private key: mx.Array | null = null
+  private readonly counts = new Map<number, number>()
+  private readonly seen: number[]
+  private readonly bias: readonly [number, number][]
+
+  /**
+   * @param prompt - the tokens before the first one, for the repetition penalty
+   * @param top - log-probabilities of so many of the likeliest tokens; null for none at all
+   */
+  constructor(
+    private readonly options: SamplingOptions,
+    prompt: readonly number[],
+    private readonly top: number | null = null,
+  ) {
+    checkSampling("stream", options)
+    this.seen = [...prompt]
+    this.bias = Object.entries(options.logitBias ?? {}).map(([token, value]) => [Number(token), value])
+    if ((options.temperature ?? 0) > 0)
+      this.key = mx.random.key(options.seed ?? Math.floor(Math.random() * 2 ** 31))
+  }
+
+  /** The next token of logits [vocabulary], lazy. */
+  pick(raw: mx.Array): mx.Array {
+    return this.draw(this.adjust(raw.astype(mx.float32)))
+  }
+
+  /** The next token, with log-probabilities; remembers it. */
+  async choose(raw: mx.Array): Promise<Choice> {
+    const logits = this.adjust(raw.astype(mx.float32))
+    const picked = this.draw(logits)
+    if (this.top === null) {
+      await mx.asyncEval(picked)
+      return this.remember({ token: Number(picked.item()), logprob: null, top: [] })
+    }
+    const logprobs = logits.subtract(mx.logsumexp(logits, -1, true))
+    const order = this.top > 0 ? mx.argsort(logprobs.negative()).index(mx.s(0, this.top)) : null
+    await mx.asyncEval([picked, logprobs, order].filter((x) => x !== null))
+    const token = Number(picked.item())
+    const values = logprobs.toTypedArray() as Float32Array
+    const top = order ? [...(order.toTypedArray() as Uint32Array)] : []
+    return this.remember({
+      token,
+      logprob: values[token],
+      top: top.map((t) => ({ token: t, logprob: values[t] })),
+    })
+  }
+
+  /** Notes a token that was chosen elsewhere. */
+  note(token: number): void {
+    this.seen.push(token)
+    this.counts.set(token, (this.counts.get(token) ?? 0) + 1)
+  }
+
+  private remember(choice: Choice): Choice {
+    this.note(choice.token)
+    return choice
+  }
+
+  private adjust(logits: mx.Array): mx.Array {
+    const {
+      repetitionPenalty = 1,
+      repetitionWindow,
+      presencePenalty = 0,
+      frequencyPenalty = 0,
+    } = this.options
+    let y = logits
+    if (repetitionPenalty !== 1) {
+      const recent = [...new Set(repetitionWindow ? this.seen.slice(-repetitionWindow) : this.seen)]
+      if (recent.length > 0) {
+        const at = mx.array(recent, mx.int32)
+        const values = mx.take(y, at)
+        const changed = mx.where(
+          values.less(0),
+          values.multiply(repetitionPenalty),
+          values.divide(repetitionPenalty),
+        )
+        y = mx.putAlongAxis(y, at, changed, 0)
+      }
+    }
+    const added = new Map<number, number>(this.bias)
+    if (presencePenalty !== 0 || frequencyPenalty !== 0)
+      for (const [token, count] of this.counts)
+        added.set(token, (added.get(token) ?? 0) - presencePenalty - frequencyPenalty * count)
+    if (added.size === 0) return y
+    const known = [...added].filter(([token]) => token >= 0 && token < y.shape[0])
+    if (known.length === 0) return y
+    const at = mx.array(
+      known.map(([token]) => token),
+      mx.int32,
+    )
+    const values = mx.array(Float32Array.from(known, ([, value]) => value))
+    return y.at(at).add(values)
+  }
+
+  private draw(logits: mx.Array): mx.Array {
+    const { temperature = 0, topK = 0, topP = 1, minP = 0 } = this.options
+    if (temperature === 0 || !this.key) return mx.argmax(logits, -1)
+    const [next, key] = mx.split(mx.random.split(this.key), 2, 0)
+    this.key = next.reshape([-1])
+    return mx.random.categorical(filtered(logits.divide(temperature), topK, topP, minP), {
+      key: key.reshape([-1]),
+    })
+  }
+}
+
+/** Logits with −∞ for what top-k, top-p and min-p leave out. The likeliest token always stays. */
+function filtered(logits: mx.Array, topK: number, topP: number, minP: number): mx.Array {
+  let y = logits
+  const vocabulary = y.shape[0]
+  if (minP > 0) y = mx.where(y.less(y.max().add(Math.log(minP))), -Infinity, y)
+  const cuts = topK > 0 && topK < vocabulary
+  if (!cuts && topP >= 1) return y
+  // From the likeliest down.
+  const order = mx.argsort(y.negative())
+  const sorted = mx.take(y, order)
+  let kept = mx.arange(vocabulary).less(cuts ? topK : vocabulary)
+  if (topP < 1) {
+    const visible = mx.where(kept, sorted, -Infinity)
+    const probabilities = mx.softmax(visible, -1)
+    // A token stays while those before it have not reached p.
+    const before = probabilities.cumsum(0).subtract(probabilities)
+    kept = kept.logicalAnd(before.less(topP).logicalOr(mx.arange(vocabulary).equal(0)))
+  }
+  const values = mx.where(kept, sorted, -Infinity)
+  return mx.putAlongAxis(y, order, values, 0)
+}

@@ -1,0 +1,41 @@
+/** Streaming from a tiny checkpoint. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as lm from "@lazuli/lm"
+import { afterAll, beforeAll, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+let model: lm.LoadedModel
+beforeAll(async () => {
+  model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
+})
+
+test("pieces are the text of their tokens", async () => {
+  let text = ""
+  const tokens: number[] = []
+  let finish: lm.FinishReason | null = null
+  for await (const piece of lm.stream(model, "in the beginning", { maxTokens: 20, ignoreEos: true })) {
+    text += piece.text
+    tokens.push(piece.token)
+    finish = piece.finish
+  }
+  expect(tokens.length).toBe(20)
+  expect(finish).toBe("length")
+  expect(text).toBe(model.tokenizer?.decode(tokens))
+})
+
+test("the same tokens come with any way of reading the prompt", async () => {
+  const prompt = Array.from({ length: 37 }, (_, i) => (i * 7) % 250)
+  const run = async (options: lm.GenerateOptions): Promise<number[]> => {
+    const tokens: number[] = []
+    for await (const { token } of lm.stream(model, prompt, { maxTokens: 12, ignoreEos: true, ...options }))
+      tokens.push(token)
+    return tokens
+  }
+  const want = await run({})
+  for (const prefillStep of [1, 8, 36, 37]) expect(await run({ prefillStep })).toEqual(want)
+})

@@ -1,0 +1,187 @@
+/**
+ * `stream`: text as a model writes it, one piece after another.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError, describe } from "@lazuli/core/engine"
+import type { LoadedModel } from "../formats/load"
+import { Pass } from "../models/attend"
+import { type Cache, cacheArrays, cacheLength } from "../models/cache"
+import { CausalNetwork } from "../models/network"
+import { Detokenizer } from "../text/detokenizer"
+import { StopFinder } from "../text/stops"
+import type { Message } from "../text/tokenizer"
+import { type CacheOptions, makeCache } from "./caches"
+import { type Choice, Sampler, type SamplingOptions } from "./sampler"
+
+/** A text, a conversation, or tokens. */
+export type Prompt = string | readonly Message[] | readonly number[]
+
+/** Why a generation ended: a token or text that ends it, or the number of tokens. */
+export type FinishReason = "stop" | "length"
+
+/** Some of what a model wrote. */
+export interface Piece {
+  /** Whole characters; may be empty. */
+  readonly text: string
+  /** The token that completed it. */
+  readonly token: number
+  /** The logarithm of its probability, with `logprobs`. */
+  readonly logprob: number | null
+  /** The likeliest tokens in its place, with `logprobs`. */
+  readonly top: Choice["top"]
+  /** In the last piece alone. */
+  readonly finish: FinishReason | null
+}
+
+/** Options of {@link stream}. */
+export interface GenerateOptions extends SamplingOptions, CacheOptions {
+  /** The most tokens; 256 by default. */
+  readonly maxTokens?: number
+  /** Texts that end the answer; they are not part of it. */
+  readonly stop?: string | readonly string[]
+  /** Goes on after the tokens that end a text. */
+  readonly ignoreEos?: boolean
+  /** Log-probabilities: of the chosen token, and of so many of the likeliest. */
+  readonly logprobs?: number
+  /** Ends the generation; what was read and written is freed. */
+  readonly signal?: AbortSignal
+  /** Tokens of a prompt that are read at once; 512 by default. */
+  readonly prefillStep?: number
+  /** Told as the prompt is read. */
+  readonly onPrefill?: (done: number, total: number) => void
+  /** A cache to go on from, which is written; its tokens are those that the prompt begins with. */
+  readonly cache?: Cache
+}
+
+/** @throws ArgumentError unless the model predicts tokens */
+export function causal(op: string, model: LoadedModel): CausalNetwork {
+  const { network } = model
+  if (network instanceof CausalNetwork) return network
+  throw new ArgumentError(op, "the model is an encoder, which writes no text", {
+    hint: "Use embed or rerank",
+  })
+}
+
+/** Reads tokens into a cache, some at a time, and gives the logits after the last one. */
+export async function prefill(
+  network: CausalNetwork,
+  tokens: readonly number[],
+  cache: Cache,
+  options: Pick<GenerateOptions, "prefillStep" | "onPrefill" | "signal"> = {},
+): Promise<mx.Array> {
+  const { prefillStep = 512, onPrefill, signal } = options
+  if (tokens.length === 0) throw new ArgumentError("stream", "the prompt has no tokens")
+  onPrefill?.(0, tokens.length)
+  for (let at = 0; ; at += prefillStep) {
+    signal?.throwIfAborted()
+    const end = Math.min(at + prefillStep, tokens.length)
+    const part = mx.array(Int32Array.from(tokens.slice(at, end))).expandDims(0)
+    const hidden = network.hidden(part, cache, new Pass())
+    if (end === tokens.length) {
+      const logits = network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0)
+      await mx.asyncEval([logits, ...cacheArrays(cache)])
+      onPrefill?.(end, tokens.length)
+      return logits
+    }
+    await mx.asyncEval(cacheArrays(cache))
+    onPrefill?.(end, tokens.length)
+  }
+}
+
+/** The logits after one more token. */
+export const step = (network: CausalNetwork, token: number, cache: Cache): mx.Array =>
+  network.logits(network.hidden(mx.array([[token]], mx.int32), cache, new Pass())).index(0, 0)
+
+/** @throws ArgumentError for a number of tokens that is none */
+function checkOptions(options: GenerateOptions): void {
+  const { maxTokens = 256, prefillStep = 512, logprobs = 0 } = options
+  if (!Number.isSafeInteger(maxTokens) || maxTokens < 1)
+    throw new ArgumentError(
+      "stream",
+      `maxTokens must be a positive whole number, received ${describe(maxTokens)}`,
+    )
+  if (!Number.isSafeInteger(prefillStep) || prefillStep < 1)
+    throw new ArgumentError(
+      "stream",
+      `prefillStep must be a positive whole number, received ${describe(prefillStep)}`,
+    )
+  if (!Number.isSafeInteger(logprobs) || logprobs < 0)
+    throw new ArgumentError("stream", `logprobs must be a whole number, received ${describe(logprobs)}`)
+}
+
+/** Turns chosen tokens into pieces: characters, stop strings, the ends of texts. */
+export class Writer {
+  private readonly text: Detokenizer | null
+  private readonly stops: StopFinder
+  private count = 0
+  constructor(
+    private readonly model: LoadedModel,
+    private readonly options: GenerateOptions,
+  ) {
+    const { stop = [] } = options
+    const stops = typeof stop === "string" ? [stop] : stop
+    this.text = model.tokenizer && new Detokenizer(model.tokenizer)
+    this.stops = new StopFinder(stops.filter((text) => text !== ""))
+  }
+
+  /** The piece of one more token; its `finish` says if it is the last. */
+  write({ token, logprob, top }: Choice): Piece {
+    const { ignoreEos = false, maxTokens = 256 } = this.options
+    const ends = !ignoreEos && (this.model.tokenizer?.eosIds.has(token) ?? false)
+    this.count++
+    let { text, stopped } = this.stops.push(ends ? "" : (this.text?.push(token) ?? ""))
+    const finish: FinishReason | null = ends || stopped ? "stop" : this.count >= maxTokens ? "length" : null
+    if (finish !== null && !stopped) {
+      const rest = this.stops.push(this.text?.finish() ?? "")
+      text += rest.text
+      if (!rest.stopped) text += this.stops.finish()
+    }
+    return { text, token, logprob, top, finish }
+  }
+}
+
+/**
+ * Writes on from a prompt, and gives each piece as soon as it is there.
+ * @throws ArgumentError for options out of range; the signal's reason when it aborts
+ */
+export async function* stream(
+  model: LoadedModel,
+  prompt: Prompt,
+  options: GenerateOptions = {},
+): AsyncGenerator<Piece, void, undefined> {
+  checkOptions(options)
+  const network = causal("stream", model)
+  const tokens = promptTokens(model, prompt)
+  const cache = options.cache ?? makeCache(network, options)
+  const sampler = new Sampler(options, tokens, options.logprobs ?? null)
+  const writer = new Writer(model, options)
+  // A cache that has read all of the prompt reads its last token again: the logits are not kept.
+  const rest = tokens.slice(cacheLength(cache))
+  let logits = await prefill(network, rest, cache, options)
+  for (;;) {
+    options.signal?.throwIfAborted()
+    const choice = await sampler.choose(logits)
+    const piece = writer.write(choice)
+    yield piece
+    if (piece.finish !== null) return
+    logits = step(network, choice.token, cache)
+  }
+}
+
+/** The tokens of a prompt. @throws ArgumentError for a text where the model has no tokenizer */
+export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
+  if (model.tokenizer) return model.tokenizer.tokensOf(prompt)
+  if (typeof prompt !== "string" && prompt.every((item) => typeof item === "number")) return [...prompt]
+  throw new ArgumentError("stream", "the model has no tokenizer: the prompt must be a list of tokens")
+}
+
+/** All that {@link stream} writes, at once. */
+export async function generate(
+  model: LoadedModel,
+  prompt: Prompt,
+  options: GenerateOptions = {},
+): Promise<string> {
+  let text = ""
+  for await (const piece of stream(model, prompt, options)) text += piece.text
+  return text
+}

@@ -1,0 +1,133 @@
+/**
+ * The keys and values that a model keeps of what it has read: one {@link LayerCache} a layer. Here is the contract and the plain form,
+ * which keeps everything; others are in rotating-cache.ts and quantized-cache.ts.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import { type AttentionRules, attend, type Pass } from "./attend"
+
+/** The memory of one layer. */
+export interface LayerCache {
+  /** Tokens seen: the position of the next one. */
+  readonly offset: number
+  /** The bytes that it holds. */
+  readonly nbytes: number
+  /** Adds keys and values [batch, heads, length, features], and attends with the queries over all that may be seen. */
+  attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array
+  /** Forgets the last n tokens; false where that is not possible any more. */
+  trim(n: number): boolean
+  /** One that goes on by itself from here. No memory is copied until it does. */
+  clone(): LayerCache
+  /** Its arrays and numbers, to be saved. */
+  state(): CacheState
+}
+
+/** The parts of a cache, as it is saved. */
+export interface CacheState {
+  readonly kind: string
+  readonly numbers: Readonly<Record<string, number>>
+  readonly arrays: Readonly<Record<string, mx.Array>>
+}
+
+/** A layer's shape, for those who make its cache. */
+export interface LayerShape {
+  readonly kvHeads: number
+  readonly headDim: number
+  /** The tokens that a query sees, or null for all. */
+  readonly window: number | null
+}
+
+/** A whole model's. */
+export type Cache = readonly LayerCache[]
+
+/** The tokens that a model's cache has seen. */
+export const cacheLength = (cache: Cache): number => cache[0]?.offset ?? 0
+/** The bytes that a model's cache holds. */
+export const cacheBytes = (cache: Cache): number => cache.reduce((sum, layer) => sum + layer.nbytes, 0)
+/** A cache that goes on by itself. */
+export const cloneCache = (cache: Cache): Cache => cache.map((layer) => layer.clone())
+/** Forgets the last n tokens in all layers; false, and unchanged, where one cannot. */
+export function trimCache(cache: Cache, n: number): boolean {
+  if (n === 0) return true
+  const copies = cloneCache(cache)
+  if (!copies.every((layer) => layer.trim(n))) return false
+  for (const layer of cache) layer.trim(n)
+  return true
+}
+/** The arrays of a cache, to be evaluated. */
+export const cacheArrays = (cache: Cache): mx.Array[] =>
+  cache.flatMap((layer) => Object.values(layer.state().arrays))
+
+/** Buffers grow by this many tokens. */
+const STEP = 256
+
+/** Where tokens lie along the third axis. */
+export const tokens = (from: number, to: number): [":", ":", ReturnType<typeof mx.s>] => [
+  ":",
+  ":",
+  mx.s(from, to),
+]
+
+/** Keeps all tokens. */
+export class PlainCache implements LayerCache {
+  offset = 0
+  private keys: mx.Array | null = null
+  private values: mx.Array | null = null
+
+  get nbytes(): number {
+    return (this.keys?.nbytes ?? 0) + (this.values?.nbytes ?? 0)
+  }
+
+  attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array {
+    const from = this.offset
+    const to = from + k.shape[2]
+    this.keys = put(this.keys, k, from)
+    this.values = put(this.values, v, from)
+    this.offset = to
+    return attend(q, this.keys.index(...tokens(0, to)), this.values.index(...tokens(0, to)), rules, pass)
+  }
+
+  trim(n: number): boolean {
+    if (n > this.offset) return false
+    this.offset -= n
+    return true
+  }
+
+  clone(): PlainCache {
+    const copy = Object.assign(Object.create(Object.getPrototypeOf(this) as object) as this, this)
+    // Handles of its own: writes rebind the handle that is written.
+    copy.keys = this.keys?.index("...") ?? null
+    copy.values = this.values?.index("...") ?? null
+    return copy
+  }
+
+  state(): CacheState {
+    const { keys, values, offset } = this
+    if (!keys || !values) return { kind: "plain", numbers: { offset }, arrays: {} }
+    const arrays = { keys: keys.index(...tokens(0, offset)), values: values.index(...tokens(0, offset)) }
+    return { kind: "plain", numbers: { offset }, arrays }
+  }
+
+  /** Takes what `state` gave. */
+  restore({ numbers, arrays }: CacheState): this {
+    if (arrays.keys && arrays.keys.shape[2] !== numbers.offset)
+      throw new ArgumentError("loadPromptCache", "the file's keys do not belong to its number of tokens")
+    this.offset = numbers.offset
+    this.keys = arrays.keys ?? null
+    this.values = arrays.values ?? null
+    return this
+  }
+}
+
+/** Writes x [batch, heads, length, features] from a token on, into a buffer that grows as needed. */
+export function put(buffer: mx.Array | null, x: mx.Array, from: number): mx.Array {
+  const [batch, heads, length, features] = x.shape
+  const to = from + length
+  let room = buffer
+  if (!room || room.shape[2] < to) {
+    const capacity = Math.ceil(to / STEP) * STEP
+    const free = mx.zeros([batch, heads, capacity - from, features], x.dtype)
+    room = room && from > 0 ? mx.concatenate([room.index(...tokens(0, from)), free], 2) : free
+  }
+  return mx.sliceUpdate(room, x, [from], [2])
+}

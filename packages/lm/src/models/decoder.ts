@@ -1,0 +1,138 @@
+/**
+ * The decoder that nearly all families are: embeddings, blocks of attention and feed-forward networks around a residual stream, a norm, and
+ * a head. A family says by a {@link DecoderPlan} what its blocks are.
+ */
+import * as mx from "@lazuli/core"
+import * as nn from "@lazuli/nn"
+import type { Pass } from "./attend"
+import type { Cache, LayerCache, LayerShape } from "./cache"
+import { Attention, type AttentionSizes, type MakeNorm } from "./layers"
+import { CausalNetwork } from "./network"
+
+/** Where a block's norms are: before its two parts, after them, or both. */
+export type NormOrder = "before" | "after" | "both"
+
+/** A decoder, as a family describes it. */
+export interface DecoderPlan {
+  readonly vocabulary: number
+  readonly hidden: number
+  readonly layers: number
+  readonly attention: (layer: number) => AttentionSizes
+  readonly feedForward: (layer: number) => nn.Model
+  readonly norm: MakeNorm
+  readonly order?: NormOrder
+  /** The head is the table of embeddings. */
+  readonly tied: boolean
+  readonly headBias?: boolean
+  /** Factors of the embeddings, of what a block adds, and of the logits. */
+  readonly embeddingScale?: number
+  readonly residualScale?: number
+  readonly logitScale?: number
+  /** Logits become cap · tanh(logit / cap). */
+  readonly logitCap?: number | null
+}
+
+class Block extends nn.Module {
+  selfAttn: Attention
+  mlp: nn.Model
+  inputLayernorm?: nn.Model
+  postAttentionLayernorm: nn.Model
+  preFeedforwardLayernorm?: nn.Model
+  postFeedforwardLayernorm?: nn.Model
+  private readonly scale: number
+  private readonly order: NormOrder
+
+  constructor(plan: DecoderPlan, layer: number) {
+    super()
+    const { norm, hidden, order = "before" } = plan
+    this.selfAttn = new Attention(plan.attention(layer))
+    this.mlp = plan.feedForward(layer)
+    if (order !== "after") this.inputLayernorm = norm(hidden)
+    this.postAttentionLayernorm = norm(hidden)
+    if (order === "both") this.preFeedforwardLayernorm = norm(hidden)
+    if (order !== "before") this.postFeedforwardLayernorm = norm(hidden)
+    this.scale = plan.residualScale ?? 1
+    this.order = order
+  }
+
+  forward(x: mx.Array, cache: LayerCache | null, pass: Pass): mx.Array {
+    const { inputLayernorm, postAttentionLayernorm, preFeedforwardLayernorm, postFeedforwardLayernorm } = this
+    const before = this.order === "before"
+    let attended = this.selfAttn.forward(inputLayernorm ? inputLayernorm.forward(x) : x, cache, pass)
+    if (!before) attended = postAttentionLayernorm.forward(attended)
+    const h = x.add(this.scaled(attended))
+    const norm = before ? postAttentionLayernorm : preFeedforwardLayernorm
+    let fed = this.mlp.forward(norm ? norm.forward(h) : h)
+    if (postFeedforwardLayernorm) fed = postFeedforwardLayernorm.forward(fed)
+    return h.add(this.scaled(fed))
+  }
+
+  private scaled(x: mx.Array): mx.Array {
+    return this.scale === 1 ? x : x.multiply(this.scale)
+  }
+}
+
+/** A table of vectors that may also be a head. */
+interface Table extends nn.Model {
+  asLinear(x: mx.Array): mx.Array
+}
+
+class Body extends nn.Module {
+  embedTokens: Table
+  layers: Block[]
+  norm: nn.Model
+  private readonly scale: number
+
+  constructor(plan: DecoderPlan) {
+    super()
+    this.embedTokens = new nn.Embedding(plan.vocabulary, plan.hidden)
+    this.layers = Array.from({ length: plan.layers }, (_, i) => new Block(plan, i))
+    this.norm = plan.norm(plan.hidden)
+    this.scale = plan.embeddingScale ?? 1
+  }
+
+  forward(tokens: mx.Array, cache: Cache | null, pass: Pass): mx.Array {
+    let h = this.embedTokens.forward(tokens)
+    if (this.scale !== 1) h = h.multiply(mx.array(this.scale, h.dtype))
+    this.layers.forEach((layer, i) => {
+      h = layer.forward(h, cache?.[i] ?? null, pass)
+    })
+    return this.norm.forward(h)
+  }
+}
+
+/** A decoder that a family's plan describes. */
+export class Decoder extends CausalNetwork {
+  model: Body
+  lmHead?: nn.Model
+  readonly vocabulary: number
+  private readonly logitCap: number | null
+  private readonly logitScale: number
+
+  constructor(plan: DecoderPlan) {
+    super()
+    this.vocabulary = plan.vocabulary
+    this.model = new Body(plan)
+    if (!plan.tied) this.lmHead = new nn.Linear(plan.hidden, plan.vocabulary, plan.headBias ?? false)
+    this.logitCap = plan.logitCap ?? null
+    this.logitScale = plan.logitScale ?? 1
+  }
+
+  layerShapes(): LayerShape[] {
+    return this.model.layers.map(({ selfAttn: { kvHeads, headDim, window } }) => ({
+      kvHeads,
+      headDim,
+      window,
+    }))
+  }
+
+  hidden(tokens: mx.Array, cache: Cache | null, pass: Pass): mx.Array {
+    return this.model.forward(tokens, cache, pass)
+  }
+
+  logits(hidden: mx.Array): mx.Array {
+    let y = this.lmHead ? this.lmHead.forward(hidden) : this.model.embedTokens.asLinear(hidden)
+    if (this.logitScale !== 1) y = y.multiply(this.logitScale)
+    return this.logitCap === null ? y : y.divide(this.logitCap).tanh().multiply(this.logitCap)
+  }
+}

@@ -1,0 +1,80 @@
+/**
+ * The contract of a network that predicts the next token, and of a family of them: what a package registers to add one of its own.
+ */
+import type * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import * as nn from "@lazuli/nn"
+import { Pass } from "./attend"
+import type { Cache, LayerShape } from "./cache"
+import type { Settings } from "./settings"
+
+/** A network that gives the logits of the token after each one. */
+export abstract class CausalNetwork extends nn.Module {
+  /** The shape of each layer's cache. */
+  abstract layerShapes(): readonly LayerShape[]
+  /** The last layer's vectors of tokens [batch, length]; with a cache, of tokens that go on from it. */
+  abstract hidden(tokens: mx.Array, cache: Cache | null, pass: Pass): mx.Array
+  /** The logits of such vectors. */
+  abstract logits(hidden: mx.Array): mx.Array
+  /** Words that there are logits for. */
+  abstract readonly vocabulary: number
+
+  /** The logits after each of the tokens [batch, length]. */
+  forward(tokens: mx.Array, cache: Cache | null = null, pass: Pass = new Pass()): mx.Array {
+    return this.logits(this.hidden(tokens, cache, pass))
+  }
+}
+
+/** A network that turns texts into vectors, or pairs of texts into scores. */
+export abstract class EncoderNetwork extends nn.Module {
+  /** The last layer's vectors [batch, length, hidden]; `padding` is true for tokens that are there. */
+  abstract hidden(tokens: mx.Array, types: mx.Array | null, padding: mx.Array | null): mx.Array
+  /** Scores of sequences [batch, labels], where the model has a classifier. */
+  abstract score(hidden: mx.Array): mx.Array
+  /** True where the model has a classifier. */
+  abstract readonly scores: boolean
+  forward(tokens: mx.Array): mx.Array {
+    return this.hidden(tokens, null, null)
+  }
+}
+
+/** A network that a family makes. */
+export type Network = CausalNetwork | EncoderNetwork
+/** Weights by their names in files. */
+export type Weights = Record<string, mx.Array>
+
+/** Models of one architecture: which config.json files are theirs, and how their networks are made. */
+export interface Family {
+  /** The values of `model_type`. */
+  readonly modelTypes: readonly string[]
+  /** A network with any weights. */
+  make(config: Settings): Network
+  /** Weights as the network names them, from those of a file in the hub's form or in our own. */
+  sanitize?(weights: Weights, config: Settings): Weights
+}
+
+const families = new Map<string, Family>()
+
+/**
+ * Adds a family of models: from then on `load` makes networks for its `model_type`s. A later one replaces an earlier one.
+ * @example
+ * // registerFamily({ modelTypes: ["mine"], make: (config) => new MyNetwork(config) })
+ */
+export function registerFamily(family: Family): void {
+  if (family.modelTypes.length === 0)
+    throw new ArgumentError("registerFamily", "modelTypes must name at least one model_type")
+  for (const type of family.modelTypes) families.set(type, family)
+}
+
+/** The `model_type`s for which there are families. */
+export const modelTypes = (): string[] => [...families.keys()].sort()
+
+/** The family of a config. @throws ArgumentError for a model_type that is not known */
+export function familyOf(config: Settings): Family {
+  const type = config.string("model_type")
+  const found = families.get(type)
+  if (found) return found
+  throw new ArgumentError("load", `the model_type "${type}" is not known`, {
+    hint: `Known are ${modelTypes().join(", ")}; registerFamily adds one`,
+  })
+}

@@ -1,0 +1,32 @@
+/** The logits of transformers for every family, recorded by test/vectors.py. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import * as mx from "@lazuli/core"
+import { CausalNetwork, load } from "@lazuli/lm"
+import { afterAll, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { tiny, writeCheckpoint } from "../../test/checkpoints"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-vectors-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+const vectors = mx.load(
+  fileURLToPath(new URL("../../test/vectors.safetensors", import.meta.url)),
+  "safetensors",
+)
+
+const TOKENS = Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 256)
+const POSITIONS = [0, 7, 15, 23]
+
+test("every checkpoint has its vectors", () => {
+  expect(Object.keys(vectors).sort()).toEqual(Object.keys(tiny).sort())
+})
+
+test.each(Object.keys(vectors))("%s", async (name) => {
+  const { network } = await load(writeCheckpoint(name, join(scratch, name)))
+  if (!(network instanceof CausalNetwork)) throw new Error(`${name} is no causal network`)
+  const logits = network.forward(mx.array([TOKENS], mx.int32)).index(0, mx.array(POSITIONS, mx.int32))
+  const error = logits.subtract(vectors[name]).abs().max().item()
+  expect(error).toBeLessThan(1e-4)
+})

@@ -1,0 +1,154 @@
+/**
+ * Texts to tokens and back, and conversations to prompts: `@huggingface/tokenizers` and `@huggingface/jinja` behind one class, with the
+ * special tokens of a model.
+ */
+import { Template } from "@huggingface/jinja"
+import { Tokenizer as HubTokenizer } from "@huggingface/tokenizers"
+import { ArgumentError, FormatError, isPlainObject } from "@lazuli/core/engine"
+import type { Json, JsonObject } from "../models/settings"
+
+/** One message of a conversation. */
+export interface Message {
+  readonly role: string
+  readonly content: string
+}
+
+/** The files of a tokenizer. */
+export interface TokenizerFiles {
+  /** tokenizer.json */
+  readonly tokenizer: JsonObject
+  /** tokenizer_config.json */
+  readonly config: JsonObject
+  /** chat_template.jinja, where it is a file of its own. */
+  readonly template?: string | null
+  /** Ends of a text, of generation_config.json and config.json. */
+  readonly eosIds?: readonly number[]
+}
+
+/** Options of a prompt that is made of a conversation. */
+export interface ChatOptions {
+  /** End with the head of the assistant's answer; true by default. */
+  readonly addGenerationPrompt?: boolean
+  /** Further values that the template reads. */
+  readonly values?: Readonly<Record<string, unknown>>
+}
+
+/** The text of a token in tokenizer_config.json, where it is a string or an object. */
+function contentOf(token: Json | undefined): string | null {
+  if (typeof token === "string") return token
+  const content = isPlainObject(token) ? (token as JsonObject).content : null
+  return typeof content === "string" ? content : null
+}
+
+function templateOf(config: JsonObject, file: string | null | undefined): string | null {
+  if (typeof file === "string") return file
+  const given = config.chat_template
+  if (typeof given === "string") return given
+  if (!Array.isArray(given)) return null
+  const named = given as readonly JsonObject[]
+  const found = named.find(({ name }) => name === "default") ?? named[0]
+  return typeof found?.template === "string" ? found.template : null
+}
+
+/** A model's tokenizer. */
+export class Tokenizer {
+  /** Tokens that end a text. */
+  readonly eosIds: ReadonlySet<number>
+  readonly bosToken: string | null
+  readonly eosToken: string | null
+  private readonly inner: HubTokenizer
+  private readonly template: Template | null
+
+  constructor(readonly files: TokenizerFiles) {
+    const { tokenizer, config, template } = files
+    try {
+      this.inner = new HubTokenizer(tokenizer, config)
+    } catch (cause) {
+      throw new FormatError("load", "tokenizer.json is none that can be read", { cause })
+    }
+    this.bosToken = contentOf(config.bos_token)
+    this.eosToken = contentOf(config.eos_token)
+    const ids = new Set(files.eosIds ?? [])
+    const eos = this.eosToken === null ? undefined : this.inner.token_to_id(this.eosToken)
+    if (eos !== undefined) ids.add(eos)
+    this.eosIds = ids
+    const source = templateOf(config, template)
+    try {
+      this.template = source === null ? null : new Template(source)
+    } catch (cause) {
+      throw new FormatError("load", "the chat template cannot be read", { cause })
+    }
+  }
+
+  /** True where conversations have a template. */
+  get chats(): boolean {
+    return this.template !== null
+  }
+
+  /** The tokens of a text; with `special: false` without those that mark its begin and end. */
+  encode(text: string, { special = true }: { special?: boolean } = {}): number[] {
+    return this.inner.encode(text, { add_special_tokens: special }).ids
+  }
+
+  /** The tokens of a pair of texts, and which of the two each belongs to: what rerankers read. */
+  encodePair(text: string, pair: string | null): { ids: number[]; types: number[] } {
+    const { ids, token_type_ids: types } = this.inner.encode(text, {
+      text_pair: pair,
+      return_token_type_ids: true,
+    })
+    return { ids, types: types ?? ids.map(() => 0) }
+  }
+
+  /** The text of tokens, without special ones unless `special` is true. */
+  decode(tokens: readonly number[], { special = false }: { special?: boolean } = {}): string {
+    if (tokens.length === 0) return ""
+    return this.inner.decode([...tokens], {
+      skip_special_tokens: !special,
+      clean_up_tokenization_spaces: false,
+    })
+  }
+
+  /** A token's own text, as the vocabulary has it. */
+  textOf(token: number): string {
+    return this.inner.id_to_token(token) ?? ""
+  }
+
+  /** The token of a text that is one. */
+  idOf(text: string): number | undefined {
+    return this.inner.token_to_id(text)
+  }
+
+  /**
+   * The prompt of a conversation, by the model's chat template.
+   * @throws ArgumentError where the model has none, or the template refuses the conversation
+   */
+  prompt(
+    messages: readonly Message[],
+    { addGenerationPrompt = true, values = {} }: ChatOptions = {},
+  ): string {
+    if (!this.template)
+      throw new ArgumentError("chat", "the model has no chat template", {
+        hint: "Give the prompt as a text",
+      })
+    try {
+      return this.template.render({
+        messages,
+        add_generation_prompt: addGenerationPrompt,
+        bos_token: this.bosToken ?? "",
+        eos_token: this.eosToken ?? "",
+        ...values,
+      })
+    } catch (cause) {
+      const reason = cause instanceof Error ? cause.message : String(cause)
+      throw new ArgumentError("chat", `the chat template refuses the conversation: ${reason}`, { cause })
+    }
+  }
+
+  /** The tokens of a prompt: a text, a conversation, or tokens as they are. */
+  tokensOf(prompt: string | readonly Message[] | readonly number[]): number[] {
+    if (typeof prompt === "string") return this.encode(prompt)
+    if (prompt.every((item) => typeof item === "number")) return [...prompt]
+    // The template writes the special tokens itself.
+    return this.encode(this.prompt(prompt as readonly Message[]), { special: false })
+  }
+}

@@ -1,0 +1,8 @@
+/** Writes all tiny checkpoints: `node tooling/run-source.mjs packages/lm/test/write-checkpoints.ts FOLDER`. */
+import { join } from "node:path"
+import "@lazuli/backend-cpu"
+import { tiny, writeCheckpoint } from "./checkpoints"
+
+const folder = process.argv[2]
+if (!folder) throw new Error("expected a folder")
+for (const name of Object.keys(tiny)) console.log(writeCheckpoint(name, join(folder, name)))
