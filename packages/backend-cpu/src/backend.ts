@@ -372,6 +372,17 @@ class KernelEncoder implements Encoder {
   }
 }
 
+/** Kernels whose result is their first input but for some elements: over that input they write these alone. */
+const UPDATES = new Set(["sliceUpdate", "scatter", "putAlongAxis"])
+const FIRST: readonly number[] = [0]
+
+/** Runs such a kernel. */
+class UpdateEncoder extends KernelEncoder {
+  overwrites(): readonly number[] {
+    return FIRST
+  }
+}
+
 /** Runs a scalar program. */
 class ProgramEncoder implements Encoder {
   constructor(private readonly id: number) {}
@@ -390,7 +401,7 @@ function lowerKernel(node: Node): Encoder | null {
   if (id < 0 || (restrictions.size > 0 && !isTaken(node, primitive.name))) return null
   const [first] = node.inputs
   if (first !== undefined && ((kernelDtypes[id] >> first.dtype.code) & 1) === 0) return null
-  return (kernelEncoders[id] ??= new KernelEncoder(id))
+  return (kernelEncoders[id] ??= UPDATES.has(primitive.name) ? new UpdateEncoder(id) : new KernelEncoder(id))
 }
 
 const workQueue: WorkQueue = {

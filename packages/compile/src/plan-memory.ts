@@ -5,8 +5,10 @@
 import {
   type Alignment,
   type Donation,
-  donorOf,
+  donorFor,
+  type Encoder,
   type Node,
+  outputsOf,
   overlays,
   type Strides,
   type World,
@@ -15,6 +17,9 @@ import { type Allocation, layOut } from "./arena"
 import { primitiveOf } from "./order"
 import type { Block, PlanSteps, Step } from "./plan-steps"
 
+type Run = Extract<Step, { kind: "run" }>
+
+const NONE: readonly number[] = []
 const isElementwise = (node: Node): boolean => primitiveOf(node).elementwise
 
 export class PlanMemory implements World {
@@ -36,8 +41,41 @@ export class PlanMemory implements World {
   stridesOf = (node: Node): Strides | null => this.steps.stridesOf(node)
   bytesOf = (node: Node): number => this.steps.blockOf(node).nbytes
 
+  /**
+   * Puts arrays that are updated on the way to an output where the output lies: the updates then write what they change, and nothing is
+   * copied there at the end.
+   */
+  private moveToOutputs(): void {
+    const { list } = this.steps
+    for (let i = list.length - 1; i >= 0; i--) {
+      const step = list[i]
+      if (step.kind !== "run" || isElementwise(step.node)) continue
+      for (const output of outputsOf(step.node)) {
+        const to = this.steps.blockOf(output)
+        if (to.binding === null || to.binding < this.inputs.length) continue
+        const from = step.node.inputs
+          .filter((input) => this.overwrites(step, output, input))
+          .map((input) => this.steps.blockOf(input))
+          .find((block) => block.binding === null && block.lastUse === i)
+        if (from) this.steps.move(from, to)
+      }
+    }
+  }
+
+  /** The input whose memory a step's output takes; null where it gets its own. */
+  private donorIn(step: Step, output: Node): Node | null {
+    const encoder = this.encoderOf(step)
+    return encoder && donorFor(this, encoder, (step as Run).node, output, output.index)
+  }
+
+  /** The encoder of a step that is one application. */
+  private encoderOf(step: Step): Encoder | null {
+    return step.kind === "run" ? this.steps.backend.queue.lower(step.node) : null
+  }
+
   /** Walks the steps, giving memory in the arena and taking it back. */
   allocate(): { arenaBytes: number; liveBytes: number } {
+    this.moveToOutputs()
     const allocations: Allocation[] = []
     this.steps.list.forEach((step, i) => {
       const dying: Block[] = []
@@ -50,7 +88,7 @@ export class PlanMemory implements World {
           if (to.lastUse === i && !dying.includes(to)) dying.push(to)
           continue
         }
-        const donor = step.kind === "run" && isElementwise(step.node) ? donorOf(this, step.node, node) : null
+        const donor = this.donorIn(step, node)
         if (donor !== null) {
           const from = this.steps.blockOf(donor)
           to.allocation = from.allocation as Allocation
@@ -73,13 +111,20 @@ export class PlanMemory implements World {
     if (step.kind !== "run") return false
     const block = this.steps.blockAt(input) as Block
     if (this.epilogues.get(step)?.has(block)) return false
-    return step.node.inputs.every((other) => other === input || this.steps.blockAt(other) !== block)
+    const { inputs } = step.node
+    // Elementwise work may read it twice: at the same positions.
+    const isSame = (other: Node, i: number): boolean =>
+      other === input && (isElementwise(step.node) || inputs.indexOf(input) === i)
+    return inputs.every((other, i) => isSame(other, i) || this.steps.blockAt(other) !== block)
   }
 
   /** True if a step may write an output over an input. */
   private overwrites(step: Step, output: Node, input: Node): boolean {
-    if (step.kind !== "run" || !isElementwise(step.node)) return false
-    return this.isReadAlone(step, input) && overlays(this, output, input)
+    if (step.kind !== "run" || !this.isReadAlone(step, input) || !overlays(this, output, input)) return false
+    const { node } = step
+    if (isElementwise(node)) return true
+    const over = this.encoderOf(step)?.overwrites?.(node, output.index) ?? NONE
+    return over.some((i) => node.inputs[i] === input)
   }
 
   /** Inputs that a view inside reads as wider elements. */

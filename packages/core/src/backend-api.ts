@@ -18,7 +18,7 @@ export {
   type TemplateValue,
 } from "./api/metal-kernel"
 export {
-  donorOf,
+  donorFor,
   type Located,
   offsetIn,
   overlays,

@@ -40,10 +40,13 @@ const LINE = 128
 export interface Extent {
   /** Of all of them, and of what else plans take: the most it can take, but for copies on the way. */
   most: number
-  /** Of those that a handle may still show: what a poll for dead handles could save. */
+  /** Of those that a handle may still show, and of copies for handles that may be dead: what a poll for dead handles could save. */
   shown: number
 }
 const extent: Extent = { most: 0, shown: 0 }
+
+/** Copies of arrays of so many bytes are not worth looking for dead handles. */
+const LARGE_UPDATE = 2 ** 18
 
 /** The number of views to go through for the node that they show. */
 const MANY_VIEWS = 8
@@ -82,12 +85,26 @@ const found: World = {
   stridesOf: (node) => (isStraightened(storages, node, false) ? null : node.strides),
 }
 
+/**
+ * Bytes of the array that an application could write its result over, were it not for handles that may be dead: what it then copies for
+ * their sake.
+ */
+function copiedForHandles(application: Application): number {
+  const { primitive, inputs, alias, stream } = application
+  const [first] = inputs
+  if (alias !== null || primitive.elementwise || first === undefined || first.storage === null) return 0
+  if (first.handles === 0 || first.uses !== 1 || first.nbytes !== application.nbytes) return 0
+  const encoder = backendFor(stream.device).queue.lower(application)
+  return encoder?.overwrites?.(application, 0).includes(0) ? first.nbytes : 0
+}
+
 /** Measures a schedule that takes memory of one device; the answer is good until the next call. */
 export function measure(order: readonly Application[], roots: readonly Node[]): Extent {
   let [most, shown] = [0, 0]
   for (let i = 0; i < order.length; i++) {
     const application = order[i]
     if (application.handles > 0 && !showsOld(application)) shown += application.nbytes
+    if (application.nbytes > LARGE_UPDATE) shown += copiedForHandles(application)
     most += resultBytes(application)
   }
   for (let i = 0; i < roots.length; i++) if (!showsOld(roots[i])) shown -= roots[i].nbytes

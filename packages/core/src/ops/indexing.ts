@@ -367,14 +367,15 @@ function combined(
   let update = valueFor(op, x, value, shape)
   if (sizeOf(shape) === 0) return new Array(x.node)
   if (plan.inserted.length > 0) update = update.squeeze(plan.inserted)
-  const region = rectangle(x, plan)
   const range = { start: plan.start, stop: plan.stop, strides: plan.strides }
   if (plan.places.length === 0) {
     if (plan.picked.length > 0) update = update.expandDims(plan.picked)
-    if (division) return updateRange(x, toDtype(region.divide(update), x.dtype), range, "set")
+    if (division) return updateRange(x, toDtype(rectangle(x, plan).divide(update), x.dtype), range, "set")
     return mode === "set" && plan.whole ? update : updateRange(x, update, range, mode)
   }
+  // Not earlier: a view that nothing asks for counts as a reader, and x could not be written in place.
   const { places, axes } = plan
+  const region = rectangle(x, plan)
   const inner = plan.picked.length > 0 ? region.squeeze(plan.picked) : region
   checkFilled(op, inner.shape, plan)
   const b = places[0].ndim

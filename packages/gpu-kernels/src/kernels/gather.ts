@@ -316,7 +316,7 @@ function encodeScatter(
     ? { storage: queue.allocate(wide ? 2 * nbytes : Math.ceil(nbytes / 4) * 4), offset: 0 }
     : out
   if (wide) encodeCast(queue, viewOf(x), target, metalType(dtype) as string, "float", op)
-  else encodeCopy(queue, viewOf(x), target, op)
+  else if (x.storage !== target.storage) encodeCopy(queue, viewOf(x), target, op)
   if (n === 0) return
   withPlaces(queue, [updates, ...indices], ([values, ...places]) => {
     const marks = last ? queue.allocate(finder.spots * 4) : null
@@ -378,6 +378,7 @@ function encodeScatter(
 const scatter: Family = {
   supports: (node) =>
     isCountable(node) && areIndices(node.inputs.slice(2)) && canCombine(node.dtype, node.params.mode as Mode),
+  overwrites: () => [0],
   encode: (node, queue) => {
     const [x, updates, ...indices] = node.inputs
     const { axes, mode } = node.params as { axes: readonly number[]; mode: Mode }
@@ -471,6 +472,7 @@ const putAlongAxis: Family = {
     node.shape.length > 0 &&
     node.inputs[2].shape.join() === node.inputs[1].shape.join() &&
     canCombine(node.dtype, node.params.mode as Mode),
+  overwrites: () => [0],
   encode: (node, queue) => {
     const [x, indices, values] = node.inputs
     const { axis, mode } = node.params as { axis: number; mode: Mode }

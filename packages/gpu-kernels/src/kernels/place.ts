@@ -157,6 +157,7 @@ const concatenate: Family = {
 
 const sliceUpdate: Family = {
   supports: (node) => isCountable(node) && canCombine(node.dtype, node.params.mode as Mode),
+  overwrites: () => [0],
   encode: (node, queue) => {
     const [x, update] = node.inputs
     const { start, strides, mode } = node.params as {
@@ -165,7 +166,8 @@ const sliceUpdate: Family = {
       mode: Mode
     }
     const steps = contiguousStrides(node.shape)
-    encodeCopy(queue, viewOf(x), targetOf(node), "sliceUpdate")
+    // Written over x, the rest is there.
+    if (x.storage !== node.storage) encodeCopy(queue, viewOf(x), targetOf(node), "sliceUpdate")
     const to = {
       storage: node.storage as Storage,
       offset: node.offset + start.reduce((sum, s, i) => sum + s * steps[i], 0),
