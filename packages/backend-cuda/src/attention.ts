@@ -1,6 +1,6 @@
 /**
- * Attention on tensor cores by a kernel of CUDA's own: kernels/attention.cu. Other dtypes, more features and older GPUs are served by the
- * kernels of gpu-kernels, and so is the derivative.
+ * Attention on tensor cores by a kernel of CUDA's own: kernels/attention.cu. Other dtypes, more features, sinks and older GPUs are served
+ * by the kernels of gpu-kernels, and so is the derivative.
  */
 import { broadcastStrides, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import {
@@ -47,6 +47,7 @@ function takes(node: Node): boolean {
       (sizeOf(mask.shape) > 0 && (mask.dtype.kind === "bool" || mask.dtype === q.dtype))) &&
     // A copy is aligned; what is row-major already is taken as it lies.
     [q, k, v].every((x) => x.offset % CHUNK === 0) &&
+    !node.params.hasSinks &&
     isCountable(node)
   )
 }

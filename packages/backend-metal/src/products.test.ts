@@ -5,7 +5,7 @@
 import { noise } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { onStream } from "@lazuli/core/engine"
-import { vjp } from "@lazuli/transforms"
+import { vjp, vmap } from "@lazuli/transforms"
 import { afterAll, beforeAll, beforeEach, expect, it } from "vitest"
 import "./index"
 
@@ -188,6 +188,52 @@ it.each([
           ),
         dtype === mx.float32 ? 1e-5 : dtype === mx.float16 ? 2e-3 : 2e-2,
       )
+})
+
+it.each([
+  ["tiles", 37, 41, 72],
+  ["one query", 1, 300, 64],
+  ["wide features", 3, 40, 160],
+  ["one query of many keys", 1, 2500, 24],
+])("attends with sinks by %s, and differentiates", (_, length, keys, features) => {
+  const inputs = (): [mx.Array, mx.Array, mx.Array, mx.Array] => [
+    noise([2, 4, length, features], 1),
+    noise([2, 2, keys, features], 2),
+    noise([2, 2, keys, features], 3),
+    noise([4], 4).multiply(3),
+  ]
+  const f = (q: mx.Array, k: mx.Array, v: mx.Array, sinks: mx.Array): mx.Array =>
+    mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.2, mask: "causal", sinks })
+  agree(() => f(...inputs()), 1e-5)
+  // The derivative's kernels take up to 128 features.
+  for (const i of features > 128 ? [] : [0, 1, 2, 3])
+    agree(() => vjp(f, inputs(), [noise([2, 4, length, features], 6)])[1][i], i === 3 ? 4e-4 : 1e-4)
+  // Each example of a batch has sinks of its own.
+  const batched = (): mx.Array => {
+    const [q, k, v] = inputs()
+    return vmap((sinks: mx.Array) => f(q, k, v, sinks))(noise([3, 4], 5))
+  }
+  agree(batched, 1e-5)
+})
+
+it.each([
+  [1, 1025, "causal"],
+  [2, 5000, null],
+  [5, 2050, "causal"],
+  [1, 3000, "mask"],
+] as const)("divides %i queries' %i keys among threadgroups (%s)", (length, keys, mask) => {
+  for (const dtype of [mx.float32, mx.bfloat16])
+    agree(
+      () =>
+        mx.fast.scaledDotProductAttention(
+          noise([1, 2, length, 40], 1, dtype),
+          noise([1, 1, keys, 40], 2, dtype),
+          noise([1, 1, keys, 33], 3, dtype),
+          // The first parts see nothing.
+          { scale: 0.3, mask: mask === "mask" ? mx.arange(keys).greater(2100) : mask },
+        ),
+      dtype === mx.float32 ? 1e-5 : 2e-2,
+    )
 })
 
 it("gives zeros to queries that see no key", () => {

@@ -219,6 +219,14 @@ export const samples: Sample[] = [
     values([1, 2, 3, 4], -1, 1, 2),
     values([1, 2, 3, 4], -1, 1, 3),
   ),
+  sample(
+    "attention with sinks",
+    (q, k, v, sinks) => mx.fast.scaledDotProductAttention(q, k, v, { scale: 0.7, mask: "causal", sinks }),
+    values([2, 2, 3, 4], -1, 1, 1),
+    values([2, 1, 3, 4], -1, 1, 2),
+    values([2, 1, 3, 4], -1, 1, 3),
+    values([2], -1, 1, 4),
+  ),
   ...linalgSamples(values).map((parts) => sample(...parts)),
 ]
 

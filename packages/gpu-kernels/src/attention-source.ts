@@ -17,6 +17,8 @@ export interface AttentionForm {
   /** The mask's type. */
   readonly mask: string | null
   readonly causal: boolean
+  /** The type of the sinks: one more score of each head, without a value. */
+  readonly sinks: string | null
   /** Elements that are loaded at once. */
   readonly width: number
 }
@@ -38,15 +40,19 @@ const maskText = ({ mask, causal }: AttentionForm): string =>
         ${mask === "bool" ? "if (!mask[at]) s = -INFINITY;" : "s += float(mask[at]);"} }`
   }`
 
+/** Parameters, after those of a kernel's own; `sink_step` is how far the sinks of the next batch element are. */
 const parametersOf = (form: AttentionForm, parameters: readonly string[]): string =>
   [
     ...parameters,
     ...(form.mask === null ? [] : [`device const ${form.mask}* mask`, "constant uint* mask_sizes"]),
+    ...(form.sinks === null ? [] : [`device const ${form.sinks}* sinks`, "constant uint& sink_step"]),
     "constant uint* sizes",
     "constant float& scale",
   ]
     .map((text, k) => `${text} [[buffer(${k})]]`)
     .join(", ")
+
+const SINK = "float(sinks[batch * sink_step + head])"
 
 const SIZES = "  uint heads = sizes[0], key_heads = sizes[1], length = sizes[2], keys = sizes[3];\n"
 
@@ -57,7 +63,7 @@ const eight = (n: number): number => Math.ceil(n / 8) * 8
 
 /**
  * Kernel `attend_tiles`. Forward: q, k, v, o, lse. Queries: q, k, v, g, lse, shares, dq. Keys: q, k, v, g, lse, shares, dk, dv. `shares`
- * has Σ g·o of each query. Sizes: heads, key heads, queries, keys, blocks of kept rows.
+ * has Σ g·o of each query. Sizes: heads, key heads, queries, keys, blocks of kept rows. Only forward reads sinks: they are part of lse.
  */
 export function tilesSource(form: AttentionForm, mode: TileMode): string {
   const { type, size, features, wide, causal, width } = form
@@ -254,7 +260,14 @@ ${write("dk", "slopes", "scale", d, features)}${write("dv", "slopes_wide", "1.0f
 ${keep("kept_rows", "q", features, d)}${filled("result", e8)}  float top = -3e38f, sum = 0.0f;
   {
 ${loop("0", end)}  }
-  float share = 1.0f / max(sum, 1e-30f);
+${
+  form.sinks
+    ? `  float sink = ${SINK}, high = max(top, sink), shrink = precise::exp(top - high);
+  sum = sum * shrink + precise::exp(sink - high);
+  top = high;
+  float share = shrink / max(sum, 1e-30f);`
+    : "  float share = 1.0f / max(sum, 1e-30f);"
+}
 ${write("o", "result", "share", e, wide)}  if (in_column == 0 && row < kept) lse[queries + row] = precise::log(sum) + top;
 }
 `
@@ -286,27 +299,71 @@ export const sharesSource = (
 }
 `
 
+/**
+ * Kernel `attend_sinks`: the derivative by each sink, −Σ of its share of the softmax · Σ g·o, by a threadgroup. Sizes: heads, queries, the
+ * batch elements that share a sink.
+ */
+export const sinksSource = (
+  type: string,
+): string => `${METAL_HEADER}kernel void attend_sinks(device const ${type}* sinks [[buffer(0)]],
+    device const float* lse [[buffer(1)]], device const float* shares [[buffer(2)]], device ${type}* slopes [[buffer(3)]],
+    constant uint* sizes [[buffer(4)]], uint at [[threadgroup_position_in_grid]], uint thread_at [[thread_position_in_threadgroup]],
+    uint threads [[threads_per_threadgroup]], uint lane [[thread_index_in_simdgroup]],
+    uint simdgroup [[simdgroup_index_in_threadgroup]]) {
+  uint heads = sizes[0], length = sizes[1], batches = sizes[2];
+  float sink = float(sinks[at]), slope = 0.0f;
+  for (uint b = 0; b < batches; b++) {
+    uint line = (b * heads + at) * length;
+    for (uint i = thread_at; i < length; i += threads)
+      if (sink != -INFINITY) slope -= precise::exp(sink - lse[line + i]) * shares[line + i];
+  }
+  threadgroup float parts[32];
+  slope = simd_sum(slope);
+  if (lane == 0) parts[simdgroup] = slope;
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  if (thread_at == 0) {
+    float sum = 0.0f;
+    for (uint s = 0; s < threads / 32; s++) sum += parts[s];
+    slopes[at] = ${type}(sum);
+  }
+}
+`
+
 /** The most simdgroups of `attend`. */
 export const MOST_SIMDGROUPS = 16
 
-/** Kernel `attend`: q, k, v, o, lse. A threadgroup for each query, whose simdgroups share the keys, some at once. */
-export function querySource(form: AttentionForm): string {
-  const { type, features, wide, causal } = form
+/**
+ * Kernel `attend`: q, k, v, o, lse. A threadgroup for each query, whose simdgroups share the keys, some at once. In parts: q, k, v, sums,
+ * tops; a threadgroup for each query and each part of the keys, and `attend_join` after it. Sizes: heads, key heads, queries, keys, parts.
+ */
+export function querySource(form: AttentionForm, inParts: boolean): string {
+  const { type, features, wide, causal, sinks } = form
+  const ends = sinks !== null && !inParts
   const [d, e] = [features, wide].map((n) => Math.ceil(n / 32))
   const ahead = Math.max(d, e) <= 4 ? 4 : 1
   const row = (name: string, from: string, at: string, count: number, n: number): string =>
     `for (uint u = 0; u < ${count}; u++) { uint f = lane + 32 * u; ${name}[u] = 0.0f; if (f < ${n}) ${name}[u] = float(${from}[(${at}) * ${n} + f]); }`
-  return `${METAL_HEADER}kernel void attend(${parametersOf(form, [...["q", "k", "v"].map((name) => `device const ${type}* ${name}`), `device ${type}* o`, "device float* lse"])},
-    uint line [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
+  const outputs = inParts
+    ? ["device float* partial", "device float* tops_sums"]
+    : [`device ${type}* o`, "device float* lse"]
+  return `${METAL_HEADER}kernel void attend(${parametersOf({ ...form, sinks: ends ? sinks : null }, [...["q", "k", "v"].map((name) => `device const ${type}* ${name}`), ...outputs])},
+    uint group [[threadgroup_position_in_grid]], uint lane [[thread_index_in_simdgroup]],
     uint simdgroup [[simdgroup_index_in_threadgroup]], uint threads [[threads_per_threadgroup]]) {
-${SIZES}  uint i = line % length, head = line / length % heads, batch = line / length / heads, simdgroups = threads / 32;
+${SIZES}  uint line = ${inParts ? "group / sizes[4]" : "group"};
+  uint i = line % length, head = line / length % heads, batch = line / length / heads, simdgroups = threads / 32;
   uint from = (batch * key_heads + head / (heads / key_heads)) * keys;
   float mine[${d}], total[${e}];
   ${row("mine", "q", "line", d, features)}
   for (uint u = 0; u < ${e}; u++) total[u] = 0.0f;
   float top = -3e38f, sum = 0.0f;
   uint seen = ${causal ? "min(keys, keys + i + 1 > length ? keys + i + 1 - length : 0)" : "keys"};
-  for (uint begin = simdgroup * ${ahead}; begin < seen; begin += simdgroups * ${ahead}) {
+${
+  inParts
+    ? `  uint each = (keys + sizes[4] - 1) / sizes[4], first = group % sizes[4] * each;
+  seen = min(seen, first + each);
+`
+    : ""
+}  for (uint begin = ${inParts ? "first + " : ""}simdgroup * ${ahead}; begin < seen; begin += simdgroups * ${ahead}) {
     float others[${ahead}][${d}], values[${ahead}][${e}], scores[${ahead}];
     for (uint a = 0; a < ${ahead}; a++) {
       uint at = from + min(begin + a, seen - 1);
@@ -341,23 +398,53 @@ ${SIZES}  uint i = line % length, head = line / length % heads, batch = line / l
   threadgroup_barrier(mem_flags::mem_threadgroup);
   float high = top;
   for (uint s = 0; s < simdgroups; s++) high = max(high, tops[s]);
-  float shrink = precise::exp(top - high);
+${ends ? `  float sink = ${SINK};\n  high = max(high, sink);\n` : ""}  float shrink = precise::exp(top - high);
   if (lane == 0) sums[simdgroup] = sum * shrink;
   threadgroup_barrier(mem_flags::mem_threadgroup);
   sum = 0.0f;
   for (uint s = 0; s < simdgroups; s++) sum += sums[s];
-  for (uint u = 0; u < ${e}; u++) {
+${ends ? "  sum += precise::exp(sink - high);\n" : ""}  for (uint u = 0; u < ${e}; u++) {
     shared[simdgroup][lane] = total[u] * shrink;
     threadgroup_barrier(mem_flags::mem_threadgroup);
     uint f = lane + 32 * u;
     if (simdgroup == u % simdgroups && f < ${wide}) {
       float value = 0.0f;
       for (uint s = 0; s < simdgroups; s++) value += shared[s][lane];
-      o[line * ${wide} + f] = ${type}(value / max(sum, 1e-30f));
+      ${inParts ? `partial[group * ${wide} + f] = value;` : `o[line * ${wide} + f] = ${type}(value / max(sum, 1e-30f));`}
     }
     threadgroup_barrier(mem_flags::mem_threadgroup);
   }
-  if (lane == 0 && simdgroup == 0) lse[line] = precise::log(sum) + high;
+  if (lane == 0 && simdgroup == 0) ${inParts ? "{ tops_sums[2 * group] = high; tops_sums[2 * group + 1] = sum; }" : "lse[line] = precise::log(sum) + high;"}
 }
 `
 }
+
+/** Kernel `attend_join`: sums, tops, o, lse. A threadgroup for each query, a thread for each feature. Sizes: heads, queries, parts. */
+export const joinSource = ({
+  type,
+  wide,
+  sinks,
+}: AttentionForm): string => `${METAL_HEADER}kernel void attend_join(
+    device const float* partial [[buffer(0)]], device const float* tops_sums [[buffer(1)]], device ${type}* o [[buffer(2)]],
+    device float* lse [[buffer(3)]], constant uint* sizes [[buffer(4)]],${sinks === null ? "" : `\n    device const ${sinks}* sinks [[buffer(5)]], constant uint& sink_step [[buffer(6)]],`}
+    uint line [[threadgroup_position_in_grid]], uint f [[thread_position_in_threadgroup]]) {
+  uint parts = sizes[2], from = line * parts;
+  float high = -3e38f, sum = 0.0f, total = 0.0f;
+  for (uint p = 0; p < parts; p++) high = max(high, tops_sums[2 * (from + p)]);
+${
+  sinks
+    ? `  uint head = line / sizes[1] % sizes[0], batch = line / sizes[1] / sizes[0];
+  float sink = ${SINK};
+  high = max(high, sink);
+  sum = precise::exp(sink - high);
+`
+    : ""
+}  for (uint p = 0; p < parts; p++) {
+    float weight = precise::exp(tops_sums[2 * (from + p)] - high);
+    sum += weight * tops_sums[2 * (from + p) + 1];
+    if (f < ${wide}) total += weight * partial[(from + p) * ${wide} + f];
+  }
+  if (f < ${wide}) o[line * ${wide} + f] = ${type}(total / max(sum, 1e-30f));
+  if (f == 0) lse[line] = precise::log(sum) + high;
+}
+`

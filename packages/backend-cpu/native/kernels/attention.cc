@@ -37,14 +37,14 @@ using Problem = AttentionProblem;
 
 static_assert(std::is_same_v<params::ScaledDotProductAttentionVjp, params::ScaledDotProductAttention>);
 
-Problem read_problem(const lz_call& call, const char* op, int after_mask, int outputs) {
+Problem read_problem(const lz_call& call, const char* op, int after_extras, int outputs) {
   Problem p{};
   p.op = op;
   const params::ScaledDotProductAttention params(call);
   p.scale = float(params.scale);
   p.causal = params.causal;
-  const bool has_mask = params.hasMask;
-  require_counts(call, op, 3 + has_mask + after_mask, outputs);
+  const bool has_mask = params.hasMask, has_sinks = params.hasSinks;
+  require_counts(call, op, 3 + has_mask + has_sinks + after_extras, outputs + (outputs == 3 && has_sinks));
   const lz_operand &q = call.in[0], &k = call.in[1], &v = call.in[2];
   require(call, q.ndim == 4 && k.ndim == 4 && v.ndim == 4, "[%s] q, k and v must have 4 dimensions", op);
   if (half_table().widen[q.dtype] == nullptr && q.dtype != LZ_FLOAT32) fail_dtype(call, op, q.dtype);
@@ -56,6 +56,17 @@ Problem read_problem(const lz_call& call, const char* op, int after_mask, int ou
               (p.heads == 0 || (p.kv_heads > 0 && p.heads % p.kv_heads == 0)) &&
               std::max({p.rows, p.columns, p.depth, p.width}) <= INT32_MAX,
           "[%s] the shapes or dtypes of q, k and v do not fit", op);
+  if (has_sinks) {
+    const lz_operand& sinks = call.in[3 + has_mask];
+    require(
+        call,
+        sinks.ndim == 2 && sinks.shape[1] == p.heads && (sinks.shape[0] == 1 || sinks.shape[0] == p.batch),
+        "[%s] the sinks' shape does not fit", op);
+    if (half_table().widen[sinks.dtype] == nullptr && sinks.dtype != LZ_FLOAT32)
+      fail_dtype(call, op, sinks.dtype);
+    p.sinks = static_cast<const float*>(densify(call, float_rows(call, sinks), 0).data);
+    p.sink_stride = sinks.shape[0] == 1 ? 0 : p.heads;
+  }
   if (!has_mask) return p;
   const lz_operand& mask = call.in[3];
   const int64_t full[4] = {p.batch, p.heads, p.rows, p.columns};
@@ -148,11 +159,8 @@ void attention(const lz_call& call) {
         if (column > 0) table.scale_rows(to, m, p.width, p.width, factor);
         if (p.width > 0) times(block, m, p.width, n, vm.row(column), vm.ld, column > 0, to, p.width);
       }
-      // A row that sees nothing has sum 0: its output is 0 and its log-sum-exp −∞.
-      for (int64_t i = 0; i < m; i++) {
-        factor[i] = sum[i] == 0 ? 0 : 1 / sum[i];
-        data<float>(lse)[head * p.rows + row + i] = sum[i] == 0 ? -INFINITY : max[i] + std::log(sum[i]);
-      }
+      for (int64_t i = 0; i < m; i++)
+        factor[i] = p.finish(b, h, max[i], sum[i], data<float>(lse) + head * p.rows + row + i);
       if (columns == 0)
         std::fill_n(to, m * p.width, 0.0f);
       else
@@ -173,12 +181,18 @@ void attention_vjp(const lz_call& call) {
   fits = fits && rest[0].dtype == dtype && rest[1].dtype == LZ_FLOAT32 && rest[2].dtype == dtype;
   for (int i = 0; i < 3; i++)
     fits = fits && call.out[i].size == call.in[i].size && call.out[i].dtype == dtype;
+  if (p.sinks) {
+    const lz_operand &x = call.in[call.n_in - 4], &y = call.out[3];
+    fits = fits && same_shape(x, y) && y.dtype == x.dtype;
+  }
   require(call, fits, "[%s] the shapes or dtypes of the operands do not fit", p.op);
   const Source q = float_rows(call, call.in[0]), k = float_rows(call, call.in[1]),
                v = float_rows(call, call.in[2]);
   const Source o = float_rows(call, rest[0]), g = float_rows(call, rest[2]);
   const float* lse = contiguous<float>(call, rest[1]);
   float *to_q = result(call, dq), *to_k = result(call, dk), *to_v = result(call, dv);
+  float* to_sinks = p.sinks ? scratch<float>(call, pairs) : nullptr;
+  if (to_sinks) std::fill_n(to_sinks, pairs, 0.0f);
   const int64_t group = p.kv_heads ? p.heads / p.kv_heads : 0;
   const double price =
       double(group) * double(p.rows) * double(p.columns) * (1.5 + 0.02 * double(3 * p.depth + 2 * p.width)) +
@@ -204,6 +218,9 @@ void attention_vjp(const lz_call& call) {
             if (columns == 0 || p.width == 0) continue;
           }
           table.dot_rows(om.row(row), om.ld, gm.row(row), gm.ld, m, p.width, delta);
+          if (to_sinks && p.sink(b, h) != -INFINITY)
+            for (int64_t i = 0; i < m; i++)
+              to_sinks[head] -= std::exp(p.sink(b, h) - lse[head * p.rows + row + i]) * delta[i];
           for (int64_t column = 0; column < columns; column += kColumns) {
             const int64_t n = std::min(kColumns, columns - column);
             scores(p, qm, km, b, h, row, m, column, n, block);
@@ -222,6 +239,12 @@ void attention_vjp(const lz_call& call) {
       }
     }
   });
+  if (to_sinks) {
+    float* to = result(call, call.out[3]);
+    std::fill_n(to, call.out[3].size, 0.0f);
+    for (int64_t i = 0; i < pairs; i++) to[i / p.heads * p.sink_stride + i % p.heads] += to_sinks[i];
+    finish(call, call.out[3], to);
+  }
   finish(call, dq, to_q);
   finish(call, dk, to_k);
   finish(call, dv, to_v);

@@ -21,6 +21,9 @@ struct AttentionProblem {
   const bool* allowed = nullptr;
   const float* additive = nullptr;
   int64_t mask_strides[4] = {};
+  // One more score of each head, without a value; rows of it for each batch element, or one for all.
+  const float* sinks = nullptr;
+  int64_t sink_stride = 0;
 
   // The number of columns that rows before `end` may see.
   int64_t visible(int64_t end) const {
@@ -38,6 +41,26 @@ struct AttentionProblem {
     }
     if (!causal) return;
     for (int64_t j = std::max<int64_t>(row + columns - rows + 1 - column, 0); j < n; j++) line[j] = -INFINITY;
+  }
+
+  float sink(int64_t b, int64_t h) const { return sinks[b * sink_stride + h]; }
+
+  // The factor of a row's sums, whose exponentials were of scores less `max` and have this `sum`, and the
+  // row's log-sum-exp. A row that sees nothing has sum 0: its output is 0 and its log-sum-exp −∞, or the
+  // sink.
+  float finish(int64_t b, int64_t h, float max, float sum, float* lse) const {
+    if (sinks == nullptr) {
+      *lse = sum == 0 ? -INFINITY : max + std::log(sum);
+      return sum == 0 ? 0 : 1 / sum;
+    }
+    const float own = sink(b, h), top = sum == 0 ? own : std::max(max, own);
+    if (sum == 0 || top == -INFINITY) {
+      *lse = own;
+      return 0;
+    }
+    const float weight = std::exp(max - top), total = sum * weight + std::exp(own - top);
+    *lse = top + std::log(total);
+    return weight / total;
   }
 };
 

@@ -103,9 +103,9 @@ bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out
         sum += weight * part[p.width + 1];
         for (int64_t j = 0; j < p.width; j++) to[j] += weight * part[j];
       }
-      const float factor = sum == 0 ? 0 : 1 / sum;
+      const int64_t head = at / p.rows;
+      const float factor = p.finish(head / p.heads, head % p.heads, most, sum, lse + at);
       for (int64_t j = 0; j < p.width; j++) to[j] *= factor;
-      lse[at] = sum == 0 ? -INFINITY : most + std::log(sum);
     }
   });
   return true;

@@ -224,11 +224,13 @@ struct ScaledDotProductAttention {
   double scale;
   bool causal;
   bool hasMask;
+  bool hasSinks;
   explicit ScaledDotProductAttention(const lz_call& call) {
     Params words(call);
     scale = words.number();
     causal = words.boolean();
     hasMask = words.boolean();
+    hasSinks = words.boolean();
   }
 };
 

@@ -9,7 +9,7 @@ namespace lazuli::test {
 namespace {
 
 void one(int32_t dtype, int64_t B, int64_t H, int64_t Hk, int64_t L, int64_t S, int64_t D, int64_t E,
-         bool causal, int mask_kind) {
+         bool causal, int mask_kind, bool has_sinks = false) {
   const double scale = 1 / std::sqrt(double(std::max<int64_t>(D, 1)));
   const Array q = random_layout(dtype, {B, H, L, D}, -2, 2), k = random_layout(dtype, {B, Hk, S, D}, -2, 2),
               v = random_layout(dtype, {B, Hk, S, E}, -2, 2);
@@ -18,22 +18,27 @@ void one(int32_t dtype, int64_t B, int64_t H, int64_t Hk, int64_t L, int64_t S, 
   const int32_t mask_dtype = mask_kind == 1 ? LZ_BOOL : dtype;
   Array mask = mask_kind == 3 ? random_layout(mask_dtype, {L, S}) : random_layout(mask_dtype, {B, H, L, S});
   if (mask_kind) in.push_back(mask);
-  const std::vector<int64_t> params{bits(scale), causal, mask_kind != 0};
+  const Array sinks = random_array(LZ_FLOAT32, {uniform(0, 1) ? B : 1, H});
+  if (has_sinks) in.push_back(sinks);
+  const std::vector<int64_t> params{bits(scale), causal, mask_kind != 0, has_sinks};
   Array o = zeros(dtype, {B, H, L, E}), lse = zeros(LZ_FLOAT32, {B, H, L});
-  const std::string what =
-      describe(q) + describe(k) + (causal ? " causal" : "") + " mask " + std::to_string(mask_kind);
+  const std::string what = describe(q) + describe(k) + (causal ? " causal" : "") + " mask " +
+                           std::to_string(mask_kind) + (has_sinks ? " sinks" : "");
   check_ok(run("scaledDotProductAttention", in, {o, lse}, params), what);
 
   Array p = zeros(LZ_FLOAT64, {B, H, L, S}), want = zeros(LZ_FLOAT64, {B, H, L, E}),
         want_lse = zeros(LZ_FLOAT64, {B, H, L});
   Array wq = zeros(LZ_FLOAT64, q.shape), wk = zeros(LZ_FLOAT64, k.shape), wv = zeros(LZ_FLOAT64, v.shape);
+  Array wsinks = zeros(LZ_FLOAT64, sinks.shape);
   const auto at = [](const Array& a, int64_t i, int64_t j, int64_t l, int64_t m) -> double& {
     return a.data<double>()[a.at({i, j, l, m})];
   };
   for_each_index({B, H, L}, [&](const Shape& i) {
     const int64_t b = i[0], h = i[1], l = i[2], kv = h / (H / Hk);
     std::vector<double> s(size_t(S), 0.0);
-    double max = -INFINITY, sum = 0;
+    const Shape own{sinks.shape[0] == 1 ? 0 : b, h};
+    const double sink = has_sinks ? sinks.get(own).real() : -INFINITY;
+    double max = sink, sum = 0;
     for (int64_t j = 0; j < S; j++) {
       double dot = 0;
       for (int64_t d = 0; d < D; d++) dot += q.get({b, h, l, d}).real() * k.get({b, kv, j, d}).real();
@@ -46,6 +51,7 @@ void one(int32_t dtype, int64_t B, int64_t H, int64_t Hk, int64_t L, int64_t S, 
       max = std::max(max, dot);
     }
     for (double e : s) sum += max == -INFINITY ? 0 : std::exp(e - max);
+    if (has_sinks) sum += std::exp(sink - max);
     want_lse.data<double>()[want_lse.at(i)] = max + std::log(sum);
     for (int64_t j = 0; j < S; j++) {
       at(p, b, h, l, j) = sum == 0 ? 0 : std::exp(s[size_t(j)] - max) / sum;
@@ -53,6 +59,7 @@ void one(int32_t dtype, int64_t B, int64_t H, int64_t Hk, int64_t L, int64_t S, 
     }
     double delta = 0;
     for (int64_t e = 0; e < E; e++) delta += at(want, b, h, l, e) * g.get({b, h, l, e}).real();
+    if (has_sinks) wsinks.data<double>()[wsinks.at(own)] -= std::exp(sink - max) / sum * delta;
     for (int64_t j = 0; j < S; j++) {
       double dp = 0;
       for (int64_t e = 0; e < E; e++) {
@@ -73,11 +80,18 @@ void one(int32_t dtype, int64_t B, int64_t H, int64_t Hk, int64_t L, int64_t S, 
   // Every layout of what came out of the forward pass, too.
   in.insert(in.end(), {o, lse, g});
   Array dq = zeros(dtype, q.shape), dk = zeros(dtype, k.shape), dv = zeros(dtype, v.shape);
-  check_ok(run("scaledDotProductAttentionVjp", in, {dq, dk, dv}, params), what);
+  Array dsinks = zeros(LZ_FLOAT32, sinks.shape);
+  std::vector<Array> outputs{dq, dk, dv};
+  if (has_sinks) outputs.push_back(dsinks);
+  check_ok(run("scaledDotProductAttentionVjp", in, outputs, params), what);
   const double tolerance = (epsilon(dtype) > 0x1p-20 ? 16 * eps : 1e-5) * many;
   check_close(dq, [&](const Shape& i) { return wq.get(i); }, eps * 8, tolerance, "dq of " + what);
   check_close(dk, [&](const Shape& i) { return wk.get(i); }, eps * 8, tolerance, "dk of " + what);
   check_close(dv, [&](const Shape& i) { return wv.get(i); }, eps * 8, tolerance, "dv of " + what);
+  if (has_sinks)
+    check_close(
+        dsinks, [&](const Shape& i) { return wsinks.get(i); }, eps * 8, tolerance * std::sqrt(double(B)),
+        "dsinks of " + what);
 }
 
 LZ_TEST(attention_layouts) {
@@ -86,10 +100,11 @@ LZ_TEST(attention_layouts) {
       const int64_t Hk = uniform(1, 2), most = round % 6 == 0 ? 150 : 9;
       one(dtype, uniform(1, 2), Hk * uniform(1, 2), Hk, uniform(1, most),
           uniform(round % 9 == 0 ? 0 : 1, most), uniform(1, 12), uniform(1, 12), uniform(0, 1),
-          int(uniform(0, 3)));
+          int(uniform(0, 3)), round % 3 == 0);
     }
     one(dtype, 1, 1, 1, 200, 300, 16, 8, true, 0);
     one(dtype, 1, 2, 1, 1, 300, 16, 8, false, 1);
+    one(dtype, 2, 4, 1, 1, 1100, 16, 8, false, 1, true);
     one(dtype, 0, 2, 1, 3, 3, 2, 2, false, 0);
     one(dtype, 8, 4, 4, 64, 64, 32, 32, true, 0);
   }
@@ -98,12 +113,13 @@ LZ_TEST(attention_layouts) {
 LZ_TEST(attention_hidden_rows) {
   const Array q = random_array(LZ_FLOAT32, {1, 1, 3, 4}), k = random_array(LZ_FLOAT32, {1, 1, 2, 4});
   Array o = random_array(LZ_FLOAT32, {1, 1, 3, 4}), lse = zeros(LZ_FLOAT32, {1, 1, 3});
-  check_ok(run("scaledDotProductAttention", {q, k, k}, {o, lse}, {bits(1), 1, 0}), "more rows than columns");
+  check_ok(run("scaledDotProductAttention", {q, k, k}, {o, lse}, {bits(1), 1, 0, 0}),
+           "more rows than columns");
   check(lse.get(0) == Value(-INFINITY) && o.get(0) == 0.0 && o.get(3) == 0.0 &&
             std::isfinite(lse.get(1).real()),
         "a hidden row is 0");
   check_fails(run("scaledDotProductAttention", {q, k, random_array(LZ_FLOAT32, {1, 1, 3, 4})}, {o, lse},
-                  {bits(1), 1, 0}),
+                  {bits(1), 1, 0, 0}),
               "[scaledDotProductAttention] the shapes or dtypes of q, k and v do not fit");
 }
 

@@ -48,14 +48,15 @@ describe("vjp against finite differences", () => {
   })
   test("scaledDotProductAttention", () => {
     const [q, k, v] = [randn([2, 4, 3, 5], 4), randn([2, 2, 6, 5], 5), randn([2, 2, 6, 3], 6)]
-    checkVjp("scaledDotProductAttention", [q, k, v], { scale: 0.4, causal: true, hasMask: false }, [0, 1, 2])
+    const none = { scale: 0.4, causal: false, hasMask: false, hasSinks: false }
+    checkVjp("scaledDotProductAttention", [q, k, v], { ...none, causal: true }, [0, 1, 2])
     const mask = randn([1, 4, 1, 6], 7)
-    checkVjp(
-      "scaledDotProductAttention",
-      [q, k, v, mask],
-      { scale: 0.4, causal: false, hasMask: true },
-      [0, 1, 2, 3],
-    )
+    const masked = { ...none, hasMask: true }
+    checkVjp("scaledDotProductAttention", [q, k, v, mask], masked, [0, 1, 2, 3])
+    const sinks = randn([1, 4], 8)
+    checkVjp("scaledDotProductAttention", [q, k, v, sinks], { ...none, hasSinks: true }, [0, 1, 2, 3])
+    const both = { ...masked, hasSinks: true }
+    checkVjp("scaledDotProductAttention", [q, k, v, mask, sinks], both, [0, 1, 2, 3, 4])
   })
   test("softmax and logsumexp", () => {
     checkVjp("softmax", [x], { axis: 1, precise: false }, [0])
@@ -96,12 +97,25 @@ describe("vmap rules against a loop", () => {
   test("attention", () => {
     const [q, k, v] = [randn([2, 4, 3, 3, 5], 4), randn([2, 2, 6, 5], 5), randn([3, 2, 2, 6, 3], 6)]
     const mask = randn([1, 4, 1, 6, 3], 7)
-    run("scaledDotProductAttention", [q, k, v], [2, null, 0], { scale: 0.4, causal: true, hasMask: false })
-    run("scaledDotProductAttention", [q, k, v, mask], [2, null, 0, 4], {
-      scale: 0.4,
-      causal: false,
-      hasMask: true,
-    })
+    const none = { scale: 0.4, causal: false, hasMask: false, hasSinks: false }
+    run("scaledDotProductAttention", [q, k, v], [2, null, 0], { ...none, causal: true })
+    run("scaledDotProductAttention", [q, k, v, mask], [2, null, 0, 4], { ...none, hasMask: true })
+    const sunk = { ...none, hasSinks: true }
+    run("scaledDotProductAttention", [q, k, v, randn([1, 4], 8)], [2, null, 0, null], sunk)
+    const [o, lse, g] = [randn([3, 2, 4, 3, 3], 9), randn([3, 2, 4, 3], 10), randn([3, 2, 4, 3, 3], 11)]
+    for (const [sinks, axis] of [
+      [randn([1, 4], 8), null],
+      [randn([2, 4], 8), null],
+      [randn([1, 4, 3], 8), 2],
+      [randn([2, 3, 4], 8), 1],
+    ] as const) {
+      run("scaledDotProductAttention", [q, k, v, mask, sinks], [2, null, 0, 4, axis], {
+        ...sunk,
+        hasMask: true,
+      })
+      const axes = [2, null, 0, axis, 0, 0, 0]
+      run("scaledDotProductAttentionVjp", [q, k, v, sinks, o, lse, g], axes, sunk)
+    }
   })
 })
 

@@ -11,15 +11,19 @@ import { broadcastShapes, format, sameShape } from "../graph/shape"
 import { arange } from "./arange"
 import { where } from "./binary"
 import { scalarArray, toDtype } from "./constant"
-import { concatenate } from "./join"
 import { matmul } from "./matmul"
 import { broadcastTo, max, sum, sumTo } from "./reduce"
-import { sliceRange } from "./slice"
-import { softmax } from "./softmax"
 import { moveToFront } from "./view"
 
-type Params = { scale: number; causal: boolean; hasMask: boolean }
-const schema = { scale: "f64", causal: "bool", hasMask: "bool" } as const
+type Params = { scale: number; causal: boolean; hasMask: boolean; hasSinks: boolean }
+const schema = { scale: "f64", causal: "bool", hasMask: "bool", hasSinks: "bool" } as const
+
+/** The inputs that not every application has: a mask of four axes; sinks of shape [1 or batch, heads]. */
+type Extras = { mask?: Array; sinks?: Array }
+const extrasOf = (inputs: readonly Array[], { hasMask, hasSinks }: Params): Extras => ({
+  mask: hasMask ? inputs[3] : undefined,
+  sinks: hasSinks ? inputs[hasMask ? 4 : 3] : undefined,
+})
 
 const wide = (dtype: Dtype): Dtype => (dtype.size === 2 ? float32 : dtype)
 const swap = (x: Array): Array => x.swapaxes(-1, -2)
@@ -51,21 +55,36 @@ function scores(q: Array, k: Array, mask: Array | undefined, { scale, causal }: 
   return s
 }
 
-/** The softmax of rows of scores and their log Σ exp; zeros and −∞ for a query that sees no key. */
-function probabilities(s: Array): { p: Array; lse: Array } {
+/**
+ * The softmax of rows of scores and their log Σ exp, and the share of a sink, a further score of each row; zeros and −∞ for a query that
+ * sees nothing.
+ */
+function probabilities(
+  s: Array,
+  sinks: Array | undefined,
+): { p: Array; lse: Array; sunk: Array | undefined } {
+  const [, keyHeads, several] = s.shape
+  const sink = sinks ? toDtype(sinks, s.dtype).reshape([-1, keyHeads, several, 1, 1]) : undefined
   // Of a row of −∞, or without keys, nothing may be −∞ − (−∞), nor be divided by a sum of 0.
   const none = s.shape[s.ndim - 1] === 0
-  const top = none ? scalarArray(-3e38, s.dtype) : max(s, -1, true).maximum(-3e38)
+  let top = none ? scalarArray(-3e38, s.dtype) : max(s, -1, true).maximum(-3e38)
+  if (sink) top = top.maximum(sink)
   const e = s.subtract(top).exp()
-  const total = sum(e, -1, true)
-  return { p: e.divide(total.maximum(1e-30)), lse: total.log().add(top) }
+  const more = sink?.subtract(top).exp()
+  const sums = sum(e, -1, true)
+  const total = more ? sums.add(more) : sums
+  const divisor = total.maximum(1e-30)
+  return { p: e.divide(divisor), lse: total.log().add(top), sunk: more?.divide(divisor) }
 }
 
 /** A mask with four axes, of which the first may have size 1. */
 const fourAxes = (mask: Array): Array =>
   mask.reshape([...new globalThis.Array<number>(4 - mask.ndim).fill(1), ...mask.shape])
 
-/** Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?; outputs o [B,H,L,E] and lse float32 [B,H,L], the scores' log Σ exp. */
+/**
+ * Inputs q [B,H,L,D], k [B,Hk,S,D], v [B,Hk,S,E], mask?, sinks?; outputs o [B,H,L,E] and lse float32 [B,H,L], the log Σ exp of the scores
+ * and the sink.
+ */
 const attend: Apply<Params> = definePrimitive({
   name: "scaledDotProductAttention",
   params: schema,
@@ -77,63 +96,90 @@ const attend: Apply<Params> = definePrimitive({
       { shape: q.shape.slice(0, 3), dtype: float32 },
     ]
   },
-  decompose: ([q, k, v, mask], params) => {
-    const { p, lse } = probabilities(scores(q, k, mask, params))
+  decompose: (inputs, params) => {
+    const [q, k, v] = inputs
+    const { mask, sinks } = extrasOf(inputs, params)
+    const { p, lse } = probabilities(scores(q, k, mask, params), sinks)
     const o = matmul(p, toDtype(v, p.dtype).expandDims(2))
     return [toDtype(o.flatten(1, 2), q.dtype), toDtype(lse.flatten(1, 2).squeeze(-1), float32)]
   },
   // lse exists for the backward kernel alone, so no cotangent ever reaches it.
-  vjp: ({ inputs: [q, k, v, mask], outputs: [o, lse], cotangents: [g], params, wanted }) => {
-    const inputs = mask ? [q, k, v, mask] : [q, k, v]
-    const [dq, dk, dv] = attendVjp.all([...inputs, o, lse, g], params)
-    if (!mask) return [dq, dk, dv]
-    return [dq, dk, dv, wanted[3] && mask.dtype !== bool_ ? maskVjp(q, k, v, mask, g, params) : null]
+  vjp: ({ inputs, outputs: [o, lse], cotangents: [g], params, wanted }) => {
+    const { mask } = extrasOf(inputs, params)
+    const [dq, dk, dv, ...dsinks] = attendVjp.all([...inputs, o, lse, g], params)
+    if (!mask) return [dq, dk, dv, ...dsinks]
+    return [
+      dq,
+      dk,
+      dv,
+      wanted[3] && mask.dtype !== bool_ ? maskVjp(inputs, mask, g, params) : null,
+      ...dsinks,
+    ]
   },
   vmap: ({ inputs, axes, params, size }) => {
-    const outputs = attend.all(joinBatches(inputs, axes, size, params.hasMask), params)
+    const outputs = attend.all(joinBatches(inputs, axes, size, params), params)
     return { outputs: outputs.map((y) => y.unflatten(0, [size, -1])), axes: [0, 0] }
   },
 })
 
-/** The probabilities p, the cotangent of the scores ds = p · (dp − Σ p·dp) with dp = g vᵀ, and g in groups. */
+/**
+ * The probabilities p, the cotangent of the scores ds = p · (dp − shares) with dp = g vᵀ and shares = Σ p·dp, the cotangents of the sinks'
+ * scores, and g in groups.
+ */
 function backward(
-  [q, k, v, mask, g]: readonly (Array | undefined)[],
+  inputs: readonly Array[],
+  g: Array,
   params: Params,
-): { p: Array; ds: Array; gs: Array } {
-  const [query, keys, values, cotangent] = [q, k, v, g] as Array[]
-  const { p } = probabilities(scores(query, keys, mask, params))
-  const gs = grouped(toDtype(cotangent, p.dtype), keys.shape[1])
-  const dp = matmul(gs, swap(toDtype(values, p.dtype)).expandDims(2))
-  return { p, ds: p.multiply(dp.subtract(sum(p.multiply(dp), -1, true))), gs }
+): { p: Array; ds: Array; sunk: Array | undefined; gs: Array } {
+  const [q, k, v] = inputs
+  const { mask, sinks } = extrasOf(inputs, params)
+  const { p, sunk } = probabilities(scores(q, k, mask, params), sinks)
+  const gs = grouped(toDtype(g, p.dtype), k.shape[1])
+  const dp = matmul(gs, swap(toDtype(v, p.dtype)).expandDims(2))
+  const shares = sum(p.multiply(dp), -1, true)
+  return { p, ds: p.multiply(dp.subtract(shares)), sunk: sunk?.multiply(shares).negative(), gs }
 }
 
-function maskVjp(q: Array, k: Array, v: Array, mask: Array, g: Array, params: Params): Array {
-  const { ds } = backward([q, k, v, mask, g], params)
+function maskVjp(inputs: readonly Array[], mask: Array, g: Array, params: Params): Array {
+  const { ds } = backward(inputs, g, params)
   return toDtype(sumTo(ds.flatten(1, 2), mask.shape), mask.dtype)
 }
 
 /**
- * Inputs q, k, v, mask?, o, lse, g; outputs dq, dk, dv. A kernel finds the probabilities again from lse; the reference here starts from
- * q and k, so that second derivatives need nothing of o and lse.
+ * Inputs q, k, v, mask?, sinks?, o, lse, g; outputs dq, dk, dv, dsinks?. A kernel finds the probabilities again from lse; the reference
+ * here starts from q and k, so that second derivatives need nothing of o and lse.
  */
 const attendVjp: Apply<Params> = definePrimitive({
   name: "scaledDotProductAttentionVjp",
   params: schema,
-  infer: ([q, k, v]) => [q, k, v],
-  decompose: ([q, k, v, ...rest], params) => {
-    const mask = params.hasMask ? rest[0] : undefined
-    const { p, ds, gs } = backward([q, k, v, mask, rest[rest.length - 1]], params)
+  infer: ([q, k, v, ...rest], { hasMask, hasSinks }) => [
+    ...[q, k, v],
+    ...(hasSinks ? [rest[hasMask ? 1 : 0]] : []),
+  ],
+  decompose: (inputs, params) => {
+    const [q, k, v] = inputs
+    const { p, ds, sunk, gs } = backward(inputs, inputs[inputs.length - 1], params)
     const w = ds.dtype
     const queries = grouped(toDtype(q, w), k.shape[1])
     const dq = matmul(ds, toDtype(k, w).expandDims(2)).multiply(params.scale).flatten(1, 2)
     // Query heads that share a key head add up.
     const dk = sum(matmul(swap(ds), queries), 2).multiply(params.scale)
     const dv = sum(matmul(swap(p), gs), 2)
-    return [toDtype(dq, q.dtype), toDtype(dk, k.dtype), toDtype(dv, v.dtype)]
+    const results = [toDtype(dq, q.dtype), toDtype(dk, k.dtype), toDtype(dv, v.dtype)]
+    const { sinks } = extrasOf(inputs, params)
+    if (!sinks || !sunk) return results
+    const each = sum(sunk, [-2, -1]).flatten(1, 2)
+    return [...results, toDtype(sumTo(each, sinks.shape), sinks.dtype)]
   },
   vmap: ({ inputs, axes, params, size }) => {
-    const outputs = attendVjp.all(joinBatches(inputs, axes, size, params.hasMask), params)
-    return { outputs: outputs.map((y) => y.unflatten(0, [size, -1])), axes: [0, 0, 0] }
+    const joined = joinBatches(inputs, axes, size, params)
+    const at = params.hasMask ? 4 : 3
+    const { sinks } = extrasOf(joined, params)
+    // Every example has a sum of its own.
+    if (sinks) joined[at] = broadcastTo(sinks, [joined[0].shape[0], sinks.shape[1]])
+    const outputs = attendVjp.all(joined, params).map((y) => y.unflatten(0, [size, -1]))
+    if (sinks && inputs[at].shape[axes[at] === 0 ? 1 : 0] === 1) outputs[3] = sum(outputs[3], 1, true)
+    return { outputs, axes: outputs.map(() => 0) }
   },
 })
 
@@ -142,38 +188,18 @@ function joinBatches(
   inputs: readonly Array[],
   axes: readonly (number | null)[],
   size: number,
-  hasMask: boolean,
+  { hasMask, hasSinks }: Params,
 ): Array[] {
   const batch = inputs[0].shape[axes[0] === 0 ? 1 : 0]
   return inputs.map((x, i) => {
     const axis = axes[i]
-    if (hasMask && i === 3) {
+    if (i >= 3 && i < 3 + Number(hasMask) + Number(hasSinks)) {
       if (axis === null && x.shape[0] === 1) return x
       const moved = axis === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, axis)
       return broadcastTo(moved, [size, batch, ...moved.shape.slice(2)]).flatten(0, 1)
     }
     return (axis === null ? broadcastTo(x, [size, ...x.shape]) : moveToFront(x, axis)).flatten(0, 1)
   })
-}
-
-/** With sinks, one more score for each head takes part in the softmax and has no value. */
-function withSinks(
-  q: Array,
-  k: Array,
-  v: Array,
-  mask: Array | undefined,
-  sinks: Array,
-  params: Params,
-): Array {
-  const s = scores(q, k, mask, params)
-  const column = toDtype(sinks, s.dtype).reshape([1, k.shape[1], -1, 1, 1])
-  const p = softmax(concatenate([s, broadcastTo(column, [...s.shape.slice(0, -1), 1])], -1), -1)
-  const seen = sliceRange(
-    p,
-    p.shape.map(() => 0),
-    s.shape,
-  )
-  return toDtype(matmul(seen, toDtype(v, s.dtype).expandDims(2)).flatten(1, 2), q.dtype)
 }
 
 function check(q: Array, k: Array, v: Array): void {
@@ -229,16 +255,24 @@ const attentionArgs = operation(
       additive = fourAxes(mask.dtype === bool_ ? mask : toDtype(mask, dtype))
     } else if (!causal && mask !== null && mask !== undefined)
       throw new ArgumentError(op, `mask must be an array, "causal" or null, received ${describe(mask)}`)
-    const params = { scale, causal, hasMask: additive !== undefined }
+    let sunk: Array | undefined
     if (sinks !== null && sinks !== undefined) {
       const s = asArrayArgument(op, "sinks", sinks)
       if (s.ndim !== 1 || s.shape[0] !== query.shape[1])
         throw new ShapeError(op, `sinks must have shape (${query.shape[1]},), received ${format(s.shape)}`)
       if (promote(s.dtype, dtype) !== dtype)
         throw new DTypeError(op, `sinks of ${s.dtype.name} do not fit arrays of ${dtype.name}`)
-      return withSinks(query, keys, values, additive, s, params)
+      sunk = toDtype(s, wide(dtype)).reshape([1, -1])
     }
-    return attend.all(additive ? [query, keys, values, additive] : [query, keys, values], params)[0]
+    const inputs = [query, keys, values]
+    if (additive) inputs.push(additive)
+    if (sunk) inputs.push(sunk)
+    return attend.all(inputs, {
+      scale,
+      causal,
+      hasMask: additive !== undefined,
+      hasSinks: sunk !== undefined,
+    })[0]
   },
 )
 /** The parameters of {@link scaledDotProductAttention}. */
