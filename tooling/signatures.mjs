@@ -1,7 +1,8 @@
 // Overloads of public functions, from the one declaration of each: the call of `operation`, whose signature names the parameters and whose
 // body types them and gives defaults. A function that hands `(...args: unknown[])` to it gets overloads for arguments by position, and by
-// name in a last object. `@named x y` in its comment are MLX's keyword-only parameters. A comment `// By hand: …` before the
-// implementation keeps overloads that say more than the declaration; their names are compared all the same.
+// name in a last object. `@named x y` in its comment are MLX's keyword-only parameters. Constructors of layers get theirs from their call
+// of `named`, whose signature names the parameters and whose tuple types them. A comment `// By hand: …` before the implementation keeps
+// overloads that say more than the declaration; their names are compared all the same.
 import { readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import ts from "typescript"
@@ -47,23 +48,27 @@ export function withOverloads(text, file = "source.ts") {
   const problems = []
   const edits = []
   const counts = { functions: 0, overloads: 0, byHand: 0 }
-  for (const { name, overloads, head, declared, result, kept, tagged, start, end } of signedIn(source)) {
+  for (const each of [...signedIn(source), ...constructorsIn(source)]) {
+    const { name, overloads, head, declared, result, kept, tagged, start, end } = each
     const problem = (fact) => problems.push(`${file}: ${name} ${fact}`)
     if (!declared) {
-      if (!kept) problem("hands its arguments to no `operation` of this file")
+      if (!kept) problem(`hands its arguments to no \`${each.layer ? "named" : "operation"}\` of this file`)
       continue
     }
     counts.functions++
     const before = problems.length
-    const parameters = parametersOf(source, declared, namedOnly(tagged), kept ? () => {} : problem)
+    const read = each.layer ? layerParametersOf : parametersOf
+    const parameters = read(source, declared, namedOnly(tagged), kept ? () => {} : problem)
     if (problems.length > before) continue
     if (kept) {
       counts.byHand++
-      for (const each of overloads)
-        for (const wrong of strangers(source, each, parameters)) problem(`has no parameter ${wrong}`)
+      // A constructor's names may be out of reach: its comment says why.
+      if (each.layer && parameters.length === 0) continue
+      for (const overload of overloads)
+        for (const wrong of strangers(source, overload, parameters)) problem(`has no parameter ${wrong}`)
       continue
     }
-    const made = overloadsOf(parameters, source).map((given) => `${head}(${given}): ${result}`)
+    const made = overloadsOf(parameters, source, each.layer).map((given) => `${head}(${given})${result}`)
     counts.overloads += made.length
     if (tokensOf(overloads.map((o) => o.getText()).join(" ")) !== tokensOf(made.join(" ")))
       edits.push({ start, end, lines: made })
@@ -93,7 +98,7 @@ function signedIn(source) {
       overloads,
       head: `export function ${name}`,
       declared: declarationOf(source, implementation),
-      result: implementation.type?.getText() ?? "void",
+      result: `: ${implementation.type?.getText() ?? "void"}`,
       kept: isByHand(source, implementation),
       tagged: overloads[0] ?? implementation,
       start: (overloads[0] ?? implementation).getStart(),
@@ -110,13 +115,87 @@ function signedIn(source) {
       overloads: [...type.members],
       head: "",
       declared,
-      result: type.members[0].type.getText(),
+      result: `: ${type.members[0].type.getText()}`,
       kept: isByHand(source, type),
       tagged: type,
       start: type.members[0].getStart(),
       end: type.end - 1,
     }))
   return [...functions, ...interfaces]
+}
+
+/** The constructors of a file's exported classes that take `...args: unknown[]`, and their call of `named`. */
+function constructorsIn(source) {
+  return source.statements
+    .filter((s) => ts.isClassDeclaration(s) && isExported(s))
+    .flatMap((type) => {
+      const all = type.members.filter(ts.isConstructorDeclaration)
+      const implementation = all.at(-1)
+      if (!implementation || all.length === 1 || implementation.parameters[0]?.name.getText() !== "args")
+        return []
+      return {
+        layer: true,
+        name: type.name.text,
+        overloads: all.slice(0, -1),
+        head: "constructor",
+        declared: namedIn(source, implementation, type),
+        result: "",
+        kept: isByHand(source, implementation),
+        tagged: type,
+        start: all[0].getStart(),
+        end: implementation.getStart(),
+      }
+    })
+}
+
+/** The one call of `named` in a constructor, in a function of the file that it calls, or in the constructor of its base class. */
+function namedIn(source, implementation, type) {
+  const own = callsIn(implementation, "named")
+  if (own.length > 0) return own.length === 1 ? own[0] : undefined
+  const called = source.statements.filter(
+    (s) => ts.isFunctionDeclaration(s) && s.name && callsIn(implementation, s.name.text).length > 0,
+  )
+  const inFunctions = called.flatMap((f) => callsIn(f, "named"))
+  if (inFunctions.length > 0) return inFunctions.length === 1 ? inFunctions[0] : undefined
+  const base = type.heritageClauses?.find((h) => h.token === ts.SyntaxKind.ExtendsKeyword)?.types[0].getText()
+  const baseType = source.statements.find((s) => ts.isClassDeclaration(s) && s.name?.text === base)
+  if (!baseType) return undefined
+  const inherited = baseType.members.filter(ts.isConstructorDeclaration).at(-1)
+  return namedIn(source, inherited ?? ts.factory.createOmittedExpression(), baseType)
+}
+
+/** The parameters of a constructor, in order, as `parametersOf` gives them. */
+function layerParametersOf(source, call, _named, problem) {
+  const entries = entriesOf(source, call.arguments[1])
+  const types = call.typeArguments?.[0] && elementsOf(source, call.typeArguments[0])
+  if (!entries || types?.length !== entries.length) {
+    problem("has a call of `named` whose signature and types do not fit each other")
+    return []
+  }
+  return entries.map(([name, kind], i) => {
+    const { type, optional } = types[i]
+    if ((optionalByKind(kind) ?? optional) !== optional)
+      problem(`has ${name} optional in its signature or in its types alone`)
+    return { name, type, optional, named: false }
+  })
+}
+
+/** The elements of a tuple type, or of an alias of one in this file: { type, optional }. */
+function elementsOf(source, node) {
+  if (ts.isTypeReferenceNode(node)) {
+    const alias = source.statements.find(
+      (s) => ts.isTypeAliasDeclaration(s) && s.name.text === node.typeName.getText(),
+    )
+    return alias && elementsOf(source, alias.type)
+  }
+  if (!ts.isTupleTypeNode(node)) return undefined
+  return node.elements.flatMap((e) => {
+    if (ts.isRestTypeNode(e)) return elementsOf(source, e.type) ?? [undefined]
+    if (ts.isNamedTupleMember(e)) return { type: e.type.getText(), optional: e.questionToken !== undefined }
+    return ts.isOptionalTypeNode(e)
+      ? { type: e.type.getText().replace(/^\((.*)\)$/, "$1"), optional: true }
+      : { type: e.getText(), optional: false }
+  })
 }
 
 /** The one call of `operation` in the function of a file that returns a type of this name. */
@@ -126,10 +205,12 @@ function declarationReturning(source, name) {
   return call && more.length === 0 ? { call, types: new Map() } : undefined
 }
 
-function operationsIn(node) {
+const operationsIn = (node) => callsIn(node, "operation")
+
+function callsIn(node, name) {
   const found = []
   const visit = (each) => {
-    if (ts.isCallExpression(each) && each.expression.getText() === "operation") found.push(each)
+    if (ts.isCallExpression(each) && each.expression.getText() === name) found.push(each)
     ts.forEachChild(each, visit)
   }
   visit(node)
@@ -212,7 +293,11 @@ function entriesOf(source, node) {
   const entries = ts.isArrayLiteralExpression(node)
     ? node.elements.map((e) => [ts.isStringLiteral(e) ? e.text : undefined])
     : ts.isObjectLiteralExpression(node)
-      ? node.properties.map((p) => [ts.isPropertyAssignment(p) ? p.name.text : undefined, p.initializer])
+      ? node.properties.flatMap((p) =>
+          ts.isSpreadAssignment(p)
+            ? (entriesOf(source, p.expression) ?? [[undefined]])
+            : [[ts.isPropertyAssignment(p) ? p.name.text : undefined, p.initializer]],
+        )
       : []
   return entries.length > 0 && entries.every(([name]) => name !== undefined) ? entries : undefined
 }
@@ -238,9 +323,9 @@ function typeOfDefault(node) {
 /**
  * By position; then by name after each parameter from the first that need not be given: `sum(a, 0, true)`, `sum(a, 0, { keepdims: true
  * })`, `sum(a, { axis: 0 })`. Of many such parameters only the first one counts: of more than three overloads TypeScript's errors show the
- * last one alone.
+ * last one alone. Of a layer: by position, by name after the required ones or the first one, and all by name; a layer has no stream.
  */
-function overloadsOf(parameters, source) {
+function overloadsOf(parameters, source, layer = false) {
   const positional = parameters.filter((p) => !p.named)
   const named = parameters.filter((p) => p.named)
   const lastRequired = positional.findLastIndex((p) => !p.optional)
@@ -252,13 +337,23 @@ function overloadsOf(parameters, source) {
       byName: named,
     },
   ]
-  for (const count of firstOptional < 0 ? [] : [firstOptional + 1, firstOptional])
+  const counts = layer
+    ? [Math.max(lastRequired + 1, 1), 0]
+    : firstOptional < 0
+      ? []
+      : [firstOptional + 1, firstOptional]
+  for (const count of counts)
     if (count < positional.length)
       forms.push({
         leading: given(positional.slice(0, count)),
         byName: [...positional.slice(count), ...named],
       })
   return forms.map(({ leading, byName }, i) => {
+    if (layer)
+      return [
+        ...leading,
+        ...(byName.length > 0 ? [`options: ${optionsType(source, byName, false)}`] : []),
+      ].join(", ")
     const mark = (i === 0 && byName.every((p) => p.optional)) || leading.length === 0 ? "?" : ""
     return [...leading, `options${mark}: ${optionsType(source, byName)}`].join(", ")
   })
@@ -269,11 +364,15 @@ const shows = ({ name, type, optional }) =>
   optional ? `${name}?: ${type.replace(/ \| undefined$/, "")}` : `${name}: ${type}`
 
 /** The type of what is given by name, with the documented interfaces of the file that say a part of it. */
-function optionsType(source, byName) {
+function optionsType(source, byName, withStream = true) {
   let left = byName
-  let streams = false
+  let streams = !withStream
   const parts = []
-  for (const { name, members, hasStream } of interfacesIn(source)) {
+  const asked = byName.map((p) => tokensOf(shows(p)))
+  const differing = ({ members }) =>
+    [...members, ...asked].filter((m) => members.includes(m) !== asked.includes(m)).length
+  const interfaces = interfacesIn(source).sort((a, b) => differing(a) - differing(b))
+  for (const { name, members, hasStream } of interfaces) {
     const own = left.filter((p) => members.includes(tokensOf(shows(p))))
     const missing = members.filter((m) => !own.some((p) => tokensOf(shows(p)) === m))
     if (own.length < 2 || missing.length > 1) continue

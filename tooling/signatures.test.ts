@@ -84,3 +84,58 @@ function reduction(name: string): Reduction {
     "(a: Array, axis?: Axes, options?: mx.StreamOptions): number\n(a: Array, options: { axis?: Axes } & mx.StreamOptions): number\n}",
   )
 })
+
+const layer = (signature: string, types: string, note = ""): string => `
+/** Options. */
+export interface NormOptions {
+  /** Added to the variance. */
+  eps?: number
+  /** Scales and shifts. */
+  affine?: boolean | null
+}
+type Numbers = [number, number?]
+abstract class Base extends Module {
+  constructor(op: string, args: readonly unknown[]) {
+    super()
+    const [dims, eps = 1e-5, affine] = named<${types}>(op, ${signature}, args)
+  }
+}
+/** A layer. */
+export class Norm extends Base {
+  constructor(old: number)
+${note}  constructor(...args: unknown[]) {
+    super("Norm", args)
+  }
+}`
+const constructors = (text: string): string[] =>
+  withOverloads(text)
+    .text.split("\n")
+    .slice(withOverloads(text).text.split("\n").indexOf("export class Norm extends Base {"))
+    .map((line) => line.trim())
+    .filter((line) => line.startsWith("constructor(") && !line.includes("...args"))
+
+it("writes a constructor's overloads from the types and names that it or its base class reads", () => {
+  const text = layer(
+    `{ dims: "count", eps: "positive?", affine: "bool?" }`,
+    "[...Numbers, (boolean | null)?]",
+  )
+  expect(constructors(text)).toEqual([
+    "constructor(dims: number, eps?: number, affine?: boolean | null)",
+    "constructor(dims: number, options: NormOptions)",
+    "constructor(options: { dims: number } & NormOptions)",
+  ])
+})
+
+it("finds constructors whose names, types and optional arguments differ", () => {
+  const fewer = layer(`{ dims: "count", eps: "positive?" }`, "[...Numbers, (boolean | null)?]")
+  expect(withOverloads(fewer).problems).toEqual([
+    "source.ts: Norm has a call of `named` whose signature and types do not fit each other",
+  ])
+  const required = layer(`{ dims: "count", eps: "positive" }`, "Numbers")
+  expect(withOverloads(required).problems).toEqual([
+    "source.ts: Norm has eps optional in its signature or in its types alone",
+  ])
+  const byHand = layer("signatureOf(op)", "Numbers", "  // By hand: its names are computed.\n")
+  expect(withOverloads(byHand).problems).toEqual([])
+  expect(constructors(byHand)).toEqual(["constructor(old: number)"])
+})

@@ -23,14 +23,15 @@ import {
 } from "@lazuli/core/engine"
 
 /**
- * The arguments in the order of the signature, with null as undefined where nothing need be given.
+ * The arguments in the order of the signature, with null as undefined where nothing need be given. `A` types them as callers give them:
+ * with null where it is MLX's None.
  * @throws ArgumentError for an unknown name, an argument given twice, one too many or too few, or of another kind
  */
 export function named<A extends unknown[]>(
   op: string,
   signature: Signature | readonly Parameter[],
   args: readonly unknown[],
-): A {
+): { [Position in keyof A]: Exclude<A[Position], null> } {
   const parameters = parametersIn(signature)
   const last = args[args.length - 1]
   // An object may also be what a parameter takes, such as a tree.
@@ -58,7 +59,7 @@ export function named<A extends unknown[]>(
     values[position] = byName[key]
   }
   checkArguments(op, parameters, values)
-  return values as A
+  return values as { [Position in keyof A]: Exclude<A[Position], null> }
 }
 
 /** Holds arguments that are not also taken by name to their kinds. @throws ArgumentError */

@@ -218,7 +218,8 @@ export class LogSoftmax extends Module {
  */
 export class LeakyReLU extends Module {
   negativeSlope: number
-  constructor(negativeSlope?: number | { negativeSlope?: number })
+  constructor(negativeSlope?: number)
+  constructor(options: { negativeSlope?: number })
   constructor(...args: unknown[]) {
     super()
     const [negativeSlope = 0.01] = named<[number?]>("LeakyReLU", { negativeSlope: "number?" }, args)
@@ -236,7 +237,8 @@ export class LeakyReLU extends Module {
  */
 export class ELU extends Module {
   alpha: number
-  constructor(alpha?: number | { alpha?: number })
+  constructor(alpha?: number)
+  constructor(options: { alpha?: number })
   constructor(...args: unknown[]) {
     super()
     const [alpha = 1] = named<[number?]>("ELU", { alpha: "number?" }, args)
@@ -254,7 +256,8 @@ export class ELU extends Module {
  */
 export class CELU extends Module {
   alpha: number
-  constructor(alpha?: number | { alpha?: number })
+  constructor(alpha?: number)
+  constructor(options: { alpha?: number })
   constructor(...args: unknown[]) {
     super()
     const [alpha = 1] = named<[number?]>("CELU", { alpha: "positive?" }, args)
@@ -272,7 +275,8 @@ export class CELU extends Module {
  */
 export class Softshrink extends Module {
   lambd: number
-  constructor(lambd?: number | { lambd?: number })
+  constructor(lambd?: number)
+  constructor(options: { lambd?: number })
   constructor(...args: unknown[]) {
     super()
     const [lambd = 0.5] = named<[number?]>("Softshrink", { lambd: "nonNegative?" }, args)
@@ -290,7 +294,8 @@ export class Softshrink extends Module {
  */
 export class HardShrink extends Module {
   lambd: number
-  constructor(lambd?: number | { lambd?: number })
+  constructor(lambd?: number)
+  constructor(options: { lambd?: number })
   constructor(...args: unknown[]) {
     super()
     const [lambd = 0.5] = named<[number?]>("HardShrink", { lambd: "nonNegative?" }, args)
@@ -308,7 +313,8 @@ export class HardShrink extends Module {
  */
 export class Step extends Module {
   threshold: number
-  constructor(threshold?: number | { threshold?: number })
+  constructor(threshold?: number)
+  constructor(options: { threshold?: number })
   constructor(...args: unknown[]) {
     super()
     const [threshold = 0] = named<[number?]>("Step", { threshold: "number?" }, args)
@@ -326,7 +332,8 @@ export class Step extends Module {
  */
 export class GLU extends Module {
   axis: number
-  constructor(axis?: number | { axis?: number })
+  constructor(axis?: number)
+  constructor(options: { axis?: number })
   constructor(...args: unknown[]) {
     super()
     const [axis = -1] = named<[number?]>("GLU", { axis: "axis?" }, args)
@@ -354,7 +361,8 @@ export type GeluApproximation = "none" | "precise" | "tanh" | "fast"
  */
 export class GELU extends Module {
   approx: GeluApproximation
-  constructor(approx?: GeluApproximation | { approx?: GeluApproximation })
+  constructor(approx?: GeluApproximation)
+  constructor(options: { approx?: GeluApproximation })
   constructor(...args: unknown[]) {
     super()
     const [approx = "none"] = named<[GeluApproximation?]>("GELU", { approx: Object.keys(gelus) }, args)
@@ -373,6 +381,7 @@ export class GELU extends Module {
 export class PReLU extends Module {
   weight: mx.Array
   constructor(numParameters?: number, init?: number)
+  constructor(numParameters: number, options: { init?: number })
   constructor(options: { numParameters?: number; init?: number })
   constructor(...args: unknown[]) {
     super()

@@ -54,7 +54,6 @@ export class MultiHeadAttention extends Module {
   valueProj: Linear
   outProj: Linear
 
-  constructor(dims: number, numHeads: number, options?: AttentionOptions)
   constructor(
     dims: number,
     numHeads: number,
@@ -65,11 +64,21 @@ export class MultiHeadAttention extends Module {
     valueOutputDims?: number | null,
     bias?: boolean,
   )
+  constructor(dims: number, numHeads: number, options: AttentionOptions)
   constructor(options: { dims: number; numHeads: number } & AttentionOptions)
   constructor(...args: unknown[]) {
     super()
     const [dims, numHeads, queryInput, keyInput, valueInput, value, valueOutput, bias = false] = named<
-      [number, number, number?, number?, number?, number?, number?, boolean?]
+      [
+        number,
+        number,
+        (number | null)?,
+        (number | null)?,
+        (number | null)?,
+        (number | null)?,
+        (number | null)?,
+        boolean?,
+      ]
     >(
       "MultiHeadAttention",
       {

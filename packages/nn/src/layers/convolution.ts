@@ -148,6 +148,7 @@ export class Conv1d extends Convolution {
   constructor(
     options: { inChannels: number; outChannels: number; kernelSize: number } & GroupedConvOptions<number>,
   )
+  // By hand: the order of what follows the dilation is an argument of the base class.
   constructor(...args: unknown[]) {
     super("Conv1d", 1, ["groups", "bias"], args)
   }
@@ -176,6 +177,7 @@ export class Conv2d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: GroupedConvOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & GroupedConvOptions)
+  // By hand: the order of what follows the dilation is an argument of the base class.
   constructor(...args: unknown[]) {
     super("Conv2d", 2, ["groups", "bias"], args)
   }
@@ -203,6 +205,7 @@ export class Conv3d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: ConvOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & ConvOptions)
+  // By hand: the order of what follows the dilation is an argument of the base class.
   constructor(...args: unknown[]) {
     super("Conv3d", 3, ["bias"], args)
   }
@@ -238,6 +241,7 @@ export class ConvTranspose1d extends Convolution {
   constructor(
     options: { inChannels: number; outChannels: number; kernelSize: number } & ConvTransposeOptions<number>,
   )
+  // By hand: the order of what follows the dilation is an argument of the base class.
   constructor(...args: unknown[]) {
     super("ConvTranspose1d", 1, ["outputPadding", "bias"], args)
   }
@@ -267,6 +271,7 @@ export class ConvTranspose2d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: ConvTransposeOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & ConvTransposeOptions)
+  // By hand: the order of what follows the dilation is an argument of the base class.
   constructor(...args: unknown[]) {
     super("ConvTranspose2d", 2, ["outputPadding", "bias"], args)
   }
@@ -296,6 +301,7 @@ export class ConvTranspose3d extends Convolution {
   )
   constructor(inChannels: number, outChannels: number, kernelSize: Sizes, options: ConvTransposeOptions)
   constructor(options: { inChannels: number; outChannels: number; kernelSize: Sizes } & ConvTransposeOptions)
+  // By hand: the order of what follows the dilation is an argument of the base class.
   constructor(...args: unknown[]) {
     super("ConvTranspose3d", 3, ["outputPadding", "bias"], args)
   }

@@ -55,7 +55,8 @@ abstract class DropoutBase extends Module {
  * new nn.Dropout(0.5).eval().forward(mx.array([1, 2])).tolist() // => [1, 2]
  */
 export class Dropout extends DropoutBase {
-  constructor(p?: number | { p?: number })
+  constructor(p?: number)
+  constructor(options: { p?: number })
   constructor(...args: unknown[]) {
     super("Dropout", args)
   }
@@ -73,7 +74,8 @@ export class Dropout extends DropoutBase {
  * new nn.Dropout2d(0.5).forward(mx.ones([1, 2, 2, 3])).shape // => [1, 2, 2, 3]
  */
 export class Dropout2d extends DropoutBase {
-  constructor(p?: number | { p?: number })
+  constructor(p?: number)
+  constructor(options: { p?: number })
   constructor(...args: unknown[]) {
     super("Dropout2d", args)
   }
@@ -90,7 +92,8 @@ export class Dropout2d extends DropoutBase {
  * new nn.Dropout3d(0.5).forward(mx.ones([1, 2, 2, 2, 3])).shape // => [1, 2, 2, 2, 3]
  */
 export class Dropout3d extends DropoutBase {
-  constructor(p?: number | { p?: number })
+  constructor(p?: number)
+  constructor(options: { p?: number })
   constructor(...args: unknown[]) {
     super("Dropout3d", args)
   }

@@ -31,7 +31,8 @@ export class Linear extends Module {
   weight: mx.Array
   bias?: mx.Array
 
-  constructor(inputDims: number, outputDims: number, bias?: boolean | { bias?: boolean })
+  constructor(inputDims: number, outputDims: number, bias?: boolean)
+  constructor(inputDims: number, outputDims: number, options: { bias?: boolean })
   constructor(options: { inputDims: number; outputDims: number; bias?: boolean })
   constructor(...args: unknown[]) {
     super()
@@ -105,7 +106,8 @@ export class Bilinear extends Module {
   weight: mx.Array
   bias?: mx.Array
 
-  constructor(input1Dims: number, input2Dims: number, outputDims: number, bias?: boolean | { bias?: boolean })
+  constructor(input1Dims: number, input2Dims: number, outputDims: number, bias?: boolean)
+  constructor(input1Dims: number, input2Dims: number, outputDims: number, options: { bias?: boolean })
   constructor(options: { input1Dims: number; input2Dims: number; outputDims: number; bias?: boolean })
   constructor(...args: unknown[]) {
     super()

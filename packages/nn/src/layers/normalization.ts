@@ -84,7 +84,8 @@ export class RMSNorm extends Module {
   weight: mx.Array
   eps: number
 
-  constructor(dims: number, eps?: number | { eps?: number })
+  constructor(dims: number, eps?: number)
+  constructor(dims: number, options: { eps?: number })
   constructor(options: { dims: number; eps?: number })
   constructor(...args: unknown[]) {
     super()
@@ -146,6 +147,13 @@ export class GroupNorm extends Module {
     dims: number,
     options: { eps?: number; affine?: boolean; pytorchCompatible?: boolean },
   )
+  constructor(options: {
+    numGroups: number
+    dims: number
+    eps?: number
+    affine?: boolean
+    pytorchCompatible?: boolean
+  })
   constructor(...args: unknown[]) {
     super()
     const [numGroups, dims, eps = 1e-5, affine = true, pytorchCompatible = false] = named<
@@ -272,6 +280,13 @@ export class BatchNorm extends Module {
     numFeatures: number,
     options: { eps?: number; momentum?: number; affine?: boolean; trackRunningStats?: boolean },
   )
+  constructor(options: {
+    numFeatures: number
+    eps?: number
+    momentum?: number
+    affine?: boolean
+    trackRunningStats?: boolean
+  })
   constructor(...args: unknown[]) {
     super()
     const [numFeatures, eps = 1e-5, momentum = 0.1, affine = true, trackRunningStats = true] = named<

@@ -107,7 +107,7 @@ abstract class Pool extends Module {
 
   constructor(op: string, axes: number, args: readonly unknown[]) {
     super()
-    const [kernelSize, stride, padding = 0] = named<[PerAxis, PerAxis?, PerAxis?]>(
+    const [kernelSize, stride, padding = 0] = named<[PerAxis, (PerAxis | null)?, (PerAxis | null)?]>(
       op,
       {
         kernelSize: perAxisOf(axes, 1),

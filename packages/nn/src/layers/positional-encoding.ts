@@ -79,10 +79,18 @@ export class SinusoidalPositionalEncoding extends Module {
       fullTurns?: boolean
     },
   )
+  constructor(options: {
+    dims: number
+    minFreq?: number
+    maxFreq?: number
+    scale?: number | null
+    cosFirst?: boolean
+    fullTurns?: boolean
+  })
   constructor(...args: unknown[]) {
     super()
     const [dims, minFreq = 0.0001, maxFreq = 1, scale, cosFirst = false, fullTurns = false] = named<
-      [number, number?, number?, number?, boolean?, boolean?]
+      [number, number?, number?, (number | null)?, boolean?, boolean?]
     >(
       "SinusoidalPositionalEncoding",
       {

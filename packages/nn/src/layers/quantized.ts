@@ -129,7 +129,7 @@ export class QuantizedLinear extends Packed {
   constructor(options: { inputDims: number; outputDims: number; bias?: boolean } & QuantizationOptions)
   constructor(...args: unknown[]) {
     const [inputDims, outputDims, bias = true, groupSize, bits, mode = "affine"] = named<
-      [number, number, boolean?, number?, number?, mx.QuantizationMode?]
+      [number, number, boolean?, (number | null)?, (number | null)?, mx.QuantizationMode?]
     >("QuantizedLinear", { inputDims: "count", outputDims: "size", bias: "bool?", ...FORMAT }, args)
     const format = resolveFormat(new.target.name, groupSize, bits, mode)
     const scale = Math.sqrt(1 / inputDims)
@@ -201,7 +201,7 @@ export class QuantizedEmbedding extends Packed {
   constructor(options: { numEmbeddings: number; dims: number } & QuantizationOptions)
   constructor(...args: unknown[]) {
     const [numEmbeddings, dims, groupSize, bits, mode = "affine"] = named<
-      [number, number, number?, number?, mx.QuantizationMode?]
+      [number, number, (number | null)?, (number | null)?, mx.QuantizationMode?]
     >("QuantizedEmbedding", { numEmbeddings: "size", dims: "count", ...FORMAT }, args)
     const format = resolveFormat("QuantizedEmbedding", groupSize, bits, mode)
     const table = mx.random.normal([numEmbeddings, dims], { scale: Math.sqrt(1 / dims) })
@@ -291,7 +291,7 @@ export class QQLinear extends Module {
   constructor(...args: unknown[]) {
     super()
     const [inputDims, outputDims, groupSize, bits, mode = "nvfp4"] = named<
-      [number, number, number?, number?, mx.QuantizationMode?]
+      [number, number, (number | null)?, (number | null)?, mx.QuantizationMode?]
     >("QQLinear", { inputDims: "count", outputDims: "size", ...FORMAT }, args)
     const format = resolveFormat("QQLinear", groupSize, bits, mode)
     if (mode === "affine")

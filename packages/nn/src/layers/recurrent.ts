@@ -137,10 +137,16 @@ export class RNN extends Module {
     hiddenSize: number,
     options: { bias?: boolean; nonlinearity?: ((x: mx.Array) => mx.Array) | null },
   )
+  constructor(options: {
+    inputSize: number
+    hiddenSize: number
+    bias?: boolean
+    nonlinearity?: ((x: mx.Array) => mx.Array) | null
+  })
   constructor(...args: unknown[]) {
     super()
     const [inputSize, hiddenSize, bias = true, nonlinearity = tanh] = named<
-      [...Required<Arguments>, ((x: mx.Array) => mx.Array)?]
+      [...Arguments, (((x: mx.Array) => mx.Array) | null)?]
     >("RNN", { ...SETTINGS, nonlinearity: "function?" }, args)
     this.hiddenSize = hiddenSize
     this.nonlinearity = nonlinearity
@@ -188,7 +194,9 @@ export class GRU extends Module {
   bhn?: mx.Array
   hiddenSize: number
 
-  constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
+  constructor(inputSize: number, hiddenSize: number, bias?: boolean)
+  constructor(inputSize: number, hiddenSize: number, options: { bias?: boolean })
+  constructor(options: { inputSize: number; hiddenSize: number; bias?: boolean })
   constructor(...args: unknown[]) {
     super()
     const [inputSize, hiddenSize, bias = true] = named<Arguments>("GRU", SETTINGS, args)
@@ -235,7 +243,9 @@ export class LSTM extends Module {
   bias?: mx.Array
   hiddenSize: number
 
-  constructor(inputSize: number, hiddenSize: number, bias?: boolean | { bias?: boolean })
+  constructor(inputSize: number, hiddenSize: number, bias?: boolean)
+  constructor(inputSize: number, hiddenSize: number, options: { bias?: boolean })
+  constructor(options: { inputSize: number; hiddenSize: number; bias?: boolean })
   constructor(...args: unknown[]) {
     super()
     const [inputSize, hiddenSize, bias = true] = named<Arguments>("LSTM", SETTINGS, args)

@@ -57,15 +57,13 @@ function linearArguments(
   op: string,
   args: readonly unknown[],
 ): [inputDims: number, outputDims: number, bias: boolean, group: Group] {
-  const [inputDims, outputDims, bias = true, group] = named<[number, number, boolean?, Group?]>(
+  const [inputDims, outputDims, bias = true, group] = named<[number, number, boolean?, (Group | null)?]>(
     op,
     { inputDims: "count", outputDims: "size", bias: "bool?", group: optional(aGroup) },
     args,
   )
   return [inputDims, outputDims, bias, groupOf(op, group)]
 }
-
-type LinearOptions = { bias?: boolean; group?: Group | null }
 
 /**
  * {@link Linear} that gives each member of the group its part of the outputs. The gradient by the input is the sum of the members'.
@@ -77,8 +75,8 @@ export class AllToShardedLinear extends Linear {
   readonly _group: Group
 
   constructor(inputDims: number, outputDims: number, bias?: boolean, group?: Group | null)
-  constructor(inputDims: number, outputDims: number, options: LinearOptions)
-  constructor(options: { inputDims: number; outputDims: number } & LinearOptions)
+  constructor(inputDims: number, outputDims: number, options: { bias?: boolean; group?: Group | null })
+  constructor(options: { inputDims: number; outputDims: number; bias?: boolean; group?: Group | null })
   constructor(...args: unknown[]) {
     const [inputDims, outputDims, bias, group] = linearArguments("AllToShardedLinear", args)
     super(inputDims, outputDims, bias)
@@ -103,8 +101,8 @@ export class ShardedToAllLinear extends Linear {
   readonly _group: Group
 
   constructor(inputDims: number, outputDims: number, bias?: boolean, group?: Group | null)
-  constructor(inputDims: number, outputDims: number, options: LinearOptions)
-  constructor(options: { inputDims: number; outputDims: number } & LinearOptions)
+  constructor(inputDims: number, outputDims: number, options: { bias?: boolean; group?: Group | null })
+  constructor(options: { inputDims: number; outputDims: number; bias?: boolean; group?: Group | null })
   constructor(...args: unknown[]) {
     const [inputDims, outputDims, bias, group] = linearArguments("ShardedToAllLinear", args)
     super(inputDims, outputDims, bias)
@@ -151,7 +149,7 @@ type QuantizedArguments = [
 
 function quantizedArguments(op: string, args: readonly unknown[]): [QuantizedArguments, Group] {
   const [inputDims, outputDims, bias = true, groupSize, bits, mode, group] = named<
-    [number, number, boolean?, number?, number?, mx.QuantizationMode?, Group?]
+    [number, number, boolean?, (number | null)?, (number | null)?, mx.QuantizationMode?, (Group | null)?]
   >(op, { inputDims: "count", outputDims: "size", bias: "bool?", ...FORMAT, group: optional(aGroup) }, args)
   return [[inputDims, outputDims, bias, groupSize, bits, mode], groupOf(op, group)]
 }
@@ -200,6 +198,7 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
   )
   constructor(inputDims: number, outputDims: number, options: QuantizedOptions)
   constructor(options: { inputDims: number; outputDims: number } & QuantizedOptions)
+  // By hand: the names of the format are another file's.
   constructor(...args: unknown[]) {
     super(quantizedArguments("QuantizedAllToShardedLinear", args))
   }
@@ -234,6 +233,7 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
   )
   constructor(inputDims: number, outputDims: number, options: QuantizedOptions)
   constructor(options: { inputDims: number; outputDims: number } & QuantizedOptions)
+  // By hand: the names of the format are another file's.
   constructor(...args: unknown[]) {
     super(quantizedArguments("QuantizedShardedToAllLinear", args))
   }

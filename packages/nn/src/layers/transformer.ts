@@ -74,7 +74,7 @@ const transformerCall = parametersOf({ srcMask: "array?", tgtMask: "array?", mem
 export type MaskOption = mx.Array | null | { mask?: mx.Array | null }
 /** The mask of a decoder's own input, or options that name both masks. */
 export type DecoderMasks = mx.Array | null | { xMask?: mx.Array | null; memoryMask?: mx.Array | null }
-type LayerArguments = [number, number, number?, number?, Activation?, boolean?]
+type LayerArguments = [number, number, (number | null)?, number?, Activation?, boolean?]
 type StackArguments = [number, ...LayerArguments, boolean?]
 
 /**
@@ -93,7 +93,6 @@ export class TransformerEncoderLayer extends Module {
   activation: Activation
   normFirst: boolean
 
-  constructor(dims: number, numHeads: number, options?: TransformerLayerOptions)
   constructor(
     dims: number,
     numHeads: number,
@@ -102,6 +101,8 @@ export class TransformerEncoderLayer extends Module {
     activation?: Activation,
     normFirst?: boolean,
   )
+  constructor(dims: number, numHeads: number, options: TransformerLayerOptions)
+  constructor(options: { dims: number; numHeads: number } & TransformerLayerOptions)
   constructor(...args: unknown[]) {
     super()
     const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
@@ -147,7 +148,6 @@ export class TransformerEncoder extends Module {
   ln: LayerNorm
   checkpoint: boolean
 
-  constructor(numLayers: number, dims: number, numHeads: number, options?: TransformerStackOptions)
   constructor(
     numLayers: number,
     dims: number,
@@ -158,6 +158,8 @@ export class TransformerEncoder extends Module {
     normFirst?: boolean,
     checkpoint?: boolean,
   )
+  constructor(numLayers: number, dims: number, numHeads: number, options: TransformerStackOptions)
+  constructor(options: { numLayers: number; dims: number; numHeads: number } & TransformerStackOptions)
   constructor(...args: unknown[]) {
     super()
     const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
@@ -202,7 +204,6 @@ export class TransformerDecoderLayer extends Module {
   activation: Activation
   normFirst: boolean
 
-  constructor(dims: number, numHeads: number, options?: TransformerLayerOptions)
   constructor(
     dims: number,
     numHeads: number,
@@ -211,6 +212,8 @@ export class TransformerDecoderLayer extends Module {
     activation?: Activation,
     normFirst?: boolean,
   )
+  constructor(dims: number, numHeads: number, options: TransformerLayerOptions)
+  constructor(options: { dims: number; numHeads: number } & TransformerLayerOptions)
   constructor(...args: unknown[]) {
     super()
     const [dims, numHeads, mlpDims = dims * 4, dropout = 0, activation = relu, normFirst = true] =
@@ -266,7 +269,6 @@ export class TransformerDecoder extends Module {
   ln: LayerNorm
   checkpoint: boolean
 
-  constructor(numLayers: number, dims: number, numHeads: number, options?: TransformerStackOptions)
   constructor(
     numLayers: number,
     dims: number,
@@ -277,6 +279,8 @@ export class TransformerDecoder extends Module {
     normFirst?: boolean,
     checkpoint?: boolean,
   )
+  constructor(numLayers: number, dims: number, numHeads: number, options: TransformerStackOptions)
+  constructor(options: { numLayers: number; dims: number; numHeads: number } & TransformerStackOptions)
   constructor(...args: unknown[]) {
     super()
     const [numLayers, dims, numHeads, mlpDims, dropout, activation, normFirst, checkpointed = false] =
@@ -315,14 +319,6 @@ export class Transformer extends Module {
   encoder: Encoder
   decoder: Decoder
 
-  constructor(options?: TransformerOptions)
-  constructor(
-    dims?: number,
-    numHeads?: number,
-    numEncoderLayers?: number,
-    numDecoderLayers?: number,
-    options?: Omit<TransformerOptions, "dims" | "numHeads" | "numEncoderLayers" | "numDecoderLayers">,
-  )
   constructor(
     dims?: number,
     numHeads?: number,
@@ -336,6 +332,8 @@ export class Transformer extends Module {
     normFirst?: boolean,
     checkpoint?: boolean,
   )
+  constructor(dims: number, options: Omit<TransformerOptions, "dims">)
+  constructor(options: TransformerOptions)
   constructor(...args: unknown[]) {
     super()
     const [
@@ -356,11 +354,11 @@ export class Transformer extends Module {
         number?,
         number?,
         number?,
-        number?,
+        (number | null)?,
         number?,
         Activation?,
-        Encoder?,
-        Decoder?,
+        (Encoder | null)?,
+        (Decoder | null)?,
         boolean?,
         boolean?,
       ]

@@ -51,9 +51,8 @@ export class Adafactor extends Optimizer {
   readonly relativeStep: boolean
   readonly warmupInit: boolean
 
-  constructor(learningRate?: LearningRate | null, options?: AdafactorOptions)
   constructor(
-    learningRate: LearningRate | null,
+    learningRate?: LearningRate | null,
     eps?: readonly [number, number],
     clipThreshold?: number,
     decayRate?: number,
@@ -63,6 +62,7 @@ export class Adafactor extends Optimizer {
     relativeStep?: boolean,
     warmupInit?: boolean,
   )
+  constructor(learningRate: LearningRate | null, options: AdafactorOptions)
   constructor(options: { learningRate?: LearningRate | null } & AdafactorOptions)
   constructor(...args: unknown[]) {
     super()
@@ -78,11 +78,11 @@ export class Adafactor extends Optimizer {
       warmupInit = false,
     ] = named<
       [
-        LearningRate?,
+        (LearningRate | null)?,
         (readonly [number, number])?,
         number?,
         number?,
-        number?,
+        (number | null)?,
         number?,
         boolean?,
         boolean?,

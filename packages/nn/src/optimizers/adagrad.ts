@@ -12,7 +12,8 @@ import { aLearningRate, type LearningRate, Optimizer, type ParameterState } from
 export class Adagrad extends Optimizer {
   readonly eps: number
 
-  constructor(learningRate: LearningRate, eps?: number | { eps?: number })
+  constructor(learningRate: LearningRate, eps?: number)
+  constructor(learningRate: LearningRate, options: { eps?: number })
   constructor(options: { learningRate: LearningRate; eps?: number })
   constructor(...args: unknown[]) {
     super()

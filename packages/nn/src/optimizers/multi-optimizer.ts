@@ -43,6 +43,7 @@ export class MultiOptimizer extends Optimizer {
   private readonly filters: readonly ParameterFilter[]
 
   constructor(optimizers: readonly Optimizer[], filters?: readonly ParameterFilter[])
+  constructor(optimizers: readonly Optimizer[], options: { filters?: readonly ParameterFilter[] })
   constructor(options: { optimizers: readonly Optimizer[]; filters?: readonly ParameterFilter[] })
   constructor(...args: unknown[]) {
     super()
