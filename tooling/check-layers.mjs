@@ -19,6 +19,7 @@ const ALLOWED = {
   nn: ["core", "transforms", "compile"],
   conformance: ["core", "transforms", "compile"],
   lm: ["core", "transforms", "compile", "nn", "backend-cpu"],
+  "kernel-build": ["core"],
   "gpu-kernels": ["core"],
   "backend-metal": ["core", "gpu-kernels"],
   "backend-cuda": ["core", "gpu-kernels"],

@@ -1,9 +1,9 @@
 // Writes the headers by which C++ kernels read their parameters, from the schemas of this repository's primitives. With `--check` it names
-// those that are not what it would write. Part of `npm run generate`; packages elsewhere have the command `lazuli-params`.
+// those that are not what it would write. Part of `npm run generate`; packages elsewhere have the command `lazuli-kernel params`.
 import { readFileSync, writeFileSync } from "node:fs"
-import { paramsHeader } from "@lazuli/conformance"
 import "@lazuli/ext-axpby"
 import "@lazuli/ext-pointcloud"
+import { paramsHeader } from "@lazuli/kernel-build"
 
 const HEADERS = [
   ["@lazuli/core", "packages/backend-cpu/native/kernels/params.h"],

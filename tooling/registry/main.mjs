@@ -38,7 +38,13 @@ const EVERYTHING = [
     "@lazuli/compile",
     "@lazuli/nn",
   ],
-  ...["@lazuli/transforms", "@lazuli/conformance", "@lazuli/ext-axpby", "@lazuli/ext-pointcloud"],
+  ...[
+    "@lazuli/transforms",
+    "@lazuli/conformance",
+    "@lazuli/kernel-build",
+    "@lazuli/ext-axpby",
+    "@lazuli/ext-pointcloud",
+  ],
 ]
 const TURNS = 20_000
 
@@ -180,7 +186,11 @@ function ownPackage(scratch, folder) {
   const { HOME, XDG_CACHE_HOME } = process.env
   const kept = { HOME, ...(XDG_CACHE_HOME ? { XDG_CACHE_HOME } : {}) }
   const { XDG_CACHE_HOME: _, ...fresh } = environment(scratch)
-  const env = { ...fresh, ...kept, PATH: resolve("node_modules/.bin") + delimiter + process.env.PATH }
+  const env = {
+    ...fresh,
+    ...kept,
+    PATH: [resolve("node_modules/.bin"), join(folder, "node_modules/.bin"), process.env.PATH].join(delimiter),
+  }
   for (const script of ["build:native", "build", "test"]) {
     const { status, stdout, stderr } = spawnSync(scripts[script], {
       shell: true,

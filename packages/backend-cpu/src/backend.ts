@@ -83,7 +83,7 @@ function addLibrary(offer: NativeKernels): void {
   } catch (cause) {
     const fact = (cause as Error).message.replace(/^\[\w+\] /, "")
     const hint = /was built for version/.test(fact)
-      ? "Build it again against native/include of the installed @lazuli/backend-cpu"
+      ? "Build it again with the installed @lazuli/core: npx lazuli-kernel build"
       : /already$/.test(fact)
         ? undefined
         : `It must be a library for ${process.platform}-${process.arch}`

@@ -111,7 +111,7 @@ function isOneElement(shape: Shape, strides: Strides | null): boolean {
 
 const ascii = new TextEncoder()
 
-/** Parameters in the order of the schema; see native/include/lazuli/kernel.h. */
+/** Parameters in the order of the schema; see lazuli/kernel.h. */
 export function writeParams(commands: CommandBuffer, schema: ParamSchema, params: AnyParams): void {
   for (const name in schema) {
     const type = schema[name]

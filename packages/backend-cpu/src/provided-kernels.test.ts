@@ -30,7 +30,7 @@ static const lz_kernel_entry entries[] = {{"${primitive}", run}, {0, 0}};
 const lz_kernel_table lazuli_kernels = {${abi}, entries};
 `,
   )
-  const include = fileURLToPath(new URL("../native/include", import.meta.url))
+  const include = fileURLToPath(new URL("../../core/include", import.meta.url))
   const target = join(scratch, `${file}.so`)
   execFileSync(process.env.CC ?? "cc", ["-shared", "-fPIC", `-I${include}`, source, "-o", target])
   return target
@@ -77,7 +77,7 @@ test("what cannot be loaded is refused, with the package's name and the versions
     return "nothing"
   }
   expect(refusal(library("old", "@two/pack/old", 1, "-3"))).toMatchInlineSnapshot(
-    `"[backend-cpu] cannot load the kernels of @two/pack: DIR/old.so was built for version -3 of lazuli/kernel.h, and this backend has version 0. Build it again against native/include of the installed @lazuli/backend-cpu"`,
+    `"[backend-cpu] cannot load the kernels of @two/pack: DIR/old.so was built for version -3 of lazuli/kernel.h, and this backend has version 0. Build it again with the installed @lazuli/core: npx lazuli-kernel build"`,
   )
   expect(refusal(library("softmax", "softmax", 1))).toMatchInlineSnapshot(
     `"[backend-cpu] cannot load the kernels of @two/pack: DIR/softmax.so has a kernel for softmax, which the CPU backend itself has already"`,

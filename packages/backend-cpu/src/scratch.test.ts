@@ -45,7 +45,7 @@ static const lz_kernel_entry entries[] = {{"@one/pack/borrow", run}, {0, 0}};
 const lz_kernel_table lazuli_kernels = {LZ_KERNEL_ABI, entries};
 `,
   )
-  const include = fileURLToPath(new URL("../native/include", import.meta.url))
+  const include = fileURLToPath(new URL("../../core/include", import.meta.url))
   const library = join(folder, "borrow.so")
   execFileSync(process.env.CC ?? "cc", ["-shared", "-fPIC", `-I${include}`, source, "-o", library])
   const borrow = definePrimitive({

@@ -6,7 +6,9 @@ import { spawnSync } from "node:child_process"
 import { realpathSync, rmSync } from "node:fs"
 import { resolve } from "node:path"
 import { pathToFileURL } from "node:url"
+import { DeviceError } from "@lazuli/core/engine"
 import { compiledPath, readMetalFile } from "@lazuli/gpu-kernels"
+import { HostRuntime } from "./host-runtime"
 
 /** As sources are compiled at run time: each operation rounds by itself, NaN and infinities are kept. */
 const FLAGS = ["-std=metal3.1", "-O2", "-fno-fast-math", "-ffp-contract=off"]
@@ -32,6 +34,31 @@ export function compileMetalFile(path: string): string {
     rmSync(object, { force: true })
   }
   return target
+}
+
+/**
+ * Compiles a file for the CPU, as the host runtime does when it is first needed, and finds it on disk then.
+ *
+ * @returns null, or why it could not be tried
+ * @throws DeviceError for a file that does not compile, by file and line
+ */
+export function checkMetalFile(path: string): string | null {
+  if (process.platform !== "linux") return "the runtime that compiles Metal for the CPU is for Linux"
+  const { text, name, place } = readMetalFile(resolve(path))
+  const runtime = new HostRuntime({ checked: false })
+  try {
+    const library = runtime.newLibrary(text, {
+      file: name,
+      wording: { name, place, buffer: () => undefined, namesKernels: true },
+    })
+    // One with function constants is compiled for values of them.
+    if (library.kernels.length > 0) runtime.newPipeline(library, library.kernels[0])
+    return null
+  } catch (error) {
+    if (error instanceof DeviceError && /needs a C\+\+ compiler/.test(error.message))
+      return "there is no C++ compiler"
+    throw error
+  }
 }
 
 /** The command. Gives its exit status. */

@@ -41,6 +41,5 @@ export {
   replayGolden,
 } from "./golden/replay"
 export type { Through } from "./golden/through"
-export { paramsHeader } from "./params-header"
 export { discreteSamples, type Sample, samples } from "./samples"
 export { sizedSamples } from "./sized-samples"

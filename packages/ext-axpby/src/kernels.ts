@@ -2,25 +2,19 @@
  * The kernels: a shared library for backends that run native code, and a file of Metal kernels for those that run Metal.
  * Whichever backend is imported takes its own; with neither the primitive runs by its decomposition.
  */
-import { existsSync } from "node:fs"
-import { fileURLToPath } from "node:url"
 import { provideKernels } from "@lazuli/core/plugin"
 import { NAME } from "./axpby"
+import { metalLibrary, nativeLibrary, PACKAGE } from "./libraries"
 
-const PACKAGE = "@lazuli/ext-axpby"
-
-// native/CMakeLists.txt puts it there; src/ and dist/ are both one below the package. There is none on platforms that nobody built for.
-const library = fileURLToPath(
-  new URL(`../build/axpby-${process.platform}-${process.arch}.so`, import.meta.url),
-)
-if (existsSync(library)) provideKernels({ form: "native", package: PACKAGE, library })
+// There is none on platforms that nobody built for.
+if (nativeLibrary) provideKernels({ form: "native", package: PACKAGE, library: nativeLibrary })
 
 const THREADS = 256
 
 provideKernels({
   form: "metal",
   package: PACKAGE,
-  library: new URL("../native/axpby.metal", import.meta.url),
+  library: metalLibrary,
   kernels: {
     [NAME]: {
       inputNames: ["x", "y"],

@@ -7,8 +7,8 @@ import {
   type MetalKernels,
   sizeOf,
 } from "@lazuli/core/plugin"
+import { metalLibrary, PACKAGE } from "./libraries"
 
-const PACKAGE = "@lazuli/ext-pointcloud"
 const THREADS = 256
 /** From this width on a simdgroup shares a product. */
 const WIDE = 16
@@ -134,7 +134,7 @@ const farthestPoints: MetalFileKernel = {
 export const metalKernels: MetalKernels = {
   form: "metal",
   package: PACKAGE,
-  library: new URL("../native/pointcloud.metal", import.meta.url),
+  library: metalLibrary,
   kernels: {
     [`${PACKAGE}/mvmr`]: products("mvmr"),
     [`${PACKAGE}/vvor`]: products("vvor"),

@@ -1,6 +1,6 @@
 // The parameters of a call, read from its words in the order of the primitive's schema. Structures that read
-// them by name are generated from schemas: `lazuli-params` of @lazuli/conformance writes them for any
-// package.
+// them by name are generated from schemas: `lazuli-kernel params` of @lazuli/kernel-build writes them
+// for any package.
 #ifndef LAZULI_PARAMS_H
 #define LAZULI_PARAMS_H
 
