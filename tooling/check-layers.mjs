@@ -24,6 +24,7 @@ const ALLOWED = {
   "backend-metal": ["core", "gpu-kernels"],
   "backend-cuda": ["core", "gpu-kernels"],
   "backend-*": ["core"],
+  distributed: ["core", "nn"],
   "ext-pointcloud": ["core", "nn"],
   "ext-*": ["core"],
   lazuli: ["*"],
@@ -36,7 +37,7 @@ const ALLOWED_IN_TESTS = ["core", "transforms", "compile", "conformance"]
 /** Packages whose tests may import everything: the kit tests itself on every backend and package there is. */
 const FREE_TESTS = ["conformance"]
 /** Further imports of the tests of some families: a package with kernels is tested on the backends that run them. */
-const ALSO_IN_TESTS = { ext: ["backend-cpu", "backend-metal"] }
+const ALSO_IN_TESTS = { ext: ["backend-cpu", "backend-metal"], distributed: ["backend-cpu"] }
 
 const EMPTY_NAMES = /^(utils?|helpers?|common|misc)$/
 const TEST_FILE = /\.test(-d)?\.ts$/

@@ -3,7 +3,14 @@
  * nothing of the queue is under way, else on the queue's own; queues run at once. What a queue reads from another one it waits for, by a
  * record.
  */
-import { DeviceError, IndexError, NumericError, Storage, type Stream } from "@lazuli/core/engine"
+import {
+  DeviceError,
+  DistributedError,
+  IndexError,
+  NumericError,
+  Storage,
+  type Stream,
+} from "@lazuli/core/engine"
 import { CommandBuffer } from "./command-buffer"
 import { native } from "./native"
 
@@ -386,5 +393,6 @@ export function errorOf(message: string): Error {
   const [, op = "eval", fact = message] = /^\[([^\]]+)\] (.*)$/s.exec(message) ?? []
   if (/out of bounds|^offsets must/.test(fact)) return new IndexError(op, fact)
   if (/singular|positive definite|not converge/.test(fact)) return new NumericError(op, fact)
+  if (/^rank \d+ /.test(fact)) return new DistributedError(op, fact)
   return new DeviceError(op, fact)
 }

@@ -48,6 +48,7 @@ export { Dtype } from "./graph/dtype"
 export {
   ArgumentError,
   DeviceError,
+  DistributedError,
   DTypeError,
   type ErrorDetails,
   FormatError,

@@ -34,6 +34,7 @@ const modules = {
   "@lazuli/core/plugin": await import("@lazuli/core/plugin"),
   "@lazuli/backend-metal": await import("@lazuli/backend-metal"),
   "@lazuli/backend-cuda": await import("@lazuli/backend-cuda"),
+  "@lazuli/distributed": await import("@lazuli/distributed"),
   "@lazuli/ext-pointcloud": await import("@lazuli/ext-pointcloud"),
   "@lazuli/ext-pointcloud/nn": await import("@lazuli/ext-pointcloud/nn"),
   "@lazuli/conformance": await import("@lazuli/conformance"),

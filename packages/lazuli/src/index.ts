@@ -1,6 +1,7 @@
 // The umbrella: everything, with the default backend. What it re-exports lives in the packages named here.
 
 import "@lazuli/backend-cpu"
+import "@lazuli/distributed"
 
 export * as nn from "@lazuli/nn"
 export * as optim from "@lazuli/nn/optimizers"

@@ -1,56 +1,46 @@
 /**
- * `mx.distributed`: talking to other processes. No backend for it exists here, so the world is this process: the group has one member,
- * and what combines the members' arrays gives the array itself, as MLX does without a backend.
+ * `mx.distributed`: talking to other processes. Where no package connects this process with others, the group has one member, and what
+ * combines the members' arrays gives the array itself, as MLX does without a backend.
  */
 import { asArrayArgument, operation, type StreamOptions } from "../graph/args"
 import type { Dtype } from "../graph/dtype"
 import { ArgumentError, DeviceError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
+import { zeros } from "../ops/creation"
+import { connectorNow, everybody, Group } from "./process-group"
 
-/** Processes that talk to each other. `mx.distributed.init()` gives the group of all. */
-export class Group {
-  /** This process's place among the members. */
-  rank(): number {
-    return 0
-  }
-  /** The number of members. */
-  size(): number {
-    return 1
-  }
-  /**
-   * A group of those members that call it with the same colour.
-   * @throws DeviceError because a single member cannot be divided
-   */
-  split(_color: number, _key = -1): Group {
-    throw new DeviceError("split", "a group of one process cannot be split")
-  }
-}
+export { Group }
 
 /** The trailing options of the functions of groups. */
 export interface GroupOptions extends StreamOptions {
   /** The members that take part; all processes by default. */
   group?: Group | null
 }
+/** The trailing options of functions in which one member is the source. */
+export interface RootOptions extends GroupOptions {
+  /** The rank whose array it is; 0 by default. */
+  root?: number
+}
 
-const world = new Group()
-const BACKENDS = ["any", "ring", "mpi", "nccl", "jaccl"]
+const BACKENDS = ["any", "ring", "shm", "mpi", "nccl", "jaccl"]
 
 function checkBackend(op: string, backend: unknown): void {
-  if (!BACKENDS.includes(backend as string))
+  const known = [...new Set([...BACKENDS, ...(connectorNow()?.backends() ?? [])])]
+  if (!known.includes(backend as string))
     throw new ArgumentError(
       op,
-      `the backend must be one of ${BACKENDS.join(", ")}, received ${describe(backend)}`,
+      `the backend must be one of ${known.join(", ")}, received ${describe(backend)}`,
     )
 }
 
 /**
- * True if processes can talk to each other through a backend. There is none here.
+ * True if processes can talk to each other through a backend. Without `@lazuli/distributed` there is none.
  * @example
- * mx.distributed.isAvailable() // => false
+ * mx.distributed.isAvailable('jaccl') // => false
  */
 export function isAvailable(backend = "any"): boolean {
   checkBackend("isAvailable", backend)
-  return false
+  return connectorNow()?.isAvailable(backend) ?? false
 }
 
 const initArgs = operation(
@@ -59,14 +49,19 @@ const initArgs = operation(
   (strict: boolean | null = false, backend: string | null = "any", factory: unknown = null): Group => {
     checkBackend("init", backend ?? "any")
     if (factory !== null && factory !== undefined)
-      throw new ArgumentError("init", "allGatherFactory needs a backend, and there is none")
-    if (strict) throw new DeviceError("init", "no backend connects this process with others")
-    return world
+      throw new ArgumentError("init", "allGatherFactory is not needed: ranks find each other by themselves")
+    const group = everybody(backend ?? "any")
+    if (strict && group.size() === 1)
+      throw new DeviceError("init", "no backend connects this process with others", {
+        hint: "Start it with `npx lazuli launch`, mpirun or torchrun",
+      })
+    return group
   },
 )
 /**
- * The group of all processes: this one alone.
- * @throws DeviceError with `strict`, which asks for a backend; ArgumentError for an unknown backend
+ * The group of all processes: those that `npx lazuli launch`, mpirun or torchrun started with this one, which it waits for; otherwise this
+ * one alone.
+ * @throws DeviceError with `strict`, where it is alone; ArgumentError for an unknown backend
  * @example
  * mx.distributed.init().size() // => 1
  */
@@ -77,22 +72,33 @@ export function init(...args: unknown[]): Group {
   return initArgs(args)
 }
 
-function checkGroup(op: string, group: unknown): void {
-  if (group !== null && group !== undefined && !(group instanceof Group))
-    throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
+function asGroup(op: string, group: unknown): Group {
+  if (group === null || group === undefined) return everybody("any")
+  if (group instanceof Group) return group
+  throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
+}
+
+function asRank(op: string, name: string, rank: unknown, group: Group): number {
+  if (!Number.isSafeInteger(rank) || (rank as number) < 0 || (rank as number) >= group.size())
+    throw new ArgumentError(
+      op,
+      `${name} must be a rank from 0 to ${group.size() - 1}, received ${describe(rank)}`,
+    )
+  return rank as number
 }
 
 /** A function that combines one array of each member: of the only one, its own. */
 function combine(op: string): (args: readonly unknown[]) => Array {
   return operation(op, ["x", "group"], (x: unknown, group: unknown): Array => {
-    checkGroup(op, group)
-    return asArrayArgument(op, "x", x)
+    const its = asGroup(op, group)
+    const array = asArrayArgument(op, "x", x)
+    return its.size() === 1 ? array : its.exchange(array, { op })
   })
 }
 
 const allSumArgs = combine("allSum")
 /**
- * The sum of the members' arrays.
+ * The sum of the members' arrays. Its derivative is that of a result which all members use alike: the cotangent itself.
  * @example
  * mx.distributed.allSum(mx.array([1, 2])).tolist() // => [1, 2]
  */
@@ -124,36 +130,107 @@ export function sumScatter(x: Array, options?: GroupOptions): Array {
   return sumScatterArgs([x, options ?? {}])
 }
 
-/** There is nobody to talk to. */
-function nobody(op: string): never {
-  throw new DeviceError(op, "a group of one process has nobody to talk to")
-}
-
+const allToAllArgs = combine("allToAll")
 /**
- * Sends an array to another member.
- * @throws DeviceError because there is none
+ * Each member's array in as many parts along the first axis as there are members: part i goes to rank i, and the parts that come lie in the
+ * order of the ranks.
+ * @example
+ * mx.distributed.allToAll(mx.array([1, 2])).tolist() // => [1, 2]
  */
-export function send(x: Array, _dst: number, options?: GroupOptions): Array {
-  asArrayArgument("send", "x", x)
-  checkGroup("send", options?.group)
-  return nobody("send")
+export function allToAll(x: Array, options?: GroupOptions): Array {
+  return allToAllArgs([x, options ?? {}])
 }
 
+const broadcastArgs = operation(
+  "broadcast",
+  ["x", "root", "group"],
+  (x: unknown, root: unknown = 0, group: unknown): Array => {
+    const its = asGroup("broadcast", group)
+    const rank = asRank("broadcast", "root", root, its)
+    const array = asArrayArgument("broadcast", "x", x)
+    return its.size() === 1 ? array : its.exchange(array, { op: "broadcast", rank })
+  },
+)
 /**
- * An array that another member sends.
- * @throws DeviceError because there is none
+ * One member's array, for all. The others give an array of the same shape and dtype.
+ * @example
+ * mx.distributed.broadcast(mx.array([1, 2])).tolist() // => [1, 2]
  */
-export function recv(_shape: readonly number[], _dtype: Dtype, _src: number, options?: GroupOptions): Array {
-  checkGroup("recv", options?.group)
-  return nobody("recv")
+export function broadcast(x: Array, options?: RootOptions): Array {
+  return broadcastArgs([x, options ?? {}])
 }
 
+const barrierArgs = operation("barrier", ["x", "group"], (x: unknown, group: unknown): Array => {
+  const its = asGroup("barrier", group)
+  const array = x === undefined || x === null ? zeros([0]) : asArrayArgument("barrier", "x", x)
+  return its.size() === 1 ? array : its.exchange(array, { op: "barrier" })
+})
+/**
+ * The array, once all members have come to it; without one, an empty array to evaluate: `mx.eval(mx.distributed.barrier())`.
+ * @example
+ * mx.distributed.barrier(mx.array([1, 2])).tolist() // => [1, 2]
+ */
+export function barrier(x?: Array | null, options?: GroupOptions): Array {
+  return barrierArgs([x, options ?? {}])
+}
+
+/** The member to talk to: another one. */
+function other(op: string, name: string, rank: unknown, group: unknown): [Group, number] {
+  const its = asGroup(op, group)
+  if (its.size() === 1) throw new DeviceError(op, "a group of one process has nobody to talk to")
+  const at = asRank(op, name, rank, its)
+  if (at === its.rank())
+    throw new ArgumentError(op, `${name} must be another rank than this process's own, ${at}`)
+  return [its, at]
+}
+
+const sendArgs = operation(
+  "send",
+  ["x", "dst", "group"],
+  (x: unknown, dst: unknown, group: unknown): Array => {
+    const array = asArrayArgument("send", "x", x)
+    const [its, rank] = other("send", "dst", dst, group)
+    return its.exchange(array, { op: "send", rank })
+  },
+)
+/**
+ * Sends an array to another member, when the result, which is the array, is evaluated.
+ * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's
+ */
+export function send(x: Array, dst: number, options?: GroupOptions): Array {
+  return sendArgs([x, dst, options ?? {}])
+}
+
+const recvArgs = operation(
+  "recv",
+  { shape: "shape", dtype: "dtype", src: "any", group: "any?" },
+  (shape: number | number[], dtype: Dtype, src: unknown, group: unknown): Array => {
+    const [its, rank] = other("recv", "src", src, group)
+    const sizes = typeof shape === "number" ? [shape] : shape
+    return its.exchange(null, { op: "recv", rank, shape: sizes, dtype })
+  },
+)
+/**
+ * An array that another member sends, of that shape and dtype.
+ * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's
+ */
+export function recv(shape: readonly number[], dtype: Dtype, src: number, options?: GroupOptions): Array {
+  return recvArgs([shape, dtype, src, options ?? {}])
+}
+
+const recvLikeArgs = operation(
+  "recvLike",
+  ["x", "src", "group"],
+  (x: unknown, src: unknown, group: unknown): Array => {
+    const array = asArrayArgument("recvLike", "x", x)
+    const [its, rank] = other("recvLike", "src", src, group)
+    return its.exchange(array, { op: "recvLike", rank })
+  },
+)
 /**
  * An array like `x` that another member sends.
- * @throws DeviceError because there is none
+ * @throws DeviceError in a group of one; ArgumentError for a rank that is not another member's
  */
-export function recvLike(x: Array, _src: number, options?: GroupOptions): Array {
-  asArrayArgument("recvLike", "x", x)
-  checkGroup("recvLike", options?.group)
-  return nobody("recvLike")
+export function recvLike(x: Array, src: number, options?: GroupOptions): Array {
+  return recvLikeArgs([x, src, options ?? {}])
 }

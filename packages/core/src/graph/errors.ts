@@ -87,6 +87,17 @@ export class RegistryError extends LazuliError {
   override readonly code = "REGISTRY"
 }
 
+/** Another process of a job failed, was lost, or did something else: see `mx.distributed`. */
+export class DistributedError extends LazuliError {
+  override readonly code = "DISTRIBUTED"
+  /** The rank that the message names. */
+  readonly rank: number
+  constructor(op: string, fact: string, details?: ErrorDetails) {
+    super(op, fact, details)
+    this.rank = Number(/^rank (\d+)/.exec(fact)?.[1] ?? -1)
+  }
+}
+
 /** `a value of type Date`, `the string "abc"`, …: how an error names what it received. */
 export function describe(value: unknown): string {
   if (value === undefined) return "nothing"

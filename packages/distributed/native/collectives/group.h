@@ -1,0 +1,84 @@
+// A group: members of the world in an order, the number of its next operation, and the way they exchange
+// data.
+#ifndef LAZULI_DISTRIBUTED_GROUP_H
+#define LAZULI_DISTRIBUTED_GROUP_H
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "collectives/elements.h"
+#include "job/world.h"
+
+namespace lazuli::dist {
+
+enum class Kind : int32_t { allReduce, allGather, sumScatter, broadcast, allToAll, send, recv, barrier };
+
+// One operation as a member sees it. `in` and `out` are row-major; `count` are the elements of `in` (of
+// `out`, for recv).
+struct Work {
+  Kind kind;
+  Reduction reduction = Reduction::sum;
+  int dtype = 0;
+  const void* in = nullptr;
+  void* out = nullptr;
+  int64_t count = 0;
+  int peer = 0;        // the root, the destination or the source: a rank of the group
+  uint32_t shape = 0;  // equal for equal shapes
+  const char* name = "";
+};
+
+class Group;
+
+// The way in which members exchange data. One instance serves one group.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual const char* name() const = 0;
+  virtual void run(Group& group, const Work& work, uint64_t sequence) = 0;
+};
+
+std::unique_ptr<Transport> make_ring();
+// Null where the members cannot share memory.
+std::unique_ptr<Transport> make_shared_memory(Group& group);
+// Null where there is no MPI, or another number of processes in it.
+std::unique_ptr<Transport> make_mpi(Group& group);
+// True if its library can be loaded.
+bool mpi_is_there();
+
+class Group {
+ public:
+  Group(std::shared_ptr<World> world, std::vector<int> members, uint32_t id);
+  int rank() const { return rank_; }
+  int size() const { return int(members_.size()); }
+  int world_rank(int rank) const { return members_[size_t(rank)]; }
+  uint32_t id() const { return id_; }
+  World& world() const { return *world_; }
+  std::shared_ptr<World> shared_world() const { return world_; }
+  Transport& transport() { return *transport_; }
+
+  // Chooses among "ring", "shm", "mpi" and "any". @throws Failure where one that is asked for cannot be had
+  void connect(const std::string& backend);
+  void run(const Work& work);
+  // The part of those members that have the same colour, in the order of the keys; none for a negative
+  // colour.
+  std::shared_ptr<Group> split(int color, int key);
+  // Other members' bytes, in order: `bytes` of each.
+  std::string gather(const std::string& mine);
+
+ private:
+  std::shared_ptr<World> world_;
+  std::vector<int> members_;
+  uint32_t id_;
+  int rank_ = 0;
+  uint64_t sequence_ = 0;
+  std::vector<uint64_t> sent_, received_;
+  uint32_t splits_ = 0;
+  std::string backend_;
+  std::unique_ptr<Transport> ring_, transport_holder_;
+  Transport* transport_;
+};
+
+}  // namespace lazuli::dist
+
+#endif

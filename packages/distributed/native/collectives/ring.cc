@@ -1,0 +1,151 @@
+// Collectives over connections: small arrays go from everybody to everybody, large ones around a ring in
+// pieces.
+#include <cstring>
+
+#include "collectives/exchange.h"
+
+namespace lazuli::dist {
+namespace {
+
+// Below this many bytes one exchange with everybody costs less than 2 (n − 1) steps.
+constexpr size_t kSmall = 16 * 1024;
+
+struct Part {
+  size_t begin, bytes;
+};
+
+class Ring : public Transport {
+ public:
+  const char* name() const override { return "ring"; }
+
+  void run(Group& group, const Work& work, uint64_t sequence) override {
+    Exchange exchange(group, work, sequence);
+    const size_t width = size_of(work.dtype), bytes = size_t(work.count) * width;
+    const int n = group.size(), me = group.rank();
+    const char* in = static_cast<const char*>(work.in);
+    char* out = static_cast<char*>(work.out);
+    switch (work.kind) {
+      case Kind::allReduce:
+        if (bytes <= kSmall) {
+          reduce_small(exchange, group, work, bytes);
+        } else {
+          reduce_large(exchange, group, work, width);
+        }
+        return;
+      case Kind::allGather:
+        for (int r = 0; r < n; r++) {
+          if (r == me) continue;
+          exchange.send(r, in, bytes);
+          exchange.receive(r, out + size_t(r) * bytes, bytes);
+        }
+        if (bytes) std::memmove(out + size_t(me) * bytes, in, bytes);
+        exchange.run();
+        return;
+      case Kind::sumScatter: {
+        // Every member's part for this one, added up in the order of the ranks.
+        const size_t part = bytes / size_t(n);
+        std::vector<char> parts(part * size_t(n));
+        for (int r = 0; r < n; r++) {
+          if (r == me) continue;
+          exchange.send(r, in + size_t(r) * part, part);
+          exchange.receive(r, parts.data() + size_t(r) * part, part);
+        }
+        if (part) std::memcpy(parts.data() + size_t(me) * part, in + size_t(me) * part, part);
+        exchange.run();
+        combine(work, out, parts.data(), part, n, width);
+        return;
+      }
+      case Kind::allToAll: {
+        const size_t part = bytes / size_t(n);
+        for (int r = 0; r < n; r++) {
+          if (r == me) continue;
+          exchange.send(r, in + size_t(r) * part, part);
+          exchange.receive(r, out + size_t(r) * part, part);
+        }
+        if (part) std::memcpy(out + size_t(me) * part, in + size_t(me) * part, part);
+        exchange.run();
+        return;
+      }
+      case Kind::broadcast: {
+        // A chain from the root on: whatever arrives is passed on at once.
+        const int place = (me - work.peer + n) % n;
+        if (place == 0) {
+          if (bytes) std::memcpy(out, in, bytes);
+          exchange.send((me + 1) % n, out, bytes);
+        } else {
+          const int first = exchange.receive((me + n - 1) % n, out, bytes);
+          if (place < n - 1) exchange.send((me + 1) % n, out, bytes, first);
+        }
+        exchange.run();
+        return;
+      }
+      case Kind::send:
+        exchange.send(work.peer, in, bytes);
+        exchange.run();
+        if (bytes && out) std::memcpy(out, in, bytes);
+        return;
+      case Kind::recv:
+        exchange.receive(work.peer, out, bytes);
+        exchange.run();
+        return;
+      case Kind::barrier:
+        for (int r = 0; r < n; r++) {
+          if (r == me) continue;
+          exchange.send(r, nullptr, 0);
+          exchange.receive(r, nullptr, 0);
+        }
+        exchange.run();
+        return;
+    }
+  }
+
+ private:
+  static void combine(const Work& work, char* out, const char* parts, size_t part, int n, size_t width) {
+    const int64_t count = int64_t(part / width);
+    if (count == 0) return;
+    reduce(work.reduction, work.dtype, out, parts, parts + part, count);
+    for (int r = 2; r < n; r++) reduce(work.reduction, work.dtype, out, out, parts + size_t(r) * part, count);
+  }
+
+  // In the order of the ranks, so that all have the same bits.
+  static void reduce_small(Exchange& exchange, Group& group, const Work& work, size_t bytes) {
+    const int n = group.size(), me = group.rank();
+    std::vector<char> all(bytes * size_t(n) + 1);
+    for (int r = 0; r < n; r++) {
+      if (r == me) continue;
+      exchange.send(r, work.in, bytes);
+      exchange.receive(r, all.data() + size_t(r) * bytes, bytes);
+    }
+    if (bytes) std::memcpy(all.data() + size_t(me) * bytes, work.in, bytes);
+    exchange.run();
+    combine(work, static_cast<char*>(work.out), all.data(), bytes, n, size_of(work.dtype));
+  }
+
+  // Each part goes around once and is added up on the way, and then once more, done.
+  static void reduce_large(Exchange& exchange, Group& group, const Work& work, size_t width) {
+    const int n = group.size(), me = group.rank();
+    const int next = (me + 1) % n, before = (me + n - 1) % n;
+    const auto part = [&](int index) -> Part {
+      const int64_t i = (index % n + n) % n;
+      const int64_t begin = work.count * i / n, end = work.count * (i + 1) / n;
+      return {size_t(begin) * width, size_t(end - begin) * width};
+    };
+    const char* in = static_cast<const char*>(work.in);
+    char* out = static_cast<char*>(work.out);
+    int arrived = -1;
+    for (int step = 0; step < 2 * (n - 1); step++) {
+      const bool adding = step < n - 1;
+      const Part outgoing = part(me - step), incoming = part(me - step - 1);
+      exchange.send(next, (step == 0 ? in : out) + outgoing.begin, outgoing.bytes, arrived);
+      arrived = exchange.receive(before, out + incoming.begin, incoming.bytes,
+                                 adding ? in + incoming.begin : nullptr);
+    }
+    exchange.run();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_ring() { return std::make_unique<Ring>(); }
+
+}  // namespace lazuli::dist

@@ -1,0 +1,44 @@
+#include "groups.h"
+
+#include "wire/checksum.h"
+
+namespace lazuli::dist {
+namespace {
+
+// Leaked, so that no destructor runs while a thread still uses it.
+struct Table {
+  std::mutex guard;
+  std::vector<std::shared_ptr<Group>> groups;
+};
+Table& table() {
+  static Table* it = new Table;
+  return *it;
+}
+
+}  // namespace
+
+int64_t add_group(std::shared_ptr<Group> group) {
+  std::lock_guard lock(table().guard);
+  table().groups.push_back(std::move(group));
+  return int64_t(table().groups.size()) - 1;
+}
+
+std::shared_ptr<Group> group_at(int64_t number) {
+  std::lock_guard lock(table().guard);
+  const auto& groups = table().groups;
+  if (number < 0 || number >= int64_t(groups.size()) || !groups[size_t(number)])
+    throw std::runtime_error("the group belongs to a job that this process has left, or to another process");
+  return groups[size_t(number)];
+}
+
+void forget_groups(const World& world) {
+  std::lock_guard lock(table().guard);
+  for (auto& group : table().groups)
+    if (group && &group->world() == &world) group = nullptr;
+}
+
+uint32_t shape_number(const int64_t* shape, int ndim) {
+  return checksum(shape, sizeof(int64_t) * size_t(ndim));
+}
+
+}  // namespace lazuli::dist

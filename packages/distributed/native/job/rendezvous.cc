@@ -1,0 +1,189 @@
+// The ranks of a job find each other at rank 0, which tells everybody where everybody is. Then all
+// connect with all, and nobody listens any more.
+#include <unistd.h>
+
+#include <cstring>
+
+#include "job/world.h"
+
+namespace lazuli::dist {
+namespace {
+
+// A connection that has not said whose it is in this time is dropped.
+constexpr auto kPatience = std::chrono::milliseconds(1500);
+
+struct Verdict {
+  int32_t refused_rank = -1;
+  char text[252] = {};
+};
+
+Instant after(double seconds) {
+  return Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
+
+// Processes with the same text can map each other's memory.
+std::string host_text() {
+  char text[64] = {};
+  gethostname(text, sizeof text - 1);
+#ifdef __linux__
+  if (FILE* file = fopen("/proc/sys/kernel/random/boot_id", "r")) {
+    if (fread(text, 1, 36, file) != 36) text[0] = 0;
+    fclose(file);
+  }
+  char space[64] = {};
+  if (readlink("/proc/self/ns/pid", space, sizeof space - 1) > 0) {
+    std::string number;
+    for (const char* c = space; *c; c++)
+      if (*c >= '0' && *c <= '9') number += *c;
+    snprintf(text + 36, sizeof text - 36, "/%.20s", number.c_str());
+  }
+#endif
+  return text;
+}
+
+}  // namespace
+
+Hello World::hello(Purpose purpose, int index, int port) const {
+  Hello it;
+  it.rank = rank();
+  it.size = size();
+  it.purpose = purpose;
+  it.index = index;
+  it.port = port;
+  it.pid = getpid();
+  snprintf(it.host, sizeof it.host, "%s", host_text().c_str());
+  return it;
+}
+
+void World::gather_at_rendezvous(int port) {
+  Socket door =
+      options_.listener >= 0 ? adopt(options_.listener) : listen_at(options_.address, options_.port);
+  const Instant deadline = after(options_.join_limit);
+  std::vector<Socket> arrived(static_cast<size_t>(size()));
+  Verdict verdict;
+  const auto refuse = [&](int rank, const std::string& text) {
+    if (verdict.refused_rank >= 0) return;
+    verdict.refused_rank = rank;
+    snprintf(verdict.text, sizeof verdict.text, "rank %d %s", rank, text.c_str());
+  };
+  Instant until = deadline;
+  for (int missing = size() - 1; missing > 0;) {
+    Socket socket = accept_from(door, until);
+    if (!socket) break;
+    Hello hello;
+    if (!meet(socket, options_.secret, hello, Clock::now() + kPatience)) continue;
+    hello.host[sizeof hello.host - 1] = 0;
+    const int r = hello.rank;
+    if (hello.protocol != kProtocol)
+      refuse(r, "speaks version " + std::to_string(hello.protocol) + " of the protocol, and rank 0 version " +
+                    std::to_string(kProtocol) + ": install one version of @lazuli/distributed everywhere");
+    else if (hello.size != size() || r <= 0 || r >= size())
+      refuse(r, "says that the job has " + std::to_string(hello.size) + " ranks, and rank 0 that it has " +
+                    std::to_string(size()));
+    else if (arrived[r])
+      refuse(r, "is there twice");
+    if (verdict.refused_rank >= 0) {
+      socket.write(&verdict, sizeof verdict, Clock::now() + kPatience);
+      // Those that come yet hear of it too.
+      until = std::min(until, Clock::now() + std::chrono::milliseconds(1000));
+    }
+    if (r > 0 && r < size() && !arrived[r]) {
+      Seat& seat = members_[r]->seat;
+      snprintf(seat.address, sizeof seat.address, "%s", socket.peer().c_str());
+      seat.port = hello.port;
+      seat.pid = hello.pid;
+      std::memcpy(seat.host, hello.host, sizeof seat.host);
+      arrived[r] = std::move(socket);
+      missing--;
+    }
+  }
+  for (int r = 1; r < size(); r++)
+    if (!arrived[r]) refuse(r, "did not join the job in time");
+  const Hello mine = hello(Purpose::rendezvous, 0, port);
+  Seat& seat = members_[0]->seat;
+  snprintf(seat.address, sizeof seat.address, "%s", options_.address.c_str());
+  seat.port = port;
+  seat.pid = mine.pid;
+  std::memcpy(seat.host, mine.host, sizeof seat.host);
+  for (int r = 1; r < size(); r++) {
+    if (!arrived[r]) continue;
+    try {
+      arrived[r].write(&verdict, sizeof verdict, after(limit()));
+      if (verdict.refused_rank >= 0) continue;
+      for (auto& member : members_) arrived[r].write(&member->seat, sizeof member->seat, after(limit()));
+    } catch (const SocketError& error) {
+      refuse(r, "was lost while the job began: " + error.what);
+    }
+  }
+  if (verdict.refused_rank >= 0) throw Failure(verdict.refused_rank, verdict.text, true);
+}
+
+void World::meet_at_rendezvous(Socket& listener) {
+  try {
+    const Instant deadline = after(options_.join_limit);
+    const Socket socket = connect_to(options_.address, options_.port, deadline);
+    introduce(socket, options_.secret, hello(Purpose::rendezvous, 0, listener.port()), deadline);
+    Verdict verdict;
+    socket.read(&verdict, sizeof verdict, deadline);
+    verdict.text[sizeof verdict.text - 1] = 0;
+    if (verdict.refused_rank >= 0) throw Failure(verdict.refused_rank, verdict.text, true);
+    for (auto& member : members_) {
+      socket.read(&member->seat, sizeof member->seat, deadline);
+      member->seat.address[sizeof member->seat.address - 1] = 0;
+      member->seat.host[sizeof member->seat.host - 1] = 0;
+    }
+  } catch (const SocketError& error) {
+    throw Failure(
+        0, "cannot be met at " + options_.address + ":" + std::to_string(options_.port) + ": " + error.what);
+  }
+}
+
+// Each rank connects to those before it, and is met by those behind it.
+void World::connect_all(const Socket& listener) {
+  const int count = options_.connections;
+  for (auto& member : members_) member->data.resize(size_t(count));
+  for (int r = 0; r < rank(); r++) {
+    const Seat& seat = members_[r]->seat;
+    try {
+      for (int i = -1; i < count; i++) {
+        const Instant deadline = after(limit());
+        Socket socket;
+        const size_t colon = options_.proxy.rfind(':');
+        if (colon != std::string::npos) {
+          socket = connect_to(options_.proxy.substr(0, colon), std::stoi(options_.proxy.substr(colon + 1)),
+                              deadline);
+          const std::string target = std::string(seat.address) + ":" + std::to_string(seat.port) + "\n";
+          socket.write(target.data(), target.size(), deadline);
+        } else {
+          socket = connect_to(seat.address, seat.port, deadline);
+        }
+        introduce(socket, options_.secret, hello(i < 0 ? Purpose::control : Purpose::data, i, 0), deadline);
+        (i < 0 ? members_[r]->control : members_[r]->data[size_t(i)]) = std::move(socket);
+      }
+    } catch (const SocketError& error) {
+      throw Failure(r, "cannot be reached: " + error.what);
+    }
+  }
+  int missing = (size() - 1 - rank()) * (count + 1);
+  const Instant deadline = after(2 * limit());
+  while (missing > 0) {
+    Socket socket = accept_from(listener, deadline);
+    if (!socket) break;
+    Hello hello;
+    if (!meet(socket, options_.secret, hello, Clock::now() + kPatience)) continue;
+    if (hello.rank <= rank() || hello.rank >= size() || hello.index >= count) continue;
+    Member& member = *members_[hello.rank];
+    Socket& place =
+        hello.purpose == Purpose::control ? member.control : member.data[size_t(std::max(hello.index, 0))];
+    if (place) continue;
+    place = std::move(socket);
+    missing--;
+  }
+  for (int r = rank() + 1; r < size(); r++) {
+    bool complete = bool(members_[r]->control);
+    for (const Socket& socket : members_[r]->data) complete = complete && socket;
+    if (!complete) throw Failure(r, "did not connect with this rank in time");
+  }
+}
+
+}  // namespace lazuli::dist

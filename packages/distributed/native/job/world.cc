@@ -1,0 +1,290 @@
+#include "job/world.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "wire/checksum.h"
+
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0
+#endif
+
+namespace lazuli::dist {
+namespace {
+
+enum : uint32_t { kBeat = 1, kFail = 2, kBye = 3 };
+
+struct Message {
+  uint32_t check;  // of what follows
+  uint32_t type;
+  int32_t rank;
+  Status status;
+  char text[200];
+};
+
+uint32_t check_of(const Message& m) {
+  return checksum(reinterpret_cast<const char*>(&m) + sizeof m.check, sizeof m - sizeof m.check);
+}
+
+Clock::duration seconds(double s) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(s));
+}
+
+std::string in_words(double s) {
+  char text[32];
+  snprintf(text, sizeof text, "%g s", s);
+  return text;
+}
+
+}  // namespace
+
+World::World(const JoinOptions& options) : options_(options) {
+  for (int i = 0; i < size(); i++) members_.push_back(std::make_unique<Member>());
+  if (size() > 1) {
+    const bool local = options_.address == "127.0.0.1" || options_.address == "localhost";
+    Socket listener = listen_at(local ? "127.0.0.1" : "0.0.0.0", 0);
+    if (rank() == 0)
+      gather_at_rendezvous(listener.port());
+    else
+      meet_at_rendezvous(listener);
+    connect_all(listener);
+  }
+  if (pipe(wake_) == 0)
+    for (int fd : wake_) {
+      fcntl(fd, F_SETFD, FD_CLOEXEC);
+      fcntl(fd, F_SETFL, O_NONBLOCK);
+    }
+  const Instant now = Clock::now();
+  for (auto& member : members_) member->heard = now;
+  watcher_ = std::thread([this] { watch(); });
+}
+
+World::~World() { leave(); }
+
+void World::begin(const char* name, uint32_t group, uint64_t sequence) {
+  if (failed_.load(std::memory_order_acquire)) {
+    std::lock_guard lock(guard_);
+    throw *failure_;
+  }
+  std::lock_guard lock(guard_);
+  status_.in_operation = 1;
+  status_.group = group;
+  status_.sequence = sequence;
+  status_.waiting_for = -1;
+  snprintf(status_.name, sizeof status_.name, "%s", name);
+}
+
+void World::end() {
+  std::lock_guard lock(guard_);
+  status_.in_operation = 0;
+}
+
+void World::note(int rank, const std::string& text) {
+  if (failure_) return;
+  failure_ = std::make_unique<Failure>(rank, text, true);
+  failed_at_ = Clock::now();
+  failed_.store(true, std::memory_order_release);
+}
+
+void World::fail(const Failure& failure) {
+  {
+    std::lock_guard lock(guard_);
+    note(failure.rank, failure.what());
+  }
+  const char byte = 0;
+  (void)!write(wake_[1], &byte, 1);
+  std::lock_guard lock(guard_);
+  throw *failure_;
+}
+
+void World::ended(int peer) {
+  // The control connections tell who was lost first, if they have not yet.
+  const Instant until = Clock::now() + std::chrono::milliseconds(150);
+  while (!failed_.load(std::memory_order_acquire) && Clock::now() < until) {
+    {
+      std::lock_guard lock(guard_);
+      if (members_[peer]->left) break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  bool left;
+  {
+    std::lock_guard lock(guard_);
+    left = members_[peer]->left;
+  }
+  fail(Failure(peer, left ? "left the job" : "was lost: a connection to it has ended"));
+}
+
+void World::check(int peer, Instant since) {
+  if (failed_.load(std::memory_order_acquire)) {
+    std::lock_guard lock(guard_);
+    throw *failure_;
+  }
+  const auto waited = Clock::now() - since;
+  bool left;
+  {
+    std::lock_guard lock(guard_);
+    status_.waiting_for = peer;
+    left = members_[peer]->left;
+  }
+  if (left && waited > std::chrono::milliseconds(200)) fail(Failure(peer, "left the job"));
+  if (waited > seconds(limit())) suspect(peer);
+}
+
+// Follows who waits for whom to the one that all wait for.
+void World::suspect(int peer) {
+  std::string text;
+  int at = peer;
+  {
+    std::lock_guard lock(guard_);
+    const auto now = Clock::now();
+    for (int steps = 0;; steps++) {
+      const Member& member = *members_[at];
+      if (now - member.heard > seconds(limit() / 2)) {
+        text = "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
+        break;
+      }
+      const int next = member.status.waiting_for;
+      if (!member.status.in_operation) {
+        text = "has not come to this operation within " + in_words(limit());
+        break;
+      }
+      if (next < 0 || next == rank() || next == at || steps >= size()) {
+        text = "sends nothing, or takes nothing, since " + in_words(limit());
+        break;
+      }
+      at = next;
+    }
+  }
+  fail(Failure(at, text));
+}
+
+void World::tell_all(uint32_t type, int rank, const std::string& text) {
+  Message message{};
+  message.type = type;
+  message.rank = rank;
+  message.status = status_;
+  snprintf(message.text, sizeof message.text, "%s", text.c_str());
+  message.check = check_of(message);
+  for (auto& member : members_) {
+    if (!member->control) continue;
+    // A rank that takes nothing gets no more heartbeats, but hears of failures.
+    if (type == kBeat && !member->outgoing.empty()) continue;
+    if (member->outgoing.size() > 16 * sizeof message) continue;
+    member->outgoing.append(reinterpret_cast<const char*>(&message), sizeof message);
+    push(*member);
+  }
+}
+
+void World::push(Member& to) {
+  while (!to.outgoing.empty()) {
+    const ssize_t n = send(to.control.fd(), to.outgoing.data(), to.outgoing.size(), MSG_NOSIGNAL);
+    if (n <= 0) return;
+    to.outgoing.erase(0, size_t(n));
+  }
+}
+
+// False when the connection has ended.
+bool World::hear(Member& from, int rank) {
+  char bytes[4096];
+  for (;;) {
+    const ssize_t n = recv(from.control.fd(), bytes, sizeof bytes, 0);
+    if (n == 0) return false;
+    if (n < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
+    from.heard = Clock::now();
+    from.incoming.append(bytes, size_t(n));
+    while (from.incoming.size() >= sizeof(Message)) {
+      Message message;
+      std::memcpy(&message, from.incoming.data(), sizeof message);
+      from.incoming.erase(0, sizeof message);
+      if (message.check != check_of(message)) {
+        note(rank, "rank " + std::to_string(rank) + " sent a damaged message");
+        return false;
+      }
+      message.text[sizeof message.text - 1] = 0;
+      from.status = message.status;
+      if (from.status.waiting_for >= size()) from.status.waiting_for = -1;
+      if (message.type == kBye) from.left = true;
+      if (message.type == kFail && message.rank >= 0 && message.rank < size()) {
+        note(message.rank, message.text);
+        told_ = true;
+      }
+    }
+  }
+}
+
+void World::watch() {
+  const auto beat = std::clamp<int64_t>(int64_t(limit() * 1000 / 8), 5, 250);
+  std::vector<pollfd> fds;
+  std::vector<int> ranks;
+  Instant next = Clock::now();
+  for (;;) {
+    fds.assign(1, {wake_[0], POLLIN, 0});
+    ranks.assign(1, -1);
+    {
+      std::lock_guard lock(guard_);
+      if (leaving_) return;
+      for (int i = 0; i < size(); i++)
+        if (members_[i]->control) {
+          fds.push_back({members_[i]->control.fd(), POLLIN, 0});
+          ranks.push_back(i);
+        }
+    }
+    poll(fds.data(), nfds_t(fds.size()), int(beat));
+    char drain[64];
+    while (read(wake_[0], drain, sizeof drain) > 0) {
+    }
+    std::lock_guard lock(guard_);
+    if (leaving_) return;
+    for (size_t i = 1; i < fds.size(); i++) {
+      Member& member = *members_[ranks[i]];
+      if (member.control && fds[i].revents && !hear(member, ranks[i])) {
+        member.control.close();
+        if (!member.left)
+          note(ranks[i], "rank " + std::to_string(ranks[i]) + " was lost: its connection has ended");
+      }
+    }
+    if (failure_ && !told_) {
+      told_ = true;
+      tell_all(kFail, failure_->rank, failure_->what());
+    }
+    if (Clock::now() >= next) {
+      next = Clock::now() + std::chrono::milliseconds(beat);
+      tell_all(kBeat, rank(), "");
+    }
+    for (auto& member : members_)
+      if (member->control) push(*member);
+  }
+}
+
+void World::leave() {
+  {
+    std::lock_guard lock(guard_);
+    if (leaving_) return;
+    if (failure_ && !told_) tell_all(kFail, failure_->rank, failure_->what());
+    tell_all(kBye, rank(), "");
+    leaving_ = true;
+    note(rank(), "rank " + std::to_string(rank()) + " has left the job: this process");
+  }
+  const char byte = 0;
+  (void)!write(wake_[1], &byte, 1);
+  if (watcher_.joinable()) watcher_.join();
+  // An operation on another thread notices the failure, and ends.
+  std::lock_guard busy(turn);
+  for (auto& member : members_) {
+    member->control.close();
+    member->data.clear();
+  }
+  for (int& fd : wake_) {
+    if (fd >= 0) close(fd);
+    fd = -1;
+  }
+}
+
+}  // namespace lazuli::dist

@@ -1,0 +1,107 @@
+// The processes of a job: connections between all of them, and a thread that tells the others how this one is
+// and hears how they are. The first failure that anybody notices is everybody's.
+#ifndef LAZULI_DISTRIBUTED_WORLD_H
+#define LAZULI_DISTRIBUTED_WORLD_H
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "failure.h"
+#include "job/handshake.h"
+#include "wire/sockets.h"
+
+namespace lazuli::dist {
+
+struct JoinOptions {
+  int rank = 0;
+  int size = 1;
+  std::string address;  // of the rendezvous, at which rank 0 listens
+  int port = 0;
+  int listener = -1;  // a socket that listens there already, for rank 0
+  std::string secret;
+  double limit = 5;        // seconds without progress
+  double join_limit = 60;  // seconds until everybody is there
+  int connections = 1;     // for data, between two ranks
+  std::string proxy;       // host:port of a relay through which ranks reach each other
+};
+
+struct Seat {  // what the rendezvous tells of a rank
+  char address[48];
+  int32_t port;
+  int64_t pid;
+  char host[64];
+};
+
+// The operation that a rank is in, or was in last.
+struct Status {
+  uint32_t in_operation = 0;
+  uint32_t group = 0;
+  uint64_t sequence = 0;
+  int32_t waiting_for = -1;
+  char name[20] = {};
+};
+
+struct Member {
+  Seat seat;
+  Socket control;
+  std::vector<Socket> data;
+  std::string incoming, outgoing;  // parts of control messages
+  Instant heard;
+  Status status;
+  bool left = false;
+};
+
+class World {
+ public:
+  explicit World(const JoinOptions& options);
+  ~World();
+  int rank() const { return options_.rank; }
+  int size() const { return options_.size; }
+  double limit() const { return options_.limit; }
+  Member& member(int rank) { return *members_[rank]; }
+
+  void begin(const char* name, uint32_t group, uint64_t sequence);
+  void end();
+  // Called while nothing comes from (or goes to) a rank: throws when that has gone on for too long.
+  void check(int peer, Instant since);
+  // A connection for data has ended.
+  [[noreturn]] void ended(int peer);
+  // Makes this the failure of all ranks, unless there is one; throws the one there is.
+  [[noreturn]] void fail(const Failure& failure);
+  // Says goodbye and closes everything.
+  void leave();
+
+  // Operations of this process take turns.
+  std::mutex turn;
+
+ private:
+  void meet_at_rendezvous(Socket& listener);
+  void gather_at_rendezvous(int port);
+  void connect_all(const Socket& listener);
+  void watch();
+  void tell_all(uint32_t type, int rank, const std::string& text);
+  bool hear(Member& from, int rank);
+  void push(Member& to);
+  void note(int rank, const std::string& text);
+  [[noreturn]] void suspect(int peer);
+  Hello hello(Purpose purpose, int index, int port) const;
+
+  JoinOptions options_;
+  std::vector<std::unique_ptr<Member>> members_;
+  std::mutex guard_;  // of all that the thread and operations share
+  Status status_;
+  std::atomic<bool> failed_{false};
+  std::unique_ptr<Failure> failure_;
+  bool told_ = false, leaving_ = false;
+  Instant failed_at_{};
+  int wake_[2] = {-1, -1};
+  std::thread watcher_;
+};
+
+}  // namespace lazuli::dist
+
+#endif

@@ -1,0 +1,85 @@
+#include "wire/checksum.h"
+
+#include <array>
+#include <cstring>
+#if defined(__aarch64__)
+#include <arm_acle.h>
+#endif
+
+namespace lazuli::dist {
+namespace {
+
+std::array<uint32_t, 256> make_table() {
+  std::array<uint32_t, 256> table{};
+  for (uint32_t i = 0; i < 256; i++) {
+    uint32_t c = i;
+    for (int k = 0; k < 8; k++) c = c & 1 ? c >> 1 ^ 0x82f63b78u : c >> 1;
+    table[i] = c;
+  }
+  return table;
+}
+
+uint32_t portable(uint32_t crc, const uint8_t* p, size_t n) {
+  static const std::array<uint32_t, 256> table = make_table();
+  for (size_t i = 0; i < n; i++) crc = crc >> 8 ^ table[(crc ^ p[i]) & 255];
+  return crc;
+}
+
+struct Three {
+  uint32_t a, b, c;
+};
+
+#if defined(__x86_64__)
+__attribute__((target("sse4.2"))) Three hardware(const uint8_t* p, size_t third) {
+  uint64_t a = ~0u, b = ~0u, c = ~0u;
+  for (size_t i = 0; i < third; i += 8) {
+    uint64_t x, y, z;
+    std::memcpy(&x, p + i, 8);
+    std::memcpy(&y, p + third + i, 8);
+    std::memcpy(&z, p + 2 * third + i, 8);
+    a = __builtin_ia32_crc32di(a, x);
+    b = __builtin_ia32_crc32di(b, y);
+    c = __builtin_ia32_crc32di(c, z);
+  }
+  return {uint32_t(a), uint32_t(b), uint32_t(c)};
+}
+const bool kHardware = __builtin_cpu_supports("sse4.2");
+#elif defined(__aarch64__)
+#if defined(__clang__)
+__attribute__((target("crc")))
+#else
+__attribute__((target("+crc")))
+#endif
+Three hardware(const uint8_t* p, size_t third) {
+  uint32_t a = ~0u, b = ~0u, c = ~0u;
+  for (size_t i = 0; i < third; i += 8) {
+    uint64_t x, y, z;
+    std::memcpy(&x, p + i, 8);
+    std::memcpy(&y, p + third + i, 8);
+    std::memcpy(&z, p + 2 * third + i, 8);
+    a = __builtin_aarch64_crc32cx(a, x);
+    b = __builtin_aarch64_crc32cx(b, y);
+    c = __builtin_aarch64_crc32cx(c, z);
+  }
+  return {a, b, c};
+}
+const bool kHardware = true;
+#else
+Three hardware(const uint8_t*, size_t) { return {}; }
+const bool kHardware = false;
+#endif
+
+}  // namespace
+
+uint32_t checksum(const void* data, size_t bytes) {
+  const auto* p = static_cast<const uint8_t*>(data);
+  const size_t third = bytes / 24 * 8;
+  const Three parts = kHardware ? hardware(p, third)
+                                : Three{portable(~0u, p, third), portable(~0u, p + third, third),
+                                        portable(~0u, p + 2 * third, third)};
+  uint32_t crc = portable(~0u, reinterpret_cast<const uint8_t*>(&parts), sizeof parts);
+  crc = portable(crc, p + 3 * third, bytes - 3 * third);
+  return ~crc;
+}
+
+}  // namespace lazuli::dist

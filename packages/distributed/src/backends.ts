@@ -1,0 +1,82 @@
+/**
+ * The registry of backends: ways in which the processes of a job exchange data. `ring`, `shm` and `mpi` are the addon's; other packages add
+ * theirs.
+ */
+import { ArgumentError, RegistryError } from "@lazuli/core"
+import { describe } from "@lazuli/core/plugin"
+import { type Communicator, ofAddon, under } from "./communicators"
+import type { JoinOptions } from "./native"
+import { library, native } from "./native"
+
+/** The job as backends see it. */
+export type Job = Pick<JoinOptions, "rank" | "size" | "address" | "port" | "secret" | "limit" | "joinLimit">
+
+/** A way to connect the processes of a job. */
+export interface CommunicatorBackend {
+  /** The name by which `init` and `--backend` know it. */
+  readonly name: string
+  /** True if it can be used on this machine. */
+  isAvailable(): boolean
+  /** Connects this process with the others of its job, which call it as well, and waits for them. */
+  connect(job: Job): Communicator
+}
+
+const registry = new Map<string, CommunicatorBackend>()
+
+/**
+ * Adds a backend: `mx.distributed.init({ backend: name })` then connects by it. It is not among those that are chosen by themselves.
+ * @throws RegistryError where the name is taken or the backend lacks a part
+ * @example
+ * const alone = { backend: 'alone', rank: 0, size: 1, run() {}, split: () => alone }
+ * registerCommunicators({ name: 'alone', isAvailable: () => true, connect: () => alone })
+ * communicatorBackends().includes('alone') // => true
+ */
+export function registerCommunicators(backend: CommunicatorBackend): void {
+  const { name, isAvailable, connect } = (backend ?? {}) as Partial<CommunicatorBackend>
+  if (typeof name !== "string" || typeof isAvailable !== "function" || typeof connect !== "function")
+    throw new RegistryError(
+      "registerCommunicators",
+      `expected { name, isAvailable, connect }, received ${describe(backend)}`,
+    )
+  if (communicatorBackends().includes(name))
+    throw new RegistryError("registerCommunicators", `there is a backend "${name}" already`)
+  registry.set(name, backend)
+}
+
+const OWN = ["any", "ring", "shm", "mpi"]
+
+/**
+ * The names of all backends, and `any`, which chooses.
+ * @example
+ * communicatorBackends().includes('ring') // => true
+ */
+export const communicatorBackends = (): readonly string[] => [...OWN, ...registry.keys()]
+
+/** True if a backend can be used on this machine. */
+export function isAvailable(backend: string): boolean {
+  const added = registry.get(backend)
+  if (added) return added.isAvailable()
+  if (library === null || !OWN.includes(backend)) return false
+  if (backend === "shm") return process.platform === "linux"
+  return backend !== "mpi" || native().hasMpi()
+}
+
+/** The addon's group of all, once there is one. */
+let joined: number | null = null
+/** Forgets it. */
+export const forgetJoined = (): void => {
+  joined = null
+}
+
+/** Connects this process with the others of its job. */
+export function connectBy(backend: string, job: JoinOptions): Communicator {
+  const added = registry.get(backend)
+  if (added) return added.connect(job)
+  if (!isAvailable(backend))
+    throw new ArgumentError("init", `the backend "${backend}" cannot be used on this machine`)
+  return under("init", () => {
+    if (joined !== null) return ofAddon(native().again(joined, backend))
+    joined = native().join(job, backend)
+    return ofAddon(joined)
+  })
+}

@@ -1,0 +1,225 @@
+/**
+ * The collectives as primitives. Members call them in the same order with arrays of the same shape and dtype; under vmap, with batches of
+ * the same size. Derivatives are those of a program that runs alike on all members: of one loss where a result is the same everywhere, of
+ * the sum of the members' losses where it is not.
+ */
+import * as mx from "@lazuli/core"
+import { type Apply, definePrimitive, format, type HostArray, type Meta } from "@lazuli/core/plugin"
+import { asError, communicatorAt, type Work } from "./communicators"
+
+const PACKAGE = "@lazuli/distributed"
+
+/** The bytes of elements. */
+const bytesOf = ({ data }: HostArray): Uint8Array => {
+  const { buffer, byteOffset, byteLength } = data as unknown as Float32Array
+  return new Uint8Array(buffer, byteOffset, byteLength)
+}
+const isHalf = (dtype: mx.Dtype): boolean => dtype === mx.float16 || dtype === mx.bfloat16
+
+/** A number that is equal for equal shapes, and not negative. */
+const shapeNumber = (shape: readonly number[]): number =>
+  shape.reduce((hash, n) => (Math.imul(hash ^ n, 16777619) + shape.length) >>> 0, 2166136261)
+
+/** The semantics: what the group's communicator makes of the bytes. Halves travel as float32, which is what is given of them. */
+function exchange(
+  group: number,
+  kind: Work["kind"],
+  [input]: readonly HostArray[],
+  output: HostArray,
+  extra: { reduction?: Work["reduction"]; peer?: number } = {},
+): void {
+  const about = kind === "recv" ? output : input
+  const { reduction = "sum", peer = 0 } = extra
+  const name = kind === "allReduce" ? { sum: "allSum", max: "allMax", min: "allMin" }[reduction] : kind
+  const dtype = isHalf(about.dtype) ? mx.float32 : about.dtype
+  const halves = isHalf(output.dtype) ? new Float32Array(output.data.length) : null
+  const target = halves ? new Uint8Array(halves.buffer) : bytesOf(output)
+  const count = about.shape.reduce((n, m) => n * m, 1)
+  try {
+    communicatorAt(group).run({
+      kind,
+      reduction,
+      dtype,
+      input: kind === "recv" ? new Uint8Array(0) : bytesOf(input),
+      output: target,
+      count: kind === "barrier" ? 0 : count,
+      peer,
+      name,
+      shape: kind === "barrier" ? 0 : shapeNumber(about.shape),
+    })
+  } catch (error) {
+    throw asError(name, error)
+  }
+  if (kind === "barrier") output.data.set(input.data)
+  else if (halves) output.data.set(halves)
+}
+
+/** The rules of what changes nothing about the shape, and works on every element alike. */
+const alike = {
+  infer: ([x]: readonly Meta[]): Meta => x,
+}
+
+/** Σ, max or min over the members. */
+export const allReduce: Apply<{ group: number; reduction: "sum" | "max" | "min" }> = definePrimitive({
+  name: `${PACKAGE}/allReduce`,
+  api: 0,
+  params: { group: "i64", reduction: ["sum", "max", "min"] },
+  ...alike,
+  reference: (inputs, [out], { group, reduction }) =>
+    exchange(group, "allReduce", inputs, out, { reduction }),
+  vjp: ({ inputs: [x], outputs: [y], cotangents: [g], params: { reduction } }) => [
+    reduction === "sum" ? g : mx.where(x.equal(y), g, mx.zerosLike(g)),
+  ],
+  jvp: ({ inputs: [x], outputs: [y], tangents: [t], params: { group, reduction } }) => {
+    const mine = reduction === "sum" ? t : t && mx.where(x.equal(y), t, mx.zerosLike(t))
+    return [mine && allReduce([mine], { group, reduction: "sum" })]
+  },
+  vmap: ({ inputs, axes, params }) => ({ outputs: [allReduce(inputs, params)], axes }),
+})
+
+/** The rows of an example: a number has one. */
+const rowsOf = (x: Meta): readonly number[] => (x.shape.length === 0 ? [1] : x.shape)
+
+/** With the batch behind the first axis. */
+const batchSecond = (x: mx.Array, axis: number | null, size: number): mx.Array => {
+  const batch = axis === null ? mx.broadcastTo(x.expandDims(0), [size, ...x.shape]) : mx.moveaxis(x, axis, 0)
+  return batch.ndim === 1 ? batch.expandDims(0) : mx.swapaxes(batch, 0, 1)
+}
+
+/** [n, …] of each member → [size · n, …]. */
+export const allGather: Apply<{ group: number; size: number }> = definePrimitive({
+  name: `${PACKAGE}/allGather`,
+  api: 0,
+  params: { group: "i64", size: "i64" },
+  infer: ([x], { size }) => {
+    const [first, ...rest] = rowsOf(x)
+    return { shape: [first * size, ...rest], dtype: x.dtype }
+  },
+  reference: (inputs, [out], { group }) => exchange(group, "allGather", inputs, out),
+  vjp: ({ inputs: [x], cotangents: [g], params: { group } }) => {
+    const { rank } = communicatorAt(group)
+    const rows = rowsOf(x)[0]
+    return [g.index(mx.s(rank * rows, (rank + 1) * rows)).reshape(x.shape)]
+  },
+  jvp: ({ tangents: [t], params }) => [t && allGather([t], params)],
+  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
+    outputs: [allGather([batchSecond(x, axis, size)], params)],
+    axes: [1],
+  }),
+})
+
+function checkParts(op: string, x: Meta, size: number): void {
+  if (x.shape.length === 0 || x.shape[0] % size !== 0)
+    throw new mx.ShapeError(
+      op,
+      `expected a first axis that ${size} members can divide, received shape ${format(x.shape)}`,
+    )
+}
+
+/** [size · n, …] of each member → [n, …]: the sum of the parts for this one. */
+export const sumScatter: Apply<{ group: number; size: number }> = definePrimitive({
+  name: `${PACKAGE}/sumScatter`,
+  api: 0,
+  params: { group: "i64", size: "i64" },
+  infer: ([x], { size }) => {
+    checkParts("sumScatter", x, size)
+    return { shape: [x.shape[0] / size, ...x.shape.slice(1)], dtype: x.dtype }
+  },
+  reference: (inputs, [out], { group }) => exchange(group, "sumScatter", inputs, out),
+  vjp: ({ cotangents: [g], params }) => [allGather([g], params)],
+  jvp: ({ tangents: [t], params }) => [t && sumScatter([t], params)],
+  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
+    outputs: [sumScatter([batchSecond(x, axis, size)], params)],
+    axes: [1],
+  }),
+})
+
+/** Part i of the first axis goes to rank i. */
+export const allToAll: Apply<{ group: number; size: number }> = definePrimitive({
+  name: `${PACKAGE}/allToAll`,
+  api: 0,
+  params: { group: "i64", size: "i64" },
+  infer: ([x], { size }) => {
+    checkParts("allToAll", x, size)
+    return x
+  },
+  reference: (inputs, [out], { group }) => exchange(group, "allToAll", inputs, out),
+  vjp: ({ cotangents: [g], params }) => [allToAll([g], params)],
+  jvp: ({ tangents: [t], params }) => [t && allToAll([t], params)],
+  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
+    outputs: [allToAll([batchSecond(x, axis, size)], params)],
+    axes: [1],
+  }),
+})
+
+/** The array of one member. */
+export const broadcast: Apply<{ group: number; root: number }> = definePrimitive({
+  name: `${PACKAGE}/broadcast`,
+  api: 0,
+  params: { group: "i64", root: "i64" },
+  ...alike,
+  reference: (inputs, [out], { group, root }) => exchange(group, "broadcast", inputs, out, { peer: root }),
+  vjp: ({ cotangents: [g], params: { group, root } }) => [
+    communicatorAt(group).rank === root ? g : mx.zerosLike(g),
+  ],
+  jvp: ({ tangents: [t], params }) => [t && broadcast([t], params)],
+  vmap: ({ inputs, axes, params }) => ({ outputs: [broadcast(inputs, params)], axes }),
+})
+
+let serial = 0
+/** A number that no other message has, so that equal messages stay two. */
+export const nextSerial = (): number => ++serial
+
+/** The array, which goes to another member as well. */
+export const send: Apply<{ group: number; to: number; serial: number }> = definePrimitive({
+  name: `${PACKAGE}/send`,
+  api: 0,
+  params: { group: "i64", to: "i64", serial: "i64" },
+  ...alike,
+  reference: (inputs, [out], { group, to }) => exchange(group, "send", inputs, out, { peer: to }),
+  vjp: ({ cotangents: [g] }) => [g],
+  jvp: ({ tangents: [t], params }) => [t && send([t], { ...params, serial: nextSerial() })],
+  vmap: ({ inputs, axes, params }) => ({ outputs: [send(inputs, params)], axes }),
+})
+
+/** The array that another member sends. */
+export const recv: Apply<{
+  group: number
+  from: number
+  serial: number
+  shape: readonly number[]
+  dtype: mx.Dtype
+}> = definePrimitive({
+  name: `${PACKAGE}/recv`,
+  api: 0,
+  params: { group: "i64", from: "i64", serial: "i64", shape: "i64[]", dtype: "dtype" },
+  infer: (_, { shape, dtype }) => ({ shape, dtype }),
+  reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
+  vjp: () => [],
+  jvp: () => [null],
+  vmap: ({ params }) => ({ outputs: [recv([], params)], axes: [null] }),
+})
+
+/** The array that another member sends, like the input in shape and dtype. It does not depend on the input's elements. */
+export const recvLike: Apply<{ group: number; from: number; serial: number }> = definePrimitive({
+  name: `${PACKAGE}/recvLike`,
+  api: 0,
+  params: { group: "i64", from: "i64", serial: "i64" },
+  ...alike,
+  reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
+  vjp: () => [null],
+  jvp: ({ tangents: [t], params }) => [t && recvLike([t], { ...params, serial: nextSerial() })],
+  vmap: ({ inputs, axes, params }) => ({ outputs: [recvLike(inputs, params)], axes }),
+})
+
+/** The array, once all members have come to it. */
+export const barrier: Apply<{ group: number; serial: number }> = definePrimitive({
+  name: `${PACKAGE}/barrier`,
+  api: 0,
+  params: { group: "i64", serial: "i64" },
+  ...alike,
+  reference: (inputs, [out], { group }) => exchange(group, "barrier", inputs, out),
+  vjp: ({ cotangents: [g] }) => [g],
+  jvp: ({ tangents: [t] }) => [t],
+  vmap: ({ inputs, axes, params }) => ({ outputs: [barrier(inputs, params)], axes }),
+})

@@ -1,0 +1,110 @@
+/**
+ * Communicators: how a group's members exchange bytes. Those of the addon run as kernels on a stream's thread; those of other packages are
+ * called from JavaScript.
+ */
+import { DeviceError, DistributedError, type Dtype } from "@lazuli/core"
+import { native } from "./native"
+
+/** The operations, by the numbers that the addon knows them by. */
+export const KINDS = [
+  "allReduce",
+  "allGather",
+  "sumScatter",
+  "broadcast",
+  "allToAll",
+  "send",
+  "recv",
+  "barrier",
+] as const
+/** The reductions, likewise. */
+export const REDUCTIONS = ["sum", "max", "min"] as const
+
+/** One operation as a member sees it, on row-major elements. */
+export interface Work {
+  readonly kind: (typeof KINDS)[number]
+  readonly reduction: (typeof REDUCTIONS)[number]
+  readonly dtype: Dtype
+  /** Empty for `recv`. */
+  readonly input: Uint8Array
+  /** To fill: as long as the input, for `allGather` and `sumScatter` the group's size times and part of that. */
+  readonly output: Uint8Array
+  /** The elements of the input; of the output, for `recv`. */
+  readonly count: number
+  /** The root, the destination or the source; 0 for others. */
+  readonly peer: number
+  /** The public name of the operation. */
+  readonly name: string
+  /** A number that is equal for equal shapes. */
+  readonly shape: number
+}
+
+/** The way in which this process talks to the other members of a group. Third parties bring theirs by {@link registerCommunicators}. */
+export interface Communicator {
+  /** The name of its backend. */
+  readonly backend: string
+  readonly rank: number
+  readonly size: number
+  /** Runs one operation, and waits for it. A failure that concerns a rank should say `rank N …`. */
+  run(work: Work): void
+  split(color: number, key: number): Communicator
+}
+
+/** A group of the addon. */
+class NativeCommunicator implements Communicator {
+  readonly backend: string
+  readonly rank: number
+  readonly size: number
+  constructor(readonly number: number) {
+    this.backend = native().transport(number)
+    this.rank = native().rank(number)
+    this.size = native().size(number)
+  }
+  run({ kind, reduction, dtype, input, output, count, peer, shape, name }: Work): void {
+    const [k, r] = [KINDS.indexOf(kind), REDUCTIONS.indexOf(reduction)]
+    native().run(this.number, k, r, dtype.code, input, output, count, peer, shape, name)
+  }
+  split(color: number, key: number): Communicator {
+    return under("split", () => new NativeCommunicator(native().split(this.number, color, key)))
+  }
+}
+
+/** By the number that primitives know a group by, shifted: the addon's are not negative, and the others are. */
+const others: Communicator[] = []
+const natives = new Map<number, NativeCommunicator>()
+
+/** The number by which primitives know a communicator. */
+export function numberOf(communicator: Communicator): number {
+  if (communicator instanceof NativeCommunicator) {
+    natives.set(communicator.number, communicator)
+    return communicator.number
+  }
+  return -others.push(communicator)
+}
+
+/** A communicator of the addon. */
+export const ofAddon = (number: number): Communicator => new NativeCommunicator(number)
+
+/** The communicator with a number. @throws DeviceError where there is none, as for a number that came from a file */
+export function communicatorAt(number: number): Communicator {
+  const found = number < 0 ? others[-number - 1] : natives.get(number)
+  if (!found)
+    throw new DeviceError("group", "the group belongs to another process, or to a job that has ended")
+  return found
+}
+
+/** Runs `body` so that what the addon throws is an error of `op`. */
+export function under<T>(op: string, body: () => T): T {
+  try {
+    return body()
+  } catch (error) {
+    throw asError(op, error)
+  }
+}
+
+/** An error that names a rank is a DistributedError. */
+export function asError(op: string, error: unknown): unknown {
+  if (!(error instanceof Error) || error instanceof DistributedError) return error
+  return /^rank \d+ /.test(error.message)
+    ? new DistributedError(op, error.message, { cause: error })
+    : new DeviceError(op, error.message, { cause: error })
+}

@@ -1,0 +1,59 @@
+/**
+ * A group of several processes: the operations of `mx.distributed` on it are primitives.
+ */
+import * as mx from "@lazuli/core"
+import type { Exchange } from "@lazuli/core/engine"
+import * as collectives from "./collectives"
+import { type Communicator, numberOf } from "./communicators"
+
+const REDUCTIONS: Record<string, "sum" | "max" | "min"> = { allSum: "sum", allMax: "max", allMin: "min" }
+
+/** The group behind a communicator. */
+export class ConnectedGroup extends mx.distributed.Group {
+  /** The number by which primitives know it. */
+  readonly number: number
+  constructor(readonly communicator: Communicator) {
+    super()
+    this.number = numberOf(communicator)
+  }
+  override rank(): number {
+    return this.communicator.rank
+  }
+  override size(): number {
+    return this.communicator.size
+  }
+  override split(color: number, key = -1): mx.distributed.Group {
+    if (!Number.isSafeInteger(color) || !Number.isSafeInteger(key))
+      throw new mx.ArgumentError("split", "color and key must be integers")
+    return new ConnectedGroup(this.communicator.split(color, key))
+  }
+  override exchange(
+    x: mx.Array | null,
+    { op, rank = 0, shape = [], dtype = mx.float32 }: Exchange,
+  ): mx.Array {
+    const group = this.number
+    const { size } = this.communicator
+    const inputs = x === null ? [] : [x]
+    const reduction = REDUCTIONS[op]
+    if (reduction) return collectives.allReduce(inputs, { group, reduction })
+    const serial = collectives.nextSerial()
+    switch (op) {
+      case "allGather":
+        return collectives.allGather(inputs, { group, size })
+      case "sumScatter":
+        return collectives.sumScatter(inputs, { group, size })
+      case "allToAll":
+        return collectives.allToAll(inputs, { group, size })
+      case "broadcast":
+        return collectives.broadcast(inputs, { group, root: rank })
+      case "send":
+        return collectives.send(inputs, { group, to: rank, serial })
+      case "recv":
+        return collectives.recv([], { group, from: rank, serial, shape, dtype })
+      case "recvLike":
+        return collectives.recvLike(inputs, { group, from: rank, serial })
+      default:
+        return collectives.barrier(inputs, { group, serial })
+    }
+  }
+}

@@ -1,0 +1,97 @@
+/**
+ * The job that this process belongs to, as the environment tells: `npx lazuli launch` says it in variables of ours, torchrun and mpirun in
+ * theirs.
+ */
+import { createHash } from "node:crypto"
+import { ArgumentError } from "@lazuli/core"
+import type { JoinOptions } from "./native"
+
+type Environment = Readonly<Record<string, string | undefined>>
+
+function numberOf(env: Environment, name: string, otherwise: number): number {
+  const text = env[name]
+  if (text === undefined || text === "") return otherwise
+  const value = Number(text)
+  if (!Number.isFinite(value) || value < 0)
+    throw new ArgumentError("init", `the environment variable ${name} must be a number, received "${text}"`)
+  return value
+}
+
+/** A limit in seconds that has been set; see {@link setTimeLimit}. */
+let limitSet: number | null = null
+
+/**
+ * Sets the number of seconds without progress after which an operation fails: 5, or what LAZULI_TIME_LIMIT says. It holds for jobs joined
+ * afterwards: call it before `mx.distributed.init()`, on all ranks.
+ * @example
+ * setTimeLimit(30)
+ */
+export function setTimeLimit(seconds: number): void {
+  if (!(seconds > 0 && Number.isFinite(seconds)))
+    throw new ArgumentError("setTimeLimit", "expected a number of seconds above 0")
+  limitSet = seconds
+}
+
+/** The job of this process; null where it was started by itself. @throws ArgumentError for variables that do not fit together */
+export function jobOf(env: Environment): JoinOptions | null {
+  const places: [rank: string, size: string][] = [
+    ["LAZULI_RANK", "LAZULI_SIZE"],
+    ["OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"],
+    ["RANK", "WORLD_SIZE"],
+  ]
+  const found = places.find(([rank, size]) => env[rank] && env[size])
+  if (!found) return null
+  const [rank, size] = found.map((name) => numberOf(env, name, 0))
+  if (!Number.isSafeInteger(rank) || !Number.isSafeInteger(size) || size < 1 || size > 4096 || rank >= size)
+    throw new ArgumentError(
+      "init",
+      `${found[0]}=${env[found[0]]} and ${found[1]}=${env[found[1]]} name no rank of a job`,
+    )
+  const [address, port] = rendezvous(env, found[0])
+  return {
+    rank,
+    size,
+    address,
+    port,
+    listener: rank === 0 ? numberOf(env, "LAZULI_LISTENER", -1) : -1,
+    secret: secretOf(env),
+    limit: limitSet ?? numberOf(env, "LAZULI_TIME_LIMIT", 5),
+    joinLimit: numberOf(env, "LAZULI_JOIN_LIMIT", 60),
+    connections: Math.max(1, numberOf(env, "LAZULI_CONNECTIONS", 1)),
+    proxy: env.LAZULI_PROXY ?? "",
+    parent: numberOf(env, "LAZULI_PARENT", 0),
+  }
+}
+
+/** The place where rank 0 listens. */
+function rendezvous(env: Environment, from: string): [address: string, port: number] {
+  const given = env.LAZULI_ADDRESS
+  if (given) {
+    const [, host = "", port = ""] = /^(.+):(\d+)$/.exec(given) ?? []
+    if (host === "") throw new ArgumentError("init", `LAZULI_ADDRESS must be host:port, received "${given}"`)
+    return [host, Number(port)]
+  }
+  // torchrun's own store may be at MASTER_PORT.
+  if (env.MASTER_ADDR && env.MASTER_PORT) return [env.MASTER_ADDR, numberOf(env, "MASTER_PORT", 0) + 1]
+  // mpirun on one host: a port that follows from the job's name.
+  const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid ?? env.OMPI_MCA_orte_hnp_uri
+  if (job && env.OMPI_COMM_WORLD_LOCAL_SIZE === env.OMPI_COMM_WORLD_SIZE) {
+    const digest = createHash("sha256").update(job).digest()
+    return ["127.0.0.1", 20000 + (digest.readUInt16BE(0) % 12000)]
+  }
+  throw new ArgumentError("init", `${from} is set, and nothing says where rank 0 listens`, {
+    hint: "Set LAZULI_ADDRESS=host:port on all ranks, or start them with `npx lazuli launch`",
+  })
+}
+
+/** The secret that all ranks share: under mpirun and torchrun, where nobody gave one, their name for the job. */
+function secretOf(env: Environment): string {
+  return (
+    env.LAZULI_SECRET ??
+    env.TORCHELASTIC_RUN_ID ??
+    env.PMIX_NAMESPACE ??
+    env.OMPI_MCA_ess_base_jobid ??
+    env.OMPI_MCA_orte_hnp_uri ??
+    ""
+  )
+}

@@ -1,0 +1,248 @@
+/**
+ * The launcher: starts the processes of a job, here or by ssh, shows what they print with their ranks, and ends all when one fails.
+ */
+import { type ChildProcess, spawn } from "node:child_process"
+import { randomBytes } from "node:crypto"
+import { createServer, type Server } from "node:net"
+import { availableParallelism, hostname } from "node:os"
+import { ArgumentError } from "@lazuli/core"
+
+/** A job to start. */
+export interface LaunchOptions {
+  /** The program, as Node takes it, and its arguments. */
+  readonly command: readonly string[]
+  /** The number of ranks, on each host where there are several. */
+  readonly ranks: number
+  /** Machines that ssh reaches; this one by default. */
+  readonly hosts?: readonly string[]
+  readonly backend?: string
+  /** A job that failed is started again at most so often. */
+  readonly restarts?: number
+  /** Seconds without progress after which an operation fails. */
+  readonly timeLimit?: number
+  /** Further environment variables. */
+  readonly env?: Readonly<Record<string, string>>
+  /** Receives what ranks print, a line at a time; the terminal by default. */
+  readonly print?: (line: string, rank: number, error: boolean) => void
+  /** Ends the job. */
+  readonly signal?: AbortSignal
+}
+
+/** So long others may notice by themselves that a rank is gone, and say so, before they are ended. */
+const GRACE = 1500
+/** So long they may take to end. */
+const PATIENCE = 3000
+
+/**
+ * Runs a job to its end, and gives its exit code: that of the first rank that failed, 0 when none did. Ranks print with their rank in
+ * front; when one fails the others are ended; ranks find each other at a port that is open while they do, with a secret of the job.
+ * @example
+ * const lines: string[] = []
+ * const program = ['-e', 'console.log(process.env.LAZULI_RANK)']
+ * await launch({ command: program, ranks: 2, print: (line) => lines.push(line) }) // => 0
+ * lines.sort() // => ['0', '1']
+ */
+export async function launch(options: LaunchOptions): Promise<number> {
+  const { ranks, restarts = 0, command } = options
+  if (!Number.isSafeInteger(ranks) || ranks < 1 || ranks > 4096)
+    throw new ArgumentError("launch", `expected from 1 to 4096 ranks, received ${ranks}`)
+  if (command.length === 0) throw new ArgumentError("launch", "expected a program to start")
+  for (let attempt = 0; ; attempt++) {
+    const code = await attemptTo(options, attempt)
+    if (code === 0 || attempt >= restarts || options.signal?.aborted) return code
+    process.stderr.write(`lazuli: a rank failed; restart ${attempt + 1} of ${restarts}\n`)
+  }
+}
+
+const isLocal = (host: string): boolean => ["localhost", "127.0.0.1", hostname()].includes(host)
+
+/** A server that rank 0 inherits: nobody else can take the port meanwhile. */
+function listen(): Promise<Server> {
+  return new Promise((resolve, reject) => {
+    const server = createServer()
+    server.once("error", reject)
+    server.listen({ host: "127.0.0.1", port: 0, backlog: 1024 }, () => resolve(server))
+  })
+}
+
+const quoted = (text: string): string => `'${text.replaceAll("'", "'\\''")}'`
+
+/** Where each rank runs. */
+function places({ hosts = ["localhost"], ranks }: LaunchOptions): string[] {
+  return hosts.flatMap((host) => new Array<string>(ranks).fill(host))
+}
+
+async function attemptTo(options: LaunchOptions, attempt: number): Promise<number> {
+  const { command, backend, timeLimit, env = {}, signal } = options
+  const print = options.print ?? showIn(process.stdout, process.stderr)
+  const where = places(options)
+  const size = where.length
+  const distant = where.some((host) => !isLocal(host))
+  const server = distant ? null : await listen()
+  const port = server
+    ? (server.address() as { port: number }).port
+    : 29500 + (randomBytes(2).readUInt16LE(0) % 2000)
+  const listener = server ? (server as unknown as { _handle: { fd: number } })._handle.fd : -1
+  const secret = randomBytes(32).toString("hex")
+  const children: ChildProcess[] = []
+  const threads = Math.max(1, Math.floor(availableParallelism() / Math.min(options.ranks, size)))
+
+  where.forEach((host, rank) => {
+    const variables: Record<string, string> = {
+      LAZULI_RANK: String(rank),
+      LAZULI_SIZE: String(size),
+      LAZULI_LOCAL_RANK: String(rank % options.ranks),
+      LAZULI_ADDRESS: `${distant ? (isLocal(where[0]) ? hostname() : where[0]) : "127.0.0.1"}:${port}`,
+      LAZULI_RESTART: String(attempt),
+      LAZULI_NUM_THREADS: process.env.LAZULI_NUM_THREADS ?? String(threads),
+      ...(backend ? { LAZULI_BACKEND: backend } : {}),
+      ...(timeLimit ? { LAZULI_TIME_LIMIT: String(timeLimit) } : {}),
+      ...env,
+    }
+    if (isLocal(host)) {
+      const inherits = rank === 0 && listener >= 0
+      const all = {
+        ...process.env,
+        ...variables,
+        LAZULI_SECRET: secret,
+        LAZULI_PARENT: String(process.pid),
+        ...(inherits ? { LAZULI_LISTENER: "3" } : {}),
+      }
+      const stdio: ("ignore" | "pipe" | number)[] = ["ignore", "pipe", "pipe"]
+      children.push(
+        spawn(process.execPath, [...process.execArgv, ...command], {
+          env: all,
+          stdio: inherits ? [...stdio, listener] : stdio,
+        }),
+      )
+      return
+    }
+    // The secret goes by the input: arguments are there for everybody to see. The end of the input ends the program.
+    const words = Object.entries(variables).map(([name, value]) => `${name}=${quoted(value)}`)
+    const program = ["node", ...command].map(quoted).join(" ")
+    const script =
+      `read -r LAZULI_SECRET; export LAZULI_SECRET; cd ${quoted(process.cwd())} && ` +
+      `{ env ${words.join(" ")} ${program} </dev/null & child=$!; { cat >/dev/null; kill $child 2>/dev/null; } & wait $child; }`
+    const child = spawn("ssh", ["-o", "BatchMode=yes", host, script], { stdio: ["pipe", "pipe", "pipe"] })
+    child.stdin?.write(`${secret}\n`)
+    children.push(child)
+  })
+  // Rank 0 has it now.
+  server?.close()
+
+  return await new Promise<number>((resolve) => {
+    let code = 0
+    let running = size
+    let ending = false
+    const end = (first: NodeJS.Signals): void => {
+      if (ending) return
+      ending = true
+      const kill = (name: NodeJS.Signals): void => {
+        for (const child of children)
+          if (child.exitCode === null && child.signalCode === null) child.kill(name)
+      }
+      kill(first)
+      // A stopped process takes no other signal.
+      setTimeout(() => kill("SIGKILL"), PATIENCE).unref()
+    }
+    const interrupted = (): void => {
+      code ||= 130
+      end("SIGTERM")
+    }
+    const finish = (): void => {
+      process.off("SIGINT", interrupted)
+      process.off("SIGTERM", interrupted)
+      signal?.removeEventListener("abort", interrupted)
+      resolve(code)
+    }
+    process.on("SIGINT", interrupted)
+    process.on("SIGTERM", interrupted)
+    signal?.addEventListener("abort", interrupted)
+    if (signal?.aborted) interrupted()
+    children.forEach((child, rank) => {
+      for (const stream of [child.stdout, child.stderr])
+        if (stream) inLines(stream, (line) => print(line, rank, stream === child.stderr))
+      child.once("error", (error) => {
+        print(`cannot be started: ${error.message}`, rank, true)
+        code ||= 127
+      })
+      child.once("close", (status, killedBy) => {
+        const failed = status === null || status !== 0
+        if (failed && !ending) {
+          code ||= status ?? 128 + signalNumber(killedBy)
+          print(killedBy ? `was ended by ${killedBy}` : `ended with code ${status}`, rank, true)
+          setTimeout(() => end("SIGTERM"), GRACE).unref()
+        }
+        if (--running === 0) finish()
+      })
+    })
+  })
+}
+
+const NUMBERS: Partial<Record<NodeJS.Signals, number>> = {
+  SIGHUP: 1,
+  SIGINT: 2,
+  SIGABRT: 6,
+  SIGKILL: 9,
+  SIGSEGV: 11,
+  SIGTERM: 15,
+}
+const signalNumber = (name: NodeJS.Signals | null): number => (name && NUMBERS[name]) || 1
+
+/** Longer lines are cut, so that a program that never ends one takes no memory. */
+const MOST = 1 << 16
+
+function inLines(stream: NodeJS.ReadableStream, take: (line: string) => void): void {
+  let rest = ""
+  stream.setEncoding("utf8")
+  stream.on("data", (text: string) => {
+    const lines = (rest + text).split("\n")
+    rest = lines.pop() ?? ""
+    lines.forEach(take)
+    if (rest.length > MOST) {
+      take(rest)
+      rest = ""
+    }
+  })
+  stream.on("end", () => {
+    if (rest !== "") take(rest)
+  })
+}
+
+const showIn =
+  (out: NodeJS.WritableStream, err: NodeJS.WritableStream) =>
+  (line: string, rank: number, error: boolean): void => {
+    ;(error ? err : out).write(`[${rank}] ${line}\n`)
+  }
+
+const USAGE = `usage: lazuli launch [options] program [arguments]
+  -n, --ranks N         the number of processes, on each host (2)
+  --hosts a,b           machines that ssh reaches; this one by default
+  --backend NAME        ring, shm, mpi, or one that a package brings
+  --restarts N          start a job that failed again, at most so often (0)
+  --time-limit SECONDS  the time without progress after which an operation fails (5)`
+
+/** `lazuli launch …`: the exit code. @throws ArgumentError for arguments that do not fit */
+export async function runCommand(args: readonly string[]): Promise<number> {
+  const [command, ...rest] = args
+  if (command !== "launch" || rest.length === 0 || rest[0] === "--help") {
+    process.stdout.write(`${USAGE}\n`)
+    return command === "launch" && rest[0] === "--help" ? 0 : 2
+  }
+  let ranks = 2
+  let restarts = 0
+  let hosts: string[] | undefined
+  let backend: string | undefined
+  let timeLimit: number | undefined
+  let at = 0
+  for (; at < rest.length && rest[at].startsWith("-"); at += 2) {
+    const [name, value] = [rest[at], rest[at + 1] ?? ""]
+    if (name === "-n" || name === "--ranks") ranks = Number(value)
+    else if (name === "--hosts") hosts = value.split(",").filter(Boolean)
+    else if (name === "--backend") backend = value
+    else if (name === "--restarts") restarts = Number(value)
+    else if (name === "--time-limit") timeLimit = Number(value)
+    else throw new ArgumentError("launch", `has no option "${name}"`, { hint: USAGE })
+  }
+  return await launch({ command: rest.slice(at), ranks, restarts, hosts, backend, timeLimit })
+}

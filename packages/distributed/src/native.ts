@@ -1,0 +1,88 @@
+/**
+ * The native addon: where it is found, and the type of its functions. The CPU backend loads the same file for its kernels.
+ */
+import { existsSync } from "node:fs"
+import { createRequire } from "node:module"
+import { fileURLToPath } from "node:url"
+import { DeviceError } from "@lazuli/core"
+
+/** The place of a process in its job, and how it joins. */
+export interface JoinOptions {
+  readonly rank: number
+  readonly size: number
+  /** Where rank 0 listens for the others. */
+  readonly address: string
+  readonly port: number
+  /** A socket that listens there already, which rank 0 inherited; −1 for none. */
+  readonly listener: number
+  readonly secret: string
+  /** Seconds without progress after which an operation fails. */
+  readonly limit: number
+  /** Seconds until everybody is there. */
+  readonly joinLimit: number
+  /** The number of connections for data between two ranks. */
+  readonly connections: number
+  /** A relay, as `host:port`, through which ranks reach each other; empty for none. */
+  readonly proxy: string
+  /** The process that started this one, and whose end is its own; 0 for none. */
+  readonly parent: number
+}
+
+/** The addon's functions. Groups are numbers of this process. */
+export interface Native {
+  join(options: JoinOptions, backend: string): number
+  /** The same members connected by another backend. */
+  again(group: number, backend: string): number
+  leave(): void
+  rank(group: number): number
+  size(group: number): number
+  /** The name of the way its members exchange data. */
+  transport(group: number): string
+  split(group: number, color: number, key: number): number
+  run(
+    group: number,
+    kind: number,
+    reduction: number,
+    dtype: number,
+    input: Uint8Array,
+    output: Uint8Array,
+    count: number,
+    peer: number,
+    shape: number,
+    name: string,
+  ): void
+  /** True if MPI's library can be loaded. */
+  hasMpi(): boolean
+}
+
+const platform = `${process.platform}-${process.arch}`
+
+/** The file of the addon: `LAZULI_DISTRIBUTED_ADDON`, or what a build from source left in build/, or the platform's package. */
+function find(): string | null {
+  const chosen = process.env.LAZULI_DISTRIBUTED_ADDON
+  if (chosen) return chosen
+  // src/ and dist/ are both one below the package.
+  const built = fileURLToPath(new URL("../build/lazuli_distributed.node", import.meta.url))
+  if (existsSync(built)) return built
+  try {
+    return createRequire(import.meta.url).resolve(`@lazuli/distributed-${platform}`)
+  } catch {
+    return null
+  }
+}
+
+/** The addon's file; null where there is none for this platform. */
+export const library: string | null = find()
+
+let loaded: Native | null = null
+
+/** The addon. @throws DeviceError that names the platform and the cure */
+export function native(): Native {
+  if (loaded) return loaded
+  if (library === null)
+    throw new DeviceError("init", `@lazuli/distributed has no native addon for ${platform}`, {
+      hint: "Install with optional dependencies (without --omit=optional), or build from source: npm run build in a clone of the repository",
+    })
+  loaded = createRequire(import.meta.url)(library) as Native
+  return loaded
+}

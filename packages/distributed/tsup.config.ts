@@ -1,0 +1,3 @@
+import { library } from "../../tooling/tsup-preset"
+
+export default library()
