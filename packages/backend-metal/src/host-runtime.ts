@@ -4,23 +4,10 @@
  */
 import { totalmem } from "node:os"
 import { DeviceError } from "@lazuli/core/engine"
-import {
-  type FunctionConstants,
-  type MetalSource,
-  needsPreprocessor,
-  refusal,
-  type Translation,
-  translate,
-  withoutMetalIncludes,
-} from "@lazuli/gpu-kernels"
+import type { FunctionConstants } from "@lazuli/gpu-kernels"
 import { checkAddressSpaces } from "./address-spaces"
-import {
-  type CompileFailure,
-  compileAhead,
-  compileLibrary,
-  compileTogether,
-  preprocess,
-} from "./host-compiler"
+import { compileAhead, compileTogether } from "./host-compiler"
+import { TranslatedSource, translationOf } from "./host-library"
 import { hostNative } from "./host-native"
 import type {
   CommandFailure,
@@ -41,60 +28,27 @@ const NONE: readonly CommandFailure[] = []
 /** A library of this runtime: compiled at once, or, with function constants, once for each set of them. */
 class HostLibrary implements MetalLibrary {
   readonly kernels: readonly string[]
-  /** By the values of the constants. */
-  private readonly compiled = new Map<string, ReadonlyMap<string, MetalPipeline>>()
+  /** By the library that was compiled. */
+  private readonly loaded = new Map<string, ReadonlyMap<string, MetalPipeline>>()
 
-  constructor(
-    private readonly source: MetalSource,
-    private readonly translation: Translation,
-    private readonly checked: boolean,
-  ) {
-    this.kernels = translation.kernels.map((k) => k.name)
-    if (translation.constants.length === 0) this.pipelines({})
+  constructor(private readonly translated: TranslatedSource) {
+    this.kernels = translated.translation.kernels.map((k) => k.name)
+    if (translated.translation.constants.length === 0) this.pipelines({})
   }
 
   /** The kernels with these constants. */
   pipelines(constants: FunctionConstants): ReadonlyMap<string, MetalPipeline> {
-    const definitions = this.translation.constants
-      .map(({ index }) => {
-        const value = constants[index]
-        const literal = typeof value === "boolean" ? String(value) : literalOf(value ?? 0)
-        return `#define LZ_CONSTANT_${index} ${literal}\n#define LZ_DEFINED_${index} ${value !== undefined}\n`
-      })
-      .join("")
-    const known = this.compiled.get(definitions)
+    const { path, symbol } = this.translated.compiled(constants)
+    const known = this.loaded.get(symbol)
     if (known) return known
-    const compiled = compileLibrary(definitions + this.translation.code, this.source.file, this.checked)
-    if ("problems" in compiled) throw refusalOf(this.source, compiled)
     const made = new Map(
       hostNative()
-        .loadLibrary(compiled.path, compiled.symbol)
+        .loadLibrary(path, symbol)
         .map((kernel) => [kernel.name, kernel]),
     )
-    this.compiled.set(definitions, made)
+    this.loaded.set(symbol, made)
     return made
   }
-}
-
-/** The refusal of a compiler or a preprocessor, in terms of the Metal source. */
-function refusalOf(source: MetalSource, { problems, output }: CompileFailure): DeviceError {
-  if (problems.length > 0) return refusal(source, problems)
-  const op = source.wording?.name ?? "metal"
-  return new DeviceError(op, `the source of a kernel does not compile:\n${output.slice(0, 4000)}`)
-}
-
-function literalOf(value: number): string {
-  if (Number.isInteger(value)) return String(value)
-  if (Number.isFinite(value)) return `${value}f`
-  return Number.isNaN(value) ? '__builtin_nanf("")' : `${value < 0 ? "-" : ""}__builtin_inff()`
-}
-
-function translationOf(source: MetalSource): Translation {
-  const { text, file } = source
-  if (!needsPreprocessor(text)) return translate(source)
-  const expanded = preprocess(withoutMetalIncludes(text), file)
-  if (typeof expanded !== "string") throw refusalOf(source, expanded)
-  return translate(source, expanded)
 }
 
 /** Runs kernels on the CPU. */
@@ -167,7 +121,7 @@ export class HostRuntime implements MetalRuntime {
     const known = this.libraries.get(key)
     if (known) return known
     const source = { text, file, wording }
-    const library = new HostLibrary(source, translationOf(source), this.exactBuffers)
+    const library = new HostLibrary(new TranslatedSource(source, this.exactBuffers))
     // This package's own sources are read by tests.
     if (wording) checkAddressSpaces(source)
     this.libraries.set(key, library)

@@ -44,6 +44,7 @@ export {
   translate,
   withoutMetalIncludes,
 } from "./msl/scanner"
+export { type KernelSignature, signaturesOf } from "./msl/signatures"
 export { strictSource } from "./msl/strict"
 export {
   type Clang,

@@ -1,7 +1,5 @@
 // The Node-API face of the host runtime. Buffers, kernels and events are numbers of one isolate; nothing else
 // knows JavaScript.
-#include <dlfcn.h>
-
 #include <cstring>
 #include <string>
 #include <vector>
@@ -10,6 +8,7 @@
 #include "host/checker.h"
 #include "host/commands.h"
 #include "host/executor.h"
+#include "host/library.h"
 
 namespace lz {
 namespace {
@@ -132,16 +131,9 @@ Napi::Value address(Info info) {
 // loadLibrary(path, symbol) → [{ name, id, maxThreads }]
 Napi::Value load_library(Info info) {
   if (!info[0].IsString() || !info[1].IsString()) throw error(info.Env(), "expected a path and a symbol");
-  const std::string path = info[0].As<Napi::String>(), symbol = info[1].As<Napi::String>();
-  void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!handle) throw error(info.Env(), dlerror());
-  const Library* library = static_cast<const Library*>(dlsym(handle, symbol.c_str()));
-  if (!library || library->abi != kAbi)
-    throw error(info.Env(), path + " is not a kernel library of this version");
-  using Hook = void (*)(const void*, u32, u32);
-  Hook* hook = static_cast<Hook*>(dlsym(handle, "lazuli_metal_access"));
-  if (hook) *hook = note_access;
-  add_kernel_code(library);
+  const Opened opened = open_library(info[0].As<Napi::String>(), info[1].As<Napi::String>());
+  if (!opened.library) throw error(info.Env(), opened.problem);
+  const Library* library = opened.library;
   State& s = state(info);
   Napi::Array list = Napi::Array::New(info.Env(), library->count);
   for (u32 i = 0; i < library->count; i++) {
@@ -151,7 +143,7 @@ Napi::Value load_library(Info info) {
     entry.Set("id", double(s.tables.kernels.size()));
     entry.Set("maxThreads", double(kernel.max_threads ? kernel.max_threads : kMaxThreads));
     s.tables.kernels.push_back(&kernel);
-    if (hook) s.tables.checked.insert(&kernel);
+    if (opened.is_checked) s.tables.checked.insert(&kernel);
     list.Set(i, entry);
   }
   return list;

@@ -11,6 +11,8 @@ import type { Words } from "./tokens"
 export interface BufferParameter {
   readonly name: string
   readonly index: number
+  /** The words of its type, as they were written, with the name behind them. */
+  readonly type: string
   /** True for memory of the device that is not const. */
   readonly isWritten: boolean
   /** The function constant without which it is not there. */
@@ -65,7 +67,8 @@ class SignatureReader extends Rewriter {
           taken.add(index)
         }
         const only = p.attributes.find((a) => a.name === "function_constant")?.argument ?? null
-        buffers.push({ name: p.name, index, isWritten: isWritten(this.words, p), onlyWith: only })
+        const type = this.words.slice(p.begin, p.end)
+        buffers.push({ name: p.name, index, type, isWritten: isWritten(this.words, p), onlyWith: only })
       }
     }
     const mentioned = new Set<string>()

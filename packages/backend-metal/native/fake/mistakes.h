@@ -1,0 +1,13 @@
+// Mistakes with Metal that the fake must notice, each by itself.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace lz::fake {
+
+std::vector<std::string> mistake_names();
+// Makes one; gives what the fake says.
+std::vector<std::string> make_mistake(const std::string& name);
+
+}  // namespace lz::fake
