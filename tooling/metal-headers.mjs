@@ -92,8 +92,7 @@ export function readHeaders(folder) {
       if (!selector) continue
       const plain = parameters.replace(/[\w\s]+\(\^\w*\)\([^)]*\)/g, "block")
       const types = plain.trim() === "" ? [] : plain.split(",").map(typeOfParameter)
-      const encoding =
-        encodingOf(result, namespace) + "@:" + types.map((t) => encodingOf(t, namespace)).join("")
+      const encoding = `${encodingOf(result, namespace)}@:${types.map((t) => encodingOf(t, namespace)).join("")}`
       const name = `${namespace}${of} ${selector}`
       methods.set(name, [...(methods.get(name) ?? []), encoding])
     }

@@ -1,4 +1,5 @@
-// The functions that tests ask of the fake, and its compiler, which is theirs: they translate Metal source for the host.
+// The functions that tests ask of the fake, and its compiler, which is theirs: they translate Metal source
+// for the host.
 #include "binding.h"
 
 #include "fake/metal.h"
