@@ -22,6 +22,14 @@ describe("problems", () => {
   test("are lines that are too wide", () => {
     expect(problemsOf(`// ${long}\n`, SCRIPT)).toEqual(["1: 272 characters, at most 140"])
   })
+
+  test("are long files whose head does not say why", () => {
+    const body = "let a\n".repeat(501)
+    const wrong = ['1: 502 lines: split it, or say in its head "It is long because …"']
+    expect(problemsOf(`${body}// It is long because of this.\n`, SCRIPT)).toEqual(wrong)
+    expect(problemsOf(`/**\n * It is\n * long because of this.\n */\n${body}`, SCRIPT)).toEqual([])
+    expect(problemsOf("let a\n".repeat(499), SCRIPT)).toEqual([])
+  })
 })
 
 describe("wrapping", () => {

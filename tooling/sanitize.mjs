@@ -27,7 +27,7 @@ const chosen =
           "bounds",
           "evaluate",
           "growth",
-          "native",
+          ...["native", "map", "command-buffer", "plans"],
           "raw-commands",
           "streams",
           "stress",

@@ -1,5 +1,6 @@
 /**
  * The prelude and the executor, by kernels whose results are known.
+ * It is long because the language is: a kernel for each of its parts.
  */
 import { mkdtempSync, readdirSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"

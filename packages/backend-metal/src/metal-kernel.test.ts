@@ -1,5 +1,6 @@
 /**
  * Kernels written by users: those that MLX's documentation explains, written anew from what they compute, against plain loops.
+ * It is long because the kernels are: each stands here whole, as a user would write it.
  */
 import * as mx from "@lazuli/core"
 import { registerBackend } from "@lazuli/core/engine"

@@ -1,4 +1,7 @@
-/** Captured state: what a compiled function does to the trees it reads and changes is what the function does to them. */
+/**
+ * Captured state: what a compiled function does to the trees it reads and changes is what the function does to them.
+ * It is long because state changes in many ways, a test for each.
+ */
 import * as mx from "@lazuli/core"
 import { replaceTree } from "@lazuli/core/engine"
 import { grad } from "@lazuli/transforms"

@@ -1,6 +1,6 @@
 /* Metal's functions on scalars and vectors: <metal_math>, <metal_integer>, <metal_relational>,
  * <metal_geometric>. Half and bfloat compute in float and round once. The namespaces fast and precise hold
- * the same functions. */
+ * the same functions. It is long because Metal has that many. */
 #pragma once
 
 /* Functions of the C library and of the compiler, by which platforms differ. */

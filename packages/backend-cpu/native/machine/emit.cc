@@ -1,3 +1,4 @@
+// It is long because choosing registers and writing instructions share one state.
 #include "machine/emit.h"
 
 #include <asmjit/x86.h>

@@ -1,5 +1,5 @@
 // The functions JavaScript sees. Only this file and its binding_*.h know Node-API; every argument is checked
-// here, and nothing that C++ throws passes.
+// here, and nothing that C++ throws passes. It is long because the functions are many, each on its own.
 #include <memory>
 #include <unordered_map>
 

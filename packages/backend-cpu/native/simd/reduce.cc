@@ -1,6 +1,7 @@
 // Reductions along and across rows. Floats go through 64 lanes in blocks of 2,048 elements, however they lie,
 // and blocks add up in double, so rounding errors stay small and equal on every instruction set. max and min
-// propagate NaN.
+// propagate NaN. It is long because each reduction has loops for rows, columns and pieces, compiled together
+// for every instruction set.
 #include "simd/reduce.h"
 
 #include "simd/vectors.h"

@@ -1,6 +1,7 @@
 /**
  * Evaluation: hands the pending nodes behind the requested ones to their backends, in the order of schedule.ts, and lets go of the graph
  * and of every intermediate that nothing can read any more.
+ * It is long because its steps share the state of one evaluation, which is kept between evaluations so that none allocates it.
  */
 import {
   type Backend,

@@ -1,5 +1,6 @@
 /**
  * Convolutions and transposed convolutions over one, two and three spatial axes, channels last; and the convolution of sequences.
+ * It is long because a convolution and its two gradients are each other's derivatives.
  */
 import { asArrayArgument, isList, operation, type StreamOptions } from "../graph/args"
 import { promote } from "../graph/dtype"

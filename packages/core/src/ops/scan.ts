@@ -1,5 +1,6 @@
 /**
  * Running sums, products, extremes and log-sums along an axis, and the linear recurrence that their derivatives are made of.
+ * It is long because the scans, each short, share that recurrence.
  */
 import { operation, type StreamOptions } from "../graph/args"
 import { asDtype, complex64, type Dtype, int32, isInexact, uint32 } from "../graph/dtype"

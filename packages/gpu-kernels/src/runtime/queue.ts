@@ -1,6 +1,7 @@
 /**
  * The backend's queue on a runtime: buffers that are reused in the order of the work, pipelines by source, dispatches with what they
  * read and write, and whom a failed dispatch concerns.
+ * It is long because it is one class, whose methods share what is under way.
  */
 import {
   DeviceError,
