@@ -1,6 +1,7 @@
 /**
  * Tracing: the function runs once on placeholders, and what it computed from them becomes a program. A failed trace leaves nothing
- * behind: captured state gets its arrays back. A trace for any sizes also keeps the function's calls, which other sizes repeat.
+ * behind: captured state gets its arrays back. A trace for any sizes also keeps the function's calls, which other sizes repeat, unless the
+ * function looked at sizes itself: JavaScript's numbers cannot follow them, and it runs again.
  */
 import {
   Array,
@@ -16,6 +17,7 @@ import {
   TransformError,
   tracing,
   withArrays,
+  withoutHandles,
 } from "@lazuli/core/engine"
 import { inOrder } from "./order"
 import { Program } from "./program"
@@ -75,7 +77,7 @@ export interface Capture extends Form {
 /** The findings of a trace for any sizes: the calls, and which of their results the function gives. */
 export interface Recording extends Form {
   readonly calls: readonly RecordedCall[]
-  /** Where the function looked at the sizes of arrays. */
+  /** Where the function looked at the sizes of arrays: then it is traced for each. */
   readonly reads: readonly string[]
   /** True if it looked at sizes or numbers of axes. */
   readonly readShapes: boolean
@@ -126,83 +128,79 @@ export function captureForAnySizes(subject: Subject): { capture: Capture; record
   }
 }
 
-/** Captures for the sizes of `subject`'s arguments from an earlier trace. */
-export function captureAgain(recording: Recording, subject: Subject): Capture {
-  const { given, inputs } = subject
-  if (recording.gap !== null)
-    throw new TransformError(
-      "compile",
-      `a shapeless program cannot follow what ${recording.gap} does to other shapes than those it was traced for`,
-    )
-  warnOfSizes(recording)
+/**
+ * Captures for the sizes of `subject`'s arguments from an earlier trace; null where the function is to run again, since it looked at sizes
+ * itself or its calls do not take these.
+ */
+export const captureAgain = (recording: Recording, subject: Subject): Capture | null =>
+  repeated(
+    recording,
+    subject,
+    placeholdersFor([...subject.given, ...readLeaves(subject.inputs)]),
+    abstractly,
+    (nodes, found, epoch) => build(nodes, found, epoch, recording.namesStreams),
+  )
+
+/** The same for arrays with other numbers of axes than those of the trace. */
+export const captureForRanks = (recording: Recording, subject: Subject): Capture | null =>
+  recording.readShapes ? null : captureAgain(recording, subject)
+
+/** The results for the sizes of `subject`, as its arguments' arrays give them at once: a program would cost more than it gains. */
+export const applyAgain = (recording: Recording, subject: Subject): Capture | null =>
+  withoutHandles(() =>
+    repeated(
+      recording,
+      subject,
+      [...subject.given, ...readLeaves(subject.inputs)].map(({ node }) => node),
+      atOnce,
+      (_, found) => ({
+        program: null,
+        outside: [],
+        sources: found.map((value) => ({ from: "outside", value })),
+      }),
+    ),
+  )
+
+type Found = Pick<Capture, "program" | "outside" | "sources">
+
+const atOnce = <T>(body: () => T): T => body()
+
+/** Makes a recording's calls on nodes, those of the arguments and then of the captured inputs. */
+function repeated(
+  recording: Recording,
+  { given, inputs }: Subject,
+  nodes: readonly Node[],
+  within: <T>(body: () => T) => T,
+  finish: (nodes: readonly Node[], found: readonly Array[], epoch: number) => Found,
+): Capture | null {
+  if (recording.gap !== null || recording.reads.length > 0) return null
   const before = readLeaves(inputs)
+  const state = implicitState.map((list) => [...list])
   const epoch = ++tracing.begun
-  const placeholders = placeholdersFor([...given, ...before])
   // Calls may read the state without being given it, as random draws do.
   writeLeaves(
     inputs,
-    placeholders.slice(given.length).map((node) => new Array(node)),
+    nodes.slice(given.length).map((node) => new Array(node)),
   )
   const outer = calls.recorder
   calls.recorder = null
-  try {
-    return abstractly(() => {
-      const values = repeat(recording.calls, placeholders)
-      const found = recording.found.map((each) =>
-        typeof each === "number" ? new Array(values[each] as Node) : each,
-      )
-      return { ...recording, ...build(placeholders, found, epoch, recording.namesStreams) }
-    })
-  } catch (error) {
-    const sizes = placeholders.map(({ shape }) => `[${shape.join(", ")}]`).join(", ")
-    const reads = recording.reads.map((line) => `\n    at ${line}`).join("")
-    throw new TransformError(
-      "compile",
-      `the shapeless program does not take arrays of shape ${sizes}: ${(error as Error).message}`,
-      {
-        hint:
-          "Numbers that the function computed from sizes are those of the first call. Let operations find them: -1 in reshape, flatten, " +
-          `unflatten, or axes in place of sizes${reads && `. It looked at sizes here:${reads}`}`,
-      },
+  const make = (): Capture => {
+    const values = repeat(recording.calls, nodes)
+    const found = recording.found.map((each) =>
+      typeof each === "number" ? new Array(values[each] as Node) : each,
     )
-  } finally {
-    calls.recorder = outer
-    writeLeaves(inputs, before)
+    return { ...recording, ...finish(nodes, found, epoch) }
   }
-}
-
-/**
- * The same for arrays with other numbers of axes than those of the trace; null where the function looked at shapes, or where an operation
- * does not take them as it was called.
- */
-export function captureForRanks(recording: Recording, subject: Subject): Capture | null {
-  if (recording.readShapes || recording.gap !== null) return null
-  const state = implicitState.map((list) => [...list])
   try {
-    return captureAgain(recording, subject)
+    return within(make)
   } catch (error) {
     if (!(error instanceof LazuliError)) throw error
     implicitState.forEach((list, i) => (list as unknown[]).splice(0, list.length, ...state[i]))
     return null
+  } finally {
+    calls.recorder = outer
+    writeLeaves(inputs, before)
   }
-}
-
-/** Lines of Lazuli's own packages, installed or in this repository. */
-const OWN =
-  /[\\/](@lazuli|node_modules[\\/]lazuli)[\\/]|[\\/]packages[\\/](core|transforms|nn|compile|lazuli)[\\/](src|dist)[\\/](?!.*\.test\.)/
-const warned = new WeakSet<Recording>()
-
-/** Says, once, that a function's own arithmetic with sizes is that of its first call. */
-function warnOfSizes(recording: Recording): void {
-  // Reads by Lazuli's own packages are theirs to keep right.
-  const lines = recording.reads.filter((line) => !OWN.test(line))
-  if (lines.length === 0 || warned.has(recording)) return
-  warned.add(recording)
-  process.emitWarning(
-    "a shapeless function looked at sizes, and numbers that it computed from them stay those of its first call:\n" +
-      lines.map((line) => `    at ${line}`).join("\n"),
-    { type: "LazuliWarning", code: "LAZULI_SHAPELESS_SIZES" },
-  )
 }
 
 const placeholdersFor = (arrays: readonly Array[]): Node[] =>

@@ -71,11 +71,11 @@ const ofTree = (error: unknown): unknown =>
  * Compiling a function again with the same options gives a function that shares the programs.
  *
  * With `shapeless`, `f` runs once for each combination of structure, ranks, dtypes and constants: for other sizes, the calls that it made
- * are made again. Numbers that it computes from sizes stay those of the first call.
+ * are made again. Where it looks at sizes itself, it runs for each.
  *
  * With `donate`, results take the memory of arrays that the caller gives up, so that a training step changes its state in place.
  *
- * @throws TransformError when `f` needs a value while it is traced, or a shapeless one depends on the sizes of the first call
+ * @throws TransformError when `f` needs a value while it is traced
  * @example
  * const f = compile((x) => x.exp().add(1)); f(mx.zeros([2])).tolist() // => [2, 2]
  * @example

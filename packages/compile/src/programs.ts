@@ -83,8 +83,12 @@ export class Programs {
     leaves.forget()
     const held = arrayLeaves(this.options.inputs)
     const state = readLeaves(held)
-    const cached = this.lookUp(args, held)
-    if (cached === null) return this.asWritten(args)
+    const key = this.keyFor(args, held)
+    if (key === null) return this.asWritten(args)
+    const known = this.known(key, held)
+    if (known === null && this.options.shapeless && this.shapeless.isPassing(key))
+      return this.callInPassing(args, held, key)
+    const cached = (this.last = known ?? this.trace(args, held, key))
     const nodes = arraysOf(args).map(({ node }) => node)
     return this.replay.call(cached, nodes, args, state, null)
   }
@@ -92,9 +96,11 @@ export class Programs {
   explain(args: readonly unknown[]): Explanation {
     const { inputs, outputs } = this.options
     const before = snapshot([inputs, outputs])
-    let cached: CachedProgram | null
+    let cached: CachedProgram | null = null
     try {
-      cached = this.lookUp(args, arrayLeaves(inputs))
+      const held = arrayLeaves(inputs)
+      const key = this.keyFor(args, held)
+      if (key !== null) cached = this.last = this.known(key, held) ?? this.trace(args, held, key)
     } finally {
       before.restore()
     }
@@ -119,29 +125,53 @@ export class Programs {
     return true
   }
 
-  /** The program for arguments, traced if there is none; null inside another trace, which the operations join. */
-  private lookUp(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[]): CachedProgram | null {
+  /** The key of a call; null inside another trace, which the operations join. */
+  private keyFor(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[]): ProgramKey | null {
     const { inputs, outputs } = this.options
     const signature = signatureOf(args)
     if (arraysOf(args).some(isAbstract) || readLeaves(inputLeaves).some(isAbstract)) return null
     checkSeen(inputs)
-    const key = new ProgramKey(signature, inputLeaves, inputs, outputs)
+    return new ProgramKey(signature, inputLeaves, inputs, outputs)
+  }
+
+  /** The program for a key; null where there is none. */
+  private known(key: ProgramKey, inputLeaves: readonly ArrayLeaf[]): CachedProgram | null {
     const known = this.cache.find(key)
     if (known) locate(known, inputLeaves)
-    const cached = known ?? this.trace(args, inputLeaves, key)
-    this.last = cached
-    return cached
+    return known ?? null
+  }
+
+  /** A call without a program, for sizes that may not come again. */
+  private callInPassing(
+    args: readonly unknown[],
+    inputLeaves: readonly ArrayLeaf[],
+    key: ProgramKey,
+  ): unknown {
+    const state = readLeaves(inputLeaves)
+    const found = this.shapeless.apply(this.subjectOf(args, inputLeaves), key)
+    if (found !== null) return this.replay.finish(found, args, state)
+    const { inputs, outputs } = this.options
+    const before = snapshot([inputs, outputs])
+    try {
+      const result = this.asWritten(args)
+      this.replay.giveUp(args, state, arraysOf(result))
+      return result
+    } catch (error) {
+      before.restore()
+      throw error
+    }
+  }
+
+  private subjectOf(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[]): Subject {
+    const { inputs, outputs } = this.options
+    return { f: this.f, args, given: arraysOf(args), inputs: inputLeaves, inputTrees: inputs, outputs }
   }
 
   private trace(args: readonly unknown[], inputLeaves: readonly ArrayLeaf[], key: ProgramKey): CachedProgram {
     const { inputs, outputs } = this.options
     const here = currentStream()
-    const given = arraysOf(args)
     const state = readLeaves(inputLeaves).map(({ node }) => node)
-    const found = this.capture(
-      { f: this.f, args, given, inputs: inputLeaves, inputTrees: inputs, outputs },
-      key,
-    )
+    const found = this.capture(this.subjectOf(args, inputLeaves), key)
     const { program, namesStreams, left, targets, outputPaths } = found
     const end = namesStreams ? key.suffix : ""
     if (program && this.donated.length > 0)
@@ -170,11 +200,11 @@ export class Programs {
   }
 
   private capture(subject: Subject, key: ProgramKey): Capture {
-    const announce = (): void => this.recompilation.announce(key, this.last)
+    const announce = (reads?: readonly string[]): void => this.recompilation.announce(key, this.last, reads)
     if (this.options.shapeless) {
       let traced = false
-      const found = this.shapeless.capture(subject, key, () => {
-        announce()
+      const found = this.shapeless.capture(subject, key, (reads) => {
+        announce(reads)
         traced = true
       })
       if (traced) this.figures.traces++

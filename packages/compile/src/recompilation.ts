@@ -19,8 +19,15 @@ export class Recompilation {
     private readonly options: CompileOptions,
   ) {}
 
-  /** Says why a call is traced after the last program did not serve it; null before the first. */
-  announce({ signature, stateSignature }: Wanted, last: CachedProgram | null): void {
+  /**
+   * Says why a call is traced after the last program did not serve it; null before the first. `reads` are the places where a shapeless
+   * function looks at sizes.
+   */
+  announce(
+    { signature, stateSignature }: Wanted,
+    last: CachedProgram | null,
+    reads: readonly string[] = [],
+  ): void {
     const { onRecompile } = this.options
     if (last === null) {
       onRecompile?.("first call")
@@ -34,10 +41,13 @@ export class Recompilation {
     const count = (this.changes.get(change.path) ?? 0) + 1
     this.changes.set(change.path, count)
     if (count !== TRACES_BEFORE_WARNING) return
+    const advice =
+      reads.length > 0
+        ? `let operations find sizes (-1 in reshape, flatten, unflatten). It looked at them here:${reads.map((line) => `\n    at ${line}`).join("")}`
+        : `pass numbers as arrays${this.options.shapeless ? "" : ", or compile with { shapeless: true } for sizes that vary"}.`
     process.emitWarning(
       `${this.name || "a compiled function"} was traced ${count + 1} times because ${change.path} kept changing (last ` +
-        `${change.reason}). Each trace costs what many calls do: pass numbers as arrays` +
-        `${this.options.shapeless ? "" : ", or compile with { shapeless: true } for sizes that vary"}.`,
+        `${change.reason}). Each trace costs what many calls do: ${advice}`,
       { type: "LazuliWarning", code: "LAZULI_RECOMPILE" },
     )
   }

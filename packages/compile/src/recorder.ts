@@ -65,13 +65,17 @@ const resultsOf = (result: unknown, before: readonly Node[]): Node[] => [
   ...stateNodes().filter((node, i) => node !== before[i]),
 ]
 
-/** The number of places of shape reads that are kept for errors. */
+/** The number of places of shape reads that are kept for messages. */
 const MAX_READS = 4
+
+/** Lines of the packages that keep what they do right for all sizes, installed or in this repository. */
+const OWN =
+  /[\\/](@lazuli[\\/](core|transforms|nn|compile)|node_modules[\\/]lazuli)[\\/]|[\\/]packages[\\/](core|transforms|nn|compile|lazuli)[\\/](src|dist)[\\/](?!.*\.test\.)/
 
 /** Remembers a trace's calls. */
 export class Recorder implements CallRecorder {
   readonly recorded: RecordedCall[] = []
-  /** Where the function looked at sizes: lines of the call stack. */
+  /** Where the function itself looked at sizes: lines of the call stack. Its calls are those for these sizes. */
   readonly reads: string[] = []
   /** True if it looked at sizes or at numbers of axes: its calls may be others for arrays with more of these, or fewer. */
   readShapes = false
@@ -106,11 +110,14 @@ export class Recorder implements CallRecorder {
     this.readShapes = true
   }
 
-  readSizes(): void {
+  readSizes(isShown = false): void {
     this.readShapes = true
     if (this.reads.length >= MAX_READS) return
-    const line = new Error().stack?.split("\n")[3]?.trim().replace(/^at /, "")
-    if (line && !this.reads.includes(line)) this.reads.push(line)
+    const stack = (new Error().stack?.split("\n").slice(3) ?? []).map((line) =>
+      line.trim().replace(/^at /, ""),
+    )
+    const line = isShown ? (stack.find((each) => !OWN.test(each)) ?? stack[0]) : stack[0]
+    if (line && (isShown || !OWN.test(line)) && !this.reads.includes(line)) this.reads.push(line)
   }
 
   /** The number of a node that the function gave; null for one from outside the trace. */

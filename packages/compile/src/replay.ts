@@ -13,6 +13,7 @@ import {
   withArrays,
 } from "@lazuli/core/engine"
 import type { CachedProgram } from "./cached-program"
+import type { Capture } from "./capture"
 import { type Donated, giveUp } from "./donation"
 import type { CompileOptions } from "./options"
 import { callProgram } from "./program"
@@ -47,22 +48,44 @@ export class Replay {
     const computed = compute(cached, nodes)
     const values = valuesOf(cached, computed, nodes, known)
     this.writeBack(cached, values, leaves)
-    if (this.donated.length > 0 && !computed.some(({ mark }) => mark !== Mark.None)) {
-      const kept = cached.inPlace ? [] : readLeaves(arrayLeaves(this.options.inputs))
-      giveUp(this.donated, state, kept, args, values)
-    }
+    this.giveUp(args, state, values, cached.inPlace)
     if (state.length > 0) this.leaves.forget()
     return result instanceof Array ? values[0] : withArrays(result, values)
   }
 
+  /** Hands out the results of a call without a program. */
+  finish(found: Capture, args: readonly unknown[], state: readonly Array[]): unknown {
+    const values = found.sources.map((source) => new Array((source as { value: Array }).value.node))
+    this.fill(found, values)
+    this.giveUp(args, state, values)
+    if (state.length > 0) this.leaves.forget()
+    return withArrays(found.result, values)
+  }
+
+  /** Lets go of what was donated to a call, of the state but for what is still in the trees. */
+  giveUp(
+    args: readonly unknown[],
+    state: readonly Array[],
+    results: readonly Array[],
+    replacesAll = false,
+  ): void {
+    if (this.donated.length === 0 || results.some(({ node }) => node.mark !== Mark.None)) return
+    const kept = replacesAll ? [] : readLeaves(arrayLeaves(this.options.inputs))
+    giveUp(this.donated, state, kept, args, results)
+  }
+
   /** Leaves in the captured trees what the function would have left there. */
   private writeBack(cached: CachedProgram, values: readonly Array[], leaves: Leaves | null): void {
-    const { resultCount, outputPaths, left } = cached.capture
-    if (cached.inPlace && leaves !== null) {
-      const { holders, keys } = leaves
-      for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
+    if (!cached.inPlace || leaves === null) {
+      this.fill(cached.capture, values)
       return
     }
+    const { resultCount } = cached.capture
+    const { holders, keys } = leaves
+    for (let i = 0; i < holders.length; i++) holders[i][keys[i]] = values[resultCount + i]
+  }
+
+  private fill({ resultCount, outputPaths, left }: Capture, values: readonly Array[]): void {
     const { outputs } = this.options
     for (const each of left) leave(this.options[each.tree], each)
     outputPaths.forEach((path, i) => writePath(outputs, path, values[resultCount + i]))

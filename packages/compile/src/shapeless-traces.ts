@@ -1,7 +1,9 @@
 /**
  * Traces for any sizes: the recorded calls of a function, by numbers of axes, and what they serve. Which sizes there are is a program's.
+ * Sizes of a long function that come for the first time run without one.
  */
 import {
+  applyAgain,
   type Capture,
   captureAgain,
   captureForAnySizes,
@@ -12,26 +14,33 @@ import {
 import { MAX_PROGRAMS } from "./program-cache"
 import type { ProgramKey } from "./program-key"
 
+/** A function of so many calls is planned for sizes that come again: a plan takes longer than a run without one. */
+const MANY_CALLS = 48
+
+/** So many sizes are remembered that were met once. */
+const MANY_SIZES = 4 * MAX_PROGRAMS
+
 export class ShapelessTraces {
   private readonly recordings = new Map<string, Recording>()
+  /** The keys of sizes that were met. */
+  private readonly met = new Set<string>()
 
   /**
    * A capture for the sizes of a call: from recorded calls, or from a new trace, before which `trace` is called. A recording may serve
    * other numbers of axes where its operations take them.
    */
-  capture(subject: Subject, key: ProgramKey, trace: () => void): Capture {
+  capture(subject: Subject, key: ProgramKey, trace: (reads: readonly string[]) => void): Capture {
     const [ofRanks, ofAny] = [key.of("rank"), key.of("none")]
-    const recorded = (each: string): Recording | undefined =>
-      this.recordings.get(each) ?? this.recordings.get(each + key.suffix)
-    const known = recorded(ofRanks)
-    if (known) return captureAgain(known, subject)
-    const other = recorded(ofAny)
+    const known = this.recorded(ofRanks, key)
+    const again = known && captureAgain(known, subject)
+    if (again) return again
+    const other = known ? undefined : this.recorded(ofAny, key)
     const served = other ? captureForRanks(other, subject) : null
     if (other && served) {
       this.remember(ofRanks + (other.namesStreams ? key.suffix : ""), other)
       return served
     }
-    trace()
+    trace(known?.reads ?? [])
     const { capture: found, recording } = captureForAnySizes(subject)
     const end = recording.namesStreams ? key.suffix : ""
     this.remember(ofRanks + end, recording)
@@ -39,10 +48,32 @@ export class ShapelessTraces {
     return found
   }
 
+  /** True for a long function's first call of these sizes after it was traced for others. */
+  isPassing(key: ProgramKey): boolean {
+    const known = this.recorded(key.of("rank"), key)
+    if (known === undefined || known.calls.length < MANY_CALLS) return false
+    const sizes = key.sizes + key.suffix
+    // Those that are met again are planned, and anew once their program was dropped for others.
+    if (this.met.delete(sizes)) return false
+    this.met.add(sizes)
+    if (this.met.size > MANY_SIZES) this.met.delete(this.met.values().next().value as string)
+    return true
+  }
+
+  /** The results of such a call; null where the function has to run for them. */
+  apply(subject: Subject, key: ProgramKey): Capture | null {
+    const known = this.recorded(key.of("rank"), key)
+    return known ? applyAgain(known, subject) : null
+  }
+
   /** Lets a recording serve the calls that come after the program has filled the captured outputs. */
   follow(from: string, to: string): void {
     const recording = this.recordings.get(from)
     if (recording) this.recordings.set(to, recording)
+  }
+
+  private recorded(key: string, { suffix }: ProgramKey): Recording | undefined {
+    return this.recordings.get(key) ?? this.recordings.get(key + suffix)
   }
 
   private remember(key: string, recording: Recording): void {

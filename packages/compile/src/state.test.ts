@@ -482,7 +482,7 @@ describe("a function that throws", () => {
     )
     step(mx.ones([1, 2]))
     const { w } = state
-    expect(() => step(mx.ones([3, 2]))).toThrow(/does not take arrays of shape \[3, 2\], \[2\]/)
+    expect(() => step(mx.ones([3, 2]))).toThrow("[reshape] cannot reshape")
     expect(state.w).toBe(w)
     expect(step(mx.ones([2, 1])).tolist()).toEqual([3, 4])
   })

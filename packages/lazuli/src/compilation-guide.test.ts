@@ -376,15 +376,11 @@ describe("shapeless", () => {
     expect(body).toHaveBeenCalledTimes(2)
   })
 
-  test("a number taken from a shape stays that of the first call: where it does not fit, the error tells what to write instead", () => {
-    const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
+  test("a number taken from a shape is that of each call", () => {
     const flat = mx.compile((x: mx.Array) => x.reshape([x.shape[0] * x.shape[1], -1]), { shapeless: true })
     expect(flat(mx.zeros([2, 3, 4])).shape).toEqual([6, 4])
-    expect(() => flat(mx.zeros([5, 5, 3]))).toThrow(
-      /cannot.*\(6, -1\).*Let operations find them: -1 in reshape, flatten, unflatten/s,
-    )
-    expect(warn).toHaveBeenCalledTimes(1)
-    warn.mockRestore()
+    expect(flat(mx.zeros([5, 5, 3])).shape).toEqual([25, 3])
+    expect(flat.stats().traces).toBe(2)
   })
 
   test("flatten, unflatten and -1 leave the sizes to the operations", () => {
@@ -421,8 +417,9 @@ describe("shapeless", () => {
       },
       { inputs: state, outputs: state, shapeless: true },
     )
-    for (const n of [8, 3, 8, 1]) expect(Number.isFinite(step(mx.ones([n, 3])).item())).toBe(true)
-    expect(step.stats()).toEqual({ calls: 4, traces: 1, programs: 3 })
-    expect(optimizer.step.item()).toBe(4n)
+    // A long function has programs for sizes that came twice.
+    for (const n of [8, 3, 8, 1, 3]) expect(Number.isFinite(step(mx.ones([n, 3])).item())).toBe(true)
+    expect(step.stats()).toEqual({ calls: 5, traces: 1, programs: 2 })
+    expect(optimizer.step.item()).toBe(5n)
   })
 })

@@ -3,6 +3,7 @@
  */
 import { inspect } from "node:util"
 import { isPlainObject, type Operand } from "../graph/args"
+import { calls } from "../graph/calls"
 import { Complex } from "../graph/complex-number"
 import { DTypeError, ShapeError } from "../graph/errors"
 import { Array } from "../graph/graph"
@@ -108,6 +109,7 @@ const members: PropertyDescriptorMap = {
   [Symbol.iterator]: {
     *value(this: Array) {
       if (this.ndim === 0) throw new ShapeError("iterate", "a 0-d array cannot be iterated")
+      if (calls.recorder !== null) calls.recorder.readSizes(true)
       for (let i = 0; i < this.shape[0]; i++) {
         const start = this.shape.map((_, axis) => (axis === 0 ? i : 0))
         const stop = this.shape.map((n, axis) => (axis === 0 ? i + 1 : n))

@@ -9,8 +9,11 @@ import { RegistryError } from "./errors"
 export interface CallRecorder {
   /** Runs a call and remembers it. */
   call<A extends readonly unknown[], R>(name: string, f: (...args: A) => R, args: A): R
-  /** The traced function looked at an array's sizes: what it does with them holds for these sizes alone. */
-  readSizes(): void
+  /**
+   * Sizes of an array were looked at: what is done with them holds for these alone. `isShown` says that the traced function sees them, by
+   * the number of items that it is given.
+   */
+  readSizes(isShown?: boolean): void
   /** It looked at the number of an array's axes. */
   readRank(): void
 }
