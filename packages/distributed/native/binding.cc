@@ -122,7 +122,9 @@ napi_value join(Call& call) {
 napi_value leave(Call& call) {
   for (const auto& world : call.instance->worlds) {
     forget_groups(*world);
+    const bool failed = world->has_failed();
     world->leave();
+    finish_mpi(failed);
   }
   call.instance->worlds.clear();
   return nullptr;
@@ -196,7 +198,9 @@ void clean_up(void* data) {
   auto* instance = static_cast<Instance*>(data);
   for (const auto& world : instance->worlds) {
     forget_groups(*world);
+    const bool failed = world->has_failed();
     world->leave();
+    finish_mpi(failed);
   }
   delete instance;
 }

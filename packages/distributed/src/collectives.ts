@@ -159,8 +159,9 @@ export const broadcast: Apply<{ group: number; root: number }> = definePrimitive
   params: { group: "i64", root: "i64" },
   ...alike,
   reference: (inputs, [out], { group, root }) => exchange(group, "broadcast", inputs, out, { peer: root }),
+  // The cotangent is used on all members, so that all evaluate the same operations.
   vjp: ({ cotangents: [g], params: { group, root } }) => [
-    communicatorAt(group).rank === root ? g : mx.zerosLike(g),
+    mx.where(mx.array(communicatorAt(group).rank === root), g, mx.zerosLike(g)),
   ],
   jvp: ({ tangents: [t], params }) => [t && broadcast([t], params)],
   vmap: ({ inputs, axes, params }) => ({ outputs: [broadcast(inputs, params)], axes }),

@@ -20,6 +20,8 @@ function connect(asked: string): mx.distributed.Group | null {
   if (job === null || job.size === 1) return null
   const backend = asked === "any" ? (process.env.LAZULI_BACKEND ?? "any") : asked
   const group = new ConnectedGroup(connectBy(backend, job))
+  // The others are told, so that they need not take it for lost.
+  if (worlds.size === 0) process.once("exit", leave)
   worlds.set(asked, group)
   worlds.set(backend, group)
   if (job.rank === 0 && process.env.LAZULI_QUIET !== "1")

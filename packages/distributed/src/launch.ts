@@ -31,7 +31,7 @@ export interface LaunchOptions {
 /** So long others may notice by themselves that a rank is gone, and say so, before they are ended. */
 const GRACE = 1500
 /** So long they may take to end. */
-const PATIENCE = 3000
+const PATIENCE = 2000
 
 /**
  * Runs a job to its end, and gives its exit code: that of the first rank that failed, 0 when none did. Ranks print with their rank in

@@ -24,21 +24,6 @@ uint32_t check_of(const Header& header) {
                   sizeof header - sizeof header.check);
 }
 
-const char* const kDtypes[] = {"bool",  "uint8", "uint16",  "uint32",  "uint64",   "int8",    "int16",
-                               "int32", "int64", "float16", "float32", "bfloat16", "float64", "complex64"};
-const char* const kKinds[] = {"allReduce", "allGather", "sumScatter", "broadcast",
-                              "allToAll",  "send",      "recv",       "barrier"};
-const char* const kReductions[] = {"allSum", "allMax", "allMin"};
-
-std::string describe(uint8_t kind, uint8_t reduction, uint8_t dtype, int64_t count, int root) {
-  std::string text = kind == 0 ? kReductions[reduction < 3 ? reduction : 0] : kKinds[kind < 8 ? kind : 0];
-  if (Kind(kind) == Kind::barrier) return text;
-  text += " of " + std::to_string(count) + " " + kDtypes[dtype < 14 ? dtype : 0] +
-          (count == 1 ? " element" : " elements");
-  if (Kind(kind) == Kind::broadcast) text += " from rank " + std::to_string(root);
-  return text;
-}
-
 // The sender of a message and its receiver do different things.
 uint8_t wire_kind(Kind kind) { return uint8_t(kind == Kind::recv ? Kind::send : kind); }
 
@@ -187,15 +172,14 @@ void Exchange::check_header(const Lane& lane, const Header& header) const {
   const int root = work_.kind == Kind::broadcast ? work_.peer : 0;
   if (header.group != group_.id() || header.kind != wire_kind(work_.kind) || header.sequence != sequence_ ||
       header.dtype != work_.dtype || header.reduction != uint8_t(work_.reduction) ||
-      header.count != work_.count || header.root != root)
-    fail("is at operation " + std::to_string(header.sequence) + " of " +
-         (header.group == group_.id() ? "the group, " : "another group, ") +
-         describe(header.kind, header.reduction, header.dtype, header.count, header.root) +
-         ", and this rank at operation " + std::to_string(sequence_) + ", " +
-         describe(wire_kind(work_.kind), uint8_t(work_.reduction), uint8_t(work_.dtype), work_.count, root) +
-         ": all ranks must do the same in the same order");
-  if (header.shape != work_.shape)
-    fail("has an array of another shape, with as many elements, in operation " + std::to_string(sequence_));
+      header.count != work_.count || header.root != root || header.shape != work_.shape) {
+    Work theirs{Kind(header.kind)};
+    theirs.reduction = Reduction(header.reduction);
+    theirs.dtype = header.dtype;
+    theirs.count = header.count;
+    theirs.peer = header.root;
+    fail(difference(theirs, header.sequence, header.group == group_.id(), work_, sequence_));
+  }
   if (header.piece != lane.received || header.bytes != lane.in.front().bytes)
     fail("sent pieces in another order than expected");
 }

@@ -28,6 +28,10 @@ struct Work {
   const char* name = "";
 };
 
+// The difference between another member's operation and this one's, in words.
+std::string difference(const Work& theirs, uint64_t their_sequence, bool same_group, const Work& mine,
+                       uint64_t my_sequence);
+
 class Group;
 
 // The way in which members exchange data. One instance serves one group.
@@ -45,6 +49,8 @@ std::unique_ptr<Transport> make_shared_memory(Group& group);
 std::unique_ptr<Transport> make_mpi(Group& group);
 // True if its library can be loaded.
 bool mpi_is_there();
+// Says goodbye to MPI, where this process said hello to it.
+void finish_mpi(bool failed);
 
 class Group {
  public:

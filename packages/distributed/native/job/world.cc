@@ -137,6 +137,40 @@ void World::check(int peer, Instant since) {
   if (waited > seconds(limit())) suspect(peer);
 }
 
+void World::check_all(Instant since) {
+  int culprit = -1;
+  std::string text;
+  const auto waited = Clock::now() - since;
+  if (!has_failed() && waited < std::chrono::milliseconds(100)) return;
+  {
+    std::lock_guard lock(guard_);
+    if (failure_) throw *failure_;
+    const auto now = Clock::now();
+    const bool late = waited > seconds(limit());
+    for (int r = 0; r < size() && culprit < 0; r++) {
+      if (r == rank()) continue;
+      const Member& member = *members_[r];
+      if (member.left && waited > std::chrono::milliseconds(200)) text = "left the job";
+      if (!late && text.empty()) continue;
+      if (late && now - member.heard > seconds(limit() / 2))
+        text = "has not been heard of for " + in_words(limit()) + ": it was stopped, or cannot be reached";
+      else if (late && !member.status.in_operation)
+        text = "has not come to this operation within " + in_words(limit());
+      else if (late && (member.status.sequence != status_.sequence ||
+                        std::strncmp(member.status.name, status_.name, sizeof status_.name) != 0))
+        text = "is at operation " + std::to_string(member.status.sequence) + ", " + member.status.name +
+               ", and this rank at operation " + std::to_string(status_.sequence) +
+               ": all ranks must do the same in the same order";
+      if (!text.empty()) culprit = r;
+    }
+    if (culprit < 0 && late) {
+      culprit = rank() == 0 ? 1 : 0;
+      text = "does not come to an end with this operation within " + in_words(limit());
+    }
+  }
+  if (culprit >= 0) fail(Failure(culprit, text));
+}
+
 // Follows who waits for whom to the one that all wait for.
 void World::suspect(int peer) {
   std::string text;
@@ -209,6 +243,7 @@ bool World::hear(Member& from, int rank) {
       }
       message.text[sizeof message.text - 1] = 0;
       from.status = message.status;
+      from.status.name[sizeof from.status.name - 1] = 0;
       if (from.status.waiting_for >= size()) from.status.waiting_for = -1;
       if (message.type == kBye) from.left = true;
       if (message.type == kFail && message.rank >= 0 && message.rank < size()) {

@@ -68,6 +68,9 @@ class World {
   void end();
   // Called while nothing comes from (or goes to) a rank: throws when that has gone on for too long.
   void check(int peer, Instant since);
+  // The same while it is not known who keeps this one waiting.
+  void check_all(Instant since);
+  bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   // A connection for data has ended.
   [[noreturn]] void ended(int peer);
   // Makes this the failure of all ranks, unless there is one; throws the one there is.

@@ -1,0 +1,44 @@
+/** A rank fails, and every other one throws an error that names it, in time. */
+import { beforeAll, expect, test } from "vitest"
+import { programOf, runJob } from "../test/run-job"
+
+let program = ""
+beforeAll(async () => {
+  program = await programOf("faults")
+})
+
+const LIMIT = 1
+const backends = process.platform === "linux" ? ["ring", "shm"] : ["ring"]
+const faults: [fault: string, says: RegExp][] = [
+  ["kill", /^\[allSum\] rank 1 was lost/],
+  ["stop", /^\[allSum\] rank 1 has not been heard of for 1 s/],
+  ["slow", /^\[allSum\] rank 1 has not come to this operation within 1 s/],
+  ["exit", /^\[allSum\] rank 1 left the job/],
+  ["shape", /^\[allSum\] rank 1 has an array of another shape/],
+  ["count", /^\[allSum\] rank 1 is at operation \d+ of the group, allSum of 900 float32 elements/],
+  ["dtype", /^\[allSum\] rank 1 is at operation \d+ of the group, allSum of 1000 int32 elements/],
+  ["order", /^\[allSum\] rank 1 is at operation \d+ of the group, allMax of 1000 float32/],
+]
+
+const cases = backends
+  .flatMap((backend) => faults.map(([fault, says]) => ({ backend, fault, says })))
+  .filter(({ backend, fault }) => backend === "ring" || ["kill", "stop", "count"].includes(fault))
+test.each(cases)(
+  "$fault by $backend",
+  async ({ backend, fault, says }) => {
+    const { code, out, errors } = await runJob([program, fault], 3, { backend, timeLimit: LIMIT })
+    expect(code).not.toBe(0)
+    for (const rank of [0, 2]) {
+      expect(out[rank], errors.flat().join("\n")).toHaveLength(1)
+      const { name, message, rank: named, op, took } = JSON.parse(out[rank][0])
+      expect({ name, op }).toEqual({ name: "DistributedError", op: "allSum" })
+      // Ranks may be surprised by each other where two do different things.
+      const fits = says.test(message) && named === 1
+      const converse =
+        ["shape", "count", "dtype", "order"].includes(fault) && /^\[allSum\] rank [02] /.test(message)
+      expect(fits || converse, message).toBe(true)
+      expect(took).toBeLessThan((LIMIT + 1.5) * 1000)
+    }
+  },
+  30_000,
+)

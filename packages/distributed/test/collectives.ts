@@ -1,0 +1,145 @@
+/**
+ * Every collective on every dtype, strided, empty and large arrays, against what each rank knows that it must give. Prints what is wrong.
+ */
+import "@lazuli/backend-cpu"
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import "@lazuli/distributed"
+import { grad, jvp, vmap } from "@lazuli/transforms"
+
+const { distributed } = mx
+const group = distributed.init(true)
+const [rank, n] = [group.rank(), group.size()]
+const ranks = [...Array(n).keys()]
+const wrong: string[] = []
+
+function same(name: string, got: mx.Array, want: mx.Array): void {
+  const fits =
+    got.dtype === want.dtype &&
+    String(got.shape) === String(want.shape) &&
+    mx.arrayEqual(got, want, { equalNan: mx.issubdtype(got.dtype, mx.inexact) }).item()
+  if (!fits)
+    wrong.push(`${name}: ${String(got.flatten().index(":4"))} is not ${String(want.flatten().index(":4"))}`)
+}
+
+/** A rank's array: small numbers, which every dtype adds up exactly. */
+const own = (r: number, shape: number[], dtype: mx.Dtype): mx.Array => {
+  const size = shape.reduce((a, b) => a * b, 1)
+  return mx
+    .remainder(mx.arange(size, { dtype: mx.int32 }).add(3 * r), 5)
+    .reshape(shape)
+    .astype(dtype)
+}
+const total = (xs: mx.Array[]): mx.Array => {
+  const sum = xs.map((x) => x.astype(x.dtype === mx.bool_ ? mx.int32 : x.dtype)).reduce((a, b) => a.add(b))
+  return sum.astype(xs[0].dtype)
+}
+
+const dtypes = [
+  ...[mx.bool_, mx.uint8, mx.uint16, mx.uint32, mx.uint64, mx.int8, mx.int16, mx.int32, mx.int64],
+  ...[mx.float16, mx.bfloat16, mx.float32, mx.float64, mx.complex64],
+]
+const shapes = [[], [0], [2 * n, 3], [0, 3]]
+for (const dtype of dtypes)
+  for (const shape of [...shapes, ...(dtype === mx.float32 || dtype === mx.bfloat16 ? [[n * 90_001]] : [])])
+    for (const strided of [false, true]) {
+      const all = ranks.map((r) => own(r, shape, dtype))
+      const x = strided && shape.length === 2 ? own(rank, shape, dtype).T.add(0).astype(dtype).T : all[rank]
+      const name = `${dtype.name} [${shape}]${strided ? " strided" : ""}`
+      same(`allSum ${name}`, distributed.allSum(x), total(all))
+      same(
+        `allMax ${name}`,
+        distributed.allMax(x),
+        all.reduce((a, b) => mx.maximum(a, b)),
+      )
+      same(
+        `allMin ${name}`,
+        distributed.allMin(x),
+        all.reduce((a, b) => mx.minimum(a, b)),
+      )
+      const rows = all.map((a) => (shape.length === 0 ? a.reshape([1]) : a))
+      same(`allGather ${name}`, distributed.allGather(x), mx.concatenate(rows, 0))
+      same(`broadcast ${name}`, distributed.broadcast(x, { root: n - 1 }), all[n - 1])
+      same(`barrier ${name}`, distributed.barrier(x), all[rank])
+      if (shape.length > 0) {
+        const part = (a: mx.Array, r: number): mx.Array => a.split(n, 0)[r]
+        same(`sumScatter ${name}`, distributed.sumScatter(x), part(total(all), rank))
+        const parts = all.map((a) => part(a, rank))
+        same(`allToAll ${name}`, distributed.allToAll(x), mx.concatenate(parts, 0))
+      }
+      const [next, before] = [(rank + 1) % n, (rank + n - 1) % n]
+      const messages =
+        rank % 2 === 0
+          ? [distributed.send(x, next), distributed.recvLike(x, before)]
+          : [distributed.recv(x.shape, dtype, before), distributed.send(x, next)]
+      // A ring of an odd number has two even neighbours: small messages wait in the connection.
+      for (const message of messages) mx.eval(message)
+      same(`recv ${name}`, messages[rank % 2 === 0 ? 1 : 0], all[before])
+    }
+
+// Derivatives, by differences: a loss that is the same on all ranks, or a sum of losses; only this rank's input moves.
+const x = mx.array(Float64Array.from({ length: 2 * n }, (_, i) => Math.sin(i + 7 * rank)))
+const weights = mx.array(Float64Array.from({ length: 2 * n * n }, (_, i) => Math.cos(i)))
+type Op = (a: mx.Array) => mx.Array
+const ops: Record<string, { f: Op; shared: boolean }> = {
+  allSum: { f: (a) => distributed.allSum(a), shared: true },
+  allMax: { f: (a) => distributed.allMax(a), shared: true },
+  allMin: { f: (a) => distributed.allMin(a), shared: true },
+  allGather: { f: (a) => distributed.allGather(a), shared: true },
+  broadcast: { f: (a) => distributed.broadcast(a, { root: 1 }), shared: true },
+  sumScatter: { f: (a) => distributed.sumScatter(a), shared: false },
+  allToAll: { f: (a) => distributed.allToAll(a), shared: false },
+  barrier: { f: (a) => distributed.barrier(a), shared: false },
+}
+for (const [name, { f, shared }] of Object.entries(ops)) {
+  const loss = (a: mx.Array): mx.Array => {
+    const y = f(a)
+    return y
+      .square()
+      .multiply(weights.index(mx.s(0, y.size)).reshape(y.shape))
+      .sum()
+  }
+  const g = grad(loss)(x)
+  const whole = (a: mx.Array): number => {
+    const value = loss(a)
+    return (shared ? value : distributed.allSum(value)).item() as number
+  }
+  // Every rank in turn moves each of its elements; all take part.
+  for (const mover of ranks)
+    for (let i = 0; i < x.size; i++) {
+      const step = mx
+        .zeros([x.size], mx.float64)
+        .at(i)
+        .add(rank === mover ? 1e-5 : 0)
+      const slope = (whole(x.add(step)) - whole(x.subtract(step))) / 2e-5
+      const got = g.index(i).item() as number
+      if (rank === mover && Math.abs(slope - got) > 1e-6)
+        wrong.push(`grad of ${name} at ${i}: ${got}, not ${slope}`)
+    }
+  const t = mx.array(Float64Array.from({ length: x.size }, (_, i) => Math.cos(3 * i + rank)))
+  const [, [derivative]] = jvp(f, [x], [t])
+  const slopes = f(x.add(t.multiply(1e-6)))
+    .subtract(f(x.subtract(t.multiply(1e-6))))
+    .divide(2e-6)
+  if ((mx.abs(slopes.subtract(derivative)).max().item() as number) > 1e-6) wrong.push(`jvp of ${name}`)
+  // vmap: as the examples one by one.
+  for (const axis of [0, 1]) {
+    const batch = mx.stack([x, x.multiply(2), x.add(1)], axis)
+    const each = [0, 1, 2].map((i) => f(mx.take(batch, i, axis)))
+    same(`vmap of ${name} by axis ${axis}`, vmap(f, { inAxes: axis })(batch), mx.stack(each))
+  }
+  const compiled = compile((a: mx.Array) => f(a.multiply(2)).add(1))
+  for (let i = 0; i < 2; i++) same(`compiled ${name}`, compiled(x), f(x.multiply(2)).add(1))
+}
+
+// Groups of members.
+const half = group.split(rank % 2)
+same(
+  "split",
+  distributed.allSum(mx.array([rank]), { group: half }),
+  mx.array([ranks.filter((r) => r % 2 === rank % 2).reduce((a, b) => a + b)]),
+)
+const turned = group.split(0, n - rank)
+if (turned.rank() !== n - 1 - rank || turned.size() !== n) wrong.push("split by keys")
+same("turned", distributed.broadcast(mx.array([rank]), { group: turned }), mx.array([n - 1]))
+console.log(JSON.stringify({ wrong, fallbacks: Object.keys(mx.backendStats().cpu ?? {}) }))

@@ -1,0 +1,33 @@
+/** Ranks add up arrays until rank 1 does what the first argument says. The others print what they were told, and when. */
+import "@lazuli/backend-cpu"
+import * as mx from "@lazuli/core"
+import { leave } from "@lazuli/distributed"
+
+const [, , fault, steps = "5"] = process.argv
+const began = performance.now()
+let at = began
+try {
+  const group = mx.distributed.init(true)
+  const culprit = group.rank() === 1
+  for (let step = 0; step < 1000; step++) {
+    const due = step === Number(steps)
+    if (due) at = performance.now()
+    if (due && culprit) {
+      if (fault === "kill") process.kill(process.pid, "SIGKILL")
+      if (fault === "stop") process.kill(process.pid, "SIGSTOP")
+      if (fault === "exit") process.exit(0)
+      if (fault === "slow") Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 20_000)
+    }
+    const odd = due && culprit
+    const shape = odd && fault === "shape" ? [2, 500] : odd && fault === "count" ? [900] : [1000]
+    const x = mx.ones(shape, odd && fault === "dtype" ? mx.int32 : mx.float32)
+    const y = odd && fault === "order" ? mx.distributed.allMax(x) : mx.distributed.allSum(x)
+    if (y.flatten().index(0).item() !== group.size() && !odd) throw new Error(`wrong sum in step ${step}`)
+  }
+  if (fault === "none") console.log(JSON.stringify({ name: "none" }))
+  leave()
+} catch (error) {
+  const { name, message, rank, op } = error as mx.DistributedError
+  console.log(JSON.stringify({ name, message, rank, op, took: performance.now() - at }))
+  process.exitCode = 3
+}
