@@ -118,7 +118,9 @@ class Caller {
   }
   bool wait(const std::shared_ptr<Task>& task, Clock::duration time) {
     std::unique_lock lock(guard_);
-    return changed_.wait_for(lock, time, [&] { return task->done; });
+    // By the system's clock: glibc 2.28 cannot wait by the other.
+    const auto until = std::chrono::system_clock::now() + time;
+    return changed_.wait_until(lock, until, [&] { return task->done; });
   }
 
  private:
