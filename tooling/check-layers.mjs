@@ -20,6 +20,7 @@ const ALLOWED = {
   conformance: ["core", "transforms", "compile"],
   lm: ["core", "transforms", "compile", "nn", "backend-cpu"],
   "kernel-build": ["core"],
+  "create-lazuli-plugin": ["kernel-build"],
   "gpu-kernels": ["core"],
   "backend-metal": ["core", "gpu-kernels"],
   "backend-cuda": ["core", "gpu-kernels"],
@@ -37,7 +38,10 @@ const ALLOWED_IN_TESTS = ["core", "transforms", "compile", "conformance"]
 /** Packages whose tests may import everything: the kit tests itself on every backend and package there is. */
 const FREE_TESTS = ["conformance"]
 /** Further imports of the tests of some families: a package with kernels is tested on the backends that run them. */
-const ALSO_IN_TESTS = { ext: ["backend-cpu", "backend-metal"], distributed: ["backend-cpu"] }
+const ALSO_IN_TESTS = {
+  ext: ["backend-cpu", "backend-metal", "backend-cuda"],
+  distributed: ["backend-cpu"],
+}
 
 const EMPTY_NAMES = /^(utils?|helpers?|common|misc)$/
 const TEST_FILE = /\.test(-d)?\.ts$/

@@ -4,7 +4,7 @@
 
 import { spawnSync } from "node:child_process"
 import {
-  cpSync,
+  existsSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
@@ -42,6 +42,7 @@ const EVERYTHING = [
     "@lazuli/transforms",
     "@lazuli/conformance",
     "@lazuli/kernel-build",
+    "create-lazuli-plugin",
     "@lazuli/ext-axpby",
     "@lazuli/ext-pointcloud",
   ],
@@ -55,8 +56,8 @@ function* bounded({ scratch, url }) {
   yield { name: "npm installs", run: () => npm.install(folder, EVERYTHING) }
   yield { name: "axpby runs, differentiates, vectorizes and compiles", run: () => npm.run(folder, "use.mjs") }
   yield {
-    name: "a package made of axpby's files builds and passes its tests",
-    run: () => ownPackage(scratch, folder),
+    name: "a new package with kernels in C++ and Metal passes its tests",
+    run: () => scaffolded(scratch, folder, "cpp,metal"),
   }
   yield* refusals(scratch, folder)
   yield {
@@ -95,6 +96,17 @@ function* whole({ scratch, url, table }) {
           rmSync(folder, { recursive: true, force: true })
         },
       }
+    }
+
+  for (const kernels of ["ts", "cpp", "metal", "cuda", "cpp,metal,cuda"])
+    yield {
+      name: `a new package, kernels ${kernels}`,
+      run() {
+        const folder = freshFolder(scratch, "scaffold")
+        all.npm.install(folder, ["create-lazuli-plugin"])
+        scaffolded(scratch, folder, kernels, all.npm.install)
+        rmSync(folder, { recursive: true, force: true })
+      },
     }
 
   const folder = freshFolder(scratch, "runtimes")
@@ -160,38 +172,37 @@ function typecheck(scratch, folder, compiler, module) {
   run(scratch, folder, process.execPath, [join(compiler, "bin/tsc"), ...options, ...names])
 }
 
-/** Follows the section of ext-axpby's README on a package of one's own, to the end of its tests. */
-function ownPackage(scratch, folder) {
-  const axpby = join(folder, "node_modules/@lazuli/ext-axpby")
-  const own = join(folder, "own")
-  for (const part of ["src", "native"]) cpSync(join(axpby, part), join(own, part), { recursive: true })
-  for (const file of readdirSync(own, { recursive: true, withFileTypes: true })) {
-    if (!file.isFile()) continue
-    const path = join(file.parentPath ?? file.path, file.name)
-    writeFileSync(path, readFileSync(path, "utf8").replaceAll("@lazuli/ext-axpby", "@me/ops"))
-  }
-  const readme = readFileSync(join(axpby, "README.md"), "utf8")
-  for (const file of ["package.json", "tsconfig.json", "tsup.config.ts"]) {
-    const text = new RegExp(`^\`${file}\`:\\n\\n\`\`\`\\w+\\n(.*?)^\`\`\`$`, "ms").exec(readme)?.[1]
-    if (text === undefined) throw new Error(`the README does not say what ${file} holds`)
-    writeFileSync(join(own, file), text)
-  }
-  // The packages that `npm install --save-dev` would bring.
-  for (const tool of ["typescript", "tsup", "vitest", "@types/node"]) {
-    mkdirSync(dirname(join(folder, "node_modules", tool)), { recursive: true })
-    symlinkSync(resolve("node_modules", tool), join(folder, "node_modules", tool))
-  }
-  const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8"))
+/**
+ * Writes a package by `create-lazuli-plugin`, gives it what `npm install` would, or asks npm for it, and runs its tests and its build.
+ */
+function scaffolded(scratch, folder, kernels, install) {
+  const own = join(folder, `scaffold-${kernels.replace(",", "-")}`)
+  const create = join(folder, "node_modules/create-lazuli-plugin/bin/create-lazuli-plugin.mjs")
+  run(scratch, folder, process.execPath, [create, "@me/ops", own, "--kernels", kernels])
+  if (install) install(own, [])
+  // The packages of the folder above, and the tools in the versions that the repository has too.
+  else
+    for (const tool of ["typescript", "tsup", "vitest", "@types/node"]) {
+      const link = join(folder, "node_modules", tool)
+      mkdirSync(dirname(link), { recursive: true })
+      if (!existsSync(link)) symlinkSync(resolve("node_modules", tool), link)
+    }
   // Compiled kernels are kept where they always are: compiling a hundred takes minutes.
   const { HOME, XDG_CACHE_HOME } = process.env
-  const kept = { HOME, ...(XDG_CACHE_HOME ? { XDG_CACHE_HOME } : {}) }
   const { XDG_CACHE_HOME: _, ...fresh } = environment(scratch)
+  const bins = [
+    join(own, "node_modules/.bin"),
+    join(folder, "node_modules/.bin"),
+    resolve("node_modules/.bin"),
+  ]
   const env = {
     ...fresh,
-    ...kept,
-    PATH: [resolve("node_modules/.bin"), join(folder, "node_modules/.bin"), process.env.PATH].join(delimiter),
+    HOME,
+    ...(XDG_CACHE_HOME ? { XDG_CACHE_HOME } : {}),
+    PATH: [...bins, process.env.PATH].join(delimiter),
   }
-  for (const script of ["build:native", "build", "test"]) {
+  const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8"))
+  for (const script of ["test", "build"]) {
     const { status, stdout, stderr } = spawnSync(scripts[script], {
       shell: true,
       cwd: own,

@@ -38,7 +38,12 @@ export async function startRegistry(scratch, packed = new Map()) {
   const config = {
     storage: join(scratch, "storage"),
     uplinks: { npm: { url: above, maxage: "1h", timeout: "60s" } },
-    packages: { lazuli: own, "@lazuli/*": own, "**": { access: "$all", proxy: "npm" } },
+    packages: {
+      lazuli: own,
+      "create-lazuli-plugin": own,
+      "@lazuli/*": own,
+      "**": { access: "$all", proxy: "npm" },
+    },
     max_body_size: "100mb",
     web: { enable: false },
     log: { type: "stdout", format: "pretty", level: "error" },

@@ -82,6 +82,9 @@ export function tarballProblems(tarball) {
       problems.push(`its files "${entry}" are none`)
   for (const key of ["description", "license", "repository", "homepage", "bugs", "engines"])
     if (!manifest[key]) problems.push(`its manifest has no ${key}`)
+  // Two copies of core are two worlds of arrays; the umbrella alone brings it.
+  if (manifest.name !== "lazuli" && manifest.dependencies?.["@lazuli/core"])
+    problems.push("it depends on @lazuli/core, which must be among its peerDependencies")
   if (/workspace:|link:|file:/.test(JSON.stringify(manifest)))
     problems.push("its manifest names a place of this workspace")
   for (const [path, bytes] of files)

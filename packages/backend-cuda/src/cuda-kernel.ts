@@ -28,7 +28,7 @@ import {
 const CUDA_KERNEL = "@lazuli/backend-cuda/cudaKernel"
 const REFERENCED = "@lazuli/backend-cuda/referencedKernel"
 /** Axes of an argument whose sizes and strides a kernel can have; prelude/cuda/kernel.h has the same. */
-const MAX_AXES = 10
+export const MAX_AXES = 10
 
 const TYPES: Readonly<Record<string, string>> = {
   bool_: "bool",
@@ -79,7 +79,7 @@ const DECLARED: Readonly<Record<Extra, string>> = {
 const mentions = (text: string, word: string): boolean => new RegExp(`\\b${word}\\b`).test(text)
 
 /** Sizes filled up to as many as the kernel's type holds. */
-function filled(values: readonly number[]): number[] {
+export function filled(values: readonly number[]): number[] {
   return [...values, ...new Array<number>(MAX_AXES - values.length).fill(0)]
 }
 

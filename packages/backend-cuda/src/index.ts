@@ -3,17 +3,20 @@
  * of CUDA is opened before the GPU is used.
  */
 import {
+  onKernels,
+  RegistryError,
   registerBackend,
   setCudaKernelMaker,
   setDefaultDevice,
   setMetalKernelMaker,
 } from "@lazuli/core/engine"
-import { createGpuBackend, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
+import { createGpuBackend, type Family, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
 import { attentionFamilies } from "./attention"
 import { convolutionFamilies } from "./convolutions"
 import { cudaKernel, userKernels } from "./cuda-kernel"
 import { isLikely } from "./libraries"
 import { productFamilies } from "./products"
+import { providedKernels } from "./provided"
 import { fewRows } from "./quantized"
 import { CudaRuntime } from "./runtime"
 
@@ -22,13 +25,23 @@ const isPresent = isLikely()
 
 const runtime = new CudaRuntime()
 
-/** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` or `mx.cuda.setDevice` numbers. */
-export const cudaBackend: GpuBackend = createGpuBackend(runtime, "cuda", isPresent ? 200 : 50, {
+/** The kernels of CUDA's own; those of other packages are added when they come. */
+const families: Record<string, Family> = {
   ...productFamilies(() => runtime.has("cublasLt")),
   ...convolutionFamilies(() => runtime.convolvable),
   ...attentionFamilies(() => runtime.facts.major >= 8),
   ...fewRows,
   ...userKernels,
+}
+/** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` or `mx.cuda.setDevice` numbers. */
+export const cudaBackend: GpuBackend = createGpuBackend(runtime, "cuda", isPresent ? 200 : 50, families)
+
+onKernels("cuda", (offer) => {
+  const provided = providedKernels(offer)
+  for (const name of Object.keys(provided))
+    if (Object.hasOwn(families, name))
+      throw new RegistryError("cuda", `${offer.package} brings a kernel for ${name}, which has one already`)
+  Object.assign(families, provided)
 })
 
 registerBackend(cudaBackend)

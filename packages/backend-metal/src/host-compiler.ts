@@ -109,6 +109,17 @@ function findCompiler(): Compiler {
   )
 }
 
+/** True where kernels can run: on Linux, with a C++ compiler. */
+export function canCompileKernels(): boolean {
+  if (process.platform !== "linux") return false
+  try {
+    findCompiler()
+    return true
+  } catch {
+    return false
+  }
+}
+
 /** The compiler speaks plain English whatever the user's locale is. */
 const RUN = { env: { ...process.env, LC_ALL: "C" } }
 

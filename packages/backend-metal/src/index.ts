@@ -25,6 +25,7 @@ export {
   type Size,
 } from "@lazuli/gpu-kernels"
 export { createMetalBackend, metalBackend } from "./backend"
+export { canCompileKernels } from "./host-compiler"
 export { HostRuntime } from "./host-runtime"
 export type {
   CommandFailure,

@@ -139,6 +139,11 @@ export {
 export { fromBfloat16Bits, fromFloat16Bits } from "./graph/half"
 export {
   type ApplicationMeta,
+  type CudaArgument,
+  type CudaDispatch,
+  type CudaFileKernel,
+  type CudaKernels,
+  type CudaSteps,
   type KernelOffer,
   type MetalArgument,
   type MetalDispatch,

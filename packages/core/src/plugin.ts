@@ -30,6 +30,13 @@ export type {
 } from "./graph/graph"
 export {
   type ApplicationMeta,
+  type CudaArgument,
+  type CudaDispatch,
+  type CudaFileKernel,
+  type CudaKernels,
+  type CudaSteps,
+  type JsKernel,
+  type JsKernels,
   type KernelOffer,
   type MetalArgument,
   type MetalDispatch,
@@ -40,6 +47,9 @@ export {
   type MetalSteps,
   type NativeKernels,
   provideKernels,
+  type WasmKernel,
+  type WasmKernels,
+  type WasmLaunch,
 } from "./graph/kernel-offers"
 export type { AnyParams, ParamSchema, ParamsOf } from "./graph/params"
 export { type Apply, PLUGIN_API, type PrimitiveDefinition } from "./graph/primitive"

@@ -3,7 +3,8 @@
  * arguments, batches, compiled calls, memory given back.
  */
 import "@lazuli/backend-cpu"
-import "@lazuli/backend-metal"
+import "@lazuli/backend-cuda"
+import { canCompileKernels } from "@lazuli/backend-metal"
 import { opCheck } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { expect, test } from "vitest"
@@ -15,8 +16,9 @@ const wave = (shape: number[], step: number): mx.Array =>
     .array(Float64Array.from({ length: shape.reduce((n, m) => n * m, 1) }, (_, i) => Math.sin(i * step + 1)))
     .reshape(shape)
 
-// The runtime that runs Metal kernels on the CPU is for Linux.
-const backends = process.platform === "linux" ? ["cpu", "metal"] : ["cpu"]
+const backends = ["cpu"]
+if (canCompileKernels()) backends.push("metal")
+if (mx.cuda.isAvailable()) backends.push("cuda")
 
 test("the native kernels are built", () => {
   expect(nativeLibrary, "npm run build:native here, or npm run build at the root, makes them").not.toBeNull()

@@ -15,3 +15,6 @@ export const nativeLibrary: string | null = existsSync(path) ? path : null
 
 /** The Metal kernels. */
 export const metalLibrary: URL = new URL("../native/axpby.metal", import.meta.url)
+
+/** The CUDA kernels. */
+export const cudaLibrary: URL = new URL("../native/axpby.cu", import.meta.url)

@@ -23,7 +23,7 @@ export {
 export { familyOf } from "./families"
 export { type Families, type Family, isCountable } from "./family"
 export { encodeCopy, withRowMajor } from "./kernels/copy"
-export { encodeFill, type KernelCall, withInputs } from "./kernels/custom"
+export { encodeFill, gridSize, groupSize, type KernelCall, withInputs } from "./kernels/custom"
 export { collapse, type View, viewOf } from "./layout"
 export {
   type CudaKernel,

@@ -5,7 +5,7 @@
 import { spawnSync } from "node:child_process"
 import { createRequire } from "node:module"
 import { resolve } from "node:path"
-import { pathToFileURL } from "node:url"
+import { fileURLToPath, pathToFileURL } from "node:url"
 import type { KernelPackage } from "./manifest"
 
 /** `@lazuli/backend-metal/metallib`. */
@@ -55,6 +55,9 @@ async function metalTools(folder: string): Promise<Metallib | null> {
   return (await import(/* @vite-ignore */ pathToFileURL(path).href)) as Metallib
 }
 
+/** src/ and dist/ are both one below the package. */
+const CUDA_WORDS = fileURLToPath(new URL("../cuda/lazuli_check.h", import.meta.url))
+
 /** @throws Error for a file that does not compile */
 export function buildCuda({ folder, cuda }: KernelPackage): GpuResult[] {
   if (cuda.length === 0) return []
@@ -64,7 +67,15 @@ export function buildCuda({ folder, cuda }: KernelPackage): GpuResult[] {
       said: "not checked: there is no nvcc; it is compiled when it runs",
     }))
   return cuda.map((source) => {
-    const words = ["-std=c++17", "-ptx", "-o", process.platform === "win32" ? "NUL" : "/dev/null", source]
+    const words = [
+      "-std=c++17",
+      "-include",
+      CUDA_WORDS,
+      "-ptx",
+      "-o",
+      process.platform === "win32" ? "NUL" : "/dev/null",
+      source,
+    ]
     const { status, stdout, stderr } = spawnSync("nvcc", words, { cwd: folder, encoding: "utf8" })
     if (status !== 0) throw new Error(`nvcc refuses ${source}:\n${stderr}${stdout}`)
     return { source, said: "compiles with nvcc" }

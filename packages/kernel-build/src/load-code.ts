@@ -32,7 +32,7 @@ function urls(what: string, name: string, files: readonly string[]): string[] {
 }
 
 /** The text of a package's load code. */
-export function loadCode(of: KernelPackage): string {
+export function loadCode(of: Pick<KernelPackage, "name" | "stem" | "cpp" | "metal" | "cuda">): string {
   const { name, stem, cpp, metal, cuda } = of
   const native = [
     "",

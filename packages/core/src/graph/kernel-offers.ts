@@ -4,7 +4,7 @@
  */
 import type { Dtype } from "./dtype"
 import { ArgumentError, describe } from "./errors"
-import type { Meta } from "./graph"
+import type { HostArray, Meta } from "./graph"
 import type { AnyParams } from "./params"
 
 /** One application of a primitive, as a kernel's package is asked about it. */
@@ -130,8 +130,107 @@ export interface MetalKernels {
   readonly kernels: Readonly<Record<string, MetalKernelSource | MetalFileKernel>>
 }
 
+/**
+ * An argument of a CUDA kernel: the address of an input, an output or scratch memory by its name, from a byte offset on where one is given;
+ * a value by its bytes, as the parameter's type has them; the shape (`Shape`) or the strides (`Strides`, in elements) of an input.
+ */
+export type CudaArgument =
+  | string
+  | { readonly name: string; readonly offset: number }
+  | ArrayBufferView
+  | { readonly shapeOf: string }
+  | { readonly stridesOf: string }
+
+/** One launch of a kernel in a `.cu` file. */
+export interface CudaDispatch {
+  /** The name of an `extern "C" __global__` function. */
+  readonly kernel: string
+  /** In the order of its parameters. */
+  readonly arguments: readonly CudaArgument[]
+  /** The number of threads along each axis; blocks are whole, so that a kernel looks whether it is needed. */
+  readonly grid: readonly number[]
+  /** The number of threads of a block along each axis. */
+  readonly threadgroup: readonly number[]
+  /** Bytes of dynamic shared memory. */
+  readonly sharedMemory?: number
+}
+
+/** The work of one application: launches in order, each of which sees what those before it wrote. */
+export interface CudaSteps {
+  readonly dispatches: readonly CudaDispatch[]
+  /** Memory for the launches, by names of your own, in bytes. Nothing in particular is in it. */
+  readonly scratch?: Readonly<Record<string, number>>
+  /** The value that outputs hold before the first launch; nothing in particular by default. */
+  readonly initValue?: number | null
+}
+
+/** A primitive whose kernels are in the offer's `.cu` file. */
+export interface CudaFileKernel {
+  /** The names by which launches know the inputs and outputs. */
+  readonly inputNames: readonly string[]
+  readonly outputNames: readonly string[]
+  /** Copy inputs to row-major order first where they are not; true by default. */
+  readonly ensureRowContiguous?: boolean
+  /** The work of an application; null where there is no kernel for it, so that it falls back. */
+  launch(application: ApplicationMeta): CudaSteps | null
+}
+
+/** Kernels in CUDA C++, by the names of their primitives. */
+export interface CudaKernels {
+  readonly form: "cuda"
+  /** The npm package that brings them; errors name it. */
+  readonly package: string
+  /** A `.cu` file beside the package's code. It knows what bodies of `mx.fast.cudaKernel` know, without including anything. */
+  readonly library: string | URL
+  readonly kernels: Readonly<Record<string, CudaFileKernel>>
+}
+
+/** A kernel in JavaScript, by the rules of a `reference`. */
+export interface JsKernel {
+  /** Chooses the applications that it takes; all of them by default. The others fall back. */
+  supports?(application: ApplicationMeta): boolean
+  /** Inputs are row-major, outputs start as zeros. */
+  run(inputs: readonly HostArray[], outputs: readonly HostArray[], params: AnyParams): void
+}
+
+/** Kernels in JavaScript: they run where a backend has none, in place of the decomposition or the reference implementation. */
+export interface JsKernels {
+  readonly form: "js"
+  /** The npm package that brings them; errors name it. */
+  readonly package: string
+  readonly kernels: Readonly<Record<string, JsKernel>>
+}
+
+/** The call of a function of a WebAssembly module: addresses of operands by name, and numbers. */
+export interface WasmLaunch {
+  /** The exported function. */
+  readonly call: string
+  readonly arguments: readonly (string | number | bigint)[]
+}
+
+/** A kernel in a WebAssembly module. */
+export interface WasmKernel {
+  readonly inputNames: readonly string[]
+  readonly outputNames: readonly string[]
+  /** The call for an application; null where there is no kernel for it, so that it falls back. */
+  launch(application: ApplicationMeta): WasmLaunch | null
+}
+
+/**
+ * Kernels in WebAssembly: they run where those in JavaScript do. The module exports its `memory`, and `__heap_base` if it has data of its
+ * own; operands are copied behind that, row-major, 16 bytes apart at least.
+ */
+export interface WasmKernels {
+  readonly form: "wasm"
+  /** The npm package that brings them; errors name it. */
+  readonly package: string
+  /** A `.wasm` file beside the package's code. */
+  readonly library: string | URL
+  readonly kernels: Readonly<Record<string, WasmKernel>>
+}
+
 /** Kernels in one of the forms that backends take. */
-export type KernelOffer = NativeKernels | MetalKernels
+export type KernelOffer = NativeKernels | MetalKernels | CudaKernels | JsKernels | WasmKernels
 
 const offers: KernelOffer[] = []
 const listeners: { form: string; take: (offer: KernelOffer) => void }[] = []
