@@ -5,8 +5,8 @@
 
 import { findClang } from "@lazuli/gpu-kernels"
 import { describe, expect, it } from "vitest"
-import { ptx, read, strict } from "./kernel-compilers"
-import { instances, kernelSources, packagedSources } from "./kernel-sources"
+import { native, ptx, read, strict } from "./kernel-compilers"
+import { cudaSources, instances, kernelSources, packagedSources } from "./kernel-sources"
 import "@lazuli/backend-cpu"
 
 const clang = findClang()?.command
@@ -100,6 +100,15 @@ describe.skipIf(!clang)(`clang reads the kernels${reason}`, () => {
     expect(sources.map(({ file }) => file)).toEqual(["axpby.metal", "pointcloud.metal"])
     expect(await read(compiler, strict, sources)).toEqual([])
     expect(await read(compiler, ptx, sources)).toEqual([])
+  }, 60_000)
+  it("the kernels in CUDA's own language", async () => {
+    const sources = cudaSources()
+    expect([...new Set(sources.map(({ file }) => file))]).toEqual(["attention.cu", "quantized.cu", "user.cu"])
+    expect(await read(compiler, native, sources)).toEqual([])
+    const [refusal] = await read(compiler, native, [
+      { source: `${sources[0].source}\n#error planted`, file: "planted.cu" },
+    ])
+    expect(refusal.message).toContain("planted")
   }, 60_000)
   it("what Metal has", async () => {
     const source = [{ source: accepted, file: "k.metal" }]

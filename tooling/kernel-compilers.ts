@@ -3,12 +3,12 @@
  * of NVIDIA's headers, and reads them with real address spaces as C++ for OpenCL.
  */
 import { spawn } from "node:child_process"
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
 import { availableParallelism, tmpdir } from "node:os"
-import { join } from "node:path"
+import { dirname, join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { cudaSource, metalWords, strictFlags, strictSource } from "@lazuli/gpu-kernels"
-import type { KernelSource } from "./kernel-sources"
+import { cudaHeaderTexts, type KernelSource } from "./kernel-sources"
 
 const checks = fileURLToPath(new URL("../packages/gpu-kernels/checks/", import.meta.url))
 
@@ -40,6 +40,14 @@ export const ptx: Reading = {
   ],
 }
 
+/** The same of kernels that are CUDA's already. */
+export const native: Reading = {
+  ...ptx,
+  name: "native",
+  headers: cudaHeaderTexts(),
+  text: ({ source }) => source,
+}
+
 /** With the address spaces and the types of Metal, as C++ for OpenCL. */
 export const strict: Reading = {
   name: "strict",
@@ -58,7 +66,10 @@ export async function read(
   const folder = mkdtempSync(join(tmpdir(), "lazuli-kernels-"))
   const refused: Refusal[] = []
   try {
-    for (const [name, text] of Object.entries(reading.headers)) writeFileSync(join(folder, name), text)
+    for (const [name, text] of Object.entries(reading.headers)) {
+      mkdirSync(dirname(join(folder, name)), { recursive: true })
+      writeFileSync(join(folder, name), text)
+    }
     let next = 0
     const work = async (): Promise<void> => {
       while (next < sources.length) {

@@ -2,13 +2,13 @@
  * The sources of the GPU kernels that MLX's recorded cases need, without compiling or running any: for compilers that only look.
  */
 
-import { existsSync, readdirSync } from "node:fs"
+import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { createMetalBackend, HostRuntime } from "@lazuli/backend-metal"
 import { replayGolden } from "@lazuli/conformance"
 import { registerBackend } from "@lazuli/core/engine"
-import { readMetalFile } from "@lazuli/gpu-kernels"
+import { cudaHeaders, readMetalFile } from "@lazuli/gpu-kernels"
 import { goldenSpaces } from "./golden-spaces"
 
 /** A source in Metal Shading Language, and the name of its first kernel with that of its file. */
@@ -43,6 +43,54 @@ export function packagedSources(): KernelSource[] {
     return files.map((file) => ({ source: readMetalFile(join(folder, file)).text, file }))
   })
 }
+
+/** Definitions before kernels of CUDA's own, by file: each form of a dtype, a mask and a width at least once. */
+const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
+  "attention.cu": [
+    "LZ_FEATURES 64, LZ_CAUSAL 1, LZ_MASK 0, LZ_BRAIN",
+    "LZ_FEATURES 128, LZ_CAUSAL 0, LZ_MASK 1, LZ_BRAIN",
+    "LZ_FEATURES 80, LZ_CAUSAL 0, LZ_MASK 2",
+  ],
+  "quantized.cu": [
+    "LZ_BITS 4, LZ_GROUP 64, LZ_COUNT 1, LZ_BRAIN",
+    "LZ_BITS 8, LZ_GROUP 32, LZ_COUNT 8",
+    "LZ_BITS 4, LZ_GROUP 128, LZ_COUNT 3, LZ_WIDE",
+  ],
+}
+
+/** The backend's kernels in CUDA's own language, and one as users write them. */
+export function cudaSources(): KernelSource[] {
+  const folder = fileURLToPath(new URL("../packages/backend-cuda/kernels/", import.meta.url))
+  const own = readdirSync(folder)
+    .filter((file) => file.endsWith(".cu"))
+    .flatMap((file) =>
+      (NATIVE_FORMS[file] ?? [""]).map((forms) => ({
+        source: `${forms.replace(/(^|, )(?=\w)/g, "\n#define ")}\n${readFileSync(join(folder, file), "utf8")}`,
+        file,
+      })),
+    )
+  return [...own, { source: USERS_KERNEL, file: "user.cu" }]
+}
+
+/** Headers of those, by name. */
+export const cudaHeaderTexts = (): Readonly<Record<string, string>> => ({
+  ...Object.fromEntries(cudaHeaders().map(({ name, text }) => [name, text])),
+  "tensor-core.cuh": readFileSync(
+    new URL("../packages/backend-cuda/kernels/tensor-core.cuh", import.meta.url),
+    "utf8",
+  ),
+})
+
+const USERS_KERNEL = `#define LZ_KERNELS
+#include "lazuli_kernel.h"
+extern "C" __global__ void user(const float* x, const half* h, const nv_bfloat16* b, float* y, int n) {
+  auto i = cg::this_grid().thread_rank();
+  __shared__ float sums[32];
+  sums[i % 32] = __half2float(h[0]) + __bfloat162float(b[0]);
+  __syncthreads();
+  if (i < n) y[i] = x[i] * sums[i % 32] + INFINITY;
+}
+`
 
 /** Words of Metal that kernels share: types, functions, members of namespaces. */
 const WORDS =

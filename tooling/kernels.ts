@@ -1,18 +1,18 @@
 // `npm run kernels`: every source of a GPU kernel that MLX's recorded cases need goes through clang, as CUDA to PTX and, with real address
 // spaces, as C++ for OpenCL.
 //
-//   npm run kernels -- [--families unary,reduce] [--only ptx,strict] [--instances]
+//   npm run kernels -- [--families unary,reduce] [--only ptx,native,strict] [--instances]
 
 import { parseArgs } from "node:util"
 import { findClang } from "@lazuli/gpu-kernels"
-import { ptx, read, strict } from "./kernel-compilers"
-import { instances, kernelSources, packagedSources } from "./kernel-sources"
+import { native, ptx, read, strict } from "./kernel-compilers"
+import { cudaSources, instances, kernelSources, packagedSources } from "./kernel-sources"
 import "@lazuli/backend-cpu"
 
 const { values } = parseArgs({
   options: {
     families: { type: "string" },
-    only: { type: "string", default: "ptx,strict" },
+    only: { type: "string", default: "ptx,native,strict" },
     instances: { type: "boolean", default: false },
   },
 })
@@ -22,11 +22,12 @@ if (!clang) {
   process.exit(2)
 }
 const all = await kernelSources(values.families?.split(","))
-const sources = [...packagedSources(), ...(values.instances ? instances(all) : all)]
+const metal = [...packagedSources(), ...(values.instances ? instances(all) : all)]
 const wanted = values.only.split(",")
 let refused = 0
-for (const reading of [ptx, strict]) {
+for (const reading of [ptx, native, strict]) {
   if (!wanted.includes(reading.name)) continue
+  const sources = reading === native ? cudaSources() : metal
   const start = performance.now()
   const refusals = await read(clang, reading, sources)
   const seconds = ((performance.now() - start) / 1000).toFixed(0)

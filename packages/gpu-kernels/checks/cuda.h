@@ -13,7 +13,7 @@
 // As NVRTC does by -default-device.
 #pragma clang force_cuda_host_device begin
 
-struct lz_dim3 {
+struct uint3 {
   unsigned x, y, z;
 };
 #define LZ_REGISTER(name, sreg)                                                      \
@@ -41,6 +41,18 @@ __device__ inline unsigned __activemask() {
 }
 __device__ inline unsigned __shfl_sync(unsigned mask, unsigned x, int lane) {
   return unsigned(__nvvm_shfl_sync_idx_i32(mask, int(x), lane, 31));
+}
+__device__ inline unsigned __shfl_xor_sync(unsigned mask, unsigned x, int lanes) {
+  return unsigned(__nvvm_shfl_sync_bfly_i32(mask, int(x), lanes, 31));
+}
+__device__ inline float __shfl_xor_sync(unsigned mask, float x, int lanes) {
+  return __nvvm_shfl_sync_bfly_f32(mask, x, lanes, 31);
+}
+__device__ inline float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
+__device__ inline float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
+__device__ inline int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
+__device__ inline unsigned long long __cvta_generic_to_shared(const void* p) {
+  return (unsigned long long)(const __attribute__((address_space(3))) void*)p;
 }
 __device__ inline unsigned __ballot_sync(unsigned mask, int x) { return __nvvm_vote_ballot_sync(mask, x); }
 __device__ inline int __ffs(int x) { return __builtin_ffs(x); }
@@ -108,6 +120,7 @@ LZ_NATIVE1(floorf) LZ_NATIVE1(rintf) LZ_NATIVE1(sqrtf) LZ_NATIVE1(truncf) LZ_FLO
 __device__ inline float fmaxf(float a, float b) { return __builtin_fmaxf(a, b); }
 __device__ inline float fminf(float a, float b) { return __builtin_fminf(a, b); }
 __device__ inline float fmaf(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+__device__ inline float __logf(float x) { return __nvvm_lg2_approx_f(x) * 0.6931471805599453f; }
 __device__ float ldexpf(float, int);
 __device__ float frexpf(float, int*);
 __device__ int ilogbf(float);

@@ -1,7 +1,7 @@
 // A double of cuDNN's convolutions: plain loops on the double's streams, over the layouts that a caller
-// describes. LAZULI_CUDA_DOUBLE=no-algorithm leaves it without algorithms.
+// describes. LAZULI_CUDA_DOUBLE=no-algorithm leaves it without algorithms, =convolution fails each run, and
+// =library-memory the making of a handle.
 #include <cstdint>
-#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <string>
@@ -15,7 +15,7 @@ extern "C" int lzDoubleWork(void* stream, void (*run)(void*), void (*drop)(void*
 
 namespace {
 
-enum : int { kBadParameter = 2000, kNotSupported = 3000 };
+enum : int { kAllocationFailed = 1003, kBadParameter = 2000, kNotSupported = 3000, kExecutionFailed = 5000 };
 
 struct Handle {
   void* stream = nullptr;
@@ -91,8 +91,7 @@ void each(const Tensor& x, const Tensor& w, const Tensor& y, const Description& 
 int choose(const void* x, const void* w, const void* convolution, const void* y, int* count,
            Performance* found) {
   *count = 0;
-  const char* asked = std::getenv("LAZULI_CUDA_DOUBLE");
-  if (asked && std::strstr(asked, "no-algorithm")) return 0;
+  if (lz::asked("no-algorithm")) return 0;
   const auto& d = *static_cast<const Description*>(convolution);
   if (!fits(*static_cast<const Tensor*>(x), *static_cast<const Tensor*>(w), *static_cast<const Tensor*>(y),
             d))
@@ -115,6 +114,7 @@ int run(void* handle, const void* x, const void* px, const void* w, const void* 
   const Tensor X = *static_cast<const Tensor*>(x), W = *static_cast<const Tensor*>(w),
                Y = *static_cast<const Tensor*>(y);
   const Description d = *static_cast<const Description*>(convolution);
+  if (lz::asked("convolution")) return kExecutionFailed;
   if (!fits(X, W, Y, d) || size < 256) return kBadParameter;
   auto* work = new std::function<void()>([=] {
     const Tensor& t = which == kImages ? X : which == kWeights ? W : Y;
@@ -142,6 +142,7 @@ int run(void* handle, const void* x, const void* px, const void* w, const void* 
 }  // namespace
 
 LZ_EXPORT int cudnnCreate(void** handle) {
+  if (lz::asked("library-memory")) return kAllocationFailed;
   *handle = new Handle;
   return 0;
 }
@@ -154,7 +155,10 @@ LZ_EXPORT int cudnnSetStream(void* handle, void* stream) {
   return 0;
 }
 LZ_EXPORT const char* cudnnGetErrorString(int status) {
-  return status == kBadParameter ? "CUDNN_STATUS_BAD_PARAM" : "CUDNN_STATUS_NOT_SUPPORTED";
+  return status == kBadParameter       ? "CUDNN_STATUS_BAD_PARAM"
+         : status == kAllocationFailed ? "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED"
+         : status == kExecutionFailed  ? "CUDNN_STATUS_EXECUTION_FAILED"
+                                       : "CUDNN_STATUS_NOT_SUPPORTED";
 }
 LZ_EXPORT int cudnnCreateTensorDescriptor(void** made) {
   *made = new Tensor;

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace lz {
 
@@ -48,6 +50,12 @@ inline void write(void* at, int type, int64_t i, double v) {
       static_cast<uint16_t*>(at)[i] = uint16_t(bits >> 16);
     }
   }
+}
+
+// True where LAZULI_CUDA_DOUBLE names a failure, among others.
+inline bool asked(const char* failure) {
+  const char* all = std::getenv("LAZULI_CUDA_DOUBLE");
+  return all && (std::string(",") + all + ",").find(std::string(",") + failure + ",") != std::string::npos;
 }
 
 }  // namespace lz

@@ -1,5 +1,6 @@
 // A double of cuBLASLt: products by plain loops on the double's streams, over the layouts that a caller
-// describes.
+// describes. LAZULI_CUDA_DOUBLE=product fails each of them, =product-choice finds no kernel for any, and
+// =library-memory fails the making of a handle.
 #include <cstdint>
 #include <cstring>
 #include <functional>
@@ -36,7 +37,7 @@ struct Heuristic {
   float waves;
   int reserved[4];
 };
-enum : int { kInvalidValue = 7, kNotSupported = 15 };
+enum : int { kAllocationFailed = 3, kInvalidValue = 7, kExecutionFailed = 13, kNotSupported = 15 };
 
 bool is_matrix(const Layout& l, uint64_t rows, uint64_t columns) {
   return l.rows == rows && l.columns == columns && uint64_t(l.row) >= rows;
@@ -45,6 +46,7 @@ bool is_matrix(const Layout& l, uint64_t rows, uint64_t columns) {
 }  // namespace
 
 LZ_EXPORT int cublasLtCreate(void** handle) {
+  if (lz::asked("library-memory")) return kAllocationFailed;
   static int token;
   *handle = &token;
   return 0;
@@ -97,6 +99,8 @@ LZ_EXPORT int cublasLtMatmulPreferenceSetAttribute(void*, int, const void*, size
 LZ_EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, void*, void* a, void* b, void* c, void* d, void*, int,
                                              Heuristic* found, int* count) {
   *found = {};
+  *count = 0;
+  if (lz::asked("product-choice")) return kNotSupported;
   *count = 1;
   for (void* p : {a, b, c, d})
     if (const int type = static_cast<Layout*>(p)->type; type != 0 && type != 1 && type != 2 && type != 14) {
@@ -108,6 +112,7 @@ LZ_EXPORT int cublasLtMatmulAlgoGetHeuristic(void*, void*, void* a, void* b, voi
 LZ_EXPORT int cublasLtMatmul(void*, void* operation, const void* alpha, const void* a, void* la,
                              const void* b, void* lb, const void* beta, const void* c, void* lc, void* d,
                              void* ld, const void*, void*, size_t, void* stream) {
+  if (lz::asked("product")) return kExecutionFailed;
   const Operation o = *static_cast<Operation*>(operation);
   const Layout A = *static_cast<Layout*>(la), B = *static_cast<Layout*>(lb), C = *static_cast<Layout*>(lc),
                D = *static_cast<Layout*>(ld);

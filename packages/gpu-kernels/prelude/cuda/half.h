@@ -68,3 +68,68 @@ inline half operator-(half a) {
   r.bits = ushort(a.bits ^ 0x8000u);
   return r;
 }
+
+/* A branch of `c ? a : b` as it is beside the other: of a half and a float a float, of a half and an integer
+ * a half; `0` beside a pointer is none. msl/conditional.ts writes these. */
+namespace lz {
+
+template <class T>
+struct Bare {
+  typedef T type;
+};
+template <class T>
+struct Bare<T&> : Bare<T> {};
+template <class T>
+struct Bare<T&&> : Bare<T> {};
+template <class T>
+struct Bare<const T> : Bare<T> {};
+template <class T>
+struct Bare<volatile T> : Bare<T> {};
+
+/* 1 for integers, 2 for floats, 3 for half. */
+template <class T>
+constexpr int rank = 0;
+#define LZ_RANK(T, n) \
+  template <>         \
+  constexpr int rank<T> = n;
+LZ_RANK(bool, 1)
+LZ_RANK(char, 1)
+LZ_RANK(signed char, 1)
+LZ_RANK(uchar, 1)
+LZ_RANK(short, 1)
+LZ_RANK(ushort, 1)
+LZ_RANK(int, 1)
+LZ_RANK(uint, 1)
+LZ_RANK(long, 1)
+LZ_RANK(ulong, 1)
+LZ_RANK(float, 2)
+LZ_RANK(double, 2)
+LZ_RANK(half, 3)
+#undef LZ_RANK
+
+/* Otherwise it stays as it is. */
+template <class T, class Other, int own = rank<typename Bare<T>::type>, int other = rank<Other>>
+struct Branch {
+  typedef T type;
+};
+template <class T, class Other>
+struct Branch<T, Other, 3, 2> {
+  typedef float type;
+};
+template <class T, class Other>
+struct Branch<T, Other, 1, 3> {
+  typedef half type;
+};
+template <class T, class Other>
+struct Branch<T, Other*, 1, 0> {
+  typedef Other* type;
+};
+
+template <class Other>
+struct Beside {};
+template <class Other, class T>
+constexpr typename Branch<T, typename Bare<Other>::type>::type operator,(Beside<Other>, T&& x) {
+  return (typename Branch<T, typename Bare<Other>::type>::type)(x);
+}
+
+}  // namespace lz

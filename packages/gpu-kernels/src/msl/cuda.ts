@@ -4,6 +4,7 @@
  */
 import type { FunctionConstants, MathMode } from "../dispatch"
 import { cudaPrelude } from "../prelude"
+import { matchBranches } from "./conditional"
 import { dispatchAttributes } from "./lint"
 import { Rewriter } from "./rewrite"
 import { expandedText, type MetalSource, scan } from "./scanner"
@@ -171,6 +172,14 @@ class CudaRewriter extends Rewriter {
   override rewrite(structure: Structure): void {
     this.unrollLoops()
     super.rewrite(structure)
+    // This package's own kernels say what they mean.
+    if (this.options.wording && this.hasNarrow) matchBranches(this.words)
+  }
+
+  private get hasNarrow(): boolean {
+    const { words } = this
+    for (let i = 0; i < words.length; i++) if (/^b?(half|float16)/.test(words.text(i))) return true
+    return false
   }
 
   /** Has loops of a few turns, which the source tells, unrolled. */
