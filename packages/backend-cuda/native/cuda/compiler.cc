@@ -1,7 +1,10 @@
 #include "cuda/compiler.h"
 
+#include <dlfcn.h>
+
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "cuda/driver.h"
 
@@ -40,6 +43,15 @@ const Compiler* compiler() {
   return opened.get();
 }
 
+// NVRTC asks for this library by its name alone, which the loader does not find where Python's packages are:
+// it has to be there already.
+void open_builtins(const Compiler& c) {
+  const size_t folder = c.path.rfind('/');
+  if (folder == std::string::npos) return;
+  const std::string version = std::to_string(c.major) + "." + std::to_string(c.minor);
+  dlopen((c.path.substr(0, folder) + "/libnvrtc-builtins.so." + version).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 }  // namespace
 
 std::string open_compiler(const std::vector<std::string>& candidates, std::string* path, int* major,
@@ -57,6 +69,7 @@ std::string open_compiler(const std::vector<std::string>& candidates, std::strin
     if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
     if (const int result = table->Version(&table->major, &table->minor))
       return table->path + ": " + table->GetErrorString(result);
+    open_builtins(*table);
     opened = std::move(table);
   }
   *path = opened->path;
@@ -79,7 +92,7 @@ void compile(Compilation& work) {
   bool is_virtual = false;
   for (const std::string& o : work.options) {
     options.push_back(o.c_str());
-    is_virtual = is_virtual || o.find("arch=compute_") != std::string::npos;
+    is_virtual = is_virtual || o.find("=compute_") != std::string::npos;
   }
   Program program = nullptr;
   int result = c->CreateProgram(&program, work.source.c_str(), work.name.c_str(), int(texts.size()),
