@@ -12,7 +12,12 @@ import { gunzipSync, gzipSync } from "node:zlib"
 
 const KB = 1024
 /** Largest sizes, in bytes. */
-export const BUDGETS = { coreTarball: 300 * KB, coreJavaScript: 140 * KB, platformTarball: 15 * KB * KB }
+export const BUDGETS = {
+  coreTarball: 300 * KB,
+  coreJavaScript: 140 * KB,
+  platformTarball: 15 * KB * KB,
+  cudaTarball: 8 * KB * KB,
+}
 
 /** Node prints the line of an error that nobody caught, whole. */
 const LONGEST_LINE = 5000
@@ -111,6 +116,8 @@ export function tarballProblems(tarball) {
     if (manifest.os.includes("linux")) want("NOTICE")
     limit("its tarball", statSync(tarball).size, BUDGETS.platformTarball)
   }
+  if (manifest.name === "@lazuli/backend-cuda")
+    limit("its tarball", statSync(tarball).size, BUDGETS.cudaTarball)
   if (manifest.name === "@lazuli/core") {
     const scripts = [...files].filter(([path]) => path.endsWith(".js"))
     limit("its tarball", statSync(tarball).size, BUDGETS.coreTarball)

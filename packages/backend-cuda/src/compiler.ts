@@ -1,6 +1,6 @@
 /**
  * From Metal source to machine code for one GPU: translation, NVRTC, and the folder in which the results are kept. With a kernel on
- * disk the compiler is not opened.
+ * disk the compiler is not opened; where there is none, kernels that were compiled ahead serve (packed.ts).
  */
 import { createHash } from "node:crypto"
 import { readFileSync, writeFileSync } from "node:fs"
@@ -19,12 +19,13 @@ import {
   pruneOnce,
   publish,
 } from "@lazuli/gpu-kernels"
-import { candidatesFor } from "./libraries"
+import { candidatesFor, isInstalled } from "./libraries"
 import { type Compiled, type CudaNative, type GpuFacts, Source } from "./native"
 import { nativeText } from "./native-source"
+import { packedCode, packedKey } from "./packed"
 
 /** The number of times that this process took each step. */
-export const compilerStats = { compiled: 0, fromDisk: 0 }
+export const compilerStats = { compiled: 0, fromDisk: 0, packed: 0 }
 
 /** A source and how it is compiled. */
 export interface Request extends LibraryOptions {
@@ -119,7 +120,7 @@ const listOf = ({ kernels }: CudaSource): Kernels["list"] =>
 let opened: { path: string; major: number; minor: number } | undefined
 
 /** Opens NVRTC. @throws DeviceError that says where it was looked for */
-function openCompiler(native: CudaNative): void {
+export function openCompiler(native: CudaNative): void {
   if (opened) return
   const candidates = candidatesFor("nvrtc")
   try {
@@ -133,6 +134,18 @@ function openCompiler(native: CudaNative): void {
         hint: "Install CUDA's toolkit or the Python package nvidia-cuda-nvrtc, or name the folder of libnvrtc in LAZULI_CUDA_PATH",
       },
     )
+  }
+}
+
+/** True if NVRTC is there: a file of its name, or else what the loader says. */
+export function hasCompiler(native: CudaNative): boolean {
+  if (candidatesFor("nvrtc").length === 0) return false
+  if (opened || isInstalled("nvrtc")) return true
+  try {
+    openCompiler(native)
+    return true
+  } catch {
+    return false
   }
 }
 
@@ -158,6 +171,26 @@ function placeOf([source, , , headers, options]: Parameters<CudaNative["compile"
   return join(kernelFolder("cuda"), `${hash.digest("hex").slice(0, 40)}.cubin`)
 }
 
+/** Requests that serve for one, the first best: kernels that were compiled ahead are fewer than forms of dispatches. */
+const servingFor = (request: Request): Request[] =>
+  request.form?.whole ? [request, { ...request, form: { ...request.form, whole: false } }] : [request]
+
+/** Kernels that were compiled ahead, and whose PTX the driver compiles; undefined where there is none. */
+export function packedKernelsOf(facts: GpuFacts, request: Request): Kernels | undefined {
+  for (const each of servingFor(request)) {
+    const translated = translationOf(each)
+    const code = packedCode(packedKey(translated), facts)
+    if (code) return { code, list: listOf(translated) }
+  }
+  return undefined
+}
+
+/** True if a kernel is on disk or was compiled ahead. */
+export function isProvided(facts: GpuFacts, request: Request): boolean {
+  const path = placeOf(argumentsOf(facts, translationOf(request), nameOf(request)))
+  return isKept(path) || packedKernelsOf(facts, request) !== undefined
+}
+
 /** Compiles a request, unless it is on disk. @throws DeviceError with what the compiler said */
 export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request): Kernels {
   const translated = translationOf(request)
@@ -167,6 +200,13 @@ export function kernelsOf(native: CudaNative, facts: GpuFacts, request: Request)
   if (isKept(path)) {
     compilerStats.fromDisk++
     return { code: readFileSync(path), list: listOf(translated) }
+  }
+  if (!hasCompiler(native)) {
+    const packed = packedKernelsOf(facts, request)
+    if (packed) {
+      compilerStats.packed++
+      return packed
+    }
   }
   openCompiler(native)
   const code = codeOf(native.compile(...given), request)

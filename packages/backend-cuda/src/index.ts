@@ -53,4 +53,7 @@ export type { CudaKernel, CudaKernelCall, CudaKernelOptions } from "@lazuli/core
 /** The runtime behind it. */
 export const cudaRuntime: CudaRuntime = runtime
 
+export { candidatesFor } from "./libraries"
+export { type Compile, type Packed, type PackOptions, packKernels } from "./pack"
+export { kernelRequests } from "./requests"
 export { CudaRuntime } from "./runtime"

@@ -92,6 +92,14 @@ export function candidatesFor(library: LibraryName): string[] {
   return [...ownFolders().flatMap(within), ...names, ...[...new Set(folders)].flatMap(within)]
 }
 
+/** True if a file of a library is where it is looked for: more than likely the loader finds it too. Opens nothing. */
+export function isInstalled(library: LibraryName): boolean {
+  const folders = [...(process.env.LD_LIBRARY_PATH ?? "").split(delimiter), ...SYSTEM_FOLDERS]
+  return candidatesFor(library).some(
+    (path) => path.includes("/") || folders.some((folder) => folder !== "" && existsSync(join(folder, path))),
+  )
+}
+
 /** True if a driver's device is there, or a folder was named in which there may be a driver. */
 export const hasDevice = (): boolean =>
   ["/dev/nvidiactl", "/dev/dxg"].some((path) => existsSync(path)) || ownFolders().length > 0

@@ -13,11 +13,12 @@ import type {
   GpuLibrary,
   GpuPipeline,
   GpuRuntime,
+  KernelRequest,
   LibraryOptions,
   PlanId,
   Submission,
 } from "@lazuli/gpu-kernels"
-import { type Kernels, kernelsOf } from "./compiler"
+import { hasCompiler, isProvided, type Kernels, kernelsOf } from "./compiler"
 import { candidatesFor, hasDevice } from "./libraries"
 import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 
@@ -217,6 +218,22 @@ export class CudaRuntime implements GpuRuntime {
       this.libraries.set(key, library)
     }
     return library
+  }
+
+  private compiles: boolean | undefined
+  /** Without NVRTC kernels are those that were compiled ahead. */
+  get limited(): boolean {
+    if (this.compiles !== undefined) return !this.compiles
+    try {
+      this.compiles = hasCompiler(this.native)
+    } catch {
+      // The first use says what is missing.
+      return false
+    }
+    return !this.compiles
+  }
+  provides({ source, options, constants = {}, form }: KernelRequest): boolean {
+    return isProvided(this.facts, { source, ...options, constants, form })
   }
 
   newPipeline(

@@ -67,6 +67,7 @@ export type {
   GpuLibrary,
   GpuPipeline,
   GpuRuntime,
+  KernelRequest,
   LibraryOptions,
   LibrarySource,
   PlanId,

@@ -11,7 +11,7 @@ import {
   type Node,
   type Plans,
   type Primitive,
-  type Storage,
+  Storage,
   type WorkQueue,
 } from "@lazuli/core/engine"
 import { familyOf } from "../families"
@@ -81,6 +81,20 @@ export function createGpuBackend(
       if (family?.supports(node)) return family
     return null
   }
+  /** True if the kernels of an application are there, where none can be compiled. What it has no memory for yet counts as row-major. */
+  const isProvided = (node: Node, family: Family): boolean => {
+    const lacking = [...node.inputs, ...(node.outputs ?? [node])].filter(
+      (each) => each.storage === null && each.primitive?.facts.immediate !== true,
+    )
+    for (const each of lacking) each.storage = new Storage(memory, -1, each.nbytes)
+    try {
+      return queue.provides(() => family.encode(node, queue))
+    } catch {
+      return false
+    } finally {
+      for (const each of lacking) each.storage = null
+    }
+  }
   const encoder: Encoder = {
     overwrites: (node, output) => familyFor(node)?.overwrites?.(node, output) ?? NONE,
     encode: (node) =>
@@ -148,7 +162,8 @@ export function createGpuBackend(
     queue: {
       lower(node) {
         const family = familyFor(node)
-        return family === null ? null : family === elementwise ? elementwiseEncoder : encoder
+        if (family === null || (runtime.limited === true && !isProvided(node, family))) return null
+        return family === elementwise ? elementwiseEncoder : encoder
       },
       encodeCopy: (source, target) =>
         work(
@@ -160,9 +175,9 @@ export function createGpuBackend(
       // Memory counts as free when it is released, whatever work uses it: that runs before what takes it next.
       drain: () => {},
     },
-    // Rehearsals run on the reference, operation by operation.
+    // Rehearsals run on the reference, operation by operation; fused work needs a compiler.
     get plans() {
-      return rehearsed ? undefined : plans
+      return rehearsed || runtime.limited === true ? undefined : plans
     },
     information: {
       facts: () => {

@@ -18,6 +18,7 @@ import type {
   DispatchForm,
   DispatchQueue,
   FlatDispatches,
+  FunctionConstants,
   Kernel,
   LibraryCall,
   Place,
@@ -25,7 +26,7 @@ import type {
 } from "../dispatch"
 import { CommandStream } from "./command-stream"
 import { type Recorded, Recording } from "./recording"
-import type { GpuBuffer, GpuPipeline, GpuRuntime, LibrarySource, Submission } from "./runtime"
+import type { GpuBuffer, GpuPipeline, GpuRuntime, LibraryOptions, LibrarySource, Submission } from "./runtime"
 import { dumpSource } from "./source-dump"
 
 interface Entry {
@@ -72,10 +73,28 @@ const formOf = ({ arguments: args, grid, threadgroup, kernel }: Dispatch): Dispa
   }
 }
 
+const keyOf = (kernel: Kernel, form: DispatchForm | undefined): string =>
+  form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
+
 const fileOf = ({ file, name }: Kernel): string => file ?? `${name}.metal`
+
+/** A kernel's source, as a runtime takes it. */
+const sourceOf = (
+  kernel: Kernel,
+): { source: string; options: LibraryOptions; constants: FunctionConstants | undefined } => {
+  const { constants, wording, mathMode, compiled, isNative } = kernel
+  return {
+    source: kernel.source(),
+    options: { file: fileOf(kernel), wording, mathMode, compiled, isNative },
+    constants,
+  }
+}
 
 /** Bytes of memory in between that a recording keeps from one run to the next. */
 const MAX_KEPT = 2 ** 20
+
+/** The slot of memory that nothing uses, because nothing runs. */
+const NOWHERE = -1
 
 /** Parts of buffers have at most so many bytes, the buffers so many. */
 const MAX_PART = 4096
@@ -107,8 +126,10 @@ export class GpuQueue implements DispatchQueue {
   private readonly awaited = new Map<string, Awaited>()
   /** Of kernels that users wrote. */
   private readonly wordings = new WeakMap<GpuPipeline, Wording>()
-  /** While nothing runs: the sources that were asked for, by key. */
-  private asked: Map<string, LibrarySource> | null = null
+  /** While nothing runs: told of each kernel that a dispatch needs, and of its key and form. */
+  private asked: ((kernel: Kernel, key: string, form: DispatchForm | undefined) => void) | null = null
+  /** By key: whether the platform has a kernel that it cannot compile. */
+  private readonly provided = new Map<string, boolean>()
   /** While work is recorded. */
   private recording: Recording | null = null
   private readonly entries: Entry[] = []
@@ -164,6 +185,7 @@ export class GpuQueue implements DispatchQueue {
 
   allocate(nbytes: number): Storage {
     if (this.recording !== null) return this.recording.allocate(nbytes)
+    if (this.asked !== null) return new Storage(this.memory, NOWHERE, nbytes)
     const { maxBufferLength } = this.runtime.info
     if (nbytes > maxBufferLength)
       throw new DeviceError(
@@ -236,7 +258,7 @@ export class GpuQueue implements DispatchQueue {
 
   /** Later work may have the buffer at once: it runs after what is encoded now. */
   release(storage: Storage): void {
-    if (this.recording?.release(storage)) return
+    if (this.recording?.release(storage) || storage.slot === NOWHERE) return
     this.lost?.unregister(storage)
     this.releaseBuffer(storage.id)
   }
@@ -347,7 +369,7 @@ export class GpuQueue implements DispatchQueue {
     return this.pipelineOfForm(dispatch.kernel, this.runtime.specializes ? formOf(dispatch) : undefined)
   }
   private pipelineOfForm(kernel: Kernel, form: DispatchForm | undefined): GpuPipeline {
-    const key = form ? `${kernel.key}\0${form.threads}\0${form.whole}\0${form.inline.join()}` : kernel.key
+    const key = keyOf(kernel, form)
     const known = this.pipelines.get(key) ?? this.awaited.get(key)
     if (known) return known
     // A kernel of a user may not compile, which is better said at once.
@@ -361,16 +383,11 @@ export class GpuQueue implements DispatchQueue {
   }
 
   private compile(key: string, kernel: Kernel, form: DispatchForm | undefined): GpuPipeline {
-    const { name, constants, wording, mathMode, compiled, isNative } = kernel
-    const text = kernel.source()
-    const made = this.runtime.newPipeline(
-      this.runtime.newLibrary(text, { file: fileOf(kernel), wording, mathMode, compiled, isNative }),
-      name,
-      constants,
-      form,
-    )
+    const { name, wording, isNative } = kernel
+    const { source, options, constants } = sourceOf(kernel)
+    const made = this.runtime.newPipeline(this.runtime.newLibrary(source, options), name, constants, form)
     if (wording) this.wordings.set(made, wording)
-    if (!isNative) dumpSource(name, text)
+    if (!isNative) dumpSource(name, source)
     this.pipelines.set(key, made)
     return made
   }
@@ -409,6 +426,29 @@ export class GpuQueue implements DispatchQueue {
 
   /** Adds the sources of the kernels that `body` dispatches to `asked`; nothing of it runs. */
   withoutRunning(asked: Map<string, LibrarySource>, body: () => void): void {
+    this.asking(body, (kernel) => {
+      const { key } = kernel
+      if (!this.pipelines.has(key) && !asked.has(key))
+        asked.set(key, { source: kernel.source(), file: fileOf(kernel) })
+    })
+  }
+
+  /** True if the platform, which compiles nothing, has the kernels that `body` dispatches; users' count as there. Nothing of it runs. */
+  provides(body: () => void): boolean {
+    let all = true
+    this.asking(body, (kernel, key, form) => {
+      if (kernel.wording) return
+      let known = this.provided.get(key)
+      if (known === undefined) {
+        known = this.runtime.provides?.({ ...sourceOf(kernel), name: kernel.name, form }) ?? true
+        this.provided.set(key, known)
+      }
+      all = all && known
+    })
+    return all
+  }
+
+  private asking(body: () => void, asked: NonNullable<GpuQueue["asked"]>): void {
     this.asked = asked
     try {
       body()
@@ -419,10 +459,9 @@ export class GpuQueue implements DispatchQueue {
 
   dispatch(dispatch: Dispatch): void {
     const { op, kernel, arguments: args, writes, threadgroupMemory } = dispatch
-    if (this.asked) {
-      const { key } = kernel
-      if (!this.pipelines.has(key) && !this.asked.has(key))
-        this.asked.set(key, { source: kernel.source(), file: fileOf(kernel) })
+    if (this.asked !== null) {
+      const form = this.runtime.specializes ? formOf(dispatch) : undefined
+      this.asked(kernel, keyOf(kernel, form), form)
       return
     }
     const pipeline = this.pipelineOf(dispatch)

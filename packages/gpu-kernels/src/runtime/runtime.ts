@@ -75,6 +75,15 @@ export interface LibraryOptions {
   readonly isNative?: boolean
 }
 
+/** A kernel as it is compiled. */
+export interface KernelRequest {
+  readonly source: string
+  readonly options: LibraryOptions
+  readonly name: string
+  readonly constants?: FunctionConstants
+  readonly form?: DispatchForm
+}
+
 /** A source, and the name of its file in messages. */
 export interface LibrarySource {
   readonly source: string
@@ -155,6 +164,11 @@ export interface GpuRuntime {
     constants?: FunctionConstants,
     form?: DispatchForm,
   ): GpuPipeline
+
+  /** True where nothing can be compiled: kernels are those that it {@link provides}, and there is no recording. */
+  readonly limited?: boolean
+  /** True if a kernel is there without a compiler. */
+  provides?(kernel: KernelRequest): boolean
 
   /** Hands a stream over; its commands run in order. The stream may be reused at once. */
   commit(stream: Commands): Submission

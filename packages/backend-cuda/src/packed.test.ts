@@ -1,0 +1,75 @@
+/**
+ * The driver alone, on the test double: kernels that were compiled ahead run, fused work runs in parts, what was not compiled ahead runs by
+ * the CPU's kernels, all of it visibly; users' kernels say what they want.
+ */
+import "../test/double"
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import { afterAll, beforeAll, expect, it, vi } from "vitest"
+import "@lazuli/backend-cpu"
+import { compilerStats, openCompiler } from "./compiler"
+import { cudaRuntime, kernelRequests, packKernels } from "./index"
+import { cudaNative } from "./native"
+
+const folder = mkdtempSync(join(tmpdir(), "lazuli-packed-"))
+const x = (): mx.Array => mx.arange(12).astype(mx.float32).reshape([3, 4])
+const programs = {
+  square: () => mx.square(x()),
+  strided: () => mx.square(x().transpose()),
+  sum: () => x().add(1).sum(1),
+  product: () => x().matmul(x().transpose()),
+}
+
+beforeAll(async () => {
+  mx.setBackend("cuda", "gpu")
+  vi.stubEnv("LAZULI_CACHE_DIR", join(folder, "cache"))
+  vi.stubEnv("LAZULI_CUDA_PTX", join(folder, "ptx"))
+  const requests = kernelRequests(() =>
+    mx.stream(mx.gpu, () => {
+      for (const program of Object.values(programs)) mx.eval(program())
+    }),
+  )
+  const native = cudaNative()
+  openCompiler(native)
+  const packed = await packKernels(requests, join(folder, "ptx"), {
+    compile: (...given) => native.compileLater(...given),
+  })
+  expect(packed.refused).toEqual([])
+  expect(packed.kernels).toBeGreaterThan(4)
+  const index = JSON.parse(readFileSync(join(folder, "ptx", "index.json"), "utf8"))
+  expect(Object.keys(index.kernels)).toHaveLength(packed.kernels)
+}, 120_000)
+afterAll(() => {
+  vi.unstubAllEnvs()
+  rmSync(folder, { recursive: true })
+})
+
+/** The same on both devices, and what ran without a kernel. */
+function both(body: () => mx.Array): Record<string, unknown> {
+  mx.resetBackendStats()
+  expect(mx.stream(mx.gpu, body).tolist()).toEqual(mx.stream(mx.cpu, body).tolist())
+  return mx.backendStats().cuda ?? {}
+}
+
+it("what was compiled ahead runs", () => {
+  vi.stubEnv("LAZULI_CUDA_WITHOUT", "nvrtc, cublasLt, cudnn")
+  for (const [name, program] of Object.entries(programs)) expect([name, both(program)]).toEqual([name, {}])
+  expect(compilerStats).toMatchObject({ compiled: 0, fromDisk: 0 })
+  expect(compilerStats.packed).toBeGreaterThan(4)
+})
+it("what was not runs by the CPU's kernels or in parts, and is counted", () => {
+  expect(both(() => mx.sort(x(), 0))).toEqual({ sort: { decomposed: 0, reference: 0, borrowed: 1 } })
+  const f = compile((a: mx.Array) => mx.square(a).sum(1))
+  expect(both(() => f(x().add(1)) as mx.Array)).toMatchInlineSnapshot(`
+    {
+      "@lazuli/compile/program": {
+        "decomposed": 1,
+        "reference": 0,
+      },
+    }
+  `)
+  expect(cudaRuntime.limited).toBe(true)
+})
