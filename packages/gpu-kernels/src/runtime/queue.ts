@@ -93,7 +93,7 @@ const sourceOf = (
 /** Bytes of memory in between that a recording keeps from one run to the next. */
 const MAX_KEPT = 2 ** 20
 
-/** The slot of memory that nothing uses, because nothing runs. */
+/** The id of memory that nothing uses, because nothing runs. */
 const NOWHERE = -1
 
 /** Parts of buffers have at most so many bytes, the buffers so many. */
@@ -258,7 +258,7 @@ export class GpuQueue implements DispatchQueue {
 
   /** Later work may have the buffer at once: it runs after what is encoded now. */
   release(storage: Storage): void {
-    if (this.recording?.release(storage) || storage.slot === NOWHERE) return
+    if (this.recording?.release(storage) || storage.id === NOWHERE) return
     this.lost?.unregister(storage)
     this.releaseBuffer(storage.id)
   }
