@@ -106,3 +106,30 @@ test("memory grows with the length, not with its square", () => {
     expect(mx.getPeakMemory() - before).toBeLessThan(16 * 2 ** 20)
   }
 })
+
+test("blocks of keys that a mask hides from all queries are not read", () => {
+  const columns = 1500
+  const [b, w] = [random(6, [1, 2, columns, 64]), random(7, [1, 2, columns, 64])]
+  const NOTHING = mx.full([1], Number.NaN)
+  for (const [first, last] of [[0, 40], [200, 300], [1100, 1200]] as const) // biome-ignore format: one line
+    for (const rows of [1, 3]) {
+      const a = random(5, [1, 4, rows, 64])
+      const at = mx.arange(columns)
+      const seen = at.greaterEqual(first).logicalAnd(at.lessEqual(last))
+      // Whole blocks that nothing is seen of hold what no arithmetic forgives.
+      const kept = at
+        .greaterEqual(first - 128)
+        .logicalAnd(at.less(last + 128))
+        .reshape([columns, 1])
+      const [dirtyB, dirtyW] = [b, w].map((x) => mx.where(kept, x, NOTHING))
+      const [got, want] = [
+        mx.fast.scaledDotProductAttention(a, dirtyB, dirtyW, { scale: 0.125, mask: seen }),
+        mx.fast.scaledDotProductAttention(a, b, w, { scale: 0.125, mask: seen }),
+      ]
+      expect(got.tolist()).toEqual(want.tolist())
+      const part = ["...", mx.s(first, last + 1), ":"] as const
+      expect(
+        far(got, mx.fast.scaledDotProductAttention(a, b.index(...part), w.index(...part), { scale: 0.125 })),
+      ).toBeLessThan(1e-6)
+    }
+})

@@ -61,6 +61,22 @@ describe("an update runs where its array lies", () => {
     expect(y.tolist()).toEqual(want)
   })
 
+  test("a cache of which each step leaves a view behind is not copied for ever", () => {
+    // As decoding does: views of what is there are read, and nobody keeps them.
+    const cache = filled([8, 1024, 600])
+    const sums: mx.Array[] = []
+    let moved = 0
+    for (let n = 0; n < 30; n++) {
+      const before = addressOf(cache)
+      cache.set([":", n], n)
+      sums.push(cache.index(":", mx.s(0, n + 1)).sum())
+      mx.eval(sums[n], cache)
+      if (addressOf(cache) !== before) moved++
+    }
+    expect(sums[29].item()).toBe(((29 * 30) / 2) * 8 * 600)
+    expect(moved).toBeLessThan(10)
+  })
+
   test("a loop of updates of blocks, evaluated each or all at the end, takes its result alone", () => {
     const [blocks, n] = [16, 1 << 17]
     const block = filled([n], 1)

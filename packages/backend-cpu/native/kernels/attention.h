@@ -43,6 +43,21 @@ struct AttentionProblem {
     for (int64_t j = std::max<int64_t>(row + columns - rows + 1 - column, 0); j < n; j++) line[j] = -INFINITY;
   }
 
+  // True if the mask hides columns [column, column + n) from all rows of `count` heads from h on: there are
+  // such where a cache has room for what is still to come.
+  bool hides(int64_t b, int64_t h, int64_t count, int64_t column, int64_t n) const {
+    if (!allowed) return false;
+    const auto* s = mask_strides;
+    for (int64_t i = 0; i < (s[1] == 0 ? 1 : count); i++) {
+      for (int64_t row = 0; row < (s[2] == 0 ? 1 : rows); row++) {
+        const bool* line = allowed + b * s[0] + (h + i) * s[1] + row * s[2] + column * s[3];
+        for (int64_t j = 0; j < n; j++)
+          if (line[j * s[3]]) return false;
+      }
+    }
+    return true;
+  }
+
   float sink(int64_t b, int64_t h) const { return sinks[b * sink_stride + h]; }
 
   // The factor of a row's sums, whose exponentials were of scores less `max` and have this `sum`, and the

@@ -71,6 +71,7 @@ bool attention_of_few(const lz_call& call, const AttentionProblem& p, float* out
       std::fill_n(sum, queries, 0.0f);
       for (int64_t column = first; column < last; column += kAttentionColumns) {
         const int64_t n = std::min(kAttentionColumns, last - column);
+        if (p.hides(b, kv * group, group, column, n)) continue;
         products.dots[dtype](keys.at(b, kv, column), k_row, n, p.depth, x, p.depth, queries, block,
                              kAttentionColumns);
         for (int64_t i = 0; i < queries; i++) {

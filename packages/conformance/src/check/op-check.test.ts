@@ -180,20 +180,20 @@ test("batches, promises, memory and compiled calls that are wrong", () => {
   `)
 })
 
-test("calls that hold for one size, or give something else from a file", () => {
+test("calls that are traced for each size, or give something else from a file", () => {
   const warn = vi.spyOn(process, "emitWarning").mockImplementation(() => {})
   let calls = 0
   const check = (f: (...xs: mx.Array[]) => mx.Array): OpReport =>
     opCheck("add", [{ f, inputs: [x] }], { columns: [shapelessColumn, exportColumn] })
   expect({
     right: failures(check((a) => a.add(a.sum(0)))),
-    "the sizes of the first call": failures(check((a) => a.add(a.shape[0]))),
+    "sizes outside of calls": failures(check((a) => a.add(a.shape[0]))),
     "what changes": failures(check((a) => a.add(calls++))),
   }).toMatchInlineSnapshot(`
     {
       "right": {},
-      "the sizes of the first call": {
-        "shapeless": "output 0 with inputs 0 twice as long along axis 0: element 0 is …, expected … (sample 0: float64[2,3], float64[])",
+      "sizes outside of calls": {
+        "shapeless": "is traced anew with inputs 0 twice as long along axis 0 (sample 0: float64[2,3], float64[])",
       },
       "what changes": {
         "export": "output 0 from a file: element 0 is …, expected … (sample 0: float64[2,3], float64[])",

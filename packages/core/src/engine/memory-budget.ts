@@ -93,7 +93,9 @@ function copiedForHandles(application: Application): number {
   const { primitive, inputs, alias, stream } = application
   const [first] = inputs
   if (alias !== null || primitive.elementwise || first === undefined || first.storage === null) return 0
-  if (first.handles === 0 || first.uses !== 1 || first.nbytes !== application.nbytes) return 0
+  // A handle of its own, or one of a view.
+  if (first.handles === 0 && first.storage.refs === 1) return 0
+  if (first.uses !== 1 || first.nbytes !== application.nbytes) return 0
   const encoder = backendFor(stream.device).queue.lower(application)
   return encoder?.overwrites?.(application, 0).includes(0) ? first.nbytes : 0
 }
