@@ -64,8 +64,17 @@ typedef long intptr_t;
 #define INT_MIN (-2147483647 - 1)
 #define UINT_MAX 4294967295u
 
-/* Converts from float explicitly, to float implicitly. */
-struct bfloat {
+template <class I>
+struct lz_whole {};
+// clang-format off
+#define LZ_WHOLE(I) template <> struct lz_whole<I> { static constexpr bool yes = true; };
+LZ_WHOLE(bool) LZ_WHOLE(char) LZ_WHOLE(uchar) LZ_WHOLE(short) LZ_WHOLE(ushort)
+LZ_WHOLE(int) LZ_WHOLE(uint) LZ_WHOLE(long) LZ_WHOLE(ulong)
+#undef LZ_WHOLE
+    // clang-format on
+
+    /* Converts from float explicitly, to float implicitly. */
+    struct bfloat {
   ushort bits;
   bfloat() = default;
   bfloat(const bfloat&) = default;
@@ -73,11 +82,9 @@ struct bfloat {
   bfloat& operator=(const bfloat&) = default;
   explicit bfloat(float);
   explicit bfloat(half);
-  bfloat(int);
-  bfloat(uint);
-  bfloat(long);
-  bfloat(ulong);
-  bfloat(bool);
+  /* Of whole numbers alone: a float is none. */
+  template <class I, bool = lz_whole<I>::yes>
+  bfloat(I);
   operator float() const;
   operator float() const __constant;
 };
@@ -104,6 +111,11 @@ bfloat operator-(bfloat);
 
 template <class T>
 __local T* lz_local();
+/* A value without an address space, for operands of `c ? a : b`. */
+template <class T>
+constexpr T lz_value(T x) {
+  return x;
+}
 
 namespace metal {
 
@@ -169,6 +181,39 @@ LZ_NAMES(float)
 typedef metal::vec<bfloat, 2> bfloat2;
 typedef metal::vec<bfloat, 3> bfloat3;
 typedef metal::vec<bfloat, 4> bfloat4;
+
+namespace metal {
+
+/* The elements of a type: 1 of scalars. */
+template <class T>
+struct lz_count {
+  static constexpr int value = 0;
+};
+// clang-format off
+#define LZ_COUNT(T, N) template <> struct lz_count<T> { static constexpr int value = N; };
+#define LZ_COUNTS(T) LZ_COUNT(T, 1) LZ_COUNT(T##2, 2) LZ_COUNT(T##3, 3) LZ_COUNT(T##4, 4)
+LZ_COUNT(bool, 1)
+LZ_COUNTS(char) LZ_COUNTS(uchar) LZ_COUNTS(short) LZ_COUNTS(ushort) LZ_COUNTS(int) LZ_COUNTS(uint)
+LZ_COUNTS(long) LZ_COUNTS(ulong) LZ_COUNTS(half) LZ_COUNTS(float) LZ_COUNTS(bfloat)
+#undef LZ_COUNTS
+#undef LZ_COUNT
+    // clang-format on
+    template <bool B>
+    struct lz_only {
+};
+template <>
+struct lz_only<true> {
+  typedef int type;
+};
+/* A vector of a scalar, or of a vector with as many elements. */
+template <class V, class A,
+          typename lz_only<lz_count<A>::value == 1 || lz_count<A>::value == lz_count<V>::value>::type = 0>
+constexpr V lz_convert(A) {
+  return V();
+}
+
+}  // namespace metal
+using metal::lz_convert;
 // clang-format off
 
 namespace metal {

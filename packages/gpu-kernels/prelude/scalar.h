@@ -32,14 +32,41 @@ typedef _Float16 half;
 static_assert(sizeof(long) == 8, "Metal's long has 64 bits");
 static_assert(sizeof(half) == 2, "half has 16 bits");
 
+namespace lz {
+
+/* Conversions to bfloat: of whole numbers alone they are implicit, so that `c ? bf : 1.0f` is a float. */
+template <class A>
+struct ToBfloat {
+  typedef int Explicit;
+};
+#define LZ_WHOLE(I)       \
+  template <>             \
+  struct ToBfloat<I> {    \
+    typedef int Implicit; \
+  };
+LZ_WHOLE(bool)
+LZ_WHOLE(char)
+LZ_WHOLE(signed char)
+LZ_WHOLE(uchar)
+LZ_WHOLE(short)
+LZ_WHOLE(ushort)
+LZ_WHOLE(int)
+LZ_WHOLE(uint)
+LZ_WHOLE(long)
+LZ_WHOLE(ulong)
+#undef LZ_WHOLE
+
+}  // namespace lz
+
 /* bfloat16: the upper half of a float. Arithmetic between two rounds to bfloat; beside a float it is float.
  * Conversion from float is explicit, as in Metal. */
 struct bfloat {
   ushort bits;
   bfloat() = default;
-  template <class A, class = decltype(float(A()))>
+  template <class A, class = decltype(float(A())), typename lz::ToBfloat<A>::Explicit = 0>
   explicit bfloat(A value) : bits(round(float(value))) {}
-  bfloat(int value) : bits(round(float(value))) {}
+  template <class A, typename lz::ToBfloat<A>::Implicit = 0>
+  bfloat(A value) : bits(round(float(value))) {}
   operator float() const {
     const uint word = uint(bits) << 16;
     float f;

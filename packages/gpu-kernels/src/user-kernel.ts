@@ -35,7 +35,7 @@ import {
   type TemplateValue,
 } from "@lazuli/core/engine"
 import { customType, type KernelSpec } from "./custom-source"
-import { checkName, checkNames } from "./kernel-names"
+import { checkName, checkNames, type Language } from "./kernel-names"
 import {
   gridSize,
   groupSize,
@@ -49,7 +49,7 @@ import {
 /** A language for kernels, and the primitives that run them. */
 export interface Dialect {
   /** As messages name it. */
-  readonly language: "Metal" | "CUDA"
+  readonly language: Language
   /** The public function. */
   readonly op: "metalKernel" | "cudaKernel"
   /** The options that are not common to all, with their checks: what they add to a specification. */
@@ -158,7 +158,7 @@ export function userKernel(dialect: Dialect, options: MetalKernelOptions & CudaK
     const key = JSON.stringify([inputNames, outputNames, ensureRowContiguous])
     const known = specs.get(key)
     if (known) return known
-    checkNames(given.name, inputNames, outputNames)
+    checkNames(given.name, dialect.language, inputNames, outputNames)
     const made = { spec: { ...given, inputNames, outputNames, ensureRowContiguous }, specId: newSpecId() }
     specs.set(key, made)
     return made
@@ -228,12 +228,12 @@ function checkSpec(dialect: Dialect, options: MetalKernelOptions & CudaKernelOpt
   checkKeys(op, options, [...OPTIONS, ...dialect.options, "reference"])
   const { name, inputNames, outputNames, source } = options
   const header = options.header ?? ""
-  checkName(op, "name", name, new Set())
+  checkName(op, dialect.language, "name", name, new Set())
   for (const [what, text] of Object.entries({ source, header }))
     if (typeof text !== "string")
       throw new ArgumentError(op, `${what} must be a string, received ${describe(text)}`)
   // Where calls bring the others, these are checked with them.
-  checkNames(op, inputNames ?? [], outputNames ?? ["out"])
+  checkNames(op, dialect.language, inputNames ?? [], outputNames ?? ["out"])
   const { ensureRowContiguous = true, reference } = options
   if (reference !== undefined && reference !== null && typeof reference !== "function")
     throw new ArgumentError(op, `reference must be a function, received ${describe(reference)}`)
@@ -369,7 +369,7 @@ function templateOf(
         `template must hold pairs of a name and a value, received ${listed(pair)}`,
       )
     const [key, value] = pair
-    checkName(name, "a template parameter", key, taken)
+    checkName(name, dialect.language, "a template parameter", key, taken)
     if (isDtype(value)) {
       if (!dialect.typeOf(value))
         throw new DTypeError(

@@ -32,7 +32,7 @@ export function providedKernels({ kernels, package: from, library }: MetalKernel
         throw new ArgumentError(op, `a Metal kernel needs a source and launch, received ${describe(kernel)}`)
       if (kernel.source === undefined && file === null)
         throw new ArgumentError(op, "a Metal kernel needs a source, or the offer a library: a .metal file")
-      checkNames(op, kernel.inputNames, kernel.outputNames)
+      checkNames(op, "Metal", kernel.inputNames, kernel.outputNames)
       if (kernel.source === undefined)
         return [primitive, fileKernel(primitive, kernel, file as NonNullable<typeof file>)]
       return [primitive, providedKernel(primitive, kernel)]

@@ -21,7 +21,7 @@ const spaces: Record<string, string> = {
   thread: "__private",
 }
 
-/** Names of vector types, whose constructors are written as literals. */
+/** Names of vector types. */
 const VECTOR = /^(bool|char|uchar|short|ushort|int|uint|long|ulong|half|float|bfloat)[234]$/
 
 class StrictRewriter extends Rewriter {
@@ -51,12 +51,95 @@ class StrictRewriter extends Rewriter {
   }
 
   override rewrite(structure: Parameters<Rewriter["rewrite"]>[0]): void {
-    const { words } = this
-    for (let i = 0; i < words.length; i++) {
-      if (!VECTOR.test(words.text(i)) || words.text(i + 1) !== "(") continue
-      words.at(i).text = `((${words.text(i)})`
-      words.at(words.closing(i + 1)).text += ")"
-    }
+    const conditions = this.hasWord(/^bfloat/) ? this.conditions() : []
+    this.vectors()
     super.rewrite(structure)
+    for (const [from, to] of conditions) {
+      this.words.at(from).text = `lz_value(${this.words.text(from)}`
+      this.words.at(to).text += ")"
+    }
+  }
+
+  /** Constructors of vectors: of one argument, which may be a vector of another type, or of their elements. */
+  private vectors(): void {
+    const { words } = this
+    const aliases = this.aliases()
+    for (let i = 0; i < words.length; i++) {
+      const name = words.text(i)
+      const isVec = name === "vec" && words.text(i + 1) === "<"
+      if (!isVec && !VECTOR.test(name) && !aliases.has(name)) continue
+      const last = isVec ? words.closing(i + 1) : i
+      if (words.text(last + 1) !== "(") continue
+      const close = words.closing(last + 1)
+      if (words.split(last + 2, close).length === 1) {
+        words.at(i).text = `lz_convert<${name}`
+        words.at(last).text += ">"
+      } else if (!isVec) {
+        words.at(i).text = `((${name})`
+        words.at(close).text += ")"
+      }
+    }
+  }
+
+  /** Other names of vector types: `using float_4 = vec<T, 4>;` and `typedef vec<T, 4> float_4;`. */
+  private aliases(): Set<string> {
+    const { words } = this
+    const names = new Set<string>()
+    for (let i = 0; i < words.length; i++) {
+      if (words.text(i) !== "vec" || words.text(i + 1) !== "<") continue
+      const first = words.text(i - 1) === "::" ? i - 2 : i
+      if (words.text(first - 1) === "=" && words.text(first - 3) === "using") names.add(words.text(first - 2))
+      if (words.text(first - 1) === "typedef") names.add(words.text(words.closing(i + 1) + 1))
+    }
+    return names
+  }
+
+  private hasWord(pattern: RegExp): boolean {
+    const { words } = this
+    for (let i = 0; i < words.length; i++) if (pattern.test(words.text(i))) return true
+    return false
+  }
+
+  /**
+   * The operands of `c ? a : b`, by their first and last words: they are made values, because a class in one address space and the same
+   * class in another have no common type.
+   */
+  private conditions(): [number, number][] {
+    const { words } = this
+    const found: [number, number][] = []
+    for (let i = 0; i < words.length; i++) {
+      if (words.text(i) !== "?") continue
+      const colon = this.operandEnd(i + 1)
+      const end = this.operandEnd(colon + 1)
+      if (words.text(colon) !== ":") continue
+      found.push([i + 1, colon - 1])
+      // A `>` may end template arguments instead.
+      if (!/[<>]/.test(this.outside(colon + 1, end))) found.push([colon + 1, end - 1])
+    }
+    // A literal may be a null pointer.
+    return found.filter(([from, to]) => from < to || words.at(from).kind === "word")
+  }
+
+  /** Where an operand of a conditional ends. */
+  private operandEnd(begin: number): number {
+    const { words } = this
+    let inner = 0
+    for (let i = begin; i < words.length; i++) {
+      const text = words.text(i)
+      if (/^[([{]$/.test(text)) i = words.closing(i)
+      else if (text === "?") inner++
+      else if (text === ":" ? inner-- === 0 : /^[,;)\]}]$/.test(text)) return i
+    }
+    return words.length
+  }
+
+  /** The signs of a range outside its brackets. */
+  private outside(begin: number, end: number): string {
+    let signs = ""
+    for (let i = begin; i < end; i++) {
+      if (/^[([{]$/.test(this.words.text(i))) i = this.words.closing(i)
+      else if (this.words.at(i).kind === "sign") signs += this.words.text(i)
+    }
+    return signs
   }
 }
