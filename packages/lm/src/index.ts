@@ -12,14 +12,7 @@ export {
   type Prompt,
   stream,
 } from "./generate/stream"
-export {
-  CausalNetwork,
-  EncoderNetwork,
-  type Family,
-  modelTypes,
-  type Network,
-  registerFamily,
-  type Weights,
-} from "./models/network"
+export { CausalNetwork, EncoderNetwork, type Family, type Network, type Weights } from "./models/network"
+export { modelTypes, registerFamily } from "./models/registry"
 export { Detokenizer } from "./text/detokenizer"
 export { type ChatOptions, type Message, Tokenizer, type TokenizerFiles } from "./text/tokenizer"

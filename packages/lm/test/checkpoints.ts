@@ -118,6 +118,102 @@ function decoder(parts: Parts = {}): Tensors {
   return all
 }
 
+const FOUR_NORMS = [
+  "input_layernorm",
+  "post_attention_layernorm",
+  "pre_feedforward_layernorm",
+  "post_feedforward_layernorm",
+]
+
+function experts(p: string, [gate, up, down]: readonly string[]): Tensors {
+  const all: Tensors = { [`${p}.gate.weight`]: [4, HIDDEN] }
+  for (let e = 0; e < 4; e++) {
+    all[`${p}.experts.${e}.${gate}.weight`] = [64, HIDDEN]
+    all[`${p}.experts.${e}.${up}.weight`] = [64, HIDDEN]
+    all[`${p}.experts.${e}.${down}.weight`] = [HIDDEN, 64]
+  }
+  return all
+}
+
+const fusedAttention = (a: string): Tensors => ({
+  [`${a}.qkv_proj.weight`]: [(HEADS + 2 * KV) * DIM, HIDDEN],
+  [`${a}.o_proj.weight`]: [HIDDEN, HEADS * DIM],
+})
+const fusedMlp = (p: string): Tensors => ({
+  [`${p}.mlp.gate_up_proj.weight`]: [2 * INNER, HIDDEN],
+  [`${p}.mlp.down_proj.weight`]: [HIDDEN, INNER],
+})
+
+/** Products' weights lie transposed in GPT-2's files. */
+function gpt2(): Tensors {
+  const all: Tensors = { "wte.weight": [VOCABULARY, HIDDEN], "wpe.weight": [128, HIDDEN] }
+  const norm = (name: string): Tensors => ({ [`${name}.weight`]: [HIDDEN], [`${name}.bias`]: [HIDDEN] })
+  const product = (name: string, from: number, to: number): Tensors => ({
+    [`${name}.weight`]: [from, to],
+    [`${name}.bias`]: [to],
+  })
+  Object.assign(all, norm("ln_f"))
+  for (let i = 0; i < LAYERS; i++) {
+    const p = `h.${i}`
+    Object.assign(all, norm(`${p}.ln_1`), norm(`${p}.ln_2`))
+    Object.assign(
+      all,
+      product(`${p}.attn.c_attn`, HIDDEN, 3 * HIDDEN),
+      product(`${p}.attn.c_proj`, HIDDEN, HIDDEN),
+    )
+    Object.assign(
+      all,
+      product(`${p}.mlp.c_fc`, HIDDEN, 4 * HIDDEN),
+      product(`${p}.mlp.c_proj`, 4 * HIDDEN, HIDDEN),
+    )
+  }
+  return all
+}
+
+const bertConfig: Config = {
+  model_type: "bert",
+  vocab_size: VOCABULARY,
+  hidden_size: HIDDEN,
+  intermediate_size: INNER,
+  num_hidden_layers: LAYERS,
+  num_attention_heads: HEADS,
+  max_position_embeddings: 64,
+  type_vocab_size: 2,
+  layer_norm_eps: 1e-12,
+  hidden_act: "gelu",
+  pad_token_id: 258,
+}
+
+function bert(prefix: string): Tensors {
+  const all: Tensors = {}
+  const norm = (name: string): Tensors => ({ [`${name}.weight`]: [HIDDEN], [`${name}.bias`]: [HIDDEN] })
+  const dense = (name: string, to: number, from: number): Tensors => ({
+    [`${name}.weight`]: [to, from],
+    [`${name}.bias`]: [to],
+  })
+  all[`${prefix}embeddings.word_embeddings.weight`] = [VOCABULARY, HIDDEN]
+  all[`${prefix}embeddings.position_embeddings.weight`] = [64, HIDDEN]
+  all[`${prefix}embeddings.token_type_embeddings.weight`] = [2, HIDDEN]
+  Object.assign(all, norm(`${prefix}embeddings.LayerNorm`))
+  for (let i = 0; i < LAYERS; i++) {
+    const p = `${prefix}encoder.layer.${i}`
+    for (const part of ["query", "key", "value"])
+      Object.assign(all, dense(`${p}.attention.self.${part}`, HIDDEN, HIDDEN))
+    Object.assign(
+      all,
+      dense(`${p}.attention.output.dense`, HIDDEN, HIDDEN),
+      norm(`${p}.attention.output.LayerNorm`),
+    )
+    Object.assign(
+      all,
+      dense(`${p}.intermediate.dense`, INNER, HIDDEN),
+      dense(`${p}.output.dense`, HIDDEN, INNER),
+    )
+    Object.assign(all, norm(`${p}.output.LayerNorm`))
+  }
+  return { ...all, ...dense(`${prefix}pooler.dense`, HIDDEN, HIDDEN) }
+}
+
 /** The checkpoints by name: one or more a family. */
 export const tiny: Record<string, Tiny> = {
   llama: {
@@ -181,6 +277,156 @@ export const tiny: Record<string, Tiny> = {
     config: { ...base, model_type: "qwen3", architectures: ["Qwen3ForCausalLM"], rope_theta: 1000000 },
     tensors: decoder({ qkNorm: [DIM, DIM] }),
   },
+  "qwen2-moe": {
+    config: {
+      ...base,
+      model_type: "qwen2_moe",
+      architectures: ["Qwen2MoeForCausalLM"],
+      num_experts: 4,
+      num_experts_per_tok: 2,
+      moe_intermediate_size: 64,
+      shared_expert_intermediate_size: 64,
+      norm_topk_prob: false,
+      decoder_sparse_step: 1,
+    },
+    tensors: decoder({
+      qkvBias: true,
+      mlp: (p) => ({
+        ...experts(`${p}.mlp`, ["gate_proj", "up_proj", "down_proj"]),
+        ...gated(`${p}.mlp.shared_expert`, 64),
+        [`${p}.mlp.shared_expert_gate.weight`]: [1, HIDDEN],
+      }),
+    }),
+  },
+  "qwen3-moe": {
+    config: {
+      ...base,
+      model_type: "qwen3_moe",
+      architectures: ["Qwen3MoeForCausalLM"],
+      num_experts: 4,
+      num_experts_per_tok: 2,
+      moe_intermediate_size: 64,
+      norm_topk_prob: true,
+      decoder_sparse_step: 1,
+      mlp_only_layers: [1],
+    },
+    tensors: decoder({
+      qkNorm: [DIM, DIM],
+      mlp: (p, layer) =>
+        layer === 1 ? gated(`${p}.mlp`) : experts(`${p}.mlp`, ["gate_proj", "up_proj", "down_proj"]),
+    }),
+  },
+  mixtral: {
+    config: {
+      ...base,
+      model_type: "mixtral",
+      architectures: ["MixtralForCausalLM"],
+      intermediate_size: 64,
+      num_local_experts: 4,
+      num_experts_per_tok: 2,
+      rope_theta: 1000000,
+      sliding_window: null,
+    },
+    tensors: decoder({ mlp: (p) => experts(`${p}.block_sparse_moe`, ["w1", "w3", "w2"]) }),
+  },
+  gemma: {
+    config: {
+      ...base,
+      model_type: "gemma",
+      architectures: ["GemmaForCausalLM"],
+      hidden_act: "gelu_pytorch_tanh",
+      hidden_activation: "gelu_pytorch_tanh",
+      tie_word_embeddings: true,
+    },
+    tensors: decoder({ tied: true }),
+  },
+  gemma2: {
+    config: {
+      ...base,
+      model_type: "gemma2",
+      architectures: ["Gemma2ForCausalLM"],
+      hidden_activation: "gelu_pytorch_tanh",
+      tie_word_embeddings: true,
+      query_pre_attn_scalar: 20,
+      attn_logit_softcapping: 2.5,
+      final_logit_softcapping: 3.5,
+      sliding_window: 8,
+    },
+    tensors: decoder({ tied: true, norms: FOUR_NORMS }),
+  },
+  gemma3: {
+    config: {
+      ...base,
+      model_type: "gemma3_text",
+      architectures: ["Gemma3ForCausalLM"],
+      num_hidden_layers: 3,
+      hidden_activation: "gelu_pytorch_tanh",
+      tie_word_embeddings: true,
+      query_pre_attn_scalar: 20,
+      sliding_window: 8,
+      sliding_window_pattern: 3,
+      rope_theta: 1000000,
+      rope_local_base_freq: 10000,
+      rope_scaling: { rope_type: "linear", factor: 8 },
+    },
+    tensors: decoder({ tied: true, layers: 3, norms: FOUR_NORMS, qkNorm: [DIM, DIM] }),
+  },
+  phi3: {
+    config: { ...base, model_type: "phi3", architectures: ["Phi3ForCausalLM"], sliding_window: 16 },
+    tensors: decoder({ attention: fusedAttention, mlp: fusedMlp }),
+  },
+  "phi3-longrope": {
+    config: {
+      ...base,
+      model_type: "phi3",
+      architectures: ["Phi3ForCausalLM"],
+      sliding_window: null,
+      original_max_position_embeddings: 16,
+      rope_scaling: {
+        type: "longrope",
+        short_factor: [1.05, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7],
+        long_factor: [1.5, 2.5, 3.5, 4.5, 5.5, 6.5, 7.5, 8.5],
+      },
+    },
+    tensors: decoder({ attention: fusedAttention, mlp: fusedMlp }),
+  },
+  olmo2: {
+    config: { ...base, model_type: "olmo2", architectures: ["Olmo2ForCausalLM"], rope_theta: 500000 },
+    tensors: decoder({
+      qkNorm: [HEADS * DIM, KV * DIM],
+      norms: ["post_attention_layernorm", "post_feedforward_layernorm"],
+    }),
+  },
+  gpt2: {
+    config: {
+      model_type: "gpt2",
+      architectures: ["GPT2LMHeadModel"],
+      vocab_size: VOCABULARY,
+      n_embd: HIDDEN,
+      n_head: HEADS,
+      n_layer: LAYERS,
+      n_positions: 128,
+      layer_norm_epsilon: 1e-5,
+      activation_function: "gelu_new",
+      tie_word_embeddings: true,
+      bos_token_id: 256,
+      eos_token_id: 257,
+    },
+    tensors: gpt2(),
+  },
+  bert: {
+    config: { ...bertConfig, architectures: ["BertModel"] },
+    tensors: bert(""),
+  },
+  "bert-reranker": {
+    config: {
+      ...bertConfig,
+      architectures: ["BertForSequenceClassification"],
+      id2label: { "0": "LABEL_0" },
+      label2id: { LABEL_0: 0 },
+    },
+    tensors: { ...bert("bert."), "classifier.weight": [1, HIDDEN], "classifier.bias": [1] },
+  },
 }
 
 /** Weights of a checkpoint by their names. */
@@ -189,7 +435,7 @@ export function tinyWeights(name: string): Record<string, mx.Array> {
   const gemma = String(config.model_type).startsWith("gemma")
   return Object.fromEntries(
     Object.entries(tensors).map(([key, shape]) => {
-      const isNorm = shape.length === 1 && /norm|ln_/i.test(key) && key.endsWith("weight")
+      const isNorm = shape.length === 1 && /norm|\bln_/i.test(key) && key.endsWith("weight")
       return [key, randomArray(shape, hash(`${name}:${key}`), isNorm ? 0.1 : 0.15, isNorm && !gemma ? 1 : 0)]
     }),
   )

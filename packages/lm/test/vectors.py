@@ -11,10 +11,21 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForSequenceClassification
 
 TOKENS = [(i * 37 + 11) % 256 for i in range(24)]
 POSITIONS = [0, 7, 15, 23]
+
+
+def encoder(folder: Path, config: dict) -> torch.Tensor:
+    """The last vectors of an embedder, or the score of a reranker, whose second half is another text."""
+    classifies = config["architectures"][0].endswith("ForSequenceClassification")
+    kind = AutoModelForSequenceClassification if classifies else AutoModel
+    model = kind.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
+    types = torch.tensor([[0] * 12 + [1] * 12])
+    with torch.no_grad():
+        out = model(torch.tensor([TOKENS]), token_type_ids=types)
+    return (out.logits if classifies else out.last_hidden_state[0][POSITIONS]).float().contiguous()
 
 
 def main(root: str, out: str) -> None:
@@ -22,7 +33,8 @@ def main(root: str, out: str) -> None:
     vectors = {}
     for folder in sorted(Path(root).iterdir()):
         config = json.loads((folder / "config.json").read_text())
-        if config["model_type"] in ("bert",):
+        if config["model_type"] == "bert":
+            vectors[folder.name] = encoder(folder, config)
             continue
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
         with torch.no_grad():

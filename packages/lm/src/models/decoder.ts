@@ -21,6 +21,8 @@ export interface DecoderPlan {
   readonly feedForward: (layer: number) => nn.Model
   readonly norm: MakeNorm
   readonly order?: NormOrder
+  /** The field that feed-forward networks have in checkpoints. */
+  readonly feedForwardName?: "mlp" | "blockSparseMoe"
   /** The head is the table of embeddings. */
   readonly tied: boolean
   readonly headBias?: boolean
@@ -34,7 +36,8 @@ export interface DecoderPlan {
 
 class Block extends nn.Module {
   selfAttn: Attention
-  mlp: nn.Model
+  mlp?: nn.Model
+  blockSparseMoe?: nn.Model
   inputLayernorm?: nn.Model
   postAttentionLayernorm: nn.Model
   preFeedforwardLayernorm?: nn.Model
@@ -46,7 +49,7 @@ class Block extends nn.Module {
     super()
     const { norm, hidden, order = "before" } = plan
     this.selfAttn = new Attention(plan.attention(layer))
-    this.mlp = plan.feedForward(layer)
+    this[plan.feedForwardName ?? "mlp"] = plan.feedForward(layer)
     if (order !== "after") this.inputLayernorm = norm(hidden)
     this.postAttentionLayernorm = norm(hidden)
     if (order === "both") this.preFeedforwardLayernorm = norm(hidden)
@@ -62,7 +65,8 @@ class Block extends nn.Module {
     if (!before) attended = postAttentionLayernorm.forward(attended)
     const h = x.add(this.scaled(attended))
     const norm = before ? postAttentionLayernorm : preFeedforwardLayernorm
-    let fed = this.mlp.forward(norm ? norm.forward(h) : h)
+    const feedForward = this.mlp ?? this.blockSparseMoe!
+    let fed = feedForward.forward(norm ? norm.forward(h) : h)
     if (postFeedforwardLayernorm) fed = postFeedforwardLayernorm.forward(fed)
     return h.add(this.scaled(fed))
   }

@@ -2,7 +2,6 @@
  * The contract of a network that predicts the next token, and of a family of them: what a package registers to add one of its own.
  */
 import type * as mx from "@lazuli/core"
-import { ArgumentError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
 import { Pass } from "./attend"
 import type { Cache, LayerShape } from "./cache"
@@ -51,30 +50,4 @@ export interface Family {
   make(config: Settings): Network
   /** Weights as the network names them, from those of a file in the hub's form or in our own. */
   sanitize?(weights: Weights, config: Settings): Weights
-}
-
-const families = new Map<string, Family>()
-
-/**
- * Adds a family of models: from then on `load` makes networks for its `model_type`s. A later one replaces an earlier one.
- * @example
- * // registerFamily({ modelTypes: ["mine"], make: (config) => new MyNetwork(config) })
- */
-export function registerFamily(family: Family): void {
-  if (family.modelTypes.length === 0)
-    throw new ArgumentError("registerFamily", "modelTypes must name at least one model_type")
-  for (const type of family.modelTypes) families.set(type, family)
-}
-
-/** The `model_type`s for which there are families. */
-export const modelTypes = (): string[] => [...families.keys()].sort()
-
-/** The family of a config. @throws ArgumentError for a model_type that is not known */
-export function familyOf(config: Settings): Family {
-  const type = config.string("model_type")
-  const found = families.get(type)
-  if (found) return found
-  throw new ArgumentError("load", `the model_type "${type}" is not known`, {
-    hint: `Known are ${modelTypes().join(", ")}; registerFamily adds one`,
-  })
 }

@@ -1,5 +1,5 @@
 /**
- * Llama 2 and 3, and those that are built as it is: Mistral, SmolLM, Qwen 2 (with biases) and 3 (with norms of queries and keys).
+ * Llama 2 and 3, and those that are built as it is: Mistral and SmolLM.
  */
 import * as nn from "@lazuli/nn"
 import { Decoder, type DecoderPlan } from "../decoder"
@@ -71,29 +71,4 @@ export const llama: Family = {
     )
   },
   sanitize: sanitizeDecoder,
-}
-
-/** Qwen 2, 2.5 and 3. */
-export const qwen: Family = {
-  modelTypes: ["qwen2", "qwen3"],
-  make: (config) => new Decoder(llamaPlan(config, qwenAttention(config))),
-  sanitize: sanitizeDecoder,
-}
-
-/** The attention of Qwen's models, dense or with experts. */
-export function qwenAttention(config: Settings): DecoderPlan["attention"] {
-  const third = config.string("model_type").startsWith("qwen3")
-  const from = config.number("max_window_layers", 0)
-  const windows = config.boolean("use_sliding_window", false)
-    ? windowsOf(config, (layer) => layer >= from)
-    : () => null
-  const sizes = sizesOf(config)
-  const bias = config.boolean("attention_bias", false)
-  return (layer) => ({
-    ...sizes,
-    window: windows(layer),
-    ...(third
-      ? { qkvBias: bias, outBias: bias, norm: { over: "head", make: rmsNorm(config) } }
-      : { qkvBias: config.boolean("qkv_bias", true) }),
-  })
 }

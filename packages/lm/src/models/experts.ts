@@ -1,0 +1,158 @@
+/**
+ * Feed-forward networks of which each token takes a few: mixtures of experts. The experts' weights lie in one array a projection, and a
+ * product gathers those that are chosen.
+ */
+import * as mx from "@lazuli/core"
+import * as nn from "@lazuli/nn"
+import { type Activation, GatedFeedForward } from "./layers"
+import type { Weights } from "./network"
+
+/** Linear maps without biases, of which each vector takes one. */
+export class SwitchLinear extends nn.Module {
+  /** [experts, out, in] */
+  weight: mx.Array
+  constructor(experts: number, inner: number, outer: number) {
+    super()
+    this.weight = mx.random.uniform(-(inner ** -0.5), inner ** -0.5, [experts, outer, inner])
+  }
+  /** x [..., 1, in] by the experts of `chosen` [...]. */
+  forward(x: mx.Array, chosen: mx.Array): mx.Array {
+    return mx.gatherMm(x, this.weight.swapaxes(-1, -2), { rhsIndices: chosen })
+  }
+  /** This map with quantized weights. */
+  toQuantized(options: nn.QuantizationOptions): QuantizedSwitchLinear {
+    return new QuantizedSwitchLinear(this.weight, options)
+  }
+}
+
+/** {@link SwitchLinear} with quantized weights. */
+export class QuantizedSwitchLinear extends nn.Module {
+  weight: mx.Array
+  scales: mx.Array
+  biases?: mx.Array
+  readonly groupSize: number | null
+  readonly bits: number | null
+  readonly mode: mx.QuantizationMode
+
+  constructor(weight: mx.Array, { groupSize = null, bits = null, mode = "affine" }: nn.QuantizationOptions) {
+    super()
+    this.groupSize = groupSize
+    this.bits = bits
+    this.mode = mode
+    const [packed, scales, biases] = mx.quantize(weight, { groupSize, bits, mode })
+    this.weight = packed
+    this.scales = scales
+    if (biases) this.biases = biases
+    this.freeze()
+  }
+  forward(x: mx.Array, chosen: mx.Array): mx.Array {
+    const { weight, scales, biases, groupSize, bits, mode } = this
+    return mx.gatherQmm(x, weight, scales, biases, { rhsIndices: chosen, groupSize, bits, mode })
+  }
+}
+
+/** A layer that takes vectors and the experts that are chosen for them. */
+type Switch = nn.Model<[x: mx.Array, chosen: mx.Array]>
+
+/** {@link GatedFeedForward} of experts. */
+class SwitchFeedForward extends nn.Module {
+  gateProj: Switch
+  upProj: Switch
+  downProj: Switch
+  /** @internal */
+  readonly _activation: Activation
+  constructor({ experts, hidden, inner, activation }: ExpertSizes) {
+    super()
+    this.gateProj = new SwitchLinear(experts, hidden, inner)
+    this.upProj = new SwitchLinear(experts, hidden, inner)
+    this.downProj = new SwitchLinear(experts, inner, hidden)
+    this._activation = activation
+  }
+  forward(x: mx.Array, chosen: mx.Array): mx.Array {
+    const rows = x.expandDims(-2).expandDims(-2)
+    const gate = this._activation(this.gateProj.forward(rows, chosen))
+    return this.downProj.forward(gate.multiply(this.upProj.forward(rows, chosen)), chosen).squeeze(-2)
+  }
+}
+
+/** Sizes and choices of experts. */
+export interface ExpertSizes {
+  readonly hidden: number
+  readonly inner: number
+  readonly experts: number
+  /** Experts a token. */
+  readonly chosen: number
+  /** The weights of the chosen ones sum to 1. */
+  readonly normalized: boolean
+  readonly activation: Activation
+}
+
+/** Σ weight · expert(x) over the experts that a gate finds likeliest. */
+export class SparseFeedForward extends nn.Module {
+  gate: nn.Model
+  switchMlp: SwitchFeedForward
+  private readonly sizes: Omit<ExpertSizes, "activation">
+
+  constructor(sizes: ExpertSizes) {
+    super()
+    this.gate = new nn.Linear(sizes.hidden, sizes.experts, false)
+    this.switchMlp = new SwitchFeedForward(sizes)
+    const { activation: _, ...rest } = sizes
+    this.sizes = rest
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const { chosen: k, normalized } = this.sizes
+    const likely = mx.softmax(this.gate.forward(x).astype(mx.float32), -1)
+    const chosen = mx.stopGradient(mx.argpartition(likely.negative(), k - 1, -1).index("...", mx.s(0, k)))
+    let weights = mx.takeAlongAxis(likely, chosen, -1)
+    if (normalized) weights = weights.divide(weights.sum(-1, true))
+    const y = this.switchMlp.forward(x, chosen)
+    return y.multiply(weights.astype(y.dtype).expandDims(-1)).sum(-2)
+  }
+}
+
+/** {@link SparseFeedForward} and one expert that every token takes, as a gate of its own weighs it: Qwen 2. */
+export class SharedExperts extends SparseFeedForward {
+  sharedExpert: GatedFeedForward
+  sharedExpertGate: nn.Model
+  constructor(sizes: ExpertSizes, inner: number) {
+    super(sizes)
+    this.sharedExpert = new GatedFeedForward(sizes.hidden, inner, { activation: sizes.activation })
+    this.sharedExpertGate = new nn.Linear(sizes.hidden, 1, false)
+  }
+  override forward(x: mx.Array): mx.Array {
+    const gate = mx.sigmoid(this.sharedExpertGate.forward(x))
+    return super.forward(x).add(gate.multiply(this.sharedExpert.forward(x)))
+  }
+}
+
+const PROJECTIONS = ["gate_proj", "up_proj", "down_proj"] as const
+
+/**
+ * Weights of single experts (`mlp.experts.3.gate_proj.weight`) as one array a projection (`mlp.switch_mlp.gate_proj.weight`).
+ * @param names - the experts' names of the gate, the way up and the way down
+ */
+export function stackExperts(weights: Weights, block: string, names: readonly string[]): Weights {
+  const pattern = new RegExp(`^(.*\\.${block})\\.experts\\.(\\d+)\\.(${names.join("|")})\\.(\\w+)$`)
+  const out: Weights = {}
+  const stacks = new Map<string, mx.Array[]>()
+  for (const [name, array] of Object.entries(weights)) {
+    const [, prefix, expert, projection, leaf] = pattern.exec(name) ?? []
+    if (prefix === undefined) {
+      out[name] = array
+      continue
+    }
+    const target = `${prefix}.switch_mlp.${PROJECTIONS[names.indexOf(projection)]}.${leaf}`
+    const stack = stacks.get(target) ?? []
+    stack[Number(expert)] = array
+    stacks.set(target, stack)
+  }
+  for (const [target, stack] of stacks) {
+    out[target] = mx.stack(stack)
+    // Now, so that the experts' own arrays can go.
+    mx.eval(out[target])
+    stack.length = 0
+  }
+  return out
+}

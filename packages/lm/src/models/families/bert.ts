@@ -1,0 +1,153 @@
+/**
+ * BERT: encoders for embeddings, and with a classifier rerankers of pairs. Its names are those of its checkpoints, in our spelling.
+ */
+import * as mx from "@lazuli/core"
+import * as nn from "@lazuli/nn"
+import { attend, Pass } from "../attend"
+import { type Activation, activationOf } from "../layers"
+import { EncoderNetwork, type Family, type Weights } from "../network"
+import type { Settings } from "../settings"
+
+class Attention extends nn.Module {
+  query: nn.Model
+  key: nn.Model
+  value: nn.Model
+  output: nn.Model
+  constructor(
+    hidden: number,
+    readonly heads: number,
+  ) {
+    super()
+    this.query = new nn.Linear(hidden, hidden)
+    this.key = new nn.Linear(hidden, hidden)
+    this.value = new nn.Linear(hidden, hidden)
+    this.output = new nn.Linear(hidden, hidden)
+  }
+  forward(x: mx.Array, pass: Pass): mx.Array {
+    const [batch, length, hidden] = x.shape
+    const headDim = hidden / this.heads
+    const [q, k, v] = [this.query, this.key, this.value].map((layer) =>
+      layer.forward(x).reshape([batch, length, this.heads, headDim]).transpose([0, 2, 1, 3]),
+    )
+    const y = attend(q, k, v, { scale: headDim ** -0.5, window: null, cap: null, sinks: null }, pass)
+    return this.output.forward(y.transpose([0, 2, 1, 3]).reshape([batch, length, hidden]))
+  }
+}
+
+class Layer extends nn.Module {
+  attention: Attention
+  attentionNorm: nn.LayerNorm
+  intermediate: nn.Model
+  output: nn.Model
+  outputNorm: nn.LayerNorm
+  /** @internal */
+  readonly _activation: Activation
+  constructor(config: Settings) {
+    super()
+    const hidden = config.count("hidden_size")
+    const inner = config.count("intermediate_size")
+    const eps = config.number("layer_norm_eps", 1e-12)
+    this.attention = new Attention(hidden, config.count("num_attention_heads"))
+    this.attentionNorm = new nn.LayerNorm(hidden, eps)
+    this.intermediate = new nn.Linear(hidden, inner)
+    this.output = new nn.Linear(inner, hidden)
+    this.outputNorm = new nn.LayerNorm(hidden, eps)
+    this._activation = activationOf(config.string("hidden_act", "gelu"))
+  }
+  forward(x: mx.Array, pass: Pass): mx.Array {
+    const h = this.attentionNorm.forward(x.add(this.attention.forward(x, pass)))
+    return this.outputNorm.forward(h.add(this.output.forward(this._activation(this.intermediate.forward(h)))))
+  }
+}
+
+class Embeddings extends nn.Module {
+  wordEmbeddings: nn.Model
+  positionEmbeddings: nn.Model
+  tokenTypeEmbeddings: nn.Model
+  norm: nn.LayerNorm
+  constructor(config: Settings) {
+    super()
+    const hidden = config.count("hidden_size")
+    this.wordEmbeddings = new nn.Embedding(config.count("vocab_size"), hidden)
+    this.positionEmbeddings = new nn.Embedding(config.count("max_position_embeddings", 512), hidden)
+    this.tokenTypeEmbeddings = new nn.Embedding(config.count("type_vocab_size", 2), hidden)
+    this.norm = new nn.LayerNorm(hidden, config.number("layer_norm_eps", 1e-12))
+  }
+  forward(tokens: mx.Array, types: mx.Array | null): mx.Array {
+    const [, length] = tokens.shape
+    const at = mx.arange(length, { dtype: mx.int32 }).expandDims(0)
+    const kinds = this.tokenTypeEmbeddings.forward(types ?? mx.zeros(tokens.shape, mx.int32))
+    return this.norm.forward(
+      this.wordEmbeddings.forward(tokens).add(this.positionEmbeddings.forward(at)).add(kinds),
+    )
+  }
+}
+
+class Bert extends EncoderNetwork {
+  embeddings: Embeddings
+  layers: Layer[]
+  pooler?: nn.Model
+  classifier?: nn.Model
+  constructor(config: Settings) {
+    super()
+    const hidden = config.count("hidden_size")
+    this.embeddings = new Embeddings(config)
+    this.layers = Array.from({ length: config.count("num_hidden_layers") }, () => new Layer(config))
+    if (!classifies(config)) return
+    this.pooler = new nn.Linear(hidden, hidden)
+    this.classifier = new nn.Linear(hidden, labelsOf(config))
+  }
+  get scores(): boolean {
+    return this.classifier !== undefined
+  }
+  hidden(tokens: mx.Array, types: mx.Array | null, padding: mx.Array | null): mx.Array {
+    const pass = new Pass(padding, false)
+    let x = this.embeddings.forward(tokens, types)
+    for (const layer of this.layers) x = layer.forward(x, pass)
+    return x
+  }
+  score(hidden: mx.Array): mx.Array {
+    if (!this.pooler || !this.classifier) throw new mx.ArgumentError("rerank", "the model has no classifier")
+    return this.classifier.forward(this.pooler.forward(hidden.index(":", 0)).tanh())
+  }
+}
+
+const classifies = (config: Settings): boolean =>
+  config.optionalStrings("architectures")?.some((name) => name.endsWith("ForSequenceClassification")) ?? false
+
+function labelsOf(config: Settings): number {
+  const labels = config.part("id2label")
+  return labels ? Object.keys(labels.values).length : config.count("num_labels", 2)
+}
+
+/** From the names of checkpoints to those of the fields. */
+const NAMES: readonly (readonly [RegExp, string])[] = [
+  [/^bert\./, ""],
+  [/LayerNorm\.gamma$/, "LayerNorm.weight"],
+  [/LayerNorm\.beta$/, "LayerNorm.bias"],
+  [/^embeddings\.LayerNorm\./, "embeddings.norm."],
+  [/^encoder\.layer\./, "layers."],
+  [/\.attention\.self\./, ".attention."],
+  [/\.attention\.output\.dense\./, ".attention.output."],
+  [/\.attention\.output\.LayerNorm\./, ".attention_norm."],
+  [/\.intermediate\.dense\./, ".intermediate."],
+  [/\.output\.dense\./, ".output."],
+  [/\.output\.LayerNorm\./, ".output_norm."],
+  [/^pooler\.dense\./, "pooler."],
+]
+
+export const bert: Family = {
+  modelTypes: ["bert"],
+  make: (config) => new Bert(config),
+  sanitize: (weights, config) => {
+    const out: Weights = {}
+    for (const [name, array] of Object.entries(weights)) {
+      const known = NAMES.reduce((text, [from, to]) => text.replace(from, to), name)
+      // Heads of training, buffers, and a pooler that nothing reads.
+      if (known.startsWith("cls.") || known.endsWith("position_ids")) continue
+      if (known.startsWith("pooler.") && !classifies(config)) continue
+      out[known] = array
+    }
+    return out
+  },
+}

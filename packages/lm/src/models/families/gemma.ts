@@ -1,0 +1,86 @@
+/**
+ * Gemma 1, 2 and 3 (its text): scaled embeddings, norms with 1 + weight; from 2 on norms before and after each part, windows in
+ * some layers, and caps of scores and logits (2) or norms of queries and keys (3).
+ */
+import { Decoder, type DecoderPlan } from "../decoder"
+import { activationOf, GatedFeedForward, OffsetNorm } from "../layers"
+import type { Family, Weights } from "../network"
+import { type Rope, ropeOf } from "../rope"
+import { Settings } from "../settings"
+import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+
+/** The settings of the text model, whose head is its table of embeddings unless they say otherwise. */
+function textOf(config: Settings): Settings {
+  const { values, source } = config.within("text_config")
+  return new Settings({ tie_word_embeddings: true, ...values }, source)
+}
+
+function planOf(config: Settings): DecoderPlan {
+  const kind = config.string("model_type")
+  const eps = config.number("rms_norm_eps", 1e-6)
+  const norm = (dims: number): OffsetNorm => new OffsetNorm(dims, eps)
+  const plan = {
+    ...llamaPlan(config, attentionOf(config, norm)),
+    norm,
+    embeddingScale: Math.sqrt(config.count("hidden_size")),
+    feedForward: () => {
+      // Gemma's "gelu" was always the one with tanh.
+      const named = config.string("hidden_activation", config.string("hidden_act", "gelu_pytorch_tanh"))
+      const activation = activationOf(named === "gelu" ? "gelu_pytorch_tanh" : named)
+      return new GatedFeedForward(config.count("hidden_size"), config.count("intermediate_size"), {
+        activation,
+      })
+    },
+  }
+  if (kind === "gemma") return plan
+  return { ...plan, order: "both", logitCap: config.optionalNumber("final_logit_softcapping") }
+}
+
+function attentionOf(config: Settings, norm: (dims: number) => OffsetNorm): DecoderPlan["attention"] {
+  const kind = config.string("model_type")
+  if (kind === "gemma") {
+    const sizes = sizesOf(config)
+    return () => sizes
+  }
+  const third = kind.startsWith("gemma3")
+  const sizes = sizesOf(config, third ? { base: 1e6, layerType: "full_attention" } : {})
+  const scale = config.number("query_pre_attn_scalar", 256) ** -0.5
+  const every = third ? config.count("sliding_window_pattern", 6) : 2
+  const windows = windowsOf(config, (layer) => (layer + 1) % every !== 0)
+  const cap = config.optionalNumber("attn_logit_softcapping")
+  const local = third ? localRope(config, sizes.headDim) : sizes.rope
+  return (layer) => {
+    const window = windows(layer)
+    return {
+      ...sizes,
+      scale,
+      window,
+      cap,
+      rope: window === null ? sizes.rope : local,
+      ...(third ? { norm: { over: "head", make: norm } } : {}),
+    }
+  }
+}
+
+/** The rotation in layers with a window: another base, and never stretched. */
+function localRope(config: Settings, headDim: number): Rope {
+  if (config.part("rope_parameters")?.part("sliding_attention"))
+    return ropeOf(config, { headDim, layerType: "sliding_attention" })
+  const { rope_scaling: _, ...values } = config.values
+  const base = config.number("rope_local_base_freq", 10000)
+  return ropeOf(new Settings({ ...values, rope_theta: base }, config.source), { headDim })
+}
+
+export const gemma: Family = {
+  modelTypes: ["gemma", "gemma2", "gemma3_text", "gemma3"],
+  make: (config) => new Decoder(planOf(textOf(config))),
+  sanitize: (weights, config) => {
+    const text: Weights = {}
+    for (const [name, array] of Object.entries(weights)) {
+      if (/(^|\.)(vision_tower|multi_modal_projector)\./.test(name)) continue
+      const plain = name.replace(/^(model\.)?language_model\./, "")
+      text[/^(model|lm_head)\./.test(plain) ? plain : `model.${plain}`] = array
+    }
+    return sanitizeDecoder(text, textOf(config))
+  },
+}

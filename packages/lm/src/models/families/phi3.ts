@@ -1,0 +1,22 @@
+/**
+ * Phi 3 and 3.5: Llama with one product for queries, keys and values, one for gate and way up, and rotations of its own for long texts.
+ */
+import { Decoder } from "../decoder"
+import { activationOf, GatedFeedForward } from "../layers"
+import type { Family } from "../network"
+import { llamaPlan, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+
+export const phi3: Family = {
+  modelTypes: ["phi3"],
+  make: (config) => {
+    const sizes = sizesOf(config)
+    const windows = windowsOf(config, () => true)
+    const activation = activationOf(config.string("hidden_act", "silu"))
+    const inner = config.count("intermediate_size")
+    return new Decoder({
+      ...llamaPlan(config, (layer) => ({ ...sizes, fused: true, window: windows(layer) })),
+      feedForward: () => new GatedFeedForward(sizes.hidden, inner, { activation, fused: true }),
+    })
+  },
+  sanitize: sanitizeDecoder,
+}

@@ -1,0 +1,63 @@
+/**
+ * Qwen 2 and 2.5, whose attention has biases, and 3, which norms queries and keys; dense, or with experts.
+ */
+import { Decoder, type DecoderPlan } from "../decoder"
+import { SharedExperts, SparseFeedForward, stackExperts } from "../experts"
+import { activationOf, GatedFeedForward } from "../layers"
+import type { Family, Weights } from "../network"
+import type { Settings } from "../settings"
+import { llamaPlan, rmsNorm, sanitizeDecoder, sizesOf, windowsOf } from "./llama"
+
+function attentionOf(config: Settings): DecoderPlan["attention"] {
+  const third = config.string("model_type").startsWith("qwen3")
+  const from = config.number("max_window_layers", 0)
+  const windows = config.boolean("use_sliding_window", false)
+    ? windowsOf(config, (layer) => layer >= from)
+    : () => null
+  const sizes = sizesOf(config)
+  const bias = config.boolean("attention_bias", false)
+  return (layer) => ({
+    ...sizes,
+    window: windows(layer),
+    ...(third
+      ? { qkvBias: bias, outBias: bias, norm: { over: "head", make: rmsNorm(config) } }
+      : { qkvBias: config.boolean("qkv_bias", true) }),
+  })
+}
+
+/** The feed-forward network of each layer, where some or all have experts. */
+function feedForwardOf(config: Settings): DecoderPlan["feedForward"] {
+  const hidden = config.count("hidden_size")
+  const activation = activationOf(config.string("hidden_act", "silu"))
+  const dense = new Set(config.numbers("mlp_only_layers", []))
+  const every = config.count("decoder_sparse_step", 1)
+  const experts = config.count("num_experts")
+  const choice = {
+    hidden,
+    inner: config.count("moe_intermediate_size"),
+    experts,
+    chosen: config.count("num_experts_per_tok"),
+    normalized: config.boolean("norm_topk_prob", false),
+    activation,
+  }
+  const shared = config.optionalCount("shared_expert_intermediate_size")
+  return (layer) => {
+    if (dense.has(layer) || (layer + 1) % every !== 0)
+      return new GatedFeedForward(hidden, config.count("intermediate_size"), { activation })
+    return shared === null ? new SparseFeedForward(choice) : new SharedExperts(choice, shared)
+  }
+}
+
+const hasExperts = (config: Settings): boolean => config.string("model_type").endsWith("_moe")
+
+export const qwen: Family = {
+  modelTypes: ["qwen2", "qwen3", "qwen2_moe", "qwen3_moe"],
+  make: (config) => {
+    const plan = llamaPlan(config, attentionOf(config))
+    return new Decoder(hasExperts(config) ? { ...plan, feedForward: feedForwardOf(config) } : plan)
+  },
+  sanitize: (weights, config) => {
+    const kept: Weights = sanitizeDecoder(weights, config)
+    return hasExperts(config) ? stackExperts(kept, "mlp", ["gate_proj", "up_proj", "down_proj"]) : kept
+  },
+}

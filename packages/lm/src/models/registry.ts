@@ -1,0 +1,42 @@
+/**
+ * The families that are known: those of the package, and what others register.
+ */
+import { ArgumentError } from "@lazuli/core/engine"
+import { bert } from "./families/bert"
+import { gemma } from "./families/gemma"
+import { gpt2 } from "./families/gpt2"
+import { llama } from "./families/llama"
+import { mixtral } from "./families/mixtral"
+import { olmo2 } from "./families/olmo2"
+import { phi3 } from "./families/phi3"
+import { qwen } from "./families/qwen"
+import type { Family } from "./network"
+import type { Settings } from "./settings"
+
+const families = new Map<string, Family>()
+
+/**
+ * Adds a family of models: from then on `load` makes networks for its `model_type`s. A later one replaces an earlier one.
+ * @example
+ * // registerFamily({ modelTypes: ["mine"], make: (config) => new MyNetwork(config) })
+ */
+export function registerFamily(family: Family): void {
+  if (family.modelTypes.length === 0)
+    throw new ArgumentError("registerFamily", "modelTypes must name at least one model_type")
+  for (const type of family.modelTypes) families.set(type, family)
+}
+
+for (const family of [bert, gemma, gpt2, llama, mixtral, olmo2, phi3, qwen]) registerFamily(family)
+
+/** The `model_type`s for which there are families. */
+export const modelTypes = (): string[] => [...families.keys()].sort()
+
+/** The family of a config. @throws ArgumentError for a model_type that is not known */
+export function familyOf(config: Settings): Family {
+  const type = config.string("model_type")
+  const found = families.get(type)
+  if (found) return found
+  throw new ArgumentError("load", `the model_type "${type}" is not known`, {
+    hint: `Known are ${modelTypes().join(", ")}; registerFamily adds one`,
+  })
+}
