@@ -3,6 +3,9 @@
  */
 export type { Progress } from "./formats/folder"
 export { type LoadedModel, type LoadModelOptions, load } from "./formats/load"
+export { Batcher, type BatchOptions, BusyError } from "./generate/batch"
+export { type CacheOptions, loadPromptCache, makeCache, savePromptCache } from "./generate/caches"
+export { PrefixStore } from "./generate/prefixes"
 export type { Choice, SamplingOptions } from "./generate/sampler"
 export {
   type FinishReason,
@@ -12,7 +15,10 @@ export {
   type Prompt,
   stream,
 } from "./generate/stream"
+export { type Cache, cacheBytes, cacheLength, type LayerCache, type LayerShape } from "./models/cache"
+export { Decoder, type DecoderPlan } from "./models/decoder"
 export { CausalNetwork, EncoderNetwork, type Family, type Network, type Weights } from "./models/network"
 export { modelTypes, registerFamily } from "./models/registry"
+export { Settings } from "./models/settings"
 export { Detokenizer } from "./text/detokenizer"
 export { type ChatOptions, type Message, Tokenizer, type TokenizerFiles } from "./text/tokenizer"

@@ -69,6 +69,7 @@ const base: Config = {
 
 interface Parts {
   readonly layers?: number
+  readonly dim?: number
   readonly qkvBias?: boolean
   readonly norms?: readonly string[]
   readonly qkNorm?: readonly [number, number]
@@ -86,6 +87,7 @@ const gated = (p: string, inner = INNER): Tensors => ({
 function decoder(parts: Parts = {}): Tensors {
   const {
     layers = LAYERS,
+    dim = DIM,
     qkvBias,
     qkNorm,
     tied,
@@ -103,10 +105,10 @@ function decoder(parts: Parts = {}): Tensors {
         ["k", KV],
         ["v", KV],
       ] as const) {
-        all[`${a}.${name}_proj.weight`] = [heads * DIM, HIDDEN]
-        if (qkvBias) all[`${a}.${name}_proj.bias`] = [heads * DIM]
+        all[`${a}.${name}_proj.weight`] = [heads * dim, HIDDEN]
+        if (qkvBias) all[`${a}.${name}_proj.bias`] = [heads * dim]
       }
-      all[`${a}.o_proj.weight`] = [HIDDEN, HEADS * DIM]
+      all[`${a}.o_proj.weight`] = [HIDDEN, HEADS * dim]
     }
     if (qkNorm) {
       all[`${a}.q_norm.weight`] = [qkNorm[0]]
@@ -219,6 +221,10 @@ export const tiny: Record<string, Tiny> = {
   llama: {
     config: { ...base, model_type: "llama", architectures: ["LlamaForCausalLM"], rope_theta: 10000 },
     tensors: decoder(),
+  },
+  "llama-wide": {
+    config: { ...base, model_type: "llama", architectures: ["LlamaForCausalLM"], head_dim: 32 },
+    tensors: decoder({ dim: 32 }),
   },
   "llama-linear": {
     config: {

@@ -61,6 +61,12 @@ export interface Choice {
   readonly top: readonly { readonly token: number; readonly logprob: number }[]
 }
 
+/** A choice that is not computed yet: what must be evaluated, and its outcome, which is read once. */
+export interface Proposal {
+  readonly arrays: readonly mx.Array[]
+  read(): Choice
+}
+
 /** Chooses tokens of one sequence, one after another. */
 export class Sampler {
   private key: mx.Array | null = null
@@ -84,40 +90,43 @@ export class Sampler {
       this.key = mx.random.key(options.seed ?? Math.floor(Math.random() * 2 ** 31))
   }
 
-  /** The next token of logits [vocabulary], lazy. */
-  pick(raw: mx.Array): mx.Array {
-    return this.draw(this.adjust(raw.astype(mx.float32)))
-  }
-
-  /** The next token, with log-probabilities; remembers it. */
-  async choose(raw: mx.Array): Promise<Choice> {
+  /** The next token of logits [vocabulary], not yet computed. */
+  propose(raw: mx.Array): Proposal {
     const logits = this.adjust(raw.astype(mx.float32))
     const picked = this.draw(logits)
-    if (this.top === null) {
-      await mx.asyncEval(picked)
-      return this.remember({ token: Number(picked.item()), logprob: null, top: [] })
-    }
+    const { top } = this
+    if (top === null)
+      return {
+        arrays: [picked],
+        read: () => this.remember({ token: Number(picked.item()), logprob: null, top: [] }),
+      }
     const logprobs = logits.subtract(mx.logsumexp(logits, -1, true))
-    const order = this.top > 0 ? mx.argsort(logprobs.negative()).index(mx.s(0, this.top)) : null
-    await mx.asyncEval([picked, logprobs, order].filter((x) => x !== null))
-    const token = Number(picked.item())
-    const values = logprobs.toTypedArray() as Float32Array
-    const top = order ? [...(order.toTypedArray() as Uint32Array)] : []
-    return this.remember({
-      token,
-      logprob: values[token],
-      top: top.map((t) => ({ token: t, logprob: values[t] })),
-    })
+    const order = mx.argsort(logprobs.negative()).index(mx.s(0, top))
+    return {
+      arrays: [picked, logprobs, order],
+      read: () => {
+        const token = Number(picked.item())
+        const values = logprobs.toTypedArray() as Float32Array
+        const likeliest = [...(order.toTypedArray() as Uint32Array)]
+        return this.remember({
+          token,
+          logprob: values[token],
+          top: likeliest.map((t) => ({ token: t, logprob: values[t] })),
+        })
+      },
+    }
   }
 
-  /** Notes a token that was chosen elsewhere. */
-  note(token: number): void {
-    this.seen.push(token)
-    this.counts.set(token, (this.counts.get(token) ?? 0) + 1)
+  /** The next token; remembers it. */
+  async choose(raw: mx.Array): Promise<Choice> {
+    const { arrays, read } = this.propose(raw)
+    await mx.asyncEval(arrays)
+    return read()
   }
 
   private remember(choice: Choice): Choice {
-    this.note(choice.token)
+    this.seen.push(choice.token)
+    this.counts.set(choice.token, (this.counts.get(choice.token) ?? 0) + 1)
     return choice
   }
 

@@ -1,0 +1,313 @@
+/**
+ * Many prompts answered together: each decoding step reads the weights once for all of them. Requests come and go between steps, each with
+ * a cache of its own, so that nobody's answer depends on who else is there.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import type { LoadedModel } from "../formats/load"
+import { type AttentionRules, Pass } from "../models/attend"
+import { type Cache, cacheArrays, cacheBytes, cacheLength, type LayerCache } from "../models/cache"
+import type { CausalNetwork } from "../models/network"
+import { type CacheOptions, makeCache, tokensWithin } from "./caches"
+import { PrefixStore } from "./prefixes"
+import { Sampler } from "./sampler"
+import {
+  causal,
+  checkOptions,
+  type GenerateOptions,
+  type Piece,
+  type Prompt,
+  promptTokens,
+  Writer,
+} from "./stream"
+
+/** Options of a {@link Batcher}. */
+export interface BatchOptions extends CacheOptions {
+  /** The most requests that are answered at once; 16 by default. */
+  readonly maxRows?: number
+  /** The most requests that wait; more are refused. 256 by default. */
+  readonly maxWaiting?: number
+  /** Tokens of a prompt that are read between two steps of the others; 256 by default. */
+  readonly prefillStep?: number
+  /** Bytes for caches of prompts that later ones may begin with; none by default. */
+  readonly prefixBytes?: number
+  /**
+   * Computes each row's logits by itself: they are then those of `stream`, bit for bit, and batches are no faster than one after another.
+   * Without it products of many rows may round the last bits differently.
+   */
+  readonly exact?: boolean
+}
+
+/** A batch that takes no more requests for now. */
+export class BusyError extends Error {
+  override readonly name = "BusyError"
+}
+
+/** One request: what it still has to read, and what it has written. */
+interface Row {
+  readonly tokens: readonly number[]
+  readonly options: GenerateOptions
+  readonly sampler: Sampler
+  readonly writer: Writer
+  readonly outlet: Outlet
+  /** Tokens that its cache may come to hold. */
+  readonly reserved: number
+  cache: Cache
+  /** The logits of the next token, once the prompt is read. */
+  logits: mx.Array | null
+  /** The tokens that were chosen. */
+  readonly written: number[]
+}
+
+/** Pieces on the way to the one who waits for them. There are never more than a request's tokens. */
+class Outlet {
+  private readonly pieces: Piece[] = []
+  private wake: (() => void) | null = null
+  private failure: { readonly reason: unknown } | null = null
+  private ended = false
+
+  push(piece: Piece): void {
+    this.pieces.push(piece)
+    if (piece.finish !== null) this.ended = true
+    this.wake?.()
+  }
+  fail(reason: unknown): void {
+    this.failure = { reason }
+    this.wake?.()
+  }
+  async *read(): AsyncGenerator<Piece, void, undefined> {
+    for (;;) {
+      const piece = this.pieces.shift()
+      if (piece) yield piece
+      else if (this.failure) throw this.failure.reason
+      else if (this.ended) return
+      else
+        await new Promise<void>((resolve) => {
+          this.wake = resolve
+        })
+    }
+  }
+}
+
+/** The caches of one layer of all rows: each row attends over its own. */
+class RowsCache implements LayerCache {
+  readonly offset = 0
+  constructor(private readonly rows: readonly LayerCache[]) {}
+  get nbytes(): number {
+    return this.rows.reduce((sum, row) => sum + row.nbytes, 0)
+  }
+  attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array {
+    const n = this.rows.length
+    const [qs, ks, vs] = [q, k, v].map((x) => mx.split(x, n, 0))
+    return mx.concatenate(
+      this.rows.map((row, i) => row.attend(qs[i], ks[i], vs[i], rules, pass)),
+      0,
+    )
+  }
+  trim(): boolean {
+    return false
+  }
+  clone(): RowsCache {
+    return new RowsCache(this.rows.map((row) => row.clone()))
+  }
+  state(): never {
+    throw new ArgumentError("batch", "a batch's caches are saved row by row")
+  }
+}
+
+/** Answers many requests with one network. */
+export class Batcher {
+  private readonly network: CausalNetwork
+  private readonly waiting: Row[] = []
+  private readonly active: Row[] = []
+  private readonly prefixes: PrefixStore | null
+  private readonly budget: number
+  private running = false
+  private closed = false
+
+  constructor(
+    readonly model: LoadedModel,
+    private readonly options: BatchOptions = {},
+  ) {
+    this.network = causal("batch", model)
+    this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
+    this.budget =
+      options.maxCacheBytes === undefined
+        ? Number.MAX_SAFE_INTEGER
+        : tokensWithin(this.network, options.maxCacheBytes, 4, options.cacheBits)
+  }
+
+  /** Requests that are answered, and that wait; bytes of caches. */
+  stats(): { active: number; waiting: number; cacheBytes: number; prefixBytes: number } {
+    return {
+      active: this.active.length,
+      waiting: this.waiting.length,
+      cacheBytes: this.active.reduce((sum, row) => sum + cacheBytes(row.cache), 0),
+      prefixBytes: this.prefixes?.nbytes ?? 0,
+    }
+  }
+
+  /**
+   * Answers a prompt, as `stream` does, beside others.
+   * @throws BusyError where too many wait; ArgumentError for options out of range and for what never fits the limit of bytes
+   */
+  stream(prompt: Prompt, options: GenerateOptions = {}): AsyncGenerator<Piece, void, undefined> {
+    checkOptions(options)
+    const { signal, maxTokens = 256 } = options
+    const tokens = promptTokens(this.model, prompt)
+    if (tokens.length === 0) throw new ArgumentError("batch", "the prompt has no tokens")
+    if (options.draft || options.cache)
+      throw new ArgumentError("batch", "takes no draft and no cache of its own")
+    // Buffers grow in steps.
+    const reserved = Math.ceil((tokens.length + maxTokens) / 256) * 256
+    if (reserved > this.budget)
+      throw new ArgumentError("batch", `${tokens.length} + ${maxTokens} tokens do not fit maxCacheBytes`)
+    if (this.closed) throw new BusyError("the batch is closed")
+    if (this.waiting.length >= (this.options.maxWaiting ?? 256)) throw new BusyError("too many requests wait")
+    const row: Row = {
+      tokens,
+      options,
+      sampler: new Sampler(options, tokens, options.logprobs ?? null),
+      writer: new Writer(this.model, options),
+      outlet: new Outlet(),
+      reserved,
+      cache: [],
+      logits: null,
+      written: [],
+    }
+    this.waiting.push(row)
+    const abort = (): void => this.remove(row, signal?.reason)
+    if (signal?.aborted) abort()
+    signal?.addEventListener("abort", abort, { once: true })
+    void this.work()
+    return this.deliver(row, () => signal?.removeEventListener("abort", abort))
+  }
+
+  /** Refuses further requests, and ends all that are there with an error. */
+  close(): void {
+    this.closed = true
+    for (const row of [...this.active, ...this.waiting])
+      this.remove(row, new BusyError("the batch is closed"))
+    this.prefixes?.clear()
+  }
+
+  private async *deliver(row: Row, done: () => void): AsyncGenerator<Piece, void, undefined> {
+    try {
+      yield* row.outlet.read()
+    } finally {
+      done()
+      this.remove(row, new BusyError("nobody reads any more"))
+    }
+  }
+
+  private remove(row: Row, reason: unknown): void {
+    for (const list of [this.waiting, this.active]) {
+      const at = list.indexOf(row)
+      if (at < 0) continue
+      list.splice(at, 1)
+      row.outlet.fail(reason)
+    }
+  }
+
+  /** Goes on while there are requests: reads a part of a prompt, then takes a step with all that have read theirs. */
+  private async work(): Promise<void> {
+    if (this.running) return
+    this.running = true
+    try {
+      while (this.active.length + this.waiting.length > 0) {
+        this.admit()
+        const reading = this.active.find((row) => row.logits === null)
+        if (reading) await this.guarded([reading], () => this.readSome(reading))
+        const ready = this.active.filter((row) => row.logits !== null)
+        if (ready.length > 0) await this.guarded(ready, () => this.step(ready))
+        // Others have their turn: requests that come in, pieces that go out.
+        await new Promise((resolve) => setImmediate(resolve))
+      }
+    } finally {
+      this.running = false
+    }
+  }
+
+  private async guarded(rows: readonly Row[], body: () => Promise<void>): Promise<void> {
+    try {
+      await body()
+    } catch (error) {
+      for (const row of rows) this.remove(row, error)
+    }
+  }
+
+  private admit(): void {
+    let room = this.budget - this.active.reduce((sum, row) => sum + row.reserved, 0)
+    while (this.active.length < (this.options.maxRows ?? 16)) {
+      const row = this.waiting[0]
+      if (!row || row.reserved > room) return
+      this.waiting.shift()
+      row.cache = this.prefixes?.find(row.tokens) ?? makeCache(this.network, this.options)
+      room -= row.reserved
+      this.active.push(row)
+    }
+  }
+
+  /** Reads the next part of a prompt. */
+  private async readSome(row: Row): Promise<void> {
+    const from = cacheLength(row.cache)
+    const to = Math.min(row.tokens.length, from + (this.options.prefillStep ?? 256))
+    const part = mx.array(Int32Array.from(row.tokens.slice(from, to))).expandDims(0)
+    const hidden = this.network.hidden(part, row.cache, new Pass())
+    if (to < row.tokens.length) {
+      await mx.asyncEval(cacheArrays(row.cache))
+      return
+    }
+    const logits = this.network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0)
+    await mx.asyncEval([logits, ...cacheArrays(row.cache)])
+    this.prefixes?.add(row.tokens, row.cache)
+    row.logits = logits
+  }
+
+  /** Chooses a token for each row, gives it out, and computes what comes after it. */
+  private async step(rows: readonly Row[]): Promise<void> {
+    const proposals = rows.map((row) => row.sampler.propose(row.logits!))
+    await mx.asyncEval(proposals.flatMap(({ arrays }) => arrays))
+    const going: Row[] = []
+    rows.forEach((row, i) => {
+      // One that left meanwhile has nobody to read it.
+      if (!this.active.includes(row)) return
+      const choice = proposals[i].read()
+      row.written.push(choice.token)
+      const piece = row.writer.write(choice)
+      row.outlet.push(piece)
+      if (piece.finish === null) going.push(row)
+      else this.finish(row)
+    })
+    if (going.length === 0) return
+    const logits = this.options.exact ? going.map((row) => this.alone(row)) : this.together(going)
+    going.forEach((row, i) => {
+      row.logits = logits[i]
+    })
+    await mx.asyncEval(logits)
+  }
+
+  private finish(row: Row): void {
+    // A conversation goes on behind what was written.
+    this.prefixes?.add([...row.tokens, ...row.written], row.cache)
+    this.active.splice(this.active.indexOf(row), 1)
+  }
+
+  private alone(row: Row): mx.Array {
+    const token = mx.array([[row.written[row.written.length - 1]]], mx.int32)
+    return this.network.forward(token, row.cache, new Pass()).index(0, 0)
+  }
+
+  private together(rows: readonly Row[]): mx.Array[] {
+    if (rows.length === 1) return [this.alone(rows[0])]
+    const tokens = mx.array(Int32Array.from(rows, (row) => row.written[row.written.length - 1])).expandDims(1)
+    const layers = rows[0].cache.map((_, i) => new RowsCache(rows.map((row) => row.cache[i])))
+    const pass = new Pass(
+      null,
+      true,
+      rows.map((row) => cacheLength(row.cache)),
+    )
+    const logits = this.network.forward(tokens, layers, pass)
+    return rows.map((_, i) => logits.index(i, 0))
+  }
+}

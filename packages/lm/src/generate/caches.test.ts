@@ -1,0 +1,203 @@
+/** All caches, drafts and batches write what plain decoding writes, greedily, token for token. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import * as lm from "@lazuli/lm"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+import { cacheLength, PlainCache } from "../models/cache"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-caches-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+const load = (name: string): Promise<lm.LoadedModel> => lm.load(writeCheckpoint(name, join(scratch, name)))
+let llama: lm.LoadedModel
+let mistral: lm.LoadedModel
+beforeAll(async () => {
+  ;[llama, mistral] = await Promise.all([load("llama"), load("mistral")])
+})
+
+const prompt = (seed: number, length = 21): number[] =>
+  Array.from({ length }, (_, i) => (i * i * 7 + i * seed + 3) % 250)
+
+async function tokensOf(pieces: AsyncIterable<lm.Piece>): Promise<number[]> {
+  const tokens: number[] = []
+  for await (const { token } of pieces) tokens.push(token)
+  return tokens
+}
+const write = (
+  model: lm.LoadedModel,
+  tokens: number[],
+  options: lm.GenerateOptions = {},
+): Promise<number[]> => tokensOf(lm.stream(model, tokens, { maxTokens: 40, ignoreEos: true, ...options }))
+
+describe("a rotating cache", () => {
+  test("gives what a plain one gives under the same window, far beyond it", async () => {
+    const causal = mistral.network as lm.CausalNetwork
+    const plain = causal.layerShapes().map(() => new PlainCache())
+    const options = { maxTokens: 300 }
+    expect(await write(mistral, prompt(5), options)).toEqual(
+      await write(mistral, prompt(5), { ...options, cache: plain }),
+    )
+  })
+
+  test("stays small", async () => {
+    const cache = lm.makeCache(llama.network as lm.CausalNetwork, { maxContext: 16 })
+    await write(llama, prompt(5), { cache, maxTokens: 600 })
+    expect(cacheLength(cache)).toBe(620)
+    expect(lm.cacheBytes(cache)).toBeLessThanOrEqual(2 * 2 * 512 * 2 * 16 * 4)
+  }, 60_000)
+})
+
+test("a quantized cache is near to a plain one: KL a token ≤ 0.01 at 8 bits", async () => {
+  const network = (await load("llama-wide")).network as lm.CausalNetwork
+  const tokens = mx.array([prompt(3, 64)], mx.int32)
+  const logprobs = (cache: lm.Cache | null): mx.Array => {
+    const logits = network.forward(tokens, cache)
+    return logits.subtract(mx.logsumexp(logits, -1, true))
+  }
+  const want = logprobs(null)
+  const got = logprobs(lm.makeCache(network, { cacheBits: 8 }))
+  expect(want.exp().multiply(want.subtract(got)).sum(-1).max().item()).toBeLessThan(0.01)
+  expect(() => lm.makeCache(llama.network as lm.CausalNetwork, { cacheBits: 8 })).toThrow(
+    /heads of 16 features have no groups of 32/,
+  )
+})
+
+test("a prompt's cache goes on from a file", async () => {
+  for (const model of [llama, mistral]) {
+    const tokens = prompt(11)
+    const want = await write(model, tokens)
+    const cache = lm.makeCache(model.network as lm.CausalNetwork)
+    await write(model, tokens, { cache, maxTokens: 1 })
+    const file = join(scratch, "prompt.safetensors")
+    lm.savePromptCache(file, cache, tokens)
+    const loaded = lm.loadPromptCache(file)
+    expect(loaded.tokens).toEqual(tokens)
+    expect(await write(model, tokens, { cache: loaded.cache })).toEqual(want)
+    // It may also be the beginning of a longer prompt.
+    const longer = [...tokens, 1, 2, 3]
+    const again = lm.loadPromptCache(file).cache
+    expect(await write(model, longer, { cache: again })).toEqual(await write(model, longer))
+  }
+  const other = join(scratch, "other.safetensors")
+  mx.saveSafetensors(other, { x: mx.ones([1]) })
+  expect(() => lm.loadPromptCache(other)).toThrow(mx.FormatError)
+})
+
+test("a draft changes nothing, be it good or bad", async () => {
+  for (const [model, draft] of [
+    [llama, mistral],
+    [mistral, llama],
+    [llama, llama],
+  ])
+    for (const draftTokens of [1, 4]) {
+      const want = await write(model, prompt(7))
+      expect(await write(model, prompt(7), { draft, draftTokens })).toEqual(want)
+    }
+})
+
+test("a limit in bytes is kept, and the error says by what", async () => {
+  await expect(write(llama, prompt(1), { maxCacheBytes: 1000 })).rejects.toThrow(/maxCacheBytes \(1000\)/)
+})
+
+test("an aborted generation ends with the signal's reason", async () => {
+  const controller = new AbortController()
+  const seen: number[] = []
+  const run = async (): Promise<void> => {
+    for await (const { token } of lm.stream(llama, prompt(1), { signal: controller.signal })) {
+      seen.push(token)
+      if (seen.length === 3) controller.abort(new Error("enough"))
+    }
+  }
+  await expect(run()).rejects.toThrow("enough")
+  expect(seen.length).toBe(3)
+})
+
+describe("a batch", () => {
+  test("of many gives everybody what plain decoding gives, whoever comes and goes", async () => {
+    for (const model of [llama, mistral]) {
+      const prompts = Array.from({ length: 7 }, (_, i) => prompt(i, 5 + i * 6))
+      const want = await Promise.all(prompts.map((tokens) => write(model, tokens, { maxTokens: 12 })))
+      const batch = new lm.Batcher(model, { maxRows: 3, exact: true, prefillStep: 9, prefixBytes: 1e6 })
+      const options = { maxTokens: 12, ignoreEos: true }
+      const got = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
+      expect(got).toEqual(want)
+      // Now from the caches of what was read before.
+      const again = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
+      expect(again).toEqual(want)
+      expect(batch.stats()).toMatchObject({ active: 0, waiting: 0, cacheBytes: 0 })
+      batch.close()
+    }
+  })
+
+  test("in one product of all rows is as near as products of other sizes are", async () => {
+    const prompts = Array.from({ length: 5 }, (_, i) => prompt(i, 5 + i * 6))
+    const batch = new lm.Batcher(llama)
+    const options = { maxTokens: 8, ignoreEos: true, logprobs: 0 }
+    const run = async (pieces: AsyncIterable<lm.Piece>): Promise<number[]> => {
+      const out: number[] = []
+      for await (const { logprob } of pieces) out.push(logprob ?? 0)
+      return out
+    }
+    const got = await Promise.all(prompts.map((tokens) => run(batch.stream(tokens, options))))
+    const want = await Promise.all(prompts.map((tokens) => run(lm.stream(llama, tokens, options))))
+    got.flat().forEach((value, i) => expect(value).toBeCloseTo(want.flat()[i], 4))
+  })
+
+  test("lets one leave without a word to the others", async () => {
+    const batch = new lm.Batcher(llama, { exact: true })
+    const want = await write(llama, prompt(2))
+    const other = batch.stream(prompt(9), { maxTokens: 100, ignoreEos: true })
+    const stays = tokensOf(batch.stream(prompt(2), { maxTokens: 40, ignoreEos: true }))
+    await other.next()
+    await other.return()
+    expect(await stays).toEqual(want)
+    expect(batch.stats().active).toBe(0)
+  })
+
+  test("refuses what waits beyond its limit, and what never fits", async () => {
+    const batch = new lm.Batcher(llama, { maxRows: 1, maxWaiting: 1, maxCacheBytes: 300_000 })
+    const first = batch.stream(prompt(1), { maxTokens: 2 })
+    const second = batch.stream(prompt(2), { maxTokens: 2 })
+    expect(() => batch.stream(prompt(1))).toThrow(lm.BusyError)
+    await Promise.all([tokensOf(first), tokensOf(second)])
+    expect(() => batch.stream(prompt(1), { maxTokens: 100_000 })).toThrow(/do not fit maxCacheBytes/)
+  })
+})
+
+test("sampling: a seed repeats, top-k 1 is greedy, a bias forces a token, penalties change the answer", async () => {
+  const drawn = { temperature: 1, seed: 7, topP: 0.9, minP: 0.01, topK: 50 }
+  const first = await write(llama, prompt(4), drawn)
+  expect(await write(llama, prompt(4), drawn)).toEqual(first)
+  expect(await write(llama, prompt(4), { ...drawn, seed: 8 })).not.toEqual(first)
+  const greedy = await write(llama, prompt(4))
+  expect(await write(llama, prompt(4), { temperature: 1, seed: 1, topK: 1 })).toEqual(greedy)
+  expect(await write(llama, prompt(4), { temperature: 1, seed: 1, topP: 0 })).toEqual(greedy)
+  expect(await write(llama, prompt(4), { logitBias: { 42: 1000 }, maxTokens: 3 })).toEqual([42, 42, 42])
+  const fresh = await write(llama, prompt(4), { frequencyPenalty: 50, maxTokens: 30 })
+  expect(new Set(fresh).size).toBe(30)
+  const varied = await write(llama, prompt(4), { repetitionPenalty: 1e5, maxTokens: 20 })
+  expect(new Set([...varied, ...prompt(4)]).size).toBe(20 + new Set(prompt(4)).size)
+  await expect(write(llama, prompt(4), { topP: 2 })).rejects.toThrow(/topP must be a number from 0 to 1/)
+})
+
+test("a stop string ends the answer and is no part of it", async () => {
+  const whole = await lm.generate(llama, "in the", { maxTokens: 60, ignoreEos: true })
+  const stop = whole.slice(10, 14)
+  const cut = await lm.generate(llama, "in the", {
+    maxTokens: 60,
+    ignoreEos: true,
+    stop: ["never there", stop],
+  })
+  expect(cut).toBe(whole.slice(0, whole.indexOf(stop)))
+})
+
+test("log-probabilities are of the chosen token and the likeliest", async () => {
+  for await (const piece of lm.stream(llama, prompt(1), { maxTokens: 4, logprobs: 3, ignoreEos: true })) {
+    expect(piece.top.length).toBe(3)
+    expect(piece.top[0]).toEqual({ token: piece.token, logprob: piece.logprob })
+    expect(piece.top[0].logprob).toBeGreaterThanOrEqual(piece.top[1].logprob)
+  }
+})

@@ -1,0 +1,83 @@
+/**
+ * A cache for layers with a window: it forgets what no later token sees. Tokens stay in order, so that attention sums them as the plain
+ * cache does.
+ */
+import type * as mx from "@lazuli/core"
+import { type AttentionRules, attend, type Pass } from "./attend"
+import { type CacheState, type LayerCache, put, tokens } from "./cache"
+
+/** Tokens beyond the window that are kept, so that as many can be taken back. */
+const SLACK = 64
+
+/** Keeps the last tokens of a window. */
+export class RotatingCache implements LayerCache {
+  offset = 0
+  /** The position of the first token that is kept. */
+  private first = 0
+  private keys: mx.Array | null = null
+  private values: mx.Array | null = null
+
+  constructor(readonly window: number) {}
+
+  get nbytes(): number {
+    return (this.keys?.nbytes ?? 0) + (this.values?.nbytes ?? 0)
+  }
+
+  attend(q: mx.Array, k: mx.Array, v: mx.Array, rules: AttentionRules, pass: Pass): mx.Array {
+    const length = k.shape[2]
+    this.makeRoom(length)
+    const from = this.offset - this.first
+    this.keys = put(this.keys, k, from)
+    this.values = put(this.values, v, from)
+    this.offset += length
+    const to = from + length
+    // Further back than the window of the first query nobody looks.
+    const begin = Math.max(0, to - (this.window + length - 1))
+    const rows = tokens(begin, to)
+    const window = Math.min(rules.window ?? this.window, this.window)
+    return attend(q, this.keys.index(...rows), this.values.index(...rows), { ...rules, window }, pass)
+  }
+
+  /** Moves the last tokens to the front, once the buffer would pass twice the window. */
+  private makeRoom(length: number): void {
+    const kept = this.offset - this.first
+    const needed = this.window - 1 + SLACK
+    if (!this.keys || !this.values || kept + length <= 2 * needed + SLACK || kept <= needed) return
+    const rows = tokens(kept - needed, kept)
+    this.keys = this.keys.index(...rows)
+    this.values = this.values.index(...rows)
+    this.first = this.offset - needed
+  }
+
+  trim(n: number): boolean {
+    const kept = this.offset - this.first
+    // The window before the new end must still be there.
+    if (n > kept || (this.first > 0 && kept - n < this.window - 1)) return false
+    this.offset -= n
+    return true
+  }
+
+  clone(): RotatingCache {
+    const copy = Object.assign(Object.create(Object.getPrototypeOf(this) as object) as this, this)
+    copy.keys = this.keys?.index("...") ?? null
+    copy.values = this.values?.index("...") ?? null
+    return copy
+  }
+
+  state(): CacheState {
+    const { offset, first, window, keys, values } = this
+    const numbers = { offset, first, window }
+    if (!keys || !values) return { kind: "rotating", numbers, arrays: {} }
+    const rows = tokens(0, offset - first)
+    return { kind: "rotating", numbers, arrays: { keys: keys.index(...rows), values: values.index(...rows) } }
+  }
+
+  /** Takes what `state` gave. */
+  restore({ numbers, arrays }: CacheState): this {
+    this.offset = numbers.offset
+    this.first = numbers.first
+    this.keys = arrays.keys ?? null
+    this.values = arrays.values ?? null
+    return this
+  }
+}

@@ -1,0 +1,38 @@
+/** Characters of several bytes, which tokens of one byte split. */
+import { expect, test } from "vitest"
+import { tinyTokenizer } from "../../test/checkpoints"
+import { Detokenizer } from "./detokenizer"
+import { StopFinder } from "./stops"
+import { Tokenizer } from "./tokenizer"
+
+const tokenizer = new Tokenizer({ tokenizer: tinyTokenizer() as never, config: {} })
+
+test("no character is ever split", () => {
+  const text = "in the 東京 café 👩‍👩‍👧 the end"
+  const detokenizer = new Detokenizer(tokenizer)
+  const pieces = tokenizer.encode(text).map((token) => detokenizer.push(token))
+  pieces.push(detokenizer.finish())
+  expect(pieces.join("")).toBe(text)
+  for (const piece of pieces) expect(piece).not.toContain("\uFFFD")
+})
+
+test("bytes that are no character come out as such, later", () => {
+  const detokenizer = new Detokenizer(tokenizer)
+  const [, , half] = tokenizer.encode("ab東")
+  expect(detokenizer.push(half)).toBe("")
+  expect(detokenizer.push(97)).not.toBe("")
+  const end = new Detokenizer(tokenizer)
+  end.push(half)
+  expect(end.finish()).toBe("\uFFFD")
+})
+
+test("a stop string is found across pieces, and what only begins like one is given out", () => {
+  const finder = new StopFinder(["STOP", "TOPAZ"])
+  expect(finder.push("a ST")).toEqual({ text: "a ", stopped: false })
+  expect(finder.push("x S")).toEqual({ text: "STx ", stopped: false })
+  expect(finder.push("TO")).toEqual({ text: "", stopped: false })
+  expect(finder.push("P and more")).toEqual({ text: "", stopped: true })
+  const other = new StopFinder(["ab"])
+  other.push("a")
+  expect(other.finish()).toBe("a")
+})
