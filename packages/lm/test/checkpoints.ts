@@ -2,9 +2,10 @@
  * Tiny checkpoints with random weights, in the hub's form: config.json, safetensors, a tokenizer and a chat template. The same family gives
  * the same bytes on every machine, so that answers of other libraries can be recorded once (test/vectors.py) and replayed.
  */
-import { mkdirSync, writeFileSync } from "node:fs"
+import { mkdirSync } from "node:fs"
 import { join } from "node:path"
 import * as mx from "@lazuli/core"
+import { VOCABULARY, writeJson, writeTokenizer } from "./tokenizer"
 
 /** A tensor of a checkpoint: its shape, and if it is a norm's weight, about 1. */
 type Tensor = readonly number[]
@@ -46,7 +47,6 @@ function hash(text: string): number {
   return h >>> 0
 }
 
-export const VOCABULARY = 288
 const [HIDDEN, INNER, HEADS, KV, DIM, LAYERS] = [64, 128, 4, 2, 16, 2]
 
 const base: Config = {
@@ -447,85 +447,10 @@ export function tinyWeights(name: string): Record<string, mx.Array> {
   )
 }
 
-/** The characters by which byte-level tokenizers name bytes. */
-function byteCharacters(): string[] {
-  const visible = (b: number): boolean => (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174
-  let next = 256
-  return Array.from({ length: 256 }, (_, b) => String.fromCharCode(visible(b) ? b : next++))
-}
-
-const MERGES = [
-  ["t", "h"],
-  ["th", "e"],
-  ["Ġ", "the"],
-  ["i", "n"],
-  ["Ġ", "a"],
-]
-const SPECIAL = ["<|begin|>", "<|end|>", "<|pad|>", "<|user|>", "<|assistant|>"]
-
-/** A byte-level tokenizer with a few merges, and tokens to fill the vocabulary. */
-export function tinyTokenizer(): Record<string, unknown> {
-  const vocab: Record<string, number> = {}
-  for (const [b, c] of byteCharacters().entries()) vocab[c] = b
-  MERGES.forEach((pair, i) => {
-    vocab[pair.join("")] = 256 + SPECIAL.length + i
-  })
-  for (let id = 256 + SPECIAL.length + MERGES.length; id < VOCABULARY; id++) vocab[`unused${id}`] = id
-  return {
-    version: "1.0",
-    truncation: null,
-    padding: null,
-    added_tokens: SPECIAL.map((content, i) => ({
-      id: 256 + i,
-      content,
-      single_word: false,
-      lstrip: false,
-      rstrip: false,
-      normalized: false,
-      special: true,
-    })),
-    normalizer: null,
-    pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true },
-    post_processor: null,
-    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
-    model: {
-      type: "BPE",
-      dropout: null,
-      unk_token: null,
-      continuing_subword_prefix: null,
-      end_of_word_suffix: null,
-      fuse_unk: false,
-      byte_fallback: false,
-      vocab,
-      merges: MERGES.map((pair) => pair.join(" ")),
-    },
-  }
-}
-
-export const CHAT_TEMPLATE =
-  "{% for message in messages %}{{ '<|' + message.role + '|>' + message.content + eos_token }}{% endfor %}" +
-  "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
-
-const write = (folder: string, name: string, value: unknown): void =>
-  writeFileSync(join(folder, name), JSON.stringify(value, null, 2))
-
-/** Writes the tokenizer's files. */
-export function writeTokenizer(folder: string): void {
-  write(folder, "tokenizer.json", tinyTokenizer())
-  write(folder, "tokenizer_config.json", {
-    tokenizer_class: "PreTrainedTokenizerFast",
-    bos_token: "<|begin|>",
-    eos_token: "<|end|>",
-    pad_token: "<|pad|>",
-    chat_template: CHAT_TEMPLATE,
-    clean_up_tokenization_spaces: false,
-  })
-}
-
 /** Writes a checkpoint into a folder, and gives the folder. */
 export function writeCheckpoint(name: string, folder: string, shards = 1): string {
   mkdirSync(folder, { recursive: true })
-  write(folder, "config.json", tiny[name].config)
+  writeJson(folder, "config.json", tiny[name].config)
   writeTokenizer(folder)
   const entries = Object.entries(tinyWeights(name))
   if (shards === 1) {
@@ -539,6 +464,6 @@ export function writeCheckpoint(name: string, folder: string, shards = 1): strin
     for (const [key] of part) map[key] = file
     mx.saveSafetensors(join(folder, file), Object.fromEntries(part), { format: "pt" })
   }
-  write(folder, "model.safetensors.index.json", { metadata: {}, weight_map: map })
+  writeJson(folder, "model.safetensors.index.json", { metadata: {}, weight_map: map })
   return folder
 }

@@ -1,6 +1,6 @@
 /** Characters of several bytes, which tokens of one byte split. */
 import { expect, test } from "vitest"
-import { tinyTokenizer } from "../../test/checkpoints"
+import { tinyTokenizer } from "../../test/tokenizer"
 import { Detokenizer } from "./detokenizer"
 import { StopFinder } from "./stops"
 import { Tokenizer } from "./tokenizer"

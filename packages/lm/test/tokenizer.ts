@@ -1,0 +1,80 @@
+/** The tokenizer of the tiny checkpoints: bytes, a few merges and special tokens, with a chat template. */
+import { writeFileSync } from "node:fs"
+import { join } from "node:path"
+
+export const VOCABULARY = 288
+
+/** The characters by which byte-level tokenizers name bytes. */
+function byteCharacters(): string[] {
+  const visible = (b: number): boolean => (b >= 33 && b <= 126) || (b >= 161 && b <= 172) || b >= 174
+  let next = 256
+  return Array.from({ length: 256 }, (_, b) => String.fromCharCode(visible(b) ? b : next++))
+}
+
+const MERGES = [
+  ["t", "h"],
+  ["th", "e"],
+  ["Ġ", "the"],
+  ["i", "n"],
+  ["Ġ", "a"],
+]
+const SPECIAL = ["<|begin|>", "<|end|>", "<|pad|>", "<|user|>", "<|assistant|>"]
+
+/** A byte-level tokenizer with a few merges, and tokens to fill the vocabulary. */
+export function tinyTokenizer(): Record<string, unknown> {
+  const vocab: Record<string, number> = {}
+  for (const [b, c] of byteCharacters().entries()) vocab[c] = b
+  MERGES.forEach((pair, i) => {
+    vocab[pair.join("")] = 256 + SPECIAL.length + i
+  })
+  for (let id = 256 + SPECIAL.length + MERGES.length; id < VOCABULARY; id++) vocab[`unused${id}`] = id
+  return {
+    version: "1.0",
+    truncation: null,
+    padding: null,
+    added_tokens: SPECIAL.map((content, i) => ({
+      id: 256 + i,
+      content,
+      single_word: false,
+      lstrip: false,
+      rstrip: false,
+      normalized: false,
+      special: true,
+    })),
+    normalizer: null,
+    pre_tokenizer: { type: "ByteLevel", add_prefix_space: false, trim_offsets: true, use_regex: true },
+    post_processor: null,
+    decoder: { type: "ByteLevel", add_prefix_space: true, trim_offsets: true, use_regex: true },
+    model: {
+      type: "BPE",
+      dropout: null,
+      unk_token: null,
+      continuing_subword_prefix: null,
+      end_of_word_suffix: null,
+      fuse_unk: false,
+      byte_fallback: false,
+      vocab,
+      merges: MERGES.map((pair) => pair.join(" ")),
+    },
+  }
+}
+
+export const CHAT_TEMPLATE =
+  "{% for message in messages %}{{ '<|' + message.role + '|>' + message.content + eos_token }}{% endfor %}" +
+  "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+
+export const writeJson = (folder: string, name: string, value: unknown): void =>
+  writeFileSync(join(folder, name), JSON.stringify(value, null, 2))
+
+/** Writes the tokenizer's files. */
+export function writeTokenizer(folder: string): void {
+  writeJson(folder, "tokenizer.json", tinyTokenizer())
+  writeJson(folder, "tokenizer_config.json", {
+    tokenizer_class: "PreTrainedTokenizerFast",
+    bos_token: "<|begin|>",
+    eos_token: "<|end|>",
+    pad_token: "<|pad|>",
+    chat_template: CHAT_TEMPLATE,
+    clean_up_tokenization_spaces: false,
+  })
+}
