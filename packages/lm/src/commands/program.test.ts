@@ -26,3 +26,24 @@ test("a mistake is said without a trace", async () => {
   expect(terminal.written.err).not.toContain("    at ")
   expect(await run(["generate", "--model", folder], captured())).toBe(1)
 })
+
+test("chat answers line by line, and remembers", async () => {
+  const terminal = captured(["the beginning", "", "and the end"])
+  expect(await run(["chat", "--model", folder, "--max-tokens", "6", "--ignore-eos"], terminal)).toBe(0)
+  expect(terminal.written.out.split("\n").length).toBeGreaterThan(2)
+})
+
+test("serve listens until it is interrupted", async () => {
+  const terminal = captured()
+  let status = 0
+  terminal.interruptible = async (body) => {
+    const controller = new AbortController()
+    const running = body(controller.signal)
+    const url = /listening at (\S+)/.exec(terminal.written.out)?.[1]
+    status = (await fetch(`${url}/health`)).status
+    controller.abort()
+    return running
+  }
+  expect(await run(["serve", "--model", folder, "--port", "0"], terminal)).toBe(0)
+  expect(status).toBe(200)
+})

@@ -137,6 +137,11 @@ export class Batcher {
         : tokensWithin(this.network, options.maxCacheBytes, 4, options.cacheBits)
   }
 
+  /** Words that there are logits for. */
+  get vocabulary(): number {
+    return this.network.vocabulary
+  }
+
   /** Requests that are answered, and that wait; bytes of caches. */
   stats(): { active: number; waiting: number; cacheBytes: number; prefixBytes: number } {
     return {

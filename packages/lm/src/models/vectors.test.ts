@@ -4,7 +4,7 @@ import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import * as mx from "@lazuli/core"
-import { CausalNetwork, load } from "@lazuli/lm"
+import { CausalNetwork, embed, load, rerank } from "@lazuli/lm"
 import { afterAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { tiny, writeCheckpoint } from "../../test/checkpoints"
@@ -35,4 +35,15 @@ test.each(Object.keys(vectors))("%s", async (name) => {
   }
   const error = got.subtract(vectors[name]).abs().max().item()
   expect(error).toBeLessThan(1e-4)
+})
+
+test("a reranker scores pairs by its tokenizer, and an embedder pads without a trace", async () => {
+  const reranker = await load(writeCheckpoint("bert-reranker", join(scratch, "reranker")))
+  const scores = await rerank(reranker, "the beginning", ["the end", "in"])
+  expect(scores.length).toBe(2)
+  const embedder = await load(writeCheckpoint("bert", join(scratch, "embedder")))
+  const both = await embed(embedder, ["the end of the beginning", "in"])
+  const [alone] = await embed(embedder, ["in"])
+  both[1].forEach((value, i) => expect(value).toBeCloseTo(alone[i], 5))
+  await expect(rerank(embedder, "a", ["b"])).rejects.toThrow(/no reranker/)
 })

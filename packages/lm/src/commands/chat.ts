@@ -1,0 +1,53 @@
+/**
+ * `lazuli-lm chat`: a conversation in the terminal. What was read stays in the cache from one answer to the next.
+ */
+import type { Command } from "commander"
+import { makeCache } from "../generate/caches"
+import { PrefixStore } from "../generate/prefixes"
+import { causal, promptTokens, stream } from "../generate/stream"
+import type { Message } from "../text/tokenizer"
+import { addGeneration, type GenerationFlags, generationOf, loadShown } from "./options"
+import { Interrupted, type Terminal } from "./terminal"
+
+interface Flags extends GenerationFlags {
+  readonly model: string
+  readonly system?: string
+}
+
+export function addChat(program: Command, terminal: Terminal): void {
+  const command = program
+    .command("chat")
+    .description("talk with a model")
+    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+    .option("--system <text>", "a message before the conversation")
+  addGeneration(command).action(async (flags: Flags) => {
+    const model = await loadShown(flags.model, terminal)
+    const network = causal("chat", model)
+    const read = new PrefixStore(Number.MAX_SAFE_INTEGER)
+    const messages: Message[] = flags.system ? [{ role: "system", content: flags.system }] : []
+    for await (const line of terminal.lines("> ")) {
+      if (line.trim() === "") continue
+      messages.push({ role: "user", content: line })
+      const tokens = promptTokens(model, messages)
+      const cache = read.find(tokens) ?? makeCache(network)
+      const written: number[] = []
+      let answer = ""
+      await terminal.interruptible(async (signal) => {
+        try {
+          for await (const piece of stream(model, tokens, { ...generationOf(flags), cache, signal })) {
+            written.push(piece.token)
+            answer += piece.text
+            terminal.out(piece.text)
+          }
+        } catch (error) {
+          // The text that was made stays in the conversation.
+          if (!(error instanceof Interrupted)) throw error
+        }
+      })
+      terminal.out("\n")
+      messages.push({ role: "assistant", content: answer })
+      read.clear()
+      read.add([...tokens, ...written], cache)
+    }
+  })
+}

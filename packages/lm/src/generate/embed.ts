@@ -1,0 +1,104 @@
+/**
+ * Texts as vectors, and pairs of texts as scores: encoders, and decoders by their last token.
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import type { LoadedModel } from "../formats/load"
+import { Pass } from "../models/attend"
+import { EncoderNetwork } from "../models/network"
+import { type Prompt, promptTokens } from "./stream"
+
+/** Options of {@link embed}. */
+export interface EmbedOptions {
+  /** The mean of all tokens' vectors, the first's, or the last's; by default `mean` for encoders and `last` for decoders. */
+  readonly pooling?: "mean" | "first" | "last"
+  /** Vectors of length 1; true by default. */
+  readonly normalize?: boolean
+  /** Texts that are read at once; 16 by default. */
+  readonly batchSize?: number
+}
+
+/** Lists of tokens as one array, filled up with 0, and true where there are tokens. */
+function padded(lists: readonly (readonly number[])[]): { tokens: mx.Array; padding: mx.Array } {
+  const longest = Math.max(...lists.map((list) => list.length))
+  const data = new Int32Array(lists.length * longest)
+  lists.forEach((list, i) => data.set(list, i * longest))
+  const lengths = mx.array(
+    lists.map((list) => list.length),
+    mx.int32,
+  )
+  return {
+    tokens: mx.array(data).reshape([lists.length, longest]),
+    padding: mx.arange(longest).expandDims(0).less(lengths.expandDims(1)),
+  }
+}
+
+/**
+ * A vector for each text.
+ * @throws ArgumentError for a text without tokens
+ */
+export async function embed(
+  model: LoadedModel,
+  texts: readonly Prompt[],
+  options: EmbedOptions = {},
+): Promise<Float32Array[]> {
+  const { network } = model
+  const encodes = network instanceof EncoderNetwork
+  const { pooling = encodes ? "mean" : "last", normalize = true, batchSize = 16 } = options
+  const lists = texts.map((text) => promptTokens(model, text))
+  const empty = lists.findIndex((list) => list.length === 0)
+  if (empty >= 0) throw new ArgumentError("embed", `text ${empty} has no tokens`)
+  const out: Float32Array[] = []
+  for (let at = 0; at < lists.length; at += batchSize) {
+    const part = lists.slice(at, at + batchSize)
+    const { tokens, padding } = padded(part)
+    // Decoders see nothing behind a token: what fills up a row changes nothing before it.
+    const hidden = encodes
+      ? network.hidden(tokens, null, part.every((list) => list.length === part[0].length) ? null : padding)
+      : network.hidden(tokens, null, new Pass())
+    let pooled = pool(hidden.astype(mx.float32), padding, part, pooling)
+    if (normalize) pooled = pooled.divide(pooled.square().sum(-1, true).sqrt().maximum(1e-12))
+    await mx.asyncEval(pooled)
+    const values = pooled.toTypedArray() as Float32Array
+    const dims = pooled.shape[1]
+    part.forEach((_, i) => out.push(values.slice(i * dims, (i + 1) * dims)))
+  }
+  return out
+}
+
+function pool(
+  hidden: mx.Array,
+  padding: mx.Array,
+  lists: readonly (readonly number[])[],
+  pooling: "mean" | "first" | "last",
+): mx.Array {
+  if (pooling === "first") return hidden.index(":", 0)
+  if (pooling === "last") {
+    const last = lists.map((list) => list.length - 1)
+    return hidden.index(mx.arange(lists.length, { dtype: mx.int32 }), mx.array(last, mx.int32))
+  }
+  const there = padding.astype(mx.float32).expandDims(-1)
+  return hidden.multiply(there).sum(1).divide(there.sum(1))
+}
+
+/**
+ * The scores of texts as answers to a query, by a reranker: the higher, the better.
+ * @throws ArgumentError unless the model is an encoder with a classifier
+ */
+export async function rerank(model: LoadedModel, query: string, texts: readonly string[]): Promise<number[]> {
+  const { network, tokenizer } = model
+  if (!(network instanceof EncoderNetwork) || !network.scores || !tokenizer)
+    throw new ArgumentError(
+      "rerank",
+      "the model is no reranker: an encoder with a classifier and a tokenizer",
+    )
+  const scores: number[] = []
+  for (const text of texts) {
+    const { ids, types } = tokenizer.encodePair(query, text)
+    const hidden = network.hidden(mx.array([ids], mx.int32), mx.array([types], mx.int32), null)
+    const score = network.score(hidden).index(0, -1).astype(mx.float32)
+    await mx.asyncEval(score)
+    scores.push(score.item() as number)
+  }
+  return scores
+}

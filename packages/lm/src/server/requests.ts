@@ -1,0 +1,217 @@
+/**
+ * Requests in OpenAI's form, read with care: what is not understood is refused, not ignored.
+ */
+import { isPlainObject } from "@lazuli/core/engine"
+import type { GenerateOptions } from "../generate/stream"
+import type { Message } from "../text/tokenizer"
+
+/** A request that cannot be answered, with the status and the words of OpenAI's errors. */
+export class RequestError extends Error {
+  override readonly name = "RequestError"
+  constructor(
+    readonly status: 400 | 401 | 404 | 413 | 429 | 503,
+    message: string,
+    readonly type = "invalid_request_error",
+    readonly parameter: string | null = null,
+  ) {
+    super(message)
+  }
+}
+
+type Body = Readonly<Record<string, unknown>>
+
+const bad = (parameter: string, expected: string): RequestError =>
+  new RequestError(400, `${parameter} must be ${expected}`, "invalid_request_error", parameter)
+
+/** A value of a body, or nothing where it is missing or null. */
+function given<T>(
+  body: Body,
+  key: string,
+  expected: string,
+  accepts: (v: unknown) => boolean,
+): T | undefined {
+  const value = body[key]
+  if (value === undefined || value === null) return undefined
+  if (!accepts(value)) throw bad(key, expected)
+  return value as T
+}
+
+const isText = (v: unknown): boolean => typeof v === "string"
+const isFlag = (v: unknown): boolean => typeof v === "boolean"
+const between =
+  (least: number, most: number) =>
+  (v: unknown): boolean =>
+    typeof v === "number" && v >= least && v <= most
+const isCount = (v: unknown): boolean => Number.isSafeInteger(v) && (v as number) >= 1
+
+/** A body that is an object. */
+export function bodyOf(value: unknown): Body {
+  if (!isPlainObject(value)) throw new RequestError(400, "the body must be an object of JSON")
+  return value as Body
+}
+
+const COMMON = [
+  ...[
+    "model",
+    "stream",
+    "stream_options",
+    "temperature",
+    "top_p",
+    "top_k",
+    "min_p",
+    "max_tokens",
+    "stop",
+    "seed",
+  ],
+  ...[
+    "presence_penalty",
+    "frequency_penalty",
+    "repetition_penalty",
+    "logit_bias",
+    "n",
+    "user",
+    "metadata",
+    "store",
+  ],
+]
+/** Parameters that are understood; their values may still be refused. */
+const KNOWN = {
+  chat: new Set([
+    ...COMMON,
+    "messages",
+    "max_completion_tokens",
+    "logprobs",
+    "top_logprobs",
+    "response_format",
+  ]),
+  completion: new Set([...COMMON, "prompt", "logprobs", "echo", "best_of"]),
+  embedding: new Set(["model", "input", "encoding_format", "user"]),
+}
+
+/** Refuses parameters that would silently change nothing. */
+export function checkKnown(body: Body, kind: keyof typeof KNOWN): void {
+  for (const [key, value] of Object.entries(body))
+    if (!KNOWN[kind].has(key) && value !== null && value !== undefined)
+      throw new RequestError(400, `${key} is not supported`, "invalid_request_error", key)
+  if (body.n !== undefined && body.n !== null && body.n !== 1) throw bad("n", "1")
+  if (body.best_of !== undefined && body.best_of !== null && body.best_of !== 1) throw bad("best_of", "1")
+  if (body.echo) throw bad("echo", "false")
+  const format = body.response_format
+  if (isPlainObject(format) && (format as Body).type !== "text")
+    throw bad("response_format", 'of type "text": others are not supported')
+}
+
+/** The options of generation in a body. */
+export function generationOf(body: Body, mostTokens: number): GenerateOptions {
+  const asked =
+    given<number>(body, "max_completion_tokens", "a positive whole number", isCount) ??
+    given<number>(body, "max_tokens", "a positive whole number", isCount)
+  if (asked !== undefined && asked > mostTokens)
+    throw bad(body.max_tokens ? "max_tokens" : "max_completion_tokens", `at most ${mostTokens}`)
+  return {
+    maxTokens: asked ?? mostTokens,
+    temperature: given(body, "temperature", "a number from 0 to 2", between(0, 2)) ?? 1,
+    topP: given(body, "top_p", "a number from 0 to 1", between(0, 1)),
+    topK: given(body, "top_k", "a whole number", (v) => Number.isSafeInteger(v) && (v as number) >= 0),
+    minP: given(body, "min_p", "a number from 0 to 1", between(0, 1)),
+    presencePenalty: given(body, "presence_penalty", "a number from -2 to 2", between(-2, 2)),
+    frequencyPenalty: given(body, "frequency_penalty", "a number from -2 to 2", between(-2, 2)),
+    repetitionPenalty: given(body, "repetition_penalty", "a number from 0.01 to 10", between(0.01, 10)),
+    seed: given(body, "seed", "a whole number", Number.isSafeInteger),
+    logitBias: given(body, "logit_bias", "an object of numbers by token", isBias),
+    stop: given<string | string[]>(body, "stop", "a string or at most 4 of them", isStop),
+  }
+}
+
+const isStop = (v: unknown): boolean =>
+  isText(v) || (Array.isArray(v) && v.length <= 4 && v.every((text) => isText(text)))
+const isBias = (v: unknown): boolean =>
+  isPlainObject(v) &&
+  Object.entries(v as Body).length <= 300 &&
+  Object.entries(v as Body).every(([key, bias]) => /^\d+$/.test(key) && between(-100, 100)(bias))
+
+/** True where the answer is to come in pieces. */
+export const streams = (body: Body): boolean =>
+  given<boolean>(body, "stream", "true or false", isFlag) ?? false
+/** True where the last piece is to tell the numbers of tokens. */
+export const includesUsage = (body: Body): boolean =>
+  isPlainObject(body.stream_options) && (body.stream_options as Body).include_usage === true
+
+/** The likeliest tokens to tell: of a conversation's body. */
+export function chatLogprobs(body: Body): number | undefined {
+  if (!given<boolean>(body, "logprobs", "true or false", isFlag)) return undefined
+  return (
+    given<number>(
+      body,
+      "top_logprobs",
+      "a whole number from 0 to 20",
+      (v) => Number.isSafeInteger(v) && between(0, 20)(v),
+    ) ?? 0
+  )
+}
+
+/** The likeliest tokens to tell: of a text's body. */
+export const textLogprobs = (body: Body): number | undefined =>
+  given<number>(
+    body,
+    "logprobs",
+    "a whole number from 0 to 5",
+    (v) => Number.isSafeInteger(v) && between(0, 5)(v),
+  )
+
+/** The messages of a conversation; parts of text are joined. */
+export function messagesOf(body: Body): Message[] {
+  const { messages } = body
+  if (!Array.isArray(messages) || messages.length === 0) throw bad("messages", "a list of messages")
+  return messages.map((message: unknown, i) => {
+    const { role, content } = isPlainObject(message) ? (message as Body) : {}
+    if (typeof role !== "string") throw bad(`messages[${i}].role`, "a string")
+    return {
+      role: role === "developer" ? "system" : role,
+      content: contentOf(content, `messages[${i}].content`),
+    }
+  })
+}
+
+function contentOf(content: unknown, at: string): string {
+  if (typeof content === "string") return content
+  if (!Array.isArray(content)) throw bad(at, "a string or a list of parts")
+  return content
+    .map((part: unknown, i) => {
+      const { type, text } = isPlainObject(part) ? (part as Body) : {}
+      if (type !== "text" || typeof text !== "string")
+        throw bad(`${at}[${i}]`, "a part of text: others are not supported")
+      return text
+    })
+    .join("")
+}
+
+/** The prompt of a text: a string or tokens. */
+export function promptOf(body: Body): string | number[] {
+  const { prompt } = body
+  if (typeof prompt === "string") return prompt
+  if (isTokens(prompt)) return prompt
+  if (Array.isArray(prompt) && prompt.length === 1) return promptOf({ prompt: prompt[0] })
+  throw bad("prompt", "one string, or a list of tokens")
+}
+
+const isTokens = (v: unknown): v is number[] =>
+  Array.isArray(v) && v.length > 0 && v.every((t) => Number.isSafeInteger(t) && (t as number) >= 0)
+
+/** The texts to embed. */
+export function inputsOf(body: Body, most: number): (string | number[])[] {
+  const { input } = body
+  if (typeof input === "string") return [input]
+  if (isTokens(input)) return [input]
+  const isInput = (v: unknown): boolean => typeof v === "string" || isTokens(v)
+  if (!Array.isArray(input) || input.length === 0 || !input.every(isInput))
+    throw bad("input", "a string, a list of strings, or tokens")
+  if (input.length > most) throw bad("input", `at most ${most} texts`)
+  return input as (string | number[])[]
+}
+
+/** The form of embeddings: numbers, or base64 of float32, which OpenAI's client asks for. */
+export function encodingOf(body: Body): "float" | "base64" {
+  const isForm = (v: unknown): boolean => v === "float" || v === "base64"
+  return given(body, "encoding_format", '"float" or "base64"', isForm) ?? "float"
+}

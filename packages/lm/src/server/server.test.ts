@@ -1,0 +1,160 @@
+/** The server, asked by OpenAI's own client. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as lm from "@lazuli/lm"
+import OpenAI from "openai"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-server-"))
+let model: lm.LoadedModel
+let server: lm.LanguageServer
+let client: OpenAI
+let url = ""
+beforeAll(async () => {
+  model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
+  server = lm.createServer(model, {
+    apiKey: "secret",
+    exact: true,
+    maxRows: 4,
+    maxWaiting: 8,
+    maxBodyBytes: 100_000,
+    maxTokens: 200,
+    prefixBytes: 1e7,
+  })
+  url = await server.listen(0)
+  client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "secret", maxRetries: 0 })
+})
+afterAll(async () => {
+  await server.close()
+  rmSync(scratch, { recursive: true })
+})
+
+const messages = [{ role: "user" as const, content: "in the beginning" }]
+
+test("a conversation is answered, whole and in pieces alike", async () => {
+  const asked = { model: "llama", messages, temperature: 0, max_tokens: 30 }
+  const whole = await client.chat.completions.create(asked)
+  const [choice] = whole.choices
+  expect(choice.message.role).toBe("assistant")
+  expect(choice.message.content).toBe(await lm.generate(model, messages, { maxTokens: 30 }))
+  expect(whole.usage?.total_tokens).toBe(
+    (whole.usage?.prompt_tokens ?? 0) + (whole.usage?.completion_tokens ?? 0),
+  )
+  let text = ""
+  let finish: string | null = null
+  let usage: unknown
+  const pieces = await client.chat.completions.create({
+    ...asked,
+    stream: true,
+    stream_options: { include_usage: true },
+  })
+  for await (const piece of pieces) {
+    text += piece.choices[0]?.delta.content ?? ""
+    finish = piece.choices[0]?.finish_reason ?? finish
+    usage = piece.usage ?? usage
+  }
+  expect([text, finish]).toEqual([choice.message.content, choice.finish_reason])
+  expect(usage).toEqual(whole.usage)
+})
+
+test("a text goes on, with log-probabilities", async () => {
+  const done = await client.completions.create({
+    model: "llama",
+    prompt: "the",
+    temperature: 0,
+    max_tokens: 5,
+    logprobs: 2,
+  })
+  expect(done.choices[0].text).toBe(await lm.generate(model, "the", { maxTokens: 5 }))
+  const { logprobs } = done.choices[0]
+  expect(logprobs?.token_logprobs?.length).toBe(done.usage?.completion_tokens)
+  expect(logprobs?.top_logprobs?.length).toBe(done.usage?.completion_tokens)
+})
+
+test("texts become vectors of length 1, alone or beside others", async () => {
+  const { data } = await client.embeddings.create({ model: "llama", input: ["the", "in the end"] })
+  const alone = await client.embeddings.create({ model: "llama", input: "the", encoding_format: "float" })
+  for (const { embedding } of data) expect(Math.hypot(...embedding)).toBeCloseTo(1, 5)
+  data[0].embedding.forEach((value, i) => expect(value).toBeCloseTo(alone.data[0].embedding[i], 4))
+})
+
+test("models, health, metrics and the page", async () => {
+  expect((await client.models.list()).data.map(({ id }) => id)).toEqual(["llama"])
+  expect((await client.models.retrieve("llama")).id).toBe("llama")
+  expect(await (await fetch(`${url}/health`)).json()).toEqual({ status: "ok" })
+  expect((await fetch(`${url}/metrics`)).status).toBe(401)
+  const metrics = await fetch(`${url}/metrics`, { headers: { authorization: "Bearer secret" } })
+  expect(await metrics.text()).toMatch(/lazuli_lm_generated_tokens_total \d+/)
+  expect(await (await fetch(url)).text()).toContain("<title>llama</title>")
+})
+
+describe("refused are", () => {
+  const asked = { model: "llama", messages }
+  test.each([
+    ["tools", { ...asked, tools: [{ type: "function", function: { name: "f" } }] }, /tools is not supported/],
+    ["formats", { ...asked, response_format: { type: "json_object" } }, /response_format/],
+    ["several answers", { ...asked, n: 2 }, /n must be 1/],
+    ["too many tokens", { ...asked, max_tokens: 1000 }, /at most 200/],
+    [
+      "pictures",
+      { ...asked, messages: [{ role: "user", content: [{ type: "image_url", image_url: { url: "x" } }] }] },
+      /part of text/,
+    ],
+    ["wild temperatures", { ...asked, temperature: 9 }, /temperature/],
+  ])("%s", async (_name, body, reason) => {
+    const error = await client.chat.completions.create(body as never).catch((e: unknown) => e)
+    expect(error).toBeInstanceOf(OpenAI.BadRequestError)
+    expect((error as Error).message).toMatch(reason)
+  })
+
+  test("others: a wrong key, another model, a large body, no JSON", async () => {
+    const other = new OpenAI({ baseURL: `${url}/v1`, apiKey: "guess", maxRetries: 0 })
+    await expect(other.models.list()).rejects.toBeInstanceOf(OpenAI.AuthenticationError)
+    await expect(client.chat.completions.create({ ...asked, model: "gpt-9" })).rejects.toBeInstanceOf(
+      OpenAI.NotFoundError,
+    )
+    const large = { ...asked, messages: [{ role: "user" as const, content: "x".repeat(200_000) }] }
+    await expect(client.chat.completions.create(large)).rejects.toMatchObject({ status: 413 })
+    const headers = { authorization: "Bearer secret", "content-type": "application/json" }
+    const broken = await fetch(`${url}/v1/completions`, { method: "POST", headers, body: "{" })
+    expect(broken.status).toBe(400)
+  })
+})
+
+test("many at once are answered as each alone is; those that leave disturb nobody; what is too much is refused", async () => {
+  const ask = (content: string, max_tokens = 12) =>
+    client.chat.completions.create({
+      model: "llama",
+      messages: [{ role: "user", content }],
+      temperature: 0,
+      max_tokens,
+    })
+  const texts = Array.from({ length: 8 }, (_, i) => `${"the ".repeat(i + 1)}end`)
+  const want = await Promise.all(
+    texts.map((content) => lm.generate(model, [{ role: "user", content }], { maxTokens: 12 })),
+  )
+  const leaving = Array.from({ length: 3 }, async () => {
+    const pieces = await client.chat.completions.create({
+      model: "llama",
+      messages,
+      max_tokens: 200,
+      stream: true,
+      logit_bias: { 257: -100 },
+    })
+    for await (const piece of pieces) if (piece.choices[0]?.delta.content) break
+    pieces.controller.abort()
+  })
+  const answers = await Promise.all(texts.map((content) => ask(content)))
+  await Promise.all(leaving)
+  expect(answers.map((answer) => answer.choices[0].message.content)).toEqual(want)
+  const crowd = await Promise.allSettled(Array.from({ length: 40 }, () => ask("the", 30)))
+  const refused = crowd.filter((result) => result.status === "rejected").map(({ reason }) => reason)
+  expect(refused.length).toBeGreaterThan(0)
+  for (const reason of refused) expect(reason).toBeInstanceOf(OpenAI.RateLimitError)
+  for (let i = 0; i < 100 && (server.batch?.stats().active ?? 0) > 0; i++)
+    await new Promise((r) => setTimeout(r, 20))
+  expect(server.batch?.stats()).toMatchObject({ active: 0, waiting: 0, cacheBytes: 0 })
+}, 60_000)

@@ -1,0 +1,368 @@
+/**
+ * A server in OpenAI's form: conversations, texts, embeddings, models, health and metrics. Many clients share one batch; each has its own
+ * place in it, and none can take another's.
+ */
+import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
+import { basename } from "node:path"
+import { serve as listen, type ServerType } from "@hono/node-server"
+import * as mx from "@lazuli/core"
+import { ArgumentError, LazuliError } from "@lazuli/core/engine"
+import { type Context, Hono } from "hono"
+import { bodyLimit } from "hono/body-limit"
+import { type SSEStreamingApi, streamSSE } from "hono/streaming"
+import type { LoadedModel } from "../formats/load"
+import { Batcher, type BatchOptions, BusyError } from "../generate/batch"
+import { embed } from "../generate/embed"
+import { type FinishReason, type Piece, type Prompt, promptTokens } from "../generate/stream"
+import { EncoderNetwork } from "../models/network"
+import { chatPage } from "./chat-page"
+import {
+  bodyOf,
+  chatLogprobs,
+  checkKnown,
+  encodingOf,
+  generationOf,
+  includesUsage,
+  inputsOf,
+  messagesOf,
+  promptOf,
+  RequestError,
+  streams,
+  textLogprobs,
+} from "./requests"
+
+/** Options of {@link createServer}. */
+export interface ServerOptions extends BatchOptions {
+  /** The model's name for clients; its folder's by default. */
+  readonly name?: string
+  /** Clients must send it as a bearer token. */
+  readonly apiKey?: string
+  /** The most bytes of a request; 1 MiB by default. */
+  readonly maxBodyBytes?: number
+  /** The most tokens of an answer; 1024 by default. */
+  readonly maxTokens?: number
+  /** The most tokens of a prompt; 32,768 by default. */
+  readonly maxPromptTokens?: number
+}
+
+/** A server that is not listening yet, or is. */
+export interface LanguageServer {
+  /** The application: `app.fetch(request)` answers without a network. */
+  readonly app: Hono
+  readonly batch: Batcher | null
+  /** Begins to listen, and gives the address. */
+  listen(port?: number, host?: string): Promise<string>
+  /** Ends what is being answered, and stops to listen. */
+  close(): Promise<void>
+}
+
+interface Counts {
+  requests: number
+  refused: number
+  promptTokens: number
+  generatedTokens: number
+}
+
+const digest = (text: string): Buffer => createHash("sha256").update(text).digest()
+
+/**
+ * A server for a model.
+ * @throws ArgumentError for options out of range
+ */
+export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
+  const { maxBodyBytes = 2 ** 20, apiKey } = options
+  const name = options.name ?? basename(model.source)
+  const writes = !(model.network instanceof EncoderNetwork)
+  const batch = writes ? new Batcher(model, options) : null
+  const counts: Counts = { requests: 0, refused: 0, promptTokens: 0, generatedTokens: 0 }
+  const created = Math.floor(Date.now() / 1000)
+  const app = new Hono()
+  const key = apiKey === undefined ? null : digest(`Bearer ${apiKey}`)
+
+  app.onError((error, c) => {
+    counts.refused++
+    return answerError(error, c)
+  })
+  app.notFound((c) => answerError(new RequestError(404, `${c.req.method} ${c.req.path} is not known`), c))
+  app.get("/health", (c) => c.json({ status: "ok" }))
+  app.get("/", (c) => c.html(chatPage(name)))
+  const guard = async (c: Context, next: () => Promise<void>): Promise<void> => {
+    // Digests have one length, and their comparison takes one time.
+    const sent = digest(c.req.header("authorization") ?? "")
+    if (key && !timingSafeEqual(sent, key))
+      throw new RequestError(401, "the API key is missing or wrong", "authentication_error")
+    await next()
+  }
+  app.use("/v1/*", guard)
+  app.use("/metrics", guard)
+  const tooLarge = (): never => {
+    throw new RequestError(413, `the body has more than ${maxBodyBytes} bytes`)
+  }
+  app.use("/v1/*", bodyLimit({ maxSize: maxBodyBytes, onError: tooLarge }))
+  app.get("/metrics", (c) => c.text(metrics(counts, batch)))
+  const entry = { id: name, object: "model", created, owned_by: "local" }
+  app.get("/v1/models", (c) => c.json({ object: "list", data: [entry] }))
+  app.get("/v1/models/:name{.+}", (c) => {
+    if (c.req.param("name") !== name)
+      throw new RequestError(404, `the model ${c.req.param("name")} is not known`)
+    return c.json(entry)
+  })
+  const desk = new Desk(model, batch, name, options, counts)
+  app.post("/v1/chat/completions", async (c) => desk.chat(c, await readBody(c)))
+  app.post("/v1/completions", async (c) => desk.complete(c, await readBody(c)))
+  app.post("/v1/embeddings", async (c) => desk.embed(c, await readBody(c)))
+
+  let server: ServerType | null = null
+  return {
+    app,
+    batch,
+    listen: (port = 8080, host = "127.0.0.1") =>
+      new Promise((resolve, reject) => {
+        const made = listen({ fetch: app.fetch, port, hostname: host }, (info) =>
+          resolve(`http://${host.includes(":") ? `[${host}]` : host}:${info.port}`),
+        )
+        made.once("error", reject)
+        server = made
+      }),
+    close: () =>
+      new Promise((resolve) => {
+        batch?.close()
+        if (!server) return resolve()
+        server.close(() => resolve())
+        if ("closeAllConnections" in server) server.closeAllConnections()
+      }),
+  }
+}
+
+async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> {
+  let value: unknown
+  try {
+    value = await c.req.json()
+  } catch (error) {
+    if (error instanceof RequestError) throw error
+    throw new RequestError(400, "the body is no JSON")
+  }
+  return bodyOf(value)
+}
+
+function answerError(error: unknown, c: Context): Response {
+  const known = asRequestError(error)
+  const { status, message, type, parameter } = known
+  if (status === 429 || status === 503) c.header("retry-after", "1")
+  return c.json({ error: { message, type, param: parameter, code: null } }, status)
+}
+
+/** Any error as one that a client may see: the text of an unknown one stays here. */
+function asRequestError(error: unknown): RequestError {
+  if (error instanceof RequestError) return error
+  if (error instanceof BusyError) return new RequestError(429, error.message, "rate_limit_error")
+  if (error instanceof ArgumentError) return new RequestError(400, error.message)
+  if (error instanceof LazuliError) return new RequestError(503, error.message, "server_error")
+  return new RequestError(503, "the server failed", "server_error")
+}
+
+/** Numbers for Prometheus. */
+function metrics(counts: Counts, batch: Batcher | null): string {
+  const { active = 0, waiting = 0, cacheBytes = 0, prefixBytes = 0 } = batch?.stats() ?? {}
+  const rows: [string, string, number][] = [
+    ["requests_total", "counter", counts.requests],
+    ["refused_total", "counter", counts.refused],
+    ["prompt_tokens_total", "counter", counts.promptTokens],
+    ["generated_tokens_total", "counter", counts.generatedTokens],
+    ["active_requests", "gauge", active],
+    ["waiting_requests", "gauge", waiting],
+    ["cache_bytes", "gauge", cacheBytes],
+    ["prefix_bytes", "gauge", prefixBytes],
+    ["memory_bytes", "gauge", mx.getActiveMemory()],
+  ]
+  return rows
+    .map(([name, type, value]) => `# TYPE lazuli_lm_${name} ${type}\nlazuli_lm_${name} ${value}\n`)
+    .join("")
+}
+
+/** The form of one kind of answer. */
+interface Form {
+  readonly id: string
+  /** The object of a whole answer, and of a piece of one. */
+  readonly object: readonly [string, string]
+  whole(text: string, pieces: readonly Piece[], finish: FinishReason): object
+  piece(piece: Piece): object
+}
+
+interface Usage {
+  readonly prompt_tokens: number
+  readonly completion_tokens: number
+  readonly total_tokens: number
+}
+
+/** Answers requests. */
+class Desk {
+  constructor(
+    private readonly model: LoadedModel,
+    private readonly batch: Batcher | null,
+    private readonly name: string,
+    private readonly options: ServerOptions,
+    private readonly counts: Counts,
+  ) {}
+
+  chat(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "chat")
+    const logprobs = chatLogprobs(body)
+    const tell = (pieces: readonly Piece[]): object | null =>
+      logprobs === undefined
+        ? null
+        : { content: pieces.map((piece) => this.chatLogprob(piece)), refusal: null }
+    const form: Form = {
+      id: `chatcmpl-${randomUUID()}`,
+      object: ["chat.completion", "chat.completion.chunk"],
+      whole: (content, pieces, finish) => ({
+        index: 0,
+        message: { role: "assistant", content, refusal: null },
+        logprobs: tell(pieces),
+        finish_reason: finish,
+      }),
+      piece: (piece) => ({
+        index: 0,
+        delta: { content: piece.text },
+        logprobs: tell([piece]),
+        finish_reason: piece.finish,
+      }),
+    }
+    const first = { index: 0, delta: { role: "assistant", content: "" }, logprobs: null, finish_reason: null }
+    return this.answer(c, body, messagesOf(body), logprobs, form, first)
+  }
+
+  complete(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "completion")
+    const logprobs = textLogprobs(body)
+    const tell = (pieces: readonly Piece[]): object | null =>
+      logprobs === undefined ? null : this.textLogprob(pieces)
+    const form: Form = {
+      id: `cmpl-${randomUUID()}`,
+      object: ["text_completion", "text_completion"],
+      whole: (text, pieces, finish) => ({ index: 0, text, logprobs: tell(pieces), finish_reason: finish }),
+      piece: (piece) => ({
+        index: 0,
+        text: piece.text,
+        logprobs: tell([piece]),
+        finish_reason: piece.finish,
+      }),
+    }
+    return this.answer(c, body, promptOf(body), logprobs, form, null)
+  }
+
+  async embed(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "embedding")
+    this.checkModel(body)
+    const inputs = inputsOf(body, 256)
+    const most = this.options.maxPromptTokens ?? 32_768
+    const lists = inputs.map((input) => promptTokens(this.model, input))
+    const total = lists.reduce((sum, list) => sum + list.length, 0)
+    if (total > most) throw new RequestError(400, `the texts have ${total} tokens, more than ${most}`)
+    this.counts.requests++
+    this.counts.promptTokens += total
+    const vectors = await embed(this.model, lists)
+    const encoding = encodingOf(body)
+    const data = vectors.map((vector, index) => ({
+      object: "embedding",
+      index,
+      embedding: encoding === "float" ? [...vector] : Buffer.from(vector.buffer).toString("base64"),
+    }))
+    const usage = { prompt_tokens: total, total_tokens: total }
+    return c.json({ object: "list", data, model: this.name, usage })
+  }
+
+  private checkModel(body: Readonly<Record<string, unknown>>): void {
+    const { model } = body
+    if (model !== undefined && model !== this.name)
+      throw new RequestError(404, `the model ${JSON.stringify(model)} is not known; this is ${this.name}`)
+  }
+
+  private async answer(
+    c: Context,
+    body: Readonly<Record<string, unknown>>,
+    prompt: Prompt,
+    logprobs: number | undefined,
+    form: Form,
+    first: object | null,
+  ): Promise<Response> {
+    this.checkModel(body)
+    if (!this.batch) throw new RequestError(400, "the model is an encoder, which writes no text")
+    const options = generationOf(body, this.options.maxTokens ?? 1024)
+    const inPieces = streams(body)
+    const tokens = promptTokens(this.model, prompt)
+    const most = this.options.maxPromptTokens ?? 32_768
+    if (tokens.length > most)
+      throw new RequestError(400, `the prompt has ${tokens.length} tokens, more than ${most}`)
+    const bad = tokens.find((token) => token >= this.batch!.vocabulary)
+    if (bad !== undefined) throw new RequestError(400, `the token ${bad} is not known`)
+    // A client that leaves takes its request with it.
+    const left = new AbortController()
+    const leave = (): void => left.abort(new BusyError("the client left"))
+    c.req.raw.signal.addEventListener("abort", leave, { once: true })
+    const pieces = this.batch.stream(tokens, { ...options, logprobs, signal: left.signal })
+    this.counts.requests++
+    this.counts.promptTokens += tokens.length
+    const usage = (written: number): Usage => ({
+      prompt_tokens: tokens.length,
+      completion_tokens: written,
+      total_tokens: tokens.length + written,
+    })
+    const head = { id: form.id, created: Math.floor(Date.now() / 1000), model: this.name }
+    if (!inPieces) {
+      const all: Piece[] = []
+      for await (const piece of pieces) all.push(piece)
+      this.counts.generatedTokens += all.length
+      const text = all.map((piece) => piece.text).join("")
+      const choices = [form.whole(text, all, all[all.length - 1].finish ?? "stop")]
+      return c.json({ ...head, object: form.object[0], choices, usage: usage(all.length) })
+    }
+    const shape = (choices: readonly object[], more: object = {}): { data: string } => ({
+      data: JSON.stringify({ ...head, object: form.object[1], choices, ...more }),
+    })
+    return streamSSE(
+      c,
+      async (out) => {
+        out.onAbort(leave)
+        if (first) await out.writeSSE(shape([first]))
+        let written = 0
+        for await (const piece of pieces) {
+          written++
+          this.counts.generatedTokens++
+          if (piece.text !== "" || piece.finish !== null || logprobs !== undefined)
+            await out.writeSSE(shape([form.piece(piece)]))
+        }
+        if (includesUsage(body)) await out.writeSSE(shape([], { usage: usage(written) }))
+        await out.writeSSE({ data: "[DONE]" })
+      },
+      async (error, out: SSEStreamingApi) => {
+        if (left.signal.aborted) return
+        const { message, type } = asRequestError(error)
+        await out.writeSSE({ data: JSON.stringify({ error: { message, type, param: null, code: null } }) })
+      },
+    )
+  }
+
+  private chatLogprob(piece: Piece): object {
+    const one = (token: number, logprob: number): { token: string; logprob: number; bytes: number[] } => {
+      const text = this.model.tokenizer?.decode([token], { special: true }) ?? ""
+      return { token: text, logprob, bytes: [...Buffer.from(text)] }
+    }
+    return {
+      ...one(piece.token, piece.logprob ?? 0),
+      top_logprobs: piece.top.map(({ token, logprob }) => one(token, logprob)),
+    }
+  }
+
+  private textLogprob(pieces: readonly Piece[]): object {
+    const text = (token: number): string => this.model.tokenizer?.decode([token], { special: true }) ?? ""
+    return {
+      tokens: pieces.map(({ token }) => text(token)),
+      token_logprobs: pieces.map(({ logprob }) => logprob),
+      top_logprobs: pieces.map(({ top }) =>
+        Object.fromEntries(top.map(({ token, logprob }) => [text(token), logprob])),
+      ),
+      text_offset: [],
+    }
+  }
+}
