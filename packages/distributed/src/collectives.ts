@@ -224,3 +224,30 @@ export const barrier: Apply<{ group: number; serial: number }> = definePrimitive
   jvp: ({ tangents: [t] }) => [t],
   vmap: ({ inputs, axes, params }) => ({ outputs: [barrier(inputs, params)], axes }),
 })
+
+/** The array itself; of its cotangents, the sum over the members. */
+export const sumGradients: Apply<{ group: number }> = definePrimitive({
+  name: `${PACKAGE}/sumGradients`,
+  api: 0,
+  params: { group: "i64" },
+  ...alike,
+  view: ({ offset, strides }) => ({ offset, strides }),
+  vjp: ({ cotangents: [g], params: { group } }) => [allReduce([g], { group, reduction: "sum" })],
+  jvp: ({ tangents: [t] }) => [t],
+  vmap: ({ inputs, axes, params }) => ({ outputs: [sumGradients(inputs, params)], axes }),
+})
+
+/** {@link allGather} of parts of a parameter; of its cotangents, the members' average of this member's part. */
+export const gatherParameter: Apply<{ group: number; size: number }> = definePrimitive({
+  name: `${PACKAGE}/gatherParameter`,
+  api: 0,
+  params: { group: "i64", size: "i64" },
+  infer: ([x], { size }) => ({ shape: [x.shape[0] * size, ...x.shape.slice(1)], dtype: x.dtype }),
+  decompose: (inputs, params) => allGather(inputs, params),
+  vjp: ({ cotangents: [g], params }) => [sumScatter([g], params).divide(params.size)],
+  jvp: ({ tangents: [t], params }) => [t && allGather([t], params)],
+  vmap: ({ inputs: [x], axes: [axis], params, size }) => ({
+    outputs: [gatherParameter([batchSecond(x, axis, size)], params)],
+    axes: [1],
+  }),
+})

@@ -38,6 +38,10 @@ export class ConnectedGroup extends mx.distributed.Group {
     if (reduction) return collectives.allReduce(inputs, { group, reduction })
     const serial = collectives.nextSerial()
     switch (op) {
+      case "sumGradients":
+        return collectives.sumGradients(inputs, { group })
+      case "gatherParameter":
+        return collectives.gatherParameter(inputs, { group, size })
       case "allGather":
         return collectives.allGather(inputs, { group, size })
       case "sumScatter":

@@ -35,6 +35,7 @@ const modules = {
   "@lazuli/backend-metal": await import("@lazuli/backend-metal"),
   "@lazuli/backend-cuda": await import("@lazuli/backend-cuda"),
   "@lazuli/distributed": await import("@lazuli/distributed"),
+  "@lazuli/distributed/nn": await import("@lazuli/distributed/nn"),
   "@lazuli/ext-pointcloud": await import("@lazuli/ext-pointcloud"),
   "@lazuli/ext-pointcloud/nn": await import("@lazuli/ext-pointcloud/nn"),
   "@lazuli/conformance": await import("@lazuli/conformance"),

@@ -7,6 +7,9 @@ import { join, relative } from "node:path"
 import { fileURLToPath } from "node:url"
 import { metalBackend } from "@lazuli/backend-metal"
 import { backendSuite, opCheck } from "@lazuli/conformance"
+import * as distributed from "@lazuli/distributed"
+import { launch } from "@lazuli/distributed/launch"
+import * as distributedTraining from "@lazuli/distributed/nn"
 import * as pointcloud from "@lazuli/ext-pointcloud"
 import * as pointcloudNetworks from "@lazuli/ext-pointcloud/nn"
 import * as lazuli from "lazuli"
@@ -32,6 +35,9 @@ const names = {
   ...lazuli,
   ...pointcloud,
   ...pointcloudNetworks,
+  ...distributed,
+  ...distributedTraining,
+  launch,
   backendSuite,
   opCheck,
   metalBackend,

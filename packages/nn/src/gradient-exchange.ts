@@ -1,8 +1,16 @@
 /**
- * Gradients of several processes: their average, and their common norm. A group has one member here; see `mx.distributed`.
+ * Gradients of several processes: their average, and their common norm. See `mx.distributed`.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, isPlainObject, ofTrees, withOwnArrays } from "@lazuli/core/engine"
+import {
+  ArgumentError,
+  describe,
+  forEachLeaf,
+  isPlainObject,
+  mapLeaves,
+  ofTrees,
+  withOwnArrays,
+} from "@lazuli/core/engine"
 import { aTree, check } from "./arguments"
 import { clipTo } from "./optimizers/clip"
 
@@ -21,8 +29,58 @@ function checkGroup(op: string, group: unknown): void {
     throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
 
+/** Arrays that travel together: of one dtype, up to so many bytes. */
+function bucketsOf(arrays: readonly mx.Array[], most: number): mx.Array[][] {
+  const buckets: mx.Array[][] = []
+  const open = new Map<string, { bucket: mx.Array[]; bytes: number }>()
+  for (const array of arrays) {
+    const { name } = array.dtype
+    const { nbytes } = array.node
+    const now = open.get(name)
+    if (now && now.bytes + nbytes <= most) {
+      now.bucket.push(array)
+      now.bytes += nbytes
+    } else {
+      const bucket = [array]
+      open.set(name, { bucket, bytes: nbytes })
+      buckets.push(bucket)
+    }
+  }
+  return buckets
+}
+
+/** The members' average of some arrays, in one exchange. */
+function averageTogether(
+  arrays: readonly mx.Array[],
+  group: mx.distributed.Group,
+  stream?: mx.StreamLike,
+): mx.Array[] {
+  const together = arrays.length === 1 ? arrays[0] : mx.concatenate(arrays.map((x) => x.flatten()))
+  const average = mx.distributed.allSum(together, { group, stream }).divide(group.size())
+  if (arrays.length === 1) return [average]
+  let at = 0
+  return arrays.map((x) => average.index(mx.s(at, (at += x.node.size))).reshape(x.node.shape as number[]))
+}
+
+function averaged<T>(gradients: T, group: mx.distributed.Group, most: number, stream?: mx.StreamLike): T {
+  const averages = new Map<mx.Array, mx.Array>()
+  const arrays: mx.Array[] = []
+  forEachLeaf(gradients, (leaf) => {
+    if (leaf instanceof mx.Array && !averages.has(leaf)) {
+      averages.set(leaf, leaf)
+      arrays.push(leaf)
+    }
+  })
+  for (const bucket of bucketsOf(arrays, most))
+    averageTogether(bucket, group, stream).forEach((average, i) => averages.set(bucket[i], average))
+  return mapLeaves(gradients, (leaf) => (leaf instanceof mx.Array ? averages.get(leaf) : leaf)) as T
+}
+
+const BUCKET = 32 * 1024 * 1024
+
 /**
- * The average of the members' gradients, in a tree like them. In a group of one: the gradients.
+ * The average of the members' gradients, in a tree like them. Arrays of a dtype travel together, up to `allReduceSize` bytes: an exchange
+ * begins as soon as its arrays are there, on `communicationStream` beside the rest of the backward pass.
  * @example
  * nn.averageGradients({ w: mx.array([1, 2]) }).w.tolist() // => [1, 2]
  */
@@ -36,7 +94,10 @@ export function averageGradients<T>(
 export function averageGradients<T>(
   gradients: T,
   options: AverageGradientsOptions | mx.distributed.Group | null = null,
+  allReduceSize: number = BUCKET,
+  communicationStream?: mx.StreamLike,
 ): T {
+  let given: AverageGradientsOptions = { allReduceSize, communicationStream }
   if (isPlainObject(options)) {
     for (const key of Object.keys(options))
       if (!["group", "allReduceSize", "communicationStream"].includes(key))
@@ -44,9 +105,15 @@ export function averageGradients<T>(
           "averageGradients",
           `has no parameter "${key}"; it takes gradients, group, allReduceSize, communicationStream`,
         )
-    checkGroup("averageGradients", options.group)
-  } else checkGroup("averageGradients", options)
-  return ofTrees("averageGradients", () => withOwnArrays(gradients, gradients))
+    given = { ...given, ...options }
+  } else given.group = options as mx.distributed.Group | null
+  checkGroup("averageGradients", given.group)
+  const group = given.group ?? mx.distributed.init()
+  return ofTrees("averageGradients", () =>
+    group.size() === 1
+      ? withOwnArrays(gradients, gradients)
+      : averaged(gradients, group, given.allReduceSize ?? BUCKET, given.communicationStream),
+  )
 }
 
 /**

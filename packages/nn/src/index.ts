@@ -32,7 +32,10 @@ export {
   QuantizedAllToShardedLinear,
   QuantizedShardedToAllLinear,
   ShardedToAllLinear,
+  type Sharding,
   type ShardOptions,
+  shardLinear,
+  sumGradients,
 } from "./layers/sharded"
 export * from "./layers/transformer"
 export { Upsample, type UpsampleMode, type UpsampleOptions } from "./layers/upsample"

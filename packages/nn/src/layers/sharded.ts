@@ -1,6 +1,6 @@
 /**
- * Layers whose weights are spread over the processes of a group: `mx.distributed`. Each member holds a part of the weight. There is no
- * backend that connects processes, so a group has one member, whose part is the whole.
+ * Layers whose weights are spread over the processes of a group: `mx.distributed`. Each member holds a part of the weight; in a group of
+ * one that is the whole.
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, describe, format, isPlainObject, type Kind, ShapeError } from "@lazuli/core/engine"
@@ -31,12 +31,14 @@ function groupOf(op: string, group: unknown): Group {
   throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
 
+type Segments = number | readonly number[]
+
 function shardOptions(
   op: string,
   layer: unknown,
   type: new (...args: never[]) => Module,
   options: ShardOptions,
-): Group {
+): [Group, Segments] {
   if (!(layer instanceof type))
     throw new ArgumentError(op, `layer must be a ${type.name}, received ${describe(layer)}`)
   if (!isPlainObject(options)) throw new ArgumentError(op, `expected options, received ${describe(options)}`)
@@ -49,7 +51,36 @@ function shardOptions(
       op,
       `segments must be a positive number or a list of them, received ${describe(segments)}`,
     )
-  return groupOf(op, group)
+  return [groupOf(op, group), segments as Segments]
+}
+
+/** This member's part of a parameter, of each of its segments along an axis. */
+function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1): mx.Array {
+  const size = group.size()
+  if (size === 1) return x
+  const length = x.shape[axis]
+  // Numbers below 1 are fractions of the axis.
+  const bounds =
+    typeof segments === "number" ? segments : segments.map((n) => (n < 1 ? Math.floor(n * length) : n))
+  const parts = mx.split(x, bounds as number | number[], axis).map((segment) => {
+    if (segment.shape[axis] % size !== 0)
+      throw new ShapeError(
+        "shardLinear",
+        `an axis of size ${segment.shape[axis]}, of a parameter of shape ${format(x.shape)}, cannot be divided among ${size} members`,
+      )
+    return mx.split(segment, size, axis)[group.rank()]
+  })
+  return parts.length === 1 ? parts[0] : mx.concatenate(parts, axis)
+}
+
+/**
+ * The array itself, of whose cotangents the members' sum is taken: what goes into a layer that gives each member a part of the outputs.
+ * @example
+ * nn.sumGradients()(mx.array([1, 2])).tolist() // => [1, 2]
+ */
+export function sumGradients(group: Group | null = null): (x: mx.Array) => mx.Array {
+  const its = groupOf("sumGradients", group)
+  return (x) => (its.size() === 1 || !(x instanceof mx.Array) ? x : its.exchange(x, { op: "sumGradients" }))
 }
 
 /** The arguments of a layer that takes a group last. */
@@ -81,15 +112,21 @@ export class AllToShardedLinear extends Linear {
     const [inputDims, outputDims, bias, group] = linearArguments("AllToShardedLinear", args)
     super(inputDims, outputDims, bias)
     this._group = group
+    takeOver(this, this, 0, group)
+  }
+
+  override forward(x: mx.Array): mx.Array {
+    return super.forward(sumGradients(this._group)(x))
   }
 
   /** A linear layer with its weight spread. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): AllToShardedLinear {
-    const group = shardOptions("fromLinear", layer, Linear, options)
-    return takeOver(allToShardedLinear(group), layer)
+    const [group, segments] = shardOptions("fromLinear", layer, Linear, options)
+    return takeOver(allToShardedLinear(group), layer, 0, group, segments)
   }
 }
-const allToShardedLinear = (group: Group): AllToShardedLinear => new AllToShardedLinear(1, 1, false, group)
+const allToShardedLinear = (group: Group): AllToShardedLinear =>
+  new AllToShardedLinear(1, group.size(), false, group)
 
 /**
  * {@link Linear} that takes each member's part of the inputs and gives all members the same outputs.
@@ -107,6 +144,7 @@ export class ShardedToAllLinear extends Linear {
     const [inputDims, outputDims, bias, group] = linearArguments("ShardedToAllLinear", args)
     super(inputDims, outputDims, bias)
     this._group = group
+    takeOver(this, this, 1, group)
   }
 
   override forward(x: mx.Array): mx.Array {
@@ -124,16 +162,23 @@ export class ShardedToAllLinear extends Linear {
 
   /** A linear layer with its weight spread. */
   static fromLinear(layer: Linear, options: ShardOptions = {}): ShardedToAllLinear {
-    const group = shardOptions("fromLinear", layer, Linear, options)
-    return takeOver(shardedToAllLinear(group), layer)
+    const [group, segments] = shardOptions("fromLinear", layer, Linear, options)
+    return takeOver(shardedToAllLinear(group), layer, 1, group, segments)
   }
 }
-const shardedToAllLinear = (group: Group): ShardedToAllLinear => new ShardedToAllLinear(1, 1, false, group)
+const shardedToAllLinear = (group: Group): ShardedToAllLinear =>
+  new ShardedToAllLinear(group.size(), 1, false, group)
 
-/** The only member's part of a layer's parameters: all of them. */
-function takeOver<L extends Linear>(sharded: L, { weight, bias }: Linear): L {
-  sharded.weight = weight
-  if (bias) sharded.bias = bias
+/** Gives a layer this member's part of another one's parameters: of the outputs (axis 0) or of the inputs (1). */
+function takeOver<L extends Linear>(
+  sharded: L,
+  { weight, bias }: Linear,
+  axis: 0 | 1,
+  group: Group,
+  segments?: Segments,
+): L {
+  sharded.weight = partOf(weight, axis, group, segments)
+  if (bias) sharded.bias = axis === 0 ? partOf(bias, 0, group, segments) : bias
   return sharded
 }
 
@@ -158,27 +203,42 @@ function quantizedArguments(op: string, args: readonly unknown[]): [QuantizedArg
 class QuantizedSharded extends QuantizedLinear {
   /** @internal */
   readonly _group: Group
-  constructor([[inputDims, outputDims, bias, groupSize, bits, mode], group]: [QuantizedArguments, Group]) {
+  constructor([args, group]: [QuantizedArguments, Group], axis: 0 | 1) {
+    const [inputDims, outputDims, bias, groupSize, bits, mode] = args
     super(inputDims, outputDims, bias, groupSize, bits, mode)
     this._group = group
+    this.take(this, axis)
   }
   override unfreeze(options?: Parameters<Module["unfreeze"]>[0]): this {
     super.unfreeze(options)
     return this.freeze({ recurse: false })
   }
-  /** Takes the parameters of a quantized layer. @internal */
-  protected take({ weight, scales, biases, bias }: QuantizedLinear): this {
-    this.weight = weight
-    this.scales = scales
-    if (biases) this.biases = biases
-    if (bias) this.bias = bias
+  /** Takes this member's part of the parameters of a quantized layer: of the outputs (axis 0) or of the inputs (1). @internal */
+  protected take(
+    { weight, scales, biases, bias }: QuantizedLinear,
+    axis: 0 | 1,
+    segments: Segments = 1,
+  ): this {
+    const group = this._group
+    const part = (x: mx.Array): mx.Array => {
+      // Columns of words and of scales are fewer than those of inputs.
+      const scaled =
+        axis === 0 || typeof segments === "number"
+          ? segments
+          : segments.map((n) => (n < 1 ? n : (n * x.shape[1]) / this.inputs))
+      return partOf(x, axis, group, scaled)
+    }
+    const parts = [weight, scales].map(part)
+    if (biases) this.biases = part(biases)
+    if (bias) this.bias = axis === 0 ? partOf(bias, 0, group, segments) : bias
+    ;[this.weight, this.scales] = parts
     return this.freeze({ recurse: false })
   }
 }
 
 /** A layer of the smallest size that a format allows, whose parameters are to be replaced. */
-function blank({ groupSize, bits, mode }: QuantizedLinear): QuantizedArguments {
-  return [groupSize, 1, false, groupSize, bits, mode]
+function blank({ groupSize, bits, mode }: QuantizedLinear, group: Group): QuantizedArguments {
+  return [groupSize * group.size(), group.size(), false, groupSize, bits, mode]
 }
 
 /**
@@ -200,7 +260,11 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
   constructor(options: { inputDims: number; outputDims: number } & QuantizedOptions)
   // By hand: the names of the format are another file's.
   constructor(...args: unknown[]) {
-    super(quantizedArguments("QuantizedAllToShardedLinear", args))
+    super(quantizedArguments("QuantizedAllToShardedLinear", args), 0)
+  }
+
+  override forward(x: mx.Array): mx.Array {
+    return super.forward(sumGradients(this._group)(x))
   }
 
   /** A quantized linear layer with its weight spread. */
@@ -208,8 +272,8 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
     layer: QuantizedLinear,
     options: ShardOptions = {},
   ): QuantizedAllToShardedLinear {
-    const group = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
-    return quantizedAllToShardedLinear(blank(layer), group).take(layer)
+    const [group, segments] = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
+    return quantizedAllToShardedLinear(blank(layer, group), group).take(layer, 0, segments)
   }
 }
 const quantizedAllToShardedLinear = (args: QuantizedArguments, group: Group): QuantizedAllToShardedLinear =>
@@ -235,7 +299,7 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
   constructor(options: { inputDims: number; outputDims: number } & QuantizedOptions)
   // By hand: the names of the format are another file's.
   constructor(...args: unknown[]) {
-    super(quantizedArguments("QuantizedShardedToAllLinear", args))
+    super(quantizedArguments("QuantizedShardedToAllLinear", args), 1)
   }
 
   override forward(x: mx.Array): mx.Array {
@@ -255,12 +319,42 @@ export class QuantizedShardedToAllLinear extends QuantizedSharded {
     layer: QuantizedLinear,
     options: ShardOptions = {},
   ): QuantizedShardedToAllLinear {
-    const group = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
-    return quantizedShardedToAllLinear(blank(layer), group).take(layer)
+    const [group, segments] = shardOptions("fromQuantizedLinear", layer, QuantizedLinear, options)
+    return quantizedShardedToAllLinear(blank(layer, group), group).take(layer, 1, segments)
   }
 }
 const quantizedShardedToAllLinear = (args: QuantizedArguments, group: Group): QuantizedShardedToAllLinear =>
   new QuantizedShardedToAllLinear(...args, group)
+
+/** Ways to spread a layer: its outputs, or its inputs. */
+export type Sharding = "all-to-sharded" | "sharded-to-all"
+
+/**
+ * A linear layer with its weight spread over the members: `all-to-sharded` gives each member a part of the outputs, `sharded-to-all` takes
+ * each member's part of the inputs.
+ * @throws ShapeError where the members cannot divide an axis
+ * @example
+ * nn.shardLinear(new nn.Linear(2, 3), 'all-to-sharded').forward(mx.ones([4, 2])).shape // => [4, 3]
+ */
+export function shardLinear(
+  layer: Linear | QuantizedLinear,
+  sharding: Sharding,
+  options: ShardOptions = {},
+): AllToShardedLinear | ShardedToAllLinear | QuantizedAllToShardedLinear | QuantizedShardedToAllLinear {
+  if (sharding !== "all-to-sharded" && sharding !== "sharded-to-all")
+    throw new ArgumentError(
+      "shardLinear",
+      `sharding must be "all-to-sharded" or "sharded-to-all", received ${describe(sharding)}`,
+    )
+  const toSharded = sharding === "all-to-sharded"
+  if (layer instanceof QuantizedLinear)
+    return toSharded
+      ? QuantizedAllToShardedLinear.fromQuantizedLinear(layer, options)
+      : QuantizedShardedToAllLinear.fromQuantizedLinear(layer, options)
+  return toSharded
+    ? AllToShardedLinear.fromLinear(layer, options)
+    : ShardedToAllLinear.fromLinear(layer, options)
+}
 
 /** The parameters that a module spreads: all but those of modules that do so themselves. */
 const isSharded: ModuleFilter = (module, key, value) =>
@@ -293,14 +387,16 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
   /** @internal */
   readonly _computeDtype: mx.Dtype | null
   /** @internal */
-  readonly _count: number
+  readonly _group: Group
+  /** By path, the rows of the whole parameter. @internal */
+  readonly _rows: Map<string, number>
 
   constructor(module: Model<A, R>, options: FullyShardOptions = {}) {
     super()
     if (!(module instanceof Module))
       throw new ArgumentError("FullyShardedModule", `module must be a module, received ${describe(module)}`)
     fullyShardOptions("FullyShardedModule", options)
-    groupOf("FullyShardedModule", options.group)
+    this._group = groupOf("FullyShardedModule", options.group)
     const parameters = mx.treeFlatten(module.filterAndMap(isSharded)) as [string, mx.Array][]
     for (const [path, { shape }] of parameters)
       if (shape.length === 0)
@@ -310,7 +406,39 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
         )
     this.module = module
     this._computeDtype = options.computeDtype ?? null
-    this._count = parameters.length
+    this._rows = new Map(parameters.map(([path, { shape }]) => [path, shape[0]]))
+    if (this._group.size() > 1)
+      module.update(
+        mx.treeUnflatten(parameters.map(([path, x]): [string, mx.Array] => [path, this.partOf(x)])) as never,
+      )
+  }
+
+  /** This member's rows of a parameter; zeros where they end before. */
+  private partOf(x: mx.Array): mx.Array {
+    const each = Math.ceil(x.shape[0] / this._group.size())
+    const missing = each * this._group.size() - x.shape[0]
+    const whole = missing === 0 ? x : mx.concatenate([x, mx.zeros([missing, ...x.shape.slice(1)], x.dtype)])
+    // A copy: a view would keep the whole parameter.
+    return mx.contiguous(mx.split(whole, this._group.size())[this._group.rank()])
+  }
+
+  /**
+   * The whole parameters, in a tree like the module's. Every member must call it.
+   * @example
+   * new nn.FullyShardedModule(new nn.Linear(2, 3)).wholeParameters().weight.shape // => [3, 2]
+   */
+  wholeParameters(): Record<string, mx.Array> {
+    return mx.treeUnflatten(this.gatheredEntries(null)) as Record<string, mx.Array>
+  }
+
+  private gatheredEntries(dtype: mx.Dtype | null): [string, mx.Array][] {
+    const entries = mx.treeFlatten(this.module.filterAndMap(isSharded)) as [string, mx.Array][]
+    return entries.map(([path, part]) => {
+      const x = dtype === null ? part : part.astype(dtype)
+      if (this._group.size() === 1) return [path, x]
+      const whole = this._group.exchange(x, { op: "gatherParameter" })
+      return [path, whole.index(mx.s(0, this._rows.get(path) as number))]
+    })
   }
 
   forward(...args: A): R {
@@ -327,17 +455,12 @@ export class FullyShardedModule<A extends unknown[] = unknown[], R = unknown> ex
 
   private gathered<T>(body: () => T): T {
     const dtype = this._computeDtype
-    if (dtype === null) return body()
-    const cast = (x: mx.Array): mx.Array => x.astype(dtype)
-    return withParameters(
-      this.module,
-      this.module.filterAndMap(isSharded, cast as (value: never) => unknown),
-      body,
-    )
+    if (dtype === null && this._group.size() === 1) return body()
+    return withParameters(this.module, mx.treeUnflatten(this.gatheredEntries(dtype)) as object, body)
   }
 
   protected override extraRepr(): string {
-    return `numShardedParams=${this._count}`
+    return `numShardedParams=${this._rows.size}`
   }
 }
 
@@ -351,7 +474,6 @@ export function fullyShard<M extends Module>(module: M, options: FullyShardOptio
   if (!(module instanceof Module))
     throw new ArgumentError("fullyShard", `module must be a module, received ${describe(module)}`)
   fullyShardOptions("fullyShard", options)
-  // A group of several needs a backend, and there is none.
-  groupOf("fullyShard", options.group)
-  return module
+  if (groupOf("fullyShard", options.group).size() === 1) return module
+  return new FullyShardedModule(module as never, options) as unknown as M
 }

@@ -1,0 +1,162 @@
+/**
+ * Checkpoints of spread models: each member writes what it holds, and any number of members reads it.
+ */
+import { mkdirSync, readdirSync, renameSync, rmSync } from "node:fs"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import * as nn from "@lazuli/nn"
+
+/** A model's parameters: their names in files, which are those of the model as it was before it was spread, and what is known of them. */
+class Names {
+  /** By name in files: the path in the model. */
+  private readonly paths = new Map<string, string>()
+  private readonly names = new Map<string, string>()
+  /** By path, the rows of the whole array, of arrays that are spread. */
+  private readonly rows = new Map<string, number>()
+
+  constructor(model: nn.Module) {
+    const spread = model
+      .namedModules()
+      .filter((entry): entry is [string, nn.FullyShardedModule] => entry[1] instanceof nn.FullyShardedModule)
+      .map(([prefix, module]) => ({ inner: prefix === "" ? "module." : `${prefix}.module.`, module }))
+    for (const { inner, module } of spread)
+      for (const [path, count] of module._rows) this.rows.set(inner + path, count)
+    // The innermost first: outer ones are the beginnings of their paths.
+    spread.sort((a, b) => b.inner.length - a.inner.length)
+    for (const [path] of mx.treeFlatten(model.parameters()) as [string, mx.Array][]) {
+      let name = path
+      for (const { inner } of spread)
+        if (name.startsWith(inner)) name = inner.slice(0, -"module.".length) + name.slice(inner.length)
+      this.paths.set(name, path)
+      this.names.set(path, name)
+    }
+  }
+
+  nameOf = (path: string): string => within(this.names, path, (name, rest) => name + rest) ?? path
+  pathOf = (name: string): string => within(this.paths, name, (path, rest) => path + rest) ?? name
+  rowsOf = (path: string): number | undefined => within(this.rows, path, (count) => count)
+}
+
+/** The entry of a parameter, or of an array that an optimizer has for one, which lies a level below. */
+function within<V>(
+  map: ReadonlyMap<string, V>,
+  path: string,
+  give: (value: V, rest: string) => V,
+): V | undefined {
+  const own = map.get(path)
+  if (own !== undefined) return own
+  const dot = path.lastIndexOf(".")
+  const parent = dot < 0 ? undefined : map.get(path.slice(0, dot))
+  return parent === undefined ? undefined : give(parent, path.slice(dot))
+}
+
+/** Something with a state of arrays: an optimizer. */
+export interface HasState {
+  state: object
+}
+
+const fileOf = (rank: number, size: number): string => `part-${rank}-of-${size}.safetensors`
+
+/**
+ * Saves a model of {@link nn.FullyShardedModule}s, and an optimizer's state, into a folder: each member writes the parts that it holds.
+ * What was there before is replaced once all have written.
+ * @example
+ * saveSharded('checkpoint', new nn.Linear(2, 3))
+ */
+export function saveSharded(
+  folder: string,
+  model: nn.Module,
+  optimizer: HasState | null = null,
+  group: mx.distributed.Group | null = null,
+): void {
+  const its = group ?? mx.distributed.init()
+  const names = new Names(model)
+  const arrays: Record<string, mx.Array> = {}
+  const spread: Record<string, number> = {}
+  const add = (kind: string, tree: object): void => {
+    for (const [path, x] of mx.treeFlatten(tree as never) as [string, mx.Array][]) {
+      const count = names.rowsOf(path)
+      const isPart = count !== undefined && x.ndim > 0
+      // Arrays that all have alike are written once.
+      if (!isPart && its.rank() !== 0) continue
+      const name = `${kind}.${names.nameOf(path)}`
+      arrays[name] = x
+      if (isPart) spread[name] = count
+    }
+  }
+  add("model", model.parameters())
+  if (optimizer) add("optimizer", optimizer.state)
+  mkdirSync(folder, { recursive: true })
+  const file = join(folder, fileOf(its.rank(), its.size()))
+  const beside = `${file}.new.safetensors`
+  mx.saveSafetensors(beside, arrays, { rows: JSON.stringify(spread), ranks: String(its.size()) })
+  mx.eval(mx.distributed.barrier(null, { group: its }))
+  renameSync(beside, file)
+  if (its.rank() === 0)
+    for (const name of readdirSync(folder))
+      if (/^part-\d+-of-\d+\.safetensors$/.test(name) && !name.endsWith(`-of-${its.size()}.safetensors`))
+        rmSync(join(folder, name))
+  mx.eval(mx.distributed.barrier(null, { group: its }))
+}
+
+/**
+ * Loads what {@link saveSharded} wrote, on as many members as there are now.
+ * @throws FormatError where parts are missing
+ * @example
+ * const model = new nn.Linear(2, 3)
+ * saveSharded('checkpoint', model)
+ * loadSharded('checkpoint', model)
+ */
+export function loadSharded(
+  folder: string,
+  model: nn.Module,
+  optimizer: HasState | null = null,
+  group: mx.distributed.Group | null = null,
+): void {
+  const its = group ?? mx.distributed.init()
+  const files = readdirSync(folder).filter((name) => /^part-\d+-of-\d+\.safetensors$/.test(name))
+  const count = Number(/-of-(\d+)\./.exec(files[0] ?? "")?.[1] ?? 0)
+  if (
+    count === 0 ||
+    files.length !== count ||
+    files.some((name) => !name.endsWith(`-of-${count}.safetensors`))
+  )
+    throw new mx.FormatError("loadSharded", `"${folder}" does not hold all parts of one checkpoint`)
+  const parts = Array.from({ length: count }, (_, rank) => {
+    const [arrays, metadata] = mx.load(join(folder, fileOf(rank, count)), {
+      returnMetadata: true,
+    }) as unknown as [Record<string, mx.Array>, Record<string, string>]
+    return { arrays, rows: JSON.parse(metadata.rows ?? "{}") as Record<string, number> }
+  })
+  const names = new Names(model)
+  const own: Record<"model" | "optimizer", [string, mx.Array][]> = { model: [], optimizer: [] }
+  for (const [name, first] of Object.entries(parts[0].arrays)) {
+    const rows = parts[0].rows[name]
+    const dot = name.indexOf(".")
+    const path = names.pathOf(name.slice(dot + 1))
+    let x = first
+    if (rows !== undefined) {
+      const whole = mx.concatenate(parts.map(({ arrays }) => arrays[name])).index(mx.s(0, rows))
+      // A model that is not spread takes it whole.
+      x = names.rowsOf(path) === undefined ? whole : partOf(whole, its)
+    }
+    own[name.slice(0, dot) as "model" | "optimizer"].push([path, x])
+  }
+  mx.eval(
+    own.model.map(([, x]) => x),
+    own.optimizer.map(([, x]) => x),
+  )
+  model.update(mx.treeUnflatten(own.model) as never)
+  if (optimizer && own.optimizer.length > 0) optimizer.state = mx.treeUnflatten(own.optimizer) as object
+}
+
+/** This member's rows of an array; zeros where they end before. */
+function partOf(whole: mx.Array, group: mx.distributed.Group): mx.Array {
+  const [rank, size, rows] = [group.rank(), group.size(), whole.shape[0]]
+  const each = Math.ceil(rows / size)
+  const mine = whole.index(mx.s(Math.min(rank * each, rows), Math.min((rank + 1) * each, rows)))
+  const missing = each - mine.shape[0]
+  return missing === 0
+    ? mine
+    : mx.concatenate([mine, mx.zeros([missing, ...mine.shape.slice(1)], mine.dtype)])
+}

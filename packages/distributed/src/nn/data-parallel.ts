@@ -1,0 +1,54 @@
+/**
+ * Data parallelism: every member has the whole model and a part of the batch.
+ */
+import * as mx from "@lazuli/core"
+import * as nn from "@lazuli/nn"
+
+/** Options of {@link dataParallel}. */
+export type DataParallelOptions = nn.AverageGradientsOptions
+
+/**
+ * Makes the members' parameters those of rank 0.
+ * @example
+ * shareParameters(new nn.Linear(2, 3)).weight.shape // => [3, 2]
+ */
+export function shareParameters<M extends nn.Module>(model: M, group: mx.distributed.Group | null = null): M {
+  const its = group ?? mx.distributed.init()
+  if (its.size() === 1) return model
+  const share = (x: unknown): mx.Array => mx.distributed.broadcast(x as mx.Array, { group: its })
+  model.update(mx.treeMap(share, model.parameters()) as never)
+  mx.eval(model.parameters())
+  return model
+}
+
+/**
+ * `nn.valueAndGrad` for members that each have a part of the batch: the loss and the gradients are the members' averages, so that an
+ * optimizer does the same on all. The members begin with the parameters of rank 0.
+ * @example
+ * const model = new nn.Linear(1, 1, { bias: false })
+ * const step = dataParallel(model, (x: mx.Array) => model.forward(x).mean())
+ * const [loss, grads] = step(mx.array([[3]]))
+ * grads.weight.tolist() // => [[3]]
+ */
+export function dataParallel<M extends nn.Module, A extends unknown[], R>(
+  model: M,
+  loss: (...args: A) => R,
+  options: DataParallelOptions = {},
+): (...args: A) => [value: R, grads: nn.ParametersOf<M>] {
+  const group = options.group ?? mx.distributed.init()
+  shareParameters(model, group)
+  const run = nn.valueAndGrad(model, loss)
+  return (...args) => {
+    const [value, grads] = run(...args)
+    return [averageOf(value, group), nn.averageGradients(grads, { ...options, group })]
+  }
+}
+
+/** A loss, or a list that begins with one: of what follows it every member has its own. */
+function averageOf<R>(value: R, group: mx.distributed.Group): R {
+  if (group.size() === 1) return value
+  const average = (x: mx.Array): mx.Array => mx.distributed.allSum(x, { group }).divide(group.size())
+  if (value instanceof mx.Array) return average(value) as R
+  if (!Array.isArray(value)) return value
+  return [average(value[0] as mx.Array), ...(value.slice(1) as unknown[])] as R
+}
