@@ -32,22 +32,11 @@ export interface PointCNNConvOptions {
   frame?: LocalFrame
 }
 
-/** A vector of the middle of each cloud, at each of its rows: (N, 3). */
-function centres(points: mx.Array, offsets: Integers, ids: mx.Array): mx.Array {
-  return mx.take(mx.segmentMean(points, { offsets }), ids, 0)
-}
-
-/** The cloud of each row, int32, from where clouds begin. */
-function cloudIds(offsets: Integers, rows: number): mx.Array {
-  const starts = (offsets instanceof mx.Array ? offsets : mx.array(offsets.slice(), mx.int32)).astype(
-    mx.int32,
-  )
-  return starts
-    .index("1:-1")
-    .expandDims(1)
-    .lessEqual(mx.arange(rows, { dtype: mx.int32 }))
-    .sum(0)
-    .astype(mx.int32)
+/** The middle of each row's cloud: (Q, 3), of clouds of points and of rows. */
+function centres(points: mx.Array, offsets: Integers, ofRows: Integers, rows: number): mx.Array {
+  const bounds = ofRows instanceof mx.Array ? ofRows : mx.array(ofRows.slice(), mx.int32)
+  const lengths = bounds.index("1:").subtract(bounds.index(":-1"))
+  return mx.repeat(mx.segmentMean(points, { offsets }), lengths, { axis: 0, totalLength: rows })
 }
 
 const length = (x: mx.Array): mx.Array => x.square().sum(-1, true).add(1e-12).sqrt()
@@ -156,8 +145,8 @@ export class PointCNNConv extends nn.Module {
   ): mx.Array {
     const relative = mx.take(points, chosen, 0).subtract(queries.expandDims(1))
     if (this.frame === "relative") return relative
-    const ids = cloudIds(queryOffsets, queries.shape[0])
-    const query = queries.subtract(centres(points, offsets, ids)).expandDims(1)
+    const middles = centres(points, offsets, queryOffsets, queries.shape[0])
+    const query = queries.subtract(middles).expandDims(1)
     const own = mx.broadcastTo(length(query), [...chosen.shape, 1])
     return mx.concatenate([length(relative), length(relative.add(query)), own], 2)
   }
