@@ -84,20 +84,39 @@ void with_integers(const lz_call* call, const char* op, const lz_operand& x, F&&
   }
 }
 
-// Positions in an axis of some size; one outside fails the call.
-inline const int64_t* positions(const lz_call* call, const char* op, const lz_operand& x, int64_t size) {
-  int64_t* out = scratch<int64_t>(call, x.size);
+// The largest of n numbers; what is negative counts as large.
+POINTCLOUD_CLONES inline uint32_t largest(const uint32_t* x, int64_t n) {
+  uint32_t most = 0;
+  for (int64_t i = 0; i < n; i++) most = x[i] > most ? x[i] : most;
+  return most;
+}
+
+// Positions in an axis of `size`, which is below 2³¹; one outside fails the call.
+inline const int32_t* positions(const lz_call* call, const char* op, const lz_operand& x, int64_t size) {
+  if (size > INT32_MAX || x.size > INT32_MAX) fail(call, "[%s] expected fewer than 2^31 rows", op);
+  const int32_t* out = nullptr;
   with_integers(call, op, x, [&](const auto* from) {
     using T = std::decay_t<decltype(*from)>;
-    for (int64_t i = 0; i < x.size; i++) {
-      out[i] = int64_t(from[i]);
-      if (uint64_t(from[i]) < uint64_t(size)) continue;
-      if (std::is_signed<T>::value)
-        fail(call, "[%s] index %lld is out of bounds for axis 0 with size %lld", op, (long long)from[i],
-             (long long)size);
-      fail(call, "[%s] index %llu is out of bounds for axis 0 with size %lld", op,
-           (unsigned long long)from[i], (long long)size);
+    int64_t outside = 0;
+    if constexpr (sizeof(T) == 4) {
+      const auto* bits = reinterpret_cast<const uint32_t*>(from);
+      out = reinterpret_cast<const int32_t*>(from);
+      if (x.size == 0 || int64_t(largest(bits, x.size)) < size) return;
+      while (int64_t(bits[outside]) < size) outside++;
+    } else {
+      int32_t* copy = scratch<int32_t>(call, x.size);
+      out = copy;
+      while (outside < x.size && uint64_t(from[outside]) < uint64_t(size)) {
+        copy[outside] = int32_t(from[outside]);
+        outside++;
+      }
+      if (outside == x.size) return;
     }
+    if (std::is_signed<T>::value)
+      fail(call, "[%s] index %lld is out of bounds for axis 0 with size %lld", op, (long long)from[outside],
+           (long long)size);
+    fail(call, "[%s] index %llu is out of bounds for axis 0 with size %lld", op,
+         (unsigned long long)from[outside], (long long)size);
   });
   return out;
 }

@@ -5,6 +5,15 @@
 
 namespace lazuli::params {
 
+struct PairDistances {
+  enum class Metric : int64_t { euclidean, squared, cosine };
+  Metric metric;
+  explicit PairDistances(const lz_call& call) {
+    Params words(call);
+    metric = Metric(words.integer());
+  }
+};
+
 struct Neighbours {
   enum class Order : int64_t { nearest, first };
   int64_t k;

@@ -3,8 +3,9 @@ import "@lazuli/backend-cpu"
 import "@lazuli/backend-metal"
 import { opCheck } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
+import { grad } from "@lazuli/transforms"
 import { expect, test } from "vitest"
-import { ballQuery, farthestPointSampling, knn, mvmr, vvor } from "./index"
+import { ballQuery, farthestPointSampling, indexedDistance, knn, mvmr, vvor } from "./index"
 import { nativeLibrary } from "./libraries"
 
 const wave = (shape: number[], step: number): mx.Array =>
@@ -29,7 +30,24 @@ const outer = (p: mx.Array, q: mx.Array): mx.Array =>
   vvor(p, q, list(0, 2, 1, 2), list(2, 0, 2, 1), list(3, 0, 3, 1), { numRows: 4 })
 const samples = {
   mvmr: [{ name: "matrices by vectors", inputs: [a, b], f: products }],
+  mvmrGradients: [
+    {
+      name: "by matrices and by vectors",
+      inputs: [a, b],
+      f: (p: mx.Array, q: mx.Array) => {
+        const [byP, byQ] = grad((u: mx.Array, v: mx.Array) => products(u, v).square().sum(), {
+          argnums: [0, 1],
+        })(p, q)
+        return mx.concatenate([byP.flatten(), byQ.flatten()])
+      },
+    },
+  ],
   vvor: [{ name: "vectors by vectors", inputs: [x, b], f: outer }],
+  pairDistances: (["euclidean", "squared", "cosine"] as const).map((metric) => ({
+    name: metric,
+    inputs: [points, points.index("1:4").multiply(0.7)],
+    f: (p: mx.Array, q: mx.Array) => indexedDistance(p, q, [0, 5, 1, 0], list(2, 0, 1, 2), { metric }),
+  })),
   neighbours: [
     { name: "knn", inputs: [points, points.index("1:4")], f: (p: mx.Array, q: mx.Array) => knn(p, q, 2) },
     {

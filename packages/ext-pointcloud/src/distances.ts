@@ -1,7 +1,7 @@
 /** Distances of points, whose derivative is 0 where points are equal. */
 import * as mx from "@lazuli/core"
-import { format, operation } from "@lazuli/core/plugin"
-import { asPositions, type Integers } from "./positions"
+import { type Apply, definePrimitive, format, operation, promoteOperands } from "@lazuli/core/plugin"
+import { asLine, type Integers, unsigned } from "./positions"
 
 const PACKAGE = "@lazuli/ext-pointcloud"
 const metrics = ["euclidean", "squared", "cosine"] as const
@@ -18,17 +18,17 @@ function operands(op: string, x: mx.Array, y: mx.Array): [mx.Array, mx.Array] {
     if (mx.issubdtype(each.dtype, mx.complexfloating))
       throw new mx.DTypeError(op, `expected real points, received ${each.dtype.name}`)
   const float = (a: mx.Array): mx.Array => (mx.issubdtype(a.dtype, mx.floating) ? a : a.astype(mx.float32))
-  return [float(x), float(y)]
+  return promoteOperands(op, float(x), float(y), "x", "y") as [mx.Array, mx.Array]
 }
 
-/** f(x) of x > 0, and 0 with derivative 0 elsewhere. */
-function wherePositive(x: mx.Array, f: (x: mx.Array) => mx.Array): mx.Array {
-  const positive = x.greater(0)
-  return mx.where(positive, f(mx.where(positive, x, 1)), 0)
+/** f(x), and 0 with derivative 0 where x is 0. */
+function unlessZero(x: mx.Array, f: (x: mx.Array) => mx.Array): mx.Array {
+  const zero = x.equal(0)
+  return mx.where(zero, 0, f(mx.where(zero, 1, x)))
 }
-const root = (squares: mx.Array): mx.Array => wherePositive(squares, (s) => s.sqrt())
+const root = (squares: mx.Array): mx.Array => unlessZero(squares, (s) => s.sqrt())
 /** Rows of length 1; rows of zeros stay. */
-const normal = (x: mx.Array): mx.Array => x.multiply(wherePositive(x.square().sum(1, true), (s) => s.rsqrt()))
+const normal = (x: mx.Array): mx.Array => x.multiply(unlessZero(x.square().sum(1, true), (s) => s.rsqrt()))
 
 const pairwiseArgs = operation(
   `${PACKAGE}/pairwiseDistance`,
@@ -56,6 +56,31 @@ export function pairwiseDistance(...args: unknown[]): mx.Array {
   return pairwiseArgs(args)
 }
 
+/** x [N, D], y [M, D], positions i, k → [T]: the distance of x[i[t]] to y[k[t]]. */
+const pairDistances: Apply<{ metric: Metric }> = definePrimitive({
+  name: `${PACKAGE}/pairDistances`,
+  api: 0,
+  params: { metric: metrics },
+  infer: ([x, y, i, k]) => {
+    const op = "indexedDistance"
+    if (x.dtype !== y.dtype || !mx.issubdtype(x.dtype, mx.floating))
+      throw new mx.DTypeError(
+        op,
+        `expected points of one floating dtype, received ${x.dtype.name} and ${y.dtype.name}`,
+      )
+    const fits = x.shape.length === 2 && y.shape.length === 2 && x.shape[1] === y.shape[1]
+    if (!fits || i.shape.length !== 1 || k.shape.length !== 1 || i.shape[0] !== k.shape[0])
+      throw new mx.ShapeError(op, "expected points with as many coordinates and lists of one length")
+    return { shape: i.shape, dtype: x.dtype }
+  },
+  decompose: ([x, y, i, k], { metric }) => {
+    const [from, to] = [mx.take(x, unsigned(i), 0), mx.take(y, unsigned(k), 0)]
+    if (metric === "cosine") return mx.subtract(1, normal(from).multiply(normal(to)).sum(1))
+    const squares = from.subtract(to).square().sum(1)
+    return metric === "squared" ? squares : root(squares)
+  },
+})
+
 const indexedArgs = operation(
   `${PACKAGE}/indexedDistance`,
   { x: "array", y: "array", xIndices: "indices", yIndices: "indices", metric: metrics },
@@ -68,12 +93,9 @@ const indexedArgs = operation(
   ): mx.Array => {
     const op = "indexedDistance"
     const [a, b] = operands(op, x, y)
-    const first = asPositions(op, "xIndices", xIndices)
-    const second = asPositions(op, "yIndices", yIndices, first.shape[0])
-    const [from, to] = [mx.take(a, first, 0), mx.take(b, second, 0)]
-    if (metric === "cosine") return mx.subtract(1, normal(from).multiply(normal(to)).sum(1))
-    const squares = from.subtract(to).square().sum(1)
-    return metric === "squared" ? squares : root(squares)
+    const first = asLine(op, "xIndices", xIndices)
+    const second = asLine(op, "yIndices", yIndices, first.shape[0])
+    return pairDistances([a, b, first, second], { metric })
   },
 )
 /**

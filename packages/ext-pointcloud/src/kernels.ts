@@ -13,6 +13,9 @@ if (nativeLibrary)
     form: "native",
     package: PACKAGE,
     library: nativeLibrary,
-    supports: ({ inputs: [x] }) => x.dtype === float32 || x.dtype === float64,
+    // Positions are 32 bits wide.
+    supports: ({ inputs, outputs }) =>
+      (inputs[0].dtype === float32 || inputs[0].dtype === float64) &&
+      [...inputs, ...outputs].every(({ shape }) => shape[0] < 2 ** 31),
   })
 provideKernels(metalKernels)

@@ -176,6 +176,50 @@ describe("distances", () => {
     expect(mx.isfinite(grad(g)(p)).all().item()).toBe(true)
   })
 
+  test.each([2, 3, 5])("many chosen pairs of points with %i coordinates, in every dtype", (width) => {
+    const [p, q] = [cloud(40, width, 0.5), cloud(30, width, 0.2)]
+    const at = (n: number, step: number): mx.Array =>
+      mx.array(Int32Array.from({ length: 1000 }, (_, t) => (t * step) % n))
+    const [i, j] = [at(40, 7), at(30, 11)]
+    for (const metric of ["euclidean", "squared", "cosine"] as const)
+      for (const [a, b] of [
+        [mx.float32, mx.float32],
+        [mx.float64, mx.float64],
+        [mx.float32, mx.float64],
+        [mx.float16, mx.float16],
+      ]) {
+        const got = indexedDistance(p.astype(a), q.astype(b), i, j, { metric })
+        expect(got.dtype).toBe(b)
+        const values = got.tolist() as number[]
+        const [from, to] = [p.astype(a), q.astype(b)].map((v) => v.astype(mx.float64).tolist() as number[][])
+        values.forEach((d, t) => {
+          const want = plain[metric](from[(t * 7) % 40], to[(t * 11) % 30])
+          expect(Math.abs(d - want)).toBeLessThan(a === mx.float16 ? 2e-2 : 1e-5)
+        })
+      }
+  })
+
+  test("the distance of a point that is nowhere is no number", () => {
+    const p = mx.array([
+      [Number.NaN, 0],
+      [0, 0],
+    ])
+    for (const metric of ["euclidean", "squared"] as const) {
+      expect(indexedDistance(p, p, [0, 1, 1], [1, 0, 1], { metric }).tolist()).toEqual([
+        Number.NaN,
+        Number.NaN,
+        0,
+      ])
+      const f = (v: mx.Array): mx.Array => indexedDistance(v, p, [0, 1], [1, 1], { metric }).sum()
+      expect(grad(f)(p).index(1).tolist()).toEqual([0, 0])
+    }
+    expect(indexedDistance(p, mx.ones([1, 2]), [0, 1], [0, 0], { metric: "cosine" }).tolist()).toEqual([
+      Number.NaN,
+      1,
+    ])
+    expect(pairwiseDistance(p, mx.ones([1, 2]), { metric: "cosine" }).tolist()).toEqual([[Number.NaN], [1]])
+  })
+
   test("a distance of found neighbours is differentiable", () => {
     const f = (a: mx.Array): mx.Array => {
       const found = knn(y, a, 2).flatten()
@@ -230,7 +274,7 @@ test("what is refused", () => {
       "ArgumentError: [farthestPointSampling] count must be a non-negative integer, received the number -1",
       "ShapeError: [pairwiseDistance] expected points with as many coordinates, received shapes (4, 3) and (2, 2)",
       "ArgumentError: [pairwiseDistance] metric must be "euclidean", "squared" or "cosine", received the string "manhattan"",
-      "IndexError: [gather] index 4 is out of bounds for axis 0 with size 4",
+      "IndexError: [indexedDistance] index 4 is out of bounds for axis 0 with size 4",
       "ShapeError: [indexedDistance] expected 2 yIndices, received 1",
     ]
   `)

@@ -25,17 +25,11 @@ export function asLine(op: string, name: string, value: Integers, count: number 
   return line
 }
 
-/** Positions as unsigned numbers, so that none counts from the end: negative ones are too large. */
-export function asPositions(
-  op: string,
-  name: string,
-  value: Integers,
-  count: number | null = null,
-): mx.Array {
-  const line = asLine(op, name, value, count)
-  if (mx.issubdtype(line.dtype, mx.unsignedinteger)) return line
-  return line.astype(line.dtype.size === 8 ? mx.uint64 : mx.uint32)
-}
+/** Positions as unsigned numbers, so that core counts none from the end: negative ones are too large. */
+export const unsigned = (line: mx.Array): mx.Array =>
+  mx.issubdtype(line.dtype, mx.unsignedinteger)
+    ? line
+    : line.astype(line.dtype.size === 8 ? mx.uint64 : mx.uint32)
 
 /** Where each cloud begins, and the number of points at the end; one cloud where nothing is given. */
 export function asOffsets(op: string, name: string, value: Integers | null | undefined, n: number): mx.Array {

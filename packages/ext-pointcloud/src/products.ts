@@ -11,7 +11,7 @@ import {
   operation,
   promoteOperands,
 } from "@lazuli/core/plugin"
-import { asPositions, type Integers, inFront, stackPositions } from "./positions"
+import { asLine, type Integers, inFront, stackPositions, unsigned } from "./positions"
 
 const PACKAGE = "@lazuli/ext-pointcloud"
 type Params = { rows: number }
@@ -62,20 +62,25 @@ const matrixProducts: Apply<Params> = definePrimitive({
     const [, groups, height] = inputs[0].shape
     return { shape: [rows, groups, height], dtype: inputs[0].dtype }
   },
-  decompose: ([a, b, i, j, o], { rows }) => {
+  decompose: ([a, b, ...lists], { rows }) => {
+    const [i, j, o] = lists.map(unsigned)
     const products = mx
       .take(a, i, 0)
       .multiply(mx.take(b, j, 0).expandDims(2))
       .sum(-1)
     return mx.segmentSum(products, o, { numSegments: rows })
   },
-  vjp: ({ inputs: [a, b, i, j, o], cotangents: [g], wanted }) => [
-    wanted[0] ? outerProducts([g, b, o, j, i], { rows: a.shape[0] }) : null,
-    wanted[1] ? matrixProducts([mx.swapaxes(a, 2, 3), g, i, o, j], { rows: b.shape[0] }) : null,
-    null,
-    null,
-    null,
-  ],
+  vjp: ({ inputs: [a, b, i, j, o], cotangents: [g], wanted }) => {
+    const both = wanted[0] && wanted[1] ? matrixGradients.all([a, b, g, i, j, o]) : []
+    const [byA = null, byB = null] = both
+    return [
+      byA ?? (wanted[0] ? outerProducts([g, b, o, j, i], { rows: a.shape[0] }) : null),
+      byB ?? (wanted[1] ? matrixProducts([mx.swapaxes(a, 2, 3), g, i, o, j], { rows: b.shape[0] }) : null),
+      null,
+      null,
+      null,
+    ]
+  },
   jvp: ({ inputs: [a, b, ...lists], tangents: [ta, tb], params }) => [
     plus(ta && matrixProducts([ta, b, ...lists], params), tb && matrixProducts([a, tb, ...lists], params)),
   ],
@@ -100,7 +105,8 @@ const outerProducts: Apply<Params> = definePrimitive({
     const [, groups, height] = inputs[0].shape
     return { shape: [rows, groups, height, inputs[1].shape[2]], dtype: inputs[0].dtype }
   },
-  decompose: ([x, b, i, j, o], { rows }) => {
+  decompose: ([x, b, ...lists], { rows }) => {
+    const [i, j, o] = lists.map(unsigned)
     const products = mx
       .take(x, i, 0)
       .expandDims(3)
@@ -128,6 +134,24 @@ const outerProducts: Apply<Params> = definePrimitive({
   },
 })
 
+/**
+ * Both derivatives of mvmr at once, since their kernel reads each matrix once: a [A, G, M, C], b [B, G, C], g [rows, G, M] and positions
+ * i, j, o → those by a and by b.
+ */
+const matrixGradients: Apply<Record<never, never>> = definePrimitive({
+  name: `${PACKAGE}/mvmrGradients`,
+  api: 0,
+  infer: ([a, b, g, ...lists]) => {
+    check("mvmr", [a, b, ...lists], 4)
+    check("mvmr", [g, b, ...lists], 3)
+    return [a, b].map(({ shape, dtype }) => ({ shape, dtype }))
+  },
+  decompose: ([a, b, g, i, j, o]) => [
+    outerProducts([g, b, o, j, i], { rows: a.shape[0] }),
+    matrixProducts([mx.swapaxes(a, 2, 3), g, i, o, j], { rows: b.shape[0] }),
+  ],
+})
+
 /** Operands of one floating dtype. */
 function operands(op: string, a: mx.Array, b: mx.Array, names: [string, string], ndim: number): mx.Array[] {
   const [x, y] = promoteOperands(op, a, b, ...names)
@@ -147,9 +171,9 @@ const mvmrArgs = operation(
     const [x, y] = operands("mvmr", a, b, ["a", "b"], 4)
     const count = x.shape[0]
     const lists = [
-      mx.arange(count, { dtype: mx.int32 }).astype(mx.uint32),
-      asPositions("mvmr", "bIndices", bIndices, count),
-      asPositions("mvmr", "outIndices", outIndices, count),
+      mx.arange(count, { dtype: mx.int32 }),
+      asLine("mvmr", "bIndices", bIndices, count),
+      asLine("mvmr", "outIndices", outIndices, count),
     ]
     return matrixProducts([x, y, ...lists], { rows: numRows })
   },
@@ -194,11 +218,11 @@ const vvorArgs = operation(
     numRows: number,
   ): mx.Array => {
     const [left, right] = operands("vvor", x, b, ["x", "b"], 3)
-    const first = asPositions("vvor", "xIndices", xIndices)
+    const first = asLine("vvor", "xIndices", xIndices)
     const count = first.shape[0]
     const lists = [
-      asPositions("vvor", "bIndices", bIndices, count),
-      asPositions("vvor", "outIndices", outIndices, count),
+      asLine("vvor", "bIndices", bIndices, count),
+      asLine("vvor", "outIndices", outIndices, count),
     ]
     return outerProducts([left, right, first, ...lists], { rows: numRows })
   },
