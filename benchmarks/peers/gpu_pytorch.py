@@ -106,6 +106,71 @@ rows = {
     "one add, one eval (16 elements)": lambda: (torch.add, (torch.ones(16), torch.ones(16))),
     "MLP step (64, 784-256-10, SGD momentum), compiled": mlp,
 }
+
+
+PAIRS, GROUPS, HEIGHT, WIDTH, VECTORS, POINTS = 100_000, 4, 8, 8, 10_000, 4096
+
+
+def scattered(count, n):
+    return (torch.arange(count) * 40_503) % n
+
+
+def mvmr(size, gradient=False):
+    a, b = torch.randn(PAIRS, GROUPS, HEIGHT, WIDTH), torch.randn(VECTORS, GROUPS, WIDTH)
+
+    def forward(a, b, b_at, out_at):
+        products = torch.einsum("tgmc,tgc->tgm", a, b[b_at])
+        return torch.zeros(size, GROUPS, HEIGHT).index_add(0, out_at, products)
+
+    def both(a, b, b_at, out_at):
+        loss = forward(a, b, b_at, out_at).square().sum()
+        return (loss, *torch.autograd.grad(loss, (a, b)))
+
+    lists = scattered(PAIRS, VECTORS), scattered(PAIRS, size)
+    if not gradient:
+        return forward, (a, b, *lists)
+    return both, (a.requires_grad_(), b.requires_grad_(), *lists)
+
+
+def vvor():
+    def f(x, b, x_at, b_at, out_at):
+        products = torch.einsum("tgm,tgc->tgmc", x[x_at], b[b_at])
+        return torch.zeros(PAIRS, GROUPS, HEIGHT, WIDTH).index_add(0, out_at, products)
+
+    x, b = torch.randn(VECTORS, GROUPS, HEIGHT), torch.randn(VECTORS, GROUPS, WIDTH)
+    return f, (x, b, scattered(PAIRS, VECTORS), scattered(PAIRS, VECTORS), scattered(PAIRS, PAIRS))
+
+
+def segment_sums():
+    ids = scattered(PAIRS, 1000).sort().values
+    return lambda x, ids: torch.zeros(1000, 256).index_add(0, ids, x), (torch.randn(PAIRS, 256), ids)
+
+
+def pair_distances():
+    x, y = torch.randn(POINTS, 3), torch.randn(POINTS, 3)
+    i, k = scattered(10**6, POINTS), scattered(10**6, POINTS - 1)
+    return lambda x, y, i, k: (x[i] - y[k]).square().sum(1).sqrt(), (x, y, i, k)
+
+
+def nearest(x):
+    return torch.cdist(x, x).topk(16, 1, False).indices
+
+
+rows.update(
+    {
+        "mvmr of 100000 pairs to as many rows": lambda: mvmr(PAIRS),
+        "mvmr of 100000 pairs to 1000 rows": lambda: mvmr(1000),
+        "mvmr of 100000 pairs to 1000 rows, loss and gradient": lambda: mvmr(1000, True),
+        "vvor of 100000 pairs to as many rows": vvor,
+        "segment sums of 100000 rows of 256": segment_sums,
+        "distances of 4096 points to each other": lambda: (
+            torch.cdist,
+            (torch.randn(POINTS, 3), torch.randn(POINTS, 3)),
+        ),
+        "distances of 1000000 pairs of points": pair_distances,
+        "16 nearest of 4096 points": lambda: (nearest, (torch.randn(POINTS, 3),)),
+    }
+)
 # torch.compile would fuse what the row means to be kernels of their own.
 GRAPHS = {"100 cumsums, compiled (16 elements)"}
 

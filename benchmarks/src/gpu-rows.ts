@@ -4,6 +4,7 @@ import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
 import { type Optimizer, SGD } from "@lazuli/nn/optimizers"
 import { gridSample, gridSampleGradient } from "./grid-sample"
+import { pointCloudOperations } from "./point-clouds"
 
 /** A row. */
 export interface Row {
@@ -213,4 +214,14 @@ export const rows: readonly Row[] = [
       return step(model, optimizer, loss, randn([64, 784]), mx.random.randint(0, 10, [64]))
     },
   },
+  // Those of @lazuli/ext-pointcloud, compiled as their compositions by torch.compile are.
+  ...Object.entries(pointCloudOperations()).map(([name, { own, inputs }]) => ({
+    name,
+    make() {
+      const given = inputs()
+      mx.eval(given)
+      const f = compile(own)
+      return () => f(...given)
+    },
+  })),
 ]

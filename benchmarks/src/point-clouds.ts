@@ -1,8 +1,11 @@
 /**
  * Rows of @lazuli/ext-pointcloud: its primitives, eager and compiled, beside their composition of ordinary operations, compiled.
  */
+
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
 import { indexedDistance, knn, mvmr, pairwiseDistance, vvor } from "@lazuli/ext-pointcloud"
-import { mx } from "lazuli"
+import { valueAndGrad } from "@lazuli/transforms"
 import { numbers, type Prepare } from "./serve"
 
 /** Pairs, groups, and rows and columns of each matrix; rows of the vectors that pairs share. */
@@ -36,16 +39,6 @@ const composedVvor =
   }
 const composedSquares: Op = (x, y) => x.expandDims(1).subtract(y.expandDims(0)).square().sum(2)
 
-function row(contender: Contender, own: Op, composed: Op, inputs: () => mx.Array[]): Prepare {
-  return () => {
-    const f = contender === "composition" ? composed : own
-    const g = contender === "eager" ? f : mx.compile(f)
-    const given = inputs()
-    mx.eval(given)
-    return () => mx.eval(g(...given))
-  }
-}
-
 const withGradient =
   (f: Op): Op =>
   (...inputs) => {
@@ -53,13 +46,21 @@ const withGradient =
       f(a, b, ...inputs.slice(2))
         .square()
         .sum()
-    const [value, [ga, gb]] = mx.valueAndGrad(loss, { argnums: [0, 1] })(inputs[0], inputs[1])
+    const [value, [ga, gb]] = valueAndGrad(loss, { argnums: [0, 1] })(inputs[0], inputs[1])
     // Everything is needed, and one array is the row's result.
     return value.add(ga.index(0, 0, 0, 0)).add(gb.index(0, 0, 0))
   }
 
-/** The rows by name. */
-export function pointCloudRows(contender: Contender): Record<string, Prepare> {
+/** An operation of the package beside its composition, on inputs that are made once. */
+interface Operation {
+  readonly own: Op
+  readonly composed: Op
+  readonly inputs: () => mx.Array[]
+}
+
+/** The operations by the rows' names. */
+export function pointCloudOperations(): Record<string, Operation> {
+  const row = (own: Op, composed: Op, inputs: () => mx.Array[]): Operation => ({ own, composed, inputs })
   const products = (rows: number) => () => [
     make([T, G, M, C]),
     make([B, G, C]),
@@ -72,34 +73,29 @@ export function pointCloudRows(contender: Contender): Record<string, Prepare> {
       mvmr(a, b, bAt, outAt, { numRows })
   const pairs = 1_000_000
   return {
-    [`mvmr of ${T} pairs to as many rows`]: row(contender, ownMvmr(T), composedMvmr(T), products(T)),
-    [`mvmr of ${T} pairs to 1000 rows`]: row(contender, ownMvmr(1000), composedMvmr(1000), products(1000)),
+    [`mvmr of ${T} pairs to as many rows`]: row(ownMvmr(T), composedMvmr(T), products(T)),
+    [`mvmr of ${T} pairs to 1000 rows`]: row(ownMvmr(1000), composedMvmr(1000), products(1000)),
     [`mvmr of ${T} pairs to 1000 rows, loss and gradient`]: row(
-      contender,
       withGradient(ownMvmr(1000)),
       withGradient(composedMvmr(1000)),
       products(1000),
     ),
     [`vvor of ${T} pairs to as many rows`]: row(
-      contender,
       (x, b, xAt, bAt, outAt) => vvor(x, b, xAt, bAt, outAt, { numRows: T }),
       composedVvor(T),
       () => [make([B, G, M]), make([B, G, C]), positions(T, B), positions(T, B), positions(T, T)],
     ),
     [`segment sums of ${T} rows of 256`]: row(
-      contender,
       (x, ids) => mx.segmentSum(x, ids, { numSegments: 1000 }),
       (x, ids) => mx.zeros([1000, 256]).at(ids).add(x),
       () => [make([T, 256]), mx.sort(positions(T, 1000))],
     ),
     [`distances of ${POINTS} points to each other`]: row(
-      contender,
       (x, y) => pairwiseDistance(x, y),
       (x, y) => composedSquares(x, y).sqrt(),
       () => [make([POINTS, 3]), make([POINTS, 3])],
     ),
     [`distances of ${pairs} pairs of points`]: row(
-      contender,
       (x, y, i, k) => indexedDistance(x, y, i, k),
       (x, y, i, k) =>
         mx
@@ -111,10 +107,25 @@ export function pointCloudRows(contender: Contender): Record<string, Prepare> {
       () => [make([POINTS, 3]), make([POINTS, 3]), positions(pairs, POINTS), positions(pairs, POINTS - 1)],
     ),
     [`16 nearest of ${POINTS} points`]: row(
-      contender,
       (x) => knn(x, x, 16),
       (x) => mx.argpartition(composedSquares(x, x), 15, 1).index(":", ":16"),
       () => [make([POINTS, 3])],
     ),
   }
+}
+
+/** The rows by name. */
+export function pointCloudRows(contender: Contender): Record<string, Prepare> {
+  const prepare =
+    ({ own, composed, inputs }: Operation): Prepare =>
+    () => {
+      const f = contender === "composition" ? composed : own
+      const g = contender === "eager" ? f : compile(f)
+      const given = inputs()
+      mx.eval(given)
+      return () => mx.eval(g(...given))
+    }
+  return Object.fromEntries(
+    Object.entries(pointCloudOperations()).map(([name, operation]) => [name, prepare(operation)]),
+  )
 }
