@@ -9,9 +9,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
+
+#include "runtime/quota.h"
 
 namespace lazuli {
 namespace {
@@ -58,7 +61,13 @@ int default_threads() {
     const int count = std::atoi(wish);
     if (count > 0) return count;
   }
-  return processors();
+  int count = processors();
+#if defined(__linux__)
+  // More threads than a container has time for are stopped together until its next period.
+  const double quota = processor_quota("/proc/self/cgroup", "/sys/fs/cgroup");
+  if (quota > 0) count = std::min(count, std::max(1, int(std::ceil(quota))));
+#endif
+  return count;
 }
 
 std::mutex& starting() {
