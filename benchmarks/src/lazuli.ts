@@ -81,6 +81,67 @@ const scattered: Prepare = () => {
   return run((t, o, u) => t.at(o).add(u), table, order, update)() as () => unknown
 }
 
+/** One element of an array that nothing else needs. */
+const oneElement: Prepare | undefined = compiled
+  ? undefined
+  : () => {
+      const x = make(big)
+      const y = x.add(0)
+      mx.eval(y)
+      let n = 0
+      return () => {
+        y.set([n++ % 4096, 7], 3)
+        mx.eval(y)
+      }
+    }
+
+/** A result that is put together block by block. */
+const blocks: Prepare = () => {
+  const block = make([2 ** 19])
+  return run((b) => {
+    const out = mx.zeros([16, 2 ** 19])
+    for (let i = 0; i < 16; i++) out.set([i], b)
+    return out
+  }, block)() as () => unknown
+}
+
+/** A token of a language model, with a cache in the state and a position that moves. */
+const decoding: Prepare = () => {
+  const [width, heads, room] = [256, 8, 4096]
+  const layers = Array.from({ length: 4 }, () => ({
+    qkv: make([width, 3 * width]),
+    out: make([width, width]),
+    up: make([width, 4 * width]),
+    down: make([4 * width, width]),
+    keys: mx.zeros([1, heads, room, width / heads]).add(0),
+    values: mx.zeros([1, heads, room, width / heads]).add(0),
+  }))
+  const embed = make([1000, width])
+  mx.eval(layers, embed)
+  const step = (token: mx.Array, position: mx.Array): mx.Array => {
+    let x = embed.index(token).reshape([1, 1, width])
+    const mask = mx.arange(room).lessEqual(position)
+    const rope = (y: mx.Array): mx.Array =>
+      mx.fast.rope(y, width / heads, { traditional: false, base: 10000, scale: 1, offset: position })
+    for (const layer of layers) {
+      const projected = mx.split(mx.fast.rmsNorm(x, null, 1e-5).matmul(layer.qkv), 3, -1)
+      const [q, k, v] = projected.map((y) => y.reshape([1, 1, heads, -1]).swapaxes(1, 2))
+      layer.keys = mx.sliceUpdate(layer.keys, rope(k), position.reshape([1]), [2])
+      layer.values = mx.sliceUpdate(layer.values, v, position.reshape([1]), [2])
+      const seen = mx.fast.scaledDotProductAttention(rope(q), layer.keys, layer.values, { scale: 0.18, mask })
+      x = x.add(seen.swapaxes(1, 2).reshape([1, 1, width]).matmul(layer.out))
+      x = x.add(nn.silu(mx.fast.rmsNorm(x, null, 1e-5).matmul(layer.up)).matmul(layer.down))
+    }
+    return x.matmul(embed.T).argmax().astype(mx.int32)
+  }
+  const f = compiled ? mx.compile(step, { inputs: layers, outputs: layers, donate: true }) : step
+  let [token, n] = [mx.array(1, mx.int32), 0]
+  return () => {
+    token = f(token, mx.array(n++ % 200, mx.int32))
+    mx.eval(token, layers)
+  }
+}
+
 const int4: Prepare = () => {
   const x = make([1, 4096])
   const [w, scales, biases] = mx.quantize(make([4096, 4096]), 64, 4)
@@ -276,6 +337,9 @@ const ownRows: Record<string, Prepare | undefined> = {
   "cumsum 1e7": on((x) => x.cumsum(0), [1e7]),
   "gather 1e6 rows of 64": rows,
   "scatter-add 1e6 rows of 64": scattered,
+  "set one element of 4096²": oneElement,
+  "16 updates of blocks of 32 MB": blocks,
+  "decode a token (4 layers, 256 wide, room for 4096)": decoding,
   "random normal 1e7": on((k) => mx.random.normal({ shape: [1e7], key: k.astype(mx.uint32) }), [2]),
   "random uniform 1e7": on((k) => mx.random.uniform({ shape: [1e7], key: k.astype(mx.uint32) }), [2]),
   "MLP step (64, 784-256-10, SGD momentum)": mlp(64, 784, 256, 10),
