@@ -7,14 +7,14 @@ import type { Dtype } from "../graph/dtype"
 import { ArgumentError, DeviceError, describe } from "../graph/errors"
 import type { Array } from "../graph/graph"
 import { zeros } from "../ops/creation"
-import { connectorNow, everybody, Group } from "./process-group"
+import { connectorNow, everybody, ProcessGroup } from "./process-group"
 
-export { Group }
+export { ProcessGroup as Group }
 
 /** The trailing options of the functions of groups. */
 export interface GroupOptions extends StreamOptions {
   /** The members that take part; all processes by default. */
-  group?: Group | null
+  group?: ProcessGroup | null
 }
 /** The trailing options of functions in which one member is the source. */
 export interface RootOptions extends GroupOptions {
@@ -46,7 +46,7 @@ export function isAvailable(backend = "any"): boolean {
 const initArgs = operation(
   "init",
   ["strict", "backend", "allGatherFactory"],
-  (strict: boolean | null = false, backend: string | null = "any", factory: unknown = null): Group => {
+  (strict: boolean | null = false, backend: string | null = "any", factory: unknown = null): ProcessGroup => {
     checkBackend("init", backend ?? "any")
     if (factory !== null && factory !== undefined)
       throw new ArgumentError("init", "allGatherFactory is not needed: ranks find each other by themselves")
@@ -65,20 +65,20 @@ const initArgs = operation(
  * @example
  * mx.distributed.init().size() // => 1
  */
-export function init(strict?: boolean | null, backend?: string | null): Group
-export function init(options: { strict?: boolean | null; backend?: string | null }): Group
+export function init(strict?: boolean | null, backend?: string | null): ProcessGroup
+export function init(options: { strict?: boolean | null; backend?: string | null }): ProcessGroup
 // By hand: there is no factory to give.
-export function init(...args: unknown[]): Group {
+export function init(...args: unknown[]): ProcessGroup {
   return initArgs(args)
 }
 
-function asGroup(op: string, group: unknown): Group {
+function asGroup(op: string, group: unknown): ProcessGroup {
   if (group === null || group === undefined) return everybody("any")
-  if (group instanceof Group) return group
+  if (group instanceof ProcessGroup) return group
   throw new ArgumentError(op, `group must come from mx.distributed.init(), received ${describe(group)}`)
 }
 
-function asRank(op: string, name: string, rank: unknown, group: Group): number {
+function asRank(op: string, name: string, rank: unknown, group: ProcessGroup): number {
   if (!Number.isSafeInteger(rank) || (rank as number) < 0 || (rank as number) >= group.size())
     throw new ArgumentError(
       op,
@@ -175,7 +175,7 @@ export function barrier(x?: Array | null, options?: GroupOptions): Array {
 }
 
 /** The member to talk to: another one. */
-function other(op: string, name: string, rank: unknown, group: unknown): [Group, number] {
+function other(op: string, name: string, rank: unknown, group: unknown): [ProcessGroup, number] {
   const its = asGroup(op, group)
   if (its.size() === 1) throw new DeviceError(op, "a group of one process has nobody to talk to")
   const at = asRank(op, name, rank, its)

@@ -16,7 +16,7 @@ export interface Exchange {
 }
 
 /** Processes that talk to each other. `mx.distributed.init()` gives the group of all. */
-export class Group {
+export class ProcessGroup {
   /** This process's place among the members. */
   rank(): number {
     return 0
@@ -29,7 +29,7 @@ export class Group {
    * A group of those members that call it with the same colour, in the order of their keys. Every member must call it.
    * @throws DeviceError in a group of one, which cannot be divided
    */
-  split(_color: number, _key = -1): Group {
+  split(_color: number, _key = -1): ProcessGroup {
     throw new DeviceError("split", "a group of one process cannot be split")
   }
   /** The result of an operation, of a group of several. @internal */
@@ -44,10 +44,10 @@ export interface Connector {
   backends(): readonly string[]
   isAvailable(backend: string): boolean
   /** The group of all processes; null where there is this one alone. */
-  connect(backend: string): Group | null
+  connect(backend: string): ProcessGroup | null
 }
 
-const alone = new Group()
+const alone = new ProcessGroup()
 let connector: Connector | null = null
 
 /** Makes `mx.distributed` connect processes. */
@@ -58,4 +58,4 @@ export function setConnector(its: Connector): void {
 export const connectorNow = (): Connector | null => connector
 
 /** The group of all processes. */
-export const everybody = (backend: string): Group => connector?.connect(backend) ?? alone
+export const everybody = (backend: string): ProcessGroup => connector?.connect(backend) ?? alone
