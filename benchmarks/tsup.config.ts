@@ -1,3 +1,12 @@
 import { program } from "../tooling/tsup-preset"
 
-export default program("main", "lazuli", "serve", "soak", "soak-one", "gpu-checks", "gpu-table")
+export default program(
+  "main",
+  "lazuli",
+  "serve",
+  "soak",
+  "soak-one",
+  "gpu-checks",
+  "gpu-table",
+  "collectives",
+)

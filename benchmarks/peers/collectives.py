@@ -1,0 +1,78 @@
+"""All-reduce by Open MPI (through ctypes, under mpirun) and by gloo (PyTorch): the median microseconds of each size, as JSON."""
+import ctypes
+import json
+import os
+import sys
+import time
+
+
+def sizes_to(largest):
+    n = 4
+    while n <= largest:
+        yield n
+        n *= 16
+
+
+def measure(largest, barrier, all_reduce):
+    times = {}
+    for n in sizes_to(largest):
+        run = all_reduce(n)
+        laps = []
+        for i in range(max(8, min(400, (64 << 20) // n)) + 5):
+            barrier()
+            begin = time.perf_counter()
+            run()
+            if i >= 5:
+                laps.append((time.perf_counter() - begin) * 1e6)
+        times[n] = sorted(laps)[len(laps) // 2]
+    return times
+
+
+def by_mpi(largest):
+    mpi = ctypes.CDLL("libmpi.so.40", ctypes.RTLD_GLOBAL)
+    mpi.MPI_Init(None, None)
+    symbol = lambda name: ctypes.c_void_p(ctypes.addressof(ctypes.c_char.in_dll(mpi, name)))
+    world, floats, total = symbol("ompi_mpi_comm_world"), symbol("ompi_mpi_float"), symbol("ompi_mpi_op_sum")
+    rank = ctypes.c_int()
+    mpi.MPI_Comm_rank(world, ctypes.byref(rank))
+
+    def all_reduce(n):
+        a, b = (ctypes.c_float * (n // 4))(), (ctypes.c_float * (n // 4))()
+        return lambda: mpi.MPI_Allreduce(a, b, ctypes.c_int(n // 4), floats, total, world)
+
+    times = measure(largest, lambda: mpi.MPI_Barrier(world), all_reduce)
+    if rank.value == 0:
+        print(json.dumps(times), flush=True)
+    mpi.MPI_Finalize()
+
+
+def by_gloo(largest, rank, ranks, port):
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+
+    def all_reduce(n):
+        x = torch.ones(n // 4)
+        return lambda: dist.all_reduce(x)
+
+    times = measure(largest, dist.barrier, all_reduce)
+    if rank == 0:
+        print(json.dumps(times), flush=True)
+
+
+if sys.argv[1] == "mpi":
+    by_mpi(int(sys.argv[2]))
+else:
+    ranks, port = int(sys.argv[3]), 20000 + os.getpid() % 10000
+    others = []
+    for rank in range(1, ranks):
+        pid = os.fork()
+        if pid == 0:
+            by_gloo(int(sys.argv[2]), rank, ranks, port)
+            os._exit(0)
+        others.append(pid)
+    by_gloo(int(sys.argv[2]), 0, ranks, port)
+    for pid in others:
+        os.waitpid(pid, 0)
