@@ -20,7 +20,11 @@ try {
     }
     const odd = due && culprit
     const shape = odd && fault === "shape" ? [2, 500] : odd && fault === "count" ? [900] : [1000]
-    const x = mx.ones(shape, odd && fault === "dtype" ? mx.int32 : mx.float32)
+    const dtype = odd && fault === "dtype" ? mx.int32 : mx.float32
+    const x = mx
+      .arange(1, 1 + shape.reduce((a, b) => a * b))
+      .astype(dtype)
+      .reshape(shape)
     const y = odd && fault === "order" ? mx.distributed.allMax(x) : mx.distributed.allSum(x)
     if (y.flatten().index(0).item() !== group.size() && !odd) throw new Error(`wrong sum in step ${step}`)
   }

@@ -1,0 +1,39 @@
+/** Connections that are cut, damaged, delayed, silent or out of order end in an error that names a rank, in time, or do no harm. */
+import { beforeAll, expect, test } from "vitest"
+import { type Harm, startRelay } from "../test/relay"
+import { programOf, runJob } from "../test/run-job"
+
+let program = ""
+beforeAll(async () => {
+  program = await programOf("faults")
+})
+
+const LIMIT = 1
+const harms: Harm[] = ["none", "delay", "cut", "corrupt", "reorder", "silence"]
+// Behind the handshake, and before or in the middle of the data: of a control connection (0) and of one for data (1).
+const cases = harms.flatMap((harm) => [
+  { harm, which: 1, bytes: 60_000 },
+  ...(harm === "corrupt" || harm === "cut" ? [{ harm, which: 0, bytes: 900 }] : []),
+])
+
+test.each(cases)("$harm of connection $which after $bytes bytes", async ({ harm, which, bytes }) => {
+  const relay = await startRelay(harm, which, bytes)
+  const began = performance.now()
+  const { code, out, errors } = await runJob([program, "none"], 2, {
+    backend: "ring",
+    timeLimit: LIMIT,
+    env: { LAZULI_PROXY: `127.0.0.1:${relay.port}` },
+  })
+  relay.close()
+  const told = out.map(([line]) => JSON.parse(line ?? "{}"))
+  if (harm === "none" || harm === "delay") {
+    expect(code, errors.flat().join("\n")).toBe(0)
+    expect(told.map(({ name }) => name)).toEqual(["none", "none"])
+    return
+  }
+  for (const { name, message, rank } of told) {
+    expect(name, message).toBe("DistributedError")
+    expect([0, 1]).toContain(rank)
+  }
+  expect(performance.now() - began).toBeLessThan(20_000)
+})
