@@ -2,7 +2,9 @@
  * Language models on Lazuli arrays: `import * as lm from "@lazuli/lm"`.
  */
 export type { Progress } from "./formats/folder"
+export type { HubOptions } from "./formats/hub"
 export { type LoadedModel, type LoadModelOptions, load } from "./formats/load"
+export { type QuantizeModelOptions, quantize, type SaveOptions, save } from "./formats/save"
 export { Batcher, type BatchOptions, BusyError } from "./generate/batch"
 export { type CacheOptions, loadPromptCache, makeCache, savePromptCache } from "./generate/caches"
 export { type EmbedOptions, embed, rerank } from "./generate/embed"
@@ -24,3 +26,7 @@ export { Settings } from "./models/settings"
 export { createServer, type LanguageServer, type ServerOptions } from "./server/server"
 export { Detokenizer } from "./text/detokenizer"
 export { type ChatOptions, type Message, Tokenizer, type TokenizerFiles } from "./text/tokenizer"
+export { type AdapterForm, loadAdapters, saveAdapters } from "./tune/adapter-files"
+export { type DatasetOptions, type Example, readDataset } from "./tune/dataset"
+export { addAdapters, fuseAdapters, LoraLinear, type LoraOptions } from "./tune/lora"
+export { evaluate, type StepReport, type TrainOptions, train } from "./tune/train"

@@ -1,9 +1,12 @@
 /**
  * Arguments that several subcommands share.
  */
+
+import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, InvalidArgumentError } from "commander"
 import { type LoadedModel, load } from "../formats/load"
 import type { GenerateOptions } from "../generate/stream"
+import type { Tokenizer } from "../text/tokenizer"
 import { progressBar, type Terminal } from "./terminal"
 
 /** Reads a number. */
@@ -66,6 +69,12 @@ export const generationOf = (flags: GenerationFlags): GenerateOptions => ({
   seed: flags.seed,
   ignoreEos: flags.ignoreEos,
 })
+
+/** A model's tokenizer. @throws ArgumentError where it has none */
+export function tokenizerOf({ tokenizer, source }: LoadedModel): Tokenizer {
+  if (tokenizer) return tokenizer
+  throw new ArgumentError("lora", `${source} has no tokenizer`)
+}
 
 /** Loads a model with a progress bar. */
 export const loadShown = (source: string, terminal: Terminal): Promise<LoadedModel> =>

@@ -4,8 +4,11 @@
 import "@lazuli/backend-cpu"
 import { LazuliError } from "@lazuli/core/engine"
 import { Command, CommanderError } from "commander"
+import { addBench } from "./bench"
 import { addChat } from "./chat"
+import { addConvert } from "./convert"
 import { addGenerate } from "./generate"
+import { addLora } from "./lora"
 import { addServe } from "./serve"
 import { processTerminal, type Terminal } from "./terminal"
 
@@ -18,7 +21,7 @@ export async function run(args: readonly string[], terminal: Terminal = processT
     .description("Language models: generate, serve, convert and fine-tune")
     .exitOverride()
     .configureOutput({ writeOut: (text) => terminal.out(text), writeErr: (text) => terminal.err(text) })
-  for (const add of [addGenerate, addChat, addServe]) add(program, terminal)
+  for (const add of [addGenerate, addChat, addServe, addConvert, addLora, addBench]) add(program, terminal)
   try {
     await program.parseAsync([...args], { from: "user" })
     return 0

@@ -1,5 +1,5 @@
 /**
- * `load`: a model from a folder, with its network, tokenizer and config.
+ * `load`: a model from a folder, a GGUF file or the hub, with its network, tokenizer and config.
  */
 import { existsSync, statSync } from "node:fs"
 import * as mx from "@lazuli/core"
@@ -10,6 +10,8 @@ import { familyOf } from "../models/registry"
 import type { Json, Settings } from "../models/settings"
 import type { Tokenizer } from "../text/tokenizer"
 import { type Progress, readConfig, readTokenizer, readWeights } from "./folder"
+import { readGgufModel } from "./gguf"
+import { download, type HubOptions, isHubName } from "./hub"
 
 /** A network and what is needed to use it. */
 export interface LoadedModel<N extends Network = Network> {
@@ -22,7 +24,7 @@ export interface LoadedModel<N extends Network = Network> {
 }
 
 /** Options of {@link load}. */
-export interface LoadModelOptions {
+export interface LoadModelOptions extends HubOptions {
   /** Told as weights are read. */
   readonly onProgress?: Progress
   /** The dtype of weights that are not quantized; as they lie by default. */
@@ -30,18 +32,36 @@ export interface LoadModelOptions {
 }
 
 /**
- * Loads a model from a folder in the hub's form.
+ * Loads a model from a folder in the hub's form, from a GGUF file, or by its name on the hub.
  * @throws ArgumentError for a folder without a model, or of a kind that is not known; FormatError for files that are not what they claim
  */
 export async function load(source: string, options: LoadModelOptions = {}): Promise<LoadedModel> {
   if (typeof source !== "string" || source === "")
     throw new ArgumentError("load", `expected a folder, received ${describe(source)}`)
-  if (!existsSync(source) || !statSync(source).isDirectory())
-    throw new ArgumentError("load", `${source} is no folder`)
+  if (!existsSync(source)) {
+    if (isHubName(source)) return load(await download(source, options), { ...options, onProgress: undefined })
+    throw new ArgumentError("load", `${source} is no folder or file, and no name on the hub`)
+  }
+  if (!statSync(source).isDirectory()) return loadGguf(source, options)
   const config = readConfig(source)
   const weights = readWeights(source, options.onProgress)
   const network = assemble(config, weights, options.dtype)
   return { network, tokenizer: readTokenizer(source, config), config, source }
+}
+
+/** A model from a GGUF file, whose weights have one dtype: that of the option, or float32 or float16 as they lie. */
+function loadGguf(source: string, { dtype, onProgress }: LoadModelOptions): LoadedModel {
+  if (!source.endsWith(".gguf")) throw new ArgumentError("load", `${source} is no folder and no .gguf file`)
+  const total = statSync(source).size
+  onProgress?.(0, total, source)
+  const { config, weights, tokenizer } = readGgufModel(source)
+  const plain = Object.values(weights).filter((array) => array.dtype.kind === "floating")
+  const all = dtype ?? (plain.every((array) => array.dtype === mx.float32) ? mx.float32 : mx.float16)
+  for (const [name, array] of Object.entries(weights))
+    if (array.dtype.kind === "floating") weights[name] = array.astype(all)
+  const network = assemble(config, weights)
+  onProgress?.(total, total, source)
+  return { network, tokenizer, config, source }
 }
 
 /** A network of a config with these weights. */

@@ -1,0 +1,63 @@
+/**
+ * `lazuli-lm bench`: how fast a model reads and writes here, for one stream and for several.
+ */
+import * as mx from "@lazuli/core"
+import { type Command, InvalidArgumentError } from "commander"
+import { Batcher } from "../generate/batch"
+import { causal } from "../generate/stream"
+import { loadShown, whole } from "./options"
+import { bytesText, type Terminal } from "./terminal"
+
+interface Flags {
+  readonly model: string
+  readonly promptTokens: number
+  readonly tokens: number
+  readonly streams: number[]
+}
+
+function counts(text: string): number[] {
+  const all = text.split(",").map(Number)
+  if (!all.every((n) => Number.isSafeInteger(n) && n > 0))
+    throw new InvalidArgumentError("Not a list of numbers.")
+  return all
+}
+
+export function addBench(program: Command, terminal: Terminal): void {
+  program
+    .command("bench")
+    .description("measure tokens a second, of random prompts")
+    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+    .option("--prompt-tokens <n>", "the tokens of each prompt", whole, 512)
+    .option("--tokens <n>", "the tokens of each answer", whole, 64)
+    .option("--streams <list>", "answers at once, such as 1,4,16", counts, [1])
+    .action(async ({ model, promptTokens, tokens, streams }: Flags) => {
+      const loaded = await loadShown(model, terminal)
+      const { vocabulary } = causal("bench", loaded)
+      for (const n of streams) {
+        const batch = new Batcher(loaded, { maxRows: n, prefillStep: 512 })
+        const prompts = Array.from({ length: n }, (_, k) =>
+          Array.from({ length: promptTokens }, (_, i) => (i * 7919 + k * 104_729) % vocabulary),
+        )
+        const begin = performance.now()
+        const times: number[] = []
+        let read = 0
+        const run = async (prompt: number[]): Promise<void> => {
+          let first = true
+          for await (const _piece of batch.stream(prompt, { maxTokens: tokens, ignoreEos: true })) {
+            times.push(performance.now())
+            if (first) read = times[times.length - 1]
+            first = false
+          }
+        }
+        await Promise.all(prompts.map(run))
+        const end = performance.now()
+        // From the last first token on, all write.
+        const rate = (count: number, ms: number): string => (count / (ms / 1000)).toFixed(1)
+        terminal.out(
+          `${n} ${n === 1 ? "stream" : "streams"}: all ${rate(n * (promptTokens + tokens), end - begin)} tokens/s, ` +
+            `after the last prompt ${rate(times.filter((time) => time > read).length, end - read)} tokens/s, peak memory ${bytesText(mx.getPeakMemory())}\n`,
+        )
+        batch.close()
+      }
+    })
+}

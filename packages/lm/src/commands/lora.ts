@@ -1,0 +1,126 @@
+/**
+ * `lazuli-lm lora` and `lazuli-lm eval`: adapters from lines of JSON, and the loss of a model.
+ */
+import { type Command, Option } from "commander"
+import { save } from "../formats/save"
+import { causal } from "../generate/stream"
+import { type AdapterForm, loadAdapters, saveAdapters } from "../tune/adapter-files"
+import { readDataset } from "../tune/dataset"
+import { addAdapters, fuseAdapters } from "../tune/lora"
+import { evaluate, train } from "../tune/train"
+import { loadShown, number, tokenizerOf, whole } from "./options"
+import type { Terminal } from "./terminal"
+
+interface Flags {
+  readonly model: string
+  readonly data: string
+  readonly valid?: string
+  readonly out: string
+  readonly steps: number
+  readonly batchSize: number
+  readonly accumulate: number
+  readonly learningRate: number
+  readonly rank: number
+  readonly scale: number
+  readonly dropout: number
+  readonly layers?: number
+  readonly keys?: string[]
+  readonly seed: number
+  readonly maskPrompt?: boolean
+  readonly maxTokens: number
+  readonly checkpointing?: boolean
+  readonly saveEvery?: number
+  readonly form: AdapterForm
+  readonly fuse?: string
+}
+
+export function addLora(program: Command, terminal: Terminal): void {
+  program
+    .command("lora")
+    .description("train adapters; run it again to go on")
+    .requiredOption(
+      "-m, --model <model>",
+      "a folder, a .gguf file or a name on the hub; packed weights stay packed",
+    )
+    .requiredOption(
+      "-d, --data <file>",
+      "examples, one JSON object a line: messages, prompt and completion, or text",
+    )
+    .requiredOption("-o, --out <folder>", "the folder for the adapters and the state of the run")
+    .option("--valid <file>", "examples to evaluate before and after")
+    .option("--steps <n>", "updates, those of earlier runs counted", whole, 100)
+    .option("--batch-size <n>", "examples a batch", whole, 4)
+    .option("--accumulate <n>", "batches an update", whole, 1)
+    .option("--learning-rate <x>", "the size of updates", number, 1e-5)
+    .option("--rank <n>", "the adapters' rank", whole, 8)
+    .option("--scale <x>", "the factor of what adapters add", number, 20)
+    .option("--dropout <p>", "inputs that adapters leave out", number, 0)
+    .option("--layers <n>", "the last blocks that get adapters", whole)
+    .option("--keys <names...>", "ends of the layers' names, such as self_attn.q_proj")
+    .option("--seed <n>", "decides the order of examples", whole, 0)
+    .option("--mask-prompt", "only answers count")
+    .option("--max-tokens <n>", "longer examples are cut", whole, 2048)
+    .option("--checkpointing", "less memory, more time")
+    .option("--save-every <n>", "updates between savings of the state", whole)
+    .addOption(
+      new Option("--form <form>", "the form of the adapters' files").choices(["mlx", "peft"]).default("mlx"),
+    )
+    .option("--fuse <folder>", "also write the model with the adapters in its weights")
+    .action((flags: Flags) => lora(flags, terminal))
+  program
+    .command("eval")
+    .description("the mean loss of a token, and the perplexity")
+    .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
+    .requiredOption("-d, --data <file>", "examples, one JSON object a line")
+    .option("--adapters <folder>", "adapters to put beside the model's layers")
+    .option("--mask-prompt", "only answers count")
+    .action(async ({ model, data, adapters, maskPrompt }: Flags & { readonly adapters?: string }) => {
+      const loaded = await loadShown(model, terminal)
+      const network = causal("eval", loaded)
+      if (adapters) loadAdapters(network, adapters)
+      const loss = await evaluate(network, readDataset(data, tokenizerOf(loaded), { maskPrompt }))
+      terminal.out(`loss ${loss.toFixed(4)}, perplexity ${Math.exp(loss).toFixed(2)}\n`)
+    })
+}
+
+async function lora(flags: Flags, terminal: Terminal): Promise<void> {
+  const { rank, scale, dropout, layers, keys, maskPrompt, maxTokens } = flags
+  const model = await loadShown(flags.model, terminal)
+  const network = causal("lora", model)
+  const read = (file: string) => readDataset(file, tokenizerOf(model), { maskPrompt, maxTokens })
+  const [examples, valid] = [read(flags.data), flags.valid ? read(flags.valid) : null]
+  const names = addAdapters(network, { rank, scale, dropout, layers, keys })
+  terminal.err(`${names.length} adapters of rank ${rank}, ${examples.length} examples\n`)
+  const report = async (when: string): Promise<void> => {
+    if (valid)
+      terminal.out(`${when}: loss ${(await evaluate(network, valid)).toFixed(4)} on ${flags.valid}\n`)
+  }
+  await report("before")
+  const begin = performance.now()
+  let tokens = 0
+  await terminal.interruptible((signal) =>
+    train(network, examples, {
+      steps: flags.steps,
+      batchSize: flags.batchSize,
+      accumulate: flags.accumulate,
+      learningRate: flags.learningRate,
+      seed: flags.seed,
+      checkpointing: flags.checkpointing,
+      saveEvery: flags.saveEvery,
+      state: flags.out,
+      signal,
+      onStep: (step) => {
+        tokens += step.tokens
+        const rate = tokens / ((performance.now() - begin) / 1000)
+        terminal.out(`step ${step.step}: loss ${step.loss.toFixed(4)}, ${rate.toFixed(0)} tokens/s\n`)
+      },
+    }),
+  )
+  await report("after")
+  saveAdapters(network, flags.out, flags.form)
+  terminal.out(`${flags.out}\n`)
+  if (!flags.fuse) return
+  fuseAdapters(network)
+  save(model, flags.fuse)
+  terminal.out(`${flags.fuse}\n`)
+}

@@ -1,0 +1,38 @@
+/**
+ * The metadata of GGUF files: typed values by name.
+ */
+import * as mx from "@lazuli/core"
+import { FormatError } from "@lazuli/core/engine"
+
+/** Metadata of a GGUF file, read by name. */
+export class GgufMetadata {
+  constructor(
+    readonly values: Readonly<Record<string, mx.Array | string | string[]>>,
+    readonly file: string,
+  ) {}
+  text(key: string): string | null {
+    const value = this.values[key]
+    return typeof value === "string" ? value : null
+  }
+  number(key: string): number | null {
+    const value = this.values[key]
+    return value instanceof mx.Array && value.size === 1 ? Number(value.item()) : null
+  }
+  flag(key: string): boolean | null {
+    const value = this.values[key]
+    return value instanceof mx.Array && value.size === 1 ? Boolean(value.item()) : null
+  }
+  numbers(key: string): number[] | null {
+    const value = this.values[key]
+    return value instanceof mx.Array && value.ndim === 1
+      ? Array.from(value.toTypedArray() as never, Number)
+      : null
+  }
+  texts(key: string): string[] | null {
+    const value = this.values[key]
+    return Array.isArray(value) ? value : null
+  }
+  error(fact: string, hint?: string): FormatError {
+    return new FormatError("load", `${this.file}: ${fact}`, hint ? { hint } : {})
+  }
+}

@@ -1,0 +1,113 @@
+/** Downloads from a stand-in of the hub on this machine. */
+import { createHash } from "node:crypto"
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from "node:fs"
+import { createServer, type Server } from "node:http"
+import type { AddressInfo } from "node:net"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as lm from "@lazuli/lm"
+import { afterAll, beforeAll, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-hub-"))
+const folder = writeCheckpoint("llama", join(scratch, "llama"), 2)
+const COMMIT = "0123456789abcdef0123456789abcdef01234567"
+const requests: string[] = []
+let damaged = false
+let hub: Server
+let hubUrl = ""
+
+const sha = (bytes: Buffer, kind: "sha1" | "sha256"): string => createHash(kind).update(bytes).digest("hex")
+const files = readdirSync(folder).map((path) => {
+  const bytes = readFileSync(join(folder, path))
+  const lfs = path.endsWith(".safetensors")
+    ? { lfs: { oid: sha(bytes, "sha256"), size: bytes.length, pointerSize: 1 } }
+    : {}
+  return { path, bytes, entry: { type: "file", path, size: bytes.length, oid: sha(bytes, "sha1"), ...lfs } }
+})
+
+beforeAll(async () => {
+  hub = createServer((request, response) => {
+    const { pathname } = new URL(request.url ?? "", "http://hub")
+    requests.push(pathname)
+    const json = (value: unknown): void => {
+      response.setHeader("content-type", "application/json")
+      response.end(JSON.stringify(value))
+    }
+    if (/\/api\/models\/tiny\/llama(\/revision\/main)?$/.test(pathname))
+      return json({
+        _id: "1",
+        id: "tiny/llama",
+        sha: COMMIT,
+        private: false,
+        gated: false,
+        downloads: 0,
+        likes: 0,
+        lastModified: new Date().toISOString(),
+      })
+    if (pathname.includes("/tree/")) return json(files.map(({ entry }) => entry))
+    if (pathname.includes("/paths-info/")) {
+      let body = ""
+      request.on("data", (part: Buffer) => (body += part.toString()))
+      request.on("end", () => {
+        const { paths } = JSON.parse(body) as { paths: string[] }
+        json(files.filter(({ path }) => paths.includes(path)).map(({ entry }) => entry))
+      })
+      return
+    }
+    const file = files.find(({ path }) => pathname.endsWith(`/resolve/${COMMIT}/${path}`))
+    if (!file) {
+      response.statusCode = 404
+      response.end()
+      return
+    }
+    const bytes = damaged && file.path.endsWith(".safetensors") ? Buffer.alloc(file.bytes.length) : file.bytes
+    response.setHeader("etag", JSON.stringify(file.entry.oid))
+    response.setHeader("x-repo-commit", COMMIT)
+    const range = /bytes=(\d+)-(\d*)/.exec(request.headers.range ?? "")
+    const [from, to] = range
+      ? [Number(range[1]), range[2] ? Number(range[2]) : bytes.length - 1]
+      : [0, bytes.length - 1]
+    if (range) {
+      response.statusCode = 206
+      response.setHeader("content-range", `bytes ${from}-${to}/${bytes.length}`)
+    }
+    const part = bytes.subarray(from, to + 1)
+    response.setHeader("content-length", part.length)
+    response.end(request.method === "HEAD" ? undefined : part)
+  })
+  await new Promise<void>((resolve) => hub.listen(0, "127.0.0.1", resolve))
+  hubUrl = `http://127.0.0.1:${(hub.address() as AddressInfo).port}`
+})
+afterAll(() => {
+  hub.close()
+  rmSync(scratch, { recursive: true })
+})
+
+test("a model comes from the hub, then from its cache, then without a network", async () => {
+  const cacheDir = join(scratch, "cache")
+  const seen: number[] = []
+  const onProgress = (done: number, total: number): void => void seen.push(done / total)
+  const model = await lm.load("tiny/llama", { hubUrl, cacheDir, onProgress })
+  expect(seen).toContain(1)
+  expect(model.source).toBe(join(cacheDir, "models--tiny--llama", "snapshots", COMMIT))
+  const want = await lm.generate(await lm.load(folder), "the", { maxTokens: 5 })
+  expect(await lm.generate(model, "the", { maxTokens: 5 })).toBe(want)
+  requests.length = 0
+  await lm.load("tiny/llama", { hubUrl, cacheDir })
+  expect(requests.filter((path) => path.includes("/resolve/"))).toEqual([])
+  const dead = "http://127.0.0.1:9"
+  expect((await lm.load("tiny/llama", { hubUrl: dead, cacheDir })).source).toBe(model.source)
+  expect((await lm.load("tiny/llama", { hubUrl: dead, cacheDir, offline: true })).source).toBe(model.source)
+  await expect(lm.load("tiny/other", { hubUrl, cacheDir })).rejects.toThrow(/the hub does not give it/)
+  await expect(lm.load("tiny/other", { cacheDir, offline: true })).rejects.toThrow(/not in the hub's cache/)
+})
+
+test("a damaged file is refused, and is not there the next time", async () => {
+  const cacheDir = join(scratch, "damaged")
+  damaged = true
+  await expect(lm.load("tiny/llama", { hubUrl, cacheDir })).rejects.toThrow(/is not what the hub says/)
+  damaged = false
+  await lm.load("tiny/llama", { hubUrl, cacheDir })
+})

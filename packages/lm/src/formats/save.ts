@@ -1,0 +1,159 @@
+/**
+ * `quantize` and `save`: a model with packed weights, and folders in the hub's form that hold it.
+ */
+import { mkdirSync, renameSync, rmSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import * as nn from "@lazuli/nn"
+import { QuantizedSwitchLinear } from "../models/experts"
+import type { Weights } from "../models/network"
+import { type JsonObject, Settings } from "../models/settings"
+import type { Progress } from "./folder"
+import { type LoadedModel, pathInFiles } from "./load"
+
+/** Options of {@link quantize}. */
+export interface QuantizeModelOptions extends nn.QuantizationOptions {
+  /** Decides about a layer by its name in files (`model.layers.0.mlp.down_proj`), as `nn.quantize` takes it. */
+  readonly choose?: (name: string) => boolean | nn.QuantizationOptions
+}
+
+/** A layer with packed weights, of any kind. */
+type PackedLayer = nn.QuantizedLinear | nn.QuantizedEmbedding | QuantizedSwitchLinear
+const isPacked = (module: nn.Module): module is PackedLayer =>
+  module instanceof nn.QuantizedLinear ||
+  module instanceof nn.QuantizedEmbedding ||
+  module instanceof QuantizedSwitchLinear
+
+/** A packed layer's format as config.json has it. */
+const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
+  group_size: groupSize,
+  bits,
+  mode,
+})
+
+/**
+ * Quantizes a model's linear layers, embeddings and experts, in place, and gives it with a config that says so. Layers whose rows have
+ * no multiple of the group's size stay as they are.
+ * @throws ArgumentError where a layer is quantized already, or none can be
+ */
+export function quantize(model: LoadedModel, options: QuantizeModelOptions = {}): LoadedModel {
+  const { choose = () => true, mode = "affine", ...given } = options
+  const groupSize = given.groupSize ?? (mode === "affine" ? 64 : mode === "nvfp4" ? 16 : 32)
+  const common = { groupSize, bits: given.bits, mode }
+  const { network } = model
+  if (network.modules().some(isPacked))
+    throw new ArgumentError("quantize", "the model is quantized already", {
+      hint: "Begin with one that is not",
+    })
+  nn.quantize(network, {
+    classPredicate: (path, module) => {
+      const { weight } = module as { weight?: mx.Array }
+      if (!("toQuantized" in module) || !weight) return false
+      const chosen = choose(pathInFiles(path))
+      if (chosen === false) return false
+      const format = chosen === true ? common : { ...common, ...chosen }
+      return weight.shape[weight.ndim - 1] % (format.groupSize ?? groupSize) === 0 ? format : false
+    },
+  })
+  mx.eval(network.parameters())
+  return { ...model, config: withQuantization(model) }
+}
+
+/** The config of a model, with the formats that its layers have. */
+function withQuantization({ network, config }: LoadedModel): Settings {
+  const layers = network.namedModules().filter((pair): pair is [string, PackedLayer] => isPacked(pair[1]))
+  if (layers.length === 0) throw new ArgumentError("quantize", "the model has no layer that can be quantized")
+  const first = formatOf(layers[0][1])
+  const quantization: Record<string, JsonObject[string]> = { ...first }
+  for (const [path, layer] of layers) {
+    const format = formatOf(layer)
+    if (JSON.stringify(format) !== JSON.stringify(first)) quantization[pathInFiles(path)] = format
+  }
+  return new Settings({ ...config.values, quantization }, config.source)
+}
+
+/** Options of {@link save}. */
+export interface SaveOptions {
+  /** The most bytes of a file; 5 GB by default. */
+  readonly maxShardBytes?: number
+  /** Told as weights are written. */
+  readonly onProgress?: Progress
+}
+
+/** The weights of a model under their names in files. */
+export function weightsOf({ network }: Pick<LoadedModel, "network">): Weights {
+  const flat = mx.treeFlatten(network.parameters()) as [string, mx.Array][]
+  return Object.fromEntries(flat.map(([path, array]) => [pathInFiles(path), array]))
+}
+
+/**
+ * Saves a model as a folder that `load` and mlx-lm read: config, weights in one or several files, tokenizer. What was there before is
+ * replaced only once the new one is complete.
+ */
+export function save(model: LoadedModel, folder: string, options: SaveOptions = {}): void {
+  const { maxShardBytes = 5e9, onProgress } = options
+  const beside = `${folder}.${process.pid}.tmp`
+  rmSync(beside, { recursive: true, force: true })
+  mkdirSync(beside, { recursive: true })
+  try {
+    writeWeights(weightsOf(model), beside, maxShardBytes, onProgress)
+    const write = (name: string, value: unknown): void =>
+      writeFileSync(join(beside, name), `${JSON.stringify(value, null, 2)}\n`)
+    write("config.json", model.config.values)
+    const files = model.tokenizer?.files
+    if (files) {
+      write("tokenizer.json", files.tokenizer)
+      write("tokenizer_config.json", files.config)
+      if (typeof files.template === "string")
+        writeFileSync(join(beside, "chat_template.jinja"), files.template)
+      if (files.eosIds?.length) write("generation_config.json", { eos_token_id: files.eosIds })
+    }
+    replaceFolder(beside, folder)
+  } catch (error) {
+    rmSync(beside, { recursive: true, force: true })
+    throw error
+  }
+}
+
+/** Puts a folder in another's place. */
+function replaceFolder(from: string, to: string): void {
+  const old = `${to}.${process.pid}.old`
+  rmSync(old, { recursive: true, force: true })
+  try {
+    renameSync(to, old)
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error
+  }
+  renameSync(from, to)
+  rmSync(old, { recursive: true, force: true })
+}
+
+function writeWeights(weights: Weights, folder: string, most: number, onProgress?: Progress): void {
+  const shards: Weights[] = [{}]
+  let size = 0
+  for (const [name, array] of Object.entries(weights)) {
+    if (size > 0 && size + array.nbytes > most) {
+      shards.push({})
+      size = 0
+    }
+    shards[shards.length - 1][name] = array
+    size += array.nbytes
+  }
+  const total = Object.values(weights).reduce((sum, array) => sum + array.nbytes, 0)
+  const map: Record<string, string> = {}
+  let done = 0
+  shards.forEach((shard, i) => {
+    const at = `${String(i + 1).padStart(5, "0")}-of-${String(shards.length).padStart(5, "0")}`
+    const file = shards.length === 1 ? "model.safetensors" : `model-${at}.safetensors`
+    mx.saveSafetensors(join(folder, file), shard, { format: "mlx" })
+    for (const [name, array] of Object.entries(shard)) {
+      map[name] = file
+      done += array.nbytes
+    }
+    onProgress?.(done, total, file)
+  })
+  if (shards.length === 1) return
+  const index = { metadata: { total_size: total }, weight_map: map }
+  writeFileSync(join(folder, "model.safetensors.index.json"), `${JSON.stringify(index, null, 2)}\n`)
+}

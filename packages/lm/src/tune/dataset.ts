@@ -1,0 +1,94 @@
+/**
+ * Examples for training, from lines of JSON: conversations, prompts with completions, or texts.
+ */
+import { readFileSync } from "node:fs"
+import { FormatError, isPlainObject } from "@lazuli/core/engine"
+import type { Message, Tokenizer } from "../text/tokenizer"
+
+/** The tokens of an example, and the first one that counts. */
+export interface Example {
+  readonly tokens: readonly number[]
+  readonly from: number
+}
+
+/** Options of {@link readDataset}. */
+export interface DatasetOptions {
+  /** Prompts do not count, only answers: the last message, or the completion. */
+  readonly maskPrompt?: boolean
+  /** Longer examples are cut; 2048 tokens by default. */
+  readonly maxTokens?: number
+}
+
+/**
+ * Reads a file with one object a line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`.
+ * @throws FormatError that names the line
+ */
+export function readDataset(file: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Example[] {
+  const examples: Example[] = []
+  readFileSync(file, "utf8")
+    .split("\n")
+    .forEach((line, i) => {
+      if (line.trim() === "") return
+      const error = (fact: string, cause?: unknown): FormatError =>
+        new FormatError("readDataset", `${file}, line ${i + 1}: ${fact}`, { cause })
+      let value: unknown
+      try {
+        value = JSON.parse(line)
+      } catch (cause) {
+        throw error("is no JSON", cause)
+      }
+      const example = isPlainObject(value)
+        ? exampleOf(value as Record<string, unknown>, tokenizer, options)
+        : null
+      if (!example)
+        throw error('expected an object with "messages", with "prompt" and "completion", or with "text"')
+      if (example.tokens.length < 2) throw error("has fewer than two tokens")
+      examples.push(example)
+    })
+  if (examples.length === 0) throw new FormatError("readDataset", `${file}: has no examples`)
+  return examples
+}
+
+function exampleOf(
+  value: Record<string, unknown>,
+  tokenizer: Tokenizer,
+  options: DatasetOptions,
+): Example | null {
+  const { maskPrompt = false, maxTokens = 2048 } = options
+  const { messages, prompt, completion, text } = value
+  const made = (tokens: number[], from: number): Example => {
+    const cut = tokens.slice(0, maxTokens)
+    return { tokens: cut, from: maskPrompt ? Math.min(from, cut.length - 1) : 1 }
+  }
+  const chat = (all: readonly Message[]): Example => {
+    const plain = { special: false }
+    const tokens = tokenizer.encode(tokenizer.prompt(all, { addGenerationPrompt: false }), plain)
+    return made(tokens, tokenizer.encode(tokenizer.prompt(all.slice(0, -1)), plain).length)
+  }
+  if (Array.isArray(messages) && messages.length > 0 && messages.every(isMessage)) return chat(messages)
+  if (typeof prompt === "string" && typeof completion === "string") {
+    if (tokenizer.chats)
+      return chat([
+        { role: "user", content: prompt },
+        { role: "assistant", content: completion },
+      ])
+    const before = tokenizer.encode(prompt)
+    return made(
+      [...before, ...tokenizer.encode(completion, { special: false }), ...ending(tokenizer)],
+      before.length,
+    )
+  }
+  if (typeof text !== "string") return null
+  return { ...made([...tokenizer.encode(text), ...ending(tokenizer)], 1), from: 1 }
+}
+
+const isMessage = (value: unknown): value is Message =>
+  isPlainObject(value) &&
+  typeof (value as { role?: unknown }).role === "string" &&
+  typeof (value as { content?: unknown }).content === "string"
+
+/** The token that ends a text, where there is one. */
+function ending(tokenizer: Tokenizer): number[] {
+  const id = tokenizer.eosToken === null ? undefined : tokenizer.idOf(tokenizer.eosToken)
+  return id === undefined ? [] : [id]
+}

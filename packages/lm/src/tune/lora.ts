@@ -1,0 +1,138 @@
+/**
+ * Adapters of low rank: y = W x + scale · B A x beside a linear layer that stays as it is, packed or not. Hu et al., "LoRA", 2021:
+ * https://arxiv.org/abs/2106.09685
+ */
+import * as mx from "@lazuli/core"
+import { ArgumentError } from "@lazuli/core/engine"
+import * as nn from "@lazuli/nn"
+import { pathInFiles } from "../formats/load"
+import type { Network } from "../models/network"
+
+/** The form of adapters. */
+export interface LoraOptions {
+  /** 8 by default. */
+  readonly rank?: number
+  /** The factor of what adapters add; 20 by default, as in mlx-lm. PEFT's is alpha / rank. */
+  readonly scale?: number
+  /** Inputs that adapters leave out in training; none by default. */
+  readonly dropout?: number
+  /** The last blocks that get adapters; all by default. */
+  readonly layers?: number
+  /** The ends of the names of linear layers in a block; by default the attention's queries and values. */
+  readonly keys?: readonly string[]
+}
+
+const KEYS = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.qkv_proj", "attn.c_attn"]
+
+/** A layer with an adapter. Only `loraA` [in, rank] and `loraB` [rank, out] are trained. */
+export class LoraLinear extends nn.Module {
+  linear: nn.Linear | nn.QuantizedLinear
+  loraA: mx.Array
+  loraB: mx.Array
+  readonly scale: number
+  readonly dropout?: nn.Dropout
+
+  constructor(linear: nn.Linear | nn.QuantizedLinear, rank: number, scale: number, dropout = 0) {
+    super()
+    const [out, inner] = sizesOf(linear)
+    this.linear = linear
+    this.scale = scale
+    const bound = 1 / Math.sqrt(inner)
+    this.loraA = mx.random.uniform(-bound, bound, [inner, rank])
+    this.loraB = mx.zeros([rank, out])
+    if (dropout > 0) this.dropout = new nn.Dropout(dropout)
+  }
+
+  forward(x: mx.Array): mx.Array {
+    const y = this.linear.forward(x)
+    const kept = this.dropout ? this.dropout.forward(x) : x
+    const added = mx.matmul(mx.matmul(kept.astype(this.loraA.dtype), this.loraA), this.loraB)
+    return y.add(added.multiply(this.scale).astype(y.dtype))
+  }
+
+  /** The layer alone, with what the adapter adds in its weight; packed again as it was. */
+  fused(): nn.Module {
+    const { linear, loraA, loraB, scale } = this
+    const delta = mx.matmul(loraA, loraB).T.multiply(scale)
+    const packed = linear instanceof nn.QuantizedLinear
+    const weight = packed ? unpacked(linear) : linear.weight
+    const dense = new nn.Linear(weight.shape[1], weight.shape[0], false)
+    dense.weight = weight.add(delta.astype(weight.dtype))
+    if (linear.bias) dense.bias = linear.bias
+    if (!packed) return dense
+    const { groupSize, bits, mode } = linear
+    return nn.QuantizedLinear.fromLinear(dense, { groupSize, bits, mode })
+  }
+}
+
+function unpacked({ weight, scales, biases, groupSize, bits, mode }: nn.QuantizedLinear): mx.Array {
+  return mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
+}
+
+function sizesOf(linear: nn.Linear | nn.QuantizedLinear): [out: number, inner: number] {
+  const [out, columns] = linear.weight.shape
+  return [out, linear instanceof nn.QuantizedLinear ? (columns * 32) / linear.bits : columns]
+}
+
+const isLinear = (module: nn.Module): module is nn.Linear | nn.QuantizedLinear =>
+  module instanceof nn.Linear || module instanceof nn.QuantizedLinear
+
+/** The number of the block in a layer's name, or null. */
+function blockOf(name: string): number | null {
+  const found = /\.(?:layers|h)\.(\d+)\./.exec(`.${name}`)
+  return found ? Number(found[1]) : null
+}
+
+/** Replaces modules by others, by their paths. */
+export function replaceModules(network: Network, by: ReadonlyMap<string, nn.Module>): void {
+  for (const [path, module] of by) {
+    const names = path.split(".")
+    let holder = network as unknown as Record<string, unknown>
+    for (const name of names.slice(0, -1)) holder = holder[name] as Record<string, unknown>
+    holder[names[names.length - 1]] = module
+  }
+}
+
+/**
+ * Freezes a network and puts adapters beside its layers. Gives the names of those layers in files.
+ * @throws ArgumentError where no layer is meant
+ */
+export function addAdapters(network: Network, options: LoraOptions = {}): string[] {
+  const { rank = 8, scale = 20, dropout = 0, keys = KEYS } = options
+  network.freeze()
+  const named = network.namedModules().map(([path, module]) => ({ path, name: pathInFiles(path), module }))
+  const blocks = 1 + Math.max(-1, ...named.map(({ name }) => blockOf(name) ?? -1))
+  const from = options.layers === undefined || options.layers < 0 ? 0 : blocks - options.layers
+  const chosen = new Map<string, nn.Module>()
+  const names: string[] = []
+  for (const { path, name, module } of named) {
+    const block = blockOf(name)
+    if (block === null || block < from || !isLinear(module)) continue
+    if (!keys.some((key) => name === key || name.endsWith(`.${key}`))) continue
+    chosen.set(path, new LoraLinear(module, rank, scale, dropout))
+    names.push(name)
+  }
+  if (chosen.size === 0)
+    throw new ArgumentError("lora", `no linear layer ends in ${keys.join(", ")}`, {
+      hint: "keys names the ends of layers, such as self_attn.q_proj",
+    })
+  replaceModules(network, chosen)
+  return names
+}
+
+/** The adapters of a network, by their layers' names in files. */
+export function adaptersOf(network: Network): Map<string, LoraLinear> {
+  const found = network
+    .namedModules()
+    .filter((pair): pair is [string, LoraLinear] => pair[1] instanceof LoraLinear)
+  return new Map(found.map(([path, layer]) => [pathInFiles(path), layer]))
+}
+
+/** Adds what adapters learned to the weights, and takes them away. */
+export function fuseAdapters(network: Network): void {
+  const layers = network
+    .namedModules()
+    .filter((pair): pair is [string, LoraLinear] => pair[1] instanceof LoraLinear)
+  replaceModules(network, new Map(layers.map(([path, layer]) => [path, layer.fused()])))
+  mx.eval(network.parameters())
+}

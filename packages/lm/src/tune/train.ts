@@ -1,0 +1,218 @@
+/**
+ * Training of a network's trainable parameters, such as adapters: batches in an order that the seed alone decides, gradients of several
+ * batches together, checkpoints from which a run goes on as if it had never stopped.
+ */
+import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import { ArgumentError, FormatError } from "@lazuli/core/engine"
+import * as nn from "@lazuli/nn"
+import { AdamW } from "@lazuli/nn/optimizers"
+import { Pass } from "../models/attend"
+import type { CausalNetwork } from "../models/network"
+import type { Example } from "./dataset"
+
+/** Options of {@link train}. */
+export interface TrainOptions {
+  /** Updates of the parameters, those of an earlier run counted. */
+  readonly steps: number
+  /** Examples a batch; 4 by default. */
+  readonly batchSize?: number
+  /** Batches an update; 1 by default. */
+  readonly accumulate?: number
+  /** 1e-5 by default. */
+  readonly learningRate?: number
+  /** Decides the order of examples; 0 by default. */
+  readonly seed?: number
+  /** Keep no inner values of blocks for the gradient, and compute them again instead: less memory, more time. */
+  readonly checkpointing?: boolean
+  /** A folder for the state of the run: it goes on from there, if it holds one. */
+  readonly state?: string
+  /** Updates between two savings of the state; only at the end by default. */
+  readonly saveEvery?: number
+  /** Told after each update. */
+  readonly onStep?: (report: StepReport) => void
+  /** Ends the run after an update; its state is saved. */
+  readonly signal?: AbortSignal
+}
+
+/** One update. */
+export interface StepReport {
+  readonly step: number
+  readonly loss: number
+  readonly tokens: number
+}
+
+/** Examples as arrays: inputs, targets one further, and 1 where a target counts. */
+function batchOf(examples: readonly Example[]): [inputs: mx.Array, targets: mx.Array, weights: mx.Array] {
+  const length = Math.max(...examples.map(({ tokens }) => tokens.length)) - 1
+  const make = (value: (example: Example, i: number) => number): Float32Array =>
+    Float32Array.from(examples.flatMap((example) => Array.from({ length }, (_, i) => value(example, i))))
+  const shape = [examples.length, length]
+  const inputs = make(({ tokens }, i) => (i < tokens.length - 1 ? tokens[i] : 0))
+  const targets = make(({ tokens }, i) => tokens[i + 1] ?? 0)
+  const weights = make(({ tokens, from }, i) => (i + 1 < tokens.length && i + 1 >= from ? 1 : 0))
+  return [
+    mx.array(Int32Array.from(inputs)).reshape(shape),
+    mx.array(Int32Array.from(targets)).reshape(shape),
+    mx.array(weights).reshape(shape),
+  ]
+}
+
+/** The sum of the losses of tokens that count. */
+function lossOf(network: CausalNetwork, inputs: mx.Array, targets: mx.Array, weights: mx.Array): mx.Array {
+  const logits = network.forward(inputs, null, new Pass()).astype(mx.float32)
+  return nn.losses.crossEntropy(logits, targets, { reduction: "none" }).multiply(weights).sum()
+}
+
+/** The mean loss of a token over examples. */
+export async function evaluate(
+  network: CausalNetwork,
+  examples: readonly Example[],
+  batchSize = 4,
+): Promise<number> {
+  const training = network.training
+  network.eval()
+  let [sum, count] = [0, 0]
+  for (let at = 0; at < examples.length; at += batchSize) {
+    const [inputs, targets, weights] = batchOf(examples.slice(at, at + batchSize))
+    const loss = lossOf(network, inputs, targets, weights)
+    const tokens = weights.sum()
+    await mx.asyncEval([loss, tokens])
+    sum += loss.item() as number
+    count += tokens.item() as number
+  }
+  network.train(training)
+  return sum / count
+}
+
+/** The examples of a batch: of each epoch an order of its own. */
+function batchAt(examples: readonly Example[], batch: number, size: number, seed: number): Example[] {
+  return Array.from({ length: Math.min(size, examples.length) }, (_, i) => {
+    const at = batch * size + i
+    const order = orderOf(examples.length, seed, Math.floor(at / examples.length))
+    return examples[order[at % examples.length]]
+  })
+}
+
+let lastOrder: { readonly name: string; readonly order: readonly number[] } | null = null
+
+/** A permutation that the seed and the epoch decide. */
+function orderOf(n: number, seed: number, epoch: number): readonly number[] {
+  const name = `${n},${seed},${epoch}`
+  if (lastOrder?.name === name) return lastOrder.order
+  const key = mx.random.split(mx.random.key(seed), epoch + 1).index(epoch)
+  const order = Array.from(mx.random.permutation(n, { key }).toTypedArray() as Int32Array)
+  lastOrder = { name, order }
+  return order
+}
+
+/**
+ * Trains what is trainable in a network. With a `state` folder a stopped run goes on, on the CPU bit for bit.
+ * @throws ArgumentError where nothing is trainable; FormatError for the state of another run
+ */
+export async function train(
+  network: CausalNetwork,
+  examples: readonly Example[],
+  options: TrainOptions,
+): Promise<void> {
+  const { steps, batchSize = 4, accumulate = 1, learningRate = 1e-5, seed = 0, signal, saveEvery } = options
+  if (examples.length === 0) throw new ArgumentError("train", "there are no examples")
+  if (mx.treeFlatten(network.trainableParameters()).length === 0)
+    throw new ArgumentError("train", "the network has nothing to train", {
+      hint: "addAdapters gives it adapters",
+    })
+  const optimizer = new AdamW(learningRate)
+  optimizer.init(network.trainableParameters())
+  const identity = { seed, batchSize, accumulate, examples: examples.length }
+  let step = options.state ? restore(options.state, network, optimizer, identity) : 0
+  network.train()
+  const loss = (...args: [mx.Array, mx.Array, mx.Array]): mx.Array => lossOf(network, ...args)
+  const gradient = nn.valueAndGrad(network, options.checkpointing ? checkpointed(network) : loss)
+  const save = (): void => {
+    if (options.state) store(options.state, network, optimizer, { ...identity, step })
+  }
+  while (step < steps && !signal?.aborted) {
+    // Drawn anew for each update, so that dropout too is the same in a run that goes on.
+    mx.random.seed(seed + step)
+    let total: object | null = null
+    let [sum, count] = [mx.array(0), mx.array(0)]
+    for (let i = 0; i < accumulate; i++) {
+      const [inputs, targets, weights] = batchOf(batchAt(examples, step * accumulate + i, batchSize, seed))
+      const [value, grads] = gradient(inputs, targets, weights)
+      total =
+        total === null ? grads : (mx.treeMap((a: mx.Array, b: mx.Array) => a.add(b), total, grads) as object)
+      sum = sum.add(value)
+      count = count.add(weights.sum())
+      await mx.asyncEval([total, sum, count])
+    }
+    const tokens = Math.max(1, count.item() as number)
+    const mean = mx.treeMap((g: mx.Array) => g.divide(tokens), total!) as object
+    optimizer.update(network, mean)
+    await mx.asyncEval([network.trainableParameters(), optimizer.state])
+    step++
+    options.onStep?.({ step, loss: (sum.item() as number) / tokens, tokens })
+    if (saveEvery && step % saveEvery === 0) save()
+  }
+  network.eval()
+  save()
+}
+
+/** The same loss, which keeps nothing of the network's inside for its gradient. */
+function checkpointed(network: CausalNetwork): (...args: [mx.Array, mx.Array, mx.Array]) => mx.Array {
+  return nn.utils.checkpoint(network as never, (...args: [mx.Array, mx.Array, mx.Array]) =>
+    lossOf(network, ...args),
+  )
+}
+
+interface Identity {
+  readonly seed: number
+  readonly batchSize: number
+  readonly accumulate: number
+  readonly examples: number
+}
+
+const flat = (tree: object): Record<string, mx.Array> =>
+  Object.fromEntries(mx.treeFlatten(tree) as [string, mx.Array][])
+
+/** Saves parameters, the optimizer's state and the step, the last of which makes the others valid. */
+function store(
+  folder: string,
+  network: CausalNetwork,
+  optimizer: AdamW,
+  run: Identity & { step: number },
+): void {
+  mkdirSync(folder, { recursive: true })
+  const arrays: Record<string, mx.Array> = {}
+  for (const [name, array] of Object.entries(flat(network.trainableParameters())))
+    arrays[`parameters.${name}`] = array
+  for (const [name, array] of Object.entries(flat(optimizer.state))) arrays[`optimizer.${name}`] = array
+  mx.saveSafetensors(join(folder, `state-${run.step}.safetensors`), arrays)
+  writeFileSync(join(folder, "run.json"), `${JSON.stringify(run)}\n`)
+}
+
+/** The step from which a run goes on: 0 where none was saved. */
+function restore(folder: string, network: CausalNetwork, optimizer: AdamW, identity: Identity): number {
+  const file = join(folder, "run.json")
+  if (!existsSync(file)) return 0
+  let run: Identity & { step: number }
+  try {
+    run = JSON.parse(readFileSync(file, "utf8")) as typeof run
+  } catch (cause) {
+    throw new FormatError("train", `${file}: is no JSON`, { cause })
+  }
+  for (const [key, value] of Object.entries(identity))
+    if (run[key as keyof Identity] !== value)
+      throw new FormatError(
+        "train",
+        `${file}: is of a run with ${key} ${run[key as keyof Identity]}, not ${value}`,
+      )
+  const arrays = mx.load(join(folder, `state-${run.step}.safetensors`), "safetensors")
+  const part = (prefix: string): [string, mx.Array][] =>
+    Object.entries(arrays)
+      .filter(([name]) => name.startsWith(prefix))
+      .map(([name, array]) => [name.slice(prefix.length), array])
+  network.update(mx.treeUnflatten(part("parameters.")) as object)
+  optimizer.state = mx.treeUnflatten(part("optimizer.")) as typeof optimizer.state
+  return run.step
+}

@@ -1,0 +1,125 @@
+/** Adapters: they learn, go on bit for bit, fuse, and go to other libraries and back. */
+import { mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import * as lm from "@lazuli/lm"
+import { afterAll, describe, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { writeCheckpoint } from "../../test/checkpoints"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-tune-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+const at = (name: string): string => join(scratch, name)
+const folder = writeCheckpoint("llama", at("llama"))
+const file = at("data.jsonl")
+writeFileSync(
+  file,
+  [
+    {
+      messages: [
+        { role: "user", content: "the" },
+        { role: "assistant", content: "the end" },
+      ],
+    },
+    { prompt: "in the", completion: "beginning" },
+    { text: "the beginning in the end" },
+    { text: "in" },
+  ]
+    .map((line) => JSON.stringify(line))
+    .join("\n"),
+)
+
+async function fresh(bits?: number): Promise<{ model: lm.LoadedModel; network: lm.CausalNetwork }> {
+  mx.random.seed(3)
+  let model = await lm.load(folder)
+  if (bits) model = lm.quantize(model, { bits })
+  return { model, network: model.network as lm.CausalNetwork }
+}
+const TOKENS = mx.array([[1, 50, 90, 20, 77]], mx.int32)
+const distance = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
+
+describe("a dataset", () => {
+  test("masks prompts where asked", async () => {
+    const { tokenizer } = (await fresh()).model
+    const whole = lm.readDataset(file, tokenizer!)
+    expect(whole.map(({ from }) => from)).toEqual([1, 1, 1, 1])
+    const masked = lm.readDataset(file, tokenizer!, { maskPrompt: true })
+    expect(masked.map(({ tokens }) => tokens)).toEqual(whole.map(({ tokens }) => tokens))
+    for (const [i, text] of ["the end<|end|>", "beginning<|end|>"].entries())
+      expect(tokenizer!.decode(masked[i].tokens.slice(masked[i].from), { special: true })).toBe(text)
+  })
+
+  test("names the line of a mistake", async () => {
+    const { tokenizer } = (await fresh()).model
+    writeFileSync(at("bad.jsonl"), '{"text": "fine, yes"}\n{"texts": 3}\n')
+    expect(() => lm.readDataset(at("bad.jsonl"), tokenizer!)).toThrow(
+      /bad.jsonl, line 2: expected an object with/,
+    )
+  })
+})
+
+test.each([undefined, 8])(
+  "adapters learn beside weights of %s bits, and nothing else changes",
+  async (bits) => {
+    const { model, network } = await fresh(bits)
+    const before = mx.array(network.forward(TOKENS))
+    lm.addAdapters(network, { rank: 4, scale: 8 })
+    expect(distance(before, network.forward(TOKENS))).toBe(0)
+    const examples = lm.readDataset(file, model.tokenizer!)
+    const first = await lm.evaluate(network, examples)
+    const losses: number[] = []
+    const options = {
+      steps: 30,
+      batchSize: 4,
+      learningRate: 0.02,
+      onStep: ({ loss }: lm.StepReport) => losses.push(loss),
+    }
+    await lm.train(network, examples, options)
+    expect(losses[0]).toBeCloseTo(first, 3)
+    expect(await lm.evaluate(network, examples)).toBeLessThan(first * 0.75)
+    const names = (mx.treeFlatten(network.trainableParameters()) as [string, mx.Array][]).map(
+      ([name]) => name,
+    )
+    expect(names.every((name) => /lora[AB]$/.test(name))).toBe(true)
+    const adapted = network.forward(TOKENS)
+    for (const form of ["mlx", "peft"] as const) {
+      lm.saveAdapters(network, at(`${form}-${bits}`), form)
+      const other = (await fresh(bits)).network
+      lm.loadAdapters(other, at(`${form}-${bits}`))
+      expect(distance(adapted, other.forward(TOKENS))).toBeLessThan(1e-5)
+    }
+    lm.fuseAdapters(network)
+    expect(distance(adapted, network.forward(TOKENS))).toBeLessThan(bits ? 0.5 : 1e-3)
+  },
+)
+
+test("a run that stopped goes on bit for bit, and batches add up", async () => {
+  const run = async (name: string, stops: number[], more: object = {}): Promise<mx.Array> => {
+    let logits = mx.array(0)
+    for (const steps of stops) {
+      const { model, network } = await fresh()
+      lm.addAdapters(network, { rank: 4, dropout: 0.1 })
+      const examples = lm.readDataset(file, model.tokenizer!)
+      await lm.train(network, examples, { steps, batchSize: 2, learningRate: 0.01, state: at(name), ...more })
+      logits = network.forward(TOKENS)
+      mx.eval(logits)
+    }
+    return logits
+  }
+  const whole = await run("whole", [6])
+  expect(distance(whole, await run("parts", [2, 5, 6]))).toBe(0)
+  await expect(run("parts", [7], { seed: 9 })).rejects.toThrow(/is of a run with seed 0, not 9/)
+  expect(readdirSync(at("parts")).length).toBeGreaterThan(1)
+})
+
+test("checkpointing changes no gradient", async () => {
+  const run = async (checkpointing: boolean): Promise<mx.Array> => {
+    const { model, network } = await fresh()
+    lm.addAdapters(network, { rank: 4 })
+    const examples = lm.readDataset(file, model.tokenizer!)
+    await lm.train(network, examples, { steps: 3, learningRate: 0.01, accumulate: 2, checkpointing })
+    return network.forward(TOKENS)
+  }
+  expect(distance(await run(false), await run(true))).toBeLessThan(1e-5)
+})
