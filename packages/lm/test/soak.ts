@@ -1,0 +1,131 @@
+/**
+ * Many clients at a server at once: some read slowly, some leave, some send too much. Fails where an answer is lost or wrong, or where
+ * memory grows: `node tooling/run-source.mjs packages/lm/test/soak.ts [--seconds 600] [--clients 200]`.
+ */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { parseArgs } from "node:util"
+import "@lazuli/backend-cpu"
+import * as mx from "@lazuli/core"
+import * as lm from "@lazuli/lm"
+import { numbers, writeCheckpoint } from "./checkpoints"
+
+const { values } = parseArgs({
+  options: { seconds: { type: "string", default: "600" }, clients: { type: "string", default: "200" } },
+})
+const seconds = Number(values.seconds)
+const clients = Number(values.clients)
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-soak-"))
+const model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
+const server = lm.createServer(model, {
+  exact: true,
+  maxRows: 16,
+  maxWaiting: clients,
+  maxBodyBytes: 20_000,
+  maxTokens: 64,
+  prefixBytes: 4e6,
+})
+const url = await server.listen(0)
+const TEXTS = ["the end", "in the beginning", "a", "the the the", "東京"]
+const TOKENS = 12
+const want = new Map<string, string>()
+for (const text of TEXTS)
+  want.set(text, await lm.generate(model, text, { maxTokens: TOKENS, ignoreEos: false }))
+
+const counts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0, failed: 0, busy: 0 }
+const next = numbers(1)
+const end = performance.now() + seconds * 1000
+const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
+
+const ask = (body: object, signal?: AbortSignal): Promise<Response> =>
+  fetch(`${url}/v1/completions`, {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify({ model: "llama", temperature: 0, max_tokens: TOKENS, ...body }),
+    signal,
+  })
+
+async function one(): Promise<void> {
+  const prompt = TEXTS[Math.floor(next() * TEXTS.length)]
+  const kind = next()
+  if (kind < 0.1) {
+    const response = await ask({ prompt: "x".repeat(30_000) })
+    await response.text()
+    if (response.status === 413) counts.refused++
+    else counts.wrong++
+    return
+  }
+  if (kind < 0.4) {
+    const response = await ask({ prompt })
+    const body = (await response.json()) as { choices?: { text: string }[] }
+    if (response.status === 429) counts.busy++
+    else if (body.choices?.[0].text === want.get(prompt)) counts.whole++
+    else counts.wrong++
+    return
+  }
+  const controller = new AbortController()
+  const leaves = kind > 0.8
+  const response = await ask(
+    { prompt, stream: true, ...(leaves ? { max_tokens: 64 } : {}) },
+    controller.signal,
+  )
+  if (response.status === 429) {
+    await response.text()
+    counts.busy++
+    return
+  }
+  const slow = kind < 0.5
+  let text = ""
+  let held = ""
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader()
+  try {
+    for (;;) {
+      const { value, done } = await reader.read()
+      if (done) break
+      held += value
+      const lines = held.split("\n")
+      held = lines.pop() ?? ""
+      for (const line of lines)
+        if (line.startsWith("data: {"))
+          text += (JSON.parse(line.slice(6)) as { choices: { text: string }[] }).choices[0]?.text ?? ""
+      if (slow) await pause(50)
+      if (leaves && text.length > 2) {
+        controller.abort()
+        counts.left++
+        return
+      }
+    }
+  } catch (error) {
+    if (!leaves) throw error
+    counts.left++
+    return
+  }
+  if (leaves) counts.left++
+  else if (text === want.get(prompt)) counts.streamed++
+  else counts.wrong++
+}
+
+const memory = (): number[] =>
+  [process.memoryUsage().rss, mx.getActiveMemory()].map((n) => Math.round(n / 2 ** 20))
+const seen: number[][] = []
+const watch = setInterval(() => seen.push(memory()), Math.max(1000, (seconds * 1000) / 20))
+await Promise.all(
+  Array.from({ length: clients }, async () => {
+    while (performance.now() < end)
+      await one().catch(() => {
+        counts.failed++
+      })
+  }),
+)
+clearInterval(watch)
+for (let i = 0; i < 200 && (server.batch?.stats().active ?? 0) > 0; i++) await pause(50)
+const left = server.batch?.stats()
+console.log(JSON.stringify({ counts, left, rssAndActiveMiB: seen }))
+await server.close()
+rmSync(scratch, { recursive: true })
+const half = seen.slice(Math.floor(seen.length / 2))
+const grew = half.length > 1 ? half[half.length - 1][0] / half[0][0] : 1
+if (counts.wrong > 0 || counts.failed > 0 || left?.active || left?.waiting || grew > 1.2)
+  throw new Error(`the server failed: memory × ${grew.toFixed(2)}`)
