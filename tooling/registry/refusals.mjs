@@ -9,7 +9,7 @@ const WRONG = [
   {
     name: "@rival/axpby",
     code: `import { definePrimitive } from "@lazuli/core/plugin"
-definePrimitive({ name: "@lazuli/ext-axpby/axpby", api: 0, infer: ([x]) => x, decompose: ([x]) => x })`,
+definePrimitive({ name: "@lazuli/ext-axpby/axpby", api: 1, infer: ([x]) => x, decompose: ([x]) => x })`,
     program: 'import "@lazuli/ext-axpby"; import "@rival/axpby"',
     says: [
       "[@lazuli/ext-axpby/axpby] is already registered by @lazuli/ext-axpby (DIR/node_modules/@lazuli/ext-axpby/dist/index.js)",

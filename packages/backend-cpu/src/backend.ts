@@ -6,6 +6,7 @@ import { fileURLToPath } from "node:url"
 import {
   type ApplicationMeta,
   type Backend,
+  checkBringer,
   collectorOf,
   DeviceError,
   type DeviceInformation,
@@ -63,6 +64,8 @@ let recording: Queue | null = null
 
 /** Ids by primitive; those of other packages come by {@link addLibrary}. */
 const kernels = new Map<string, number>()
+/** Those that nobody may bring but a loaded library has. */
+const refused = new Set<string>()
 /** By id: a bit for each dtype that the first input may have. */
 let kernelDtypes: readonly number[] = []
 /** Of the kernels that other packages brought: which applications they take. */
@@ -70,7 +73,7 @@ const restrictions = new Map<string, (application: ApplicationMeta) => boolean>(
 listKernels()
 
 function listKernels(): void {
-  for (const [id, name] of native.kernels().entries()) kernels.set(name, id)
+  for (const [id, name] of native.kernels().entries()) if (!refused.has(name)) kernels.set(name, id)
   kernelDtypes = native.kernelDtypes()
 }
 
@@ -92,6 +95,9 @@ function addLibrary(offer: NativeKernels): void {
       hint,
     })
   }
+  for (const name of names) refused.add(name)
+  checkBringer(offer.package, names)
+  for (const name of names) refused.delete(name)
   listKernels()
   const brought = new Set(names)
   for (const name of names) if (supports) restrictions.set(name, (application) => supports(application))

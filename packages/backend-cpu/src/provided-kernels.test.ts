@@ -38,7 +38,7 @@ const lz_kernel_table lazuli_kernels = {${abi}, entries};
 
 const infer = ([x]: readonly { shape: readonly number[]; dtype: mx.Dtype }[]) => x
 const define = (name: string) =>
-  definePrimitive({ name, api: 0, infer, decompose: ([x]: readonly mx.Array[]) => x.multiply(2) })
+  definePrimitive({ name, api: 1, infer, decompose: ([x]: readonly mx.Array[]) => x.multiply(2) })
 
 test("a kernel replaces the decomposition, also of a primitive that ran before", () => {
   const twice = define("@one/pack/twice")
@@ -77,7 +77,7 @@ test("what cannot be loaded is refused, with the package's name and the versions
     return "nothing"
   }
   expect(refusal(library("old", "@two/pack/old", 1, "-3"))).toMatchInlineSnapshot(
-    `"[backend-cpu] cannot load the kernels of @two/pack: DIR/old.so was built for version -3 of lazuli/kernel.h, and this backend has version 0. Build it again with the installed @lazuli/core: npx lazuli-kernel build"`,
+    `"[backend-cpu] cannot load the kernels of @two/pack: DIR/old.so was built for version -3 of lazuli/kernel.h, and this backend has version 1. Build it again with the installed @lazuli/core: npx lazuli-kernel build"`,
   )
   expect(refusal(library("softmax", "softmax", 1))).toMatchInlineSnapshot(
     `"[backend-cpu] cannot load the kernels of @two/pack: DIR/softmax.so has a kernel for softmax, which the CPU backend itself has already"`,

@@ -50,7 +50,7 @@ const lz_kernel_table lazuli_kernels = {LZ_KERNEL_ABI, entries};
   execFileSync(process.env.CC ?? "cc", ["-shared", "-fPIC", `-I${include}`, source, "-o", library])
   const borrow = definePrimitive({
     name: "@one/pack/borrow",
-    api: 0,
+    api: 1,
     infer: ([x]: readonly { shape: readonly number[]; dtype: mx.Dtype }[]) => x,
     decompose: ([x]: readonly mx.Array[]) => x.multiply(1),
   })

@@ -33,7 +33,7 @@ extern "C" __global__ void half_of(const float* sums, float* y, float factor, in
 const define = (name: string) =>
   definePrimitive({
     name: `@me/cuda/${name}`,
-    api: 0,
+    api: 1,
     infer: ([x]) => x,
     decompose: ([x]) => x.square().multiply(-1),
   })

@@ -102,7 +102,7 @@ function sizesOf(rows: number, columns: number, scale: number): Uint8Array {
 
 const share = definePrimitive({
   name: `${PACKAGE}/share`,
-  api: 0,
+  api: 1,
   params: { scale: "f64", power: "i64" },
   infer: ([x]) => x,
   decompose: ([x, bias], { scale, power }) => {
@@ -153,7 +153,7 @@ provideKernels({
 })
 const biased = definePrimitive({
   name: `${PACKAGE}/biased`,
-  api: 0,
+  api: 1,
   params: { scale: "f64", power: "i64" },
   infer: ([x]) => x,
   decompose: ([x, bias], { scale }) => x.divide(x.sum(-1, true)).multiply(scale).add(bias),
@@ -227,7 +227,7 @@ test("a kernel gets the shape and the strides of an input where it asks for them
   const name = `${PACKAGE}/layouts`
   const layouts = definePrimitive({
     name,
-    api: 0,
+    api: 1,
     infer: ([x]) => ({ shape: [x.shape.length], dtype: mx.int32 }),
     decompose: ([x]) => mx.zeros([x.ndim], mx.int32),
   })
@@ -259,7 +259,7 @@ test("a kernel gets the shape and the strides of an input where it asks for them
 
 describe("an output over an input", () => {
   const name = `${PACKAGE}/over`
-  const over = definePrimitive({ name, api: 0, infer: ([x]) => x, decompose: ([x]) => x.multiply(2) })
+  const over = definePrimitive({ name, api: 1, infer: ([x]) => x, decompose: ([x]) => x.multiply(2) })
   provideKernels({
     form: "metal",
     package: PACKAGE,
@@ -320,7 +320,7 @@ describe("mistakes", () => {
   const name = `${PACKAGE}/mistaken`
   const mistaken = definePrimitive({
     name,
-    api: 0,
+    api: 1,
     infer: ([x]) => x,
     decompose: ([x]) => x.divide(x.sum(-1, true)),
   })
@@ -453,7 +453,7 @@ describe("mistakes", () => {
       writeFileSync(path, text)
       const broken = definePrimitive({
         name: `${PACKAGE}/broken${text.length}`,
-        api: 0,
+        api: 1,
         infer: ([x]) => x,
         decompose: ([x]) => x,
       })

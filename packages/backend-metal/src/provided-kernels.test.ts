@@ -9,7 +9,7 @@ import "./index"
 const NAME = "@test/metal-kernels/twice"
 const twice = definePrimitive({
   name: NAME,
-  api: 0,
+  api: 1,
   infer: ([x]) => x,
   decompose: ([x]) => x.add(x),
 })
@@ -49,7 +49,7 @@ test("a kernel that names other operands than its primitive has, and one that la
   )
 
   const other = "@test/metal-kernels/same"
-  const same = definePrimitive({ name: other, api: 0, infer: ([x]) => x, decompose: ([x]) => x.add(0) })
+  const same = definePrimitive({ name: other, api: 1, infer: ([x]) => x, decompose: ([x]) => x.add(0) })
   let grid: number[] = [-1]
   offer({ [other]: { ...kernel, source: "y[0] = x[0];", launch: () => ({ grid, threadgroup: [1] }) } })
   const run = (): unknown => mx.stream(mx.gpu, () => same([mx.array([7])])).tolist()

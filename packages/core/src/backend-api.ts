@@ -176,6 +176,7 @@ export {
 } from "./graph/params"
 export {
   type Apply,
+  checkBringer,
   decompose,
   definePrimitive,
   listPrimitives,

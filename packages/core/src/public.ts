@@ -104,6 +104,7 @@ export type {
   MetalKernelOptions,
   TemplateValue,
 } from "./api/metal-kernel"
+export { type PluginInfo, plugins } from "./api/plugins"
 export * as random from "./api/random"
 export {
   type FlattenOptions,

@@ -62,7 +62,7 @@ const alike = {
 /** Σ, max or min over the members. */
 export const allReduce: Apply<{ group: number; reduction: "sum" | "max" | "min" }> = definePrimitive({
   name: `${PACKAGE}/allReduce`,
-  api: 0,
+  api: 1,
   params: { group: "i64", reduction: ["sum", "max", "min"] },
   ...alike,
   reference: (inputs, [out], { group, reduction }) =>
@@ -89,7 +89,7 @@ const batchSecond = (x: mx.Array, axis: number | null, size: number): mx.Array =
 /** [n, …] of each member → [size · n, …]. */
 export const allGather: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/allGather`,
-  api: 0,
+  api: 1,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => {
     const [first, ...rest] = rowsOf(x)
@@ -119,7 +119,7 @@ function checkParts(op: string, x: Meta, size: number): void {
 /** [size · n, …] of each member → [n, …]: the sum of the parts for this one. */
 export const sumScatter: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/sumScatter`,
-  api: 0,
+  api: 1,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => {
     checkParts("sumScatter", x, size)
@@ -137,7 +137,7 @@ export const sumScatter: Apply<{ group: number; size: number }> = definePrimitiv
 /** Part i of the first axis goes to rank i. */
 export const allToAll: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/allToAll`,
-  api: 0,
+  api: 1,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => {
     checkParts("allToAll", x, size)
@@ -155,7 +155,7 @@ export const allToAll: Apply<{ group: number; size: number }> = definePrimitive(
 /** The array of one member. */
 export const broadcast: Apply<{ group: number; root: number }> = definePrimitive({
   name: `${PACKAGE}/broadcast`,
-  api: 0,
+  api: 1,
   params: { group: "i64", root: "i64" },
   ...alike,
   reference: (inputs, [out], { group, root }) => exchange(group, "broadcast", inputs, out, { peer: root }),
@@ -174,7 +174,7 @@ export const nextSerial = (): number => ++serial
 /** The array, which goes to another member as well. */
 export const send: Apply<{ group: number; to: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/send`,
-  api: 0,
+  api: 1,
   params: { group: "i64", to: "i64", serial: "i64" },
   ...alike,
   reference: (inputs, [out], { group, to }) => exchange(group, "send", inputs, out, { peer: to }),
@@ -192,7 +192,7 @@ export const recv: Apply<{
   dtype: mx.Dtype
 }> = definePrimitive({
   name: `${PACKAGE}/recv`,
-  api: 0,
+  api: 1,
   params: { group: "i64", from: "i64", serial: "i64", shape: "i64[]", dtype: "dtype" },
   infer: (_, { shape, dtype }) => ({ shape, dtype }),
   reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
@@ -204,7 +204,7 @@ export const recv: Apply<{
 /** The array that another member sends, like the input in shape and dtype. It does not depend on the input's elements. */
 export const recvLike: Apply<{ group: number; from: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/recvLike`,
-  api: 0,
+  api: 1,
   params: { group: "i64", from: "i64", serial: "i64" },
   ...alike,
   reference: (_, [out], { group, from }) => exchange(group, "recv", [], out, { peer: from }),
@@ -216,7 +216,7 @@ export const recvLike: Apply<{ group: number; from: number; serial: number }> = 
 /** The array, once all members have come to it. */
 export const barrier: Apply<{ group: number; serial: number }> = definePrimitive({
   name: `${PACKAGE}/barrier`,
-  api: 0,
+  api: 1,
   params: { group: "i64", serial: "i64" },
   ...alike,
   reference: (inputs, [out], { group }) => exchange(group, "barrier", inputs, out),

@@ -17,7 +17,7 @@ export interface AxpbyFactors {
 // The type is written out because the rules below apply the primitive to itself.
 const apply: Apply<AxpbyFactors> = definePrimitive({
   name: NAME,
-  api: 0,
+  api: 1,
   params: { alpha: "f64", beta: "f64" },
 
   infer: ([x, y]) => {

@@ -53,7 +53,7 @@ function unshifted(found: mx.Array, size: number, count: number): mx.Array {
 /** points [P, D], queries [Q, D], offsets of the clouds of both → int32 [Q, k]: positions of points, −1 where there are fewer. */
 const neighbours: Apply<{ k: number; radius: number; order: "nearest" | "first" }> = definePrimitive({
   name: `${PACKAGE}/neighbours`,
-  api: 0,
+  api: 1,
   params: { k: "i64", radius: "f64", order: ["nearest", "first"] },
   infer: ([points, queries, ...offsets], { k }) => {
     const op = "neighbours"
@@ -94,7 +94,7 @@ const neighbours: Apply<{ k: number; radius: number; order: "nearest" | "first" 
 /** points [P, D], offsets of clouds → int32 [clouds, count]: each point the farthest from those before it, −1 after the last. */
 const farthest: Apply<{ count: number }> = definePrimitive({
   name: `${PACKAGE}/farthestPoints`,
-  api: 0,
+  api: 1,
   params: { count: "i64" },
   infer: ([points, offsets], { count }) => {
     checkClouds("farthestPoints", points, [offsets])

@@ -55,7 +55,7 @@ function stacked(
 /** a [A, G, M, C], b [B, G, C], positions i, j, o → [rows, G, M]: out[o[t]] += a[i[t]] · b[j[t]]. */
 const matrixProducts: Apply<Params> = definePrimitive({
   name: `${PACKAGE}/mvmr`,
-  api: 0,
+  api: 1,
   params: { rows: "i64" },
   infer: (inputs, { rows }) => {
     check("mvmr", inputs, 4)
@@ -98,7 +98,7 @@ const matrixProducts: Apply<Params> = definePrimitive({
 /** x [X, G, M], b [B, G, C], positions i, j, o → [rows, G, M, C]: out[o[t]] += x[i[t]] ⊗ b[j[t]]. */
 const outerProducts: Apply<Params> = definePrimitive({
   name: `${PACKAGE}/vvor`,
-  api: 0,
+  api: 1,
   params: { rows: "i64" },
   infer: (inputs, { rows }) => {
     check("vvor", inputs, 3)

@@ -3,7 +3,7 @@ import { expect, it } from "vitest"
 import { paramsHeader } from "./params-header"
 
 const define = (name: string, params: Parameters<typeof definePrimitive>[0]["params"]): string => {
-  definePrimitive({ name, api: 0, params, infer: ([x]) => x, decompose: ([x]) => x })
+  definePrimitive({ name, api: 1, params, infer: ([x]) => x, decompose: ([x]) => x })
   return name
 }
 

@@ -4,7 +4,7 @@ import { mx } from "lazuli"
 
 const scale = definePrimitive({
   name: "@me/ops/scale",
-  api: 0,
+  api: 1,
   params: { by: "f64", mode: ["up", "down"] },
   infer: ([x]) => x,
   scalar: (s, [x], { by, mode }) => s.multiply(x, s.constant(mode === "up" ? by : 1 / by, s.dtypeOf(x))),

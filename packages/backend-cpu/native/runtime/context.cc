@@ -5,6 +5,7 @@
 #include <exception>
 
 #include "runtime/pool.h"
+#include "runtime/registry.h"
 
 namespace lazuli {
 
@@ -13,6 +14,9 @@ Context::Context() {
   scratch = do_scratch;
   fail = do_fail;
   threads = 1;
+  size = sizeof(lz_context);
+  run = do_run;
+  axpby = do_axpby;
 }
 
 void Context::do_parallel_for(lz_context*, int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t),
@@ -43,9 +47,63 @@ void Context::do_fail(lz_context* self, const char* format, ...) {
   it.failed_.store(2);
 }
 
+lz_status Context::do_run(lz_context* self, const char* primitive, const lz_operand* in, int32_t n_in,
+                          const lz_operand* out, int32_t n_out, const int64_t* params, int64_t n_params) {
+  const lz_kernel kernel = registry().named(primitive);
+  if (!kernel) {
+    do_fail(self, "there is no kernel of %s to run", primitive);
+    return LZ_FAILED;
+  }
+  // Of its own: the outer call's scratch memory and pieces stay the outer call's.
+  Context inner;
+  std::string error;
+  lz_call call{n_in, n_out, in, out, params, n_params, nullptr, 0};
+  if (inner.call(kernel, call, &error)) return LZ_OK;
+  do_fail(self, "%s", error.c_str());
+  return LZ_FAILED;
+}
+
+namespace {
+
+constexpr int64_t kAxpbyGrain = 1 << 15;  // elements a thread takes at least
+
+template <class T>
+void axpby_of(int64_t n, double alpha, const void* from, double beta, void* to) {
+  const T* x = static_cast<const T*>(from);
+  T* y = static_cast<T*>(to);
+  struct Work {
+    const T* x;
+    T* y;
+    T a, b;
+  } work{x, y, T(alpha), T(beta)};
+  pool().run(
+      n, kAxpbyGrain,
+      [](void* arg, int64_t begin, int64_t end) {
+        const Work w = *static_cast<Work*>(arg);
+        for (int64_t i = begin; i < end; i++) w.y[i] = w.x[i] * w.a + w.y[i] * w.b;
+      },
+      &work);
+}
+
+}  // namespace
+
+lz_status Context::do_axpby(lz_context* self, lz_dtype dtype, int64_t n, double alpha, const void* x,
+                            double beta, void* y) {
+  if (dtype == LZ_FLOAT32)
+    axpby_of<float>(n, alpha, x, beta, y);
+  else if (dtype == LZ_FLOAT64)
+    axpby_of<double>(n, alpha, x, beta, y);
+  else {
+    do_fail(self, "axpby is for float32 and float64, received dtype %d", int(dtype));
+    return LZ_FAILED;
+  }
+  return LZ_OK;
+}
+
 bool Context::call(lz_kernel kernel, lz_call& call, std::string* error) {
   threads = pool().threads();
   call.ctx = this;
+  call.size = sizeof call;
   lz_status status = LZ_FAILED;
   try {
     status = kernel(&call);

@@ -23,6 +23,9 @@ class Context : public KernelContext {
   static void do_parallel_for(lz_context*, int64_t, int64_t, void (*)(void*, int64_t, int64_t), void*);
   static void* do_scratch(lz_context*, size_t);
   static void do_fail(lz_context*, const char*, ...);
+  static lz_status do_run(lz_context*, const char*, const lz_operand*, int32_t, const lz_operand*, int32_t,
+                          const int64_t*, int64_t);
+  static lz_status do_axpby(lz_context*, lz_dtype, int64_t, double, const void*, double, void*);
 
   std::vector<BufferRef> scratch_;
   std::atomic<int> failed_{0};  // 0: no, 1: a thread writes the message, 2: the message is there

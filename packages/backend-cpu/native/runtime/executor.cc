@@ -201,7 +201,7 @@ Executor::Outcome Executor::run_kernel(const int64_t* next, const int64_t* end) 
       return fail("malformed record: an output of a kernel has gaps");
   const lz_kernel kernel = registry().find(id);
   if (!kernel) return fail("there is no kernel " + std::to_string(id));
-  lz_call call{n_in, n_out, operands_.data(), operands_.data() + n_in, next, end - next, nullptr};
+  lz_call call{n_in, n_out, operands_.data(), operands_.data() + n_in, next, end - next, nullptr, 0};
   return context_.call(kernel, call, &message_) ? Outcome::done : Outcome::failed;
 }
 

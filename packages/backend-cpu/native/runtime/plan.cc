@@ -231,7 +231,7 @@ bool Plan::run(char** addresses, Context& context, std::string* error) const {
       }
       continue;
     }
-    lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr};
+    lz_call call{step.n_in, step.n_out, in, in + step.n_in, step.params, step.n_params, nullptr, 0};
     if (step.pieces && joins(step, steps_[next + 1])) {
       const Step& work = steps_[next + 1];
       for (int i = 0; i < work.n_in + work.n_out; i++)

@@ -39,6 +39,13 @@ std::vector<std::string> Registry::names() const {
   return names_;
 }
 
+lz_kernel Registry::named(std::string_view name) const {
+  std::lock_guard lock(guard());
+  for (size_t id = 0; id < names_.size(); id++)
+    if (names_[id] == name) return table_[id].load(std::memory_order_acquire);
+  return nullptr;
+}
+
 std::vector<uint32_t> Registry::dtypes() const {
   std::lock_guard lock(guard());
   return dtypes_;
@@ -55,8 +62,13 @@ std::vector<std::string> Registry::load(const std::string& path) {
         "[loadKernels] " + path + " was built for version " + std::to_string(table->abi) +
         " of lazuli/kernel.h, and this backend has version " + std::to_string(LZ_KERNEL_ABI));
   }
+  // An addon of a later header has longer entries, whose beginning is known.
+  const size_t step = table->entry_size ? table->entry_size : sizeof(lz_kernel_entry);
+  const auto after = [step](const lz_kernel_entry* entry) {
+    return reinterpret_cast<const lz_kernel_entry*>(reinterpret_cast<const char*>(entry) + step);
+  };
   std::vector<std::string> added;
-  for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry++) {
+  for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry = after(entry)) {
     if (!entry->run)
       throw std::runtime_error("[loadKernels] " + path + ": kernel " + entry->name + " is null");
     std::lock_guard lock(guard());
@@ -70,7 +82,7 @@ std::vector<std::string> Registry::load(const std::string& path) {
     }
     added.emplace_back(entry->name);
   }
-  for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry++)
+  for (const lz_kernel_entry* entry = table->entries; entry && entry->name; entry = after(entry))
     add(entry->name, entry->run, kEveryDtype, path);
   return added;
 }

@@ -31,6 +31,8 @@ class Registry {
   std::vector<std::string> load(const std::string& path);
 
   std::vector<std::string> names() const;
+  // The kernel of that name, or null.
+  lz_kernel named(std::string_view name) const;
   // The sets of dtypes, in the order of the ids.
   std::vector<uint32_t> dtypes() const;
 

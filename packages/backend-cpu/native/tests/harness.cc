@@ -254,7 +254,7 @@ struct Call {
     for (auto& a : inputs) in.push_back(operand(a));
     for (auto& a : outputs) out.push_back(operand(a));
     call = {int32_t(in.size()), int32_t(out.size()),    in.data(), out.data(),
-            params.data(),      int64_t(params.size()), &context};
+            params.data(),      int64_t(params.size()), &context,  sizeof(lz_call)};
   }
 };
 

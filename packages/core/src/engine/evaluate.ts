@@ -26,7 +26,7 @@ import {
 } from "../graph/graph"
 import { NO_PARAMS } from "../graph/params"
 import { lend, type Storage } from "../graph/storage"
-import { runReference } from "../reference/reference"
+import { runOnHost, runReference } from "../reference/reference"
 import {
   Crossing,
   crossingTo,
@@ -45,6 +45,7 @@ import {
   wayOf,
 } from "./assignment"
 import { isDebugging, nameSite } from "./debug"
+import { hostKernel } from "./host-kernels"
 import { lifetimes } from "./memory"
 import { leastBytes, measure, mostBytes } from "./memory-budget"
 import { schedule } from "./schedule"
@@ -423,17 +424,21 @@ function runKernel(application: Application, backend: Backend, primitive: Primit
     return
   }
   const outputs = application.outputs ?? [application]
-  const other = kernelElsewhere(application, backend)
+  const brought = backend.name === "reference" ? null : hostKernel(application)
+  const other = brought === null ? kernelElsewhere(application, backend) : null
   if (other !== null && runElsewhere(application, backend, other)) {
     countFallback(backend.name, primitive.name, "borrowed")
     return
   }
-  countFallback(backend.name, primitive.name, "reference")
+  countFallback(backend.name, primitive.name, brought === null ? "reference" : "borrowed")
   backend.queue.flush()
   // The work that just ran may have failed.
   let failure = failureOf(application.inputs)
   try {
-    if (!failure) runReference(application)
+    if (!failure) {
+      if (brought === null) runReference(application)
+      else runOnHost(application, brought.run)
+    }
   } catch (error) {
     failure = error as Error
   }

@@ -9,6 +9,7 @@ import { type Application, Array, Mark, type Node, type Primitive, withoutHandle
 import { decompose } from "../graph/primitive"
 import { format, sameShape } from "../graph/shape"
 import { inheritingSite } from "./debug"
+import { hostKernel } from "./host-kernels"
 
 let traversal = 0
 /** True if a traversal is under way; decompositions run within it. */
@@ -109,6 +110,7 @@ function dependencies(application: Application): readonly Node[] {
   if (rules.view !== undefined || rules.decompose === undefined) return application.inputs
   const backend = backendFor(application.stream.device)
   if (rules.plan?.(application) || backend.queue.lower(application) !== null) return application.inputs
+  if (backend.name !== "reference" && hostKernel(application) !== null) return application.inputs
   countFallback(backend.name, primitive.name, "decomposed")
   const parts = onStream(application.stream, () =>
     withoutHandles(() =>

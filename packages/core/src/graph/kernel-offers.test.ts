@@ -10,26 +10,26 @@ const infer = ([x]: readonly { shape: readonly number[]; dtype: mx.Dtype }[]) =>
 test("a primitive names its package and its plugin API", () => {
   const scale = definePrimitive({
     name: "@me/plugin/scale",
-    api: 0,
+    api: 1,
     params: { by: "f64" },
     infer,
     decompose: ([x], { by }) => x.multiply(by),
   })
   expect(scale([mx.array([1, 2])], { by: 3 }).tolist()).toEqual([3, 6])
   expect(() =>
-    definePrimitive({ name: "scale", api: 0, infer, decompose: ([x]) => x }),
+    definePrimitive({ name: "scale", api: 1, infer, decompose: ([x]) => x }),
   ).toThrowErrorMatchingInlineSnapshot(
     `[RegistryError: [definePrimitive] the name "scale" does not name its package. Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core]`,
   )
   expect(() =>
     definePrimitive({ name: "@me/plugin/old", infer, decompose: ([x]: readonly mx.Array[]) => x } as never),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/plugin/old] does not say for which plugin API it was written: expected api, a number, received nothing. The installed @lazuli/core has plugin API 0: write api: 0]`,
+    `[RegistryError: [@me/plugin/old] does not say for which plugin API it was written: expected api, a number, received nothing. The installed @lazuli/core has plugin API 1: write api: 1]`,
   )
   expect(() =>
     definePrimitive({ name: "@me/plugin/new", api: 7, infer, decompose: ([x]) => x }),
   ).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/plugin/new] was written for plugin API 7, but the installed @lazuli/core has plugin API 0. Install a version of @me/plugin made for it, or another version of @lazuli/core]`,
+    `[RegistryError: [@me/plugin/new] was written for plugin API 7, but the installed @lazuli/core has plugin API 1. Install a version of @me/plugin made for it, or another version of @lazuli/core]`,
   )
 })
 
@@ -61,16 +61,16 @@ test("kernels reach backends in any order", () => {
   provideKernels({ form: "metal", package: "@me/plugin", kernels: {} })
   expect(take.mock.calls).toEqual([[a], [b]])
   expect(() => provideKernels({} as never)).toThrowErrorMatchingInlineSnapshot(
-    `[ArgumentError: [provideKernels] expected { form, package, … }, received a plain object. form is "native" or "metal", package the npm name of the package that brings the kernels]`,
+    `[ArgumentError: [provideKernels] expected { form, package, … }, received a plain object. form is one of native, metal, cuda, js, wasm, package the npm name of the package that brings the kernels]`,
   )
 })
 
 test("a definition is held to the rules and kinds that there are, and what it is applied to to arrays", () => {
-  const base = { api: 0, decompose: ([x]: readonly mx.Array[]) => x, infer }
+  const base = { api: 1, decompose: ([x]: readonly mx.Array[]) => x, infer }
   const define = (name: string, more: object): unknown =>
     definePrimitive({ name: `@me/kinds/${name}`, ...base, ...more } as never)
   expect(() => define("a", { vpj: () => [] })).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [@me/kinds/a] there is no rule or property "vpj"; there are name, params, facts, version, api, infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, planForStrides, expand. Did you mean "api"?]`,
+    `[RegistryError: [@me/kinds/a] there is no rule or property "vpj"; there are name, params, facts, version, api, kernelsFrom, infer, scalar, decompose, reference, view, partials, vjp, jvp, vmap, rows, plan, planForStrides, expand. Did you mean "api"?]`,
   )
   expect(() => define("b", { vjp: 3 })).toThrowErrorMatchingInlineSnapshot(
     `[RegistryError: [@me/kinds/b] vjp must be a function, received the number 3]`,

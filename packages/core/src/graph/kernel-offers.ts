@@ -3,9 +3,10 @@
  * A package offers kernels in a form (a native library, Metal source), not to a backend by name: who can run the form takes it.
  */
 import type { Dtype } from "./dtype"
-import { ArgumentError, describe } from "./errors"
+import { ArgumentError, describe, nearest } from "./errors"
 import type { HostArray, Meta } from "./graph"
 import type { AnyParams } from "./params"
+import { checkBringer } from "./primitive"
 
 /** One application of a primitive, as a kernel's package is asked about it. */
 export interface ApplicationMeta {
@@ -232,6 +233,9 @@ export interface WasmKernels {
 /** Kernels in one of the forms that backends take. */
 export type KernelOffer = NativeKernels | MetalKernels | CudaKernels | JsKernels | WasmKernels
 
+/** Every form that there is, taken by a backend or not. */
+const FORMS: readonly string[] = ["native", "metal", "cuda", "js", "wasm"]
+
 const offers: KernelOffer[] = []
 const listeners: { form: string; take: (offer: KernelOffer) => void }[] = []
 
@@ -244,11 +248,19 @@ const listeners: { form: string; take: (offer: KernelOffer) => void }[] = []
  * @throws ArgumentError for a malformed offer, and whatever a backend says of kernels that it cannot load
  */
 export function provideKernels(offer: KernelOffer): void {
-  const { form, package: from } = (offer ?? {}) as Partial<KernelOffer>
+  const { form, package: from, kernels } = (offer ?? {}) as Partial<Exclude<KernelOffer, NativeKernels>>
   if (typeof form !== "string" || typeof from !== "string" || from === "")
     throw new ArgumentError("provideKernels", `expected { form, package, … }, received ${describe(offer)}`, {
-      hint: 'form is "native" or "metal", package the npm name of the package that brings the kernels',
+      hint: `form is one of ${FORMS.join(", ")}, package the npm name of the package that brings the kernels`,
     })
+  if (!FORMS.includes(form)) {
+    const near = nearest(form, FORMS)
+    throw new ArgumentError("provideKernels", `there is no form "${form}"; there are ${FORMS.join(", ")}`, {
+      hint: near ? `Did you mean "${near}"?` : "A later @lazuli/core may have it",
+    })
+  }
+  // A native library says itself what it has: the backend that loads it looks.
+  if (typeof kernels === "object" && kernels !== null) checkBringer(from, Object.keys(kernels))
   for (const listener of listeners) if (listener.form === form) listener.take(offer)
   offers.push(offer)
 }
@@ -261,3 +273,6 @@ export function onKernels<F extends KernelOffer["form"]>(
   listeners.push({ form, take: take as (offer: KernelOffer) => void })
   for (const offer of offers) if (offer.form === form) take(offer as Extract<KernelOffer, { form: F }>)
 }
+
+/** The offers up to now: for `mx.plugins`. */
+export const kernelOffers = (): readonly KernelOffer[] => offers

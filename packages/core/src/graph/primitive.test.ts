@@ -35,7 +35,7 @@ describe("definePrimitive", () => {
     expect(() =>
       mx.definePrimitive({ name: "@old/pack/op", api: 99, infer, scalar: (_s, [x]) => x }),
     ).toThrowErrorMatchingInlineSnapshot(
-      `[RegistryError: [@old/pack/op] was written for plugin API 99, but the installed @lazuli/core has plugin API 0. Install a version of @old/pack made for it, or another version of @lazuli/core]`,
+      `[RegistryError: [@old/pack/op] was written for plugin API 99, but the installed @lazuli/core has plugin API 1. Install a version of @old/pack made for it, or another version of @lazuli/core]`,
     )
   })
 

@@ -37,7 +37,7 @@ import {
 } from "./scalar-program"
 
 /** The version of the plugin contract: definitions written for another one are refused. */
-export const PLUGIN_API = 0
+export const PLUGIN_API = 1
 
 /** A primitive's definition: its name, its parameters, its semantics, and rules where they cannot be derived or are dear. */
 export type PrimitiveDefinition<S extends ParamSchema> = {
@@ -51,6 +51,8 @@ export type PrimitiveDefinition<S extends ParamSchema> = {
   readonly version?: string
   /** The plugin contract it was written for; `mx.PLUGIN_API` by default. */
   readonly api?: number
+  /** Other packages that may bring kernels for it, by their npm names; `"*"` lets any. Its own package always may. */
+  readonly kernelsFrom?: readonly string[] | "*"
 } & PrimitiveRules<ParamsOf<S>>
 
 /** The parameters of a primitive without any. */
@@ -71,6 +73,28 @@ const sourceOf = (name: string): string =>
 
 /** Where the primitives of other packages were registered, as {@link registrant} gives it. */
 const registrants = new Map<string, string>()
+
+/** The file that registered a package's primitive; null where it is in no installed package. */
+export const registrantFile = (name: string): string | null =>
+  /\((.*)\)$/.exec(registrants.get(name) ?? "")?.[1] ?? null
+
+/** The packages that may bring kernels for another's primitive. */
+const allowed = new Map<string, readonly string[] | "*">()
+
+/** @throws RegistryError where a package brings kernels for another's primitive, which does not allow it */
+export function checkBringer(from: string, primitives: Iterable<string>): void {
+  for (const name of primitives) {
+    const others = allowed.get(name)
+    if (sourceOf(name) === from || others === "*" || others?.includes(from)) continue
+    throw new RegistryError(
+      "provideKernels",
+      `${from} brings a kernel for ${name}, a primitive of ${sourceOf(name)}`,
+      {
+        hint: `A package brings kernels for its own primitives; another's definition allows it by kernelsFrom: ["${from}"]`,
+      },
+    )
+  }
+}
 
 /** The calling package, by the stack: `<package> (<file>)`, or null where the file is in no installed package. */
 function registrant(): string | null {
@@ -109,6 +133,7 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   registry.set(name, primitive)
   const check = primitive.source !== "@lazuli/core"
   if (check) registrants.set(name, registrant() ?? primitive.source)
+  if (definition.kernelsFrom) allowed.set(name, definition.kernelsFrom)
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
     if (check) checkApplication(name, params, inputs, values)
     if (calls.recorder !== null) return calls.recorder.call(`primitive ${name}`, apply, [inputs, values])
@@ -272,11 +297,11 @@ const RULES = [
   "expand",
 ] as const
 const FACTS = ["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous"]
-const PARTS = ["name", "params", "facts", "version", "api", ...RULES]
+const PARTS = ["name", "params", "facts", "version", "api", "kernelsFrom", ...RULES]
 
 /** Rules are functions, parameters have kinds that there are, and nothing is misspelt. */
 function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
-  const { name, params = {}, facts = {}, version } = definition
+  const { name, params = {}, facts = {}, version, kernelsFrom } = definition
   unknownAmong(name, "rule or property", definition, PARTS)
   for (const rule of RULES) {
     const given: unknown = definition[rule]
@@ -285,6 +310,14 @@ function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
   }
   if (version !== undefined && version !== null && typeof version !== "string")
     throw new RegistryError(name, `version must be a string, received ${describe(version)}`)
+  if (kernelsFrom !== undefined && kernelsFrom !== "*") {
+    const isList = globalThis.Array.isArray(kernelsFrom) && kernelsFrom.every((x) => typeof x === "string")
+    if (!isList)
+      throw new RegistryError(
+        name,
+        `kernelsFrom must be "*" or a list of npm packages, received ${describe(kernelsFrom)}`,
+      )
+  }
   unknownAmong(name, "fact", facts, FACTS)
   for (const [fact, value] of Object.entries(facts))
     if (value !== undefined && typeof value !== "boolean")

@@ -15,7 +15,7 @@ import {
   viewStore,
 } from "../graph/dtype"
 import { DTypeError } from "../graph/errors"
-import type { Application, HostArray, HostData, Node } from "../graph/graph"
+import type { Application, HostArray, HostData, Node, Primitive } from "../graph/graph"
 import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "../graph/half"
 import { programOf } from "../graph/primitive"
 import type { BinaryOp, Instruction, ScalarProgram, ScalarValue, UnaryOp } from "../graph/scalar-program"
@@ -137,6 +137,15 @@ export function runReference(application: Application): void {
   }
   const { reference } = primitive.rules
   if (!reference) throw new DTypeError(primitive.name, "has no reference implementation that can run here")
+  runOnHost(application, reference)
+}
+
+/** Computes a node by a loop over typed arrays: row-major inputs, outputs that start as zeros. */
+export function runOnHost(
+  application: Application,
+  loop: NonNullable<Primitive["rules"]["reference"]>,
+): void {
+  const outputs = application.outputs ?? [application]
   const host = (node: Node, data: Values): HostArray => ({
     shape: node.shape,
     dtype: node.dtype,
@@ -147,7 +156,7 @@ export function runReference(application: Application): void {
     ({ dtype, shape }): Values =>
       isHalf(dtype) ? new Float64Array(sizeOf(shape)) : newValues(dtype, sizeOf(shape)),
   )
-  reference(
+  loop(
     application.inputs.map((node) => host(node, gather(node, node.shape))),
     outputs.map((node, i) => host(node, results[i])),
     application.params,
