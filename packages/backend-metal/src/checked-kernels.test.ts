@@ -112,6 +112,8 @@ it.each(Object.keys(programs))(
   120_000,
 )
 
+// Not among them is what many threads read the same of, from a cache: an operand that broadcasts, the value around padding, positions and
+// keys, packed words and their scales, the other operand of a product.
 it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["elementwise", () => noise([3001]), (x) => x.exp()],
   ["a compiled chain", () => noise([64, 64]), compile((x: mx.Array) => x.multiply(x).add(1).sqrt())],
@@ -128,6 +130,21 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["softmax", () => noise([8, 3000]), (x) => mx.softmax(x, -1)],
   ["a norm", () => noise([8, 1024]), (x) => mx.fast.rmsNorm(x, null, 1e-5)],
   ["a scan", () => noise([8, 1000]), (x) => x.cumsum(1)],
+  ["a scan down columns", () => noise([100, 48]), (x) => x.cumprod(0)],
+  ["where", () => noise([50, 60]), (x) => mx.where(x.greater(0), x, 1)],
+  ["a vector of complex numbers", () => noise([900]), (x) => x.multiply(mx.complex(0, 1))],
+  ["joined arrays", () => noise([500]), (x) => mx.concatenate([x, mx.zeros([3]), x])],
+  ["a reversed copy", () => noise([1000]), (x) => mx.contiguous(x.index("::-1"))],
+  ["a sum of all", () => noise([5000]), (x) => x.sum()],
+  ["any", () => noise([20, 300]).greater(9), (x) => x.any(1)],
+  ["the greatest along middle axes", () => noise([6, 40, 20]), (x) => x.max(1)],
+  ["positions of the least", () => noise([16, 500]), (x) => x.argmin(1)],
+  ["a variance", () => noise([16, 700]), (x) => mx.var(x, { axis: -1 })],
+  ["a layer's norm", () => noise([8, 1024]), (x) => mx.fast.layerNorm(x, null, null, 1e-5)],
+  ["log-sum-exp", () => noise([8, 2000]), (x) => mx.logsumexp(x, -1)],
+  ["a range", () => noise([1]), () => mx.arange(3000)],
+  ["Hadamard's transform", () => noise([8, 64]), (x) => mx.hadamardTransform(x)],
+  ["segments", () => noise([100, 32]), (x) => x.reshape([20, 5, 32]).sum(1)],
 ])("%s moves each byte once", (_, make, body) => {
   const x = make()
   mx.eval(x)

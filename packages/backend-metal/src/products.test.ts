@@ -137,6 +137,19 @@ it("packs weights in every mode", () => {
   }
 })
 
+it.each([0, 1, 2, 3.5, Number.POSITIVE_INFINITY])("measures distances of rows with p = %d", (p) => {
+  for (const [rows, others, width] of [
+    [1, 1, 1],
+    [33, 65, 17],
+    [40, 3, 128],
+  ]) {
+    agree(() => mx.cdist(noise([2, rows, width]), noise([others, width], 2), p), 2e-5)
+    agree(() => mx.cdist(noise([rows, width], 1, mx.float16), noise([others, width], 2, mx.float16), p), 2e-3)
+  }
+  const broken = (): mx.Array => mx.array([[Number.NaN, 3, 1]])
+  expect(mx.isnan(mx.cdist(broken(), mx.ones([2, 3]), p)).tolist()).toEqual([[p !== 0, p !== 0]])
+})
+
 it("convolves over one to three axes, in groups, with steps and gaps", () => {
   agree(() => mx.conv1d(noise([2, 40, 6]), noise([10, 3, 6], 2), { stride: 2, padding: 1 }), 1e-5)
   agree(() => mx.conv2d(noise([2, 20, 19, 8]), noise([12, 3, 3, 8], 2), { padding: 1 }), 1e-5)

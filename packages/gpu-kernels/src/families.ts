@@ -6,6 +6,7 @@ import type { Family } from "./family"
 import { attention } from "./kernels/attention"
 import { convolutions } from "./kernels/conv"
 import { customKernels } from "./kernels/custom"
+import { distances } from "./kernels/distances"
 import { elementwise } from "./kernels/elementwise"
 import { fourier } from "./kernels/fft"
 import { gathers } from "./kernels/gather"
@@ -38,6 +39,7 @@ const families: Record<string, Family> = {
   ...attention,
   ...fourier,
   ...hadamard,
+  ...distances,
   ...customKernels,
 }
 /** The providers of kernels that are not this package's own. */

@@ -6,6 +6,7 @@
  * last one, and the second writes only that.
  */
 import { contiguousStrides, type Dtype, float32, isInteger, type Node, sizeOf } from "@lazuli/core/engine"
+import { atomicText } from "../atomic-source"
 import type { Argument, DispatchQueue, Kernel, Place } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { collapse, viewOf } from "../layout"
@@ -193,61 +194,6 @@ interface Finder {
   readonly slice: number
 }
 
-/** The update of one element while others may be updated. */
-function atomicText(mode: Mode, dtype: Dtype): string {
-  const type = metalType(dtype) as string
-  const word = dtype.size === 4 ? type : ""
-  if (mode === "add" && (word === "float" || word === "int" || word === "uint"))
-    return `inline void lz_update(device ${type}* y, long at, ${type} u) {
-  atomic_fetch_add_explicit((device atomic<${type}>*)(y + at), u, memory_order_relaxed);
-}
-`
-  if (mode === "add" && dtype.kind === "complex")
-    return `inline void lz_update(device float2* y, long at, float2 u) {
-  device atomic<float>* p = (device atomic<float>*)(y + at);
-  atomic_fetch_add_explicit(p, u.x, memory_order_relaxed);
-  atomic_fetch_add_explicit(p + 1, u.y, memory_order_relaxed);
-}
-`
-  if (mode === "add" && dtype.size === 8)
-    return `inline void lz_update(device ${type}* y, long at, ${type} u) {
-  device atomic<uint>* p = (device atomic<uint>*)(y + at);
-  uint low = uint(ulong(u)), high = uint(ulong(u) >> 32);
-  uint before = atomic_fetch_add_explicit(p, low, memory_order_relaxed);
-  if (before + low < before) high += 1;
-  if (high != 0) atomic_fetch_add_explicit(p + 1, high, memory_order_relaxed);
-}
-`
-  const value = combined(mode, dtype, "old", "u")
-  if (dtype.size === 4)
-    return `inline void lz_update(device ${type}* y, long at, ${type} u) {
-  device atomic<uint>* p = (device atomic<uint>*)(y + at);
-  uint before = atomic_load_explicit(p, memory_order_relaxed);
-  for (;;) {
-    ${type} old = as_type<${type}>(before);
-    if (atomic_compare_exchange_weak_explicit(p, &before, as_type<uint>(${value}), memory_order_relaxed, memory_order_relaxed)) break;
-  }
-}
-`
-  const parts = 4 / dtype.size
-  const bits = 8 * dtype.size
-  const unsigned = dtype.size === 2 ? "ushort" : "uchar"
-  const from = dtype.kind === "bool" ? "(piece != 0)" : `as_type<${type}>(piece)`
-  const to = dtype.kind === "bool" ? `uint(${value} ? 1 : 0)` : `uint(as_type<${unsigned}>(${value}))`
-  return `inline void lz_update(device ${type}* y, long at, ${type} u) {
-  device atomic<uint>* p = (device atomic<uint>*)y + at / ${parts};
-  uint shift = uint(at % ${parts}) * ${bits};
-  uint before = atomic_load_explicit(p, memory_order_relaxed);
-  for (;;) {
-    ${unsigned} piece = ${unsigned}(before >> shift);
-    ${type} old = ${from};
-    uint after = (before & ~(${2 ** bits - 1}u << shift)) | (${to} << shift);
-    if (atomic_compare_exchange_weak_explicit(p, &before, after, memory_order_relaxed, memory_order_relaxed)) break;
-  }
-}
-`
-}
-
 /** True if updates are summed in float32 and rounded once: of sixteen bits each sum would lose what is small beside it. */
 const isWide = (mode: Mode, dtype: Dtype): boolean =>
   mode === "add" && dtype.kind === "floating" && dtype.size === 2
@@ -266,30 +212,54 @@ function scatterSource(
   const { types, text } = finder
   const count = types.length
   const update = {
-    mark: "if (inside) atomic_fetch_max_explicit(marks + spot, order + 1, memory_order_relaxed);",
-    write: "if (inside && marks[spot] == order + 1) y[at] = updates[i];",
-    atomic: `if (inside) lz_update(y, at, ${wide ? "float(updates[i])" : "updates[i]"});`,
-    serial: `if (inside) { ${type} u = updates[i]; y[at] = ${combined(mode, dtype, "y[at]", "u")}; }`,
-    alone: `if (inside) { ${type} u = updates[i]; y[at] = ${combined(mode, dtype, "y[at]", "u")}; }`,
+    mark: "atomic_fetch_max_explicit(marks + spot, order + 1, memory_order_relaxed);",
+    write: "if (marks[spot] == order + 1) y[at] = u;",
+    atomic: `lz_update(y, at, ${wide ? "float(u)" : "u"});`,
+    serial: `y[at] = ${combined(mode, dtype, "y[at]", "u")};`,
+    alone: `y[at] = ${combined(mode, dtype, "y[at]", "u")};`,
   }[step]
   const functions = step === "atomic" ? atomicText(mode, wide ? float32 : dtype) : ""
   const marks = step === "mark" ? "device atomic<uint>* marks" : "device const uint* marks"
-  const body = `  long at = 0, start = 0;
-  uint spot = 0, order = 0;
-  bool inside = true;
-${text}  ${update}
+  const find = `long at = 0, start = 0;
+      uint spot = 0, order = 0;
+      bool inside = true;
+${text}`
+  const head = `${METAL_HEADER}${functionsFor(functions + update)}${POSITION}${functions}kernel void scatter(device const ${type}* updates [[buffer(0)]], ${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${wide ? "float" : type}* y [[buffer(${1 + count})]],
+    ${marks} [[buffer(${2 + count})]], constant int* layout [[buffer(${3 + count})]], uint lane [[thread_position_in_threadgroup]],
+    uint group [[threadgroup_position_in_grid]], uint threads [[threads_per_threadgroup]]) {
 `
-  const loop =
-    step === "serial"
-      ? `  if (i0 >= uint(layout[1])) return;
-  for (uint i = i0; i < uint(layout[0]); i += uint(layout[1])) {
-${body}  }`
-      : `  uint i = i0;
-  if (i >= uint(layout[0])) return;
-${body}`
-  return `${METAL_HEADER}${functionsFor(functions + update)}${POSITION}${functions}kernel void scatter(device const ${type}* updates [[buffer(0)]], ${count > 0 ? `${indexParameters(types, 1)}, ` : ""}device ${wide ? "float" : type}* y [[buffer(${1 + count})]],
-    ${marks} [[buffer(${2 + count})]], constant int* layout [[buffer(${3 + count})]], uint i0 [[thread_position_in_grid]]) {
-${loop}}
+  if (step === "serial")
+    return `${head}  uint first = group * threads + lane;
+  if (first >= uint(layout[1])) return;
+  for (uint i = first; i < uint(layout[0]); i += uint(layout[1])) {
+      ${find}    if (inside) { ${type} u = updates[i]; ${update} }
+  }
+}
+`
+  // Positions and updates are read together, before anything is written.
+  return `${head}  uint first = group * threads * ${WORDS} + lane, count = uint(layout[0]);
+  ${type} several[${WORDS}];
+  long ats[${WORDS}];
+  uint spots[${WORDS}], orders[${WORDS}];
+  bool within[${WORDS}];
+  for (uint e = 0; e < ${WORDS}; e++) {
+    uint i = first + e * threads;
+    within[e] = false;
+    if (i < count) {
+      ${find}      within[e] = inside;
+      ats[e] = at;
+      spots[e] = spot;
+      orders[e] = order;
+${step === "mark" ? "" : "      several[e] = updates[i];\n"}    }
+  }
+  for (uint e = 0; e < ${WORDS}; e++) {
+    if (within[e]) {
+      long at = ats[e];
+      uint spot = spots[e], order = orders[e];
+      ${step === "mark" ? "" : `${type} u = several[e];\n      `}${update}
+    }
+  }
+}
 `
 }
 
@@ -328,6 +298,7 @@ function encodeScatter(
         marks ? { storage: marks, offset: 0 } : target,
         Int32Array.from([n, finder.slice, ...finder.layout]),
       ]
+      const threads = what === "serial" ? finder.slice : n
       dispatchEach(
         queue,
         op,
@@ -338,7 +309,8 @@ function encodeScatter(
         },
         args,
         what === "mark" && marks ? [marks] : [target.storage],
-        what === "serial" ? finder.slice : n,
+        threads,
+        what === "serial" ? 1 : WORDS,
       )
     }
     if (marks) {

@@ -26,23 +26,24 @@ export function combined(mode: Mode, dtype: Dtype, old: string, update: string):
 export const canCombine = (dtype: Dtype, mode: Mode): boolean =>
   mode === "set" || (metalType(dtype) !== undefined && expressionFor(mode, dtype) !== undefined)
 
-/** One thread an element, guarded, in whole groups. */
+/** One thread an element, guarded, in whole groups; or one for `each` elements. */
 export function dispatchEach(
   queue: DispatchQueue,
   op: string,
   kernel: Kernel,
   args: Parameters<DispatchQueue["dispatch"]>[0]["arguments"],
   writes: readonly Storage[],
-  threads: number,
+  elements: number,
+  each = 1,
 ): void {
-  if (threads === 0) return
-  const group = Math.min(GROUP, Math.ceil(threads / 32) * 32)
+  if (elements === 0) return
+  const group = Math.min(GROUP, Math.ceil(elements / each / 32) * 32)
   queue.dispatch({
     op,
     kernel,
     arguments: args,
     writes,
-    grid: [Math.ceil(threads / group) * group, 1, 1],
+    grid: [Math.ceil(elements / (each * group)) * group, 1, 1],
     threadgroup: [group, 1, 1],
   })
 }
