@@ -228,7 +228,7 @@ export const barrier: Apply<{ group: number; serial: number }> = definePrimitive
 /** The array itself; of its cotangents, the sum over the members. */
 export const sumGradients: Apply<{ group: number }> = definePrimitive({
   name: `${PACKAGE}/sumGradients`,
-  api: 0,
+  api: 1,
   params: { group: "i64" },
   ...alike,
   view: ({ offset, strides }) => ({ offset, strides }),
@@ -240,7 +240,7 @@ export const sumGradients: Apply<{ group: number }> = definePrimitive({
 /** {@link allGather} of parts of a parameter; of its cotangents, the members' average of this member's part. */
 export const gatherParameter: Apply<{ group: number; size: number }> = definePrimitive({
   name: `${PACKAGE}/gatherParameter`,
-  api: 0,
+  api: 1,
   params: { group: "i64", size: "i64" },
   infer: ([x], { size }) => ({ shape: [x.shape[0] * size, ...x.shape.slice(1)], dtype: x.dtype }),
   decompose: (inputs, params) => allGather(inputs, params),

@@ -59,7 +59,7 @@ export function pairwiseDistance(...args: unknown[]): mx.Array {
 /** x [N, D], y [M, D], positions i, k → [T]: the distance of x[i[t]] to y[k[t]]. */
 const pairDistances: Apply<{ metric: Metric }> = definePrimitive({
   name: `${PACKAGE}/pairDistances`,
-  api: 0,
+  api: 1,
   params: { metric: metrics },
   infer: ([x, y, i, k]) => {
     const op = "indexedDistance"

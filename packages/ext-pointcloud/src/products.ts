@@ -140,7 +140,7 @@ const outerProducts: Apply<Params> = definePrimitive({
  */
 const matrixGradients: Apply<Record<never, never>> = definePrimitive({
   name: `${PACKAGE}/mvmrGradients`,
-  api: 0,
+  api: 1,
   infer: ([a, b, g, ...lists]) => {
     check("mvmr", [a, b, ...lists], 4)
     check("mvmr", [g, b, ...lists], 3)
