@@ -6,7 +6,9 @@ import { existsSync, readdirSync, readFileSync } from "node:fs"
 import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { createMetalBackend, HostRuntime } from "@lazuli/backend-metal"
-import { replayGolden } from "@lazuli/conformance"
+import { compile } from "@lazuli/compile"
+import { onBackendNamed, replayGolden } from "@lazuli/conformance"
+import * as mx from "@lazuli/core"
 import { registerBackend } from "@lazuli/core/engine"
 import { cudaHeaders, readMetalFile } from "@lazuli/gpu-kernels"
 import { goldenSpaces } from "./golden-spaces"
@@ -23,7 +25,21 @@ class Collector extends HostRuntime {
   override async prepare(sources: readonly KernelSource[]): Promise<void> {
     this.sources.push(...sources)
   }
+  override compileTogether(sources: readonly KernelSource[]): void {
+    this.sources.push(...sources)
+    super.compileTogether(sources)
+  }
 }
+
+/** Functions whose plans have kernels of joined work: chains, rows, reductions and products with what comes before and behind. */
+const joined: ((x: mx.Array, w: mx.Array) => mx.Array)[] = [
+  (x, w) => mx.tanh(x.multiply(w).add(1)).multiply(x.sqrt()),
+  (x, w) => mx.softmax(x.multiply(0.5).add(w), -1).multiply(3),
+  (x, w) => mx.fast.rmsNorm(x.add(w), null, 1e-5).multiply(mx.sigmoid(x)),
+  (x, w) => mx.logsumexp(x.multiply(w), -1, true).add(x),
+  (x, w) => x.multiply(w).sum(0),
+  (x, w) => mx.maximum(mx.matmul(x, w.T).add(1), 0),
+]
 
 /** All sources, of the recorded cases of these families or of all. */
 export async function kernelSources(families?: readonly string[]): Promise<KernelSource[]> {
@@ -31,6 +47,13 @@ export async function kernelSources(families?: readonly string[]): Promise<Kerne
   const backend = createMetalBackend(collector, "kernel-sources", -1)
   registerBackend(backend)
   await backend.rehearse(() => replayGolden({ spaces: goldenSpaces, backend: "kernel-sources", families }))
+  // Rehearsals run operation by operation: joined work has kernels where it runs.
+  onBackendNamed("kernel-sources", () => {
+    for (const f of joined)
+      for (const dtype of [mx.float32, mx.bfloat16])
+        mx.eval(compile(f)(mx.ones([9, 40], dtype), mx.ones([9, 40], dtype)))
+    mx.eval(mx.cdist(mx.ones([3, 4]), mx.ones([5, 4])))
+  })
   return collector.sources
 }
 
