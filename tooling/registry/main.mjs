@@ -4,6 +4,7 @@
 
 import { spawnSync } from "node:child_process"
 import {
+  cpSync,
   existsSync,
   mkdirSync,
   mkdtempSync,
@@ -109,6 +110,11 @@ function* whole({ scratch, url, table }) {
       },
     }
 
+  yield {
+    name: "ext-pointcloud's own tests, in a folder of its own",
+    run: () => ownTests(scratch, all.npm.install, "@lazuli/ext-pointcloud"),
+  }
+
   const folder = freshFolder(scratch, "runtimes")
   yield { name: "npm installs everything", run: () => all.npm.install(folder, EVERYTHING) }
   const runtimes = {
@@ -181,12 +187,37 @@ function scaffolded(scratch, folder, kernels, install) {
   run(scratch, folder, process.execPath, [create, "@me/ops", own, "--kernels", kernels])
   if (install) install(own, [])
   // The packages of the folder above, and the tools in the versions that the repository has too.
-  else
-    for (const tool of ["typescript", "tsup", "vitest", "@types/node"]) {
-      const link = join(folder, "node_modules", tool)
-      mkdirSync(dirname(link), { recursive: true })
-      if (!existsSync(link)) symlinkSync(resolve("node_modules", tool), link)
-    }
+  else linkTools(folder, ["typescript", "tsup", "vitest", "@types/node"])
+  const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8"))
+  for (const script of ["test", "build"]) execute(scratch, folder, own, scripts[script])
+}
+
+/** The repository's own versions of tools, in a folder's node_modules. */
+function linkTools(folder, tools) {
+  for (const tool of tools) {
+    const link = join(folder, "node_modules", tool)
+    mkdirSync(dirname(link), { recursive: true })
+    if (!existsSync(link)) symlinkSync(resolve("node_modules", tool), link)
+  }
+}
+
+/** Installs everything and runs the tests that a package's tarball carries, on its sources and what was installed. */
+function ownTests(scratch, install, name) {
+  const folder = freshFolder(scratch, "own-tests")
+  install(folder, EVERYTHING)
+  linkTools(folder, ["vitest"])
+  // Beside node_modules: vitest finds no tests in there.
+  const own = join(folder, "own")
+  cpSync(join(folder, "node_modules", name), own, { recursive: true })
+  return execute(scratch, folder, own, "NO_COLOR=1 vitest run --testTimeout 300000")
+    .split("\n")
+    .filter((line) => /Tests|Test Files/.test(line))
+    .map((line) => line.trim())
+    .join(", ")
+}
+
+/** Runs a command in a package's folder, whose tools are there or in the folder above; gives what it printed. */
+function execute(scratch, folder, own, command) {
   // Compiled kernels are kept where they always are: compiling a hundred takes minutes.
   const { HOME, XDG_CACHE_HOME } = process.env
   const { XDG_CACHE_HOME: _, ...fresh } = environment(scratch)
@@ -201,16 +232,9 @@ function scaffolded(scratch, folder, kernels, install) {
     ...(XDG_CACHE_HOME ? { XDG_CACHE_HOME } : {}),
     PATH: [...bins, process.env.PATH].join(delimiter),
   }
-  const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8"))
-  for (const script of ["test", "build"]) {
-    const { status, stdout, stderr } = spawnSync(scripts[script], {
-      shell: true,
-      cwd: own,
-      encoding: "utf8",
-      env,
-    })
-    if (status !== 0) throw new Error(`${script}: ${stdout}${stderr}`)
-  }
+  const { status, stdout, stderr } = spawnSync(command, { shell: true, cwd: own, encoding: "utf8", env })
+  if (status !== 0) throw new Error(`${command}: ${stdout}${stderr}`)
+  return stdout
 }
 
 /**

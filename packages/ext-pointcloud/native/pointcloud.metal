@@ -47,16 +47,17 @@ kernel void count(const device uint* left [[buffer(0)]], const device uint* righ
 /* Sums of the counts before each row, by one threadgroup: each thread takes a run of rows. */
 kernel void starts(const device uint* counts [[buffer(0)]], device uint* starts [[buffer(1)]],
                    device uint* next [[buffer(2)]], constant Products& sizes [[buffer(3)]],
-                   uint at [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]]) {
-  threadgroup uint sums[256];
+                   uint at [[thread_position_in_threadgroup]], uint threads [[threads_per_threadgroup]],
+                   uint lane [[thread_index_in_simdgroup]], uint simd [[simdgroup_index_in_threadgroup]]) {
+  threadgroup uint sums[32];
   uint each = (sizes.rows + threads - 1) / threads;
   uint from = min(at * each, sizes.rows), to = min(from + each, sizes.rows);
   uint sum = 0;
   for (uint r = from; r < to; r++) sum += counts[r];
-  sums[at] = sum;
+  uint before = simd_prefix_exclusive_sum(sum);
+  if (lane == 31) sums[simd] = before + sum;
   threadgroup_barrier(mem_flags::mem_threadgroup);
-  uint before = 0;
-  for (uint i = 0; i < at; i++) before += sums[i];
+  for (uint i = 0; i < simd; i++) before += sums[i];
   for (uint r = from; r < to; r++) {
     starts[r] = before;
     next[r] = before;
@@ -84,19 +85,28 @@ inline void sift(device uint* list, uint root, uint size) {
     root = child;
   }
 }
-kernel void sort(const device uint* starts [[buffer(0)]], device uint* order [[buffer(1)]],
-                 uint r [[thread_position_in_grid]]) {
-  uint size = starts[r + 1] - starts[r];
-  device uint* list = order + starts[r];
-  bool sorted = true;
-  for (uint i = 1; i < size; i++) sorted = sorted && list[i - 1] < list[i];
-  if (sorted) return;
-  for (uint root = size / 2; root > 0; root--) sift(list, root - 1, size);
-  for (uint last = size - 1; last > 0; last--) {
-    uint held = list[0];
-    list[0] = list[last];
-    list[last] = held;
-    sift(list, 0, last);
+/* A simdgroup a row: short lists by counting what is less than each, long ones by a heap in their place. */
+constant uint COUNTED = 2048;
+kernel void sort(const device uint* starts [[buffer(0)]], device uint* unsorted [[buffer(1)]],
+                 device uint* order [[buffer(2)]], uint at [[thread_position_in_grid]],
+                 uint lane [[thread_index_in_simdgroup]]) {
+  uint r = at / 32, first = starts[r], size = starts[r + 1] - first;
+  device uint* list = unsorted + first;
+  if (size > COUNTED && lane == 0) {
+    for (uint root = size / 2; root > 0; root--) sift(list, root - 1, size);
+    for (uint last = size - 1; last > 0; last--) {
+      uint held = list[0];
+      list[0] = list[last];
+      list[last] = held;
+      sift(list, 0, last);
+    }
+    for (uint i = 0; i < size; i++) order[first + i] = list[i];
+  }
+  if (size > COUNTED) return;
+  for (uint i = lane; i < size; i += 32) {
+    uint t = list[i], place = 0;
+    for (uint j = 0; j < size; j++) place += list[j] < t ? 1 : 0;
+    order[first + place] = t;
   }
 }
 
@@ -246,6 +256,47 @@ kernel void neighbours(const device T* points [[buffer(0)]], const device T* que
 template [[host_name("neighbours_float32")]] [[kernel]] decltype(neighbours<float>) neighbours<float>;
 template [[host_name("neighbours_float16")]] [[kernel]] decltype(neighbours<half>) neighbours<half>;
 template [[host_name("neighbours_bfloat16")]] [[kernel]] decltype(neighbours<bfloat>) neighbours<bfloat>;
+
+/* The nearest of up to 32 points: a simdgroup a query, whose lanes look at points side by side and hold one
+   of the nearest each, in order. */
+template <typename T>
+kernel void nearest(const device T* points [[buffer(0)]], const device T* queries [[buffer(1)]],
+                    const device uint* offsets [[buffer(2)]], const device uint* of_queries [[buffer(3)]],
+                    device int* out [[buffer(4)]], constant Search& sizes [[buffer(5)]],
+                    uint at [[thread_position_in_grid]], uint lane [[thread_index_in_simdgroup]]) {
+  uint query = at / 32, cloud = cloud_of(query, of_queries, sizes.clouds), k = sizes.k, found = 0;
+  uint first = min(offsets[cloud], sizes.points), last = min(offsets[cloud + 1], sizes.points);
+  const device T* q = queries + ulong(query) * sizes.width;
+  float2 most = float2(sizes.radius, sizes.rest), best = float2(INFINITY, 0.0f);
+  int position = -1;
+  for (uint block = first; block < last; block += 32) {
+    uint p = block + lane;
+    float2 d = float2(NAN, 0.0f);
+    if (p < last) d = squared_distance(points + ulong(p) * sizes.width, q, sizes.width);
+    bool near = is_less(d, most) || (found < k && d.x == most.x && d.y == most.y);
+    uint left = uint(ulong(simd_ballot(near)));
+    // In the order of the points: of equally near ones the first stays in front.
+    while (left != 0) {
+      ushort from = ushort(ctz(left));
+      left &= left - 1;
+      float2 next = float2(simd_broadcast(d.x, from), simd_broadcast(d.y, from));
+      if (found == k && !is_less(next, most)) continue;
+      uint place = popcount(uint(ulong(simd_ballot(lane < found && !is_less(next, best)))));
+      float2 before = float2(simd_shuffle_up(best.x, 1), simd_shuffle_up(best.y, 1));
+      int position_before = simd_shuffle_up(position, 1);
+      if (lane > place) best = before, position = position_before;
+      if (lane == place) best = next, position = int(block + from);
+      if (found < k) found++;
+      // Once there are k, the farthest of them is as far as a point may be.
+      if (found == k)
+        most = float2(simd_broadcast(best.x, ushort(k - 1)), simd_broadcast(best.y, ushort(k - 1)));
+    }
+  }
+  if (lane < k) out[ulong(query) * k + lane] = lane < found ? position : -1;
+}
+template [[host_name("nearest_float32")]] [[kernel]] decltype(nearest<float>) nearest<float>;
+template [[host_name("nearest_float16")]] [[kernel]] decltype(nearest<half>) nearest<half>;
+template [[host_name("nearest_bfloat16")]] [[kernel]] decltype(nearest<bfloat>) nearest<bfloat>;
 
 /* A threadgroup a cloud: each thread keeps the distances of its points to those that were chosen. */
 template <typename T>

@@ -12,6 +12,10 @@ import { metalLibrary, PACKAGE } from "./libraries"
 const THREADS = 256
 /** From this width on a simdgroup shares a product. */
 const WIDE = 16
+/** Threads of the one threadgroup that adds up counts. */
+const SCANNING = 1024
+/** Threads of a simdgroup. */
+const LANES = 32
 
 const isFloat = (dtype: Dtype): boolean => dtype.kind === "floating"
 
@@ -37,12 +41,13 @@ const products = (kernel: "mvmr" | "vvor"): MetalFileKernel => ({
     const count = rowList.shape[0]
     const cells = sizeOf(out.shape)
     const wide = kernel === "mvmr" && width >= WIDE
-    if (!isFloat(out.dtype) || 32 * cells >= 2 ** 32 || count >= 2 ** 31) return null
+    if (!isFloat(out.dtype) || LANES * Math.max(cells, rows) >= 2 ** 32 || count >= 2 ** 31) return null
     const sizes = Uint32Array.of(count, rows, groups, height, width)
     return {
       scratch: {
         ...{ lefts: 4 * count, rights: 4 * count, rowOf: 4 * count },
-        ...{ counts: 4 * rows, starts: 4 * (rows + 1), next: 4 * rows, order: 4 * count },
+        ...{ counts: 4 * rows, starts: 4 * (rows + 1), next: 4 * rows },
+        ...{ unsorted: 4 * count, order: 4 * count },
       },
       dispatches: [
         positions("leftList", leftList, "lefts", left.shape[0]),
@@ -50,9 +55,12 @@ const products = (kernel: "mvmr" | "vvor"): MetalFileKernel => ({
         positions("rowList", rowList, "rowOf", rows),
         each("clear", ["counts"], rows),
         each("count", ["lefts", "rights", "rowOf", "counts"], count),
-        each("starts", ["counts", "starts", "next", sizes], THREADS),
-        each("fill", ["lefts", "rights", "rowOf", "next", "order"], count),
-        each("sort", ["starts", "order"], rows),
+        {
+          ...each("starts", ["counts", "starts", "next", sizes], SCANNING),
+          threadgroup: [SCANNING],
+        },
+        each("fill", ["lefts", "rights", "rowOf", "next", "unsorted"], count),
+        each("sort", ["starts", "unsorted", "order"], LANES * rows),
         each(
           `${kernel}_${out.dtype.name}`,
           ["left", "right", "lefts", "rights", "starts", "order", "out", sizes],
@@ -90,9 +98,23 @@ const neighbours: MetalFileKernel = {
     if (!isFloat(points.dtype) || asked * k >= 2 ** 31 || count >= 2 ** 31) return null
     const clouds = offsets.shape[0] - 1
     const sizes = searchOf(count, asked, width, clouds, k, radius * radius)
+    const starts = { starts: 4 * (clouds + 1), queryStarts: 4 * (clouds + 1) }
+    if (order === "nearest" && k > 0 && k <= LANES && asked < 2 ** 27)
+      return {
+        scratch: starts,
+        dispatches: [
+          positions("offsets", offsets, "starts", count + 1),
+          positions("queryOffsets", queryOffsets, "queryStarts", asked + 1),
+          each(
+            `nearest_${points.dtype.name}`,
+            ["points", "queries", "starts", "queryStarts", "out", sizes],
+            LANES * asked,
+          ),
+        ],
+      }
     return {
       scratch: {
-        ...{ starts: 4 * (clouds + 1), queryStarts: 4 * (clouds + 1) },
+        ...starts,
         best: order === "nearest" ? 8 * asked * k : 8,
       },
       dispatches: [
