@@ -4,7 +4,7 @@
 import { mkdirSync, rmSync, writeFileSync } from "node:fs"
 import { join } from "node:path"
 import { brotliCompressSync, constants } from "node:zlib"
-import type { KernelRequest } from "@lazuli/gpu-kernels"
+import type { CudaSource, KernelRequest } from "@lazuli/gpu-kernels"
 import { type Request, translationOf } from "./compiler"
 import type { CudaNative } from "./native"
 import { type Capability, type PackIndex, packedKey } from "./packed"
@@ -32,7 +32,7 @@ export interface PackOptions {
 }
 
 interface Wanted {
-  readonly request: Request
+  readonly translated: CudaSource
   readonly name: string
   readonly capability: Capability
 }
@@ -72,9 +72,9 @@ export async function packKernels(
   const wanted = new Map<string, Wanted>()
   for (const each of requests) {
     const request = packable(each)
+    const translated = translationOf(request)
     // The kernels in CUDA's own language are for tensor cores of bfloat16 too.
-    const capability = request.isNative ? 80 : 75
-    wanted.set(packedKey(translationOf(request)), { request, name: each.name, capability })
+    wanted.set(packedKey(translated), { translated, name: each.name, capability: request.isNative ? 80 : 75 })
   }
   const order = [...wanted].sort(
     ([, a], [, b]) => a.capability - b.capability || (a.name < b.name ? -1 : Number(a.name > b.name)),
@@ -84,8 +84,8 @@ export async function packKernels(
   let next = 0
   const work = async (): Promise<void> => {
     for (let i = next++; i < order.length; i = next++) {
-      const [key, { request, name, capability }] = order[i]
-      const { source, headers, options } = translationOf(request)
+      const [key, { translated, name, capability }] = order[i]
+      const { source, headers, options } = translated
       const { code, log } = await compile(
         source,
         `${name}.cu`,
@@ -124,7 +124,11 @@ function writePack(
     const { capability } = entries[from]
     const group = entries.slice(from, from + GROUP).filter((each) => each.capability === capability)
     const text = JSON.stringify(Object.fromEntries(group.map(({ key, ptx }) => [key, ptx])))
-    const params = { [constants.BROTLI_PARAM_LGWIN]: 24, [constants.BROTLI_PARAM_SIZE_HINT]: text.length }
+    const params = {
+      [constants.BROTLI_PARAM_QUALITY]: 9,
+      [constants.BROTLI_PARAM_LGWIN]: 24,
+      [constants.BROTLI_PARAM_SIZE_HINT]: text.length,
+    }
     write(`${groups.length}.br`, brotliCompressSync(text, { params }))
     for (const { key } of group) kernels[key] = groups.length
     groups.push(capability)

@@ -1,8 +1,8 @@
 /** Loops that never yield, with no other backend's weak references: their memory comes back all the same. */
 import * as mx from "@lazuli/core"
-import { expect, test } from "vitest"
+import { expect, test, vi } from "vitest"
 import "../test/double"
-import "./index"
+import { cudaRuntime } from "./index"
 
 test("a loop of large arrays stays flat without a pause", () => {
   mx.setBackend("cuda", "gpu")
@@ -24,3 +24,24 @@ test("small arrays share buffers of the driver", () => {
     expect(each.index(3).item()).toBe(i + 1)
   })
 })
+
+test("large arrays that are given back by hand ask for no collection of garbage, and others do", () => {
+  const collect = vi.spyOn(cudaRuntime.tracker as { collect(full: boolean): void }, "collect")
+  const x = mx.zeros([1 << 21])
+  mx.eval(x)
+  const loop = (after: (y: mx.Array) => void): number => {
+    collect.mockClear()
+    for (let i = 0; i < 70; i++) {
+      const y = x.add(1)
+      mx.eval(y)
+      after(y)
+    }
+    return collect.mock.calls.length
+  }
+  // Polls from time to time, where they take little of it, are another matter.
+  vi.spyOn(performance, "now").mockReturnValue(1e6)
+  loop(() => {})
+  const [freed, kept] = [loop((y) => y.dispose()), loop(() => {})]
+  expect([freed, kept > 0]).toEqual([0, true])
+  vi.restoreAllMocks()
+}, 60_000)

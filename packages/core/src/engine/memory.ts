@@ -4,7 +4,7 @@
  * on the node of a small one, and of one that only a pending graph can reach.
  * Which storages die inside one evaluation is decided in evaluate.ts, without asking anybody.
  */
-import { type Backend, onBackend } from "../graph/backend"
+import { type Backend, listBackends, onBackend } from "../graph/backend"
 import { type Array, handles, isLarge, Mark, Node, Ref } from "../graph/graph"
 import type { Memory, Storage } from "../graph/storage"
 import type { Bytes } from "./memory-budget"
@@ -60,6 +60,10 @@ class Lifetimes {
   /** The same since the last time that `threshold` of them were reached: polls in between find only what is young. */
   private pressure = 0
   private threshold = BUDGET
+  /** Bytes of things that no backend counts, among `pressure`. */
+  private uncounted = 0
+  /** Bytes in use on all backends at the last time that `threshold` was reached, or fewer since. */
+  private base = 0
   private survived = LEAST_SURVIVED
   private lastPoll = 0
   private pollCost = 0
@@ -93,6 +97,7 @@ class Lifetimes {
     this.young++
     this.allocated += nbytes
     this.pressure += nbytes
+    this.uncounted += nbytes
   }
 
   /** Sees to it that an evaluated node's storage goes with the last reader: by its handles where they are watched, else by the node. */
@@ -206,7 +211,7 @@ class Lifetimes {
       return
     }
     this.flush(references)
-    const pressed = this.pressure >= this.threshold
+    const pressed = this.pressure >= this.threshold && this.hasGrown()
     if (
       !pressed &&
       this.young < MAX_YOUNG &&
@@ -222,11 +227,12 @@ class Lifetimes {
       return
     }
     if (pressed) {
-      this.pressure = 0
+      this.pressure = this.uncounted = 0
       this.sweepRecent()
     }
     this.poll(references, "young")
     this.pollOld(references)
+    if (pressed) this.base = activeEverywhere()
     if (!pressed || !this.counting) return
     let active = this.activeBytes(this.counting)
     if (active > 2 * this.survived) {
@@ -239,6 +245,19 @@ class Lifetimes {
     }
     this.survived = Math.max(LEAST_SURVIVED, Math.min(this.survived, active))
     this.threshold = Math.max(BUDGET, active)
+  }
+
+  /**
+   * True if memory has grown by half of what was allocated under pressure. Otherwise it was given back, by hand or by the engine, and a
+   * collection would find little; on a GPU each would cost half as much as the work on 256 MB.
+   */
+  private hasGrown(): boolean {
+    const active = activeEverywhere()
+    this.base = Math.min(this.base, active)
+    const grown = active - this.base + this.uncounted
+    if (grown >= this.threshold / 2) return true
+    this.pressure = grown
+    return false
   }
 
   /** Collects garbage and frees every storage that no handle can reach. Rarely needed: it happens by itself under pressure. */
@@ -351,6 +370,13 @@ class Lifetimes {
     drain(backend)
     return statsOf(backend).active
   }
+}
+
+/** Bytes in use on the backends that count them; memory that was released may be among them until work is done. */
+function activeEverywhere(): number {
+  let sum = 0
+  for (const backend of listBackends()) if (backend.memory.stats) sum += statsOf(backend).active
+  return sum
 }
 
 export const lifetimes = new Lifetimes()
