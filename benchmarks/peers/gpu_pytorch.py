@@ -79,6 +79,60 @@ def mlp():
     return step, (x, y)
 
 
+class Block(torch.nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.attention_norm = torch.nn.LayerNorm(width)
+        self.project = torch.nn.Linear(width, 3 * width)
+        self.out = torch.nn.Linear(width, width)
+        self.network_norm = torch.nn.LayerNorm(width)
+        self.widen = torch.nn.Linear(width, 4 * width)
+        self.narrow = torch.nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        batch, length, width = x.shape
+        q, k, v = self.project(self.attention_norm(x)).view(batch, length, 3, 12, width // 12).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attended.transpose(1, 2).reshape(batch, length, width))
+        return x + self.narrow(F.gelu(self.widen(self.network_norm(x)), approximate="tanh"))
+
+
+class Gpt(torch.nn.Module):
+    def __init__(self, words=32_000, width=768, layers=12, length=1024):
+        super().__init__()
+        self.words = torch.nn.Embedding(words, width)
+        self.places = torch.nn.Embedding(length, width)
+        self.blocks = torch.nn.ModuleList(Block(width) for _ in range(layers))
+        self.norm = torch.nn.LayerNorm(width)
+        self.head = torch.nn.Linear(width, words, bias=False)
+
+    def forward(self, tokens, targets):
+        x = self.words(tokens) + self.places(torch.arange(tokens.shape[1]))
+        for block in self.blocks:
+            x = block(x)
+        logits = self.head(self.norm(x))
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def gpt(dtype):
+    def make():
+        model = Gpt().to(dtype)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=True)
+        tokens = torch.randint(0, 32_000, (8, 1024))
+
+        def step(a, b, model=model):
+            loss = model(a, b)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        fast = torch.compile(model)
+        return step, (tokens, tokens), lambda a, b: step(a, b, fast)
+
+    return make
+
+
 rows = {
     "copy 8192²": on_matrix(lambda x: x.clone()),
     "add 8192²": on_matrix(lambda x: x + x),
@@ -105,6 +159,8 @@ rows = {
     "100 cumsums, compiled (16 elements)": lambda: (lambda x: chain(lambda y, _: y.cumsum(0), x), (torch.ones(16),)),
     "one add, one eval (16 elements)": lambda: (torch.add, (torch.ones(16), torch.ones(16))),
     "MLP step (64, 784-256-10, SGD momentum), compiled": mlp,
+    "GPT-2 small step, 8×1024, bf16": gpt(torch.bfloat16),
+    "GPT-2 small step, 8×1024, f32": gpt(torch.float32),
 }
 
 
@@ -205,12 +261,13 @@ def make(name, compiled):
     torch.cuda.empty_cache()
     if name not in rows:
         return
-    f, inputs = rows[name]()
+    # A row may have a compiled form of its own.
+    f, inputs, *fast = rows[name]()
     forms["eager"] = lambda: f(*inputs)
     if name in GRAPHS:
         forms["compiled"] = captured(f, inputs)
     elif compiled:
-        g = torch.compile(f)
+        g = fast[0] if fast else torch.compile(f)
         forms["compiled"] = lambda: g(*inputs)
     for form in list(forms):
         try:

@@ -2,7 +2,8 @@
 import { compile } from "@lazuli/compile"
 import * as mx from "@lazuli/core"
 import * as nn from "@lazuli/nn"
-import { type Optimizer, SGD } from "@lazuli/nn/optimizers"
+import { AdamW, type Optimizer, SGD } from "@lazuli/nn/optimizers"
+import { GPT_BATCH, GPT_LENGTH, GPT_WORDS, Gpt } from "./gpu-gpt"
 import { gridSample, gridSampleGradient } from "./grid-sample"
 import { pointCloudOperations } from "./point-clouds"
 
@@ -95,6 +96,18 @@ const spread = (): mx.Array => {
   mx.eval(grid)
   return grid
 }
+
+/** Parameters, activations and the optimizer's state in one dtype. */
+const gptStep = (name: string, dtype: mx.Dtype): Row => ({
+  name: `GPT-2 small step, 8×1024, ${name}`,
+  make() {
+    const model = new Gpt()
+    model.setDtype(dtype)
+    const tokens = mx.random.randint(0, GPT_WORDS, [GPT_BATCH, GPT_LENGTH])
+    const loss = (x: mx.Array, y: mx.Array): mx.Array => model.loss(x, y)
+    return step(model, new AdamW({ learningRate: 1e-4 }), loss, tokens, tokens)
+  },
+})
 
 export const rows: readonly Row[] = [
   onMatrix("copy 8192²", 2, (x) => x.add(0)),
@@ -214,6 +227,8 @@ export const rows: readonly Row[] = [
       return step(model, optimizer, loss, randn([64, 784]), mx.random.randint(0, 10, [64]))
     },
   },
+  gptStep("bf16", mx.bfloat16),
+  gptStep("f32", mx.float32),
   // Those of @lazuli/ext-pointcloud, compiled as their compositions by torch.compile are.
   ...Object.entries(pointCloudOperations()).map(([name, { own, inputs }]) => ({
     name,
