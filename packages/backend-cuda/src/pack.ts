@@ -45,8 +45,8 @@ function packable({ source, options, constants: given = {}, form }: KernelReques
 /** Compiles with NVRTC, as the addon's `compileLater` does. */
 export type Compile = CudaNative["compileLater"]
 
-/** Comments and empty lines. */
-const COMMENTS = /^\/\/.*\n|^\s*\n/gm
+/** Comments, empty lines, and hints that older drivers do not know. */
+const COMMENTS = /^\/\/.*\n|^\s*\.pragma "used_bytes_mask .*\n|^\s*\n/gm
 /** The text without comments and without those constants of the prelude that no kernel reads, which are most of it. */
 function trimmed(ptx: string): string {
   if (!/^\.version /m.test(ptx.slice(0, 1000))) return ptx
@@ -125,7 +125,6 @@ function writePack(
     const group = entries.slice(from, from + GROUP).filter((each) => each.capability === capability)
     const text = JSON.stringify(Object.fromEntries(group.map(({ key, ptx }) => [key, ptx])))
     const params = {
-      [constants.BROTLI_PARAM_QUALITY]: 9,
       [constants.BROTLI_PARAM_LGWIN]: 24,
       [constants.BROTLI_PARAM_SIZE_HINT]: text.length,
     }
