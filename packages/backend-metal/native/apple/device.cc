@@ -33,6 +33,11 @@ Device::Device(const std::vector<std::string>& libraries) {
 
 Device::~Device() {
   Pool pool;
+  try {
+    if (captures_) stop_capture();
+  } catch (const Failure&) {
+    // It ends with the process.
+  }
   bool all_done = true;
   for (const auto& queue : queues_) {
     queue->drain(submissions_);
@@ -339,6 +344,7 @@ void Device::start_capture(const std::string& path) {
   Id error = nullptr;
   if (!startCapture(manager, descriptor, &error))
     throw Failure("Metal does not begin to capture: " + described(error, "it gave no reason"));
+  captures_ = true;
 }
 
 void Device::stop_capture() {
@@ -346,6 +352,7 @@ void Device::stop_capture() {
   const Id manager = sharedCaptureManager(class_named("MTLCaptureManager"));
   if (!manager || !isCapturing(manager)) throw Failure("no capture is under way");
   stopCapture(manager);
+  captures_ = false;
 }
 
 }  // namespace lz::apple

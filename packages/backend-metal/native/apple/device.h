@@ -79,6 +79,7 @@ class Device {
   uint64_t submissions_ = 0;
   Owned residency_;
   double wired_limit_ = 0, wired_ = 0;
+  bool captures_ = false;
 };
 
 }  // namespace lz::apple

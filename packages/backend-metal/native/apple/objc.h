@@ -155,6 +155,8 @@ class Owned {
   ~Owned();
   // Of an object that somebody else owns.
   static Owned retained(Id id);
+  // Leaves it to somebody else to release.
+  void forget() { id_ = nullptr; }
   operator Id() const { return id_; }
 
  private:

@@ -30,7 +30,7 @@ Id shared_manager() { return the_manager()->id(); }
 
 bool valid_options(UInteger options, const char* where) {
   if (options == ((0u) | (1u << 8))) return true;
-  violation(std::string(where) + ": the options " + std::to_string(options) +
+  violation(std::string(where) + " the options " + std::to_string(options) +
             " are not those of shared, untracked memory");
   return false;
 }

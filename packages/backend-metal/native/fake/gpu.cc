@@ -80,6 +80,9 @@ void note_access(Buffer& buffer, const Access& now, const std::string& kernel, u
 
 // The fault, or nothing.
 std::string run_kernel(Run& r) {
+  bool is_gone = r.pipeline->is_gone;
+  for (const Run::Bound& each : r.bound) is_gone = is_gone || (each.buffer && each.buffer->is_gone);
+  if (is_gone) return "what it is bound to was released";
   static char* scratch = nullptr;
   if (!scratch) scratch = new char[kBuffers * 4096 + 64];
   char* const aligned = scratch + 63 - reinterpret_cast<uintptr_t>(scratch + 63) % 64;
@@ -127,10 +130,12 @@ void advance(Commands& c, std::unique_lock<std::mutex>& lock) {
         interval++;
         break;
       case Step::kWaitFence:
-        add_works(*step.work, static_cast<Fence*>(step.object)->after);
+        if (static_cast<Fence*>(step.object)->queue == c.queue)
+          add_works(*step.work, static_cast<Fence*>(step.object)->after);
         break;
       case Step::kUpdateFence:
         static_cast<Fence*>(step.object)->after = up_to(step.work);
+        static_cast<Fence*>(step.object)->queue = c.queue;
         break;
       case Step::kSignal: {
         Event& event = *static_cast<Event*>(step.object);

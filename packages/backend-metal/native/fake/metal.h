@@ -150,7 +150,6 @@ constexpr uint64_t kNever = UINT64_MAX;
 // An encoder's work, to tell what runs before what.
 struct Work {
   uint64_t number = 0;
-  std::string of;
   uint64_t committed_at = 0, observed_at = kNever;
   std::set<std::shared_ptr<Work>> before;
 };
@@ -159,6 +158,7 @@ using Works = std::set<std::shared_ptr<Work>>;
 struct Fence : Object {
   static constexpr const char* kName = "MTLFence";
   Works after;
+  const Object* queue = nullptr;  // of the encoder that updated it: between queues it orders nothing
 };
 struct Event : Object {
   static constexpr const char* kName = "MTLSharedEvent";

@@ -163,7 +163,7 @@ Id autoreleased(Object* object) {
 Object* living(Id id, const char* of, const char* where) {
   Object* object = reinterpret_cast<Object*>(id);
   if (!object) {
-    violation(std::string(where) + ": is given nil for an " + of);
+    violation(std::string(where) + " is given nil for an " + of);
     return nullptr;
   }
   {
@@ -171,13 +171,13 @@ Object* living(Id id, const char* of, const char* where) {
     if (!known().objects.count(object)) object = nullptr;
   }
   if (!object)
-    violation(std::string(where) + ": is given what is no object");
+    violation(std::string(where) + " is given what is no object");
   else if (object->is_gone)
-    violation(std::string(where) + ": is given an " + object->isa->name + " that was released");
+    violation(std::string(where) + " is given an " + object->isa->name + " that was released");
   else if (!object->is_ready)
-    violation(std::string(where) + ": is given an " + object->isa->name + " before init");
+    violation(std::string(where) + " is given an " + object->isa->name + " before init");
   else if (!is_kind_of(object->isa, of))
-    violation(std::string(where) + ": is given an " + object->isa->name + " for an " + of);
+    violation(std::string(where) + " is given an " + object->isa->name + " for an " + of);
   else
     return object;
   return nullptr;
