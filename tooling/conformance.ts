@@ -1,6 +1,6 @@
 // `npm run conformance`: replays MLX's recorded answers through the public functions and prints what agrees, by family.
 //
-//   npm run conformance -- [--backend cpu,reference,metal] [--through written,compile,shapeless] [--families unary,linalg]
+//   npm run conformance -- [--backend cpu,reference,metal,apple] [--through written,compile,shapeless] [--families unary,linalg]
 //                          [--only REGEX] [--verbose]
 
 import { parseArgs } from "node:util"
@@ -26,11 +26,15 @@ if (!ways.every((way) => WAYS.includes(way))) {
   process.exit(2)
 }
 const metal = backends.includes("metal") ? await import("@lazuli/backend-metal") : null
+// The runtime on Metal.framework, with the fake of its tests under it.
+const apple = backends.includes("apple")
+  ? (await import("../packages/backend-metal/test/apple-backend")).appleBackend
+  : null
 
 let failures = 0
 for (const backend of backends) {
   if (!listBackends().some((b) => b.name === backend)) {
-    console.error(`no backend is named "${backend}"; there are reference, cpu and metal`)
+    console.error(`no backend is named "${backend}"; there are reference, cpu, metal and apple`)
     process.exit(2)
   }
   for (const through of ways) await report(backend, through)
@@ -48,6 +52,7 @@ async function report(backend: string, through: Through): Promise<void> {
     })
   // Thousands of kernels, compiled together.
   if (backend === "metal") await metal?.metalBackend.rehearse(replay)
+  if (backend === "apple") await apple?.rehearse(replay)
   const results = replay()
   console.log(`\n${backend}${through === "written" ? "" : `, ${through}`}\n${formatReplay(results)}`)
   const absent = new Map<string, number>()

@@ -31,6 +31,10 @@ const { values, positionals } = parseArgs({
 })
 const backends = values.backend.split(",")
 const metal = backends.includes("metal") ? await import("@lazuli/backend-metal") : null
+// The runtime on Metal.framework, with the fake of its tests under it.
+const apple = backends.includes("apple")
+  ? (await import("../packages/backend-metal/test/apple-backend")).appleBackend
+  : null
 const wanted = values.columns?.split(",")
 const columns = standardColumns({ backends }).filter(({ name }) => wanted?.includes(name) ?? true)
 const applications = applicationsOf([...samples, ...discreteSamples, ...nnSamples])
@@ -46,10 +50,11 @@ const checked = (some: readonly Column[]): OpReport[] =>
     )
   })
 // Thousands of Metal kernels: compiled together they take minutes, one by one an hour.
-await metal?.metalBackend.rehearse(() => {
-  if (values.suite) backendSuite("metal", { primitives: names, samples: nnSamples })
-  else checked(columns.filter(({ name }) => name === "metal"))
-})
+for (const backend of [metal?.metalBackend, apple])
+  await backend?.rehearse(() => {
+    if (values.suite) backendSuite(backend.name, { primitives: names, samples: nnSamples })
+    else checked(columns.filter(({ name }) => name === backend.name))
+  })
 const reports = values.suite
   ? backends.flatMap((backend) => backendSuite(backend, { primitives: names, samples: nnSamples }))
   : checked(columns)

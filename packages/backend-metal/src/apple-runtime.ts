@@ -51,6 +51,8 @@ export class AppleRuntime implements MetalRuntime {
   readonly dispatchesAhead: number = DISPATCHES_AHEAD
   private opened: { native: AppleNative; facts: AppleFacts } | null = null
   private readonly libraries = new Map<string, AppleLibrary>()
+  /** Why submissions were not handed over, by their negative numbers. */
+  private readonly refused = new Map<number, string>()
 
   /** `libraries` are where Objective-C's runtime and Metal are looked for: Apple's own by default. */
   constructor(
@@ -197,12 +199,19 @@ export class AppleRuntime implements MetalRuntime {
     return this.attempt(({ native }) => native.eventValue(event.id))
   }
   commit(stream: Commands, queue = 0): Submission {
-    return { id: this.attempt(({ native }) => native.commit(queue, stream.words, stream.length)) }
+    try {
+      return { id: this.native.commit(queue, stream.words, stream.length) }
+    } catch (error) {
+      // Work that cannot be handed over has no result, like work that fails.
+      const id = -1 - this.refused.size
+      this.refused.set(id, (error as Error).message)
+      return { id }
+    }
   }
   wait({ id }: Submission): readonly CommandFailure[] {
-    const message = this.attempt(({ native }) => native.wait(id))
+    const message = id < 0 ? this.refused.get(id) : this.attempt(({ native }) => native.wait(id))
     // Metal does not tell which of its commands failed: none of them has a result.
-    return message === null ? NONE : [{ word: -1, message }]
+    return message == null ? NONE : [{ word: -1, message }]
   }
   async done(submission: Submission): Promise<readonly CommandFailure[]> {
     return this.wait(submission)

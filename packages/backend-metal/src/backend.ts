@@ -2,6 +2,7 @@
  * The Metal backend: this machine's runtime under the kernels of gpu-kernels.
  */
 import { createGpuBackend, type GpuBackend } from "@lazuli/gpu-kernels"
+import { AppleRuntime } from "./apple-runtime"
 import { HostRuntime } from "./host-runtime"
 import type { MetalRuntime } from "./runtime"
 
@@ -13,5 +14,19 @@ export function createMetalBackend(runtime: MetalRuntime, name = "metal", priori
   return createGpuBackend(runtime, name, priority)
 }
 
+/** The runtime for a system: Metal.framework on a Mac with Apple silicon, the CPU elsewhere. Nothing is opened yet. */
+export function runtimeFor(
+  { platform, arch }: { readonly platform: string; readonly arch: string },
+  chosen: string | undefined = process.env.LAZULI_METAL_RUNTIME,
+): AppleRuntime | HostRuntime {
+  const isMac = platform === "darwin" && arch === "arm64"
+  return (chosen || (isMac ? "apple" : "host")) === "apple" ? new AppleRuntime() : new HostRuntime()
+}
+
+const runtime = runtimeFor(process)
+
 /** Serves `mx.gpu`, on the CPU where there is no other runtime. */
-export const metalBackend: MetalBackend = createMetalBackend(new HostRuntime())
+export const metalBackend: MetalBackend = createMetalBackend(runtime)
+
+/** True where `mx.gpu` is the GPU of a Mac, which it opens. Never throws. */
+export const hasMetalGpu = (): boolean => runtime instanceof AppleRuntime && runtime.isAvailable

@@ -24,7 +24,8 @@ export {
   metalKernel,
   type Size,
 } from "@lazuli/gpu-kernels"
-export { createMetalBackend, metalBackend } from "./backend"
+export { AppleRuntime } from "./apple-runtime"
+export { createMetalBackend, hasMetalGpu, metalBackend } from "./backend"
 export { canCompileKernels } from "./host-compiler"
 export { HostRuntime } from "./host-runtime"
 export type {

@@ -2,6 +2,9 @@
 
 import "@lazuli/backend-cpu"
 import "@lazuli/distributed"
+import { preferMacGpu } from "./mac"
+
+preferMacGpu(process)
 
 export * as nn from "@lazuli/nn"
 export * as optim from "@lazuli/nn/optimizers"

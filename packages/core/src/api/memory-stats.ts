@@ -3,7 +3,7 @@
  */
 
 import { lifetimes } from "../engine/memory"
-import { type Backend, backendFor } from "../graph/backend"
+import { type Backend, backendFor, listBackends } from "../graph/backend"
 import { currentStream } from "../graph/device"
 import { ArgumentError, describe } from "../graph/errors"
 import type { Memory, MemoryStats } from "../graph/storage"
@@ -105,12 +105,14 @@ export function clearCache(): void {
 
 let wired = 0
 /**
- * Bounds the bytes that stay in physical memory; gives the bound before. It is kept, and wires nothing: neither backend here can.
+ * Bounds the bytes that stay in physical memory; gives the bound before. Metal keeps buffers there since macOS 15; elsewhere the bound
+ * wires nothing.
  * @throws ArgumentError for what is no number of bytes
  */
 export function setWiredLimit(limit: number): number {
   const bound = asBound("setWiredLimit", limit)
   const before = wired
+  for (const { memory } of listBackends()) memory.setWiredLimit?.(bound)
   wired = bound
   return before
 }

@@ -80,6 +80,8 @@ export interface Memory {
   setLimit?(bytes: number): void
   /** Bounds the bytes kept for reuse. */
   setCacheLimit?(bytes: number): void
+  /** Bounds the bytes that are kept in physical memory. */
+  setWiredLimit?(bytes: number): void
   /** Frees the bytes kept for reuse. */
   clearCache?(): void
   /** Starts the peak anew from what is in use. */

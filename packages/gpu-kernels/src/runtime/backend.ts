@@ -63,6 +63,7 @@ export function createGpuBackend(
       adopt: (address: bigint, nbytes: number, done: () => void) => queue.adopt(address, nbytes, done),
     }),
     ...(runtime.tracker && { tracker: runtime.tracker }),
+    ...(runtime.setWiredLimit && { setWiredLimit: (bytes: number) => runtime.setWiredLimit?.(bytes) }),
     stats: () => queue.stats(),
     setLimit: (bytes) => queue.setMemoryLimit(bytes),
     setCacheLimit: (bytes) => queue.setCacheLimit(bytes),

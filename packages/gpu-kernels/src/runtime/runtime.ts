@@ -181,6 +181,8 @@ export interface GpuRuntime {
   newPlan?(commands: Commands, bindings: number): PlanId
   /** Forgets one, once what was committed has run. */
   releasePlan?(plan: PlanId): void
+  /** Keeps at most so many bytes of buffers in physical memory, where the system can. @throws DeviceError */
+  setWiredLimit?(bytes: number): void
   /** The device's facts for users, where there are more than {@link info} has. */
   deviceFacts?(): DeviceFacts
   /** The facts of every device that it could run on. */

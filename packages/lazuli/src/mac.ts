@@ -1,0 +1,36 @@
+// The GPU of a Mac as the default device. Elsewhere nothing is loaded: whoever wants Metal kernels there imports their backend.
+
+import { createRequire } from "node:module"
+import { gpu, setDefaultDevice } from "@lazuli/core"
+
+/** A system, as `process` describes it. */
+export interface System {
+  readonly platform: string
+  readonly arch: string
+  readonly env: Readonly<Record<string, string | undefined>>
+}
+
+/** The part of the Metal backend that is asked. */
+interface Metal {
+  hasMetalGpu(): boolean
+}
+
+const loadMetal = (): Metal => createRequire(import.meta.url)("@lazuli/backend-metal") as Metal
+
+/**
+ * Makes the GPU the default device on a Mac with Apple silicon, unless `LAZULI_DEVICE=cpu`. Gives true where it did. A Mac whose GPU cannot
+ * be used keeps the CPU; `load` stands for the Metal backend.
+ */
+export function preferMacGpu({ platform, arch, env }: System, load: () => Metal = loadMetal): boolean {
+  if (platform !== "darwin" || arch !== "arm64") return false
+  let metal: Metal
+  try {
+    metal = load()
+  } catch {
+    // Without the package there is the CPU.
+    return false
+  }
+  if (env.LAZULI_DEVICE === "cpu" || !metal.hasMetalGpu()) return false
+  setDefaultDevice(gpu)
+  return true
+}
