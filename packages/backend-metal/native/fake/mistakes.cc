@@ -1,5 +1,5 @@
 // Mistakes with Metal, each of objects that are otherwise right. It is long because a mistake is a few lines,
-// and they are eighty-one.
+// and they are many.
 #include "fake/mistakes.h"
 
 #include <functional>
