@@ -95,7 +95,7 @@ export async function selfTest(options: SelfTestOptions): Promise<SelfTest> {
     const failed = reports.filter(({ ok }) => !ok)
     report.suite = {
       checked: reports.length,
-      failed: failed.map(({ name }) => name),
+      failed: failed.map(({ primitive }) => primitive),
       text: formatChecks(failed),
     }
   })
