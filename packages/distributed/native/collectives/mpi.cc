@@ -17,7 +17,7 @@ namespace {
 using Handle = void*;
 using UserFunction = void (*)(void* in, void* inout, int* count, Handle* type);
 
-// As Open MPI's mpi.h has it; messages are not asked about.
+// Room for Open MPI's; messages are not asked about.
 struct MpiStatus {
   int fields[8];
 };
