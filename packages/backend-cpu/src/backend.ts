@@ -37,7 +37,7 @@ import {
   writeOperand,
   writeParams,
 } from "./encode"
-import { native } from "./native"
+import { loadFailure, native } from "./native"
 import {
   allocateOn,
   CROSSING,
@@ -493,6 +493,6 @@ export const cpuBackend: Backend = {
 }
 
 /** This backend's place in {@link Primitive.kernels} and {@link ScalarProgram.ids}. */
-const BACKEND = registerBackend(cpuBackend)
+const BACKEND = loadFailure === null ? registerBackend(cpuBackend) : -1
 
-onKernels("native", addLibrary)
+if (loadFailure === null) onKernels("native", addLibrary)

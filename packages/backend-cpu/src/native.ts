@@ -170,5 +170,17 @@ function load(): Native {
   )
 }
 
-/** The loaded addon. */
-export const native: Native = load()
+/** The error of an addon that could not be loaded; null where it is there. */
+export let loadFailure: Error | null = null
+
+/** The loaded addon; without one, functions that give nothing: nobody registers the backend then. */
+export const native: Native = loadOr(() => new Proxy({}, { get: () => () => [] }) as Native)
+
+function loadOr(none: () => Native): Native {
+  try {
+    return load()
+  } catch (error) {
+    loadFailure = error as Error
+    return none()
+  }
+}

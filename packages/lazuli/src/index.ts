@@ -1,6 +1,6 @@
 // The umbrella: everything, with the default backend. What it re-exports lives in the packages named here.
 
-import "@lazuli/backend-cpu"
+import "@lazuli/backend-cpu/optional"
 import "@lazuli/distributed"
 import { preferMacGpu } from "./mac"
 
