@@ -37,6 +37,7 @@ import {
   writeOperand,
   writeParams,
 } from "./encode"
+import "./host-kernels"
 import { loadFailure, native } from "./native"
 import {
   allocateOn,

@@ -30,6 +30,7 @@ export {
 } from "./engine/assignment"
 export { collectorOf } from "./engine/collector"
 export { evaluate, releaseKept } from "./engine/evaluate"
+export { setHostKernels } from "./engine/host-kernels"
 export { lifetimes } from "./engine/memory"
 export { copyOut, evalTrees } from "./engine/readback"
 export type { Droppable } from "./engine/weak-references"
@@ -144,7 +145,9 @@ export {
   type CudaFileKernel,
   type CudaKernels,
   type CudaSteps,
+  type JsKernel,
   type KernelOffer,
+  kernelOffers,
   type MetalArgument,
   type MetalDispatch,
   type MetalFileKernel,
@@ -155,6 +158,7 @@ export {
   type NativeKernels,
   onKernels,
   provideKernels,
+  type WasmKernel,
 } from "./graph/kernel-offers"
 export {
   checkArguments,
@@ -182,6 +186,7 @@ export {
   listPrimitives,
   primitiveByName,
   programOf,
+  registrantFile,
 } from "./graph/primitive"
 export {
   type Instruction,

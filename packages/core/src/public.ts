@@ -104,7 +104,6 @@ export type {
   MetalKernelOptions,
   TemplateValue,
 } from "./api/metal-kernel"
-export { type PluginInfo, plugins } from "./api/plugins"
 export * as random from "./api/random"
 export {
   type FlattenOptions,

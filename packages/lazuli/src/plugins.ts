@@ -3,8 +3,7 @@
  */
 import { existsSync, readFileSync } from "node:fs"
 import { dirname, join } from "node:path"
-import { kernelOffers } from "../graph/kernel-offers"
-import { listPrimitives, primitiveByName, registrantFile } from "../graph/primitive"
+import { kernelOffers, listPrimitives, primitiveByName, registrantFile } from "@lazuli/core/engine"
 
 /** One package, as {@link plugins} describes it. */
 export interface PluginInfo {
