@@ -35,7 +35,7 @@ export function library({ external = [] }: { external?: string[] } = {}) {
     minifyWhitespace: true,
     minifySyntax: true,
     esbuildOptions(options: { lineLimit?: number }) {
-      options.lineLimit = 500
+      options.lineLimit = 1000
     },
   }
   return defineConfig({ ...shared, ...small, entry, external, dts, splitting: true })
