@@ -9,7 +9,7 @@ import {
   type Families,
   type Family,
   isCountable,
-  type Place,
+  type Location,
   type View,
   viewOf,
   withRowMajor,
@@ -53,14 +53,14 @@ function takes(node: Node): boolean {
 }
 
 /** Runs `body` with rows that begin at multiples of 16 bytes: as they lie, or in a copy. */
-function aligned(queue: DispatchQueue, view: View, body: (view: View, place: Place) => void): void {
+function aligned(queue: DispatchQueue, view: View, body: (view: View, location: Location) => void): void {
   if (isAligned(view)) {
     body(view, { storage: view.storage, offset: view.offset * view.itemsize })
     return
   }
-  withRowMajor(queue, view, (place) => {
+  withRowMajor(queue, view, (location) => {
     const [, heads, rows, features] = view.shape
-    body({ ...view, strides: [heads * rows * features, rows * features, features, 1] }, place)
+    body({ ...view, strides: [heads * rows * features, rows * features, features, 1] }, location)
   })
 }
 

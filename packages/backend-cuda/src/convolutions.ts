@@ -8,7 +8,7 @@ import {
   encodeCopy,
   type Families,
   isCountable,
-  type Place,
+  type Location,
   type View,
   viewOf,
   withRowMajor,
@@ -43,7 +43,7 @@ interface Params {
   readonly flip: boolean
 }
 
-/** A convolution as the library has it: sizes of places alone, channels and batch apart. */
+/** A convolution as the library has it: sizes of locations alone, channels and batch apart. */
 interface Plain {
   readonly form: Form
   readonly batch: number
@@ -57,7 +57,7 @@ interface Plain {
   readonly dilation: readonly number[]
 }
 
-const places = ({ shape }: Node): readonly number[] => shape.slice(1, -1)
+const locations = ({ shape }: Node): readonly number[] => shape.slice(1, -1)
 const isOnes = (list: readonly number[]): boolean => list.every((n) => n === 1)
 
 /** True if images of these sizes have results of those, with the same padding on both sides. */
@@ -73,7 +73,7 @@ function plainOf(node: Node): Plain | null {
   const [x, w] = node.inputs
   const { stride, low, kernelDilation, inputDilation, groups, flip } = node.params as unknown as Params
   const last = node.shape.length - 1
-  const [kernel, results] = [places(w), places(node)]
+  const [kernel, results] = [locations(w), locations(node)]
   let plain: Plain
   if (
     !flip &&
@@ -87,7 +87,7 @@ function plainOf(node: Node): Plain | null {
       batch: x.shape[last],
       channels: x.shape[0],
       outputs: w.shape[0],
-      images: places(x),
+      images: locations(x),
       kernel: results,
       results: kernel,
       padding: low,
@@ -100,7 +100,7 @@ function plainOf(node: Node): Plain | null {
       batch: x.shape[0],
       channels: x.shape[last],
       outputs: w.shape[0],
-      images: places(x),
+      images: locations(x),
       kernel,
       results,
       padding: low,
@@ -115,7 +115,7 @@ function plainOf(node: Node): Plain | null {
       outputs: x.shape[last],
       images: results,
       kernel,
-      results: places(x),
+      results: locations(x),
       padding: kernel.map((n, i) => (n - 1) * kernelDilation[i] - low[i]),
       stride: inputDilation,
       dilation: kernelDilation,
@@ -145,16 +145,16 @@ const inOrder = (view: View, order: readonly number[]): View => ({
   strides: order.map((i) => view.strides[i]),
 })
 
-/** A row-major view of these sizes, where a place is. */
-const packed = (place: Place, { itemsize }: View, shape: readonly number[]): View => ({
-  storage: place.storage,
+/** A row-major view of these sizes, where a location is. */
+const packed = (location: Location, { itemsize }: View, shape: readonly number[]): View => ({
+  storage: location.storage,
   itemsize,
   shape,
   strides: shape.map((_, i) => sizeOf(shape.slice(i + 1))),
-  offset: place.offset / itemsize,
+  offset: location.offset / itemsize,
 })
 
-/** Sizes and strides of a packed array of batch, places and channels, as the library lists them: channels behind the batch. */
+/** Sizes and strides of a packed array of batch, locations and channels, as the library lists them: channels behind the batch. */
 function described(batch: number, sizes: readonly number[], channels: number): number[] {
   const two = sizes.length === 1 ? [1, ...sizes] : sizes
   const steps = two.map((_, i) => sizeOf(two.slice(i + 1)) * channels)
@@ -203,7 +203,7 @@ function encode(node: Node, queue: DispatchQueue, { plain, words }: Described): 
       writes: [[results, images, kernel][form].storage],
     })
   const withPacked = (view: View, body: (view: View) => void): void =>
-    withRowMajor(queue, view, (place) => body(packed(place, view, view.shape)))
+    withRowMajor(queue, view, (location) => body(packed(location, view, view.shape)))
 
   if (form === Form.Results)
     withPacked(x, (images) => withPacked(w, (kernel) => call(images, kernel, target)))

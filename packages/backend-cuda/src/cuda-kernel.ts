@@ -138,7 +138,7 @@ function encode(node: Node, queue: DispatchQueue): void {
   if (call.verbose) console.log(`Source of ${spec.name}:\n${text}`)
   if (call.initValue !== null) for (const output of outputs) encodeFill(queue, output, call.initValue)
   if (grid.includes(0)) return
-  withInputs(queue, inputs, spec.ensureRowContiguous, (places) => {
+  withInputs(queue, inputs, spec.ensureRowContiguous, (locations) => {
     const brought: Record<Extra, (input: Node) => ArrayBufferView> = {
       shape: ({ shape }) => Int32Array.from(filled(shape)),
       strides: ({ shape, strides }) =>
@@ -149,7 +149,7 @@ function encode(node: Node, queue: DispatchQueue): void {
       ndim: ({ shape }) => Int32Array.of(shape.length),
     }
     const args: Argument[] = [
-      ...inputs.flatMap((input, i) => [places[i], ...extras[i].map((extra) => brought[extra](input))]),
+      ...inputs.flatMap((input, i) => [locations[i], ...extras[i].map((extra) => brought[extra](input))]),
       ...outputs.map(({ storage, offset, dtype }) => ({
         storage: storage as Storage,
         offset: offset * dtype.size,
@@ -163,7 +163,7 @@ function encode(node: Node, queue: DispatchQueue): void {
         source: () => text,
         wording: {
           name: spec.name,
-          place: (line) => `line ${line}`,
+          location: (line) => `line ${line}`,
           buffer: (index) => `parameter ${index}`,
         },
         isNative: true,

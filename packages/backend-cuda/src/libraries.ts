@@ -1,6 +1,6 @@
 /**
- * Where CUDA's libraries are looked for: by their names alone, as the system's loader finds them, and in the places where users have them.
- * `LAZULI_CUDA_PATH` names folders that come first, and `LAZULI_CUDA_WITHOUT` libraries that are not used (`nvrtc`, …).
+ * Where CUDA's libraries are looked for: by their names alone, as the system's loader finds them, and in the locations where users have
+ * them. `LAZULI_CUDA_PATH` names folders that come first, and `LAZULI_CUDA_WITHOUT` libraries that are not used (`nvrtc`, …).
  */
 import { existsSync, readdirSync } from "node:fs"
 import { homedir } from "node:os"

@@ -17,7 +17,7 @@ it("an addon of another version is refused", () => {
     /^\[cuda\] a.node was built for protocol 0 of the CUDA backend, and this package writes protocol \d+\. Build it again/,
   )
 })
-it("without a driver the places where it was looked for are named", () => {
+it("without a driver the locations where it was looked for are named", () => {
   vi.stubEnv("LAZULI_CUDA_WITHOUT", "cuda,nvrtc")
   expect(add).toThrow(
     /^\[cuda\] there is no NVIDIA driver: it is not to be used\. Install NVIDIA's driver, or name the folder of libcuda.so.1 in LAZULI_CUDA_PATH/,

@@ -48,7 +48,7 @@ it("take every layout and batch", () => {
       values([3, 10], 2)
         .index(":", "::2")
         .matmul(values([5, 4], 3)),
-    // A part of a larger matrix, and rows at an odd place.
+    // A part of a larger matrix, and rows at an odd location.
     () =>
       values([9, 9], 2)
         .index("1:4", "1:6")

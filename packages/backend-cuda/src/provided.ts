@@ -122,29 +122,29 @@ function encodeSteps(
 ): void {
   const outputs = node.outputs ?? [node]
   const { text, digest } = file.read()
-  const places = new Map<string, { storage: Storage; offset: number }>()
+  const locations = new Map<string, { storage: Storage; offset: number }>()
   const written = new Map<string, Storage>()
   outputs.forEach(({ storage, offset, dtype }, i) => {
-    places.set(outputNames[i], { storage: storage as Storage, offset: offset * dtype.size })
+    locations.set(outputNames[i], { storage: storage as Storage, offset: offset * dtype.size })
     written.set(outputNames[i], storage as Storage)
   })
   if (initValue !== undefined && initValue !== null)
     for (const output of outputs) encodeFill(queue, output, initValue)
   withInputs(queue, node.inputs, ensureRowContiguous, (found) => {
-    found.forEach((place, i) => {
-      places.set(inputNames[i], place)
+    found.forEach((location, i) => {
+      locations.set(inputNames[i], location)
     })
     const lent: Storage[] = []
     try {
       for (const [name, bytes] of Object.entries(scratch)) {
-        if (!(Number.isSafeInteger(bytes) && bytes >= 0) || places.has(name))
+        if (!(Number.isSafeInteger(bytes) && bytes >= 0) || locations.has(name))
           throw new ArgumentError(
             op,
             `scratch memory needs a name of its own and a number of bytes, received ${describe(bytes)} for "${name}"`,
           )
         const storage = queue.allocate(bytes)
         lent.push(storage)
-        places.set(name, { storage, offset: 0 })
+        locations.set(name, { storage, offset: 0 })
         written.set(name, storage)
       }
       for (const { kernel, arguments: given, grid, threadgroup, sharedMemory } of dispatches) {
@@ -165,7 +165,7 @@ function encodeSteps(
             file: kernel,
             wording: {
               name: op,
-              place: (line) => `${file.name}:${line}`,
+              location: (line) => `${file.name}:${line}`,
               buffer: (_, index) => `parameter ${index}`,
               namesKernels: true,
             },
@@ -187,10 +187,10 @@ function encodeSteps(
     if (ArrayBuffer.isView(given)) return given
     if (typeof given === "string" || "name" in given) {
       const name = typeof given === "string" ? given : given.name
-      const place = places.get(name)
-      if (!place)
-        throw new ArgumentError(op, `there is no "${name}"; there are ${[...places.keys()].join(", ")}`)
-      return typeof given === "string" ? place : { ...place, offset: place.offset + given.offset }
+      const location = locations.get(name)
+      if (!location)
+        throw new ArgumentError(op, `there is no "${name}"; there are ${[...locations.keys()].join(", ")}`)
+      return typeof given === "string" ? location : { ...location, offset: location.offset + given.offset }
     }
     const name = "shapeOf" in given ? given.shapeOf : given.stridesOf
     const input = node.inputs[inputNames.indexOf(name)]

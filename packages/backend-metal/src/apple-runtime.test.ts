@@ -256,7 +256,7 @@ describe("captures", () => {
     runtime.stopCapture()
     expect(existsSync(path)).toBe(true)
     expect(refused(() => runtime.stopCapture())).toContain("no capture is under way")
-    expect(refused(() => runtime.startCapture(join(folder, "no/such/place")))).toContain("cannot be written")
+    expect(refused(() => runtime.startCapture(join(folder, "no/such/moves")))).toContain("cannot be written")
     rmSync(folder, { recursive: true })
   })
 })

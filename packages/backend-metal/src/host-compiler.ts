@@ -1,7 +1,7 @@
 /**
  * Runs the C++ compiler for the host runtime, and keeps what it made on disk: a shared library by the name of a hash of everything that
  * went into it, for each source. Sources that are known together share one file under all of their names. Files are written beside
- * their place and then renamed, so that processes can share the folder.
+ * their location and then renamed, so that processes can share the folder.
  */
 import { spawn, spawnSync } from "node:child_process"
 import { createHash } from "node:crypto"
@@ -130,11 +130,11 @@ function flagsOf({ isGcc }: Compiler, checked: boolean): string[] {
 /** The prelude, precompiled once for each compiler; gives the file to include. */
 function prelude(used: Compiler, checked: boolean): string {
   const from = join(native, checked ? "checked/checked.h" : "prelude/prelude.h")
-  const place = join(cacheFolder(), `prelude-${keyOf(used.version, ...checkedKey(checked))}`)
-  const header = join(place, "prelude.h")
+  const location = join(cacheFolder(), `prelude-${keyOf(used.version, ...checkedKey(checked))}`)
+  const header = join(location, "prelude.h")
   const compiled = `${header}.gch`
   if (existsSync(compiled)) return header
-  mkdirSync(place, { recursive: true, mode: 0o700 })
+  mkdirSync(location, { recursive: true, mode: 0o700 })
   publish(header, (beside) => writeFileSync(beside, `#include ${JSON.stringify(from)}\n`))
   publish(compiled, (beside) => {
     const { status, stderr } = spawnSync(
@@ -209,25 +209,25 @@ export function compileLibrary(
   checked: boolean,
 ): CompiledLibrary | CompileFailure {
   const code = codeFor(translated, checked)
-  const place = placeOf(code, checked)
-  if (isKept(place.path)) {
+  const location = placeOf(code, checked)
+  if (isKept(location.path)) {
     compilerStats.fromDisk++
-    return place
+    return location
   }
   const used = findCompiler()
-  const beside = besideOf(place.path)
+  const beside = besideOf(location.path)
   try {
     const { status, stderr } = spawnSync(used.command, commandFor(used, beside, checked), {
       ...RUN,
-      input: `#define LZ_LIBRARY ${place.symbol}\n${code}`,
+      input: `#define LZ_LIBRARY ${location.symbol}\n${code}`,
       encoding: "utf8",
       maxBuffer: 1 << 28,
     })
     if (status !== 0) return readFailure(stderr, file)
-    renameSync(beside, place.path)
+    renameSync(beside, location.path)
     compilerStats.compiled++
     pruneOnce(cacheFolder())
-    return place
+    return location
   } finally {
     rmSync(beside, { force: true })
   }
@@ -242,7 +242,7 @@ const UNIT = 48
 
 /** Sources that are compiled to one file. */
 interface Unit {
-  readonly places: readonly CompiledLibrary[]
+  readonly locations: readonly CompiledLibrary[]
   readonly beside: string
   readonly input: string
 }
@@ -255,22 +255,22 @@ function missingUnits(translated: readonly string[], checked: boolean): Unit[] {
   const units: Unit[] = []
   for (let i = 0; i < missing.length; i += size) {
     const part = missing.slice(i, i + size)
-    const places = part.map((code) => placeOf(code, checked))
+    const locations = part.map((code) => placeOf(code, checked))
     // A namespace each, because all name their kernels alike.
     const input = part.map(
       (code, k) =>
-        `#undef LZ_LIBRARY\n#undef LZ_WAITS\n#define LZ_LIBRARY ${places[k].symbol}\nnamespace lz_source_${k} {\n${code}}\n`,
+        `#undef LZ_LIBRARY\n#undef LZ_WAITS\n#define LZ_LIBRARY ${locations[k].symbol}\nnamespace lz_source_${k} {\n${code}}\n`,
     )
-    units.push({ places, beside: besideOf(places[0].path), input: input.join("") })
+    units.push({ locations, beside: besideOf(locations[0].path), input: input.join("") })
   }
   return units
 }
 
-function finishUnit({ places, beside }: Unit, succeeded: boolean): void {
+function finishUnit({ locations, beside }: Unit, succeeded: boolean): void {
   try {
     if (!succeeded) return
-    for (const { path } of places) shareAs(beside, path)
-    compilerStats.compiled += places.length
+    for (const { path } of locations) shareAs(beside, path)
+    compilerStats.compiled += locations.length
   } finally {
     rmSync(beside, { force: true })
   }
@@ -311,7 +311,7 @@ const quoted = (word: string): string => `'${word.replaceAll("'", "'\\''")}'`
 export function compileTogether(translated: readonly string[], checked: boolean): void {
   const units = missingUnits(translated, checked)
   // One by itself is compiled when it is loaded.
-  if (units.length === 0 || (units.length === 1 && units[0].places.length === 1)) return
+  if (units.length === 0 || (units.length === 1 && units[0].locations.length === 1)) return
   const used = findCompiler()
   prelude(used, checked)
   const atOnce = availableParallelism()

@@ -86,21 +86,21 @@ it("brings MLX's utilities to the bodies that name them", () => {
       LoopedElemToLoc<2> jump(2);
       jump.next(int(i), x_shape, x_strides);
       complex64_t z = complex64_t(1.0f, 2.0f) * complex64_t(float(i)) + complex64_t(0.0f, 1.0f);
-      places[i] = float(walk.location() == jump.location()) * float(walk.location());
+      locations[i] = float(walk.location() == jump.location()) * float(walk.location());
       seconds[i] = float(elem_to_loc_2(uint2(i % 3, i / 3), x_strides)) + float(elem_to_loc_1(i, x_strides[1]));
       numbers[i] = z.imag + log1p(0.0f) + float(ceildiv(i, 2u)) + (Limits<float>::max > 1.0f && Limits<int>::min < 0 ? 100.0f : 0.0f);
       complexes[i] = z / complex64_t(0.0f, 1.0f);`,
   })
   const f = mx.float32
-  const { places, seconds, numbers, complexes } = kernel({
+  const { locations, seconds, numbers, complexes } = kernel({
     inputs: { x: noise([3, 4]).T.index(":2", ":") },
     grid: [6],
     threadgroup: [6],
-    outputShapes: { places: [6], seconds: [6], numbers: [6], complexes: [6] },
-    outputDtypes: { places: f, seconds: f, numbers: f, complexes: mx.complex64 },
+    outputShapes: { locations: [6], seconds: [6], numbers: [6], complexes: [6] },
+    outputDtypes: { locations: f, seconds: f, numbers: f, complexes: mx.complex64 },
     ensureRowContiguous: false,
   })
-  expect(places.tolist()).toEqual([0, 4, 8, 1, 5, 9])
+  expect(locations.tolist()).toEqual([0, 4, 8, 1, 5, 9])
   expect(seconds.tolist()).toEqual([0, 8, 16, 13, 21, 29])
   expect(numbers.tolist()).toEqual([101, 104, 106, 109, 111, 114])
   expect(mx.real(complexes).tolist()).toEqual([1, 3, 5, 7, 9, 11])

@@ -512,7 +512,7 @@ describe("grid sampling", () => {
   const grid = (): mx.Array => mx.array(grids).reshape([B, N, M, 2])
   const loops = sampleLoops(xs, grids, [B, H, W, C], [N, M])
 
-  // Corner k of a point: its place, its weight, and the weight's derivatives; zero weights outside the image.
+  // Corner k of a point: its location, its weight, and the weight's derivatives; zero weights outside the image.
   const header = `
 struct Corner {
   bool inside;

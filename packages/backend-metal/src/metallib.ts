@@ -44,12 +44,12 @@ export function compileMetalFile(path: string): string {
  */
 export function checkMetalFile(path: string): string | null {
   if (process.platform !== "linux") return "the runtime that compiles Metal for the CPU is for Linux"
-  const { text, name, place } = readMetalFile(resolve(path))
+  const { text, name, location } = readMetalFile(resolve(path))
   const runtime = new HostRuntime({ checked: false })
   try {
     const library = runtime.newLibrary(text, {
       file: name,
-      wording: { name, place, buffer: () => undefined, namesKernels: true },
+      wording: { name, location, buffer: () => undefined, namesKernels: true },
     })
     // One with function constants is compiled for values of them.
     if (library.kernels.length > 0) runtime.newPipeline(library, library.kernels[0])

@@ -20,7 +20,7 @@ const updates: [string, (x: mx.Array) => mx.Array][] = [
     (x) => mx.sliceUpdate(x, mx.ones([2, 3], x.dtype), mx.array([5, 6], mx.int32), [0, 1]),
   ],
   [
-    "places along an axis",
+    "locations along an axis",
     (x) => mx.putAlongAxis(x, mx.array([[2], [3]].concat(Array(38).fill([0])), mx.int32), 9, 1),
   ],
 ]

@@ -2,7 +2,7 @@
  * The update of an element that other threads may update too, by atomic operations of its dtype or of the word that it lies in.
  */
 import type { Dtype } from "@lazuli/core/engine"
-import { combined, type Mode } from "./kernels/place"
+import { combined, type Mode } from "./kernels/moves"
 import { metalType } from "./metal-types"
 
 /** The function `lz_update(y, at, u)`. */

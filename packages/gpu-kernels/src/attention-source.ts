@@ -246,7 +246,7 @@ ${keep("kept_rows", "k", features, d)}${keep("kept_wide", "v", wide, e)}${filled
 ${loop(causal ? `block * ${TILE_ROWS} + length > keys ? (block * ${TILE_ROWS} + length - keys) / ${columns} * ${columns} : 0` : "0", "length")}  }
 ${write("dk", "slopes", "scale", d, features)}${write("dv", "slopes_wide", "1.0f", e, wide)}}
 `
-  const place = `  uint head = line % heads, batch = line / heads, kept = length, others = keys;
+  const location = `  uint head = line % heads, batch = line / heads, kept = length, others = keys;
   uint from = (batch * key_heads + head / (heads / key_heads)) * keys, queries = line * length;
   device const ${type}* first = k + from * ${features};
   device const ${type}* second = v + from * ${wide};
@@ -256,7 +256,7 @@ ${write("dk", "slopes", "scale", d, features)}${write("dv", "slopes_wide", "1.0f
     ? `min(keys, keys + (block + 1) * ${TILE_ROWS} > length ? keys + (block + 1) * ${TILE_ROWS} - length : 0)`
     : "keys"
   if (forward)
-    return `${head}${place}  o += queries * ${wide};
+    return `${head}${location}  o += queries * ${wide};
 ${keep("kept_rows", "q", features, d)}${filled("result", e8)}  float top = -3e38f, sum = 0.0f;
   {
 ${loop("0", end)}  }
@@ -271,7 +271,7 @@ ${
 ${write("o", "result", "share", e, wide)}  if (in_column == 0 && row < kept) lse[queries + row] = precise::log(sum) + top;
 }
 `
-  return `${head}${place}  g += queries * ${wide};
+  return `${head}${location}  g += queries * ${wide};
   dq += queries * ${features};
 ${keep("kept_rows", "q", features, d)}${keep("kept_wide", "g", wide, e)}${filled("slopes", d8)}  float sums = 0.0f, share = 0.0f;
   if (row < kept) {

@@ -40,7 +40,7 @@ export interface CustomSource {
   /** The names of its buffers, by index. */
   readonly buffers: readonly string[]
   /** The name of a line of the text in messages to the author. */
-  place(line: number): string
+  location(line: number): string
 }
 
 /** Attributes that a body may name, with their types. */
@@ -167,11 +167,11 @@ ${tail}`
     { what: "source", before: newlines(opening), count: newlines(source) + 1 },
     { what: "header", before: newlines(support), count: newlines(spec.header) + 1 },
   ]
-  const place = (line: number): string => {
+  const location = (line: number): string => {
     const part = parts.find(({ before, count }) => line > before && line <= before + count)
     return part ? `line ${line - part.before} of the ${part.what}` : `line ${line} of the generated text`
   }
-  return { kernel, text, parameters, buffers: [...names, ...spec.scalarNames, ...outputNames], place }
+  return { kernel, text, parameters, buffers: [...names, ...spec.scalarNames, ...outputNames], location }
 }
 
 const newlines = (text: string): number => text.split("\n").length - 1

@@ -77,7 +77,7 @@ template <typename Index = int64_t>
 inline Index elem_to_loc_3(uint3 elem, constant const int64_t* strides) {
   return Index(elem.x) * Index(strides[2]) + Index(elem.y) * Index(strides[1]) + Index(elem.z) * Index(strides[0]);
 }
-/* The places of elements in row-major order, one after the other. */
+/* The locations of elements in row-major order, one after the other. */
 template <int DIM, typename OffsetT = int64_t, bool General = true>
 struct LoopedElemToLoc {
   int dim;

@@ -9,14 +9,14 @@ import type { MetalCompileOptions, Storage } from "@lazuli/core/engine"
 export type Size = readonly [number, number, number]
 
 /** A location in a storage. */
-export interface Place {
+export interface Location {
   readonly storage: Storage
   /** In bytes. */
   readonly offset: number
 }
 
-/** An argument of a kernel, in the order of their buffer indices: places, and bytes (at most {@link MAX_INLINE_BYTES}). */
-export type Argument = Place | ArrayBufferView
+/** An argument of a kernel, in the order of their buffer indices: locations, and bytes (at most {@link MAX_INLINE_BYTES}). */
+export type Argument = Location | ArrayBufferView
 
 /** The most bytes that an argument may have without a storage. */
 export const MAX_INLINE_BYTES = 4096
@@ -29,7 +29,7 @@ export interface Wording {
   /** The kernel's name, as its author gave it. */
   readonly name: string
   /** The name of a line, such as "line 3 of the source". */
-  place(line: number): string
+  location(line: number): string
   /** The author's name of a buffer. */
   buffer(kernel: string, index: number): string | undefined
   /** The source has several kernels, so that messages say which of them it was. */
@@ -102,7 +102,7 @@ export interface LibraryCall {
   /** The command's code in the stream, above those of dispatches. */
   readonly code: number
   readonly words: Int32Array
-  readonly arguments: readonly Place[]
+  readonly arguments: readonly Location[]
   /** Those of the arguments' storages that are written; the others are read. */
   readonly writes: readonly Storage[]
 }
@@ -111,7 +111,7 @@ export interface LibraryCall {
 export interface FlatDispatches<P> {
   pipelineFor(kernel: Kernel, form: DispatchForm): P
   begin(pipeline: P): void
-  place(index: number, storage: Storage, offset: number): void
+  location(index: number, storage: Storage, offset: number): void
   bytes(index: number, bytes: ArrayBufferView): void
   integer(index: number, value: number): void
   end(

@@ -108,14 +108,14 @@ export function encodeFlat<P>(
     if (storage === null) queue.bytes(index++, bytesOf(params.value as ScalarValue, type))
     else {
       reads.push(storage)
-      queue.place(index++, storage, offset * type.size)
+      queue.location(index++, storage, offset * type.size)
     }
   }
   const writes: Storage[] = []
   for (let i = 0; i < outputs.length; i++) {
     const { storage, offset, dtype: type } = outputs[i]
     writes.push(storage as Storage)
-    queue.place(index++, storage as Storage, offset * type.size)
+    queue.location(index++, storage as Storage, offset * type.size)
   }
   queue.integer(index, n)
   queue.end(

@@ -57,7 +57,7 @@ function operandAt(fold: Fold, form: FoldForm, k: number): number {
   return FOLD_HEADER + axes + before * (1 + axes)
 }
 
-/** Statements that set `name` to where number `index` lies; sizes of axes and strides begin at these places of the layout. */
+/** Statements that set `name` to where number `index` lies; sizes of axes and strides begin at these locations of the layout. */
 function locate(
   name: string,
   index: string,
@@ -123,7 +123,7 @@ function loadOf(
 ): (k: string, into: string) => string {
   const { width, prologue, cellAxes, rowAxes } = form
   const operands = operandsOf(fold, form)
-  const place = (i: number, k: string): string =>
+  const location = (i: number, k: string): string =>
     width > 1 && sideBySide === "row"
       ? `int p${i} = base${i}${operands[i].letter === "x" ? ` + int(${k})` : ""};`
       : locate(
@@ -135,20 +135,20 @@ function loadOf(
           `base${i}`,
         )
   return (k, into) => {
-    const places = operands.map(({ letter }, i) => (letter === "i" ? "" : place(i, k)))
+    const locations = operands.map(({ letter }, i) => (letter === "i" ? "" : location(i, k)))
     const read = (i: number): string => {
       const { letter } = operands[i]
       if (letter === "i") return `x${i}`
       return width > 1 && letter === "x" ? `q${i}.v[e]` : `x${i}[p${i}]`
     }
     const pack = (i: number): string => `*(device const lz_pack<${operands[i].type}>*)(x${i} + p${i})`
-    if (!prologue) return `{ ${places[0]} ${into} = ${width > 1 ? pack(0) : "x0[p0]"}; }`
+    if (!prologue) return `{ ${locations[0]} ${into} = ${width > 1 ? pack(0) : "x0[p0]"}; }`
     const call = `lz_source(${operands.map((_, i) => read(i)).join(", ")})`
-    if (width === 1) return `{ ${places.join(" ")} ${into} = ${call}; }`
+    if (width === 1) return `{ ${locations.join(" ")} ${into} = ${call}; }`
     const packs = operands.map(({ letter, type }, i) =>
       letter === "x" ? `lz_pack<${type}> q${i} = ${pack(i)};` : "",
     )
-    return `{ ${places.join(" ")} ${packs.join(" ")} for (uint e = 0; e < ${width}; e++) ${into}.v[e] = ${call}; }`
+    return `{ ${locations.join(" ")} ${packs.join(" ")} for (uint e = 0; e < ${width}; e++) ${into}.v[e] = ${call}; }`
   }
 }
 

@@ -14,9 +14,9 @@ export {
   type FunctionConstants,
   type Kernel,
   type LibraryCall,
+  type Location,
   MAX_INLINE_BYTES,
   type MathMode,
-  type Place,
   type Size,
   type Wording,
 } from "./dispatch"

@@ -1,5 +1,5 @@
 /**
- * Sources of kernels that compute each element of their outputs from the elements at its place: elementwise programs and copies.
+ * Sources of kernels that compute each element of their outputs from the elements at its location: elementwise programs and copies.
  * Each thread computes several elements and reads them all before it computes, in vectors of 16 bytes where operands lie so.
  */
 import { METAL_HEADER } from "./metal-types"
@@ -201,13 +201,13 @@ function stridedBody(body: ElementBody, { letters, ndim, width, aligned }: MapFo
       )
       values[k] = `a${k}.v[e]`
     } else {
-      const place = aligned ? `int(column * ${width} + e)` : "int(q[e])"
+      const location = aligned ? `int(column * ${width} + e)` : "int(q[e])"
       const from =
         letter === "c"
           ? "row * inner + q[e]"
           : letter === "r"
-            ? `p${k} + ${place}`
-            : `p${k} + ${place} * ${step(n)}`
+            ? `p${k} + ${location}`
+            : `p${k} + ${location} * ${step(n)}`
       lines.push(`${type} a${k}[${width}];`)
       lines.push(`for (uint e = 0; e < ${width}; e++) a${k}[e] = x${k}[${from}];`)
       values[k] = `a${k}[e]`

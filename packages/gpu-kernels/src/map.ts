@@ -2,7 +2,7 @@
  * The choice of a form of kernel `map` for operands, and its dispatch.
  */
 import { broadcastStrides, isContiguous, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { Argument, DispatchQueue, Kernel, Place } from "./dispatch"
+import type { Argument, DispatchQueue, Kernel, Location } from "./dispatch"
 import { collapse } from "./layout"
 import { type ElementBody, type Letter, mapSource } from "./map-source"
 
@@ -45,7 +45,7 @@ interface Operand {
   readonly size: number
 }
 
-const placeOf = (storage: Storage, size: number, offset: number): Place => ({
+const placeOf = (storage: Storage, size: number, offset: number): Location => ({
   storage,
   offset: offset * size,
 })
@@ -95,13 +95,13 @@ export function dispatchMap(
   if (n === 0) return
   const operands = inputs.map((input) => operandOf(input, shape))
   const general = operands.filter((o) => o.letter === "g")
-  const places = outputs.map((o) => placeOf(o.storage, o.size, o.offset))
-  const flat = [...operands.filter((o) => o.letter === "c").map((o) => o.argument as Place), ...places]
+  const locations = outputs.map((o) => placeOf(o.storage, o.size, o.offset))
+  const flat = [...operands.filter((o) => o.letter === "c").map((o) => o.argument as Location), ...locations]
   const sizes = [...operands.filter((o) => "cg".includes(o.letter)), ...outputs].map((o) => o.size)
   const width = Math.max(1, VECTOR / Math.max(...sizes))
-  const onVectors = flat.every((place) => place.offset % VECTOR === 0)
+  const onVectors = flat.every((location) => location.offset % VECTOR === 0)
   const writes = outputs.map((o) => o.storage)
-  const args: Argument[] = [...operands.map((o) => o.argument), ...places]
+  const args: Argument[] = [...operands.map((o) => o.argument), ...locations]
   if (general.length === 0) {
     const letters = operands.map((o) => o.letter).join("")
     const { kernel, count } = flatKernel(body, letters, sizes, onVectors)

@@ -212,8 +212,8 @@ ${opening(text).replace("uint begin", "uint across = (n + 15) / 16, tiles = acro
 export const eachSource = (
   text: ProductText,
 ): string => `${head(text)}kernel void product_each(${parametersOf(text)},
-    uint2 place [[thread_position_in_grid]]) {
-  uint i = place.x, z = place.y;
+    uint2 location [[thread_position_in_grid]]) {
+  uint i = location.x, z = location.y;
 ${opening(text)}  if (i >= m * n) return;
   uint r = i / n, c = i % n;
   float value = 0.0f;

@@ -217,7 +217,7 @@ export function rowGroupSource(kernel: RowKernel, form: RowForm): string {
     uint simdgroup [[simdgroup_index_in_threadgroup]]) {
   ${who}
   uint rows = uint(layout[0]), n = uint(layout[1]), at_row = row < rows ? row : 0;
-${places(operands, axes)}${body.map((line) => `  ${line}\n`).join("")}}
+${locations(operands, axes)}${body.map((line) => `  ${line}\n`).join("")}}
 `
 }
 
@@ -248,7 +248,7 @@ function meet(value: Value, alone: boolean): string[] {
 }
 
 /** Statements that find where each operand's row begins. */
-function places(operands: readonly RowOperand[], axes: number): string {
+function locations(operands: readonly RowOperand[], axes: number): string {
   const walking = operands.flatMap(({ letter }, k) => (letter === "i" ? [] : [k]))
   const lines = walking.map((k) => `int p${k} = layout[${operandAt(k, axes)}];`)
   if (axes === 1)

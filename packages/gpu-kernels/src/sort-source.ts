@@ -69,11 +69,11 @@ export function blockSource(dtype: Dtype, size: number, result: "positions" | "e
     uint lane [[thread_position_in_threadgroup]], uint row [[threadgroup_position_in_grid]],
     uint threads [[threads_per_threadgroup]]) {
   threadgroup ${key} keys[${size}];
-  threadgroup uint places[${size}];
+  threadgroup uint locations[${size}];
   for (uint i = lane; i < ${size}; i += threads) {
     // Padding of a row comes behind all else by its position.
     keys[i] = i < n ? lz_key(x[row * n + i]) : ~${key}(0);
-    places[i] = i;
+    locations[i] = i;
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   for (uint run = 2; run <= ${size}; run *= 2) {
@@ -81,17 +81,17 @@ export function blockSource(dtype: Dtype, size: number, result: "positions" | "e
       for (uint t = lane; t < ${size / 2}; t += threads) {
         uint i = 2 * step * (t / step) + t % step, j = i + step;
         ${key} a = keys[i], b = keys[j];
-        uint p = places[i], q = places[j];
+        uint p = locations[i], q = locations[j];
         bool swap = a > b || (a == b && p > q);
         if (swap == ((i & run) == 0)) {
           keys[i] = b; keys[j] = a;
-          places[i] = q; places[j] = p;
+          locations[i] = q; locations[j] = p;
         }
       }
       threadgroup_barrier(mem_flags::mem_threadgroup);
     }
   }
-  for (uint i = lane; i < n; i += threads) y[row * n + i] = ${result === "positions" ? "places[i]" : "x[row * n + places[i]]"};
+  for (uint i = lane; i < n; i += threads) y[row * n + i] = ${result === "positions" ? "locations[i]" : "x[row * n + locations[i]]"};
 }
 `
 }
@@ -164,7 +164,7 @@ export function placesSource(dtype: Dtype, { elements, positions }: Moves): stri
   const item = keys.key
   const parameters = [
     `device const ${keys.word}* x`,
-    ...(positions === "moved" ? ["device const uint* places"] : []),
+    ...(positions === "moved" ? ["device const uint* locations"] : []),
     "device const uint* offsets",
     ...(elements ? [`device ${keys.word}* y`] : []),
     ...(positions === "none" ? [] : ["device uint* places_out"]),
@@ -192,7 +192,7 @@ ${positions === "moved" ? `  uint origins[${each}];\n` : ""}  for (uint e = 0; e
     several[e] = 0;
     if (first + e * 32 < n) {
       several[e] = x[row * n + first + e * 32];
-${positions === "moved" ? "      origins[e] = places[row * n + first + e * 32];\n" : ""}    }
+${positions === "moved" ? "      origins[e] = locations[row * n + first + e * 32];\n" : ""}    }
   }
   threadgroup_barrier(mem_flags::mem_threadgroup);
   uint ranks[${each}];

@@ -14,7 +14,7 @@ import {
   type TileMode,
   tilesSource,
 } from "../attention-source"
-import type { Argument, DispatchQueue, Place } from "../dispatch"
+import type { Argument, DispatchQueue, Location } from "../dispatch"
 import { type Families, isCountable } from "../family"
 import { metalType } from "../metal-types"
 import { withExtras } from "./matmul"
@@ -56,14 +56,14 @@ const supports = (node: Node): boolean => {
 
 const isTiled = ({ inputs: [q, , v] }: Node): boolean => Math.max(q.shape[3], v.shape[3]) <= TILED_FEATURES
 
-function formOf(node: Node, places: readonly Argument[]): AttentionForm {
+function formOf(node: Node, locations: readonly Argument[]): AttentionForm {
   const [q, , v, mask] = node.inputs
   const { causal, hasMask, hasSinks } = node.params as Params
   const { size } = q.dtype
   const [features, wide] = [q.shape[3], v.shape[3]]
   const vectors =
     [features, wide].every((n) => (n * size) % VECTOR === 0) &&
-    places.every((place) => !("storage" in place) || place.offset % VECTOR === 0)
+    locations.every((each) => !("storage" in each) || each.offset % VECTOR === 0)
   return {
     type: metalType(q.dtype) as string,
     size,
@@ -103,7 +103,7 @@ function dispatchTiles(
   mode: TileMode,
   args: readonly Argument[],
   extras: Extras,
-  outputs: readonly Place[],
+  outputs: readonly Location[],
 ): void {
   const [q, k] = node.inputs
   const kept = mode === "keys" ? k : q
@@ -138,7 +138,7 @@ function dispatchQueries(
   node: Node,
   args: readonly Argument[],
   extras: Extras,
-  outputs: readonly Place[],
+  outputs: readonly Location[],
 ): void {
   const op = node.primitive?.name as string
   const [q, k, v] = node.inputs
@@ -203,7 +203,7 @@ function dispatchSinks(
   sinks: Argument,
   lse: Argument,
   shares: Argument,
-  output: Place,
+  output: Location,
 ): void {
   const [batch, heads, length] = node.inputs[0].shape
   const { shape, dtype } = sinksOf(node)

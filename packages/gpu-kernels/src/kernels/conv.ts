@@ -18,13 +18,13 @@ const patchSource = (type: string, axes: number, flip: boolean): string => {
   const channels = at + axes * PER_AXIS
   return `inline ${type} lz_patch(device const ${type}* x, constant int* layout, uint z, uint r, uint k) {
   int all = layout[${channels}], in_group = layout[${channels + 1}];
-  int channel = int(k) % in_group, place = int(k) / in_group, row = int(r), offset = 0, step = 1;
+  int channel = int(k) % in_group, location = int(k) / in_group, row = int(r), offset = 0, step = 1;
   bool inside = true;
   for (int axis = ${axes - 1}; axis >= 0; axis--) {
     constant int* p = layout + ${at} + axis * ${PER_AXIS};
-    int o = row % p[0], w = place % p[2];
+    int o = row % p[0], w = location % p[2];
     row /= p[0];
-    place /= p[2];
+    location /= p[2];
     int i = o * p[3] + ${flip ? "(p[2] - 1 - w)" : "w"} * p[5] - p[4];
     inside = inside && i >= 0 && i % p[6] == 0 && i / p[6] < p[1];
     offset += i / p[6] * step;

@@ -1,9 +1,9 @@
 /**
  * Copies from any layout to row-major. Only the size of an element matters.
  */
-import { contiguousStrides, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { DispatchQueue, Place } from "../dispatch"
-import { collapse, isRowMajor, type View } from "../layout"
+import { contiguousStrides, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import type { DispatchQueue, Location } from "../dispatch"
+import { collapse, isRowMajor, type View, viewOf } from "../layout"
 import { dispatchMap } from "../map"
 import { wordType } from "../metal-types"
 import { TRANSPOSE_THREADS, tileSide, transposeSource } from "../transpose-source"
@@ -12,7 +12,7 @@ import { TRANSPOSE_THREADS, tileSide, transposeSource } from "../transpose-sourc
 const LEAST_SIDE = 16
 
 /** Adds a copy of `from` to `target`. */
-export function encodeCopy(queue: DispatchQueue, from: View, target: Place, op = "copy"): void {
+export function encodeCopy(queue: DispatchQueue, from: View, target: Location, op = "copy"): void {
   const { itemsize: size } = from
   const type = wordType(size)
   if (encodeTransposed(queue, from, target, op)) return
@@ -30,7 +30,7 @@ export function encodeCopy(queue: DispatchQueue, from: View, target: Place, op =
 export function encodeCast(
   queue: DispatchQueue,
   from: View,
-  target: Place,
+  target: Location,
   type: string,
   to: string,
   op: string,
@@ -47,7 +47,7 @@ export function encodeCast(
 }
 
 /** A copy by tiles, where the source runs along another axis than the target; whether it does. */
-function encodeTransposed(queue: DispatchQueue, from: View, target: Place, op: string): boolean {
+function encodeTransposed(queue: DispatchQueue, from: View, target: Location, op: string): boolean {
   if (from.strides[from.strides.length - 1] === 1 || sizeOf(from.shape) === 0) return false
   const {
     shape,
@@ -86,7 +86,7 @@ function encodeTransposed(queue: DispatchQueue, from: View, target: Place, op: s
 }
 
 /** Runs `body` with the elements row-major: where they are, or in a copy that lives as long as the work. */
-export function withRowMajor(queue: DispatchQueue, view: View, body: (place: Place) => void): void {
+export function withRowMajor(queue: DispatchQueue, view: View, body: (location: Location) => void): void {
   if (isRowMajor(view)) {
     body({ storage: view.storage, offset: view.offset * view.itemsize })
     return
@@ -95,4 +95,18 @@ export function withRowMajor(queue: DispatchQueue, view: View, body: (place: Pla
   encodeCopy(queue, view, { storage, offset: 0 })
   body({ storage, offset: 0 })
   storage.drop()
+}
+
+/** Row-major locations of several nodes' elements. Copies live until `body` returns. */
+export function withAllRowMajor(
+  queue: DispatchQueue,
+  nodes: readonly Node[],
+  body: (locations: readonly Location[]) => void,
+  locations: readonly Location[] = [],
+): void {
+  if (locations.length === nodes.length) body(locations)
+  else
+    withRowMajor(queue, viewOf(nodes[locations.length]), (location) =>
+      withAllRowMajor(queue, nodes, body, [...locations, location]),
+    )
 }

@@ -15,7 +15,7 @@ import {
   type TemplateValue,
 } from "@lazuli/core/engine"
 import { customKey, customSource, customType, type KernelSpec } from "../custom-source"
-import type { Argument, DispatchQueue, Kernel, Place, Size } from "../dispatch"
+import type { Argument, DispatchQueue, Kernel, Location, Size } from "../dispatch"
 import type { Families, Family } from "../family"
 import { viewOf } from "../layout"
 import { METAL_HEADER, wordType } from "../metal-types"
@@ -80,18 +80,18 @@ export function encodeFill(queue: DispatchQueue, node: Node, value: number): voi
   })
 }
 
-/** The inputs' places, row-major where the kernel wants that. Copies live until `body` returns. */
+/** The inputs' locations, row-major where the kernel wants that. Copies live until `body` returns. */
 export function withInputs(
   queue: DispatchQueue,
   inputs: readonly Node[],
   rowMajor: boolean,
-  body: (places: readonly Place[]) => void,
+  body: (locations: readonly Location[]) => void,
 ): void {
-  const next = (places: readonly Place[]): void => {
-    const input = inputs[places.length]
-    if (!input) body(places)
-    else if (rowMajor) withRowMajor(queue, viewOf(input), (place) => next([...places, place]))
-    else next([...places, { storage: input.storage as Storage, offset: input.offset * input.dtype.size }])
+  const next = (locations: readonly Location[]): void => {
+    const input = inputs[locations.length]
+    if (!input) body(locations)
+    else if (rowMajor) withRowMajor(queue, viewOf(input), (location) => next([...locations, location]))
+    else next([...locations, { storage: input.storage as Storage, offset: input.offset * input.dtype.size }])
   }
   next([])
 }
@@ -107,15 +107,15 @@ export function encodeLaunch(node: Node, queue: DispatchQueue, call: Launch): vo
     key: `custom ${call.specId} ${customKey(spec, node.inputs, dtypes, template)}`,
     source: () => made.text,
     name: made.kernel,
-    wording: { name: spec.name, place: made.place, buffer: (_, index) => made.buffers[index] },
+    wording: { name: spec.name, location: made.location, buffer: (_, index) => made.buffers[index] },
     mathMode: spec.mathMode,
   }
   if (call.initValue !== null) for (const output of outputs) encodeFill(queue, output, call.initValue)
   if (call.grid.includes(0)) return
-  withInputs(queue, node.inputs, spec.ensureRowContiguous, (places) => {
+  withInputs(queue, node.inputs, spec.ensureRowContiguous, (locations) => {
     const args: Argument[] = made.parameters.map(({ input, what }) => {
       const { shape, strides } = node.inputs[input]
-      if (what === "data") return places[input]
+      if (what === "data") return locations[input]
       if (what === "ndim") return Int32Array.of(shape.length)
       if (what === "shape") return Int32Array.from(shape)
       const own = spec.ensureRowContiguous || !strides ? contiguousStrides(shape) : strides

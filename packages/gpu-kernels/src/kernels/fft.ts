@@ -3,12 +3,12 @@
  * anywhere. Real transforms run on the whole spectrum.
  */
 import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { DispatchQueue, Kernel, Place } from "../dispatch"
+import type { DispatchQueue, Kernel, Location } from "../dispatch"
 import { type Families, isCountable } from "../family"
 import { viewOf } from "../layout"
 import { METAL_HEADER } from "../metal-types"
 import { withRowMajor } from "./copy"
-import { dispatchEach } from "./place"
+import { dispatchEach } from "./moves"
 import { targetOf } from "./reduce"
 
 /** The factors of a length: fours and twos first, then odd primes. */
@@ -48,7 +48,7 @@ kernel void fft_roots(device float2* roots [[buffer(0)]], constant uint* sizes [
   roots[i] = float2(a * c - b * s, a * s + b * c);
 }
 `
-/** One factor: y[d + r·done] = Σ_q x[j + q·n/p] · root(q · …), of j = block · done + place and d = block · done · p + place. */
+/** One factor: y[d + r·done] = Σ_q x[j + q·n/p] · root(q · …), of j = block · done + location and d = block · done · p + location. */
 const stageSource = (inverse: boolean): string => `${METAL_HEADER}
 kernel void fft_stage(device const float2* x [[buffer(0)]], device float2* y [[buffer(1)]], device const float2* roots [[buffer(2)]],
     constant uint* sizes [[buffer(3)]], uint i [[thread_position_in_grid]]) {
@@ -56,8 +56,8 @@ kernel void fft_stage(device const float2* x [[buffer(0)]], device float2* y [[b
   if (i >= sizes[0]) return;
   uint n = sizes[1], inner = sizes[2], p = sizes[3], done = sizes[4];
   uint at = i / inner % n, base = i / inner / n * n * inner + i % inner;
-  uint place = at % done, r = at / done % p, j = at / (done * p) * done + place;
-  ulong step = ulong(place) * (n / (done * p)) + ulong(r) * (n / p);
+  uint location = at % done, r = at / done % p, j = at / (done * p) * done + location;
+  ulong step = ulong(location) * (n / (done * p)) + ulong(r) * (n / p);
   float2 sum = float2(0.0f, 0.0f);
   for (uint q = 0; q < p; q++) {
     float2 v = x[base + (j + q * (n / p)) * inner], w = roots[uint(ulong(q) * step % n)];
@@ -97,18 +97,18 @@ function encode(node: Node, queue: DispatchQueue): void {
   const whole = x.shape.map((size, i) => (real && i === last ? n : size))
   const behind = (shape: readonly number[], axis: number): number => sizeOf(shape.slice(axis + 1))
   const buffers: Storage[] = []
-  const scratch = (elements: number): Place => {
+  const scratch = (elements: number): Location => {
     const storage = queue.allocate(elements * 8)
     buffers.push(storage)
     return { storage, offset: 0 }
   }
   const fill = (
-    from: Place,
+    from: Location,
     type: string,
     shape: readonly number[],
     given: number,
     hermitian: boolean,
-  ): Place => {
+  ): Location => {
     const to = scratch(sizeOf(shape))
     const threads = sizeOf(shape)
     dispatchEach(
@@ -121,7 +121,7 @@ function encode(node: Node, queue: DispatchQueue): void {
     )
     return to
   }
-  const transform = (from: Place, shape: readonly number[], axis: number): Place => {
+  const transform = (from: Location, shape: readonly number[], axis: number): Location => {
     const size = shape[axis]
     if (size === 1) return from
     const roots = scratch(size)
@@ -150,12 +150,12 @@ function encode(node: Node, queue: DispatchQueue): void {
     }
     return now
   }
-  withRowMajor(queue, viewOf(x), (place) => {
+  withRowMajor(queue, viewOf(x), (location) => {
     const type = x.dtype.kind === "complex" ? "float2" : "float"
     const halfed = real && inverse
     // A half spectrum is completed once only the last axis is left.
     let shape: readonly number[] = halfed ? x.shape : whole
-    let now = fill(place, type, shape, x.shape[last], false)
+    let now = fill(location, type, shape, x.shape[last], false)
     for (const axis of axes.slice(0, -1)) now = transform(now, shape, axis)
     if (halfed) {
       now = fill(now, "float2", whole, x.shape[last], true)

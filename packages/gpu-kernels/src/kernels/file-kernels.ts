@@ -23,8 +23,8 @@ import {
   type Argument,
   type DispatchQueue,
   type FunctionConstants,
+  type Location,
   MAX_INLINE_BYTES,
-  type Place,
   type Wording,
 } from "../dispatch"
 import type { Family } from "../family"
@@ -70,7 +70,7 @@ export function libraryOf(from: string, library: unknown): FileLibrary {
     }
     const wording: Wording = {
       name: from,
-      place: file.place,
+      location: file.location,
       buffer: (kernel, index) =>
         signature.kernels.get(kernel)?.buffers.find((buffer) => buffer.index === index)?.name,
       namesKernels: true,
@@ -142,7 +142,7 @@ function encodeSteps(
 ): void {
   const outputs = node.outputs ?? [node]
   const scratch = new Map<string, Storage>()
-  const named = new Map<string, Place>()
+  const named = new Map<string, Location>()
   outputs.forEach((output, i) => {
     named.set(kernel.outputNames[i], {
       storage: output.storage as Storage,
@@ -153,9 +153,9 @@ function encodeSteps(
   if (initValue !== undefined && initValue !== null)
     for (const output of outputs) encodeFill(queue, output, initValue)
   const rowMajor = kernel.ensureRowContiguous ?? true
-  withInputs(queue, node.inputs, rowMajor, (places) => {
-    places.forEach((place, i) => {
-      named.set(kernel.inputNames[i], place)
+  withInputs(queue, node.inputs, rowMajor, (locations) => {
+    locations.forEach((location, i) => {
+      named.set(kernel.inputNames[i], location)
     })
     for (const [name, bytes] of Object.entries(steps.scratch ?? {})) {
       if (!(Number.isSafeInteger(bytes) && bytes >= 0))
@@ -188,7 +188,7 @@ class Binder {
     private readonly kernel: MetalFileKernel,
     private readonly node: Node,
     /** Operands and scratch memory. */
-    private readonly named: ReadonlyMap<string, Place>,
+    private readonly named: ReadonlyMap<string, Location>,
     private readonly rowMajor: boolean,
   ) {}
 
@@ -364,8 +364,8 @@ class Binder {
     }
     const { name, offset } =
       typeof given === "object" && "name" in given ? given : { name: given as string, offset: 0 }
-    const place = named.get(name)
-    if (!place)
+    const location = named.get(name)
+    if (!location)
       throw new ArgumentError(
         op,
         `${what} is given ${typeof name === "string" ? `"${name}"` : describe(name)}, and there are ${[...named.keys()].join(", ")}`,
@@ -375,12 +375,12 @@ class Binder {
       throw new ArgumentError(op, `${what} is written, and "${name}" is an input`, {
         hint: "Declare it const device, or write to an output; overwrites lets an output take an input's memory",
       })
-    if (!(Number.isSafeInteger(offset) && offset >= 0 && offset <= place.storage.nbytes))
+    if (!(Number.isSafeInteger(offset) && offset >= 0 && offset <= location.storage.nbytes))
       throw new ArgumentError(
         op,
-        `${what} begins at byte ${String(offset)} of "${name}", which has ${place.storage.nbytes}`,
+        `${what} begins at byte ${String(offset)} of "${name}", which has ${location.storage.nbytes}`,
       )
-    return { storage: place.storage, offset: place.offset + offset }
+    return { storage: location.storage, offset: location.offset + offset }
   }
 
   private input(what: string, name: string): Node {

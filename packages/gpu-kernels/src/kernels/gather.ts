@@ -7,14 +7,14 @@
  */
 import { contiguousStrides, type Dtype, float32, isInteger, type Node, sizeOf } from "@lazuli/core/engine"
 import { atomicText } from "../atomic-source"
-import type { Argument, DispatchQueue, Kernel, Place } from "../dispatch"
+import type { Argument, DispatchQueue, Kernel, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { collapse, viewOf } from "../layout"
 import { METAL_HEADER, metalType, wordType } from "../metal-types"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
 import { functionsFor } from "../scalar-source"
-import { encodeCast, encodeCopy, withRowMajor } from "./copy"
-import { canCombine, combined, dispatchEach, type Mode } from "./place"
+import { encodeCast, encodeCopy, withAllRowMajor, withRowMajor } from "./copy"
+import { canCombine, combined, dispatchEach, type Mode } from "./moves"
 import { targetOf } from "./reduce"
 
 /** Where number `i` of the index arrays points, and whether it may: `pos` becomes a sum of positions times strides. */
@@ -28,19 +28,6 @@ const POSITION = `inline long lz_position(long index, long size, long span, thre
 /** A position as a signed number. Of unsigned ones none counts from the end: those of 2⁶³ and more are too large all the same. */
 const signed = (type: string, index: string): string =>
   type === "ulong" ? `long(min(${index}, 0x7fffffffffffffffUL))` : `long(${index})`
-
-const withPlaces = (
-  queue: DispatchQueue,
-  nodes: readonly Node[],
-  body: (places: readonly Place[]) => void,
-  places: readonly Place[] = [],
-): void => {
-  if (places.length === nodes.length) body(places)
-  else
-    withRowMajor(queue, viewOf(nodes[places.length]), (place) =>
-      withPlaces(queue, nodes, body, [...places, place]),
-    )
-}
 
 const indexParameters = (types: readonly string[], from: number): string =>
   types.map((type, k) => `device const ${type}* index${k} [[buffer(${from + k})]]`).join(", ")
@@ -101,7 +88,7 @@ function dispatchMover(
   op: string,
   kernel: Kernel,
   args: readonly Argument[],
-  target: Place,
+  target: Location,
   words: number,
 ): void {
   const group = Math.min(GROUP, Math.ceil(words / WORDS / 32) * 32)
@@ -154,7 +141,7 @@ const gather: Family = {
     const words = sizeOf(node.shape) / ratio
     const type = wordType(word)
     const types = indexTypes(indices)
-    withPlaces(queue, indices, (places) =>
+    withAllRowMajor(queue, indices, (locations) =>
       dispatchMover(
         queue,
         "gather",
@@ -165,7 +152,7 @@ const gather: Family = {
         },
         [
           { storage: view.storage, offset: 0 },
-          ...places,
+          ...locations,
           target,
           Int32Array.from([
             ...[words, sizeOf(shape), view.offset / ratio, ...shape, ...strides],
@@ -179,13 +166,13 @@ const gather: Family = {
   },
 }
 
-/** Finds an update's element: `at` in the target, `key` among the places that meet, `order` among the updates. */
+/** Finds an update's element: `at` in the target, `key` among the locations that meet, `order` among the updates. */
 interface Finder {
   readonly key: string
   readonly types: readonly string[]
   /** Statements on `i`; they set `at`, `spot` and `order`, and `inside`. */
   readonly text: string
-  /** Places that updates may share. */
+  /** Locations that updates may share. */
   readonly spots: number
   readonly layout: readonly number[]
   /** Updates that could meet. */
@@ -288,12 +275,12 @@ function encodeScatter(
   if (wide) encodeCast(queue, viewOf(x), target, metalType(dtype) as string, "float", op)
   else if (x.storage !== target.storage) encodeCopy(queue, viewOf(x), target, op)
   if (n === 0) return
-  withPlaces(queue, [updates, ...indices], ([values, ...places]) => {
+  withAllRowMajor(queue, [updates, ...indices], ([values, ...locations]) => {
     const marks = last ? queue.allocate(finder.spots * 4) : null
     const run = (what: typeof step | "mark"): void => {
       const args: Argument[] = [
         values,
-        ...places,
+        ...locations,
         target,
         marks ? { storage: marks, offset: 0 } : target,
         Int32Array.from([n, finder.slice, ...finder.layout]),
@@ -412,7 +399,7 @@ const takeAlongAxis: Family = {
     const target = targetOf(node)
     const merged = collapse(node.shape, [view.strides.map((s, i) => (i === axis ? 0 : s))])
     const ndim = merged.shape.length
-    withRowMajor(queue, viewOf(indices), (place) =>
+    withRowMajor(queue, viewOf(indices), (location) =>
       dispatchMover(
         queue,
         "takeAlongAxis",
@@ -423,7 +410,7 @@ const takeAlongAxis: Family = {
         },
         [
           { storage: view.storage, offset: 0 },
-          place,
+          location,
           target,
           Int32Array.from([
             ...[n, view.offset, x.shape[axis], view.strides[axis], ...merged.shape],

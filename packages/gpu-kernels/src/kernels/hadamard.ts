@@ -60,7 +60,7 @@ export const hadamard: Families = {
       const type = metalType(node.dtype) as string
       const target = targetOf(node)
       const group = Math.min(GROUP, Math.max(32, Math.ceil(n / 64) * 32))
-      withRowMajor(queue, viewOf(x), (place) =>
+      withRowMajor(queue, viewOf(x), (location) =>
         queue.dispatch({
           op: "hadamardTransform",
           kernel: {
@@ -68,7 +68,7 @@ export const hadamard: Families = {
             name: "hadamard",
             source: () => source(type, m, power),
           },
-          arguments: [place, target, matrix, Float32Array.of(scale)],
+          arguments: [location, target, matrix, Float32Array.of(scale)],
           writes: [target.storage],
           grid: [rows * group, 1, 1],
           threadgroup: [group, 1, 1],

@@ -131,7 +131,7 @@ function endingText(product: Node, { work, results: ofProduct, keeps }: Ending) 
   const outputs = work.outputs ?? [work]
   const operands = [...new Set(work.inputs.filter((input) => !ofProduct.has(input)))]
   const stored = operands.filter(({ storage }) => storage !== null)
-  const places = stored.map((node) => {
+  const locations = stored.map((node) => {
     const strides = broadcastStrides(node.shape, node.strides ?? contiguousStrides(node.shape), work.shape)
     return {
       ...collapse(work.shape.slice(0, -1), [strides.slice(0, -1)]),
@@ -141,7 +141,7 @@ function endingText(product: Node, { work, results: ofProduct, keeps }: Ending) 
   const type = computeType(product.dtype)
   /** Where an operand's part of the layout begins, behind those before: its offset, its strides and the sizes of its axes. */
   const beginOf = (i: number): number =>
-    places.slice(0, i).reduce((sum, { shape }) => sum + 2 + 2 * shape.length, 0)
+    locations.slice(0, i).reduce((sum, { shape }) => sum + 2 + 2 * shape.length, 0)
   const argument = (input: Node): string => {
     if (ofProduct.has(input)) return "lz_value"
     const name = `end${operands.indexOf(input)}`
@@ -150,9 +150,9 @@ function endingText(product: Node, { work, results: ofProduct, keeps }: Ending) 
   /** Statements that find a stored operand's element. */
   const locate = (node: Node, i: number, at: number): string => {
     const name = `end${operands.indexOf(node)}_at`
-    const axes = places[i].shape.length
+    const axes = locations[i].shape.length
     const begin = at + beginOf(i)
-    const steps = [...places[i].shape.keys()].reverse().map((axis) => {
+    const steps = [...locations[i].shape.keys()].reverse().map((axis) => {
       const [stride, size] = [begin + 2 + axis, begin + 2 + axes + axis]
       return axis === 0
         ? `${name} += int(rest) * layout[${stride}];`
@@ -161,7 +161,7 @@ function endingText(product: Node, { work, results: ofProduct, keeps }: Ending) 
     return `int ${name} = layout[${begin}] + int(c) * layout[${begin + 1}]; { uint rest = z * m + r; ${steps.join(" ")} }`
   }
   return {
-    key: `${keeps} ${program.key} ${work.inputs.map((input) => (ofProduct.has(input) ? "y" : operands.indexOf(input)))} ${operands.map((node) => (node.storage === null ? "i" : places[stored.indexOf(node)].shape.length))}`,
+    key: `${keeps} ${program.key} ${work.inputs.map((input) => (ofProduct.has(input) ? "y" : operands.indexOf(input)))} ${operands.map((node) => (node.storage === null ? "i" : locations[stored.indexOf(node)].shape.length))}`,
     parameters: [
       ...operands.map((node, i) =>
         node.storage === null
@@ -177,7 +177,7 @@ function endingText(product: Node, { work, results: ofProduct, keeps }: Ending) 
       ...outputs.map(targetOf),
     ],
     writes: outputs.map(({ storage }) => storage as Storage),
-    layout: places.flatMap(({ shape, strides, along }, i) => [
+    layout: locations.flatMap(({ shape, strides, along }, i) => [
       stored[i].offset,
       along,
       ...strides[0],
@@ -231,7 +231,7 @@ export function encodeProduct(
   const readA = element("a_in", "a_base + int(r) * layout[3] + int(k) * layout[4]")
   const readB = element("b_in", "b_base + int(k) * layout[5] + int(c) * layout[6]")
   const value = `${type}(${made.value ?? "value"})`
-  const place = "(z * m + r) * n + c"
+  const location = "(z * m + r) * n + c"
   const text: ProductText = {
     key: `${op} ${type} ${axes} ${runsAlong(columnA, rowA)} ${runsAlong(rowB, columnB)} ${extras.key} ${end?.key ?? ""}`,
     type,
@@ -246,7 +246,7 @@ export function encodeProduct(
     setup: `${batchSetup(axes, at, bases)}${made.setup ?? ""}`,
     a: made.a?.(readA) ?? readA,
     b: made.b?.(readB) ?? readB,
-    store: `${kept ? `y[${place}] = ${value};` : ""}${end ? ` { ${end.text(tailAt)} }` : ""}`.replaceAll(
+    store: `${kept ? `y[${location}] = ${value};` : ""}${end ? ` { ${end.text(tailAt)} }` : ""}`.replaceAll(
       "VALUE",
       value,
     ),
@@ -401,11 +401,11 @@ const blockMaskedMm: Family = {
           const masked = (name: string, value: string, row: string, column: string): string => {
             const i = names.indexOf(name)
             if (i < 0) return value
-            const place = `${name}_mask[(z * uint(layout[${at + 2 * i}]) + ${row} / ${blockSize}) * uint(layout[${at + 2 * i + 1}]) + ${column} / ${blockSize}]`
+            const location = `${name}_mask[(z * uint(layout[${at + 2 * i}]) + ${row} / ${blockSize}) * uint(layout[${at + 2 * i + 1}]) + ${column} / ${blockSize}]`
             const type = metalType(node.dtype)
             return masks[i].dtype.kind === "bool"
-              ? `(${place} ? ${value} : ${type}(0.0f))`
-              : `${type}(float(${value}) * float(${place}))`
+              ? `(${location} ? ${value} : ${type}(0.0f))`
+              : `${type}(float(${value}) * float(${location}))`
           }
           return {
             a: (value) => masked("lhs", value, "r", "k"),

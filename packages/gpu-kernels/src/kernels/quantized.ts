@@ -8,7 +8,7 @@ import { type View, viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
 import { type PackedFormat, packedFunctions, packedParameters, packSource, packSpan } from "../packed-source"
 import { encodeProduct, withExtras } from "./matmul"
-import { dispatchEach } from "./place"
+import { dispatchEach } from "./moves"
 import { targetOf } from "./reduce"
 
 type Params = PackedFormat & { transpose: boolean }

@@ -13,7 +13,7 @@ import {
   type Storage,
   sizeOf,
 } from "@lazuli/core/engine"
-import type { DispatchQueue, Kernel, Place } from "../dispatch"
+import type { DispatchQueue, Kernel, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import {
   extremeFold,
@@ -57,12 +57,12 @@ const SHARED = 16384
 interface Folded {
   readonly type: string
   readonly itemsize: number
-  /** Bytes of the dispatch, or a place and an offset in elements beyond it. */
-  readonly from: ArrayBufferView | { readonly place: Place; readonly offset: number }
+  /** Bytes of the dispatch, or a location and an offset in elements beyond it. */
+  readonly from: ArrayBufferView | { readonly location: Location; readonly offset: number }
   readonly cells: readonly number[]
   readonly row: readonly number[]
 }
-type Stored = Folded & { readonly from: { readonly place: Place; readonly offset: number } }
+type Stored = Folded & { readonly from: { readonly location: Location; readonly offset: number } }
 
 /** The elements to fold: sizes of the cells' axes and of those of a cell, operands, and the work that makes elements of them. */
 interface Elements {
@@ -72,7 +72,7 @@ interface Elements {
   readonly work?: { readonly key: string; text(): string }
 }
 
-const isStored = (each: Folded): each is Stored => "place" in each.from
+const isStored = (each: Folded): each is Stored => "move" in each.from
 
 /** Folds the elements of `from` into `target`, in as many passes as it needs. */
 function dispatchFold(
@@ -80,7 +80,7 @@ function dispatchFold(
   op: string,
   fold: Fold,
   from: Elements,
-  target: Place,
+  target: Location,
   scale: number,
   partial = false,
 ): void {
@@ -96,7 +96,7 @@ function dispatchFold(
   const aligns = (width: number, across: (each: Folded) => readonly number[]): boolean =>
     stored.every(
       (each) =>
-        (each.from.place.offset / each.itemsize + each.from.offset) % width === 0 &&
+        (each.from.location.offset / each.itemsize + each.from.offset) % width === 0 &&
         across(each).every((s) => s % width === 0),
     )
   /** True if the elements of vectors are neighbours, or one, in all operands. */
@@ -121,7 +121,7 @@ function dispatchFold(
       op,
       kernel,
       arguments: [
-        ...operands.map((each) => (isStored(each) ? each.from.place : (each.from as ArrayBufferView))),
+        ...operands.map((each) => (isStored(each) ? each.from.location : (each.from as ArrayBufferView))),
         to,
         layout(parts, part),
         Float32Array.of(scale),
@@ -134,7 +134,7 @@ function dispatchFold(
     const accumulators: Folded = {
       type: fold.acc,
       itemsize: fold.accSize,
-      from: { place: to, offset: 0 },
+      from: { location: to, offset: 0 },
       // Columns write part after part, rows the parts of a cell side by side.
       cells: [byColumns ? 1 : parts],
       row: [byColumns ? count : 1],
@@ -226,11 +226,11 @@ export function encodeFold(
   fold: Fold,
   view: View,
   axes: readonly number[],
-  target: Place,
+  target: Location,
   scale = 1,
 ): void {
   const { storage, offset, itemsize, shape, strides } = view
-  const from = { place: { storage, offset: 0 }, offset }
+  const from = { location: { storage, offset: 0 }, offset }
   foldOver(queue, op, fold, shape, [{ type: fold.from, itemsize, from, strides }], axes, target, scale)
 }
 
@@ -245,7 +245,7 @@ function foldOver(
   shape: readonly number[],
   operands: readonly Spread[],
   axes: readonly number[],
-  target: Place,
+  target: Location,
   scale: number,
   work?: Elements["work"],
 ): void {
@@ -266,7 +266,7 @@ function foldOver(
   dispatchFold(queue, op, fold, { cells: cells.shape, row: row.shape, operands: folded, work }, target, scale)
 }
 
-export const targetOf = (node: Node): Place => ({
+export const targetOf = (node: Node): Location => ({
   storage: node.storage as Storage,
   offset: node.offset * node.dtype.size,
 })
@@ -303,7 +303,7 @@ export function foldWithWork(
           strides: work.shape.map(() => 0),
         }
       const spread = broadcastStrides(shape, strides ?? contiguousStrides(shape), work.shape)
-      return { ...kind, from: { place: { storage, offset: 0 }, offset }, strides: spread }
+      return { ...kind, from: { location: { storage, offset: 0 }, offset }, strides: spread }
     })
     const text = (): string => {
       const { lines, results } = programText(program)

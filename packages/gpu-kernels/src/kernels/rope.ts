@@ -36,9 +36,9 @@ kernel void rope(device const ${type}* x [[buffer(0)]], device const ${offsets}*
     for (uint h = 0; h < count; h++) y[base + h * stride + half_width + j] = x[base + h * stride + half_width + j];
     return;
   }
-  float place = (float(position) + float(offset[sizes[4] != 0 ? batch : 0])) * numbers[0];
+  float location = (float(position) + float(offset[sizes[4] != 0 ? batch : 0])) * numbers[0];
   float rate = ${given ? "1.0f / float(rates[j])" : "precise::exp(float(j) * numbers[1])"};
-  float angle = place * rate;
+  float angle = location * rate;
   float c = precise::cos(angle), s = precise::sin(angle) * numbers[2];
   uint p = base + ${traditional ? "2 * j" : "j"}, q = ${traditional ? "p + 1" : "p + half_width"};
   for (uint h = 0; h < count; h++) {
@@ -69,7 +69,7 @@ function encode(node: Node, queue: DispatchQueue): void {
   const type = metalType(x.dtype) as string
   const offsets = metalType(offset.dtype) as string
   const target = targetOf(node)
-  const dispatch = (places: readonly Argument[]): void =>
+  const dispatch = (locations: readonly Argument[]): void =>
     queue.dispatch({
       op: "rope",
       kernel: {
@@ -78,7 +78,7 @@ function encode(node: Node, queue: DispatchQueue): void {
         source: () => source(type, offsets, traditional, base === null),
       },
       arguments: [
-        ...places,
+        ...locations,
         target,
         Uint32Array.of(heads, length, width, half, offset.shape.length > 0 ? 1 : 0, threads),
         Float32Array.of(scale, base === null ? 0 : -Math.log(base) / half, inverse ? -1 : 1),

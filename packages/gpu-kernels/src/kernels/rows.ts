@@ -3,14 +3,14 @@
  * columns.
  */
 import { float32, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { Argument, DispatchQueue, Place } from "../dispatch"
+import type { Argument, DispatchQueue, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { sumFold } from "../fold"
 import { viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
 import { type RowForm, type RowProgram, rowSource, type Stage } from "../row-source"
 import { functionsFor } from "../scalar-source"
-import { withRowMajor } from "./copy"
+import { withAllRowMajor, withRowMajor } from "./copy"
 import { encodeFold, targetOf } from "./reduce"
 
 const VECTOR = 16
@@ -35,21 +35,21 @@ export function rowForm(
   return { width, count: count > MOST_KEPT ? 0 : count, alone, threads, together }
 }
 
-/** Adds kernel `rows` for places of row-major inputs. */
+/** Adds kernel `rows` for locations of row-major inputs. */
 function dispatchRows(
   queue: DispatchQueue,
   op: string,
   program: RowProgram,
   type: string,
   itemsize: number,
-  places: readonly Place[],
-  outputs: readonly Place[],
+  locations: readonly Location[],
+  outputs: readonly Location[],
   rows: number,
   n: number,
   eps = 0,
 ): void {
   const fits = (w: number): boolean =>
-    n % w === 0 && [...places, ...outputs.slice(0, 1)].every((p) => p.offset % (w * itemsize) === 0)
+    n % w === 0 && [...locations, ...outputs.slice(0, 1)].every((p) => p.offset % (w * itemsize) === 0)
   const width = fits(VECTOR / itemsize) ? VECTOR / itemsize : 1
   const { threads, together, ...form } = { type, ...rowForm(n, rows, width) }
   const { alone } = form
@@ -60,25 +60,11 @@ function dispatchRows(
       name: "rows",
       source: () => rowSource(program, form),
     },
-    arguments: [...places, ...outputs, Uint32Array.of(rows, n), Float32Array.of(eps)] as Argument[],
+    arguments: [...locations, ...outputs, Uint32Array.of(rows, n), Float32Array.of(eps)] as Argument[],
     writes: outputs.map((p) => p.storage),
     grid: [Math.ceil(rows / together) * together * threads, 1, 1],
     threadgroup: [together * threads, 1, 1],
   })
-}
-
-/** The inputs row-major; copies live until `body` returns. */
-function withAllRowMajor(
-  queue: DispatchQueue,
-  inputs: readonly Node[],
-  body: (places: readonly Place[]) => void,
-  places: readonly Place[] = [],
-): void {
-  if (places.length === inputs.length) body(places)
-  else
-    withRowMajor(queue, viewOf(inputs[places.length]), (place) =>
-      withAllRowMajor(queue, inputs, body, [...places, place]),
-    )
 }
 
 /** Maximum and sum of exponentials in one look; where all elements of a thread are −∞, its sum is 0. */
@@ -197,9 +183,9 @@ function along(program: RowProgram): Family {
       if (sizeOf(x.shape) === 0) return
       const type = metalType(x.dtype) as string
       const target = targetOf(node)
-      withRowMajor(queue, viewOf(x), (place) => {
+      withRowMajor(queue, viewOf(x), (location) => {
         if (inner === 1) {
-          dispatchRows(queue, program.key, program, type, x.dtype.size, [place], [target], lines, n)
+          dispatchRows(queue, program.key, program, type, x.dtype.size, [location], [target], lines, n)
           return
         }
         const whole = program.element !== undefined
@@ -212,7 +198,7 @@ function along(program: RowProgram): Family {
             name: "columns",
             source: () => columnSource(type, whole, lanes),
           },
-          arguments: [place, target, Uint32Array.of(n, inner, lines)],
+          arguments: [location, target, Uint32Array.of(n, inner, lines)],
           writes: [target.storage],
           grid: [Math.ceil(lines / across) * across, lanes, 1],
           threadgroup: [across, lanes, 1],
@@ -257,9 +243,9 @@ function norm(name: "layerNorm" | "rmsNorm"): Family {
         element: `x * rate${hasWeight ? " * weight" : ""}${hasBias ? " + bias" : ""}`,
       }
       const type = metalType(x.dtype) as string
-      withAllRowMajor(queue, node.inputs, (places) => {
+      withAllRowMajor(queue, node.inputs, (locations) => {
         const rows = sizeOf(x.shape) / n
-        dispatchRows(queue, name, program, type, x.dtype.size, places, [targetOf(node)], rows, n, eps)
+        dispatchRows(queue, name, program, type, x.dtype.size, locations, [targetOf(node)], rows, n, eps)
       })
     },
   }
@@ -338,7 +324,7 @@ function normGradient(name: "layerNormVjp" | "rmsNormVjp"): Family {
           )
         return
       }
-      withAllRowMajor(queue, inputs, (places) => {
+      withAllRowMajor(queue, inputs, (locations) => {
         const kept = queue.allocate(rows * 8)
         const stats = { storage: kept, offset: 0 }
         dispatchRows(
@@ -347,7 +333,7 @@ function normGradient(name: "layerNormVjp" | "rmsNormVjp"): Family {
           program,
           type,
           dtype.size,
-          places,
+          locations,
           [targetOf(outputs[0]), stats],
           rows,
           n,
@@ -361,8 +347,8 @@ function normGradient(name: "layerNormVjp" | "rmsNormVjp"): Family {
             op: name,
             kernel: { key: `gradients ${type}`, name: "gradients", source: () => gradientSource(type) },
             arguments: [
-              places[0],
-              places[1],
+              locations[0],
+              locations[1],
               stats,
               ...partial.map((storage) => ({ storage, offset: 0 })),
               Uint32Array.of(rows, n, part),

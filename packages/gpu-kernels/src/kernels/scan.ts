@@ -3,13 +3,13 @@
  * total. Along other axes threads run down lines, so that neighbours read neighbours.
  */
 import { type Dtype, type Node, sizeOf } from "@lazuli/core/engine"
-import type { Argument, DispatchQueue, Place } from "../dispatch"
+import type { Argument, DispatchQueue, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { extremeFold, type Fold, foldSource, isFoldable, prodFold, sumFold } from "../fold"
 import { viewOf } from "../layout"
 import { METAL_HEADER } from "../metal-types"
 import { withRowMajor } from "./copy"
-import { dispatchEach } from "./place"
+import { dispatchEach } from "./moves"
 import { targetOf } from "./reduce"
 
 /** Elements that a thread takes of a tile. */
@@ -60,14 +60,14 @@ interface Direction {
 function source(fold: Fold, { reverse, inclusive }: Direction, step: Step, vectors: boolean): string {
   const { acc, from, to } = fold
   const functions = foldSource(fold, false, true).replaceAll("simd_shuffle_xor(", "simd_shuffle_up(")
-  const place = (k: string): string => (reverse ? `base + (n - 1 - (${k}))` : `base + ${k}`)
+  const location = (k: string): string => (reverse ? `base + (n - 1 - (${k}))` : `base + ${k}`)
   const value = (e: string): string =>
     inclusive ? `lz_fold(lead, v[${e}])` : `${e} == 0 ? lead : lz_fold(lead, v[${e} == 0 ? 0 : ${e} - 1])`
   const pack = vectors
     ? `struct alignas(sizeof(${from}) * ${EACH}) lz_pack { ${from} v[${EACH}]; };\nstruct alignas(sizeof(${to}) * ${EACH}) lz_results { ${to} v[${EACH}]; };\n`
     : ""
-  const loads = `for (uint e = 0; e < ${EACH}; e++) { v[e] = lz_start(); if (first + e < end) v[e] = lz_first(x[${place("first + e")}], 0); }`
-  const stores = `for (uint e = 0; e < ${EACH}; e++) if (first + e < end) y[${place("first + e")}] = lz_last(${value("e")}, 1.0f);`
+  const loads = `for (uint e = 0; e < ${EACH}; e++) { v[e] = lz_start(); if (first + e < end) v[e] = lz_first(x[${location("first + e")}], 0); }`
+  const stores = `for (uint e = 0; e < ${EACH}; e++) if (first + e < end) y[${location("first + e")}] = lz_last(${value("e")}, 1.0f);`
   return `${METAL_HEADER}${functions}${pack}kernel void scan(device const ${from}* x [[buffer(0)]], device ${to}* y [[buffer(1)]],
     device ${step === "totals" ? "" : "const "}${acc}* totals [[buffer(2)]], constant uint* sizes [[buffer(3)]],
     uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
@@ -160,8 +160,8 @@ function encodeLines(
   op: string,
   fold: Fold,
   direction: Direction,
-  from: Place,
-  target: Place,
+  from: Location,
+  target: Location,
   [n, inner, lines]: readonly [number, number, number],
 ): void {
   const parts = Math.max(1, Math.min(MOST_PARTS, Math.ceil(THREADS / lines), Math.floor(n / LEAST_PART)))
@@ -194,8 +194,8 @@ export function encodeRows(
   op: string,
   fold: Fold,
   direction: Direction,
-  from: Place,
-  target: Place,
+  from: Location,
+  target: Location,
   [lines, n]: readonly [number, number],
   sizes: readonly [number, number],
 ): void {
@@ -239,11 +239,11 @@ function encode(fold: Fold, node: Node, queue: DispatchQueue): void {
   const inner = sizeOf(node.shape.slice(axis + 1))
   const lines = sizeOf(node.shape) / n
   const target = targetOf(node)
-  withRowMajor(queue, viewOf(input), (place) => {
-    if (inner > 1) encodeLines(queue, op, fold, direction, place, target, [n, inner, lines])
+  withRowMajor(queue, viewOf(input), (location) => {
+    if (inner > 1) encodeLines(queue, op, fold, direction, location, target, [n, inner, lines])
     else {
       const sizes = [input.dtype.size, node.dtype.size] as const
-      encodeRows(queue, op, fold, direction, place, target, [lines, n], sizes)
+      encodeRows(queue, op, fold, direction, location, target, [lines, n], sizes)
     }
   })
 }

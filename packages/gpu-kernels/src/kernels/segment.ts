@@ -8,7 +8,7 @@ import { extremeFold, type Fold, foldSource, isFoldable, sumFold } from "../fold
 import { viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
 import { withRowMajor } from "./copy"
-import { dispatchEach } from "./place"
+import { dispatchEach } from "./moves"
 import { targetOf } from "./reduce"
 
 /** From how many columns on neighbouring threads read neighbours. */

@@ -2,7 +2,7 @@
  * Stable sorting along an axis, NaN last: short rows by a threadgroup each, longer ones digit by digit.
  */
 import { type Dtype, type Node, type Storage, sizeOf, uint32 } from "@lazuli/core/engine"
-import type { DispatchQueue, Place } from "../dispatch"
+import type { DispatchQueue, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { sumFold } from "../fold"
 import { permuted, viewOf } from "../layout"
@@ -31,14 +31,14 @@ function dispatchSort(
   queue: DispatchQueue,
   op: string,
   dtype: Dtype,
-  place: Place,
-  target: Place,
+  location: Location,
+  target: Location,
   rows: number,
   n: number,
   result: Result,
 ): void {
   if (n > BLOCK) {
-    dispatchDigits(queue, op, dtype, place, target, rows, n, result)
+    dispatchDigits(queue, op, dtype, location, target, rows, n, result)
     return
   }
   const size = Math.max(2, 2 ** Math.ceil(Math.log2(n)))
@@ -50,20 +50,20 @@ function dispatchSort(
       name: "sort_block",
       source: () => blockSource(dtype, size, result),
     },
-    arguments: [place, target, Uint32Array.of(n)],
+    arguments: [location, target, Uint32Array.of(n)],
     writes: [target.storage],
     grid: [rows * group, 1, 1],
     threadgroup: [group, 1, 1],
   })
 }
 
-/** Elements, and positions where they are the result, move from one place to another with each digit; the last is the target. */
+/** Elements, and positions where they are the result, move from one location to another with each digit; the last is the target. */
 function dispatchDigits(
   queue: DispatchQueue,
   op: string,
   dtype: Dtype,
-  place: Place,
-  target: Place,
+  location: Location,
+  target: Location,
   rows: number,
   n: number,
   result: Result,
@@ -71,16 +71,16 @@ function dispatchDigits(
   const digits = digitsOf(dtype)
   const tiles = Math.ceil(n / digitTile(dtype))
   const made: Storage[] = []
-  const scratch = (size: number): Place => {
+  const scratch = (size: number): Location => {
     const storage = queue.allocate(rows * n * size)
     made.push(storage)
     return { storage, offset: 0 }
   }
   const cells = rows * SORT_THREADS * tiles
   const [counts, offsets] = [queue.allocate(cells * 4), queue.allocate(cells * 4)]
-  /** Two places by turns, so that the last digit's is `last`. */
-  const pair = (size: number, last: Place | null): ((digit: number) => Place) => {
-    const used: (Place | undefined)[] = [last ?? undefined]
+  /** Two locations by turns, so that the last digit's is `last`. */
+  const pair = (size: number, last: Location | null): ((digit: number) => Location) => {
+    const used: (Location | undefined)[] = [last ?? undefined]
     return (digit) => {
       const which = (digits - 1 - digit) % 2
       used[which] ??= scratch(size)
@@ -92,7 +92,7 @@ function dispatchDigits(
   const grid = [rows * tiles * SORT_THREADS, 1, 1] as const
   const threadgroup = [SORT_THREADS, 1, 1] as const
   for (let digit = 0; digit < digits; digit++) {
-    const from = digit === 0 ? place : elements(digit - 1)
+    const from = digit === 0 ? location : elements(digit - 1)
     const sizes = Uint32Array.of(n, tiles, 8 * digit)
     queue.dispatch({
       op,
@@ -127,7 +127,7 @@ function dispatchDigits(
     queue.dispatch({
       op,
       kernel: {
-        key: `digit places ${dtype.name} ${moves.elements} ${moves.positions}`,
+        key: `digit locations ${dtype.name} ${moves.elements} ${moves.positions}`,
         name: "digit_places",
         source: () => placesSource(dtype, moves),
       },
@@ -158,13 +158,13 @@ const family = (result: Result): Family => ({
     const order = [...node.shape.keys()].filter((i) => i !== axis).concat(axis)
     const rows = sizeOf(node.shape) / n
     const { dtype } = x
-    withRowMajor(queue, permuted(viewOf(x), order), (place) => {
+    withRowMajor(queue, permuted(viewOf(x), order), (location) => {
       if (axis === last) {
-        dispatchSort(queue, op, dtype, place, targetOf(node), rows, n, result)
+        dispatchSort(queue, op, dtype, location, targetOf(node), rows, n, result)
         return
       }
       const sorted = queue.allocate(sizeOf(node.shape) * node.dtype.size)
-      dispatchSort(queue, op, dtype, place, { storage: sorted, offset: 0 }, rows, n, result)
+      dispatchSort(queue, op, dtype, location, { storage: sorted, offset: 0 }, rows, n, result)
       const shape = order.map((i) => node.shape[i])
       const strides = shape.map((_, i) => sizeOf(shape.slice(i + 1)))
       const back = order.map((_, i) => order.indexOf(i))

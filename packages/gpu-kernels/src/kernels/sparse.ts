@@ -4,12 +4,11 @@
  * refuse them.
  */
 import { isInteger, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { DispatchQueue, Place } from "../dispatch"
+import type { DispatchQueue, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
-import { viewOf } from "../layout"
 import { METAL_HEADER, metalType } from "../metal-types"
-import { withRowMajor } from "./copy"
-import { dispatchEach } from "./place"
+import { withAllRowMajor } from "./copy"
+import { dispatchEach } from "./moves"
 import { targetOf } from "./reduce"
 
 /** Terms that are added up before they meet the sum of those before them, so that errors do not grow with their number. */
@@ -20,19 +19,6 @@ const takes = (node: Node): boolean =>
   node.inputs.every(
     (x) => isInteger(x.dtype) || (x.dtype.kind === "floating" && metalType(x.dtype) !== undefined),
   )
-
-function withAll(
-  queue: DispatchQueue,
-  nodes: readonly Node[],
-  body: (places: readonly Place[]) => void,
-  places: readonly Place[] = [],
-): void {
-  if (places.length === nodes.length) body(places)
-  else
-    withRowMajor(queue, viewOf(nodes[places.length]), (place) =>
-      withAll(queue, nodes, body, [...places, place]),
-    )
-}
 
 const orderedSource = (type: string, row: string, column: string): string => `${METAL_HEADER}
 inline uint lz_from(device const ${row}* rows, uint count, long row) {
@@ -85,7 +71,7 @@ kernel void ${name}(device const ${from}* x [[buffer(0)]], device ${to}* y [[buf
 function encodeUnordered(
   queue: DispatchQueue,
   node: Node,
-  places: readonly Place[],
+  locations: readonly Location[],
   types: readonly [type: string, row: string, column: string],
   sizes: readonly number[],
 ): void {
@@ -96,7 +82,7 @@ function encodeUnordered(
   // Halves are summed in float32, and rounded once.
   const wide: Storage | null = type === "float" ? null : queue.allocate(4 * cells)
   const sums = wide ? { storage: wide, offset: 0 } : target
-  const each = (name: string, from: string, to: string, value: string, args: readonly Place[]): void =>
+  const each = (name: string, from: string, to: string, value: string, args: readonly Location[]): void =>
     dispatchEach(
       queue,
       op,
@@ -110,7 +96,7 @@ function encodeUnordered(
     queue,
     op,
     { key: `sparse values ${types}`, name: "sparse_values", source: () => atomicSource(...types) },
-    [...places, sums, Uint32Array.from(sizes)],
+    [...locations, sums, Uint32Array.from(sizes)],
     [sums.storage],
     sizes[0],
   )
@@ -129,16 +115,16 @@ const sparseMatmul: Family = {
     const names = [values, rows, columns].map((x) => metalType(x.dtype) as string)
     const types = names as [string, string, string]
     const target = targetOf(node)
-    withAll(queue, node.inputs, (places) => {
+    withAllRowMajor(queue, node.inputs, (locations) => {
       if (!node.params.sorted) {
-        encodeUnordered(queue, node, places, types, [count * n, node.shape[0], n, height])
+        encodeUnordered(queue, node, locations, types, [count * n, node.shape[0], n, height])
         return
       }
       dispatchEach(
         queue,
         "sparseMatmul",
         { key: `sparse rows ${types}`, name: "sparse_rows", source: () => orderedSource(...types) },
-        [...places, target, Uint32Array.of(cells, count, n, height)],
+        [...locations, target, Uint32Array.of(cells, count, n, height)],
         [target.storage],
         cells,
       )
@@ -171,12 +157,12 @@ const sampledMatmul: Family = {
     if (count === 0) return
     const types = [a, rows, columns].map((x) => metalType(x.dtype) as string) as [string, string, string]
     const target = targetOf(node)
-    withAll(queue, node.inputs, (places) =>
+    withAllRowMajor(queue, node.inputs, (locations) =>
       dispatchEach(
         queue,
         "sampledMatmul",
         { key: `sampled ${types}`, name: "sampled_products", source: () => sampledSource(...types) },
-        [...places, target, Uint32Array.of(count, a.shape[1], a.shape[0], b.shape[0])],
+        [...locations, target, Uint32Array.of(count, a.shape[1], a.shape[0], b.shape[0])],
         [target.storage],
         32 * count,
       ),

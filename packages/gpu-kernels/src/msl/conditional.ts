@@ -15,7 +15,7 @@ interface Conditional {
 const MOST = 2000
 
 /**
- * The place where an expression from `begin` on ends: at a bracket, comma or semicolon that is not its own, or at the colon of a `?`
+ * The location where an expression from `begin` on ends: at a bracket, comma or semicolon that is not its own, or at the colon of a `?`
  * before.
  */
 function endOf(words: Words, begin: number, endsAtComma: boolean): number {

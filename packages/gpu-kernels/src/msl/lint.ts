@@ -11,7 +11,7 @@ export interface Problem {
   readonly message: string
 }
 
-/** Words that have no place in Metal, with the reason. */
+/** Words that have no location in Metal, with the reason. */
 const refused: Record<string, string> = {
   double: "Metal has no double: use float",
   goto: "Metal has no goto",

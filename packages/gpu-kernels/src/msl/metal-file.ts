@@ -15,7 +15,7 @@ export interface MetalFile {
   /** A hash of the text. */
   readonly digest: string
   /** The name of a line of the text: the file and the line in it. */
-  place(line: number): string
+  location(line: number): string
   /** The library compiled ahead of this very text, beside the file; null where there is none. */
   readonly compiled: string | null
 }
@@ -26,7 +26,7 @@ const INCLUDE = /^[ \t]*#[ \t]*(?:include|import)[ \t]*"([^"]+)"/
 export function readMetalFile(path: string): MetalFile {
   const folder = dirname(path)
   const lines: string[] = []
-  const places: string[] = []
+  const locations: string[] = []
   const known = new Set<string>()
   const add = (file: string): void => {
     // Once each, as #pragma once would have it.
@@ -45,7 +45,7 @@ export function readMetalFile(path: string): MetalFile {
           return
         }
         lines.push(/^[ \t]*#[ \t]*pragma[ \t]+once\b/.test(line) ? "" : line)
-        places.push(`${name}:${i + 1}`)
+        locations.push(`${name}:${i + 1}`)
       })
   }
   add(path)
@@ -57,7 +57,7 @@ export function readMetalFile(path: string): MetalFile {
     name: basename(path),
     text,
     digest,
-    place: (line) => places[line - 1] ?? `line ${line} of ${basename(path)}`,
+    location: (line) => locations[line - 1] ?? `line ${line} of ${basename(path)}`,
     compiled: existsSync(compiled) ? compiled : null,
   }
 }

@@ -97,8 +97,8 @@ export function refusal(source: MetalSource, problems: readonly Problem[]): Devi
   const lines = source.text.split("\n")
   const shown = problems.slice(0, 5).map(({ line, message }) => {
     const text = lines[line - 1]?.trim()
-    const place = source.wording?.place(line) ?? `${source.file}:${line}`
-    return `${place}: ${message}${text ? `\n    ${text}` : ""}`
+    const location = source.wording?.location(line) ?? `${source.file}:${line}`
+    return `${location}: ${message}${text ? `\n    ${text}` : ""}`
   })
   if (problems.length > shown.length) shown.push(`and ${problems.length - shown.length} more`)
   const op = source.wording?.name ?? "metal"

@@ -69,19 +69,19 @@ const newlines = (text: string): number => text.split("\n").length - 1
 /** Spaces and the newlines of a text, at least one. */
 const blank = (text: string): string => text.replace(/[^\n]/g, "").replace(/^$/, " ")
 
-/** The tokens that are not white space or directives, each knowing its place among all. */
+/** The tokens that are not white space or directives, each knowing its location among all. */
 export class Words {
-  private readonly places: number[] = []
+  private readonly locations: number[] = []
   constructor(readonly tokens: readonly Token[]) {
     for (let i = 0; i < tokens.length; i++)
-      if (tokens[i].kind !== "space" && tokens[i].kind !== "directive") this.places.push(i)
+      if (tokens[i].kind !== "space" && tokens[i].kind !== "directive") this.locations.push(i)
   }
   get length(): number {
-    return this.places.length
+    return this.locations.length
   }
   /** The token at a position; an empty one outside. */
   at(i: number): Token {
-    return this.tokens[this.places[i] ?? -1] ?? NOTHING
+    return this.tokens[this.locations[i] ?? -1] ?? NOTHING
   }
   text(i: number): string {
     return this.at(i).text
@@ -90,7 +90,7 @@ export class Words {
   slice(begin: number, end: number): string {
     if (begin >= end) return ""
     return this.tokens
-      .slice(this.places[begin], this.places[end - 1] + 1)
+      .slice(this.locations[begin], this.locations[end - 1] + 1)
       .map((t) => t.text)
       .join("")
       .replace(/\s+/g, " ")

@@ -21,7 +21,7 @@ import type {
   FunctionConstants,
   Kernel,
   LibraryCall,
-  Place,
+  Location,
   Wording,
 } from "../dispatch"
 import { CommandStream } from "./command-stream"
@@ -60,12 +60,12 @@ const MAX_WORDS = 2 ** 16
 /** Bytes kept for reuse, where the runtime has no bound of its own. */
 const MAX_CACHE = 256 * 2 ** 20
 
-const isPlace = (argument: Argument): argument is Place => "storage" in argument
+const isLocation = (argument: Argument): argument is Location => "storage" in argument
 
 const formOf = ({ arguments: args, grid, threadgroup, kernel }: Dispatch): DispatchForm => {
   const threads = threadgroup[0] * threadgroup[1] * threadgroup[2]
   return {
-    inline: args.map((argument) => (isPlace(argument) ? undefined : argument.byteLength)),
+    inline: args.map((argument) => (isLocation(argument) ? undefined : argument.byteLength)),
     threads,
     // Kernels that somebody else wrote need not keep simdgroups together.
     whole:
@@ -153,7 +153,7 @@ export class GpuQueue implements DispatchQueue {
   private readonly lines: FlatDispatches<GpuPipeline> = {
     pipelineFor: (kernel, form) => this.pipelineOfForm(kernel, form),
     begin: (pipeline) => this.stream.setPipeline(pipeline),
-    place: (index, storage, offset) =>
+    location: (index, storage, offset) =>
       this.stream.setBuffer(index, this.buffers[storage.id] as GpuBuffer, offset),
     bytes: (index, bytes) => this.stream.setBytes(index, bytes),
     integer: (index, value) => this.stream.setInteger(index, value),
@@ -469,20 +469,20 @@ export class GpuQueue implements DispatchQueue {
       this.recording.dispatch(dispatch, pipeline, this.choose)
       return
     }
-    const places = args.filter(isPlace)
-    const reads = places.map((p) => p.storage).filter((s) => !writes.includes(s))
+    const locations = args.filter(isLocation)
+    const reads = locations.map((p) => p.storage).filter((s) => !writes.includes(s))
     this.order(reads, writes)
     const { stream } = this
     this.choose(stream, pipeline)
     args.forEach((argument, i) => {
-      if (isPlace(argument)) stream.setBuffer(i, this.bufferOf(argument.storage), argument.offset)
+      if (isLocation(argument)) stream.setBuffer(i, this.bufferOf(argument.storage), argument.offset)
       else stream.setBytes(i, argument)
     })
     threadgroupMemory?.forEach((bytes, i) => {
       stream.setThreadgroupMemory(i, bytes)
     })
     const word = stream.dispatchThreads(dispatch.grid, dispatch.threadgroup)
-    this.added({ word, op, pipeline, reads: places.map((p) => p.storage), writes })
+    this.added({ word, op, pipeline, reads: locations.map((p) => p.storage), writes })
   }
 
   call(work: LibraryCall): void {
@@ -492,14 +492,14 @@ export class GpuQueue implements DispatchQueue {
       this.recording.call(work)
       return
     }
-    const { op, code, words, arguments: places, writes } = work
-    const reads = places.map((p) => p.storage)
+    const { op, code, words, arguments: locations, writes } = work
+    const reads = locations.map((p) => p.storage)
     this.order(
       reads.filter((s) => !writes.includes(s)),
       writes,
     )
-    places.forEach((place, i) => {
-      this.stream.setBuffer(i, this.bufferOf(place.storage), place.offset)
+    locations.forEach((location, i) => {
+      this.stream.setBuffer(i, this.bufferOf(location.storage), location.offset)
     })
     this.added({ word: this.stream.call(code, words), op, pipeline: null, reads, writes })
   }
@@ -658,7 +658,7 @@ export class GpuQueue implements DispatchQueue {
   private placed(message: string | undefined, pipeline: GpuPipeline | null): string | undefined {
     const wording = pipeline && this.wordings.get(pipeline)
     if (message === undefined || !wording) return message
-    const place = (line: string): string => wording.place(Number(line))
+    const location = (line: string): string => wording.location(Number(line))
     return message
       .replace(`${pipeline.name}: `, wording.namesKernels ? `the kernel ${pipeline.name} ` : "")
       .replace(/\bbuffer (\d+)/g, (text, index: string) => {
@@ -666,7 +666,7 @@ export class GpuQueue implements DispatchQueue {
         return name === undefined ? text : `${text} (${name})`
       })
       .replace(/\blines? (\d+)(?: and (\d+))?/, (_, first: string, second?: string) =>
-        second === undefined ? place(first) : `${place(first)} and ${place(second)}`,
+        second === undefined ? location(first) : `${location(first)} and ${location(second)}`,
       )
   }
 

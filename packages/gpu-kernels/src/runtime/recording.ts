@@ -3,7 +3,7 @@
  * program's inputs, its outputs, and one block for everything in between, of which each storage of the recording is a part.
  */
 import { type Memory, Storage } from "@lazuli/core/engine"
-import type { Dispatch, LibraryCall, Place } from "../dispatch"
+import type { Dispatch, LibraryCall, Location } from "../dispatch"
 import { CommandStream } from "./command-stream"
 import type { GpuPipeline, PlanId } from "./runtime"
 
@@ -99,9 +99,9 @@ export class Recording {
     choose: (stream: CommandStream, pipeline: GpuPipeline) => void,
   ): void {
     const { stream } = this
-    const places = dispatch.arguments.filter((each): each is Place => "storage" in each)
+    const locations = dispatch.arguments.filter((each): each is Location => "storage" in each)
     this.order(
-      places.map(({ storage }) => storage),
+      locations.map(({ storage }) => storage),
       dispatch.writes,
     )
     choose(stream, pipeline)
@@ -116,13 +116,13 @@ export class Recording {
     this.steps.push({ word, op: dispatch.op, pipeline })
   }
 
-  call({ op, code, words, arguments: places, writes }: LibraryCall): void {
+  call({ op, code, words, arguments: locations, writes }: LibraryCall): void {
     this.order(
-      places.map(({ storage }) => storage),
+      locations.map(({ storage }) => storage),
       writes,
     )
-    places.forEach((place, i) => {
-      this.bind(i, place)
+    locations.forEach((location, i) => {
+      this.bind(i, location)
     })
     this.steps.push({ word: this.stream.call(code, words), op, pipeline: null })
   }
@@ -146,10 +146,10 @@ export class Recording {
     return id < first ? { binding: id, offset: 0 } : { binding: first, offset: this.offsets[id - first] }
   }
 
-  private bind(index: number, place: Place): void {
-    const { binding, offset } = this.partOf(place.storage)
+  private bind(index: number, location: Location): void {
+    const { binding, offset } = this.partOf(location.storage)
     this.buffers.push(this.stream.length)
-    this.stream.setBuffer(index, { id: binding, length: Number.POSITIVE_INFINITY }, offset + place.offset)
+    this.stream.setBuffer(index, { id: binding, length: Number.POSITIVE_INFINITY }, offset + location.offset)
   }
 
   /** A barrier where this work depends on work since the last one. An output may lie where an input lay. */

@@ -1,8 +1,8 @@
 /**
- * Kernels that move elements to computed places: joining, padding, writing a range, counting, and random bits.
+ * Kernels that move elements to computed locations: joining, padding, writing a range, counting, and random bits.
  */
 import { contiguousStrides, type Dtype, type Storage, sizeOf } from "@lazuli/core/engine"
-import type { DispatchQueue, Kernel, Place } from "../dispatch"
+import type { DispatchQueue, Kernel, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
 import { collapse, type View, viewOf } from "../layout"
 import { computeType, METAL_HEADER, metalType, wordType } from "../metal-types"
@@ -60,7 +60,7 @@ const placeSource = (
   ndim: number,
   value: string,
 ): string => `${METAL_HEADER}${functionsFor(value)}
-kernel void place(device const ${type}* x [[buffer(0)]], device ${type}* y [[buffer(1)]], constant int* layout [[buffer(2)]],
+kernel void move(device const ${type}* x [[buffer(0)]], device ${type}* y [[buffer(1)]], constant int* layout [[buffer(2)]],
     uint i [[thread_position_in_grid]]) {
   if (i >= uint(layout[0])) return;
   int p = layout[1], q = layout[2];
@@ -125,8 +125,8 @@ function encodePlace(
     queue,
     op,
     {
-      key: `place ${type} ${shape.length} ${mode} ${mode === "set" ? "" : dtype.name}`,
-      name: "place",
+      key: `move ${type} ${shape.length} ${mode} ${mode === "set" ? "" : dtype.name}`,
+      name: "move",
       source: () => placeSource(type, shape.length, value),
     },
     [
@@ -306,12 +306,12 @@ const randomBits: Family = {
     const count = Math.ceil(bytes / 4)
     const threads = (sizeOf(keys.shape) / 2) * (count - Math.floor(count / 2))
     const target = targetOf(node)
-    withRowMajor(queue, viewOf(keys), (place: Place) =>
+    withRowMajor(queue, viewOf(keys), (location: Location) =>
       dispatchEach(
         queue,
         "randomBits",
         { key: `random ${width === 4}`, name: "random_bits", source: () => randomSource(width === 4) },
-        [place, target, Uint32Array.of(count, bytes, threads)],
+        [location, target, Uint32Array.of(count, bytes, threads)],
         [target.storage],
         threads,
       ),
@@ -319,5 +319,5 @@ const randomBits: Family = {
   },
 }
 
-/** Kernels that move elements to places that shapes and parameters tell, by primitive. */
+/** Kernels that move elements to locations that shapes and parameters tell, by primitive. */
 export const placements: Families = { concatenate, sliceUpdate, pad, arange, randomBits }
