@@ -53,7 +53,7 @@ export class PlanMemory implements World {
       for (const output of outputsOf(step.node)) {
         const to = this.steps.blockOf(output)
         if (to.binding === null || to.binding < this.inputs.length) continue
-        const from = step.node.inputs
+        const from = this.updatedBy(step, output)
           .filter((input) => this.overwrites(step, output, input))
           .map((input) => this.steps.blockOf(input))
           .find((block) => block.binding === null && block.lastUse === i)
@@ -120,11 +120,15 @@ export class PlanMemory implements World {
 
   /** True if a step may write an output over an input. */
   private overwrites(step: Step, output: Node, input: Node): boolean {
-    if (step.kind !== "run" || !this.isReadAlone(step, input) || !overlays(this, output, input)) return false
-    const { node } = step
-    if (isElementwise(node)) return true
-    const over = this.encoderOf(step)?.overwrites?.(node, output.index) ?? NONE
-    return over.some((i) => node.inputs[i] === input)
+    if (step.kind !== "run" || !overlays(this, output, input)) return false
+    if (!isElementwise(step.node) && !this.updatedBy(step, output).includes(input)) return false
+    return this.isReadAlone(step, input)
+  }
+
+  /** The inputs that a step's kernel can write an output over, other than an elementwise one's. */
+  private updatedBy(step: Run, output: Node): Node[] {
+    const over = this.encoderOf(step)?.overwrites?.(step.node, output.index) ?? NONE
+    return over.map((i) => step.node.inputs[i])
   }
 
   /** Inputs that a view inside reads as wider elements. */
