@@ -60,7 +60,7 @@ class Lifetimes {
   /** The same since the last time that `threshold` of them were reached: polls in between find only what is young. */
   private pressure = 0
   private threshold = BUDGET
-  /** Bytes of things that no backend counts, among `pressure`. */
+  /** The same of things that no backend counts, or counts late. */
   private uncounted = 0
   /** Bytes in use on all backends at the last time that `threshold` was reached, or fewer since. */
   private base = 0
@@ -174,6 +174,8 @@ class Lifetimes {
   noteAllocation(memory: Memory, nbytes: number): void {
     this.allocated += nbytes
     this.pressure += nbytes
+    // The host's memory may be taken later, by work on another thread: its counts tell too little.
+    if (memory.host) this.uncounted += nbytes
     this.limit.note(memory, nbytes)
   }
 
@@ -248,8 +250,9 @@ class Lifetimes {
   }
 
   /**
-   * True if memory has grown by half of what was allocated under pressure. Otherwise it was given back, by hand or by the engine, and a
-   * collection would find little; on a GPU each would cost half as much as the work on 256 MB.
+   * True if devices' memory has grown by half of what was allocated under pressure, or as much of the host's was allocated. Otherwise it
+   * was given back, by hand or by the engine, and a collection would find little; on a GPU each would cost half as much as the work on 256
+   * MB.
    */
   private hasGrown(): boolean {
     const active = activeEverywhere()
