@@ -206,11 +206,11 @@ const excepted = new Set(
     "disableCompile enableCompile exporter exportFunction drawGraph exportToDot importFunction " +
     "backendStats listBackends registerBackend resetBackendStats setBackend complex setDebug defaultDevice defaultStream newStream " +
     "setDefaultDevice setDefaultStream Dtype deviceCount deviceInfo isAvailable canCast finfo iinfo isdtype issubdtype resultType " +
-    "saveGguf load save savez savezCompressed saveSafetensors einsumPath s broadcastShapes definePrimitive listPrimitives getPrintoptions " +
+    "saveGguf load save savez savezCompressed saveSafetensors einsumPath s broadcastShapes definePrimitive listPrimitives plugins getPrintoptions " +
     "printoptions setPrintoptions eval receive share asyncEval clearStreams newThreadLocalStream newThreadUnsafeStream stream synchronize tidy " +
     "registerTreeNode treeFlatten treeMap treeMapWithPath treeMerge treeReduce treeUnflatten clearCache getActiveMemory getCacheMemory " +
     "getPeakMemory memoryReport resetPeakMemory setCacheLimit setMemoryLimit setWiredLimit describe nearest vmapLoops fast.metalKernel fast.cudaKernel random.seed " +
-    "distributed.isAvailable distributed.init distributed.send distributed.recv distributed.recvLike nn.quantize nn.fullyShard " +
+    "distributed.isAvailable distributed.init distributed.send distributed.recv distributed.recvLike nn.quantize nn.fullyShard nn.shardLinear nn.sumGradients " +
     "optim.cosineDecay optim.exponentialDecay optim.joinSchedules optim.linearSchedule optim.stepDecay"
   ).split(" "),
 )

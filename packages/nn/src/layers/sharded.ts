@@ -3,8 +3,16 @@
  * one that is the whole.
  */
 import * as mx from "@lazuli/core"
-import { ArgumentError, describe, format, isPlainObject, type Kind, ShapeError } from "@lazuli/core/engine"
-import { called, check, named, optional } from "../arguments"
+import {
+  ArgumentError,
+  describe,
+  format,
+  isPlainObject,
+  type Kind,
+  ShapeError,
+  withOwnHandles,
+} from "@lazuli/core/engine"
+import { called, check, named, optional, under } from "../arguments"
 import { withParameters } from "../model-transforms"
 import { type Model, Module, type ModuleFilter } from "../module"
 import { Linear } from "./linear"
@@ -80,7 +88,10 @@ function partOf(x: mx.Array, axis: number, group: Group, segments: Segments = 1)
  */
 export function sumGradients(group: Group | null = null): (x: mx.Array) => mx.Array {
   const its = groupOf("sumGradients", group)
-  return (x) => (its.size() === 1 || !(x instanceof mx.Array) ? x : its.exchange(x, { op: "sumGradients" }))
+  return (x) => {
+    check("sumGradients", { x: "array" }, x)
+    return its.size() === 1 ? withOwnHandles(x, [x]) : its.exchange(x, { op: "sumGradients" })
+  }
 }
 
 /** The arguments of a layer that takes a group last. */
@@ -346,14 +357,21 @@ export function shardLinear(
       "shardLinear",
       `sharding must be "all-to-sharded" or "sharded-to-all", received ${describe(sharding)}`,
     )
+  if (!(layer instanceof Linear || layer instanceof QuantizedLinear))
+    throw new ArgumentError(
+      "shardLinear",
+      `layer must be a Linear or QuantizedLinear, received ${describe(layer)}`,
+    )
   const toSharded = sharding === "all-to-sharded"
-  if (layer instanceof QuantizedLinear)
+  return under("shardLinear", () => {
+    if (layer instanceof QuantizedLinear)
+      return toSharded
+        ? QuantizedAllToShardedLinear.fromQuantizedLinear(layer, options)
+        : QuantizedShardedToAllLinear.fromQuantizedLinear(layer, options)
     return toSharded
-      ? QuantizedAllToShardedLinear.fromQuantizedLinear(layer, options)
-      : QuantizedShardedToAllLinear.fromQuantizedLinear(layer, options)
-  return toSharded
-    ? AllToShardedLinear.fromLinear(layer, options)
-    : ShardedToAllLinear.fromLinear(layer, options)
+      ? AllToShardedLinear.fromLinear(layer, options)
+      : ShardedToAllLinear.fromLinear(layer, options)
+  })
 }
 
 /** The parameters that a module spreads: all but those of modules that do so themselves. */
