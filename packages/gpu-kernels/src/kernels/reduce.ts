@@ -72,7 +72,7 @@ interface Elements {
   readonly work?: { readonly key: string; text(): string }
 }
 
-const isStored = (each: Folded): each is Stored => "move" in each.from
+const isStored = (each: Folded): each is Stored => "location" in each.from
 
 /** Folds the elements of `from` into `target`, in as many passes as it needs. */
 function dispatchFold(
