@@ -102,7 +102,7 @@ export function tarballProblems(tarball) {
     )
       problems.push(`an error thrown in ${path} shows a line of more than ${LONGEST_LINE} characters`)
   for (const path of files.keys())
-    if (/\.(map|tsbuildinfo)$|\.test\.\w+$/.test(path) && !path.startsWith("src/"))
+    if (/\.(map|tsbuildinfo)$|\.test\.\w+$/.test(path) && !/^(src|template)\//.test(path))
       problems.push(`nobody needs ${path}`)
   // TypeScript has had typed arrays of a kind of buffer since 5.7 alone, and some types of Node's come with them.
   for (const [path, bytes] of files)

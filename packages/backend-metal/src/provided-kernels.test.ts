@@ -45,7 +45,7 @@ test("a kernel that names other operands than its primitive has, and one that la
     `[ArgumentError: [@test/metal-kernels/twice] its Metal kernel names 2 inputs and 1 outputs, and the primitive has 1 and 1]`,
   )
   expect(() => offer({ [NAME]: kernel }, "@rival/kernels")).toThrowErrorMatchingInlineSnapshot(
-    `[RegistryError: [gpu-kernels] @rival/kernels brings a kernel for @test/metal-kernels/twice, which @test/metal-kernels has already]`,
+    `[RegistryError: [provideKernels] @rival/kernels brings a kernel for @test/metal-kernels/twice, a primitive of @test/metal-kernels. A package brings kernels for its own primitives; another's definition allows it by kernelsFrom: ["@rival/kernels"]]`,
   )
 
   const other = "@test/metal-kernels/same"
