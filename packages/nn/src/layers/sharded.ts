@@ -90,9 +90,12 @@ export function sumGradients(group: Group | null = null): (x: mx.Array) => mx.Ar
   const its = groupOf("sumGradients", group)
   return (x) => {
     check("sumGradients", { x: "array" }, x)
-    return its.size() === 1 ? withOwnHandles(x, [x]) : its.exchange(x, { op: "sumGradients" })
+    return withOwnHandles(withSummedGradients(its, x), [x])
   }
 }
+/** The same of a layer, which checks its input itself. */
+const withSummedGradients = (group: Group, x: mx.Array): mx.Array =>
+  group.size() === 1 || !(x instanceof mx.Array) ? x : group.exchange(x, { op: "sumGradients" })
 
 /** The arguments of a layer that takes a group last. */
 function linearArguments(
@@ -127,7 +130,7 @@ export class AllToShardedLinear extends Linear {
   }
 
   override forward(x: mx.Array): mx.Array {
-    return super.forward(sumGradients(this._group)(x))
+    return super.forward(withSummedGradients(this._group, x))
   }
 
   /** A linear layer with its weight spread. */
@@ -275,7 +278,7 @@ export class QuantizedAllToShardedLinear extends QuantizedSharded {
   }
 
   override forward(x: mx.Array): mx.Array {
-    return super.forward(sumGradients(this._group)(x))
+    return super.forward(withSummedGradients(this._group, x))
   }
 
   /** A quantized linear layer with its weight spread. */
