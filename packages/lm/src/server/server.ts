@@ -147,6 +147,8 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
 
 function answerError(error: unknown, c: Context): Response {
   const known = asRequestError(error)
+  // The rest of a body that is too large is not read: the connection cannot serve another request.
+  if (known.status === 413) c.header("connection", "close")
   const { status, message, type, parameter } = known
   if (status === 429 || status === 503) c.header("retry-after", "1")
   return c.json({ error: { message, type, param: parameter, code: null } }, status)
