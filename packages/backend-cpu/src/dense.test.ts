@@ -4,7 +4,7 @@ import { generator } from "@lazuli/conformance/generator"
 import * as mx from "@lazuli/core"
 import { afterEach, expect, test } from "vitest"
 import { alloc, dense, free, map, type Operand, pair, program, record } from "../test/command-assembler"
-import { commandBench } from "../test/command-bench"
+import { bitsOf, commandBench } from "../test/command-bench"
 import { native } from "./native"
 import "./index"
 
@@ -17,7 +17,6 @@ afterEach(() => {
 })
 
 const multiply = program(["float32", "float32"], [["multiply", "float32", [0, 1]]])
-const bitsOf = (value: number): bigint => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])
 const count = (n: number): Float32Array => Float32Array.from({ length: n }, (_, i) => i - 3)
 
 test("computes with whole arrays, single elements and immediates, from offsets, of no, one and many elements", () => {

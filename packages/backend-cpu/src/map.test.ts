@@ -2,7 +2,6 @@
  * Scalar programs run by the addon alone, on whole, strided, broadcast and single elements.
  * It is long because every instruction is held to its values for every dtype.
  */
-import { generator } from "@lazuli/conformance/generator"
 import { afterEach, describe, expect, it } from "vitest"
 import {
   type Code,
@@ -13,19 +12,13 @@ import {
   program,
   size,
 } from "../test/command-assembler"
-import { commandBench } from "../test/command-bench"
+import { bitsOf, commandBench, random } from "../test/command-bench"
 import { native } from "./native"
 
 const { newId, put, get, release, ok, apply } = commandBench({ words: 1 << 20, firstId: 0 })
-const bitsOf = (value: number) => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])
 afterEach(() => {
   release()
 })
-
-const random = (n: number, low: number, high: number, seed = 1) => {
-  const next = generator(seed)
-  return Float32Array.from({ length: n }, () => low + next() * (high - low))
-}
 
 describe("map", () => {
   const close = (a: ArrayLike<number>, b: ArrayLike<number>, relative: number) => {

@@ -1,20 +1,13 @@
 /** Plans run by the addon alone: bindings, the arena, nested plans and their checks. */
-import { generator } from "@lazuli/conformance/generator"
 import { afterEach, describe, expect, it } from "vitest"
 import { alloc, map, type Operand, plan, program, run } from "../test/command-assembler"
-import { commandBench } from "../test/command-bench"
+import { bitsOf, commandBench, random } from "../test/command-bench"
 import { native } from "./native"
 
 const { execute, newId, put, get, release, ok } = commandBench({ words: 1 << 20, firstId: 0 })
-const bitsOf = (value: number) => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])
 afterEach(() => {
   release()
 })
-
-const random = (n: number, low: number, high: number, seed = 1) => {
-  const next = generator(seed)
-  return Float32Array.from({ length: n }, () => low + next() * (high - low))
-}
 
 describe("plans", () => {
   const operand = (s: number, offset = 0, n = 256): Operand => ({

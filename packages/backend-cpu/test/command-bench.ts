@@ -1,4 +1,5 @@
 /** For tests: a command buffer of one's own, and ids with data that are freed when they are done with. */
+import { generator } from "@lazuli/conformance/generator"
 import { native } from "../src/native"
 import { type DtypeName, itemsize, map, program } from "./command-assembler"
 
@@ -74,4 +75,13 @@ export function commandBench({
     for (const each of used.splice(0)) native.free(each)
   }
   return { commands, newId, execute, ok, apply, put, get, release }
+}
+
+/** A float32's bits, as an immediate operand has them. */
+export const bitsOf = (value: number): bigint => BigInt(new Uint32Array(new Float32Array([value]).buffer)[0])
+
+/** Numbers between two bounds. */
+export function random(n: number, low: number, high: number, seed = 1): Float32Array<ArrayBuffer> {
+  const next = generator(seed)
+  return Float32Array.from({ length: n }, () => low + next() * (high - low))
 }
