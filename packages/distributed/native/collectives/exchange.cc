@@ -2,7 +2,6 @@
 
 #include <lazuli/kernel.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
@@ -23,6 +22,8 @@ uint32_t check_of(const Header& header) {
   return checksum(reinterpret_cast<const char*>(&header) + sizeof header.check,
                   sizeof header - sizeof header.check);
 }
+
+constexpr size_t kWorth = 64 * 1024;
 
 // The sender of a message and its receiver do different things.
 uint8_t wire_kind(Kind kind) { return uint8_t(kind == Kind::recv ? Kind::send : kind); }
@@ -185,40 +186,51 @@ void Exchange::check_header(const Lane& lane, const Header& header) const {
 }
 
 void Exchange::run() {
-  constexpr int kSpins = 20;
-  Instant moved_at = Clock::now();
-  int idle = 0;
-  std::vector<pollfd> fds;
-  while (open_ > 0) {
+  const auto move = [this] {
     bool moved = false;
     for (Lane& lane : lanes_) {
       if (!lane.out.empty()) moved |= push(lane);
       if (!lane.in.empty()) moved |= pull(lane);
     }
-    if (moved) {
-      idle = 0;
+    return moved;
+  };
+  Instant moved_at = Clock::now();
+  while (open_ > 0) {
+    if (patience_.wait(move)) {
+      moved_at = Clock::now();
       continue;
     }
-    if (idle == 0) moved_at = Clock::now();
-    if (++idle < kSpins) {
-      sched_yield();
-      continue;
-    }
-    fds.clear();
-    int waiting = -1;
-    for (Lane& lane : lanes_) {
-      short events = 0;
-      if (!lane.in.empty()) events |= POLLIN;
-      if (!lane.out.empty() && (lane.out.front().after < 0 || arrived_[size_t(lane.out.front().after)]))
-        events |= POLLOUT;
-      if (!events) continue;
-      fds.push_back({lane.fd, events, 0});
-      if (waiting < 0 || (events & POLLIN)) waiting = lane.world_rank;
-    }
-    group_.world().check(waiting, moved_at);
-    const int milliseconds = std::clamp(int(group_.world().limit() * 1000 / 10), 1, 20);
-    poll(fds.data(), nfds_t(fds.size()), milliseconds);
+    sleep(moved_at);
   }
+  for (Lane& lane : lanes_) wake_by(lane, 1);
+}
+
+void Exchange::wake_by(Lane& lane, int bytes) {
+  if (lane.least == bytes) return;
+  lane.least = bytes;
+  setsockopt(lane.fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+}
+
+void Exchange::sleep(Instant since) {
+  fds_.clear();
+  int waiting = -1;
+  for (Lane& lane : lanes_) {
+    short events = 0;
+    if (!lane.in.empty()) {
+      events |= POLLIN;
+      // The missing part of a piece, or enough of it to be worth the waking.
+      const size_t missing = sizeof(Header) + lane.in.front().bytes - lane.in_done;
+      wake_by(lane, int(std::min(missing, kWorth)));
+    }
+    if (!lane.out.empty() && (lane.out.front().after < 0 || arrived_[size_t(lane.out.front().after)]))
+      events |= POLLOUT;
+    if (!events) continue;
+    fds_.push_back({lane.fd, events, 0});
+    if (waiting < 0 || (events & POLLIN)) waiting = lane.world_rank;
+  }
+  group_.world().check(waiting, since);
+  const int milliseconds = std::clamp(int(group_.world().limit() * 1000 / 10), 1, 20);
+  poll(fds_.data(), nfds_t(fds_.size()), milliseconds);
 }
 
 }  // namespace lazuli::dist

@@ -4,10 +4,13 @@
 #ifndef LAZULI_DISTRIBUTED_EXCHANGE_H
 #define LAZULI_DISTRIBUTED_EXCHANGE_H
 
+#include <poll.h>
+
 #include <deque>
 #include <vector>
 
 #include "collectives/group.h"
+#include "collectives/patience.h"
 
 namespace lazuli::dist {
 
@@ -26,8 +29,8 @@ struct Header {
 
 class Exchange {
  public:
-  Exchange(Group& group, const Work& work, uint64_t sequence)
-      : group_(group), work_(work), sequence_(sequence) {}
+  Exchange(Group& group, const Work& work, uint64_t sequence, Patience& patience)
+      : group_(group), work_(work), sequence_(sequence), patience_(patience) {}
   // Data go in pieces of at most this many bytes, over the connections to a rank in turn.
   static constexpr size_t kPiece = 256 * 1024;
 
@@ -60,20 +63,26 @@ class Exchange {
     size_t out_done = 0, in_done = 0;  // bytes of the current pieces, headers included
     bool out_open = false;
     bool checked = false;
+    int least = 1;  // bytes that wake a sleeper
     std::vector<char> scratch;
   };
   Lane& lane(int rank, bool outgoing);
   bool push(Lane& lane);
   bool pull(Lane& lane);
+  // Sleeps until a connection can take or give something.
+  void sleep(Instant since);
+  void wake_by(Lane& lane, int bytes);
   void check_header(const Lane& lane, const Header& header) const;
 
   Group& group_;
   const Work& work_;
   const uint64_t sequence_;
+  Patience& patience_;
   std::vector<Lane> lanes_;
   std::vector<std::pair<int, int>> next_;  // by rank: the connections that the next pieces take
   std::vector<char> arrived_;              // by number of the incoming piece
   size_t open_ = 0;                        // pieces on their way
+  std::vector<pollfd> fds_;
 };
 
 }  // namespace lazuli::dist

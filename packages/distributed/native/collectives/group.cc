@@ -14,11 +14,19 @@ Group::Group(std::shared_ptr<World> world, std::vector<int> members, uint32_t id
       members_(std::move(members)),
       id_(id),
       sent_(members_.size()),
-      received_(members_.size()),
-      ring_(make_ring()),
-      transport_(ring_.get()) {
+      received_(members_.size()) {
   for (size_t i = 0; i < members_.size(); i++)
     if (members_[i] == world_->rank()) rank_ = int(i);
+  ring_ = make_ring(*this);
+  transport_ = ring_.get();
+}
+
+bool Group::is_crowded() const {
+  const char* mine = world_->member(world_->rank()).seat.host;
+  const auto here = std::count_if(members_.begin(), members_.end(), [&](int member) {
+    return std::strcmp(world_->member(member).seat.host, mine) == 0;
+  });
+  return here > std::max(1, int(std::thread::hardware_concurrency()));
 }
 
 void Group::connect(const std::string& backend) {

@@ -42,7 +42,7 @@ class Transport {
   virtual void run(Group& group, const Work& work, uint64_t sequence) = 0;
 };
 
-std::unique_ptr<Transport> make_ring();
+std::unique_ptr<Transport> make_ring(const Group& group);
 // Null where the members cannot share memory.
 std::unique_ptr<Transport> make_shared_memory(Group& group);
 // Null where there is no MPI, or another number of processes in it.
@@ -58,6 +58,8 @@ class Group {
   int rank() const { return rank_; }
   int size() const { return int(members_.size()); }
   int world_rank(int rank) const { return members_[size_t(rank)]; }
+  // There are more members on this host than processors.
+  bool is_crowded() const;
   uint32_t id() const { return id_; }
   World& world() const { return *world_; }
   std::shared_ptr<World> shared_world() const { return world_; }

@@ -151,7 +151,7 @@ constexpr size_t kSmall = 32 * 1024;
 
 class Mpi : public Transport {
  public:
-  explicit Mpi(Handle comm) : messages_(make_ring()), comm_(comm) {}
+  Mpi(const Group& group, Handle comm) : messages_(make_ring(group)), comm_(comm) {}
   const char* name() const override { return "mpi"; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
@@ -313,7 +313,7 @@ std::unique_ptr<Transport> make_mpi(Group& group) {
   Handle comm = nullptr;
   if (mpi->comm_dup(mpi->world, &comm) != 0) return nullptr;
   mpi->comm_set_errhandler(comm, mpi->errors_return);
-  return std::make_unique<Mpi>(comm);
+  return std::make_unique<Mpi>(group, comm);
 }
 
 }  // namespace lazuli::dist

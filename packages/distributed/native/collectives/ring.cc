@@ -16,10 +16,11 @@ struct Part {
 
 class Ring : public Transport {
  public:
+  explicit Ring(bool crowded) : patience_(crowded) {}
   const char* name() const override { return "ring"; }
 
   void run(Group& group, const Work& work, uint64_t sequence) override {
-    Exchange exchange(group, work, sequence);
+    Exchange exchange(group, work, sequence, patience_);
     const size_t width = size_of(work.dtype), bytes = size_t(work.count) * width;
     const int n = group.size(), me = group.rank();
     const char* in = static_cast<const char*>(work.in);
@@ -100,6 +101,8 @@ class Ring : public Transport {
   }
 
  private:
+  Patience patience_;
+
   static void combine(const Work& work, char* out, const char* parts, size_t part, int n, size_t width) {
     const int64_t count = int64_t(part / width);
     if (count == 0) return;
@@ -146,6 +149,8 @@ class Ring : public Transport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_ring() { return std::make_unique<Ring>(); }
+std::unique_ptr<Transport> make_ring(const Group& group) {
+  return std::make_unique<Ring>(group.is_crowded());
+}
 
 }  // namespace lazuli::dist

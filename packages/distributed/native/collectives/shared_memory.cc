@@ -1,6 +1,5 @@
 // Shared memory of one host: each member has a segment that the others read. Its file has no name and goes
 // with the process that made it, however that ends.
-#include <sched.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "collectives/group.h"
+#include "collectives/patience.h"
 
 #ifdef __linux__
 #include <fcntl.h>
@@ -25,9 +25,13 @@ namespace lazuli::dist {
 namespace {
 
 // Bytes of a slot: what a member shows in one round.
-constexpr size_t kSlot = 1 << 20;
-// A member may be one round ahead of the others, who still read its slot of the round before.
-constexpr int kSlots = 2;
+constexpr size_t kSlot = 256 * 1024;
+constexpr uint32_t kSlots = 8;
+// Rounds that a member may show before it takes the others' of the first of them: while they sleep it need
+// not. Of members that keep to it none waits for a slot in the round that it takes next.
+constexpr uint32_t kAhead = kSlots / 2;
+// Rounds between the parts of an array and their sums.
+constexpr size_t kBetween = 4;
 
 // The operation that a member is in, which the others compare with their own.
 struct Label {
@@ -40,6 +44,7 @@ struct Label {
 struct Segment {
   alignas(64) std::atomic<uint32_t> rounds;  // that this member has shown
   std::atomic<uint32_t> sleepers;            // members that wait for it
+  alignas(64) std::atomic<uint32_t> taken;   // rounds of which this member needs nothing more
   alignas(64) Label labels[kSlots];
   alignas(4096) char slots[kSlots][kSlot];
 };
@@ -50,8 +55,11 @@ long futex(std::atomic<uint32_t>* word, int operation, uint32_t value, const tim
 
 class SharedMemory : public Transport {
  public:
-  SharedMemory(std::unique_ptr<Transport> messages, std::vector<Segment*> segments)
-      : messages_(std::move(messages)), segments_(std::move(segments)) {}
+  SharedMemory(const Group& group, std::vector<Segment*> segments)
+      : own_(group.rank()),
+        messages_(make_ring(group)),
+        segments_(std::move(segments)),
+        patience_(group.is_crowded()) {}
   ~SharedMemory() override {
     for (Segment* segment : segments_) munmap(segment, sizeof(Segment));
   }
@@ -70,61 +78,52 @@ class SharedMemory : public Transport {
                       uint32_t(work.dtype),
                       work.shape,
                       work.kind == Kind::broadcast ? work.peer : 0};
+    const size_t part = bytes / n, room = kSlot / n / 64 * 64;
     switch (work.kind) {
       case Kind::allReduce:
-        if (n == 2 || bytes <= kSlot / 64)
+        if (n == 2 || bytes <= kSlot / 8)
           reduce_all(group, work, label, bytes);
         else
           reduce_parts(group, work, label, bytes);
         return;
       case Kind::allGather:
-        rounds(bytes, kSlot, [&](size_t at, size_t size) {
-          char* mine = next_slot();
-          copy(mine, in + at, size);
-          show(group, label);
-          for (size_t r = 0; r < n; r++) copy(out + r * bytes + at, await(group, label, r), size);
-        });
-        return;
-      case Kind::sumScatter: {
-        const size_t part = bytes / n, room = kSlot / n / 64 * 64;
-        rounds(part, room, [&](size_t at, size_t size) {
-          char* mine = next_slot();
-          for (size_t r = 0; r < n; r++) copy(mine + r * room, in + r * part + at, size);
-          show(group, label);
-          const int64_t count = int64_t(size / std::max<size_t>(width, 1));
-          const char* first = await(group, label, 0) + me * room;
-          for (size_t r = 1; r < n; r++) {
-            reduce(work.reduction, work.dtype, out + at, r == 1 ? first : out + at,
-                   await(group, label, r) + me * room, count);
-          }
-        });
-        return;
+        return pieces(
+            group, label, bytes, kSlot,
+            [&](char* mine, size_t at, size_t size) { copy(mine, in + at, size); },
+            [&](size_t at, size_t size) {
+              for (size_t r = 0; r < n; r++) copy(out + r * bytes + at, slot_of(r), size);
+            });
+      case Kind::sumScatter:
+        return pieces(
+            group, label, part, room,
+            [&](char* mine, size_t at, size_t size) {
+              for (size_t r = 0; r < n; r++) copy(mine + r * room, in + r * part + at, size);
+            },
+            [&](size_t at, size_t size) {
+              add_up(work, out + at, size, [&](size_t r) { return slot_of(r) + me * room; });
+            });
+      case Kind::allToAll:
+        return pieces(
+            group, label, part, room,
+            [&](char* mine, size_t at, size_t size) {
+              for (size_t r = 0; r < n; r++) copy(mine + r * room, in + r * part + at, size);
+            },
+            [&](size_t at, size_t size) {
+              for (size_t r = 0; r < n; r++) copy(out + r * part + at, slot_of(r) + me * room, size);
+            });
+      case Kind::broadcast: {
+        const bool root = me == size_t(work.peer);
+        return pieces(
+            group, label, bytes, kSlot,
+            [&](char* mine, size_t at, size_t size) {
+              if (root) copy(mine, in + at, size);
+            },
+            [&](size_t at, size_t size) {
+              copy(out + at, root ? in + at : slot_of(size_t(work.peer)), size);
+            });
       }
-      case Kind::allToAll: {
-        const size_t part = bytes / n, room = kSlot / n / 64 * 64;
-        rounds(part, room, [&](size_t at, size_t size) {
-          char* mine = next_slot();
-          for (size_t r = 0; r < n; r++) copy(mine + r * room, in + r * part + at, size);
-          show(group, label);
-          for (size_t r = 0; r < n; r++) copy(out + r * part + at, await(group, label, r) + me * room, size);
-        });
-        return;
-      }
-      case Kind::broadcast:
-        rounds(bytes, kSlot, [&](size_t at, size_t size) {
-          char* mine = next_slot();
-          const bool root = me == size_t(work.peer);
-          if (root) copy(mine, in + at, size);
-          show(group, label);
-          // Everybody waits for everybody: slots are free again two rounds later.
-          for (size_t r = 0; r < n; r++) await(group, label, r);
-          copy(out + at, root ? in + at : slot_of(size_t(work.peer)), size);
-        });
-        return;
       default:
-        next_slot();
-        show(group, label);
-        for (size_t r = 0; r < n; r++) await(group, label, r);
+        return pieces(group, label, 0, kSlot, [](char*, size_t, size_t) {}, [](size_t, size_t) {});
     }
   }
 
@@ -132,84 +131,148 @@ class SharedMemory : public Transport {
   static void copy(char* to, const char* from, size_t bytes) {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
-  // At least one round, so that empty arrays are compared too.
-  template <class Body>
-  static void rounds(size_t bytes, size_t room, Body body) {
-    for (size_t at = 0;; at += room) {
-      body(at, std::min(room, bytes - at));
-      if (bytes - at <= room) return;
+
+  // Rounds of an operation: `put` fills this member's slot of a round, and `take` reads the others'. A round
+  // may `need` that another one has been taken.
+  template <class Put, class Take, class Needs>
+  void rounds(Group& group, const Label& label, size_t count, Put put, Take take, Needs needs) {
+    size_t shown = 0, taken = 0;
+    while (taken < count) {
+      const bool may_put = shown < count && shown - taken < kAhead && needs(shown) <= taken;
+      // A round that is there is taken first: it may lie in a cache yet.
+      if (shown > taken && is_round_there(group, label, taken)) {
+        current_ = round_ + uint32_t(taken);
+        take(taken);
+        own().taken.store(round_ + uint32_t(++taken), std::memory_order_release);
+      } else if (may_put && is_slot_free(shown)) {
+        const uint32_t slot = (round_ + uint32_t(shown)) % kSlots;
+        put(own().slots[slot], shown);
+        own().labels[slot] = label;
+        show(round_ + uint32_t(++shown));
+      } else {
+        sleep(group, taken);
+      }
     }
+    round_ += uint32_t(count);
   }
 
-  // Every member adds up everything: one round.
+  // Pieces of an array, a round for each; at least one, so that empty arrays are compared too.
+  template <class Put, class Take>
+  void pieces(Group& group, const Label& label, size_t bytes, size_t most, Put put, Take take) {
+    const auto size = [&](size_t i) { return std::min(most, bytes - i * most); };
+    rounds(
+        group, label, std::max<size_t>(1, (bytes + most - 1) / most),
+        [&](char* mine, size_t i) { put(mine, i * most, size(i)); },
+        [&](size_t i) { take(i * most, size(i)); }, [](size_t) { return size_t(0); });
+  }
+
+  template <class Part>
+  void add_up(const Work& work, char* out, size_t bytes, Part part) {
+    const int64_t count = int64_t(bytes / size_of(work.dtype));
+    for (size_t r = 1; r < segments_.size(); r++)
+      reduce(work.reduction, work.dtype, out, r == 1 ? part(0) : out, part(r), count);
+  }
+
+  // Every member adds up everything.
   void reduce_all(Group& group, const Work& work, const Label& label, size_t bytes) {
-    const size_t n = size_t(group.size()), me = size_t(group.rank()), width = size_of(work.dtype);
     const char* in = static_cast<const char*>(work.in);
     char* out = static_cast<char*>(work.out);
-    rounds(bytes, kSlot, [&](size_t at, size_t size) {
-      copy(next_slot(), in + at, size);
-      show(group, label);
-      const int64_t count = int64_t(size / width);
-      const auto part = [&](size_t r) { return r == me ? in + at : await(group, label, r); };
-      const char* first = part(0);
-      for (size_t r = 1; r < n; r++)
-        reduce(work.reduction, work.dtype, out + at, r == 1 ? first : out + at, part(r), count);
-    });
+    pieces(
+        group, label, bytes, kSlot, [&](char* mine, size_t at, size_t size) { copy(mine, in + at, size); },
+        [&](size_t at, size_t size) {
+          add_up(work, out + at, size, [&](size_t r) { return r == size_t(own_) ? in + at : slot_of(r); });
+        });
   }
 
-  // Every member adds up a part, and takes the others' parts: two rounds, of half a slot each.
+  // Every member adds up a part of each piece, and takes the others' sums in a later round.
   void reduce_parts(Group& group, const Work& work, const Label& label, size_t bytes) {
     const size_t n = size_t(group.size()), me = size_t(group.rank()), width = size_of(work.dtype);
     const char* in = static_cast<const char*>(work.in);
     char* out = static_cast<char*>(work.out);
-    rounds(bytes, kSlot, [&](size_t at, size_t size) {
-      copy(next_slot(), in + at, size);
-      show(group, label);
-      const size_t count = size / width;
-      const auto begin = [&](size_t r) { return count * r / n * width; };
-      const size_t from = begin(me), length = begin(me + 1) - from;
-      char* mine = out + at + from;
-      const char* first = await(group, label, 0) + from;
-      for (size_t r = 1; r < n; r++)
-        reduce(work.reduction, work.dtype, mine, r == 1 ? first : mine, await(group, label, r) + from,
-               int64_t(length / width));
-      copy(next_slot(), mine, length);
-      show(group, label);
-      for (size_t i = 1; i < n; i++) {
-        const size_t r = (me + i) % n;
-        copy(out + at + begin(r), await(group, label, r), begin(r + 1) - begin(r));
-      }
-    });
+    const size_t count = (bytes + kSlot - 1) / kSlot, between = std::min(kBetween, count);
+    const auto size = [&](size_t i) { return std::min(kSlot, bytes - i * kSlot); };
+    const auto begin = [&](size_t i, size_t r) { return size(i) / width * r / n * width; };
+    // Rounds: `between` pieces, then sums and pieces by turns, then the sums that are left.
+    struct Round {
+      bool sums;
+      size_t piece;
+    };
+    const auto round = [&](size_t i) -> Round {
+      if (i < between) return {false, i};
+      const size_t j = i - between;
+      if (j >= 2 * (count - between)) return {true, j - (count - between)};
+      return {j % 2 == 0, j % 2 == 0 ? j / 2 : between + j / 2};
+    };
+    const auto round_of_piece = [&](size_t piece) {
+      return piece < between ? piece : between + 2 * (piece - between) + 1;
+    };
+    rounds(
+        group, label, 2 * count,
+        [&](char* mine, size_t i) {
+          const auto [sums, piece] = round(i);
+          const size_t from = begin(piece, me), to = begin(piece, me + 1);
+          if (sums)
+            copy(mine, out + piece * kSlot + from, to - from);
+          else
+            copy(mine, in + piece * kSlot, size(piece));
+        },
+        [&](size_t i) {
+          const auto [sums, piece] = round(i);
+          char* target = out + piece * kSlot;
+          if (!sums) {
+            const size_t from = begin(piece, me);
+            return add_up(work, target + from, begin(piece, me + 1) - from,
+                          [&](size_t r) { return r == me ? in + piece * kSlot + from : slot_of(r) + from; });
+          }
+          for (size_t k = 1; k < n; k++) {
+            const size_t r = (me + k) % n;
+            copy(target + begin(piece, r), slot_of(r), begin(piece, r + 1) - begin(piece, r));
+          }
+        },
+        [&](size_t i) {
+          const auto [sums, piece] = round(i);
+          return sums ? round_of_piece(piece) + 1 : 0;
+        });
   }
 
-  char* slot_of(size_t rank) { return segments_[rank]->slots[round_ % kSlots]; }
-  // All others have shown the round before, and so have read the one before that, which was here.
-  char* next_slot() {
-    round_++;
-    return segments_[size_t(own_)]->slots[round_ % kSlots];
+  Segment& own() { return *segments_[size_t(own_)]; }
+  // A member's slot of the round that is being taken.
+  const char* slot_of(size_t rank) const { return segments_[rank]->slots[current_ % kSlots]; }
+
+  bool is_shown(size_t rank, size_t round) const {
+    const uint32_t shown = segments_[rank]->rounds.load(std::memory_order_acquire);
+    return int32_t(shown - (round_ + uint32_t(round))) > 0;
   }
-  void show(Group& group, const Label& label) {
-    Segment& mine = *segments_[size_t(own_)];
-    mine.labels[round_ % kSlots] = label;
-    mine.rounds.store(round_, std::memory_order_seq_cst);
+  // All members have shown a round, and are in the same operation.
+  bool is_round_there(Group& group, const Label& label, size_t round) {
+    for (size_t r = 0; r < segments_.size(); r++)
+      if (int(r) != own_ && !is_shown(r, round)) return false;
+    for (size_t r = 0; r < segments_.size(); r++)
+      if (int(r) != own_) compare(group, label, r, segments_[r]->labels[(round_ + uint32_t(round)) % kSlots]);
+    return true;
+  }
+  // All others have taken this member's round that lay there.
+  bool is_slot_free(size_t round) const {
+    for (const Segment* each : segments_) {
+      const uint32_t taken = each->taken.load(std::memory_order_acquire);
+      if (int32_t(round_ + uint32_t(round) - taken) >= int32_t(kSlots)) return false;
+    }
+    return true;
+  }
+  void show(uint32_t rounds) {
+    Segment& mine = own();
+    mine.rounds.store(rounds, std::memory_order_seq_cst);
     if (mine.sleepers.load(std::memory_order_seq_cst) > 0) futex(&mine.rounds, FUTEX_WAKE, INT_MAX, nullptr);
   }
-  // A member's slot of this round, once it is shown.
-  const char* await(Group& group, const Label& label, size_t rank) {
-    Segment& theirs = *segments_[rank];
-    if (int(rank) == own_) return theirs.slots[round_ % kSlots];
-    const auto there = [&] { return int32_t(theirs.rounds.load(std::memory_order_acquire) - round_) >= 0; };
-    if (!there()) sleep(group, theirs, rank, there);
-    compare(group, label, rank, theirs.labels[round_ % kSlots]);
-    return theirs.slots[round_ % kSlots];
-  }
 
-  template <class There>
-  void sleep(Group& group, Segment& theirs, size_t rank, There there) {
-    for (int spin = 0; spin < 2000; spin++) {
-      if (there()) return;
-      if (spin % 8 == 7) sched_yield();
-    }
+  // Until another member that has not shown a round has.
+  void sleep(Group& group, size_t round) {
+    size_t rank = 0;
+    while (rank < segments_.size() && (int(rank) == own_ || is_shown(rank, round))) rank++;
+    if (rank == segments_.size()) return;
+    Segment& theirs = *segments_[rank];
+    const auto there = [&] { return is_shown(rank, round); };
+    if (patience_.wait(there)) return;
     const Instant since = Clock::now();
     const timespec slice{0, std::clamp<long>(long(group.world().limit() * 1e8), 1000000, 20000000)};
     theirs.sleepers.fetch_add(1, std::memory_order_seq_cst);
@@ -228,13 +291,12 @@ class SharedMemory : public Transport {
 
   void compare(Group& group, const Label& mine, size_t rank, const Label& theirs) const;
 
- public:
-  int own_ = 0;
-
- private:
+  const int own_;
   std::unique_ptr<Transport> messages_;
   std::vector<Segment*> segments_;
-  uint32_t round_ = 0;
+  uint32_t round_ = 0;    // before this operation
+  uint32_t current_ = 0;  // that is being taken
+  Patience patience_;
 };
 
 void SharedMemory::compare(Group& group, const Label& mine, size_t rank, const Label& theirs) const {
@@ -304,9 +366,7 @@ std::unique_ptr<Transport> make_shared_memory(Group& group) {
       if (segment) munmap(segment, sizeof(Segment));
     return nullptr;
   }
-  auto transport = std::make_unique<SharedMemory>(make_ring(), std::move(segments));
-  transport->own_ = group.rank();
-  return transport;
+  return std::make_unique<SharedMemory>(group, std::move(segments));
 }
 
 #else
