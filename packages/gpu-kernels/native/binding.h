@@ -31,9 +31,7 @@ struct Bytes {
 };
 // The bytes of a view or of an ArrayBuffer. By Node-API's functions, because it is part of every run: the
 // wrapper's classes ask four questions of a typed array where these ask two.
-inline Bytes bytes(Info info, size_t i, const char* expected) {
-  const napi_env env = info.Env();
-  const napi_value value = info[i];
+inline Bytes bytes(napi_env env, napi_value value, const char* expected) {
   napi_typedarray_type type;
   void* data = nullptr;
   size_t length = 0;
@@ -46,6 +44,7 @@ inline Bytes bytes(Info info, size_t i, const char* expected) {
     return {static_cast<char*>(data), length};
   throw error(env, expected);
 }
+inline Bytes bytes(Info info, size_t i, const char* expected) { return bytes(info.Env(), info[i], expected); }
 
 }  // namespace lz
 

@@ -1,9 +1,8 @@
 // The Node-API face of the CUDA driver. Buffers, modules and kernels are numbers of one isolate; nothing else
 // knows JavaScript.
-#include <node_api.h>
+#include "binding.h"
 
 #include <cstring>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -18,412 +17,298 @@ namespace {
 
 constexpr int kProtocol = 4;
 
-// Arguments and the isolate's GPU; `fail` throws.
-struct Call {
-  napi_env env;
-  napi_value argv[6];
-  size_t argc = 6;
-  Gpu* gpu = nullptr;
-  explicit Call(napi_env e) : env(e), argc(0) {}
-  Call(napi_env e, napi_callback_info info) : env(e) {
-    for (napi_value& v : argv) v = nullptr;
-    napi_get_cb_info(e, info, &argc, argv, nullptr, nullptr);
-    void* data = nullptr;
-    napi_get_instance_data(e, &data);
-    gpu = static_cast<Gpu*>(data);
-  }
-  napi_value fail(const std::string& message, const char* code = "ERR_LAZULI_NATIVE") const {
-    napi_throw_error(env, code, message.c_str());
-    return nullptr;
-  }
-  napi_value done(const std::string& error) const { return error.empty() ? nullptr : fail(error); }
-  double number(size_t i) const {
-    double d = 0;
-    if (i < argc) napi_get_value_double(env, argv[i], &d);
-    return d;
-  }
-  std::string string_of(napi_value v) const {
-    size_t length = 0;
-    if (napi_get_value_string_utf8(env, v, nullptr, 0, &length) != napi_ok) return {};
-    std::string s(length + 1, '\0');
-    napi_get_value_string_utf8(env, v, s.data(), s.size(), &length);
-    s.resize(length);
-    return s;
-  }
-  std::string text(size_t i) const { return i < argc ? string_of(argv[i]) : std::string(); }
-  std::vector<std::string> texts(size_t i) const {
-    uint32_t length = 0;
-    std::vector<std::string> all;
-    if (i >= argc || napi_get_array_length(env, argv[i], &length) != napi_ok) return all;
-    for (uint32_t k = 0; k < length; k++) {
-      napi_value v;
-      napi_get_element(env, argv[i], k, &v);
-      all.push_back(string_of(v));
-    }
-    return all;
-  }
-  // The bytes of a view or of an ArrayBuffer.
-  bool bytes(size_t i, char** data, size_t* length) const {
-    bool is = false;
-    void* start = nullptr;
-    if (i >= argc) return false;
-    if (napi_is_typedarray(env, argv[i], &is) == napi_ok && is) {
-      napi_typedarray_type type;
-      size_t count = 0;
-      napi_get_typedarray_info(env, argv[i], &type, &count, &start, nullptr, nullptr);
-      static const size_t sizes[] = {1, 1, 1, 2, 2, 4, 4, 4, 8, 8, 8};
-      *length = count * sizes[type];
-    } else if (napi_is_dataview(env, argv[i], &is) == napi_ok && is) {
-      napi_get_dataview_info(env, argv[i], length, &start, nullptr, nullptr);
-    } else if (napi_is_arraybuffer(env, argv[i], &is) == napi_ok && is) {
-      napi_get_arraybuffer_info(env, argv[i], &start, length);
-    } else
-      return false;
-    *data = static_cast<char*>(start);
-    return true;
-  }
-  napi_value value(double d) const {
-    napi_value v;
-    napi_create_double(env, d, &v);
-    return v;
-  }
-  napi_value value(const std::string& s) const {
-    napi_value v;
-    napi_create_string_utf8(env, s.data(), s.size(), &v);
-    return v;
-  }
-  napi_value object() const {
-    napi_value v;
-    napi_create_object(env, &v);
-    return v;
-  }
-  template <class T>
-  void set(napi_value to, const char* name, const T& from) const {
-    napi_set_named_property(env, to, name, value(from));
-  }
-};
+Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
 
-napi_value protocol(napi_env env, napi_callback_info info) { return Call(env, info).value(kProtocol); }
-
-// openDriver(candidates) → its path
-napi_value open_driver_call(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  std::string path;
-  const std::string error = open_driver(c.texts(0), &path);
-  return error.empty() ? c.value(path) : c.fail(error);
+std::string text(Info info, size_t i) {
+  return info[i].IsString() ? info[i].As<Napi::String>().Utf8Value() : std::string();
+}
+std::vector<std::string> texts(Info info, size_t i) {
+  std::vector<std::string> all;
+  if (!info[i].IsArray()) return all;
+  const Napi::Array list = info[i].As<Napi::Array>();
+  for (uint32_t k = 0; k < list.Length(); k++) all.push_back(list.Get(k).ToString());
+  return all;
+}
+void check(Info info, const std::string& problem) {
+  if (!problem.empty()) throw error(info.Env(), problem);
 }
 
-napi_value facts_object(const Call& c, const Facts& facts) {
-  napi_value made = c.object();
-  c.set(made, "name", facts.name);
-  c.set(made, "driver", facts.driver);
-  c.set(made, "major", facts.major);
-  c.set(made, "minor", facts.minor);
-  c.set(made, "processors", facts.processors);
-  c.set(made, "warp", facts.warp);
-  c.set(made, "maxThreads", facts.max_threads);
-  c.set(made, "maxShared", facts.max_shared);
-  c.set(made, "memory", double(facts.memory));
+Napi::Value protocol(Info info) { return Napi::Number::New(info.Env(), kProtocol); }
+
+// openDriver(candidates), openProducts(candidates), openConvolutions(candidates) → the library's path
+template <std::string (*open)(const std::vector<std::string>&, std::string*)>
+Napi::Value open_library(Info info) {
+  std::string path;
+  check(info, open(texts(info, 0), &path));
+  return Napi::String::New(info.Env(), path);
+}
+
+Napi::Object facts_object(Info info, const Facts& facts) {
+  Napi::Object made = Napi::Object::New(info.Env());
+  made.Set("name", facts.name);
+  made.Set("driver", facts.driver);
+  made.Set("major", facts.major);
+  made.Set("minor", facts.minor);
+  made.Set("processors", facts.processors);
+  made.Set("warp", facts.warp);
+  made.Set("maxThreads", facts.max_threads);
+  made.Set("maxShared", facts.max_shared);
+  made.Set("memory", double(facts.memory));
   return made;
 }
 
+const Driver& opened(Info info) {
+  if (!driver()) throw error(info.Env(), "the driver has not been opened");
+  return *driver();
+}
+
 // openDevice(ordinal) → facts
-napi_value open_device(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  if (!driver()) return c.fail("the driver has not been opened");
-  if (c.gpu->is_open()) return c.fail("a device is open already");
+Napi::Value open_device(Info info) {
+  const Driver& driver = opened(info);
+  if (gpu(info).is_open()) throw error(info.Env(), "a device is already open");
   Facts facts;
-  if (const std::string error = c.gpu->open(driver(), int(c.number(0)), &facts); !error.empty())
-    return c.fail(error);
-  return facts_object(c, facts);
+  check(info, gpu(info).open(&driver, int(number(info, 0)), &facts));
+  return facts_object(info, facts);
 }
 
 // devices() → [facts]; empty where the driver shows none
-napi_value devices(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  if (!driver()) return c.fail("the driver has not been opened");
+Napi::Value devices(Info info) {
   std::vector<Facts> all;
-  if (const std::string error = list_devices(*driver(), &all); !error.empty()) return c.fail(error);
-  napi_value made;
-  napi_create_array(env, &made);
-  for (uint32_t i = 0; i < all.size(); i++) napi_set_element(env, made, i, facts_object(c, all[i]));
+  check(info, list_devices(opened(info), &all));
+  Napi::Array made = Napi::Array::New(info.Env(), all.size());
+  for (uint32_t i = 0; i < all.size(); i++) made.Set(i, facts_object(info, all[i]));
   return made;
 }
 
 // openCompiler(candidates) → { path, major, minor }
-napi_value open_compiler_call(napi_env env, napi_callback_info info) {
-  Call c(env, info);
+Napi::Value open_compiler_call(Info info) {
   std::string path;
   int major = 0, minor = 0;
-  const std::string error = open_compiler(c.texts(0), &path, &major, &minor);
-  if (!error.empty()) return c.fail(error);
-  napi_value made = c.object();
-  c.set(made, "path", path);
-  c.set(made, "major", major);
-  c.set(made, "minor", minor);
+  check(info, open_compiler(texts(info, 0), &path, &major, &minor));
+  Napi::Object made = Napi::Object::New(info.Env());
+  made.Set("path", path);
+  made.Set("major", major);
+  made.Set("minor", minor);
   return made;
-}
-
-// openProducts(candidates) → its path
-napi_value open_products_call(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  std::string path;
-  const std::string error = open_products(c.texts(0), &path);
-  return error.empty() ? c.value(path) : c.fail(error);
-}
-
-// openConvolutions(candidates) → its path
-napi_value open_convolutions_call(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  std::string path;
-  const std::string error = open_convolutions(c.texts(0), &path);
-  return error.empty() ? c.value(path) : c.fail(error);
 }
 
 // convolvable(words) → boolean
-napi_value convolvable(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  char* data;
-  size_t length;
+Napi::Value convolvable(Info info) {
+  constexpr const char* expected = "expected the words of a convolution";
+  const Bytes words = bytes(info, 0, expected);
   Convolution work;
-  if (!c.bytes(0, &data, &length) || length != sizeof work) return c.fail("needs the words of a convolution");
-  std::memcpy(&work, data, sizeof work);
-  napi_value made;
-  napi_get_boolean(env, c.gpu->convolvable(work), &made);
+  if (words.length != sizeof work) throw error(info.Env(), expected);
+  std::memcpy(&work, words.data, sizeof work);
+  return Napi::Boolean::New(info.Env(), gpu(info).convolvable(work));
+}
+
+Napi::Object outcome(Napi::Env env, const Compilation& compilation) {
+  Napi::Object made = Napi::Object::New(env);
+  made.Set("log", compilation.log);
+  if (compilation.ok)
+    made.Set("code", Napi::Buffer<char>::Copy(env, compilation.code.data(), compilation.code.size()));
+  else
+    made.Set("code", env.Null());
   return made;
 }
 
-struct Task {
-  Compilation compilation;
-  napi_async_work work = nullptr;
-  napi_deferred deferred = nullptr;
-};
-
-napi_value outcome(const Call& c, const Compilation& compilation) {
-  napi_value made = c.object(), code;
-  c.set(made, "log", compilation.log);
-  if (compilation.ok) {
-    void* data = nullptr;
-    napi_create_buffer_copy(c.env, compilation.code.size(), compilation.code.data(), &data, &code);
-  } else
-    napi_get_null(c.env, &code);
-  napi_set_named_property(c.env, made, "code", code);
-  return made;
-}
-
-Compilation read_compilation(const Call& c) {
+Compilation read_compilation(Info info) {
   Compilation work;
-  work.source = c.text(0);
-  work.name = c.text(1);
-  const std::vector<std::string> names = c.texts(2), texts = c.texts(3);
-  for (size_t i = 0; i < names.size() && i < texts.size(); i++) work.headers.push_back({names[i], texts[i]});
-  work.options = c.texts(4);
+  work.source = text(info, 0);
+  work.name = text(info, 1);
+  const std::vector<std::string> names = texts(info, 2), contents = texts(info, 3);
+  for (size_t i = 0; i < names.size() && i < contents.size(); i++)
+    work.headers.push_back({names[i], contents[i]});
+  work.options = texts(info, 4);
   return work;
 }
 
 // compile(source, name, header names, header texts, options) → { code, log }
-napi_value compile_call(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  Compilation work = read_compilation(c);
+Napi::Value compile_call(Info info) {
+  Compilation work = read_compilation(info);
   compile(work);
-  return outcome(c, work);
+  return outcome(info.Env(), work);
 }
 
 // The same on another thread, as a promise.
-napi_value compile_later(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  auto task = std::make_unique<Task>();
-  task->compilation = read_compilation(c);
-  napi_value promise, name = c.value(std::string("lazuli-compile"));
-  napi_create_promise(env, &task->deferred, &promise);
-  napi_create_async_work(
-      env, nullptr, name, [](napi_env, void* data) { compile(static_cast<Task*>(data)->compilation); },
-      [](napi_env e, napi_status, void* data) {
-        std::unique_ptr<Task> mine(static_cast<Task*>(data));
-        napi_resolve_deferred(e, mine->deferred, outcome(Call(e), mine->compilation));
-        napi_delete_async_work(e, mine->work);
-      },
-      task.get(), &task->work);
-  napi_queue_async_work(env, task->work);
-  task.release();
+class Compiling : public Napi::AsyncWorker {
+ public:
+  explicit Compiling(Info info)
+      : AsyncWorker(info.Env(), "lazuli-compile"),
+        work_(read_compilation(info)),
+        promise_(Napi::Promise::Deferred::New(info.Env())) {}
+  Napi::Promise promise() const { return promise_.Promise(); }
+  void Execute() override { compile(work_); }
+  void OnOK() override { promise_.Resolve(outcome(Env(), work_)); }
+
+ private:
+  Compilation work_;
+  Napi::Promise::Deferred promise_;
+};
+Napi::Value compile_later(Info info) {
+  auto* work = new Compiling(info);  // deletes itself
+  const Napi::Promise promise = work->promise();
+  work->Queue();
   return promise;
 }
 
 // newBuffer(bytes) → id
-napi_value new_buffer(napi_env env, napi_callback_info info) {
-  Call c(env, info);
+Napi::Value new_buffer(Info info) {
   uint32_t id = 0;
-  std::string error;
-  const Result r = c.gpu->allocate(size_t(c.number(0)), &id, &error);
-  if (r != kSuccess) return c.fail(error, r == kOutOfMemory ? "ERR_LAZULI_MEMORY" : "ERR_LAZULI_NATIVE");
-  return c.value(id);
+  std::string problem;
+  const Result r = gpu(info).allocate(size_t(number(info, 0)), &id, &problem);
+  if (r != kSuccess)
+    throw error(info.Env(), problem, r == kOutOfMemory ? "ERR_LAZULI_MEMORY" : "ERR_LAZULI_NATIVE");
+  return Napi::Number::New(info.Env(), id);
 }
 
-napi_value free_buffer(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  if (c.gpu->buffer(c.number(0))) c.gpu->release(uint32_t(c.number(0)));
-  return nullptr;
+void free_buffer(Info info) {
+  if (gpu(info).buffer(number(info, 0))) gpu(info).release(uint32_t(number(info, 0)));
 }
 
-// The buffer and the bytes of a transfer; says what is wrong with them.
-std::string transfer(const Call& c, const Buffer** buffer, size_t* offset, char** data, size_t* length) {
-  *buffer = c.gpu->buffer(c.number(0));
-  if (!*buffer) return "there is no such buffer";
-  if (!c.bytes(2, data, length)) return "needs bytes";
-  *offset = size_t(c.number(1));
-  if (*offset > (*buffer)->length || *length > (*buffer)->length - *offset)
-    return "bytes " + std::to_string(*offset) + " to " + std::to_string(*offset + *length) +
-           " are behind the end of a buffer of " + std::to_string((*buffer)->length);
-  return {};
+struct Transfer {
+  const Buffer& buffer;
+  size_t offset;
+  Bytes bytes;
+};
+Transfer transfer(Info info) {
+  const Buffer* buffer = gpu(info).buffer(number(info, 0));
+  if (!buffer) throw error(info.Env(), "there is no such buffer");
+  const Bytes b = bytes(info, 2, "expected a buffer, an offset and bytes");
+  const size_t offset = size_t(number(info, 1));
+  if (offset > buffer->length || b.length > buffer->length - offset)
+    throw error(info.Env(), "bytes " + std::to_string(offset) + " to " + std::to_string(offset + b.length) +
+                                " are beyond the end of a buffer of " + std::to_string(buffer->length));
+  return {*buffer, offset, b};
 }
-
-// read(buffer, offset, into)
-napi_value read(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  const Buffer* b;
-  size_t offset, length;
-  char* data;
-  std::string error = transfer(c, &b, &offset, &data, &length);
-  return c.done(error.empty() ? c.gpu->read(*b, offset, data, length) : error);
+// read(buffer, offset, into), write(buffer, offset, from)
+void read(Info info) {
+  const Transfer t = transfer(info);
+  check(info, gpu(info).read(t.buffer, t.offset, t.bytes.data, t.bytes.length));
 }
-
-// write(buffer, offset, from)
-napi_value write(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  const Buffer* b;
-  size_t offset, length;
-  char* data;
-  std::string error = transfer(c, &b, &offset, &data, &length);
-  return c.done(error.empty() ? c.gpu->write(*b, offset, data, length) : error);
+void write(Info info) {
+  const Transfer t = transfer(info);
+  check(info, gpu(info).write(t.buffer, t.offset, t.bytes.data, t.bytes.length));
 }
 
 // memory() → { free, total }
-napi_value memory(napi_env env, napi_callback_info info) {
-  Call c(env, info);
+Napi::Value memory(Info info) {
   size_t free = 0, total = 0;
-  if (const std::string error = c.gpu->memory(&free, &total); !error.empty()) return c.fail(error);
-  napi_value made = c.object();
-  c.set(made, "free", double(free));
-  c.set(made, "total", double(total));
+  check(info, gpu(info).memory(&free, &total));
+  Napi::Object made = Napi::Object::New(info.Env());
+  made.Set("free", double(free));
+  made.Set("total", double(total));
   return made;
 }
 
 // loadModule(code) → id; PTX must end with a zero
-napi_value load_module(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  char* data;
-  size_t length;
-  if (!c.bytes(0, &data, &length)) return c.fail("needs bytes");
+Napi::Value load_module(Info info) {
   uint32_t id = 0;
-  const std::string error = c.gpu->load(data, &id);
-  return error.empty() ? c.value(id) : c.fail(error);
+  check(info, gpu(info).load(bytes(info, 0, "expected code").data, &id));
+  return Napi::Number::New(info.Env(), id);
 }
 
 // newKernel(module, name, [source, index, source, index, …]) → { id, maxThreads }
-napi_value new_kernel(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  char* data;
-  size_t length;
-  if (!c.bytes(2, &data, &length)) return c.fail("needs a list of parameters");
-  const auto* words = reinterpret_cast<const int32_t*>(data);
+Napi::Value new_kernel(Info info) {
+  const Bytes list = bytes(info, 2, "expected a list of parameters");
+  const auto* words = reinterpret_cast<const int32_t*>(list.data);
   std::vector<Parameter> parameters;
-  for (size_t i = 0; i + 1 < length / 4; i += 2)
+  for (size_t i = 0; i + 1 < list.length / 4; i += 2)
     parameters.push_back({Source(words[i]), uint32_t(words[i + 1])});
   uint32_t id = 0;
-  const std::string error = c.gpu->kernel(uint32_t(c.number(0)), c.text(1), std::move(parameters), &id);
-  if (!error.empty()) return c.fail(error);
-  napi_value made = c.object();
-  c.set(made, "id", id);
-  c.set(made, "maxThreads", c.gpu->kernel(id).max_threads);
+  check(info, gpu(info).kernel(uint32_t(number(info, 0)), text(info, 1), std::move(parameters), &id));
+  Napi::Object made = Napi::Object::New(info.Env());
+  made.Set("id", id);
+  made.Set("maxThreads", gpu(info).kernel(id).max_threads);
   return made;
 }
 
-// run(words, count) → null, or [{ word, message }]; word −1 concerns the whole stream
+struct Words {
+  const uint32_t* data;
+  size_t count, length;
+};
+Words words(napi_env env, napi_value given, napi_value count) {
+  constexpr const char* expected = "expected words and their count";
+  const Bytes b = bytes(env, given, expected);
+  double n = -1;
+  napi_get_value_double(env, count, &n);
+  if (!(n >= 0 && n * 4 <= double(b.length))) throw error(env, expected);
+  return {reinterpret_cast<const uint32_t*>(b.data), size_t(n), b.length / 4};
+}
+
+// run(words, count) → null, or [{ word, message }]; word −1 concerns the whole stream. A function of
+// Node-API: every evaluation calls it, and the wrapper's takes a tenth longer.
 napi_value run(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  char* data;
-  size_t length;
-  if (!c.bytes(0, &data, &length)) return c.fail("needs words");
-  const size_t count = size_t(c.number(1));
-  if (count > length / 4) return c.fail("there are not so many words");
-  std::vector<char> copy;
-  if (length - count * 4 < kSlack) {
-    copy.assign(data, data + count * 4);
-    copy.resize(count * 4 + kSlack);
-    data = copy.data();
-  }
-  const std::vector<Failed> failed = c.gpu->run(reinterpret_cast<const uint32_t*>(data), count);
-  napi_value made;
-  napi_get_null(env, &made);
-  if (failed.empty()) return made;
-  napi_create_array(env, &made);
-  for (uint32_t i = 0; i < failed.size(); i++) {
-    napi_value each = c.object();
-    c.set(each, "word", failed[i].word == SIZE_MAX ? -1.0 : double(failed[i].word));
-    c.set(each, "message", failed[i].message);
-    napi_set_element(env, made, i, each);
-  }
-  return made;
+  return Napi::details::WrapCallback(env, [&]() -> napi_value {
+    size_t argc = 2;
+    napi_value argv[2];
+    void* gpu = nullptr;
+    napi_get_cb_info(env, info, &argc, argv, nullptr, &gpu);
+    const Words given = words(env, argv[0], argv[1]);
+    const uint32_t* data = given.data;
+    std::vector<uint32_t> copy;
+    if ((given.length - given.count) * 4 < kSlack) {
+      copy.assign(data, data + given.count);
+      copy.resize(given.count + kSlack / 4);
+      data = copy.data();
+    }
+    const std::vector<Failed> failed = static_cast<Gpu*>(gpu)->run(data, given.count);
+    if (failed.empty()) return Napi::Env(env).Null();
+    Napi::Array made = Napi::Array::New(env, failed.size());
+    for (uint32_t i = 0; i < failed.size(); i++) {
+      Napi::Object each = Napi::Object::New(env);
+      each.Set("word", failed[i].word == SIZE_MAX ? -1.0 : double(failed[i].word));
+      each.Set("message", failed[i].message);
+      made.Set(i, each);
+    }
+    return made;
+  });
 }
 
 // newPlan(words, count, bindings) → id
-napi_value new_plan(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  size_t length = 0;
-  char* data = nullptr;
-  const size_t count = size_t(c.number(1));
-  if (!c.bytes(0, &data, &length) || count > length / 4) return c.fail("there are not so many words");
-  return c.value(
-      double(c.gpu->new_plan(reinterpret_cast<const uint32_t*>(data), count, uint32_t(c.number(2)))));
+Napi::Value new_plan(Info info) {
+  const Words given = words(info.Env(), info[0], info[1]);
+  return Napi::Number::New(info.Env(),
+                           double(gpu(info).new_plan(given.data, given.count, uint32_t(number(info, 2)))));
 }
-
-napi_value release_plan(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  c.gpu->release_plan(c.number(0));
-  return nullptr;
-}
+void release_plan(Info info) { gpu(info).release_plan(number(info, 0)); }
 
 // synchronize() → null, or what the work failed of
-napi_value synchronize(napi_env env, napi_callback_info info) {
-  Call c(env, info);
-  const std::string error = c.gpu->synchronize();
-  napi_value none;
-  napi_get_null(env, &none);
-  return error.empty() ? none : c.value(error);
+Napi::Value synchronize(Info info) {
+  const std::string problem = gpu(info).synchronize();
+  if (problem.empty()) return info.Env().Null();
+  return Napi::String::New(info.Env(), problem);
 }
 
-napi_value init(napi_env env, napi_value exports) {
-  napi_set_instance_data(
-      env, new Gpu, [](napi_env, void* data, void*) { delete static_cast<Gpu*>(data); }, nullptr);
-  const struct {
-    const char* name;
-    napi_callback call;
-  } all[] = {{"protocol", protocol},
-             {"openDriver", open_driver_call},
-             {"devices", devices},
-             {"openDevice", open_device},
-             {"openCompiler", open_compiler_call},
-             {"openProducts", open_products_call},
-             {"openConvolutions", open_convolutions_call},
-             {"convolvable", convolvable},
-             {"compile", compile_call},
-             {"compileLater", compile_later},
-             {"newBuffer", new_buffer},
-             {"freeBuffer", free_buffer},
-             {"read", read},
-             {"write", write},
-             {"memory", memory},
-             {"loadModule", load_module},
-             {"newKernel", new_kernel},
-             {"run", run},
-             {"newPlan", new_plan},
-             {"releasePlan", release_plan},
-             {"synchronize", synchronize}};
-  for (const auto& [name, call] : all) {
-    napi_value f;
-    napi_create_function(env, name, NAPI_AUTO_LENGTH, call, nullptr, &f);
-    napi_set_named_property(env, exports, name, f);
-  }
+Napi::Object init(Napi::Env env, Napi::Object exports) {
+  auto* gpu = new Gpu;
+  env.SetInstanceData(gpu);
+  const auto add = [&](const char* name, auto call) {
+    exports.Set(name, Napi::Function::New(env, call, name));
+  };
+  add("protocol", protocol);
+  add("openDriver", open_library<open_driver>);
+  add("devices", devices);
+  add("openDevice", open_device);
+  add("openCompiler", open_compiler_call);
+  add("openProducts", open_library<open_products>);
+  add("openConvolutions", open_library<open_convolutions>);
+  add("convolvable", convolvable);
+  add("compile", compile_call);
+  add("compileLater", compile_later);
+  add("newBuffer", new_buffer);
+  add("freeBuffer", free_buffer);
+  add("read", read);
+  add("write", write);
+  add("memory", memory);
+  add("loadModule", load_module);
+  add("newKernel", new_kernel);
+  add("newPlan", new_plan);
+  add("releasePlan", release_plan);
+  add("synchronize", synchronize);
+  napi_value function;
+  napi_create_function(env, "run", NAPI_AUTO_LENGTH, run, gpu, &function);
+  exports.Set("run", function);
   add_handles(env, exports);
   return exports;
 }
@@ -431,4 +316,5 @@ napi_value init(napi_env env, napi_value exports) {
 }  // namespace
 }  // namespace lz
 
-NAPI_MODULE_INIT() { return lz::init(env, exports); }
+static Napi::Object Start(Napi::Env env, Napi::Object exports) { return lz::init(env, exports); }
+NODE_API_MODULE(lazuli_cuda, Start)
