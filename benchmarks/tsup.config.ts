@@ -9,4 +9,5 @@ export default program(
   "gpu-checks",
   "gpu-table",
   "collectives",
+  "quantized",
 )

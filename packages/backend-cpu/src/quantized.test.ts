@@ -57,6 +57,32 @@ describe.each(formats.map((q, i) => ({ q, dtypes: [mx.float32, more[i % 3]] })))
     }
   })
 
+  // Several blocks of rows and of sums, and ends of both, beside the dense product of the same weights.
+  test("products of many rows", () => {
+    for (const dtype of dtypes.filter(({ size }) => size < 8)) {
+      for (const [rows, k, n] of [
+        [601, 1152, 37],
+        [9, 2304, 300],
+      ])
+        for (const transpose of [true, false]) {
+          const shape = transpose ? [n, k] : [k, Math.ceil(n / 128) * 128]
+          const packed = mx.quantize(noise(shape, 5).astype(dtype), q)
+          const x = noise([rows, k], 6).astype(dtype)
+          const stored = mx.dequantize(packed[0], packed[1], packed[2], { ...q, dtype: mx.float32 })
+          const w = transpose ? stored.T : stored
+          const got = wide(mx.quantizedMatmul(x, packed[0], packed[1], packed[2], { transpose, ...q }))
+          const want = wide(x).matmul(w)
+          // A weight and a result are rounded once each, where they are halves.
+          const each = dtype === mx.bfloat16 ? 2 ** -8 : dtype === mx.float16 ? 2 ** -11 : 2 ** -20
+          const bound = wide(x).abs().matmul(w.abs()).multiply(each)
+          expect(
+            got.subtract(want).abs().lessEqual(bound).all().item(),
+            `${dtype.name} ${rows} ${transpose}`,
+          ).toBe(true)
+        }
+    }
+  })
+
   test("products agree with the reference", () => {
     for (const dtype of dtypes.filter(({ size }) => size < 8)) {
       const w = noise([2, 19, 256], 5).astype(dtype)

@@ -2,19 +2,17 @@
 // them, where they are read often enough to pay for that.
 #include "kernels/gemm.h"
 
-#include <memory>
-#include <new>
-
 #include "kernels/blas.h"
-#include "simd/gemm.h"
+#include "kernels/gemm_tiles.h"
+#include "kernels/thread_memory.h"
 #include "simd/half_products.h"
 #include "simd/halves.h"
 
 namespace lazuli {
 namespace {
 
-// Of a block of a, which stays in the second cache, and of what all threads share at a time.
-constexpr int64_t kDepth = 512, kRows = 144, kMostShared = 4096;
+// Of what all threads share at a time.
+constexpr int64_t kMostShared = 4096;
 // a is packed for so many slivers of b; b for more than so many tiles, unless it is small.
 constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 16384;
 // Few rows of a meet b as memory gives it: its rows, those of its transpose, or lines of kLongSlivers
@@ -22,56 +20,17 @@ constexpr int64_t kSliversOfA = 6, kTilesOfB = 2, kSmallB = 16384;
 constexpr int64_t kFewRows = 48, kFewDots = 24, kFewSums = 16, kShort = 64, kLongSlivers = 16,
                   kLargeB = 1 << 16, kLongDot = 256;
 // Of a thread's own packed blocks: a block's rows are rounded up to whole tiles.
-constexpr int64_t kBlockA = (kDepth + 4) * (kRows + 16), kSliverB = (kShort + 1) * kLongSlivers * 32;
-static_assert(kSliverB >= (kDepth + 1) * 32 && kSliverB >= kFewSums * (2 * (512 + 16) + kDepth + 16));
+constexpr int64_t kBlockA = (kGemmDepth + 4) * (kGemmRows + 16), kSliverB = (kShort + 1) * kLongSlivers * 32;
+static_assert(kSliverB >= (kGemmDepth + 1) * 32 && kSliverB >= kFewSums * (2 * (512 + 16) + kGemmDepth + 16));
 
 // The elements finished at a time are still in the second cache.
 constexpr int64_t kFinished = 1 << 16;
 
-// Memory of the calling thread: a sliver of b and a block of a. Null when there is none.
-float* packing_memory() {
-  struct Free {
-    void operator()(float* x) const { ::operator delete[](x, std::align_val_t(64)); }
-  };
-  thread_local std::unique_ptr<float[], Free> memory(static_cast<float*>(
-      ::operator new[](size_t(kBlockA + kSliverB) * sizeof(float), std::align_val_t(64), std::nothrow)));
-  return memory.get();
-}
-
-int64_t parts(int64_t n, int64_t most) { return (n + most - 1) / most; }
-int64_t even_part(int64_t n, int64_t most) { return parts(n, parts(n, most)); }
-
-// From tile to tile of what is packed: powers of two would share a few lines of the first cache.
-int64_t tile_step(int64_t height, int64_t depth) { return height * depth + 32; }
+// A sliver of b and a block of a. Null when there is no memory.
+float* packing_memory() { return thread_memory(kBlockA + kSliverB); }
 
 // The depth of a block, of all blocks but the last.
-int64_t depth_of(int64_t k) { return (even_part(k, kDepth) + 3) / 4 * 4; }
-
-// The operands as packed and multiplied: float32, or pairs of bfloat16. Depths count its elements.
-struct Kind {
-  bool pairs;
-  explicit Kind(const GemmProblem& p)
-      : pairs(gemm_table().pair_sliver && p.a.dtype == LZ_BFLOAT16 && p.b.dtype == LZ_BFLOAT16) {}
-  int64_t depth(int64_t k) const { return pairs ? (k + 1) / 2 : k; }
-  int64_t elements(int64_t depth) const { return pairs ? 2 * depth : depth; }
-  auto sliver() const { return pairs ? gemm_table().pair_sliver : gemm_table().sliver; }
-
-  // Packs rows of a, or columns of b (the same of its transpose), into tiles; k is the matrix' own.
-  void pack(const GemmOperand& x, bool columns, int64_t count, int64_t k, int64_t height, float* to,
-            bool fill) const {
-    const GemmTable& table = gemm_table();
-    const bool contiguous = x.transposed != columns;
-    const auto how = pairs ? contiguous ? table.pair_copy : table.pair_turn
-                           : (contiguous ? table.copy : table.turn)[x.dtype];
-    how({x.data, to, x.ld, count, k, height, tile_step(height, depth(k)), fill});
-  }
-};
-
-void set_packed(GemmSliver& s, const float* a, int64_t height) {
-  s.a = a;
-  s.a_tile = tile_step(height, s.depth), s.a_row = 1, s.a_step = height;
-  s.height = int32_t(height);
-}
+int64_t depth_of(int64_t k) { return (even_part(k, kGemmDepth) + 3) / 4 * 4; }
 
 void by_library(const GemmProblem& p) {
   blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data),
@@ -133,14 +92,14 @@ void by_rows(const GemmProblem& p, float* total) {
   const int64_t columns = p.b.transposed ? 64 : p.m > 8 ? 256 : 512;
   // Steps of a power of two would share a few lines of the first cache.
   constexpr int64_t kApart = 16;
-  const int64_t ld = columns + kApart, x_ld = kDepth + kApart;
+  const int64_t ld = columns + kApart, x_ld = kGemmDepth + kApart;
   float *part = total + p.m * ld, *factors = part + p.m * ld;
   for (int64_t j = 0; j < p.n; j += columns) {
     const int64_t n = std::min(columns, p.n - j);
     if (p.b.transposed) table.dots[p.b.dtype](p.b.at(0, j).data, p.b.ld, n, p.k, x, p.a.ld, p.m, total, ld);
     // Sums of sums, as those of tiles are.
-    for (int64_t k = 0; k < p.k && !p.b.transposed; k += kDepth) {
-      const int64_t depth = std::min(kDepth, p.k - k);
+    for (int64_t k = 0; k < p.k && !p.b.transposed; k += kGemmDepth) {
+      const int64_t depth = std::min(kGemmDepth, p.k - k);
       for (int64_t i = 0; i < p.m; i++) std::copy_n(x + i * p.a.ld + k, depth, factors + i * x_ld);
       float* sums = k == 0 ? total : part;
       std::fill_n(sums, p.m * ld, 0.0f);
@@ -165,7 +124,7 @@ void gemm(const GemmProblem& p) {
       (p.b.transposed ? product_rows <= kFewDots && p.k >= kLongDot : product_rows <= kFewSums && large))
     return by_rows(p, packed_b);
   const GemmTable& table = gemm_table();
-  const Kind kind(p);
+  const GemmKind kind(p.a.dtype, p.b.dtype);
   const auto sliver = kind.sliver();
   const int64_t all = kind.depth(p.k);
   const bool lines = p.m <= kFewRows && !p.b.transposed && large;
@@ -173,7 +132,7 @@ void gemm(const GemmProblem& p) {
   const int64_t depth = lines ? kShort : depth_of(all);
   const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
   // Rows of a block and of its tiles are nearly equal.
-  const int64_t block = pack_a ? even_part(p.m, kRows) : p.m;
+  const int64_t block = pack_a ? even_part(p.m, kGemmRows) : p.m;
   const int64_t height = even_part(block, table.height);
   const int64_t tall = parts(block, height) * height;
   const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed || lines ||
@@ -225,13 +184,13 @@ void gemm(const GemmProblem& p) {
 void gemm(const lz_call& call, const GemmProblem& p) {
   if (p.m == 0 || p.n == 0 || p.k == 0) return gemm(p);
   const GemmTable& table = gemm_table();
-  const Kind kind(p);
+  const GemmKind kind(p.a.dtype, p.b.dtype);
   const auto sliver = kind.sliver();
   const int64_t all = kind.depth(p.k);
   const int64_t width = 2 * table.lanes, depth = depth_of(all);
   const int64_t mb = std::min(p.m, kMostShared), nb = std::min(p.n, kMostShared);
-  const int64_t height = even_part(even_part(mb, kRows), table.height);
-  const int64_t rows = parts(even_part(mb, kRows), height) * height;
+  const int64_t height = even_part(even_part(mb, kGemmRows), table.height);
+  const int64_t rows = parts(even_part(mb, kGemmRows), height) * height;
   // Some tasks for every thread, of a few slivers at least.
   const int64_t wanted = parts(int64_t(4) * call.ctx->threads, parts(mb, rows));
   const int64_t columns = std::max<int64_t>(parts(parts(nb, width), wanted), 2) * width;

@@ -17,7 +17,7 @@
 #include "kernels/epilogue.h"
 #include "kernels/families.h"
 #include "kernels/gemm.h"
-#include "kernels/packed_format.h"
+#include "kernels/quantized.h"
 #include "kernels/source.h"
 #include "simd/half_products.h"
 #include "simd/halves.h"
@@ -25,74 +25,12 @@
 namespace lazuli {
 namespace {
 
-// Readable zeros after a row of scales.
-constexpr int64_t kPad = 16;
-
-// Rows of scales or biases of any dtype they may have.
-struct Scales {
-  const char* data = nullptr;
-  int32_t dtype = 0;
-  int mode = 0;
-  // In float32, for the product of packed weights.
-  void read(const char* from, int64_t n, float* to) const {
-    if (dtype == LZ_FLOAT32) {
-      std::memcpy(to, from, size_t(n) * 4);
-    } else if (const auto widen = half_table().widen[dtype]) {
-      widen(from, to, n);
-    } else {
-      const float* table = byte_scales(mode);
-      for (int64_t i = 0; i < n; i++) to[i] = table[uint8_t(from[i])];
-    }
-  }
-};
-
 // The last two axes with elements of rows next to each other; a copy where they are not.
 Source matrices(const lz_call& call, const lz_operand& operand) {
   Source x(operand);
   const int last = x.ndim - 1;
   return x.shape[last] == 1 || x.strides[last] == 1 ? x : densify(call, x, x.ndim - 2);
 }
-
-// Rows [first, first + rows) of x and y meet one packed matrix.
-struct Job {
-  const uint32_t* words;
-  const char *scales, *biases;
-  int64_t first, rows;
-};
-
-struct Product {
-  const char* op;
-  Format format;
-  bool transpose;
-  int64_t k, n;
-  // Of packed rows: their elements, and the distances between rows in words and in scales' elements.
-  int64_t columns, groups, stride, scale_stride, bias_stride;
-  Scales scale, bias;
-  std::vector<Job> jobs;
-  const float* x;
-  float* y;
-  Epilogue epilogue;  // of what goes by panels
-
-  void add(Job job) {
-    if (!jobs.empty()) {
-      Job& last = jobs.back();
-      if (last.words == job.words && last.scales == job.scales && last.biases == job.biases) {
-        last.rows += job.rows;
-        return;
-      }
-    }
-    jobs.push_back(job);
-  }
-  // Scales and biases of `count` groups of a packed row, from group `group` on, each padded.
-  void read_scales(const Job& job, int64_t row, int64_t group, int64_t count, float* scales,
-                   float* biases) const {
-    scale.read(job.scales + (row * scale_stride + group) * itemsize(scale.dtype), count, scales);
-    std::fill_n(scales + count, kPad, 0.0f);
-    if (job.biases == nullptr) return;
-    bias.read(job.biases + (row * bias_stride + group) * itemsize(bias.dtype), count, biases);
-    std::fill_n(biases + count, kPad, 0.0f);
-  }
-};
 
 // Memory for a thread's part of a parallel loop, which must not throw; null, with a note, when there is none.
 std::unique_ptr<float[]> borrow(int64_t count, std::atomic<bool>& exhausted) {
@@ -104,9 +42,9 @@ std::unique_ptr<float[]> borrow(int64_t count, std::atomic<bool>& exhausted) {
 constexpr int64_t kFewRows = 8, kSomeRows = 64;
 
 // y = x Wᵀ for few rows of x: rows of W are read once, four at a time.
-void few_rows(const lz_call& call, const Product& p, const Job& job) {
+void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
   const QuantizedTable& table = quantized_table();
-  const int64_t size = (table.arranged_size(p.k, p.format) + 15) / 16 * 16, width = p.groups + kPad;
+  const int64_t size = (table.arranged_size(p.k, p.format) + 15) / 16 * 16, width = p.groups + kScalePad;
   float* arranged = scratch<float>(call, job.rows * size);
   float* sums = scratch<float>(call, job.rows * width);
   for (int64_t r = 0; r < job.rows; r++) {
@@ -120,13 +58,13 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
       }
       sums[r * width + g] = std::accumulate(sum, sum + 16, 0.0f);
     }
-    std::fill_n(sums + r * width + p.groups, kPad, 0.0f);
+    std::fill_n(sums + r * width + p.groups, kScalePad, 0.0f);
   }
   constexpr int64_t kRows = 16;
   // Rows of scales are read where they lie if no group needs padding; what is read behind a row is then that
   // of the next.
-  const bool in_place =
-      p.scale.dtype == LZ_FLOAT32 && job.biases && p.scale_stride == p.bias_stride && p.groups % kPad == 0;
+  const bool in_place = p.scale.dtype == LZ_FLOAT32 && job.biases && p.scale_stride == p.bias_stride &&
+                        p.groups % kScalePad == 0;
   const int64_t tasks = (p.n + kRows - 1) / kRows;
   const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
   std::atomic<bool> exhausted{false};
@@ -160,15 +98,16 @@ void few_rows(const lz_call& call, const Product& p, const Job& job) {
 
 // y = x Wᵀ for more rows of x than few, or codes that are not multiplied where they lie: rows of W are
 // unpacked to the first or second cache, four at a time, and meet all rows of x there.
-void some_rows(const lz_call& call, const Product& p, const Job& job) {
+void some_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
   constexpr int64_t kRows = 4;
   const auto dots = half_product_table().dots[LZ_FLOAT32];
   const double price = double(kRows) * double(p.k) * (0.3 + 0.02 * double(job.rows));
   std::atomic<bool> exhausted{false};
   parallel(call, (p.n + kRows - 1) / kRows, price, [&](int64_t begin, int64_t end) {
-    const auto buffer = borrow(kRows * p.k + 2 * (p.groups + kPad), exhausted);
+    const auto buffer = borrow(kRows * p.k + 2 * (p.groups + kScalePad), exhausted);
     if (!buffer) return;
-    float *scales = buffer.get(), *biases = scales + p.groups + kPad, *rows = biases + p.groups + kPad;
+    float *scales = buffer.get(), *biases = scales + p.groups + kScalePad,
+          *rows = biases + p.groups + kScalePad;
     for (int64_t row = begin * kRows; row < std::min(p.n, end * kRows); row += kRows) {
       const int64_t count = std::min(kRows, p.n - row);
       for (int64_t r = 0; r < count; r++) {
@@ -183,8 +122,8 @@ void some_rows(const lz_call& call, const Product& p, const Job& job) {
 }
 
 // y += x[:, at : at + k] times a panel of floats, which holds columns of y as rows when `transposed`.
-void times_panel(const Product& p, const Job& job, bool transposed, int64_t at, int64_t k, int64_t column,
-                 int64_t n, const float* panel, int64_t ld) {
+void times_panel(const PackedProduct& p, const PackedJob& job, bool transposed, int64_t at, int64_t k,
+                 int64_t column, int64_t n, const float* panel, int64_t ld) {
   const float* x = p.x + job.first * p.k + at;
   float* y = p.y + job.first * p.n + column;
   const float beta = at > 0 ? 1 : 0;
@@ -196,7 +135,7 @@ void times_panel(const Product& p, const Job& job, bool transposed, int64_t at, 
 
 // y = x Wᵀ through panels of kTall rows of W, or y = x W through panels of kWide of its columns and kFlat
 // rows.
-void by_panels(const lz_call& call, const Product& p, const Job& job) {
+void by_panels(const lz_call& call, const PackedProduct& p, const PackedJob& job) {
   constexpr int64_t kTall = 128, kLong = 512, kWide = 512, kFlat = 64;
   const int64_t columns = p.transpose ? kTall : kWide, depth = p.transpose ? kLong : kFlat;
   const int64_t tasks = (p.n + columns - 1) / columns;
@@ -205,7 +144,7 @@ void by_panels(const lz_call& call, const Product& p, const Job& job) {
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
     const auto buffer = borrow(columns * depth, exhausted);
     if (!buffer) return;
-    float *panel = buffer.get(), scales[kLong / 16 + kPad], biases[kLong / 16 + kPad];
+    float *panel = buffer.get(), scales[kLong / 16 + kScalePad], biases[kLong / 16 + kScalePad];
     const auto unpack = [&](int64_t row, int64_t column, int64_t count, float* to) {
       p.read_scales(job, row, column / p.format.group, count / p.format.group, scales, biases);
       quantized_table().expand(job.words + row * p.stride + column * p.format.bits / 32, count, p.format,
@@ -228,24 +167,38 @@ void by_panels(const lz_call& call, const Product& p, const Job& job) {
   require(call, !exhausted, "out of memory");
 }
 
-bool by_panels(const Product& p, const Job& job) { return !p.transpose || job.rows > kSomeRows; }
+enum class Way { few, some, panels, tiles };
 
-void multiply(const lz_call& call, const Product& p) {
-  for (const Job& job : p.jobs) {
-    // Codes that cross words are unpacked in any case.
-    if (by_panels(p, job))
-      by_panels(call, p, job);
-    else if (job.rows <= (32 % p.format.bits == 0 ? kFewRows : 1))
-      few_rows(call, p, job);
-    else
-      some_rows(call, p, job);
+Way way_of(const PackedProduct& p, const PackedJob& job) {
+  // Codes that cross words are unpacked in any case.
+  const bool few = p.transpose && job.rows <= (32 % p.format.bits == 0 ? kFewRows : 1);
+  if (few) return Way::few;
+  if (gemm_is_own()) return Way::tiles;
+  return !p.transpose || job.rows > kSomeRows ? Way::panels : Way::some;
+}
+
+void multiply(const lz_call& call, const PackedProduct& p) {
+  for (const PackedJob& job : p.jobs) {
+    switch (way_of(p, job)) {
+      case Way::few:
+        few_rows(call, p, job);
+        break;
+      case Way::some:
+        some_rows(call, p, job);
+        break;
+      case Way::panels:
+        by_panels(call, p, job);
+        break;
+      case Way::tiles:
+        packed_tiles(call, p, job);
+    }
   }
 }
 
 // Checks x [..., M, K], w, scales and biases against each other and the result, and reads what products need.
-Product read_product(const lz_call& call, const char* op, int indices, Source& w, Source& scales,
-                     Source& biases) {
-  Product p{};
+PackedProduct read_product(const lz_call& call, const char* op, int indices, Source& w, Source& scales,
+                           Source& biases) {
+  PackedProduct p{};
   p.op = op;
   static_assert(std::is_same_v<params::GatherQmm, params::QuantizedMatmul>);
   const params::QuantizedMatmul params(call);
@@ -288,39 +241,60 @@ Product read_product(const lz_call& call, const char* op, int indices, Source& w
 }
 
 // The packed matrix at offsets into words, scales and biases.
-Job job_at(const Product& p, const Source& w, int64_t words, int64_t scales, int64_t biases, int64_t first,
-           int64_t rows) {
+PackedJob job_at(const PackedProduct& p, const Source& w, int64_t words, int64_t scales, int64_t biases,
+                 int64_t first, int64_t rows) {
   return {static_cast<const uint32_t*>(w.data) + words, p.scale.data + scales * itemsize(p.scale.dtype),
           p.bias.data ? p.bias.data + biases * itemsize(p.bias.dtype) : nullptr, first, rows};
 }
 
-// The product, computed in the result itself or in scratch to be narrowed.
-void finish(const lz_call& call, Product& p) {
+// The product, computed in the result itself or in scratch to be narrowed. `rows` follow each other.
+void finish(const lz_call& call, PackedProduct& p, const void* rows, int64_t count) {
   const lz_operand& y = call.out[0];
   const auto narrow = half_table().narrow[y.dtype];
-  const bool panels =
-      p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(), [&](const Job& job) { return by_panels(p, job); });
-  const Epilogue epilogue{narrow || panels ? take_pieces(call) : nullptr};
-  if (!narrow) p.epilogue = epilogue;
-  p.y = narrow ? scratch<float>(call, y.size) : data<float>(y);
+  const auto all = [&](Way way) {
+    return p.k > 0 && std::all_of(p.jobs.begin(), p.jobs.end(),
+                                  [&](const PackedJob& job) { return way_of(p, job) == way; });
+  };
+  const bool tiles = all(Way::tiles), panels = !narrow && all(Way::panels);
+  const Epilogue epilogue{narrow || tiles || panels ? take_pieces(call) : nullptr};
+  p.rows = rows;
+  p.dtype = y.dtype;
+  if (!tiles) {
+    p.x = static_cast<const float*>(rows);
+    if (narrow) {
+      float* wide = scratch<float>(call, count);
+      const auto widen = half_table().widen[y.dtype];
+      constexpr int64_t kEach = 1 << 15;
+      parallel(call, (count + kEach - 1) / kEach, 0.1 * kEach, [&](int64_t begin, int64_t end) {
+        const int64_t first = begin * kEach, last = std::min(count, end * kEach);
+        widen(static_cast<const char*>(rows) + 2 * first, wide + first, last - first);
+      });
+      p.x = wide;
+    }
+  }
+  if (tiles) p.out = y.data;
+  if (tiles || panels) p.epilogue = epilogue;
+  if (!narrow)
+    p.y = data<float>(y);
+  else if (!tiles)
+    p.y = scratch<float>(call, y.size);
   if (p.k == 0)
     std::fill_n(p.y, y.size, 0.0f);
   else
     multiply(call, p);
-  if (narrow) narrow_rows(call, p.y, epilogue);
+  if (narrow && !tiles) narrow_rows(call, p.y, epilogue);
 }
 
 void quantized_matmul(const lz_call& call) {
   constexpr const char* op = "quantizedMatmul";
   require(call, call.n_in >= 3, "[%s] expected at least 3 inputs", op);
   Source w(call.in[1]), scales(call.in[2]), biases(call.in[2]);
-  Product p = read_product(call, op, 0, w, scales, biases);
+  PackedProduct p = read_product(call, op, 0, w, scales, biases);
   const lz_operand &x = call.in[0], &y = call.out[0];
   bool fits = y.ndim == x.ndim;
   for (int d = 0; d < x.ndim - 2 && fits; d++) fits = x.shape[d] == w.shape[d] && y.shape[d] == x.shape[d];
   require(call, fits, "[%s] the axes in front differ", op);
   if (y.size == 0) return;
-  p.x = static_cast<const float*>(densify(call, Source(x), 0).data);
   const int64_t rows = x.shape[x.ndim - 2];
   Layout<3> batch;
   for (int d = 0; d < x.ndim - 2; d++)
@@ -329,31 +303,30 @@ void quantized_matmul(const lz_call& call) {
   Cursor<3> at(batch, batch.ndim, 0);
   for (int64_t b = 0; b < count; b++, at.next())
     p.add(job_at(p, w, at.offset[0], at.offset[1], at.offset[2], b * rows, rows));
-  finish(call, p);
+  finish(call, p, contiguous<char>(call, x), x.size);
 }
 
 void gather_qmm(const lz_call& call) {
   constexpr const char* op = "gatherQmm";
   require(call, call.n_in >= 5, "[%s] expected at least 5 inputs", op);
   Source w(call.in[1]), scales(call.in[2]), biases(call.in[2]);
-  Product p = read_product(call, op, 2, w, scales, biases);
+  PackedProduct p = read_product(call, op, 2, w, scales, biases);
   const lz_operand &x = call.in[0], &y = call.out[0], *lists = call.in + call.n_in - 2;
   require(call, x.ndim == 3 && y.ndim == 3 && y.shape[0] == lists[0].size && lists[0].size == lists[1].size,
           "[%s] the shapes of the operands do not fit", op);
   const auto lhs = read_indices(call, op, lists[0], x.shape[0]);
   const auto rhs = read_indices(call, op, lists[1], w.shape[0]);
   if (y.size == 0) return;
-  const int64_t rows = x.shape[1], size = rows * p.k, count = y.shape[0];
-  const auto* from = static_cast<const float*>(densify(call, Source(x), 0).data);
-  float* gathered = scratch<float>(call, count * size);
-  p.x = gathered;
+  const int64_t rows = x.shape[1], size = rows * p.k, count = y.shape[0], bytes = size * itemsize(x.dtype);
+  const char* from = contiguous<char>(call, x);
+  char* gathered = scratch<char>(call, count * bytes);
   for (int64_t i = 0; i < count; i++) {
-    if (size > 0) std::memcpy(gathered + i * size, from + lhs[size_t(i)] * size, size_t(size) * 4);
+    if (size > 0) std::memcpy(gathered + i * bytes, from + lhs[size_t(i)] * bytes, size_t(bytes));
     const int64_t r = rhs[size_t(i)];
     p.add(job_at(p, w, r * w.strides[0], r * scales.strides[0], p.bias.data ? r * biases.strides[0] : 0,
                  i * rows, rows));
   }
-  finish(call, p);
+  finish(call, p, gathered, count * size);
 }
 
 }  // namespace

@@ -1,0 +1,88 @@
+// A product with packed weights, as the kernels of quantizedMatmul and gatherQmm share it.
+#ifndef LAZULI_KERNELS_QUANTIZED_H
+#define LAZULI_KERNELS_QUANTIZED_H
+
+#include <cstring>
+#include <vector>
+
+#include "kernels/packed_format.h"
+#include "runtime/pieces.h"
+#include "simd/halves.h"
+
+namespace lazuli {
+
+// Readable zeros after a row of scales.
+inline constexpr int64_t kScalePad = 16;
+
+// Rows of scales or biases of any dtype they may have.
+struct PackedScales {
+  const char* data = nullptr;
+  int32_t dtype = 0;
+  int mode = 0;
+  // In float32, for the product of packed weights.
+  void read(const char* from, int64_t n, float* to) const {
+    if (dtype == LZ_FLOAT32) {
+      std::memcpy(to, from, size_t(n) * 4);
+    } else if (const auto widen = half_table().widen[dtype]) {
+      widen(from, to, n);
+    } else {
+      const float* table = byte_scales(mode);
+      for (int64_t i = 0; i < n; i++) to[i] = table[uint8_t(from[i])];
+    }
+  }
+};
+
+// Rows [first, first + rows) of x and y meet one packed matrix.
+struct PackedJob {
+  const uint32_t* words;
+  const char *scales, *biases;
+  int64_t first, rows;
+};
+
+struct PackedProduct {
+  const char* op;
+  Format format;
+  bool transpose;
+  int64_t k, n;
+  // Of packed rows: their elements, and the distances between rows in words and in scales' elements.
+  int64_t columns, groups, stride, scale_stride, bias_stride;
+  PackedScales scale, bias;
+  std::vector<PackedJob> jobs;
+  // Rows that follow each other: as they came, and in float32 where that is wanted.
+  const void* rows;
+  int32_t dtype;
+  const float* x = nullptr;
+  float* y = nullptr;
+  // The result itself, where parts of it are finished at once.
+  void* out = nullptr;
+  Epilogue epilogue;
+
+  void add(PackedJob job) {
+    if (!jobs.empty()) {
+      PackedJob& last = jobs.back();
+      if (last.words == job.words && last.scales == job.scales && last.biases == job.biases) {
+        last.rows += job.rows;
+        return;
+      }
+    }
+    jobs.push_back(job);
+  }
+  // Scales and biases of `count` groups of a packed row, from group `group` on, each padded.
+  void read_scales(const PackedJob& job, int64_t row, int64_t group, int64_t count, float* scales,
+                   float* biases) const {
+    scale.read(job.scales + (row * scale_stride + group) * itemsize(scale.dtype), count, scales);
+    std::fill_n(scales + count, kScalePad, 0.0f);
+    if (job.biases == nullptr) return;
+    bias.read(job.biases + (row * bias_stride + group) * itemsize(bias.dtype), count, biases);
+    std::fill_n(biases + count, kScalePad, 0.0f);
+  }
+};
+
+// y = x Wᵀ or x W by the tiles of matrix products, with operands packed on the way; bfloat16 by its own
+// products where the processor has them, which rounds scale · code + bias to bfloat16. Writes p.y, or p.out
+// with the epilogue where that is set. Only where gemm_is_own().
+void packed_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& job);
+
+}  // namespace lazuli
+
+#endif
