@@ -8,9 +8,9 @@ const run = (command, ...args) => {
   console.log(`$ ${command} ${args.join(" ")}`)
   return spawnSync(command, args, { cwd: here, stdio: "inherit" }).status === 0
 }
-// None of them needs its install script; ONNX Runtime's would fetch code for graphics cards.
+// None of them needs its install script; ONNX Runtime's would fetch code for graphics cards, as llama.cpp's optional packages are.
 const results = [
-  run("npm", "install", "--ignore-scripts", "--no-audit", "--no-fund"),
+  run("npm", "install", "--ignore-scripts", "--omit=optional", "--no-audit", "--no-fund"),
   run("apt-get", "install", "-y", "--no-install-recommends", "python3-torch", "python3-numpy"),
 ]
 process.exitCode = results.every(Boolean) ? 0 : 1

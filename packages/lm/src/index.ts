@@ -2,6 +2,7 @@
  * Language models on Lazuli arrays: `import * as lm from "@lazuli/lm"`.
  */
 export type { Progress } from "./formats/folder"
+export type { GgufType } from "./formats/gguf-write"
 export type { HubOptions } from "./formats/hub"
 export { type LoadedModel, type LoadModelOptions, load } from "./formats/load"
 export { type QuantizeModelOptions, quantize, type SaveOptions, save } from "./formats/save"

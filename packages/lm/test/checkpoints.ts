@@ -9,13 +9,15 @@ import { VOCABULARY, writeJson, writeTokenizer } from "./tokenizer"
 
 /** A tensor of a checkpoint: its shape, and if it is a norm's weight, about 1. */
 type Tensor = readonly number[]
-type Tensors = Record<string, Tensor>
-type Config = Record<string, unknown>
+export type Tensors = Record<string, Tensor>
+export type Config = Record<string, unknown>
 
 /** A family's tiny checkpoint. */
 export interface Tiny {
   readonly config: Config
   readonly tensors: Tensors
+  /** The size of weights; 0.15 by default. */
+  readonly scale?: number
 }
 
 /** Numbers from 0 to 1, the same everywhere: mulberry32. */
@@ -47,9 +49,9 @@ function hash(text: string): number {
   return h >>> 0
 }
 
-const [HIDDEN, INNER, HEADS, KV, DIM, LAYERS] = [64, 128, 4, 2, 16, 2]
+export const [HIDDEN, INNER, HEADS, KV, DIM, LAYERS] = [64, 128, 4, 2, 16, 2]
 
-const base: Config = {
+export const base: Config = {
   vocab_size: VOCABULARY,
   hidden_size: HIDDEN,
   intermediate_size: INNER,
@@ -84,7 +86,7 @@ const gated = (p: string, inner = INNER): Tensors => ({
   [`${p}.down_proj.weight`]: [HIDDEN, inner],
 })
 
-function decoder(parts: Parts = {}): Tensors {
+export function decoder(parts: Parts = {}): Tensors {
   const {
     layers = LAYERS,
     dim = DIM,
@@ -127,7 +129,7 @@ const FOUR_NORMS = [
   "post_feedforward_layernorm",
 ]
 
-function experts(p: string, [gate, up, down]: readonly string[]): Tensors {
+export function experts(p: string, [gate, up, down]: readonly string[]): Tensors {
   const all: Tensors = { [`${p}.gate.weight`]: [4, HIDDEN] }
   for (let e = 0; e < 4; e++) {
     all[`${p}.experts.${e}.${gate}.weight`] = [64, HIDDEN]
@@ -436,23 +438,23 @@ export const tiny: Record<string, Tiny> = {
 }
 
 /** Weights of a checkpoint by their names. */
-export function tinyWeights(name: string): Record<string, mx.Array> {
-  const { config, tensors } = tiny[name]
+export function tinyWeights(name: string, made: Tiny = tiny[name]): Record<string, mx.Array> {
+  const { config, tensors, scale = 0.15 } = made
   const gemma = String(config.model_type).startsWith("gemma")
   return Object.fromEntries(
     Object.entries(tensors).map(([key, shape]) => {
       const isNorm = shape.length === 1 && /norm|\bln_/i.test(key) && key.endsWith("weight")
-      return [key, randomArray(shape, hash(`${name}:${key}`), isNorm ? 0.1 : 0.15, isNorm && !gemma ? 1 : 0)]
+      return [key, randomArray(shape, hash(`${name}:${key}`), isNorm ? 0.1 : scale, isNorm && !gemma ? 1 : 0)]
     }),
   )
 }
 
 /** Writes a checkpoint into a folder, and gives the folder. */
-export function writeCheckpoint(name: string, folder: string, shards = 1): string {
+export function writeCheckpoint(name: string, folder: string, shards = 1, made: Tiny = tiny[name]): string {
   mkdirSync(folder, { recursive: true })
-  writeJson(folder, "config.json", tiny[name].config)
+  writeJson(folder, "config.json", made.config)
   writeTokenizer(folder)
-  const entries = Object.entries(tinyWeights(name))
+  const entries = Object.entries(tinyWeights(name, made))
   if (shards === 1) {
     mx.saveSafetensors(join(folder, "model.safetensors"), Object.fromEntries(entries), { format: "pt" })
     return folder

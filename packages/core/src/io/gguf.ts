@@ -101,7 +101,7 @@ interface Tensor {
 }
 
 /** Checks one tensor's description; `begin` is still relative to the data. */
-function readTensor(header: HeaderReader, alignment: number): Tensor {
+function readTensor(header: HeaderReader, alignment: number, formats: typeof blockFormats): Tensor {
   const { file } = header
   const name = header.text()
   const what = `tensor ${quoted(name)}`
@@ -112,7 +112,7 @@ function readTensor(header: HeaderReader, alignment: number): Tensor {
   const type = header.u32()
   const begin = header.u64()
   const dtype = ggufNames.dtypeOf.get(type)
-  const blocks = blockFormats.get(type)
+  const blocks = formats.get(type)
   if (!dtype && !blocks) throw file.error(`${what} has the unknown or unsupported type ${type}`)
   if (begin % alignment !== 0) throw file.error(`${what} does not begin at a multiple of ${alignment} bytes`)
   const inner = shape[axes - 1] ?? 1
@@ -125,8 +125,12 @@ function readTensor(header: HeaderReader, alignment: number): Tensor {
   return { name, shape, dtype, blocks, begin, length }
 }
 
-/** Reads all tensors and metadata. @throws FormatError when the file is not what it claims to be */
-export function readGguf(file: BoundedFile): Gguf {
+/**
+ * Reads all tensors and metadata.
+ * @param formats - the ways in which blocks are read
+ * @throws FormatError when the file is not what it claims to be
+ */
+export function readGguf(file: BoundedFile, formats = blockFormats): Gguf {
   const header = new HeaderReader(file)
   if (file.size < 24 || Buffer.from(header.bytes(4)).toString("latin1") !== "GGUF")
     throw file.error("is no GGUF file")
@@ -142,7 +146,9 @@ export function readGguf(file: BoundedFile): Gguf {
   }
   const alignment = alignmentOf(metadata.get(ALIGNMENT_KEY))
   if (alignment === null) throw file.error(`has a malformed ${ALIGNMENT_KEY}`)
-  const relative = globalThis.Array.from({ length: tensorCount }, () => readTensor(header, alignment))
+  const relative = globalThis.Array.from({ length: tensorCount }, () =>
+    readTensor(header, alignment, formats),
+  )
   const start = Math.ceil(header.position / alignment) * alignment
   const tensors = relative.map((tensor) => ({ ...tensor, begin: start + tensor.begin }))
   for (const { name, begin, length } of tensors)
@@ -222,6 +228,17 @@ function valueBytes(op: string, key: string, value: unknown): Uint8Array[] {
   return value.ndim === 0 ? [word(type), elements] : [word(LIST), word(type), long(value.size), elements]
 }
 
+/** A tensor as a file has it. */
+export interface GgufTensor {
+  readonly name: string
+  readonly shape: readonly number[]
+  /** The number of its ggml type. */
+  readonly type: number
+  readonly nbytes: number
+  /** Its bytes, in order. */
+  parts(): Iterable<Uint8Array>
+}
+
 /**
  * Writes arrays by name, and metadata, as a GGUF file; `.gguf` is added to a name without it. Dtypes: float32, float16, bfloat16,
  * float64, int8, int16, int32, int64. Another file of that name is replaced only once the new one is complete.
@@ -238,40 +255,49 @@ export function saveGguf(
 ): void {
   const op = "saveGguf"
   const path = asPath(op, file, ".gguf")
-  const entries = checkNamed(op, arrays)
+  const tensors = checkNamed(op, arrays).map(([name, a]): GgufTensor => {
+    const type = ggufNames.nameOf.get(a.dtype)
+    if (type === undefined)
+      throw new DTypeError(op, `${quoted(name)} has dtype ${a.dtype.name}, which the format does not have`)
+    if (a.ndim > 8) throw new ArgumentError(op, `${quoted(name)} has ${a.ndim} axes, more than 8`)
+    return { name, shape: a.shape, type, nbytes: a.nbytes, parts: () => partsOf(a) }
+  })
+  const parts = ggufParts(op, tensors, metadata)
+  evalTrees(Object.values(arrays))
+  writeBeside(path, parts)
+}
+
+/** The bytes of a GGUF file. */
+export function ggufParts(
+  op: string,
+  tensors: readonly GgufTensor[],
+  metadata?: Readonly<Record<string, Array | string | readonly string[]>> | null,
+): Iterable<Uint8Array> {
   const values = Object.entries(metadata ?? {})
-  const head: Uint8Array[] = [Buffer.from("GGUF"), word(3), long(entries.length), long(values.length)]
+  const head: Uint8Array[] = [Buffer.from("GGUF"), word(3), long(tensors.length), long(values.length)]
   for (const [key, value] of values) head.push(...textBytes(key), ...valueBytes(op, key, value))
   const alignment = alignmentOf((metadata as Record<string, GgufValue> | null)?.[ALIGNMENT_KEY])
   if (alignment === null)
     throw new ArgumentError(op, `${ALIGNMENT_KEY} must be a uint32 from 1 to ${MAX_ALIGNMENT}`)
   const pad = (n: number): number => (alignment - (n % alignment)) % alignment
   let offset = 0
-  for (const [name, a] of entries) {
-    const type = ggufNames.nameOf.get(a.dtype)
-    if (type === undefined)
-      throw new DTypeError(op, `${quoted(name)} has dtype ${a.dtype.name}, which the format does not have`)
-    if (a.ndim > 8) throw new ArgumentError(op, `${quoted(name)} has ${a.ndim} axes, more than 8`)
+  for (const { name, shape, type, nbytes } of tensors) {
     head.push(
       ...textBytes(name),
-      word(a.ndim),
-      ...a.shape.slice().reverse().map(long),
+      word(shape.length),
+      ...[...shape].reverse().map(long),
       word(type),
       long(offset),
     )
-    offset += a.nbytes + pad(a.nbytes)
+    offset += nbytes + pad(nbytes)
   }
-  evalTrees(entries.map(([, a]) => a))
   const padding = new Uint8Array(alignment)
   const size = head.reduce((sum, part) => sum + part.length, 0)
-  writeBeside(
-    path,
-    (function* (): Generator<Uint8Array> {
-      yield* [Buffer.concat(head), padding.subarray(0, pad(size))]
-      for (const [, a] of entries) {
-        yield* partsOf(a)
-        yield padding.subarray(0, pad(a.nbytes))
-      }
-    })(),
-  )
+  return (function* (): Generator<Uint8Array> {
+    yield* [Buffer.concat(head), padding.subarray(0, pad(size))]
+    for (const tensor of tensors) {
+      yield* tensor.parts()
+      yield padding.subarray(0, pad(tensor.nbytes))
+    }
+  })()
 }

@@ -1,11 +1,11 @@
 /**
- * `lazuli-lm convert` and `lazuli-lm quantize`: a model from one form into a folder of another.
+ * `lazuli-lm convert` and `lazuli-lm quantize`: a model from one form into another.
  */
 import * as mx from "@lazuli/core"
 import { type Command, Option } from "commander"
-import { load } from "../formats/load"
+import type { GgufType } from "../formats/gguf-write"
 import { quantize, save } from "../formats/save"
-import { number, whole } from "./options"
+import { loadShown, number, whole } from "./options"
 import { bytesText, progressBar, type Terminal } from "./terminal"
 
 const DTYPES = { float32: mx.float32, float16: mx.float16, bfloat16: mx.bfloat16 } as const
@@ -18,18 +18,26 @@ interface Flags {
   readonly bits?: number
   readonly groupSize?: number
   readonly mode?: mx.QuantizationMode
+  readonly type?: GgufType
 }
+
+const TYPES: readonly GgufType[] = [
+  ...(["F32", "F16", "BF16"] as const),
+  ...(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"] as const),
+]
 
 export function addConvert(program: Command, terminal: Terminal): void {
   const common = (command: Command): Command =>
     command
       .requiredOption("-m, --model <model>", "a folder, a .gguf file or a name on the hub")
-      .requiredOption("-o, --out <folder>", "the folder to write")
+      .requiredOption("-o, --out <path>", "the folder to write, or the file where it ends in .gguf")
       .addOption(new Option("--dtype <dtype>", "the dtype of weights").choices(Object.keys(DTYPES)))
       .option("--max-shard-bytes <n>", "the most bytes of a file", number)
-  common(program.command("convert").description("write a model as a folder in the hub's form")).action(
-    (flags: Flags) => convert(flags, false, terminal),
+  common(
+    program.command("convert").description("write a model as a folder in the hub's form, or as a GGUF file"),
   )
+    .addOption(new Option("--type <type>", "the type of matrices in a GGUF file").choices(TYPES))
+    .action((flags: Flags) => convert(flags, false, terminal))
   common(program.command("quantize").description("write a model with packed weights"))
     .option("--bits <n>", "bits a weight", whole)
     .option("--group-size <n>", "weights that share a scale", whole)
@@ -38,11 +46,10 @@ export function addConvert(program: Command, terminal: Terminal): void {
 }
 
 async function convert(flags: Flags, packs: boolean, terminal: Terminal): Promise<void> {
-  const { model, out, dtype, maxShardBytes, bits, groupSize, mode } = flags
-  const onProgress = progressBar(terminal, "loading")
-  const loaded = await load(model, { onProgress, dtype: dtype && DTYPES[dtype] })
+  const { model, out, dtype, maxShardBytes, bits, groupSize, mode, type } = flags
+  const loaded = await loadShown(model, terminal, dtype && DTYPES[dtype])
   const made = packs ? quantize(loaded, { bits, groupSize, mode }) : loaded
-  save(made, out, { maxShardBytes, onProgress: progressBar(terminal, "writing") })
+  save(made, out, { maxShardBytes, type, onProgress: progressBar(terminal, "writing") })
   terminal.out(`${out}\n`)
   terminal.err(`peak memory ${bytesText(mx.getPeakMemory())}\n`)
 }

@@ -2,6 +2,7 @@
  * Arguments that several subcommands share.
  */
 
+import type * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import { type Command, InvalidArgumentError } from "commander"
 import { type LoadedModel, load } from "../formats/load"
@@ -76,6 +77,10 @@ export function tokenizerOf({ tokenizer, source }: LoadedModel): Tokenizer {
   throw new ArgumentError("lora", `${source} has no tokenizer`)
 }
 
-/** Loads a model with a progress bar. */
-export const loadShown = (source: string, terminal: Terminal): Promise<LoadedModel> =>
-  load(source, { onProgress: progressBar(terminal, "loading") })
+/** Loads a model with a progress bar, and says which of a GGUF file's types have no packed form here. */
+export const loadShown = (source: string, terminal: Terminal, dtype?: mx.Dtype): Promise<LoadedModel> =>
+  load(source, {
+    dtype,
+    onProgress: progressBar(terminal, "loading"),
+    onConverted: (type, tensors) => terminal.err(`${tensors} tensors of ${type} became floating point\n`),
+  })

@@ -6,8 +6,7 @@ import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import { afterAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
-import { tiny, tinyWeights, writeCheckpoint } from "../../test/checkpoints"
-import { writeGguf } from "../../test/gguf"
+import { tiny, writeCheckpoint } from "../../test/checkpoints"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-formats-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -73,34 +72,4 @@ test.each([
   expect(() => lm.quantize(again)).toThrow(/quantized already/)
   // In place of the folder that was there, and nothing beside it.
   expect(readdirSync(scratch).filter((entry) => entry.startsWith("packed"))).toEqual(["packed"])
-})
-
-test.each(["llama", "qwen2", "qwen3"])("%s from a GGUF file", async (name) => {
-  const want = await lm.load(writeCheckpoint(name, at(`${name}-hub`)))
-  const file = writeGguf(at(`${name}.gguf`), tiny[name].config, tinyWeights(name))
-  const got = await lm.load(file)
-  expect(distance(logits(want), logits(got))).toBeLessThan(1e-5)
-  const text = "in the 東京, the end"
-  expect(got.tokenizer?.encode(text)).toEqual(want.tokenizer?.encode(text))
-  const messages = [{ role: "user", content: "the" }]
-  expect(got.tokenizer?.prompt(messages)).toBe(want.tokenizer?.prompt(messages))
-  const options = { maxTokens: 8 }
-  expect(await lm.generate(got, messages, options)).toBe(await lm.generate(want, messages, options))
-})
-
-test("packed GGUF weights stay packed, give what they stand for, and go on as a folder", async () => {
-  const file = writeGguf(at("packed.gguf"), tiny.llama.config, tinyWeights("llama"), "Q8_0")
-  const got = await lm.load(file)
-  expect(got.config.part("quantization")?.values).toMatchObject({ group_size: 32, bits: 8, mode: "affine" })
-  const packed = logits(got)
-  const want = await lm.load(at("llama-hub"))
-  const drift = packed.subtract(logits(want))
-  expect(drift.square().mean().sqrt().item()).toBeLessThan(0.05)
-  lm.save(got, at("from-gguf"))
-  expect(distance(packed, logits(await lm.load(at("from-gguf"))))).toBe(0)
-})
-
-test("a GGUF file of another architecture is refused by name", async () => {
-  mx.saveGguf(at("other.gguf"), { x: mx.ones([1]) }, { "general.architecture": "mamba" })
-  await expect(lm.load(at("other.gguf"))).rejects.toThrow(/"mamba" is not read from GGUF/)
 })

@@ -1,16 +1,18 @@
 /**
- * The tokenizer in a GGUF file's metadata, as a tokenizer.json: byte-level ones ("gpt2"), and those of SentencePiece ("llama"), whose
- * scores become merges.
+ * The tokenizer in a GGUF file's metadata, as a tokenizer.json: byte-level ones ("gpt2"), those of SentencePiece ("llama"), whose scores
+ * become merges, and those of BERT ("bert").
  */
 import type { JsonObject } from "../models/settings"
 import type { TokenizerFiles } from "../text/tokenizer"
 import type { GgufMetadata } from "./gguf-metadata"
 
 /** The numbers by which GGUF says what a token is. */
-const CONTROL = 3
-const USER_DEFINED = 4
+export const TOKEN_TYPES = { normal: 1, unknown: 2, control: 3, userDefined: 4, unused: 5, byte: 6 } as const
+/** The mark before words in BERT's vocabulary; their further parts have none. */
+export const WORD = "▁"
 
-const SPLITS: Readonly<Record<string, string>> = {
+/** The patterns by which byte-level tokenizers split texts, by llama.cpp's names; what has none splits as GPT-2 does. */
+export const SPLITS: Readonly<Record<string, string>> = {
   "llama-bpe":
     "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
   qwen2:
@@ -23,12 +25,12 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   const vocab = Object.fromEntries(tokens.map((token, id) => [token, id]))
   const types = metadata.numbers("tokenizer.ggml.token_type") ?? []
   const added = tokens.flatMap((content, id) => {
-    const special = types[id] === CONTROL
-    if (!special && types[id] !== USER_DEFINED) return []
+    const special = types[id] === TOKEN_TYPES.control
+    if (!special && types[id] !== TOKEN_TYPES.userDefined) return []
     return [{ id, content, special, single_word: false, lstrip: false, rstrip: false, normalized: false }]
   })
   const id = (name: string): number | null => metadata.number(`tokenizer.ggml.${name}_token_id`)
-  const [bos, eos] = [id("bos"), id("eos")]
+  const [bos, eos, pad] = [id("bos"), id("eos"), id("padding")]
   const adds = metadata.flag("tokenizer.ggml.add_bos_token") ?? kind === "llama"
   const common: JsonObject = { version: "1.0", truncation: null, padding: null, added_tokens: added }
   const post_processor = adds && bos !== null ? beginWith(tokens[bos], bos) : null
@@ -36,14 +38,15 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
   const config: Record<string, JsonObject[string]> = {}
   if (bos !== null) config.bos_token = tokens[bos]
   if (eos !== null) config.eos_token = tokens[eos]
+  if (pad !== null) config.pad_token = tokens[pad]
   if (template !== null) config.chat_template = template
   const ends = [eos, id("eot"), id("eom")].filter((n) => n !== null)
   if (kind === "gpt2") {
     const merges = metadata.texts("tokenizer.ggml.merges")
     if (!merges) throw metadata.error("lacks tokenizer.ggml.merges")
-    const split = SPLITS[metadata.text("tokenizer.ggml.pre") ?? ""]
+    const pre = metadata.text("tokenizer.ggml.pre") ?? ""
     return {
-      tokenizer: { ...common, post_processor, ...byteLevel(vocab, merges, split) },
+      tokenizer: { ...common, post_processor, ...byteLevel(vocab, merges, SPLITS[pre], pre === "smollm") },
       config,
       eosIds: ends,
     }
@@ -55,6 +58,14 @@ export function ggufTokenizer(metadata: GgufMetadata, tokens: readonly string[])
     const prefix = metadata.flag("tokenizer.ggml.add_space_prefix") ?? true
     const parts = sentencePiece(vocab, mergesOf(tokens, scores, vocab), unknown, prefix)
     return { tokenizer: { ...common, post_processor, ...parts }, config, eosIds: ends }
+  }
+  if (kind === "bert") {
+    const [cls, sep] = [id("cls") ?? bos, id("seperator") ?? eos]
+    if (cls === null || sep === null) throw metadata.error("lacks the tokens that begin and end a text")
+    const lowercase = metadata.flag("tokenizer.ggml.normalizer.lowercase") ?? true
+    const parts = wordPieces(tokens, types, tokens[id("unknown") ?? 100] ?? "[UNK]", lowercase)
+    const around = { post_processor: between([tokens[cls], cls], [tokens[sep], sep]) }
+    return { tokenizer: { ...common, ...around, ...parts }, config, eosIds: ends }
   }
   throw metadata.error(`has a tokenizer of the unknown kind ${JSON.stringify(kind)}`)
 }
@@ -78,7 +89,59 @@ const model = (vocab: JsonObject, merges: readonly string[], unknown: string | n
   merges,
 })
 
-function byteLevel(vocab: JsonObject, merges: readonly string[], split: string | undefined): JsonObject {
+/** A text between two tokens, or two texts with the second one behind each. */
+function between([first, firstId]: [string, number], [last, lastId]: [string, number]): JsonObject {
+  const token = (id: string, type_id: number): JsonObject => ({ SpecialToken: { id, type_id } })
+  const text = (id: string, type_id: number): JsonObject => ({ Sequence: { id, type_id } })
+  const known = (name: string, id: number): JsonObject => ({
+    [name]: { id: name, ids: [id], tokens: [name] },
+  })
+  const single = [token(first, 0), text("A", 0), token(last, 0)]
+  return {
+    type: "TemplateProcessing",
+    single,
+    pair: [...single, text("B", 1), token(last, 1)],
+    special_tokens: { ...known(first, firstId), ...known(last, lastId) },
+  }
+}
+
+function wordPieces(
+  tokens: readonly string[],
+  types: readonly number[],
+  unknown: string,
+  lowercase: boolean,
+): JsonObject {
+  const textOf = (token: string, id: number): string => {
+    if (types[id] === TOKEN_TYPES.control || types[id] === TOKEN_TYPES.unknown || /^\[.*\]$/.test(token))
+      return token
+    return token.startsWith(WORD) ? token.slice(WORD.length) : `##${token}`
+  }
+  return {
+    normalizer: {
+      type: "BertNormalizer",
+      clean_text: true,
+      handle_chinese_chars: true,
+      strip_accents: null,
+      lowercase,
+    },
+    pre_tokenizer: { type: "BertPreTokenizer" },
+    decoder: { type: "WordPiece", prefix: "##", cleanup: true },
+    model: {
+      type: "WordPiece",
+      unk_token: unknown,
+      continuing_subword_prefix: "##",
+      max_input_chars_per_word: 100,
+      vocab: Object.fromEntries(tokens.map((token, id) => [textOf(token, id), id])),
+    },
+  }
+}
+
+function byteLevel(
+  vocab: JsonObject,
+  merges: readonly string[],
+  split: string | undefined,
+  digits: boolean,
+): JsonObject {
   const bytes = {
     type: "ByteLevel",
     add_prefix_space: false,
@@ -86,9 +149,10 @@ function byteLevel(vocab: JsonObject, merges: readonly string[], split: string |
     use_regex: split === undefined,
   }
   const pattern = { type: "Split", pattern: { Regex: split ?? "" }, behavior: "Isolated", invert: false }
+  const first = digits ? { type: "Digits", individual_digits: true } : split === undefined ? null : pattern
   return {
     normalizer: null,
-    pre_tokenizer: split === undefined ? bytes : { type: "Sequence", pretokenizers: [pattern, bytes] },
+    pre_tokenizer: first === null ? bytes : { type: "Sequence", pretokenizers: [first, bytes] },
     decoder: { ...bytes, use_regex: true },
     model: model(vocab, merges, null),
   }

@@ -1,36 +1,25 @@
 /**
- * Models in GGUF files: their metadata as a config, their tensors under the hub's names, their tokenizer. Tensors of type Q4_0, Q4_1 and
- * Q8_0 stay as they are, as packed weights; those in other blocks become float16.
+ * Models in GGUF files: their metadata as a config, their tensors under our names, their tokenizer. Blocks with a scale for each 32
+ * elements stay as they are, as packed weights; others become floating point.
  */
 import * as mx from "@lazuli/core"
+import { asPath, readGguf, withFile } from "@lazuli/core/engine"
 import type { Weights } from "../models/network"
 import { type Json, type JsonObject, Settings } from "../models/settings"
 import { Tokenizer } from "../text/tokenizer"
+import { ARCHITECTURES, type Architecture, renameLayer } from "./gguf-architectures"
+import { blockFormats } from "./gguf-blocks"
 import { GgufMetadata } from "./gguf-metadata"
+import { readRope } from "./gguf-rope"
 import { ggufTokenizer } from "./gguf-tokenizer"
-
-/** Architectures whose layers are Llama's, by what GGUF calls them, with the hub's name. */
-const TYPES: Readonly<Record<string, string>> = { llama: "llama", qwen2: "qwen2", qwen3: "qwen3" }
-
-/** Names of tensors, GGUF's and the hub's. */
-const TENSORS: readonly (readonly [RegExp, string])[] = [
-  [/^token_embd\./, "model.embed_tokens."],
-  [/^output_norm\./, "model.norm."],
-  [/^output\./, "lm_head."],
-  [/^blk\.(\d+)\./, "model.layers.$1."],
-  [/\.attn_norm\./, ".input_layernorm."],
-  [/\.ffn_norm\./, ".post_attention_layernorm."],
-  [/\.attn_output\./, ".self_attn.o_proj."],
-  [/\.attn_([qk])_norm\./, ".self_attn.$1_norm."],
-  [/\.attn_([qkv])\./, ".self_attn.$1_proj."],
-  [/\.ffn_(gate|up|down)\./, ".mlp.$1_proj."],
-]
 
 /** A model's parts from a GGUF file. */
 export interface GgufModel {
   readonly config: Settings
   readonly weights: Weights
   readonly tokenizer: Tokenizer
+  /** The types of blocks that became floating point, and of how many tensors. */
+  readonly converted: ReadonlyMap<string, number>
 }
 
 /**
@@ -38,106 +27,124 @@ export interface GgufModel {
  * @throws FormatError for an architecture that is not known, and for metadata that are missing
  */
 export function readGgufModel(file: string): GgufModel {
-  const [arrays, values] = mx.load(file, "gguf", true)
+  const converted = new Map<string, number>()
+  const count = (type: string): void => void converted.set(type, (converted.get(type) ?? 0) + 1)
+  const { arrays, metadata: values } = withFile("load", asPath("load", file), (open) =>
+    readGguf(open, blockFormats(count)),
+  )
   const metadata = new GgufMetadata(values, file)
-  const architecture = metadata.text("general.architecture")
-  const type = architecture === null ? undefined : TYPES[architecture]
-  if (architecture === null || !type)
-    throw metadata.error(
-      `the architecture ${JSON.stringify(architecture)} is not read from GGUF files`,
-      `Known are ${Object.keys(TYPES).join(", ")}; others load from folders in the hub's form`,
-    )
+  const architecture = architectureOf(metadata)
   const tokens = metadata.texts("tokenizer.ggml.tokens")
   if (!tokens) throw metadata.error("has no tokenizer")
-  const base = configOf(metadata, architecture, type, tokens.length, arrays)
-  const weights = renamed(arrays, type === "llama" ? base : null)
+  const base = configOf(metadata, architecture, arrays)
+  const weights = renamed(arrays, architecture, base)
   const quantization = quantizationOf(weights)
   return {
     config: new Settings(quantization ? { ...base, quantization } : base, file),
     weights,
     tokenizer: new Tokenizer(ggufTokenizer(metadata, tokens)),
+    converted,
   }
 }
 
-function configOf(
-  metadata: GgufMetadata,
-  architecture: string,
-  type: string,
-  words: number,
-  arrays: Weights,
-): JsonObject {
-  const number = (key: string): number | null => metadata.number(`${architecture}.${key}`)
-  const needed = (key: string): number => {
-    const value = number(key)
-    if (value === null) throw metadata.error(`lacks ${architecture}.${key}`)
-    return value
+/** The architecture of a file. Several families share one name: what they have beside it tells them apart. */
+function architectureOf(metadata: GgufMetadata): Architecture {
+  const name = metadata.text("general.architecture")
+  const named = ARCHITECTURES.filter((each) => each.name === name)
+  if (named.length === 0)
+    throw metadata.error(
+      `the architecture ${JSON.stringify(name)} is not read from GGUF files`,
+      `Known are ${[...new Set(ARCHITECTURES.map((each) => each.name))].join(", ")}; others load from folders in the hub's form`,
+    )
+  const has = (key: string): boolean => (metadata.number(`${name}.${key}`) ?? 0) > 0
+  const type = has("expert_count") ? "mixtral" : has("attention.sliding_window") ? "mistral" : "llama"
+  return name === "llama" ? named.find(({ modelTypes }) => modelTypes.includes(type))! : named[0]
+}
+
+function configOf(metadata: GgufMetadata, architecture: Architecture, arrays: Weights): JsonObject {
+  const { name, keys, fixed = {} } = architecture
+  const config: Record<string, Json> = { model_type: architecture.modelTypes[0] }
+  for (const { gguf, ours, otherwise, optional } of keys) {
+    const value = metadata.number(`${name}.${gguf}`) ?? otherwise?.(config) ?? null
+    if (value === null && !optional) throw metadata.error(`lacks ${name}.${gguf}`)
+    if (value !== null) config[ours] ??= value
   }
-  const heads = needed("attention.head_count")
-  const hidden = needed("embedding_length")
-  if (number("expert_count")) throw metadata.error("has experts, which are not read from GGUF files")
+  for (const [key, [value]] of Object.entries(fixed)) config[key] = value
+  config.vocab_size = arrays["token_embd.weight"]?.shape[0] ?? 0
+  if (name === "gpt2") return config
+  if (name === "bert") return { ...config, ...bertConfig(arrays) }
+  if (name === "gemma2" || name === "gemma3") config.query_pre_attn_scalar = attentionScalar(name, config)
+  const pattern = metadata.numbers(`${name}.attention.sliding_window_pattern`)
+  if (pattern) config.layer_types = pattern.map((slides) => (slides ? "sliding_attention" : "full_attention"))
   return {
-    model_type: type,
-    vocab_size: words,
-    hidden_size: hidden,
-    intermediate_size: needed("feed_forward_length"),
-    num_hidden_layers: needed("block_count"),
-    num_attention_heads: heads,
-    num_key_value_heads: number("attention.head_count_kv") ?? heads,
-    head_dim: number("attention.key_length") ?? hidden / heads,
-    rms_norm_eps: needed("attention.layer_norm_rms_epsilon"),
-    max_position_embeddings: number("context_length") ?? 2048,
-    rope_theta: number("rope.freq_base") ?? 10000,
+    ...config,
     tie_word_embeddings: !("output.weight" in arrays),
-    ...scalingOf(metadata, architecture, arrays),
+    attention_bias: "blk.0.attn_q.bias" in arrays,
+    mlp_bias: "blk.0.ffn_up.bias" in arrays,
+    ...readRope(metadata, name, arrays),
   }
 }
 
-function scalingOf(metadata: GgufMetadata, architecture: string, arrays: Weights): JsonObject {
-  const key = (name: string): string => `${architecture}.rope.scaling.${name}`
-  const context = metadata.number(`${architecture}.context_length`) ?? 2048
-  const factors = arrays["rope_freqs.weight"]
-  if (factors) {
-    // Llama 3's frequencies, as factors of the plain ones.
-    const each: Json = Array.from(factors.astype(mx.float32).toTypedArray() as Float32Array)
-    const rope = { rope_type: "longrope", short_factor: each, long_factor: each, attention_factor: 1 }
-    return { rope_scaling: { ...rope, factor: 1, original_max_position_embeddings: context } }
-  }
-  const kind = metadata.text(key("type")) ?? "none"
-  if (kind === "none") return {}
-  if (kind !== "linear" && kind !== "yarn")
-    throw metadata.error(`scales rotary positions as "${kind}", which is not known`)
-  const trained = metadata.number(key("original_context_length")) ?? context
+function bertConfig(arrays: Weights): JsonObject {
+  const labels = arrays["cls.output.weight"]?.shape[0]
   return {
-    rope_scaling: {
-      rope_type: kind,
-      factor: metadata.number(key("factor")) ?? 1,
-      original_max_position_embeddings: trained,
-    },
+    type_vocab_size: arrays["token_types.weight"]?.shape[0] ?? 2,
+    ...(labels ? { architectures: ["BertForSequenceClassification"], num_labels: labels } : {}),
   }
 }
 
-/** The hub's names. @param config - of a Llama, whose rows for queries and keys lie in another order */
-function renamed(arrays: Weights, config: JsonObject | null): Weights {
+/** Gemma's scale of attention is 1/√ of this: llama.cpp tells its largest models by their layers. */
+export function attentionScalar(architecture: "gemma2" | "gemma3", config: JsonObject): number {
+  const largest = config.num_hidden_layers === (architecture === "gemma2" ? 46 : 62)
+  return largest ? Number(config.hidden_size) / Number(config.num_attention_heads) : Number(config.head_dim)
+}
+
+/** Experts that are tensors of their own, as older files have them. */
+const SINGLE = /^blk\.(\d+)\.ffn_(gate|up|down)\.(\d+)$/
+const SINGLE_NAMES: Readonly<Record<string, string>> = { gate: "w1", up: "w3", down: "w2" }
+
+/** Tensors under our names, and as they lie here. */
+function renamed(arrays: Weights, architecture: Architecture, config: JsonObject): Weights {
   const out: Weights = {}
   for (const [name, array] of Object.entries(arrays)) {
-    if (name === "rope_freqs.weight") continue
-    const known = TENSORS.reduce((text, [from, to]) => text.replace(from, to), name)
-    const [, which] = /\.self_attn\.([qk])_proj\./.exec(known) ?? []
-    const heads = which === "q" ? config?.num_attention_heads : config?.num_key_value_heads
-    out[known] = which && config ? inHalves(array, heads as number) : array
+    // MXFP4 has no biases.
+    if (name.startsWith("rope_") || !array) continue
+    const at = name.lastIndexOf(".")
+    const [layer, leaf] = [name.slice(0, at), name.slice(at + 1)]
+    const [, number, which, expert] = SINGLE.exec(layer) ?? []
+    const known = number
+      ? `model.layers.${number}.block_sparse_moe.experts.${expert}.${SINGLE_NAMES[which]}`
+      : (renameLayer(architecture.tensors, layer, 0) ?? layer)
+    out[`${known}.${leaf}`] = asHere(array, known, leaf, architecture, config)
+    // Packed arrays go as soon as what is made of them is there.
+    if (out[`${known}.${leaf}`] !== array) mx.eval(out[`${known}.${leaf}`])
+    delete arrays[name]
   }
   return out
 }
 
+function asHere(
+  array: mx.Array,
+  layer: string,
+  leaf: string,
+  architecture: Architecture,
+  config: JsonObject,
+): mx.Array {
+  const [, which] = /\.self_attn\.([qk])_proj$/.exec(layer) ?? []
+  if (which && architecture.neighbours)
+    return inHalves(array, Number(which === "q" ? config.num_attention_heads : config.num_key_value_heads))
+  if (architecture.offsetNorms && /norm$/.test(layer) && leaf === "weight") return array.subtract(1)
+  if (layer.endsWith(".shared_expert_gate") && array.ndim === 1) return array.expandDims(0)
+  return array
+}
+
 /** Rows of a head in halves (0, 2, 4, … 1, 3, 5, …), from neighbours: what the two ways to rotate pairs differ in. */
 function inHalves(array: mx.Array, heads: number): mx.Array {
-  const features = array.shape[0] / heads
-  const order = Int32Array.from({ length: array.shape[0] }, (_, row) => {
-    const [head, at] = [Math.floor(row / features), row % features]
-    const half = features / 2
-    return head * features + (at < half ? 2 * at : 2 * (at - half) + 1)
-  })
-  return mx.take(array, mx.array(order), 0)
+  const rest = array.shape.slice(1)
+  return array
+    .reshape([heads, array.shape[0] / heads / 2, 2, ...rest])
+    .swapaxes(1, 2)
+    .reshape(array.shape)
 }
 
 /** The formats of packed weights, by their sizes: groups of 32, of as many bits as the words hold. */
@@ -147,7 +154,8 @@ function quantizationOf(weights: Weights): JsonObject | null {
     if (!name.endsWith(".scales")) continue
     const layer = name.slice(0, -".scales".length)
     const words = weights[`${layer}.weight`].shape.at(-1) ?? 0
-    formats[layer] = { group_size: 32, bits: words / (scales.shape.at(-1) ?? 1), mode: "affine" }
+    const bits = words / (scales.shape.at(-1) ?? 1)
+    formats[layer] = { group_size: 32, bits, mode: scales.dtype === mx.uint8 ? "mxfp4" : "affine" }
   }
   const [first] = Object.values(formats)
   return first ? { ...first, ...formats } : null

@@ -12,6 +12,7 @@ import type { Tokenizer } from "../text/tokenizer"
 import { type Progress, readConfig, readTokenizer, readWeights } from "./folder"
 import { readGgufModel } from "./gguf"
 import { download, type HubOptions, isHubName } from "./hub"
+import { pathInFiles } from "./packed"
 
 /** A network and what is needed to use it. */
 export interface LoadedModel<N extends Network = Network> {
@@ -29,6 +30,8 @@ export interface LoadModelOptions extends HubOptions {
   readonly onProgress?: Progress
   /** The dtype of weights that are not quantized; as they lie by default. */
   readonly dtype?: mx.Dtype
+  /** Told of a GGUF file's types of blocks that have no packed form here and became floating point, and of how many tensors. */
+  readonly onConverted?: (type: string, tensors: number) => void
 }
 
 /**
@@ -49,19 +52,28 @@ export async function load(source: string, options: LoadModelOptions = {}): Prom
   return { network, tokenizer: readTokenizer(source, config), config, source }
 }
 
-/** A model from a GGUF file, whose weights have one dtype: that of the option, or float32 or float16 as they lie. */
-function loadGguf(source: string, { dtype, onProgress }: LoadModelOptions): LoadedModel {
+/** A model from a GGUF file, whose weights have one dtype: that of the option, or else that of its largest tensors. */
+function loadGguf(source: string, { dtype, onProgress, onConverted }: LoadModelOptions): LoadedModel {
   if (!source.endsWith(".gguf")) throw new ArgumentError("load", `${source} is no folder and no .gguf file`)
   const total = statSync(source).size
   onProgress?.(0, total, source)
-  const { config, weights, tokenizer } = readGgufModel(source)
-  const plain = Object.values(weights).filter((array) => array.dtype.kind === "floating")
-  const all = dtype ?? (plain.every((array) => array.dtype === mx.float32) ? mx.float32 : mx.float16)
+  const { config, weights, tokenizer, converted } = readGgufModel(source)
+  for (const [type, tensors] of converted) onConverted?.(type, tensors)
+  const all = dtype ?? commonDtype(weights)
   for (const [name, array] of Object.entries(weights))
     if (array.dtype.kind === "floating") weights[name] = array.astype(all)
   const network = assemble(config, weights)
   onProgress?.(total, total, source)
   return { network, tokenizer, config, source }
+}
+
+/** Files have norms in float32 whatever the others are, which decide: 16 bits as they lie, or where weights are packed. */
+function commonDtype(weights: Weights): mx.Dtype {
+  const all = Object.entries(weights)
+  if (all.some(([, { dtype }]) => dtype === mx.bfloat16)) return mx.bfloat16
+  return all.some(([name, { dtype }]) => dtype === mx.float16 || name.endsWith(".scales"))
+    ? mx.float16
+    : mx.float32
 }
 
 /** A network of a config with these weights. */
@@ -82,13 +94,6 @@ export function assemble(config: Settings, given: Weights, dtype?: mx.Dtype): Ne
 /** True for the scales and biases of a quantized weight. */
 const isPacked = (name: string, weights: Weights): boolean =>
   /\.(scales|biases)$/.test(name) && `${name.replace(/\.\w+$/, "")}.weight` in weights
-
-/** `model.layers.0.selfAttn.qProj` as files name it. */
-export const pathInFiles = (path: string): string =>
-  path.replace(
-    /([a-z0-9])([A-Z])/g,
-    (_, before: string, letter: string) => `${before}_${letter.toLowerCase()}`,
-  )
 
 /** Makes the layers quantized whose weights are, as the config's `quantization` says: for all, and by name. */
 function quantizeAs(network: Network, config: Settings, weights: Weights): void {

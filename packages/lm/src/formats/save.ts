@@ -6,24 +6,18 @@ import { join } from "node:path"
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
-import { QuantizedSwitchLinear } from "../models/experts"
 import type { Weights } from "../models/network"
 import { type JsonObject, Settings } from "../models/settings"
 import type { Progress } from "./folder"
-import { type LoadedModel, pathInFiles } from "./load"
+import { type GgufType, writeGgufModel } from "./gguf-write"
+import type { LoadedModel } from "./load"
+import { isPacked, type PackedLayer, packedLayers, pathInFiles, weightsOf } from "./packed"
 
 /** Options of {@link quantize}. */
 export interface QuantizeModelOptions extends nn.QuantizationOptions {
   /** Decides about a layer by its name in files (`model.layers.0.mlp.down_proj`), as `nn.quantize` takes it. */
   readonly choose?: (name: string) => boolean | nn.QuantizationOptions
 }
-
-/** A layer with packed weights, of any kind. */
-type PackedLayer = nn.QuantizedLinear | nn.QuantizedEmbedding | QuantizedSwitchLinear
-const isPacked = (module: nn.Module): module is PackedLayer =>
-  module instanceof nn.QuantizedLinear ||
-  module instanceof nn.QuantizedEmbedding ||
-  module instanceof QuantizedSwitchLinear
 
 /** A packed layer's format as config.json has it. */
 const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
@@ -62,13 +56,13 @@ export function quantize(model: LoadedModel, options: QuantizeModelOptions = {})
 
 /** The config of a model, with the formats that its layers have. */
 function withQuantization({ network, config }: LoadedModel): Settings {
-  const layers = network.namedModules().filter((pair): pair is [string, PackedLayer] => isPacked(pair[1]))
+  const layers = [...packedLayers(network)]
   if (layers.length === 0) throw new ArgumentError("quantize", "the model has no layer that can be quantized")
   const first = formatOf(layers[0][1])
   const quantization: Record<string, JsonObject[string]> = { ...first }
-  for (const [path, layer] of layers) {
+  for (const [name, layer] of layers) {
     const format = formatOf(layer)
-    if (JSON.stringify(format) !== JSON.stringify(first)) quantization[pathInFiles(path)] = format
+    if (JSON.stringify(format) !== JSON.stringify(first)) quantization[name] = format
   }
   return new Settings({ ...config.values, quantization }, config.source)
 }
@@ -79,20 +73,22 @@ export interface SaveOptions {
   readonly maxShardBytes?: number
   /** Told as weights are written. */
   readonly onProgress?: Progress
-}
-
-/** The weights of a model under their names in files. */
-export function weightsOf({ network }: Pick<LoadedModel, "network">): Weights {
-  const flat = mx.treeFlatten(network.parameters()) as [string, mx.Array][]
-  return Object.fromEntries(flat.map(([path, array]) => [pathInFiles(path), array]))
+  /** The type of matrices in a GGUF file: the weights' own by default. Packed weights stay packed where GGUF has their form. */
+  readonly type?: GgufType
 }
 
 /**
- * Saves a model as a folder that `load` and mlx-lm read: config, weights in one or several files, tokenizer. What was there before is
- * replaced only once the new one is complete.
+ * Saves a model as a folder that `load` and mlx-lm read (config, weights in one or several files, tokenizer), or where the name ends in
+ * `.gguf` as a file that `load` and llama.cpp read. What was there before is replaced only once the new one is complete.
+ * @throws FormatError for a model that GGUF files cannot hold
  */
 export function save(model: LoadedModel, folder: string, options: SaveOptions = {}): void {
-  const { maxShardBytes = 5e9, onProgress } = options
+  const { maxShardBytes = 5e9, onProgress, type } = options
+  if (folder.endsWith(".gguf")) {
+    writeGgufModel(model, folder, type, onProgress)
+    return
+  }
+  if (type !== undefined) throw new ArgumentError("save", "type is for files whose names end in .gguf")
   const beside = `${folder}.${process.pid}.tmp`
   rmSync(beside, { recursive: true, force: true })
   mkdirSync(beside, { recursive: true })

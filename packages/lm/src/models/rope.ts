@@ -112,23 +112,59 @@ export interface RopeChoice {
   readonly layerType?: string
 }
 
+/** The rotation that a config.json asks for. */
+interface RopeSettings {
+  readonly kind: string
+  readonly theta: number
+  /** The features of a head that are rotated. */
+  readonly dims: number
+  readonly rope: Settings | null
+}
+
 /**
- * The rotation that a config.json asks for, in the forms of before and since transformers 5 (`rope_theta` and `rope_scaling`, or
- * `rope_parameters`).
- * @throws FormatError for a variant that is not known
+ * The settings of a rotation, in the forms of before and since transformers 5 (`rope_theta` and `rope_scaling`, or `rope_parameters`).
  */
-export function ropeOf(
+export function ropeSettings(
   config: Settings,
-  { headDim, base = 10000, traditional, layerType }: RopeChoice,
-): Rope {
+  { headDim, base = 10000, layerType }: RopeChoice,
+): RopeSettings {
   const given = config.part("rope_parameters") ?? config.part("rope_scaling")
   const rope = (layerType && given?.part(layerType)) || given
   const theta = rope?.optionalNumber("rope_theta") ?? config.number("rope_theta", base)
   const partial = rope?.optionalNumber("partial_rotary_factor") ?? config.number("partial_rotary_factor", 1)
-  const dims = 2 * Math.floor((headDim * partial) / 2)
-  const most = config.count("max_position_embeddings", 2048)
   const kind = rope?.string("rope_type", rope.string("type", "default")) ?? "default"
-  return new Rope(variantOf(kind, rope, config, theta, dims, most), dims, traditional ?? false)
+  return { kind, theta, dims: 2 * Math.floor((headDim * partial) / 2), rope }
+}
+
+/** The variant that a config.json asks for. */
+function chosenVariant(
+  config: Settings,
+  choice: RopeChoice,
+): { variant: Variant; dims: number; theta: number } {
+  const { kind, theta, dims, rope } = ropeSettings(config, choice)
+  const most = config.count("max_position_embeddings", 2048)
+  return { variant: variantOf(kind, rope, config, theta, dims, most), dims, theta }
+}
+
+/**
+ * The rotation that a config.json asks for.
+ * @throws FormatError for a variant that is not known
+ */
+export function ropeOf(config: Settings, choice: RopeChoice): Rope {
+  const { variant, dims } = chosenVariant(config, choice)
+  return new Rope(variant, dims, choice.traditional ?? false)
+}
+
+/** The factors by which a variant stretches the plain frequencies, for the shortest and the longest sequences, and what it scales by. */
+export function frequencyFactors(
+  config: Settings,
+  choice: RopeChoice,
+): { short: Float32Array; long: Float32Array; attention: number } {
+  const { variant, dims, theta } = chosenVariant(config, choice)
+  const plain = plainFrequencies(theta, dims)
+  const factors = (length: number): Float32Array =>
+    Float32Array.from(variant(length).freqs, (f, i) => f / plain[i])
+  return { short: factors(1), long: factors(Infinity), attention: variant(Infinity).factor }
 }
 
 function variantOf(

@@ -5,7 +5,7 @@
 import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import * as nn from "@lazuli/nn"
-import { pathInFiles } from "../formats/load"
+import { pathInFiles } from "../formats/packed"
 import type { Network } from "../models/network"
 
 /** The form of adapters. */

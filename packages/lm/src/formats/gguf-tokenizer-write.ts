@@ -1,0 +1,132 @@
+/**
+ * A tokenizer.json as metadata of a GGUF file: what gguf-tokenizer.ts reads, the other way.
+ */
+import * as mx from "@lazuli/core"
+import { FormatError, isPlainObject } from "@lazuli/core/engine"
+import type { Json, JsonObject } from "../models/settings"
+import type { Tokenizer } from "../text/tokenizer"
+import { SPLITS, TOKEN_TYPES, WORD } from "./gguf-tokenizer"
+
+type Metadata = Record<string, mx.Array | string | string[]>
+
+const part = (value: Json | undefined): JsonObject => (isPlainObject(value) ? (value as JsonObject) : {})
+const list = (value: Json | undefined): readonly Json[] => (Array.isArray(value) ? value : [])
+
+/**
+ * The metadata of a tokenizer.
+ * @param words - rows of the table of embeddings, of which the tokenizer may have fewer
+ * @throws FormatError for one that llama.cpp has no kind for
+ */
+export function tokenizerMetadata(tokenizer: Tokenizer, words: number): Metadata {
+  const { tokenizer: json, config, template } = tokenizer.files
+  const model = part(json.model)
+  const kind = kindOf(json, model)
+  const { tokens, types } = tokensOf(json, model, words)
+  const texts = kind === "bert" ? tokens.map((text, id) => wordOf(text, types[id])) : tokens
+  const out: Metadata = {
+    "tokenizer.ggml.model": kind,
+    "tokenizer.ggml.tokens": texts,
+    "tokenizer.ggml.token_type": mx.array(Int32Array.from(types)),
+  }
+  if (kind === "gpt2") {
+    out["tokenizer.ggml.pre"] = splitOf(part(json.pre_tokenizer))
+    out["tokenizer.ggml.merges"] = mergesOf(model)
+  } else if (kind === "llama") {
+    out["tokenizer.ggml.scores"] = mx.array(scoresOf(model, words))
+    out["tokenizer.ggml.add_space_prefix"] = mx.array(
+      JSON.stringify(json.normalizer ?? null).includes('"Prepend"'),
+    )
+  }
+  const id = (name: string, text: Json | undefined): void => {
+    const content = isPlainObject(text) ? (text as JsonObject).content : text
+    const found = typeof content === "string" ? tokenizer.idOf(content) : undefined
+    if (found !== undefined) out[`tokenizer.ggml.${name}_token_id`] = mx.array(found, mx.uint32)
+  }
+  const single = list(part(json.post_processor).single).map((item) => part(part(item).SpecialToken).id)
+  const [first, last] = kind === "bert" ? [single[0], single.at(-1)] : [config.bos_token, config.eos_token]
+  id("bos", first)
+  id("eos", last)
+  id("unknown", model.unk_token)
+  id("padding", config.pad_token)
+  if (kind === "bert") {
+    id("cls", first)
+    id("seperator", last)
+    const lowercase = part(json.normalizer).lowercase
+    out["tokenizer.ggml.normalizer.lowercase"] = mx.array(lowercase !== false)
+    out["tokenizer.ggml.token_type_count"] = mx.array(2, mx.uint32)
+  } else {
+    out["tokenizer.ggml.add_bos_token"] = mx.array(typeof first === "string" && single[0] === first)
+    out["tokenizer.ggml.add_eos_token"] = mx.array(false)
+  }
+  const eos = tokenizer.eosToken === null ? undefined : tokenizer.idOf(tokenizer.eosToken)
+  const other = [...tokenizer.eosIds].find((end) => end !== eos)
+  if (other !== undefined) out["tokenizer.ggml.eot_token_id"] = mx.array(other, mx.uint32)
+  const chat = template ?? (typeof config.chat_template === "string" ? config.chat_template : null)
+  if (chat !== null) out["tokenizer.chat_template"] = chat
+  return out
+}
+
+function kindOf(json: JsonObject, model: JsonObject): "gpt2" | "llama" | "bert" {
+  if (model.type === "WordPiece") return "bert"
+  const pre = JSON.stringify(json.pre_tokenizer ?? null)
+  if (model.type === "BPE" && model.byte_fallback === true) return "llama"
+  if (model.type === "BPE" && pre.includes('"ByteLevel"')) return "gpt2"
+  throw new FormatError(
+    "save",
+    `a tokenizer of the type ${JSON.stringify(model.type)} cannot be written to a GGUF file`,
+  )
+}
+
+/** All tokens by their ids, and what they are. */
+function tokensOf(json: JsonObject, model: JsonObject, words: number): { tokens: string[]; types: number[] } {
+  const tokens: string[] = Array.from({ length: words }, (_, id) => `[PAD${id}]`)
+  const types: number[] = tokens.map(() => TOKEN_TYPES.unused)
+  const put = (text: string, id: number, type: number): void => {
+    if (id >= words) throw new FormatError("save", `the token ${id} has no row among ${words}`)
+    tokens[id] = text
+    types[id] = type
+  }
+  for (const [text, id] of Object.entries(part(model.vocab)))
+    put(text, Number(id), /^<0x[0-9A-F]{2}>$/.test(text) ? TOKEN_TYPES.byte : TOKEN_TYPES.normal)
+  for (const added of list(json.added_tokens).map(part))
+    put(
+      String(added.content),
+      Number(added.id),
+      added.special ? TOKEN_TYPES.control : TOKEN_TYPES.userDefined,
+    )
+  const unknown = tokens.indexOf(String(model.unk_token))
+  if (unknown >= 0) types[unknown] = TOKEN_TYPES.unknown
+  return { tokens, types }
+}
+
+/** BERT's words have a mark before them, and their further parts none. */
+function wordOf(text: string, type: number): string {
+  if (type !== TOKEN_TYPES.normal || /^\[.*\]$/.test(text)) return text
+  return text.startsWith("##") ? text.slice(2) : `${WORD}${text}`
+}
+
+const mergesOf = (model: JsonObject): string[] =>
+  list(model.merges).map((merge) => (Array.isArray(merge) ? merge.join(" ") : String(merge)))
+
+/** Scores by which tokens are joined in the order of the merges. */
+function scoresOf(model: JsonObject, words: number): Float32Array {
+  const vocab = part(model.vocab)
+  const scores = new Float32Array(words).fill(-1e9)
+  mergesOf(model).forEach((merge, rank) => {
+    const id = Number(vocab[merge.replace(" ", "")])
+    scores[id] = Math.max(scores[id], -rank)
+  })
+  return scores
+}
+
+/** llama.cpp's name of the pattern that splits texts. */
+function splitOf(pre: JsonObject): string {
+  const parts = pre.type === "Sequence" ? list(pre.pretokenizers).map(part) : [pre]
+  const [first] = parts
+  if (parts.length === 1 && first.use_regex !== false) return "gpt-2"
+  if (first?.type === "Digits" && first.individual_digits === true) return "smollm"
+  const pattern = part(first?.pattern).Regex
+  const found = Object.entries(SPLITS).find(([, regex]) => regex === pattern)
+  if (found) return found[0]
+  throw new FormatError("save", "llama.cpp has no name for how the tokenizer splits texts")
+}

@@ -1,0 +1,293 @@
+/**
+ * A model as a GGUF file: what gguf.ts reads, the other way. Packed weights stay packed where GGUF has their form.
+ */
+import * as mx from "@lazuli/core"
+import { asPath, FormatError, type GgufTensor, ggufParts, writeBeside } from "@lazuli/core/engine"
+import type { Json, JsonObject, Settings } from "../models/settings"
+import type { Progress } from "./folder"
+import { attentionScalar } from "./gguf"
+import { ARCHITECTURES, type Architecture, type Key, renameLayer } from "./gguf-architectures"
+import { BLOCK_TYPES, type BlockType, copyBlocks, encodeBlocks, type PackedRows } from "./gguf-encode"
+import { writeRope } from "./gguf-rope"
+import { tokenizerMetadata } from "./gguf-tokenizer-write"
+import type { LoadedModel } from "./load"
+import { type PackedLayer, packedLayers, weightsOf } from "./packed"
+
+/** The types that matrices can have in a GGUF file. */
+export type GgufType = "F32" | "F16" | "BF16" | keyof typeof BLOCK_TYPES
+
+const PLAIN = { F32: [0, mx.float32], F16: [1, mx.float16], BF16: [30, mx.bfloat16] } as const
+const isPlain = (type: GgufType): type is keyof typeof PLAIN => type in PLAIN
+
+type Metadata = Record<string, mx.Array | string | string[]>
+const u32 = (value: number): mx.Array => mx.array(value, mx.uint32)
+
+/**
+ * Writes a model as a GGUF file.
+ * @throws FormatError for a model that llama.cpp has no architecture for, or whose config says what GGUF files cannot
+ */
+export function writeGgufModel(
+  model: LoadedModel,
+  file: string,
+  type?: GgufType,
+  onProgress?: Progress,
+): void {
+  const path = asPath("save", file, ".gguf")
+  const config = model.config.within("text_config")
+  const architecture = architectureOf(config)
+  if (!model.tokenizer) throw new FormatError("save", "a GGUF file has a tokenizer, and the model none")
+  const heads = config.optionalCount("head_dim") ?? headDimOf(config)
+  const rotates = architecture.name !== "gpt2" && architecture.name !== "bert"
+  const rope = rotates ? writeRope(config, architecture.name, heads, architecture.ropeBase) : null
+  const tensors = [
+    ...Object.entries(rope?.tensors ?? {}).map(([name, array]) => plainTensor(name, array, "F32", null)),
+    ...tensorsOf(model, config, architecture, type),
+  ]
+  const metadata: Metadata = {
+    "general.architecture": architecture.name,
+    "general.type": "model",
+    "general.quantization_version": u32(2),
+    ...metadataOf(config, architecture),
+    ...rope?.metadata,
+    ...tokenizerMetadata(model.tokenizer, vocabularyOf(model)),
+  }
+  const total = tensors.reduce((sum, { nbytes }) => sum + nbytes, 0)
+  let done = 0
+  const told = tensors.map((tensor) => ({
+    ...tensor,
+    *parts() {
+      yield* tensor.parts()
+      done += tensor.nbytes
+      onProgress?.(done, total, tensor.name)
+    },
+  }))
+  writeBeside(path, ggufParts("save", told, metadata))
+}
+
+const headDimOf = (config: Settings): number =>
+  config.number("hidden_size", config.number("n_embd", 0)) /
+  config.number("num_attention_heads", config.number("n_head", 1))
+
+const vocabularyOf = ({ config }: LoadedModel): number => config.within("text_config").count("vocab_size")
+
+function architectureOf(config: Settings): Architecture {
+  const type = config.string("model_type")
+  const found = ARCHITECTURES.find(({ modelTypes }) => modelTypes.includes(type))
+  if (!found) throw new FormatError("save", `the model_type "${type}" has no architecture in GGUF files`)
+  for (const [key, [value, otherwise]] of Object.entries(found.fixed ?? {}))
+    if (JSON.stringify(config.values[key] ?? otherwise) !== JSON.stringify(value))
+      throw new FormatError(
+        "save",
+        `"${key}" is ${JSON.stringify(config.values[key] ?? otherwise)}, and ${found.name} in GGUF files has always ${JSON.stringify(value)}`,
+      )
+  return found
+}
+
+function metadataOf(config: Settings, architecture: Architecture): Metadata {
+  const { name, keys } = architecture
+  const out: Metadata = { [`${name}.vocab_size`]: u32(config.count("vocab_size")) }
+  const values: JsonObject = { ...config.values, ...patternOf(config, name) }
+  for (const key of keys) {
+    const value = valueOf(values, key)
+    if (value !== null) out[`${name}.${key.gguf}`] = mx.array(value, key.fraction ? mx.float32 : mx.uint32)
+  }
+  if (name === "bert") {
+    const scores = config
+      .optionalStrings("architectures")
+      ?.some((each) => each.endsWith("ForSequenceClassification"))
+    out["bert.attention.causal"] = mx.array(false)
+    // A mean, or a classifier's scores.
+    out["bert.pooling_type"] = u32(scores ? 4 : 1)
+  }
+  if (name === "gemma2" || name === "gemma3") checkGemma(values, name)
+  return out
+}
+
+function valueOf(config: JsonObject, { ours, otherwise, optional }: Key): number | null {
+  const value: Json | undefined = config[ours] ?? otherwise?.(config)
+  if (typeof value === "number") return value
+  if (optional) return null
+  throw new FormatError("save", `the config lacks "${ours}"`)
+}
+
+/** Gemma's windows as one period: every nth layer sees everything. */
+function patternOf(config: Settings, name: string): JsonObject {
+  const types = name.startsWith("gemma") ? config.optionalStrings("layer_types") : null
+  if (!types) return {}
+  const period = types.indexOf("full_attention") + 1 || types.length + 1
+  const regular = types.every((type, i) => (type === "full_attention") === ((i + 1) % period === 0))
+  if (!regular) throw new FormatError("save", '"layer_types" has no period, which GGUF files need')
+  return { sliding_window_pattern: period }
+}
+
+/** Refuses what llama.cpp would compute otherwise. */
+function checkGemma(config: JsonObject, name: "gemma2" | "gemma3"): void {
+  const headDim = config.head_dim ?? Number(config.hidden_size) / Number(config.num_attention_heads)
+  const scalar = attentionScalar(name, { ...config, head_dim: headDim })
+  if ((config.query_pre_attn_scalar ?? 256) !== scalar)
+    throw new FormatError("save", `"query_pre_attn_scalar" must be ${scalar} in a GGUF file`)
+  const caps = ["attn_logit_softcapping", "final_logit_softcapping"].filter((key) => config[key] != null)
+  if (caps.length !== (name === "gemma2" ? 2 : 0))
+    throw new FormatError(
+      "save",
+      `${name} ${name === "gemma2" ? "must have" : "cannot have"} caps in a GGUF file`,
+    )
+}
+
+/** The tables and gates that llama.cpp adds or compares rather than multiplies with: they stay in float32. */
+const SMALL = /^(position_embd|token_types|.*\.ffn_gate_inp(_shexp)?)$/
+
+function tensorsOf(
+  model: LoadedModel,
+  config: Settings,
+  architecture: Architecture,
+  type: GgufType | undefined,
+): GgufTensor[] {
+  const packed = packedLayers(model.network)
+  const heads = (which: string): number => {
+    const all = config.count("num_attention_heads")
+    return which === "q" ? all : config.count("num_key_value_heads", all)
+  }
+  return Object.entries(weightsOf(model)).flatMap(([name, array]) => {
+    const at = name.lastIndexOf(".")
+    const [layer, leaf] = [name.slice(0, at), name.slice(at + 1)]
+    const known = renameLayer(architecture.tensors, layer, 1)
+    if (known === null)
+      throw new FormatError("save", `${name} has no name in GGUF files of ${architecture.name}`, {
+        hint: "Adapters are fused first",
+      })
+    const [, which] = /\.self_attn\.([qk])_proj$/.exec(layer) ?? []
+    const rows = which && architecture.neighbours ? inNeighbours(heads(which)) : null
+    const form = packed.get(layer)
+    if (form && leaf !== "bias")
+      return leaf === "weight" ? [packedTensor(`${known}.weight`, form, type, rows)] : []
+    const stays = array.ndim === 1 || SMALL.test(known)
+    const chosen = stays ? "F32" : (type ?? plainTypeOf(array.dtype))
+    const moved = (): mx.Array => {
+      if (architecture.offsetNorms && /norm$/.test(layer)) return array.add(1)
+      if (layer.endsWith(".shared_expert_gate")) return array.reshape([-1])
+      return rows ? rows(array) : array
+    }
+    const shape = layer.endsWith(".shared_expert_gate") ? [array.size] : array.shape
+    return [plainTensor(`${known}.${leaf}`, array, chosen, moved, shape)]
+  })
+}
+
+/** Rows of a head as neighbours (0, h, 1, h + 1, …), from halves. */
+const inNeighbours =
+  (heads: number) =>
+  (array: mx.Array): mx.Array =>
+    array
+      .reshape([heads, 2, array.shape[0] / heads / 2, ...array.shape.slice(1)])
+      .swapaxes(1, 2)
+      .reshape(array.shape)
+
+const plainTypeOf = (dtype: mx.Dtype): keyof typeof PLAIN =>
+  dtype === mx.float16 ? "F16" : dtype === mx.bfloat16 ? "BF16" : "F32"
+
+/** A tensor of numbers, in rows or in blocks. Rows that no block fits become float16. */
+function plainTensor(
+  name: string,
+  array: mx.Array,
+  wanted: GgufType,
+  moved: (() => mx.Array) | null,
+  shape: readonly number[] = array.shape,
+): GgufTensor {
+  const blocks: BlockType | null = isPlain(wanted) ? null : BLOCK_TYPES[wanted]
+  const fits = !blocks || (shape[shape.length - 1] ?? 1) % blocks.elements === 0
+  if (blocks && fits)
+    return {
+      name,
+      shape,
+      type: blocks.type,
+      nbytes: (array.size / blocks.elements) * blocks.bytes,
+      *parts() {
+        const values = (moved?.() ?? array).astype(mx.float32).toTypedArray() as Float32Array
+        yield encodeBlocks(values, blocks)
+      },
+    }
+  const [type, dtype] = PLAIN[isPlain(wanted) ? wanted : "F16"]
+  return {
+    name,
+    shape,
+    type,
+    nbytes: array.size * dtype.size,
+    *parts() {
+      const cast = (moved?.() ?? array).astype(dtype)
+      yield bytesOf(dtype === mx.float32 ? cast : mx.contiguous(cast).view(mx.uint16))
+    },
+  }
+}
+
+function bytesOf(array: mx.Array): Uint8Array {
+  const values = array.toTypedArray() as Uint8Array
+  return new Uint8Array(values.buffer, values.byteOffset, values.byteLength)
+}
+
+/** The numbers of ggml's types for packed weights: around 0, and with biases. */
+const COPIED: Readonly<Record<number, readonly [centred: number, affine: number | null]>> = {
+  4: [2, 3],
+  5: [6, 7],
+  8: [8, null],
+}
+
+/** A packed layer's weight: as it is where GGUF has its form, or as numbers. */
+function packedTensor(
+  name: string,
+  layer: PackedLayer,
+  type: GgufType | undefined,
+  rows: ((array: mx.Array) => mx.Array) | null,
+): GgufTensor {
+  const form = copiedForm(layer)
+  if (!form) {
+    const { weight, scales, biases, groupSize, bits, mode } = layer
+    const dense = mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
+    return plainTensor(name, dense, type ?? "F16", () => (rows ? rows(dense) : dense))
+  }
+  const { number, centred } = form
+  const bits = layer.bits as 4 | 5 | 8
+  const [words, scales] = [layer.weight, layer.scales]
+  const shape = [...words.shape.slice(0, -1), (words.shape[words.ndim - 1] * 32) / bits]
+  const groups = shape.reduce((a, b) => a * b, 1) / 32
+  const head = layer.mode === "mxfp4" ? 1 : centred ? 2 : 4
+  return {
+    name,
+    shape,
+    type: number,
+    nbytes: groups * (head + 4 * bits),
+    *parts() {
+      const move = rows ?? ((array: mx.Array): mx.Array => array)
+      const halves = (array: mx.Array): Uint16Array => {
+        const each = mx.repeat(move(array), (layer.groupSize ?? 32) / 32, -1)
+        return mx.contiguous(each.astype(mx.float16)).view(mx.uint16).toTypedArray() as Uint16Array
+      }
+      const packed: PackedRows = {
+        bits,
+        codes: bytesOf(mx.contiguous(move(words)).view(mx.uint8)),
+        scales:
+          layer.mode === "mxfp4"
+            ? (mx.contiguous(move(scales)).toTypedArray() as Uint8Array)
+            : halves(scales),
+        biases: layer.biases && !centred ? halves(layer.biases) : null,
+      }
+      yield copyBlocks(packed)
+    },
+  }
+}
+
+/** The type that holds a layer's packed weight without a change, or null. */
+function copiedForm({
+  bits,
+  mode,
+  groupSize,
+  scales,
+  biases,
+}: PackedLayer): { number: number; centred: boolean } | null {
+  if (mode === "mxfp4") return { number: 39, centred: true }
+  const types = mode === "affine" && bits !== null ? COPIED[bits] : undefined
+  if (!types || !biases || bits === null || (groupSize ?? 64) % 32 !== 0) return null
+  const middle = scales.multiply(-(2 ** (bits - 1)))
+  const centred = mx.all(biases.equal(middle)).item() as boolean
+  const number = types[centred ? 0 : 1]
+  return number === null ? null : { number, centred }
+}

@@ -1,0 +1,216 @@
+/** GGUF files: written, read, beside llama.cpp's recorded answers (test/llama-cpp.ts), and packed as they are. */
+import { mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import { fileURLToPath } from "node:url"
+import * as mx from "@lazuli/core"
+import * as lm from "@lazuli/lm"
+import * as nn from "@lazuli/nn"
+import { afterAll, describe, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { tiny, writeCheckpoint } from "../../test/checkpoints"
+import { divergence, ggufCases, logprobs, writeCase } from "../../test/gguf-cases"
+import { forGguf } from "../../test/gguf-checkpoints"
+import { writeJson } from "../../test/tokenizer"
+import { float16Bits } from "./gguf-encode"
+
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-gguf-"))
+afterAll(() => rmSync(scratch, { recursive: true }))
+const at = (name: string): string => join(scratch, name)
+const recorded = mx.load(
+  fileURLToPath(new URL("../../test/llama-cpp.safetensors", import.meta.url)),
+  "safetensors",
+)
+const TOKENS = mx.array([Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 256)], mx.int32)
+const logits = ({ network }: lm.LoadedModel): mx.Array => (network as lm.CausalNetwork).forward(TOKENS)
+const distance = (a: mx.Array, b: mx.Array): number => a.subtract(b).abs().max().item() as number
+
+/** The divergence from the model whose weights were packed, by the type. */
+const QUALITY = {
+  ...{ Q4_0: 0.1, Q4_1: 0.06, Q5_0: 0.03, Q5_1: 0.02, Q8_0: 0.0005 },
+  ...{ Q4_K: 0.07, Q5_K: 0.02, Q6_K: 0.008 },
+}
+
+test("every file has llama.cpp's answers", () => {
+  expect(Object.keys(recorded).sort()).toEqual(ggufCases.map(({ name, type }) => `${name}.${type}`).sort())
+})
+
+test.each(ggufCases)("$name as $type is near to llama.cpp", async (each) => {
+  const { name, type, bound } = each
+  const file = await writeCase(name, type, scratch)
+  const [want, got] = [recorded[`${name}.${type}`], await logprobs(each, file)]
+  expect(bound.by === "error" ? distance(got, want) : divergence(want, got)).toBeLessThan(bound.most)
+})
+
+test.each(["mistral", "llama-3", "qwen2", "gemma2-heads", "gpt2", "olmo2", "phi3-longrope", "mixtral"])(
+  "%s is what it was, as a GGUF file",
+  async (name) => {
+    const want = await lm.load(writeCheckpoint(name, at(`${name}-hub`), 1, forGguf[name] ?? tiny[name]))
+    lm.save(want, at(`${name}.gguf`))
+    const got = await lm.load(at(`${name}.gguf`))
+    expect(distance(logits(want), logits(got))).toBeLessThan(1e-5)
+    const text = "in the 東京, the end"
+    expect(got.tokenizer?.encode(text)).toEqual(want.tokenizer?.encode(text))
+    const messages = [{ role: "user", content: "the" }]
+    expect(got.tokenizer?.prompt(messages)).toBe(want.tokenizer?.prompt(messages))
+    expect(got.tokenizer?.eosIds).toEqual(want.tokenizer?.eosIds)
+    expect(await lm.generate(got, messages, { maxTokens: 8 })).toBe(
+      await lm.generate(want, messages, { maxTokens: 8 }),
+    )
+  },
+)
+
+test.each(["bert", "bert-reranker"])("%s is what it was, as a GGUF file", async (name) => {
+  const want = await lm.load(writeCheckpoint(name, at(name)))
+  lm.save(want, at(`${name}.gguf`))
+  const got = await lm.load(at(`${name}.gguf`))
+  const [[a], [b]] = await Promise.all([want, got].map((model) => lm.embed(model, ["the beginning"])))
+  expect(Math.max(...a.map((x, i) => Math.abs(x - b[i])))).toBeLessThan(1e-5)
+  if (name === "bert") return
+  const [[x], [y]] = await Promise.all([want, got].map((model) => lm.rerank(model, "the", ["end"])))
+  expect(y).toBeCloseTo(x, 4)
+})
+
+describe("packed weights", () => {
+  test.each(["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K"] as const)(
+    "of %s stay packed, and give what their numbers give",
+    async (type) => {
+      const converted: string[] = []
+      const got = await lm.load(await writeCase("llama-256", type, scratch), {
+        dtype: mx.float32,
+        onConverted: (name) => converted.push(name),
+      })
+      expect(converted).toEqual([])
+      const packed = got.network.modules().filter((module) => module instanceof nn.QuantizedLinear)
+      expect(packed.length).toBe(15)
+      const want = logits(got)
+      mx.eval(want)
+      for (const layer of packed) {
+        const { weight, scales, biases, groupSize, bits, mode } = layer
+        const dense = mx.dequantize(weight, scales, biases, { groupSize, bits, mode })
+        Object.assign(layer, { forward: (x: mx.Array) => mx.matmul(x, dense.T) })
+      }
+      expect(distance(want, logits(got))).toBeLessThan(1e-4)
+    },
+  )
+
+  test("of Q6_K become floating point, which is said", async () => {
+    const told: [string, number][] = []
+    const file = await writeCase("llama-256", "Q6_K", scratch)
+    await lm.load(file, { onConverted: (...args) => told.push(args) })
+    expect(told).toEqual([["Q6_K", 16]])
+  })
+
+  test.each([
+    [{ bits: 4, groupSize: 32 }, 0],
+    [{ bits: 4, groupSize: 64 }, 0],
+    [{ bits: 5, groupSize: 32 }, 0],
+    [{ mode: "mxfp4" }, 0],
+    [{ bits: 8, groupSize: 32 }, 0.02],
+    [{ mode: "mxfp8" }, 0.02],
+  ] as const)("made by %j go into a GGUF file, whole where it has their form", async (options, within) => {
+    const model = lm.quantize(
+      await lm.load(writeCheckpoint("llama", at("dense")), { dtype: mx.float16 }),
+      options,
+    )
+    lm.save(model, at("quantized.gguf"))
+    const got = await lm.load(at("quantized.gguf"))
+    expect(distance(logits(model), logits(got))).toBeLessThanOrEqual(within)
+    lm.save(got, at("from-gguf"))
+    expect(distance(logits(got), logits(await lm.load(at("from-gguf"))))).toBe(0)
+  })
+
+  test("of experts stay packed from a file to the next", async () => {
+    const got = await lm.load(await writeCase("qwen2-moe", "Q8_0", scratch))
+    lm.save(got, at("again.gguf"))
+    expect(readFileSync(at("again.gguf")).length).toBe(readFileSync(at("qwen2-moe.Q8_0.gguf")).length)
+    expect(distance(logits(got), logits(await lm.load(at("again.gguf"))))).toBe(0)
+  })
+
+  test.each(Object.entries(QUALITY))(
+    "of %s are near to the numbers that they were made of",
+    async (type, most) => {
+      const each = {
+        name: "llama-256",
+        type: type as lm.GgufType,
+        bound: { by: "divergence", most },
+      } as const
+      const kl = divergence(recorded["llama-256.F32"], await logprobs(each, at(`llama-256.${type}.gguf`)))
+      expect(kl).toBeLessThan(most)
+    },
+  )
+
+  test("have scales in float16, rounded to even", () => {
+    for (const value of [0, 1, -2.5, 65504, 7e4, 6e-8, 3e-8, 1e-9, 0.1, 2049, -1e-5]) {
+      const want = mx.array([value], mx.float16).view(mx.uint16).item()
+      expect(float16Bits(value), String(value)).toBe(want)
+    }
+  })
+})
+
+test("words of BERT come back from a GGUF file", async () => {
+  const folder = writeCheckpoint("bert", at("words"))
+  const vocab: Record<string, number> = { "[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3 }
+  for (const word of ["the", "end", "begin", "##ning", "##s", ",", "[", "ä"])
+    vocab[word] = Object.keys(vocab).length
+  const special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"].map((content, id) => ({
+    ...{ id, content, special: true, single_word: false },
+    ...{ lstrip: false, rstrip: false, normalized: false },
+  }))
+  const token = (id: string, type_id: number): object => ({ SpecialToken: { id, type_id } })
+  writeJson(folder, "tokenizer.json", {
+    ...{ version: "1.0", truncation: null, padding: null, added_tokens: special },
+    normalizer: {
+      type: "BertNormalizer",
+      ...{ clean_text: true, handle_chinese_chars: true, strip_accents: null, lowercase: true },
+    },
+    pre_tokenizer: { type: "BertPreTokenizer" },
+    post_processor: {
+      type: "TemplateProcessing",
+      single: [token("[CLS]", 0), { Sequence: { id: "A", type_id: 0 } }, token("[SEP]", 0)],
+      pair: [
+        ...[token("[CLS]", 0), { Sequence: { id: "A", type_id: 0 } }, token("[SEP]", 0)],
+        ...[{ Sequence: { id: "B", type_id: 1 } }, token("[SEP]", 1)],
+      ],
+      special_tokens: {
+        "[CLS]": { id: "[CLS]", ids: [2], tokens: ["[CLS]"] },
+        "[SEP]": { id: "[SEP]", ids: [3], tokens: ["[SEP]"] },
+      },
+    },
+    decoder: { type: "WordPiece", prefix: "##", cleanup: true },
+    model: {
+      type: "WordPiece",
+      ...{ unk_token: "[UNK]", continuing_subword_prefix: "##", max_input_chars_per_word: 100, vocab },
+    },
+  })
+  writeJson(folder, "tokenizer_config.json", { cls_token: "[CLS]", sep_token: "[SEP]", unk_token: "[UNK]" })
+  const want = await lm.load(folder)
+  lm.save(want, at("words.gguf"))
+  const { tokenizer } = await lm.load(at("words.gguf"))
+  for (const text of ["The beginnings, the end", "unknown [ends"])
+    expect(tokenizer?.encode(text)).toEqual(want.tokenizer?.encode(text))
+  expect(tokenizer?.encodePair("the end", "begin")).toEqual(want.tokenizer?.encodePair("the end", "begin"))
+})
+
+describe("refused are", () => {
+  test("other architectures, by name", async () => {
+    mx.saveGguf(at("other.gguf"), { x: mx.ones([1]) }, { "general.architecture": "mamba" })
+    await expect(lm.load(at("other.gguf"))).rejects.toThrow(/"mamba" is not read from GGUF/)
+  })
+
+  test.each([
+    ["llama-dynamic", /no rotary positions of the kind "dynamic"/],
+    ["gemma2", /"query_pre_attn_scalar" must be 16 in a GGUF file/],
+    ["qwen3-moe", /"mlp_only_layers" is \[1\], and qwen3moe in GGUF files has always \[\]/],
+  ] as const)("%s, which llama.cpp would compute otherwise", async (name, reason) => {
+    const model = await lm.load(writeCheckpoint(name, at(`refused-${name}`)))
+    expect(() => lm.save(model, at("refused.gguf"))).toThrow(reason)
+  })
+
+  test("a type for a folder, and adapters that are not fused", async () => {
+    const model = await lm.load(writeCheckpoint("llama", at("adapted")))
+    expect(() => lm.save(model, at("folder"), { type: "Q8_0" })).toThrow(/\.gguf/)
+    lm.addAdapters(model.network, { rank: 2 })
+    expect(() => lm.save(model, at("adapted.gguf"))).toThrow(/Adapters are fused first/)
+  })
+})

@@ -1,0 +1,71 @@
+/** The GGUF files that are compared with llama.cpp, and how near ours must be. */
+import { mkdtempSync } from "node:fs"
+import { join } from "node:path"
+import * as mx from "@lazuli/core"
+import * as lm from "@lazuli/lm"
+import { writeCheckpoint } from "./checkpoints"
+import { forGguf } from "./gguf-checkpoints"
+
+export const TOKENS = Array.from({ length: 24 }, (_, i) => (i * 37 + 11) % 256)
+export const POSITIONS = [0, 7, 15, 23]
+
+/** A file: of a checkpoint, with matrices of a type. */
+export interface GgufCase {
+  readonly name: string
+  readonly type: lm.GgufType
+  /** The greatest difference of log-probabilities, or the divergence: llama.cpp rounds what it multiplies packed weights with. */
+  readonly bound: { readonly by: "error" | "divergence"; readonly most: number }
+}
+
+const exact = { by: "error", most: 1e-3 } as const
+const near = { by: "divergence", most: 0.01 } as const
+const PACKED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K"] as const
+
+export const ggufCases: readonly GgufCase[] = [
+  ...Object.keys(forGguf).map((name): GgufCase => ({ name, type: "F32", bound: exact })),
+  ...["F16", "BF16", ...PACKED].map(
+    (type): GgufCase => ({ name: "llama-256", type: type as lm.GgufType, bound: near }),
+  ),
+  ...["qwen2-moe", "mixtral", "gemma3-heads"].map((name): GgufCase => ({ name, type: "Q8_0", bound: near })),
+]
+
+const models = new Map<string, Promise<lm.LoadedModel>>()
+
+/** A checkpoint, loaded once. */
+function modelOf(name: string, folder: string): Promise<lm.LoadedModel> {
+  const known = models.get(name)
+  if (known) return known
+  const made = lm.load(writeCheckpoint(name, mkdtempSync(join(folder, "checkpoint-")), 1, forGguf[name]))
+  models.set(name, made)
+  return made
+}
+
+/** Writes a case's file into a folder. */
+export async function writeCase(name: string, type: lm.GgufType, folder: string): Promise<string> {
+  const file = join(folder, `${name}.${type}.gguf`)
+  lm.save(await modelOf(name, folder), file, { type })
+  return file
+}
+
+/** llama.cpp looks GELU up in a table from float16 to float16: with the same rounding what is left is small. */
+const TABLED = /^(gemma|gpt2)/
+
+/** Our log-probabilities of a file at the positions, with llama.cpp's rounding where it has one of its own. */
+export async function logprobs({ name }: GgufCase, file: string): Promise<mx.Array> {
+  const { network } = await lm.load(file, { dtype: mx.float32 })
+  type Activated = { _activation: (x: mx.Array) => mx.Array }
+  if (TABLED.test(name))
+    for (const module of network.modules() as Partial<Activated>[]) {
+      const exact = module._activation
+      if (!exact) continue
+      const halves = (x: mx.Array): mx.Array => x.astype(mx.float16).astype(mx.float32)
+      module._activation = (x) => halves(exact(halves(x)))
+    }
+  const logits = (network as lm.CausalNetwork).forward(mx.array([TOKENS], mx.int32))
+  const rows = logits.index(0, mx.array(POSITIONS, mx.int32))
+  return rows.subtract(mx.logsumexp(rows, -1, true))
+}
+
+/** The greatest divergence Σ p (log p − log q) of a position. */
+export const divergence = (p: mx.Array, q: mx.Array): number =>
+  p.exp().multiply(p.subtract(q)).sum(-1).max().item() as number
