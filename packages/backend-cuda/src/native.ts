@@ -83,8 +83,8 @@ export interface CudaNative {
   /** The numbers of objects that are gone, in `out`; of all references where `all` is 1. */
   poll(all: 0 | 1, out: Int32Array): number
   pressCollector(): void
-  /** Waits; gives what the work failed of. */
-  synchronize(): string | null
+  /** Waits for a stream, or for all where it is −1; gives what the work failed of. */
+  synchronize(stream: number): string | null
 }
 
 /** Its protocol is the version of {@link CudaNative} and of the commands that this package writes. */
@@ -94,7 +94,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 4,
+  protocol: 5,
   hint: "Use mx.cpu where there is no GPU",
 }
 

@@ -1,6 +1,6 @@
 /**
- * The runtime on NVIDIA's driver: memory of the device's own, kernels compiled by NVRTC from translated Metal source, and one CUDA stream
- * on which everything runs in order. Nothing is opened before the first use.
+ * The runtime on NVIDIA's driver: memory of the device's own, kernels compiled by NVRTC from translated Metal source, and a CUDA stream
+ * for each of Lazuli's. Nothing is opened before the first use.
  */
 import { collectorOf, DeviceError, type DeviceFacts, type Tracker } from "@lazuli/core/engine"
 import type {
@@ -25,6 +25,8 @@ import { type CudaNative, cudaNative, type GpuFacts } from "./native"
 const NONE: readonly CommandFailure[] = []
 /** The GPU begins once so many dispatches are encoded, so that it works while the host encodes more. */
 const DISPATCHES_AHEAD = 32
+/** Stands for all streams. */
+const ALL = -1
 
 /** A GPU's facts as `mx.deviceInfo` names them. */
 const factsOf = ({ name, memory, driver, major, minor, processors }: GpuFacts): DeviceFacts => ({
@@ -74,6 +76,7 @@ class CudaLibrary implements GpuLibrary {
 export class CudaRuntime implements GpuRuntime {
   readonly name = "cuda"
   readonly ordered = true
+  readonly streams = true
   readonly specializes = true
   readonly dividesBuffers = true
   readonly tracker: Tracker | undefined = trackerOf()
@@ -284,7 +287,7 @@ export class CudaRuntime implements GpuRuntime {
   }
   wait({ id }: Submission): readonly CommandFailure[] {
     if (id > this.concluded) {
-      const lost = this.native.synchronize()
+      const lost = this.native.synchronize(ALL)
       // The launch to blame is not known: none of them has a result.
       for (let each = this.concluded + 1; lost !== null && each <= this.submissions; each++)
         this.failures.set(each, [{ word: -1, message: lost }])
@@ -293,6 +296,10 @@ export class CudaRuntime implements GpuRuntime {
     const failed = this.failures.get(id) ?? NONE
     this.failures.delete(id)
     return failed
+  }
+
+  synchronize(stream: number): void {
+    this.native.synchronize(stream)
   }
 
   /** The addon's error as one of this library. */

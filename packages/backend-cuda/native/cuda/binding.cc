@@ -15,7 +15,7 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 4;
+constexpr int kProtocol = 5;
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
 
@@ -273,9 +273,9 @@ Napi::Value new_plan(Info info) {
 }
 void release_plan(Info info) { gpu(info).release_plan(number(info, 0)); }
 
-// synchronize() → null, or what the work failed of
+// synchronize(stream) → null, or what the work failed of; −1 waits for all streams
 Napi::Value synchronize(Info info) {
-  const std::string problem = gpu(info).synchronize();
+  const std::string problem = gpu(info).synchronize(number(info, 0));
   if (problem.empty()) return info.Env().Null();
   return Napi::String::New(info.Env(), problem);
 }

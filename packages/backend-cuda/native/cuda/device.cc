@@ -26,6 +26,8 @@ enum class Op : uint32_t {
   kSignal,
   kWait,
   kPlan,
+  kUseStream,
+  kJoin,
   // Of this runtime alone: operands in bindings 0 to 3, then the words of a product.
   kProduct = 32,
   // Images, kernel and results in bindings 0 to 2, then the integers of a convolution.
@@ -82,17 +84,22 @@ Gpu::~Gpu() {
   if (!driver_ || !context_) return;
   driver_->CtxSetCurrent(context_);
   if (stream_) {
-    driver_->StreamSynchronize(stream_);
+    for (const auto& queue : queues_) driver_->StreamSynchronize(queue->stream);
     for (uint32_t id = 0; id < buffers_.size(); id++)
       if (buffers_[id].pointer) release(id);
     for (uint32_t id = 0; id < plans_.size(); id++) release_plan(id);
-    products_.close(*driver_);
-    convolutions_.close(*driver_);
+    for (const auto& queue : queues_) {
+      queue->products.close(*driver_);
+      queue->convolutions.close(*driver_);
+    }
     uploads_.close();
     downloads_.close();
     arguments_.close();
     driver_->MemFree(mirror_);
-    driver_->StreamDestroy(stream_);
+    for (const auto& queue : queues_) {
+      driver_->EventDestroy(queue->event);
+      driver_->StreamDestroy(queue->stream);
+    }
   }
   driver_->DevicePrimaryCtxRelease(device_);
 }
@@ -130,7 +137,33 @@ std::string Gpu::open(const Driver* driver, int ordinal, Facts* facts) {
   if (const Result r = downloads_.open(driver, kHalf)) return failure("cuMemHostAlloc", r);
   if (const Result r = arguments_.open(driver, kArgumentHalf)) return failure("cuMemHostAlloc", r);
   if (const Result r = driver->MemAlloc(&mirror_, 2 * kArgumentHalf)) return failure("cuMemAlloc", r);
-  if (const Result r = driver->StreamCreate(&stream_, kNonBlocking)) return failure("cuStreamCreate", r);
+  if (std::string error = use_stream(0); !error.empty()) return error;
+  stream_ = current_->stream;
+  return {};
+}
+
+std::string Gpu::use_stream(uint32_t index) {
+  if (index > queues_.size()) return "there is no such stream";
+  if (index == queues_.size()) {
+    auto made = std::make_unique<Queue>();
+    if (const Result r = driver_->StreamCreate(&made->stream, kNonBlocking))
+      return failure("cuStreamCreate", r);
+    if (const Result r = driver_->EventCreate(&made->event, kDisableTiming)) {
+      driver_->StreamDestroy(made->stream);
+      return failure("cuEventCreate", r);
+    }
+    queues_.push_back(std::move(made));
+  }
+  current_ = queues_[index].get();
+  return {};
+}
+
+std::string Gpu::join(Queue& waiting, Queue& awaited) {
+  if (&waiting == &awaited) return {};
+  if (const Result r = driver_->EventRecord(awaited.event, awaited.stream))
+    return failure("cuEventRecord", r);
+  if (const Result r = driver_->StreamWaitEvent(waiting.stream, awaited.event, 0))
+    return failure("cuStreamWaitEvent", r);
   return {};
 }
 
@@ -164,7 +197,7 @@ void Gpu::release(uint32_t id) {
       driver_->MemFreeAsync(b.pointer, stream_);
     else {
       // Nothing may use it any more, and such memory has no order.
-      driver_->StreamSynchronize(stream_);
+      synchronize(-1);
       driver_->MemFree(b.pointer);
     }
   }
@@ -263,13 +296,18 @@ std::string Gpu::upload(Binding& b) {
     // They stay as they are as long as the plan.
     if (const Result r = driver_->MemAlloc(&b.pointer, b.length)) return failure("cuMemAlloc", r);
     constants.emplace_back(b.bytes, b.pointer);
-    return write({b.pointer, b.length}, 0, b.bytes, b.length);
+    std::string error = write({b.pointer, b.length}, 0, b.bytes, b.length);
+    return error.empty() ? join(*current_, *queues_[0]) : error;
   }
+  // What is over once this stream has come so far may be written over: work of the others too.
+  if (arguments_.is_full(b.length))
+    for (const auto& queue : queues_)
+      if (std::string error = join(*current_, *queue); !error.empty()) return error;
   char* staged = nullptr;
-  if (const Result r = arguments_.take(b.length, stream_, &staged)) return failure("staging", r);
+  if (const Result r = arguments_.take(b.length, current_->stream, &staged)) return failure("staging", r);
   std::memcpy(staged, b.bytes, b.length);
   b.pointer = mirror_ + DevicePointer(staged - arguments_.at(0));
-  if (const Result r = driver_->MemcpyHtoDAsync(b.pointer, staged, b.length, stream_))
+  if (const Result r = driver_->MemcpyHtoDAsync(b.pointer, staged, b.length, current_->stream))
     return failure("cuMemcpyHtoDAsync", r);
   return {};
 }
@@ -366,7 +404,7 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
     return r == kSuccess ? std::string() : failure("the update of a graph", r);
   }
   const Result r = driver_->LaunchKernel(kernel.function, blocks[0], blocks[1], blocks[2], size[0], size[1],
-                                         size[2], dynamic, stream_, arguments, nullptr);
+                                         size[2], dynamic, current_->stream, arguments, nullptr);
   if (r != kSuccess) return failure("the launch", r);
   return running_ ? note_node(*running_) : std::string();
 }
@@ -399,16 +437,16 @@ std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_
   const DevicePointer d = bindings[2].pointer;
   // Without an addend the result stands for it: a factor of 0 leaves it unread.
   const DevicePointer c = q.beta == 0 ? d : bindings[3].pointer;
-  return products_.run(*driver_, q, {bindings[0].pointer, bindings[1].pointer, c, d, bindings[3].pointer},
-                       stream_);
+  return current_->products.run(
+      *driver_, q, {bindings[0].pointer, bindings[1].pointer, c, d, bindings[3].pointer}, current_->stream);
 }
 
 std::string Gpu::convolution(const Binding* bindings, const uint32_t* words, uint32_t count) {
   Convolution work;
   if (count != kConvolutionWords) return "the record is malformed";
   std::memcpy(&work, words, sizeof work);
-  return convolutions_.run(*driver_, work, {bindings[0].pointer, bindings[1].pointer, bindings[2].pointer},
-                           stream_);
+  return current_->convolutions.run(
+      *driver_, work, {bindings[0].pointer, bindings[1].pointer, bindings[2].pointer}, current_->stream);
 }
 
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
@@ -462,6 +500,12 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
       case Op::kPlan:
         error = run ? "a plan within a plan" : run_plan(w + 1, size - 1);
         break;
+      case Op::kUseStream:
+        error = use_stream(index);
+        break;
+      case Op::kJoin:
+        error = index < queues_.size() ? join(*current_, *queues_[index]) : "there is no such stream";
+        break;
       case Op::kProduct:
         if (!run || !run->updated) error = product(bindings, w + 1, size - 1);
         if (run) error += note_node(*run);
@@ -477,11 +521,14 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
   }
 }
 
-std::string Gpu::synchronize() {
+std::string Gpu::synchronize(double stream) {
   if (std::string error = enter(); !error.empty()) return error;
-  if (const Result r = driver_->StreamSynchronize(stream_)) {
-    failure("the work", r);
-    return "the GPU's context was lost: " + (lost_.empty() ? driver_->describe(r) : lost_);
+  for (size_t i = 0; i < queues_.size(); i++) {
+    if (stream >= 0 && stream != double(i)) continue;
+    if (const Result r = driver_->StreamSynchronize(queues_[i]->stream)) {
+      failure("the work", r);
+      return "the GPU's context was lost: " + (lost_.empty() ? driver_->describe(r) : lost_);
+    }
   }
   return {};
 }

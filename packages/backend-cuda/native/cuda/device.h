@@ -58,7 +58,8 @@ constexpr size_t kSlack = 4096;
 // came before.
 struct Plan {
   struct Instance {
-    Graph graph;  // its nodes are told of by those of the graph that it was made of
+    Stream stream;  // whose libraries' memory it uses
+    Graph graph;    // its nodes are told of by those of the graph that it was made of
     GraphExec exec;
     std::vector<GraphNode> nodes;  // by launch; null for what a library adds
     std::vector<DevicePointer> bound;
@@ -85,6 +86,14 @@ struct Run {
   size_t launch = 0;
 };
 
+// A stream of the driver, and what libraries have for it: their memory is that of one stream's work.
+struct Queue {
+  Stream stream = nullptr;
+  Event event = nullptr;
+  Products products;
+  Convolutions convolutions;
+};
+
 struct Failed {
   size_t word;
   std::string message;
@@ -99,7 +108,7 @@ class Gpu {
   std::string open(const Driver* driver, int ordinal, Facts* facts);
   bool is_open() const { return stream_ != nullptr; }
 
-  // Memory, in the order of the stream. kOutOfMemory leaves `error` saying how much there is.
+  // Memory, in the order of the first stream. kOutOfMemory leaves `error` saying how much there is.
   Result allocate(size_t nbytes, uint32_t* id, std::string* error);
   void release(uint32_t id);
   const Buffer* buffer(double id) const;
@@ -118,10 +127,12 @@ class Gpu {
   // Keeps commands for later; a command runs them.
   uint32_t new_plan(const uint32_t* words, size_t count, uint32_t bindings);
   void release_plan(double id);
-  std::string synchronize();
-  bool convolvable(const Convolution& work) { return enter().empty() && convolutions_.takes(work, stream_); }
+  // Waits for a stream, or for all of them.
+  std::string synchronize(double stream);
+  bool convolvable(const Convolution& work) {
+    return enter().empty() && queues_[0]->convolutions.takes(work, stream_);
+  }
   DevicePointer address(const Buffer& b) const { return b.pointer; }
-  Stream stream() const { return stream_; }
 
  private:
   struct Binding {
@@ -146,11 +157,17 @@ class Gpu {
   // Text for a failure. One that leaves the context without use is remembered: nothing works from then on.
   std::string failure(const char* what, Result result);
   std::string enter();
+  // Makes later commands those of a stream, which is made if need be.
+  std::string use_stream(uint32_t index);
+  // Lets what comes next on a stream wait for what another one has been given.
+  std::string join(Queue& waiting, Queue& awaited);
 
   const Driver* driver_ = nullptr;
   Device device_ = 0;
   Context context_ = nullptr;
-  Stream stream_ = nullptr;
+  Stream stream_ = nullptr;  // the first: of memory and transfers
+  std::vector<std::unique_ptr<Queue>> queues_;
+  Queue* current_ = nullptr;
   bool pools_ = false;
   int max_shared_ = 0;
   std::string lost_;
@@ -160,8 +177,6 @@ class Gpu {
   std::vector<Kernel> kernels_;
   std::vector<std::unique_ptr<Plan>> plans_;
   Run* running_ = nullptr;
-  Products products_;
-  Convolutions convolutions_;
   Staging uploads_, downloads_, arguments_;
   DevicePointer mirror_ = 0;  // of arguments_, on the device
 };

@@ -67,6 +67,7 @@ constexpr size_t kSharedByDefault = 48 * 1024;
   X(StreamCreate, "cuStreamCreate", Stream*, unsigned)                                                    \
   X(StreamDestroy, "cuStreamDestroy_v2", Stream)                                                          \
   X(StreamSynchronize, "cuStreamSynchronize", Stream)                                                     \
+  X(StreamWaitEvent, "cuStreamWaitEvent", Stream, Event, unsigned)                                        \
   X(EventCreate, "cuEventCreate", Event*, unsigned)                                                       \
   X(EventDestroy, "cuEventDestroy_v2", Event)                                                             \
   X(EventRecord, "cuEventRecord", Event, Stream)                                                          \

@@ -58,7 +58,7 @@ void Gpu::release_plan(double id) {
       driver_->GraphExecDestroy(instance.exec);
       driver_->GraphDestroy(instance.graph);
     }
-    if (!plan.constants.empty()) driver_->StreamSynchronize(stream_);
+    if (!plan.constants.empty()) synchronize(-1);
     for (const auto& [bytes, pointer] : plan.constants) driver_->MemFree(pointer);
   }
   plans_[size_t(id)] = nullptr;
@@ -90,6 +90,7 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
   std::vector<bool> changed;
   size_t fewest = SIZE_MAX;
   for (auto& each : plan.instances) {
+    if (each.stream != current_->stream) continue;
     std::vector<bool> others(plan.bindings);
     size_t count = 0;
     for (uint32_t i = 0; i < plan.bindings; i++)
@@ -116,6 +117,7 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
         // Its nodes are told of by the graph that it was made of.
         driver_->GraphDestroy(graph);
         instance = &*oldest;
+        instance->stream = current_->stream;
       } else {
         driver_->GraphExecDestroy(oldest->exec);
         driver_->GraphDestroy(oldest->graph);
@@ -128,7 +130,8 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
         driver_->GraphDestroy(graph);
         return failure("a graph", r);
       }
-      instance = &plan.instances.emplace_back(Plan::Instance{graph, exec, std::move(nodes), {}, 0});
+      instance = &plan.instances.emplace_back(
+          Plan::Instance{current_->stream, graph, exec, std::move(nodes), {}, 0});
     }
   } else if (fewest > 0) {
     Run run{&plan, bound.data(), nullptr, instance, &changed};
@@ -140,7 +143,7 @@ std::string Gpu::run_plan(Plan& plan, const std::vector<DevicePointer>& bound) {
   }
   instance->bound = bound;
   instance->used = plan.runs;
-  const Result r = driver_->GraphLaunch(instance->exec, stream_);
+  const Result r = driver_->GraphLaunch(instance->exec, current_->stream);
   return r == kSuccess ? std::string() : failure("the launch of a graph", r);
 }
 
@@ -154,11 +157,11 @@ std::string Gpu::execute(Run& run) {
 
 std::string Gpu::capture(Plan& plan, const DevicePointer* bound, Graph* graph,
                          std::vector<GraphNode>* nodes) {
-  if (const Result r = driver_->StreamBeginCapture(stream_, kCaptureRelaxed))
+  if (const Result r = driver_->StreamBeginCapture(current_->stream, kCaptureRelaxed))
     return failure("cuStreamBeginCapture", r);
   Run run{&plan, bound, nodes};
   std::string error = execute(run);
-  const Result r = driver_->StreamEndCapture(stream_, graph);
+  const Result r = driver_->StreamEndCapture(current_->stream, graph);
   if (error.empty() && r == kSuccess) return {};
   if (r == kSuccess) driver_->GraphDestroy(*graph);
   return error.empty() ? failure("cuStreamEndCapture", r) : error;
@@ -173,7 +176,7 @@ std::string Gpu::note_node(Run& run) {
   Graph graph = nullptr;
   const GraphNode* last = nullptr;
   size_t count = 0;
-  if (const Result r = driver_->StreamGetCaptureInfo(stream_, &status, &id, &graph, &last, &count))
+  if (const Result r = driver_->StreamGetCaptureInfo(current_->stream, &status, &id, &graph, &last, &count))
     return failure("cuStreamGetCaptureInfo", r);
   run.captured->push_back(count == 1 ? last[0] : nullptr);
   return {};

@@ -5,6 +5,8 @@ namespace {
 
 constexpr size_t kAlign = 256;
 
+size_t rounded_up(size_t nbytes) { return (nbytes + kAlign - 1) / kAlign * kAlign; }
+
 }  // namespace
 
 Result Staging::open(const Driver* driver, size_t half) {
@@ -25,9 +27,11 @@ void Staging::close() {
   data_ = nullptr;
 }
 
+bool Staging::is_full(size_t nbytes) const { return used_ + rounded_up(nbytes) > half_; }
+
 Result Staging::take(size_t nbytes, Stream stream, char** data) {
-  const size_t rounded = (nbytes + kAlign - 1) / kAlign * kAlign;
-  if (used_ + rounded > half_) {
+  const size_t rounded = rounded_up(nbytes);
+  if (is_full(nbytes)) {
     if (const Result r = driver_->EventRecord(events_[now_], stream)) return r;
     pending_[now_] = true;
     now_ = 1 - now_;

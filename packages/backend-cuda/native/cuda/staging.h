@@ -15,6 +15,8 @@ class Staging {
   void close();
 
   size_t half() const { return half_; }
+  // True if taking so many bytes turns to the other half.
+  bool is_full(size_t nbytes) const;
   // Room for at most half() bytes, until the stream has passed what it does with them. Turns to the other
   // half when this one is full.
   Result take(size_t nbytes, Stream stream, char** data);

@@ -347,6 +347,11 @@ LZ_EXPORT int cuEventSynchronize(void* event) {
   auto* e = static_cast<EventState*>(event);
   return e->stream ? advance(e->stream, e->step) : int(kSuccess);
 }
+LZ_EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
+  // Of the event as it is now, whatever is recorded later.
+  const EventState e = *static_cast<EventState*>(event);
+  return add(stream, [e] { return e.stream ? advance(e.stream, e.step) : int(kSuccess); });
+}
 // A module is a shared library behind a header, as the double of the compiler makes it.
 LZ_EXPORT int cuModuleLoadData(void** module, const void* image) {
   uint64_t head[2];

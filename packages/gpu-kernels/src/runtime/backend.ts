@@ -12,6 +12,7 @@ import {
   type Plans,
   type Primitive,
   Storage,
+  type Stream,
   type WorkQueue,
 } from "@lazuli/core/engine"
 import { familyOf } from "../families"
@@ -20,6 +21,7 @@ import { joinedWork } from "../joined"
 import { encodeCopy } from "../kernels/copy"
 import { elementwise } from "../kernels/elementwise"
 import { viewOf } from "../layout"
+import { copyOnHost } from "./host-copy"
 import { GpuQueue } from "./queue"
 import type { Recorded } from "./recording"
 import type { GpuRuntime, LibrarySource } from "./runtime"
@@ -101,7 +103,10 @@ export function createGpuBackend(
     encode: (node) =>
       work(
         node,
-        () => (familyFor(node) as Family).encode(node, queue),
+        () => {
+          queue.follow(node.stream)
+          ;(familyFor(node) as Family).encode(node, queue)
+        },
         (reference) => {
           const instead = node.primitive?.facts.opaque ? null : reference.lower(node)
           return instead && (() => instead.encode(node))
@@ -120,6 +125,7 @@ export function createGpuBackend(
     },
     encode(plan, node) {
       try {
+        queue.follow(node.stream)
         queue.runRecorded(recordings.get(plan.id) as Recorded, node)
       } catch (error) {
         queue.poison(
@@ -144,6 +150,7 @@ export function createGpuBackend(
         return
       }
       try {
+        queue.follow(node.stream)
         elementwise.encode(node, queue)
       } catch (error) {
         const outputs = node.outputs ?? [node]
@@ -169,12 +176,19 @@ export function createGpuBackend(
       encodeCopy: (source, target) =>
         work(
           target,
-          () => encodeCopy(queue, viewOf(source), { storage: target.storage as Storage, offset: 0 }),
+          () => {
+            queue.follow(target.stream)
+            const copy = (): void =>
+              encodeCopy(queue, viewOf(source), { storage: target.storage as Storage, offset: 0 })
+            if (runtime.limited !== true || queue.provides(copy)) copy()
+            else copyOnHost(source, target)
+          },
           (reference) => () => reference.encodeCopy(source, target),
         ),
       flush: () => queue.run(),
       // Memory counts as free when it is released, whatever work uses it: that runs before what takes it next.
       drain: () => {},
+      ...(runtime.synchronize && { synchronize: (stream: Stream) => queue.synchronize(stream) }),
     },
     // Rehearsals run on the reference, operation by operation; fused work needs a compiler.
     get plans() {

@@ -22,6 +22,10 @@ export enum Command {
   Wait = 9,
   /** Runs a plan: its number, then for each of its bindings a buffer and a 64-bit offset. */
   Plan = 10,
+  /** Makes the commands that follow those of a stream of the device. */
+  UseStream = 11,
+  /** Lets them wait for what another stream was given before. */
+  Join = 12,
 }
 
 /** A growing list of commands. State set for one dispatch holds for the next. */
@@ -123,6 +127,15 @@ export class CommandStream {
     words[at + 4] = words[at + 5] = 1
     this.dispatches++
     return start
+  }
+
+  /** Gives the commands that follow to a stream of the device. */
+  useStream(stream: number): void {
+    this.words[this.begin(Command.UseStream, 2)] = stream
+  }
+  /** Lets them wait for what a stream has been given. */
+  join(stream: number): void {
+    this.words[this.begin(Command.Join, 2)] = stream
   }
 
   /** Makes the writes of earlier dispatches visible to later ones. */

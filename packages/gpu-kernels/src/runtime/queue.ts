@@ -10,6 +10,7 @@ import {
   type Node,
   type Primitive,
   Storage,
+  type Stream,
 } from "@lazuli/core/engine"
 import type {
   Argument,
@@ -28,6 +29,7 @@ import { CommandStream } from "./command-stream"
 import { type Recorded, Recording } from "./recording"
 import type { GpuBuffer, GpuPipeline, GpuRuntime, LibraryOptions, LibrarySource, Submission } from "./runtime"
 import { dumpSource } from "./source-dump"
+import { FIRST, StreamOrder } from "./stream-order"
 
 interface Entry {
   readonly word: number
@@ -137,6 +139,12 @@ export class GpuQueue implements DispatchQueue {
   private readonly written = new Set<number>()
   private readonly touched = new Set<number>()
   private readonly isPlain: boolean
+  /** The stream that work is added to, and its number on the device. */
+  private following: Stream | null = null
+  private streamNumber = FIRST
+  private readonly streamNumbers = new Map<Stream, number>()
+  /** Null as long as there is one stream. */
+  private several: StreamOrder | null = null
   /** Dispatches at which the stream is handed over. */
   private readonly most: number
   /** True if a storage lost its value since work was concluded: what reads it has none either. */
@@ -157,8 +165,10 @@ export class GpuQueue implements DispatchQueue {
       this.stream.setBuffer(index, this.buffers[storage.id] as GpuBuffer, offset),
     bytes: (index, bytes) => this.stream.setBytes(index, bytes),
     integer: (index, value) => this.stream.setInteger(index, value),
-    end: (op, pipeline, threads, group, reads, writes) =>
-      this.added({ word: this.stream.dispatchLine(threads, group), op, pipeline, reads, writes }),
+    end: (op, pipeline, threads, group, reads, writes) => {
+      if (this.several !== null) this.orderStreams(reads, writes)
+      this.added({ word: this.stream.dispatchLine(threads, group), op, pipeline, reads, writes })
+    },
   }
 
   constructor(
@@ -227,18 +237,24 @@ export class GpuQueue implements DispatchQueue {
   private newBuffer(size: number): GpuBuffer {
     if (this.isPart(size)) return this.newPart(size)
     try {
-      return this.runtime.newBuffer(size)
+      return this.noted(this.runtime.newBuffer(size))
     } catch (error) {
       if (this.cached === 0) throw error
       this.clearCache()
-      return this.runtime.newBuffer(size)
+      return this.noted(this.runtime.newBuffer(size))
     }
+  }
+  private noted(buffer: GpuBuffer): GpuBuffer {
+    this.several?.allocated(buffer)
+    return buffer
   }
 
   /** A part of a buffer, whose other parts are for those who ask next. */
   private newPart(size: number): GpuBuffer {
     const { id } = this.newBuffer(DIVIDED)
-    const parts = Array.from({ length: DIVIDED / size }, (_, i) => ({ id, length: size, offset: i * size }))
+    const parts = Array.from({ length: DIVIDED / size }, (_, i) =>
+      this.noted({ id, length: size, offset: i * size }),
+    )
     const first = parts.shift() as GpuBuffer
     this.pool.set(size, [...(this.pool.get(size) ?? []), ...parts.reverse()])
     return first
@@ -336,7 +352,10 @@ export class GpuQueue implements DispatchQueue {
   }
   write(storage: Storage, offset: number, from: ArrayBufferView): void {
     if (this.runtime.dispatchesAhead === undefined) this.wait(storage)
-    else this.handOver()
+    else {
+      if (this.several !== null) this.orderTransfer(storage)
+      this.handOver()
+    }
     this.runtime.write(this.bufferOf(storage), offset, from)
   }
   address(storage: Storage): bigint {
@@ -595,8 +614,48 @@ export class GpuQueue implements DispatchQueue {
     if (stream.dispatches >= this.most || stream.length >= MAX_WORDS) this.handOver()
   }
 
+  /** Adds the work that follows to a stream. */
+  follow(stream: Stream): void {
+    if (stream !== this.following && this.runtime.streams === true) this.turnTo(stream)
+  }
+  private turnTo(stream: Stream): void {
+    this.following = stream
+    let number = this.streamNumbers.get(stream)
+    if (number === undefined) {
+      number = this.streamNumbers.size
+      this.streamNumbers.set(stream, number)
+      if (number > FIRST) this.several ??= new StreamOrder((awaited) => this.stream.join(awaited))
+      this.several?.begin(number)
+    }
+    this.use(number)
+  }
+  private use(number: number): void {
+    if (number === this.streamNumber) return
+    this.streamNumber = number
+    this.stream.useStream(number)
+  }
+  private orderStreams(reads: readonly Storage[], writes: readonly Storage[]): void {
+    const buffer = (storage: Storage): GpuBuffer => this.bufferOf(storage)
+    this.several?.add(this.streamNumber, reads.map(buffer), writes.map(buffer))
+  }
+  /** Transfers to the device are work of the first stream. */
+  private orderTransfer(storage: Storage): void {
+    const number = this.streamNumber
+    this.use(FIRST)
+    this.orderStreams([], [storage])
+    this.use(number)
+  }
+  /** Waits for a stream. */
+  synchronize(stream: Stream): void {
+    const number = this.streamNumbers.get(stream)
+    if (number === undefined) return
+    this.handOver()
+    this.runtime.synchronize?.(number)
+  }
+
   /** A barrier where this work depends on work since the last one. Buffers count, because storages share them one after another. */
   private order(reads: readonly Storage[], writes: readonly Storage[]): void {
+    if (this.several !== null) this.orderStreams(reads, writes)
     if (this.runtime.ordered) return
     const { written, touched } = this
     const id = (s: Storage): number => this.bufferOf(s).id

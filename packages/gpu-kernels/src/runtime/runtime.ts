@@ -119,6 +119,11 @@ export interface GpuRuntime {
   readonly emulated?: boolean
   /** Dispatches of a stream run in order, so that it needs no barriers. */
   readonly ordered?: boolean
+  /**
+   * Streams of work run side by side, each in order; {@link Command.UseStream} and {@link Command.Join} then say which and what waits. Memory
+   * is the first one's: transfers, and what is allocated anew.
+   */
+  readonly streams?: boolean
   /** Commits run beside the host; a stream is then handed over once it has so many dispatches, for the device to begin. */
   readonly dispatchesAhead?: number
   /** Small buffers are parts of larger ones: asking for memory is dear. */
@@ -174,6 +179,8 @@ export interface GpuRuntime {
   commit(stream: Commands): Submission
   /** Waits for a submission; gives what failed. */
   wait(submission: Submission): readonly CommandFailure[]
+  /** Waits for a stream, whose failures `wait` gives. */
+  synchronize?(stream: number): void
   /**
    * Keeps commands whose buffers are numbers of `bindings`. A run of them is a command of its own: {@link Command.Plan}. Without it they
    * are added anew for each run.
