@@ -1,24 +1,45 @@
 // `npm run ptx`: compiles the GPU kernels ahead to PTX, for machines that have NVIDIA's driver and no NVRTC:
 // packages/backend-cuda/dist/ptx, which is part of the package and not of the repository. Needs NVRTC (Python's package nvidia-cuda-nvrtc
-// has it), and no GPU.
+// has it), and no GPU. What was compiled before is kept in `ptx` of the folder of compiled kernels (LAZULI_CACHE_DIR).
 //
 //   npm run ptx -- [--families unary,reduce] [--small] [--out FOLDER] [--jobs N] [--list]
 
 import { type ChildProcess, fork } from "node:child_process"
+import { createHash } from "node:crypto"
+import { readFileSync, writeFileSync } from "node:fs"
+import { createRequire } from "node:module"
 import { availableParallelism } from "node:os"
+import { join } from "node:path"
 import { fileURLToPath } from "node:url"
 import { parseArgs } from "node:util"
 import { type Compile, candidatesFor, packKernels } from "@lazuli/backend-cuda"
+import { isKept, kernelFolder, publish } from "@lazuli/gpu-kernels"
 import { requestsOfPrograms } from "./ptx-programs"
 import "@lazuli/backend-cpu"
 
 /** Bytes that the packed package may have. */
 const MOST_BYTES = 7_000_000
 
+const path = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
+const addon = path("../packages/backend-cuda/build/lazuli_cuda.node")
+
+/** Compiles once for all runs of this version of the compiler. */
+function keeping(compile: Compile): Compile {
+  const { major, minor } = createRequire(import.meta.url)(addon).openCompiler(candidatesFor("nvrtc"))
+  const folder = kernelFolder("ptx")
+  return async (...args) => {
+    const hash = createHash("sha256").update(JSON.stringify([major, minor, args]))
+    const at = join(folder, `${hash.digest("hex").slice(0, 40)}.ptx`)
+    if (isKept(at)) return { code: readFileSync(at), log: "" }
+    const made = await compile(...args)
+    const { code } = made
+    if (code) publish(at, (beside) => writeFileSync(beside, code))
+    return made
+  }
+}
+
 /** Processes that compile. */
 function compilers(count: number): { compile: Compile; end(): void } {
-  const path = (name: string): string => fileURLToPath(new URL(name, import.meta.url))
-  const addon = path("../packages/backend-cuda/build/lazuli_cuda.node")
   const answers = new Map<
     number,
     Parameters<ConstructorParameters<typeof Promise<Awaited<ReturnType<Compile>>>>[0]>
@@ -73,7 +94,8 @@ if (!values.list) {
     said = performance.now()
     console.log(`${done} of ${all}`)
   }
-  const { kernels, bytes, refused } = await packKernels(requests, values.out, { compile, atOnce: jobs, note })
+  const options = { compile: keeping(compile), atOnce: jobs, note }
+  const { kernels, bytes, refused } = await packKernels(requests, values.out, options)
   end()
   const seconds = ((performance.now() - begin) / 1000).toFixed(0)
   console.log(`${kernels} kernels in ${(bytes / 1e6).toFixed(2)} MB at ${values.out} (${seconds} s)`)

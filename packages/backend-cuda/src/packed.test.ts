@@ -2,13 +2,14 @@
  * The driver alone, on the test double: kernels that were compiled ahead run, fused work runs in parts, what was not compiled ahead runs by
  * the reference, all of it visibly; users' kernels say what they want.
  */
-import "../test/double"
 import { mkdtempSync, readFileSync, rmSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { compile } from "@lazuli/compile"
+import { replayGolden } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
 import { afterAll, beforeAll, expect, it, vi } from "vitest"
+import { failing } from "../test/double"
 import { compilerStats, openCompiler } from "./compiler"
 import { cudaRuntime, kernelRequests, packKernels } from "./index"
 import { cudaNative } from "./native"
@@ -72,3 +73,23 @@ it("what was not runs by the reference implementation or in parts, and is counte
   `)
   expect(cudaRuntime.limited).toBe(true)
 })
+it("copies run by the processor, and are counted", () => {
+  const borrowed = (copy: number) => ({ copy: { decomposed: 0, reference: 0, borrowed: copy } })
+  expect(both(() => x().transpose().reshape([2, 6]))).toEqual(borrowed(1))
+  expect(both(() => x().index("::2", "::-1").reshape([8]))).toEqual(borrowed(1))
+})
+it("a copy of what has no value has none", () => {
+  const [lost, read] = mx.stream(mx.gpu, () => {
+    const made = mx.square(x())
+    return [made, made.transpose().reshape([12])]
+  })
+  expect(() => failing("launch", () => mx.eval(lost))).toThrow("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+  expect(() => read.tolist()).toThrow("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+})
+it("MLX's recorded cases agree, whatever has no kernel", () => {
+  const families = ["shape"]
+  const failed = replayGolden({ spaces: { core: mx }, backend: "cuda", families }).flatMap(
+    (each) => each.failed,
+  )
+  expect(failed).toEqual([])
+}, 60_000)
