@@ -17,7 +17,7 @@ import { cudaKernel, userKernels } from "./cuda-kernel"
 import { isLikely } from "./libraries"
 import { productFamilies } from "./products"
 import { providedKernels } from "./provided"
-import { fewRows } from "./quantized"
+import { quantizedFamilies } from "./quantized"
 import { CudaRuntime } from "./runtime"
 
 /** Serves `mx.gpu`; ahead of other backends where a driver's device is there. */
@@ -30,7 +30,7 @@ const families: Record<string, Family> = {
   ...productFamilies(() => runtime.has("cublasLt")),
   ...convolutionFamilies(() => runtime.convolvable),
   ...attentionFamilies(() => runtime.facts.major >= 8),
-  ...fewRows,
+  ...quantizedFamilies(() => runtime.has("cublasLt")),
   ...userKernels,
 }
 /** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` or `mx.cuda.setDevice` numbers. */

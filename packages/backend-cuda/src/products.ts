@@ -84,7 +84,7 @@ interface Addend {
 }
 
 /** alpha · a · b + beta · c */
-function encodeProduct(
+export function encodeProduct(
   queue: DispatchQueue,
   node: Node,
   x: View,
@@ -162,7 +162,7 @@ function encodeProduct(
 }
 
 /** Matrix axes beyond the last two that a few calls go through. */
-const MANY = 16
+export const MANY = 16
 
 /** Tells that the library takes this application: there is something to compute, and batches need few calls. */
 function takes(node: Node, inputs: readonly Node[]): boolean {

@@ -1,6 +1,6 @@
 /**
- * Products of a few rows with packed weights on the test double: every format that the kernel takes, and rows and columns that fill no
- * block.
+ * Products with packed weights on the test double: every format that the kernels take, rows and columns that fill no block, few rows and
+ * many.
  */
 import "../test/double"
 import * as mx from "@lazuli/core"
@@ -14,6 +14,16 @@ const wave = (shape: number[], dtype: mx.Dtype, phase: number): mx.Array =>
     .array(Float32Array.from({ length: shape.reduce((a, b) => a * b) }, (_, i) => Math.sin(i * 0.7 + phase)))
     .reshape(shape)
     .astype(dtype)
+
+/** Rows and columns within a dtype's precision. */
+function expectNear(got: Float32Array, want: Float32Array, dtype: mx.Dtype): void {
+  expect(got.length).toBe(want.length)
+  got.forEach((x, i) => {
+    const tolerance =
+      (dtype === mx.float32 ? 1e-4 : dtype === mx.float16 ? 1e-2 : 8e-2) * (1 + Math.abs(want[i]))
+    if (!(Math.abs(x - want[i]) <= tolerance)) expect([i, x]).toEqual([i, want[i]])
+  })
+}
 
 it.each([
   [4, 32, mx.float16, 1],
@@ -33,11 +43,32 @@ it.each([
       return y.astype(mx.float32).toTypedArray() as Float32Array
     }
     const [got, want] = [mx.gpu, mx.cpu].map((device) => mx.stream(device, f))
-    got.forEach((x, i) => {
-      const tolerance =
-        (dtype === mx.float32 ? 1e-4 : dtype === mx.float16 ? 1e-2 : 8e-2) * (1 + Math.abs(want[i]))
-      if (!(Math.abs(x - want[i]) <= tolerance)) expect([i, x]).toEqual([i, want[i]])
-    })
+    expectNear(got, want, dtype)
+  },
+  60_000,
+)
+
+it.each([
+  [4, 32, mx.bfloat16, [2, 9], true],
+  [8, 64, mx.float32, [33], true],
+  [4, 64, mx.float16, [3, 5, 4], false],
+  [8, 32, mx.bfloat16, [17], false],
+] as const)(
+  "of %d bits in groups of %d and many rows agree with the reference",
+  (bits, groupSize, dtype, rows, transpose) => {
+    const f = (): Float32Array => {
+      const [w, scales, biases] = mx.quantize(wave(transpose ? [40, 128] : [96, 64], dtype, 1), {
+        groupSize,
+        bits,
+      })
+      const x = wave([...rows, transpose ? 128 : 96], dtype, 2)
+      // Rows lie as columns too.
+      const turned = x.ndim === 2 ? x.transpose().multiply(1).transpose() : x
+      const y = mx.quantizedMatmul(turned, w, scales, biases, { transpose, groupSize, bits })
+      return y.astype(mx.float32).toTypedArray() as Float32Array
+    }
+    const [got, want] = [mx.gpu, mx.cpu].map((device) => mx.stream(device, f))
+    expectNear(got, want, dtype)
   },
   60_000,
 )

@@ -1,13 +1,25 @@
 /**
- * Products of a few rows with packed weights by a kernel of CUDA's own, kernels/quantized.cu: the weights are read once, 16 bytes at a
- * time. Other formats and more rows are served by the kernels of gpu-kernels.
+ * Products with packed weights by kernels of CUDA's own. Of a few rows, kernels/quantized.cu: the weights are read once, 16 bytes at a
+ * time. Of many, where cuBLASLt is there, kernels/unpack.cu and a product of the library's. Other formats are served by the kernels of
+ * gpu-kernels.
  */
-import { isContiguous, type Node, type Storage } from "@lazuli/core/engine"
-import { type DispatchQueue, type Families, isCountable, viewOf } from "@lazuli/gpu-kernels"
+import { contiguousStrides, isContiguous, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  type DispatchQueue,
+  type Families,
+  type Family,
+  isCountable,
+  type Location,
+  type View,
+  viewOf,
+} from "@lazuli/gpu-kernels"
 import { nativeSource } from "./native-source"
+import { encodeProduct, MANY } from "./products"
 
 /** As the kernel has them. */
 const [WARPS, ROWS] = [8, 4]
+/** Of kernels/unpack.cu: codes of a thread, threads of a group. */
+const [CODES, THREADS] = [8, 256]
 /** Rows of x, whose sums are kept in registers. */
 const MOST_ROWS = 8
 
@@ -17,22 +29,21 @@ const DEFINITIONS: Readonly<Record<string, string>> = {
   float32: "#define LZ_WIDE",
 }
 
-function takes(node: Node): boolean {
-  const { mode, bits, groupSize, transpose } = node.params
+/** True of weights of one matrix in a format that these kernels read, which lie as they do. */
+function isRead(node: Node, inputs: readonly Node[]): boolean {
+  const { mode, bits, groupSize } = node.params
   const [x, w] = node.inputs
-  const k = x.shape[x.shape.length - 1]
   return (
     mode === "affine" &&
-    transpose === true &&
     (bits === 4 || bits === 8) &&
     Object.hasOwn(DEFINITIONS, node.dtype.name) &&
     w.shape.length === 2 &&
     node.size > 0 &&
-    x.size / k <= MOST_ROWS &&
-    k % Math.max(groupSize as number, 32) === 0 &&
-    node.inputs.every(
+    x.size > 0 &&
+    columnsOf(node) % Math.max(groupSize as number, 32) === 0 &&
+    node.inputs.every((input) => input === w || input.dtype === node.dtype) &&
+    inputs.every(
       (input) =>
-        (input === w || input.dtype === node.dtype) &&
         (input.strides === null || isContiguous(input.shape, input.strides)) &&
         (input.offset * input.dtype.size) % 16 === 0,
     ) &&
@@ -40,17 +51,80 @@ function takes(node: Node): boolean {
   )
 }
 
-function encode(node: Node, queue: DispatchQueue): void {
-  const { bits, groupSize } = node.params as { bits: number; groupSize: number }
+/** Weights of a row of the packed matrix. */
+const columnsOf = ({ inputs: [, w], params: { bits } }: Node): number => (w.shape[1] * 32) / (bits as number)
+
+function isOfFew(node: Node): boolean {
+  const [x] = node.inputs
+  return (
+    node.params.transpose === true &&
+    x.size / x.shape[x.shape.length - 1] <= MOST_ROWS &&
+    isRead(node, node.inputs)
+  )
+}
+
+/** True where the library goes through the matrices of x in a few calls. */
+function isOfMany(node: Node): boolean {
+  const [x, ...packed] = node.inputs
+  const isEven = x.strides === null || isContiguous(x.shape, x.strides)
+  return isRead(node, packed) && (isEven || sizeOf(x.shape.slice(0, -2)) <= MANY)
+}
+
+const definitionsOf = ({ params: { bits, groupSize }, dtype }: Node): string[] => [
+  `#define LZ_BITS ${bits}`,
+  `#define LZ_GROUP ${groupSize}`,
+  DEFINITIONS[dtype.name],
+]
+const locationOf = (each: Node): Location => {
+  const view = viewOf(each)
+  return { storage: view.storage, offset: view.offset * view.itemsize }
+}
+
+function encodeMany(node: Node, queue: DispatchQueue): void {
+  const [x, w, scales, biases] = node.inputs
+  const shape = [w.shape[0], columnsOf(node)]
+  const size = shape[0] * shape[1]
+  const storage = queue.allocate(size * node.dtype.size)
+  const words = definitionsOf(node).join("\n")
+  const chunks = size / CODES
+  queue.dispatch({
+    op: "quantizedMatmul",
+    kernel: {
+      key: `cuda unpack ${words}`,
+      name: "unpack",
+      source: () => nativeSource("unpack.cu", words),
+      isNative: true,
+    },
+    arguments: [...[w, scales, biases].map(locationOf), { storage, offset: 0 }, Int32Array.of(chunks)],
+    writes: [storage],
+    grid: [Math.ceil(chunks / THREADS) * THREADS, 1, 1],
+    threadgroup: [THREADS, 1, 1],
+  })
+  const [down, across] = contiguousStrides(shape)
+  // The weights of a row of the result, or its factors.
+  const [last, strides] = node.params.transpose
+    ? [
+        [shape[1], shape[0]],
+        [across, down],
+      ]
+    : [shape, [down, across]]
+  const outer = node.shape.slice(0, -2)
+  const weights: View = {
+    storage,
+    itemsize: node.dtype.size,
+    shape: [...outer, ...last],
+    strides: [...outer.map(() => 0), ...strides],
+    offset: 0,
+  }
+  encodeProduct(queue, node, viewOf(x), weights, null, 1, 0)
+  storage.drop()
+}
+
+function encodeFew(node: Node, queue: DispatchQueue): void {
   const [x, w, scales, biases] = node.inputs
   const k = x.shape[x.shape.length - 1]
   const columns = w.shape[0]
-  const words = [
-    `#define LZ_BITS ${bits}`,
-    `#define LZ_GROUP ${groupSize}`,
-    `#define LZ_COUNT ${x.size / k}`,
-    DEFINITIONS[node.dtype.name],
-  ].join("\n")
+  const words = [`#define LZ_COUNT ${x.size / k}`, ...definitionsOf(node)].join("\n")
   const storage = node.storage as Storage
   queue.dispatch({
     op: "quantizedMatmul",
@@ -60,18 +134,21 @@ function encode(node: Node, queue: DispatchQueue): void {
       source: () => nativeSource("quantized.cu", words),
       isNative: true,
     },
-    arguments: [
-      ...[w, scales, biases, x, node].map((each) => {
-        const view = viewOf(each)
-        return { storage: view.storage, offset: view.offset * view.itemsize }
-      }),
-      Int32Array.of(columns, k),
-    ],
+    arguments: [...[w, scales, biases, x, node].map(locationOf), Int32Array.of(columns, k)],
     writes: [storage],
     grid: [Math.ceil(columns / (WARPS * ROWS)) * WARPS * 32, 1, 1],
     threadgroup: [WARPS * 32, 1, 1],
   })
 }
 
-/** Packed weights times a few rows. */
-export const fewRows: Families = { quantizedMatmul: { supports: takes, encode } }
+/** A few rows times packed weights. */
+export const fewRows: Families = { quantizedMatmul: { supports: isOfFew, encode: encodeFew } }
+
+/** Any number of rows; `present` tells whether cuBLASLt is there. */
+export function quantizedFamilies(present: () => boolean): Families {
+  const quantizedMatmul: Family = {
+    supports: (node) => isOfFew(node) || (isOfMany(node) && present()),
+    encode: (node, queue) => (isOfFew(node) ? encodeFew(node, queue) : encodeMany(node, queue)),
+  }
+  return { quantizedMatmul }
+}

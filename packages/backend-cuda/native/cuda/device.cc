@@ -142,31 +142,6 @@ std::string Gpu::open(const Driver* driver, int ordinal, Facts* facts) {
   return {};
 }
 
-std::string Gpu::use_stream(uint32_t index) {
-  if (index > queues_.size()) return "there is no such stream";
-  if (index == queues_.size()) {
-    auto made = std::make_unique<Queue>();
-    if (const Result r = driver_->StreamCreate(&made->stream, kNonBlocking))
-      return failure("cuStreamCreate", r);
-    if (const Result r = driver_->EventCreate(&made->event, kDisableTiming)) {
-      driver_->StreamDestroy(made->stream);
-      return failure("cuEventCreate", r);
-    }
-    queues_.push_back(std::move(made));
-  }
-  current_ = queues_[index].get();
-  return {};
-}
-
-std::string Gpu::join(Queue& waiting, Queue& awaited) {
-  if (&waiting == &awaited) return {};
-  if (const Result r = driver_->EventRecord(awaited.event, awaited.stream))
-    return failure("cuEventRecord", r);
-  if (const Result r = driver_->StreamWaitEvent(waiting.stream, awaited.event, 0))
-    return failure("cuStreamWaitEvent", r);
-  return {};
-}
-
 Result Gpu::allocate(size_t nbytes, uint32_t* id, std::string* error) {
   if (*error = enter(); !error->empty()) return -1;
   DevicePointer pointer = 0;
@@ -299,7 +274,7 @@ std::string Gpu::upload(Binding& b) {
     std::string error = write({b.pointer, b.length}, 0, b.bytes, b.length);
     return error.empty() ? join(*current_, *queues_[0]) : error;
   }
-  // What is over once this stream has come so far may be written over: work of the others too.
+  // Earlier arguments are written over once this stream has come so far: so must the others have.
   if (arguments_.is_full(b.length))
     for (const auto& queue : queues_)
       if (std::string error = join(*current_, *queue); !error.empty()) return error;
@@ -519,18 +494,6 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
     }
     if (!error.empty()) failed->push_back({at, std::move(error)});
   }
-}
-
-std::string Gpu::synchronize(double stream) {
-  if (std::string error = enter(); !error.empty()) return error;
-  for (size_t i = 0; i < queues_.size(); i++) {
-    if (stream >= 0 && stream != double(i)) continue;
-    if (const Result r = driver_->StreamSynchronize(queues_[i]->stream)) {
-      failure("the work", r);
-      return "the GPU's context was lost: " + (lost_.empty() ? driver_->describe(r) : lost_);
-    }
-  }
-  return {};
 }
 
 }  // namespace lz

@@ -76,14 +76,17 @@ export function createGpuBackend(
   const familyFor = (node: Node): Family | null => {
     const primitive = node.primitive as Primitive
     // Nobody has other kernels for it.
-    if (primitive.elementwise) return elementwise.supports(node) ? elementwise : null
+    if (primitive.elementwise)
+      return elementwise.supports(node) && isThere(node, elementwise) ? elementwise : null
     for (const family of [
       Object.hasOwn(own, primitive.name) ? own[primitive.name] : undefined,
       familyOf(primitive),
     ])
-      if (family?.supports(node)) return family
+      if (family?.supports(node) && isThere(node, family)) return family
     return null
   }
+  const isThere = (node: Node, family: Family): boolean =>
+    runtime.limited !== true || isProvided(node, family)
   /** True if the kernels of an application are there, where none can be compiled. What it has no memory for yet counts as row-major. */
   const isProvided = (node: Node, family: Family): boolean => {
     const lacking = [...node.inputs, ...(node.outputs ?? [node])].filter(
@@ -170,7 +173,7 @@ export function createGpuBackend(
     queue: {
       lower(node) {
         const family = familyFor(node)
-        if (family === null || (runtime.limited === true && !isProvided(node, family))) return null
+        if (family === null) return null
         return family === elementwise ? elementwiseEncoder : encoder
       },
       encodeCopy: (source, target) =>

@@ -74,7 +74,7 @@ export class StreamOrder {
     const passed = this.passed[stream]
     if (other === stream || (passed[other] ?? 0) >= work) return
     this.join(other)
-    // What that one has waited for is over too.
+    // So is all that this one has waited for.
     this.passed[other].forEach((count, third) => {
       passed[third] = Math.max(passed[third] ?? 0, count)
     })

@@ -1,0 +1,39 @@
+/* Packed weights (mode affine) in the dtype of a product: a thread has 8 codes. Before this text stand LZ_BITS (4 or 8), LZ_GROUP (codes
+ * of a group) and, for bfloat16, LZ_BRAIN, or for float32, LZ_WIDE. */
+#define LZ_KERNELS
+#include "tensor-core.cuh"
+
+constexpr int CODES = 8, WORDS = CODES * LZ_BITS / 32, PER_WORD = 32 / LZ_BITS;
+constexpr u32 MASK = (1u << LZ_BITS) - 1;
+
+#ifdef LZ_WIDE
+typedef float Element;
+inline float value_of(float x) { return x; }
+inline float element_of(float x) { return x; }
+#else
+typedef u16 Element;
+inline float value_of(u16 x) { return float_of(x); }
+inline u16 element_of(float x) { return u16(pack(x, 0.0f)); }
+#endif
+
+struct alignas(4 * WORDS) Packed {
+  u32 word[WORDS];
+};
+struct alignas(16) Unpacked {
+  Element value[CODES];
+};
+
+extern "C" __global__ void __launch_bounds__(256) unpack(const u32* weights, const Element* scales,
+                                                         const Element* biases, Element* y, const int chunks) {
+  const int chunk = int(blockIdx.x * 256 + threadIdx.x);
+  if (chunk >= chunks) return;
+  const Packed packed = ((const Packed*)weights)[chunk];
+  const int group = chunk / (LZ_GROUP / CODES);
+  const float scale = value_of(scales[group]), bias = value_of(biases[group]);
+  Unpacked made;
+#pragma unroll
+  for (int i = 0; i < CODES; i++)
+    made.value[i] =
+        element_of(scale * float(int(packed.word[i / PER_WORD] >> (i % PER_WORD * LZ_BITS) & MASK)) + bias);
+  ((Unpacked*)y)[chunk] = made;
+}

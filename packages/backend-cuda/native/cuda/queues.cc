@@ -1,0 +1,43 @@
+// Streams of the driver, and events by which they wait for each other.
+#include "cuda/device.h"
+
+namespace lz {
+
+std::string Gpu::use_stream(uint32_t index) {
+  if (index > queues_.size()) return "there is no such stream";
+  if (index == queues_.size()) {
+    auto made = std::make_unique<Queue>();
+    if (const Result r = driver_->StreamCreate(&made->stream, kNonBlocking))
+      return failure("cuStreamCreate", r);
+    if (const Result r = driver_->EventCreate(&made->event, kDisableTiming)) {
+      driver_->StreamDestroy(made->stream);
+      return failure("cuEventCreate", r);
+    }
+    queues_.push_back(std::move(made));
+  }
+  current_ = queues_[index].get();
+  return {};
+}
+
+std::string Gpu::join(Queue& waiting, Queue& awaited) {
+  if (&waiting == &awaited) return {};
+  if (const Result r = driver_->EventRecord(awaited.event, awaited.stream))
+    return failure("cuEventRecord", r);
+  if (const Result r = driver_->StreamWaitEvent(waiting.stream, awaited.event, 0))
+    return failure("cuStreamWaitEvent", r);
+  return {};
+}
+
+std::string Gpu::synchronize(double stream) {
+  if (std::string error = enter(); !error.empty()) return error;
+  for (size_t i = 0; i < queues_.size(); i++) {
+    if (stream >= 0 && stream != double(i)) continue;
+    if (const Result r = driver_->StreamSynchronize(queues_[i]->stream)) {
+      failure("the work", r);
+      return "the GPU's context was lost: " + (lost_.empty() ? driver_->describe(r) : lost_);
+    }
+  }
+  return {};
+}
+
+}  // namespace lz
