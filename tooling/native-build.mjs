@@ -1,6 +1,7 @@
 // Builds the native part of the package in the current folder: native/CMakeLists.txt into build/, with plain CMake
 // and the Node-API headers from npm. Nothing is downloaded. CC, CXX and CMAKE_* from the environment hold as usual;
-// further arguments go to CMake's configure step (`pnpm run build:native -DCMAKE_BUILD_TYPE=Debug`).
+// further arguments go to CMake's configure step (`pnpm run build:native -DCMAKE_BUILD_TYPE=Debug`). LAZULI_BUILD_FOLDER is another
+// folder than build/.
 
 import { spawnSync } from "node:child_process"
 import { existsSync, readdirSync, readFileSync, rmSync } from "node:fs"
@@ -10,7 +11,7 @@ import { dirname, join, resolve } from "node:path"
 import { OLDEST_GLIBC, symbolProblems } from "./release/binary.mjs"
 
 const source = resolve("native")
-const build = resolve("build")
+const build = resolve(process.env.LAZULI_BUILD_FOLDER ?? "build")
 
 if (!existsSync(join(source, "CMakeLists.txt"))) {
   console.log(`notice: ${source} has no CMakeLists.txt, so there is no native part to build`)

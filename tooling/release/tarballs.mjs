@@ -35,10 +35,11 @@ export function publishedPackages() {
 
 const platformFolders = (folder) => readdirSync(folder).map((platform) => `${folder}/${platform}`)
 
-/** True for a package with a binary for another platform, which only a build there can fill. */
-export const isForeign = ({ manifest }) =>
+/** True for a package with a binary for another platform that was not built for it here. */
+export const isForeign = ({ folder, manifest }) =>
   manifest.os !== undefined &&
-  !(manifest.os.includes(process.platform) && manifest.cpu.includes(process.arch))
+  !(manifest.os.includes(process.platform) && manifest.cpu.includes(process.arch)) &&
+  !existsSync(join(folder, "../..", `build-${basename(folder)}`, manifest.main))
 
 /** Packs one package into a folder; returns the tarball. @throws Error with what pnpm said */
 export function pack(folder, target) {
