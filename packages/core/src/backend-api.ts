@@ -138,6 +138,7 @@ export {
   withoutHandles,
 } from "./graph/graph"
 export { fromBfloat16Bits, fromFloat16Bits } from "./graph/half"
+export { INSPECT } from "./graph/inspect"
 export {
   type ApplicationMeta,
   type CudaArgument,

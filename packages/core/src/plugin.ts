@@ -4,7 +4,7 @@
  */
 import { operation as operationOf } from "./graph/args"
 import { describe, RegistryError } from "./graph/errors"
-import type { Signature } from "./graph/kinds"
+import { parametersOf, type Signature } from "./graph/kinds"
 import type { ParamSchema, ParamsOf } from "./graph/params"
 import {
   type Apply,
@@ -113,5 +113,7 @@ export function operation<A extends unknown[], R>(
       hint: 'Use "<npm package>/<name>", such as "@me/my-ops/axpby"; bare names are those of @lazuli/core',
     })
   const op = name.slice(name.lastIndexOf("/") + 1)
+  // Core's are looked at when they are first called: a kind that there is not is to be seen here.
+  parametersOf(signature)
   return operationOf(op, signature, body, inFiles ? name : null, version ?? null)
 }

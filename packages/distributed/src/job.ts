@@ -2,7 +2,6 @@
  * The job that this process belongs to, as the environment tells: `npx lazuli launch` says it in variables of ours, torchrun and mpirun in
  * theirs.
  */
-import { createHash } from "node:crypto"
 import { ArgumentError } from "@lazuli/core"
 import type { JoinOptions } from "./native"
 
@@ -76,7 +75,7 @@ function rendezvous(env: Environment, from: string): [address: string, port: num
   // mpirun on one host: a port that follows from the job's name.
   const job = env.PMIX_NAMESPACE ?? env.OMPI_MCA_ess_base_jobid ?? env.OMPI_MCA_orte_hnp_uri
   if (job && env.OMPI_COMM_WORLD_LOCAL_SIZE === env.OMPI_COMM_WORLD_SIZE) {
-    const digest = createHash("sha256").update(job).digest()
+    const digest = process.getBuiltinModule("node:crypto").createHash("sha256").update(job).digest()
     return ["127.0.0.1", 20000 + (digest.readUInt16BE(0) % 12000)]
   }
   throw new ArgumentError("init", `${from} is set, and nothing says where rank 0 listens`, {

@@ -3,13 +3,13 @@
  * lists and plain objects of them. Everything here walks that tree; layers are in layers/.
  * It is long because it is one class, whose methods share private fields.
  */
-import { inspect } from "node:util"
 import * as mx from "@lazuli/core"
 import {
   ArgumentError,
   describe,
   forEachLeaf,
   format,
+  INSPECT,
   isList,
   isListOf,
   isPlainObject,
@@ -489,7 +489,7 @@ export class Module {
     return `${name}(${this.extraRepr()}${below})`
   }
 
-  [inspect.custom](): string {
+  [INSPECT](): string {
     return this.toString()
   }
 

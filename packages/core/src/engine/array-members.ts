@@ -1,12 +1,12 @@
 /**
  * The members of Array that are no operations: reading values, printing, iteration, giving memory back.
  */
-import { inspect } from "node:util"
 import { isPlainObject, type Operand } from "../graph/args"
 import { calls } from "../graph/calls"
 import { Complex } from "../graph/complex-number"
 import { DTypeError, ShapeError } from "../graph/errors"
 import { Array } from "../graph/graph"
+import { INSPECT } from "../graph/inspect"
 import type { IndexSpec } from "../graph/option-types"
 import { format } from "../graph/shape"
 import { getIndex, IndexedArray, setIndex } from "../ops/indexing"
@@ -101,7 +101,7 @@ const members: PropertyDescriptorMap = {
       return imag(this)
     },
   },
-  [inspect.custom]: {
+  [INSPECT]: {
     value(this: Array) {
       return formatArray(this)
     },

@@ -3,8 +3,6 @@
  * become visible to weak references only after a collection.
  */
 import { readFileSync } from "node:fs"
-import { setFlagsFromString } from "node:v8"
-import { runInNewContext } from "node:vm"
 
 type Collect = (options?: { type: "minor" | "major" }) => void
 
@@ -28,8 +26,8 @@ function findCollector(press: () => void): Collect {
   if (typeof globalThis.gc === "function") return globalThis.gc as unknown as Collect
   if (!areFlagsFrozen())
     try {
-      setFlagsFromString("--expose-gc")
-      const gc: unknown = runInNewContext("gc")
+      process.getBuiltinModule("node:v8").setFlagsFromString("--expose-gc")
+      const gc: unknown = process.getBuiltinModule("node:vm").runInNewContext("gc")
       if (typeof gc === "function") return gc as Collect
     } catch {
       // Some embedders forbid flags or contexts.

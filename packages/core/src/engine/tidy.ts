@@ -1,7 +1,7 @@
 /**
  * `mx.tidy`: gives back what a function made and did not return, at once and without the collector.
  */
-import { AsyncLocalStorage } from "node:async_hooks"
+import type { AsyncLocalStorage } from "node:async_hooks"
 import { ofTrees } from "../graph/boundary"
 import { ArgumentError, describe } from "../graph/errors"
 import { type Array, handles } from "../graph/graph"
@@ -39,7 +39,7 @@ function close(made: readonly Array[], result: unknown): void {
 export function tidy<T>(fn: () => T): T {
   if (typeof fn !== "function")
     throw new ArgumentError("tidy", `expected a function, received ${describe(fn)}`)
-  scopes ??= new AsyncLocalStorage()
+  scopes ??= new (process.getBuiltinModule("node:async_hooks").AsyncLocalStorage)()
   const made: Array[] = []
   open++
   handles.scope = note

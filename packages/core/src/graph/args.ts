@@ -37,10 +37,11 @@ export function operation<A extends unknown[], R>(
   call: string | null = op,
   version: string | null = null,
 ): (args: readonly unknown[]) => R {
-  const parameters = parametersOf(signature)
+  // At the first call: a program calls few of the functions that it imports.
+  let parameters: readonly Parameter[] | undefined
   const checked = (values: A): R => {
     try {
-      checkArguments(op, parameters, values)
+      checkArguments(op, (parameters ??= parametersOf(signature)), values)
       return withOwnHandles(body(...values), values)
     } catch (error) {
       throw renamed(error, op)
@@ -52,6 +53,7 @@ export function operation<A extends unknown[], R>(
     calls.recorder === null ? checked(values) : calls.recorder.call(call ?? op, named, values)
   return (args) => {
     const last = args[args.length - 1]
+    parameters ??= parametersOf(signature)
     if (args.length === 0 || !isPlainObject(last)) {
       if (args.length > parameters.length) refuseExtra(op, parameters, args)
       return run(args as A)
@@ -112,10 +114,10 @@ export function publicFunction<A extends unknown[], R>(
   signature: Signature,
   body: (...args: A) => R,
 ): (...args: A) => R {
-  const parameters = parametersOf(signature)
+  let parameters: readonly Parameter[] | undefined
   return (...args) => {
     try {
-      checkArguments(op, parameters, args)
+      checkArguments(op, (parameters ??= parametersOf(signature)), args)
       return body(...args)
     } catch (error) {
       throw renamed(error, op)

@@ -1,7 +1,7 @@
 /**
  * A complex number as a JavaScript value: what `item()` gives for complex64, and what stands beside arrays as a scalar.
  */
-import { inspect } from "node:util"
+import { INSPECT } from "./inspect"
 
 /** A complex number. `mx.complex(re, im)` makes one. */
 export class Complex {
@@ -17,7 +17,7 @@ export class Complex {
     return `${this.re}${this.im < 0 || Object.is(this.im, -0) ? "-" : "+"}${Math.abs(this.im)}j`
   }
 
-  [inspect.custom](): string {
+  [INSPECT](): string {
     return this.toString()
   }
 }

@@ -5,6 +5,7 @@
 import { markCopy } from "./copies"
 import { DTypeError, describe } from "./errors"
 import { fromBfloat16Bits, fromFloat16Bits, toBfloat16Bits, toFloat16Bits } from "./half"
+import { INSPECT } from "./inspect"
 import type { Holds, Value } from "./option-types"
 
 /** The name of an element type. */
@@ -70,7 +71,7 @@ const prototype: Dtype = Object.create(Function.prototype, {
       return this.name
     },
   },
-  [Symbol.for("nodejs.util.inspect.custom")]: {
+  [INSPECT]: {
     value(this: Dtype) {
       return `mx.${this.name}`
     },

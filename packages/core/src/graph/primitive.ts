@@ -155,7 +155,9 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
     nameCall(`primitive ${name}`, stored(name, apply), version)
     nameCall(`primitive ${name}, all outputs`, stored(name, all), version)
   }
-  return Object.assign(apply, { all, primitive }) as Apply<ParamsOf<S>>
+  apply.all = all
+  apply.primitive = primitive
+  return apply as Apply<ParamsOf<S>>
 }
 
 /** Another package's application, whose only output is asked for. */
@@ -296,18 +298,17 @@ const RULES = [
   "planForStrides",
   "expand",
 ] as const
-const FACTS = ["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous"]
-const PARTS = ["name", "params", "facts", "version", "api", "kernelsFrom", ...RULES]
+const IS_RULE = new Set<string>(RULES)
+const FACTS = new Set(["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous"])
+const PARTS = new Set(["name", "params", "facts", "version", "api", "kernelsFrom", ...RULES])
 
 /** Rules are functions, parameters have kinds that there are, and nothing is misspelt. */
 function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
   const { name, params = {}, facts = {}, version, kernelsFrom } = definition
   unknownAmong(name, "rule or property", definition, PARTS)
-  for (const rule of RULES) {
-    const given: unknown = definition[rule]
-    if (given !== undefined && typeof given !== "function")
-      throw new RegistryError(name, `${rule} must be a function, received ${describe(given)}`)
-  }
+  for (const [part, given] of Object.entries(definition))
+    if (given !== undefined && typeof given !== "function" && IS_RULE.has(part))
+      throw new RegistryError(name, `${part} must be a function, received ${describe(given)}`)
   if (version !== undefined && version !== null && typeof version !== "string")
     throw new RegistryError(name, `version must be a string, received ${describe(version)}`)
   if (kernelsFrom !== undefined && kernelsFrom !== "*") {
@@ -325,15 +326,15 @@ function checkParts(definition: PrimitiveDefinition<ParamSchema>): void {
   checkSchema(name, params)
 }
 
-function unknownAmong(name: string, what: string, value: unknown, known: readonly string[]): void {
+function unknownAmong(name: string, what: string, value: unknown, known: ReadonlySet<string>): void {
   if (typeof value !== "object" || value === null)
     throw new RegistryError(name, `its ${what}s must be an object, received ${describe(value)}`)
   for (const key of Object.keys(value)) {
-    if (known.includes(key)) continue
+    if (known.has(key)) continue
     const near = nearest(key, known)
     throw new RegistryError(
       name,
-      `there is no ${what} "${key}"; there are ${known.join(", ")}`,
+      `there is no ${what} "${key}"; there are ${[...known].join(", ")}`,
       near ? { hint: `Did you mean "${near}"?` } : {},
     )
   }

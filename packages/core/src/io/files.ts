@@ -1,7 +1,6 @@
 /**
  * Files read in bounded pieces, and written beside their place and renamed, so that no reader ever sees half of one.
  */
-import { randomBytes } from "node:crypto"
 import {
   closeSync,
   fchmodSync,
@@ -175,7 +174,7 @@ export function swapBytes(bytes: Uint8Array, dtype: Dtype): void {
  */
 export function writeBeside(path: string, parts: Iterable<Uint8Array>): void {
   const { target, mode } = existing(path)
-  const temporary = `${target}.${process.pid}.${randomBytes(4).toString("hex")}.tmp`
+  const temporary = `${target}.${process.pid}.${crypto.getRandomValues(new Uint32Array(1))[0].toString(16)}.tmp`
   const fd = openSync(temporary, "wx")
   let open = true
   try {

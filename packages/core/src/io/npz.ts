@@ -2,7 +2,6 @@
  * NumPy's archive of several arrays (.npz): a ZIP file with an .npy file for each, stored or deflated.
  * https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
  */
-import * as zlib from "node:zlib"
 import { copyOut, evalTrees, partsOf } from "../engine/readback"
 import { bool_, type Dtype } from "../graph/dtype"
 import { ArgumentError, describe, type ErrorDetails, type FormatError } from "../graph/errors"
@@ -35,6 +34,9 @@ const USUAL_RATIO = 200
 const USUAL_BYTES = 2 ** 28
 /** The most bytes that zlib is asked for at a time: it counts in 32 bits. */
 const MAX_CHUNK = 2 ** 31
+
+/** Loaded when an archive is: with its streams it takes longer than everything else that core asks Node for. */
+const zlib = () => process.getBuiltinModule("node:zlib")
 
 /** A member of an archive, as its directory tells. */
 interface Member {
@@ -200,7 +202,7 @@ function readDeflated(file: BoundedFile, member: Member): Array {
     const packed = file.read(member.begin, member.length)
     // One chunk, a byte larger than what should come, so that zlib needs neither a second one nor a copy of both.
     const chunkSize = Math.min(Math.max(64, member.size + 1), MAX_CHUNK)
-    bytes = zlib.inflateRawSync(packed, { maxOutputLength: Math.max(1, member.size), chunkSize })
+    bytes = zlib().inflateRawSync(packed, { maxOutputLength: Math.max(1, member.size), chunkSize })
   } catch (cause) {
     throw file.error(`${quoted(member.name)} cannot be unpacked`, { cause })
   }
@@ -216,22 +218,26 @@ function readDeflated(file: BoundedFile, member: Member): Array {
   })
 }
 
-const table = Uint32Array.from({ length: 256 }, (_, n) => {
-  let c = n
-  for (let k = 0; k < 8; k++) c = c & 1 ? 0xedb88320 ^ (c >>> 1) : c >>> 1
-  return c >>> 0
-})
+/** Newer Node versions bring it, some ten times as fast as {@link tabledCrc32}. */
+type Crc32 = (bytes: Uint8Array, before: number) => number
 
-/** Newer Node versions bring their own, some ten times as fast. */
-const nativeCrc32 = (zlib as { crc32?: (bytes: Uint8Array, before?: number) => number }).crc32
+let table: Uint32Array | undefined
+
+function tabledCrc32(bytes: Uint8Array, before: number): number {
+  table ??= Uint32Array.from({ length: 256 }, (_, n) => {
+    let c = n
+    for (let k = 0; k < 8; k++) c = c & 1 ? 0xedb88320 ^ (c >>> 1) : c >>> 1
+    return c >>> 0
+  })
+  let c = ~before
+  for (let i = 0; i < bytes.length; i++) c = table[(c ^ bytes[i]) & 255] ^ (c >>> 8)
+  return ~c >>> 0
+}
 
 function crc32(bytes: Uint8Array, before = 0): number {
   // Without bytes the native one may forget what came before.
   if (bytes.length === 0) return before
-  if (nativeCrc32) return nativeCrc32(bytes, before)
-  let c = ~before
-  for (let i = 0; i < bytes.length; i++) c = table[(c ^ bytes[i]) & 255] ^ (c >>> 8)
-  return ~c >>> 0
+  return ((zlib() as { crc32?: Crc32 }).crc32 ?? tabledCrc32)(bytes, before)
 }
 
 /** The fields of an entry that its header and the directory share; numbers from `limit` on stand in the extra field. */
@@ -287,7 +293,7 @@ export function* archive(
     const size = head.length + a.nbytes
     let crc = crc32(head)
     for (const part of partsOf(a)) crc = crc32(part, crc)
-    const packed = compress ? zlib.deflateRawSync(Buffer.concat([head, bytesOf(copyOut(a))])) : null
+    const packed = compress ? zlib().deflateRawSync(Buffer.concat([head, bytesOf(copyOut(a))])) : null
     const length = packed?.length ?? size
     // A header has both sizes wide, or none.
     const local = Math.max(size, length) >= limit ? 0 : limit
