@@ -144,6 +144,16 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["log-sum-exp", () => noise([8, 2000]), (x) => mx.logsumexp(x, -1)],
   ["a range", () => noise([1]), () => mx.arange(3000)],
   ["Hadamard's transform", () => noise([8, 64]), (x) => mx.hadamardTransform(x)],
+  ...([2, 3, 4, 8] as const).map((bits): [string, () => mx.Array, (x: mx.Array) => mx.Array] => [
+    `unpacking ${bits} bits`,
+    () => noise([16, 128]),
+    (x) => {
+      const packed = mx.quantize(x, { groupSize: 64, bits })
+      mx.eval(...packed)
+      hostNative().traffic()
+      return mx.dequantize(...(packed as [mx.Array, mx.Array, mx.Array]), { groupSize: 64, bits })
+    },
+  ]),
   ["segments", () => noise([100, 32]), (x) => x.reshape([20, 5, 32]).sum(1)],
 ])("%s moves each byte once", (_, make, body) => {
   const x = make()

@@ -123,3 +123,14 @@ it("counts what kernels load and store", () => {
   expect(run(`${HEAD} { y[i] = x[i] + x[i ^ 1]; }`)).toEqual([])
   expect(runtime.traffic()).toEqual({ loads: 512, stores: 256, distinctLoads: 256, distinctStores: 256 })
 })
+
+it("counts what a simdgroup reads at once one time, and what it reads again once more", () => {
+  runtime.traffic()
+  expect(run(`${HEAD} { y[i] = x[0]; }`)).toEqual([])
+  // Two simdgroups.
+  expect(runtime.traffic()).toMatchObject({ loads: 8, distinctLoads: 4 })
+  expect(
+    run(`${HEAD} { float s = 0; for (uint k = 0; k < 3; k++) s += x[(i + k) % 64]; y[i] = s; }`),
+  ).toEqual([])
+  expect(runtime.traffic()).toMatchObject({ loads: 3 * 256, distinctLoads: 256 })
+})

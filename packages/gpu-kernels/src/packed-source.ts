@@ -37,15 +37,20 @@ export const packedParameters = ({ mode }: PackedFormat, scales: Dtype): string[
       ]
     : ["device const uint* words", "device const uchar* scales"]
 
-/**
- * `lz_weight(words, scales, biases?, row, j, columns)`: element j of a row of so many columns, as a float. With `stepwise` the product and
- * the sum of mode affine are rounded to the scales' dtype.
- */
-export function packedFunctions(
-  { groupSize, bits, mode }: PackedFormat,
-  scales: Dtype,
-  stepwise: boolean,
-): string {
+/** The statement that reads what the codes of a group share. */
+const groupText = (mode: PackedFormat["mode"]): string =>
+  `float scale = ${{ affine: "float(scales[group])", nvfp4: "lz_fp8(scales[group])" }[mode as string] ?? "lz_power(scales[group])"}${mode === "affine" ? ", bias = float(biases[group])" : ""};`
+
+/** The value of a code as a float. With `stepwise` the product and the sum of mode affine are rounded to the scales' dtype. */
+function valueOf({ bits, mode }: PackedFormat, scales: Dtype, code: string, stepwise: boolean): string {
+  if (mode !== "affine") return `${bits === 4 ? "lz_fp4" : "lz_fp8"}(${code}) * scale`
+  const type = metalType(scales) as string
+  const round = (x: string): string => (stepwise && type !== "float" ? `float(${type}(${x}))` : x)
+  return round(`${round(`float(${code}) * scale`)} + bias`)
+}
+
+/** `lz_weight(words, scales, biases?, row, j, columns)`: element j of a row of so many columns, as a float. */
+export function packedFunctions({ groupSize, bits, mode }: PackedFormat, scales: Dtype): string {
   const straddles = 32 % bits !== 0
   const code = `inline uint lz_code(device const uint* words, uint row, uint j, uint columns) {
   uint at = j * ${bits}, shift = at % 32;
@@ -56,19 +61,61 @@ ${straddles ? `  if (shift + ${bits} > 32) v |= word[1] << (32 - shift);\n` : ""
 `
   const parameters = packedParameters({ groupSize, bits, mode }, scales).join(", ")
   const group = `row * (columns / ${groupSize}) + j / ${groupSize}`
-  const type = metalType(scales) as string
-  const round = (x: string): string => (stepwise && type !== "float" ? `float(${type}(${x}))` : x)
-  const value =
-    mode === "affine"
-      ? round(
-          `${round("float(lz_code(words, row, j, columns)) * float(scales[group])")} + float(biases[group])`,
-        )
-      : mode === "nvfp4"
-        ? "lz_fp4(lz_code(words, row, j, columns)) * lz_fp8(scales[group])"
-        : `${bits === 4 ? "lz_fp4" : "lz_fp8"}(lz_code(words, row, j, columns)) * lz_power(scales[group])`
+  const value = valueOf({ groupSize, bits, mode }, scales, "lz_code(words, row, j, columns)", false)
   return `${E4M3}${E2M1}${E8M0}${code}inline float lz_weight(${parameters}, uint row, uint j, uint columns) {
   uint group = ${group};
+  ${groupText(mode)}
   return ${value};
+}
+`
+}
+
+/** Elements that a thread unpacks: whole words of them, all of one group. */
+export const unpackRun = (bits: number): number => ({ 3: 32, 5: 32, 2: 16, 6: 16 })[bits] ?? 8
+
+/** Bytes of the vectors that are written. */
+const VECTOR = 16
+
+/**
+ * Kernel `unpack`: words, scales, in affine biases, the global scale where there is one, the elements and the number of runs. What is
+ * written begins at a multiple of 16 bytes where it is `aligned`.
+ */
+export function unpackSource(
+  format: PackedFormat,
+  scales: Dtype,
+  to: Dtype,
+  global: boolean,
+  aligned: boolean,
+): string {
+  const { bits, groupSize } = format
+  const run = unpackRun(bits)
+  const count = (run * bits) / 32
+  const type = metalType(to) as string
+  const width = aligned ? VECTOR / to.size : 1
+  const parameters = [
+    ...packedParameters(format, scales),
+    ...(global ? ["device const float* whole"] : []),
+    `device ${type}* y`,
+    "constant uint& runs",
+  ].map((text, i) => `${text} [[buffer(${i})]]`)
+  const straddles = 32 % bits !== 0
+  return `${METAL_HEADER}${E4M3}${E2M1}${E8M0}struct alignas(${width * to.size}) lz_run { ${type} v[${width}]; };
+kernel void unpack(${parameters.join(", ")}, uint i [[thread_position_in_grid]]) {
+  if (i >= runs) return;
+  uint group = i / ${groupSize / run};
+  ${groupText(format.mode)}
+  uint several[${count}];
+  for (uint w = 0; w < ${count}; w++) several[w] = words[i * ${count} + w];
+${global ? "  float factor = whole[0] / 2688.0f;\n" : ""}  for (uint e = 0; e < ${run}; e += ${width}) {
+    lz_run part;
+    for (uint d = 0; d < ${width}; d++) {
+      uint at = (e + d) * ${bits}, shift = at % 32;
+      uint code = several[at / 32] >> shift;
+${straddles ? `      if (shift + ${bits} > 32) code |= several[at / 32 + 1] << (32 - shift);\n` : ""}      code &= ${2 ** bits - 1}u;
+      part.v[d] = ${type}(${valueOf(format, scales, "code", true)}${global ? " * factor" : ""});
+    }
+    *(device lz_run*)(y + i * ${run} + e) = part;
+  }
 }
 `
 }

@@ -7,38 +7,41 @@
 
 /* The executor sets it when it loads a library. */
 extern "C" {
-__attribute__((visibility("default"))) void (*lazuli_metal_access)(const void*, lz::u32 size, lz::u32 kind);
+__attribute__((visibility("default"))) void (*lazuli_metal_access)(const void*, lz::u32 size, lz::u32 kind,
+                                                                   const void* where);
 }
 
 namespace lz {
 enum Access : u32 { kRead, kWrite, kAtomicRead, kAtomicWrite, kFence, kBarrier };
 }
 
+/* With the place in the kernel that the access is at. */
+#define LZ_NOTE(p, size, kind) lazuli_metal_access(p, size, kind, __builtin_return_address(0))
 #define LZ_UNCHECKED __attribute__((no_sanitize("thread")))
-#define LZ_ACCESS(size)                                                                                 \
-  LZ_UNCHECKED void __tsan_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); }             \
-  LZ_UNCHECKED void __tsan_write##size(void* p) { lazuli_metal_access(p, size, lz::kWrite); }           \
-  LZ_UNCHECKED void __tsan_unaligned_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); }   \
-  LZ_UNCHECKED void __tsan_unaligned_write##size(void* p) { lazuli_metal_access(p, size, lz::kWrite); } \
-  LZ_UNCHECKED void __tsan_volatile_read##size(void* p) { lazuli_metal_access(p, size, lz::kRead); }    \
-  LZ_UNCHECKED void __tsan_volatile_write##size(void* p) { lazuli_metal_access(p, size, lz::kWrite); }
+#define LZ_ACCESS(size)                                                                     \
+  LZ_UNCHECKED void __tsan_read##size(void* p) { LZ_NOTE(p, size, lz::kRead); }             \
+  LZ_UNCHECKED void __tsan_write##size(void* p) { LZ_NOTE(p, size, lz::kWrite); }           \
+  LZ_UNCHECKED void __tsan_unaligned_read##size(void* p) { LZ_NOTE(p, size, lz::kRead); }   \
+  LZ_UNCHECKED void __tsan_unaligned_write##size(void* p) { LZ_NOTE(p, size, lz::kWrite); } \
+  LZ_UNCHECKED void __tsan_volatile_read##size(void* p) { LZ_NOTE(p, size, lz::kRead); }    \
+  LZ_UNCHECKED void __tsan_volatile_write##size(void* p) { LZ_NOTE(p, size, lz::kWrite); }
 #define LZ_ATOMIC_ACCESS(bits, type)                                                                     \
   LZ_UNCHECKED type __tsan_atomic##bits##_load(const volatile type* p, int) {                            \
-    lazuli_metal_access(const_cast<const type*>(p), bits / 8, lz::kAtomicRead);                          \
+    LZ_NOTE(const_cast<const type*>(p), bits / 8, lz::kAtomicRead);                                      \
     return __atomic_load_n(p, __ATOMIC_RELAXED);                                                         \
   }                                                                                                      \
   LZ_UNCHECKED void __tsan_atomic##bits##_store(volatile type* p, type v, int) {                         \
-    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                               \
+    LZ_NOTE(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                                           \
     __atomic_store_n(p, v, __ATOMIC_RELAXED);                                                            \
   }                                                                                                      \
   LZ_UNCHECKED int __tsan_atomic##bits##_compare_exchange_strong(volatile type* p, type* e, type v, int, \
                                                                  int) {                                  \
-    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                               \
+    LZ_NOTE(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                                           \
     return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);              \
   }                                                                                                      \
   LZ_UNCHECKED int __tsan_atomic##bits##_compare_exchange_weak(volatile type* p, type* e, type v, int,   \
                                                                int) {                                    \
-    lazuli_metal_access(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                               \
+    LZ_NOTE(const_cast<type*>(p), bits / 8, lz::kAtomicWrite);                                           \
     return __atomic_compare_exchange_n(p, e, v, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);              \
   }
 extern "C" {
@@ -46,8 +49,8 @@ extern "C" {
 LZ_UNCHECKED void __tsan_init() {}
 LZ_UNCHECKED void __tsan_func_entry(void*) {}
 LZ_UNCHECKED void __tsan_func_exit() {}
-LZ_UNCHECKED void __tsan_read_range(void* p, lz::usize n) { lazuli_metal_access(p, lz::u32(n), lz::kRead); }
-LZ_UNCHECKED void __tsan_write_range(void* p, lz::usize n) { lazuli_metal_access(p, lz::u32(n), lz::kWrite); }
+LZ_UNCHECKED void __tsan_read_range(void* p, lz::usize n) { LZ_NOTE(p, lz::u32(n), lz::kRead); }
+LZ_UNCHECKED void __tsan_write_range(void* p, lz::usize n) { LZ_NOTE(p, lz::u32(n), lz::kWrite); }
 LZ_UNCHECKED void __tsan_atomic_thread_fence(int) {}
 LZ_ACCESS(1)
 LZ_ACCESS(2)
@@ -64,11 +67,11 @@ LZ_ATOMIC_ACCESS(64, unsigned long)
 namespace metal {
 inline void lz_checked_barrier(mem_flags flags, int line = __builtin_LINE()) {
   threadgroup_barrier(flags, line);
-  lazuli_metal_access(nullptr, lz::u32(flags), lz::kBarrier);
+  LZ_NOTE(nullptr, lz::u32(flags), lz::kBarrier);
 }
 inline void lz_checked_fence(mem_flags flags, int line = __builtin_LINE()) {
   simdgroup_barrier(flags, line);
-  lazuli_metal_access(nullptr, lz::u32(flags), lz::kFence);
+  LZ_NOTE(nullptr, lz::u32(flags), lz::kFence);
 }
 }  // namespace metal
 #define threadgroup_barrier(flags) lz_checked_barrier(flags)

@@ -37,6 +37,8 @@ void Checker::begin_group(uint64_t number, u32 lanes, const char* arena) {
   threadgroup_epochs_.assign(lanes, 0);
   device_epochs_.assign(lanes, 0);
   fences_.assign(lanes, 0);
+  loads_.clear();
+  rounds_.clear();
   const uintptr_t begin = reinterpret_cast<uintptr_t>(arena);
   arena_ = {begin, begin + kThreadgroupBytes, begin + kThreadgroupBytes, -1, false};
   std::memset(static_cast<void*>(arena_cells_.get()), 0, sizeof(Cell) * kThreadgroupBytes);
@@ -93,7 +95,21 @@ std::string Checker::race(const Access& before, bool wrote, const Access& now, b
          (in_arena ? "mem_threadgroup" : "mem_device") + " between them";
 }
 
-std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind kind) {
+Traffic Checker::take_traffic() {
+  counting_ = true;
+  const Traffic taken = traffic_;
+  traffic_ = {};
+  return taken;
+}
+
+void Checker::count(u32 lane, uintptr_t address, u32 size, bool writes, uintptr_t where) {
+  if (writes)
+    traffic_.stores += size;
+  else if (loads_.insert({lane / kSimdWidth, rounds_[{lane, 0, where, 0}]++, where, address}).second)
+    traffic_.loads += size;
+}
+
+std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind kind, uintptr_t where) {
   if (kind == AccessKind::kFence) {
     fences_[lane]++;
     return {};
@@ -127,7 +143,7 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
   if (region->bytes)
     return writes ? "writes to buffer " + std::to_string(region->buffer) + ", which is constant"
                   : std::string();
-  if (!in_arena) (writes ? traffic.stores : traffic.loads) += size;
+  if (!in_arena && counting_) count(lane, address, size, writes, where);
   const Access now{group_,        (in_arena ? threadgroup_epochs_ : device_epochs_)[lane],
                    fences_[lane], uint16_t(lane),
                    true,          atomic};
@@ -141,7 +157,7 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
     const bool clash = c->write.set && !(c->write.atomic && atomic) && !ordered(c->write, now, in_arena);
     if (clash) return race(c->write, true, now, writes, *region, at);
     if (!writes) {
-      if (!in_arena && !c->loaded) traffic.distinct_loads++;
+      if (!in_arena && !c->loaded) traffic_.distinct_loads++;
       c->loaded = true;
       const Access& last = c->read;
       if (!last.set || (ordered(last, now, in_arena) && ordered_others(*c, now, in_arena)))
@@ -154,7 +170,7 @@ std::string Checker::access(u32 lane, uintptr_t address, u32 size, AccessKind ki
       c->read = now;
       continue;
     }
-    if (!in_arena && !c->stored) traffic.distinct_stores++;
+    if (!in_arena && !c->stored) traffic_.distinct_stores++;
     c->stored = true;
     if (c->read.set && !(c->read.atomic && atomic) &&
         !(ordered(c->read, now, in_arena) && ordered_others(*c, now, in_arena))) {

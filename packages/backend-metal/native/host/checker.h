@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "host/executor.h"
@@ -16,7 +17,8 @@ namespace lz {
 // As checked.h numbers them.
 enum class AccessKind : u32 { kRead, kWrite, kAtomicRead, kAtomicWrite, kFence, kBarrier };
 
-// Bytes of buffers: moved in all, and how many different ones.
+// Bytes of buffers: moved in all, and how many different ones. Lanes of a simdgroup that read the same bytes
+// at once move them once, as on a GPU; what they read in different rounds of a loop they move again.
 struct Traffic {
   uint64_t loads = 0, stores = 0, distinct_loads = 0, distinct_stores = 0;
 };
@@ -26,8 +28,9 @@ class Checker {
   void begin(const Dispatch& dispatch);
   void begin_group(uint64_t number, u32 lanes, const char* arena);
   // The fault of a thread's access; empty where there is none.
-  std::string access(u32 lane, uintptr_t address, u32 size, AccessKind kind);
-  Traffic traffic;
+  std::string access(u32 lane, uintptr_t address, u32 size, AccessKind kind, uintptr_t where);
+  // The traffic since the last call; the first one begins the count, which takes its time.
+  Traffic take_traffic();
 
  private:
   struct Access {
@@ -50,12 +53,32 @@ class Checker {
     bool bytes;  // of the command stream, which kernels only read
   };
 
+  // A simdgroup's load: which, of which round, from where.
+  struct Load {
+    u32 simdgroup, round;
+    uintptr_t where, address;
+    bool operator==(const Load&) const = default;
+  };
+  struct Hash {
+    size_t operator()(const Load& l) const {
+      size_t h = l.where * 0x9e3779b97f4a7c15u ^ l.address;
+      h = (h ^ h >> 29) * 0xbf58476d1ce4e5b9u ^ (size_t(l.simdgroup) << 32 | l.round);
+      return h * 0x94d049bb133111ebu >> 7;
+    }
+  };
+
+  void count(u32 lane, uintptr_t address, u32 size, bool writes, uintptr_t where);
   Cell* cell(uintptr_t address, bool in_arena);
   bool ordered_others(const Cell& cell, const Access& now, bool in_arena) const;
   bool ordered(const Access& before, const Access& now, bool in_arena) const;
   std::string race(const Access& before, bool wrote, const Access& now, bool writes, const Region& region,
                    uintptr_t address) const;
 
+  Traffic traffic_;
+  bool counting_ = false;
+  std::unordered_set<Load, Hash> loads_;
+  // The rounds of each lane at each place: loads without an address.
+  std::unordered_map<Load, u32, Hash> rounds_;
   std::vector<Region> regions_;
   Region arena_{};
   u32 group_ = 0;

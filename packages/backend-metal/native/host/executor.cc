@@ -54,16 +54,16 @@ class Worker {
   std::string error;
   // Follows accesses while a checked kernel runs.
   Checker* checker() { return checker_ ? checker_.get() : (checker_ = std::make_unique<Checker>()).get(); }
-  void note(Fiber* fiber, const void* address, u32 size, u32 kind) {
-    std::string problem =
-        checker_->access(fiber->lane, reinterpret_cast<uintptr_t>(address), size, AccessKind(kind));
+  void note(Fiber* fiber, const void* address, u32 size, u32 kind, const void* where) {
+    std::string problem = checker_->access(fiber->lane, reinterpret_cast<uintptr_t>(address), size,
+                                           AccessKind(kind), reinterpret_cast<uintptr_t>(where));
     if (problem.empty()) return;
     fail(std::move(problem));
     // The group is given up: back to the scheduler for good.
     switch_stack(&fiber->stack, scheduler_);
   }
-  static void note_access(Fiber* fiber, const void* address, u32 size, u32 kind) {
-    of(fiber).note(fiber, address, size, kind);
+  static void note_access(Fiber* fiber, const void* address, u32 size, u32 kind, const void* where) {
+    of(fiber).note(fiber, address, size, kind, where);
   }
   // After a fault the stacks hold abandoned threads.
   void reset() { prepared_ = 0; }
@@ -341,19 +341,14 @@ char* unbound_memory() {
   return memory;
 }
 
-Traffic take_traffic() {
-  Checker* checker = Worker::mine().checker();
-  const Traffic traffic = checker->traffic;
-  checker->traffic = {};
-  return traffic;
-}
+Traffic take_traffic() { return Worker::mine().checker()->take_traffic(); }
 
-void note_access(const void* address, u32 size, u32 kind) {
+void note_access(const void* address, u32 size, u32 kind, const void* where) {
   Fiber* fiber = current();
   const uintptr_t stack = reinterpret_cast<uintptr_t>(fiber) & ~(uintptr_t{kStackBytes} - 1);
   // A thread's own variables.
   if (reinterpret_cast<uintptr_t>(address) - stack < kStackBytes) return;
-  Worker::note_access(fiber, address, size, kind);
+  Worker::note_access(fiber, address, size, kind, where);
 }
 
 std::string run(const Dispatch& dispatch) {

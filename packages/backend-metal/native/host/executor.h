@@ -29,7 +29,7 @@ struct Traffic;
 Traffic take_traffic();
 
 // Called by checked kernels before every access.
-void note_access(const void* address, u32 size, u32 kind);
+void note_access(const void* address, u32 size, u32 kind, const void* where);
 
 // Seconds after which a dispatch is ended; 0 never ends one.
 void set_time_limit(double seconds);

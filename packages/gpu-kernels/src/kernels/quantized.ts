@@ -5,8 +5,16 @@ import { type Node, sizeOf } from "@lazuli/core/engine"
 import type { Argument, DispatchQueue } from "../dispatch"
 import { type Ending, type Families, type Family, isCountable } from "../family"
 import { type View, viewOf } from "../layout"
-import { METAL_HEADER, metalType } from "../metal-types"
-import { type PackedFormat, packedFunctions, packedParameters, packSource, packSpan } from "../packed-source"
+import { metalType } from "../metal-types"
+import {
+  type PackedFormat,
+  packedFunctions,
+  packedParameters,
+  packSource,
+  packSpan,
+  unpackRun,
+  unpackSource,
+} from "../packed-source"
 import { encodeProduct, withExtras } from "./matmul"
 import { dispatchEach } from "./moves"
 import { targetOf } from "./reduce"
@@ -51,7 +59,7 @@ function encode(node: Node, queue: DispatchQueue, gathers: boolean, ending?: End
         ],
         args,
         layout: [rows, columns, ...(gathers ? [x.shape[0], a.strides[0], w.shape[0]] : [])],
-        functions: packedFunctions(params, scales.dtype, false),
+        functions: packedFunctions(params, scales.dtype),
         bAlongK: params.transpose,
         text: (at) => ({
           setup: gathers
@@ -68,22 +76,6 @@ function encode(node: Node, queue: DispatchQueue, gathers: boolean, ending?: End
   )
 }
 
-const unpackSource = (format: PackedFormat, scales: Node, to: string, global: boolean): string => {
-  const names = format.mode === "affine" ? "words, scales, biases" : "words, scales"
-  const parameters = [
-    ...packedParameters(format, scales.dtype),
-    ...(global ? ["device const float* whole"] : []),
-    `device ${to}* y`,
-    "constant uint* sizes",
-  ].map((text, i) => `${text} [[buffer(${i})]]`)
-  return `${METAL_HEADER}${packedFunctions(format, scales.dtype, true)}kernel void unpack(${parameters.join(", ")}, uint i [[thread_position_in_grid]]) {
-  if (i >= sizes[0]) return;
-  uint columns = sizes[1];
-  y[i] = ${to}(lz_weight(${names}, i / columns, i % columns, columns)${global ? " * (whole[0] / 2688.0f)" : ""});
-}
-`
-}
-
 const dequantize: Family = {
   supports: (node) =>
     supports(node) &&
@@ -91,22 +83,23 @@ const dequantize: Family = {
   encode: (node, queue) => {
     const format = node.params as unknown as PackedFormat
     const global = format.mode !== "affine" && node.inputs.length > 2
-    const n = sizeOf(node.shape)
-    const to = metalType(node.dtype) as string
+    const { dtype } = node
+    const runs = sizeOf(node.shape) / unpackRun(format.bits)
     const target = targetOf(node)
-    const [, scales] = node.inputs
+    const aligned = target.offset % 16 === 0
+    const scales = node.inputs[1].dtype
     withExtras(queue, node.inputs, (args) =>
       dispatchEach(
         queue,
         "dequantize",
         {
-          key: `unpack ${format.mode} ${format.bits} ${format.groupSize} ${scales.dtype.name} ${to} ${global}`,
+          key: `unpack ${format.mode} ${format.bits} ${format.groupSize} ${scales.name} ${dtype.name} ${global} ${aligned}`,
           name: "unpack",
-          source: () => unpackSource(format, scales, to, global),
+          source: () => unpackSource(format, scales, dtype, global, aligned),
         },
-        [...args, target, Uint32Array.of(n, node.shape[node.shape.length - 1])],
+        [...args, target, Uint32Array.of(runs)],
         [target.storage],
-        n,
+        runs,
       ),
     )
   },
