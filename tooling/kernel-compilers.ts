@@ -14,6 +14,7 @@ const checks = fileURLToPath(new URL("../packages/gpu-kernels/checks/", import.m
 
 /** A source that a compiler refused, with what it said first. */
 export interface Refusal {
+  readonly source: KernelSource
   readonly file: string
   readonly message: string
 }
@@ -80,7 +81,7 @@ export async function read(
           sources[i],
           join(folder, `${i}.${reading.extension}`),
         )
-        if (message !== null) refused.push({ file: sources[i].file, message })
+        if (message !== null) refused.push({ source: sources[i], file: sources[i].file, message })
       }
     }
     await Promise.all(Array.from({ length: availableParallelism() }, work))

@@ -1,12 +1,17 @@
 // `npm run kernels`: every source of a GPU kernel that MLX's recorded cases need goes through clang, as CUDA to PTX and, with real address
 // spaces, as C++ for OpenCL.
 //
-//   npm run kernels -- [--families unary,reduce] [--only ptx,native,strict] [--instances]
+//   npm run kernels -- [--families unary,reduce] [--only ptx,native,strict] [--instances] [--named gather,unpack] [--known FILE]
+//
+// `--named` reads those alone whose file or source has one of the words; `--known` leaves out what FILE lists as read before, and adds to
+// it what was accepted, so that a later run reads what changed.
 
+import { createHash } from "node:crypto"
+import { existsSync, readFileSync, writeFileSync } from "node:fs"
 import { parseArgs } from "node:util"
 import { findClang } from "@lazuli/gpu-kernels"
-import { native, ptx, read, strict } from "./kernel-compilers"
-import { cudaSources, instances, kernelSources, packagedSources } from "./kernel-sources"
+import { native, ptx, type Reading, read, strict } from "./kernel-compilers"
+import { cudaSources, instances, type KernelSource, kernelSources, packagedSources } from "./kernel-sources"
 import "@lazuli/backend-cpu"
 
 const { values } = parseArgs({
@@ -14,6 +19,8 @@ const { values } = parseArgs({
     families: { type: "string" },
     only: { type: "string", default: "ptx,native,strict" },
     instances: { type: "boolean", default: false },
+    named: { type: "string" },
+    known: { type: "string" },
   },
 })
 const clang = findClang()?.command
@@ -24,10 +31,25 @@ if (!clang) {
 const all = await kernelSources(values.families?.split(","))
 const metal = [...packagedSources(), ...(values.instances ? instances(all) : all)]
 const wanted = values.only.split(",")
+const names = values.named?.split(",")
+const known = new Set(
+  values.known !== undefined && existsSync(values.known)
+    ? readFileSync(values.known, "utf8").trim().split("\n")
+    : [],
+)
+
+/** Equal for a source that a compiler was given in the same form. */
+const digestOf = (reading: Reading, { source, file }: KernelSource): string =>
+  `${reading.name} ${createHash("sha256").update(`${reading.flags}\0${file}\0${source}`).digest("hex")}`
+
+const isWanted = (reading: Reading, source: KernelSource): boolean =>
+  (names?.some((name) => source.file.includes(name) || source.source.includes(name)) ?? true) &&
+  !known.has(digestOf(reading, source))
+
 let refused = 0
 for (const reading of [ptx, native, strict]) {
   if (!wanted.includes(reading.name)) continue
-  const sources = reading === native ? cudaSources() : metal
+  const sources = (reading === native ? cudaSources() : metal).filter((each) => isWanted(reading, each))
   const start = performance.now()
   const refusals = await read(clang, reading, sources)
   const seconds = ((performance.now() - start) / 1000).toFixed(0)
@@ -36,5 +58,8 @@ for (const reading of [ptx, native, strict]) {
   )
   for (const { file, message } of refusals) console.log(`  ${file}: ${message}`)
   refused += refusals.length
+  const rejected = new Set(refusals.map(({ source }) => source))
+  for (const each of sources) if (!rejected.has(each)) known.add(digestOf(reading, each))
 }
+if (values.known !== undefined) writeFileSync(values.known, `${[...known].sort().join("\n")}\n`)
 process.exitCode = refused > 0 ? 1 : 0
