@@ -329,7 +329,10 @@ function runPlan(application: Application, backend: Backend, recorded: Plan): vo
   const { inputs } = application
   for (let i = 0; i < inputs.length; i++) {
     const input = inputs[i]
-    if (isStraightened(storages, input, (input.storage as Storage).original !== null))
+    if (
+      input.strides !== null &&
+      isStraightened(storages, input, (input.storage as Storage).original !== null)
+    )
       straighten(input, backend)
   }
   if (readsAll(storages, inputs, recorded)) {

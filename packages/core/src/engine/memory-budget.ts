@@ -74,9 +74,14 @@ function resultBytes(application: Application): number {
   if (application.primitive.rules.plan === undefined) return bytes
   const plan = planOf(application)
   if (plan === null) return bytes
-  const { inputs } = application
-  const asTheyLie = inputs.some((input) => found.stridesOf(input) !== null)
-  return bytes + ((asTheyLie ? readingOf(found, application, plan).plan : plan).bytes ?? 0)
+  return bytes + ((liesOtherwise(application) ? readingOf(found, application, plan).plan : plan).bytes ?? 0)
+}
+
+/** True if a plan finds an input that is not row-major. */
+function liesOtherwise({ inputs }: Application): boolean {
+  for (let i = 0; i < inputs.length; i++)
+    if (inputs[i].strides !== null && found.stridesOf(inputs[i]) !== null) return true
+  return false
 }
 
 /** Storages as plans find them: what is small was made row-major. */

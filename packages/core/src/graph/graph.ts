@@ -452,13 +452,14 @@ export function applyNode(primitive: Primitive, inputs: readonly Node[], params:
 export function applyNodes(primitive: Primitive, inputs: readonly Node[], params: AnyParams): Node[] {
   const metas = primitive.rules.infer(inputs, params)
   const list = globalThis.Array.isArray(metas) ? (metas as readonly Meta[]) : [metas as Meta]
+  // Counted loops: a call of a compiled training step has dozens of both.
   let mark = Mark.None as number
-  for (const input of inputs) mark |= input.mark
+  for (let i = 0; i < inputs.length; i++) mark |= inputs[i].mark
   const stream = currentStream()
-  const outputs = list.map(
-    (meta) => new Node(meta.shape, meta.dtype, primitive, inputs, params, stream, mark),
-  )
-  for (const input of inputs) input.uses++
+  const outputs: Node[] = []
+  for (let i = 0; i < list.length; i++)
+    outputs.push(new Node(list[i].shape, list[i].dtype, primitive, inputs, params, stream, mark))
+  for (let i = 0; i < inputs.length; i++) inputs[i].uses++
   handles.budget -= GRAPH_BYTES * outputs.length
   if (outputs.length === 1) handles.budget -= outputs[0].nbytes
   else {
