@@ -46,3 +46,42 @@ test.each(updates)("%s", (_name, change) => {
       ])
     })
 })
+
+test.each(updates)(
+  "a plan with %s writes over a donated array, and copies what others read",
+  (_name, change) => {
+    gpu(() => {
+      const [state, eager] = [{ x: filled(mx.float32) }, { x: filled(mx.float32) }]
+      const trees = { inputs: state, outputs: state, donate: true }
+      const step = compile(() => {
+        state.x = change(change(state.x))
+      }, trees)
+      const { storage } = state.x.node
+      for (let i = 0; i < 3; i++) {
+        step()
+        mx.eval(state.x)
+        eager.x = change(change(eager.x))
+      }
+      expect(state.x.node.storage).toBe(storage)
+      expect(state.x.tolist()).toEqual(eager.x.tolist())
+      const view = state.x.index("5:")
+      const want = view.tolist()
+      step()
+      mx.eval(state.x)
+      expect(view.tolist()).toEqual(want)
+      expect(state.x.node.storage).not.toBe(storage)
+    })
+  },
+)
+
+test("a plan runs a chain of updates in its result's memory", () => {
+  gpu(() => {
+    const chain = compile((x: mx.Array) => updates.reduce((y, [, change]) => change(y), x.multiply(2)))
+    const x = filled(mx.float32)
+    const want = updates.reduce((y, [, change]) => change(y), x.multiply(2)).tolist()
+    expect(chain(x).tolist()).toEqual(want)
+    // Positions and updates, but no array.
+    expect(chain.explain(x).arenaBytes).toBeLessThan(x.nbytes)
+    expect(x.tolist()).toEqual(filled(mx.float32).tolist())
+  })
+})
