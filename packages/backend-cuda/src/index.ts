@@ -12,6 +12,7 @@ import {
 } from "@lazuli/core/engine"
 import { createGpuBackend, type Family, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
 import { attentionFamilies } from "./attention"
+import { collectivesOf } from "./collectives"
 import { convolutionFamilies } from "./convolutions"
 import { cudaKernel, userKernels } from "./cuda-kernel"
 import { isLikely } from "./libraries"
@@ -25,16 +26,22 @@ const isPresent = isLikely()
 
 const runtime = new CudaRuntime()
 
+const { families: collectiveFamilies, collectives } = collectivesOf(runtime)
+
 /** The kernels of CUDA's own; those of other packages are added when they come. */
 const families: Record<string, Family> = {
   ...productFamilies(() => runtime.has("cublasLt")),
   ...convolutionFamilies(() => runtime.convolvable),
   ...attentionFamilies(() => runtime.facts.major >= 8),
   ...quantizedFamilies(() => runtime.has("cublasLt")),
+  ...collectiveFamilies,
   ...userKernels,
 }
 /** The backend on the first GPU, or on the one that `LAZULI_CUDA_DEVICE` or `mx.cuda.setDevice` numbers. */
-export const cudaBackend: GpuBackend = createGpuBackend(runtime, "cuda", isPresent ? 200 : 50, families)
+export const cudaBackend: GpuBackend = Object.assign(
+  createGpuBackend(runtime, "cuda", isPresent ? 200 : 50, families),
+  { collectives },
+)
 
 onKernels("cuda", (offer) => {
   const provided = providedKernels(offer)

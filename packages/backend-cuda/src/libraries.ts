@@ -7,12 +7,13 @@ import { homedir } from "node:os"
 import { delimiter, join } from "node:path"
 
 /** Libraries that the backend opens. */
-export type LibraryName = "cuda" | "nvrtc" | "cublasLt" | "cudnn"
+export type LibraryName = "cuda" | "nvrtc" | "cublasLt" | "cudnn" | "nccl"
 
 const NAMES: Record<LibraryName, readonly string[]> = {
   cuda: ["libcuda.so.1", "libcuda.so"],
   nvrtc: ["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
   cudnn: ["libcudnn.so.9", "libcudnn.so"],
+  nccl: ["libnccl.so.2", "libnccl.so"],
   cublasLt: ["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
 }
 

@@ -57,6 +57,14 @@ export interface CudaNative {
   openProducts(candidates: readonly string[]): string
   /** Opens cuDNN. */
   openConvolutions(candidates: readonly string[]): string
+  /** Opens NCCL. */
+  openCollectives(candidates: readonly string[]): string
+  /** Fills the bytes by which members find each other. */
+  newCollectiveId(into: Uint8Array): void
+  /** The communicator's number; returns once all members have joined. */
+  joinCollectives(id: Uint8Array, rank: number, size: number): number
+  /** Ends what runs of all communicators. */
+  abortCollectives(): void
   /** True if cuDNN has an algorithm for a convolution. */
   convolvable(words: Int32Array): boolean
   compile(...of: CompileArguments): Compiled
@@ -83,8 +91,12 @@ export interface CudaNative {
   /** The numbers of objects that are gone, in `out`; of all references where `all` is 1. */
   poll(all: 0 | 1, out: Int32Array): number
   pressCollector(): void
-  /** Waits for a stream, or for all where it is −1; gives what the work failed of. */
+  /**
+   * Waits for a stream, or for all where it is −1; gives what the work failed of. With a time it gives undefined where there is work left
+   * after that.
+   */
   synchronize(stream: number): string | null
+  synchronize(stream: number, milliseconds: number): string | null | undefined
 }
 
 /** Its protocol is the version of {@link CudaNative} and of the commands that this package writes. */
@@ -94,7 +106,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 5,
+  protocol: 6,
   hint: "Use mx.cpu where there is no GPU",
 }
 

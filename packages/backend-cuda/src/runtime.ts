@@ -72,6 +72,20 @@ class CudaLibrary implements GpuLibrary {
   }
 }
 
+const numberIn = (text: string | undefined): number | null => (text === undefined ? null : Number(text))
+
+/** The GPU of a process that chose none: launchers number the processes of a host. */
+function ordinalAmong(native: CudaNative): number {
+  const { LAZULI_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_RANK, LOCAL_RANK } = process.env
+  const place = numberIn(LAZULI_LOCAL_RANK ?? OMPI_COMM_WORLD_LOCAL_RANK ?? LOCAL_RANK) ?? 0
+  return Number.isSafeInteger(place) && place > 0 ? place % Math.max(1, native.devices().length) : 0
+}
+
+/** Called while work is waited for that other processes take part in; see `DeviceCollectives.join`. */
+type Check = (seconds: number, work: number, op: string) => void
+/** Milliseconds between such calls. */
+const CHECK_EVERY = 20
+
 /** Runs kernels on an NVIDIA GPU. */
 export class CudaRuntime implements GpuRuntime {
   readonly name = "cuda"
@@ -91,7 +105,7 @@ export class CudaRuntime implements GpuRuntime {
   private concluded = 0
 
   /** `ordinal` chooses among several GPUs; `LAZULI_CUDA_DEVICE` does so from outside. */
-  constructor(private ordinal: number = Number(process.env.LAZULI_CUDA_DEVICE ?? 0)) {}
+  constructor(private ordinal: number | null = numberIn(process.env.LAZULI_CUDA_DEVICE)) {}
 
   /** The GPUs that the driver shows; none where there is no driver. */
   devices(): readonly DeviceFacts[] {
@@ -127,6 +141,7 @@ export class CudaRuntime implements GpuRuntime {
       })
     }
     try {
+      this.ordinal ??= ordinalAmong(native)
       this.opened = { native, facts: native.openDevice(this.ordinal) }
     } catch (cause) {
       throw new DeviceError("cuda", `no GPU can be used: ${(cause as Error).message}`, {
@@ -168,9 +183,68 @@ export class CudaRuntime implements GpuRuntime {
     return this.has("cudnn") ? (words) => this.native.convolvable(words) : null
   }
 
+  /** True where NCCL and a GPU are there. */
+  get hasCollectives(): boolean {
+    try {
+      cudaNative().openCollectives(candidatesFor("nccl"))
+      return this.devices().length > 0
+    } catch {
+      return false
+    }
+  }
+  newCollectiveId(): Uint8Array {
+    const id = new Uint8Array(128)
+    this.native.newCollectiveId(id)
+    return id
+  }
+  private readonly checks: Check[] = []
+  /** The sequence of collectives so far as a number, and the last of them. */
+  private collectives = { work: 0, op: "allSum" }
+  /** A communicator's number. */
+  joinCollectives(id: Uint8Array, rank: number, size: number, check: Check): number {
+    try {
+      const communicator = this.native.joinCollectives(id, rank, size)
+      this.checks.push(check)
+      return communicator
+    } catch (cause) {
+      throw this.error(cause, "NCCL")
+    }
+  }
+  leaveCollectives(): void {
+    this.checks.length = 0
+  }
+  noteCollective(op: string, facts: readonly number[]): void {
+    let { work } = this.collectives
+    for (const fact of facts) work = (Math.imul(work ^ fact, 16777619) + 1) >>> 0
+    this.collectives = { work, op }
+  }
+
+  /** Waits for the work; gives what it failed of. Other processes may fail meanwhile, whose work it waits for. */
+  private awaitWork(stream: number): string | Error | null {
+    const { native, checks } = this
+    if (checks.length === 0) return native.synchronize(stream)
+    const began = performance.now()
+    const { work, op } = this.collectives
+    let isChecked = false
+    try {
+      for (;;) {
+        const outcome = native.synchronize(stream, CHECK_EVERY)
+        if (outcome !== undefined) return outcome
+        isChecked = true
+        for (const check of checks) check((performance.now() - began) / 1000, work, op)
+      }
+    } catch (error) {
+      native.abortCollectives()
+      native.synchronize(ALL)
+      return error as Error
+    } finally {
+      if (isChecked) for (const check of checks) check(-1, work, op)
+    }
+  }
+
   /** The facts of the GPU for users, the number of it among them. */
   deviceFacts(): DeviceFacts {
-    return { ...factsOf(this.facts), device: this.ordinal }
+    return { ...factsOf(this.facts), device: this.ordinal as number }
   }
 
   get info(): DeviceInfo {
@@ -286,20 +360,28 @@ export class CudaRuntime implements GpuRuntime {
     return { id }
   }
   wait({ id }: Submission): readonly CommandFailure[] {
-    if (id > this.concluded) {
-      const lost = this.native.synchronize(ALL)
-      // The launch to blame is not known: none of them has a result.
-      for (let each = this.concluded + 1; lost !== null && each <= this.submissions; each++)
-        this.failures.set(each, [{ word: -1, message: lost }])
-      this.concluded = this.submissions
-    }
+    if (id > this.concluded) this.conclude(ALL)
     const failed = this.failures.get(id) ?? NONE
     this.failures.delete(id)
     return failed
   }
-
   synchronize(stream: number): void {
-    this.native.synchronize(stream)
+    this.conclude(stream)
+  }
+
+  /** Waits for a stream, or for all. */
+  private conclude(stream: number): void {
+    const lost = this.awaitWork(stream)
+    // Of one stream's work others may still go on, unless that was ended.
+    if (stream !== ALL && !(lost instanceof Error)) return
+    const failure =
+      lost instanceof Error
+        ? { word: -1, message: lost.message, error: lost }
+        : { word: -1, message: lost ?? "" }
+    // The launch to blame is not known: none of them has a result.
+    for (let each = this.concluded + 1; lost !== null && each <= this.submissions; each++)
+      this.failures.set(each, [failure])
+    this.concluded = this.submissions
   }
 
   /** The addon's error as one of this library. */

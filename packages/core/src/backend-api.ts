@@ -49,6 +49,7 @@ export {
   backendFor,
   backendOf,
   countFallback,
+  type DeviceCollectives,
   type DeviceFacts,
   type DeviceInformation,
   type Encoder,

@@ -148,6 +148,21 @@ napi_value has_mpi(Call& call) {
   return out;
 }
 
+// check(group, seconds, work, name)
+napi_value check(Call& call) {
+  const auto group = group_at(call.integer(0));
+  World& world = group->world();
+  const double seconds = call.number(1);
+  if (seconds < 0) {
+    world.end();
+    return nullptr;
+  }
+  const std::string name = call.text(3);
+  world.begin(name.c_str(), group->id(), uint64_t(call.number(2)));
+  world.check_device(Clock::now() - std::chrono::microseconds(int64_t(seconds * 1e6)));
+  return nullptr;
+}
+
 napi_value rank(Call& call) { return call.from(double(group_at(call.integer(0))->rank())); }
 napi_value size(Call& call) { return call.from(double(group_at(call.integer(0))->size())); }
 napi_value transport(Call& call) {
@@ -210,7 +225,8 @@ const struct {
   napi_callback run;
 } functions[] = {{"join", entry<join>},           {"leave", entry<leave>}, {"rank", entry<rank>},
                  {"size", entry<size>},           {"split", entry<split>}, {"run", entry<run>},
-                 {"transport", entry<transport>}, {"again", entry<again>}, {"hasMpi", entry<has_mpi>}};
+                 {"transport", entry<transport>}, {"again", entry<again>}, {"hasMpi", entry<has_mpi>},
+                 {"check", entry<check>}};
 
 }  // namespace
 }  // namespace lazuli::dist

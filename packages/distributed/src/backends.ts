@@ -1,10 +1,12 @@
 /**
- * The registry of backends: ways in which the processes of a job exchange data. `ring`, `shm` and `mpi` are the addon's; other packages add
- * theirs.
+ * The registry of backends: ways in which the processes of a job exchange data. `ring`, `shm` and `mpi` are the addon's, `nccl` that of a
+ * GPU's; other packages add theirs.
  */
 import { ArgumentError, RegistryError } from "@lazuli/core"
+import type { DeviceCollectives } from "@lazuli/core/engine"
 import { describe } from "@lazuli/core/plugin"
-import { type Communicator, ofAddon, under } from "./communicators"
+import { type Communicator, type NativeCommunicator, ofAddon, under } from "./communicators"
+import { DeviceCommunicator, deviceCollectives } from "./device-communicators"
 import type { JoinOptions } from "./native"
 import { library, native } from "./native"
 
@@ -43,7 +45,7 @@ export function registerCommunicators(backend: CommunicatorBackend): void {
   registry.set(name, backend)
 }
 
-const OWN = ["any", "ring", "shm", "mpi"]
+const OWN = ["any", "ring", "shm", "mpi", "nccl"]
 
 /**
  * The names of all backends, and `any`, which chooses.
@@ -57,6 +59,7 @@ export function isAvailable(backend: string): boolean {
   const added = registry.get(backend)
   if (added) return added.isAvailable()
   if (library === null || !OWN.includes(backend)) return false
+  if (backend === "nccl") return deviceCollectives()?.isAvailable() ?? false
   if (backend === "shm") return process.platform === "linux"
   return backend !== "mpi" || native().hasMpi()
 }
@@ -74,9 +77,16 @@ export function connectBy(backend: string, job: JoinOptions): Communicator {
   if (added) return added.connect(job)
   if (!isAvailable(backend))
     throw new ArgumentError("init", `the backend "${backend}" cannot be used on this machine`)
-  return under("init", () => {
+  if (backend === "nccl") {
+    const host = connectAddon("any", job)
+    return host.size > 1 ? new DeviceCommunicator(host, deviceCollectives() as DeviceCollectives) : host
+  }
+  return connectAddon(backend, job)
+}
+
+const connectAddon = (backend: string, job: JoinOptions): NativeCommunicator =>
+  under("init", () => {
     if (joined !== null) return ofAddon(native().again(joined, backend))
     joined = native().join(job, backend)
     return ofAddon(joined)
   })
-}

@@ -50,7 +50,7 @@ export interface Communicator {
 }
 
 /** A group of the addon. */
-class NativeCommunicator implements Communicator {
+export class NativeCommunicator implements Communicator {
   readonly backend: string
   readonly rank: number
   readonly size: number
@@ -63,7 +63,11 @@ class NativeCommunicator implements Communicator {
     const [k, r] = [KINDS.indexOf(kind), REDUCTIONS.indexOf(reduction)]
     native().run(this.number, k, r, dtype.code, input, output, count, peer, shape, name)
   }
-  split(color: number, key: number): Communicator {
+  /** Throws where a member has failed; `seconds` below 0 end a wait. */
+  check(seconds: number, work: number, op: string): void {
+    native().check(this.number, seconds, work, op)
+  }
+  split(color: number, key: number): NativeCommunicator {
     return under("split", () => new NativeCommunicator(native().split(this.number, color, key)))
   }
 }
@@ -78,11 +82,12 @@ export function numberOf(communicator: Communicator): number {
     natives.set(communicator.number, communicator)
     return communicator.number
   }
-  return -others.push(communicator)
+  const known = others.indexOf(communicator)
+  return known < 0 ? -others.push(communicator) : -known - 1
 }
 
 /** A communicator of the addon. */
-export const ofAddon = (number: number): Communicator => new NativeCommunicator(number)
+export const ofAddon = (number: number): NativeCommunicator => new NativeCommunicator(number)
 
 /** The communicator with a number. @throws DeviceError where there is none, as for a number that came from a file */
 export function communicatorAt(number: number): Communicator {

@@ -218,7 +218,7 @@ const showIn =
 const USAGE = `usage: lazuli launch [options] program [arguments]
   -n, --ranks N         the number of processes, on each host (2)
   --hosts a,b           machines that ssh reaches; this one by default
-  --backend NAME        ring, shm, mpi, or one that a package brings
+  --backend NAME        ring, shm, mpi, nccl, or one that a package brings
   --restarts N          start a job that failed again, at most so often (0)
   --time-limit SECONDS  the time without progress after which an operation fails (5)`
 

@@ -51,6 +51,8 @@ export interface Native {
     shape: number,
     name: string,
   ): void
+  /** Tells the others that this rank waits for its device since so many seconds; throws where one has failed. Below 0 the wait is over. */
+  check(group: number, seconds: number, work: number, name: string): void
   /** True if MPI's library can be loaded. */
   hasMpi(): boolean
 }

@@ -15,7 +15,8 @@
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 5;
+constexpr int kProtocol = 6;
+constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
 
@@ -35,7 +36,8 @@ void check(Info info, const std::string& problem) {
 
 Napi::Value protocol(Info info) { return Napi::Number::New(info.Env(), kProtocol); }
 
-// openDriver(candidates), openProducts(candidates), openConvolutions(candidates) → the library's path
+// openDriver(candidates), openProducts(candidates), openConvolutions(candidates), openCollectives(candidates)
+// → the library's path
 template <std::string (*open)(const std::vector<std::string>&, std::string*)>
 Napi::Value open_library(Info info) {
   std::string path;
@@ -91,6 +93,28 @@ Napi::Value open_compiler_call(Info info) {
   made.Set("minor", minor);
   return made;
 }
+
+// newCollectiveId(into)
+void new_collective_id_call(Info info) {
+  const Bytes into = bytes(info, 0, kExpectedId);
+  CollectiveId id;
+  if (into.length != sizeof id) throw error(info.Env(), kExpectedId);
+  check(info, new_collective_id(&id));
+  std::memcpy(into.data, &id, sizeof id);
+}
+
+// joinCollectives(id, rank, size) → the communicator's number
+Napi::Value join_collectives(Info info) {
+  const Bytes given = bytes(info, 0, kExpectedId);
+  CollectiveId id;
+  if (given.length != sizeof id) throw error(info.Env(), kExpectedId);
+  std::memcpy(&id, given.data, sizeof id);
+  uint32_t communicator = 0;
+  check(info, gpu(info).join(id, int(number(info, 1)), int(number(info, 2)), &communicator));
+  return Napi::Number::New(info.Env(), communicator);
+}
+
+void abort_collectives(Info info) { gpu(info).abort_collectives(); }
 
 // convolvable(words) → boolean
 Napi::Value convolvable(Info info) {
@@ -273,9 +297,14 @@ Napi::Value new_plan(Info info) {
 }
 void release_plan(Info info) { gpu(info).release_plan(number(info, 0)); }
 
-// synchronize(stream) → null, or what the work failed of; −1 waits for all streams
+// synchronize(stream[, milliseconds]) → null, or what the work failed of; −1 waits for all streams; undefined
+// where there is work left after that time
 Napi::Value synchronize(Info info) {
-  const std::string problem = gpu(info).synchronize(number(info, 0));
+  bool done = true;
+  const std::string problem = info.Length() > 1
+                                  ? gpu(info).synchronize(number(info, 0), int(number(info, 1)), &done)
+                                  : gpu(info).synchronize(number(info, 0));
+  if (!done) return info.Env().Undefined();
   if (problem.empty()) return info.Env().Null();
   return Napi::String::New(info.Env(), problem);
 }
@@ -293,6 +322,10 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("openCompiler", open_compiler_call);
   add("openProducts", open_library<open_products>);
   add("openConvolutions", open_library<open_convolutions>);
+  add("openCollectives", open_library<open_collectives>);
+  add("newCollectiveId", new_collective_id_call);
+  add("joinCollectives", join_collectives);
+  add("abortCollectives", abort_collectives);
   add("convolvable", convolvable);
   add("compile", compile_call);
   add("compileLater", compile_later);

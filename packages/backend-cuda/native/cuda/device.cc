@@ -32,6 +32,8 @@ enum class Op : uint32_t {
   kProduct = 32,
   // Images, kernel and results in bindings 0 to 2, then the integers of a convolution.
   kConvolution = 33,
+  // Input and output in bindings 0 and 1, then the integers of a collective.
+  kCollective = 34,
 };
 
 // Failures after which a context can do nothing more: whatever a kernel did to bring them about.
@@ -92,6 +94,7 @@ Gpu::~Gpu() {
       queue->products.close(*driver_);
       queue->convolutions.close(*driver_);
     }
+    collectives_.close();
     uploads_.close();
     downloads_.close();
     arguments_.close();
@@ -384,46 +387,6 @@ std::string Gpu::launch(Kernel& kernel, Binding* bindings, const uint32_t* share
   return running_ ? note_node(*running_) : std::string();
 }
 
-std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_t count) {
-  // 64-bit integers in pairs of words, and two doubles; src/products.ts writes them.
-  int64_t v[16];
-  if (count != 2 * 18) return "the record is malformed";
-  std::memcpy(v, words, sizeof v);
-  Product q{};
-  q.type = int(v[0]);
-  q.compute = int(v[1]);
-  q.transposed_a = int(v[2]);
-  q.transposed_b = int(v[3]);
-  q.m = v[4];
-  q.n = v[5];
-  q.k = v[6];
-  q.row_a = v[7];
-  q.row_b = v[8];
-  q.row_c = v[9];
-  q.row_d = q.m;
-  q.batch = v[10];
-  q.step_a = v[11];
-  q.step_b = v[12];
-  q.step_c = v[13];
-  q.step_d = v[14];
-  q.bias = v[15];
-  std::memcpy(&q.alpha, words + 32, sizeof(double));
-  std::memcpy(&q.beta, words + 34, sizeof(double));
-  const DevicePointer d = bindings[2].pointer;
-  // Without an addend the result stands for it: a factor of 0 leaves it unread.
-  const DevicePointer c = q.beta == 0 ? d : bindings[3].pointer;
-  return current_->products.run(
-      *driver_, q, {bindings[0].pointer, bindings[1].pointer, c, d, bindings[3].pointer}, current_->stream);
-}
-
-std::string Gpu::convolution(const Binding* bindings, const uint32_t* words, uint32_t count) {
-  Convolution work;
-  if (count != kConvolutionWords) return "the record is malformed";
-  std::memcpy(&work, words, sizeof work);
-  return current_->convolutions.run(
-      *driver_, work, {bindings[0].pointer, bindings[1].pointer, bindings[2].pointer}, current_->stream);
-}
-
 std::vector<Failed> Gpu::run(const uint32_t* words, size_t count) {
   std::vector<Failed> failed;
   if (std::string error = enter(); !error.empty()) return {{SIZE_MAX, error}};
@@ -486,7 +449,12 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
         if (run) error += note_node(*run);
         break;
       case Op::kConvolution:
-        error = convolution(bindings, w + 1, size - 1);
+        if (!run || !run->updated) error = convolution(bindings, w + 1, size - 1);
+        if (run) error += note_node(*run);
+        break;
+      case Op::kCollective:
+        if (!run || !run->updated) error = collective(bindings, w + 1, size - 1);
+        if (run) error += note_node(*run);
         break;
       default:
         // A stream runs in order: barriers say nothing new.

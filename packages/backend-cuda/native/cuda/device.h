@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "cuda/collectives.h"
 #include "cuda/convolutions.h"
 #include "cuda/driver.h"
 #include "cuda/products.h"
@@ -132,6 +133,10 @@ class Gpu {
   bool convolvable(const Convolution& work) {
     return enter().empty() && queues_[0]->convolutions.takes(work, stream_);
   }
+  // The same for so long; `done` tells that nothing is left to wait for.
+  std::string synchronize(double stream, int milliseconds, bool* done);
+  std::string join(const CollectiveId& id, int rank, int size, uint32_t* communicator);
+  void abort_collectives() { collectives_.abort(); }
   DevicePointer address(const Buffer& b) const { return b.pointer; }
 
  private:
@@ -152,6 +157,8 @@ class Gpu {
   std::string note_node(Run& run);
   std::string product(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string convolution(const Binding* bindings, const uint32_t* words, uint32_t count);
+  std::string collective(const Binding* bindings, const uint32_t* words, uint32_t count);
+  std::string conclusion(Result result);
   std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
                      bool in_threads);
   // Text for a failure. One that leaves the context without use is remembered: nothing works from then on.
@@ -177,6 +184,7 @@ class Gpu {
   std::vector<Kernel> kernels_;
   std::vector<std::unique_ptr<Plan>> plans_;
   Run* running_ = nullptr;
+  Collectives collectives_;
   Staging uploads_, downloads_, arguments_;
   DevicePointer mirror_ = 0;  // of arguments_, on the device
 };

@@ -23,6 +23,7 @@ using GraphNode = void*;
 
 constexpr Result kSuccess = 0;
 constexpr Result kOutOfMemory = 2;
+constexpr Result kNotReady = 600;
 
 // CUdevice_attribute
 enum Attribute : int {
@@ -68,6 +69,7 @@ constexpr size_t kSharedByDefault = 48 * 1024;
   X(StreamDestroy, "cuStreamDestroy_v2", Stream)                                                          \
   X(StreamSynchronize, "cuStreamSynchronize", Stream)                                                     \
   X(StreamWaitEvent, "cuStreamWaitEvent", Stream, Event, unsigned)                                        \
+  X(StreamQuery, "cuStreamQuery", Stream)                                                                 \
   X(EventCreate, "cuEventCreate", Event*, unsigned)                                                       \
   X(EventDestroy, "cuEventDestroy_v2", Event)                                                             \
   X(EventRecord, "cuEventRecord", Event, Stream)                                                          \

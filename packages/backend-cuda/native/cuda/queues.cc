@@ -1,7 +1,18 @@
 // Streams of the driver, and events by which they wait for each other.
+#include <sched.h>
+
+#include <chrono>
+#include <thread>
+
 #include "cuda/device.h"
 
 namespace lz {
+namespace {
+
+// Short work is waited for without sleeping.
+constexpr size_t kYields = 2000;
+
+}  // namespace
 
 std::string Gpu::use_stream(uint32_t index) {
   if (index > queues_.size()) return "there is no such stream";
@@ -32,12 +43,39 @@ std::string Gpu::synchronize(double stream) {
   if (std::string error = enter(); !error.empty()) return error;
   for (size_t i = 0; i < queues_.size(); i++) {
     if (stream >= 0 && stream != double(i)) continue;
-    if (const Result r = driver_->StreamSynchronize(queues_[i]->stream)) {
-      failure("the work", r);
-      return "the GPU's context was lost: " + (lost_.empty() ? driver_->describe(r) : lost_);
+    if (std::string error = conclusion(driver_->StreamSynchronize(queues_[i]->stream)); !error.empty())
+      return error;
+  }
+  return {};
+}
+
+std::string Gpu::synchronize(double stream, int milliseconds, bool* done) {
+  *done = true;
+  if (std::string error = enter(); !error.empty()) return error;
+  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  for (size_t i = 0, tries = 0; i < queues_.size();) {
+    const bool awaited = stream < 0 || stream == double(i);
+    const Result r = awaited ? driver_->StreamQuery(queues_[i]->stream) : kSuccess;
+    if (r == kSuccess) {
+      i++;
+    } else if (r != kNotReady) {
+      return conclusion(r);
+    } else if (std::chrono::steady_clock::now() > until) {
+      *done = false;
+      return {};
+    } else if (tries++ < kYields) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
   return {};
+}
+
+std::string Gpu::conclusion(Result r) {
+  if (r == kSuccess) return {};
+  failure("the work", r);
+  return "the GPU's context was lost: " + (lost_.empty() ? driver_->describe(r) : lost_);
 }
 
 }  // namespace lz

@@ -37,6 +37,7 @@ enum : int {
   kNotFound = 500,
   kNotInCapture = 900,
   kInvalidatedCapture = 901,
+  kNotReady = 600,
   kUpdateFailed = 910,
   kIllegalAddress = 700,
   kOutOfResources = 701,
@@ -105,12 +106,21 @@ int add(void* stream, std::function<int()> step, const void* what = nullptr) {
 int advance(StreamState* s, uint64_t until) {
   if (asked("lost") && !s->steps.empty()) lost = kIllegalAddress;
   while (s->done < until && !lost) {
-    auto step = std::move(s->steps.front());
+    const int result = s->steps.front()();
+    if (result == kNotReady) return result;
     s->steps.pop_front();
     s->done++;
-    if (const int result = step()) lost = result;
+    if (result) lost = result;
   }
   return lost;
+}
+
+int wait(StreamState* s, uint64_t until) {
+  for (;;) {
+    const int result = advance(s, until);
+    if (result != kNotReady) return result;
+    usleep(100);
+  }
 }
 
 int allocate(Pointer* made, size_t n) {
@@ -276,6 +286,10 @@ LZ_EXPORT int cuStreamDestroy_v2(void* stream) {
 }
 LZ_EXPORT int cuStreamSynchronize(void* stream) {
   auto* s = static_cast<StreamState*>(stream);
+  return s->capture ? int(kNotInCapture) : wait(s, s->added);
+}
+LZ_EXPORT int cuStreamQuery(void* stream) {
+  auto* s = static_cast<StreamState*>(stream);
   return s->capture ? int(kNotInCapture) : advance(s, s->added);
 }
 LZ_EXPORT int cuStreamBeginCapture_v2(void* stream, int) {
@@ -345,7 +359,7 @@ LZ_EXPORT int cuEventRecord(void* event, void* stream) {
 }
 LZ_EXPORT int cuEventSynchronize(void* event) {
   auto* e = static_cast<EventState*>(event);
-  return e->stream ? advance(e->stream, e->step) : int(kSuccess);
+  return e->stream ? wait(e->stream, e->step) : int(kSuccess);
 }
 LZ_EXPORT int cuStreamWaitEvent(void* stream, void* event, unsigned) {
   // Of the event as it is now, whatever is recorded later.
@@ -450,5 +464,12 @@ LZ_EXPORT int lzDoubleWork(void* stream, void (*run)(void*), void (*drop)(void*)
         run(held.get());
         return int(kSuccess);
       },
+      reinterpret_cast<const void*>(run));
+}
+// Work that waits for other processes: called until it gives 1.
+LZ_EXPORT int lzDoublePoll(void* stream, int (*run)(void*), void (*drop)(void*), void* data) {
+  std::shared_ptr<void> held(data, drop);
+  return add(
+      stream, [run, held] { return run(held.get()) ? int(kSuccess) : int(kNotReady); },
       reinterpret_cast<const void*>(run));
 }

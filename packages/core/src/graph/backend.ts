@@ -109,6 +109,29 @@ export interface DeviceInformation {
   stopCapture?(): void
 }
 
+/** Operations among processes that each have such a device, by a library of its maker. `@lazuli/distributed` connects them. */
+export interface DeviceCollectives {
+  /** The name by which `mx.distributed.init` knows it. */
+  readonly name: string
+  isAvailable(): boolean
+  /** Bytes by which members find each other: one of them makes these, and all join by them. */
+  newId(): Uint8Array
+  /**
+   * Joins those that have the same id; returns once all are there. Primitives then know the group by `group`. While the device's work is
+   * waited for `check` is called with the seconds that this has taken, a number that is equal for equal sequences of operations and the
+   * last of them, and once with −1 when the wait is over; it throws where a member has failed, which ends that work.
+   */
+  join(
+    group: number,
+    id: Uint8Array,
+    rank: number,
+    size: number,
+    check: (seconds: number, work: number, op: string) => void,
+  ): void
+  /** Forgets all groups. */
+  leave(): void
+}
+
 /** A device's memory and kernels. */
 export interface Backend {
   /** Unique; its package's name without scope is customary. */
@@ -123,6 +146,7 @@ export interface Backend {
   readonly queue: WorkQueue
   /** Without them compiled functions run operation by operation. */
   readonly plans?: Plans
+  readonly collectives?: DeviceCollectives
   readonly information?: DeviceInformation
 }
 

@@ -69,7 +69,9 @@ class World {
   // Called while nothing comes from (or goes to) a rank: throws when that has gone on for too long.
   void check(int peer, Instant since);
   // The same while it is not known who keeps this one waiting.
-  void check_all(Instant since);
+  void check_all(Instant since) { check_others(since, false); }
+  // The same of work on devices, which may take longer than the limit where all are at it.
+  void check_device(Instant since) { check_others(since, true); }
   bool has_failed() const { return failed_.load(std::memory_order_acquire); }
   // A connection for data has ended.
   [[noreturn]] void ended(int peer);
@@ -82,6 +84,7 @@ class World {
   std::mutex turn;
 
  private:
+  void check_others(Instant since, bool may_last);
   void meet_at_rendezvous(Socket& listener);
   void gather_at_rendezvous(int port);
   void connect_all(const Socket& listener);

@@ -701,11 +701,12 @@ export class GpuQueue implements DispatchQueue {
       const failed = this.runtime.wait(submission)
       if (failed.length === 0 && !this.isPoisoned) continue
       const failures = new Map(failed.map((f) => [f.word, f.message] as const))
+      const foreign = failed.find((f) => f.error)?.error
       for (const { word, op, pipeline, reads, writes } of entries) {
         const message = this.placed(failures.get(word) ?? failures.get(-1), pipeline)
         const error =
           reads.find((s) => s.failure && !writes.includes(s))?.failure ??
-          (message === undefined ? null : new DeviceError(op, message))
+          (message === undefined ? null : (foreign ?? new DeviceError(op, message)))
         if (error) this.poison(error, writes)
       }
     }

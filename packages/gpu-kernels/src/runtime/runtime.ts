@@ -59,6 +59,8 @@ export interface GpuEvent {
 export interface CommandFailure {
   readonly word: number
   readonly message: string
+  /** The error to throw, where it is not one of the device's. */
+  readonly error?: Error
 }
 
 /** Options of compiling a source. */

@@ -1,0 +1,60 @@
+// Commands that CUDA's libraries carry out: their words, as the files of src/ write them, and the operands.
+#include <cstring>
+
+#include "cuda/device.h"
+
+namespace lz {
+
+std::string Gpu::product(const Binding* bindings, const uint32_t* words, uint32_t count) {
+  // 64-bit integers in pairs of words, and two doubles; src/products.ts writes them.
+  int64_t v[16];
+  if (count != 2 * 18) return "the record is malformed";
+  std::memcpy(v, words, sizeof v);
+  Product q{};
+  q.type = int(v[0]);
+  q.compute = int(v[1]);
+  q.transposed_a = int(v[2]);
+  q.transposed_b = int(v[3]);
+  q.m = v[4];
+  q.n = v[5];
+  q.k = v[6];
+  q.row_a = v[7];
+  q.row_b = v[8];
+  q.row_c = v[9];
+  q.row_d = q.m;
+  q.batch = v[10];
+  q.step_a = v[11];
+  q.step_b = v[12];
+  q.step_c = v[13];
+  q.step_d = v[14];
+  q.bias = v[15];
+  std::memcpy(&q.alpha, words + 32, sizeof(double));
+  std::memcpy(&q.beta, words + 34, sizeof(double));
+  const DevicePointer d = bindings[2].pointer;
+  // Without an addend the result stands for it: a factor of 0 leaves it unread.
+  const DevicePointer c = q.beta == 0 ? d : bindings[3].pointer;
+  return current_->products.run(
+      *driver_, q, {bindings[0].pointer, bindings[1].pointer, c, d, bindings[3].pointer}, current_->stream);
+}
+
+std::string Gpu::convolution(const Binding* bindings, const uint32_t* words, uint32_t count) {
+  Convolution work;
+  if (count != kConvolutionWords) return "the record is malformed";
+  std::memcpy(&work, words, sizeof work);
+  return current_->convolutions.run(
+      *driver_, work, {bindings[0].pointer, bindings[1].pointer, bindings[2].pointer}, current_->stream);
+}
+
+std::string Gpu::collective(const Binding* bindings, const uint32_t* words, uint32_t count) {
+  Collective work;
+  if (count != kCollectiveWords) return "the record is malformed";
+  std::memcpy(&work, words, sizeof work);
+  return collectives_.run(work, bindings[0].pointer, bindings[1].pointer, current_->stream);
+}
+
+std::string Gpu::join(const CollectiveId& id, int rank, int size, uint32_t* communicator) {
+  if (std::string error = enter(); !error.empty()) return error;
+  return collectives_.join(id, rank, size, communicator);
+}
+
+}  // namespace lz

@@ -1,0 +1,260 @@
+// A double of NCCL: processes exchange data through a file that all map, on the double's streams. Every
+// operation is made of messages between two members. LAZULI_CUDA_DOUBLE=collective fails each of them.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "double/elements.h"
+
+#define LZ_EXPORT extern "C" __attribute__((visibility("default")))
+
+// Adds work to a stream of the double of the driver: called until it gives 1.
+extern "C" int lzDoublePoll(void* stream, int (*run)(void*), void (*drop)(void*), void* data);
+
+namespace {
+
+constexpr size_t kMost = 1 << 20;  // bytes of a message
+constexpr int kMembers = 8;
+enum : int { kInternalError = 3, kInvalidArgument = 4 };
+
+struct Mailbox {
+  std::atomic<uint32_t> posted, taken;
+  char data[kMost];
+};
+struct Shared {
+  std::atomic<uint32_t> joined;
+  Mailbox boxes[kMembers][kMembers];  // by sender and receiver
+};
+struct Id {
+  char name[128];
+};
+struct Communicator {
+  Shared* shared;
+  int rank, size;
+  bool aborted = false;
+};
+
+struct Message {
+  bool out;
+  int peer;
+  char* data;
+  size_t bytes;
+};
+struct Operation {
+  Communicator* communicator;
+  std::vector<Message> messages;
+  std::vector<std::vector<char>> copies;
+  std::function<void()> finish = [] {};
+  std::vector<bool> done;
+};
+
+// True once a message is posted or taken.
+bool pass(Communicator& c, const Message& m) {
+  Mailbox& box = m.out ? c.shared->boxes[c.rank][m.peer] : c.shared->boxes[m.peer][c.rank];
+  const bool full = box.posted.load() != box.taken.load();
+  if (full == m.out) return false;
+  if (m.out) {
+    std::memcpy(box.data, m.data, m.bytes);
+    box.posted++;
+  } else {
+    std::memcpy(m.data, box.data, m.bytes);
+    box.taken++;
+  }
+  return true;
+}
+
+// Graphs run an operation many times: each begins anew.
+int step(void* data) {
+  auto& o = *static_cast<Operation*>(data);
+  if (o.communicator->aborted) return 1;
+  o.done.resize(o.messages.size());
+  bool all = true;
+  for (size_t i = 0; i < o.messages.size(); i++) {
+    if (!o.done[i]) o.done[i] = pass(*o.communicator, o.messages[i]);
+    all = all && o.done[i];
+  }
+  if (!all) return 0;
+  o.done.clear();
+  o.finish();
+  return 1;
+}
+
+bool grouped = false;
+std::vector<Message> group;
+Communicator* group_of = nullptr;
+void* group_stream = nullptr;
+
+int start(std::unique_ptr<Operation> o, void* stream) {
+  if (lz::asked("collective")) return kInternalError;
+  for (const Message& m : o->messages)
+    if (m.bytes > kMost) return kInvalidArgument;
+  return lzDoublePoll(stream, step, [](void* data) { delete static_cast<Operation*>(data); }, o.release());
+}
+
+size_t width_of(int type) {
+  static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return sizes[type];
+}
+
+template <class T>
+void combine(T* to, const T* from, size_t n, int op) {
+  for (size_t i = 0; i < n; i++)
+    to[i] = op == 0 ? T(to[i] + from[i]) : op == 2 ? std::max(to[i], from[i]) : std::min(to[i], from[i]);
+}
+void combine(char* to, const char* from, size_t n, int type, int op) {
+  const auto as = [&](auto zero) {
+    using T = decltype(zero);
+    combine(reinterpret_cast<T*>(to), reinterpret_cast<const T*>(from), n, op);
+  };
+  switch (type) {
+    case 0:
+      return as(int8_t{});
+    case 1:
+      return as(uint8_t{});
+    case 2:
+      return as(int32_t{});
+    case 3:
+      return as(uint32_t{});
+    case 4:
+      return as(int64_t{});
+    case 5:
+      return as(uint64_t{});
+    case 7:
+      return as(float{});
+    case 8:
+      return as(double{});
+    default:
+      // Halves, by the numbers that elements.h has for them.
+      for (size_t i = 0; i < n; i++) {
+        const int its = type == 6 ? 2 : 14;
+        lz::write(to, its, int64_t(i), lz::read(to, its, int64_t(i)) + lz::read(from, its, int64_t(i)));
+      }
+  }
+}
+
+// Sends `from + r · step` to every other member and adds up what they send, this member's own included.
+int reduce(const void* from, size_t step, void* to, size_t count, int type, int op, Communicator* c,
+           void* stream) {
+  auto o = std::make_unique<Operation>();
+  o->communicator = c;
+  const size_t bytes = count * width_of(type);
+  o->copies.resize(size_t(c->size));
+  auto* at = static_cast<char*>(const_cast<void*>(from));
+  for (int r = 0; r < c->size; r++) {
+    if (r == c->rank) continue;
+    o->copies[size_t(r)].resize(bytes);
+    o->messages.push_back({true, r, at + size_t(r) * step, bytes});
+    o->messages.push_back({false, r, o->copies[size_t(r)].data(), bytes});
+  }
+  Operation* its = o.get();
+  o->finish = [=] {
+    std::vector<char> sum;
+    const char* own = at + size_t(c->rank) * step;
+    for (int r = 0; r < c->size; r++) {
+      const char* part = r == c->rank ? own : its->copies[size_t(r)].data();
+      if (r == 0)
+        sum.assign(part, part + bytes);
+      else
+        combine(sum.data(), part, count, type, op);
+    }
+    std::memcpy(to, sum.data(), bytes);
+  };
+  return start(std::move(o), stream);
+}
+
+int message(bool out, const void* data, size_t bytes, int peer, Communicator* c, void* stream) {
+  group.push_back({out, peer, static_cast<char*>(const_cast<void*>(data)), bytes});
+  group_of = c;
+  group_stream = stream;
+  if (grouped) return 0;
+  auto o = std::make_unique<Operation>();
+  o->communicator = c;
+  o->messages = std::move(group);
+  group.clear();
+  return start(std::move(o), stream);
+}
+
+}  // namespace
+
+LZ_EXPORT const char* ncclGetErrorString(int) { return "from the test double"; }
+LZ_EXPORT int ncclGetUniqueId(Id* id) {
+  static int count = 0;
+  std::snprintf(id->name, sizeof id->name, "/lazuli-double-%d-%d", int(getpid()), count++);
+  return 0;
+}
+LZ_EXPORT int ncclCommInitRank(void** made, int size, Id id, int rank) {
+  if (size > kMembers) return kInvalidArgument;
+  const int file = shm_open(id.name, O_RDWR | O_CREAT, 0600);
+  if (file < 0 || ftruncate(file, sizeof(Shared)) != 0) return kInternalError;
+  void* memory = mmap(nullptr, sizeof(Shared), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  close(file);
+  if (memory == MAP_FAILED) return kInternalError;
+  auto* shared = static_cast<Shared*>(memory);
+  shared->joined++;
+  for (int waits = 0; shared->joined < uint32_t(size); waits++) {
+    if (waits > 30'000) return kInternalError;
+    usleep(1000);
+  }
+  shm_unlink(id.name);
+  *made = new Communicator{shared, rank, size};
+  return 0;
+}
+LZ_EXPORT int ncclCommAbort(void* c) {
+  static_cast<Communicator*>(c)->aborted = true;
+  return 0;
+}
+LZ_EXPORT int ncclCommDestroy(void* c) { return ncclCommAbort(c); }
+LZ_EXPORT int ncclAllReduce(const void* from, void* to, size_t count, int type, int op, void* c,
+                            void* stream) {
+  return reduce(from, 0, to, count, type, op, static_cast<Communicator*>(c), stream);
+}
+LZ_EXPORT int ncclReduceScatter(const void* from, void* to, size_t count, int type, int op, void* c,
+                                void* stream) {
+  return reduce(from, count * width_of(type), to, count, type, op, static_cast<Communicator*>(c), stream);
+}
+LZ_EXPORT int ncclGroupStart() {
+  grouped = true;
+  return 0;
+}
+LZ_EXPORT int ncclGroupEnd() {
+  grouped = false;
+  auto o = std::make_unique<Operation>();
+  o->communicator = group_of;
+  o->messages = std::move(group);
+  group.clear();
+  return start(std::move(o), group_stream);
+}
+LZ_EXPORT int ncclSend(const void* from, size_t count, int type, int peer, void* c, void* stream) {
+  return message(true, from, count * width_of(type), peer, static_cast<Communicator*>(c), stream);
+}
+LZ_EXPORT int ncclRecv(void* to, size_t count, int type, int peer, void* c, void* stream) {
+  return message(false, to, count * width_of(type), peer, static_cast<Communicator*>(c), stream);
+}
+LZ_EXPORT int ncclAllGather(const void* from, void* to, size_t count, int type, void* c, void* stream) {
+  auto* comm = static_cast<Communicator*>(c);
+  const size_t bytes = count * width_of(type);
+  ncclGroupStart();
+  for (int r = 0; r < comm->size; r++) {
+    message(true, from, bytes, r, comm, stream);
+    message(false, static_cast<char*>(to) + size_t(r) * bytes, bytes, r, comm, stream);
+  }
+  return ncclGroupEnd();
+}
+LZ_EXPORT int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, void* c,
+                            void* stream) {
+  auto* comm = static_cast<Communicator*>(c);
+  const size_t bytes = count * width_of(type);
+  ncclGroupStart();
+  for (int r = 0; r < comm->size && comm->rank == root; r++) message(true, from, bytes, r, comm, stream);
+  message(false, to, bytes, root, comm, stream);
+  return ncclGroupEnd();
+}

@@ -1,0 +1,50 @@
+/**
+ * Processes that each have a GPU, by the collectives of its own: NCCL on NVIDIA's. They find each other by a group of the addon, which also
+ * serves arrays on the CPU and what the GPU's library does not do, and tells who has failed.
+ */
+import { uint8 } from "@lazuli/core"
+import { backendFor, type DeviceCollectives, gpu } from "@lazuli/core/engine"
+import { type Communicator, type NativeCommunicator, numberOf, under, type Work } from "./communicators"
+
+/** The collectives of the GPU; null where it has none. */
+export const deviceCollectives = (): DeviceCollectives | null => backendFor(gpu).collectives ?? null
+
+/** Members on GPUs; `host` connects the same processes. */
+export class DeviceCommunicator implements Communicator {
+  readonly backend: string
+  readonly rank: number
+  readonly size: number
+  constructor(
+    private readonly host: NativeCommunicator,
+    private readonly collectives: DeviceCollectives,
+  ) {
+    this.backend = collectives.name
+    this.rank = host.rank
+    this.size = host.size
+    const id = this.rank === 0 ? collectives.newId() : new Uint8Array(128)
+    const known = new Uint8Array(id.length)
+    under("init", () => {
+      host.run({
+        kind: "broadcast",
+        reduction: "sum",
+        dtype: uint8,
+        input: id,
+        output: known,
+        count: id.length,
+        peer: 0,
+        name: "init",
+        shape: 0,
+      })
+      collectives.join(numberOf(this), known, this.rank, this.size, (seconds, work, op) =>
+        under(op, () => host.check(seconds, work, op)),
+      )
+    })
+  }
+  run(work: Work): void {
+    this.host.run(work)
+  }
+  split(color: number, key: number): Communicator {
+    const host = this.host.split(color, key)
+    return host.size > 1 ? new DeviceCommunicator(host, this.collectives) : host
+  }
+}

@@ -1,0 +1,37 @@
+/** Collectives of GPUs by NCCL, on the doubles of it and of the driver. */
+import { fileURLToPath } from "node:url"
+import { beforeAll, expect, it } from "vitest"
+import { bundle } from "../../../tooling/source-bundle.mjs"
+import "../../backend-cuda/test/double"
+import { runJob } from "../../distributed/test/run-job"
+
+let program = ""
+beforeAll(async () => {
+  program = await bundle(fileURLToPath(new URL("../test/device-collectives.ts", import.meta.url)))
+}, 60_000)
+
+const env = { LAZULI_CUDA_DOUBLE: "two-devices" }
+
+it("every collective, on two GPUs, strided, empty, under transforms and in graphs", async () => {
+  const { code, out, errors } = await runJob([program], 2, { env, timeLimit: 20 })
+  expect(code, [...out, ...errors].flat().join("\n")).toBe(0)
+  // NCCL loses NaN among the larger elements, and has no booleans.
+  const borrowed = ["@lazuli/distributed/allReduce", "@lazuli/distributed/barrier"]
+  for (const [line] of out) {
+    const told = JSON.parse(line) as { wrong: string[]; borrowed: string[] }
+    expect(told.wrong).toEqual([])
+    expect(told.borrowed.filter((name) => name.startsWith("@lazuli/distributed/"))).toEqual(borrowed)
+  }
+}, 120_000)
+
+it.each(["kill", "stop"])(
+  "a rank that fails (%s) ends the others' work, with its name",
+  async (fault) => {
+    const { code, out, errors } = await runJob([program, fault], 2, { env, timeLimit: 1 })
+    expect(code).not.toBe(0)
+    const told = JSON.parse(out[0][0] ?? "{}")
+    expect(told, errors.flat().join("\n")).toMatchObject({ name: "DistributedError", rank: 1, op: "allSum" })
+    expect(told.took).toBeLessThan(4000)
+  },
+  60_000,
+)

@@ -1,0 +1,94 @@
+/** Ranks with a GPU each exchange arrays by its collectives. Prints what is wrong; with an argument rank 1 fails so in the third step. */
+import "@lazuli/backend-cpu"
+import "@lazuli/backend-cuda"
+import { compile } from "@lazuli/compile"
+import * as mx from "@lazuli/core"
+import "@lazuli/distributed"
+import { grad } from "@lazuli/transforms"
+
+mx.setBackend("cuda", "gpu")
+mx.setDefaultDevice(mx.gpu)
+const { distributed } = mx
+const [, , fault] = process.argv
+let at = performance.now()
+try {
+  const group = distributed.init({ strict: true, backend: "nccl" })
+  const [rank, n] = [group.rank(), group.size()]
+  const ranks = [...Array(n).keys()]
+  const wrong: string[] = []
+  const same = (name: string, got: mx.Array, want: unknown): void => {
+    if (JSON.stringify(got.tolist()) !== JSON.stringify(want))
+      wrong.push(`${name}: ${JSON.stringify(got.tolist())} is not ${JSON.stringify(want)}`)
+  }
+  const of = (r: number): number[] => Array.from({ length: 2 * n }, (_, i) => i + 10 * r)
+  const sums = of(0).map((_, i) => ranks.reduce((a, r) => a + of(r)[i], 0))
+  if (fault === undefined) {
+    for (const dtype of [mx.float32, mx.float64, mx.float16, mx.bfloat16, mx.int8, mx.int32, mx.uint64]) {
+      const x = mx.array(of(rank), dtype)
+      same(`allSum ${dtype.name}`, distributed.allSum(x).astype(mx.float32), sums)
+      same(`allMax ${dtype.name}`, distributed.allMax(x).astype(mx.float32), of(n - 1))
+      same(`allGather ${dtype.name}`, distributed.allGather(x).astype(mx.float32), ranks.flatMap(of))
+      const mine = sums.slice(2 * rank, 2 * rank + 2)
+      same(`sumScatter ${dtype.name}`, distributed.sumScatter(x).astype(mx.float32), mine)
+      same(`broadcast ${dtype.name}`, distributed.broadcast(x, { root: n - 1 }).astype(mx.float32), of(n - 1))
+      const parts = ranks.flatMap((r) => of(r).slice(2 * rank, 2 * rank + 2))
+      same(`allToAll ${dtype.name}`, distributed.allToAll(x).astype(mx.float32), parts)
+      const [next, before] = [(rank + 1) % n, (rank + n - 1) % n]
+      const come = (): mx.Array => distributed.recvLike(x, before).astype(mx.float32)
+      const go = (): void =>
+        same(`send ${dtype.name}`, distributed.send(x, next).astype(mx.float32), of(rank))
+      if (rank % 2 === 0) go()
+      same(`recv ${dtype.name}`, come(), of(before))
+      if (rank % 2 === 1) go()
+    }
+    const x = mx.array(of(rank))
+    same("bool", distributed.allSum(mx.array([rank === 0, false])), [true, false])
+    same(
+      "strided",
+      distributed.allSum(x.reshape([2, n]).T),
+      Array.from({ length: n }, (_, i) => [sums[i], sums[n + i]]),
+    )
+    same("empty", distributed.allSum(mx.zeros([0])), [])
+    same("barrier", distributed.barrier(x), of(rank))
+    const half = group.split(0, n - rank)
+    same("turned", distributed.broadcast(x, { group: half }), of(n - 1))
+    same(
+      "on the CPU",
+      mx.stream(mx.cpu, () => distributed.allSum(mx.array(of(rank)))),
+      sums,
+    )
+    const slope = grad((a: mx.Array) => distributed.allSum(a).multiply(2).sum())(x)
+    same(
+      "grad",
+      slope,
+      of(0).map(() => 2),
+    )
+    const step = compile((a: mx.Array) => {
+      let b = a
+      for (let i = 0; i < 3; i++) b = distributed.allSum(b.add(1)).multiply(0.5)
+      return b
+    })
+    const expected = (a: number[][]): number[] => {
+      let rows = a
+      for (let i = 0; i < 3; i++)
+        rows = rows.map(() => rows[0].map((_, j) => 0.5 * rows.reduce((s, row) => s + row[j] + 1, 0)))
+      return rows[0]
+    }
+    for (let i = 0; i < 4; i++)
+      same("compiled", step(x.add(i)), expected(ranks.map((r) => of(r).map((v) => v + i))))
+  } else {
+    for (let i = 0; i < 1000; i++) {
+      if (i === 3) at = performance.now()
+      if (i === 3 && rank === 1) {
+        if (fault === "stop") process.kill(process.pid, "SIGSTOP")
+        if (fault === "kill") process.kill(process.pid, "SIGKILL")
+      }
+      mx.eval(distributed.allSum(mx.array(of(rank))))
+    }
+  }
+  console.log(JSON.stringify({ wrong, borrowed: Object.keys(mx.backendStats().cuda ?? {}) }))
+} catch (error) {
+  const { name, message, rank, op } = error as mx.DistributedError
+  console.log(JSON.stringify({ name, message, rank, op, took: performance.now() - at }))
+  process.exitCode = 3
+}
