@@ -19,6 +19,7 @@
 #include "kernels/gemm.h"
 #include "kernels/quantized.h"
 #include "kernels/source.h"
+#include "kernels/thread_memory.h"
 #include "simd/half_products.h"
 #include "simd/halves.h"
 
@@ -49,7 +50,7 @@ void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job)
   float* sums = scratch<float>(call, job.rows * width);
   for (int64_t r = 0; r < job.rows; r++) {
     const float* x = p.x + (job.first + r) * p.k;
-    table.arrange(x, p.k, p.format, arranged + r * size);
+    table.arrange(x, p.k, p.format, p.dtype != LZ_FLOAT32, arranged + r * size);
     for (int64_t g = 0; g < p.groups; g++) {
       // Groups have 16 elements at least.
       float sum[16] = {};
@@ -61,36 +62,41 @@ void few_rows(const lz_call& call, const PackedProduct& p, const PackedJob& job)
     std::fill_n(sums + r * width + p.groups, kScalePad, 0.0f);
   }
   constexpr int64_t kRows = 16;
-  // Rows of scales are read where they lie if no group needs padding; what is read behind a row is then that
-  // of the next.
-  const bool in_place = p.scale.dtype == LZ_FLOAT32 && job.biases && p.scale_stride == p.bias_stride &&
-                        p.groups % kScalePad == 0;
+  // Scales are widened for many rows at once, or read where they lie, if rows of them follow each other and
+  // no group needs padding.
+  const bool unpadded = p.scale_stride == p.groups && (!job.biases || p.bias_stride == p.groups) &&
+                        table.reads_no_padding(p.k, p.format);
+  const bool in_place = unpadded && p.scale.dtype == LZ_FLOAT32;
+  const int64_t step = unpadded ? p.groups : width;
+  // The next rows' scales arrive while these are multiplied: the processor looks ahead in few places only.
+  const auto prefetch = [&](const char* scales, const PackedScales& of, int64_t row) {
+    if (!unpadded) return;
+    const char* next = scales + (row + kRows) * p.groups * itemsize(of.dtype);
+    for (int64_t i = 0; i < kRows * p.groups * itemsize(of.dtype); i += 64) __builtin_prefetch(next + i);
+  };
   const int64_t tasks = (p.n + kRows - 1) / kRows;
   const double price = double(std::min(kRows, p.n)) * (20 + double(p.k) * (0.01 + 0.025 * double(job.rows)));
   std::atomic<bool> exhausted{false};
   parallel(call, tasks, price, [&](int64_t begin, int64_t end) {
-    const auto buffer = borrow(8 * width, exhausted);
-    if (!buffer) return;
+    float* const buffer = thread_memory(2 * (kRows * step + kScalePad));
+    if (buffer == nullptr) return void(exhausted = true);
+    float* const biases = buffer + kRows * step + kScalePad;
     const int64_t last = std::min(p.n, end * kRows);
-    for (int64_t row = begin * kRows; row < last; row += 4) {
-      PackedRows rows{p.format,
-                      job.words + row * p.stride,
-                      p.stride,
-                      std::min<int64_t>(4, last - row),
-                      p.k,
-                      buffer.get(),
-                      job.biases ? buffer.get() + 4 * width : nullptr,
-                      width};
-      if (in_place && row + rows.rows < p.n && p.scale_stride >= p.groups) {
-        rows.scales = reinterpret_cast<const float*>(job.scales) + row * p.scale_stride;
-        rows.biases = reinterpret_cast<const float*>(job.biases) + row * p.scale_stride;
-        rows.scale_stride = p.scale_stride;
+    for (int64_t row = begin * kRows; row < last; row += kRows) {
+      PackedRows rows{p.format, job.words + row * p.stride,    p.stride, std::min(kRows, last - row), p.k,
+                      buffer,   job.biases ? biases : nullptr, step};
+      prefetch(job.scales, p.scale, row);
+      if (job.biases) prefetch(job.biases, p.bias, row);
+      if (in_place && row + rows.rows < p.n) {
+        rows.scales = reinterpret_cast<const float*>(job.scales) + row * step;
+        if (job.biases) rows.biases = reinterpret_cast<const float*>(job.biases) + row * step;
+      } else if (unpadded) {
+        p.read_scales(job, row, 0, rows.rows * step, buffer, biases);
       } else {
         for (int64_t r = 0; r < rows.rows; r++)
-          p.read_scales(job, row + r, 0, p.groups, buffer.get() + r * width, buffer.get() + (4 + r) * width);
+          p.read_scales(job, row + r, 0, p.groups, buffer + r * width, biases + r * width);
       }
-      for (int64_t m = 0; m < job.rows; m++)
-        table.dot(rows, arranged + m * size, sums + m * width, p.y + (job.first + m) * p.n + row);
+      table.dot(rows, {arranged, size, sums, width, job.rows}, p.y + job.first * p.n + row, p.n);
     }
   });
   require(call, !exhausted, "out of memory");

@@ -286,7 +286,7 @@ void expand(const uint32_t* words, int64_t n, CodeFormat format, const float* sc
 
 bool stays_in_lanes(CodeFormat format) { return 32 % format.bits == 0; }
 
-// In front of an arranged vector: whether it is bytes.
+// In front of an arranged vector: of how many bytes an element is, 0 for those in float32.
 constexpr int64_t kArrangedHead = 16;
 
 int64_t arranged_size(int64_t columns, CodeFormat format) {
@@ -294,14 +294,20 @@ int64_t arranged_size(int64_t columns, CodeFormat format) {
   return kArrangedHead + (stays_in_lanes(format) ? (columns / per + N - 1) / N * N * per : columns);
 }
 
-void arrange(const float* x, int64_t columns, CodeFormat format, float* to) {
+bool reads_no_padding(int64_t columns, CodeFormat format) {
+  return !stays_in_lanes(format) || columns * format.bits / 32 % int64_t(hn::Lanes(Floats())) == 0;
+}
+
+void arrange(const float* x, int64_t columns, CodeFormat format, bool half, float* to) {
   to[0] = 0;
   to += kArrangedHead;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  if (format.bits == 4 && format.code == Code::integer && has_byte_products() &&
-      arrange_bytes(x, columns, format.group, to)) {
-    to[-kArrangedHead] = 1;
-    return;
+  if (format.bits == 4 && format.code == Code::integer && has_byte_products()) {
+    const auto by_bytes = half ? arrange_bytes<2> : arrange_bytes<3>;
+    if (by_bytes(x, columns, format.group, to)) {
+      to[-kArrangedHead] = half ? 2 : 3;
+      return;
+    }
   }
 #endif
   if (!stays_in_lanes(format)) {
@@ -333,17 +339,11 @@ void dot_across(const PackedRows& p, const float* x, float* y) {
                                    p.scales + row * p.scale_stride, x);
 }
 
-void dot(const PackedRows& p, const float* x, const float* sums, float* y) {
+void dot_one(const PackedRows& p, const float* x, const float* sums, float* y) {
   const Floats d;
   const int64_t N = int64_t(hn::Lanes(d));
   const CodeFormat f = p.format;
-  const bool by_bytes = x[0] != 0;
-  x += kArrangedHead;
-  if (by_bytes) {
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-    dot_bytes(p, x, y);
-#endif
-  } else if (f.bits == 3)
+  if (f.bits == 3)
     dot_across<3>(p, x, y);
   else if (f.bits == 5)
     dot_across<5>(p, x, y);
@@ -365,15 +365,32 @@ void dot(const PackedRows& p, const float* x, const float* sums, float* y) {
     const float* biases = p.biases + row * p.scale_stride;
     V sum = hn::Zero(d);
     for (int64_t g = 0; g < groups; g += N)
-      sum = hn::MulAdd(hn::LoadU(d, biases + g), hn::LoadU(d, sums + g), sum);
+      sum = hn::MulAdd(g + N <= groups ? hn::LoadU(d, biases + g) : load_some(d, biases + g, groups - g, 0),
+                       hn::LoadU(d, sums + g), sum);
     y[row] += hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+void dot(const PackedRows& p, const Arranged& a, float* y, int64_t y_step) {
+  for (int64_t m = 0; m < a.count; m++) {
+    const float* x = a.x + m * a.x_step;
+    Arranged part{x + kArrangedHead, a.x_step, a.sums + m * a.sums_step, a.sums_step, 1};
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+    if (x[0] != 0) {
+      const bool two = m + 1 < a.count && x[a.x_step] == x[0];
+      dot_bytes(p, part, two, int(x[0]), y + m * y_step, y_step);
+      if (two) m++;
+      continue;
+    }
+#endif
+    dot_one(p, part.x, part.sums, y + m * y_step);
   }
 }
 
 }  // namespace
 
 const QuantizedTable& quantized_table() {
-  static constexpr QuantizedTable table = {decode, expand, arranged_size, arrange, dot};
+  static constexpr QuantizedTable table = {decode, expand, reads_no_padding, arranged_size, arrange, dot};
   return table;
 }
 

@@ -19,7 +19,7 @@ struct CodeFormat {
 };
 
 // Packed rows of `columns` codes with float scales, and biases unless null. Rows of scales and biases are
-// `scale_stride` apart and readable, as zeros, for 16 elements beyond their end.
+// `scale_stride` apart and readable for 16 elements beyond their end: as zeros, unless reads_no_padding().
 struct PackedRows {
   CodeFormat format;
   const uint32_t* words;
@@ -29,19 +29,28 @@ struct PackedRows {
   int64_t scale_stride;
 };
 
+// Vectors as arrange() gives them, x_step floats apart, and their sums over groups, padded as scales are.
+struct Arranged {
+  const float* x;
+  int64_t x_step;
+  const float* sums;
+  int64_t sums_step, count;
+};
+
 struct QuantizedTable {
   // y[i] = the value of code i, for n codes that fill whole words.
   void (*decode)(const uint32_t* words, int64_t n, CodeFormat format, float* y);
   // y = scale · code + bias; without biases where they are null.
   void (*expand)(const uint32_t* words, int64_t n, CodeFormat format, const float* scales,
                  const float* biases, float* y);
+  // True if dot() takes nothing of what follows a row of scales or biases.
+  bool (*reads_no_padding)(int64_t columns, CodeFormat format);
   // The number of floats that arrange() writes.
   int64_t (*arranged_size)(int64_t columns, CodeFormat format);
-  // Puts a vector into the order in which dot() meets the codes.
-  void (*arrange)(const float* x, int64_t columns, CodeFormat format, float* to);
-  // y[r] = Σ_k (scale · code + bias) · x[k], for an arranged x and its sums over groups (padded as scales
-  // are).
-  void (*dot)(const PackedRows& rows, const float* x, const float* sums, float* y);
+  // Puts a vector into the order in which dot() meets the codes. `half` tells that it was of a half type.
+  void (*arrange)(const float* x, int64_t columns, CodeFormat format, bool half, float* to);
+  // y[m · y_step + r] = Σ_k (scale · code + bias) · x[m][k]
+  void (*dot)(const PackedRows& rows, const Arranged& x, float* y, int64_t y_step);
 };
 
 LZ_SIMD_TABLE(QuantizedTable, quantized_table)

@@ -208,8 +208,9 @@ export interface PackedOptions extends StreamOptions {
 /**
  * x @ wᵀ, or x @ w with `transpose: false`, for weights packed by {@link quantize}: x [..., K], w [..., N, K] → [..., N]. The axes in
  * front broadcast. Differentiable in x, and in mode affine in scales and biases. Sums are float32's; where a processor multiplies bytes,
- * a float32 row may first be rounded to 2⁻²³ of the largest number of each group, so that much smaller ones beside it count less exactly;
- * where it multiplies bfloat16, many bfloat16 rows meet weights that are rounded to bfloat16 (each by 2⁻⁹ of itself at most).
+ * a row may first be rounded to 2⁻²³ of the largest number of each group (2⁻¹⁵ in the half types), so that much smaller ones beside it
+ * count less exactly; where it multiplies bfloat16, many bfloat16 rows meet weights that are rounded to bfloat16 (each by 2⁻⁹ of itself at
+ * most).
  * @method false
  * @throws ShapeError, DTypeError when the arrays do not belong together; ArgumentError for an unknown format
  * @example
