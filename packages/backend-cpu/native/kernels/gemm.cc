@@ -29,9 +29,6 @@ constexpr int64_t kFinished = 1 << 16;
 // A sliver of b and a block of a. Null when there is no memory.
 float* packing_memory() { return thread_memory(kBlockA + kSliverB); }
 
-// The depth of a block, of all blocks but the last.
-int64_t depth_of(int64_t k) { return (even_part(k, kGemmDepth) + 3) / 4 * 4; }
-
 void by_library(const GemmProblem& p) {
   blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data),
              p.a.ld, static_cast<const float*>(p.b.data), p.b.ld, p.beta, p.c, p.ldc);
@@ -129,11 +126,11 @@ void gemm(const GemmProblem& p) {
   const int64_t all = kind.depth(p.k);
   const bool lines = p.m <= kFewRows && !p.b.transposed && large;
   const int64_t width = 2 * table.lanes, group = lines ? kLongSlivers * width : width;
-  const int64_t depth = lines ? kShort : depth_of(all);
+  const int64_t depth = lines ? kShort : kind.block_depth(all);
   const bool pack_a = p.a.dtype != LZ_FLOAT32 || lines || parts(p.n, width) >= kSliversOfA;
   // Rows of a block and of its tiles are nearly equal.
   const int64_t block = pack_a ? even_part(p.m, kGemmRows) : p.m;
-  const int64_t height = even_part(block, table.height);
+  const int64_t height = kind.height(block);
   const int64_t tall = parts(block, height) * height;
   const bool pack_b = p.b.dtype != LZ_FLOAT32 || p.b.transposed || lines ||
                       (parts(p.m, height) > kTilesOfB && p.k * p.b.ld > kSmallB);
@@ -152,7 +149,7 @@ void gemm(const GemmProblem& p) {
       const GemmOperand a = p.a.at(i, k);
       if (pack_a) {
         kind.pack(a, false, s.rows, deep, height, packed_a, false);
-        set_packed(s, packed_a, height);
+        kind.set_packed(s, packed_a, height, tile_step(height, s.depth));
       } else {
         s.a = static_cast<const float*>(a.data);
         s.a_row = a.transposed ? 1 : a.ld, s.a_step = a.transposed ? a.ld : 1;
@@ -187,9 +184,9 @@ void gemm(const lz_call& call, const GemmProblem& p) {
   const GemmKind kind(p.a.dtype, p.b.dtype);
   const auto sliver = kind.sliver();
   const int64_t all = kind.depth(p.k);
-  const int64_t width = 2 * table.lanes, depth = depth_of(all);
+  const int64_t width = 2 * table.lanes, depth = kind.block_depth(all);
   const int64_t mb = std::min(p.m, kMostShared), nb = std::min(p.n, kMostShared);
-  const int64_t height = even_part(even_part(mb, kGemmRows), table.height);
+  const int64_t height = kind.height(even_part(mb, kGemmRows));
   const int64_t rows = parts(even_part(mb, kGemmRows), height) * height;
   // Some tasks for every thread, of a few slivers at least.
   const int64_t wanted = parts(int64_t(4) * call.ctx->threads, parts(mb, rows));
@@ -227,7 +224,8 @@ void gemm(const lz_call& call, const GemmProblem& p) {
           const int64_t last = std::min(n, first + columns);
           int64_t finished = first;
           s.rows = std::min(rows, m - i);
-          set_packed(s, packed_a + i / height * tile_step(height, s.depth), height);
+          kind.set_packed(s, packed_a + i / height * tile_step(height, s.depth), height,
+                          tile_step(height, s.depth));
           for (int64_t j = first; j < last; j += width) {
             s.columns = int32_t(std::min(width, last - j));
             s.b = packed_b + j / width * tile_step(width, s.depth);

@@ -28,10 +28,10 @@ struct Cut {
   Cut(const lz_call& call, const PackedProduct& p, int64_t rows) : kind(p.dtype, p.dtype) {
     const GemmTable& table = gemm_table();
     width = 2 * table.lanes;
-    depth = round_up(even_part(p.k, kind.elements(kGemmDepth)), kMostGroup);
+    depth = round_up(even_part(p.k, kind.elements(kind.most_depth())), kMostGroup);
     blocks = parts(p.k, depth);
     const int64_t m = std::min(rows, kMostRows), fair = even_part(even_part(m, kTaskRows), kGemmRows);
-    height = even_part(fair, table.height);
+    height = kind.height(fair);
     step = round_up(fair, height);
     block = round_up(even_part(m, kTaskRows), step);
     a_step = tile_step(height, kind.depth(depth));
@@ -152,17 +152,18 @@ void packed_tiles(const lz_call& call, const PackedProduct& p, const PackedJob& 
         } else {
           pack_rows(p, job, cut, w, column, n, at, k, w.b);
         }
+        for (int64_t j = 0; j < n; j += cut.width)
+          cut.kind.end_columns(w.b + j / cut.width * cut.b_step, cut.width, k);
         GemmSliver s{};
         s.depth = cut.kind.depth(k);
         s.alpha = 1;
         s.beta = block > 0 ? 1 : 0;
-        s.a_tile = cut.a_step, s.a_row = 1, s.a_step = cut.height;
-        s.height = int32_t(cut.height);
         s.b_step = cut.width;
         s.c_row = s.addend_row = ldc;
         for (int64_t i = 0; i < rows; i += cut.step) {
           s.rows = std::min(cut.step, rows - i);
-          s.a = packed + (block * tiles + (top + i) / cut.height) * cut.a_step;
+          cut.kind.set_packed(s, packed + (block * tiles + (top + i) / cut.height) * cut.a_step, cut.height,
+                              cut.a_step);
           for (int64_t j = 0; j < n; j += cut.width) {
             s.columns = int32_t(std::min(cut.width, n - j));
             s.b = w.b + j / cut.width * cut.b_step;

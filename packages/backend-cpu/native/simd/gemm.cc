@@ -4,6 +4,7 @@
 #include "simd/gemm.h"
 
 #include "simd/compiler.h"
+#include "simd/matrix_tiles.h"
 #include "simd/vectors.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -320,6 +321,43 @@ void pair_copy(const GemmPack& p) {
     }
   }
 }
+
+// Pairs of bfloat16 in rows, for a matrix unit.
+int64_t matrix_depth(int64_t k) { return ((k + 1) / 2 + kTile - 1) / kTile * kTile; }
+
+// to[k · step + i] = from[i · ld + k]
+void turn_part(const float* from, int64_t ld, int64_t count, int64_t depth, float* to, int64_t step) {
+  turn_tile(from, ld, count, depth, to, step, false);
+}
+
+void matrix_rows(const GemmPack& p) {
+  const int64_t depth = matrix_depth(p.depth);
+  const auto* from = static_cast<const uint16_t*>(p.from);
+  for (int64_t i = 0; i < p.count; i++, from += p.ld) {
+    float* to = p.to + i / p.height * p.tile + i % p.height * depth;
+    memcpy(to, from, size_t(p.depth) * 2);
+    memset(reinterpret_cast<uint16_t*>(to) + p.depth, 0, size_t(2 * depth - p.depth) * 2);
+  }
+}
+
+void matrix_turned(const GemmPack& p) {
+  constexpr int64_t kPart = 256;  // elements of a depth that are turned at a time
+  HWY_ALIGN float pairs[kPart / 2 * 2 * kTile];
+  const int64_t depth = matrix_depth(p.depth);
+  const auto* from = static_cast<const uint16_t*>(p.from);
+  for (int64_t i = 0; i < p.count; i += p.height) {
+    const int64_t count = p.count - i < p.height ? p.count - i : p.height;
+    float* to = p.to + i / p.height * p.tile;
+    for (int64_t k = 0; k < p.depth; k += kPart) {
+      const int64_t length = p.depth - k < kPart ? p.depth - k : kPart;
+      pair_copy({from + k * p.ld + i, pairs, p.ld, count, length, p.height, 0, true});
+      turn_part(pairs, p.height, (length + 1) / 2, count, to + k / 2, depth);
+    }
+    for (int64_t r = 0; r < count; r++) {
+      for (int64_t pair = (p.depth + 1) / 2; pair < depth; pair++) to[r * depth + pair] = 0;
+    }
+  }
+}
 #endif
 
 GemmTable make_table() {
@@ -335,8 +373,10 @@ GemmTable make_table() {
   table.copy[kBfloat16] = copy<bfloat16>;
 #if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512bf16"))
-    table.pair_sliver = pair_sliver, table.pair_turn = pair_turn, table.pair_copy = pair_copy;
+  if (__builtin_cpu_supports("avx512bf16")) table.pair_sliver = pair_sliver;
+  if (const auto matrix = choose_matrix_sliver()) table.pair_sliver = matrix, table.matrix = true;
+  table.pair_turn = pair_turn, table.pair_copy = pair_copy;
+  table.matrix_rows = matrix_rows, table.matrix_turned = matrix_turned;
 #endif
   return table;
 }

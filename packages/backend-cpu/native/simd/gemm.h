@@ -43,7 +43,14 @@ struct GemmTable {
   // The same for bfloat16 by pairs of neighbours in k, where the processor multiplies those, else null: an
   // element of four bytes is a pair, the last one perhaps with a zero. `depth` counts pairs in the product
   // and elements in packing. Subnormal elements count as 0.
+  // Where the processor has a matrix unit (`matrix`) these are its products: a's rows are then contiguous,
+  // packed by matrix_rows() from rows and by matrix_turned() from those of the transpose to to[i / height ·
+  // tile + i % height · d + pair]; d, the depth in pairs, is a multiple of 16 for both operands, and zeros
+  // fill it up.
   void (*pair_sliver)(const GemmSliver&);
+  bool matrix;
+  void (*matrix_rows)(const GemmPack&);
+  void (*matrix_turned)(const GemmPack&);
   void (*pair_turn)(const GemmPack&);
   void (*pair_copy)(const GemmPack&);
 };

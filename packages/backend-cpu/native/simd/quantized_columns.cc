@@ -130,19 +130,14 @@ struct InPairs {
 void unpack_pairs(const TurnedCodes& codes, float* to) { by_format<InPairs>(codes.format, codes, to); }
 #endif
 
-QuantizedColumnsTable make_table() {
-  QuantizedColumnsTable table{unpack, nullptr};
-#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512bf16")) table.unpack_pairs = unpack_pairs;
-#endif
-  return table;
-}
-
 }  // namespace
 
 const QuantizedColumnsTable& quantized_columns_table() {
-  static const QuantizedColumnsTable table = make_table();
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+  static constexpr QuantizedColumnsTable table = {unpack, unpack_pairs};
+#else
+  static constexpr QuantizedColumnsTable table = {unpack, nullptr};
+#endif
   return table;
 }
 

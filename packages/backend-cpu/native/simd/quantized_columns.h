@@ -18,7 +18,8 @@ struct TurnedCodes {
 struct QuantizedColumnsTable {
   // to[k · width + r] = scale · code + bias
   void (*unpack)(const TurnedCodes& codes, float* to);
-  // The same in pairs of bfloat16, rounded to nearest, where the processor multiplies those; null elsewhere.
+  // The same in pairs of bfloat16, rounded to nearest; null where no processor of the target multiplies
+  // those.
   void (*unpack_pairs)(const TurnedCodes& codes, float* to);
 };
 

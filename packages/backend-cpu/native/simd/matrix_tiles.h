@@ -1,0 +1,197 @@
+// Products of pairs of bfloat16 by tiles of a matrix unit (AMX): 16 rows of 16 pairs of a times 16 pairs of
+// 16 columns of b at a time. Tiles are a template's parameter, so that the loops around them are tested on
+// any processor, with tiles in plain C++.
+#ifndef LAZULI_SIMD_MATRIX_TILES_H
+#define LAZULI_SIMD_MATRIX_TILES_H
+
+#include <stdlib.h>
+#include <string.h>
+#if defined(__linux__) && defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "simd/compiler.h"
+#include "simd/gemm.h"
+#include "simd/vectors.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace lazuli::LZ_TARGET {
+namespace {
+
+#if HWY_TARGET <= HWY_AVX3 && HWY_ARCH_X86
+// Of a tile: rows, and elements of four bytes in a row of it.
+constexpr int64_t kTile = 16;
+
+// Tiles 0 to 3 are sums, 4 and 5 of a, 6 and 7 of b.
+struct PlainTiles {
+  float sum[4][kTile][kTile];
+  uint32_t pairs[8][kTile][kTile];
+  void begin() {}
+  void end() {}
+  template <int kSum>
+  void zero() {
+    memset(sum[kSum], 0, sizeof sum[kSum]);
+  }
+  template <int kTo>
+  void load(const float* from, int64_t stride) {
+    for (int64_t i = 0; i < kTile; i++) memcpy(pairs[kTo][i], from + i * stride, sizeof pairs[kTo][i]);
+  }
+  template <int kSum, int kA, int kB>
+  void multiply() {
+    const auto element = [](uint32_t bits) {
+      float value;
+      memcpy(&value, &bits, 4);
+      return value;
+    };
+    for (int64_t i = 0; i < kTile; i++) {
+      for (int64_t k = 0; k < kTile; k++) {
+        const uint32_t a = pairs[kA][i][k];
+        for (int64_t j = 0; j < kTile; j++) {
+          const uint32_t b = pairs[kB][k][j];
+          sum[kSum][i][j] +=
+              element(a << 16) * element(b << 16) + element(a & 0xffff0000u) * element(b & 0xffff0000u);
+        }
+      }
+    }
+  }
+  template <int kSum>
+  void store(float* to, int64_t stride) const {
+    for (int64_t i = 0; i < kTile; i++) memcpy(to + i * stride, sum[kSum][i], sizeof sum[kSum][i]);
+  }
+};
+
+#if defined(__linux__)
+#define LZ_MATRIX __attribute__((target("amx-tile,amx-bf16")))
+struct MatrixTiles {
+  LZ_MATRIX HWY_INLINE void begin() {
+    struct alignas(64) {
+      uint8_t palette = 1, start = 0, reserved[14] = {};
+      uint16_t bytes[16] = {};
+      uint8_t rows[16] = {};
+    } shape;
+    for (int i = 0; i < 8; i++) shape.bytes[i] = 64, shape.rows[i] = kTile;
+    _tile_loadconfig(&shape);
+  }
+  LZ_MATRIX HWY_INLINE void end() { _tile_release(); }
+  template <int kSum>
+  LZ_MATRIX HWY_INLINE void zero() {
+    if constexpr (kSum == 0) _tile_zero(0);
+    if constexpr (kSum == 1) _tile_zero(1);
+    if constexpr (kSum == 2) _tile_zero(2);
+    if constexpr (kSum == 3) _tile_zero(3);
+  }
+  template <int kTo>
+  LZ_MATRIX HWY_INLINE void load(const float* from, int64_t stride) {
+    if constexpr (kTo == 4) _tile_loadd(4, from, stride * 4);
+    if constexpr (kTo == 5) _tile_loadd(5, from, stride * 4);
+    if constexpr (kTo == 6) _tile_loadd(6, from, stride * 4);
+    if constexpr (kTo == 7) _tile_loadd(7, from, stride * 4);
+  }
+  template <int kSum, int kA, int kB>
+  LZ_MATRIX HWY_INLINE void multiply() {
+    if constexpr (kSum == 0) _tile_dpbf16ps(0, 4, 6);
+    if constexpr (kSum == 1) _tile_dpbf16ps(1, 4, 7);
+    if constexpr (kSum == 2) _tile_dpbf16ps(2, 5, 6);
+    if constexpr (kSum == 3) _tile_dpbf16ps(3, 5, 7);
+  }
+  template <int kSum>
+  LZ_MATRIX HWY_INLINE void store(float* to, int64_t stride) {
+    if constexpr (kSum == 0) _tile_stored(0, to, stride * 4);
+    if constexpr (kSum == 1) _tile_stored(1, to, stride * 4);
+    if constexpr (kSum == 2) _tile_stored(2, to, stride * 4);
+    if constexpr (kSum == 3) _tile_stored(3, to, stride * 4);
+  }
+};
+
+// True where the processor has tiles and the kernel lets this process use them, which it must be asked for.
+bool has_matrix_tiles() {
+  constexpr int kAskPermission = 0x1023, kTileData = 18;
+  unsigned a, b, c, d;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+  const bool tiles = (d >> 24 & 1) && (d >> 22 & 1);
+  return tiles && syscall(SYS_arch_prctl, kAskPermission, kTileData) == 0;
+}
+#else
+#define LZ_MATRIX
+using MatrixTiles = PlainTiles;
+bool has_matrix_tiles() { return false; }
+#endif
+
+// Up to two tiles of rows times one or two of columns. Rows of a are a_row apart and as long as the depth, a
+// multiple of kTile; what a tile has beyond the rows that there are may be anything.
+template <class Tiles, bool kTall, bool kWide>
+LZ_MATRIX HWY_NOINLINE void sum_tiles(Tiles& t, const GemmSliver& s, const float* a, float* to, int64_t ld) {
+  t.template zero<0>();
+  if constexpr (kWide) t.template zero<1>();
+  if constexpr (kTall) t.template zero<2>();
+  if constexpr (kTall && kWide) t.template zero<3>();
+  const float* b = s.b;
+  for (int64_t k = 0; k < s.depth; k += kTile, a += kTile, b += kTile * s.b_step) {
+    t.template load<4>(a, s.a_row);
+    t.template load<6>(b, s.b_step);
+    if constexpr (kWide) t.template load<7>(b + kTile, s.b_step);
+    t.template multiply<0, 4, 6>();
+    if constexpr (kWide) t.template multiply<1, 4, 7>();
+    if constexpr (kTall) {
+      t.template load<5>(a + kTile * s.a_row, s.a_row);
+      t.template multiply<2, 5, 6>();
+      if constexpr (kWide) t.template multiply<3, 5, 7>();
+    }
+  }
+  t.template store<0>(to, ld);
+  if constexpr (kWide) t.template store<1>(to + kTile, ld);
+  if constexpr (kTall) t.template store<2>(to + kTile * ld, ld);
+  if constexpr (kTall && kWide) t.template store<3>(to + kTile * ld + kTile, ld);
+}
+
+template <class Tiles>
+LZ_MATRIX void matrix_sliver(const GemmSliver& s) {
+  constexpr int64_t kStep = 2 * kTile;
+  HWY_ALIGN float sums[kStep * kStep];
+  Tiles tiles;
+  tiles.begin();
+  const bool wide = s.columns > kTile,
+             plain = s.beta == 0 && s.alpha == 1 && (s.columns == kTile || s.columns == kStep);
+  for (int64_t i = 0; i < s.rows; i += s.height) {
+    const int64_t rows = s.rows - i < s.height ? s.rows - i : s.height;
+    const float* a = s.a + i / s.height * s.a_tile;
+    float* c = s.c + i * s.c_row;
+    const bool tall = rows > kTile, direct = plain && (rows == kTile || rows == kStep);
+    float* to = direct ? c : sums;
+    const int64_t ld = direct ? s.c_row : kStep;
+    const auto sum = tall   ? wide ? sum_tiles<Tiles, true, true> : sum_tiles<Tiles, true, false>
+                     : wide ? sum_tiles<Tiles, false, true>
+                            : sum_tiles<Tiles, false, false>;
+    sum(tiles, s, a, to, ld);
+    if (direct) continue;
+    const float* addend = s.addend + i * s.addend_row;
+    for (int64_t r = 0; r < rows; r++, c += s.c_row, addend += s.addend_row) {
+      const float* from = sums + r * kStep;
+      if (s.beta == 0) {
+        for (int32_t j = 0; j < s.columns; j++) c[j] = from[j] * s.alpha;
+      } else {
+        for (int32_t j = 0; j < s.columns; j++) c[j] = addend[j] * s.beta + from[j] * s.alpha;
+      }
+    }
+  }
+  tiles.end();
+}
+
+// Tiles as LAZULI_TILES names them: `0` none, `plain` those in C++, else the processor's. Null where there
+// are none.
+void (*choose_matrix_sliver())(const GemmSliver&) {
+  const char* wish = getenv("LAZULI_TILES");
+  if (wish && strcmp(wish, "plain") == 0) return matrix_sliver<PlainTiles>;
+  if (wish && strcmp(wish, "0") == 0) return nullptr;
+  return has_matrix_tiles() ? matrix_sliver<MatrixTiles> : nullptr;
+}
+#endif
+
+}  // namespace
+}  // namespace lazuli::LZ_TARGET
+HWY_AFTER_NAMESPACE();
+
+#endif
