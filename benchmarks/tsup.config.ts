@@ -9,5 +9,6 @@ export default program(
   "gpu-checks",
   "gpu-table",
   "collectives",
+  "device-collectives",
   "quantized",
 )

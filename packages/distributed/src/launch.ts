@@ -120,9 +120,11 @@ async function attemptTo(options: LaunchOptions, attempt: number): Promise<numbe
     // The secret goes by the input: arguments are there for everybody to see. The end of the input ends the program.
     const words = Object.entries(variables).map(([name, value]) => `${name}=${quoted(value)}`)
     const program = ["node", ...command].map(quoted).join(" ")
+    // Shells give commands in the background no input but another number for it.
     const script =
-      `read -r LAZULI_SECRET; export LAZULI_SECRET; cd ${quoted(process.cwd())} && ` +
-      `{ env ${words.join(" ")} ${program} </dev/null & child=$!; { cat >/dev/null; kill $child 2>/dev/null; } & wait $child; }`
+      `read -r LAZULI_SECRET; export LAZULI_SECRET; exec 3<&0; cd ${quoted(process.cwd())} || exit 1; ` +
+      `env ${words.join(" ")} ${program} </dev/null 3<&- & child=$!; ` +
+      `{ cat <&3; kill $child; } >/dev/null 2>&1 & wait $child`
     const child = spawn("ssh", ["-o", "BatchMode=yes", host, script], { stdio: ["pipe", "pipe", "pipe"] })
     child.stdin?.write(`${secret}\n`)
     children.push(child)

@@ -1,0 +1,113 @@
+/** Jobs that others start: torchrun by its variables, ssh by its command; and a rank of another version. */
+import { spawn } from "node:child_process"
+import { createHmac, randomBytes } from "node:crypto"
+import { chmodSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { connect, createServer } from "node:net"
+import { tmpdir } from "node:os"
+import { delimiter, join } from "node:path"
+import { afterAll, afterEach, beforeAll, expect, test, vi } from "vitest"
+import { programOf, runJob } from "../test/run-job"
+
+let program = ""
+const folder = mkdtempSync(join(tmpdir(), "lazuli-launchers-"))
+beforeAll(async () => {
+  program = await programOf("faults")
+})
+afterAll(() => rmSync(folder, { recursive: true }))
+afterEach(() => vi.unstubAllEnvs())
+
+const freePort = (): Promise<number> =>
+  new Promise((resolve) => {
+    const server = createServer().listen(0, "127.0.0.1", () => {
+      const { port } = server.address() as { port: number }
+      server.close(() => resolve(port))
+    })
+  })
+
+/** The output of a rank that somebody else starts. */
+function outputOf(env: Record<string, string>): Promise<string> {
+  const child = spawn(process.execPath, [program, "none"], {
+    env: { ...process.env, LAZULI_QUIET: "1", LAZULI_TIME_LIMIT: "10", ...env },
+    stdio: ["ignore", "pipe", "inherit"],
+  })
+  let out = ""
+  child.stdout?.on("data", (text) => {
+    out += String(text)
+  })
+  return new Promise((resolve) => child.once("close", () => resolve(out.trim())))
+}
+
+test("ranks that torchrun starts find each other beside its own store", async () => {
+  const job = {
+    WORLD_SIZE: "2",
+    MASTER_ADDR: "127.0.0.1",
+    MASTER_PORT: String((await freePort()) - 1),
+    TORCHELASTIC_RUN_ID: "a job",
+  }
+  const outputs = await Promise.all(
+    [0, 1].map((rank) => outputOf({ ...job, RANK: String(rank), LOCAL_RANK: String(rank) })),
+  )
+  expect(outputs.map((out) => JSON.parse(out).name)).toEqual(["none", "none"])
+}, 60_000)
+
+test("ssh starts ranks on other hosts, with the secret by its input", async () => {
+  // A stand-in for ssh, which runs the command here.
+  const ssh = join(folder, "ssh")
+  writeFileSync(ssh, `#!/bin/sh\necho "$@" >> ${folder}/asked\nexec sh -c "$4"\n`)
+  chmodSync(ssh, 0o755)
+  vi.stubEnv("PATH", `${folder}${delimiter}${process.env.PATH}`)
+  const { code, out, errors } = await runJob([program, "none"], 2, {
+    hosts: ["127.0.0.2", "127.0.0.3"],
+    ranks: 1,
+    backend: "ring",
+    timeLimit: 10,
+  })
+  expect(code, errors.flat().join("\n")).toBe(0)
+  expect(out.map(([line]) => JSON.parse(line).name)).toEqual(["none", "none"])
+}, 60_000)
+
+/** A hello of version 7 by who knows the secret; gives rank 0's answer. The layout is that of native/job/handshake.cc. */
+async function helloOfAnother(port: number, secret: string): Promise<string> {
+  const socket = connect(port, "127.0.0.1")
+  let bytes = Buffer.alloc(0)
+  const read = async (count: number): Promise<Buffer> => {
+    while (bytes.length < count)
+      await new Promise<void>((resolve, reject) => {
+        socket.once("data", (chunk) => {
+          bytes = Buffer.concat([bytes, chunk])
+          resolve()
+        })
+        socket.once("error", reject)
+      })
+    const head = bytes.subarray(0, count)
+    bytes = bytes.subarray(count)
+    return head
+  }
+  await new Promise<void>((resolve, reject) => socket.once("connect", resolve).once("error", reject))
+  const challenge = Buffer.concat([Buffer.from("LAZULI/1"), randomBytes(32)])
+  socket.write(challenge)
+  const theirs = (await read(72)).subarray(0, 40)
+  const hello = Buffer.alloc(96)
+  hello.writeUInt32LE(7, 0)
+  hello.writeInt32LE(1, 4)
+  hello.writeInt32LE(2, 8)
+  const proof = createHmac("sha256", secret).update("client").update(challenge).update(theirs).update(hello)
+  socket.write(Buffer.concat([hello, proof.digest()]))
+  const verdict = await read(256)
+  socket.destroy()
+  return verdict.subarray(4, verdict.indexOf(0, 4)).toString()
+}
+
+test("a rank of another version is told so, and so is rank 0", async () => {
+  const port = await freePort()
+  const job = { LAZULI_SIZE: "2", LAZULI_ADDRESS: `127.0.0.1:${port}`, LAZULI_SECRET: "s", LAZULI_RANK: "0" }
+  const first = outputOf(job)
+  let told = ""
+  while (told === "")
+    told = await helloOfAnother(port, "s").catch(() => new Promise((resolve) => setTimeout(resolve, 50, "")))
+  const says = /rank 1 speaks version 7 of the protocol, and rank 0 version \d+: install one version/
+  expect(told).toMatch(says)
+  const error = JSON.parse(await first)
+  expect(error).toMatchObject({ name: "DistributedError", op: "init", rank: 1 })
+  expect(error.message).toMatch(says)
+}, 60_000)

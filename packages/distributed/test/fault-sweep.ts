@@ -1,0 +1,144 @@
+/**
+ * `npm run faults -- [runs] [limit] [seed]`: jobs of two to four ranks to which something happens at a random moment, one after the other.
+ * Every rank must then throw an error that names a rank within the limit, or come to a right end; no process, port or shared memory may be
+ * left.
+ */
+import { readdirSync } from "node:fs"
+import { connect } from "node:net"
+import { type Harm, startRelay } from "./relay"
+import { programOf, runJob } from "./run-job"
+
+const [runs = 900, limit = 0.3, seed = 1] = process.argv.slice(2).map(Number)
+/** Seconds that a loaded machine may add to the limit. */
+const SLACK = 2
+const STEPS = 400
+
+let state = seed >>> 0
+function random(below: number): number {
+  state = (state + 0x6d2b79f5) >>> 0
+  let t = Math.imul(state ^ (state >>> 15), state | 1)
+  t ^= t + Math.imul(t ^ (t >>> 7), t | 61)
+  return ((t ^ (t >>> 14)) >>> 0) % below
+}
+
+type Fault = Harm | "kill" | "stop"
+const FAULTS: Fault[] = [
+  "kill",
+  "stop",
+  "kill",
+  "stop",
+  "cut",
+  "delay",
+  "corrupt",
+  "reorder",
+  "silence",
+  "none",
+]
+
+interface Said {
+  readonly at: number
+  readonly pid?: number
+  readonly port?: number
+  readonly joined?: boolean
+  readonly done?: boolean
+  readonly wrong?: number
+  readonly name?: string
+  readonly message?: string
+  readonly rank?: number
+}
+
+const sharedMemory = (): string =>
+  process.platform === "linux" ? String(readdirSync("/dev/shm").filter((name) => /lazuli/i.test(name))) : ""
+const isAlive = (pid: number): boolean => {
+  try {
+    process.kill(pid, 0)
+    return true
+  } catch {
+    return false
+  }
+}
+const isOpen = (port: number): Promise<boolean> =>
+  new Promise((resolve) => {
+    const socket = connect(port, "127.0.0.1")
+    const tell = (open: boolean) => () => {
+      socket.destroy()
+      resolve(open)
+    }
+    socket.once("connect", tell(true)).once("error", tell(false))
+  })
+
+/** One job; the problems that it had, and the seconds from the fault to the last error. */
+async function trial(program: string): Promise<{ fault: Fault; took: number; problems: string[] }> {
+  const fault = FAULTS[random(FAULTS.length)]
+  const ranks = 2 + random(3)
+  const isSignal = fault === "kill" || fault === "stop"
+  const backend = isSignal && process.platform === "linux" && random(2) === 0 ? "shm" : "ring"
+  const victim = random(ranks)
+  const moment = random(120)
+  const [connection, bytes] = [random(ranks * (ranks - 1)), random(400_000)]
+  const relay = isSignal ? null : await startRelay(fault, connection, bytes)
+  const said: Said[][] = Array.from({ length: ranks }, () => [])
+  let joined = 0
+  let struck = 0
+  const stop = new AbortController()
+  const guard = setTimeout(() => stop.abort(), (limit + 40) * 1000)
+  await runJob([program, String(STEPS), String(seed)], ranks, {
+    backend,
+    timeLimit: limit,
+    signal: stop.signal,
+    env: { LAZULI_JOIN_LIMIT: "30", ...(relay && { LAZULI_PROXY: `127.0.0.1:${relay.port}` }) },
+    print(line, rank, error) {
+      if (error || !line.startsWith("{")) return
+      const it = JSON.parse(line) as Said
+      said[rank].push(it)
+      if (!it.joined || ++joined < ranks || !isSignal) return
+      setTimeout(() => {
+        struck = Date.now()
+        const pid = said[victim][0].pid as number
+        if (isAlive(pid)) process.kill(pid, fault === "kill" ? "SIGKILL" : "SIGSTOP")
+      }, moment)
+    },
+  })
+  clearTimeout(guard)
+  relay?.close()
+  const problems: string[] = []
+  if (stop.signal.aborted) problems.push("it hung")
+  let took = 0
+  said.forEach((lines, rank) => {
+    const last = lines[lines.length - 1]
+    if (lines.some(({ wrong }) => wrong !== undefined)) problems.push(`rank ${rank} had a wrong sum`)
+    if (isSignal && rank === victim) return
+    if (last?.done) return
+    if (last?.name !== "DistributedError" || last.rank === undefined)
+      problems.push(`rank ${rank} ended with ${JSON.stringify(last)}`)
+    else if (struck > 0) {
+      took = Math.max(took, (last.at - struck) / 1000)
+      if (last.rank !== victim) problems.push(`rank ${rank} blames rank ${last.rank}: ${last.message}`)
+    }
+  })
+  if (took > limit + SLACK) problems.push(`it took ${took.toFixed(2)} s`)
+  for (const lines of said)
+    for (const { pid, port } of lines) {
+      if (pid !== undefined && isAlive(pid)) problems.push(`process ${pid} is left`)
+      if (port !== undefined && (await isOpen(port))) problems.push(`port ${port} is left`)
+    }
+  if (sharedMemory() !== "") problems.push(`shared memory is left: ${sharedMemory()}`)
+  return { fault: `${fault} by ${backend}` as Fault, took, problems }
+}
+
+const program = await programOf("fault-rank")
+const counts = new Map<string, { runs: number; slowest: number }>()
+let failures = 0
+for (let i = 0; i < runs; i++) {
+  const { fault, took, problems } = await trial(program)
+  const entry = counts.get(fault) ?? { runs: 0, slowest: 0 }
+  counts.set(fault, { runs: entry.runs + 1, slowest: Math.max(entry.slowest, took) })
+  if (problems.length > 0) {
+    failures++
+    console.log(`run ${i}, ${fault}: ${problems.join("; ")}`)
+  }
+}
+for (const [fault, { runs: n, slowest }] of [...counts].sort())
+  console.log(`${fault.padEnd(18)} ${String(n).padStart(4)} runs, slowest ${slowest.toFixed(2)} s`)
+console.log(`${runs} runs with a limit of ${limit} s: ${failures} failed`)
+process.exitCode = failures > 0 ? 1 : 0
