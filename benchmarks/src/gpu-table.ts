@@ -108,14 +108,16 @@ mx.eval(mx.add(mx.ones([2]), 1))
 console.log(
   `${mx.deviceInfo(mx.gpu).deviceName}: first result after ${(performance.now() - begin).toFixed(0)} ms`,
 )
-const floor = launchFloor()
-console.log(
-  `launch floor: ${floor.toFixed(2)} µs a launch of an empty kernel, 1,000 in one call of the driver's addon`,
-)
 const wanted = new RegExp(values.only)
+const chosen = rows.filter(({ name }) => wanted.test(name))
+const floor = chosen.some(({ ops }) => ops) ? launchFloor() : undefined
+if (floor !== undefined)
+  console.log(
+    `launch floor: ${floor.toFixed(2)} µs a launch of an empty kernel, 1,000 in one call of the driver's addon`,
+  )
 const peer = values["without-pytorch"] ? null : new GpuPeer()
 const table: Measured[] = []
-for (const row of rows.filter(({ name }) => wanted.test(name))) {
+for (const row of chosen) {
   const measured = await measure(row, peer)
   print(row, measured)
   table.push(measured)

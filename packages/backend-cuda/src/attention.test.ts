@@ -2,11 +2,13 @@
  * Attention by the kernel for tensor cores, on the test double: ragged sizes, masks, grouped heads and layouts agree with the reference,
  * and derivatives, which read its sums, too.
  */
-import "../test/double"
+
 import * as mx from "@lazuli/core"
 import { grad } from "@lazuli/transforms"
-import { beforeAll, expect, it } from "vitest"
-import "./index"
+import { beforeAll, expect, it, onTestFinished, vi } from "vitest"
+import { failing } from "../test/double"
+import { OPERATION_GRAPH } from "./attention"
+import { cudaRuntime } from "./index"
 
 beforeAll(() => mx.setBackend("cuda", "gpu"))
 
@@ -24,14 +26,31 @@ function agree(f: () => mx.Array, tolerance: number): void {
     if (!(Math.abs(x - want[i]) <= tolerance)) expect([i, x]).toEqual([i, want[i]])
   })
 }
+/** Counts runs of graphs of operations from now on. */
+function graphCalls(): () => number {
+  let graphs = 0
+  const { commit } = cudaRuntime
+  const spy = vi.spyOn(cudaRuntime, "commit").mockImplementation(function (
+    this: typeof cudaRuntime,
+    commands,
+  ) {
+    const { words, length } = commands
+    for (let at = 0; at < length; at += words[at] >>> 8) if ((words[at] & 0xff) === OPERATION_GRAPH) graphs++
+    return commit.call(this, commands)
+  })
+  onTestFinished(() => spy.mockRestore())
+  return () => graphs
+}
 const { scaledDotProductAttention: attend } = mx.fast
 
 it("agrees for ragged sizes, with every mask and shared heads", () => {
   const q = (n: number, d: number): mx.Array => wave([1, 2, n, d], mx.bfloat16, 0)
   const k = (n: number, d: number, phase = 1): mx.Array => wave([1, 1, n, d], mx.bfloat16, phase)
-  for (const mask of [null, "causal"] as const)
-    agree(() => attend(q(130, 16), k(70, 16), k(70, 16, 2), { scale: 0.4, mask }), 2e-2)
-  agree(() => attend(q(5, 80), k(9, 80), k(9, 80, 2), { scale: 0.2, mask: "causal" }), 2e-2)
+  failing("no-engine", () => {
+    for (const mask of [null, "causal"] as const)
+      agree(() => attend(q(130, 16), k(70, 16), k(70, 16, 2), { scale: 0.4, mask }), 2e-2)
+    agree(() => attend(q(5, 80), k(9, 80), k(9, 80, 2), { scale: 0.2, mask: "causal" }), 2e-2)
+  })
   const seen = (): mx.Array => wave([5, 70], mx.float32, 3).greater(0)
   agree(() => attend(q(5, 16), k(70, 16), k(70, 16, 2), { scale: 0.4, mask: seen() }), 2e-2)
   const bias = (): mx.Array =>
@@ -53,6 +72,39 @@ it("gives zeros for a query that sees nothing", () => {
       ),
     1e-2,
   )
+}, 60_000)
+
+it("runs as graphs of cuDNN, the derivative too, of grouped heads and of fewer queries than keys", () => {
+  const calls = graphCalls()
+  const q = (): mx.Array => wave([2, 4, 20, 16], mx.bfloat16, 0)
+  const [k, v] = [1, 2].map((phase) => (): mx.Array => wave([2, 2, 24, 16], mx.bfloat16, phase))
+  for (const mask of [null, "causal"] as const) {
+    const loss = (a: mx.Array, b: mx.Array, c: mx.Array): mx.Array =>
+      attend(a, b, c, { scale: 0.4, mask })
+        .astype(mx.float32)
+        .multiply(wave([2, 4, 20, 16], mx.float32, 3))
+        .sum()
+    agree(() => attend(q(), k(), v(), { scale: 0.4, mask }), 1e-2)
+    for (const at of [0, 1, 2]) agree(() => grad(loss, { argnums: at })(q(), k(), v()) as mx.Array, 3e-2)
+  }
+  expect(calls()).toBe(14)
+}, 60_000)
+
+it("has kernels where cuDNN has no engine, and says when it fails", () => {
+  const calls = graphCalls()
+  const [q, k, v] = [0, 1, 2].map((phase) => (): mx.Array => wave([1, 2, 12, 16], mx.float16, phase))
+  const loss = (a: mx.Array): mx.Array =>
+    attend(a, k(), v(), { scale: 0.4 })
+      .multiply(wave([1, 2, 12, 16], mx.float16, 3))
+      .sum()
+  failing("no-engine", () => {
+    agree(() => attend(q(), k(), v(), { scale: 0.4 }), 1e-2)
+    agree(() => grad(loss)(q()) as mx.Array, 2e-2)
+  })
+  expect(calls()).toBe(0)
+  expect(() =>
+    failing("graph", () => mx.stream(mx.gpu, () => attend(q(), k(), v(), { scale: 0.5 }).toTypedArray())),
+  ).toThrow("[scaledDotProductAttention] the graph failed: CUDNN_STATUS_EXECUTION_FAILED")
 }, 60_000)
 
 it("reads heads where they lie, and derivatives follow", () => {

@@ -32,7 +32,10 @@ const { families: collectiveFamilies, collectives } = collectivesOf(runtime)
 const families: Record<string, Family> = {
   ...productFamilies(() => runtime.has("cublasLt")),
   ...convolutionFamilies(() => runtime.convolvable),
-  ...attentionFamilies(() => runtime.facts.major >= 8),
+  ...attentionFamilies(
+    () => runtime.facts.major >= 8,
+    () => runtime.prepareGraph,
+  ),
   ...quantizedFamilies(() => runtime.has("cublasLt")),
   ...collectiveFamilies,
   ...userKernels,

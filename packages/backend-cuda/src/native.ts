@@ -67,6 +67,10 @@ export interface CudaNative {
   abortCollectives(): void
   /** True if cuDNN has an algorithm for a convolution. */
   convolvable(words: Int32Array): boolean
+  /** Opens cuDNN for graphs of operations; gives its version. */
+  openOperationGraphs(candidates: readonly string[]): number
+  /** The number of a graph of operations, or why cuDNN does not take it. */
+  prepareGraph(words: BigInt64Array): number | string
   compile(...of: CompileArguments): Compiled
   /** The same on another thread. */
   compileLater(...of: CompileArguments): Promise<Compiled>
@@ -106,7 +110,7 @@ const ADDON: Addon = {
   package: "@lazuli/backend-cuda",
   platforms: ["linux-x64", "linux-arm64"],
   owner: "the CUDA backend",
-  protocol: 6,
+  protocol: 7,
   hint: "Use mx.cpu where there is no GPU",
 }
 

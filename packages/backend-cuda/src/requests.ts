@@ -55,7 +55,13 @@ export function kernelRequests(body: (backend: string) => void): KernelRequest[]
   if (!isRegistered)
     registerBackend(
       // Of CUDA's libraries none is there.
-      createGpuBackend(notingRuntime(), NAME, -1, { ...attentionFamilies(() => true), ...fewRows }),
+      createGpuBackend(notingRuntime(), NAME, -1, {
+        ...attentionFamilies(
+          () => true,
+          () => null,
+        ),
+        ...fewRows,
+      }),
     )
   isRegistered = true
   noted = new Map()

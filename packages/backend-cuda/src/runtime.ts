@@ -241,6 +241,31 @@ export class CudaRuntime implements GpuRuntime {
       if (isChecked) for (const check of checks) check(-1, work, op)
     }
   }
+  private graphs: ((words: BigInt64Array) => number | null) | null | undefined
+  /** Prepares a graph of operations for cuDNN, and gives its number; null where that is not there, or is of a version with known faults. */
+  get prepareGraph(): ((words: BigInt64Array) => number | null) | null {
+    if (this.graphs !== undefined) return this.graphs
+    const { native, facts } = this.open
+    let version = 0
+    try {
+      version = native.openOperationGraphs(candidatesFor("cudnn"))
+    } catch {
+      // Kernels serve.
+    }
+    // cudnn-frontend names what earlier ones, and 9.10.0 and 9.10.1, get wrong.
+    this.graphs =
+      version > 91001 && facts.major >= 8
+        ? (words) => {
+            const made = native.prepareGraph(words)
+            if (typeof made === "number") return made
+            this.refusals.push(made)
+            return null
+          }
+        : null
+    return this.graphs
+  }
+  /** cuDNN's words on graphs that it does not take. */
+  readonly refusals: string[] = []
 
   /** The facts of the GPU for users, the number of it among them. */
   deviceFacts(): DeviceFacts {

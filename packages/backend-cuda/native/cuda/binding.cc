@@ -10,12 +10,13 @@
 #include "cuda/device.h"
 #include "cuda/driver.h"
 #include "cuda/handles.h"
+#include "cuda/operation_graphs.h"
 #include "cuda/products.h"
 
 namespace lz {
 namespace {
 
-constexpr int kProtocol = 6;
+constexpr int kProtocol = 7;
 constexpr const char* kExpectedId = "expected the 128 bytes of an id";
 
 Gpu& gpu(Info info) { return *info.Env().GetInstanceData<Gpu>(); }
@@ -124,6 +125,24 @@ Napi::Value convolvable(Info info) {
   if (words.length != sizeof work) throw error(info.Env(), expected);
   std::memcpy(&work, words.data, sizeof work);
   return Napi::Boolean::New(info.Env(), gpu(info).convolvable(work));
+}
+
+// openOperationGraphs(candidates) → cuDNN's version
+Napi::Value open_operation_graphs_call(Info info) {
+  std::string path;
+  size_t version = 0;
+  check(info, open_operation_graphs(texts(info, 0), &path, &version));
+  return Napi::Number::New(info.Env(), double(version));
+}
+
+// prepareGraph(words) → its number, or what is wrong
+Napi::Value prepare_graph(Info info) {
+  const Bytes words = bytes(info, 0, "expected the words of a graph");
+  uint32_t id = 0;
+  const std::string problem =
+      gpu(info).prepare_graph(reinterpret_cast<const int64_t*>(words.data), words.length / 8, &id);
+  if (problem.empty()) return Napi::Number::New(info.Env(), id);
+  return Napi::String::New(info.Env(), problem);
 }
 
 Napi::Object outcome(Napi::Env env, const Compilation& compilation) {
@@ -327,6 +346,8 @@ Napi::Object init(Napi::Env env, Napi::Object exports) {
   add("joinCollectives", join_collectives);
   add("abortCollectives", abort_collectives);
   add("convolvable", convolvable);
+  add("openOperationGraphs", open_operation_graphs_call);
+  add("prepareGraph", prepare_graph);
   add("compile", compile_call);
   add("compileLater", compile_later);
   add("newBuffer", new_buffer);

@@ -6,7 +6,6 @@
 namespace lz {
 namespace {
 
-constexpr uint32_t kBuffers = 31;          // buffer indices of a kernel
 constexpr uint32_t kMaxBytes = 4096;       // that an argument has without a buffer
 constexpr size_t kHalf = 4 << 20;          // bytes of transfers under way
 constexpr size_t kArgumentHalf = 1 << 20;  // and of arguments
@@ -34,6 +33,8 @@ enum class Op : uint32_t {
   kConvolution = 33,
   // Input and output in bindings 0 and 1, then the integers of a collective.
   kCollective = 34,
+  // The number of a graph of operations, whose arrays are in the bindings from 0 on.
+  kOperationGraph = 35,
 };
 
 // Failures after which a context can do nothing more: whatever a kernel did to bring them about.
@@ -95,6 +96,7 @@ Gpu::~Gpu() {
       queue->convolutions.close(*driver_);
     }
     collectives_.close();
+    operation_graphs_.close(*driver_);
     uploads_.close();
     downloads_.close();
     arguments_.close();
@@ -454,6 +456,10 @@ void Gpu::execute(const uint32_t* words, size_t count, Run* run, std::vector<Fai
         break;
       case Op::kCollective:
         if (!run || !run->updated) error = collective(bindings, w + 1, size - 1);
+        if (run) error += note_node(*run);
+        break;
+      case Op::kOperationGraph:
+        if (!run || !run->updated) error = operation_graph(bindings, w + 1, size - 1);
         if (run) error += note_node(*run);
         break;
       default:

@@ -10,6 +10,7 @@
 #include "cuda/collectives.h"
 #include "cuda/convolutions.h"
 #include "cuda/driver.h"
+#include "cuda/operation_graphs.h"
 #include "cuda/products.h"
 #include "cuda/staging.h"
 
@@ -53,6 +54,7 @@ struct Kernel {
   bool takes_grid = false;  // so that blocks may be numbered through
 };
 
+constexpr uint32_t kBuffers = 31;  // buffer indices of a kernel
 constexpr size_t kSlack = 4096;
 
 // Commands whose buffers are numbers of bindings, and graphs of the driver that run them for bindings which
@@ -137,6 +139,10 @@ class Gpu {
   std::string synchronize(double stream, int milliseconds, bool* done);
   std::string join(const CollectiveId& id, int rank, int size, uint32_t* communicator);
   void abort_collectives() { collectives_.abort(); }
+  std::string prepare_graph(const int64_t* graph, size_t count, uint32_t* id) {
+    if (std::string error = enter(); !error.empty()) return error;
+    return operation_graphs_.prepare(graph, count, stream_, id);
+  }
   DevicePointer address(const Buffer& b) const { return b.pointer; }
 
  private:
@@ -159,6 +165,7 @@ class Gpu {
   std::string convolution(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string collective(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string conclusion(Result result);
+  std::string operation_graph(const Binding* bindings, const uint32_t* words, uint32_t count);
   std::string launch(Kernel& kernel, Binding* bindings, const uint32_t* shared, const uint32_t* grid,
                      bool in_threads);
   // Text for a failure. One that leaves the context without use is remembered: nothing works from then on.
@@ -185,6 +192,7 @@ class Gpu {
   std::vector<std::unique_ptr<Plan>> plans_;
   Run* running_ = nullptr;
   Collectives collectives_;
+  OperationGraphs operation_graphs_;
   Staging uploads_, downloads_, arguments_;
   DevicePointer mirror_ = 0;  // of arguments_, on the device
 };

@@ -57,4 +57,12 @@ std::string Gpu::join(const CollectiveId& id, int rank, int size, uint32_t* comm
   return collectives_.join(id, rank, size, communicator);
 }
 
+std::string Gpu::operation_graph(const Binding* bindings, const uint32_t* words, uint32_t count) {
+  const size_t arrays = count == 1 ? operation_graphs_.arrays(words[0]) : 0;
+  if (arrays == 0 || arrays > kBuffers) return "the record is malformed";
+  std::vector<DevicePointer> at;
+  for (size_t i = 0; i < arrays; i++) at.push_back(bindings[i].pointer);
+  return operation_graphs_.run(*driver_, words[0], at, current_->stream);
+}
+
 }  // namespace lz

@@ -1,0 +1,323 @@
+#include "cuda/operation_graphs.h"
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <type_traits>
+
+namespace lz {
+namespace {
+
+constexpr size_t kMostWorkspace = size_t{1} << 30;
+constexpr int kAxes = 4, kEngines = 8;
+constexpr int64_t kAlignment = 16;
+
+// cudnnBackendDescriptorType_t
+enum : int {
+  kPointwise = 0,
+  kEngineConfiguration = 3,
+  kHeuristics = 4,
+  kPlan = 5,
+  kPointwiseOperation = 13,
+  kGraph = 15,
+  kVariantPack = 16,
+  kTensor = 17,
+  kMatmul = 18,
+  kMatmulOperation = 19,
+  kReduction = 21,
+  kReductionOperation = 22,
+  kReshapeOperation = 31,
+};
+// cudnnBackendAttributeType_t
+enum : int {
+  kHandleType = 0,
+  kDataType = 1,
+  kBoolean = 2,
+  kInteger = 3,
+  kPointer = 6,
+  kHeuristicsMode = 8,
+  kPointwiseMode = 14,
+  kDescriptor = 15,
+  kReductionOperator = 18,
+};
+constexpr int kModeA = 3;  // CUDNN_HEUR_MODE_A
+// cudnnDataType_t of scalars
+enum : int { kFloat32 = 0, kInt32 = 4 };
+// Kinds of tensors and of operations, in a graph's words.
+enum : int64_t { kArray = 0, kVirtual = 1, kScalar = 2 };
+enum : int64_t { kElementwise = 0, kProduct = 1, kFold = 2, kReshape = 3 };
+constexpr size_t kTensorWords = 3 + 2 * kAxes, kOperationWords = 8;
+constexpr int64_t kGenerateIndex = 501;  // CUDNN_POINTWISE_GEN_INDEX
+
+#define LZ_GRAPH_CALLS(X)                                                                  \
+  X(Version, "cudnnGetVersion", size_t())                                                  \
+  X(Create, "cudnnCreate", int(void**))                                                    \
+  X(Destroy, "cudnnDestroy", int(void*))                                                   \
+  X(SetStream, "cudnnSetStream", int(void*, Stream))                                       \
+  X(GetErrorString, "cudnnGetErrorString", const char*(int))                               \
+  X(Describe, "cudnnBackendCreateDescriptor", int(int, void**))                            \
+  X(Forget, "cudnnBackendDestroyDescriptor", int(void*))                                   \
+  X(Finalize, "cudnnBackendFinalize", int(void*))                                          \
+  X(Set, "cudnnBackendSetAttribute", int(void*, int, int, int64_t, const void*))           \
+  X(Get, "cudnnBackendGetAttribute", int(const void*, int, int, int64_t, int64_t*, void*)) \
+  X(Execute, "cudnnBackendExecute", int(void*, void*, void*))
+
+struct Library {
+#define LZ_MEMBER(name, symbol, ...) std::add_pointer_t<__VA_ARGS__> name = nullptr;
+  LZ_GRAPH_CALLS(LZ_MEMBER)
+#undef LZ_MEMBER
+  std::string path;
+};
+
+std::mutex mutex;
+std::unique_ptr<Library> opened;
+
+const Library* library() {
+  std::lock_guard<std::mutex> lock(mutex);
+  return opened.get();
+}
+
+std::string failed(const Library& lib, const char* what, int status) {
+  return std::string(what) + " failed: " + lib.GetErrorString(status);
+}
+
+}  // namespace
+
+std::string open_operation_graphs(const std::vector<std::string>& candidates, std::string* path,
+                                  size_t* version) {
+  std::lock_guard<std::mutex> lock(mutex);
+  if (!opened) {
+    std::string problems;
+    auto table = std::make_unique<Library>();
+    void* found = open_first(candidates, &table->path, &problems);
+    if (!found) return problems;
+    Symbols symbols{found, {}};
+#define LZ_BIND(name, symbol, ...) symbols.bind(table->name, symbol);
+    LZ_GRAPH_CALLS(LZ_BIND)
+#undef LZ_BIND
+    if (!symbols.missing.empty()) return table->path + " has no " + symbols.missing;
+    opened = std::move(table);
+  }
+  *path = opened->path;
+  *version = opened->Version();
+  return {};
+}
+
+// Descriptors of a graph, which its plan outlives; the first failure is remembered.
+struct OperationGraphs::Descriptors {
+  const Library& lib;
+  std::vector<void*> all;
+  int status = 0;
+  const char* what = "";
+
+  explicit Descriptors(const Library& l) : lib(l) {}
+  Descriptors(const Descriptors&) = delete;
+  ~Descriptors() {
+    for (size_t i = all.size(); i-- > 0;) lib.Forget(all[i]);
+  }
+  void note(int result, const char* step) {
+    if (status || !result) return;
+    status = result;
+    what = step;
+  }
+  void* make(int type, const char* step) {
+    void* made = nullptr;
+    note(lib.Describe(type, &made), step);
+    if (made) all.push_back(made);
+    return made;
+  }
+  template <class T>
+  void set(void* to, int attribute, int type, const T* values, int64_t count, const char* step) {
+    if (!status) note(lib.Set(to, attribute, type, count, values), step);
+  }
+  template <class T>
+  void set(void* to, int attribute, int type, T value, const char* step) {
+    set(to, attribute, type, &value, 1, step);
+  }
+  void finish(void* descriptor, const char* step) {
+    if (!status) note(lib.Finalize(descriptor), step);
+  }
+};
+
+std::string OperationGraphs::build(const int64_t* words, size_t count, Descriptors* all, Prepared* made) {
+  if (count < 2) return "the record is malformed";
+  const size_t tensors = size_t(words[0]), operations = size_t(words[1]);
+  if (tensors > 1000 || operations > 1000 ||
+      count != 2 + tensors * kTensorWords + operations * kOperationWords)
+    return "the record is malformed";
+  Descriptors& d = *all;
+  std::vector<void*> tensor(tensors);
+  const int64_t* w = words + 2;
+  for (size_t i = 0; i < tensors; i++, w += kTensorWords) {
+    const int64_t id = int64_t(i) + 1;
+    const int type = int(w[1]);
+    void* t = tensor[i] = d.make(kTensor, "a tensor");
+    d.set(t, 901, kDataType, type, "a tensor's type");
+    d.set(t, 902, kInteger, w + 3, kAxes, "a tensor's sizes");
+    d.set(t, 903, kInteger, w + 3 + kAxes, kAxes, "a tensor's strides");
+    d.set(t, 906, kInteger, id, "a tensor's number");
+    d.set(t, 900, kInteger, kAlignment, "a tensor's alignment");
+    if (w[0] == kVirtual) d.set(t, 907, kBoolean, true, "a tensor in between");
+    if (w[0] == kScalar) {
+      d.set(t, 908, kBoolean, true, "a scalar");
+      double value;
+      std::memcpy(&value, &w[2], sizeof value);
+      Scalar scalar{id, 0};
+      const float narrow = float(value);
+      const int32_t integer = int32_t(value);
+      if (type == kInt32)
+        std::memcpy(&scalar.bits, &integer, sizeof integer);
+      else
+        std::memcpy(&scalar.bits, &narrow, sizeof narrow);
+      made->scalars.push_back(scalar);
+    }
+    if (w[0] == kArray) made->arrays.push_back(id);
+    d.finish(t, "a tensor");
+  }
+  std::vector<void*> operation(operations);
+  for (size_t i = 0; i < operations; i++, w += kOperationWords) {
+    const int64_t kind = w[0], mode = w[1], axis = w[3];
+    const int compute = int(w[2]);
+    void* of[4] = {};
+    for (int k = 0; k < 4; k++) {
+      if (w[4 + k] >= int64_t(tensors)) return "the record is malformed";
+      if (w[4 + k] >= 0) of[k] = tensor[size_t(w[4 + k])];
+    }
+    const auto [x, b, t, y] = of;
+    if (!x || !y) return "the record is malformed";
+    if (kind == kElementwise) {
+      void* pointwise = d.make(kPointwise, "a pointwise mode");
+      d.set(pointwise, 0, kPointwiseMode, int(mode), "a pointwise mode");
+      d.set(pointwise, 1, kDataType, compute, "its precision");
+      if (mode == kGenerateIndex) d.set(pointwise, 9, kInteger, axis, "its axis");
+      d.finish(pointwise, "a pointwise mode");
+      void* o = operation[i] = d.make(kPointwiseOperation, "a pointwise operation");
+      d.set(o, 750, kDescriptor, pointwise, "its mode");
+      d.set(o, 751, kDescriptor, x, "its first operand");
+      if (b) d.set(o, 752, kDescriptor, b, "its second operand");
+      if (t) d.set(o, 758, kDescriptor, t, "its third operand");
+      d.set(o, 753, kDescriptor, y, "its result");
+    } else if (kind == kProduct) {
+      void* matmul = d.make(kMatmul, "a product");
+      d.set(matmul, 1500, kDataType, compute, "its precision");
+      d.finish(matmul, "a product");
+      void* o = operation[i] = d.make(kMatmulOperation, "a product's operation");
+      d.set(o, 1520, kDescriptor, x, "its first factor");
+      d.set(o, 1521, kDescriptor, b, "its second factor");
+      d.set(o, 1522, kDescriptor, y, "its result");
+      d.set(o, 1523, kDescriptor, matmul, "its product");
+    } else if (kind == kFold) {
+      void* reduction = d.make(kReduction, "a reduction");
+      d.set(reduction, 1600, kReductionOperator, int(mode), "a reduction's operator");
+      d.set(reduction, 1601, kDataType, compute, "its precision");
+      d.finish(reduction, "a reduction");
+      void* o = operation[i] = d.make(kReductionOperation, "a reduction's operation");
+      d.set(o, 1610, kDescriptor, x, "its operand");
+      d.set(o, 1611, kDescriptor, y, "its result");
+      d.set(o, 1612, kDescriptor, reduction, "its reduction");
+    } else if (kind == kReshape) {
+      void* o = operation[i] = d.make(kReshapeOperation, "a reshape");
+      d.set(o, 2200, kDescriptor, x, "its operand");
+      d.set(o, 2201, kDescriptor, y, "its result");
+    } else
+      return "the record is malformed";
+    d.finish(operation[i], "an operation");
+  }
+  void* graph = d.make(kGraph, "the graph");
+  d.set(graph, 800, kHandleType, handle_, "its handle");
+  d.set(graph, 801, kDescriptor, operation.data(), int64_t(operations), "its operations");
+  d.finish(graph, "the graph");
+  void* heuristics = d.make(kHeuristics, "the heuristics");
+  d.set(heuristics, 201, kDescriptor, graph, "their graph");
+  d.set(heuristics, 200, kHeuristicsMode, kModeA, "their mode");
+  d.finish(heuristics, "the heuristics");
+  if (d.status) return failed(d.lib, d.what, d.status);
+  void* engine[kEngines];
+  for (void*& each : engine) each = d.make(kEngineConfiguration, "an engine");
+  int64_t found = 0;
+  if (const int s = d.lib.Get(heuristics, 202, kDescriptor, kEngines, &found, engine))
+    return failed(d.lib, "the choice of an engine", s);
+  std::string problem = "cuDNN has no engine for it";
+  for (int64_t i = 0; i < found && i < kEngines; i++) {
+    void* plan = nullptr;
+    int64_t workspace = 0, one = 0;
+    int s = d.lib.Describe(kPlan, &plan);
+    if (!s) s = d.lib.Set(plan, 401, kDescriptor, 1, &engine[i]);
+    if (!s) s = d.lib.Set(plan, 400, kHandleType, 1, &handle_);
+    if (!s) s = d.lib.Finalize(plan);
+    if (!s) s = d.lib.Get(plan, 402, kInteger, 1, &one, &workspace);
+    if (!s && size_t(workspace) <= kMostWorkspace) {
+      made->plan = plan;
+      made->workspace = size_t(workspace);
+      return {};
+    }
+    if (s) problem = failed(d.lib, "the plan", s);
+    if (plan) d.lib.Forget(plan);
+  }
+  return problem;
+}
+
+std::string OperationGraphs::prepare(const int64_t* words, size_t count, Stream stream, uint32_t* id) {
+  const Library* lib = library();
+  if (!lib) return "cuDNN has not been opened";
+  if (!handle_) {
+    if (const int s = lib->Create(&handle_)) return failed(*lib, "cudnnCreate", s);
+    if (const int s = lib->SetStream(handle_, stream)) return failed(*lib, "cudnnSetStream", s);
+    stream_ = stream;
+  }
+  Prepared made;
+  Descriptors all(*lib);
+  if (std::string error = build(words, count, &all, &made); !error.empty()) return error;
+  *id = uint32_t(prepared_.size());
+  prepared_.push_back(std::move(made));
+  return {};
+}
+
+std::string OperationGraphs::run(const Driver& driver, uint32_t id, const std::vector<DevicePointer>& at,
+                                 Stream stream) {
+  const Library* lib = library();
+  if (!lib || id >= prepared_.size()) return "there is no such graph";
+  const Prepared& p = prepared_[id];
+  if (at.size() != p.arrays.size()) return "the record is malformed";
+  Workspaces& room = workspaces_[stream];
+  if (p.workspace > room.size) {
+    DevicePointer larger = 0;
+    if (const Result r = driver.MemAlloc(&larger, p.workspace)) return "its workspace: " + driver.describe(r);
+    room.all.push_back(larger);
+    room.size = p.workspace;
+  }
+  if (stream != stream_) {
+    if (const int s = lib->SetStream(handle_, stream)) return failed(*lib, "cudnnSetStream", s);
+    stream_ = stream;
+  }
+  std::vector<int64_t> ids = p.arrays;
+  std::vector<const void*> pointers;
+  for (DevicePointer each : at) pointers.push_back(reinterpret_cast<void*>(each));
+  for (const Scalar& each : p.scalars) {
+    ids.push_back(each.id);
+    pointers.push_back(&each.bits);
+  }
+  const void* workspace = room.all.empty() ? nullptr : reinterpret_cast<void*>(room.all.back());
+  Descriptors all(*lib);
+  void* pack = all.make(kVariantPack, "the arrays");
+  all.set(pack, 1000, kInteger, ids.data(), int64_t(ids.size()), "their numbers");
+  all.set(pack, 1001, kPointer, pointers.data(), int64_t(pointers.size()), "the arrays");
+  all.set(pack, 1003, kPointer, workspace, "the workspace");
+  all.finish(pack, "the arrays");
+  if (!all.status) all.note(lib->Execute(handle_, p.plan, pack), "the graph");
+  return all.status ? failed(*lib, all.what, all.status) : std::string();
+}
+
+void OperationGraphs::close(const Driver& driver) {
+  const Library* lib = library();
+  if (!lib) return;
+  for (const Prepared& p : prepared_) lib->Forget(p.plan);
+  prepared_.clear();
+  if (handle_) lib->Destroy(handle_);
+  for (const auto& [stream, room] : workspaces_)
+    for (DevicePointer each : room.all) driver.MemFree(each);
+  workspaces_.clear();
+  handle_ = nullptr;
+}
+
+}  // namespace lz
