@@ -26,6 +26,21 @@ test("operations that change nothing are dropped", () => {
   expect(stepsOf((x) => x.astype(mx.float32).multiply(1).T.T.sort(1))).toEqual(["sort"])
 })
 
+test("of large rows one element is picked before the work on them, and rows of one element are elementwise", () => {
+  const index = mx.array([[3], [-1]], mx.int32)
+  const f = (x: mx.Array): mx.Array => mx.takeAlongAxis(x.subtract(1).exp(), index, 1)
+  const g = (x: mx.Array): mx.Array =>
+    mx.putAlongAxis(mx.zeros(x.shape), index, mx.takeAlongAxis(x, index, 1), 1)
+  const large = mx
+    .arange(2 << 20)
+    .reshape([2, -1])
+    .multiply(1e-6)
+  expect(stepsOf(f, large)[0]).toBe("takeAlongAxis")
+  expect(stepsOf(g, large)).not.toContain("putAlongAxis")
+  expect(stepsOf(g, mx.ones([2, 4]))).toContain("putAlongAxis")
+  for (const each of [f, g]) expect(mx.arrayEqual(compile(each)(large), each(large)).item()).toBe(true)
+})
+
 test("constants of constants are computed at the trace", () => {
   const steps = stepsOf((x) => x.add(mx.array(2).multiply(3)))
   expect(steps.filter((name) => name === "multiply").length).toBeLessThanOrEqual(1)

@@ -17,6 +17,7 @@ import {
 } from "@lazuli/core/engine"
 import { soleOperation, withoutComputing } from "./identities"
 import { inOrder, isLeaf, primitiveOf } from "./order"
+import { onePosition } from "./picks"
 import { reapply, rebuild } from "./rebuild"
 import { isView, lifted, merged } from "./views"
 
@@ -104,6 +105,8 @@ class Simplifier {
     const { primitive } = application
     const instead = withoutComputing(application, inputs)
     if (instead) return [instead]
+    const picked = onePosition(application, inputs)
+    if (picked) return this.rewriting([picked])
     if (isView(application))
       return [this.show(application, inputs[0], this.isReadElementwise(application) ? MAX_LIFTED : 0)]
     const nodes = reapply(application, inputs)
@@ -117,8 +120,12 @@ class Simplifier {
       inputs.map((n) => new Array(n)),
       application.params,
     ).map((a) => a.node)
-    // The decomposition's own applications pass through the same rewriting; nodes that went through it already are leaves.
-    return rebuild(parts, new Map(), (node) => this.rewritten.has(node) || isLeaf(node), this.rewrite)
+    return this.rewriting(parts)
+  }
+
+  /** The same where new applications pass through the rewriting; nodes that went through it already are leaves. */
+  private rewriting(nodes: readonly Node[]): readonly Node[] {
+    return rebuild(nodes, new Map(), (node) => this.rewritten.has(node) || isLeaf(node), this.rewrite)
   }
 
   /** A view of a node: in front of the elementwise work that made it, where that lets the work join what reads the view. */

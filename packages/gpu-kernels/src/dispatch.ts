@@ -132,6 +132,8 @@ export interface DispatchQueue {
   dispatch(dispatch: Dispatch): void
   /** The quicker way for what is dispatched most; null where dispatches are no work of now. */
   readonly flat: FlatDispatches<unknown> | null
+  /** True if a result lies where an input lay, in a recording too. */
+  overlays(input: Storage, result: Storage): boolean
   /** Adds work of a library, on the platforms that have such. */
   call(call: LibraryCall): void
 }

@@ -106,6 +106,30 @@ describe("trees", () => {
     expect(g).toBeInstanceOf(Pair)
     expect([g.a.item(), g.b.item()]).toEqual([3, 2])
   })
+  it("of parts of an array, apart or not, whatever else reads it", () => {
+    const x = mx.arange(12).astype(mx.float32).reshape([3, 4])
+    const apart = (v: mx.Array): mx.Array => v.index(0).square().sum().add(v.index(2).multiply(5).sum())
+    const meeting = (v: mx.Array): mx.Array => v.index(0).sum().add(v.index(0).multiply(3).sum())
+    const all = (v: mx.Array): mx.Array =>
+      mx.split(v, 4, 1).reduce((sum, part, i) => sum.add(part.sum().multiply(i)), v.sum())
+    expect(grad(apart)(x).tolist()).toEqual([
+      [0, 2, 4, 6],
+      [0, 0, 0, 0],
+      [5, 5, 5, 5],
+    ])
+    expect(grad(meeting)(x).tolist()).toEqual([
+      [4, 4, 4, 4],
+      [0, 0, 0, 0],
+      [0, 0, 0, 0],
+    ])
+    expect(grad(all)(x).tolist()).toEqual([0, 1, 2].map(() => [1, 2, 3, 4]))
+    // No array of the whole size is added to another.
+    const { node } = grad(apart)(x)
+    expect([node, node.inputs[0]].map(({ primitive }) => primitive?.name)).toEqual([
+      "sliceUpdate",
+      "sliceUpdate",
+    ])
+  })
   it("by position, by name, with the value and with more than the loss", () => {
     const f = (x: mx.Array, options: { y: mx.Array; k?: number }) => x.multiply(options.y)
     const [x, y] = [mx.array(2), mx.array(5)]

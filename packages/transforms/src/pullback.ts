@@ -8,6 +8,7 @@ import { add, multiply, zeros } from "@lazuli/core"
 import {
   type Application,
   Array,
+  applyNodes,
   asCall,
   broadcastTo,
   complex64,
@@ -121,6 +122,43 @@ function cotangentsAt(
   }
 }
 
+/** Parts in a row that are looked at. */
+const MAX_PARTS = 64
+
+const isPart = ({ primitive, params }: Node): boolean =>
+  primitive?.facts.places === true && params.mode === "set"
+
+/** The cotangent of a part, zeros elsewhere, added to that part of a sum alone; null for other cotangents. */
+function placed({ node: sum }: Array, { node: part }: Array): Array | null {
+  if (!isPart(part) || !isZero(part.inputs[0])) return null
+  // Of parts that lie apart none is read.
+  let under = sum
+  for (let i = 0; i < MAX_PARTS && isPart(under) && areApart(under, part); i++) under = under.inputs[0]
+  const mode = isZero(under) ? "set" : "add"
+  const made = applyNodes(part.primitive as Primitive, [sum, part.inputs[1]], { ...part.params, mode })
+  return new Array(made[0])
+}
+
+/** True if along some axis one of two parts ends before the other begins. */
+function areApart(x: Node, y: Node): boolean {
+  const range = ({ params, inputs: [, update] }: Node, axis: number): [number, number] => {
+    const first = (params.start as number[])[axis]
+    const last = first + (update.shape[axis] - 1) * (params.strides as number[])[axis]
+    return [Math.min(first, last), Math.max(first, last)]
+  }
+  return x.shape.some((_, axis) => {
+    const [a, b] = [range(x, axis), range(y, axis)]
+    return a[1] < b[0] || b[1] < a[0]
+  })
+}
+
+/** A zero in another shape. */
+function isZero({ primitive, inputs }: Node): boolean {
+  if (!primitive?.rules.view) return false
+  const [{ primitive: source, params }] = inputs
+  return source?.facts.immediate === true && params.value === 0
+}
+
 function walkBack(
   subgraph: Subgraph,
   inputs: readonly Node[],
@@ -131,7 +169,7 @@ function walkBack(
   const sums: (Array | null)[] = new globalThis.Array(subgraph.nodes.length).fill(null)
   const accumulate = (node: Node, g: Array): void => {
     const sum = sums[node.position]
-    sums[node.position] = sum === null ? g : add(sum, g)
+    sums[node.position] = sum === null ? g : (placed(sum, g) ?? add(sum, g))
   }
   const tracking = new WalkTracking(subgraph)
   tracking.within(() => {

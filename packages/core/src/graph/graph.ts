@@ -157,6 +157,10 @@ export interface PrimitiveFacts {
    * holds of any right result.
    */
   readonly ambiguous?: boolean
+  /** Reads or writes the second input's positions along the axis `params.axis`. */
+  readonly along?: boolean
+  /** Puts the second input in the place of a part of the first, or with the mode "add" adds it to that. */
+  readonly places?: boolean
 }
 
 /** A registered primitive: one definition that says what an operation means. */

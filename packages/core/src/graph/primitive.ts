@@ -225,8 +225,10 @@ function uniformFacts({
   stopsGradient,
   opaque,
   ambiguous,
+  along,
+  places,
 }: PrimitiveFacts): PrimitiveFacts {
-  return { immediate, broadcasts, stopsGradient, opaque, ambiguous }
+  return { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places }
 }
 
 /** The rules; of another package's primitive, with outputs that are looked at. */
@@ -299,7 +301,7 @@ const RULES = [
   "expand",
 ] as const
 const IS_RULE = new Set<string>(RULES)
-const FACTS = new Set(["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous"])
+const FACTS = new Set(["immediate", "broadcasts", "stopsGradient", "opaque", "ambiguous", "along", "places"])
 const PARTS = new Set(["name", "params", "facts", "version", "api", "kernelsFrom", ...RULES])
 
 /** Rules are functions, parameters have kinds that there are, and nothing is misspelt. */

@@ -55,6 +55,7 @@ const inFront = (inputs: readonly Array[], axes: readonly (number | null)[], siz
 /** out[…, i, …] = x[…, indices[…, i, …], …] */
 export const gatherAlong: Apply<{ axis: number }> = definePrimitive({
   name: "takeAlongAxis",
+  facts: { along: true },
   params: { axis: "i64" },
   infer: ([x, indices], { axis }) => {
     checkAlong("takeAlongAxis", x, indices, axis)
@@ -76,6 +77,7 @@ export const gatherAlong: Apply<{ axis: number }> = definePrimitive({
 /** A copy of x with x[…, indices[…, i, …], …] replaced by, or increased by, values[…, i, …]. */
 export const scatterAlong: Apply<{ axis: number; mode: "set" | "add" }> = definePrimitive({
   name: "putAlongAxis",
+  facts: { along: true },
   params: { axis: "i64", mode: ["set", "add"] },
   infer: ([x, indices], { axis }) => {
     checkAlong("putAlongAxis", x, indices, axis)

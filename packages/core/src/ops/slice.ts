@@ -126,6 +126,7 @@ function winners(x: Array, update: Array, y: Array): { kept: Array; won: Array }
 /** A copy of x with the range combined with the update. */
 const put: Apply<Target> = definePrimitive({
   name: "sliceUpdate",
+  facts: { places: true },
   params: { start: "i64[]", strides: "i64[]", mode: modes },
   infer: ([x, update], { start, strides }) => {
     const inside = (n: number, axis: number): boolean => {

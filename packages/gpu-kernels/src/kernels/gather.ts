@@ -273,7 +273,7 @@ function encodeScatter(
     ? { storage: queue.allocate(wide ? 2 * nbytes : Math.ceil(nbytes / 4) * 4), offset: 0 }
     : out
   if (wide) encodeCast(queue, viewOf(x), target, metalType(dtype) as string, "float", op)
-  else if (x.storage !== target.storage) encodeCopy(queue, viewOf(x), target, op)
+  else if (!queue.overlays(x.storage as Storage, target.storage)) encodeCopy(queue, viewOf(x), target, op)
   if (n === 0) return
   withAllRowMajor(queue, [updates, ...indices], ([values, ...locations]) => {
     const marks = last ? queue.allocate(finder.spots * 4) : null

@@ -168,7 +168,8 @@ const sliceUpdate: Family = {
     }
     const steps = contiguousStrides(node.shape)
     // Written over x, the rest is there.
-    if (x.storage !== node.storage) encodeCopy(queue, viewOf(x), targetOf(node), "sliceUpdate")
+    if (!queue.overlays(x.storage as Storage, node.storage as Storage))
+      encodeCopy(queue, viewOf(x), targetOf(node), "sliceUpdate")
     const to = {
       storage: node.storage as Storage,
       offset: node.offset + start.reduce((sum, s, i) => sum + s * steps[i], 0),

@@ -504,6 +504,10 @@ export class GpuQueue implements DispatchQueue {
     this.added({ word, op, pipeline, reads: locations.map((p) => p.storage), writes })
   }
 
+  overlays(input: Storage, result: Storage): boolean {
+    return input === result || this.recording?.overlays(input, result) === true
+  }
+
   call(work: LibraryCall): void {
     // It has no source to be asked for.
     if (this.asked) return

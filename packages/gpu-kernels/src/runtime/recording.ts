@@ -146,6 +146,12 @@ export class Recording {
     return id < first ? { binding: id, offset: 0 } : { binding: first, offset: this.offsets[id - first] }
   }
 
+  /** True if both storages begin at the same location: one that dies here and one that is made. */
+  overlays(input: Storage, result: Storage): boolean {
+    const [a, b] = [this.partOf(input), this.partOf(result)]
+    return a.binding === b.binding && a.offset === b.offset
+  }
+
   private bind(index: number, location: Location): void {
     const { binding, offset } = this.partOf(location.storage)
     this.buffers.push(this.stream.length)

@@ -1,0 +1,55 @@
+/**
+ * One position of each row, by value: an element is picked before the elementwise work that makes its row, and a row that is zero but for
+ * one element is elementwise work. Neither then needs the rows in memory.
+ */
+import { arange, where } from "@lazuli/core"
+import { type Application, Array, applyNodes, type Node, sameShape, sizeOf } from "@lazuli/core/engine"
+import { isImmediate } from "./identities"
+import { isLeaf, primitiveOf } from "./order"
+import { reapply } from "./rebuild"
+
+/** Rows of fewer bytes cost less than the work that replaces them. */
+const MIN_BYTES = 4 << 20
+
+/** The same for an application that reads or writes one position along an axis; null where there is nothing to gain. */
+export function onePosition(application: Application, inputs: readonly Node[]): Node | null {
+  const { primitive, params } = application
+  if (!primitive.facts.along) return null
+  const axis = params.axis as number
+  const [x, index] = inputs
+  if (index.shape[axis] !== 1 || x.nbytes < MIN_BYTES) return null
+  return inputs.length === 2 ? pickedBefore(application, x, index, axis) : onlyAt(inputs, axis)
+}
+
+/** The element of elementwise work on one array of rows and on what each row has once. */
+function pickedBefore(application: Application, x: Node, index: Node, axis: number): Node | null {
+  if (isLeaf(x) || !primitiveOf(x).elementwise || x.outputs !== null) return null
+  const isWhole = (each: Node): boolean => sameShape(each.shape, x.shape)
+  if (x.inputs.filter(isWhole).length !== 1) return null
+  const servesRow = (each: Node): boolean =>
+    isImmediate(each) ||
+    sizeOf(each.shape) === 1 ||
+    (each.shape.length === x.shape.length && each.shape[axis] === 1)
+  if (!x.inputs.every((each) => isWhole(each) || servesRow(each))) return null
+  const parts = x.inputs.map((each) =>
+    isWhole(each) ? applyNodes(application.primitive, [each, index], application.params)[0] : each,
+  )
+  return reapply(x as Application, parts)[0]
+}
+
+const isZero = (node: Node): boolean => {
+  let from = node
+  while (!isLeaf(from) && primitiveOf(from).rules.view && from.inputs.length === 1) from = from.inputs[0]
+  return isImmediate(from) && from.params.value === 0
+}
+
+/** Zeros with a value at one position of each row. */
+function onlyAt([x, index, value]: readonly Node[], axis: number): Node | null {
+  if (!isZero(x)) return null
+  const n = x.shape[axis]
+  const at = new Array(index)
+  const positive = index.dtype.kind === "unsigned" ? at : where(at.less(0), at.add(n), at)
+  const line = x.shape.map((_, i) => (i === axis ? n : 1))
+  const position = arange(0, n, 1, index.dtype).reshape(line)
+  return where(position.equal(positive), new Array(value), 0).node
+}
