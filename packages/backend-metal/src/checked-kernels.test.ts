@@ -112,8 +112,12 @@ it.each(Object.keys(programs))(
   120_000,
 )
 
-// Not among them is what many threads read the same of, from a cache: an operand that broadcasts, the value around padding, positions and
-// keys, packed words and their scales, the other operand of a product.
+const permutation = (n: number): mx.Array =>
+  mx.array(
+    Array.from({ length: n }, (_, i) => (i * 7) % n),
+    mx.int32,
+  )
+
 it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["elementwise", () => noise([3001]), (x) => x.exp()],
   ["a compiled chain", () => noise([64, 64]), compile((x: mx.Array) => x.multiply(x).add(1).sqrt())],
@@ -154,6 +158,22 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
       return mx.dequantize(...(packed as [mx.Array, mx.Array, mx.Array]), { groupSize: 64, bits })
     },
   ]),
+  ["a row beside each element", () => noise([100, 64]), (x) => x.add(mx.arange(100).reshape([100, 1]))],
+  ["one element beside all", () => noise([5000]), (x) => x.add(mx.zeros([1]))],
+  ["padding", () => noise([60, 50]), (x) => mx.pad(x, 1)],
+  [
+    "rotary positions",
+    () => noise([1, 2, 32, 64]),
+    (x) => mx.fast.rope(x, 64, { traditional: false, base: 1e4, scale: 1, offset: 3 }),
+  ],
+  ["rows at positions", () => noise([50, 5]), (x) => mx.take(x, permutation(50), 0)],
+  ["elements along an axis", () => noise([1000]), (x) => mx.takeAlongAxis(x, permutation(1000), 0)],
+  ["updates at positions", () => noise([100, 32]), (x) => x.at(permutation(100)).add(x)],
+  ["random bits", () => mx.random.key(3), (key) => mx.random.bits([4000], { key })],
+  ["a Fourier transform", () => noise([16, 64]), (x) => mx.fft.fft(x)],
+  ["a long real one along the first axis", () => noise([1000, 3]), (x) => mx.fft.rfft(x, { axis: 0 })],
+  ["an inverse one in two axes", () => noise([12, 33]), (x) => mx.fft.irfft2(x.astype(mx.complex64))],
+  ["a product by a matrix's columns", () => noise([256, 128]), (x) => noise([256], 2).matmul(x)],
   ["segments", () => noise([100, 32]), (x) => x.reshape([20, 5, 32]).sum(1)],
 ])("%s moves each byte once", (_, make, body) => {
   const x = make()

@@ -1,6 +1,7 @@
 /**
  * Fourier transforms of any length, by Stockham's algorithm: one pass for each factor of the length, and no bit reversal. The axis may lie
- * anywhere. Real transforms run on the whole spectrum.
+ * anywhere. Real transforms run on the whole spectrum. Lines that fit threadgroup memory are read and written once; of longer ones each
+ * pass goes through memory.
  */
 import { type Node, type Storage, sizeOf } from "@lazuli/core/engine"
 import type { DispatchQueue, Kernel, Location } from "../dispatch"
@@ -34,18 +35,22 @@ kernel void fft_fill(device const ${type}* x [[buffer(0)]], device float2* y [[b
 ${hermitian ? "  if (k >= given) value.y = -value.y;\n" : ""}  y[i] = value;
 }
 `
-/** The n-th roots of unity. */
-const rootsSource = `${METAL_HEADER}
-kernel void fft_roots(device float2* roots [[buffer(0)]], constant uint* sizes [[buffer(1)]], uint i [[thread_position_in_grid]]) {
-  if (i >= sizes[0]) return;
-  // Of the nearest eighth of the circle, where the angle is small and so exact.
-  uint n = sizes[0], eighth = (8 * i + n / 2) / n;
+/** `lz_root(i, n)`: an n-th root of unity, of the nearest eighth of the circle, where the angle is small and so exact. */
+const ROOT = `inline float2 lz_root(uint i, uint n) {
+  uint eighth = (8 * i + n / 2) / n;
   float angle = 6.283185307179586f * (float(int(8 * i) - int(eighth * n)) / (8.0f * float(n)));
   float c = precise::cos(angle), s = precise::sin(angle), h = 0.70710678118654752f;
   float a = eighth % 8 == 0 ? 1.0f : eighth % 8 == 1 || eighth % 8 == 7 ? h : eighth % 8 == 2 || eighth % 8 == 6 ? 0.0f : eighth % 8 == 4 ? -1.0f : -h;
   uint turned = (eighth + 6) % 8;
   float b = turned == 0 ? 1.0f : turned == 1 || turned == 7 ? h : turned == 2 || turned == 6 ? 0.0f : turned == 4 ? -1.0f : -h;
-  roots[i] = float2(a * c - b * s, a * s + b * c);
+  return float2(a * c - b * s, a * s + b * c);
+}
+`
+/** The n-th roots of unity. */
+const rootsSource = `${METAL_HEADER}${ROOT}
+kernel void fft_roots(device float2* roots [[buffer(0)]], constant uint* sizes [[buffer(1)]], uint i [[thread_position_in_grid]]) {
+  if (i >= sizes[0]) return;
+  roots[i] = lz_root(i, sizes[0]);
 }
 `
 /** One factor: y[d + r·done] = Σ_q x[j + q·n/p] · root(q · …), of j = block · done + location and d = block · done · p + location. */
@@ -77,11 +82,90 @@ kernel void fft_store(device const float2* x [[buffer(0)]], device ${type}* y [[
 }
 `
 
+/** The longest lines of one threadgroup, and elements of its lines together: they, their successors and their roots take 24 KB. */
+const LINE = 1024
+const LINE_THREADS = 256
+/** More than the factors of any such length: 729 has six. */
+const MAX_FACTORS = 8
+
+/** Whole lines: each is filled as {@link fillSource} does, transformed in threadgroup memory, and stored as {@link storeSource} does. */
+const lineSource = (
+  type: string,
+  to: string,
+  hermitian: boolean,
+  inverse: boolean,
+): string => `${METAL_HEADER}${ROOT}
+kernel void fft_line(device const ${type}* x [[buffer(0)]], device ${to}* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
+    constant float& scale [[buffer(3)]], uint lane [[thread_position_in_threadgroup]], uint group [[threadgroup_position_in_grid]],
+    uint threads [[threads_per_threadgroup]]) {
+  // Lines, length, given length, stored length, elements behind the axis, lines of a threadgroup, then the factors up to 0.
+  threadgroup float2 now[${LINE}];
+  threadgroup float2 next[${LINE}];
+  threadgroup float2 roots[${LINE}];
+  threadgroup float2* from = now;
+  threadgroup float2* to = next;
+  uint n = sizes[1], given = sizes[2], kept = sizes[3], inner = sizes[4], first = group * sizes[5], lines = min(sizes[5], sizes[0] - first);
+  for (uint i = lane; i < n; i += threads) roots[i] = lz_root(i, n);
+  for (uint i = lane; i < lines * n; i += threads) {
+    // Neighbours in memory are lines, unless the axis is the last.
+    uint line = inner == 1 ? i / n : i % lines, k = inner == 1 ? i % n : i / lines, number = first + line;
+${
+  hermitian
+    ? `    // The conjugates of what other threads read come from them.
+    if (k >= given && n - k < given) continue;
+`
+    : ""
+}    float2 value = float2(0.0f, 0.0f);
+    if (k < given) {
+      uint at = (number / inner * given + k) * inner + number % inner;
+      value = ${type === "float" ? "float2(x[at], 0.0f)" : "x[at]"};
+    }
+    now[line * n + k] = value;
+${
+  hermitian
+    ? "    if (k > 0 && k < given && n - k >= given) now[line * n + n - k] = float2(value.x, -value.y);\n"
+    : ""
+}  }
+  threadgroup_barrier(mem_flags::mem_threadgroup);
+  uint done = 1;
+  for (uint f = 6; sizes[f] != 0; f++) {
+    uint p = sizes[f];
+    for (uint i = lane; i < lines * n; i += threads) {
+      uint at = i % n, base = i - at;
+      uint location = at % done, r = at / done % p, j = at / (done * p) * done + location;
+      uint step = location * (n / (done * p)) + r * (n / p);
+      float2 sum = float2(0.0f, 0.0f);
+      for (uint q = 0; q < p; q++) {
+        float2 v = from[base + j + q * (n / p)], w = roots[q * step % n];
+        sum += float2(v.x * w.x ${inverse ? "-" : "+"} v.y * w.y, v.y * w.x ${inverse ? "+" : "-"} v.x * w.y);
+      }
+      to[i] = sum;
+    }
+    threadgroup_barrier(mem_flags::mem_threadgroup);
+    threadgroup float2* other = from;
+    from = to;
+    to = other;
+    done *= p;
+  }
+  for (uint i = lane; i < lines * kept; i += threads) {
+    uint line = inner == 1 ? i / kept : i % lines, k = inner == 1 ? i % kept : i / lines, number = first + line;
+    float2 value = from[line * n + k];
+    y[(number / inner * kept + k) * inner + number % inner] = ${to === "float" ? "value.x * scale" : "value * scale"};
+  }
+}
+`
+
 const kernelOf = (name: string, key: string, source: () => string): Kernel => ({
   key: `${name} ${key}`,
   name,
   source,
 })
+
+/** Elements on the way, and their type in Metal. */
+interface Values {
+  readonly location: Location
+  readonly type: string
+}
 
 function encode(node: Node, queue: DispatchQueue): void {
   const [x] = node.inputs
@@ -103,9 +187,9 @@ function encode(node: Node, queue: DispatchQueue): void {
     return { storage, offset: 0 }
   }
   const fill = (
-    from: Location,
-    type: string,
+    { location, type }: Values,
     shape: readonly number[],
+    axis: number,
     given: number,
     hermitian: boolean,
   ): Location => {
@@ -115,7 +199,7 @@ function encode(node: Node, queue: DispatchQueue): void {
       queue,
       "fft",
       kernelOf("fft_fill", `${type} ${hermitian}`, () => fillSource(type, hermitian)),
-      [from, to, Uint32Array.of(threads, shape[last], given, behind(shape, last))],
+      [location, to, Uint32Array.of(threads, shape[axis], given, behind(shape, axis))],
       [to.storage],
       threads,
     )
@@ -150,27 +234,14 @@ function encode(node: Node, queue: DispatchQueue): void {
     }
     return now
   }
-  withRowMajor(queue, viewOf(x), (location) => {
-    const type = x.dtype.kind === "complex" ? "float2" : "float"
-    const halfed = real && inverse
-    // A half spectrum is completed once only the last axis is left.
-    let shape: readonly number[] = halfed ? x.shape : whole
-    let now = fill(location, type, shape, x.shape[last], false)
-    for (const axis of axes.slice(0, -1)) now = transform(now, shape, axis)
-    if (halfed) {
-      now = fill(now, "float2", whole, x.shape[last], true)
-      shape = whole
-    }
-    now = transform(now, shape, last)
-    const target = targetOf(node)
-    const to = node.dtype.kind === "complex" ? "float2" : "float"
+  const store = (from: Location, target: Location, to: string, shape: readonly number[]): void => {
     const threads = sizeOf(node.shape)
     dispatchEach(
       queue,
       "fft",
       kernelOf("fft_store", to, () => storeSource(to)),
       [
-        now,
+        from,
         target,
         Uint32Array.of(threads, shape[last], node.shape[last], behind(node.shape, last)),
         Float32Array.of(scale),
@@ -178,6 +249,66 @@ function encode(node: Node, queue: DispatchQueue): void {
       [target.storage],
       threads,
     )
+  }
+  const transformLines = (
+    from: Values,
+    to: Values,
+    shape: readonly number[],
+    axis: number,
+    given: number,
+    kept: number,
+    hermitian: boolean,
+    factor: number,
+  ): void => {
+    const size = shape[axis]
+    const lines = sizeOf(shape) / size
+    const together = Math.min(lines, Math.max(1, Math.floor(LINE / size)))
+    const factors = size === 1 ? [] : radices(size)
+    const padding = new Array<number>(MAX_FACTORS - factors.length).fill(0)
+    const group = Math.min(LINE_THREADS, Math.ceil((together * size) / 32) * 32)
+    queue.dispatch({
+      op: "fft",
+      kernel: kernelOf("fft_line", `${from.type} ${to.type} ${hermitian} ${inverse}`, () =>
+        lineSource(from.type, to.type, hermitian, inverse),
+      ),
+      arguments: [
+        from.location,
+        to.location,
+        Uint32Array.of(lines, size, given, kept, behind(shape, axis), together, ...factors, ...padding),
+        Float32Array.of(factor),
+      ],
+      writes: [to.location.storage],
+      grid: [Math.ceil(lines / together) * group, 1, 1],
+      threadgroup: [group, 1, 1],
+    })
+  }
+  withRowMajor(queue, viewOf(x), (location) => {
+    const type = x.dtype.kind === "complex" ? "float2" : "float"
+    const target = targetOf(node)
+    const to = node.dtype.kind === "complex" ? "float2" : "float"
+    // A half spectrum is completed once only the last axis is left.
+    const halfed = real && inverse
+    let shape: readonly number[] = x.shape
+    let now: Values = { location, type }
+    axes.forEach((axis, i) => {
+      const isLast = i === axes.length - 1
+      const hermitian = isLast && halfed
+      const given = shape[axis]
+      if (isLast) shape = whole
+      if (shape[axis] <= LINE) {
+        const result = isLast
+          ? { location: target, type: to }
+          : { location: scratch(sizeOf(shape)), type: "float2" }
+        const kept = isLast ? node.shape[axis] : given
+        transformLines(now, result, shape, axis, given, kept, hermitian, isLast ? scale : 1)
+        now = result
+        return
+      }
+      // What it reads it writes over.
+      const own = i > 0 && given === shape[axis] ? now.location : fill(now, shape, axis, given, hermitian)
+      now = { location: transform(own, shape, axis), type: "float2" }
+      if (isLast) store(now.location, target, to, shape)
+    })
   })
   for (const storage of buffers) storage.drop()
 }
