@@ -74,6 +74,11 @@ const NATIVE_FORMS: Readonly<Record<string, readonly string[]>> = {
     "LZ_FEATURES 128, LZ_CAUSAL 0, LZ_MASK 1, LZ_BRAIN",
     "LZ_FEATURES 80, LZ_CAUSAL 0, LZ_MASK 2",
   ],
+  "unpack.cu": [
+    "LZ_BITS 4, LZ_GROUP 64, LZ_BRAIN",
+    "LZ_BITS 8, LZ_GROUP 32",
+    "LZ_BITS 4, LZ_GROUP 128, LZ_WIDE",
+  ],
   "quantized.cu": [
     "LZ_BITS 4, LZ_GROUP 64, LZ_COUNT 1, LZ_BRAIN",
     "LZ_BITS 8, LZ_GROUP 32, LZ_COUNT 8",

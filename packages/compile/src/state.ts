@@ -44,15 +44,22 @@ const isContainer = (value: unknown): value is object =>
   value !== null &&
   (Object.getPrototypeOf(value) === Object.prototype || isList(value) || !isOpaque(value))
 
-/** An array, or an object of the platform. */
-const isOpaque = (value: object): boolean =>
-  value instanceof Array ||
-  isMemory(value) ||
-  value instanceof Map ||
-  value instanceof Set ||
-  value instanceof Date ||
-  value instanceof RegExp ||
-  value instanceof Promise
+const PLATFORM = [Array, ArrayBuffer, SharedArrayBuffer, Map, Set, Date, RegExp, Promise]
+/** By prototype: each call of a compiled function asks for every module in its state. */
+const opaque = new WeakMap<object, boolean>()
+
+/** True for an array, or an object of the platform. */
+function isOpaque(value: object): boolean {
+  if (ArrayBuffer.isView(value)) return true
+  const prototype: object | null = Object.getPrototypeOf(value)
+  if (prototype === null) return false
+  let known = opaque.get(prototype)
+  if (known === undefined) {
+    known = PLATFORM.some((kind) => value instanceof kind)
+    opaque.set(prototype, known)
+  }
+  return known
+}
 
 /** True if a value can be captured: something with leaves. */
 export const isCapturable = isContainer
