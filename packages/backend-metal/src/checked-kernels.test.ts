@@ -185,6 +185,21 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   expect((loads + stores) / (distinctLoads + distinctStores)).toBeLessThanOrEqual(1.05)
 })
 
+// Simdgroups read the same as others did, a part of kilobytes that stays in a cache: so many bytes more than there are.
+it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array, number]>([
+  // A simdgroup adds the row to its 128 elements: two rows of 64.
+  ["a row beside all rows", () => noise([100, 64]), (x) => x.add(mx.arange(64)), 50 * 64 * 4],
+  // A simdgroup multiplies one row of the matrix, so that a few rows keep a GPU busy, by the whole vector.
+  ["a product with a vector", () => noise([128, 256]), (x) => x.matmul(mx.ones([256]).add(0)), 127 * 256 * 4],
+])("%s reads again only what is cached", (_, make, body, again) => {
+  const x = make()
+  mx.eval(x)
+  hostNative().traffic()
+  mx.eval(body(x))
+  const [loads, stores, distinctLoads, distinctStores] = hostNative().traffic()
+  expect((loads + stores - again) / (distinctLoads + distinctStores)).toBeLessThanOrEqual(1.05)
+})
+
 it.each<[string, (x: mx.Array) => mx.Array]>([
   ["softmax", (x) => mx.softmax(x, -1)],
   ["log-sum-exp", (x) => mx.logsumexp(x, -1)],
