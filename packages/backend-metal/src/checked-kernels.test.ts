@@ -173,6 +173,7 @@ it.each<[string, () => mx.Array, (x: mx.Array) => mx.Array]>([
   ["a Fourier transform", () => noise([16, 64]), (x) => mx.fft.fft(x)],
   ["a long real one along the first axis", () => noise([1000, 3]), (x) => mx.fft.rfft(x, { axis: 0 })],
   ["an inverse one in two axes", () => noise([12, 33]), (x) => mx.fft.irfft2(x.astype(mx.complex64))],
+  ["one that threadgroup memory does not hold", () => noise([2, 6144]), (x) => mx.fft.fft(x)],
   ["a product by a matrix's columns", () => noise([256, 128]), (x) => noise([256], 2).matmul(x)],
   ["segments", () => noise([100, 32]), (x) => x.reshape([20, 5, 32]).sum(1)],
 ])("%s moves each byte once", (_, make, body) => {

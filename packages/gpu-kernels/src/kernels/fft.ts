@@ -71,6 +71,30 @@ kernel void fft_stage(device const float2* x [[buffer(0)]], device float2* y [[b
   y[i] = sum;
 }
 `
+/** The same for a small factor: a thread computes all outputs of the inputs that it reads, and finds their roots itself. */
+const smallStageSource = (p: number, inverse: boolean): string => `${METAL_HEADER}${ROOT}
+inline float2 lz_turn(float2 v, float2 w) {
+  return float2(v.x * w.x ${inverse ? "-" : "+"} v.y * w.y, v.y * w.x ${inverse ? "+" : "-"} v.x * w.y);
+}
+kernel void fft_small(device const float2* x [[buffer(0)]], device float2* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
+    uint i [[thread_position_in_grid]]) {
+  // Threads, length, elements behind the axis, product of the factors done.
+  if (i >= sizes[0]) return;
+  uint n = sizes[1], inner = sizes[2], done = sizes[3], part = n / ${p};
+  uint j = i / inner % part, base = i / inner / part * n * inner + i % inner, location = j % done;
+  float2 v[${p}];
+  for (uint q = 0; q < ${p}; q++) v[q] = x[base + (j + q * part) * inner];
+  for (uint q = 1; q < ${p}; q++) v[q] = lz_turn(v[q], lz_root(q * location * (part / done), n));
+  for (uint r = 0; r < ${p}; r++) {
+    float2 sum = v[0];
+    for (uint q = 1; q < ${p}; q++) sum += lz_turn(v[q], lz_root(q * r % ${p}, ${p}));
+    y[base + ((j - location) * ${p} + location + r * done) * inner] = sum;
+  }
+}
+`
+/** Factors of {@link smallStageSource}. */
+const SMALL = 4
+
 /** Scales, and keeps the first elements along the axis, or their real parts. */
 const storeSource = (type: string): string => `${METAL_HEADER}
 kernel void fft_store(device const float2* x [[buffer(0)]], device ${type}* y [[buffer(1)]], constant uint* sizes [[buffer(2)]],
@@ -205,9 +229,7 @@ function encode(node: Node, queue: DispatchQueue): void {
     )
     return to
   }
-  const transform = (from: Location, shape: readonly number[], axis: number): Location => {
-    const size = shape[axis]
-    if (size === 1) return from
+  const rootsOf = (size: number): Location => {
     const roots = scratch(size)
     dispatchEach(
       queue,
@@ -217,18 +239,37 @@ function encode(node: Node, queue: DispatchQueue): void {
       [roots.storage],
       size,
     )
-    const threads = sizeOf(shape)
-    let [now, next] = [from, scratch(threads)]
+    return roots
+  }
+  const transform = (from: Location, shape: readonly number[], axis: number): Location => {
+    const size = shape[axis]
+    const factors = radices(size)
+    const elements = sizeOf(shape)
+    let roots: Location | null = null
+    let [now, next] = [from, scratch(elements)]
     let done = 1
-    for (const p of radices(size)) {
-      dispatchEach(
-        queue,
-        "fft",
-        kernelOf("fft_stage", String(inverse), () => stageSource(inverse)),
-        [now, next, roots, Uint32Array.of(threads, size, behind(shape, axis), p, done)],
-        [next.storage],
-        threads,
-      )
+    for (const p of factors) {
+      if (p <= SMALL) {
+        const threads = elements / p
+        dispatchEach(
+          queue,
+          "fft",
+          kernelOf("fft_small", `${p} ${inverse}`, () => smallStageSource(p, inverse)),
+          [now, next, Uint32Array.of(threads, size, behind(shape, axis), done)],
+          [next.storage],
+          threads,
+        )
+      } else {
+        roots ??= rootsOf(size)
+        dispatchEach(
+          queue,
+          "fft",
+          kernelOf("fft_stage", String(inverse), () => stageSource(inverse)),
+          [now, next, roots, Uint32Array.of(elements, size, behind(shape, axis), p, done)],
+          [next.storage],
+          elements,
+        )
+      }
       ;[now, next] = [next, now]
       done *= p
     }
