@@ -345,7 +345,7 @@ function encode(node: Node, queue: DispatchQueue): void {
         now = result
         return
       }
-      // What it reads it writes over.
+      // The passes write over what they read.
       const own = i > 0 && given === shape[axis] ? now.location : fill(now, shape, axis, given, hermitian)
       now = { location: transform(own, shape, axis), type: "float2" }
       if (isLast) store(now.location, target, to, shape)
