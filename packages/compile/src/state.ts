@@ -229,6 +229,11 @@ export class Leaves {
   readonly arrays: Array[] = []
   /** Keys and values, in turn. */
   readonly constants: unknown[] = []
+  /** The containers of the walk before, from `met` on, and of this one: as long as it meets the same, none comes twice. */
+  private readonly containers: object[] = []
+  private met = 0
+  /** Those of this walk, once it has met others. */
+  private seen: Set<object> | null = null
 
   /** Looks at what the tree holds now. */
   read(tree: unknown): void {
@@ -236,21 +241,39 @@ export class Leaves {
     this.keys.length = 0
     this.arrays.length = 0
     this.constants.length = 0
-    if (isContainer(tree)) this.walk(tree, new Set(), 0)
+    this.met = 0
+    this.seen = null
+    if (isContainer(tree)) this.walk(tree, 0)
   }
 
   /** Goes as the function {@link walk} does, without its paths: every call pays for it. */
-  private walk(tree: object, seen: Set<object>, level: number): void {
+  private walk(tree: object, level: number): void {
     const value = currentTree(tree)
-    if (seen.has(value)) return
+    if (!this.isFirst(value)) return
     checkLevel(level, "compile")
-    seen.add(value)
     const holder = value as Holder
-    if (isList(value)) for (let i = 0; i < value.length; i++) this.take(holder, i, seen, level)
+    if (isList(value)) for (let i = 0; i < value.length; i++) this.take(holder, i, level)
     else {
       const keys = Object.keys(value)
-      for (let i = 0; i < keys.length; i++) this.take(holder, keys[i], seen, level)
+      for (let i = 0; i < keys.length; i++) this.take(holder, keys[i], level)
     }
+  }
+
+  /** True if this walk has not met a container before. */
+  private isFirst(container: object): boolean {
+    const { containers } = this
+    if (this.seen === null) {
+      if (containers[this.met] === container) {
+        this.met++
+        return true
+      }
+      containers.length = this.met
+      this.seen = new Set(containers)
+    }
+    if (this.seen.has(container)) return false
+    this.seen.add(container)
+    containers.push(container)
+    return true
   }
 
   /** Lets go of the arrays: they must not live longer than their owners let them. */
@@ -259,7 +282,7 @@ export class Leaves {
     this.constants.length = 0
   }
 
-  private take(holder: Holder, key: string | number, seen: Set<object>, level: number): void {
+  private take(holder: Holder, key: string | number, level: number): void {
     const child = holder[key]
     if (child instanceof Array) {
       this.holders.push(holder)
@@ -268,7 +291,7 @@ export class Leaves {
     } else if (isContainer(child)) {
       const { constructor } = child
       if (constructor !== Object && !isList(child)) this.constants.push(key, constructor)
-      this.walk(child, seen, level + 1)
+      this.walk(child, level + 1)
     } else this.constants.push(key, constantOf(child))
   }
 }
