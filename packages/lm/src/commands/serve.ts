@@ -19,6 +19,7 @@ interface Flags {
   readonly maxCacheBytes?: number
   readonly prefixBytes: number
   readonly cacheBits?: number
+  readonly pageTokens?: number
   readonly exact?: boolean
 }
 
@@ -38,6 +39,7 @@ export function addServe(program: Command, terminal: Terminal): void {
     .option("--max-cache-bytes <n>", "the most bytes of keys and values", whole)
     .option("--prefix-bytes <n>", "bytes for prompts that later ones may begin with", whole, 2 ** 28)
     .option("--cache-bits <n>", "quantize keys and values: 4 or 8", whole)
+    .option("--page-tokens <n>", "keep keys and values in pages that prompts share", whole)
     .option("--exact", "answers do not depend on who else asks, to the last bit; slower")
     .action(async ({ model, host, port, apiKey = process.env.LAZULI_LM_API_KEY, ...options }: Flags) => {
       const server = createServer(await loadShown(model, terminal), { ...options, apiKey })

@@ -9,22 +9,30 @@ import * as lm from "@lazuli/lm"
 import { afterAll, beforeAll, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
+import { forGguf } from "../../test/gguf-checkpoints"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-hub-"))
-const folder = writeCheckpoint("llama", join(scratch, "llama"), 2)
+const folder = writeCheckpoint("llama-256", join(scratch, "llama"), 2, forGguf["llama-256"])
 const COMMIT = "0123456789abcdef0123456789abcdef01234567"
 const requests: string[] = []
+/** Where downloads of weights begin. */
+const begins: number[] = []
 let damaged = false
+/** The bytes after which connections are cut, while there are any. */
+let cuts: number[] = []
 let hub: Server
 let hubUrl = ""
 
-const sha = (bytes: Buffer, kind: "sha1" | "sha256"): string => createHash(kind).update(bytes).digest("hex")
+const sha256 = (bytes: Buffer): string => createHash("sha256").update(bytes).digest("hex")
+/** Git's sum of a file. */
+const gitSum = (bytes: Buffer): string =>
+  createHash("sha1").update(`blob ${bytes.length}\0`).update(bytes).digest("hex")
 const files = readdirSync(folder).map((path) => {
   const bytes = readFileSync(join(folder, path))
   const lfs = path.endsWith(".safetensors")
-    ? { lfs: { oid: sha(bytes, "sha256"), size: bytes.length, pointerSize: 1 } }
+    ? { lfs: { oid: sha256(bytes), size: bytes.length, pointerSize: 1 } }
     : {}
-  return { path, bytes, entry: { type: "file", path, size: bytes.length, oid: sha(bytes, "sha1"), ...lfs } }
+  return { path, bytes, entry: { type: "file", path, size: bytes.length, oid: gitSum(bytes), ...lfs } }
 })
 
 beforeAll(async () => {
@@ -75,7 +83,11 @@ beforeAll(async () => {
     }
     const part = bytes.subarray(from, to + 1)
     response.setHeader("content-length", part.length)
-    response.end(request.method === "HEAD" ? undefined : part)
+    const weights = file.path.endsWith(".safetensors") && request.method !== "HEAD" && part.length > 1
+    if (weights) begins.push(from)
+    const cut = weights ? cuts.shift() : undefined
+    if (cut === undefined) return void response.end(request.method === "HEAD" ? undefined : part)
+    response.write(part.subarray(0, cut), () => setTimeout(() => request.socket.destroy(), 50))
   })
   await new Promise<void>((resolve) => hub.listen(0, "127.0.0.1", resolve))
   hubUrl = `http://127.0.0.1:${(hub.address() as AddressInfo).port}`
@@ -110,4 +122,38 @@ test("a damaged file is refused, and is not there the next time", async () => {
   await expect(lm.load("tiny/llama", { hubUrl, cacheDir })).rejects.toThrow(/is not what the hub says/)
   damaged = false
   await lm.load("tiny/llama", { hubUrl, cacheDir })
+})
+
+test("a download that is cut goes on where it was, in one run and from one to the next", async () => {
+  const cacheDir = join(scratch, "cut")
+  cuts = [300_000, 200_000]
+  begins.length = 0
+  const model = await lm.load("tiny/llama", { hubUrl, cacheDir })
+  expect(begins.slice(0, 3).map((from) => from > 0)).toEqual([false, true, true])
+  expect(begins[1]).toBeLessThanOrEqual(300_000)
+  expect(begins[2]).toBeGreaterThan(begins[1])
+  expect(await lm.generate(model, "the", { maxTokens: 3 })).toBe(
+    await lm.generate(await lm.load(folder), "the", { maxTokens: 3 }),
+  )
+  // Given up after some tries that bring nothing, with what is there kept.
+  const other = join(scratch, "given-up")
+  cuts = [300_000, 0, 0, 0, 0, 0]
+  await expect(lm.load("tiny/llama", { hubUrl, cacheDir: other })).rejects.toThrow()
+  const blobs = join(other, "models--tiny--llama", "blobs")
+  expect(readdirSync(blobs).filter((name) => name.endsWith(".incomplete")).length).toBe(1)
+  cuts = []
+  begins.length = 0
+  await lm.load("tiny/llama", { hubUrl, cacheDir: other })
+  expect(begins[0]).toBeGreaterThan(0)
+  expect(readdirSync(blobs).filter((name) => name.endsWith(".incomplete"))).toEqual([])
+})
+
+test("a small file whose sum is wrong is refused too", async () => {
+  const config = files.find(({ path }) => path === "config.json")!
+  const { bytes } = config
+  config.bytes = Buffer.from(bytes.toString().replace("llama", "lLama"))
+  await expect(lm.load("tiny/llama", { hubUrl, cacheDir: join(scratch, "small") })).rejects.toThrow(
+    /config.json is not what the hub says/,
+  )
+  config.bytes = bytes
 })

@@ -1,12 +1,16 @@
 /**
- * Models by their name on the hub: downloaded into the hub's own cache by `@huggingface/hub`, checked, and found there again without a
- * network.
+ * Models by their name on the hub: downloaded into the hub's own cache by `@huggingface/hub`, gone on with after a cut, checked, and found
+ * there again without a network.
  */
 import { createHash } from "node:crypto"
-import { createReadStream, existsSync, readFileSync, rmSync } from "node:fs"
-import { mkdir, writeFile } from "node:fs/promises"
+import { createReadStream, createWriteStream, existsSync, readFileSync, rmSync, statSync } from "node:fs"
+import { mkdir, rename, writeFile } from "node:fs/promises"
 import { join } from "node:path"
+import { Readable, Transform } from "node:stream"
+import { pipeline } from "node:stream/promises"
+import type { ReadableStream } from "node:stream/web"
 import {
+  downloadFile,
   downloadFileToCacheDir,
   getHFHubCachePath,
   getRepoFolderName,
@@ -90,19 +94,13 @@ export async function download(
   options.onProgress?.(0, total, name)
   let folder = ""
   for (const file of files) {
-    const path = await downloadFileToCacheDir({
-      repo: name,
-      path: file.path,
-      revision: commit,
-      cacheDir,
-      ...hub,
-    })
-    if (file.lfs && (await sha256(path)) !== file.lfs.oid) {
-      // Neither the link nor what it leads to may be taken for the file again.
-      rmSync(join(storage, "blobs", file.lfs.oid), { force: true })
-      rmSync(path, { force: true })
-      throw new FormatError("load", `${name}: ${file.path} is not what the hub says`, { hint: "Try again" })
-    }
+    const from = { repo: name, path: file.path, revision: commit, ...hub }
+    const before = done
+    // With its content in place the hub's own function only links it.
+    await fetchBlob(from, file, join(storage, "blobs"), (bytes) =>
+      options.onProgress?.(before + bytes, total, file.path),
+    )
+    const path = await downloadFileToCacheDir({ ...from, cacheDir })
     folder = path.slice(0, -file.path.length - 1)
     done += file.size
     options.onProgress?.(done, total, file.path)
@@ -113,8 +111,61 @@ export async function download(
   return folder
 }
 
-async function sha256(file: string): Promise<string> {
-  const hash = createHash("sha256")
-  for await (const part of createReadStream(file)) hash.update(part as Buffer)
-  return hash.digest("hex")
+type FileAt = Parameters<typeof downloadFile>[0]
+
+/** The name of a file's content in the cache. */
+const etagOf = (file: ListFileEntry): string => file.lfs?.oid ?? file.xetHash ?? file.oid
+
+/** Tries in a row that brought nothing before a download is given up. */
+const TRIES = 4
+
+/**
+ * Brings a file's content into the cache, where it is not there. What an earlier run or a cut connection left is gone on from, and the
+ * whole is compared with the hub's sum.
+ * @throws FormatError where it is not what the hub says
+ */
+async function fetchBlob(
+  from: FileAt,
+  file: ListFileEntry,
+  folder: string,
+  onBytes: (bytes: number) => void,
+): Promise<void> {
+  const target = join(folder, etagOf(file))
+  if (existsSync(target)) return
+  await mkdir(folder, { recursive: true })
+  const partial = `${target}.incomplete`
+  const sizeOf = (): number => statSync(partial, { throwIfNoEntry: false })?.size ?? 0
+  for (let failures = 0; sizeOf() < file.size || !existsSync(partial); ) {
+    const have = sizeOf()
+    try {
+      const content = await downloadFile(from)
+      if (!content) throw new ArgumentError("load", `the hub has no ${file.path}`)
+      const rest = Readable.fromWeb(content.slice(have).stream() as ReadableStream)
+      const counted = new Transform({
+        transform(part: Buffer, _encoding, callback) {
+          onBytes(sizeOf())
+          callback(null, part)
+        },
+      })
+      await pipeline(rest, counted, createWriteStream(partial, { flags: "a" }))
+    } catch (error) {
+      if (error instanceof ArgumentError) throw error
+      failures = sizeOf() > have ? 0 : failures + 1
+      if (failures === TRIES) throw error
+      if (failures > 0) await new Promise((resolve) => setTimeout(resolve, 100 * 2 ** failures))
+    }
+  }
+  if (await isWhole(partial, file)) return rename(partial, target)
+  rmSync(partial, { force: true })
+  throw new FormatError("load", `${from.path} is not what the hub says`, { hint: "Try again" })
+}
+
+/** True for a file of the size and sum that the hub says: SHA-256, or for small files git's. */
+async function isWhole(path: string, file: ListFileEntry): Promise<boolean> {
+  const { size } = statSync(path)
+  if (size !== file.size) return false
+  const hash = createHash(file.lfs ? "sha256" : "sha1")
+  if (!file.lfs) hash.update(`blob ${size}\0`)
+  for await (const part of createReadStream(path)) hash.update(part as Buffer)
+  return hash.digest("hex") === (file.lfs?.oid ?? file.oid)
 }

@@ -6,9 +6,9 @@ import * as mx from "@lazuli/core"
 import { ArgumentError } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { type AttentionRules, Pass } from "../models/attend"
-import { type Cache, cacheArrays, cacheBytes, cacheLength, type LayerCache } from "../models/cache"
+import { type Cache, cacheArrays, cacheLength, heldBytes, type LayerCache } from "../models/cache"
 import type { CausalNetwork } from "../models/network"
-import { type CacheOptions, makeCache, tokensWithin } from "./caches"
+import { type CacheOptions, makeCache, mostCacheBytes } from "./caches"
 import { PrefixStore } from "./prefixes"
 import { Sampler } from "./sampler"
 import {
@@ -50,7 +50,7 @@ interface Row {
   readonly sampler: Sampler
   readonly writer: Writer
   readonly outlet: Outlet
-  /** Tokens that its cache may come to hold. */
+  /** The bytes that its cache may come to hold. */
   readonly reserved: number
   cache: Cache
   /** The logits of the next token, once the prompt is read. */
@@ -131,10 +131,7 @@ export class Batcher {
   ) {
     this.network = causal("batch", model)
     this.prefixes = options.prefixBytes ? new PrefixStore(options.prefixBytes) : null
-    this.budget =
-      options.maxCacheBytes === undefined
-        ? Number.MAX_SAFE_INTEGER
-        : tokensWithin(this.network, options.maxCacheBytes, 4, options.cacheBits)
+    this.budget = options.maxCacheBytes ?? Number.MAX_SAFE_INTEGER
   }
 
   /** Words that there are logits for. */
@@ -147,7 +144,7 @@ export class Batcher {
     return {
       active: this.active.length,
       waiting: this.waiting.length,
-      cacheBytes: this.active.reduce((sum, row) => sum + cacheBytes(row.cache), 0),
+      cacheBytes: heldBytes(this.active.map((row) => row.cache)),
       prefixBytes: this.prefixes?.nbytes ?? 0,
     }
   }
@@ -163,8 +160,8 @@ export class Batcher {
     if (tokens.length === 0) throw new ArgumentError("batch", "the prompt has no tokens")
     if (options.draft || options.cache)
       throw new ArgumentError("batch", "takes no draft and no cache of its own")
-    // Buffers grow in steps.
-    const reserved = Math.ceil((tokens.length + maxTokens) / 256) * 256
+    const step = this.options.prefillStep ?? 256
+    const reserved = mostCacheBytes(this.network, tokens.length + maxTokens, step, this.options)
     if (reserved > this.budget)
       throw new ArgumentError("batch", `${tokens.length} + ${maxTokens} tokens do not fit maxCacheBytes`)
     if (this.closed) throw new BusyError("the batch is closed")

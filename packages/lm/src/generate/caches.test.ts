@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
 import { writeCheckpoint } from "../../test/checkpoints"
 import { cacheLength, PlainCache } from "../models/cache"
+import { mostCacheBytes } from "./caches"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-caches-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -50,6 +51,52 @@ describe("a rotating cache", () => {
   }, 60_000)
 })
 
+describe("a paged cache", () => {
+  test.each([1, 7, 64])(
+    "of %i tokens a page gives what a plain one gives, with and without a window",
+    async (pageTokens) => {
+      for (const model of [llama, mistral]) {
+        const want = await write(model, prompt(5), { maxTokens: 150 })
+        expect(await write(model, prompt(5), { maxTokens: 150, pageTokens })).toEqual(want)
+        expect(await write(model, prompt(5), { maxTokens: 150, pageTokens, prefillStep: 4 })).toEqual(want)
+      }
+      const draft = { draft: mistral, draftTokens: 3 }
+      expect(await write(llama, prompt(7), { pageTokens, ...draft })).toEqual(await write(llama, prompt(7)))
+    },
+  )
+
+  test("keeps a window's pages alone", async () => {
+    const cache = lm.makeCache(llama.network as lm.CausalNetwork, { maxContext: 16, pageTokens: 8 })
+    await write(llama, prompt(5), { cache, maxTokens: 200 })
+    expect(lm.cacheBytes(cache)).toBeLessThanOrEqual(2 * 2 * (16 + 64 + 2 * 8) * 2 * 16 * 4)
+  })
+
+  test("shares its pages with those that go on from it, and none of them writes into another", async () => {
+    const network = llama.network as lm.CausalNetwork
+    const beginning = prompt(3, 200)
+    const plain = new lm.PrefixStore(1e9)
+    const paged = new lm.PrefixStore(1e9)
+    for (let i = 0; i < 5; i++) {
+      const tokens = [...beginning, i, ...prompt(i, 20)]
+      const want = await write(llama, tokens, { maxTokens: 4 })
+      for (const [store, options] of [
+        [plain, {}],
+        [paged, { pageTokens: 16 }],
+      ] as const) {
+        const cache = store.find(tokens) ?? lm.makeCache(network, options)
+        expect(await write(llama, tokens, { cache, maxTokens: 4 })).toEqual(want)
+        store.add(tokens, cache)
+      }
+    }
+    const page = 2 * 2 * 2 * 16 * 16 * 4
+    expect(paged.nbytes).toBeLessThanOrEqual(((208 + 5 * 48) / 16) * page)
+    expect(paged.nbytes).toBeLessThan(plain.nbytes / 2)
+    expect(await write(llama, beginning, { cache: paged.find(beginning) ?? [], maxTokens: 9 })).toEqual(
+      await write(llama, beginning, { maxTokens: 9 }),
+    )
+  })
+})
+
 test("a quantized cache is near to a plain one: KL a token ≤ 0.01 at 8 bits", async () => {
   const network = (await load("llama-wide")).network as lm.CausalNetwork
   const tokens = mx.array([prompt(3, 64)], mx.int32)
@@ -71,6 +118,11 @@ test("a prompt's cache goes on from a file", async () => {
     const want = await write(model, tokens)
     const cache = lm.makeCache(model.network as lm.CausalNetwork)
     await write(model, tokens, { cache, maxTokens: 1 })
+    const paged = lm.makeCache(model.network as lm.CausalNetwork, { pageTokens: 6 })
+    await write(model, tokens, { cache: paged, maxTokens: 1 })
+    lm.savePromptCache(join(scratch, "paged.safetensors"), paged, tokens)
+    const pages = lm.loadPromptCache(join(scratch, "paged.safetensors")).cache
+    expect(await write(model, tokens, { cache: pages })).toEqual(want)
     const file = join(scratch, "prompt.safetensors")
     lm.savePromptCache(file, cache, tokens)
     const loaded = lm.loadPromptCache(file)
@@ -100,6 +152,10 @@ test("a draft changes nothing, be it good or bad", async () => {
 
 test("a limit in bytes is kept, and the error says by what", async () => {
   await expect(write(llama, prompt(1), { maxCacheBytes: 1000 })).rejects.toThrow(/maxCacheBytes \(1000\)/)
+  // A draft's cache counts too.
+  const one = mostCacheBytes(llama.network as lm.CausalNetwork, 61, 512)
+  expect((await write(llama, prompt(1), { maxCacheBytes: one })).length).toBe(40)
+  await expect(write(llama, prompt(1), { maxCacheBytes: one, draft: llama })).rejects.toThrow(/maxCacheBytes/)
 })
 
 test("an aborted generation ends with the signal's reason", async () => {
@@ -120,16 +176,51 @@ describe("a batch", () => {
     for (const model of [llama, mistral]) {
       const prompts = Array.from({ length: 7 }, (_, i) => prompt(i, 5 + i * 6))
       const want = await Promise.all(prompts.map((tokens) => write(model, tokens, { maxTokens: 12 })))
-      const batch = new lm.Batcher(model, { maxRows: 3, exact: true, prefillStep: 9, prefixBytes: 1e6 })
       const options = { maxTokens: 12, ignoreEos: true }
-      const got = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
-      expect(got).toEqual(want)
-      // Now from the caches of what was read before.
-      const again = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
-      expect(again).toEqual(want)
-      expect(batch.stats()).toMatchObject({ active: 0, waiting: 0, cacheBytes: 0 })
-      batch.close()
+      for (const pages of [{}, { pageTokens: 8 }]) {
+        const limits = { maxRows: 3, prefillStep: 9, prefixBytes: 1e6 }
+        const batch = new lm.Batcher(model, { ...limits, ...pages, exact: true })
+        const got = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
+        expect(got).toEqual(want)
+        // Now from the caches of what was read before.
+        const again = await Promise.all(prompts.map((tokens) => tokensOf(batch.stream(tokens, options))))
+        expect(again).toEqual(want)
+        expect(batch.stats()).toMatchObject({ active: 0, waiting: 0, cacheBytes: 0 })
+        batch.close()
+      }
     }
+  })
+
+  test.each([
+    ["plain", "llama", {}],
+    ["rotating", "mistral", {}],
+    ["rotating by maxContext", "llama", { maxContext: 16 }],
+    ["paged", "llama", { pageTokens: 16 }],
+    ["paged with windows", "mistral", { pageTokens: 16 }],
+    ["quantized", "llama-wide", { cacheBits: 8 }],
+  ] as const)("never holds more bytes than it may: %s caches", async (_kind, name, options) => {
+    const model = await load(name)
+    const network = model.network as lm.CausalNetwork
+    const one = mostCacheBytes(network, 70, 32, options)
+    const batch = new lm.Batcher(model, {
+      ...options,
+      ...{ maxRows: 8, prefillStep: 32, maxCacheBytes: 2.5 * one, prefixBytes: 1.5 * one },
+    })
+    let [cacheBytes, prefixBytes, active] = [0, 0, 0]
+    const run = async (i: number): Promise<void> => {
+      for await (const _ of batch.stream(prompt(i, 40), { maxTokens: 30, ignoreEos: true })) {
+        const stats = batch.stats()
+        cacheBytes = Math.max(cacheBytes, stats.cacheBytes)
+        prefixBytes = Math.max(prefixBytes, stats.prefixBytes)
+        active = Math.max(active, stats.active)
+      }
+    }
+    await Promise.all(Array.from({ length: 6 }, (_, i) => run(i)))
+    expect(active).toBe(2)
+    expect(cacheBytes).toBeGreaterThan(0)
+    expect(cacheBytes).toBeLessThanOrEqual(2.5 * one)
+    expect(prefixBytes).toBeLessThanOrEqual(1.5 * one)
+    batch.close()
   })
 
   test("in one product of all rows is as near as products of other sizes are", async () => {

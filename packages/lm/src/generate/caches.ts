@@ -3,10 +3,18 @@
  */
 import * as mx from "@lazuli/core"
 import { ArgumentError, FormatError } from "@lazuli/core/engine"
-import { type Cache, type CacheState, type LayerCache, type LayerShape, PlainCache } from "../models/cache"
+import {
+  type Cache,
+  type CacheState,
+  capacityFor,
+  type LayerCache,
+  type LayerShape,
+  PlainCache,
+} from "../models/cache"
 import type { CausalNetwork } from "../models/network"
+import { PagedCache } from "../models/paged-cache"
 import { type CacheFormat, QuantizedCache } from "../models/quantized-cache"
-import { RotatingCache } from "../models/rotating-cache"
+import { RotatingCache, rotatingCapacity, SLACK } from "../models/rotating-cache"
 
 /** The properties of a cache. */
 export interface CacheOptions {
@@ -17,17 +25,29 @@ export interface CacheOptions {
   readonly cacheBits?: number
   /** Features that share a scale in a quantized cache; 32 by default where a head has no multiple of 64. */
   readonly cacheGroupSize?: number
+  /**
+   * Keep keys and values in pages of so many tokens, which prompts that begin alike share; one buffer a layer by default. Attention then
+   * copies the pages together for each token.
+   */
+  readonly pageTokens?: number
   /** See no further back than so many tokens, in all layers, and keep no more. */
   readonly maxContext?: number
   /** The most bytes that keys and values may take. */
   readonly maxCacheBytes?: number
 }
 
-/** An empty cache for a network: plain, or in layers with a window rotating. */
+/** The tokens that a layer sees, or Infinity. */
+const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number =>
+  Math.min(window ?? Infinity, maxContext ?? Infinity)
+
+/** An empty cache for a network: plain, or in layers with a window rotating; or in pages. */
 export function makeCache(network: CausalNetwork, options: CacheOptions = {}): Cache {
-  const { cacheBits, maxContext } = options
+  const { cacheBits, pageTokens } = options
+  if (cacheBits !== undefined && pageTokens !== undefined)
+    throw new ArgumentError("stream", "caches in pages are not quantized: give cacheBits or pageTokens")
   return network.layerShapes().map((shape): LayerCache => {
-    const window = Math.min(shape.window ?? Infinity, maxContext ?? Infinity)
+    const window = windowOf(shape, options)
+    if (pageTokens !== undefined) return new PagedCache(pageTokens, window === Infinity ? null : window)
     if (window !== Infinity) return new RotatingCache(window)
     return cacheBits === undefined
       ? new PlainCache()
@@ -46,18 +66,44 @@ function formatOf(bits: number, { headDim }: LayerShape, { cacheGroupSize }: Cac
   return { bits, groupSize }
 }
 
-/** The tokens for which a model's caches stay below a number of bytes, in steps of the buffers' growth. */
-export function tokensWithin(network: CausalNetwork, bytes: number, itemsize: number, bits?: number): number {
-  let each = 0
-  let fixed = 0
-  for (const { kvHeads, headDim, window } of network.layerShapes()) {
-    const size = bits === undefined ? itemsize : bits / 8 + (2 * itemsize) / 32
-    const token = 2 * kvHeads * headDim * size
-    if (window === null) each += token
-    else fixed += 3 * window * token
-  }
-  if (each === 0) return fixed <= bytes ? Number.MAX_SAFE_INTEGER : 0
-  return Math.max(0, Math.floor((bytes - fixed) / each / 256) * 256)
+/** The most bytes of a model's cache once it has read so many tokens, of which at most `step` come at once. */
+export function mostCacheBytes(
+  network: CausalNetwork,
+  length: number,
+  step: number,
+  options: CacheOptions = {},
+): number {
+  const itemsize = itemsizeOf(network)
+  const { cacheBits, pageTokens } = options
+  return network.layerShapes().reduce((sum, shape) => {
+    const window = windowOf(shape, options)
+    const token = 2 * shape.kvHeads * shape.headDim * itemsize
+    if (pageTokens !== undefined) {
+      // A page more than what lies in the window, at both ends.
+      const pages = Math.min(length, window + SLACK + step) / pageTokens
+      return sum + (Math.ceil(pages) + (window === Infinity ? 0 : 2)) * pageTokens * token
+    }
+    if (window !== Infinity)
+      return sum + Math.min(capacityFor(length), rotatingCapacity(window, step)) * token
+    if (cacheBits === undefined) return sum + capacityFor(length) * token
+    const { bits, groupSize } = formatOf(cacheBits, shape, options)
+    const packed = 2 * shape.kvHeads * shape.headDim * (bits / 8 + (2 * itemsize) / groupSize)
+    return sum + capacityFor(length) * packed
+  }, 0)
+}
+
+const itemsizes = new WeakMap<CausalNetwork, number>()
+
+/** The bytes of a key's or a value's number: those of the widest weights that are not packed. */
+function itemsizeOf(network: CausalNetwork): number {
+  const known = itemsizes.get(network)
+  if (known !== undefined) return known
+  const weights = (mx.treeFlatten(network.parameters()) as [string, mx.Array][]).map(
+    ([, array]) => array.dtype,
+  )
+  const size = Math.max(2, ...weights.filter(({ kind }) => kind === "floating").map((dtype) => dtype.size))
+  itemsizes.set(network, size)
+  return size
 }
 
 const KIND = "lazuli-lm-cache"
@@ -96,6 +142,7 @@ export function loadPromptCache(file: string): { cache: Cache; tokens: number[] 
     const state = { kind, numbers, arrays: own }
     if (kind === "plain") return new PlainCache().restore(state)
     if (kind === "rotating") return new RotatingCache(numbers.window).restore(state)
+    if (kind === "paged") return new PagedCache(numbers.size, numbers.window || null).restore(state)
     if (kind === "quantized")
       return new QuantizedCache({ bits: numbers.bits, groupSize: numbers.groupSize }).restore(state)
     throw new FormatError("loadPromptCache", `${file} has a cache of the unknown kind "${kind}"`)

@@ -2,12 +2,11 @@
  * Caches of prompts that were read, shared by later ones that begin alike: a conversation goes on where it was, and many have one
  * beginning.
  */
-import { type Cache, cacheBytes, cacheLength, cloneCache, trimCache } from "../models/cache"
+import { type Cache, cacheBytes, cacheLength, cloneCache, heldBytes, trimCache } from "../models/cache"
 
 interface Entry {
   readonly tokens: readonly number[]
   readonly cache: Cache
-  readonly bytes: number
 }
 
 /** The length of what two lists begin with alike. */
@@ -24,7 +23,7 @@ export class PrefixStore {
 
   /** The bytes that are kept. */
   get nbytes(): number {
-    return this.entries.reduce((sum, { bytes }) => sum + bytes, 0)
+    return heldBytes(this.entries.map(({ cache }) => cache))
   }
 
   /**
@@ -46,12 +45,11 @@ export class PrefixStore {
 
   /** Keeps a cache with the tokens that it has read. */
   add(tokens: readonly number[], cache: Cache): void {
-    const bytes = cacheBytes(cache)
-    if (bytes > this.maxBytes) return
+    if (cacheBytes(cache) > this.maxBytes) return
     const read = tokens.slice(0, cacheLength(cache))
     // One that goes on from another replaces it.
     const others = this.entries.filter((entry) => commonPrefix(entry.tokens, read) < entry.tokens.length)
-    this.entries = [{ tokens: read, cache: cloneCache(cache), bytes }, ...others]
+    this.entries = [{ tokens: read, cache: cloneCache(cache) }, ...others]
     while (this.nbytes > this.maxBytes) this.entries.pop()
   }
 

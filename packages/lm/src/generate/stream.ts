@@ -5,7 +5,7 @@ import * as mx from "@lazuli/core"
 import { ArgumentError, describe } from "@lazuli/core/engine"
 import type { LoadedModel } from "../formats/load"
 import { Pass } from "../models/attend"
-import { type Cache, cacheArrays, cacheBytes, cacheLength, trimCache } from "../models/cache"
+import { type Cache, cacheArrays, cacheLength, heldBytes, trimCache } from "../models/cache"
 import { CausalNetwork } from "../models/network"
 import { Detokenizer } from "../text/detokenizer"
 import { StopFinder } from "../text/stops"
@@ -81,7 +81,7 @@ export async function prefill(
     const end = Math.min(at + prefillStep, tokens.length)
     const part = mx.array(Int32Array.from(tokens.slice(at, end))).expandDims(0)
     const hidden = network.hidden(part, cache, new Pass())
-    checkCacheBytes(cache, options)
+    checkCacheBytes([cache], options)
     if (end === tokens.length) {
       const logits = network.logits(hidden.index(":", mx.s(-1), ":")).index(0, 0)
       await mx.asyncEval([logits, ...cacheArrays(cache)])
@@ -183,8 +183,8 @@ async function* choose(
     options.signal?.throwIfAborted()
     const choice = await sampler.choose(logits)
     yield choice
-    checkCacheBytes(cache, options)
     logits = step(network, choice.token, cache)
+    checkCacheBytes([cache], options)
   }
 }
 
@@ -217,7 +217,6 @@ async function* speculate(
   yield accept(await sampler.choose(await prefill(network, rest, cache, options)))
   for (;;) {
     signal?.throwIfAborted()
-    checkCacheBytes(cache, options)
     // Tokens that the guesser has not read yet, then its own.
     const guessed: number[] = []
     let logits = await prefill(guesser, sequence.slice(cacheLength(guesses)), guesses, { signal })
@@ -227,9 +226,11 @@ async function* speculate(
       guessed.push(Number(token.item()))
       if (guessed.length === draftTokens) break
       logits = step(guesser, guessed[guessed.length - 1], guesses)
+      checkCacheBytes([cache, guesses], options)
     }
     const read = [sequence[sequence.length - 1], ...guessed]
     const all = network.forward(mx.array([read], mx.int32), cache, new Pass()).index(0)
+    checkCacheBytes([cache, guesses], options)
     for (let i = 0; ; i++) {
       const choice = accept(await sampler.choose(all.index(i)))
       yield choice
@@ -263,10 +264,13 @@ function startingCache(
   return { cache, rest: tokens.slice(cacheLength(cache)) }
 }
 
-/** @throws ArgumentError where a cache has passed its limit */
-function checkCacheBytes(cache: Cache, { maxCacheBytes }: Pick<GenerateOptions, "maxCacheBytes">): void {
+/** Before anything is computed for it. @throws ArgumentError where caches have passed their limit */
+function checkCacheBytes(
+  caches: readonly Cache[],
+  { maxCacheBytes }: Pick<GenerateOptions, "maxCacheBytes">,
+): void {
   if (maxCacheBytes === undefined) return
-  const bytes = cacheBytes(cache)
+  const bytes = heldBytes(caches)
   if (bytes > maxCacheBytes)
     throw new ArgumentError(
       "stream",

@@ -20,6 +20,8 @@ export interface LayerCache {
   clone(): LayerCache
   /** Its arrays and numbers, to be saved. */
   state(): CacheState
+  /** The arrays that it holds, where others may hold them too. */
+  held?(): mx.Array[]
 }
 
 /** The parts of a cache, as it is saved. */
@@ -44,6 +46,20 @@ export type Cache = readonly LayerCache[]
 export const cacheLength = (cache: Cache): number => cache[0]?.offset ?? 0
 /** The bytes that a model's cache holds. */
 export const cacheBytes = (cache: Cache): number => cache.reduce((sum, layer) => sum + layer.nbytes, 0)
+/** The bytes that several caches hold, what they share counted once. */
+export function heldBytes(caches: readonly Cache[]): number {
+  const seen = new Set<mx.Array>()
+  let sum = 0
+  for (const layer of caches.flat()) {
+    if (!layer.held) sum += layer.nbytes
+    else
+      for (const array of layer.held()) {
+        if (!seen.has(array)) sum += array.nbytes
+        seen.add(array)
+      }
+  }
+  return sum
+}
 /** A cache that goes on by itself. */
 export const cloneCache = (cache: Cache): Cache => cache.map((layer) => layer.clone())
 /** Forgets the last n tokens in all layers; false, and unchanged, where one cannot. */
@@ -56,10 +72,12 @@ export function trimCache(cache: Cache, n: number): boolean {
 }
 /** The arrays of a cache, to be evaluated. */
 export const cacheArrays = (cache: Cache): mx.Array[] =>
-  cache.flatMap((layer) => Object.values(layer.state().arrays))
+  cache.flatMap((layer) => layer.held?.() ?? Object.values(layer.state().arrays))
 
 /** Buffers grow by this many tokens. */
 const STEP = 256
+/** The tokens that a buffer has room for once it holds so many. */
+export const capacityFor = (length: number): number => Math.ceil(length / STEP) * STEP
 
 /** Where tokens lie along the third axis. */
 export const tokens = (from: number, to: number): [":", ":", ReturnType<typeof mx.s>] => [
@@ -125,7 +143,7 @@ export function put(buffer: mx.Array | null, x: mx.Array, from: number): mx.Arra
   const to = from + length
   let room = buffer
   if (!room || room.shape[2] < to) {
-    const capacity = Math.ceil(to / STEP) * STEP
+    const capacity = capacityFor(to)
     const free = mx.zeros([batch, heads, capacity - from, features], x.dtype)
     room = room && from > 0 ? mx.concatenate([room.index(...tokens(0, from)), free], 2) : free
   }

@@ -4,10 +4,15 @@
  */
 import type * as mx from "@lazuli/core"
 import { type AttentionRules, attend, type Pass } from "./attend"
-import { type CacheState, type LayerCache, put, tokens } from "./cache"
+import { type CacheState, capacityFor, type LayerCache, put, tokens } from "./cache"
 
 /** Tokens beyond the window that are kept, so that as many can be taken back. */
-const SLACK = 64
+export const SLACK = 64
+/** The most tokens that a buffer has room for, where at most so many come at once. */
+export function rotatingCapacity(window: number, step: number): number {
+  const needed = window - 1 + SLACK
+  return capacityFor(Math.max(2 * needed + SLACK, needed + step))
+}
 
 /** Keeps the last tokens of a window. */
 export class RotatingCache implements LayerCache {
