@@ -11,35 +11,53 @@ export const chatPage = (name: string): string => `<!doctype html>
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>${escaped(name)}</title>
 <style>
-  body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; margin: 0 auto; padding: 1rem; color: #1c2733; background: #fbfbf9 }
-  h1 { font-size: 1.1rem; font-weight: 600; color: #26619c }
-  #log > p { white-space: pre-wrap; overflow-wrap: anywhere; padding: .5rem .8rem; border-radius: .6rem; margin: .5rem 0 }
-  .user { background: #dfe9f3; margin-left: 3rem }
-  .assistant { background: #fff; border: 1px solid #e2e2dc; margin-right: 3rem }
-  .error { color: #a3231f }
-  form { display: flex; gap: .5rem; position: sticky; bottom: 0; padding: .6rem 0; background: #fbfbf9 }
-  textarea { flex: 1; font: inherit; padding: .5rem; border: 1px solid #b9c3cd; border-radius: .4rem; resize: vertical }
-  button { font: inherit; padding: .4rem 1rem; border: 0; border-radius: .4rem; color: #fff; background: #26619c }
-  button:disabled { background: #9aa7b3 }
+  :root { color-scheme: light dark; --text: #1c2733; --back: #fbfbf9; --mine: #dfe9f3; --theirs: #fff; --line: #d5d9dd; --blue: #26619c; --red: #a3231f }
+  @media (prefers-color-scheme: dark) {
+    :root { --text: #e4e8ec; --back: #14191f; --mine: #21384f; --theirs: #1c232b; --line: #36414c; --blue: #3f7fbf; --red: #ef8a85 }
+  }
+  * { box-sizing: border-box }
+  body { font: 16px/1.5 system-ui, sans-serif; max-width: 46rem; min-height: 100dvh; margin: 0 auto; padding: 0 1rem; color: var(--text); background: var(--back); display: flex; flex-direction: column }
+  h1 { font-size: 1.1rem; font-weight: 600; color: var(--blue); overflow-wrap: anywhere }
+  #log { flex: 1; display: flex; flex-direction: column; gap: .6rem }
+  #log > p { white-space: pre-wrap; overflow-wrap: anywhere; padding: .5rem .8rem; border-radius: .6rem; margin: 0; max-width: 88% }
+  .user { align-self: end; background: var(--mine) }
+  .assistant { align-self: start; background: var(--theirs); border: 1px solid var(--line) }
+  .assistant:empty::before { content: "…"; opacity: .6 }
+  .error { color: var(--red) }
+  form { display: flex; gap: .5rem; align-items: stretch; position: sticky; bottom: 0; padding: .8rem 0 1rem; background: var(--back) }
+  textarea { flex: 1; min-width: 0; font: inherit; color: inherit; background: var(--theirs); padding: .5rem .7rem; border: 1px solid var(--line); border-radius: .5rem; resize: vertical }
+  :focus-visible { outline: 2px solid var(--blue); outline-offset: 1px }
+  button { font: inherit; padding: .4rem 1.1rem; border: 0; border-radius: .5rem; color: #fff; background: var(--blue) }
+  button[hidden] { display: none }
 </style>
 <h1>${escaped(name)}</h1>
 <div id="log" aria-live="polite"></div>
 <form id="form">
-  <textarea id="text" rows="2" aria-label="Message" placeholder="Message" autofocus></textarea>
+  <textarea id="text" rows="2" aria-label="Message" placeholder="Message" title="Enter sends, Shift + Enter begins a line" autofocus></textarea>
   <button id="send">Send</button>
-  <button id="stop" type="button" disabled>Stop</button>
+  <button id="stop" type="button" hidden>Stop</button>
 </form>
 <script>
   const [log, form, text, send, stop] = ["log", "form", "text", "send", "stop"].map((id) => document.getElementById(id))
   const messages = []
   let running = null
+  // The end stays in sight while it was: who has scrolled up reads on.
+  const following = (change) => {
+    const { scrollHeight, clientHeight, scrollTop } = document.documentElement
+    const atEnd = scrollHeight - clientHeight - scrollTop < 40
+    change()
+    if (atEnd) window.scrollTo(0, document.documentElement.scrollHeight)
+  }
   const show = (role, content) => {
     const p = document.createElement("p")
     p.className = role
     p.textContent = content
-    log.append(p)
-    p.scrollIntoView({ block: "end" })
+    following(() => log.append(p))
     return p
+  }
+  const busy = (is) => {
+    send.hidden = is
+    stop.hidden = !is
   }
   stop.onclick = () => running?.abort()
   text.onkeydown = (event) => {
@@ -53,13 +71,15 @@ export const chatPage = (name: string): string => `<!doctype html>
     const content = text.value.trim()
     if (!content || running) return
     text.value = ""
+    for (const old of log.querySelectorAll(".error")) old.remove()
     messages.push({ role: "user", content })
-    show("user", content)
+    const question = show("user", content)
     const p = show("assistant", "")
+    window.scrollTo(0, document.documentElement.scrollHeight)
     running = new AbortController()
-    send.disabled = true
-    stop.disabled = false
+    busy(true)
     let answer = ""
+    let failure = null
     try {
       const key = sessionStorage.getItem("key")
       const response = await fetch("/v1/chat/completions", {
@@ -83,17 +103,23 @@ export const chatPage = (name: string): string => `<!doctype html>
           const event = JSON.parse(line.slice(6))
           if (event.error) throw new Error(event.error.message)
           answer += event.choices[0]?.delta?.content ?? ""
-          p.textContent = answer
+          following(() => (p.textContent = answer))
         }
       }
     } catch (error) {
-      if (error.name !== "AbortError") show("error", error.message)
+      if (error.name !== "AbortError") failure = error.message
     }
-    // The part of an answer that came before a stop stays in the conversation.
-    messages.push({ role: "assistant", content: answer })
+    // The part of an answer that came before a stop stays in the conversation; a question without an answer can be sent again.
+    if (answer) messages.push({ role: "assistant", content: answer })
+    else {
+      messages.pop()
+      p.remove()
+      question.remove()
+      text.value ||= content
+    }
+    if (failure) show("error", failure)
     running = null
-    send.disabled = false
-    stop.disabled = true
+    busy(false)
     text.focus()
   }
 </script>

@@ -1,0 +1,80 @@
+/** The chat page in a headless Chromium, where there is one: `apt-get install chromium-headless-shell`. */
+import { mkdtempSync, rmSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import * as lm from "@lazuli/lm"
+import { afterAll, beforeAll, describe, expect, test } from "vitest"
+import "@lazuli/backend-cpu"
+import { findBrowser, Page } from "../../test/browser"
+import { writeCheckpoint } from "../../test/checkpoints"
+
+const browser = findBrowser()
+
+describe.skipIf(browser === null)("the chat page (without a Chromium it is not tested)", () => {
+  const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-page-"))
+  let model: lm.LoadedModel
+  let server: lm.LanguageServer
+  let page: Page
+  beforeAll(async () => {
+    model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
+    server = lm.createServer(model, { maxTokens: 400, maxBodyBytes: 10_000, exact: true })
+    page = await Page.open(browser!, await server.listen(0))
+  }, 60_000)
+  afterAll(async () => {
+    await page.close()
+    await server.close()
+    rmSync(scratch, { recursive: true })
+  })
+
+  const texts = (role: string): Promise<string[]> =>
+    page.value(`[...document.querySelectorAll(".${role}")].map((p) => p.textContent)`)
+  const idle = (): Promise<void> => page.until("!document.getElementById('send').hidden")
+  const send = async (text: string): Promise<void> => {
+    await page.type(text)
+    await page.press("Enter")
+  }
+
+  test("sends a message, and shows the answer as it comes", async () => {
+    await send("in the beginning")
+    await page.until("document.querySelector('.assistant')?.textContent.length > 5")
+    expect(await page.value("document.getElementById('stop').hidden")).toBe(false)
+    expect(await texts("user")).toEqual(["in the beginning"])
+    const [early] = await texts("assistant")
+    await page.until(`document.querySelector(".assistant").textContent.length > ${early.length + 5}`)
+    expect((await texts("assistant"))[0].startsWith(early)).toBe(true)
+    expect(await page.value("document.documentElement.scrollWidth <= window.innerWidth")).toBe(true)
+  })
+
+  test("stops where it is told to, and frees the model", async () => {
+    await page.value("document.getElementById('stop').click()")
+    await idle()
+    const [answer] = await texts("assistant")
+    for (let i = 0; i < 100 && (server.batch?.stats().active ?? 0) > 0; i++)
+      await new Promise((resolve) => setTimeout(resolve, 20))
+    expect(server.batch?.stats()).toMatchObject({ active: 0, cacheBytes: 0 })
+    expect(await texts("assistant")).toEqual([answer])
+    expect(await page.value("messages.map(({ role }) => role)")).toEqual(["user", "assistant"])
+  })
+
+  test("goes on with the conversation, in lines and without running what is written", async () => {
+    await page.type("<b>the</b>")
+    await page.press("Enter", true)
+    await send("end")
+    await page.until("document.querySelectorAll('.assistant')[1]?.textContent.length > 3")
+    await page.value("document.getElementById('stop').click()")
+    await idle()
+    expect((await texts("user"))[1]).toBe("<b>the</b>\nend")
+    expect(await page.value("document.querySelector('#log b')")).toBe(null)
+  })
+
+  test("says what fails, and keeps the question", async () => {
+    const question = "x".repeat(20_000)
+    await page.value(`document.getElementById("text").value = ${JSON.stringify(question)}`)
+    await page.press("Enter")
+    await page.until("document.querySelector('.error') !== null")
+    expect(await texts("error")).toEqual(["the body has more than 10000 bytes"])
+    expect(await page.value("document.getElementById('text').value.length")).toBe(20_000)
+    expect((await texts("user")).length).toBe(2)
+    expect(await page.value("messages.length")).toBe(4)
+  })
+})

@@ -1,0 +1,50 @@
+/**
+ * Pictures of the chat page, to look at: `node tooling/run-source.mjs packages/lm/test/chat-pictures.ts FOLDER`. It needs a Chromium.
+ */
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs"
+import { tmpdir } from "node:os"
+import { join } from "node:path"
+import "@lazuli/backend-cpu"
+import * as lm from "@lazuli/lm"
+import { findBrowser, Page } from "./browser"
+import { writeCheckpoint } from "./checkpoints"
+
+const folder = process.argv[2]
+const browser = findBrowser()
+if (!folder || !browser) throw new Error("expected a folder, and a Chromium")
+mkdirSync(folder, { recursive: true })
+const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-chat-"))
+const model = await lm.load(writeCheckpoint("llama", join(scratch, "llama")))
+const server = lm.createServer(model, { maxTokens: 120 })
+const page = await Page.open(browser, await server.listen(0))
+const take = async (name: string): Promise<void> =>
+  writeFileSync(join(folder, `${name}.png`), await page.picture())
+const send = async (text: string): Promise<void> => {
+  await page.type(text)
+  await page.press("Enter")
+}
+
+await take("empty")
+await send(
+  "in the beginning there was a long question, which goes on and on until it needs more than one line",
+)
+await page.until("document.querySelector('.assistant')?.textContent.length > 20")
+await take("streaming")
+await page.until("!document.getElementById('send').hidden")
+await take("answered")
+await send("the\n\nend")
+await page.until("document.querySelectorAll('.assistant')[1]?.textContent.length > 3")
+await page.value("document.getElementById('stop').click()")
+await page.until("!document.getElementById('send').hidden")
+await take("stopped")
+await page.size(380, 640)
+await take("narrow")
+await page.size(900, 700)
+await page.send("Emulation.setEmulatedMedia", { features: [{ name: "prefers-color-scheme", value: "dark" }] })
+await take("dark")
+await server.close()
+await send("is anybody there?")
+await page.until("document.querySelector('.error') !== null")
+await take("failed")
+await page.close()
+rmSync(scratch, { recursive: true })
