@@ -41,6 +41,7 @@ const FREE_TESTS = ["conformance"]
 const ALSO_IN_TESTS = {
   ext: ["backend-cpu", "backend-metal", "backend-cuda"],
   distributed: ["backend-cpu"],
+  lm: ["backend-metal", "backend-cuda"],
 }
 
 const EMPTY_NAMES = /^(utils?|helpers?|common|misc)$/

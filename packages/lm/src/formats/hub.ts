@@ -114,7 +114,7 @@ export async function download(
 type FileAt = Parameters<typeof downloadFile>[0]
 
 /** The name of a file's content in the cache. */
-const etagOf = (file: ListFileEntry): string => file.lfs?.oid ?? file.xetHash ?? file.oid
+const etagOf = (file: ListFileEntry): string => file.lfs?.oid ?? file.xetHash ?? file.oid ?? ""
 
 /** Tries in a row that brought nothing before a download is given up. */
 const TRIES = 4

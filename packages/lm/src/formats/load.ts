@@ -37,6 +37,9 @@ export interface LoadModelOptions extends HubOptions {
 /**
  * Loads a model from a folder in the hub's form, from a GGUF file, or by its name on the hub.
  * @throws ArgumentError for a folder without a model, or of a kind that is not known; FormatError for files that are not what they claim
+ * @example
+ * const model = await load('my-model')
+ * model.config.string('model_type') // => 'llama'
  */
 export async function load(source: string, options: LoadModelOptions = {}): Promise<LoadedModel> {
   if (typeof source !== "string" || source === "")

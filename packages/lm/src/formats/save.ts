@@ -30,6 +30,9 @@ const formatOf = ({ groupSize, bits, mode }: PackedLayer): JsonObject => ({
  * Quantizes a model's linear layers, embeddings and experts, in place, and gives it with a config that says so. Layers whose rows have
  * no multiple of the group's size stay as they are.
  * @throws ArgumentError where a layer is quantized already, or none can be
+ * @example
+ * const small = quantize(await load('my-model'), { bits: 4 })
+ * small.config.part('quantization').values // => { group_size: 64, bits: 4, mode: 'affine' }
  */
 export function quantize(model: LoadedModel, options: QuantizeModelOptions = {}): LoadedModel {
   const { choose = () => true, mode = "affine", ...given } = options
@@ -81,6 +84,10 @@ export interface SaveOptions {
  * Saves a model as a folder that `load` and mlx-lm read (config, weights in one or several files, tokenizer), or where the name ends in
  * `.gguf` as a file that `load` and llama.cpp read. What was there before is replaced only once the new one is complete.
  * @throws FormatError for a model that GGUF files cannot hold
+ * @example
+ * save(await load('my-model'), 'my-model.gguf', { type: 'Q8_0' })
+ * const again = await load('my-model.gguf')
+ * again.config.string('model_type') // => 'llama'
  */
 export function save(model: LoadedModel, folder: string, options: SaveOptions = {}): void {
   const { maxShardBytes = 5e9, onProgress, type } = options

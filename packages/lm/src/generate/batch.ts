@@ -38,7 +38,13 @@ export interface BatchOptions extends CacheOptions {
   readonly exact?: boolean
 }
 
-/** A batch that takes no more requests for now. */
+/**
+ * A batch that takes no more requests for now.
+ * @example
+ * const batch = new Batcher(await load('my-model'))
+ * batch.close()
+ * batch.stream('the') // => throws BusyError: the batch is closed
+ */
 export class BusyError extends Error {
   override readonly name = "BusyError"
 }
@@ -115,7 +121,19 @@ class RowsCache implements LayerCache {
   }
 }
 
-/** Answers many requests with one network. */
+/**
+ * Answers many requests with one network.
+ * @example
+ * const batch = new Batcher(await load('my-model'), { maxRows: 8 })
+ * const write = async (prompt) => {
+ *   let text = ''
+ *   for await (const piece of batch.stream(prompt, { maxTokens: 4 })) text += piece.text
+ *   return text
+ * }
+ * const answers = await Promise.all(['the', 'in'].map(write))
+ * answers.length // => 2
+ * batch.close()
+ */
 export class Batcher {
   private readonly network: CausalNetwork
   private readonly waiting: Row[] = []

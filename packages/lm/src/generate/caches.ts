@@ -40,7 +40,14 @@ export interface CacheOptions {
 const windowOf = ({ window }: LayerShape, { maxContext }: CacheOptions): number =>
   Math.min(window ?? Infinity, maxContext ?? Infinity)
 
-/** An empty cache for a network: plain, or in layers with a window rotating; or in pages. */
+/**
+ * An empty cache for a network: plain, or in layers with a window rotating; or in pages.
+ * @example
+ * const model = await load('my-model')
+ * const cache = makeCache(model.network, { pageTokens: 64 })
+ * await generate(model, [1, 2, 3], { cache, maxTokens: 1 })
+ * cacheLength(cache) // => 3
+ */
 export function makeCache(network: CausalNetwork, options: CacheOptions = {}): Cache {
   const { cacheBits, pageTokens } = options
   if (cacheBits !== undefined && pageTokens !== undefined)
@@ -111,6 +118,12 @@ const KIND = "lazuli-lm-cache"
 /**
  * Saves a prompt's cache as a safetensors file, with its tokens: who reads them again begins behind them.
  * @param tokens - the tokens that the cache has read
+ * @example
+ * const model = await load('my-model')
+ * const cache = makeCache(model.network)
+ * await generate(model, [1, 2, 3], { cache, maxTokens: 1 })
+ * savePromptCache('prompt.safetensors', cache, [1, 2, 3])
+ * loadPromptCache('prompt.safetensors').tokens // => [1, 2, 3]
  */
 export function savePromptCache(file: string, cache: Cache, tokens: readonly number[]): void {
   const arrays: Record<string, mx.Array> = { tokens: mx.array(Int32Array.from(tokens)) }
@@ -122,7 +135,17 @@ export function savePromptCache(file: string, cache: Cache, tokens: readonly num
   mx.saveSafetensors(file, arrays, { format: KIND, layers: JSON.stringify(layers) })
 }
 
-/** A prompt's cache from a file, and its tokens. @throws FormatError for a file that is none */
+/**
+ * A prompt's cache from a file, and its tokens. @throws FormatError for a file that is none
+ * @example
+ * const model = await load('my-model')
+ * const before = makeCache(model.network)
+ * await generate(model, [1, 2, 3], { cache: before, maxTokens: 1 })
+ * savePromptCache('prompt.safetensors', before, [1, 2, 3])
+ * const { cache, tokens } = loadPromptCache('prompt.safetensors')
+ * const text = await generate(model, [...tokens, 4], { cache, maxTokens: 1 })
+ * cacheLength(cache) // => 4
+ */
 export function loadPromptCache(file: string): { cache: Cache; tokens: number[] } {
   const [arrays, metadata] = mx.load(file, "safetensors", true)
   if (metadata.format !== KIND || !arrays.tokens)

@@ -36,6 +36,9 @@ function padded(lists: readonly (readonly number[])[]): { tokens: mx.Array; padd
 /**
  * A vector for each text.
  * @throws ArgumentError for a text without tokens
+ * @example
+ * const [vector] = await embed(await load('my-model'), ['the'])
+ * Math.hypot(...vector).toFixed(3) // => '1.000'
  */
 export async function embed(
   model: LoadedModel,
@@ -84,6 +87,9 @@ function pool(
 /**
  * The scores of texts as answers to a query, by a reranker: the higher, the better.
  * @throws ArgumentError unless the model is an encoder with a classifier
+ * @example
+ * const scores = await rerank(await load('my-reranker'), 'the', ['end', 'in'])
+ * scores.length // => 2
  */
 export async function rerank(model: LoadedModel, query: string, texts: readonly string[]): Promise<number[]> {
   const { network, tokenizer } = model

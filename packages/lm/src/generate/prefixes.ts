@@ -16,7 +16,16 @@ export function commonPrefix(a: readonly number[], b: readonly number[]): number
   return n
 }
 
-/** Keeps the caches that were used last, up to a number of bytes. */
+/**
+ * Keeps the caches that were used last, up to a number of bytes.
+ * @example
+ * const model = await load('my-model')
+ * const cache = makeCache(model.network)
+ * await generate(model, [1, 2, 3], { cache, maxTokens: 1 })
+ * const store = new PrefixStore(1e6)
+ * store.add([1, 2, 3], cache)
+ * cacheLength(store.find([1, 2, 9])) // => 2
+ */
 export class PrefixStore {
   private entries: Entry[] = []
   constructor(readonly maxBytes: number) {}

@@ -150,6 +150,11 @@ export class Writer {
 /**
  * Writes on from a prompt, and gives each piece as soon as it is there.
  * @throws ArgumentError for options out of range; the signal's reason when it aborts
+ * @example
+ * const model = await load('my-model')
+ * let tokens = 0
+ * for await (const { text } of stream(model, 'the', { maxTokens: 4, ignoreEos: true })) tokens++
+ * tokens // => 4
  */
 export async function* stream(
   model: LoadedModel,
@@ -288,7 +293,12 @@ export function promptTokens(model: LoadedModel, prompt: Prompt): number[] {
   throw new ArgumentError("stream", "the model has no tokenizer: the prompt must be a list of tokens")
 }
 
-/** All that {@link stream} writes, at once. */
+/**
+ * All that {@link stream} writes, at once.
+ * @example
+ * const text = await generate(await load('my-model'), 'the', { maxTokens: 4 })
+ * typeof text // => 'string'
+ */
 export async function generate(
   model: LoadedModel,
   prompt: Prompt,

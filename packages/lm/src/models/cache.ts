@@ -42,9 +42,19 @@ export interface LayerShape {
 /** A whole model's. */
 export type Cache = readonly LayerCache[]
 
-/** The tokens that a model's cache has seen. */
+/**
+ * The tokens that a model's cache has seen.
+ * @example
+ * const { network } = await load('my-model')
+ * cacheLength(makeCache(network)) // => 0
+ */
 export const cacheLength = (cache: Cache): number => cache[0]?.offset ?? 0
-/** The bytes that a model's cache holds. */
+/**
+ * The bytes that a model's cache holds.
+ * @example
+ * const { network } = await load('my-model')
+ * cacheBytes(makeCache(network)) // => 0
+ */
 export const cacheBytes = (cache: Cache): number => cache.reduce((sum, layer) => sum + layer.nbytes, 0)
 /** The bytes that several caches hold, what they share counted once. */
 export function heldBytes(caches: readonly Cache[]): number {

@@ -105,7 +105,18 @@ class Body extends nn.Module {
   }
 }
 
-/** A decoder that a family's plan describes. */
+/**
+ * A decoder that a family's plan describes.
+ * @example
+ * const attention = { hidden: 4, heads: 1, kvHeads: 1, headDim: 4, rope: null }
+ * const decoder = new Decoder({
+ *   ...{ vocabulary: 8, hidden: 4, layers: 1, tied: true },
+ *   attention: () => attention,
+ *   feedForward: () => new nn.Linear(4, 4),
+ *   norm: (dims) => new nn.RMSNorm(dims),
+ * })
+ * decoder.forward(mx.array([[1, 2]], mx.int32)).shape // => [1, 2, 8]
+ */
 export class Decoder extends CausalNetwork {
   model: Body
   lmHead?: nn.Model

@@ -7,7 +7,24 @@ import { Pass } from "./attend"
 import type { Cache, LayerShape } from "./cache"
 import type { Settings } from "./settings"
 
-/** A network that gives the logits of the token after each one. */
+/**
+ * A network that gives the logits of the token after each one.
+ * @example
+ * class Bigram extends CausalNetwork {
+ *   vocabulary = 8
+ *   table = new nn.Embedding(8, 8)
+ *   layerShapes() {
+ *     return []
+ *   }
+ *   hidden(tokens) {
+ *     return this.table.forward(tokens)
+ *   }
+ *   logits(hidden) {
+ *     return hidden
+ *   }
+ * }
+ * new Bigram().forward(mx.array([[1, 2]], mx.int32)).shape // => [1, 2, 8]
+ */
 export abstract class CausalNetwork extends nn.Module {
   /** The shape of each layer's cache. */
   abstract layerShapes(): readonly LayerShape[]
@@ -24,7 +41,12 @@ export abstract class CausalNetwork extends nn.Module {
   }
 }
 
-/** A network that turns texts into vectors, or pairs of texts into scores. */
+/**
+ * A network that turns texts into vectors, or pairs of texts into scores.
+ * @example
+ * const { network } = await load('my-reranker')
+ * network instanceof EncoderNetwork && network.scores // => true
+ */
 export abstract class EncoderNetwork extends nn.Module {
   /** The last layer's vectors [batch, length, hidden]; `padding` is true for tokens that are there. */
   abstract hidden(tokens: mx.Array, types: mx.Array | null, padding: mx.Array | null): mx.Array

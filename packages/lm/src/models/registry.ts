@@ -18,7 +18,24 @@ const families = new Map<string, Family>()
 /**
  * Adds a family of models: from then on `load` makes networks for its `model_type`s. A later one replaces an earlier one.
  * @example
- * // registerFamily({ modelTypes: ["mine"], make: (config) => new MyNetwork(config) })
+ * class Bigram extends CausalNetwork {
+ *   constructor(vocabulary) {
+ *     super()
+ *     this.vocabulary = vocabulary
+ *     this.table = new nn.Embedding(vocabulary, vocabulary)
+ *   }
+ *   layerShapes() {
+ *     return []
+ *   }
+ *   hidden(tokens) {
+ *     return this.table.forward(tokens)
+ *   }
+ *   logits(hidden) {
+ *     return hidden
+ *   }
+ * }
+ * registerFamily({ modelTypes: ['mine'], make: (config) => new Bigram(config.count('vocab_size')) })
+ * modelTypes().includes('mine') // => true
  */
 export function registerFamily(family: Family): void {
   if (family.modelTypes.length === 0)
@@ -28,7 +45,11 @@ export function registerFamily(family: Family): void {
 
 for (const family of [bert, gemma, gpt2, llama, mixtral, olmo2, phi3, qwen]) registerFamily(family)
 
-/** The `model_type`s for which there are families. */
+/**
+ * The `model_type`s for which there are families.
+ * @example
+ * modelTypes().includes('llama') // => true
+ */
 export const modelTypes = (): string[] => [...families.keys()].sort()
 
 /** The family of a config. @throws ArgumentError for a model_type that is not known */

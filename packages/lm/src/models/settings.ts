@@ -11,7 +11,9 @@ export type JsonObject = { readonly [key: string]: Json }
 /**
  * Values of a config.json by name. A getter takes a default for what may be missing or null.
  * @example
- * // settings.number("hidden_size"), settings.number("rope_theta", 10000)
+ * const settings = new Settings({ hidden_size: 64 })
+ * settings.number('hidden_size') // => 64
+ * settings.number('rope_theta', 10000) // => 10000
  */
 export class Settings {
   constructor(

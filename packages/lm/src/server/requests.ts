@@ -86,6 +86,7 @@ const KNOWN = {
   ]),
   completion: new Set([...COMMON, "prompt", "logprobs", "echo", "best_of"]),
   embedding: new Set(["model", "input", "encoding_format", "user"]),
+  rerank: new Set(["model", "query", "documents", "top_n", "return_documents"]),
 }
 
 /** Refuses parameters that would silently change nothing. */
@@ -214,4 +215,34 @@ export function inputsOf(body: Body, most: number): (string | number[])[] {
 export function encodingOf(body: Body): "float" | "base64" {
   const isForm = (v: unknown): boolean => v === "float" || v === "base64"
   return given(body, "encoding_format", '"float" or "base64"', isForm) ?? "float"
+}
+
+/** A query, and the texts that are to be put in order as answers to it. */
+export interface RerankRequest {
+  readonly query: string
+  readonly documents: readonly string[]
+  /** The most answers. */
+  readonly most: number
+  /** True where answers are to hold their texts. */
+  readonly tells: boolean
+}
+
+/** The parameters of a request to put texts in order. */
+export function rerankingOf(body: Body, most: number): RerankRequest {
+  const query = given<string>(body, "query", "a string", isText)
+  if (query === undefined) throw bad("query", "a string")
+  const { documents } = body
+  if (!Array.isArray(documents) || documents.length === 0) throw bad("documents", "a list of texts")
+  if (documents.length > most) throw bad("documents", `at most ${most} texts`)
+  const texts = documents.map((each: unknown, i) => {
+    const text = isPlainObject(each) ? (each as Body).text : each
+    if (typeof text !== "string") throw bad(`documents[${i}]`, "a string, or an object with a text")
+    return text
+  })
+  return {
+    query,
+    documents: texts,
+    most: given<number>(body, "top_n", "a positive whole number", isCount) ?? texts.length,
+    tells: given<boolean>(body, "return_documents", "true or false", isFlag) ?? false,
+  }
 }

@@ -158,3 +158,40 @@ test("many at once are answered as each alone is; those that leave disturb nobod
     await new Promise((r) => setTimeout(r, 20))
   expect(server.batch?.stats()).toMatchObject({ active: 0, waiting: 0, cacheBytes: 0 })
 }, 60_000)
+
+test("a reranker puts texts in order, and says what it does not take", async () => {
+  const reranker = await lm.load(writeCheckpoint("bert-reranker", join(scratch, "reranker")))
+  const { app } = lm.createServer(reranker, { name: "order" })
+  const ask = async (body: object): Promise<{ status: number; body: Record<string, never> }> => {
+    const headers = { "content-type": "application/json" }
+    const response = await app.request("/v1/rerank", { method: "POST", headers, body: JSON.stringify(body) })
+    return { status: response.status, body: (await response.json()) as Record<string, never> }
+  }
+  const documents = ["the end", "in the beginning", "a"]
+  const scores = await lm.rerank(reranker, "the", documents)
+  const order = documents.map((_, i) => i).sort((a, b) => scores[b] - scores[a])
+  const { body } = await ask({ model: "order", query: "the", documents, top_n: 2, return_documents: true })
+  expect(body.results).toEqual(
+    order.slice(0, 2).map((index) => ({
+      index,
+      relevance_score: scores[index],
+      document: { text: documents[index] },
+    })),
+  )
+  expect((await ask({ query: "the", documents: [{ text: "a" }] })).status).toBe(200)
+  for (const wrong of [
+    { documents },
+    { query: "the" },
+    { query: "the", documents: [] },
+    { query: "the", documents: [3] },
+    { query: "the", documents, top_n: 0 },
+    { query: "the", documents, max_chunks_per_doc: 3 },
+    { query: "the", documents: Array.from({ length: 257 }, () => "a") },
+  ])
+    expect((await ask(wrong)).status, JSON.stringify(wrong).slice(0, 60)).toBe(400)
+  const writer = await lm.createServer(model).app.request("/v1/rerank", {
+    method: "POST",
+    body: JSON.stringify({ query: "the", documents }),
+  })
+  expect([writer.status, await writer.text()]).toEqual([400, expect.stringContaining("no reranker")])
+})

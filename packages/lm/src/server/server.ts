@@ -1,6 +1,6 @@
 /**
- * A server in OpenAI's form: conversations, texts, embeddings, models, health and metrics. Many clients share one batch; each has its own
- * place in it, and none can take another's.
+ * A server in OpenAI's form: conversations, texts, embeddings, models, health and metrics; and Cohere's for reranking. Many clients share
+ * one batch; each has its own place in it, and none can take another's.
  */
 import { createHash, randomUUID, timingSafeEqual } from "node:crypto"
 import { basename } from "node:path"
@@ -12,7 +12,7 @@ import { bodyLimit } from "hono/body-limit"
 import { type SSEStreamingApi, streamSSE } from "hono/streaming"
 import type { LoadedModel } from "../formats/load"
 import { Batcher, type BatchOptions, BusyError } from "../generate/batch"
-import { embed } from "../generate/embed"
+import { embed, rerank } from "../generate/embed"
 import { type FinishReason, type Piece, type Prompt, promptTokens } from "../generate/stream"
 import { EncoderNetwork } from "../models/network"
 import { chatPage } from "./chat-page"
@@ -27,6 +27,7 @@ import {
   messagesOf,
   promptOf,
   RequestError,
+  rerankingOf,
   streams,
   textLogprobs,
 } from "./requests"
@@ -68,6 +69,12 @@ const digest = (text: string): Buffer => createHash("sha256").update(text).diges
 /**
  * A server for a model.
  * @throws ArgumentError for options out of range
+ * @example
+ * const server = createServer(await load('my-model'))
+ * const answer = await server.app.request('/health')
+ * const health = await answer.json()
+ * health // => { status: 'ok' }
+ * await server.close()
  */
 export function createServer(model: LoadedModel, options: ServerOptions = {}): LanguageServer {
   const { maxBodyBytes = 2 ** 20, apiKey } = options
@@ -111,6 +118,7 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   app.post("/v1/chat/completions", async (c) => desk.chat(c, await readBody(c)))
   app.post("/v1/completions", async (c) => desk.complete(c, await readBody(c)))
   app.post("/v1/embeddings", async (c) => desk.embed(c, await readBody(c)))
+  app.post("/v1/rerank", async (c) => desk.rerank(c, await readBody(c)))
 
   let server: ServerType | null = null
   return {
@@ -272,6 +280,33 @@ class Desk {
     }))
     const usage = { prompt_tokens: total, total_tokens: total }
     return c.json({ object: "list", data, model: this.name, usage })
+  }
+
+  /** Texts in the order of their scores, as Cohere's and Jina's servers answer. */
+  async rerank(c: Context, body: Readonly<Record<string, unknown>>): Promise<Response> {
+    checkKnown(body, "rerank")
+    this.checkModel(body)
+    const { query, documents, most, tells } = rerankingOf(body, 256)
+    const { tokenizer } = this.model
+    const total = documents.reduce(
+      (sum, text) => sum + (tokenizer?.encodePair(query, text).ids.length ?? 0),
+      0,
+    )
+    const limit = this.options.maxPromptTokens ?? 32_768
+    if (total > limit) throw new RequestError(400, `the texts have ${total} tokens, more than ${limit}`)
+    const scores = await rerank(this.model, query, documents)
+    this.counts.requests++
+    this.counts.promptTokens += total
+    const results = documents
+      .map((text, index) => ({
+        index,
+        relevance_score: scores[index],
+        ...(tells ? { document: { text } } : {}),
+      }))
+      .sort((a, b) => b.relevance_score - a.relevance_score)
+      .slice(0, most)
+    const usage = { prompt_tokens: total, total_tokens: total }
+    return c.json({ model: this.name, results, usage })
   }
 
   private checkModel(body: Readonly<Record<string, unknown>>): void {

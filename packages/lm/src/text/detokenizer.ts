@@ -7,7 +7,14 @@ const INCOMPLETE = "\uFFFD"
 /** A token that is no part of a character stands for itself after so many more. */
 const LONGEST = 8
 
-/** The text of a growing list of tokens. */
+/**
+ * The text of a growing list of tokens.
+ * @example
+ * const { tokenizer } = await load('my-model')
+ * const text = new Detokenizer(tokenizer)
+ * const pieces = tokenizer.encode('the 東京').map((token) => text.push(token))
+ * pieces.join('') + text.finish() // => 'the 東京'
+ */
 export class Detokenizer {
   private readonly tokens: number[] = []
   /** The tokens from here on give the context in which the next ones are read: some tokenizers drop a leading space. */

@@ -50,7 +50,12 @@ function templateOf(config: JsonObject, file: string | null | undefined): string
   return typeof found?.template === "string" ? found.template : null
 }
 
-/** A model's tokenizer. */
+/**
+ * A model's tokenizer.
+ * @example
+ * const { tokenizer } = await load('my-model')
+ * tokenizer.decode(tokenizer.encode('the end')) // => 'the end'
+ */
 export class Tokenizer {
   /** Tokens that end a text. */
   readonly eosIds: ReadonlySet<number>

@@ -19,7 +19,16 @@ const FILES = { mlx: "adapters.safetensors", peft: "adapter_model.safetensors" }
 /** The ends of names that layers of different blocks share. */
 const keyOf = (name: string): string => name.replace(/^.*?\.(?:layers|h)\.\d+\./, "")
 
-/** Saves a network's adapters into a folder. */
+/**
+ * Saves a network's adapters into a folder.
+ * @example
+ * const { network } = await load('my-model')
+ * addAdapters(network, { rank: 4 })
+ * saveAdapters(network, 'my-adapter', 'peft')
+ * const other = await load('my-model')
+ * loadAdapters(other.network, 'my-adapter')
+ * other.network.modules().filter((module) => module instanceof LoraLinear).length // => 4
+ */
 export function saveAdapters(network: Network, folder: string, form: AdapterForm = "mlx"): void {
   const adapters = adaptersOf(network)
   const [first] = adapters.values()
@@ -61,6 +70,13 @@ export function saveAdapters(network: Network, folder: string, form: AdapterForm
 /**
  * Puts the adapters of a folder beside a network's layers, in mlx-lm's form or PEFT's.
  * @throws FormatError where they belong to another network, or are of another kind
+ * @example
+ * const { network } = await load('my-model')
+ * addAdapters(network, { rank: 4 })
+ * saveAdapters(network, 'my-adapter')
+ * const other = await load('my-model')
+ * loadAdapters(other.network, 'my-adapter')
+ * other.network.modules().filter((module) => module instanceof LoraLinear).length // => 4
  */
 export function loadAdapters(network: Network, folder: string): void {
   const op = "loadAdapters"

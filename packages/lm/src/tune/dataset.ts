@@ -22,6 +22,9 @@ export interface DatasetOptions {
 /**
  * Reads a file with one object a line: `{"messages": […]}`, `{"prompt": …, "completion": …}` or `{"text": …}`.
  * @throws FormatError that names the line
+ * @example
+ * const { tokenizer } = await load('my-model')
+ * readDataset('train.jsonl', tokenizer, { maskPrompt: true }).length // => 3
  */
 export function readDataset(file: string, tokenizer: Tokenizer, options: DatasetOptions = {}): Example[] {
   const examples: Example[] = []

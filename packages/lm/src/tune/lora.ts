@@ -24,7 +24,12 @@ export interface LoraOptions {
 
 const KEYS = ["self_attn.q_proj", "self_attn.v_proj", "self_attn.qkv_proj", "attn.c_attn"]
 
-/** A layer with an adapter. Only `loraA` [in, rank] and `loraB` [rank, out] are trained. */
+/**
+ * A layer with an adapter. Only `loraA` [in, rank] and `loraB` [rank, out] are trained.
+ * @example
+ * const layer = new LoraLinear(new nn.Linear(4, 3), 2, 20)
+ * layer.forward(mx.ones([1, 4])).shape // => [1, 3]
+ */
 export class LoraLinear extends nn.Module {
   linear: nn.Linear | nn.QuantizedLinear
   loraA: mx.Array
@@ -96,6 +101,9 @@ export function replaceModules(network: Network, by: ReadonlyMap<string, nn.Modu
 /**
  * Freezes a network and puts adapters beside its layers. Gives the names of those layers in files.
  * @throws ArgumentError where no layer is meant
+ * @example
+ * const { network } = await load('my-model')
+ * addAdapters(network, { rank: 4, layers: 1 }) // => ['model.layers.1.self_attn.v_proj', 'model.layers.1.self_attn.q_proj']
  */
 export function addAdapters(network: Network, options: LoraOptions = {}): string[] {
   const { rank = 8, scale = 20, dropout = 0, keys = KEYS } = options
@@ -128,7 +136,14 @@ export function adaptersOf(network: Network): Map<string, LoraLinear> {
   return new Map(found.map(([path, layer]) => [pathInFiles(path), layer]))
 }
 
-/** Adds what adapters learned to the weights, and takes them away. */
+/**
+ * Adds what adapters learned to the weights, and takes them away.
+ * @example
+ * const { network } = await load('my-model')
+ * addAdapters(network, { rank: 4 })
+ * fuseAdapters(network)
+ * network.modules().some((module) => module instanceof LoraLinear) // => false
+ */
 export function fuseAdapters(network: Network): void {
   const layers = network
     .namedModules()

@@ -10,6 +10,7 @@ import * as nn from "@lazuli/nn"
 import { AdamW } from "@lazuli/nn/optimizers"
 import { Pass } from "../models/attend"
 import type { CausalNetwork } from "../models/network"
+import { checkpointBlocks } from "./checkpointing"
 import type { Example } from "./dataset"
 
 /** Options of {@link train}. */
@@ -24,7 +25,7 @@ export interface TrainOptions {
   readonly learningRate?: number
   /** Decides the order of examples; 0 by default. */
   readonly seed?: number
-  /** Keep no inner values of blocks for the gradient, and compute them again instead: less memory, more time. */
+  /** Keep only each block's input for the gradient, and compute the rest again instead: less memory, more time. */
   readonly checkpointing?: boolean
   /** A folder for the state of the run: it goes on from there, if it holds one. */
   readonly state?: string
@@ -65,7 +66,13 @@ function lossOf(network: CausalNetwork, inputs: mx.Array, targets: mx.Array, wei
   return nn.losses.crossEntropy(logits, targets, { reduction: "none" }).multiply(weights).sum()
 }
 
-/** The mean loss of a token over examples. */
+/**
+ * The mean loss of a token over examples.
+ * @example
+ * const { network, tokenizer } = await load('my-model')
+ * const loss = await evaluate(network, readDataset('train.jsonl', tokenizer))
+ * loss > 0 // => true
+ */
 export async function evaluate(
   network: CausalNetwork,
   examples: readonly Example[],
@@ -110,6 +117,13 @@ function orderOf(n: number, seed: number, epoch: number): readonly number[] {
 /**
  * Trains what is trainable in a network. With a `state` folder a stopped run goes on, on the CPU bit for bit.
  * @throws ArgumentError where nothing is trainable; FormatError for the state of another run
+ * @example
+ * const { network, tokenizer } = await load('my-model')
+ * const examples = readDataset('train.jsonl', tokenizer)
+ * addAdapters(network, { rank: 4 })
+ * const before = await evaluate(network, examples)
+ * await train(network, examples, { steps: 4, learningRate: 0.01 })
+ * ;(await evaluate(network, examples)) < before // => true
  */
 export async function train(
   network: CausalNetwork,
@@ -128,41 +142,41 @@ export async function train(
   let step = options.state ? restore(options.state, network, optimizer, identity) : 0
   network.train()
   const loss = (...args: [mx.Array, mx.Array, mx.Array]): mx.Array => lossOf(network, ...args)
-  const gradient = nn.valueAndGrad(network, options.checkpointing ? checkpointed(network) : loss)
+  const gradient = nn.valueAndGrad(network, loss)
+  const uncheckpointed = options.checkpointing ? checkpointBlocks(network) : () => {}
   const save = (): void => {
     if (options.state) store(options.state, network, optimizer, { ...identity, step })
   }
-  while (step < steps && !signal?.aborted) {
-    // Drawn anew for each update, so that dropout too is the same in a run that goes on.
-    mx.random.seed(seed + step)
-    let total: object | null = null
-    let [sum, count] = [mx.array(0), mx.array(0)]
-    for (let i = 0; i < accumulate; i++) {
-      const [inputs, targets, weights] = batchOf(batchAt(examples, step * accumulate + i, batchSize, seed))
-      const [value, grads] = gradient(inputs, targets, weights)
-      total =
-        total === null ? grads : (mx.treeMap((a: mx.Array, b: mx.Array) => a.add(b), total, grads) as object)
-      sum = sum.add(value)
-      count = count.add(weights.sum())
-      await mx.asyncEval([total, sum, count])
+  try {
+    while (step < steps && !signal?.aborted) {
+      // Drawn anew for each update, so that dropout too is the same in a run that goes on.
+      mx.random.seed(seed + step)
+      let total: object | null = null
+      let [sum, count] = [mx.array(0), mx.array(0)]
+      for (let i = 0; i < accumulate; i++) {
+        const [inputs, targets, weights] = batchOf(batchAt(examples, step * accumulate + i, batchSize, seed))
+        const [value, grads] = gradient(inputs, targets, weights)
+        total =
+          total === null
+            ? grads
+            : (mx.treeMap((a: mx.Array, b: mx.Array) => a.add(b), total, grads) as object)
+        sum = sum.add(value)
+        count = count.add(weights.sum())
+        await mx.asyncEval([total, sum, count])
+      }
+      const tokens = Math.max(1, count.item() as number)
+      const mean = mx.treeMap((g: mx.Array) => g.divide(tokens), total!) as object
+      optimizer.update(network, mean)
+      await mx.asyncEval([network.trainableParameters(), optimizer.state])
+      step++
+      options.onStep?.({ step, loss: (sum.item() as number) / tokens, tokens })
+      if (saveEvery && step % saveEvery === 0) save()
     }
-    const tokens = Math.max(1, count.item() as number)
-    const mean = mx.treeMap((g: mx.Array) => g.divide(tokens), total!) as object
-    optimizer.update(network, mean)
-    await mx.asyncEval([network.trainableParameters(), optimizer.state])
-    step++
-    options.onStep?.({ step, loss: (sum.item() as number) / tokens, tokens })
-    if (saveEvery && step % saveEvery === 0) save()
+  } finally {
+    uncheckpointed()
   }
   network.eval()
   save()
-}
-
-/** The same loss, which keeps nothing of the network's inside for its gradient. */
-function checkpointed(network: CausalNetwork): (...args: [mx.Array, mx.Array, mx.Array]) => mx.Array {
-  return nn.utils.checkpoint(network as never, (...args: [mx.Array, mx.Array, mx.Array]) =>
-    lossOf(network, ...args),
-  )
 }
 
 interface Identity {

@@ -6,7 +6,7 @@ import * as mx from "@lazuli/core"
 import * as lm from "@lazuli/lm"
 import { afterAll, describe, expect, test } from "vitest"
 import "@lazuli/backend-cpu"
-import { writeCheckpoint } from "../../test/checkpoints"
+import { decoder, type Tiny, tiny, writeCheckpoint } from "../../test/checkpoints"
 
 const scratch = mkdtempSync(join(tmpdir(), "lazuli-lm-tune-"))
 afterAll(() => rmSync(scratch, { recursive: true }))
@@ -29,6 +29,12 @@ writeFileSync(
     .map((line) => JSON.stringify(line))
     .join("\n"),
 )
+
+/** Many blocks, so that what each keeps is most of all. */
+const DEEP: Tiny = {
+  config: { ...tiny.llama.config, num_hidden_layers: 12 },
+  tensors: decoder({ layers: 12 }),
+}
 
 async function fresh(bits?: number): Promise<{ model: lm.LoadedModel; network: lm.CausalNetwork }> {
   mx.random.seed(3)
@@ -122,4 +128,20 @@ test("checkpointing changes no gradient", async () => {
     return network.forward(TOKENS)
   }
   expect(distance(await run(false), await run(true))).toBeLessThan(1e-5)
+})
+
+test("checkpointing keeps no block's inside for the gradient, and leaves the network as it was", async () => {
+  const peak = async (checkpointing: boolean): Promise<number> => {
+    const network = (await lm.load(writeCheckpoint("deep", at("deep"), 1, DEEP))).network as lm.CausalNetwork
+    lm.addAdapters(network, { rank: 2 })
+    const tokens = Array.from({ length: 129 }, (_, i) => (i * 7) % 250)
+    mx.resetPeakMemory()
+    const before = mx.getActiveMemory()
+    await lm.train(network, [{ tokens, from: 1 }], { steps: 1, batchSize: 1, checkpointing })
+    expect(network.modules().some((module) => Object.hasOwn(module, "forward"))).toBe(false)
+    return mx.getPeakMemory() - before
+  }
+  await peak(false)
+  const [kept, again] = [await peak(false), await peak(true)]
+  expect(again).toBeLessThan(kept / 2)
 })
