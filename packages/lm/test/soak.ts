@@ -35,6 +35,8 @@ for (const text of TEXTS)
   want.set(text, await lm.generate(model, text, { maxTokens: TOKENS, ignoreEos: false }))
 
 const counts = { whole: 0, streamed: 0, left: 0, refused: 0, wrong: 0, failed: 0, busy: 0 }
+/** Why requests failed. */
+const reasons: string[] = []
 const next = numbers(1)
 const end = performance.now() + seconds * 1000
 const pause = (ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, ms))
@@ -114,15 +116,17 @@ const watch = setInterval(() => seen.push(memory()), Math.max(1000, (seconds * 1
 await Promise.all(
   Array.from({ length: clients }, async () => {
     while (performance.now() < end)
-      await one().catch(() => {
+      await one().catch((error: Error) => {
         counts.failed++
+        const { cause } = error as { cause?: { code?: string; message?: string } }
+        reasons.push(`${error.message}: ${cause?.code ?? ""} ${cause?.message ?? ""}`)
       })
   }),
 )
 clearInterval(watch)
 for (let i = 0; i < 200 && (server.batch?.stats().active ?? 0) > 0; i++) await pause(50)
 const left = server.batch?.stats()
-console.log(JSON.stringify({ counts, left, rssAndActiveMiB: seen }))
+console.log(JSON.stringify({ counts, reasons, left, rssAndActiveMiB: seen }))
 await server.close()
 rmSync(scratch, { recursive: true })
 const half = seen.slice(Math.floor(seen.length / 2))

@@ -148,6 +148,21 @@ describe("packed weights", () => {
   })
 })
 
+test("experts may be tensors of their own, as in older files", async () => {
+  const want = await lm.load(writeCheckpoint("mixtral", at("experts")))
+  lm.save(want, at("stacked.gguf"))
+  const [arrays, metadata] = mx.load(at("stacked.gguf") as "x.gguf", { returnMetadata: true })
+  const apart = Object.entries(arrays).flatMap(([name, array]) => {
+    const [, head, which] = /^(blk\.\d+\.ffn_(?:gate|up|down))_(exps)/.exec(name) ?? []
+    return which
+      ? mx.split(array, array.shape[0], 0).map((one, i) => [`${head}.${i}.weight`, one.squeeze(0)] as const)
+      : [[name, array] as const]
+  })
+  mx.saveGguf(at("apart.gguf"), Object.fromEntries(apart), metadata)
+  expect(apart.length).toBeGreaterThan(Object.keys(arrays).length)
+  expect(distance(logits(want), logits(await lm.load(at("apart.gguf"))))).toBeLessThan(1e-5)
+})
+
 test("words of BERT come back from a GGUF file", async () => {
   const folder = writeCheckpoint("bert", at("words"))
   const vocab: Record<string, number> = { "[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3 }

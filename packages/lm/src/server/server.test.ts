@@ -1,5 +1,7 @@
 /** The server, asked by OpenAI's own client. */
+import { once } from "node:events"
 import { mkdtempSync, rmSync } from "node:fs"
+import { connect } from "node:net"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import * as lm from "@lazuli/lm"
@@ -122,6 +124,24 @@ describe("refused are", () => {
     const broken = await fetch(`${url}/v1/completions`, { method: "POST", headers, body: "{" })
     expect(broken.status).toBe(400)
   })
+})
+
+test("a client hears that its body is too large, though it is still sending", async () => {
+  const headers = { authorization: "Bearer secret", "content-type": "application/json" }
+  for (let i = 0; i < 5; i++) {
+    const answer = await fetch(`${url}/v1/completions`, { method: "POST", headers, body: "x".repeat(8e6) })
+    expect(answer.status).toBe(413)
+    expect(await answer.text()).toContain("the body has more than 100000 bytes")
+  }
+  // One that never ends is left.
+  const { hostname, port } = new URL(url)
+  const socket = connect(Number(port), hostname)
+  socket.write(
+    "POST /v1/completions HTTP/1.1\r\nhost: a\r\nauthorization: Bearer secret\r\ncontent-length: 9000000\r\n\r\nx",
+  )
+  const [first] = (await once(socket, "data")) as [Buffer]
+  expect(first.toString()).toMatch(/^HTTP\/1.1 413 [\s\S]*connection: close/i)
+  socket.destroy()
 })
 
 test("many at once are answered as each alone is; those that leave disturb nobody; what is too much is refused", async () => {

@@ -86,8 +86,10 @@ export function createServer(model: LoadedModel, options: ServerOptions = {}): L
   const app = new Hono()
   const key = apiKey === undefined ? null : digest(`Bearer ${apiKey}`)
 
-  app.onError((error, c) => {
+  app.onError(async (error, c) => {
     counts.refused++
+    // A connection that is closed over what a client still sends takes the answer with it.
+    if (asRequestError(error).status === 413 && !(await readOn(c))) c.header("connection", "close")
     return answerError(error, c)
   })
   app.notFound((c) => answerError(new RequestError(404, `${c.req.method} ${c.req.path} is not known`), c))
@@ -153,11 +155,38 @@ async function readBody(c: Context): Promise<Readonly<Record<string, unknown>>> 
   return bodyOf(value)
 }
 
+/** The most bytes and milliseconds that are spent on a body which is too large. */
+const REST_BYTES = 2 ** 24
+const REST_MS = 2000
+
+/** Reads on in a body that is too large, and forgets it. True where it came to its end. */
+async function readOn(c: Context): Promise<boolean> {
+  const { body } = c.req.raw
+  // One that is sent in chunks is being read already.
+  if (!body || body.locked) return false
+  const reader = body.getReader()
+  let late = false
+  const timer = setTimeout(() => {
+    late = true
+    void reader.cancel().catch(() => {})
+  }, REST_MS)
+  try {
+    for (let bytes = 0; bytes < REST_BYTES; ) {
+      const { value, done } = await reader.read()
+      if (done) return !late
+      bytes += value.byteLength
+    }
+    return false
+  } catch {
+    return false
+  } finally {
+    clearTimeout(timer)
+    reader.releaseLock()
+  }
+}
+
 function answerError(error: unknown, c: Context): Response {
-  const known = asRequestError(error)
-  // The rest of a body that is too large is not read: the connection cannot serve another request.
-  if (known.status === 413) c.header("connection", "close")
-  const { status, message, type, parameter } = known
+  const { status, message, type, parameter } = asRequestError(error)
   if (status === 429 || status === 503) c.header("retry-after", "1")
   return c.json({ error: { message, type, param: parameter, code: null } }, status)
 }
