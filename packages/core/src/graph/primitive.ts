@@ -71,12 +71,18 @@ const registry = new Map<string, Primitive>()
 const sourceOf = (name: string): string =>
   name.includes("/") ? name.slice(0, name.lastIndexOf("/")) : "@lazuli/core"
 
-/** Where the primitives of other packages were registered, as {@link registrant} gives it. */
-const registrants = new Map<string, string>()
+/** Stacks from which the primitives of other packages were registered: nobody reads them unless something is wrong. */
+const registrants = new Map<string, Error>()
+
+/** The package that registered another one's primitive, as {@link registrant} gives it. */
+function registrantOf(name: string): string | null {
+  const stack = registrants.get(name)
+  return stack === undefined ? null : registrant(stack)
+}
 
 /** The file that registered a package's primitive; null where it is in no installed package. */
 export const registrantFile = (name: string): string | null =>
-  /\((.*)\)$/.exec(registrants.get(name) ?? "")?.[1] ?? null
+  /\((.*)\)$/.exec(registrantOf(name) ?? "")?.[1] ?? null
 
 /** The packages that may bring kernels for another's primitive. */
 const allowed = new Map<string, readonly string[] | "*">()
@@ -96,10 +102,10 @@ export function checkBringer(from: string, primitives: Iterable<string>): void {
   }
 }
 
-/** The calling package, by the stack: `<package> (<file>)`, or null where the file is in no installed package. */
-function registrant(): string | null {
-  for (const line of new Error().stack?.split("\n").slice(1) ?? []) {
-    if (/^\s*at (registrant|checkDefinition|definePrimitive)\d* /.test(line)) continue
+/** The calling package, by a stack: `<package> (<file>)`, or null where the file is in no installed package. */
+function registrant({ stack }: Error): string | null {
+  for (const line of stack?.split("\n").slice(1) ?? []) {
+    if (/^\s*at (checkDefinition|definePrimitive)\d* /.test(line)) continue
     const file = /\(?((?:file:\/\/)?(?:\/|[A-Za-z]:[\\/])[^()]*?):\d+:\d+\)?$/
       .exec(line)?.[1]
       .replace("file://", "")
@@ -132,7 +138,7 @@ export function definePrimitive<const S extends ParamSchema = Record<never, neve
   )
   registry.set(name, primitive)
   const check = primitive.source !== "@lazuli/core"
-  if (check) registrants.set(name, registrant() ?? primitive.source)
+  if (check) registrants.set(name, new Error())
   if (definition.kernelsFrom) allowed.set(name, definition.kernelsFrom)
   const apply = (inputs: readonly Array[], values?: AnyParams): Array => {
     if (check) checkApplication(name, params, inputs, values)
@@ -267,7 +273,7 @@ function checkDefinition(definition: PrimitiveDefinition<ParamSchema>, api: numb
   if (known) {
     throw new RegistryError(
       name,
-      `is already registered by ${registrants.get(name) ?? known.source}, and ${registrant() ?? sourceOf(name)} registers it again`,
+      `is already registered by ${registrantOf(name) ?? known.source}, and ${registrant(new Error()) ?? sourceOf(name)} registers it again`,
       {
         hint: "Two copies of one package in node_modules do this; so does a package that uses another package's name",
       },
