@@ -19,6 +19,7 @@ import { delimiter, dirname, join, resolve } from "node:path"
 import { fileURLToPath, pathToFileURL } from "node:url"
 import { environment, freshFolder, installed, managers, run } from "./folders.mjs"
 import { refusals } from "./refusals.mjs"
+import { canMakeRoot, makeRoot, runInRoot } from "./root.mjs"
 import { startRegistry, tools } from "./server.mjs"
 
 /** The packages for each argument of programs/first.mjs. */
@@ -29,6 +30,8 @@ const SETS = {
   metal: ["@lazuli/core", "@lazuli/backend-metal"],
   axpby: ["lazuli", "@lazuli/ext-axpby"],
   pointcloud: ["lazuli", "@lazuli/ext-pointcloud"],
+  distributed: ["@lazuli/core", "@lazuli/backend-cpu", "@lazuli/distributed"],
+  lm: ["lazuli", "@lazuli/lm"],
 }
 const EVERYTHING = [
   ...[
@@ -46,9 +49,13 @@ const EVERYTHING = [
     "create-lazuli-plugin",
     "@lazuli/ext-axpby",
     "@lazuli/ext-pointcloud",
+    "@lazuli/distributed",
+    "@lazuli/lm",
   ],
 ]
-const TURNS = 20_000
+const TURNS = 100_000
+/** The most that another runtime's memory and time may be, of those of this version of Node. */
+const [USUAL, MOST] = ["Node 22", 1.5]
 
 /** The checks that `npm test` runs: one installation by npm, a plugin on every backend, CommonJS, types, packages that do it wrong. */
 function* bounded({ scratch, url }) {
@@ -115,8 +122,23 @@ function* whole({ scratch, url, table }) {
     run: () => ownTests(scratch, all.npm.install, "@lazuli/ext-pointcloud"),
   }
 
+  if (canMakeRoot())
+    yield {
+      name: "a Debian root with nothing but Node",
+      run() {
+        const root = makeRoot(scratch, modules)
+        const npm = ["node", "/usr/local/lib/node_modules/npm/bin/npm-cli.js"]
+        const settings = ["--no-audit", "--no-fund", "--registry", url]
+        runInRoot(scratch, root, [...npm, "install", ...settings, ...EVERYTHING])
+        for (const set of Object.keys(SETS))
+          if (set !== "metal") runInRoot(scratch, root, ["node", "first.mjs", set])
+        return runInRoot(scratch, root, ["node", "golden.mjs", "unary,matmul,linalg"]).trim()
+      },
+    }
+
   const folder = freshFolder(scratch, "runtimes")
   yield { name: "npm installs everything", run: () => all.npm.install(folder, EVERYTHING) }
+  const measured = {}
   const runtimes = {
     ...Object.fromEntries([20, 22, 24, 26].map((n) => [`Node ${n}`, [join(modules, `node-${n}/bin/node`)]])),
     Bun: [join(modules, "@oven/bun-linux-x64/bin/bun")],
@@ -128,7 +150,17 @@ function* whole({ scratch, url, table }) {
     yield { name: `${name}: require`, run: () => at("require.cjs") }
     yield { name: `${name}: workers`, run: () => at("workers.mjs") }
     yield { name: `${name}: MLX's recorded answers`, run: () => at("golden.mjs").trim() }
-    yield { name: `${name}: ${TURNS} × 1 MB, and a chain`, run: () => at("memory.mjs", String(TURNS)).trim() }
+    yield {
+      name: `${name}: ${TURNS} × 1 MB, and a chain`,
+      run() {
+        const said = at("memory.mjs", String(TURNS)).trim()
+        measured[name] = JSON.parse(said)
+        for (const [key, usual] of Object.entries(measured[USUAL] ?? {}))
+          if (measured[name][key] > MOST * usual)
+            throw new Error(`${key} is more than ${MOST} × that of ${USUAL}, ${usual}: ${said}`)
+        return said
+      },
+    }
   }
 
   for (const compiler of readdirSync(modules).filter((entry) => entry.startsWith("typescript-")))

@@ -42,6 +42,18 @@ const sets = {
     const [{ mx }, { axpby }] = await Promise.all([import("lazuli"), import("@lazuli/ext-axpby")])
     return [() => axpby(mx.array([1, 2]), mx.array([10, 20]), 3, 0.5).tolist(), [8, 16]]
   },
+  distributed: async () => {
+    const [mx] = await Promise.all([
+      import("@lazuli/core"),
+      import("@lazuli/backend-cpu"),
+      import("@lazuli/distributed"),
+    ])
+    return [() => [mx.distributed.init().size, mx.distributed.allSum(mx.array([1, 2])).tolist()], [1, [1, 2]]]
+  },
+  lm: async () => {
+    const [{ mx }, lm] = await Promise.all([import("lazuli"), import("@lazuli/lm")])
+    return [() => [typeof lm.generate, mx.array([1, 2]).add(1).tolist()], ["function", [2, 3]]]
+  },
   pointcloud: async () => {
     const [{ mx }, { knn }] = await Promise.all([import("lazuli"), import("@lazuli/ext-pointcloud")])
     const points = mx.array([
