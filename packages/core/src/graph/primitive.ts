@@ -74,11 +74,8 @@ const sourceOf = (name: string): string =>
 /** Stacks from which the primitives of other packages were registered: nobody reads them unless something is wrong. */
 const registrants = new Map<string, Error>()
 
-/** The package that registered another one's primitive, as {@link registrant} gives it. */
-function registrantOf(name: string): string | null {
-  const stack = registrants.get(name)
-  return stack === undefined ? null : registrant(stack)
-}
+/** The package that registered a primitive, as {@link registrant} gives it. */
+const registrantOf = (name: string): string | null => registrant(registrants.get(name))
 
 /** The file that registered a package's primitive; null where it is in no installed package. */
 export const registrantFile = (name: string): string | null =>
@@ -103,8 +100,8 @@ export function checkBringer(from: string, primitives: Iterable<string>): void {
 }
 
 /** The calling package, by a stack: `<package> (<file>)`, or null where the file is in no installed package. */
-function registrant({ stack }: Error): string | null {
-  for (const line of stack?.split("\n").slice(1) ?? []) {
+function registrant(error: Error | undefined): string | null {
+  for (const line of error?.stack?.split("\n").slice(1) ?? []) {
     if (/^\s*at (checkDefinition|definePrimitive)\d* /.test(line)) continue
     const file = /\(?((?:file:\/\/)?(?:\/|[A-Za-z]:[\\/])[^()]*?):\d+:\d+\)?$/
       .exec(line)?.[1]
@@ -225,15 +222,8 @@ function uniformRules(rules: PrimitiveRules<AnyParams>): PrimitiveRules<AnyParam
     expand,
   }
 }
-function uniformFacts({
-  immediate,
-  broadcasts,
-  stopsGradient,
-  opaque,
-  ambiguous,
-  along,
-  places,
-}: PrimitiveFacts): PrimitiveFacts {
+function uniformFacts(facts: PrimitiveFacts): PrimitiveFacts {
+  const { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places } = facts
   return { immediate, broadcasts, stopsGradient, opaque, ambiguous, along, places }
 }
 
