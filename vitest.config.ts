@@ -38,7 +38,7 @@ const needMetal =
     : [
         "packages/{backend-metal,backend-cuda}/src/**",
         "packages/conformance/src/{backend-suite-metal,golden/metal}.test.ts",
-        "packages/lazuli/src/{metal,metal-complex,shared-memory}.test.ts",
+        "packages/lazuli/src/{metal,metal-complex,shared-memory,shared-memory-apple}.test.ts",
         "tooling/kernel-compilers.test.ts",
       ]
 
