@@ -22,6 +22,8 @@ export interface Options extends Config {
   readonly text: string | null
   readonly steps: number | null
   readonly seconds: number
+  /** Processes that share each step's texts. */
+  readonly ranks: number
   readonly out: string
   readonly resume: boolean
   readonly sample: number
@@ -68,6 +70,7 @@ function command(): Command {
     .option("--text <file>", "the text to learn (default: the documents and sources of this repository)")
     .addOption(new Option("--steps <n>", "training steps").argParser(integer(1, 1e9)))
     .addOption(option("--seconds <n>", "training time, when --steps is not given", real(1, 1e6), 120))
+    .addOption(option("--ranks <n>", "processes that share the texts of a step", integer(1, 64), 1))
     .addOption(option("--batch <n>", "texts a step", integer(1, 4096), 16))
     .addOption(option("--context <n>", "bytes that the model sees", integer(2, 4096), 64))
     .addOption(option("--layers <n>", "blocks", integer(1, 64), 4))
@@ -119,6 +122,8 @@ export function parseOptions(args: readonly string[]): Options | null {
   } as Options
   if (options.prompt === "") throw new UserError("--prompt must have at least one byte")
   checkHeads(options)
+  if (options.batch % options.ranks !== 0)
+    throw new UserError(`--batch ${options.batch} is not a multiple of --ranks ${options.ranks}`)
   return options
 }
 

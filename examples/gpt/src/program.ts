@@ -9,6 +9,7 @@ import { type Corpus, checkLength, readRepository, readText, windows } from "./d
 import { checkHeads, configOf, type Options, parseOptions } from "./options"
 import { writePlot } from "./plot"
 import { showProgress, thousands } from "./progress"
+import { everybody, isRank, startRanks } from "./ranks"
 import { sample } from "./sample"
 import { type Place, stepsWithin, Trainer, train } from "./train"
 
@@ -17,7 +18,9 @@ const MAX_WINDOWS = 1024
 /** Without --steps, training that takes this many times longer than planned is ended: the machine has become slower. */
 const PATIENCE = 1.5
 
-const say = (line = ""): boolean => process.stdout.write(`${line}\n`)
+/** Of several processes the first speaks for all, but for their progress. */
+const isFirst = (): boolean => everybody().rank() === 0
+const say = (line = ""): boolean => isFirst() && process.stdout.write(`${line}\n`)
 const short = (path: string): string => {
   const here = relative(process.cwd(), path)
   return here.startsWith("..") ? path : here
@@ -81,11 +84,12 @@ async function run(trainer: Trainer, place: Place, corpus: Corpus, options: Opti
         (options.steps === null && performance.now() - began > PATIENCE * options.seconds * 1000),
       between: () => {
         if (performance.now() - saved < options.saveEvery * 1000) return
-        saveCheckpoint(options.out, trainer, place, corpus)
+        if (isFirst()) saveCheckpoint(options.out, trainer, place, corpus)
         saved = performance.now()
       },
     })
     progress.stop()
+    if (!isFirst()) return !signals.asked()
     const file = saveCheckpoint(options.out, trainer, place, corpus)
     if (!signals.asked()) return true
     say(`Saved step ${place.step} of ${trainer.steps} to ${short(file)}. To go on:`)
@@ -104,6 +108,7 @@ const textFlag = ({ text }: Options): string => (text === null ? "" : ` --text $
 export async function main(args: readonly string[]): Promise<number> {
   const options = parseOptions(args)
   if (options === null) return 0
+  if (options.ranks > 1 && !isRank()) return await startRanks(options.ranks, args)
   const corpus = options.text === null ? readRepository() : readText(options.text)
   mkdirSync(options.out, { recursive: true })
   const { trainer, place } = prepare(options, corpus)
@@ -130,6 +135,7 @@ export async function main(args: readonly string[]): Promise<number> {
     )
   }
   if (!finished) return 130
+  if (!isFirst()) return 0
 
   const final = trainer.evaluate(held)
   const title = `A GPT of ${thousands(model.size)} parameters on ${corpus.name}`

@@ -7,6 +7,7 @@ import { batchAt, type Corpus, windows } from "./data"
 import { GPT } from "./model"
 import type { Config } from "./options"
 import type { History } from "./plot"
+import { everybody, largest, least } from "./ranks"
 
 /** Steps at the beginning in which the learning rate rises from 0. */
 const WARMUP = 100
@@ -30,10 +31,14 @@ export class Trainer {
   readonly #step: (windows: mx.Array) => mx.Array
   readonly #loss: (windows: mx.Array) => mx.Array
 
-  /** @param steps - the length of the learning rate's schedule */
+  /**
+   * @param steps - the length of the learning rate's schedule
+   * @param group - the processes that each have a part of a batch
+   */
   constructor(
     readonly config: Config,
     readonly steps: number,
+    readonly group: mx.distributed.Group = everybody(),
   ) {
     mx.random.seed(config.seed)
     const model = new GPT(config)
@@ -53,9 +58,11 @@ export class Trainer {
     this.#step = mx.compile(
       (batch: mx.Array) => {
         const [loss, gradient] = lossAndGradient(batch)
-        const [clipped] = optim.clipGradNorm(gradient, MAX_GRADIENT_NORM)
+        const ranks = group.size()
+        const average = ranks === 1 ? gradient : nn.averageGradients(gradient, group)
+        const [clipped] = optim.clipGradNorm(average, MAX_GRADIENT_NORM)
         optimizer.update(model, clipped)
-        return loss
+        return ranks === 1 ? loss : mx.distributed.allSum(loss, { group }).divide(ranks)
       },
       { inputs: state, outputs: state },
     )
@@ -65,7 +72,9 @@ export class Trainer {
   /** One step on windows [batch, context + 1], and its loss before the step. */
   step(batch: Int32Array): number {
     const { context } = this.config
-    const loss = this.#step(mx.array(batch).reshape([-1, context + 1]))
+    const part = batch.length / this.group.size()
+    const own = batch.subarray(this.group.rank() * part, (this.group.rank() + 1) * part)
+    const loss = this.#step(mx.array(own).reshape([-1, context + 1]))
     mx.eval(loss, this.model.state, this.optimizer.state)
     return loss.item() as number
   }
@@ -88,10 +97,11 @@ export class Trainer {
 
 /** The number of steps that fit into a time, by trying some on a model that is thrown away. */
 export function stepsWithin(seconds: number, config: Config, corpus: Corpus): number {
-  const trainer = new Trainer(config, 1e6)
+  // By itself: others may take another number of steps here.
+  const trainer = new Trainer({ ...config, batch: config.batch / everybody().size() }, 1e6, ALONE)
   const step = (i: number): number => {
     const start = performance.now()
-    trainer.step(batchAt(corpus.train, config.batch, config.context + 1, config.seed, i))
+    trainer.step(batchAt(corpus.train, trainer.config.batch, config.context + 1, config.seed, i))
     return (performance.now() - start) / 1000
   }
   for (let i = 0; i < 3; i++) step(i)
@@ -101,8 +111,10 @@ export function stepsWithin(seconds: number, config: Config, corpus: Corpus): nu
     total += times.at(-1) as number
   }
   const typical = times.sort((a, b) => a - b)[times.length >> 1]
-  return Math.max(1, Math.floor((seconds * TRAINING_SHARE) / typical))
+  return least(Math.max(1, Math.floor((seconds * TRAINING_SHARE) / typical)))
 }
+
+const ALONE = new mx.distributed.Group()
 
 /** The share of the time that evaluations and checkpoints leave. */
 const TRAINING_SHARE = 0.92
@@ -160,7 +172,7 @@ export async function train(trainer: Trainer, corpus: Corpus, place: Place, watc
     place.seconds = before + (performance.now() - start) / 1000
     watcher.onStep?.(place.step, smoothed / weight, history.validation.at(-1)?.[1] ?? null)
     await new Promise(setImmediate)
-    if (watcher.stop?.(place)) return
+    if (largest(watcher.stop?.(place) ? 1 : 0) === 1) return
     watcher.between?.(place)
   }
 }

@@ -57,15 +57,16 @@ export class Attention extends nn.Module {
   qNorm?: nn.Model
   kNorm?: nn.Model
   sinks?: mx.Array
-  readonly heads: number
-  readonly kvHeads: number
+  /** Those of this process, where the model is spread over several. */
+  heads: number
+  kvHeads: number
   readonly headDim: number
   readonly window: number | null
   /** @internal */
   readonly _rope: Rope | null
   private readonly scale: number
   private readonly cap: number | null
-  private readonly normOver: "head" | "all"
+  readonly normOver: "head" | "all"
 
   constructor(sizes: AttentionSizes) {
     super()

@@ -1,0 +1,48 @@
+/** Greedy tokens of a Llama and of a Phi-3 whose weights are spread over the ranks, whole and quantized, beside those of one process. */
+import "@lazuli/backend-cpu"
+import * as mx from "@lazuli/core"
+import "@lazuli/distributed"
+import * as lm from "@lazuli/lm"
+import * as nn from "@lazuli/nn"
+import { llama } from "../../lm/src/models/families/llama"
+import { phi3 } from "../../lm/src/models/families/phi3"
+
+const sizes = {
+  hidden_size: 64,
+  num_attention_heads: 4,
+  num_key_value_heads: 2,
+  intermediate_size: 128,
+  num_hidden_layers: 2,
+  vocab_size: 97,
+  rope_theta: 10000,
+  max_position_embeddings: 64,
+}
+const families = { llama, phi3 }
+
+function greedy(network: lm.CausalNetwork): number[] {
+  const tokens = [3, 14, 15]
+  for (let i = 0; i < 12; i++) {
+    const logits = network.forward(mx.array([tokens], mx.int32))
+    tokens.push(mx.argmax(logits.index(0, -1), -1).item() as number)
+  }
+  return tokens
+}
+
+const result: Record<string, boolean> = {}
+for (const [type, family] of Object.entries(families))
+  for (const quantized of [false, true]) {
+    mx.random.seed(7)
+    const config = new lm.Settings({ ...sizes, model_type: type })
+    const network = family.make(config) as lm.CausalNetwork
+    // Weights large enough for tokens that differ.
+    network.update(mx.treeMap((x) => (x as mx.Array).multiply(3), network.parameters()) as never)
+    if (quantized) nn.quantize(network, { groupSize: 32, bits: 8 })
+    mx.eval(network.parameters())
+    const alone = greedy(network)
+    const before = network.layerShapes()[0].kvHeads
+    lm.shardModel(network)
+    const halved = network.layerShapes()[0].kvHeads === before / mx.distributed.init().size()
+    result[`${type}${quantized ? ", quantized" : ""}`] =
+      halved && JSON.stringify(greedy(network)) === JSON.stringify(alone) && new Set(alone).size > 4
+  }
+console.log(JSON.stringify(result))
