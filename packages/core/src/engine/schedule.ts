@@ -108,8 +108,9 @@ function dependencies(application: Application): readonly Node[] {
   const { rules } = primitive
   if (application.alias !== null) return aliasesOf(application)
   if (rules.view !== undefined || rules.decompose === undefined) return application.inputs
+  if (rules.plan?.(application)) return application.inputs
   const backend = backendFor(application.stream.device)
-  if (rules.plan?.(application) || backend.queue.lower(application) !== null) return application.inputs
+  if (backend.queue.lower(application) !== null) return application.inputs
   if (backend.name !== "reference" && hostKernel(application) !== null) return application.inputs
   countFallback(backend.name, primitive.name, "decomposed")
   const parts = onStream(application.stream, () =>
