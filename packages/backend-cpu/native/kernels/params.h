@@ -7,6 +7,20 @@
 
 namespace lazuli::params {
 
+struct Arange {
+  double start;
+  double step;
+  int64_t size;
+  lz_dtype dtype;
+  explicit Arange(const lz_call& call) {
+    Params words(call);
+    start = words.number();
+    step = words.number();
+    size = words.integer();
+    dtype = lz_dtype(words.integer());
+  }
+};
+
 struct Sum {
   Integers axes;
   explicit Sum(const lz_call& call) {
@@ -32,30 +46,6 @@ struct Variance {
   }
 };
 
-struct Argmax {
-  int64_t axis;
-  explicit Argmax(const lz_call& call) {
-    Params words(call);
-    axis = words.integer();
-  }
-};
-
-using Argmin = Argmax;
-
-struct Arange {
-  double start;
-  double step;
-  int64_t size;
-  lz_dtype dtype;
-  explicit Arange(const lz_call& call) {
-    Params words(call);
-    start = words.number();
-    step = words.number();
-    size = words.integer();
-    dtype = lz_dtype(words.integer());
-  }
-};
-
 struct SliceUpdate {
   enum class Mode : int64_t { set, add, multiply, maximum, minimum };
   Integers start;
@@ -69,7 +59,54 @@ struct SliceUpdate {
   }
 };
 
-using Concatenate = Argmax;
+struct Concatenate {
+  int64_t axis;
+  explicit Concatenate(const lz_call& call) {
+    Params words(call);
+    axis = words.integer();
+  }
+};
+
+struct HadamardTransform {
+  double scale;
+  bool transposed;
+  explicit HadamardTransform(const lz_call& call) {
+    Params words(call);
+    scale = words.number();
+    transposed = words.boolean();
+  }
+};
+
+struct Quantize {
+  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
+  int64_t groupSize;
+  int64_t bits;
+  Mode mode;
+  explicit Quantize(const lz_call& call) {
+    Params words(call);
+    groupSize = words.integer();
+    bits = words.integer();
+    mode = Mode(words.integer());
+  }
+};
+
+struct Dequantize {
+  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
+  int64_t groupSize;
+  int64_t bits;
+  Mode mode;
+  lz_dtype dtype;
+  explicit Dequantize(const lz_call& call) {
+    Params words(call);
+    groupSize = words.integer();
+    bits = words.integer();
+    mode = Mode(words.integer());
+    dtype = lz_dtype(words.integer());
+  }
+};
+
+using Argmax = Concatenate;
+using Argmin = Concatenate;
 
 struct Conv {
   Integers stride;
@@ -112,7 +149,7 @@ struct Scatter {
   }
 };
 
-using TakeAlongAxis = Argmax;
+using TakeAlongAxis = Concatenate;
 
 struct PutAlongAxis {
   enum class Mode : int64_t { set, add };
@@ -207,9 +244,9 @@ struct Softmax {
   }
 };
 
-using Logsumexp = Argmax;
-using Sort = Argmax;
-using Argsort = Argmax;
+using Logsumexp = Concatenate;
+using Sort = Concatenate;
+using Argsort = Concatenate;
 
 struct Searchsorted {
   enum class Side : int64_t { left, right };
@@ -343,44 +380,6 @@ struct BlockMaskedMm {
     hasOut = words.boolean();
     hasLhs = words.boolean();
     hasRhs = words.boolean();
-  }
-};
-
-struct HadamardTransform {
-  double scale;
-  bool transposed;
-  explicit HadamardTransform(const lz_call& call) {
-    Params words(call);
-    scale = words.number();
-    transposed = words.boolean();
-  }
-};
-
-struct Quantize {
-  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
-  int64_t groupSize;
-  int64_t bits;
-  Mode mode;
-  explicit Quantize(const lz_call& call) {
-    Params words(call);
-    groupSize = words.integer();
-    bits = words.integer();
-    mode = Mode(words.integer());
-  }
-};
-
-struct Dequantize {
-  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
-  int64_t groupSize;
-  int64_t bits;
-  Mode mode;
-  lz_dtype dtype;
-  explicit Dequantize(const lz_call& call) {
-    Params words(call);
-    groupSize = words.integer();
-    bits = words.integer();
-    mode = Mode(words.integer());
-    dtype = lz_dtype(words.integer());
   }
 };
 
