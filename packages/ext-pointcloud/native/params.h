@@ -5,12 +5,19 @@
 
 namespace lazuli::params {
 
-struct PairDistances {
-  enum class Metric : int64_t { euclidean, squared, cosine };
-  Metric metric;
-  explicit PairDistances(const lz_call& call) {
+struct FarthestPoints {
+  int64_t count;
+  explicit FarthestPoints(const lz_call& call) {
     Params words(call);
-    metric = Metric(words.integer());
+    count = words.integer();
+  }
+};
+
+struct Mvmr {
+  int64_t rows;
+  explicit Mvmr(const lz_call& call) {
+    Params words(call);
+    rows = words.integer();
   }
 };
 
@@ -27,19 +34,12 @@ struct Neighbours {
   }
 };
 
-struct FarthestPoints {
-  int64_t count;
-  explicit FarthestPoints(const lz_call& call) {
+struct PairDistances {
+  enum class Metric : int64_t { euclidean, squared, cosine };
+  Metric metric;
+  explicit PairDistances(const lz_call& call) {
     Params words(call);
-    count = words.integer();
-  }
-};
-
-struct Mvmr {
-  int64_t rows;
-  explicit Mvmr(const lz_call& call) {
-    Params words(call);
-    rows = words.integer();
+    metric = Metric(words.integer());
   }
 };
 

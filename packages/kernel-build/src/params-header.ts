@@ -75,6 +75,7 @@ export function paramsHeader(of: readonly string[] | { readonly source: string }
           ({ source, semantics }) => source === of.source && semantics !== "view" && semantics !== "scalar",
         )
         .map(({ name }) => name)
+        .sort()
   const structures: string[] = []
   const known = new Map<string, string>()
   let optionals = false

@@ -7,6 +7,26 @@
 
 namespace lazuli::params {
 
+struct Addmm {
+  double alpha;
+  double beta;
+  explicit Addmm(const lz_call& call) {
+    Params words(call);
+    alpha = words.number();
+    beta = words.number();
+  }
+};
+
+struct All {
+  Integers axes;
+  explicit All(const lz_call& call) {
+    Params words(call);
+    axes = words.integers();
+  }
+};
+
+using Any = All;
+
 struct Arange {
   double start;
   double step;
@@ -21,92 +41,48 @@ struct Arange {
   }
 };
 
-struct Sum {
-  Integers axes;
-  explicit Sum(const lz_call& call) {
-    Params words(call);
-    axes = words.integers();
-  }
-};
-
-using Prod = Sum;
-using ExtremeVjp = Sum;
-using Max = Sum;
-using Min = Sum;
-using All = Sum;
-using Any = Sum;
-
-struct Variance {
-  Integers axes;
-  double ddof;
-  explicit Variance(const lz_call& call) {
-    Params words(call);
-    axes = words.integers();
-    ddof = words.number();
-  }
-};
-
-struct SliceUpdate {
-  enum class Mode : int64_t { set, add, multiply, maximum, minimum };
-  Integers start;
-  Integers strides;
-  Mode mode;
-  explicit SliceUpdate(const lz_call& call) {
-    Params words(call);
-    start = words.integers();
-    strides = words.integers();
-    mode = Mode(words.integer());
-  }
-};
-
-struct Concatenate {
+struct Argmax {
   int64_t axis;
-  explicit Concatenate(const lz_call& call) {
+  explicit Argmax(const lz_call& call) {
     Params words(call);
     axis = words.integer();
   }
 };
 
-struct HadamardTransform {
-  double scale;
-  bool transposed;
-  explicit HadamardTransform(const lz_call& call) {
+using Argmin = Argmax;
+using Argsort = Argmax;
+
+struct BlockMaskedMm {
+  int64_t blockSize;
+  bool hasOut;
+  bool hasLhs;
+  bool hasRhs;
+  explicit BlockMaskedMm(const lz_call& call) {
     Params words(call);
-    scale = words.number();
-    transposed = words.boolean();
+    blockSize = words.integer();
+    hasOut = words.boolean();
+    hasLhs = words.boolean();
+    hasRhs = words.boolean();
   }
 };
 
-struct Quantize {
-  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
-  int64_t groupSize;
-  int64_t bits;
-  Mode mode;
-  explicit Quantize(const lz_call& call) {
+struct Cdist {
+  double p;
+  explicit Cdist(const lz_call& call) {
     Params words(call);
-    groupSize = words.integer();
-    bits = words.integer();
-    mode = Mode(words.integer());
+    p = words.number();
   }
 };
 
-struct Dequantize {
-  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
-  int64_t groupSize;
-  int64_t bits;
-  Mode mode;
-  lz_dtype dtype;
-  explicit Dequantize(const lz_call& call) {
+struct Cholesky {
+  bool upper;
+  explicit Cholesky(const lz_call& call) {
     Params words(call);
-    groupSize = words.integer();
-    bits = words.integer();
-    mode = Mode(words.integer());
-    dtype = lz_dtype(words.integer());
+    upper = words.boolean();
   }
 };
 
-using Argmax = Concatenate;
-using Argmin = Concatenate;
+using Concatenate = Argmax;
 
 struct Conv {
   Integers stride;
@@ -128,6 +104,65 @@ struct Conv {
   }
 };
 
+struct Cummax {
+  int64_t axis;
+  bool reverse;
+  bool inclusive;
+  explicit Cummax(const lz_call& call) {
+    Params words(call);
+    axis = words.integer();
+    reverse = words.boolean();
+    inclusive = words.boolean();
+  }
+};
+
+using Cummin = Cummax;
+using Cumprod = Cummax;
+using Cumsum = Cummax;
+
+struct Dequantize {
+  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
+  int64_t groupSize;
+  int64_t bits;
+  Mode mode;
+  lz_dtype dtype;
+  explicit Dequantize(const lz_call& call) {
+    Params words(call);
+    groupSize = words.integer();
+    bits = words.integer();
+    mode = Mode(words.integer());
+    dtype = lz_dtype(words.integer());
+  }
+};
+
+struct Eigh {
+  enum class Uplo : int64_t { L, U };
+  Uplo uplo;
+  explicit Eigh(const lz_call& call) {
+    Params words(call);
+    uplo = Uplo(words.integer());
+  }
+};
+
+using Eigvalsh = Eigh;
+using ExtremeVjp = All;
+
+struct Fft {
+  Integers axes;
+  bool inverse;
+  bool real;
+  int64_t n;
+  double scale;
+  explicit Fft(const lz_call& call) {
+    Params words(call);
+    axes = words.integers();
+    inverse = words.boolean();
+    real = words.boolean();
+    n = words.integer();
+    scale = words.number();
+  }
+};
+
 struct Gather {
   Integers axes;
   Integers sliceSizes;
@@ -138,140 +173,30 @@ struct Gather {
   }
 };
 
-struct Scatter {
-  enum class Mode : int64_t { set, add, multiply, maximum, minimum };
-  Integers axes;
+struct GatherQmm {
+  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
+  bool transpose;
+  int64_t groupSize;
+  int64_t bits;
   Mode mode;
-  explicit Scatter(const lz_call& call) {
+  explicit GatherQmm(const lz_call& call) {
     Params words(call);
-    axes = words.integers();
+    transpose = words.boolean();
+    groupSize = words.integer();
+    bits = words.integer();
     mode = Mode(words.integer());
   }
 };
 
-using TakeAlongAxis = Concatenate;
-
-struct PutAlongAxis {
-  enum class Mode : int64_t { set, add };
-  int64_t axis;
-  Mode mode;
-  explicit PutAlongAxis(const lz_call& call) {
-    Params words(call);
-    axis = words.integer();
-    mode = Mode(words.integer());
-  }
-};
-
-struct Cdist {
-  double p;
-  explicit Cdist(const lz_call& call) {
-    Params words(call);
-    p = words.number();
-  }
-};
-
-struct Addmm {
-  double alpha;
-  double beta;
-  explicit Addmm(const lz_call& call) {
-    Params words(call);
-    alpha = words.number();
-    beta = words.number();
-  }
-};
-
-struct Pad {
-  Integers low;
-  Integers high;
-  explicit Pad(const lz_call& call) {
-    Params words(call);
-    low = words.integers();
-    high = words.integers();
-  }
-};
-
-struct LinearRecurrence {
-  int64_t axis;
-  bool reverse;
-  explicit LinearRecurrence(const lz_call& call) {
-    Params words(call);
-    axis = words.integer();
-    reverse = words.boolean();
-  }
-};
-
-struct Cumsum {
-  int64_t axis;
-  bool reverse;
-  bool inclusive;
-  explicit Cumsum(const lz_call& call) {
-    Params words(call);
-    axis = words.integer();
-    reverse = words.boolean();
-    inclusive = words.boolean();
-  }
-};
-
-using Cumprod = Cumsum;
-using Cummax = Cumsum;
-using Cummin = Cumsum;
-using Logcumsumexp = Cumsum;
-
-struct SegmentIds {
-  int64_t size;
-  explicit SegmentIds(const lz_call& call) {
-    Params words(call);
-    size = words.integer();
-  }
-};
-
-struct SegmentReduce {
-  enum class Reduction : int64_t { sum, max, min };
-  Reduction reduction;
-  explicit SegmentReduce(const lz_call& call) {
-    Params words(call);
-    reduction = Reduction(words.integer());
-  }
-};
-
-struct Softmax {
-  int64_t axis;
-  bool precise;
-  explicit Softmax(const lz_call& call) {
-    Params words(call);
-    axis = words.integer();
-    precise = words.boolean();
-  }
-};
-
-using Logsumexp = Concatenate;
-using Sort = Concatenate;
-using Argsort = Concatenate;
-
-struct Searchsorted {
-  enum class Side : int64_t { left, right };
-  Side side;
-  explicit Searchsorted(const lz_call& call) {
-    Params words(call);
-    side = Side(words.integer());
-  }
-};
-
-struct ScaledDotProductAttention {
+struct HadamardTransform {
   double scale;
-  bool causal;
-  bool hasMask;
-  bool hasSinks;
-  explicit ScaledDotProductAttention(const lz_call& call) {
+  bool transposed;
+  explicit HadamardTransform(const lz_call& call) {
     Params words(call);
     scale = words.number();
-    causal = words.boolean();
-    hasMask = words.boolean();
-    hasSinks = words.boolean();
+    transposed = words.boolean();
   }
 };
-
-using ScaledDotProductAttentionVjp = ScaledDotProductAttention;
 
 struct LayerNorm {
   double eps;
@@ -295,6 +220,69 @@ struct LayerNormVjp {
   }
 };
 
+struct LinearRecurrence {
+  int64_t axis;
+  bool reverse;
+  explicit LinearRecurrence(const lz_call& call) {
+    Params words(call);
+    axis = words.integer();
+    reverse = words.boolean();
+  }
+};
+
+using Logcumsumexp = Cummax;
+using Logsumexp = Argmax;
+using Max = All;
+using Min = All;
+
+struct Pad {
+  Integers low;
+  Integers high;
+  explicit Pad(const lz_call& call) {
+    Params words(call);
+    low = words.integers();
+    high = words.integers();
+  }
+};
+
+using Prod = All;
+
+struct PutAlongAxis {
+  enum class Mode : int64_t { set, add };
+  int64_t axis;
+  Mode mode;
+  explicit PutAlongAxis(const lz_call& call) {
+    Params words(call);
+    axis = words.integer();
+    mode = Mode(words.integer());
+  }
+};
+
+struct Quantize {
+  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
+  int64_t groupSize;
+  int64_t bits;
+  Mode mode;
+  explicit Quantize(const lz_call& call) {
+    Params words(call);
+    groupSize = words.integer();
+    bits = words.integer();
+    mode = Mode(words.integer());
+  }
+};
+
+using QuantizedMatmul = GatherQmm;
+
+struct RandomBits {
+  int64_t width;
+  Integers shape;
+  explicit RandomBits(const lz_call& call) {
+    Params words(call);
+    width = words.integer();
+    shape = words.integers();
+  }
+};
+
 using RmsNorm = LayerNormVjp;
 using RmsNormVjp = LayerNormVjp;
 
@@ -314,91 +302,92 @@ struct Rope {
   }
 };
 
-struct Fft {
-  Integers axes;
-  bool inverse;
-  bool real;
-  int64_t n;
+struct SampledMatmul {
+  bool sorted;
+  explicit SampledMatmul(const lz_call& call) {
+    Params words(call);
+    sorted = words.boolean();
+  }
+};
+
+struct ScaledDotProductAttention {
   double scale;
-  explicit Fft(const lz_call& call) {
+  bool causal;
+  bool hasMask;
+  bool hasSinks;
+  explicit ScaledDotProductAttention(const lz_call& call) {
+    Params words(call);
+    scale = words.number();
+    causal = words.boolean();
+    hasMask = words.boolean();
+    hasSinks = words.boolean();
+  }
+};
+
+using ScaledDotProductAttentionVjp = ScaledDotProductAttention;
+
+struct Scatter {
+  enum class Mode : int64_t { set, add, multiply, maximum, minimum };
+  Integers axes;
+  Mode mode;
+  explicit Scatter(const lz_call& call) {
     Params words(call);
     axes = words.integers();
-    inverse = words.boolean();
-    real = words.boolean();
-    n = words.integer();
-    scale = words.number();
-  }
-};
-
-struct SolveTriangular {
-  bool upper;
-  explicit SolveTriangular(const lz_call& call) {
-    Params words(call);
-    upper = words.boolean();
-  }
-};
-
-using Cholesky = SolveTriangular;
-
-struct Svd {
-  bool full;
-  explicit Svd(const lz_call& call) {
-    Params words(call);
-    full = words.boolean();
-  }
-};
-
-struct Eigh {
-  enum class Uplo : int64_t { L, U };
-  Uplo uplo;
-  explicit Eigh(const lz_call& call) {
-    Params words(call);
-    uplo = Uplo(words.integer());
-  }
-};
-
-using Eigvalsh = Eigh;
-
-struct RandomBits {
-  int64_t width;
-  Integers shape;
-  explicit RandomBits(const lz_call& call) {
-    Params words(call);
-    width = words.integer();
-    shape = words.integers();
-  }
-};
-
-struct BlockMaskedMm {
-  int64_t blockSize;
-  bool hasOut;
-  bool hasLhs;
-  bool hasRhs;
-  explicit BlockMaskedMm(const lz_call& call) {
-    Params words(call);
-    blockSize = words.integer();
-    hasOut = words.boolean();
-    hasLhs = words.boolean();
-    hasRhs = words.boolean();
-  }
-};
-
-struct QuantizedMatmul {
-  enum class Mode : int64_t { affine, mxfp4, mxfp8, nvfp4 };
-  bool transpose;
-  int64_t groupSize;
-  int64_t bits;
-  Mode mode;
-  explicit QuantizedMatmul(const lz_call& call) {
-    Params words(call);
-    transpose = words.boolean();
-    groupSize = words.integer();
-    bits = words.integer();
     mode = Mode(words.integer());
   }
 };
 
-using GatherQmm = QuantizedMatmul;
+struct Searchsorted {
+  enum class Side : int64_t { left, right };
+  Side side;
+  explicit Searchsorted(const lz_call& call) {
+    Params words(call);
+    side = Side(words.integer());
+  }
+};
+
+struct SegmentIds {
+  int64_t size;
+  explicit SegmentIds(const lz_call& call) {
+    Params words(call);
+    size = words.integer();
+  }
+};
+
+struct SegmentReduce {
+  enum class Reduction : int64_t { sum, max, min };
+  Reduction reduction;
+  explicit SegmentReduce(const lz_call& call) {
+    Params words(call);
+    reduction = Reduction(words.integer());
+  }
+};
+
+struct SliceUpdate {
+  enum class Mode : int64_t { set, add, multiply, maximum, minimum };
+  Integers start;
+  Integers strides;
+  Mode mode;
+  explicit SliceUpdate(const lz_call& call) {
+    Params words(call);
+    start = words.integers();
+    strides = words.integers();
+    mode = Mode(words.integer());
+  }
+};
+
+struct Softmax {
+  int64_t axis;
+  bool precise;
+  explicit Softmax(const lz_call& call) {
+    Params words(call);
+    axis = words.integer();
+    precise = words.boolean();
+  }
+};
+
+using SolveTriangular = Cholesky;
+using Sort = Argmax;
 
 struct SparseMatmul {
   int64_t rows;
@@ -410,11 +399,25 @@ struct SparseMatmul {
   }
 };
 
-struct SampledMatmul {
-  bool sorted;
-  explicit SampledMatmul(const lz_call& call) {
+using Sum = All;
+
+struct Svd {
+  bool full;
+  explicit Svd(const lz_call& call) {
     Params words(call);
-    sorted = words.boolean();
+    full = words.boolean();
+  }
+};
+
+using TakeAlongAxis = Argmax;
+
+struct Variance {
+  Integers axes;
+  double ddof;
+  explicit Variance(const lz_call& call) {
+    Params words(call);
+    axes = words.integers();
+    ddof = words.number();
   }
 };
 

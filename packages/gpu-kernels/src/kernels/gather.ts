@@ -5,7 +5,15 @@
  * Of several updates of one element the last stays, as the definition says: where they may meet, a first kernel leaves the number of the
  * last one, and the second writes only that.
  */
-import { contiguousStrides, type Dtype, float32, isInteger, type Node, type Storage, sizeOf } from "@lazuli/core/engine"
+import {
+  contiguousStrides,
+  type Dtype,
+  float32,
+  isInteger,
+  type Node,
+  type Storage,
+  sizeOf,
+} from "@lazuli/core/engine"
 import { atomicText } from "../atomic-source"
 import type { Argument, DispatchQueue, Kernel, Location } from "../dispatch"
 import { type Families, type Family, isCountable } from "../family"
