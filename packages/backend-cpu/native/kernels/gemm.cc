@@ -32,10 +32,19 @@ float* packing_memory() { return thread_memory(kBlockA + kSliverB); }
 void by_library(const GemmProblem& p) {
   blas::gemm(p.a.transposed, p.b.transposed, p.m, p.n, p.k, p.alpha, static_cast<const float*>(p.a.data),
              p.a.ld, static_cast<const float*>(p.b.data), p.b.ld, p.beta, p.c, p.ldc);
-  p.epilogue(0, p.m, 0, p.n);
+  p.done(0, p.m, 0, p.n);
 }
 
 }  // namespace
+
+void GemmProblem::done(int64_t i, int64_t rows, int64_t j, int64_t columns) const {
+  if (narrow) {
+    const auto to_half = half_table().narrow[narrow_dtype];
+    for (int64_t r = i; r < i + rows; r++)
+      to_half(c + r * ldc + j, narrow + 2 * (r * narrow_ld + j), columns);
+  }
+  epilogue(i, rows, j, columns);
+}
 
 bool gemm_is_own() {
 #if defined(__x86_64__) || defined(_M_X64)
@@ -69,7 +78,7 @@ void by_elements(const GemmProblem& p) {
       p.c[i * p.ldc + j] = p.alpha * sum + (p.beta == 0 ? 0 : p.beta * *p.added().at(i, j).data);
     }
   }
-  p.epilogue(0, p.m, 0, p.n);
+  p.done(0, p.m, 0, p.n);
 }
 
 // c from the sums of columns [j, j + n), in rows that are ld apart.
@@ -105,7 +114,7 @@ void by_rows(const GemmProblem& p, float* total) {
     }
     give(p, j, n, total, ld);
   }
-  p.epilogue(0, p.m, 0, p.n);
+  p.done(0, p.m, 0, p.n);
 }
 
 void gemm(const GemmProblem& p) {
@@ -174,7 +183,7 @@ void gemm(const GemmProblem& p) {
         }
       }
     }
-    p.epilogue(i, s.rows, 0, p.n);
+    p.done(i, s.rows, 0, p.n);
   }
 }
 
@@ -234,7 +243,7 @@ void gemm(const lz_call& call, const GemmProblem& p) {
             sliver(s);
             const int64_t end = j + s.columns;
             if (at + depth < all || (end < last && s.rows * (end + width - finished) <= kFinished)) continue;
-            p.epilogue(i0 + i, s.rows, j0 + finished, end - finished);
+            p.done(i0 + i, s.rows, j0 + finished, end - finished);
             finished = end;
           }
         };

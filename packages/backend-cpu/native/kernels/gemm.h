@@ -41,10 +41,17 @@ struct GemmProblem {
   int64_t ldc;
   Epilogue epilogue = {};
   GemmAddend addend = {};
+  // Where the result goes as a half type when a part of it is done, `narrow_ld` elements from row to row: c
+  // is then scratch.
+  char* narrow = nullptr;
+  int32_t narrow_dtype = 0;
+  int64_t narrow_ld = 0;
   // Of the product that this is a part of, where it is one: what decides between ways to sum must not know
   // the parts.
   int64_t all_rows = 0;
 
+  // Rows and columns of c that are done.
+  void done(int64_t i, int64_t rows, int64_t j, int64_t columns) const;
   GemmAddend added() const { return addend.data ? addend : GemmAddend{c, ldc}; }
 };
 

@@ -165,9 +165,10 @@ void multiply(const lz_call& call, const Problem& p, T alpha, T beta, T* out, Ep
   });
 }
 
-// out = alpha · a @ b + beta · out by this package's GEMM, for operands of float32 and the half types.
+// out = alpha · a @ b + beta · out by this package's GEMM, for operands of float32 and the half types; in a
+// half type too where `narrow` is not null.
 void multiply_floats(const lz_call& call, const Problem& p, float alpha, float beta, GemmAddend addend,
-                     float* out, Epilogue epilogue) {
+                     float* out, char* narrow, int32_t narrow_dtype, Epilogue epilogue) {
   const auto problem = [&](const Cursor<3>& at) {
     const auto operand = [](const Source& x, const Order& order, int64_t offset) {
       return GemmOperand{static_cast<const char*>(x.data) + offset * itemsize(x.dtype), x.dtype,
@@ -183,7 +184,10 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
                        out + at.offset[2],
                        p.n,
                        epilogue.at(at.offset[2] / p.n, 0),
-                       addend.at(at.offset[2] / p.n, 0)};
+                       addend.at(at.offset[2] / p.n, 0),
+                       narrow ? narrow + 2 * at.offset[2] : nullptr,
+                       narrow_dtype,
+                       p.n};
   };
   const int64_t count = p.batch.size();
   // The work that finishes a part must not decide how the product is cut: eager ones know of none.
@@ -214,6 +218,7 @@ void multiply_floats(const lz_call& call, const Problem& p, float alpha, float b
       const int64_t i = at / across % down * m, j = at % across * n;
       part.a = part.a.at(i, 0), part.b = part.b.at(0, j);
       part.c += i * p.n + j;
+      if (narrow) part.narrow += 2 * (i * p.n + j);
       part.epilogue = part.epilogue.at(i, j);
       part.addend = part.addend.at(i, j);
       part.all_rows = p.m;
@@ -386,10 +391,11 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
     }));
   }
   const Epilogue epilogue{take_pieces(call)};
-  // The half types are finished where they are narrowed.
-  const Epilogue each = half ? Epilogue{} : epilogue;
+  const bool floats = own && p.k > 0 && !halves && (half || (p.m > 1 && p.n > 1));
+  // The half types are finished where they are narrowed: part by part, or in the end.
+  const bool narrows = half && floats && !column;
+  const Epilogue each = half && !narrows ? Epilogue{} : epilogue;
   const auto compute = [&]<class T>(T* to) {
-    const bool floats = own && p.k > 0 && !halves && (half || (p.m > 1 && p.n > 1));
     GemmAddend addend;
     if (c != nullptr) {
       const Source added = half ? densify(call, Source(*c), c->ndim) : Source(*c);
@@ -400,7 +406,9 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
       if (halves) return multiply_halves(call, p, half_type, T(alpha), c ? T(beta) : T(0), to);
     }
     if constexpr (std::is_same_v<T, float>) {
-      if (floats) return multiply_floats(call, p, T(alpha), c ? T(beta) : T(0), addend, to, each);
+      if (floats)
+        return multiply_floats(call, p, T(alpha), c ? T(beta) : T(0), addend, to,
+                               narrows ? data<char>(out) : nullptr, out.dtype, each);
     }
     if (p.k > 0) return multiply<T>(call, p, T(alpha), c ? T(beta) : T(0), to, each);
     parallel_rows(call, out, 0.3 + each.cost(), [&](int64_t row, int64_t rows) {
@@ -411,7 +419,8 @@ void run(const lz_call& call, const char* op, const lz_operand& a, const lz_oper
   if (half) {
     float* wide = scratch<float>(call, out.size);
     compute(wide);
-    return narrow_rows(call, wide, epilogue);
+    if (!narrows) narrow_rows(call, wide, epilogue);
+    return;
   }
   if (out.dtype == LZ_FLOAT32)
     compute(data<float>(out));
