@@ -27,6 +27,11 @@ constexpr int64_t kLong = 32;    // A job of so many grains is one of many bytes
 // where a kernel has just emptied the caches, and waking 30 to 60.)
 constexpr auto kSpinTime = std::chrono::microseconds(30), kLongSpinTime = std::chrono::microseconds(300);
 
+// Looks for the end of helpers' work before the caller sleeps: some 30 µs.
+constexpr int kWaitingSpins = 2000;
+// A spinning worker that sees no time pass for so long was not running: others want its processor.
+constexpr auto kPreempted = std::chrono::microseconds(500);
+
 thread_local bool inside_body = false;
 
 // The thread beside which this one works.
@@ -69,6 +74,19 @@ int default_threads() {
 #endif
   return count;
 }
+
+constexpr int kFewProcessors = 8;
+
+#if defined(__linux__)
+const cpu_set_t& allowed_processors() {
+  static const cpu_set_t allowed = [] {
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
+    return set;
+  }();
+  return allowed;
+}
+#endif
 
 std::mutex& starting() {
   static auto* mutex = new std::mutex;
@@ -174,7 +192,11 @@ bool Pool::help(int thread) {
   for (Job& job : jobs_) {
     if (!join(job)) continue;
     work(job, thread);
-    job.state.fetch_sub(kWorker, std::memory_order_release);
+    // The job may be another caller's from here on, who then only looks once more.
+    if (job.state.fetch_sub(kWorker) == kClaimed + kWorker && job.waiting.load() != 0) {
+      job.waiting.store(0);
+      job.waiting.notify_all();
+    }
     helped = true;
   }
   return helped;
@@ -184,20 +206,25 @@ bool Pool::help(int thread) {
 // times for as long as a burst of calls lasts. So parked workers are kept off it.
 void Pool::avoid_caller() {
 #if defined(__linux__)
-  constexpr int kFew = 8;
-  static const cpu_set_t allowed = [] {
-    cpu_set_t set;
-    if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
-    return set;
-  }();
-  static const bool few = CPU_COUNT(&allowed) > 1 && CPU_COUNT(&allowed) <= kFew;
+  const cpu_set_t& allowed = allowed_processors();
+  static const bool few = CPU_COUNT(&allowed) > 1 && CPU_COUNT(&allowed) <= kFewProcessors;
   if (!few) return;
   const int here = sched_getcpu();
   if (here < 0 || !CPU_ISSET(here, &allowed) || avoided_.exchange(here) == here) return;
   cpu_set_t others = allowed;
   CPU_CLR(here, &others);
-  for (int i = 0; i < std::min(started_.load(), kFew); i++) {
+  for (int i = 0; i < std::min(started_.load(), kFewProcessors); i++) {
     if (const int id = ids_[i].load()) sched_setaffinity(id, sizeof others, &others);
+  }
+#endif
+}
+
+// Takes back what avoid_caller() did.
+void Pool::allow_everywhere() {
+#if defined(__linux__)
+  if (avoided_.exchange(-1) < 0) return;
+  for (int i = 0; i < std::min(started_.load(), kFewProcessors); i++) {
+    if (const int id = ids_[i].load()) sched_setaffinity(id, sizeof(cpu_set_t), &allowed_processors());
   }
 #endif
 }
@@ -214,15 +241,21 @@ void Pool::serve(int index) {
     const bool wanted = index < threads() - 1;
     if (wanted && help(index + 1)) continue;
     const auto idle = std::chrono::steady_clock::now();
+    bool preempted = false;
+    auto last = idle;
     while (wanted && epoch_.load(std::memory_order_relaxed) == seen) {
       for (int i = 0; i < 32; i++) pause();
-      if (std::chrono::steady_clock::now() > idle + spin_time) break;
+      const auto now = std::chrono::steady_clock::now();
+      preempted = now > last + kPreempted;
+      if (preempted || now > idle + spin_time) break;
+      last = now;
     }
     if (epoch_.load(std::memory_order_acquire) != seen) continue;
     parked_.fetch_add(1);
     epoch_.wait(seen);
     parked_.fetch_sub(1);
-    spin_time = std::chrono::steady_clock::now() - idle < kLongSpinTime ? kLongSpinTime : kSpinTime;
+    const bool soon = std::chrono::steady_clock::now() - idle < kLongSpinTime;
+    spin_time = soon && !preempted ? kLongSpinTime : kSpinTime;
   }
 }
 
@@ -284,14 +317,25 @@ void Pool::run(int64_t n, int64_t grain, Body body, void* arg) {
   work(*job, 0);
   inside_body = false;
 
-  job->state.fetch_and(~kOpen, std::memory_order_acq_rel);
-  for (int spins = 0; job->state.load(std::memory_order_acquire) != 0; spins++) {
-    if (spins < 2000) {
-      pause();
-    } else {
-      std::this_thread::yield();
-    }
+  // Nobody joins any more, and nobody has the job until it is free.
+  if (job->state.fetch_add(kClaimed - kOpen, std::memory_order_acq_rel) != kOpen) wait_for_helpers(*job);
+  job->state.store(0, std::memory_order_release);
+}
+
+// A worker that is not done for long has lost its processor to another process. It gets this one, which the
+// caller gives up by sleeping.
+void Pool::wait_for_helpers(Job& job) {
+  const auto done = [&job] { return job.state.load() == kClaimed; };
+  for (int spins = 0; spins < kWaitingSpins; spins++) {
+    if (done()) return;
+    pause();
   }
+  allow_everywhere();
+  while (!done()) {
+    job.waiting.store(1);
+    if (!done()) job.waiting.wait(1);
+  }
+  job.waiting.store(0);
 }
 
 }  // namespace lazuli

@@ -46,6 +46,7 @@ class Pool {
   struct alignas(64) Job {
     std::atomic<uint64_t> state{0};
     std::atomic<int64_t> helpers{0};  // how many may be inside at once
+    std::atomic<int32_t> waiting{0};  // whether the caller sleeps until the last of them has left
     Body body = nullptr;
     void* arg = nullptr;
     int64_t n = 0, chunk = 1;
@@ -61,6 +62,8 @@ class Pool {
   void start_workers();
   void wake(int64_t count);
   void avoid_caller();
+  void allow_everywhere();
+  void wait_for_helpers(Job& job);
   bool other_is_busy() const;
 
   Job jobs_[kJobs];
