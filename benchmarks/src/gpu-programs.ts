@@ -58,8 +58,8 @@ function accepted(run: () => mx.Array): mx.Array | null {
   }
 }
 
-/** The fault of the program of a seed; null where there is none. */
-function problemOf(seed: number): string | null {
+/** The fault of the program of a seed, which may be compiled too; null where there is none. */
+export function problemOf(seed: number, compiles = seed % COMPILED === 0): string | null {
   const below = numbers(seed)
   const sizes: Record<string, number> = { b: 0, m: 0, n: 0 }
   for (const name of Object.keys(sizes)) sizes[name] = SIZES[below(SIZES.length)]
@@ -103,7 +103,7 @@ function problemOf(seed: number): string | null {
     steps.push({ at: values.length, from, run, name })
     values.push({ array: want, axes: operation.axes(values[a].axes, values[b].axes, k), dtype: want.dtype })
   }
-  if (seed % COMPILED !== 0 || steps.length === 0) return null
+  if (!compiles || steps.length === 0) return null
   const program = (...all: mx.Array[]): mx.Array[] => {
     const made = [...all]
     for (const step of steps) made.push(step.run(made))

@@ -1,7 +1,8 @@
 // `npm run fuzz`: random attempts at breaking the library.
 //
 //   npm run fuzz -- files | programs | calls | states | workers … [--runs N] [--seed S] [--from I]
-//   npm run fuzz                 every part, as often and from the seed that rates.json says
+//   npm run fuzz -- cuda         random programs on the double of CUDA's driver, which a build makes; by its name alone
+//   npm run fuzz                 every other part, as often and from the seed that rates.json says
 //   npm run fuzz -- --write      the same, and writes the rates that fell
 //
 // Without runs and seed of one's own, a kind found more often than rates.json allows is a failure; otherwise any finding is.
@@ -46,7 +47,7 @@ const seed = whole(values.seed, rates.seed)
 const from = whole(values.from, 0)
 
 let failed = false
-for (const name of positionals.length > 0 ? positionals : Object.keys(parts)) {
+for (const name of positionals.length > 0 ? positionals : Object.keys(rates.parts)) {
   rates.parts[name] ??= { runs: USUAL, found: {} }
   const allowed = rates.parts[name]
   const runs = whole(values.runs, allowed.runs)

@@ -6,5 +6,6 @@ export const parts: Readonly<Record<string, () => Promise<Fuzzer<unknown>>>> = {
   programs: async () => (await import("./programs")).programsFuzzer,
   states: async () => (await import("./states")).states,
   workers: async () => (await import("./workers")).workers,
+  cuda: async () => (await import("./cuda")).cuda as Fuzzer<unknown>,
   calls: async () => (await import("./calls")).wrongCalls as Fuzzer<unknown>,
 }

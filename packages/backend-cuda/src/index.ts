@@ -10,7 +10,13 @@ import {
   setDefaultDevice,
   setMetalKernelMaker,
 } from "@lazuli/core/engine"
-import { createGpuBackend, type Family, type GpuBackend, metalKernel } from "@lazuli/gpu-kernels"
+import {
+  createGpuBackend,
+  type Family,
+  type GpuBackend,
+  metalKernel,
+  wideReductions,
+} from "@lazuli/gpu-kernels"
 import { attentionFamilies } from "./attention"
 import { collectivesOf } from "./collectives"
 import { convolutionFamilies } from "./convolutions"
@@ -30,6 +36,7 @@ const { families: collectiveFamilies, collectives } = collectivesOf(runtime)
 
 /** The kernels of CUDA's own; those of other packages are added when they come. */
 const families: Record<string, Family> = {
+  ...wideReductions,
   ...productFamilies(() => runtime.has("cublasLt")),
   ...convolutionFamilies(() => runtime.convolvable),
   ...attentionFamilies(

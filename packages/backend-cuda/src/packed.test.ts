@@ -2,12 +2,13 @@
  * The driver alone, on the test double: kernels that were compiled ahead run, fused work runs in parts, what was not compiled ahead runs by
  * the reference, all of it visibly; users' kernels say what they want.
  */
-import { mkdtempSync, readFileSync, rmSync } from "node:fs"
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs"
 import { tmpdir } from "node:os"
 import { join } from "node:path"
 import { compile } from "@lazuli/compile"
 import { replayGolden } from "@lazuli/conformance"
 import * as mx from "@lazuli/core"
+import { definePrimitive, provideKernels } from "@lazuli/core/plugin"
 import { afterAll, beforeAll, expect, it, vi } from "vitest"
 import { failing } from "../test/double"
 import { compilerStats, openCompiler } from "./compiler"
@@ -85,6 +86,26 @@ it("a copy of what has no value has none", () => {
   })
   expect(() => failing("launch", () => mx.eval(lost))).toThrow("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
   expect(() => read.tolist()).toThrow("CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES")
+})
+it("what a package brings in CUDA runs by its decomposition", () => {
+  const library = join(folder, "kernels.cu")
+  writeFileSync(library, 'extern "C" __global__ void doubled(const float* x, float* y) {}')
+  const op = definePrimitive({
+    name: "@me/packed/doubled",
+    api: 1,
+    infer: ([a]) => a,
+    decompose: ([a]) => a.add(a),
+  })
+  const launch = () => ({
+    dispatches: [{ kernel: "doubled", arguments: ["x", "y"], grid: [1], threadgroup: [1] }],
+  })
+  provideKernels({
+    form: "cuda",
+    package: "@me/packed",
+    library,
+    kernels: { "@me/packed/doubled": { inputNames: ["x"], outputNames: ["y"], launch } as never },
+  })
+  expect(both(() => op([x()]))).toMatchObject({ "@me/packed/doubled": { decomposed: 1 } })
 })
 it("MLX's recorded cases agree, whatever has no kernel", () => {
   const families = ["shape"]

@@ -18,8 +18,8 @@ import { encodeProduct, MANY } from "./products"
 
 /** As the kernel has them. */
 const [WARPS, ROWS] = [8, 4]
-/** Of kernels/unpack.cu: codes of a thread, threads of a group. */
-const [CODES, THREADS] = [8, 256]
+/** Of kernels/unpack.cu: codes side by side, those of a thread, threads of a group. */
+const [CODES, EACH, THREADS] = [8, 4, 256]
 /** Rows of x, whose sums are kept in registers. */
 const MOST_ROWS = 8
 
@@ -97,7 +97,7 @@ function encodeMany(node: Node, queue: DispatchQueue): void {
     },
     arguments: [...[w, scales, biases].map(locationOf), { storage, offset: 0 }, Int32Array.of(chunks)],
     writes: [storage],
-    grid: [Math.ceil(chunks / THREADS) * THREADS, 1, 1],
+    grid: [Math.ceil(chunks / (EACH * THREADS)) * THREADS, 1, 1],
     threadgroup: [THREADS, 1, 1],
   })
   const [down, across] = contiguousStrides(shape)

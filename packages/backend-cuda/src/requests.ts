@@ -2,7 +2,13 @@
  * The kernels that programs ask a GPU for, without one: a backend with this package's kernels, on a device that computes nothing.
  */
 import { backendFor, gpu, registerBackend, setBackend } from "@lazuli/core/engine"
-import { createGpuBackend, type GpuLibrary, type GpuRuntime, type KernelRequest } from "@lazuli/gpu-kernels"
+import {
+  createGpuBackend,
+  type GpuLibrary,
+  type GpuRuntime,
+  type KernelRequest,
+  wideReductions,
+} from "@lazuli/gpu-kernels"
 import { attentionFamilies } from "./attention"
 import { fewRows } from "./quantized"
 
@@ -29,6 +35,7 @@ function notingRuntime(): GpuRuntime {
     },
     ordered: true,
     specializes: true,
+    doubles: true,
     dispatchesAhead: Number.POSITIVE_INFINITY,
     newBuffer: (length) => ({ id: ++ids, length }),
     releaseBuffer: () => {},
@@ -56,6 +63,7 @@ export function kernelRequests(body: (backend: string) => void): KernelRequest[]
     registerBackend(
       // Of CUDA's libraries none is there.
       createGpuBackend(notingRuntime(), NAME, -1, {
+        ...wideReductions,
         ...attentionFamilies(
           () => true,
           () => null,

@@ -91,6 +91,7 @@ export class CudaRuntime implements GpuRuntime {
   readonly name = "cuda"
   readonly ordered = true
   readonly streams = true
+  readonly doubles = true
   readonly specializes = true
   readonly dividesBuffers = true
   readonly tracker: Tracker | undefined = trackerOf()

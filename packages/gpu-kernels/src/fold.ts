@@ -2,7 +2,7 @@
  * Reductions: an accumulator, how an element becomes one, how two meet, and what is written of the last.
  */
 import { type Dtype, isInteger } from "@lazuli/core/engine"
-import { computeType, metalType } from "./metal-types"
+import { computeType, elementType, metalType } from "./metal-types"
 import { functionsFor } from "./scalar-source"
 
 /** A fold of elements, in Metal. Expressions are over the names in parentheses. */
@@ -29,12 +29,12 @@ export interface Fold {
 
 /** The expression by which lanes exchange a value. */
 export function exchanged(value: string, type: string): string {
-  return type === "ulong" || type === "long"
+  return ["ulong", "long", "lz_double"].includes(type)
     ? `as_type<${type}>(simd_shuffle_xor(as_type<uint2>(${value}), d))`
     : `simd_shuffle_xor(${value}, d)`
 }
 
-const sizeOfType = (type: string): number => (["ulong", "long", "float2"].includes(type) ? 8 : 4)
+const sizeOfType = (type: string): number => (["ulong", "long", "float2", "lz_double"].includes(type) ? 8 : 4)
 
 /** The functions `lz_first`, `lz_fold`, `lz_last`, `lz_exchange` and `lz_start` of a fold; `partial`: elements are accumulators already. */
 export function foldText(fold: Fold, partial: boolean, whole: boolean): string {
@@ -65,8 +65,8 @@ function simple(
     key: `${name} ${from.name} ${to.name}`,
     acc,
     accSize: sizeOfType(acc),
-    from: metalType(from) as string,
-    to: metalType(to) as string,
+    from: elementType(from) as string,
+    to: elementType(to) as string,
     exchange: exchanged("a", acc),
     ...parts,
   }
@@ -89,7 +89,7 @@ export function sumFold(from: Dtype, to: Dtype): Fold {
     start: acc === "float2" ? "float2(0.0f, 0.0f)" : `${acc}(0)`,
     first: lifted(from, acc),
     combine: "a + b",
-    last: `${metalType(to)}(a)`,
+    last: `${elementType(to)}(a)`,
   })
 }
 
@@ -100,7 +100,7 @@ export function prodFold(from: Dtype, to: Dtype): Fold {
     start: acc === "float2" ? "float2(1.0f, 0.0f)" : `${acc}(1)`,
     first: lifted(from, acc),
     combine: acc === "float2" ? "lz_cmul(a, b)" : "a * b",
-    last: `${metalType(to)}(a)`,
+    last: `${elementType(to)}(a)`,
   })
 }
 
@@ -111,7 +111,7 @@ export function weakest(name: "max" | "min", dtype: Dtype): string {
   if (dtype.kind === "floating") return far
   if (dtype.kind === "bool") return name === "max" ? "false" : "true"
   const type = computeType(dtype)
-  return `${type}(numeric_limits<${metalType(dtype)}>::${name === "max" ? "min" : "max"}())`
+  return `${type}(numeric_limits<${elementType(dtype)}>::${name === "max" ? "min" : "max"}())`
 }
 
 /** Largest or smallest element; NaN wins. */
@@ -121,7 +121,7 @@ export function extremeFold(name: "max" | "min", dtype: Dtype): Fold {
     start: dtype.kind === "bool" ? (name === "max" ? "0u" : "1u") : weakest(name, dtype),
     first: lifted(dtype, acc),
     combine: `lz_${dtype.kind === "complex" ? "c" : ""}${name}imum(a, b)`,
-    last: dtype.kind === "bool" ? "a != 0u" : `${metalType(dtype)}(a)`,
+    last: dtype.kind === "bool" ? "a != 0u" : `${elementType(dtype)}(a)`,
   })
 }
 
@@ -133,8 +133,10 @@ export function truthFold(name: "all" | "any", from: Dtype, to: Dtype): Fold {
       : from.kind === "bool"
         ? "x"
         : from.kind === "floating"
-          ? "float(x) != 0.0f"
-          : `x != ${metalType(from)}(0)`
+          ? from.size === 8
+            ? "x != 0.0f"
+            : "float(x) != 0.0f"
+          : `x != ${elementType(from)}(0)`
   return simple(name, "uint", from, to, {
     start: name === "all" ? "1u" : "0u",
     first: `(${differs}) ? 1u : 0u`,
@@ -167,12 +169,12 @@ inline lz_acc lz_better(lz_acc a, lz_acc b) {
   return lz_beats(b, a) || (!lz_beats(a, b) && b.k < a.k) ? b : a;
 }
 `,
-    from: metalType(from) as string,
-    to: metalType(to) as string,
+    from: elementType(from) as string,
+    to: elementType(to) as string,
     start: `lz_at(${value === "float2" ? "float2(0.0f, 0.0f)" : `${value}(0)`}, 0xffffffffu)`,
     first: `lz_at(${lifted(from, value)}, k)`,
     combine: "lz_better(a, b)",
-    last: `${metalType(to)}(a.k)`,
+    last: `${elementType(to)}(a.k)`,
     exchange: `lz_at(${exchanged("a.v", value)}, simd_shuffle_xor(a.k, d))`,
   }
 }
@@ -192,13 +194,13 @@ inline lz_acc lz_both(lz_acc a, lz_acc b) {
   return lz_at(n, a.mean + d * share, a.squares + b.squares + d * d * a.n * share);
 }
 `,
-    from: metalType(dtype) as string,
-    to: metalType(dtype) as string,
+    from: elementType(dtype) as string,
+    to: elementType(dtype) as string,
     start: "lz_at(0.0f, 0.0f, 0.0f)",
     // Distances from a mean that is not finite are NaN.
     first: "lz_at(1.0f, float(x), float(x) - float(x))",
     combine: "lz_both(a, b)",
-    last: `${metalType(dtype)}(a.squares * scale)`,
+    last: `${elementType(dtype)}(a.squares * scale)`,
     exchange: "lz_at(simd_shuffle_xor(a.n, d), simd_shuffle_xor(a.mean, d), simd_shuffle_xor(a.squares, d))",
   }
 }

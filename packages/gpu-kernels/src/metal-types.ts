@@ -17,17 +17,22 @@ const names: Record<string, string> = {
   float32: "float",
   bfloat16: "bfloat",
   complex64: "float2",
+  // Of the CUDA section of the prelude: Metal has none.
+  float64: "lz_double",
 }
 
 /** The type of an element in memory, or undefined where Metal has none: float64. Complex numbers are pairs. */
 export function metalType(dtype: Dtype): string | undefined {
-  return names[dtype.name]
+  return dtype.name === "float64" ? undefined : names[dtype.name]
 }
+
+/** Its type where float64 is there too. */
+export const elementType = (dtype: Dtype): string | undefined => names[dtype.name]
 
 /** The type in which a kernel computes: sixteen-bit floats widen, and so do small integers. */
 export function computeType(dtype: Dtype): string {
   if (dtype.kind === "complex") return "float2"
-  if (dtype.kind === "floating") return "float"
+  if (dtype.kind === "floating") return dtype.size === 8 ? "lz_double" : "float"
   if (dtype.kind === "bool") return "bool"
   if (dtype.size === 8) return dtype.kind === "signed" ? "long" : "ulong"
   return dtype.kind === "signed" ? "int" : "uint"

@@ -4,7 +4,7 @@
  */
 import { type Dtype, encoder, float32, newStore, type ScalarOp, type ScalarValue } from "@lazuli/core/engine"
 import { complexExpressions, complexFunctions } from "./complex-source"
-import { computeType, metalType } from "./metal-types"
+import { computeType, elementType } from "./metal-types"
 
 type Expression = (x: string, y: string) => string
 
@@ -195,6 +195,45 @@ const floating: Partial<Record<ScalarOp, Expression>> = {
   complex: (x, y) => `float2(${x}, ${y})`,
 }
 
+/** float64, by functions of the prelude. */
+const wide: Partial<Record<ScalarOp, Expression>> = {
+  ...floating,
+  abs: call("lz_wide_fabs"),
+  sign: (x) => `lz_double(${x} > 0.0f) - lz_double(${x} < 0.0f)`,
+  floor: call("lz_wide_floor"),
+  ceil: call("lz_wide_ceil"),
+  round: call("lz_wide_rint"),
+  sqrt: call("lz_wide_sqrt"),
+  rsqrt: (x) => `1.0f / lz_wide_sqrt(${x})`,
+  exp: call("lz_wide_exp"),
+  expm1: call("lz_wide_expm1"),
+  log: call("lz_wide_log"),
+  log2: call("lz_wide_log2"),
+  log10: call("lz_wide_log10"),
+  log1p: call("lz_wide_log1p"),
+  sin: call("lz_wide_sin"),
+  cos: call("lz_wide_cos"),
+  tan: call("lz_wide_tan"),
+  arcsin: call("lz_wide_asin"),
+  arccos: call("lz_wide_acos"),
+  arctan: call("lz_wide_atan"),
+  sinh: call("lz_wide_sinh"),
+  cosh: call("lz_wide_cosh"),
+  tanh: call("lz_wide_tanh"),
+  arcsinh: call("lz_wide_asinh"),
+  arccosh: call("lz_wide_acosh"),
+  arctanh: call("lz_wide_atanh"),
+  erf: call("lz_wide_erf"),
+  erfinv: undefined,
+  sigmoid: call("lz_wide_sigmoid"),
+  floorDivide: (x, y) => `lz_wide_floor(${x} / ${y})`,
+  remainder: call2("lz_wide_remainder"),
+  power: call2("lz_wide_power"),
+  arctan2: call2("lz_wide_atan2"),
+  logaddexp: call2("lz_wide_logaddexp"),
+  complex: (x, y) => `float2(float(${x}), float(${y}))`,
+}
+
 function integer(op: ScalarOp, dtype: Dtype): Expression | undefined {
   const type = computeType(dtype)
   const bits = dtype.size * 8
@@ -262,15 +301,15 @@ const boolean: Partial<Record<ScalarOp, Expression>> = {
 
 /** The expression of an instruction on arguments of `dtype` in Metal; undefined where there is none. */
 export function expressionFor(op: ScalarOp, dtype: Dtype): Expression | undefined {
-  if (!metalType(dtype)) return undefined
+  if (!elementType(dtype)) return undefined
   if (dtype.kind === "complex") return complexExpressions[op]
-  if (dtype.kind === "floating") return floating[op]
+  if (dtype.kind === "floating") return (dtype.size === 8 ? wide : floating)[op]
   return dtype.kind === "bool" ? boolean[op] : integer(op, dtype)
 }
 
 /** A value of the compute type as the dtype would store it. */
 export function rounded(expression: string, dtype: Dtype): string {
-  const type = metalType(dtype) as string
+  const type = elementType(dtype) as string
   const compute = computeType(dtype)
   return type === compute ? `${type}(${expression})` : `${compute}(${type}(${expression}))`
 }
@@ -284,7 +323,8 @@ export function conversion(x: string, from: Dtype, to: Dtype): string {
   }
   if (to.kind === "complex") return `float2(float(${x}), 0.0f)`
   if (to.kind === "bool") return `bool(${x})`
-  if (from.kind === "floating" && to.kind !== "floating") return rounded(`lz_integer(${x})`, to)
+  if (from.kind === "floating" && to.kind !== "floating")
+    return rounded(`${from.size === 8 ? "lz_wide_integer" : "lz_integer"}(${x})`, to)
   return rounded(x, to)
 }
 
@@ -306,7 +346,9 @@ export function constantSource(value: ScalarValue, dtype: Dtype): string {
     const [re, im] = new Uint32Array(store.buffer)
     return `float2(as_type<float>(0x${re.toString(16)}u), as_type<float>(0x${im.toString(16)}u))`
   }
-  const type = metalType(dtype) as string
+  const type = elementType(dtype) as string
+  if (dtype.kind === "floating" && dtype.size === 8)
+    return `as_type<${type}>(0x${new BigUint64Array(store.buffer)[0].toString(16)}ul)`
   if (dtype.kind === "floating") {
     const bits = dtype.size === 4 ? new Uint32Array(store.buffer)[0] : new Uint16Array(store.buffer)[0]
     return `float(as_type<${type}>(${dtype.size === 4 ? "uint" : "ushort"}(0x${bits.toString(16)}u)))`

@@ -64,6 +64,8 @@ inline unsigned short lz_round_bfloat(float f) {
 
 #include "../math.h"
 
+#include "wide.h"
+
 #include "atomic.h"
 
 #include "../combine.h"

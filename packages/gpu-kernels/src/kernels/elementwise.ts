@@ -9,21 +9,28 @@ import { type Family, isCountable } from "../family"
 import { encodeFlat } from "../flat-map"
 import { type Body, dispatchMap, type MapInput } from "../map"
 import type { ElementBody } from "../map-source"
-import { computeType, metalType } from "../metal-types"
+import { computeType, elementType, metalType } from "../metal-types"
 import { MAX_BUFFER_INDEX } from "../msl/lint"
 import { bytesOf, constantSource, conversion, expressionFor, rounded } from "../scalar-source"
 
-/** By program: true if it can be written in Metal. */
+/** By program: true if it can be written in Metal; and where float64 is there too. */
 const writable = new Map<string, boolean>()
+const wide = new Map<string, boolean>()
 
 /** True if Metal has what a program computes with. */
-export function isWritable(program: ScalarProgram): boolean {
-  let known = writable.get(program.key)
+export const isWritable = (program: ScalarProgram): boolean => canWrite(program, metalType, writable)
+
+function canWrite(
+  program: ScalarProgram,
+  typeOf: (dtype: Dtype) => string | undefined,
+  answers: Map<string, boolean>,
+): boolean {
+  let known = answers.get(program.key)
   if (known === undefined) {
     const dtypes = [...program.inputs, ...program.code.map((step) => step.dtype)]
     const dtypeOf = (register: number): Dtype => dtypes[register]
     known =
-      dtypes.every((dtype) => metalType(dtype) !== undefined) &&
+      dtypes.every((dtype) => typeOf(dtype) !== undefined) &&
       program.code.every(
         ({ op, args }) =>
           op === "constant" ||
@@ -33,7 +40,7 @@ export function isWritable(program: ScalarProgram): boolean {
       ) &&
       // One index is left for the layout.
       program.inputs.length + program.outputs.length <= MAX_BUFFER_INDEX
-    writable.set(program.key, known)
+    answers.set(program.key, known)
   }
   return known
 }
@@ -53,7 +60,7 @@ export function programText(program: ScalarProgram): {
     )
   })
   const registers = outputs.map((register) => `r${register}`)
-  return { lines, registers, results: outputs.map((k) => `${metalType(dtypes[k])}(r${k})`) }
+  return { lines, registers, results: outputs.map((k) => `${elementType(dtypes[k])}(r${k})`) }
 }
 
 function bodyOf(program: ScalarProgram): ElementBody {
@@ -61,8 +68,8 @@ function bodyOf(program: ScalarProgram): ElementBody {
   const { inputs, code, outputs } = program
   const dtypes = [...inputs, ...code.map((step) => step.dtype)]
   return {
-    inputs: inputs.map((dtype) => metalType(dtype) as string),
-    outputs: outputs.map((register) => metalType(dtypes[register]) as string),
+    inputs: inputs.map((dtype) => elementType(dtype) as string),
+    outputs: outputs.map((register) => elementType(dtypes[register]) as string),
     text: [...lines, ...results.map((value, k) => `o${k} = ${value};`)].join("\n"),
   }
 }
@@ -131,4 +138,10 @@ export const elementwise: Family = {
       node.shape,
     )
   },
+}
+
+/** The same, where float64 is there too. */
+export const wideElementwise: Family = {
+  supports: (node) => isCountable(node) && canWrite(programOf(node), elementType, wide),
+  encode: elementwise.encode,
 }

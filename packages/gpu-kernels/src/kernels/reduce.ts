@@ -413,7 +413,7 @@ o0 = ${type}(a0 ? share : share * 0.0f);`,
 }
 
 /** Reductions, by primitive. */
-export const reductions: Families = {
+export const reductions: Record<string, Family> = {
   sum: family(({ inputs: [x], dtype }) => sumFold(x.dtype, dtype)),
   prod: family(({ inputs: [x], dtype }) => prodFold(x.dtype, dtype)),
   max: family(({ dtype }) => extremeFold("max", dtype)),
@@ -428,3 +428,17 @@ export const reductions: Families = {
     encode: variance.encode,
   },
 }
+
+const isWide = ({ dtype }: Node): boolean => dtype.name === "float64"
+
+/** Those of float64, for platforms that have it. */
+export const wideReductions: Families = Object.fromEntries(
+  ["sum", "prod", "max", "min", "all", "any", "argmax", "argmin"].map((name): [string, Family] => [
+    name,
+    {
+      supports: (node) =>
+        isWide(node.inputs[0]) && (isWide(node) || isFoldable(node.dtype)) && isCountable(node),
+      encode: reductions[name].encode,
+    },
+  ]),
+)

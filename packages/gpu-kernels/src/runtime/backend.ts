@@ -19,7 +19,7 @@ import { familyOf } from "../families"
 import type { Families, Family } from "../family"
 import { joinedWork } from "../joined"
 import { encodeCopy } from "../kernels/copy"
-import { elementwise } from "../kernels/elementwise"
+import { elementwise, wideElementwise } from "../kernels/elementwise"
 import { viewOf } from "../layout"
 import { copyOnHost } from "./host-copy"
 import { GpuQueue } from "./queue"
@@ -77,7 +77,11 @@ export function createGpuBackend(
     const primitive = node.primitive as Primitive
     // Nobody has other kernels for it.
     if (primitive.elementwise)
-      return elementwise.supports(node) && isThere(node, elementwise) ? elementwise : null
+      return elementwise.supports(node) && isThere(node, elementwise)
+        ? elementwise
+        : runtime.doubles === true && wideElementwise.supports(node) && isThere(node, wideElementwise)
+          ? wideElementwise
+          : null
     for (const family of [
       Object.hasOwn(own, primitive.name) ? own[primitive.name] : undefined,
       familyOf(primitive),
@@ -85,8 +89,9 @@ export function createGpuBackend(
       if (family?.supports(node) && isThere(node, family)) return family
     return null
   }
+  /** Without its kernel the work of an opaque primitive is nothing: the attempt says what is missing. */
   const isThere = (node: Node, family: Family): boolean =>
-    runtime.limited !== true || isProvided(node, family)
+    runtime.limited !== true || node.primitive?.facts.opaque === true || isProvided(node, family)
   /** True if the kernels of an application are there, where none can be compiled. What it has no memory for yet counts as row-major. */
   const isProvided = (node: Node, family: Family): boolean => {
     const lacking = [...node.inputs, ...(node.outputs ?? [node])].filter(

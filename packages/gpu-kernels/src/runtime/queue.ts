@@ -452,11 +452,10 @@ export class GpuQueue implements DispatchQueue {
     })
   }
 
-  /** True if the platform, which compiles nothing, has the kernels that `body` dispatches; users' count as there. Nothing of it runs. */
+  /** True if the platform, which compiles nothing, has the kernels that `body` dispatches. Nothing of it runs. */
   provides(body: () => void): boolean {
     let all = true
     this.asking(body, (kernel, key, form) => {
-      if (kernel.wording) return
       let known = this.provided.get(key)
       if (known === undefined) {
         known = this.runtime.provides?.({ ...sourceOf(kernel), name: kernel.name, form }) ?? true

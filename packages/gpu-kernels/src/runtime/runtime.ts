@@ -128,6 +128,8 @@ export interface GpuRuntime {
   readonly streams?: boolean
   /** Commits run beside the host; a stream is then handed over once it has so many dispatches, for the device to begin. */
   readonly dispatchesAhead?: number
+  /** Kernels may compute with float64, which Metal does not have. */
+  readonly doubles?: boolean
   /** Small buffers are parts of larger ones: asking for memory is dear. */
   readonly dividesBuffers?: boolean
   /** Weak references, where the platform can offer them. */
