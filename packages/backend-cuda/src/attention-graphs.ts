@@ -1,6 +1,6 @@
 /**
  * Attention and its derivative as graphs of operations for cuDNN, which recognizes them: the same operations in the order in which NVIDIA's
- * frontend (cudnn-frontend, scaled_dot_product_flash_attention.h) writes them.
+ * frontend (cudnn-frontend, its flash attention) writes them.
  */
 import { Fold, Mode, OperationGraph, rowMajor, type Tensor, Type } from "./operation-graph"
 
